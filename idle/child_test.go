@@ -1,0 +1,3 @@
+package idle
+
+func runChild(string) int { return 2 }

@@ -1,0 +1,68 @@
+package idle
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMiddlewareRefusesBadConfig(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		next gnet.EventHandler
+		cfg  Config
+		want []string
+	}{
+		{"nothing", nil, Config{}, []string{"the handler is nil", "Config.ReadTimeout is not set"}},
+		{"no timeout", newEcho(), Config{}, []string{"Config.ReadTimeout is not set", "set it, for example to 60s"}},
+		{"negative", newEcho(), Config{ReadTimeout: -1, Tick: -1},
+			[]string{"Config.ReadTimeout is -1ns", "Config.Tick is -1ns"}},
+		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs, less than"}},
+		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
+			[]string{"Config.Tick is 1µs: set at least 1ms"}},
+		{"tick above timeout", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute},
+			[]string{"Config.Tick is 1m0s, longer than Config.ReadTimeout of 1s", "a tenth"}},
+		{"absurd", newEcho(), Config{ReadTimeout: math.MaxInt64, Tick: time.Millisecond},
+			[]string{"Config.ReadTimeout is 2562047h47m16.854775807s", "Config.Tick of at least"}},
+		{"absurd by default", newEcho(), Config{ReadTimeout: math.MaxInt64},
+			[]string{"Config.ReadTimeout is 2562047h47m16.854775807s"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := Middleware(tc.next, tc.cfg)
+			require.Nil(t, r)
+			for _, want := range tc.want {
+				require.ErrorContains(t, err, want)
+			}
+		})
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, tc := range []struct{ timeout, tick time.Duration }{
+		{time.Millisecond, time.Millisecond},
+		{5 * time.Millisecond, time.Millisecond},
+		{500 * time.Millisecond, 50 * time.Millisecond},
+		{time.Second, 100 * time.Millisecond},
+		{time.Hour, 100 * time.Millisecond},
+		{24 * time.Hour, 24 * time.Hour / 65536},
+		{365 * 24 * time.Hour, 365 * 24 * time.Hour / 65536},
+	} {
+		r := middleware(t, newEcho(), Config{ReadTimeout: tc.timeout})
+		require.Equal(t, tc.tick, r.Config().Tick, "%v", tc.timeout)
+		require.NotNil(t, r.Config().Logger)
+	}
+}
+
+func TestEveryTimeoutFitsItsWheel(t *testing.T) {
+	for ticks := range 5000 {
+		cfg := Config{ReadTimeout: time.Duration(ticks+1) * time.Second, Tick: time.Second}
+		slots := cfg.slots()
+		require.Zero(t, slots&(slots-1), "a power of two")
+		if slots < maxSlots {
+			require.Greater(t, slots, ticks+3, "one turn is longer than a timeout, rounded up twice")
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package idle
+
+import (
+	"context"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// pause is the time between two tasks on a loop that has more to do than one task may. A task that posts its successor
+// itself starves all I/O: gnet runs its task queue until it is empty.
+const pause = time.Millisecond
+
+// A driver is the goroutine that moves the clock and posts a task to each loop that has something due. There is one per
+// Reaper while it has connections, and none otherwise. It needs no signal from an engine: gnet closes all connections of
+// a loop before the loop ends, and the last to close stops the driver and waits for it. So no task is ever posted to an
+// engine that is gone, whose wake-up descriptor may belong to somebody else by then.
+type driver struct {
+	stop chan struct{}
+	done chan struct{}
+}
+
+// join returns the loop of c, which is about to get a connection. The first connection of all starts the driver.
+//
+// A new loop takes the place of those without connections: loops of engines that are gone would be kept for ever, and a
+// loop that is not gone is made again.
+func (r *Reaper) join(c gnet.Conn) *loop {
+	if l := r.registry.Load().find(c); l != nil && l.open > 0 {
+		return l
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.registry.Load().find(c)
+	if l == nil {
+		l = newLoop(r, c.EventLoop())
+		loops := []*loop{l}
+		for _, other := range r.registry.Load().loops {
+			if other.live {
+				loops = append(loops, other)
+			} else {
+				r.past.add(other.published.read())
+			}
+		}
+		r.registry.Store(newRegistry(loops))
+	}
+	l.live = true
+	r.live++
+	if r.driver == nil {
+		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
+		r.clock.move(r.clock.elapsed())
+		go r.drive(r.driver)
+	}
+	return l
+}
+
+// leave is called when a loop has lost its last connection. The last one of all stops the driver and waits for it.
+func (r *Reaper) leave(l *loop) {
+	r.mu.Lock()
+	l.live = false
+	r.live--
+	var last *driver
+	if r.live == 0 {
+		last, r.driver = r.driver, nil
+		close(last.stop)
+	}
+	r.mu.Unlock()
+	if last != nil {
+		<-last.done
+	}
+}
+
+// continueSoon asks for another round before the next tick.
+func (r *Reaper) continueSoon() {
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+func (r *Reaper) drive(d *driver) {
+	defer close(d.done)
+	timer := time.NewTimer(r.untilTick())
+	defer timer.Stop()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-r.more:
+			timer.Reset(min(pause, r.untilTick()))
+			continue
+		case <-timer.C:
+		}
+		r.round(d)
+		timer.Reset(r.untilTick())
+	}
+}
+
+// untilTick returns the time until the next multiple of the tick.
+func (r *Reaper) untilTick() time.Duration {
+	return r.cfg.Tick - r.clock.elapsed()%r.cfg.Tick
+}
+
+// round moves the clock and posts a task to each loop that has something due.
+func (r *Reaper) round(d *driver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.driver != d { // stopped meanwhile
+		return
+	}
+	r.clock.move(r.clock.elapsed())
+	now := int64(r.clock.read())
+	for _, l := range r.registry.Load().loops {
+		if !l.live || l.dueAt.Load() > now || l.posted.Swap(true) {
+			continue
+		}
+		if err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run)); err != nil {
+			l.posted.Store(false)
+			r.cfg.Logger.Warn("posting a task to an event loop", "error", err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package idle
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+var _ gnet.EventHandler = (*Reaper)(nil)
+
+// A Reaper is the gnet.EventHandler around yours. It forwards every call and every Action, hands out gnet's own
+// connections, and closes those that are idle. Make one with [Middleware] and give it to gnet.Run or gnet.NewClient; one
+// Reaper may serve several engines and clients, one after the other or at the same time.
+//
+// The methods of gnet.EventHandler are for gnet to call. Stats is safe for concurrent use.
+type Reaper struct {
+	// Immutable.
+	next   gnet.EventHandler
+	decide func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
+	cfg    Config
+	clock  *clock
+	more   chan struct{} // a loop could not finish within one task
+
+	registry atomic.Pointer[registry]
+
+	mu     sync.Mutex // guards what follows, changes of registry, and moves of the clock
+	live   int        // loops with connections
+	driver *driver    // nil if there are none
+	past   Stats      // counts of loops that are no longer in the registry
+}
+
+// Middleware returns a Reaper around next. If next implements [IdleHandler], it decides about idle connections;
+// otherwise they are closed. The error joins all that is wrong with the arguments and names the field of each.
+func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
+	cfg, err := cfg.check(next)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reaper{next: next, cfg: cfg, clock: newClock(cfg.Tick, cfg.ReadTimeout), more: make(chan struct{}, 1)}
+	if h, ok := next.(IdleHandler); ok {
+		r.decide = h.OnIdle
+	}
+	r.registry.Store(newRegistry(nil))
+	return r, nil
+}
+
+// Config returns the configuration with its defaults filled in.
+func (r *Reaper) Config() Config { return r.cfg }
+
+// Stats returns a snapshot of the counters over all engines. Safe for concurrent use.
+func (r *Reaper) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.past
+	for _, l := range r.registry.Load().loops {
+		s.add(l.published.read())
+	}
+	return s
+}
+
+// OnBoot forwards to the wrapped handler.
+func (r *Reaper) OnBoot(eng gnet.Engine) gnet.Action { return r.next.OnBoot(eng) }
+
+// OnShutdown forwards to the wrapped handler.
+func (r *Reaper) OnShutdown(eng gnet.Engine) { r.next.OnShutdown(eng) }
+
+// OnTick forwards to the wrapped handler: it is the user's own ticker, which the Reaper does not need.
+func (r *Reaper) OnTick() (time.Duration, gnet.Action) { return r.next.OnTick() }
+
+// OnOpen begins to watch the connection, and forwards.
+func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	if _, datagrams := c.LocalAddr().(*net.UDPAddr); datagrams { // the UDP conn of a client: no connection to lose
+		return r.next.OnOpen(c)
+	}
+	l := r.join(c)
+	l.add(c)
+	out, action := r.next.OnOpen(c)
+	if row := l.table.find(c); row != nil {
+		row.heard = uint32(r.clock.now.Load()) // a slow OnOpen does not count against the peer
+	}
+	return out, action
+}
+
+// OnTraffic forwards, and takes note if the peer has sent something.
+func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
+	l := r.registry.Load().find(c)
+	if l == nil {
+		return r.next.OnTraffic(c)
+	}
+	row := l.table.find(c)
+	if row == nil {
+		return r.next.OnTraffic(c)
+	}
+	conn := row.conn
+	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
+	buffered := c.InboundBuffered()
+	heard := buffered > 0
+	if row.ref&leftover != 0 {
+		heard = uint32(buffered) != l.states.at(row.id()).leftover
+	}
+	action := r.next.OnTraffic(c)
+	if row.conn != conn { // the handler has closed it: a failing Write does
+		return action
+	}
+	if heard {
+		l.touch(row) // now, not before: a slow handler does not idle out its own connection
+	}
+	if buffered = c.InboundBuffered(); buffered != 0 || row.ref&leftover != 0 {
+		l.leave(row, buffered)
+	}
+	return action
+}
+
+// OnClose stops watching the connection, and forwards with the reason if the Reaper has closed it.
+func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
+	l := r.registry.Load().find(c)
+	if l == nil {
+		return r.next.OnClose(c, err)
+	}
+	row := l.table.find(c)
+	if row == nil {
+		return r.next.OnClose(c, err)
+	}
+	if reason := l.remove(row); reason != nil {
+		err = reason
+	}
+	if l.open == 0 {
+		r.leave(l)
+	}
+	return r.next.OnClose(c, err)
+}

@@ -1,0 +1,507 @@
+package idle
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// testConfig is quick enough for a test and slow enough for a loaded machine.
+var testConfig = Config{ReadTimeout: 400 * time.Millisecond, Tick: 20 * time.Millisecond}
+
+var networks = []struct {
+	name string
+	addr func(testing.TB) string
+}{
+	{"tcp", func(testing.TB) string { return "tcp://127.0.0.1:0" }},
+	{"unix", unixAddr},
+}
+
+func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network.name, func(t *testing.T) {
+			e := newEcho()
+			r := middleware(t, e, testConfig)
+			addr := serve(t, r, e.booted, network.addr(t))
+
+			silent, living := dial(t, addr), dial(t, addr)
+			opened := time.Now()
+			stop := make(chan struct{})
+			beating := make(chan struct{})
+			go func() {
+				defer close(beating)
+				b := make([]byte, 16)
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(testConfig.ReadTimeout / 4):
+						if _, err := living.Write([]byte("beat")); err != nil {
+							t.Errorf("the living connection was closed: %v", err)
+							return
+						}
+						if _, err := living.Read(b); err != nil {
+							t.Errorf("the living connection was closed: %v", err)
+							return
+						}
+					}
+				}
+			}()
+			took := awaitClose(t, silent).Sub(opened)
+			assert.GreaterOrEqual(t, took+10*time.Millisecond, testConfig.ReadTimeout, "never early") // dial returns after the server may have accepted
+			t.Logf("closed %v after it was opened", took)
+
+			time.Sleep(3 * testConfig.ReadTimeout) // the living must outlive several timeouts
+			close(stop)
+			<-beating
+			require.NoError(t, living.Close())
+			eventually(t, "both are closed", func() bool { return len(e.reasons()) == 2 })
+
+			reason := e.reasons()[0]
+			assert.ErrorIs(t, reason, ErrReadIdle)
+			assert.ErrorIs(t, reason, os.ErrDeadlineExceeded)
+			var timeout interface{ Timeout() bool }
+			require.ErrorAs(t, reason, &timeout)
+			assert.True(t, timeout.Timeout())
+			var reaped *ReapError
+			require.ErrorAs(t, reason, &reaped)
+			assert.Equal(t, ReadIdle, reaped.Kind)
+			assert.Equal(t, testConfig.ReadTimeout, reaped.Limit)
+			assert.GreaterOrEqual(t, reaped.Idle, testConfig.ReadTimeout)
+			assert.NotErrorIs(t, e.reasons()[1], ErrReadIdle)
+
+			eventually(t, "the counts arrive", func() bool { return r.Stats().Connections == 0 })
+			s := r.Stats()
+			assert.EqualValues(t, 2, s.Opened)
+			assert.EqualValues(t, 2, s.Closed)
+			assert.EqualValues(t, 1, s.Reaped.ReadIdle)
+			assert.EqualValues(t, 1, s.Lateness.Count)
+			assert.GreaterOrEqual(t, s.Reads, uint64(4))
+			assert.NotZero(t, s.Rescheduled)
+		})
+	}
+}
+
+func TestOnIdleDecides(t *testing.T) {
+	e := newEcho()
+	events := make(chan Event, 64)
+	r := middleware(t, decider{e, func(c gnet.Conn, ev Event) gnet.Action {
+		select {
+		case events <- ev:
+		default:
+			t.Error("more events than timeouts have passed")
+		}
+		if ev.First || ev.Idle < 3*testConfig.ReadTimeout {
+			return gnet.None
+		}
+		_, _ = c.Write([]byte("bye\n"))
+		return gnet.Close
+	}}, testConfig)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	c := dial(t, addr)
+
+	next := func() Event {
+		select {
+		case ev := <-events:
+			return ev
+		case <-time.After(10 * time.Second):
+			t.Fatal("no idle event within 10 s")
+			return Event{}
+		}
+	}
+	first := next()
+	assert.Equal(t, ReadIdle, first.Kind)
+	assert.True(t, first.First)
+	assert.Equal(t, testConfig.ReadTimeout, first.Timeout)
+	assert.GreaterOrEqual(t, first.Idle, testConfig.ReadTimeout)
+	second := next()
+	assert.False(t, second.First, "it comes again")
+	assert.GreaterOrEqual(t, second.Idle-first.Idle, testConfig.ReadTimeout, "after another timeout")
+	require.Empty(t, e.reasons(), "OnIdle keeps the connection")
+
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	again := next()
+	for !again.First { // one more may have come before the byte
+		again = next()
+	}
+	assert.Less(t, again.Idle, second.Idle, "activity starts anew")
+
+	b := make([]byte, 64)
+	n, err := c.Read(b) // the echo of x
+	require.NoError(t, err)
+	require.Equal(t, "x", string(b[:n]))
+	n, err = c.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "bye\n", string(b[:n]), "OnIdle may say why")
+	awaitClose(t, c)
+	eventually(t, "it is closed", func() bool { return len(e.reasons()) == 1 })
+	require.ErrorIs(t, e.reasons()[0], ErrReadIdle)
+}
+
+func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, decider{e, func(c gnet.Conn, _ Event) gnet.Action {
+		_ = c.EventLoop().Close(c)
+		return gnet.Close
+	}}, testConfig)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	awaitClose(t, dial(t, addr))
+	eventually(t, "it is closed", func() bool { return len(e.reasons()) > 0 })
+	time.Sleep(2 * testConfig.ReadTimeout) // time for a second OnClose, which must not come
+	require.Equal(t, []error{nil}, e.reasons(), "exactly one OnClose, and the first reason wins")
+	require.Zero(t, r.Stats().Reaped.ReadIdle)
+}
+
+func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
+	for _, from := range []string{"OnIdle", "OnClose"} {
+		t.Run(from, func(t *testing.T) {
+			e := newEcho()
+			var h gnet.EventHandler = e
+			if from == "OnIdle" {
+				h = decider{e, func(gnet.Conn, Event) gnet.Action { return gnet.Shutdown }}
+			} else {
+				e.closed = func(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
+			}
+			r := middleware(t, h, testConfig)
+			done := make(chan error, 1)
+			go func() {
+				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2))
+			}()
+			c := dial(t, (<-e.booted).addr)
+			select {
+			case err := <-done:
+				require.NoError(t, err)
+			case <-time.After(10 * time.Second):
+				t.Fatal("the engine did not stop within 10 s: the shutdown is lost")
+			}
+			awaitClose(t, c)
+		})
+	}
+}
+
+func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
+	for name, handler := range map[string]func(gnet.Conn) gnet.Action{
+		"nothing left over": nil,
+		"a partial frame left over": func(gnet.Conn) gnet.Action {
+			return gnet.None // reads nothing: the bytes stay in gnet's buffer
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEcho()
+			e.traffic = handler
+			conns := make(chan gnet.Conn, 1)
+			e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+				conns <- c
+				return nil, gnet.None
+			}
+			r := middleware(t, e, testConfig)
+			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+			c := dial(t, addr)
+			_, err := c.Write([]byte("part of a frame"))
+			require.NoError(t, err)
+
+			woken := <-conns
+			var wakes atomic.Int32
+			stop := make(chan struct{})
+			waking := make(chan struct{})
+			go func() {
+				defer close(waking)
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(testConfig.ReadTimeout / 4):
+						_ = woken.Wake(func(gnet.Conn, error) error { wakes.Add(1); return nil })
+					}
+				}
+			}()
+			awaitClose(t, c)
+			close(stop)
+			<-waking
+			eventually(t, "it is closed", func() bool { return len(e.reasons()) == 1 })
+			require.ErrorIs(t, e.reasons()[0], ErrReadIdle)
+			require.GreaterOrEqual(t, wakes.Load(), int32(2), "it was woken meanwhile")
+			eventually(t, "only the bytes of the peer count as a read", func() bool { return r.Stats().Reads == 1 })
+		})
+	}
+}
+
+func TestSlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
+	e := newEcho()
+	slow := 3 * testConfig.ReadTimeout
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		b, _ := c.Next(-1)
+		time.Sleep(slow)
+		_, _ = c.Write(b)
+		return gnet.None
+	}
+	r := middleware(t, e, testConfig)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	c := dial(t, addr)
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	sent := time.Now()
+	took := awaitClose(t, c).Sub(sent)
+	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler is not the peer's")
+}
+
+func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
+	e := newEcho()
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		_, _ = c.Next(-1)
+		_ = c.EventLoop().Close(c)
+		return gnet.None
+	}
+	r := middleware(t, e, testConfig)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	for range 50 { // descriptors are used again at once
+		c := dial(t, addr)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		awaitClose(t, c)
+	}
+	eventually(t, "all are closed", func() bool { return len(e.reasons()) == 50 })
+	for _, reason := range e.reasons() {
+		require.NoError(t, reason)
+	}
+	eventually(t, "nothing is watched any more", func() bool { return r.Stats().Connections == 0 })
+}
+
+func TestPeerThatClosesIsNotReaped(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, testConfig)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	for range 20 {
+		require.NoError(t, dial(t, addr).Close())
+	}
+	eventually(t, "all are closed", func() bool { return len(e.reasons()) == 20 })
+	require.Zero(t, r.Stats().Reaped.ReadIdle)
+	require.EqualValues(t, 20, r.Stats().Closed)
+}
+
+func TestEveryCallAndActionIsForwarded(t *testing.T) {
+	calls := make(chan string, 64)
+	rec := &recorder{calls: calls}
+	r := middleware(t, rec, testConfig)
+	delay, action := r.OnTick()
+	require.Equal(t, time.Hour, delay)
+	require.Equal(t, gnet.Shutdown, action)
+	require.Equal(t, gnet.Close, r.OnBoot(gnet.Engine{}))
+	r.OnShutdown(gnet.Engine{})
+	require.Equal(t, "OnTick", <-calls)
+	require.Equal(t, "OnBoot", <-calls)
+	require.Equal(t, "OnShutdown", <-calls)
+
+	done := make(chan error, 1)
+	rec.traffic = gnet.Shutdown
+	go func() { done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})) }()
+	require.Equal(t, "OnBoot", <-calls)
+	c := dial(t, rec.addr.Load().(net.Addr))
+	b := make([]byte, 16)
+	n, err := c.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(b[:n]), "what OnOpen sends is sent")
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	require.ElementsMatch(t, []string{"OnOpen", "OnTraffic", "OnClose", "OnShutdown"}, []string{<-calls, <-calls, <-calls, <-calls})
+}
+
+// recorder notes each call and returns an action that is not the default.
+type recorder struct {
+	calls   chan string
+	addr    atomic.Value
+	traffic gnet.Action
+}
+
+func (r *recorder) OnBoot(eng gnet.Engine) gnet.Action {
+	if addr := listenAddr(eng); addr != nil {
+		r.addr.Store(addr)
+	}
+	r.calls <- "OnBoot"
+	return gnet.Close
+}
+func (r *recorder) OnShutdown(gnet.Engine) { r.calls <- "OnShutdown" }
+func (r *recorder) OnOpen(gnet.Conn) ([]byte, gnet.Action) {
+	r.calls <- "OnOpen"
+	return []byte("hello"), gnet.None
+}
+func (r *recorder) OnTraffic(gnet.Conn) gnet.Action {
+	r.calls <- "OnTraffic"
+	return r.traffic
+}
+func (r *recorder) OnClose(gnet.Conn, error) gnet.Action {
+	r.calls <- "OnClose"
+	return gnet.None
+}
+func (r *recorder) OnTick() (time.Duration, gnet.Action) {
+	r.calls <- "OnTick"
+	return time.Hour, gnet.Shutdown
+}
+
+func TestOneReaperServesARestart(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, testConfig)
+	for run := range 3 {
+		t.Run("", func(t *testing.T) {
+			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+			awaitClose(t, dial(t, addr))
+			dial(t, addr) // is open when the engine stops
+			eventually(t, "it is watched", func() bool { return r.Stats().Connections == 1 })
+		})
+		require.Nil(t, r.driver, "the driver has ended with the engine")
+		require.Zero(t, r.Stats().Connections)
+		require.EqualValues(t, 2*(run+1), r.Stats().Opened, "counts add up over the runs")
+		require.LessOrEqual(t, len(r.registry.Load().loops), 2, "loops of old runs are dropped")
+	}
+	require.EqualValues(t, 3, r.Stats().Reaped.ReadIdle)
+}
+
+func TestOneReaperServesTwoEngines(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, testConfig)
+	var survivor net.Conn
+	first := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	t.Run("second engine", func(short *testing.T) {
+		second := serve(short, r, e.booted, "tcp://127.0.0.1:0")
+		survivor = dial(t, first)
+		for range 8 {
+			dial(t, first)
+			dial(t, second)
+		}
+		eventually(t, "all are watched", func() bool { return r.Stats().Connections == 17 })
+	})
+	require.NotNil(t, survivor)
+	eventually(t, "the first engine goes on without the second", func() bool { return r.Stats().Reaped.ReadIdle >= 9 })
+	awaitClose(t, dial(t, first))
+	eventually(t, "nothing is left", func() bool { return r.Stats().Connections == 0 })
+}
+
+func TestEngineThatDoesNotStart(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, testConfig)
+	require.Error(t, gnet.Run(r, "tcp://256.0.0.1:1", gnet.WithLogger(quiet{})))
+	refusing := middleware(t, &recorderThatRefuses{}, testConfig)
+	require.NoError(t, gnet.Run(refusing, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})))
+	require.Nil(t, refusing.driver)
+}
+
+type recorderThatRefuses struct{ gnet.BuiltinEventEngine }
+
+func (*recorderThatRefuses) OnBoot(gnet.Engine) gnet.Action { return gnet.Shutdown }
+
+func TestClientIsWatchedAsWell(t *testing.T) {
+	for _, network := range networks {
+		t.Run(network.name, func(t *testing.T) {
+			ln := listenSilently(t, network.addr(t))
+			e := newEcho()
+			r := middleware(t, e, testConfig)
+			client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
+			require.NoError(t, err)
+			require.NoError(t, client.Start())
+			c, err := client.Dial(ln.Addr().Network(), ln.Addr().String())
+			require.NoError(t, err)
+			require.NotNil(t, c)
+			eventually(t, "the silent server is reaped", func() bool { return len(e.reasons()) == 1 })
+			require.ErrorIs(t, e.reasons()[0], ErrReadIdle)
+			require.NoError(t, client.Stop())
+		})
+	}
+}
+
+// listenSilently accepts and says nothing.
+func listenSilently(t testing.TB, addr string) net.Listener {
+	t.Helper()
+	network, address := "tcp", "127.0.0.1:0"
+	if len(addr) > 7 && addr[:7] == "unix://" {
+		network, address = "unix", addr[7:]
+	}
+	ln, err := net.Listen(network, address)
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+	return ln
+}
+
+func TestNoStateIsKeptForDatagrams(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, testConfig)
+	addr := serve(t, r, e.booted, "udp://127.0.0.1:0")
+	for range 10 {
+		c := dial(t, addr)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+		_, err = c.Read(make([]byte, 8))
+		require.NoError(t, err, "datagrams are forwarded")
+	}
+	client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
+	require.NoError(t, err)
+	require.NoError(t, client.Start())
+	_, err = client.Dial("udp", addr.String())
+	require.NoError(t, err)
+	require.Zero(t, r.Stats().Opened)
+	require.Nil(t, r.driver, "nothing runs for them")
+	require.NoError(t, client.Stop())
+}
+
+func TestConnectionOpenedDuringShutdown(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, testConfig)
+	inShutdown := &shutdownHandler{Reaper: r, entered: make(chan struct{}), release: make(chan struct{})}
+	done := make(chan error, 1)
+	go func() { done <- gnet.Run(inShutdown, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})) }()
+	up := <-e.booted
+	stopped := make(chan error, 1)
+	go func() { stopped <- up.eng.Stop(context.Background()) }()
+	<-inShutdown.entered
+	c := dial(t, up.addr) // loops still run until OnShutdown returns
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	eventually(t, "it is watched", func() bool { return r.Stats().Connections == 1 })
+	close(inShutdown.release)
+	require.NoError(t, <-done)
+	require.NoError(t, <-stopped)
+	require.Zero(t, r.Stats().Connections)
+	require.Nil(t, r.driver)
+}
+
+type shutdownHandler struct {
+	*Reaper
+	entered, release chan struct{}
+}
+
+func (h *shutdownHandler) OnShutdown(eng gnet.Engine) {
+	close(h.entered)
+	<-h.release
+	h.Reaper.OnShutdown(eng)
+}
+
+func TestReapErrorText(t *testing.T) {
+	err := error(&ReapError{Kind: ReadIdle, Limit: time.Minute, Idle: 61234567890})
+	require.EqualError(t, err, "idle: connection reaped: read idle for 1m1.235s, limit 1m0s")
+	require.False(t, errors.Is(err, os.ErrClosed))
+	require.Equal(t, "Kind(0)", Kind(0).String())
+}

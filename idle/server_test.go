@@ -1,0 +1,189 @@
+package idle
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// echo is a handler for tests: it echoes, and its fields, where set, replace what it does.
+type echo struct {
+	gnet.BuiltinEventEngine
+
+	booted  chan boot
+	open    func(gnet.Conn) ([]byte, gnet.Action)
+	traffic func(gnet.Conn) gnet.Action
+	closed  func(gnet.Conn, error) gnet.Action
+
+	mu     sync.Mutex
+	closes []error // guarded by mu
+}
+
+// A boot is an engine that has booted, and the address that it listens on.
+type boot struct {
+	eng  gnet.Engine
+	addr net.Addr
+}
+
+func newEcho() *echo { return &echo{booted: make(chan boot, 8)} }
+
+func (e *echo) OnBoot(eng gnet.Engine) gnet.Action {
+	e.booted <- boot{eng, listenAddr(eng)}
+	return gnet.None
+}
+
+func (e *echo) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	if e.open != nil {
+		return e.open(c)
+	}
+	return nil, gnet.None
+}
+
+func (e *echo) OnTraffic(c gnet.Conn) gnet.Action {
+	if e.traffic != nil {
+		return e.traffic(c)
+	}
+	b, _ := c.Next(-1)
+	_, _ = c.Write(b)
+	return gnet.None
+}
+
+func (e *echo) OnClose(c gnet.Conn, err error) gnet.Action {
+	e.mu.Lock()
+	e.closes = append(e.closes, err)
+	e.mu.Unlock()
+	if e.closed != nil {
+		return e.closed(c, err)
+	}
+	return gnet.None
+}
+
+// reasons returns what OnClose got so far.
+func (e *echo) reasons() []error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]error(nil), e.closes...)
+}
+
+// decider is an echo that decides about idle connections.
+type decider struct {
+	*echo
+	onIdle func(gnet.Conn, Event) gnet.Action
+}
+
+func (d decider) OnIdle(c gnet.Conn, ev Event) gnet.Action { return d.onIdle(c, ev) }
+
+// serve runs an engine around the handler until the test ends, and returns its address.
+func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, opts ...gnet.Option) net.Addr {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		done <- gnet.Run(h, addr, append([]gnet.Option{gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)}, opts...)...)
+	}()
+	var up boot
+	select {
+	case up = <-booted:
+	case err := <-done:
+		t.Fatalf("gnet.Run returned: %v", err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the engine did not boot within 10 s")
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := up.eng.Stop(ctx); err != nil && up.eng.Validate() == nil {
+			t.Errorf("stopping the engine: %v", err)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("gnet.Run: %v", err)
+			}
+		case <-ctx.Done():
+			t.Error("gnet.Run did not return within 10 s")
+		}
+	})
+	return up.addr
+}
+
+// listenAddr returns the address that the engine listens on, with its port; nil for a client. To be called in OnBoot:
+// gnet does not guard its listeners against itself.
+func listenAddr(eng gnet.Engine) net.Addr {
+	fd, err := eng.Dup()
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	if ln, err := net.FileListener(f); err == nil {
+		defer ln.Close()
+		return ln.Addr()
+	}
+	pc, err := net.FilePacketConn(f)
+	if err != nil {
+		panic(err)
+	}
+	defer pc.Close()
+	return pc.LocalAddr()
+}
+
+// quiet is a logger of gnet that says nothing.
+type quiet struct{}
+
+func (quiet) Debugf(string, ...any) {}
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Warnf(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) {}
+
+// dial connects, and closes when the test ends.
+func dial(t testing.TB, addr net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial(addr.Network(), addr.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// unixAddr returns an address for a unix socket that is short enough.
+func unixAddr(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "idle")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return "unix://" + filepath.Join(dir, "s")
+}
+
+// awaitClose waits until the peer of c has closed it and returns when that was.
+func awaitClose(t testing.TB, c net.Conn) time.Time {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	b := make([]byte, 512)
+	for {
+		if _, err := c.Read(b); err != nil {
+			require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "not closed within 20 s")
+			return time.Now()
+		}
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, 20*time.Second, 5*time.Millisecond, what)
+}
+
+func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {
+	t.Helper()
+	r, err := Middleware(h, cfg)
+	require.NoError(t, err)
+	return r
+}

@@ -1,0 +1,86 @@
+package idle
+
+import (
+	"sync"
+	"time"
+)
+
+// Stats is a snapshot of what a Reaper has seen and done since it was made. What a loop has counted since its last tick
+// may be missing from it.
+type Stats struct {
+	Connections   int           // watched now
+	Opened        uint64        // connections watched so far
+	Closed        uint64        // of them, closed for whatever reason
+	Reads         uint64        // calls of OnTraffic with new bytes from the peer
+	Rescheduled   uint64        // deadlines that came up and were moved on because the peer had been heard
+	Events        uint64        // idle events
+	SavedByKernel uint64        // connections that seemed idle, but the kernel had bytes of the peer
+	Reaped        ReapCounts    // connections closed by the Reaper
+	Lateness      LatenessStats // of the reaps
+}
+
+// ReapCounts is the number of reaped connections by reason.
+type ReapCounts struct {
+	ReadIdle uint64
+}
+
+// LatenessStats says how long after their deadlines connections were reaped.
+type LatenessStats struct {
+	Count    uint64
+	Sum, Max time.Duration
+}
+
+// Mean returns the mean lateness, 0 if there is none.
+func (l LatenessStats) Mean() time.Duration {
+	if l.Count == 0 {
+		return 0
+	}
+	return l.Sum / time.Duration(l.Count)
+}
+
+// counters is a Stats under construction, owned by a loop goroutine.
+type counters struct{ Stats }
+
+func (c *counters) reaped(reason *ReapError) {
+	c.Reaped.ReadIdle++
+	c.Lateness.Count++
+	c.Lateness.Sum += reason.Late
+	c.Lateness.Max = max(c.Lateness.Max, reason.Late)
+}
+
+// add adds the counts of another part of the Reaper.
+func (s *Stats) add(o Stats) {
+	s.Connections += o.Connections
+	s.Opened += o.Opened
+	s.Closed += o.Closed
+	s.Reads += o.Reads
+	s.Rescheduled += o.Rescheduled
+	s.Events += o.Events
+	s.SavedByKernel += o.SavedByKernel
+	s.Reaped.ReadIdle += o.Reaped.ReadIdle
+	s.Lateness.Count += o.Lateness.Count
+	s.Lateness.Sum += o.Lateness.Sum
+	s.Lateness.Max = max(s.Lateness.Max, o.Lateness.Max)
+}
+
+// published is the copy of a loop's counters that others may read. It is made once per tick, since an atomic addition
+// per message would cost as much as all the rest of a heartbeat.
+type published struct {
+	mu    sync.Mutex
+	stats Stats // guarded by mu
+}
+
+func (p *published) read() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// publish makes the counters visible.
+func (l *loop) publish(now int64) {
+	l.counted = now
+	l.counters.Connections = l.open
+	l.published.mu.Lock()
+	l.published.stats = l.counters.Stats
+	l.published.mu.Unlock()
+}

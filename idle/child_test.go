@@ -1,3 +1,114 @@
 package idle
 
-func runChild(string) int { return 2 }
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// childConfig is what a child process serves with.
+var childConfig = Config{ReadTimeout: 2 * time.Second, Tick: 100 * time.Millisecond}
+
+const (
+	blockMessage = "block!" // blocks the loop for one and a half timeouts
+	panicMessage = "panic!"
+)
+
+// runChild is the main function of a child process: an echo server on the given address with two loops. It prints its
+// address, and when its standard input ends the Stats.
+func runChild(addr string) int {
+	e := newEcho()
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		b, _ := c.Next(-1)
+		switch {
+		case strings.HasPrefix(string(b), blockMessage):
+			time.Sleep(childConfig.ReadTimeout * 3 / 2)
+		case strings.HasPrefix(string(b), panicMessage):
+			panic("the handler panics")
+		}
+		_, _ = c.Write(b)
+		return gnet.None
+	}
+	r, err := Middleware(e, childConfig)
+	if err != nil {
+		panic(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- gnet.Run(r, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)) }()
+	up := <-e.booted
+	fmt.Println(up.addr.Network(), up.addr.String())
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = json.NewEncoder(os.Stdout).Encode(r.Stats())
+	_ = up.eng.Stop(context.Background())
+	if err := <-done; err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// A child is a server in a process of its own, which a test can stop.
+type child struct {
+	cmd    *exec.Cmd
+	addr   net.Addr
+	stdin  io.Closer
+	stdout *bufio.Reader
+	stderr *strings.Builder
+}
+
+func startChild(t testing.TB, addr string) *child {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	c := &child{cmd: exec.Command(exe), stderr: new(strings.Builder)}
+	c.cmd.Env = append(os.Environ(), childEnv+"="+addr)
+	c.cmd.Stderr = c.stderr
+	c.stdin, err = c.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	c.stdout = bufio.NewReader(out)
+	require.NoError(t, c.cmd.Start())
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+	})
+	var network, address string
+	_, err = fmt.Fscan(c.stdout, &network, &address)
+	require.NoError(t, err, "the child must print its address; it printed: %s", c.stderr)
+	if network == "unix" {
+		c.addr = &net.UnixAddr{Name: address, Net: network}
+	} else {
+		c.addr, err = net.ResolveTCPAddr(network, address)
+		require.NoError(t, err)
+	}
+	return c
+}
+
+// finish ends the child and returns its Stats.
+func (c *child) finish(t testing.TB) (s Stats) {
+	t.Helper()
+	require.NoError(t, c.stdin.Close())
+	require.NoError(t, json.NewDecoder(c.stdout).Decode(&s))
+	require.NoError(t, c.cmd.Wait(), "%s", c.stderr)
+	return s
+}
+
+func TestPanicOfTheHandlerIsNotSwallowed(t *testing.T) {
+	c := startChild(t, "tcp://127.0.0.1:0")
+	_, err := dial(t, c.addr).Write([]byte(panicMessage))
+	require.NoError(t, err)
+	require.Error(t, c.cmd.Wait())
+	require.Contains(t, c.stderr.String(), "panic: the handler panics")
+}

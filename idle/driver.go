@@ -25,12 +25,12 @@ type driver struct {
 // A new loop takes the place of those without connections: loops of engines that are gone would be kept for ever, and a
 // loop that is not gone is made again.
 func (r *Reaper) join(c gnet.Conn) *loop {
-	if l := r.registry.Load().find(c); l != nil && l.open > 0 {
+	if l := r.registry.Load().find(c.EventLoop()); l != nil && l.open > 0 {
 		return l
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.registry.Load().find(c)
+	l := r.registry.Load().find(c.EventLoop())
 	if l == nil {
 		l = newLoop(r, c.EventLoop())
 		loops := []*loop{l}

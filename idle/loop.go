@@ -29,6 +29,7 @@ const never = time.Duration(math.MaxInt64)
 type loop struct {
 	// Immutable.
 	reaper  *Reaper
+	clock   *clock
 	el      gnet.EventLoop
 	timeout time.Duration
 	expire  func(wheel.Handle, uint32) // judge, bound once
@@ -59,7 +60,7 @@ func newLoop(r *Reaper, el gnet.EventLoop) *loop {
 	if err != nil {
 		panic("BUG: " + err.Error()) // Config was checked
 	}
-	l := &loop{reaper: r, el: el, timeout: r.cfg.ReadTimeout, wheel: w}
+	l := &loop{reaper: r, clock: r.clock, el: el, timeout: r.cfg.ReadTimeout, wheel: w}
 	l.expire = l.judge
 	l.setDue(never)
 	return l
@@ -67,17 +68,16 @@ func newLoop(r *Reaper, el gnet.EventLoop) *loop {
 
 // add begins to watch a connection.
 func (l *loop) add(c gnet.Conn) {
-	clock := l.reaper.clock
-	now := clock.now.Load()
-	r := l.table.insert(c)
-	if r.conn != 0 { // a conn that was never closed had this descriptor
-		l.forget(r)
-		r = l.table.insert(c)
+	if l.open == maxWatched {
+		l.reaper.cfg.Logger.Warn("too many connections of one event loop: one more is not watched", "limit", maxWatched)
+		return
 	}
+	now := l.clock.now.Load()
 	id, s := l.states.take()
-	*r = row{conn: identity(c), heard: uint32(now), ref: id}
-	deadline := clock.before(now) + l.timeout
-	*s = state{conn: c, timer: l.wheel.Schedule(deadline, id)}
+	*s = state{conn: c, timer: l.wheel.Schedule(l.clock.before(now)+l.timeout, id)}
+	if replaced := l.table.insert(c, id, uint32(now)); replaced.conn != 0 {
+		l.forget(replaced.tag.id())
+	}
 	l.open++
 	l.counters.Opened++
 	l.setDue(min(l.due, l.wheelDue()))
@@ -86,43 +86,33 @@ func (l *loop) add(c gnet.Conn) {
 
 // remove stops watching the connection of a row, and returns why it was reaped, nil if it was closed otherwise.
 func (l *loop) remove(r *row) (reason *ReapError) {
-	if l.closing == l.states.at(r.id()) {
+	id := r.tag.id()
+	s := l.states.at(id)
+	if l.closing == s {
 		reason = l.reason
 		l.counters.reaped(reason)
 	}
-	l.forget(r)
-	l.publish(l.reaper.clock.now.Load())
+	l.table.remove(s.conn)
+	l.forget(id)
+	l.publish(l.clock.now.Load())
 	return reason
 }
 
-func (l *loop) forget(r *row) {
-	s := l.states.at(r.id())
-	l.wheel.Cancel(s.timer)
-	c, id := s.conn, r.id()
-	l.table.remove(c, r)
+// forget drops the state of a connection whose row is gone.
+func (l *loop) forget(id uint32) {
+	l.wheel.Cancel(l.states.at(id).timer)
 	l.states.put(id)
 	l.open--
 	l.counters.Closed++
 }
 
-// touch records that the peer was heard. It is all that a heartbeat costs: the deadline in the wheel stays, and is moved
-// when it comes up.
-func (l *loop) touch(r *row) {
-	now := l.reaper.clock.now.Load()
-	r.heard = uint32(now)
-	l.counters.Reads++
-	if now != l.counted {
-		l.publish(now)
-	}
-}
-
 // leave records how many bytes the handler left in gnet's buffer.
 func (l *loop) leave(r *row, bytes int) {
-	r.ref &^= leftover
+	r.tag &^= leftover
 	if bytes != 0 {
-		r.ref |= leftover
+		r.tag |= leftover
 	}
-	l.states.at(r.id()).leftover = uint32(bytes)
+	l.states.at(r.tag.id()).leftover = uint32(bytes)
 }
 
 // run is the task: it judges what is due, for a bounded time.
@@ -131,9 +121,9 @@ func (l *loop) run(context.Context) error {
 	began := time.Now()
 	more := true
 	for more && l.stop == nil && time.Since(began) < taskTime {
-		_, more = l.wheel.Advance(l.reaper.clock.read(), taskStep, l.expire)
+		_, more = l.wheel.Advance(l.clock.read(), taskStep, l.expire)
 	}
-	l.publish(l.reaper.clock.now.Load())
+	l.publish(l.clock.now.Load())
 	l.setDue(l.wheelDue())
 	l.posted.Store(false) // from here on the driver may post the next
 	if more {
@@ -144,7 +134,6 @@ func (l *loop) run(context.Context) error {
 
 // judge decides about a connection whose deadline in the wheel has come up.
 func (l *loop) judge(timer wheel.Handle, id uint32) {
-	clock := l.reaper.clock
 	s := l.states.at(id)
 	r := l.table.find(s.conn)
 	if r == nil {
@@ -155,56 +144,55 @@ func (l *loop) judge(timer wheel.Handle, id uint32) {
 		l.wheel.Reschedule(timer, silence.deadline())
 		return
 	}
-	if clock.read() < silence.deadline() {
+	if l.clock.read() < silence.deadline() {
 		l.counters.Rescheduled++
 		l.wheel.Reschedule(timer, silence.deadline())
 		return
 	}
 	evidence := askKernel(s.conn.Fd())
-	v := silence.judge(clock.elapsed(), evidence)
+	v := silence.judge(l.clock.elapsed(), evidence)
 	if v.heard != 0 {
 		l.counters.SavedByKernel++
 		l.counters.Rescheduled++
-		r.heard, s.noticed = uint32(clock.stamp(v.heard)), 0
+		r.heard, s.noticed = uint32(l.clock.stamp(v.heard)), 0
 	}
 	l.wheel.Reschedule(timer, v.next)
 	if v.idle {
-		l.raise(r, s, v.event)
+		l.raise(s, v.event)
 	}
 }
 
 // silence collects what is known of a connection.
 func (l *loop) silence(r *row, s *state) silence {
-	clock := l.reaper.clock
-	now := clock.now.Load()
+	now := l.clock.now.Load()
 	heard := unwrap(r.heard, now)
 	if now-heard > math.MaxInt32 { // keep it within reach of unwrap, however long it stays idle
 		heard = now - math.MaxInt32
 		r.heard = uint32(heard)
 	}
-	out := silence{timeout: l.timeout, heardAfter: clock.after(heard), heard: clock.before(heard)}
+	out := silence{timeout: l.timeout, heardAfter: l.clock.after(heard), heard: l.clock.before(heard)}
 	if s.noticed != 0 {
 		if noticed := unwrap(s.noticed-1, now); noticed > heard {
-			out.heardAfter, out.heard, out.noticed = s.since, s.since, clock.before(noticed)
+			out.heardAfter, out.heard, out.noticed = s.since, s.since, l.clock.before(noticed)
 		}
 	}
 	return out
 }
 
 // raise lets the user's handler decide about an idle connection, or reaps it if there is no OnIdle.
-func (l *loop) raise(r *row, s *state, ev Event) {
+func (l *loop) raise(s *state, ev Event) {
 	l.counters.Events++
-	s.noticed = uint32(l.reaper.clock.now.Load()) + 1
+	s.noticed = uint32(l.clock.now.Load()) + 1
 	if ev.First {
-		s.since = l.reaper.clock.elapsed() - ev.Idle
+		s.since = l.clock.elapsed() - ev.Idle
 	}
 	if decide := l.reaper.decide; decide != nil {
-		conn := r.conn
-		action := decide(s.conn, ev)
+		c := s.conn
+		action := decide(c, ev)
 		if action == gnet.Shutdown {
 			l.stop = gneterrors.ErrEngineShutdown
 		}
-		if action != gnet.Close || r.conn != conn { // OnIdle may have closed it: a failing Write does
+		if action != gnet.Close || l.table.find(c) == nil { // OnIdle may have closed it: a failing Write does
 			return
 		}
 	}

@@ -39,7 +39,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reaper{next: next, cfg: cfg, clock: newClock(cfg.Tick, cfg.ReadTimeout), more: make(chan struct{}, 1)}
+	r := &Reaper{next: next, cfg: cfg, clock: newClock(cfg.Tick, cfg.ReadTimeout), more: make(chan struct{})}
 	if h, ok := next.(IdleHandler); ok {
 		r.decide = h.OnIdle
 	}
@@ -79,36 +79,47 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	l.add(c)
 	out, action := r.next.OnOpen(c)
 	if row := l.table.find(c); row != nil {
-		row.heard = uint32(r.clock.now.Load()) // a slow OnOpen does not count against the peer
+		row.heard = uint32(l.clock.now.Load()) // a slow OnOpen does not count against the peer
 	}
 	return out, action
 }
 
 // OnTraffic forwards, and takes note if the peer has sent something.
 func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
-	l := r.registry.Load().find(c)
+	l := r.registry.Load().find(c.EventLoop())
 	if l == nil {
 		return r.next.OnTraffic(c)
 	}
-	row := l.table.find(c)
-	if row == nil {
-		return r.next.OnTraffic(c)
+	conn := identity(c)
+	row := l.table.atHome(descriptor(c))
+	if row.conn != conn {
+		if row = l.table.find(c); row == nil {
+			return r.next.OnTraffic(c)
+		}
 	}
-	conn := row.conn
 	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
 	buffered := c.InboundBuffered()
 	heard := buffered > 0
-	if row.ref&leftover != 0 {
-		heard = uint32(buffered) != l.states.at(row.id()).leftover
+	if row.tag&leftover != 0 {
+		heard = uint32(buffered) != l.states.at(row.tag.id()).leftover
 	}
 	action := r.next.OnTraffic(c)
-	if row.conn != conn { // the handler has closed it: a failing Write does
-		return action
+	if row.conn != conn { // the handler has closed it, as a failing Write does, or another, and rows moved
+		if row = l.table.find(c); row == nil {
+			return action
+		}
 	}
 	if heard {
-		l.touch(row) // now, not before: a slow handler does not idle out its own connection
+		// The heartbeat: the deadline in the wheel stays, and is moved when it comes up. Stamped now, not before, so that
+		// a slow handler does not idle out its own connection.
+		now := r.clock.now.Load()
+		row.heard = uint32(now)
+		l.counters.Reads++
+		if now != l.counted {
+			l.publish(now)
+		}
 	}
-	if buffered = c.InboundBuffered(); buffered != 0 || row.ref&leftover != 0 {
+	if buffered = c.InboundBuffered(); buffered != 0 || row.tag&leftover != 0 {
 		l.leave(row, buffered)
 	}
 	return action
@@ -116,7 +127,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 
 // OnClose stops watching the connection, and forwards with the reason if the Reaper has closed it.
 func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
-	l := r.registry.Load().find(c)
+	l := r.registry.Load().find(c.EventLoop())
 	if l == nil {
 		return r.next.OnClose(c, err)
 	}

@@ -21,7 +21,7 @@ type cell struct {
 }
 
 func newRegistry(loops []*loop) *registry {
-	size := bits.Len(uint(2 * len(loops))) // more than half of the cells stay empty
+	size := max(1, bits.Len(uint(2*len(loops)))) // at least half of the cells stay empty
 	g := &registry{loops: loops, cells: make([]cell, 1<<size), shift: uint(64 - size)}
 	for _, l := range loops {
 		id := loopIdentity(l.el)
@@ -36,14 +36,14 @@ func newRegistry(loops []*loop) *registry {
 
 // first returns the cell where an event loop is looked for first: Fibonacci hashing.
 func (g *registry) first(id uintptr) int {
-	return int(uint64(id) * 0x9E3779B97F4A7C15 >> g.shift)
+	return int(uint64(id) * 0x9E3779B97F4A7C15 >> (g.shift & 63))
 }
 
 func (g *registry) next(i int) int { return (i + 1) & (len(g.cells) - 1) }
 
-// find returns the loop of c, nil if none of its connections was opened here.
-func (g *registry) find(c gnet.Conn) *loop {
-	id := loopIdentity(c.EventLoop())
+// find returns the loop for an event loop, nil if none of its connections was opened here.
+func (g *registry) find(el gnet.EventLoop) *loop {
+	id := loopIdentity(el)
 	for i := g.first(id); ; i = g.next(i) {
 		cell := &g.cells[i]
 		if cell.el == id {

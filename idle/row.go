@@ -9,14 +9,27 @@ import (
 // A row is all that one message touches of a connection: 16 bytes without pointers. Owned by the loop goroutine.
 type row struct {
 	conn  uintptr // identity of the connection, 0 if none
-	heard uint32  // tick of the last read, the low 32 bits
-	ref   uint32  // id of the state, and whether it says that bytes were left over
+	heard uint32  // stamp of the last read, the low 32 bits
+	tag   tag
 }
 
-// leftover is set in row.ref when the handler left bytes in gnet's buffer.
-const leftover = 1 << 31
+// A tag packs the id of the state, whether the handler left bytes in gnet's buffer (one bit), and the low bits of the
+// descriptor.
+type tag uint32
 
-func (r *row) id() uint32 { return r.ref &^ leftover }
+const (
+	tagFDBits     = 10
+	leftover  tag = 1 << tagFDBits
+	tagIDAt       = tagFDBits + 1
+)
+
+// maxWatched is how many connections a loop can watch.
+const maxWatched = 1 << (32 - tagIDAt)
+
+func newTag(id uint32, fd uint) tag { return tag(id<<tagIDAt) | tag(fd&(1<<tagFDBits-1)) }
+
+func (t tag) id() uint32 { return uint32(t >> tagIDAt) }
+func (t tag) fd() uint   { return uint(t & (1<<tagFDBits - 1)) }
 
 // identity returns the address of a connection. It is compared, never followed. The states keep the connections alive,
 // so that an address in a row means one connection only, and comparing it costs a third of comparing two interfaces.

@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -26,34 +27,61 @@ type fakeEventLoop struct {
 }
 
 func TestTableFindsByDescriptorAndIdentity(t *testing.T) {
-	var tab table
-	model := map[gnet.Conn]uint32{}
-	byFD := map[int]gnet.Conn{}
-	var closed []gnet.Conn
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := range 100_000 {
-		if fd := rng.IntN(3000); byFD[fd] == nil {
-			c := &fakeConn{fd: fd}
-			r := tab.insert(c)
-			require.Zero(t, r.conn)
-			*r = row{conn: identity(c), ref: uint32(i)}
-			model[c], byFD[fd] = uint32(i), c
-		} else {
-			c := byFD[fd]
-			r := tab.find(c)
-			require.NotNil(t, r)
-			require.Equal(t, model[c], r.id())
-			tab.remove(c, r)
-			delete(model, c)
-			delete(byFD, fd)
-			closed = append(closed, c)
-		}
-		if len(closed) > 0 {
-			require.Nil(t, tab.find(closed[rng.IntN(len(closed))]), "a closed connection never finds that of its successor")
-		}
+	// Of the descriptors, one in so many belongs to this table; the rest are those of other loops.
+	for _, loops := range []int{1, 2, 3, 8, 64} {
+		t.Run(fmt.Sprintf("loops=%d", loops), func(t *testing.T) {
+			var tab table
+			byFD := map[int]gnet.Conn{}
+			ids := map[gnet.Conn]uint32{}
+			var closed []gnet.Conn
+			rng := rand.New(rand.NewPCG(1, uint64(loops)))
+			for i := range uint32(50_000) {
+				fd := rng.IntN(3000) * loops
+				if c := byFD[fd]; c == nil {
+					c = &fakeConn{fd: fd}
+					require.Zero(t, tab.insert(c, i, 7))
+					ids[c], byFD[fd] = i, c
+				} else {
+					tab.remove(c)
+					delete(byFD, fd)
+					closed = append(closed, c)
+				}
+				for range 3 {
+					fd := rng.IntN(3000) * loops
+					if c := byFD[fd]; c != nil {
+						require.NotNil(t, tab.find(c))
+						require.Equal(t, ids[c], tab.find(c).tag.id())
+						require.EqualValues(t, 7, tab.find(c).heard)
+					} else {
+						require.Nil(t, tab.find(&fakeConn{fd: fd}))
+					}
+				}
+				if len(closed) > 0 {
+					gone := closed[rng.IntN(len(closed))]
+					require.Nil(t, tab.find(gone), "a closed connection never finds its successor")
+				}
+			}
+			require.Nil(t, tab.find(&fakeConn{fd: -1}))
+			require.Nil(t, tab.find(&fakeConn{fd: 1 << 30}))
+			tab.remove(&fakeConn{fd: -1})
+			for _, c := range byFD {
+				require.Equal(t, ids[c], tab.find(c).tag.id(), "none is lost")
+				tab.remove(c)
+				require.Nil(t, tab.find(c))
+			}
+		})
 	}
-	require.Nil(t, tab.find(&fakeConn{fd: -1}))
-	require.Nil(t, tab.find(&fakeConn{fd: 1 << 30}))
+}
+
+func TestTableReplacesAConnectionThatWasNeverClosed(t *testing.T) {
+	var tab table
+	old, c := &fakeConn{fd: 9}, &fakeConn{fd: 9}
+	tab.insert(old, 1, 0)
+	require.EqualValues(t, 1, tab.insert(c, 2, 0).tag.id())
+	require.Nil(t, tab.find(old))
+	require.EqualValues(t, 2, tab.find(c).tag.id())
+	tab.remove(old)
+	require.NotNil(t, tab.find(c), "its close does not hit the successor")
 }
 
 func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
@@ -64,8 +92,8 @@ func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
 		}
 		g := newRegistry(loops)
 		for _, l := range loops {
-			require.Same(t, l, g.find(&fakeConn{el: l.el}))
+			require.Same(t, l, g.find(l.el))
 		}
-		require.Nil(t, g.find(&fakeConn{el: &fakeEventLoop{}}), "an event loop that is not there, of %d", n)
+		require.Nil(t, g.find(&fakeEventLoop{}), "an event loop that is not there, of %d", n)
 	}
 }

@@ -1,0 +1,163 @@
+package idle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// A thinConn is a connection of gnet whose methods touch no memory: when gnet calls OnTraffic it has just read into the
+// connection, so that its memory is in the cache, which a million idle fakes in random order would not be. Its address
+// says all that is asked of it.
+type thinConn struct {
+	gnet.Conn
+}
+
+const thinSize = unsafe.Sizeof(thinConn{})
+
+// thin is what all thinConns have in common.
+var thin struct {
+	el       gnet.EventLoop
+	first    uintptr
+	buffered int
+}
+
+func (c *thinConn) Fd() int {
+	return 8 + int((uintptr(unsafe.Pointer(c))-thin.first)/thinSize)
+}
+func (c *thinConn) EventLoop() gnet.EventLoop { return thin.el }
+func (c *thinConn) InboundBuffered() int      { return thin.buffered }
+
+// sink is the least that a handler can be: it reads all there is.
+type sink struct{ gnet.BuiltinEventEngine }
+
+func (*sink) OnTraffic(gnet.Conn) gnet.Action {
+	thin.buffered = 0
+	return gnet.None
+}
+
+// watch returns a Reaper that watches n connections, and these in random order. The driver does not run: nothing but
+// the message path is measured.
+func watch(tb testing.TB, n int) (*Reaper, []gnet.Conn) {
+	tb.Helper()
+	r, err := Middleware(&sink{}, Config{ReadTimeout: time.Hour})
+	require.NoError(tb, err)
+	thin.el = &fakeEventLoop{}
+	l := newLoop(r, thin.el)
+	r.registry.Store(newRegistry([]*loop{l}))
+	all := make([]thinConn, n)
+	thin.first = uintptr(unsafe.Pointer(&all[0]))
+	conns := make([]gnet.Conn, n)
+	for i := range all {
+		conns[i] = &all[i]
+		l.add(conns[i])
+	}
+	rand.Shuffle(n, func(i, j int) { conns[i], conns[j] = conns[j], conns[i] })
+	return r, conns
+}
+
+// BenchmarkHeartbeat measures one OnTraffic with new bytes, through the Reaper and without it: the difference is what the
+// Reaper costs. Beside it stands one reading of the clock.
+func BenchmarkHeartbeat(b *testing.B) {
+	for _, n := range []int{1000, 100_000, 1_000_000} {
+		r, conns := watch(b, n)
+		for _, h := range []struct {
+			name    string
+			handler gnet.EventHandler
+		}{{"bare", r.next}, {"reaper", r}} {
+			b.Run(fmt.Sprintf("conns=%d/handler=%s", n, h.name), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					thin.buffered = 4
+					h.handler.OnTraffic(conns[i])
+					if i++; i == n {
+						i = 0
+					}
+				}
+			})
+		}
+	}
+	b.Run("time.Now", func(b *testing.B) {
+		for b.Loop() {
+			time.Now()
+		}
+	})
+}
+
+// BenchmarkOpenClose measures what the Reaper adds to a connection's coming and going, in one loop with others.
+func BenchmarkOpenClose(b *testing.B) {
+	r, _ := watch(b, 1000)
+	l := r.registry.Load().loops[0]
+	extra := make([]thinConn, 1)
+	thin.first = uintptr(unsafe.Pointer(&extra[0])) - 2000*thinSize // a descriptor above the others
+	c := gnet.Conn(&extra[0])
+	b.ReportAllocs()
+	for b.Loop() {
+		l.add(c)
+		l.remove(l.table.find(c))
+	}
+}
+
+// BenchmarkBytesPerConnection prints the heap that the Reaper adds per connection with a number of event loops, among
+// which the descriptors are spread.
+func BenchmarkBytesPerConnection(b *testing.B) {
+	for _, loops := range []int{1, 2, 8} {
+		b.Run(fmt.Sprintf("loops=%d", loops), func(b *testing.B) {
+			for b.Loop() {
+				b.ReportMetric(bytesPerConnection(b, 200_000, loops), "B/conn")
+			}
+		})
+	}
+}
+
+func bytesPerConnection(tb testing.TB, n, loops int) float64 {
+	tb.Helper()
+	r, err := Middleware(&sink{}, Config{ReadTimeout: time.Minute})
+	require.NoError(tb, err)
+	conns := make([]fakeConn, n)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	all := make([]*loop, loops)
+	for i := range all {
+		all[i] = newLoop(r, &fakeEventLoop{})
+	}
+	for i := range conns {
+		conns[i].fd = 8 + i
+		all[rand.IntN(loops)].add(&conns[i])
+	}
+	perConn := float64(heap()-before) / float64(n)
+	runtime.KeepAlive(all)
+	return perConn
+}
+
+// maxBytesPerConnection is a budget. Measured on 2026-11-21: see BenchmarkBytesPerConnection.
+const maxBytesPerConnection = 96
+
+func TestMemoryPerConnectionIsWithinBudget(t *testing.T) {
+	got := bytesPerConnection(t, 100_000, 2)
+	t.Logf("%.1f bytes per connection with 2 event loops", got)
+	require.LessOrEqual(t, got, float64(maxBytesPerConnection))
+}
+
+func TestHeartbeatDoesNotAllocate(t *testing.T) {
+	r, conns := watch(t, 1000)
+	i := 0
+	beat := func() {
+		thin.buffered = i % 3
+		r.OnTraffic(conns[i%len(conns)])
+		i++
+	}
+	require.Zero(t, testing.AllocsPerRun(10_000, beat))
+}

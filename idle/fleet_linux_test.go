@@ -1,0 +1,148 @@
+package idle
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A fleet is many client connections served by one goroutine over epoll. It drains what comes in, and notes when the
+// server closes a connection.
+type fleet struct {
+	t      testing.TB
+	start  time.Time
+	conns  []fleetConn
+	byFD   map[int32]*fleetConn
+	epoll  int
+	closed atomic.Int64
+	stop   atomic.Bool
+	done   chan struct{}
+}
+
+type fleetConn struct {
+	fd        int
+	sentFrom  atomic.Int64 // just before the last write, nanoseconds since start
+	sentUntil atomic.Int64 // just after it
+	closedAt  atomic.Int64 // 0 while open
+}
+
+// dialFleet opens n connections. An open connection counts as a byte sent.
+func dialFleet(t testing.TB, addr net.Addr, n int) *fleet {
+	t.Helper()
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	require.NoError(t, err)
+	f := &fleet{
+		t: t, start: time.Now(), conns: make([]fleetConn, n), byFD: map[int32]*fleetConn{}, epoll: epoll,
+		done: make(chan struct{}),
+	}
+	var family int
+	var sa unix.Sockaddr
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: a.Port, Addr: [4]byte(a.IP.To4())}
+	case *net.UnixAddr:
+		family, sa = unix.AF_UNIX, &unix.SockaddrUnix{Name: a.Name}
+	default:
+		t.Fatalf("no fleet for %T", addr)
+	}
+	for i := range f.conns {
+		c := &f.conns[i]
+		c.fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		c.sentFrom.Store(f.now())
+		require.NoError(t, unix.Connect(c.fd, sa), "connection %d", i)
+		c.sentUntil.Store(f.now())
+		require.NoError(t, unix.SetNonblock(c.fd, true))
+		f.byFD[int32(c.fd)] = c
+		require.NoError(t, unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, c.fd,
+			&unix.EpollEvent{Fd: int32(c.fd), Events: unix.EPOLLIN}))
+	}
+	go f.drain()
+	t.Cleanup(f.close)
+	return f
+}
+
+func (f *fleet) now() int64 { return int64(time.Since(f.start)) }
+
+func (f *fleet) drain() {
+	defer close(f.done)
+	events := make([]unix.EpollEvent, 1024)
+	buf := make([]byte, 4096)
+	for !f.stop.Load() {
+		n, _ := unix.EpollWait(f.epoll, events, 20)
+		for _, ev := range events[:max(n, 0)] {
+			got, err := unix.Read(int(ev.Fd), buf)
+			if got > 0 || err == unix.EAGAIN || err == unix.EINTR {
+				continue
+			}
+			f.byFD[ev.Fd].closedAt.Store(f.now())
+			f.closed.Add(1)
+			_ = unix.EpollCtl(f.epoll, unix.EPOLL_CTL_DEL, int(ev.Fd), nil)
+		}
+	}
+}
+
+func (f *fleet) close() {
+	f.stop.Store(true)
+	<-f.done
+	for i := range f.conns {
+		_ = unix.Close(f.conns[i].fd)
+	}
+	_ = unix.Close(f.epoll)
+}
+
+// send writes to the connections from until to, those that are open.
+func (f *fleet) send(from, to int, msg string) {
+	for i := from; i < to; i++ {
+		c := &f.conns[i]
+		if c.closedAt.Load() != 0 {
+			continue
+		}
+		at := f.now()
+		if _, err := unix.Write(c.fd, []byte(msg)); err == nil {
+			c.sentFrom.Store(at)
+			c.sentUntil.Store(f.now())
+		}
+	}
+}
+
+// beat sends to the connections from until to, each every period, for the given time.
+func (f *fleet) beat(from, to int, period, length time.Duration) {
+	const parts = 10 // so that the heartbeats are spread
+	for until := time.Now().Add(length); time.Now().Before(until); {
+		began := time.Now()
+		for p := range parts {
+			n := to - from
+			f.send(from+n*p/parts, from+n*(p+1)/parts, "beat")
+			time.Sleep(time.Until(began.Add(period * time.Duration(p+1) / parts)))
+		}
+	}
+}
+
+// lost returns how many of the connections from until to the server has closed.
+func (f *fleet) lost(from, to int) (n int) {
+	for i := from; i < to; i++ {
+		if f.conns[i].closedAt.Load() != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// silences returns, for those that the server has closed, the shortest and the longest time between the last byte and
+// the close. The shortest is measured from before the write, so that it is never too short by the measurement itself.
+func (f *fleet) silences(from, to int) (shortest, longest time.Duration) {
+	shortest = 1 << 62
+	for i := from; i < to; i++ {
+		c := &f.conns[i]
+		if at := c.closedAt.Load(); at != 0 {
+			shortest = min(shortest, time.Duration(at-c.sentFrom.Load()))
+			longest = max(longest, time.Duration(at-c.sentUntil.Load()))
+		}
+	}
+	return shortest, longest
+}

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// ErrEngineDied is returned by Run when the engine has stopped although nobody asked it to. All its connections are
+// closed. The error text has what gnet logged last, such as that there are too many open files.
+var ErrEngineDied = errors.New("the gnet engine died")
+
+// Config says what Run runs.
+type Config struct {
+	// Addr is the address to listen on: host:port for TCP, or a URL with the scheme tcp, tcp4, tcp6 or unix, such as
+	// unix:///run/chat.sock. It is required. Port 0 is a free one, which Started is told.
+	Addr string
+
+	// Handler gets the events of all connections. It is required. If it implements idle.IdleHandler, it decides about
+	// idle connections.
+	Handler gnet.EventHandler
+
+	// Idle says which connections are idle. Its Logger, if nil, is the one below.
+	Idle idle.Config
+
+	// Loops is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU limit of a container.
+	// Negative values are refused.
+	Loops int
+
+	// SharePort allows other processes to listen on the same port at the same time, where the system spreads
+	// connections over them (SO_REUSEPORT on Linux). If false, an address that somebody listens on is an error.
+	SharePort bool
+
+	// Started is called once the address accepts connections, before the first of them is served, with the address and
+	// with the Reaper, whose Stats may be read until the end and after it. If nil, nothing is called.
+	Started func(net.Addr, *idle.Reaper)
+
+	// Logger gets what gnet and the Reaper have to say. If nil, nothing is logged.
+	Logger *slog.Logger
+
+	// Options are further options of gnet. They are applied last.
+	Options []gnet.Option
+}
+
+// check returns the Config with its defaults filled in, or an error that joins all that is wrong with it.
+func (cfg Config) check() (Config, error) {
+	var errs []error
+	if cfg.Addr == "" {
+		errs = append(errs, errors.New("server: Config.Addr is not set: set it, for example to 127.0.0.1:7000"))
+	}
+	if cfg.Handler == nil {
+		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
+	}
+	if cfg.Loops < 0 {
+		errs = append(errs, fmt.Errorf("server: Config.Loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops))
+	}
+	cfg.Loops = cmp.Or(cfg.Loops, runtime.GOMAXPROCS(0))
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Idle.Logger = cmp.Or(cfg.Idle.Logger, cfg.Logger)
+	return cfg, errors.Join(errs...)
+}
+
+// Run listens, serves until ctx is done or the handler returns gnet.Shutdown, closes all connections, and returns nil.
+// Every goroutine that it started is gone then. An address that cannot be listened on is an error that names it; an
+// engine that stops without having been asked to is ErrEngineDied.
+//
+// It may be called several times, also at the same time. gnet has one logger per process: that of the last call.
+func Run(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.check()
+	if err != nil {
+		return err
+	}
+	watched := watch(cfg.Handler)
+	reaper, err := idle.Middleware(watched.handler(), cfg.Idle)
+	if err != nil {
+		return err
+	}
+	at, err := claim(cfg.Addr, cfg.SharePort)
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+
+	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
+	defer returned()
+	var stopper sync.WaitGroup
+	host := &host{Reaper: reaper, booted: func(eng gnet.Engine) {
+		stopper.Go(func() {
+			select {
+			case <-ctx.Done():
+				_ = eng.Stop(running) // an error means that it has stopped already
+			case <-running.Done():
+			}
+		})
+		if cfg.Started != nil {
+			cfg.Started(at.addr, reaper)
+		}
+	}}
+	logger := &engineLog{Logger: cfg.Logger}
+	opts := append([]gnet.Option{
+		gnet.WithLogger(logger),
+		gnet.WithNumEventLoop(cfg.Loops),
+		gnet.WithReuseAddr(true),
+		gnet.WithReusePort(runtime.GOOS == "linux"),
+	}, cfg.Options...)
+
+	err = gnet.Run(host, at.url(), opts...)
+	asked := ctx.Err() != nil || watched.shutdown.Load()
+	returned()
+	stopper.Wait()
+	switch {
+	case err != nil:
+		return fmt.Errorf("server: running on %s: %w", at.addr, err)
+	case !asked:
+		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, at.addr, logger.lastError())
+	}
+	return nil
+}
+
+// host is the Reaper as the engine sees it: it notes when the engine boots.
+type host struct {
+	*idle.Reaper
+	booted func(gnet.Engine)
+}
+
+func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
+	action := h.Reaper.OnBoot(eng)
+	if action != gnet.Shutdown { // otherwise gnet.Run returns at once
+		h.booted(eng)
+	}
+	return action
+}

@@ -30,7 +30,9 @@ func TestEngineThatCannotStartAfterBooting(t *testing.T) {
 	h := &starves{}
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &h.before))
 	result := make(chan error, 1)
-	go func() { result <- Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Loops: 2}) }()
+	go func() {
+		result <- Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Loops: 2})
+	}()
 	err := await(t, result)
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &h.before))
 	require.ErrorIs(t, err, syscall.EMFILE, "Run returns the error, and does not wait for an engine that never ran")

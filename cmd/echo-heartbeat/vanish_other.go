@@ -1,0 +1,10 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+	"net"
+)
+
+func vanish(net.Conn) error { return errors.ErrUnsupported }

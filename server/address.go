@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// ErrBadAddress is returned by Run for an address that nobody could listen on, such as one without a port.
+var ErrBadAddress = errors.New("bad address")
+
 // An address is one that nobody else listens on.
 type address struct {
 	network string
@@ -34,7 +37,7 @@ func claim(addr string, share bool) (address, error) {
 	}
 	tcp, err := net.ResolveTCPAddr(network, at)
 	if err != nil {
-		return address{}, fmt.Errorf("server: address %q: %w", addr, err)
+		return address{}, fmt.Errorf("server: %w %q: %w", ErrBadAddress, addr, err)
 	}
 	if share && tcp.Port != 0 {
 		return address{network, tcp}, nil
@@ -54,21 +57,21 @@ func split(addr string) (network, at string, err error) {
 	}
 	u, err := url.Parse(addr)
 	if err != nil {
-		return "", "", fmt.Errorf("server: address: %w", err)
+		return "", "", fmt.Errorf("server: %w: %w", ErrBadAddress, err)
 	}
 	switch u.Scheme {
 	case "tcp", "tcp4", "tcp6":
 		if u.Path != "" {
-			return "", "", fmt.Errorf("server: address %q: a path after host:port", addr)
+			return "", "", fmt.Errorf("server: %w %q: a path after host:port", ErrBadAddress, addr)
 		}
 		return u.Scheme, u.Host, nil
 	case "unix":
 		if p := path.Join(u.Host, u.Path); p != "" {
 			return u.Scheme, p, nil
 		}
-		return "", "", fmt.Errorf("server: address %q: no path", addr)
+		return "", "", fmt.Errorf("server: %w %q: no path", ErrBadAddress, addr)
 	default:
-		return "", "", fmt.Errorf("server: address %q: the scheme must be tcp, tcp4, tcp6 or unix", addr)
+		return "", "", fmt.Errorf("server: %w %q: the scheme must be tcp, tcp4, tcp6 or unix", ErrBadAddress, addr)
 	}
 }
 

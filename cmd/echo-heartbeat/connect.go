@@ -54,7 +54,7 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	h := &beater{out: &printer{out: out, start: time.Now()}, silent: silent, closed: make(chan error, 1)}
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: heartbeat})
 	if err != nil {
-		return usageError{err}
+		return usageError{errors.New(strings.ReplaceAll(err.Error(), "Config.ReadTimeout", "--heartbeat"))}
 	}
 	network, at := "tcp", addr
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -30,8 +32,6 @@ func (f *idleFlags) config(cmd *cobra.Command) (idle.Config, error) {
 	cfg := idle.Config{ReadTimeout: f.readTimeout, Tick: f.tick}
 	if !cmd.Flags().Changed("tick") {
 		cfg.Tick = 0 // the default depends on the timeout
-	} else if cfg.Tick == 0 {
-		return cfg, usageError{fmt.Errorf("--tick is 0: set a positive duration such as 100ms")}
 	}
 	if _, err := idle.Middleware(&echo{}, cfg); err != nil {
 		return cfg, usageError{err}
@@ -68,7 +68,7 @@ Ctrl-C stops it.`,
 				level = slog.LevelDebug
 			}
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			return serve(cmd.Context(), cmd, cfg)
+			return serve(cmd.Context(), cmd.OutOrStdout(), cfg)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -80,17 +80,20 @@ Ctrl-C stops it.`,
 	return cmd
 }
 
-func serve(ctx context.Context, cmd *cobra.Command, cfg server.Config) error {
+func serve(ctx context.Context, out io.Writer, cfg server.Config) error {
 	cfg.Handler = &echo{}
 	var reaper *idle.Reaper
 	cfg.Started = func(addr net.Addr, r *idle.Reaper) {
 		reaper = r
-		cmd.Printf("listening on %s, read timeout %v, tick %v; Ctrl-C stops\n", addr, cfg.Idle.ReadTimeout, r.Config().Tick)
+		fmt.Fprintf(out, "listening on %s, read timeout %v, tick %v; Ctrl-C stops\n", addr, cfg.Idle.ReadTimeout, r.Config().Tick)
 	}
 	err := server.Run(ctx, cfg)
+	if errors.Is(err, server.ErrBadAddress) {
+		return usageError{err}
+	}
 	if reaper != nil {
 		s := reaper.Stats()
-		cmd.Printf("stopped: %d connections, %d messages, %d reaped, mean %v late\n",
+		fmt.Fprintf(out, "stopped: %d connections, %d messages, %d reaped, mean %v late\n",
 			s.Opened, s.Reads, s.Reaped.ReadIdle, s.Lateness.Mean().Round(time.Millisecond))
 	}
 	return err

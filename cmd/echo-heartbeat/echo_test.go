@@ -1,0 +1,65 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+var (
+	echoConfig = idle.Config{ReadTimeout: time.Second}
+	errReaped  = &idle.ReapError{Kind: idle.ReadIdle}
+)
+
+func TestAnswer(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                           "",
+		"hello":                      "hello",
+		"hello\n":                    "hello\n",
+		"PING\n":                     "PONG\n",
+		"PING\r\n":                   "PONG\r\n",
+		"PING\nPING\n":               "PONG\nPONG\n",
+		"a\nPING\nb\n":               "a\nPONG\nb\n",
+		"PING PING\n":                "PING PING\n",
+		"xPING\n":                    "xPING\n",
+		"PINGPING\n":                 "PINGPING\n",
+		"ping\n":                     "ping\n",
+		"PING\r\r\n":                 "PING\r\r\n",
+		"\n\nPING\n\n":               "\n\nPONG\n\n",
+		"\x00\xffPING\n\x00PING\r\n": "\x00\xffPING\n\x00PING\r\n",
+		"P":                          "", // may become a PING
+		"PING\r":                     "",
+		"line\nPIN":                  "line\n",
+	} {
+		out, used, _ := answer([]byte(in), false)
+		require.Equal(t, want, string(out), "%q", in)
+		require.LessOrEqual(t, used, len(in))
+	}
+}
+
+// TestAnswerDoesNotDependOnHowBytesArrive cuts the input at every place.
+func TestAnswerDoesNotDependOnHowBytesArrive(t *testing.T) {
+	in := "PING\nhello PING\r\nPING\r\nPINGO\nP\nPI\r\n\r\nPING\n"
+	want := "PONG\nhello PING\r\nPONG\r\nPINGO\nP\nPI\r\n\r\nPONG\n"
+	for size := 1; size <= len(in); size++ {
+		var out strings.Builder
+		var pending []byte
+		open := false
+		for rest := in; rest != ""; {
+			n := min(size, len(rest))
+			pending = append(pending, rest[:n]...)
+			rest = rest[n:]
+			var o []byte
+			var used int
+			o, used, open = answer(pending, open)
+			out.Write(o)
+			pending = append([]byte(nil), pending[used:]...)
+		}
+		require.Empty(t, pending)
+		require.Equal(t, want, out.String(), "in pieces of %d", size)
+	}
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
+}
+
+// A console is an output that may be read while it is written.
+type console struct {
+	mu  sync.Mutex
+	buf bytes.Buffer // guarded by mu
+}
+
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.Write(b)
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.buf.String()
+}
+
+func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                                     "say what to do",
+		"bogus":                                `unknown command "bogus"`,
+		"--nope":                               "unknown flag: --nope",
+		"serve --nope":                         "unknown flag: --nope",
+		"serve extra":                          `unexpected argument "extra"`,
+		"serve --tick -5s":                     "--tick is -5s",
+		"serve --read-timeout 0":               "--read-timeout is not set",
+		"serve --read-timeout -1s --tick -1s":  "--tick is -1s",
+		"serve --read-timeout 1s --tick 5s":    "--tick is 5s, longer than --read-timeout of 1s",
+		"serve --read-timeout never":           "invalid duration",
+		"serve --loops -1":                     "--loops is -1",
+		"serve --addr nonsense":                `bad address "nonsense"`,
+		"connect --heartbeat 0":                "--heartbeat is 0s",
+		"connect --heartbeat 999999h":          "--heartbeat is 999999h0m0s",
+		"demo --read-timeout 1h":               "--read-timeout is 1h0m0s: set at most 5s",
+		"demo --clients 1":                     "--clients is 1",
+		"demo --read-timeout 1s --clients 1e9": "invalid argument",
+	} {
+		t.Run(args, func(t *testing.T) {
+			var out, errs console
+			assert.Equal(t, 2, run(t.Context(), strings.Fields(args), &out, &errs))
+			assert.Empty(t, out.String())
+			assert.Contains(t, errs.String(), want)
+			assert.Contains(t, errs.String(), "--help)")
+			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line, not: %s", errs.String())
+		})
+	}
+}
+
+func TestEveryVerbHasHelp(t *testing.T) {
+	for _, args := range []string{"--help", "serve --help", "connect --help", "demo --help"} {
+		var out, errs console
+		require.Zero(t, run(t.Context(), strings.Fields(args), &out, &errs))
+		require.Contains(t, out.String(), "Usage:")
+		require.Empty(t, errs.String())
+	}
+}
+
+// serveInBackground runs serve and returns the address that it prints, and a function that interrupts it and returns
+// what it printed.
+func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errs console
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, flags...), &out, &errs)
+	}()
+	listening := regexp.MustCompile(`listening on (\S+),`)
+	require.Eventually(t, func() bool { return listening.MatchString(out.String()) }, 10*time.Second, time.Millisecond,
+		"serve says where it listens")
+	var once sync.Once
+	interrupt = func() string {
+		once.Do(func() {
+			cancel()
+			require.Zero(t, <-code)
+		})
+		return out.String()
+	}
+	t.Cleanup(func() { interrupt() })
+	return listening.FindStringSubmatch(out.String())[1], interrupt
+}
+
+func TestServeEchoesAndSaysWhyItCloses(t *testing.T) {
+	addr, interrupt := serveInBackground(t, "--read-timeout", "300ms", "--loops", "1")
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = c.Write([]byte("PING\nhello\n"))
+	require.NoError(t, err)
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "PONG\nhello\nclosing: read idle, nothing came from you for 300ms\n", string(got))
+	require.Contains(t, interrupt(), "stopped: 1 connections, 1 messages, 1 reaped")
+}
+
+func TestServeNamesThePortInUse(t *testing.T) {
+	addr, _ := serveInBackground(t)
+	var out, errs console
+	require.Equal(t, 1, run(t.Context(), []string{"serve", "--addr", addr}, &out, &errs))
+	require.Contains(t, errs.String(), addr)
+	require.Contains(t, errs.String(), "address already in use")
+}
+
+func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {
+	addr, _ := serveInBackground(t, "--read-timeout", "1s")
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errs console
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"connect", "--addr", addr, "--heartbeat", "250ms"}, &out, &errs)
+	}()
+	require.Eventually(t, func() bool { return strings.Count(out.String(), `received "PONG\n"`) >= 6 }, 20*time.Second,
+		time.Millisecond, "it lives for longer than the timeout of the server")
+	require.NotContains(t, out.String(), "closing")
+	cancel()
+	require.Zero(t, <-code)
+	require.Contains(t, out.String(), "interrupted")
+}
+
+func TestSilentConnectIsReaped(t *testing.T) {
+	addr, _ := serveInBackground(t, "--read-timeout", "300ms")
+	var out, errs console
+	require.Zero(t, run(t.Context(), []string{"connect", "--addr", addr, "--silent", "--heartbeat", "100ms"}, &out, &errs))
+	require.Contains(t, out.String(), "closing: read idle")
+	require.Contains(t, out.String(), "closed by the server")
+	require.NotContains(t, out.String(), "sending")
+}
+
+func TestConnectGivesADeadServerUp(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel connects, and nobody answers
+	require.NoError(t, err)
+	defer ln.Close()
+	var out, errs console
+	require.Equal(t, 1, run(t.Context(), []string{"connect", "--addr", ln.Addr().String(), "--heartbeat", "100ms"}, &out, &errs))
+	require.Equal(t, maxMissed, strings.Count(out.String(), "sending PING"))
+	require.Contains(t, errs.String(), "the server is dead")
+}
+
+func TestConnectToNobody(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	var out, errs console
+	require.Equal(t, 1, run(t.Context(), []string{"connect", "--addr", ln.Addr().String()}, &out, &errs))
+	require.Contains(t, errs.String(), "is the server running?")
+}
+
+func TestDemoShowsThatEveryVerdictIsRight(t *testing.T) {
+	var out, errs console
+	require.Zero(t, run(t.Context(), []string{"demo", "--read-timeout", "1s", "--clients", "9"}, &out, &errs),
+		"%s\n%s", out.String(), errs.String())
+	require.Contains(t, out.String(), "all 9 verdicts were right")
+	require.Equal(t, 6, strings.Count(out.String(), "reaped: read idle for 1."), "%s", out.String())
+}
+
+func TestDemoCanBeInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer time.AfterFunc(500*time.Millisecond, cancel).Stop()
+	var out, errs console
+	require.Zero(t, run(ctx, []string{"demo"}, &out, &errs), "%s", &errs)
+	require.Contains(t, out.String(), "interrupted: no verdict")
+}
+
+func TestDemoTellsWrongVerdicts(t *testing.T) {
+	cfg := newShow(io.Discard, echoConfig, 3).cfg
+	now := time.Now()
+	for want, c := range map[string]*client{
+		"a living client was cut off": {fate: lives, closedAt: now, reason: errReaped},
+		"a dead client was kept":      {fate: silent},
+		"closed for another reason":   {fate: vanishes, closedAt: now, reason: io.EOF, lastSent: now.Add(-time.Hour)},
+		"reaped too early":            {fate: silent, closedAt: now, reason: errReaped, lastSent: now.Add(-cfg.ReadTimeout / 2)},
+	} {
+		var out console
+		s := newShow(&out, cfg, 3)
+		s.clients = []*client{c, {fate: lives}}
+		require.EqualError(t, s.summary(), "1 of 2 verdicts were wrong")
+		require.Contains(t, out.String(), want)
+	}
+	s := newShow(io.Discard, cfg, 3)
+	s.clients = []*client{{fate: silent, closedAt: now, reason: errReaped, lastSent: now.Add(-cfg.ReadTimeout)}, {fate: lives}}
+	require.NoError(t, s.summary())
+}

@@ -149,8 +149,8 @@ func (s *show) tick() time.Duration {
 // perform lets the clients come, live and die. It returns when the last of the dead should be gone, and the living have
 // outlived them.
 func (s *show) perform(ctx context.Context, addr net.Addr) error {
-	acting, end := context.WithTimeout(ctx, 3*s.cfg.ReadTimeout+3*time.Second)
-	defer end()
+	until := s.out.start.Add(3*s.cfg.ReadTimeout + 3*time.Second)
+	acting, end := context.WithCancel(context.WithoutCancel(ctx)) // clients leave when the show is over, not before
 	var actors sync.WaitGroup
 	defer func() {
 		s.mu.Lock()
@@ -160,12 +160,12 @@ func (s *show) perform(ctx context.Context, addr net.Addr) error {
 		actors.Wait()
 	}()
 	for i, c := range s.clients {
-		if !pause(acting, time.Until(s.out.start.Add(time.Second*time.Duration(i)/time.Duration(len(s.clients))))) {
+		if !pause(ctx, time.Until(s.out.start.Add(time.Second*time.Duration(i)/time.Duration(len(s.clients))))) {
 			return nil
 		}
-		conn, err := (&net.Dialer{}).DialContext(acting, addr.Network(), addr.String())
+		conn, err := (&net.Dialer{}).DialContext(ctx, addr.Network(), addr.String())
 		if err != nil {
-			if acting.Err() != nil {
+			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("client %d: %w", c.number, err)
@@ -176,7 +176,7 @@ func (s *show) perform(ctx context.Context, addr net.Addr) error {
 		s.mu.Unlock()
 		actors.Go(func() { c.act(acting, s) })
 	}
-	<-acting.Done()
+	pause(ctx, time.Until(until))
 	return nil
 }
 

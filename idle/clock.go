@@ -22,9 +22,9 @@ type clock struct {
 	moves []atomic.Int64 // the time of move n at n modulo the length
 }
 
-// newClock returns a clock that remembers its moves for at least the given time.
-func newClock(tick, memory time.Duration) *clock {
-	return &clock{start: time.Now(), tick: tick, moves: make([]atomic.Int64, memory/tick+8)}
+// init starts a clock that remembers its moves for at least the given time.
+func (c *clock) init(tick, memory time.Duration) {
+	c.start, c.tick, c.moves = time.Now(), tick, make([]atomic.Int64, memory/tick+8)
 }
 
 // elapsed reads the real clock.

@@ -8,6 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func newClock(tick, memory time.Duration) *clock {
+	c := new(clock)
+	c.init(tick, memory)
+	return c
+}
+
 func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, time.Second)

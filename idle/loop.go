@@ -60,7 +60,7 @@ func newLoop(r *Reaper, el gnet.EventLoop) *loop {
 	if err != nil {
 		panic("BUG: " + err.Error()) // Config was checked
 	}
-	l := &loop{reaper: r, clock: r.clock, el: el, timeout: r.cfg.ReadTimeout, wheel: w}
+	l := &loop{reaper: r, clock: &r.clock, el: el, timeout: r.cfg.ReadTimeout, wheel: w}
 	l.expire = l.judge
 	l.setDue(never)
 	return l
@@ -75,8 +75,8 @@ func (l *loop) add(c gnet.Conn) {
 	now := l.clock.now.Load()
 	id, s := l.states.take()
 	*s = state{conn: c, timer: l.wheel.Schedule(l.clock.before(now)+l.timeout, id)}
-	if replaced := l.table.insert(c, id, uint32(now)); replaced.conn != 0 {
-		l.forget(replaced.tag.id())
+	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
+		l.forget(old)
 	}
 	l.open++
 	l.counters.Opened++
@@ -84,9 +84,8 @@ func (l *loop) add(c gnet.Conn) {
 	l.publish(now)
 }
 
-// remove stops watching the connection of a row, and returns why it was reaped, nil if it was closed otherwise.
-func (l *loop) remove(r *row) (reason *ReapError) {
-	id := r.tag.id()
+// remove stops watching a connection, and returns why it was reaped, nil if it was closed otherwise.
+func (l *loop) remove(id uint32) (reason *ReapError) {
 	s := l.states.at(id)
 	if l.closing == s {
 		reason = l.reason
@@ -107,12 +106,19 @@ func (l *loop) forget(id uint32) {
 }
 
 // leave records how many bytes the handler left in gnet's buffer.
-func (l *loop) leave(r *row, bytes int) {
-	r.tag &^= leftover
+func (l *loop) leave(c gnet.Conn, bytes int) {
+	r, id := l.table.find(c)
+	r.mark &^= leftover
 	if bytes != 0 {
-		r.tag |= leftover
+		r.mark |= leftover
 	}
-	l.states.at(r.tag.id()).leftover = uint32(bytes)
+	l.states.at(id).leftover = uint32(bytes)
+}
+
+// wasLeft returns how many bytes the handler left in gnet's buffer.
+func (l *loop) wasLeft(c gnet.Conn) uint32 {
+	_, id := l.table.find(c)
+	return l.states.at(id).leftover
 }
 
 // run is the task: it judges what is due, for a bounded time.
@@ -135,7 +141,7 @@ func (l *loop) run(context.Context) error {
 // judge decides about a connection whose deadline in the wheel has come up.
 func (l *loop) judge(timer wheel.Handle, id uint32) {
 	s := l.states.at(id)
-	r := l.table.find(s.conn)
+	r, _ := l.table.find(s.conn)
 	if r == nil {
 		panic("BUG: idle: a state without a row")
 	}
@@ -192,7 +198,7 @@ func (l *loop) raise(s *state, ev Event) {
 		if action == gnet.Shutdown {
 			l.stop = gneterrors.ErrEngineShutdown
 		}
-		if action != gnet.Close || l.table.find(c) == nil { // OnIdle may have closed it: a failing Write does
+		if action != gnet.Close || s.conn != c { // OnIdle may have closed it: a failing Write does
 			return
 		}
 	}

@@ -21,7 +21,7 @@ type Reaper struct {
 	next   gnet.EventHandler
 	decide func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
 	cfg    Config
-	clock  *clock
+	clock  clock
 	more   chan struct{} // a loop could not finish within one task
 
 	registry atomic.Pointer[registry]
@@ -39,7 +39,8 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reaper{next: next, cfg: cfg, clock: newClock(cfg.Tick, cfg.ReadTimeout), more: make(chan struct{})}
+	r := &Reaper{next: next, cfg: cfg, more: make(chan struct{}, 1)}
+	r.clock.init(cfg.Tick, cfg.ReadTimeout)
 	if h, ok := next.(IdleHandler); ok {
 		r.decide = h.OnIdle
 	}
@@ -78,7 +79,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	l := r.join(c)
 	l.add(c)
 	out, action := r.next.OnOpen(c)
-	if row := l.table.find(c); row != nil {
+	if row, _ := l.table.find(c); row != nil {
 		row.heard = uint32(l.clock.now.Load()) // a slow OnOpen does not count against the peer
 	}
 	return out, action
@@ -90,22 +91,22 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if l == nil {
 		return r.next.OnTraffic(c)
 	}
-	conn := identity(c)
+	mark := markOf(c)
 	row := l.table.atHome(descriptor(c))
-	if row.conn != conn {
-		if row = l.table.find(c); row == nil {
+	if !row.is(mark) {
+		if row, _ = l.table.find(c); row == nil {
 			return r.next.OnTraffic(c)
 		}
 	}
 	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
 	buffered := c.InboundBuffered()
 	heard := buffered > 0
-	if row.tag&leftover != 0 {
-		heard = uint32(buffered) != l.states.at(row.tag.id()).leftover
+	if row.mark&leftover != 0 {
+		heard = l.wasLeft(c) != uint32(buffered)
 	}
 	action := r.next.OnTraffic(c)
-	if row.conn != conn { // the handler has closed it, as a failing Write does, or another, and rows moved
-		if row = l.table.find(c); row == nil {
+	if !row.is(mark) { // the handler has closed it, as a failing Write does, or another, and rows moved
+		if row, _ = l.table.find(c); row == nil {
 			return action
 		}
 	}
@@ -119,8 +120,8 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 			l.publish(now)
 		}
 	}
-	if buffered = c.InboundBuffered(); buffered != 0 || row.tag&leftover != 0 {
-		l.leave(row, buffered)
+	if buffered = c.InboundBuffered(); buffered != 0 || row.mark&leftover != 0 {
+		l.leave(c, buffered)
 	}
 	return action
 }
@@ -131,11 +132,11 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if l == nil {
 		return r.next.OnClose(c, err)
 	}
-	row := l.table.find(c)
-	if row == nil {
+	_, id := l.table.find(c)
+	if l.states.at(id).conn != c {
 		return r.next.OnClose(c, err)
 	}
-	if reason := l.remove(row); reason != nil {
+	if reason := l.remove(id); reason != nil {
 		err = reason
 	}
 	if l.open == 0 {

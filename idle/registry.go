@@ -1,18 +1,23 @@
 package idle
 
 import (
-	"math/bits"
-
 	"github.com/panjf2000/gnet/v2"
 )
 
+const (
+	cellBits = 8
+	cells    = 1 << cellBits
+)
+
 // A registry finds the loop of a connection. gnet has no list of its event loops, so each is added when its first
-// connection opens. A registry is immutable: a change makes another. Open addressing keeps a look-up at one or two cache
-// lines for any number of loops.
+// connection opens. A registry is immutable: a change makes another.
+//
+// It is a hash table with open addressing, of a fixed size so that a look-up, which each message needs, is a
+// multiplication and a load. gnet has 256 loops at most; those for which no cell is left are searched one by one.
 type registry struct {
 	loops []*loop
-	cells []cell
-	shift uint
+	cells [cells]cell
+	rest  []*loop
 }
 
 type cell struct {
@@ -21,36 +26,46 @@ type cell struct {
 }
 
 func newRegistry(loops []*loop) *registry {
-	size := max(1, bits.Len(uint(2*len(loops)))) // at least half of the cells stay empty
-	g := &registry{loops: loops, cells: make([]cell, 1<<size), shift: uint(64 - size)}
-	for _, l := range loops {
+	g := &registry{loops: loops}
+	for n, l := range loops {
+		if n >= cells*3/4 { // so many stay empty that a search ends soon
+			g.rest = loops[n:]
+			break
+		}
 		id := loopIdentity(l.el)
-		i := g.first(id)
+		i := home(id)
 		for g.cells[i].el != 0 {
-			i = g.next(i)
+			i = (i + 1) % cells
 		}
 		g.cells[i] = cell{id, l}
 	}
 	return g
 }
 
-// first returns the cell where an event loop is looked for first: Fibonacci hashing.
-func (g *registry) first(id uintptr) int {
-	return int(uint64(id) * 0x9E3779B97F4A7C15 >> (g.shift & 63))
+// home returns the cell where an event loop is looked for first: Fibonacci hashing.
+func home(id uintptr) uint {
+	return uint(uint64(id) * 0x9E3779B97F4A7C15 >> (64 - cellBits))
 }
-
-func (g *registry) next(i int) int { return (i + 1) & (len(g.cells) - 1) }
 
 // find returns the loop for an event loop, nil if none of its connections was opened here.
 func (g *registry) find(el gnet.EventLoop) *loop {
 	id := loopIdentity(el)
-	for i := g.first(id); ; i = g.next(i) {
-		cell := &g.cells[i]
-		if cell.el == id {
-			return cell.loop
-		}
-		if cell.el == 0 {
-			return nil
+	if c := &g.cells[home(id)]; c.el == id { // nearly always
+		return c.loop
+	}
+	return g.search(id)
+}
+
+func (g *registry) search(id uintptr) *loop {
+	for i := home(id); g.cells[i].el != 0; i = (i + 1) % cells {
+		if g.cells[i].el == id {
+			return g.cells[i].loop
 		}
 	}
+	for _, l := range g.rest {
+		if loopIdentity(l.el) == id {
+			return l
+		}
+	}
+	return nil
 }

@@ -80,3 +80,25 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 		}
 	}
 }
+
+// TestMassExpiryDoesNotWaitForTicks lets more connections expire at once than one task may close, with ticks so long that
+// the batches must follow one another between them.
+func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
+	const n = 4000
+	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 2 * time.Second}
+	e := newEcho()
+	r := middleware(t, e, cfg)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	dial(t, addr)
+	eventually(t, "it is watched", func() bool { return r.Stats().Connections == 1 })
+	before := r.clock.now.Load()
+	eventually(t, "a tick begins", func() bool { return r.clock.now.Load() > before })
+	f := dialFleet(t, addr, n) // within one tick
+	eventually(t, "the first is reaped", func() bool { return f.lost(0, n) > 0 })
+	began := time.Now()
+	eventually(t, "all are reaped", func() bool { return f.lost(0, n) == n })
+	took := time.Since(began)
+	t.Logf("%d closed within %v", n, took)
+	require.Less(t, took, cfg.Tick, "before the next tick")
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.ReadIdle == n+1 })
+}

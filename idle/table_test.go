@@ -39,7 +39,8 @@ func TestTableFindsByDescriptorAndIdentity(t *testing.T) {
 				fd := rng.IntN(3000) * loops
 				if c := byFD[fd]; c == nil {
 					c = &fakeConn{fd: fd}
-					require.Zero(t, tab.insert(c, i, 7))
+					_, replaced := tab.insert(c, i, 7)
+					require.False(t, replaced)
 					ids[c], byFD[fd] = i, c
 				} else {
 					tab.remove(c)
@@ -49,25 +50,29 @@ func TestTableFindsByDescriptorAndIdentity(t *testing.T) {
 				for range 3 {
 					fd := rng.IntN(3000) * loops
 					if c := byFD[fd]; c != nil {
-						require.NotNil(t, tab.find(c))
-						require.Equal(t, ids[c], tab.find(c).tag.id())
-						require.EqualValues(t, 7, tab.find(c).heard)
+						r, id := tab.find(c)
+						require.NotNil(t, r)
+						require.Equal(t, ids[c], id)
+						require.EqualValues(t, 7, r.heard)
+						if home := tab.atHome(uint(fd)); home.is(markOf(c)) {
+							require.Same(t, r, home)
+						}
 					} else {
-						require.Nil(t, tab.find(&fakeConn{fd: fd}))
+						requireAbsent(t, &tab, &fakeConn{fd: fd})
 					}
 				}
 				if len(closed) > 0 {
-					gone := closed[rng.IntN(len(closed))]
-					require.Nil(t, tab.find(gone), "a closed connection never finds its successor")
+					requireAbsent(t, &tab, closed[rng.IntN(len(closed))])
 				}
 			}
-			require.Nil(t, tab.find(&fakeConn{fd: -1}))
-			require.Nil(t, tab.find(&fakeConn{fd: 1 << 30}))
+			requireAbsent(t, &tab, &fakeConn{fd: -1})
+			requireAbsent(t, &tab, &fakeConn{fd: 1 << 30})
 			tab.remove(&fakeConn{fd: -1})
 			for _, c := range byFD {
-				require.Equal(t, ids[c], tab.find(c).tag.id(), "none is lost")
+				_, id := tab.find(c)
+				require.Equal(t, ids[c], id, "none is lost")
 				tab.remove(c)
-				require.Nil(t, tab.find(c))
+				requireAbsent(t, &tab, c)
 			}
 		})
 	}
@@ -77,15 +82,24 @@ func TestTableReplacesAConnectionThatWasNeverClosed(t *testing.T) {
 	var tab table
 	old, c := &fakeConn{fd: 9}, &fakeConn{fd: 9}
 	tab.insert(old, 1, 0)
-	require.EqualValues(t, 1, tab.insert(c, 2, 0).tag.id())
-	require.Nil(t, tab.find(old))
-	require.EqualValues(t, 2, tab.find(c).tag.id())
+	id, replaced := tab.insert(c, 2, 0)
+	require.True(t, replaced)
+	require.EqualValues(t, 1, id)
+	requireAbsent(t, &tab, old)
 	tab.remove(old)
-	require.NotNil(t, tab.find(c), "its close does not hit the successor")
+	r, id := tab.find(c)
+	require.NotNil(t, r, "its close does not hit the successor")
+	require.EqualValues(t, 2, id)
+}
+
+func requireAbsent(t *testing.T, tab *table, c gnet.Conn) {
+	t.Helper()
+	r, _ := tab.find(c)
+	require.Nil(t, r, "a closed connection never finds its successor")
 }
 
 func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
-	for _, n := range []int{0, 1, 2, 3, 16, 257} {
+	for _, n := range []int{0, 1, 2, 3, 16, 192, 193, 600} {
 		var loops []*loop
 		for range n {
 			loops = append(loops, &loop{el: &fakeEventLoop{}})

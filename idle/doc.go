@@ -50,10 +50,13 @@
 // Measured on 2026-11-21 (go test -bench . ./idle; AMD EPYC, 2 cores, Go 1.26), beyond a handler that does nothing, in
 // random order:
 //
-//	FIGURES
+//	                        1,000 conns   100,000   1,000,000
+//	OnTraffic                       10 ns     10 ns       20 ns    (time.Now: 47 ns)
+//	OnOpen and OnClose together     95 ns
 //
-// A connection adds 79 bytes of heap with one event loop, 95 with two, and 96 with eight: a row of 16 bytes in a hash
-// table per loop, a state of 40, and 20 in the wheel. While there are connections the process wakes up once per tick.
+// A connection adds 75 bytes of heap with one event loop, 87 with two, and 89 with eight: 12 bytes in a hash table per
+// loop, and as much again where descriptors are spread over loops; a state of 40; 20 in the wheel. Nothing is allocated
+// per message. While there are connections the process wakes up once per tick.
 //
 // # Limits
 //

@@ -145,18 +145,17 @@ func (l *loop) judge(timer wheel.Handle, id uint32) {
 	if r == nil {
 		panic("BUG: idle: a state without a row")
 	}
-	silence := l.silence(r, s)
+	known := l.silence(r, s)
 	if l.stop != nil { // the engine is stopping: leave the rest to it
-		l.wheel.Reschedule(timer, silence.deadline())
+		l.wheel.Reschedule(timer, known.deadline())
 		return
 	}
-	if l.clock.read() < silence.deadline() {
+	if l.clock.read() < known.deadline() {
 		l.counters.Rescheduled++
-		l.wheel.Reschedule(timer, silence.deadline())
+		l.wheel.Reschedule(timer, known.deadline())
 		return
 	}
-	evidence := askKernel(s.conn.Fd())
-	v := silence.judge(l.clock.elapsed(), evidence)
+	v := known.judge(l.clock.elapsed(), askKernel(s.conn.Fd()))
 	if v.heard != 0 {
 		l.counters.SavedByKernel++
 		l.counters.Rescheduled++
@@ -176,13 +175,13 @@ func (l *loop) silence(r *row, s *state) silence {
 		heard = now - math.MaxInt32
 		r.heard = uint32(heard)
 	}
-	out := silence{timeout: l.timeout, heardAfter: l.clock.after(heard), heard: l.clock.before(heard)}
+	known := silence{timeout: l.timeout, heardAfter: l.clock.after(heard), heard: l.clock.before(heard)}
 	if s.noticed != 0 {
 		if noticed := unwrap(s.noticed-1, now); noticed > heard {
-			out.heardAfter, out.heard, out.noticed = s.since, s.since, l.clock.before(noticed)
+			known.heardAfter, known.heard, known.noticed = s.since, s.since, l.clock.before(noticed)
 		}
 	}
-	return out
+	return known
 }
 
 // raise lets the user's handler decide about an idle connection, or reaps it if there is no OnIdle.

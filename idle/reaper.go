@@ -132,8 +132,8 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if l == nil {
 		return r.next.OnClose(c, err)
 	}
-	_, id := l.table.find(c)
-	if l.states.at(id).conn != c {
+	row, id := l.table.find(c)
+	if row == nil || l.states.at(id).conn != c {
 		return r.next.OnClose(c, err)
 	}
 	if reason := l.remove(id); reason != nil {

@@ -27,8 +27,7 @@
 // the time; there are no rounds to count down, so a late Advance that passes many turns at once needs no repair.
 //
 // A reschedule to a later deadline only stores it. The entry stays in its slot, and when that slot comes up it is filed
-// anew. This is how the timers of tokio and of the Linux kernel's mod_timer_pending users are extended: a heartbeat
-// touches one cache line instead of the four of unlinking and linking.
+// anew, as tokio and pingora do it: one cache line is touched instead of the four of unlinking and linking.
 //
 // Slots hold 32-bit ids in blocks of one cache line, and entries lie in slabs, so that the wheel itself holds no pointer
 // for the garbage collector to follow (a payload type with pointers brings its own). A [Handle] is the id and a

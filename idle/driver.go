@@ -47,7 +47,6 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	r.live++
 	if r.driver == nil {
 		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
-		r.clock.move(r.clock.elapsed())
 		go r.drive(r.driver)
 	}
 	return l
@@ -90,7 +89,7 @@ func (r *Reaper) drive(d *driver) {
 			continue
 		case <-timer.C:
 		}
-		r.round(d)
+		r.round()
 		timer.Reset(r.untilTick())
 	}
 }
@@ -101,12 +100,9 @@ func (r *Reaper) untilTick() time.Duration {
 }
 
 // round moves the clock and posts a task to each loop that has something due.
-func (r *Reaper) round(d *driver) {
+func (r *Reaper) round() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.driver != d { // stopped meanwhile
-		return
-	}
 	r.clock.move(r.clock.elapsed())
 	now := int64(r.clock.read())
 	for _, l := range r.registry.Load().loops {

@@ -254,6 +254,20 @@ func TestSlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
 	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler is not the peer's")
 }
 
+func TestSlowOnOpenDoesNotIdleOutItsOwnConnection(t *testing.T) {
+	e := newEcho()
+	slow := 3 * testConfig.ReadTimeout
+	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
+		time.Sleep(slow)
+		return nil, gnet.None
+	}
+	r := middleware(t, e, testConfig)
+	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	dialled := time.Now()
+	took := awaitClose(t, dial(t, addr)).Sub(dialled)
+	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler is not the peer's")
+}
+
 func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
 	e := newEcho()
 	e.traffic = func(c gnet.Conn) gnet.Action {

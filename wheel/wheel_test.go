@@ -248,6 +248,15 @@ func TestAStaleHandleNeverHitsAnotherEntry(t *testing.T) {
 	require.Equal(t, []string{"new"}, advance(t, w, 2*testTick))
 }
 
+func TestPayloadIsLetGo(t *testing.T) {
+	w := newTestWheel(t, 64)
+	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
+	w.Cancel(cancelled)
+	advance(t, w, testTick)
+	require.Empty(t, w.entries.at(cancelled.id()).payload)
+	require.Empty(t, w.entries.at(fired.id()).payload, "what it points to can be collected")
+}
+
 func TestReschedule(t *testing.T) {
 	w := newTestWheel(t, 64)
 	h := w.Schedule(5*testTick, "x")

@@ -1,0 +1,218 @@
+package idle
+
+import (
+	"context"
+	"math"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/stretchr/testify/require"
+)
+
+// A scriptedLoop is an event loop that runs its tasks when the test says so.
+type scriptedLoop struct {
+	gnet.EventLoop
+	tasks chan gnet.Runnable
+}
+
+func newScriptedLoop() *scriptedLoop { return &scriptedLoop{tasks: make(chan gnet.Runnable, 64)} }
+
+func (l *scriptedLoop) Execute(_ context.Context, task gnet.Runnable) error {
+	l.tasks <- task
+	return nil
+}
+
+// run runs the next task.
+func (l *scriptedLoop) run(t *testing.T) error {
+	t.Helper()
+	select {
+	case task := <-l.tasks:
+		return task.Run(t.Context())
+	case <-time.After(10 * time.Second):
+		t.Fatal("no task within 10 s")
+		return nil
+	}
+}
+
+// scriptedConn is a fakeConn with what OnOpen looks at. Its descriptor is no socket.
+type scriptedConn struct{ fakeConn }
+
+func (*scriptedConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
+
+func newScriptedConn(el gnet.EventLoop, number int) *scriptedConn {
+	return &scriptedConn{fakeConn{fd: 1<<20 + number, el: el}}
+}
+
+var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Millisecond}
+
+// idleNow tells the loop that a connection is idle. It would not find out: the kernel knows nothing of the descriptor.
+func idleNow(l *loop, c gnet.Conn) {
+	_, id := l.table.find(c)
+	l.raise(l.states.at(id), Event{Kind: ReadIdle, First: true})
+}
+
+func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
+	r := middleware(t, &sink{}, quickConfig)
+	empty, busy := newScriptedLoop(), newScriptedLoop()
+	gone, stays := newScriptedConn(empty, 1), newScriptedConn(busy, 2)
+	r.OnOpen(stays)
+	r.OnOpen(gone)
+	r.OnClose(gone, nil) // its place in the wheel is still due
+	eventually(t, "the busy loop has something due", func() bool { return len(busy.tasks) > 0 })
+	time.Sleep(10 * quickConfig.ReadTimeout)
+	require.Len(t, busy.tasks, 1, "no second task before the first has run")
+	require.Empty(t, empty.tasks, "gnet may have ended this loop")
+	require.NoError(t, busy.run(t))
+	eventually(t, "the next comes after it", func() bool { return len(busy.tasks) > 0 })
+	r.OnClose(stays, nil)
+}
+
+func TestTheLastToCloseWaitsForTheDriver(t *testing.T) {
+	r := middleware(t, &sink{}, quickConfig)
+	c := newScriptedConn(newScriptedLoop(), 1)
+	for range 100 {
+		r.OnOpen(c)
+		d := r.driver
+		r.OnClose(c, nil)
+		select {
+		case <-d.done:
+		default:
+			t.Fatal("OnClose has returned, and the driver still runs")
+		}
+	}
+}
+
+func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
+	asked := 0
+	r := middleware(t, decider{newEcho(), func(gnet.Conn, Event) gnet.Action {
+		asked++
+		return gnet.Shutdown
+	}}, quickConfig)
+	el := newScriptedLoop()
+	conns := []*scriptedConn{newScriptedConn(el, 1), newScriptedConn(el, 2)}
+	for _, c := range conns {
+		r.OnOpen(c)
+	}
+	l := r.registry.Load().find(el)
+	idleNow(l, conns[0])
+	require.ErrorIs(t, l.stop, gneterrors.ErrEngineShutdown)
+	time.Sleep(2 * quickConfig.ReadTimeout)
+	r.round()
+	_, id := l.table.find(conns[1])
+	rescheduled := l.counters.Rescheduled
+	l.judge(l.states.at(id).timer, id)
+	require.Equal(t, rescheduled, l.counters.Rescheduled, "nothing is judged after that")
+	require.Equal(t, 1, asked)
+	for _, c := range conns {
+		r.OnClose(c, nil)
+	}
+}
+
+func TestATaskIsBoundedInTime(t *testing.T) {
+	r := middleware(t, &sink{}, quickConfig)
+	el := newScriptedLoop()
+	const n = 50_000 // too many to look at within a millisecond: about 1 µs each for the kernel's answer
+	conns := make([]scriptedConn, n)
+	for i := range conns {
+		conns[i].fakeConn = fakeConn{fd: 1<<20 + i, el: el}
+		r.OnOpen(&conns[i])
+	}
+	l := r.registry.Load().find(el)
+	eventually(t, "a task is posted", func() bool { return len(el.tasks) > 0 })
+	time.Sleep(2 * quickConfig.ReadTimeout) // all are due
+	r.round()
+	require.NoError(t, el.run(t))
+	due, _ := l.wheel.NextDue()
+	require.LessOrEqual(t, due, r.clock.read(), "it stops before all is done")
+	eventually(t, "and goes on soon", func() bool { return len(el.tasks) > 0 })
+	for i := range conns {
+		r.OnClose(&conns[i], nil)
+	}
+}
+
+func TestAHandlerMayCloseOthers(t *testing.T) {
+	var others []*scriptedConn
+	var r *Reaper
+	e := newEcho()
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		c.(*scriptedConn).buffered = 0
+		for _, o := range others {
+			r.OnClose(o, nil)
+		}
+		return gnet.None
+	}
+	r = middleware(t, e, Config{ReadTimeout: time.Hour})
+	el := newScriptedLoop()
+	// Few of a range of descriptors share a small piece of the table, so that rows move up when others go.
+	for start := range 64 {
+		others = nil
+		var conns []*scriptedConn
+		for i := range 6 {
+			c := newScriptedConn(el, start+i*97)
+			r.OnOpen(c)
+			conns = append(conns, c)
+		}
+		for i, c := range conns {
+			if i%2 == 0 {
+				others = append(others, c)
+			}
+		}
+		l := r.registry.Load().find(el)
+		speaker := conns[5]
+		row, _ := l.table.find(speaker)
+		row.heard = 1 << 20 // long ago, or the future: not now
+		reads := l.counters.Reads
+		speaker.buffered = 4
+		r.OnTraffic(speaker)
+		row, _ = l.table.find(speaker)
+		require.NotNil(t, row)
+		require.Equal(t, uint32(r.clock.now.Load()), row.heard, "the heartbeat reaches the row where it is now")
+		require.Equal(t, reads+1, l.counters.Reads)
+		for i, c := range conns {
+			if i%2 == 1 {
+				r.OnClose(c, nil)
+			}
+		}
+		require.Zero(t, l.open)
+	}
+}
+
+func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
+	r := middleware(t, &sink{}, quickConfig)
+	el := newScriptedLoop()
+	old, c := newScriptedConn(el, 1), newScriptedConn(el, 1)
+	r.OnOpen(old)
+	r.OnOpen(c)
+	require.Equal(t, 1, r.Stats().Connections)
+	r.OnClose(old, nil) // late, and of no effect
+	require.Equal(t, 1, r.Stats().Connections)
+
+	l := r.registry.Load().find(el)
+	row, _ := l.table.find(c)
+	row.mark = markOf(old) // as if the two addresses had the same mark
+	r.OnClose(old, nil)
+	require.Equal(t, 1, r.Stats().Connections, "its close does not hit the successor even then")
+	row.mark = markOf(c)
+	r.OnClose(c, nil)
+	require.Zero(t, r.Stats().Connections)
+	require.EqualValues(t, 2, r.Stats().Closed)
+}
+
+func TestAVeryOldStampStaysOld(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour})
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	l := r.registry.Load().find(c.el)
+	row, id := l.table.find(c)
+	s := l.states.at(id)
+	row.heard = 0
+	for now := int64(math.MaxInt32) + 100; now < 1<<34; now += 1 << 30 { // it is looked at once per timeout at least
+		l.clock.now.Store(now)
+		l.silence(row, s)
+		require.GreaterOrEqual(t, now-unwrap(row.heard, now), int64(math.MaxInt32), "it does not come round to look young")
+	}
+	r.OnClose(c, nil)
+}

@@ -30,14 +30,19 @@ func (c *clock) init(tick, memory time.Duration) {
 // elapsed reads the real clock.
 func (c *clock) elapsed() time.Duration { return time.Since(c.start) }
 
-// move moves the clock on, if at least one multiple of the tick has passed since its last move.
-func (c *clock) move(elapsed time.Duration) {
-	now := c.now.Load()
-	if elapsed/c.tick <= c.at(now)/c.tick {
+// move moves the clock on to the time that elapsed returns, if at least one multiple of the tick has passed since its
+// last move.
+func (c *clock) move(elapsed func() time.Duration) {
+	now, at := c.now.Load(), elapsed()
+	if at/c.tick <= c.at(now)/c.tick {
 		return
 	}
-	c.moves[(now+1)%int64(len(c.moves))].Store(int64(elapsed))
+	next := &c.moves[(now+1)%int64(len(c.moves))]
+	next.Store(int64(at))
 	c.now.Store(now + 1)
+	// The process may have been stopped since the time was read, and others may have read the old stamp meanwhile. They
+	// have not from here on: this is the time that bounds it.
+	next.Store(int64(elapsed()))
 }
 
 // at returns the time of move n, which must be one of the last.

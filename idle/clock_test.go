@@ -14,6 +14,20 @@ func newClock(tick, memory time.Duration) *clock {
 	return c
 }
 
+func moveTo(c *clock, at time.Duration) { c.move(func() time.Duration { return at }) }
+
+func TestProcessStoppedInTheMiddleOfAMove(t *testing.T) {
+	const tick = 10 * time.Millisecond
+	c := newClock(tick, time.Second)
+	readings := []time.Duration{tick, time.Hour} // it is stopped between the two, and a byte is read before the stamp moves
+	c.move(func() time.Duration {
+		at := readings[0]
+		readings = readings[1:]
+		return at
+	})
+	require.Equal(t, time.Hour, c.before(0), "a byte with the old stamp may be as young as that")
+}
+
 func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, time.Second)
@@ -31,7 +45,7 @@ func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
 		{time.Hour + 7, time.Hour + 7, 4},
 		{time.Minute, time.Hour + 7, 4}, // never back
 	} {
-		c.move(step.elapsed)
+		moveTo(c, step.elapsed)
 		require.Equal(t, step.now, c.now.Load(), "after %v", step.elapsed)
 		require.Equal(t, step.read, c.read(), "after %v", step.elapsed)
 	}
@@ -40,13 +54,13 @@ func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
 func TestStampFromBeforeAGapIsBoundedByItsEnd(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, 100*tick)
-	c.move(tick)
+	moveTo(c, tick)
 	stamp := c.now.Load()
 	require.Equal(t, 2*tick, c.before(stamp), "the next move is expected in a tick")
-	c.move(time.Hour) // the process was stopped; bytes that were read meanwhile have the old stamp
+	moveTo(c, time.Hour) // the process was stopped; bytes that were read meanwhile have the old stamp
 	require.Equal(t, time.Hour, c.before(stamp), "they may be as young as the end of the gap")
 	require.Equal(t, tick, c.after(stamp))
-	c.move(time.Hour + tick)
+	moveTo(c, time.Hour+tick)
 	require.Equal(t, time.Hour, c.before(stamp))
 	require.Equal(t, time.Hour+tick, c.before(stamp+1))
 }
@@ -71,7 +85,7 @@ func TestClockBoundsEveryStamp(t *testing.T) {
 			elapsed += time.Duration(rng.IntN(int(tick)))
 		}
 		if rng.IntN(3) > 0 {
-			c.move(elapsed)
+			moveTo(c, elapsed)
 		}
 		events = append(events, event{elapsed, uint32(c.now.Load())})
 		if len(events) > 200 {
@@ -96,7 +110,7 @@ func TestForgottenStampIsOlderThanTheMemory(t *testing.T) {
 	const tick, memory = 10 * time.Millisecond, time.Second
 	c := newClock(tick, memory)
 	for i := range 10_000 {
-		c.move(time.Duration(i) * tick)
+		moveTo(c, time.Duration(i)*tick)
 	}
 	require.GreaterOrEqual(t, c.read()-c.before(0), memory, "whoever was heard so long ago is idle")
 }

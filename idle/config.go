@@ -54,7 +54,8 @@ func (cfg Config) check(next gnet.EventHandler) (Config, error) {
 	case cfg.ReadTimeout > maxTimeout:
 		refuse("Config.ReadTimeout is %v: set at most ten years, %v", cfg.ReadTimeout, maxTimeout)
 	}
-	if cfg.Tick == 0 {
+	chosen := cfg.Tick != 0
+	if !chosen {
 		cfg.Tick = max(min(defaultTick, cfg.ReadTimeout/10), cfg.ReadTimeout/usualTicks, minTick)
 	}
 	switch {
@@ -62,7 +63,7 @@ func (cfg Config) check(next gnet.EventHandler) (Config, error) {
 		refuse("Config.Tick is %v: set a positive duration, or 0 for the default", cfg.Tick)
 	case cfg.Tick < minTick:
 		refuse("Config.Tick is %v: set at least %v", cfg.Tick, minTick)
-	case cfg.ReadTimeout > 0 && cfg.Tick > cfg.ReadTimeout:
+	case chosen && cfg.ReadTimeout > 0 && cfg.Tick > cfg.ReadTimeout:
 		refuse("Config.Tick is %v, longer than Config.ReadTimeout of %v: set a tenth of the timeout, or 0 for the default",
 			cfg.Tick, cfg.ReadTimeout)
 	case cfg.ReadTimeout/cfg.Tick > maxTicks:

@@ -20,8 +20,8 @@
 // Bytes from the peer, and nothing else. gnet calls OnTraffic for Conn.Wake as well: a server that wakes its connections
 // to push something does not keep the dead alive. The time is taken when the wrapped OnTraffic returns, so a slow handler
 // does not idle out its own connection. A handler that leaves a partial frame in gnet's buffer is fine. One that takes
-// leftover bytes out of it elsewhere than in OnTraffic may hide a read, if as many bytes arrive as it took; on Linux and
-// TCP the kernel knows better.
+// leftover bytes out of it elsewhere than in OnTraffic may hide a read, if as many bytes arrive as it took (on Linux and
+// TCP the kernel knows better), and makes the next Wake count as one.
 //
 // # Precision
 //
@@ -52,11 +52,13 @@
 //
 //	                        1,000 conns   100,000   1,000,000
 //	OnTraffic                       10 ns     10 ns       20 ns    (time.Now: 47 ns)
-//	OnOpen and OnClose together     95 ns
+//	OnOpen and OnClose together     95 ns    (with other connections open; the first and the last of all start and
+//	                                          stop the driver)
 //
 // A connection adds 75 bytes of heap with one event loop, 87 with two, and 89 with eight: 12 bytes in a hash table per
 // loop, and as much again where descriptors are spread over loops; a state of 40; 20 in the wheel. Nothing is allocated
-// per message. While there are connections the process wakes up once per tick.
+// per message. The memory is used again and not given back: it stays at its peak until the engine ends. While there are
+// connections the process wakes up once per tick.
 //
 // # Limits
 //

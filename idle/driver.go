@@ -2,6 +2,7 @@ package idle
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -10,6 +11,10 @@ import (
 // pause is the time between two tasks on a loop that has more to do than one task may. A task that posts its successor
 // itself starves all I/O: gnet runs its task queue until it is empty.
 const pause = time.Millisecond
+
+// spareLoops is how many loops without connections are kept at least, so that single connections that come to one loop
+// after another need not make each anew.
+const spareLoops = 16
 
 // A driver is the goroutine that moves the clock and posts a task to each loop that has something due. There is one per
 // Reaper while it has connections, and none otherwise. It needs no signal from an engine: gnet closes all connections of
@@ -22,8 +27,8 @@ type driver struct {
 
 // join returns the loop of c, which is about to get a connection. The first connection of all starts the driver.
 //
-// A new loop takes the place of those without connections: loops of engines that are gone would be kept for ever, and a
-// loop that is not gone is made again.
+// When most of the loops have no connections, those are dropped: loops of engines that are gone would be kept for ever,
+// and a loop that is not gone is made again.
 func (r *Reaper) join(c gnet.Conn) *loop {
 	if l := r.registry.Load().find(c.EventLoop()); l != nil && l.open > 0 {
 		return l
@@ -33,9 +38,10 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	l := r.registry.Load().find(c.EventLoop())
 	if l == nil {
 		l = newLoop(r, c.EventLoop())
-		loops := []*loop{l}
-		for _, other := range r.registry.Load().loops {
-			if other.live {
+		known := r.registry.Load().loops
+		loops := append(make([]*loop, 0, len(known)+1), l)
+		for _, other := range known {
+			if other.live || len(known) < 2*r.live+spareLoops {
 				loops = append(loops, other)
 			} else {
 				r.past.add(other.published.read())
@@ -80,17 +86,24 @@ func (r *Reaper) drive(d *driver) {
 	defer close(d.done)
 	timer := time.NewTimer(r.untilTick())
 	defer timer.Stop()
+	soon := false
 	for {
 		select {
 		case <-d.stop:
 			return
 		case <-r.more:
-			timer.Reset(min(pause, r.untilTick()))
+			if !soon { // several loops may ask: the first sets the time
+				timer.Reset(min(pause, r.untilTick()))
+				soon = true
+			}
 			continue
 		case <-timer.C:
 		}
-		r.round()
+		if err := r.round(); err != nil {
+			r.cfg.Logger.Warn("posting tasks to event loops", "error", err)
+		}
 		timer.Reset(r.untilTick())
+		soon = false
 	}
 }
 
@@ -100,10 +113,11 @@ func (r *Reaper) untilTick() time.Duration {
 }
 
 // round moves the clock and posts a task to each loop that has something due.
-func (r *Reaper) round() {
+func (r *Reaper) round() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.clock.move(r.clock.elapsed())
+	var errs []error
+	r.clock.move(r.clock.elapsed)
 	now := int64(r.clock.read())
 	for _, l := range r.registry.Load().loops {
 		if !l.live || l.dueAt.Load() > now || l.posted.Swap(true) {
@@ -111,7 +125,8 @@ func (r *Reaper) round() {
 		}
 		if err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run)); err != nil {
 			l.posted.Store(false)
-			r.cfg.Logger.Warn("posting a task to an event loop", "error", err)
+			errs = append(errs, err)
 		}
 	}
+	return errors.Join(errs...)
 }

@@ -16,7 +16,7 @@ type ReapError struct {
 	Kind  Kind
 	Limit time.Duration // the timeout that was passed
 	Idle  time.Duration // how long the connection was idle; see [Event]
-	Late  time.Duration // how long after its deadline it was closed
+	Late  time.Duration // how long after its deadline it was closed; see [Event]
 }
 
 func (e *ReapError) Error() string {

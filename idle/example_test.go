@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"os"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -66,10 +67,15 @@ func ExampleIdleHandler() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	dir, err := os.MkdirTemp("", "idle")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
 	done := make(chan error)
-	go func() { done <- gnet.Run(reaper, "unix://example.sock", gnet.WithLogger(silentLog{})) }()
+	go func() { done <- gnet.Run(reaper, "unix://"+dir+"/sock", gnet.WithLogger(silentLog{})) }()
 	<-h.booted
-	c, err := net.Dial("unix", "example.sock")
+	c, err := net.Dial("unix", dir+"/sock")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -14,5 +14,5 @@ type finding uint8
 const (
 	nothing finding = iota // no byte waits
 	unread                 // bytes of the peer wait to be read
-	ended                  // the peer has closed, or the connection is broken: gnet will report it with its reason
+	ended                  // the peer has closed, or the connection is broken: gnet will report it, a reset as an end
 )

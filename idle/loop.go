@@ -179,6 +179,8 @@ func (l *loop) silence(r *row, s *state) silence {
 	if s.noticed != 0 {
 		if noticed := unwrap(s.noticed-1, now); noticed > heard {
 			known.heardAfter, known.heard, known.noticed = s.since, s.since, l.clock.before(noticed)
+		} else {
+			s.noticed = 0 // heard again; an old stamp would come round to look new
 		}
 	}
 	return known
@@ -187,7 +189,9 @@ func (l *loop) silence(r *row, s *state) silence {
 // raise lets the user's handler decide about an idle connection, or reaps it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event) {
 	l.counters.Events++
-	s.noticed = uint32(l.clock.now.Load()) + 1
+	if s.noticed = uint32(l.clock.now.Load()) + 1; s.noticed == 0 {
+		s.noticed = math.MaxUint32 // one tick early once in 2^32, for 0 is none
+	}
 	if ev.First {
 		s.since = l.clock.elapsed() - ev.Idle
 	}

@@ -100,7 +100,7 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	idleNow(l, conns[0])
 	require.ErrorIs(t, l.stop, gneterrors.ErrEngineShutdown)
 	time.Sleep(2 * quickConfig.ReadTimeout)
-	r.round()
+	require.NoError(t, r.round())
 	_, id := l.table.find(conns[1])
 	rescheduled := l.counters.Rescheduled
 	l.judge(l.states.at(id).timer, id)
@@ -123,7 +123,7 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	l := r.registry.Load().find(el)
 	eventually(t, "a task is posted", func() bool { return len(el.tasks) > 0 })
 	time.Sleep(2 * quickConfig.ReadTimeout) // all are due
-	r.round()
+	require.NoError(t, r.round())
 	require.NoError(t, el.run(t))
 	due, _ := l.wheel.NextDue()
 	require.LessOrEqual(t, due, r.clock.read(), "it stops before all is done")
@@ -199,6 +199,61 @@ func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
 	r.OnClose(c, nil)
 	require.Zero(t, r.Stats().Connections)
 	require.EqualValues(t, 2, r.Stats().Closed)
+}
+
+func TestLoopsOfEnginesThatAreGoneAreDropped(t *testing.T) {
+	r := middleware(t, &sink{}, quickConfig)
+	for range 200 {
+		c := newScriptedConn(newScriptedLoop(), 1)
+		r.OnOpen(c)
+		r.OnClose(c, nil)
+	}
+	require.LessOrEqual(t, len(r.registry.Load().loops), spareLoops+1)
+	require.EqualValues(t, 200, r.Stats().Opened, "what they counted is not")
+
+	el := newScriptedLoop()
+	for range 100 {
+		c := newScriptedConn(el, 1)
+		r.OnOpen(c)
+		l := r.registry.Load().find(el)
+		r.OnClose(c, nil)
+		require.Same(t, l, r.registry.Load().find(el), "one that is not gone is kept between its connections")
+	}
+}
+
+func TestAReadIsCountedEvenIfTheHandlerCloses(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, Config{ReadTimeout: time.Hour})
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		r.OnClose(c, nil)
+		return gnet.None
+	}
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	c.buffered = 4
+	r.OnTraffic(c)
+	require.EqualValues(t, 1, r.Stats().Reads)
+}
+
+func TestANoticeIsForgottenWhenThePeerIsHeardAgain(t *testing.T) {
+	r := middleware(t, decider{newEcho(), func(gnet.Conn, Event) gnet.Action { return gnet.None }}, Config{ReadTimeout: time.Hour})
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	l := r.registry.Load().find(c.el)
+	row, id := l.table.find(c)
+	s := l.states.at(id)
+	for _, noticed := range []int64{5, math.MaxUint32} { // the second is one short of 0 in 32 bits
+		l.clock.now.Store(noticed)
+		row.heard = uint32(noticed - 3)
+		idleNow(l, c)
+		l.silence(row, s)
+		require.NotZero(t, s.noticed, "silent it stays noticed")
+		row.heard = uint32(noticed + 2)
+		l.clock.now.Store(noticed + 4)
+		require.Zero(t, l.silence(row, s).noticed)
+		require.Zero(t, s.noticed, "or it would look new again 2^32 ticks later")
+	}
+	r.OnClose(c, nil)
 }
 
 func TestAVeryOldStampStaysOld(t *testing.T) {

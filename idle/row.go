@@ -14,8 +14,9 @@ type row struct {
 }
 
 // A mark tells whose row it is, by 30 bits of the address of the connection: two of them are taken for each other only
-// if they lie a multiple of 16 GiB apart, one of them is closed, and the other has got its descriptor. The top bit says
-// that the handler has left bytes in gnet's buffer.
+// if they lie a multiple of 16 GiB apart and their descriptors lead to the same row. What follows then is a heartbeat
+// that counts for the other; before a connection is closed the kernel is asked, and all of its identity is compared. The
+// top bit says that the handler has left bytes in gnet's buffer.
 type mark uint32
 
 const leftover mark = 1 << 31

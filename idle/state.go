@@ -83,15 +83,16 @@ func (s silence) judge(now time.Duration, ev evidence) verdict {
 			return verdict{heard: s.heard, next: s.deadline()}
 		}
 	}
-	heard := s.heard
-	if ev.exact { // a handler that took its time is not held against the peer
+	heard, since := s.heard, s.heardAfter // at the latest, and at the earliest
+	if ev.exact {                         // a handler that took its time is not held against the peer
 		heard = min(max(now-ev.silent, s.heardAfter), s.heard)
+		since = heard
 	}
 	first := s.noticed <= s.heard
-	late := now - s.noticed - s.timeout
-	if first {
-		late = now - heard - s.timeout
+	if !first {
+		since = s.noticed
 	}
+	late := now - since - s.timeout
 	event := Event{Kind: ReadIdle, First: first, Timeout: s.timeout, Idle: now - heard, Late: late}
 	return verdict{idle: true, event: event, next: now + s.timeout}
 }

@@ -24,7 +24,7 @@ func TestJudge(t *testing.T) {
 		{
 			"silent, and the kernel cannot say for how long",
 			20 * s, 0, 30 * s, evidence{},
-			verdict{idle: true, event: event(true, 10*s, 0), next: 40 * s},
+			verdict{idle: true, event: event(true, 10*s, s), next: 40 * s},
 		}, {
 			"silent, and the kernel knows it exactly",
 			20 * s, 0, 31 * s, exactly(11*s + s/2),
@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 		}, {
 			"heard again after an event",
 			35 * s, 30 * s, 46 * s, evidence{},
-			verdict{idle: true, event: event(true, 11*s, s), next: 56 * s},
+			verdict{idle: true, event: event(true, 11*s, 2*s), next: 56 * s},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

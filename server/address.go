@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 )
 
 // ErrBadAddress is returned by Run for an address that nobody could listen on, such as one without a port.
@@ -88,8 +89,12 @@ func checkSocket(name string) error {
 		return fmt.Errorf("server: cannot listen on %s: a file that is not a socket is there", name)
 	}
 	c, err := net.Dial("unix", name)
-	if err != nil {
+	switch {
+	case err == nil:
+		_ = c.Close()
+	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist):
 		return nil // a socket that a dead server has left behind
 	}
-	return errors.Join(fmt.Errorf("server: cannot listen on %s: address already in use", name), c.Close())
+	// Alive, or not known to be dead: a full backlog and a socket for datagrams refuse in other ways.
+	return fmt.Errorf("server: cannot listen on %s: %w", name, syscall.EADDRINUSE)
 }

@@ -5,15 +5,20 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 )
 
-// engineLog is the logger that gnet gets. It keeps the last error, since gnet.Run does not return why an engine died.
+// keptErrors is how many different lines gnet may need to tell why an engine dies: the cause, and what ends for it.
+const keptErrors = 8
+
+// engineLog is the logger that gnet gets. It keeps the last errors, since gnet.Run does not return why an engine died.
 type engineLog struct {
 	*slog.Logger
 
 	mu   sync.Mutex
-	last string // guarded by mu
+	last []string // guarded by mu
 }
 
 func (l *engineLog) logf(level slog.Level, format string, args []any) {
@@ -27,8 +32,12 @@ func (l *engineLog) Infof(format string, args ...any)  { l.logf(slog.LevelInfo, 
 func (l *engineLog) Warnf(format string, args ...any)  { l.logf(slog.LevelWarn, format, args) }
 
 func (l *engineLog) Errorf(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
 	l.mu.Lock()
-	l.last = cmp.Or(l.last, fmt.Sprintf(format, args...)) // the first is the cause, the others follow from it
+	if !slices.Contains(l.last, line) {
+		l.last = append(l.last, line)
+		l.last = l.last[max(0, len(l.last)-keptErrors):]
+	}
 	l.mu.Unlock()
 	l.logf(slog.LevelError, format, args)
 }
@@ -36,9 +45,9 @@ func (l *engineLog) Errorf(format string, args ...any) {
 // Fatalf logs an error. It does not end the process: that is for its owner to decide.
 func (l *engineLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
 
-// lastError returns what gnet said about the end.
-func (l *engineLog) lastError() string {
+// lastErrors returns what gnet said about the end.
+func (l *engineLog) lastErrors() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return cmp.Or(l.last, "gnet does not say why")
+	return cmp.Or(strings.Join(l.last, "; "), "gnet does not say why")
 }

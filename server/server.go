@@ -26,7 +26,8 @@ type Config struct {
 	Addr string
 
 	// Handler gets the events of all connections. It is required. If it implements idle.IdleHandler, it decides about
-	// idle connections.
+	// idle connections. To stop the server it returns gnet.Shutdown; if it calls Engine.Stop, Run takes the engine for
+	// dead.
 	Handler gnet.EventHandler
 
 	// Idle says which connections are idle. Its Logger, if nil, is the one below.
@@ -55,7 +56,7 @@ type Config struct {
 func (cfg Config) check() (Config, error) {
 	var errs []error
 	if cfg.Addr == "" {
-		errs = append(errs, errors.New("server: Config.Addr is not set: set it, for example to 127.0.0.1:7000"))
+		errs = append(errs, fmt.Errorf("server: %w: Config.Addr is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress))
 	}
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
@@ -123,7 +124,7 @@ func Run(ctx context.Context, cfg Config) error {
 	case err != nil:
 		return fmt.Errorf("server: running on %s: %w", at.addr, err)
 	case !asked:
-		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, at.addr, logger.lastError())
+		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, at.addr, logger.lastErrors())
 	}
 	return nil
 }

@@ -197,12 +197,27 @@ func TestUnixSocketOfOthersIsNotDeleted(t *testing.T) {
 
 	ln, err := net.Listen("unix", name)
 	require.NoError(t, err)
-	require.ErrorContains(t, Run(t.Context(), cfg), name+": address already in use")
+	err = Run(t.Context(), cfg)
+	require.ErrorContains(t, err, name+": address already in use")
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, ln.Close())
+	requireGramIsKept(t, name+"gram")
 	_, stop, result := start(t, cfg) // what a dead server has left behind is no obstacle
 	stop()
 	require.NoError(t, await(t, result))
+}
+
+// requireGramIsKept checks that a live socket for datagrams, which refuses a stream in its own way, is not taken for a
+// dead one.
+func requireGramIsKept(t *testing.T, name string) {
+	t.Helper()
+	pc, err := net.ListenPacket("unixgram", name)
+	require.NoError(t, err)
+	defer pc.Close()
+	err = Run(t.Context(), Config{Addr: "unix://" + name, Handler: &echo{}, Idle: idleConfig})
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.FileExists(t, name)
 }
 
 func shortDir(t *testing.T) string {

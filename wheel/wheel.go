@@ -62,7 +62,7 @@ func New[T any](tick time.Duration, slots int) (*Wheel[T], error) {
 func (w *Wheel[T]) Len() int { return w.pending }
 
 // Schedule adds an entry that is due at deadline and returns its Handle. A deadline that has passed is due at the next
-// tick.
+// tick at the latest.
 func (w *Wheel[T]) Schedule(deadline time.Duration, payload T) Handle {
 	at := max(int64(deadline), 0)
 	id, filed := w.place(at)
@@ -149,7 +149,7 @@ func (w *Wheel[T]) NextDue() (time.Duration, bool) {
 // Entries of one slot expire in no particular order, those of an earlier slot before those of a later one.
 //
 // The callback runs on the caller's goroutine. It may schedule, cancel and reschedule any entry, its own included; what
-// it schedules for an instant that has passed is due at the next tick. It must not call Advance, which panics. If it
+// it schedules for an instant that has passed is due at the next tick at the latest. It must not call Advance, which panics. If it
 // panics itself, its own entry is gone and the wheel is good for further use.
 func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, payload T)) (expired int, more bool) {
 	if w.advancing {

@@ -31,7 +31,8 @@ func newConnect() *cobra.Command {
 		Long: `Connect to the server, send heartbeats and print what comes back.
 
 The client runs through the same middleware as the server: when nothing came from the server for the heartbeat interval,
-it sends a line PING; when two of them in a row stay without an answer, it gives the server up. With --silent it sends
+it sends a line PING; when two of them in a row stay without an answer, it gives the server up. A server that talks all the
+time hears nothing from it. With --silent it sends
 nothing, so that one can see the server reap it.
 
 Ctrl-C ends it, and so does the server by closing the connection.`,
@@ -56,9 +57,11 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	if err != nil {
 		return usageError{errors.New(strings.ReplaceAll(err.Error(), "Config.ReadTimeout", "--heartbeat"))}
 	}
-	network, at := "tcp", addr
+	network, at := "tcp", strings.TrimPrefix(addr, "tcp://")
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
 		network, at = "unix", path
+	} else if _, _, err := net.SplitHostPort(at); err != nil {
+		return usageError{fmt.Errorf("--addr %q: %w", addr, err)}
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, at)
 	if err != nil {

@@ -34,7 +34,7 @@ func newDemo() *cobra.Command {
 without a FIN, as a machine does that loses power. Each reap is printed as it happens, with its reason and how late it
 was. At the end a table tells whether each verdict was right; if one was not, the exit code is 1.
 
-It ends by itself within 20 seconds, three seconds plus three read timeouts. Ctrl-C ends it before.`,
+It ends by itself within 20 seconds, three seconds plus three read timeouts, of 5 seconds at most. Ctrl-C ends it before.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := flags.config(cmd)
@@ -53,7 +53,7 @@ It ends by itself within 20 seconds, three seconds plus three read timeouts. Ctr
 	}
 	cmd.Flags().SortFlags = false
 	flags.add(cmd, 3*time.Second)
-	cmd.Flags().IntVar(&clients, "clients", 30, "number of clients, a third of each kind")
+	cmd.Flags().IntVar(&clients, "clients", 30, fmt.Sprintf("number of clients, %d to %d, a third of each kind", len(fates), maxDemoClients))
 	return cmd
 }
 

@@ -105,6 +105,14 @@ func (l *loop) forget(id uint32) {
 	l.counters.Closed++
 }
 
+// countLastRead counts a message whose handler has closed the connection.
+func (l *loop) countLastRead(heard bool) {
+	if heard {
+		l.counters.Reads++
+		l.publish(l.clock.now.Load())
+	}
+}
+
 // leave records how many bytes the handler left in gnet's buffer.
 func (l *loop) leave(c gnet.Conn, bytes int) {
 	r, id := l.table.find(c)

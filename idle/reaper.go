@@ -104,12 +104,10 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if row.mark&leftover != 0 {
 		heard = l.wasLeft(c) != uint32(buffered)
 	}
-	if heard {
-		l.counters.Reads++
-	}
 	action := r.next.OnTraffic(c)
 	if !row.is(mark) { // the handler has closed it, as a failing Write does, or another, and rows moved
 		if row, _ = l.table.find(c); row == nil {
+			l.countLastRead(heard)
 			return action
 		}
 	}
@@ -118,6 +116,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		// a slow handler does not idle out its own connection.
 		now := r.clock.now.Load()
 		row.heard = uint32(now)
+		l.counters.Reads++
 		if now != l.counted {
 			l.publish(now)
 		}

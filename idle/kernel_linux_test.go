@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"net"
 	"os"
 	"testing"
 	"time"
@@ -42,16 +41,4 @@ func TestAskKernel(t *testing.T) {
 			eventually(t, "the end arrives", func() bool { return askKernel(fd).found == ended })
 		})
 	}
-}
-
-func listenAt(t *testing.T, addr string) net.Listener {
-	t.Helper()
-	network, address := "tcp", "127.0.0.1:0"
-	if len(addr) > 7 && addr[:7] == "unix://" {
-		network, address = "unix", addr[7:]
-	}
-	ln, err := net.Listen(network, address)
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	return ln
 }

@@ -434,12 +434,7 @@ func TestClientIsWatchedAsWell(t *testing.T) {
 // listenSilently accepts and says nothing.
 func listenSilently(t testing.TB, addr string) net.Listener {
 	t.Helper()
-	network, address := "tcp", "127.0.0.1:0"
-	if len(addr) > 7 && addr[:7] == "unix://" {
-		network, address = "unix", addr[7:]
-	}
-	ln, err := net.Listen(network, address)
-	require.NoError(t, err)
+	ln := listenAt(t, addr)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

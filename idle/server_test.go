@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -160,6 +161,16 @@ func unixAddr(t testing.TB) string {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return "unix://" + filepath.Join(dir, "s")
+}
+
+// listenAt listens on an address as gnet writes it, until the test ends.
+func listenAt(t testing.TB, addr string) net.Listener {
+	t.Helper()
+	network, address, _ := strings.Cut(addr, "://")
+	ln, err := net.Listen(network, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return ln
 }
 
 // awaitClose waits until the peer of c has closed it and returns when that was.

@@ -111,11 +111,15 @@ func (s *show) run(ctx context.Context) error {
 	serverCtx, stop := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the clients
 	defer stop()
 	started := make(chan net.Addr, 1)
+	var tick time.Duration
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Run(serverCtx, server.Config{
 			Addr: "127.0.0.1:0", Handler: s, Idle: s.cfg,
-			Started: func(addr net.Addr, _ *idle.Reaper) { started <- addr },
+			Started: func(addr net.Addr, r *idle.Reaper) {
+				tick = r.Config().Tick
+				started <- addr
+			},
 		})
 	}()
 	var addr net.Addr
@@ -124,7 +128,7 @@ func (s *show) run(ctx context.Context) error {
 	case err := <-served:
 		return err
 	}
-	s.out.printf("server on %s, read timeout %v, tick %v; %d clients", addr, s.cfg.ReadTimeout, s.tick(), len(s.clients))
+	s.out.printf("server on %s, read timeout %v, tick %v; %d clients", addr, s.cfg.ReadTimeout, tick, len(s.clients))
 	err := s.perform(ctx, addr)
 	stop()
 	if err := errors.Join(err, <-served); err != nil {
@@ -135,15 +139,6 @@ func (s *show) run(ctx context.Context) error {
 		return nil
 	}
 	return s.summary()
-}
-
-// tick returns the tick that is used.
-func (s *show) tick() time.Duration {
-	r, err := idle.Middleware(s, s.cfg)
-	if err != nil {
-		panic("BUG: " + err.Error()) // the flags were checked
-	}
-	return r.Config().Tick
 }
 
 // perform lets the clients come, live and die. It returns when the last of the dead should be gone, and the living have

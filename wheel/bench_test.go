@@ -238,25 +238,80 @@ func BenchmarkLayoutGC(b *testing.B) {
 	runtime.KeepAlive(owners)
 }
 
-// BenchmarkTimerReset is what Go's own timers need for the same work.
-func BenchmarkTimerReset(b *testing.B) {
+// BenchmarkReschedule moves random entries to later deadlines, and does the same to Go's own timers.
+func BenchmarkReschedule(b *testing.B) {
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
-			timers := make([]*time.Timer, n)
-			for i := range timers {
-				timers[i] = time.AfterFunc(time.Hour+time.Duration(rand.IntN(1e9)), func() {})
+		order := rand.Perm(n)
+		b.Run(fmt.Sprintf("n=%d/timer=wheel", n), func(b *testing.B) {
+			s := newIDWheel(n)
+			fill(s, n)
+			handles := make([]Handle, n)
+			for i, at := range order {
+				handles[i] = s.handles[at]
 			}
-			order, i := rand.Perm(n), 0
-			for b.Loop() {
-				timers[order[i]].Reset(time.Hour + time.Duration(i))
+			deadline, i := benchTimeout, 0
+			for range b.N { // b.Loop would cost as much as what is measured
+				deadline += benchTimeout / 1_000_000
+				s.w.Reschedule(handles[i], deadline)
 				if i++; i == n {
 					i = 0
 				}
 			}
+		})
+		b.Run(fmt.Sprintf("n=%d/timer=time.Timer", n), func(b *testing.B) {
+			timers := make([]*time.Timer, n)
+			for _, at := range order {
+				timers[at] = time.AfterFunc(time.Hour+time.Duration(rand.IntN(1e9)), func() {})
+			}
+			i := 0
+			for range b.N {
+				timers[i].Reset(time.Hour + time.Duration(i))
+				if i++; i == n {
+					i = 0
+				}
+			}
+			b.StopTimer()
 			for _, t := range timers {
 				t.Stop()
 			}
 		})
+	}
+}
+
+// BenchmarkDue advances over one timeout's worth of entries, due in random order, again and again: they expire and are
+// scheduled anew, or have been rescheduled and are filed anew.
+func BenchmarkDue(b *testing.B) {
+	for _, n := range []int{10_000, 100_000, 1_000_000} {
+		for _, expire := range []bool{true, false} {
+			name := "refile"
+			if expire {
+				name = "expire"
+			}
+			b.Run(fmt.Sprintf("op=%s/n=%d", name, n), func(b *testing.B) {
+				s := newIDWheel(n)
+				fill(s, n)
+				now, expired := time.Duration(0), 0
+				for range b.N {
+					b.StopTimer()
+					for i, at := range rand.Perm(n) {
+						d := now + benchTimeout + benchTimeout*time.Duration(at+1)/time.Duration(n)
+						switch {
+						case !expire:
+							s.move(i, d)
+						case now > 0:
+							s.add(i, d-benchTimeout)
+						}
+					}
+					now += benchTimeout
+					b.StartTimer()
+					expired += s.advance(now)
+				}
+				if expire && expired != n*b.N {
+					b.Fatalf("%d of %d expired", expired, n*b.N)
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
+			})
+		}
 	}
 }
 

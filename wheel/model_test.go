@@ -14,11 +14,13 @@ import (
 type model struct {
 	tick    time.Duration
 	clock   time.Duration
+	cursor  func() time.Duration // of the wheel
 	pending map[int]modelEntry
 }
 
 type modelEntry struct {
 	earliest, latest time.Duration // multiples of the tick between which it must fire
+	first, last      time.Duration // the ticks of its slot, which is the next one for what has passed
 }
 
 // floor is the last multiple of the tick that the clock has reached.
@@ -26,7 +28,8 @@ func (m *model) floor() time.Duration { return m.clock / m.tick * m.tick }
 
 func (m *model) schedule(id int, deadline time.Duration) {
 	due := (max(deadline, 0) + m.tick - 1) / m.tick * m.tick
-	m.pending[id] = modelEntry{earliest: due, latest: max(due, m.floor()+m.tick)}
+	m.pending[id] = modelEntry{earliest: due, latest: max(due, m.floor()+m.tick),
+		first: max(due, m.cursor()), last: max(due, m.cursor()+m.tick)}
 }
 
 // play runs the operations that data encodes on a Wheel and on the model, and compares them at each step. Callbacks run
@@ -36,9 +39,11 @@ func play(t testing.TB, data []byte) {
 	w, err := New[int](tick, 16)
 	require.NoError(t, err)
 	m := &model{tick: tick, pending: map[int]modelEntry{}}
+	m.cursor = func() time.Duration { return time.Duration(w.cursor) * tick }
 	handles := map[int]Handle{}
 	var stale []Handle
 	next := 0
+	reached := time.Duration(0)
 
 	take := func() int {
 		if len(data) == 0 {
@@ -52,6 +57,8 @@ func play(t testing.TB, data []byte) {
 		switch b := take(); {
 		case b < 16:
 			return m.clock - time.Duration(b)*tick // has passed
+		case b < 20:
+			return m.clock + time.Duration(take()+1)<<(30+6*(b-16)) // up to two years
 		case b < 32:
 			return m.clock + time.Duration(b)*tick*100 // many turns
 		default:
@@ -70,7 +77,7 @@ func play(t testing.TB, data []byte) {
 		return ids[take()%len(ids)], true
 	}
 	operate := func(op int) {
-		switch op % 5 {
+		switch op % 6 {
 		case 0, 1:
 			d := someDeadline()
 			handles[next] = w.Schedule(d, next)
@@ -99,6 +106,8 @@ func play(t testing.TB, data []byte) {
 				require.False(t, w.Cancel(h), "a stale Handle cancels nothing")
 				require.Zero(t, w.Reschedule(h, someDeadline()), "a stale Handle reschedules nothing")
 			}
+		case 5:
+			w.Purge()
 		}
 	}
 
@@ -106,11 +115,12 @@ func play(t testing.TB, data []byte) {
 		switch op := take(); {
 		case op < 160:
 			operate(op)
-		case op < 164:
-			w.Purge()
 		default:
 			jump := time.Duration(take()) * time.Millisecond
-			if op > 250 {
+			switch {
+			case op > 254:
+				jump *= 1_000_000 // days
+			case op > 250:
 				jump *= 50 // a stall of many turns
 			}
 			m.clock += jump
@@ -119,6 +129,8 @@ func play(t testing.TB, data []byte) {
 				budget = 1 << 30
 			}
 			expire := func(h Handle, id int) {
+				require.GreaterOrEqual(t, m.pending[id].last, reached, "entries come in the order of their ticks")
+				reached = max(reached, m.pending[id].first)
 				require.Contains(t, m.pending, id, "it fires once, and not after Cancel")
 				require.Equal(t, handles[id], h)
 				require.LessOrEqual(t, m.pending[id].earliest, m.floor(), "entry %d fired early", id)

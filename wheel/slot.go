@@ -6,7 +6,7 @@ const blockIDs = 15
 // A block is one link of a list of ids. Block 0 is never used, so that 0 means none.
 type block struct {
 	next uint32
-	ids  [blockIDs]uint32
+	ids  [blockIDs]uint32 // filled from the end
 }
 
 // blockPiece is how many blocks are allocated at a time.
@@ -15,7 +15,7 @@ const blockPiece = 1 << 6 // power of two
 // A list is a stack of ids in blocks. All blocks but the head are full. The zero list is empty.
 type list struct {
 	head uint32 // block
-	n    uint32 // ids in the head block
+	room uint32 // places left in the head block; the id on top is at this index
 }
 
 func (l list) empty() bool { return l.head == 0 }
@@ -47,31 +47,47 @@ func (b *blocks) take() uint32 {
 	return i
 }
 
-func (b *blocks) push(l *list, id uint32) {
-	if l.head == 0 || l.n == blockIDs {
-		i := b.take()
-		b.at(i).next = l.head
-		*l = list{head: i}
-	}
-	b.at(l.head).ids[l.n] = id
-	l.n++
+// extend puts an empty block on top of a list that has no room.
+func (b *blocks) extend(l *list) {
+	i := b.take()
+	b.at(i).next = l.head
+	*l = list{head: i, room: blockIDs}
 }
 
-// top returns the id that pop would return. The list must not be empty.
-func (b *blocks) top(l *list) uint32 { return b.at(l.head).ids[l.n-1] }
+func (b *blocks) push(l *list, id uint32) {
+	if l.room == 0 {
+		b.extend(l)
+	}
+	b.put(l, id)
+}
+
+// put pushes an id onto a list that has room.
+func (b *blocks) put(l *list, id uint32) {
+	l.room--
+	b.at(l.head).ids[l.room] = id
+}
 
 // pop takes the id that was pushed last. The list must not be empty.
 func (b *blocks) pop(l *list) uint32 {
-	head := b.at(l.head)
-	l.n--
-	id := head.ids[l.n]
-	if l.n == 0 {
-		emptied := l.head
-		*l = list{head: head.next}
-		if l.head != 0 {
-			l.n = blockIDs
-		}
-		head.next, b.free = b.free, emptied
+	id := b.at(l.head).ids[l.room]
+	if l.room++; l.room == blockIDs {
+		b.shrink(l)
 	}
 	return id
+}
+
+// count returns how many ids a list holds.
+func (b *blocks) count(l list) (n int) {
+	for i := l.head; i != 0; i = b.at(i).next {
+		n += blockIDs
+	}
+	return n - int(l.room)
+}
+
+// shrink takes the head block, which is empty, off a list.
+func (b *blocks) shrink(l *list) {
+	i := l.head
+	head := b.at(i)
+	*l = list{head: head.next}
+	head.next, b.free = b.free, i
 }

@@ -3,9 +3,11 @@ package wheel
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"time"
+	"unsafe"
 )
 
 // maxSlots bounds the ring at 128 MiB, a number that can only be a mistake.
@@ -17,28 +19,29 @@ const maxSlots = 1 << 24
 // All instants are durations since an origin that the caller chooses and keeps; one before the origin counts as the
 // origin. Not safe for concurrent use; the goroutine that calls Advance owns the Wheel.
 type Wheel[T any] struct {
-	tick int64 // nanoseconds
-	mask int64 // number of slots - 1
+	tick       int64  // nanoseconds
+	reciprocal uint64 // 2^64 / tick, rounded down
 
-	slots    []list
-	occupied []uint64 // one bit per slot that holds ids
-	draining list     // what is left of the slot that the cursor stands on
-	cursor   int64    // the tick whose slot was taken last
+	ring   level    // the lowest: one slot per tick
+	upper  []*level // each a slot per turn of the one below, made when a deadline needs it
+	cursor int64    // the tick that the wheel has reached
+	now    int64    // the same in nanoseconds
 
-	entries   slabs[T]
-	blocks    blocks
-	free      list // ids in no slot
-	cancelled list // ids that were cancelled; in a slot unless their deadline says unfiled
-	pending   int
+	entries slabs[T]
+	blocks  blocks
+	free    list // ids in no slot
+	pending int
+	dead    int    // cancelled entries whose ids are still in a slot
+	recent  recent // some of these
+	sweeper sweeper
 
-	warmed    uint32 // keeps the reads of warm alive
 	advancing bool
 	firing    Handle // the entry whose callback is running or has panicked
 }
 
 // New returns an empty Wheel that stands at its origin. The tick is its smallest step and must be positive. The number
-// of slots must be a power of two up to 2^24; with at least as many as the longest usual timeout has ticks, each entry
-// is looked at once.
+// of slots must be a power of two up to 2^24; with at least as many as the longest usual timeout has ticks, an entry is
+// looked at once, otherwise once more for each level that it comes down.
 func New[T any](tick time.Duration, slots int) (*Wheel[T], error) {
 	var errs []error
 	if tick <= 0 {
@@ -51,10 +54,9 @@ func New[T any](tick time.Duration, slots int) (*Wheel[T], error) {
 		return nil, err
 	}
 	return &Wheel[T]{
-		tick:     int64(tick),
-		mask:     int64(slots - 1),
-		slots:    make([]list, slots),
-		occupied: make([]uint64, (slots+63)/64),
+		tick:       int64(tick),
+		reciprocal: math.MaxUint64 / uint64(tick),
+		ring:       *newLevel(0, slots),
 	}, nil
 }
 
@@ -67,13 +69,14 @@ func (w *Wheel[T]) Schedule(deadline time.Duration, payload T) Handle {
 	at := max(int64(deadline), 0)
 	id, filed := w.place(at)
 	e := w.entries.at(id)
-	e.deadline, e.payload = at, payload
-	e.generation++
+	e.setDeadline(at)
+	e.nextGeneration()
+	*e.payload() = payload
 	if !filed {
 		w.file(id, at)
 	}
 	w.pending++
-	return newHandle(id, e.generation)
+	return newHandle(id, e.generation())
 }
 
 // Reschedule moves a pending entry to deadline: cancel and re-add, in place where that is the same. It returns the
@@ -81,32 +84,33 @@ func (w *Wheel[T]) Schedule(deadline time.Duration, payload T) Handle {
 //
 // A later deadline is one store. An expiry callback may reschedule its own entry and keeps the Handle.
 func (w *Wheel[T]) Reschedule(h Handle, deadline time.Duration) Handle {
-	e := w.entries.find(h)
-	if e == nil {
+	if e, ok := w.entries.find(h); ok && int64(deadline) > e.deadline() {
+		e.setDeadline(int64(deadline))
+		return h
+	}
+	return w.rescheduleEarlier(h, deadline)
+}
+
+func (w *Wheel[T]) rescheduleEarlier(h Handle, deadline time.Duration) Handle {
+	e, ok := w.entries.find(h)
+	if !ok {
 		return 0
 	}
-	at := max(int64(deadline), 0)
-	switch {
-	case at >= e.deadline && e.deadline != unfiled:
-		e.deadline = at
+	if at := max(int64(deadline), 0); h == w.firing || at == e.deadline() {
+		e.setDeadline(at)
 		return h
-	case e.deadline == unfiled: // its callback is running
-		e.deadline = at
-		w.file(h.id(), at)
-		return h
-	default:
-		payload := e.payload
-		w.Cancel(h)
-		return w.Schedule(deadline, payload)
 	}
+	payload := *e.payload()
+	w.Cancel(h)
+	return w.Schedule(deadline, payload)
 }
 
 // Cancel takes a pending entry out and reports whether there was one: false means that it has fired, that it was
 // cancelled before, or that h is the zero Handle. An expiry callback may cancel its own entry, which has no effect but
 // to make its Handle stale, and any other, including one that is due in the same slot, which then does not fire.
 func (w *Wheel[T]) Cancel(h Handle) bool {
-	e := w.entries.find(h)
-	if e == nil {
+	e, ok := w.entries.find(h)
+	if !ok {
 		return false
 	}
 	w.retire(h.id(), e)
@@ -116,28 +120,60 @@ func (w *Wheel[T]) Cancel(h Handle) bool {
 // Deadline returns the instant at which a pending entry is due, and false if h is stale. While the callback of the entry
 // runs and has not rescheduled it, there is none.
 func (w *Wheel[T]) Deadline(h Handle) (time.Duration, bool) {
-	e := w.entries.find(h)
-	if e == nil || e.deadline == unfiled {
+	e, ok := w.entries.find(h)
+	if !ok || e.deadline() == unfiled {
 		return 0, false
 	}
-	return time.Duration(e.deadline), true
+	return time.Duration(max(e.deadline(), 0)), true
 }
 
 // NextDue returns the earliest instant at which Advance may find something to do, and false if there is none. It is
-// never later than the earliest deadline rounded up to its tick; it may be earlier where entries were rescheduled,
-// cancelled, or lie more than one turn away. A driver may sleep until then.
+// never later than the earliest deadline rounded up to its tick; it may be earlier where entries were rescheduled or
+// cancelled, or come down from an upper level. A driver may sleep until then.
 func (w *Wheel[T]) NextDue() (time.Duration, bool) {
-	if !w.draining.empty() {
-		return time.Duration(w.cursor * w.tick), true
+	if w.drained() != nil {
+		return time.Duration(w.now), true
 	}
-	d := w.distance()
-	if d == 0 {
+	tick := w.nextTick()
+	if tick == maxTick {
 		return 0, false
 	}
-	if w.cursor+d > math.MaxInt64/w.tick {
-		return math.MaxInt64, true
+	return w.instant(tick), true
+}
+
+// A Slot is what one slot of a Wheel holds, see [Wheel.Slots].
+type Slot struct {
+	Due     time.Duration // the instant at which it comes up
+	Span    time.Duration // one tick, or the turn of a lower level
+	Entries int           // those that were cancelled and have not been replaced included
+}
+
+// Slots returns the slots that hold entries, those of a level in the order in which they come up. It costs a few
+// nanoseconds per entry. The Wheel must not be changed meanwhile.
+func (w *Wheel[T]) Slots() iter.Seq[Slot] {
+	return func(yield func(Slot) bool) {
+		for l := range w.levels() {
+			span := w.instant(1 << l.shift)
+			if !l.draining.empty() && !yield(Slot{time.Duration(w.now), span, w.blocks.count(l.draining)}) {
+				return
+			}
+			first := w.cursor>>l.shift + 1
+			for n := range l.mask + 1 {
+				slot := l.filed.slots[(first+n)&l.mask]
+				if !slot.empty() && !yield(Slot{w.instant((first + n) << l.shift), span, w.blocks.count(slot)}) {
+					return
+				}
+			}
+		}
 	}
-	return time.Duration((w.cursor + d) * w.tick), true
+}
+
+// instant returns the beginning of a tick.
+func (w *Wheel[T]) instant(tick int64) time.Duration {
+	if tick > math.MaxInt64/w.tick {
+		return math.MaxInt64
+	}
+	return time.Duration(tick * w.tick)
 }
 
 // Advance moves the wheel to now and calls expire for each entry that is due. It takes at most budget entries out of
@@ -146,7 +182,7 @@ func (w *Wheel[T]) NextDue() (time.Duration, bool) {
 // with the same now, which continues where this one stopped, be it in the middle of a slot. A now before that of an
 // earlier call does nothing new.
 //
-// Entries of one slot expire in no particular order, those of an earlier slot before those of a later one.
+// Entries expire in the order of their ticks, also when Advance is late; those of one tick in no particular order.
 //
 // The callback runs on the caller's goroutine. It may schedule, cancel and reschedule any entry, its own included; what
 // it schedules for an instant that has passed is due at the next tick at the latest. It must not call Advance, which panics. If it
@@ -158,168 +194,185 @@ func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, 
 	w.advancing = true
 	defer w.settle()
 
-	target := max(int64(now)/w.tick, w.cursor)
-	// Each slot is looked at once at most: what lies further back than one turn is due, wherever it is filed.
-	w.cursor = max(w.cursor, target-int64(len(w.slots)))
-	for {
-		if w.draining.empty() && !w.nextSlot(target) {
+	for target := max(int64(now)/w.tick, w.cursor); ; {
+		l := w.drained()
+		switch {
+		case l == nil && !w.turn(target):
 			return expired, false
-		}
-		if budget <= 0 {
+		case l == nil:
+			continue
+		case budget <= 0:
 			return expired, true
 		}
-		budget--
-		if w.takeOne(target*w.tick, expire) {
-			expired++
-		}
+		taken, fired := w.drain(l, budget, expire)
+		budget -= taken
+		expired += fired
 	}
 }
 
-// takeOne takes one id from the slot being drained and reports whether it has expired.
-func (w *Wheel[T]) takeOne(now int64, expire func(Handle, T)) bool {
-	id := w.blocks.pop(&w.draining)
-	if w.draining.n == blockIDs {
-		w.warm()
+// drain takes up to limit ids out of the head block of a slot that has come up, and returns how many it took and how many
+// of them expired.
+func (w *Wheel[T]) drain(l *list, limit int, expire func(Handle, T)) (taken, expired int) {
+	b := w.blocks.at(l.head)
+	w.prefetchAfter(b)
+	ids := b.ids[l.room:]
+	if len(ids) > limit {
+		ids = ids[:limit]
 	}
-	e := w.entries.at(id)
-	if !e.pending() {
-		e.deadline = unfiled
-		return false
+	for _, id := range ids {
+		if l.room++; l.room == blockIDs {
+			w.blocks.shrink(l)
+		}
+		e := w.entries.at(id)
+		deadline := e.deadline()
+		if deadline > w.now && e.pending() {
+			w.file(id, deadline)
+			continue
+		}
+		e.setDeadline(unfiled)
+		if !e.pending() {
+			w.bury(id)
+			continue
+		}
+		w.firing = newHandle(id, e.generation())
+		expire(w.firing, *e.payload())
+		w.finish(e)
+		expired++
 	}
-	if e.deadline > now {
-		w.file(id, e.deadline)
-		return false
-	}
-	e.deadline = unfiled
-	generation := e.generation
-	w.firing = newHandle(id, generation)
-	expire(w.firing, e.payload)
+	return len(ids), expired
+}
+
+// finish ends what a callback has left of its entry: gone, unless it was rescheduled meanwhile.
+func (w *Wheel[T]) finish(e entry[T]) {
+	h := w.firing
 	w.firing = 0
-	if e.generation == generation && e.deadline == unfiled { // neither cancelled nor rescheduled meanwhile
-		w.retire(id, e)
+	if e.generation() != h.generation() { // cancelled
+		return
 	}
-	return true
+	if at := e.deadline(); at != unfiled {
+		e.setDeadline(max(at, 0))
+		w.file(h.id(), max(at, 0))
+		return
+	}
+	w.release(e)
+	w.blocks.push(&w.free, h.id())
 }
 
 // settle ends an Advance, also one whose callback panicked.
 func (w *Wheel[T]) settle() {
-	if e := w.entries.find(w.firing); e != nil && e.deadline == unfiled {
-		w.retire(w.firing.id(), e)
+	if w.firing != 0 {
+		w.finish(w.entries.at(w.firing.id()))
 	}
-	w.firing = 0
 	w.advancing = false
 }
 
-// Purge makes the places of cancelled entries reusable for any deadline at once, without waiting for their slots to come
-// up, and returns how many there were. It looks at every entry: about 20 ns for each.
-func (w *Wheel[T]) Purge() int {
-	purged := w.purgeList(&w.draining)
-	for i := range w.slots {
-		if w.slots[i].empty() {
-			continue
-		}
-		purged += w.purgeList(&w.slots[i])
-		if w.slots[i].empty() {
-			w.occupied[i/64] &^= 1 << (i % 64)
-		}
-	}
-	return purged
-}
-
-func (w *Wheel[T]) purgeList(l *list) (purged int) {
-	var kept list
-	for !l.empty() {
-		id := w.blocks.pop(l)
-		if e := w.entries.at(id); e.pending() {
-			w.blocks.push(&kept, id)
-		} else {
-			e.deadline = unfiled
-			purged++
-		}
-	}
-	*l = kept
-	return purged
-}
-
-// place finds an id for an entry that is due at the given instant, and reports whether it is in a slot already that
-// comes up no later.
-func (w *Wheel[T]) place(at int64) (id uint32, filed bool) {
-	if !w.cancelled.empty() {
-		if d := w.entries.at(w.blocks.top(&w.cancelled)).deadline; d <= at {
-			return w.blocks.pop(&w.cancelled), d != unfiled
-		}
-	}
-	if !w.free.empty() {
-		return w.blocks.pop(&w.free), false
-	}
-	return w.entries.grow(), false
-}
-
-// retire ends the life of a pending entry and keeps its place for another.
-func (w *Wheel[T]) retire(id uint32, e *entry[T]) {
+// release makes all Handles of an entry stale and lets go of what its payload points to.
+func (w *Wheel[T]) release(e entry[T]) {
 	var zero T
-	e.payload = zero // let go of what it points to
-	e.generation++
+	*e.payload() = zero
+	e.nextGeneration()
 	w.pending--
-	if e.deadline == unfiled {
-		w.blocks.push(&w.free, id)
-	} else {
-		w.blocks.push(&w.cancelled, id)
-	}
 }
 
-// file puts an id into the slot that comes up when the given instant is due: its tick, rounded up.
+// file puts an id into the slot that comes up when the given instant is due.
 func (w *Wheel[T]) file(id uint32, at int64) {
-	tick := at / w.tick
-	if tick*w.tick != at {
+	tick := w.tickOf(at)
+	l := &w.ring
+	if !l.covers(tick, w.cursor) {
+		l = w.level(tick)
+	}
+	l.filed.push(&w.blocks, l.slot(tick), id)
+}
+
+// tickOf returns the tick at which an instant is due: rounded up, and after the cursor. It multiplies by the reciprocal
+// instead of dividing, which is less than the quotient by less than two; the loop adds what is missing.
+func (w *Wheel[T]) tickOf(at int64) int64 {
+	hi, _ := bits.Mul64(uint64(at), w.reciprocal)
+	tick := int64(hi)
+	for rest := at - tick*w.tick; rest > 0; rest -= w.tick {
 		tick++
 	}
-	slot := max(tick, w.cursor+1) & w.mask
-	w.blocks.push(&w.slots[slot], id)
-	w.occupied[slot/64] |= 1 << (slot % 64)
+	return max(tick, w.cursor+1)
 }
 
-// nextSlot moves the cursor to the next slot up to the target that holds ids and takes them out for draining. Without
-// one it moves the cursor to the target and returns false.
-func (w *Wheel[T]) nextSlot(target int64) bool {
-	d := w.distance()
-	if d == 0 || w.cursor+d > target {
-		w.cursor = target
+// level returns the lowest level that covers a tick.
+func (w *Wheel[T]) level(tick int64) *level {
+	l := &w.ring
+	for i := 0; !l.covers(tick, w.cursor); i++ {
+		if i == len(w.upper) {
+			w.upper = append(w.upper, l.above())
+		}
+		l = w.upper[i]
+	}
+	return l
+}
+
+// levelAt returns a level by its place in the hierarchy, 0 for the lowest.
+func (w *Wheel[T]) levelAt(i int) *level {
+	if i == 0 {
+		return &w.ring
+	}
+	return w.upper[i-1]
+}
+
+// levels returns all levels, the lowest first.
+func (w *Wheel[T]) levels() iter.Seq[*level] {
+	return func(yield func(*level) bool) {
+		if !yield(&w.ring) {
+			return
+		}
+		for _, l := range w.upper {
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// drained returns the list that is being drained, nil if there is none.
+func (w *Wheel[T]) drained() *list {
+	if !w.ring.draining.empty() {
+		return &w.ring.draining
+	}
+	for _, l := range w.upper {
+		if !l.draining.empty() {
+			return &l.draining
+		}
+	}
+	return nil
+}
+
+// nextTick returns the tick at which the next slot that holds ids comes up, maxTick if there is none.
+func (w *Wheel[T]) nextTick() int64 {
+	tick := w.ring.next(w.cursor)
+	for _, l := range w.upper {
+		tick = min(tick, l.next(w.cursor))
+	}
+	return tick
+}
+
+// turn moves the cursor to the next tick up to the target at which slots that hold ids come up, and takes them out for
+// draining. Without one it moves the cursor to the target and returns false.
+func (w *Wheel[T]) turn(target int64) bool {
+	tick := w.nextTick()
+	w.cursor = min(tick, target)
+	w.now = w.cursor * w.tick
+	if tick > target {
 		return false
 	}
-	w.cursor += d
-	slot := w.cursor & w.mask
-	w.draining, w.slots[slot] = w.slots[slot], list{}
-	w.occupied[slot/64] &^= 1 << (slot % 64)
-	w.warm()
+	for l := range w.levels() {
+		if l.begins(tick) {
+			l.draining = l.filed.take(l.slot(tick))
+			w.sweeper.leave(l, l.slot(tick))
+		}
+	}
 	return true
 }
 
-// warm reads the entries of the block that is drained next, all at once: the processor fetches them side by side, where
-// one at a time each would be a cache miss to wait for.
-func (w *Wheel[T]) warm() {
-	var sum uint32
-	for _, id := range w.blocks.at(w.draining.head).ids[:w.draining.n] {
-		sum += w.entries.at(id).generation
-	}
-	w.warmed = sum
-}
-
-// distance returns how many ticks after the cursor the next slot that holds ids comes up, and 0 if all are empty.
-func (w *Wheel[T]) distance() int64 {
-	start := (w.cursor + 1) & w.mask
-	word := start / 64
-	set := w.occupied[word] &^ (1<<(start%64) - 1)
-	for range len(w.occupied) + 1 { // the first word twice: from start on, and up to start
-		if set != 0 {
-			slot := word*64 + int64(bits.TrailingZeros64(set))
-			return (slot-start)&w.mask + 1
-		}
-		word++
-		if word == int64(len(w.occupied)) {
-			word = 0
-		}
-		set = w.occupied[word]
-	}
-	return 0
+// prefetchAfter tells the processor what the next calls of drain will read, so that they find it in the cache: the entries
+// of the next block, whose ids have come with an earlier call, and the one after the next of the blocks.
+func (w *Wheel[T]) prefetchAfter(b *block) {
+	next := w.blocks.at(b.next)
+	ahead := w.blocks.at(w.blocks.at(next.next).next)
+	prefetch(&next.ids, ahead, unsafe.Pointer(&w.entries.pieces[0]), unsafe.Sizeof(pair[T]{}))
 }

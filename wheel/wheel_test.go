@@ -3,6 +3,7 @@ package wheel
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -36,15 +37,15 @@ func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
 	t.Helper()
 	comesUp := map[uint32]int64{} // id: tick at which its slot comes up
 	walk := func(l list, see func(id uint32)) {
-		n := l.n
+		room := l.room
 		for b := l.head; b != 0; b = w.blocks.at(b).next {
-			if n == 0 {
+			if room == blockIDs {
 				t.Fatal("a linked block is empty")
 			}
-			for _, id := range w.blocks.at(b).ids[:n] {
+			for _, id := range w.blocks.at(b).ids[room:] {
 				see(id)
 			}
-			n = blockIDs
+			room = 0
 		}
 	}
 	fileAt := func(tick int64) func(id uint32) {
@@ -55,54 +56,66 @@ func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
 			comesUp[id] = tick
 		}
 	}
-	for i, l := range w.slots {
-		if bit := w.occupied[i/64]>>(i%64)&1 == 1; bit == l.empty() {
-			t.Fatalf("slot %d: bit is %v, empty is %v", i, bit, l.empty())
-		}
-		walk(l, fileAt(w.cursor+1+(int64(i)-w.cursor-1)&w.mask))
-	}
-	walk(w.draining, fileAt(w.cursor))
-
-	kept := map[uint32]bool{}
-	for _, l := range []list{w.free, w.cancelled} {
-		walk(l, func(id uint32) {
-			if kept[id] {
-				t.Fatalf("id %d is kept twice", id)
+	for level := range w.levels() {
+		for i, l := range level.filed.slots {
+			if bit := level.filed.occupied[i/64]>>(i%64)&1 == 1; bit == l.empty() {
+				t.Fatalf("slot %d of shift %d: bit is %v, empty is %v", i, level.shift, bit, l.empty())
 			}
-			kept[id] = true
-		})
-	}
-	walk(w.free, func(id uint32) {
-		if _, filed := comesUp[id]; filed {
-			t.Fatalf("id %d is free and in a slot", id)
+			first := w.cursor>>level.shift + 1
+			walk(l, fileAt((first+(int64(i)-first)&level.mask)<<level.shift))
 		}
+		walk(level.draining, fileAt(w.cursor))
+	}
+
+	free := map[uint32]bool{}
+	walk(w.free, func(id uint32) {
+		if free[id] {
+			t.Fatalf("id %d is free twice", id)
+		}
+		free[id] = true
 	})
 
-	pending := 0
-	for id := range w.entries.used {
+	pending, dead := 0, 0
+	for id := uint32(1); id < w.entries.used; id++ {
 		e := w.entries.at(id)
 		tick, filed := comesUp[id]
-		if e.pending() == kept[id] {
-			t.Fatalf("id %d: pending is %v, kept for reuse is %v", id, e.pending(), kept[id])
+		if places := count(e.pending(), !e.pending() && filed, free[id]); places != 1 {
+			t.Fatalf("id %d: pending is %v, in a slot is %v, free is %v", id, e.pending(), filed, free[id])
 		}
-		if (e.deadline != unfiled) != filed {
-			t.Fatalf("id %d: deadline is %d, in a slot is %v", id, e.deadline, filed)
+		if (e.deadline() != unfiled) != filed {
+			t.Fatalf("id %d: deadline is %d, in a slot is %v", id, e.deadline(), filed)
 		}
 		if !e.pending() {
+			if filed {
+				dead++
+			}
 			continue
 		}
 		pending++
-		due := e.deadline / w.tick
-		if e.deadline%w.tick != 0 {
+		due := e.deadline() / w.tick
+		if e.deadline()%w.tick != 0 {
 			due++
 		}
 		if latest := max(due, w.cursor+1, int64(now)/w.tick); tick > latest {
 			t.Fatalf("id %d: its slot comes up at tick %d, which is after %d", id, tick, latest)
 		}
 	}
+	if dead != w.dead {
+		t.Fatalf("%d entries are cancelled and in slots, counted were %d", dead, w.dead)
+	}
 	if pending != w.Len() {
 		t.Fatalf("%d entries are pending, Len is %d", pending, w.Len())
 	}
+}
+
+// count returns how many of its arguments are true.
+func count(all ...bool) (n int) {
+	for _, is := range all {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 func TestNewRejectsWhatCannotWork(t *testing.T) {
@@ -253,8 +266,8 @@ func TestPayloadIsLetGo(t *testing.T) {
 	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
 	w.Cancel(cancelled)
 	advance(t, w, testTick)
-	require.Empty(t, w.entries.at(cancelled.id()).payload)
-	require.Empty(t, w.entries.at(fired.id()).payload, "what it points to can be collected")
+	require.Empty(t, *w.entries.at(cancelled.id()).payload())
+	require.Empty(t, *w.entries.at(fired.id()).payload(), "what it points to can be collected")
 }
 
 func TestReschedule(t *testing.T) {
@@ -492,6 +505,28 @@ func TestChurnWithEqualTimeoutsNeedsNoMoreThanItsPeak(t *testing.T) {
 	require.LessOrEqual(t, w.entries.used, uint32(2), "a cancelled place is taken by the next, whose deadline is later")
 }
 
+func TestChurnWithRandomTimeoutsNeedsLittleMoreThanItsPeak(t *testing.T) {
+	const n = 1000
+	for _, slots := range []int{64, 1024, 1 << 14} {
+		w := newTestWheel(t, slots)
+		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+		timeout := func() time.Duration { return time.Minute + time.Duration(rng.Int64N(int64(time.Minute))) }
+		handles := make([]Handle, n)
+		for i := range handles {
+			handles[i] = w.Schedule(timeout(), "x")
+		}
+		now := time.Duration(0)
+		for range 300_000 {
+			i := rng.IntN(n)
+			w.Cancel(handles[i])
+			handles[i] = w.Schedule(now+timeout(), "x")
+			now += 10 * time.Microsecond // nothing comes up in three seconds
+		}
+		check(t, w, now)
+		require.LessOrEqual(t, w.entries.used, uint32(2*n+deadSlack)*5/4, "%d slots: places of cancelled entries are used again", slots)
+	}
+}
+
 func TestEqualDeadlinesKeepMemoryLinear(t *testing.T) {
 	w := newTestWheel(t, 64)
 	for range 100_000 {
@@ -504,7 +539,7 @@ func TestEqualDeadlinesKeepMemoryLinear(t *testing.T) {
 		w.Schedule(2*time.Second, "x")
 	}
 	require.LessOrEqual(t, w.blocks.used, used+uint32(100_000/blockIDs)+3)
-	require.Equal(t, uint32(100_000), w.entries.used, "places are used again")
+	require.Equal(t, uint32(100_001), w.entries.used, "places are used again")
 }
 
 func TestNoOperationAllocates(t *testing.T) {

@@ -1,0 +1,91 @@
+package wheel
+
+import (
+	"math"
+	"math/bits"
+)
+
+// upperSlots makes the slots of an upper level fit one word of the bitmap.
+const upperSlots = 1 << 6
+
+// maxTick is a tick that never comes.
+const maxTick = math.MaxInt64
+
+// A ring is a list for each of a number of slots, a power of two.
+type ring struct {
+	slots    []list
+	occupied []uint64 // one bit per slot that holds ids
+}
+
+func newRing(slots int) ring {
+	return ring{slots: make([]list, slots), occupied: make([]uint64, (slots+63)/64)}
+}
+
+func (r *ring) push(b *blocks, slot int64, id uint32) {
+	if r.slots[slot].room == 0 {
+		b.extend(&r.slots[slot])
+		r.occupied[slot/64] |= 1 << (slot % 64)
+	}
+	b.put(&r.slots[slot], id)
+}
+
+// take empties a slot and returns what was in it.
+func (r *ring) take(slot int64) (l list) {
+	l, r.slots[slot] = r.slots[slot], list{}
+	r.occupied[slot/64] &^= 1 << (slot % 64)
+	return l
+}
+
+// next returns the first slot that holds ids, from a given one on and around, and false if there is none.
+func (r *ring) next(from int64) (slot int64, ok bool) {
+	word := from / 64
+	set := r.occupied[word] &^ (1<<(from%64) - 1)
+	for range len(r.occupied) + 1 { // the first word twice: from there on, and up to there
+		if set != 0 {
+			return word*64 + int64(bits.TrailingZeros64(set)), true
+		}
+		if word++; word == int64(len(r.occupied)) {
+			word = 0
+		}
+		set = r.occupied[word]
+	}
+	return 0, false
+}
+
+// A level is one ring of the hierarchy. Its slots span 2^shift ticks each; a slot comes up when its first tick does.
+type level struct {
+	shift    uint
+	mask     int64 // number of slots - 1
+	filed    ring
+	draining list // what is left of the slot that came up last
+}
+
+func newLevel(shift uint, slots int) *level {
+	return &level{shift: shift, mask: int64(slots - 1), filed: newRing(slots)}
+}
+
+// above returns a level whose slots span one turn of l each.
+func (l *level) above() *level {
+	return newLevel(l.shift+uint(bits.Len64(uint64(l.mask))), upperSlots)
+}
+
+// slot returns the slot of a tick.
+func (l *level) slot(tick int64) int64 { return tick >> l.shift & l.mask }
+
+// covers reports whether the slot of a tick that comes after the cursor is not one of another turn.
+func (l *level) covers(tick, cursor int64) bool {
+	return tick>>l.shift-cursor>>l.shift <= l.mask+1
+}
+
+// begins reports whether a slot comes up at a tick.
+func (l *level) begins(tick int64) bool { return tick&(1<<l.shift-1) == 0 }
+
+// next returns the tick after the cursor at which the next slot that holds ids comes up, maxTick if there is none.
+func (l *level) next(cursor int64) int64 {
+	first := cursor>>l.shift + 1
+	slot, ok := l.filed.next(first & l.mask)
+	if !ok {
+		return maxTick
+	}
+	return (first + (slot-first)&l.mask) << l.shift
+}

@@ -1,0 +1,170 @@
+package wheel
+
+// Cancel leaves the id in its slot, and nobody knows where in there. Three things bring its place back: a Schedule with a
+// later deadline takes over one that was cancelled a moment ago, slot and all; the slot comes up; or, when the cancelled
+// outnumber the pending, each Schedule that would need a new place looks through a few ids first.
+
+const (
+	// deadSlack is how many more cancelled than pending entries are kept before slots are looked through.
+	deadSlack = 1 << 10
+	// sweepBlocks is how many blocks a Schedule looks through. At least every other id in the slots is a cancelled one
+	// then, so that it finds many more places than the one it needs.
+	sweepBlocks = 4
+)
+
+// recent is a stack of the ids that were cancelled last. It forgets the oldest, and may hold ids that have found another
+// use since.
+type recent struct {
+	ids [64]uint32
+	top uint32 // one more than the index of the top, counted on without end
+	n   uint32
+}
+
+func (r *recent) push(id uint32) {
+	r.ids[r.top%uint32(len(r.ids))] = id
+	r.top++
+	r.n = min(r.n+1, uint32(len(r.ids)))
+}
+
+func (r *recent) peek() uint32 { return r.ids[(r.top-1)%uint32(len(r.ids))] }
+
+func (r *recent) pop() {
+	r.top--
+	r.n--
+}
+
+// place finds an id for an entry that is due at the given instant, and reports whether it is in a slot already that
+// comes up no later.
+func (w *Wheel[T]) place(at int64) (id uint32, filed bool) {
+	for w.recent.n > 0 {
+		id := w.recent.peek()
+		e := w.entries.at(id)
+		if !e.pending() && e.deadline() != unfiled {
+			if e.deadline() > at {
+				break
+			}
+			w.recent.pop()
+			w.dead--
+			return id, true
+		}
+		w.recent.pop()
+	}
+	if w.free.empty() && w.dead > w.pending+deadSlack {
+		w.sweep(sweepBlocks)
+	}
+	if !w.free.empty() {
+		return w.blocks.pop(&w.free), false
+	}
+	return w.entries.grow(), false
+}
+
+// retire cancels a pending entry.
+func (w *Wheel[T]) retire(id uint32, e entry[T]) {
+	if newHandle(id, e.generation()) == w.firing {
+		e.setDeadline(unfiled) // whatever its callback has made of it
+	}
+	w.release(e)
+	if e.deadline() == unfiled {
+		w.blocks.push(&w.free, id)
+	} else {
+		w.dead++
+		w.recent.push(id)
+	}
+}
+
+// bury makes the place of a cancelled entry reusable whose id was taken out of its slot.
+func (w *Wheel[T]) bury(id uint32) {
+	w.entries.at(id).setDeadline(unfiled)
+	w.blocks.push(&w.free, id)
+	w.dead--
+}
+
+// Purge makes the places of all cancelled entries reusable at once, but for those whose slot is just being emptied, and
+// returns how many there were. It looks at every entry: about 20 ns for each. There is no need for it unless the places are
+// wanted now: fewer than 1024 more than there are pending entries are ever kept back.
+func (w *Wheel[T]) Purge() (purged int) {
+	dead := w.dead
+	w.sweeper = sweeper{}
+	for w.sweep(1) {
+	}
+	return dead - w.dead
+}
+
+// A sweeper remembers where to look next for cancelled entries. The zero sweeper begins with the first slot.
+type sweeper struct {
+	level int
+	slot  int64
+	block uint32 // 0 for the head of the slot
+}
+
+// leave tells the sweeper that a slot is being emptied.
+func (s *sweeper) leave(l *level, slot int64) {
+	if s.slot == slot {
+		s.block = 0
+	}
+}
+
+// sweep takes the cancelled entries out of the next blocks that hold any ids, and reports whether there are more: false
+// once all slots have been looked through, after which the next call begins anew.
+func (w *Wheel[T]) sweep(blocks int) bool {
+	s := &w.sweeper
+	for n := 0; n < blocks; n++ {
+		if s.block == 0 && !w.nextToSweep() {
+			w.sweeper = sweeper{}
+			return false
+		}
+		l := w.levelAt(s.level)
+		s.block = w.sweepBlock(&l.filed.slots[s.slot], s.block)
+		if l.filed.slots[s.slot].empty() {
+			l.filed.take(s.slot)
+		}
+		if s.block == 0 {
+			s.slot++
+		}
+	}
+	return true
+}
+
+// nextToSweep moves the sweeper to the head block of the next slot that holds ids.
+func (w *Wheel[T]) nextToSweep() bool {
+	s := &w.sweeper
+	for ; s.level <= len(w.upper); s.level, s.slot = s.level+1, 0 {
+		l := w.levelAt(s.level)
+		if s.slot > l.mask {
+			continue
+		}
+		if slot, ok := l.filed.next(s.slot); ok && slot >= s.slot {
+			s.slot, s.block = slot, l.filed.slots[slot].head
+			return true
+		}
+	}
+	return false
+}
+
+// sweepBlock takes the cancelled entries out of one block of a list and closes the gaps with ids from the top of the list.
+// It returns the next block, 0 if this was the last one.
+func (w *Wheel[T]) sweepBlock(ids *list, at uint32) (next uint32) {
+	b := w.blocks.at(at)
+	next = b.next
+	first := uint32(0)
+	if at == ids.head {
+		first = ids.room
+	}
+	for i := first; i < blockIDs; {
+		id := b.ids[i]
+		if w.entries.at(id).pending() {
+			i++
+			continue
+		}
+		head, top := ids.head, ids.room
+		b.ids[i] = w.blocks.pop(ids)
+		w.bury(id)
+		if head == at && top == i { // it was the top itself
+			i++
+		}
+		if head == at && ids.head != at { // the block is empty
+			break
+		}
+	}
+	return next
+}

@@ -1,0 +1,104 @@
+package wheel
+
+import (
+	"bytes"
+	"math"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+// drive is the goroutine of a Timer. It sleeps until the first slot that holds something comes up.
+func (c *core) drive() {
+	defer close(c.done)
+	c.driver.Store(goroutineID())
+	alarm := time.NewTimer(math.MaxInt64)
+	defer alarm.Stop()
+	for {
+		// From here to sleep, whatever is scheduled must wake the driver, since nextDue may have missed it.
+		c.wakeBelow.Store(math.MaxInt64)
+		due := c.nextDue()
+		wait := due - c.now()
+		if wait > 0 {
+			if c.leak.abandoned(c) {
+				return
+			}
+			c.wakeBelow.Store(due - int64(c.cfg.Tick) + 1)
+			alarm.Reset(time.Duration(wait))
+			select {
+			case <-alarm.C:
+			case <-c.wake:
+			case <-c.stopping:
+				return
+			}
+			continue
+		}
+		c.wakeBelow.Store(math.MinInt64)
+		if !c.pass() {
+			return
+		}
+	}
+}
+
+// wakeFor wakes the driver if it sleeps beyond the tick of a deadline.
+func (c *core) wakeFor(deadline int64) {
+	if deadline < c.wakeBelow.Load() {
+		select {
+		case c.wake <- struct{}{}:
+		default: // it is on its way
+		}
+	}
+}
+
+// nextDue returns when the first slot that holds something comes up, endOfTime if there is none.
+func (c *core) nextDue() int64 {
+	due := int64(endOfTime)
+	for _, s := range c.shards {
+		s.mu.Lock()
+		if d, ok := s.wheel.NextDue(); ok {
+			due = min(due, int64(d))
+		}
+		s.mu.Unlock()
+	}
+	return due
+}
+
+// pass runs all that is due now. It returns false once the Timer is stopped, and then leaves what it has not run to Stop.
+func (c *core) pass() bool {
+	now := c.now()
+	for _, s := range c.shards {
+		for more := true; more; {
+			var due []*Timeout
+			due, more = s.collect(now)
+			for _, t := range due {
+				if c.isStopping() {
+					return false
+				}
+				c.expire(t)
+			}
+		}
+		s.forget()
+	}
+	return !c.isStopping()
+}
+
+func (c *core) isStopping() bool {
+	select {
+	case <-c.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// goroutineID returns the number that the runtime gives the calling goroutine, which is nowhere to be had but at the
+// beginning of a stack trace: "goroutine 7 [running]:".
+func goroutineID() uint64 {
+	var trace [64]byte
+	fields := bytes.Fields(trace[:runtime.Stack(trace[:], false)])
+	id, err := strconv.ParseUint(string(fields[1]), 10, 64)
+	if err != nil {
+		panic("BUG: wheel: stack trace begins with " + string(trace[:]))
+	}
+	return id
+}

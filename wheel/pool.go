@@ -1,0 +1,73 @@
+package wheel
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+var (
+	// ErrPoolFull is returned by Pool.Execute while all workers are busy and the queue is full.
+	ErrPoolFull = errors.New("wheel: pool is full")
+	// ErrPoolClosed is returned by Pool.Execute after Close.
+	ErrPoolClosed = errors.New("wheel: pool is closed")
+)
+
+// A Pool runs functions on a bounded number of goroutines: its Execute is an executor for [TimerConfig]. Safe for
+// concurrent use.
+type Pool struct {
+	queue   chan func()
+	workers int
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	started int  // guarded by mu
+	closed  bool // guarded by mu
+}
+
+// NewPool returns a Pool of up to so many workers, which are started as they are needed, and with room for so many waiting
+// functions.
+func NewPool(workers, queue int) (*Pool, error) {
+	if workers < 1 || queue < 0 {
+		return nil, fmt.Errorf("wheel: pool of %d workers with a queue of %d: needs at least one worker and no negative queue", workers, queue)
+	}
+	return &Pool{queue: make(chan func(), queue), workers: workers}, nil
+}
+
+// Execute lets a worker call run, or returns ErrPoolFull or ErrPoolClosed. It does not block.
+func (p *Pool) Execute(run func()) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return ErrPoolClosed
+	}
+	if p.started < p.workers {
+		p.started++
+		p.running.Go(func() { p.work(run) })
+		return nil
+	}
+	select {
+	case p.queue <- run:
+		return nil
+	default:
+		return ErrPoolFull
+	}
+}
+
+func (p *Pool) work(run func()) {
+	run()
+	for run := range p.queue {
+		run()
+	}
+}
+
+// Close refuses what comes from now on, runs what waits, and waits for the workers. A function of the Pool must not call it.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.queue)
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}

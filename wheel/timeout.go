@@ -1,0 +1,106 @@
+package wheel
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// A Timeout is one task in a Timer, and the handle to it. Safe for concurrent use.
+type Timeout struct {
+	word   atomic.Uint64 // deadline and state
+	task   Task
+	shard  *shard
+	period *period // nil if it runs once
+	handle Handle  // in the wheel of the shard; guarded by its mu; 0 while it is in no wheel
+}
+
+// A state is where a Timeout is in its life: pending to expired or cancelled, or, if it is periodic, pending to running and
+// back any number of times, and to cancelled.
+type state uint64
+
+const (
+	pending state = iota
+	running       // periodic, and its task is being called
+	expired
+	cancelled
+)
+
+// stateBits is how many bits of a word are the state. The rest is the deadline: one compare-and-swap decides between
+// expiry, Cancel and Reset, whichever goroutines they are on.
+const stateBits = 2
+
+// never is the deadline that does not come: 146 years after the Timer was made.
+const never = math.MaxInt64 >> (stateBits - 1)
+
+func newWord(deadline int64, s state) uint64 { return uint64(deadline)<<stateBits | uint64(s) }
+
+func deadlineOf(word uint64) int64 { return int64(word >> stateBits) }
+func stateOf(word uint64) state    { return state(word & (1<<stateBits - 1)) }
+
+// Task returns the task that NewTimeout was given.
+func (t *Timeout) Task() Task { return t.task }
+
+// Timer returns the Timer it belongs to.
+func (t *Timeout) Timer() *Timer { return t.shard.core.timer() }
+
+// Expired reports whether its task has been called, or is being called for the first and only time. A periodic Timeout
+// does not expire before its task panics.
+func (t *Timeout) Expired() bool { return stateOf(t.word.Load()) == expired }
+
+// Cancelled reports whether it was cancelled, by Cancel or by the Timer.
+func (t *Timeout) Cancelled() bool { return stateOf(t.word.Load()) == cancelled }
+
+// Cancel takes a pending Timeout out and reports whether it did: false means that the task is running, has run, or was
+// cancelled before. A periodic one is cancelled while its task runs as well, which it may do itself: it does not run again.
+func (t *Timeout) Cancel() bool {
+	if !t.move(pending, cancelled) && !t.move(running, cancelled) {
+		return false
+	}
+	t.shard.remove(t)
+	t.tellCancelled()
+	return true
+}
+
+// move goes from one state to another, keeps the counts, and reports whether it was its caller who did.
+func (t *Timeout) move(from, to state) bool {
+	for {
+		word := t.word.Load()
+		if stateOf(word) != from {
+			return false
+		}
+		if t.word.CompareAndSwap(word, newWord(deadlineOf(word), to)) {
+			t.shard.count(from, to)
+			return true
+		}
+	}
+}
+
+// Reset makes a pending Timeout expire after a delay from now, and reports whether it did: false means that it runs, has
+// run, or was cancelled. After true, the task does not run before the delay has passed, and only once, even if it was about
+// to. A periodic Timeout goes on from there with its period.
+//
+// To a later instant, which is what a heartbeat does, it takes no lock. Zero, negative and very long delays are treated as
+// NewTimeout does.
+func (t *Timeout) Reset(delay time.Duration) bool {
+	deadline := t.shard.core.deadlineIn(delay)
+	for {
+		word := t.word.Load()
+		if stateOf(word) != pending {
+			return false
+		}
+		if t.word.CompareAndSwap(word, newWord(deadline, pending)) {
+			if deadline < deadlineOf(word) {
+				t.shard.hasten(t, deadline)
+			}
+			return true
+		}
+	}
+}
+
+func (t *Timeout) tellCancelled() {
+	if task, ok := t.task.(CancelTask); ok {
+		defer t.shard.core.recoverPanic(t)
+		task.Cancelled(t)
+	}
+}

@@ -1,0 +1,448 @@
+package wheel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newTestTimer(t testing.TB, cfg TimerConfig) *Timer {
+	t.Helper()
+	timer, err := NewTimer(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = timer.Stop() })
+	return timer
+}
+
+func schedule(t testing.TB, timer *Timer, delay time.Duration, task func(*Timeout)) *Timeout {
+	t.Helper()
+	timeout, err := timer.NewTimeout(TaskFunc(task), delay)
+	require.NoError(t, err)
+	return timeout
+}
+
+func nothing(*Timeout) {}
+
+func TestTimerConfigIsChecked(t *testing.T) {
+	_, err := NewTimer(TimerConfig{Tick: -1, Slots: 3, MaxPending: -1, SlowAfter: -1, SlowLimit: -1, MissedAfter: -1, Missed: 7})
+	for _, want := range []string{"tick", "slots", "MaxPending", "SlowAfter", "SlowLimit", "MissedAfter", "Missed is 7"} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestTimeoutsExpireAtTheirTick(t *testing.T) {
+	const tick = 10 * time.Millisecond
+	turn := 1024 * tick
+	for _, delay := range []time.Duration{
+		math.MinInt64, -1, 0, 1, tick - 1, tick, tick + 1, turn - 1, turn, turn + 1, 7*turn + 3, 24 * time.Hour,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			timer := newTestTimer(t, TimerConfig{Tick: tick})
+			began := time.Now()
+			time.Sleep(tick / 3) // between two ticks
+			deadline := time.Since(began) + max(delay, 0)
+			fired := make(chan time.Duration, 1)
+			timeout := schedule(t, timer, delay, func(*Timeout) { fired <- time.Since(began) })
+			at := <-fired
+			require.GreaterOrEqual(t, at, deadline, "%v: early", delay)
+			require.Less(t, at-deadline, tick, "%v: late", delay)
+			require.True(t, timeout.Expired())
+			require.False(t, timeout.Cancelled())
+			require.False(t, timeout.Cancel())
+			require.False(t, timeout.Reset(time.Hour))
+			require.Zero(t, timer.Pending())
+			require.Same(t, timer, timeout.Timer())
+		})
+	}
+}
+
+func TestALongDelayIsClamped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{})
+		schedule(t, timer, math.MaxInt64, nothing)
+		time.Sleep(100 * 365 * 24 * time.Hour)
+		require.Equal(t, 1, timer.Pending())
+	})
+}
+
+func TestResetMovesBothWays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{})
+		began := time.Now()
+		fired := make(chan time.Duration, 1)
+		timeout := schedule(t, timer, time.Second, func(*Timeout) { fired <- time.Since(began) })
+		for range 20 {
+			time.Sleep(900 * time.Millisecond)
+			require.True(t, timeout.Reset(time.Second), "a heartbeat")
+		}
+		require.Equal(t, 19*time.Second, <-fired)
+		timeout = schedule(t, timer, time.Hour, func(*Timeout) { fired <- time.Since(began) })
+		require.True(t, timeout.Reset(time.Second))
+		require.Equal(t, 20*time.Second, <-fired, "an earlier one wakes the driver")
+		require.Equal(t, uint64(2), timer.Stats().Expired)
+	})
+}
+
+func TestMaxPendingIsFreeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{MaxPending: 2})
+		one, two := schedule(t, timer, time.Second, nothing), schedule(t, timer, time.Hour, nothing)
+		for range 3 {
+			_, err := timer.NewTimeout(TaskFunc(nothing), time.Second)
+			require.ErrorIs(t, err, ErrTooManyPending)
+		}
+		two.Cancel()
+		schedule(t, timer, time.Hour, nothing)
+		time.Sleep(time.Second + 10*time.Millisecond)
+		synctest.Wait()
+		require.True(t, one.Expired())
+		schedule(t, timer, time.Hour, nothing)
+		require.Equal(t, 2, timer.Pending())
+		_, err := timer.NewTimeout(nil, 0)
+		require.ErrorIs(t, err, ErrNoTask)
+	})
+}
+
+// cancelTask counts what becomes of it.
+type cancelTask struct{ ran, cancelled atomic.Int32 }
+
+func (c *cancelTask) Run(*Timeout)       { c.ran.Add(1) }
+func (c *cancelTask) Cancelled(*Timeout) { c.cancelled.Add(1) }
+
+func TestStopReturnsExactlyWhatHadNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{})
+		var ran, gone, left cancelTask
+		for _, err := range []error{
+			second(timer.NewTimeout(&ran, time.Second)), second(timer.NewTimeout(&left, time.Hour)), second(timer.NewTimeout(&left, 48*time.Hour)),
+		} {
+			require.NoError(t, err)
+		}
+		cancelled, err := timer.NewTimeout(&gone, time.Hour)
+		require.NoError(t, err)
+		require.True(t, cancelled.Cancel())
+		require.False(t, cancelled.Cancel())
+		time.Sleep(2 * time.Second)
+		all, err := timer.Stop()
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		for _, timeout := range all {
+			require.Same(t, &left, timeout.Task())
+			require.True(t, timeout.Cancelled())
+		}
+		require.Equal(t, []int32{1, 0, 0, 1, 0, 2}, []int32{
+			ran.ran.Load(), ran.cancelled.Load(), gone.ran.Load(), gone.cancelled.Load(), left.ran.Load(), left.cancelled.Load(),
+		})
+		require.Zero(t, timer.Pending())
+		again, err := timer.Stop()
+		require.NoError(t, err)
+		require.Empty(t, again)
+		_, err = timer.NewTimeout(&ran, 0)
+		require.ErrorIs(t, err, ErrStopped)
+		require.ErrorIs(t, timer.Start(), ErrStopped)
+		require.Equal(t, uint64(4), timer.Stats().Scheduled, "what was refused is not counted")
+	})
+}
+
+func second[A any](_ A, err error) error { return err }
+
+func TestStopFromATaskIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{})
+		errs := make(chan error, 1)
+		schedule(t, timer, 0, func(timeout *Timeout) { errs <- second(timeout.Timer().Stop()) })
+		require.ErrorIs(t, <-errs, ErrStopInTask)
+		fired := make(chan bool, 1)
+		schedule(t, timer, 0, func(*Timeout) { fired <- true })
+		require.True(t, <-fired, "the timer goes on")
+	})
+}
+
+func TestStopDoesNotWaitForAStuckTaskForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{})
+		stuck := make(chan bool)
+		var ran atomic.Pointer[Timeout]
+		block := func(timeout *Timeout) {
+			require.True(t, ran.CompareAndSwap(nil, timeout), "one of the two must not run after Stop")
+			<-stuck
+		}
+		one, two := schedule(t, timer, 0, block), schedule(t, timer, 0, block)
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		left, err := timer.StopContext(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		behind := one
+		if ran.Load() == one {
+			behind = two
+		}
+		require.Len(t, left, 1)
+		require.Same(t, behind, left[0], "it was due, and had not run")
+		close(stuck)
+		left, err = timer.Stop()
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+}
+
+func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
+	for range 50 {
+		timer, err := NewTimer(TimerConfig{Tick: time.Millisecond})
+		require.NoError(t, err)
+		var ran, refused, accepted atomic.Int64
+		var producers sync.WaitGroup
+		for range 4 {
+			producers.Go(func() {
+				for i := range 2000 {
+					_, err := timer.NewTimeout(TaskFunc(func(*Timeout) { ran.Add(1) }), time.Duration(i%5)*time.Millisecond)
+					if errors.Is(err, ErrStopped) {
+						refused.Add(1)
+					} else if err == nil {
+						accepted.Add(1)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(time.Now().UnixNano()%3) * time.Millisecond)
+		left, err := timer.Stop()
+		require.NoError(t, err)
+		producers.Wait()
+		require.Equal(t, int64(8000), refused.Load()+accepted.Load())
+		require.Equal(t, accepted.Load(), ran.Load()+int64(len(left)))
+		require.Zero(t, timer.Pending())
+	}
+}
+
+func TestAPanicIsReportedAndTheTimerLivesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		panics := make(chan any, 1)
+		timer := newTestTimer(t, TimerConfig{OnPanic: func(_ *Timeout, v any, stack []byte) {
+			require.Contains(t, string(stack), "timer_test.go")
+			panics <- v
+		}})
+		schedule(t, timer, 0, func(*Timeout) { panic("boom") })
+		require.Equal(t, "boom", <-panics)
+		fired := make(chan bool)
+		schedule(t, timer, 0, func(*Timeout) { fired <- true })
+		<-fired
+		require.Equal(t, uint64(1), timer.Stats().Panics)
+	})
+}
+
+func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, err := NewPool(4, 0)
+		require.NoError(t, err)
+		defer pool.Close()
+		timer := newTestTimer(t, TimerConfig{Executor: pool.Execute})
+		_, err = timer.ScheduleAtFixedRate(TaskFunc(nothing), 0, time.Millisecond)
+		require.ErrorContains(t, err, "at least the tick")
+		var rate, delay []time.Duration
+		var mu sync.Mutex
+		record := func(to *[]time.Duration) TaskFunc {
+			began := time.Now()
+			return func(timeout *Timeout) {
+				mu.Lock()
+				defer mu.Unlock()
+				if *to = append(*to, time.Since(began)); len(*to) == 4 {
+					require.True(t, timeout.Cancel(), "from within")
+				}
+			}
+		}
+		_, err = timer.ScheduleAtFixedRate(record(&rate), time.Second, 25*time.Millisecond)
+		require.NoError(t, err)
+		time.Sleep(3 * time.Second)
+		_, err = timer.ScheduleWithFixedDelay(record(&delay), time.Second, 25*time.Millisecond)
+		require.NoError(t, err)
+		time.Sleep(3 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		ms := time.Millisecond
+		require.Equal(t, []time.Duration{1000 * ms, 1030 * ms, 1050 * ms, 1080 * ms}, rate, "the grid of 25 ms, rounded up to ticks")
+		require.Equal(t, []time.Duration{1000 * ms, 1030 * ms, 1060 * ms, 1090 * ms}, delay, "each from the end of the one before")
+		require.Zero(t, timer.Pending())
+	})
+}
+
+func TestARefusedTaskIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tries atomic.Int32
+		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error {
+			switch tries.Add(1) {
+			case 1:
+				return errors.New("full")
+			case 2:
+				panic("worse")
+			}
+			go run()
+			return nil
+		}})
+		fired := make(chan bool)
+		schedule(t, timer, time.Second, func(*Timeout) { fired <- true })
+		<-fired
+		require.Equal(t, uint64(2), timer.Stats().Refused)
+	})
+}
+
+func TestWhatWaitsInAnExecutorIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waiting []func()
+		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error {
+			waiting = append(waiting, run)
+			return nil
+		}})
+		timeouts := make([]*Timeout, 3)
+		for i := range timeouts {
+			timeouts[i] = schedule(t, timer, time.Duration(20*i)*time.Millisecond, func(*Timeout) { t.Errorf("%d has run", i) })
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, 3, timer.Pending())
+		require.True(t, timeouts[0].Cancel())
+		require.True(t, timeouts[1].Reset(time.Hour))
+		require.Len(t, waiting, 3)
+		waiting[0]()
+		waiting[1]()
+		left, err := timer.Stop()
+		require.NoError(t, err)
+		require.ElementsMatch(t, timeouts[1:], left)
+		waiting[2]()
+		require.Zero(t, timer.Pending())
+	})
+}
+
+func TestMissedTimeoutsAreRunOrDropped(t *testing.T) {
+	for _, policy := range []MissedPolicy{RunMissed, DropMissed} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var reported atomic.Int32
+				timer := newTestTimer(t, TimerConfig{
+					Missed: policy, OnMissed: func(*Timeout, time.Duration) { reported.Add(1) },
+				})
+				schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(time.Minute) })
+				var task cancelTask
+				for i := range 10 {
+					_, err := timer.NewTimeout(&task, time.Duration(10*(i+1))*time.Second)
+					require.NoError(t, err)
+				}
+				time.Sleep(200 * time.Second)
+				synctest.Wait()
+				s := timer.Stats()
+				require.Equal(t, uint64(5), s.Missed, "due 10 to 50 s, looked at after 61 s; the sixth is a second late")
+				if policy == RunMissed {
+					require.Equal(t, int32(10), task.ran.Load())
+					return
+				}
+				require.Equal(t, int32(5), task.ran.Load())
+				require.Equal(t, int32(5), task.cancelled.Load())
+				require.Equal(t, int32(5), reported.Load())
+				require.Equal(t, uint64(5), s.Dropped)
+			})
+		})
+	}
+}
+
+func TestSlowTasksMoveToTheSlowExecutor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var aside, reported atomic.Int32
+		timer := newTestTimer(t, TimerConfig{
+			SlowAfter: 100 * time.Millisecond, SlowLimit: 3,
+			OnSlow:       func(_ *Timeout, took time.Duration) { reported.Add(1); require.Equal(t, time.Second, took) },
+			SlowExecutor: func(run func()) error { aside.Add(1); go run(); return nil },
+		})
+		slow := func(*Timeout) { time.Sleep(time.Second) }
+		for i := range 6 {
+			schedule(t, timer, time.Duration(i)*5*time.Second, slow)
+			schedule(t, timer, time.Duration(i)*5*time.Second, nothing)
+		}
+		time.Sleep(50 * time.Second)
+		require.Equal(t, int32(2), aside.Load(), "after four slow runs; the quick task is not concerned")
+		require.Equal(t, int32(6), reported.Load())
+		time.Sleep(time.Minute)
+		schedule(t, timer, 0, slow)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, int32(2), aside.Load(), "the minute is over")
+	})
+}
+
+// logged collects what a Logger gets. Safe for concurrent use.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestAForgottenTimerIsReportedAndItsGoroutineEnds(t *testing.T) {
+	var log logged
+	func() {
+		timer, err := NewTimer(TimerConfig{DetectLeaks: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		require.NoError(t, err)
+		require.NoError(t, timer.Start())
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return strings.Contains(log.String(), "without Stop")
+	}, 10*time.Second, time.Millisecond)
+	require.Contains(t, log.String(), "timer_test.go", "where it was made")
+	// That the goroutine ends is checked by goleak after all tests.
+}
+
+func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {
+	liveWarned.Store(false)
+	var log logged
+	for range 2 * liveLimit {
+		newTestTimer(t, TimerConfig{Slots: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "share it"))
+}
+
+func TestNewTimeoutAllocatesOnce(t *testing.T) {
+	timer := newTestTimer(t, TimerConfig{})
+	var task Task = TaskFunc(nothing)
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		timeout, err := timer.NewTimeout(task, time.Hour)
+		if err != nil || !timeout.Reset(2*time.Hour) || !timeout.Cancel() {
+			t.Fatal("not pending")
+		}
+	}), 1.0)
+}
+
+func TestPool(t *testing.T) {
+	_, err := NewPool(0, 1)
+	require.Error(t, err)
+	pool, err := NewPool(1, 1)
+	require.NoError(t, err)
+	began, hold, ran := make(chan bool), make(chan bool), make(chan bool, 1)
+	require.NoError(t, pool.Execute(func() { began <- true; <-hold }))
+	<-began
+	require.NoError(t, pool.Execute(func() { ran <- true }))
+	require.ErrorIs(t, pool.Execute(func() {}), ErrPoolFull)
+	close(hold)
+	pool.Close()
+	require.True(t, <-ran, "what waited has run")
+	require.ErrorIs(t, pool.Execute(func() {}), ErrPoolClosed)
+	pool.Close()
+}

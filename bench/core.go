@@ -1,0 +1,48 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"github.com/idlewheel/idlewheel/wheel"
+)
+
+// core is a [wheel.Wheel]: no goroutine, no lock, and the time is passed in.
+type core struct {
+	wheel   *wheel.Wheel[uint32]
+	now     time.Duration
+	handles []wheel.Handle
+	expire  func(wheel.Handle, uint32)
+}
+
+func coreCandidate() candidate {
+	return candidate{
+		name: "wheel.Wheel", module: ourModule, new: newCore, driven: true,
+		note: "The core is no facility: one goroutine owns it and passes the time in. In the tables of one producer " +
+			"it is told the time and advanced once in 256 operations; where it expires by the real clock, " +
+			"a 10 ms ticker advances it.",
+	}
+}
+
+func newCore(c config) (subject, error) {
+	w, err := wheel.New[uint32](tick, ringSlots)
+	if err != nil {
+		return nil, err
+	}
+	s := &core{wheel: w, handles: make([]wheel.Handle, c.n), expire: func(wheel.Handle, uint32) {}}
+	if c.fire != nil {
+		s.expire = func(_ wheel.Handle, i uint32) { c.fire(int(i)) }
+	}
+	return s, nil
+}
+
+func (s *core) at(now time.Duration) { s.now = now }
+func (s *core) advance()             { s.wheel.Advance(s.now, math.MaxInt, s.expire) }
+
+func (s *core) schedule(i int, d time.Duration) { s.handles[i] = s.wheel.Schedule(s.now+d, uint32(i)) }
+func (s *core) cancel(i int)                    { s.wheel.Cancel(s.handles[i]) }
+func (s *core) close()                          {}
+
+func (s *core) reschedule(i int, d time.Duration) {
+	s.handles[i] = s.wheel.Reschedule(s.handles[i], s.now+d)
+}

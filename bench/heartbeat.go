@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	heartbeatTimeout = 10 * time.Second
+	heartbeatParts   = 50 // of which one is due every 10 ms: two heartbeats a second for each timer
+)
+
+// runHeartbeat measures the processor time of the whole process per heartbeat, with all that is paid later: looking
+// through slots, filing anew, collecting garbage.
+//
+// The first deadlines are spread over a whole timeout, as they lie after a server has run for a while, so that an
+// implementation that puts work off until a slot comes up does that work within the measurement.
+func runHeartbeat(j job, c candidate) (metrics, error) {
+	delays := delayTable(j, heartbeatTimeout/10, heartbeatTimeout)
+	order := j.random(2).Perm(j.N)
+	var fired atomic.Int64
+	s, err := c.new(config{n: j.N, fire: func(int) { fired.Add(1) }})
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	now := clock()
+	runtime.GC()
+	d, isDriven := s.(driven)
+	fill(s, j.N, now, delays)
+
+	watch := time.AfterFunc(j.Heartbeat+j.Patience, func() {
+		exitStuck(fmt.Sprintf("stuck: heartbeats had not returned %v after they should have", j.Patience))
+	})
+	part := j.N / heartbeatParts
+	steps := int(j.Heartbeat / tick)
+	began, used := now(), processCPU()
+	for step := range steps {
+		time.Sleep(began + time.Duration(step)*tick - now())
+		if isDriven {
+			d.at(now())
+			d.advance()
+		}
+		from := step % heartbeatParts * part
+		for _, i := range order[from : from+part] {
+			s.reschedule(i, heartbeatTimeout)
+		}
+	}
+	used = processCPU() - used
+	took := now() - began
+	watch.Stop()
+	beats := float64(steps * part)
+	return metrics{
+		"cpu_ns":      float64(used) / beats,
+		"fired":       float64(fired.Load()),
+		"beats_per_s": beats / took.Seconds(),
+	}, nil
+}

@@ -1,0 +1,220 @@
+// Command bench does the same work with this module's timers, with those of other libraries, and with Netty's
+// HashedWheelTimer, and writes tables and a chart of what it costs.
+//
+//	go run . --help
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == childVerb {
+		os.Exit(childMain(os.Args[2:], os.Stdout, os.Stderr))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+const usage = `usage: go run . [flags]
+
+Measures timer implementations side by side and writes timers.json (all figures), timers.md (tables) and
+timers.svg (chart). Each measurement is a process of its own, at most %v long. With all subjects,
+one round takes about ten minutes; --quick takes about a minute and says nothing about speed.
+
+Netty takes part if there is a JDK and Debian's libnetty-java.
+
+flags:
+`
+
+const names = `
+--only matches subject/work/n, for example 'wheel|AfterFunc', '/expiry/' or '/1000000$'.
+subjects: %s
+works:    %s
+
+exit codes: 0 done, 1 failed or interrupted, 2 wrong usage
+`
+
+// options are what the command line says.
+type options struct {
+	quick  bool
+	runs   int
+	out    string
+	only   *regexp.Regexp
+	render bool
+}
+
+// run is the whole program but for the process: it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	o, err := parse(args, stdout, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintf(stderr, "bench: %v\nRun with --help for usage.\n", err)
+		return 2
+	}
+	if err := produce(ctx, o, args, stderr); err != nil {
+		fmt.Fprintf(stderr, "bench: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stdout, stderr io.Writer) (options, error) {
+	var o options
+	var only string
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.BoolVar(&o.quick, "quick", false, "small sizes, short times, one round: does it run?")
+	flags.IntVar(&o.runs, "runs", 5, "`number` of rounds; the tables show medians over them")
+	flags.StringVar(&o.out, "out", "results", "`directory` to write to")
+	flags.StringVar(&only, "only", "", "measure only what matches this `regexp`")
+	flags.BoolVar(&o.render, "render", false, "measure nothing: make tables and chart anew from timers.json")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(stdout)
+			fmt.Fprintf(stdout, usage, childTimeout)
+			flags.PrintDefaults()
+			fmt.Fprintf(stdout, names, strings.Join(subjectNames(), ", "), strings.Join(workNames(), ", "))
+		}
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if o.runs < 1 {
+		return o, fmt.Errorf("--runs is %d, must be at least 1", o.runs)
+	}
+	if o.quick && !given(flags, "runs") {
+		o.runs = 1
+	}
+	var err error
+	if o.only, err = regexp.Compile(only); err != nil {
+		return o, fmt.Errorf("--only: %w", err)
+	}
+	return o, nil
+}
+
+func given(flags *flag.FlagSet, name string) bool {
+	var found bool
+	flags.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}
+
+func subjectNames() []string {
+	var list []string
+	for _, c := range candidates() {
+		list = append(list, c.name)
+	}
+	return list
+}
+
+func workNames() []string {
+	var list []string
+	for _, w := range works(false) {
+		list = append(list, w.name)
+	}
+	return list
+}
+
+// produce measures, or reads what was measured, and writes the results.
+func produce(ctx context.Context, o options, args []string, stderr io.Writer) error {
+	jsonPath := filepath.Join(o.out, "timers.json")
+	if o.render {
+		r, err := readRecord(jsonPath)
+		if err != nil {
+			return err
+		}
+		return present(r, o.out, stderr)
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	r, err := measure(ctx, o, args, stderr)
+	if err != nil {
+		return err
+	}
+	if err := r.write(jsonPath); err != nil {
+		return err
+	}
+	return present(r, o.out, stderr)
+}
+
+func measure(ctx context.Context, o options, args []string, stderr io.Writer) (*record, error) {
+	r := &record{
+		Machine: thisMachine(),
+		Command: strings.Join(append([]string{"go run ."}, quoted(args)...), " "),
+		Quick:   o.quick,
+		Rounds:  o.runs,
+		Absent:  map[string]string{},
+	}
+	var netty nettyProgram
+	if wantsNetty(o) {
+		var err error
+		if netty, err = compileNetty(ctx); err != nil {
+			r.Absent[nettyName] = err.Error()
+			fmt.Fprintf(stderr, "%s is left out: %v\n", nettyName, err)
+		}
+		defer netty.close()
+	}
+	r.Versions = versions(netty)
+	m := &measurer{record: r, steps: plan(o.quick, o.only, r.Absent), netty: netty, progress: stderr}
+	if len(m.steps) == 0 {
+		return nil, errors.New("--only matches nothing that can be measured here")
+	}
+	began := time.Now()
+	if err := m.run(ctx); err != nil {
+		return nil, errors.New("interrupted, nothing was written")
+	}
+	fmt.Fprintf(stderr, "measured in %v\n", time.Since(began).Round(time.Second))
+	return r, nil
+}
+
+func wantsNetty(o options) bool {
+	for _, s := range plan(o.quick, o.only, nil) {
+		if s.candidate.netty {
+			return true
+		}
+	}
+	return false
+}
+
+// present writes the tables and the chart.
+func present(r *record, dir string, stderr io.Writer) error {
+	tables, chart := filepath.Join(dir, "timers.md"), filepath.Join(dir, "timers.svg")
+	if err := os.WriteFile(tables, []byte(report(r)), 0o644); err != nil {
+		return err
+	}
+	if err := writeChart(r, chart); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "wrote %s and %s\n", tables, chart)
+	return nil
+}
+
+// quoted returns arguments as one types them in a shell.
+func quoted(args []string) []string {
+	plain := regexp.MustCompile(`^[\w./=:,-]+$`)
+	var list []string
+	for _, a := range args {
+		if !plain.MatchString(a) {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		list = append(list, a)
+	}
+	return list
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+)
+
+// A step is one work with one subject at one size.
+type step struct {
+	work      work
+	candidate candidate
+	n         int
+}
+
+// String is what --only is matched with.
+func (s step) String() string { return fmt.Sprintf("%s/%s/%d", s.candidate.name, s.work.name, s.n) }
+
+// plan returns what one round consists of: all subjects side by side for each work and size.
+func plan(quick bool, only *regexp.Regexp, absent map[string]string) []step {
+	var steps []step
+	for _, w := range works(quick) {
+		for _, n := range w.sizes {
+			for _, c := range candidates() {
+				s := step{w, c, n}
+				if absent[c.name] == "" && c.takesPart(w) && only.MatchString(s.String()) {
+					steps = append(steps, s)
+				}
+			}
+		}
+	}
+	return steps
+}
+
+// measurer does the steps of a plan, round by round, so that what else the machine does meets all subjects alike.
+type measurer struct {
+	record   *record
+	steps    []step
+	netty    nettyProgram
+	progress io.Writer
+}
+
+// run fills the record. The error is that of ctx; what fails within a step is in the record.
+func (m *measurer) run(ctx context.Context) error {
+	for round := 1; round <= m.record.Rounds; round++ {
+		for i, s := range m.steps {
+			began := time.Now()
+			o, err := m.do(ctx, s, round)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(m.progress, "round %d/%d, step %d/%d, %.1f s: %v: %s\n",
+				round, m.record.Rounds, i+1, len(m.steps), time.Since(began).Seconds(), s, o)
+		}
+	}
+	return nil
+}
+
+func (m *measurer) do(ctx context.Context, s step, round int) (outcome, error) {
+	r := m.record.find(s.work.name, s.candidate.name, s.n)
+	if r == nil {
+		r = &series{Work: s.work.name, Subject: s.candidate.name, N: s.n}
+		m.record.Series = append(m.record.Series, r)
+		for _, n := range s.work.sizes { // what failed with fewer timers is not tried with more
+			if f := m.record.find(r.Work, r.Subject, n); n < s.n && f != nil && f.Failure != "" {
+				r.Failure = fmt.Sprintf("skipped, as at n = %d: %s", n, f.Failure)
+				break
+			}
+		}
+	}
+	if r.Failure != "" {
+		return outcome{Failure: r.Failure}, nil
+	}
+	o, err := runChild(ctx, s.candidate, newJob(m.record.Quick, round, s.work, s.candidate, s.n), m.netty)
+	if err != nil {
+		return o, err
+	}
+	r.Failure = o.Failure
+	if o.Failure == "" {
+		r.Runs = append(r.Runs, o.Metrics)
+	}
+	return o, nil
+}
+
+// String is one line for the progress.
+func (o outcome) String() string {
+	if o.Failure != "" {
+		return o.Failure
+	}
+	for _, key := range []string{"ns", "cpu_ns", "bytes", "cpu_ms_per_s"} {
+		if v, ok := o.Metrics[key]; ok {
+			return fmt.Sprintf("%s %s", number(v), key)
+		}
+	}
+	return "done"
+}

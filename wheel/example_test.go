@@ -30,3 +30,25 @@ func ExampleWheel() {
 	// sleep until 5s
 	// 0 pending
 }
+
+func ExampleTimer() {
+	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
+	if err != nil {
+		panic(err)
+	}
+	done := make(chan bool)
+	timeout, err := timer.NewTimeout(wheel.TaskFunc(func(*wheel.Timeout) {
+		fmt.Println("nobody has reset it in time")
+		done <- true
+	}), 20*time.Millisecond)
+	if err != nil {
+		panic(err) // stopped, or too many are pending
+	}
+	timeout.Reset(30 * time.Millisecond)
+	<-done
+	left, err := timer.Stop()
+	fmt.Println(len(left), err)
+	// Output:
+	// nobody has reset it in time
+	// 0 <nil>
+}

@@ -108,7 +108,7 @@ func (s *sweeper) leave(l *level, slot int64) {
 // once all slots have been looked through, after which the next call begins anew.
 func (w *Wheel[T]) sweep(blocks int) bool {
 	s := &w.sweeper
-	for n := 0; n < blocks; n++ {
+	for range blocks {
 		if s.block == 0 && !w.nextToSweep() {
 			w.sweeper = sweeper{}
 			return false

@@ -20,11 +20,11 @@ func (c *core) drive() {
 		due := c.nextDue()
 		wait := due - c.now()
 		if wait > 0 {
-			if c.leak.abandoned(c) {
+			if c.abandoned() {
 				return
 			}
-			c.wakeBelow.Store(due - int64(c.cfg.Tick) + 1)
-			alarm.Reset(time.Duration(wait))
+			c.wakeBelow.Store(int64(due - c.cfg.Tick + 1))
+			alarm.Reset(wait)
 			select {
 			case <-alarm.C:
 			case <-c.wake:
@@ -41,22 +41,26 @@ func (c *core) drive() {
 }
 
 // wakeFor wakes the driver if it sleeps beyond the tick of a deadline.
-func (c *core) wakeFor(deadline int64) {
-	if deadline < c.wakeBelow.Load() {
-		select {
-		case c.wake <- struct{}{}:
-		default: // it is on its way
-		}
+func (c *core) wakeFor(deadline time.Duration) {
+	if int64(deadline) < c.wakeBelow.Load() {
+		c.wakeDriver()
+	}
+}
+
+func (c *core) wakeDriver() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it is on its way
 	}
 }
 
 // nextDue returns when the first slot that holds something comes up, endOfTime if there is none.
-func (c *core) nextDue() int64 {
-	due := int64(endOfTime)
+func (c *core) nextDue() time.Duration {
+	due := time.Duration(endOfTime)
 	for _, s := range c.shards {
 		s.mu.Lock()
 		if d, ok := s.wheel.NextDue(); ok {
-			due = min(due, int64(d))
+			due = min(due, d)
 		}
 		s.mu.Unlock()
 	}

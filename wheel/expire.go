@@ -2,22 +2,25 @@ package wheel
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
 
 // expire brings a Timeout whose slot has come up to where its task runs.
 func (c *core) expire(t *Timeout) {
-	if c.dropMissed(t) {
+	now := c.now()
+	if c.dropMissed(t, now) {
 		return
 	}
 	executor := c.cfg.Executor
-	if c.slow.applies(t) {
+	if c.slow.applies(t, now) {
 		executor = c.cfg.SlowExecutor
 	}
 	if executor == nil {
-		c.run(t) // what Stop has left pending, it finds among those that were due
+		c.run(t, now) // what Stop has left pending, it finds among those that were due
 		return
 	}
 	c.queue.add(t)
@@ -37,36 +40,38 @@ func submit(executor func(run func()) error, run func()) (err error) {
 }
 
 // run calls the task, unless it was cancelled or reset in the meantime. It reports false if it was reset and
-// the Timer is stopped.
-func (c *core) run(t *Timeout) bool {
-	began := c.now()
+// the Timer is stopped: Stop will find it where it is.
+func (c *core) run(t *Timeout, now time.Duration) bool {
+	next := expired
+	if t.period != nil {
+		next = running
+	}
 	for {
 		word := t.word.Load()
 		switch {
 		case stateOf(word) != pending:
 			return true
-		case deadlineOf(word) > began: // reset
-			return t.shard.file(t, deadlineOf(word))
+		case deadlineOf(word) > now: // reset
+			return t.shard.refile(t, deadlineOf(word))
 		}
-		next := expired
-		if t.period != nil {
-			next = running
-		}
-		if t.word.CompareAndSwap(word, newWord(deadlineOf(word), next)) {
-			t.shard.count(pending, next)
-			c.tally.late(time.Duration(began - deadlineOf(word)))
-			c.call(t, began)
+		if t.begin(word, next) {
+			t.shard.expired.Add(1)
+			c.tally.late(now - deadlineOf(word))
+			c.call(t, now)
 			return true
 		}
 	}
 }
 
 // call calls the task and sees to what comes after.
-func (c *core) call(t *Timeout, began int64) {
+func (c *core) call(t *Timeout, began time.Duration) {
 	panicked := true
 	defer func() {
-		if took := time.Duration(c.now() - began); c.cfg.SlowAfter > 0 && took > c.cfg.SlowAfter {
-			c.tookLong(t, took)
+		if c.cfg.SlowAfter > 0 {
+			now := c.now()
+			if took := now - began; took > c.cfg.SlowAfter {
+				c.tookLong(t, took, now)
+			}
 		}
 		if t.period != nil {
 			c.again(t, panicked)
@@ -94,9 +99,9 @@ func (c *core) recoverPanic(t *Timeout) {
 }
 
 // dropMissed cancels the run of a Timeout that is later than the policy allows, and reports whether it did.
-func (c *core) dropMissed(t *Timeout) bool {
+func (c *core) dropMissed(t *Timeout, now time.Duration) bool {
 	word := t.word.Load()
-	late := time.Duration(c.now() - deadlineOf(word))
+	late := now - deadlineOf(word)
 	if stateOf(word) != pending || late <= c.cfg.MissedAfter {
 		return false
 	}
@@ -104,24 +109,18 @@ func (c *core) dropMissed(t *Timeout) bool {
 	if c.cfg.Missed != DropMissed {
 		return false
 	}
-	next := cancelled
-	if t.period != nil {
-		next = running
-	}
-	if !t.word.CompareAndSwap(word, newWord(deadlineOf(word), next)) {
+	if t.period != nil && !t.begin(word, running) || t.period == nil && !t.cancel(word) {
 		return false // cancelled or reset this very moment: run finds out
 	}
-	c.leavePending(t.shard)
 	c.tally.dropped.Add(1)
 	if c.cfg.OnMissed != nil {
 		c.cfg.OnMissed(t, late)
 	} else {
-		c.tally.warn(c, "a task was dropped since its time was missed", "late", late)
+		c.tally.droppedWarned.warn(c, "a task was dropped since its time was missed", "late", late)
 	}
 	if t.period != nil {
 		c.again(t, false)
 	} else {
-		t.shard.cancelled.Add(1)
 		t.tellCancelled()
 	}
 	return true
@@ -137,57 +136,52 @@ func (c *core) refused(t *Timeout, err error) {
 	if c.cfg.OnRefused != nil {
 		retry = c.cfg.OnRefused(t, err)
 	} else {
-		c.tally.warn(c, "an executor has refused a task, it is tried again", "error", err, "after", retry)
+		c.tally.refusedWarned.warn(c, "an executor has refused a task, it is tried again", "error", err, "after", retry)
+	}
+	if retry >= 0 {
+		t.shard.refile(t, c.deadlineIn(retry))
+	} else if t.cancelPending() {
+		t.tellCancelled()
 	}
 	c.queue.remove(t)
-	if retry < 0 || !t.shard.file(t, c.deadlineIn(retry)) {
-		if t.move(pending, cancelled) {
-			t.tellCancelled()
-		}
-	}
 }
 
-// A queue is the set of Timeouts that executors have and have not begun to run.
+// A queue is what executors hold: a Timeout may be there more than once, if it was reset while it waited.
 type queue struct {
-	mu      sync.Mutex
-	waiting map[*Timeout]struct{} // guarded by mu
+	mu   sync.Mutex
+	held map[*Timeout]int // guarded by mu; how many times
 }
 
 func (q *queue) add(t *Timeout) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting == nil {
-		q.waiting = map[*Timeout]struct{}{}
+	if q.held == nil {
+		q.held = map[*Timeout]int{}
 	}
-	q.waiting[t] = struct{}{}
+	q.held[t]++
 }
 
 func (q *queue) remove(t *Timeout) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.waiting, t)
-}
-
-func (q *queue) busy() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.waiting) > 0
-}
-
-func (q *queue) all() (all []*Timeout) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for t := range q.waiting {
-		all = append(all, t)
+	if q.held[t]--; q.held[t] <= 0 {
+		delete(q.held, t)
 	}
-	clear(q.waiting)
-	return all
+}
+
+func (q *queue) all() []*Timeout {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Collect(maps.Keys(q.held))
 }
 
 // runQueued is what an executor calls.
 func (c *core) runQueued(t *Timeout) {
-	c.queue.remove(t)
-	if !c.run(t) && t.move(pending, cancelled) { // reset, but the Timer was stopped
-		t.tellCancelled()
+	c.busy.Add(1)
+	if c.run(t, c.now()) {
+		c.queue.remove(t)
+	}
+	if c.busy.Add(-1) == 0 && c.leak.garbage.Load() {
+		c.wakeDriver()
 	}
 }

@@ -52,19 +52,32 @@ func (l *leak) dropped(c *core, logger *slog.Logger, where string) {
 		logger.Error("a timer became garbage without Stop", "pending", (&Timer{c}).Pending(), "made", where)
 	}
 	l.garbage.Store(true)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wakeDriver()
 }
 
-// abandoned ends a Timer that is garbage and has nothing to do, and reports whether it did.
-func (l *leak) abandoned(c *core) bool {
-	if !l.garbage.Load() || (&Timer{c}).Pending() > 0 || c.queue.busy() {
+// abandoned ends a Timer that is garbage and has nothing to do, and reports whether it did. A task of a periodic Timeout
+// that an executor runs is something to do: the Timeout comes back.
+func (c *core) abandoned() bool {
+	if !c.leak.garbage.Load() {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, s := range c.shards {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+	}
+	all := int64(0)
+	for _, s := range c.shards {
+		pending, _, _ := s.countsLocked()
+		all += pending
+	}
+	if all > 0 || c.busy.Load() > 0 {
+		return false
+	}
 	c.stopped = true
+	for _, s := range c.shards {
+		s.closed = true
+	}
 	return true
 }

@@ -36,23 +36,25 @@ func (t *Timer) schedulePeriodic(task Task, delay time.Duration, p *period) (*Ti
 // again schedules the next run of a periodic Timeout, unless it was cancelled while it ran.
 func (c *core) again(t *Timeout, panicked bool) {
 	if panicked {
-		t.move(running, expired)
+		t.end()
 		return
 	}
-	deadline := c.deadlineIn(t.period.every)
-	if word := t.word.Load(); t.period.fixedRate {
-		deadline = min(deadlineOf(word), never-int64(t.period.every)) + int64(t.period.every)
+	from := c.now()
+	if t.period.fixedRate {
+		from = deadlineOf(t.word.Load())
 	}
+	deadline := after(from, t.period.every)
+	if t.shard.reenter(t, deadline) {
+		c.wakeFor(deadline)
+	} else {
+		t.Cancel() // the Timer was stopped, if that is not what has happened
+	}
+}
+
+// end takes a Timeout that runs to expired, unless it was cancelled.
+func (t *Timeout) end() {
 	word := t.word.Load()
-	if stateOf(word) != running || !t.word.CompareAndSwap(word, newWord(deadline, pending)) {
-		return // cancelled
+	if stateOf(word) == running {
+		t.word.CompareAndSwap(word, newWord(deadlineOf(word), expired))
 	}
-	c.enterPending(t.shard)
-	if !t.shard.file(t, deadline) {
-		if t.move(pending, cancelled) { // the Timer was stopped while it ran
-			t.tellCancelled()
-		}
-		return
-	}
-	c.wakeFor(deadline)
 }

@@ -28,19 +28,24 @@ const LatenessBuckets = 32
 
 // tally counts what happens seldom, or on one goroutine at a time.
 type tally struct {
-	panics, refused, slow, missed, dropped atomic.Uint64
-	lateness                               [LatenessBuckets]atomic.Uint64
-	warned                                 atomic.Int64 // when a warning was logged last
+	panics, refused, slow, missed, dropped   atomic.Uint64
+	lateness                                 [LatenessBuckets]atomic.Uint64
+	refusedWarned, slowWarned, droppedWarned limiter
 }
 
 func (y *tally) late(by time.Duration) {
 	y.lateness[min(bits.Len64(uint64(max(by, 0)/time.Microsecond)), LatenessBuckets-1)].Add(1)
 }
 
+// A limiter keeps warnings of one kind from filling the log.
+type limiter struct {
+	last atomic.Int64 // when one was logged
+}
+
 // warn logs a warning, at most one per second.
-func (y *tally) warn(c *core, message string, args ...any) {
-	now := c.now()
-	if last := y.warned.Load(); last != 0 && now-last < int64(time.Second) || !y.warned.CompareAndSwap(last, now) {
+func (l *limiter) warn(c *core, message string, args ...any) {
+	now := int64(c.now())
+	if last := l.last.Load(); last != 0 && now-last < int64(time.Second) || !l.last.CompareAndSwap(last, now) {
 		return
 	}
 	c.cfg.Logger.Warn(message, args...)
@@ -49,14 +54,15 @@ func (y *tally) warn(c *core, message string, args ...any) {
 // Stats returns a snapshot of the counters. Those of events that happen meanwhile may be in or not.
 func (t *Timer) Stats() TimerStats {
 	s := TimerStats{
-		Pending: t.Pending(),
-		Panics:  t.tally.panics.Load(), Refused: t.tally.refused.Load(), Slow: t.tally.slow.Load(),
+		Panics: t.tally.panics.Load(), Refused: t.tally.refused.Load(), Slow: t.tally.slow.Load(),
 		Missed: t.tally.missed.Load(), Dropped: t.tally.dropped.Load(),
 	}
 	for _, shard := range t.shards {
-		s.Scheduled += uint64(shard.scheduled.Load())
+		pending, scheduled, cancelled := shard.counts()
+		s.Pending += int(pending)
+		s.Scheduled += uint64(scheduled)
+		s.Cancelled += uint64(cancelled)
 		s.Expired += uint64(shard.expired.Load())
-		s.Cancelled += uint64(shard.cancelled.Load())
 	}
 	for i := range s.Lateness {
 		s.Lateness[i] = t.tally.lateness[i].Load()
@@ -69,6 +75,7 @@ func (t *Timer) Stats() TimerStats {
 func (t *Timer) Slots() (slots []Slot) {
 	for _, s := range t.shards {
 		s.mu.Lock()
+		s.removeLocked()
 		for slot := range s.wheel.Slots() {
 			slots = append(slots, slot)
 		}

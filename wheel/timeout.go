@@ -11,8 +11,9 @@ type Timeout struct {
 	word   atomic.Uint64 // deadline and state
 	task   Task
 	shard  *shard
-	period *period // nil if it runs once
-	handle Handle  // in the wheel of the shard; guarded by its mu; 0 while it is in no wheel
+	period *period  // nil if it runs once
+	handle Handle   // in the wheel of the shard; guarded by its mu; 0 while it is in no wheel
+	next   *Timeout // in the stack of discarded of the shard
 }
 
 // A state is where a Timeout is in its life: pending to expired or cancelled, or, if it is periodic, pending to running and
@@ -33,10 +34,10 @@ const stateBits = 2
 // never is the deadline that does not come: 146 years after the Timer was made.
 const never = math.MaxInt64 >> (stateBits - 1)
 
-func newWord(deadline int64, s state) uint64 { return uint64(deadline)<<stateBits | uint64(s) }
+func newWord(deadline time.Duration, s state) uint64 { return uint64(deadline)<<stateBits | uint64(s) }
 
-func deadlineOf(word uint64) int64 { return int64(word >> stateBits) }
-func stateOf(word uint64) state    { return state(word & (1<<stateBits - 1)) }
+func deadlineOf(word uint64) time.Duration { return time.Duration(word >> stateBits) }
+func stateOf(word uint64) state            { return state(word & (1<<stateBits - 1)) }
 
 // Task returns the task that NewTimeout was given.
 func (t *Timeout) Task() Task { return t.task }
@@ -53,27 +54,56 @@ func (t *Timeout) Cancelled() bool { return stateOf(t.word.Load()) == cancelled 
 
 // Cancel takes a pending Timeout out and reports whether it did: false means that the task is running, has run, or was
 // cancelled before. A periodic one is cancelled while its task runs as well, which it may do itself: it does not run again.
+//
+// It takes no lock. The Timer lets go of the task when it next looks at its wheel, or after 15 calls.
 func (t *Timeout) Cancel() bool {
-	if !t.move(pending, cancelled) && !t.move(running, cancelled) {
-		return false
-	}
-	t.shard.remove(t)
-	t.tellCancelled()
-	return true
-}
-
-// move goes from one state to another, keeps the counts, and reports whether it was its caller who did.
-func (t *Timeout) move(from, to state) bool {
 	for {
 		word := t.word.Load()
-		if stateOf(word) != from {
+		if s := stateOf(word); s != pending && s != running {
 			return false
 		}
-		if t.word.CompareAndSwap(word, newWord(deadlineOf(word), to)) {
-			t.shard.count(from, to)
+		if t.cancel(word) {
+			t.tellCancelled()
 			return true
 		}
 	}
+}
+
+// cancel takes a pending or running Timeout out, unless its word has changed meanwhile. The caller tells the task.
+func (t *Timeout) cancel(word uint64) bool {
+	if !t.word.CompareAndSwap(word, newWord(deadlineOf(word), cancelled)) {
+		return false
+	}
+	if stateOf(word) == running {
+		t.shard.left.Add(-1) // it has left already
+	} else {
+		t.shard.core.freePending()
+	}
+	t.shard.discard(t)
+	return true
+}
+
+// cancelPending takes a Timeout out if it is pending, and reports whether it did. The caller tells the task.
+func (t *Timeout) cancelPending() bool {
+	for {
+		word := t.word.Load()
+		if stateOf(word) != pending {
+			return false
+		}
+		if t.cancel(word) {
+			return true
+		}
+	}
+}
+
+// begin takes a Timeout from pending to a state in which it is not, unless its word has changed meanwhile.
+func (t *Timeout) begin(word uint64, to state) bool {
+	if !t.word.CompareAndSwap(word, newWord(deadlineOf(word), to)) {
+		return false
+	}
+	t.shard.left.Add(1)
+	t.shard.core.freePending()
+	return true
 }
 
 // Reset makes a pending Timeout expire after a delay from now, and reports whether it did: false means that it runs, has
@@ -91,7 +121,7 @@ func (t *Timeout) Reset(delay time.Duration) bool {
 		}
 		if t.word.CompareAndSwap(word, newWord(deadline, pending)) {
 			if deadline < deadlineOf(word) {
-				t.shard.hasten(t, deadline)
+				t.shard.hasten(t)
 			}
 			return true
 		}

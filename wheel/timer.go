@@ -1,6 +1,7 @@
 package wheel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,13 +87,11 @@ const (
 )
 
 func (cfg *TimerConfig) withDefaults() {
-	cfg.Tick = orDefault(cfg.Tick, 10*time.Millisecond)
-	cfg.Slots = orDefault(cfg.Slots, 1024)
-	cfg.SlowLimit = orDefault(cfg.SlowLimit, 10)
-	cfg.MissedAfter = orDefault(cfg.MissedAfter, 5*time.Second)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Tick = cmp.Or(cfg.Tick, 10*time.Millisecond)
+	cfg.Slots = cmp.Or(cfg.Slots, 1024)
+	cfg.SlowLimit = cmp.Or(cfg.SlowLimit, 10)
+	cfg.MissedAfter = cmp.Or(cfg.MissedAfter, 5*time.Second)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 }
 
 // check returns what is wrong with a configuration, all at once. What New checks is not repeated.
@@ -110,14 +109,6 @@ func (cfg *TimerConfig) check() error {
 	refuse(cfg.Missed != RunMissed && cfg.Missed != DropMissed, "Missed is %d, must be RunMissed or DropMissed", cfg.Missed)
 	refuse(cfg.SlowExecutor != nil && cfg.SlowAfter == 0, "SlowExecutor needs SlowAfter, which says what is slow")
 	return errors.Join(errs...)
-}
-
-func orDefault[T comparable](value, standard T) T {
-	var zero T
-	if value == zero {
-		return standard
-	}
-	return value
 }
 
 // A Timer is the facility that runs tasks after a delay: the contract of Netty's HashedWheelTimer over the Wheel of this
@@ -154,7 +145,8 @@ type core struct {
 	running  atomic.Bool   // the driver was started, for those who need not lock mu
 	driver   atomic.Uint64 // id of its goroutine
 
-	queue queue // what executors hold
+	queue queue        // what executors hold
+	busy  atomic.Int64 // executors that are running a task
 	slow  slowRule
 	tally tally
 	leak  leak
@@ -177,7 +169,7 @@ func NewTimer(cfg TimerConfig) (*Timer, error) {
 		}
 	}
 	c.wakeBelow.Store(math.MinInt64)
-	c.slow.init(&c.cfg)
+	c.slow.core = c
 	t := &Timer{c}
 	c.self = weak.Make(t)
 	c.leak.watch(t)
@@ -199,8 +191,7 @@ func (c *core) schedule(task Task, delay time.Duration, p *period) (*Timeout, er
 	if task == nil {
 		return nil, ErrNoTask
 	}
-	if c.cfg.MaxPending > 0 && c.limited.Add(1) > int64(c.cfg.MaxPending) {
-		c.limited.Add(-1)
+	if !c.takePending() {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyPending, c.cfg.MaxPending)
 	}
 	deadline := c.deadlineIn(delay)
@@ -208,16 +199,15 @@ func (c *core) schedule(task Task, delay time.Duration, p *period) (*Timeout, er
 	t.word.Store(newWord(deadline, pending))
 	s := c.lockShard()
 	t.shard = s
-	if !s.addLocked(t, deadline) {
-		s.mu.Unlock()
-		if c.cfg.MaxPending > 0 {
-			c.limited.Add(-1)
-		}
+	ok := s.addLocked(t, deadline)
+	if ok {
+		s.scheduled++
+	}
+	s.mu.Unlock()
+	if !ok {
+		c.freePending()
 		return nil, ErrStopped
 	}
-	s.scheduled.Add(1)
-	s.pending.Add(1)
-	s.mu.Unlock()
 	if !c.running.Load() {
 		c.start()
 	}
@@ -225,16 +215,16 @@ func (c *core) schedule(task Task, delay time.Duration, p *period) (*Timeout, er
 	return t, nil
 }
 
-// enterPending and leavePending count a Timeout in and out.
-func (c *core) enterPending(s *shard) {
-	s.pending.Add(1)
-	if c.cfg.MaxPending > 0 {
-		c.limited.Add(1)
+// takePending takes one of MaxPending, if there is any; freePending gives one back.
+func (c *core) takePending() bool {
+	if c.cfg.MaxPending > 0 && c.limited.Add(1) > int64(c.cfg.MaxPending) {
+		c.limited.Add(-1)
+		return false
 	}
+	return true
 }
 
-func (c *core) leavePending(s *shard) {
-	s.pending.Add(-1)
+func (c *core) freePending() {
 	if c.cfg.MaxPending > 0 {
 		c.limited.Add(-1)
 	}
@@ -264,26 +254,14 @@ func (c *core) lockShard() *shard {
 }
 
 // now returns the time since the Timer was made. It is monotonic.
-func (c *core) now() int64 { return int64(time.Since(c.origin)) }
+func (c *core) now() time.Duration { return time.Since(c.origin) }
 
-func (c *core) deadlineIn(delay time.Duration) int64 {
-	now := c.now()
-	if delay <= 0 {
-		return now
-	}
-	if int64(delay) > never-now {
-		return never
-	}
-	return now + int64(delay)
-}
+func (c *core) deadlineIn(delay time.Duration) time.Duration { return after(c.now(), delay) }
 
-// instant is a deadline as the wheel counts.
-func instant(at int64) time.Duration { return time.Duration(at) }
+// after returns the deadline that is a delay after an instant.
+func after(now, delay time.Duration) time.Duration { return now + min(max(delay, 0), never-now) }
 
-const (
-	endOfTime = math.MaxInt64
-	maxBudget = math.MaxInt
-)
+const endOfTime = math.MaxInt64
 
 // Start starts the goroutine, which NewTimeout does otherwise. It returns ErrStopped after Stop.
 func (t *Timer) Start() error { return t.start() }
@@ -304,11 +282,12 @@ func (c *core) start() error {
 
 // Pending returns how many Timeouts are pending: scheduled or waiting in an executor, and neither running nor cancelled.
 func (t *Timer) Pending() int {
-	n := int64(0)
+	pending := int64(0)
 	for _, s := range t.shards {
-		n += s.pending.Load()
+		n, _, _ := s.counts()
+		pending += n
 	}
-	return int(n)
+	return int(pending)
 }
 
 // Stop ends the Timer and waits for its goroutine, that is, for a task that runs there. It returns the Timeouts that had
@@ -368,7 +347,7 @@ func (c *core) endAll() (ended []*Timeout) {
 		all = append(all, s.close()...)
 	}
 	for _, t := range append(all, c.queue.all()...) {
-		if t.move(pending, cancelled) {
+		if t.cancelPending() {
 			ended = append(ended, t)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // maxSlots bounds the ring at 128 MiB, a number that can only be a mistake.
 const maxSlots = 1 << 24
 
-// A Wheel is a hashed timing wheel with payloads of type T. It keeps deadlines and hands over what is due; see the
+// A Wheel is a hierarchical timing wheel with payloads of type T. It keeps deadlines and hands over what is due; see the
 // package comment for precision, cost and algorithm. Create one with [New].
 //
 // All instants are durations since an origin that the caller chooses and keeps; one before the origin counts as the
@@ -367,6 +367,11 @@ func (w *Wheel[T]) turn(target int64) bool {
 		}
 	}
 	return true
+}
+
+// prefetchEntries tells the processor that the entries of some ids, or of none where the id is 0, will be read.
+func (w *Wheel[T]) prefetchEntries(ids *[blockIDs]uint32) {
+	prefetch(ids, w.blocks.at(0), unsafe.Pointer(&w.entries.pieces[0]), unsafe.Sizeof(pair[T]{}))
 }
 
 // prefetchAfter tells the processor what the next calls of drain will read, so that they find it in the cache: the entries

@@ -43,7 +43,7 @@ func submit(executor func(run func()) error, run func()) (err error) {
 // the Timer is stopped: Stop will find it where it is.
 func (c *core) run(t *Timeout, now time.Duration) bool {
 	next := expired
-	if t.period != nil {
+	if t.periodic() != nil {
 		next = running
 	}
 	for {
@@ -73,8 +73,8 @@ func (c *core) call(t *Timeout, began time.Duration) {
 				c.tookLong(t, took, now)
 			}
 		}
-		if t.period != nil {
-			c.again(t, panicked)
+		if p := t.periodic(); p != nil {
+			c.again(t, p, panicked)
 		}
 	}()
 	func() {
@@ -109,7 +109,8 @@ func (c *core) dropMissed(t *Timeout, now time.Duration) bool {
 	if c.cfg.Missed != DropMissed {
 		return false
 	}
-	if t.period != nil && !t.begin(word, running) || t.period == nil && !t.cancel(word) {
+	p := t.periodic()
+	if p != nil && !t.begin(word, running) || p == nil && !t.cancel(word) {
 		return false // cancelled or reset this very moment: run finds out
 	}
 	c.tally.dropped.Add(1)
@@ -118,8 +119,8 @@ func (c *core) dropMissed(t *Timeout, now time.Duration) bool {
 	} else {
 		c.tally.droppedWarned.warn(c, "a task was dropped since its time was missed", "late", late)
 	}
-	if t.period != nil {
-		c.again(t, false)
+	if p != nil {
+		c.again(t, p, false)
 	} else {
 		t.tellCancelled()
 	}

@@ -5,10 +5,17 @@ import (
 	"time"
 )
 
-// A period is how a Timeout goes on after its task has run.
-type period struct {
+// A periodic is the task of a Timeout that goes on after it has run.
+type periodic struct {
+	Task
 	every     time.Duration
 	fixedRate bool
+}
+
+// periodic returns how a Timeout goes on, nil if it does not.
+func (t *Timeout) periodic() *periodic {
+	p, _ := t.task.(*periodic)
+	return p
 }
 
 // ScheduleAtFixedRate runs a task after a delay and then at every period from there: at delay, delay + period, delay + 2
@@ -17,33 +24,36 @@ type period struct {
 //
 // As in java.util.concurrent, a task that panics is not run again. Cancel ends it, also from within the task.
 func (t *Timer) ScheduleAtFixedRate(task Task, delay, every time.Duration) (*Timeout, error) {
-	return t.schedulePeriodic(task, delay, &period{every, true})
+	return t.schedulePeriodic(&periodic{task, every, true}, delay)
 }
 
 // ScheduleWithFixedDelay runs a task after a delay and then again and again, each time a pause after the end of the run
 // before. The pause must be at least a tick. What holds for panics and Cancel at a fixed rate holds here.
 func (t *Timer) ScheduleWithFixedDelay(task Task, delay, pause time.Duration) (*Timeout, error) {
-	return t.schedulePeriodic(task, delay, &period{pause, false})
+	return t.schedulePeriodic(&periodic{task, pause, false}, delay)
 }
 
-func (t *Timer) schedulePeriodic(task Task, delay time.Duration, p *period) (*Timeout, error) {
+func (t *Timer) schedulePeriodic(p *periodic, delay time.Duration) (*Timeout, error) {
+	if p.Task == nil {
+		return nil, ErrNoTask
+	}
 	if p.every < t.cfg.Tick {
 		return nil, fmt.Errorf("wheel: period is %v, must be at least the tick of %v", p.every, t.cfg.Tick)
 	}
-	return t.schedule(task, delay, p)
+	return t.NewTimeout(p, delay)
 }
 
 // again schedules the next run of a periodic Timeout, unless it was cancelled while it ran.
-func (c *core) again(t *Timeout, panicked bool) {
+func (c *core) again(t *Timeout, p *periodic, panicked bool) {
 	if panicked {
 		t.end()
 		return
 	}
 	from := c.now()
-	if t.period.fixedRate {
+	if p.fixedRate {
 		from = deadlineOf(t.word.Load())
 	}
-	deadline := after(from, t.period.every)
+	deadline := after(from, p.every)
 	if t.shard.reenter(t, deadline) {
 		c.wakeFor(deadline)
 	} else {

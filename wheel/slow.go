@@ -50,10 +50,10 @@ func (r *slowRule) key(t *Timeout) any {
 	if r.core.cfg.SlowKey != nil {
 		return r.core.cfg.SlowKey(t)
 	}
-	if v := reflect.ValueOf(t.task); v.Kind() == reflect.Func {
+	if v := reflect.ValueOf(t.Task()); v.Kind() == reflect.Func {
 		return v.Pointer()
 	}
-	return reflect.TypeOf(t.task)
+	return reflect.TypeOf(t.Task())
 }
 
 // tookLong reports a slow run.

@@ -9,9 +9,8 @@ import (
 // A Timeout is one task in a Timer, and the handle to it. Safe for concurrent use.
 type Timeout struct {
 	word   atomic.Uint64 // deadline and state
-	task   Task
+	task   Task          // a *periodic around the one that was given, if it does not run only once
 	shard  *shard
-	period *period  // nil if it runs once
 	handle Handle   // in the wheel of the shard; guarded by its mu; 0 while it is in no wheel
 	next   *Timeout // in the stack of discarded of the shard
 }
@@ -40,7 +39,12 @@ func deadlineOf(word uint64) time.Duration { return time.Duration(word >> stateB
 func stateOf(word uint64) state            { return state(word & (1<<stateBits - 1)) }
 
 // Task returns the task that NewTimeout was given.
-func (t *Timeout) Task() Task { return t.task }
+func (t *Timeout) Task() Task {
+	if p := t.periodic(); p != nil {
+		return p.Task
+	}
+	return t.task
+}
 
 // Timer returns the Timer it belongs to.
 func (t *Timeout) Timer() *Timer { return t.shard.core.timer() }
@@ -129,7 +133,7 @@ func (t *Timeout) Reset(delay time.Duration) bool {
 }
 
 func (t *Timeout) tellCancelled() {
-	if task, ok := t.task.(CancelTask); ok {
+	if task, ok := t.Task().(CancelTask); ok {
 		defer t.shard.core.recoverPanic(t)
 		task.Cancelled(t)
 	}

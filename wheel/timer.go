@@ -184,22 +184,19 @@ const maxShards = 16
 //
 // It returns ErrStopped after Stop, ErrTooManyPending at the maximum, and ErrNoTask for nil; then nothing is counted.
 func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
-	return t.schedule(task, delay, nil)
-}
-
-func (c *core) schedule(task Task, delay time.Duration, p *period) (*Timeout, error) {
 	if task == nil {
 		return nil, ErrNoTask
 	}
+	c := t.core
 	if !c.takePending() {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyPending, c.cfg.MaxPending)
 	}
 	deadline := c.deadlineIn(delay)
-	t := &Timeout{task: task, period: p}
-	t.word.Store(newWord(deadline, pending))
+	timeout := &Timeout{task: task}
+	timeout.word.Store(newWord(deadline, pending))
 	s := c.lockShard()
-	t.shard = s
-	ok := s.addLocked(t, deadline)
+	timeout.shard = s
+	ok := s.addLocked(timeout, deadline)
 	if ok {
 		s.scheduled++
 	}
@@ -212,7 +209,7 @@ func (c *core) schedule(task Task, delay time.Duration, p *period) (*Timeout, er
 		c.start()
 	}
 	c.wakeFor(deadline)
-	return t, nil
+	return timeout, nil
 }
 
 // takePending takes one of MaxPending, if there is any; freePending gives one back.

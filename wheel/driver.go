@@ -58,11 +58,9 @@ func (c *core) wakeDriver() {
 func (c *core) nextDue() time.Duration {
 	due := time.Duration(endOfTime)
 	for _, s := range c.shards {
-		s.mu.Lock()
-		if d, ok := s.wheel.NextDue(); ok {
+		if d, ok := s.nextDue(); ok {
 			due = min(due, d)
 		}
-		s.mu.Unlock()
 	}
 	return due
 }

@@ -69,15 +69,13 @@ func (c *core) abandoned() bool {
 	}
 	all := int64(0)
 	for _, s := range c.shards {
+		s.closed.Store(true)
 		pending, _, _ := s.countsLocked()
 		all += pending
 	}
-	if all > 0 || c.busy.Load() > 0 {
-		return false
-	}
-	c.stopped = true
+	c.stopped = all == 0 && c.busy.Load() == 0 // in this order: what is pending may begin to run meanwhile
 	for _, s := range c.shards {
-		s.closed = true
+		s.closed.Store(c.stopped)
 	}
-	return true
+	return c.stopped
 }

@@ -65,6 +65,6 @@ func (c *core) again(t *Timeout, p *periodic, panicked bool) {
 func (t *Timeout) end() {
 	word := t.word.Load()
 	if stateOf(word) == running {
-		t.word.CompareAndSwap(word, newWord(deadlineOf(word), expired))
+		t.word.CompareAndSwap(word, withState(word, expired))
 	}
 }

@@ -8,38 +8,140 @@ import (
 )
 
 // A shard is one of the wheels of a Timer. There are as many as processors, so that goroutines that run side by side seldom
-// meet at a lock; which one a Timeout is in says nothing else about it.
+// meet at one; which one a Timeout is in says nothing else about it.
+//
+// New Timeouts and cancelled ones go to inboxes, which takes no lock, and from there into the wheel or out of it, a number
+// of them together. The wheel never hears of one that is cancelled before that.
 type shard struct {
 	core *core // immutable
 
 	mu        sync.Mutex
 	wheel     *Wheel[*Timeout] // guarded by mu
-	closed    bool             // guarded by mu; nothing may come in any more
 	due       []*Timeout       // guarded by mu; only the driver adds and clears
 	now       time.Duration    // guarded by mu; of the Advance that is running
-	scheduled int64            // guarded by mu; Timeouts made
-	entered   int64            // guarded by mu; times that one became pending
-	cancelled int64            // guarded by mu; those of the stack of discarded that were removed
+	scheduled int64            // guarded by mu; Timeouts made, of those that were read
+	entered   int64            // guarded by mu; times that one became pending, of those that were read
+	cancelled int64            // guarded by mu; of those that were read
 
-	left      atomic.Int64            // times that a pending one began to run or was dropped; less what cancelled counts too much
-	expired   atomic.Int64            // runs of tasks
-	discarded atomic.Pointer[Timeout] // a stack, linked by next: cancelled, and not yet removed from the wheel
-	waiting   atomic.Int64            // how many these are, or are about to be
+	closed  atomic.Bool  // set under mu: nothing may come in any more
+	left    atomic.Int64 // times that a pending one began to run, less what cancelled counts too much
+	expired atomic.Int64 // runs of tasks
 
-	_ [64]byte // keep the counters of two shards apart in the cache
+	added   inbox // new ones, cancelled or not
+	dropped inbox // those that were cancelled and are not new
 }
 
-// addLocked schedules a Timeout that has become pending, and reports false if nothing may come in. The caller holds the lock.
-func (s *shard) addLocked(t *Timeout, deadline time.Duration) bool {
-	if s.closed {
-		return false
+// An inbox is a stack of Timeouts that one goroutine empties and any may add to.
+type inbox struct {
+	top    atomic.Pointer[Timeout] // linked by next
+	unread atomic.Int64            // how many are in there, or are about to be
+
+	_ [64]byte // keep two of them apart in the cache
+}
+
+// post adds a Timeout, and reports whether it has met another goroutine and whether it is time to read.
+func (b *inbox) post(t *Timeout) (contended, full bool) {
+	for {
+		top := b.top.Load()
+		t.next = top
+		if b.top.CompareAndSwap(top, t) {
+			return contended, b.unread.Add(1) >= readAtOnce
+		}
+		contended = true
 	}
-	if s.waiting.Load() >= removeAtOnce {
-		s.removeLocked()
+}
+
+// readAtOnce is how many are in an inbox when it is read at the latest, unless another goroutine has the lock just then.
+// The memory answers as fast for all of them as for one.
+const readAtOnce = blockIDs
+
+// accept takes a new Timeout, and reports false if nothing may come in any more, and whether it has met another goroutine.
+func (s *shard) accept(t *Timeout) (accepted, contended bool) {
+	if s.closed.Load() {
+		return false, false
 	}
+	contended, full := s.added.post(t)
+	if full {
+		s.tryRead()
+	}
+	if !s.closed.Load() {
+		return true, contended // whoever closes reads the inbox after this
+	}
+	word := t.word.Load()
+	return !isNew(word) || !t.word.CompareAndSwap(word, withState(word, refused)), contended // it was still read
+}
+
+// drop sees to it that a Timeout that was cancelled is taken out of the wheel. New ones need nothing: that is seen when they
+// are read.
+func (s *shard) drop(t *Timeout) {
+	if _, full := s.dropped.post(t); full {
+		s.tryRead()
+	}
+}
+
+func (s *shard) tryRead() {
+	if s.mu.TryLock() {
+		s.readLocked()
+		s.mu.Unlock()
+	}
+}
+
+// readLocked empties the inboxes. The caller holds the lock.
+func (s *shard) readLocked() {
+	n := int64(0)
+	for t := s.added.top.Swap(nil); t != nil; n++ {
+		next := t.next
+		t.next = nil
+		s.takeInLocked(t)
+		t = next
+	}
+	s.added.unread.Add(-n)
+	for t := s.dropped.top.Swap(nil); t != nil; {
+		t = s.takeOutLocked(t)
+	}
+}
+
+// takeInLocked schedules a Timeout that is new.
+func (s *shard) takeInLocked(t *Timeout) {
+	word := t.word.Load()
+	for stateOf(word) == pending {
+		if t.word.CompareAndSwap(word, word&^newBit) {
+			s.scheduled++
+			s.fileLocked(t, deadlineOf(word))
+			return
+		}
+		word = t.word.Load()
+	}
+	if stateOf(word) == cancelled {
+		s.scheduled++
+		s.entered++
+		s.cancelled++
+	}
+}
+
+// takeOutLocked takes Timeouts that were cancelled out of the wheel, and returns the rest of the list.
+func (s *shard) takeOutLocked(list *Timeout) (rest *Timeout) {
+	var some [readAtOnce]*Timeout
+	var ids [blockIDs]uint32
+	n := 0
+	for ; list != nil && n < len(some); n++ {
+		some[n], ids[n] = list, list.handle.id()
+		list, list.next = list.next, nil
+	}
+	s.wheel.prefetchEntries(&ids)
+	for _, t := range some[:n] {
+		s.wheel.Cancel(t.handle)
+		t.handle = 0
+	}
+	s.cancelled += int64(n)
+	s.dropped.unread.Add(int64(-n))
+	return list
+}
+
+// fileLocked schedules a Timeout that has become pending.
+func (s *shard) fileLocked(t *Timeout, deadline time.Duration) {
 	t.handle = s.wheel.Schedule(deadline, t)
 	s.entered++
-	return true
 }
 
 // reenter makes a Timeout that runs pending again. It reports false if it was cancelled or nothing may come in.
@@ -47,53 +149,22 @@ func (s *shard) reenter(t *Timeout, deadline time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	word := t.word.Load()
-	if s.closed || stateOf(word) != running || !t.word.CompareAndSwap(word, newWord(deadline, pending)) {
+	if s.closed.Load() || stateOf(word) != running || !t.word.CompareAndSwap(word, newWord(deadline, pending)) {
 		return false
 	}
 	if s.core.cfg.MaxPending > 0 {
 		s.core.limited.Add(1) // it was accepted for good
 	}
-	return s.addLocked(t, deadline)
+	s.fileLocked(t, deadline)
+	return true
 }
 
-// removeAtOnce is how many cancelled Timeouts are taken out of the wheel together. The memory answers as fast for all of
-// them as for one.
-const removeAtOnce = blockIDs
-
-// discard gives a Timeout that was cancelled to whoever holds the lock next, without waiting for it: a cancelled Timeout
-// that stays in the wheel for a while does no harm.
-func (s *shard) discard(t *Timeout) {
-	for {
-		top := s.discarded.Load()
-		t.next = top
-		if s.discarded.CompareAndSwap(top, t) {
-			break
-		}
-	}
-	if s.waiting.Add(1) >= removeAtOnce && s.mu.TryLock() {
-		s.removeLocked()
-		s.mu.Unlock()
-	}
-}
-
-// removeLocked takes the discarded Timeouts out of the wheel.
-func (s *shard) removeLocked() {
-	for t := s.discarded.Swap(nil); t != nil; {
-		var some [removeAtOnce]*Timeout
-		var ids [blockIDs]uint32
-		n := 0
-		for ; t != nil && n < len(some); n++ {
-			some[n], ids[n] = t, t.handle.id()
-			t, t.next = t.next, nil
-		}
-		s.wheel.prefetchEntries(&ids)
-		for _, t := range some[:n] {
-			s.wheel.Cancel(t.handle)
-			t.handle = 0
-		}
-		s.cancelled += int64(n)
-		s.waiting.Add(int64(-n))
-	}
+// nextDue returns when the first slot that holds something comes up.
+func (s *shard) nextDue() (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readLocked()
+	return s.wheel.NextDue()
 }
 
 // counts returns how many Timeouts are pending, were scheduled, and were cancelled.
@@ -105,7 +176,7 @@ func (s *shard) counts() (pending, scheduled, cancelled int64) {
 
 func (s *shard) countsLocked() (pending, scheduled, cancelled int64) {
 	left := s.left.Load() // first: what has left has entered before
-	s.removeLocked()
+	s.readLocked()
 	return s.entered - left - s.cancelled, s.scheduled, s.cancelled
 }
 
@@ -126,10 +197,10 @@ func (s *shard) hasten(t *Timeout) {
 func (s *shard) refile(t *Timeout, at time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed.Load() {
 		return false
 	}
-	if stateOf(t.word.Load()) == pending && t.handle == 0 { // or it is discarded, now or as soon as we unlock
+	if stateOf(t.word.Load()) == pending && t.handle == 0 { // or it is cancelled, and dropped as soon as we unlock
 		t.handle = s.wheel.Schedule(at, t)
 	}
 	return true
@@ -140,7 +211,7 @@ func (s *shard) refile(t *Timeout, at time.Duration) bool {
 func (s *shard) collect(now time.Duration) (due []*Timeout, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed.Load() {
 		return nil, false
 	}
 	clear(s.due)
@@ -149,13 +220,12 @@ func (s *shard) collect(now time.Duration) (due []*Timeout, more bool) {
 	return s.due, more
 }
 
-// forget lets go of what was run and of what was cancelled.
+// forget lets go of what was run.
 func (s *shard) forget() {
 	s.mu.Lock()
-	if !s.closed {
+	if !s.closed.Load() {
 		clear(s.due)
 		s.due = s.due[:0]
-		s.removeLocked()
 	}
 	s.mu.Unlock()
 }
@@ -181,8 +251,8 @@ func (s *shard) takeLocked(h Handle, t *Timeout) {
 func (s *shard) close() (all []*Timeout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
-	s.removeLocked()
+	s.closed.Store(true) // before the inboxes are read for the last time, see NewTimeout
+	s.readLocked()
 	all = append(all, s.due...)
 	s.wheel.Advance(endOfTime, math.MaxInt, func(_ Handle, t *Timeout) {
 		t.handle = 0

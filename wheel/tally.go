@@ -75,7 +75,7 @@ func (t *Timer) Stats() TimerStats {
 func (t *Timer) Slots() (slots []Slot) {
 	for _, s := range t.shards {
 		s.mu.Lock()
-		s.removeLocked()
+		s.readLocked()
 		for slot := range s.wheel.Slots() {
 			slots = append(slots, slot)
 		}

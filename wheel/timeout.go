@@ -12,7 +12,7 @@ type Timeout struct {
 	task   Task          // a *periodic around the one that was given, if it does not run only once
 	shard  *shard
 	handle Handle   // in the wheel of the shard; guarded by its mu; 0 while it is in no wheel
-	next   *Timeout // in the stack of discarded of the shard
+	next   *Timeout // in an inbox of the shard
 }
 
 // A state is where a Timeout is in its life: pending to expired or cancelled, or, if it is periodic, pending to running and
@@ -26,17 +26,30 @@ const (
 	cancelled
 )
 
-// stateBits is how many bits of a word are the state. The rest is the deadline: one compare-and-swap decides between
-// expiry, Cancel and Reset, whichever goroutines they are on.
-const stateBits = 2
+// A word is the deadline and below it the state and whether the Timeout is new, that is, not yet in the wheel of its
+// shard: one compare-and-swap decides between expiry, Cancel and Reset, whichever goroutines they are on.
+const (
+	stateMask = 3
+	newBit    = 4
+	wordShift = 3
 
-// never is the deadline that does not come: 146 years after the Timer was made.
-const never = math.MaxInt64 >> (stateBits - 1)
+	// refused is the state of a new one that came too late. It has no other meaning then: what is new cannot expire.
+	refused = expired
+)
 
-func newWord(deadline time.Duration, s state) uint64 { return uint64(deadline)<<stateBits | uint64(s) }
+// never is the deadline that does not come: 73 years after the Timer was made.
+const never = math.MaxInt64 >> (wordShift - 1)
 
-func deadlineOf(word uint64) time.Duration { return time.Duration(word >> stateBits) }
-func stateOf(word uint64) state            { return state(word & (1<<stateBits - 1)) }
+func newWord(deadline time.Duration, s state) uint64 { return uint64(deadline)<<wordShift | uint64(s) }
+
+func deadlineOf(word uint64) time.Duration { return time.Duration(word >> wordShift) }
+func stateOf(word uint64) state            { return state(word & stateMask) }
+func isNew(word uint64) bool               { return word&newBit != 0 }
+
+func withState(word uint64, s state) uint64 { return word&^stateMask | uint64(s) }
+func withDeadline(word uint64, deadline time.Duration) uint64 {
+	return uint64(deadline)<<wordShift | word&(newBit|stateMask)
+}
 
 // Task returns the task that NewTimeout was given.
 func (t *Timeout) Task() Task {
@@ -59,7 +72,7 @@ func (t *Timeout) Cancelled() bool { return stateOf(t.word.Load()) == cancelled 
 // Cancel takes a pending Timeout out and reports whether it did: false means that the task is running, has run, or was
 // cancelled before. A periodic one is cancelled while its task runs as well, which it may do itself: it does not run again.
 //
-// It takes no lock. The Timer lets go of the task when it next looks at its wheel, or after 15 calls.
+// It takes no lock. The Timer may keep the task until 15 more Timeouts have been made or cancelled.
 func (t *Timeout) Cancel() bool {
 	for {
 		word := t.word.Load()
@@ -75,7 +88,7 @@ func (t *Timeout) Cancel() bool {
 
 // cancel takes a pending or running Timeout out, unless its word has changed meanwhile. The caller tells the task.
 func (t *Timeout) cancel(word uint64) bool {
-	if !t.word.CompareAndSwap(word, newWord(deadlineOf(word), cancelled)) {
+	if !t.word.CompareAndSwap(word, withState(word, cancelled)) {
 		return false
 	}
 	if stateOf(word) == running {
@@ -83,7 +96,9 @@ func (t *Timeout) cancel(word uint64) bool {
 	} else {
 		t.shard.core.freePending()
 	}
-	t.shard.discard(t)
+	if !isNew(word) {
+		t.shard.drop(t)
+	}
 	return true
 }
 
@@ -102,7 +117,7 @@ func (t *Timeout) cancelPending() bool {
 
 // begin takes a Timeout from pending to a state in which it is not, unless its word has changed meanwhile.
 func (t *Timeout) begin(word uint64, to state) bool {
-	if !t.word.CompareAndSwap(word, newWord(deadlineOf(word), to)) {
+	if !t.word.CompareAndSwap(word, withState(word, to)) {
 		return false
 	}
 	t.shard.left.Add(1)
@@ -123,7 +138,7 @@ func (t *Timeout) Reset(delay time.Duration) bool {
 		if stateOf(word) != pending {
 			return false
 		}
-		if t.word.CompareAndSwap(word, newWord(deadline, pending)) {
+		if t.word.CompareAndSwap(word, withDeadline(word, deadline)) {
 			if deadline < deadlineOf(word) {
 				t.shard.hasten(t)
 			}

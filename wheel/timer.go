@@ -180,7 +180,7 @@ func NewTimer(cfg TimerConfig) (*Timer, error) {
 const maxShards = 16
 
 // NewTimeout schedules a task to run once after a delay. Zero or a negative one is due at the next tick; one beyond the
-// range, which is 146 years from when the Timer was made, does not come.
+// range, which is 73 years from when the Timer was made, does not come.
 //
 // It returns ErrStopped after Stop, ErrTooManyPending at the maximum, and ErrNoTask for nil; then nothing is counted.
 func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
@@ -193,15 +193,8 @@ func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
 	}
 	deadline := c.deadlineIn(delay)
 	timeout := &Timeout{task: task}
-	timeout.word.Store(newWord(deadline, pending))
-	s := c.lockShard()
-	timeout.shard = s
-	ok := s.addLocked(timeout, deadline)
-	if ok {
-		s.scheduled++
-	}
-	s.mu.Unlock()
-	if !ok {
+	timeout.word.Store(newWord(deadline, pending) | newBit)
+	if !c.accept(timeout) {
 		c.freePending()
 		return nil, ErrStopped
 	}
@@ -230,24 +223,19 @@ func (c *core) freePending() {
 // A hint says which shard a processor uses. A sync.Pool keeps one for each, without a lock.
 type hint struct{ shard uint32 }
 
-// lockShard locks a shard that most likely no other goroutine wants now.
-func (c *core) lockShard() *shard {
-	if len(c.shards) == 1 {
-		c.shards[0].mu.Lock()
-		return c.shards[0]
-	}
+// accept gives a new Timeout to a shard that most likely no other goroutine uses now.
+func (c *core) accept(t *Timeout) bool {
 	h, _ := c.hints.Get().(*hint)
 	if h == nil {
-		h = &hint{shard: c.handed.Add(1)}
+		h = &hint{c.handed.Add(1)}
 	}
-	s := c.shards[h.shard%uint32(len(c.shards))]
-	if !s.mu.TryLock() { // two processors have come to share it: this one goes elsewhere
-		h.shard++
-		s = c.shards[h.shard%uint32(len(c.shards))]
-		s.mu.Lock()
+	t.shard = c.shards[h.shard%uint32(len(c.shards))]
+	accepted, contended := t.shard.accept(t)
+	if contended {
+		h.shard++ // two processors have come to share one
 	}
 	c.hints.Put(h)
-	return s
+	return accepted
 }
 
 // now returns the time since the Timer was made. It is monotonic.

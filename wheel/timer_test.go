@@ -71,7 +71,7 @@ func TestALongDelayIsClamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		schedule(t, timer, math.MaxInt64, nothing)
-		time.Sleep(100 * 365 * 24 * time.Hour)
+		time.Sleep(70 * 365 * 24 * time.Hour)
 		require.Equal(t, 1, timer.Pending())
 	})
 }

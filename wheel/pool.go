@@ -29,7 +29,7 @@ type Pool struct {
 // functions.
 func NewPool(workers, queue int) (*Pool, error) {
 	if workers < 1 || queue < 0 {
-		return nil, fmt.Errorf("wheel: pool of %d workers with a queue of %d: needs at least one worker and no negative queue", workers, queue)
+		return nil, fmt.Errorf("wheel: pool of %d workers with a queue of %d: must be at least 1 and 0", workers, queue)
 	}
 	return &Pool{queue: make(chan func(), queue), workers: workers}, nil
 }

@@ -10,3 +10,9 @@ import "unsafe"
 //
 //go:noescape
 func prefetch(ids *[blockIDs]uint32, ahead *block, pieces unsafe.Pointer, size uintptr)
+
+// The assembly has these two numbers in it: what differs from them does not compile.
+const (
+	_ = uint(blockIDs-15) + uint(15-blockIDs)
+	_ = uint(slabPairs-512) + uint(512-slabPairs)
+)

@@ -20,7 +20,7 @@ var (
 	// ErrTooManyPending is returned by NewTimeout while as many Timeouts are pending as TimerConfig.MaxPending allows.
 	ErrTooManyPending = errors.New("wheel: too many pending timeouts")
 	// ErrStopInTask is returned by Stop when a task calls it on the goroutine of the Timer, which would wait for itself.
-	ErrStopInTask = errors.New("wheel: Stop called by a task on the goroutine of its timer: call it from another goroutine, without waiting for it")
+	ErrStopInTask = errors.New("wheel: a task has called Stop on the goroutine of its timer: call it from another goroutine")
 	// ErrNoTask is returned for a nil Task.
 	ErrNoTask = errors.New("wheel: no task")
 )
@@ -277,7 +277,8 @@ func (t *Timer) Pending() int {
 
 // Stop ends the Timer and waits for its goroutine, that is, for a task that runs there. It returns the Timeouts that had
 // neither run nor been cancelled before, in no particular order; they are cancelled, and their tasks told so if they are
-// CancelTasks. No task begins after it has returned; those that an executor is running may go on.
+// CancelTasks. No task begins after it has returned; those that an executor is running may go on. A periodic Timeout whose
+// task is running is not returned; it is cancelled, and its task told so, at the end of that run.
 //
 // A second call waits as well and returns what is left, which is nothing. A task on the goroutine of the Timer gets
 // ErrStopInTask, and the Timer goes on.

@@ -184,9 +184,9 @@ func (w *Wheel[T]) instant(tick int64) time.Duration {
 //
 // Entries expire in the order of their ticks, also when Advance is late; those of one tick in no particular order.
 //
-// The callback runs on the caller's goroutine. It may schedule, cancel and reschedule any entry, its own included; what
-// it schedules for an instant that has passed is due at the next tick at the latest. It must not call Advance, which panics. If it
-// panics itself, its own entry is gone and the wheel is good for further use.
+// The callback runs on the caller's goroutine. It may schedule, cancel and reschedule any entry, its own included; what it
+// schedules for an instant that has passed is due at the next tick at the latest. It must not call Advance, which panics.
+// If it panics itself, its own entry is gone and the wheel is good for further use.
 func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, payload T)) (expired int, more bool) {
 	if w.advancing {
 		panic("wheel: Advance called from an expiry callback")

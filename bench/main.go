@@ -144,16 +144,20 @@ func produce(ctx context.Context, o options, args []string, stderr io.Writer) er
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return err
 	}
-	r, err := measure(ctx, o, args, stderr)
-	if err != nil {
-		return err
+	r, interrupted := measure(ctx, o, args, stderr)
+	if r == nil {
+		return interrupted
 	}
 	if err := r.write(jsonPath); err != nil {
 		return err
 	}
-	return present(r, o.out, stderr)
+	if err := present(r, o.out, stderr); err != nil {
+		return err
+	}
+	return interrupted
 }
 
+// measure returns what it has measured, also with the error of an interruption if a round was complete.
 func measure(ctx context.Context, o options, args []string, stderr io.Writer) (*record, error) {
 	r := &record{
 		Machine: thisMachine(),
@@ -177,8 +181,10 @@ func measure(ctx context.Context, o options, args []string, stderr io.Writer) (*
 		return nil, errors.New("--only matches nothing that can be measured here")
 	}
 	began := time.Now()
-	if err := m.run(ctx); err != nil {
-		return nil, errors.New("interrupted, nothing was written")
+	if err := m.run(ctx); err != nil && r.Rounds == 0 {
+		return nil, errors.New("interrupted in the first round, nothing was written")
+	} else if err != nil {
+		return r, fmt.Errorf("interrupted, %s was written", plural(r.Rounds, "round"))
 	}
 	fmt.Fprintf(stderr, "measured in %v\n", time.Since(began).Round(time.Second))
 	return r, nil

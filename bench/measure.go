@@ -42,13 +42,15 @@ type measurer struct {
 	progress io.Writer
 }
 
-// run fills the record. The error is that of ctx; what fails within a step is in the record.
+// run fills the record. The error is that of ctx, and then the record holds the rounds that were complete; what fails within
+// a step is in the record.
 func (m *measurer) run(ctx context.Context) error {
 	for round := 1; round <= m.record.Rounds; round++ {
 		for i, s := range m.steps {
 			began := time.Now()
 			o, err := m.do(ctx, s, round)
 			if err != nil {
+				m.record.keepRounds(round - 1)
 				return err
 			}
 			fmt.Fprintf(m.progress, "round %d/%d, step %d/%d, %.1f s: %v: %s\n",

@@ -36,6 +36,14 @@ func (r *record) find(work, subject string, n int) *series {
 	return r.Series[i]
 }
 
+// keepRounds drops what was measured after so many rounds.
+func (r *record) keepRounds(n int) {
+	r.Rounds = n
+	for _, s := range r.Series {
+		s.Runs = s.Runs[:min(len(s.Runs), n)]
+	}
+}
+
 // sizes returns the sizes at which a work was done, in order.
 func (r *record) sizes(work string) []int {
 	var list []int

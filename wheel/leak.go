@@ -76,6 +76,7 @@ func (c *core) abandoned() bool {
 	c.stopped = all == 0 && c.busy.Load() == 0 // in this order: what is pending may begin to run meanwhile
 	for _, s := range c.shards {
 		s.closed.Store(c.stopped)
+		s.ended = c.stopped
 	}
 	return c.stopped
 }

@@ -77,7 +77,7 @@ func play(t testing.TB, data []byte) {
 		return ids[take()%len(ids)], true
 	}
 	operate := func(op int) {
-		switch op % 6 {
+		switch op % 7 {
 		case 0, 1:
 			d := someDeadline()
 			handles[next] = w.Schedule(d, next)
@@ -108,6 +108,16 @@ func play(t testing.TB, data []byte) {
 			}
 		case 5:
 			w.Purge()
+		case 6: // so many cancelled that slots are looked through for them
+			var burst []Handle
+			first, step := someDeadline(), time.Duration(take())*time.Millisecond
+			for i := range 200 {
+				burst = append(burst, w.Schedule(first+time.Duration(i)*step, -1))
+			}
+			for _, h := range burst {
+				require.True(t, w.Cancel(h))
+			}
+			stale = append(stale, burst[0])
 		}
 	}
 

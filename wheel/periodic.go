@@ -34,7 +34,7 @@ func (t *Timer) ScheduleWithFixedDelay(task Task, delay, pause time.Duration) (*
 }
 
 func (t *Timer) schedulePeriodic(p *periodic, delay time.Duration) (*Timeout, error) {
-	if p.Task == nil {
+	if isNone(p.Task) {
 		return nil, ErrNoTask
 	}
 	if p.every < t.cfg.Tick {

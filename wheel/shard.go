@@ -23,58 +23,64 @@ type shard struct {
 	entered   int64            // guarded by mu; times that one became pending, of those that were read
 	cancelled int64            // guarded by mu; of those that were read
 
+	ended   bool         // guarded by mu; what closed stands for has been done
 	closed  atomic.Bool  // set under mu: nothing may come in any more
 	left    atomic.Int64 // times that a pending one began to run, less what cancelled counts too much
 	expired atomic.Int64 // runs of tasks
 
-	added   inbox // new ones, cancelled or not
-	dropped inbox // those that were cancelled and are not new
+	added inbox // new ones, cancelled or not
+
+	dropped inbox        // those that were cancelled and are not new
+	unread  atomic.Int64 // how many these are, or are about to be
+
+	_ [64]byte // keep the shards apart as well
 }
 
 // An inbox is a stack of Timeouts that one goroutine empties and any may add to.
 type inbox struct {
-	top    atomic.Pointer[Timeout] // linked by next
-	unread atomic.Int64            // how many are in there, or are about to be
+	top atomic.Pointer[Timeout] // linked by next
 
-	_ [64]byte // keep two of them apart in the cache
+	_ [64]byte // keep it apart in the cache
 }
 
-// post adds a Timeout, and reports whether it has met another goroutine and whether it is time to read.
-func (b *inbox) post(t *Timeout) (contended, full bool) {
+// post adds a Timeout, and reports whether it has met another goroutine.
+func (b *inbox) post(t *Timeout) (contended bool) {
 	for {
 		top := b.top.Load()
 		t.next = top
 		if b.top.CompareAndSwap(top, t) {
-			return contended, b.unread.Add(1) >= readAtOnce
+			return contended
 		}
 		contended = true
 	}
 }
 
-// readAtOnce is how many are in an inbox when it is read at the latest, unless another goroutine has the lock just then.
-// The memory answers as fast for all of them as for one.
+// readAtOnce is how many a processor puts into an inbox before it reads it, unless another one is at it just then. The
+// memory answers as fast for all of them as for one.
 const readAtOnce = blockIDs
 
 // accept takes a new Timeout, and reports false if nothing may come in any more, and whether it has met another goroutine.
-func (s *shard) accept(t *Timeout) (accepted, contended bool) {
+func (s *shard) accept(t *Timeout, read bool) (accepted, contended bool) {
 	if s.closed.Load() {
 		return false, false
 	}
-	contended, full := s.added.post(t)
-	if full {
+	contended = s.added.post(t)
+	if read {
 		s.tryRead()
 	}
 	if !s.closed.Load() {
 		return true, contended // whoever closes reads the inbox after this
 	}
 	word := t.word.Load()
-	return !isNew(word) || !t.word.CompareAndSwap(word, withState(word, refused)), contended // it was still read
+	refuse := isNew(word) && t.word.CompareAndSwap(word, withState(word, refused))
+	return !refuse, contended // or it was still read
 }
 
 // drop sees to it that a Timeout that was cancelled is taken out of the wheel. New ones need nothing: that is seen when they
 // are read.
 func (s *shard) drop(t *Timeout) {
-	if _, full := s.dropped.post(t); full {
+	s.dropped.post(t)
+	if s.unread.Add(1) >= readAtOnce {
 		s.tryRead()
 	}
 }
@@ -88,21 +94,22 @@ func (s *shard) tryRead() {
 
 // readLocked empties the inboxes. The caller holds the lock.
 func (s *shard) readLocked() {
-	n := int64(0)
-	for t := s.added.top.Swap(nil); t != nil; n++ {
+	for t := s.dropped.top.Swap(nil); t != nil; { // first: their places are taken over
+		t = s.takeOutLocked(t)
+	}
+	for t := s.added.top.Swap(nil); t != nil; {
 		next := t.next
 		t.next = nil
 		s.takeInLocked(t)
 		t = next
 	}
-	s.added.unread.Add(-n)
-	for t := s.dropped.top.Swap(nil); t != nil; {
-		t = s.takeOutLocked(t)
-	}
 }
 
 // takeInLocked schedules a Timeout that is new.
 func (s *shard) takeInLocked(t *Timeout) {
+	if s.ended {
+		return // too late: accept refuses it
+	}
 	word := t.word.Load()
 	for stateOf(word) == pending {
 		if t.word.CompareAndSwap(word, word&^newBit) {
@@ -134,7 +141,7 @@ func (s *shard) takeOutLocked(list *Timeout) (rest *Timeout) {
 		t.handle = 0
 	}
 	s.cancelled += int64(n)
-	s.dropped.unread.Add(int64(-n))
+	s.unread.Add(int64(-n))
 	return list
 }
 
@@ -253,6 +260,7 @@ func (s *shard) close() (all []*Timeout) {
 	defer s.mu.Unlock()
 	s.closed.Store(true) // before the inboxes are read for the last time, see NewTimeout
 	s.readLocked()
+	s.ended = true
 	all = append(all, s.due...)
 	s.wheel.Advance(endOfTime, math.MaxInt, func(_ Handle, t *Timeout) {
 		t.handle = 0

@@ -15,6 +15,11 @@ type TaskFunc func(*Timeout)
 // Run calls f.
 func (f TaskFunc) Run(t *Timeout) { f(t) }
 
+func isNone(task Task) bool {
+	f, ok := task.(TaskFunc)
+	return task == nil || ok && f == nil
+}
+
 // A CancelTask is told when it will not run any more: by Cancel or Stop, on the goroutine that called it; by a Timer that
 // drops what it has missed; and by one whose executor did not want it. A panic in it is recovered and reported.
 type CancelTask interface {

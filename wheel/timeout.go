@@ -99,6 +99,9 @@ func (t *Timeout) cancel(word uint64) bool {
 	if !isNew(word) {
 		t.shard.drop(t)
 	}
+	if t.shard.core.leak.garbage.Load() {
+		t.shard.core.wakeDriver() // it may have nothing left to do
+	}
 	return true
 }
 

@@ -21,7 +21,7 @@ var (
 	ErrTooManyPending = errors.New("wheel: too many pending timeouts")
 	// ErrStopInTask is returned by Stop when a task calls it on the goroutine of the Timer, which would wait for itself.
 	ErrStopInTask = errors.New("wheel: a task has called Stop on the goroutine of its timer: call it from another goroutine")
-	// ErrNoTask is returned for a nil Task.
+	// ErrNoTask is returned for a nil Task or TaskFunc.
 	ErrNoTask = errors.New("wheel: no task")
 )
 
@@ -184,7 +184,7 @@ const maxShards = 16
 //
 // It returns ErrStopped after Stop, ErrTooManyPending at the maximum, and ErrNoTask for nil; then nothing is counted.
 func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
-	if task == nil {
+	if isNone(task) {
 		return nil, ErrNoTask
 	}
 	c := t.core
@@ -207,11 +207,18 @@ func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
 
 // takePending takes one of MaxPending, if there is any; freePending gives one back.
 func (c *core) takePending() bool {
-	if c.cfg.MaxPending > 0 && c.limited.Add(1) > int64(c.cfg.MaxPending) {
-		c.limited.Add(-1)
-		return false
+	if c.cfg.MaxPending == 0 {
+		return true
 	}
-	return true
+	for {
+		n := c.limited.Load()
+		if n >= int64(c.cfg.MaxPending) {
+			return false
+		}
+		if c.limited.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
 }
 
 func (c *core) freePending() {
@@ -220,17 +227,18 @@ func (c *core) freePending() {
 	}
 }
 
-// A hint says which shard a processor uses. A sync.Pool keeps one for each, without a lock.
-type hint struct{ shard uint32 }
+// A hint says which shard a processor uses, and how often it has. A sync.Pool keeps one for each, without a lock.
+type hint struct{ shard, uses uint32 }
 
 // accept gives a new Timeout to a shard that most likely no other goroutine uses now.
 func (c *core) accept(t *Timeout) bool {
 	h, _ := c.hints.Get().(*hint)
 	if h == nil {
-		h = &hint{c.handed.Add(1)}
+		h = &hint{shard: c.handed.Add(1)}
 	}
+	h.uses++
 	t.shard = c.shards[h.shard%uint32(len(c.shards))]
-	accepted, contended := t.shard.accept(t)
+	accepted, contended := t.shard.accept(t, h.uses%readAtOnce == 0)
 	if contended {
 		h.shard++ // two processors have come to share one
 	}

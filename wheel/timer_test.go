@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -94,6 +96,27 @@ func TestResetMovesBothWays(t *testing.T) {
 	})
 }
 
+func TestConcurrentResetsToEarlierLeaveTheEarlierOne(t *testing.T) {
+	timer := newTestTimer(t, TimerConfig{})
+	for range 5000 {
+		timeout := schedule(t, timer, time.Hour, nothing)
+		require.Positive(t, timer.Pending(), "and it is in the wheel")
+		var both sync.WaitGroup
+		for i := range 2 {
+			both.Go(func() { timeout.Reset(time.Duration(20+10*i) * time.Minute) })
+		}
+		both.Wait()
+		s := timeout.shard
+		s.mu.Lock()
+		looked, ok := s.wheel.Deadline(timeout.handle)
+		s.mu.Unlock()
+		if deadline := deadlineOf(timeout.word.Load()); !ok || looked > deadline {
+			t.Fatalf("due at %v, looked at %v (%v)", deadline, looked, ok)
+		}
+		timeout.Cancel()
+	}
+}
+
 func TestMaxPendingIsFreeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{MaxPending: 2})
@@ -109,8 +132,10 @@ func TestMaxPendingIsFreeAtOnce(t *testing.T) {
 		require.True(t, one.Expired())
 		schedule(t, timer, time.Hour, nothing)
 		require.Equal(t, 2, timer.Pending())
-		_, err := timer.NewTimeout(nil, 0)
-		require.ErrorIs(t, err, ErrNoTask)
+		for _, none := range []Task{nil, TaskFunc(nil)} {
+			require.ErrorIs(t, second(timer.NewTimeout(none, 0)), ErrNoTask)
+			require.ErrorIs(t, second(timer.ScheduleAtFixedRate(none, 0, time.Hour)), ErrNoTask)
+		}
 	})
 }
 
@@ -175,7 +200,7 @@ func TestStopDoesNotWaitForAStuckTaskForEver(t *testing.T) {
 		stuck := make(chan bool)
 		var ran atomic.Pointer[Timeout]
 		block := func(timeout *Timeout) {
-			require.True(t, ran.CompareAndSwap(nil, timeout), "one of the two must not run after Stop")
+			assert.True(t, ran.CompareAndSwap(nil, timeout), "one of the two must not run after Stop")
 			<-stuck
 		}
 		one, two := schedule(t, timer, 0, block), schedule(t, timer, 0, block)
@@ -216,20 +241,97 @@ func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Duration(time.Now().UnixNano()%3) * time.Millisecond)
+		looking := make(chan bool)
+		var lookers sync.WaitGroup
+		lookers.Go(func() { // who reads what has come in, also after Stop
+			for {
+				select {
+				case <-looking:
+					return
+				default:
+					timer.Pending()
+				}
+			}
+		})
 		left, err := timer.Stop()
 		require.NoError(t, err)
 		producers.Wait()
+		close(looking)
+		lookers.Wait()
 		require.Equal(t, int64(8000), refused.Load()+accepted.Load())
 		require.Equal(t, accepted.Load(), ran.Load()+int64(len(left)))
 		require.Zero(t, timer.Pending())
 	}
 }
 
+// Each Timeout is cancelled once, or runs once, or is returned by Stop once, while goroutines do all they can to each other's.
+func TestEachTimeoutHasOneFate(t *testing.T) {
+	pool, err := NewPool(2, 1<<12)
+	require.NoError(t, err)
+	defer pool.Close()
+	for _, executor := range []func(func()) error{nil, pool.Execute} {
+		timer, err := NewTimer(TimerConfig{Tick: time.Millisecond, Executor: executor})
+		require.NoError(t, err)
+		var ran, gone atomic.Int64
+		var shared [64]atomic.Pointer[Timeout]
+		var producers sync.WaitGroup
+		const each = 20_000
+		for range 4 {
+			producers.Go(func() {
+				for range each {
+					timeout, err := timer.NewTimeout(TaskFunc(func(*Timeout) { ran.Add(1) }), time.Duration(rand.IntN(20))*time.Millisecond)
+					if !assert.NoError(t, err) {
+						return
+					}
+					shared[rand.IntN(len(shared))].Store(timeout)
+					if other := shared[rand.IntN(len(shared))].Load(); other == nil {
+						continue
+					} else if rand.IntN(2) == 0 {
+						other.Reset(time.Duration(rand.IntN(20)) * time.Millisecond)
+					} else if other.Cancel() {
+						gone.Add(1)
+					}
+				}
+			})
+		}
+		producers.Wait()
+		for range 1000 { // more that wait
+			_, err := timer.NewTimeout(TaskFunc(func(*Timeout) { ran.Add(1) }), time.Hour)
+			require.NoError(t, err)
+		}
+		left, err := timer.Stop()
+		require.NoError(t, err)
+		s := timer.Stats()
+		require.Equal(t, uint64(4*each+1000), s.Scheduled)
+		require.Equal(t, int64(s.Cancelled), gone.Load()+int64(len(left)))
+		require.Zero(t, s.Pending)
+		require.Eventually(t, func() bool { return int64(s.Scheduled) == ran.Load()+gone.Load()+int64(len(left)) },
+			10*time.Second, time.Millisecond, "those that an executor has begun to run end")
+	}
+}
+
+func TestACancelledTaskIsLetGo(t *testing.T) {
+	timer := newTestTimer(t, TimerConfig{})
+	var freed atomic.Int64
+	const n = 1000
+	for range n {
+		big := new([1 << 10]byte)
+		runtime.AddCleanup(big, func(int) { freed.Add(1) }, 0)
+		timeout, err := timer.NewTimeout(TaskFunc(func(*Timeout) { big[0]++ }), 24*time.Hour)
+		require.NoError(t, err)
+		require.True(t, timeout.Cancel())
+	}
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return freed.Load() >= n-int64(2*readAtOnce*len(timer.shards))
+	}, 10*time.Second, time.Millisecond, "all but those of the last calls")
+}
+
 func TestAPanicIsReportedAndTheTimerLivesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		panics := make(chan any, 1)
 		timer := newTestTimer(t, TimerConfig{OnPanic: func(_ *Timeout, v any, stack []byte) {
-			require.Contains(t, string(stack), "timer_test.go")
+			assert.Contains(t, string(stack), "timer_test.go")
 			panics <- v
 		}})
 		schedule(t, timer, 0, func(*Timeout) { panic("boom") })
@@ -257,7 +359,7 @@ func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				if *to = append(*to, time.Since(began)); len(*to) == 4 {
-					require.True(t, timeout.Cancel(), "from within")
+					assert.True(t, timeout.Cancel(), "from within")
 				}
 			}
 		}
@@ -294,6 +396,107 @@ func TestARefusedTaskIsTriedAgain(t *testing.T) {
 		<-fired
 		require.Equal(t, uint64(2), timer.Stats().Refused)
 	})
+}
+
+func TestARefusedTaskIsHandedBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handed := make(chan *Timeout, 1)
+		full := errors.New("full")
+		timer := newTestTimer(t, TimerConfig{
+			Executor: func(func()) error { return full },
+			OnRefused: func(timeout *Timeout, err error) time.Duration {
+				assert.ErrorIs(t, err, full)
+				handed <- timeout
+				return -1
+			},
+		})
+		var task cancelTask
+		timeout, err := timer.NewTimeout(&task, time.Second)
+		require.NoError(t, err)
+		require.Same(t, timeout, <-handed)
+		synctest.Wait()
+		require.True(t, timeout.Cancelled())
+		require.Equal(t, int32(1), task.cancelled.Load())
+		require.Zero(t, timer.Pending())
+		left, err := timer.Stop()
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+}
+
+func TestAPeriodicTimeoutAfterAStall(t *testing.T) {
+	for _, policy := range []MissedPolicy{RunMissed, DropMissed} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				timer := newTestTimer(t, TimerConfig{Missed: policy, MissedAfter: time.Second})
+				began := time.Now()
+				var runs []time.Duration // of the goroutine of the Timer
+				periodic, err := timer.ScheduleAtFixedRate(TaskFunc(func(*Timeout) {
+					runs = append(runs, time.Since(began))
+				}), time.Second, time.Second)
+				require.NoError(t, err)
+				schedule(t, timer, 1500*time.Millisecond, func(*Timeout) { time.Sleep(3 * time.Second) }) // until 4.5 s
+				time.Sleep(6500 * time.Millisecond)
+				synctest.Wait()
+				require.True(t, periodic.Cancel())
+				s, ms := time.Second, time.Millisecond
+				want := []time.Duration{s, 4510 * ms, 4520 * ms, 4530 * ms, 5 * s, 6 * s}
+				if policy == DropMissed { // those of 2 s and 3 s
+					want = []time.Duration{s, 4520 * ms, 5 * s, 6 * s}
+				}
+				for i, at := range runs { // one per tick, so the first may still be in the tick of the stall's end
+					require.LessOrEqual(t, (at - want[min(i, len(want)-1)]).Abs(), 20*ms, "%v", runs)
+				}
+				require.Len(t, runs, len(want), "the grid is caught up with, one run after the other")
+			})
+		})
+	}
+}
+
+func TestStopDuringAPeriodicRunDoesNotReturnIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error { go run(); return nil }})
+		task := &slowCancelTask{began: make(chan bool), hold: make(chan bool)}
+		timeout, err := timer.ScheduleWithFixedDelay(task, 0, time.Second)
+		require.NoError(t, err)
+		<-task.began
+		left, err := timer.Stop()
+		require.NoError(t, err)
+		require.Empty(t, left, "it has run")
+		close(task.hold)
+		synctest.Wait()
+		require.True(t, timeout.Cancelled())
+		require.Equal(t, int32(1), task.cancelled.Load())
+		require.Zero(t, timer.Pending())
+	})
+}
+
+// slowCancelTask runs until it is told.
+type slowCancelTask struct {
+	cancelTask
+	began, hold chan bool
+}
+
+func (c *slowCancelTask) Run(*Timeout) {
+	c.began <- true
+	<-c.hold
+}
+
+func TestAPeriodicTimeoutIsCancelledWhileItRunsAndBetweenRuns(t *testing.T) {
+	// Cancel must not lose to the end of a run, which makes the Timeout pending again.
+	timer := newTestTimer(t, TimerConfig{Tick: time.Microsecond, Executor: func(run func()) error { go run(); return nil }})
+	for range 2000 {
+		var runs atomic.Int64
+		timeout, err := timer.ScheduleWithFixedDelay(TaskFunc(func(*Timeout) { runs.Add(1) }), 0, time.Microsecond)
+		require.NoError(t, err)
+		for runs.Load() == 0 {
+			runtime.Gosched()
+		}
+		if !timeout.Cancel() {
+			t.Fatal("a periodic one that nobody has cancelled can be cancelled")
+		}
+	}
+	require.Zero(t, timer.Pending())
 }
 
 func TestWhatWaitsInAnExecutorIsPending(t *testing.T) {
@@ -359,7 +562,7 @@ func TestSlowTasksMoveToTheSlowExecutor(t *testing.T) {
 		var aside, reported atomic.Int32
 		timer := newTestTimer(t, TimerConfig{
 			SlowAfter: 100 * time.Millisecond, SlowLimit: 3,
-			OnSlow:       func(_ *Timeout, took time.Duration) { reported.Add(1); require.Equal(t, time.Second, took) },
+			OnSlow:       func(_ *Timeout, took time.Duration) { reported.Add(1); assert.Equal(t, time.Second, took) },
 			SlowExecutor: func(run func()) error { aside.Add(1); go run(); return nil },
 		})
 		slow := func(*Timeout) { time.Sleep(time.Second) }
@@ -408,6 +611,34 @@ func TestAForgottenTimerIsReportedAndItsGoroutineEnds(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 	require.Contains(t, log.String(), "timer_test.go", "where it was made")
 	// That the goroutine ends is checked by goleak after all tests.
+}
+
+func TestAForgottenTimerDoesAllThatIsPendingFirst(t *testing.T) {
+	began, hold := make(chan bool, 1), make(chan bool)
+	var runs atomic.Int64
+	timeout := func() *Timeout {
+		timer, err := NewTimer(TimerConfig{Tick: time.Millisecond, Executor: func(run func()) error { go run(); return nil }})
+		require.NoError(t, err)
+		timeout, err := timer.ScheduleWithFixedDelay(TaskFunc(func(*Timeout) {
+			if runs.Add(1) == 1 {
+				began <- true
+				<-hold
+			}
+		}), 0, time.Millisecond)
+		require.NoError(t, err)
+		return timeout
+	}()
+	c := timeout.shard.core
+	<-began
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return c.leak.garbage.Load()
+	}, 10*time.Second, time.Millisecond)
+	close(hold)
+	require.Eventually(t, func() bool { return runs.Load() > 5 }, 10*time.Second, time.Millisecond, "it goes on while it is pending")
+	require.True(t, timeout.Cancel())
+	<-c.done
+	require.ErrorIs(t, second(timeout.Timer().NewTimeout(TaskFunc(nothing), 0)), ErrStopped, "nobody would run it")
 }
 
 func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {

@@ -40,8 +40,8 @@ type job struct {
 func newJob(quick bool, round int, w work, c candidate, n int) job {
 	j := job{
 		Subject: c.name, Work: w.name, N: n, Seed: uint64(round),
-		Measure: time.Second, WarmUp: 2 * time.Second, Settle: 300 * time.Millisecond, Patience: 15 * time.Second,
-		ExpiryLow: time.Second, ExpiryHigh: 3 * time.Second, Hold: 5 * time.Second, Heartbeat: 5 * time.Second,
+		Measure: 600 * time.Millisecond, WarmUp: 2 * time.Second, Settle: 300 * time.Millisecond, Patience: 15 * time.Second,
+		ExpiryLow: time.Second, ExpiryHigh: 3 * time.Second, Hold: 3 * time.Second, Heartbeat: 5 * time.Second,
 	}
 	if quick {
 		j.Measure, j.WarmUp, j.Settle, j.Patience =

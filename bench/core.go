@@ -20,7 +20,7 @@ func coreCandidate() candidate {
 		name: "wheel.Wheel", module: ourModule, new: newCore, driven: true,
 		note: "The core is no facility: one goroutine owns it and passes the time in. In the tables of one producer " +
 			"it is told the time and advanced once in 256 operations; where it expires by the real clock, " +
-			"a 10 ms ticker advances it.",
+			"its goroutine sleeps until it has something due.",
 	}
 }
 
@@ -38,6 +38,13 @@ func newCore(c config) (subject, error) {
 
 func (s *core) at(now time.Duration) { s.now = now }
 func (s *core) advance()             { s.wheel.Advance(s.now, math.MaxInt, s.expire) }
+
+func (s *core) due() time.Duration {
+	if due, ok := s.wheel.NextDue(); ok {
+		return due
+	}
+	return math.MaxInt64
+}
 
 func (s *core) schedule(i int, d time.Duration) { s.handles[i] = s.wheel.Schedule(s.now+d, uint32(i)) }
 func (s *core) cancel(i int)                    { s.wheel.Cancel(s.handles[i]) }

@@ -61,17 +61,15 @@ func runHold(j job, c candidate) (metrics, error) {
 	return metrics{"cpu_ms_per_s": (processCPU() - used).Seconds() * 1000 / took.Seconds()}, nil
 }
 
-// drive lets time pass; a driven subject is advanced every tick.
+// drive lets time pass; a driven subject is advanced when it has something due.
 func drive(s subject, now func() time.Duration, until time.Duration) {
 	d, ok := s.(driven)
 	if !ok {
 		time.Sleep(until - now())
 		return
 	}
-	t := time.NewTicker(tick)
-	defer t.Stop()
 	for now() < until {
-		<-t.C
+		time.Sleep(min(d.due(), until) - now())
 		d.at(now())
 		d.advance()
 	}

@@ -34,6 +34,7 @@ type driven interface {
 	subject
 	at(now time.Duration) // sets the time for the calls that follow
 	advance()             // fires what is due at that time
+	due() time.Duration   // when there is something to do next, for ever if there is nothing
 }
 
 // config is what a subject is made with.

@@ -21,7 +21,8 @@ func newRing(slots int) ring {
 	return ring{slots: make([]list, slots), occupied: make([]uint64, (slots+63)/64)}
 }
 
-func (r *ring) push(b *blocks, slot int64, id uint32) {
+// add puts an id into a slot.
+func add[E any](r *ring, slot int64, b *blocks[E], id E) {
 	if r.slots[slot].room == 0 {
 		b.extend(&r.slots[slot])
 		r.occupied[slot/64] |= 1 << (slot % 64)
@@ -54,27 +55,29 @@ func (r *ring) next(from int64) (slot int64, ok bool) {
 
 // A level is one ring of the hierarchy. Its slots span 2^shift ticks each; a slot comes up when its first tick does.
 type level struct {
+	index    int // 0 for the lowest
 	shift    uint
 	mask     int64 // number of slots - 1
 	filed    ring
 	draining list // what is left of the slot that came up last
 }
 
-func newLevel(shift uint, slots int) *level {
-	return &level{shift: shift, mask: int64(slots - 1), filed: newRing(slots)}
+func newLevel(index int, shift uint, slots int) *level {
+	return &level{index: index, shift: shift, mask: int64(slots - 1), filed: newRing(slots)}
 }
 
 // above returns a level whose slots span one turn of l each.
 func (l *level) above() *level {
-	return newLevel(l.shift+uint(bits.Len64(uint64(l.mask))), upperSlots)
+	return newLevel(l.index+1, l.shift+uint(bits.Len64(uint64(l.mask))), upperSlots)
 }
 
 // slot returns the slot of a tick.
 func (l *level) slot(tick int64) int64 { return tick >> l.shift & l.mask }
 
-// covers reports whether the slot of a tick that comes after the cursor is not one of another turn.
+// covers reports whether the slot of a tick that comes after the cursor is one of the turn that begins at the cursor. The
+// slot of the cursor itself is not used: what was in there is being drained.
 func (l *level) covers(tick, cursor int64) bool {
-	return tick>>l.shift-cursor>>l.shift <= l.mask+1
+	return tick>>l.shift-cursor>>l.shift <= l.mask
 }
 
 // begins reports whether a slot comes up at a tick.

@@ -58,9 +58,9 @@ func TestMillisecondsAndDaysInOneWheelAreExactToOneTick(t *testing.T) {
 func TestLevelsAreMadeOnDemand(t *testing.T) {
 	w, err := New[time.Duration](time.Millisecond, 1024)
 	require.NoError(t, err)
+	w.Schedule(1023*time.Millisecond, 0)
+	require.Empty(t, w.upper, "less than a turn needs one level")
 	w.Schedule(1024*time.Millisecond, 0)
-	require.Empty(t, w.upper, "one turn needs one level")
-	w.Schedule(1025*time.Millisecond, 0)
 	require.Len(t, w.upper, 1)
 	w.Schedule(24*time.Hour, 0)
 	require.Len(t, w.upper, 3, "1024 x 64 x 64 x 64 ms are more than a day, one less is not")

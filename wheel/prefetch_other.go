@@ -5,4 +5,4 @@ package wheel
 import "unsafe"
 
 // prefetch does nothing where Go has no instruction for it.
-func prefetch(*[blockIDs]uint32, *block, unsafe.Pointer, uintptr) {}
+func prefetch(*[blockIDs]uint32, *block[uint32], unsafe.Pointer, uintptr) {}

@@ -97,13 +97,6 @@ type sweeper struct {
 	block uint32 // 0 for the head of the slot
 }
 
-// leave tells the sweeper that a slot is being emptied.
-func (s *sweeper) leave(l *level, slot int64) {
-	if s.slot == slot {
-		s.block = 0
-	}
-}
-
 // sweep takes the cancelled entries out of the next blocks that hold any ids, and reports whether there are more: false
 // once all slots have been looked through, after which the next call begins anew.
 func (w *Wheel[T]) sweep(blocks int) bool {

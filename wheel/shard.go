@@ -16,12 +16,12 @@ type shard struct {
 	core *core // immutable
 
 	mu        sync.Mutex
-	wheel     *Wheel[*Timeout] // guarded by mu
-	due       []*Timeout       // guarded by mu; only the driver adds and clears
-	now       time.Duration    // guarded by mu; of the Advance that is running
-	scheduled int64            // guarded by mu; Timeouts made, of those that were read
-	entered   int64            // guarded by mu; times that one became pending, of those that were read
-	cancelled int64            // guarded by mu; of those that were read
+	wheel     timeouts      // guarded by mu
+	due       []*Timeout    // guarded by mu; only the driver adds and clears
+	now       time.Duration // guarded by mu; of the pass that is running
+	scheduled int64         // guarded by mu; Timeouts made, of those that were read
+	entered   int64         // guarded by mu; times that one became pending, of those that were read
+	cancelled int64         // guarded by mu; of those that were read
 
 	ended   bool         // guarded by mu; what closed stands for has been done
 	closed  atomic.Bool  // set under mu: nothing may come in any more
@@ -94,8 +94,16 @@ func (s *shard) tryRead() {
 
 // readLocked empties the inboxes. The caller holds the lock.
 func (s *shard) readLocked() {
-	for t := s.dropped.top.Swap(nil); t != nil; { // first: their places are taken over
-		t = s.takeOutLocked(t)
+	for t := s.dropped.top.Swap(nil); t != nil; {
+		var some [readAtOnce]*Timeout
+		n := 0
+		for ; t != nil && n < len(some); n++ {
+			some[n] = t
+			t, t.next = t.next, nil
+		}
+		s.wheel.remove(some[:n])
+		s.cancelled += int64(n)
+		s.unread.Add(int64(-n))
 	}
 	for t := s.added.top.Swap(nil); t != nil; {
 		next := t.next
@@ -126,28 +134,9 @@ func (s *shard) takeInLocked(t *Timeout) {
 	}
 }
 
-// takeOutLocked takes Timeouts that were cancelled out of the wheel, and returns the rest of the list.
-func (s *shard) takeOutLocked(list *Timeout) (rest *Timeout) {
-	var some [readAtOnce]*Timeout
-	var ids [blockIDs]uint32
-	n := 0
-	for ; list != nil && n < len(some); n++ {
-		some[n], ids[n] = list, list.handle.id()
-		list, list.next = list.next, nil
-	}
-	s.wheel.prefetchEntries(&ids)
-	for _, t := range some[:n] {
-		s.wheel.Cancel(t.handle)
-		t.handle = 0
-	}
-	s.cancelled += int64(n)
-	s.unread.Add(int64(-n))
-	return list
-}
-
 // fileLocked schedules a Timeout that has become pending.
 func (s *shard) fileLocked(t *Timeout, deadline time.Duration) {
-	t.handle = s.wheel.Schedule(deadline, t)
+	s.wheel.file(t, deadline)
 	s.entered++
 }
 
@@ -171,7 +160,7 @@ func (s *shard) nextDue() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readLocked()
-	return s.wheel.NextDue()
+	return s.wheel.nextDue()
 }
 
 // counts returns how many Timeouts are pending, were scheduled, and were cancelled.
@@ -192,8 +181,9 @@ func (s *shard) countsLocked() (pending, scheduled, cancelled int64) {
 func (s *shard) hasten(t *Timeout) {
 	s.mu.Lock()
 	deadline := deadlineOf(t.word.Load()) // the last one, if several are at it
-	if t.handle != 0 {
-		t.handle = s.wheel.Reschedule(t.handle, deadline)
+	if t.place != (place{}) {
+		s.wheel.remove([]*Timeout{t})
+		s.wheel.file(t, deadline)
 	}
 	s.mu.Unlock()
 	s.core.wakeFor(deadline)
@@ -207,8 +197,8 @@ func (s *shard) refile(t *Timeout, at time.Duration) bool {
 	if s.closed.Load() {
 		return false
 	}
-	if stateOf(t.word.Load()) == pending && t.handle == 0 { // or it is cancelled, and dropped as soon as we unlock
-		t.handle = s.wheel.Schedule(at, t)
+	if stateOf(t.word.Load()) == pending && t.place == (place{}) { // or it is cancelled, and dropped as soon as we unlock
+		s.wheel.file(t, at)
 	}
 	return true
 }
@@ -223,7 +213,7 @@ func (s *shard) collect(now time.Duration) (due []*Timeout, more bool) {
 	}
 	clear(s.due)
 	s.due, s.now = s.due[:0], now
-	_, more = s.wheel.Advance(now, collectAtOnce, s.takeLocked)
+	more = s.wheel.advance(now, collectAtOnce, s.takeLocked)
 	return s.due, more
 }
 
@@ -240,18 +230,16 @@ func (s *shard) forget() {
 // collectAtOnce bounds how long the lock is held: about 5 microseconds.
 const collectAtOnce = 256
 
-// takeLocked is called by the wheel for each entry whose slot has come up.
-func (s *shard) takeLocked(h Handle, t *Timeout) {
+// takeLocked is called by the wheel for each Timeout whose slot has come up.
+func (s *shard) takeLocked(t *Timeout) {
 	word := t.word.Load()
 	switch {
-	case stateOf(word) != pending: // cancelled
+	case stateOf(word) != pending: // cancelled, and on its way to be dropped
 	case deadlineOf(word) > s.now: // Reset to later
-		s.wheel.Reschedule(h, deadlineOf(word))
-		return
+		s.wheel.file(t, deadlineOf(word))
 	default:
 		s.due = append(s.due, t)
 	}
-	t.handle = 0
 }
 
 // close refuses what comes from now on and returns all that is in the shard, whatever its state.
@@ -262,9 +250,6 @@ func (s *shard) close() (all []*Timeout) {
 	s.readLocked()
 	s.ended = true
 	all = append(all, s.due...)
-	s.wheel.Advance(endOfTime, math.MaxInt, func(_ Handle, t *Timeout) {
-		t.handle = 0
-		all = append(all, t)
-	})
+	s.wheel.advance(endOfTime, math.MaxInt, func(t *Timeout) { all = append(all, t) })
 	return all
 }

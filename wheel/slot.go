@@ -3,16 +3,16 @@ package wheel
 // blockIDs makes a block 64 bytes, one cache line: emptying a slot misses the cache once per 15 entries.
 const blockIDs = 15
 
-// A block is one link of a list of ids. Block 0 is never used, so that 0 means none.
-type block struct {
+// A block is one link of a list of ids, or of whatever a list holds. Block 0 is never used, so that 0 means none.
+type block[E any] struct {
 	next uint32
-	ids  [blockIDs]uint32 // filled from the end
+	ids  [blockIDs]E // filled from the end
 }
 
 // blockPiece is how many blocks are allocated at a time.
 const blockPiece = 1 << 6 // power of two
 
-// A list is a stack of ids in blocks. All blocks but the head are full. The zero list is empty.
+// A list is a stack in blocks. All blocks but the head are full. The zero list is empty.
 type list struct {
 	head uint32 // block
 	room uint32 // places left in the head block; the id on top is at this index
@@ -21,23 +21,23 @@ type list struct {
 func (l list) empty() bool { return l.head == 0 }
 
 // blocks owns the memory of all lists of a wheel.
-type blocks struct {
-	pieces []*[blockPiece]block
+type blocks[E any] struct {
+	pieces []*[blockPiece]block[E]
 	used   uint32 // blocks ever handed out, block 0 included
 	free   uint32 // first of the unused ones, linked by next
 }
 
-func (b *blocks) at(i uint32) *block { return &b.pieces[i/blockPiece][i%blockPiece] }
+func (b *blocks[E]) at(i uint32) *block[E] { return &b.pieces[i/blockPiece][i%blockPiece] }
 
 // take returns an unused block.
-func (b *blocks) take() uint32 {
+func (b *blocks[E]) take() uint32 {
 	if b.free != 0 {
 		i := b.free
 		b.free = b.at(i).next
 		return i
 	}
 	if b.used%blockPiece == 0 {
-		b.pieces = append(b.pieces, new([blockPiece]block))
+		b.pieces = append(b.pieces, new([blockPiece]block[E]))
 	}
 	i := b.used
 	b.used++
@@ -48,13 +48,13 @@ func (b *blocks) take() uint32 {
 }
 
 // extend puts an empty block on top of a list that has no room.
-func (b *blocks) extend(l *list) {
+func (b *blocks[E]) extend(l *list) {
 	i := b.take()
 	b.at(i).next = l.head
 	*l = list{head: i, room: blockIDs}
 }
 
-func (b *blocks) push(l *list, id uint32) {
+func (b *blocks[E]) push(l *list, id E) {
 	if l.room == 0 {
 		b.extend(l)
 	}
@@ -62,13 +62,13 @@ func (b *blocks) push(l *list, id uint32) {
 }
 
 // put pushes an id onto a list that has room.
-func (b *blocks) put(l *list, id uint32) {
+func (b *blocks[E]) put(l *list, id E) {
 	l.room--
 	b.at(l.head).ids[l.room] = id
 }
 
 // pop takes the id that was pushed last. The list must not be empty.
-func (b *blocks) pop(l *list) uint32 {
+func (b *blocks[E]) pop(l *list) E {
 	id := b.at(l.head).ids[l.room]
 	if l.room++; l.room == blockIDs {
 		b.shrink(l)
@@ -77,7 +77,7 @@ func (b *blocks) pop(l *list) uint32 {
 }
 
 // count returns how many ids a list holds.
-func (b *blocks) count(l list) (n int) {
+func (b *blocks[E]) count(l list) (n int) {
 	for i := l.head; i != 0; i = b.at(i).next {
 		n += blockIDs
 	}
@@ -85,7 +85,7 @@ func (b *blocks) count(l list) (n int) {
 }
 
 // shrink takes the head block, which is empty, off a list.
-func (b *blocks) shrink(l *list) {
+func (b *blocks[E]) shrink(l *list) {
 	i := l.head
 	head := b.at(i)
 	*l = list{head: head.next}

@@ -76,7 +76,7 @@ func (t *Timer) Slots() (slots []Slot) {
 	for _, s := range t.shards {
 		s.mu.Lock()
 		s.readLocked()
-		for slot := range s.wheel.Slots() {
+		for slot := range s.wheel.slots(s.wheel.blocks.count) {
 			slots = append(slots, slot)
 		}
 		s.mu.Unlock()

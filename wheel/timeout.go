@@ -8,11 +8,11 @@ import (
 
 // A Timeout is one task in a Timer, and the handle to it. Safe for concurrent use.
 type Timeout struct {
-	word   atomic.Uint64 // deadline and state
-	task   Task          // a *periodic around the one that was given, if it does not run only once
-	shard  *shard
-	handle Handle   // in the wheel of the shard; guarded by its mu; 0 while it is in no wheel
-	next   *Timeout // in an inbox of the shard
+	word  atomic.Uint64 // deadline and state
+	task  Task          // a *periodic around the one that was given, if it does not run only once
+	shard *shard
+	place place    // in the wheel of the shard; guarded by its mu
+	next  *Timeout // in an inbox of the shard
 }
 
 // A state is where a Timeout is in its life: pending to expired or cancelled, or, if it is periodic, pending to running and

@@ -161,11 +161,11 @@ func NewTimer(cfg TimerConfig) (*Timer, error) {
 	errs := cfg.check()
 	for len(c.shards) < runtime.GOMAXPROCS(0) && len(c.shards) < maxShards {
 		for range max(1, len(c.shards)) { // double their number
-			w, err := New[*Timeout](cfg.Tick, cfg.Slots)
+			h, err := newHierarchy(cfg.Tick, cfg.Slots)
 			if errs = errors.Join(errs, err); errs != nil {
 				return nil, errs
 			}
-			c.shards = append(c.shards, &shard{core: c, wheel: w})
+			c.shards = append(c.shards, &shard{core: c, wheel: timeouts{hierarchy: h}})
 		}
 	}
 	c.wakeBelow.Store(math.MinInt64)

@@ -109,14 +109,17 @@ func (m *timerModel) add() {
 	require.NoError(m.t, err)
 }
 
-// some returns one of the pending.
+// some returns one of the pending that are not due, nil if there is none. What is due may have begun to run.
 func (m *timerModel) some() (int, *modelTimeout) {
 	ids := slices.Sorted(maps.Keys(m.pending))
 	if len(ids) == 0 {
 		return 0, nil
 	}
 	id := ids[m.rng.IntN(len(ids))]
-	return id, m.pending[id]
+	if p := m.pending[id]; p.deadline > m.now() {
+		return id, p
+	}
+	return 0, nil
 }
 
 func (m *timerModel) cancel() {
@@ -156,13 +159,14 @@ func (m *timerModel) compare() {
 	}
 	for _, s := range m.timer.shards {
 		s.mu.Lock()
-		check(m.t, s.wheel, 0)
+		checkTimeouts(m.t, &s.wheel)
 		s.mu.Unlock()
 	}
 }
 
 // stop compares what Stop returns.
 func (m *timerModel) stop() {
+	synctest.Wait() // what is due has run
 	m.mu.Lock()
 	want := map[*Timeout]bool{}
 	for _, p := range m.pending {
@@ -171,12 +175,11 @@ func (m *timerModel) stop() {
 	m.mu.Unlock()
 	left, err := m.timer.Stop()
 	require.NoError(m.t, err)
-	got := map[*Timeout]bool{}
+	require.Len(m.t, left, len(want))
 	for _, timeout := range left {
-		got[timeout] = true
+		require.True(m.t, want[timeout], "it was pending, and is returned once")
+		delete(want, timeout)
 	}
-	require.Equal(m.t, want, got)
-	require.Len(m.t, left, len(want), "each once")
 	require.Zero(m.t, m.timer.Pending())
 }
 
@@ -211,6 +214,23 @@ func TestTimerAgainstModel(t *testing.T) {
 		})
 		if t.Failed() {
 			t.Fatalf("seed %d, round %d", seed, round)
+		}
+	}
+}
+
+// checkTimeouts walks the wheel of a shard and fails if a Timeout is not where it says it is, or would be looked at too late.
+func checkTimeouts(t testing.TB, w *timeouts) {
+	t.Helper()
+	for timeout, tick := range walkSlots(t, &w.hierarchy, &w.blocks) {
+		p := timeout.place
+		if w.blocks.at(p.block).ids[p.index()] != timeout {
+			t.Fatalf("a Timeout is not at its place %+v", p)
+		}
+		if l := w.levelAt(p.level()); p.slot() != l.slot(tick) {
+			t.Fatalf("a Timeout in slot %d of level %d says that it is in %d", l.slot(tick), l.index, p.slot())
+		}
+		if due := w.tickOf(int64(deadlineOf(timeout.word.Load()))); tick > due {
+			t.Fatalf("a Timeout comes up at tick %d, it is due at %d", tick, due)
 		}
 	}
 }

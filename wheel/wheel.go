@@ -1,17 +1,10 @@
 package wheel
 
 import (
-	"errors"
-	"fmt"
 	"iter"
-	"math"
-	"math/bits"
 	"time"
 	"unsafe"
 )
-
-// maxSlots bounds the ring at 128 MiB, a number that can only be a mistake.
-const maxSlots = 1 << 24
 
 // A Wheel is a hierarchical timing wheel with payloads of type T. It keeps deadlines and hands over what is due; see the
 // package comment for precision, cost and algorithm. Create one with [New].
@@ -19,16 +12,10 @@ const maxSlots = 1 << 24
 // All instants are durations since an origin that the caller chooses and keeps; one before the origin counts as the
 // origin. Not safe for concurrent use; the goroutine that calls Advance owns the Wheel.
 type Wheel[T any] struct {
-	tick       int64  // nanoseconds
-	reciprocal uint64 // 2^64 / tick, rounded down
-
-	ring   level    // the lowest: one slot per tick
-	upper  []*level // each a slot per turn of the one below, made when a deadline needs it
-	cursor int64    // the tick that the wheel has reached
-	now    int64    // the same in nanoseconds
+	hierarchy
 
 	entries slabs[T]
-	blocks  blocks
+	blocks  blocks[uint32]
 	free    list // ids in no slot
 	pending int
 	dead    int    // cancelled entries whose ids are still in a slot
@@ -43,21 +30,11 @@ type Wheel[T any] struct {
 // of slots must be a power of two up to 2^24; with at least as many as the longest usual timeout has ticks, an entry is
 // looked at once, otherwise once more for each level that it comes down.
 func New[T any](tick time.Duration, slots int) (*Wheel[T], error) {
-	var errs []error
-	if tick <= 0 {
-		errs = append(errs, fmt.Errorf("wheel: tick is %v, must be positive", tick))
-	}
-	if slots <= 0 || slots > maxSlots || slots&(slots-1) != 0 {
-		errs = append(errs, fmt.Errorf("wheel: %d slots, must be a power of two from 1 to %d", slots, maxSlots))
-	}
-	if err := errors.Join(errs...); err != nil {
+	h, err := newHierarchy(tick, slots)
+	if err != nil {
 		return nil, err
 	}
-	return &Wheel[T]{
-		tick:       int64(tick),
-		reciprocal: math.MaxUint64 / uint64(tick),
-		ring:       *newLevel(0, slots),
-	}, nil
+	return &Wheel[T]{hierarchy: h}, nil
 }
 
 // Len returns the number of pending entries. One whose callback is running counts until the callback returns.
@@ -131,14 +108,7 @@ func (w *Wheel[T]) Deadline(h Handle) (time.Duration, bool) {
 // never later than the earliest deadline rounded up to its tick; it may be earlier where entries were rescheduled or
 // cancelled, or come down from an upper level. A driver may sleep until then.
 func (w *Wheel[T]) NextDue() (time.Duration, bool) {
-	if w.drained() != nil {
-		return time.Duration(w.now), true
-	}
-	tick := w.nextTick()
-	if tick == maxTick {
-		return 0, false
-	}
-	return w.instant(tick), true
+	return w.nextDue()
 }
 
 // A Slot is what one slot of a Wheel holds, see [Wheel.Slots].
@@ -151,29 +121,7 @@ type Slot struct {
 // Slots returns the slots that hold entries, those of a level in the order in which they come up. It costs a few
 // nanoseconds per entry. The Wheel must not be changed meanwhile.
 func (w *Wheel[T]) Slots() iter.Seq[Slot] {
-	return func(yield func(Slot) bool) {
-		for l := range w.levels() {
-			span := w.instant(1 << l.shift)
-			if !l.draining.empty() && !yield(Slot{time.Duration(w.now), span, w.blocks.count(l.draining)}) {
-				return
-			}
-			first := w.cursor>>l.shift + 1
-			for n := range l.mask + 1 {
-				slot := l.filed.slots[(first+n)&l.mask]
-				if !slot.empty() && !yield(Slot{w.instant((first + n) << l.shift), span, w.blocks.count(slot)}) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// instant returns the beginning of a tick.
-func (w *Wheel[T]) instant(tick int64) time.Duration {
-	if tick > math.MaxInt64/w.tick {
-		return math.MaxInt64
-	}
-	return time.Duration(tick * w.tick)
+	return w.slots(w.blocks.count)
 }
 
 // Advance moves the wheel to now and calls expire for each entry that is due. It takes at most budget entries out of
@@ -194,10 +142,10 @@ func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, 
 	w.advancing = true
 	defer w.settle()
 
-	for target := max(int64(now)/w.tick, w.cursor); ; {
+	for target := w.target(now); ; {
 		l := w.drained()
 		switch {
-		case l == nil && !w.turn(target):
+		case l == nil && !w.leave(target):
 			return expired, false
 		case l == nil:
 			continue
@@ -276,107 +224,26 @@ func (w *Wheel[T]) release(e entry[T]) {
 
 // file puts an id into the slot that comes up when the given instant is due.
 func (w *Wheel[T]) file(id uint32, at int64) {
-	tick := w.tickOf(at)
-	l := &w.ring
-	if !l.covers(tick, w.cursor) {
-		l = w.level(tick)
-	}
-	l.filed.push(&w.blocks, l.slot(tick), id)
+	l, slot := w.locate(at)
+	add(&l.filed, slot, &w.blocks, id)
 }
 
-// tickOf returns the tick at which an instant is due: rounded up, and after the cursor. It multiplies by the reciprocal
-// instead of dividing, which is less than the quotient by less than two; the loop adds what is missing.
-func (w *Wheel[T]) tickOf(at int64) int64 {
-	hi, _ := bits.Mul64(uint64(at), w.reciprocal)
-	tick := int64(hi)
-	for rest := at - tick*w.tick; rest > 0; rest -= w.tick {
-		tick++
-	}
-	return max(tick, w.cursor+1)
-}
-
-// level returns the lowest level that covers a tick.
-func (w *Wheel[T]) level(tick int64) *level {
-	l := &w.ring
-	for i := 0; !l.covers(tick, w.cursor); i++ {
-		if i == len(w.upper) {
-			w.upper = append(w.upper, l.above())
-		}
-		l = w.upper[i]
-	}
-	return l
-}
-
-// levelAt returns a level by its place in the hierarchy, 0 for the lowest.
-func (w *Wheel[T]) levelAt(i int) *level {
-	if i == 0 {
-		return &w.ring
-	}
-	return w.upper[i-1]
-}
-
-// levels returns all levels, the lowest first.
-func (w *Wheel[T]) levels() iter.Seq[*level] {
-	return func(yield func(*level) bool) {
-		if !yield(&w.ring) {
-			return
-		}
-		for _, l := range w.upper {
-			if !yield(l) {
-				return
-			}
-		}
-	}
-}
-
-// drained returns the list that is being drained, nil if there is none.
-func (w *Wheel[T]) drained() *list {
-	if !w.ring.draining.empty() {
-		return &w.ring.draining
-	}
-	for _, l := range w.upper {
-		if !l.draining.empty() {
-			return &l.draining
-		}
-	}
-	return nil
-}
-
-// nextTick returns the tick at which the next slot that holds ids comes up, maxTick if there is none.
-func (w *Wheel[T]) nextTick() int64 {
-	tick := w.ring.next(w.cursor)
-	for _, l := range w.upper {
-		tick = min(tick, l.next(w.cursor))
-	}
-	return tick
-}
-
-// turn moves the cursor to the next tick up to the target at which slots that hold ids come up, and takes them out for
-// draining. Without one it moves the cursor to the target and returns false.
-func (w *Wheel[T]) turn(target int64) bool {
-	tick := w.nextTick()
-	w.cursor = min(tick, target)
-	w.now = w.cursor * w.tick
-	if tick > target {
+// leave moves the cursor as turn does, and tells the sweeper about slots that are being emptied.
+func (w *Wheel[T]) leave(target int64) bool {
+	if !w.turn(target) {
 		return false
 	}
 	for l := range w.levels() {
-		if l.begins(tick) {
-			l.draining = l.filed.take(l.slot(tick))
-			w.sweeper.leave(l, l.slot(tick))
+		if l.begins(w.cursor) && l.index == w.sweeper.level && l.slot(w.cursor) == w.sweeper.slot {
+			w.sweeper.block = 0
 		}
 	}
 	return true
 }
 
-// prefetchEntries tells the processor that the entries of some ids, or of none where the id is 0, will be read.
-func (w *Wheel[T]) prefetchEntries(ids *[blockIDs]uint32) {
-	prefetch(ids, w.blocks.at(0), unsafe.Pointer(&w.entries.pieces[0]), unsafe.Sizeof(pair[T]{}))
-}
-
 // prefetchAfter tells the processor what the next calls of drain will read, so that they find it in the cache: the entries
 // of the next block, whose ids have come with an earlier call, and the one after the next of the blocks.
-func (w *Wheel[T]) prefetchAfter(b *block) {
+func (w *Wheel[T]) prefetchAfter(b *block[uint32]) {
 	next := w.blocks.at(b.next)
 	ahead := w.blocks.at(w.blocks.at(next.next).next)
 	prefetch(&next.ids, ahead, unsafe.Pointer(&w.entries.pieces[0]), unsafe.Sizeof(pair[T]{}))

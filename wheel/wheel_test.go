@@ -31,44 +31,53 @@ func advance(t testing.TB, w *Wheel[string], now time.Duration) []string {
 	return got
 }
 
-// check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the middle of an Advance
-// to now may hold overdue entries in slots up to there. It uses no assertions of testify: they would take minutes here.
-func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
+// walkSlots returns for all that is in the slots of a wheel the tick at which it comes up.
+func walkSlots[E comparable](t testing.TB, h *hierarchy, blocks *blocks[E]) map[E]int64 {
 	t.Helper()
-	comesUp := map[uint32]int64{} // id: tick at which its slot comes up
-	walk := func(l list, see func(id uint32)) {
-		room := l.room
-		for b := l.head; b != 0; b = w.blocks.at(b).next {
-			if room == blockIDs {
-				t.Fatal("a linked block is empty")
-			}
-			for _, id := range w.blocks.at(b).ids[room:] {
-				see(id)
-			}
-			room = 0
-		}
-	}
-	fileAt := func(tick int64) func(id uint32) {
-		return func(id uint32) {
+	comesUp := map[E]int64{}
+	fileAt := func(tick int64) func(E, uint32, uint32) {
+		return func(id E, _, _ uint32) {
 			if _, twice := comesUp[id]; twice {
-				t.Fatalf("id %d is in two slots", id)
+				t.Fatalf("id %v is in two slots", id)
 			}
 			comesUp[id] = tick
 		}
 	}
-	for level := range w.levels() {
+	for level := range h.levels() {
 		for i, l := range level.filed.slots {
 			if bit := level.filed.occupied[i/64]>>(i%64)&1 == 1; bit == l.empty() {
 				t.Fatalf("slot %d of shift %d: bit is %v, empty is %v", i, level.shift, bit, l.empty())
 			}
-			first := w.cursor>>level.shift + 1
-			walk(l, fileAt((first+(int64(i)-first)&level.mask)<<level.shift))
+			first := h.cursor>>level.shift + 1
+			walkList(t, blocks, l, fileAt((first+(int64(i)-first)&level.mask)<<level.shift))
 		}
-		walk(level.draining, fileAt(w.cursor))
+		walkList(t, blocks, level.draining, fileAt(h.cursor))
 	}
+	return comesUp
+}
+
+func walkList[E any](t testing.TB, blocks *blocks[E], l list, see func(id E, block, index uint32)) {
+	t.Helper()
+	room := l.room
+	for b := l.head; b != 0; b = blocks.at(b).next {
+		if room == blockIDs {
+			t.Fatal("a linked block is empty")
+		}
+		for i := room; i < blockIDs; i++ {
+			see(blocks.at(b).ids[i], b, i)
+		}
+		room = 0
+	}
+}
+
+// check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the middle of an Advance
+// to now may hold overdue entries in slots up to there. It uses no assertions of testify: they would take minutes here.
+func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
+	t.Helper()
+	comesUp := walkSlots(t, &w.hierarchy, &w.blocks)
 
 	free := map[uint32]bool{}
-	walk(w.free, func(id uint32) {
+	walkList(t, &w.blocks, w.free, func(id uint32, _, _ uint32) {
 		if free[id] {
 			t.Fatalf("id %d is free twice", id)
 		}

@@ -53,6 +53,7 @@ func play(t testing.TB, data []byte) {
 		data = data[1:]
 		return int(b)
 	}
+	bursts := take()%16 == 0 // slow from then on, since there is more to check
 	someDeadline := func() time.Duration {
 		switch b := take(); {
 		case b < 16:
@@ -108,13 +109,13 @@ func play(t testing.TB, data []byte) {
 			}
 		case 5:
 			w.Purge()
-		case 6: // now and then so many cancelled that slots are looked through for them
-			if take()%8 != 0 {
+		case 6: // so many cancelled that slots are looked through for them
+			if !bursts {
 				break
 			}
 			var burst []Handle
 			first, step := someDeadline(), time.Duration(take())*time.Millisecond
-			for i := range 200 {
+			for i := range deadSlack + 100 {
 				burst = append(burst, w.Schedule(first+time.Duration(i)*step, -1))
 			}
 			for _, h := range burst {

@@ -136,6 +136,18 @@ func TestMaxPendingIsFreeAtOnce(t *testing.T) {
 	})
 }
 
+func TestAPeriodicTimeoutKeepsItsPlaceOfMaxPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{MaxPending: 1})
+		periodic, err := timer.ScheduleAtFixedRate(TaskFunc(nothing), 0, time.Second)
+		require.NoError(t, err)
+		time.Sleep(10*time.Second + time.Millisecond)
+		require.ErrorIs(t, second(timer.NewTimeout(TaskFunc(nothing), 0)), ErrTooManyPending)
+		require.True(t, periodic.Cancel())
+		schedule(t, timer, 0, nothing)
+	})
+}
+
 // cancelTask counts what becomes of it.
 type cancelTask struct{ ran, cancelled atomic.Int32 }
 
@@ -322,6 +334,27 @@ func TestACancelledTaskIsLetGo(t *testing.T) {
 		runtime.GC()
 		return freed.Load() >= n-int64(2*readAtOnce*len(timer.shards))
 	}, 10*time.Second, time.Millisecond, "all but those of the last calls")
+}
+
+// What comes in while Stop is under way is refused by the one who brings it, also if somebody looks at it in between.
+func TestWhatIsReadAfterStopIsLeftToAccept(t *testing.T) {
+	timer := newTestTimer(t, TimerConfig{})
+	require.NoError(t, second(timer.Stop()))
+	s := timer.shards[0]
+	late := &Timeout{task: TaskFunc(nothing), shard: s}
+	late.word.Store(newWord(0, pending) | newBit)
+	s.added.post(late) // accept is here
+	require.Zero(t, timer.Pending())
+	require.True(t, isNew(late.word.Load()), "accept can refuse it")
+	require.Zero(t, timer.Stats().Scheduled)
+}
+
+func TestACancelledTimeoutIsNotFiledAgain(t *testing.T) {
+	timer := newTestTimer(t, TimerConfig{})
+	timeout := schedule(t, timer, time.Hour, nothing)
+	require.True(t, timeout.Cancel())
+	require.True(t, timeout.shard.refile(timeout, time.Hour), "as a run does that has not seen the Cancel")
+	require.Empty(t, timer.Slots())
 }
 
 func TestAPanicIsReportedAndTheTimerLivesOn(t *testing.T) {
@@ -636,6 +669,21 @@ func TestAForgottenTimerDoesAllThatIsPendingFirst(t *testing.T) {
 	require.True(t, timeout.Cancel())
 	<-c.done
 	require.ErrorIs(t, second(timeout.Timer().NewTimeout(TaskFunc(nothing), 0)), ErrStopped, "nobody would run it")
+}
+
+func TestAForgottenTimerEndsWhenItsLastTimeoutIsCancelled(t *testing.T) {
+	timeout := func() *Timeout {
+		timer, err := NewTimer(TimerConfig{})
+		require.NoError(t, err)
+		return schedule(t, timer, 24*time.Hour, nothing)
+	}()
+	c := timeout.shard.core
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return c.leak.garbage.Load()
+	}, 10*time.Second, time.Millisecond)
+	require.True(t, timeout.Cancel())
+	<-c.done // not in 24 hours
 }
 
 func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {

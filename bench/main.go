@@ -33,7 +33,7 @@ const usage = `usage: go run . [flags]
 
 Measures timer implementations side by side and writes timers.json (all figures), timers.md (tables) and
 timers.svg (chart). Each measurement is a process of its own, at most %v long. With all subjects,
-one round takes about ten minutes; --quick takes about a minute and says nothing about speed.
+one round takes about seven minutes; --quick takes about a minute and says nothing about speed.
 
 Netty takes part if there is a JDK and Debian's libnetty-java.
 

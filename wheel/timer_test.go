@@ -319,6 +319,36 @@ func TestEachTimeoutHasOneFate(t *testing.T) {
 	}
 }
 
+func TestTasksCancelOthersThatAreDueWithThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10 * collectAtOnce // so that most of the slot is still to be drained
+		timer := newTestTimer(t, TimerConfig{})
+		all := make([]*Timeout, n)
+		var ran, gone int
+		var mu sync.Mutex // guards all of them
+		mu.Lock()
+		for i := range all {
+			all[i] = schedule(t, timer, time.Second, func(*Timeout) {
+				mu.Lock()
+				defer mu.Unlock()
+				ran++
+				for range 2 {
+					if all[rand.IntN(n)].Cancel() {
+						gone++
+					}
+				}
+			})
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Zero(t, timer.Pending())
+		require.Equal(t, n, ran+gone, "each runs or is cancelled")
+		require.Positive(t, gone)
+		require.Empty(t, timer.Slots())
+	})
+}
+
 func TestACancelledTaskIsLetGo(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	var freed atomic.Int64

@@ -65,7 +65,7 @@ func (c *core) nextDue() time.Duration {
 	return due
 }
 
-// pass runs all that is due now. It returns false once the Timer is stopped, and then leaves what it has not run to Stop.
+// pass runs all that is due now, and returns false once the Timer is stopped.
 func (c *core) pass() bool {
 	now := c.now()
 	for _, s := range c.shards {
@@ -73,23 +73,16 @@ func (c *core) pass() bool {
 			var due []*Timeout
 			due, more = s.collect(now)
 			for _, t := range due {
-				if c.isStopping() {
-					return false
-				}
-				c.expire(t)
+				c.expire(t) // nothing that Stop has cancelled
 			}
 		}
 		s.forget()
 	}
-	return !c.isStopping()
-}
-
-func (c *core) isStopping() bool {
 	select {
 	case <-c.stopping:
-		return true
-	default:
 		return false
+	default:
+		return true
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // expire brings a Timeout whose slot has come up to where its task runs.
 func (c *core) expire(t *Timeout) {
 	now := c.now()
-	if c.dropMissed(t, now) {
+	if stateOf(t.word.Load()) != pending || c.dropMissed(t, now) {
 		return
 	}
 	executor := c.cfg.Executor

@@ -246,7 +246,7 @@ func (s *shard) takeLocked(t *Timeout) {
 func (s *shard) close() (all []*Timeout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed.Store(true) // before the inboxes are read for the last time, see NewTimeout
+	s.closed.Store(true) // before the inboxes are read for the last time, see accept
 	s.readLocked()
 	s.ended = true
 	all = append(all, s.due...)

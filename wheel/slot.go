@@ -67,9 +67,11 @@ func (b *blocks[E]) put(l *list, id E) {
 	b.at(l.head).ids[l.room] = id
 }
 
-// pop takes the id that was pushed last. The list must not be empty.
-func (b *blocks[E]) pop(l *list) E {
-	id := b.at(l.head).ids[l.room]
+// pop takes the id that was pushed last, and lets go of it. The list must not be empty.
+func (b *blocks[E]) pop(l *list) (id E) {
+	var none E
+	top := &b.at(l.head).ids[l.room]
+	id, *top = *top, none
 	if l.room++; l.room == blockIDs {
 		b.shrink(l)
 	}

@@ -71,7 +71,7 @@ func (t *Timer) Stats() TimerStats {
 }
 
 // Slots returns how many entries are in each slot that holds any, see [Wheel.Slots]. Each processor has its own wheel, so
-// the same slot may appear once for each.
+// the same slot may appear once for each. Those that were cancelled are not in.
 func (t *Timer) Slots() (slots []Slot) {
 	for _, s := range t.shards {
 		s.mu.Lock()

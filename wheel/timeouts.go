@@ -72,22 +72,11 @@ func (w *timeouts) removeFrom(p place) {
 
 // fill moves the Timeout on top of a list to a place in it that is given up.
 func (w *timeouts) fill(l *list, to place) {
-	top := w.pop(l)
+	top := w.blocks.pop(l)
 	if b := w.blocks.at(to.block); b.ids[to.index()] != nil { // else it was itself the top
 		b.ids[to.index()] = top
 		top.place = to
 	}
-}
-
-// pop takes the Timeout on top of a list.
-func (w *timeouts) pop(l *list) *Timeout {
-	b := w.blocks.at(l.head)
-	top := b.ids[l.room]
-	b.ids[l.room] = nil
-	if l.room++; l.room == blockIDs {
-		w.blocks.shrink(l)
-	}
-	return top
 }
 
 // advance moves the wheel to now and calls take for each Timeout whose slot has come up; what it takes is nowhere. At most
@@ -105,7 +94,7 @@ func (w *timeouts) advance(now time.Duration, limit int, take func(*Timeout)) (m
 			if limit == 0 {
 				return true
 			}
-			t := w.pop(l)
+			t := w.blocks.pop(l)
 			t.place = place{}
 			take(t)
 		}

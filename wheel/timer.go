@@ -234,7 +234,8 @@ type hint struct{ shard, uses uint32 }
 func (c *core) accept(t *Timeout) bool {
 	h, _ := c.hints.Get().(*hint)
 	if h == nil {
-		h = &hint{shard: c.handed.Add(1)}
+		n := c.handed.Add(1)
+		h = &hint{shard: n, uses: n} // not all from 0: the pool may lose hints before they have come to readAtOnce
 	}
 	h.uses++
 	t.shard = c.shards[h.shard%uint32(len(c.shards))]

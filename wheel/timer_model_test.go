@@ -221,7 +221,21 @@ func TestTimerAgainstModel(t *testing.T) {
 // checkTimeouts walks the wheel of a shard and fails if a Timeout is not where it says it is, or would be looked at too late.
 func checkTimeouts(t testing.TB, w *timeouts) {
 	t.Helper()
-	for timeout, tick := range walkSlots(t, &w.hierarchy, &w.blocks) {
+	filed := walkSlots(t, &w.hierarchy, &w.blocks)
+	held := 0
+	for _, piece := range w.blocks.pieces {
+		for _, b := range piece {
+			for _, timeout := range b.ids {
+				if timeout != nil {
+					held++
+				}
+			}
+		}
+	}
+	if held != len(filed) {
+		t.Fatalf("the blocks hold %d Timeouts, %d are in slots", held, len(filed))
+	}
+	for timeout, tick := range filed {
 		p := timeout.place
 		if w.blocks.at(p.block).ids[p.index()] != timeout {
 			t.Fatalf("a Timeout is not at its place %+v", p)

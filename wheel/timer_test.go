@@ -249,7 +249,9 @@ func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Duration(time.Now().UnixNano()%3) * time.Millisecond)
+		for moment := rand.Int64N(8000); accepted.Load() < moment; { // Stop in the middle
+			runtime.Gosched()
+		}
 		looking := make(chan bool)
 		var lookers sync.WaitGroup
 		lookers.Go(func() { // who reads what has come in, also after Stop
@@ -346,6 +348,55 @@ func TestTasksCancelOthersThatAreDueWithThem(t *testing.T) {
 		require.Equal(t, n, ran+gone, "each runs or is cancelled")
 		require.Positive(t, gone)
 		require.Empty(t, timer.Slots())
+	})
+}
+
+func TestInboxesAreReadByThoseWhoFillThem(t *testing.T) {
+	timer := newTestTimer(t, TimerConfig{})
+	const n = 100 * readAtOnce
+	slack := int64(10 * readAtOnce * len(timer.shards)) // in each of two inboxes; ten times what it is without -race
+	all := make([]*Timeout, n)
+	for i := range all {
+		all[i] = schedule(t, timer, time.Hour, nothing)
+	}
+	read := func(count func(s *shard) int64) (sum int64) {
+		for _, s := range timer.shards {
+			s.mu.Lock()
+			sum += count(s)
+			s.mu.Unlock()
+		}
+		return sum
+	}
+	require.GreaterOrEqual(t, read(func(s *shard) int64 { return s.entered }), n-slack)
+	for _, timeout := range all {
+		timeout.Cancel()
+	}
+	require.GreaterOrEqual(t, read(func(s *shard) int64 { return s.cancelled }), n-2*slack)
+	require.Zero(t, timer.Pending())
+	require.Zero(t, read(func(s *shard) int64 { return s.unread.Load() }), "none of the cancelled")
+}
+
+func TestAdvanceStopsAtItsLimit(t *testing.T) {
+	h, err := newHierarchy(time.Millisecond, 16)
+	require.NoError(t, err)
+	w := timeouts{hierarchy: h}
+	for range 10 {
+		w.file(new(Timeout), time.Millisecond)
+	}
+	taken := 0
+	take := func(*Timeout) { taken++ }
+	require.True(t, w.advance(time.Millisecond, 4, take))
+	require.Equal(t, 4, taken)
+	require.False(t, w.advance(time.Millisecond, 7, take))
+	require.Equal(t, 10, taken)
+}
+
+func TestTheDriverIsWokenOnlyForAnEarlierTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, TimerConfig{Tick: 10 * time.Millisecond})
+		schedule(t, timer, time.Second, nothing)
+		synctest.Wait()
+		require.Equal(t, int64(990*time.Millisecond+1), timer.wakeBelow.Load())
 	})
 }
 
@@ -478,10 +529,43 @@ func TestARefusedTaskIsHandedBack(t *testing.T) {
 		require.True(t, timeout.Cancelled())
 		require.Equal(t, int32(1), task.cancelled.Load())
 		require.Zero(t, timer.Pending())
+		require.Empty(t, timer.queue.all(), "the executor does not hold it")
 		left, err := timer.Stop()
 		require.NoError(t, err)
 		require.Empty(t, left)
 	})
+}
+
+func TestWhatIsCancelledWhenItIsDueDoesNotReachTheExecutor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error { calls.Add(1); run(); return nil }})
+		var both [2]atomic.Pointer[Timeout]
+		for i := range both {
+			both[i].Store(schedule(t, timer, time.Second, func(*Timeout) { both[1-i].Load().Cancel() }))
+		}
+		time.Sleep(2 * time.Second)
+		require.Equal(t, int32(1), calls.Load())
+		require.Empty(t, timer.queue.all(), "what has run or was refused is not held")
+	})
+}
+
+// Reset of what waits in an executor, its run, and Stop: whichever comes first, it is returned.
+func TestAResetInAnExecutorRacingStopIsReturned(t *testing.T) {
+	for range 300 {
+		runs := make(chan func(), 1)
+		timer, err := NewTimer(TimerConfig{Tick: time.Millisecond, Slots: 16, Executor: func(run func()) error { runs <- run; return nil }})
+		require.NoError(t, err)
+		timeout := schedule(t, timer, 0, func(*Timeout) { t.Error("it was reset") })
+		run := <-runs
+		require.True(t, timeout.Reset(time.Hour))
+		var running sync.WaitGroup
+		running.Go(run)
+		left, err := timer.Stop()
+		require.NoError(t, err)
+		running.Wait()
+		require.Len(t, left, 1)
+	}
 }
 
 func TestAPeriodicTimeoutAfterAStall(t *testing.T) {
@@ -699,6 +783,26 @@ func TestAForgottenTimerDoesAllThatIsPendingFirst(t *testing.T) {
 	require.True(t, timeout.Cancel())
 	<-c.done
 	require.ErrorIs(t, second(timeout.Timer().NewTimeout(TaskFunc(nothing), 0)), ErrStopped, "nobody would run it")
+}
+
+func TestAForgottenTimerEndsAfterTheRunInWhichItsLastTimeoutIsCancelled(t *testing.T) {
+	began, hold := make(chan bool), make(chan bool)
+	timeout := func() *Timeout {
+		timer, err := NewTimer(TimerConfig{Executor: func(run func()) error { go run(); return nil }})
+		require.NoError(t, err)
+		timeout, err := timer.ScheduleWithFixedDelay(TaskFunc(func(*Timeout) { began <- true; <-hold }), 0, time.Hour)
+		require.NoError(t, err)
+		return timeout
+	}()
+	c := timeout.shard.core
+	<-began
+	require.True(t, timeout.Cancel())
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return c.leak.garbage.Load()
+	}, 10*time.Second, time.Millisecond)
+	close(hold)
+	<-c.done
 }
 
 func TestAForgottenTimerEndsWhenItsLastTimeoutIsCancelled(t *testing.T) {

@@ -228,15 +228,13 @@ func (w *Wheel[T]) file(id uint32, at int64) {
 	add(&l.filed, slot, &w.blocks, id)
 }
 
-// leave moves the cursor as turn does, and tells the sweeper about slots that are being emptied.
+// leave moves the cursor as turn does, and tells the sweeper if its slot is being emptied.
 func (w *Wheel[T]) leave(target int64) bool {
 	if !w.turn(target) {
 		return false
 	}
-	for l := range w.levels() {
-		if l.begins(w.cursor) && l.index == w.sweeper.level && l.slot(w.cursor) == w.sweeper.slot {
-			w.sweeper.block = 0
-		}
+	if l := w.levelAt(w.sweeper.level); l.begins(w.cursor) && l.slot(w.cursor) == w.sweeper.slot {
+		w.sweeper.block = 0
 	}
 	return true
 }

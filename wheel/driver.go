@@ -8,10 +8,26 @@ import (
 	"time"
 )
 
-// drive is the goroutine of a Timer. It sleeps until the first slot that holds something comes up.
+// drive is the goroutine of a Timer. A task that ends it by runtime.Goexit gets it another one.
 func (c *core) drive() {
-	defer close(c.done)
+	ended := false
+	defer func() {
+		if ended {
+			close(c.done)
+		} else {
+			go c.drive()
+		}
+	}()
 	c.driver.Store(goroutineID())
+	c.sleepAndPass()
+	ended = true
+}
+
+// sleepAndPass sleeps until the first slot that holds something comes up and runs what is due, until the Timer is stopped.
+func (c *core) sleepAndPass() {
+	if !c.pass() { // what a task has left behind that has ended the goroutine
+		return
+	}
 	alarm := time.NewTimer(math.MaxInt64)
 	defer alarm.Stop()
 	for {
@@ -70,11 +86,9 @@ func (c *core) pass() bool {
 	now := c.now()
 	for _, s := range c.shards {
 		for more := true; more; {
-			var due []*Timeout
-			due, more = s.collect(now)
-			for _, t := range due {
-				c.expire(t) // nothing that Stop has cancelled
-			}
+			c.expireAll(s) // those that a task has left which has ended the goroutine
+			more = s.collect(now)
+			c.expireAll(s)
 		}
 		s.forget()
 	}
@@ -84,6 +98,19 @@ func (c *core) pass() bool {
 	default:
 		return true
 	}
+}
+
+// expireAll expires what the shard has collected: nothing that Stop has cancelled.
+func (c *core) expireAll(s *shard) {
+	if s.ran == len(s.due) {
+		return
+	}
+	c.calling.Store(true)
+	for s.ran < len(s.due) {
+		s.ran++
+		c.expire(s.due[s.ran-1])
+	}
+	c.calling.Store(false)
 }
 
 // goroutineID returns the number that the runtime gives the calling goroutine, which is nowhere to be had but at the

@@ -1,7 +1,10 @@
 package wheel
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -46,26 +49,37 @@ func (c *core) run(t *Timeout, now time.Duration) bool {
 	if t.periodic() != nil {
 		next = running
 	}
-	for {
+	for runs := 0; ; {
 		word := t.word.Load()
 		switch {
 		case stateOf(word) != pending:
 			return true
 		case deadlineOf(word) > now: // reset
-			return t.shard.refile(t, deadlineOf(word))
+			return t.shard.refile(t)
 		}
-		if t.begin(word, next) {
-			t.shard.expired.Add(1)
-			c.tally.late(now - deadlineOf(word))
-			c.call(t, now)
+		if !t.begin(word, next) {
+			continue
+		}
+		t.shard.expired.Add(1)
+		late := now - deadlineOf(word)
+		c.tally.late(late)
+		if late > c.cfg.MissedAfter {
+			c.tally.missed.Add(1)
+		}
+		if runs++; !c.call(t, now, runs < runsAtOnce) {
 			return true
 		}
+		now = c.now()
 	}
 }
 
-// call calls the task and sees to what comes after.
-func (c *core) call(t *Timeout, began time.Duration) {
-	panicked := true
+// runsAtOnce is how many runs of a periodic Timeout may follow one another at once after a delay. There is one per tick at most
+// otherwise, so that this brings it back to its grid.
+const runsAtOnce = 16
+
+// call calls the task and sees to what comes after. It reports whether the next run is due, if it may follow at once.
+func (c *core) call(t *Timeout, began time.Duration, mayFollow bool) (follows bool) {
+	ended := false
 	defer func() {
 		if c.cfg.SlowAfter > 0 {
 			now := c.now()
@@ -74,57 +88,88 @@ func (c *core) call(t *Timeout, began time.Duration) {
 			}
 		}
 		if p := t.periodic(); p != nil {
-			c.again(t, p, panicked)
+			follows = c.again(t, p, ended, mayFollow)
 		}
 	}()
 	func() {
-		defer c.recoverPanic(t)
+		defer c.recoverPanic(t, &ended)
 		t.task.Run(t)
-		panicked = false
+		ended = true
 	}()
+	return follows
 }
 
-// recoverPanic is deferred around calls of the user's code. A panic of a hook is not recovered.
-func (c *core) recoverPanic(t *Timeout) {
+// errGoexit is reported for a task that has ended its goroutine, which is that of the Timer or belongs to an executor.
+var errGoexit = errors.New("wheel: a task has called runtime.Goexit, as FailNow of package testing does")
+
+// recoverPanic is deferred around calls of a task. It reports one that did not come to its end.
+func (c *core) recoverPanic(t *Timeout, ended *bool) {
 	v := recover()
-	if v == nil {
+	if *ended {
 		return
 	}
-	c.tally.panics.Add(1)
-	if stack := debug.Stack(); c.cfg.OnPanic != nil {
-		c.cfg.OnPanic(t, v, stack)
-	} else {
-		c.cfg.Logger.Error("a task has panicked", "panic", v, "stack", string(stack))
+	if v == nil {
+		v = errGoexit
 	}
+	c.tally.panics.Add(1)
+	stack := debug.Stack()
+	if c.cfg.OnPanic == nil {
+		c.logPanic("a task has panicked", t, v, stack)
+		return
+	}
+	defer c.recoverHook(t)
+	c.cfg.OnPanic(t, v, stack)
+}
+
+// recoverHook is deferred around calls of hooks: a panic there must not end the Timer either.
+func (c *core) recoverHook(t *Timeout) {
+	if v := recover(); v != nil {
+		c.logPanic("a hook of a timer has panicked", t, v, debug.Stack())
+	}
+}
+
+// logPanic logs a panic that nobody else hears of, if need be where the program logs.
+func (c *core) logPanic(message string, t *Timeout, v any, stack []byte) {
+	logger := c.cfg.Logger
+	if !logger.Enabled(context.Background(), slog.LevelError) {
+		logger = slog.Default()
+	}
+	logger.Error(message, "timeout", t, "panic", v, "stack", string(stack))
 }
 
 // dropMissed cancels the run of a Timeout that is later than the policy allows, and reports whether it did.
 func (c *core) dropMissed(t *Timeout, now time.Duration) bool {
 	word := t.word.Load()
 	late := now - deadlineOf(word)
-	if stateOf(word) != pending || late <= c.cfg.MissedAfter {
-		return false
-	}
-	c.tally.missed.Add(1)
-	if c.cfg.Missed != DropMissed {
+	if c.cfg.Missed != DropMissed || stateOf(word) != pending || late <= c.cfg.MissedAfter {
 		return false
 	}
 	p := t.periodic()
 	if p != nil && !t.begin(word, running) || p == nil && !t.cancel(word) {
 		return false // cancelled or reset this very moment: run finds out
 	}
-	c.tally.dropped.Add(1)
-	if c.cfg.OnMissed != nil {
-		c.cfg.OnMissed(t, late)
-	} else {
-		c.tally.droppedWarned.warn(c, "a task was dropped since its time was missed", "late", late)
-	}
+	runs := 1
 	if p != nil {
-		c.again(t, p, false)
+		runs = p.skip(late)
+	}
+	c.tally.missed.Add(uint64(runs))
+	c.tally.dropped.Add(uint64(runs))
+	c.reportMissed(t, late)
+	if p != nil {
+		c.again(t, p, true, false)
 	} else {
 		t.tellCancelled()
 	}
 	return true
+}
+
+func (c *core) reportMissed(t *Timeout, late time.Duration) {
+	if c.cfg.OnMissed == nil {
+		c.tally.droppedWarned.warn(c, "a task was dropped since its time was missed", "timeout", t, "late", late)
+		return
+	}
+	defer c.recoverHook(t)
+	c.cfg.OnMissed(t, late)
 }
 
 // refusedRetry is when a refused task is tried again, unless a hook decides.
@@ -133,18 +178,33 @@ const refusedRetry = 100 * time.Millisecond
 // refused keeps a Timeout that an executor did not take.
 func (c *core) refused(t *Timeout, err error) {
 	c.tally.refused.Add(1)
-	retry := refusedRetry
-	if c.cfg.OnRefused != nil {
-		retry = c.cfg.OnRefused(t, err)
+	word := t.word.Load()
+	if retry := c.askRetry(t, err); retry < 0 {
+		if t.cancelPending() {
+			t.tellCancelled()
+		}
 	} else {
-		c.tally.refusedWarned.warn(c, "an executor has refused a task, it is tried again", "error", err, "after", retry)
-	}
-	if retry >= 0 {
-		t.shard.refile(t, c.deadlineIn(retry))
-	} else if t.cancelPending() {
-		t.tellCancelled()
+		deadline := c.deadlineIn(retry)
+		if p := t.periodic(); p != nil {
+			p.retry(deadlineOf(word), deadline)
+		}
+		if stateOf(word) == pending {
+			t.word.CompareAndSwap(word, withDeadline(word, deadline)) // or it was cancelled or reset meanwhile
+		}
+		t.shard.refile(t)
 	}
 	c.queue.remove(t)
+}
+
+// askRetry returns after how long a refused task is tried again; negative is never.
+func (c *core) askRetry(t *Timeout, err error) (retry time.Duration) {
+	retry = refusedRetry
+	if c.cfg.OnRefused == nil {
+		c.tally.refusedWarned.warn(c, "an executor has refused a task, it is tried again", "timeout", t, "error", err, "after", retry)
+		return retry
+	}
+	defer c.recoverHook(t)
+	return c.cfg.OnRefused(t, err)
 }
 
 // A queue is what executors hold: a Timeout may be there more than once, if it was reset while it waited.

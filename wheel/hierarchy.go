@@ -148,8 +148,10 @@ func (h *hierarchy) turn(target int64) bool {
 	return true
 }
 
-// target returns the tick that is reached at an instant.
-func (h *hierarchy) target(now time.Duration) int64 { return max(int64(now)/h.tick, h.cursor) }
+// target returns the tick that is reached at an instant. maxTick, which none is, stands for no tick.
+func (h *hierarchy) target(now time.Duration) int64 {
+	return max(min(int64(now)/h.tick, maxTick-1), h.cursor)
+}
 
 // instant returns the beginning of a tick.
 func (h *hierarchy) instant(tick int64) time.Duration {

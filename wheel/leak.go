@@ -1,9 +1,11 @@
 package wheel
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
+	"weak"
 )
 
 // liveLimit is how many Timers a process may have before it is told that they are meant to be shared. It is Netty's number.
@@ -14,24 +16,33 @@ var (
 	liveWarned atomic.Bool
 )
 
-// A leak tells what became of a Timer that nobody has stopped.
+// A leak tells what became of a Timer that nobody has stopped. It refers to nothing that may refer to the Timer, which would
+// keep it alive.
 type leak struct {
 	cleanup runtime.Cleanup
-	garbage atomic.Bool
+	core    weak.Pointer[core]
+	logger  *slog.Logger
+	where   string      // it was made, if that is to be told
+	garbage atomic.Bool // nothing refers to the Timer any more
 	over    atomic.Bool // it is not counted as live any more
 }
 
-// watch counts a Timer as live until it is stopped or garbage.
-func (l *leak) watch(t *Timer) {
-	if n := liveTimers.Add(1); n > liveLimit && liveWarned.CompareAndSwap(false, true) {
-		t.cfg.Logger.Warn("many timers are alive: one serves any number of timeouts, share it", "timers", n)
+// watchLeak counts a Timer as live until it is stopped or garbage.
+func watchLeak(t *Timer) *leak {
+	l := &leak{core: weak.Make(t.core), logger: t.cfg.Logger}
+	loud := l.logger.Enabled(context.Background(), slog.LevelWarn)
+	if n := liveTimers.Add(1); n > liveLimit && loud && liveWarned.CompareAndSwap(false, true) {
+		l.logger.Warn("many timers are alive: one serves any number of timeouts, share it", "timers", n)
 	}
-	where := ""
 	if t.cfg.DetectLeaks {
 		var trace [4096]byte
-		where = string(trace[:runtime.Stack(trace[:], false)])
+		l.where = string(trace[:runtime.Stack(trace[:], false)])
 	}
-	l.cleanup = runtime.AddCleanup(t, func(c *core) { c.leak.dropped(c, c.cfg.Logger, where) }, t.core)
+	if !loud {
+		l.logger = slog.Default()
+	}
+	l.cleanup = runtime.AddCleanup(t, (*leak).dropped, l)
+	return l
 }
 
 // stopped is called by Stop.
@@ -43,16 +54,23 @@ func (l *leak) stopped() {
 }
 
 // dropped is called once nothing refers to the Timer.
-func (l *leak) dropped(c *core, logger *slog.Logger, where string) {
+func (l *leak) dropped() {
 	if !l.over.CompareAndSwap(false, true) {
 		return
 	}
 	liveTimers.Add(-1)
-	if where != "" {
-		logger.Error("a timer became garbage without Stop", "pending", (&Timer{c}).Pending(), "made", where)
+	c := l.core.Value() // nil if it was never started: then there is nothing but the Timer
+	if l.where != "" {
+		pending := 0
+		if c != nil {
+			pending = c.pendingNow()
+		}
+		l.logger.Error("a timer became garbage without Stop", "pending", pending, "made", l.where)
 	}
 	l.garbage.Store(true)
-	c.wakeDriver()
+	if c != nil {
+		c.wakeDriver()
+	}
 }
 
 // abandoned ends a Timer that is garbage and has nothing to do, and reports whether it did. A task of a periodic Timeout

@@ -13,8 +13,8 @@ var (
 	ErrPoolClosed = errors.New("wheel: pool is closed")
 )
 
-// A Pool runs functions on a bounded number of goroutines: its Execute is an executor for [TimerConfig]. Safe for
-// concurrent use.
+// A Pool runs functions on a bounded number of goroutines: its Execute is an executor for [TimerConfig]. Create one with
+// [NewPool]. Safe for concurrent use.
 type Pool struct {
 	queue   chan func()
 	workers int
@@ -34,8 +34,12 @@ func NewPool(workers, queue int) (*Pool, error) {
 	return &Pool{queue: make(chan func(), queue), workers: workers}, nil
 }
 
-// Execute lets a worker call run, or returns ErrPoolFull or ErrPoolClosed. It does not block.
+// Execute lets a worker call run, or returns ErrPoolFull, ErrPoolClosed, or ErrNoTask for nil. It does not block. A panic of
+// run is not recovered; those of a Timer are.
 func (p *Pool) Execute(run func()) error {
+	if run == nil {
+		return ErrNoTask
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -43,7 +47,7 @@ func (p *Pool) Execute(run func()) error {
 	}
 	if p.started < p.workers {
 		p.started++
-		p.running.Go(func() { p.work(run) })
+		p.startWorker(run)
 		return nil
 	}
 	select {
@@ -54,11 +58,21 @@ func (p *Pool) Execute(run func()) error {
 	}
 }
 
-func (p *Pool) work(run func()) {
-	run()
-	for run := range p.queue {
-		run()
-	}
+// startWorker starts a worker. One that a function has ended by runtime.Goexit is replaced.
+func (p *Pool) startWorker(first func()) {
+	p.running.Go(func() {
+		ended := false
+		defer func() {
+			if !ended {
+				p.startWorker(func() {})
+			}
+		}()
+		first()
+		for run := range p.queue {
+			run()
+		}
+		ended = true
+	})
 }
 
 // Close refuses what comes from now on, runs what waits, and waits for the workers. A function of the Pool must not call it.

@@ -18,6 +18,7 @@ type shard struct {
 	mu        sync.Mutex
 	wheel     timeouts      // guarded by mu
 	due       []*Timeout    // guarded by mu; only the driver adds and clears
+	ran       int           // how many of these it has come to; owned by the driver
 	now       time.Duration // guarded by mu; of the pass that is running
 	scheduled int64         // guarded by mu; Timeouts made, of those that were read
 	entered   int64         // guarded by mu; times that one became pending, of those that were read
@@ -140,18 +141,19 @@ func (s *shard) fileLocked(t *Timeout, deadline time.Duration) {
 	s.entered++
 }
 
-// reenter makes a Timeout that runs pending again. It reports false if it was cancelled or nothing may come in.
-func (s *shard) reenter(t *Timeout, deadline time.Duration) bool {
+// reenter makes a Timeout that runs pending again. It reports false if it was cancelled or nothing may come in. One that is to
+// begin at once is not put into the wheel.
+func (s *shard) reenter(t *Timeout, deadline time.Duration, atOnce bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	word := t.word.Load()
 	if s.closed.Load() || stateOf(word) != running || !t.word.CompareAndSwap(word, newWord(deadline, pending)) {
 		return false
 	}
-	if s.core.cfg.MaxPending > 0 {
-		s.core.limited.Add(1) // it was accepted for good
+	s.entered++
+	if !atOnce {
+		s.wheel.file(t, deadline)
 	}
-	s.fileLocked(t, deadline)
 	return true
 }
 
@@ -171,8 +173,8 @@ func (s *shard) counts() (pending, scheduled, cancelled int64) {
 }
 
 func (s *shard) countsLocked() (pending, scheduled, cancelled int64) {
-	left := s.left.Load() // first: what has left has entered before
 	s.readLocked()
+	left := s.left.Load() // last: a running one that is cancelled is taken off this before it is in the inbox
 	return s.entered - left - s.cancelled, s.scheduled, s.cancelled
 }
 
@@ -189,32 +191,34 @@ func (s *shard) hasten(t *Timeout) {
 	s.core.wakeFor(deadline)
 }
 
-// refile puts a Timeout that is pending and in no wheel back, to be looked at again at an instant. It reports false if the
-// Timer was stopped: Stop will find it where it is.
-func (s *shard) refile(t *Timeout, at time.Duration) bool {
+// refile puts a Timeout that is pending and in no wheel back. It reports false if the Timer was stopped: Stop will find it
+// where it is.
+func (s *shard) refile(t *Timeout) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed.Load() {
+		s.mu.Unlock()
 		return false
 	}
-	if stateOf(t.word.Load()) == pending && t.place == (place{}) { // or it is cancelled, and dropped as soon as we unlock
-		s.wheel.file(t, at)
+	word := t.word.Load()                                 // under the lock: a Reset from here on finds it in the wheel
+	if stateOf(word) == pending && t.place == (place{}) { // or it is cancelled, and dropped as soon as we unlock
+		s.wheel.file(t, deadlineOf(word))
 	}
+	s.mu.Unlock()
+	s.core.wakeFor(deadlineOf(word))
 	return true
 }
 
 // collect moves what is due at now, or a part of it, to the list of those that are run next, and reports whether there is
 // more.
-func (s *shard) collect(now time.Duration) (due []*Timeout, more bool) {
+func (s *shard) collect(now time.Duration) (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
-		return nil, false
+		return false
 	}
 	clear(s.due)
-	s.due, s.now = s.due[:0], now
-	more = s.wheel.advance(now, collectAtOnce, s.takeLocked)
-	return s.due, more
+	s.due, s.ran, s.now = s.due[:0], 0, now
+	return s.wheel.advance(now, collectAtOnce, s.takeLocked)
 }
 
 // forget lets go of what was run.
@@ -222,7 +226,7 @@ func (s *shard) forget() {
 	s.mu.Lock()
 	if !s.closed.Load() {
 		clear(s.due)
-		s.due = s.due[:0]
+		s.due, s.ran = s.due[:0], 0
 	}
 	s.mu.Unlock()
 }

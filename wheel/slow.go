@@ -48,7 +48,9 @@ func (r *slowRule) turn(now time.Duration) {
 
 func (r *slowRule) key(t *Timeout) any {
 	if r.core.cfg.SlowKey != nil {
-		return r.core.cfg.SlowKey(t)
+		if key := r.askKey(t); reflect.ValueOf(key).Comparable() {
+			return key
+		}
 	}
 	if v := reflect.ValueOf(t.Task()); v.Kind() == reflect.Func {
 		return v.Pointer()
@@ -56,13 +58,19 @@ func (r *slowRule) key(t *Timeout) any {
 	return reflect.TypeOf(t.Task())
 }
 
+func (r *slowRule) askKey(t *Timeout) (key any) {
+	defer r.core.recoverHook(t)
+	return r.core.cfg.SlowKey(t)
+}
+
 // tookLong reports a slow run.
 func (c *core) tookLong(t *Timeout, took, now time.Duration) {
 	c.tally.slow.Add(1)
 	c.slow.count(t, now)
-	if c.cfg.OnSlow != nil {
-		c.cfg.OnSlow(t, took)
-	} else {
-		c.tally.slowWarned.warn(c, "a task was slow", "took", took)
+	if c.cfg.OnSlow == nil {
+		c.tally.slowWarned.warn(c, "a task was slow", "timeout", t, "took", took)
+		return
 	}
+	defer c.recoverHook(t)
+	c.cfg.OnSlow(t, took)
 }

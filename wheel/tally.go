@@ -15,8 +15,8 @@ type TimerStats struct {
 	Panics    uint64 // of tasks
 	Refused   uint64 // by executors; the same Timeout may be refused again
 	Slow      uint64 // runs that took longer than SlowAfter
-	Missed    uint64 // Timeouts that were later than MissedAfter
-	Dropped   uint64 // of them, those that DropMissed has cancelled
+	Missed    uint64 // runs that were later than MissedAfter, and those of the same Timeout that DropMissed has left out
+	Dropped   uint64 // of them, those that DropMissed has left out
 
 	// Lateness counts runs by how long after their deadlines they began: Lateness[i] those that were less than 2^i
 	// microseconds late and belong to no lower i; the last one also counts all that were later.
@@ -57,9 +57,9 @@ func (t *Timer) Stats() TimerStats {
 		Panics: t.tally.panics.Load(), Refused: t.tally.refused.Load(), Slow: t.tally.slow.Load(),
 		Missed: t.tally.missed.Load(), Dropped: t.tally.dropped.Load(),
 	}
+	s.Pending = t.pendingNow()
 	for _, shard := range t.shards {
-		pending, scheduled, cancelled := shard.counts()
-		s.Pending += int(pending)
+		_, scheduled, cancelled := shard.counts()
 		s.Scheduled += uint64(scheduled)
 		s.Cancelled += uint64(cancelled)
 		s.Expired += uint64(shard.expired.Load())

@@ -1,8 +1,14 @@
 package wheel
 
+import (
+	"reflect"
+	"runtime"
+)
+
 // A Task is what a Timeout does when it expires. Run is called once per expiry, on the goroutine of the Timer or where its
-// Executor puts it, and gets the Timeout it belongs to, which it may cancel or reset; it may call the Timer as well, but not
-// Stop from the goroutine of the Timer. A panic in it is recovered and reported.
+// Executor puts it, and gets the Timeout it belongs to. A periodic one may be cancelled from there; one that runs only once is
+// over by then, so to go on it schedules another. It may call the Timer as well, but not Stop from the goroutine of the Timer.
+// A panic in it is recovered and reported.
 //
 // A task that also has a method Cancelled is a [CancelTask].
 type Task interface {
@@ -14,6 +20,17 @@ type TaskFunc func(*Timeout)
 
 // Run calls f.
 func (f TaskFunc) Run(t *Timeout) { f(t) }
+
+// taskName returns the name of the function or of the type of a task.
+func taskName(task Task) string {
+	v := reflect.ValueOf(task)
+	if v.Kind() == reflect.Func {
+		if f := runtime.FuncForPC(v.Pointer()); f != nil {
+			return f.Name()
+		}
+	}
+	return v.Type().String()
+}
 
 func isNone(task Task) bool {
 	f, ok := task.(TaskFunc)

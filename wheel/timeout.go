@@ -1,6 +1,7 @@
 package wheel
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -51,7 +52,16 @@ func withDeadline(word uint64, deadline time.Duration) uint64 {
 	return uint64(deadline)<<wordShift | word&(newBit|stateMask)
 }
 
-// Task returns the task that NewTimeout was given.
+// String returns what the task is, the state and the deadline, for logs.
+func (t *Timeout) String() string {
+	word := t.word.Load()
+	due := (deadlineOf(word) - t.shard.core.now()).Round(time.Millisecond)
+	return fmt.Sprintf("%s, %s, due in %v", taskName(t.Task()), stateOf(word), due)
+}
+
+func (s state) String() string { return [...]string{"pending", "running", "expired", "cancelled"}[s] }
+
+// Task returns the task that NewTimeout was given. A Timeout that is kept keeps its task, also when it has run.
 func (t *Timeout) Task() Task {
 	if p := t.periodic(); p != nil {
 		return p.Task
@@ -59,7 +69,8 @@ func (t *Timeout) Task() Task {
 	return t.task
 }
 
-// Timer returns the Timer it belongs to.
+// Timer returns the Timer it belongs to. That does not keep the Timer alive: one that nothing else refers to stops once nothing
+// is pending.
 func (t *Timeout) Timer() *Timer { return t.shard.core.timer() }
 
 // Expired reports whether its task has been called, or is being called for the first and only time. A periodic Timeout
@@ -72,7 +83,8 @@ func (t *Timeout) Cancelled() bool { return stateOf(t.word.Load()) == cancelled 
 // Cancel takes a pending Timeout out and reports whether it did: false means that the task is running, has run, or was
 // cancelled before. A periodic one is cancelled while its task runs as well, which it may do itself: it does not run again.
 //
-// It takes no lock. The Timer may keep the task until 15 more Timeouts have been made or cancelled.
+// It takes no lock. The Timer may keep the task, and up to 14 others for each processor, until more Timeouts have been made or
+// cancelled there or something else is due.
 func (t *Timeout) Cancel() bool {
 	for {
 		word := t.word.Load()
@@ -93,9 +105,8 @@ func (t *Timeout) cancel(word uint64) bool {
 	}
 	if stateOf(word) == running {
 		t.shard.left.Add(-1) // it has left already
-	} else {
-		t.shard.core.freePending()
 	}
+	t.shard.core.freePending()
 	if !isNew(word) {
 		t.shard.drop(t)
 	}
@@ -124,7 +135,9 @@ func (t *Timeout) begin(word uint64, to state) bool {
 		return false
 	}
 	t.shard.left.Add(1)
-	t.shard.core.freePending()
+	if to != running { // a periodic one keeps its place
+		t.shard.core.freePending()
+	}
 	return true
 }
 
@@ -152,7 +165,9 @@ func (t *Timeout) Reset(delay time.Duration) bool {
 
 func (t *Timeout) tellCancelled() {
 	if task, ok := t.Task().(CancelTask); ok {
-		defer t.shard.core.recoverPanic(t)
+		ended := false
+		defer t.shard.core.recoverPanic(t, &ended)
 		task.Cancelled(t)
+		ended = true
 	}
 }

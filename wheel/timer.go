@@ -31,25 +31,31 @@ type TimerConfig struct {
 	Tick time.Duration
 	// Slots is the number of slots of the lowest level, a power of two; see [New]. If zero, 1024.
 	Slots int
-	// MaxPending is how many Timeouts may be pending at a time. If zero, any number. Must not be negative.
+	// MaxPending is how many Timeouts may be pending at a time; a periodic one counts while it runs as well. If zero, any number.
+	// Must not be negative.
 	MaxPending int
 
 	// Executor is where tasks run: it calls run, which does not panic, on a goroutine of its choice, now or later, or
-	// returns an error and does not. ants.Pool.Submit and [Pool.Execute] are executors. A Timeout that waits there is still
-	// pending: it can be cancelled and reset. If nil, tasks run on the goroutine of the Timer, one after the other: then
-	// they must be short, since each delays those behind it.
+	// returns an error and does not. It must not block, which would hold up all others: [Pool.Execute] is an executor, and so
+	// is the Submit of an ants.Pool that was made with WithNonblocking. A Timeout that waits there is still pending: it can be
+	// cancelled and reset. DropMissed does not ask how long it has waited there. The queue should have room for what may
+	// expire at once. If nil, tasks run on the goroutine of the Timer, one after the other: then they must be short, since each delays
+	// those behind it.
 	Executor func(run func()) error
 	// OnRefused is called on the goroutine of the Timer when an executor has returned an error or panicked. It returns
-	// after how long to try again, at least a tick; if negative, the Timeout is cancelled, and what becomes of it is up to
-	// the hook. If nil, a warning is logged, at most one per second, and it is tried again after 100 ms.
+	// after how long to try again, at least a tick, which is its deadline from then on; if negative, the Timeout is cancelled,
+	// and what becomes of it is up to the hook. If nil, a warning is logged, at most one per second, and it is tried again
+	// after 100 ms.
 	OnRefused func(t *Timeout, err error) (retry time.Duration)
 
 	// SlowAfter is how long a task may take before it counts as slow. If zero, none does. Must not be negative.
 	SlowAfter time.Duration
-	// OnSlow is called after a slow task, where the task has run, with how long it took. If nil, a warning is logged.
+	// OnSlow is called after a slow task, where the task has run, with how long it took. If nil, a warning is logged, at most
+	// one per second.
 	OnSlow func(t *Timeout, took time.Duration)
 	// SlowExecutor runs tasks that were slow more than SlowLimit times within a minute, until the minute is over: the slow
-	// keep the slow waiting, and nobody else. If nil, there is no such rule. The idea is that of XXL-JOB's trigger pools.
+	// keep the slow waiting, and nobody else. Minutes are counted from when the Timer was made. What it refuses is treated as
+	// what Executor refuses. If nil, there is no such rule. The idea is that of XXL-JOB's trigger pools.
 	SlowExecutor func(run func()) error
 	// SlowLimit is the number for SlowExecutor. If zero, 10. Must not be negative.
 	SlowLimit int
@@ -62,17 +68,21 @@ type TimerConfig struct {
 	Missed MissedPolicy
 	// MissedAfter is the lateness from which on a Timeout counts as missed. If zero, 5 s. Must not be negative.
 	MissedAfter time.Duration
-	// OnMissed is called on the goroutine of the Timer for each Timeout that was dropped by DropMissed. If nil, a warning
-	// is logged, at most one per second.
+	// OnMissed is called on the goroutine of the Timer for each Timeout that was dropped by DropMissed, once for all missed runs
+	// of a periodic one. If nil, a warning is logged, at most one per second.
 	OnMissed func(t *Timeout, late time.Duration)
 
-	// OnPanic is called where the task ran, with what it panicked with. If nil, an error is logged.
+	// OnPanic is called where the task ran, with what it panicked with, or with an error if it has called runtime.Goexit. If nil,
+	// an error is logged, by slog.Default if there is no Logger: a panic is not swallowed. Panics of hooks are recovered and
+	// logged in the same way.
 	OnPanic func(t *Timeout, value any, stack []byte)
 
-	// DetectLeaks logs an error with the place where the Timer was made if it becomes garbage without Stop. That cannot
-	// happen unless nothing refers to it any more; its goroutine ends when nothing is pending.
+	// DetectLeaks logs an error with the place where the Timer was made if it becomes garbage without Stop, by slog.Default if
+	// there is no Logger. It is not garbage as long as anything refers to it that lives: a hook of a Timer that was started, or
+	// a task that is pending, does. Timeouts do not. Its goroutine ends when nothing is pending.
 	DetectLeaks bool
-	// Logger gets what no hook takes. If nil, nothing is logged.
+	// Logger gets what no hook takes, and a warning when the process has more than 64 Timers. If nil, nothing is logged but
+	// panics and leaks.
 	Logger *slog.Logger
 }
 
@@ -82,7 +92,7 @@ type MissedPolicy int
 const (
 	// RunMissed runs it at once.
 	RunMissed MissedPolicy = iota
-	// DropMissed cancels it and reports it. Of a periodic one, only the run that was missed is dropped.
+	// DropMissed cancels it and reports it. A periodic one goes on: at a fixed rate with the next run whose time has not come.
 	DropMissed
 )
 
@@ -102,6 +112,7 @@ func (cfg *TimerConfig) check() error {
 			errs = append(errs, fmt.Errorf("wheel: "+format, args...))
 		}
 	}
+	refuse(cfg.Tick < 0, "Tick is %v, must not be negative", cfg.Tick)
 	refuse(cfg.MaxPending < 0, "MaxPending is %d, must not be negative", cfg.MaxPending)
 	refuse(cfg.SlowAfter < 0, "SlowAfter is %v, must not be negative", cfg.SlowAfter)
 	refuse(cfg.SlowLimit < 0, "SlowLimit is %d, must not be negative", cfg.SlowLimit)
@@ -145,11 +156,13 @@ type core struct {
 	running  atomic.Bool   // the driver was started, for those who need not lock mu
 	driver   atomic.Uint64 // id of its goroutine
 
-	queue queue        // what executors hold
-	busy  atomic.Int64 // executors that are running a task
-	slow  slowRule
-	tally tally
-	leak  leak
+	queue   queue        // what executors hold
+	busy    atomic.Int64 // executors that are running a task
+	calling atomic.Bool  // the driver runs tasks or hands them to executors
+	ended   atomic.Bool  // nothing is pending any more, and never will be
+	slow    slowRule
+	tally   tally
+	leak    *leak // immutable
 }
 
 // NewTimer returns a Timer that is started by the first NewTimeout, or an error that names all that is wrong with cfg.
@@ -172,7 +185,7 @@ func NewTimer(cfg TimerConfig) (*Timer, error) {
 	c.slow.core = c
 	t := &Timer{c}
 	c.self = weak.Make(t)
-	c.leak.watch(t)
+	c.leak = watchLeak(t)
 	return t, nil
 }
 
@@ -192,17 +205,33 @@ func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
 		return nil, fmt.Errorf("%w: %d", ErrTooManyPending, c.cfg.MaxPending)
 	}
 	deadline := c.deadlineIn(delay)
-	timeout := &Timeout{task: task}
-	timeout.word.Store(newWord(deadline, pending) | newBit)
-	if !c.accept(timeout) {
-		c.freePending()
-		return nil, ErrStopped
+	timeout := newTimeout(task, deadline)
+	for !c.accept(timeout) {
+		if c.isStopped() {
+			c.freePending()
+			return nil, ErrStopped
+		}
+		timeout = newTimeout(task, deadline) // the other one lies in an inbox
 	}
 	if !c.running.Load() {
 		c.start()
 	}
 	c.wakeFor(deadline)
+	runtime.KeepAlive(t) // not garbage before it has something to do
 	return timeout, nil
+}
+
+func newTimeout(task Task, deadline time.Duration) *Timeout {
+	t := &Timeout{task: task}
+	t.word.Store(newWord(deadline, pending) | newBit)
+	return t
+}
+
+// isStopped reports whether nothing will be accepted any more, which a Timer that may be garbage has to think about.
+func (c *core) isStopped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stopped
 }
 
 // takePending takes one of MaxPending, if there is any; freePending gives one back.
@@ -276,10 +305,17 @@ func (c *core) start() error {
 
 // Pending returns how many Timeouts are pending: scheduled or waiting in an executor, and neither running nor cancelled.
 func (t *Timer) Pending() int {
+	return t.pendingNow()
+}
+
+func (c *core) pendingNow() int {
 	pending := int64(0)
-	for _, s := range t.shards {
+	for _, s := range c.shards {
 		n, _, _ := s.counts()
 		pending += n
+	}
+	if c.ended.Load() { // what has been cancelled may be on its way to be counted
+		return 0
 	}
 	return int(pending)
 }
@@ -331,8 +367,12 @@ func (c *core) wait(ctx context.Context) error {
 	case <-c.done:
 		return nil
 	case <-ctx.Done():
+	}
+	if c.calling.Load() {
 		return fmt.Errorf("wheel: a task is still running: %w", context.Cause(ctx))
 	}
+	<-c.done // it is about to end
+	return nil
 }
 
 // endAll refuses what comes from now on, and cancels and returns all that is pending.
@@ -346,6 +386,7 @@ func (c *core) endAll() (ended []*Timeout) {
 			ended = append(ended, t)
 		}
 	}
+	c.ended.Store(true)
 	return ended
 }
 

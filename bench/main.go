@@ -81,7 +81,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.quick, "quick", false, "small sizes, short times, one round: does it run?")
 	flags.IntVar(&o.runs, "runs", 5, "`number` of rounds; the tables show medians over them")
-	flags.StringVar(&o.out, "out", "results", "`directory` to write to")
+	flags.StringVar(&o.out, "out", "", "`directory` to write to (default results; results-partial with --quick or --only)")
 	flags.StringVar(&only, "only", "", "measure only what matches this `regexp`")
 	flags.BoolVar(&o.render, "render", false, "measure nothing: make tables and chart anew from timers.json")
 	if err := flags.Parse(args); err != nil {
@@ -101,6 +101,12 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	}
 	if o.quick && !given(flags, "runs") {
 		o.runs = 1
+	}
+	if o.out == "" {
+		o.out = "results"
+		if o.quick || only != "" { // what a full run has measured stays
+			o.out = "results-partial"
+		}
 	}
 	var err error
 	if o.only, err = regexp.Compile(only); err != nil {

@@ -97,10 +97,10 @@ func TestClockBoundsEveryStamp(t *testing.T) {
 		if before := c.before(stamp); before < e.at && stamp < now && elapsed-before < memory {
 			t.Fatalf("seed %d: an event at %v is said to be before %v, %v ago", seed, e.at, before, elapsed-before)
 		}
-		if after := c.after(stamp); after > e.at && now-stamp < int64(len(c.moves))-2 {
+		if after := c.after(stamp); after > e.at && now-stamp < int64(len(*c.moves.Load()))-2 {
 			t.Fatalf("seed %d: an event at %v is said to be after %v", seed, e.at, after)
 		}
-		if got := c.stamp(e.at); now-stamp < int64(len(c.moves))-2 && got < stamp {
+		if got := c.stamp(e.at); now-stamp < int64(len(*c.moves.Load()))-2 && got < stamp {
 			t.Fatalf("seed %d: stamp of %v is %d, was %d", seed, e.at, got, stamp)
 		}
 	}

@@ -1,10 +1,13 @@
 package idle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -13,71 +16,357 @@ import (
 const (
 	defaultTick = 100 * time.Millisecond
 	minTick     = time.Millisecond
-	maxTicks    = 1 << 20 // of a timeout: the clock remembers so many moves, 8 MiB
+	maxTicks    = 1 << 20 // of an idle timeout: the clock remembers so many moves, 8 MiB
+	maxAnyTicks = 1 << 30 // of anything: an instant has 32 bits
 	usualTicks  = 1 << 16 // at most, with the default tick
 	maxTimeout  = 10 * 365 * 24 * time.Hour
 	maxSlots    = 1 << 12
+
+	defaultMaxMissed = 2
+	maxMaxMissed     = 15 // a state has four bits for them
+	defaultWindow    = 5 * time.Second
+	maxKeepClosed    = 1 << 16
 )
 
-// Config says which connections are idle and what is told about them. It is copied by [Middleware].
+// Config says when a connection is dead or has to go, and what becomes of it. All that is zero is off; at least one limit
+// has to be set. Negative values are refused. It is copied by [Middleware] and [Reaper.Update].
 type Config struct {
 	// ReadTimeout is how long the peer may send nothing before the connection is read idle: it is reaped, or OnIdle of
-	// an [IdleHandler] is asked. If zero, reads are not watched; since nothing else is watched yet, Middleware refuses
-	// that. Negative values are refused.
+	// an [IdleHandler] is asked.
 	ReadTimeout time.Duration
+
+	// WriteTimeout is how long nothing may be sent to the peer before the connection is write idle: OnIdle is asked; without
+	// one nothing happens but that it is counted. What counts is what the kernel sends, whoever wrote it: see "What counts as
+	// a write" in the package comment.
+	WriteTimeout time.Duration
+
+	// AllTimeout is how long nothing may be sent in either direction before the connection is all idle: it is reaped, or
+	// OnIdle is asked.
+	AllTimeout time.Duration
+
+	// Jitter spreads the three idle timeouts, so that connections that came all at once do not go all at once: each
+	// connection has its own share between nothing and this part of the timeout added. At most 1, which is up to twice
+	// the timeout.
+	Jitter float64
+
+	// FirstByteTimeout is how long the peer may take to send its first byte.
+	FirstByteTimeout time.Duration
+
+	// HandshakeTimeout is how long it may take until the handler calls [Reaper.MarkReady]. Bytes do not extend it.
+	HandshakeTimeout time.Duration
+
+	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is looked at four times
+	// in that time, so a stalled connection may stay for a quarter more. A kernel takes what it is sent in steps of up to
+	// half its receive buffer, so set it above the time that a slow peer needs for one: 30s or more.
+	WriteStallTimeout time.Duration
+
+	// OutputLimit bounds what waits in the buffer of a connection because its peer does not take it.
+	OutputLimit OutputLimit
+
+	// MinRate bounds how slowly a message may come in.
+	MinRate MinRate
+
+	// Heartbeat makes the Reaper ask silent peers whether they are alive.
+	Heartbeat Heartbeat
+
+	// MaxAge is how long a connection may live; each has its own between a tenth less and a tenth more. When it is reached,
+	// Goodbye is called, and after MaxAgeGrace the connection is closed, whatever it does.
+	MaxAge, MaxAgeGrace time.Duration
+
+	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It is called before OnClose,
+	// for TooOld at the beginning of the grace, and not for a connection that is reset. It must not block, nor change what it
+	// has returned. Called on the loop goroutine of its connection.
+	Goodbye func(c gnet.Conn, reason *ReapError) []byte
+
+	// Reset lists the kinds for which a connection is reset (RST) instead of closed after what is in the socket was sent
+	// (FIN): the kernel frees its buffers at once, and the peer may lose what it has not read. If nil, these are WriteStall
+	// and OverLimit. An empty list is none.
+	Reset []Kind
+
+	// ObserveOnly makes the Reaper count and log what it would close, and close nothing: see Stats.Observed. Events and
+	// heartbeats go on. It does not judge a connection again for which it has decided once.
+	ObserveOnly bool
+
+	// KeepClosed is how many of the last reaped connections are kept for [Reaper.Closed].
+	KeepClosed int
+
+	// Liveness lets the kernel find dead peers as well: it sets the keepalive probes of TCP, and on Linux TCP_USER_TIMEOUT, so
+	// that a peer that has vanished is noticed within about this time, whether the connection is silent or output waits. It
+	// does not notice a process that hangs, and the reason is gnet's then. At least 8s.
+	//
+	// Below 30s it kills slow honest readers: TCP_USER_TIMEOUT also ends a connection whose peer keeps its receive window
+	// closed for that long.
+	Liveness time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after its timeout, never
 	// before it. Each tick costs one wake-up of the process while there are connections. If zero, it is 100 ms; a tenth
-	// of the timeout where that is shorter, but at least 1 ms; and more for timeouts above 109 minutes, of which it is
-	// the 65,536th part. Values below 1 ms, above the timeout, and below a 1,048,576th of it are refused.
+	// of the shortest timeout where that is shorter, but at least 1 ms; and more for idle timeouts above 109 minutes, of
+	// which it is the 65,536th part. Values below 1 ms, above the shortest timeout, and below a 1,048,576th of the longest
+	// are refused. Update cannot change it.
 	Tick time.Duration
 
-	// Logger gets one debug record per reaped connection and a warning where closing one fails. If nil, nothing is
-	// logged.
+	// Logger gets one debug record per reaped connection, one at level info for what ObserveOnly has spared, and a warning
+	// where closing one fails. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// check returns the Config with its defaults filled in, or an error that joins all that is wrong with it.
-func (cfg Config) check(next gnet.EventHandler) (Config, error) {
-	var errs []error
-	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf("idle: "+format, args...)) }
-	if next == nil {
-		refuse("the handler is nil: pass the gnet.EventHandler to wrap")
+// OutputLimit bounds the output that waits in gnet's buffer of a connection, in bytes; what the kernel has taken is not
+// counted. Redis has the same three in client-output-buffer-limit. It is looked at after each OnTraffic and OnOpen of the
+// connection, and at least once a second or four times in SoftFor.
+type OutputLimit struct {
+	Hard    int           // above it the connection goes at once
+	Soft    int           // above it the connection goes after SoftFor
+	SoftFor time.Duration // required with Soft
+}
+
+// MinRate is the least that must come in while a message is open: see [Reaper.BeginMessage]. It needs the counters of Linux
+// and TCP; elsewhere nobody is too slow.
+type MinRate struct {
+	BytesPerSecond int
+	Window         time.Duration // over which it is counted; 5s if zero
+	Grace          time.Duration // from the beginning of a message to that of its first window
+	Always         bool          // a message is always open, from accept on
+}
+
+// Heartbeat asks silent peers for a sign of life, from a server or from a client. A connection for which nothing came for
+// Interval gets a ping; if still nothing comes, another after each Retry, MaxMissed in all; and one Retry after the last it
+// is closed with [ErrNoAnswer]. For example, 60s, 30s and 3: silent for 60 seconds, three pings 30 seconds apart, closed
+// after 150 seconds.
+type Heartbeat struct {
+	// Interval is the silence before the first ping, to which each connection adds its own share of up to a fifth.
+	Interval time.Duration
+	// Retry is the time from one ping to the next, and from the last to the end. If zero, it is Interval.
+	Retry time.Duration
+	// MaxMissed is how many pings in a row may stay without an answer, at most 15. If zero, it is 2.
+	MaxMissed int
+	// Ping returns the bytes of a ping, nil if it has sent one itself. It is required. It must not block. Called on the loop
+	// goroutine of its connection.
+	Ping func(c gnet.Conn) []byte
+	// IsPong reports whether the bytes that have come are a sign of life; it may Peek at them. It is called before OnTraffic,
+	// with new bytes and whatever was left before. If nil, any byte is one. For a protocol whose frames come in pieces leave
+	// it out, or return false and call [Reaper.MarkAlive] from the handler.
+	IsPong func(c gnet.Conn) bool
+}
+
+// Timeouts are the idle timeouts of one connection, see [Reaper.SetTimeouts].
+type Timeouts struct {
+	Read, Write, All time.Duration
+}
+
+// A setting is a duration of the Config, its name and its value.
+type setting struct {
+	name  string
+	value time.Duration
+}
+
+// stamped returns the timeouts that are judged by the stamps of the coarse clock.
+func (cfg *Config) stamped() []setting {
+	return []setting{
+		{"ReadTimeout", cfg.ReadTimeout},
+		{"WriteTimeout", cfg.WriteTimeout},
+		{"AllTimeout", cfg.AllTimeout},
+		{"Heartbeat.Interval", cfg.Heartbeat.Interval},
+	}
+}
+
+// durations returns all that is measured in ticks.
+func (cfg *Config) durations() []setting {
+	return append(cfg.stamped(),
+		setting{"Heartbeat.Retry", cfg.Heartbeat.Retry},
+		setting{"FirstByteTimeout", cfg.FirstByteTimeout},
+		setting{"HandshakeTimeout", cfg.HandshakeTimeout},
+		setting{"WriteStallTimeout", cfg.WriteStallTimeout},
+		setting{"OutputLimit.SoftFor", cfg.OutputLimit.SoftFor},
+		setting{"MinRate.Window", cfg.MinRate.Window},
+		setting{"MinRate.Grace", cfg.MinRate.Grace},
+		setting{"MaxAge", cfg.MaxAge},
+		setting{"MaxAgeGrace", cfg.MaxAgeGrace},
+	)
+}
+
+// check returns the Config with its defaults filled in, or an error that joins all that is wrong with it. A tick that is not 0
+// is that of the Reaper, which it cannot change.
+func (cfg Config) check(tick time.Duration) (Config, error) {
+	var c checker
+	cfg.fill()
+	c.durations(&cfg)
+	c.limits(&cfg)
+	if !cfg.watches() {
+		c.refuse("Config sets no limit, such as Config.ReadTimeout, so no connection would ever be reaped: set one, for example ReadTimeout to 60s")
 	}
 	switch {
-	case cfg.ReadTimeout < 0:
-		refuse("Config.ReadTimeout is %v: set a positive duration such as 60s", cfg.ReadTimeout)
-	case cfg.ReadTimeout == 0:
-		refuse("Config.ReadTimeout is not set, so no connection would ever be reaped: set it, for example to 60s")
-	case cfg.ReadTimeout < minTick:
-		refuse("Config.ReadTimeout is %v, less than the smallest tick: set at least %v", cfg.ReadTimeout, minTick)
-	case cfg.ReadTimeout > maxTimeout:
-		refuse("Config.ReadTimeout is %v: set at most ten years, %v", cfg.ReadTimeout, maxTimeout)
+	case tick != 0 && cfg.Tick != 0 && cfg.Tick != tick:
+		c.refuse("Config.Tick is %v: Update cannot change it from %v, leave it 0", cfg.Tick, tick)
+	case tick != 0:
+		cfg.Tick = tick
 	}
+	if len(c.errs) == 0 {
+		c.tick(&cfg)
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	return cfg, c.err()
+}
+
+// fill sets the defaults that depend on nothing else, and drops what belongs to a limit that is off.
+func (cfg *Config) fill() {
+	if cfg.Reset == nil {
+		cfg.Reset = []Kind{WriteStall, OverLimit}
+	}
+	cfg.Reset = slices.Clone(cfg.Reset)
+	if h := &cfg.Heartbeat; h.Interval != 0 {
+		h.Retry = cmp.Or(h.Retry, h.Interval)
+		h.MaxMissed = cmp.Or(h.MaxMissed, defaultMaxMissed)
+	}
+	if cfg.MinRate.BytesPerSecond != 0 {
+		cfg.MinRate.Window = cmp.Or(cfg.MinRate.Window, defaultWindow)
+	}
+}
+
+// watches reports whether there is anything to watch.
+func (cfg *Config) watches() bool {
+	for _, s := range cfg.durations() {
+		if s.value != 0 {
+			return true
+		}
+	}
+	return cfg.OutputLimit.Hard != 0
+}
+
+// timeouts returns those that SetTimeouts can change.
+func (cfg *Config) timeouts() Timeouts {
+	return Timeouts{cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout}
+}
+
+// memory returns the longest time for which stamps are needed.
+func (cfg *Config) memory() time.Duration {
+	longest := cfg.Tick
+	for _, s := range cfg.stamped() {
+		longest = max(longest, s.value)
+	}
+	return longest + share(longest, max(cfg.Jitter, firstPing))
+}
+
+// slots returns how many slots a wheel needs so that the usual timeouts are less than one turn, up to a limit.
+func (cfg *Config) slots() int {
+	ticks := uint(cfg.memory()/cfg.Tick) + 3 // the clock and the wheel round up, and now has a slot of its own
+	return min(1<<bits.Len(ticks), maxSlots)
+}
+
+// A checker collects what is wrong with a Config.
+type checker struct{ errs []error }
+
+func (c *checker) refuse(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("idle: "+format, args...))
+}
+
+func (c *checker) err() error { return errors.Join(c.errs...) }
+
+func (c *checker) durations(cfg *Config) {
+	for _, s := range cfg.durations() {
+		switch {
+		case s.value < 0:
+			c.refuse("Config.%s is %v: set a positive duration such as 60s, or 0 for none", s.name, s.value)
+		case s.value > 0 && s.value < minTick:
+			c.refuse("Config.%s is %v, less than the smallest tick: set at least %v", s.name, s.value, minTick)
+		case s.value > maxTimeout:
+			c.refuse("Config.%s is %v: set at most ten years, %v", s.name, s.value, maxTimeout)
+		}
+	}
+}
+
+func (c *checker) limits(cfg *Config) {
+	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) {
+		c.refuse("Config.Jitter is %v: set a part of the timeouts from 0 to 1", cfg.Jitter)
+	}
+	switch o := cfg.OutputLimit; {
+	case o.Hard < 0 || o.Soft < 0:
+		c.refuse("Config.OutputLimit is %d and %d bytes: set positive numbers, or 0 for none", o.Hard, o.Soft)
+	case o.Soft > 0 && o.SoftFor == 0:
+		c.refuse("Config.OutputLimit.Soft is %d without SoftFor: set how long output may stay above it", o.Soft)
+	case o.Soft == 0 && o.SoftFor != 0:
+		c.refuse("Config.OutputLimit.SoftFor is %v without Soft: set the bytes that it is about", o.SoftFor)
+	case o.Hard > 0 && o.Soft > o.Hard:
+		c.refuse("Config.OutputLimit.Soft is %d, above Hard, which is %d: set less", o.Soft, o.Hard)
+	}
+	c.rate(cfg.MinRate)
+	c.heartbeat(cfg.Heartbeat)
+	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
+		c.refuse("Config.MaxAgeGrace is %v without MaxAge: set MaxAge", cfg.MaxAgeGrace)
+	}
+	for _, k := range cfg.Reset {
+		if !k.valid() {
+			c.refuse("Config.Reset has %v, which is no kind", k)
+		}
+	}
+	if cfg.KeepClosed < 0 || cfg.KeepClosed > maxKeepClosed {
+		c.refuse("Config.KeepClosed is %d: set 0 to %d", cfg.KeepClosed, maxKeepClosed)
+	}
+	if cfg.Liveness != 0 && (cfg.Liveness < minLiveness || cfg.Liveness > maxLiveness) {
+		c.refuse("Config.Liveness is %v: set %v to %v, or 0 for none", cfg.Liveness, minLiveness, maxLiveness)
+	}
+}
+
+func (c *checker) rate(r MinRate) {
+	switch {
+	case r.BytesPerSecond < 0:
+		c.refuse("Config.MinRate.BytesPerSecond is %d: set a positive number, or 0 for none", r.BytesPerSecond)
+	case r.BytesPerSecond == 0 && r != (MinRate{}):
+		c.refuse("Config.MinRate has no BytesPerSecond: set it")
+	case r.Window > 0 && r.BytesPerSecond > math.MaxInt32/int(max(r.Window/time.Second, 1)):
+		c.refuse("Config.MinRate is %d bytes a second for %v: set less than 2 GiB in a window", r.BytesPerSecond, r.Window)
+	}
+}
+
+func (c *checker) heartbeat(h Heartbeat) {
+	switch {
+	case h.Interval == 0 && (h.Retry != 0 || h.MaxMissed != 0 || h.Ping != nil || h.IsPong != nil):
+		c.refuse("Config.Heartbeat has no Interval: set how long the peer may be silent before it is asked")
+	case h.Interval != 0 && h.Ping == nil:
+		c.refuse("Config.Heartbeat.Ping is nil: set the func that returns the bytes of a ping")
+	}
+	if h.MaxMissed < 0 || h.MaxMissed > maxMaxMissed {
+		c.refuse("Config.Heartbeat.MaxMissed is %d: set 1 to %d, or 0 for %d", h.MaxMissed, maxMaxMissed, defaultMaxMissed)
+	}
+}
+
+// tick chooses the tick, or checks the one that is set.
+func (c *checker) tick(cfg *Config) {
+	shortest, longest, longestIdle := setting{value: maxTimeout}, setting{}, setting{}
+	for _, s := range cfg.durations() {
+		if s.value > 0 && s.value < shortest.value {
+			shortest = s
+		}
+		if s.value > longest.value {
+			longest = s
+		}
+	}
+	for _, s := range cfg.stamped() {
+		if s.value > longestIdle.value {
+			longestIdle = s
+		}
+	}
+	least := max(longestIdle.value/maxTicks+1, longest.value/maxAnyTicks+1, minTick)
 	chosen := cfg.Tick != 0
 	if !chosen {
-		cfg.Tick = max(min(defaultTick, cfg.ReadTimeout/10), cfg.ReadTimeout/usualTicks, minTick)
+		usual := max(min(defaultTick, shortest.value/10), longestIdle.value/usualTicks)
+		cfg.Tick = max(min(usual, shortest.value), least)
 	}
 	switch {
 	case cfg.Tick < 0:
-		refuse("Config.Tick is %v: set a positive duration, or 0 for the default", cfg.Tick)
+		c.refuse("Config.Tick is %v: set a positive duration, or 0 for the default", cfg.Tick)
 	case cfg.Tick < minTick:
-		refuse("Config.Tick is %v: set at least %v", cfg.Tick, minTick)
-	case chosen && cfg.ReadTimeout > 0 && cfg.Tick > cfg.ReadTimeout:
-		refuse("Config.Tick is %v, longer than Config.ReadTimeout of %v: set a tenth of the timeout, or 0 for the default",
-			cfg.Tick, cfg.ReadTimeout)
-	case cfg.ReadTimeout/cfg.Tick > maxTicks:
-		refuse("Config.ReadTimeout is %v, more than %d times Config.Tick of %v: set a Config.Tick of at least %v",
-			cfg.ReadTimeout, maxTicks, cfg.Tick, cfg.ReadTimeout/maxTicks+1)
+		c.refuse("Config.Tick is %v: set at least %v", cfg.Tick, minTick)
+	case cfg.Tick > shortest.value && chosen:
+		c.refuse("Config.Tick is %v, longer than Config.%s of %v: set a tenth of the timeout, or 0 for the default",
+			cfg.Tick, shortest.name, shortest.value)
+	case cfg.Tick > shortest.value:
+		c.refuse("Config.%s is %v and Config.%s is %v, too far apart for one tick: set a longer or a shorter one",
+			shortest.name, shortest.value, longest.name, longest.value)
+	case cfg.Tick < least && longestIdle.value/cfg.Tick > maxTicks:
+		c.refuse("Config.%s is %v, more than %d times Config.Tick of %v: set a Config.Tick of at least %v",
+			longestIdle.name, longestIdle.value, maxTicks, cfg.Tick, least)
+	case longest.value/cfg.Tick > maxAnyTicks:
+		c.refuse("Config.%s is %v, more than %d times Config.Tick of %v: set a Config.Tick of at least %v",
+			longest.name, longest.value, maxAnyTicks, cfg.Tick, least)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	return cfg, errors.Join(errs...)
-}
-
-// slots returns how many slots a wheel needs so that a timeout is less than one turn, up to a limit.
-func (cfg Config) slots() int {
-	ticks := uint(cfg.ReadTimeout/cfg.Tick) + 3 // the clock and the wheel round up, and now has a slot of its own
-	return min(1<<bits.Len(ticks), maxSlots)
 }

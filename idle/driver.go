@@ -37,7 +37,8 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	defer r.mu.Unlock()
 	l := r.registry.Load().find(c.EventLoop())
 	if l == nil {
-		l = newLoop(r, c.EventLoop())
+		r.loops++
+		l = newLoop(r, c.EventLoop(), r.loops)
 		known := r.registry.Load().loops
 		loops := append(make([]*loop, 0, len(known)+1), l)
 		for _, other := range known {
@@ -45,6 +46,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 				loops = append(loops, other)
 			} else {
 				r.past.add(other.published.read())
+				r.pastClosed = append(r.pastClosed, other.closed.read()...)
 			}
 		}
 		r.registry.Store(newRegistry(loops))
@@ -100,7 +102,7 @@ func (r *Reaper) drive(d *driver) {
 		case <-timer.C:
 		}
 		if err := r.round(); err != nil {
-			r.cfg.Logger.Warn("posting tasks to event loops", "error", err)
+			r.settings.Load().cfg.Logger.Warn("posting tasks to event loops", "error", err)
 		}
 		timer.Reset(r.untilTick())
 		soon = false
@@ -109,7 +111,7 @@ func (r *Reaper) drive(d *driver) {
 
 // untilTick returns the time until the next multiple of the tick.
 func (r *Reaper) untilTick() time.Duration {
-	return r.cfg.Tick - r.clock.elapsed()%r.cfg.Tick
+	return r.clock.tick - r.clock.elapsed()%r.clock.tick
 }
 
 // round moves the clock and posts a task to each loop that has something due.
@@ -118,9 +120,9 @@ func (r *Reaper) round() error {
 	defer r.mu.Unlock()
 	var errs []error
 	r.clock.move(r.clock.elapsed)
-	now := int64(r.clock.read())
+	now, version := int64(r.clock.read()), r.settings.Load().version
 	for _, l := range r.registry.Load().loops {
-		if !l.live || l.dueAt.Load() > now || l.posted.Swap(true) {
+		if !l.live || l.dueAt.Load() > now && l.version.Load() == version || l.posted.Swap(true) {
 			continue
 		}
 		if err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run)); err != nil {

@@ -7,26 +7,82 @@ import (
 	"time"
 )
 
-// ErrReadIdle is the reason of a connection that was reaped because nothing came from its peer for the read timeout.
-var ErrReadIdle = errors.New("read idle")
+// The reasons of connections that were reaped, one for each [Kind]: what OnClose gets matches one of them with errors.Is.
+var (
+	ErrReadIdle    = errors.New("read idle")
+	ErrWriteIdle   = errors.New("write idle")
+	ErrAllIdle     = errors.New("all idle")
+	ErrNoFirstByte = errors.New("no first byte")
+	ErrNoHandshake = errors.New("no handshake")
+	ErrWriteStall  = errors.New("write stall")
+	ErrOverLimit   = errors.New("over limit")
+	ErrSlowPeer    = errors.New("slow peer")
+	ErrNoAnswer    = errors.New("no answer")
+	ErrTooOld      = errors.New("too old")
+	ErrKicked      = errors.New("kicked")
+)
 
-// ReapError is what OnClose gets for a connection that the Reaper has closed. It matches the sentinel of its reason and
-// os.ErrDeadlineExceeded with errors.Is.
+var sentinels = [kinds]error{
+	ReadIdle:    ErrReadIdle,
+	WriteIdle:   ErrWriteIdle,
+	AllIdle:     ErrAllIdle,
+	NoFirstByte: ErrNoFirstByte,
+	NoHandshake: ErrNoHandshake,
+	WriteStall:  ErrWriteStall,
+	OverLimit:   ErrOverLimit,
+	SlowPeer:    ErrSlowPeer,
+	NoAnswer:    ErrNoAnswer,
+	TooOld:      ErrTooOld,
+	Kicked:      ErrKicked,
+}
+
+// ErrNotWatched is returned for a connection that the Reaper does not watch: it is closed, a datagram socket, or was never
+// opened through this Reaper.
+var ErrNotWatched = errors.New("idle: the connection is not watched")
+
+// ReapError is what OnClose gets for a connection that the Reaper has closed. It matches the sentinel of its Kind with
+// errors.Is, and os.ErrDeadlineExceeded where a time has passed.
 type ReapError struct {
-	Kind  Kind
-	Limit time.Duration // the timeout that was passed
-	Idle  time.Duration // how long the connection was idle; see [Event]
-	Late  time.Duration // how long after its deadline it was closed; see [Event]
+	Kind Kind
+	// Limit is the time that has passed: the timeout, or the window of Config.MinRate; for NoAnswer from the last sign of
+	// life to the end. It is 0 for Kicked, and for OverLimit where the hard limit was passed.
+	Limit time.Duration
+	// Lasted is how long it has been so: how long the connection was idle, see [Event]; since it was opened, for NoFirstByte,
+	// NoHandshake and TooOld; since the peer last took something, since output was above the soft limit, since the window
+	// began, since the last sign of life.
+	Lasted time.Duration
+	// Late is how long after its deadline it was closed; see [Event].
+	Late time.Duration
+	// Bytes and LimitBytes are the output that waits and its limit for OverLimit, what came in the window and what should
+	// have for SlowPeer, and 0 otherwise.
+	Bytes, LimitBytes int
 }
 
 func (e *ReapError) Error() string {
-	return fmt.Sprintf("idle: connection reaped: %v for %v, limit %v", e.Kind, e.Idle.Round(time.Millisecond), e.Limit)
+	const prefix = "idle: connection reaped: "
+	lasted := e.Lasted.Round(time.Millisecond)
+	switch {
+	case e.Kind == OverLimit && e.Limit == 0:
+		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, at most %d may", e.Kind, e.Bytes, e.LimitBytes)
+	case e.Kind == OverLimit:
+		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, more than %d for %v, limit %v",
+			e.Kind, e.Bytes, e.LimitBytes, lasted, e.Limit)
+	case e.Kind == SlowPeer:
+		return fmt.Sprintf(prefix+"%v: %d bytes came in %v, fewer than %d", e.Kind, e.Bytes, lasted, e.LimitBytes)
+	case e.Kind == Kicked:
+		return prefix + e.Kind.String()
+	}
+	return fmt.Sprintf(prefix+"%v for %v, limit %v", e.Kind, lasted, e.Limit)
 }
 
-// Timeout reports true, as the errors of net do for a deadline that has passed.
-func (e *ReapError) Timeout() bool { return true }
+// Timeout reports whether a time has passed, as the errors of net do for a deadline: true but for Kicked and for the hard
+// limit of OverLimit.
+func (e *ReapError) Timeout() bool { return e.Limit > 0 }
 
-// Is reports whether target is the sentinel of the reason or os.ErrDeadlineExceeded.
+// Is reports whether target is the sentinel of the reason, or os.ErrDeadlineExceeded where Timeout is true.
 func (e *ReapError) Is(target error) bool {
-	return target == os.ErrDeadlineExceeded || e.Kind == ReadIdle && target == ErrReadIdle
+	if target == os.ErrDeadlineExceeded {
+		return e.Timeout()
+	}
+	return e.Kind.valid() && target == sentinels[e.Kind]
 }

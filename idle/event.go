@@ -1,40 +1,21 @@
 package idle
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 )
 
-// Kind says in which direction a connection is idle. The zero Kind is none.
-type Kind uint8
-
-const (
-	// ReadIdle: nothing came from the peer for the read timeout. Netty calls it READER_IDLE.
-	ReadIdle Kind = iota + 1
-)
-
-// String returns the name as it appears in logs and reports.
-func (k Kind) String() string {
-	switch k {
-	case ReadIdle:
-		return "read idle"
-	default:
-		return fmt.Sprintf("Kind(%d)", uint8(k))
-	}
-}
-
 // Event is the observation that a connection is idle.
 type Event struct {
-	Kind Kind
-	// First is true for the first event since the connection was opened or was last active, and false for those that
-	// follow, one per timeout.
+	Kind Kind // ReadIdle, WriteIdle or AllIdle
+	// First is true for the first event since the connection was opened or was last active in this direction, and false for
+	// those that follow, one per timeout.
 	First bool
-	// Timeout is the limit that was passed.
+	// Timeout is the limit that was passed, without what Config.Jitter adds.
 	Timeout time.Duration
 	// Idle is how long the connection has been idle, over all events since it was active. On Linux and TCP it is what
-	// the kernel measured, elsewhere it may be up to one tick short.
+	// the kernel measured, elsewhere it may be up to two ticks short.
 	Idle time.Duration
 	// Late is how long after its deadline the event comes. For the first event on Linux and TCP it is exact; otherwise it
 	// may be up to one tick too much for the first, and up to one tick short for those that follow.
@@ -47,6 +28,6 @@ type IdleHandler interface {
 	// another timeout, until the connection is active again. gnet.Shutdown stops the engine.
 	//
 	// Called on the loop goroutine of its connection; must not block. It may write to c, for example to tell the peer
-	// why, or to ask it for a sign of life.
+	// why, or to ask it for a sign of life; that counts as activity for WriteTimeout and AllTimeout.
 	OnIdle(c gnet.Conn, ev Event) gnet.Action
 }

@@ -8,4 +8,4 @@ import "time"
 const kernelStep time.Duration = 0
 
 // askKernel asks what gnet cannot know: whether bytes of the peer wait unread in the socket.
-func askKernel(fd int) evidence { return peek(fd) }
+func askKernel(fd int) evidence { return evidence{found: peek(fd), queued: -1} }

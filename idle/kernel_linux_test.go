@@ -32,8 +32,8 @@ func TestAskKernel(t *testing.T) {
 			time.Sleep(silence)
 			ev := askKernel(fd)
 			require.Equal(t, nothing, ev.found)
-			require.Equal(t, network.name == "tcp", ev.exact, "only TCP tells when the last byte came")
-			if ev.exact {
+			require.Equal(t, network.name == "tcp", ev.counted, "only TCP tells when the last byte came")
+			if ev.counted {
 				require.GreaterOrEqual(t, ev.silent, silence-kernelStep)
 				require.Less(t, ev.silent, silence+room)
 			}

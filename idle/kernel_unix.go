@@ -9,19 +9,19 @@ import (
 )
 
 // peek looks at the socket without reading from it.
-func peek(fd int) evidence {
+func peek(fd int) finding {
 	var b [1]byte
 	for {
 		n, _, err := unix.Recvfrom(fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		switch {
 		case n > 0:
-			return evidence{found: unread}
+			return unread
 		case errors.Is(err, unix.EAGAIN):
-			return evidence{found: nothing}
+			return nothing
 		case errors.Is(err, unix.EINTR):
 			continue
 		default:
-			return evidence{found: ended}
+			return ended
 		}
 	}
 }

@@ -2,14 +2,11 @@ package idle
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
 	"github.com/idlewheel/idlewheel/wheel"
 )
@@ -21,23 +18,28 @@ const (
 	taskStep = 32
 )
 
-// never is the due time of a loop whose wheel is empty.
-const never = time.Duration(math.MaxInt64)
-
 // A loop is what the Reaper keeps for one event loop of gnet. Except where otherwise noted, all of it is owned by the
 // loop goroutine.
 type loop struct {
 	// Immutable.
-	reaper  *Reaper
-	clock   *clock
-	el      gnet.EventLoop
-	timeout time.Duration
-	expire  func(wheel.Handle, uint32) // judge, bound once
+	reaper *Reaper
+	clock  *clock
+	el     gnet.EventLoop
+	number uint32
+	expire func(wheel.Handle, uint32) // judgeDue, bound once
+
+	set    *settings
+	isPong func(gnet.Conn) bool // of set
+	hard   int                  // output limit of set
+	limits limitsTable
+	asked  uint32 // if less than states.used: the settings have changed, and the states from here on are not judged by them yet
 
 	wheel  *wheel.Wheel[uint32] // ids of states
+	conns  connType
 	table  table
 	states states
-	open   int // connections
+	holds  map[uint32]int // by id, what does not fit in a state
+	open   int            // connections
 	due    time.Duration
 
 	counters counters
@@ -45,9 +47,11 @@ type loop struct {
 	closing  *state // the connection that is being reaped, and why
 	reason   *ReapError
 	stop     error // gnet's request to shut down, which the task must return
+	closed   closedRing
 
 	// Atomic.
 	dueAt     atomic.Int64 // copy of due for the driver
+	version   atomic.Int64 // of the settings by which all connections are judged
 	posted    atomic.Bool  // a task is on its way
 	published published
 
@@ -55,29 +59,40 @@ type loop struct {
 	live bool // it has connections, so gnet runs it and tasks may be posted
 }
 
-func newLoop(r *Reaper, el gnet.EventLoop) *loop {
-	w, err := wheel.New[uint32](r.cfg.Tick, r.cfg.slots())
+func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
+	set := r.settings.Load()
+	w, err := wheel.New[uint32](set.cfg.Tick, set.cfg.slots())
 	if err != nil {
 		panic("BUG: " + err.Error()) // Config was checked
 	}
-	l := &loop{reaper: r, clock: &r.clock, el: el, timeout: r.cfg.ReadTimeout, wheel: w}
-	l.expire = l.judge
+	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, wheel: w}
+	l.expire = l.judgeDue
 	l.setDue(never)
+	l.follow(set)
 	return l
 }
 
 // add begins to watch a connection.
 func (l *loop) add(c gnet.Conn) {
 	if l.open == maxWatched {
-		l.reaper.cfg.Logger.Warn("too many connections of one event loop: one more is not watched", "limit", maxWatched)
+		l.log().Warn("too many connections of one event loop: one more is not watched", "limit", maxWatched)
 		return
 	}
+	if l.open == 0 {
+		l.follow(l.reaper.settings.Load())
+	}
 	now := l.clock.now.Load()
-	id, s := l.states.take()
-	*s = state{conn: c, timer: l.wheel.Schedule(l.clock.before(now)+l.timeout, id)}
+	id, s := l.states.take(l.clock.pack(l.clock.before(now)))
+	s.conn = l.pack(c)
+	if rate := l.set.limits.rate; rate.Always {
+		s.instants[rated] = l.clock.pack(l.clock.before(now) + rate.Grace)
+	}
 	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
 		l.forget(old)
 	}
+	r, _ := l.table.find(c)
+	f := l.life(r, id, s)
+	s.timer = l.wheel.Schedule(l.set.limits.judge(&f, l.clock.read()).next, id)
 	l.open++
 	l.counters.Opened++
 	l.setDue(min(l.due, l.wheelDue()))
@@ -90,8 +105,9 @@ func (l *loop) remove(id uint32) (reason *ReapError) {
 	if l.closing == s {
 		reason = l.reason
 		l.counters.reaped(reason)
+		l.closed.add(l, s, reason)
 	}
-	l.table.remove(s.conn)
+	l.table.remove(l.conn(s))
 	l.forget(id)
 	l.publish(l.clock.now.Load())
 	return reason
@@ -99,7 +115,10 @@ func (l *loop) remove(id uint32) (reason *ReapError) {
 
 // forget drops the state of a connection whose row is gone.
 func (l *loop) forget(id uint32) {
-	l.wheel.Cancel(l.states.at(id).timer)
+	s := l.states.at(id)
+	l.wheel.Cancel(s.timer)
+	l.limits.put(s.limits)
+	delete(l.holds, id)
 	l.states.put(id)
 	l.open--
 	l.counters.Closed++
@@ -123,22 +142,56 @@ func (l *loop) leave(c gnet.Conn, bytes int) {
 	l.states.at(id).leftover = uint32(bytes)
 }
 
-// wasLeft returns how many bytes the handler left in gnet's buffer.
-func (l *loop) wasLeft(c gnet.Conn) uint32 {
+// isHeard reports whether there are new bytes, for a connection whose row has something special.
+func (l *loop) isHeard(r *row, c gnet.Conn, buffered int) bool {
+	heard := buffered > 0
+	if r.mark&leftover != 0 {
+		_, id := l.table.find(c)
+		heard = l.states.at(id).leftover != uint32(buffered)
+	}
+	if heard {
+		r.mark &^= fresh
+	}
+	return heard
+}
+
+// ponged notes a sign of life that IsPong has seen.
+func (l *loop) ponged(c gnet.Conn) {
 	_, id := l.table.find(c)
-	return l.states.at(id).leftover
+	l.markAlive(l.states.at(id))
+}
+
+// overflow makes the next task look at a connection with more output than the hard limit.
+func (l *loop) overflow(c gnet.Conn) {
+	_, id := l.table.find(c)
+	l.rearm(id, l.states.at(id))
 }
 
 // run is the task: it judges what is due, for a bounded time.
 func (l *loop) run(context.Context) error {
 	l.stop = nil
 	began := time.Now()
+	if set := l.reaper.settings.Load(); set != l.set {
+		l.follow(set)
+	}
+	spent := func(part time.Duration) bool { return l.stop != nil || time.Since(began) >= part }
+	for l.asked < l.states.used && !spent(l.reaper.taskTime/2) {
+		l.ask(taskStep)
+	}
 	more := true
-	for more && l.stop == nil && time.Since(began) < taskTime {
+	for more && !spent(l.reaper.taskTime) {
 		_, more = l.wheel.Advance(l.clock.read(), taskStep, l.expire)
+	}
+	l.counters.Behind = 0
+	if due := l.wheelDue(); more && due != never {
+		l.counters.Behind = max(l.clock.elapsed()-due, 0)
 	}
 	l.publish(l.clock.now.Load())
 	l.setDue(l.wheelDue())
+	more = more || l.asked < l.states.used
+	if !more {
+		l.version.Store(l.set.version)
+	}
 	l.posted.Store(false) // from here on the driver may post the next
 	if more {
 		l.reaper.continueSoon()
@@ -146,92 +199,116 @@ func (l *loop) run(context.Context) error {
 	return l.stop
 }
 
-// judge decides about a connection whose deadline in the wheel has come up.
-func (l *loop) judge(timer wheel.Handle, id uint32) {
-	s := l.states.at(id)
-	r, _ := l.table.find(s.conn)
-	if r == nil {
-		panic("BUG: idle: a state without a row")
-	}
-	known := l.silence(r, s)
-	if l.stop != nil { // the engine is stopping: leave the rest to it
-		l.wheel.Reschedule(timer, known.deadline())
+// follow takes other settings. Connections that are watched already are judged by them once ask has come to them.
+func (l *loop) follow(set *settings) {
+	if set == l.set {
 		return
 	}
-	if l.clock.read() < known.deadline() {
-		l.counters.Rescheduled++
-		l.wheel.Reschedule(timer, known.deadline())
-		return
-	}
-	v := known.judge(l.clock.elapsed(), askKernel(s.conn.Fd()))
-	if v.heard != 0 {
-		l.counters.SavedByKernel++
-		l.counters.Rescheduled++
-		r.heard, s.noticed = uint32(l.clock.stamp(v.heard)), 0
-	}
-	l.wheel.Reschedule(timer, v.next)
-	if v.idle {
-		l.raise(s, v.event)
+	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
+	l.limits.reset(set)
+	if l.asked = 0; l.open == 0 {
+		l.asked = l.states.used
+		l.version.Store(set.version)
 	}
 }
 
-// silence collects what is known of a connection.
-func (l *loop) silence(r *row, s *state) silence {
+// ask sees to it that the next connections are judged by the settings of now: those whose deadlines are earlier by them.
+func (l *loop) ask(n int) {
+	for ; n > 0 && l.asked < l.states.used; n-- {
+		id := l.asked
+		l.asked++
+		s := l.states.at(id)
+		if !s.used() {
+			continue
+		}
+		if rate := l.set.limits.rate; rate.Always && s.instants[rated] == 0 {
+			s.instants[rated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
+		}
+		l.rearm(id, s)
+	}
+}
+
+// limitsOf returns the limits of a connection.
+func (l *loop) limitsOf(s *state) *limits { return l.limits.all[s.limits] }
+
+// rearm moves the deadline of a connection in the wheel to where it belongs, after something has changed it.
+func (l *loop) rearm(id uint32, s *state) {
+	r, _ := l.table.find(l.conn(s))
+	f := l.life(r, id, s)
+	now := l.clock.read()
+	next := now
+	if v := l.judge(s, &f, now); v.act == wait {
+		next = v.next
+	}
+	s.timer = l.wheel.Reschedule(s.timer, next)
+	l.setDue(min(l.due, l.wheelDue()))
+}
+
+// life collects what is known of a connection.
+func (l *loop) life(r *row, id uint32, s *state) life {
+	now := l.clock.elapsed()
+	for i := range s.instants {
+		l.clock.clamp(&s.instants[i], now)
+	}
+	at := func(i int) time.Duration { return l.clock.unpack(s.instants[i], now) }
+	born := at(opened)
+	f := life{
+		opened: l.span(born), heard: l.heard(r, s, now),
+		fresh: r.mark&fresh != 0, ready: s.flags.has(ready), held: s.holds > 0,
+		stuck: at(stuck), over: at(over), rated: at(rated), counting: s.received != 0,
+		beat: at(beat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[opened]),
+	}
+	for i := range f.noticed {
+		f.noticed[i] = at(noticed + i)
+	}
+	f.wrote = f.opened
+	if to := at(wrote); to != 0 {
+		f.wrote = l.span(to)
+	}
+	lim := l.limitsOf(s)
+	if lim.poll > 0 {
+		f.output = l.conn(s).OutboundBuffered()
+	}
+	if f.missed > 0 && !lim.pongs && f.heard.to > f.beat { // any byte is an answer
+		s.flags.setMissed(0)
+		f.missed = 0
+	}
+	return f
+}
+
+// heard returns when the peer was heard last. What the stamp says is kept as an instant as well, for when the clock has
+// forgotten about it.
+func (l *loop) heard(r *row, s *state, elapsed time.Duration) span {
 	now := l.clock.now.Load()
-	heard := unwrap(r.heard, now)
-	if now-heard > math.MaxInt32 { // keep it within reach of unwrap, however long it stays idle
-		heard = now - math.MaxInt32
-		r.heard = uint32(heard)
+	stamp := unwrap(r.heard, now)
+	if now-stamp > math.MaxInt32 { // keep it within reach of unwrap, however long it stays idle
+		stamp = now - math.MaxInt32
+		r.heard = uint32(stamp)
 	}
-	known := silence{timeout: l.timeout, heardAfter: l.clock.after(heard), heard: l.clock.before(heard)}
-	if s.noticed != 0 {
-		if noticed := unwrap(s.noticed-1, now); noticed > heard {
-			known.heardAfter, known.heard, known.noticed = s.since, s.since, l.clock.before(noticed)
-		} else {
-			s.noticed = 0 // heard again; an old stamp would come round to look new
-		}
+	if known := s.instants[heard]; known != 0 && !l.clock.remembers(stamp) {
+		to := l.clock.unpack(known, elapsed)
+		return l.span(to)
 	}
-	return known
+	when := span{l.clock.after(stamp), l.clock.before(stamp)}
+	s.instants[heard] = 0
+	if stamp < now { // otherwise the bound may still move
+		s.instants[heard] = l.clock.pack(when.to)
+	}
+	return when
 }
 
-// raise lets the user's handler decide about an idle connection, or reaps it if there is no OnIdle.
-func (l *loop) raise(s *state, ev Event) {
-	l.counters.Events++
-	if s.noticed = uint32(l.clock.now.Load()) + 1; s.noticed == 0 {
-		s.noticed = math.MaxUint32 // one tick early once in 2^32, for 0 is none
-	}
-	if ev.First {
-		s.since = l.clock.elapsed() - ev.Idle
-	}
-	if decide := l.reaper.decide; decide != nil {
-		c := s.conn
-		action := decide(c, ev)
-		if action == gnet.Shutdown {
-			l.stop = gneterrors.ErrEngineShutdown
-		}
-		if action != gnet.Close || s.conn != c { // OnIdle may have closed it: a failing Write does
-			return
-		}
-	}
-	l.reap(s, ev)
+// span returns the bounds of an instant that was packed. The upper one was rounded up to a tick, and lay at most a tick or two
+// steps of the kernel above the lower one.
+func (l *loop) span(to time.Duration) span {
+	return span{to - l.clock.tick - max(l.clock.tick, 2*kernelStep), to}
 }
 
-// reap closes an idle connection. OnClose runs inside, with the reason.
-func (l *loop) reap(s *state, ev Event) {
-	reason := &ReapError{Kind: ev.Kind, Limit: ev.Timeout, Idle: ev.Idle, Late: ev.Late}
-	log := l.reaper.cfg.Logger
-	if log.Enabled(context.Background(), slog.LevelDebug) {
-		log.Debug("reaping connection", "remote", s.conn.RemoteAddr(), "reason", ev.Kind, "idle", ev.Idle, "late", ev.Late)
-	}
-	l.closing, l.reason = s, reason
-	err := l.el.Close(s.conn)
-	l.closing, l.reason = nil, nil
-	switch {
-	case errors.Is(err, gneterrors.ErrEngineShutdown): // the user's OnClose asked for it
-		l.stop = err
-	case err != nil:
-		log.Warn("closing an idle connection", "error", err)
-	}
+// dice returns a number from 0 to 1 that stays the same as long as a connection lives, and needs no memory.
+func dice(id, opened uint32) float64 {
+	x := uint64(opened)<<32 | uint64(id)
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
 // wheelDue returns when the wheel needs a task next.

@@ -51,7 +51,7 @@ var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Mill
 // idleNow tells the loop that a connection is idle. It would not find out: the kernel knows nothing of the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
 	_, id := l.table.find(c)
-	l.raise(l.states.at(id), Event{Kind: ReadIdle, First: true})
+	l.raise(l.states.at(id), Event{Kind: ReadIdle, First: true}, l.clock.elapsed())
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
@@ -103,7 +103,7 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	require.NoError(t, r.round())
 	_, id := l.table.find(conns[1])
 	rescheduled := l.counters.Rescheduled
-	l.judge(l.states.at(id).timer, id)
+	l.judgeDue(l.states.at(id).timer, id)
 	require.Equal(t, rescheduled, l.counters.Rescheduled, "nothing is judged after that")
 	require.Equal(t, 1, asked)
 	for _, c := range conns {
@@ -235,24 +235,26 @@ func TestAReadIsCountedEvenIfTheHandlerCloses(t *testing.T) {
 	require.EqualValues(t, 1, r.Stats().Reads)
 }
 
-func TestANoticeIsForgottenWhenThePeerIsHeardAgain(t *testing.T) {
-	r := middleware(t, decider{newEcho(), func(gnet.Conn, Event) gnet.Action { return gnet.None }}, Config{ReadTimeout: time.Hour})
+func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
+	r := middleware(t, decider{newEcho(), func(gnet.Conn, Event) gnet.Action { return gnet.None }}, quickConfig)
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
 	row, id := l.table.find(c)
 	s := l.states.at(id)
-	for _, noticed := range []int64{5, math.MaxUint32} { // the second is one short of 0 in 32 bits
-		l.clock.now.Store(noticed)
-		row.heard = uint32(noticed - 3)
-		idleNow(l, c)
-		l.silence(row, s)
-		require.NotZero(t, s.noticed, "silent it stays noticed")
-		row.heard = uint32(noticed + 2)
-		l.clock.now.Store(noticed + 4)
-		require.Zero(t, l.silence(row, s).noticed)
-		require.Zero(t, s.noticed, "or it would look new again 2^32 ticks later")
+	twoTicks := func() {
+		now := l.clock.now.Load()
+		eventually(t, "two ticks", func() bool { return l.clock.now.Load() >= now+2 })
 	}
+	twoTicks()
+	idleNow(l, c)
+	require.NotZero(t, s.instants[noticed])
+	f := l.life(row, id, s)
+	require.False(t, l.limitsOf(s).first(ReadIdle, &f))
+	twoTicks()
+	row.heard = uint32(l.clock.now.Load())
+	f = l.life(row, id, s)
+	require.True(t, l.limitsOf(s).first(ReadIdle, &f))
 	r.OnClose(c, nil)
 }
 
@@ -266,7 +268,7 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	row.heard = 0
 	for now := int64(math.MaxInt32) + 100; now < 1<<34; now += 1 << 30 { // it is looked at once per timeout at least
 		l.clock.now.Store(now)
-		l.silence(row, s)
+		l.heard(row, s, 0)
 		require.GreaterOrEqual(t, now-unwrap(row.heard, now), int64(math.MaxInt32), "it does not come round to look young")
 	}
 	r.OnClose(c, nil)

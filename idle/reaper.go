@@ -1,7 +1,9 @@
 package idle
 
 import (
+	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,38 +20,49 @@ var _ gnet.EventHandler = (*Reaper)(nil)
 // The methods of gnet.EventHandler are for gnet to call. Stats is safe for concurrent use.
 type Reaper struct {
 	// Immutable.
-	next   gnet.EventHandler
-	decide func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
-	cfg    Config
-	clock  clock
-	more   chan struct{} // a loop could not finish within one task
+	next     gnet.EventHandler
+	onIdle   func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
+	clock    clock
+	more     chan struct{} // a loop could not finish within one task, or the settings have changed
+	taskTime time.Duration
 
 	registry atomic.Pointer[registry]
+	settings atomic.Pointer[settings]
 
-	mu     sync.Mutex // guards what follows, changes of registry, and moves of the clock
-	live   int        // loops with connections
-	driver *driver    // nil if there are none
-	past   Stats      // counts of loops that are no longer in the registry
+	mu         sync.Mutex // guards what follows, changes of registry and settings, and moves of the clock
+	live       int        // loops with connections
+	loops      uint32     // made so far
+	driver     *driver    // nil if there are none
+	past       Stats      // counts of loops that are no longer in the registry
+	pastClosed []Closed   // what they have reaped last
 }
 
 // Middleware returns a Reaper around next. If next implements [IdleHandler], it decides about idle connections;
 // otherwise they are closed. The error joins all that is wrong with the arguments and names the field of each.
 func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
-	cfg, err := cfg.check(next)
+	cfg, err := cfg.check(0)
+	if next == nil {
+		err = errors.Join(errors.New("idle: the handler is nil: pass the gnet.EventHandler to wrap"), err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	r := &Reaper{next: next, cfg: cfg, more: make(chan struct{}, 1)}
-	r.clock.init(cfg.Tick, cfg.ReadTimeout)
+	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
+	r.clock.init(cfg.Tick, cfg.memory())
+	r.settings.Store(newSettings(cfg, 1))
 	if h, ok := next.(IdleHandler); ok {
-		r.decide = h.OnIdle
+		r.onIdle = h.OnIdle
 	}
 	r.registry.Store(newRegistry(nil))
 	return r, nil
 }
 
-// Config returns the configuration with its defaults filled in.
-func (r *Reaper) Config() Config { return r.cfg }
+// Config returns the configuration of now with its defaults filled in. Safe for concurrent use.
+func (r *Reaper) Config() Config {
+	cfg := r.settings.Load().cfg
+	cfg.Reset = slices.Clone(cfg.Reset)
+	return cfg
+}
 
 // Stats returns a snapshot of the counters over all engines. Safe for concurrent use.
 func (r *Reaper) Stats() Stats {
@@ -78,9 +91,16 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	l := r.join(c)
 	l.add(c)
+	if liveness := l.set.cfg.Liveness; liveness > 0 {
+		if err := setLiveness(c, liveness); err != nil {
+			l.log().Warn("setting keepalive", "remote", c.RemoteAddr(), "error", err)
+		}
+	}
 	out, action := r.next.OnOpen(c)
-	if row, _ := l.table.find(c); row != nil {
-		row.heard = uint32(l.clock.now.Load()) // a slow OnOpen does not count against the peer
+	if row, id := l.table.find(c); row != nil { // a slow OnOpen does not count against the peer
+		now := l.clock.now.Load()
+		row.heard = uint32(now)
+		l.states.at(id).instants[opened] = l.clock.pack(l.clock.before(now))
 	}
 	return out, action
 }
@@ -101,9 +121,10 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
 	buffered := c.InboundBuffered()
 	heard := buffered > 0
-	if row.mark&leftover != 0 {
-		heard = l.wasLeft(c) != uint32(buffered)
+	if row.mark&special != 0 {
+		heard = l.isHeard(row, c, buffered)
 	}
+	pong := heard && l.isPong != nil && l.isPong(c)
 	action := r.next.OnTraffic(c)
 	if !row.is(mark) { // the handler has closed it, as a failing Write does, or another, and rows moved
 		if row, _ = l.table.find(c); row == nil {
@@ -116,6 +137,9 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		// a slow handler does not idle out its own connection.
 		now := r.clock.now.Load()
 		row.heard = uint32(now)
+		if pong {
+			l.ponged(c)
+		}
 		l.counters.Reads++
 		if now != l.counted {
 			l.publish(now)
@@ -123,6 +147,9 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	if buffered = c.InboundBuffered(); buffered != 0 || row.mark&leftover != 0 {
 		l.leave(c, buffered)
+	}
+	if l.hard > 0 && c.OutboundBuffered() > l.hard {
+		l.overflow(c)
 	}
 	return action
 }
@@ -134,7 +161,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 		return r.next.OnClose(c, err)
 	}
 	row, id := l.table.find(c)
-	if row == nil || l.states.at(id).conn != c {
+	if row == nil || !l.states.at(id).is(c) {
 		return r.next.OnClose(c, err)
 	}
 	if reason := l.remove(id); reason != nil {

@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
@@ -13,22 +14,52 @@ type row struct {
 	mark  mark   // 0 if the row is free
 }
 
-// A mark tells whose row it is, by 30 bits of the address of the connection: two of them are taken for each other only
-// if they lie a multiple of 16 GiB apart and their descriptors lead to the same row. What follows then is a heartbeat
+// A mark tells whose row it is, by 29 bits of the address of the connection: two of them are taken for each other only
+// if they lie a multiple of 8 GiB apart and their descriptors lead to the same row. What follows then is a heartbeat
 // that counts for the other; before a connection is closed the kernel is asked, and all of its identity is compared. The
-// top bit says that the handler has left bytes in gnet's buffer.
+// two top bits say what the next message has to look at.
 type mark uint32
 
-const leftover mark = 1 << 31
+const (
+	leftover mark = 1 << 31 // the handler has left bytes in gnet's buffer
+	fresh    mark = 1 << 30 // nothing was heard yet
+	special       = leftover | fresh
+)
 
-// markOf returns the mark of a connection, without the bit for leftover bytes. It is never 0.
+// markOf returns the mark of a connection, without its special bits. It is never 0.
 func markOf(c gnet.Conn) mark {
-	address := (*[2]uintptr)(unsafe.Pointer(&c))[1] // compared, never followed
-	return mark(address>>3)&^leftover | 1
+	return mark(uintptr(address(c))>>3)&^special | 1
+}
+
+// A packedConn is a gnet.Conn without its type, which is the same for all connections of an event loop: 8 bytes instead of 16.
+type packedConn unsafe.Pointer
+
+// address returns the second of the two words that an interface value consists of.
+func address(c gnet.Conn) packedConn { return (*[2]packedConn)(unsafe.Pointer(&c))[1] }
+
+// A connType is the first of the two words of each gnet.Conn of an event loop, nil before the first.
+type connType unsafe.Pointer
+
+// conn returns the connection of a state.
+func (l *loop) conn(s *state) (c gnet.Conn) {
+	*(*[2]unsafe.Pointer)(unsafe.Pointer(&c)) = [2]unsafe.Pointer{unsafe.Pointer(l.conns), unsafe.Pointer(s.conn)}
+	return c
+}
+
+// pack returns a connection without its type, which it keeps for all.
+func (l *loop) pack(c gnet.Conn) packedConn {
+	of := connType((*[2]unsafe.Pointer)(unsafe.Pointer(&c))[0])
+	if l.conns == nil {
+		l.conns = of
+	}
+	if l.conns != of {
+		panic(fmt.Sprintf("BUG: idle: a connection of type %T in a loop of others", c))
+	}
+	return address(c)
 }
 
 // is reports whether the row is that of the connection with the given mark.
-func (r *row) is(m mark) bool { return r.mark&^leftover == m }
+func (r *row) is(m mark) bool { return r.mark&^special == m }
 
 // loopIdentity returns the address of an event loop, which the loop in the registry keeps alive.
 func loopIdentity(el gnet.EventLoop) uintptr {

@@ -36,7 +36,7 @@ func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
 	for _, reason := range e.reasons() {
 		require.ErrorIs(t, reason, ErrReadIdle)
 	}
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.ReadIdle == n/2 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n/2 })
 }
 
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while heartbeats wait unread
@@ -76,7 +76,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				require.GreaterOrEqual(t, shortest, timeout)
 				s := server.finish(t)
 				t.Logf("%+v", s)
-				require.EqualValues(t, n, s.Reaped.ReadIdle)
+				require.EqualValues(t, n, s.Reaped[ReadIdle])
 				if how == "loops blocked" && network.name == "tcp" {
 					require.NotZero(t, s.SavedByKernel, "some were judged before gnet had read their heartbeats")
 				}
@@ -104,5 +104,5 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%d closed within %v", n, took)
 	require.Less(t, took, cfg.Tick, "before the next tick")
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.ReadIdle == n+1 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n+1 })
 }

@@ -1,8 +1,6 @@
 package idle
 
 import (
-	"time"
-
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/wheel"
@@ -11,12 +9,60 @@ import (
 // A state is what a loop knows of one connection, apart from what every message needs, which is in its row of the table.
 // Owned by the loop goroutine.
 type state struct {
-	conn     gnet.Conn
+	conn     packedConn // nil if the state is free
 	timer    wheel.Handle
-	noticed  uint32        // stamp of the last idle event + 1, or 0
-	leftover uint32        // bytes that the handler left in gnet's buffer, if the row says so
-	since    time.Duration // the peer was heard then, as of the first idle event
+	instants [instants]uint32 // packed by the clock; 0 for none
+	moved    uint32           // the counter of output, as of the last look
+	received uint32           // bytes that had come when the window of MinRate began
+	leftover uint32           // bytes that the handler left in gnet's buffer, if the row says so
+	limits   uint16           // index into those of the loop
+	holds    uint8            // calls of Hold less those of Release; from maxHolds on the rest is in the loop
+	flags    flags
 }
+
+func (s *state) used() bool          { return s.conn != nil }
+func (s *state) is(c gnet.Conn) bool { return s.conn != nil && s.conn == address(c) }
+
+// The instants of a state; see life for what they mean.
+const (
+	opened = iota
+	heard  // set at each look, for when the stamp in the row is too old to tell
+	wrote
+	stuck
+	over
+	rated
+	beat
+	noticed // of ReadIdle, and then WriteIdle and AllIdle
+
+	instants = noticed + idleKinds
+)
+
+// flags are what is true or not about a connection, and in the low bits how many pings were missed.
+type flags uint8
+
+const (
+	missedMask flags = maxMaxMissed
+	ready      flags = 0x10
+	exempt     flags = 0x20
+	leaving    flags = 0x40
+	observed   flags = 0x80 // ObserveOnly has spared it
+)
+
+// maxHolds is how many holds a state can count.
+const maxHolds = 255
+
+func (f flags) has(flag flags) bool { return f&flag != 0 }
+
+func (f *flags) set(flag flags, on bool) {
+	*f &^= flag
+	if on {
+		*f |= flag
+	}
+}
+
+func (f flags) missed() int { return int(f & missedMask) }
+
+func (f *flags) setMissed(n int) { *f = *f&^missedMask | flags(n)&missedMask }
 
 // statePiece is how many states are allocated at a time.
 const statePiece = 1 << 8 // power of two
@@ -24,16 +70,19 @@ const statePiece = 1 << 8 // power of two
 // states holds the states of a loop by id. They never move.
 type states struct {
 	pieces []*[statePiece]state
-	used   uint32   // ids given out so far
-	free   []uint32 // ids to give out again
+	used   uint32 // ids given out so far
+	free   queue  // ids to give out again
 }
 
 func (s *states) at(id uint32) *state { return &s.pieces[id/statePiece][id%statePiece] }
 
-func (s *states) take() (uint32, *state) {
-	if n := len(s.free); n > 0 {
-		id := s.free[n-1]
-		s.free = s.free[:n-1]
+// take returns an empty state for a connection that was opened at an instant. No other one that was opened in the same tick
+// has had the same id.
+func (s *states) take(at uint32) (uint32, *state) {
+	if id, ok := s.free.peek(); ok && s.at(id).instants[opened] != at {
+		s.free.pop()
+		*s.at(id) = state{}
+		s.at(id).instants[opened] = at
 		return id, s.at(id)
 	}
 	if s.used%statePiece == 0 {
@@ -41,58 +90,36 @@ func (s *states) take() (uint32, *state) {
 	}
 	id := s.used
 	s.used++
+	s.at(id).instants[opened] = at
 	return id, s.at(id)
 }
 
+// put gives an id back.
 func (s *states) put(id uint32) {
+	at := s.at(id).instants[opened]
 	*s.at(id) = state{}
-	s.free = append(s.free, id)
+	s.at(id).instants[opened] = at
+	s.free.push(id)
 }
 
-// A silence is what the judgement of a connection depends on, and nothing else. All instants are durations since the
-// start of the clock.
-type silence struct {
-	timeout    time.Duration
-	heardAfter time.Duration // the peer was last heard after this
-	heard      time.Duration // and before this
-	noticed    time.Duration // the last idle event came before this; 0 if there was none since the peer was heard
+// A queue is a list of ids, first in, first out.
+type queue struct {
+	ids  []uint32
+	head int
 }
 
-// deadline returns when the next idle event is due.
-func (s silence) deadline() time.Duration { return max(s.heard, s.noticed) + s.timeout }
+func (q *queue) push(id uint32) { q.ids = append(q.ids, id) }
 
-// A verdict is the outcome of a judgement.
-type verdict struct {
-	idle  bool          // raise event; otherwise look again at next
-	event Event         // if idle
-	heard time.Duration // if not 0: the kernel knows that the peer was heard then, which the stamps had missed
-	next  time.Duration
+func (q *queue) peek() (id uint32, ok bool) {
+	if q.head == len(q.ids) {
+		return 0, false
+	}
+	return q.ids[q.head], true
 }
 
-// judge decides about a connection whose deadline has passed, with the evidence of the kernel.
-func (s silence) judge(now time.Duration, ev evidence) verdict {
-	switch {
-	case ev.found == unread:
-		return verdict{heard: now, next: now + s.timeout}
-	case ev.found == ended:
-		// It is over, not idle. Were gnet never to report it, the question would come up again.
-		return verdict{next: now + s.timeout}
-	case ev.exact && now-ev.silent-kernelStep > s.heard: // the kernel saw bytes after those that were stamped
-		s.heardAfter, s.heard = now-ev.silent-kernelStep, now-ev.silent+kernelStep
-		if s.deadline() > now {
-			return verdict{heard: s.heard, next: s.deadline()}
-		}
+func (q *queue) pop() {
+	if q.head++; q.head >= len(q.ids)-q.head { // half of it is empty
+		q.ids = q.ids[:copy(q.ids, q.ids[q.head:])]
+		q.head = 0
 	}
-	heard, since := s.heard, s.heardAfter // at the latest, and at the earliest
-	if ev.exact {                         // a handler that took its time is not held against the peer
-		heard = min(max(now-ev.silent, s.heardAfter), s.heard)
-		since = heard
-	}
-	first := s.noticed <= s.heard
-	if !first {
-		since = s.noticed
-	}
-	late := now - since - s.timeout
-	event := Event{Kind: ReadIdle, First: first, Timeout: s.timeout, Idle: now - heard, Late: late}
-	return verdict{idle: true, event: event, next: now + s.timeout}
 }

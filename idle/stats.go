@@ -13,16 +13,27 @@ type Stats struct {
 	Opened        uint64        // connections watched so far
 	Closed        uint64        // of them, closed for whatever reason
 	Reads         uint64        // calls of OnTraffic with new bytes from the peer
-	Rescheduled   uint64        // deadlines that came up and were moved on because the peer had been heard
+	Rescheduled   uint64        // looks at connections that were in order
 	Events        uint64        // idle events
-	SavedByKernel uint64        // connections that seemed idle, but the kernel had bytes of the peer
+	Pings         uint64        // heartbeats asked for
+	SavedByKernel uint64        // connections that seemed dead, but the kernel had bytes of the peer
 	Reaped        ReapCounts    // connections closed by the Reaper
+	Observed      ReapCounts    // connections that it would have closed, but for Config.ObserveOnly
 	Lateness      LatenessStats // of the reaps
+
+	// Behind is by how much the event loop that has most to do is behind with it: 0 unless more was due than fits in a task.
+	Behind time.Duration
 }
 
-// ReapCounts is the number of reaped connections by reason.
-type ReapCounts struct {
-	ReadIdle uint64
+// ReapCounts is the number of reaped connections by [Kind].
+type ReapCounts [kinds]uint64
+
+// Total returns the sum over all kinds.
+func (c ReapCounts) Total() (n uint64) {
+	for _, of := range c {
+		n += of
+	}
+	return n
 }
 
 // LatenessStats says how long after their deadlines connections were reaped.
@@ -43,7 +54,10 @@ func (l LatenessStats) Mean() time.Duration {
 type counters struct{ Stats }
 
 func (c *counters) reaped(reason *ReapError) {
-	c.Reaped.ReadIdle++
+	c.Reaped[reason.Kind]++
+	if reason.Kind == Kicked { // it had no deadline
+		return
+	}
 	c.Lateness.Count++
 	c.Lateness.Sum += reason.Late
 	c.Lateness.Max = max(c.Lateness.Max, reason.Late)
@@ -57,11 +71,16 @@ func (s *Stats) add(o Stats) {
 	s.Reads += o.Reads
 	s.Rescheduled += o.Rescheduled
 	s.Events += o.Events
+	s.Pings += o.Pings
 	s.SavedByKernel += o.SavedByKernel
-	s.Reaped.ReadIdle += o.Reaped.ReadIdle
+	for k := range s.Reaped {
+		s.Reaped[k] += o.Reaped[k]
+		s.Observed[k] += o.Observed[k]
+	}
 	s.Lateness.Count += o.Lateness.Count
 	s.Lateness.Sum += o.Lateness.Sum
 	s.Lateness.Max = max(s.Lateness.Max, o.Lateness.Max)
+	s.Behind = max(s.Behind, o.Behind)
 }
 
 // published is the copy of a loop's counters that others may read. It is made once per tick, since an atomic addition

@@ -100,7 +100,7 @@ func (t *table) insert(c gnet.Conn, id, heard uint32) (old uint32, replaced bool
 		t.pieces = append(t.pieces, piece{})
 	}
 	p, at := t.search(fd)
-	r, ref := row{heard: heard, mark: markOf(c)}, newRef(id, fd)
+	r, ref := row{heard: heard, mark: markOf(c) | fresh}, newRef(id, fd)
 	if at >= 0 {
 		old = refID(p.refs[at])
 		p.rows[at], p.refs[at] = r, ref

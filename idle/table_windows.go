@@ -39,7 +39,7 @@ func (t *table) insert(c gnet.Conn, id, heard uint32) (old uint32, replaced bool
 	if t.rows == nil {
 		t.rows = make(map[gnet.Conn]*entry)
 	}
-	t.rows[c] = &entry{row{heard: heard, mark: markOf(c)}, id}
+	t.rows[c] = &entry{row{heard: heard, mark: markOf(c) | fresh}, id}
 	return 0, false
 }
 

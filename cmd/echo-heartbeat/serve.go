@@ -94,7 +94,7 @@ func serve(ctx context.Context, out io.Writer, cfg server.Config) error {
 	if reaper != nil {
 		s := reaper.Stats()
 		fmt.Fprintf(out, "stopped: %d connections, %d messages, %d reaped, mean %v late\n",
-			s.Opened, s.Reads, s.Reaped.ReadIdle, s.Lateness.Mean().Round(time.Millisecond))
+			s.Opened, s.Reads, s.Reaped[idle.ReadIdle], s.Lateness.Mean().Round(time.Millisecond))
 	}
 	return err
 }

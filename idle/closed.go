@@ -1,0 +1,64 @@
+package idle
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Closed is what is kept of a connection that was reaped.
+type Closed struct {
+	At     time.Time
+	Age    time.Duration
+	Remote net.Addr
+	Reason *ReapError
+}
+
+// Closed returns the connections that were reaped last, the last one first, at most as many as Config.KeepClosed. Safe for
+// concurrent use.
+func (r *Reaper) Closed() []Closed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.pastClosed)
+	for _, l := range r.registry.Load().loops {
+		all = append(all, l.closed.read()...)
+	}
+	slices.SortFunc(all, func(a, b Closed) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), r.settings.Load().cfg.KeepClosed)]
+}
+
+// A closedRing keeps the connections of a loop that were reaped last. Safe for concurrent use.
+type closedRing struct {
+	mu   sync.Mutex
+	kept []Closed // guarded by mu
+	next int      // guarded by mu; where the oldest is, once it is full
+}
+
+func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
+	keep := l.set.cfg.KeepClosed
+	if keep == 0 {
+		return
+	}
+	now := l.clock.elapsed()
+	one := Closed{
+		At: time.Now(), Age: now - l.clock.unpack(s.instants[opened], now), Remote: l.conn(s).RemoteAddr(), Reason: reason,
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.kept) > keep { // it was more before an Update
+		c.kept, c.next = nil, 0
+	}
+	if len(c.kept) < keep {
+		c.kept = append(c.kept, one)
+		return
+	}
+	c.kept[c.next] = one
+	c.next = (c.next + 1) % keep
+}
+
+func (c *closedRing) read() []Closed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.kept)
+}

@@ -1,0 +1,210 @@
+package idle
+
+import (
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// The methods of this file are for the handler: they are called on the loop goroutine of the connection, that is, from its
+// OnOpen, OnTraffic, OnClose and OnIdle, from the callback of AsyncWrite, or from a task of c.EventLoop().Execute. They report
+// false for a connection that is not watched: it is closed, or a datagram socket.
+
+// MarkReady ends the handshake of a connection: HandshakeTimeout does not apply any more. Called on the loop goroutine of its
+// connection.
+func (r *Reaper) MarkReady(c gnet.Conn) bool {
+	return r.change(c, func(_ *loop, s *state) { s.flags.set(ready, true) })
+}
+
+// Hold says that a request is being worked on, so that the connection is not idle however silent it is, until Release was
+// called as often as Hold. All other limits go on. Called on the loop goroutine of its connection.
+func (r *Reaper) Hold(c gnet.Conn) bool {
+	l, id, s := r.find(c)
+	if s == nil {
+		return false
+	}
+	if s.holds < maxHolds {
+		s.holds++
+	} else {
+		if l.holds == nil {
+			l.holds = map[uint32]int{}
+		}
+		l.holds[id]++
+	}
+	return true
+}
+
+// Release takes one Hold back; after the last one the idle timeouts begin anew. More of them than of Hold do nothing. Called on
+// the loop goroutine of its connection.
+func (r *Reaper) Release(c gnet.Conn) bool {
+	l, id, s := r.find(c)
+	switch {
+	case s == nil:
+		return false
+	case l.holds[id] > 0:
+		if l.holds[id]--; l.holds[id] == 0 {
+			delete(l.holds, id)
+		}
+	case s.holds > 0:
+		if s.holds--; s.holds == 0 {
+			l.touch(c, id, s)
+		}
+	}
+	return true
+}
+
+// Touch makes the idle timeouts of a connection begin anew, as if bytes had gone both ways just now. It is for what cannot be
+// seen: see "What counts as a write" in the package comment. Called on the loop goroutine of its connection.
+func (r *Reaper) Touch(c gnet.Conn) bool {
+	l, id, s := r.find(c)
+	if s == nil {
+		return false
+	}
+	l.touch(c, id, s)
+	return true
+}
+
+func (l *loop) touch(c gnet.Conn, id uint32, s *state) {
+	now := l.clock.now.Load()
+	row, _ := l.table.find(c)
+	row.heard = uint32(now)
+	s.instants[wrote] = l.clock.pack(l.clock.before(now))
+	l.rearm(id, s) // it may have been held beyond what the wheel knows
+}
+
+// Exempt takes a connection out of all judgement, or back in: then its idle timeouts begin anew, and all other limits count as
+// if it had never been out. Called on the loop goroutine of its connection.
+func (r *Reaper) Exempt(c gnet.Conn, on bool) bool {
+	l, id, s := r.find(c)
+	if s == nil {
+		return false
+	}
+	if s.flags.has(exempt) != on {
+		s.flags.set(exempt, on)
+		l.touch(c, id, s)
+	}
+	return true
+}
+
+// MarkAlive says that the connection has given a sign of life as [Heartbeat] wants it, where IsPong cannot see it. Called on the
+// loop goroutine of its connection.
+func (r *Reaper) MarkAlive(c gnet.Conn) bool {
+	return r.change(c, func(l *loop, s *state) { l.markAlive(s) })
+}
+
+func (l *loop) markAlive(s *state) {
+	s.flags.setMissed(0)
+	if !s.flags.has(leaving) {
+		s.instants[beat] = l.clock.pack(l.clock.before(l.clock.now.Load()))
+	}
+}
+
+// BeginMessage says that a message of the peer has begun to come in, to which MinRate applies until EndMessage. A second one
+// begins anew. Called on the loop goroutine of its connection.
+func (r *Reaper) BeginMessage(c gnet.Conn) bool {
+	return r.change(c, func(l *loop, s *state) {
+		if rate := l.set.limits.rate; rate.BytesPerSecond > 0 {
+			s.instants[rated], s.received = l.clock.pack(l.clock.before(l.clock.now.Load())+rate.Grace), 0
+		}
+	})
+}
+
+// EndMessage says that the message is complete. With MinRate.Always it begins the next one. Called on the loop goroutine of its
+// connection.
+func (r *Reaper) EndMessage(c gnet.Conn) bool {
+	return r.change(c, func(l *loop, s *state) {
+		s.instants[rated], s.received = 0, 0
+		if rate := l.set.limits.rate; rate.Always {
+			s.instants[rated] = l.clock.pack(l.clock.before(l.clock.now.Load()) + rate.Grace)
+		}
+	})
+}
+
+// SetTimeouts gives a connection idle timeouts of its own, in the place of those of the Config, for as long as it lives: after a
+// login, or for the keep-alive that a client has asked for. Zero is none. They are checked as those of the Config, and rounded
+// up to whole ticks. Called on the loop goroutine of its connection.
+//
+// Connections with the same timeouts share memory. A loop can have 65,535 different ones.
+func (r *Reaper) SetTimeouts(c gnet.Conn, t Timeouts) error {
+	l, id, s := r.find(c)
+	if s == nil {
+		return ErrNotWatched
+	}
+	t, err := r.checkTimeouts(t, l.set)
+	if err != nil {
+		return err
+	}
+	old := s.limits
+	if s.limits, err = l.limits.take(l.set, t); err != nil {
+		s.limits = old
+		return err
+	}
+	l.limits.put(old)
+	l.rearm(id, s)
+	return nil
+}
+
+// checkTimeouts checks timeouts as a Config with them would be, and lets the clock remember as long as they need.
+func (r *Reaper) checkTimeouts(t Timeouts, set *settings) (Timeouts, error) {
+	cfg := set.cfg
+	for _, d := range []*time.Duration{&t.Read, &t.Write, &t.All} {
+		if *d > 0 && *d < maxTimeout {
+			*d = (*d + cfg.Tick - 1) / cfg.Tick * cfg.Tick
+		}
+	}
+	cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout = t.Read, t.Write, t.All
+	var c checker
+	c.durations(&cfg)
+	c.tick(&cfg)
+	if len(c.errs) > 0 {
+		return t, c.err()
+	}
+	if need := cfg.memory(); need > r.clock.memory() {
+		r.mu.Lock()
+		r.clock.remember(need)
+		r.mu.Unlock()
+	}
+	return t, nil
+}
+
+// find returns the loop of a connection and its state, nil if it is not watched.
+func (r *Reaper) find(c gnet.Conn) (l *loop, id uint32, s *state) {
+	if l = r.registry.Load().find(c.EventLoop()); l == nil {
+		return nil, 0, nil
+	}
+	row, id := l.table.find(c)
+	if row == nil || !l.states.at(id).is(c) {
+		return nil, 0, nil
+	}
+	return l, id, l.states.at(id)
+}
+
+// change changes the state of a connection and moves its deadline to where it belongs then.
+func (r *Reaper) change(c gnet.Conn, do func(*loop, *state)) bool {
+	l, id, s := r.find(c)
+	if s == nil {
+		return false
+	}
+	do(l, s)
+	l.rearm(id, s)
+	return true
+}
+
+// Update replaces the Config at run time: all of it but Tick, which stays. It is checked first, and an error that joins all that
+// is wrong changes nothing. Timeouts of connections that SetTimeouts has given stay. Safe for concurrent use.
+//
+// Connections are not looked at all at once: a loop goes through its own in tasks of half a millisecond, with its other work in
+// between, about 5,000 of them per task. What was due by the old Config is judged by the new one from the moment of Update.
+func (r *Reaper) Update(cfg Config) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.settings.Load()
+	cfg, err := cfg.check(r.clock.tick)
+	if err != nil {
+		return err
+	}
+	r.clock.remember(cfg.memory())
+	r.settings.Store(newSettings(cfg, old.version+1))
+	r.continueSoon()
+	return nil
+}

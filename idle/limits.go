@@ -1,0 +1,76 @@
+package idle
+
+import (
+	"math"
+	"time"
+)
+
+// firstPing is the greatest share of Heartbeat.Interval that is added to it, so that connections that came together are not
+// asked together. NATS has the same.
+const firstPing = 0.2
+
+// ageSpread is the share of MaxAge by which each connection lives longer or shorter. gRPC has the same.
+const ageSpread = 0.1
+
+// limits are the Config as it is judged by, with the idle timeouts of one connection or of those that have none of their own.
+// Immutable.
+type limits struct {
+	Timeouts
+	jitter          float64
+	firstByte       time.Duration
+	handshake       time.Duration
+	stall           time.Duration
+	output          OutputLimit
+	rate            MinRate
+	interval, retry time.Duration // of heartbeats
+	maxMissed       int
+	pongs           bool // only they count as an answer
+	age, grace      time.Duration
+	poll            time.Duration // how often output is looked at; 0 if it is not limited
+	tick            time.Duration
+	horizon         time.Duration // each connection is looked at once in it, whatever is limited
+}
+
+// newLimits returns the limits of a Config that was checked, with the given idle timeouts.
+func newLimits(cfg *Config, timeouts Timeouts, horizon time.Duration) *limits {
+	lim := &limits{
+		Timeouts: timeouts, jitter: cfg.Jitter, firstByte: cfg.FirstByteTimeout, handshake: cfg.HandshakeTimeout,
+		stall: cfg.WriteStallTimeout, output: cfg.OutputLimit, rate: cfg.MinRate,
+		interval: cfg.Heartbeat.Interval, retry: cfg.Heartbeat.Retry, maxMissed: cfg.Heartbeat.MaxMissed,
+		pongs: cfg.Heartbeat.IsPong != nil, age: cfg.MaxAge, grace: cfg.MaxAgeGrace,
+		tick: cfg.Tick, horizon: horizon,
+	}
+	for _, limit := range []struct {
+		on    bool
+		every time.Duration
+	}{
+		{lim.stall > 0, lim.stall / 4},
+		{lim.output.Soft > 0, lim.output.SoftFor / 4},
+		{lim.output.Hard > 0, time.Second},
+	} {
+		if every := max(limit.every, cfg.Tick); limit.on && (lim.poll == 0 || every < lim.poll) {
+			lim.poll = every
+		}
+	}
+	return lim
+}
+
+// idle returns the idle timeout of a kind, 0 if there is none.
+func (lim *limits) idle(k Kind) time.Duration {
+	switch k {
+	case ReadIdle:
+		return lim.Read
+	case WriteIdle:
+		return lim.Write
+	default:
+		return lim.All
+	}
+}
+
+// leastInWindow returns how many bytes must come in a window of MinRate.
+func (lim *limits) leastInWindow() int {
+	return int(math.Ceil(float64(lim.rate.BytesPerSecond) * lim.rate.Window.Seconds()))
+}
+
+// share returns a part of a duration.
+func share(d time.Duration, part float64) time.Duration { return time.Duration(part * float64(d)) }

@@ -1,0 +1,27 @@
+package idle
+
+import (
+	"net"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+const (
+	minLiveness = 8 * time.Second // the options of TCP count seconds
+	maxLiveness = 24 * time.Hour
+	// probes are sent in the second half of the time, after as long a silence.
+	probes = 4
+)
+
+// setLiveness lets the kernel probe a silent peer after half the time and give it up after all of it. On sockets that are not
+// TCP it does nothing.
+func setLiveness(c gnet.Conn, d time.Duration) error {
+	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
+		return nil
+	}
+	if err := c.SetKeepAlive(true, d/2, d/2/probes, probes); err != nil {
+		return err
+	}
+	return setUserTimeout(c, d)
+}

@@ -1,0 +1,86 @@
+package idle
+
+import "fmt"
+
+// Settings are a Config that was checked, and what follows from it. Immutable: Update makes others.
+type settings struct {
+	cfg     Config
+	version int64 // counts from 1
+	limits  *limits
+	reset   [kinds]bool
+}
+
+func newSettings(cfg Config, version int64) *settings {
+	set := &settings{cfg: cfg, version: version}
+	set.limits = newLimits(&cfg, cfg.timeouts(), cfg.memory())
+	for _, k := range cfg.Reset {
+		set.reset[k] = true
+	}
+	return set
+}
+
+// A limitsTable holds the limits of the connections of one loop: number 0 is of those that have no timeouts of their own,
+// each other number of those that have the same ones.
+type limitsTable struct {
+	all    []*limits
+	uses   []uint32 // of each, how many connections have it
+	index  map[Timeouts]uint16
+	unused []uint16
+}
+
+const maxLimits = 1<<16 - 1
+
+// reset makes the table follow other settings. Timeouts of connections stay.
+func (t *limitsTable) reset(set *settings) {
+	if len(t.all) == 0 {
+		t.all, t.uses = make([]*limits, 1), make([]uint32, 1)
+	}
+	t.all[0] = set.limits
+	for timeouts, i := range t.index {
+		t.all[i] = newLimits(&set.cfg, timeouts, set.limits.horizon)
+	}
+}
+
+// take returns the number of the limits with the given timeouts.
+func (t *limitsTable) take(set *settings, timeouts Timeouts) (uint16, error) {
+	i, ok := t.index[timeouts]
+	if !ok {
+		n, err := t.free()
+		if err != nil {
+			return 0, err
+		}
+		if t.index == nil {
+			t.index = make(map[Timeouts]uint16)
+		}
+		i = n
+		t.index[timeouts] = i
+		t.all[i] = newLimits(&set.cfg, timeouts, set.limits.horizon)
+	}
+	t.uses[i]++
+	return i, nil
+}
+
+// free returns a number that no connection has.
+func (t *limitsTable) free() (uint16, error) {
+	if n := len(t.unused); n > 0 {
+		i := t.unused[n-1]
+		t.unused = t.unused[:n-1]
+		return i, nil
+	}
+	if len(t.all) > maxLimits {
+		return 0, fmt.Errorf("idle: more than %d different timeouts of connections of one event loop: round them", maxLimits)
+	}
+	t.all, t.uses = append(t.all, nil), append(t.uses, 0)
+	return uint16(len(t.all) - 1), nil
+}
+
+// put gives a number back.
+func (t *limitsTable) put(i uint16) {
+	if i == 0 {
+		return
+	}
+	if t.uses[i]--; t.uses[i] == 0 {
+		delete(t.index, t.all[i].Timeouts)
+		t.unused = append(t.unused, i)
+	}
+}

@@ -1,0 +1,278 @@
+package idle
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same one.
+type ConnID struct {
+	loop, state, opened uint32 // a state is not used by two that were opened in the same tick
+}
+
+// String returns it as ParseConnID reads it.
+func (id ConnID) String() string { return fmt.Sprintf("%d-%d-%d", id.loop, id.state, id.opened) }
+
+// MarshalText returns it as ParseConnID reads it.
+func (id ConnID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// ParseConnID is the inverse of ConnID.String.
+func ParseConnID(s string) (ConnID, error) {
+	var n [3]uint32
+	parts := strings.Split(s, "-")
+	for i, part := range parts {
+		number, err := strconv.ParseUint(part, 10, 32)
+		if err != nil || len(parts) != len(n) {
+			return ConnID{}, fmt.Errorf("idle: %q is no connection: it is written as 1-23-456", s)
+		}
+		n[i] = uint32(number)
+	}
+	return ConnID{n[0], n[1], n[2]}, nil
+}
+
+// ConnInfo is what a Reaper knows of a connection.
+type ConnInfo struct {
+	ID        ConnID
+	Remote    net.Addr
+	Age       time.Duration
+	ReadIdle  time.Duration // since the peer was heard, to within a tick
+	WriteIdle time.Duration // since something was sent
+	Received  uint64        // bytes that have come; Linux and TCP, as the next one
+	Sent      uint64        // bytes that the peer has acknowledged
+	Output    int           // bytes that wait for the peer, in gnet's buffer and in the kernel where it can be told
+	State     ConnState
+	Due       time.Duration // until it is looked at next
+	Missed    int           // heartbeats without an answer
+}
+
+// ConnState is the state of a connection, where several apply the first of this list.
+type ConnState string
+
+// The states of a connection.
+const (
+	StateExempt    ConnState = "exempt"    // by Exempt
+	StateObserved  ConnState = "observed"  // ObserveOnly has spared it
+	StateLeaving   ConnState = "leaving"   // MaxAge was reached
+	StateHeld      ConnState = "held"      // by Hold
+	StateStalled   ConnState = "stalled"   // the peer takes no output
+	StateHandshake ConnState = "handshake" // MarkReady is to come
+	StateOpen      ConnState = "open"
+)
+
+// Order says which connections a Snapshot shows.
+type Order string
+
+// The orders of a Snapshot.
+const (
+	LongestIdle Order = "idle"   // those that were heard longest ago
+	Oldest      Order = "age"    // those that were opened longest ago
+	MostOutput  Order = "output" // those for which most output waits
+)
+
+// key returns what the order compares: the larger, the sooner it is shown.
+func (o Order) key(i *ConnInfo) int64 {
+	switch o {
+	case Oldest:
+		return int64(i.Age)
+	case MostOutput:
+		return int64(i.Output)
+	default:
+		return int64(i.ReadIdle)
+	}
+}
+
+// snapshotStep is how many connections are looked at in one task: about half a millisecond.
+const snapshotStep = 1 << 10
+
+// Snapshot returns up to so many connections, the first ones in an order. It goes through the loops one after the other, in small
+// tasks, so that nothing stops meanwhile: what comes and goes at the same time may be in or not. It returns the error of ctx if
+// that is over first. Safe for concurrent use, but not from an event loop, for which it would wait.
+func (r *Reaper) Snapshot(ctx context.Context, by Order, limit int) ([]ConnInfo, error) {
+	switch by {
+	case LongestIdle, Oldest, MostOutput:
+	default:
+		return nil, fmt.Errorf("idle: no order %q: take %s, %s or %s", by, LongestIdle, Oldest, MostOutput)
+	}
+	if limit <= 0 {
+		return nil, nil
+	}
+	top := &ranking{by: by}
+	for _, l := range r.registry.Load().loops {
+		for from := uint32(0); ; from += snapshotStep {
+			more := false
+			ran, err := r.ask(ctx, l, func() { more = l.snapshot(top, from, limit) })
+			if err != nil {
+				return nil, err
+			}
+			if !ran || !more {
+				break
+			}
+		}
+	}
+	all := make([]ConnInfo, len(top.all))
+	for i := len(all) - 1; i >= 0; i-- {
+		all[i] = heap.Pop(top).(ConnInfo)
+	}
+	return all, nil
+}
+
+// Kick closes a connection with ErrKicked. It returns ErrNotWatched if there is none of that name any more. Safe for concurrent
+// use, but not from an event loop, for which it would wait.
+func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
+	for _, l := range r.registry.Load().loops {
+		if l.number != id.loop {
+			continue
+		}
+		found := false
+		_, err := r.ask(ctx, l, func() {
+			if id.state >= l.states.used {
+				return
+			}
+			if s := l.states.at(id.state); s.used() && s.instants[opened] == id.opened {
+				found = true
+				l.reap(s, &ReapError{Kind: Kicked})
+			}
+		})
+		if err == nil && !found {
+			return ErrNotWatched
+		}
+		return err
+	}
+	return ErrNotWatched
+}
+
+// ask runs a function on a loop and waits for it. It reports false if the loop has no connections, or loses them all before:
+// gnet may have dropped the task then.
+func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err error) {
+	done := make(chan struct{})
+	task := func(context.Context) error {
+		defer close(done)
+		l.stop = nil
+		do()
+		return l.stop
+	}
+	r.mu.Lock()
+	if l.live {
+		err = l.el.Execute(ctx, gnet.RunnableFunc(task))
+	}
+	live := l.live
+	r.mu.Unlock()
+	if !live || err != nil {
+		return false, err
+	}
+	look := time.NewTicker(askAgain)
+	defer look.Stop()
+	for {
+		select {
+		case <-done:
+			return true, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-look.C:
+			r.mu.Lock()
+			live := l.live
+			r.mu.Unlock()
+			if !live {
+				return false, nil
+			}
+		}
+	}
+}
+
+// askAgain is how often is looked whether a loop is still there that does not answer.
+const askAgain = 100 * time.Millisecond
+
+// snapshot ranks a part of the connections, and reports whether there are more.
+func (l *loop) snapshot(top *ranking, from uint32, limit int) (more bool) {
+	to := min(from+snapshotStep, l.states.used)
+	for id := from; id < to; id++ {
+		s := l.states.at(id)
+		if !s.used() {
+			continue
+		}
+		i := l.info(id, s, top.by)
+		if len(top.all) == limit {
+			if top.by.key(&i) <= top.by.key(&top.all[0]) {
+				continue
+			}
+			heap.Pop(top)
+		}
+		heap.Push(top, l.complete(i, s))
+	}
+	return to < l.states.used
+}
+
+// info returns what is known of a connection without asking the kernel, unless the order needs it.
+func (l *loop) info(id uint32, s *state, by Order) ConnInfo {
+	row, _ := l.table.find(l.conn(s))
+	f := l.life(row, id, s)
+	now := l.clock.elapsed()
+	i := ConnInfo{
+		ID: ConnID{l.number, id, s.instants[opened]}, Age: now - f.opened.to, ReadIdle: max(now-f.heard.to, 0),
+		WriteIdle: max(now-f.wrote.to, 0), State: stateOf(s, &f), Missed: f.missed,
+	}
+	if due, ok := l.wheel.Deadline(s.timer); ok {
+		i.Due = max(due-now, 0)
+	}
+	if by == MostOutput {
+		i.Output = l.conn(s).OutboundBuffered() + max(askKernel(l.conn(s).Fd()).queued, 0)
+	}
+	return i
+}
+
+// complete adds what only those need that are shown.
+func (l *loop) complete(i ConnInfo, s *state) ConnInfo {
+	i.Remote = l.conn(s).RemoteAddr()
+	ev := askKernel(l.conn(s).Fd())
+	i.Output = l.conn(s).OutboundBuffered() + max(ev.queued, 0)
+	i.Received, i.Sent = ev.received, ev.acked
+	if ev.counted {
+		i.ReadIdle = min(i.ReadIdle, ev.silent)
+		i.WriteIdle = ev.quiet
+	}
+	return i
+}
+
+func stateOf(s *state, f *life) ConnState {
+	switch {
+	case s.flags.has(exempt):
+		return StateExempt
+	case s.flags.has(observed):
+		return StateObserved
+	case f.leaving:
+		return StateLeaving
+	case f.held:
+		return StateHeld
+	case f.stuck != 0:
+		return StateStalled
+	case !f.ready:
+		return StateHandshake
+	}
+	return StateOpen
+}
+
+// A ranking is a heap of the connections that come first in an order, the last of them at its top.
+type ranking struct {
+	by  Order
+	all []ConnInfo
+}
+
+func (r *ranking) Len() int           { return len(r.all) }
+func (r *ranking) Swap(i, j int)      { r.all[i], r.all[j] = r.all[j], r.all[i] }
+func (r *ranking) Less(i, j int) bool { return cmp.Less(r.by.key(&r.all[i]), r.by.key(&r.all[j])) }
+func (r *ranking) Push(x any)         { r.all = append(r.all, x.(ConnInfo)) }
+
+func (r *ranking) Pop() any {
+	last := len(r.all) - 1
+	x := r.all[last]
+	r.all = r.all[:last]
+	return x
+}

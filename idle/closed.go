@@ -42,7 +42,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	}
 	now := l.clock.elapsed()
 	one := Closed{
-		At: time.Now(), Age: now - l.clock.unpack(s.instants[opened], now), Remote: l.conn(s).RemoteAddr(), Reason: reason,
+		At: time.Now(), Age: now - l.clock.unpack(s.instants[atOpened], now), Remote: l.conn(s).RemoteAddr(), Reason: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -68,7 +68,7 @@ func (l *loop) touch(c gnet.Conn, id uint32, s *state) {
 	now := l.clock.now.Load()
 	row, _ := l.table.find(c)
 	row.heard = uint32(now)
-	s.instants[wrote] = l.clock.pack(l.clock.before(now))
+	s.instants[atWrote] = l.clock.pack(l.clock.before(now))
 	l.rearm(id, s) // it may have been held beyond what the wheel knows
 }
 
@@ -95,7 +95,7 @@ func (r *Reaper) MarkAlive(c gnet.Conn) bool {
 func (l *loop) markAlive(s *state) {
 	s.flags.setMissed(0)
 	if !s.flags.has(leaving) {
-		s.instants[beat] = l.clock.pack(l.clock.before(l.clock.now.Load()))
+		s.instants[atBeat] = l.clock.pack(l.clock.before(l.clock.now.Load()))
 	}
 }
 
@@ -104,7 +104,7 @@ func (l *loop) markAlive(s *state) {
 func (r *Reaper) BeginMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
 		if rate := l.set.limits.rate; rate.BytesPerSecond > 0 {
-			s.instants[rated], s.received = l.clock.pack(l.clock.before(l.clock.now.Load())+rate.Grace), 0
+			s.instants[atRated], s.received = l.clock.pack(l.clock.before(l.clock.now.Load())+rate.Grace), 0
 		}
 	})
 }
@@ -113,9 +113,9 @@ func (r *Reaper) BeginMessage(c gnet.Conn) bool {
 // connection.
 func (r *Reaper) EndMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
-		s.instants[rated], s.received = 0, 0
+		s.instants[atRated], s.received = 0, 0
 		if rate := l.set.limits.rate; rate.Always {
-			s.instants[rated] = l.clock.pack(l.clock.before(l.clock.now.Load()) + rate.Grace)
+			s.instants[atRated] = l.clock.pack(l.clock.before(l.clock.now.Load()) + rate.Grace)
 		}
 	})
 }

@@ -85,7 +85,7 @@ func (l *loop) add(c gnet.Conn) {
 	id, s := l.states.take(l.clock.pack(l.clock.before(now)))
 	s.conn = l.pack(c)
 	if rate := l.set.limits.rate; rate.Always {
-		s.instants[rated] = l.clock.pack(l.clock.before(now) + rate.Grace)
+		s.instants[atRated] = l.clock.pack(l.clock.before(now) + rate.Grace)
 	}
 	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
 		l.forget(old)
@@ -221,8 +221,8 @@ func (l *loop) ask(n int) {
 		if !s.used() {
 			continue
 		}
-		if rate := l.set.limits.rate; rate.Always && s.instants[rated] == 0 {
-			s.instants[rated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
+		if rate := l.set.limits.rate; rate.Always && s.instants[atRated] == 0 {
+			s.instants[atRated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
 		}
 		l.rearm(id, s)
 	}
@@ -250,19 +250,19 @@ func (l *loop) life(r *row, id uint32, s *state) life {
 	for i := range s.instants {
 		l.clock.clamp(&s.instants[i], now)
 	}
-	at := func(i int) time.Duration { return l.clock.unpack(s.instants[i], now) }
-	born := at(opened)
+	instant := func(i int) time.Duration { return l.clock.unpack(s.instants[i], now) }
+	born := instant(atOpened)
 	f := life{
 		opened: l.span(born), heard: l.heard(r, s, now),
 		fresh: r.mark&fresh != 0, ready: s.flags.has(ready), held: s.holds > 0,
-		stuck: at(stuck), over: at(over), rated: at(rated), counting: s.received != 0,
-		beat: at(beat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[opened]),
+		stuck: instant(atStuck), over: instant(atOver), rated: instant(atRated), counting: s.received != 0,
+		beat: instant(atBeat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[atOpened]),
 	}
 	for i := range f.noticed {
-		f.noticed[i] = at(noticed + i)
+		f.noticed[i] = instant(atNoticed + i)
 	}
 	f.wrote = f.opened
-	if to := at(wrote); to != 0 {
+	if to := instant(atWrote); to != 0 {
 		f.wrote = l.span(to)
 	}
 	lim := l.limitsOf(s)
@@ -285,14 +285,14 @@ func (l *loop) heard(r *row, s *state, elapsed time.Duration) span {
 		stamp = now - math.MaxInt32
 		r.heard = uint32(stamp)
 	}
-	if known := s.instants[heard]; known != 0 && !l.clock.remembers(stamp) {
+	if known := s.instants[atHeard]; known != 0 && !l.clock.remembers(stamp) {
 		to := l.clock.unpack(known, elapsed)
 		return l.span(to)
 	}
 	when := span{l.clock.after(stamp), l.clock.before(stamp)}
-	s.instants[heard] = 0
+	s.instants[atHeard] = 0
 	if stamp < now { // otherwise the bound may still move
-		s.instants[heard] = l.clock.pack(when.to)
+		s.instants[atHeard] = l.clock.pack(when.to)
 	}
 	return when
 }

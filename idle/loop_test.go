@@ -248,7 +248,7 @@ func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
 	}
 	twoTicks()
 	idleNow(l, c)
-	require.NotZero(t, s.instants[noticed])
+	require.NotZero(t, s.instants[atNoticed])
 	f := l.life(row, id, s)
 	require.False(t, l.limitsOf(s).first(ReadIdle, &f))
 	twoTicks()

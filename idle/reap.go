@@ -94,18 +94,18 @@ func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration,
 		}
 		r.heard = uint32(l.clock.stamp(f.heard.to))
 		s.flags.setMissed(f.missed)
-		s.instants[beat] = l.clock.pack(f.beat)
+		s.instants[atBeat] = l.clock.pack(f.beat)
 	}
 	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 {
 		if lim.look(f, ev, &s.moved, now) {
-			s.instants[wrote] = l.clock.pack(f.wrote.to)
+			s.instants[atWrote] = l.clock.pack(f.wrote.to)
 		}
-		s.instants[stuck] = l.clock.packSome(f.stuck)
-		s.instants[over] = l.clock.packSome(f.over)
+		s.instants[atStuck] = l.clock.packSome(f.stuck)
+		s.instants[atOver] = l.clock.packSome(f.over)
 	}
 	if f.rated != 0 {
 		lim.count(f, ev, &s.received, now)
-		s.instants[rated] = l.clock.packSome(f.rated)
+		s.instants[atRated] = l.clock.packSome(f.rated)
 	}
 }
 
@@ -117,12 +117,12 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict, f *life, now time.Dura
 	case ping:
 		l.counters.Pings++
 		s.flags.setMissed(f.missed + 1)
-		s.instants[beat] = l.clock.pack(now)
+		s.instants[atBeat] = l.clock.pack(now)
 		c := l.conn(s)
 		l.write(c, l.set.cfg.Heartbeat.Ping(c), s)
 	case farewell:
 		s.flags.set(leaving, true)
-		s.instants[beat] = l.clock.pack(now)
+		s.instants[atBeat] = l.clock.pack(now)
 		if !l.set.cfg.ObserveOnly {
 			l.sayGoodbye(s, lim.reason(v, f, now))
 		}
@@ -134,7 +134,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict, f *life, now time.Dura
 // raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
 	l.counters.Events++
-	s.instants[noticed+int(ev.Kind-ReadIdle)] = l.clock.pack(now)
+	s.instants[atNoticed+int(ev.Kind-ReadIdle)] = l.clock.pack(now)
 	action := gnet.Close
 	if ev.Kind == WriteIdle {
 		action = gnet.None

@@ -136,7 +136,7 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 			if id.state >= l.states.used {
 				return
 			}
-			if s := l.states.at(id.state); s.used() && s.instants[opened] == id.opened {
+			if s := l.states.at(id.state); s.used() && s.instants[atOpened] == id.opened {
 				found = true
 				l.reap(s, &ReapError{Kind: Kicked})
 			}
@@ -216,7 +216,7 @@ func (l *loop) info(id uint32, s *state, by Order) ConnInfo {
 	f := l.life(row, id, s)
 	now := l.clock.elapsed()
 	i := ConnInfo{
-		ID: ConnID{l.number, id, s.instants[opened]}, Age: now - f.opened.to, ReadIdle: max(now-f.heard.to, 0),
+		ID: ConnID{l.number, id, s.instants[atOpened]}, Age: now - f.opened.to, ReadIdle: max(now-f.heard.to, 0),
 		WriteIdle: max(now-f.wrote.to, 0), State: stateOf(s, &f), Missed: f.missed,
 	}
 	if due, ok := l.wheel.Deadline(s.timer); ok {

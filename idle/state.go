@@ -25,16 +25,16 @@ func (s *state) is(c gnet.Conn) bool { return s.conn != nil && s.conn == address
 
 // The instants of a state; see life for what they mean.
 const (
-	opened = iota
-	heard  // set at each look, for when the stamp in the row is too old to tell
-	wrote
-	stuck
-	over
-	rated
-	beat
-	noticed // of ReadIdle, and then WriteIdle and AllIdle
+	atOpened = iota
+	atHeard  // set at each look, for when the stamp in the row is too old to tell
+	atWrote
+	atStuck
+	atOver
+	atRated
+	atBeat
+	atNoticed // of ReadIdle, and then WriteIdle and AllIdle
 
-	instants = noticed + idleKinds
+	instants = atNoticed + idleKinds
 )
 
 // flags are what is true or not about a connection, and in the low bits how many pings were missed.
@@ -79,10 +79,10 @@ func (s *states) at(id uint32) *state { return &s.pieces[id/statePiece][id%state
 // take returns an empty state for a connection that was opened at an instant. No other one that was opened in the same tick
 // has had the same id.
 func (s *states) take(at uint32) (uint32, *state) {
-	if id, ok := s.free.peek(); ok && s.at(id).instants[opened] != at {
+	if id, ok := s.free.peek(); ok && s.at(id).instants[atOpened] != at {
 		s.free.pop()
 		*s.at(id) = state{}
-		s.at(id).instants[opened] = at
+		s.at(id).instants[atOpened] = at
 		return id, s.at(id)
 	}
 	if s.used%statePiece == 0 {
@@ -90,15 +90,15 @@ func (s *states) take(at uint32) (uint32, *state) {
 	}
 	id := s.used
 	s.used++
-	s.at(id).instants[opened] = at
+	s.at(id).instants[atOpened] = at
 	return id, s.at(id)
 }
 
 // put gives an id back.
 func (s *states) put(id uint32) {
-	at := s.at(id).instants[opened]
+	at := s.at(id).instants[atOpened]
 	*s.at(id) = state{}
-	s.at(id).instants[opened] = at
+	s.at(id).instants[atOpened] = at
 	s.free.push(id)
 }
 

@@ -22,7 +22,7 @@ func TestStatesReuseIDsAndNeverMove(t *testing.T) {
 	require.Equal(t, first, again)
 	require.Same(t, p, q)
 	require.Zero(t, q.leftover, "a new connection begins with nothing of the old")
-	require.EqualValues(t, 2, q.instants[opened])
+	require.EqualValues(t, 2, q.instants[atOpened])
 }
 
 func TestAStateIs72Bytes(t *testing.T) {

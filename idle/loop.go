@@ -32,7 +32,8 @@ type loop struct {
 	isPong func(gnet.Conn) bool // of set
 	hard   int                  // output limit of set
 	limits limitsTable
-	asked  uint32 // if less than states.used: the settings have changed, and the states from here on are not judged by them yet
+	asked  uint32 // the connections from this state on
+	toAsk  uint32 // to this one are not judged by the settings of now yet
 
 	wheel  *wheel.Wheel[uint32] // ids of states
 	conns  connType
@@ -175,7 +176,7 @@ func (l *loop) run(context.Context) error {
 		l.follow(set)
 	}
 	spent := func(part time.Duration) bool { return l.stop != nil || time.Since(began) >= part }
-	for l.asked < l.states.used && !spent(l.reaper.taskTime/2) {
+	for l.asked < l.toAsk && !spent(l.reaper.taskTime/2) {
 		l.ask(taskStep)
 	}
 	more := true
@@ -188,7 +189,7 @@ func (l *loop) run(context.Context) error {
 	}
 	l.publish(l.clock.now.Load())
 	l.setDue(l.wheelDue())
-	more = more || l.asked < l.states.used
+	more = more || l.asked < l.toAsk
 	if !more {
 		l.version.Store(l.set.version)
 	}
@@ -206,15 +207,15 @@ func (l *loop) follow(set *settings) {
 	}
 	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
 	l.limits.reset(set)
-	if l.asked = 0; l.open == 0 {
-		l.asked = l.states.used
+	if l.asked, l.toAsk = 0, l.states.used; l.open == 0 {
+		l.toAsk = 0
 		l.version.Store(set.version)
 	}
 }
 
 // ask sees to it that the next connections are judged by the settings of now: those whose deadlines are earlier by them.
 func (l *loop) ask(n int) {
-	for ; n > 0 && l.asked < l.states.used; n-- {
+	for ; n > 0 && l.asked < l.toAsk; n-- {
 		id := l.asked
 		l.asked++
 		s := l.states.at(id)

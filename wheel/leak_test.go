@@ -148,7 +148,7 @@ func TestAForgottenTimerRefusesNothingWhileSomethingIsPending(t *testing.T) {
 	var scheduling sync.WaitGroup
 	for range 4 {
 		scheduling.Go(func() {
-			for range 20_000 {
+			for range 200_000 {
 				other, err := timeout.Timer().NewTimeout(TaskFunc(nothing), time.Hour)
 				if err != nil {
 					t.Errorf("it is not stopped: %v", err)

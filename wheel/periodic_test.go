@@ -149,6 +149,11 @@ func TestAFixedRateOfOneTickCatchesUp(t *testing.T) {
 				schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(6 * time.Second) })
 				time.Sleep(10 * time.Second) // 3 s after the stall
 				synctest.Wait()
+				for _, s := range timer.shards {
+					s.mu.Lock()
+					checkTimeouts(t, &s.wheel)
+					s.mu.Unlock()
+				}
 				require.True(t, periodic.Cancel())
 				stats := timer.Stats()
 				require.InDelta(t, 1001, runs+int(stats.Dropped), 2, "a run for each period, but for those that were dropped")

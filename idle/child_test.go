@@ -44,12 +44,17 @@ func runChild(addr string) int {
 	if err != nil {
 		panic(err)
 	}
+	return runEngine(r, e, addr, func() { _ = json.NewEncoder(os.Stdout).Encode(r.Stats()) })
+}
+
+// runEngine runs a handler around an echo until the standard input ends, and calls last then.
+func runEngine(h gnet.EventHandler, e *echo, addr string, last func()) int {
 	done := make(chan error, 1)
-	go func() { done <- gnet.Run(r, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)) }()
+	go func() { done <- gnet.Run(h, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)) }()
 	up := <-e.booted
 	fmt.Println(up.addr.Network(), up.addr.String())
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	_ = json.NewEncoder(os.Stdout).Encode(r.Stats())
+	last()
 	_ = up.eng.Stop(context.Background())
 	if err := <-done; err != nil {
 		fmt.Println(err)
@@ -71,9 +76,17 @@ func startChild(t testing.TB, addr string) *child {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	c := &child{cmd: exec.Command(exe), stderr: new(strings.Builder)}
-	c.cmd.Env = append(os.Environ(), childEnv+"="+addr)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+addr)
+	return startCommand(t, cmd)
+}
+
+// startCommand starts a server that prints its address and ends with its standard input.
+func startCommand(t testing.TB, cmd *exec.Cmd) *child {
+	t.Helper()
+	c := &child{cmd: cmd, stderr: new(strings.Builder)}
 	c.cmd.Stderr = c.stderr
+	var err error
 	c.stdin, err = c.cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := c.cmd.StdoutPipe()
@@ -94,6 +107,12 @@ func startChild(t testing.TB, addr string) *child {
 		require.NoError(t, err)
 	}
 	return c
+}
+
+// stop ends the child.
+func (c *child) stop() {
+	_ = c.stdin.Close()
+	_ = c.cmd.Wait()
 }
 
 // finish ends the child and returns its Stats.

@@ -88,7 +88,9 @@ func (f *fleet) drain() {
 }
 
 func (f *fleet) close() {
-	f.stop.Store(true)
+	if f.stop.Swap(true) {
+		return
+	}
 	<-f.done
 	for i := range f.conns {
 		_ = unix.Close(f.conns[i].fd)

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,6 +13,10 @@ const childEnv = "IDLEWHEEL_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
+		if name, ok := strings.CutPrefix(child, expiryPrefix); ok {
+			h, e := expiryServer(name)
+			os.Exit(runEngine(h, e, "tcp://127.0.0.1:0", func() {}))
+		}
 		os.Exit(runChild(child))
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines

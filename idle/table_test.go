@@ -20,6 +20,7 @@ type fakeConn struct {
 func (c *fakeConn) Fd() int                   { return c.fd }
 func (c *fakeConn) InboundBuffered() int      { return c.buffered }
 func (c *fakeConn) EventLoop() gnet.EventLoop { return c.el }
+func (c *fakeConn) OutboundBuffered() int     { return 0 }
 
 type fakeEventLoop struct {
 	gnet.EventLoop

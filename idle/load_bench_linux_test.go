@@ -1,0 +1,149 @@
+package idle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkEcho compares the echoes per second of gnet with the Reaper and without it: two servers in this process, each of
+// which gets all the load for a quarter of a second in turn. One operation is one pair; run it with -benchtime 40x.
+func BenchmarkEcho(b *testing.B) {
+	for _, conns := range []int{100, 1000} {
+		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
+			bare := newEcho()
+			bareAddr := serve(b, bare, bare.booted, "tcp://127.0.0.1:0")
+			watched := newEcho()
+			cfg := everything
+			cfg.Heartbeat, cfg.MinRate = Heartbeat{}, MinRate{}
+			watchedAddr := serve(b, middleware(b, watched, cfg), watched.booted, "tcp://127.0.0.1:0")
+			rate := func(p *pacer) float64 {
+				time.Sleep(250 * time.Millisecond)
+				return float64(len(p.finish()))
+			}
+			var ratios []float64
+			for i := 0; b.Loop(); i++ {
+				var without, with float64
+				measure := func() { without = rate(newPacer(b, bareAddr, conns, 0)) }
+				if i%2 == 0 {
+					measure()
+				}
+				with = rate(newPacer(b, watchedAddr, conns, 0))
+				if i%2 == 1 {
+					measure()
+				}
+				ratios = append(ratios, with/without)
+			}
+			report(b, ratios, "of-bare")
+		})
+	}
+}
+
+// report shows the median of ratios, and the quarters of them between which it lies.
+func report(b *testing.B, ratios []float64, unit string) {
+	b.Helper()
+	slices.Sort(ratios)
+	b.ReportMetric(median(ratios), unit)
+	b.ReportMetric(ratios[len(ratios)/4], unit+"-q1")
+	b.ReportMetric(ratios[len(ratios)*3/4], unit+"-q3")
+}
+
+// startNetty starts testdata/NettyIdle.java. An error says why it cannot.
+func startNetty(b *testing.B) (*child, error) {
+	jars, _ := filepath.Glob("/usr/share/java/netty-*.jar")
+	if _, err := exec.LookPath("java"); err != nil || len(jars) == 0 {
+		return nil, errors.New("Netty is left out: install the Debian packages libnetty-java and openjdk-17-jdk-headless")
+	}
+	dir := b.TempDir()
+	jctools, _ := filepath.Glob("/usr/share/java/jctools-core.jar")
+	path := strings.Join(slices.Concat([]string{dir}, jars, jctools), ":")
+	out, err := exec.Command("java", "-m", "jdk.compiler/com.sun.tools.javac.Main", "-cp", path, "-d", dir, "testdata/NettyIdle.java").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("compiling NettyIdle.java: %w: %s", err, out)
+	}
+	return startCommand(b, exec.Command("java", "-cp", path, "NettyIdle", strconv.Itoa(int(expiryTimeout/time.Millisecond)))), nil
+}
+
+// An expiry is what one run of BenchmarkMassExpiry has measured.
+type expiry struct {
+	p99  time.Duration // of the echoes of the living while the dead were closed
+	last time.Duration // how late the last of the dead was closed
+}
+
+// BenchmarkMassExpiry lets 15,000 connections die together while 200 others play ping-pong, 4,000 echoes a second in all, with two
+// loops: how long do the living wait? One operation is a run of each server in turn, about 12 seconds each; run it with
+// -benchtime 5x. The ratios are of runs of the same round.
+func BenchmarkMassExpiry(b *testing.B) {
+	servers := []string{"reaper", "unbounded", "AfterFunc", "netty"}
+	results := map[string][]expiry{}
+	for b.Loop() {
+		for _, name := range servers {
+			var server *child
+			if name == "netty" {
+				var err error
+				if server, err = startNetty(b); err != nil {
+					b.Log(err)
+					continue
+				}
+			} else {
+				server = startChild(b, expiryPrefix+name)
+			}
+			e := massExpiry(b, server, 15_000, 200)
+			b.Logf("%-10s p99 of the living %8.2f ms, the last of the dead %v late", name, ms(e.p99), e.last.Round(time.Millisecond))
+			results[name] = append(results[name], e)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for _, name := range servers {
+		if len(results[name]) == 0 {
+			continue
+		}
+		var p99, last, ratio []float64
+		for i, e := range results[name] {
+			p99, last = append(p99, ms(e.p99)), append(last, ms(e.last))
+			ratio = append(ratio, float64(results["reaper"][i].p99)/float64(e.p99))
+		}
+		b.ReportMetric(median(p99), name+"-p99-ms")
+		b.ReportMetric(median(last), name+"-last-ms")
+		if name != "reaper" {
+			report(b, ratio, "p99-of-"+name)
+		}
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func massExpiry(b *testing.B, server *child, dead, living int) expiry {
+	b.Helper()
+	f := dialFleet(b, server.addr, dead)
+	p := newPacer(b, server.addr, living, 50*time.Millisecond)
+	time.Sleep(expiryTimeout / 4) // what connecting has left behind
+	f.send(0, dead, "x")
+	until := time.Now().Add(expiryTimeout + 20*time.Second)
+	for f.lost(0, dead) < dead {
+		require.True(b, time.Now().Before(until), "%d of %d dead are closed", f.lost(0, dead), dead)
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond)
+	samples := p.finish()
+	first, last, late := int64(1<<62), int64(0), time.Duration(0)
+	for i := range f.conns {
+		c := &f.conns[i]
+		first, last = min(first, c.closedAt.Load()), max(last, c.closedAt.Load())
+		late = max(late, time.Duration(c.closedAt.Load()-c.sentUntil.Load())-expiryTimeout)
+	}
+	between := func(at int64) time.Duration { return f.start.Add(time.Duration(at)).Sub(p.start) }
+	e := expiry{quantile(samples, between(first)-20*time.Millisecond, between(last), 0.99), late}
+	f.close()
+	server.stop()
+	return expiry{cmp.Or(e.p99, 1), e.last}
+}

@@ -199,6 +199,10 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 		c.refuse("Config.Tick is %v: Update cannot change it from %v, leave it 0", cfg.Tick, tick)
 	case tick != 0:
 		cfg.Tick = tick
+	case cfg.Tick < 0:
+		c.refuse("Config.Tick is %v: set a positive duration, or 0 for the default", cfg.Tick)
+	case cfg.Tick > 0 && cfg.Tick < minTick:
+		c.refuse("Config.Tick is %v: set at least %v", cfg.Tick, minTick)
 	}
 	if len(c.errs) == 0 {
 		c.tick(&cfg)
@@ -352,10 +356,6 @@ func (c *checker) tick(cfg *Config) {
 		cfg.Tick = max(min(usual, shortest.value), least)
 	}
 	switch {
-	case cfg.Tick < 0:
-		c.refuse("Config.Tick is %v: set a positive duration, or 0 for the default", cfg.Tick)
-	case cfg.Tick < minTick:
-		c.refuse("Config.Tick is %v: set at least %v", cfg.Tick, minTick)
 	case cfg.Tick > shortest.value && chosen:
 		c.refuse("Config.Tick is %v, longer than Config.%s of %v: set a tenth of the timeout, or 0 for the default",
 			cfg.Tick, shortest.name, shortest.value)

@@ -19,7 +19,7 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"nothing", nil, Config{}, []string{"the handler is nil", "Config sets no limit"}},
 		{"no timeout", newEcho(), Config{}, []string{"Config sets no limit", "for example ReadTimeout to 60s"}},
 		{"negative", newEcho(), Config{ReadTimeout: -1, Tick: -1},
-			[]string{"Config.ReadTimeout is -1ns"}},
+			[]string{"Config.ReadTimeout is -1ns", "Config.Tick is -1ns"}},
 		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs, less than"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
 			[]string{"Config.Tick is 1µs: set at least 1ms"}},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -14,23 +13,34 @@ const (
 	pong = "PONG"
 )
 
-// An echo answers a line PING with PONG and echoes everything else byte for byte. Before an idle connection is closed it
-// gets a line that says why.
+// An echo answers a line PING with PONG and echoes everything else byte for byte.
 type echo struct {
 	gnet.BuiltinEventEngine
+	reaper *idle.Reaper // is told of lines as messages; if nil, nobody is
 }
 
-// inLine in the Context of a connection says that its line has begun, so that what follows up to its end is echoed.
-type inLine struct{}
+// A line is the state of the line that comes in on a connection, in its Context. It has one byte, so that no allocation is
+// needed to put it there.
+type line uint8
 
-func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
+const (
+	echoed line = 1 << iota // its beginning was echoed, and what follows up to its end is
+	begun                   // some of it has come
+)
+
+func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
 	in, _ := c.Peek(-1)
-	out, used, open := answer(in, c.Context() == inLine{})
+	before, _ := c.Context().(line)
+	out, used, open := answer(in, before&echoed != 0)
+	now := line(0)
 	if open {
-		c.SetContext(inLine{})
-	} else {
-		c.SetContext(nil)
+		now |= echoed
 	}
+	if open || used < len(in) {
+		now |= begun
+	}
+	c.SetContext(now)
+	h.tell(c, before, now, bytes.IndexByte(in, '\n') >= 0)
 	// Written before it is discarded: out may be a part of in.
 	if len(out) > 0 {
 		if _, err := c.Write(out); err != nil {
@@ -43,16 +53,27 @@ func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
+// tell tells the Reaper where messages begin and end.
+func (h *echo) tell(c gnet.Conn, before, now line, complete bool) {
+	if h.reaper == nil {
+		return
+	}
+	if complete {
+		h.reaper.MarkReady(c)
+	}
+	switch {
+	case now&begun != 0 && (complete || before&begun == 0):
+		h.reaper.BeginMessage(c)
+	case now&begun == 0 && before&begun != 0:
+		h.reaper.EndMessage(c)
+	}
+}
+
 func (*echo) OnClose(c gnet.Conn, _ error) gnet.Action {
 	if rest, err := c.Peek(-1); err == nil && len(rest) > 0 { // the beginning of a PING that never came
 		_, _ = c.Write(rest)
 	}
 	return gnet.None
-}
-
-func (*echo) OnIdle(c gnet.Conn, ev idle.Event) gnet.Action {
-	_, _ = fmt.Fprintf(c, "closing: %s, nothing came from you for %v\n", ev.Kind, ev.Timeout)
-	return gnet.Close
 }
 
 // answer returns what to send for what has come in, how many bytes of it are dealt with, and whether a line is open at

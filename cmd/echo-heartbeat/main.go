@@ -65,15 +65,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // oneLine joins the lines of an error, and names flags where the packages below name fields.
 func oneLine(err error) string {
-	return strings.NewReplacer(
+	return strings.NewReplacer(append([]string{
 		"\n", "; ",
 		"idle: ", "",
 		"server: ", "",
-		"Config.ReadTimeout", "--read-timeout",
-		"Config.Tick", "--tick",
 		"Config.Addr", "--addr",
 		"Config.Loops", "--loops",
-	).Replace(err.Error())
+	}, flagNames...)...).Replace(err.Error())
 }
 
 // noArgs refuses arguments that are not flags.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -46,7 +47,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --nope":                         "unknown flag: --nope",
 		"serve extra":                          `unexpected argument "extra"`,
 		"serve --tick -5s":                     "--tick is -5s",
-		"serve --read-timeout 0":               "--read-timeout is not set",
+		"serve --read-timeout 0":               "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout 60s",
 		"serve --read-timeout -1s --tick -1s":  "--tick is -1s",
 		"serve --read-timeout 1s --tick 5s":    "--tick is 5s, longer than --read-timeout of 1s",
 		"serve --read-timeout never":           "invalid duration",
@@ -116,8 +117,77 @@ func TestServeEchoesAndSaysWhyItCloses(t *testing.T) {
 	require.NoError(t, err)
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
-	require.Equal(t, "PONG\nhello\nclosing: read idle, nothing came from you for 300ms\n", string(got))
-	require.Contains(t, interrupt(), "stopped: 1 connections, 1 messages, 1 reaped")
+	require.Regexp(t, `^PONG\nhello\nclosing: read idle for \d+ms, limit 300ms\n$`, string(got))
+	require.Contains(t, interrupt(), "stopped: 1 connections, 1 messages, 1 reaped (1 read idle), mean")
+}
+
+// TestServeHasAFlagForEachLimit lets a client pass each of them.
+func TestServeHasAFlagForEachLimit(t *testing.T) {
+	const none = "--read-timeout=0"
+	for _, tc := range []struct {
+		flags, send, listening, reason string
+	}{
+		{"--all-timeout 300ms", "", "all timeout 300ms", "all idle"},
+		{"--first-byte-timeout 300ms", "", "first byte timeout 300ms", "no first byte"},
+		{"--handshake-timeout 300ms", "no line", "handshake timeout 300ms", "no handshake"},
+		{"--min-rate 1000 --min-rate-window 300ms", "no line", "min rate 1000", "slow peer"},
+		{"--heartbeat 300ms --heartbeat-retry 100ms --heartbeat-missed 1", "", "heartbeat 300ms", "no answer"},
+		{"--max-age 300ms --max-age-grace 100ms --jitter 0.1", "", "max age 300ms", "too old"},
+		{"--output-limit 100000", strings.Repeat("x", 1<<24), "output limit 100000", "over limit"},
+		{"--output-soft-limit 100000 --output-soft-for 300ms", strings.Repeat("x", 1<<24), "output soft limit 100000", "over limit"},
+		{"--write-stall-timeout 300ms --liveness 60s", strings.Repeat("x", 1<<24), "write stall timeout 300ms", "write stall"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			addr, interrupt := serveInBackground(t, append(strings.Fields(tc.flags), none)...)
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+			if large := len(tc.send) > 1<<20; large { // and read nothing: the write fails when it is reset
+				_, err = c.Write([]byte(tc.send))
+				for err == nil {
+					_, err = c.Write([]byte("x"))
+				}
+				require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+			} else {
+				_, err = c.Write([]byte(tc.send))
+				require.NoError(t, err)
+				got, err := io.ReadAll(c)
+				require.NoError(t, err)
+				require.Contains(t, string(got), "closing: "+tc.reason)
+			}
+			out := interrupt()
+			require.Contains(t, out, tc.listening)
+			require.Contains(t, out, "1 reaped (1 "+tc.reason+")")
+		})
+	}
+}
+
+func TestServeObservesOnly(t *testing.T) {
+	addr, interrupt := serveInBackground(t, "--read-timeout", "200ms", "--observe-only", "--write-timeout", "100ms")
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
+	_, err = c.Read(make([]byte, 8))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Contains(t, interrupt(), "1 would have been reaped (1 read idle)")
+}
+
+func TestAnEndedLineIsNoMessageAnyMore(t *testing.T) {
+	addr, _ := serveInBackground(t, "--read-timeout=0", "--min-rate", "100", "--min-rate-window", "200ms", "--handshake-timeout", "500ms")
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	for _, part := range []string{"be", "gun", "\n", "PI", "NG\n"} {
+		_, err = c.Write([]byte(part))
+		require.NoError(t, err)
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
+	got, err := io.ReadAll(c)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it stays")
+	require.Equal(t, "begun\nPONG\n", string(got))
 }
 
 func TestServeNamesThePortInUse(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,30 +15,6 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/server"
 )
-
-// idleFlags are the flags that say which connections are idle.
-type idleFlags struct {
-	readTimeout, tick time.Duration
-}
-
-func (f *idleFlags) add(cmd *cobra.Command, readTimeout time.Duration) {
-	cmd.Flags().DurationVar(&f.readTimeout, "read-timeout", readTimeout, "close a connection that sends nothing for so long")
-	cmd.Flags().DurationVar(&f.tick, "tick", 100*time.Millisecond,
-		"step of the deadlines: a connection is closed at most two ticks after its timeout;\n"+
-			"by default less where the timeout is less than a second")
-}
-
-// config returns the flags as a Config, or a usageError.
-func (f *idleFlags) config(cmd *cobra.Command) (idle.Config, error) {
-	cfg := idle.Config{ReadTimeout: f.readTimeout, Tick: f.tick}
-	if !cmd.Flags().Changed("tick") {
-		cfg.Tick = 0 // the default depends on the timeout
-	}
-	if _, err := idle.Middleware(&echo{}, cfg); err != nil {
-		return cfg, usageError{err}
-	}
-	return cfg, nil
-}
 
 func newServe() *cobra.Command {
 	var (
@@ -51,7 +28,7 @@ func newServe() *cobra.Command {
 		Long: `Run an echo server that reaps idle connections.
 
 A line PING is answered with PONG, everything else is echoed byte for byte. A connection that sends nothing for the read
-timeout gets a line that says so and is closed. Try it with: nc 127.0.0.1 7000
+timeout, or passes another limit, gets a line that says so and is closed. A limit of 0 is none. Try it with: nc 127.0.0.1 7000
 
 Ctrl-C stops it.`,
 		Args: noArgs,
@@ -64,8 +41,11 @@ Ctrl-C stops it.`,
 				return usageError{fmt.Errorf("--loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops)}
 			}
 			level := slog.LevelWarn
-			if debug {
+			switch {
+			case debug:
 				level = slog.LevelDebug
+			case cfg.Idle.ObserveOnly:
+				level = slog.LevelInfo
 			}
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 			return serve(cmd.Context(), cmd.OutOrStdout(), cfg)
@@ -73,7 +53,7 @@ Ctrl-C stops it.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&cfg.Addr, "addr", "127.0.0.1:7000", "address to listen on: host:port, or unix:///path")
-	flags.add(cmd, time.Minute)
+	flags.addAll(cmd, time.Minute)
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().BoolVar(&cfg.SharePort, "share-port", false, "let other processes listen on the same port")
 	cmd.Flags().BoolVar(&debug, "debug", false, "log each connection that is reaped")
@@ -81,20 +61,39 @@ Ctrl-C stops it.`,
 }
 
 func serve(ctx context.Context, out io.Writer, cfg server.Config) error {
-	cfg.Handler = &echo{}
-	var reaper *idle.Reaper
+	handler := &echo{}
+	cfg.Handler = handler
 	cfg.Started = func(addr net.Addr, r *idle.Reaper) {
-		reaper = r
-		fmt.Fprintf(out, "listening on %s, read timeout %v, tick %v; Ctrl-C stops\n", addr, cfg.Idle.ReadTimeout, r.Config().Tick)
+		handler.reaper = r
+		fmt.Fprintf(out, "listening on %s, %s; Ctrl-C stops\n", addr, describe(r.Config()))
 	}
 	err := server.Run(ctx, cfg)
 	if errors.Is(err, server.ErrBadAddress) {
 		return usageError{err}
 	}
-	if reaper != nil {
-		s := reaper.Stats()
-		fmt.Fprintf(out, "stopped: %d connections, %d messages, %d reaped, mean %v late\n",
-			s.Opened, s.Reads, s.Reaped[idle.ReadIdle], s.Lateness.Mean().Round(time.Millisecond))
+	if handler.reaper != nil {
+		s := handler.reaper.Stats()
+		fmt.Fprintf(out, "stopped: %d connections, %d messages, %s, mean %v late\n",
+			s.Opened, s.Reads, sumUp(s), s.Lateness.Mean().Round(time.Millisecond))
 	}
 	return err
+}
+
+// sumUp says how many connections were reaped, and why.
+func sumUp(s idle.Stats) string {
+	counts, verb := s.Reaped, "reaped"
+	if s.Observed.Total() > 0 {
+		counts, verb = s.Observed, "would have been reaped"
+	}
+	var kinds []string
+	for _, k := range idle.Kinds() {
+		if n := counts[k]; n > 0 {
+			kinds = append(kinds, fmt.Sprintf("%d %v", n, k))
+		}
+	}
+	sum := fmt.Sprintf("%d %s", counts.Total(), verb)
+	if len(kinds) > 0 {
+		sum += " (" + strings.Join(kinds, ", ") + ")"
+	}
+	return sum
 }

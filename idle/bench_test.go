@@ -129,7 +129,10 @@ func BenchmarkOpenClose(b *testing.B) {
 	thin.first = uintptr(unsafe.Pointer(&extra[0])) - 2000*thinSize // a descriptor above the others
 	c := gnet.Conn(&extra[0])
 	b.ReportAllocs()
-	for b.Loop() {
+	for i := 0; b.Loop(); i++ {
+		if i%1000 == 0 { // 10,000 a second
+			moveTo(l.clock, time.Duration(i)*l.clock.tick/1000)
+		}
 		l.add(c)
 		_, id := l.table.find(c)
 		l.remove(id)
@@ -192,5 +195,17 @@ func TestHeartbeatDoesNotAllocate(t *testing.T) {
 			i++
 		}
 		require.Zero(t, testing.AllocsPerRun(10_000, beat))
+	}
+}
+
+// BenchmarkUpdate measures what one connection costs to be judged by another Config, among 100,000 with everything switched on.
+func BenchmarkUpdate(b *testing.B) {
+	r, _ := watch(b, 100_000, everything)
+	l := r.registry.Load().loops[0]
+	for b.Loop() {
+		if l.asked == l.toAsk {
+			l.asked, l.toAsk = 0, l.states.used
+		}
+		l.ask(1)
 	}
 }

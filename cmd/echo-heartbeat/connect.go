@@ -32,8 +32,7 @@ func newConnect() *cobra.Command {
 
 The client runs through the same middleware as the server: when nothing came from the server for the heartbeat interval,
 it sends a line PING; when two of them in a row stay without an answer, it gives the server up. A server that talks all the
-time hears nothing from it. With --silent it sends
-nothing, so that one can see the server reap it.
+time hears nothing from it. With --silent it sends nothing, so that one can see the server reap it.
 
 Ctrl-C ends it, and so does the server by closing the connection.`,
 		Args: noArgs,
@@ -53,9 +52,9 @@ Ctrl-C ends it, and so does the server by closing the connection.`,
 
 func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Duration, silent bool) (err error) {
 	h := &beater{out: &printer{out: out, start: time.Now()}, silent: silent, closed: make(chan error, 1)}
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: heartbeat})
+	handler, err := h.handler(heartbeat)
 	if err != nil {
-		return usageError{errors.New(strings.ReplaceAll(err.Error(), "Config.ReadTimeout", "--heartbeat"))}
+		return usageError{errors.New(strings.ReplaceAll(err.Error(), "Config.Heartbeat.Interval", "--heartbeat"))}
 	}
 	network, at := "tcp", strings.TrimPrefix(addr, "tcp://")
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
@@ -67,7 +66,7 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	if err != nil {
 		return fmt.Errorf("cannot connect, is the server running? %w", err)
 	}
-	client, err := gnet.NewClient(reaper, gnet.WithLogger(silentLog{}))
+	client, err := gnet.NewClient(handler, gnet.WithLogger(silentLog{}))
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -81,7 +80,7 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	}
 	select {
 	case err := <-h.closed:
-		if errors.Is(err, idle.ErrReadIdle) {
+		if errors.Is(err, idle.ErrNoAnswer) {
 			return fmt.Errorf("the server is dead: %w", err)
 		}
 		h.out.printf("closed by the server")
@@ -96,28 +95,26 @@ type beater struct {
 	gnet.BuiltinEventEngine
 	out    *printer
 	silent bool
-	missed int // heartbeats without an answer; owned by the loop goroutine
 	closed chan error
 }
 
 func (h *beater) OnTraffic(c gnet.Conn) gnet.Action {
 	b, _ := c.Next(-1)
-	h.missed = 0
 	h.out.printf("received %q", b)
 	return gnet.None
 }
 
-func (h *beater) OnIdle(c gnet.Conn, _ idle.Event) gnet.Action {
+// handler returns the beater with a Reaper around it that sends its heartbeats, if it is to send any.
+func (h *beater) handler(heartbeat time.Duration) (gnet.EventHandler, error) {
 	if h.silent {
-		return gnet.None
+		return h, nil
 	}
-	if h.missed == maxMissed {
-		return gnet.Close
-	}
-	h.missed++
-	h.out.printf("sending %s", ping)
-	_, _ = c.Write([]byte(ping + "\n"))
-	return gnet.None
+	return idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
+		Interval: heartbeat, MaxMissed: maxMissed, Ping: func(gnet.Conn) []byte {
+			h.out.printf("sending %s", ping)
+			return []byte(ping + "\n")
+		},
+	}})
 }
 
 func (h *beater) OnClose(_ gnet.Conn, err error) gnet.Action {

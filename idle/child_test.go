@@ -17,8 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childConfig is what a child process serves with.
-var childConfig = Config{ReadTimeout: 2 * time.Second, Tick: 100 * time.Millisecond}
+// childConfig is what a child process serves with. Of the limits that a silent peer passes the read timeout is the first.
+var childConfig = Config{
+	ReadTimeout: 2 * time.Second, Tick: 100 * time.Millisecond,
+	AllTimeout: 2500 * time.Millisecond, WriteStallTimeout: 2500 * time.Millisecond,
+	OutputLimit: OutputLimit{Hard: 1 << 20, Soft: 1 << 16, SoftFor: 2500 * time.Millisecond},
+	Heartbeat: Heartbeat{
+		Interval: 1200 * time.Millisecond, Retry: 400 * time.Millisecond, MaxMissed: 3,
+		Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
+	},
+}
 
 const (
 	blockMessage = "block!" // blocks the loop for one and a half timeouts

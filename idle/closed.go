@@ -24,8 +24,13 @@ func (r *Reaper) Closed() []Closed {
 	for _, l := range r.registry.Load().loops {
 		all = append(all, l.closed.read()...)
 	}
+	return newest(all, r.settings.Load().cfg.KeepClosed)
+}
+
+// newest returns up to so many of them, the last one first.
+func newest(all []Closed, keep int) []Closed {
 	slices.SortFunc(all, func(a, b Closed) int { return b.At.Compare(a.At) })
-	return all[:min(len(all), r.settings.Load().cfg.KeepClosed)]
+	return all[:min(len(all), keep)]
 }
 
 // A closedRing keeps the connections of a loop that were reaped last. Safe for concurrent use.

@@ -21,6 +21,7 @@ const (
 	usualTicks  = 1 << 16 // at most, with the default tick
 	maxTimeout  = 10 * 365 * 24 * time.Hour
 	maxSlots    = 1 << 12
+	minMemory   = 1 << 11 // ticks
 
 	defaultMaxMissed = 2
 	maxMaxMissed     = 15 // a state has four bits for them
@@ -233,7 +234,7 @@ func (cfg *Config) watches() bool {
 			return true
 		}
 	}
-	return cfg.OutputLimit.Hard != 0
+	return cfg.OutputLimit.Hard != 0 || cfg.Liveness != 0
 }
 
 // timeouts returns those that SetTimeouts can change.
@@ -241,9 +242,10 @@ func (cfg *Config) timeouts() Timeouts {
 	return Timeouts{cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout}
 }
 
-// memory returns the longest time for which stamps are needed.
+// memory returns the longest time for which stamps are needed. It is also how long a connection may go without a look, so it is
+// never very short.
 func (cfg *Config) memory() time.Duration {
-	longest := cfg.Tick
+	longest := minMemory * cfg.Tick
 	for _, s := range cfg.stamped() {
 		longest = max(longest, s.value)
 	}

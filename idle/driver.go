@@ -46,7 +46,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 				loops = append(loops, other)
 			} else {
 				r.past.add(other.published.read())
-				r.pastClosed = append(r.pastClosed, other.closed.read()...)
+				r.pastClosed = newest(append(r.pastClosed, other.closed.read()...), r.settings.Load().cfg.KeepClosed)
 			}
 		}
 		r.registry.Store(newRegistry(loops))

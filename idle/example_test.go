@@ -88,6 +88,57 @@ func ExampleIdleHandler() {
 	// closed, read idle: true
 }
 
+// A gateway for devices that negotiate their keep-alive, as MQTT does.
+func ExampleReaper_SetTimeouts() {
+	h := &gateway{}
+	reaper, err := idle.Middleware(h, idle.Config{
+		HandshakeTimeout:  10 * time.Second, // until MarkReady
+		ReadTimeout:       time.Minute,      // of those that ask for nothing else
+		WriteStallTimeout: 30 * time.Second,
+		OutputLimit:       idle.OutputLimit{Hard: 8 << 20},
+		Jitter:            0.1,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.reaper = reaper
+	log.Fatal(gnet.Run(reaper, "tcp://:1883", gnet.WithMulticore(true)))
+}
+
+type gateway struct {
+	gnet.BuiltinEventEngine
+	reaper *idle.Reaper
+}
+
+func (h *gateway) OnTraffic(c gnet.Conn) gnet.Action {
+	keepAlive, ok := parseConnect(c)
+	if !ok {
+		return gnet.None // there is more to come
+	}
+	h.reaper.MarkReady(c)
+	if err := h.reaper.SetTimeouts(c, idle.Timeouts{Read: keepAlive * 3 / 2}); err != nil {
+		return gnet.Close // it has asked for something absurd
+	}
+	return gnet.None
+}
+
+func parseConnect(c gnet.Conn) (keepAlive time.Duration, ok bool) {
+	b, _ := c.Next(-1)
+	return 20 * time.Second, len(b) > 0
+}
+
+// A server that asks silent clients whether they are alive: after a minute of silence three times, 30 seconds apart.
+func ExampleHeartbeat() {
+	reaper, err := idle.Middleware(&handler{}, idle.Config{Heartbeat: idle.Heartbeat{
+		Interval: 60 * time.Second, Retry: 30 * time.Second, MaxMissed: 3,
+		Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Fatal(gnet.Run(reaper, "tcp://:9000"))
+}
+
 type silentLog struct{}
 
 func (silentLog) Debugf(string, ...any) {}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -291,6 +292,26 @@ func TestWriteStall(t *testing.T) {
 	beat(t, c, limitOf/8) // it lives, and reads nothing: zero window
 	reason := s.requireReaped(t, began, limitOf, ErrWriteStall)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
+	requireReset(t, c)
+}
+
+// TestAStalledPeerGoesWithItsMemory is not parallel, so that the heap is its own.
+func TestAStalledPeerGoesWithItsMemory(t *testing.T) {
+	const size = 64 << 20
+	s := newSite(t, Config{WriteStallTimeout: limitOf}, func(s *site) { s.open = flood(size) })
+	heap := func() int {
+		runtime.GC()
+		runtime.GC() // what lies in a sync.Pool outlives the first
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	c := dial(t, s.addr)
+	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
+	require.Greater(t, heap(), before+size/2, "what it does not read waits")
+	s.requireReaped(t, time.Now(), 0, ErrWriteStall)
+	require.Less(t, heap(), before+size/8)
 	requireReset(t, c)
 }
 

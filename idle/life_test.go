@@ -474,3 +474,15 @@ func TestCount(t *testing.T) {
 	require.Zero(t, f.rated, "nobody counts")
 	require.Equal(t, wait, lim.judge(f, 30*second).act)
 }
+
+func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
+	for _, cfg := range []Config{
+		{MaxAge: 24 * time.Hour}, {HandshakeTimeout: time.Minute}, {ReadTimeout: time.Millisecond}, {Liveness: time.Minute, ReadTimeout: time.Hour},
+	} {
+		cfg, err := cfg.check(0)
+		require.NoError(t, err)
+		set := newSettings(cfg, 1)
+		v := set.limits.judge(&life{opened: at(second), heard: at(second), wrote: at(second), ready: true, held: true}, 2*second)
+		require.GreaterOrEqual(t, v.next-2*second, minMemory*cfg.Tick, "%+v", cfg)
+	}
+}

@@ -271,7 +271,7 @@ func (l *loop) life(r *row, id uint32, s *state) life {
 	if lim.poll > 0 {
 		f.output = l.conn(s).OutboundBuffered()
 	}
-	if f.missed > 0 && !lim.pongs && f.heard.to > f.beat { // any byte is an answer
+	if f.missed > 0 && !lim.pongs && f.heard.to > f.beat-lim.tick { // any byte is an answer
 		s.flags.setMissed(0)
 		f.missed = 0
 	}

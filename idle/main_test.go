@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"flag"
 	"os"
 	"strings"
 	"testing"
@@ -19,5 +20,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(runChild(child))
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // those that are parallel wait for timeouts most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }

@@ -94,7 +94,7 @@ func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration,
 		}
 		r.heard = uint32(l.clock.stamp(f.heard.to))
 		s.flags.setMissed(f.missed)
-		s.instants[atBeat] = l.clock.pack(f.beat)
+		s.instants[atBeat] = l.clock.packSome(f.beat)
 	}
 	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 {
 		if lim.look(f, ev, &s.moved, now) {

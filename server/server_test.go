@@ -168,7 +168,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 	} {
 		require.ErrorContains(t, Run(t.Context(), Config{Addr: addr, Handler: &echo{}, Idle: idleConfig}), want)
 	}
-	require.ErrorContains(t, Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}}), "Config.ReadTimeout is not set")
+	require.ErrorContains(t, Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}}), "Config sets no limit")
 }
 
 func TestAddressInUseIsNamed(t *testing.T) {

@@ -84,6 +84,18 @@ type Config struct {
 	// and OverLimit. An empty list is none.
 	Reset []Kind
 
+	// MaxConnections is how many connections may be open, over all event loops of the Reaper. From fifteen sixteenths of it on those
+	// that have been silent longest are closed to make room, first of those that MarkReady was not called for if HandshakeTimeout
+	// is set; one that comes when there is none is refused: the handler does not hear of it. Held and exempt ones stay.
+	MaxConnections int
+
+	// ShedProtect is how long a connection must have been silent to be closed to make room. If zero, it is 1s.
+	ShedProtect time.Duration
+
+	// Refusal returns the last bytes for a connection that is refused, or nil. It must not change them afterwards. Called on the
+	// loop goroutine of its connection.
+	Refusal func(c gnet.Conn) []byte
+
 	// ObserveOnly makes the Reaper count and log what it would close, and close nothing: see Stats.Observed. Events and
 	// heartbeats go on. It does not judge a connection again for which it has decided once.
 	ObserveOnly bool
@@ -182,6 +194,7 @@ func (cfg *Config) durations() []setting {
 		setting{"MinRate.Grace", cfg.MinRate.Grace},
 		setting{"MaxAge", cfg.MaxAge},
 		setting{"MaxAgeGrace", cfg.MaxAgeGrace},
+		setting{"ShedProtect", cfg.ShedProtect},
 	)
 }
 
@@ -234,7 +247,7 @@ func (cfg *Config) watches() bool {
 			return true
 		}
 	}
-	return cfg.OutputLimit.Hard != 0 || cfg.Liveness != 0
+	return cfg.OutputLimit.Hard != 0 || cfg.Liveness != 0 || cfg.MaxConnections != 0
 }
 
 // timeouts returns those that SetTimeouts can change.
@@ -303,6 +316,9 @@ func (c *checker) limits(cfg *Config) {
 		if !k.valid() {
 			c.refuse("Config.Reset has %v, which is no kind", k)
 		}
+	}
+	if cfg.MaxConnections < 0 || cfg.MaxConnections > math.MaxInt32 {
+		c.refuse("Config.MaxConnections is %d: set a positive number, or 0 for any", cfg.MaxConnections)
 	}
 	if cfg.KeepClosed < 0 || cfg.KeepClosed > maxKeepClosed {
 		c.refuse("Config.KeepClosed is %d: set 0 to %d", cfg.KeepClosed, maxKeepClosed)

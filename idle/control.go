@@ -13,7 +13,10 @@ import (
 // MarkReady ends the handshake of a connection: HandshakeTimeout does not apply any more. Called on the loop goroutine of its
 // connection.
 func (r *Reaper) MarkReady(c gnet.Conn) bool {
-	return r.change(c, func(_ *loop, s *state) { s.flags.set(ready, true) })
+	return r.change(c, func(l *loop, _ *state) {
+		row, _ := l.table.find(c)
+		row.mark |= ready
+	})
 }
 
 // Hold says that a request is being worked on, so that the connection is not idle however silent it is, until Release was
@@ -190,7 +193,7 @@ func (r *Reaper) change(c gnet.Conn, do func(*loop, *state)) bool {
 	return true
 }
 
-// Update replaces the Config at run time: all of it but Tick, which stays. It is checked first, and an error that joins all that
+// Update replaces the Config at run time: all of it but Tick, which stays, and MaxConnections, which stays where it is zero. It is checked first, and an error that joins all that
 // is wrong changes nothing. Timeouts of connections that SetTimeouts has given stay. Safe for concurrent use.
 //
 // Connections are not looked at all at once: a loop goes through its own in tasks of half a millisecond, with its other work in
@@ -205,6 +208,9 @@ func (r *Reaper) Update(cfg Config) error {
 	}
 	r.clock.remember(cfg.memory())
 	r.settings.Store(newSettings(cfg, old.version+1))
+	if cfg.MaxConnections > 0 {
+		r.SetMaxConnections(cfg.MaxConnections)
+	}
 	r.continueSoon()
 	return nil
 }

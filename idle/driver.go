@@ -121,8 +121,9 @@ func (r *Reaper) round() error {
 	var errs []error
 	r.clock.move(r.clock.elapsed)
 	now, version := int64(r.clock.read()), r.settings.Load().version
+	crowded := r.isCrowded()
 	for _, l := range r.registry.Load().loops {
-		if !l.live || l.dueAt.Load() > now && l.version.Load() == version || l.posted.Swap(true) {
+		if !l.live || !crowded && l.dueAt.Load() > now && l.version.Load() == version || l.posted.Swap(true) {
 			continue
 		}
 		if err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run)); err != nil {

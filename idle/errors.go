@@ -20,6 +20,7 @@ var (
 	ErrNoAnswer    = errors.New("no answer")
 	ErrTooOld      = errors.New("too old")
 	ErrKicked      = errors.New("kicked")
+	ErrShed        = errors.New("shed")
 )
 
 var sentinels = [kinds]error{
@@ -34,6 +35,7 @@ var sentinels = [kinds]error{
 	NoAnswer:    ErrNoAnswer,
 	TooOld:      ErrTooOld,
 	Kicked:      ErrKicked,
+	Shed:        ErrShed,
 }
 
 // ErrNotWatched is returned for a connection that the Reaper does not watch: it is closed, a datagram socket, or was never
@@ -45,11 +47,11 @@ var ErrNotWatched = errors.New("idle: the connection is not watched")
 type ReapError struct {
 	Kind Kind
 	// Limit is the time that has passed: the timeout, or the window of Config.MinRate; for NoAnswer from the last sign of
-	// life to the end. It is 0 for Kicked, and for OverLimit where the hard limit was passed.
+	// life to the end. It is 0 for Kicked and Shed, and for OverLimit where the hard limit was passed.
 	Limit time.Duration
 	// Lasted is how long it has been so: how long the connection was idle, see [Event]; since it was opened, for NoFirstByte,
 	// NoHandshake and TooOld; since the peer last took something, since output was above the soft limit, since the window
-	// began, since the last sign of life.
+	// began, since the last sign of life; how long a connection that was shed was silent.
 	Lasted time.Duration
 	// Late is how long after its deadline it was closed; see [Event].
 	Late time.Duration
@@ -71,12 +73,14 @@ func (e *ReapError) Error() string {
 		return fmt.Sprintf(prefix+"%v: %d bytes came in %v, fewer than %d", e.Kind, e.Bytes, lasted, e.LimitBytes)
 	case e.Kind == Kicked:
 		return prefix + e.Kind.String()
+	case e.Kind == Shed:
+		return fmt.Sprintf(prefix+"%v to make room, after a silence of %v", e.Kind, lasted)
 	}
 	return fmt.Sprintf(prefix+"%v for %v, limit %v", e.Kind, lasted, e.Limit)
 }
 
-// Timeout reports whether a time has passed, as the errors of net do for a deadline: true but for Kicked and for the hard
-// limit of OverLimit.
+// Timeout reports whether a time has passed, as the errors of net do for a deadline: true but for Kicked, Shed and the hard limit
+// of OverLimit.
 func (e *ReapError) Timeout() bool { return e.Limit > 0 }
 
 // Is reports whether target is the sentinel of the reason, or os.ErrDeadlineExceeded where Timeout is true.

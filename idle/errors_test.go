@@ -24,6 +24,7 @@ func TestReapErrorText(t *testing.T) {
 			"over limit: 90 bytes of output wait, more than 80 for 6s, limit 5s"},
 		{ReapError{Kind: SlowPeer, Bytes: 9, LimitBytes: 500, Limit: 5 * s, Lasted: 5 * s}, "slow peer: 9 bytes came in 5s, fewer than 500"},
 		{ReapError{Kind: Kicked}, "kicked"},
+		{ReapError{Kind: Shed, Lasted: 3 * s}, "shed to make room, after a silence of 3s"},
 	} {
 		require.EqualError(t, &tc.err, prefix+tc.want)
 	}

@@ -30,9 +30,11 @@ const (
 	TooOld
 	// Kicked: Reaper.Kick was called.
 	Kicked
+	// Shed: there was no room, see Config.MaxConnections.
+	Shed
 
 	firstKind = ReadIdle
-	lastKind  = Kicked
+	lastKind  = Shed
 	kinds     = int(lastKind) + 1 // with the zero Kind
 	idleKinds = int(AllIdle)      // the first ones, which are idle events
 )
@@ -49,6 +51,7 @@ var kindNames = [kinds]string{
 	NoAnswer:    "no answer",
 	TooOld:      "too old",
 	Kicked:      "kicked",
+	Shed:        "shed",
 }
 
 // String returns the name as it appears in logs and reports.

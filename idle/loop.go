@@ -44,9 +44,14 @@ type loop struct {
 	open   int            // connections
 	due    time.Duration
 
+	victims      []victim // who goes next to make room
+	hand         int      // the piece of the table where was looked last
+	soughtInVain int64    // the stamp at which nobody was found
+
 	counters counters
-	counted  int64  // the stamp at which the counters were last published
-	closing  *state // the connection that is being reaped, and why
+	counted  int64      // the stamp at which the counters were last published
+	refused  packedConn // the connection that is being refused
+	closing  *state     // the connection that is being reaped, and why
 	reason   *ReapError
 	stop     error // gnet's request to shut down, which the task must return
 	closed   closedRing
@@ -78,6 +83,7 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 func (l *loop) add(c gnet.Conn) {
 	if l.open == maxWatched {
 		l.log().Warn("too many connections of one event loop: one more is not watched", "limit", maxWatched)
+		l.reaper.total.Add(-1)
 		return
 	}
 	if l.open == 0 {
@@ -123,6 +129,7 @@ func (l *loop) forget(id uint32) {
 	delete(l.holds, id)
 	l.states.put(id)
 	l.open--
+	l.reaper.total.Add(-1)
 	l.counters.Closed++
 }
 
@@ -180,6 +187,7 @@ func (l *loop) run(context.Context) error {
 	for l.asked < l.toAsk && !spent(l.reaper.taskTime/2) {
 		l.ask(taskStep)
 	}
+	l.shed()
 	more := true
 	for more && !spent(l.reaper.taskTime) {
 		_, more = l.wheel.Advance(l.clock.read(), taskStep, l.expire)
@@ -256,7 +264,7 @@ func (l *loop) life(r *row, id uint32, s *state) life {
 	born := instant(atOpened)
 	f := life{
 		opened: l.span(born), heard: l.heard(r, s, now),
-		fresh: r.mark&fresh != 0, ready: s.flags.has(ready), held: s.holds > 0,
+		fresh: r.mark&fresh != 0, ready: r.mark&ready != 0, held: s.holds > 0,
 		stuck: instant(atStuck), over: instant(atOver), rated: instant(atRated), counting: s.received != 0,
 		beat: instant(atBeat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[atOpened]),
 	}

@@ -26,6 +26,8 @@ type Reaper struct {
 	more     chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime time.Duration
 
+	limit    atomic.Int64 // of connections, 0 for none
+	total    atomic.Int64 // connections
 	registry atomic.Pointer[registry]
 	settings atomic.Pointer[settings]
 
@@ -50,6 +52,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
 	r.clock.init(cfg.Tick, cfg.memory())
 	r.settings.Store(newSettings(cfg, 1))
+	r.SetMaxConnections(cfg.MaxConnections)
 	if h, ok := next.(IdleHandler); ok {
 		r.onIdle = h.OnIdle
 	}
@@ -90,6 +93,9 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		return r.next.OnOpen(c)
 	}
 	l := r.join(c)
+	if !r.admit(l) {
+		return l.refuse(c), gnet.Close
+	}
 	l.add(c)
 	if liveness := l.set.cfg.Liveness; liveness > 0 {
 		if err := setLiveness(c, liveness); err != nil {
@@ -162,6 +168,10 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	}
 	row, id := l.table.find(c)
 	if row == nil || !l.states.at(id).is(c) {
+		if l.refused == address(c) { // who was not told of its beginning is not told of its end
+			l.refused = nil
+			return gnet.None
+		}
 		return r.next.OnClose(c, err)
 	}
 	if reason := l.remove(id); reason != nil {

@@ -14,21 +14,24 @@ type row struct {
 	mark  mark   // 0 if the row is free
 }
 
-// A mark tells whose row it is, by 29 bits of the address of the connection: two of them are taken for each other only
-// if they lie a multiple of 8 GiB apart and their descriptors lead to the same row. What follows then is a heartbeat
+// A mark tells whose row it is, by 28 bits of the address of the connection: two of them are taken for each other only
+// if they lie a multiple of 4 GiB apart and their descriptors lead to the same row. What follows then is a heartbeat
 // that counts for the other; before a connection is closed the kernel is asked, and all of its identity is compared. The
-// two top bits say what the next message has to look at.
+// three top bits are flags.
 type mark uint32
 
 const (
 	leftover mark = 1 << 31 // the handler has left bytes in gnet's buffer
 	fresh    mark = 1 << 30 // nothing was heard yet
-	special       = leftover | fresh
+	ready    mark = 1 << 29 // MarkReady
+
+	special   = leftover | fresh // what the next message has to look at
+	markFlags = special | ready
 )
 
-// markOf returns the mark of a connection, without its special bits. It is never 0.
+// markOf returns the mark of a connection, without flags. It is never 0.
 func markOf(c gnet.Conn) mark {
-	return mark(uintptr(address(c))>>3)&^special | 1
+	return mark(uintptr(address(c))>>3)&^markFlags | 1
 }
 
 // A packedConn is a gnet.Conn without its type, which is the same for all connections of an event loop: 8 bytes instead of 16.
@@ -59,7 +62,7 @@ func (l *loop) pack(c gnet.Conn) packedConn {
 }
 
 // is reports whether the row is that of the connection with the given mark.
-func (r *row) is(m mark) bool { return r.mark&^special == m }
+func (r *row) is(m mark) bool { return r.mark&^markFlags == m }
 
 // loopIdentity returns the address of an event loop, which the loop in the registry keeps alive.
 func loopIdentity(el gnet.EventLoop) uintptr {

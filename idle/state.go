@@ -42,7 +42,6 @@ type flags uint8
 
 const (
 	missedMask flags = maxMaxMissed
-	ready      flags = 0x10
 	exempt     flags = 0x20
 	leaving    flags = 0x40
 	observed   flags = 0x80 // ObserveOnly has spared it

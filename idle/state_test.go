@@ -48,7 +48,7 @@ func TestFlags(t *testing.T) {
 		f.setMissed(n)
 		require.Equal(t, n, f.missed())
 		require.True(t, f.has(leaving))
-		require.False(t, f.has(ready|exempt|observed))
+		require.False(t, f.has(exempt|observed))
 	}
 	f.set(leaving, false)
 	require.Equal(t, maxMaxMissed, f.missed())

@@ -19,6 +19,7 @@ type Stats struct {
 	SavedByKernel uint64        // connections that seemed dead, but the kernel had bytes of the peer
 	Reaped        ReapCounts    // connections closed by the Reaper
 	Observed      ReapCounts    // connections that it would have closed, but for Config.ObserveOnly
+	Refused       uint64        // connections for which there was no room, and of which the handler was told nothing
 	Lateness      LatenessStats // of the reaps
 
 	// Behind is by how much the event loop that has most to do is behind with it: 0 unless more was due than fits in a task.
@@ -55,7 +56,7 @@ type counters struct{ Stats }
 
 func (c *counters) reaped(reason *ReapError) {
 	c.Reaped[reason.Kind]++
-	if reason.Kind == Kicked { // it had no deadline
+	if reason.Kind == Kicked || reason.Kind == Shed { // they had no deadline
 		return
 	}
 	c.Lateness.Count++
@@ -73,6 +74,7 @@ func (s *Stats) add(o Stats) {
 	s.Events += o.Events
 	s.Pings += o.Pings
 	s.SavedByKernel += o.SavedByKernel
+	s.Refused += o.Refused
 	for k := range s.Reaped {
 		s.Reaped[k] += o.Reaped[k]
 		s.Observed[k] += o.Observed[k]

@@ -134,6 +134,25 @@ func (p *piece) put(r row, ref uint32) {
 	p.rows[at], p.refs[at] = r, ref
 }
 
+// look calls do for the rows of the pieces from one on, in a circle, until it has passed about as many as given or all. It returns
+// where to go on.
+func (t *table) look(from, rows int, do func(id uint32, r row)) (next int) {
+	for range t.pieces {
+		if rows <= 0 {
+			break
+		}
+		p := &t.pieces[from%len(t.pieces)]
+		for i, r := range p.rows {
+			if r.mark != 0 {
+				do(refID(p.refs[i]), r)
+			}
+		}
+		rows -= len(p.rows)
+		from = (from + 1) % len(t.pieces)
+	}
+	return from
+}
+
 // remove takes the row of c out, if there is one. Those behind it move up, so that none is cut off from its home.
 func (t *table) remove(c gnet.Conn) {
 	p, at := t.search(descriptor(c))

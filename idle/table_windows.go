@@ -43,6 +43,14 @@ func (t *table) insert(c gnet.Conn, id, heard uint32) (old uint32, replaced bool
 	return 0, false
 }
 
+// look calls do for the rows, all of them.
+func (t *table) look(_, _ int, do func(id uint32, r row)) (next int) {
+	for _, e := range t.rows {
+		do(e.id, e.row)
+	}
+	return 0
+}
+
 // remove takes the row of c out, if there is one.
 func (t *table) remove(c gnet.Conn) {
 	if e := t.rows[c]; e != nil {

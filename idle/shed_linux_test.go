@@ -1,0 +1,152 @@
+package idle
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// crowd opens n connections one after the other and returns them.
+func crowd(t *testing.T, s *site, n int) (all []net.Conn) {
+	t.Helper()
+	opened := int(s.reaper.Stats().Opened)
+	for i := range n {
+		all = append(all, dial(t, s.addr))
+		eventually(t, "it is open", func() bool { return int(s.reaper.Stats().Opened) > opened+i })
+	}
+	return all
+}
+
+// isClosed reports whether a connection is closed by the time given.
+func isClosed(t *testing.T, c net.Conn, within time.Duration) bool {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(within)))
+	_, err := io.Copy(io.Discard, c)
+	return !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// TestTheLongestIdleMakeRoom fills the table with connections of which some are active, held or exempt, and lets others come.
+func TestTheLongestIdleMakeRoom(t *testing.T) {
+	t.Parallel()
+	const limit = 64 // shed from 60 on
+	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 2, KeepClosed: 100}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			switch b, _ := c.Next(-1); string(b) {
+			case "hold":
+				s.reaper.Hold(c)
+			case "exempt":
+				s.reaper.Exempt(c, true)
+			}
+			return gnet.None
+		}
+	})
+	say := func(c net.Conn, what string) {
+		_, err := c.Write([]byte(what))
+		require.NoError(t, err)
+	}
+	special := crowd(t, s, 4)
+	say(special[0], "hold")
+	say(special[1], "exempt")
+	beat(t, special[2], limitOf/20)
+	beat(t, special[3], limitOf/20)
+	var idle []net.Conn
+	for range 7 {
+		idle = append(idle, crowd(t, s, 8)...)
+		time.Sleep(2 * tickOf) // so that one can tell who has been idle longer
+	}
+	time.Sleep(limitOf)
+	require.Empty(t, s.reasons(), "there is room")
+	newcomers := crowd(t, s, 30)
+	eventually(t, "as many as have come have gone", func() bool { return s.reaper.Connections() <= 60 })
+	stats := s.reaper.Stats()
+	t.Logf("%+v", stats)
+	require.Zero(t, stats.Refused)
+	require.GreaterOrEqual(t, stats.Reaped[Shed], uint64(30))
+	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "a batch more at most")
+	for _, err := range s.reasons() {
+		require.ErrorIs(t, err, ErrShed)
+	}
+	for _, c := range append(special, newcomers...) {
+		require.False(t, isClosed(t, c, time.Millisecond), "neither those that are in use nor those that have just come")
+	}
+	for i, c := range idle {
+		if i < 24 {
+			require.True(t, isClosed(t, c, time.Second), "the %d. that has been idle", i+1)
+		}
+		if i >= 48 { // one in between may be in the batch of those that came at the same time
+			require.False(t, isClosed(t, c, time.Millisecond), "the %d. that has been idle", i+1)
+		}
+	}
+}
+
+func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{MaxConnections: 16, ShedProtect: limitOf / 4, HandshakeTimeout: time.Minute}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			b, _ := c.Next(-1)
+			s.reaper.MarkReady(c)
+			_, _ = c.Write(b)
+			return gnet.None
+		}
+	})
+	older := crowd(t, s, 8)
+	for _, c := range older {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+	}
+	time.Sleep(4 * tickOf)
+	younger := crowd(t, s, 7)
+	time.Sleep(limitOf)
+	crowd(t, s, 4)
+	eventually(t, "some are shed", func() bool { return s.reaper.Connections() <= 15 })
+	for _, c := range older {
+		require.False(t, isClosed(t, c, time.Millisecond), "it has been idle longer, and is ready")
+	}
+	gone := 0
+	for _, c := range younger {
+		if isClosed(t, c, time.Millisecond) {
+			gone++
+		}
+	}
+	require.Equal(t, 4, gone)
+}
+
+// TestWhoComesWhenThereIsNoRoomIsRefused fills the table with connections that are all active.
+func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
+	t.Parallel()
+	const limit = 16
+	opens := make(chan gnet.Conn, 100)
+	cfg := Config{MaxConnections: limit, Refusal: func(gnet.Conn) []byte { return []byte("full") }}
+	s := newSite(t, cfg, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { opens <- c; return nil, gnet.None }
+	})
+	for _, c := range crowd(t, s, limit) {
+		beat(t, c, limitOf/20)
+	}
+	for range 5 {
+		c, err := net.Dial("tcp", s.addr.String())
+		require.NoError(t, err)
+		got, err := io.ReadAll(c)
+		require.NoError(t, err)
+		require.Equal(t, "full", string(got))
+		c.Close()
+	}
+	stats := s.reaper.Stats()
+	require.EqualValues(t, 5, stats.Refused)
+	require.EqualValues(t, limit, stats.Opened)
+	require.Len(t, opens, limit, "the handler does not hear of those that are refused")
+	require.Empty(t, s.reasons())
+	require.Equal(t, limit, s.reaper.Connections())
+
+	s.reaper.SetMaxConnections(limit + 2)
+	crowd(t, s, 2)
+	require.Equal(t, limit+2, s.reaper.MaxConnections())
+}

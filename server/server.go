@@ -37,6 +37,17 @@ type Config struct {
 	// Negative values are refused.
 	Loops int
 
+	// MaxConnections is how many connections may be open. If zero, as many as the limit of descriptors (RLIMIT_NOFILE) has room for,
+	// to which the process raises it; if there is room for fewer than asked for, those. What it comes to is logged. From fifteen
+	// sixteenths on the connections that have been silent longest make room, see idle.Config, whose field of this name it replaces. When there
+	// is none, accepting is paused, on Linux and TCP; elsewhere who comes is refused.
+	MaxConnections int
+
+	// OneAcceptor lets one goroutine accept for all loops instead of each for itself, which spreads connections evenly. It may
+	// have accepted a whole backlog (net.core.somaxconn) before a loop can refuse one, for which there must be descriptors. Unix
+	// sockets and systems other than Linux have no other way.
+	OneAcceptor bool
+
 	// SharePort allows other processes to listen on the same port at the same time, where the system spreads
 	// connections over them (SO_REUSEPORT on Linux). If false, an address that somebody listens on is an error.
 	SharePort bool
@@ -61,10 +72,15 @@ func (cfg Config) check() (Config, error) {
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
 	}
+	if cfg.MaxConnections < 0 {
+		errs = append(errs, fmt.Errorf("server: Config.MaxConnections is %d: set a positive number, or 0 for as many as there is room for",
+			cfg.MaxConnections))
+	}
 	if cfg.Loops < 0 {
 		errs = append(errs, fmt.Errorf("server: Config.Loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops))
 	}
 	cfg.Loops = cmp.Or(cfg.Loops, runtime.GOMAXPROCS(0))
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, cfg.Idle.MaxConnections)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Idle.Logger = cmp.Or(cfg.Idle.Logger, cfg.Logger)
 	return cfg, errors.Join(errs...)
@@ -89,6 +105,12 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	oneAcceptor := cfg.OneAcceptor || runtime.GOOS != "linux" || at.network == "unix"
+	budget, limit, err := cfg.plan(oneAcceptor)
+	if err != nil {
+		return err
+	}
+	reaper.SetMaxConnections(limit)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -96,7 +118,8 @@ func Run(ctx context.Context, cfg Config) error {
 	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
 	defer returned()
 	var stopper sync.WaitGroup
-	host := &host{Reaper: reaper, booted: func(eng gnet.Engine) {
+	host := newHost(reaper, at, budget, cfg.Logger)
+	host.booted = func(eng gnet.Engine) {
 		stopper.Go(func() {
 			select {
 			case <-ctx.Done():
@@ -107,19 +130,20 @@ func Run(ctx context.Context, cfg Config) error {
 		if cfg.Started != nil {
 			cfg.Started(at.addr, reaper)
 		}
-	}}
+	}
 	logger := &engineLog{Logger: cfg.Logger}
 	opts := append([]gnet.Option{
 		gnet.WithLogger(logger),
 		gnet.WithNumEventLoop(cfg.Loops),
 		gnet.WithReuseAddr(true),
-		gnet.WithReusePort(runtime.GOOS == "linux"),
+		gnet.WithReusePort(!oneAcceptor),
 	}, cfg.Options...)
 
 	err = gnet.Run(host, at.url(), opts...)
 	asked := ctx.Err() != nil || watched.shutdown.Load()
 	returned()
 	stopper.Wait()
+	host.gate.end()
 	switch {
 	case err != nil:
 		return fmt.Errorf("server: running on %s: %w", at.addr, err)
@@ -127,18 +151,4 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, at.addr, logger.lastErrors())
 	}
 	return nil
-}
-
-// host is the Reaper as the engine sees it: it notes when the engine boots.
-type host struct {
-	*idle.Reaper
-	booted func(gnet.Engine)
-}
-
-func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
-	action := h.Reaper.OnBoot(eng)
-	if action != gnet.Shutdown { // otherwise gnet.Run returns at once
-		h.booted(eng)
-	}
-	return action
 }

@@ -26,8 +26,12 @@ import (
 const childEnv = "IDLEWHEEL_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
+	switch child := os.Getenv(childEnv); {
+	case child == "1":
 		runOutOfDescriptors()
+		return
+	case child != "":
+		runFlooded(child)
 		return
 	}
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
@@ -254,14 +258,16 @@ func TestEngineThatDiesIsReported(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 }
 
+// runOutOfDescriptors serves, and takes away what it has counted on.
 func runOutOfDescriptors() {
-	limit := syscall.Rlimit{Cur: 64, Max: 64}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		panic(err)
-	}
 	err := Run(context.Background(), Config{
 		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
-		Started: func(addr net.Addr, _ *idle.Reaper) { fmt.Println(addr) },
+		Started: func(addr net.Addr, _ *idle.Reaper) {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}); err != nil {
+				panic(err)
+			}
+			fmt.Println(addr)
+		},
 	})
 	fmt.Println(errors.Is(err, ErrEngineDied), err)
 }

@@ -52,6 +52,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --read-timeout 1s --tick 5s":    "--tick is 5s, longer than --read-timeout of 1s",
 		"serve --read-timeout never":           "invalid duration",
 		"serve --loops -1":                     "--loops is -1",
+		"serve --max-connections -1":           "--max-connections is -1",
 		"serve --addr nonsense":                `bad address "nonsense"`,
 		"serve --addr=":                        "--addr is not set",
 		"serve --read-timeout 1ns":             "--read-timeout is 1ns",

@@ -37,6 +37,9 @@ Ctrl-C stops it.`,
 			if cfg.Idle, err = flags.config(cmd); err != nil {
 				return err
 			}
+			if cfg.MaxConnections < 0 {
+				return usageError{fmt.Errorf("--max-connections is %d: set a positive number, or 0 for as many as there is room for", cfg.MaxConnections)}
+			}
 			if cfg.Loops < 0 {
 				return usageError{fmt.Errorf("--loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops)}
 			}
@@ -55,6 +58,9 @@ Ctrl-C stops it.`,
 	cmd.Flags().StringVar(&cfg.Addr, "addr", "127.0.0.1:7000", "address to listen on: host:port, or unix:///path")
 	flags.addAll(cmd, time.Minute)
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
+	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
+		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
+	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept in one goroutine for all loops")
 	cmd.Flags().BoolVar(&cfg.SharePort, "share-port", false, "let other processes listen on the same port")
 	cmd.Flags().BoolVar(&debug, "debug", false, "log each connection that is reaped")
 	return cmd
@@ -94,6 +100,9 @@ func sumUp(s idle.Stats) string {
 	sum := fmt.Sprintf("%d %s", counts.Total(), verb)
 	if len(kinds) > 0 {
 		sum += " (" + strings.Join(kinds, ", ") + ")"
+	}
+	if s.Refused > 0 {
+		sum += fmt.Sprintf(", %d refused", s.Refused)
 	}
 	return sum
 }

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// ErrTooFewDescriptors is returned by Run when the process may not open enough files for a server that survives a flood of
+// connections. The error text has the numbers.
+var ErrTooFewDescriptors = errors.New("too few file descriptors")
+
+const (
+	// reserve is how many descriptors are left for what is no connection: log files, name resolution, a profile.
+	reserve = 64
+	// fewest is the smallest number of connections that a server is started for.
+	fewest = 16
+)
+
+// A budget is how the descriptors that the process may have are shared out.
+type budget struct {
+	allowed int // descriptors of the process; 0 if not known
+	inUse   int // before the server starts
+	backlog int // connections that the acceptor may take before a loop hears of them; 0 if each loop accepts its own
+	wanted  int // Config.MaxConnections
+}
+
+// connections returns for how many connections there is room, and why; 0 if any number.
+func (b budget) connections() (n int, why string, err error) {
+	if b.allowed == 0 {
+		return b.wanted, "as configured", nil
+	}
+	n = b.allowed - b.inUse - reserve - b.backlog
+	if n < fewest {
+		return 0, "", fmt.Errorf("server: %w: %s leaves %d for connections: raise the limit (ulimit -n, LimitNOFILE)%s",
+			ErrTooFewDescriptors, b, n, b.advice())
+	}
+	if b.wanted > 0 && b.wanted <= n {
+		return b.wanted, "as configured", nil
+	}
+	return n, b.String(), nil
+}
+
+func (b budget) String() string {
+	s := fmt.Sprintf("%d allowed, less %d in use and %d in reserve", b.allowed, b.inUse, reserve)
+	if b.backlog > 0 {
+		s += fmt.Sprintf(" and %d that may be accepted before they can be refused (net.core.somaxconn)", b.backlog)
+	}
+	return s
+}
+
+func (b budget) advice() string {
+	if b.backlog == 0 {
+		return ""
+	}
+	return ", lower net.core.somaxconn, or let each event loop accept its own connections (leave OneAcceptor off)"
+}
+
+// plan finds out for how many connections there is room, and says so in the log.
+func (cfg *Config) plan(oneAcceptor bool) (b budget, n int, err error) {
+	b = budget{wanted: cfg.MaxConnections}
+	if b.allowed, err = raiseDescriptors(); err != nil {
+		return b, 0, err
+	}
+	if b.allowed > 0 {
+		if b.inUse, err = descriptorsInUse(); err != nil {
+			return b, 0, err
+		}
+		if oneAcceptor {
+			b.backlog = maxBacklog()
+		}
+	}
+	n, why, err := b.connections()
+	if err != nil {
+		return b, 0, err
+	}
+	level := slog.LevelInfo
+	if n < cfg.MaxConnections {
+		level = slog.LevelWarn
+	}
+	cfg.Logger.Log(context.Background(), level, "limit of connections", "limit", n, "because", why)
+	return b, n, nil
+}
+
+// full returns the descriptor from which on accepting is paused, whoever uses those below it; 0 if that is not known.
+func (b budget) full() int {
+	if b.allowed == 0 {
+		return 0
+	}
+	return b.allowed - reserve/2 - b.backlog
+}

@@ -1,0 +1,233 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// A flooded says what a child process of a flood test is.
+type flooded struct {
+	Descriptors    uint64 // RLIMIT_NOFILE
+	MaxConnections int
+	OneAcceptor    bool
+	Taken          int // descriptors that something else takes once the server runs
+}
+
+// runFlooded is the main function of a child process: an echo server that ends with its standard input.
+func runFlooded(child string) {
+	var f flooded
+	if err := json.Unmarshal([]byte(child), &f); err != nil {
+		panic(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: f.Descriptors, Max: f.Descriptors}); err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	err := Run(ctx, Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Loops: 2,
+		MaxConnections: f.MaxConnections, OneAcceptor: f.OneAcceptor,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Started: func(addr net.Addr, _ *idle.Reaper) {
+			for range f.Taken {
+				if _, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+					panic(err)
+				}
+			}
+			fmt.Println(addr)
+		},
+	})
+	fmt.Println(errors.Is(err, ErrTooFewDescriptors), err)
+}
+
+// A floodedChild is such a process.
+type floodedChild struct {
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+	stdin io.Closer
+	log   *lockedBuffer
+	addr  string
+}
+
+func startFlooded(t *testing.T, f flooded) *floodedChild {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	env, err := json.Marshal(f)
+	require.NoError(t, err)
+	c := &floodedChild{cmd: exec.Command(exe), log: &lockedBuffer{}}
+	c.cmd.Env = append(os.Environ(), childEnv+"="+string(env))
+	c.cmd.Stderr = c.log
+	c.stdin, err = c.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.cmd.Start())
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+	})
+	c.lines = bufio.NewScanner(out)
+	require.True(t, c.lines.Scan(), "it prints its address: %s", c.log)
+	c.addr = c.lines.Text()
+	return c
+}
+
+// end ends the child and returns what Run has returned.
+func (c *floodedChild) end(t *testing.T) string {
+	t.Helper()
+	require.NoError(t, c.stdin.Close())
+	require.True(t, c.lines.Scan())
+	return c.lines.Text()
+}
+
+// A lockedBuffer is a strings.Builder that is safe for concurrent use.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder // guarded by mu
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// flood asks for n connections at once and keeps what it gets until the function that it returns is called.
+func flood(t *testing.T, addr string, n int) (end func()) {
+	t.Helper()
+	to, err := net.ResolveTCPAddr("tcp4", addr)
+	require.NoError(t, err)
+	var fds []int
+	for range n {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		require.NoError(t, err)
+		fds = append(fds, fd)
+		if err := unix.Connect(fd, &unix.SockaddrInet4{Port: to.Port, Addr: [4]byte(to.IP.To4())}); err != nil {
+			require.ErrorIs(t, err, syscall.EINPROGRESS)
+		}
+	}
+	return func() {
+		for _, fd := range fds {
+			_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// pingPong writes to a connection and waits for the echo.
+func pingPong(c net.Conn, within time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte("ping")); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, make([]byte, 4))
+	return err
+}
+
+// TestFloods lets floods of 8,000 connections come over a server that has descriptors for a fraction of them. Who was there before and
+// is active stays; when it is over, who comes is served within a second.
+func TestFloods(t *testing.T) {
+	const rounds = 3
+	for _, tc := range []struct {
+		name string
+		flooded
+	}{
+		{"each loop accepts", flooded{Descriptors: 1000, MaxConnections: 800}},
+		{"one acceptor", flooded{Descriptors: 6000, MaxConnections: 1500, OneAcceptor: true}},
+		{"descriptors taken by something else", flooded{Descriptors: 17_000, Taken: 15_000}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			server := startFlooded(t, tc.flooded)
+			var active []net.Conn
+			for range 20 {
+				c, err := net.Dial("tcp", server.addr)
+				require.NoError(t, err)
+				defer c.Close()
+				active = append(active, c)
+			}
+			var over atomic.Bool
+			var playing sync.WaitGroup
+			for i, c := range active {
+				playing.Go(func() {
+					for !over.Load() {
+						if !assert.NoError(t, pingPong(c, 20*time.Second), "active connection %d, log: %s", i, server.log) {
+							return
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+			served, tried := 0, 0
+			for range rounds {
+				end := flood(t, server.addr, 8000)
+				time.Sleep(1500 * time.Millisecond)
+				end()
+				began := time.Now()
+				for range 100 {
+					tried++
+					c, err := net.DialTimeout("tcp", server.addr, 5*time.Second)
+					if err == nil {
+						if err = pingPong(c, 5*time.Second); err == nil {
+							served++
+						}
+						c.Close()
+					}
+					if tried%100 == 1 {
+						t.Logf("the first is served %v after the flood: %v", time.Since(began), err)
+						assert.Less(t, time.Since(began), 1500*time.Millisecond)
+					}
+				}
+			}
+			over.Store(true)
+			playing.Wait()
+			t.Logf("%d of %d newcomers were served", served, tried)
+			require.GreaterOrEqual(t, served, tried*99/100)
+			require.Equal(t, "false <nil>", server.end(t), "the engine lives until it is asked to stop")
+			require.NotContains(t, server.log.String(), "too many open files")
+			require.Contains(t, server.log.String(), "accepting is paused")
+			require.Contains(t, server.log.String(), "accepting goes on")
+		})
+	}
+}
+
+func TestTooFewDescriptorsForABacklog(t *testing.T) {
+	if maxBacklog() < 1000 {
+		t.Skip("net.core.somaxconn is so low that 1,000 descriptors are enough")
+	}
+	server := startFlooded(t, flooded{Descriptors: 1000, MaxConnections: 800, OneAcceptor: true})
+	require.Contains(t, server.addr, "true server: too few file descriptors: 1000 allowed, less ") // instead of the address
+	require.Contains(t, server.addr, fmt.Sprint(maxBacklog(), " that may be accepted"))
+	require.Contains(t, server.addr, "raise the limit (ulimit -n, LimitNOFILE), lower net.core.somaxconn")
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// A host is the Reaper as the engine sees it: it notes when the engine boots, and pauses accepting while there is no room.
+type host struct {
+	*idle.Reaper
+	booted func(gnet.Engine)
+	gate   *gate
+	limit  int // of connections; 0 for none
+	full   int // descriptor from which on there is no room, 0 if not known
+}
+
+func newHost(r *idle.Reaper, at address, b budget, log *slog.Logger) *host {
+	h := &host{Reaper: r, limit: r.MaxConnections(), full: b.full()}
+	h.gate = newGate(at, log, h.hasRoom)
+	return h
+}
+
+func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
+	action := h.Reaper.OnBoot(eng)
+	if action != gnet.Shutdown { // otherwise gnet.Run returns at once
+		h.booted(eng)
+	}
+	return action
+}
+
+func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	h.gate.prepare()
+	out, action := h.Reaper.OnOpen(c)
+	// The kernel gives out the lowest descriptor that is free, so this one tells how many are in use at least.
+	if fd := c.Fd(); h.full > 0 && fd >= h.full {
+		h.shutFull(fd)
+	} else if h.limit > 0 && h.Connections() >= h.limit {
+		h.gate.shut(fmt.Sprintf("%d connections are open, as many as may be", h.limit))
+	}
+	return out, action
+}
+
+// shutFull pauses because of descriptors that may be in use elsewhere in the process: connections make room for those.
+func (h *host) shutFull(fd int) {
+	if n := h.Connections(); n < h.limit {
+		h.SetMaxConnections(max(n, 1))
+	}
+	h.gate.shut(fmt.Sprintf("descriptor %d is in use, and few are left", fd))
+}
+
+// hasRoom reports whether there is enough room again: some more than one, so that it does not go up and down.
+func (h *host) hasRoom() bool {
+	limit := h.MaxConnections()
+	if limit > 0 && h.Connections() > limit-max(limit/32, 1) {
+		return false
+	}
+	if h.full > 0 {
+		if fd, ok := freeDescriptor(); !ok || fd >= h.full-reserve/4 {
+			return false
+		}
+	}
+	h.SetMaxConnections(h.limit)
+	return true
+}
+
+// OnShutdown leaves the listeners alone from here on: gnet is about to close them.
+func (h *host) OnShutdown(eng gnet.Engine) {
+	h.gate.end()
+	h.Reaper.OnShutdown(eng)
+}

@@ -207,7 +207,7 @@ func (r *Reaper) Update(cfg Config) error {
 		return err
 	}
 	r.clock.remember(cfg.memory())
-	r.settings.Store(newSettings(cfg, old.version+1))
+	r.settings.Store(newSettings(cfg, old.version+1, old.drain))
 	if cfg.MaxConnections > 0 {
 		r.SetMaxConnections(cfg.MaxConnections)
 	}

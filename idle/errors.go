@@ -19,6 +19,7 @@ var (
 	ErrSlowPeer    = errors.New("slow peer")
 	ErrNoAnswer    = errors.New("no answer")
 	ErrTooOld      = errors.New("too old")
+	ErrDrained     = errors.New("drained")
 	ErrKicked      = errors.New("kicked")
 	ErrShed        = errors.New("shed")
 )
@@ -34,6 +35,7 @@ var sentinels = [kinds]error{
 	SlowPeer:    ErrSlowPeer,
 	NoAnswer:    ErrNoAnswer,
 	TooOld:      ErrTooOld,
+	Drained:     ErrDrained,
 	Kicked:      ErrKicked,
 	Shed:        ErrShed,
 }
@@ -47,11 +49,11 @@ var ErrNotWatched = errors.New("idle: the connection is not watched")
 type ReapError struct {
 	Kind Kind
 	// Limit is the time that has passed: the timeout, or the window of Config.MinRate; for NoAnswer from the last sign of
-	// life to the end. It is 0 for Kicked and Shed, and for OverLimit where the hard limit was passed.
+	// life to the end. It is 0 for Drained, Kicked and Shed, and for OverLimit where the hard limit was passed.
 	Limit time.Duration
 	// Lasted is how long it has been so: how long the connection was idle, see [Event]; since it was opened, for NoFirstByte,
 	// NoHandshake and TooOld; since the peer last took something, since output was above the soft limit, since the window
-	// began, since the last sign of life; how long a connection that was shed was silent.
+	// began, since the last sign of life; how long one that was shed or drained was silent.
 	Lasted time.Duration
 	// Late is how long after its deadline it was closed; see [Event].
 	Late time.Duration
@@ -71,7 +73,7 @@ func (e *ReapError) Error() string {
 			e.Kind, e.Bytes, e.LimitBytes, lasted, e.Limit)
 	case e.Kind == SlowPeer:
 		return fmt.Sprintf(prefix+"%v: %d bytes came in %v, fewer than %d", e.Kind, e.Bytes, lasted, e.LimitBytes)
-	case e.Kind == Kicked:
+	case e.Kind == Kicked || e.Kind == Drained:
 		return prefix + e.Kind.String()
 	case e.Kind == Shed:
 		return fmt.Sprintf(prefix+"%v to make room, after a silence of %v", e.Kind, lasted)
@@ -79,7 +81,7 @@ func (e *ReapError) Error() string {
 	return fmt.Sprintf(prefix+"%v for %v, limit %v", e.Kind, lasted, e.Limit)
 }
 
-// Timeout reports whether a time has passed, as the errors of net do for a deadline: true but for Kicked, Shed and the hard limit
+// Timeout reports whether a time has passed, as the errors of net do for a deadline: true but for Drained, Kicked, Shed and the hard limit
 // of OverLimit.
 func (e *ReapError) Timeout() bool { return e.Limit > 0 }
 

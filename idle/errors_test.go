@@ -44,7 +44,7 @@ func TestEachKindHasItsSentinel(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, k.String(), string(text))
 	}
-	for _, e := range []ReapError{{Kind: Kicked}, {Kind: OverLimit, Bytes: 2, LimitBytes: 1}} {
+	for _, e := range []ReapError{{Kind: Kicked}, {Kind: Shed}, {Kind: Drained}, {Kind: OverLimit, Bytes: 2, LimitBytes: 1}} {
 		require.NotErrorIs(t, &e, os.ErrDeadlineExceeded, "no time has passed")
 		require.False(t, e.Timeout())
 	}

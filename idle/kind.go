@@ -28,6 +28,8 @@ const (
 	NoAnswer
 	// TooOld: the connection has reached Config.MaxAge.
 	TooOld
+	// Drained: Reaper.Drain was called.
+	Drained
 	// Kicked: Reaper.Kick was called.
 	Kicked
 	// Shed: there was no room, see Config.MaxConnections.
@@ -35,6 +37,7 @@ const (
 
 	firstKind = ReadIdle
 	lastKind  = Shed
+	lastDue   = Drained           // those after it have no deadline
 	kinds     = int(lastKind) + 1 // with the zero Kind
 	idleKinds = int(AllIdle)      // the first ones, which are idle events
 )
@@ -50,6 +53,7 @@ var kindNames = [kinds]string{
 	SlowPeer:    "slow peer",
 	NoAnswer:    "no answer",
 	TooOld:      "too old",
+	Drained:     "drained",
 	Kicked:      "kicked",
 	Shed:        "shed",
 }

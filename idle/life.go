@@ -67,7 +67,7 @@ type verdict struct {
 // comes late gives the same reason as one in time.
 func (lim *limits) judge(f *life, now time.Duration) verdict {
 	v := verdict{due: never, next: now + lim.horizon}
-	for k := firstKind; k <= TooOld; k++ {
+	for k := firstKind; k <= lastDue; k++ {
 		due := lim.due(k, f)
 		switch {
 		case due > now:
@@ -113,6 +113,8 @@ func (lim *limits) due(k Kind, f *life) time.Duration {
 			return f.beat + lim.grace
 		}
 		return after(f.opened.to, lim.age+share(lim.age, ageSpread*(2*f.dice-1)), lim.age > 0)
+	case Drained:
+		return lim.drainDue(f)
 	default:
 		panic("BUG: idle: no deadline for " + k.String())
 	}
@@ -149,6 +151,22 @@ func (f *life) active(k Kind) span {
 // first reports whether an idle event of a kind would be the first since there was activity.
 func (lim *limits) first(k Kind, f *life) bool {
 	return f.active(k).to > f.noticed[k-1]-lim.tick // it was noticed within the tick before
+}
+
+// drainDue returns the turn of a connection: evenly spread over the time for the idle, for those that are active then over the rest
+// up to the deadline, and for those that are held the deadline.
+func (lim *limits) drainDue(f *life) time.Duration {
+	d := lim.drain
+	turn := d.began + share(d.spread, f.dice)
+	switch {
+	case d == drain{}:
+		return never
+	case f.held:
+		return d.began + d.deadline
+	case f.heard.to > turn-busyFor:
+		return d.began + d.spread + share(d.deadline-d.spread, f.dice)
+	}
+	return turn
 }
 
 func (lim *limits) beatDue(f *life) time.Duration {
@@ -213,6 +231,8 @@ func (lim *limits) reason(v verdict, f *life, now time.Duration) *ReapError {
 		e.Lasted = e.Limit + e.Late
 	case TooOld:
 		e.Limit, e.Lasted = lim.age, now-f.opened.to
+	case Drained:
+		e.Lasted = now - f.heard.to
 	}
 	return e
 }

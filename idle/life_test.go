@@ -50,6 +50,8 @@ func limit(lim *limits, k Kind, due time.Duration) {
 		lim.interval, lim.retry, lim.maxMissed = second, due-55*second, 2
 	case TooOld:
 		lim.age = due - 10*second
+	case Drained:
+		lim.drain = drain{began: due - 10*second, spread: 20 * second, deadline: 40 * second} // the dice say half of it
 	}
 }
 
@@ -61,7 +63,7 @@ func actOf(k Kind) act {
 	return end
 }
 
-func judged() []Kind { return Kinds()[:TooOld] }
+func judged() []Kind { return Kinds()[:lastDue] }
 
 func TestEachKindIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
 	const due = 90 * second
@@ -127,7 +129,7 @@ func TestEachKindInEachCondition(t *testing.T) {
 		want   map[Kind]bool
 	}{
 		"plain":              {func(*life) {}, all},
-		"held":               {func(f *life) { f.held = true }, but(ReadIdle, WriteIdle, AllIdle)},
+		"held":               {func(f *life) { f.held = true }, but(ReadIdle, WriteIdle, AllIdle, Drained)},
 		"heard":              {func(f *life) { f.fresh = false }, but(NoFirstByte)},
 		"ready":              {func(f *life) { f.ready = true }, but(NoHandshake)},
 		"no output waits":    {func(f *life) { f.stuck, f.over, f.output = 0, 0, 0 }, but(WriteStall, OverLimit)},
@@ -481,8 +483,27 @@ func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
 	} {
 		cfg, err := cfg.check(0)
 		require.NoError(t, err)
-		set := newSettings(cfg, 1)
+		set := newSettings(cfg, 1, drain{})
 		v := set.limits.judge(&life{opened: at(second), heard: at(second), wrote: at(second), ready: true, held: true}, 2*second)
 		require.GreaterOrEqual(t, v.next-2*second, minMemory*cfg.Tick, "%+v", cfg)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	lim := testLimits()
+	lim.drain = drain{began: 100 * second, spread: 10 * second, deadline: 30 * second}
+	for _, tc := range []struct {
+		name string
+		f    life
+		due  time.Duration
+	}{
+		{"idle", life{heard: at(20 * second), dice: 0.5}, 105 * second},
+		{"idle, and the first", life{heard: at(20 * second)}, 100 * second},
+		{"active before its turn", life{heard: at(103 * second), dice: 0.5}, 105 * second},
+		{"active at its turn", life{heard: at(104*second + 1), dice: 0.5}, 120 * second},
+		{"active after its turn", life{heard: at(110 * second), dice: 0.25}, 115 * second},
+		{"held", life{heard: at(20 * second), held: true}, 130 * second},
+	} {
+		require.Equal(t, tc.due, lim.due(Drained, &tc.f), tc.name)
 	}
 }

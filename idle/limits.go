@@ -28,8 +28,19 @@ type limits struct {
 	age, grace      time.Duration
 	poll            time.Duration // how often output is looked at; 0 if it is not limited
 	tick            time.Duration
+	drain           drain
 	horizon         time.Duration // each connection is looked at once in it, whatever is limited
 }
+
+// A drain says when connections go because the server does. The zero drain is none.
+type drain struct {
+	began    time.Duration
+	spread   time.Duration // in which those go that are idle when it is their turn
+	deadline time.Duration // from began: by then all others go
+}
+
+// busyFor is how long after its last byte a connection is busy, for a drain.
+const busyFor = time.Second
 
 // newLimits returns the limits of a Config that was checked, with the given idle timeouts.
 func newLimits(cfg *Config, timeouts Timeouts, horizon time.Duration) *limits {

@@ -8,15 +8,23 @@ type settings struct {
 	version int64 // counts from 1
 	limits  *limits
 	reset   [kinds]bool
+	drain   drain
 }
 
-func newSettings(cfg Config, version int64) *settings {
-	set := &settings{cfg: cfg, version: version}
-	set.limits = newLimits(&cfg, cfg.timeouts(), cfg.memory())
+func newSettings(cfg Config, version int64, d drain) *settings {
+	set := &settings{cfg: cfg, version: version, drain: d}
+	set.limits = set.newLimits(cfg.timeouts())
 	for _, k := range cfg.Reset {
 		set.reset[k] = true
 	}
 	return set
+}
+
+// newLimits returns the limits of connections with the given idle timeouts.
+func (set *settings) newLimits(timeouts Timeouts) *limits {
+	lim := newLimits(&set.cfg, timeouts, set.cfg.memory())
+	lim.drain = set.drain
+	return lim
 }
 
 // A limitsTable holds the limits of the connections of one loop: number 0 is of those that have no timeouts of their own,
@@ -37,7 +45,7 @@ func (t *limitsTable) reset(set *settings) {
 	}
 	t.all[0] = set.limits
 	for timeouts, i := range t.index {
-		t.all[i] = newLimits(&set.cfg, timeouts, set.limits.horizon)
+		t.all[i] = set.newLimits(timeouts)
 	}
 }
 
@@ -54,7 +62,7 @@ func (t *limitsTable) take(set *settings, timeouts Timeouts) (uint16, error) {
 		}
 		i = n
 		t.index[timeouts] = i
-		t.all[i] = newLimits(&set.cfg, timeouts, set.limits.horizon)
+		t.all[i] = set.newLimits(timeouts)
 	}
 	t.uses[i]++
 	return i, nil

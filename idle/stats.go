@@ -56,7 +56,7 @@ type counters struct{ Stats }
 
 func (c *counters) reaped(reason *ReapError) {
 	c.Reaped[reason.Kind]++
-	if reason.Kind == Kicked || reason.Kind == Shed { // they had no deadline
+	if reason.Kind > lastDue { // it had no deadline
 		return
 	}
 	c.Lateness.Count++

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -14,12 +15,15 @@ type host struct {
 	*idle.Reaper
 	booted func(gnet.Engine)
 	gate   *gate
+	log    *slog.Logger
 	limit  int // of connections; 0 for none
 	full   int // descriptor from which on there is no room, 0 if not known
+
+	draining atomic.Bool // nobody is accepted any more
 }
 
 func newHost(r *idle.Reaper, at address, b budget, log *slog.Logger) *host {
-	h := &host{Reaper: r, limit: r.MaxConnections(), full: b.full()}
+	h := &host{Reaper: r, log: log, limit: r.MaxConnections(), full: b.full()}
 	h.gate = newGate(at, log, h.hasRoom)
 	return h
 }
@@ -55,6 +59,9 @@ func (h *host) shutFull(fd int) {
 // hasRoom reports whether there is enough room again: some more than one, so that it does not go up and down.
 func (h *host) hasRoom() bool {
 	limit := h.MaxConnections()
+	if h.draining.Load() {
+		return false
+	}
 	if limit > 0 && h.Connections() > limit-max(limit/32, 1) {
 		return false
 	}

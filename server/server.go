@@ -52,6 +52,12 @@ type Config struct {
 	// connections over them (SO_REUSEPORT on Linux). If false, an address that somebody listens on is an error.
 	SharePort bool
 
+	// Drain says how the server stops when the context is done.
+	Drain Drain
+
+	// StopNow ends a drain, and the server with it, when it is closed. If nil, only Drain bounds it.
+	StopNow <-chan struct{}
+
 	// Started is called once the address accepts connections, before the first of them is served, with the address and
 	// with the Reaper, whose Stats may be read until the end and after it. If nil, nothing is called.
 	Started func(net.Addr, *idle.Reaper)
@@ -76,6 +82,7 @@ func (cfg Config) check() (Config, error) {
 		errs = append(errs, fmt.Errorf("server: Config.MaxConnections is %d: set a positive number, or 0 for as many as there is room for",
 			cfg.MaxConnections))
 	}
+	errs = append(errs, cfg.Drain.check())
 	if cfg.Loops < 0 {
 		errs = append(errs, fmt.Errorf("server: Config.Loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops))
 	}
@@ -86,7 +93,8 @@ func (cfg Config) check() (Config, error) {
 	return cfg, errors.Join(errs...)
 }
 
-// Run listens, serves until ctx is done or the handler returns gnet.Shutdown, closes all connections, and returns nil.
+// Run listens, serves until ctx is done or the handler returns gnet.Shutdown, closes all connections, as Config.Drain says if it was
+// ctx, and returns nil.
 // Every goroutine that it started is gone then. An address that cannot be listened on is an error that names it; an
 // engine that stops without having been asked to is ErrEngineDied.
 //
@@ -123,6 +131,16 @@ func Run(ctx context.Context, cfg Config) error {
 		stopper.Go(func() {
 			select {
 			case <-ctx.Done():
+				patience, stop := context.WithCancel(running)
+				defer stop()
+				stopper.Go(func() {
+					select {
+					case <-cfg.StopNow:
+						stop()
+					case <-patience.Done():
+					}
+				})
+				host.drain(patience, cfg.Drain)
 				_ = eng.Stop(running) // an error means that it has stopped already
 			case <-running.Done():
 			}

@@ -7,7 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +33,7 @@ func newServe() *cobra.Command {
 A line PING is answered with PONG, everything else is echoed byte for byte. A connection that sends nothing for the read
 timeout, or passes another limit, gets a line that says so and is closed. A limit of 0 is none. Try it with: nc 127.0.0.1 7000
 
-Ctrl-C stops it.`,
+Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at once. Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -51,6 +54,9 @@ Ctrl-C stops it.`,
 				level = slog.LevelInfo
 			}
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			again, done := secondSignal(cmd.Context())
+			defer done()
+			cfg.StopNow = again
 			return serve(cmd.Context(), cmd.OutOrStdout(), cfg)
 		},
 	}
@@ -62,8 +68,31 @@ Ctrl-C stops it.`,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
 	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept in one goroutine for all loops")
 	cmd.Flags().BoolVar(&cfg.SharePort, "share-port", false, "let other processes listen on the same port")
+	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "when told to stop, go on for so long")
+	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
+	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is --drain-spread")
 	cmd.Flags().BoolVar(&debug, "debug", false, "log each connection that is reaped")
 	return cmd
+}
+
+// secondSignal returns a channel that is closed when somebody asks to stop again after ctx is done, and a function to call when
+// nobody waits for it any more.
+func secondSignal(ctx context.Context) (again <-chan struct{}, done func()) {
+	asked, over := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		defer signal.Stop(signals)
+		select {
+		case <-signals:
+			close(asked)
+		case <-over:
+		}
+	})
+	return asked, func() {
+		stop()
+		close(over)
+	}
 }
 
 func serve(ctx context.Context, out io.Writer, cfg server.Config) error {

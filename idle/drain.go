@@ -1,0 +1,28 @@
+package idle
+
+import (
+	"fmt"
+	"time"
+)
+
+// Drain closes all connections in the course of a time, so that their peers do not all come back elsewhere at once: those that are
+// idle when it is their turn evenly over spread, those that are active then, which is within a second, evenly over the rest up to the
+// deadline, and those that Hold was called for at the deadline. Each gets its Goodbye. Exempt ones stay. Who comes from now on is
+// refused. Both are counted from now; spread may be 0 and must not be above the deadline.
+//
+// It returns at once: [Reaper.Connections] tells how many are left. It cannot be taken back, and a second call does nothing. Safe for
+// concurrent use.
+func (r *Reaper) Drain(spread, deadline time.Duration) error {
+	if spread < 0 || deadline <= 0 || spread > deadline || deadline > maxTimeout {
+		return fmt.Errorf("idle: drain with a spread of %v and a deadline of %v: they must not be negative, nor the first above the second",
+			spread, deadline)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.settings.Load()
+	if old.drain == (drain{}) {
+		r.settings.Store(newSettings(old.cfg, old.version+1, drain{max(r.clock.elapsed(), 1), spread, deadline}))
+		r.continueSoon()
+	}
+	return nil
+}

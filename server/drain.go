@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Drain says how a server stops, so that its clients do not all come back elsewhere at once. The zero Drain is none: all connections
+// are closed at once.
+type Drain struct {
+	// Delay is how long the server goes on as before, for those to notice that send new clients to it.
+	Delay time.Duration
+	// Spread is the time after it over which idle connections are closed, evenly. Nobody is accepted any more.
+	Spread time.Duration
+	// Timeout is how long after Delay all connections are gone: those that are busy are closed evenly between Spread and Timeout,
+	// and those that idle.Reaper.Hold was called for at its end. If zero, it is Spread.
+	Timeout time.Duration
+}
+
+func (d *Drain) check() error {
+	if d.Timeout == 0 {
+		d.Timeout = d.Spread
+	}
+	if d.Delay < 0 || d.Spread < 0 || d.Timeout < d.Spread {
+		return fmt.Errorf("server: Config.Drain is %v, %v and %v: set none below zero, and Timeout not below Spread", d.Delay, d.Spread, d.Timeout)
+	}
+	return nil
+}
+
+// drainLook is how often is looked whether all connections are gone.
+const drainLook = 10 * time.Millisecond
+
+// drain lets connections go. It returns when all are gone, when time is up, or when one of the contexts is over.
+func (h *host) drain(ctx context.Context, d Drain) {
+	if !sleep(ctx, d.Delay) || d.Timeout == 0 {
+		return
+	}
+	h.log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
+	h.draining.Store(true)
+	h.gate.prepare()
+	h.gate.shut("the server stops")
+	if err := h.Drain(d.Spread, d.Timeout); err != nil {
+		panic("BUG: " + err.Error()) // it was checked
+	}
+	began := time.Now()
+	for h.Connections() > 0 && time.Since(began) < d.Timeout && sleep(ctx, drainLook) {
+	}
+	h.log.Info("drained", "left", h.Connections(), "after", time.Since(began))
+}
+
+// sleep reports whether a time has passed before a context is over.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// A drained is an echo that notes why connections are closed.
+type drained struct {
+	echo
+	mu      sync.Mutex
+	reasons []error // guarded by mu
+}
+
+func (d *drained) OnClose(_ gnet.Conn, err error) gnet.Action {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reasons = append(d.reasons, err)
+	return gnet.None
+}
+
+func TestADrainSpreadsTheCloses(t *testing.T) {
+	const busy, silent = 300, 300
+	const bucket = 200 * time.Millisecond
+	d := Drain{Delay: 300 * time.Millisecond, Spread: 2 * time.Second, Timeout: 4 * time.Second}
+	h := &drained{}
+	addr, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: h, Loops: 2, Drain: d,
+		Idle: idle.Config{ReadTimeout: time.Minute, Tick: 20 * time.Millisecond, Goodbye: func(gnet.Conn, *idle.ReapError) []byte { return []byte("bye") }},
+	})
+	var clients sync.WaitGroup
+	var mu sync.Mutex
+	closed := map[bool][]time.Time{} // of the busy and the silent
+	for i := range busy + silent {
+		c, err := net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		defer c.Close()
+		over := make(chan struct{})
+		clients.Go(func() {
+			defer close(over)
+			got, err := io.ReadAll(c)
+			assert.NoError(t, err)
+			assert.Contains(t, string(got), "bye")
+			mu.Lock()
+			defer mu.Unlock()
+			closed[i < busy] = append(closed[i < busy], time.Now())
+		})
+		if i < busy {
+			clients.Go(func() {
+				for {
+					select {
+					case <-over:
+						return
+					case <-time.After(200 * time.Millisecond):
+						_, _ = c.Write([]byte("x"))
+					}
+				}
+			})
+		}
+	}
+	time.Sleep(1200 * time.Millisecond) // the silent are idle
+	began := time.Now()
+	go stop()
+	require.NoError(t, await(t, result))
+	took := time.Since(began)
+	clients.Wait()
+	t.Logf("stopped after %v", took)
+	require.Less(t, took, d.Delay+d.Timeout+2*time.Second)
+
+	for _, part := range []struct {
+		name     string
+		at       []time.Time
+		from, to time.Duration
+	}{{"silent", closed[false], d.Delay, d.Delay + d.Spread}, {"busy", closed[true], d.Delay + d.Spread, d.Delay + d.Timeout}} {
+		require.Len(t, part.at, 300)
+		slices.SortFunc(part.at, time.Time.Compare)
+		require.GreaterOrEqual(t, part.at[0].Sub(began), part.from, part.name)
+		require.LessOrEqual(t, part.at[len(part.at)-1].Sub(began), part.to+time.Second, part.name)
+		buckets := map[int]int{}
+		for _, at := range part.at {
+			buckets[int(at.Sub(began)/bucket)]++
+		}
+		mean := 300 * float64(bucket) / float64(part.to-part.from)
+		t.Logf("%s: %v, mean %.0f", part.name, buckets, mean)
+		for _, n := range buckets {
+			assert.LessOrEqual(t, float64(n), 2*mean, part.name)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Len(t, h.reasons, busy+silent)
+	for _, reason := range h.reasons {
+		require.ErrorIs(t, reason, idle.ErrDrained)
+	}
+	_, err := net.DialTimeout("tcp", addr.String(), time.Second)
+	require.Error(t, err)
+}
+
+func TestNobodyIsAcceptedDuringADrain(t *testing.T) {
+	addr, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Drain: Drain{Spread: 2 * time.Second},
+	})
+	first, err := net.Dial("tcp", addr.String())
+	require.NoError(t, err)
+	defer first.Close()
+	go stop()
+	time.Sleep(500 * time.Millisecond)
+	c, err := net.DialTimeout("tcp", addr.String(), 500*time.Millisecond)
+	if err == nil { // by the first that had it, none of the kernel
+		c.Close()
+	}
+	require.Error(t, err)
+	require.NoError(t, await(t, result))
+}
+
+func TestStopNowEndsADrain(t *testing.T) {
+	now := make(chan struct{})
+	addr, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Drain: Drain{Delay: time.Hour, Spread: time.Hour}, StopNow: now,
+	})
+	c, err := net.Dial("tcp", addr.String())
+	require.NoError(t, err)
+	defer c.Close()
+	began := time.Now()
+	go stop()
+	time.Sleep(200 * time.Millisecond)
+	close(now)
+	require.NoError(t, await(t, result))
+	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+func TestBadDrainIsRefused(t *testing.T) {
+	for _, d := range []Drain{{Delay: -1}, {Spread: -1}, {Spread: time.Minute, Timeout: time.Second}} {
+		err := Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Drain: d})
+		require.ErrorContains(t, err, "Config.Drain is")
+		require.False(t, errors.Is(err, ErrEngineDied))
+	}
+}

@@ -40,7 +40,8 @@ func (h *host) drain(ctx context.Context, d Drain) {
 	h.draining.Store(true)
 	h.gate.prepare()
 	h.gate.shut("the server stops")
-	if err := h.Drain(d.Spread, d.Timeout); err != nil {
+	last := max(d.Timeout-3*h.Config().Tick, d.Timeout/2) // a close may be two ticks late
+	if err := h.Drain(min(d.Spread, last), last); err != nil {
 		panic("BUG: " + err.Error()) // it was checked
 	}
 	began := time.Now()

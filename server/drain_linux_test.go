@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,8 +51,10 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 		clients.Go(func() {
 			defer close(over)
 			got, err := io.ReadAll(c)
-			assert.NoError(t, err)
-			assert.Contains(t, string(got), "bye")
+			if !errors.Is(err, syscall.ECONNRESET) { // a byte of the busy may cross the end: then the system resets
+				assert.NoError(t, err)
+				assert.Contains(t, string(got), "bye")
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			closed[i < busy] = append(closed[i < busy], time.Now())

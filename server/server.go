@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -58,8 +59,13 @@ type Config struct {
 	// StopNow ends a drain, and the server with it, when it is closed. If nil, only Drain bounds it.
 	StopNow <-chan struct{}
 
+	// Restart starts another engine on the same address when one has died, as gnet's do when a connection cannot be accepted. Its
+	// connections are lost. Each is logged with how many there have been. The pause before it is 100ms, and twice as long each time
+	// up to 5s, unless the engine has lived for a minute.
+	Restart bool
+
 	// Started is called once the address accepts connections, before the first of them is served, with the address and
-	// with the Reaper, whose Stats may be read until the end and after it. If nil, nothing is called.
+	// with the Reaper, whose Stats may be read until the end and after it, and again after a Restart. If nil, nothing is called.
 	Started func(net.Addr, *idle.Reaper)
 
 	// Logger gets what gnet and the Reaper have to say. If nil, nothing is logged.
@@ -94,9 +100,8 @@ func (cfg Config) check() (Config, error) {
 }
 
 // Run listens, serves until ctx is done or the handler returns gnet.Shutdown, closes all connections, as Config.Drain says if it was
-// ctx, and returns nil.
-// Every goroutine that it started is gone then. An address that cannot be listened on is an error that names it; an
-// engine that stops without having been asked to is ErrEngineDied.
+// ctx, and returns nil. Every goroutine that it started is gone then. An address that cannot be listened on is an error that names it;
+// an engine that stops without having been asked to is ErrEngineDied, unless Config.Restart has it started again.
 //
 // It may be called several times, also at the same time. gnet has one logger per process: that of the last call.
 func Run(ctx context.Context, cfg Config) error {
@@ -104,69 +109,123 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	watched := watch(cfg.Handler)
-	reaper, err := idle.Middleware(watched.handler(), cfg.Idle)
+	r, err := newRunner(cfg)
 	if err != nil {
 		return err
 	}
-	at, err := claim(cfg.Addr, cfg.SharePort)
-	if err != nil {
-		return err
+	for ctx.Err() == nil {
+		began := time.Now()
+		if err = r.run(ctx); !cfg.Restart || !errors.Is(err, ErrEngineDied) || ctx.Err() != nil {
+			return err
+		}
+		pause := r.pauseAfter(time.Since(began))
+		cfg.Logger.Error("the engine has died and is started again", "cause", err, "restarts", r.restarts, "after", pause)
+		sleep(ctx, pause)
 	}
-	oneAcceptor := cfg.OneAcceptor || runtime.GOOS != "linux" || at.network == "unix"
-	budget, limit, err := cfg.plan(oneAcceptor)
-	if err != nil {
-		return err
-	}
-	reaper.SetMaxConnections(limit)
-	if ctx.Err() != nil {
-		return nil
-	}
+	return nil
+}
 
+// A runner runs one engine after the other on the same address.
+type runner struct {
+	cfg         Config
+	watched     *watched
+	reaper      *idle.Reaper
+	at          address
+	oneAcceptor bool
+	budget      budget
+	restarts    int
+	pause       time.Duration // before the last restart
+}
+
+func newRunner(cfg Config) (*runner, error) {
+	r := &runner{cfg: cfg, watched: watch(cfg.Handler)}
+	var err error
+	if r.reaper, err = idle.Middleware(r.watched.handler(), cfg.Idle); err != nil {
+		return nil, err
+	}
+	if r.at, err = claim(cfg.Addr, cfg.SharePort); err != nil {
+		return nil, err
+	}
+	r.oneAcceptor = cfg.OneAcceptor || runtime.GOOS != "linux" || r.at.network == "unix"
+	var limit int
+	if r.budget, limit, err = cfg.plan(r.oneAcceptor); err != nil {
+		return nil, err
+	}
+	r.reaper.SetMaxConnections(limit)
+	return r, nil
+}
+
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+	// soundFor is how long an engine has to live for its death to be no sequel of the last one.
+	soundFor = time.Minute
+)
+
+// pauseAfter returns how long to wait before the next engine, after one that has lived for some time.
+func (r *runner) pauseAfter(lived time.Duration) time.Duration {
+	r.restarts++
+	r.pause = min(max(2*r.pause, minPause), maxPause)
+	if lived >= soundFor {
+		r.pause = minPause
+	}
+	return r.pause
+}
+
+// run runs one engine.
+func (r *runner) run(ctx context.Context) error {
 	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
 	defer returned()
 	var stopper sync.WaitGroup
-	host := newHost(reaper, at, budget, cfg.Logger)
+	host := newHost(r.reaper, r.at, r.budget, r.cfg.Logger)
 	host.booted = func(eng gnet.Engine) {
 		stopper.Go(func() {
 			select {
 			case <-ctx.Done():
-				patience, stop := context.WithCancel(running)
-				defer stop()
-				stopper.Go(func() {
-					select {
-					case <-cfg.StopNow:
-						stop()
-					case <-patience.Done():
-					}
-				})
-				host.drain(patience, cfg.Drain)
+				r.drain(running, host)
 				_ = eng.Stop(running) // an error means that it has stopped already
 			case <-running.Done():
 			}
 		})
-		if cfg.Started != nil {
-			cfg.Started(at.addr, reaper)
+		if r.cfg.Started != nil {
+			r.cfg.Started(r.at.addr, r.reaper)
 		}
 	}
-	logger := &engineLog{Logger: cfg.Logger}
+	logger := &engineLog{Logger: r.cfg.Logger}
 	opts := append([]gnet.Option{
 		gnet.WithLogger(logger),
-		gnet.WithNumEventLoop(cfg.Loops),
+		gnet.WithNumEventLoop(r.cfg.Loops),
 		gnet.WithReuseAddr(true),
-		gnet.WithReusePort(!oneAcceptor),
-	}, cfg.Options...)
+		gnet.WithReusePort(!r.oneAcceptor),
+	}, r.cfg.Options...)
 
-	err = gnet.Run(host, at.url(), opts...)
-	asked := ctx.Err() != nil || watched.shutdown.Load()
+	err := gnet.Run(host, r.at.url(), opts...)
+	asked := ctx.Err() != nil || r.watched.shutdown.Load()
 	returned()
 	stopper.Wait()
 	host.gate.end()
 	switch {
 	case err != nil:
-		return fmt.Errorf("server: running on %s: %w", at.addr, err)
+		return fmt.Errorf("server: running on %s: %w", r.at.addr, err)
 	case !asked:
-		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, at.addr, logger.lastErrors())
+		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, r.at.addr, logger.lastErrors())
 	}
 	return nil
+}
+
+// drain lets connections go until they are gone, time is up, somebody asks to stop at once, or the engine does not run any more.
+func (r *runner) drain(running context.Context, h *host) {
+	patience, stop := context.WithCancel(running)
+	defer stop()
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-r.cfg.StopNow:
+			stop()
+		case <-patience.Done():
+		}
+	})
+	h.drain(patience, r.cfg.Drain)
+	stop()
+	waiting.Wait()
 }

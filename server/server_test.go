@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -27,8 +29,8 @@ const childEnv = "IDLEWHEEL_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	switch child := os.Getenv(childEnv); {
-	case child == "1":
-		runOutOfDescriptors()
+	case child == "dies", child == "restarts":
+		runOutOfDescriptors(child == "restarts")
 		return
 	case child != "":
 		runFlooded(child)
@@ -237,7 +239,7 @@ func TestEngineThatDiesIsReported(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Env = append(os.Environ(), childEnv+"=dies")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
@@ -258,13 +260,74 @@ func TestEngineThatDiesIsReported(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 }
 
+// TestEngineThatDiesIsStartedAgain lets it run out of descriptors the first time.
+func TestEngineThatDiesIsStartedAgain(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"=restarts")
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan())
+	addr := lines.Text()
+	for range 100 {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			defer c.Close()
+		}
+	}
+	require.True(t, lines.Scan())
+	require.Equal(t, addr, lines.Text(), "on the same address")
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = c.Read(make([]byte, 1))
+	require.NoError(t, err, "it serves again")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Contains(t, log.String(), "the engine has died and is started again")
+	require.Contains(t, log.String(), "restarts=1")
+}
+
+func TestTheTimeBetweenRestartsGrows(t *testing.T) {
+	r := &runner{}
+	for _, step := range []struct{ lived, want time.Duration }{
+		{0, minPause}, {0, 2 * minPause}, {0, 4 * minPause}, {soundFor, minPause}, {0, 2 * minPause},
+	} {
+		require.Equal(t, step.want, r.pauseAfter(step.lived))
+	}
+	for range 100 {
+		require.LessOrEqual(t, r.pauseAfter(0), maxPause)
+	}
+	require.Equal(t, 105, r.restarts)
+}
+
 // runOutOfDescriptors serves, and takes away what it has counted on.
-func runOutOfDescriptors() {
+func runOutOfDescriptors(restart bool) {
+	var usual syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
+		panic(err)
+	}
+	limit := func(n uint64) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: usual.Max}); err != nil {
+			panic(err)
+		}
+	}
+	starts := 0
 	err := Run(context.Background(), Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Restart: restart,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Started: func(addr net.Addr, _ *idle.Reaper) {
-			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}); err != nil {
-				panic(err)
+			if starts++; starts == 1 {
+				limit(64)
+			} else {
+				limit(usual.Cur)
 			}
 			fmt.Println(addr)
 		},

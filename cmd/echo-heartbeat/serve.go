@@ -68,6 +68,7 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
 	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept in one goroutine for all loops")
 	cmd.Flags().BoolVar(&cfg.SharePort, "share-port", false, "let other processes listen on the same port")
+	cmd.Flags().BoolVar(&cfg.Restart, "restart", false, "start another engine when one has died")
 	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "when told to stop, go on for so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is --drain-spread")

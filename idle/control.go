@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -207,10 +208,28 @@ func (r *Reaper) Update(cfg Config) error {
 		return err
 	}
 	r.clock.remember(cfg.memory())
-	r.settings.Store(newSettings(cfg, old.version+1, old.drain))
+	r.settings.Store(newSettings(cfg, old.version+1, old.now))
 	if cfg.MaxConnections > 0 {
 		r.SetMaxConnections(cfg.MaxConnections)
 	}
 	r.continueSoon()
+	return nil
+}
+
+// Squeeze shortens the idle timeouts of all connections, those of SetTimeouts included: by is the part of the way from what they are
+// to least, from 0, which is none of it and takes it back, to 1. Those that are shorter stay. It is for a server under pressure, and
+// survives Update. Connections come to know of it as they do of Update. Safe for concurrent use.
+func (r *Reaper) Squeeze(by float64, least time.Duration) error {
+	if !(by >= 0 && by <= 1) || least < 0 {
+		return fmt.Errorf("idle: squeeze by %v to %v: set a part from 0 to 1 and a timeout that is not negative", by, least)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.settings.Load()
+	now := old.now
+	if now.squeeze = (squeeze{by, least}); now != old.now {
+		r.settings.Store(newSettings(old.cfg, old.version+1, now))
+		r.continueSoon()
+	}
 	return nil
 }

@@ -20,8 +20,9 @@ func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.settings.Load()
-	if old.drain == (drain{}) {
-		r.settings.Store(newSettings(old.cfg, old.version+1, drain{max(r.clock.elapsed(), 1), spread, deadline}))
+	if now := old.now; now.drain == (drain{}) {
+		now.drain = drain{max(r.clock.elapsed(), 1), spread, deadline}
+		r.settings.Store(newSettings(old.cfg, old.version+1, now))
 		r.continueSoon()
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os/exec"
 	"runtime"
@@ -969,4 +970,28 @@ func TestACableThatIsPulled(t *testing.T) {
 	require.ErrorIs(t, e.reasons()[0], ErrReadIdle)
 	require.GreaterOrEqual(t, time.Since(began), limitOf/2)
 	assert.Equal(t, 0, r.Stats().Connections)
+}
+
+func TestSqueezeReachesLiveConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Hour}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			_ = s.reaper.SetTimeouts(c, Timeouts{Read: 2 * time.Hour})
+			return gnet.None
+		}
+	})
+	dial(t, s.addr)
+	_, err := dial(t, s.addr).Write([]byte("x"))
+	require.NoError(t, err)
+	eventually(t, "both are open", func() bool { return s.reaper.Stats().Connections == 2 })
+	require.NoError(t, s.reaper.Squeeze(1, limitOf))
+	eventually(t, "both are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
+	for _, bad := range []float64{-1, 2, math.NaN()} {
+		require.Error(t, s.reaper.Squeeze(bad, 0))
+	}
+	require.NoError(t, s.reaper.Squeeze(0, 0))
+	dial(t, s.addr)
+	time.Sleep(3 * limitOf)
+	require.Equal(t, 1, s.reaper.Connections(), "it is taken back")
 }

@@ -483,7 +483,7 @@ func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
 	} {
 		cfg, err := cfg.check(0)
 		require.NoError(t, err)
-		set := newSettings(cfg, 1, drain{})
+		set := newSettings(cfg, 1, overlay{})
 		v := set.limits.judge(&life{opened: at(second), heard: at(second), wrote: at(second), ready: true, held: true}, 2*second)
 		require.GreaterOrEqual(t, v.next-2*second, minMemory*cfg.Tick, "%+v", cfg)
 	}
@@ -505,5 +505,23 @@ func TestDrain(t *testing.T) {
 		{"held", life{heard: at(20 * second), held: true}, 130 * second},
 	} {
 		require.Equal(t, tc.due, lim.due(Drained, &tc.f), tc.name)
+	}
+}
+
+func TestSqueeze(t *testing.T) {
+	for _, tc := range []struct {
+		by               float64
+		least, own, want time.Duration
+	}{
+		{0, 5 * second, 60 * second, 60 * second},
+		{0.5, 10 * second, 60 * second, 35 * second},
+		{1, 10 * second, 60 * second, 10 * second},
+		{1, 10 * second, 8 * second, 8 * second},
+		{1, 0, 60 * second, 100 * time.Millisecond}, // a tick
+		{0.5, 10 * second, 0, 0},
+	} {
+		set := newSettings(Config{Tick: 100 * time.Millisecond, ReadTimeout: tc.own}, 1, overlay{squeeze: squeeze{tc.by, tc.least}})
+		require.Equal(t, tc.want, set.limits.Read, "%+v", tc)
+		require.Equal(t, tc.own, set.limits.own.Read)
 	}
 }

@@ -15,7 +15,8 @@ const ageSpread = 0.1
 // limits are the Config as it is judged by, with the idle timeouts of one connection or of those that have none of their own.
 // Immutable.
 type limits struct {
-	Timeouts
+	Timeouts                 // squeezed, if they are
+	own             Timeouts // as they were set
 	jitter          float64
 	firstByte       time.Duration
 	handshake       time.Duration
@@ -37,6 +38,20 @@ type drain struct {
 	began    time.Duration
 	spread   time.Duration // in which those go that are idle when it is their turn
 	deadline time.Duration // from began: by then all others go
+}
+
+// A squeeze shortens idle timeouts. The zero squeeze does not.
+type squeeze struct {
+	by    float64       // from 0 to 1
+	least time.Duration // to which by 1 brings them
+}
+
+// of returns the timeout to which a squeeze brings one.
+func (s squeeze) of(d time.Duration) time.Duration {
+	if d <= s.least {
+		return d
+	}
+	return d - share(d-s.least, s.by)
 }
 
 // busyFor is how long after its last byte a connection is busy, for a drain.

@@ -51,7 +51,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	}
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
 	r.clock.init(cfg.Tick, cfg.memory())
-	r.settings.Store(newSettings(cfg, 1, drain{}))
+	r.settings.Store(newSettings(cfg, 1, overlay{}))
 	r.SetMaxConnections(cfg.MaxConnections)
 	if h, ok := next.(IdleHandler); ok {
 		r.onIdle = h.OnIdle

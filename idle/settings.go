@@ -1,6 +1,9 @@
 package idle
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Settings are a Config that was checked, and what follows from it. Immutable: Update makes others.
 type settings struct {
@@ -8,11 +11,17 @@ type settings struct {
 	version int64 // counts from 1
 	limits  *limits
 	reset   [kinds]bool
-	drain   drain
+	now     overlay
 }
 
-func newSettings(cfg Config, version int64, d drain) *settings {
-	set := &settings{cfg: cfg, version: version, drain: d}
+// An overlay is what changes the limits of a Config for a time, or for good.
+type overlay struct {
+	drain   drain
+	squeeze squeeze
+}
+
+func newSettings(cfg Config, version int64, now overlay) *settings {
+	set := &settings{cfg: cfg, version: version, now: now}
 	set.limits = set.newLimits(cfg.timeouts())
 	for _, k := range cfg.Reset {
 		set.reset[k] = true
@@ -23,7 +32,11 @@ func newSettings(cfg Config, version int64, d drain) *settings {
 // newLimits returns the limits of connections with the given idle timeouts.
 func (set *settings) newLimits(timeouts Timeouts) *limits {
 	lim := newLimits(&set.cfg, timeouts, set.cfg.memory())
-	lim.drain = set.drain
+	lim.drain = set.now.drain
+	lim.own = timeouts
+	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
+		*d = max(set.now.squeeze.of(*d), min(*d, set.cfg.Tick))
+	}
 	return lim
 }
 
@@ -88,7 +101,7 @@ func (t *limitsTable) put(i uint16) {
 		return
 	}
 	if t.uses[i]--; t.uses[i] == 0 {
-		delete(t.index, t.all[i].Timeouts)
+		delete(t.index, t.all[i].own)
 		t.unused = append(t.unused, i)
 	}
 }

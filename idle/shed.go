@@ -44,7 +44,7 @@ func (r *Reaper) Connections() int { return int(r.total.Load()) }
 // for a task that sheds others.
 func (r *Reaper) admit(l *loop) bool {
 	n, limit := r.total.Add(1), r.limit.Load()
-	if r.settings.Load().drain != (drain{}) {
+	if r.settings.Load().now.drain != (drain{}) {
 		return false
 	}
 	if limit == 0 || n <= r.shedAt(limit) {

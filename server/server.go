@@ -44,6 +44,11 @@ type Config struct {
 	// is none, accepting is paused, on Linux and TCP; elsewhere who comes is refused.
 	MaxConnections int
 
+	// PressureTimeout is to what idle timeouts shrink under pressure, which is the highest of connections against MaxConnections,
+	// descriptors against what the process may have, and the live heap against GOMEMLIMIT: from 85 % on, linearly, down to it at
+	// 95 %. If zero, they do not.
+	PressureTimeout time.Duration
+
 	// OneAcceptor lets one goroutine accept for all loops instead of each for itself, which spreads connections evenly. It may
 	// have accepted a whole backlog (net.core.somaxconn) before a loop can refuse one, for which there must be descriptors. Unix
 	// sockets and systems other than Linux have no other way.
@@ -89,6 +94,9 @@ func (cfg Config) check() (Config, error) {
 			cfg.MaxConnections))
 	}
 	errs = append(errs, cfg.Drain.check())
+	if cfg.PressureTimeout < 0 {
+		errs = append(errs, fmt.Errorf("server: Config.PressureTimeout is %v: set a positive duration, or 0 for none", cfg.PressureTimeout))
+	}
 	if cfg.Loops < 0 {
 		errs = append(errs, fmt.Errorf("server: Config.Loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops))
 	}
@@ -187,6 +195,9 @@ func (r *runner) run(ctx context.Context) error {
 			case <-running.Done():
 			}
 		})
+		if r.cfg.PressureTimeout > 0 {
+			stopper.Go(func() { host.relieve(running, r.cfg.PressureTimeout) })
+		}
 		if r.cfg.Started != nil {
 			r.cfg.Started(r.at.addr, r.reaper)
 		}

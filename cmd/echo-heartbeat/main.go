@@ -71,6 +71,7 @@ func oneLine(err error) string {
 		"server: ", "",
 		"Config.Addr", "--addr",
 		"Config.Loops", "--loops",
+		"Config.PressureTimeout", "--pressure-timeout",
 		"Config.Drain", "--drain-delay, --drain-spread and --drain-timeout",
 	}, flagNames...)...).Replace(err.Error())
 }

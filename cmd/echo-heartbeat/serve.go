@@ -66,6 +66,8 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
+	cmd.Flags().DurationVar(&cfg.PressureTimeout, "pressure-timeout", 0,
+		"shorten idle timeouts down to this while connections, descriptors or memory run short")
 	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept in one goroutine for all loops")
 	cmd.Flags().BoolVar(&cfg.SharePort, "share-port", false, "let other processes listen on the same port")
 	cmd.Flags().BoolVar(&cfg.Restart, "restart", false, "start another engine when one has died")

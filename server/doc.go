@@ -8,8 +8,21 @@
 //	})
 //
 // It adds to gnet.Run what gnet leaves to its callers: it stops with a context, it says which address is in use instead
-// of sharing it or deleting a file, and it reports an engine that died. gnet ends an engine whose accept fails once, for
-// example for want of descriptors, and returns nil.
+// of sharing it or deleting a file, and it reports an engine that died, or starts another.
+//
+// # Overload
+//
+// gnet ends an engine whose accept fails once, for example for want of descriptors, and returns nil. So Run finds out how many
+// descriptors the process may have and how many connections they are enough for, and refuses to start with too few. From fifteen
+// sixteenths of that on the connections that have been silent longest make room (package idle). At the limit, and when descriptors
+// run short whoever takes them, it pauses accepting: on Linux with a filter on the listening sockets, so that the system drops what
+// comes and clients ask again; elsewhere, and on unix sockets, by closing what was accepted. Config.Sources and Config.AcceptRate
+// bound what one network and all together may open. Config.PressureTimeout shortens idle timeouts before it comes to that.
+//
+// # Stopping
+//
+// When the context is done, Config.Drain lets clients go little by little: nobody is accepted any more; who is idle goes at a moment
+// of his own within Spread, who is busy between Spread and Timeout, with the Goodbye of idle.Config. Config.StopNow ends it.
 //
 // It knows nothing of the protocol that the handler speaks, and decides nothing about connections: that is package idle.
 package server

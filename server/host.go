@@ -15,6 +15,7 @@ type host struct {
 	*idle.Reaper
 	booted func(gnet.Engine)
 	gate   *gate
+	door   *door
 	log    *slog.Logger
 	limit  int // of connections; 0 for none
 	full   int // descriptor from which on there is no room, 0 if not known
@@ -22,8 +23,8 @@ type host struct {
 	draining atomic.Bool // nobody is accepted any more
 }
 
-func newHost(r *idle.Reaper, at address, b budget, log *slog.Logger) *host {
-	h := &host{Reaper: r, log: log, limit: r.MaxConnections(), full: b.full()}
+func newHost(r *idle.Reaper, at address, b budget, door *door, log *slog.Logger) *host {
+	h := &host{Reaper: r, door: door, log: log, limit: r.MaxConnections(), full: b.full()}
 	h.gate = newGate(at, log, h.hasRoom)
 	return h
 }
@@ -38,6 +39,9 @@ func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
 
 func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	h.gate.prepare()
+	if !h.door.admit(c) {
+		return nil, gnet.Close
+	}
 	out, action := h.Reaper.OnOpen(c)
 	// The kernel gives out the lowest descriptor that is free, so this one tells how many are in use at least.
 	if fd := c.Fd(); h.full > 0 && fd >= h.full {
@@ -46,6 +50,14 @@ func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		h.gate.shut(fmt.Sprintf("%d connections are open, as many as may be", h.limit))
 	}
 	return out, action
+}
+
+// OnClose forwards, but for those that were not let in.
+func (h *host) OnClose(c gnet.Conn, err error) gnet.Action {
+	if !h.door.leave(c) {
+		return gnet.None
+	}
+	return h.Reaper.OnClose(c, err)
 }
 
 // shutFull pauses because of descriptors that may be in use elsewhere in the process: connections make room for those.

@@ -20,6 +20,9 @@ import (
 // closed. The error text has what gnet logged last, such as that there are too many open files.
 var ErrEngineDied = errors.New("the gnet engine died")
 
+// ErrBadConfig is returned by Run for a Config that it refuses, ErrBadAddress included, before anything is started.
+var ErrBadConfig = errors.New("bad configuration")
+
 // Config says what Run runs.
 type Config struct {
 	// Addr is the address to listen on: host:port for TCP, or a URL with the scheme tcp, tcp4, tcp6 or unix, such as
@@ -48,6 +51,13 @@ type Config struct {
 	// descriptors against what the process may have, and the live heap against GOMEMLIMIT: from 85 % on, linearly, down to it at
 	// 95 %. If zero, they do not.
 	PressureTimeout time.Duration
+
+	// Sources limits what each source may take. Who is above it is closed at once, and the handler does not hear of it.
+	Sources SourceLimits
+
+	// AcceptRate is how many connections may come in a second, on average; twice as many at once. Others are closed at once. If
+	// zero, any number.
+	AcceptRate int
 
 	// OneAcceptor lets one goroutine accept for all loops instead of each for itself, which spreads connections evenly. It may
 	// have accepted a whole backlog (net.core.somaxconn) before a loop can refuse one, for which there must be descriptors. Unix
@@ -93,7 +103,10 @@ func (cfg Config) check() (Config, error) {
 		errs = append(errs, fmt.Errorf("server: Config.MaxConnections is %d: set a positive number, or 0 for as many as there is room for",
 			cfg.MaxConnections))
 	}
-	errs = append(errs, cfg.Drain.check())
+	errs = append(errs, cfg.Drain.check(), cfg.Sources.check())
+	if cfg.AcceptRate < 0 {
+		errs = append(errs, fmt.Errorf("server: Config.AcceptRate is %d: set a positive number, or 0 for any", cfg.AcceptRate))
+	}
 	if cfg.PressureTimeout < 0 {
 		errs = append(errs, fmt.Errorf("server: Config.PressureTimeout is %v: set a positive duration, or 0 for none", cfg.PressureTimeout))
 	}
@@ -104,8 +117,17 @@ func (cfg Config) check() (Config, error) {
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, cfg.Idle.MaxConnections)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Idle.Logger = cmp.Or(cfg.Idle.Logger, cfg.Logger)
-	return cfg, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return cfg, badConfig{err}
+	}
+	return cfg, nil
 }
+
+// A badConfig is an error that is ErrBadConfig without saying so.
+type badConfig struct{ error }
+
+func (e badConfig) Is(target error) bool { return target == ErrBadConfig }
+func (e badConfig) Unwrap() error        { return e.error }
 
 // Run listens, serves until ctx is done or the handler returns gnet.Shutdown, closes all connections, as Config.Drain says if it was
 // ctx, and returns nil. Every goroutine that it started is gone then. An address that cannot be listened on is an error that names it;
@@ -141,6 +163,7 @@ type runner struct {
 	at          address
 	oneAcceptor bool
 	budget      budget
+	door        *door
 	restarts    int
 	pause       time.Duration // before the last restart
 }
@@ -149,9 +172,11 @@ func newRunner(cfg Config) (*runner, error) {
 	r := &runner{cfg: cfg, watched: watch(cfg.Handler)}
 	var err error
 	if r.reaper, err = idle.Middleware(r.watched.handler(), cfg.Idle); err != nil {
-		return nil, err
+		return nil, badConfig{err}
 	}
-	if r.at, err = claim(cfg.Addr, cfg.SharePort); err != nil {
+	if r.at, err = claim(cfg.Addr, cfg.SharePort); errors.Is(err, ErrBadAddress) {
+		return nil, badConfig{err}
+	} else if err != nil {
 		return nil, err
 	}
 	r.oneAcceptor = cfg.OneAcceptor || runtime.GOOS != "linux" || r.at.network == "unix"
@@ -160,7 +185,8 @@ func newRunner(cfg Config) (*runner, error) {
 		return nil, err
 	}
 	r.reaper.SetMaxConnections(limit)
-	return r, nil
+	r.door, err = newDoor(cfg)
+	return r, err
 }
 
 const (
@@ -185,7 +211,7 @@ func (r *runner) run(ctx context.Context) error {
 	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
 	defer returned()
 	var stopper sync.WaitGroup
-	host := newHost(r.reaper, r.at, r.budget, r.cfg.Logger)
+	host := newHost(r.reaper, r.at, r.budget, r.door, r.cfg.Logger)
 	host.booted = func(eng gnet.Engine) {
 		stopper.Go(func() {
 			select {

@@ -71,8 +71,12 @@ func oneLine(err error) string {
 		"server: ", "",
 		"Config.Addr", "--addr",
 		"Config.Loops", "--loops",
+		"Config.MaxConnections", "--max-connections",
+		"Config.Sources.Connections", "--max-per-source",
+		"Config.Sources.Rate", "--source-rate",
+		"Config.AcceptRate", "--accept-rate",
 		"Config.PressureTimeout", "--pressure-timeout",
-		"Config.Drain", "--drain-delay, --drain-spread and --drain-timeout",
+		"Config.Drain is", "the drain (--drain-delay, --drain-spread, --drain-timeout) is",
 	}, flagNames...)...).Replace(err.Error())
 }
 

@@ -40,12 +40,6 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 			if cfg.Idle, err = flags.config(cmd); err != nil {
 				return err
 			}
-			if cfg.MaxConnections < 0 {
-				return usageError{fmt.Errorf("--max-connections is %d: set a positive number, or 0 for as many as there is room for", cfg.MaxConnections)}
-			}
-			if cfg.Loops < 0 {
-				return usageError{fmt.Errorf("--loops is %d: set a positive number, or 0 for one per CPU", cfg.Loops)}
-			}
 			level := slog.LevelWarn
 			switch {
 			case debug:
@@ -66,6 +60,9 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
+	cmd.Flags().IntVar(&cfg.Sources.Connections, "max-per-source", 0, "limit of connections of one IPv4 address or IPv6 /64")
+	cmd.Flags().IntVar(&cfg.Sources.Rate, "source-rate", 0, "limit of connections that one of these opens in a second")
+	cmd.Flags().IntVar(&cfg.AcceptRate, "accept-rate", 0, "limit of connections that come in a second")
 	cmd.Flags().DurationVar(&cfg.PressureTimeout, "pressure-timeout", 0,
 		"shorten idle timeouts down to this while connections, descriptors or memory run short")
 	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept in one goroutine for all loops")
@@ -106,7 +103,7 @@ func serve(ctx context.Context, out io.Writer, cfg server.Config) error {
 		fmt.Fprintf(out, "listening on %s, %s; Ctrl-C stops\n", addr, describe(r.Config()))
 	}
 	err := server.Run(ctx, cfg)
-	if errors.Is(err, server.ErrBadAddress) {
+	if errors.Is(err, server.ErrBadConfig) {
 		return usageError{err}
 	}
 	if handler.reaper != nil {

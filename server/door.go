@@ -1,0 +1,118 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// A door lets connections in by their source and by how many come. Safe for concurrent use.
+type door struct {
+	sources *Sources // nil if they are not limited
+	rate    int      // of all, 0 for any
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	all     source    // guarded by mu; the bucket of all together
+	refused int       // guarded by mu; since it was logged
+	logged  time.Time // guarded by mu
+}
+
+func newDoor(cfg Config) (*door, error) {
+	d := &door{rate: cfg.AcceptRate, log: cfg.Logger}
+	if !cfg.Sources.isSet() {
+		return d, nil
+	}
+	var err error
+	d.sources, err = NewSources(cfg.Sources)
+	return d, err
+}
+
+// outside is the Context of a connection that was not let in, between OnOpen and OnClose, which gnet calls right after.
+type outside struct{}
+
+// admit reports whether a connection is let in.
+func (d *door) admit(c gnet.Conn) bool {
+	if d.sources == nil && d.rate == 0 {
+		return true
+	}
+	now := time.Now()
+	why := "more connections than the accept rate"
+	if d.inTime(now) {
+		if d.sources == nil {
+			return true
+		}
+		err := d.sources.admit(addrOf(c), now)
+		if err == nil {
+			return true
+		}
+		why = err.Error()
+	}
+	c.SetContext(outside{})
+	d.count(now, why)
+	return false
+}
+
+// inTime takes a token of the bucket of all.
+func (d *door) inTime(now time.Time) bool {
+	if d.rate == 0 {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	burst := 2 * float64(d.rate)
+	if d.all.filled.IsZero() {
+		d.all.tokens = burst
+	} else {
+		d.all.tokens = min(d.all.tokens+now.Sub(d.all.filled).Seconds()*float64(d.rate), burst)
+	}
+	d.all.filled = now
+	if d.all.tokens < 1 {
+		return false
+	}
+	d.all.tokens--
+	return true
+}
+
+// count logs refusals, once a second at most.
+func (d *door) count(now time.Time, why string) {
+	d.mu.Lock()
+	d.refused++
+	n := d.refused
+	due := now.Sub(d.logged) >= time.Second
+	if due {
+		d.refused, d.logged = 0, now
+	}
+	d.mu.Unlock()
+	if due {
+		d.log.Warn("connections are not let in", "number", n, "last", why)
+	}
+}
+
+// leave reports whether a connection that is closed was let in.
+func (d *door) leave(c gnet.Conn) bool {
+	if d.sources == nil && d.rate == 0 {
+		return true
+	}
+	if c.Context() == (outside{}) {
+		return false
+	}
+	if d.sources != nil {
+		d.sources.Release(addrOf(c))
+	}
+	return true
+}
+
+// addrOf returns the address that a connection comes from, the zero one for a unix socket.
+func addrOf(c gnet.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	addr, _ := netip.AddrFromSlice(tcp.IP)
+	return addr
+}

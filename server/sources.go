@@ -1,0 +1,188 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// ErrTooManyOfSource is returned by Sources.Admit for a source that has as many connections as it may, or opens them too fast.
+var ErrTooManyOfSource = errors.New("server: too many connections of one source")
+
+// SourceLimits say how much one source may take, which is a network rather than an address. The zero value limits nothing.
+type SourceLimits struct {
+	// Connections is how many a source may have open. If zero, any number.
+	Connections int
+	// Rate is how many connections a source may open in a second, on average; twice as many at once. If zero, any number.
+	Rate int
+	// IPv4Bits and IPv6Bits are the lengths of the prefixes that count as one source. If zero, they are 32 and 64: a customer
+	// usually has all addresses of an IPv6 network.
+	IPv4Bits, IPv6Bits int
+	// Exempt are networks that are not limited, such as those of load balancers.
+	Exempt []netip.Prefix
+	// Entries bounds the memory for sources that have no connection open now, about 100 bytes each. If zero, it is 65,536. One that
+	// is forgotten may open connections as if it came for the first time.
+	Entries int
+}
+
+const (
+	defaultIPv4Bits = 32
+	defaultIPv6Bits = 64
+	defaultEntries  = 1 << 16
+	sourceShards    = 16
+)
+
+func (l SourceLimits) isSet() bool { return l.Connections != 0 || l.Rate != 0 }
+
+func (l *SourceLimits) check() error {
+	l.IPv4Bits = cmp.Or(l.IPv4Bits, defaultIPv4Bits)
+	l.IPv6Bits = cmp.Or(l.IPv6Bits, defaultIPv6Bits)
+	l.Entries = cmp.Or(l.Entries, defaultEntries)
+	var errs []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("server: Config.Sources."+format, args...))
+		}
+	}
+	refuse(l.Connections < 0, "Connections is %d: set a positive number, or 0 for any", l.Connections)
+	refuse(l.Rate < 0, "Rate is %d: set a positive number, or 0 for any", l.Rate)
+	refuse(l.IPv4Bits < 0 || l.IPv4Bits > 32, "IPv4Bits is %d: set 1 to 32", l.IPv4Bits)
+	refuse(l.IPv6Bits < 0 || l.IPv6Bits > 128, "IPv6Bits is %d: set 1 to 128", l.IPv6Bits)
+	refuse(l.Entries < 0, "Entries is %d: set a positive number", l.Entries)
+	for _, p := range l.Exempt {
+		refuse(!p.IsValid(), "Exempt has the prefix %v, which is not valid", p)
+	}
+	return errors.Join(errs...)
+}
+
+// Sources counts the connections of each source. Run keeps one by the addresses that connections come from. A server behind a proxy
+// that tells the address later, as the PROXY protocol does, leaves Config.Sources zero, makes one with [NewSources], calls Admit when it
+// knows the address, and Release in OnClose. Safe for concurrent use.
+type Sources struct {
+	limits SourceLimits
+	seed   maphash.Seed
+	shards [sourceShards]sourceShard
+}
+
+type sourceShard struct {
+	mu  sync.Mutex
+	all map[netip.Prefix]*source // guarded by mu
+}
+
+// A source is a network from which connections come. It is a token bucket.
+type source struct {
+	open   int
+	tokens float64
+	filled time.Time // the tokens are as of then
+}
+
+// NewSources returns a Sources that has seen nobody, or an error that joins all that is wrong with the limits.
+func NewSources(limits SourceLimits) (*Sources, error) {
+	if err := limits.check(); err != nil {
+		return nil, err
+	}
+	s := &Sources{limits: limits, seed: maphash.MakeSeed()}
+	for i := range s.shards {
+		s.shards[i].all = map[netip.Prefix]*source{}
+	}
+	return s, nil
+}
+
+// Admit counts a connection from an address, or returns an error that wraps ErrTooManyOfSource and says what was too much. Who was
+// admitted is given back with Release.
+func (s *Sources) Admit(from netip.Addr) error { return s.admit(from, time.Now()) }
+
+func (s *Sources) admit(from netip.Addr, now time.Time) error {
+	key, limited := s.key(from)
+	if !limited {
+		return nil
+	}
+	shard := s.shard(key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	src := shard.all[key]
+	if src == nil {
+		shard.makeRoom(s.limits.Entries / sourceShards)
+		src = &source{tokens: s.burst(), filled: now}
+		shard.all[key] = src
+	}
+	src.tokens = min(src.tokens+now.Sub(src.filled).Seconds()*float64(s.limits.Rate), s.burst())
+	src.filled = now
+	switch {
+	case s.limits.Connections > 0 && src.open >= s.limits.Connections:
+		return fmt.Errorf("%w: %v has %d open", ErrTooManyOfSource, key, src.open)
+	case s.limits.Rate > 0 && src.tokens < 1:
+		return fmt.Errorf("%w: %v opens more than %d a second", ErrTooManyOfSource, key, s.limits.Rate)
+	}
+	src.tokens--
+	src.open++
+	return nil
+}
+
+// Release gives back what Admit has counted.
+func (s *Sources) Release(from netip.Addr) {
+	key, limited := s.key(from)
+	if !limited {
+		return
+	}
+	shard := s.shard(key)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	src := shard.all[key]
+	if src == nil || src.open == 0 {
+		return
+	}
+	if src.open--; src.open == 0 && s.limits.Rate == 0 {
+		delete(shard.all, key)
+	}
+}
+
+func (s *Sources) burst() float64 { return 2 * float64(s.limits.Rate) }
+
+// key returns the source of an address, and whether it is limited.
+func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
+	from = from.Unmap().WithZone("")
+	if !from.IsValid() {
+		return key, false // a unix socket
+	}
+	for _, p := range s.limits.Exempt {
+		if p.Contains(from) {
+			return key, false
+		}
+	}
+	bits := s.limits.IPv6Bits
+	if from.Is4() {
+		bits = s.limits.IPv4Bits
+	}
+	key, err := from.Prefix(bits)
+	if err != nil {
+		panic("BUG: " + err.Error()) // the bits were checked
+	}
+	return key, true
+}
+
+func (s *Sources) shard(key netip.Prefix) *sourceShard {
+	return &s.shards[maphash.Comparable(s.seed, key)%sourceShards]
+}
+
+// makeRoom forgets sources without connections, in the random order of a map, while there are as many as may be. Those with
+// connections stay: there are no more of them than connections.
+func (s *sourceShard) makeRoom(entries int) {
+	if len(s.all) < max(entries, 1) {
+		return
+	}
+	looked := 0
+	for key, src := range s.all {
+		if src.open == 0 {
+			delete(s.all, key)
+			return
+		}
+		if looked++; looked == 16 {
+			return
+		}
+	}
+}

@@ -1,0 +1,180 @@
+//go:build unix
+
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+func newTestSources(t *testing.T, limits SourceLimits) *Sources {
+	t.Helper()
+	s, err := NewSources(limits)
+	require.NoError(t, err)
+	return s
+}
+
+func TestSourceLimitsAreChecked(t *testing.T) {
+	for want, l := range map[string]SourceLimits{
+		"Connections is -1": {Connections: -1}, "Rate is -1": {Rate: -1}, "IPv4Bits is 33": {IPv4Bits: 33},
+		"IPv6Bits is 129": {IPv6Bits: 129}, "Entries is -1": {Entries: -1}, "not valid": {Exempt: []netip.Prefix{{}}},
+	} {
+		_, err := NewSources(l)
+		require.ErrorContains(t, err, want)
+		err = Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Sources: l})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestConnectionsOfASource(t *testing.T) {
+	s := newTestSources(t, SourceLimits{Connections: 2, IPv4Bits: 24, Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	addr := netip.MustParseAddr
+	require.NoError(t, s.Admit(addr("192.0.2.1")))
+	require.NoError(t, s.Admit(addr("::ffff:192.0.2.2")))
+	err := s.Admit(addr("192.0.2.3"))
+	require.ErrorIs(t, err, ErrTooManyOfSource)
+	require.ErrorContains(t, err, "192.0.2.0/24 has 2 open")
+	require.NoError(t, s.Admit(addr("192.0.3.1")), "another source")
+	s.Release(addr("192.0.2.1"))
+	require.NoError(t, s.Admit(addr("192.0.2.3")))
+	for range 5 {
+		require.NoError(t, s.Admit(addr("10.1.2.3")), "exempt")
+		require.NoError(t, s.Admit(netip.Addr{}), "a unix socket")
+	}
+	require.NoError(t, s.Admit(addr("2001:db8::1%eth0")))
+	require.NoError(t, s.Admit(addr("2001:db8::2")))
+	require.ErrorIs(t, s.Admit(addr("2001:db8:0:0:ffff::3")), ErrTooManyOfSource, "the same /64")
+	require.NoError(t, s.Admit(addr("2001:db8:0:1::3")))
+	s.Release(addr("203.0.113.1")) // nobody
+}
+
+func TestRateOfASource(t *testing.T) {
+	s := newTestSources(t, SourceLimits{Rate: 10})
+	now := time.Now()
+	from := netip.MustParseAddr("192.0.2.1")
+	admitted := 0
+	for range 100 {
+		if s.admit(from, now) == nil {
+			admitted++
+			s.Release(from)
+		}
+	}
+	require.Equal(t, 20, admitted, "twice the rate at once")
+	for i := range 1000 { // over ten seconds
+		if s.admit(from, now.Add(time.Duration(i)*10*time.Millisecond)) == nil {
+			admitted++
+			s.Release(from)
+		}
+	}
+	require.InDelta(t, 120, admitted, 1)
+	require.ErrorContains(t, s.admit(from, now.Add(10*time.Second)), "192.0.2.1/32 opens more than 10 a second")
+}
+
+func TestTheTableOfSourcesIsBounded(t *testing.T) {
+	const entries = 1600
+	s := newTestSources(t, SourceLimits{Connections: 1, Rate: 10, Entries: entries})
+	size := func() (n int) {
+		for i := range s.shards {
+			n += len(s.shards[i].all)
+		}
+		return n
+	}
+	for i := range 100_000 {
+		from := netip.AddrFrom4([4]byte{192, byte(i >> 16), byte(i >> 8), byte(i)})
+		require.NoError(t, s.Admit(from))
+		s.Release(from)
+	}
+	require.LessOrEqual(t, size(), entries+sourceShards)
+	var held []netip.Addr
+	for i := range 10_000 {
+		from := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		require.NoError(t, s.Admit(from))
+		held = append(held, from)
+	}
+	for _, from := range held {
+		require.Error(t, s.Admit(from), "who has connections is not forgotten")
+	}
+	s = newTestSources(t, SourceLimits{Connections: 1})
+	require.NoError(t, s.Admit(held[0]))
+	s.Release(held[0])
+	require.Zero(t, size(), "without a rate nothing is kept")
+}
+
+func TestSourcesAreSafeForConcurrentUse(t *testing.T) {
+	s := newTestSources(t, SourceLimits{Connections: 5, Rate: 1 << 20})
+	var all sync.WaitGroup
+	for g := range 8 {
+		all.Go(func() {
+			for i := range 1000 {
+				from := netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 50)})
+				if err := s.Admit(from); err == nil {
+					s.Release(from)
+				} else if g == 0 {
+					_ = fmt.Sprint(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i := range s.shards {
+		for _, src := range s.shards[i].all {
+			require.Zero(t, src.open)
+		}
+	}
+}
+
+func TestAServerLimitsItsSources(t *testing.T) {
+	h := &drained{}
+	addr, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: h, Sources: SourceLimits{Connections: 3},
+		Idle: idle.Config{ReadTimeout: time.Minute},
+	})
+	dialFrom := func(ip string) (net.Conn, bool) {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", addr.String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c, pingPong(c, 5*time.Second) == nil
+	}
+	var first net.Conn
+	for i := range 5 {
+		c, served := dialFrom("127.0.0.7")
+		require.Equal(t, i < 3, served)
+		if i == 0 {
+			first = c
+		}
+	}
+	_, served := dialFrom("127.0.0.8")
+	require.True(t, served, "another source")
+	require.NoError(t, first.Close())
+	require.Eventually(t, func() bool { _, served := dialFrom("127.0.0.7"); return served }, 10*time.Second, 10*time.Millisecond)
+	stop()
+	require.NoError(t, await(t, result))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Len(t, h.reasons, 5, "the handler does not hear of those that were refused")
+}
+
+func TestAServerLimitsTheRateOfAll(t *testing.T) {
+	addr, stop, result := start(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, AcceptRate: 20, Idle: idle.Config{ReadTimeout: time.Minute}})
+	served := 0
+	for range 100 {
+		c, err := net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		if pingPong(c, 5*time.Second) == nil {
+			served++
+		}
+		c.Close()
+	}
+	require.GreaterOrEqual(t, served, 40)
+	require.Less(t, served, 100)
+	stop()
+	require.NoError(t, await(t, result))
+}

@@ -314,8 +314,10 @@ func runOutOfDescriptors(restart bool) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
 		panic(err)
 	}
-	limit := func(n uint64) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: usual.Max}); err != nil {
+	few := usual
+	few.Cur = 64
+	limit := func(to syscall.Rlimit) {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &to); err != nil {
 			panic(err)
 		}
 	}
@@ -325,9 +327,9 @@ func runOutOfDescriptors(restart bool) {
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Started: func(addr net.Addr, _ *idle.Reaper) {
 			if starts++; starts == 1 {
-				limit(64)
+				limit(few)
 			} else {
-				limit(usual.Cur)
+				limit(usual)
 			}
 			fmt.Println(addr)
 		},

@@ -23,6 +23,7 @@ func newServe() *cobra.Command {
 	var (
 		flags idleFlags
 		cfg   server.Config
+		file  string
 		debug bool
 	)
 	cmd := &cobra.Command{
@@ -36,9 +37,13 @@ timeout, or passes another limit, gets a line that says so and is closed. A limi
 Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at once. Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			load := func() (idle.Config, error) { return flags.config(cmd) }
+			if file != "" {
+				load = func() (idle.Config, error) { return flags.load(cmd, file) }
+			}
 			var err error
-			if cfg.Idle, err = flags.config(cmd); err != nil {
-				return err
+			if cfg.Idle, err = load(); err != nil {
+				return usageError{err}
 			}
 			level := slog.LevelWarn
 			switch {
@@ -51,12 +56,14 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 			again, done := secondSignal(cmd.Context())
 			defer done()
 			cfg.StopNow = again
-			return serve(cmd.Context(), cmd.OutOrStdout(), cfg)
+			return serve(cmd.Context(), cmd.OutOrStdout(), cfg, load)
 		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&cfg.Addr, "addr", "127.0.0.1:7000", "address to listen on: host:port, or unix:///path")
 	flags.addAll(cmd, time.Minute)
+	cmd.Flags().StringVar(&file, "limits", "",
+		"`file` with limits, a line for each of the flags above such as \"read-timeout 30s\";\nSIGHUP reads it anew, and applies it to live connections")
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
@@ -95,10 +102,15 @@ func secondSignal(ctx context.Context) (again <-chan struct{}, done func()) {
 	}
 }
 
-func serve(ctx context.Context, out io.Writer, cfg server.Config) error {
+func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (idle.Config, error)) error {
 	handler := &echo{}
 	cfg.Handler = handler
+	stopReloading := func() {}
+	defer func() { stopReloading() }()
 	cfg.Started = func(addr net.Addr, r *idle.Reaper) {
+		if handler.reaper == nil { // not after a restart
+			stopReloading = reloadOnHangup(ctx, out, r, load)
+		}
 		handler.reaper = r
 		fmt.Fprintf(out, "listening on %s, %s; Ctrl-C stops\n", addr, describe(r.Config()))
 	}

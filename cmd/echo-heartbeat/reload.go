@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// load reads limits from a file: a line for each flag, without dashes, as in "read-timeout 30s". What is not in the file is as on the
+// command line. Empty lines and those that begin with # are skipped.
+func (f *idleFlags) load(cmd *cobra.Command, file string) (idle.Config, error) {
+	fresh := &idleFlags{}
+	limits := &cobra.Command{}
+	fresh.addAll(limits, f.cfg.ReadTimeout)
+	set := limits.Flags()
+	var err error
+	set.VisitAll(func(flag *pflag.Flag) {
+		if given := cmd.Flags().Lookup(flag.Name); given.Changed && err == nil {
+			err = set.Set(flag.Name, given.Value.String())
+		}
+	})
+	if err != nil {
+		return idle.Config{}, err
+	}
+	in, err := os.Open(file)
+	if err != nil {
+		return idle.Config{}, err
+	}
+	defer in.Close()
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, _ := strings.Cut(line, " ")
+		if err := set.Set(name, strings.TrimSpace(value)); err != nil {
+			return idle.Config{}, fmt.Errorf("%s, line %d: %w", file, n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return idle.Config{}, err
+	}
+	return fresh.config(limits)
+}
+
+// reloadOnHangup reads a file of limits anew with each SIGHUP, until ctx is done. An error changes nothing.
+func reloadOnHangup(ctx context.Context, out io.Writer, reaper *idle.Reaper, load func() (idle.Config, error)) (stop func()) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer signal.Stop(hangup)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hangup:
+			}
+			cfg, err := load()
+			if err == nil {
+				cfg.Tick, cfg.Logger = 0, reaper.Config().Logger // these stay
+				err = reaper.Update(cfg)
+			}
+			if err != nil {
+				fmt.Fprintf(out, "not reloaded: %s\n", oneLine(err))
+				continue
+			}
+			fmt.Fprintf(out, "reloaded: %s\n", describe(reaper.Config()))
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

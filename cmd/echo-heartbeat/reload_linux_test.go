@@ -1,0 +1,41 @@
+package main
+
+import (
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHangupReloadsTheLimits(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "limits")
+	write := func(lines string) { require.NoError(t, os.WriteFile(file, []byte(lines), 0o600)) }
+	write("# while we try it\n\nread-timeout 1h\nmax-age 2h\n")
+	addr, interrupt := serveInBackground(t, "--limits", file, "--tick", "20ms")
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	_, err = c.Write([]byte("PING\n"))
+	require.NoError(t, err)
+	_, err = io.ReadFull(c, make([]byte, 5))
+	require.NoError(t, err)
+
+	write("read-timeout soon\n")
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	time.Sleep(200 * time.Millisecond)
+	write("read-timeout 100ms\n")
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Contains(t, string(got), "closing: read idle for")
+	out := interrupt()
+	require.Contains(t, out, "read timeout 1h0m0s, max age 2h0m0s, tick 20ms")
+	require.Contains(t, out, "not reloaded: ")
+	require.Contains(t, out, "reloaded: read timeout 100ms, tick 20ms\n", "what is not in the file is as on the command line")
+}

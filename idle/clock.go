@@ -20,6 +20,7 @@ type clock struct {
 	tick  time.Duration
 	now   atomic.Int64                   // number of moves
 	moves atomic.Pointer[[]atomic.Int64] // the time of move n at n modulo the length; longer when more is to be remembered
+	first atomic.Int64                   // those before it were forgotten when there was less memory
 }
 
 // spareMoves is how many more moves are remembered than the ticks of a timeout: the clock and the wheel round up.
@@ -47,9 +48,7 @@ func (c *clock) remember(memory time.Duration) {
 	for n := max(0, now-int64(len(old))+1); n <= now; n++ {
 		(*longer)[n%int64(len(*longer))].Store(old[n%int64(len(old))].Load())
 	}
-	for n := now - int64(len(old)); n > now-int64(len(*longer)) && n >= 0; n-- { // forgotten: bounded by the oldest that is not
-		(*longer)[n%int64(len(*longer))].Store(int64(c.at(c.oldest(now))))
-	}
+	c.first.Store(c.oldest(now))
 	c.moves.Store(longer)
 }
 
@@ -59,7 +58,9 @@ func (c *clock) memory() time.Duration {
 }
 
 // oldest returns the first move that is remembered, when the last one is now. One is being overwritten.
-func (c *clock) oldest(now int64) int64 { return max(0, now-int64(len(*c.moves.Load()))+2) }
+func (c *clock) oldest(now int64) int64 {
+	return max(c.first.Load(), now-int64(len(*c.moves.Load()))+2)
+}
 
 // remembers reports whether the bounds of a stamp are known.
 func (c *clock) remembers(stamp int64) bool { return stamp >= c.oldest(c.now.Load()) }

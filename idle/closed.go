@@ -38,6 +38,7 @@ type closedRing struct {
 	mu   sync.Mutex
 	kept []Closed // guarded by mu
 	next int      // guarded by mu; where the oldest is, once it is full
+	keep int      // guarded by mu; how many are kept
 }
 
 func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
@@ -47,12 +48,13 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	}
 	now := l.clock.elapsed()
 	one := Closed{
-		At: time.Now(), Age: now - l.clock.unpack(s.instants[atOpened], now), Remote: l.conn(s).RemoteAddr(), Reason: reason,
+		At: time.Now(), Age: max(now-l.clock.unpack(s.instants[atOpened], now), 0), Remote: l.conn(s).RemoteAddr(), Reason: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.kept) > keep { // it was more before an Update
-		c.kept, c.next = nil, 0
+	if keep != c.keep { // an Update has changed it
+		c.kept, c.next, c.keep = newest(c.kept, keep), 0, keep
+		slices.Reverse(c.kept)
 	}
 	if len(c.kept) < keep {
 		c.kept = append(c.kept, one)

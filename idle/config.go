@@ -16,7 +16,7 @@ import (
 const (
 	defaultTick = 100 * time.Millisecond
 	minTick     = time.Millisecond
-	maxTicks    = 1 << 20 // of an idle timeout: the clock remembers so many moves, 8 MiB
+	maxTicks    = 1 << 20 // of an idle timeout: the clock remembers so many moves, 8 MiB, and twice as many with Jitter
 	maxAnyTicks = 1 << 30 // of anything: an instant has 32 bits
 	usualTicks  = 1 << 16 // at most, with the default tick
 	maxTimeout  = 10 * 365 * 24 * time.Hour
@@ -58,7 +58,8 @@ type Config struct {
 
 	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is looked at four times
 	// in that time, so a stalled connection may stay for a quarter more. A kernel takes what it is sent in steps of up to
-	// half its receive buffer, so set it above the time that a slow peer needs for one: 30s or more.
+	// half its receive buffer, so set it above the time that a slow peer needs for one: 30s or more. Where the kernel does not count
+	// (not TCP, not Linux), a peer that speaks or for which ever more waits counts as one that takes something: set OutputLimit.
 	WriteStallTimeout time.Duration
 
 	// OutputLimit bounds what waits in the buffer of a connection because its peer does not take it.
@@ -96,8 +97,8 @@ type Config struct {
 	// loop goroutine of its connection.
 	Refusal func(c gnet.Conn) []byte
 
-	// ObserveOnly makes the Reaper count and log what it would close, and close nothing: see Stats.Observed. Events and
-	// heartbeats go on. It does not judge a connection again for which it has decided once.
+	// ObserveOnly makes the Reaper count and log what it would close, and close nothing: see Stats.Observed. A connection for which
+	// it has decided is not judged again, as if it were gone, until Update switches it off; until then events and heartbeats go on.
 	ObserveOnly bool
 
 	// KeepClosed is how many of the last reaped connections are kept for [Reaper.Closed].
@@ -124,8 +125,8 @@ type Config struct {
 }
 
 // OutputLimit bounds the output that waits in gnet's buffer of a connection, in bytes; what the kernel has taken is not
-// counted. Redis has the same three in client-output-buffer-limit. It is looked at after each OnTraffic and OnOpen of the
-// connection, and at least once a second or four times in SoftFor.
+// counted. Redis has the same three in client-output-buffer-limit. Hard is looked at after each OnTraffic and OnOpen of the
+// connection, and both at least once a second or four times in SoftFor.
 type OutputLimit struct {
 	Hard    int           // above it the connection goes at once
 	Soft    int           // above it the connection goes after SoftFor

@@ -21,7 +21,7 @@ func (r *Reaper) MarkReady(c gnet.Conn) bool {
 }
 
 // Hold says that a request is being worked on, so that the connection is not idle however silent it is, until Release was
-// called as often as Hold. All other limits go on. Called on the loop goroutine of its connection.
+// called as often as Hold. All other limits go on, heartbeats included. Called on the loop goroutine of its connection.
 func (r *Reaper) Hold(c gnet.Conn) bool {
 	l, id, s := r.find(c)
 	if s == nil {
@@ -38,8 +38,8 @@ func (r *Reaper) Hold(c gnet.Conn) bool {
 	return true
 }
 
-// Release takes one Hold back; after the last one the idle timeouts begin anew. More of them than of Hold do nothing. Called on
-// the loop goroutine of its connection.
+// Release takes one Hold back; after the last one the idle timeouts begin anew, as Touch makes them. More of them than of Hold do
+// nothing. Called on the loop goroutine of its connection.
 func (r *Reaper) Release(c gnet.Conn) bool {
 	l, id, s := r.find(c)
 	switch {
@@ -57,8 +57,8 @@ func (r *Reaper) Release(c gnet.Conn) bool {
 	return true
 }
 
-// Touch makes the idle timeouts of a connection begin anew, as if bytes had gone both ways just now. It is for what cannot be
-// seen: see "What counts as a write" in the package comment. Called on the loop goroutine of its connection.
+// Touch makes the idle timeouts of a connection begin anew, as if bytes had gone both ways just now, and puts off the next heartbeat.
+// It is for what cannot be seen: see "What counts as a write" in the package comment. Called on the loop goroutine of its connection.
 func (r *Reaper) Touch(c gnet.Conn) bool {
 	l, id, s := r.find(c)
 	if s == nil {
@@ -85,6 +85,7 @@ func (r *Reaper) Exempt(c gnet.Conn, on bool) bool {
 	}
 	if s.flags.has(exempt) != on {
 		s.flags.set(exempt, on)
+		s.instants[atStuck], s.instants[atOver] = 0, 0
 		l.touch(c, id, s)
 	}
 	return true

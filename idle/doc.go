@@ -44,8 +44,8 @@
 // OnOpen returned, what has waited in gnet's buffer. So a peer that takes a large answer bit by bit is never write idle while
 // bytes move. Bytes that are sent again are no activity. The kernel is asked at the deadline, and nothing is done when something
 // is written. That is Linux and TCP. On unix sockets and other systems nobody knows when something was sent: there is no write
-// idle event, AllTimeout counts reads only, MinRate finds nobody too slow, and what waits is seen to move when it becomes less.
-// There [Reaper.Touch] may help.
+// idle event, AllTimeout counts reads only, MinRate finds nobody too slow, and output is stalled only if always the same amount waits
+// and the peer is silent. There [Reaper.Touch] may help.
 //
 // # Precision
 //
@@ -63,7 +63,7 @@
 //	darwin, freebsd, ...     unread bytes
 //	windows                  nothing: after a stall longer than the timeout the living may be reaped
 //
-// A handshake whose bytes wait unread while the Reaper is late gets up to as much time again.
+// A handshake or a message whose bytes wait unread is not too late while they do.
 //
 // # Goroutines
 //

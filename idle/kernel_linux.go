@@ -12,7 +12,7 @@ const kernelStep = 10 * time.Millisecond
 // askKernel asks what gnet cannot know: whether bytes of the peer wait unread in the socket, and what has come and gone, and
 // when. After a stall of the loop or of the process gnet runs tasks before it has read what came in meanwhile. About 1 µs.
 //
-// The counters of bytes that were sent are there since Linux 4.19; before, only those count that were acknowledged.
+// The counter of bytes that were acknowledged is there since Linux 4.1.
 func askKernel(fd int) evidence {
 	ev := evidence{found: peek(fd)}
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -26,12 +26,11 @@ func askKernel(fd int) evidence {
 	ev.counted = true
 	ev.silent = time.Duration(info.Last_data_recv) * time.Millisecond
 	ev.quiet = time.Duration(info.Last_data_sent) * time.Millisecond
-	sent := info.Bytes_sent - info.Bytes_retrans // what is sent again is no progress
-	ev.moved = uint32(sent + info.Bytes_acked)
-	ev.received, ev.acked = info.Bytes_received, info.Bytes_acked
-	ev.queued = int(info.Notsent_bytes)
-	if info.Unacked > 0 {
-		ev.queued += max(int(int64(sent)-int64(info.Bytes_acked)), 1)
+	ev.received, ev.acked, ev.moved = info.Bytes_received, info.Bytes_acked, uint32(info.Bytes_acked)
+	ev.inFlight, ev.again = info.Unacked > 0, info.Retransmits > 0
+	ev.unsent = int(info.Notsent_bytes)
+	if ev.queued = ev.unsent; ev.inFlight {
+		ev.queued += max(int(int64(info.Bytes_sent)-int64(info.Bytes_retrans)-int64(info.Bytes_acked)), 1)
 	}
 	return ev
 }

@@ -109,7 +109,7 @@ func (lim *limits) due(k Kind, f *life) time.Duration {
 	case NoAnswer:
 		return lim.beatDue(f)
 	case TooOld:
-		if f.leaving {
+		if f.leaving && lim.age > 0 {
 			return f.beat + lim.grace
 		}
 		return after(f.opened.to, lim.age+share(lim.age, ageSpread*(2*f.dice-1)), lim.age > 0)
@@ -244,7 +244,10 @@ type evidence struct {
 
 	silent   time.Duration // since the last byte arrived, to within kernelStep
 	quiet    time.Duration // since something was sent last, sent again included, to within kernelStep
-	moved    uint32        // bytes sent for the first time, and bytes that the peer has acknowledged: low bits of their sum
+	moved    uint32        // acked: low bits
+	inFlight bool          // something was sent that is not acknowledged yet
+	again    bool          // and what was sent last was sent again, since no acknowledgement came in time
+	unsent   int           // bytes that the kernel has not sent yet
 	received uint64        // bytes that came in
 	acked    uint64        // bytes that the peer has acknowledged
 	queued   int           // bytes that the kernel has and the peer has not acknowledged; -1 if not known
@@ -262,7 +265,7 @@ const (
 func (lim *limits) hear(f *life, ev *evidence, now time.Duration) (later bool) {
 	switch {
 	case ev.found == unread:
-		lim.excuse(f, now)
+		lim.excuse(f, ev, now)
 		f.heard, f.fresh = at(now), false
 		later = true
 	case !ev.counted:
@@ -278,11 +281,12 @@ func (lim *limits) hear(f *life, ev *evidence, now time.Duration) (later bool) {
 	return later
 }
 
-// excuse gives a handshake more time if its bytes wait while the judge is late: then the server was, and not the peer. At
-// most as much again, since a peer that sends all the time always has bytes that wait.
-func (lim *limits) excuse(f *life, now time.Duration) {
-	late := now - f.opened.to - lim.handshake
-	if late > 2*lim.tick && late <= lim.handshake {
+// excuse gives a handshake more time whose bytes came in time and wait: then the server is late, and not the peer. If it cannot be
+// said when they came it gets at most as much again, since a peer that sends all the time always has bytes that wait.
+func (lim *limits) excuse(f *life, ev *evidence, now time.Duration) {
+	deadline := f.opened.to + lim.handshake
+	late := now - deadline
+	if ev.counted && now-ev.silent-kernelStep <= deadline || late > 2*lim.tick && late <= lim.handshake {
 		f.excused = now + lim.tick
 	}
 }
@@ -300,14 +304,17 @@ func (f *life) alive(lim *limits, when time.Duration) {
 func (lim *limits) look(f *life, ev *evidence, counter *uint32, now time.Duration) (sent bool) {
 	taken := false // by the peer
 	if ev.counted {
-		sent = ev.moved != *counter
-		taken = sent
+		taken = ev.moved != *counter
 		*counter = ev.moved
+		sent = taken || ev.inFlight && !ev.again
 		f.lastSent(now-ev.quiet, sent)
-	} else { // all that can be seen is that less waits
+		if taken && ev.unsent+f.output > 0 {
+			f.missed = 0 // it takes what lies before the ping
+		}
+	} else { // all that can be seen is that another amount waits, or that the peer goes on to speak
 		f.blind = true
 		waits := uint32(max(ev.queued, 0) + f.output)
-		taken = waits < *counter
+		taken = waits != *counter || f.heard.to > f.stuck
 		*counter = waits
 	}
 	// What gnet has and the kernel would take is not for the peer to answer for.
@@ -347,7 +354,9 @@ func (lim *limits) count(f *life, ev *evidence, counter *uint32, now time.Durati
 		return
 	}
 	f.taken = int(uint32(ev.received) - *counter)
-	passed := f.counting && now >= f.rated+lim.rate.Window && f.taken >= lim.leastInWindow()
+	// Bytes that wait may be the end of the message: it is for the server to read them.
+	enough := f.taken >= lim.leastInWindow() || ev.found == unread
+	passed := f.counting && now >= f.rated+lim.rate.Window && enough
 	if passed || !f.counting && now >= f.rated {
 		*counter, f.rated, f.counting, f.taken = max(uint32(ev.received), 1), now, true, 0 // 0 is none
 	}

@@ -390,6 +390,8 @@ func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 		f = &life{opened: at(5 * second)}
 		lim.hear(f, &evidence{counted: true, silent: 0}, now)
 		require.Equal(t, end, lim.judge(f, now).act, "no bytes wait: the peer is slow")
+		lim.hear(f, &evidence{found: unread, counted: true, silent: tc.late + second}, now)
+		require.Equal(t, wait, lim.judge(f, now).act, "what waits came in time")
 	}
 }
 
@@ -406,20 +408,27 @@ func TestLook(t *testing.T) {
 	require.Equal(t, span{9*second - kernelStep, 9*second + kernelStep}, f.wrote)
 	require.False(t, look(20*second, evidence{counted: true, moved: 7, quiet: 11*second + 5*time.Millisecond}, 0))
 	require.Equal(t, at(9*second-5*time.Millisecond), f.wrote, "the kernel knows it exactly")
-	require.False(t, look(21*second, evidence{counted: true, moved: 7, quiet: second}, 0), "it was sent again")
+	require.False(t, look(21*second, evidence{counted: true, moved: 7, quiet: second, inFlight: true, again: true}, 0), "it was sent again")
 	require.LessOrEqual(t, f.wrote.to, 9*second)
 	require.Zero(t, f.stuck)
+	require.True(t, look(22*second, evidence{counted: true, moved: 7, quiet: 0, inFlight: true}, 0), "sent, and not acknowledged yet")
+	require.Equal(t, 22*second+kernelStep, f.wrote.to)
+	f.missed = 2
+	look(23*second, evidence{counted: true, moved: 8}, 0)
+	require.Equal(t, 2, f.missed, "the kernel of a peer that hangs takes something as well")
+	look(24*second, evidence{counted: true, moved: 9, unsent: 100}, 0)
+	require.Zero(t, f.missed, "it takes what lies before the ping")
 
-	require.True(t, look(30*second, evidence{counted: true, moved: 9, quiet: 0, queued: 5}, 11))
+	require.True(t, look(30*second, evidence{counted: true, moved: 19, quiet: 0, queued: 5}, 11))
 	require.Equal(t, 30*second, f.stuck, "output waits")
 	require.Equal(t, 30*second, f.over)
-	require.False(t, look(40*second, evidence{counted: true, moved: 9, quiet: 0, queued: 5}, 12))
+	require.False(t, look(40*second, evidence{counted: true, moved: 19, quiet: 0, queued: 5}, 12))
 	require.Equal(t, 30*second, f.stuck, "and nothing moves, but for what is sent again")
 	require.Equal(t, 30*second, f.over)
-	require.True(t, look(50*second, evidence{counted: true, moved: 10, queued: 5}, 10))
+	require.True(t, look(50*second, evidence{counted: true, moved: 20, queued: 5}, 10))
 	require.Equal(t, 50*second, f.stuck, "a byte moves")
 	require.Zero(t, f.over, "at the limit is not above it")
-	look(60*second, evidence{counted: true, moved: 10, queued: 0}, 10)
+	look(60*second, evidence{counted: true, moved: 20, queued: 0}, 10)
 	require.Zero(t, f.stuck, "the kernel would take more: it is not the peer")
 }
 
@@ -440,12 +449,17 @@ func TestLookWithoutCounters(t *testing.T) {
 		require.Zero(t, f.stuck)
 		look(20*second, 5)
 		require.Equal(t, 20*second, f.stuck)
+		look(25*second, 5)
+		require.Equal(t, 20*second, f.stuck)
 		look(30*second, 6)
-		require.Equal(t, 20*second, f.stuck, "more waits: nobody has taken any")
+		require.Equal(t, 30*second, f.stuck, "another amount waits: some may have been taken")
 		look(40*second, 5)
 		require.Equal(t, 40*second, f.stuck, "less waits")
 		look(50*second, 5)
 		require.Equal(t, 40*second, f.stuck)
+		f.heard = at(55 * second)
+		look(56*second, 5)
+		require.Equal(t, 56*second, f.stuck, "it speaks")
 		look(60*second, 0)
 		require.Zero(t, f.stuck)
 	}

@@ -14,14 +14,21 @@ const (
 	probes = 4
 )
 
-// setLiveness lets the kernel probe a silent peer after half the time and give it up after all of it. On sockets that are not
-// TCP it does nothing.
+// setLiveness lets the kernel probe a silent peer after half the time and give it up after all of it; 0 takes that back. On sockets
+// that are not TCP it does nothing.
 func setLiveness(c gnet.Conn, d time.Duration) error {
 	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
 		return nil
 	}
-	if err := c.SetKeepAlive(true, d/2, d/2/probes, probes); err != nil {
+	probe := d > 0
+	if !probe {
+		d = minLiveness // whatever
+	}
+	if err := c.SetKeepAlive(probe, d/2, d/2/probes, probes); err != nil {
 		return err
+	}
+	if !probe {
+		d = 0
 	}
 	return setUserTimeout(c, d)
 }

@@ -29,6 +29,7 @@ type loop struct {
 	number uint32
 	expire func(wheel.Handle, uint32) // judgeDue, bound once
 
+	before *settings // those that were followed before
 	set    *settings
 	isPong func(gnet.Conn) bool // of set
 	hard   int                  // output limit of set
@@ -214,7 +215,7 @@ func (l *loop) follow(set *settings) {
 	if set == l.set {
 		return
 	}
-	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
+	l.before, l.set, l.isPong, l.hard = l.set, set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
 	l.limits.reset(set)
 	if l.asked, l.toAsk = 0, l.states.used; l.open == 0 {
 		l.toAsk = 0
@@ -231,10 +232,51 @@ func (l *loop) ask(n int) {
 		if !s.used() {
 			continue
 		}
-		if rate := l.set.limits.rate; rate.Always && s.instants[atRated] == 0 {
-			s.instants[atRated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
-		}
+		l.adapt(s)
 		l.rearm(id, s)
+	}
+}
+
+// adapt brings what is known of a connection in line with settings by which other limits are on than before: what a limit has left
+// behind must not be taken for news when it is on again.
+func (l *loop) adapt(s *state) {
+	lim, now := l.set.limits, l.clock.pack(l.clock.elapsed())
+	if !l.set.cfg.ObserveOnly {
+		s.flags.set(observed, false)
+	}
+	if lim.poll == 0 {
+		s.instants[atStuck], s.instants[atOver] = 0, 0
+	}
+	if lim.output.Soft == 0 {
+		s.instants[atOver] = 0
+	}
+	if lim.age == 0 && s.flags.has(leaving) {
+		s.flags.set(leaving, false)
+		s.instants[atBeat] = now
+	}
+	switch {
+	case lim.interval == 0:
+		s.flags.setMissed(0)
+	case lim.pongs && (l.before == nil || !l.before.limits.pongs) && !s.flags.has(leaving): // not all that are old at once
+		s.flags.setMissed(0)
+		s.instants[atBeat] = now
+	}
+	wasAlways := l.before != nil && l.before.limits.rate.Always
+	switch {
+	case lim.rate.BytesPerSecond == 0, wasAlways && !lim.rate.Always:
+		s.instants[atRated], s.received = 0, 0
+	case lim.rate.Always && s.instants[atRated] == 0:
+		s.instants[atRated], s.received = l.clock.pack(l.clock.elapsed()+lim.rate.Grace), 0
+	}
+	if l.before != nil && l.before.cfg.Liveness != l.set.cfg.Liveness {
+		l.setLiveness(l.conn(s), l.set.cfg.Liveness)
+	}
+}
+
+// setLiveness sets the options of the kernel for a connection; 0 is none.
+func (l *loop) setLiveness(c gnet.Conn, d time.Duration) {
+	if err := setLiveness(c, d); err != nil {
+		l.log().Warn("setting keepalive", "remote", c.RemoteAddr(), "error", err)
 	}
 }
 
@@ -266,7 +308,7 @@ func (l *loop) life(r *row, id uint32, s *state) life {
 		opened: l.span(born), heard: l.heard(r, s, now),
 		fresh: r.mark&fresh != 0, ready: r.mark&ready != 0, held: s.holds > 0,
 		stuck: instant(atStuck), over: instant(atOver), rated: instant(atRated), counting: s.received != 0,
-		beat: instant(atBeat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[atOpened]),
+		blind: s.flags.has(blind), beat: instant(atBeat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[atOpened]),
 	}
 	for i := range f.noticed {
 		f.noticed[i] = instant(atNoticed + i)
@@ -295,9 +337,11 @@ func (l *loop) heard(r *row, s *state, elapsed time.Duration) span {
 		stamp = now - math.MaxInt32
 		r.heard = uint32(stamp)
 	}
-	if known := s.instants[atHeard]; known != 0 && !l.clock.remembers(stamp) {
-		to := l.clock.unpack(known, elapsed)
-		return l.span(to)
+	if !l.clock.remembers(stamp) {
+		if known := s.instants[atHeard]; known != 0 {
+			return l.span(l.clock.unpack(known, elapsed))
+		}
+		return span{0, l.clock.before(stamp)}
 	}
 	when := span{l.clock.after(stamp), l.clock.before(stamp)}
 	s.instants[atHeard] = 0

@@ -72,10 +72,10 @@ func (l *loop) decide(r *row, id uint32, s *state, f *life, seemsDead bool) (nex
 		if v.act == end && !s.flags.has(observed) || l.stop != nil {
 			break // it cannot be closed, or the engine is about to do so
 		}
-		r, _ = l.table.find(c) // handlers may have closed others, and changed what is known of this one
-		before := *f
+		r, _ = l.table.find(c) // handlers may have closed others, changed what is known of this one, and written to it
 		*f = l.life(r, id, s)
-		f.excused, f.taken, f.blind = before.excused, before.taken, before.blind
+		ev = askKernel(c.Fd())
+		l.learn(r, s, f, &ev, now, false)
 	}
 	return now + max(again, l.clock.tick), true
 }
@@ -96,10 +96,12 @@ func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration,
 		s.flags.setMissed(f.missed)
 		s.instants[atBeat] = l.clock.packSome(f.beat)
 	}
-	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 {
+	s.flags.set(blind, !ev.counted)
+	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 || lim.interval > 0 {
 		if lim.look(f, ev, &s.moved, now) {
 			s.instants[atWrote] = l.clock.pack(f.wrote.to)
 		}
+		s.flags.setMissed(f.missed)
 		s.instants[atStuck] = l.clock.packSome(f.stuck)
 		s.instants[atOver] = l.clock.packSome(f.over)
 	}
@@ -121,9 +123,13 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict, f *life, now time.Dura
 		c := l.conn(s)
 		l.write(c, l.set.cfg.Heartbeat.Ping(c), s)
 	case farewell:
+		if l.set.cfg.ObserveOnly {
+			l.end(s, lim.reason(v, f, now))
+			return
+		}
 		s.flags.set(leaving, true)
 		s.instants[atBeat] = l.clock.pack(now)
-		if !l.set.cfg.ObserveOnly {
+		if !l.set.reset[v.kind] {
 			l.sayGoodbye(s, lim.reason(v, f, now))
 		}
 	case end:

@@ -98,15 +98,16 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	l.add(c)
 	if liveness := l.set.cfg.Liveness; liveness > 0 {
-		if err := setLiveness(c, liveness); err != nil {
-			l.log().Warn("setting keepalive", "remote", c.RemoteAddr(), "error", err)
-		}
+		l.setLiveness(c, liveness)
 	}
 	out, action := r.next.OnOpen(c)
 	if row, id := l.table.find(c); row != nil { // a slow OnOpen does not count against the peer
 		now := l.clock.now.Load()
 		row.heard = uint32(now)
 		l.states.at(id).instants[atOpened] = l.clock.pack(l.clock.before(now))
+		if l.hard > 0 && c.OutboundBuffered() > l.hard {
+			l.overflow(c)
+		}
 	}
 	return out, action
 }
@@ -130,7 +131,14 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if row.mark&special != 0 {
 		heard = l.isHeard(row, c, buffered)
 	}
-	pong := heard && l.isPong != nil && l.isPong(c)
+	pong := false
+	if heard && l.isPong != nil {
+		pong = l.isPong(c)
+		if row, _ = l.table.find(c); row == nil { // it has closed it
+			l.countLastRead(heard)
+			return gnet.None
+		}
+	}
 	action := r.next.OnTraffic(c)
 	if !row.is(mark) { // the handler has closed it, as a failing Write does, or another, and rows moved
 		if row, _ = l.table.find(c); row == nil {

@@ -8,12 +8,14 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 )
 
-// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same one.
+// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same one. That of a connection changes when it
+// gets older than 2^30 ticks, which are 3.4 years of 100 ms.
 type ConnID struct {
 	loop, state, opened uint32 // a state is not used by two that were opened in the same tick
 }
@@ -62,8 +64,8 @@ const (
 	StateObserved  ConnState = "observed"  // ObserveOnly has spared it
 	StateLeaving   ConnState = "leaving"   // MaxAge was reached
 	StateHeld      ConnState = "held"      // by Hold
-	StateStalled   ConnState = "stalled"   // the peer takes no output
-	StateHandshake ConnState = "handshake" // MarkReady is to come
+	StateStalled   ConnState = "stalled"   // output waits, as of the last look; only with limits of output
+	StateHandshake ConnState = "handshake" // MarkReady is to come; only with HandshakeTimeout
 	StateOpen      ConnState = "open"
 )
 
@@ -153,7 +155,11 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 // gnet may have dropped the task then.
 func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err error) {
 	done := make(chan struct{})
+	var taken atomic.Bool // by the task, or by us, who do not want it any more
 	task := func(context.Context) error {
+		if taken.Swap(true) {
+			return nil
+		}
 		defer close(done)
 		l.stop = nil
 		do()
@@ -175,14 +181,14 @@ func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err err
 		case <-done:
 			return true, nil
 		case <-ctx.Done():
-			return false, ctx.Err()
+			err = ctx.Err()
 		case <-look.C:
 			r.mu.Lock()
-			live := l.live
+			live = l.live
 			r.mu.Unlock()
-			if !live {
-				return false, nil
-			}
+		}
+		if (err != nil || !live) && !taken.Swap(true) { // otherwise it runs now
+			return false, err
 		}
 	}
 }
@@ -216,8 +222,8 @@ func (l *loop) info(id uint32, s *state, by Order) ConnInfo {
 	f := l.life(row, id, s)
 	now := l.clock.elapsed()
 	i := ConnInfo{
-		ID: ConnID{l.number, id, s.instants[atOpened]}, Age: now - f.opened.to, ReadIdle: max(now-f.heard.to, 0),
-		WriteIdle: max(now-f.wrote.to, 0), State: stateOf(s, &f), Missed: f.missed,
+		ID: ConnID{l.number, id, s.instants[atOpened]}, Age: max(now-f.opened.to, 0), ReadIdle: max(now-f.heard.to, 0),
+		WriteIdle: max(now-f.wrote.to, 0), State: stateOf(s, &f, l.limitsOf(s)), Missed: f.missed,
 	}
 	if due, ok := l.wheel.Deadline(s.timer); ok {
 		i.Due = max(due-now, 0)
@@ -241,7 +247,7 @@ func (l *loop) complete(i ConnInfo, s *state) ConnInfo {
 	return i
 }
 
-func stateOf(s *state, f *life) ConnState {
+func stateOf(s *state, f *life, lim *limits) ConnState {
 	switch {
 	case s.flags.has(exempt):
 		return StateExempt
@@ -253,7 +259,7 @@ func stateOf(s *state, f *life) ConnState {
 		return StateHeld
 	case f.stuck != 0:
 		return StateStalled
-	case !f.ready:
+	case !f.ready && lim.handshake > 0:
 		return StateHandshake
 	}
 	return StateOpen

@@ -1,0 +1,401 @@
+package idle
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestUpdateFromObservingToEnforcing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
+	dial(t, s.addr)
+	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: limitOf}))
+	time.Sleep(10 * limitOf)
+	require.Zero(t, s.reaper.Stats().Connections, "dead one is reaped once enforcement is on")
+}
+
+func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
+	dial(t, s.addr)
+	time.Sleep(2 * limitOf)
+	require.Empty(t, s.reasons())
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour}))
+	time.Sleep(2 * limitOf)
+	require.Empty(t, s.reasons(), "no max age any more: it stays")
+}
+
+func TestUpdateWithoutMinRateAlways(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 10, Window: limitOf, Always: true}}, nil)
+	c := dial(t, s.addr)
+	beat(t, c, 10*time.Millisecond)
+	time.Sleep(2 * limitOf)
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 1000000, Window: limitOf}}))
+	time.Sleep(5 * limitOf)
+	require.Empty(t, s.reasons(), "no message is open")
+}
+
+func TestUpdateForgetsWhatIsNotWatched(t *testing.T) {
+	t.Parallel()
+	conns := make(chan gnet.Conn, 1)
+	lim := Config{ReadTimeout: time.Hour, OutputLimit: OutputLimit{Soft: 1 << 20, SoftFor: 5 * time.Second}}
+	s := newSite(t, lim, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			conns <- c
+			_, _ = c.Write(make([]byte, 16<<20))
+			return nil, gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	gc := <-conns
+	time.Sleep(3 * time.Second) // above soft, seen
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour}))
+	time.Sleep(100 * time.Millisecond)
+	drain := func() {
+		n := 0
+		b := make([]byte, 1<<20)
+		for n < 16<<20 {
+			m, err := c.Read(b)
+			require.NoError(t, err)
+			n += m
+		}
+	}
+	drain()
+	time.Sleep(4 * time.Second)
+	_ = gc.AsyncWrite(make([]byte, 16<<20), nil)
+	time.Sleep(100 * time.Millisecond)
+	require.NoError(t, s.reaper.Update(lim))
+	time.Sleep(700 * time.Millisecond) // far below SoftFor
+	require.Empty(t, s.reasons(), "output has waited for 0.8 s only")
+}
+
+// blocked by a task, so that the Reaper's task runs before the sockets are read
+func block(gc gnet.Conn, d time.Duration) {
+	_ = gc.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { time.Sleep(d); return nil }))
+}
+
+func TestAMessageThatWaitsUnreadIsNotSlow(t *testing.T) {
+	t.Parallel()
+	conns := make(chan gnet.Conn, 1)
+	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 100, Window: time.Second}}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			b, _ := c.Next(-1)
+			if bytes.Contains(b, []byte("begin")) {
+				s.reaper.BeginMessage(c)
+			}
+			if bytes.Contains(b, []byte("end")) {
+				s.reaper.EndMessage(c)
+			}
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	gc := <-conns
+	_, _ = c.Write([]byte("begin"))
+	time.Sleep(200 * time.Millisecond)
+	block(gc, 2*time.Second)
+	_, _ = c.Write([]byte("end")) // complete 0.2 s after it began
+	time.Sleep(3 * time.Second)
+	require.Empty(t, s.reasons(), "its message was complete long before the window was over; it waits unread")
+}
+
+func TestAHandshakeThatWaitsUnreadIsNotMissed(t *testing.T) {
+	t.Parallel()
+	for _, stall := range []time.Duration{3 * time.Second, 550 * time.Millisecond} {
+		conns := make(chan gnet.Conn, 1)
+		s := newSite(t, Config{HandshakeTimeout: time.Second, Tick: 100 * time.Millisecond}, func(s *site) {
+			s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
+			s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); s.reaper.MarkReady(c); return gnet.None }
+		})
+		c := dial(t, s.addr)
+		gc := <-conns
+		time.Sleep(700 * time.Millisecond)
+		block(gc, stall)
+		time.Sleep(10 * time.Millisecond)
+		_, _ = c.Write([]byte("login")) // 0.7 s after accept
+		time.Sleep(stall + time.Second)
+		if len(s.reasons()) > 0 {
+			t.Errorf("stall %v: login sent at 0.7 s of 1 s, waits unread, cut off: %v", stall, s.reasons())
+		}
+	}
+}
+
+func unixSite(t *testing.T, cfg Config, s *site) *site {
+	s.reaper = middleware(t, s.echo, cfg)
+	s.addr = serve(t, s.reaper, s.booted, unixAddr(t), gnet.WithNumEventLoop(1))
+	return s
+}
+
+func TestAUnixPeerThatReadsIsNotStalled(t *testing.T) {
+	t.Parallel()
+	conns := make(chan gnet.Conn, 1)
+	s := &site{echo: newEcho()}
+	s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
+	unixSite(t, Config{WriteStallTimeout: time.Second, Tick: 20 * time.Millisecond}, s)
+	c := dial(t, s.addr)
+	gc := <-conns
+	stop := time.After(5 * time.Second)
+	var got atomic.Int64
+	go func() { // reads 100 KB/s all the time
+		b := make([]byte, 1024)
+		for {
+			n, err := c.Read(b)
+			got.Add(int64(n))
+			if err != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+loop:
+	for {
+		select {
+		case <-stop:
+			break loop
+		case <-time.After(10 * time.Millisecond):
+			_ = gc.AsyncWrite(make([]byte, 1200), nil) // a little more than it reads
+		}
+	}
+	require.Empty(t, s.reasons(), "the peer reads all the time: %d bytes", got.Load())
+}
+
+func TestAUnixPeerThatEchoesIsNotStalled(t *testing.T) {
+	t.Parallel()
+	s := &site{echo: newEcho()}
+	unixSite(t, Config{WriteStallTimeout: time.Second, Tick: 20 * time.Millisecond}, s)
+	c := dial(t, s.addr)
+	began := time.Now()
+	b := make([]byte, 1000)
+	// always 4 messages in flight: reads one, sends one
+	for range 4 {
+		_, _ = c.Write(b)
+	}
+	n := 0
+	for time.Since(began) < 6*time.Second {
+		time.Sleep(3 * time.Millisecond)
+		if _, err := io.ReadFull(c, b); err != nil {
+			break
+		}
+		n++
+		if _, err := c.Write(b); err != nil {
+			break
+		}
+	}
+	require.Empty(t, s.reasons(), "after %v and %d echoes", time.Since(began), n)
+}
+
+func TestAWriteInOnIdleIsActivity(t *testing.T) {
+	t.Parallel()
+	for _, other := range []Config{{WriteTimeout: limitOf}, {AllTimeout: limitOf}} {
+		var mu sync.Mutex
+		var evs []Event // guarded by mu
+		var e = newEcho()
+		h := decider{e, func(c gnet.Conn, ev Event) gnet.Action {
+			mu.Lock()
+			evs = append(evs, ev)
+			mu.Unlock()
+			if ev.Kind == ReadIdle {
+				_, _ = c.Write([]byte("PING\n"))
+			}
+			return gnet.None
+		}}
+		other.ReadTimeout, other.Tick = limitOf, tickOf
+		r := middleware(t, h, other)
+		addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+		c := dial(t, addr)
+		time.Sleep(limitOf + limitOf/2)
+		c.Close()
+		time.Sleep(limitOf / 4)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, ev := range evs[:len(evs)-1] { // of two that are due at the same time any may be the first
+			if ev.Kind == ReadIdle {
+				t.Errorf("the write for %v was followed by %v at once", ev.Kind, evs[i+1].Kind)
+			}
+		}
+	}
+}
+
+func TestUpdateWithoutHeartbeatsAndBack(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	h.MaxMissed = 1
+	h.IsPong = func(c gnet.Conn) bool { b, _ := c.Peek(-1); return bytes.Contains(b, []byte("PONG")) }
+	s := newSite(t, Config{ReadTimeout: time.Hour, Heartbeat: h}, nil)
+	c := dial(t, s.addr)
+	b := make([]byte, 64)
+	_, err := c.Read(b) // PING
+	require.NoError(t, err)
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour}))
+	time.Sleep(50 * time.Millisecond)
+	_, _ = c.Write([]byte("PONG\n")) // answered within 50 ms
+	time.Sleep(limitOf)
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour, Heartbeat: h}))
+	answer(t, c, "PONG\n")
+	time.Sleep(3 * limitOf)
+	require.Empty(t, s.reasons(), "every ping was answered")
+}
+
+func TestUpdateOfLiveness(t *testing.T) {
+	t.Parallel()
+	conns := make(chan gnet.Conn, 1)
+	s := newSite(t, Config{ReadTimeout: time.Hour}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
+	})
+	dial(t, s.addr)
+	gc := <-conns
+	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour, Liveness: 30 * time.Second}))
+	time.Sleep(limitOf)
+	v, err := unix.GetsockoptInt(gc.Fd(), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	require.NoError(t, err)
+	require.Equal(t, 30000, v)
+}
+
+func TestAPingBehindOutputIsNotMissed(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) { s.open = flood(32 << 20) })
+	c := dialSmall(t, s.addr)
+	got := 0
+	stop := time.Now().Add(4 * time.Second)
+	b := make([]byte, 8<<10)
+	for time.Now().Before(stop) {
+		n, err := c.Read(b)
+		got += n
+		if err != nil {
+			break
+		}
+		if bytes.Contains(b[:n], []byte("PING")) {
+			_, _ = c.Write([]byte("PONG\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.Empty(t, s.reasons(), "it has read %d bytes and acknowledges all the time, but could not see the ping", got)
+}
+
+func TestNoGoodbyeBeforeAReset(t *testing.T) {
+	t.Parallel()
+	n := make(chan Kind, 9)
+	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Kind{TooOld}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
+		n <- r.Kind
+		return nil
+	}}, nil)
+	dial(t, s.addr)
+	s.reason(t, 0)
+	require.Empty(t, n, "documented: not for a connection that is reset")
+}
+
+func TestKeepClosedChanges(t *testing.T) {
+	var c closedRing
+	l := &loop{clock: &clock{}, set: &settings{}}
+	l.clock.init(time.Millisecond, time.Second)
+	keep := func(k int) { l.set = &settings{cfg: Config{KeepClosed: k}} }
+	a := &addrConn{}
+	s := &state{}
+	s.conn = l.pack(a)
+	add := func(i int) { c.add(l, s, &ReapError{Bytes: i}) }
+	keep(2)
+	add(1)
+	add(2)
+	add(3)
+	keep(4)
+	add(4)
+	add(5)
+	add(6)
+	add(7)
+	var got []int
+	for _, o := range newest(c.read(), 4) {
+		got = append(got, o.Reason.Bytes)
+	}
+	require.Equal(t, []int{7, 6, 5, 4}, got)
+}
+
+type addrConn struct{ scriptedConn }
+
+func (*addrConn) RemoteAddr() net.Addr { return nil }
+
+func TestTheHardLimitIsLookedAtAfterOnOpen(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) { s.open = flood(32 << 20) })
+	began := time.Now()
+	dialSmall(t, s.addr)
+	s.reason(t, 0)
+	require.Less(t, time.Since(began), 300*time.Millisecond, "documented: looked at after each OnOpen")
+}
+
+func TestIsPongMayClose(t *testing.T) {
+	h := pinging()
+	var closed atomic.Bool
+	h.IsPong = func(c gnet.Conn) bool { _ = c.EventLoop().Close(c); return true }
+	after := make(chan bool, 9)
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
+		s.closed = func(gnet.Conn, error) gnet.Action { closed.Store(true); return gnet.None }
+		s.traffic = func(c gnet.Conn) gnet.Action { after <- closed.Load(); return gnet.None }
+	})
+	c := dial(t, s.addr)
+	_, _ = c.Write([]byte("x"))
+	select {
+	case a := <-after:
+		require.False(t, a, "OnTraffic after OnClose")
+	case <-time.After(time.Second):
+	}
+}
+
+func TestAUnixConnectionIsNotLookedAtMoreOften(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{"unix", "tcp"} {
+		s := &site{echo: newEcho()}
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			s.reaper.BeginMessage(c)
+			s.reaper.EndMessage(c)
+			return gnet.None
+		}
+		cfg := Config{WriteTimeout: limitOf, Tick: 10 * time.Millisecond}
+		var c net.Conn
+		if addr == "unix" {
+			unixSite(t, cfg, s)
+		} else {
+			s.reaper = middleware(t, s.echo, cfg)
+			s.addr = serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+		}
+		c = dial(t, s.addr)
+		for range 300 {
+			_, _ = c.Write([]byte("x"))
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.LessOrEqual(t, s.reaper.Stats().Rescheduled, uint64(60), "%s: looks in 3 s", addr)
+	}
+}
+
+func (*scriptedConn) RemoteAddr() net.Addr { return nil }
+
+func TestASnapshotThatWasGivenUpTouchesNothing(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour})
+	el := newScriptedLoop()
+	a, b := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(a)
+	go func() {
+		got, err := r.Snapshot(t.Context(), LongestIdle, 10)
+		_, _ = got, err
+	}()
+	task := <-el.tasks
+	r.OnClose(a, nil) // e.g. its OnClose takes 100 ms
+	time.Sleep(400 * time.Millisecond)
+	r.OnOpen(b)
+	_ = task.Run(t.Context())
+	r.OnClose(b, nil)
+}

@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// startIn runs a server in this process and returns its Reaper as well.
+func startIn(t *testing.T, cfg Config) (addr net.Addr, r *idle.Reaper, stop func()) {
+	t.Helper()
+	reapers := make(chan *idle.Reaper, 1)
+	started := make(chan net.Addr, 1)
+	cfg.Started = func(addr net.Addr, r *idle.Reaper) { reapers <- r; started <- addr }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
+	select {
+	case addr = <-started:
+	case err := <-done:
+		t.Fatalf("Run returned: %v", err)
+	}
+	return addr, <-reapers, func() {
+		cancel()
+		require.NoError(t, await(t, done))
+	}
+}
+
+// TestChurnLeavesNothingBehind opens and closes connections as fast as it can, half of them by a reset, for some seconds.
+func TestChurnLeavesNothingBehind(t *testing.T) {
+	length := 5 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("IDLEWHEEL_CHURN")); err == nil {
+		length = d
+	}
+	addr, r, stop := startIn(t, Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, Sources: SourceLimits{Connections: 1000, Rate: 1 << 20, Entries: 1024},
+		Idle: idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute, MaxAge: time.Hour},
+	})
+	defer stop()
+	to := &unix.SockaddrInet4{Port: addr.(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+	var opened, failed atomic.Int64
+	churn := func(length time.Duration) {
+		var churning sync.WaitGroup
+		until := time.Now().Add(length)
+		for g := range 4 {
+			churning.Go(func() {
+				for n := 0; time.Now().Before(until); n++ {
+					fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+					if !assert.NoError(t, err) {
+						return
+					}
+					_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+					_ = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, byte(g + 1), byte(n >> 8), byte(n)}})
+					if unix.Connect(fd, to) == nil {
+						opened.Add(1)
+					} else {
+						failed.Add(1)
+					}
+					if n%2 == 0 {
+						_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+					}
+					_ = unix.Close(fd)
+				}
+			})
+		}
+		churning.Wait()
+		require.Eventually(t, func() bool { return r.Connections() == 0 }, 20*time.Second, 10*time.Millisecond)
+	}
+	heap := func() (n uint64) {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	churn(length / 5) // to begin with
+	descriptors, err := descriptorsInUse()
+	require.NoError(t, err)
+	goroutines, memory := runtime.NumGoroutine(), heap()
+	churn(length)
+	t.Logf("%d connections, %.0f a second, %d failed; heap %d before and %d after", opened.Load(),
+		float64(opened.Load())/length.Seconds()/1.2, failed.Load(), memory, heap())
+	now, err := descriptorsInUse()
+	require.NoError(t, err)
+	require.LessOrEqual(t, now, descriptors+2)
+	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
+	require.LessOrEqual(t, heap(), memory+4<<20)
+	stats := r.Stats()
+	require.Equal(t, stats.Opened, stats.Closed)
+	require.Zero(t, stats.Connections)
+	require.Zero(t, stats.Reaped.Total())
+}
+
+// TestBlastingConnectionsCostNobodyElseItsLife lets four connections send as fast as they can beside 1,000 with heartbeats.
+func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
+	const timeout = time.Second
+	addr, r, stop := startIn(t, Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2,
+		Idle: idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
+	})
+	var over atomic.Bool
+	var running sync.WaitGroup
+	for range 4 {
+		c, err := net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		defer c.Close()
+		running.Go(func() {
+			b := make([]byte, 1<<16)
+			for !over.Load() {
+				if _, err := c.Write(b); err != nil {
+					assert.True(t, over.Load(), "%v", err)
+					return
+				}
+			}
+		})
+		running.Go(func() {
+			b := make([]byte, 1<<16)
+			for {
+				if _, err := c.Read(b); err != nil {
+					return
+				}
+			}
+		})
+	}
+	var conns []net.Conn
+	for range 1000 {
+		c, err := net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	for until := time.Now().Add(4 * timeout); time.Now().Before(until); {
+		began := time.Now()
+		for _, c := range conns {
+			_, err := c.Write([]byte("beat"))
+			require.NoError(t, err)
+		}
+		time.Sleep(time.Until(began.Add(timeout / 3)))
+	}
+	require.Zero(t, r.Stats().Reaped.Total(), "%+v", r.Stats())
+	require.Equal(t, 1004, r.Connections())
+	over.Store(true)
+	stop()
+	running.Wait()
+}
+
+// TestThePortIsFreeAfterAKill starts a server anew on the port of one that was killed with connections open.
+func TestThePortIsFreeAfterAKill(t *testing.T) {
+	server := startFlooded(t, flooded{Descriptors: 1000, MaxConnections: 100})
+	for range 10 {
+		c, err := net.Dial("tcp", server.addr)
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, pingPong(c, 5*time.Second))
+	}
+	require.NoError(t, server.cmd.Process.Signal(syscall.SIGKILL))
+	_ = server.cmd.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{Addr: server.addr, Handler: &echo{}, Idle: idleConfig, Started: func(net.Addr, *idle.Reaper) { cancel() }})
+	}()
+	require.NoError(t, await(t, done))
+	require.False(t, errors.Is(ctx.Err(), context.DeadlineExceeded))
+}

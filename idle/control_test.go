@@ -1,0 +1,226 @@
+package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// watched is a connection of a scripted loop, and what the Reaper knows of it.
+type watched struct {
+	c *scriptedConn
+	r *Reaper
+	l *loop
+}
+
+// newWatched opens a connection through a Reaper with the given Config. Nothing is due for long.
+func newWatched(t *testing.T, cfg Config) watched {
+	t.Helper()
+	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None }
+	r := middleware(t, e, cfg)
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	t.Cleanup(func() { r.OnClose(c, nil) })
+	return watched{c, r, r.registry.Load().find(c.el)}
+}
+
+func (w watched) state() *state {
+	_, id := w.l.table.find(w.c)
+	return w.l.states.at(id)
+}
+
+func (w watched) life() life {
+	row, id := w.l.table.find(w.c)
+	return w.l.life(row, id, w.state())
+}
+
+// due returns when the wheel looks at it.
+func (w watched) due(t *testing.T) time.Duration {
+	t.Helper()
+	at, ok := w.l.wheel.Deadline(w.state().timer)
+	require.True(t, ok)
+	return at
+}
+
+// follow lets the loop take over the settings of now.
+func (w watched) follow() {
+	w.l.follow(w.r.settings.Load())
+	w.l.ask(int(w.l.toAsk))
+}
+
+func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, quickConfig)
+	el := newScriptedLoop()
+	reaped, other := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(reaped)
+	r.OnOpen(other)
+	l := r.registry.Load().find(el)
+	_, id := l.table.find(reaped)
+	l.closing, l.reason = l.states.at(id), &ReapError{Kind: ReadIdle}
+	r.OnClose(other, nil) // as a handler may close another one meanwhile
+	r.OnClose(reaped, nil)
+	l.closing, l.reason = nil, nil
+	require.NoError(t, e.reasons()[0])
+	require.ErrorIs(t, e.reasons()[1], ErrReadIdle)
+}
+
+func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour})
+	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: time.Minute}))
+	require.Less(t, w.due(t), 2*time.Minute)
+	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 20 * time.Hour}))
+	require.GreaterOrEqual(t, w.l.clock.memory(), 20*time.Hour, "the clock remembers as long")
+	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
+}
+
+func TestUpdateChangesWhatSetTimeoutsDoesNot(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour})
+	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 2 * time.Hour}))
+	require.NoError(t, w.r.Update(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute}))
+	w.follow()
+	lim := w.l.limitsOf(w.state())
+	require.Equal(t, 2*time.Hour, lim.Read)
+	require.Equal(t, time.Minute, lim.age)
+	require.Less(t, w.due(t), 2*time.Minute)
+	require.NoError(t, w.r.Update(Config{ReadTimeout: 25 * time.Hour}))
+	require.GreaterOrEqual(t, w.l.clock.memory(), 25*time.Hour)
+}
+
+func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour})
+	for range 3 {
+		require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 2 * time.Hour}))
+		require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 3 * time.Hour}))
+	}
+	require.Len(t, w.l.limits.index, 1)
+	require.LessOrEqual(t, len(w.l.limits.all), 3)
+	w.r.OnClose(w.c, nil)
+	require.Empty(t, w.l.limits.index)
+	w.r.OnOpen(w.c)
+}
+
+func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour})
+	for range maxHolds + 5 {
+		w.r.Hold(w.c)
+	}
+	require.Len(t, w.l.holds, 1)
+	w.r.OnClose(w.c, nil)
+	require.Empty(t, w.l.holds)
+	w.r.OnOpen(w.c)
+	require.False(t, w.life().held)
+}
+
+func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
+	before := w.life()
+	eventually(t, "some ticks", func() bool { return w.l.clock.now.Load() > 10 })
+	for _, touch := range []func(){
+		func() { w.r.Touch(w.c) },
+		func() { w.r.Exempt(w.c, true); w.r.Exempt(w.c, false) },
+		func() { w.r.Hold(w.c); w.r.Release(w.c) },
+	} {
+		row, _ := w.l.table.find(w.c)
+		row.heard, w.state().instants[atWrote] = 0, 0
+		touch()
+		after := w.life()
+		require.Greater(t, after.heard.to, before.heard.to)
+		require.Greater(t, after.wrote.to, before.wrote.to)
+	}
+}
+
+func TestPongsDoNotExtendTheGrace(t *testing.T) {
+	h := pinging()
+	h.IsPong = func(gnet.Conn) bool { return true }
+	w := newWatched(t, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
+	s := w.state()
+	s.flags.set(leaving, true)
+	s.instants[atBeat] = 77
+	w.r.MarkAlive(w.c)
+	w.c.buffered = 4
+	w.r.OnTraffic(w.c)
+	require.EqualValues(t, 77, s.instants[atBeat])
+	f := w.life()
+	require.Equal(t, never, w.l.limitsOf(s).due(NoAnswer, &f), "nobody is asked who has been told to go")
+	f.alive(w.l.limitsOf(s), time.Hour)
+	require.NotEqual(t, time.Hour, f.beat)
+}
+
+func TestASecondBeginMessageBeginsAnew(t *testing.T) {
+	w := newWatched(t, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
+	s := w.state()
+	require.NotZero(t, s.instants[atRated], "it is always open")
+	for _, begin := range []func(){func() { w.r.BeginMessage(w.c) }, func() { w.r.EndMessage(w.c) }} {
+		s.instants[atRated], s.received = 1, 100
+		begin()
+		require.Zero(t, s.received)
+		require.Greater(t, s.instants[atRated], uint32(1))
+	}
+}
+
+func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, Config{HandshakeTimeout: time.Hour, Tick: 5 * time.Millisecond})
+	other := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(other) // starts the driver
+	var l *loop
+	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
+		now := r.clock.now.Load()
+		eventually(t, "some ticks", func() bool { return r.clock.now.Load() > now+10 })
+		return nil, gnet.None
+	}
+	c := newScriptedConn(other.el, 2)
+	r.OnOpen(c)
+	l = r.registry.Load().find(c.el)
+	row, id := l.table.find(c)
+	f := l.life(row, id, l.states.at(id))
+	require.Less(t, r.clock.elapsed()-f.opened.to, 25*time.Millisecond+room)
+	require.Greater(t, f.opened.to, 50*time.Millisecond)
+	r.OnClose(c, nil)
+	r.OnClose(other, nil)
+}
+
+func TestInstantsStayWithinReach(t *testing.T) {
+	c := newClock(time.Millisecond, time.Second)
+	packed := c.pack(time.Second)
+	for now := time.Second; now < 400*24*time.Hour; now += 24 * time.Hour { // 2^31 ticks are 25 days
+		c.clamp(&packed, now)
+		require.LessOrEqual(t, c.unpack(packed, now), now, "after %v", now)
+		if now > 13*24*time.Hour {
+			require.InDelta(t, now-1<<30*time.Millisecond, c.unpack(packed, now), float64(25*time.Hour))
+		}
+	}
+	for _, at := range []time.Duration{1, time.Millisecond, time.Millisecond + 1, 1<<32*time.Millisecond - 1, 1 << 32 * time.Millisecond} {
+		got := c.unpack(c.pack(at), at)
+		require.GreaterOrEqual(t, got, at, "rounded up")
+		require.LessOrEqual(t, got, at+2*time.Millisecond)
+	}
+	require.Zero(t, c.unpack(0, time.Hour))
+	require.Zero(t, c.packSome(0))
+}
+
+func TestALongerMemoryInventsNothing(t *testing.T) {
+	const tick = 10 * time.Millisecond
+	c := newClock(tick, 10*tick)
+	for i := range 100 {
+		moveTo(c, time.Duration(i)*tick)
+	}
+	before := c.before(5)
+	require.False(t, c.remembers(5))
+	c.remember(time.Second)
+	require.Equal(t, time.Second, c.memory())
+	require.False(t, c.remembers(5), "what was forgotten stays so")
+	require.Equal(t, before, c.before(5))
+	require.True(t, c.remembers(95))
+	require.Equal(t, 95*tick, c.after(95))
+	for i := 100; i < 150; i++ {
+		moveTo(c, time.Duration(i)*tick)
+	}
+	require.True(t, c.remembers(95), "it remembers longer now")
+	c.remember(tick)
+	require.Equal(t, time.Second, c.memory(), "it gets no shorter")
+}

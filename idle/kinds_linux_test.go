@@ -293,7 +293,6 @@ func TestWriteStall(t *testing.T) {
 	beat(t, c, limitOf/8) // it lives, and reads nothing: zero window
 	reason := s.requireReaped(t, began, limitOf, ErrWriteStall)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
-	requireReset(t, c)
 }
 
 // TestAStalledPeerGoesWithItsMemory is not parallel, so that the heap is its own.

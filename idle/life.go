@@ -22,6 +22,10 @@ type life struct {
 	wrote   span                     // what was sent last; the same as opened if nothing was
 	noticed [idleKinds]time.Duration // the last idle events, rounded up to the tick
 
+	// What the kernel says of heard and wrote, to within kernelStep and within their bounds; 0 if it does not. For reports only: a
+	// verdict that relied on it could be early by that step.
+	heardAt, wroteAt time.Duration
+
 	fresh bool // nothing was heard yet
 	ready bool // MarkReady
 	held  bool // Hold
@@ -199,12 +203,24 @@ func (lim *limits) act(k Kind, f *life) act {
 
 // event returns the idle event of a verdict.
 func (lim *limits) event(v verdict, f *life, now time.Duration) Event {
-	active := f.active(v.kind)
-	ev := Event{Kind: v.kind, First: lim.first(v.kind, f), Timeout: lim.idle(v.kind), Idle: now - active.to, Late: now - v.due}
+	known := f.known(v.kind)
+	ev := Event{Kind: v.kind, First: lim.first(v.kind, f), Timeout: lim.idle(v.kind), Idle: now - known.to, Late: now - v.due}
 	if ev.First {
-		ev.Late += active.to - active.from
+		ev.Late += f.active(v.kind).to - known.from
 	}
 	return ev
+}
+
+// known returns when there was activity of a kind as exactly as it is known.
+func (f *life) known(k Kind) span {
+	exact := life{heard: f.heard, wrote: f.wrote}
+	if f.heardAt != 0 {
+		exact.heard = at(f.heardAt)
+	}
+	if f.wroteAt != 0 {
+		exact.wrote = at(f.wroteAt)
+	}
+	return exact.active(k)
 }
 
 // reason returns why a connection ends that is reaped by a verdict which is no idle event.
@@ -273,7 +289,7 @@ func (lim *limits) hear(f *life, ev *evidence, now time.Duration) (later bool) {
 		f.heard, f.fresh = span{now - ev.silent - kernelStep, now - ev.silent + kernelStep}, false
 		later = true
 	default: // a handler that took its time is not held against the peer
-		f.heard = at(min(max(now-ev.silent, f.heard.from), f.heard.to))
+		f.heardAt = min(max(now-ev.silent, f.heard.from), f.heard.to)
 	}
 	if later {
 		f.alive(lim, f.heard.to)
@@ -336,11 +352,10 @@ func (lim *limits) look(f *life, ev *evidence, counter *uint32, now time.Duratio
 
 // lastSent takes into account when the kernel has sent something last, new or again.
 func (f *life) lastSent(when time.Duration, isNew bool) {
-	if isNew {
+	if isNew { // otherwise it was that or before it
 		f.wrote = f.wrote.or(span{when - kernelStep, when + kernelStep})
-	} else { // it was that or before it
-		f.wrote = at(min(max(when, f.wrote.from), f.wrote.to))
 	}
+	f.wroteAt = min(max(when, f.wrote.from), f.wrote.to)
 }
 
 // count takes into account how many bytes have come, and begins a window of MinRate or the next one. The counter is the one

@@ -327,20 +327,22 @@ func TestHear(t *testing.T) {
 		name  string
 		ev    evidence
 		heard span
+		exact time.Duration
 		later bool
 	}{
-		{"the kernel cannot say for how long", evidence{}, stamped, false},
-		{"the kernel knows it exactly", silent(11*second + second/2), at(19*second + second/2), false},
-		{"the kernel counts from the arrival, the reaper from the end of a slow handler", silent(25 * second), at(19 * second), false},
-		{"bytes wait unread, as after a stall", evidence{found: unread}, at(now), true},
-		{"bytes wait unread, and the kernel counts", evidence{found: unread, counted: true, silent: 25 * second}, at(now), true},
-		{"bytes were read that the stamps have missed", silent(3 * second), span{28*second - kernelStep, 28*second + kernelStep}, true},
-		{"a difference within the resolution of the kernel is none", silent(11*second - kernelStep/2), at(20 * second), false},
+		{"the kernel cannot say for how long", evidence{}, stamped, 0, false},
+		{"the kernel knows it exactly", silent(11*second + second/2), stamped, 19*second + second/2, false},
+		{"the kernel counts from the arrival, the reaper from the end of a slow handler", silent(25 * second), stamped, 19 * second, false},
+		{"bytes wait unread, as after a stall", evidence{found: unread}, at(now), 0, true},
+		{"bytes wait unread, and the kernel counts", evidence{found: unread, counted: true, silent: 25 * second}, at(now), 0, true},
+		{"bytes were read that the stamps have missed", silent(3 * second), span{28*second - kernelStep, 28*second + kernelStep}, 0, true},
+		{"a difference within the resolution of the kernel is none", silent(11*second - kernelStep/2), stamped, 20 * second, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &life{opened: at(second), heard: stamped, fresh: true, missed: 2}
 			require.Equal(t, tc.later, testLimits().hear(f, &tc.ev, now))
 			require.Equal(t, tc.heard, f.heard)
+			require.Equal(t, tc.exact, f.heardAt)
 			require.Equal(t, !tc.later, f.fresh)
 			require.Equal(t, tc.later, f.missed == 0)
 		})
@@ -364,6 +366,9 @@ func TestReadIdleIsNeverEarly(t *testing.T) {
 							t.Fatalf("%+v at %v: the next look lies in the past: %+v", f, now, v)
 						}
 						continue
+					}
+					if now-f.heard.to < timeout {
+						t.Fatalf("%+v at %v is early", f, now)
 					}
 					if ev := lim.event(v, f, now); ev.Idle < timeout || ev.Late < 0 {
 						t.Fatalf("%+v at %v with a silence of %v: %+v", f, now, silent, ev)
@@ -407,9 +412,10 @@ func TestLook(t *testing.T) {
 	require.True(t, look(10*second, evidence{counted: true, moved: 7, quiet: second}, 0))
 	require.Equal(t, span{9*second - kernelStep, 9*second + kernelStep}, f.wrote)
 	require.False(t, look(20*second, evidence{counted: true, moved: 7, quiet: 11*second + 5*time.Millisecond}, 0))
-	require.Equal(t, at(9*second-5*time.Millisecond), f.wrote, "the kernel knows it exactly")
+	require.Equal(t, 9*second+kernelStep, f.wrote.to, "no verdict is early")
+	require.Equal(t, 9*second-5*time.Millisecond, f.wroteAt, "the kernel knows it exactly")
 	require.False(t, look(21*second, evidence{counted: true, moved: 7, quiet: second, inFlight: true, again: true}, 0), "it was sent again")
-	require.LessOrEqual(t, f.wrote.to, 9*second)
+	require.Equal(t, 9*second+kernelStep, f.wrote.to)
 	require.Zero(t, f.stuck)
 	require.True(t, look(22*second, evidence{counted: true, moved: 7, quiet: 0, inFlight: true}, 0), "sent, and not acknowledged yet")
 	require.Equal(t, 22*second+kernelStep, f.wrote.to)

@@ -29,7 +29,7 @@ type loop struct {
 	number uint32
 	expire func(wheel.Handle, uint32) // judgeDue, bound once
 
-	before *settings // those that were followed before
+	before *settings // by which all connections were judged last
 	set    *settings
 	isPong func(gnet.Conn) bool // of set
 	hard   int                  // output limit of set
@@ -215,7 +215,10 @@ func (l *loop) follow(set *settings) {
 	if set == l.set {
 		return
 	}
-	l.before, l.set, l.isPong, l.hard = l.set, set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
+	if l.asked >= l.toAsk { // otherwise some connections have not come to know of the last ones
+		l.before = l.set
+	}
+	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
 	l.limits.reset(set)
 	if l.asked, l.toAsk = 0, l.states.used; l.open == 0 {
 		l.toAsk = 0

@@ -23,12 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitOf is short enough for a test and long enough for a loaded machine; tickOf is the tick to it.
-const (
-	limitOf = 400 * time.Millisecond
-	tickOf  = 20 * time.Millisecond
-)
-
 // A site is a server with a Reaper for a test.
 type site struct {
 	*echo
@@ -415,13 +409,6 @@ func TestMinRateAlways(t *testing.T) {
 	c := dial(t, s.addr)
 	beat(t, c, limitOf/20)
 	s.requireReaped(t, began, 2*limitOf, ErrSlowPeer)
-}
-
-// pinging is a Heartbeat that sends PING.
-func pinging() Heartbeat {
-	return Heartbeat{
-		Interval: limitOf, Retry: limitOf / 2, MaxMissed: 2, Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
-	}
 }
 
 // answer reads from a connection and answers each PING, until it is closed.

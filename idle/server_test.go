@@ -198,3 +198,20 @@ func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {
 	require.NoError(t, err)
 	return r
 }
+
+// limitOf is short enough for a test and long enough for a loaded machine; tickOf is the tick to it.
+const (
+	limitOf = 400 * time.Millisecond
+	tickOf  = 20 * time.Millisecond
+)
+
+// room is what a loaded machine may add to a promised time before a test takes it for a fault. What was measured is in
+// the log of the test.
+const room = 2 * time.Second
+
+// pinging is a Heartbeat that sends PING.
+func pinging() Heartbeat {
+	return Heartbeat{
+		Interval: limitOf, Retry: limitOf / 2, MaxMissed: 2, Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
+	}
+}

@@ -11,10 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// room is what a loaded machine may add to a promised time before a test takes it for a fault. What was measured is in
-// the log of the test.
-const room = 2 * time.Second
-
 func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
 	const n = 2000
 	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond}

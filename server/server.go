@@ -71,6 +71,10 @@ type Config struct {
 	// Drain says how the server stops when the context is done.
 	Drain Drain
 
+	// Stopping is called when the context is done, before Drain.Delay begins: say there that no new clients are wanted, for example by
+	// a readiness probe that fails. If nil, nothing is called.
+	Stopping func()
+
 	// StopNow ends a drain, and the server with it, when it is closed. If nil, only Drain bounds it.
 	StopNow <-chan struct{}
 
@@ -216,6 +220,9 @@ func (r *runner) run(ctx context.Context) error {
 		stopper.Go(func() {
 			select {
 			case <-ctx.Done():
+				if r.cfg.Stopping != nil {
+					r.cfg.Stopping()
+				}
 				r.drain(running, host)
 				_ = eng.Stop(running) // an error means that it has stopped already
 			case <-running.Done():

@@ -327,15 +327,6 @@ type addrConn struct{ scriptedConn }
 
 func (*addrConn) RemoteAddr() net.Addr { return nil }
 
-func TestTheHardLimitIsLookedAtAfterOnOpen(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) { s.open = flood(32 << 20) })
-	began := time.Now()
-	dialSmall(t, s.addr)
-	s.reason(t, 0)
-	require.Less(t, time.Since(began), 300*time.Millisecond, "documented: looked at after each OnOpen")
-}
-
 func TestIsPongMayClose(t *testing.T) {
 	h := pinging()
 	var closed atomic.Bool

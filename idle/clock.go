@@ -128,6 +128,9 @@ func (c *clock) pack(at time.Duration) uint32 {
 	return max(uint32((at+c.tick-1)/c.tick), 1) // 0 comes round every 2^32 ticks
 }
 
+// packNow packs the instant of now, by the real clock: a stamp would do only as long as it can still be asked when the clock moved on.
+func (c *clock) packNow() uint32 { return c.pack(c.elapsed()) }
+
 // packSome is pack, but 0 for 0, which is none.
 func (c *clock) packSome(at time.Duration) uint32 {
 	if at == 0 {

@@ -72,7 +72,7 @@ func (l *loop) touch(c gnet.Conn, id uint32, s *state) {
 	now := l.clock.now.Load()
 	row, _ := l.table.find(c)
 	row.heard = uint32(now)
-	s.instants[atWrote] = l.clock.pack(l.clock.before(now))
+	s.instants[atWrote] = l.clock.packNow()
 	l.rearm(id, s) // it may have been held beyond what the wheel knows
 }
 
@@ -100,7 +100,7 @@ func (r *Reaper) MarkAlive(c gnet.Conn) bool {
 func (l *loop) markAlive(s *state) {
 	s.flags.setMissed(0)
 	if !s.flags.has(leaving) {
-		s.instants[atBeat] = l.clock.pack(l.clock.before(l.clock.now.Load()))
+		s.instants[atBeat] = l.clock.packNow()
 	}
 }
 
@@ -109,7 +109,7 @@ func (l *loop) markAlive(s *state) {
 func (r *Reaper) BeginMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
 		if rate := l.set.limits.rate; rate.BytesPerSecond > 0 {
-			s.instants[atRated], s.received = l.clock.pack(l.clock.before(l.clock.now.Load())+rate.Grace), 0
+			s.instants[atRated], s.received = l.clock.pack(l.clock.elapsed()+rate.Grace), 0
 		}
 	})
 }
@@ -120,7 +120,7 @@ func (r *Reaper) EndMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
 		s.instants[atRated], s.received = 0, 0
 		if rate := l.set.limits.rate; rate.Always {
-			s.instants[atRated] = l.clock.pack(l.clock.before(l.clock.now.Load()) + rate.Grace)
+			s.instants[atRated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
 		}
 	})
 }

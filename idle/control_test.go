@@ -224,3 +224,48 @@ func TestALongerMemoryInventsNothing(t *testing.T) {
 	c.remember(tick)
 	require.Equal(t, time.Second, c.memory(), "it gets no shorter")
 }
+
+func TestTheHardLimitIsLookedAtAtOnce(t *testing.T) {
+	for _, when := range []string{"OnOpen", "OnTraffic"} {
+		e := newEcho()
+		over := func(c gnet.Conn) { c.(*scriptedConn).outbound = 100 }
+		e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			if when == "OnOpen" {
+				over(c)
+			}
+			return nil, gnet.None
+		}
+		e.traffic = func(c gnet.Conn) gnet.Action { over(c); return gnet.None }
+		r := middleware(t, e, Config{OutputLimit: OutputLimit{Hard: 99}})
+		c := newScriptedConn(newScriptedLoop(), 1)
+		r.OnOpen(c)
+		w := watched{c, r, r.registry.Load().find(c.el)}
+		if when == "OnTraffic" {
+			require.Greater(t, w.due(t), 500*time.Millisecond)
+			c.buffered = 1
+			r.OnTraffic(c)
+		}
+		require.LessOrEqual(t, w.due(t), r.clock.elapsed(), "after %s", when)
+		r.OnClose(c, nil)
+	}
+}
+
+// TestADriverThatIsLateMakesNothingEarly opens a connection while the clock stands still, as it does when the process is stopped or
+// its processors are busy.
+func TestADriverThatIsLateMakesNothingEarly(t *testing.T) {
+	r := middleware(t, newEcho(), Config{FirstByteTimeout: time.Hour, Tick: time.Millisecond})
+	el := newScriptedLoop()
+	first, c := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(first)
+	r.mu.Lock() // the driver cannot move the clock
+	time.Sleep(50 * time.Millisecond)
+	r.OnOpen(c)
+	opened := r.clock.elapsed()
+	r.mu.Unlock()
+	w := watched{c, r, r.registry.Load().find(el)}
+	f := w.life()
+	require.GreaterOrEqual(t, f.opened.to, opened-10*time.Millisecond)
+	require.GreaterOrEqual(t, w.l.limitsOf(w.state()).due(NoFirstByte, &f), opened-10*time.Millisecond+time.Hour)
+	r.OnClose(c, nil)
+	r.OnClose(first, nil)
+}

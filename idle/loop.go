@@ -91,10 +91,10 @@ func (l *loop) add(c gnet.Conn) {
 		l.follow(l.reaper.settings.Load())
 	}
 	now := l.clock.now.Load()
-	id, s := l.states.take(l.clock.pack(l.clock.before(now)))
+	id, s := l.states.take(l.clock.packNow())
 	s.conn = l.pack(c)
 	if rate := l.set.limits.rate; rate.Always {
-		s.instants[atRated] = l.clock.pack(l.clock.before(now) + rate.Grace)
+		s.instants[atRated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
 	}
 	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
 		l.forget(old)

@@ -104,7 +104,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if row, id := l.table.find(c); row != nil { // a slow OnOpen does not count against the peer
 		now := l.clock.now.Load()
 		row.heard = uint32(now)
-		l.states.at(id).instants[atOpened] = l.clock.pack(l.clock.before(now))
+		l.states.at(id).instants[atOpened] = l.clock.packNow()
 		if l.hard > 0 && c.OutboundBuffered() > l.hard {
 			l.overflow(c)
 		}

@@ -120,7 +120,7 @@ func (l *loop) findVictims(protected time.Duration) {
 	now := l.clock.now.Load()
 	byIdle := &victims{now: uint32(now), patient: l.set.limits.handshake == 0}
 	l.hand = l.table.look(l.hand, shedLook, func(id uint32, r row) {
-		if l.clock.before(unwrap(r.heard, now)) <= protected {
+		if stamp := unwrap(r.heard, now); stamp < now && l.clock.before(stamp) <= protected {
 			byIdle.offer(victim{id, r.heard, r.mark&ready != 0})
 		}
 	})

@@ -14,13 +14,14 @@ type fakeConn struct {
 	gnet.Conn
 	fd       int
 	buffered int
+	outbound int
 	el       gnet.EventLoop
 }
 
 func (c *fakeConn) Fd() int                   { return c.fd }
 func (c *fakeConn) InboundBuffered() int      { return c.buffered }
 func (c *fakeConn) EventLoop() gnet.EventLoop { return c.el }
-func (c *fakeConn) OutboundBuffered() int     { return 0 }
+func (c *fakeConn) OutboundBuffered() int     { return c.outbound }
 
 type fakeEventLoop struct {
 	gnet.EventLoop

@@ -50,13 +50,13 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute, MaxAge: time.Hour},
 	})
 	defer stop()
-	to := &unix.SockaddrInet4{Port: addr.(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
 	var opened, failed atomic.Int64
 	churn := func(length time.Duration) {
 		var churning sync.WaitGroup
 		until := time.Now().Add(length)
 		for g := range 4 {
 			churning.Go(func() {
+				to := &unix.SockaddrInet4{Port: addr.(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
 				for n := 0; time.Now().Before(until); n++ {
 					fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 					if !assert.NoError(t, err) {

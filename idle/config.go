@@ -90,7 +90,7 @@ type Config struct {
 	// is set; one that comes when there is none is refused: the handler does not hear of it. Held and exempt ones stay.
 	MaxConnections int
 
-	// ShedProtect is how long a connection must have been silent to be closed to make room. If zero, it is 1s.
+	// ShedProtect is how long a connection must have been silent, and nothing sent to it, to be closed to make room. If zero, it is 1s.
 	ShedProtect time.Duration
 
 	// Refusal returns the last bytes for a connection that is refused, or nil. It must not change them afterwards. Called on the

@@ -167,7 +167,7 @@ func (lim *limits) drainDue(f *life) time.Duration {
 		return never
 	case f.held:
 		return d.began + d.deadline
-	case f.heard.to > turn-busyFor:
+	case f.active(AllIdle).to > turn-busyFor:
 		return d.began + d.spread + share(d.deadline-d.spread, f.dice)
 	}
 	return turn

@@ -97,7 +97,7 @@ func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration,
 		s.instants[atBeat] = l.clock.packSome(f.beat)
 	}
 	s.flags.set(blind, !ev.counted)
-	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 || lim.interval > 0 {
+	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 || lim.interval > 0 || lim.drain != (drain{}) {
 		if lim.look(f, ev, &s.moved, now) {
 			s.instants[atWrote] = l.clock.pack(f.wrote.to)
 		}

@@ -94,7 +94,8 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	l := r.join(c)
 	if !r.admit(l) {
-		return l.refuse(c), gnet.Close
+		l.refuse(c)
+		return nil, gnet.Close
 	}
 	l.add(c)
 	if liveness := l.set.cfg.Liveness; liveness > 0 {
@@ -177,7 +178,9 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	row, id := l.table.find(c)
 	if row == nil || !l.states.at(id).is(c) {
 		if l.refused == address(c) { // who was not told of its beginning is not told of its end
-			l.refused = nil
+			if l.refused = nil; l.open == 0 {
+				r.leave(l)
+			}
 			return gnet.None
 		}
 		return r.next.OnClose(c, err)

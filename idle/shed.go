@@ -22,7 +22,7 @@ const (
 
 // shedAt returns the number of connections above which the longest idle are shed. nginx begins when less than a sixteenth is free,
 // so that one that comes seldom has to wait for another to go.
-func (r *Reaper) shedAt(limit int64) int64 { return limit - limit/16 }
+func (r *Reaper) shedAt(limit int64) int64 { return limit - max(limit/16, 1) }
 
 // isCrowded reports whether connections are to be shed. It goes on once per tick while nobody comes.
 func (r *Reaper) isCrowded() bool {
@@ -58,38 +58,48 @@ func (r *Reaper) admit(l *loop) bool {
 	return n <= limit
 }
 
-// refuse takes back what admit has counted, and returns the last words for a connection for which there is no room. gnet closes it
-// as soon as OnOpen has returned, and tells OnClose.
-func (l *loop) refuse(c gnet.Conn) (out []byte) {
-	r := l.reaper
-	r.total.Add(-1)
+// refuse takes back what admit has counted, and says the last words to a connection for which there is no room. gnet closes it as soon
+// as OnOpen has returned, if not before, and tells OnClose.
+func (l *loop) refuse(c gnet.Conn) {
+	l.reaper.total.Add(-1)
+	l.refused = address(c)
 	l.counters.Refused++
 	l.publish(l.clock.now.Load())
 	if refusal := l.set.cfg.Refusal; refusal != nil {
-		out = refusal(c)
+		if b := refusal(c); len(b) > 0 {
+			_, _ = c.Write(b) // not as what OnOpen returns: gnet keeps a connection to which that cannot be written
+		}
 	}
-	l.refused = address(c)
-	if l.open == 0 {
-		r.leave(l)
-	}
-	return out
 }
 
 // shed closes the connections of the loop that are idle longest, if too many are open: first of those that have not shaken
-// hands, as far as MarkReady is asked for. It closes none that was active a moment ago, is held or is exempt.
+// hands, as far as MarkReady is asked for. It closes none that was active a moment ago, in either direction as far as the kernel tells, is
+// held or is exempt.
 func (l *loop) shed() {
 	if !l.reaper.isCrowded() {
 		return
 	}
 	protected := l.clock.elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
-	for n := min(max(l.open/8, 1), shedBatch); n > 0 && l.stop == nil; {
-		v, ok := l.nextVictim(protected)
-		if !ok {
-			return
+	now := l.clock.now.Load()
+	mayLook := l.soughtInVain != now // once per tick is enough where nobody can go
+	shed := 0
+	for n := min(max(l.open/8, 1), shedBatch); shed < n && l.stop == nil; {
+		if len(l.victims) == 0 {
+			if mayLook {
+				l.findVictims(protected)
+			}
+			if mayLook = false; len(l.victims) == 0 {
+				break
+			}
 		}
+		v := l.victims[0]
+		l.victims = l.victims[1:]
 		if l.shedOne(v, protected) {
-			n--
+			shed++
 		}
+	}
+	if shed == 0 {
+		l.soughtInVain = now
 	}
 }
 
@@ -98,21 +108,6 @@ type victim struct {
 	id    uint32
 	heard uint32 // stamp
 	ready bool
-}
-
-// nextVictim returns the one that is to go next.
-func (l *loop) nextVictim(protected time.Duration) (victim, bool) {
-	if now := l.clock.now.Load(); len(l.victims) == 0 && l.soughtInVain != now { // once per tick is enough
-		if l.findVictims(protected); len(l.victims) == 0 {
-			l.soughtInVain = now
-		}
-	}
-	if len(l.victims) == 0 {
-		return victim{}, false
-	}
-	v := l.victims[0]
-	l.victims = l.victims[1:]
-	return v, true
 }
 
 // findVictims looks through the rows of the table, or a part of them, for those that are idle longest.
@@ -176,8 +171,11 @@ func (l *loop) shedOne(v victim, protected time.Duration) bool {
 	}
 	f := l.life(r, v.id, s)
 	ev, now := askKernel(c.Fd()), l.clock.elapsed()
-	if ev.found != nothing || l.limitsOf(s).hear(&f, &ev, now) || f.heard.to > protected {
+	switch {
+	case ev.found != nothing || l.limitsOf(s).hear(&f, &ev, now) || f.heard.to > protected:
 		return false // what has come was not read yet
+	case ev.counted && !ev.again && now-ev.quiet > protected:
+		return false // something was sent to it
 	}
 	l.end(s, &ReapError{Kind: Shed, Lasted: now - f.heard.to})
 	return !s.is(c)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -149,4 +150,83 @@ func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
 	s.reaper.SetMaxConnections(limit + 2)
 	crowd(t, s, 2)
 	require.Equal(t, limit+2, s.reaper.MaxConnections())
+}
+
+// TestSheddingEndsWhenNobodyCanGo fills the table with connections that are held: the loop must not look for others for ever.
+func TestSheddingEndsWhenNobodyCanGo(t *testing.T) {
+	t.Parallel()
+	const limit = 16
+	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 4}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			b, _ := c.Next(-1)
+			s.reaper.Hold(c)
+			_, _ = c.Write(b)
+			return gnet.None
+		}
+	})
+	say := func(c net.Conn) {
+		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err, "the loop works")
+	}
+	var all []net.Conn
+	for range limit {
+		c := dial(t, s.addr)
+		say(c)
+		all = append(all, c)
+	}
+	time.Sleep(limitOf)
+	for _, c := range all {
+		say(c)
+	}
+	require.Equal(t, limit, s.reaper.Connections())
+	require.Empty(t, s.reasons())
+}
+
+func TestASmallTableShedsAsWell(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{MaxConnections: 4, ShedProtect: limitOf / 4}, nil)
+	crowd(t, s, 3)
+	time.Sleep(limitOf)
+	crowd(t, s, 3)
+	require.GreaterOrEqual(t, s.reaper.Stats().Reaped[Shed], uint64(2))
+	require.Zero(t, s.reaper.Stats().Refused)
+}
+
+// TestWhoIsSentSomethingIsNotShed keeps a subscriber that says nothing.
+func TestWhoIsSentSomethingIsNotShed(t *testing.T) {
+	t.Parallel()
+	conns := make(chan gnet.Conn, 1)
+	s := newSite(t, Config{MaxConnections: 8, ShedProtect: limitOf}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			select {
+			case conns <- c:
+			default:
+			}
+			return nil, gnet.None
+		}
+	})
+	subscriber := crowd(t, s, 1)[0]
+	c := <-conns
+	over := make(chan struct{})
+	var pushing sync.WaitGroup
+	pushing.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(limitOf / 20):
+				_ = c.AsyncWrite([]byte("news"), nil)
+			}
+		}
+	})
+	crowd(t, s, 6)
+	time.Sleep(2 * limitOf)
+	crowd(t, s, 4)
+	eventually(t, "others are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
+	close(over)
+	pushing.Wait()
+	require.False(t, isClosed(t, subscriber, time.Millisecond))
 }

@@ -22,6 +22,7 @@ const (
 type budget struct {
 	allowed int // descriptors of the process; 0 if not known
 	inUse   int // before the server starts
+	loops   int // event loops
 	backlog int // connections that the acceptor may take before a loop hears of them; 0 if each loop accepts its own
 	wanted  int // Config.MaxConnections
 }
@@ -31,7 +32,7 @@ func (b budget) connections() (n int, why string, err error) {
 	if b.allowed == 0 {
 		return b.wanted, "as configured", nil
 	}
-	n = b.allowed - b.inUse - reserve - b.backlog
+	n = b.allowed - b.inUse - b.engine() - reserve - b.backlog
 	if n < fewest {
 		return 0, "", fmt.Errorf("server: %w: %s leaves %d for connections: raise the limit (ulimit -n, LimitNOFILE)%s",
 			ErrTooFewDescriptors, b, n, b.advice())
@@ -42,8 +43,11 @@ func (b budget) connections() (n int, why string, err error) {
 	return n, b.String(), nil
 }
 
+// engine returns how many descriptors gnet needs: a poller, its wake-up and a listener for each loop.
+func (b budget) engine() int { return 4 * (b.loops + 1) }
+
 func (b budget) String() string {
-	s := fmt.Sprintf("%d allowed, less %d in use and %d in reserve", b.allowed, b.inUse, reserve)
+	s := fmt.Sprintf("%d allowed, less %d in use, %d for the engine and %d in reserve", b.allowed, b.inUse, b.engine(), reserve)
 	if b.backlog > 0 {
 		s += fmt.Sprintf(" and %d that may be accepted before they can be refused (net.core.somaxconn)", b.backlog)
 	}
@@ -59,7 +63,7 @@ func (b budget) advice() string {
 
 // plan finds out for how many connections there is room, and says so in the log.
 func (cfg *Config) plan(oneAcceptor bool) (b budget, n int, err error) {
-	b = budget{wanted: cfg.MaxConnections}
+	b = budget{wanted: cfg.MaxConnections, loops: cfg.Loops}
 	if b.allowed, err = raiseDescriptors(); err != nil {
 		return b, 0, err
 	}
@@ -88,5 +92,5 @@ func (b budget) full() int {
 	if b.allowed == 0 {
 		return 0
 	}
-	return b.allowed - reserve/2 - b.backlog
+	return b.allowed - reserve/2 - b.loops - b.backlog // each loop may be accepting one
 }

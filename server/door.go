@@ -42,15 +42,17 @@ func (d *door) admit(c gnet.Conn) bool {
 	}
 	now := time.Now()
 	why := "more connections than the accept rate"
-	if d.inTime(now) {
-		if d.sources == nil {
-			return true
-		}
-		err := d.sources.admit(addrOf(c), now)
-		if err == nil {
-			return true
-		}
+	var err error
+	if d.sources != nil { // first, so that one source does not use up the rate of all
+		err = d.sources.admit(addrOf(c), now)
+	}
+	switch {
+	case err != nil:
 		why = err.Error()
+	case d.inTime(now):
+		return true
+	case d.sources != nil:
+		d.sources.Release(addrOf(c))
 	}
 	c.SetContext(outside{})
 	d.count(now, why)

@@ -18,12 +18,16 @@ type Drain struct {
 	Timeout time.Duration
 }
 
+// maxDrain is the longest time that a drain may take.
+const maxDrain = 30 * 24 * time.Hour
+
 func (d *Drain) check() error {
 	if d.Timeout == 0 {
 		d.Timeout = d.Spread
 	}
-	if d.Delay < 0 || d.Spread < 0 || d.Timeout < d.Spread {
-		return fmt.Errorf("server: Config.Drain is %v, %v and %v: set none below zero, and Timeout not below Spread", d.Delay, d.Spread, d.Timeout)
+	if d.Delay < 0 || d.Spread < 0 || d.Timeout < d.Spread || d.Timeout > maxDrain {
+		return fmt.Errorf("server: Config.Drain is %v, %v and %v: set none below zero, Timeout not below Spread, and at most %v",
+			d.Delay, d.Spread, d.Timeout, maxDrain)
 	}
 	return nil
 }
@@ -39,8 +43,8 @@ func (h *host) drain(ctx context.Context, d Drain) {
 	h.log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
 	h.draining.Store(true)
 	h.gate.prepare()
-	h.gate.shut("the server stops")
-	last := max(d.Timeout-3*h.Config().Tick, d.Timeout/2) // a close may be two ticks late
+	h.gate.shut("the server stops", func() {})
+	last := max(d.Timeout-3*h.Config().Tick, d.Timeout/2, 1) // a close may be two ticks late
 	if err := h.Drain(min(d.Spread, last), last); err != nil {
 		panic("BUG: " + err.Error()) // it was checked
 	}

@@ -43,8 +43,8 @@ func (g *gate) prepare() {
 	})
 }
 
-// shut closes the gate until there is room.
-func (g *gate) shut(why string) {
+// shut closes the gate until there is room. If it was open, it calls first before anybody looks for room.
+func (g *gate) shut(why string, first func()) {
 	if len(g.fds) == 0 || g.closed.Swap(true) {
 		return
 	}
@@ -53,6 +53,7 @@ func (g *gate) shut(why string) {
 	if g.ended {
 		return
 	}
+	first()
 	if err := filter(g.fds, true); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}

@@ -23,8 +23,8 @@ type host struct {
 	draining atomic.Bool // nobody is accepted any more
 }
 
-func newHost(r *idle.Reaper, at address, b budget, door *door, log *slog.Logger) *host {
-	h := &host{Reaper: r, door: door, log: log, limit: r.MaxConnections(), full: b.full()}
+func newHost(r *idle.Reaper, at address, b budget, limit int, door *door, log *slog.Logger) *host {
+	h := &host{Reaper: r, door: door, log: log, limit: limit, full: b.full()}
 	h.gate = newGate(at, log, h.hasRoom)
 	return h
 }
@@ -47,7 +47,7 @@ func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if fd := c.Fd(); h.full > 0 && fd >= h.full {
 		h.shutFull(fd)
 	} else if h.limit > 0 && h.Connections() >= h.limit {
-		h.gate.shut(fmt.Sprintf("%d connections are open, as many as may be", h.limit))
+		h.gate.shut(fmt.Sprintf("%d connections are open, as many as may be", h.limit), func() {})
 	}
 	return out, action
 }
@@ -62,19 +62,16 @@ func (h *host) OnClose(c gnet.Conn, err error) gnet.Action {
 
 // shutFull pauses because of descriptors that may be in use elsewhere in the process: connections make room for those.
 func (h *host) shutFull(fd int) {
-	if n := h.Connections(); n < h.limit {
-		h.SetMaxConnections(max(n, 1))
-	}
-	h.gate.shut(fmt.Sprintf("descriptor %d is in use, and few are left", fd))
+	h.gate.shut(fmt.Sprintf("descriptor %d is in use, and few are left", fd), func() {
+		if n := h.Connections(); n < h.limit {
+			h.SetMaxConnections(max(n, 1))
+		}
+	})
 }
 
 // hasRoom reports whether there is enough room again: some more than one, so that it does not go up and down.
 func (h *host) hasRoom() bool {
-	limit := h.MaxConnections()
 	if h.draining.Load() {
-		return false
-	}
-	if limit > 0 && h.Connections() > limit-max(limit/32, 1) {
 		return false
 	}
 	if h.full > 0 {
@@ -82,8 +79,8 @@ func (h *host) hasRoom() bool {
 			return false
 		}
 	}
-	h.SetMaxConnections(h.limit)
-	return true
+	h.SetMaxConnections(h.limit) // descriptors are not short any more
+	return h.limit == 0 || h.Connections() <= h.limit-max(h.limit/32, 1)
 }
 
 // OnShutdown leaves the listeners alone from here on: gnet is about to close them.

@@ -44,7 +44,7 @@ type Config struct {
 	// MaxConnections is how many connections may be open. If zero, as many as the limit of descriptors (RLIMIT_NOFILE) has room for,
 	// to which the process raises it; if there is room for fewer than asked for, those. What it comes to is logged. From fifteen
 	// sixteenths on the connections that have been silent longest make room, see idle.Config, whose field of this name it replaces. When there
-	// is none, accepting is paused, on Linux and TCP; elsewhere who comes is refused.
+	// is none, accepting is paused, on Linux and TCP; elsewhere who comes is refused. Update of the Reaper does not change it.
 	MaxConnections int
 
 	// PressureTimeout is to what idle timeouts shrink under pressure, which is the highest of connections against MaxConnections,
@@ -149,7 +149,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err = r.run(ctx); !cfg.Restart || !errors.Is(err, ErrEngineDied) || ctx.Err() != nil {
+		err = r.run(ctx)
+		died := errors.Is(err, ErrEngineDied) || err != nil && r.restarts > 0 // or could not come back
+		if !cfg.Restart || !died || ctx.Err() != nil {
 			return err
 		}
 		pause := r.pauseAfter(time.Since(began))
@@ -168,6 +170,7 @@ type runner struct {
 	oneAcceptor bool
 	budget      budget
 	door        *door
+	limit       int // of connections
 	restarts    int
 	pause       time.Duration // before the last restart
 }
@@ -175,6 +178,7 @@ type runner struct {
 func newRunner(cfg Config) (*runner, error) {
 	r := &runner{cfg: cfg, watched: watch(cfg.Handler)}
 	var err error
+	cfg.Idle.MaxConnections = 0 // it is cfg.MaxConnections, which a Config of the Reaper that comes back with Update must not undo
 	if r.reaper, err = idle.Middleware(r.watched.handler(), cfg.Idle); err != nil {
 		return nil, badConfig{err}
 	}
@@ -184,11 +188,10 @@ func newRunner(cfg Config) (*runner, error) {
 		return nil, err
 	}
 	r.oneAcceptor = cfg.OneAcceptor || runtime.GOOS != "linux" || r.at.network == "unix"
-	var limit int
-	if r.budget, limit, err = cfg.plan(r.oneAcceptor); err != nil {
+	if r.budget, r.limit, err = cfg.plan(r.oneAcceptor); err != nil {
 		return nil, err
 	}
-	r.reaper.SetMaxConnections(limit)
+	r.reaper.SetMaxConnections(r.limit)
 	r.door, err = newDoor(cfg)
 	return r, err
 }
@@ -215,7 +218,8 @@ func (r *runner) run(ctx context.Context) error {
 	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
 	defer returned()
 	var stopper sync.WaitGroup
-	host := newHost(r.reaper, r.at, r.budget, r.door, r.cfg.Logger)
+	r.reaper.SetMaxConnections(r.limit) // whatever the last engine has left
+	host := newHost(r.reaper, r.at, r.budget, r.limit, r.door, r.cfg.Logger)
 	host.booted = func(eng gnet.Engine) {
 		stopper.Go(func() {
 			select {

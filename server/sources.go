@@ -136,7 +136,7 @@ func (s *Sources) Release(from netip.Addr) {
 	if src == nil || src.open == 0 {
 		return
 	}
-	if src.open--; src.open == 0 && s.limits.Rate == 0 {
+	if src.open--; src.open == 0 && (s.limits.Rate == 0 || len(shard.all) > s.limits.Entries/sourceShards) {
 		delete(shard.all, key)
 	}
 }

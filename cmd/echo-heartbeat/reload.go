@@ -54,11 +54,12 @@ func (f *idleFlags) load(cmd *cobra.Command, file string) (idle.Config, error) {
 	return fresh.config(limits)
 }
 
-// reloadOnHangup reads a file of limits anew with each SIGHUP, until ctx is done. An error changes nothing.
-func reloadOnHangup(ctx context.Context, out io.Writer, reaper *idle.Reaper, load func() (idle.Config, error)) (stop func()) {
+// reloadOnHangup reads a file of limits anew with each SIGHUP until it is stopped, which is after a drain: without it a SIGHUP ends the
+// process. An error changes nothing.
+func reloadOnHangup(out io.Writer, reaper *idle.Reaper, load func() (idle.Config, error)) (stop func()) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -109,10 +109,10 @@ func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (i
 	defer func() { stopReloading() }()
 	cfg.Started = func(addr net.Addr, r *idle.Reaper) {
 		if handler.reaper == nil { // not after a restart
-			stopReloading = reloadOnHangup(ctx, out, r, load)
+			stopReloading = reloadOnHangup(out, r, load)
 		}
 		handler.reaper = r
-		fmt.Fprintf(out, "listening on %s, %s; Ctrl-C stops\n", addr, describe(r.Config()))
+		fmt.Fprintf(out, "listening on %s, %s, at most %d connections; Ctrl-C stops\n", addr, describe(r.Config()), r.MaxConnections())
 	}
 	err := server.Run(ctx, cfg)
 	if errors.Is(err, server.ErrBadConfig) {

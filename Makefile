@@ -1,6 +1,6 @@
 # One line each. What CI runs is in .ci/run, which calls these.
 
-.PHONY: demo test race lint fmt bench fuzz cross ci
+.PHONY: demo test race lint fmt bench fuzz cross attack ci
 
 demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
@@ -8,6 +8,7 @@ race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s
 bench: ; go test ./wheel ./idle -run '^$$' -bench . -count 6 | tee bench.out && go tool benchstat -col /layout,/handler bench.out
+attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=4500 go test ./server -v -timeout 20m -run "Flood|Churn|Drain|Blast"
 ci:    ; bash .ci/run
 
 lint:

@@ -21,6 +21,6 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(child))
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8")               // those that are parallel wait for timeouts most of the time
+	_ = flag.Set("test.parallel", "4")               // those that are parallel wait for timeouts most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }

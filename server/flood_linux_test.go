@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -159,7 +160,10 @@ func pingPong(c net.Conn, within time.Duration) error {
 // TestFloods lets floods of 8,000 connections come over a server that has descriptors for a fraction of them. Who was there before and
 // is active stays; when it is over, who comes is served within a second.
 func TestFloods(t *testing.T) {
-	const rounds = 3
+	rounds := 3
+	if n, err := strconv.Atoi(os.Getenv("IDLEWHEEL_FLOODS")); err == nil {
+		rounds = n
+	}
 	for _, tc := range []struct {
 		name string
 		flooded

@@ -54,9 +54,14 @@ func (d *door) admit(c gnet.Conn) bool {
 	case d.sources != nil:
 		d.sources.Release(addrOf(c))
 	}
-	c.SetContext(outside{})
-	d.count(now, why)
+	d.turnAway(c, why)
 	return false
+}
+
+// turnAway marks a connection as not let in. The caller closes it.
+func (d *door) turnAway(c gnet.Conn, why string) {
+	c.SetContext(outside{})
+	d.count(time.Now(), why)
 }
 
 // inTime takes a token of the bucket of all.
@@ -97,9 +102,6 @@ func (d *door) count(now time.Time, why string) {
 
 // leave reports whether a connection that is closed was let in.
 func (d *door) leave(c gnet.Conn) bool {
-	if d.sources == nil && d.rate == 0 {
-		return true
-	}
 	if c.Context() == (outside{}) {
 		return false
 	}

@@ -39,14 +39,18 @@ func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
 
 func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	h.gate.prepare()
+	// The kernel gives out the lowest descriptor that is free, so this one tells how many are in use at least. Who has one of the last
+	// goes, whatever else is true, so that each loop can accept and close what comes until the gate is shut.
+	if fd := c.Fd(); h.full > 0 && fd >= h.full {
+		h.shutFull(fd)
+		h.door.turnAway(c, "no descriptors are left")
+		return nil, gnet.Close
+	}
 	if !h.door.admit(c) {
 		return nil, gnet.Close
 	}
 	out, action := h.Reaper.OnOpen(c)
-	// The kernel gives out the lowest descriptor that is free, so this one tells how many are in use at least.
-	if fd := c.Fd(); h.full > 0 && fd >= h.full {
-		h.shutFull(fd)
-	} else if h.limit > 0 && h.Connections() >= h.limit {
+	if h.limit > 0 && h.Connections() >= h.limit {
 		h.gate.shut(fmt.Sprintf("%d connections are open, as many as may be", h.limit), func() {})
 	}
 	return out, action

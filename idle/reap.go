@@ -93,7 +93,6 @@ func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration,
 			l.counters.SavedByKernel++
 		}
 		r.heard = uint32(l.clock.stamp(f.heard.to))
-		s.flags.setMissed(f.missed)
 		s.instants[atBeat] = l.clock.packSome(f.beat)
 	}
 	s.flags.set(blind, !ev.counted)
@@ -101,10 +100,10 @@ func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration,
 		if lim.look(f, ev, &s.moved, now) {
 			s.instants[atWrote] = l.clock.pack(f.wrote.to)
 		}
-		s.flags.setMissed(f.missed)
 		s.instants[atStuck] = l.clock.packSome(f.stuck)
 		s.instants[atOver] = l.clock.packSome(f.over)
 	}
+	s.flags.setMissed(f.missed)
 	if f.rated != 0 {
 		lim.count(f, ev, &s.received, now)
 		s.instants[atRated] = l.clock.packSome(f.rated)

@@ -122,18 +122,23 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 func TestNobodyIsAcceptedDuringADrain(t *testing.T) {
 	addr, stop, result := start(t, Config{
 		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
-		Drain: Drain{Spread: 2 * time.Second},
+		Drain: Drain{Spread: 2 * time.Second, Timeout: 4 * time.Second},
 	})
-	first, err := net.Dial("tcp", addr.String())
+	busy, err := net.Dial("tcp", addr.String()) // stays until the second half
 	require.NoError(t, err)
-	defer first.Close()
+	defer busy.Close()
+	require.NoError(t, pingPong(busy, 10*time.Second))
+	began := time.Now()
 	go stop()
-	time.Sleep(500 * time.Millisecond)
-	c, err := net.DialTimeout("tcp", addr.String(), 500*time.Millisecond)
-	if err == nil { // by the first that had it, none of the kernel
+	for { // it takes a moment until it has begun
+		c, err := net.DialTimeout("tcp", addr.String(), 200*time.Millisecond)
+		require.NoError(t, pingPong(busy, 10*time.Second), "the server is still there")
+		if err != nil {
+			break
+		}
 		c.Close()
+		require.Less(t, time.Since(began), 2*time.Second, "somebody is still accepted")
 	}
-	require.Error(t, err)
 	require.NoError(t, await(t, result))
 }
 

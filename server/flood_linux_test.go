@@ -157,6 +157,28 @@ func pingPong(c net.Conn, within time.Duration) error {
 	return err
 }
 
+// requireAccepts waits until a server accepts and answers, for at most a second. It asks often, since the system of one whose request
+// was dropped asks again only after a second.
+func requireAccepts(t *testing.T, addr string) {
+	t.Helper()
+	began := time.Now()
+	for {
+		c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
+		if err == nil {
+			err = pingPong(c, time.Second)
+			c.Close()
+		}
+		took := time.Since(began)
+		if err == nil {
+			t.Logf("the first is served %v after the flood", took)
+		}
+		if err == nil || took > time.Second {
+			require.LessOrEqual(t, took, time.Second, "accepting again: %v", err)
+			return
+		}
+	}
+}
+
 // TestFloods lets floods of 8,000 connections come over a server that has descriptors for a fraction of them. Who was there before and
 // is active stays; when it is over, who comes is served within a second.
 func TestFloods(t *testing.T) {
@@ -198,7 +220,7 @@ func TestFloods(t *testing.T) {
 				end := flood(t, server.addr, 8000)
 				time.Sleep(1500 * time.Millisecond)
 				end()
-				began := time.Now()
+				requireAccepts(t, server.addr)
 				for range 100 {
 					tried++
 					c, err := net.DialTimeout("tcp", server.addr, 5*time.Second)
@@ -207,10 +229,6 @@ func TestFloods(t *testing.T) {
 							served++
 						}
 						c.Close()
-					}
-					if tried%100 == 1 {
-						t.Logf("the first is served %v after the flood: %v", time.Since(began), err)
-						assert.Less(t, time.Since(began), 1500*time.Millisecond)
 					}
 				}
 			}

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -17,35 +19,45 @@ type gate struct {
 	log  *slog.Logger
 	room func() bool // reports whether there is room enough to go on
 
-	find   sync.Once
-	fds    []int // listening sockets; written by find
+	ready  atomic.Bool // fds does not change any more
 	closed atomic.Bool
-	pauses atomic.Int64  // how many times it was closed
 	done   chan struct{} // closed by end
 	wait   sync.WaitGroup
 
 	mu    sync.Mutex
-	ended bool // guarded by mu: the listeners may be gone
+	fds   []int // guarded by mu until ready; listening sockets, none if they cannot be paused
+	ended bool  // guarded by mu: the listeners may be gone
 }
 
 func newGate(addr address, log *slog.Logger, room func() bool) *gate {
 	return &gate{addr: addr, log: log, room: room, done: make(chan struct{})}
 }
 
-// prepare finds the listening sockets, which takes descriptors that may not be there later. The engine has them all by the time
-// that the first connection comes.
+// prepare finds the listening sockets, which takes a descriptor that may not be there later, or just now: then the next call tries
+// again. The engine has them all by the time that the first connection comes.
 func (g *gate) prepare() {
-	g.find.Do(func() {
-		var err error
-		if g.fds, err = listeners(g.addr); err != nil {
-			g.log.Warn("accepting cannot be paused: who comes when there is no room is refused", "because", err)
-		}
-	})
+	if g.ready.Load() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ready.Load() {
+		return
+	}
+	fds, err := listeners(g.addr)
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		return
+	}
+	if err != nil {
+		g.log.Warn("accepting cannot be paused: who comes when there is no room is refused", "because", err)
+	}
+	g.fds = fds
+	g.ready.Store(true)
 }
 
 // shut closes the gate until there is room. If it was open, it calls first before anybody looks for room.
 func (g *gate) shut(why string, first func()) {
-	if len(g.fds) == 0 || g.closed.Swap(true) {
+	if !g.ready.Load() || len(g.fds) == 0 || g.closed.Swap(true) {
 		return
 	}
 	g.mu.Lock()
@@ -57,7 +69,6 @@ func (g *gate) shut(why string, first func()) {
 	if err := filter(g.fds, true); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
-	g.pauses.Add(1)
 	g.log.Warn("accepting is paused", "because", why)
 	g.wait.Go(g.watch)
 }

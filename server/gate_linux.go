@@ -63,9 +63,9 @@ func listeners(at address) (fds []int, err error) {
 		}
 		switch sa := sa.(type) {
 		case *unix.SockaddrInet4:
-			ok = sa.Port == want.Port && (len(want.IP) == 0 || want.IP.Equal(net.IP(sa.Addr[:])))
+			ok = sa.Port == want.Port && sameIP(want.IP, sa.Addr[:])
 		case *unix.SockaddrInet6:
-			ok = sa.Port == want.Port && (len(want.IP) == 0 || want.IP.Equal(net.IP(sa.Addr[:])))
+			ok = sa.Port == want.Port && sameIP(want.IP, sa.Addr[:])
 		default:
 			ok = false
 		}
@@ -77,4 +77,13 @@ func listeners(at address) (fds []int, err error) {
 		return nil, fmt.Errorf("no socket of this process listens on %s", at.addr)
 	}
 	return fds, nil
+}
+
+// sameIP reports whether a socket that was to listen on one address listens on it. All addresses of the host can be written in
+// several ways, and are not one of them, on which another server may listen.
+func sameIP(want, has net.IP) bool {
+	if len(want) == 0 || want.IsUnspecified() {
+		return has.IsUnspecified()
+	}
+	return want.Equal(has)
 }

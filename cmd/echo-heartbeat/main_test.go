@@ -92,11 +92,17 @@ func TestEveryVerbHasHelp(t *testing.T) {
 // what it printed.
 func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
+	return serveOn(t, new(console), flags...)
+}
+
+// serveOn is serveInBackground on a console that the test can look at meanwhile.
+func serveOn(t *testing.T, out *console, flags ...string) (addr string, interrupt func() string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, errs console
+	var errs console
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, flags...), &out, &errs)
+		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, flags...), out, &errs)
 	}()
 	listening := regexp.MustCompile(`listening on (\S+),`)
 	require.Eventually(t, func() bool { return listening.MatchString(out.String()) }, 10*time.Second, time.Millisecond,

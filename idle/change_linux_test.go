@@ -3,6 +3,7 @@ package idle
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -20,18 +22,19 @@ func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
 	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: limitOf}))
-	time.Sleep(10 * limitOf)
-	require.Zero(t, s.reaper.Stats().Connections, "dead one is reaped once enforcement is on")
+	s.update(t, Config{ReadTimeout: limitOf})
+	eventually(t, "the dead one is reaped now", func() bool { return s.reaper.Connections() == 0 })
 }
 
 func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
 	dial(t, s.addr)
-	time.Sleep(2 * limitOf)
-	require.Empty(t, s.reasons())
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour}))
+	eventually(t, "it is told to go", func() bool {
+		all, err := s.reaper.Snapshot(t.Context(), Oldest, 1)
+		return err == nil && len(all) == 1 && all[0].State == StateLeaving
+	})
+	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)
 	require.Empty(t, s.reasons(), "no max age any more: it stays")
 }
@@ -42,46 +45,12 @@ func TestUpdateWithoutMinRateAlways(t *testing.T) {
 	c := dial(t, s.addr)
 	beat(t, c, 10*time.Millisecond)
 	time.Sleep(2 * limitOf)
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 1000000, Window: limitOf}}))
+	s.update(t, Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 1000000, Window: limitOf}})
 	time.Sleep(5 * limitOf)
 	require.Empty(t, s.reasons(), "no message is open")
 }
 
-func TestUpdateForgetsWhatIsNotWatched(t *testing.T) {
-	t.Parallel()
-	conns := make(chan gnet.Conn, 1)
-	lim := Config{ReadTimeout: time.Hour, OutputLimit: OutputLimit{Soft: 1 << 20, SoftFor: 5 * time.Second}}
-	s := newSite(t, lim, func(s *site) {
-		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-			conns <- c
-			_, _ = c.Write(make([]byte, 16<<20))
-			return nil, gnet.None
-		}
-	})
-	c := dial(t, s.addr)
-	gc := <-conns
-	time.Sleep(3 * time.Second) // above soft, seen
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour}))
-	time.Sleep(100 * time.Millisecond)
-	drain := func() {
-		n := 0
-		b := make([]byte, 1<<20)
-		for n < 16<<20 {
-			m, err := c.Read(b)
-			require.NoError(t, err)
-			n += m
-		}
-	}
-	drain()
-	time.Sleep(4 * time.Second)
-	_ = gc.AsyncWrite(make([]byte, 16<<20), nil)
-	time.Sleep(100 * time.Millisecond)
-	require.NoError(t, s.reaper.Update(lim))
-	time.Sleep(700 * time.Millisecond) // far below SoftFor
-	require.Empty(t, s.reasons(), "output has waited for 0.8 s only")
-}
-
-// blocked by a task, so that the Reaper's task runs before the sockets are read
+// block keeps the loop busy with a task, after which the Reaper's runs before the sockets are read.
 func block(gc gnet.Conn, d time.Duration) {
 	_ = gc.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { time.Sleep(d); return nil }))
 }
@@ -239,11 +208,11 @@ func TestUpdateWithoutHeartbeatsAndBack(t *testing.T) {
 	b := make([]byte, 64)
 	_, err := c.Read(b) // PING
 	require.NoError(t, err)
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour}))
-	time.Sleep(50 * time.Millisecond)
-	_, _ = c.Write([]byte("PONG\n")) // answered within 50 ms
+	s.update(t, Config{ReadTimeout: time.Hour})
+	_, err = c.Write([]byte("PONG\n"))
+	require.NoError(t, err)
 	time.Sleep(limitOf)
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour, Heartbeat: h}))
+	s.update(t, Config{ReadTimeout: time.Hour, Heartbeat: h})
 	answer(t, c, "PONG\n")
 	time.Sleep(3 * limitOf)
 	require.Empty(t, s.reasons(), "every ping was answered")
@@ -257,8 +226,7 @@ func TestUpdateOfLiveness(t *testing.T) {
 	})
 	dial(t, s.addr)
 	gc := <-conns
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: time.Hour, Liveness: 30 * time.Second}))
-	time.Sleep(limitOf)
+	s.update(t, Config{ReadTimeout: time.Hour, Liveness: 30 * time.Second})
 	v, err := unix.GetsockoptInt(gc.Fd(), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 	require.NoError(t, err)
 	require.Equal(t, 30000, v)
@@ -379,14 +347,20 @@ func TestASnapshotThatWasGivenUpTouchesNothing(t *testing.T) {
 	el := newScriptedLoop()
 	a, b := newScriptedConn(el, 1), newScriptedConn(el, 2)
 	r.OnOpen(a)
+	shown := make(chan []ConnInfo)
 	go func() {
-		got, err := r.Snapshot(t.Context(), LongestIdle, 10)
-		_, _ = got, err
+		all, err := r.Snapshot(t.Context(), LongestIdle, 10)
+		assert.NoError(t, err)
+		shown <- all
 	}()
 	task := <-el.tasks
-	r.OnClose(a, nil) // e.g. its OnClose takes 100 ms
-	time.Sleep(400 * time.Millisecond)
-	r.OnOpen(b)
-	_ = task.Run(t.Context())
+	r.OnClose(a, nil) // the loop has no connections any more, and gnet may have dropped the task
+	all := <-shown
+	require.Empty(t, all)
+	r.OnOpen(b) // it has not
+	l := r.registry.Load().find(el)
+	l.stop = errors.New("what the task would overwrite")
+	require.NoError(t, task.Run(t.Context()))
+	require.Error(t, l.stop, "nobody wants what it would find")
 	r.OnClose(b, nil)
 }

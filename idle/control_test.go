@@ -269,3 +269,30 @@ func TestADriverThatIsLateMakesNothingEarly(t *testing.T) {
 	r.OnClose(c, nil)
 	r.OnClose(first, nil)
 }
+
+func TestUpdateForgetsWhatIsNotWatchedAnyMore(t *testing.T) {
+	h := pinging()
+	w := newWatched(t, Config{
+		WriteStallTimeout: time.Hour, OutputLimit: OutputLimit{Soft: 1, SoftFor: time.Hour}, Heartbeat: h,
+		MinRate: MinRate{BytesPerSecond: 1, Always: true},
+	})
+	s := w.state()
+	for _, at := range []int{atStuck, atOver, atRated} {
+		s.instants[at] = 7
+	}
+	s.received = 7
+	s.flags.setMissed(1)
+	s.instants[atBeat] = w.l.clock.pack(w.l.clock.elapsed() + time.Minute) // after whatever was heard
+	require.NoError(t, w.r.Update(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}}))
+	w.follow()
+	require.Zero(t, s.instants[atOver])
+	require.EqualValues(t, 7, s.instants[atStuck])
+	require.Equal(t, 1, s.flags.missed())
+	require.NoError(t, w.r.Update(Config{ReadTimeout: time.Hour}))
+	w.follow()
+	for _, at := range []int{atStuck, atOver, atRated} {
+		require.Zero(t, s.instants[at])
+	}
+	require.Zero(t, s.received)
+	require.Zero(t, s.flags.missed())
+}

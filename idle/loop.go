@@ -243,7 +243,7 @@ func (l *loop) ask(n int) {
 // adapt brings what is known of a connection in line with settings by which other limits are on than before: what a limit has left
 // behind must not be taken for news when it is on again.
 func (l *loop) adapt(s *state) {
-	lim, now := l.set.limits, l.clock.pack(l.clock.elapsed())
+	lim, now := l.set.limits, l.clock.packNow()
 	if !l.set.cfg.ObserveOnly {
 		s.flags.set(observed, false)
 	}

@@ -12,12 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -69,7 +70,7 @@ type floodedChild struct {
 	cmd   *exec.Cmd
 	lines *bufio.Scanner
 	stdin io.Closer
-	log   *lockedBuffer
+	log   *syncbuf.Buffer
 	addr  string
 }
 
@@ -79,7 +80,7 @@ func startFlooded(t *testing.T, f flooded) *floodedChild {
 	require.NoError(t, err)
 	env, err := json.Marshal(f)
 	require.NoError(t, err)
-	c := &floodedChild{cmd: exec.Command(exe), log: &lockedBuffer{}}
+	c := &floodedChild{cmd: exec.Command(exe), log: &syncbuf.Buffer{}}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(env))
 	c.cmd.Stderr = c.log
 	c.stdin, err = c.cmd.StdinPipe()
@@ -103,24 +104,6 @@ func (c *floodedChild) end(t *testing.T) string {
 	require.NoError(t, c.stdin.Close())
 	require.True(t, c.lines.Scan())
 	return c.lines.Text()
-}
-
-// A lockedBuffer is a strings.Builder that is safe for concurrent use.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder // guarded by mu
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // flood asks for n connections at once and keeps what it gets until the function that it returns is called.

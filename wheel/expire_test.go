@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -335,7 +337,7 @@ func TestAPanicOfAHookIsLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log logged
+				var log syncbuf.Buffer
 				tc.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 				timer := newTestTimer(t, tc.cfg)
 				schedule(t, timer, time.Millisecond, tc.task)
@@ -350,7 +352,7 @@ func TestAPanicOfAHookIsLogged(t *testing.T) {
 }
 
 func TestAPanicIsNotSwallowedWithoutALogger(t *testing.T) {
-	var log logged
+	var log syncbuf.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	timer := newTestTimer(t, TimerConfig{Tick: time.Millisecond})

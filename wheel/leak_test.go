@@ -9,29 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
 	"github.com/stretchr/testify/require"
 )
 
-// logged collects what a Logger gets. Safe for concurrent use.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder // guarded by mu
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func TestAForgottenTimerIsReportedAndItsGoroutineEnds(t *testing.T) {
-	var log logged
+	var log syncbuf.Buffer
 	func() {
 		timer, err := NewTimer(TimerConfig{DetectLeaks: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
@@ -110,7 +94,7 @@ func TestAForgottenTimerEndsWhenItsLastTimeoutIsCancelled(t *testing.T) {
 
 func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {
 	liveWarned.Store(false)
-	var log logged
+	var log syncbuf.Buffer
 	for range 2 * liveLimit {
 		newTestTimer(t, TimerConfig{Slots: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	}
@@ -123,7 +107,7 @@ type keeper struct{ timer *Timer }
 func (*keeper) panicked(*Timeout, any, []byte) {}
 
 func TestALeakIsReportedAlsoIfAHookRefersToTheTimer(t *testing.T) {
-	var log logged
+	var log syncbuf.Buffer
 	func() {
 		o := &keeper{}
 		cfg := TimerConfig{DetectLeaks: true, OnPanic: o.panicked, Logger: slog.New(slog.NewTextHandler(&log, nil))}
@@ -179,7 +163,7 @@ func TestTimersWithoutALoggerDoNotUseUpTheWarning(t *testing.T) {
 	for range 2 * liveLimit {
 		newTestTimer(t, TimerConfig{Slots: 1})
 	}
-	var log logged
+	var log syncbuf.Buffer
 	newTestTimer(t, TimerConfig{Slots: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.Equal(t, 1, strings.Count(log.String(), "share it"))
 }

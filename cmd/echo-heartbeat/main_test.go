@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -19,24 +20,6 @@ import (
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
-}
-
-// A console is an output that may be read while it is written.
-type console struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (c *console) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.Write(b)
-}
-
-func (c *console) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.buf.String()
 }
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
@@ -69,7 +52,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"demo --read-timeout 1s --clients 1e9": "invalid argument",
 	} {
 		t.Run(args, func(t *testing.T) {
-			var out, errs console
+			var out, errs syncbuf.Buffer
 			assert.Equal(t, 2, run(t.Context(), strings.Fields(args), &out, &errs))
 			assert.Empty(t, out.String())
 			assert.Contains(t, errs.String(), want)
@@ -81,7 +64,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 
 func TestEveryVerbHasHelp(t *testing.T) {
 	for _, args := range []string{"--help", "serve --help", "connect --help", "demo --help"} {
-		var out, errs console
+		var out, errs syncbuf.Buffer
 		require.Zero(t, run(t.Context(), strings.Fields(args), &out, &errs))
 		require.Contains(t, out.String(), "Usage:")
 		require.Empty(t, errs.String())
@@ -92,14 +75,14 @@ func TestEveryVerbHasHelp(t *testing.T) {
 // what it printed.
 func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
-	return serveOn(t, new(console), flags...)
+	return serveOn(t, new(syncbuf.Buffer), flags...)
 }
 
-// serveOn is serveInBackground on a console that the test can look at meanwhile.
-func serveOn(t *testing.T, out *console, flags ...string) (addr string, interrupt func() string) {
+// serveOn is serveInBackground on a buffer that the test can look at meanwhile.
+func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var errs console
+	var errs syncbuf.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, flags...), out, &errs)
@@ -204,7 +187,7 @@ func TestAnEndedLineIsNoMessageAnyMore(t *testing.T) {
 
 func TestServeNamesThePortInUse(t *testing.T) {
 	addr, _ := serveInBackground(t)
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"serve", "--addr", addr}, &out, &errs))
 	require.Contains(t, errs.String(), addr)
 	require.Contains(t, errs.String(), "address already in use")
@@ -213,7 +196,7 @@ func TestServeNamesThePortInUse(t *testing.T) {
 func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {
 	addr, _ := serveInBackground(t, "--read-timeout", "1s")
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, []string{"connect", "--addr", addr, "--heartbeat", "250ms"}, &out, &errs)
@@ -228,7 +211,7 @@ func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {
 
 func TestSilentConnectIsReaped(t *testing.T) {
 	addr, _ := serveInBackground(t, "--read-timeout", "300ms")
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	require.Zero(t, run(t.Context(), []string{"connect", "--addr", addr, "--silent", "--heartbeat", "100ms"}, &out, &errs))
 	require.Contains(t, out.String(), "closing: read idle")
 	require.Contains(t, out.String(), "closed by the server")
@@ -239,7 +222,7 @@ func TestConnectGivesADeadServerUp(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel connects, and nobody answers
 	require.NoError(t, err)
 	defer ln.Close()
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"connect", "--addr", ln.Addr().String(), "--heartbeat", "100ms"}, &out, &errs))
 	require.Equal(t, maxMissed, strings.Count(out.String(), "sending PING"))
 	require.Contains(t, errs.String(), "the server is dead")
@@ -249,13 +232,13 @@ func TestConnectToNobody(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, ln.Close())
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"connect", "--addr", ln.Addr().String()}, &out, &errs))
 	require.Contains(t, errs.String(), "is the server running?")
 }
 
 func TestDemoShowsThatEveryVerdictIsRight(t *testing.T) {
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	require.Zero(t, run(t.Context(), []string{"demo", "--read-timeout", "1s", "--clients", "9"}, &out, &errs),
 		"%s\n%s", out.String(), errs.String())
 	require.Contains(t, out.String(), "all 9 verdicts were right")
@@ -265,7 +248,7 @@ func TestDemoShowsThatEveryVerdictIsRight(t *testing.T) {
 func TestDemoCanBeInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(500*time.Millisecond, cancel).Stop()
-	var out, errs console
+	var out, errs syncbuf.Buffer
 	require.Zero(t, run(ctx, []string{"demo"}, &out, &errs), "%s", &errs)
 	require.Contains(t, out.String(), "interrupted: no verdict")
 }
@@ -279,7 +262,7 @@ func TestDemoTellsWrongVerdicts(t *testing.T) {
 		"closed for another reason":   {fate: vanishes, closedAt: now, reason: io.EOF, lastSent: now.Add(-time.Hour)},
 		"reaped too early":            {fate: silent, closedAt: now, reason: errReaped, lastSent: now.Add(-cfg.ReadTimeout / 2)},
 	} {
-		var out console
+		var out syncbuf.Buffer
 		s := newShow(&out, cfg, 3)
 		s.clients = []*client{c, {fate: lives}}
 		require.EqualError(t, s.summary(), "1 of 2 verdicts were wrong")

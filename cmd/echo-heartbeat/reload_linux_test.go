@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,7 +19,7 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits")
 	write := func(lines string) { require.NoError(t, os.WriteFile(file, []byte(lines), 0o600)) }
 	write("# while we try it\n\nread-timeout 1h\nmax-age 2h\n")
-	var console console
+	var console syncbuf.Buffer
 	addr, interrupt := serveOn(t, &console, "--limits", file, "--tick", "20ms")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)

@@ -1,0 +1,108 @@
+package idle
+
+import (
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
+	t.Parallel()
+	cfg := Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
+		return []byte("bye: " + reason.Kind.String())
+	}}
+	s := newSite(t, cfg, nil)
+	began := time.Now()
+	c := dial(t, s.addr)
+	beat(t, c, limitOf/8) // whatever it does
+	b := make([]byte, 64)
+	n, err := c.Read(b)
+	require.NoError(t, err)
+	require.Equal(t, "bye: too old", string(b[:n]))
+	require.GreaterOrEqual(t, time.Since(began), 2*limitOf*9/10)
+	require.Empty(t, s.reasons())
+	rest, _ := io.ReadAll(c)
+	require.Empty(t, rest, "it is told once")
+	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, ErrTooOld)
+}
+
+func TestObserveOnlyClosesNothing(t *testing.T) {
+	t.Parallel()
+	var log syncbuf.Buffer
+	s := newSite(t, Config{
+		ReadTimeout: limitOf, FirstByteTimeout: 2 * limitOf, ObserveOnly: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Goodbye: func(gnet.Conn, *ReapError) []byte { return []byte("bye") },
+	}, nil)
+	c := dial(t, s.addr)
+	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	time.Sleep(3 * limitOf)
+	require.Empty(t, s.reasons())
+	stats := s.reaper.Stats()
+	require.EqualValues(t, 1, stats.Observed.Total(), "it would have been closed once")
+	require.Zero(t, stats.Reaped.Total())
+	require.Equal(t, 1, strings.Count(log.String(), "would reap connection"))
+	require.Contains(t, log.String(), `reason="read idle"`)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(limitOf/4)))
+	_, err := c.Read(make([]byte, 8))
+	require.ErrorContains(t, err, "timeout", "nothing is said either")
+}
+
+func TestGoodbyeOrReset(t *testing.T) {
+	t.Parallel()
+	bye := func(_ gnet.Conn, reason *ReapError) []byte { return []byte(reason.Error()) }
+	s := newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye}, nil)
+	got, err := io.ReadAll(dial(t, s.addr))
+	require.NoError(t, err, "an end, not a reset")
+	require.Contains(t, string(got), "read idle for")
+
+	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Kind{ReadIdle}}, nil)
+	requireReset(t, dial(t, s.addr))
+
+	s = newSite(t, Config{WriteStallTimeout: limitOf, Reset: []Kind{}}, func(s *site) { s.open = flood(16 << 20) })
+	c := dial(t, s.addr)
+	s.requireReaped(t, time.Now(), 0, ErrWriteStall)
+	_, err = io.Copy(io.Discard, c)
+	require.NoError(t, err, "what the kernel has is still sent")
+}
+
+func TestGoodbyeMayClose(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf, Goodbye: func(c gnet.Conn, _ *ReapError) []byte {
+		_ = c.EventLoop().Close(c)
+		return []byte("bye")
+	}}, nil)
+	awaitClose(t, dial(t, s.addr))
+	s.requireReaped(t, time.Now(), 0, ErrReadIdle)
+	time.Sleep(limitOf)
+	require.Len(t, s.reasons(), 1)
+}
+
+func TestLivenessSetsTheOptionsOfTheSocket(t *testing.T) {
+	t.Parallel()
+	options := make(chan [5]int, 1)
+	s := newSite(t, Config{Liveness: 40 * time.Second, ReadTimeout: time.Minute}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			var got [5]int
+			for i, o := range []struct{ level, name int }{
+				{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+				{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+			} {
+				got[i], _ = unix.GetsockoptInt(c.Fd(), o.level, o.name)
+			}
+			options <- got
+			return nil, gnet.None
+		}
+	})
+	dial(t, s.addr)
+	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, <-options)
+	_, err := Middleware(newEcho(), Config{Liveness: time.Second})
+	require.ErrorContains(t, err, "Config.Liveness is 1s")
+}

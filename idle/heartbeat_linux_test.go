@@ -1,0 +1,128 @@
+package idle
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// answer reads from a connection and answers each PING, until it is closed.
+func answer(t *testing.T, c net.Conn, with string) (pings *atomic.Int32) {
+	pings = new(atomic.Int32)
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		b := make([]byte, 64)
+		for {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			pings.Add(int32(bytes.Count(b[:n], []byte("PING\n"))))
+			if _, err := c.Write([]byte(with)); err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { c.Close(); answering.Wait() })
+	return pings
+}
+
+func TestHeartbeatsCloseWhoDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{Heartbeat: pinging()}, nil)
+	began := time.Now()
+	living, talking, silent := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
+	pings := answer(t, living, "PONG\n")
+	beat(t, talking, limitOf/8)
+	got, err := io.ReadAll(silent)
+	require.NoError(t, err)
+	require.Equal(t, "PING\nPING\n", string(got))
+	reason := s.requireReaped(t, began, 2*limitOf, ErrNoAnswer)
+	require.Equal(t, 2*limitOf, reason.Limit)
+	time.Sleep(4 * limitOf)
+	require.Len(t, s.reasons(), 1)
+	require.GreaterOrEqual(t, pings.Load(), int32(3))
+	require.NoError(t, talking.SetReadDeadline(time.Now().Add(limitOf/4)))
+	_, err = talking.Read(make([]byte, 8))
+	require.Error(t, err, "who talks is not asked")
+}
+
+func TestOnlyPongsCount(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	h.IsPong = func(c gnet.Conn) bool {
+		b, _ := c.Peek(-1)
+		return bytes.Contains(b, []byte("PONG"))
+	}
+	s := newSite(t, Config{Heartbeat: h}, nil)
+	living, talking := dial(t, s.addr), dial(t, s.addr)
+	pings := answer(t, living, "PONG\n")
+	answer(t, talking, "what?\n")
+	beat(t, talking, limitOf/8)
+	s.requireReaped(t, time.Now(), 0, ErrNoAnswer)
+	time.Sleep(3 * limitOf)
+	require.Len(t, s.reasons(), 1)
+	require.GreaterOrEqual(t, pings.Load(), int32(3))
+}
+
+func TestMarkAlive(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	h.IsPong = func(gnet.Conn) bool { return false }
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			s.reaper.MarkAlive(c)
+			return gnet.None
+		}
+	})
+	pings := answer(t, dial(t, s.addr), "x")
+	eventually(t, "three pings", func() bool { return pings.Load() >= 3 })
+	require.Empty(t, s.reasons())
+}
+
+// TestHeartbeatsOfAClient keeps a connection open from the side of a gnet.Client, and notices a server that does not answer.
+func TestHeartbeatsOfAClient(t *testing.T) {
+	for _, alive := range []bool{true, false} {
+		ln := listenAt(t, "tcp://127.0.0.1:0")
+		e := newEcho()
+		e.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.None }
+		r := middleware(t, e, Config{Heartbeat: pinging(), Tick: tickOf})
+		client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
+		require.NoError(t, err)
+		require.NoError(t, client.Start())
+		_, err = client.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		accepted, err := ln.Accept()
+		require.NoError(t, err)
+		if alive {
+			pings := answer(t, accepted, "PONG\n")
+			eventually(t, "three pings", func() bool { return pings.Load() >= 3 })
+			require.Empty(t, e.reasons())
+		} else {
+			eventually(t, "it gives up", func() bool { return len(e.reasons()) == 1 })
+			require.ErrorIs(t, e.reasons()[0], ErrNoAnswer)
+		}
+		require.NoError(t, client.Stop())
+		accepted.Close()
+	}
+}
+
+func TestPingMayClose(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	h.Ping = func(c gnet.Conn) []byte {
+		_ = c.EventLoop().Close(c)
+		return []byte("PING\n")
+	}
+	s := newSite(t, Config{Heartbeat: h}, nil)
+	awaitClose(t, dial(t, s.addr))
+	require.Equal(t, []error{nil}, s.reasons())
+}

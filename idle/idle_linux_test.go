@@ -1,0 +1,166 @@
+package idle
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+func TestWriteIdleIsRaisedAndNothingIsClosed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{WriteTimeout: limitOf}, func(s *site) { s.events = make(chan Event, 100) })
+	began := time.Now()
+	c := dial(t, s.addr)
+	beat(t, c, limitOf/8) // what comes does not matter
+	for i := range 3 {
+		ev := <-s.events
+		require.Equal(t, WriteIdle, ev.Kind)
+		require.Equal(t, i == 0, ev.First)
+		require.GreaterOrEqual(t, ev.Idle, time.Duration(i+1)*limitOf)
+		require.GreaterOrEqual(t, time.Since(began), time.Duration(i+1)*limitOf)
+	}
+	require.Empty(t, s.reasons())
+}
+
+func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{WriteTimeout: limitOf}, nil)
+	dial(t, s.addr)
+	eventually(t, "some events", func() bool { return s.reaper.Stats().Events > 2 })
+	require.Empty(t, s.reasons())
+}
+
+// TestWhateverIsSentIsAWrite lets a server send in all the ways there are, without a hook in any.
+func TestWhateverIsSentIsAWrite(t *testing.T) {
+	t.Parallel()
+	push := func(write func(gnet.Conn)) func(*site) {
+		return func(s *site) {
+			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+				write(c)
+				return nil, gnet.None
+			}
+		}
+	}
+	every := func(c gnet.Conn, do func()) { // from a goroutine, 20 times
+		go func() {
+			for range 20 {
+				time.Sleep(limitOf / 4)
+				do()
+			}
+			_ = c.Close()
+		}()
+	}
+	for name, setUp := range map[string]func(*site){
+		"AsyncWrite":  push(func(c gnet.Conn) { every(c, func() { _ = c.AsyncWrite([]byte("x"), nil) }) }),
+		"AsyncWritev": push(func(c gnet.Conn) { every(c, func() { _ = c.AsyncWritev([][]byte{[]byte("x"), []byte("y")}, nil) }) }),
+		"Writev and ReadFrom in a task": push(func(c gnet.Conn) {
+			el := c.EventLoop()
+			every(c, func() {
+				_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+					_, _ = c.Writev([][]byte{[]byte("x")})
+					_, _ = c.ReadFrom(strings.NewReader("y"))
+					return c.Flush()
+				}))
+			})
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, Config{WriteTimeout: limitOf, AllTimeout: limitOf}, func(s *site) {
+				s.events = make(chan Event, 100)
+				setUp(s)
+			})
+			awaitClose(t, dial(t, s.addr))
+			require.Empty(t, s.events, "it was written to all the time")
+		})
+	}
+	t.Run("out of OnOpen", func(t *testing.T) {
+		s := newSite(t, Config{WriteTimeout: limitOf}, func(s *site) {
+			s.events = make(chan Event, 100)
+			s.open = func(gnet.Conn) ([]byte, gnet.Action) { return []byte("hello"), gnet.None }
+		})
+		dial(t, s.addr)
+		require.GreaterOrEqual(t, (<-s.events).Idle, limitOf)
+	})
+}
+
+// TestASlowPeerOfALargeAnswerIsNotWriteIdle is what Netty has two issues about, 6150 and 8912: one write that takes the peer
+// many timeouts to read.
+func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
+	t.Parallel()
+	const size = 1 << 18
+	s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 4 * limitOf}, func(s *site) {
+		s.events = make(chan Event, 100)
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			_ = c.SetWriteBuffer(4096) // the rest waits in gnet
+			_, _ = c.Write(make([]byte, size))
+			return nil, gnet.None
+		}
+	})
+	c := dialSmall(t, s.addr)
+	began := time.Now()
+	b := make([]byte, 4096)
+	for read := 0; read < size; {
+		n, err := c.Read(b)
+		require.NoError(t, err)
+		read += n
+		time.Sleep(limitOf / 16)
+	}
+	require.Greater(t, time.Since(began), 4*limitOf, "it took several timeouts")
+	require.Empty(t, s.events, "not even a first one while bytes move")
+	ev := <-s.events
+	require.True(t, ev.First)
+	require.GreaterOrEqual(t, ev.Idle, 2*limitOf)
+}
+
+func TestAllIdle(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{AllTimeout: limitOf}, nil)
+	began := time.Now()
+	awaitClose(t, dial(t, s.addr))
+	reason := s.requireReaped(t, began, limitOf, ErrAllIdle)
+	require.GreaterOrEqual(t, reason.Lasted, limitOf)
+	beating := dial(t, s.addr)
+	beat(t, beating, limitOf/8)
+	time.Sleep(3 * limitOf)
+	require.Len(t, s.reasons(), 1, "what is heard is not idle")
+}
+
+func TestNoFirstByte(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{FirstByteTimeout: limitOf}, nil)
+	speaking := dial(t, s.addr)
+	_, err := speaking.Write([]byte("x"))
+	require.NoError(t, err)
+	began := time.Now()
+	awaitClose(t, dial(t, s.addr))
+	s.requireReaped(t, began, limitOf, ErrNoFirstByte)
+	time.Sleep(2 * limitOf)
+	require.Len(t, s.reasons(), 1, "who has spoken once may be silent")
+}
+
+func TestNoHandshake(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{HandshakeTimeout: limitOf}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			if b, _ := c.Next(-1); bytes.Contains(b, []byte("login")) {
+				s.reaper.MarkReady(c)
+			}
+			return gnet.None
+		}
+	})
+	ready := dial(t, s.addr)
+	_, err := ready.Write([]byte("login"))
+	require.NoError(t, err)
+	began := time.Now()
+	trickling := dial(t, s.addr)
+	beat(t, trickling, limitOf/20)
+	awaitClose(t, trickling)
+	s.requireReaped(t, began, limitOf, ErrNoHandshake)
+	time.Sleep(2 * limitOf)
+	require.Len(t, s.reasons(), 1)
+}

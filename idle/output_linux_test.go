@@ -1,0 +1,164 @@
+package idle
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// flood is an OnOpen that writes so much that most of it waits.
+func flood(size int) func(gnet.Conn) ([]byte, gnet.Action) {
+	return func(c gnet.Conn) ([]byte, gnet.Action) {
+		_, _ = c.Write(make([]byte, size))
+		return nil, gnet.None
+	}
+}
+
+// requireReset reads what has come and expects a reset instead of an end.
+func requireReset(t *testing.T, c net.Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err := io.Copy(io.Discard, c)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+func TestWriteStall(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{WriteStallTimeout: limitOf}, func(s *site) { s.open = flood(16 << 20) })
+	began := time.Now()
+	c := dial(t, s.addr)
+	beat(t, c, limitOf/8) // it lives, and reads nothing: zero window
+	reason := s.requireReaped(t, began, limitOf, ErrWriteStall)
+	require.GreaterOrEqual(t, reason.Lasted, limitOf)
+}
+
+// TestAStalledPeerGoesWithItsMemory is not parallel, so that the heap is its own.
+func TestAStalledPeerGoesWithItsMemory(t *testing.T) {
+	const size = 64 << 20
+	s := newSite(t, Config{WriteStallTimeout: limitOf}, func(s *site) { s.open = flood(size) })
+	heap := func() int {
+		runtime.GC()
+		runtime.GC() // what lies in a sync.Pool outlives the first
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	c := dial(t, s.addr)
+	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
+	require.Greater(t, heap(), before+size/2, "what it does not read waits")
+	s.requireReaped(t, time.Now(), 0, ErrWriteStall)
+	require.Less(t, heap(), before+size/8)
+	requireReset(t, c)
+}
+
+func TestAPeerThatReadsSlowlyIsNotStalled(t *testing.T) {
+	t.Parallel()
+	// The system asks a window that was closed whether it is open at intervals that double, so that bytes move every few seconds.
+	s := newSite(t, Config{WriteStallTimeout: 10 * limitOf}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			_ = c.SetWriteBuffer(4096)
+			return flood(1 << 20)(c)
+		}
+	})
+	c := dialSmall(t, s.addr)
+	b := make([]byte, 1024)
+	for until := time.Now().Add(16 * limitOf); time.Now().Before(until); { // 4 KiB a second
+		_, err := io.ReadFull(c, b)
+		require.NoError(t, err)
+		time.Sleep(250 * time.Millisecond)
+	}
+	require.Empty(t, s.reasons())
+	require.NotZero(t, s.reaper.Stats().Rescheduled)
+}
+
+func TestOverLimit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); flood(16 << 20)(c); return gnet.None }
+	})
+	c := dial(t, s.addr)
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	reason := s.requireReaped(t, time.Now(), 0, ErrOverLimit)
+	require.Equal(t, 1<<20, reason.LimitBytes)
+	require.Greater(t, reason.Bytes, 1<<20)
+	requireReset(t, c)
+}
+
+func TestOverTheSoftLimit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 64 << 20, Soft: 1 << 20, SoftFor: limitOf}}, func(s *site) {
+		s.open = flood(16 << 20)
+	})
+	began := time.Now()
+	c := dial(t, s.addr)
+	reason := s.requireReaped(t, began, limitOf, ErrOverLimit)
+	require.Equal(t, limitOf, reason.Limit)
+	requireReset(t, c)
+}
+
+func TestSlowPeer(t *testing.T) {
+	t.Parallel()
+	cfg := Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf}}
+	s := newSite(t, cfg, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			switch b, _ := c.Next(-1); {
+			case bytes.Contains(b, []byte("begin")):
+				s.reaper.BeginMessage(c)
+			case bytes.Contains(b, []byte("end")):
+				s.reaper.EndMessage(c)
+			}
+			return gnet.None
+		}
+	})
+	silent, done, fast, slow := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
+	_ = silent // no message is open
+	send := func(c net.Conn, b []byte) {
+		_, err := c.Write(b)
+		require.NoError(t, err)
+	}
+	send(done, []byte("begin"))
+	send(fast, []byte("begin"))
+	send(slow, []byte("begin"))
+	began := time.Now()
+	beat(t, slow, limitOf/20) // 50 bytes a second
+	time.Sleep(limitOf / 4)
+	send(done, []byte("end"))
+	over := make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(limitOf / 10):
+				_, _ = fast.Write(make([]byte, 100)) // 2,500 bytes a second
+			}
+		}
+	})
+	defer sending.Wait()
+	defer close(over)
+	reason := s.requireReaped(t, began, 2*limitOf, ErrSlowPeer)
+	require.Less(t, reason.Bytes, reason.LimitBytes)
+	require.Equal(t, 200, reason.LimitBytes)
+	time.Sleep(4 * limitOf)
+	require.Len(t, s.reasons(), 1, "the fast, the silent and the one that is done stay")
+}
+
+func TestMinRateAlways(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf, Always: true}}, nil)
+	began := time.Now()
+	c := dial(t, s.addr)
+	beat(t, c, limitOf/20)
+	s.requireReaped(t, began, 2*limitOf, ErrSlowPeer)
+}

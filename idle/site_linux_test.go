@@ -1,0 +1,115 @@
+package idle
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A site is a server with a Reaper for a test.
+type site struct {
+	*echo
+	reaper *Reaper
+	addr   net.Addr
+	events chan Event // of all connections, if the server decides about them
+}
+
+// newSite runs a server on one loop. The fields of the echo may be set by setUp, which also gets what will be the Reaper.
+func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
+	t.Helper()
+	s := &site{echo: newEcho()}
+	s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.None }
+	if setUp != nil {
+		setUp(s)
+	}
+	if cfg.Tick == 0 {
+		cfg.Tick = tickOf
+	}
+	var h gnet.EventHandler = s.echo
+	if s.events != nil {
+		h = decider{s.echo, func(_ gnet.Conn, ev Event) gnet.Action {
+			s.events <- ev
+			return gnet.None
+		}}
+	}
+	s.reaper = middleware(t, h, cfg)
+	s.addr = serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	return s
+}
+
+// reason waits for the n-th OnClose and returns what it got.
+func (s *site) reason(t *testing.T, n int) error {
+	t.Helper()
+	eventually(t, "OnClose", func() bool { return len(s.reasons()) > n })
+	return s.reasons()[n]
+}
+
+// update replaces the Config and waits until all connections are judged by it.
+func (s *site) update(t *testing.T, cfg Config) {
+	t.Helper()
+	require.NoError(t, s.reaper.Update(cfg))
+	version := s.reaper.settings.Load().version
+	eventually(t, "all connections are judged by the new Config", func() bool {
+		for _, l := range s.reaper.registry.Load().loops {
+			if l.version.Load() != version {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// requireReaped waits until a connection is closed, checks when and why, and that it was the only one.
+func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration, want error) *ReapError {
+	t.Helper()
+	err := s.reason(t, 0)
+	took := time.Since(since)
+	require.ErrorIs(t, err, want)
+	require.GreaterOrEqual(t, took, limit, "never early")
+	reason, ok := errors.AsType[*ReapError](err)
+	require.True(t, ok)
+	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Reaped[reason.Kind] == 1 })
+	t.Logf("%v, %v after it began", err, took)
+	return reason
+}
+
+// beat sends a byte every so often until the test ends or the connection does.
+func beat(t *testing.T, c net.Conn, every time.Duration) {
+	over := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(every):
+				if _, err := c.Write([]byte("b")); err != nil {
+					return
+				}
+			}
+		}
+	})
+	t.Cleanup(func() { close(over); beating.Wait() })
+}
+
+// dialSmall connects with a receive buffer that is soon full.
+func dialSmall(t *testing.T, addr net.Addr) net.Conn {
+	t.Helper()
+	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var set error
+		return errors.Join(raw.Control(func(fd uintptr) {
+			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
+		}), set)
+	}}
+	c, err := d.Dial("tcp", addr.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}

@@ -5,9 +5,20 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+)
+
+// A rejection is why a door does not let a connection in.
+type rejection int
+
+const (
+	tooManyOfSource rejection = iota
+	acceptRate
+	noDescriptors
+	rejections
 )
 
 // A door lets connections in by their source and by how many come. Safe for concurrent use.
@@ -15,6 +26,8 @@ type door struct {
 	sources *Sources // nil if they are not limited
 	rate    int      // of all, 0 for any
 	log     *slog.Logger
+
+	rejected [rejections]atomic.Uint64
 
 	mu      sync.Mutex
 	all     source    // guarded by mu; the bucket of all together
@@ -41,26 +54,27 @@ func (d *door) admit(c gnet.Conn) bool {
 		return true
 	}
 	now := time.Now()
-	why := "more connections than the accept rate"
+	reason, why := acceptRate, "more connections than the accept rate"
 	var err error
 	if d.sources != nil { // first, so that one source does not use up the rate of all
 		err = d.sources.admit(addrOf(c), now)
 	}
 	switch {
 	case err != nil:
-		why = err.Error()
+		reason, why = tooManyOfSource, err.Error()
 	case d.inTime(now):
 		return true
 	case d.sources != nil:
 		d.sources.Release(addrOf(c))
 	}
-	d.turnAway(c, why)
+	d.turnAway(c, reason, why)
 	return false
 }
 
 // turnAway marks a connection as not let in. The caller closes it.
-func (d *door) turnAway(c gnet.Conn, why string) {
+func (d *door) turnAway(c gnet.Conn, reason rejection, why string) {
 	c.SetContext(outside{})
+	d.rejected[reason].Add(1)
 	d.count(time.Now(), why)
 }
 
@@ -85,7 +99,7 @@ func (d *door) inTime(now time.Time) bool {
 	return true
 }
 
-// count logs refusals, once a second at most.
+// count logs rejections, once a second at most.
 func (d *door) count(now time.Time, why string) {
 	d.mu.Lock()
 	d.refused++

@@ -19,21 +19,20 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// startIn runs a server in this process and returns its Reaper as well.
-func startIn(t *testing.T, cfg Config) (addr net.Addr, r *idle.Reaper, stop func()) {
+// startIn runs a server in this process until stop is called.
+func startIn(t *testing.T, cfg Config) (s *Server, stop func()) {
 	t.Helper()
-	reapers := make(chan *idle.Reaper, 1)
-	started := make(chan net.Addr, 1)
-	cfg.Started = func(addr net.Addr, r *idle.Reaper) { reapers <- r; started <- addr }
+	started := make(chan *Server, 1)
+	cfg.Started = func(s *Server) { started <- s }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, cfg) }()
 	select {
-	case addr = <-started:
+	case s = <-started:
 	case err := <-done:
 		t.Fatalf("Run returned: %v", err)
 	}
-	return addr, <-reapers, func() {
+	return s, func() {
 		cancel()
 		require.NoError(t, await(t, done))
 	}
@@ -45,7 +44,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	if d, err := time.ParseDuration(os.Getenv("IDLEWHEEL_CHURN")); err == nil {
 		length = d
 	}
-	addr, r, stop := startIn(t, Config{
+	srv, stop := startIn(t, Config{
 		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, Sources: SourceLimits{Connections: 1000, Rate: 1 << 20, Entries: 1024},
 		Idle: idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute, MaxAge: time.Hour},
 	})
@@ -56,7 +55,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		until := time.Now().Add(length)
 		for g := range 4 {
 			churning.Go(func() {
-				to := &unix.SockaddrInet4{Port: addr.(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+				to := &unix.SockaddrInet4{Port: srv.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
 				for n := 0; time.Now().Before(until); n++ {
 					fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 					if !assert.NoError(t, err) {
@@ -77,7 +76,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 			})
 		}
 		churning.Wait()
-		require.Eventually(t, func() bool { return r.Connections() == 0 }, 20*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return srv.Reaper().Connections() == 0 }, 20*time.Second, 10*time.Millisecond)
 	}
 	heap := func() (n uint64) {
 		runtime.GC()
@@ -98,7 +97,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	require.LessOrEqual(t, now, descriptors+2)
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
 	require.LessOrEqual(t, heap(), memory+4<<20)
-	stats := r.Stats()
+	stats := srv.Reaper().Stats()
 	require.Equal(t, stats.Opened, stats.Closed)
 	require.Zero(t, stats.Connections)
 	require.Zero(t, stats.Reaped.Total())
@@ -107,14 +106,14 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 // TestBlastingConnectionsCostNobodyElseItsLife lets four connections send as fast as they can beside 1,000 with heartbeats.
 func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
 	const timeout = time.Second
-	addr, r, stop := startIn(t, Config{
+	srv, stop := startIn(t, Config{
 		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2,
 		Idle: idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
 	})
 	var over atomic.Bool
 	var running sync.WaitGroup
 	for range 4 {
-		c, err := net.Dial("tcp", addr.String())
+		c, err := net.Dial("tcp", srv.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
 		running.Go(func() {
@@ -137,7 +136,7 @@ func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
 	}
 	var conns []net.Conn
 	for range 1000 {
-		c, err := net.Dial("tcp", addr.String())
+		c, err := net.Dial("tcp", srv.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
 		conns = append(conns, c)
@@ -150,8 +149,8 @@ func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
 		}
 		time.Sleep(time.Until(began.Add(timeout / 3)))
 	}
-	require.Zero(t, r.Stats().Reaped.Total(), "%+v", r.Stats())
-	require.Equal(t, 1004, r.Connections())
+	require.Zero(t, srv.Reaper().Stats().Reaped.Total(), "%+v", srv.Reaper().Stats())
+	require.Equal(t, 1004, srv.Reaper().Connections())
 	over.Store(true)
 	stop()
 	running.Wait()
@@ -171,7 +170,7 @@ func TestThePortIsFreeAfterAKill(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Config{Addr: server.addr, Handler: &echo{}, Idle: idleConfig, Started: func(net.Addr, *idle.Reaper) { cancel() }})
+		done <- Run(ctx, Config{Addr: server.addr, Handler: &echo{}, Idle: idleConfig, Started: func(*Server) { cancel() }})
 	}()
 	require.NoError(t, await(t, done))
 	require.False(t, errors.Is(ctx.Err(), context.DeadlineExceeded))

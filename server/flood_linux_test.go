@@ -53,13 +53,13 @@ func runFlooded(child string) {
 		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Loops: 2,
 		MaxConnections: f.MaxConnections, OneAcceptor: f.OneAcceptor,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Started: func(addr net.Addr, _ *idle.Reaper) {
+		Started: func(s *Server) {
 			for range f.Taken {
 				if _, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 					panic(err)
 				}
 			}
-			fmt.Println(addr)
+			fmt.Println(s.Addr())
 		},
 	})
 	fmt.Println(errors.Is(err, ErrTooFewDescriptors), err)

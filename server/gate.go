@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,9 +16,10 @@ const gateLook = 20 * time.Millisecond
 // A gate stops accepting while there is no room, and goes on when there is. While it is closed the system drops what asks for a
 // connection, and the client asks again, first after a second. Safe for concurrent use.
 type gate struct {
-	addr address
-	log  *slog.Logger
-	room func() bool // reports whether there is room enough to go on
+	addr  address
+	log   *slog.Logger
+	room  func() bool    // reports whether there is room enough to go on
+	count *atomic.Uint64 // of the times that it was closed
 
 	ready  atomic.Bool // fds does not change any more
 	closed atomic.Bool
@@ -29,8 +31,31 @@ type gate struct {
 	ended bool  // guarded by mu: the listeners may be gone
 }
 
-func newGate(addr address, log *slog.Logger, room func() bool) *gate {
-	return &gate{addr: addr, log: log, room: room, done: make(chan struct{})}
+// gates are those of the servers that run in this process. Several may listen on one port, and each pauses its own sockets only.
+var gates struct {
+	mu  sync.Mutex // may be held when that of a gate is taken, not the other way round
+	all []*gate    // guarded by mu
+}
+
+// newGate returns the gate of an engine that is about to run. The caller calls end before its listeners go and forget afterwards.
+func newGate(addr address, log *slog.Logger, room func() bool, count *atomic.Uint64) *gate {
+	g := &gate{addr: addr, log: log, room: room, count: count, done: make(chan struct{})}
+	gates.mu.Lock()
+	defer gates.mu.Unlock()
+	for _, other := range gates.all {
+		if other.addr.addr.String() == addr.addr.String() {
+			other.find() // as long as it can tell which are its own
+		}
+	}
+	gates.all = append(gates.all, g)
+	return g
+}
+
+// forget is called when the listeners are gone.
+func (g *gate) forget() {
+	gates.mu.Lock()
+	defer gates.mu.Unlock()
+	gates.all = slices.DeleteFunc(gates.all, func(other *gate) bool { return other == g })
 }
 
 // prepare finds the listening sockets, which takes a descriptor that may not be there later, or just now: then the next call tries
@@ -39,9 +64,16 @@ func (g *gate) prepare() {
 	if g.ready.Load() {
 		return
 	}
+	gates.mu.Lock()
+	defer gates.mu.Unlock()
+	g.find()
+}
+
+// find is prepare for who holds gates.mu.
+func (g *gate) find() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ready.Load() {
+	if g.ready.Load() || g.ended {
 		return
 	}
 	fds, err := listeners(g.addr)
@@ -50,6 +82,11 @@ func (g *gate) prepare() {
 	}
 	if err != nil {
 		g.log.Warn("accepting cannot be paused: who comes when there is no room is refused", "because", err)
+	}
+	for _, other := range gates.all {
+		if other != g && other.ready.Load() {
+			fds = slices.DeleteFunc(fds, func(fd int) bool { return slices.Contains(other.fds, fd) })
+		}
 	}
 	g.fds = fds
 	g.ready.Store(true)
@@ -69,6 +106,7 @@ func (g *gate) shut(why string, first func()) {
 	if err := filter(g.fds, true); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
+	g.count.Add(1)
 	g.log.Warn("accepting is paused", "because", why)
 	g.wait.Go(g.watch)
 }

@@ -3,11 +3,14 @@ package server
 import (
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/idle"
 )
 
 func TestTheGateIsOfOneAddress(t *testing.T) {
@@ -40,7 +43,8 @@ func TestTheGateIsPreparedOnceThereIsADescriptor(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
-	g := newGate(address{"tcp", ln.Addr()}, slog.New(slog.DiscardHandler), func() bool { return true })
+	g := newGate(address{"tcp", ln.Addr()}, slog.New(slog.DiscardHandler), func() bool { return true }, new(atomic.Uint64))
+	defer g.forget()
 	defer g.end()
 
 	var usual unix.Rlimit
@@ -60,4 +64,31 @@ func TestTheGateIsPreparedOnceThereIsADescriptor(t *testing.T) {
 	c, err := net.DialTimeout("tcp", ln.Addr().String(), 10*time.Second)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
+}
+
+// TestServersThatShareAPortPauseTheirOwnSockets lets one go, which pauses its listeners, while another one serves.
+func TestServersThatShareAPortPauseTheirOwnSockets(t *testing.T) {
+	cfg := Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Loops: 2, SharePort: true,
+		Drain: Drain{Spread: 500 * time.Millisecond, Timeout: time.Second},
+	}
+	first, stopFirst := startIn(t, cfg)
+	addr := first.Addr().String()
+	require.Eventually(t, func() bool { // the engine opens them one by one
+		fds, err := listeners(address{"tcp", first.Addr()})
+		return err == nil && len(fds) == cfg.Loops
+	}, 10*time.Second, time.Millisecond)
+	cfg.Addr = addr
+	second, stopSecond := startIn(t, cfg)
+	stopFirst()
+	require.Equal(t, uint64(1), first.Stats().Pauses)
+	require.True(t, first.Stats().Draining)
+	for range 16 {
+		c, err := net.DialTimeout("tcp", addr, 10*time.Second)
+		require.NoError(t, err)
+		require.NoError(t, pingPong(c, 10*time.Second))
+		require.NoError(t, c.Close())
+	}
+	require.Zero(t, second.Stats().Pauses)
+	stopSecond()
 }

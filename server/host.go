@@ -23,9 +23,9 @@ type host struct {
 	draining atomic.Bool // nobody is accepted any more
 }
 
-func newHost(r *idle.Reaper, at address, b budget, limit int, door *door, log *slog.Logger) *host {
-	h := &host{Reaper: r, door: door, log: log, limit: limit, full: b.full()}
-	h.gate = newGate(at, log, h.hasRoom)
+func newHost(s *Server) *host {
+	h := &host{Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full()}
+	h.gate = newGate(s.at, s.cfg.Logger, h.hasRoom, &s.pauses)
 	return h
 }
 
@@ -43,7 +43,7 @@ func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	// goes, whatever else is true, so that each loop can accept and close what comes until the gate is shut.
 	if fd := c.Fd(); h.full > 0 && fd >= h.full {
 		h.shutFull(fd)
-		h.door.turnAway(c, "no descriptors are left")
+		h.door.turnAway(c, noDescriptors, "no descriptors are left")
 		return nil, gnet.Close
 	}
 	if !h.door.admit(c) {

@@ -22,19 +22,22 @@ const (
 	pressureLook = 250 * time.Millisecond
 )
 
-// A pressure is how much of each resource is in use, from 0 to 1.
-type pressure struct {
-	connections, descriptors, heap float64
+// Pressure is how much of each resource is in use: 0 is nothing, and not known; 1 is all.
+type Pressure struct {
+	Connections float64 // of Config.MaxConnections
+	Descriptors float64 // of those below which connections are accepted
+	Heap        float64 // live bytes, of GOMEMLIMIT
 }
 
-func (p pressure) highest() float64 { return max(p.connections, p.descriptors, p.heap) }
+// Highest returns that of the resource that is used most.
+func (p Pressure) Highest() float64 { return max(p.Connections, p.Descriptors, p.Heap) }
 
-// name returns which resource it is that is used most.
-func (p pressure) name() string {
-	switch p.highest() {
-	case p.connections:
+// name returns which resource that is.
+func (p Pressure) name() string {
+	switch p.Highest() {
+	case p.Connections:
 		return "connections"
-	case p.descriptors:
+	case p.Descriptors:
 		return "descriptors"
 	default:
 		return "heap"
@@ -42,20 +45,20 @@ func (p pressure) name() string {
 }
 
 // pressure measures it.
-func (h *host) pressure() (p pressure) {
+func (h *host) pressure() (p Pressure) {
 	if h.limit > 0 {
-		p.connections = float64(h.Connections()) / float64(h.limit)
+		p.Connections = float64(h.Connections()) / float64(h.limit)
 	}
 	if h.full > 0 {
-		p.descriptors = 1
+		p.Descriptors = 1
 		if fd, ok := freeDescriptor(); ok {
-			p.descriptors = float64(fd) / float64(h.full)
+			p.Descriptors = float64(fd) / float64(h.full)
 		}
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}} // as of the last collection: what lies about until the next is no pressure
 		metrics.Read(live)
-		p.heap = float64(live[0].Value.Uint64()) / float64(limit)
+		p.Heap = float64(live[0].Value.Uint64()) / float64(limit)
 	}
 	return p
 }
@@ -85,14 +88,14 @@ func (h *host) relieve(ctx context.Context, least time.Duration) {
 	var s squeezer
 	for sleep(ctx, pressureLook) {
 		p := h.pressure()
-		by, changed := s.follow(p.highest())
+		by, changed := s.follow(p.Highest())
 		if !changed {
 			continue
 		}
 		if err := h.Squeeze(by, least); err != nil {
 			panic("BUG: " + err.Error())
 		}
-		h.log.Log(ctx, slog.LevelWarn, "pressure changes idle timeouts", "squeeze", by, "to", least, "pressure", p.highest(), "of", p.name())
+		h.log.Log(ctx, slog.LevelWarn, "pressure changes idle timeouts", "squeeze", by, "to", least, "pressure", p.Highest(), "of", p.name())
 	}
 	_ = h.Squeeze(0, 0) // another engine may follow
 }

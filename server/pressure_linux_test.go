@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"math"
 	"net"
 	"runtime/debug"
@@ -28,43 +27,35 @@ func TestTheSqueezeFollowsThePressureWithHysteresis(t *testing.T) {
 }
 
 func TestPressureHasANameAndIsTheHighest(t *testing.T) {
-	require.Equal(t, "connections", pressure{0.9, 0.1, 0.2}.name())
-	require.Equal(t, "descriptors", pressure{0.1, 0.9, 0.2}.name())
-	require.Equal(t, "heap", pressure{0.1, 0.2, 0.9}.name())
-	require.InDelta(t, 0.9, pressure{0.1, 0.2, 0.9}.highest(), 0)
+	require.Equal(t, "connections", Pressure{0.9, 0.1, 0.2}.name())
+	require.Equal(t, "descriptors", Pressure{0.1, 0.9, 0.2}.name())
+	require.Equal(t, "heap", Pressure{0.1, 0.2, 0.9}.name())
+	require.InDelta(t, 0.9, Pressure{0.1, 0.2, 0.9}.Highest(), 0)
 }
 
 func TestHeapPressure(t *testing.T) {
 	h := &host{}
-	require.Zero(t, h.pressure().heap, "without GOMEMLIMIT")
+	require.Zero(t, h.pressure().Heap, "without GOMEMLIMIT")
 	debug.FreeOSMemory() // a collection, so that there is a figure
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	debug.SetMemoryLimit(1 << 20)
-	require.Greater(t, h.pressure().heap, 0.1)
+	require.Greater(t, h.pressure().Heap, 0.1)
 	debug.SetMemoryLimit(math.MaxInt64)
 }
 
 // TestIdleTimeoutsShrinkUnderPressure fills a server almost; who was to be idle for an hour goes soon, down to where it is well again.
 func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	const limit = 100
-	reapers := make(chan *idle.Reaper, 1)
-	done := make(chan error, 1)
-	started := make(chan net.Addr, 1)
-	cfg := Config{
+	srv, stop := startIn(t, Config{
 		Addr: "127.0.0.1:0", Handler: &echo{}, MaxConnections: limit, PressureTimeout: 300 * time.Millisecond,
-		Idle:    idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour},
-		Started: func(addr net.Addr, r *idle.Reaper) { reapers <- r; started <- addr },
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	go func() { done <- Run(ctx, cfg) }()
-	addr, r := <-started, <-reapers
+		Idle: idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour},
+	})
+	defer stop()
 	for range 97 {
-		c, err := net.Dial("tcp", addr.String())
+		c, err := net.Dial("tcp", srv.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	require.Eventually(t, func() bool { return r.Stats().Reaped[idle.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { return r.Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
-	stop()
-	require.NoError(t, await(t, done))
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[idle.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -83,9 +84,9 @@ type Config struct {
 	// up to 5s, unless the engine has lived for a minute.
 	Restart bool
 
-	// Started is called once the address accepts connections, before the first of them is served, with the address and
-	// with the Reaper, whose Stats may be read until the end and after it, and again after a Restart. If nil, nothing is called.
-	Started func(net.Addr, *idle.Reaper)
+	// Started is called once the address accepts connections, before the first of them is served, and again after a Restart, with
+	// the same Server. If nil, nothing is called.
+	Started func(*Server)
 
 	// Logger gets what gnet and the Reaper have to say. If nil, nothing is logged.
 	Logger *slog.Logger
@@ -143,26 +144,29 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRunner(cfg)
+	s, err := newServer(cfg)
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
 		began := time.Now()
-		err = r.run(ctx)
-		died := errors.Is(err, ErrEngineDied) || err != nil && r.restarts > 0 // or could not come back
+		err = s.run(ctx)
+		died := errors.Is(err, ErrEngineDied) || err != nil && s.restarts.Load() > 0 // or could not come back
 		if !cfg.Restart || !died || ctx.Err() != nil {
 			return err
 		}
-		pause := r.pauseAfter(time.Since(began))
-		cfg.Logger.Error("the engine has died and is started again", "cause", err, "restarts", r.restarts, "after", pause)
-		sleep(ctx, pause)
+		pause := s.pauseAfter(time.Since(began))
+		cfg.Logger.Error("the engine has died and is started again", "cause", err, "restarts", s.restarts.Load(), "after", pause)
+		if !sleep(ctx, pause) {
+			s.stopping()
+		}
 	}
 	return nil
 }
 
-// A runner runs one engine after the other on the same address.
-type runner struct {
+// A Server is what Run runs: one engine, or one after the other on the same address. Safe for concurrent use, also after Run has
+// returned.
+type Server struct {
 	cfg         Config
 	watched     *watched
 	reaper      *idle.Reaper
@@ -170,30 +174,38 @@ type runner struct {
 	oneAcceptor bool
 	budget      budget
 	door        *door
-	limit       int // of connections
-	restarts    int
-	pause       time.Duration // before the last restart
+	limit       int           // of connections
+	pause       time.Duration // before the last restart; of the goroutine of Run
+	restarts    atomic.Uint64
+	pauses      atomic.Uint64        // of accepting
+	host        atomic.Pointer[host] // of the engine that runs, or has run last; nil before the first
 }
 
-func newRunner(cfg Config) (*runner, error) {
-	r := &runner{cfg: cfg, watched: watch(cfg.Handler)}
+// Addr returns the address that the server listens on, with the port that it was given.
+func (s *Server) Addr() net.Addr { return s.at.addr }
+
+// Reaper returns the Reaper, which all engines share.
+func (s *Server) Reaper() *idle.Reaper { return s.reaper }
+
+func newServer(cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg, watched: watch(cfg.Handler)}
 	var err error
 	cfg.Idle.MaxConnections = 0 // it is cfg.MaxConnections, which a Config of the Reaper that comes back with Update must not undo
-	if r.reaper, err = idle.Middleware(r.watched.handler(), cfg.Idle); err != nil {
+	if s.reaper, err = idle.Middleware(s.watched.handler(), cfg.Idle); err != nil {
 		return nil, badConfig{err}
 	}
-	if r.at, err = claim(cfg.Addr, cfg.SharePort); errors.Is(err, ErrBadAddress) {
+	if s.at, err = claim(cfg.Addr, cfg.SharePort); errors.Is(err, ErrBadAddress) {
 		return nil, badConfig{err}
 	} else if err != nil {
 		return nil, err
 	}
-	r.oneAcceptor = cfg.OneAcceptor || runtime.GOOS != "linux" || r.at.network == "unix"
-	if r.budget, r.limit, err = cfg.plan(r.oneAcceptor); err != nil {
+	s.oneAcceptor = cfg.OneAcceptor || runtime.GOOS != "linux" || s.at.network == "unix"
+	if s.budget, s.limit, err = cfg.plan(s.oneAcceptor); err != nil {
 		return nil, err
 	}
-	r.reaper.SetMaxConnections(r.limit)
-	r.door, err = newDoor(cfg)
-	return r, err
+	s.reaper.SetMaxConnections(s.limit)
+	s.door, err = newDoor(cfg)
+	return s, err
 }
 
 const (
@@ -204,76 +216,82 @@ const (
 )
 
 // pauseAfter returns how long to wait before the next engine, after one that has lived for some time.
-func (r *runner) pauseAfter(lived time.Duration) time.Duration {
-	r.restarts++
-	r.pause = min(max(2*r.pause, minPause), maxPause)
+func (s *Server) pauseAfter(lived time.Duration) time.Duration {
+	s.restarts.Add(1)
+	s.pause = min(max(2*s.pause, minPause), maxPause)
 	if lived >= soundFor {
-		r.pause = minPause
+		s.pause = minPause
 	}
-	return r.pause
+	return s.pause
+}
+
+func (s *Server) stopping() {
+	if s.cfg.Stopping != nil {
+		s.cfg.Stopping()
+	}
 }
 
 // run runs one engine.
-func (r *runner) run(ctx context.Context) error {
+func (s *Server) run(ctx context.Context) error {
 	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
 	defer returned()
 	var stopper sync.WaitGroup
-	r.reaper.SetMaxConnections(r.limit) // whatever the last engine has left
-	host := newHost(r.reaper, r.at, r.budget, r.limit, r.door, r.cfg.Logger)
+	s.reaper.SetMaxConnections(s.limit) // whatever the last engine has left
+	host := newHost(s)
 	host.booted = func(eng gnet.Engine) {
 		stopper.Go(func() {
 			select {
 			case <-ctx.Done():
-				if r.cfg.Stopping != nil {
-					r.cfg.Stopping()
-				}
-				r.drain(running, host)
+				s.stopping()
+				s.drain(running, host)
 				_ = eng.Stop(running) // an error means that it has stopped already
 			case <-running.Done():
 			}
 		})
-		if r.cfg.PressureTimeout > 0 {
-			stopper.Go(func() { host.relieve(running, r.cfg.PressureTimeout) })
+		if s.cfg.PressureTimeout > 0 {
+			stopper.Go(func() { host.relieve(running, s.cfg.PressureTimeout) })
 		}
-		if r.cfg.Started != nil {
-			r.cfg.Started(r.at.addr, r.reaper)
+		s.host.Store(host)
+		if s.cfg.Started != nil {
+			s.cfg.Started(s)
 		}
 	}
-	logger := &engineLog{Logger: r.cfg.Logger}
+	logger := &engineLog{Logger: s.cfg.Logger}
 	opts := append([]gnet.Option{
 		gnet.WithLogger(logger),
-		gnet.WithNumEventLoop(r.cfg.Loops),
+		gnet.WithNumEventLoop(s.cfg.Loops),
 		gnet.WithReuseAddr(true),
-		gnet.WithReusePort(!r.oneAcceptor),
-	}, r.cfg.Options...)
+		gnet.WithReusePort(!s.oneAcceptor),
+	}, s.cfg.Options...)
 
-	err := gnet.Run(host, r.at.url(), opts...)
-	asked := ctx.Err() != nil || r.watched.shutdown.Load()
+	err := gnet.Run(host, s.at.url(), opts...)
+	asked := ctx.Err() != nil || s.watched.shutdown.Load()
 	returned()
 	stopper.Wait()
 	host.gate.end()
+	host.gate.forget()
 	switch {
 	case err != nil:
-		return fmt.Errorf("server: running on %s: %w", r.at.addr, err)
+		return fmt.Errorf("server: running on %s: %w", s.at.addr, err)
 	case !asked:
-		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, r.at.addr, logger.lastErrors())
+		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, s.at.addr, logger.lastErrors())
 	}
 	return nil
 }
 
 // drain lets connections go until they are gone, time is up, somebody asks to stop at once, or the engine does not run any more.
-func (r *runner) drain(running context.Context, h *host) {
+func (s *Server) drain(running context.Context, h *host) {
 	patience, stop := context.WithCancel(running)
 	defer stop()
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		select {
-		case <-r.cfg.StopNow:
+		case <-s.cfg.StopNow:
 			stop()
 		case <-patience.Done():
 		}
 	})
-	h.drain(patience, r.cfg.Drain)
+	h.drain(patience, s.cfg.Drain)
 	stop()
 	waiting.Wait()
 }

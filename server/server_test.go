@@ -57,7 +57,7 @@ func start(t *testing.T, cfg Config) (addr net.Addr, stop func(), result <-chan 
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	started := make(chan net.Addr, 1)
-	cfg.Started = func(addr net.Addr, _ *idle.Reaper) { started <- addr }
+	cfg.Started = func(s *Server) { started <- s.Addr() }
 	done := make(chan error, 1)
 	go func() { done <- Run(ctx, cfg) }()
 	select {
@@ -151,7 +151,7 @@ func TestContextThatIsDoneAlready(t *testing.T) {
 func TestStopWhileBooting(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg := Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig}
-	cfg.Started = func(net.Addr, *idle.Reaper) { cancel() }
+	cfg.Started = func(*Server) { cancel() }
 	result := make(chan error, 1)
 	go func() { result <- Run(ctx, cfg) }()
 	require.NoError(t, await(t, result))
@@ -296,16 +296,16 @@ func TestEngineThatDiesIsStartedAgain(t *testing.T) {
 }
 
 func TestTheTimeBetweenRestartsGrows(t *testing.T) {
-	r := &runner{}
+	s := &Server{}
 	for _, step := range []struct{ lived, want time.Duration }{
 		{0, minPause}, {0, 2 * minPause}, {0, 4 * minPause}, {soundFor, minPause}, {0, 2 * minPause},
 	} {
-		require.Equal(t, step.want, r.pauseAfter(step.lived))
+		require.Equal(t, step.want, s.pauseAfter(step.lived))
 	}
 	for range 100 {
-		require.LessOrEqual(t, r.pauseAfter(0), maxPause)
+		require.LessOrEqual(t, s.pauseAfter(0), maxPause)
 	}
-	require.Equal(t, 105, r.restarts)
+	require.Equal(t, uint64(105), s.restarts.Load())
 }
 
 // runOutOfDescriptors serves, and takes away what it has counted on.
@@ -325,13 +325,13 @@ func runOutOfDescriptors(restart bool) {
 	err := Run(context.Background(), Config{
 		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Restart: restart,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Started: func(addr net.Addr, _ *idle.Reaper) {
+		Started: func(s *Server) {
 			if starts++; starts == 1 {
 				limit(few)
 			} else {
 				limit(usual)
 			}
-			fmt.Println(addr)
+			fmt.Println(s.Addr())
 		},
 	})
 	fmt.Println(errors.Is(err, ErrEngineDied), err)

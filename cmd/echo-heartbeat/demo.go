@@ -116,9 +116,9 @@ func (s *show) run(ctx context.Context) error {
 	go func() {
 		served <- server.Run(serverCtx, server.Config{
 			Addr: "127.0.0.1:0", Handler: s, Idle: s.cfg,
-			Started: func(addr net.Addr, r *idle.Reaper) {
-				tick = r.Config().Tick
-				started <- addr
+			Started: func(srv *server.Server) {
+				tick = srv.Reaper().Config().Tick
+				started <- srv.Addr()
 			},
 		})
 	}()

@@ -54,36 +54,30 @@ func (f *idleFlags) load(cmd *cobra.Command, file string) (idle.Config, error) {
 	return fresh.config(limits)
 }
 
-// reloadOnHangup reads a file of limits anew with each SIGHUP until it is stopped, which is after a drain: without it a SIGHUP ends the
-// process. An error changes nothing.
-func reloadOnHangup(out io.Writer, reaper *idle.Reaper, load func() (idle.Config, error)) (stop func()) {
+// hangups returns a channel for each SIGHUP, which would end the process otherwise, until the function that it returns is called.
+func hangups() (signals <-chan os.Signal, ignore func()) {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer signal.Stop(hangup)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hangup:
-			}
-			cfg, err := load()
-			if err == nil {
-				cfg.Tick, cfg.Logger = 0, reaper.Config().Logger // these stay
-				err = reaper.Update(cfg)
-			}
-			if err != nil {
-				fmt.Fprintf(out, "not reloaded: %s\n", oneLine(err))
-				continue
-			}
-			fmt.Fprintf(out, "reloaded: %s\n", describe(reaper.Config()))
+	return hangup, func() { signal.Stop(hangup) }
+}
+
+// reload loads the limits of a Reaper anew with each signal until ctx is done. An error changes nothing.
+func reload(ctx context.Context, out io.Writer, reaper *idle.Reaper, signals <-chan os.Signal, load func() (idle.Config, error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
+		cfg, err := load()
+		if err == nil {
+			cfg.Tick, cfg.Logger = 0, reaper.Config().Logger // these stay
+			err = reaper.Update(cfg)
+		}
+		if err != nil {
+			fmt.Fprintf(out, "not reloaded: %s\n", oneLine(err))
+			continue
+		}
+		fmt.Fprintf(out, "reloaded: %s\n", describe(reaper.Config()))
 	}
 }

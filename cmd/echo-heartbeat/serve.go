@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -103,31 +103,60 @@ func secondSignal(ctx context.Context) (again <-chan struct{}, done func()) {
 }
 
 func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (idle.Config, error)) error {
+	signals, ignore := hangups()
+	defer ignore()
+	var (
+		srv   *server.Server
+		loads sync.WaitGroup
+	)
+	reloading, stopReloading := context.WithCancel(context.Background()) // until after the drain
 	handler := &echo{}
 	cfg.Handler = handler
-	stopReloading := func() {}
-	defer func() { stopReloading() }()
-	cfg.Started = func(addr net.Addr, r *idle.Reaper) {
-		if handler.reaper == nil { // not after a restart
-			stopReloading = reloadOnHangup(out, r, load)
+	cfg.Started = func(s *server.Server) {
+		if srv == nil { // not after a restart
+			srv, handler.reaper = s, s.Reaper()
+			loads.Go(func() { reload(reloading, out, s.Reaper(), signals, load) })
 		}
-		handler.reaper = r
-		fmt.Fprintf(out, "listening on %s, %s, at most %d connections; Ctrl-C stops\n", addr, describe(r.Config()), r.MaxConnections())
+		fmt.Fprintf(out, "listening on %s, %s, at most %d connections; Ctrl-C stops\n",
+			s.Addr(), describe(s.Reaper().Config()), s.Stats().MaxConnections)
+	}
+	cfg.Stopping = func() {
+		if cfg.Drain != (server.Drain{}) {
+			fmt.Fprintln(out, "stopping: connections are let go; Ctrl-C again stops at once")
+		}
 	}
 	err := server.Run(ctx, cfg)
+	stopReloading()
+	loads.Wait()
 	if errors.Is(err, server.ErrBadConfig) {
 		return usageError{err}
 	}
-	if handler.reaper != nil {
-		s := handler.reaper.Stats()
-		fmt.Fprintf(out, "stopped: %d connections, %d messages, %s, mean %v late\n",
-			s.Opened, s.Reads, sumUp(s), s.Lateness.Mean().Round(time.Millisecond))
+	if srv != nil {
+		fmt.Fprintln(out, sumUp(srv))
 	}
 	return err
 }
 
-// sumUp says how many connections were reaped, and why.
-func sumUp(s idle.Stats) string {
+// sumUp says what a server has done.
+func sumUp(srv *server.Server) string {
+	s, load := srv.Reaper().Stats(), srv.Stats()
+	sum := fmt.Sprintf("stopped: %d connections, %d messages, %s, mean %v late",
+		s.Opened, s.Reads, sumUpReaped(s), s.Lateness.Mean().Round(time.Millisecond))
+	if n := load.Rejected.Total(); n > 0 {
+		sum += fmt.Sprintf(", %d rejected (%d of one source, %d for the accept rate, %d without descriptors, %d above the limit)",
+			n, load.Rejected.Source, load.Rejected.AcceptRate, load.Rejected.NoDescriptors, load.Rejected.MaxConnections)
+	}
+	if load.Pauses > 0 {
+		sum += fmt.Sprintf(", %d times accepting was paused", load.Pauses)
+	}
+	if load.Restarts > 0 {
+		sum += fmt.Sprintf(", %d restarts", load.Restarts)
+	}
+	return sum
+}
+
+// sumUpReaped says how many connections were reaped, and why.
+func sumUpReaped(s idle.Stats) string {
 	counts, verb := s.Reaped, "reaped"
 	if s.Observed.Total() > 0 {
 		counts, verb = s.Observed, "would have been reaped"
@@ -141,9 +170,6 @@ func sumUp(s idle.Stats) string {
 	sum := fmt.Sprintf("%d %s", counts.Total(), verb)
 	if len(kinds) > 0 {
 		sum += " (" + strings.Join(kinds, ", ") + ")"
-	}
-	if s.Refused > 0 {
-		sum += fmt.Sprintf(", %d refused", s.Refused)
 	}
 	return sum
 }

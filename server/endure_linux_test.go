@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/prober"
 )
 
 // startIn runs a server in this process until stop is called.
@@ -36,6 +37,15 @@ func startIn(t *testing.T, cfg Config) (s *Server, stop func()) {
 		cancel()
 		require.NoError(t, await(t, done))
 	}
+}
+
+// requireAllServed ends a prober: nothing may have failed.
+func requireAllServed(t *testing.T, probing *prober.Prober) {
+	t.Helper()
+	probes := probing.End()
+	t.Log(probes)
+	require.Zero(t, probes.Failed())
+	require.Less(t, probes.Quantile(0.99), 2*time.Second)
 }
 
 // TestChurnLeavesNothingBehind opens and closes connections as fast as it can, half of them by a reset, for some seconds.
@@ -86,10 +96,12 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		return m.HeapAlloc
 	}
 	churn(length / 5) // to begin with
+	probing := prober.Start(srv.Addr().String())
 	descriptors, err := descriptorsInUse()
 	require.NoError(t, err)
 	goroutines, memory := runtime.NumGoroutine(), heap()
 	churn(length)
+	requireAllServed(t, probing)
 	t.Logf("%d connections, %.0f a second, %d failed; heap %d before and %d after", opened.Load(),
 		float64(opened.Load())/length.Seconds()/1.2, failed.Load(), memory, heap())
 	now, err := descriptorsInUse()
@@ -101,6 +113,57 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	require.Equal(t, stats.Opened, stats.Closed)
 	require.Zero(t, stats.Connections)
 	require.Zero(t, stats.Reaped.Total())
+}
+
+// TestAFullTableLetsNewcomersIn fills a server with idle connections and some active ones. Whoever comes then is served, and only idle ones
+// go for it.
+func TestAFullTableLetsNewcomersIn(t *testing.T) {
+	const limit, active, newcomers = 1000, 100, 1500
+	srv, stop := startIn(t, Config{
+		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, MaxConnections: limit,
+		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond},
+	})
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", srv.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	var over atomic.Bool
+	var playing sync.WaitGroup
+	defer playing.Wait()
+	defer over.Store(true)
+	for range active {
+		c := dial()
+		playing.Go(func() {
+			for !over.Load() {
+				if !assert.NoError(t, pingPong(c, 20*time.Second), "an active one is lost") {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	for range limit - limit/16 - active {
+		dial()
+	}
+	time.Sleep(time.Second) // they are idle
+	probing := prober.Start(srv.Addr().String())
+	began := time.Now()
+	for n := range newcomers { // 500 a second
+		require.NoError(t, pingPong(dial(), 5*time.Second), "newcomer %d", n)
+		time.Sleep(time.Until(began.Add(time.Duration(n) * 2 * time.Millisecond)))
+	}
+	requireAllServed(t, probing)
+	over.Store(true)
+	playing.Wait()
+	stats := srv.Reaper().Stats()
+	t.Logf("%d were shed for %d newcomers, %d rejected, accepting paused %d times",
+		stats.Reaped[idle.Shed], newcomers, srv.Stats().Rejected.Total(), srv.Stats().Pauses)
+	require.Equal(t, stats.Reaped.Total(), stats.Reaped[idle.Shed])
+	require.GreaterOrEqual(t, int(stats.Reaped[idle.Shed]), newcomers-limit/16)
+	require.Zero(t, srv.Stats().Rejected)
+	stop()
 }
 
 // TestBlastingConnectionsCostNobodyElseItsLife lets four connections send as fast as they can beside 1,000 with heartbeats.
@@ -141,6 +204,7 @@ func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
 		defer c.Close()
 		conns = append(conns, c)
 	}
+	probing := prober.Start(srv.Addr().String())
 	for until := time.Now().Add(4 * timeout); time.Now().Before(until); {
 		began := time.Now()
 		for _, c := range conns {
@@ -149,6 +213,7 @@ func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
 		}
 		time.Sleep(time.Until(began.Add(timeout / 3)))
 	}
+	requireAllServed(t, probing)
 	require.Zero(t, srv.Reaper().Stats().Reaped.Total(), "%+v", srv.Reaper().Stats())
 	require.Equal(t, 1004, srv.Reaper().Connections())
 	over.Store(true)

@@ -1,0 +1,138 @@
+// Package prober is a client for tests of a server under attack that knows nothing of the attack: it connects and waits for an echo, five
+// times a second, whether or not it was served the last time.
+package prober
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// every is how often a probe begins.
+	every = 200 * time.Millisecond
+	// timeout is for how long one waits to be connected and then for the echo.
+	timeout = 5 * time.Second
+)
+
+// A Prober probes a server from Start to End.
+type Prober struct {
+	addr    string
+	over    chan struct{}
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	probes Probes // guarded by mu
+}
+
+// Start probes an echo server on a TCP address.
+func Start(addr string) *Prober {
+	p := &Prober{addr: addr, over: make(chan struct{})}
+	p.running.Go(func() {
+		next := time.NewTicker(every)
+		defer next.Stop()
+		for {
+			p.running.Go(p.probe)
+			select {
+			case <-p.over:
+				return
+			case <-next.C:
+			}
+		}
+	})
+	return p
+}
+
+// End waits for the probes that are on their way and returns all. It is called once.
+func (p *Prober) End() Probes {
+	close(p.over)
+	p.running.Wait()
+	return p.probes
+}
+
+func (p *Prober) probe() {
+	of := Probe{Began: time.Now()}
+	of.Err = ask(p.addr)
+	of.Took = time.Since(of.Began)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.probes = append(p.probes, of)
+}
+
+func ask(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, timeout)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte("probe\n")); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(c, make([]byte, len("probe\n")))
+	return err
+}
+
+// A Probe is one connection with one echo.
+type Probe struct {
+	Began time.Time
+	Took  time.Duration
+	Err   error
+}
+
+// Probes are those of a time, in the order in which they ended.
+type Probes []Probe
+
+// Failed returns how many had an error.
+func (p Probes) Failed() (n int) {
+	for _, of := range p {
+		if of.Err != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Quantile returns how long that part of the probes took at most that did not fail, 0 if there are none.
+func (p Probes) Quantile(q float64) time.Duration {
+	var took []time.Duration
+	for _, of := range p {
+		if of.Err == nil {
+			took = append(took, of.Took)
+		}
+	}
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[min(int(q*float64(len(took))), len(took)-1)]
+}
+
+// Split returns those that began within one of some spans of time, and the others.
+func (p Probes) Split(spans []Span) (within, others Probes) {
+	for _, of := range p {
+		if slices.ContainsFunc(spans, func(s Span) bool { return !of.Began.Before(s.From) && !of.Began.After(s.To) }) {
+			within = append(within, of)
+		} else {
+			others = append(others, of)
+		}
+	}
+	return within, others
+}
+
+// A Span is a time from one moment to another.
+type Span struct{ From, To time.Time }
+
+func (p Probes) String() string {
+	round := func(q float64) time.Duration { return p.Quantile(q).Round(10 * time.Microsecond) }
+	s := fmt.Sprintf("%d probes, %d failed, p50 %v, p99 %v, max %v", len(p), p.Failed(), round(0.5), round(0.99), round(1))
+	if i := slices.IndexFunc(p, func(of Probe) bool { return of.Err != nil }); i >= 0 {
+		s += fmt.Sprintf(", first failure: %v", p[i].Err)
+	}
+	return s
+}

@@ -8,7 +8,7 @@ race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s
 bench: ; go test ./wheel ./idle -run '^$$' -bench . -count 6 | tee bench.out && go tool benchstat -col /layout,/handler bench.out
-attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=4500 go test ./server -v -timeout 20m -run "Flood|Churn|Drain|Blast"
+attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=5000 go test ./server ./cmd/echo-heartbeat -v -p 1 -count 1 -timeout 20m -run "Flood|Churn|Drain|Blast|FullTable|Kill|DiesIs|TooFew"
 ci:    ; bash .ci/run
 
 lint:

@@ -44,7 +44,7 @@ func (h *host) drain(ctx context.Context, d Drain) {
 	h.draining.Store(true)
 	h.gate.prepare()
 	h.gate.shut("the server stops", func() {})
-	last := max(d.Timeout-3*h.Config().Tick, d.Timeout/2, 1) // a close may be two ticks late
+	last := max(d.Timeout-d.Timeout/32-3*h.Config().Tick, d.Timeout/2, 1) // closes may be two ticks late, and ten thousand take a while
 	if err := h.Drain(min(d.Spread, last), last); err != nil {
 		panic("BUG: " + err.Error()) // it was checked
 	}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,11 +33,7 @@ func (d *drained) OnClose(_ gnet.Conn, err error) gnet.Action {
 }
 
 func TestADrainSpreadsTheCloses(t *testing.T) {
-	busy := 300
-	if n, err := strconv.Atoi(os.Getenv("IDLEWHEEL_DRAIN")); err == nil { // up to 4500: each takes two descriptors
-		busy = n
-	}
-	silent := busy
+	const busy, silent = 300, 300
 	const bucket = 200 * time.Millisecond
 	d := Drain{Delay: 300 * time.Millisecond, Spread: 2 * time.Second, Timeout: 4 * time.Second}
 	h := &drained{}

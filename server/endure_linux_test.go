@@ -124,7 +124,7 @@ func TestAFullTableLetsNewcomersIn(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond},
 	})
 	dial := func() net.Conn {
-		c, err := net.Dial("tcp", srv.Addr().String())
+		c, err := net.DialTimeout("tcp", srv.Addr().String(), 5*time.Second)
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c

@@ -8,7 +8,7 @@ import (
 // Drain closes all connections in the course of a time, so that their peers do not all come back elsewhere at once: those that are
 // idle when it is their turn evenly over spread, those that are active then, which is within a second, evenly over the rest up to the
 // deadline, and those that Hold was called for at the deadline. Each gets its Goodbye. Exempt ones stay. Who comes from now on is
-// refused. Both are counted from now; spread may be 0 and must not be above the deadline.
+// refused, and ObserveOnly does not hold any more. Both are counted from now; spread may be 0 and must not be above the deadline.
 //
 // It returns at once: [Reaper.Connections] tells how many are left. It cannot be taken back, and a second call does nothing. Safe for
 // concurrent use.

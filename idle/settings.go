@@ -21,6 +21,9 @@ type overlay struct {
 }
 
 func newSettings(cfg Config, version int64, now overlay) *settings {
+	if now.drain != (drain{}) {
+		cfg.ObserveOnly = false // it spares those about whom the Reaper decides; these are told to go
+	}
 	set := &settings{cfg: cfg, version: version, now: now}
 	set.limits = set.newLimits(cfg.timeouts())
 	for _, k := range cfg.Reset {

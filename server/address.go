@@ -37,6 +37,9 @@ func claim(addr string, share bool) (address, error) {
 		return address{network, &net.UnixAddr{Name: at, Net: network}}, nil
 	}
 	tcp, err := net.ResolveTCPAddr(network, at)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && strings.HasPrefix(at, dns.Name+":") { // the host may be known soon
+		return address{}, fmt.Errorf("server: cannot listen: %w", err)
+	}
 	if err != nil {
 		return address{}, fmt.Errorf("server: %w %q: %w", ErrBadAddress, addr, err)
 	}

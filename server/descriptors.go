@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,9 +34,9 @@ func (b budget) connections() (n int, why string, err error) {
 		return b.wanted, "as configured", nil
 	}
 	n = b.allowed - b.inUse - b.engine() - reserve - b.backlog
-	if n < fewest {
-		return 0, "", fmt.Errorf("server: %w: %s leaves %d for connections: raise the limit (ulimit -n, LimitNOFILE)%s",
-			ErrTooFewDescriptors, b, n, b.advice())
+	if least := min(fewest, cmp.Or(b.wanted, fewest)); n < least {
+		return 0, "", fmt.Errorf("server: %w: %s leaves %d for connections, of at least %d: raise the limit to %d (ulimit -n, LimitNOFILE)%s",
+			ErrTooFewDescriptors, b, max(n, 0), least, b.allowed-n+cmp.Or(b.wanted, fewest), b.advice())
 	}
 	if b.wanted > 0 && b.wanted <= n {
 		return b.wanted, "as configured", nil

@@ -29,10 +29,11 @@ type door struct {
 
 	rejected [rejections]atomic.Uint64
 
-	mu      sync.Mutex
-	all     source    // guarded by mu; the bucket of all together
-	refused int       // guarded by mu; since it was logged
-	logged  time.Time // guarded by mu
+	mu     sync.Mutex
+	all    source      // guarded by mu; the bucket of all together
+	unsaid int         // guarded by mu; rejections that were not logged yet
+	last   string      // guarded by mu; why the last of them was
+	saying *time.Timer // guarded by mu; logs them; nil if there are none
 }
 
 func newDoor(cfg Config) (*door, error) {
@@ -75,7 +76,7 @@ func (d *door) admit(c gnet.Conn) bool {
 func (d *door) turnAway(c gnet.Conn, reason rejection, why string) {
 	c.SetContext(outside{})
 	d.rejected[reason].Add(1)
-	d.count(time.Now(), why)
+	d.say(why)
 }
 
 // inTime takes a token of the bucket of all.
@@ -99,18 +100,28 @@ func (d *door) inTime(now time.Time) bool {
 	return true
 }
 
-// count logs rejections, once a second at most.
-func (d *door) count(now time.Time, why string) {
+// say has a rejection logged, together with those of a second.
+func (d *door) say(why string) {
 	d.mu.Lock()
-	d.refused++
-	n := d.refused
-	due := now.Sub(d.logged) >= time.Second
-	if due {
-		d.refused, d.logged = 0, now
+	defer d.mu.Unlock()
+	d.unsaid++
+	d.last = why
+	if d.saying == nil {
+		d.saying = time.AfterFunc(time.Second, d.sayAll)
 	}
+}
+
+// sayAll logs the rejections that were not logged yet.
+func (d *door) sayAll() {
+	d.mu.Lock()
+	n, last := d.unsaid, d.last
+	if d.saying != nil {
+		d.saying.Stop()
+	}
+	d.unsaid, d.saying = 0, nil
 	d.mu.Unlock()
-	if due {
-		d.log.Warn("connections are not let in", "number", n, "last", why)
+	if n > 0 {
+		d.log.Warn("connections were not let in", "number", n, "last", last)
 	}
 }
 

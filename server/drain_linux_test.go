@@ -153,6 +153,36 @@ func TestStopNowEndsADrain(t *testing.T) {
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
+// TestADrainIsNotOnlyObserved lets a server go whose Reaper closes nothing else.
+func TestADrainIsNotOnlyObserved(t *testing.T) {
+	h := &drained{}
+	addr, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: h, Drain: Drain{Spread: 300 * time.Millisecond},
+		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
+	})
+	for range 10 {
+		c, err := net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		defer c.Close()
+		require.NoError(t, pingPong(c, 10*time.Second))
+	}
+	time.Sleep(500 * time.Millisecond) // they would be reaped by now
+	stop()
+	require.NoError(t, await(t, result))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Len(t, h.reasons, 10)
+	for _, reason := range h.reasons {
+		require.True(t, errors.Is(reason, idle.ErrDrained) || errors.Is(reason, idle.ErrReadIdle), "%v", reason)
+	}
+}
+
+func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
+	d := Drain{Spread: time.Second}
+	require.NoError(t, d.check())
+	require.Equal(t, 2*time.Second, d.Timeout)
+}
+
 func TestBadDrainIsRefused(t *testing.T) {
 	for _, d := range []Drain{{Delay: -1}, {Spread: -1}, {Spread: time.Minute, Timeout: time.Second}} {
 		err := Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Drain: d})

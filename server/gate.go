@@ -13,6 +13,9 @@ import (
 // gateLook is how often is looked whether a closed gate can be opened.
 const gateLook = 20 * time.Millisecond
 
+// pauseLog is the time for which no more than one pause is logged.
+const pauseLog = time.Second
+
 // A gate stops accepting while there is no room, and goes on when there is. While it is closed the system drops what asks for a
 // connection, and the client asks again, first after a second. Safe for concurrent use.
 type gate struct {
@@ -26,9 +29,10 @@ type gate struct {
 	done   chan struct{} // closed by end
 	wait   sync.WaitGroup
 
-	mu    sync.Mutex
-	fds   []int // guarded by mu until ready; listening sockets, none if they cannot be paused
-	ended bool  // guarded by mu: the listeners may be gone
+	mu     sync.Mutex
+	fds    []int     // guarded by mu until ready; listening sockets, none if they cannot be paused
+	ended  bool      // guarded by mu: the listeners may be gone
+	logged time.Time // guarded by mu; when a pause was logged last
 }
 
 // gates are those of the servers that run in this process. Several may listen on one port, and each pauses its own sockets only.
@@ -80,8 +84,8 @@ func (g *gate) find() {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return
 	}
-	if err != nil {
-		g.log.Warn("accepting cannot be paused: who comes when there is no room is refused", "because", err)
+	if err != nil && g.addr.network != "unix" { // which is known not to be paused
+		g.log.Warn("accepting cannot be paused: who comes when there is no room is rejected", "because", err)
 	}
 	for _, other := range gates.all {
 		if other != g && other.ready.Load() {
@@ -106,13 +110,31 @@ func (g *gate) shut(why string, first func()) {
 	if err := filter(g.fds, true); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
-	g.count.Add(1)
-	g.log.Warn("accepting is paused", "because", why)
-	g.wait.Go(g.watch)
+	n := g.count.Add(1)
+	log := time.Since(g.logged) >= pauseLog
+	if log {
+		g.logged = time.Now()
+		g.log.Warn("accepting is paused", "because", why, "pauses", n)
+	}
+	g.wait.Go(func() { g.watch(log) })
 }
 
-// watch opens the gate when there is room.
-func (g *gate) watch() {
+// shutForGood closes the gate before the server stops.
+func (g *gate) shutForGood() {
+	g.prepare()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended || len(g.fds) == 0 {
+		return
+	}
+	g.closed.Store(true)
+	if err := filter(g.fds, true); err != nil {
+		g.log.Warn("pausing accept", "error", err)
+	}
+}
+
+// watch opens the gate when there is room, and logs that if it is told to.
+func (g *gate) watch(log bool) {
 	look := time.NewTicker(gateLook)
 	defer look.Stop()
 	began := time.Now()
@@ -132,7 +154,9 @@ func (g *gate) watch() {
 		g.log.Error("going on to accept", "error", err)
 	}
 	g.closed.Store(false)
-	g.log.Info("accepting goes on", "after", time.Since(began))
+	if log {
+		g.log.Warn("accepting goes on", "after", time.Since(began))
+	}
 }
 
 // end leaves the gate as it is, before the listeners go, and waits for its goroutine.

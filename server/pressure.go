@@ -25,7 +25,7 @@ const (
 // Pressure is how much of each resource is in use: 0 is nothing, and not known; 1 is all.
 type Pressure struct {
 	Connections float64 // of Config.MaxConnections
-	Descriptors float64 // of those below which connections are accepted
+	Descriptors float64 // of the number at which accepting is paused
 	Heap        float64 // live bytes, of GOMEMLIMIT
 }
 

@@ -42,10 +42,11 @@ type Config struct {
 	// Negative values are refused.
 	Loops int
 
-	// MaxConnections is how many connections may be open. If zero, as many as the limit of descriptors (RLIMIT_NOFILE) has room for,
-	// to which the process raises it; if there is room for fewer than asked for, those. What it comes to is logged. From fifteen
-	// sixteenths on the connections that have been silent longest make room, see idle.Config, whose field of this name it replaces. When there
-	// is none, accepting is paused, on Linux and TCP; elsewhere who comes is refused. Update of the Reaper does not change it.
+	// MaxConnections is how many connections may be open. If zero, it is Idle.MaxConnections, and if that is zero as well, as many as
+	// the limit of descriptors (RLIMIT_NOFILE) has room for, to which the process raises it; if there is room for fewer than asked
+	// for, those. What it comes to is logged. From fifteen sixteenths on the connections that have been silent longest make room, see
+	// idle.Config. When there is none, accepting is paused, on Linux and TCP: the system drops who comes, and his asks again. Those
+	// that it had accepted by then, and elsewhere all, are rejected: closed, after Idle.Refusal. Update of the Reaper does not change it.
 	MaxConnections int
 
 	// PressureTimeout is to what idle timeouts shrink under pressure, which is the highest of connections against MaxConnections,
@@ -76,7 +77,7 @@ type Config struct {
 	// a readiness probe that fails. If nil, nothing is called.
 	Stopping func()
 
-	// StopNow ends a drain, and the server with it, when it is closed. If nil, only Drain bounds it.
+	// StopNow ends a drain, and the server with it, when it is closed, as by [SecondSignal]. If nil, only Drain bounds it.
 	StopNow <-chan struct{}
 
 	// Restart starts another engine on the same address when one has died, as gnet's do when a connection cannot be accepted. Its
@@ -178,7 +179,7 @@ type Server struct {
 	pause       time.Duration // before the last restart; of the goroutine of Run
 	restarts    atomic.Uint64
 	pauses      atomic.Uint64        // of accepting
-	host        atomic.Pointer[host] // of the engine that runs, or has run last; nil before the first
+	host        atomic.Pointer[host] // of the engine that runs, nil if none does
 }
 
 // Addr returns the address that the server listens on, with the port that it was given.
@@ -270,6 +271,8 @@ func (s *Server) run(ctx context.Context) error {
 	stopper.Wait()
 	host.gate.end()
 	host.gate.forget()
+	s.host.Store(nil)
+	s.door.sayAll()
 	switch {
 	case err != nil:
 		return fmt.Errorf("server: running on %s: %w", s.at.addr, err)

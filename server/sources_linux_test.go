@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
 func newTestSources(t *testing.T, limits SourceLimits) *Sources {
@@ -130,10 +132,10 @@ func TestSourcesAreSafeForConcurrentUse(t *testing.T) {
 }
 
 func TestAServerLimitsItsSources(t *testing.T) {
-	h := &drained{}
+	h, log := &drained{}, &syncbuf.Buffer{}
 	srv, stop := startIn(t, Config{
 		Addr: "127.0.0.1:0", Handler: h, Sources: SourceLimits{Connections: 3},
-		Idle: idle.Config{ReadTimeout: time.Minute},
+		Idle: idle.Config{ReadTimeout: time.Minute}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	dialFrom := func(ip string) (net.Conn, bool) {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", srv.Addr().String())
@@ -155,6 +157,7 @@ func TestAServerLimitsItsSources(t *testing.T) {
 	require.NoError(t, first.Close())
 	require.Eventually(t, func() bool { _, served := dialFrom("127.0.0.7"); return served }, 10*time.Second, 10*time.Millisecond)
 	stop()
+	require.Regexp(t, `connections were not let in" number=\d+ last=.*127.0.0.7/32 has 3 open`, log, "none is forgotten")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.reasons, 5, "the handler does not hear of those that were refused")

@@ -103,6 +103,7 @@ func describe(cfg idle.Config) string {
 		{"read timeout", cfg.ReadTimeout, cfg.ReadTimeout > 0},
 		{"write timeout", cfg.WriteTimeout, cfg.WriteTimeout > 0},
 		{"all timeout", cfg.AllTimeout, cfg.AllTimeout > 0},
+		{"jitter", cfg.Jitter, cfg.Jitter > 0},
 		{"first byte timeout", cfg.FirstByteTimeout, cfg.FirstByteTimeout > 0},
 		{"handshake timeout", cfg.HandshakeTimeout, cfg.HandshakeTimeout > 0},
 		{"write stall timeout", cfg.WriteStallTimeout, cfg.WriteStallTimeout > 0},

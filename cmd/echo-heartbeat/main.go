@@ -76,6 +76,7 @@ func oneLine(err error) string {
 		"Config.Sources.Rate", "--source-rate",
 		"Config.AcceptRate", "--accept-rate",
 		"Config.PressureTimeout", "--pressure-timeout",
+		"Timeout not below Spread", "--drain-timeout not below --drain-spread",
 		"Config.Drain is", "the drain (--drain-delay, --drain-spread, --drain-timeout) is",
 	}, flagNames...)...).Replace(err.Error())
 }

@@ -41,7 +41,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --source-rate -1":               "--source-rate is -1",
 		"serve --accept-rate -1":               "--accept-rate is -1",
 		"serve --pressure-timeout -1s":         "--pressure-timeout is -1s",
-		"serve --drain-spread -1s":             "--drain-timeout) is 0s, -1s and -1s: set none below zero",
+		"serve --drain-spread -1s":             "--drain-timeout) is 0s, -1s and -2s: set none below zero",
 		"serve --addr nonsense":                `bad address "nonsense"`,
 		"serve --addr=":                        "--addr is not set",
 		"serve --read-timeout 1ns":             "--read-timeout is 1ns",

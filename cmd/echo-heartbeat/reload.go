@@ -17,7 +17,7 @@ import (
 )
 
 // load reads limits from a file: a line for each flag, without dashes, as in "read-timeout 30s". What is not in the file is as on the
-// command line. Empty lines and those that begin with # are skipped.
+// command line. What follows a # is skipped, and so are empty lines.
 func (f *idleFlags) load(cmd *cobra.Command, file string) (idle.Config, error) {
 	fresh := &idleFlags{}
 	limits := &cobra.Command{}
@@ -39,12 +39,15 @@ func (f *idleFlags) load(cmd *cobra.Command, file string) (idle.Config, error) {
 	defer in.Close()
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
+		line, _, _ := strings.Cut(lines.Text(), "#")
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
 			continue
+		case set.Lookup(words[0]) == nil || len(words) != 2:
+			return idle.Config{}, fmt.Errorf(`%s, line %d: %q is not a limit and its value, such as "read-timeout 30s"`, file, n, lines.Text())
 		}
-		name, value, _ := strings.Cut(line, " ")
-		if err := set.Set(name, strings.TrimSpace(value)); err != nil {
+		if err := set.Set(words[0], words[1]); err != nil {
 			return idle.Config{}, fmt.Errorf("%s, line %d: %w", file, n, err)
 		}
 	}
@@ -61,7 +64,8 @@ func hangups() (signals <-chan os.Signal, ignore func()) {
 	return hangup, func() { signal.Stop(hangup) }
 }
 
-// reload loads the limits of a Reaper anew with each signal until ctx is done. An error changes nothing.
+// reload loads the limits of a Reaper anew with each signal until ctx is done. An error changes nothing. load may be nil: nothing is to be
+// loaded.
 func reload(ctx context.Context, out io.Writer, reaper *idle.Reaper, signals <-chan os.Signal, load func() (idle.Config, error)) {
 	for {
 		select {
@@ -69,7 +73,14 @@ func reload(ctx context.Context, out io.Writer, reaper *idle.Reaper, signals <-c
 			return
 		case <-signals:
 		}
+		if load == nil {
+			fmt.Fprintln(out, "not reloaded: serve was started without a file of --limits")
+			continue
+		}
 		cfg, err := load()
+		if tick := reaper.Config().Tick; err == nil && cfg.Tick != 0 && cfg.Tick != tick {
+			err = fmt.Errorf("tick %v: it stays %v until the next start", cfg.Tick, tick)
+		}
 		if err == nil {
 			cfg.Tick, cfg.Logger = 0, reaper.Config().Logger // these stay
 			err = reaper.Update(cfg)

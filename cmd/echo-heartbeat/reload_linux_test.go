@@ -30,10 +30,18 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 	_, err = io.ReadFull(c, make([]byte, 5))
 	require.NoError(t, err)
 
-	write("read-timeout soon\n")
-	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-	require.Eventually(t, func() bool { return strings.Contains(console.String(), "not reloaded: ") }, 20*time.Second, time.Millisecond)
-	write("read-timeout 100ms\n")
+	for lines, want := range map[string]string{
+		"read-timeout soon\n":            "invalid argument",
+		"\n--read-timeout 1s\n":          "line 2: \"--read-timeout 1s\" is not a limit and its value",
+		"max-connections 7\n":            "is not a limit and its value",
+		"read-timeout 1h\ntick 50ms\n":   "tick 50ms: it stays 20ms until the next start",
+		"observe-only # needs a value\n": "is not a limit and its value",
+	} {
+		write(lines)
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		require.Eventually(t, func() bool { return strings.Contains(console.String(), want) }, 20*time.Second, time.Millisecond, want)
+	}
+	write("read-timeout 100ms # soon\n")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)

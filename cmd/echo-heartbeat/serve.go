@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,12 +34,15 @@ timeout, or passes another limit, gets a line that says so and is closed. A limi
 Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at once. Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			load := func() (idle.Config, error) { return flags.config(cmd) }
-			if file != "" {
-				load = func() (idle.Config, error) { return flags.load(cmd, file) }
-			}
+			var load func() (idle.Config, error) // nil if there is nothing to load anew
 			var err error
-			if cfg.Idle, err = load(); err != nil {
+			if file == "" {
+				cfg.Idle, err = flags.config(cmd)
+			} else {
+				load = func() (idle.Config, error) { return flags.load(cmd, file) }
+				cfg.Idle, err = load()
+			}
+			if err != nil {
 				return usageError{err}
 			}
 			level := slog.LevelWarn
@@ -53,7 +53,7 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 				level = slog.LevelInfo
 			}
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			again, done := secondSignal(cmd.Context())
+			again, done := server.SecondSignal(cmd.Context())
 			defer done()
 			cfg.StopNow = again
 			return serve(cmd.Context(), cmd.OutOrStdout(), cfg, load)
@@ -63,7 +63,7 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().StringVar(&cfg.Addr, "addr", "127.0.0.1:7000", "address to listen on: host:port, or unix:///path")
 	flags.addAll(cmd, time.Minute)
 	cmd.Flags().StringVar(&file, "limits", "",
-		"`file` with limits, a line for each of the flags above such as \"read-timeout 30s\";\nSIGHUP reads it anew, and applies it to live connections")
+		"`file` with limits, a line for each of the flags above such as \"read-timeout 30s\";\nit wins over them, and # begins a comment; SIGHUP reads it anew, and applies it to live connections")
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
@@ -77,29 +77,9 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().BoolVar(&cfg.Restart, "restart", false, "start another engine when one has died")
 	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "when told to stop, go on for so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
-	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is --drain-spread")
+	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is twice --drain-spread")
 	cmd.Flags().BoolVar(&debug, "debug", false, "log each connection that is reaped")
 	return cmd
-}
-
-// secondSignal returns a channel that is closed when somebody asks to stop again after ctx is done, and a function to call when
-// nobody waits for it any more.
-func secondSignal(ctx context.Context) (again <-chan struct{}, done func()) {
-	asked, over := make(chan struct{}), make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-		defer signal.Stop(signals)
-		select {
-		case <-signals:
-			close(asked)
-		case <-over:
-		}
-	})
-	return asked, func() {
-		stop()
-		close(over)
-	}
 }
 
 func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (idle.Config, error)) error {
@@ -140,14 +120,16 @@ func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (i
 // sumUp says what a server has done.
 func sumUp(srv *server.Server) string {
 	s, load := srv.Reaper().Stats(), srv.Stats()
-	sum := fmt.Sprintf("stopped: %d connections, %d messages, %s, mean %v late",
-		s.Opened, s.Reads, sumUpReaped(s), s.Lateness.Mean().Round(time.Millisecond))
+	sum := fmt.Sprintf("stopped: %d connections, %d messages, %s", s.Opened, s.Reads, sumUpReaped(s))
+	if s.Lateness.Count > 0 {
+		sum += fmt.Sprintf(", mean %v late", s.Lateness.Mean().Round(time.Millisecond))
+	}
 	if n := load.Rejected.Total(); n > 0 {
 		sum += fmt.Sprintf(", %d rejected (%d of one source, %d for the accept rate, %d without descriptors, %d above the limit)",
 			n, load.Rejected.Source, load.Rejected.AcceptRate, load.Rejected.NoDescriptors, load.Rejected.MaxConnections)
 	}
 	if load.Pauses > 0 {
-		sum += fmt.Sprintf(", %d times accepting was paused", load.Pauses)
+		sum += fmt.Sprintf(", accepting paused %d times", load.Pauses)
 	}
 	if load.Restarts > 0 {
 		sum += fmt.Sprintf(", %d restarts", load.Restarts)

@@ -195,8 +195,8 @@ func (r *Reaper) change(c gnet.Conn, do func(*loop, *state)) bool {
 	return true
 }
 
-// Update replaces the Config at run time: all of it but Tick, which stays, and MaxConnections, which stays where it is zero. It is checked first, and an error that joins all that
-// is wrong changes nothing. Timeouts of connections that SetTimeouts has given stay. Safe for concurrent use.
+// Update replaces the Config at run time: all of it but Tick, which stays, and MaxConnections, which stays where it is zero and after
+// SetMaxConnections. It is checked first, and an error that joins all that is wrong changes nothing. Timeouts of connections that SetTimeouts has given stay. Safe for concurrent use.
 //
 // Connections are not looked at all at once: a loop goes through its own in tasks of half a millisecond, with its other work in
 // between, about 5,000 of them per task. What was due by the old Config is judged by the new one from the moment of Update.
@@ -210,8 +210,8 @@ func (r *Reaper) Update(cfg Config) error {
 	}
 	r.clock.remember(cfg.memory())
 	r.settings.Store(newSettings(cfg, old.version+1, old.now))
-	if cfg.MaxConnections > 0 {
-		r.SetMaxConnections(cfg.MaxConnections)
+	if cfg.MaxConnections > 0 && !r.limitIsSet.Load() {
+		r.limit.Store(int64(cfg.MaxConnections))
 	}
 	r.continueSoon()
 	return nil

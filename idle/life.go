@@ -86,6 +86,9 @@ func (lim *limits) judge(f *life, now time.Duration) verdict {
 	if lim.poll > 0 {
 		v.next = min(v.next, now+lim.poll)
 	}
+	if lim.drain != (drain{}) && f.output > 0 {
+		v.next = min(v.next, now+outputLook)
+	}
 	if f.rated != 0 && !f.counting {
 		v.next = min(v.next, max(f.rated, now+lim.tick))
 	}
@@ -158,14 +161,14 @@ func (lim *limits) first(k Kind, f *life) bool {
 }
 
 // drainDue returns the turn of a connection: evenly spread over the time for the idle, for those that are active then over the rest
-// up to the deadline, and for those that are held the deadline.
+// up to the deadline, and for those that are held, or would lose output that waits, the deadline.
 func (lim *limits) drainDue(f *life) time.Duration {
 	d := lim.drain
 	turn := d.began + share(d.spread, f.dice)
 	switch {
 	case d == drain{}:
 		return never
-	case f.held:
+	case f.held || f.output > 0:
 		return d.began + d.deadline
 	case f.active(AllIdle).to > turn-busyFor:
 		return d.began + d.spread + share(d.deadline-d.spread, f.dice)

@@ -523,9 +523,14 @@ func TestDrain(t *testing.T) {
 		{"active at its turn", life{heard: at(104*second + 1), dice: 0.5}, 120 * second},
 		{"active after its turn", life{heard: at(110 * second), dice: 0.25}, 115 * second},
 		{"held", life{heard: at(20 * second), held: true}, 130 * second},
+		{"its output waits", life{heard: at(20 * second), output: 1}, 130 * second},
 	} {
 		require.Equal(t, tc.due, lim.due(Drained, &tc.f), tc.name)
 	}
+	waits := life{opened: at(20 * second), heard: at(20 * second), wrote: at(20 * second), output: 1}
+	v := lim.judge(&waits, 110*second)
+	require.Equal(t, wait, v.act)
+	require.Equal(t, 110*second+outputLook, v.next, "it may go as soon as its output has gone")
 }
 
 func TestSqueeze(t *testing.T) {

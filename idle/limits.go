@@ -57,6 +57,9 @@ func (s squeeze) of(d time.Duration) time.Duration {
 // busyFor is how long after its last byte a connection is busy, for a drain.
 const busyFor = time.Second
 
+// outputLook is how often a drain looks whether output that waited is gone.
+const outputLook = busyFor / 8
+
 // newLimits returns the limits of a Config that was checked, with the given idle timeouts.
 func newLimits(cfg *Config, timeouts Timeouts, horizon time.Duration) *limits {
 	lim := &limits{

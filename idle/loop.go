@@ -321,7 +321,7 @@ func (l *loop) life(r *row, id uint32, s *state) life {
 		f.wrote = l.span(to)
 	}
 	lim := l.limitsOf(s)
-	if lim.poll > 0 {
+	if lim.poll > 0 || lim.drain != (drain{}) {
 		f.output = l.conn(s).OutboundBuffered()
 	}
 	if f.missed > 0 && !lim.pongs && f.heard.to > f.beat-lim.tick { // any byte is an answer

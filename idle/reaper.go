@@ -26,10 +26,11 @@ type Reaper struct {
 	more     chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime time.Duration
 
-	limit    atomic.Int64 // of connections, 0 for none
-	total    atomic.Int64 // connections
-	registry atomic.Pointer[registry]
-	settings atomic.Pointer[settings]
+	limit      atomic.Int64 // of connections, 0 for none
+	limitIsSet atomic.Bool  // by SetMaxConnections
+	total      atomic.Int64 // connections
+	registry   atomic.Pointer[registry]
+	settings   atomic.Pointer[settings]
 
 	mu         sync.Mutex // guards what follows, changes of registry and settings, and moves of the clock
 	live       int        // loops with connections
@@ -52,7 +53,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
 	r.clock.init(cfg.Tick, cfg.memory())
 	r.settings.Store(newSettings(cfg, 1, overlay{}))
-	r.SetMaxConnections(cfg.MaxConnections)
+	r.limit.Store(int64(cfg.MaxConnections))
 	if h, ok := next.(IdleHandler); ok {
 		r.onIdle = h.OnIdle
 	}

@@ -33,9 +33,12 @@ func (r *Reaper) isCrowded() bool {
 // MaxConnections returns how many connections may be open, 0 if any number.
 func (r *Reaper) MaxConnections() int { return int(r.limit.Load()) }
 
-// SetMaxConnections changes Config.MaxConnections, for whoever sees that there is no room for as many; 0 is any number. Safe for
-// concurrent use.
-func (r *Reaper) SetMaxConnections(n int) { r.limit.Store(int64(max(n, 0))) }
+// SetMaxConnections changes Config.MaxConnections, for whoever knows for how many there is room; 0 is any number. From then on Update does
+// not change it. Safe for concurrent use.
+func (r *Reaper) SetMaxConnections(n int) {
+	r.limitIsSet.Store(true)
+	r.limit.Store(int64(max(n, 0)))
+}
 
 // Connections returns how many connections are open now. Safe for concurrent use.
 func (r *Reaper) Connections() int { return int(r.total.Load()) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 )
 
 // ErrTooFewDescriptors is returned by Run when the process may not open enough files for a server that survives a flood of
@@ -48,7 +49,7 @@ func (b budget) connections() (n int, why string, err error) {
 func (b budget) engine() int { return 4 * (b.loops + 1) }
 
 func (b budget) String() string {
-	s := fmt.Sprintf("%d allowed, less %d in use, %d for the engine and %d in reserve", b.allowed, b.inUse, b.engine(), reserve)
+	s := fmt.Sprintf("%d descriptors allowed, less %d in use, %d for the engine and %d in reserve", b.allowed, b.inUse, b.engine(), reserve)
 	if b.backlog > 0 {
 		s += fmt.Sprintf(" and %d that may be accepted before they can be refused (net.core.somaxconn)", b.backlog)
 	}
@@ -63,29 +64,35 @@ func (b budget) advice() string {
 }
 
 // plan finds out for how many connections there is room, and says so in the log.
-func (cfg *Config) plan(oneAcceptor bool) (b budget, n int, err error) {
+func (cfg *Config) plan(oneAcceptor bool) (b budget, n int, why string, err error) {
 	b = budget{wanted: cfg.MaxConnections, loops: cfg.Loops}
 	if b.allowed, err = raiseDescriptors(); err != nil {
-		return b, 0, err
+		return b, 0, "", err
 	}
 	if b.allowed > 0 {
-		if b.inUse, err = descriptorsInUse(); err != nil {
-			return b, 0, err
-		}
+		b.inUse = descriptorsInUse()
 		if oneAcceptor {
 			b.backlog = maxBacklog()
 		}
 	}
-	n, why, err := b.connections()
-	if err != nil {
-		return b, 0, err
+	if n, why, err = b.connections(); err != nil {
+		return b, 0, "", err
 	}
 	level := slog.LevelInfo
 	if n < cfg.MaxConnections {
 		level = slog.LevelWarn
 	}
 	cfg.Logger.Log(context.Background(), level, "limit of connections", "limit", n, "because", why)
-	return b, n, nil
+	return b, n, why, nil
+}
+
+// look returns how often is to be looked whether descriptors run short. An acceptor does not wait for the loops, and takes tens of
+// thousands in a second.
+func (b budget) look() time.Duration {
+	if b.backlog > 0 {
+		return 2 * time.Millisecond
+	}
+	return gateLook
 }
 
 // full returns the descriptor from which on accepting is paused, whoever uses those below it; 0 if that is not known.

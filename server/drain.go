@@ -8,8 +8,8 @@ import (
 
 // Drain says how a server stops, so that its clients do not all come back elsewhere at once. Those that were active within the last
 // second are busy, the others idle. OnClose of those that it closes gets idle.ErrDrained; of those that are left at its end, which are
-// closed all at once, nil. Whoever wants to connect meanwhile waits until the server is gone, and is refused then; another server can
-// listen on the address before that with SharePort only. The zero Drain is none: all connections are closed at once.
+// closed all at once, nil. Whoever wants to connect meanwhile waits until the server is gone, and is refused then. With SharePort
+// he is closed at once, so that he tries again and the system may send him to another server, which can listen on the address already. The zero Drain is none: all connections are closed at once.
 type Drain struct {
 	// Delay is how long the server goes on as before, for those to notice that send new clients to it.
 	Delay time.Duration
@@ -45,7 +45,9 @@ func (h *host) drain(ctx context.Context, d Drain) {
 	}
 	h.log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
 	h.draining.Store(true)
-	h.gate.shutForGood()
+	if !h.shares { // otherwise the system would go on to send newcomers here, and drop them
+		h.gate.shutForGood()
+	}
 	last := max(d.Timeout-d.Timeout/32-3*h.Config().Tick, d.Timeout/2, 1) // closes may be two ticks late, and ten thousand take a while
 	if err := h.Drain(min(d.Spread, last), last); err != nil {
 		panic("BUG: " + err.Error()) // it was checked

@@ -177,6 +177,70 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 	}
 }
 
+// answers sends a large answer to whatever comes.
+type answers struct {
+	echo
+	size int
+}
+
+func (a *answers) OnTraffic(c gnet.Conn) gnet.Action {
+	_, _ = c.Discard(-1)
+	_, _ = c.Write(make([]byte, a.size))
+	return gnet.None
+}
+
+// TestADrainLetsAnswersEnd lets clients take a large answer slowly while the server goes.
+func TestADrainLetsAnswersEnd(t *testing.T) {
+	const size, clients = 16 << 20, 10
+	addr, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 9 * time.Second},
+	})
+	var reading sync.WaitGroup
+	for range clients {
+		c, err := net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 1))
+		require.NoError(t, err)
+		reading.Go(func() {
+			n := 1
+			for b := make([]byte, 1<<18); ; {
+				m, err := c.Read(b)
+				if n += m; err != nil {
+					assert.Equal(t, size, n, "%v", err)
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	stop()
+	reading.Wait()
+	require.NoError(t, await(t, result))
+}
+
+func TestAnEngineThatDiesDuringADrainIsReported(t *testing.T) {
+	h := &keepsEngine{}
+	_, stop, result := start(t, Config{Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Drain: Drain{Delay: time.Hour}})
+	stop()
+	time.Sleep(50 * time.Millisecond)
+	require.NoError(t, h.eng.Stop(t.Context())) // behind the back of Run
+	require.ErrorIs(t, await(t, result), ErrEngineDied)
+}
+
+type keepsEngine struct {
+	echo
+	eng gnet.Engine
+}
+
+func (h *keepsEngine) OnBoot(eng gnet.Engine) gnet.Action {
+	h.eng = eng
+	return gnet.None
+}
+
 func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
 	d := Drain{Spread: time.Second}
 	require.NoError(t, d.check())

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -26,10 +23,8 @@ func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 
 // A server that survives floods, and that goes little by little at the first SIGTERM and at once at the second.
 func ExampleRun() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, again, stop := server.Signals(context.Background())
 	defer stop()
-	again, done := server.SecondSignal(ctx)
-	defer done()
 
 	var running *server.Server // for metrics, and for new limits: running.Reaper().Update
 	err := server.Run(ctx, server.Config{

@@ -169,6 +169,8 @@ func requireProbesServed(t *testing.T, probes prober.Probes, floods []prober.Spa
 	during, between := probes.Split(floods)
 	t.Logf("during a flood: %v", during)
 	t.Logf("between them: %v", between)
+	require.NotEmpty(t, during)
+	require.NotEmpty(t, between)
 	require.LessOrEqual(t, during.Failed(), 1+len(during)/10)
 	require.Zero(t, between.Failed())
 	require.Less(t, between.Quantile(0.99), time.Second)
@@ -250,7 +252,7 @@ func TestTooFewDescriptorsForABacklog(t *testing.T) {
 		t.Skip("net.core.somaxconn is so low that 1,000 descriptors are enough")
 	}
 	server := startFlooded(t, flooded{Descriptors: 1000, MaxConnections: 800, OneAcceptor: true})
-	require.Contains(t, server.addr, "true server: too few file descriptors: 1000 allowed, less ") // instead of the address
+	require.Contains(t, server.addr, "true server: too few file descriptors: 1000 descriptors allowed, less ") // instead of the address
 	require.Contains(t, server.addr, fmt.Sprint(maxBacklog(), " that may be accepted"))
 	require.Contains(t, server.addr, "(ulimit -n, LimitNOFILE), lower net.core.somaxconn")
 	require.Regexp(t, `leaves 0 for connections, of at least 16: raise the limit to \d+ `, server.addr)

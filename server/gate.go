@@ -10,47 +10,53 @@ import (
 	"time"
 )
 
-// gateLook is how often is looked whether a closed gate can be opened.
-const gateLook = 20 * time.Millisecond
-
-// pauseLog is the time for which no more than one pause is logged.
-const pauseLog = time.Second
+const (
+	// gateLook is how often is looked whether a closed gate can be opened.
+	gateLook = 20 * time.Millisecond
+	// pauseLog is the time for which no more than one pause is logged.
+	pauseLog = time.Second
+)
 
 // A gate stops accepting while there is no room, and goes on when there is. While it is closed the system drops what asks for a
 // connection, and the client asks again, first after a second. Safe for concurrent use.
 type gate struct {
 	addr  address
+	want  int // listeners of the engine
 	log   *slog.Logger
 	room  func() bool    // reports whether there is room enough to go on
 	count *atomic.Uint64 // of the times that it was closed
 
 	ready  atomic.Bool // fds does not change any more
 	closed atomic.Bool
+	used   atomic.Bool   // it was closed once
 	done   chan struct{} // closed by end
 	wait   sync.WaitGroup
 
-	mu     sync.Mutex
-	fds    []int     // guarded by mu until ready; listening sockets, none if they cannot be paused
-	ended  bool      // guarded by mu: the listeners may be gone
-	logged time.Time // guarded by mu; when a pause was logged last
+	mu      sync.Mutex
+	fds     []int     // guarded by mu until ready; listening sockets, none if they cannot be paused
+	ended   bool      // guarded by mu: the listeners may be gone
+	forGood bool      // guarded by mu: it is not opened any more
+	logged  time.Time // guarded by mu; when a pause was logged last
 }
 
-// gates are those of the servers that run in this process. Several may listen on one port, and each pauses its own sockets only.
+// gates are those of the servers that run in this process. Several may listen on one port, and each pauses its own sockets only: those
+// that boot at the same time do so one after the other (booting), so that each finds what the others have not.
 var gates struct {
 	mu  sync.Mutex // may be held when that of a gate is taken, not the other way round
 	all []*gate    // guarded by mu
 }
 
-// newGate returns the gate of an engine that is about to run. The caller calls end before its listeners go and forget afterwards.
-func newGate(addr address, log *slog.Logger, room func() bool, count *atomic.Uint64) *gate {
-	g := &gate{addr: addr, log: log, room: room, count: count, done: make(chan struct{})}
+// booting has one element while a server boots that shares its port.
+var booting = make(chan struct{}, 1)
+
+// bootTime is how long a server may take to open its listeners.
+const bootTime = 5 * time.Second
+
+// newGate returns the gate of an engine that is about to open so many listeners. The caller calls end before they go and forget afterwards.
+func newGate(addr address, want int, log *slog.Logger, room func() bool, count *atomic.Uint64) *gate {
+	g := &gate{addr: addr, want: want, log: log, room: room, count: count, done: make(chan struct{})}
 	gates.mu.Lock()
 	defer gates.mu.Unlock()
-	for _, other := range gates.all {
-		if other.addr.addr.String() == addr.addr.String() {
-			other.find() // as long as it can tell which are its own
-		}
-	}
 	gates.all = append(gates.all, g)
 	return g
 }
@@ -62,43 +68,46 @@ func (g *gate) forget() {
 	gates.all = slices.DeleteFunc(gates.all, func(other *gate) bool { return other == g })
 }
 
-// prepare finds the listening sockets, which takes a descriptor that may not be there later, or just now: then the next call tries
-// again. The engine has them all by the time that the first connection comes.
-func (g *gate) prepare() {
+// prepare finds the listening sockets, and reports whether that is done: the engine opens them one by one, and all before the first
+// connection comes; then it takes what there is. It takes a descriptor that may not be there later, or just now.
+func (g *gate) prepare(all bool) (done bool) {
 	if g.ready.Load() {
-		return
+		return true
 	}
 	gates.mu.Lock()
 	defer gates.mu.Unlock()
-	g.find()
-}
-
-// find is prepare for who holds gates.mu.
-func (g *gate) find() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.ready.Load() || g.ended {
-		return
+		return true
 	}
 	fds, err := listeners(g.addr)
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		return
-	}
-	if err != nil && g.addr.network != "unix" { // which is known not to be paused
-		g.log.Warn("accepting cannot be paused: who comes when there is no room is rejected", "because", err)
+		return false
 	}
 	for _, other := range gates.all {
 		if other != g && other.ready.Load() {
 			fds = slices.DeleteFunc(fds, func(fd int) bool { return slices.Contains(other.fds, fd) })
 		}
 	}
+	if len(fds) < g.want && !all && !errors.Is(err, errCannotPause) {
+		return false
+	}
+	if err != nil && !errors.Is(err, errCannotPause) {
+		g.log.Warn("accepting cannot be paused: who comes when there is no room is rejected", "because", err)
+	}
 	g.fds = fds
 	g.ready.Store(true)
+	return true
 }
 
-// shut closes the gate until there is room. If it was open, it calls first before anybody looks for room.
+// errCannotPause is returned for listeners that the system cannot pause, as is documented.
+var errCannotPause = errors.New("only TCP on Linux can be paused")
+
+// shut closes the gate until there is room. If it was open, it calls first before anybody looks for room. Where accepting cannot be paused
+// that is all that it does.
 func (g *gate) shut(why string, first func()) {
-	if !g.ready.Load() || len(g.fds) == 0 || g.closed.Swap(true) {
+	if !g.ready.Load() || g.closed.Swap(true) {
 		return
 	}
 	g.mu.Lock()
@@ -107,6 +116,7 @@ func (g *gate) shut(why string, first func()) {
 		return
 	}
 	first()
+	g.used.Store(true)
 	if err := filter(g.fds, true); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
@@ -114,20 +124,21 @@ func (g *gate) shut(why string, first func()) {
 	log := time.Since(g.logged) >= pauseLog
 	if log {
 		g.logged = time.Now()
-		g.log.Warn("accepting is paused", "because", why, "pauses", n)
+		g.log.Warn("accepting is paused", "because", why, "pauses", n, "listeners", len(g.fds))
 	}
 	g.wait.Go(func() { g.watch(log) })
 }
 
 // shutForGood closes the gate before the server stops.
 func (g *gate) shutForGood() {
-	g.prepare()
+	g.prepare(true)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended || len(g.fds) == 0 {
+	g.forGood = true
+	if g.ended {
 		return
 	}
-	g.closed.Store(true)
+	g.used.Store(true)
 	if err := filter(g.fds, true); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
@@ -147,7 +158,7 @@ func (g *gate) watch(log bool) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended {
+	if g.ended || g.forGood {
 		return
 	}
 	if err := filter(g.fds, false); err != nil {

@@ -34,11 +34,15 @@ func filter(fds []int, attach bool) error {
 	return errors.Join(errs...)
 }
 
+// unfilter lets packets in to a connection again. One that came in just when the filter was attached to its listener has inherited it, and
+// would be deaf: the kernel copies the filter of a listener to the sockets that it makes.
+func unfilter(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) }
+
 // listeners returns the descriptors of this process that listen on a TCP address: gnet keeps them to itself.
 func listeners(at address) (fds []int, err error) {
 	want, ok := at.addr.(*net.TCPAddr)
 	if !ok {
-		return nil, errors.New("only TCP can be paused")
+		return nil, errCannotPause
 	}
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
@@ -17,15 +19,17 @@ type host struct {
 	gate   *gate
 	door   *door
 	log    *slog.Logger
-	limit  int // of connections; 0 for none
-	full   int // descriptor from which on there is no room, 0 if not known
+	limit  int           // of connections; 0 for none
+	full   int           // descriptor from which on there is no room, 0 if not known
+	look   time.Duration // how often is looked for that descriptor
+	shares bool          // another process may listen on the port
 
 	draining atomic.Bool // nobody is accepted any more
 }
 
 func newHost(s *Server) *host {
-	h := &host{Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full()}
-	h.gate = newGate(s.at, s.cfg.Logger, h.hasRoom, &s.pauses)
+	h := &host{Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full(), look: s.budget.look(), shares: s.cfg.SharePort}
+	h.gate = newGate(s.at, s.listeners(), s.cfg.Logger, h.hasRoom, &s.pauses)
 	return h
 }
 
@@ -38,11 +42,14 @@ func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
 }
 
 func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	h.gate.prepare()
+	h.gate.prepare(true)
+	if h.gate.used.Load() {
+		unfilter(c.Fd())
+	}
 	// The kernel gives out the lowest descriptor that is free, so this one tells how many are in use at least. Who has one of the last
 	// goes, whatever else is true, so that each loop can accept and close what comes until the gate is shut.
 	if fd := c.Fd(); h.full > 0 && fd >= h.full {
-		h.shutFull(fd)
+		h.shutFull()
 		h.door.turnAway(c, noDescriptors, "no descriptors are left")
 		return nil, gnet.Close
 	}
@@ -65,12 +72,32 @@ func (h *host) OnClose(c gnet.Conn, err error) gnet.Action {
 }
 
 // shutFull pauses because of descriptors that may be in use elsewhere in the process: connections make room for those.
-func (h *host) shutFull(fd int) {
-	h.gate.shut(fmt.Sprintf("descriptor %d is in use, and few are left", fd), func() {
+func (h *host) shutFull() {
+	h.gate.shut(fmt.Sprintf("few descriptors are left of those below %d", h.full+reserve/2), func() {
 		if n := h.Connections(); n < h.limit {
 			h.SetMaxConnections(max(n, 1))
 		}
 	})
+}
+
+// guard looks whether descriptors run short although nobody comes: whoever comes next may be the one too many. It begins with finding the
+// listeners, and calls found then.
+func (h *host) guard(ctx context.Context, found func()) {
+	began := time.Now()
+	for !h.gate.prepare(time.Since(began) > bootTime) {
+		if !sleep(ctx, time.Millisecond) {
+			return
+		}
+	}
+	found()
+	if h.full == 0 {
+		return
+	}
+	for sleep(ctx, h.look) {
+		if fd, ok := freeDescriptor(); !ok || fd >= h.full {
+			h.shutFull()
+		}
+	}
 }
 
 // hasRoom reports whether there is enough room again: some more than one, so that it does not go up and down.

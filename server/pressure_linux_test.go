@@ -3,11 +3,15 @@ package server
 import (
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
 )
@@ -58,4 +62,77 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[idle.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
+}
+
+// take takes descriptors until none is left, or until one has the number of last, and returns a function that gives them back.
+func take(t *testing.T, last int) (giveBack func()) {
+	t.Helper()
+	var taken []int
+	for {
+		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		if taken = append(taken, fd); fd >= last {
+			break
+		}
+	}
+	return sync.OnceFunc(func() {
+		for _, fd := range taken {
+			_ = unix.Close(fd)
+		}
+	})
+}
+
+// TestSomethingElseMayTakeAllDescriptors takes all of them while nobody comes. Whoever comes then must not be the end of the engine.
+func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
+	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
+	defer stop()
+	was := srv.Stats().MaxConnections
+	live, err := net.Dial("tcp", srv.Addr().String())
+	require.NoError(t, err)
+	defer live.Close()
+	require.NoError(t, pingPong(live, 10*time.Second))
+	comes, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer unix.Close(comes)
+	giveBack := take(t, math.MaxInt)
+	defer giveBack()
+	require.Eventually(t, func() bool { return srv.Stats().Paused }, 10*time.Second, time.Millisecond)
+	require.Less(t, srv.Stats().MaxConnections, was, "connections make room")
+	_ = unix.Connect(comes, &unix.SockaddrInet4{Port: srv.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}})
+	require.NoError(t, pingPong(live, 10*time.Second))
+	giveBack()
+	require.Eventually(t, func() bool { return !srv.Stats().Paused }, 10*time.Second, time.Millisecond)
+	require.Equal(t, was, srv.Stats().MaxConnections)
+	require.NoError(t, pingPong(live, 10*time.Second))
+}
+
+// TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors takes most of them: accepting cannot be paused there.
+func TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors(t *testing.T) {
+	name := filepath.Join(shortDir(t), "s")
+	srv, stop := startIn(t, Config{
+		Addr: "unix://" + name, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute, ShedProtect: 100 * time.Millisecond},
+	})
+	defer stop()
+	dial := func() error {
+		c, err := net.Dial("unix", name)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return pingPong(c, 10*time.Second)
+	}
+	for range 100 {
+		require.NoError(t, dial())
+	}
+	time.Sleep(200 * time.Millisecond) // they are idle
+	defer take(t, srv.budget.full())()
+	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return dial() == nil }, 10*time.Second, 50*time.Millisecond)
+}
+
+func TestUpdateDoesNotChangeTheLimitOfAServer(t *testing.T) {
+	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, MaxConnections: 100, Idle: idle.Config{ReadTimeout: time.Minute}})
+	defer stop()
+	require.NoError(t, srv.Reaper().Update(idle.Config{ReadTimeout: time.Minute, MaxConnections: 5}))
+	require.Equal(t, 100, srv.Stats().MaxConnections)
 }

@@ -61,23 +61,24 @@ type Config struct {
 	// zero, any number.
 	AcceptRate int
 
-	// OneAcceptor lets one goroutine accept for all loops instead of each for itself, which spreads connections evenly. It may
-	// have accepted a whole backlog (net.core.somaxconn) before a loop can refuse one, for which there must be descriptors. Unix
-	// sockets and systems other than Linux have no other way.
+	// OneAcceptor lets one goroutine accept for all loops instead of each for itself, which spreads connections evenly. It does not wait
+	// for the loops, and may have accepted a whole backlog (net.core.somaxconn) before accepting is paused, for which there must be
+	// descriptors. Unix sockets and systems other than Linux have no other way.
 	OneAcceptor bool
 
 	// SharePort allows other processes to listen on the same port at the same time, where the system spreads
-	// connections over them (SO_REUSEPORT on Linux). If false, an address that somebody listens on is an error.
+	// connections over them (SO_REUSEPORT on Linux), also over those that are not accepted now. If false, an address that somebody
+	// listens on is an error.
 	SharePort bool
 
 	// Drain says how the server stops when the context is done.
 	Drain Drain
 
 	// Stopping is called when the context is done, before Drain.Delay begins: say there that no new clients are wanted, for example by
-	// a readiness probe that fails. If nil, nothing is called.
+	// a readiness probe that fails. It must return soon: nothing goes on before. If nil, nothing is called.
 	Stopping func()
 
-	// StopNow ends a drain, and the server with it, when it is closed, as by [SecondSignal]. If nil, only Drain bounds it.
+	// StopNow ends a drain, and the server with it, when it is closed, as by [Signals]. If nil, only Drain bounds it.
 	StopNow <-chan struct{}
 
 	// Restart starts another engine on the same address when one has died, as gnet's do when a connection cannot be accepted. Its
@@ -152,16 +153,18 @@ func Run(ctx context.Context, cfg Config) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err = s.run(ctx)
-		died := errors.Is(err, ErrEngineDied) || err != nil && s.restarts.Load() > 0 // or could not come back
+		died := errors.Is(err, ErrEngineDied) || err != nil && s.deaths > 0 // or could not come back
 		if !cfg.Restart || !died || ctx.Err() != nil {
 			return err
 		}
 		pause := s.pauseAfter(time.Since(began))
-		cfg.Logger.Error("the engine has died and is started again", "cause", err, "restarts", s.restarts.Load(), "after", pause)
+		cfg.Logger.Error("the engine has died and is started again", "cause", err, "restarts", s.deaths, "after", pause)
 		if !sleep(ctx, pause) {
-			s.stopping()
+			break
 		}
+		s.restarts.Add(1)
 	}
+	s.stopping() // no engine runs whose end would call it
 	return nil
 }
 
@@ -176,7 +179,9 @@ type Server struct {
 	budget      budget
 	door        *door
 	limit       int           // of connections
-	pause       time.Duration // before the last restart; of the goroutine of Run
+	why         string        // not more
+	deaths      int           // of engines; of the goroutine of Run, as is pause
+	pause       time.Duration // before the last restart
 	restarts    atomic.Uint64
 	pauses      atomic.Uint64        // of accepting
 	host        atomic.Pointer[host] // of the engine that runs, nil if none does
@@ -187,6 +192,9 @@ func (s *Server) Addr() net.Addr { return s.at.addr }
 
 // Reaper returns the Reaper, which all engines share.
 func (s *Server) Reaper() *idle.Reaper { return s.reaper }
+
+// Limit returns how many connections may be open, 0 if any number, and why not more.
+func (s *Server) Limit() (connections int, why string) { return s.limit, s.why }
 
 func newServer(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, watched: watch(cfg.Handler)}
@@ -201,7 +209,7 @@ func newServer(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.oneAcceptor = cfg.OneAcceptor || runtime.GOOS != "linux" || s.at.network == "unix"
-	if s.budget, s.limit, err = cfg.plan(s.oneAcceptor); err != nil {
+	if s.budget, s.limit, s.why, err = cfg.plan(s.oneAcceptor); err != nil {
 		return nil, err
 	}
 	s.reaper.SetMaxConnections(s.limit)
@@ -218,7 +226,7 @@ const (
 
 // pauseAfter returns how long to wait before the next engine, after one that has lived for some time.
 func (s *Server) pauseAfter(lived time.Duration) time.Duration {
-	s.restarts.Add(1)
+	s.deaths++
 	s.pause = min(max(2*s.pause, minPause), maxPause)
 	if lived >= soundFor {
 		s.pause = minPause
@@ -239,16 +247,21 @@ func (s *Server) run(ctx context.Context) error {
 	var stopper sync.WaitGroup
 	s.reaper.SetMaxConnections(s.limit) // whatever the last engine has left
 	host := newHost(s)
+	var stopped atomic.Bool // by us
+	booted := s.bootAlone(ctx)
+	defer booted()
 	host.booted = func(eng gnet.Engine) {
 		stopper.Go(func() {
 			select {
 			case <-ctx.Done():
 				s.stopping()
 				s.drain(running, host)
+				stopped.Store(running.Err() == nil)
 				_ = eng.Stop(running) // an error means that it has stopped already
 			case <-running.Done():
 			}
 		})
+		stopper.Go(func() { host.guard(running, booted) })
 		if s.cfg.PressureTimeout > 0 {
 			stopper.Go(func() { host.relieve(running, s.cfg.PressureTimeout) })
 		}
@@ -266,7 +279,7 @@ func (s *Server) run(ctx context.Context) error {
 	}, s.cfg.Options...)
 
 	err := gnet.Run(host, s.at.url(), opts...)
-	asked := ctx.Err() != nil || s.watched.shutdown.Load()
+	asked := stopped.Load() || s.watched.shutdown.Load()
 	returned()
 	stopper.Wait()
 	host.gate.end()
@@ -280,6 +293,33 @@ func (s *Server) run(ctx context.Context) error {
 		return fmt.Errorf("server: %w on %s: %s", ErrEngineDied, s.at.addr, logger.lastErrors())
 	}
 	return nil
+}
+
+// listeners returns how many listening sockets the engine opens.
+func (s *Server) listeners() int {
+	if s.oneAcceptor {
+		return 1
+	}
+	opts := gnet.Options{NumEventLoop: s.cfg.Loops}
+	for _, set := range s.cfg.Options { // which may have another number of loops
+		set(&opts)
+	}
+	return opts.NumEventLoop
+}
+
+// bootAlone waits until no other server of this process that shares its port is about to open its listeners. The caller calls done, once or
+// more, when this one has opened its own.
+func (s *Server) bootAlone(ctx context.Context) (done func()) {
+	if !s.cfg.SharePort {
+		return func() {}
+	}
+	select {
+	case booting <- struct{}{}:
+		return sync.OnceFunc(func() { <-booting })
+	case <-ctx.Done():
+	case <-time.After(bootTime): // it has not opened them by then: its gate takes what there is
+	}
+	return func() {}
 }
 
 // drain lets connections go until they are gone, time is up, somebody asks to stop at once, or the engine does not run any more.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -53,8 +54,12 @@ func (l *SourceLimits) check() error {
 	refuse(l.IPv4Bits < 0 || l.IPv4Bits > 32, "IPv4Bits is %d: set 1 to 32", l.IPv4Bits)
 	refuse(l.IPv6Bits < 0 || l.IPv6Bits > 128, "IPv6Bits is %d: set 1 to 128", l.IPv6Bits)
 	refuse(l.Entries < 0, "Entries is %d: set a positive number", l.Entries)
-	for _, p := range l.Exempt {
+	l.Exempt = slices.Clone(l.Exempt)
+	for i, p := range l.Exempt {
 		refuse(!p.IsValid(), "Exempt has the prefix %v, which is not valid", p)
+		if p.Addr().Is4In6() && p.Bits() >= 96 { // addresses are compared without the mapping
+			l.Exempt[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -106,7 +111,7 @@ func (s *Sources) admit(from netip.Addr, now time.Time) error {
 	defer shard.mu.Unlock()
 	src := shard.all[key]
 	if src == nil {
-		shard.makeRoom(s.limits.Entries / sourceShards)
+		shard.makeRoom(s.entries())
 		src = &source{tokens: s.burst(), filled: now}
 		shard.all[key] = src
 	}
@@ -136,10 +141,13 @@ func (s *Sources) Release(from netip.Addr) {
 	if src == nil || src.open == 0 {
 		return
 	}
-	if src.open--; src.open == 0 && (s.limits.Rate == 0 || len(shard.all) > s.limits.Entries/sourceShards) {
+	if src.open--; src.open == 0 && (s.limits.Rate == 0 || len(shard.all) > s.entries()) {
 		delete(shard.all, key)
 	}
 }
+
+// entries returns how many sources a shard keeps that have no connection open.
+func (s *Sources) entries() int { return max(s.limits.Entries/sourceShards, 1) }
 
 func (s *Sources) burst() float64 { return 2 * float64(s.limits.Rate) }
 
@@ -172,7 +180,7 @@ func (s *Sources) shard(key netip.Prefix) *sourceShard {
 // makeRoom forgets sources without connections, in the random order of a map, while there are as many as may be. Those with
 // connections stay: there are no more of them than connections.
 func (s *sourceShard) makeRoom(entries int) {
-	if len(s.all) < max(entries, 1) {
+	if len(s.all) < entries {
 		return
 	}
 	looked := 0

@@ -78,6 +78,27 @@ func TestRateOfASource(t *testing.T) {
 	require.ErrorContains(t, s.admit(from, now.Add(10*time.Second)), "192.0.2.1/32 opens more than 10 a second")
 }
 
+func TestARateHoldsWithATinyTable(t *testing.T) {
+	s := newTestSources(t, SourceLimits{Rate: 1, Entries: 1})
+	from, now, admitted := netip.MustParseAddr("192.0.2.1"), time.Now(), 0
+	for range 100 {
+		if s.admit(from, now) == nil {
+			admitted++
+			s.Release(from)
+		}
+	}
+	require.Equal(t, 2, admitted)
+}
+
+func TestAnExemptPrefixMayBeMapped(t *testing.T) {
+	exempt := []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}
+	s := newTestSources(t, SourceLimits{Connections: 1, Exempt: exempt})
+	for range 3 {
+		require.NoError(t, s.Admit(netip.MustParseAddr("10.0.0.1")))
+	}
+	require.Equal(t, "::ffff:10.0.0.0/104", exempt[0].String(), "that of the caller stays")
+}
+
 func TestTheTableOfSourcesIsBounded(t *testing.T) {
 	const entries = 1600
 	s := newTestSources(t, SourceLimits{Connections: 1, Rate: 10, Entries: entries})

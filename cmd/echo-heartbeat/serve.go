@@ -53,10 +53,10 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 				level = slog.LevelInfo
 			}
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
-			again, done := server.SecondSignal(cmd.Context())
+			ctx, again, done := server.Signals(cmd.Context())
 			defer done()
 			cfg.StopNow = again
-			return serve(cmd.Context(), cmd.OutOrStdout(), cfg, load)
+			return serve(ctx, cmd.OutOrStdout(), cfg, load)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -97,8 +97,9 @@ func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (i
 			srv, handler.reaper = s, s.Reaper()
 			loads.Go(func() { reload(reloading, out, s.Reaper(), signals, load) })
 		}
-		fmt.Fprintf(out, "listening on %s, %s, at most %d connections; Ctrl-C stops\n",
-			s.Addr(), describe(s.Reaper().Config()), s.Stats().MaxConnections)
+		n, why := s.Limit()
+		fmt.Fprintf(out, "listening on %s, %s, at most %d connections (%s); Ctrl-C stops\n",
+			s.Addr(), describe(s.Reaper().Config()), n, why)
 	}
 	cfg.Stopping = func() {
 		if cfg.Drain != (server.Drain{}) {

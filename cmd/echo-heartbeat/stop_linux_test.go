@@ -199,6 +199,7 @@ func TestSigtermDrains(t *testing.T) {
 
 	served, _ := probing.End().Split([]prober.Span{{To: began.Add(delay - bucket)}})
 	t.Logf("before the drain: %v", served)
+	require.NotEmpty(t, served)
 	require.Zero(t, served.Failed())
 	require.Less(t, served.Quantile(0.99), time.Second)
 
@@ -253,8 +254,19 @@ func TestASecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
+// TestTheSecondSignalMayFollowAtOnce sends both before the process has come to see the first.
+func TestTheSecondSignalMayFollowAtOnce(t *testing.T) {
+	for range 5 {
+		p, _ := startServe(t, "--addr", "127.0.0.1:0", "--drain-delay", "1h")
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, p.Process.Signal(os.Interrupt))
+		require.Zero(t, p.exitCode(t, 20*time.Second))
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	p, addr := startServe(t, "--addr", "127.0.0.1:0")
+	require.Regexp(t, `at most \d+ connections \(\d+ descriptors allowed, less \d+ in use`, p.stdout.Text(), "the limit, and why")
 	taken := startProcess(t, commandEnv+"=1", "serve", "--addr", addr)
 	require.Equal(t, 1, taken.exitCode(t, 20*time.Second))
 	require.Contains(t, taken.stderr.String(), "address already in use")

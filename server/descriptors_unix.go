@@ -1,3 +1,5 @@
+//go:build unix
+
 package server
 
 import (
@@ -20,13 +22,17 @@ func raiseDescriptors() (int, error) {
 			lim = raised
 		}
 	}
-	return int(min(lim.Cur, 1<<30)), nil
+	return int(min(uint64(lim.Cur), 1<<30)), nil // it is signed on some systems, and -1 for any number
 }
 
-// descriptorsInUse returns how many descriptors the process has.
-func descriptorsInUse() (int, error) {
+// descriptorsInUse returns how many descriptors the process has, where the system does not tell as many as are below the lowest free one.
+func descriptorsInUse() int {
 	names, err := os.ReadDir("/proc/self/fd")
-	return max(len(names)-1, 0), err // one of them is that of the directory
+	if err != nil {
+		n, _ := freeDescriptor()
+		return n
+	}
+	return max(len(names)-1, 0) // one of them is that of the directory
 }
 
 // maxBacklog returns how many connections may wait to be accepted by one listener.

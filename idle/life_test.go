@@ -20,7 +20,7 @@ func testLimits() *limits {
 func testLife() *life {
 	return &life{
 		opened: at(10 * second), heard: at(20 * second), wrote: at(30 * second),
-		stuck: 40 * second, over: 45 * second, output: 100,
+		stuck: 40 * second, over: 45 * second,
 		rated: 50 * second, counting: true,
 		beat: 55 * second, missed: 2,
 		fresh: true, dice: 0.5,
@@ -277,6 +277,11 @@ func TestMaxAge(t *testing.T) {
 
 func TestReasons(t *testing.T) {
 	const now = 91 * second
+	full := func() *life {
+		f := testLife()
+		f.output = 100
+		return f
+	}
 	for k, want := range map[Kind]ReapError{
 		NoFirstByte: {Limit: 80 * second, Lasted: 81 * second},
 		NoHandshake: {Limit: 80 * second, Lasted: 81 * second},
@@ -287,16 +292,16 @@ func TestReasons(t *testing.T) {
 	} {
 		lim := testLimits()
 		limit(lim, k, 90*second)
-		v := lim.judge(testLife(), now)
+		v := lim.judge(full(), now)
 		want.Kind, want.Late = k, second
-		require.Equal(t, &want, lim.reason(v, testLife(), now), "%v", k)
+		require.Equal(t, &want, lim.reason(v, full(), now), "%v", k)
 	}
 	lim := testLimits()
 	lim.output.Hard = 99
-	v := lim.judge(testLife(), now)
-	require.Equal(t, &ReapError{Kind: OverLimit, Bytes: 100, LimitBytes: 99}, lim.reason(v, testLife(), now))
+	v := lim.judge(full(), now)
+	require.Equal(t, &ReapError{Kind: OverLimit, Bytes: 100, LimitBytes: 99}, lim.reason(v, full(), now))
 	lim.output.Hard = 100
-	require.Equal(t, wait, lim.judge(testLife(), now).act, "the limit itself is allowed")
+	require.Equal(t, wait, lim.judge(full(), now).act, "the limit itself is allowed")
 }
 
 func TestOutputIsLookedAtOftenEnough(t *testing.T) {

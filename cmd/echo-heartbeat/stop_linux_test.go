@@ -52,7 +52,7 @@ func startProcess(t *testing.T, env string, args ...string) *process {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{Cmd: exec.Command(exe, args...), stderr: &syncbuf.Buffer{}}
-	p.Env = append(os.Environ(), env)
+	p.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0") // the race detector waits a second otherwise
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()
 	require.NoError(t, err)

@@ -294,6 +294,8 @@ func (l *loop) rearm(id uint32, s *state) {
 	next := now
 	if v := l.judge(s, &f, now); v.act == wait {
 		next = v.next
+	} else if due, filed := l.wheel.Deadline(s.timer); filed && due <= now {
+		return // it is about to be judged: whatever comes meanwhile must not put that off
 	}
 	s.timer = l.wheel.Reschedule(s.timer, next)
 	l.setDue(min(l.due, l.wheelDue()))

@@ -94,6 +94,30 @@ func TestOverLimit(t *testing.T) {
 	requireReset(t, c)
 }
 
+// TestWhoSendsOnIsOverTheLimitAllTheSame lets a peer send without end and read nothing: its own messages must not put off its end.
+func TestWhoSendsOnIsOverTheLimitAllTheSame(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}, Tick: 10 * time.Millisecond}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			b, _ := c.Next(-1)
+			_, _ = c.Write(b)
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	b := make([]byte, 1<<16)
+	sent, err := 0, error(nil)
+	for err == nil && sent < 4<<30 {
+		var n int
+		n, err = c.Write(b)
+		sent += n
+	}
+	require.ErrorIs(t, err, syscall.ECONNRESET, "after %d bytes", sent)
+	reason := s.requireReaped(t, time.Now(), -time.Hour, ErrOverLimit)
+	require.Less(t, reason.Bytes, 512<<20, "it is noticed soon")
+}
+
 func TestOverTheSoftLimit(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 64 << 20, Soft: 1 << 20, SoftFor: limitOf}}, func(s *site) {

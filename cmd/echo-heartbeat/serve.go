@@ -22,6 +22,7 @@ func newServe() *cobra.Command {
 		cfg   server.Config
 		file  string
 		debug bool
+		alone bool
 	)
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -53,6 +54,9 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 				level = slog.LevelInfo
 			}
 			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			if alone {
+				return serveBare(cmd.Context(), cmd.OutOrStdout(), cfg)
+			}
 			ctx, again, done := server.Signals(cmd.Context())
 			defer done()
 			cfg.StopNow = again
@@ -78,6 +82,7 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "when told to stop, go on for so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is twice --drain-spread")
+	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet alone, without the reaper and all that is above, to compare")
 	cmd.Flags().BoolVar(&debug, "debug", false, "log each connection that is reaped")
 	return cmd
 }

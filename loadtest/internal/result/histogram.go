@@ -1,0 +1,122 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+const (
+	// precision is the number of significant digits of what is recorded.
+	precision = 3
+	// longest is the longest time that is recorded: longer ones count as that.
+	longest = time.Hour
+)
+
+// A Histogram counts times by their length, from a microsecond to an hour, to three significant digits. Not safe for concurrent use.
+type Histogram struct{ h *hdrhistogram.Histogram }
+
+// NewHistogram returns an empty Histogram. It takes about 190 KB.
+func NewHistogram() *Histogram {
+	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), precision)}
+}
+
+// Record counts a time. Negative ones count as 0.
+func (h *Histogram) Record(d time.Duration) {
+	_ = h.h.RecordValue(min(max(d, 0), longest).Microseconds()) // an error is one out of range
+}
+
+// Count returns how many times were recorded, 0 for a nil Histogram.
+func (h *Histogram) Count() uint64 {
+	if h == nil {
+		return 0
+	}
+	return uint64(h.h.TotalCount())
+}
+
+// Quantile returns the time that a part of all did not exceed, such as 0.99 of them; 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
+	if h.Count() == 0 {
+		return 0
+	}
+	return time.Duration(h.h.ValueAtPercentile(q*100)) * time.Microsecond
+}
+
+// Max returns the longest time.
+func (h *Histogram) Max() time.Duration { return h.Quantile(1) }
+
+// Mean returns the mean.
+func (h *Histogram) Mean() time.Duration {
+	if h.Count() == 0 {
+		return 0
+	}
+	return time.Duration(h.h.Mean() * float64(time.Microsecond))
+}
+
+// A Bar is how many times fell between two lengths.
+type Bar struct {
+	From, To time.Duration
+	Count    uint64
+}
+
+// Bars returns the lengths that were recorded with their counts, shortest first.
+func (h *Histogram) Bars() (bars []Bar) {
+	if h.Count() == 0 {
+		return nil
+	}
+	for _, b := range h.h.Distribution() {
+		if b.Count > 0 {
+			bars = append(bars, Bar{time.Duration(b.From) * time.Microsecond, time.Duration(b.To) * time.Microsecond, uint64(b.Count)})
+		}
+	}
+	return bars
+}
+
+// Add adds what another Histogram has recorded. It may be nil.
+func (h *Histogram) Add(o *Histogram) {
+	if o != nil {
+		h.h.Merge(o.h)
+	}
+}
+
+// A written Histogram has the most wanted figures beside the data, for those who read it without a library.
+type written struct {
+	Count uint64        `json:"count"`
+	P50   time.Duration `json:"p50_ns"`
+	P99   time.Duration `json:"p99_ns"`
+	P999  time.Duration `json:"p999_ns"`
+	Max   time.Duration `json:"max_ns"`
+	Data  string        `json:"hdr_v2_us"` // of HdrHistogram, version 2, compressed, base64; in microseconds
+}
+
+// MarshalJSON implements json.Marshaler.
+func (h *Histogram) MarshalJSON() ([]byte, error) {
+	data, err := h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(written{h.Count(), h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999), h.Max(), string(data)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (h *Histogram) UnmarshalJSON(b []byte) error {
+	var w written
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	data, err := hdrhistogram.Decode([]byte(w.Data))
+	if err != nil {
+		return fmt.Errorf("histogram: %w", err)
+	}
+	if data.HighestTrackableValue() > longest.Microseconds() || data.SignificantFigures() > precision {
+		return fmt.Errorf("histogram: up to %d in %d digits, which is more than is known here",
+			data.HighestTrackableValue(), data.SignificantFigures())
+	}
+	h.h = hdrhistogram.New(1, longest.Microseconds(), precision)
+	if dropped := h.h.Merge(data); dropped > 0 {
+		return fmt.Errorf("histogram: %d values do not fit", dropped)
+	}
+	return nil
+}

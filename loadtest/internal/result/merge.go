@@ -1,0 +1,139 @@
+package result
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Add adds another part of the same group.
+func (g *Group) Add(o *Group) {
+	g.Connections += o.Connections
+	g.Opened += o.Opened
+	g.OpenFailed += o.OpenFailed
+	g.Open += o.Open
+	g.Messages += o.Messages
+	g.Answers += o.Answers
+	g.Lost += o.Lost
+	g.Starved += o.Starved
+	g.Reaped += o.Reaped
+	g.Early += o.Early
+	g.EarliestBy = max(g.EarliestBy, o.EarliestBy)
+	g.Kept += o.Kept
+	g.Ended += o.Ended
+	g.Reset += o.Reset
+	g.Told += o.Told
+	g.Garbled += o.Garbled
+	g.Unanswered += o.Unanswered
+	g.Connect = sum(g.Connect, o.Connect)
+	g.Lateness = sum(g.Lateness, o.Lateness)
+	g.Lifetime = sum(g.Lifetime, o.Lifetime)
+	for phase, l := range o.Latency {
+		if l == nil { // of a file that was not written here
+			continue
+		}
+		if g.Latency == nil {
+			g.Latency = map[string]*Latency{}
+		}
+		mine := g.Latency[phase]
+		if mine == nil {
+			mine = &Latency{}
+			g.Latency[phase] = mine
+		}
+		mine.Corrected = sum(mine.Corrected, l.Corrected)
+		mine.Raw = sum(mine.Raw, l.Raw)
+	}
+}
+
+// sum returns the sum of two Histograms, either of which may be nil. It may be the first, but never is the second.
+func sum(a, b *Histogram) *Histogram {
+	if b == nil {
+		return a
+	}
+	if a == nil {
+		a = NewHistogram()
+	}
+	a.Add(b)
+	return a
+}
+
+// AddGroups adds other parts of groups to those of the same name.
+func AddGroups(groups, others []Group) []Group {
+	for i := range others {
+		j := slices.IndexFunc(groups, func(g Group) bool { return g.Name == others[i].Name })
+		if j < 0 {
+			groups = append(groups, Group{Name: others[i].Name, Behaviour: others[i].Behaviour})
+			j = len(groups) - 1
+		}
+		groups[j].Add(&others[i])
+	}
+	return groups
+}
+
+// Add adds failures.
+func (f Failures) Add(o Failures) Failures {
+	if f == nil && len(o) > 0 {
+		f = Failures{}
+	}
+	for why, n := range o {
+		f[why] += n
+	}
+	return f
+}
+
+// Merge adds up results of the same verb that several machines have got at the same time. Samples are those of the first: the others'
+// clocks differ. Expectations are to be checked anew.
+func Merge(all []*Result) (*Result, error) {
+	if len(all) == 0 {
+		return nil, errors.New("no results to add up")
+	}
+	first := all[0]
+	sum := &Result{
+		Schema: Schema, Verb: first.Verb, Command: first.Command, Began: first.Began, Phases: first.Phases, Setup: first.Setup,
+		Samples: first.Samples, Costs: first.Costs,
+	}
+	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Targets = 0, 0, 0, nil
+	for _, r := range all {
+		if r.Verb != first.Verb {
+			return nil, fmt.Errorf("results of %s and of %s cannot be added up", first.Verb, r.Verb)
+		}
+		if r.Setup.Timeout != first.Setup.Timeout || r.Setup.Bare != first.Setup.Bare {
+			return nil, fmt.Errorf("results with different targets cannot be added up: timeouts of %v and %v", first.Setup.Timeout, r.Setup.Timeout)
+		}
+		if r.Began.Before(sum.Began) {
+			sum.Began = r.Began
+		}
+		sum.Took = max(sum.Took, r.Took)
+		sum.Interrupted = sum.Interrupted || r.Interrupted
+		sum.Errors = append(sum.Errors, r.Errors...)
+		sum.Machines = append(sum.Machines, r.Machines...)
+		sum.Setup.Connections += r.Setup.Connections
+		sum.Setup.Clients += r.Setup.Clients
+		sum.Setup.Servers += r.Setup.Servers
+		sum.Setup.Targets = append(sum.Setup.Targets, r.Setup.Targets...)
+		sum.Groups = AddGroups(sum.Groups, r.Groups)
+		sum.Failures = sum.Failures.Add(r.Failures)
+	}
+	slices.Sort(sum.Setup.Targets)
+	sum.Setup.Targets = slices.Compact(sum.Setup.Targets)
+	if len(all) > 1 {
+		sum.Notes = append(sum.Notes, fmt.Sprintf("added up from %d results; the course of time and the costs are those of the first", len(all)))
+	}
+	return sum, nil
+}
+
+// Reasons returns the reasons of failures, the most frequent first.
+func (f Failures) Reasons() []string {
+	reasons := slices.Sorted(maps.Keys(f))
+	slices.SortStableFunc(reasons, func(a, b string) int {
+		switch {
+		case f[a] > f[b]:
+			return -1
+		case f[a] < f[b]:
+			return 1
+		}
+		return 0
+	})
+	return reasons
+}

@@ -1,0 +1,115 @@
+package result
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func sample() *Result {
+	h := NewHistogram()
+	for ms := range 100 {
+		h.Record(time.Duration(ms+1) * time.Millisecond)
+	}
+	return &Result{
+		Schema: Schema, Verb: "hold", Began: time.Unix(1_700_000_000, 0).UTC(), Took: time.Minute,
+		Setup: Setup{Targets: []string{"a:1"}, Connections: 10, Clients: 1, Timeout: time.Second},
+		Groups: []Group{{
+			Name: "living", Behaviour: "heartbeat", Connections: 10, Opened: 10, Messages: 5, Answers: 4, Lost: 1, Reaped: 9,
+			Early: 2, EarliestBy: 3, Lateness: h, Latency: map[string]*Latency{"hold": {Corrected: h, Raw: h}},
+		}},
+		Failures: Failures{"refused": 2},
+	}
+}
+
+func TestAResultIsReadAsItWasWritten(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "r.json")
+	r := sample()
+	require.NoError(t, r.Write(name))
+	got, err := Read(name)
+	require.NoError(t, err)
+	require.Equal(t, r.Groups[0].Lateness.Bars(), got.Groups[0].Lateness.Bars())
+	require.Equal(t, 50*time.Millisecond, got.Groups[0].Lateness.Quantile(0.5).Round(time.Millisecond))
+	again := filepath.Join(t.TempDir(), "r.json")
+	require.NoError(t, got.Write(again))
+	a, err := os.ReadFile(name)
+	require.NoError(t, err)
+	b, err := os.ReadFile(again)
+	require.NoError(t, err)
+	require.Equal(t, string(a), string(b))
+}
+
+func TestMerge(t *testing.T) {
+	sum, err := Merge([]*Result{sample(), sample(), sample()})
+	require.NoError(t, err)
+	g := sum.Groups[0]
+	require.Equal(t, 30, sum.Setup.Connections)
+	require.Equal(t, []string{"a:1"}, sum.Setup.Targets)
+	require.Equal(t, uint64(30), g.Opened)
+	require.Equal(t, uint64(27), g.Reaped)
+	require.Equal(t, time.Duration(3), g.EarliestBy)
+	require.Equal(t, uint64(300), g.Lateness.Count())
+	require.Equal(t, uint64(300), g.Latency["hold"].Raw.Count())
+	require.Equal(t, Failures{"refused": 6}, sum.Failures)
+	require.Len(t, sum.Notes, 1)
+
+	one := sample()
+	_, err = Merge([]*Result{one})
+	require.NoError(t, err)
+	require.Equal(t, uint64(100), one.Groups[0].Lateness.Count(), "what is added up stays as it is")
+
+	other := sample()
+	other.Verb = "storm"
+	_, err = Merge([]*Result{sample(), other})
+	require.ErrorContains(t, err, "results of hold and of storm")
+	other = sample()
+	other.Setup.Timeout = time.Hour
+	_, err = Merge([]*Result{sample(), other})
+	require.ErrorContains(t, err, "timeouts of 1s and 1h0m0s")
+	_, err = Merge(nil)
+	require.Error(t, err)
+}
+
+func TestWhatIsNoResultIsRefused(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "r.json")
+	for text, want := range map[string]string{
+		"":              "not a result",
+		"[]":            "not a result",
+		`{"schema": 2}`: "its schema is 2",
+		`{}`:            "its schema is 0",
+		`{"schema": 1, "groups": [{"lateness": {"hdr_v2_us": "!"}}]}`: "histogram",
+	} {
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		_, err := Read(name)
+		require.ErrorContains(t, err, want, text)
+	}
+	_, err := Read(name + "x")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(name, []byte(`{"schema": 1, "groups": [{"name": "a", "latency": {"x": null}}]}`), 0o600))
+	r, err := Read(name)
+	require.NoError(t, err)
+	r.Total() // does not panic
+}
+
+func TestHistogramsTakeAnyTime(t *testing.T) {
+	var none *Histogram
+	require.Zero(t, none.Count())
+	require.Zero(t, none.Quantile(0.5))
+	require.Empty(t, none.Bars())
+	h := NewHistogram()
+	require.Zero(t, h.Max())
+	require.Zero(t, h.Mean())
+	h.Record(-time.Second)
+	h.Record(100 * time.Hour)
+	require.Equal(t, uint64(2), h.Count())
+	require.InDelta(t, time.Hour, h.Max(), float64(4*time.Second))
+	h.Add(nil)
+	require.Equal(t, uint64(2), h.Count())
+}
+
+func TestReasonsAreInOrder(t *testing.T) {
+	require.Equal(t, []string{"c", "a", "b"}, Failures{"a": 1, "b": 1, "c": 5}.Reasons())
+}

@@ -1,0 +1,343 @@
+package load
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+const (
+	// reportEvery is how often a loop reports.
+	reportEvery = 200 * time.Millisecond
+	// openBatch is how many connections are begun before the loop looks at those that are there.
+	openBatch = 64
+	// readChunk is how much is read at once, slowChunk how much by who reads slowly.
+	readChunk = 1 << 16
+	slowChunk = 256
+)
+
+// A Loop is the connections of one process. It belongs to one goroutine, but for Wake.
+type Loop struct {
+	plan   Plan
+	report func(Report)
+	began  time.Time
+	poller int
+	wakeup int // eventfd
+
+	conns     []conn
+	due       schedule
+	groups    []*group
+	targets   []unix.Sockaddr
+	sources   []unix.Sockaddr // nil if the system chooses
+	family    int
+	queue     []int32 // places of connections that are to be opened, in this order
+	queueFrom int64   // when the queue was empty before
+	begun     int     // connections begun since
+	total     int     // connections begun
+	phase     string
+	buf       []byte
+	fails     result.Failures
+	notes     []string
+	behind    int64
+	events    []unix.EpollEvent
+	asked     unix.EpollEvent
+}
+
+// A group is a Spec with what was counted for it.
+type group struct {
+	Spec
+	found   result.Group
+	message []byte // and again and again
+	size    uint32
+	first   int // place of its first connection
+}
+
+// NewLoop returns a Loop that has not begun, or an error that says what is wrong with the plan or the system. It reports to a function
+// that it calls from Run.
+func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
+	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), fails: result.Failures{}, phase: "open"}
+	if err := l.resolve(); err != nil {
+		return nil, err
+	}
+	total := 0
+	for _, s := range plan.Specs {
+		total += s.Connections
+	}
+	l.conns, l.queue = make([]conn, 0, total), make([]int32, 0, total)
+	for _, s := range plan.Specs {
+		if s.Size < 2 {
+			return nil, fmt.Errorf("group %s: a message of %d bytes: set at least 2", s.Name, s.Size)
+		}
+		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: repeated(message(s.Size))}
+		g.found = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
+		for n := range s.Connections {
+			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + n)})
+		}
+		l.groups = append(l.groups, g)
+		if !s.Waits {
+			l.enqueue(g)
+		}
+	}
+	l.due = make(schedule, 0, len(l.conns)+len(l.conns)/4)
+	var err error
+	if l.poller, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	if l.wakeup, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	l.events = make([]unix.EpollEvent, 512)
+	return l, unix.EpollCtl(l.poller, unix.EPOLL_CTL_ADD, l.wakeup, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
+}
+
+// resolve makes addresses of the targets and the sources.
+func (l *Loop) resolve() error {
+	for _, t := range l.plan.Targets {
+		addr, err := netip.ParseAddrPort(t)
+		if err != nil {
+			return fmt.Errorf("target %q: %w", t, err)
+		}
+		l.targets = append(l.targets, sockaddr(addr))
+		family := unix.AF_INET
+		if !addr.Addr().Unmap().Is4() {
+			family = unix.AF_INET6
+		}
+		if l.family != 0 && l.family != family {
+			return errors.New("targets of IPv4 and IPv6 together")
+		}
+		l.family = family
+	}
+	if len(l.targets) == 0 {
+		return errors.New("no target")
+	}
+	if l.plan.Source == "" {
+		return nil
+	}
+	prefix, err := netip.ParsePrefix(l.plan.Source)
+	if err != nil {
+		return fmt.Errorf("source %q: %w", l.plan.Source, err)
+	}
+	addr := prefix.Masked().Addr()
+	for range max(l.plan.Sources, 1) {
+		if addr = addr.Next(); !prefix.Contains(addr) {
+			break
+		}
+		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
+	}
+	if len(l.sources) == 0 { // a prefix of one address
+		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(prefix.Addr(), 0)))
+	}
+	return nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if ip := a.Addr().Unmap(); ip.Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+// Wake makes Run look at its commands. Safe for concurrent use until Run has returned.
+func (l *Loop) Wake() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(l.wakeup, one[:])
+}
+
+// Run opens the connections and lets them behave until it is told to finish, or the commands end. Who sends a command calls Wake after it.
+// It closes everything, and its last Report has the histograms.
+func (l *Loop) Run(commands <-chan Command) error {
+	defer unix.Close(l.poller)
+	defer unix.Close(l.wakeup)
+	for reported := l.now(); ; {
+		select {
+		case cmd, ok := <-commands:
+			if !ok || cmd.Finish {
+				l.finish()
+				return nil
+			}
+			l.obey(cmd)
+			continue
+		default:
+		}
+		l.openDue()
+		l.actDue()
+		now := l.now()
+		if now-reported >= int64(reportEvery) {
+			l.report(l.summary(false))
+			reported = now
+		}
+		if err := l.wait(now, reported+int64(reportEvery)); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
+
+// enqueue has the connections of a group opened.
+func (l *Loop) enqueue(g *group) {
+	if len(l.queue) == 0 {
+		l.queueFrom, l.begun = l.now(), 0
+	}
+	for n := range g.Connections {
+		l.queue = append(l.queue, int32(g.first+n))
+	}
+}
+
+// openAt returns when the next connection is to be begun, and whether there is one.
+func (l *Loop) openAt() (int64, bool) {
+	if len(l.queue) == 0 {
+		return 0, false
+	}
+	return l.queueFrom + l.plan.opensAt(l.begun), true
+}
+
+// wait waits for events until something is to be done, and deals with them.
+func (l *Loop) wait(now, until int64) error {
+	if at, ok := l.openAt(); ok {
+		until = min(until, at)
+	}
+	if at, ok := l.due.next(); ok {
+		until = min(until, at)
+	}
+	timeout := unix.NsecToTimespec(max(until-now, 0))
+	n, err := epollWait(l.poller, l.events, timeout)
+	if err == unix.EINTR {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("epoll_wait: %w", err)
+	}
+	for i := range l.events[:n] {
+		ev := &l.events[i]
+		if ev.Fd < 0 {
+			var count [8]byte
+			_, _ = unix.Read(l.wakeup, count[:])
+			continue
+		}
+		l.event(&l.conns[ev.Fd], ev.Fd, ev.Events)
+	}
+	return nil
+}
+
+// epollWait waits with a resolution of nanoseconds where the system has it (epoll_pwait2, Linux 5.11), else of milliseconds: a message that
+// is sent a millisecond late would be counted as a millisecond of the target. The scheduler of Go is not told of it: that it takes away the
+// processor and gives it back for each wait costs more than all the rest. The wait is short, since a garbage collection waits for it.
+func epollWait(poller int, events []unix.EpollEvent, timeout unix.Timespec) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(poller), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	switch errno {
+	case 0:
+		return int(n), nil
+	case unix.ENOSYS, unix.EPERM: // EPERM of a container that does not know it
+		return unix.EpollWait(poller, events, int((timeout.Nano()+999_999)/1_000_000))
+	default:
+		return 0, errno
+	}
+}
+
+func (l *Loop) event(c *conn, place int32, events uint32) {
+	g := l.groups[c.group]
+	if c.state == connecting {
+		l.connected(g, c, place)
+		if c.state != open {
+			return
+		}
+	}
+	switch {
+	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, g.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
+		l.readable(g, c, place, readChunk)
+	case events&unix.EPOLLRDHUP != 0: // it does not read up to the end
+		l.closed(g, c, place, nil)
+	}
+	if c.state == open && events&unix.EPOLLOUT != 0 {
+		l.flush(g, c, place)
+	}
+}
+
+// obey does what a command says.
+func (l *Loop) obey(cmd Command) {
+	if cmd.Phase != "" {
+		l.phase = cmd.Phase
+	}
+	for _, g := range l.groups {
+		if g.Name == cmd.Open {
+			l.enqueue(g)
+		}
+		for place := g.first; place < g.first+g.Connections; place++ {
+			c := &l.conns[place]
+			switch g.Name {
+			case cmd.LastWord:
+				if c.state == open {
+					l.say(g, c, int32(place))
+				}
+				c.flags |= silenced
+			case cmd.Silence:
+				c.flags |= silenced
+			case cmd.Vanish:
+				c.flags |= silenced
+				l.vanish(g, c)
+			}
+		}
+	}
+}
+
+// finish closes everything, counts what is left, and reports.
+func (l *Loop) finish() {
+	now := l.now()
+	for place := range l.conns {
+		c := &l.conns[place]
+		g := l.groups[c.group]
+		if c.state == free {
+			continue
+		}
+		if c.state == open {
+			switch {
+			case l.isDead(g, c):
+				if g.Timeout > 0 && now >= c.spoke+int64(g.Timeout) {
+					g.found.Kept++
+				}
+			case c.flags&told != 0:
+				g.found.Garbled++
+			case g.Behaviour.echoes() && c.answered < c.sent && now-g.oldest(c) > int64(l.plan.Patience):
+				g.found.Unanswered++
+			}
+			g.found.Ended++
+		} else {
+			l.failed(g, "still connecting when the run ended")
+		}
+		l.close(c, true)
+	}
+	l.report(l.summary(true))
+}
+
+// isDead reports whether the target is to close a connection because nothing comes from it.
+func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
+
+func (l *Loop) summary(last bool) Report {
+	var mem runtime.MemStats
+	r := Report{Failures: l.fails, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
+	if last {
+		runtime.GC()
+		runtime.ReadMemStats(&mem)
+		r.Heap = mem.HeapAlloc
+	}
+	for _, g := range l.groups {
+		of := g.found
+		if !last {
+			of.Connect, of.Latency, of.Lateness, of.Lifetime = nil, nil, nil, nil
+		}
+		r.Groups = append(r.Groups, of)
+	}
+	l.behind = 0
+	return r
+}

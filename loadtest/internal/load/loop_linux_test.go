@@ -1,0 +1,264 @@
+package load
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+// serve runs a scripted server until the test ends and returns its address. handle owns the connection.
+func serve(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				handle(c)
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func echo(c net.Conn) { _, _ = io.Copy(c, c) }
+
+// A driven loop is one that a test tells what to do.
+type driven struct {
+	t        *testing.T
+	loop     *Loop
+	commands chan Command
+	reports  chan Report
+	done     chan error
+}
+
+func drive(t *testing.T, addr string, specs ...Spec) *driven {
+	t.Helper()
+	d := &driven{t: t, commands: make(chan Command, 16), reports: make(chan Report, 1024), done: make(chan error, 1)}
+	var err error
+	d.loop, err = NewLoop(Plan{Targets: []string{addr}, Source: "127.0.0.0/8", Sources: 3, Rate: 10_000, Patience: time.Second, Specs: specs},
+		func(r Report) { d.reports <- r })
+	require.NoError(t, err)
+	go func() { d.done <- d.loop.Run(d.commands) }()
+	return d
+}
+
+func (d *driven) tell(cmd Command) {
+	d.commands <- cmd
+	d.loop.Wake()
+}
+
+// until waits for a report about the only group.
+func (d *driven) until(what string, holds func(g result.Group) bool) result.Group {
+	d.t.Helper()
+	for late := time.After(20 * time.Second); ; {
+		select {
+		case r := <-d.reports:
+			if holds(r.Groups[0]) {
+				return r.Groups[0]
+			}
+		case <-late:
+			d.t.Fatal("waited 20 s for: " + what)
+		}
+	}
+}
+
+// finish ends the loop and returns its last report.
+func (d *driven) finish() Report {
+	d.t.Helper()
+	d.tell(Command{Finish: true})
+	require.NoError(d.t, <-d.done)
+	for {
+		if r := <-d.reports; r.Last {
+			return r
+		}
+	}
+}
+
+func heartbeats(n int) Spec {
+	return Spec{
+		Name: "living", Behaviour: Heartbeat, Connections: n, Interval: 20 * time.Millisecond, Jitter: 0.1, Size: 32,
+		Timeout: 300 * time.Millisecond,
+	}
+}
+
+func TestHeartbeatsAreAnswered(t *testing.T) {
+	d := drive(t, serve(t, echo), heartbeats(50))
+	d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
+	d.tell(Command{Phase: "next"})
+	d.until("more of them", func(g result.Group) bool { return g.Answers >= 700 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(50), g.Opened)
+	require.Equal(t, uint64(50), g.Ended)
+	require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
+	require.Equal(t, uint64(50), g.Connect.Count())
+	require.NotZero(t, g.Latency["open"].Corrected.Count())
+	require.NotZero(t, g.Latency["next"].Raw.Count())
+	require.Equal(t, g.Answers, g.Latency["open"].Corrected.Count()+g.Latency["next"].Corrected.Count())
+}
+
+func TestAllBehavioursThatLiveAreAnswered(t *testing.T) {
+	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
+		t.Run(string(b), func(t *testing.T) {
+			s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
+			d := drive(t, serve(t, echo), s)
+			d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
+			g := d.finish().Groups[0]
+			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
+			if b == Churn {
+				require.GreaterOrEqual(t, g.Opened, uint64(100), "each is opened anew")
+			}
+		})
+	}
+}
+
+// reaper closes who sends nothing for a time, as the one that is tested does.
+func reaper(timeout time.Duration, goodbye string) func(net.Conn) {
+	return func(c net.Conn) {
+		b := make([]byte, 1024)
+		for {
+			_ = c.SetReadDeadline(time.Now().Add(timeout))
+			n, err := c.Read(b)
+			if err != nil {
+				_, _ = c.Write([]byte(goodbye))
+				return
+			}
+			_, _ = c.Write(b[:n])
+		}
+	}
+}
+
+func TestTheSilentAreReaped(t *testing.T) {
+	d := drive(t, serve(t, reaper(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
+	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
+	d.tell(Command{Silence: "living"})
+	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(20), g.Reaped)
+	require.Equal(t, uint64(20), g.Told)
+	require.Equal(t, uint64(20), g.Lateness.Count())
+	require.InDelta(t, 100, g.Lateness.Quantile(0.5).Milliseconds(), 90, "the timeout is 300ms, as far as this client knows")
+	require.Zero(t, g.Early+g.Lost+g.Starved+g.Garbled)
+}
+
+func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
+	d := drive(t, serve(t, reaper(100*time.Millisecond, "")), heartbeats(20))
+	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
+	d.tell(Command{LastWord: "living"})
+	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(20), g.Early)
+	require.InDelta(t, 200, g.EarliestBy.Milliseconds(), 90)
+	require.Zero(t, g.Lateness.Count())
+}
+
+func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
+	d := drive(t, serve(t, func(c net.Conn) {
+		for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
+			line, err := lines.ReadSlice('\n')
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(line)
+		}
+	}), heartbeats(10))
+	d.until("all closed", func(g result.Group) bool { return g.Opened == 10 && g.Open == 0 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(10), g.Lost)
+	require.Equal(t, uint64(30), g.Answers)
+	require.Zero(t, g.Reaped+g.Starved+g.Early)
+}
+
+func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
+	d := drive(t, serve(t, echo), heartbeats(10))
+	d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
+	d.tell(Command{Silence: "living"})
+	time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(10), g.Kept)
+	require.Zero(t, g.Reaped)
+}
+
+func TestAnswersThatAreNoEchoAreCounted(t *testing.T) {
+	d := drive(t, serve(t, func(c net.Conn) {
+		_, _ = c.Write([]byte("welcome to something else\n"))
+		_, _ = io.Copy(io.Discard, c)
+	}), heartbeats(10))
+	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(10), g.Garbled)
+	require.Zero(t, g.Answers+g.Told)
+}
+
+func TestAnswersThatDoNotComeAreCounted(t *testing.T) {
+	d := drive(t, serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), heartbeats(10))
+	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+	time.Sleep(1200 * time.Millisecond) // the patience is a second
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(10), g.Unanswered)
+	require.Zero(t, g.Lost)
+}
+
+func TestConnectionsThatFailAreCounted(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := ln.Addr().String()
+	require.NoError(t, ln.Close())
+	d := drive(t, addr, heartbeats(10))
+	d.until("all failed", func(g result.Group) bool { return g.OpenFailed == 10 })
+	r := d.finish()
+	require.Equal(t, result.Failures{"connect: connection refused": 10}, r.Failures)
+}
+
+func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
+	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Waits: true}
+	d := drive(t, serve(t, echo), waits)
+	d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
+	d.tell(Command{Open: "attackers"})
+	d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
+	d.finish()
+}
+
+func TestSlowReadersAndTricklesAreClosedByTheTarget(t *testing.T) {
+	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
+		t.Run(string(b), func(t *testing.T) {
+			addr := serve(t, func(c net.Conn) {
+				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
+				time.Sleep(200 * time.Millisecond)
+				_ = c.(*net.TCPConn).SetLinger(0)
+			})
+			d := drive(t, addr, Spec{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64})
+			d.until("all closed", func(g result.Group) bool { return g.Opened == 5 && g.Open == 0 })
+			g := d.finish().Groups[0]
+			require.Equal(t, uint64(5), g.Reaped)
+			require.Equal(t, uint64(5), g.Reset)
+			require.Equal(t, uint64(5), g.Lifetime.Count())
+			require.Zero(t, g.Lost)
+		})
+	}
+}
+
+func TestBadPlansAreRefused(t *testing.T) {
+	for want, plan := range map[string]Plan{
+		"no target":            {},
+		`target "x"`:           {Targets: []string{"x"}},
+		"IPv4 and IPv6":        {Targets: []string{"127.0.0.1:1", "[::1]:1"}},
+		`source "nowhere"`:     {Targets: []string{"127.0.0.1:1"}, Source: "nowhere"},
+		"a message of 1 bytes": {Targets: []string{"127.0.0.1:1"}, Specs: []Spec{{Name: "a", Size: 1}}},
+	} {
+		_, err := NewLoop(plan, func(Report) {})
+		require.ErrorContains(t, err, want)
+	}
+}

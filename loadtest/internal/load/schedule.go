@@ -1,0 +1,59 @@
+package load
+
+// An entry is when a connection acts next.
+type entry struct {
+	at   int64
+	conn int32
+}
+
+// A schedule is a binary heap of entries. There is one for each connection that has something to do: those that have not are skipped when
+// their time comes.
+type schedule []entry
+
+func (s *schedule) push(e entry) {
+	*s = append(*s, e)
+	h := *s
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if h[parent].at <= e.at {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = e
+}
+
+// pop removes the earliest entry if it is due.
+func (s *schedule) pop(now int64) (entry, bool) {
+	h := *s
+	if len(h) == 0 || h[0].at > now {
+		return entry{}, false
+	}
+	first := h[0]
+	last := h[len(h)-1]
+	h = h[:len(h)-1]
+	*s = h
+	for i := 0; len(h) > 0; {
+		child := 2*i + 1
+		if child < len(h)-1 && h[child+1].at < h[child].at {
+			child++
+		}
+		if child >= len(h) || last.at <= h[child].at {
+			h[i] = last
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	return first, true
+}
+
+// next returns when the earliest entry is due, and whether there is one.
+func (s schedule) next() (int64, bool) {
+	if len(s) == 0 {
+		return 0, false
+	}
+	return s[0].at, true
+}

@@ -1,0 +1,67 @@
+package load
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheScheduleIsInOrder(t *testing.T) {
+	var s schedule
+	var want []int64
+	for i := range 1000 {
+		at := rand.Int64N(500)
+		s.push(entry{at, int32(i)})
+		want = append(want, at)
+	}
+	slices.Sort(want)
+	first, ok := s.next()
+	require.True(t, ok)
+	require.Equal(t, want[0], first)
+	_, ok = s.pop(want[0] - 1)
+	require.False(t, ok, "nothing is due yet")
+	var got []int64
+	for {
+		e, ok := s.pop(500)
+		if !ok {
+			break
+		}
+		got = append(got, e.at)
+	}
+	require.Equal(t, want, got)
+	_, ok = s.next()
+	require.False(t, ok)
+}
+
+func TestMomentsKeepTheirOrderAndDistance(t *testing.T) {
+	for _, jitter := range []float64{0, 0.1, 0.5} {
+		s := Spec{Behaviour: Heartbeat, Interval: time.Second, Jitter: jitter}
+		c := &conn{base: int64(time.Minute), number: 7}
+		for k := range uint32(1000) {
+			at, exact := s.moment(c, k), c.base+int64(k)*int64(s.Interval)
+			require.LessOrEqual(t, max(at-exact, exact-at), int64(jitter*float64(s.Interval))+s.grid())
+			require.LessOrEqual(t, at, s.moment(c, k+1))
+		}
+	}
+}
+
+func TestRepeatedMessages(t *testing.T) {
+	m := message(32)
+	require.Len(t, m, 32)
+	require.Equal(t, byte('\n'), m[31])
+	require.NotContains(t, string(m[:31]), "\n")
+	require.GreaterOrEqual(t, len(repeated(m)), 1<<16+32)
+}
+
+func TestTheRampReachesTheRate(t *testing.T) {
+	p := Plan{Rate: 1000}
+	require.Equal(t, int64(2*time.Second), p.opensAt(2000))
+	p.Ramp = 2 * time.Second
+	require.Zero(t, p.opensAt(0))
+	require.InDelta(t, time.Second, p.opensAt(250), float64(time.Millisecond), "a quarter after half of the ramp")
+	require.InDelta(t, 2*time.Second, p.opensAt(1000), float64(time.Millisecond), "half as many as without it")
+	require.InDelta(t, 3*time.Second, p.opensAt(2000), float64(time.Millisecond), "then a thousand a second")
+}

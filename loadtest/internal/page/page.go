@@ -1,0 +1,254 @@
+// Package page shows a result as one HTML file that needs nothing else: no scripts, no fonts, nothing from the network.
+package page
+
+import (
+	"bytes"
+	_ "embed" // of the template
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+//go:embed report.html
+var source string
+
+var report = template.Must(template.New("report").Parse(source))
+
+// Grades are classes of the style sheet. Without one there is nothing to judge.
+const (
+	good = "good"
+	warn = "warn"
+	bad  = "bad"
+)
+
+// A view is what the template shows.
+type view struct {
+	Verdict  string
+	Grade    string
+	Headline string
+	Sentence string
+	Began    string
+	Banners  []string
+	Cards    []card
+	Wanted   table
+	Charts   []*chart
+	Missing  *table // charts that are not shown, and why
+	Groups   table
+	Details  []table
+	Command  string
+	Notes    []string
+}
+
+// A card is a figure that is to be seen from afar.
+type card struct{ Label, Value, Hint, Grade string }
+
+// Write writes a result as an HTML page. The same result gives the same bytes. It returns the error of the writer, of which nothing is
+// asked before the page is complete.
+func Write(w io.Writer, r *result.Result) error {
+	if r == nil {
+		return errors.New("page: no result")
+	}
+	var b bytes.Buffer
+	if err := report.Execute(&b, newView(r)); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	if _, err := bytes.NewReader(bytes.Map(printable, b.Bytes())).WriteTo(w); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	return nil
+}
+
+// printable replaces what may not be in HTML and XML at all, not even escaped, and what would turn the direction of the text around: names
+// and reasons of failures may hold anything.
+func printable(r rune) rune {
+	control := unicode.IsControl(r) && r != '\n' && r != '\t'
+	if control || unicode.Is(unicode.Bidi_Control, r) || r&0xfffe == 0xfffe {
+		return unicode.ReplacementChar
+	}
+	return r
+}
+
+func newView(r *result.Result) *view {
+	total := r.Total()
+	v := &view{
+		Sentence: sentence(r), Cards: cards(r, &total), Wanted: expectations(r), Charts: figures(r),
+		Groups: groups(r), Command: r.Command, Notes: r.Notes,
+	}
+	if !r.Began.IsZero() {
+		v.Began = r.Began.Format("2 January 2006, 15:04:05 MST")
+	}
+	for _, c := range v.Charts {
+		if c.Missing != "" {
+			if v.Missing == nil {
+				v.Missing = &table{Title: "Not shown"}
+			}
+			v.Missing.add(c.Title, c.Missing)
+		}
+	}
+	v.Grade, v.Verdict, v.Headline = judge(r, &total)
+	if r.Interrupted {
+		v.Banners = append(v.Banners, "The run was interrupted after "+duration(r.Took)+": what follows is what had been found by then.")
+	}
+	v.Banners = append(v.Banners, some(r.Errors, 20)...)
+	for _, t := range []table{failures(r), costs(r.Costs), setup(r), phases(r), machines(r)} {
+		if len(t.Rows) > 0 {
+			v.Details = append(v.Details, t)
+		}
+	}
+	return v
+}
+
+// judge says whether all is as wished, and why not. What is bad outweighs what is incomplete.
+func judge(r *result.Result, total *result.Group) (grade, verdict, headline string) {
+	var why []string
+	blame := func(n uint64, one, more string) {
+		if n > 0 {
+			why = append(why, plural(n, one, more))
+		}
+	}
+	blame(total.Lost, "living connection was closed", "living connections were closed")
+	blame(total.Early, "connection was reaped early", "connections were reaped early")
+	if keptGrade(r) == bad {
+		blame(total.Kept, "dead connection was not reaped", "dead connections were not reaped")
+	}
+	blame(total.Garbled, "connection was sent something garbled", "connections were sent something garbled")
+	blame(unmet(r), "expectation does not hold", "expectations do not hold")
+	asked := uint64(max(r.Setup.Connections, 0))
+	switch {
+	case len(why) > 0:
+		return bad, "Failed", strings.Join(why, ", ")
+	case r.Interrupted:
+		return warn, "Incomplete", "the run was interrupted after " + duration(r.Took)
+	case len(r.Errors) > 0:
+		return warn, "Incomplete", "the run met " + plural(len(r.Errors), "error", "errors")
+	case total.Opened == 0:
+		return warn, "Incomplete", "no connection was opened"
+	case total.Opened < asked:
+		return warn, "Incomplete", count(total.Opened) + " of " + count(asked) + " connections were opened"
+	case total.Reaped > 0:
+		return good, "Passed", "no living connection was closed, and " + plural(total.Reaped, "dead one was reaped", "dead ones were reaped")
+	}
+	return good, "Passed", "no living connection was closed"
+}
+
+// keptGrade is bad if the target has a reaper and had the time to reap.
+func keptGrade(r *result.Result) string {
+	if r.Setup.Bare || r.Setup.Timeout == 0 || r.Interrupted {
+		return ""
+	}
+	return bad
+}
+
+func unmet(r *result.Result) (n uint64) {
+	for _, e := range r.Expectations {
+		if !e.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// sentence says what was done.
+func sentence(r *result.Result) string {
+	s := &r.Setup
+	said := plural(s.Connections, "connection", "connections")
+	if s.Clients > 0 {
+		said += " from " + plural(s.Clients, "client process", "client processes")
+	}
+	if s.Servers > 0 {
+		said += " to " + plural(s.Servers, "server launched for it", "servers launched for it")
+	} else if len(s.Targets) > 0 {
+		said += " to " + strings.Join(some(s.Targets, 3), ", ")
+	}
+	if s.Bare {
+		said += ", without a reaper"
+	}
+	if s.Timeout > 0 {
+		said += ", with an idle timeout of " + duration(s.Timeout)
+	}
+	if r.Verb != "" {
+		said = r.Verb + ": " + said
+	}
+	if r.Took > 0 {
+		said += ", in " + duration(r.Took)
+	}
+	return said + "."
+}
+
+func cards(r *result.Result, total *result.Group) []card {
+	return []card{held(r, total), lost(total), reaped(r, total), early(r, total), late(total), living(total)}
+}
+
+func held(r *result.Result, total *result.Group) card {
+	peak := uint64(0)
+	for _, s := range r.Samples {
+		peak = max(peak, s.Open)
+	}
+	if len(r.Samples) == 0 {
+		peak = total.Opened
+	}
+	c := card{"Connections held", count(peak), count(total.Opened) + " opened of " + count(r.Setup.Connections), ""}
+	switch asked := uint64(max(r.Setup.Connections, 0)); {
+	case asked > 0 && peak >= asked:
+		c.Grade = good
+	case total.Opened < asked:
+		c.Grade = warn
+	}
+	return c
+}
+
+func lost(total *result.Group) card {
+	c := card{"Lost", count(total.Lost), "false reaps: alive, but closed by the target", ""}
+	if total.Lost > 0 {
+		c.Grade = bad
+	} else if total.Opened > 0 {
+		c.Grade = good
+	}
+	return c
+}
+
+func reaped(r *result.Result, total *result.Group) card {
+	c := card{"Reaped", count(total.Reaped), "dead, and closed by the target", ""}
+	switch {
+	case total.Kept > 0:
+		c.Hint, c.Grade = count(total.Kept)+" dead were kept", keptGrade(r)
+	case total.Reaped > 0:
+		c.Hint, c.Grade = "all the dead: none was kept", good
+	}
+	return c
+}
+
+func early(r *result.Result, total *result.Group) card {
+	switch {
+	case total.Early > 0:
+		return card{"Reaped early", count(total.Early), "by up to " + duration(total.EarliestBy), bad}
+	case total.Reaped == 0 || r.Setup.Timeout == 0:
+		return card{"Reaped early", none, "none was reaped after a timeout that is known", ""}
+	}
+	return card{"Reaped early", "0", "none before its timeout", good}
+}
+
+func late(total *result.Group) card {
+	return slow("Reap lateness, p99", total.Lateness, "none was reaped after a timeout that is known")
+}
+
+func living(total *result.Group) card {
+	h := result.NewHistogram()
+	for _, l := range total.Latency {
+		h.Add(l.Corrected)
+	}
+	return slow("Latency of the living, p99", h, "no message was answered")
+}
+
+// slow is a card for times. Whether they are good is for expectations to say.
+func slow(label string, h *result.Histogram, missing string) card {
+	if h.Count() == 0 {
+		return card{label, none, missing, ""}
+	}
+	return card{label, duration(h.Quantile(0.99)), quantile(h, "p50", 0.5) + " · " + quantile(h, "max", 1), ""}
+}

@@ -1,0 +1,379 @@
+package page
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+// storm returns a result with all parts: 100,000 connections are opened in 12 s and held for 60 s, some of them live through a storm, and
+// the others are reaped.
+func storm() *result.Result {
+	r := &result.Result{
+		Schema: result.Schema, Verb: "storm", Command: "loadtest storm --connections 100000 --servers 4 --timeout 30s --expect lost=0",
+		Began: time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC), Took: 94*time.Second + 300*time.Millisecond,
+		Notes: []string{"split over 4 client processes", "both ends are on this machine"},
+		Machines: []result.Machine{
+			{Name: "bench-1", CPUs: 16, CPU: "AMD EPYC 7B13", Memory: 64 << 30, Kernel: "6.12.43", Go: "go1.26.8", Descriptors: 1 << 20},
+		},
+		Setup: result.Setup{
+			Targets: []string{"127.0.0.1:7000", "127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"}, Connections: 100_000, Clients: 4, Servers: 4,
+			Timeout: 30 * time.Second, Tick: 200 * time.Millisecond,
+		},
+		Costs: &result.Costs{
+			Connections: 100_000, ServerBytes: 1312, ClientBytes: 2210, ClientHeapBytes: 1480, KernelBytes: 5890, BothEnds: true,
+			ServerCPU: 41 * time.Second, ClientCPU: 63 * time.Second,
+		},
+		Expectations: []result.Expectation{
+			{Name: "lost", Want: "at most 0", Got: "0", OK: true}, {Name: "lateness p99", Want: "at most 250ms", Got: "198ms", OK: true},
+			{Name: "opened", Want: "at least 99,900", Got: "100,000", OK: true},
+		},
+	}
+	for i, name := range []string{"open", "before", "during", "after", "silent"} {
+		at := []time.Duration{0, 12, 32, 52, 72, 94}
+		r.Phases = append(r.Phases, result.Phase{Name: name, From: at[i] * time.Second, To: at[i+1] * time.Second})
+	}
+	r.Groups, r.Samples = stormGroups(), stormSamples()
+	return r
+}
+
+func stormGroups() []result.Group {
+	random := rand.New(rand.NewPCG(1, 2))
+	living := result.Group{
+		Name: "living", Behaviour: "a message every 5 s", Connections: 20_000, Opened: 20_000, Messages: 318_400, Answers: 318_400,
+		Ended: 20_000, Connect: result.NewHistogram(), Latency: map[string]*result.Latency{},
+	}
+	for phase, scale := range map[string]float64{"before": 120, "during": 900, "after": 140} {
+		l := &result.Latency{Corrected: result.NewHistogram(), Raw: result.NewHistogram()}
+		seeded := rand.New(rand.NewPCG(3, uint64(scale)))
+		for range 40_000 {
+			d := time.Duration(scale*math.Exp(seeded.NormFloat64()*0.9)) * time.Microsecond
+			l.Corrected.Record(d + d/4)
+			l.Raw.Record(d)
+		}
+		living.Latency[phase] = l
+	}
+	silent := result.Group{
+		Name: "silent", Behaviour: "a message, then nothing", Connections: 80_000, Opened: 80_000, Messages: 80_000, Answers: 80_000,
+		Reaped: 80_000, Told: 80_000, Connect: result.NewHistogram(), Lateness: result.NewHistogram(),
+	}
+	for range 80_000 {
+		silent.Connect.Record(time.Duration(80+random.ExpFloat64()*300) * time.Microsecond)
+		living.Connect.Record(time.Duration(80+random.ExpFloat64()*280) * time.Microsecond)
+		silent.Lateness.Record(time.Duration(random.Float64()*200)*time.Millisecond + time.Duration(random.ExpFloat64()*800)*time.Microsecond)
+	}
+	return []result.Group{living, silent}
+}
+
+func stormSamples() (samples []result.Sample) {
+	random := rand.New(rand.NewPCG(5, 6))
+	messages, server, client := 0.0, 0.0, 0.0
+	for i := range 189 {
+		at := float64(i) / 2
+		open, rate := 100_000*min(at/12, 1), 4000.0
+		switch {
+		case at < 12:
+			rate = 8300
+		case at >= 32 && at < 52:
+			rate = 22_000
+		case at > 72:
+			open, rate = 100_000-80_000*min((at-72)/12, 1), 4000
+		}
+		if at >= 93 {
+			open = 0
+		}
+		rate *= 1 + random.NormFloat64()*0.04
+		messages += rate / 2
+		server += 0.1 + rate/12_000
+		client += 0.15 + rate/9_000
+		samples = append(samples, result.Sample{
+			At: time.Duration(at * float64(time.Second)), Open: uint64(open), Opened: uint64(100_000 * min(at/12, 1)), Messages: uint64(messages),
+			Server: result.Usage{RSS: 24<<20 + uint64(open*1312), CPU: time.Duration(server * float64(time.Second))},
+			Client: result.Usage{RSS: 60<<20 + uint64(open*2210), CPU: time.Duration(client * float64(time.Second))},
+			Kernel: 8<<20 + uint64(open*5890),
+		})
+	}
+	return samples
+}
+
+// failed returns a storm in which not all was as wished.
+func failed() *result.Result {
+	r := storm()
+	r.Failures = result.Failures{"connect: connection refused": 12, "connect: i/o timeout": 3}
+	r.Groups[0].Opened, r.Groups[0].OpenFailed = 19_985, 15
+	r.Groups[1].Early, r.Groups[1].EarliestBy = 4, 3*time.Millisecond
+	r.Groups[1].Lateness.Record(20 * time.Second)
+	r.Expectations[0] = result.Expectation{Name: "early", Want: "at most 0", Got: "4"}
+	return r
+}
+
+// hostile is a text that breaks out of all that does not escape it.
+const hostile = "\"'><script>alert(1)</script></title></desc></style>&amp;{{.}}\x00\x1b\xff\u202e<img src=x onerror=alert(2)>"
+
+func attacked() *result.Result {
+	r := storm()
+	r.Verb, r.Command, r.Setup.Targets, r.Setup.Servers = hostile, hostile, []string{hostile, "javascript:alert(1)"}, 0
+	r.Errors, r.Notes, r.Failures = []string{hostile}, []string{hostile}, result.Failures{hostile: 3}
+	r.Machines[0] = result.Machine{Name: hostile, CPU: hostile, Kernel: hostile, Go: hostile}
+	r.Expectations = []result.Expectation{{Name: hostile, Want: hostile, Got: hostile}}
+	r.Phases[0].Name, r.Groups[0].Name, r.Groups[0].Behaviour = hostile, hostile, hostile
+	r.Groups[0].Latency[hostile] = r.Groups[0].Latency["during"]
+	return r
+}
+
+func interrupted() *result.Result {
+	r := storm()
+	r.Interrupted, r.Took, r.Errors = true, 40*time.Second, []string{"client 3 has died: signal: killed", "server 2: no answer for 5 s"}
+	r.Samples, r.Phases, r.Expectations = r.Samples[:80], r.Phases[:3], nil
+	r.Phases[2].To = 0
+	r.Groups[0].Lost, r.Groups[0].Starved, r.Groups[1].Kept = 3, 7, 80_000
+	r.Groups[1].Reaped, r.Groups[1].Told, r.Groups[1].Lateness = 0, 0, nil
+	return r
+}
+
+// results are those that every test of a page is to hold for.
+func results() map[string]*result.Result {
+	odd := storm()
+	odd.Samples = append(odd.Samples, odd.Samples...)
+	odd.Samples = append(odd.Samples, result.Sample{At: -time.Second}, result.Sample{At: math.MaxInt64, Messages: math.MaxUint64})
+	odd.Phases = append(odd.Phases, odd.Phases...)
+	odd.Setup.Connections, odd.Groups[0].Connections, odd.Costs.ServerBytes = -1, -1, math.NaN()
+	odd.Groups[0].Latency["before"].Raw = nil
+	return map[string]*result.Result{
+		"storm": storm(), "empty": {}, "interrupted": interrupted(), "attacked": attacked(), "failed": failed(), "odd": odd,
+		"one group of nothing": {Groups: []result.Group{{Name: "g"}}, Samples: make([]result.Sample, 5), Phases: []result.Phase{{}}},
+	}
+}
+
+func render(t *testing.T, r *result.Result) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, r))
+	return b.String()
+}
+
+var drawn = regexp.MustCompile(`(?s)<svg.*?</svg>`)
+
+func TestEveryPageIsSound(t *testing.T) {
+	for name, r := range results() {
+		t.Run(name, func(t *testing.T) {
+			got := render(t, r)
+			require.Equal(t, got, render(t, r), "the same result gives the same page")
+			require.NotContains(t, strings.ToLower(got), "<script")
+			require.NotContains(t, got, "<img")
+			require.NotRegexp(t, `(?i)https?:|[("'=]//|@import|url\(`, got, "nothing comes from elsewhere")
+			require.NotContains(t, got, "ZgotmplZ", "no value stands where html/template does not trust it")
+			require.NotRegexp(t, "[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f]", got, "no name turns the direction of the text around")
+			require.NotRegexp(t, `NaN|[+-]Inf|%!`, got)
+			require.True(t, strings.HasSuffix(strings.TrimSpace(got), "</html>"))
+			for _, svg := range drawn.FindAllString(got, -1) {
+				require.NoError(t, wellFormed(svg), svg)
+				require.Regexp(t, `^<svg class="(wide|narrow)" viewBox="0 0 \d+ \d+" role="img"><title>[^<]+</title><desc>[^<]+</desc>`, svg)
+			}
+		})
+	}
+}
+
+func wellFormed(s string) error {
+	for d := xml.NewDecoder(strings.NewReader(s)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+func TestAllPartsAreShown(t *testing.T) {
+	got := render(t, storm()) + render(t, failed())
+	require.Len(t, drawn.FindAllString(got, -1), 24, "six charts on each page, each for wide and for narrow places")
+	for _, want := range []string{
+		"Passed", "4 connections were reaped early, 1 expectation does not hold", "99,985 opened of 100,000", "by up to 3\u00a0ms",
+		"storm: 100,000 connections from 4 client processes to 4 servers launched for it",
+		"Expectations", "lateness p99", "Why connections could not be opened", "connection refused", "1.28\u00a0KiB", "AMD EPYC 7B13",
+		"split over 4", "--expect lost=0", "Told why", "Garbled", "corrected", "raw\u00a01", "15:09:26 UTC",
+		">during</title>", ">tick\u00a0200\u00a0ms</title>",
+	} {
+		require.Contains(t, got, want)
+	}
+	require.NotContains(t, got, "Not shown")
+	require.NotContains(t, got, `role="alert"`)
+}
+
+func TestEmptyResultSaysWhatIsMissing(t *testing.T) {
+	got := render(t, &result.Result{})
+	require.Empty(t, drawn.FindAllString(got, -1))
+	for _, c := range figures(&result.Result{}) {
+		require.NotEmpty(t, c.Missing)
+		require.Contains(t, got, ">"+c.Title+"</th><td>"+c.Missing+"<")
+	}
+	require.Contains(t, got, "no connection was opened")
+	require.NotContains(t, got, "Expectations")
+}
+
+// TestWhatWasNotMeasuredIsNotZero has answers of which the raw latency is missing.
+func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
+	r := storm()
+	require.NotContains(t, render(t, r), "raw"+nbsp+none)
+	r.Groups[0].Latency["before"].Raw = nil
+	got := render(t, r)
+	require.Equal(t, len(quantiles), strings.Count(got, "raw"+nbsp+none))
+	require.NotContains(t, got, "raw"+nbsp+"0<")
+}
+
+func TestInterruptedRunHasABanner(t *testing.T) {
+	got := render(t, interrupted())
+	require.Contains(t, got, "The run was interrupted after 40\u00a0s")
+	require.Contains(t, got, "client 3 has died: signal: killed")
+	require.Contains(t, got, "3 living connections were closed", "what is bad outweighs that it is incomplete")
+}
+
+func TestVerdict(t *testing.T) {
+	const wished = "no living connection was closed, and 80,000 dead ones were reaped"
+	tests := []struct {
+		name            string
+		change          func(*result.Result)
+		grade, headline string
+	}{
+		{"all as wished", func(r *result.Result) {}, good, wished},
+		{"lost", func(r *result.Result) { r.Groups[0].Lost = 1 }, bad, "1 living connection was closed"},
+		{"early", func(r *result.Result) { r.Groups[1].Early = 2 }, bad, "2 connections were reaped early"},
+		{"kept", func(r *result.Result) { r.Groups[1].Kept = 2 }, bad, "2 dead connections were not reaped"},
+		{"kept by a bare server", func(r *result.Result) { r.Groups[1].Kept, r.Setup.Bare = 2, true }, good, wished},
+		{"expectation", func(r *result.Result) { r.Expectations[1].OK = false }, bad, "1 expectation does not hold"},
+		{"interrupted", func(r *result.Result) { r.Interrupted = true }, warn, "the run was interrupted after 94.3\u00a0s"},
+		{"not all opened", func(r *result.Result) { r.Groups[0].Opened = 19_000 }, warn, "99,000 of 100,000 connections were opened"},
+		{"error", func(r *result.Result) { r.Errors = []string{"x"} }, warn, "the run met 1 error"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := storm()
+			tt.change(r)
+			total := r.Total()
+			grade, _, headline := judge(r, &total)
+			require.Equal(t, tt.grade, grade)
+			require.Equal(t, tt.headline, headline)
+		})
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestErrorsAreReturned(t *testing.T) {
+	require.ErrorIs(t, Write(brokenWriter{}, storm()), io.ErrClosedPipe)
+	require.Error(t, Write(io.Discard, nil))
+}
+
+func TestNiceTicks(t *testing.T) {
+	tests := []struct {
+		greatest float64
+		n        int
+		want     []string
+	}{
+		{100_000, 5, []string{"0", "20,000", "40,000", "60,000", "80,000", "100,000"}},
+		{1, 5, []string{"0.0", "0.2", "0.4", "0.6", "0.8", "1.0"}},
+		{0.3, 3, []string{"0.0", "0.1", "0.2", "0.3"}},
+		{94, 8, []string{"0", "20", "40", "60", "80"}},
+		{7, 7, []string{"0", "1", "2", "3", "4", "5", "6", "7"}},
+		{10.1, 5, []string{"0", "5", "10"}},
+		{0.0021, 5, []string{"0.0000", "0.0005", "0.0010", "0.0015", "0.0020"}},
+		{1e19, 2, []string{"0", "5,000,000,000,000,000,000", "10,000,000,000,000,000,000"}},
+	}
+	for _, tt := range tests {
+		at, decimals := niceTicks(tt.greatest, tt.n)
+		var got []string
+		for _, v := range at {
+			got = append(got, grouped(v, decimals))
+		}
+		require.Equal(t, tt.want, got, "%v in %d", tt.greatest, tt.n)
+		require.LessOrEqual(t, len(at), tt.n+1)
+	}
+}
+
+func TestLogarithmicAxis(t *testing.T) {
+	label := func(v float64) string { return duration(time.Duration(math.Round(v))) }
+	tests := []struct {
+		least, greatest time.Duration
+		want            []string
+	}{
+		{time.Millisecond, time.Millisecond, []string{"1 ms", "2 ms"}},
+		{150 * time.Microsecond, 9 * time.Millisecond, []string{"100 µs", "200 µs", "500 µs", "1 ms", "2 ms", "5 ms", "10 ms"}},
+		{time.Microsecond, time.Hour, []string{"1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s", "16 min 40 s"}},
+	}
+	for _, tt := range tests {
+		a := logarithmic(float64(tt.least), float64(tt.greatest), label)
+		var got []string
+		for _, k := range a.ticks(0) {
+			got = append(got, strings.ReplaceAll(k.label, nbsp, " "))
+			require.InDelta(t, min(max(a.at(k.at), 0), 1), a.at(k.at), 1e-9, "%s is on the axis", k.label)
+		}
+		require.Equal(t, tt.want, got)
+		require.GreaterOrEqual(t, a.at(float64(tt.least)), -1e-9)
+		require.LessOrEqual(t, a.at(float64(tt.greatest)), 1+1e-9)
+	}
+}
+
+func TestNumbersForPeople(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", 7 * time.Microsecond: "7 µs", 1234 * time.Microsecond: "1.23 ms", 999_700: "1 ms", 98_400 * time.Microsecond: "98.4 ms",
+		1500 * time.Millisecond: "1.5 s", 94 * time.Second: "94 s", 134 * time.Second: "2 min 14 s", 3 * time.Hour: "3 h 0 min",
+		-5 * time.Millisecond: "-5 ms",
+	} {
+		require.Equal(t, want, strings.ReplaceAll(duration(d), nbsp, " "), d.String())
+	}
+	for v, want := range map[float64]string{
+		0: "0 B", 1023: "1,023 B", 1312: "1.28 KiB", 64 << 30: "64 GiB", -2048: "-2 KiB", math.Inf(1): none + " GiB",
+	} {
+		require.Equal(t, want, strings.ReplaceAll(size(v), nbsp, " "))
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1_234_567: "1,234,567"} {
+		require.Equal(t, want, count(n))
+	}
+}
+
+func TestLongRunIsThinnedAndKeepsItsPeaks(t *testing.T) {
+	s := make(series, 86_400)
+	for i := range s {
+		s[i] = point{x: float64(i), y: 5}
+	}
+	s[40_001].y, s[70_002].y = 900, 0
+	thin := thinned(s, 300)
+	require.LessOrEqual(t, len(thin), 602)
+	require.Contains(t, thin, point{x: 40_001, y: 900})
+	require.Contains(t, thin, point{x: 70_002, y: 0})
+	for i := range thin[1:] {
+		require.Less(t, thin[i].x, thin[i+1].x)
+	}
+}
+
+// TestRateBetweenSamples also has a process that was started again: its count begins anew and is not a negative rate.
+func TestRateBetweenSamples(t *testing.T) {
+	m := measure{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}
+	samples := ordered([]result.Sample{
+		{Messages: 0}, {At: 2 * time.Second, Messages: 10}, {At: 2 * time.Second, Messages: 99}, {At: 3 * time.Second, Messages: 4},
+	})
+	require.Equal(t, series{{2, 5, "2\u00a0s"}, {3, 0, "3\u00a0s"}}, m.series(samples, true))
+}
+
+// save writes a page to a file that a browser can open.
+func save(t *testing.T, name string, r *result.Result) string {
+	t.Helper()
+	path := filepath.Join(t.ArtifactDir(), name+".html")
+	require.NoError(t, os.WriteFile(path, []byte(render(t, r)), 0o644))
+	return path
+}

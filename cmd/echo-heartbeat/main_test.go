@@ -159,6 +159,20 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 	}
 }
 
+func TestBareServeReapsNobody(t *testing.T) {
+	addr, interrupt := serveInBackground(t, "--bare", "--read-timeout", "100ms")
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("PING\n"))
+	require.NoError(t, err)
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
+	got, err := io.ReadAll(c)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it stays")
+	require.Equal(t, "PONG\n", string(got))
+	require.Contains(t, interrupt(), "without a reaper")
+}
+
 func TestServeObservesOnly(t *testing.T) {
 	addr, interrupt := serveInBackground(t, "--read-timeout", "200ms", "--observe-only", "--write-timeout", "100ms")
 	c, err := net.Dial("tcp", addr)

@@ -1,0 +1,357 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/loadtest/internal/crew"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == crew.Verb { // started by a test
+		main()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// A finished run is what the command has left behind.
+type finished struct {
+	code        int
+	out, errs   string
+	result      *result.Result // of --out
+	resultFile  string
+	reportBytes string // of --html
+}
+
+// command executes a command line that writes a result and a report.
+func command(t *testing.T, ctx context.Context, line string) finished {
+	t.Helper()
+	dir := t.TempDir()
+	f := finished{resultFile: filepath.Join(dir, "result.json")}
+	page := filepath.Join(dir, "report.html")
+	var out, errs syncbuf.Buffer
+	f.code = execute(ctx, append(strings.Fields(line), "--out", f.resultFile, "--html", page), &out, &errs)
+	f.out, f.errs = out.String(), errs.String()
+	if _, err := os.Stat(f.resultFile); err == nil {
+		f.result, err = result.Read(f.resultFile)
+		require.NoError(t, err)
+		b, err := os.ReadFile(page)
+		require.NoError(t, err)
+		f.reportBytes = string(b)
+	}
+	return f
+}
+
+// scripted runs a server until the test ends and returns its address. handle owns the connection.
+func scripted(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				handle(c)
+			}()
+		}
+	}()
+	t.Cleanup(func() { time.Sleep(50 * time.Millisecond) }) // they end with their clients
+	return ln.Addr().String()
+}
+
+// reaps closes who sends nothing for a time.
+func reaps(timeout time.Duration) func(net.Conn) {
+	return func(c net.Conn) {
+		lines := bufio.NewReader(c)
+		for {
+			_ = c.SetReadDeadline(time.Now().Add(timeout))
+			line, err := lines.ReadSlice('\n')
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(line)
+		}
+	}
+}
+
+func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                   "say what to do",
+		"bogus":                              `unknown command "bogus"`,
+		"hold --nope":                        "unknown flag: --nope",
+		"hold extra":                         `unexpected argument "extra"`,
+		"hold -c 0":                          "--connections is 0",
+		"hold -c 1.5":                        "is no number of connections",
+		"hold -c 1g":                         "is no number of connections",
+		"hold --target nowhere":              "--target nowhere: it is to be host:port",
+		"hold --target 127.0.0.1:0":          "port 0 is none",
+		"hold --target 127.0.0.1:1 --launch": "--launch and --target: choose one",
+		"hold --target 127.0.0.1:1 --bare":   "for servers that are launched",
+		"hold --heartbeat 60s":               "is too seldom for a --timeout of 1m0s",
+		"hold --timeout 0":                   "--timeout is 0",
+		"hold --jitter 0.6":                  "--jitter is 0.6",
+		"hold --rate 0":                      "--rate is 0",
+		"hold --size 1":                      "--size is 1",
+		"hold --source x":                    `--source "x"`,
+		"hold --expect-held most":            "--expect-held most: set a part in percent",
+		"hold --expect-lateness-p99 1":       "--expect-lateness-p99 1: set a duration",
+		"hold --expect-false-reaps none":     "--expect-false-reaps none: set a number",
+		"storm --living 0":                   "--living",
+		"stall --target 127.0.0.1:1":         "--pid",
+		"mix --mix active=50":                "are 50 percent together",
+		"mix --mix bogus=100":                `"bogus=100" is no share`,
+		"mix --mix active=50,active=50":      `"active=50" is no share`,
+		"attack":                             "name an attack: slowloris",
+		"attack nobody":                      "name an attack: slowloris",
+		"echo --pair 127.0.0.1:1":            "--pair needs a --target",
+		"merge":                              "name the files",
+	} {
+		t.Run(line, func(t *testing.T) {
+			var out, errs syncbuf.Buffer
+			require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(line), &out, &errs), "%s", &errs)
+			require.Contains(t, errs.String(), want)
+			require.Contains(t, errs.String(), "--help)")
+			require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line, not: %s", &errs)
+		})
+	}
+}
+
+func TestEveryVerbHasHelp(t *testing.T) {
+	for _, verb := range []string{"", "hold", "storm", "stall", "mix", "churn", "attack", "echo", "merge", "doctor"} {
+		var out, errs syncbuf.Buffer
+		require.Zero(t, execute(t.Context(), append(strings.Fields(verb), "--help"), &out, &errs))
+		require.Contains(t, out.String(), "Usage:")
+	}
+}
+
+func TestHoldOfAForeignTarget(t *testing.T) {
+	addr := scripted(t, reaps(600*time.Millisecond))
+	f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
+		"--expect-held 100% --expect-false-reaps 0 --expect-early 0 --expect-kept 0 "+
+		"--expect-lateness-max 5s --expect-latency-p99 5s --expect-open-within 10s")
+	require.Zero(t, f.code, "%s%s", f.out, f.errs)
+	g := f.result.Groups[0]
+	require.Equal(t, uint64(100), g.Opened)
+	require.Equal(t, uint64(100), g.Reaped)
+	require.Equal(t, uint64(100), g.Lateness.Count())
+	require.GreaterOrEqual(t, g.Answers, uint64(500))
+	var phases []string
+	for _, p := range f.result.Phases {
+		phases = append(phases, p.Name)
+	}
+	require.Equal(t, []string{"open", "hold", "silent"}, phases)
+	require.NotEmpty(t, f.result.Samples)
+	require.Len(t, f.result.Expectations, 7)
+	require.Contains(t, f.out, "held")
+	require.Contains(t, f.errs, " open ", "a line of progress each second")
+	require.Contains(t, f.reportBytes, "<svg")
+
+	// Merged with itself it is twice as much.
+	sum := command(t, t.Context(), "merge --expect-false-reaps 0 "+f.resultFile+" "+f.resultFile)
+	require.Zero(t, sum.code, sum.errs)
+	require.Equal(t, uint64(200), sum.result.Groups[0].Reaped)
+	require.Equal(t, uint64(200), sum.result.Groups[0].Lateness.Count())
+	require.Equal(t, 200, sum.result.Setup.Connections)
+	require.Len(t, sum.result.Expectations, 1)
+}
+
+func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
+	addr := scripted(t, reaps(300*time.Millisecond)) // half of what this client counts with
+	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 600ms --heartbeat 100ms --hold 500ms --expect-early 0")
+	require.Equal(t, exitFailed, f.code)
+	require.Equal(t, uint64(20), f.result.Groups[0].Early)
+	require.Equal(t, []result.Expectation{{Name: "early", Want: "0", Got: "20"}}, f.result.Expectations)
+	require.Contains(t, f.out, "FAILED")
+}
+
+// TestBadTargetsGetAVerdict loads servers that are none, or none for this.
+func TestBadTargetsGetAVerdict(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	dead := ln.Addr().String()
+	require.NoError(t, ln.Close())
+	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
+	discard := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	speaks := func(text string) func(net.Conn) {
+		return func(c net.Conn) {
+			_, _ = io.WriteString(c, text)
+			discard(c)
+		}
+	}
+	for name, tc := range map[string]struct{ addr, want string }{
+		"nobody is there":      {dead, "nobody can be reached at " + dead + ": connect: connection refused: is the server running there?"},
+		"it closes everything": {scripted(t, func(net.Conn) {}), "the target closes whatever it accepts"},
+		"it never answers":     {scripted(t, discard), "the target never answers"},
+		"it answers garbage":   {scripted(t, speaks("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
+		"it sends a lot":       {scripted(t, speaks(strings.Repeat("x", 1<<20))), "it is no echo server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := command(t, t.Context(), "hold --target "+tc.addr+flags)
+			require.Equal(t, exitFailed, f.code, f.out)
+			require.Contains(t, f.out, "failed: ")
+			require.Contains(t, f.out, tc.want)
+			require.Contains(t, f.errs, tc.want)
+			require.NotEmpty(t, f.result.Errors)
+		})
+	}
+}
+
+func TestInterruptedItStillReports(t *testing.T) {
+	addr := scripted(t, reaps(time.Minute))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer time.AfterFunc(time.Second, cancel).Stop()
+	began := time.Now()
+	f := command(t, ctx, "hold -c 50 --target "+addr+" --timeout 1m --heartbeat 100ms --hold 1h")
+	require.Equal(t, exitInterrupted, f.code)
+	require.Less(t, time.Since(began), 30*time.Second)
+	require.True(t, f.result.Interrupted)
+	require.Equal(t, uint64(50), f.result.Groups[0].Opened)
+	require.Contains(t, f.out, "interrupted")
+}
+
+// TestTheServerThatIsLaunched goes through the verbs with a real server, each for as short as it may be.
+func TestTheServerThatIsLaunched(t *testing.T) {
+	const quick = " -c 60 --timeout 1s --heartbeat 200ms --expect-false-reaps 0 --expect-early 0 --expect-kept 0 --expect-open-failed 0 "
+	for line, check := range map[string]func(t *testing.T, r *result.Result){
+		"hold --hold 1s --servers 2 --clients 2" + quick: func(t *testing.T, r *result.Result) {
+			require.Equal(t, uint64(60), r.Groups[0].Reaped)
+			require.Equal(t, 2, r.Setup.Clients)
+			require.Equal(t, 2, r.Setup.Servers)
+			require.Len(t, r.Setup.Targets, 1)
+			require.Equal(t, uint64(60), r.Costs.Connections)
+		},
+		"hold --hold 1s --servers 2 --ports-each --reap=false" + quick: func(t *testing.T, r *result.Result) {
+			require.Len(t, r.Setup.Targets, 2)
+			require.Zero(t, r.Groups[0].Reaped)
+		},
+		"hold --hold 2s --bare" + quick: func(t *testing.T, r *result.Result) {
+			require.True(t, r.Setup.Bare)
+			require.Equal(t, uint64(60), r.Groups[0].Ended)
+		},
+		"storm --living 10 --calm 1s" + quick: func(t *testing.T, r *result.Result) {
+			require.Equal(t, uint64(60), r.Groups[1].Reaped)
+			require.NotNil(t, r.Groups[0].Latency["before"])
+			require.NotNil(t, r.Groups[0].Latency["during"])
+			require.NotNil(t, r.Groups[0].Latency["after"])
+		},
+		"stall" + quick: func(t *testing.T, r *result.Result) {
+			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the stall, when they fall silent")
+			require.Greater(t, r.Groups[0].Latency["stopped"].Corrected.Max(), 500*time.Millisecond)
+		},
+		"mix --for 6s" + quick: func(t *testing.T, r *result.Result) {
+			require.Len(t, r.Groups, 6)
+			for _, g := range r.Groups {
+				switch g.Name {
+				case "silent", "trickle", "slow-reader":
+					require.Equal(t, g.Opened, g.Reaped, g.Name)
+				}
+			}
+			require.Contains(t, strings.Join(r.Notes, "\n"), "the target has 42 connections at the end, this client 42")
+		},
+		"churn --for 1s --rate 2000" + quick: func(t *testing.T, r *result.Result) {
+			require.GreaterOrEqual(t, r.Groups[0].Opened, uint64(500))
+			require.Contains(t, strings.Join(r.Notes, "\n"), "connections a second were opened")
+		},
+		"attack handshake-stall --for 7s --calm 1s --living 5" + quick: func(t *testing.T, r *result.Result) {
+			require.Equal(t, uint64(60), r.Groups[1].Reaped)
+			require.NotZero(t, r.Groups[1].Lifetime.Count())
+		},
+		"attack flood --for 1s --calm 1s --living 5 --rate 1000" + quick: func(t *testing.T, r *result.Result) {
+			require.NotZero(t, r.Groups[1].Answers)
+		},
+		"echo --for 1s" + quick: func(t *testing.T, r *result.Result) {
+			require.Contains(t, strings.Join(r.Notes, "\n"), "answers a second")
+		},
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			f := command(t, t.Context(), line)
+			require.Zero(t, f.code, "%s\n%s", f.out, f.errs)
+			check(t, f.result)
+		})
+	}
+}
+
+func TestTwoTargetsInTurns(t *testing.T) {
+	a, b := scripted(t, reaps(time.Minute)), scripted(t, reaps(time.Minute))
+	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
+	require.Zero(t, f.code, f.errs)
+	require.Contains(t, f.out, b+" has ")
+	require.Contains(t, f.out, "of the answers of "+a)
+}
+
+func TestAServerThatDiesEndsTheRun(t *testing.T) {
+	killed := make(chan struct{})
+	go func() { // the server is the only child that listens
+		defer close(killed)
+		for range 1000 {
+			time.Sleep(20 * time.Millisecond)
+			for _, pid := range children() {
+				if cmd, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline")); strings.Contains(string(cmd), "serve") {
+					_ = syscall.Kill(atoi(pid), syscall.SIGKILL)
+					return
+				}
+			}
+		}
+	}()
+	f := command(t, t.Context(), "hold -c 50 --timeout 5s --heartbeat 100ms --hold 1h")
+	<-killed
+	require.Equal(t, exitFailed, f.code)
+	require.Regexp(t, "server 1 of 1 has ended|it does not say where it listens", f.errs)
+}
+
+// children returns the processes that this one has started.
+func children() (pids []string) {
+	tasks, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, task := range tasks {
+		b, _ := os.ReadFile(task)
+		pids = append(pids, strings.Fields(string(b))...)
+	}
+	return pids
+}
+
+func atoi(text string) (n int) {
+	for _, digit := range text {
+		n = 10*n + int(digit-'0')
+	}
+	return n
+}
+
+func TestDoctorOfThisMachine(t *testing.T) {
+	var out, errs syncbuf.Buffer
+	require.Zero(t, execute(t.Context(), []string{"doctor", "-c", "100"}, &out, &errs), "%s", &errs)
+	require.Contains(t, out.String(), "descriptors of a client")
+	out = syncbuf.Buffer{}
+	require.Equal(t, exitCannot, execute(t.Context(), []string{"doctor", "-c", "100m"}, &out, &errs))
+	require.Contains(t, out.String(), "cannot")
+	require.Equal(t, exitCannot, execute(t.Context(), []string{"hold", "-c", "100m"}, &out, &errs), "and does not begin")
+}
+
+func TestCounts(t *testing.T) {
+	for text, want := range map[string]count{"1": 1, "500": 500, "100k": 100_000, "1m": 1_000_000, "1.5K": 1500, "0.5M": 500_000} {
+		var c count
+		require.NoError(t, c.Set(text))
+		require.Equal(t, want, c)
+	}
+	require.Equal(t, "1,234,567", grouped(1_234_567))
+	require.Equal(t, "999", grouped(999))
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+// grouped writes a number with separators of thousands.
+func grouped(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// short rounds a time to three digits or so.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(10 * time.Microsecond).String()
+	default:
+		return d.Round(time.Millisecond).String()
+	}
+}
+
+// summarize writes the result as tables.
+func summarize(out io.Writer, r *result.Result) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	defer w.Flush()
+	fmt.Fprintf(w, "\n%s of %s connections to %s, %s\n", r.Verb, grouped(uint64(r.Setup.Connections)), targets(r), short(r.Took))
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "  %s\n", note)
+	}
+	fmt.Fprintln(w)
+	counts(w, r)
+	for _, reason := range r.Failures.Reasons() {
+		fmt.Fprintf(w, "  not opened: %s times: %s\n", grouped(r.Failures[reason]), reason)
+	}
+	quantiles(w, r)
+	if c := r.Costs; c != nil {
+		fmt.Fprintf(w, "\na connection costs\tclient %.0f B (%.0f on the heap)", c.ClientBytes, c.ClientHeapBytes)
+		if c.BothEnds {
+			fmt.Fprintf(w, ", server %.0f B", c.ServerBytes)
+			if c.BareBytes > 0 {
+				fmt.Fprintf(w, " (gnet %.0f, the reaper %.0f)", c.BareBytes, c.ServerBytes-c.BareBytes)
+			}
+			fmt.Fprintf(w, ", kernel %.0f B for both ends; while they were held, CPU server %s, client %s",
+				c.KernelBytes, short(c.ServerCPU), short(c.ClientCPU))
+		}
+		fmt.Fprintln(w)
+	}
+	if len(r.Expectations) > 0 {
+		fmt.Fprintln(w, "\nexpected\twant\tgot\t")
+		for _, e := range r.Expectations {
+			verdict := "FAILED"
+			if e.OK {
+				verdict = "ok"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Want, e.Got, verdict)
+		}
+	}
+	for _, e := range r.Errors {
+		fmt.Fprintf(w, "\nfailed: %s\n", e)
+	}
+	if r.Interrupted {
+		fmt.Fprintln(w, "\ninterrupted: the figures are of the part that has run")
+	}
+}
+
+func targets(r *result.Result) string {
+	text := strings.Join(r.Setup.Targets, ", ")
+	if n := r.Setup.Servers; n > 0 {
+		kind := "echo-heartbeat"
+		if r.Setup.Bare {
+			kind = "bare gnet"
+		}
+		text += fmt.Sprintf(" (%d launched, %s)", n, kind)
+	}
+	return text
+}
+
+// counts writes what became of each group.
+func counts(w io.Writer, r *result.Result) {
+	fmt.Fprintln(w, "group\tasked\topened\tfalse reaps\treaped\tearly\tkept\tmessages\tanswers\tremarks\t")
+	for _, g := range r.Groups {
+		var remarks []string
+		for _, of := range []struct {
+			n    uint64
+			what string
+		}{
+			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "answered something else"},
+			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "told why"},
+		} {
+			if of.n > 0 {
+				remarks = append(remarks, grouped(of.n)+" "+of.what)
+			}
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", g.Name, grouped(uint64(g.Connections)), grouped(g.Opened), grouped(g.Lost),
+			grouped(g.Reaped), grouped(g.Early), grouped(g.Kept), grouped(g.Messages), grouped(g.Answers), strings.Join(remarks, ", "))
+	}
+}
+
+// quantiles writes the times.
+func quantiles(w io.Writer, r *result.Result) {
+	fmt.Fprintln(w, "\n\tcount\tp50\tp99\tp99.9\tmax\t")
+	line := func(name string, h *result.Histogram) {
+		if h.Count() > 0 {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", name, grouped(h.Count()), short(h.Quantile(0.5)), short(h.Quantile(0.99)),
+				short(h.Quantile(0.999)), short(h.Max()))
+		}
+	}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		line(g.Name+": connected after", g.Connect)
+		for _, p := range r.Phases {
+			if l := g.Latency[p.Name]; l != nil {
+				line(g.Name+": answer, "+p.Name, l.Corrected)
+				if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
+					line(g.Name+": not corrected, "+p.Name, l.Raw)
+				}
+			}
+		}
+		line(g.Name+": reaped too late by", g.Lateness)
+		line(g.Name+": lived for", g.Lifetime)
+	}
+}

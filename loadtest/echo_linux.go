@@ -136,6 +136,9 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "Check whether this machine can hold as many connections", Args: noArgs,
 		Long: "Check whether this machine can hold as many connections, and say what to do if it cannot. It changes nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if connections < 1 {
+				return usageError{fmt.Errorf("--connections is %d: set at least 1", connections)}
+			}
 			descriptors, err := machine.RaiseDescriptors()
 			if err != nil {
 				return err

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
@@ -21,28 +24,30 @@ type expectations struct {
 type bound struct {
 	flag, help string
 	value      *string
+	usual      string // what is expected if nobody says otherwise; empty for nothing
 	// check returns what the result has, and whether that is within what is wanted.
 	check func(r *result.Result, want string) (got string, ok bool, err error)
 }
 
 func (e *expectations) bounds() []bound {
 	return []bound{
-		{"expect-held", "part of the connections that must be opened and kept while alive, such as `100%`", &e.held, held},
-		{"expect-false-reaps", "how many living connections the target may close, such as `0`", &e.falseReaps,
+		{"expect-held", "part of the connections that must be opened and kept while alive, such as `100%`", &e.held, "", held},
+		{"expect-false-reaps", "how many living connections the target may close, such as `0`, which is usual", &e.falseReaps, "0",
 			number(func(g *result.Group) uint64 { return g.Lost })},
-		{"expect-early", "how many dead ones it may close before their timeout", &e.early,
+		{"expect-early", "how many dead ones it may close before their timeout; usually 0", &e.early, "0",
 			number(func(g *result.Group) uint64 { return g.Early })},
-		{"expect-kept", "how many dead ones it may keep", &e.kept, number(func(g *result.Group) uint64 { return g.Kept })},
-		{"expect-open-failed", "how many connections may fail to be opened", &e.openFailed,
+		{"expect-kept", "how many dead ones it may keep; usually 0", &e.kept, "0",
+			number(func(g *result.Group) uint64 { return g.Kept })},
+		{"expect-open-failed", "how many connections may fail to be opened", &e.openFailed, "",
 			number(func(g *result.Group) uint64 { return g.OpenFailed })},
-		{"expect-unanswered", "how many connections may wait for an answer at the end", &e.unanswered,
+		{"expect-unanswered", "how many connections may wait for an answer at the end", &e.unanswered, "",
 			number(func(g *result.Group) uint64 { return g.Unanswered })},
-		{"expect-lateness-p99", "within which 99 % of the dead are closed after their timeout, such as `250ms`", &e.latenessP99,
+		{"expect-lateness-p99", "within which 99 % of the dead are closed after their timeout, such as `250ms`", &e.latenessP99, "",
 			length(lateness(0.99))},
-		{"expect-lateness-max", "within which all are", &e.latenessMax, length(lateness(1))},
-		{"expect-latency-p99", "within which 99 % of the answers come, in the worst phase", &e.latencyP99, length(worstLatency)},
-		{"expect-open-within", "within which all connections are opened", &e.openWithin, length(openedWithin)},
-		{"expect-client-bytes", "of its own memory that this client may take for a connection, such as `400`", &e.clientBytes, clientBytes},
+		{"expect-lateness-max", "within which all are", &e.latenessMax, "", length(lateness(1))},
+		{"expect-latency-p99", "within which 99 % of the answers come, in the worst phase", &e.latencyP99, "", length(worstLatency)},
+		{"expect-open-within", "within which all connections are opened", &e.openWithin, "", length(openedWithin)},
+		{"expect-client-bytes", "of its own memory that this client may take for a connection, such as `400`", &e.clientBytes, "", clientBytes},
 	}
 }
 
@@ -104,39 +109,52 @@ func (e *expectations) check() error {
 func (e *expectations) judge(r *result.Result) {
 	r.Expectations = nil
 	for _, b := range e.bounds() {
-		if *b.value == "" {
+		want := cmp.Or(*b.value, b.usual)
+		if want == "" {
 			continue
 		}
-		got, ok, err := b.check(r, *b.value)
+		got, ok, err := b.check(r, want)
 		if err != nil {
 			panic("BUG: " + err.Error()) // it was checked
 		}
-		r.Expectations = append(r.Expectations, result.Expectation{Name: strings.TrimPrefix(b.flag, "expect-"), Want: *b.value, Got: got, OK: ok})
+		if *b.value == "" && ok { // nobody has asked
+			continue
+		}
+		r.Expectations = append(r.Expectations, result.Expectation{Name: strings.TrimPrefix(b.flag, "expect-"), Want: want, Got: got, OK: ok})
 	}
 }
 
 func held(r *result.Result, want string) (string, bool, error) {
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(want, "%"), 64)
-	if err != nil || percent < 0 || percent > 100 {
+	if err != nil || !(percent >= 0 && percent <= 100) {
 		return "", false, errors.New("set a part in percent, such as 100%")
 	}
-	total := r.Total()
-	got := 100 * float64(total.Opened-min(total.Lost+total.Starved, total.Opened)) / float64(max(total.Connections, 1))
+	asked, kept := 0, uint64(0)
+	for _, g := range r.Groups {
+		if g.Behaviour == string(load.Churn) { // they are not to be held
+			continue
+		}
+		asked += g.Connections
+		kept += g.Opened - min(g.Lost+g.Starved, g.Opened)
+	}
+	got := 100 * float64(kept) / float64(max(asked, 1))
 	return strconv.FormatFloat(got, 'f', -1, 64) + "%", got >= percent, nil
 }
 
 func worstLatency(r *result.Result) (worst time.Duration, measured bool) {
-	total := r.Total()
-	for _, l := range total.Latency {
-		measured = measured || l.Corrected.Count() > 0
-		worst = max(worst, l.Corrected.Quantile(0.99))
+	for _, g := range r.Groups { // each for itself: the many would hide the few
+		for _, l := range g.Latency {
+			measured = measured || l.Corrected.Count() > 0
+			worst = max(worst, l.Corrected.Quantile(0.99))
+		}
 	}
 	return worst, measured
 }
 
 func openedWithin(r *result.Result) (time.Duration, bool) {
+	total := r.Total()
 	for _, p := range r.Phases {
-		if p.Name == opening {
+		if p.Name == opening && total.Opened >= uint64(total.Connections) {
 			return p.To - p.From, true
 		}
 	}
@@ -145,7 +163,7 @@ func openedWithin(r *result.Result) (time.Duration, bool) {
 
 func clientBytes(r *result.Result, want string) (string, bool, error) {
 	most, err := strconv.ParseFloat(want, 64)
-	if err != nil {
+	if err != nil || math.IsNaN(most) {
 		return "", false, errors.New("set a number of bytes, such as 400")
 	}
 	if r.Costs == nil {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -116,16 +118,29 @@ func (o *options) check() error {
 	refuse(o.timeout < 0, "--timeout is %v: set a positive duration, or 0", o.timeout)
 	refuse(o.launch && !o.bare && o.timeout == 0, "--timeout is 0: set what the server that is launched is to have")
 	refuse(o.tick < time.Millisecond, "--tick is %v: set at least 1ms", o.tick)
-	refuse(o.rate <= 0 || o.rate > 1e6, "--rate is %v: set more than 0, and at most a million", o.rate)
+	refuse(!(o.rate > 0 && o.rate <= 1e6), "--rate is %v: set more than 0, and at most a million", o.rate)
 	refuse(o.ramp < 0 || o.ramp > time.Hour, "--ramp is %v: set 0 to 1h", o.ramp)
 	refuse(o.launch && len(o.pids) > 0, "--pid is for a --target")
 	refuse(o.patience < time.Second || o.patience > time.Hour, "--patience is %v: set 1s to 1h", o.patience)
 	refuse(o.heartbeat < time.Millisecond, "--heartbeat is %v: set at least 1ms", o.heartbeat)
-	refuse(o.jitter < 0 || o.jitter > 0.5, "--jitter is %v: set 0 to 0.5", o.jitter)
+	refuse(!(o.jitter >= 0 && o.jitter <= 0.5), "--jitter is %v: set 0 to 0.5", o.jitter)
 	refuse(o.size < 2 || o.size > 1<<20, "--size is %d: set 2 to 1048576", o.size)
-	refuse(o.timeout > 0 && float64(o.heartbeat)*(1+2*o.jitter) >= float64(o.timeout),
+	refuse(o.tooSeldom(o.heartbeat),
 		"--heartbeat of %v with --jitter %v is too seldom for a --timeout of %v: the living would be reaped, and rightly",
 		o.heartbeat, o.jitter, o.timeout)
+	for _, pid := range o.pids {
+		refuse(pid < 2 || pid == os.Getpid() || syscall.Kill(pid, 0) != nil, "--pid %d: there is no such process of a target", pid)
+	}
+	for _, name := range []string{o.out, o.html} { // rather now than after the run
+		if name == "" {
+			continue
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err == nil {
+			err = f.Close()
+		}
+		errs = append(errs, err)
+	}
 	for i, t := range o.targets {
 		addr, err := resolve(t)
 		if err != nil {
@@ -155,6 +170,11 @@ func (o *options) check() error {
 		return usageError{err}
 	}
 	return nil
+}
+
+// tooSeldom reports whether who sends something in each interval may be silent for the timeout.
+func (o *options) tooSeldom(interval time.Duration) bool {
+	return o.timeout > 0 && float64(interval)*(1+2*o.jitter) >= 0.95*float64(o.timeout)
 }
 
 // resolve returns the address of a target in digits.

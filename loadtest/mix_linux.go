@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -185,8 +184,8 @@ func (r *run) judgeChurn() {
 	}
 	for _, p := range r.res.Phases {
 		if p.Name == "churn" {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections a second were opened, used and closed",
-				grouped(uint64(float64(all.Ended)/(p.To-p.From).Seconds()))))
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections a second were opened, used and closed, of %s that were asked for",
+				grouped(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), grouped(uint64(r.opt.rate))))
 		}
 	}
 }
@@ -226,7 +225,7 @@ func newAttack() *cobra.Command {
 		Long: "Attack the server, while others are served, which measure what it costs them. Attackers:\n\n  " + strings.Join(help, "\n  "),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(names, args[0]) {
-				return usageError{errors.New("name an attack: " + strings.Join(names, ", "))}
+				return usageError{fmt.Errorf("%q: name an attack: %s", strings.Join(args, " "), strings.Join(names, ", "))}
 			}
 			return nil
 		},
@@ -234,8 +233,11 @@ func newAttack() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			if livings < 1 || every < time.Millisecond || calm <= 0 || length <= 0 {
-				return usageError{errors.New("--living, --every, --calm and --for: set them above 0")}
+			if err := o.checkOthers(int(livings), every, calm); err != nil {
+				return err
+			}
+			if length <= 0 {
+				return usageError{fmt.Errorf("--for is %v: set a positive duration", length)}
 			}
 			a := attacks[slices.Index(names, args[0])]
 			return o.attack(cmd, a, int(livings), every, length, calm)

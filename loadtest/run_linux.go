@@ -94,6 +94,9 @@ func (r *run) prepare() error {
 	if !o.launch {
 		servers = 0
 	}
+	if !o.launch {
+		o.spread(total)
+	}
 	if err := r.examine(total, clients, servers); err != nil {
 		return err
 	}
@@ -102,8 +105,8 @@ func (r *run) prepare() error {
 			return err
 		}
 		o.targets = r.servers.Targets
+		o.spread(total)
 	}
-	o.spread(total)
 	if r.crew, err = crew.Start(clients); err != nil {
 		return err
 	}
@@ -114,10 +117,18 @@ func (r *run) prepare() error {
 	})
 }
 
+// sourcesOf returns from how many addresses connections come.
+func (r *run) sourcesOf(total int) int {
+	if r.opt.launch && r.opt.sources == 0 {
+		return max(1, total/perSource)
+	}
+	return r.opt.sources
+}
+
 // examine refuses what this machine cannot do.
 func (r *run) examine(total, clients, servers int) error {
 	checks := doctor.Examine(doctor.Wish{
-		Connections: total, Clients: clients, Servers: servers, Sources: max(r.opt.sources, total/perSource), Targets: max(len(r.opt.targets), 1),
+		Connections: total, Clients: clients, Servers: servers, Sources: r.sourcesOf(total), Targets: max(len(r.opt.targets), 1),
 		Loopback: r.opt.launch,
 	})
 	if doctor.Worst(checks) == doctor.Cannot {
@@ -206,6 +217,10 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 		}
 	}
 	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.began)})
+	if report, _ := r.crew.Report(); !r.goes() || time.Since(r.sampled) > look { // so that its end is in the charts
+		r.sampled = time.Time{}
+		r.sample(name, report, atMost, atMost)
+	}
 	return r.goes()
 }
 
@@ -228,7 +243,11 @@ func (r *run) open() bool {
 		if reasons := report.Failures.Reasons(); len(reasons) > 0 {
 			why = reasons[0]
 		}
-		r.fail("nobody can be reached at %s: %s: is the server running there?", strings.Join(r.opt.targets, ", "), why)
+		if strings.HasPrefix(why, "bind") {
+			r.fail("no connection can be opened: %s: set another --source", why)
+		} else {
+			r.fail("nobody can be reached at %s: %s: is the server running there?", strings.Join(r.opt.targets, ", "), why)
+		}
 	}
 	return r.goes()
 }
@@ -287,7 +306,7 @@ func (r *run) sample(phase string, report load.Report, passed, of time.Duration)
 	now := r.read(all.Open)
 	r.res.Samples = append(r.res.Samples, result.Sample{
 		At: time.Since(r.began), Open: all.Open, Opened: all.Opened, Closed: all.Opened - all.Open, Messages: all.Messages,
-		Server: now.server, Client: now.client, Kernel: now.kernel,
+		Server: now.server, Client: now.client, Kernel: now.kernel - min(now.kernel, r.before.kernel),
 	})
 	r.show.update(r.res.Samples, phase, &all, passed, of)
 }
@@ -296,7 +315,7 @@ func (r *run) sample(phase string, report load.Report, passed, of time.Duration)
 func (r *run) costs(from reading) {
 	now := r.held
 	n := float64(now.open)
-	if n == 0 {
+	if now.open < fewest { // it would be what a process costs
 		return
 	}
 	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / n }
@@ -315,6 +334,9 @@ func (r *run) costs(from reading) {
 		r.res.Costs.BareBytes = bare.ServerBytes
 	}
 }
+
+// fewest is for how many connections costs are told.
+const fewest = 1000
 
 // stop ends the processes.
 func (r *run) stop() {
@@ -355,16 +377,21 @@ func (r *run) quote(said []string) {
 	}
 }
 
-// judge says what is wrong with the target as a whole.
+// judge says what is wrong with the target as a whole, as far as messages were sent that it is to answer.
 func (r *run) judge() (verdicts []string) {
-	all := r.res.Total()
+	var all result.Group
+	for i := range r.res.Groups {
+		if load.Behaviour(r.res.Groups[i].Behaviour).Echoes() {
+			all.Add(&r.res.Groups[i])
+		}
+	}
 	switch {
-	case r.failed || r.res.Interrupted || all.Opened == 0:
-	case all.Lost == all.Opened && all.Answers == 0:
-		verdicts = append(verdicts, "the target closes whatever it accepts")
-	case all.Garbled > 0 && all.Answers == 0:
+	case r.failed || r.res.Interrupted || all.Opened == 0 || all.Answers > 0:
+	case all.Garbled+all.Told > 0:
 		verdicts = append(verdicts, "the target answers something else than it is sent: it is no echo server")
-	case all.Messages > 0 && all.Answers == 0 && all.Unanswered > 0:
+	case all.Lost+all.Early >= all.Opened:
+		verdicts = append(verdicts, "the target closes whatever it accepts")
+	case all.Messages > 0:
 		verdicts = append(verdicts, "the target never answers: it is no echo server, or it hangs")
 	}
 	return verdicts

@@ -47,7 +47,7 @@ func summarize(out io.Writer, r *result.Result) {
 	}
 	quantiles(w, r)
 	if c := r.Costs; c != nil {
-		fmt.Fprintf(w, "\na connection costs\tclient %.0f B (%.0f on the heap)", c.ClientBytes, c.ClientHeapBytes)
+		fmt.Fprintf(w, "\na connection costs\tclient %.0f B", c.ClientBytes)
 		if c.BothEnds {
 			fmt.Fprintf(w, ", server %.0f B", c.ServerBytes)
 			if c.BareBytes > 0 {
@@ -98,7 +98,7 @@ func counts(w io.Writer, r *result.Result) {
 			what string
 		}{
 			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "answered something else"},
-			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "told why"},
+			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "told why"}, {g.Ended, "closed by this client"},
 		} {
 			if of.n > 0 {
 				remarks = append(remarks, grouped(of.n)+" "+of.what)
@@ -111,6 +111,9 @@ func counts(w io.Writer, r *result.Result) {
 
 // quantiles writes the times.
 func quantiles(w io.Writer, r *result.Result) {
+	if total := r.Total(); total.Opened == 0 {
+		return
+	}
 	fmt.Fprintln(w, "\n\tcount\tp50\tp99\tp99.9\tmax\t")
 	line := func(name string, h *result.Histogram) {
 		if h.Count() > 0 {

@@ -33,6 +33,17 @@ func (o *options) heartbeats(name string, connections int, interval time.Duratio
 	}
 }
 
+// checkOthers checks the flags of those that are served meanwhile.
+func (o *options) checkOthers(livings int, every, calm time.Duration) error {
+	if livings < 1 || every < time.Millisecond || calm <= 0 {
+		return usageError{errors.New("--living, --every and --calm: set them above 0")}
+	}
+	if o.tooSeldom(every) {
+		return usageError{fmt.Errorf("--every of %v is too seldom for a --timeout of %v", every, o.timeout)}
+	}
+	return nil
+}
+
 // reaps returns after which time of silence the target closes, 0 if it does not or that is not known.
 func (o *options) reaps() time.Duration {
 	if o.bare {
@@ -82,6 +93,9 @@ timeout, and none before.`,
 			if err := o.check(); err != nil {
 				return err
 			}
+			if hold <= 0 {
+				return usageError{fmt.Errorf("--hold is %v: set a positive duration", hold)}
+			}
 			return o.perform(cmd, "hold", func() []load.Spec {
 				return []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}
 			}, func(r *run) {
@@ -109,8 +123,8 @@ these wait before, during and after the storm is what users feel.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			if livings < 1 || every < time.Millisecond || every >= o.timeout || calm <= 0 {
-				return usageError{errors.New("--living, --every and --calm: set them above 0, and --every below --timeout")}
+			if err := o.checkOthers(int(livings), every, calm); err != nil {
+				return err
 			}
 			return o.perform(cmd, "storm", func() []load.Spec {
 				return []load.Spec{o.heartbeats(living, int(livings), every), o.heartbeats(silent, int(o.connections), o.heartbeat)}
@@ -149,8 +163,13 @@ looks at its clock before it looks at its sockets closes the living.`,
 			if stall == 0 {
 				stall = o.timeout * 3 / 2
 			}
-			if stall < 0 || len(o.targets) > 0 && len(o.pids) == 0 {
-				return usageError{errors.New("a --target can only be stopped if you name its processes with --pid; --stall must not be negative")}
+			switch {
+			case stall < 0:
+				return usageError{fmt.Errorf("--stall is %v: set a positive duration", stall)}
+			case o.timeout == 0:
+				return usageError{errors.New("--timeout is 0: set that of the target")}
+			case len(o.targets) > 0 && len(o.pids) == 0:
+				return usageError{errors.New("a --target can be stopped only if you name its processes with --pid")}
 			}
 			return o.perform(cmd, "stall", func() []load.Spec {
 				return []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}
@@ -173,12 +192,17 @@ func (r *run) stall(d time.Duration) {
 		}
 		return r.goes()
 	}
-	if !r.open() || !r.hold("before", timeout) || !signal(syscall.SIGSTOP) {
+	goOn := func() { // also if not all could be stopped, or the run is over
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+	if !r.open() || !r.hold("before", timeout) {
 		return
 	}
-	_ = r.phase("stopped", d, nil)
-	for _, pid := range pids { // also if the run is over
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+	if signal(syscall.SIGSTOP) {
+		_ = r.phase("stopped", d, nil)
 	}
+	goOn()
 	_ = r.phase("after", timeout+2*r.opt.tick+time.Second, nil) && r.letDie(living)
 }

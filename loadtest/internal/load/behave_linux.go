@@ -35,6 +35,7 @@ func (l *Loop) begin(g *group, c *conn, place int32) {
 	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		l.failed(g, fmt.Sprintf("socket: %v", err))
+		l.again(g, place)
 		return
 	}
 	c.fd = int32(fd)
@@ -47,6 +48,7 @@ func (l *Loop) begin(g *group, c *conn, place int32) {
 		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
 			l.close(c, false)
 			l.failed(g, fmt.Sprintf("bind to a source of %s: %v", l.plan.Source, err))
+			l.again(g, place)
 			return
 		}
 	}
@@ -55,12 +57,14 @@ func (l *Loop) begin(g *group, c *conn, place int32) {
 	if err != nil && err != unix.EINPROGRESS {
 		l.close(c, false)
 		l.failed(g, fmt.Sprintf("connect: %v", err))
+		l.again(g, place)
 		return
 	}
 	c.state = connecting
 	if err := l.poll(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, place); err != nil {
 		l.close(c, false)
 		l.failed(g, fmt.Sprintf("epoll_ctl: %v", err))
+		l.again(g, place)
 		return
 	}
 	l.actAt(c, place, c.spoke+int64(l.plan.Patience))
@@ -80,13 +84,14 @@ func (l *Loop) connected(g *group, c *conn, place int32) {
 	}
 	now := l.now()
 	c.state = open
+	c.due = never // its patience for being connected is over
 	g.found.Opened++
 	g.found.Open++
 	if g.found.Connect == nil {
 		g.found.Connect = result.NewHistogram()
 	}
 	g.found.Connect.Record(time.Duration(now - c.intended))
-	c.base = now
+	c.intended, c.base = now, now
 	if g.Interval > 0 {
 		c.base += int64((unit(uint64(c.number)) + g.Jitter) * float64(g.Interval)) // so that not all beat at once, and none before now
 		c.base += g.grid()
@@ -180,19 +185,23 @@ func (l *Loop) say(g *group, c *conn, place int32) {
 	l.flush(g, c, place)
 }
 
-// flush sends what is to be sent and the system takes.
+// flush sends what is to be sent and the system takes, for a while: others wait.
 func (l *Loop) flush(g *group, c *conn, place int32) {
-	for c.unsent > 0 {
+	for n := 0; c.unsent > 0; n++ {
+		if n == flushes {
+			l.wantWrite(g, c, place)
+			return
+		}
 		from := int(c.wrote)
 		to := from + int(min(c.unsent, int64(len(g.message)-from)))
 		before := l.now()
+		if g.Timeout > 0 && before >= c.spoke+int64(g.Timeout) {
+			c.flags |= late // it may be closed already: that this write succeeds would hide it
+		}
 		n, err := unix.Write(int(c.fd), g.message[from:to])
 		switch {
 		case err == unix.EAGAIN:
-			if c.flags&wantWrite == 0 {
-				c.flags |= wantWrite
-				l.watch(c, place, l.interest(g, c))
-			}
+			l.wantWrite(g, c, place)
 			return
 		case err == unix.EINTR:
 			continue
@@ -209,6 +218,17 @@ func (l *Loop) flush(g *group, c *conn, place int32) {
 	}
 	if c.flags&wantWrite != 0 {
 		c.flags &^= wantWrite
+		l.watch(c, place, l.interest(g, c))
+	}
+}
+
+// flushes is how many writes one connection may make while others wait.
+const flushes = 16
+
+// wantWrite has the poller tell when a connection can be written to.
+func (l *Loop) wantWrite(g *group, c *conn, place int32) {
+	if c.flags&wantWrite == 0 {
+		c.flags |= wantWrite
 		l.watch(c, place, l.interest(g, c))
 	}
 }
@@ -258,7 +278,7 @@ func (l *Loop) readable(g *group, c *conn, place int32, atMost int) {
 
 // received compares what comes with what was sent.
 func (l *Loop) received(g *group, c *conn, place int32, b []byte) {
-	if !g.Behaviour.echoes() || c.flags&told != 0 {
+	if !g.Behaviour.Echoes() || c.flags&told != 0 {
 		return
 	}
 	for len(b) > 0 {
@@ -290,6 +310,7 @@ func (l *Loop) answer(g *group, c *conn, place int32) {
 		raw = now - intended
 	}
 	c.answered++
+	c.flags &^= late // it was in time after all
 	g.found.Answers++
 	of := g.latency(l.phase)
 	of.Corrected.Record(time.Duration(now - intended))
@@ -325,14 +346,20 @@ func (l *Loop) closed(g *group, c *conn, place int32, err error) {
 	if err != nil || c.flags&reset != 0 {
 		g.found.Reset++
 	}
-	if c.flags&told != 0 {
+	if c.flags&told != 0 && l.isDead(g, c) {
 		g.found.Told++
 	}
 	deadline := c.spoke + int64(g.Timeout)
+	dead := l.isDead(g, c)
+	if !dead {
+		l.complain(g, c)
+	}
 	switch {
-	case l.isDead(g, c):
+	case c.flags&late != 0:
+		g.found.Starved++
+	case dead:
 		l.reaped(g, c, now, deadline)
-	case g.Timeout > 0 && now >= deadline && g.Interval > 0 && c.due < deadline:
+	case g.Timeout > 0 && now >= deadline && c.unsent == 0:
 		g.found.Starved++ // it was to say something, and this process did not come to it
 	default:
 		g.found.Lost++
@@ -348,7 +375,7 @@ func (l *Loop) reaped(g *group, c *conn, now, deadline int64) {
 		if g.found.Lifetime == nil {
 			g.found.Lifetime = result.NewHistogram()
 		}
-		g.found.Lifetime.Record(time.Duration(now - c.base))
+		g.found.Lifetime.Record(time.Duration(now - c.intended))
 	}
 	if g.Timeout == 0 {
 		return

@@ -21,7 +21,7 @@ type conn struct {
 	number      uint32 // of the connection in its group, for the jitter
 
 	// Times are nanoseconds since the loop was made.
-	intended int64 // when it was to be opened
+	intended int64 // when it was to be opened, and then when it was
 	base     int64 // moment of the first message
 	due      int64 // when it acts next: an entry of the schedule with another time is out of date
 	spoke    int64 // just before the last byte was sent, or it began to connect: the target cannot have heard of it earlier
@@ -42,7 +42,11 @@ const (
 	told                       // it was sent something that is no echo
 	wantWrite                  // the poller tells when it can be written to
 	reset                      // a write has found that it was reset
+	late                       // it has spoken only after its timeout, and nothing was answered since
 )
+
+// never is the moment of a connection that has nothing to do.
+const never = 0
 
 // forever is the number of unsent bytes of who sends as much as it can.
 const forever = math.MaxInt64 / 2
@@ -68,8 +72,11 @@ func (s *Spec) grid() int64 {
 
 // oldest returns when the oldest message that has no answer was to be sent.
 func (s *Spec) oldest(c *conn) int64 {
-	if s.Behaviour == Heartbeat || s.Behaviour == HalfOpen {
+	switch s.Behaviour {
+	case Heartbeat, HalfOpen:
 		return min(s.moment(c, c.answered), c.spoke) // the last word is before its time
+	case OneByte: // its last byte
+		return c.base + (int64(c.answered+1)*int64(s.Size)-1)*int64(s.Interval)
 	}
 	return c.spoke
 }

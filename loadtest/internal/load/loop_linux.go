@@ -277,14 +277,14 @@ func (l *Loop) obey(cmd Command) {
 			c := &l.conns[place]
 			switch g.Name {
 			case cmd.LastWord:
+				l.silence(g, c)
 				if c.state == open {
 					l.say(g, c, int32(place))
 				}
-				c.flags |= silenced
 			case cmd.Silence:
-				c.flags |= silenced
+				l.silence(g, c)
 			case cmd.Vanish:
-				c.flags |= silenced
+				l.silence(g, c)
 				l.vanish(g, c)
 			}
 		}
@@ -306,10 +306,8 @@ func (l *Loop) finish() {
 				if g.Timeout > 0 && now >= c.spoke+int64(g.Timeout) {
 					g.found.Kept++
 				}
-			case c.flags&told != 0:
-				g.found.Garbled++
-			case g.Behaviour.echoes() && c.answered < c.sent && now-g.oldest(c) > int64(l.plan.Patience):
-				g.found.Unanswered++
+			default:
+				l.complain(g, c)
 			}
 			g.found.Ended++
 		} else {
@@ -319,6 +317,34 @@ func (l *Loop) finish() {
 	}
 	l.report(l.summary(true))
 }
+
+// silence lets a connection send nothing any more.
+func (l *Loop) silence(g *group, c *conn) {
+	if c.state == open && !l.isDead(g, c) {
+		l.complain(g, c)
+	}
+	c.flags |= silenced
+}
+
+// complain counts what is wrong with the answers of a living connection that is about to live no more.
+func (l *Loop) complain(g *group, c *conn) {
+	waited := time.Duration(0)
+	if g.Behaviour.Echoes() && c.answered < c.sent {
+		waited = time.Duration(l.now() - g.oldest(c))
+	}
+	if waited > max(g.Interval, worthWaiting) { // otherwise a target that hangs would look fast
+		g.latency(l.phase).Corrected.Record(waited)
+	}
+	switch {
+	case c.flags&told != 0 && c.answered < c.sent:
+		g.found.Garbled++
+	case waited > l.plan.Patience:
+		g.found.Unanswered++
+	}
+}
+
+// worthWaiting is the shortest wait for an answer that counts although it has not ended.
+const worthWaiting = 100 * time.Millisecond
 
 // isDead reports whether the target is to close a connection because nothing comes from it.
 func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }

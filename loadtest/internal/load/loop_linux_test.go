@@ -41,15 +41,25 @@ type driven struct {
 	loop     *Loop
 	commands chan Command
 	reports  chan Report
+	stall    chan time.Duration
 	done     chan error
 }
 
 func drive(t *testing.T, addr string, specs ...Spec) *driven {
 	t.Helper()
-	d := &driven{t: t, commands: make(chan Command, 16), reports: make(chan Report, 1024), done: make(chan error, 1)}
+	d := &driven{
+		t: t, commands: make(chan Command, 16), reports: make(chan Report, 1024), stall: make(chan time.Duration, 1), done: make(chan error, 1),
+	}
 	var err error
 	d.loop, err = NewLoop(Plan{Targets: []string{addr}, Source: "127.0.0.0/8", Sources: 3, Rate: 10_000, Patience: time.Second, Specs: specs},
-		func(r Report) { d.reports <- r })
+		func(r Report) {
+			d.reports <- r
+			select {
+			case length := <-d.stall:
+				time.Sleep(length)
+			default:
+			}
+		})
 	require.NoError(t, err)
 	go func() { d.done <- d.loop.Run(d.commands) }()
 	return d
@@ -73,6 +83,11 @@ func (d *driven) until(what string, holds func(g result.Group) bool) result.Grou
 			d.t.Fatal("waited 20 s for: " + what)
 		}
 	}
+}
+
+// pause lets the loop stand still, as a process does that is stopped.
+func (d *driven) pause(length time.Duration) {
+	d.stall <- length
 }
 
 // finish ends the loop and returns its last report.
@@ -202,6 +217,30 @@ func TestAnswersThatAreNoEchoAreCounted(t *testing.T) {
 	require.Zero(t, g.Answers+g.Told)
 }
 
+// TestWhatWasWrongIsCountedAlsoIfAllFallSilent counts those whose answers were none before they were to be closed.
+func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
+	discard := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	for name, tc := range map[string]struct {
+		handle              func(net.Conn)
+		garbled, unanswered uint64
+	}{
+		"no answer": {discard, 0, 10},
+		"another":   {func(c net.Conn) { _, _ = c.Write([]byte("welcome\n")); discard(c) }, 10, 0},
+		"an echo":   {echo, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := drive(t, serve(t, tc.handle), heartbeats(10))
+			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+			time.Sleep(1200 * time.Millisecond) // the patience is a second
+			d.tell(Command{Silence: "living"})
+			g := d.finish().Groups[0]
+			require.Equal(t, tc.garbled, g.Garbled)
+			require.Equal(t, tc.unanswered, g.Unanswered)
+		})
+	}
+}
+
 func TestAnswersThatDoNotComeAreCounted(t *testing.T) {
 	d := drive(t, serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
@@ -220,6 +259,60 @@ func TestConnectionsThatFailAreCounted(t *testing.T) {
 	d.until("all failed", func(g result.Group) bool { return g.OpenFailed == 10 })
 	r := d.finish()
 	require.Equal(t, result.Failures{"connect: connection refused": 10}, r.Failures)
+}
+
+// TestWhoIsLateItselfBlamesNobody lets the loop stand still for longer than the timeout, after which the target has closed all.
+func TestWhoIsLateItselfBlamesNobody(t *testing.T) {
+	d := drive(t, serve(t, reaper(300*time.Millisecond, "")), heartbeats(600))
+	d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
+	d.pause(900 * time.Millisecond)
+	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(600), g.Starved)
+	require.Zero(t, g.Lost+g.Early)
+}
+
+func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
+	d := drive(t, serve(t, func(c net.Conn) {
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		_, _ = c.Write([]byte(line))
+		_, _ = io.Copy(io.Discard, c)
+	}), heartbeats(20))
+	d.until("messages", func(g result.Group) bool { return g.Messages >= 500 })
+	g := d.finish().Groups[0]
+	require.Equal(t, uint64(20), g.Answers)
+	require.Greater(t, g.Latency["open"].Corrected.Quantile(0.9), 200*time.Millisecond)
+}
+
+func TestALineThatComesByteByByteIsAnsweredWhenItsEndIs(t *testing.T) {
+	d := drive(t, serve(t, func(c net.Conn) {
+		for lines := bufio.NewReader(c); ; {
+			line, err := lines.ReadSlice('\n')
+			if err != nil {
+				return
+			}
+			time.Sleep(200 * time.Millisecond)
+			_, _ = c.Write(line)
+		}
+	}), Spec{Name: "bytes", Behaviour: OneByte, Connections: 3, Interval: 10 * time.Millisecond, Size: 40})
+	d.until("answers", func(g result.Group) bool { return g.Answers >= 9 })
+	g := d.finish().Groups[0]
+	require.InDelta(t, 200, g.Latency["open"].Corrected.Quantile(0.5).Milliseconds(), 150)
+	require.GreaterOrEqual(t, g.Latency["open"].Corrected.Quantile(0.1), 190*time.Millisecond)
+}
+
+// TestThePatienceForConnectingIsOverOnceConnected lets those that do nothing stay longer than that.
+func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
+	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
+		t.Run(string(b), func(t *testing.T) {
+			t.Parallel()
+			d := drive(t, serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
+			time.Sleep(1500 * time.Millisecond) // the patience is a second
+			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
+			d.finish()
+		})
+	}
 }
 
 func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
@@ -245,6 +338,7 @@ func TestSlowReadersAndTricklesAreClosedByTheTarget(t *testing.T) {
 			require.Equal(t, uint64(5), g.Reaped)
 			require.Equal(t, uint64(5), g.Reset)
 			require.Equal(t, uint64(5), g.Lifetime.Count())
+			require.GreaterOrEqual(t, g.Lifetime.Quantile(0), 150*time.Millisecond)
 			require.Zero(t, g.Lost)
 		})
 	}

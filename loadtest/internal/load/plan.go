@@ -85,8 +85,8 @@ func (b Behaviour) living() bool {
 // reads reports whether it reads whatever comes.
 func (b Behaviour) reads() bool { return b != SlowReader && b != ZeroWindow }
 
-// echoes reports whether what comes has to be what it has sent.
-func (b Behaviour) echoes() bool { return b.living() || b == Silent }
+// Echoes reports whether what comes has to be what it has sent.
+func (b Behaviour) Echoes() bool { return b.living() || b == Silent }
 
 // A Command changes what a loop does. One of its fields is set.
 type Command struct {

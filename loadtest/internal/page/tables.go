@@ -164,7 +164,6 @@ func costs(c *result.Costs) table {
 	}
 	t.add("Kernel memory, "+ends, size(c.KernelBytes))
 	t.add("Client memory", size(c.ClientBytes))
-	t.add("of it on the heap", size(c.ClientHeapBytes))
 	t.add("Server CPU while held", duration(c.ServerCPU))
 	t.add("Client CPU while held", duration(c.ClientCPU))
 	return t

@@ -94,12 +94,18 @@ func Merge(all []*Result) (*Result, error) {
 		Samples: first.Samples, Costs: first.Costs,
 	}
 	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Targets = 0, 0, 0, nil
-	for _, r := range all {
+	for i, r := range all {
 		if r.Verb != first.Verb {
 			return nil, fmt.Errorf("results of %s and of %s cannot be added up", first.Verb, r.Verb)
 		}
 		if r.Setup.Timeout != first.Setup.Timeout || r.Setup.Bare != first.Setup.Bare {
-			return nil, fmt.Errorf("results with different targets cannot be added up: timeouts of %v and %v", first.Setup.Timeout, r.Setup.Timeout)
+			return nil, fmt.Errorf("results of targets with timeouts of %v and %v, or with and without a reaper, cannot be added up",
+				first.Setup.Timeout, r.Setup.Timeout)
+		}
+		for _, other := range all[:i] {
+			if r.Began.Equal(other.Began) && r.Command == other.Command && slices.Equal(r.Machines, other.Machines) {
+				return nil, errors.New("one result is there twice")
+			}
 		}
 		if r.Began.Before(sum.Began) {
 			sum.Began = r.Began

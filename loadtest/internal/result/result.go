@@ -123,7 +123,7 @@ type Sample struct {
 	Messages uint64        `json:"messages"`
 	Server   Usage         `json:"server"`
 	Client   Usage         `json:"client"`
-	Kernel   uint64        `json:"kernel_bytes"` // memory of the system for sockets and what belongs to them, of both ends if both are here
+	Kernel   uint64        `json:"kernel_bytes"` // by which memory of the system for sockets has grown, of both ends if both are here
 }
 
 // Usage is what processes have used.

@@ -43,7 +43,12 @@ func TestAResultIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	sum, err := Merge([]*Result{sample(), sample(), sample()})
+	later := func(seconds int) *Result {
+		r := sample()
+		r.Began = r.Began.Add(time.Duration(seconds) * time.Second)
+		return r
+	}
+	sum, err := Merge([]*Result{sample(), later(1), later(2)})
 	require.NoError(t, err)
 	g := sum.Groups[0]
 	require.Equal(t, 30, sum.Setup.Connections)
@@ -61,6 +66,8 @@ func TestMerge(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uint64(100), one.Groups[0].Lateness.Count(), "what is added up stays as it is")
 
+	_, err = Merge([]*Result{sample(), sample()})
+	require.ErrorContains(t, err, "twice")
 	other := sample()
 	other.Verb = "storm"
 	_, err = Merge([]*Result{sample(), other})
@@ -68,7 +75,7 @@ func TestMerge(t *testing.T) {
 	other = sample()
 	other.Setup.Timeout = time.Hour
 	_, err = Merge([]*Result{sample(), other})
-	require.ErrorContains(t, err, "timeouts of 1s and 1h0m0s")
+	require.ErrorContains(t, err, "timeouts of 1s and 1h0m0s,")
 	_, err = Merge(nil)
 	require.Error(t, err)
 }

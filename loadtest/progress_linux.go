@@ -21,7 +21,7 @@ type progress struct {
 func newProgress(out io.Writer) *progress {
 	p := &progress{out: out}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(20),
+		p.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(8),
 			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish())
 	}
 	return p
@@ -37,10 +37,10 @@ func (p *progress) update(samples []result.Sample, phase string, all *result.Gro
 			rate = uint64(float64(now.Messages-before.Messages) / since.Seconds())
 		}
 	}
-	line := fmt.Sprintf("%4.0fs  %-8s %9s open  %8s msg/s  %s lost  %s reaped", now.At.Seconds(), phase, grouped(now.Open), grouped(rate),
+	line := fmt.Sprintf("%3.0fs %-8s %7s open %6s msg/s %s lost %s reaped", now.At.Seconds(), phase, grouped(now.Open), grouped(rate),
 		grouped(all.Lost), grouped(all.Reaped))
 	if all.OpenFailed > 0 {
-		line += fmt.Sprintf("  %s not opened", grouped(all.OpenFailed))
+		line += fmt.Sprintf(" %s not opened", grouped(all.OpenFailed))
 	}
 	if p.bar == nil {
 		fmt.Fprintln(p.out, line)

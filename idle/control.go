@@ -196,7 +196,8 @@ func (r *Reaper) change(c gnet.Conn, do func(*loop, *state)) bool {
 }
 
 // Update replaces the Config at run time: all of it but Tick, which stays, and MaxConnections, which stays where it is zero and after
-// SetMaxConnections. It is checked first, and an error that joins all that is wrong changes nothing. Timeouts of connections that SetTimeouts has given stay. Safe for concurrent use.
+// SetMaxConnections. It is checked first, and an error that joins all that is wrong changes nothing. Timeouts of connections that
+// SetTimeouts has given stay. Safe for concurrent use.
 //
 // Connections are not looked at all at once: a loop goes through its own in tasks of half a millisecond, with its other work in
 // between, about 5,000 of them per task. What was due by the old Config is judged by the new one from the moment of Update.

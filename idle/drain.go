@@ -8,8 +8,8 @@ import (
 // Drain closes all connections in the course of a time, so that their peers do not all come back elsewhere at once: those that are
 // idle when it is their turn evenly over spread, and those that are active then, which is within a second, evenly over the rest up to
 // the deadline. Those whose output waits in gnet's buffer go when it has gone, and they and those that Hold was called for at the
-// deadline at last. Each gets its Goodbye. Exempt ones stay. Who comes from now on is
-// refused, and ObserveOnly does not hold any more. Both are counted from now; spread may be 0 and must not be above the deadline.
+// deadline at last. Each gets its Goodbye. Exempt ones stay. Who comes from now on is refused, and ObserveOnly does not hold any more.
+// Both are counted from now; spread may be 0 and must not be above the deadline.
 //
 // It returns at once: [Reaper.Connections] tells how many are left. It cannot be taken back, and a second call does nothing. Safe for
 // concurrent use.

@@ -52,9 +52,7 @@ a second target is measured in turns with the first, round by round: the ratio i
 
 // echo measures once. A function that is not nil gets what was measured.
 func (o *options) echo(cmd *cobra.Command, length time.Duration, measured func(rate float64)) error {
-	return o.perform(cmd, "echo", func() []load.Spec {
-		return []load.Spec{{Name: living, Behaviour: load.PingPong, Connections: int(o.connections), Size: o.size, Timeout: o.reaps()}}
-	}, func(r *run) {
+	return o.perform(cmd, "echo", []load.Spec{{Name: living, Behaviour: load.PingPong, Connections: int(o.connections), Size: o.size, Timeout: o.reaps()}}, func(r *run) {
 		if !r.open() {
 			return
 		}

@@ -197,7 +197,7 @@ func resolve(target string) (string, error) {
 // perSource is how many connections come from one address, if nobody says otherwise.
 const perSource = 1000
 
-// spread sets where connections come from, once the targets are known.
+// spread sets where connections come from. Servers that are launched are in 127.0.0.0/8.
 func (o *options) spread(connections int) {
 	local := true
 	for _, t := range o.targets {

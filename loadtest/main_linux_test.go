@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net"
@@ -18,6 +17,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/crew"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+	"github.com/idlewheel/idlewheel/loadtest/internal/scripted"
 )
 
 func TestMain(m *testing.M) {
@@ -54,43 +54,6 @@ func command(t *testing.T, ctx context.Context, line string) finished {
 		f.reportBytes = string(b)
 	}
 	return f
-}
-
-// scripted runs a server until the test ends and returns its address. handle owns the connection.
-func scripted(t *testing.T, handle func(net.Conn)) string {
-	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				handle(c)
-			}()
-		}
-	}()
-	t.Cleanup(func() { time.Sleep(50 * time.Millisecond) }) // they end with their clients
-	return ln.Addr().String()
-}
-
-// reaps closes who sends nothing for a time.
-func reaps(timeout time.Duration) func(net.Conn) {
-	return func(c net.Conn) {
-		lines := bufio.NewReader(c)
-		for {
-			_ = c.SetReadDeadline(time.Now().Add(timeout))
-			line, err := lines.ReadSlice('\n')
-			if err != nil {
-				return
-			}
-			_, _ = c.Write(line)
-		}
-	}
 }
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
@@ -151,7 +114,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 }
 
 func TestHoldOfAForeignTarget(t *testing.T) {
-	addr := scripted(t, reaps(600*time.Millisecond))
+	addr := scripted.Serve(t, scripted.Reap(600*time.Millisecond, ""))
 	f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
 		"--expect-held 100% --expect-false-reaps 0 --expect-early 0 --expect-kept 0 "+
 		"--expect-lateness-max 5s --expect-latency-p99 5s --expect-open-within 10s")
@@ -185,7 +148,7 @@ func TestHoldOfAForeignTarget(t *testing.T) {
 }
 
 func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
-	addr := scripted(t, reaps(300*time.Millisecond)) // half of what this client counts with
+	addr := scripted.Serve(t, scripted.Reap(300*time.Millisecond, "")) // half of what this client counts with
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 600ms --heartbeat 100ms --hold 500ms --expect-early 0")
 	require.Equal(t, exitFailed, f.code)
 	require.Equal(t, uint64(20), f.result.Groups[0].Early)
@@ -200,19 +163,12 @@ func TestBadTargetsGetAVerdict(t *testing.T) {
 	dead := ln.Addr().String()
 	require.NoError(t, ln.Close())
 	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
-	discard := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
-	speaks := func(text string) func(net.Conn) {
-		return func(c net.Conn) {
-			_, _ = io.WriteString(c, text)
-			discard(c)
-		}
-	}
 	for name, tc := range map[string]struct{ addr, want string }{
 		"nobody is there":      {dead, "nobody can be reached at " + dead + ": connect: connection refused: is the server running there?"},
-		"it closes everything": {scripted(t, func(net.Conn) {}), "the target closes whatever it accepts"},
-		"it never answers":     {scripted(t, discard), "the target never answers"},
-		"it answers garbage":   {scripted(t, speaks("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
-		"it sends a lot":       {scripted(t, speaks(strings.Repeat("x", 1<<20))), "it is no echo server"},
+		"it closes everything": {scripted.Serve(t, func(net.Conn) {}), "the target closes whatever it accepts"},
+		"it never answers":     {scripted.Serve(t, scripted.Discard), "the target never answers"},
+		"it answers garbage":   {scripted.Serve(t, scripted.Say("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
+		"it sends a lot":       {scripted.Serve(t, scripted.Say(strings.Repeat("x", 1<<20))), "it is no echo server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := command(t, t.Context(), "hold --target "+tc.addr+flags)
@@ -239,18 +195,18 @@ func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
 		}
 	}
 	for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is no echo server"} {
-		f := command(t, t.Context(), "hold -c 20 --target "+scripted(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
+		f := command(t, t.Context(), "hold -c 20 --target "+scripted.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
 		require.Equal(t, exitFailed, f.code, f.out)
 		require.Contains(t, f.out, want)
 	}
-	f := command(t, t.Context(), "echo -c 5 --target "+scripted(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
+	f := command(t, t.Context(), "echo -c 5 --target "+scripted.Serve(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
 	require.Equal(t, exitFailed, f.code)
 	require.Contains(t, f.out, "the target never answers")
 }
 
 // TestALivingOneThatIsLostIsNoSuccess needs no flag for that.
 func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
-	addr := scripted(t, func(c net.Conn) {
+	addr := scripted.Serve(t, func(c net.Conn) {
 		_, _ = io.CopyN(c, c, 32) // one message
 	})
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 5s --heartbeat 100ms --hold 1s")
@@ -259,7 +215,7 @@ func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
 }
 
 func TestInterruptedItStillReports(t *testing.T) {
-	addr := scripted(t, reaps(time.Minute))
+	addr := scripted.Serve(t, scripted.Reap(time.Minute, ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(time.Second, cancel).Stop()
 	began := time.Now()
@@ -337,7 +293,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 }
 
 func TestTwoTargetsInTurns(t *testing.T) {
-	a, b := scripted(t, reaps(time.Minute)), scripted(t, reaps(time.Minute))
+	a, b := scripted.Serve(t, scripted.Reap(time.Minute, "")), scripted.Serve(t, scripted.Reap(time.Minute, ""))
 	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 	require.Zero(t, f.code, f.errs)
 	require.Contains(t, f.out, b+" has ")

@@ -104,7 +104,7 @@ func newMix() *cobra.Command {
 				o.serverArgs = fmt.Sprintf("--min-rate 16 --min-rate-window %v --write-stall-timeout %[1]v --output-limit 1048576 %s",
 					o.timeout, o.serverArgs)
 			}
-			return o.perform(cmd, "mix", func() []load.Spec { return o.mix(shares) }, func(r *run) { r.mix(length) })
+			return o.perform(cmd, "mix", o.mix(shares), func(r *run) { r.mix(length) })
 		},
 	}
 	o.add(cmd, 1000, 3*time.Second, 10*time.Second)
@@ -157,10 +157,7 @@ func newChurn() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return o.perform(cmd, "churn", func() []load.Spec {
-				s := o.behaving("churn", load.Churn, int(o.connections), o.heartbeat)
-				return []load.Spec{s}
-			}, func(r *run) {
+			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, int(o.connections), o.heartbeat)}, func(r *run) {
 				_ = r.phase("churn", length, func(now load.Report) bool {
 					all := sumOf(now)
 					return all.Opened == 0 && all.OpenFailed >= hopeless
@@ -259,14 +256,12 @@ func (o *options) attack(cmd *cobra.Command, a attack, livings int, every, lengt
 		o.serverArgs = a.serverArgs + " " + o.serverArgs
 	}
 	const attackers = "attackers"
-	return o.perform(cmd, "attack "+a.name, func() []load.Spec {
-		s := o.behaving(attackers, a.behaviour, int(o.connections), a.interval)
-		s.Waits = true
-		if a.behaviour != load.Silent {
-			s.Timeout = 0
-		}
-		return []load.Spec{o.heartbeats(living, livings, every), s}
-	}, func(r *run) {
+	s := o.behaving(attackers, a.behaviour, int(o.connections), a.interval)
+	s.Waits = true
+	if a.behaviour != load.Silent {
+		s.Timeout = 0
+	}
+	return o.perform(cmd, "attack "+a.name, []load.Spec{o.heartbeats(living, livings, every), s}, func(r *run) {
 		if !r.open() || !r.hold("before", calm) || !r.phase(during, length, nil, load.Command{Open: attackers}) {
 			return
 		}

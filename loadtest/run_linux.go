@@ -30,6 +30,8 @@ const (
 	sampleEvery = time.Second
 	// grace is for how long the target may be late with closing the dead before the run gives up.
 	grace = 10 * time.Second
+	// worthTelling is how late the client may be without a word in the report.
+	worthTelling = 200 * time.Millisecond
 	// ending is how long processes may take to end.
 	ending = 30 * time.Second
 )
@@ -46,7 +48,8 @@ type run struct {
 	specs   []load.Spec
 	began   time.Time
 	sampled time.Time
-	failed  bool // it cannot go on
+	failed  bool          // it cannot go on
+	behind  time.Duration // by how much the client was late at most
 	before  reading
 	held    reading
 }
@@ -58,10 +61,10 @@ type reading struct {
 	open           uint64
 }
 
-// perform runs a load test: specs returns what it consists of, and script what happens.
-func (o *options) perform(cmd *cobra.Command, verb string, specs func() []load.Spec, script func(r *run)) error {
+// perform runs a load test of some groups of connections, to which happens what a script says.
+func (o *options) perform(cmd *cobra.Command, verb string, specs []load.Spec, script func(r *run)) error {
 	r := &run{
-		ctx: cmd.Context(), opt: o, out: cmd.OutOrStdout(), show: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs(),
+		ctx: cmd.Context(), opt: o, out: cmd.OutOrStdout(), show: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs,
 	}
 	r.res = &result.Result{
 		Schema: result.Schema, Verb: verb, Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: r.began,
@@ -94,9 +97,7 @@ func (r *run) prepare() error {
 	if !o.launch {
 		servers = 0
 	}
-	if !o.launch {
-		o.spread(total)
-	}
+	o.spread(total)
 	if err := r.examine(total, clients, servers); err != nil {
 		return err
 	}
@@ -105,7 +106,6 @@ func (r *run) prepare() error {
 			return err
 		}
 		o.targets = r.servers.Targets
-		o.spread(total)
 	}
 	if r.crew, err = crew.Start(clients); err != nil {
 		return err
@@ -117,18 +117,10 @@ func (r *run) prepare() error {
 	})
 }
 
-// sourcesOf returns from how many addresses connections come.
-func (r *run) sourcesOf(total int) int {
-	if r.opt.launch && r.opt.sources == 0 {
-		return max(1, total/perSource)
-	}
-	return r.opt.sources
-}
-
 // examine refuses what this machine cannot do.
 func (r *run) examine(total, clients, servers int) error {
 	checks := doctor.Examine(doctor.Wish{
-		Connections: total, Clients: clients, Servers: servers, Sources: r.sourcesOf(total), Targets: max(len(r.opt.targets), 1),
+		Connections: total, Clients: clients, Servers: servers, Sources: r.opt.sources, Targets: max(len(r.opt.targets), 1),
 		Loopback: r.opt.launch,
 	})
 	if doctor.Worst(checks) == doctor.Cannot {
@@ -200,6 +192,7 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 	from := time.Since(r.began)
 	for r.goes() {
 		report, working := r.crew.Report()
+		r.behind = max(r.behind, report.Behind)
 		r.sample(name, report, time.Since(r.began)-from, atMost)
 		switch died := r.servers.Died(); {
 		case died != nil:
@@ -358,8 +351,8 @@ func (r *run) finish() error {
 	r.res.Groups, r.res.Failures = last.Groups, last.Failures
 	r.res.Notes = append(r.res.Notes, last.Notes...)
 	r.res.Took = time.Since(r.began)
-	if r.res.Costs != nil {
-		r.res.Costs.ClientHeapBytes = float64(last.Heap) / float64(r.res.Costs.Connections)
+	if r.behind > worthTelling {
+		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late itself, by up to %v: so are its figures of that moment", r.behind))
 	}
 	r.res.Errors = append(r.res.Errors, r.judge()...)
 	return r.opt.report(r.out, r.res)

@@ -96,9 +96,7 @@ timeout, and none before.`,
 			if hold <= 0 {
 				return usageError{fmt.Errorf("--hold is %v: set a positive duration", hold)}
 			}
-			return o.perform(cmd, "hold", func() []load.Spec {
-				return []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}
-			}, func(r *run) {
+			return o.perform(cmd, "hold", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) {
 				if r.open() && r.hold("hold", hold) && reap {
 					r.letDie(living)
 				}
@@ -126,9 +124,7 @@ these wait before, during and after the storm is what users feel.`,
 			if err := o.checkOthers(int(livings), every, calm); err != nil {
 				return err
 			}
-			return o.perform(cmd, "storm", func() []load.Spec {
-				return []load.Spec{o.heartbeats(living, int(livings), every), o.heartbeats(silent, int(o.connections), o.heartbeat)}
-			}, func(r *run) { r.storm(calm) })
+			return o.perform(cmd, "storm", []load.Spec{o.heartbeats(living, int(livings), every), o.heartbeats(silent, int(o.connections), o.heartbeat)}, func(r *run) { r.storm(calm) })
 		},
 	}
 	o.add(cmd, 10_000, 3*time.Second, 10*time.Second)
@@ -171,9 +167,7 @@ looks at its clock before it looks at its sockets closes the living.`,
 			case len(o.targets) > 0 && len(o.pids) == 0:
 				return usageError{errors.New("a --target can be stopped only if you name its processes with --pid")}
 			}
-			return o.perform(cmd, "stall", func() []load.Spec {
-				return []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}
-			}, func(r *run) { r.stall(stall) })
+			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
 		},
 	}
 	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)

@@ -156,19 +156,18 @@ func TestStopNowEndsADrain(t *testing.T) {
 // TestADrainIsNotOnlyObserved lets a server go whose Reaper closes nothing else.
 func TestADrainIsNotOnlyObserved(t *testing.T) {
 	h := &drained{}
-	addr, stop, result := start(t, Config{
+	srv, stop := startIn(t, Config{
 		Addr: "127.0.0.1:0", Handler: h, Drain: Drain{Spread: 300 * time.Millisecond},
 		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
 	})
 	for range 10 {
-		c, err := net.Dial("tcp", addr.String())
+		c, err := net.Dial("tcp", srv.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
 		require.NoError(t, pingPong(c, 10*time.Second))
 	}
-	time.Sleep(500 * time.Millisecond) // they would be reaped by now
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[idle.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	stop()
-	require.NoError(t, await(t, result))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.reasons, 10)
@@ -224,9 +223,12 @@ func TestADrainLetsAnswersEnd(t *testing.T) {
 
 func TestAnEngineThatDiesDuringADrainIsReported(t *testing.T) {
 	h := &keepsEngine{}
-	_, stop, result := start(t, Config{Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Drain: Drain{Delay: time.Hour}})
+	stopping := make(chan struct{})
+	_, stop, result := start(t, Config{
+		Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Drain: Drain{Delay: time.Hour}, Stopping: func() { close(stopping) },
+	})
 	stop()
-	time.Sleep(50 * time.Millisecond)
+	<-stopping
 	require.NoError(t, h.eng.Stop(t.Context())) // behind the back of Run
 	require.ErrorIs(t, await(t, result), ErrEngineDied)
 }

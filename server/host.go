@@ -28,7 +28,10 @@ type host struct {
 }
 
 func newHost(s *Server) *host {
-	h := &host{Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full(), look: s.budget.look(), shares: s.cfg.SharePort}
+	h := &host{
+		Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full(), look: s.budget.look(),
+		shares: s.cfg.SharePort,
+	}
 	h.gate = newGate(s.at, s.listeners(), s.cfg.Logger, h.hasRoom, &s.pauses)
 	return h
 }

@@ -34,8 +34,7 @@ func (l *Loop) begin(g *group, c *conn, place int32) {
 	n := l.plan.First + l.total
 	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		l.failed(g, fmt.Sprintf("socket: %v", err))
-		l.again(g, place)
+		l.giveUp(g, c, place, fmt.Sprintf("socket: %v", err))
 		return
 	}
 	c.fd = int32(fd)
@@ -46,25 +45,19 @@ func (l *Loop) begin(g *group, c *conn, place int32) {
 	if l.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
-			l.close(c, false)
-			l.failed(g, fmt.Sprintf("bind to a source of %s: %v", l.plan.Source, err))
-			l.again(g, place)
+			l.giveUp(g, c, place, fmt.Sprintf("bind to a source of %s: %v", l.plan.Source, err))
 			return
 		}
 	}
 	c.spoke = l.now()
 	err = unix.Connect(fd, l.targets[n%len(l.targets)])
 	if err != nil && err != unix.EINPROGRESS {
-		l.close(c, false)
-		l.failed(g, fmt.Sprintf("connect: %v", err))
-		l.again(g, place)
+		l.giveUp(g, c, place, fmt.Sprintf("connect: %v", err))
 		return
 	}
 	c.state = connecting
 	if err := l.poll(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, place); err != nil {
-		l.close(c, false)
-		l.failed(g, fmt.Sprintf("epoll_ctl: %v", err))
-		l.again(g, place)
+		l.giveUp(g, c, place, fmt.Sprintf("epoll_ctl: %v", err))
 		return
 	}
 	l.actAt(c, place, c.spoke+int64(l.plan.Patience))
@@ -77,9 +70,7 @@ func (l *Loop) connected(g *group, c *conn, place int32) {
 		err = unix.Errno(errno)
 	}
 	if err != nil {
-		l.close(c, false)
-		l.failed(g, fmt.Sprintf("connect: %v", err))
-		l.again(g, place)
+		l.giveUp(g, c, place, fmt.Sprintf("connect: %v", err))
 		return
 	}
 	now := l.now()
@@ -96,11 +87,7 @@ func (l *Loop) connected(g *group, c *conn, place int32) {
 		c.base += int64((unit(uint64(c.number)) + g.Jitter) * float64(g.Interval)) // so that not all beat at once, and none before now
 		c.base += g.grid()
 	}
-	events := uint32(unix.EPOLLRDHUP)
-	if g.Behaviour.reads() {
-		events |= unix.EPOLLIN
-	}
-	l.watch(c, place, events)
+	l.watch(g, c, place)
 	switch g.Behaviour {
 	case Silent, PingPong, Churn:
 		l.say(g, c, place)
@@ -138,9 +125,7 @@ func (l *Loop) actDue() {
 		g := l.groups[c.group]
 		switch {
 		case c.state == connecting:
-			l.close(c, false)
-			l.failed(g, "connect: no answer for "+l.plan.Patience.String())
-			l.again(g, e.conn)
+			l.giveUp(g, c, e.conn, "connect: no answer for "+l.plan.Patience.String())
 		case g.Behaviour == Churn:
 			g.found.Unanswered++
 			g.found.Ended++
@@ -218,7 +203,7 @@ func (l *Loop) flush(g *group, c *conn, place int32) {
 	}
 	if c.flags&wantWrite != 0 {
 		c.flags &^= wantWrite
-		l.watch(c, place, l.interest(g, c))
+		l.watch(g, c, place)
 	}
 }
 
@@ -229,20 +214,8 @@ const flushes = 16
 func (l *Loop) wantWrite(g *group, c *conn, place int32) {
 	if c.flags&wantWrite == 0 {
 		c.flags |= wantWrite
-		l.watch(c, place, l.interest(g, c))
+		l.watch(g, c, place)
 	}
-}
-
-// interest returns what the poller is to tell of a connection.
-func (l *Loop) interest(g *group, c *conn) uint32 {
-	events := uint32(unix.EPOLLRDHUP)
-	if g.Behaviour.reads() {
-		events |= unix.EPOLLIN
-	}
-	if c.flags&wantWrite != 0 {
-		events |= unix.EPOLLOUT
-	}
-	return events
 }
 
 // poll tells the poller what to look for. What it is told lies in the loop, since it would be allocated each time.
@@ -251,7 +224,15 @@ func (l *Loop) poll(op, fd int, events uint32, place int32) error {
 	return unix.EpollCtl(l.poller, op, fd, &l.asked)
 }
 
-func (l *Loop) watch(c *conn, place int32, events uint32) {
+// watch has the poller tell what happens to an open connection.
+func (l *Loop) watch(g *group, c *conn, place int32) {
+	events := uint32(unix.EPOLLRDHUP)
+	if g.Behaviour.reads() {
+		events |= unix.EPOLLIN
+	}
+	if c.flags&wantWrite != 0 {
+		events |= unix.EPOLLOUT
+	}
 	if err := l.poll(unix.EPOLL_CTL_MOD, int(c.fd), events, place); err != nil {
 		panic("BUG: epoll_ctl: " + err.Error())
 	}
@@ -346,13 +327,13 @@ func (l *Loop) closed(g *group, c *conn, place int32, err error) {
 	if err != nil || c.flags&reset != 0 {
 		g.found.Reset++
 	}
-	if c.flags&told != 0 && l.isDead(g, c) {
-		g.found.Told++
-	}
 	deadline := c.spoke + int64(g.Timeout)
 	dead := l.isDead(g, c)
-	if !dead {
+	switch {
+	case !dead:
 		l.complain(g, c)
+	case c.flags&told != 0:
+		g.found.Told++
 	}
 	switch {
 	case c.flags&late != 0:
@@ -391,6 +372,13 @@ func (l *Loop) reaped(g *group, c *conn, now, deadline int64) {
 	g.found.Lateness.Record(time.Duration(now - deadline))
 }
 
+// giveUp is told that a connection was not opened.
+func (l *Loop) giveUp(g *group, c *conn, place int32, why string) {
+	l.close(c, false)
+	l.failed(g, why)
+	l.again(g, place)
+}
+
 // failed counts a connection that was not opened.
 func (l *Loop) failed(g *group, why string) {
 	g.found.OpenFailed++
@@ -406,6 +394,9 @@ func (l *Loop) again(g *group, place int32) {
 
 // close closes a connection, by a reset if it is to leave nothing behind.
 func (l *Loop) close(c *conn, hard bool) {
+	if c.fd < 0 {
+		return
+	}
 	if hard {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"time"
 	"unsafe"
 
@@ -350,13 +349,7 @@ const worthWaiting = 100 * time.Millisecond
 func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
 
 func (l *Loop) summary(last bool) Report {
-	var mem runtime.MemStats
 	r := Report{Failures: l.fails, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
-	if last {
-		runtime.GC()
-		runtime.ReadMemStats(&mem)
-		r.Heap = mem.HeapAlloc
-	}
 	for _, g := range l.groups {
 		of := g.found
 		if !last {

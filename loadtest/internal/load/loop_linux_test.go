@@ -10,30 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+	"github.com/idlewheel/idlewheel/loadtest/internal/scripted"
 )
-
-// serve runs a scripted server until the test ends and returns its address. handle owns the connection.
-func serve(t *testing.T, handle func(net.Conn)) string {
-	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				handle(c)
-			}()
-		}
-	}()
-	return ln.Addr().String()
-}
-
-func echo(c net.Conn) { _, _ = io.Copy(c, c) }
 
 // A driven loop is one that a test tells what to do.
 type driven struct {
@@ -42,6 +20,7 @@ type driven struct {
 	commands chan Command
 	reports  chan Report
 	stall    chan time.Duration
+	behind   time.Duration // by how much the loop was late at most
 	done     chan error
 }
 
@@ -76,6 +55,7 @@ func (d *driven) until(what string, holds func(g result.Group) bool) result.Grou
 	for late := time.After(20 * time.Second); ; {
 		select {
 		case r := <-d.reports:
+			d.behind = max(d.behind, r.Behind)
 			if holds(r.Groups[0]) {
 				return r.Groups[0]
 			}
@@ -110,7 +90,7 @@ func heartbeats(n int) Spec {
 }
 
 func TestHeartbeatsAreAnswered(t *testing.T) {
-	d := drive(t, serve(t, echo), heartbeats(50))
+	d := drive(t, scripted.Serve(t, scripted.Echo), heartbeats(50))
 	d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
 	d.tell(Command{Phase: "next"})
 	d.until("more of them", func(g result.Group) bool { return g.Answers >= 700 })
@@ -128,7 +108,7 @@ func TestAllBehavioursThatLiveAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		t.Run(string(b), func(t *testing.T) {
 			s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
-			d := drive(t, serve(t, echo), s)
+			d := drive(t, scripted.Serve(t, scripted.Echo), s)
 			d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
 			g := d.finish().Groups[0]
 			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
@@ -139,24 +119,8 @@ func TestAllBehavioursThatLiveAreAnswered(t *testing.T) {
 	}
 }
 
-// reaper closes who sends nothing for a time, as the one that is tested does.
-func reaper(timeout time.Duration, goodbye string) func(net.Conn) {
-	return func(c net.Conn) {
-		b := make([]byte, 1024)
-		for {
-			_ = c.SetReadDeadline(time.Now().Add(timeout))
-			n, err := c.Read(b)
-			if err != nil {
-				_, _ = c.Write([]byte(goodbye))
-				return
-			}
-			_, _ = c.Write(b[:n])
-		}
-	}
-}
-
 func TestTheSilentAreReaped(t *testing.T) {
-	d := drive(t, serve(t, reaper(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
+	d := drive(t, scripted.Serve(t, scripted.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 	d.tell(Command{Silence: "living"})
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
@@ -169,7 +133,7 @@ func TestTheSilentAreReaped(t *testing.T) {
 }
 
 func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
-	d := drive(t, serve(t, reaper(100*time.Millisecond, "")), heartbeats(20))
+	d := drive(t, scripted.Serve(t, scripted.Reap(100*time.Millisecond, "")), heartbeats(20))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 	d.tell(Command{LastWord: "living"})
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
@@ -180,7 +144,7 @@ func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
 }
 
 func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
-	d := drive(t, serve(t, func(c net.Conn) {
+	d := drive(t, scripted.Serve(t, func(c net.Conn) {
 		for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
 			line, err := lines.ReadSlice('\n')
 			if err != nil {
@@ -197,7 +161,7 @@ func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
 }
 
 func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
-	d := drive(t, serve(t, echo), heartbeats(10))
+	d := drive(t, scripted.Serve(t, scripted.Echo), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
 	d.tell(Command{Silence: "living"})
 	time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
@@ -207,10 +171,7 @@ func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
 }
 
 func TestAnswersThatAreNoEchoAreCounted(t *testing.T) {
-	d := drive(t, serve(t, func(c net.Conn) {
-		_, _ = c.Write([]byte("welcome to something else\n"))
-		_, _ = io.Copy(io.Discard, c)
-	}), heartbeats(10))
+	d := drive(t, scripted.Serve(t, scripted.Say("welcome to something else\n")), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(10), g.Garbled)
@@ -219,18 +180,17 @@ func TestAnswersThatAreNoEchoAreCounted(t *testing.T) {
 
 // TestWhatWasWrongIsCountedAlsoIfAllFallSilent counts those whose answers were none before they were to be closed.
 func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
-	discard := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 	for name, tc := range map[string]struct {
 		handle              func(net.Conn)
 		garbled, unanswered uint64
 	}{
-		"no answer": {discard, 0, 10},
-		"another":   {func(c net.Conn) { _, _ = c.Write([]byte("welcome\n")); discard(c) }, 10, 0},
-		"an echo":   {echo, 0, 0},
+		"no answer": {scripted.Discard, 0, 10},
+		"another":   {scripted.Say("welcome\n"), 10, 0},
+		"an echo":   {scripted.Echo, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, serve(t, tc.handle), heartbeats(10))
+			d := drive(t, scripted.Serve(t, tc.handle), heartbeats(10))
 			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 			time.Sleep(1200 * time.Millisecond) // the patience is a second
 			d.tell(Command{Silence: "living"})
@@ -242,7 +202,7 @@ func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
 }
 
 func TestAnswersThatDoNotComeAreCounted(t *testing.T) {
-	d := drive(t, serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), heartbeats(10))
+	d := drive(t, scripted.Serve(t, scripted.Discard), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 	time.Sleep(1200 * time.Millisecond) // the patience is a second
 	g := d.finish().Groups[0]
@@ -263,17 +223,18 @@ func TestConnectionsThatFailAreCounted(t *testing.T) {
 
 // TestWhoIsLateItselfBlamesNobody lets the loop stand still for longer than the timeout, after which the target has closed all.
 func TestWhoIsLateItselfBlamesNobody(t *testing.T) {
-	d := drive(t, serve(t, reaper(300*time.Millisecond, "")), heartbeats(600))
+	d := drive(t, scripted.Serve(t, scripted.Reap(300*time.Millisecond, "")), heartbeats(600))
 	d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
 	d.pause(900 * time.Millisecond)
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(600), g.Starved)
+	require.Greater(t, d.behind, 500*time.Millisecond, "and it says so")
 	require.Zero(t, g.Lost+g.Early)
 }
 
 func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
-	d := drive(t, serve(t, func(c net.Conn) {
+	d := drive(t, scripted.Serve(t, func(c net.Conn) {
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		_, _ = c.Write([]byte(line))
 		_, _ = io.Copy(io.Discard, c)
@@ -285,7 +246,7 @@ func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
 }
 
 func TestALineThatComesByteByByteIsAnsweredWhenItsEndIs(t *testing.T) {
-	d := drive(t, serve(t, func(c net.Conn) {
+	d := drive(t, scripted.Serve(t, func(c net.Conn) {
 		for lines := bufio.NewReader(c); ; {
 			line, err := lines.ReadSlice('\n')
 			if err != nil {
@@ -306,7 +267,7 @@ func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
 		t.Run(string(b), func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, serve(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+			d := drive(t, scripted.Serve(t, scripted.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
 			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
 			time.Sleep(1500 * time.Millisecond) // the patience is a second
 			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
@@ -317,7 +278,7 @@ func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
 
 func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
 	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Waits: true}
-	d := drive(t, serve(t, echo), waits)
+	d := drive(t, scripted.Serve(t, scripted.Echo), waits)
 	d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
 	d.tell(Command{Open: "attackers"})
 	d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
@@ -327,7 +288,7 @@ func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
 func TestSlowReadersAndTricklesAreClosedByTheTarget(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
 		t.Run(string(b), func(t *testing.T) {
-			addr := serve(t, func(c net.Conn) {
+			addr := scripted.Serve(t, func(c net.Conn) {
 				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
 				time.Sleep(200 * time.Millisecond)
 				_ = c.(*net.TCPConn).SetLinger(0)

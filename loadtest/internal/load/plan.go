@@ -109,7 +109,6 @@ type Report struct {
 	Groups   []result.Group
 	Failures result.Failures `json:",omitempty"`
 	Notes    []string        `json:",omitempty"`
-	Heap     uint64          // bytes of this process
 	Behind   time.Duration   // by how much the loop is behind what it should have done
 	Last     bool
 }
@@ -118,7 +117,6 @@ type Report struct {
 func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)
-	r.Heap += o.Heap
 	r.Behind = max(r.Behind, o.Behind)
 	for _, note := range o.Notes {
 		if !slices.Contains(r.Notes, note) {

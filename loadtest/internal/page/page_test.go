@@ -34,7 +34,7 @@ func storm() *result.Result {
 			Timeout: 30 * time.Second, Tick: 200 * time.Millisecond,
 		},
 		Costs: &result.Costs{
-			Connections: 100_000, ServerBytes: 1312, ClientBytes: 2210, ClientHeapBytes: 1480, KernelBytes: 5890, BothEnds: true,
+			Connections: 100_000, ServerBytes: 1312, ClientBytes: 2210, KernelBytes: 5890, BothEnds: true,
 			ServerCPU: 41 * time.Second, ClientCPU: 63 * time.Second,
 		},
 		Expectations: []result.Expectation{

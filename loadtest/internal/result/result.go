@@ -136,15 +136,14 @@ type Usage struct {
 // Costs are what a connection takes, as the difference between before the first was opened and when all were held, and what the
 // processor did meanwhile.
 type Costs struct {
-	Connections     uint64        `json:"connections"`
-	ServerBytes     float64       `json:"server_bytes"`                // of anonymous memory, for each
-	BareBytes       float64       `json:"server_bare_bytes,omitempty"` // of it, what a server without a reaper takes; 0 if that is not known
-	ClientBytes     float64       `json:"client_bytes"`
-	ClientHeapBytes float64       `json:"client_heap_bytes"`
-	KernelBytes     float64       `json:"kernel_bytes"` // both ends, if both are here
-	BothEnds        bool          `json:"both_ends"`
-	ServerCPU       time.Duration `json:"server_cpu_ns"` // while they were held
-	ClientCPU       time.Duration `json:"client_cpu_ns"`
+	Connections uint64        `json:"connections"`
+	ServerBytes float64       `json:"server_bytes"`                // of anonymous memory, for each
+	BareBytes   float64       `json:"server_bare_bytes,omitempty"` // of it, what a server without a reaper takes; 0 if that is not known
+	ClientBytes float64       `json:"client_bytes"`
+	KernelBytes float64       `json:"kernel_bytes"` // both ends, if both are here
+	BothEnds    bool          `json:"both_ends"`
+	ServerCPU   time.Duration `json:"server_cpu_ns"` // while they were held
+	ClientCPU   time.Duration `json:"client_cpu_ns"`
 }
 
 // An Expectation is a condition that the user has set, and whether it holds.

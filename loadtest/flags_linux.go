@@ -132,14 +132,9 @@ func (o *options) check() error {
 		refuse(pid < 2 || pid == os.Getpid() || syscall.Kill(pid, 0) != nil, "--pid %d: there is no such process of a target", pid)
 	}
 	for _, name := range []string{o.out, o.html} { // rather now than after the run
-		if name == "" {
-			continue
+		if name != "" {
+			errs = append(errs, checkWritable(name))
 		}
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err == nil {
-			err = f.Close()
-		}
-		errs = append(errs, err)
 	}
 	for i, t := range o.targets {
 		addr, err := resolve(t)
@@ -170,6 +165,20 @@ func (o *options) check() error {
 		return usageError{err}
 	}
 	return nil
+}
+
+// checkWritable finds out whether a file can be written, and leaves none behind that was not there.
+func checkWritable(name string) error {
+	_, err := os.Lstat(name)
+	created := errors.Is(err, os.ErrNotExist)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil || !created {
+		return err
+	}
+	return os.Remove(name)
 }
 
 // tooSeldom reports whether who sends something in each interval may be silent for the timeout.

@@ -347,6 +347,17 @@ func TestDoctorOfThisMachine(t *testing.T) {
 	require.Equal(t, exitCannot, execute(t.Context(), []string{"hold", "-c", "100m"}, &out, &errs), "and does not begin")
 }
 
+func TestAFileIsOnlyTried(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, checkWritable(name))
+	require.NoFileExists(t, name)
+	require.NoError(t, os.WriteFile(name, []byte("precious"), 0o600))
+	require.NoError(t, checkWritable(name))
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(b))
+}
+
 func TestCounts(t *testing.T) {
 	for text, want := range map[string]count{"1": 1, "500": 500, "100k": 100_000, "1m": 1_000_000, "1.5K": 1500, "0.5M": 500_000} {
 		var c count

@@ -135,7 +135,7 @@ func BenchmarkOpenClose(b *testing.B) {
 		}
 		l.add(c)
 		_, id := l.table.find(c)
-		l.remove(id)
+		l.remove(id, nil)
 	}
 }
 
@@ -208,4 +208,24 @@ func BenchmarkUpdate(b *testing.B) {
 		}
 		l.ask(1)
 	}
+}
+
+// BenchmarkCensus measures what one connection costs in a census, and in the drawing of a ring, among 100,000.
+func BenchmarkCensus(b *testing.B) {
+	r, conns := watch(b, 100_000, everything)
+	l := r.registry.Load().loops[0]
+	b.Run("census", func(b *testing.B) {
+		c := Census{States: map[ConnState]int{}}
+		for b.Loop() {
+			for from := uint32(0); l.show(from, func(l *loop, id uint32, s *state) { l.count(&c, id, s) }); from += snapshotStep {
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(len(conns)), "ns/conn")
+	})
+	b.Run("ring", func(b *testing.B) {
+		for b.Loop() {
+			l.ring(128)
+		}
+		b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(len(conns)), "ns/conn")
+	})
 }

@@ -55,6 +55,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	r.live++
 	if r.driver == nil {
 		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
+		r.lag.expect(r.clock.elapsed() + r.untilTick())
 		go r.drive(r.driver)
 	}
 	return l
@@ -120,6 +121,7 @@ func (r *Reaper) round() error {
 	defer r.mu.Unlock()
 	var errs []error
 	r.clock.move(r.clock.elapsed)
+	r.lag.ran(r.clock.elapsed(), r.untilTick())
 	now, version := int64(r.clock.read()), r.settings.Load().version
 	crowded := r.isCrowded()
 	for _, l := range r.registry.Load().loops {
@@ -132,4 +134,45 @@ func (r *Reaper) round() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lagWindow is for how long a lag is remembered at least, and half of how long at most: longer than the time between two scrapes of a
+// monitor usually is.
+const lagWindow = 10 * time.Second
+
+// A lag remembers how late the driver was.
+type lag struct {
+	due       time.Duration // when the driver is to run next
+	until     time.Duration // end of the window
+	now, last time.Duration // the worst of this window, and of the one before
+}
+
+// expect is called when the driver begins: nobody has waited for it until now.
+func (l *lag) expect(due time.Duration) { l.due = due }
+
+// ran is called when the driver has run, and is to run again after a time.
+func (l *lag) ran(at, next time.Duration) {
+	l.turn(at)
+	l.now = max(l.now, at-l.due)
+	l.due = at + next
+}
+
+// worst returns the lag of the last windows, and what has come to it if the driver runs and is late now.
+func (l *lag) worst(at time.Duration, runs bool) time.Duration {
+	l.turn(at)
+	if runs {
+		l.now = max(l.now, at-l.due)
+	}
+	return max(l.now, l.last)
+}
+
+// turn begins a new window when it is time.
+func (l *lag) turn(at time.Duration) {
+	if at < l.until {
+		return
+	}
+	if l.last, l.now = l.now, 0; at >= l.until+lagWindow {
+		l.last = 0
+	}
+	l.until = at + lagWindow
 }

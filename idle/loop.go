@@ -108,13 +108,15 @@ func (l *loop) add(c gnet.Conn) {
 	l.publish(now)
 }
 
-// remove stops watching a connection, and returns why it was reaped, nil if it was closed otherwise.
-func (l *loop) remove(id uint32) (reason *ReapError) {
+// remove stops watching a connection, and returns why it was reaped, nil if it was closed otherwise: with what error gnet says.
+func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	s := l.states.at(id)
 	if l.closing == s {
 		reason = l.reason
 		l.counters.reaped(reason)
 		l.closed.add(l, s, reason)
+	} else {
+		l.counters.ended(err)
 	}
 	l.table.remove(l.conn(s))
 	l.forget(id)

@@ -117,6 +117,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict, f *life, now time.Dura
 		l.raise(s, lim.event(v, f, now), now)
 	case ping:
 		l.counters.Pings++
+		l.missed(f)
 		s.flags.setMissed(f.missed + 1)
 		s.instants[atBeat] = l.clock.pack(now)
 		c := l.conn(s)
@@ -132,13 +133,23 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict, f *life, now time.Dura
 			l.sayGoodbye(s, lim.reason(v, f, now))
 		}
 	case end:
+		if v.kind == NoAnswer {
+			l.missed(f)
+		}
 		l.end(s, lim.reason(v, f, now))
+	}
+}
+
+// missed counts a heartbeat whose answer is not there when the next verdict is passed.
+func (l *loop) missed(f *life) {
+	if f.missed > 0 {
+		l.counters.Missed++
 	}
 }
 
 // raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
-	l.counters.Events++
+	l.counters.Events[ev.Kind]++
 	s.instants[atNoticed+int(ev.Kind-ReadIdle)] = l.clock.pack(now)
 	action := gnet.Close
 	if ev.Kind == WriteIdle {

@@ -36,6 +36,7 @@ type Reaper struct {
 	live       int        // loops with connections
 	loops      uint32     // made so far
 	driver     *driver    // nil if there are none
+	lag        lag        // of the driver
 	past       Stats      // counts of loops that are no longer in the registry
 	pastClosed []Closed   // what they have reaped last
 }
@@ -76,6 +77,7 @@ func (r *Reaper) Stats() Stats {
 	for _, l := range r.registry.Load().loops {
 		s.add(l.published.read())
 	}
+	s.DriverLag = r.lag.worst(r.clock.elapsed(), r.driver != nil)
 	return s
 }
 
@@ -186,7 +188,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 		}
 		return r.next.OnClose(c, err)
 	}
-	if reason := l.remove(id); reason != nil {
+	if reason := l.remove(id, err); reason != nil {
 		err = reason
 	}
 	if l.open == 0 {

@@ -107,23 +107,43 @@ func (r *Reaper) Snapshot(ctx context.Context, by Order, limit int) ([]ConnInfo,
 		return nil, nil
 	}
 	top := &ranking{by: by}
-	for _, l := range r.registry.Load().loops {
-		for from := uint32(0); ; from += snapshotStep {
-			more := false
-			ran, err := r.ask(ctx, l, func() { more = l.snapshot(top, from, limit) })
-			if err != nil {
-				return nil, err
-			}
-			if !ran || !more {
-				break
-			}
-		}
+	err := r.pass(ctx, func(l *loop, id uint32, s *state) { l.rank(top, id, s, limit) })
+	if err != nil {
+		return nil, err
 	}
 	all := make([]ConnInfo, len(top.all))
 	for i := len(all) - 1; i >= 0; i-- {
 		all[i] = heap.Pop(top).(ConnInfo)
 	}
 	return all, nil
+}
+
+// pass shows all connections to a function, on their loops, in small tasks.
+func (r *Reaper) pass(ctx context.Context, show func(*loop, uint32, *state)) error {
+	for _, l := range r.registry.Load().loops {
+		for from := uint32(0); ; from += snapshotStep {
+			more := false
+			ran, err := r.ask(ctx, l, func() { more = l.show(from, show) })
+			if err != nil {
+				return err
+			}
+			if !ran || !more {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// show is one step of a pass. It reports whether there are more.
+func (l *loop) show(from uint32, to func(*loop, uint32, *state)) (more bool) {
+	end := min(from+snapshotStep, l.states.used)
+	for id := from; id < end; id++ {
+		if s := l.states.at(id); s.used() {
+			to(l, id, s)
+		}
+	}
+	return end < l.states.used
 }
 
 // Kick closes a connection with ErrKicked. It returns ErrNotWatched if there is none of that name any more. Safe for concurrent
@@ -196,24 +216,16 @@ func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err err
 // askAgain is how often is looked whether a loop is still there that does not answer.
 const askAgain = 100 * time.Millisecond
 
-// snapshot ranks a part of the connections, and reports whether there are more.
-func (l *loop) snapshot(top *ranking, from uint32, limit int) (more bool) {
-	to := min(from+snapshotStep, l.states.used)
-	for id := from; id < to; id++ {
-		s := l.states.at(id)
-		if !s.used() {
-			continue
+// rank keeps a connection if it is one of the first.
+func (l *loop) rank(top *ranking, id uint32, s *state, limit int) {
+	i := l.info(id, s, top.by)
+	if len(top.all) == limit {
+		if top.by.key(&i) <= top.by.key(&top.all[0]) {
+			return
 		}
-		i := l.info(id, s, top.by)
-		if len(top.all) == limit {
-			if top.by.key(&i) <= top.by.key(&top.all[0]) {
-				continue
-			}
-			heap.Pop(top)
-		}
-		heap.Push(top, l.complete(i, s))
+		heap.Pop(top)
 	}
-	return to < l.states.used
+	heap.Push(top, l.complete(i, s))
 }
 
 // info returns what is known of a connection without asking the kernel, unless the order needs it.

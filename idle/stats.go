@@ -1,6 +1,9 @@
 package idle
 
 import (
+	"errors"
+	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,23 +17,35 @@ type Stats struct {
 	Closed        uint64        // of them, closed for whatever reason
 	Reads         uint64        // calls of OnTraffic with new bytes from the peer
 	Rescheduled   uint64        // looks at connections that were in order
-	Events        uint64        // idle events
+	Events        Counts        // idle events
 	Pings         uint64        // heartbeats asked for
+	Missed        uint64        // of them, those that were not answered in time
 	SavedByKernel uint64        // connections that seemed dead, but the kernel had bytes of the peer
-	Reaped        ReapCounts    // connections closed by the Reaper
-	Observed      ReapCounts    // connections that it would have closed, but for Config.ObserveOnly
+	Reaped        Counts        // connections closed by the Reaper
+	Observed      Counts        // connections that it would have closed, but for Config.ObserveOnly
+	ClosedByPeer  uint64        // connections that the peer has ended (FIN)
+	Failed        uint64        // connections that ended with an error, such as a reset
 	Refused       uint64        // connections for which there was no room, and of which the handler was told nothing
 	Lateness      LatenessStats // of the reaps
+	Entries       int           // in the wheels
 
 	// Behind is by how much the event loop that has most to do is behind with it: 0 unless more was due than fits in a task.
 	Behind time.Duration
+	// DriverLag is how late the driver was at worst in the last ten to twenty seconds, in which the process may have been stopped or
+	// short of CPU.
+	DriverLag time.Duration
 }
 
-// ReapCounts is the number of reaped connections by [Kind].
-type ReapCounts [kinds]uint64
+// ClosedByHandler returns how many connections the handler has closed, or the end of the engine.
+func (s Stats) ClosedByHandler() uint64 {
+	return s.Closed - s.Reaped.Total() - s.ClosedByPeer - s.Failed
+}
+
+// Counts is a number for each [Kind].
+type Counts [kinds]uint64
 
 // Total returns the sum over all kinds.
-func (c ReapCounts) Total() (n uint64) {
+func (c Counts) Total() (n uint64) {
 	for _, of := range c {
 		n += of
 	}
@@ -41,6 +56,36 @@ func (c ReapCounts) Total() (n uint64) {
 type LatenessStats struct {
 	Count    uint64
 	Sum, Max time.Duration
+	Buckets  [len(latenessBounds) + 1]uint64 // by LatenessBounds, the last for what is above all of them
+}
+
+// latenessBounds are fine up to two default ticks, which is what is promised.
+var latenessBounds = [...]time.Duration{
+	time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// LatenessBounds returns the longest lateness that is counted in each of the buckets of LatenessStats but the last.
+func LatenessBounds() []time.Duration { return slices.Clone(latenessBounds[:]) }
+
+func (l *LatenessStats) count(late time.Duration) {
+	l.Count++
+	l.Sum += late
+	l.Max = max(l.Max, late)
+	i := 0
+	for i < len(latenessBounds) && late > latenessBounds[i] {
+		i++
+	}
+	l.Buckets[i]++
+}
+
+func (l *LatenessStats) add(o *LatenessStats) {
+	l.Count += o.Count
+	l.Sum += o.Sum
+	l.Max = max(l.Max, o.Max)
+	for i := range l.Buckets {
+		l.Buckets[i] += o.Buckets[i]
+	}
 }
 
 // Mean returns the mean lateness, 0 if there is none.
@@ -59,9 +104,17 @@ func (c *counters) reaped(reason *ReapError) {
 	if reason.Kind > lastDue { // it had no deadline
 		return
 	}
-	c.Lateness.Count++
-	c.Lateness.Sum += reason.Late
-	c.Lateness.Max = max(c.Lateness.Max, reason.Late)
+	c.Lateness.count(reason.Late)
+}
+
+// ended counts a connection that was not reaped, by the error that gnet has passed.
+func (c *counters) ended(err error) {
+	switch {
+	case errors.Is(err, io.EOF):
+		c.ClosedByPeer++
+	case err != nil:
+		c.Failed++
+	}
 }
 
 // add adds the counts of another part of the Reaper.
@@ -71,17 +124,19 @@ func (s *Stats) add(o Stats) {
 	s.Closed += o.Closed
 	s.Reads += o.Reads
 	s.Rescheduled += o.Rescheduled
-	s.Events += o.Events
 	s.Pings += o.Pings
+	s.Missed += o.Missed
 	s.SavedByKernel += o.SavedByKernel
+	s.ClosedByPeer += o.ClosedByPeer
+	s.Failed += o.Failed
 	s.Refused += o.Refused
+	s.Entries += o.Entries
 	for k := range s.Reaped {
+		s.Events[k] += o.Events[k]
 		s.Reaped[k] += o.Reaped[k]
 		s.Observed[k] += o.Observed[k]
 	}
-	s.Lateness.Count += o.Lateness.Count
-	s.Lateness.Sum += o.Lateness.Sum
-	s.Lateness.Max = max(s.Lateness.Max, o.Lateness.Max)
+	s.Lateness.add(&o.Lateness)
 	s.Behind = max(s.Behind, o.Behind)
 }
 
@@ -101,7 +156,7 @@ func (p *published) read() Stats {
 // publish makes the counters visible.
 func (l *loop) publish(now int64) {
 	l.counted = now
-	l.counters.Connections = l.open
+	l.counters.Connections, l.counters.Entries = l.open, l.wheel.Len()
 	l.published.mu.Lock()
 	l.published.stats = l.counters.Stats
 	l.published.mu.Unlock()

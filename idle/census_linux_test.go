@@ -1,0 +1,195 @@
+package idle
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+func TestACensusCountsByState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			switch b, _ := c.Next(-1); string(b) {
+			case "hold":
+				s.reaper.Hold(c)
+			case "ready":
+				s.reaper.MarkReady(c)
+			}
+			return gnet.None
+		}
+	})
+	for _, what := range []string{"hold", "ready", "ready", ""} {
+		_, err := dial(t, s.addr).Write([]byte(what))
+		require.NoError(t, err)
+	}
+	want := map[ConnState]int{StateHeld: 1, StateOpen: 2, StateHandshake: 1}
+	var got Census
+	eventually(t, "the states are as they should be", func() bool {
+		var err error
+		got, err = s.reaper.Census(t.Context())
+		require.NoError(t, err)
+		return len(got.States) == len(want) && got.States[StateOpen] == 2 && got.States[StateHeld] == 1
+	})
+	require.Equal(t, want, got.States)
+	require.Zero(t, got.Overdue)
+}
+
+// TestACensusCountsWhatIsOverdue lets nothing be judged, as when a loop has more to do than it can, while deadlines pass.
+func TestACensusCountsWhatIsOverdue(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond})
+	l := newLoop(r, &fakeEventLoop{}, 1)
+	conns := make([]fakeConn, 5)
+	for i := range conns {
+		conns[i].fd = 8 + i
+		l.add(&conns[i])
+	}
+	count := func() (c Census) {
+		c.States = map[ConnState]int{}
+		l.show(0, func(l *loop, id uint32, s *state) { l.count(&c, id, s) })
+		return c
+	}
+	require.Equal(t, Census{States: map[ConnState]int{StateOpen: 5}}, count())
+	moveTo(l.clock, 3*time.Second)
+	require.Equal(t, Census{States: map[ConnState]int{StateOpen: 5}, Overdue: 5}, count())
+}
+
+func TestARingShowsWhatComesUpWhen(t *testing.T) {
+	t.Parallel()
+	const timeout = 5 * time.Second
+	s := newSite(t, Config{ReadTimeout: timeout, Tick: 100 * time.Millisecond}, nil)
+	for range 3 {
+		dial(t, s.addr)
+	}
+	eventually(t, "they are open", func() bool { return s.reaper.Stats().Opened == 3 })
+	rings, err := s.reaper.Rings(t.Context(), 20)
+	require.NoError(t, err)
+	require.Len(t, rings, 1)
+	ring := rings[0]
+	require.Equal(t, 3, ring.Connections)
+	require.Equal(t, 1, ring.Loop)
+	require.Zero(t, ring.Later)
+	require.Len(t, ring.Sectors, 18, "of three ticks each")
+	require.Equal(t, 5400*time.Millisecond, ring.Turn)
+	hand := float64(ring.Now%ring.Turn) / float64(ring.Turn)
+	total := 0
+	for i, n := range ring.Sectors {
+		if total += n; n == 0 {
+			continue
+		}
+		ahead := float64(i)/18 - hand
+		if ahead < 0 {
+			ahead++
+		}
+		at := time.Duration(ahead * float64(ring.Turn))
+		require.InDelta(t, timeout.Seconds(), at.Seconds(), 2.5, "sector %d comes up in %v", i, at) // they have been open for a moment
+		require.LessOrEqual(t, at, timeout+300*time.Millisecond)
+	}
+	require.Equal(t, 3, total)
+
+	rings, err = s.reaper.Rings(t.Context(), 1<<20)
+	require.NoError(t, err)
+	require.Len(t, rings[0].Sectors, 52, "as many as there are ticks, and two because of rounding")
+	_, err = s.reaper.Rings(t.Context(), 0)
+	require.ErrorContains(t, err, "0 sectors")
+}
+
+func TestARingCountsWhatIsFarAway(t *testing.T) {
+	l := newLoop(middleware(t, &sink{}, readOnly), &fakeEventLoop{}, 1)
+	l.wheel.Schedule(l.clock.tick, 1)
+	l.wheel.Schedule(100*time.Hour, 2)
+	l.wheel.Schedule(30*24*time.Hour, 3)
+	ring := l.ring(4)
+	require.Equal(t, []int{1, 0, 0, 0}, ring.Sectors)
+	require.Equal(t, 2, ring.Later)
+}
+
+func TestARingOfALoopThatHasNobodyStays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
+	dial(t, s.addr)
+	s.reason(t, 0)
+	eventually(t, "the reap is counted", func() bool {
+		rings, err := s.reaper.Rings(t.Context(), 8)
+		require.NoError(t, err)
+		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped[ReadIdle] == 1
+	})
+}
+
+func TestHowConnectionsEndIsCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: 10 * limitOf}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.Close }
+	})
+	require.NoError(t, dial(t, s.addr).Close())
+	reset := dial(t, s.addr)
+	require.NoError(t, reset.(*net.TCPConn).SetLinger(0))
+	eventually(t, "the server knows both", func() bool { return s.reaper.Stats().Opened == 2 })
+	require.NoError(t, reset.Close())
+	for range 3 {
+		_, err := dial(t, s.addr).Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	dial(t, s.addr) // is reaped
+	eventually(t, "all have gone", func() bool { return s.reaper.Stats().Closed == 6 })
+	got := s.reaper.Stats()
+	t.Logf("%+v", got)
+	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset, which gnet may report as an end")
+	require.GreaterOrEqual(t, got.ClosedByPeer, uint64(1))
+	require.EqualValues(t, 3, got.ClosedByHandler())
+	require.EqualValues(t, 1, got.Reaped[ReadIdle])
+	require.EqualValues(t, 1, got.Events[ReadIdle])
+	require.EqualValues(t, 1, got.Events.Total())
+}
+
+func TestMissedHeartbeatsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{Heartbeat: pinging()}, nil)
+	dial(t, s.addr)
+	require.ErrorIs(t, s.reason(t, 0), ErrNoAnswer)
+	eventually(t, "both pings were missed", func() bool {
+		got := s.reaper.Stats()
+		return got.Pings == 2 && got.Missed == 2
+	})
+}
+
+func TestLatenessIsCountedInBuckets(t *testing.T) {
+	var got LatenessStats
+	for _, late := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 200 * time.Millisecond, 10 * time.Second, time.Hour} {
+		got.count(late)
+	}
+	bounds := LatenessBounds()
+	require.Len(t, got.Buckets, len(bounds)+1)
+	want := map[time.Duration]uint64{time.Millisecond: 2, 5 * time.Millisecond: 1, 200 * time.Millisecond: 1, 10 * time.Second: 1}
+	for i, bound := range bounds {
+		require.Equal(t, want[bound], got.Buckets[i], "%v", bound)
+	}
+	require.EqualValues(t, 1, got.Buckets[len(bounds)], "above all")
+	require.EqualValues(t, 6, got.Count)
+	require.Equal(t, time.Hour, got.Max)
+}
+
+func TestTheLagOfTheDriverIsRememberedForAWhile(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	var l lag
+	l.expect(100 * ms)
+	l.ran(100*ms, 100*ms)
+	require.Zero(t, l.worst(150*ms, true))
+	require.Equal(t, 30*ms, l.worst(230*ms, true), "it is late now")
+	l.ran(250*ms, 50*ms)
+	require.Equal(t, 50*ms, l.worst(260*ms, true))
+	for at := 300 * ms; at < 30*s; at += 100 * ms { // ever on time
+		l.ran(at, 100*ms)
+		if at < lagWindow {
+			require.Equal(t, 50*ms, l.worst(at, true), "%v", at)
+		} else if at > 2*lagWindow+s {
+			require.Zero(t, l.worst(at, true), "%v", at)
+		}
+	}
+	require.Zero(t, l.worst(time.Hour, false), "it does not run")
+	l.expect(time.Hour + 100*ms)
+	require.Zero(t, l.worst(time.Hour+50*ms, true))
+}

@@ -69,6 +69,11 @@ const (
 	StateOpen      ConnState = "open"
 )
 
+// ConnStates returns all states.
+func ConnStates() []ConnState {
+	return []ConnState{StateExempt, StateObserved, StateLeaving, StateHeld, StateStalled, StateHandshake, StateOpen}
+}
+
 // Order says which connections a Snapshot shows.
 type Order string
 

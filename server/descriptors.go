@@ -2,10 +2,8 @@ package server
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
@@ -25,6 +23,7 @@ type budget struct {
 	allowed int // descriptors of the process; 0 if not known
 	inUse   int // before the server starts
 	loops   int // event loops
+	admin   int // connections that the admin listener may have
 	backlog int // connections that the acceptor may take before a loop hears of them; 0 if each loop accepts its own
 	wanted  int // Config.MaxConnections
 }
@@ -45,8 +44,8 @@ func (b budget) connections() (n int, why string, err error) {
 	return n, b.String(), nil
 }
 
-// engine returns how many descriptors gnet needs: a poller, its wake-up and a listener for each loop.
-func (b budget) engine() int { return 4 * (b.loops + 1) }
+// engine returns how many descriptors gnet needs, a poller, its wake-up and a listener for each loop, and the admin listener.
+func (b budget) engine() int { return 4*(b.loops+1) + b.admin }
 
 func (b budget) String() string {
 	s := fmt.Sprintf("%d descriptors allowed, less %d in use, %d for the engine and %d in reserve", b.allowed, b.inUse, b.engine(), reserve)
@@ -63,11 +62,14 @@ func (b budget) advice() string {
 	return ", lower net.core.somaxconn, or let each event loop accept its own connections (leave OneAcceptor off)"
 }
 
-// plan finds out for how many connections there is room, and says so in the log.
+// plan finds out for how many connections there is room.
 func (cfg *Config) plan(oneAcceptor bool) (b budget, n int, why string, err error) {
 	b = budget{wanted: cfg.MaxConnections, loops: cfg.Loops}
 	if b.allowed, err = raiseDescriptors(); err != nil {
 		return b, 0, "", err
+	}
+	if cfg.Admin.Addr != "" {
+		b.admin = adminConns + 1
 	}
 	if b.allowed > 0 {
 		b.inUse = descriptorsInUse()
@@ -78,11 +80,9 @@ func (cfg *Config) plan(oneAcceptor bool) (b budget, n int, why string, err erro
 	if n, why, err = b.connections(); err != nil {
 		return b, 0, "", err
 	}
-	level := slog.LevelInfo
 	if n < cfg.MaxConnections {
-		level = slog.LevelWarn
+		cfg.Logger.Warn("fewer connections than configured", "limit", n, "because", why)
 	}
-	cfg.Logger.Log(context.Background(), level, "limit of connections", "limit", n, "because", why)
 	return b, n, why, nil
 }
 
@@ -100,5 +100,5 @@ func (b budget) full() int {
 	if b.allowed == 0 {
 		return 0
 	}
-	return b.allowed - reserve/2 - b.loops - b.backlog // each loop may be accepting one
+	return b.allowed - reserve/2 - b.admin - b.loops - b.backlog // each loop may be accepting one
 }

@@ -107,7 +107,7 @@ func (d *door) say(why string) {
 	d.unsaid++
 	d.last = why
 	if d.saying == nil {
-		d.saying = time.AfterFunc(time.Second, d.sayAll)
+		d.saying = time.AfterFunc(warnEvery, d.sayAll)
 	}
 }
 

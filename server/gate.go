@@ -13,8 +13,8 @@ import (
 const (
 	// gateLook is how often is looked whether a closed gate can be opened.
 	gateLook = 20 * time.Millisecond
-	// pauseLog is the time for which no more than one pause is logged.
-	pauseLog = time.Second
+	// warnEvery is the time for which no more than one warning about the same thing is logged.
+	warnEvery = time.Second
 )
 
 // A gate stops accepting while there is no room, and goes on when there is. While it is closed the system drops what asks for a
@@ -121,7 +121,7 @@ func (g *gate) shut(why string, first func()) {
 		g.log.Warn("pausing accept", "error", err)
 	}
 	n := g.count.Add(1)
-	log := time.Since(g.logged) >= pauseLog
+	log := time.Since(g.logged) >= warnEvery
 	if log {
 		g.logged = time.Now()
 		g.log.Warn("accepting is paused", "because", why, "pauses", n, "listeners", len(g.fds))

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
@@ -86,16 +85,21 @@ func squeezeAt(p float64) float64 {
 // relieve shortens idle timeouts to least while there is pressure.
 func (h *host) relieve(ctx context.Context, least time.Duration) {
 	var s squeezer
+	var said time.Time
+	unsaid := false
 	for sleep(ctx, pressureLook) {
 		p := h.pressure()
 		by, changed := s.follow(p.Highest())
-		if !changed {
-			continue
+		if changed {
+			if err := h.Squeeze(by, least); err != nil {
+				panic("BUG: " + err.Error())
+			}
+			unsaid = true
 		}
-		if err := h.Squeeze(by, least); err != nil {
-			panic("BUG: " + err.Error())
+		if unsaid && time.Since(said) >= warnEvery {
+			h.log.Warn("pressure changes idle timeouts", "squeeze", by, "to", least, "pressure", p.Highest(), "of", p.name())
+			said, unsaid = time.Now(), false
 		}
-		h.log.Log(ctx, slog.LevelWarn, "pressure changes idle timeouts", "squeeze", by, "to", least, "pressure", p.Highest(), "of", p.name())
 	}
 	_ = h.Squeeze(0, 0) // another engine may follow
 }

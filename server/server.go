@@ -90,7 +90,12 @@ type Config struct {
 	// the same Server. If nil, nothing is called.
 	Started func(*Server)
 
-	// Logger gets what gnet and the Reaper have to say. If nil, nothing is logged.
+	// Admin is a listener for those who operate the server: a live page, metrics, probes, and the change of timeouts. It is there from
+	// before the first connection is accepted until Run returns. Unless Idle.KeepClosed is set, the last 128 reaped are kept for it.
+	Admin Admin
+
+	// Logger gets what gnet and the Reaper have to say; at level info the configuration at start, and every ten seconds what was reaped; at
+	// level debug each reap; warnings about one thing at most once a second. If nil, nothing is logged.
 	Logger *slog.Logger
 
 	// Options are further options of gnet. They are applied last.
@@ -124,6 +129,9 @@ func (cfg Config) check() (Config, error) {
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, cfg.Idle.MaxConnections)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	cfg.Idle.Logger = cmp.Or(cfg.Idle.Logger, cfg.Logger)
+	if cfg.Admin.Addr != "" {
+		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKept)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return cfg, badConfig{err}
 	}
@@ -150,6 +158,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if s.admin, err = s.listenAdmin(); err != nil {
+		return err
+	}
+	defer s.admin.close()
+	defer s.reportUntil()()
 	for ctx.Err() == nil {
 		began := time.Now()
 		err = s.run(ctx)
@@ -166,6 +179,18 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s.stopping() // no engine runs whose end would call it
 	return nil
+}
+
+// reportUntil logs what the server is, and what it reaps until the caller calls stop, which waits for the last line.
+func (s *Server) reportUntil() (stop func()) {
+	s.cfg.Logger.Info("serving", "config", s.cfg, "limit", s.limit, "because", s.why, "tick", s.reaper.Config().Tick)
+	ctx, cancel := context.WithCancel(context.Background())
+	var reporting sync.WaitGroup
+	reporting.Go(func() { (&reporter{log: s.cfg.Logger}).run(ctx, s.reaper.Stats) })
+	return func() {
+		cancel()
+		reporting.Wait()
+	}
 }
 
 // A Server is what Run runs: one engine, or one after the other on the same address. Safe for concurrent use, also after Run has
@@ -185,6 +210,8 @@ type Server struct {
 	restarts    atomic.Uint64
 	pauses      atomic.Uint64        // of accepting
 	host        atomic.Pointer[host] // of the engine that runs, nil if none does
+	told        atomic.Bool          // to stop
+	admin       *adminListener       // nil if there is none; set before anybody else has the Server
 }
 
 // Addr returns the address that the server listens on, with the port that it was given.
@@ -235,6 +262,7 @@ func (s *Server) pauseAfter(lived time.Duration) time.Duration {
 }
 
 func (s *Server) stopping() {
+	s.told.Store(true)
 	if s.cfg.Stopping != nil {
 		s.cfg.Stopping()
 	}

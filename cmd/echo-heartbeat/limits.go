@@ -39,6 +39,7 @@ var flagNames = []string{
 	"Config.MaxAgeGrace", "--max-age-grace",
 	"Config.MaxAge", "--max-age",
 	"Config.Liveness", "--liveness",
+	"Config.KeepClosed", "--keep-closed",
 	"Config.Tick", "--tick",
 	"Config sets no limit, such as Config.ReadTimeout,", "no limit is set,",
 	"for example ReadTimeout to 60s", "for example --read-timeout 60s",
@@ -73,6 +74,7 @@ func (f *idleFlags) addAll(cmd *cobra.Command, readTimeout time.Duration) {
 	flags.DurationVar(&cfg.MaxAge, "max-age", 0, "close a connection that is as old, a tenth less or more")
 	flags.DurationVar(&cfg.MaxAgeGrace, "max-age-grace", 0, "tell it so long before")
 	flags.DurationVar(&cfg.Liveness, "liveness", 0, "let the kernel find a peer that has vanished within so long")
+	flags.IntVar(&cfg.KeepClosed, "keep-closed", 128, "keep so many of those that were closed last, and why, for --admin")
 	flags.BoolVar(&cfg.ObserveOnly, "observe-only", false, "close nothing; log and count what would be closed")
 }
 

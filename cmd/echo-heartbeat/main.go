@@ -76,6 +76,11 @@ func oneLine(err error) string {
 		"Config.Sources.Rate", "--source-rate",
 		"Config.AcceptRate", "--accept-rate",
 		"Config.PressureTimeout", "--pressure-timeout",
+		"Config.Admin.Addr", "--admin",
+		"Config.Admin.Token", "--admin-token-file",
+		"Config.Admin: admin: Config.Token has", "the token of --admin-token-file has",
+		"Config.Admin has no Addr", "--admin is not set",
+		"for Config.Admin", "for --admin",
 		"Timeout not below Spread", "--drain-timeout not below --drain-spread",
 		"Config.Drain is", "the drain (--drain-delay, --drain-spread, --drain-timeout) is",
 	}, flagNames...)...).Replace(err.Error())

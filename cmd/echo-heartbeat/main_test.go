@@ -45,6 +45,15 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --addr nonsense":                `bad address "nonsense"`,
 		"serve --addr=":                        "--addr is not set",
 		"serve --read-timeout 1ns":             "--read-timeout is 1ns",
+		"serve --admin nonsense":               `--admin is "nonsense"`,
+		"serve --admin 0.0.0.0:0":              `--admin is "0.0.0.0:0", which others can reach: set --admin-token-file, or listen on 127.0.0.1`,
+		"serve --admin :0":                     "which others can reach",
+		"serve --admin-pprof":                  "--admin is not set",
+		"serve --admin-token-file /nope":       "no such file",
+		"serve --admin-token-file /dev/null":   "/dev/null is empty",
+		"serve --log-level loud":               "--log-level is \"loud\": take debug, info, warn or error",
+		"serve --log-format xml":               "--log-format is \"xml\"",
+		"serve --keep-closed -1":               "--keep-closed is -1",
 		"connect --addr foo":                   "missing port",
 		"connect --heartbeat 0":                "--heartbeat is 0s",
 		"connect --heartbeat 999999h":          "--heartbeat is 999999h0m0s",
@@ -278,12 +287,12 @@ func TestDemoTellsWrongVerdicts(t *testing.T) {
 		"reaped too early":            {fate: silent, closedAt: now, reason: errReaped, lastSent: now.Add(-cfg.ReadTimeout / 2)},
 	} {
 		var out syncbuf.Buffer
-		s := newShow(&out, cfg, 3)
-		s.clients = []*client{c, {fate: lives}}
-		require.EqualError(t, s.summary(), "1 of 2 verdicts were wrong")
+		r := &round{show: newShow(&out, cfg, 2)}
+		c.round, r.clients = r, []*client{c, {fate: lives}}
+		require.EqualError(t, r.summary(), "1 of 2 verdicts were wrong")
 		require.Contains(t, out.String(), want)
 	}
-	s := newShow(io.Discard, cfg, 3)
-	s.clients = []*client{{fate: silent, closedAt: now, reason: errReaped, lastSent: now.Add(-cfg.ReadTimeout)}, {fate: lives}}
-	require.NoError(t, s.summary())
+	r := &round{show: newShow(io.Discard, cfg, 2)}
+	r.clients = []*client{{round: r, fate: silent, closedAt: now, reason: errReaped, lastSent: now.Add(-cfg.ReadTimeout)}, {fate: lives}}
+	require.NoError(t, r.summary())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +20,8 @@ func newServe() *cobra.Command {
 		flags idleFlags
 		cfg   server.Config
 		file  string
-		debug bool
+		token string
+		logs  logFlags
 		alone bool
 	)
 	cmd := &cobra.Command{
@@ -46,14 +46,12 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 			if err != nil {
 				return usageError{err}
 			}
-			level := slog.LevelWarn
-			switch {
-			case debug:
-				level = slog.LevelDebug
-			case cfg.Idle.ObserveOnly:
-				level = slog.LevelInfo
+			if cfg.Logger, err = logs.logger(cmd.ErrOrStderr()); err != nil {
+				return usageError{err}
 			}
-			cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			if cfg.Admin.Token, err = readToken(token); err != nil {
+				return usageError{err}
+			}
 			if alone {
 				return serveBare(cmd.Context(), cmd.OutOrStdout(), cfg)
 			}
@@ -83,7 +81,11 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is twice --drain-spread")
 	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet alone, without the reaper and all that is above, to compare")
-	cmd.Flags().BoolVar(&debug, "debug", false, "log each connection that is reaped")
+	cmd.Flags().StringVar(&cfg.Admin.Addr, "admin", "",
+		"`address` of a live page, metrics and probes, such as 127.0.0.1:7080; off if empty.\nOne that others can reach needs a token")
+	cmd.Flags().StringVar(&token, "admin-token-file", "", "`file` with the token that those need who change something there; without it nobody can")
+	cmd.Flags().BoolVar(&cfg.Admin.Profiles, "admin-pprof", false, "show profiles at /debug/pprof/ of --admin")
+	logs.add(cmd)
 	return cmd
 }
 
@@ -105,6 +107,9 @@ func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (i
 		n, why := s.Limit()
 		fmt.Fprintf(out, "listening on %s, %s, at most %d connections (%s); Ctrl-C stops\n",
 			s.Addr(), describe(s.Reaper().Config()), n, why)
+		if addr := s.AdminAddr(); addr != nil {
+			fmt.Fprintf(out, "admin on http://%s/\n", addr)
+		}
 	}
 	cfg.Stopping = func() {
 		if cfg.Drain != (server.Drain{}) {

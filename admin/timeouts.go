@@ -1,0 +1,110 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// maxBody is the most that a request may bring, in bytes.
+const maxBody = 4 << 10
+
+// A timeout is one that can be changed.
+type timeout struct {
+	name, field string // the field is what errors of package idle speak of
+	of          func(*idle.Config) *time.Duration
+}
+
+// timeouts are all of them. One whose field begins as that of another comes before it.
+var timeouts = []timeout{
+	{"read-timeout", "Config.ReadTimeout", func(c *idle.Config) *time.Duration { return &c.ReadTimeout }},
+	{"write-timeout", "Config.WriteTimeout", func(c *idle.Config) *time.Duration { return &c.WriteTimeout }},
+	{"all-timeout", "Config.AllTimeout", func(c *idle.Config) *time.Duration { return &c.AllTimeout }},
+	{"first-byte-timeout", "Config.FirstByteTimeout", func(c *idle.Config) *time.Duration { return &c.FirstByteTimeout }},
+	{"handshake-timeout", "Config.HandshakeTimeout", func(c *idle.Config) *time.Duration { return &c.HandshakeTimeout }},
+	{"write-stall-timeout", "Config.WriteStallTimeout", func(c *idle.Config) *time.Duration { return &c.WriteStallTimeout }},
+	{"max-age-grace", "Config.MaxAgeGrace", func(c *idle.Config) *time.Duration { return &c.MaxAgeGrace }},
+	{"max-age", "Config.MaxAge", func(c *idle.Config) *time.Duration { return &c.MaxAge }},
+}
+
+// limits returns the settings of a Config as JSON has them: durations as Go writes them.
+func limits(cfg idle.Config) map[string]any {
+	all := map[string]any{}
+	maps.Insert(all, cfg.All())
+	for name, value := range all {
+		if d, ok := value.(time.Duration); ok {
+			all[name] = d.String()
+		}
+	}
+	return all
+}
+
+func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
+	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})
+}
+
+// changeTimeouts changes those that are named, and answers with all settings. Another change at the same time may undo it: the last one wins.
+func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
+	changes, err := readTimeouts(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		fail(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	cfg := h.reaper.Config()
+	var fields []string
+	for _, t := range timeouts {
+		fields = append(fields, t.field, t.name)
+		if d, ok := changes[t.name]; ok {
+			*t.of(&cfg) = d
+		}
+	}
+	if err := h.reaper.Update(cfg); err != nil {
+		text := strings.NewReplacer(append(fields, "\n", "; ", "idle: ", "")...).Replace(err.Error())
+		fail(w, http.StatusBadRequest, "%s", text)
+		return
+	}
+	h.cfg.Logger.Info("timeouts changed", "changes", fmt.Sprint(changes), "by", r.RemoteAddr)
+	h.serveConfig(w, r)
+}
+
+// readTimeouts reads an object of durations.
+func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
+	const example = `{"read-timeout":"30s"}`
+	var given map[string]string
+	d := json.NewDecoder(body)
+	err := d.Decode(&given)
+	if err == nil && d.More() {
+		err = errors.New("there is something after it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the body cannot be read: %w: send an object such as %s", err, example)
+	}
+	if len(given) == 0 {
+		return nil, fmt.Errorf("no timeout is named: send an object such as %s", example)
+	}
+	changes := map[string]time.Duration{}
+	for name, value := range given {
+		if !slices.ContainsFunc(timeouts, func(t timeout) bool { return t.name == name }) {
+			return nil, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(timeoutNames(), ", "))
+		}
+		if changes[name], err = time.ParseDuration(value); err != nil {
+			return nil, fmt.Errorf("%s is %.40q: write a duration such as 30s or 5m, or 0s for none", name, value)
+		}
+	}
+	return changes, nil
+}
+
+func timeoutNames() (names []string) {
+	for _, t := range timeouts {
+		names = append(names, t.name)
+	}
+	return names
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// A fate is what becomes of a client.
+type fate uint8
+
+const (
+	lives    fate = iota // sends heartbeats until the end
+	silent               // sends a greeting, then nothing
+	vanishes             // sends heartbeats, then dies without a FIN
+)
+
+var fates = []fate{lives, silent, vanishes}
+
+func (f fate) String() string {
+	return [...]string{"sends heartbeats", "falls silent", "dies without FIN"}[f]
+}
+
+// A round is some clients that come, live and die.
+type round struct {
+	show    *show
+	clients []*client
+	over    bool // what is closed from now on is no verdict; guarded by show.mu
+}
+
+// A client is one of the connections of a round.
+type client struct {
+	round  *round
+	number int
+	fate   fate
+
+	conn     net.Conn
+	mu       sync.Mutex
+	lastSent time.Time // just before it was sent; guarded by mu
+
+	// What the server did to it; guarded by show.mu.
+	closedAt time.Time // zero if it was not closed
+	reason   error
+}
+
+func newRound(s *show, clients int) *round {
+	r := &round{show: s}
+	for i := range clients {
+		r.clients = append(r.clients, &client{round: r, number: i + 1, fate: fates[i%len(fates)]})
+	}
+	return r
+}
+
+// play lets the clients come over a time, live and die. It returns when the last of the dead should be gone, and the living have
+// outlived them.
+func (r *round) play(ctx context.Context, addr net.Addr, spread time.Duration) error {
+	s := r.show
+	began := time.Now()
+	until := began.Add(spread + 3*s.cfg.ReadTimeout + 2*time.Second)
+	acting, end := context.WithCancel(context.WithoutCancel(ctx)) // clients leave when the round is over, not before
+	var actors sync.WaitGroup
+	defer func() {
+		s.mu.Lock()
+		r.over = true
+		for addr, c := range s.byAddr {
+			if c.round == r {
+				delete(s.byAddr, addr)
+			}
+		}
+		s.mu.Unlock()
+		end()
+		actors.Wait()
+	}()
+	for i, c := range r.clients {
+		if !pause(ctx, time.Until(began.Add(spread*time.Duration(i)/time.Duration(len(r.clients))))) {
+			return nil
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, addr.Network(), addr.String())
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("client %d: %w", c.number, err)
+		}
+		c.conn = conn
+		s.mu.Lock()
+		s.byAddr[conn.LocalAddr().String()] = c
+		s.mu.Unlock()
+		actors.Go(func() { c.act(acting, s) })
+	}
+	pause(ctx, time.Until(until))
+	return nil
+}
+
+// act plays a client until ctx is done.
+func (c *client) act(ctx context.Context, s *show) {
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(io.Discard, c.conn) })
+	defer reading.Wait()
+	defer c.conn.Close()
+
+	if !c.send("hello\n") {
+		return
+	}
+	beats := 0
+	for pause(ctx, s.cfg.ReadTimeout/3) {
+		switch {
+		case c.fate == silent:
+			continue
+		case c.fate == vanishes && beats == 3:
+			if err := vanish(c.conn); err != nil {
+				s.out.printf("client %d cannot die without FIN, so it freezes instead: %v", c.number, err)
+				<-ctx.Done()
+			}
+			return
+		}
+		beats++
+		if !c.send(ping + "\n") {
+			return
+		}
+	}
+}
+
+func (c *client) send(msg string) bool {
+	c.mu.Lock()
+	c.lastSent = time.Now()
+	c.mu.Unlock()
+	_, err := c.conn.Write([]byte(msg))
+	return err == nil
+}
+
+// mistake says what was wrong with the verdict on a client, nothing if it was right. Its round is over.
+func (c *client) mistake() string {
+	silence := c.closedAt.Sub(c.lastSent)
+	switch {
+	case errors.Is(c.reason, idle.ErrKicked): // by who looks at the page
+		return ""
+	case c.fate == lives && !c.closedAt.IsZero():
+		return "a living client was cut off"
+	case c.fate == lives:
+		return ""
+	case c.closedAt.IsZero():
+		return "a dead client was kept"
+	case !errors.Is(c.reason, idle.ErrReadIdle):
+		return fmt.Sprintf("closed for another reason: %v", c.reason)
+	case silence < c.round.show.cfg.ReadTimeout:
+		return fmt.Sprintf("reaped too early, after %v", silence)
+	default:
+		return ""
+	}
+}
+
+// verdict returns an error if one was wrong.
+func (r *round) verdict() error {
+	mistakes := 0
+	for _, c := range r.clients {
+		if m := c.mistake(); m != "" {
+			r.show.out.printf("client %d (%s): %s", c.number, c.fate, m)
+			mistakes++
+		}
+	}
+	if mistakes > 0 {
+		return fmt.Errorf("%d of %d verdicts were wrong", mistakes, len(r.clients))
+	}
+	r.show.out.printf("all %d verdicts were right", len(r.clients))
+	return nil
+}
+
+// summary prints the table and the verdict.
+func (r *round) summary() error {
+	out := r.show.out
+	out.mu.Lock()
+	fmt.Fprintln(out.out)
+	w := tabwriter.NewWriter(out.out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "client\tnumber\tshould\treaped\twrong\tlateness min / mean / max")
+	for _, f := range fates {
+		row := struct{ n, reaped, wrong int }{}
+		var least, sum, most time.Duration
+		for _, c := range r.clients {
+			if c.fate != f {
+				continue
+			}
+			row.n++
+			if c.mistake() != "" {
+				row.wrong++
+			}
+			if r, ok := errors.AsType[*idle.ReapError](c.reason); ok {
+				if row.reaped == 0 || r.Late < least {
+					least = r.Late
+				}
+				sum, most = sum+r.Late, max(most, r.Late)
+				row.reaped++
+			}
+		}
+		should, late := "be reaped", "-"
+		if f == lives {
+			should = "stay"
+		}
+		if row.reaped > 0 {
+			mean := sum / time.Duration(row.reaped)
+			late = fmt.Sprintf("%v / %v / %v",
+				least.Round(time.Millisecond), mean.Round(time.Millisecond), most.Round(time.Millisecond))
+		}
+		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%s\n", f, row.n, should, row.reaped, row.wrong, late)
+	}
+	_ = w.Flush()
+	fmt.Fprintln(out.out)
+	out.mu.Unlock()
+	return r.verdict()
+}

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"iter"
+	"log/slog"
+	"time"
+)
+
+// all returns the settings of the server by the names that flags and files give them.
+func (cfg *Config) all() iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, s := range []struct {
+			name  string
+			value any
+		}{
+			{"addr", cfg.Addr},
+			{"loops", cfg.Loops},
+			{"max-connections", cfg.MaxConnections},
+			{"max-per-source", cfg.Sources.Connections},
+			{"source-rate", cfg.Sources.Rate},
+			{"accept-rate", cfg.AcceptRate},
+			{"pressure-timeout", cfg.PressureTimeout},
+			{"one-acceptor", cfg.OneAcceptor},
+			{"share-port", cfg.SharePort},
+			{"restart", cfg.Restart},
+			{"drain-delay", cfg.Drain.Delay},
+			{"drain-spread", cfg.Drain.Spread},
+			{"drain-timeout", cfg.Drain.Timeout},
+			{"admin", cfg.Admin.Addr},
+			{"admin-pprof", cfg.Admin.Profiles},
+		} {
+			if !yield(s.name, s.value) {
+				return
+			}
+		}
+	}
+}
+
+// named returns them as JSON has them: durations as Go writes them.
+func (cfg *Config) named() map[string]any {
+	all := map[string]any{}
+	for name, value := range cfg.all() {
+		if d, ok := value.(time.Duration); ok {
+			value = d.String()
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// LogValue returns the settings that are not off.
+func (cfg Config) LogValue() slog.Value {
+	var on []slog.Attr
+	for name, value := range cfg.all() {
+		switch value {
+		case time.Duration(0), 0, false, "":
+		default:
+			on = append(on, slog.Any(name, value))
+		}
+	}
+	return slog.GroupValue(append(on, slog.Any("idle", cfg.Idle))...)
+}

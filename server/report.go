@@ -1,0 +1,60 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/metrics"
+)
+
+// reportEvery is the time between two lines of the log about what was reaped.
+const reportEvery = 10 * time.Second
+
+// A reporter logs what was reaped, and what would have been, since it did so last.
+type reporter struct {
+	log  *slog.Logger
+	last idle.Stats
+}
+
+// report logs a line if there is anything to say.
+func (r *reporter) report(now idle.Stats) {
+	for _, of := range []struct {
+		what     string
+		now, was idle.Counts
+	}{
+		{"reaped", now.Reaped, r.last.Reaped},
+		{"would have reaped", now.Observed, r.last.Observed},
+	} {
+		if n := of.now.Total() - of.was.Total(); n > 0 {
+			r.log.Info(of.what, "number", n, "reasons", reasons(of.now, of.was), "late", meanBetween(r.last.Lateness, now.Lateness),
+				"connections", now.Connections)
+		}
+	}
+	r.last = now
+}
+
+// reasons returns how many there were of each kind.
+func reasons(now, was idle.Counts) slog.Value {
+	var some []slog.Attr
+	for _, k := range idle.Kinds() {
+		if n := now[k] - was[k]; n > 0 {
+			some = append(some, slog.Uint64(metrics.Reason(k), n))
+		}
+	}
+	return slog.GroupValue(some...)
+}
+
+// meanBetween returns the mean lateness of what was reaped meanwhile.
+func meanBetween(was, now idle.LatenessStats) time.Duration {
+	return idle.LatenessStats{Count: now.Count - was.Count, Sum: now.Sum - was.Sum}.Mean().Round(time.Millisecond)
+}
+
+// run reports every ten seconds, and at the end.
+func (r *reporter) run(ctx context.Context, stats func() idle.Stats) {
+	for sleep(ctx, reportEvery) {
+		r.report(stats())
+	}
+	r.report(stats())
+}

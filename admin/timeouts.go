@@ -59,7 +59,7 @@ func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cfg := h.reaper.Config()
-	var fields []string
+	fields := []string{"Config.Tick", "tick"}
 	for _, t := range timeouts {
 		fields = append(fields, t.field, t.name)
 		if d, ok := changes[t.name]; ok {

@@ -207,7 +207,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 	c.durations(&cfg)
 	c.limits(&cfg)
 	if !cfg.watches() {
-		c.refuse("Config sets no limit, such as Config.ReadTimeout, so no connection would ever be reaped: set one, for example ReadTimeout to 60s")
+		c.refuse("no limit is set, so no connection would ever be reaped: set one, for example Config.ReadTimeout to 60s")
 	}
 	switch {
 	case tick != 0 && cfg.Tick != 0 && cfg.Tick != tick:
@@ -311,7 +311,7 @@ func (c *checker) limits(cfg *Config) {
 	c.rate(cfg.MinRate)
 	c.heartbeat(cfg.Heartbeat)
 	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
-		c.refuse("Config.MaxAgeGrace is %v without MaxAge: set MaxAge", cfg.MaxAgeGrace)
+		c.refuse("Config.MaxAgeGrace is %v without Config.MaxAge: set it", cfg.MaxAgeGrace)
 	}
 	for _, k := range cfg.Reset {
 		if !k.valid() {

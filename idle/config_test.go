@@ -16,8 +16,8 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		cfg  Config
 		want []string
 	}{
-		{"nothing", nil, Config{}, []string{"the handler is nil", "Config sets no limit"}},
-		{"no timeout", newEcho(), Config{}, []string{"Config sets no limit", "for example ReadTimeout to 60s"}},
+		{"nothing", nil, Config{}, []string{"the handler is nil", "no limit is set"}},
+		{"no timeout", newEcho(), Config{}, []string{"no limit is set", "for example Config.ReadTimeout to 60s"}},
 		{"negative", newEcho(), Config{ReadTimeout: -1, Tick: -1},
 			[]string{"Config.ReadTimeout is -1ns", "Config.Tick is -1ns"}},
 		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs, less than"}},

@@ -177,7 +177,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 	err = Run(t.Context(), Config{Addr: "nobody.invalid:7000", Handler: &echo{}, Idle: idleConfig})
 	require.ErrorContains(t, err, "cannot listen: lookup nobody.invalid")
 	require.NotErrorIs(t, err, ErrBadConfig, "it may be known soon")
-	require.ErrorContains(t, Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}}), "Config sets no limit")
+	require.ErrorContains(t, Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}}), "no limit is set")
 }
 
 func TestAddressInUseIsNamed(t *testing.T) {

@@ -41,8 +41,6 @@ var flagNames = []string{
 	"Config.Liveness", "--liveness",
 	"Config.KeepClosed", "--keep-closed",
 	"Config.Tick", "--tick",
-	"Config sets no limit, such as Config.ReadTimeout,", "no limit is set,",
-	"for example ReadTimeout to 60s", "for example --read-timeout 60s",
 }
 
 // add adds the flags that every server has.

@@ -31,7 +31,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --nope":                         "unknown flag: --nope",
 		"serve extra":                          `unexpected argument "extra"`,
 		"serve --tick -5s":                     "--tick is -5s",
-		"serve --read-timeout 0":               "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout 60s",
+		"serve --read-timeout 0":               "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout to 60s",
 		"serve --read-timeout -1s --tick -1s":  "--tick is -1s",
 		"serve --read-timeout 1s --tick 5s":    "--tick is 5s, longer than --read-timeout of 1s",
 		"serve --read-timeout never":           "invalid duration",

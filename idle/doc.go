@@ -15,6 +15,49 @@
 // The usual victim is half-open: the peer has lost power, its network, or its place in the table of a NAT, and will never
 // say so (RFC 9293, section 3.5.1).
 //
+// # Where the Reaper stands
+//
+// Between each event loop of gnet and your handler. Each loop has a wheel and a table of its own; the driver is one goroutine for all.
+//
+//	event loop of gnet        Reaper                           your handler
+//
+//	a connection opens  --->  an entry in the wheel      --->  OnOpen
+//	bytes come          ------------------------------------>  OnTraffic
+//	                    <---  the stamp of the clock     <---  returns
+//	a task              --->  the wheel says who is due  --->  OnIdle
+//	    ^                     judge, ask the kernel      --->  OnClose
+//	    |
+//	    +--- driver: each tick it moves the clock, and posts a task
+//	         to each loop that has something due
+//
+// # The life of a heartbeat
+//
+// Bytes that come are stamped with the clock. The wheel is not told: it finds out when the old deadline comes up.
+//
+//	ReadTimeout 60s
+//
+//	0s        20s       40s       60s       80s       100s
+//	|---------|---------|---------|---------|---------|
+//	opens     bytes     bytes     look      .         look
+//	due 60s   stamp     stamp     due 100s            reaped
+//
+// # The life of an expiry
+//
+//	the entry of a connection comes up
+//	     |
+//	has one of its deadlines passed? --------- no ----> filed anew
+//	     | yes
+//	ask the kernel: is it still so? ---------- no ----> filed anew
+//	     | yes
+//	idle timeout: OnIdle ---------------- gnet.None --> filed anew
+//	Heartbeat:    Ping ------------ up to MaxMissed --> filed anew
+//	MaxAge:       Goodbye -------- once, with grace --> filed anew
+//	     | otherwise
+//	Goodbye or a reset, and OnClose with the *ReapError
+//
+// Without an OnIdle, who is read idle or all idle is closed, and who is write idle stays. [Stats] counts what was in order as
+// Rescheduled, and those of which the kernel had bytes as SavedByKernel. With ObserveOnly the last step is only counted.
+//
 // # Ways to be dead
 //
 //	ReadTimeout, WriteTimeout, AllTimeout   nothing is sent: as events, repeated until there is activity (Netty)

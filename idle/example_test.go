@@ -1,11 +1,14 @@
 package idle_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -29,7 +32,11 @@ func (*handler) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-func ExampleMiddleware() {
+// An echo server whose connections may be silent for a minute.
+//
+// The examples below use shorter times and four helpers: newApp makes a handler of functions, whose channel closed gets what OnClose
+// gets; serve runs it on a free port until stop is called; connect is a client; read reads what it expects.
+func Example() {
 	reaper, err := idle.Middleware(&handler{}, idle.Config{ReadTimeout: 60 * time.Second})
 	if err != nil {
 		log.Fatal(err)
@@ -37,112 +44,551 @@ func ExampleMiddleware() {
 	log.Fatal(gnet.Run(reaper, "tcp://:9000", gnet.WithMulticore(true)))
 }
 
-// asker sends a ping to a peer that is silent, and gives it one more timeout to answer.
-type asker struct {
-	gnet.BuiltinEventEngine
-	booted chan struct{}
-}
-
-func (h *asker) OnBoot(gnet.Engine) gnet.Action {
-	close(h.booted)
-	return gnet.None
-}
-
-func (*asker) OnIdle(c gnet.Conn, ev idle.Event) gnet.Action {
-	if ev.First {
-		_, _ = c.Write([]byte("are you there?\n"))
-		return gnet.None
-	}
-	return gnet.Close
-}
-
-func (*asker) OnClose(_ gnet.Conn, err error) gnet.Action {
-	fmt.Println("closed, read idle:", errors.Is(err, idle.ErrReadIdle))
-	return gnet.Shutdown
-}
-
-func ExampleIdleHandler() {
-	h := &asker{booted: make(chan struct{})}
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 200 * time.Millisecond})
+// A connection that is silent is closed, and OnClose gets the reason.
+func ExampleMiddleware() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "idle")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	done := make(chan error)
-	go func() { done <- gnet.Run(reaper, "unix://"+dir+"/sock", gnet.WithLogger(silentLog{})) }()
-	<-h.booted
-	c, err := net.Dial("unix", dir+"/sock")
-	if err != nil {
-		log.Fatal(err)
-	}
-	question := make([]byte, 64)
-	n, _ := c.Read(question)
-	fmt.Printf("%s", question[:n])
-	<-done // silent it stays
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	defer connect(addr).Close() // and no word from it
+	reason := <-h.closed
+	fmt.Println(errors.Is(reason, idle.ErrReadIdle), errors.Is(reason, os.ErrDeadlineExceeded))
+	// Output: true true
+}
+
+// An error names every field that is wrong.
+func ExampleMiddleware_badConfig() {
+	_, err := idle.Middleware(&handler{}, idle.Config{
+		ReadTimeout: -time.Second,
+		OutputLimit: idle.OutputLimit{Soft: 1 << 20},
+	})
+	fmt.Println(err)
 	// Output:
-	// are you there?
-	// closed, read idle: true
+	// idle: Config.ReadTimeout is -1s: set a positive duration such as 60s, or 0 for none
+	// idle: Config.OutputLimit.Soft is 1048576 without SoftFor: set how long output may stay above it
 }
 
-// A gateway for devices that negotiate their keep-alive, as MQTT does.
-func ExampleReaper_SetTimeouts() {
-	h := &gateway{}
+// A client that notices when its server does not answer any more.
+func ExampleMiddleware_client() {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // a server that is up and never says a word
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer silent.Close()
+
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
+		Interval: 50 * time.Millisecond,
+		Ping:     func(gnet.Conn) []byte { return []byte("PING\n") },
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client, err := gnet.NewClient(reaper, gnet.WithLogger(silentLog{}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := client.Start(); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Dial("tcp", silent.Addr().String()); err != nil {
+		log.Fatal(err)
+	}
+	reason := <-h.closed
+	fmt.Println("time to connect to another one:", errors.Is(reason, idle.ErrNoAnswer))
+	_ = client.Stop()
+	// Output: time to connect to another one: true
+}
+
+// What a server says before it closes a connection.
+func ExampleConfig_goodbye() {
+	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
-		HandshakeTimeout:  10 * time.Second, // until MarkReady
-		ReadTimeout:       time.Minute,      // of those that ask for nothing else
-		WriteStallTimeout: 30 * time.Second,
-		OutputLimit:       idle.OutputLimit{Hard: 8 << 20},
-		Jitter:            0.1,
+		FirstByteTimeout: 100 * time.Millisecond,
+		Goodbye: func(_ gnet.Conn, reason *idle.ReapError) []byte {
+			return fmt.Appendf(nil, "421 %v, closing\n", reason.Kind)
+		},
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	h.reaper = reaper
-	log.Fatal(gnet.Run(reaper, "tcp://:1883", gnet.WithMulticore(true)))
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	heard, _ := io.ReadAll(c)
+	fmt.Printf("%s", heard)
+	// Output: 421 no first byte, closing
 }
 
-type gateway struct {
-	gnet.BuiltinEventEngine
-	reaper *idle.Reaper
-}
-
-func (h *gateway) OnTraffic(c gnet.Conn) gnet.Action {
-	keepAlive, ok := parseConnect(c)
-	if !ok {
-		return gnet.None // there is more to come
+// A server that is full says so. Those that have been silent for a while make room for others, here after a minute.
+func ExampleConfig_maxConnections() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{
+		MaxConnections: 2,
+		ShedProtect:    time.Minute,
+		Refusal:        func(gnet.Conn) []byte { return []byte("full\n") },
+	})
+	if err != nil {
+		log.Fatal(err)
 	}
-	h.reaper.MarkReady(c)
-	if err := h.reaper.SetTimeouts(c, idle.Timeouts{Read: keepAlive * 3 / 2}); err != nil {
-		return gnet.Close // it has asked for something absurd
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	defer connect(addr).Close()
+	defer connect(addr).Close()
+	third, err := net.Dial("tcp", addr)
+	if err != nil {
+		log.Fatal(err)
 	}
-	return gnet.None
+	defer third.Close()
+	heard, _ := io.ReadAll(third)
+	fmt.Printf("%s", heard)
+	fmt.Println(reaper.Connections(), "of", reaper.MaxConnections(), "are open,", reaper.Stats().Refused, "was refused")
+	// Output:
+	// full
+	// 2 of 2 are open, 1 was refused
 }
 
-func parseConnect(c gnet.Conn) (keepAlive time.Duration, ok bool) {
-	b, _ := c.Next(-1)
-	return 20 * time.Second, len(b) > 0
+// Before new limits are trusted: what would they close?
+func ExampleConfig_observeOnly() {
+	h := newApp()
+	cfg := idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true}
+	reaper, err := idle.Middleware(h, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	defer connect(addr).Close()
+	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // the log has a record of each as well
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
+
+	cfg.ObserveOnly = false
+	if err := reaper.Update(cfg); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("in earnest:", errors.Is(<-h.closed, idle.ErrReadIdle))
+	// Output:
+	// 1 would be closed, 1 is open
+	// in earnest: true
 }
 
-// A server that asks silent clients whether they are alive: after a minute of silence three times, 30 seconds apart.
+// A server that asks silent peers twice whether they are alive. In earnest the times would be a minute and half of it.
 func ExampleHeartbeat() {
-	reaper, err := idle.Middleware(&handler{}, idle.Config{Heartbeat: idle.Heartbeat{
-		Interval: 60 * time.Second, Retry: 30 * time.Second, MaxMissed: 3,
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
+		Interval: 100 * time.Millisecond, Retry: 50 * time.Millisecond, MaxMissed: 2,
 		Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
 	}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(gnet.Run(reaper, "tcp://:9000"))
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	heard, _ := io.ReadAll(c) // and any byte would be an answer
+	fmt.Printf("%s", heard)
+	fmt.Println("gave up:", errors.Is(<-h.closed, idle.ErrNoAnswer))
+	// Output:
+	// PING
+	// PING
+	// gave up: true
 }
 
-type silentLog struct{}
+// A server to which only a pong is a sign of life, and whose handler knows what a pong is.
+func ExampleReaper_MarkAlive() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
+		Interval: 100 * time.Millisecond, Retry: time.Minute,
+		Ping:   func(gnet.Conn) []byte { return []byte("PING\n") },
+		IsPong: func(gnet.Conn) bool { return false }, // the handler tells
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
+		if msg == "PONG\n" {
+			fmt.Println("alive:", reaper.MarkAlive(c))
+		}
+		return gnet.Close
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
 
-func (silentLog) Debugf(string, ...any) {}
-func (silentLog) Infof(string, ...any)  {}
-func (silentLog) Warnf(string, ...any)  {}
-func (silentLog) Errorf(string, ...any) {}
-func (silentLog) Fatalf(string, ...any) {}
+	c := connect(addr)
+	defer c.Close()
+	fmt.Print(read(c, "PING\n"))
+	fmt.Fprint(c, "PONG\n")
+	<-h.closed
+	// Output:
+	// PING
+	// alive: true
+}
+
+// A gateway for devices that negotiate their keep-alive, as MQTT does: the first message says how long it is.
+func ExampleReaper_SetTimeouts() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{
+		HandshakeTimeout: 10 * time.Second, // until MarkReady
+		ReadTimeout:      time.Minute,      // of those that ask for nothing else
+		Tick:             10 * time.Millisecond,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
+		keepAlive, err := time.ParseDuration(strings.TrimSpace(msg))
+		if err != nil {
+			return gnet.Close
+		}
+		reaper.MarkReady(c)
+		if err := reaper.SetTimeouts(c, idle.Timeouts{Read: keepAlive * 3 / 2}); err != nil {
+			return gnet.Close // it has asked for something absurd
+		}
+		return gnet.None
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	fmt.Fprintln(c, 100*time.Millisecond) // the last that is heard of it
+	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
+		fmt.Println(reason.Kind, "limit", reason.Limit)
+	}
+	// Output: read idle limit 150ms
+}
+
+// A connection is not idle while its server works on the answer, here for three times the timeout.
+func ExampleReaper_Hold() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.opened = func(c gnet.Conn) {
+		reaper.Hold(c)
+		go func() {
+			time.Sleep(300 * time.Millisecond) // the work
+			_ = c.AsyncWrite([]byte("your report\n"), func(c gnet.Conn, _ error) error {
+				reaper.Release(c) // here, since that runs on the loop goroutine
+				return nil
+			})
+		}()
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	heard, _ := io.ReadAll(c)
+	fmt.Printf("%s", heard)
+	fmt.Println("and then:", errors.Is(<-h.closed, idle.ErrReadIdle))
+	// Output:
+	// your report
+	// and then: true
+}
+
+// Who has not logged in has ten seconds to do so, whatever else he sends.
+func ExampleReaper_MarkReady() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{HandshakeTimeout: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
+		if strings.HasPrefix(msg, "LOGIN") {
+			reaper.MarkReady(c)
+		}
+		_, _ = c.Write([]byte("ok\n"))
+		return gnet.None
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	for _, msg := range []string{"HELP\n", "LOGIN alice\n"} {
+		fmt.Fprint(c, msg)
+		read(c, "ok\n")
+		conns, err := reaper.Snapshot(context.Background(), idle.LongestIdle, 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%v after %s", conns[0].State, msg)
+	}
+	// Output:
+	// handshake after HELP
+	// open after LOGIN alice
+}
+
+// The connection of an operator is not judged, however long he thinks.
+func ExampleReaper_Exempt() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Minute})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.opened = func(c gnet.Conn) {
+		if host, _, _ := net.SplitHostPort(c.RemoteAddr().String()); host == "127.0.0.1" {
+			reaper.Exempt(c, true)
+		}
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	defer connect(addr).Close()
+	conns, err := reaper.Snapshot(context.Background(), idle.LongestIdle, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(conns[0].State)
+	// Output: exempt
+}
+
+// New limits at run time reach connections that are open.
+func ExampleReaper_Update() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+	defer connect(addr).Close()
+
+	cfg := reaper.Config()
+	cfg.ReadTimeout = 200 * time.Millisecond
+	if err := reaper.Update(cfg); err != nil {
+		log.Fatal(err)
+	}
+	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
+		fmt.Println(reason.Kind, "limit", reason.Limit)
+	}
+
+	cfg.ReadTimeout = -1
+	fmt.Println(reaper.Update(cfg) != nil, "and still", reaper.Config().ReadTimeout)
+	// Output:
+	// read idle limit 200ms
+	// true and still 200ms
+}
+
+// A server that is short of memory makes the idle timeouts of all shorter for a while.
+func ExampleReaper_Squeeze() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+	defer connect(addr).Close()
+
+	if err := reaper.Squeeze(1, 200*time.Millisecond); err != nil { // 0.5 would be halfway from an hour
+		log.Fatal(err)
+	}
+	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
+		fmt.Println(reason.Kind, "limit", reason.Limit)
+	}
+	fmt.Println("and back:", reaper.Squeeze(0, 0))
+	// Output:
+	// read idle limit 200ms
+	// and back: <nil>
+}
+
+// The connections that were heard longest ago.
+func ExampleReaper_Snapshot() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+	c := connect(addr)
+	defer c.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conns, err := reaper.Snapshot(ctx, idle.LongestIdle, 20)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, info := range conns {
+		fmt.Println(info.Remote.String() == c.LocalAddr().String(), info.State, info.Due > time.Minute)
+	}
+	// Output: true open true
+}
+
+// An operator closes a connection that he has found in a Snapshot.
+func ExampleReaper_Kick() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+	defer connect(addr).Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conns, err := reaper.Snapshot(ctx, idle.Oldest, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(reaper.Kick(ctx, conns[0].ID))
+	fmt.Println(<-h.closed)
+	fmt.Println(reaper.Kick(ctx, conns[0].ID))
+	// Output:
+	// <nil>
+	// idle: connection reaped: kicked
+	// idle: the connection is not watched
+}
+
+// The last connections that were reaped, for a page that shows them.
+func ExampleReaper_Closed() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	<-h.closed
+	for _, closed := range reaper.Closed() {
+		fmt.Println(closed.Remote.String() == c.LocalAddr().String(), closed.Reason.Kind)
+	}
+	// Output: true no first byte
+}
+
+// Before a server stops, its clients go one after the other. See package server for all that belongs to it.
+func ExampleReaper_Drain() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{
+		ReadTimeout: time.Hour,
+		Goodbye:     func(gnet.Conn, *idle.ReapError) []byte { return []byte("going down\n") },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+	c := connect(addr)
+	defer c.Close()
+
+	if err := reaper.Drain(100*time.Millisecond, 200*time.Millisecond); err != nil {
+		log.Fatal(err)
+	}
+	heard, _ := io.ReadAll(c)
+	fmt.Printf("%s", heard)
+	fmt.Println(errors.Is(<-h.closed, idle.ErrDrained), reaper.Connections(), "left")
+	// Output:
+	// going down
+	// true 0 left
+}
+
+// Counters for a metrics page.
+func ExampleReaper_Stats() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+	defer connect(addr).Close()
+	<-h.closed
+
+	s := reaper.Stats()
+	fmt.Println(s.Opened, "opened,", s.Closed, "closed,", s.Connections, "open")
+	for _, kind := range idle.Kinds() {
+		if n := s.Reaped[kind]; n > 0 {
+			fmt.Println(n, kind)
+		}
+	}
+	fmt.Println("late by less than an hour:", s.Lateness.Max < time.Hour)
+	// Output:
+	// 1 opened, 1 closed, 0 open
+	// 1 read idle
+	// late by less than an hour: true
+}
+
+// The names of the reasons, for example as labels of a metric.
+func ExampleKinds() {
+	for _, kind := range idle.Kinds()[:3] {
+		fmt.Println(kind)
+	}
+	// Output:
+	// read idle
+	// write idle
+	// all idle
+}
+
+// The names of the states of a Snapshot, the first that applies first.
+func ExampleConnStates() {
+	fmt.Println(idle.ConnStates())
+	// Output: [exempt observed leaving held stalled handshake open]
+}
+
+// The lateness of all that was reaped as a histogram. The last bucket has no bound.
+func ExampleLatenessBounds() {
+	var late idle.LatenessStats // of Reaper.Stats
+	late.Buckets[2], late.Buckets[5] = 7, 1
+
+	for i, bound := range idle.LatenessBounds() {
+		if n := late.Buckets[i]; n > 0 {
+			fmt.Println(n, "reaped up to", bound, "late")
+		}
+	}
+	// Output:
+	// 7 reaped up to 10ms late
+	// 1 reaped up to 100ms late
+}
+
+// What OnClose gets tells who is to blame, and how long it took.
+func ExampleReapError() {
+	onClose := func(err error) {
+		reason, reaped := errors.AsType[*idle.ReapError](err)
+		switch {
+		case !reaped:
+			fmt.Println("somebody else has closed it:", err)
+		case errors.Is(err, idle.ErrWriteStall), errors.Is(err, idle.ErrOverLimit):
+			fmt.Println("it does not read:", reason)
+		default:
+			fmt.Println(reason.Kind, "after", reason.Lasted, "timeout:", reason.Timeout())
+		}
+	}
+	onClose(io.EOF)
+	onClose(&idle.ReapError{Kind: idle.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
+	onClose(&idle.ReapError{Kind: idle.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
+	// Output:
+	// somebody else has closed it: EOF
+	// read idle after 1m0.1s timeout: true
+	// it does not read: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
+}
+
+// The name of a connection comes back from a log, or from a button on a page, to [Reaper.Kick].
+func ExampleParseConnID() {
+	id, err := idle.ParseConnID("1-23-456")
+	fmt.Println(id, err)
+	_, err = idle.ParseConnID("bob")
+	fmt.Println(err)
+	// Output:
+	// 1-23-456 <nil>
+	// idle: "bob" is no connection: it is written as 1-23-456
+}

@@ -10,6 +10,25 @@
 // It adds to gnet.Run what gnet leaves to its callers: it stops with a context, it says which address is in use instead
 // of sharing it or deleting a file, and it reports an engine that died, or starts another.
 //
+// It knows nothing of the protocol that the handler speaks, and decides nothing about connections: that is package idle.
+//
+// # What stands around the handler
+//
+//	         clients
+//	            |
+//	+- engine --|------------------------+
+//	|       listeners  <-----------------|--- gate: shut while there is
+//	|           |                        |    no room
+//	|       descriptors?   none: closed  |      ^
+//	|           |                        |      +-- guard: looks how many
+//	|       Sources, AcceptRate: closed  |          descriptors are left
+//	|           |                        |
+//	|       Reaper         full: Refusal |<-- pressure: makes idle
+//	|           |                        |    timeouts shorter
+//	|       your handler                 |
+//	+------------------------------------+
+//	  Restart: another one if it died    Admin: a listener for operators
+//
 // # Overload
 //
 // gnet ends an engine whose accept fails once, for example for want of descriptors, and returns nil. So Run finds out how many
@@ -24,5 +43,8 @@
 // When the context is done, Config.Drain lets clients go little by little: nobody is accepted any more; who is idle goes at a moment
 // of his own within Spread, who is busy between Spread and Timeout, with the Goodbye of idle.Config. Config.StopNow ends it.
 //
-// It knows nothing of the protocol that the handler speaks, and decides nothing about connections: that is package idle.
+//	context done    Delay over           + Spread            + Timeout
+//	     |---------------|-------------------|-------------------|
+//	Stopping        accepting ends;     the busy go         the held and the
+//	is called       the idle go                             rest are closed
 package server

@@ -15,12 +15,42 @@
 //	h = w.Reschedule(h, 5*time.Second)
 //	w.Advance(now, math.MaxInt, func(h wheel.Handle, session string) { ... })
 //
+// # Where an entry lies
+//
+// A Wheel with 8 slots that has reached tick 19. Each slot shows the tick at which it comes up; * is where the hand stands.
+//
+//	slot       0     1     2     3     4     5     6     7  ...    63
+//
+//	ring 0    24    25    26     *    20    21   22 A   23                 1
+//	ring 1   512   520     *   24 B   32    40    48    56  ...   504      8
+//	ring 2     *  512 C 1024  1536  2048  2560  3072  3584  ... 32256    512
+//	                                                         ticks per slot
+//
+//	entry   due    lies in          until the hand reaches
+//	A         22   ring 0, slot 6      22   and expires
+//	B         30   ring 1, slot 3      24   and comes down to
+//	               ring 0, slot 6      30   and expires
+//	C       1003   ring 2, slot 1     512   and comes down to
+//	               ring 1, slot 61   1000   and comes down to
+//	               ring 0, slot 3    1003   and expires
+//
+// The example of [Wheel.Slots] shows the same.
+//
 // # Ownership
 //
 // A Wheel is not safe for concurrent use; the goroutine that calls Advance owns the Wheel. A Timer is safe for concurrent
 // use: it has a wheel per processor, each behind a lock, and one goroutine that advances them all. NewTimeout, Cancel and
 // Reset to later take no lock: one compare-and-swap of the Timeout decides between them and its expiry, and what is new or
 // cancelled waits on a stack until it is brought into the wheel, or out of it, 15 at a time.
+//
+//	any goroutine           for each processor              one goroutine
+//	                    +--------------------------+
+//	NewTimeout -------> | stack of new ones --+    |
+//	                    |                     +-> wheel -> runs what is due,
+//	Cancel -----------> | stack of cancelled -+    |        or gives it to
+//	                    +--------------------------+        the Executor
+//	Reset to later ---> a store into the Timeout: the wheel finds it out
+//	                    when the slot of the old deadline comes up
 //
 // # Precision
 //
@@ -39,7 +69,10 @@
 // are made when a deadline needs them: at a tick of 1 ms and with 1024 slots a day needs three above the lowest, and is
 // looked at four times. There is one type for short and long ranges: within the lowest ring, the hierarchy is one
 // comparison, and BenchmarkLayout shows no difference to a wheel without it (14 ns to cancel and schedule at 10,000).
-// Four things differ from the paper.
+//
+// # What differs from the paper
+//
+// Four things.
 //
 // Deadlines are absolute: there are no rounds to count down, and a late Advance needs no repair.
 //
@@ -66,6 +99,8 @@
 // Cancel of a Wheel leaves the id in its slot, where it costs as much as a pending entry until a Schedule takes its place
 // over, or the slot comes up. Cancelled entries never outnumber the pending by much more than 1,024: beyond that, a Schedule
 // that would need a new place looks through some 60 ids first. [Wheel.Purge] makes all of them reusable at once.
+//
+// # Measurements
 //
 // Measured on 2026-11-21, AMD EPYC, 2 cores, Go 1.26: go test -run '^$' -bench 'Layout|Reschedule' ./wheel, about six minutes.
 // The textbook layout is a doubly linked list whose pointers are embedded in separately allocated owners. The tables of bench

@@ -1,0 +1,159 @@
+package apidoc_test
+
+import (
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// packages are those that others import, by their folders. One that is not there is skipped.
+var packages = []string{"wheel", "idle", "metrics", "admin", "server"}
+
+// notEntryPoints are exported for other packages of this module: no user starts from them.
+var notEntryPoints = map[string]bool{
+	"metrics.Reason":   true,
+	"metrics.Rejected": true,
+	"metrics.Version":  true,
+}
+
+// A library is a package with its examples.
+type library struct {
+	*doc.Package
+	examples map[string]bool // by their names, without Example in front
+}
+
+func forEach(t *testing.T, check func(*testing.T, library)) {
+	for _, dir := range packages {
+		t.Run(dir, func(t *testing.T) {
+			path := filepath.Join("..", "..", dir)
+			if _, err := os.Stat(path); os.IsNotExist(err) {
+				t.Skip("there is no such package")
+			}
+			check(t, load(t, path))
+		})
+	}
+}
+
+func load(t *testing.T, dir string) library {
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	var code, tests []*ast.File
+	fset := token.NewFileSet()
+	for _, name := range names {
+		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		require.NoError(t, err)
+		if strings.HasSuffix(name, "_test.go") {
+			tests = append(tests, f)
+		} else {
+			code = append(code, f)
+		}
+	}
+	pkg, err := doc.NewFromFiles(fset, code, "example.org/"+filepath.Base(dir))
+	require.NoError(t, err)
+	lib := library{pkg, map[string]bool{}}
+	for _, example := range doc.Examples(tests...) {
+		lib.examples[example.Name] = true
+	}
+	return lib
+}
+
+// TestEveryEntryPointHasAnExample wants an example of each exported function, and of each type that is made by the package and used by
+// its methods. A constructor and what it makes are one entry point.
+func TestEveryEntryPointHasAnExample(t *testing.T) {
+	forEach(t, func(t *testing.T, lib library) {
+		for _, f := range lib.Funcs {
+			lib.requireExample(t, f.Name)
+		}
+		for _, typ := range lib.Types {
+			made := []string{typ.Name}
+			for _, m := range typ.Methods {
+				made = append(made, typ.Name+"_"+m.Name)
+			}
+			for _, f := range typ.Funcs {
+				made = append(made, f.Name)
+				if !strings.HasPrefix(f.Name, "New") {
+					lib.requireExample(t, f.Name)
+				}
+			}
+			if isOpaque(typ) && len(typ.Methods) > 0 || len(typ.Funcs) > 0 {
+				lib.requireExample(t, made...)
+			}
+		}
+	})
+}
+
+// requireExample wants an example of one of some names, the first of which is the usual one.
+func (lib library) requireExample(t *testing.T, names ...string) {
+	t.Helper()
+	if notEntryPoints[lib.Name+"."+names[0]] {
+		return
+	}
+	for example := range lib.examples {
+		for _, name := range names {
+			variant, ok := strings.CutPrefix(example, name+"_")
+			if example == name || ok && !ast.IsExported(variant) {
+				return
+			}
+		}
+	}
+	t.Errorf("%s.%s has no example: write Example%s", lib.Name, names[0], names[0])
+}
+
+// isOpaque reports whether a type is a struct without exported fields.
+func isOpaque(typ *doc.Type) bool {
+	for _, spec := range typ.Decl.Specs {
+		if s, ok := spec.(*ast.TypeSpec).Type.(*ast.StructType); ok {
+			return len(s.Fields.List) == 0 // go/doc has taken the others out
+		}
+	}
+	return false
+}
+
+// TestEveryExportedNameHasADocComment leaves out fields, and Error methods, of which there is nothing to say.
+func TestEveryExportedNameHasADocComment(t *testing.T) {
+	forEach(t, func(t *testing.T, lib library) {
+		wantDoc := func(name, text string) {
+			if strings.TrimSpace(text) == "" {
+				t.Errorf("%s.%s has no doc comment", lib.Name, name)
+			}
+		}
+		values := func(all []*doc.Value) {
+			for _, v := range all {
+				if v.Doc != "" {
+					continue // it is about all of them
+				}
+				for _, spec := range v.Decl.Specs {
+					if s := spec.(*ast.ValueSpec); s.Names[0].IsExported() {
+						wantDoc(s.Names[0].Name, s.Doc.Text()+s.Comment.Text())
+					}
+				}
+			}
+		}
+		funcs := func(of string, all []*doc.Func) {
+			for _, f := range all {
+				if f.Name != "Error" {
+					wantDoc(of+f.Name, f.Doc)
+				}
+			}
+		}
+		wantDoc("package comment", lib.Doc)
+		values(lib.Consts)
+		values(lib.Vars)
+		funcs("", lib.Funcs)
+		for _, typ := range lib.Types {
+			wantDoc(typ.Name, typ.Doc)
+			values(typ.Consts)
+			values(typ.Vars)
+			funcs("", typ.Funcs)
+			funcs(typ.Name+".", typ.Methods)
+		}
+	})
+}

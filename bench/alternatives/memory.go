@@ -1,0 +1,178 @@
+package main
+
+import (
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	step  = 10 * time.Millisecond // the loop that does the heartbeats wakes up this often
+	parts = 100                   // of the connections, of which one beats in each step: each beats once a second
+)
+
+// heapBytes returns the bytes in use on heap and stacks after a garbage collection.
+func heapBytes() int64 {
+	runtime.GC()
+	runtime.GC() // what the first has found finalizable or left unswept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// residentBytes returns what the process has in memory, 0 where that is not known.
+func residentBytes() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	words := strings.Fields(string(b))
+	if err != nil || len(words) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(words[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// processCPU returns the processor time that this process has used, user and system.
+func processCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0 // cannot fail with these arguments
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// measureKeeper measures one keeper, without any connection.
+func measureKeeper(j job) (metrics, error) {
+	m := metrics{}
+	order := make([]uint32, j.N)
+	for at, i := range rand.New(rand.NewPCG(1, 2)).Perm(j.N) {
+		order[at] = uint32(i)
+	}
+	if err := measureIdling(j, order, m); err != nil {
+		return nil, err
+	}
+	if j.Subject == harness { // which keeps nothing
+		delete(m, "bytes")
+		delete(m, "touch_ns")
+	}
+	return m, measureBeats(j, order, m)
+}
+
+// measureIdling measures memory, a touch, and what it costs to hold connections of which none is due.
+func measureIdling(j job, order []uint32, m metrics) error {
+	before := heapBytes()
+	k, err := newKeeper(j.Subject, keeperConfig{n: j.N, timeout: time.Minute, expire: func(int) {}})
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	for i := range j.N {
+		k.open(i)
+	}
+	m["bytes"] = float64(heapBytes()-before) / float64(j.N)
+
+	var touched, next int
+	began := time.Now()
+	for time.Since(began) < j.Touch {
+		for range 256 {
+			k.touch(int(order[next]))
+			if next++; next == len(order) {
+				next = 0
+			}
+		}
+		touched += 256
+	}
+	m["touch_ns"] = float64(time.Since(began)) / float64(max(touched, 1))
+
+	debug.FreeOSMemory() // collects too, and leaves the background scavenger nothing to do
+	time.Sleep(tick)
+	used := processCPU()
+	began = time.Now()
+	for time.Since(began) < j.Hold {
+		time.Sleep(tick)
+		k.step()
+	}
+	m["hold_ms_per_s"] = float64(processCPU()-used) / float64(time.Millisecond) / time.Since(began).Seconds()
+	return nil
+}
+
+// measureBeats measures what a heartbeat costs with all that is paid later, and how late those are found that fall silent.
+func measureBeats(j job, order []uint32, m metrics) error {
+	origin := time.Now()
+	heard := make([]atomic.Int64, j.N) // exactly, since origin
+	late := make([]atomic.Int64, j.N)
+	var found, early atomic.Int64
+	k, err := newKeeper(j.Subject, keeperConfig{n: j.N, timeout: j.Timeout, expire: func(i int) {
+		d := int64(time.Since(origin)-j.Timeout) - heard[i].Load()
+		if d < 0 {
+			early.Add(1)
+		}
+		late[i].Store(d)
+		found.Add(1)
+	}})
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	beat := func(from, to int, do func(i int)) {
+		now := int64(time.Since(origin))
+		for _, i := range order[from:to] {
+			heard[i].Store(now)
+			do(int(i))
+		}
+	}
+	for from := 0; from < j.N; from += 256 { // a bunch at a time, so that the exact time is exact
+		beat(from, min(from+256, j.N), k.open)
+	}
+	debug.FreeOSMemory()
+
+	share := j.N / parts
+	steps := int(j.Beat / step)
+	began, used := time.Now(), processCPU()
+	for s := range steps {
+		time.Sleep(time.Duration(s)*step - time.Since(began))
+		if s%int(tick/step) == 0 {
+			k.step()
+		}
+		beat(s%parts*share, s%parts*share+share, k.touch)
+	}
+	time.Sleep(time.Duration(steps)*step - time.Since(began))
+	m["beat_ns"] = float64(processCPU()-used) / float64(steps*share)
+	if j.Subject == harness {
+		return nil
+	}
+
+	giveUp := time.Now().Add(j.Timeout + 10*time.Second)
+	for found.Load() < int64(j.N) && time.Now().Before(giveUp) {
+		time.Sleep(tick)
+		k.step()
+	}
+	m["lost"], m["early"] = float64(int64(j.N)-found.Load()), float64(early.Load())
+	all := make([]time.Duration, j.N)
+	for i := range late {
+		all[i] = time.Duration(late[i].Load())
+	}
+	lateness(all, m)
+	return nil
+}
+
+// lateness adds what is known of how late connections were found.
+func lateness(all []time.Duration, m metrics) {
+	if len(all) == 0 {
+		return
+	}
+	slices.Sort(all)
+	at := func(share float64) float64 {
+		return float64(all[int(share*float64(len(all)-1))]) / float64(time.Millisecond)
+	}
+	m["late_p50_ms"], m["late_p99_ms"], m["late_max_ms"] = at(0.5), at(0.99), at(1)
+}

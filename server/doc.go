@@ -47,4 +47,10 @@
 //	     |---------------|-------------------|-------------------|
 //	Stopping        accepting ends;     the busy go         the held and the
 //	is called       the idle go                             rest are closed
+//
+// # Seeing it
+//
+// Config.Logger gets the configuration at start, what was reaped every ten seconds, and warnings at most once a second each.
+// Config.Admin is a listener with a live page, JSON, metrics and probes (package admin), where an operator sees why a connection was
+// closed, and changes a timeout without a restart. Server.Collector is for a Prometheus registry of yours, Server.Stats for whatever else.
 package server

@@ -1,0 +1,216 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/template"
+	"sigs.k8s.io/yaml"
+)
+
+func rules(t *testing.T) (all []rulefmt.Rule) {
+	t.Helper()
+	groups, errs := rulefmt.Parse(read(t, "prometheus/alerts.yaml"), false, model.UTF8Validation)
+	for _, err := range errs {
+		t.Fatal(err)
+	}
+	for _, g := range groups.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+func TestAlertsSayWhatToDo(t *testing.T) {
+	for _, rule := range rules(t) {
+		if rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]) {
+			t.Errorf("%+v: set alert, summary and severity", rule)
+		}
+		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operating.md#"+strings.ToLower(rule.Alert)) {
+			t.Errorf("%s: its runbook is %s", rule.Alert, url)
+		}
+	}
+}
+
+// TestRunbooksAreThere checks that docs/operating.md has a heading for each alert, which is what the anchors are made of.
+func TestRunbooksAreThere(t *testing.T) {
+	b, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.+?) *$`).FindAllStringSubmatch(string(b), -1) {
+		anchor := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	for _, rule := range rules(t) {
+		if _, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#"); !anchors[anchor] {
+			t.Errorf("docs/operating.md has no heading for #%s", anchor)
+		}
+	}
+}
+
+// An alertTest is what promtool reads from alerts_test.yaml, as far as that file uses it.
+type alertTest struct {
+	Name        string
+	Interval    model.Duration
+	InputSeries []struct{ Series, Values string } `json:"input_series"`
+	Wants       []struct {
+		EvalTime  model.Duration `json:"eval_time"`
+		Alertname string
+		Alerts    []wantAlert `json:"exp_alerts"`
+	} `json:"alert_rule_test"`
+}
+
+type wantAlert struct {
+	Labels      map[string]string `json:"exp_labels"`
+	Annotations map[string]string `json:"exp_annotations"`
+}
+
+// TestAlertsFireWhenTheyShould does what `promtool test rules` does. promtool itself brings the clients of all clouds with it.
+func TestAlertsFireWhenTheyShould(t *testing.T) {
+	var file struct {
+		RuleFiles []string       `json:"rule_files"`
+		Interval  model.Duration `json:"evaluation_interval"`
+		Tests     []alertTest
+	}
+	if err := yaml.UnmarshalStrict(read(t, "prometheus/alerts_test.yaml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: 10 * time.Second})
+	all, tested := map[string]rulefmt.Rule{}, map[string]bool{}
+	for _, rule := range rules(t) {
+		all[rule.Alert] = rule
+	}
+	for _, test := range file.Tests {
+		t.Run(test.Name, func(t *testing.T) {
+			var data memory
+			for _, in := range test.InputSeries {
+				if err := data.add(in.Series+" "+in.Values, time.Duration(test.Interval)); err != nil {
+					t.Fatalf("%s: %v", in.Series, err)
+				}
+			}
+			for _, want := range test.Wants {
+				rule, found := all[want.Alertname]
+				if !found {
+					t.Fatalf("there is no alert %s", want.Alertname)
+				}
+				tested[want.Alertname] = tested[want.Alertname] || len(want.Alerts) > 0
+				got, err := firing(t.Context(), engine, data, rule, time.Duration(file.Interval), time.Duration(want.EvalTime))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range want.Alerts {
+					want.Alerts[i].Labels["alertname"] = want.Alertname
+				}
+				if g, w := describe(got), describe(want.Alerts); !slices.Equal(g, w) {
+					t.Errorf("%s after %v:\n got %s\nwant %s", want.Alertname, want.EvalTime, strings.Join(g, "\n     "), strings.Join(w, "\n     "))
+				}
+			}
+		})
+	}
+	for name := range all {
+		if !tested[name] {
+			t.Errorf("no test lets %s fire", name)
+		}
+	}
+}
+
+// describe returns one line for each alert, in an order that does not depend on theirs.
+func describe(alerts []wantAlert) (lines []string) {
+	for _, a := range alerts {
+		lines = append(lines, fmt.Sprint(a.Labels, a.Annotations))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// firing returns which alerts of a rule fire after some time, if it is evaluated in each interval from 0 on.
+func firing(
+	ctx context.Context, engine *promql.Engine, data memory, rule rulefmt.Rule, interval, at time.Duration,
+) (alerts []wantAlert, err error) {
+	since := map[uint64]time.Duration{} // by labels, of those that hold
+	for now := time.Duration(0); now <= at; now += interval {
+		vector, err := evaluate(ctx, engine, data, rule.Expr, time.UnixMilli(0).Add(now))
+		if err != nil {
+			return nil, err
+		}
+		holds := map[uint64]time.Duration{}
+		alerts = nil
+		for _, sample := range vector {
+			id := sample.Metric.Hash()
+			holds[id] = now
+			if began, held := since[id]; held {
+				holds[id] = began
+			}
+			if now-holds[id] < time.Duration(rule.For) {
+				continue
+			}
+			alert, err := expand(ctx, rule, sample)
+			if err != nil {
+				return nil, err
+			}
+			alerts = append(alerts, alert)
+		}
+		since = holds
+	}
+	return alerts, nil
+}
+
+func evaluate(ctx context.Context, engine *promql.Engine, data memory, expr string, at time.Time) (promql.Vector, error) {
+	query, err := engine.NewInstantQuery(ctx, data, nil, expr, at)
+	if err != nil {
+		return nil, err
+	}
+	defer query.Close()
+	return query.Exec(ctx).Vector()
+}
+
+// expand makes an alert of a sample, as Prometheus does.
+func expand(ctx context.Context, rule rulefmt.Rule, sample promql.Sample) (wantAlert, error) {
+	metric := map[string]string{}
+	sample.Metric.Range(func(l labels.Label) {
+		if l.Name != labels.MetricName {
+			metric[l.Name] = l.Value
+		}
+	})
+	alert := wantAlert{Labels: maps.Clone(metric), Annotations: map[string]string{}}
+	maps.Copy(alert.Labels, rule.Labels)
+	alert.Labels["alertname"] = rule.Alert
+	const variables = "{{$labels := .Labels}}{{$value := .Value}}"
+	for name, text := range rule.Annotations {
+		data := template.AlertTemplateData(metric, nil, "", sample)
+		said, err := template.NewTemplateExpander(ctx, variables+text, name, data, model.Time(sample.T), nil, nil, nil).Expand()
+		if err != nil {
+			return alert, err
+		}
+		alert.Annotations[name] = said
+	}
+	return alert, nil
+}
+
+// parse parses an expression and returns what it selects.
+func parse(expr string) (selectors []*parser.VectorSelector, err error) {
+	tree, err := parser.ParseExpr(expr)
+	if err != nil {
+		return nil, err
+	}
+	parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+		if s, ok := node.(*parser.VectorSelector); ok {
+			selectors = append(selectors, s)
+		}
+		return nil
+	})
+	return selectors, nil
+}

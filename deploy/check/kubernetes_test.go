@@ -1,0 +1,288 @@
+package check
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/yannh/kubeconform/pkg/validator"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+	"sigs.k8s.io/yaml"
+)
+
+// apart are the files of deploy/kubernetes that kustomization.yaml does not list.
+var apart = []string{"kustomization.yaml", "loadtest-job.yaml", "limits"}
+
+// TestManifestsFitTheSchema refuses unknown fields, missing ones and those of a wrong type. The schema has no lists of allowed values.
+func TestManifestsFitTheSchema(t *testing.T) {
+	schemas := writeSchemas(t)
+	v, err := validator.New([]string{filepath.Join(schemas, "{{.ResourceKind}}{{.KindSuffix}}.json")}, validator.Opts{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range manifests(t) {
+		if name == "kustomization.yaml" {
+			continue
+		}
+		results := v.Validate(name, io.NopCloser(bytes.NewReader(read(t, "kubernetes/"+name))))
+		if len(results) == 0 {
+			t.Errorf("%s has no objects", name)
+		}
+		for _, r := range results {
+			if r.Status != validator.Valid {
+				t.Errorf("%s: %v", name, r.Err)
+			}
+		}
+	}
+}
+
+func manifests(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir("../kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".yaml") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func TestKustomizationListsEachFile(t *testing.T) {
+	var k struct {
+		Resources          []string
+		ConfigMapGenerator []struct {
+			Name  string
+			Files []string
+		}
+		Images []struct{ Name, NewTag string }
+	}
+	if err := yaml.Unmarshal(read(t, "kubernetes/kustomization.yaml"), &k); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir("../kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, e := range entries {
+		if !slices.Contains(apart, e.Name()) {
+			want = append(want, e.Name())
+		}
+	}
+	got := slices.Sorted(slices.Values(k.Resources))
+	if !slices.Equal(got, want) {
+		t.Errorf("kustomization.yaml lists %q, and there are %q", got, want)
+	}
+	if len(k.ConfigMapGenerator) != 1 || !slices.Equal(k.ConfigMapGenerator[0].Files, []string{"limits"}) {
+		t.Errorf("the ConfigMap is made of %+v, and there is the file limits", k.ConfigMapGenerator)
+	}
+	for _, image := range k.Images {
+		if image.NewTag == "" || image.NewTag == "latest" {
+			t.Errorf("image %s has the tag %q: nobody knows what runs", image.Name, image.NewTag)
+		}
+	}
+}
+
+func deployment(t *testing.T) (d appsv1.Deployment) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict(read(t, "kubernetes/deployment.yaml"), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func job(t *testing.T) (j batchv1.Job) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict(read(t, "kubernetes/loadtest-job.yaml"), &j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// TestPodsAreAdmittedAsRestricted asks the code that the API server asks, which knows the safe sysctls as well.
+func TestPodsAreAdmittedAsRestricted(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := api.LevelVersion{Level: api.LevelRestricted, Version: api.MajorMinorVersion(1, 34)}
+	for name, pod := range map[string]corev1.PodTemplateSpec{"deployment": deployment(t).Spec.Template, "job": job(t).Spec.Template} {
+		result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec))
+		if !result.Allowed {
+			t.Errorf("%s: not restricted: %s", name, result.ForbiddenDetail())
+		}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			if s := c.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
+				t.Errorf("%s: container %s may write to its image", name, c.Name)
+			}
+			if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() {
+				t.Errorf("%s: container %s has no memory limit or request", name, c.Name)
+			}
+		}
+	}
+}
+
+// TestAPodHasTheTimeAndMemoryItNeeds checks what the comments of deployment.yaml say.
+func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
+	pod := deployment(t).Spec.Template.Spec
+	c := pod.Containers[0]
+	delay, timeout := durationOf(t, c.Args, "drain-delay"), durationOf(t, c.Args, "drain-timeout")
+	grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
+	if delay <= 0 || timeout <= 0 || grace < delay+timeout+10*time.Second {
+		t.Errorf("terminationGracePeriodSeconds is %v, for a drain of %v and %v", grace, delay, timeout)
+	}
+	if c.Lifecycle != nil {
+		t.Error("there is a preStop hook and --drain-delay: one delay after the other")
+	}
+	if p := c.ReadinessProbe; time.Duration(p.PeriodSeconds*p.FailureThreshold)*time.Second <= delay {
+		t.Errorf("the readiness probe fails within --drain-delay, %v: a node whose pods all go drops newcomers", delay)
+	}
+	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/livez" {
+		t.Error("the probes do not ask /readyz and /livez")
+	}
+	value, _ := valueOf(c.Args, "max-connections")
+	connections, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		t.Fatalf("--max-connections: %v", err)
+	}
+	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+	if i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory" {
+		t.Fatal("GOMEMLIMIT is not the memory request")
+	}
+	const kernelBytes = 6 << 10 // of a connection; loadtest/README.md has 10.2 KB for both of its ends
+	if room := c.Resources.Limits.Memory().Value() - c.Resources.Requests.Memory().Value(); room < connections*kernelBytes {
+		t.Errorf("between GOMEMLIMIT and the memory limit are %d bytes: too few for the sockets of %d connections", room, connections)
+	}
+}
+
+// TestTheJobFitsTheServer checks that a load test with the numbers of the manifests is not rejected by limits of the manifests.
+func TestTheJobFitsTheServer(t *testing.T) {
+	server, j := deployment(t).Spec.Template.Spec.Containers[0].Args, job(t)
+	client := j.Spec.Template.Spec.Containers[0].Args
+	number := func(args []string, name string) int {
+		value, _ := valueOf(args, name)
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			t.Fatalf("--%s: %v", name, err)
+		}
+		return n
+	}
+	if n, limit := number(client, "connections"), number(server, "max-per-source"); n > limit {
+		t.Errorf("a pod opens %d connections, and a source may have %d", n, limit)
+	}
+	if all, limit := int(*j.Spec.Completions)*number(client, "connections"), 3*number(server, "max-connections")*15/16; all > limit {
+		t.Errorf("all pods open %d connections, and three servers begin to make room at %d", all, limit)
+	}
+	if *j.Spec.Completions != *j.Spec.Parallelism {
+		t.Errorf("%d pods, and %d at once: they do not begin together", *j.Spec.Completions, *j.Spec.Parallelism)
+	}
+	limits := limitsOf(t, "kubernetes/limits")
+	if got := durationOf(t, client, "timeout"); got.String() != limits["read-timeout"].String() {
+		t.Errorf("loadtest expects a timeout of %v, and it is %v", got, limits["read-timeout"])
+	}
+	if beat := durationOf(t, client, "heartbeat") * 11 / 10; beat >= limits["first-byte-timeout"] {
+		t.Errorf("the first heartbeat comes after up to %v, and the first byte has to come within %v", beat, limits["first-byte-timeout"])
+	}
+}
+
+// limitsOf reads the durations of a file of --limits.
+func limitsOf(t *testing.T, name string) map[string]time.Duration {
+	t.Helper()
+	limits := map[string]time.Duration{}
+	for line := range strings.Lines(string(read(t, name))) {
+		line, _, _ = strings.Cut(line, "#")
+		if words := strings.Fields(line); len(words) == 2 {
+			if d, err := time.ParseDuration(words[1]); err == nil {
+				limits[words[0]] = d
+			}
+		}
+	}
+	return limits
+}
+
+func TestFlagsOfThePodsExist(t *testing.T) {
+	wantFlags(t, must(t, echoHeartbeat), deployment(t).Spec.Template.Spec.Containers[0].Args)
+	spec := job(t).Spec.Template.Spec
+	wantFlags(t, must(t, loadtest), spec.Containers[0].Args)
+	doctor := slices.IndexFunc(spec.InitContainers, func(c corev1.Container) bool { return c.Name == "doctor" })
+	wantFlags(t, must(t, loadtest), spec.InitContainers[doctor].Args)
+}
+
+// TestSelectorsFindThePods checks that whoever looks for the pods by labels finds them.
+func TestSelectorsFindThePods(t *testing.T) {
+	labels := deployment(t).Spec.Template.Labels
+	for name, at := range map[string][]string{
+		"service.yaml": {"spec", "selector"}, "pdb.yaml": {"spec", "selector", "matchLabels"},
+		"networkpolicy.yaml": {"spec", "podSelector", "matchLabels"}, "deployment.yaml": {"spec", "selector", "matchLabels"},
+	} {
+		var object map[string]any
+		if err := yaml.Unmarshal(read(t, "kubernetes/"+name), &object); err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range at {
+			object, _ = object[key].(map[string]any)
+		}
+		got := map[string]string{}
+		for key, value := range object {
+			got[key], _ = value.(string)
+		}
+		if !maps.Equal(got, labels) {
+			t.Errorf("%s looks for %v, and the pods have %v", name, got, labels)
+		}
+	}
+}
+
+// TestPrometheusFindsThePods checks the names that deploy/prometheus has from the manifests.
+func TestPrometheusFindsThePods(t *testing.T) {
+	pod := deployment(t).Spec.Template
+	var hpa autoscalingv2.HorizontalPodAutoscaler
+	var adapter struct {
+		Rules []struct{ SeriesQuery string }
+	}
+	for name, into := range map[string]any{"kubernetes/hpa.yaml": &hpa, "prometheus/adapter.yaml": &adapter} {
+		if err := yaml.Unmarshal(read(t, name), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	selectors, err := parse(adapter.Rules[0].SeriesQuery)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := hpa.Spec.Metrics[0].Pods.Metric.Name; selectors[0].Name != name {
+		t.Errorf("pods are scaled by %s, and the adapter knows %s", name, selectors[0].Name)
+	}
+	admin := slices.IndexFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == "admin" })
+	if admin < 0 || strconv.Itoa(int(pod.Spec.Containers[0].Ports[admin].ContainerPort)) != pod.Annotations["prometheus.io/port"] {
+		t.Error("the port admin is not that of the annotations")
+	}
+	var scrape struct {
+		Jobs []struct {
+			Name    string                   `json:"job_name"`
+			Relabel []struct{ Regex string } `json:"relabel_configs"`
+		} `json:"scrape_configs"`
+	}
+	if err := yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &scrape); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range scrape.Jobs {
+		if j.Name == "idlewheel-pods" && slices.ContainsFunc(j.Relabel, func(r struct{ Regex string }) bool { return r.Regex == "admin" }) {
+			return
+		}
+	}
+	t.Error("scrape.yaml does not look for the port admin")
+}

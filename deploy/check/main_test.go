@@ -1,0 +1,129 @@
+package check
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// folder holds what is built for the tests.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "idlewheel-deploy-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(folder)
+	os.Exit(code)
+}
+
+// The programs that the files of deploy/ run, built as the Containerfile builds them.
+var (
+	echoHeartbeat = sync.OnceValues(func() (string, error) { return build("./cmd/echo-heartbeat") })
+	loadtest      = sync.OnceValues(func() (string, error) { return build("./loadtest") })
+)
+
+func build(pkg string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	name := filepath.Join(folder, filepath.Base(pkg))
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name, pkg)
+	cmd.Dir = filepath.Join("..", "..")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build %s: %w\n%s", pkg, err, out)
+	}
+	return name, nil
+}
+
+// must returns the value of one of the above.
+func must(t *testing.T, built func() (string, error)) string {
+	t.Helper()
+	name, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// output runs a command and returns what it prints; it fails the test if the command fails.
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out.String())
+	}
+	return out.String()
+}
+
+var flagInHelp = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([a-z0-9-]+)`)
+
+// wantFlags checks that the verb that args begin with has all the flags that are in them.
+func wantFlags(t *testing.T, program string, args []string) {
+	t.Helper()
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		t.Fatalf("%q do not begin with a verb", args)
+	}
+	known := map[string]bool{}
+	for _, m := range flagInHelp.FindAllStringSubmatch(output(t, program, args[0], "--help"), -1) {
+		known[m[1]] = true
+	}
+	for _, arg := range args[1:] {
+		if name, isFlag := strings.CutPrefix(arg, "--"); isFlag {
+			if name, _, _ = strings.Cut(name, "="); !known[name] {
+				t.Errorf("%s %s has no flag --%s", filepath.Base(program), args[0], name)
+			}
+		}
+	}
+}
+
+// valueOf returns the value of a flag in args, given as --name=value or as --name value.
+func valueOf(args []string, name string) (string, bool) {
+	for i, arg := range args {
+		if value, found := strings.CutPrefix(arg, "--"+name+"="); found {
+			return value, true
+		}
+		if arg == "--"+name && i+1 < len(args) {
+			return args[i+1], true
+		}
+	}
+	return "", false
+}
+
+// durationOf returns the value of a flag that is a duration, 0 if it is not given.
+func durationOf(t *testing.T, args []string, name string) time.Duration {
+	t.Helper()
+	value, found := valueOf(args, name)
+	if !found {
+		return 0
+	}
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		t.Fatalf("--%s: %v", name, err)
+	}
+	return d
+}

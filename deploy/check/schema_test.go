@@ -1,0 +1,59 @@
+package check
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	_ "k8s.io/kubernetes/pkg/generated" // keeps the module in go.mod that has the schema; the package is empty
+)
+
+// writeSchemas makes a JSON schema for each kind of Kubernetes out of the OpenAPI document of its release, which is a file of its module,
+// and returns the folder. The module is k8s.io/kubernetes in go.mod: the oldest release that the manifests are for.
+func writeSchemas(t *testing.T) string {
+	t.Helper()
+	module := strings.TrimSpace(output(t, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
+	b, err := os.ReadFile(filepath.Join(module, "api", "openapi-spec", "swagger.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Definitions map[string]map[string]any `json:"definitions"`
+	}
+	if err := json.Unmarshal(b, &document); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name string, schema any) {
+		b, err := json.Marshal(schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, definition := range document.Definitions {
+		if definition["format"] == "int-or-string" {
+			definition["type"] = []string{"integer", "string"}
+			delete(definition, "format")
+		}
+		if _, more := definition["additionalProperties"]; definition["properties"] != nil && !more {
+			definition["additionalProperties"] = false // what is not known is a mistake
+		}
+		kinds, _ := definition["x-kubernetes-group-version-kind"].([]any)
+		for _, kind := range kinds {
+			kind := kind.(map[string]any)
+			of := []string{kind["kind"].(string)}
+			if group, _, _ := strings.Cut(kind["group"].(string), "."); group != "" { // as kubeconform names them
+				of = append(of, group)
+			}
+			of = append(of, kind["version"].(string))
+			write(strings.ToLower(strings.Join(of, "-"))+".json", map[string]any{"$ref": "definitions.json#/definitions/" + name})
+		}
+	}
+	write("definitions.json", map[string]any{"definitions": document.Definitions})
+	return dir
+}

@@ -57,6 +57,7 @@ type options struct {
 	clients     int
 	rate        float64
 	ramp        time.Duration
+	beginAt     int64 // unix seconds, 0 for at once
 	patience    time.Duration
 	pids        []int
 	against     string
@@ -88,6 +89,7 @@ func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout ti
 	f.IntVar(&o.clients, "clients", 0, "how many processes hold the connections; 0 is as many as are needed")
 	f.Float64Var(&o.rate, "rate", 10_000, "connections to open in a second")
 	f.DurationVar(&o.ramp, "ramp", 0, "reach that rate evenly over so long")
+	f.Int64Var(&o.beginAt, "begin-at", 0, "open the first at this `unix` second, for several machines at the same time; who is late fails")
 	f.DurationVar(&o.patience, "patience", 20*time.Second, "for being connected, and for an answer")
 	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "between the messages of a living connection")
 	f.Float64Var(&o.jitter, "jitter", 0.1, "part of it by which each differs at most, 0 to 0.5")
@@ -120,6 +122,7 @@ func (o *options) check() error {
 	refuse(o.tick < time.Millisecond, "--tick is %v: set at least 1ms", o.tick)
 	refuse(!(o.rate > 0 && o.rate <= 1e6), "--rate is %v: set more than 0, and at most a million", o.rate)
 	refuse(o.ramp < 0 || o.ramp > time.Hour, "--ramp is %v: set 0 to 1h", o.ramp)
+	refuse(o.beginAt < 0, "--begin-at is %d: set seconds since 1970, as of date +%%s", o.beginAt)
 	refuse(o.launch && len(o.pids) > 0, "--pid is for a --target")
 	refuse(o.patience < time.Second || o.patience > time.Hour, "--patience is %v: set 1s to 1h", o.patience)
 	refuse(o.heartbeat < time.Millisecond, "--heartbeat is %v: set at least 1ms", o.heartbeat)

@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -74,6 +78,8 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"hold --jitter 0.6":                  "--jitter is 0.6",
 		"hold --rate 0":                      "--rate is 0",
 		"hold --size 1":                      "--size is 1",
+		"hold --begin-at -1":                 "--begin-at is -1",
+		"merge --expect-results 2 x":         "--expect-results is 2, and there are 1 files",
 		"hold --source x":                    `--source "x"`,
 		"hold --expect-held most":            "--expect-held most: set a part in percent",
 		"hold --expect-held nan":             "--expect-held nan: set a part in percent",
@@ -225,6 +231,34 @@ func TestInterruptedItStillReports(t *testing.T) {
 	require.True(t, f.result.Interrupted)
 	require.Equal(t, uint64(50), f.result.Groups[0].Opened)
 	require.Contains(t, f.out, "interrupted")
+}
+
+// TestSeveralBeginAtTheSameTime runs two at a time to come and one that is late, and merges what the two have printed.
+func TestSeveralBeginAtTheSameTime(t *testing.T) {
+	addr := scripted.Serve(t, scripted.Reap(time.Minute, ""))
+	begin := time.Now().Add(2 * time.Second).Truncate(time.Second)
+	flags := fmt.Sprintf("hold -c 10 --target %s --timeout 1m --heartbeat 100ms --hold 1s --reap=false --begin-at %d", addr, begin.Unix())
+	logs := make([]string, 2)
+	var running sync.WaitGroup
+	for i := range logs {
+		logs[i] = filepath.Join(t.TempDir(), "log")
+		running.Go(func() {
+			f := command(t, t.Context(), flags)
+			assert.Zero(t, f.code, "%s", f.errs)
+			assert.WithinRange(t, f.result.Began, begin, begin.Add(5*time.Second))
+			b, err := json.MarshalIndent(f.result, "", " ")
+			assert.NoError(t, err)
+			assert.NoError(t, os.WriteFile(logs[i], append([]byte(f.errs+f.out), b...), 0o600))
+		})
+	}
+	running.Wait()
+	var out, errs syncbuf.Buffer
+	require.Zero(t, execute(t.Context(), append([]string{"merge", "--expect-results", "2", "--expect-held", "100%"}, logs...), &out, &errs), "%s", &errs)
+	require.Contains(t, out.String(), "20")
+
+	f := command(t, t.Context(), strings.Replace(flags, fmt.Sprint(begin.Unix()), "1", 1))
+	require.NotZero(t, f.code)
+	require.Contains(t, f.errs, "later than --begin-at")
 }
 
 // TestTheServerThatIsLaunched goes through the verbs with a real server, each for as short as it may be.

@@ -110,11 +110,37 @@ func (r *run) prepare() error {
 	if r.crew, err = crew.Start(clients); err != nil {
 		return err
 	}
+	if err := r.awaitBegin(); err != nil {
+		return err
+	}
 	r.before = r.read(0)
 	r.describe(total, clients, servers, descriptors)
 	return r.crew.Begin(load.Plan{
 		Targets: o.targets, Source: o.source, Sources: o.sources, Rate: o.rate, Ramp: o.ramp, Patience: o.patience, Specs: r.specs,
 	})
+}
+
+// late is how much later than the others a run may begin.
+const late = time.Second
+
+// awaitBegin waits until the time at which others begin as well.
+func (r *run) awaitBegin() error {
+	if r.opt.beginAt == 0 {
+		return nil
+	}
+	left := time.Until(time.Unix(r.opt.beginAt, 0))
+	if left < -late {
+		return fmt.Errorf("it is %v later than --begin-at: what is measured now is not what the others measure", -left.Round(time.Second))
+	}
+	fmt.Fprintf(r.show.out, "waiting for --begin-at, %v\n", left.Round(time.Second))
+	select {
+	case <-time.After(left):
+	case <-r.ctx.Done():
+		return errInterrupted
+	}
+	r.began = time.Now()
+	r.res.Began = r.began
+	return nil
 }
 
 // examine refuses what this machine cannot do.

@@ -2,6 +2,7 @@
 package result
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -182,15 +183,22 @@ func (r *Result) Write(name string) error {
 	return os.WriteFile(name, append(b, '\n'), 0o644)
 }
 
-// Read reads a Result from a file.
+// Read reads a Result from a file, which may be a log in which it stands on lines of its own, between others.
 func Read(name string) (*Result, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 1<<30))
+	if err != nil {
+		return nil, err
+	}
+	if i := bytes.Index(b, []byte("\n{\n")); i >= 0 && !bytes.HasPrefix(b, []byte("{")) {
+		b = b[i+1:]
+	}
 	r := &Result{}
-	if err := json.NewDecoder(io.LimitReader(f, 1<<30)).Decode(r); err != nil {
+	if err := json.NewDecoder(bytes.NewReader(b)).Decode(r); err != nil {
 		return nil, fmt.Errorf("%s: not a result of this program: %w", name, err)
 	}
 	if r.Schema < 1 || r.Schema > Schema {

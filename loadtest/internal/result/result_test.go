@@ -42,6 +42,23 @@ func TestAResultIsReadAsItWasWritten(t *testing.T) {
 	require.Equal(t, string(a), string(b))
 }
 
+func TestAResultIsFoundInALog(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log")
+	r := sample()
+	require.NoError(t, r.Write(name))
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for _, around := range [][2]string{{"", "\nlast words {\n"}, {"  1s open  {10}\nall held\n\n", ""}, {"x\n", "{\n"}} {
+		require.NoError(t, os.WriteFile(name, []byte(around[0]+string(b)+around[1]), 0o600))
+		got, err := Read(name)
+		require.NoError(t, err)
+		require.Equal(t, r.Groups[0].Opened, got.Groups[0].Opened)
+	}
+	require.NoError(t, os.WriteFile(name, []byte("it said nothing\n"), 0o600))
+	_, err = Read(name)
+	require.ErrorContains(t, err, "not a result of this program")
+}
+
 func TestMerge(t *testing.T) {
 	later := func(seconds int) *Result {
 		r := sample()

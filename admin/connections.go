@@ -60,7 +60,7 @@ func newClosed(all []idle.Closed) []closed {
 	shown := make([]closed, 0, len(all))
 	for _, c := range all {
 		shown = append(shown, closed{
-			At: c.At, Remote: nameOf(c.Remote), Reason: c.Reason.Kind, Detail: strings.TrimPrefix(c.Reason.Error(), "idle: connection reaped: "),
+			At: c.At.UTC(), Remote: nameOf(c.Remote), Reason: c.Reason.Kind, Detail: strings.TrimPrefix(c.Reason.Error(), "idle: connection reaped: "),
 			Age: c.Age.Seconds(), Lasted: c.Reason.Lasted.Seconds(), Limit: c.Reason.Limit.Seconds(), Late: c.Reason.Late.Seconds(),
 		})
 	}
@@ -99,7 +99,11 @@ func shownBy(w http.ResponseWriter, r *http.Request) (by idle.Order, limit int, 
 		return by, limit, false
 	}
 	for name, values := range query {
-		value := values[len(values)-1]
+		if len(values) > 1 {
+			fail(w, http.StatusBadRequest, "%.40q is given %d times", name, len(values))
+			return by, limit, false
+		}
+		value := values[0]
 		switch name {
 		case "sort":
 			switch by = idle.Order(value); by {

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,8 +36,8 @@ type Config struct {
 	// Reaper is what is shown. It is required.
 	Reaper *idle.Reaper
 
-	// Token is what those have to know who change something, or read what is not for all. At least 16 characters. If empty, nothing
-	// can be changed, and Open is required.
+	// Token is what those have to know who change something, or read what is not for all. At least 16 characters, of ASCII and without
+	// spaces, since it goes into a header. If empty, nothing can be changed, and Open is required.
 	Token string
 
 	// Open says that only this machine can reach the listener: reading needs no token, but the request must be for a name of this
@@ -94,6 +95,8 @@ type Handler struct {
 	mux     *http.ServeMux
 	live    live
 	began   time.Time
+
+	changing sync.Mutex // held while timeouts are changed
 }
 
 // New returns a Handler, or an error that joins all that is wrong with the Config.
@@ -104,6 +107,9 @@ func New(cfg Config) (*Handler, error) {
 	}
 	if n := len(cfg.Token); n > 0 && n < minToken {
 		errs = append(errs, fmt.Errorf("admin: Config.Token has %d characters: set at least %d", n, minToken))
+	}
+	if strings.ContainsFunc(cfg.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		errs = append(errs, errors.New("admin: Config.Token has a character that cannot be sent: take letters and digits"))
 	}
 	if cfg.Token == "" && !cfg.Open {
 		errs = append(errs, errors.New("admin: Config.Token is empty: set it, or Config.Open for a listener that only this machine can reach"))
@@ -206,14 +212,27 @@ func (h *Handler) permits(w http.ResponseWriter, r *http.Request, may permission
 			return false
 		}
 	}
+	if may == toRead && isOfAnotherSite(r) {
+		fail(w, http.StatusForbidden, "the request comes from the page of another site")
+		return false
+	}
 	if may == toAll || may == toRead && h.cfg.Open {
 		return true
 	}
-	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(given))
-	if !ok || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
+	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="idlewheel"`)
 		fail(w, http.StatusUnauthorized, "the token is missing or wrong: send it as Authorization: Bearer TOKEN")
+		return false
+	}
+	return true
+}
+
+// isOfAnotherSite reports whether a browser asks on behalf of the page of somebody else, which could not read the answer, but make work.
+func isOfAnotherSite(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
 		return false
 	}
 	return true
@@ -244,8 +263,13 @@ func (h *Handler) serveReady(w http.ResponseWriter, _ *http.Request) {
 
 // answer writes a value as JSON.
 func answer(w http.ResponseWriter, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "this cannot be written as JSON: %v", err)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // an error means that the client has gone
+	_, _ = w.Write(append(text, '\n')) // an error means that the client has gone
 }
 
 // fail answers with an error.

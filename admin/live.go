@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -25,6 +26,8 @@ const (
 	shownRows = 20
 	// maxViewers bounds how many watch at the same time.
 	maxViewers = 32
+	// blockedEvery is the time between two frames while an event loop does not answer.
+	blockedEvery = time.Second
 	// slowViewer is how long a viewer may take for one frame.
 	slowViewer = 5 * time.Second
 	// ringPatience and tablePatience are how long a frame waits for event loops, and longestPause bounds the time to the next one if they
@@ -101,7 +104,7 @@ func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
 		Limit: st.Limit, LimitWhy: st.LimitWhy, Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
 		Reaped:   someOf(s.Reaped),
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
-		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure,
+		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.numbers(),
 	}
 	f.Rings, f.Blocked = h.lookAtRings(ctx)
 	if now := limits(h.reaper.Config()); e.blink || e.limits != fmt.Sprint(now) {
@@ -121,6 +124,16 @@ func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
 	}
 	e.blink = false
 	return f
+}
+
+// numbers returns 0 for what is none, as 0/0, which JSON cannot tell.
+func (p Pressure) numbers() Pressure {
+	for _, x := range []*float64{&p.Connections, &p.Descriptors, &p.Heap} {
+		if math.IsNaN(*x) || math.IsInf(*x, 0) {
+			*x = 0
+		}
+	}
+	return p
 }
 
 func (h *Handler) lookAtRings(ctx context.Context) (rings []ring, blocked bool) {
@@ -214,25 +227,33 @@ func (l *live) run(ctx context.Context, done chan struct{}) {
 	var e eye
 	for {
 		began := time.Now()
-		e.blink = l.anyNew()
+		e.blink = l.anyNew(ctx)
 		f := l.look(ctx, &e)
 		text, err := json.Marshal(f)
 		if err != nil {
 			panic("BUG: admin: " + err.Error())
 		}
-		l.show(fmt.Appendf(nil, "event: frame\ndata: %s\n\n", text))
+		l.show(ctx, fmt.Appendf(nil, "event: frame\ndata: %s\n\n", text))
+		next := pause(frameEvery, frameShare, began)
+		if f.Blocked { // it has waited rather than looked
+			next = blockedEvery
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Until(began.Add(pause(frameEvery, frameShare, began)))):
+		case <-time.After(time.Until(began.Add(next))):
 		}
 	}
 }
 
-// anyNew reports whether a viewer has come, or has missed a frame, since it was called last.
-func (l *live) anyNew() (some bool) {
+// anyNew reports whether a viewer has come, or has missed a frame, since it was called last. Once ctx is done, viewers are those of the
+// next run.
+func (l *live) anyNew(ctx context.Context) (some bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
 	for frames, seen := range l.viewers {
 		some = some || !seen
 		l.viewers[frames] = true
@@ -240,9 +261,12 @@ func (l *live) anyNew() (some bool) {
 	return some
 }
 
-func (l *live) show(event []byte) {
+func (l *live) show(ctx context.Context, event []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
 	for frames := range l.viewers {
 		select {
 		case frames <- event:

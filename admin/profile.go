@@ -44,14 +44,18 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 func record(w http.ResponseWriter, r *http.Request, d time.Duration, start func(http.ResponseWriter) error, stop func()) {
 	if s := r.URL.Query().Get("seconds"); s != "" {
 		seconds, err := strconv.Atoi(s)
-		if d = time.Duration(seconds) * time.Second; err != nil || seconds < 1 || d > maxProfile {
-			fail(w, http.StatusBadRequest, "seconds is %.40q: take a number from 1 to %.0f", s, maxProfile.Seconds())
+		if most := int(maxProfile.Seconds()); err != nil || seconds < 1 || seconds > most {
+			fail(w, http.StatusBadRequest, "seconds is %.40q: take a number from 1 to %d", s, most)
 			return
 		}
+		d = time.Duration(seconds) * time.Second
 	}
 	out := http.NewResponseController(w)
 	_, _ = out.SetReadDeadline(time.Now().Add(d+patience)), out.SetWriteDeadline(time.Now().Add(d+patience)) // those that cannot be set are none
 	w.Header().Set("Content-Type", "application/octet-stream")
+	if r.Method == "HEAD" {
+		return
+	}
 	if err := start(w); err != nil { // another one runs
 		fail(w, http.StatusConflict, "%v", err)
 		return

@@ -51,38 +51,47 @@ func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})
 }
 
-// changeTimeouts changes those that are named, and answers with all settings. Another change at the same time may undo it: the last one wins.
+// changeTimeouts changes those that are named, and answers with all settings. A reload of the program at the same time may undo it: the
+// last one wins.
 func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 	changes, err := readTimeouts(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		fail(w, http.StatusBadRequest, "%v", err)
 		return
 	}
-	cfg := h.reaper.Config()
-	fields := []string{"Config.Tick", "tick"}
-	for _, t := range timeouts {
-		fields = append(fields, t.field, t.name)
-		if d, ok := changes[t.name]; ok {
-			*t.of(&cfg) = d
-		}
-	}
-	if err := h.reaper.Update(cfg); err != nil {
-		text := strings.NewReplacer(append(fields, "\n", "; ", "idle: ", "")...).Replace(err.Error())
-		fail(w, http.StatusBadRequest, "%s", text)
+	if err := h.apply(changes); err != nil {
+		fail(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	h.cfg.Logger.Info("timeouts changed", "changes", fmt.Sprint(changes), "by", r.RemoteAddr)
 	h.serveConfig(w, r)
 }
 
+// apply makes changes of several requests one after the other, so that none undoes what another has changed.
+func (h *Handler) apply(changes map[string]time.Duration) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	cfg := h.reaper.Config()
+	words := []string{"Config.Tick", "tick", "\n", "; ", "idle: ", ""}
+	for _, t := range timeouts {
+		words = append(words, t.field, t.name)
+		if d, ok := changes[t.name]; ok {
+			*t.of(&cfg) = d
+		}
+	}
+	if err := h.reaper.Update(cfg); err != nil {
+		return errors.New(strings.NewReplacer(words...).Replace(err.Error()))
+	}
+	return nil
+}
+
 // readTimeouts reads an object of durations.
 func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	const example = `{"read-timeout":"30s"}`
-	var given map[string]string
-	d := json.NewDecoder(body)
-	err := d.Decode(&given)
-	if err == nil && d.More() {
-		err = errors.New("there is something after it")
+	text, err := io.ReadAll(body)
+	var given map[string]json.RawMessage
+	if err == nil {
+		err = json.Unmarshal(text, &given)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the body cannot be read: %w: send an object such as %s", err, example)
@@ -91,12 +100,16 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 		return nil, fmt.Errorf("no timeout is named: send an object such as %s", example)
 	}
 	changes := map[string]time.Duration{}
-	for name, value := range given {
+	for name, raw := range given {
 		if !slices.ContainsFunc(timeouts, func(t timeout) bool { return t.name == name }) {
 			return nil, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(timeoutNames(), ", "))
 		}
-		if changes[name], err = time.ParseDuration(value); err != nil {
-			return nil, fmt.Errorf("%s is %.40q: write a duration such as 30s or 5m, or 0s for none", name, value)
+		var value string
+		if json.Unmarshal(raw, &value) == nil {
+			changes[name], err = time.ParseDuration(value)
+		}
+		if value == "" || err != nil {
+			return nil, fmt.Errorf("%s is %.40s: write a duration such as \"30s\" or \"5m\", or \"0s\" for none", name, raw)
 		}
 	}
 	return changes, nil

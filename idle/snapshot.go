@@ -111,7 +111,7 @@ func (r *Reaper) Snapshot(ctx context.Context, by Order, limit int) ([]ConnInfo,
 	if limit <= 0 {
 		return nil, nil
 	}
-	top := &ranking{by: by}
+	top := &ranking{by: by, now: r.clock.elapsed()}
 	err := r.pass(ctx, func(l *loop, id uint32, s *state) { l.rank(top, id, s, limit) })
 	if err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ const askAgain = 100 * time.Millisecond
 
 // rank keeps a connection if it is one of the first.
 func (l *loop) rank(top *ranking, id uint32, s *state, limit int) {
-	i := l.info(id, s, top.by)
+	i := l.info(id, s, top)
 	if len(top.all) == limit {
 		if top.by.key(&i) <= top.by.key(&top.all[0]) {
 			return
@@ -233,11 +233,12 @@ func (l *loop) rank(top *ranking, id uint32, s *state, limit int) {
 	heap.Push(top, l.complete(i, s))
 }
 
-// info returns what is known of a connection without asking the kernel, unless the order needs it.
-func (l *loop) info(id uint32, s *state, by Order) ConnInfo {
+// info returns what is known of a connection without asking the kernel, unless the order needs it. All are as of one moment: who was
+// heard at the same time is idle for as long.
+func (l *loop) info(id uint32, s *state, top *ranking) ConnInfo {
 	row, _ := l.table.find(l.conn(s))
 	f := l.life(row, id, s)
-	now := l.clock.elapsed()
+	now := top.now
 	i := ConnInfo{
 		ID: ConnID{l.number, id, s.instants[atOpened]}, Age: max(now-f.opened.to, 0), ReadIdle: max(now-f.heard.to, 0),
 		WriteIdle: max(now-f.wrote.to, 0), State: stateOf(s, &f, l.limitsOf(s)), Missed: f.missed,
@@ -245,7 +246,7 @@ func (l *loop) info(id uint32, s *state, by Order) ConnInfo {
 	if due, ok := l.wheel.Deadline(s.timer); ok {
 		i.Due = max(due-now, 0)
 	}
-	if by == MostOutput {
+	if top.by == MostOutput {
 		i.Output = l.conn(s).OutboundBuffered() + max(askKernel(l.conn(s).Fd()).queued, 0)
 	}
 	return i
@@ -285,6 +286,7 @@ func stateOf(s *state, f *life, lim *limits) ConnState {
 // A ranking is a heap of the connections that come first in an order, the last of them at its top.
 type ranking struct {
 	by  Order
+	now time.Duration
 	all []ConnInfo
 }
 

@@ -1,0 +1,248 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+type shownConns struct {
+	Open        int         `json:"open"`
+	Connections []shownConn `json:"connections"`
+}
+
+type shownCloseds struct {
+	Closed []shownClosed `json:"closed"`
+}
+
+func TestConnectionsAreShownInTheOrderThatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	of := minute
+	of.Tick = 10 * time.Millisecond
+	s := newSite(t, 2, of, Config{Token: rightToken})
+	var conns []net.Conn
+	for _, what := range []string{"x", "hold", "output"} {
+		c := s.connect(t, what)
+		conns = append(conns, c)
+		eventually(t, "the next one is opened ticks later", func() bool {
+			all, err := s.reaper.Snapshot(t.Context(), idle.Oldest, 10)
+			require.NoError(t, err)
+			return len(all) == len(conns) && all[len(all)-1].Age > 5*of.Tick
+		})
+	}
+	_, err := conns[0].Write([]byte("x")) // the oldest is the one that was heard last
+	require.NoError(t, err)
+	var all shownConns
+	eventually(t, "it was heard", func() bool {
+		all = decode[shownConns](t, s.do(t, "GET", "/api/connections", ""))
+		return all.Connections[2].Remote == conns[0].LocalAddr().String()
+	})
+	require.Equal(t, 3, all.Open)
+	require.Len(t, all.Connections, 3)
+	for i, c := range all.Connections {
+		require.NotNil(t, c.WriteIdle)
+		require.NotNil(t, c.Sent)
+		require.NotNil(t, c.Missed)
+		require.Positive(t, c.Age)
+		require.LessOrEqual(t, c.ReadIdle, c.Age+of.Tick.Seconds(), "to within a tick")
+		require.Greater(t, c.Due, 0.0)
+		require.LessOrEqual(t, c.Due, 61.0)
+		require.Positive(t, c.Received)
+		require.Equal(t, s.id(t, conns[(i+1)%3]), c.ID)
+	}
+	require.Equal(t, "held", all.Connections[0].State)
+	require.Equal(t, "open", all.Connections[2].State)
+
+	oldest := decode[shownConns](t, s.do(t, "GET", "/api/connections?sort=age&limit=2", ""))
+	require.Equal(t, 3, oldest.Open)
+	require.Len(t, oldest.Connections, 2)
+	require.Equal(t, conns[0].LocalAddr().String(), oldest.Connections[0].Remote)
+	require.Equal(t, conns[1].LocalAddr().String(), oldest.Connections[1].Remote)
+
+	most := decode[shownConns](t, s.do(t, "GET", "/api/connections?limit=1&sort=output", ""))
+	require.Len(t, most.Connections, 1)
+	require.Equal(t, conns[2].LocalAddr().String(), most.Connections[0].Remote)
+	require.Positive(t, most.Connections[0].Output)
+}
+
+func TestWithoutConnectionsTheListsAreEmptyAndNotNull(t *testing.T) {
+	h := newHandler(t, Config{Open: true})
+	require.JSONEq(t, `{"open":0,"connections":[]}`, ask(h, "GET", "/api/connections", "").body)
+	require.JSONEq(t, `{"closed":[]}`, ask(h, "GET", "/api/closed", "").body)
+}
+
+func TestTwentyConnectionsAreShownIfNoLimitIsGiven(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, minute, Config{Token: rightToken})
+	for range 25 {
+		s.connect(t, "")
+	}
+	for path, want := range map[string]int{"": 20, "?": 20, "?limit=25": 25, "?limit=1000": 25, "?sort=idle": 20, "?limit=1": 1} {
+		got := decode[shownConns](t, s.do(t, "GET", "/api/connections"+path, ""))
+		require.Equal(t, 25, got.Open)
+		require.Len(t, got.Connections, want, path)
+	}
+}
+
+func TestAQueryThatMakesNoSenseIsRefused(t *testing.T) {
+	h := newHandler(t, Config{Open: true})
+	for query, want := range map[string]string{
+		"limit=0": "limit", "limit=-1": "limit", "limit=1001": "limit", "limit=abc": "limit", "limit=1e9": "limit",
+		"limit=": "limit", "limit": "limit",
+		"limit=99999999999999999999": "limit", "limit=1.5": "limit", "limit=0x10": "limit", "limit=%31%30%30%31": "limit",
+		"limit=5%00": "limit",
+		"limit=1_0":  "limit", "limit=+5": "limit",
+		"sort=name": "sort", "sort=": "sort", "sort=IDLE": "sort", "sort=idle%20": "sort", "sort=idle&sort=name": "sort",
+		"order=idle": "order", "Limit=5": "Limit", "=": `""`, "limit=5&x": "x", "%zz": "query", "limit=%": "query",
+		"limit=%e": "query", "limit=5;sort=age": "query",
+		"limit=" + strings.Repeat("9", 1<<20): "limit", strings.Repeat("x", 1<<20): "xxx", "sort=" + strings.Repeat("%ff", 1<<18): "sort",
+		"sort=" + strings.Repeat("\U0010ffff", 1<<16): "sort", strings.Repeat("x&", 1<<19): "",
+	} {
+		r := httptest.NewRequest("GET", "/api/connections", nil)
+		r.Host, r.URL.RawQuery = "localhost", query
+		text := requireError(t, 400, askWith(h, r), "%.100s", query)
+		require.Contains(t, text, want)
+	}
+}
+
+func TestAParameterThatIsGivenTwiceIsRefused(t *testing.T) {
+	h := newHandler(t, Config{Open: true})
+	for _, query := range []string{"limit=5&limit=6", "limit=abc&limit=6", "sort=age&sort=idle", "sort=name&sort=idle"} {
+		requireError(t, 400, ask(h, "GET", "/api/connections?"+query, ""), query)
+	}
+}
+
+func TestAKickEndsAConnection(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, minute, Config{Token: rightToken})
+	victim, other := s.connect(t, "x"), s.connect(t, "x")
+	path := "/api/connections/" + s.id(t, victim) + "/kick"
+	a := s.do(t, "POST", path, "")
+	require.Equal(t, 204, a.status, a.body)
+	require.Empty(t, a.body)
+	requireEnd(t, victim)
+	require.ErrorIs(t, s.reason(t, victim), idle.ErrKicked)
+	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
+	require.Len(t, gone, 1)
+	require.Equal(t, victim.LocalAddr().String(), gone[0].Remote)
+	require.Equal(t, "kicked", gone[0].Reason)
+	require.Contains(t, requireError(t, 404, s.do(t, "POST", path, "")), "gone")
+	require.Len(t, decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed, 1)
+	require.Equal(t, 204, s.do(t, "POST", "/api/connections/"+s.id(t, other)+"/kick", "").status, "the other one is still open")
+}
+
+func TestAKickOfNonsenseIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, minute, Config{Token: rightToken})
+	s.connect(t, "x")
+	for _, id := range []string{
+		"x", "1", "1-2", "1-2-3-4", "--", "-1-2-3", "1--3", "1-2-", "1-2-4294967296", "1-2-3%20", "%201-2-3", "1-2-0x3",
+		"1-2-1e3", "1%2F2", "1-2-+3", "%00",
+		"1-2-%EF%BC%93", strings.Repeat("9", 100_000), strings.Repeat("1-", 1000), "1-2-3%0d%0ax:y", "*", "all", "1-%2A-3",
+	} {
+		text := requireError(t, 400, s.do(t, "POST", "/api/connections/"+id+"/kick", ""), "%.40s", id)
+		require.NotContains(t, text, "idle:")
+	}
+	for _, id := range []string{"0-0-0", "9-9-9", "1-4294967295-4294967295", "4294967295-1-1"} {
+		requireError(t, 404, s.do(t, "POST", "/api/connections/"+id+"/kick", ""), id)
+	}
+	require.Equal(t, 1, s.reaper.Connections())
+}
+
+func TestOfManyKicksOfAConnectionOneSucceeds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, minute, Config{Token: rightToken})
+	s.connect(t, "x") // so that the loop goes on
+	s.connect(t, "x")
+	for range 10 {
+		victim := s.connect(t, "x")
+		path := "/api/connections/" + s.id(t, victim) + "/kick"
+		var kicked, late atomic.Int32
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() {
+				r := httptest.NewRequest("POST", path, nil)
+				setHeaders(r, nil)
+				switch askWith(s.handler, r).status {
+				case 204:
+					kicked.Add(1)
+				case 404:
+					late.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, int32(1), kicked.Load())
+		require.Equal(t, int32(15), late.Load())
+		requireEnd(t, victim)
+	}
+	require.Equal(t, uint64(10), s.reaper.Stats().Reaped[idle.Kicked])
+}
+
+func TestALoopThatIsBlockedIsTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, minute, Config{Open: true, Token: rightToken})
+	defer close(s.block)
+	id := s.id(t, s.connect(t, "x"))
+	s.connect(t, "b")
+	eventually(t, "the loop is blocked", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.reaper.Census(ctx)
+		return err != nil
+	})
+	for _, e := range [][2]string{{"GET", "/api/connections"}, {"POST", "/api/connections/" + id + "/kick"}} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // shorter than patience
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, e[0], e[1], nil)
+		r.Host = "localhost"
+		setHeaders(r, nil)
+		require.Contains(t, requireError(t, 503, askWith(s.handler, r), e[1]), "blocks")
+	}
+}
+
+func TestClosedTellsWhyAndTheLastFirst(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, idle.Config{ReadTimeout: time.Minute, FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 3},
+		Config{Token: rightToken})
+	var silent []net.Conn
+	for range 5 {
+		silent = append(silent, s.connect(t, ""))
+		requireEnd(t, silent[len(silent)-1])
+		s.reason(t, silent[len(silent)-1])
+	}
+	all := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
+	require.Len(t, all, 3, "as many as are kept")
+	for i, c := range all {
+		require.Equal(t, silent[4-i].LocalAddr().String(), c.Remote)
+		require.Equal(t, "no first byte", c.Reason)
+		require.Equal(t, 0.05, c.Limit)
+		require.GreaterOrEqual(t, c.Lasted, 0.05)
+		require.GreaterOrEqual(t, *c.Late, 0.0)
+		require.GreaterOrEqual(t, *c.Age, 0.05)
+		require.NotContains(t, c.Detail, "idle:")
+		require.Contains(t, c.Detail, "50ms")
+		at, err := time.Parse(time.RFC3339Nano, c.At)
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), at, soon)
+	}
+}
+
+// The server may be in another time zone than who reads, and who compares the texts.
+func TestTimesAreInUTC(t *testing.T) {
+	there := time.FixedZone("there", 2*60*60)
+	one := newClosed([]idle.Closed{{At: time.Date(2026, 11, 22, 2, 10, 0, 0, there), Reason: &idle.ReapError{Kind: idle.Kicked}}})[0]
+	require.Equal(t, "2026-11-22T00:10:00Z", one.At.Format(time.RFC3339Nano), "as in the contract")
+	require.Empty(t, one.Remote, "an address may be missing")
+	require.NotEmpty(t, fmt.Sprint(one.Reason))
+}

@@ -1,0 +1,504 @@
+package admin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// rightToken is what all handlers of these tests want, if they want one.
+const rightToken = "0123456789abcdef-right"
+
+// soon is how long a test waits for what has to happen. It is long, since the machine may be busy.
+const soon = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "16")              // those that are parallel wait most of the time
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
+}
+
+// A site is a gnet server with a Reaper, whose handler does what the first byte of a message says, and a Handler that shows it over HTTP.
+type site struct {
+	gnet.BuiltinEventEngine
+	booted  chan gnet.Engine
+	block   chan struct{} // until it is closed, those wait that have said b
+	reaper  *idle.Reaper
+	addr    string // of the gnet server
+	handler *Handler
+	url     string // of the Handler
+
+	mu      sync.Mutex
+	reasons map[string]error // guarded by mu; what OnClose got, by the address of the peer
+}
+
+func (s *site) OnBoot(eng gnet.Engine) gnet.Action {
+	s.addr = listenAddr(eng)
+	s.booted <- eng
+	return gnet.None
+}
+
+func (s *site) OnTraffic(c gnet.Conn) gnet.Action {
+	switch b, _ := c.Next(-1); b[0] {
+	case 'h':
+		s.reaper.Hold(c)
+	case 'b':
+		<-s.block
+	case 'o': // much output that the peer does not take
+		_ = c.SetWriteBuffer(4 << 10)
+		_, _ = c.Write(make([]byte, 16<<20))
+	}
+	return gnet.None
+}
+
+func (s *site) OnClose(c gnet.Conn, err error) gnet.Action {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reasons[c.RemoteAddr().String()] = err
+	return gnet.None
+}
+
+// reason waits for the OnClose of a connection and returns what it got.
+func (s *site) reason(t testing.TB, c net.Conn) (err error) {
+	t.Helper()
+	eventually(t, "OnClose", func() (closed bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		err, closed = s.reasons[c.LocalAddr().String()]
+		return closed
+	})
+	return err
+}
+
+// listenAddr returns the address that an engine listens on, with its port.
+func listenAddr(eng gnet.Engine) string {
+	fd, err := eng.Dup()
+	if err != nil {
+		panic(err)
+	}
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		panic(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// newSite runs a server on so many loops, and its Handler, until the test ends. The Reaper of the Config is set.
+func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
+	t.Helper()
+	s := &site{booted: make(chan gnet.Engine, 1), block: make(chan struct{}), reasons: map[string]error{}}
+	var err error
+	s.reaper, err = idle.Middleware(s, of)
+	require.NoError(t, err)
+	ran := make(chan error, 1)
+	go func() {
+		ran <- gnet.Run(s.reaper, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(loops), gnet.WithLogger(quiet{}))
+	}()
+	var eng gnet.Engine
+	select {
+	case eng = <-s.booted:
+	case err := <-ran:
+		t.Fatalf("gnet.Run returned: %v", err)
+	}
+	t.Cleanup(func() {
+		require.NoError(t, eng.Stop(context.Background()))
+		require.NoError(t, <-ran)
+	})
+	cfg.Reaper = s.reaper
+	s.handler, err = New(cfg)
+	require.NoError(t, err)
+	web := httptest.NewServer(s.handler)
+	t.Cleanup(web.Close)
+	s.url = web.URL
+	return s
+}
+
+// quiet is a logger of gnet that says nothing.
+type quiet struct{}
+
+func (quiet) Debugf(string, ...any) {}
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Warnf(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) {}
+
+// minute is a Config under which nothing happens while a test runs.
+var minute = idle.Config{ReadTimeout: time.Minute, KeepClosed: 100}
+
+// newHandler returns a Handler of a Reaper without connections.
+func newHandler(t testing.TB, cfg Config) *Handler {
+	t.Helper()
+	var err error
+	cfg.Reaper, err = idle.Middleware(&site{reasons: map[string]error{}}, minute)
+	require.NoError(t, err)
+	h, err := New(cfg)
+	require.NoError(t, err)
+	return h
+}
+
+// connect opens a connection, waits until it is watched, and says something.
+func (s *site) connect(t testing.TB, what string) net.Conn {
+	t.Helper()
+	before := s.reaper.Connections()
+	c, err := net.Dial("tcp", s.addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	eventually(t, "it is open", func() bool { return s.reaper.Connections() > before })
+	if what != "" {
+		_, err = c.Write([]byte(what))
+		require.NoError(t, err)
+	}
+	return c
+}
+
+// id returns the name of a connection.
+func (s *site) id(t testing.TB, c net.Conn) string {
+	t.Helper()
+	all, err := s.reaper.Snapshot(t.Context(), idle.Oldest, 1000)
+	require.NoError(t, err)
+	for _, i := range all {
+		if i.Remote.String() == c.LocalAddr().String() {
+			return i.ID.String()
+		}
+	}
+	t.Fatalf("%v is not open", c.LocalAddr())
+	return ""
+}
+
+// An answered is the answer to a request.
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do makes a request with the token and headers in pairs of name and value. An empty value takes one away.
+func (s *site) do(t testing.TB, method, path, body string, headers ...string) answered {
+	t.Helper()
+	r := s.request(t, method, path, strings.NewReader(body), headers...)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return answered{resp.StatusCode, resp.Header, string(text)}
+}
+
+func (s *site) request(t testing.TB, method, path string, body io.Reader, headers ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, body)
+	require.NoError(t, err)
+	setHeaders(r, headers)
+	return r
+}
+
+func setHeaders(r *http.Request, headers []string) {
+	r.Header.Set("Authorization", "Bearer "+rightToken)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Del(headers[i])
+		if headers[i+1] != "" {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	}
+}
+
+// ask makes a request without a network, to localhost.
+func ask(h http.Handler, method, target, body string, headers ...string) answered {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "localhost"
+	setHeaders(r, headers)
+	return askWith(h, r)
+}
+
+func askWith(h http.Handler, r *http.Request) answered {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return answered{w.Code, w.Result().Header, w.Body.String()}
+}
+
+// requireError checks that an answer is an error that is short and JSON, and returns its text.
+func requireError(t testing.TB, status int, a answered, msg ...any) string {
+	t.Helper()
+	require.Equal(t, status, a.status, "%.1000s %v", a.body, msg)
+	require.Equal(t, "application/json", a.header.Get("Content-Type"), msg...)
+	var text struct{ Error string }
+	d := json.NewDecoder(strings.NewReader(a.body))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&text), a.body)
+	require.NotEmpty(t, text.Error, msg...)
+	require.Less(t, len(a.body), 1000, "it is short")
+	return text.Error
+}
+
+// decode reads the JSON of an answer.
+func decode[T any](t testing.TB, a answered) (v T) {
+	t.Helper()
+	require.Equal(t, 200, a.status, a.body)
+	require.Equal(t, "application/json", a.header.Get("Content-Type"))
+	require.NoError(t, json.Unmarshal([]byte(a.body), &v), a.body)
+	return v
+}
+
+// requireEnd waits for the end of a connection as its peer sees it.
+func requireEnd(t testing.TB, c net.Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(soon)))
+	_, err := io.Copy(io.Discard, c)
+	if err != nil {
+		require.ErrorContains(t, err, "reset", "the peer sees the end")
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", soon, what)
+		}
+	}
+}
+
+// A viewer watches the events of a Handler.
+type viewer struct {
+	t     testing.TB
+	lines *bufio.Scanner
+	leave func()
+}
+
+// watch opens the events, and waits for the answer.
+func (s *site) watch(t testing.TB) *viewer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	resp, err := http.DefaultTransport.RoundTrip(s.request(t, "GET", "/api/events", nil).WithContext(ctx))
+	require.NoError(t, err)
+	v := newViewer(t, resp.Body)
+	v.leave = func() {
+		cancel()
+		resp.Body.Close()
+	}
+	t.Cleanup(v.leave)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
+	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	return v
+}
+
+func newViewer(t testing.TB, r io.Reader) *viewer {
+	v := &viewer{t: t, lines: bufio.NewScanner(r)}
+	v.lines.Buffer(nil, 1<<20)
+	return v
+}
+
+// read returns the next event, and false at the end. An event is two lines and an empty one.
+func (v *viewer) read() (event, data string, ok bool) {
+	var lines []string
+	for v.lines.Scan() && v.lines.Text() != "" {
+		lines = append(lines, v.lines.Text())
+	}
+	if len(lines) != 2 {
+		return "", "", false
+	}
+	event, named := strings.CutPrefix(lines[0], "event: ")
+	data, given := strings.CutPrefix(lines[1], "data: ")
+	return event, data, named && given
+}
+
+// hello reads the first event.
+func (v *viewer) hello() (h map[string]any) {
+	v.t.Helper()
+	event, data, ok := v.read()
+	require.True(v.t, ok, "there is an event")
+	require.Equal(v.t, "hello", event)
+	require.NoError(v.t, json.Unmarshal([]byte(data), &h), data)
+	return h
+}
+
+// A seen is a frame as its viewers see it. What is nil was not in it.
+type seen struct {
+	Now         int64             `json:"now_ms"`
+	Uptime      float64           `json:"uptime_seconds"`
+	Status      string            `json:"status"`
+	Connections int               `json:"connections"`
+	Limit       *int              `json:"limit"`
+	LimitWhy    *string           `json:"limit_why"`
+	Opened      uint64            `json:"opened"`
+	Closed      uint64            `json:"closed"`
+	Reads       uint64            `json:"reads"`
+	Rejected    uint64            `json:"rejected"`
+	Saved       *uint64           `json:"saved_by_kernel"`
+	Reaped      map[string]uint64 `json:"reaped"`
+	Lateness    *struct {
+		Count uint64   `json:"count"`
+		Mean  *float64 `json:"mean_seconds"`
+		Max   *float64 `json:"max_seconds"`
+	} `json:"lateness"`
+	Behind   *float64 `json:"behind_seconds"`
+	Lag      *float64 `json:"driver_lag_seconds"`
+	Pressure *struct {
+		Connections *float64 `json:"connections"`
+		Descriptors *float64 `json:"descriptors"`
+		Heap        *float64 `json:"heap"`
+	} `json:"pressure"`
+	Blocked bool `json:"blocked"`
+	Rings   []struct {
+		Loop        int               `json:"loop"`
+		Connections int               `json:"connections"`
+		Turn        float64           `json:"turn_seconds"`
+		Now         float64           `json:"now_seconds"`
+		Sectors     []int             `json:"sectors"`
+		Later       int               `json:"later"`
+		Reaped      map[string]uint64 `json:"reaped"`
+	} `json:"rings"`
+	Limits map[string]any `json:"limits"`
+	Idle   []shownConn    `json:"idle"`
+	Recent []shownClosed  `json:"recent"`
+}
+
+type shownConn struct {
+	ID        string   `json:"id"`
+	Remote    string   `json:"remote"`
+	State     string   `json:"state"`
+	Age       float64  `json:"age_seconds"`
+	ReadIdle  float64  `json:"read_idle_seconds"`
+	WriteIdle *float64 `json:"write_idle_seconds"`
+	Due       float64  `json:"due_seconds"`
+	Received  uint64   `json:"received_bytes"`
+	Sent      *uint64  `json:"sent_bytes"`
+	Output    int      `json:"output_bytes"`
+	Missed    *int     `json:"missed_heartbeats"`
+}
+
+type shownClosed struct {
+	At     string   `json:"at"`
+	Remote string   `json:"remote"`
+	Reason string   `json:"reason"`
+	Detail string   `json:"detail"`
+	Age    *float64 `json:"age_seconds"`
+	Lasted float64  `json:"lasted_seconds"`
+	Limit  float64  `json:"limit_seconds"`
+	Late   *float64 `json:"late_seconds"`
+}
+
+// frame reads the next frame.
+func (v *viewer) frame() (f seen) {
+	v.t.Helper()
+	event, data, ok := v.read()
+	require.True(v.t, ok, "there is an event")
+	require.Equal(v.t, "frame", event)
+	d := json.NewDecoder(strings.NewReader(data))
+	d.DisallowUnknownFields()
+	require.NoError(v.t, d.Decode(&f), data)
+	return f
+}
+
+// until reads frames until one is as wanted.
+func (v *viewer) until(what string, ok func(seen) bool) seen {
+	v.t.Helper()
+	for end := time.Now().Add(soon); ; {
+		if f := v.frame(); ok(f) {
+			return f
+		}
+		if time.Now().After(end) {
+			v.t.Fatalf("not within %v: %s", soon, what)
+		}
+	}
+}
+
+// A diary is a log that can be read while it is written.
+type diary struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (d *diary) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.Write(b)
+}
+
+func (d *diary) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.String()
+}
+
+func (d *diary) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(d, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// A pipeListener accepts connections that are no sockets, so that a server can run in a bubble of synctest.
+type pipeListener struct {
+	conns chan net.Conn
+	over  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.over) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// dial opens a connection and sends a request.
+func (l *pipeListener) dial(t testing.TB, request string) net.Conn {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	l.conns <- theirs
+	_, err := io.WriteString(ours, request)
+	require.NoError(t, err)
+	return ours
+}
+
+// servePipes runs an HTTP server in a bubble. It has to be closed before the end of the bubble.
+func servePipes(srv *http.Server) (l *pipeListener) {
+	l = &pipeListener{conns: make(chan net.Conn), over: make(chan struct{})}
+	srv.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	go func() { _ = srv.Serve(l) }()
+	return l
+}
+
+const getEvents = "GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + rightToken + "\r\n\r\n"
+
+// openPipe sends a request for the events and reads the header of the answer.
+func openPipe(t testing.TB, l *pipeListener) (net.Conn, *viewer) {
+	t.Helper()
+	c := l.dial(t, getEvents)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, resp.StatusCode)
+	v := newViewer(t, resp.Body)
+	v.leave = func() { c.Close() }
+	return c, v
+}

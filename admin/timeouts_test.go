@@ -1,0 +1,226 @@
+package admin
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+func TestANewTimeoutAppliesToConnectionsThatAreOpen(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Hour, Tick: 10 * time.Millisecond,
+		KeepClosed: 9}, Config{Token: rightToken})
+	c := s.connect(t, "x")
+	began := time.Now()
+	a := s.do(t, "POST", "/api/timeouts", `{"read-timeout":"300ms"}`, "Content-Type", "application/json")
+	got := decode[map[string]any](t, a)
+	require.Equal(t, decode[map[string]any](t, s.do(t, "GET", "/api/config", "")), got, "the answer is that of /api/config")
+	require.Equal(t, "300ms", got["limits"].(map[string]any)["read-timeout"])
+	requireEnd(t, c)
+	require.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond, "not earlier, but for what passed since it was heard")
+	require.ErrorIs(t, s.reason(t, c), idle.ErrReadIdle)
+	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
+	require.Equal(t, 0.3, gone[0].Limit)
+	require.GreaterOrEqual(t, gone[0].Lasted, 0.3, "never early")
+}
+
+// TestTimeoutsThatAreLeftOutStay changes each alone, and all others stay.
+func TestTimeoutsThatAreLeftOutStay(t *testing.T) {
+	h := newHandler(t, Config{Token: rightToken})
+	all := map[string]any{}
+	for i, name := range []string{
+		"read-timeout", "write-timeout", "all-timeout", "first-byte-timeout", "handshake-timeout", "write-stall-timeout",
+		"max-age", "max-age-grace",
+	} {
+		want := limits(h.reaper.Config())
+		all[name] = (time.Duration(i+1) * time.Hour).String()
+		want[name] = all[name]
+		decode[any](t, ask(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, all[name])))
+		require.Equal(t, want, limits(h.reaper.Config()), name)
+	}
+	a := ask(h, "POST", "/api/timeouts", " \n{\"max-age-grace\":\"0s\",\"max-age\":\"0\"}\n ")
+	require.Equal(t, 200, a.status, a.body)
+	want := limits(h.reaper.Config())
+	maps.DeleteFunc(all, func(name string, _ any) bool { return strings.HasPrefix(name, "max-age") })
+	for name, value := range all {
+		require.Equal(t, value, want[name])
+	}
+	require.Equal(t, "0s", want["max-age"])
+	require.Equal(t, "0s", want["max-age-grace"])
+}
+
+// refused are bodies of which nothing may be done, and what the error has to name.
+var refused = []struct{ name, body, want string }{
+	{"negative", `{"read-timeout":"-5s"}`, "read-timeout"},
+	{"too small", `{"write-timeout":"1ns"}`, "write-timeout"},
+	{"more than ten years", `{"max-age":"200000h"}`, "max-age"},
+	{"more than a duration has", `{"all-timeout":"99999999999h"}`, "all-timeout"},
+	{"a word", `{"read-timeout":"soon"}`, "read-timeout"},
+	{"nothing", `{"read-timeout":""}`, "read-timeout"},
+	{"null", `{"read-timeout":null}`, "read-timeout"},
+	{"no unit", `{"read-timeout":"30"}`, "read-timeout"},
+	{"a long text", `{"read-timeout":"` + strings.Repeat("9", 3000) + `"}`, "read-timeout"},
+	{"a good one and a bad one", `{"read-timeout":"5s","write-timeout":"bad"}`, "write-timeout"},
+	{"a good one and an unknown one", `{"read-timeout":"5s","tick":"1s"}`, "tick"},
+	{"an unknown one", `{"heartbeat":"5s"}`, "heartbeat"},
+	{"another case", `{"Read-Timeout":"5s"}`, "Read-Timeout"},
+	{"the name of a field", `{"ReadTimeout":"5s"}`, "ReadTimeout"},
+	{"an empty name", `{"":"5s"}`, `""`},
+	{"a long name", `{"` + strings.Repeat("x", 3000) + `":"5s"}`, "xxx"},
+	{"an empty object", `{}`, "read-timeout"},
+	{"null alone", `null`, "read-timeout"},
+	{"no body", ``, "read-timeout"},
+	{"spaces", `   `, "read-timeout"},
+	{"an array", `[{"read-timeout":"5s"}]`, "read-timeout"},
+	{"a string", `"read-timeout"`, "read-timeout"},
+	{"a form", `read-timeout=5s`, "read-timeout"},
+	{"half an object", `{"read-timeout":"5s"`, "read-timeout"},
+	{"deep nesting", strings.Repeat(`{"read-timeout":`, 200), "read-timeout"},
+	{"deep arrays", strings.Repeat(`[`, 4000), "read-timeout"},
+	{"another object after it", `{"read-timeout":"5s"}{"read-timeout":"6s"}`, "read-timeout"},
+	{"a word after it", `{"read-timeout":"5s"} x`, "read-timeout"},
+	{"a megabyte", `{"read-timeout":"` + strings.Repeat(" ", 1<<20) + `5s"}`, "read-timeout"},
+	{"a megabyte before it", strings.Repeat(" ", 1<<20) + `{"read-timeout":"5s"}`, "read-timeout"},
+	{"not UTF-8", "{\"read-timeout\":\"5s\xff\"}", "read-timeout"},
+}
+
+func TestBadTimeoutsChangeNothing(t *testing.T) {
+	var log diary
+	h := newHandler(t, Config{Token: rightToken, Logger: log.logger()})
+	before := limits(h.reaper.Config())
+	for _, c := range refused {
+		text := requireError(t, 400, ask(h, "POST", "/api/timeouts", c.body), c.name)
+		require.Contains(t, text, c.want, c.name)
+		require.NotContains(t, text, "idle:", c.name)
+		require.NotContains(t, text, "Config.", c.name)
+		require.Equal(t, before, limits(h.reaper.Config()), c.name)
+	}
+	require.Empty(t, log.String())
+}
+
+func TestABracketAfterTheObjectIsRefused(t *testing.T) {
+	h := newHandler(t, Config{Token: rightToken})
+	for _, after := range []string{"}", "]", "}garbage", " ]{\"read-timeout\":\"6s\"}", strings.Repeat(" ", 1<<20),
+		strings.Repeat(" ", 5000) + "garbage"} {
+		a := ask(h, "POST", "/api/timeouts", `{"read-timeout":"5s"}`+after)
+		require.Equal(t, 400, a.status, "%.20q after it", after)
+		require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout)
+	}
+}
+
+// A body that breaks off may have had more to say.
+func TestABodyThatBreaksOffChangesNothing(t *testing.T) {
+	t.Parallel()
+	var log diary
+	s := newSite(t, 1, minute, Config{Token: rightToken, Logger: log.logger()})
+	c := s.stall(t, `{"read-timeout":"5s"} `)
+	require.NoError(t, c.(*net.TCPConn).CloseWrite())
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err == nil {
+		defer resp.Body.Close()
+		require.Equal(t, 400, resp.StatusCode)
+	}
+	require.Equal(t, time.Minute, s.reaper.Config().ReadTimeout)
+	require.Empty(t, log.String())
+}
+
+// stall promises a body and sends the beginning of it.
+func (s *site) stall(t testing.TB, begin string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = fmt.Fprintf(c,
+		"POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n%s", rightToken, begin)
+	require.NoError(t, err)
+	return c
+}
+
+func TestAClientThatStallsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, minute, Config{Token: rightToken})
+	for range 20 {
+		s.stall(t, `{"read-timeout":"5`)
+	}
+	require.Equal(t, 200, s.do(t, "POST", "/api/timeouts", `{"write-timeout":"7s"}`).status)
+	require.Equal(t, time.Minute, s.reaper.Config().ReadTimeout)
+	require.Equal(t, 7*time.Second, s.reaper.Config().WriteTimeout)
+}
+
+// What package idle says of its fields is of no use to who has no Config.
+func TestErrorsOfTheReaperSpeakOfFlags(t *testing.T) {
+	for _, c := range []struct{ name, body, want string }{
+		{"less than a tick", `{"read-timeout":"50ms"}`, "read-timeout"},
+		{"too many ticks", `{"read-timeout":"80000h"}`, "read-timeout"},
+		{"no limit is left", `{"read-timeout":"0s"}`, "read-timeout"},
+		{"a grace without an age", `{"max-age-grace":"5s"}`, "max-age-grace"},
+		{"two at once", `{"read-timeout":"-5s","write-timeout":"-6s"}`, "write-timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHandler(t, Config{Token: rightToken})
+			before := limits(h.reaper.Config())
+			text := requireError(t, 400, ask(h, "POST", "/api/timeouts", c.body))
+			require.Equal(t, before, limits(h.reaper.Config()))
+			require.Contains(t, text, c.want)
+			for _, inner := range []string{"Config", "idle:", "ReadTimeout", "MaxAge", "\n"} {
+				require.NotContains(t, text, inner)
+			}
+		})
+	}
+}
+
+func TestAValueThatIsNoStringIsNamed(t *testing.T) {
+	h := newHandler(t, Config{Token: rightToken})
+	for _, value := range []string{"30", "true", "[]", `{"s":30}`, "1e400"} {
+		text := requireError(t, 400, ask(h, "POST", "/api/timeouts", `{"write-timeout":`+value+`}`))
+		require.Contains(t, text, "write-timeout", value)
+		require.NotContains(t, text, "Go ", "the text is for who has no Go")
+	}
+}
+
+// TestChangesOfDifferentTimeoutsAreAllKept has two at the same time, each of which leaves the timeout of the other one out.
+func TestChangesOfDifferentTimeoutsAreAllKept(t *testing.T) {
+	h := newHandler(t, Config{Token: rightToken})
+	names := []string{"read-timeout", "write-timeout", "all-timeout", "first-byte-timeout", "handshake-timeout", "write-stall-timeout"}
+	for round := 1; round <= 50; round++ {
+		want := (time.Duration(round) * time.Minute).String()
+		begin := make(chan struct{})
+		var all sync.WaitGroup
+		answers := make([]answered, len(names))
+		for i, name := range names {
+			all.Go(func() {
+				<-begin
+				answers[i] = ask(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, want))
+			})
+		}
+		close(begin)
+		all.Wait()
+		got := limits(h.reaper.Config())
+		for i, name := range names {
+			require.Equal(t, 200, answers[i].status, answers[i].body)
+			require.Equal(t, want, got[name], "%s in round %d", name, round)
+		}
+	}
+}
+
+func TestABodyOfAKickIsNotNeeded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, minute, Config{Token: rightToken})
+	id := s.id(t, s.connect(t, "x"))
+	r := s.request(t, "POST", "/api/connections/"+id+"/kick", io.LimitReader(strings.NewReader("x"), 1))
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, 204, resp.StatusCode)
+}

@@ -133,7 +133,9 @@ func TestTheDemoHasAPage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, errs syncbuf.Buffer
 	code := make(chan int, 1)
-	go func() { code <- run(ctx, []string{"demo", "--web", "--read-timeout", "1s", "--clients", "12"}, &out, &errs) }()
+	go func() {
+		code <- run(ctx, []string{"demo", "--web", "--read-timeout", "1s", "--clients", "12"}, &out, &errs)
+	}()
 	url := find(t, &out, `the page is at (\S+)`)
 	tab := browser.Start(t)
 	seen := browser.Watch(t, tab)

@@ -21,6 +21,7 @@ type host struct {
 	log    *slog.Logger
 	limit  int           // of connections; 0 for none
 	full   int           // descriptor from which on there is no room, 0 if not known
+	taken  int           // descriptors in use before the server started
 	look   time.Duration // how often is looked for that descriptor
 	shares bool          // another process may listen on the port
 
@@ -29,7 +30,7 @@ type host struct {
 
 func newHost(s *Server) *host {
 	h := &host{
-		Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full(), look: s.budget.look(),
+		Reaper: s.reaper, door: s.door, log: s.cfg.Logger, limit: s.limit, full: s.budget.full(), taken: s.budget.inUse, look: s.budget.look(),
 		shares: s.cfg.SharePort,
 	}
 	h.gate = newGate(s.at, s.listeners(), s.cfg.Logger, h.hasRoom, &s.pauses)

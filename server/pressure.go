@@ -50,8 +50,8 @@ func (h *host) pressure() (p Pressure) {
 	}
 	if h.full > 0 {
 		p.Descriptors = 1
-		if fd, ok := freeDescriptor(); ok {
-			p.Descriptors = float64(fd) / float64(h.full)
+		if fd, ok := freeDescriptor(); ok { // as many are in use at least; more, where some below the highest were given back
+			p.Descriptors = float64(max(fd, h.taken+h.Connections())) / float64(h.full)
 		}
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {

@@ -47,6 +47,15 @@ func TestHeapPressure(t *testing.T) {
 	debug.SetMemoryLimit(math.MaxInt64)
 }
 
+func TestDescriptorsAboveAGapArePressure(t *testing.T) {
+	r, err := idle.Middleware(&echo{}, idleConfig)
+	require.NoError(t, err)
+	h := &host{Reaper: r, full: 1 << 20, taken: 1 << 19}
+	require.InDelta(t, 0.5, h.pressure().Descriptors, 0.01, "the lowest that is free says less")
+	h.taken = 0
+	require.Less(t, h.pressure().Descriptors, 0.1)
+}
+
 // TestIdleTimeoutsShrinkUnderPressure fills a server almost; who was to be idle for an hour goes soon, down to where it is well again.
 func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	const limit = 100

@@ -48,7 +48,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	}
 	now := l.clock.elapsed()
 	one := Closed{
-		At: time.Now(), Age: max(now-l.clock.unpack(s.instants[atOpened], now), 0), Remote: l.conn(s).RemoteAddr(), Reason: reason,
+		At: time.Now(), Age: max(now-l.clock.unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Reason: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

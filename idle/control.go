@@ -211,6 +211,7 @@ func (r *Reaper) Update(cfg Config) error {
 	}
 	r.clock.remember(cfg.memory())
 	r.settings.Store(newSettings(cfg, old.version+1, old.now))
+	cfg.Logger.Info("configuration changed", "idle", cfg)
 	if cfg.MaxConnections > 0 && !r.limitIsSet.Load() {
 		r.limit.Store(int64(cfg.MaxConnections))
 	}

@@ -281,7 +281,7 @@ func (l *loop) adapt(s *state) {
 // setLiveness sets the options of the kernel for a connection; 0 is none.
 func (l *loop) setLiveness(c gnet.Conn, d time.Duration) {
 	if err := setLiveness(c, d); err != nil {
-		l.log().Warn("setting keepalive", "remote", c.RemoteAddr(), "error", err)
+		l.log().Warn("setting keepalive", "remote", nameOf(c.RemoteAddr()), "error", err)
 	}
 }
 

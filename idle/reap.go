@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -217,9 +218,17 @@ func (l *loop) write(c gnet.Conn, b []byte, s *state) {
 
 func (l *loop) log() *slog.Logger { return l.set.cfg.Logger }
 
+// nameOf returns an address as text: as a value of the log, JSON would take it apart.
+func nameOf(addr net.Addr) string {
+	if addr == nil {
+		return ""
+	}
+	return addr.String()
+}
+
 func (l *loop) logReap(level slog.Level, msg string, s *state, reason *ReapError) {
 	if log := l.log(); log.Enabled(context.Background(), level) {
-		log.Log(context.Background(), level, msg, "remote", l.conn(s).RemoteAddr(), "reason", reason.Kind,
+		log.Log(context.Background(), level, msg, "remote", nameOf(l.conn(s).RemoteAddr()), "reason", reason.Kind,
 			"lasted", reason.Lasted, "limit", reason.Limit, "late", reason.Late)
 	}
 }

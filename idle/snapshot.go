@@ -260,6 +260,7 @@ func (l *loop) complete(i ConnInfo, s *state) ConnInfo {
 	i.Received, i.Sent = ev.received, ev.acked
 	if ev.counted {
 		i.ReadIdle = min(i.ReadIdle, ev.silent)
+		i.Age = max(i.Age, i.ReadIdle) // it is kept in whole ticks
 		i.WriteIdle = ev.quiet
 	}
 	return i

@@ -67,7 +67,11 @@ func (s *Server) listenAdmin() (*adminListener, error) {
 	if err != nil {
 		return nil, badConfig{fmt.Errorf("server: Config.Admin: %w", err)}
 	}
-	listener, err := net.ListenTCP("tcp", addr)
+	network := "tcp"
+	if addr.IP.To4() != nil { // 0.0.0.0 would be all addresses, those of IPv6 included
+		network = "tcp4"
+	}
+	listener, err := net.ListenTCP(network, addr)
 	if err != nil {
 		return nil, fmt.Errorf("server: cannot listen for Config.Admin: %w", err)
 	}

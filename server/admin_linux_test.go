@@ -23,7 +23,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-const testToken = "open sesame, and 16 more"
+const testToken = "open-sesame-and-16-more"
 
 // get returns status and body of a page of the admin listener.
 func get(t *testing.T, s *Server, path string, token ...string) (status int, body string) {
@@ -331,7 +331,7 @@ func TestTheLogTellsTheConfigurationAndWhatWasReaped(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out.String(), "msg=serving"), "%s", &out)
 	require.Contains(t, out.String(), "config.drain-delay=1ms")
 	require.Contains(t, out.String(), "config.idle.read-timeout=300ms")
-	require.Contains(t, out.String(), `msg=reaped number=3 reasons.read_idle=3 late=`)
+	require.Contains(t, out.String(), `msg=reaped number=3 reasons.read_idle=3 connections=0 late=`)
 	require.Contains(t, out.String(), "from=gnet")
 	require.NotContains(t, out.String(), "level=DEBUG")
 }
@@ -344,14 +344,14 @@ func TestAReportHasWhatIsNew(t *testing.T) {
 	require.Empty(t, out.String(), "nothing has happened")
 	s.Reaped[idle.ReadIdle], s.Lateness = 5, idle.LatenessStats{Count: 5, Sum: 5 * time.Second}
 	r.report(s)
-	require.Contains(t, out.String(), `msg=reaped number=5 reasons.read_idle=5 late=1s`)
+	require.Contains(t, out.String(), `msg=reaped number=5 reasons.read_idle=5 connections=0 late=1s`)
 	out.Reset()
 	r.report(s)
 	require.Empty(t, out.String(), "nothing is new")
 	s.Reaped[idle.Kicked], s.Observed[idle.TooOld] = 1, 2
 	r.report(s)
-	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1")
-	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.too_old=2`)
+	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
+	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.too_old=2 connections=0`+"\n")
 }
 
 // BenchmarkAdmin measures an echo over one connection without the admin listener, with one that nobody looks at, and with a viewer.

@@ -23,13 +23,17 @@ func (r *reporter) report(now idle.Stats) {
 	for _, of := range []struct {
 		what     string
 		now, was idle.Counts
+		late     bool // it is known of them
 	}{
-		{"reaped", now.Reaped, r.last.Reaped},
-		{"would have reaped", now.Observed, r.last.Observed},
+		{"reaped", now.Reaped, r.last.Reaped, true},
+		{"would have reaped", now.Observed, r.last.Observed, false},
 	} {
 		if n := of.now.Total() - of.was.Total(); n > 0 {
-			r.log.Info(of.what, "number", n, "reasons", reasons(of.now, of.was), "late", meanBetween(r.last.Lateness, now.Lateness),
-				"connections", now.Connections)
+			attrs := []any{"number", n, "reasons", reasons(of.now, of.was), "connections", now.Connections}
+			if of.late && now.Lateness.Count > r.last.Lateness.Count {
+				attrs = append(attrs, "late", meanBetween(r.last.Lateness, now.Lateness))
+			}
+			r.log.Info(of.what, attrs...)
 		}
 	}
 	r.last = now

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func (f *idleFlags) addAll(cmd *cobra.Command, readTimeout time.Duration) {
 	flags.DurationVar(&cfg.MaxAge, "max-age", 0, "close a connection that is as old, a tenth less or more")
 	flags.DurationVar(&cfg.MaxAgeGrace, "max-age-grace", 0, "tell it so long before")
 	flags.DurationVar(&cfg.Liveness, "liveness", 0, "let the kernel find a peer that has vanished within so long")
-	flags.IntVar(&cfg.KeepClosed, "keep-closed", 128, "keep so many of those that were closed last, and why, for --admin")
+	flags.IntVar(&cfg.KeepClosed, "keep-closed", 0, "keep so many of those that were closed last, and why, for --admin; 0 is 128")
 	flags.BoolVar(&cfg.ObserveOnly, "observe-only", false, "close nothing; log and count what would be closed")
 }
 
@@ -82,6 +83,7 @@ func (f *idleFlags) config(cmd *cobra.Command) (idle.Config, error) {
 	if !cmd.Flags().Changed("tick") {
 		cfg.Tick = 0 // the default depends on the timeouts
 	}
+	cfg.KeepClosed = cmp.Or(cfg.KeepClosed, 128)
 	cfg.Goodbye = goodbye
 	if cfg.Heartbeat.Interval != 0 {
 		cfg.Heartbeat.Ping = func(gnet.Conn) []byte { return []byte(ping + "\n") }

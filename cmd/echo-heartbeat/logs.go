@@ -28,10 +28,19 @@ func (f *logFlags) logger(out io.Writer) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(out, opts)), nil
 	case "json":
+		opts.ReplaceAttr = durationAsText
 		return slog.New(slog.NewJSONHandler(out, opts)), nil
 	default:
 		return nil, fmt.Errorf("--log-format is %q: take text or json", f.format)
 	}
+}
+
+// durationAsText writes a duration as flags have it. JSON would be in nanoseconds.
+func durationAsText(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // readToken reads the file with the token of the admin page, if there is one.

@@ -76,6 +76,7 @@ func oneLine(err error) string {
 		"Config.Sources.Rate", "--source-rate",
 		"Config.AcceptRate", "--accept-rate",
 		"Config.PressureTimeout", "--pressure-timeout",
+		"leave OneAcceptor off", "leave --one-acceptor off",
 		"Config.Admin.Addr", "--admin",
 		"Config.Admin.Token", "--admin-token-file",
 		"Config.Admin: admin: Config.Token has", "the token of --admin-token-file has",

@@ -40,7 +40,6 @@ type hello struct {
 	Name     string         `json:"name"`
 	Version  string         `json:"version"`
 	Address  string         `json:"address"`
-	Sectors  int            `json:"sectors"`
 	Reasons  []idle.Kind    `json:"reasons"`
 	Writable bool           `json:"writable"`
 	Limits   map[string]any `json:"limits"`
@@ -289,7 +288,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.live.leave(frames)
 	first, err := json.Marshal(hello{
-		Name: "idlewheel", Version: metrics.Version(), Address: h.cfg.Status().Address, Sectors: sectors, Reasons: idle.Kinds(),
+		Name: "idlewheel", Version: metrics.Version(), Address: h.cfg.Status().Address, Reasons: idle.Kinds(),
 		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),
 	})
 	if err != nil {

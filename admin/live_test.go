@@ -33,7 +33,6 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	h := v.hello()
 	require.Equal(t, "idlewheel", h["name"])
 	require.Equal(t, "a:1", h["address"])
-	require.Equal(t, float64(sectors), h["sectors"])
 	require.Equal(t, true, h["writable"])
 	require.Len(t, h["reasons"], len(idle.Kinds()))
 	require.Equal(t, "read idle", h["reasons"].([]any)[0])

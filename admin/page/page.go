@@ -1,5 +1,5 @@
-// Package page holds the live page of the admin listener: the timing wheels of a server as they turn, its counters, who is idle the longest,
-// and who was reaped and why.
+// Package page holds the live page of the admin listener: the timing wheels of a server as they turn, its counters, who is idle the
+// longest, and who was reaped and why.
 //
 // It is one file with everything in it. It asks its own origin for api/events, and for nothing else until somebody kicks a connection or
 // changes a timeout, and it works under a Content-Security-Policy of

@@ -11,9 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,15 +19,13 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/admin/page"
+	"github.com/idlewheel/idlewheel/internal/browser"
 )
 
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
@@ -65,7 +61,7 @@ func TestThePageShowsItsServer(t *testing.T) {
 	})).size`), 3, "every canvas is drawn on")
 	require.Equal(t, 2, eval[int](t, tab, `document.querySelectorAll('.ring[data-particles="0"]').length`),
 		"what was reaped before does not fly")
-	requests, complaints := seen.get()
+	requests, complaints := seen.Get()
 	require.Empty(t, complaints)
 	require.ElementsMatch(t, []string{f.url + "/", f.url + "/api/events"}, requests)
 }
@@ -120,6 +116,33 @@ func TestReapedConnectionsFly(t *testing.T) {
 			wait(t, tab, `document.querySelector(".ring").dataset.particles === "0"`)
 		})
 	}
+}
+
+// TestARingIsDrawnInAsManySectorsAsItHas looks at its left half, which four sectors fill as well as the right one.
+func TestARingIsDrawnInAsManySectorsAsItHas(t *testing.T) {
+	f := serve(t, scene{loops: 1, connections: 400, few: true})
+	tab, _ := open(t, f)
+	wait(t, tab, `document.querySelector(".ring")`)
+	wait(t, tab, `(() => {
+		const c = document.querySelector(".ring canvas"), s = c.width, d = c.getContext("2d").getImageData(0, 0, s, s).data;
+		const blue = [0, 0];
+		for (let y = 0; y < s; y++) for (let x = 0; x < s; x++) {
+			const i = 4 * (y * s + x);
+			if (d[i + 3] === 255 && d[i + 2] - d[i] > 60) blue[x < s / 2 ? 0 : 1]++;
+		}
+		return blue[0] > 1000 && Math.abs(blue[0] - blue[1]) < blue[0] / 20;
+	})()`)
+}
+
+func TestALoopThatIsBlockedIsToldAndItsRingStays(t *testing.T) {
+	f := serve(t, scene{loops: 2, connections: 400})
+	tab, _ := open(t, f)
+	wait(t, tab, `document.querySelectorAll(".ring").length === 2`)
+	f.set(func(s *scene) { s.blocked = true })
+	wait(t, tab, `document.querySelector("#status").textContent === "blocked" && document.querySelector("#retry").textContent.includes("does not answer")`)
+	require.Equal(t, 2, eval[int](t, tab, `document.querySelectorAll(".ring").length`))
+	f.set(func(s *scene) { s.blocked = false })
+	wait(t, tab, `document.querySelector("#status").textContent === "ready" && document.querySelector("#retry").textContent === ""`)
 }
 
 func TestARowGoesWithItsConnection(t *testing.T) {
@@ -253,7 +276,7 @@ func TestNothingIsMarkup(t *testing.T) {
 	require.Equal(t, evil, eval[string](t, tab, `document.querySelector("#recent td.why").textContent`))
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll("img, td b, th b").length`))
 	require.Equal(t, "idlewheel "+evil, eval[string](t, tab, `document.title`))
-	_, complaints := seen.get()
+	_, complaints := seen.Get()
 	require.Empty(t, complaints)
 }
 
@@ -339,7 +362,7 @@ func TestViews(t *testing.T) {
 				}
 			}
 			assert.Empty(t, eval[[]string](t, tab, unnamed))
-			_, complaints := seen.get()
+			_, complaints := seen.Get()
 			require.Empty(t, complaints)
 		})
 	}
@@ -398,6 +421,8 @@ type scene struct {
 	private                    bool   // reading needs the token as well
 	evil                       string // for addresses and details
 	gone                       string // id of a connection that is not there
+	few                        bool   // a ring has four sectors, all as full
+	blocked                    bool   // an event loop does not answer
 	limits                     object // those of hello if nil
 	missing, forbidden         bool   // answers of kick
 	thorough                   bool   // is looked at in every way
@@ -416,7 +441,7 @@ func (s scene) hello() object {
 		}
 	}
 	return object{
-		"name": "idlewheel", "version": "v0.7.0", "address": address, "sectors": 120, "reasons": reasons,
+		"name": "idlewheel", "version": "v0.7.0", "address": address, "reasons": reasons,
 		"writable": s.writable, "limits": limits,
 	}
 }
@@ -437,6 +462,9 @@ func (s scene) frame(up float64) object {
 			values[(hand+1+i)%120] = int(math.Max(0, n+random.Float64()-.4) * math.Min(1, 40*(1.04-at)))
 		}
 		values[(hand+70)%120] = each / 50
+		if s.few {
+			values = []int{each / 4, each / 4, each / 4, each / 4}
+		}
 		mine := s.reaped / s.loops
 		if loop < s.reaped%s.loops {
 			mine++
@@ -445,6 +473,9 @@ func (s scene) frame(up float64) object {
 			"loop": loop + 1, "connections": each, "turn_seconds": turn, "now_seconds": now, "sectors": values, "later": each / 90,
 			"reaped": object{"read idle": mine - mine/9, "slow peer": mine / 9},
 		})
+	}
+	if s.blocked {
+		rings = nil
 	}
 	status := s.status
 	if status == "" {
@@ -457,7 +488,7 @@ func (s scene) frame(up float64) object {
 		"reads": int(up * 250), "rejected": 12, "saved_by_kernel": 3,
 		"reaped":   object{"read idle": s.reaped - s.reaped/9, "slow peer": s.reaped / 9},
 		"lateness": object{"count": s.reaped, "mean_seconds": .0512, "max_seconds": .109}, "behind_seconds": 0, "driver_lag_seconds": .00013,
-		"pressure": object{"connections": .667, "descriptors": .87, "heap": .012}, "rings": rings,
+		"pressure": object{"connections": .667, "descriptors": .87, "heap": .012}, "rings": rings, "blocked": s.blocked,
 	}
 	idle := []object{}
 	for i := 0; len(idle) < min(20, s.connections); i++ {
@@ -682,10 +713,10 @@ func fill(f *fake, d time.Duration) {
 }
 
 // open opens the page of a server in a browser of its own. Options are a path and what is emulated.
-func open(t *testing.T, f *fake, options ...any) (context.Context, *witness) {
+func open(t *testing.T, f *fake, options ...any) (context.Context, *browser.Witness) {
 	t.Helper()
-	ctx := browser(t)
-	seen := watch(ctx)
+	ctx := browser.Start(t)
+	seen := browser.Watch(t, ctx)
 	path, features := "/", []*emulation.MediaFeature{}
 	for _, option := range options {
 		switch o := option.(type) {
@@ -695,10 +726,10 @@ func open(t *testing.T, f *fake, options ...any) (context.Context, *witness) {
 			features = append(features, o)
 		}
 	}
-	run(t, ctx, network.Enable(), log.Enable(), emulation.SetEmulatedMedia().WithFeatures(features),
+	run(t, ctx, emulation.SetEmulatedMedia().WithFeatures(features),
 		emulation.SetDeviceMetricsOverride(1280, 900, 1, false), chromedp.Navigate(f.url+path))
 	t.Cleanup(func() {
-		requests, _ := seen.get()
+		requests, _ := seen.Get()
 		for _, r := range requests {
 			require.Regexp(t, "^(data:|"+f.url+"/)", r, "nobody else is asked")
 		}
@@ -726,62 +757,4 @@ func wait(t *testing.T, ctx context.Context, condition string) {
 		}
 	}
 	require.Fail(t, "the page does not get there", "%s\n%s", condition, eval[string](t, ctx, `document.body.innerText`))
-}
-
-// browser starts a browser and stops it when the test ends. Where there is none, the test is skipped, but not in CI.
-func browser(t *testing.T) context.Context {
-	t.Helper()
-	path := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if found, err := exec.LookPath(name); err == nil && path == "" {
-			path = found
-		}
-	}
-	if path == "" && os.Getenv("CI") == "" {
-		t.Skip("no chromium here: the page is not looked at in a browser")
-	}
-	require.NotEmpty(t, path, "CI has to have a chromium")
-	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
-	t.Cleanup(stop)
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox)
-	ctx, stop = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(stop)
-	ctx, stop = chromedp.NewContext(ctx)
-	t.Cleanup(stop)
-	require.NoError(t, chromedp.Run(ctx))
-	return ctx
-}
-
-// A witness keeps what the browser asks for and what it complains about. Safe for concurrent use.
-type witness struct {
-	mu         sync.Mutex
-	requests   []string
-	complaints []string
-}
-
-func watch(ctx context.Context) *witness {
-	w := &witness{}
-	chromedp.ListenTarget(ctx, func(event any) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		switch e := event.(type) {
-		case *network.EventRequestWillBeSent:
-			w.requests = append(w.requests, e.Request.URL)
-		case *runtime.EventConsoleAPICalled:
-			w.complaints = append(w.complaints, "console: "+string(e.Type))
-		case *runtime.EventExceptionThrown:
-			w.complaints = append(w.complaints, e.ExceptionDetails.Error())
-		case *log.EventEntryAdded:
-			w.complaints = append(w.complaints, e.Entry.Text)
-		case *cdppage.EventJavascriptDialogOpening:
-			w.complaints = append(w.complaints, "dialog: "+e.Message)
-		}
-	})
-	return w
-}
-
-func (w *witness) get() (requests, complaints []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.requests), slices.Clone(w.complaints)
 }

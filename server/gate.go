@@ -26,14 +26,14 @@ type gate struct {
 	room  func() bool    // reports whether there is room enough to go on
 	count *atomic.Uint64 // of the times that it was closed
 
-	ready  atomic.Bool // fds does not change any more
+	ready  atomic.Bool // latch does not change any more
 	closed atomic.Bool
 	used   atomic.Bool   // it was closed once
 	done   chan struct{} // closed by end
 	wait   sync.WaitGroup
 
 	mu      sync.Mutex
-	fds     []int     // guarded by mu until ready; listening sockets, none if they cannot be paused
+	latch   latch     // guarded by mu until ready; without sockets if they cannot be paused
 	ended   bool      // guarded by mu: the listeners may be gone
 	forGood bool      // guarded by mu: it is not opened any more
 	logged  time.Time // guarded by mu; when a pause was logged last
@@ -87,16 +87,27 @@ func (g *gate) prepare(all bool) (done bool) {
 	}
 	for _, other := range gates.all {
 		if other != g && other.ready.Load() {
-			fds = slices.DeleteFunc(fds, func(fd int) bool { return slices.Contains(other.fds, fd) })
+			fds = slices.DeleteFunc(fds, func(fd int) bool { return slices.Contains(other.latch.fds, fd) })
 		}
 	}
 	if len(fds) < g.want && !all && !errors.Is(err, errCannotPause) {
 		return false
 	}
-	if err != nil && !errors.Is(err, errCannotPause) {
-		g.log.Warn("accepting cannot be paused: who comes when there is no room is rejected", "because", err)
+	l := latch{}
+	if err == nil {
+		if l, err = newLatch(fds); err != nil && !all { // the engine has not told its pollers yet
+			return false
+		}
 	}
-	g.fds = fds
+	switch {
+	case errors.Is(err, errCannotPause):
+	case err != nil:
+		g.log.Warn("accepting cannot be paused: who comes when there is no room is rejected", "because", err)
+		l = latch{}
+	case !l.drops():
+		g.log.Info("without CAP_NET_ADMIN, who comes while accepting is paused waits in the backlog")
+	}
+	g.latch = l
 	g.ready.Store(true)
 	return true
 }
@@ -117,32 +128,36 @@ func (g *gate) shut(why string, first func()) {
 	}
 	first()
 	g.used.Store(true)
-	if err := filter(g.fds, true); err != nil {
+	if err := g.latch.close(); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
 	n := g.count.Add(1)
 	log := time.Since(g.logged) >= warnEvery
 	if log {
 		g.logged = time.Now()
-		g.log.Warn("accepting is paused", "because", why, "pauses", n, "listeners", len(g.fds))
+		g.log.Warn("accepting is paused", "because", why, "pauses", n, "listeners", len(g.latch.fds))
 	}
 	g.wait.Go(func() { g.watch(log) })
 }
 
-// shutForGood closes the gate before the server stops.
+// shutForGood closes the gate before the server stops, if newcomers are dropped then. Otherwise it is better to tell them at once that they
+// are to go elsewhere, than to let them wait for the end: it stays open, or is opened when there is room.
 func (g *gate) shutForGood() {
 	g.prepare(true)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.forGood = true
-	if g.ended {
+	if g.ended || !g.latch.drops() {
 		return
 	}
+	g.forGood = true
 	g.used.Store(true)
-	if err := filter(g.fds, true); err != nil {
+	if err := g.latch.close(); err != nil {
 		g.log.Warn("pausing accept", "error", err)
 	}
 }
+
+// isDropping reports whether newcomers are dropped while the gate is closed.
+func (g *gate) isDropping() bool { return g.ready.Load() && g.latch.drops() }
 
 // watch opens the gate when there is room, and logs that if it is told to.
 func (g *gate) watch(log bool) {
@@ -161,7 +176,7 @@ func (g *gate) watch(log bool) {
 	if g.ended || g.forGood {
 		return
 	}
-	if err := filter(g.fds, false); err != nil {
+	if err := g.latch.open(); err != nil {
 		g.log.Error("going on to accept", "error", err)
 	}
 	g.closed.Store(false)

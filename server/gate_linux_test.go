@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -70,7 +71,7 @@ func TestTheGateIsPreparedOnceThereIsADescriptor(t *testing.T) {
 	g.shut("nobody can tell what to pause", func() { t.Error("it is not shut") })
 
 	require.True(t, g.prepare(false))
-	require.Len(t, g.fds, 1)
+	require.Len(t, g.latch.fds, 1)
 	g.shut("the test wants it", func() {})
 	require.Eventually(t, func() bool { return !g.closed.Load() }, 10*time.Second, time.Millisecond, "there is room")
 	c, err := net.DialTimeout("tcp", ln.Addr().String(), 10*time.Second)
@@ -107,7 +108,7 @@ func TestServersThatShareAPortHaveTheirOwnGates(t *testing.T) {
 		fds := func(s started) []int {
 			g := s.host.Load().gate
 			require.Eventually(t, g.ready.Load, 20*time.Second, time.Millisecond)
-			return g.fds
+			return g.latch.fds
 		}
 		require.Len(t, fds(first), 4)
 		require.Len(t, fds(second), 4)
@@ -172,7 +173,11 @@ func TestAGateThatIsToStayShutIsNotOpened(t *testing.T) {
 		return true
 	}, new(atomic.Uint64))
 	defer g.forget()
+	defer g.end()
 	g.prepare(true)
+	if !g.isDropping() {
+		t.Skip("without CAP_NET_ADMIN the gate does not stay shut: who comes is told to go elsewhere")
+	}
 	g.shut("the test wants it", func() {})
 	<-looked // it is about to find that there is room
 	g.shutForGood()
@@ -180,7 +185,6 @@ func TestAGateThatIsToStayShutIsNotOpened(t *testing.T) {
 	g.wait.Wait()
 	_, err := net.DialTimeout("tcp", ln.Addr().String(), 300*time.Millisecond)
 	require.Error(t, err)
-	g.end()
 }
 
 // A newcomer is a connection as OnOpen sees it.
@@ -204,10 +208,11 @@ func TestNobodyInheritsTheFilterOfTheGate(t *testing.T) {
 	defer conn.Close()
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	require.NoError(t, err)
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		prog := unix.SockFprog{Len: uint16(len(dropAll)), Filter: &dropAll[0]}
-		require.NoError(t, unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog))
-	}))
+	require.NoError(t, raw.Control(func(fd uintptr) { err = attach(int(fd), dropAll) }))
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("without CAP_NET_ADMIN there are no filters")
+	}
+	require.NoError(t, err)
 	_, err = client.Write([]byte("hello"))
 	require.NoError(t, err)
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))

@@ -48,7 +48,7 @@ func (h *host) OnBoot(eng gnet.Engine) gnet.Action {
 func (h *host) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	h.gate.prepare(true)
 	if h.gate.used.Load() {
-		unfilter(c.Fd())
+		_ = unfilter(c.Fd()) // it may have none
 	}
 	// The kernel gives out the lowest descriptor that is free, so this one tells how many are in use at least. Who has one of the last
 	// goes, whatever else is true, so that each loop can accept and close what comes until the gate is shut.
@@ -106,7 +106,7 @@ func (h *host) guard(ctx context.Context, found func()) {
 
 // hasRoom reports whether there is enough room again: some more than one, so that it does not go up and down.
 func (h *host) hasRoom() bool {
-	if h.draining.Load() {
+	if h.draining.Load() && h.gate.isDropping() {
 		return false
 	}
 	if h.full > 0 {

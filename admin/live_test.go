@@ -282,6 +282,7 @@ func TestAViewerThatDoesNotReadIsDropped(t *testing.T) {
 		defer srv.Close()
 		stuck := l.dial(t, getEvents)
 		defer stuck.Close()
+		synctest.Wait() // until it watches
 		c, v := openPipe(t, l)
 		defer c.Close()
 		v.hello()

@@ -72,7 +72,7 @@ func (h *Handler) apply(changes map[string]time.Duration) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	cfg := h.reaper.Config()
-	words := []string{"Config.Tick", "tick", "\n", "; ", "idle: ", ""}
+	words := []string{": set a tenth of the timeout, or 0 for the default", ": set at least as much", "Config.Tick", "tick", "\n", "; ", "idle: ", ""}
 	for _, t := range timeouts {
 		words = append(words, t.field, t.name)
 		if d, ok := changes[t.name]; ok {

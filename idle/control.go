@@ -210,7 +210,7 @@ func (r *Reaper) Update(cfg Config) error {
 		return err
 	}
 	r.clock.remember(cfg.memory())
-	r.settings.Store(newSettings(cfg, old.version+1, old.now))
+	r.settings.Store(old.next(cfg, old.now, r.clock.elapsed()))
 	cfg.Logger.Info("configuration changed", "idle", cfg)
 	if cfg.MaxConnections > 0 && !r.limitIsSet.Load() {
 		r.limit.Store(int64(cfg.MaxConnections))
@@ -231,7 +231,7 @@ func (r *Reaper) Squeeze(by float64, least time.Duration) error {
 	old := r.settings.Load()
 	now := old.now
 	if now.squeeze = (squeeze{by, least}); now != old.now {
-		r.settings.Store(newSettings(old.cfg, old.version+1, now))
+		r.settings.Store(old.next(old.cfg, now, r.clock.elapsed()))
 		r.continueSoon()
 	}
 	return nil

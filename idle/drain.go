@@ -23,7 +23,7 @@ func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	old := r.settings.Load()
 	if now := old.now; now.drain == (drain{}) {
 		now.drain = drain{max(r.clock.elapsed(), 1), spread, deadline}
-		r.settings.Store(newSettings(old.cfg, old.version+1, now))
+		r.settings.Store(old.next(old.cfg, now, r.clock.elapsed()))
 		r.continueSoon()
 	}
 	return nil

@@ -17,7 +17,7 @@ type Event struct {
 	// Idle is how long the connection has been idle, over all events since it was active. On Linux and TCP it is what
 	// the kernel measured, elsewhere it may be up to two ticks short.
 	Idle time.Duration
-	// Late is how long after its deadline the event comes. For the first event on Linux and TCP it is exact; otherwise it
+	// Late is how long after its deadline the event comes, or after the change of the configuration that has brought it forward. For the first event on Linux and TCP it is exact; otherwise it
 	// may be up to one tick too much for the first, and up to one tick short for those that follow.
 	Late time.Duration
 }

@@ -207,11 +207,21 @@ func (lim *limits) act(k Kind, f *life) act {
 // event returns the idle event of a verdict.
 func (lim *limits) event(v verdict, f *life, now time.Duration) Event {
 	known := f.known(v.kind)
-	ev := Event{Kind: v.kind, First: lim.first(v.kind, f), Timeout: lim.idle(v.kind), Idle: now - known.to, Late: now - v.due}
-	if ev.First {
+	ev := Event{Kind: v.kind, First: lim.first(v.kind, f), Timeout: lim.idle(v.kind), Idle: now - known.to, Late: lim.late(v, f, now)}
+	if ev.First && ev.Late == now-v.due {
 		ev.Late += f.active(v.kind).to - known.from
 	}
 	return ev
+}
+
+// late returns how long ago the deadline of a verdict was. One that a change of the limits has brought forward has passed when they
+// changed, and not before.
+func (lim *limits) late(v verdict, f *life, now time.Duration) time.Duration {
+	due := v.due
+	if lim.before != nil {
+		due = max(due, min(lim.since, lim.before.due(v.kind, f)))
+	}
+	return now - due
 }
 
 // known returns when there was activity of a kind as exactly as it is known.
@@ -228,7 +238,7 @@ func (f *life) known(k Kind) span {
 
 // reason returns why a connection ends that is reaped by a verdict which is no idle event.
 func (lim *limits) reason(v verdict, f *life, now time.Duration) *ReapError {
-	e := &ReapError{Kind: v.kind, Late: now - v.due}
+	e := &ReapError{Kind: v.kind, Late: lim.late(v, f, now)}
 	switch v.kind {
 	case NoFirstByte:
 		e.Limit, e.Lasted = lim.firstByte, now-f.opened.to
@@ -247,7 +257,7 @@ func (lim *limits) reason(v verdict, f *life, now time.Duration) *ReapError {
 		e.Limit, e.Lasted, e.Bytes, e.LimitBytes = lim.rate.Window, now-f.rated, f.taken, lim.leastInWindow()
 	case NoAnswer:
 		e.Limit = lim.interval + time.Duration(f.missed)*lim.retry
-		e.Lasted = e.Limit + e.Late
+		e.Lasted = e.Limit + now - v.due
 	case TooOld:
 		e.Limit, e.Lasted = lim.age, now-f.opened.to
 	case Drained:

@@ -31,6 +31,8 @@ type limits struct {
 	tick            time.Duration
 	drain           drain
 	horizon         time.Duration // each connection is looked at once in it, whatever is limited
+	before          *limits       // those that held until since; nil for the first ones
+	since           time.Duration
 }
 
 // A drain says when connections go because the server does. The zero drain is none.

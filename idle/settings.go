@@ -12,6 +12,8 @@ type settings struct {
 	limits  *limits
 	reset   [kinds]bool
 	now     overlay
+	before  *settings // without a before of their own; nil for the first ones
+	since   time.Duration
 }
 
 // An overlay is what changes the limits of a Config for a time, or for good.
@@ -21,11 +23,25 @@ type overlay struct {
 }
 
 func newSettings(cfg Config, version int64, now overlay) *settings {
+	return makeSettings(cfg, version, now, nil, 0)
+}
+
+// next returns the settings that follow from an instant on.
+func (set *settings) next(cfg Config, now overlay, at time.Duration) *settings {
+	before := *set
+	before.before = nil
+	return makeSettings(cfg, set.version+1, now, &before, at)
+}
+
+func makeSettings(cfg Config, version int64, now overlay, before *settings, since time.Duration) *settings {
 	if now.drain != (drain{}) {
 		cfg.ObserveOnly = false // it spares those about whom the Reaper decides; these are told to go
 	}
-	set := &settings{cfg: cfg, version: version, now: now}
+	set := &settings{cfg: cfg, version: version, now: now, before: before, since: since}
 	set.limits = set.newLimits(cfg.timeouts())
+	if before != nil { // those without timeouts of their own had others
+		set.limits.before = before.newLimits(before.cfg.timeouts())
+	}
 	for _, k := range cfg.Reset {
 		set.reset[k] = true
 	}
@@ -39,6 +55,9 @@ func (set *settings) newLimits(timeouts Timeouts) *limits {
 	lim.own = timeouts
 	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
 		*d = max(set.now.squeeze.of(*d), min(*d, set.cfg.Tick))
+	}
+	if set.before != nil {
+		lim.before, lim.since = set.before.newLimits(timeouts), set.since
 	}
 	return lim
 }

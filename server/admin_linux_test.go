@@ -354,6 +354,18 @@ func TestAReportHasWhatIsNew(t *testing.T) {
 	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.too_old=2 connections=0`+"\n")
 }
 
+func TestWhoIsRefusedIsInTheLog(t *testing.T) {
+	var out strings.Builder
+	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	r.warn(idle.Stats{})
+	require.Empty(t, out.String())
+	r.warn(idle.Stats{Refused: 5})
+	require.Contains(t, out.String(), `level=WARN msg="connections were not let in" number=5 last="as many are open as may be`)
+	out.Reset()
+	r.warn(idle.Stats{Refused: 5})
+	require.Empty(t, out.String(), "it was said")
+}
+
 // BenchmarkAdmin measures an echo over one connection without the admin listener, with one that nobody looks at, and with a viewer.
 func BenchmarkAdmin(b *testing.B) {
 	for _, viewers := range []int{-1, 0, 1} {

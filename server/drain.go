@@ -8,8 +8,9 @@ import (
 
 // Drain says how a server stops, so that its clients do not all come back elsewhere at once. Those that were active within the last
 // second are busy, the others idle. OnClose of those that it closes gets idle.ErrDrained; of those that are left at its end, which are
-// closed all at once, nil. Whoever wants to connect meanwhile waits until the server is gone, and is refused then. With SharePort
-// he is closed at once, so that he tries again and the system may send him to another server, which can listen on the address already. The zero Drain is none: all connections are closed at once.
+// closed all at once, nil. Whoever wants to connect meanwhile waits until the server is gone, and is refused then. With SharePort,
+// and where the process lacks CAP_NET_ADMIN, he is closed at once, so that he tries again and may be sent to another server, which with
+// SharePort can listen on the address already. The zero Drain is none: all connections are closed at once.
 type Drain struct {
 	// Delay is how long the server goes on as before, for those to notice that send new clients to it.
 	Delay time.Duration

@@ -12,10 +12,11 @@ import (
 // reportEvery is the time between two lines of the log about what was reaped.
 const reportEvery = 10 * time.Second
 
-// A reporter logs what was reaped, and what would have been, since it did so last.
+// A reporter logs what was reaped, and what would have been, since it did so last, and who was refused for want of room.
 type reporter struct {
-	log  *slog.Logger
-	last idle.Stats
+	log     *slog.Logger
+	last    idle.Stats
+	refused uint64 // of which was logged
 }
 
 // report logs a line if there is anything to say.
@@ -55,10 +56,23 @@ func meanBetween(was, now idle.LatenessStats) time.Duration {
 	return idle.LatenessStats{Count: now.Count - was.Count, Sum: now.Sum - was.Sum}.Mean().Round(time.Millisecond)
 }
 
+// warn logs how many were refused, if any were.
+func (r *reporter) warn(now idle.Stats) {
+	if n := now.Refused - r.refused; n > 0 {
+		r.log.Warn("connections were not let in", "number", n, "last", "as many are open as may be, or the server drains")
+		r.refused = now.Refused
+	}
+}
+
 // run reports every ten seconds, and at the end.
 func (r *reporter) run(ctx context.Context, stats func() idle.Stats) {
-	for sleep(ctx, reportEvery) {
-		r.report(stats())
+	for n := 1; sleep(ctx, warnEvery); n++ {
+		now := stats()
+		if r.warn(now); n%int(reportEvery/warnEvery) == 0 {
+			r.report(now)
+		}
 	}
-	r.report(stats())
+	now := stats()
+	r.warn(now)
+	r.report(now)
 }

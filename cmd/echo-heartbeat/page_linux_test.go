@@ -163,7 +163,7 @@ func TestTheAdminOfServeSpeaksOfFlags(t *testing.T) {
 		`{"read-timeout":"1ms"}`:                  "tick is 100ms, longer than read-timeout of 1ms",
 		`{"max-age-grace":"1s"}`:                  "max-age-grace is 1s without max-age",
 		`{"heartbeat":"1s"}`:                      `"heartbeat" cannot be changed here: take read-timeout,`,
-		`{"write-timeout":"1s","all-timeout":""}`: `all-timeout is "": write a duration such as 30s`,
+		`{"write-timeout":"1s","all-timeout":""}`: `all-timeout is "": write a duration such as "30s"`,
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", url+"api/timeouts", strings.NewReader(body))
 		require.NoError(t, err)

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,8 +94,6 @@ type Handler struct {
 	mux     *http.ServeMux
 	live    live
 	began   time.Time
-
-	changing sync.Mutex // held while timeouts are changed
 }
 
 // New returns a Handler, or an error that joins all that is wrong with the Config.

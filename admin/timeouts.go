@@ -51,8 +51,7 @@ func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})
 }
 
-// changeTimeouts changes those that are named, and answers with all settings. A reload of the program at the same time may undo it: the
-// last one wins.
+// changeTimeouts changes those that are named, and answers with all settings.
 func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 	changes, err := readTimeouts(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -67,19 +66,20 @@ func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 	h.serveConfig(w, r)
 }
 
-// apply makes changes of several requests one after the other, so that none undoes what another has changed.
+// apply changes what is named, and nothing else, whatever others change at the same time.
 func (h *Handler) apply(changes map[string]time.Duration) error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	cfg := h.reaper.Config()
 	words := []string{": set a tenth of the timeout, or 0 for the default", ": set at least as much", "Config.Tick", "tick", "\n", "; ", "idle: ", ""}
 	for _, t := range timeouts {
 		words = append(words, t.field, t.name)
-		if d, ok := changes[t.name]; ok {
-			*t.of(&cfg) = d
-		}
 	}
-	if err := h.reaper.Update(cfg); err != nil {
+	err := h.reaper.Change(func(cfg *idle.Config) {
+		for _, t := range timeouts {
+			if d, ok := changes[t.name]; ok {
+				*t.of(cfg) = d
+			}
+		}
+	})
+	if err != nil {
 		return errors.New(strings.NewReplacer(words...).Replace(err.Error()))
 	}
 	return nil

@@ -1,11 +1,14 @@
 package idle
 
 import (
+	"log/slog"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -95,6 +98,98 @@ func TestARingShowsWhatComesUpWhen(t *testing.T) {
 	require.Len(t, rings[0].Sectors, 52, "as many as there are ticks, and two because of rounding")
 	_, err = s.reaper.Rings(t.Context(), 0)
 	require.ErrorContains(t, err, "0 sectors")
+}
+
+func TestARingDoesNotShowWhoIsGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Minute}, nil)
+	dial(t, s.addr)
+	for range 50 {
+		require.NoError(t, dial(t, s.addr).Close())
+	}
+	eventually(t, "only one is left in the ring", func() bool {
+		rings, err := s.reaper.Rings(t.Context(), 120)
+		require.NoError(t, err)
+		if len(rings) != 1 || rings[0].Connections != 1 || s.reaper.Stats().Closed != 50 {
+			return false
+		}
+		total := rings[0].Later
+		for _, n := range rings[0].Sectors {
+			total += n
+		}
+		require.Equal(t, 1, total)
+		return true
+	})
+}
+
+// TestMessagesOfALoopThatGoesQuietAreCounted asks for a census, which any scrape does: nothing else happens on the loop for long.
+func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Hour, Tick: time.Second}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			b, _ := c.Next(-1)
+			_, _ = c.Write(b)
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	for range 100 {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	_, err := s.reaper.Census(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 100, s.reaper.Stats().Reads)
+}
+
+// TestALogThatAsksTheReaperDoesNotHang has a logger that asks for counters, and for the Config, of the Reaper that logs.
+func TestALogThatAsksTheReaperDoesNotHang(t *testing.T) {
+	var r *Reaper
+	asked := make(chan struct{}, 10)
+	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		r.Stats()
+		_ = r.Update(Config{})
+		asked <- struct{}{}
+		return len(b), nil
+	}), nil))
+	r = middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
+	done := make(chan error, 1)
+	go func() { done <- r.Update(Config{ReadTimeout: time.Hour, Logger: log}) }()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+		require.NotEmpty(t, asked)
+	case <-time.After(10 * time.Second):
+		t.Fatal("Update has not returned within 10 s")
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestChangesOfSeveralAreAllKept has one change the read timeout while another changes the all timeout, again and again.
+func TestChangesOfSeveralAreAllKept(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, AllTimeout: time.Minute})
+	var changing sync.WaitGroup
+	const times = 500
+	changing.Go(func() {
+		for range times {
+			assert.NoError(t, r.Change(func(cfg *Config) { cfg.ReadTimeout += time.Second }))
+		}
+	})
+	changing.Go(func() {
+		for range times {
+			assert.NoError(t, r.Change(func(cfg *Config) { cfg.AllTimeout += time.Second }))
+		}
+	})
+	changing.Wait()
+	require.Equal(t, time.Minute+times*time.Second, r.Config().ReadTimeout)
+	require.Equal(t, time.Minute+times*time.Second, r.Config().AllTimeout)
+	require.EqualValues(t, 2*times, r.Stats().Updates)
+	require.ErrorContains(t, r.Change(func(cfg *Config) { cfg.ReadTimeout = -1 }), "Config.ReadTimeout is -1ns")
 }
 
 func TestARingCountsWhatIsFarAway(t *testing.T) {

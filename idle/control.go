@@ -202,21 +202,44 @@ func (r *Reaper) change(c gnet.Conn, do func(*loop, *state)) bool {
 // Connections are not looked at all at once: a loop goes through its own in tasks of half a millisecond, with its other work in
 // between, about 5,000 of them per task. What was due by the old Config is judged by the new one from the moment of Update.
 func (r *Reaper) Update(cfg Config) error {
+	_, err := r.update(cfg, nil)
+	return err
+}
+
+// Change is Update for who changes some of the Config: edit is given the one of now, with its defaults filled in. It is called again if
+// another change comes in between, so that none is lost. It must not call the Reaper. Safe for concurrent use.
+func (r *Reaper) Change(edit func(*Config)) error {
+	for {
+		set := r.settings.Load()
+		cfg := r.Config()
+		edit(&cfg)
+		if done, err := r.update(cfg, set); done || err != nil {
+			return err
+		}
+	}
+}
+
+// update replaces the settings, but not if others than those given hold by now. It reports whether it did.
+func (r *Reaper) update(cfg Config, only *settings) (done bool, err error) {
+	if cfg, err = cfg.check(r.clock.tick); err != nil {
+		return false, err
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	old := r.settings.Load()
-	cfg, err := cfg.check(r.clock.tick)
-	if err != nil {
-		return err
+	if only != nil && only != old {
+		r.mu.Unlock()
+		return false, nil
 	}
 	r.clock.remember(cfg.memory())
 	r.settings.Store(old.next(cfg, old.now, r.clock.elapsed()))
-	cfg.Logger.Info("configuration changed", "idle", cfg)
+	r.updates++
 	if cfg.MaxConnections > 0 && !r.limitIsSet.Load() {
 		r.limit.Store(int64(cfg.MaxConnections))
 	}
 	r.continueSoon()
-	return nil
+	r.mu.Unlock()
+	cfg.Logger.Info("configuration changed", "idle", cfg)
+	return true, nil
 }
 
 // Squeeze shortens the idle timeouts of all connections, those of SetTimeouts included: by is the part of the way from what they are

@@ -37,6 +37,7 @@ type Reaper struct {
 	loops      uint32     // made so far
 	driver     *driver    // nil if there are none
 	lag        lag        // of the driver
+	updates    uint64     // of the Config
 	past       Stats      // counts of loops that are no longer in the registry
 	pastClosed []Closed   // what they have reaped last
 }
@@ -77,6 +78,7 @@ func (r *Reaper) Stats() Stats {
 	for _, l := range r.registry.Load().loops {
 		s.add(l.published.read())
 	}
+	s.Updates = r.updates
 	s.DriverLag = r.lag.worst(r.clock.elapsed(), r.driver != nil)
 	return s
 }

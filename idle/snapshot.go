@@ -188,6 +188,7 @@ func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err err
 		defer close(done)
 		l.stop = nil
 		do()
+		l.publish(l.clock.now.Load()) // who asks for more asks for the counters as well
 		return l.stop
 	}
 	r.mu.Lock()

@@ -28,6 +28,7 @@ type Stats struct {
 	Refused       uint64        // connections for which there was no room, and of which the handler was told nothing
 	Lateness      LatenessStats // of the reaps
 	Entries       int           // in the wheels
+	Updates       uint64        // changes of the Config, by Update and Change
 
 	// Behind is by how much the event loop that has most to do is behind with it: 0 unless more was due than fits in a task.
 	Behind time.Duration

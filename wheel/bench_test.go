@@ -335,3 +335,25 @@ func BenchmarkBytesPerEntry(b *testing.B) {
 		runtime.KeepAlive(w)
 	}
 }
+
+// BenchmarkSlots measures what it costs to look at all slots, as a page does that shows a wheel.
+func BenchmarkSlots(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		for _, dead := range []bool{false, true} {
+			b.Run(fmt.Sprintf("entries=%d/cancelled=%v", n, dead), func(b *testing.B) {
+				w, _ := New[uint32](100*time.Millisecond, 1024)
+				for i := range n {
+					w.Schedule(time.Duration(rand.IntN(60_000))*time.Millisecond, uint32(i))
+				}
+				if dead {
+					w.Cancel(w.Schedule(time.Hour, 1))
+				}
+				for b.Loop() {
+					for range w.Slots() {
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(n), "ns/entry")
+			})
+		}
+	}
+}

@@ -166,13 +166,16 @@ func (h *hierarchy) slots(count func(list) int) iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for l := range h.levels() {
 			span := h.instant(1 << l.shift)
-			if !l.draining.empty() && !yield(Slot{time.Duration(h.now), span, count(l.draining)}) {
+			if n := count(l.draining); n > 0 && !yield(Slot{time.Duration(h.now), span, n}) {
 				return
 			}
 			first := h.cursor>>l.shift + 1
 			for n := range l.mask + 1 {
 				slot := l.filed.slots[(first+n)&l.mask]
-				if !slot.empty() && !yield(Slot{h.instant((first + n) << l.shift), span, count(slot)}) {
+				if slot.empty() {
+					continue
+				}
+				if pending := count(slot); pending > 0 && !yield(Slot{h.instant((first + n) << l.shift), span, pending}) {
 					return
 				}
 			}

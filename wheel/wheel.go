@@ -115,13 +115,29 @@ func (w *Wheel[T]) NextDue() (time.Duration, bool) {
 type Slot struct {
 	Due     time.Duration // the instant at which it comes up
 	Span    time.Duration // one tick, or the turn of a lower level
-	Entries int           // those that were cancelled and have not been replaced included
+	Entries int
 }
 
-// Slots returns the slots that hold entries, those of a level in the order in which they come up. It costs a few
-// nanoseconds per entry. The Wheel must not be changed meanwhile.
+// Slots returns the slots that hold entries, those of a level in the order in which they come up. It costs half a nanosecond per
+// entry, and a few nanoseconds while there are cancelled ones whose places have found no other use. The Wheel must not be
+// changed meanwhile.
 func (w *Wheel[T]) Slots() iter.Seq[Slot] {
-	return w.slots(w.blocks.count)
+	if w.dead == 0 {
+		return w.slots(w.blocks.count)
+	}
+	return w.slots(w.countPending)
+}
+
+// countPending returns how many entries of a list were not cancelled.
+func (w *Wheel[T]) countPending(l list) (n int) {
+	for i, first := l.head, l.room; i != 0; i, first = w.blocks.at(i).next, 0 {
+		for _, id := range w.blocks.at(i).ids[first:] {
+			if w.entries.at(id).pending() {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Advance moves the wheel to now and calls expire for each entry that is due. It takes at most budget entries out of

@@ -97,6 +97,7 @@ type eye struct {
 
 // lookAtAll makes a frame. What the event loops do not answer in time is missing in it.
 func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
+	rings, blocked := h.lookAtRings(ctx) // first: the loops publish their counters with it
 	st, s := h.cfg.Status(), h.reaper.Stats()
 	f := frame{
 		Now: time.Now().UnixMilli(), Uptime: time.Since(h.began).Seconds(), Status: st.State, Connections: h.reaper.Connections(),
@@ -104,8 +105,8 @@ func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
 		Reaped:   someOf(s.Reaped),
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.numbers(),
+		Rings: rings, Blocked: blocked,
 	}
-	f.Rings, f.Blocked = h.lookAtRings(ctx)
 	if now := limits(h.reaper.Config()); e.blink || e.limits != fmt.Sprint(now) {
 		e.limits, f.Limits = fmt.Sprint(now), now
 	}

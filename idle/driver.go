@@ -103,7 +103,7 @@ func (r *Reaper) drive(d *driver) {
 		case <-timer.C:
 		}
 		if err := r.round(); err != nil {
-			r.settings.Load().cfg.Logger.Warn("posting tasks to event loops", "error", err)
+			r.warn(&r.warnings.posting, "error", err)
 		}
 		timer.Reset(r.untilTick())
 		soon = false

@@ -1,6 +1,9 @@
 package idle
 
 import (
+	"bytes"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,4 +59,18 @@ func TestLatenessIsFromTheDeadlineOrFromTheChangeThatHasBroughtItForward(t *test
 		require.Equal(t, ReadIdle, v.kind, tc.name)
 		require.Equal(t, tc.wants, lim.late(v, f, tc.now), tc.name)
 	}
+}
+
+func TestAWarningIsLoggedOnceASecond(t *testing.T) {
+	var out bytes.Buffer
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	for range 5 {
+		r.warn(&r.warnings.closing, "reason", ReadIdle)
+		r.warn(&r.warnings.keepalive)
+	}
+	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
+	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
+	r.clock.start = r.clock.start.Add(-2 * time.Second)
+	r.warn(&r.warnings.closing)
+	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
 }

@@ -26,6 +26,7 @@ type Reaper struct {
 	more     chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime time.Duration
 
+	warnings   warnings
 	limit      atomic.Int64 // of connections, 0 for none
 	limitIsSet atomic.Bool  // by SetMaxConnections
 	total      atomic.Int64 // connections
@@ -54,6 +55,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	}
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
 	r.clock.init(cfg.Tick, cfg.memory())
+	r.warnings.init()
 	r.settings.Store(newSettings(cfg, 1, overlay{}))
 	r.limit.Store(int64(cfg.MaxConnections))
 	if h, ok := next.(IdleHandler); ok {

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"golang.org/x/net/netutil"
 
 	"github.com/idlewheel/idlewheel/admin"
 )
@@ -28,7 +28,7 @@ type Admin struct {
 }
 
 const (
-	// adminConns is how many connections the admin listener takes at the same time; others wait. Descriptors are kept for them.
+	// adminConns is how many connections the admin listener has at the same time. Descriptors are kept for them.
 	adminConns = 64
 	// adminKept is how many reaped connections are kept for it if the configuration says nothing.
 	adminKept = 128
@@ -39,6 +39,7 @@ type adminListener struct {
 	listener net.Listener
 	server   *http.Server
 	served   chan error
+	handling sync.WaitGroup // requests
 }
 
 // listenAdmin opens the admin listener, nil if there is none.
@@ -75,8 +76,13 @@ func (s *Server) listenAdmin() (*adminListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: cannot listen for Config.Admin: %w", err)
 	}
-	a := &adminListener{listener: listener, server: newAdminServer(handler, s.cfg.Logger), served: make(chan error, 1)}
-	go func() { a.served <- a.server.Serve(netutil.LimitListener(listener, adminConns)) }()
+	a := &adminListener{listener: listener, served: make(chan error, 1)}
+	a.server = newAdminServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.handling.Add(1)
+		defer a.handling.Done()
+		handler.ServeHTTP(w, r)
+	}), s.cfg.Logger)
+	go func() { a.served <- a.server.Serve(listener) }()
 	return a, nil
 }
 
@@ -84,6 +90,7 @@ func (s *Server) listenAdmin() (*adminListener, error) {
 func newAdminServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
+		ConnState:         (&crowd{most: adminConns}).note,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -103,6 +110,7 @@ func (a *adminListener) close() {
 	_ = a.server.Shutdown(ctx)
 	_ = a.server.Close()
 	<-a.served
+	a.handling.Wait() // one that asks an event loop may need a second
 }
 
 // AdminAddr returns the address of the admin listener with the port that it was given, nil if there is none.

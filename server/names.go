@@ -48,7 +48,7 @@ func (cfg *Config) named() map[string]any {
 	return all
 }
 
-// LogValue returns the settings that are not off.
+// LogValue returns the settings that are not off, without those of Idle, which logs itself.
 func (cfg Config) LogValue() slog.Value {
 	var on []slog.Attr
 	for name, value := range cfg.all() {
@@ -58,5 +58,5 @@ func (cfg Config) LogValue() slog.Value {
 			on = append(on, slog.Any(name, value))
 		}
 	}
-	return slog.GroupValue(append(on, slog.Any("idle", cfg.Idle))...)
+	return slog.GroupValue(on...)
 }

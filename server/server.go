@@ -91,7 +91,8 @@ type Config struct {
 	Started func(*Server)
 
 	// Admin is a listener for those who operate the server: a live page, metrics, probes, and the change of timeouts. It is there from
-	// before the first connection is accepted until Run returns. Unless Idle.KeepClosed is set, the last 128 reaped are kept for it.
+	// before the first connection is accepted until Run returns. Unless Idle.KeepClosed is set, the last 128 reaped are kept for it, until an
+	// Update of the Reaper says otherwise.
 	Admin Admin
 
 	// Logger gets what gnet and the Reaper have to say; at level info the configuration at start, and every ten seconds what was reaped; at
@@ -183,7 +184,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // reportUntil logs what the server is, and what it reaps until the caller calls stop, which waits for the last line.
 func (s *Server) reportUntil() (stop func()) {
-	s.cfg.Logger.Info("serving", "config", s.cfg, "limit", s.limit, "because", s.why, "tick", s.reaper.Config().Tick)
+	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", s.limit, "because", s.why)
 	ctx, cancel := context.WithCancel(context.Background())
 	var reporting sync.WaitGroup
 	reporting.Go(func() { (&reporter{log: s.cfg.Logger}).run(ctx, s.reaper.Stats) })

@@ -148,11 +148,12 @@ func (s *show) playOn(ctx context.Context, srv *server.Server) error {
 // playOne plays a round of several.
 func (s *show) playOne(ctx context.Context, srv *server.Server, spread time.Duration) error {
 	r := newRound(s, s.clients)
+	before := srv.Reaper().Stats().Updates
 	if err := r.play(ctx, srv.Addr(), spread); err != nil || ctx.Err() != nil {
 		return err
 	}
-	if now := srv.Reaper().Config().ReadTimeout; now != s.cfg.ReadTimeout {
-		s.out.printf("no verdict about %d clients: the read timeout was changed to %v", len(r.clients), now)
+	if now := srv.Reaper(); now.Stats().Updates != before || now.Config().ReadTimeout != s.cfg.ReadTimeout {
+		s.out.printf("no verdict about %d clients: timeouts were changed", len(r.clients))
 		return nil
 	}
 	return r.verdict()

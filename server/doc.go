@@ -36,7 +36,7 @@
 // sixteenths of that on the connections that have been silent longest make room (package idle). At the limit, and when descriptors
 // run short whoever takes them, it pauses accepting: on Linux with a filter on the listening sockets, so that the system drops what
 // comes and clients ask again; without CAP_NET_ADMIN, which kernels want for that since 2026, by keeping the pollers of the engine from
-// looking at them, so that clients wait in the backlog; elsewhere, and on unix sockets, by closing what was accepted. Config.Sources
+// looking at them, with a backlog as short as can be; elsewhere, and on unix sockets, by closing what was accepted. Config.Sources
 // and Config.AcceptRate bound what one network and all together may open. Config.PressureTimeout shortens idle timeouts before it comes to that.
 //
 // # Stopping

@@ -105,7 +105,7 @@ func (g *gate) prepare(all bool) (done bool) {
 		g.log.Warn("accepting cannot be paused: who comes when there is no room is rejected", "because", err)
 		l = latch{}
 	case !l.drops():
-		g.log.Info("without CAP_NET_ADMIN, who comes while accepting is paused waits in the backlog")
+		g.log.Info("without CAP_NET_ADMIN: accepting is paused by the pollers and a short backlog instead of a filter")
 	}
 	g.latch = l
 	g.ready.Store(true)

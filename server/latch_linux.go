@@ -16,9 +16,11 @@ import (
 //
 // A filter on the sockets drops what comes, and the system of the client asks again. Since 2026 the kernel wants CAP_NET_ADMIN for that
 // on TCP sockets, which a server that is run with care does not have. Without it, the pollers of the engine are told not to look at the
-// sockets: clients are connected by the system, and wait in the backlog for being accepted.
+// sockets, and their backlog is made as short as can be: one client of each is connected by the system and waits for being accepted, and
+// others are dropped as well. With the usual backlog thousands would wait, and come all at once when there is room for a few.
 type latch struct {
 	fds       []int
+	backlog   int        // of the sockets while it is open
 	interests []interest // of the pollers; nil if filters are permitted
 }
 
@@ -31,7 +33,7 @@ type interest struct {
 
 // newLatch returns the latch of some listeners.
 func newLatch(fds []int) (latch, error) {
-	l := latch{fds: fds}
+	l := latch{fds: fds, backlog: maxBacklog()}
 	err := l.filter(permitAll)
 	switch {
 	case err == nil:
@@ -43,7 +45,7 @@ func newLatch(fds []int) (latch, error) {
 	return l, err
 }
 
-// drops reports whether clients are dropped while it is closed, rather than left waiting.
+// drops reports whether all clients are dropped while it is closed.
 func (l latch) drops() bool { return l.interests == nil }
 
 // close keeps sockets from being accepted from.
@@ -51,7 +53,7 @@ func (l latch) close() error {
 	if l.drops() {
 		return l.filter(dropAll)
 	}
-	return l.tell(func(i interest) uint32 { return 0 })
+	return errors.Join(l.tell(func(interest) uint32 { return 0 }), l.listen(0))
 }
 
 // open undoes close.
@@ -59,7 +61,16 @@ func (l latch) open() error {
 	if l.drops() {
 		return l.unfilter()
 	}
-	return l.tell(func(i interest) uint32 { return i.event.Events })
+	return errors.Join(l.listen(l.backlog), l.tell(func(i interest) uint32 { return i.event.Events }))
+}
+
+// listen changes the backlog.
+func (l latch) listen(backlog int) error {
+	var errs []error
+	for _, fd := range l.fds {
+		errs = append(errs, os.NewSyscallError("listen", unix.Listen(fd, backlog)))
+	}
+	return errors.Join(errs...)
 }
 
 // tell tells the pollers what to look for.

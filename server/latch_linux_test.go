@@ -38,7 +38,7 @@ func TestAPollerDoesNotLookAtAListenerThatIsLatched(t *testing.T) {
 			return n == 1
 		}
 
-		l := latch{fds: []int{fd}}
+		l := latch{fds: []int{fd}, backlog: 16}
 		l.interests, err = interestsOf(l.fds)
 		require.NoError(t, err)
 		require.Len(t, l.interests, 1)
@@ -48,7 +48,16 @@ func TestAPollerDoesNotLookAtAListenerThatIsLatched(t *testing.T) {
 		require.NoError(t, err, "the system connects it")
 		defer c.Close()
 		require.False(t, sees(), "nobody is told")
+		dial := func(within time.Duration) error {
+			c, err := net.DialTimeout("tcp", fmt.Sprint("127.0.0.1:", addr.(*unix.SockaddrInet4).Port), within)
+			if err == nil {
+				t.Cleanup(func() { c.Close() })
+			}
+			return err
+		}
+		require.Error(t, dial(300*time.Millisecond), "more than one are dropped")
 		require.NoError(t, l.open())
+		require.NoError(t, dial(10*time.Second))
 		require.True(t, sees(), "it has waited")
 	}
 }

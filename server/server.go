@@ -45,8 +45,8 @@ type Config struct {
 	// MaxConnections is how many connections may be open. If zero, it is Idle.MaxConnections, and if that is zero as well, as many as
 	// the limit of descriptors (RLIMIT_NOFILE) has room for, to which the process raises it; if there is room for fewer than asked
 	// for, those. What it comes to is logged. From fifteen sixteenths on the connections that have been silent longest make room, see
-	// idle.Config. When there is none, accepting is paused, on Linux and TCP: the system drops who comes, and his asks again,
-	// or he waits in the backlog (see "Overload" in the package comment). Those that it had accepted by then, and elsewhere all, are rejected: closed, after Idle.Refusal. Update of the Reaper does not change it.
+	// idle.Config. When there is none, accepting is paused, on Linux and TCP: the system drops who comes, and his asks again.
+	// Those that it had accepted by then, and elsewhere all, are rejected: closed, after Idle.Refusal. Update of the Reaper does not change it.
 	MaxConnections int
 
 	// PressureTimeout is to what idle timeouts shrink under pressure, which is the highest of connections against MaxConnections,

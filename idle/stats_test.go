@@ -1,0 +1,187 @@
+package idle
+
+import (
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+)
+
+// TestThePartsOfStatsAddUp adds parts in which each number is another one, and looks at each of the sum.
+func TestThePartsOfStatsAddUp(t *testing.T) {
+	part := func(factor int64) (s Stats) {
+		n := int64(0)
+		eachNumber("", reflect.ValueOf(&s).Elem(), func(_ string, v reflect.Value) {
+			if n++; v.CanInt() {
+				v.SetInt(n * factor)
+			} else {
+				v.SetUint(uint64(n * factor))
+			}
+		})
+		return s
+	}
+	var got Stats
+	for _, factor := range []int64{10, 100, 1} { // the largest comes neither first nor last
+		got.add(part(factor))
+	}
+	n := int64(0)
+	eachNumber("", reflect.ValueOf(got), func(name string, v reflect.Value) {
+		n++
+		want := n * 111
+		switch name {
+		case ".Behind", ".Lateness.Max":
+			want = n * 100 // the worst of all
+		case ".DriverLag", ".Updates":
+			want = 0 // of the Reaper, which has no parts
+		}
+		require.EqualValues(t, want, v.Interface(), name)
+	})
+	require.Greater(t, n, int64(50))
+}
+
+// eachNumber shows all numbers in a value to a function, by their names.
+func eachNumber(name string, v reflect.Value, show func(name string, v reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for field, f := range v.Fields() {
+			eachNumber(name+"."+field.Name, f, show)
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			eachNumber(name, v.Index(i), show)
+		}
+	default:
+		show(name, v)
+	}
+}
+
+func TestStatsAndRingsAreOfAllLoops(t *testing.T) {
+	r := middleware(t, &sink{}, readOnly)
+	var conns []*scriptedConn
+	for loop := range 3 {
+		el := newScriptedLoop()
+		for range loop + 1 {
+			c := newScriptedConn(el, len(conns))
+			conns = append(conns, c)
+			r.OnOpen(c)
+		}
+	}
+	got := r.Stats()
+	require.Equal(t, 6, got.Connections)
+	require.Equal(t, 6, got.Entries)
+	require.EqualValues(t, 6, got.Opened)
+	for _, c := range conns { // otherwise the loops, which do nothing by themselves, would be asked
+		r.OnClose(c, nil)
+	}
+	got = r.Stats()
+	require.Zero(t, got.Entries)
+	require.EqualValues(t, 6, got.Closed)
+	rings, err := r.Rings(t.Context(), 4)
+	require.NoError(t, err)
+	require.Len(t, rings, 3)
+	for i, ring := range rings {
+		require.Equal(t, i+1, ring.Loop, "they come in their order")
+	}
+}
+
+// TestATurnOfARingEndsBeforeItsBeginningComesAgain lets time stand still, so that something can come up in exactly one turn.
+func TestATurnOfARingEndsBeforeItsBeginningComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLoop(middleware(t, &sink{}, Config{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond}), &fakeEventLoop{}, 1)
+		turn := l.ring(10).Turn
+		for id, due := range []time.Duration{turn - l.clock.tick, turn, turn + l.clock.tick} {
+			l.wheel.Schedule(due, uint32(id))
+		}
+		ring := l.ring(10)
+		require.Zero(t, ring.Now)
+		require.Equal(t, turn, ring.Turn)
+		want := make([]int, len(ring.Sectors))
+		want[len(want)-1] = 1
+		require.Equal(t, want, ring.Sectors, "what comes up after a turn is not in the sector of now")
+		require.Equal(t, 2, ring.Later)
+	})
+}
+
+func TestATurnOfARingHasRoomForJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Config{ReadTimeout: 10 * time.Second, Jitter: 0.5, Tick: 100 * time.Millisecond}
+		l := newLoop(middleware(t, &sink{}, cfg), &fakeEventLoop{}, 1)
+		l.wheel.Schedule(15*time.Second, 1)
+		ring := l.ring(30)
+		require.GreaterOrEqual(t, ring.Turn, 15*time.Second)
+		require.Less(t, ring.Turn, 17*time.Second)
+		require.Zero(t, ring.Later, "it was to be closed after 10s, and half of it by chance")
+	})
+}
+
+// TestNobodyWaitsForADriverWithoutConnections has connections come long after the Reaper was made, and long after the last had gone.
+func TestNobodyWaitsForADriverWithoutConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour, Tick: 100 * time.Millisecond})
+		c := newScriptedConn(newScriptedLoop(), 1)
+		for range 2 {
+			time.Sleep(time.Hour + 30*time.Millisecond)
+			r.OnOpen(c)
+			require.Zero(t, r.Stats().DriverLag, "it has just begun")
+			time.Sleep(time.Second)
+			require.Zero(t, r.Stats().DriverLag, "its ticks were in time")
+			r.OnClose(c, nil)
+			require.Zero(t, r.Stats().DriverLag)
+		}
+	})
+}
+
+// TestALagIsForgottenByADriverThatDoesNotRun lets two windows go by in which nothing happens.
+func TestALagIsForgottenByADriverThatDoesNotRun(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct{ at, want time.Duration }{
+		{lagWindow, 50 * ms},
+		{lagWindow + 100*ms, 50 * ms}, // the next window begins
+		{2*lagWindow + 100*ms - 1, 50 * ms},
+		{2*lagWindow + 100*ms, 0},
+		{time.Hour, 0},
+	} {
+		var l lag
+		l.expect(100 * ms)
+		l.ran(100*ms, 100*ms) // begins the first window
+		l.ran(250*ms, 50*ms)
+		require.Equal(t, tc.want, l.worst(tc.at, false), "at %v", tc.at)
+	}
+}
+
+func TestOnlyWhoDoesNotAnswerHasMissedTheLastHeartbeat(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour, Heartbeat: Heartbeat{Interval: time.Hour, Ping: pinging().Ping}, ObserveOnly: true})
+	s := w.state()
+	for _, k := range judged() {
+		for unanswered := range 2 {
+			f, before := w.life(), w.l.counters.Missed
+			f.missed = unanswered
+			w.l.carryOut(s, w.l.limitsOf(s), verdict{act: end, kind: k}, &f, w.l.clock.elapsed())
+			want := 0
+			if k == NoAnswer {
+				want = unanswered
+			}
+			require.EqualValues(t, want, w.l.counters.Missed-before, "%v, %d pings without an answer", k, unanswered)
+		}
+	}
+	require.EqualValues(t, 2*len(judged()), w.l.counters.Observed.Total())
+}
+
+func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
+	var out syncbuf.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
+	require.Empty(t, out.String())
+	require.Error(t, r.Update(Config{ReadTimeout: -1, Logger: log}))
+	require.Empty(t, out.String(), "nothing was changed")
+	require.NoError(t, r.Update(Config{ReadTimeout: 2 * time.Hour, Logger: log}))
+	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
+	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s ")
+}

@@ -1,0 +1,32 @@
+package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWhoGoesForAnotherReasonHasNotMissedAHeartbeat lets connections go while there is time for an answer.
+func TestWhoGoesForAnotherReasonHasNotMissedAHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want error
+	}{
+		"idle": {Config{ReadTimeout: limitOf}, ErrReadIdle},
+		"old":  {Config{MaxAge: limitOf}, ErrTooOld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.cfg.Heartbeat = Heartbeat{Interval: limitOf / 4, Retry: time.Minute, Ping: pinging().Ping}
+			s := newSite(t, tc.cfg, nil)
+			began := time.Now()
+			dial(t, s.addr)
+			s.requireReaped(t, began, limitOf, tc.want)
+			got := s.reaper.Stats()
+			require.EqualValues(t, 1, got.Pings)
+			require.Zero(t, got.Missed)
+		})
+	}
+}

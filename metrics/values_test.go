@@ -1,0 +1,130 @@
+package metrics_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/metrics"
+)
+
+// values returns those of a metric by the value of its label, if it has one.
+func values(t *testing.T, c prometheus.Collector, name string) map[string]float64 {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	all := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			label := ""
+			for _, l := range m.GetLabel() {
+				label = l.GetValue()
+			}
+			all[label] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it has one of them
+		}
+	}
+	require.NotEmpty(t, all, name)
+	return all
+}
+
+func sum(all map[string]float64) (n float64) {
+	for _, value := range all {
+		n += value
+	}
+	return n
+}
+
+// serveOnTwoLoops is serve, with connections on both loops in turn.
+func serveOnTwoLoops(t *testing.T, cfg idle.Config) (*handler, string) {
+	t.Helper()
+	h := &handler{booted: make(chan gnet.Engine, 1), block: make(chan struct{})}
+	var err error
+	h.reaper, err = idle.Middleware(h, cfg)
+	require.NoError(t, err)
+	addr := free(t)
+	ran := make(chan error, 1)
+	go func() {
+		ran <- gnet.Run(h.reaper, "tcp://"+addr, gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.RoundRobin))
+	}()
+	eng := <-h.booted
+	t.Cleanup(func() {
+		require.NoError(t, eng.Stop(context.Background()))
+		require.NoError(t, <-ran)
+	})
+	return h, addr
+}
+
+// TestNobodyIsCountedTwiceWhileALoopIsBlocked has one loop count its connections while the other does not answer, whichever is asked first.
+func TestNobodyIsCountedTwiceWhileALoopIsBlocked(t *testing.T) {
+	const n = 10
+	for name, loop := range map[string]int{"the first loop": 0, "the second loop": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, addr := serveOnTwoLoops(t, idle.Config{ReadTimeout: time.Minute})
+			defer close(h.block)
+			var conns []net.Conn
+			for range n {
+				conns = append(conns, say(t, addr, "o"))
+			}
+			require.Eventually(t, func() bool { return h.reaper.Connections() == n }, 20*time.Second, time.Millisecond)
+			_, err := conns[loop].Write([]byte("b"))
+			require.NoError(t, err)
+			c := metrics.NewCollector(h.reaper)
+			for began := time.Now(); ; {
+				got := values(t, c, "idlewheel_connections")
+				require.EqualValues(t, n, sum(got), "%v", got)
+				if got[metrics.StateUnknown] == n {
+					return
+				}
+				require.Less(t, time.Since(began), 20*time.Second, "it is not blocked")
+			}
+		})
+	}
+}
+
+func TestWhatIsOnlyObservedIsNotReaped(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: true})
+	say(t, addr, "o")
+	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	c := metrics.NewCollector(h.reaper)
+	observed := values(t, c, "idlewheel_connections_observed_total")
+	require.EqualValues(t, 1, observed["read_idle"])
+	require.EqualValues(t, 1, sum(observed), "%v", observed)
+	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")))
+}
+
+func TestWhatIsReapedIsNotOnlyObserved(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond})
+	say(t, addr, "o")
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	c := metrics.NewCollector(h.reaper)
+	closed := values(t, c, "idlewheel_connections_closed_total")
+	require.EqualValues(t, 1, closed["read_idle"])
+	require.EqualValues(t, 1, sum(closed), "%v", closed)
+	require.Zero(t, sum(values(t, c, "idlewheel_connections_observed_total")))
+}
+
+// TestTheDriverIsLateWhileNoLoopIsBehind goes by the few microseconds by which each timer of the system is late.
+func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
+	say(t, addr, "o")
+	require.Eventually(t, func() bool { return h.reaper.Stats().DriverLag > 0 }, 20*time.Second, time.Millisecond)
+	c := metrics.NewCollector(h.reaper)
+	least := h.reaper.Stats().DriverLag.Seconds()
+	got := values(t, c, "idlewheel_driver_lag_seconds")[""]
+	most := h.reaper.Stats().DriverLag.Seconds()
+	require.GreaterOrEqual(t, got, least)
+	require.LessOrEqual(t, got, most)
+	require.Zero(t, values(t, c, "idlewheel_wheel_behind_seconds")[""], "nothing is due")
+}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,11 +27,11 @@ func values(t *testing.T, s *Server) map[string]float64 {
 	all := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
-			name := family.GetName()[len("idlewheel_"):]
+			words := []string{family.GetName()[len("idlewheel_"):]}
 			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
+				words = append(words, l.GetValue())
 			}
-			all[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it has one of them
+			all[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it has one of them
 		}
 	}
 	return all

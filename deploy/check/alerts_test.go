@@ -78,53 +78,117 @@ type wantAlert struct {
 	Annotations map[string]string `json:"exp_annotations"`
 }
 
-// TestAlertsFireWhenTheyShould does what `promtool test rules` does. promtool itself brings the clients of all clouds with it.
-func TestAlertsFireWhenTheyShould(t *testing.T) {
-	var file struct {
-		RuleFiles []string       `json:"rule_files"`
-		Interval  model.Duration `json:"evaluation_interval"`
-		Tests     []alertTest
-	}
+// An alertTests is alerts_test.yaml.
+type alertTests struct {
+	RuleFiles []string       `json:"rule_files"`
+	Interval  model.Duration `json:"evaluation_interval"`
+	Tests     []alertTest
+}
+
+func readAlertTests(t *testing.T) (file alertTests) {
+	t.Helper()
 	if err := yaml.UnmarshalStrict(read(t, "prometheus/alerts_test.yaml"), &file); err != nil {
 		t.Fatal(err)
 	}
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: 10 * time.Second})
-	all, tested := map[string]rulefmt.Rule{}, map[string]bool{}
-	for _, rule := range rules(t) {
-		all[rule.Alert] = rule
-	}
+	return file
+}
+
+func newEngine() *promql.Engine {
+	return promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: 10 * time.Second})
+}
+
+// TestAlertsFireWhenTheyShould does what `promtool test rules` does. promtool itself brings the clients of all clouds with it.
+func TestAlertsFireWhenTheyShould(t *testing.T) {
+	file, engine, tested := readAlertTests(t), newEngine(), map[string]bool{}
+	all := rules(t)
 	for _, test := range file.Tests {
-		t.Run(test.Name, func(t *testing.T) {
-			var data memory
-			for _, in := range test.InputSeries {
-				if err := data.add(in.Series+" "+in.Values, time.Duration(test.Interval)); err != nil {
-					t.Fatalf("%s: %v", in.Series, err)
-				}
+		for _, want := range test.Wants {
+			tested[want.Alertname] = tested[want.Alertname] || len(want.Alerts) > 0
+			if !slices.ContainsFunc(all, func(r rulefmt.Rule) bool { return r.Alert == want.Alertname }) {
+				t.Errorf("there is no alert %s", want.Alertname)
 			}
-			for _, want := range test.Wants {
-				rule, found := all[want.Alertname]
-				if !found {
-					t.Fatalf("there is no alert %s", want.Alertname)
-				}
-				tested[want.Alertname] = tested[want.Alertname] || len(want.Alerts) > 0
-				got, err := firing(t.Context(), engine, data, rule, time.Duration(file.Interval), time.Duration(want.EvalTime))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := range want.Alerts {
-					want.Alerts[i].Labels["alertname"] = want.Alertname
-				}
-				if g, w := describe(got), describe(want.Alerts); !slices.Equal(g, w) {
-					t.Errorf("%s after %v:\n got %s\nwant %s", want.Alertname, want.EvalTime, strings.Join(g, "\n     "), strings.Join(w, "\n     "))
+		}
+		t.Run(test.Name, func(t *testing.T) {
+			for _, rule := range all {
+				if failure := test.fails(t, engine, rule, time.Duration(file.Interval)); failure != "" {
+					t.Error(failure)
 				}
 			}
 		})
 	}
-	for name := range all {
-		if !tested[name] {
-			t.Errorf("no test lets %s fire", name)
+	for _, rule := range all {
+		if !tested[rule.Alert] {
+			t.Errorf("no test lets %s fire", rule.Alert)
 		}
 	}
+}
+
+// TestAlertsAreTestedOnBothSidesOfTheirLimits moves each number of each rule by a tenth, or 0 by 1, and its time by a quarter, up and down:
+// each time some test has to fail.
+func TestAlertsAreTestedOnBothSidesOfTheirLimits(t *testing.T) {
+	file, engine := readAlertTests(t), newEngine()
+	noticed := func(rule rulefmt.Rule) bool {
+		return slices.ContainsFunc(file.Tests, func(test alertTest) bool {
+			return test.fails(t, engine, rule, time.Duration(file.Interval)) != ""
+		})
+	}
+	for _, rule := range rules(t) {
+		for _, part := range []model.Duration{-rule.For / 4, rule.For / 4} {
+			moved := rule
+			if moved.For += part; part != 0 && !noticed(moved) {
+				t.Errorf("%s: no test notices that it fires after %v instead of %v", rule.Alert, moved.For, rule.For)
+			}
+		}
+		tree, err := parser.ParseExpr(rule.Expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
+			number, is := node.(*parser.NumberLiteral)
+			if !is {
+				return nil
+			}
+			was, by := number.Val, number.Val/10
+			if was == 0 {
+				by = 1
+			}
+			for _, number.Val = range []float64{was - by, was + by} {
+				moved := rule
+				if moved.Expr = tree.String(); !noticed(moved) {
+					t.Errorf("%s: no test notices %v instead of %v in\n%s", rule.Alert, number.Val, was, moved.Expr)
+				}
+			}
+			number.Val = was
+			return nil
+		})
+	}
+}
+
+// fails runs the parts of a test that are about a rule, and says what is wrong with the first that fails.
+func (test alertTest) fails(t *testing.T, engine *promql.Engine, rule rulefmt.Rule, interval time.Duration) string {
+	t.Helper()
+	var data memory
+	for _, in := range test.InputSeries {
+		if err := data.add(in.Series+" "+in.Values, time.Duration(test.Interval)); err != nil {
+			t.Fatalf("%s: %v", in.Series, err)
+		}
+	}
+	for _, want := range test.Wants {
+		if want.Alertname != rule.Alert {
+			continue
+		}
+		got, err := firing(t.Context(), engine, data, rule, interval, time.Duration(want.EvalTime))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range want.Alerts {
+			want.Alerts[i].Labels["alertname"] = want.Alertname
+		}
+		if g, w := describe(got), describe(want.Alerts); !slices.Equal(g, w) {
+			return fmt.Sprintf("%s after %v:\n got %s\nwant %s", want.Alertname, want.EvalTime, strings.Join(g, "\n     "), strings.Join(w, "\n     "))
+		}
+	}
+	return ""
 }
 
 // describe returns one line for each alert, in an order that does not depend on theirs.

@@ -3,7 +3,9 @@ package check
 import (
 	"bytes"
 	"debug/elf"
+	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -91,6 +93,88 @@ func TestImagesHaveOneFileAndNobodysRights(t *testing.T) {
 		if strings.EqualFold(node.Value, "CMD") {
 			wantFlags(t, must(t, echoHeartbeat), words(node))
 		}
+	}
+}
+
+// TestImagesRunWhatIsBuilt follows each program from its folder in the repository to the entry point.
+func TestImagesRunWhatIsBuilt(t *testing.T) {
+	all := stages(t)
+	built := map[string]bool{}
+	for _, node := range all[0] {
+		args := words(node)
+		switch {
+		case strings.EqualFold(node.Value, "RUN") && slices.Contains(args, "build"):
+			pkg := args[len(args)-1]
+			if !slices.Contains([]string{"./cmd/echo-heartbeat", "./loadtest"}, pkg) { // those that the tests build and run
+				t.Errorf("it builds %s, which nobody has tried", pkg)
+			}
+			out := slices.Index(args, "-o")
+			if _, err := os.Stat(filepath.Join("../..", pkg)); err != nil || out < 0 {
+				t.Fatalf("%s: %v", node.Original, err)
+			}
+			if filepath.Base(args[out+1]) != filepath.Base(pkg) {
+				t.Errorf("%s becomes %s", pkg, args[out+1])
+			}
+			built[args[out+1]] = true
+		case strings.EqualFold(node.Value, "COPY"):
+			for _, file := range args[:len(args)-1] {
+				if _, err := os.Stat(filepath.Join("../..", file)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	name := words(all[0][0])
+	for _, stage := range all[1:] {
+		there := map[string]bool{}
+		for _, node := range stage {
+			args := words(node)
+			switch strings.ToUpper(node.Value) {
+			case "COPY":
+				if !slices.Equal(node.Flags, []string{"--from=" + name[len(name)-1]}) || !built[args[0]] {
+					t.Errorf("nobody has built it: %s", node.Original)
+				}
+				if filepath.Base(args[0]) != filepath.Base(args[1]) {
+					t.Errorf("another program by the name of this one: %s", node.Original)
+				}
+				there[args[1]] = true
+			case "ENTRYPOINT":
+				if !there[args[0]] {
+					t.Errorf("the image has %v and runs %s", there, args[0])
+				}
+				delete(there, args[0])
+			}
+		}
+		if len(there) > 0 {
+			t.Errorf("%s: nobody runs %v", stage[0].Original, there)
+		}
+	}
+}
+
+// TestTheServerInTheImageIsReachedAndDrains checks the defaults of the image, which engines and people go by.
+func TestTheServerInTheImageIsReachedAndDrains(t *testing.T) {
+	all := stages(t)
+	has := map[string][]string{}
+	for _, node := range all[len(all)-1] {
+		has[strings.ToUpper(node.Value)] = words(node)
+	}
+	if !slices.Equal(has["STOPSIGNAL"], []string{"SIGTERM"}) {
+		t.Errorf("it is stopped by %q, and drains upon SIGTERM", has["STOPSIGNAL"])
+	}
+	addr, _ := valueOf(has["CMD"], "addr")
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || !everywhere(host) || !slices.Contains(has["EXPOSE"], port) {
+		t.Errorf("it listens on %q, and the image exposes %q: %v", addr, has["EXPOSE"], err)
+	}
+	if !strings.HasSuffix(has["ENTRYPOINT"][0], "/"+filepath.Base(must(t, echoHeartbeat))) {
+		t.Errorf("it runs %q", has["ENTRYPOINT"])
+	}
+	var ports []string
+	for _, p := range deployment(t).Spec.Template.Spec.Containers[0].Ports {
+		ports = append(ports, strconv.Itoa(int(p.ContainerPort)))
+	}
+	if !slices.Equal(has["EXPOSE"], ports) {
+		t.Errorf("the image exposes %q, and the pods have %q", has["EXPOSE"], ports)
 	}
 }
 

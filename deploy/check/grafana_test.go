@@ -3,8 +3,12 @@ package check
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
 // A dashboard has what the tests look at.
@@ -100,4 +104,98 @@ func TestTheDashboardIsWhole(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPanelsHaveTheUnitOfWhatTheyShow goes by the names of metrics, which say what they are.
+func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
+	fill := strings.NewReplacer("$__rate_interval", "1m")
+	for _, p := range readDashboard(t).Panels {
+		for _, target := range p.Targets {
+			tree, err := parser.ParseExpr(fill.Replace(target.Expr))
+			if err != nil {
+				t.Errorf("%q: %v", p.Title, err)
+				continue
+			}
+			want, unit := unitOf(tree), p.FieldConfig.Defaults.Unit
+			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" { // a table has units of columns
+				continue
+			}
+			if want != unit {
+				t.Errorf("%q is in %s, and shows %s: %s", p.Title, unit, want, target.Expr)
+			}
+		}
+	}
+}
+
+// TestCountersAreNotShownAsTheyAre checks that what only grows is under a function that says how fast.
+func TestCountersAreNotShownAsTheyAre(t *testing.T) {
+	for where, expr := range readDashboard(t).expressions() {
+		tree, err := parser.ParseExpr(expr)
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+			continue
+		}
+		parser.Inspect(tree, func(node parser.Node, above []parser.Node) error {
+			s, is := node.(*parser.VectorSelector)
+			if !is {
+				return nil
+			}
+			under := slices.ContainsFunc(above, func(n parser.Node) bool {
+				call, is := n.(*parser.Call)
+				return is && slices.Contains([]string{"rate", "increase"}, call.Func.Name)
+			})
+			if grows := counter.MatchString(s.Name); grows != under {
+				t.Errorf("%s: %s is a counter: %v, and under rate or increase: %v", where, s.Name, grows, under)
+			}
+			return nil
+		})
+	}
+}
+
+var counter = regexp.MustCompile(`_(total|bucket|sum|count)$`)
+
+// perSecond stands for all units that are a number of things in a second: cps, ops and so on.
+const perSecond = "a rate"
+
+// unitOf returns the unit of Grafana for what an expression is.
+func unitOf(e parser.Expr) string {
+	switch e := e.(type) {
+	case *parser.ParenExpr:
+		return unitOf(e.Expr)
+	case *parser.AggregateExpr:
+		return unitOf(e.Expr)
+	case *parser.MatrixSelector:
+		return unitOf(e.VectorSelector)
+	case *parser.VectorSelector:
+		switch name := strings.TrimSuffix(strings.TrimSuffix(e.Name, "_total"), "_sum"); {
+		case strings.HasSuffix(name, "_seconds"):
+			return "s"
+		case strings.HasSuffix(name, "_ratio"):
+			return "percentunit"
+		case strings.HasSuffix(name, "_bytes"):
+			return "bytes"
+		}
+	case *parser.Call:
+		switch of := unitOf(e.Args[len(e.Args)-1]); {
+		case e.Func.Name == "histogram_quantile":
+			return "s" // all our histograms are of times
+		case e.Func.Name == "rate" && of == "short":
+			return perSecond
+		case e.Func.Name == "rate" && of == "s":
+			return "short" // seconds in a second: how many at once
+		default:
+			return of
+		}
+	case *parser.BinaryExpr:
+		left, right := unitOf(e.LHS), unitOf(e.RHS)
+		switch {
+		case e.Op != parser.DIV:
+			return left
+		case left == right:
+			return "percentunit"
+		case right == perSecond: // a rate of seconds by one of things
+			return "s"
+		}
+	}
+	return "short"
 }

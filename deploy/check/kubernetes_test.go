@@ -6,15 +6,16 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/yannh/kubeconform/pkg/validator"
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/pod-security-admission/api"
@@ -63,17 +64,7 @@ func manifests(t *testing.T) (names []string) {
 }
 
 func TestKustomizationListsEachFile(t *testing.T) {
-	var k struct {
-		Resources          []string
-		ConfigMapGenerator []struct {
-			Name  string
-			Files []string
-		}
-		Images []struct{ Name, NewTag string }
-	}
-	if err := yaml.Unmarshal(read(t, "kubernetes/kustomization.yaml"), &k); err != nil {
-		t.Fatal(err)
-	}
+	k := readKustomization(t)
 	entries, err := os.ReadDir("../kubernetes")
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +82,13 @@ func TestKustomizationListsEachFile(t *testing.T) {
 	if len(k.ConfigMapGenerator) != 1 || !slices.Equal(k.ConfigMapGenerator[0].Files, []string{"limits"}) {
 		t.Errorf("the ConfigMap is made of %+v, and there is the file limits", k.ConfigMapGenerator)
 	}
+	image := deployment(t).Spec.Template.Spec.Containers[0].Image
+	if len(k.Images) != 1 || k.Images[0].Name != image {
+		t.Errorf("kustomization.yaml sets %+v, and the pods run %s", k.Images, image)
+	}
+	if !k.GeneratorOptions.DisableNameSuffixHash {
+		t.Error("a change of limits rolls the pods, and costs all connections")
+	}
 	for _, image := range k.Images {
 		if image.NewTag == "" || image.NewTag == "latest" {
 			t.Errorf("image %s has the tag %q: nobody knows what runs", image.Name, image.NewTag)
@@ -98,20 +96,14 @@ func TestKustomizationListsEachFile(t *testing.T) {
 	}
 }
 
-func deployment(t *testing.T) (d appsv1.Deployment) {
+func deployment(t *testing.T) appsv1.Deployment {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(read(t, "kubernetes/deployment.yaml"), &d); err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return manifest[appsv1.Deployment](t, "deployment.yaml")
 }
 
-func job(t *testing.T) (j batchv1.Job) {
+func job(t *testing.T) batchv1.Job {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(read(t, "kubernetes/loadtest-job.yaml"), &j); err != nil {
-		t.Fatal(err)
-	}
-	return j
+	return manifest[batchv1.Job](t, "loadtest-job.yaml")
 }
 
 // TestPodsAreAdmittedAsRestricted asks the code that the API server asks, which knows the safe sysctls as well.
@@ -137,6 +129,9 @@ func TestPodsAreAdmittedAsRestricted(t *testing.T) {
 	}
 }
 
+// kernelBytes is what a connection takes of the kernel; loadtest/README.md has 10.2 KB for both of its ends.
+const kernelBytes = 6 << 10
+
 // TestAPodHasTheTimeAndMemoryItNeeds checks what the comments of deployment.yaml say.
 func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	pod := deployment(t).Spec.Template.Spec
@@ -152,19 +147,11 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	if p := c.ReadinessProbe; time.Duration(p.PeriodSeconds*p.FailureThreshold)*time.Second <= delay {
 		t.Errorf("the readiness probe fails within --drain-delay, %v: a node whose pods all go drops newcomers", delay)
 	}
-	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/livez" {
-		t.Error("the probes do not ask /readyz and /livez")
-	}
-	value, _ := valueOf(c.Args, "max-connections")
-	connections, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatalf("--max-connections: %v", err)
-	}
+	connections := maxConnections(t)
 	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
 	if i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory" {
 		t.Fatal("GOMEMLIMIT is not the memory request")
 	}
-	const kernelBytes = 6 << 10 // of a connection; loadtest/README.md has 10.2 KB for both of its ends
 	if room := c.Resources.Limits.Memory().Value() - c.Resources.Requests.Memory().Value(); room < connections*kernelBytes {
 		t.Errorf("between GOMEMLIMIT and the memory limit are %d bytes: too few for the sockets of %d connections", room, connections)
 	}
@@ -185,8 +172,9 @@ func TestTheJobFitsTheServer(t *testing.T) {
 	if n, limit := number(client, "connections"), number(server, "max-per-source"); n > limit {
 		t.Errorf("a pod opens %d connections, and a source may have %d", n, limit)
 	}
-	if all, limit := int(*j.Spec.Completions)*number(client, "connections"), 3*number(server, "max-connections")*15/16; all > limit {
-		t.Errorf("all pods open %d connections, and three servers begin to make room at %d", all, limit)
+	servers := int(*scaling(t).MinReplicas)
+	if all, limit := int(*j.Spec.Completions)*number(client, "connections"), servers*number(server, "max-connections")*15/16; all > limit {
+		t.Errorf("all pods open %d connections, and %d servers begin to make room at %d", all, servers, limit)
 	}
 	if *j.Spec.Completions != *j.Spec.Parallelism {
 		t.Errorf("%d pods, and %d at once: they do not begin together", *j.Spec.Completions, *j.Spec.Parallelism)
@@ -250,39 +238,115 @@ func TestSelectorsFindThePods(t *testing.T) {
 // TestPrometheusFindsThePods checks the names that deploy/prometheus has from the manifests.
 func TestPrometheusFindsThePods(t *testing.T) {
 	pod := deployment(t).Spec.Template
-	var hpa autoscalingv2.HorizontalPodAutoscaler
 	var adapter struct {
 		Rules []struct{ SeriesQuery string }
 	}
-	for name, into := range map[string]any{"kubernetes/hpa.yaml": &hpa, "prometheus/adapter.yaml": &adapter} {
-		if err := yaml.Unmarshal(read(t, name), into); err != nil {
-			t.Fatal(err)
-		}
+	if err := yaml.Unmarshal(read(t, "prometheus/adapter.yaml"), &adapter); err != nil {
+		t.Fatal(err)
 	}
 	selectors, err := parse(adapter.Rules[0].SeriesQuery)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name := hpa.Spec.Metrics[0].Pods.Metric.Name; selectors[0].Name != name {
+	if name := scaling(t).Metrics[0].Pods.Metric.Name; selectors[0].Name != name {
 		t.Errorf("pods are scaled by %s, and the adapter knows %s", name, selectors[0].Name)
 	}
-	admin := slices.IndexFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == "admin" })
-	if admin < 0 || strconv.Itoa(int(pod.Spec.Containers[0].Ports[admin].ContainerPort)) != pod.Annotations["prometheus.io/port"] {
-		t.Error("the port admin is not that of the annotations")
+	admin := portOf(t, pod.Spec.Containers[0], "admin")
+	if said := pod.Annotations["prometheus.io/port"]; said != strconv.Itoa(int(admin.ContainerPort)) {
+		t.Errorf("prometheus.io/port is %s, and the port %s is %d", said, admin.Name, admin.ContainerPort)
 	}
-	var scrape struct {
-		Jobs []struct {
-			Name    string                   `json:"job_name"`
-			Relabel []struct{ Regex string } `json:"relabel_configs"`
-		} `json:"scrape_configs"`
-	}
-	if err := yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &scrape); err != nil {
-		t.Fatal(err)
-	}
-	for _, j := range scrape.Jobs {
-		if j.Name == "idlewheel-pods" && slices.ContainsFunc(j.Relabel, func(r struct{ Regex string }) bool { return r.Regex == "admin" }) {
-			return
+	const meta = "__meta_kubernetes_pod_"
+	for label, value := range map[string]string{
+		meta + "annotation_prometheus_io_scrape": pod.Annotations["prometheus.io/scrape"],
+		meta + "annotation_prometheus_io_path":   pod.Annotations["prometheus.io/path"],
+		meta + "container_port_name":             admin.Name,
+	} {
+		found := false
+		for _, r := range readScrape(t).pods(t).Relabel {
+			if slices.Equal(r.From, []string{label}) {
+				found = value != "" && regexp.MustCompile("^(?:"+r.Regex+")$").MatchString(value)
+			}
+		}
+		if !found {
+			t.Errorf("scrape.yaml does not want %s=%q", label, value)
 		}
 	}
-	t.Error("scrape.yaml does not look for the port admin")
+}
+
+// TestScrapesAreOfTheJobThatIsAskedFor checks that what is scraped, of pods and of machines, is what alerts and dashboard look for.
+func TestScrapesAreOfTheJobThatIsAskedFor(t *testing.T) {
+	s := readScrape(t)
+	if interval := time.Duration(s.Global.Interval); interval <= 0 || 3*interval > time.Minute {
+		t.Errorf("a minute has too few scrapes for its rate: one each %v", interval)
+	}
+	machines, target := s.Jobs[0], s.pods(t).Relabel
+	if admin, _ := valueOf(strings.Fields(unit(t)["ExecStart"]), "admin"); !slices.Equal(machines.Static[0].Targets, []string{admin}) {
+		t.Errorf("machines listen on %s, and %q is scraped", admin, machines.Static)
+	}
+	set := map[string]string{}
+	for _, r := range target {
+		set[r.To] = r.Replacement + strings.Join(r.From, ";")
+	}
+	if set["job"] != machines.Name || set["__metrics_path__"] != "__meta_kubernetes_pod_annotation_prometheus_io_path" {
+		t.Errorf("pods are scraped with %v", set)
+	}
+	all := readDashboard(t).expressions()
+	for _, rule := range rules(t) {
+		all["alert "+rule.Alert] = rule.Expr
+	}
+	for where, expr := range all {
+		selectors, err := parse(expr)
+		if err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
+		for _, selector := range selectors {
+			for _, l := range selector.LabelMatchers {
+				if l.Name == "job" && !l.Matches(machines.Name) {
+					t.Errorf("%s: %s, and the job is %s", where, l, machines.Name)
+				}
+			}
+		}
+	}
+}
+
+// A scrape has what the tests look at in scrape.yaml.
+type scrape struct {
+	Global struct {
+		Interval model.Duration `json:"scrape_interval"`
+	}
+	Jobs []scrapeJob `json:"scrape_configs"`
+}
+
+type scrapeJob struct {
+	Name   string `json:"job_name"`
+	Static []struct {
+		Targets []string
+	} `json:"static_configs"`
+	Discovery []struct {
+		Namespaces struct{ Names []string }
+	} `json:"kubernetes_sd_configs"`
+	Relabel []struct {
+		From        []string `json:"source_labels"`
+		To          string   `json:"target_label"`
+		Regex       string
+		Replacement string
+	} `json:"relabel_configs"`
+}
+
+func readScrape(t *testing.T) (s scrape) {
+	t.Helper()
+	if err := yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// pods returns the job that finds pods.
+func (s scrape) pods(t *testing.T) scrapeJob {
+	t.Helper()
+	i := slices.IndexFunc(s.Jobs, func(j scrapeJob) bool { return j.Name == "idlewheel-pods" })
+	if i < 0 {
+		t.Fatal("scrape.yaml does not look for pods")
+	}
+	return s.Jobs[i]
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,10 @@ import (
 var folder string
 
 func TestMain(m *testing.M) {
+	// go test looks for changes in the module of a test only, and would go on saying "ok (cached)" when a file of deploy/ or the server has
+	// changed. It keeps no result of a test that does not tell what it has read.
+	flag.Parse()
+	_ = flag.Set("test.testlogfile", "")
 	var err error
 	if folder, err = os.MkdirTemp("", "idlewheel-deploy-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

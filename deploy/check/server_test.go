@@ -141,7 +141,9 @@ var (
 // exposition returns the names of all series that a server exposes.
 func exposition(t *testing.T) map[string]metric {
 	t.Helper()
-	_, text := get(t, serve(t, deployment(t).Spec.Template.Spec.Containers[0].Args, "../kubernetes/limits")+"metrics")
+	pod := deployment(t).Spec.Template
+	path := strings.TrimPrefix(pod.Annotations["prometheus.io/path"], "/")
+	_, text := get(t, serve(t, pod.Spec.Containers[0].Args, "../kubernetes/limits")+path)
 	all := map[string]metric{}
 	for line := range strings.Lines(text) {
 		if m := typeLine.FindStringSubmatch(line); m != nil {

@@ -2,22 +2,37 @@ package check
 
 import (
 	"context"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// unit returns the last value of each setting of the unit, with the lines joined that end in a backslash.
+// unit returns the last value of each setting of the unit.
 func unit(t *testing.T) map[string]string {
 	t.Helper()
-	settings := map[string]string{}
+	last := map[string]string{}
+	for key, values := range settings(t) {
+		last[key] = values[len(values)-1]
+	}
+	return last
+}
+
+// settings returns all values of each setting of the unit, with the lines joined that end in a backslash.
+func settings(t *testing.T) map[string][]string {
+	t.Helper()
+	settings := map[string][]string{}
 	text := strings.ReplaceAll(string(read(t, "systemd/idlewheel.service")), "\\\n", " ")
 	for line := range strings.Lines(text) {
 		if key, value, found := strings.Cut(strings.TrimSpace(line), "="); found && !strings.HasPrefix(key, "#") {
-			settings[key] = value
+			settings[key] = append(settings[key], value)
 		}
 	}
 	return settings
@@ -41,6 +56,150 @@ func TestTheUnitStopsAfterTheDrainAndNotBefore(t *testing.T) {
 	}
 	if u["KillSignal"] != "SIGTERM" || !strings.Contains(u["ExecReload"], "-HUP $MAINPID") {
 		t.Errorf("KillSignal=%s, ExecReload=%s", u["KillSignal"], u["ExecReload"])
+	}
+}
+
+// sizeOf reads a number with a unit: K, M, G or T of systemd, or what Go writes for the same with iB behind.
+func sizeOf(t *testing.T, name, text, behind string) int64 {
+	t.Helper()
+	m := regexp.MustCompile(`^(\d+)([KMGT])` + behind + `$`).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("%s is %q", name, text)
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n << (10 * (1 + strings.Index("KMGT", m[2])))
+}
+
+func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
+	u := unit(t)
+	descriptors, err := strconv.ParseInt(u["LimitNOFILE"], 10, 64)
+	if err != nil || descriptors < 1<<16 {
+		t.Errorf("LimitNOFILE is %s: that are few connections", u["LimitNOFILE"])
+	}
+	value, _ := strings.CutPrefix(u["Environment"], "GOMEMLIMIT=")
+	heap, all := sizeOf(t, "GOMEMLIMIT", value, "iB"), sizeOf(t, "MemoryMax", u["MemoryMax"], "")
+	if all-heap < descriptors*kernelBytes {
+		t.Errorf("between GOMEMLIMIT, %d, and MemoryMax, %d, there is too little for the sockets of %d connections", heap, all, descriptors)
+	}
+}
+
+// TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd checks that it is started again so fast that StartLimitBurst is reached.
+func TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd(t *testing.T) {
+	u := unit(t)
+	if u["Restart"] != "on-failure" {
+		t.Errorf("Restart=%s", u["Restart"])
+	}
+	pause, err := time.ParseDuration(u["RestartSec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	interval, err := time.ParseDuration(u["StartLimitIntervalSec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if burst, err := strconv.Atoi(u["StartLimitBurst"]); err != nil || burst < 2 || time.Duration(burst)*pause >= interval {
+		t.Errorf("it starts every %v: that is never %s times in %v", pause, u["StartLimitBurst"], interval)
+	}
+}
+
+// TestTheSandboxHasTheNetwork checks that the unit does not take from the server what it is for.
+func TestTheSandboxHasTheNetwork(t *testing.T) {
+	u := unit(t)
+	if u["NoNewPrivileges"] != "yes" {
+		t.Errorf("NoNewPrivileges=%s", u["NoNewPrivileges"])
+	}
+	families := strings.Fields(u["RestrictAddressFamilies"])
+	for _, family := range []string{"AF_INET", "AF_INET6"} {
+		if !slices.Contains(families, family) {
+			t.Errorf("RestrictAddressFamilies=%s, without %s", u["RestrictAddressFamilies"], family)
+		}
+	}
+	allowed := false
+	for _, filter := range settings(t)["SystemCallFilter"] {
+		groups, denies := strings.CutPrefix(filter, "~")
+		for group := range strings.FieldsSeq(groups) {
+			allowed = allowed || !denies && group == "@system-service"
+			if denies && group != "@privileged" && group != "@resources" { // these hold no call that a server makes
+				t.Errorf("SystemCallFilter=%s: nobody has tried it without %s", filter, group)
+			}
+		}
+	}
+	if !allowed {
+		t.Error("SystemCallFilter does not allow @system-service")
+	}
+}
+
+// TestTheUnitIsOpenToClientsAndItsAdminListenerIsNot checks where the server listens on a machine, which no network policy guards.
+func TestTheUnitIsOpenToClientsAndItsAdminListenerIsNot(t *testing.T) {
+	command := strings.Fields(unit(t)["ExecStart"])
+	addr, _ := valueOf(command, "addr")
+	if host, _, err := net.SplitHostPort(addr); err != nil || !everywhere(host) {
+		t.Errorf("clients cannot come to %q: %v", addr, err)
+	}
+	admin, _ := valueOf(command, "admin")
+	if at, err := netip.ParseAddrPort(admin); err != nil || !at.Addr().IsLoopback() {
+		t.Errorf("others may come to %q: %v", admin, err)
+	}
+}
+
+// TestTheUnitReadsWhatTheReadmeInstalls checks the paths of the unit.
+func TestTheUnitReadsWhatTheReadmeInstalls(t *testing.T) {
+	u, readme := unit(t), string(read(t, "README.md"))
+	command := strings.Fields(u["ExecStart"])
+	limits, _ := valueOf(command, "limits")
+	_, token, _ := strings.Cut(u["LoadCredential"], ":")
+	for _, line := range []string{
+		"-o " + command[0] + " ./cmd/echo-heartbeat\n", "deploy/systemd/limits " + limits + "\n", "> " + token + ")\n",
+		"deploy/systemd/60-idlewheel.conf /etc/sysctl.d/", "deploy/systemd/idlewheel.service /etc/systemd/system/\n",
+	} {
+		if !strings.Contains(readme, line) {
+			t.Errorf("no command of the README ends with %q", line)
+		}
+	}
+}
+
+// TestSysctlsAreThoseOfTheKernel checks that the names are there, except those that the file itself calls optional.
+func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/net/core/somaxconn"); err != nil {
+		t.Skip("this kernel has no sysctls to compare with: ", err)
+	}
+	values := map[string]int64{}
+	for line := range strings.Lines(string(read(t, "systemd/60-idlewheel.conf"))) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, value, _ := strings.Cut(line, " = ")
+		name, optional := strings.CutPrefix(name, "-")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		values[name] = n
+		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+		_, err = os.Stat(file)
+		if _, none := os.Stat(filepath.Dir(file)); none != nil && optional {
+			continue // no firewall tracks connections here
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if n := values["net.core.somaxconn"]; n < 4096 {
+		t.Errorf("net.core.somaxconn is %d, less than Linux has by itself since 5.4", n)
+	}
+	if n := values["net.ipv4.tcp_max_syn_backlog"]; n < values["net.core.somaxconn"] || values["net.ipv4.tcp_syncookies"] != 1 {
+		t.Errorf("in a flood fewer are let begin, %d, than may wait, or none at all", n)
+	}
+	descriptors, err := strconv.ParseInt(unit(t)["LimitNOFILE"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := values["net.netfilter.nf_conntrack_max"]; n <= descriptors {
+		t.Errorf("the firewall knows %d connections, and the server may have %d", n, descriptors)
 	}
 }
 

@@ -1,0 +1,332 @@
+package check
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// manifest reads the object of a file of deploy/kubernetes.
+func manifest[T any](t *testing.T, name string) (object T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict(read(t, "kubernetes/"+name), &object); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return object
+}
+
+// A kustomization has what the tests look at.
+type kustomization struct {
+	Namespace          string
+	Resources          []string
+	ConfigMapGenerator []struct {
+		Name  string
+		Files []string
+	}
+	GeneratorOptions struct{ DisableNameSuffixHash bool }
+	Images           []struct{ Name, NewTag string }
+}
+
+func readKustomization(t *testing.T) (k kustomization) {
+	t.Helper()
+	if err := yaml.Unmarshal(read(t, "kubernetes/kustomization.yaml"), &k); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// everywhere says if a host to listen on is all addresses of the machine.
+func everywhere(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "" || err == nil && addr.IsUnspecified()
+}
+
+// portOf returns the port of a container that a flag makes the server listen on, at all addresses.
+func portOf(t *testing.T, c corev1.Container, flag string) corev1.ContainerPort {
+	t.Helper()
+	value, _ := valueOf(c.Args, flag)
+	host, number, err := net.SplitHostPort(value)
+	if err != nil {
+		t.Fatalf("--%s: %v", flag, err)
+	}
+	if !everywhere(host) {
+		t.Errorf("--%s=%s: nobody comes to it from outside of the pod", flag, value)
+	}
+	for _, p := range c.Ports {
+		if strconv.Itoa(int(p.ContainerPort)) == number && p.Name != "" {
+			return p
+		}
+	}
+	t.Fatalf("--%s=%s, and the ports with a name are %v", flag, value, c.Ports)
+	return corev1.ContainerPort{}
+}
+
+func TestPortsAreThoseThatTheServerListensOn(t *testing.T) {
+	c := deployment(t).Spec.Template.Spec.Containers[0]
+	client, admin := portOf(t, c, "addr"), portOf(t, c, "admin")
+	if client == admin || len(c.Ports) != 2 {
+		t.Errorf("the server listens on %v and %v, and the container has %v", client, admin, c.Ports)
+	}
+}
+
+func TestTheServiceLeadsToClientsPortAndKeepsTheirAddress(t *testing.T) {
+	client := portOf(t, deployment(t).Spec.Template.Spec.Containers[0], "addr")
+	s := manifest[corev1.Service](t, "service.yaml").Spec
+	if len(s.Ports) != 1 || s.Ports[0].TargetPort.StrVal != client.Name {
+		t.Errorf("the Service leads to %+v, and clients to %s: nothing else may be reached from outside", s.Ports, client.Name)
+	}
+	if s.Type != corev1.ServiceTypeLoadBalancer || s.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		t.Errorf("type %s with externalTrafficPolicy %q: --max-per-source takes a node for a client", s.Type, s.ExternalTrafficPolicy)
+	}
+}
+
+func TestProbesAskTheAdminListenerAndHavePatience(t *testing.T) {
+	c := deployment(t).Spec.Template.Spec.Containers[0]
+	admin := portOf(t, c, "admin")
+	for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/livez": c.LivenessProbe} {
+		if get := probe.HTTPGet; get == nil || get.Path != path || get.Port.StrVal != admin.Name {
+			t.Errorf("a probe asks %+v instead of %s of the port %s", get, path, admin.Name)
+		}
+	}
+	if p := c.LivenessProbe; p.PeriodSeconds*p.FailureThreshold < 60 {
+		t.Errorf("after %d times %d s the pod is killed, with all of its connections", p.FailureThreshold, p.PeriodSeconds)
+	}
+	if c.StartupProbe != nil {
+		t.Error("there is nothing to wait for at the start, and a startup probe")
+	}
+}
+
+// TestEnginesStartAgain checks that what the alert IdlewheelEngineRestarted tells of may happen.
+func TestEnginesStartAgain(t *testing.T) {
+	for name, args := range map[string][]string{
+		"pod": deployment(t).Spec.Template.Spec.Containers[0].Args, "unit": strings.Fields(unit(t)["ExecStart"]),
+	} {
+		if !slices.Contains(args, "--restart") {
+			t.Errorf("%s: it ends with its engine", name)
+		}
+	}
+}
+
+var createCommand = regexp.MustCompile(`kubectl -n \S+ create (secret generic|configmap) (\S+) --from-literal=([^=]+)=`)
+
+// TestSecretsAndConfigMapsAreMadeBySomebody checks that each volume and variable of the pods is made of what kustomization.yaml or a command
+// of the README creates, and that the files which flags name are in them.
+func TestSecretsAndConfigMapsAreMadeBySomebody(t *testing.T) {
+	type source struct{ kind, name string }
+	keys := map[source][]string{}
+	for _, made := range readKustomization(t).ConfigMapGenerator {
+		keys[source{"configmap", made.Name}] = made.Files
+	}
+	for _, m := range createCommand.FindAllStringSubmatch(string(read(t, "README.md")), -1) {
+		s := source{strings.Fields(m[1])[0], m[2]}
+		keys[s] = append(keys[s], m[3])
+	}
+	server := deployment(t).Spec.Template.Spec
+	volumes := map[string]source{}
+	for _, v := range server.Volumes {
+		switch {
+		case v.ConfigMap != nil:
+			volumes[v.Name] = source{"configmap", v.ConfigMap.Name}
+		case v.Secret != nil:
+			volumes[v.Name] = source{"secret", v.Secret.SecretName}
+		}
+		if keys[volumes[v.Name]] == nil {
+			t.Errorf("nobody makes the volume %s of %v", v.Name, volumes[v.Name])
+		}
+	}
+	var files []string
+	for _, m := range server.Containers[0].VolumeMounts {
+		for _, key := range keys[volumes[m.Name]] {
+			files = append(files, path.Join(m.MountPath, key))
+		}
+	}
+	for _, flag := range []string{"limits", "admin-token-file"} {
+		if file, _ := valueOf(server.Containers[0].Args, flag); !slices.Contains(files, file) {
+			t.Errorf("--%s=%s, and there are %q", flag, file, files)
+		}
+	}
+	if server.SecurityContext.FSGroup == nil {
+		t.Error("without fsGroup the files are those of root, which the server is not")
+	}
+	for _, e := range job(t).Spec.Template.Spec.Containers[0].Env {
+		if e.ValueFrom == nil || e.ValueFrom.ConfigMapKeyRef == nil {
+			continue
+		}
+		if from := e.ValueFrom.ConfigMapKeyRef; !slices.Contains(keys[source{"configmap", from.Name}], from.Key) {
+			t.Errorf("%s is %+v, and there are %v", e.Name, from, keys)
+		}
+	}
+}
+
+func maxConnections(t *testing.T) int64 {
+	t.Helper()
+	value, _ := valueOf(deployment(t).Spec.Template.Spec.Containers[0].Args, "max-connections")
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		t.Fatalf("--max-connections: %v", err)
+	}
+	return n
+}
+
+func scaling(t *testing.T) autoscalingv2.HorizontalPodAutoscalerSpec {
+	t.Helper()
+	hpa := manifest[autoscalingv2.HorizontalPodAutoscaler](t, "hpa.yaml").Spec
+	if hpa.MinReplicas == nil {
+		t.Fatal("hpa.yaml has no minReplicas")
+	}
+	return hpa
+}
+
+func TestPodsAreAddedBeforeTheyAreFull(t *testing.T) {
+	d, hpa := deployment(t), scaling(t)
+	target := autoscalingv2.CrossVersionObjectReference{APIVersion: d.APIVersion, Kind: d.Kind, Name: d.Name}
+	if hpa.ScaleTargetRef != target || d.Spec.Replicas != nil {
+		t.Errorf("%+v is scaled, and not %+v alone", hpa.ScaleTargetRef, target)
+	}
+	if *hpa.MinReplicas < 2 || hpa.MaxReplicas <= *hpa.MinReplicas {
+		t.Errorf("%d to %d pods: one is too few, and there is to be room for more", *hpa.MinReplicas, hpa.MaxReplicas)
+	}
+	most := maxConnections(t)
+	if len(hpa.Metrics) != 1 || hpa.Metrics[0].Pods == nil || hpa.Metrics[0].Pods.Target.Type != autoscalingv2.AverageValueMetricType {
+		t.Fatalf("pods are scaled by %+v", hpa.Metrics)
+	}
+	if each := hpa.Metrics[0].Pods.Target.AverageValue.Value(); each <= 0 || each >= most*15/16 {
+		t.Errorf("a pod is added from %d connections each on, and they begin to make room at %d", each, most*15/16)
+	}
+}
+
+func TestSomePodsMayGoAtATimeAndNeverAll(t *testing.T) {
+	least := int(*scaling(t).MinReplicas)
+	pdb := manifest[policyv1.PodDisruptionBudget](t, "pdb.yaml").Spec
+	if r := deployment(t).Spec.Strategy.RollingUpdate; r == nil || r.MaxUnavailable == nil || r.MaxUnavailable.String() != "0" {
+		t.Errorf("a rollout takes pods away before others are there: %+v", r)
+	}
+	may := 0
+	switch {
+	case pdb.MaxUnavailable != nil:
+		may = pdb.MaxUnavailable.IntValue()
+	case pdb.MinAvailable != nil:
+		may = least - pdb.MinAvailable.IntValue()
+	}
+	if may < 1 || may >= least {
+		t.Errorf("of %d pods %d may be evicted", least, may)
+	}
+}
+
+// TestAllIsInOneNamespace checks it for manifests, scrapes and the commands of the README.
+func TestAllIsInOneNamespace(t *testing.T) {
+	ns := manifest[corev1.Namespace](t, "namespace.yaml")
+	if level := ns.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
+		t.Errorf("the namespace enforces %q", level)
+	}
+	k, j := readKustomization(t), job(t)
+	if k.Namespace != ns.Name || j.Namespace != ns.Name {
+		t.Errorf("the namespace is %s, that of kustomization.yaml %s and that of the job %s", ns.Name, k.Namespace, j.Namespace)
+	}
+	for _, m := range regexp.MustCompile(`kubectl -n (\S+)`).FindAllStringSubmatch(string(read(t, "README.md")), -1) {
+		if m[1] != ns.Name {
+			t.Errorf("README.md: %s", m[0])
+		}
+	}
+	if p := readScrape(t).pods(t); len(p.Discovery) != 1 || !slices.Equal(p.Discovery[0].Namespaces.Names, []string{ns.Name}) {
+		t.Errorf("scrape.yaml looks for pods in %+v", p.Discovery)
+	}
+}
+
+// TestTheAdminListenerIsForThoseWhoAreNamed checks that the network policy opens the client port to everybody, and the other one to few.
+func TestTheAdminListenerIsForThoseWhoAreNamed(t *testing.T) {
+	c := deployment(t).Spec.Template.Spec.Containers[0]
+	client, admin := portOf(t, c, "addr"), portOf(t, c, "admin")
+	np := manifest[networkingv1.NetworkPolicy](t, "networkpolicy.yaml").Spec
+	open, named := false, false
+	for _, rule := range np.Ingress {
+		if len(rule.Ports) == 0 {
+			t.Errorf("a rule opens all ports, to %v", rule.From)
+		}
+		for _, p := range rule.Ports {
+			if p.Port == nil || p.EndPort != nil || p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
+				t.Errorf("a rule opens %+v: name a port", p)
+				continue
+			}
+			switch p.Port.String() {
+			case client.Name, strconv.Itoa(int(client.ContainerPort)):
+				open = open || len(rule.From) == 0
+			case admin.Name, strconv.Itoa(int(admin.ContainerPort)):
+				named = true
+				if len(rule.From) == 0 || slices.ContainsFunc(rule.From, anybody) {
+					t.Errorf("everybody gets to the port %s", admin.Name)
+				}
+			default:
+				t.Errorf("the pods have no port %s", p.Port)
+			}
+		}
+	}
+	if !open || !named {
+		t.Errorf("clients get in: %v, Prometheus gets in: %v", open, named)
+	}
+	for _, direction := range []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress} {
+		if !slices.Contains(np.PolicyTypes, direction) {
+			t.Errorf("the policy is not about %s", direction)
+		}
+	}
+	if len(np.Egress) > 0 {
+		t.Error("the server calls nobody, and the policy lets it")
+	}
+}
+
+// anybody says if a peer does not say which pods of which namespace.
+func anybody(peer networkingv1.NetworkPolicyPeer) bool {
+	return peer.PodSelector == nil || len(peer.PodSelector.MatchLabels) == 0 ||
+		peer.NamespaceSelector == nil || len(peer.NamespaceSelector.MatchLabels) == 0
+}
+
+func TestTheJobFindsTheServiceAndIsMergedWhole(t *testing.T) {
+	s, j := manifest[corev1.Service](t, "service.yaml"), job(t)
+	c := j.Spec.Template.Spec.Containers[0]
+	want := net.JoinHostPort(s.Name+"."+readKustomization(t).Namespace+".svc.cluster.local", strconv.Itoa(int(s.Spec.Ports[0].Port)))
+	if target, _ := valueOf(c.Args, "target"); target != want {
+		t.Errorf("the target is %s, and the Service %s", target, want)
+	}
+	for _, arg := range c.Args {
+		_, name, uses := strings.Cut(strings.TrimSuffix(arg, ")"), "$(")
+		if uses && !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name }) {
+			t.Errorf("%s: there is no such variable", arg)
+		}
+	}
+	if out, _ := valueOf(c.Args, "out"); out != "/dev/stdout" {
+		t.Errorf("results go to %s, and are read from the log", out)
+	}
+	if p := j.Spec.BackoffLimitPerIndex; j.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyNever || p == nil || *p != 0 {
+		t.Error("a pod that failed is tried again, when the others have begun")
+	}
+	doctor := j.Spec.Template.Spec.InitContainers[0].Args
+	if asked, _ := valueOf(doctor, "connections"); !slices.Contains(c.Args, "--connections="+asked) {
+		t.Errorf("doctor asks for %s connections, which are not those of the test", asked)
+	}
+	readme := string(read(t, "README.md"))
+	merge := regexp.MustCompile(`go run (\./\S+) (merge .*--expect-results (\d+).*)`).FindStringSubmatch(readme)
+	if merge == nil || merge[3] != strconv.Itoa(int(*j.Spec.Completions)) {
+		t.Fatalf("%d pods end, and the README merges %q", *j.Spec.Completions, merge)
+	}
+	wantFlags(t, must(t, loadtest), strings.Fields(merge[2]))
+	if _, err := os.Stat(path.Join("../..", merge[1])); err != nil {
+		t.Error(err)
+	}
+	for _, used := range []string{"job/" + j.Name + " ", "job-name=" + j.Name + " ", "-c " + c.Name + " "} {
+		if !strings.Contains(readme, used) {
+			t.Errorf("the README has nothing of %q", used)
+		}
+	}
+}

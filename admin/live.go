@@ -89,7 +89,7 @@ type ring struct {
 // An eye remembers what viewers have seen of that which not each frame has.
 type eye struct {
 	blink     bool   // there are viewers who have not seen it
-	limits    string // as text
+	updates   uint64 // of the Config
 	reaped    uint64
 	table     []connection
 	nextTable time.Time
@@ -107,8 +107,8 @@ func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.numbers(),
 		Rings: rings, Blocked: blocked,
 	}
-	if now := limits(h.reaper.Config()); e.blink || e.limits != fmt.Sprint(now) {
-		e.limits, f.Limits = fmt.Sprint(now), now
+	if e.blink || s.Updates != e.updates {
+		e.updates, f.Limits = s.Updates, limits(h.reaper.Config())
 	}
 	if n := s.Reaped.Total(); e.blink || n != e.reaped {
 		e.reaped = n

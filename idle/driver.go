@@ -103,7 +103,7 @@ func (r *Reaper) drive(d *driver) {
 		case <-timer.C:
 		}
 		if err := r.round(); err != nil {
-			r.warn(&r.warnings.posting, "error", err)
+			r.warn(&r.warnings.posting, "posting tasks to event loops", "error", err)
 		}
 		timer.Reset(r.untilTick())
 		soon = false

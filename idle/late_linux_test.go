@@ -65,12 +65,12 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out bytes.Buffer
 	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	for range 5 {
-		r.warn(&r.warnings.closing, "reason", ReadIdle)
-		r.warn(&r.warnings.keepalive)
+		r.warn(&r.warnings.closing, "closing a connection", "reason", ReadIdle)
+		r.warn(&r.warnings.keepalive, "setting keepalive")
 	}
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
 	r.clock.start = r.clock.start.Add(-2 * time.Second)
-	r.warn(&r.warnings.closing)
+	r.warn(&r.warnings.closing, "closing a connection")
 	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
 }

@@ -83,7 +83,7 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 // add begins to watch a connection.
 func (l *loop) add(c gnet.Conn) {
 	if l.open == maxWatched {
-		l.reaper.warn(&l.reaper.warnings.crowded, "limit", maxWatched)
+		l.reaper.warn(&l.reaper.warnings.crowded, "too many connections of one event loop: one more is not watched", "limit", maxWatched)
 		l.reaper.total.Add(-1)
 		return
 	}
@@ -281,7 +281,7 @@ func (l *loop) adapt(s *state) {
 // setLiveness sets the options of the kernel for a connection; 0 is none.
 func (l *loop) setLiveness(c gnet.Conn, d time.Duration) {
 	if err := setLiveness(c, d); err != nil {
-		l.reaper.warn(&l.reaper.warnings.keepalive, "remote", nameOf(c.RemoteAddr()), "error", err)
+		l.reaper.warn(&l.reaper.warnings.keepalive, "setting keepalive", "remote", nameOf(c.RemoteAddr()), "error", err)
 	}
 }
 

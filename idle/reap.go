@@ -198,7 +198,7 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	case errors.Is(err, gneterrors.ErrEngineShutdown): // the user's OnClose asked for it
 		l.stop = err
 	case err != nil:
-		l.reaper.warn(&l.reaper.warnings.closing, "reason", reason.Kind, "error", err)
+		l.reaper.warn(&l.reaper.warnings.closing, "closing a connection", "reason", reason.Kind, "error", err)
 	}
 }
 

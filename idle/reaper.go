@@ -55,7 +55,6 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	}
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
 	r.clock.init(cfg.Tick, cfg.memory())
-	r.warnings.init()
 	r.settings.Store(newSettings(cfg, 1, overlay{}))
 	r.limit.Store(int64(cfg.MaxConnections))
 	if h, ok := next.(IdleHandler); ok {

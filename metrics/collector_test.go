@@ -169,7 +169,6 @@ func TestAScrapeDoesNotWaitForALoopThatIsBlocked(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute})
 	say(t, addr, "o")
 	say(t, addr, "b")
-	time.Sleep(100 * time.Millisecond) // until it is, most likely: otherwise the first scrapes see two that are open
 	defer close(h.block)
 	c := metrics.NewCollector(h.reaper)
 	require.Eventually(t, func() bool {

@@ -68,7 +68,7 @@ func (l latch) open() error {
 func (l latch) listen(backlog int) error {
 	var errs []error
 	for _, fd := range l.fds {
-		errs = append(errs, os.NewSyscallError("listen", unix.Listen(fd, backlog)))
+		errs = append(errs, ifListening(fd, func() error { return os.NewSyscallError("listen", unix.Listen(fd, backlog)) }))
 	}
 	return errors.Join(errs...)
 }
@@ -79,9 +79,20 @@ func (l latch) tell(events func(interest) uint32) error {
 	for _, i := range l.interests {
 		ev := i.event
 		ev.Events = events(i)
-		errs = append(errs, os.NewSyscallError("epoll_ctl", unix.EpollCtl(i.poller, unix.EPOLL_CTL_MOD, i.fd, &ev)))
+		errs = append(errs, ifListening(i.fd, func() error {
+			return os.NewSyscallError("epoll_ctl", unix.EpollCtl(i.poller, unix.EPOLL_CTL_MOD, i.fd, &ev))
+		}))
 	}
 	return errors.Join(errs...)
+}
+
+// ifListening does something to a socket unless it does not listen any more: an engine that has died may have closed it, and somebody else
+// may have the descriptor.
+func ifListening(fd int, do func() error) error {
+	if listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
+		return fmt.Errorf("descriptor %d does not listen any more", fd)
+	}
+	return do()
 }
 
 // Filters are programs of one instruction of classic BPF: how many bytes of a packet to keep.
@@ -94,11 +105,7 @@ const (
 func (l latch) filter(keep uint32) error {
 	var errs []error
 	for _, fd := range l.fds {
-		if listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
-			errs = append(errs, fmt.Errorf("descriptor %d does not listen any more", fd))
-			continue
-		}
-		errs = append(errs, attach(fd, keep))
+		errs = append(errs, ifListening(fd, func() error { return attach(fd, keep) }))
 	}
 	return errors.Join(errs...)
 }
@@ -112,7 +119,7 @@ func attach(fd int, keep uint32) error {
 func (l latch) unfilter() error {
 	var errs []error
 	for _, fd := range l.fds {
-		errs = append(errs, unfilter(fd))
+		errs = append(errs, ifListening(fd, func() error { return unfilter(fd) }))
 	}
 	return errors.Join(errs...)
 }

@@ -62,6 +62,23 @@ func TestAPollerDoesNotLookAtAListenerThatIsLatched(t *testing.T) {
 	}
 }
 
+// TestALatchLeavesADescriptorOfSomebodyElseAlone gives the descriptor of a listener that is gone to a socket that does not listen.
+func TestALatchLeavesADescriptorOfSomebodyElseAlone(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	for name, l := range map[string]latch{
+		"filter":  {fds: []int{fd}},
+		"pollers": {fds: []int{fd}, backlog: 16, interests: []interest{{poller: -1, fd: fd}}},
+	} {
+		require.ErrorContains(t, l.close(), "does not listen any more", name)
+		require.ErrorContains(t, l.open(), "does not listen any more", name)
+	}
+	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	require.NoError(t, err)
+	require.Zero(t, listening, "nobody has made it listen")
+}
+
 func TestWhatThePollerLooksForIsRead(t *testing.T) {
 	const info = "pos:\t0\nflags:\t02000002\nmnt_id:\t16\nino:\t1057\n" +
 		"tfd:        9 events:       1b data:                9  pos:0 ino:21 sdev:8\n" +

@@ -66,6 +66,18 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	flags.addAll(cmd, time.Minute)
 	cmd.Flags().StringVar(&file, "limits", "",
 		"`file` with limits, a line for each of the flags above such as \"read-timeout 30s\";\nit wins over them, and # begins a comment; SIGHUP reads it anew, and applies it to live connections")
+	addServerFlags(cmd, &cfg)
+	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet alone, without the reaper and all that is above, to compare")
+	cmd.Flags().StringVar(&cfg.Admin.Addr, "admin", "",
+		"`address` of a live page, metrics and probes, such as 127.0.0.1:7080; off if empty.\nOne that others can reach needs a token")
+	cmd.Flags().StringVar(&token, "admin-token-file", "", "`file` with the token that those need who change something there; without it nobody can")
+	cmd.Flags().BoolVar(&cfg.Admin.Profiles, "admin-pprof", false, "show profiles at /debug/pprof/ of --admin")
+	logs.add(cmd)
+	return cmd
+}
+
+// addServerFlags adds the flags of a server that are not about who is dead.
+func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
 	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
@@ -80,13 +92,6 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "when told to stop, go on for so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0, "and busy ones up to so long after the delay; 0 is twice --drain-spread")
-	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet alone, without the reaper and all that is above, to compare")
-	cmd.Flags().StringVar(&cfg.Admin.Addr, "admin", "",
-		"`address` of a live page, metrics and probes, such as 127.0.0.1:7080; off if empty.\nOne that others can reach needs a token")
-	cmd.Flags().StringVar(&token, "admin-token-file", "", "`file` with the token that those need who change something there; without it nobody can")
-	cmd.Flags().BoolVar(&cfg.Admin.Profiles, "admin-pprof", false, "show profiles at /debug/pprof/ of --admin")
-	logs.add(cmd)
-	return cmd
 }
 
 func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (idle.Config, error)) error {

@@ -1,0 +1,33 @@
+package coarse
+
+import "time"
+
+// Longest remembers the longest duration that was added in the last one to two windows. The zero
+// Longest has none. Not safe for concurrent use.
+type Longest struct {
+	until     time.Duration // end of the window
+	now, last time.Duration // of this window, and of the one before
+}
+
+// Add adds a duration at an instant.
+func (l *Longest) Add(d, at, window time.Duration) {
+	l.turn(at, window)
+	l.now = max(l.now, d)
+}
+
+// Worst returns the longest duration of the last windows.
+func (l *Longest) Worst(at, window time.Duration) time.Duration {
+	l.turn(at, window)
+	return max(l.now, l.last)
+}
+
+// turn begins a new window when it is time.
+func (l *Longest) turn(at, window time.Duration) {
+	if at < l.until {
+		return
+	}
+	if l.last, l.now = l.now, 0; at >= l.until+window {
+		l.last = 0
+	}
+	l.until = at + window
+}

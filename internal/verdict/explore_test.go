@@ -1,0 +1,411 @@
+package verdict
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The tests of this file explore the judge exhaustively on a small grid: one tick is one
+// nanosecond, limits are a few ticks long, and each instant lies within some twenty ticks. The
+// oracle counts the ticks of the contract one by one. It shares no code with the judge.
+
+// exploreUntil is the last tick that is judged.
+const exploreUntil = 40
+
+// A promise is what the contract says of one reason for a connection.
+type promise struct {
+	on            bool
+	since, length time.Duration
+	read          time.Duration // the peer was heard then, and the limit counts from a later write; 0 if not
+	hold          time.Duration // how long it is held at most, with three ticks; 0 is length
+	server, loop  bool          // the peer needs the server, its loop, to keep the limit
+	unread        bool          // it is put off while bytes wait unread
+	at            time.Duration
+	fixed         bool // the deadline is at, and does not depend on since and length
+	act           Act
+}
+
+// promised returns what the contract promises.
+func promised(r Reason, lim *Limits, f *Facts) (p promise) {
+	switch r {
+	case ReadIdle:
+		p = promise{on: lim.Read > 0 && !f.Held, since: f.Heard.To, length: lim.Read, server: true, act: Raise}
+	case WriteIdle:
+		p = promise{on: lim.Write > 0 && !f.Held && !f.Blind, since: f.Wrote.To, length: lim.Write, act: Raise}
+	case AllIdle:
+		p = promise{on: lim.All > 0 && !f.Held, since: max(f.Heard.To, f.Wrote.To), length: lim.All, server: true, act: Raise}
+	case NoFirstByte:
+		p = promise{on: lim.FirstByte > 0 && f.Fresh, since: f.Opened.To, length: lim.FirstByte, server: true, act: End}
+	case NoHandshake:
+		p = promise{on: lim.Handshake > 0 && !f.Ready, since: f.Opened.To, length: lim.Handshake,
+			server: true, loop: true, unread: f.Unread, act: End}
+	case WriteStall:
+		p = promise{on: lim.Stall > 0 && f.StalledSince > 0, since: f.StalledSince, length: lim.Stall, server: true, loop: true, act: End}
+	case OverLimit:
+		p = promise{on: lim.Output.Soft > 0 && f.OverSince > 0, since: f.OverSince, length: lim.Output.SoftFor,
+			server: true, loop: true, act: End}
+		if lim.Output.Hard > 0 && f.Output > lim.Output.Hard {
+			p = promise{on: true, fixed: true, at: 0, act: End}
+		}
+	case SlowPeer:
+		p = promise{on: lim.Rate.Window > 0 && f.Counting, since: f.RatedSince, length: lim.Rate.Window, server: true, loop: true, act: End}
+	case NoAnswer:
+		h := lim.Heartbeat
+		p = promise{on: h.Interval > 0 && !f.Leaving, since: f.LastPing, length: h.Retry, server: true, act: End}
+		p.hold = h.Interval + time.Duration(h.MaxMissed)*h.Retry
+		if f.Missed < h.MaxMissed {
+			p.server, p.act = false, Ping
+		}
+		if f.Missed == 0 {
+			p.since, p.length = f.Heard.To, h.Interval
+		}
+	case TooOld: // Random is a half, which neither lengthens nor shortens it
+		p = promise{on: lim.Age > 0, since: f.Opened.To, length: lim.Age, act: End}
+		switch {
+		case f.Leaving:
+			p.since, p.length = f.LastPing, lim.AgeGrace
+		case lim.AgeGrace > 0:
+			p.act = Farewell
+		}
+	case Drained:
+		d := lim.Drain
+		p = promise{on: d.Deadline > 0, fixed: true, at: d.Began + d.Spread/2, act: End}
+		switch {
+		case f.Held || f.Output > 0:
+			p.at = d.Began + d.Deadline
+		case max(f.Heard.To, f.Wrote.To)+second > p.at:
+			p.at = d.Began + d.Spread + (d.Deadline-d.Spread)/2
+		}
+	}
+	if r.IsIdle() {
+		p.since = max(p.since, f.Noticed[r-1])
+	}
+	if r == AllIdle {
+		p.read = max(f.Heard.To, f.Noticed[r-1])
+	}
+	return p
+}
+
+// covers reports whether an instant lies in an outage.
+func covers(all Outages, at time.Duration) bool {
+	for _, o := range all {
+		if o.From <= at && at < o.To {
+			return true
+		}
+	}
+	return false
+}
+
+// dueBy returns the first tick at which the contract allows the verdict, Never if none. It lets the
+// ticks pass one by one. A tick of an outage after since does not count. When an outage ends and
+// the peer was not heard since then, the peer gets as many ticks as the outage was long, at most
+// grace. Nor does a tick in which the loop was blocked, for as many ticks as the limit has.
+func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Duration {
+	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
+	passed := false // the limit, not the grace
+	for now := range time.Duration(1000) {
+		for _, o := range all {
+			if o.To == now && heard < now && grace >= 0 {
+				graceLeft = max(graceLeft, min(o.To-o.From, grace))
+			}
+		}
+		down := covers(all, now)
+		blocked := !passed && !down && blockedLeft > 0 && covers(loop, now)
+		if now >= p.since && left <= 0 && !down && !blocked {
+			if passed = true; graceLeft <= 0 {
+				return now
+			}
+		}
+		switch {
+		case now >= p.since && down:
+		case now >= p.since && blocked:
+			blockedLeft, graceLeft = blockedLeft-1, graceLeft-1
+		case now >= p.since:
+			left, graceLeft = left-1, graceLeft-1
+		default:
+			graceLeft--
+		}
+	}
+	return Never
+}
+
+// allowed returns the first tick at which the contract allows the verdict, bytes that wait unread
+// left aside.
+func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
+	switch {
+	case !p.on:
+		return Never
+	case p.fixed:
+		return p.at
+	case !p.server:
+		return p.since + p.length
+	}
+	heard := f.Heard.From - 2 // what is read within two ticks of an outage may have waited during it
+	if f.ArrivedAfter > 0 {
+		heard = f.ArrivedAfter
+	}
+	due := dueBy(p, away.Server, nil, heard, lim.Grace)
+	if p.read != 0 { // no byte has come for as long, and none was sent for as long
+		read := p
+		read.since = p.read
+		due = max(due, dueBy(read, away.Server, nil, heard, lim.Grace))
+	}
+	if away.HeldSince != 0 && away.HeldSince <= due && lim.Grace >= 0 {
+		for range min(cmp.Or(p.hold, p.length)-3, lim.Hold) {
+			due++
+		}
+	}
+	if !p.loop {
+		return due
+	}
+	byLoop := dueBy(p, away.Server, away.Loop, heard, lim.Grace)
+	for _, o := range away.Loop { // it was blocked when the limit was reached
+		if at := p.since + p.length; o.From <= at && at < o.To && !covers(away.Server, at) {
+			again := promise{since: o.To, length: min(o.Length, p.length)}
+			byLoop = max(byLoop, dueBy(again, away.Server, nil, heard, lim.Grace))
+		}
+	}
+	return max(due, byLoop)
+}
+
+// exploreLimits returns limits of one reason, each of some lengths.
+func exploreLimits(r Reason, lengths ...time.Duration) (all []func(*Limits)) {
+	for _, d := range lengths {
+		set := map[Reason]func(*Limits){
+			ReadIdle:    func(lim *Limits) { lim.Read = d },
+			WriteIdle:   func(lim *Limits) { lim.Write = d },
+			AllIdle:     func(lim *Limits) { lim.All = d },
+			NoFirstByte: func(lim *Limits) { lim.FirstByte = d },
+			NoHandshake: func(lim *Limits) { lim.Handshake = d },
+			WriteStall:  func(lim *Limits) { lim.Stall = d },
+			OverLimit:   func(lim *Limits) { lim.Output.Soft, lim.Output.SoftFor = 1, d },
+			SlowPeer:    func(lim *Limits) { lim.Rate = Rate{BytesPerSecond: 1, Window: d} },
+			NoAnswer:    func(lim *Limits) { lim.Heartbeat = Heartbeat{Interval: d + 1, Retry: d, MaxMissed: 2} },
+			TooOld:      func(lim *Limits) { lim.Age, lim.AgeGrace = 2*d, d-4 },
+			Drained:     func(lim *Limits) { lim.Drain = Drain{Began: d, Spread: 6, Deadline: 12} },
+		}
+		all = append(all, set[r])
+	}
+	return all
+}
+
+// exploreFacts returns connections: every small instant at which the peer was heard and written to,
+// and every condition.
+func exploreFacts() (all []Facts) {
+	base := Facts{
+		Opened: At(1), Heard: Span{3, 4}, Wrote: At(5), StalledSince: 4, OverSince: 6, RatedSince: 3, Counting: true,
+		LastPing: 6, Missed: 2, Fresh: true, Random: 0.5,
+	}
+	add := func(changes ...func(*Facts)) {
+		f := base
+		for _, change := range changes {
+			change(&f)
+		}
+		all = append(all, f)
+	}
+	for _, heard := range []Span{{1, 1}, {3, 4}, {7, 9}} {
+		for _, wrote := range []time.Duration{1, 8} {
+			add(func(f *Facts) { f.Heard, f.Wrote = heard, At(wrote) })
+		}
+	}
+	add(func(f *Facts) { f.HeardAt, f.ArrivedAfter, f.Heard = 7, 5, Span{4, 8} })
+	add(func(f *Facts) { f.Noticed = [IdleKinds]time.Duration{9, 10, 11} })
+	add(func(f *Facts) { f.Held = true })
+	add(func(f *Facts) { f.Unread, f.Fresh = true, false })
+	add(func(f *Facts) { f.Missed = 0 })
+	add(func(f *Facts) { f.Missed = 1 })
+	add(func(f *Facts) { f.Leaving = true })
+	add(func(f *Facts) { f.Ready, f.Fresh, f.Blind = true, false, true })
+	add(func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 9, 11, 2 })
+	add(func(f *Facts) { f.RatedSince, f.Counting = 0, false })
+	return all
+}
+
+// exploreAways returns servers: without an outage, with each single one, and with pairs; with a
+// loop that was blocked or not; held or not.
+func exploreAways() (all []Away) {
+	lists := []Outages{nil}
+	for from := time.Duration(0); from <= 12; from += 2 {
+		for _, length := range []time.Duration{2, 7} {
+			lists = append(lists, outagesOf(from, from+length))
+		}
+	}
+	for _, first := range []Outage{{0, 1, 1}, {0, 6, 6}, {3, 5, 2}, {5, 12, 7}} {
+		for _, pause := range []time.Duration{1, 4} {
+			for _, length := range []time.Duration{1, 5} {
+				second := first.To + pause
+				lists = append(lists, outagesOf(first.From, first.To, second, second+length))
+			}
+		}
+	}
+	for _, server := range lists {
+		for _, loop := range []Outages{server, add(server, 5, 8, 0), add(server, 7, 30, 0)} {
+			for _, held := range []time.Duration{0, 6, 40} {
+				all = append(all, Away{Server: server, Loop: loop, HeldSince: held})
+			}
+		}
+	}
+	return all
+}
+
+// TestTheJudgeIsExplored judges every combination of one or two limits, connection and server at
+// every tick, and compares with the oracle. A judgement
+//   - acts when the contract allows it, and not a tick before or after,
+//   - has the earliest deadline as its reason, however late it is, and
+//   - is repeated in the future, and not after the first tick at which it would be another.
+func TestTheJudgeIsExplored(t *testing.T) {
+	facts, aways := exploreFacts(), exploreAways()
+	var combinations, judgements atomic.Int64
+	began := time.Now()
+	lengthsA, lengthsB := []time.Duration{5, 8}, []time.Duration{4, 7}
+	if testing.Short() {
+		lengthsA = lengthsA[:1]
+	}
+	t.Run("pairs", func(t *testing.T) {
+		for a := First; a <= Last; a++ {
+			t.Run(a.String(), func(t *testing.T) {
+				t.Parallel()
+				var combined, judged int64
+				for b := a; b <= Last; b++ {
+					for i, setA := range exploreLimits(a, lengthsA...) {
+						for j, setB := range exploreLimits(b, lengthsB...) {
+							lim := &Limits{Tick: 1, Horizon: 1000, Hold: 1000, Grace: 1000}
+							if (i+j)%2 == 1 { // each bound with each reason
+								lim.Hold, lim.Grace = 3, 2
+							}
+							if setA(lim); b != a {
+								setB(lim)
+							} else if j == 1 {
+								lim.Grace = -1
+							}
+							for k := range facts {
+								for n := range aways {
+									explore(t, lim, &facts[k], &aways[n], a, b)
+									combined++
+									judged += exploreUntil
+								}
+							}
+						}
+					}
+				}
+				combinations.Add(combined)
+				judgements.Add(judged)
+			})
+		}
+	})
+	t.Logf("%d combinations, %d judgements in %v", combinations.Load(), judgements.Load(), time.Since(began))
+}
+
+func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason) {
+	earliest, reason := Never, Reason(0)
+	var deferred time.Duration // of the handshake: the deadline that is put off while bytes wait
+	var acts [Last + 1]Act
+	for _, r := range reasons {
+		p := promised(r, lim, f)
+		due := allowed(p, lim, f, away)
+		acts[r] = p.act
+		if p.unread && due != Never {
+			deferred = due
+			due += p.length
+		}
+		if due < earliest || due == earliest && due != Never && r < reason {
+			earliest, reason = due, r
+		}
+	}
+	for now := time.Duration(1); now <= exploreUntil; now++ {
+		v := lim.Judge(f, away, now)
+		fail := func(msg string) {
+			t.Helper()
+			t.Fatalf("%s: at tick %d, due at %d by %v: %+v\n%+v\n%+v\n%+v", msg, now, earliest, reason, v, lim, f, away)
+		}
+		switch {
+		case now < earliest && v.Act != Wait:
+			fail("early")
+		case now < earliest && v.Next <= now:
+			fail("the next judgement is not in the future")
+		case now < earliest && v.Next > earliest:
+			fail("the next judgement comes too late")
+		case now < earliest && deferred != 0 && now >= deferred && v.Next > now+lim.Tick:
+			fail("the bytes that wait may be read at the next tick")
+		case now < earliest && v.Next > now+lim.Horizon:
+			fail("the next judgement lies after the horizon")
+		case now >= earliest && v.Act != acts[reason]:
+			fail("not closed")
+		case now >= earliest && (v.Reason != reason || v.Due != earliest):
+			fail("another reason or deadline")
+		case now >= earliest && v.PutOff:
+			fail("not put off")
+		}
+	}
+}
+
+// TestEveryConnectionIsJudgedInTime lets time pass: a server judges a connection when the last
+// judgement has asked for it, or at the end of an outage in which it was stopped, and learns of an
+// outage when it is over. It acts at the tick that the contract names, although it did not know the
+// outages in advance.
+func TestEveryConnectionIsJudgedInTime(t *testing.T) {
+	facts, lives := exploreFacts(), 0
+	for r := First; r <= Last; r++ {
+		for _, set := range exploreLimits(r, 5, 8) {
+			for _, grace := range []time.Duration{-1, 2, 1000} {
+				lim := &Limits{Tick: 1, Horizon: 7, Hold: 1000, Grace: grace}
+				set(lim)
+				for k := range facts {
+					f := &facts[k]
+					for _, away := range exploreAways() {
+						if away.HeldSince != 0 || !slices.Equal(away.Loop, away.Server) {
+							continue
+						}
+						lives++
+						p := promised(r, lim, f)
+						want := allowed(p, lim, f, &away)
+						if p.unread && want != Never {
+							want += p.length
+						}
+						want = max(want, exploreFrom)
+						for want != Never && covers(away.Server, want) {
+							want++ // the verdict waits for the process
+						}
+						if got := live(lim, f, away.Server); got != want {
+							t.Fatalf("%v: closed at %d, want %d\n%+v\n%+v\n%v", r, got, want, lim, f, away.Server)
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Log(lives, "lives")
+}
+
+// exploreFrom is the tick at which the server begins to judge: after all that is known of the
+// connection.
+const exploreFrom time.Duration = 12
+
+// live judges a connection from exploreFrom on, until a judgement acts.
+func live(lim *Limits, f *Facts, stops Outages) time.Duration {
+	for now := exploreFrom; now < 200; {
+		var away Away
+		for _, o := range stops {
+			if o.From <= now && now < o.To {
+				now = o.To // the process stands still
+			}
+			if o.To <= now {
+				away.Server = away.Server.Add(o, 0)
+				away.Loop = away.Server
+			}
+		}
+		v := lim.Judge(f, &away, now)
+		if v.Act != Wait {
+			return now
+		}
+		if v.Next <= now {
+			panic(fmt.Sprintf("BUG: verdict: judged at %v, next at %v", now, v.Next))
+		}
+		now = v.Next
+	}
+	return Never
+}

@@ -1,0 +1,103 @@
+package verdict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestOutputIsLookedAtOftenEnough(t *testing.T) {
+	for _, tc := range []struct {
+		lim  Limits
+		want time.Duration
+	}{
+		{Limits{Read: time.Minute}, 0},
+		{Limits{Stall: 60 * second}, 15 * second},
+		{Limits{Stall: second}, 250 * time.Millisecond},
+		{Limits{Stall: 200 * time.Millisecond}, 100 * time.Millisecond}, // a tick
+		{Limits{Output: Output{Hard: 1 << 20}}, second},
+		{Limits{Output: Output{Hard: 1 << 20, Soft: 1 << 10, SoftFor: 2 * second}}, 500 * time.Millisecond},
+		{Limits{Output: Output{Soft: 1 << 10, SoftFor: time.Minute}, Stall: 20 * second}, 5 * second},
+	} {
+		tc.lim.Tick, tc.lim.Horizon = 100*time.Millisecond, time.Hour
+		require.Equal(t, tc.want, tc.lim.PollOutput())
+		v := tc.lim.Judge(&Facts{Opened: At(second), Heard: At(second), Wrote: At(second), Output: 1}, neverAway, 2*second)
+		want := 61 * second // the read timeout
+		if tc.want != 0 {
+			want = 2*second + tc.want
+		}
+		require.Equal(t, want, v.Next, "%+v", v)
+	}
+}
+
+func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
+	for _, r := range allReasons() {
+		lim, f := testLimits(), testLife()
+		limit(lim, r, 90*second)
+		lim.Jitter = 0.5
+		base := lim.deadline(r, f).due
+		if r.IsIdle() {
+			require.Greater(t, base, 90*second)
+			f.Random = 0
+			require.Equal(t, 90*second, lim.deadline(r, f).due, "never early")
+			f.Random = 1
+			require.Equal(t, 90*second+lim.IdleLimit(r)/2, lim.deadline(r, f).due)
+			v := lim.Judge(f, neverAway, lim.deadline(r, f).due)
+			require.Equal(t, lim.IdleLimit(r), lim.Report(v, f, v.Due).Limit)
+			require.Zero(t, lim.Report(v, f, v.Due).Late)
+		} else {
+			require.Equal(t, 90*second, base, "%v", r)
+		}
+	}
+}
+
+func TestMaxAge(t *testing.T) {
+	lim := testLimits()
+	lim.Age, lim.AgeGrace = 100*second, 5*second
+	f := testLife()
+	for random, want := range map[float64]time.Duration{0: 100 * second, 0.5: 110 * second, 1: 120 * second} {
+		f.Random = random
+		require.Equal(t, want, lim.deadline(TooOld, f).due, "a tenth less or more")
+	}
+	f.Random = 0.5
+	v := lim.Judge(f, neverAway, 110*second)
+	require.Equal(t, Farewell, v.Act)
+	f.Leaving, f.LastPing = true, 111*second
+	require.Equal(t, Wait, lim.Judge(f, neverAway, 116*second-1).Act)
+	v = lim.Judge(f, neverAway, 116*second)
+	require.Equal(t, End, v.Act)
+	require.Equal(t, Report{Limit: 100 * second, Lasted: 106 * second}, lim.Report(v, f, 116*second))
+	lim.Age = 0
+	require.Equal(t, Wait, lim.Judge(f, neverAway, 116*second).Act, "the limit was switched off after the goodbye")
+	lim.Age, f.Leaving, lim.AgeGrace = 100*second, false, 0
+	require.Equal(t, End, lim.Judge(f, neverAway, 110*second).Act, "without a grace there is no farewell")
+}
+
+func TestDrain(t *testing.T) {
+	lim := testLimits()
+	lim.Drain = Drain{Began: 100 * second, Spread: 10 * second, Deadline: 30 * second}
+	for _, tc := range []struct {
+		name string
+		f    Facts
+		due  time.Duration
+	}{
+		{"idle", Facts{Heard: At(20 * second), Random: 0.5}, 105 * second},
+		{"idle, and the first", Facts{Heard: At(20 * second)}, 100 * second},
+		{"active before its turn", Facts{Heard: At(103 * second), Random: 0.5}, 105 * second},
+		{"active a second before its turn", Facts{Heard: At(104 * second), Random: 0.5}, 105 * second},
+		{"active at its turn", Facts{Heard: At(104*second + 1), Random: 0.5}, 120 * second},
+		{"active after its turn", Facts{Heard: At(110 * second), Random: 0.25}, 115 * second},
+		{"written to after its turn", Facts{Heard: At(20 * second), Wrote: At(110 * second), Random: 0.25}, 115 * second},
+		{"held", Facts{Heard: At(20 * second), Held: true}, 130 * second},
+		{"its output waits", Facts{Heard: At(20 * second), Output: 1}, 130 * second},
+	} {
+		require.Equal(t, tc.due, lim.deadline(Drained, &tc.f).due, tc.name)
+	}
+	waits := Facts{Opened: At(20 * second), Heard: At(20 * second), Wrote: At(20 * second), Output: 1}
+	v := lim.Judge(&waits, neverAway, 110*second)
+	require.Equal(t, Wait, v.Act)
+	require.Equal(t, 110*second+drainPoll, v.Next, "it may be closed as soon as its output has been sent")
+	waits.Output = 0
+	require.Equal(t, End, lim.Judge(&waits, neverAway, 110*second).Act)
+}

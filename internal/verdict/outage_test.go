@@ -1,0 +1,439 @@
+package verdict
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// outagesOf returns a list of outages, given by from and to in turn.
+func outagesOf(bounds ...time.Duration) (all Outages) {
+	for i := 0; i < len(bounds); i += 2 {
+		all = add(all, bounds[i], bounds[i+1], 0)
+	}
+	return all
+}
+
+// add returns a list with one more outage, given by its bounds.
+func add(all Outages, from, to, forget time.Duration) Outages {
+	return all.Add(Outage{from, to, to - from}, forget)
+}
+
+func TestAddOutage(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		have     Outages
+		from, to time.Duration
+		forget   time.Duration
+		want     Outages
+	}{
+		{"the first", nil, 5, 8, 0, Outages{{5, 8, 3}}},
+		{"after the last", Outages{{5, 8, 3}}, 10, 14, 0, Outages{{5, 8, 3}, {10, 14, 4}}},
+		{"before the first", Outages{{5, 8, 3}}, 1, 2, 0, Outages{{1, 2, 1}, {5, 8, 3}}},
+		{"between two", Outages{{1, 2, 1}, {8, 9, 1}}, 4, 6, 0, Outages{{1, 2, 1}, {4, 6, 2}, {8, 9, 1}}},
+		{"it overlaps the end", Outages{{5, 8, 3}}, 7, 10, 0, Outages{{5, 10, 5}}},
+		{"it overlaps the beginning", Outages{{5, 8, 3}}, 3, 6, 0, Outages{{3, 8, 5}}},
+		{"it touches the end", Outages{{5, 8, 3}}, 8, 10, 0, Outages{{5, 10, 5}}},
+		{"it touches the beginning", Outages{{5, 8, 3}}, 3, 5, 0, Outages{{3, 8, 5}}},
+		{"it lies inside", Outages{{5, 8, 3}}, 6, 7, 0, Outages{{5, 8, 3}}},
+		{"it is the same", Outages{{5, 8, 3}}, 5, 8, 0, Outages{{5, 8, 3}}},
+		{"it lies around", Outages{{5, 8, 3}}, 4, 9, 0, Outages{{4, 9, 5}}},
+		{"it joins two", Outages{{1, 3, 2}, {5, 8, 3}}, 2, 6, 0, Outages{{1, 8, 7}}},
+		{"it fills the gap of two", Outages{{1, 3, 2}, {5, 8, 3}}, 3, 5, 0, Outages{{1, 8, 7}}},
+		{"one is forgotten", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 3, Outages{{5, 8, 3}, {10, 11, 1}}},
+		{"one that goes on is not", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 2, Outages{{1, 3, 2}, {5, 8, 3}, {10, 11, 1}}},
+		{"of a merged one: it may be what lies in the gaps", Outages{{0, 20, 18}}, 5, 15, 0, Outages{{0, 20, 20}}},
+		{"of a merged one: all of it", Outages{{0, 20, 18}}, 0, 20, 0, Outages{{0, 20, 20}}},
+		{"of a merged one: it is not known what lies in the gaps", Outages{{0, 20, 18}}, 15, 25, 0, Outages{{0, 25, 25}}},
+		{"of a merged one: the overlap is less than the gaps", Outages{{0, 20, 5}}, 18, 25, 0, Outages{{0, 25, 12}}},
+		{"seconds apart", outagesOf(second, 2*second), 5 * second, 6 * second, 0, Outages{{second, 2 * second, second}, {5 * second, 6 * second, second}}},
+		{"seconds apart, before", outagesOf(9*second, 10*second), 5 * second, 6 * second, 0, Outages{{5 * second, 6 * second, second}, {9 * second, 10 * second, second}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			have := slices.Clone(tc.have)
+			require.Equal(t, tc.want, add(tc.have, tc.from, tc.to, tc.forget))
+			require.Equal(t, have, tc.have, "the receiver stays as it is")
+		})
+	}
+}
+
+// TestAFullListMergesTheNeighboursThatSpanTheLeast keeps the recent past exact.
+func TestAFullListMergesTheNeighboursThatSpanTheLeast(t *testing.T) {
+	for closest := range maxOutages {
+		var all Outages
+		var bounds []time.Duration
+		at := time.Duration(0)
+		for i := range maxOutages + 1 {
+			bounds = append(bounds, at, at+2)
+			if at += 10; i == closest {
+				at -= 5
+			}
+		}
+		for i := 0; i < len(bounds); i += 2 {
+			all = add(all, bounds[i], bounds[i+1], 0)
+		}
+		require.Len(t, all, maxOutages)
+		require.Equal(t, Outage{bounds[2*closest], bounds[2*closest+3], 4}, all[closest], "the neighbours %d", closest)
+		for i, o := range all {
+			if i != closest {
+				require.Equal(t, o.To-o.From, o.Length)
+			}
+		}
+	}
+}
+
+// TestOutagesAgainstATimeline adds random outages to a list and to a timeline of ticks.
+func TestOutagesAgainstATimeline(t *testing.T) {
+	const ticks, rounds = 400, 3000
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	exact, merged := 0, 0
+	for range rounds {
+		var all Outages
+		var down [ticks]bool
+		wasFull := false
+		longest := 1 + rng.IntN(30)
+		for range 1 + rng.IntN(60) {
+			from := rng.IntN(ticks - longest)
+			to, forget := from+1+rng.IntN(longest), rng.IntN(from+1)-100
+			if wasFull { // a merged entry is forgotten later than its parts
+				forget = -1
+			}
+			receiver := all
+			before := slices.Clone(all)
+			all = add(all, time.Duration(from), time.Duration(to), time.Duration(forget))
+			if !slices.Equal(before, receiver) {
+				t.Fatalf("seed %d: Add has changed its receiver from %v to %v", seed, before, receiver)
+			}
+			for _, run := range runsOf(down[:]) {
+				if run.To <= time.Duration(forget) {
+					clear(down[run.From:run.To])
+				}
+			}
+			for i := from; i < to; i++ {
+				down[i] = true
+			}
+			want := runsOf(down[:])
+			wasFull = wasFull || len(want) > maxOutages
+			if !wasFull {
+				exact++
+				if !slices.Equal(want, all) {
+					t.Fatalf("seed %d: %v, want %v", seed, all, want)
+				}
+				continue
+			}
+			merged++
+			checkMerged(t, seed, all, down[:])
+		}
+	}
+	t.Logf("%d lists compared exactly, %d that were full", exact, merged)
+}
+
+// runsOf returns the outages of a timeline.
+func runsOf(down []bool) (runs Outages) {
+	for i, is := range down {
+		switch {
+		case !is:
+		case i > 0 && down[i-1]:
+			runs[len(runs)-1].To++
+			runs[len(runs)-1].Length++
+		default:
+			runs = append(runs, Outage{time.Duration(i), time.Duration(i + 1), 1})
+		}
+	}
+	return runs
+}
+
+// checkMerged checks what holds for a list that was full once: each outage lies in one entry; no
+// entry is shorter than the outages in it; none is longer than its span.
+func checkMerged(t *testing.T, seed uint64, all Outages, down []bool) {
+	t.Helper()
+	if len(all) > maxOutages {
+		t.Fatalf("seed %d: %d outages", seed, len(all))
+	}
+	last := time.Duration(-1)
+	for _, o := range all {
+		if o.From <= last || o.To <= o.From || o.Length > o.To-o.From {
+			t.Fatalf("seed %d: %v in %v", seed, o, all)
+		}
+		last = o.To
+	}
+	for _, run := range runsOf(down) {
+		in := slices.IndexFunc(all, func(o Outage) bool { return o.From <= run.From && run.To <= o.To })
+		if in < 0 {
+			t.Fatalf("seed %d: %v is not in %v", seed, run, all)
+		}
+	}
+	for _, o := range all {
+		within := time.Duration(0)
+		for i := o.From; i < o.To; i++ {
+			if down[i] {
+				within++
+			}
+		}
+		if o.Length < within {
+			t.Fatalf("seed %d: %v is shorter than its outages, %v", seed, o, within)
+		}
+	}
+}
+
+// TestTheLengthOfOutagesInTheOrderOfTimeIsExact adds outages as they happen: however many there
+// are, their total length is the truth.
+func TestTheLengthOfOutagesInTheOrderOfTimeIsExact(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		var all Outages
+		at, down := time.Duration(0), time.Duration(0)
+		for range 100 {
+			from := at + time.Duration(1+rng.IntN(50))
+			at = from + time.Duration(1+rng.IntN(50))
+			down += at - from
+			all = add(all, from, at, 0)
+			sum := time.Duration(0)
+			for _, o := range all {
+				sum += o.Length
+			}
+			require.Equal(t, down, sum, "seed %d: %v", seed, all)
+			require.LessOrEqual(t, len(all), maxOutages)
+		}
+	}
+}
+
+func TestPutOff(t *testing.T) {
+	const due, since = 100, 50 // a limit of 50
+	for _, tc := range []struct {
+		name        string
+		all         Outages
+		heard       time.Duration
+		grace, want time.Duration
+	}{
+		{"none", nil, 50, 1000, 100},
+		{"heard since then", outagesOf(60, 80), 80, 1000, 120},
+		{"not heard since then, and time is left", outagesOf(60, 70), 50, 1000, 110},
+		{"not heard since then, and as much time as it was long", outagesOf(55, 95), 50, 1000, 140},
+		{"heard in it", outagesOf(60, 120), 119, 1000, 180},
+		{"in it, and the grace bounds the time", outagesOf(60, 120), 119, 10, 160},
+		{"it began before the limit", outagesOf(40, 70), 50, 1000, 120},
+		{"it began before the limit, and was long", outagesOf(0, 70), 49, 1000, 140},
+		{"the same, and the grace bounds the time", outagesOf(0, 70), 49, 55, 125},
+		{"the same without a grace", outagesOf(0, 70), 49, 0, 120},
+		{"the same, heard since then", outagesOf(0, 70), 70, 1000, 120},
+		{"it was over before the limit, and not heard since then", outagesOf(0, 45), 0, 1000, 100},
+		{"it was over before the limit, and long", outagesOf(-100, 45), 0, 1000, 190},
+		{"it ended when the limit began", outagesOf(0, 50), 0, 1000, 100},
+		{"it began at the deadline", outagesOf(100, 110), 50, 1000, 120},
+		{"it began after the deadline", outagesOf(101, 110), 50, 1000, 100},
+		{"the deadline lies in it", outagesOf(90, 200), 50, 1000, 310},
+		{"the first puts off the deadline until after the beginning of the second", outagesOf(60, 80, 110, 115), 115, 1000, 125},
+		{"so does the grace", outagesOf(90, 130, 160, 165), 50, 1000, 175},
+		{"the first does not reach the second", outagesOf(60, 65, 110, 115), 115, 1000, 105},
+		{"heard between them", outagesOf(60, 80, 110, 140), 100, 1000, 170},
+		{"heard between them: the second was short", outagesOf(55, 75, 115, 119), 100, 1000, 124},
+		{"no grace, and nothing but the length", outagesOf(55, 95), 50, -1, 140},
+		{"no grace: one before the limit does not count", outagesOf(-100, 45), 0, -1, 100},
+		{"one that was merged", Outages{{60, 90, 10}}, 90, 1000, 110},
+		{"one that was merged, the limit began in its end", Outages{{20, 55, 10}}, 55, 1000, 105},
+		{"one that was merged, the limit began in it", Outages{{20, 65, 10}}, 65, 1000, 110},
+	} {
+		away := &Away{Server: tc.all}
+		got, held := away.putOff(deadline{since, due - since, due}, tc.heard, tc.grace)
+		require.Equal(t, tc.want, got, tc.name)
+		require.False(t, held)
+	}
+}
+
+// TestGapsInASilenceCountOnce pins a fault: the grace of a silence was followed by the gaps inside it.
+func TestGapsInASilenceCountOnce(t *testing.T) {
+	const due, since = 100, 50
+	for _, tc := range []struct {
+		name           string
+		server, silent Outages
+		heard, want    time.Duration
+	}{
+		{"a gap after the beginning", outagesOf(70, 120), Outages{{60, 160, 50}}, 50, 260},
+		{"a gap from the beginning", outagesOf(60, 110), Outages{{60, 160, 50}}, 50, 260},
+		{"a gap at the end", outagesOf(110, 160), Outages{{60, 160, 50}}, 50, 260},
+		{"heard since then", outagesOf(70, 120), Outages{{60, 160, 50}}, 160, 200},
+		{"heard since then, the deadline lies before the gap", outagesOf(110, 160), Outages{{60, 160, 50}}, 160, 200},
+		{"a gap after the silence", outagesOf(70, 120, 170, 180), Outages{{60, 160, 50}}, 160, 210},
+		{"a gap from within the silence until after it", outagesOf(70, 180), Outages{{60, 160, 10}}, 180, 220},
+		{"a gap before the silence", outagesOf(55, 58), Outages{{60, 160, 100}}, 160, 203},
+		{"the silence does not count", outagesOf(70, 75), Outages{{110, 160, 50}}, 160, 105},
+	} {
+		away := &Away{Server: tc.server, Silent: tc.silent}
+		got, _ := away.putOff(deadline{since, due - since, due}, tc.heard, 1000)
+		require.Equal(t, tc.want, got, tc.name)
+	}
+}
+
+// fairDue returns when a connection of testLife is judged, whose limit is due at 90 s.
+func fairDue(r Reason, change func(lim *Limits, f *Facts), away *Away) time.Duration {
+	lim, f := testLimits(), testLife()
+	lim.Grace, lim.Hold = time.Hour, time.Hour
+	limit(lim, r, 90*second)
+	if change != nil {
+		change(lim, f)
+	}
+	d := lim.deadline(r, f)
+	return lim.fair(r, d, f, away, 0)
+}
+
+// TestAWriteDoesNotEndAGrace pins a fault: all idle came earlier if something had been sent to the peer.
+func TestAWriteDoesNotEndAGrace(t *testing.T) {
+	lim, f := testLimits(), testLife()
+	lim.All, lim.Grace, f.Wrote = 10*second, time.Hour, f.Heard
+	from := f.Heard.To + second
+	down := outagesOf(from, from+30*second, from+55*second, from+65*second)
+	due := func() time.Duration {
+		return lim.fair(AllIdle, lim.deadline(AllIdle, f), f, &Away{Server: down}, 0)
+	}
+	silent := due()
+	require.Equal(t, from+75*second, silent, "the grace of the first outage reaches the second")
+	f.Wrote = At(from + 35*second)
+	require.Equal(t, silent, due())
+	f.Wrote = At(from + 70*second)
+	require.Equal(t, from+80*second, due())
+}
+
+// TestWhichLimitsNeedTheServer says of each limit whether an outage of the server, an outage of the
+// loop, and a hold put it off.
+func TestWhichLimitsNeedTheServer(t *testing.T) {
+	const due, gap = 90 * second, 5 * second
+	down := outagesOf(60*second, 60*second+gap)
+	heard := func(_ *Limits, f *Facts) { f.Heard = f.Heard.or(At(20 * second)) }
+	type put struct{ server, loop, hold bool }
+	want := map[Reason]put{
+		ReadIdle: {true, false, true}, AllIdle: {true, false, true}, NoFirstByte: {true, false, true},
+		NoAnswer:    {true, false, true},
+		NoHandshake: {true, true, true}, WriteStall: {true, true, true},
+		OverLimit: {true, true, true}, SlowPeer: {true, true, true},
+		WriteIdle: {}, TooOld: {}, Drained: {},
+	}
+	for _, r := range allReasons() {
+		by := func(is bool, length time.Duration) time.Duration {
+			if is {
+				return due + length
+			}
+			return due
+		}
+		lim, f := testLimits(), testLife()
+		limit(lim, r, due)
+		held := lim.whole(r, lim.deadline(r, f)) - 3*lim.Tick
+		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, &Away{Server: down, Loop: down}), "%v: server", r)
+		require.Equal(t, by(want[r].loop, gap), fairDue(r, heard, &Away{Loop: down}), "%v: loop", r)
+		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 1}), "%v: hold", r)
+	}
+	ping := func(_ *Limits, f *Facts) { f.Missed = 1 }
+	require.Equal(t, due, fairDue(NoAnswer, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
+	hard := func(lim *Limits, f *Facts) { lim.Output.Hard, f.Output = 99, 100 }
+	down = outagesOf(0, 65*second)
+	require.Zero(t, fairDue(OverLimit, hard, &Away{Server: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
+}
+
+// TestALoopThatIsAlwaysBusyKeepsNoDeadConnection bounds what the outages of a loop count: one more
+// limit.
+func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
+	for _, r := range []Reason{NoHandshake, WriteStall, OverLimit, SlowPeer} {
+		lim, f := testLimits(), testLife()
+		limit(lim, r, 90*second)
+		d := lim.deadline(r, f)
+		for _, length := range []time.Duration{second, d.limit - second, d.limit, d.limit + second, 100 * d.limit} {
+			busy := Outages{{d.since, d.since + length, length}}
+			want := 90*second + length
+			if length > d.limit { // it was blocked when the deadline passed
+				want = d.since + length + d.limit
+			}
+			require.Equal(t, want, fairDue(r, nil, &Away{Loop: busy}), "%v, blocked for %v", r, length)
+		}
+		always := outagesOf(d.since, 90*second-2, 90*second-1, 200*second, 200*second+1, 900*second)
+		require.Equal(t, 200*second+d.limit, fairDue(r, nil, &Away{Loop: always}), "%v: once after the deadline", r)
+		server := Outages{{60 * second, 65 * second, 5 * second}}
+		long := outagesOf(60*second, 90*second, 91*second, 500*second)
+		require.Equal(t, 95*second+d.limit, fairDue(r, nil, &Away{Server: server, Loop: long}), "%v: one more than the server has", r)
+	}
+}
+
+func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
+	held := &Away{HeldSince: 1}
+	for _, tc := range []struct {
+		name              string
+		read, hold, grace time.Duration
+		by                time.Duration
+	}{
+		{"the limit", 10 * second, time.Hour, time.Hour, 10*second - 300*time.Millisecond},
+		{"Hold", 10 * second, 2 * second, time.Hour, 2 * second},
+		{"Hold of 0", 10 * second, 0, 0, 0},
+		{"three ticks", 300 * time.Millisecond, time.Hour, time.Hour, 0},
+		{"less than three ticks", 200 * time.Millisecond, time.Hour, time.Hour, 0},
+		{"switched off", 10 * second, time.Hour, -1, 0},
+	} {
+		lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
+		lim.Read, lim.Hold, lim.Grace = tc.read, tc.hold, tc.grace
+		due := 20*second + tc.read + tc.by
+		v := lim.Judge(f, held, due-1)
+		require.Equal(t, Wait, v.Act, tc.name)
+		require.Equal(t, due, v.Next, tc.name)
+		require.Equal(t, tc.by > 0, v.PutOff, tc.name)
+		v = lim.Judge(f, held, due)
+		require.Equal(t, Verdict{Act: Raise, Reason: ReadIdle, Due: due, Next: due + lim.Horizon}, v, tc.name)
+	}
+}
+
+// TestAHeldVerdictIsReviewed often enough: the hold may end long before its bound.
+func TestAHeldVerdictIsReviewed(t *testing.T) {
+	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
+	lim.Read, lim.Hold = 160*second, time.Hour
+	v := lim.Judge(f, &Away{HeldSince: 1}, 180*second)
+	require.Equal(t, Verdict{Due: Never, Next: 190 * second, PutOff: true}, v, "a sixteenth of the limit")
+	v = lim.Judge(f, &Away{HeldSince: 1}, 180*second-1)
+	require.Equal(t, Verdict{Due: Never, Next: 340*second - 3*lim.Tick}, v, "nothing is held yet")
+	lim.Read = second
+	v = lim.Judge(f, &Away{HeldSince: 1}, 21*second)
+	require.Equal(t, 21*second+lim.Tick, v.Next, "at least a tick")
+	lim.Grace = time.Hour
+	v = lim.Judge(f, &Away{Server: outagesOf(20*second+second/2, 80*second)}, 85*second)
+	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
+}
+
+// TestAHoldAndAnOutageAddUp: the hold is a second outage, or goes on after the first.
+func TestAHoldAndAnOutageAddUp(t *testing.T) {
+	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
+	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, time.Hour
+	away := &Away{Server: outagesOf(25*second, 27*second), HeldSince: 1}
+	due := 30*second + 2*second + 10*second - 3*lim.Tick
+	require.Equal(t, Wait, lim.Judge(f, away, due-1).Act)
+	require.Equal(t, due, lim.Judge(f, away, due).Due)
+}
+
+// TestTheGraceCountsFromWhatTheKernelKnows: a byte is younger than an outage only if it is sure.
+func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
+	lim := testLimits()
+	lim.Read, lim.Grace = 10*second, time.Hour
+	away := &Away{Server: outagesOf(20*second, 28*second)}
+	f := &Facts{Opened: At(second), Heard: Span{27 * second, 29 * second}}
+	due := func() time.Duration { return lim.fair(ReadIdle, lim.deadline(ReadIdle, f), f, away, 29*second) }
+	require.Equal(t, 39*second, due(), "it may have been heard in the outage")
+	f.Heard = Span{19 * second, 21 * second}
+	require.Equal(t, 38*second, due())
+	lim.Read = 5 * second
+	require.Equal(t, 36*second, due(), "as much time as the outage was long")
+	f.Heard, f.ArrivedAfter = Span{27 * second, 29 * second}, 28*second
+	require.Equal(t, 34*second, due(), "heard after it")
+	f.ArrivedAfter--
+	require.Equal(t, 36*second, due())
+}
+
+// TestLateIsCountedFromTheDeadlineAfterAnOutage of the loop.
+func TestLateIsCountedFromTheDeadlineAfterAnOutage(t *testing.T) {
+	lim, f := testLimits(), testLife()
+	limit(lim, WriteStall, 90*second)
+	away := &Away{Loop: outagesOf(50*second, 60*second)}
+	require.Equal(t, Wait, lim.Judge(f, away, 100*second-1).Act)
+	v := lim.Judge(f, away, 101*second)
+	require.Equal(t, 100*second, v.Due)
+	require.Equal(t, Report{Limit: 50 * second, Lasted: 61 * second, Late: second}, lim.Report(v, f, 101*second))
+}

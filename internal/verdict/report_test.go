@@ -1,0 +1,168 @@
+package verdict
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
+	for _, r := range []Reason{ReadIdle, WriteIdle, AllIdle} {
+		t.Run(r.String(), func(t *testing.T) {
+			lim, f := testLimits(), testLife()
+			limit(lim, r, 90*second)
+			timeout := lim.IdleLimit(r)
+			v := lim.Judge(f, neverAway, 90*second)
+			require.Equal(t, Report{
+				First: true, Limit: timeout, Lasted: timeout + 50*time.Millisecond, Late: 50 * time.Millisecond,
+			}, lim.Report(v, f, 90*second+50*time.Millisecond))
+
+			f.Noticed[r-1] = 91 * second // rounded up
+			require.Equal(t, Wait, lim.Judge(f, neverAway, 91*second+timeout-1).Act)
+			v = lim.Judge(f, neverAway, 91*second+timeout)
+			require.Equal(t, Raise, v.Act)
+			p := lim.Report(v, f, 91*second+timeout)
+			require.False(t, p.First)
+			require.Equal(t, second+2*timeout, p.Lasted, "over all events")
+			require.Zero(t, p.Late)
+
+			f.Heard, f.Wrote = At(92*second), At(92*second)
+			v = lim.Judge(f, neverAway, 92*second+timeout)
+			require.Equal(t, Raise, v.Act)
+			require.True(t, lim.Report(v, f, 92*second+timeout).First, "active since")
+		})
+	}
+}
+
+// TestAnIdleEventIsTheFirstAlsoIfItWasNoticedInTheTickOfTheActivity tries the bounds of rounding.
+func TestAnIdleEventIsTheFirstAlsoIfItWasNoticedInTheTickOfTheActivity(t *testing.T) {
+	lim, f := testLimits(), testLife()
+	f.Noticed[ReadIdle-1] = 20*second + lim.Tick
+	require.False(t, lim.first(ReadIdle, f), "noticed at the activity or after it")
+	f.Noticed[ReadIdle-1]--
+	require.True(t, lim.first(ReadIdle, f), "the notice was rounded up, and came before the activity")
+}
+
+func TestReasons(t *testing.T) {
+	const now = 91 * second
+	full := func() *Facts {
+		f := testLife()
+		f.Output = 100
+		return f
+	}
+	for r, want := range map[Reason]Report{
+		NoFirstByte: {Limit: 80 * second, Lasted: 81 * second},
+		NoHandshake: {Limit: 80 * second, Lasted: 81 * second},
+		WriteStall:  {Limit: 50 * second, Lasted: 51 * second},
+		OverLimit:   {Limit: 45 * second, Lasted: 46 * second, Bytes: 100, Least: 99},
+		SlowPeer:    {Limit: 40 * second, Lasted: 41 * second, Least: 40},
+		NoAnswer:    {Limit: 71 * second, Lasted: 71 * second}, // an interval and two retries
+		TooOld:      {Limit: 80 * second, Lasted: 81 * second},
+	} {
+		lim := testLimits()
+		limit(lim, r, 90*second)
+		v := lim.Judge(full(), neverAway, now)
+		want.Late = second
+		require.Equal(t, want, lim.Report(v, full(), now), "%v", r)
+	}
+	lim, f := testLimits(), testLife()
+	limit(lim, Drained, 90*second)
+	require.Equal(t, Report{Lasted: 71 * second, Late: second}, lim.Report(lim.Judge(f, neverAway, now), f, now))
+
+	lim = testLimits()
+	lim.Output.Hard = 99
+	v := lim.Judge(full(), neverAway, now)
+	require.Equal(t, OverLimit, v.Reason)
+	require.Equal(t, Report{Bytes: 100, Least: 99}, lim.Report(v, full(), now))
+	lim.Output = Output{Hard: 99, Soft: 10, SoftFor: second}
+	v = lim.Judge(full(), neverAway, now)
+	require.Equal(t, Report{Bytes: 100, Least: 99}, lim.Report(v, full(), now), "the hard limit is the reason")
+	lim.Output = Output{Hard: 100}
+	require.Equal(t, Wait, lim.Judge(full(), neverAway, now).Act, "the limit itself is allowed")
+}
+
+// TestNoAnswerLastedSinceTheLastSignOfLife: the time is counted from the last byte, or from the
+// last pong if only pongs are signs of life.
+func TestNoAnswerLastedSinceTheLastSignOfLife(t *testing.T) {
+	lim := testLimits()
+	lim.Heartbeat = Heartbeat{Interval: second, Retry: second, MaxMissed: 2, Jitter: 0.5}
+	for _, tc := range []struct {
+		name      string
+		pongsOnly bool
+		heardAt   time.Duration // as the kernel says
+		random    float64
+		pings     []time.Duration
+		now, want time.Duration
+	}{
+		{"pings in time", false, 0, 0, []time.Duration{21 * second, 22 * second}, 23 * second, 3 * second},
+		{"the driver was late for the pings", false, 0, 0, []time.Duration{21*second + 400*time.Millisecond, 22*second + 750*time.Millisecond}, 23*second + 750*time.Millisecond, 3750 * time.Millisecond},
+		{"the kernel knows the last byte", false, 19*second + second/2, 0, []time.Duration{21 * second, 22 * second}, 23 * second, 3500 * time.Millisecond},
+		{"only pongs", true, 0, 0, []time.Duration{21 * second, 22 * second}, 23 * second, 3 * second},
+		{"only pongs, with jitter", true, 0, 0.5, []time.Duration{21250 * time.Millisecond, 22250 * time.Millisecond}, 23250 * time.Millisecond, 3250 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			lim.Heartbeat.PongsOnly = tc.pongsOnly
+			f := &Facts{Opened: At(second), Heard: Span{19 * second, 20 * second}, HeardAt: tc.heardAt, Random: tc.random}
+			if tc.pongsOnly {
+				f.LastPing = 20 * second
+			}
+			for _, at := range tc.pings {
+				require.Equal(t, Ping, lim.Judge(f, neverAway, at).Act)
+				f.Missed, f.LastPing = f.Missed+1, at
+			}
+			v := lim.Judge(f, neverAway, tc.now)
+			require.Equal(t, End, v.Act)
+			p := lim.Report(v, f, tc.now)
+			require.Equal(t, tc.want, p.Lasted)
+			require.Zero(t, p.Late)
+		})
+	}
+}
+
+// TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection: the tick by which a stamp may be too late
+// is lateness only if the kernel knows the instant.
+func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
+	lim := testLimits()
+	lim.Read, lim.All = 10*second, 10*second
+	f := &Facts{Opened: At(second), Heard: Span{19 * second, 20 * second}, Wrote: At(second)}
+	for _, r := range []Reason{ReadIdle, AllIdle} {
+		v := Verdict{Act: Raise, Reason: r, Due: 30 * second}
+		p := lim.Report(v, f, 30*second+second/10)
+		require.Equal(t, second/10, p.Late)
+		require.Equal(t, 10*second+second/10, p.Lasted, "at least that")
+
+		f.HeardAt = 19*second + second/4
+		p = lim.Report(v, f, 30*second+second/10)
+		require.Equal(t, second/10+3*second/4, p.Late, "the kernel knows better")
+		require.Equal(t, 10*second+second/10+3*second/4, p.Lasted)
+		f.HeardAt = 0
+	}
+	f.Noticed[ReadIdle-1] = 30 * second
+	f.HeardAt = 19 * second
+	p := lim.Report(Verdict{Act: Raise, Reason: ReadIdle, Due: 40 * second}, f, 41*second)
+	require.Equal(t, Report{Limit: 10 * second, Lasted: 22 * second, Late: second}, p, "the deadline of a repetition is known")
+}
+
+// TestLateAfterAChange counts from the change if it has brought the deadline forward.
+func TestLateAfterAChange(t *testing.T) {
+	lim, f := testLimits(), testLife()
+	lim.Read = 10 * second // due at 30 s
+	before := testLimits()
+	lim.Before, lim.Since = before, 50*second
+	v := lim.Judge(f, neverAway, 51*second)
+	require.Equal(t, 30*second, v.Due)
+	for _, tc := range []struct{ read, want time.Duration }{
+		{0, second},               // there was no limit before
+		{60 * second, second},     // it was due later
+		{25 * second, 6 * second}, // it had passed before the change
+		{5 * second, 21 * second}, // a change that puts a deadline off
+	} {
+		before.Read = tc.read
+		p := lim.Report(v, f, 51*second)
+		require.Equal(t, tc.want, p.Late, "%v before", tc.read)
+	}
+	// Neither bytes of another instant count then: the lateness is that since the change.
+	f.HeardAt, f.Heard.From, before.Read = 19*second, 19*second, 0
+	require.Equal(t, second, lim.Report(v, f, 51*second).Late)
+}

@@ -1,0 +1,322 @@
+package verdict
+
+import "time"
+
+// Never is the deadline that does not come.
+const Never = time.Duration(1<<63 - 1)
+
+// An Act is what a verdict asks for.
+type Act uint8
+
+const (
+	Wait  Act = iota
+	Raise     // an idle event
+	Ping
+	Farewell
+	End
+)
+
+// A Verdict is the outcome of a judgement.
+type Verdict struct {
+	Act    Act
+	Reason Reason        // the limit whose deadline has passed
+	Due    time.Duration // that deadline
+	Next   time.Duration // when to judge again, if the act is Wait
+	PutOff bool          // a deadline has passed, and an outage puts the verdict off
+}
+
+// A deadline is when a limit is reached. The zero limit is none.
+type deadline struct {
+	since, limit time.Duration
+	due          time.Duration
+}
+
+var none = deadline{due: Never}
+
+// after returns the deadline of a limit that counts from an instant, if the limit is on and
+// applies.
+func after(since, limit time.Duration, applies bool) deadline {
+	if limit == 0 || !applies {
+		return none
+	}
+	return deadline{since, limit, since + limit}
+}
+
+// Judge returns what to do about a connection. Of the deadlines that have passed the earliest is
+// the reason, so that a late judgement gives the same reason as one in time.
+func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
+	v := Verdict{Due: Never, Next: now + lim.Horizon}
+	for r := First; r <= Last; r++ {
+		raw := lim.deadline(r, f)
+		due := lim.fair(r, raw, f, away, now)
+		if due > now && raw.due <= now {
+			v.PutOff = true
+			if away.HeldSince != 0 { // it may end soon
+				v.Next = min(v.Next, now+max(lim.whole(r, raw)/holdPolls, lim.Tick))
+			}
+		}
+		switch {
+		case due > now:
+			v.Next = min(v.Next, lim.review(r, raw, due, now))
+		case due < v.Due:
+			v.Reason, v.Due = r, due
+		}
+	}
+	if v.Reason != 0 {
+		v.Act, v.PutOff = lim.act(v.Reason, f), false
+	}
+	if f.OutputWaits() {
+		if every := lim.PollOutput(); every > 0 {
+			v.Next = min(v.Next, now+every)
+		}
+	}
+	if lim.Drain != (Drain{}) && f.Output > 0 {
+		v.Next = min(v.Next, now+drainPoll)
+	}
+	if f.RatedSince != 0 && !f.Counting {
+		v.Next = min(v.Next, max(f.RatedSince, now+lim.Tick))
+	}
+	return v
+}
+
+// review returns when to judge again because of a deadline that has not passed. An outage may have put
+// it off. A byte that comes meanwhile ends that, and the next deadline is one limit after the byte.
+func (lim *Limits) review(r Reason, raw deadline, due, now time.Duration) time.Duration {
+	limit := raw.limit
+	if r == NoAnswer {
+		limit = lim.Heartbeat.Interval
+	}
+	if due == raw.due || limit == 0 {
+		return due
+	}
+	return min(due, now+limit)
+}
+
+// deadline returns when a limit is reached if the server is never away.
+func (lim *Limits) deadline(r Reason, f *Facts) deadline {
+	switch r {
+	case ReadIdle, WriteIdle, AllIdle:
+		return lim.idle(r, f)
+	case NoFirstByte:
+		return after(f.Opened.To, lim.FirstByte, f.Fresh)
+	case NoHandshake:
+		return after(f.Opened.To, lim.Handshake, !f.Ready)
+	case WriteStall:
+		return after(f.StalledSince, lim.Stall, f.StalledSince != 0)
+	case OverLimit:
+		if lim.overHard(f) {
+			return deadline{}
+		}
+		return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
+	case SlowPeer:
+		return after(f.RatedSince, lim.Rate.Window, f.Counting)
+	case NoAnswer:
+		return lim.heartbeat(f)
+	case TooOld:
+		if f.Leaving && lim.Age > 0 {
+			return deadline{f.LastPing, lim.AgeGrace, f.LastPing + lim.AgeGrace}
+		}
+		return after(f.Opened.To, lim.Age+Share(lim.Age, ageSpread*(2*f.Random-1)), lim.Age > 0)
+	case Drained:
+		return deadline{due: lim.drained(f)}
+	default:
+		panic("BUG: verdict: no deadline for " + r.String())
+	}
+}
+
+func (lim *Limits) overHard(f *Facts) bool {
+	return lim.Output.Hard > 0 && f.Output > lim.Output.Hard
+}
+
+func (lim *Limits) idle(r Reason, f *Facts) deadline {
+	limit := lim.IdleLimit(r)
+	if f.Held || f.Blind && r == WriteIdle {
+		return none
+	}
+	return after(max(f.active(r).To, f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), limit > 0)
+}
+
+func (lim *Limits) heartbeat(f *Facts) deadline {
+	h := &lim.Heartbeat
+	switch {
+	case h.Interval == 0 || f.Leaving:
+		return none
+	case f.Missed > 0:
+		return after(f.LastPing, h.Retry, true)
+	}
+	alive := f.Heard.To
+	if h.PongsOnly {
+		alive = max(f.LastPing, f.Opened.To)
+	}
+	return after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
+}
+
+// drained returns when a connection is closed by a drain: evenly spread over Spread if it is idle
+// then, over the rest up to Deadline if it is active then, and at Deadline if it is held or output
+// waits that would be lost.
+func (lim *Limits) drained(f *Facts) time.Duration {
+	d := lim.Drain
+	turn := d.Began + Share(d.Spread, f.Random)
+	switch {
+	case d == Drain{}:
+		return Never
+	case f.Held || f.Output > 0:
+		return d.Began + d.Deadline
+	case f.active(AllIdle).To > turn-busyFor:
+		return d.Began + d.Spread + Share(d.Deadline-d.Spread, f.Random)
+	}
+	return turn
+}
+
+// fair returns the deadline after all that the peer is not responsible for.
+func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Duration) time.Duration {
+	if d.due == Never || !lim.needsServer(r, f) {
+		return d.due
+	}
+	heard := f.heardAfter(lim.Tick)
+	due, held := away.putOff(d, heard, lim.Grace)
+	if since := max(f.Heard.To, f.Noticed[AllIdle-1]); r == AllIdle && since < d.since {
+		// Something was sent since the peer was heard. That must not take time from the peer: an outage
+		// before it may put off the deadline until one after it.
+		read, isHeld := away.putOff(deadline{since, d.limit, since + d.limit}, heard, lim.Grace)
+		due, held = max(due, read), held || isHeld
+	}
+	if held { // three ticks less: closed within two limits, rounding included
+		due += min(max(lim.whole(r, d)-3*lim.Tick, 0), lim.Hold)
+	}
+	if needsLoop(r) {
+		due = max(due, away.putOffLoop(d, heard, lim.Grace))
+	}
+	if r == NoHandshake && f.Unread && due <= now { // what waits may complete it
+		due = min(now+lim.Tick, due+d.limit)
+	}
+	return due
+}
+
+// whole returns a limit as a user has set it: that of a heartbeat has several deadlines in a row.
+func (lim *Limits) whole(r Reason, d deadline) time.Duration {
+	if h := &lim.Heartbeat; r == NoAnswer {
+		return h.Interval + time.Duration(h.MaxMissed)*h.Retry
+	}
+	return d.limit
+}
+
+// needsServer reports whether a peer can keep a limit only while the server hears and answers it.
+// That is so for all limits of which the peer is the cause.
+func (lim *Limits) needsServer(r Reason, f *Facts) bool {
+	switch r {
+	case WriteIdle, TooOld, Drained:
+		return false
+	case OverLimit:
+		return !lim.overHard(f)
+	case NoAnswer: // a ping is no harm
+		return f.Missed >= lim.Heartbeat.MaxMissed
+	default:
+		return true
+	}
+}
+
+// needsLoop reports whether a peer can keep a limit only while its event loop runs.
+func needsLoop(r Reason) bool {
+	switch r {
+	case NoHandshake, WriteStall, OverLimit, SlowPeer:
+		return true
+	default:
+		return false
+	}
+}
+
+// NeedLoop reports whether any of the limits is about what a peer can do only while its event loop
+// runs.
+func (lim *Limits) NeedLoop() bool {
+	return lim.Handshake > 0 || lim.Stall > 0 || lim.Output.Soft > 0 || lim.Rate.BytesPerSecond > 0
+}
+
+// act returns what a passed deadline asks for.
+func (lim *Limits) act(r Reason, f *Facts) Act {
+	switch {
+	case r.IsIdle():
+		return Raise
+	case r == NoAnswer && f.Missed < lim.Heartbeat.MaxMissed:
+		return Ping
+	case r == TooOld && !f.Leaving && lim.AgeGrace > 0:
+		return Farewell
+	default:
+		return End
+	}
+}
+
+// first reports whether an idle event would be the first since there was activity.
+func (lim *Limits) first(r Reason, f *Facts) bool {
+	return f.active(r).To > f.Noticed[r-1]-lim.Tick // it was noticed within the tick before
+}
+
+// A Report says how a verdict came about, for its reader.
+type Report struct {
+	First  bool          // of an idle event: the first since there was activity
+	Limit  time.Duration // the time that has passed, 0 if it is no time
+	Lasted time.Duration // for how long the connection was in the state that the limit is about
+	Late   time.Duration // the time since the deadline
+	Bytes  int           // output that waits, or bytes that came in
+	Least  int           // the limit of Bytes
+}
+
+// Report returns how a verdict came about whose act is Raise, Farewell or End.
+func (lim *Limits) Report(v Verdict, f *Facts, now time.Duration) Report {
+	p := Report{Late: lim.late(v, f, now)}
+	switch v.Reason {
+	case ReadIdle, WriteIdle, AllIdle:
+		lim.reportIdle(&p, v, f, now)
+	case NoFirstByte:
+		p.Limit, p.Lasted = lim.FirstByte, now-f.Opened.To
+	case NoHandshake:
+		p.Limit, p.Lasted = lim.Handshake, now-f.Opened.To
+	case WriteStall:
+		p.Limit, p.Lasted = lim.Stall, now-f.StalledSince
+	case OverLimit:
+		p.Bytes = f.Output
+		if lim.overHard(f) { // seen just now
+			p.Late, p.Least = 0, lim.Output.Hard
+			break
+		}
+		p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now-f.OverSince, lim.Output.Soft
+	case SlowPeer:
+		p.Limit, p.Lasted, p.Bytes, p.Least = lim.Rate.Window, now-f.RatedSince, f.Taken, lim.leastInWindow()
+	case NoAnswer:
+		lim.reportNoAnswer(&p, f, now)
+	case TooOld:
+		p.Limit, p.Lasted = lim.Age, now-f.Opened.To
+	case Drained:
+		p.Lasted = now - f.known(ReadIdle)
+	}
+	return p
+}
+
+func (lim *Limits) reportIdle(p *Report, v Verdict, f *Facts, now time.Duration) {
+	known := f.known(v.Reason)
+	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now-known
+	// The deadline was counted from the latest instant at which there can have been activity.
+	if p.First && p.Late == now-v.Due {
+		p.Late += f.active(v.Reason).To - known
+	}
+}
+
+func (lim *Limits) reportNoAnswer(p *Report, f *Facts, now time.Duration) {
+	h := &lim.Heartbeat
+	p.Limit = h.Interval + time.Duration(f.Missed)*h.Retry
+	p.Lasted = now - f.known(ReadIdle)
+	if h.PongsOnly { // the first ping came an interval after the last pong
+		firstPing := f.LastPing - time.Duration(f.Missed-1)*h.Retry
+		p.Lasted = now - firstPing + h.Interval + Share(h.Interval, h.Jitter*f.Random)
+	}
+}
+
+// late returns how long ago the deadline of a verdict was. A deadline that a change of the limits
+// has brought forward has passed when they changed, and not before.
+func (lim *Limits) late(v Verdict, f *Facts, now time.Duration) time.Duration {
+	due := v.Due
+	if lim.Before != nil {
+		due = max(due, min(lim.Since, lim.Before.deadline(v.Reason, f).due))
+	}
+	return now - due
+}

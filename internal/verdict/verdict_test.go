@@ -1,0 +1,269 @@
+package verdict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const second = time.Second
+
+// kernelStep is the step in which the kernel of these tests counts.
+const kernelStep = 5 * time.Millisecond
+
+// neverAway is a server that was never away.
+var neverAway = &Away{}
+
+// testLimits limits nothing yet.
+func testLimits() *Limits {
+	return &Limits{Tick: 100 * time.Millisecond, Horizon: time.Hour}
+}
+
+// testLife is of a connection of which something is known in every direction: each reason counts
+// from another instant.
+func testLife() *Facts {
+	return &Facts{
+		Opened: At(10 * second), Heard: At(20 * second), Wrote: At(30 * second),
+		StalledSince: 40 * second, OverSince: 45 * second,
+		RatedSince: 50 * second, Counting: true,
+		LastPing: 55 * second, Missed: 2,
+		Fresh: true, Random: 0.5,
+	}
+}
+
+// limit sets the limit of a reason so that it is due at an instant.
+func limit(lim *Limits, r Reason, due time.Duration) {
+	switch r {
+	case ReadIdle:
+		lim.Read = due - 20*second
+	case WriteIdle:
+		lim.Write = due - 30*second
+	case AllIdle:
+		lim.All = due - 30*second
+	case NoFirstByte:
+		lim.FirstByte = due - 10*second
+	case NoHandshake:
+		lim.Handshake = due - 10*second
+	case WriteStall:
+		lim.Stall = due - 40*second
+	case OverLimit:
+		lim.Output = Output{Soft: 99, SoftFor: due - 45*second}
+	case SlowPeer:
+		lim.Rate = Rate{BytesPerSecond: 1, Window: due - 50*second}
+	case NoAnswer:
+		lim.Heartbeat.Interval, lim.Heartbeat.Retry, lim.Heartbeat.MaxMissed = second, due-55*second, 2
+	case TooOld:
+		lim.Age = due - 10*second
+	case Drained:
+		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second} // half of Spread
+	}
+}
+
+// actOf returns what a reason asks for.
+func actOf(r Reason) Act {
+	if r.IsIdle() {
+		return Raise
+	}
+	return End
+}
+
+func allReasons() (all []Reason) {
+	for r := First; r <= Last; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestEachKindIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
+	const due = 90 * second
+	for _, r := range allReasons() {
+		t.Run(r.String(), func(t *testing.T) {
+			lim := testLimits()
+			limit(lim, r, due)
+			v := lim.Judge(testLife(), neverAway, due-1)
+			require.Equal(t, Verdict{Due: Never, Next: due}, v, "a nanosecond before it")
+			v = lim.Judge(testLife(), neverAway, due)
+			require.Equal(t, actOf(r), v.Act)
+			require.Equal(t, r, v.Reason)
+			require.Equal(t, due, v.Due)
+		})
+	}
+}
+
+// TestEachPairOfKinds lets two limits meet: the earlier decides, also in a judgement after both. At
+// the same instant the first in the order decides. A connection is judged at the earlier one.
+func TestEachPairOfKinds(t *testing.T) {
+	for _, a := range allReasons() {
+		for _, b := range allReasons() {
+			if a == b {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v, %v", a, b), func(t *testing.T) {
+				const early, late = 90 * second, 95 * second
+				lim := testLimits()
+				limit(lim, a, early)
+				limit(lim, b, late)
+				require.Equal(t, early, lim.Judge(testLife(), neverAway, 80*second).Next)
+				for _, now := range []time.Duration{early, late - 1, late, 100 * second} {
+					v := lim.Judge(testLife(), neverAway, now)
+					require.Equal(t, a, v.Reason, "judged at %v", now)
+					require.Equal(t, early, v.Due)
+				}
+				limit(lim, b, early)
+				require.Equal(t, min(a, b), lim.Judge(testLife(), neverAway, late).Reason)
+			})
+		}
+	}
+}
+
+// TestEachKindInEachCondition says which reasons apply to a connection that is held, leaving, and
+// so on.
+func TestEachKindInEachCondition(t *testing.T) {
+	const due = 90 * second
+	but := func(not ...Reason) map[Reason]bool {
+		some := map[Reason]bool{}
+		for _, r := range allReasons() {
+			some[r] = true
+		}
+		for _, r := range not {
+			delete(some, r)
+		}
+		return some
+	}
+	for name, tc := range map[string]struct {
+		change func(*Facts)
+		want   map[Reason]bool
+	}{
+		"plain":                 {func(*Facts) {}, but()},
+		"held":                  {func(f *Facts) { f.Held = true }, but(ReadIdle, WriteIdle, AllIdle, Drained)},
+		"heard":                 {func(f *Facts) { f.Fresh = false }, but(NoFirstByte)},
+		"ready":                 {func(f *Facts) { f.Ready = true }, but(NoHandshake)},
+		"no output waits":       {func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 0, 0, 0 }, but(WriteStall, OverLimit)},
+		"no message is open":    {func(f *Facts) { f.RatedSince, f.Counting = 0, false }, but(SlowPeer)},
+		"writes are not known":  {func(f *Facts) { f.Blind = true }, but(WriteIdle)},
+		"bytes wait unread":     {func(f *Facts) { f.Unread = true }, but(NoHandshake)},
+		"leaving":               {func(f *Facts) { f.Leaving, f.LastPing = true, due+1 }, but(NoAnswer, TooOld)},
+		"the window is to come": {func(f *Facts) { f.Counting = false }, but(SlowPeer)},
+	} {
+		for _, r := range allReasons() {
+			t.Run(fmt.Sprintf("%s, %v", name, r), func(t *testing.T) {
+				lim, f := testLimits(), testLife()
+				limit(lim, r, due)
+				tc.change(f)
+				v := lim.Judge(f, neverAway, due)
+				require.Equal(t, tc.want[r], v.Act != Wait, "%+v", v)
+			})
+		}
+	}
+}
+
+func TestActivityInTheOtherDirection(t *testing.T) {
+	lim := testLimits()
+	lim.Read, lim.Write, lim.All = 60*second, 60*second, 60*second
+	f := testLife()
+	f.Fresh = false
+	f.Heard, f.Wrote = At(20*second), At(70*second)
+	require.Equal(t, 80*second, lim.deadline(ReadIdle, f).due)
+	require.Equal(t, 130*second, lim.deadline(WriteIdle, f).due)
+	require.Equal(t, 130*second, lim.deadline(AllIdle, f).due)
+	f.Heard, f.Wrote = f.Wrote, f.Heard
+	require.Equal(t, 130*second, lim.deadline(ReadIdle, f).due)
+	require.Equal(t, 80*second, lim.deadline(WriteIdle, f).due)
+	require.Equal(t, 130*second, lim.deadline(AllIdle, f).due)
+}
+
+// TestHeartbeats is the case of gnet issue 383: silent for 60 seconds, then three pings 30 seconds
+// apart, then the end.
+func TestHeartbeats(t *testing.T) {
+	lim := testLimits()
+	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3}
+	f := &Facts{Opened: At(5 * second), Heard: At(20 * second), Ready: true}
+	for _, step := range []struct {
+		at  time.Duration
+		act Act
+	}{{80 * second, Ping}, {110 * second, Ping}, {140 * second, Ping}, {170 * second, End}} {
+		require.Equal(t, Wait, lim.Judge(f, neverAway, step.at-1).Act)
+		require.Equal(t, step.at, lim.Judge(f, neverAway, step.at-1).Next)
+		v := lim.Judge(f, neverAway, step.at)
+		require.Equal(t, step.act, v.Act)
+		require.Equal(t, NoAnswer, v.Reason)
+		if step.act == End {
+			require.Equal(t, Report{Limit: 150 * second, Lasted: 151 * second, Late: second}, lim.Report(v, f, step.at+second))
+		}
+		f.LastPing, f.Missed = step.at, f.Missed+1
+	}
+	f.Missed, f.Heard = 0, At(165*second)
+	require.Equal(t, 225*second, lim.Judge(f, neverAway, 170*second).Next, "any byte is an answer")
+	f.Random = 1
+	require.Equal(t, 225*second, lim.Judge(f, neverAway, 170*second).Next, "without jitter all pings come at the interval")
+	lim.Heartbeat.Jitter = 0.2
+	require.Equal(t, 237*second, lim.Judge(f, neverAway, 170*second).Next, "the first ping comes up to a fifth later")
+}
+
+func TestOnlyPongsAreAnswersIfAskedFor(t *testing.T) {
+	lim := testLimits()
+	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3, PongsOnly: true}
+	f := &Facts{Opened: At(5 * second), Heard: At(64 * second), Ready: true}
+	pong := func(at time.Duration) {
+		f.Heard = At(at)
+		f.alive(lim)
+	}
+	require.Equal(t, 65*second, lim.deadline(NoAnswer, f).due, "from when it was opened, whatever came")
+	pong(70 * second)
+	require.Equal(t, 130*second, lim.deadline(NoAnswer, f).due)
+	f.LastPing, f.Missed = 130*second, 1
+	require.Equal(t, 160*second, lim.deadline(NoAnswer, f).due)
+	pong(140 * second)
+	require.Equal(t, 200*second, lim.deadline(NoAnswer, f).due)
+	require.Zero(t, f.Missed)
+	f.Leaving, f.LastPing = true, 150*second
+	pong(155 * second)
+	require.Equal(t, 150*second, f.LastPing, "the goodbye is not a pong")
+}
+
+// TestAHandshakeIsExcusedOnlyWhileTheServerIsLate says when a handshake is put off: while bytes
+// wait that may complete it, at most until twice its limit.
+func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
+	lim := testLimits()
+	lim.Handshake = 10 * second
+	const due = 15 * second
+	for _, late := range []time.Duration{0, 1, lim.Tick, 3 * lim.Tick, 10*second - 1, 10 * second, 11 * second} {
+		f, now := &Facts{Opened: At(5 * second)}, due+late
+		v := lim.Judge(f, neverAway, now)
+		require.Equal(t, Verdict{Act: End, Reason: NoHandshake, Due: due, Next: now + lim.Horizon}, v, "no bytes wait: the peer is slow")
+
+		lim.Hear(f, &Evidence{Found: Unread}, now)
+		v = lim.Judge(f, neverAway, now)
+		if late < 10*second {
+			require.Equal(t, Verdict{Due: Never, Next: min(now+lim.Tick, due+10*second), PutOff: true}, v, "late by %v", late)
+		} else {
+			require.Equal(t, End, v.Act, "late by %v", late)
+			require.Equal(t, due+10*second, v.Due)
+		}
+
+		lim.Hear(f, &Evidence{}, now)
+		require.Equal(t, End, lim.Judge(f, neverAway, now).Act, "the handler has read them, and that did not complete it")
+	}
+	f := &Facts{Opened: At(5 * second), Unread: true}
+	require.Equal(t, Verdict{Due: Never, Next: due}, lim.Judge(f, neverAway, due-1), "before the deadline nothing is put off")
+}
+
+// TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits puts off nothing but the handshake.
+func TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits(t *testing.T) {
+	for _, r := range allReasons() {
+		if r == NoHandshake {
+			continue
+		}
+		lim, f := testLimits(), testLife()
+		limit(lim, r, 90*second)
+		f.Unread = true
+		require.Equal(t, 90*second, lim.Judge(f, neverAway, 90*second).Due, "%v", r)
+	}
+}
+
+func TestEachReasonThatMayEndAConnectionNeedsALimit(t *testing.T) {
+	v := testLimits().Judge(testLife(), neverAway, 1000*time.Hour)
+	require.Equal(t, Verdict{Due: Never, Next: 1001 * time.Hour}, v, "no limit is on")
+}

@@ -1,0 +1,564 @@
+package outage
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+const (
+	second = time.Second
+	tick   = 100 * time.Millisecond
+)
+
+// testRule is of a server with a read timeout of 8 seconds.
+func testRule() Rule {
+	return Rule{Tick: tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true}
+}
+
+// A peer is a connection of a server. It is heard when next has come.
+type peer struct {
+	opened, heard, next time.Duration
+	every               func() time.Duration
+}
+
+// A server has connections, a clock that moves once per tick, and a Monitor.
+type server struct {
+	*testing.T
+	Monitor
+	rule  Rule
+	now   time.Duration
+	heard time.Duration // upper bound, as the coarse clock tells it
+	peers []*peer
+	down  bool // the network
+	count *Count
+}
+
+func newServer(t *testing.T) *server {
+	s := &server{T: t, rule: testRule()}
+	s.Init(0)
+	return s
+}
+
+// open opens connections that send at the given interval, their phases evenly spread.
+func (s *server) open(n int, every time.Duration) {
+	for i := range n {
+		phase := every * time.Duration(i) / time.Duration(n)
+		s.peers = append(s.peers, &peer{opened: s.now, heard: s.now, next: s.now + phase, every: func() time.Duration { return every }})
+	}
+}
+
+// step lets a time pass, and moves the clock after it.
+func (s *server) step(d time.Duration) Finding {
+	from := s.now
+	s.now += d
+	for _, p := range s.peers {
+		for p.next <= s.now {
+			if !s.down {
+				p.heard = p.next
+				s.heard = max(s.heard, from+d)
+			}
+			p.next += p.every()
+		}
+	}
+	return s.move(from)
+}
+
+// move moves the clock, and counts the busy connections if that is asked for.
+func (s *server) move(from time.Duration) Finding {
+	f := s.Step(from, s.now, s.heard, s.rule)
+	if c := s.State().Count; c != nil && c != s.count {
+		s.count = c
+		n, enough := 0, c.Enough()
+		for _, p := range s.peers {
+			if n < enough && p.heard >= c.From && p.heard <= c.To && p.opened <= c.From {
+				n++
+			}
+		}
+		c.Add(n)
+	}
+	return f
+}
+
+// run lets a time pass tick by tick, and returns what was found for the log.
+func (s *server) run(d time.Duration) (found []Finding) {
+	for end := s.now + d; s.now < end; {
+		if f := s.step(s.rule.Tick); f.Held > 0 || f.Outage.Length > 0 {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// all returns the outages of both kinds in the order of time.
+func (s *server) all() verdict.Outages {
+	all := slices.Concat(s.State().Server, s.State().Silent)
+	slices.SortFunc(all, func(a, b verdict.Outage) int { return cmp.Compare(a.From, b.From) })
+	return all
+}
+
+func (s *server) isHeld() bool { return s.State().Held() }
+
+func TestAGapIsAClockThatIsMoreThanTwoTicksLate(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tc := range []struct {
+		tick, between time.Duration
+		want          bool
+	}{
+		{100 * ms, 100 * ms, false},
+		{100 * ms, 300 * ms, false},
+		{100 * ms, 300*ms + 1, true},
+		{10 * ms, 30 * ms, false},
+		{10 * ms, 30*ms + 1, true},
+		{1 * ms, 21 * ms, false}, // where ticks are short, 20 ms
+		{1 * ms, 21*ms + 1, true},
+	} {
+		require.Equal(t, tc.want, IsGap(second, second+tc.between, tc.tick), "%v with ticks of %v", tc.between, tc.tick)
+	}
+}
+
+func TestAGapIsAnOutage(t *testing.T) {
+	s := newServer(t)
+	s.open(100, second)
+	require.Empty(t, s.run(10*second))
+	before := s.State()
+	require.Empty(t, s.step(3*tick))
+	require.Same(t, before, s.State())
+	from := s.now
+	f := s.step(5 * second)
+	gap := verdict.Outage{From: from, To: s.now, Length: 5 * second}
+	require.Equal(t, Finding{Outage: gap}, f)
+	require.Equal(t, verdict.Outages{gap}, s.all())
+	require.False(t, s.isHeld())
+	require.Empty(t, before.Server, "a State is immutable")
+	require.Empty(t, s.run(30*second), "the connections are heard again")
+	s.step(second)
+	require.Len(t, s.all(), 2)
+	require.EqualValues(t, 2, s.Outages)
+	require.Equal(t, 6*second, s.Time)
+	require.Zero(t, s.Holds)
+
+	s.run(2*s.rule.Longest - s.rule.Tick)
+	s.step(second)
+	require.Len(t, s.all(), 2, "the first is forgotten")
+	require.NotContains(t, s.all(), gap)
+}
+
+// TestASilenceIsAnOutage stops the network under connections that were busy together.
+func TestASilenceIsAnOutage(t *testing.T) {
+	s := newServer(t)
+	s.open(minBusy, second)
+	require.Empty(t, s.run(30*second))
+	began := s.now
+	s.down = true
+	found := s.run(4 * second)
+	require.Len(t, found, 1)
+	require.GreaterOrEqual(t, found[0].Held, second, "an eighth of the timeout")
+	require.Less(t, found[0].Held, 2*second+2*tick)
+	require.True(t, s.isHeld())
+	require.EqualValues(t, 1, s.Holds)
+	require.Zero(t, s.Outages, "it is not over")
+
+	s.down = false
+	found = s.run(second)
+	require.Len(t, found, 1)
+	o := found[0].Outage
+	require.True(t, found[0].Silent)
+	require.Equal(t, o.To-o.From, o.Length)
+	require.InDelta(t, 4*second, o.Length, float64(2*tick))
+	require.InDelta(t, began, o.From, float64(tick))
+	require.Equal(t, verdict.Outages{{From: o.From - tick, To: o.To, Length: o.Length + tick}}, s.all(), "the last byte may be a tick older")
+	require.False(t, s.isHeld())
+	require.EqualValues(t, 1, s.Outages)
+	require.Equal(t, o.Length, s.Time)
+	require.Empty(t, s.run(30*second))
+	require.EqualValues(t, 1, s.Holds)
+}
+
+// TestTooFewConnectionsSayNothingAboutTheNetwork needs 16 that were busy together.
+func TestTooFewConnectionsSayNothingAboutTheNetwork(t *testing.T) {
+	for _, n := range []int{0, 1, minBusy - 1, minBusy} {
+		s := newServer(t)
+		s.open(n, second)
+		s.run(30 * second)
+		s.down = true
+		found := s.run(60 * second)
+		require.Equal(t, n >= minBusy, s.isHeld() || s.Holds > 0, "%d connections", n)
+		require.Equal(t, n >= minBusy, len(found) > 0)
+	}
+}
+
+func TestNoHoldIfItIsSwitchedOff(t *testing.T) {
+	for name, change := range map[string]func(*Rule){
+		"Hold":            func(r *Rule) { r.Hold = false },
+		"no idle timeout": func(r *Rule) { r.Shortest = 0 },
+	} {
+		s := newServer(t)
+		change(&s.rule)
+		s.open(100, second)
+		s.run(30 * second)
+		s.down = true
+		require.Empty(t, s.run(60*second), name)
+		require.Nil(t, s.State().Count, name)
+		require.Len(t, []Finding{s.step(5 * second)}, 1)
+		require.EqualValues(t, 1, s.Outages, "%s: a gap is an outage", name)
+	}
+}
+
+// TestAGapInTheMiddleOfASilence: the driver of a busy machine is late now and then. That must not
+// end a hold, nor may it hide the connections that were busy before the silence.
+func TestAGapInTheMiddleOfASilence(t *testing.T) {
+	for _, after := range []time.Duration{0, tick, second / 2, 3 * second, 5 * second} {
+		s := newServer(t)
+		s.open(40, second)
+		s.run(30 * second)
+		began := s.now
+		s.down = true
+		s.run(after)
+		held := s.isHeld()
+		f := s.step(4 * tick)
+		require.Equal(t, 4*tick, f.Outage.Length)
+		require.Equal(t, held, s.isHeld(), "%v after the last byte: a gap ends no hold", after)
+		require.Len(t, s.all(), 1, "verdicts of now know of it")
+		s.run(3 * second)
+		require.True(t, s.isHeld(), "%v after the last byte", after)
+		require.EqualValues(t, 1, s.Holds)
+
+		s.down = false
+		length := s.now - began
+		found := s.run(second)
+		require.Len(t, found, 1)
+		require.InDelta(t, length, found[0].Outage.Length, float64(2*tick))
+		silent := found[0].Outage
+		silent.From, silent.Length = silent.From-tick, silent.Length-3*tick
+		require.Equal(t, verdict.Outages{silent}, s.State().Silent, "its length leaves out the gap")
+		require.Len(t, s.State().Server, 1)
+		require.Equal(t, found[0].Outage.Length, s.Time, "no time counts twice")
+	}
+}
+
+// TestALongGapIsNoSilence: while the clock stood still no peer could be heard.
+func TestALongGapIsNoSilence(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	s.run(30 * second)
+	s.down = true // the bytes of the gap are read a little later
+	s.step(20 * second)
+	s.run(8 * tick)
+	require.Nil(t, s.State().Count)
+	s.down = false
+	s.run(30 * second)
+	require.Zero(t, s.Holds)
+	require.EqualValues(t, 1, s.Outages)
+	require.Equal(t, 20*second, s.Time)
+}
+
+// TestAGapEndsAHoldIfPeersAreHeardInIt: the outage lasts until the end of the gap.
+func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	s.run(30 * second)
+	began := s.now
+	s.down = true
+	s.run(5 * second)
+	require.True(t, s.isHeld())
+	s.down = false
+	f := s.step(2 * second)
+	require.True(t, f.Silent)
+	require.InDelta(t, 7*second, f.Outage.Length, float64(tick))
+	silent := f.Outage
+	silent.From, silent.Length = silent.From-tick, silent.Length+tick-2*second
+	require.Equal(t, verdict.Outages{silent}, s.State().Silent, "its length leaves out the gap")
+	require.Equal(t, verdict.Outages{{From: s.now - 2*second, To: s.now, Length: 2 * second}}, s.State().Server)
+	require.Equal(t, s.now, f.Outage.To)
+	require.InDelta(t, began, f.Outage.From, float64(tick))
+	require.False(t, s.isHeld())
+	require.Equal(t, f.Outage.Length, s.Time)
+	require.Empty(t, s.run(30*second))
+}
+
+// TestANetworkThatIsDownAfterAGap is a machine that was paused, and comes back without a network.
+func TestANetworkThatIsDownAfterAGap(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	s.run(30 * second)
+	s.down = true
+	s.step(20 * second)
+	s.run(3 * second)
+	require.True(t, s.isHeld(), "the connections were busy until the gap")
+}
+
+// TestBytesOfTheTickOfAGapMayBeOlder: the coarse clock says of the last bytes before a gap that
+// they were heard before its end, and no more.
+func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	s.run(30 * second)
+	s.down = true
+	from := s.now
+	s.now += 20 * second
+	s.heard = s.now
+	require.Equal(t, 20*second, s.move(from).Outage.Length)
+	s.run(3 * second)
+	require.True(t, s.isHeld(), "the connections were busy until the gap")
+}
+
+// TestTheBusyConnectionsAreCountedNowAndThen: not at each tick, and again when the silence is a
+// quarter longer.
+func TestTheBusyConnectionsAreCountedNowAndThen(t *testing.T) {
+	s := newServer(t)
+	s.open(minBusy-1, second)
+	s.run(30 * second)
+	s.down = true
+	var silences []time.Duration
+	for s.now < 90*second {
+		if s.step(tick).Count {
+			silences = append(silences, s.now-s.heard)
+		}
+	}
+	require.Equal(t, second, silences[0], "an eighth of the timeout")
+	for i, silence := range silences[1:] {
+		require.InDelta(t, silences[i]*5/4, silence, float64(tick))
+	}
+	require.Greater(t, silences[len(silences)-1], 45*second)
+}
+
+// TestABurstOfHellosIsNoTraffic opens connections that send a hello at once and nothing for a
+// while.
+func TestABurstOfHellosIsNoTraffic(t *testing.T) {
+	for _, n := range []int{16, 1000} {
+		s := newServer(t)
+		s.run(30 * second)
+		for range 20 {
+			s.open(n, 30*second)
+			for _, p := range s.peers[len(s.peers)-n:] {
+				p.next = s.now + tick/2
+			}
+			require.Empty(t, s.run(7*second))
+			s.peers = nil // they have gone
+			require.Empty(t, s.run(10*second))
+		}
+		require.Zero(t, s.Holds)
+	}
+}
+
+// TestBurstsTogetherAreNoOutage lets all connections send at the same instant, every 30 seconds.
+func TestBurstsTogetherAreNoOutage(t *testing.T) {
+	s := newServer(t)
+	s.rule.Longest, s.rule.Shortest = 240*second, 90*second
+	s.open(1000, 0)
+	for _, p := range s.peers {
+		p.next, p.every = 0, func() time.Duration { return 30 * second }
+	}
+	require.Empty(t, s.run(time.Hour))
+	require.Zero(t, s.Holds)
+	s.down = true
+	s.run(90 * second)
+	require.True(t, s.isHeld(), "a silence of twice that length is an outage")
+}
+
+// TestTrafficThatFadesIsNoOutage lets 1,000 connections send at intervals that grow, and close one
+// after another.
+func TestTrafficThatFadesIsNoOutage(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for range 10 {
+		s := newServer(t)
+		s.rule.Longest, s.rule.Shortest = 2*time.Minute, time.Minute
+		rate := 1.0
+		s.open(1000, second)
+		for _, p := range s.peers {
+			p.every = func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(second) / rate) }
+		}
+		for range 600 {
+			s.run(second)
+			rate *= 0.99
+			s.peers = s.peers[:max(len(s.peers)-2, 1)]
+		}
+		require.Zero(t, s.Holds, "seed %d", seed)
+	}
+}
+
+// TestASilenceMustBeTwiceAsLongAsThoseBefore is calmFactor: the connections are silent together for
+// 0.9 s of three seconds.
+func TestASilenceMustBeTwiceAsLongAsThoseBefore(t *testing.T) {
+	s := newServer(t)
+	s.open(40, 0)
+	for i, p := range s.peers {
+		p.next, p.every = time.Duration(i)*2100*time.Millisecond/39, func() time.Duration { return 3 * second }
+	}
+	require.Empty(t, s.run(32*second+second/10))
+	s.down = true
+	for silence := tick; silence <= 1800*time.Millisecond; silence += tick {
+		s.step(tick)
+		require.Nil(t, s.State().Count, "a silence of %v", silence)
+	}
+	s.run(3 * tick)
+	require.True(t, s.isHeld())
+}
+
+// TestAHabitIsNoOutage lets connections be silent together again and again, after
+// traffic that is as long. The first silences are taken for outages, and no other.
+func TestAHabitIsNoOutage(t *testing.T) {
+	s := newServer(t)
+	s.rule.Shortest, s.rule.Longest = 30*second, 200*second
+	s.open(1000, 0)
+	for i, p := range s.peers {
+		p.next, p.every = time.Duration(i)*5*second/1000, func() time.Duration { return 15 * second }
+	}
+	s.run(10 * time.Minute)
+	require.EqualValues(t, maxHolds+1, s.Holds)
+	s.down = true
+	s.run(time.Minute)
+	require.True(t, s.isHeld(), "a longer silence is an outage")
+	s.down = false
+	s.run(10 * time.Minute)
+	require.EqualValues(t, maxHolds+2, s.Holds)
+}
+
+// TestANetworkThatComesAndGoes holds verdicts each time: outages that are rare are no habit.
+func TestANetworkThatComesAndGoes(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	for outages := range uint64(10) {
+		s.run(s.rule.Longest + second)
+		s.down = true
+		s.run(6 * second)
+		require.True(t, s.isHeld(), "outage %d", outages)
+		s.down = false
+	}
+	s.run(second)
+	require.EqualValues(t, 10, s.Holds)
+	require.EqualValues(t, 10, s.Outages)
+}
+
+// TestAHoldIsGivenUp when each verdict that was held has been passed: the connections are dead.
+func TestAHoldIsGivenUp(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	s.run(30 * second)
+	began := s.now
+	s.down = true
+	s.run(2 * s.rule.Longest)
+	require.True(t, s.isHeld())
+	s.run(3 * tick)
+	require.False(t, s.isHeld())
+	require.EqualValues(t, 1, s.Outages)
+	require.InDelta(t, 2*s.rule.Longest, s.Time, float64(3*tick))
+	require.InDelta(t, began, s.all()[0].From, float64(tick))
+	s.run(4 * s.rule.Longest)
+	require.EqualValues(t, 1, s.Holds, "no connection was busy since then")
+}
+
+func TestResume(t *testing.T) {
+	s := newServer(t)
+	s.open(40, second)
+	s.run(30 * second)
+	s.peers, s.now = nil, s.now+time.Hour // the driver stops with the last connection
+	s.Resume(s.now)
+	s.open(40, second)
+	require.Empty(t, s.run(30*second), "the time without connections is no silence and no gap")
+	require.Zero(t, s.Outages)
+
+	s.down = true
+	s.run(5 * second)
+	require.True(t, s.isHeld())
+	s.peers, s.now = nil, s.now+time.Hour
+	s.Resume(s.now)
+	require.False(t, s.isHeld(), "nothing is known of the connections that come now")
+	require.Nil(t, s.State().Count)
+	s.down = false
+	s.open(40, second)
+	require.Empty(t, s.run(30*second))
+	s.down = true
+	require.Len(t, s.run(5*second), 1)
+	require.EqualValues(t, 2, s.Holds)
+
+	m := &Monitor{}
+	m.Init(5 * second)
+	m.Resume(second)
+	require.Equal(t, 5*second, m.heard, "the monitor never goes back")
+}
+
+func TestACountIsOfAllLoopsTogether(t *testing.T) {
+	c := &Count{}
+	s := &State{Count: c}
+	require.Equal(t, minBusy, c.Enough())
+	c.Add(minBusy - 1)
+	require.Equal(t, 1, c.Enough())
+	require.False(t, s.Held())
+	c.Add(3)
+	require.Zero(t, c.Enough())
+	require.True(t, s.Held())
+	require.False(t, (&State{}).Held())
+}
+
+// TestSilencesOfIndependentConnections is the statistical rule: connections that are silent
+// independently of each other are never taken for an outage, and when the network is down, that is
+// known before the first verdict would be passed.
+func TestSilencesOfIndependentConnections(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	rng := rand.New(rand.NewPCG(seed, 0))
+	const interval, timeout = 10 * second, 30 * second
+	between := func(least, most time.Duration) func() time.Duration {
+		return func() time.Duration { return least + time.Duration(rng.Int64N(int64(most-least))) }
+	}
+	distributions := []struct {
+		name  string
+		every func() time.Duration
+		sure  int // connections with which an outage is known in time
+	}{
+		{"9 to 11 s", between(9*second, 11*second), 16},
+		{"5 to 15 s", between(5*second, 15*second), 20},
+		{"exponential, 20 s at most", func() time.Duration { return min(time.Duration(rng.ExpFloat64()*float64(interval)), 2*interval) }, 60},
+	}
+	hours, trials := 100, 100
+	if testing.Short() {
+		hours, trials = 1, 20
+	}
+	for _, d := range distributions {
+		for _, n := range []int{4, 15, 16, 17, 20, 30, 60, 100, 300} {
+			s := newServer(t)
+			s.rule = Rule{Tick: second / 2, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true}
+			fill := func() {
+				s.peers = nil
+				s.open(n, interval)
+				for _, p := range s.peers {
+					p.next, p.every = s.now+d.every(), d.every
+				}
+			}
+			fill()
+			s.run(time.Duration(hours) * time.Hour)
+			require.Zero(t, s.Holds, "seed %d: %s, %d connections", seed, d.name, n)
+
+			late, worst, least := 0, 0.0, time.Duration(math.MaxInt64)
+			for range trials {
+				s.down = false
+				s.run(2*s.rule.Longest + time.Duration(rng.Int64N(int64(time.Minute))))
+				first := time.Duration(math.MaxInt64)
+				for _, p := range s.peers {
+					first = min(first, p.heard+timeout)
+				}
+				s.down = true
+				began := s.now
+				for !s.isHeld() && s.now < began+2*timeout {
+					s.step(s.rule.Tick)
+				}
+				if s.now >= first {
+					late++
+				}
+				worst, least = max(worst, (s.now-began).Seconds()), min(least, first-s.now)
+			}
+			t.Logf("every %s, %3d connections: no false hold in %d h; an outage is known after %4.1f s at most, %5.1f s before the first verdict at least, too late in %d of %d",
+				d.name, n, hours, worst, least.Seconds(), late, trials)
+			require.False(t, n >= d.sure && late > 0, "seed %d", seed)
+		}
+	}
+}

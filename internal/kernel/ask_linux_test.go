@@ -1,0 +1,223 @@
+package kernel
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// room is how much later than the truth an answer may be on a busy machine.
+const room = 2 * time.Second
+
+// A pair is a connection of which Ask is asked: fd is a descriptor of near.
+type pair struct {
+	near, far net.Conn
+	fd        int
+}
+
+func connect(tb testing.TB, network string) pair {
+	tb.Helper()
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		address = filepath.Join(tb.TempDir(), "socket")
+	}
+	ln, err := net.Listen(network, address)
+	require.NoError(tb, err)
+	defer ln.Close()
+	far, err := net.Dial(network, ln.Addr().String())
+	require.NoError(tb, err)
+	tb.Cleanup(func() { far.Close() })
+	near, err := ln.Accept()
+	require.NoError(tb, err)
+	tb.Cleanup(func() { near.Close() })
+	raw, err := near.(syscall.Conn).SyscallConn()
+	require.NoError(tb, err)
+	fd := -1
+	require.NoError(tb, raw.Control(func(of uintptr) { fd = int(of) })) // near is kept open until the end
+	return pair{near, far, fd}
+}
+
+func ask(fd int) (ev verdict.Evidence) {
+	Ask(fd, &ev)
+	return ev
+}
+
+// eventually asks until the answer is as wanted.
+func (p pair) eventually(tb testing.TB, what string, is func(verdict.Evidence) bool) verdict.Evidence {
+	tb.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		ev := ask(p.fd)
+		if is(ev) {
+			return ev
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("it does not come about that %s: %+v", what, ev)
+		}
+	}
+}
+
+func found(f verdict.Finding) func(verdict.Evidence) bool {
+	return func(ev verdict.Evidence) bool { return ev.Found == f }
+}
+
+func write(tb testing.TB, c net.Conn, n int) {
+	tb.Helper()
+	_, err := c.Write(make([]byte, n))
+	require.NoError(tb, err)
+}
+
+func TestAskKernel(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			p := connect(t, network)
+			require.Equal(t, verdict.Nothing, ask(p.fd).Found)
+			write(t, p.far, 1)
+			p.eventually(t, "the byte arrives", found(verdict.Unread))
+			_, err := p.near.Read(make([]byte, 1))
+			require.NoError(t, err)
+			const silence = 200 * time.Millisecond
+			time.Sleep(silence)
+			ev := ask(p.fd)
+			require.Equal(t, verdict.Nothing, ev.Found)
+			require.Equal(t, network == "tcp", ev.Dated, "only TCP tells when the last byte came")
+			if ev.Dated {
+				require.Equal(t, step, ev.Step)
+				require.GreaterOrEqual(t, ev.Silent, silence-ev.Step)
+				require.Less(t, ev.Silent, silence+room)
+				require.EqualValues(t, 1, ev.Received)
+			}
+			require.NoError(t, p.far.Close())
+			p.eventually(t, "the end arrives", found(verdict.Ended))
+		})
+	}
+}
+
+func TestAskFindsAReset(t *testing.T) {
+	p := connect(t, "tcp")
+	require.NoError(t, p.far.(*net.TCPConn).SetLinger(0))
+	require.NoError(t, p.far.Close())
+	p.eventually(t, "the reset arrives", found(verdict.Ended))
+	require.Equal(t, verdict.Ended, ask(-1).Found, "no descriptor")
+}
+
+// TestAskForgetsTheLastAnswer: one Evidence serves all connections of a loop.
+func TestAskForgetsTheLastAnswer(t *testing.T) {
+	p := connect(t, "unix")
+	full := verdict.Evidence{
+		Found: verdict.Unread, Dated: true, Step: 1, Silent: 1, Quiet: 1, Moved: 1, InFlight: true, Resent: true, Counted: true,
+		Unsent: 1, Received: 1, Acked: 1, Queued: 1,
+	}
+	ev := full
+	Ask(p.fd, &ev)
+	require.Equal(t, verdict.Evidence{}, ev, "a unix socket knows that nothing is queued, and no more")
+	ev = full
+	Ask(-1, &ev)
+	require.Equal(t, verdict.Evidence{Found: verdict.Ended, Queued: -1}, ev)
+}
+
+// TestMovedChangesWithBytesThatAreSent although the peer does not read and acknowledges none.
+func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
+	p := connect(t, "tcp")
+	before := p.eventually(t, "the handshake is over", func(ev verdict.Evidence) bool { return !ev.InFlight })
+	require.True(t, before.Counted, "nothing was sent yet")
+	require.Zero(t, before.Queued)
+	require.Equal(t, before.Moved, ask(p.fd).Moved, "nothing moves")
+
+	write(t, p.near, 100)
+	after := p.eventually(t, "the bytes are acknowledged", func(ev verdict.Evidence) bool { return ev.Acked >= before.Acked+100 })
+	require.NotEqual(t, before.Moved, after.Moved)
+	require.True(t, after.Counted || after.Moved == before.Moved+100)
+	require.Less(t, after.Quiet, room)
+	require.Zero(t, after.Queued)
+	if !after.Counted {
+		t.Skip("this kernel does not count what it sends: it is older than 4.19")
+	}
+	require.Equal(t, before.Moved+200, after.Moved, "sent, and acknowledged")
+
+	// The peer stops to read: its window closes, and the rest waits in the kernel.
+	require.NoError(t, p.near.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+	_, err := p.near.Write(make([]byte, 64<<20))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	full := p.eventually(t, "output waits", func(ev verdict.Evidence) bool { return ev.Unsent > 0 && !ev.InFlight })
+	require.Equal(t, full.Unsent, full.Queued, "nothing is in flight")
+	require.Equal(t, full.Moved, ask(p.fd).Moved)
+	require.NoError(t, p.far.(*net.TCPConn).SetReadBuffer(4<<20))
+	go func() {
+		b := make([]byte, 1<<20)
+		for {
+			if _, err := p.far.Read(b); err != nil {
+				return
+			}
+		}
+	}()
+	p.eventually(t, "the peer takes it", func(ev verdict.Evidence) bool { return ev.Moved != full.Moved && ev.Queued == 0 })
+}
+
+func TestAskCountsTheOutputOfUnixSockets(t *testing.T) {
+	p := connect(t, "unix")
+	write(t, p.near, 1000)
+	queued := ask(p.fd).Queued
+	require.GreaterOrEqual(t, queued, 1000)
+	require.Less(t, queued, 1<<16)
+	_, err := p.far.Read(make([]byte, 1000))
+	require.NoError(t, err)
+	require.Zero(t, ask(p.fd).Queued)
+}
+
+// TestAnswersThatAreNotComplete are of a kernel before 4.1, whose structure is shorter, and of
+// gVisor, which answers with success and leaves most of it zero.
+func TestAnswersThatAreNotComplete(t *testing.T) {
+	var info unix.TCPInfo
+	all := unsafe.Sizeof(info)
+	received := unsafe.Offsetof(info.Bytes_received) + unsafe.Sizeof(info.Bytes_received)
+	require.False(t, complete(&info, all), "gVisor")
+	info.Rcv_mss = 536
+	require.True(t, complete(&info, all))
+	require.True(t, complete(&info, received), "Linux 4.1")
+	require.False(t, complete(&info, received-1))
+	require.False(t, complete(&info, unsafe.Offsetof(info.Bytes_acked)), "Linux 3.15")
+	require.False(t, complete(&info, 0))
+}
+
+func TestTheStepIsOneTickOfTheKernelAndAMillisecond(t *testing.T) {
+	require.GreaterOrEqual(t, step, 2*time.Millisecond)
+	require.LessOrEqual(t, step, CoarsestStep)
+}
+
+func TestAskAllocatesNothing(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		p := connect(t, network)
+		ev := &verdict.Evidence{}
+		require.Zero(t, testing.AllocsPerRun(100, func() { Ask(p.fd, ev) }), "%s, nothing waits", network)
+		write(t, p.far, 1)
+		p.eventually(t, "the byte arrives", found(verdict.Unread))
+		require.Zero(t, testing.AllocsPerRun(100, func() { Ask(p.fd, ev) }), "%s, a byte waits", network)
+		require.NoError(t, p.far.Close())
+		_, err := p.near.Read(make([]byte, 1))
+		require.NoError(t, err)
+		p.eventually(t, "the end arrives", found(verdict.Ended))
+		require.Zero(t, testing.AllocsPerRun(100, func() { Ask(p.fd, ev) }), "%s, the end", network)
+	}
+}
+
+func BenchmarkAsk(b *testing.B) {
+	for _, network := range []string{"tcp", "unix"} {
+		b.Run(network, func(b *testing.B) {
+			p := connect(b, network)
+			ev := &verdict.Evidence{}
+			b.ReportAllocs()
+			for b.Loop() {
+				Ask(p.fd, ev)
+			}
+		})
+	}
+}

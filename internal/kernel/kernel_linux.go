@@ -1,0 +1,67 @@
+package kernel
+
+import (
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// step is the step in which the kernel counts what TCP_INFO reports in milliseconds: one tick of
+// its own, 1 to 10 ms, and the millisecond to which the result is cut off.
+var step = tick() + time.Millisecond
+
+func tick() time.Duration {
+	const coarsest = 10 * time.Millisecond // HZ=100
+	var resolution unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &resolution); err != nil {
+		return coarsest
+	}
+	if tick := time.Duration(resolution.Nano()); tick >= time.Millisecond && tick <= coarsest {
+		return tick
+	}
+	return coarsest
+}
+
+// Ask answers what the event loop cannot know: whether bytes of the peer wait unread in the socket,
+// what was received and sent, and when. It costs about 1 µs and allocates nothing.
+func Ask(fd int, ev *verdict.Evidence) {
+	*ev = verdict.Evidence{Found: peek(fd), Queued: -1}
+	var info unix.TCPInfo
+	if !tcpInfo(fd, &info) {
+		if queued, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ); err == nil { // SIOCOUTQ by its other name
+			ev.Queued = queued
+		}
+		return
+	}
+	ev.Dated, ev.Step = true, step
+	ev.Silent = time.Duration(info.Last_data_recv) * time.Millisecond
+	ev.Quiet = time.Duration(info.Last_data_sent) * time.Millisecond
+	ev.Received, ev.Acked = info.Bytes_received, info.Bytes_acked
+	sent := info.Bytes_sent - info.Bytes_retrans
+	// Kernels before 4.19 do not count what they sent. The SYN may count as one acknowledged byte.
+	ev.Counted = info.Bytes_sent > 0 || info.Bytes_acked <= 1 && info.Unacked == 0
+	ev.Moved = uint32(info.Bytes_acked + sent)
+	ev.InFlight, ev.Resent = info.Unacked > 0, info.Retransmits > 0
+	ev.Unsent = int(info.Notsent_bytes)
+	if ev.Queued = ev.Unsent; ev.InFlight {
+		ev.Queued += max(int(int64(sent)-int64(info.Bytes_acked)), 1)
+	}
+}
+
+// tcpInfo reports whether the socket is TCP and the kernel fills all fields that are used, up to
+// the bytes that were received (Linux 4.1). gVisor answers with success and leaves most fields
+// zero. A connection has a maximum segment size, so a zero there gives that away.
+func tcpInfo(fd int, info *unix.TCPInfo) bool {
+	size := uint32(unsafe.Sizeof(*info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
+		uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&size)), 0)
+	return errno == 0 && complete(info, uintptr(size))
+}
+
+func complete(info *unix.TCPInfo, size uintptr) bool {
+	received := unsafe.Offsetof(info.Bytes_received) + unsafe.Sizeof(info.Bytes_received)
+	return size >= received && info.Rcv_mss > 0
+}

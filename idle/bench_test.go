@@ -10,6 +10,9 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 // A thinConn is a connection of gnet whose methods touch no memory: when gnet calls OnTraffic it has just read into the
@@ -61,8 +64,25 @@ var (
 // watch returns a Reaper that watches n connections. The driver does not run: nothing but the message path is measured.
 func watch(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	tb.Helper()
-	r, err := Middleware(&sink{}, cfg)
+	return watchAt(tb, n, cfg, coarse.Real())
+}
+
+// A handClock is a real clock that the test moves.
+type handClock struct{ at time.Duration }
+
+func (h *handClock) elapsed() time.Duration { return h.at }
+
+// move moves the clock of a Reaper to an instant.
+func (h *handClock) move(c *coarse.Clock, at time.Duration) {
+	h.at = at
+	c.Move()
+}
+
+func watchAt(tb testing.TB, n int, cfg Config, elapsed func() time.Duration) (*Reaper, []thinConn) {
+	tb.Helper()
+	cfg, err := cfg.check(0)
 	require.NoError(tb, err)
+	r := newReaper(&sink{}, cfg, elapsed, kernel.Ask)
 	thin.el = &fakeEventLoop{}
 	l := newLoop(r, thin.el, 1)
 	r.registry.Store(newRegistry([]*loop{l}))
@@ -123,7 +143,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 
 // BenchmarkOpenClose measures what the Reaper adds to a connection's coming and going, in one loop with others.
 func BenchmarkOpenClose(b *testing.B) {
-	r, _ := watch(b, 1000, readOnly)
+	hand := new(handClock)
+	r, _ := watchAt(b, 1000, readOnly, hand.elapsed)
 	l := r.registry.Load().loops[0]
 	extra := make([]thinConn, 1)
 	thin.first = uintptr(unsafe.Pointer(&extra[0])) - 2000*thinSize // a descriptor above the others
@@ -131,7 +152,7 @@ func BenchmarkOpenClose(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%1000 == 0 { // 10,000 a second
-			moveTo(l.clock, time.Duration(i)*l.clock.tick/1000)
+			hand.move(l.clock, time.Duration(i)*l.clock.Tick()/1000)
 		}
 		l.add(c)
 		_, id := l.table.find(c)

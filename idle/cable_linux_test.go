@@ -6,25 +6,69 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
-// A cable connects this host with a network namespace of its own, until it is pulled.
-type cable struct{ space, near string }
+// A cable connects this host with a network namespace of its own, until it is pulled. Servers
+// listen at its near end, clients are in the namespace at its far end.
+type cable struct {
+	space    string // the network namespace
+	near     string // the interface of this host; that of the namespace is called far
+	host     string // the address of this host
+	prefix   string // the two addresses without their last byte, as a.b.c
+	lastByte int    // of host; the far end has the next one
+}
 
-// newCable needs root and the ip command; without them the test is skipped.
+// cables counts the cables of this process.
+var cables atomic.Int64
+
+// A way is a direction of the packets on a cable.
+type way string
+
+const (
+	toServer way = "to the server"
+	toClient way = "to the client"
+)
+
+// needTool skips a test that needs a command, or fails it in CI, where all commands are installed.
+func needTool(t *testing.T, name, debianPackage string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		skipOrFail(t, "the test needs the %s command: install %s", name, debianPackage)
+	}
+}
+
+// skipOrFail skips a test that cannot run here, or fails it in CI.
+func skipOrFail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// newCable needs root and the ip command; without them the test is skipped. Names and addresses
+// differ between the cables of a process, and between processes.
 func newCable(t *testing.T) *cable {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("a network namespace needs root")
+		skipOrFail(t, "a network namespace needs root")
 	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("a network namespace needs the ip command: install iproute2")
+	needTool(t, "ip", "iproute2")
+	id := int64(os.Getpid())*16 + cables.Add(1)
+	net30 := id % (1 << 20) * 4 // of 10.192.0.0/10
+	c := &cable{
+		space: fmt.Sprintf("idlewheel%d", id), near: fmt.Sprintf("iw%d", id%1e9),
+		prefix:   fmt.Sprintf("10.%d.%d", 192+net30>>16, net30>>8&255),
+		lastByte: int(net30&255) + 1,
 	}
-	c := &cable{space: fmt.Sprintf("idlewheel%d", os.Getpid()), near: fmt.Sprintf("iw%d", os.Getpid()%1e6)}
+	c.host = fmt.Sprintf("%s.%d", c.prefix, c.lastByte)
 	run := func(args ...string) error {
 		out, err := exec.Command("ip", args...).CombinedOutput()
 		if err != nil {
@@ -33,44 +77,102 @@ func newCable(t *testing.T) *cable {
 		return nil
 	}
 	if err := run("netns", "add", c.space); err != nil {
-		t.Skipf("no network namespace can be made here: %v", err)
+		skipOrFail(t, "no network namespace can be made here: %v", err)
 	}
 	t.Cleanup(func() { _ = run("netns", "delete", c.space) })
 	require.NoError(t, run("link", "add", c.near, "type", "veth", "peer", "name", "far", "netns", c.space))
 	t.Cleanup(func() { _ = run("link", "delete", c.near) }) // if it was not pulled
-	require.NoError(t, run("addr", "add", "10.213.7.1/30", "dev", c.near))
+	require.NoError(t, run("addr", "add", c.host+"/30", "dev", c.near))
 	require.NoError(t, run("link", "set", c.near, "up"))
-	require.NoError(t, run("-n", c.space, "addr", "add", "10.213.7.2/30", "dev", "far"))
+	require.NoError(t, run("-n", c.space, "addr", "add", fmt.Sprintf("%s.%d/30", c.prefix, c.lastByte+1), "dev", "far"))
 	require.NoError(t, run("-n", c.space, "link", "set", "far", "up"))
 	return c
 }
 
-// dial connects from the far end.
-func (c *cable) dial(t *testing.T, port int) net.Conn {
+// inside calls a function on a thread that is in the network namespace.
+func (c *cable) inside(t *testing.T, do func()) {
 	t.Helper()
-	type outcome struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan outcome)
+	var err error
+	done := make(chan struct{})
 	go func() { // its thread ends with it, since it is not unlocked
+		defer close(done)
 		runtime.LockOSThread()
-		f, err := os.Open("/run/netns/" + c.space)
-		if err == nil {
-			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
-			f.Close()
-		}
-		if err != nil {
-			done <- outcome{nil, err}
+		var f *os.File
+		if f, err = os.Open("/run/netns/" + c.space); err != nil {
 			return
 		}
-		conn, err := net.Dial("tcp4", fmt.Sprintf("10.213.7.1:%d", port))
-		done <- outcome{conn, err}
+		err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+		f.Close()
+		if err == nil {
+			do()
+		}
 	}()
-	o := <-done
-	require.NoError(t, o.err)
-	t.Cleanup(func() { o.conn.Close() })
-	return o.conn
+	<-done
+	require.NoError(t, err)
+	if t.Failed() {
+		t.FailNow() // it has failed inside
+	}
+}
+
+// dial connects from the far end.
+func (c *cable) dial(t *testing.T, port int) (conn net.Conn) {
+	t.Helper()
+	var err error
+	c.inside(t, func() { conn, err = net.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// portOf returns the port of a TCP address.
+func portOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
+
+// fleet opens n connections from the far end.
+func (c *cable) fleet(t *testing.T, port, n int) (f *fleet) {
+	t.Helper()
+	c.inside(t, func() { f = dialFleet(t, &net.TCPAddr{IP: net.ParseIP(c.host), Port: port}, n) })
+	return f
+}
+
+// lose makes the network lose the packets of the given ways until mend is called. The sender of a
+// packet does not notice: it is dropped where it arrives.
+func (c *cable) lose(t *testing.T, ways ...way) (mend func()) {
+	t.Helper()
+	needTool(t, "nft", "nftables")
+	var mends []func() error
+	for _, w := range ways {
+		dev, nft := c.near, []string{"nft"}
+		if w == toClient {
+			dev, nft = "far", []string{"ip", "netns", "exec", c.space, "nft"}
+		}
+		table := "netdev " + c.space
+		run := func(rules string) error {
+			cmd := exec.Command(nft[0], append(nft[1:], "-f", "-")...)
+			cmd.Stdin = strings.NewReader(rules)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("nft: losing packets %s: %w: %s", w, err, out)
+			}
+			return nil
+		}
+		require.NoError(t, run(fmt.Sprintf("table %s { chain lost {\n"+
+			"type filter hook ingress device \"%s\" priority 0;\nether type ip drop\n}\n}\n", table, dev)))
+		mends = append(mends, func() error { return run("delete table " + table) })
+	}
+	mended := false
+	mend = func() {
+		if mended {
+			return
+		}
+		mended = true
+		for _, m := range mends {
+			if err := m(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(mend)
+	return mend
 }
 
 // pull deletes the network between the two ends.

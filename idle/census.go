@@ -19,9 +19,9 @@ func (r *Reaper) Census(ctx context.Context) (Census, error) {
 
 func (l *loop) count(c *Census, id uint32, s *state) {
 	row, _ := l.table.find(l.conn(s))
-	f := l.life(row, id, s)
+	f := l.facts(row, id, s, l.clock.Elapsed())
 	c.States[stateOf(s, &f, l.limitsOf(s))]++
-	if due, ok := l.wheel.Deadline(s.timer); ok && due <= l.clock.read() {
+	if due, ok := l.wheel.Deadline(s.timer); ok && due <= l.clock.Read() {
 		c.Overdue++
 	}
 }

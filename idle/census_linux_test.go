@@ -10,6 +10,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 func TestACensusCountsByState(t *testing.T) {
@@ -43,7 +45,10 @@ func TestACensusCountsByState(t *testing.T) {
 
 // TestACensusCountsWhatIsOverdue lets nothing be judged, as when a loop has more to do than it can, while deadlines pass.
 func TestACensusCountsWhatIsOverdue(t *testing.T) {
-	r := middleware(t, &sink{}, Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond})
+	hand := new(handClock)
+	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
+	require.NoError(t, err)
+	r := newReaper(&sink{}, cfg, hand.elapsed, kernel.Ask)
 	l := newLoop(r, &fakeEventLoop{}, 1)
 	conns := make([]fakeConn, 5)
 	for i := range conns {
@@ -56,7 +61,7 @@ func TestACensusCountsWhatIsOverdue(t *testing.T) {
 		return c
 	}
 	require.Equal(t, Census{States: map[ConnState]int{StateOpen: 5}}, count())
-	moveTo(l.clock, 3*time.Second)
+	hand.move(l.clock, 3*time.Second)
 	require.Equal(t, Census{States: map[ConnState]int{StateOpen: 5}, Overdue: 5}, count())
 }
 
@@ -194,7 +199,7 @@ func TestChangesOfSeveralAreAllKept(t *testing.T) {
 
 func TestARingCountsWhatIsFarAway(t *testing.T) {
 	l := newLoop(middleware(t, &sink{}, readOnly), &fakeEventLoop{}, 1)
-	l.wheel.Schedule(l.clock.tick, 1)
+	l.wheel.Schedule(l.clock.Tick(), 1)
 	l.wheel.Schedule(100*time.Hour, 2)
 	l.wheel.Schedule(30*24*time.Hour, 3)
 	ring := l.ring(4)

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
 )
 
 func TestUpdateFromObservingToEnforcing(t *testing.T) {
@@ -268,12 +270,12 @@ func TestNoGoodbyeBeforeAReset(t *testing.T) {
 
 func TestKeepClosedChanges(t *testing.T) {
 	var c closedRing
-	l := &loop{clock: &clock{}, set: &settings{}}
-	l.clock.init(time.Millisecond, time.Second)
+	l := &loop{clock: new(coarse.Clock), set: &settings{}}
+	l.clock.Init(time.Millisecond, time.Second, coarse.Real())
 	keep := func(k int) { l.set = &settings{cfg: Config{KeepClosed: k}} }
 	a := &addrConn{}
 	s := &state{}
-	s.conn = l.pack(a)
+	s.conn = l.pack(a, s)
 	add := func(i int) { c.add(l, s, &ReapError{Bytes: i}) }
 	keep(2)
 	add(1)

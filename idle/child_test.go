@@ -75,7 +75,7 @@ func runEngine(h gnet.EventHandler, e *echo, addr string, last func()) int {
 type child struct {
 	cmd    *exec.Cmd
 	addr   net.Addr
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	stderr *strings.Builder
 }

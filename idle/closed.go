@@ -46,9 +46,9 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	if keep == 0 {
 		return
 	}
-	now := l.clock.elapsed()
+	now := l.clock.Elapsed()
 	one := Closed{
-		At: time.Now(), Age: max(now-l.clock.unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Reason: reason,
+		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Reason: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 const (
@@ -57,7 +59,8 @@ type Config struct {
 	HandshakeTimeout time.Duration
 
 	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is looked at four times
-	// in that time, so a stalled connection may stay for a quarter more. A kernel takes what it is sent in steps of up to
+	// in that time, so a stalled connection may stay for a quarter more. Output of which gnet's buffer holds nothing, because
+	// the kernel has taken all of it, is looked for once in that time: such a connection may stay for twice the time. A kernel takes what it is sent in steps of up to
 	// half its receive buffer, so set it above the time that a slow peer needs for one: 30s or more. Where the kernel does not count
 	// (not TCP, not Linux), a peer that speaks or for which ever more waits counts as one that takes something: set OutputLimit.
 	WriteStallTimeout time.Duration
@@ -112,6 +115,15 @@ type Config struct {
 	// closed for that long.
 	Liveness time.Duration
 
+	// OutageGrace bounds how long verdicts about peers are put off because the server could not hear
+	// them. After an outage of the server, which is a time in which its process was stopped, its
+	// machine was paused or its network was down, silent peers get as much time again as the outage
+	// was long, because they retransmit at growing intervals. And while nothing is heard any more
+	// from connections that were busy together until then, verdicts are held. If zero, the grace is
+	// at most 2 minutes, and a hold at most one more timeout. A positive value bounds both. If
+	// negative, there is neither. See docs/verdict.md for the rules.
+	OutageGrace time.Duration
+
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after its timeout, never
 	// before it. Each tick costs one wake-up of the process while there are connections. If zero, it is 100 ms; a tenth
 	// of the shortest timeout where that is shorter, but at least 1 ms; and more for idle timeouts above 109 minutes, of
@@ -144,11 +156,15 @@ type MinRate struct {
 
 // Heartbeat asks silent peers for a sign of life, from a server or from a client. A connection for which nothing came for
 // Interval gets a ping; if still nothing comes, another after each Retry, MaxMissed in all; and one Retry after the last it
-// is closed with [ErrNoAnswer]. For example, 60s, 30s and 3: silent for 60 seconds, three pings 30 seconds apart, closed
-// after 150 seconds.
+// is closed with [ErrNoAnswer]. For example, 60s, 30s and 3: silent for 60 to 72 seconds, three pings 30 seconds apart, closed
+// after 150 to 162 seconds; the 12 seconds are Jitter.
 type Heartbeat struct {
-	// Interval is the silence before the first ping, to which each connection adds its own share of up to a fifth.
+	// Interval is the silence before the first ping.
 	Interval time.Duration
+	// Jitter is the greatest share of Interval that is added to it, so that connections that came
+	// together are not asked together: each connection has a share of its own. If zero, it is 0.2. If
+	// negative, nothing is added. At most 1.
+	Jitter float64
 	// Retry is the time from one ping to the next, and from the last to the end. If zero, it is Interval.
 	Retry time.Duration
 	// MaxMissed is how many pings in a row may stay without an answer, at most 15. If zero, it is 2.
@@ -235,6 +251,7 @@ func (cfg *Config) fill() {
 	if h := &cfg.Heartbeat; h.Interval != 0 {
 		h.Retry = cmp.Or(h.Retry, h.Interval)
 		h.MaxMissed = cmp.Or(h.MaxMissed, defaultMaxMissed)
+		h.Jitter = cmp.Or(h.Jitter, firstPing)
 	}
 	if cfg.MinRate.BytesPerSecond != 0 {
 		cfg.MinRate.Window = cmp.Or(cfg.MinRate.Window, defaultWindow)
@@ -263,7 +280,15 @@ func (cfg *Config) memory() time.Duration {
 	for _, s := range cfg.stamped() {
 		longest = max(longest, s.value)
 	}
-	return longest + share(longest, max(cfg.Jitter, firstPing))
+	return longest + verdict.Share(longest, max(cfg.Jitter, cfg.Heartbeat.Jitter, firstPing))
+}
+
+// longest returns the longest limit of which a peer is the cause.
+func (cfg *Config) longest() time.Duration {
+	idle := max(cfg.ReadTimeout, cfg.AllTimeout)
+	h := &cfg.Heartbeat
+	return max(idle+verdict.Share(idle, cfg.Jitter), cfg.FirstByteTimeout, cfg.HandshakeTimeout, cfg.WriteStallTimeout,
+		cfg.OutputLimit.SoftFor, cfg.MinRate.Window, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
 }
 
 // slots returns how many slots a wheel needs so that the usual timeouts are less than one turn, up to a limit.
@@ -313,6 +338,9 @@ func (c *checker) limits(cfg *Config) {
 	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
 		c.refuse("Config.MaxAgeGrace is %v without Config.MaxAge: set it", cfg.MaxAgeGrace)
 	}
+	if cfg.OutageGrace > maxTimeout {
+		c.refuse("Config.OutageGrace is %v: set at most ten years, %v", cfg.OutageGrace, maxTimeout)
+	}
 	for _, k := range cfg.Reset {
 		if !k.valid() {
 			c.refuse("Config.Reset has %v, which is no kind", k)
@@ -342,10 +370,13 @@ func (c *checker) rate(r MinRate) {
 
 func (c *checker) heartbeat(h Heartbeat) {
 	switch {
-	case h.Interval == 0 && (h.Retry != 0 || h.MaxMissed != 0 || h.Ping != nil || h.IsPong != nil):
+	case h.Interval == 0 && (h.Retry != 0 || h.MaxMissed != 0 || h.Jitter != 0 || h.Ping != nil || h.IsPong != nil):
 		c.refuse("Config.Heartbeat has no Interval: set how long the peer may be silent before it is asked")
 	case h.Interval != 0 && h.Ping == nil:
 		c.refuse("Config.Heartbeat.Ping is nil: set the func that returns the bytes of a ping")
+	}
+	if !(h.Jitter <= 1) {
+		c.refuse("Config.Heartbeat.Jitter is %v: set a part of Interval up to 1, 0 for %v, or -1 for none", h.Jitter, firstPing)
 	}
 	if h.MaxMissed < 0 || h.MaxMissed > maxMaxMissed {
 		c.refuse("Config.Heartbeat.MaxMissed is %d: set 1 to %d, or 0 for %d", h.MaxMissed, maxMaxMissed, defaultMaxMissed)

@@ -14,8 +14,8 @@ import (
 // MarkReady ends the handshake of a connection: HandshakeTimeout does not apply any more. Called on the loop goroutine of its
 // connection.
 func (r *Reaper) MarkReady(c gnet.Conn) bool {
-	return r.change(c, func(l *loop, _ *state) {
-		row, _ := l.table.find(c)
+	return r.change(c, func(l *loop, s *state) {
+		row, _ := l.table.find(l.conn(s))
 		row.mark |= ready
 	})
 }
@@ -51,7 +51,7 @@ func (r *Reaper) Release(c gnet.Conn) bool {
 		}
 	case s.holds > 0:
 		if s.holds--; s.holds == 0 {
-			l.touch(c, id, s)
+			l.touch(id, s)
 		}
 	}
 	return true
@@ -64,15 +64,15 @@ func (r *Reaper) Touch(c gnet.Conn) bool {
 	if s == nil {
 		return false
 	}
-	l.touch(c, id, s)
+	l.touch(id, s)
 	return true
 }
 
-func (l *loop) touch(c gnet.Conn, id uint32, s *state) {
-	now := l.clock.now.Load()
-	row, _ := l.table.find(c)
+func (l *loop) touch(id uint32, s *state) {
+	now := l.clock.Stamp()
+	row, _ := l.table.find(l.conn(s))
 	row.heard = uint32(now)
-	s.instants[atWrote] = l.clock.packNow()
+	s.instants[atWrote] = l.clock.PackNow()
 	l.rearm(id, s) // it may have been held beyond what the wheel knows
 }
 
@@ -86,7 +86,7 @@ func (r *Reaper) Exempt(c gnet.Conn, on bool) bool {
 	if s.flags.has(exempt) != on {
 		s.flags.set(exempt, on)
 		s.instants[atStuck], s.instants[atOver] = 0, 0
-		l.touch(c, id, s)
+		l.touch(id, s)
 	}
 	return true
 }
@@ -100,7 +100,7 @@ func (r *Reaper) MarkAlive(c gnet.Conn) bool {
 func (l *loop) markAlive(s *state) {
 	s.flags.setMissed(0)
 	if !s.flags.has(leaving) {
-		s.instants[atBeat] = l.clock.packNow()
+		s.instants[atBeat] = l.clock.PackNow()
 	}
 }
 
@@ -108,8 +108,8 @@ func (l *loop) markAlive(s *state) {
 // begins anew. Called on the loop goroutine of its connection.
 func (r *Reaper) BeginMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
-		if rate := l.set.limits.rate; rate.BytesPerSecond > 0 {
-			s.instants[atRated], s.received = l.clock.pack(l.clock.elapsed()+rate.Grace), 0
+		if rate := l.set.limits.Rate; rate.BytesPerSecond > 0 {
+			s.instants[atRated], s.received = l.clock.Pack(l.clock.Elapsed()+rate.Grace), 0
 		}
 	})
 }
@@ -119,8 +119,8 @@ func (r *Reaper) BeginMessage(c gnet.Conn) bool {
 func (r *Reaper) EndMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
 		s.instants[atRated], s.received = 0, 0
-		if rate := l.set.limits.rate; rate.Always {
-			s.instants[atRated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
+		if rate := l.set.limits.Rate; rate.Always {
+			s.instants[atRated] = l.clock.Pack(l.clock.Elapsed() + rate.Grace)
 		}
 	})
 }
@@ -164,24 +164,31 @@ func (r *Reaper) checkTimeouts(t Timeouts, set *settings) (Timeouts, error) {
 	if len(c.errs) > 0 {
 		return t, c.err()
 	}
-	if need := cfg.memory(); need > r.clock.memory() {
+	r.own.add(t)
+	if need := cfg.memory(); need > r.clock.Memory() {
 		r.mu.Lock()
-		r.clock.remember(need)
+		r.clock.Remember(need)
 		r.mu.Unlock()
 	}
 	return t, nil
 }
 
-// find returns the loop of a connection and its state, nil if it is not watched.
+// find returns the loop of a connection and its state, nil if it is not watched. A connection around
+// one that is watched stands for it, and is known from then on.
 func (r *Reaper) find(c gnet.Conn) (l *loop, id uint32, s *state) {
 	if l = r.registry.Load().find(c.EventLoop()); l == nil {
 		return nil, 0, nil
 	}
-	row, id := l.table.find(c)
-	if row == nil || !l.states.at(id).is(c) {
+	own, row, id := l.seek(c)
+	if row == nil || !l.states.at(id).is(own) {
+		if isForeign(own) {
+			r.noteForeign(own)
+		}
 		return nil, 0, nil
 	}
-	return l, id, l.states.at(id)
+	s = l.states.at(id)
+	l.setOuter(s, c)
+	return l, id, s
 }
 
 // change changes the state of a connection and moves its deadline to where it belongs then.
@@ -221,7 +228,7 @@ func (r *Reaper) Change(edit func(*Config)) error {
 
 // update replaces the settings, but not if others than those given hold by now. It reports whether it did.
 func (r *Reaper) update(cfg Config, only *settings) (done bool, err error) {
-	if cfg, err = cfg.check(r.clock.tick); err != nil {
+	if cfg, err = cfg.check(r.clock.Tick()); err != nil {
 		return false, err
 	}
 	r.mu.Lock()
@@ -230,8 +237,8 @@ func (r *Reaper) update(cfg Config, only *settings) (done bool, err error) {
 		r.mu.Unlock()
 		return false, nil
 	}
-	r.clock.remember(cfg.memory())
-	r.settings.Store(old.next(cfg, old.now, r.clock.elapsed()))
+	r.clock.Remember(cfg.memory())
+	r.settings.Store(old.next(cfg, old.now, r.clock.Elapsed()))
 	r.updates++
 	if cfg.MaxConnections > 0 && !r.limitIsSet.Load() {
 		r.limit.Store(int64(cfg.MaxConnections))
@@ -254,7 +261,7 @@ func (r *Reaper) Squeeze(by float64, least time.Duration) error {
 	old := r.settings.Load()
 	now := old.now
 	if now.squeeze = (squeeze{by, least}); now != old.now {
-		r.settings.Store(old.next(old.cfg, now, r.clock.elapsed()))
+		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
 		r.continueSoon()
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // watched is a connection of a scripted loop, and what the Reaper knows of it.
@@ -32,9 +34,9 @@ func (w watched) state() *state {
 	return w.l.states.at(id)
 }
 
-func (w watched) life() life {
+func (w watched) facts() verdict.Facts {
 	row, id := w.l.table.find(w.c)
-	return w.l.life(row, id, w.state())
+	return w.l.facts(row, id, w.state(), w.l.clock.Elapsed())
 }
 
 // due returns when the wheel looks at it.
@@ -73,7 +75,7 @@ func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
 	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: time.Minute}))
 	require.Less(t, w.due(t), 2*time.Minute)
 	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 20 * time.Hour}))
-	require.GreaterOrEqual(t, w.l.clock.memory(), 20*time.Hour, "the clock remembers as long")
+	require.GreaterOrEqual(t, w.l.clock.Memory(), 20*time.Hour, "the clock remembers as long")
 	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
 }
 
@@ -84,10 +86,10 @@ func TestUpdateChangesWhatSetTimeoutsDoesNot(t *testing.T) {
 	w.follow()
 	lim := w.l.limitsOf(w.state())
 	require.Equal(t, 2*time.Hour, lim.Read)
-	require.Equal(t, time.Minute, lim.age)
+	require.Equal(t, time.Minute, lim.Age)
 	require.Less(t, w.due(t), 2*time.Minute)
 	require.NoError(t, w.r.Update(Config{ReadTimeout: 25 * time.Hour}))
-	require.GreaterOrEqual(t, w.l.clock.memory(), 25*time.Hour)
+	require.GreaterOrEqual(t, w.l.clock.Memory(), 25*time.Hour)
 }
 
 func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
@@ -112,13 +114,13 @@ func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
 	w.r.OnClose(w.c, nil)
 	require.Empty(t, w.l.holds)
 	w.r.OnOpen(w.c)
-	require.False(t, w.life().held)
+	require.False(t, w.facts().Held)
 }
 
 func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
-	before := w.life()
-	eventually(t, "some ticks", func() bool { return w.l.clock.now.Load() > 10 })
+	before := w.facts()
+	eventually(t, "some ticks", func() bool { return w.l.clock.Stamp() > 10 })
 	for _, touch := range []func(){
 		func() { w.r.Touch(w.c) },
 		func() { w.r.Exempt(w.c, true); w.r.Exempt(w.c, false) },
@@ -127,9 +129,9 @@ func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 		row, _ := w.l.table.find(w.c)
 		row.heard, w.state().instants[atWrote] = 0, 0
 		touch()
-		after := w.life()
-		require.Greater(t, after.heard.to, before.heard.to)
-		require.Greater(t, after.wrote.to, before.wrote.to)
+		after := w.facts()
+		require.Greater(t, after.Heard.To, before.Heard.To)
+		require.Greater(t, after.Wrote.To, before.Wrote.To)
 	}
 }
 
@@ -144,10 +146,9 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	w.c.buffered = 4
 	w.r.OnTraffic(w.c)
 	require.EqualValues(t, 77, s.instants[atBeat])
-	f := w.life()
-	require.Equal(t, never, w.l.limitsOf(s).due(NoAnswer, &f), "nobody is asked who has been told to go")
-	f.alive(w.l.limitsOf(s), time.Hour)
-	require.NotEqual(t, time.Hour, f.beat)
+	f := w.facts()
+	v := w.l.limitsOf(s).Judge(&f, &w.l.away, f.Opened.To+time.Hour/2)
+	require.Equal(t, verdict.Wait, v.Act, "a connection that was told to leave gets no ping: %+v", v)
 }
 
 func TestASecondBeginMessageBeginsAnew(t *testing.T) {
@@ -169,60 +170,19 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	r.OnOpen(other) // starts the driver
 	var l *loop
 	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
-		now := r.clock.now.Load()
-		eventually(t, "some ticks", func() bool { return r.clock.now.Load() > now+10 })
+		now := r.clock.Stamp()
+		eventually(t, "some ticks", func() bool { return r.clock.Stamp() > now+10 })
 		return nil, gnet.None
 	}
 	c := newScriptedConn(other.el, 2)
 	r.OnOpen(c)
 	l = r.registry.Load().find(c.el)
 	row, id := l.table.find(c)
-	f := l.life(row, id, l.states.at(id))
-	require.Less(t, r.clock.elapsed()-f.opened.to, 25*time.Millisecond+room)
-	require.Greater(t, f.opened.to, 50*time.Millisecond)
+	f := l.facts(row, id, l.states.at(id), l.clock.Elapsed())
+	require.Less(t, r.clock.Elapsed()-f.Opened.To, 25*time.Millisecond+room)
+	require.Greater(t, f.Opened.To, 50*time.Millisecond)
 	r.OnClose(c, nil)
 	r.OnClose(other, nil)
-}
-
-func TestInstantsStayWithinReach(t *testing.T) {
-	c := newClock(time.Millisecond, time.Second)
-	packed := c.pack(time.Second)
-	for now := time.Second; now < 400*24*time.Hour; now += 24 * time.Hour { // 2^31 ticks are 25 days
-		c.clamp(&packed, now)
-		require.LessOrEqual(t, c.unpack(packed, now), now, "after %v", now)
-		if now > 13*24*time.Hour {
-			require.InDelta(t, now-1<<30*time.Millisecond, c.unpack(packed, now), float64(25*time.Hour))
-		}
-	}
-	for _, at := range []time.Duration{1, time.Millisecond, time.Millisecond + 1, 1<<32*time.Millisecond - 1, 1 << 32 * time.Millisecond} {
-		got := c.unpack(c.pack(at), at)
-		require.GreaterOrEqual(t, got, at, "rounded up")
-		require.LessOrEqual(t, got, at+2*time.Millisecond)
-	}
-	require.Zero(t, c.unpack(0, time.Hour))
-	require.Zero(t, c.packSome(0))
-}
-
-func TestALongerMemoryInventsNothing(t *testing.T) {
-	const tick = 10 * time.Millisecond
-	c := newClock(tick, 10*tick)
-	for i := range 100 {
-		moveTo(c, time.Duration(i)*tick)
-	}
-	before := c.before(5)
-	require.False(t, c.remembers(5))
-	c.remember(time.Second)
-	require.Equal(t, time.Second, c.memory())
-	require.False(t, c.remembers(5), "what was forgotten stays so")
-	require.Equal(t, before, c.before(5))
-	require.True(t, c.remembers(95))
-	require.Equal(t, 95*tick, c.after(95))
-	for i := 100; i < 150; i++ {
-		moveTo(c, time.Duration(i)*tick)
-	}
-	require.True(t, c.remembers(95), "it remembers longer now")
-	c.remember(tick)
-	require.Equal(t, time.Second, c.memory(), "it gets no shorter")
 }
 
 func TestTheHardLimitIsLookedAtAtOnce(t *testing.T) {
@@ -245,7 +205,7 @@ func TestTheHardLimitIsLookedAtAtOnce(t *testing.T) {
 			c.buffered = 1
 			r.OnTraffic(c)
 		}
-		require.LessOrEqual(t, w.due(t), r.clock.elapsed(), "after %s", when)
+		require.LessOrEqual(t, w.due(t), r.clock.Elapsed(), "after %s", when)
 		r.OnClose(c, nil)
 	}
 }
@@ -260,12 +220,11 @@ func TestADriverThatIsLateMakesNothingEarly(t *testing.T) {
 	r.mu.Lock() // the driver cannot move the clock
 	time.Sleep(50 * time.Millisecond)
 	r.OnOpen(c)
-	opened := r.clock.elapsed()
+	opened := r.clock.Elapsed()
 	r.mu.Unlock()
 	w := watched{c, r, r.registry.Load().find(el)}
-	f := w.life()
-	require.GreaterOrEqual(t, f.opened.to, opened-10*time.Millisecond)
-	require.GreaterOrEqual(t, w.l.limitsOf(w.state()).due(NoFirstByte, &f), opened-10*time.Millisecond+time.Hour)
+	f := w.facts()
+	require.GreaterOrEqual(t, f.Opened.To, opened-10*time.Millisecond)
 	r.OnClose(c, nil)
 	r.OnClose(first, nil)
 }
@@ -282,7 +241,7 @@ func TestUpdateForgetsWhatIsNotWatchedAnyMore(t *testing.T) {
 	}
 	s.received = 7
 	s.flags.setMissed(1)
-	s.instants[atBeat] = w.l.clock.pack(w.l.clock.elapsed() + time.Minute) // after whatever was heard
+	s.instants[atBeat] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after whatever was heard
 	require.NoError(t, w.r.Update(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}}))
 	w.follow()
 	require.Zero(t, s.instants[atOver])

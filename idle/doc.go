@@ -92,21 +92,35 @@
 //
 // # Precision
 //
-// Never early; at most two ticks late, plus the time that a busy loop needs. One tick is the coarse clock that heartbeats
-// read, one the wheel. Output is looked at four times in its timeout, see [Config]. [Event.Late] and [Stats.Lateness] tell what
-// it was.
+// Never early; at most two ticks late, plus the time that a busy loop needs, plus one step of the
+// clock of the kernel, 1 to 10 ms, where the kernel dates what is counted. One tick is the coarse
+// clock that heartbeats read, one the wheel. Output is checked four times in its timeout, see
+// [Config]. [Event.Late] and [Stats.Lateness] tell what it was.
 //
-// # Stalls
+// # Outages
 //
-// After a process was stopped, or a handler has blocked its loop, heartbeats wait unread in the sockets while their
-// deadlines have passed. Before a connection is judged dead the Reaper asks the kernel whether bytes wait (MSG_PEEK), and
-// on Linux when the last one came (TCP_INFO). Nobody is reaped for the server's own sleep, on TCP and on unix sockets:
+// Before a connection is judged dead the Reaper asks the kernel whether bytes wait unread (MSG_PEEK),
+// and on Linux when the last one came (TCP_INFO). After a stall heartbeats wait unread in the sockets
+// while their deadlines have passed:
 //
 //	linux                    TCP: unread bytes, and exact idle times; unix sockets: unread bytes
 //	darwin, freebsd, ...     unread bytes
 //	windows                  nothing: after a stall longer than the timeout the living may be reaped
 //
-// A handshake or a message whose bytes wait unread is not too late while they do.
+// Time in which the process was stopped, the machine paused or an event loop blocked is not counted
+// against a peer, and silent peers get as much time again after an outage, since they retransmit at
+// growing intervals. While nothing is heard any more from connections that were busy together,
+// verdicts about peers are held: at most for one more timeout. [Config.OutageGrace] bounds both or
+// switches them off; [Stats] tells of them. The whole contract, with the tests that show it, is
+// docs/verdict.md.
+//
+// # Layers
+//
+// A layer such as TLS may be a gnet.EventHandler of its own that hands out a gnet.Conn around gnet's,
+// outside of the Reaper or inside. Its connections need a method NetConn or Unwrap that returns the
+// connection inside; all methods of the Reaper look through it. Goodbye, Ping and OnIdle get the
+// outer connection: always if the layer is outside, and after the first call of a method of the
+// Reaper with it, such as [Reaper.MarkReady], if the layer is inside.
 //
 // # Goroutines
 //
@@ -128,8 +142,9 @@
 //	                                                    stop the driver)
 //	Update, per connection                   140 ns
 //
-// A look at a connection whose deadline has come up costs 0.1 µs, or 1 µs if the kernel has to be asked: for each at its
-// deadlines, and with WriteStallTimeout or OutputLimit four times in those. A connection adds 107 bytes of heap with one event
+// A look at a connection whose deadline has come up costs 0.1 µs, or 1 µs if the kernel has to be asked. With
+// WriteStallTimeout or OutputLimit gnet's buffer of each connection is read four times in the shortest of those, at most once a
+// second and without a system call; the kernel is asked while output waits, and once in WriteStallTimeout. A connection adds 107 bytes of heap with one event
 // loop, 119 with two, and 121 with eight, whatever is switched on: 12 bytes in a hash table per loop, and as much again where
 // descriptors are spread over loops; a state of 72; 20 in the wheel. Nothing is allocated per message. The memory is used again
 // and not given back: it stays at its peak until the engine ends. While there are connections the process wakes up once per

@@ -3,6 +3,8 @@ package idle
 import (
 	"fmt"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // Drain closes all connections in the course of a time, so that their peers do not all come back elsewhere at once: those that are
@@ -21,9 +23,9 @@ func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.settings.Load()
-	if now := old.now; now.drain == (drain{}) {
-		now.drain = drain{max(r.clock.elapsed(), 1), spread, deadline}
-		r.settings.Store(old.next(old.cfg, now, r.clock.elapsed()))
+	if now := old.now; now.drain == (verdict.Drain{}) {
+		now.drain = verdict.Drain{Began: max(r.clock.Elapsed(), 1), Spread: spread, Deadline: deadline}
+		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
 		r.continueSoon()
 	}
 	return nil

@@ -6,11 +6,16 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/outage"
 )
 
-// pause is the time between two tasks on a loop that has more to do than one task may. A task that posts its successor
-// itself starves all I/O: gnet runs its task queue until it is empty.
-const pause = time.Millisecond
+// pause is the time between two tasks on a loop that has more to do than one task may. The loop serves
+// its sockets once in it. A task that posts its successor itself starves all I/O: gnet runs its task
+// queue until it is empty. With a pause of a millisecond the dead are closed half as fast, and the
+// living wait as long.
+const pause = 100 * time.Microsecond
 
 // spareLoops is how many loops without connections are kept at least, so that single connections that come to one loop
 // after another need not make each anew.
@@ -51,12 +56,17 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 		}
 		r.registry.Store(newRegistry(loops))
 	}
+	if l.live { // its last connections are being refused
+		return l
+	}
 	l.live = true
 	r.live++
 	if r.driver == nil {
+		_, now := r.clock.Move() // it stood still while there were no connections
+		r.monitor.Resume(now)
 		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
-		r.lag.expect(r.clock.elapsed() + r.untilTick())
-		go r.drive(r.driver)
+		r.lag.expect(r.clock.Elapsed() + r.untilTick())
+		r.startDriver(r.driver)
 	}
 	return l
 }
@@ -102,9 +112,7 @@ func (r *Reaper) drive(d *driver) {
 			continue
 		case <-timer.C:
 		}
-		if err := r.round(); err != nil {
-			r.warn(&r.warnings.posting, "posting tasks to event loops", "error", err)
-		}
+		r.round()
 		timer.Reset(r.untilTick())
 		soon = false
 	}
@@ -112,67 +120,110 @@ func (r *Reaper) drive(d *driver) {
 
 // untilTick returns the time until the next multiple of the tick.
 func (r *Reaper) untilTick() time.Duration {
-	return r.clock.tick - r.clock.elapsed()%r.clock.tick
+	return r.clock.Tick() - r.clock.Elapsed()%r.clock.Tick()
 }
 
 // round moves the clock and posts a task to each loop that has something due.
-func (r *Reaper) round() error {
+func (r *Reaper) round() {
+	found, err := r.moveAndPost()
+	if err != nil {
+		r.warn(&r.warnings.posting, "posting tasks to event loops", "error", err)
+	}
+	r.report(found)
+	if r.undated.Load() {
+		r.told.Do(r.warnUndated)
+	}
+	if r.foreign.Load() != nil {
+		r.toldType.Do(r.warnForeign)
+	}
+}
+
+func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error
-	r.clock.move(r.clock.elapsed)
-	r.lag.ran(r.clock.elapsed(), r.untilTick())
-	now, version := int64(r.clock.read()), r.settings.Load().version
+	set, loops := r.settings.Load(), r.registry.Load().loops
+	if from, to := r.clock.Move(); from != to {
+		found = r.monitor.Step(from, to, r.lastHeard(loops, to), r.own.extend(set.rule))
+	}
+	r.lag.ran(r.clock.Elapsed(), r.untilTick())
+	now, state := int64(r.clock.Read()), r.monitor.State()
 	crowded := r.isCrowded()
-	for _, l := range r.registry.Load().loops {
-		if !l.live || !crowded && l.dueAt.Load() > now && l.version.Load() == version || l.posted.Swap(true) {
-			continue
-		}
-		if err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run)); err != nil {
-			l.posted.Store(false)
-			errs = append(errs, err)
+	for _, l := range loops {
+		count := state.Count != nil && l.followed.Load() != state
+		if l.live && (crowded || count || l.dueAt.Load() <= now || l.version.Load() != set.version) {
+			errs = append(errs, r.post(l))
 		}
 	}
-	return errors.Join(errs...)
+	return found, errors.Join(errs...)
 }
 
-// lagWindow is for how long a lag is remembered at least, and half of how long at most: longer than the time between two scrapes of a
-// monitor usually is.
+// post posts a task to a loop that has connections, unless one is on its way.
+func (r *Reaper) post(l *loop) error {
+	if l.posted.Swap(true) {
+		return nil
+	}
+	l.postedAt.Store(int64(r.clock.Elapsed()))
+	err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run))
+	if err != nil {
+		l.posted.Store(false)
+	}
+	return err
+}
+
+// lastHeard returns the latest instant at which a peer can have been heard.
+func (r *Reaper) lastHeard(loops []*loop, now time.Duration) time.Duration {
+	last := int64(-1)
+	for _, l := range loops {
+		last = max(last, l.heardAt.Load())
+	}
+	if last <= 0 {
+		return 0
+	}
+	return r.clock.Before(last, now)
+}
+
+// warnUndated logs what cannot be promised where the kernel does not date bytes.
+func (r *Reaper) warnUndated() {
+	r.settings.Load().cfg.Logger.Warn("the kernel does not tell when bytes came and were sent, as on unix sockets, in gVisor " +
+		"and on systems other than Linux: nothing is write idle, AllTimeout counts reads, MinRate finds no slow peer")
+}
+
+// report logs what the Monitor has found.
+func (r *Reaper) report(f outage.Finding) {
+	switch {
+	case f.Held > 0:
+		r.warn(&r.warnings.hold, "nothing is heard from connections that were busy until now: verdicts about peers are held", "silent", f.Held)
+	case f.Outage.Length > 0 && f.Silent:
+		r.warn(&r.warnings.outage, "the silence of all connections is over: verdicts about peers are put off by its length", "outage", f.Outage.Length)
+	case f.Outage.Length > 0:
+		r.warn(&r.warnings.outage, "the server stood still: verdicts about peers are put off by the length of the outage", "outage", f.Outage.Length)
+	}
+}
+
+// lagWindow is for how long a lag is remembered at least, and half of how long at most: longer than
+// the time between two scrapes of a monitor usually is.
 const lagWindow = 10 * time.Second
 
 // A lag remembers how late the driver was.
 type lag struct {
-	due       time.Duration // when the driver is to run next
-	until     time.Duration // end of the window
-	now, last time.Duration // the worst of this window, and of the one before
+	due     time.Duration // when the driver is to run next
+	longest coarse.Longest
 }
 
-// expect is called when the driver begins: nobody has waited for it until now.
+// expect is called when the driver begins: nothing has waited for it until now.
 func (l *lag) expect(due time.Duration) { l.due = due }
 
 // ran is called when the driver has run, and is to run again after a time.
 func (l *lag) ran(at, next time.Duration) {
-	l.turn(at)
-	l.now = max(l.now, at-l.due)
+	l.longest.Add(at-l.due, at, lagWindow)
 	l.due = at + next
 }
 
-// worst returns the lag of the last windows, and what has come to it if the driver runs and is late now.
+// worst returns the lag of the last windows. If the driver runs and is late now, that counts as well.
 func (l *lag) worst(at time.Duration, runs bool) time.Duration {
-	l.turn(at)
 	if runs {
-		l.now = max(l.now, at-l.due)
+		l.longest.Add(at-l.due, at, lagWindow)
 	}
-	return max(l.now, l.last)
-}
-
-// turn begins a new window when it is time.
-func (l *lag) turn(at time.Duration) {
-	if at < l.until {
-		return
-	}
-	if l.last, l.now = l.now, 0; at >= l.until+lagWindow {
-		l.last = 0
-	}
-	l.until = at + lagWindow
+	return l.longest.Worst(at, lagWindow)
 }

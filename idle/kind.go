@@ -1,6 +1,10 @@
 package idle
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
 
 // Kind says in which way a connection is dead or has to go. The zero Kind is none.
 type Kind uint8
@@ -37,9 +41,9 @@ const (
 
 	firstKind = ReadIdle
 	lastKind  = Shed
-	lastDue   = Drained           // those after it have no deadline
-	kinds     = int(lastKind) + 1 // with the zero Kind
-	idleKinds = int(AllIdle)      // the first ones, which are idle events
+	lastDue   = Kind(verdict.Last) // the kinds after it have no deadline
+	kinds     = int(lastKind) + 1  // with the zero Kind
+	idleKinds = verdict.IdleKinds  // the first ones, which are idle events
 )
 
 var kindNames = [kinds]string{

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 // TestWhoIsIdleForLongAlreadyIsNotLate lowers limits below the silence of connections: their deadlines have passed long ago then, but
@@ -34,43 +36,19 @@ func TestWhoIsIdleForLongAlreadyIsNotLate(t *testing.T) {
 	}
 }
 
-func TestLatenessIsFromTheDeadlineOrFromTheChangeThatHasBroughtItForward(t *testing.T) {
-	const s = time.Second
-	limit := func(read time.Duration) *limits {
-		return newLimits(&Config{Tick: s / 10}, Timeouts{Read: read}, time.Hour)
-	}
-	f := &life{opened: at(100 * s), heard: at(100 * s), wrote: at(100 * s)}
-	for _, tc := range []struct {
-		name              string
-		was, is           time.Duration
-		since, now, wants time.Duration
-	}{
-		{"no change", 0, 10 * s, 0, 115 * s, 5 * s},
-		{"shorter while it was not due", 60 * s, 10 * s, 150 * s, 151 * s, 1 * s},
-		{"shorter before its time", 60 * s, 10 * s, 105 * s, 111 * s, 1 * s},
-		{"longer", 10 * s, 60 * s, 105 * s, 161 * s, 1 * s},
-		{"shorter when it was late already", 20 * s, 10 * s, 130 * s, 131 * s, 11 * s},
-	} {
-		lim := limit(tc.is)
-		if tc.was != 0 {
-			lim.before, lim.since = limit(tc.was), tc.since
-		}
-		v := lim.judge(f, tc.now)
-		require.Equal(t, ReadIdle, v.kind, tc.name)
-		require.Equal(t, tc.wants, lim.late(v, f, tc.now), tc.name)
-	}
-}
-
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out bytes.Buffer
-	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	hand := &handClock{at: time.Second}
+	cfg, err := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}.check(0)
+	require.NoError(t, err)
+	r := newReaper(&sink{}, cfg, hand.elapsed, kernel.Ask)
 	for range 5 {
 		r.warn(&r.warnings.closing, "closing a connection", "reason", ReadIdle)
 		r.warn(&r.warnings.keepalive, "setting keepalive")
 	}
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
-	r.clock.start = r.clock.start.Add(-2 * time.Second)
+	hand.at += 2 * time.Second
 	r.warn(&r.warnings.closing, "closing a connection")
 	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
 }

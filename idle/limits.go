@@ -1,45 +1,26 @@
 package idle
 
 import (
-	"math"
+	"sync/atomic"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// firstPing is the greatest share of Heartbeat.Interval that is added to it, so that connections that came together are not
-// asked together. NATS has the same.
+// firstPing is the default of Heartbeat.Jitter. NATS has the same.
 const firstPing = 0.2
 
-// ageSpread is the share of MaxAge by which each connection lives longer or shorter. gRPC has the same.
-const ageSpread = 0.1
+// maxGrace is the default of OutageGrace: the longest time between two retransmissions of a Linux
+// kernel (TCP_RTO_MAX).
+const maxGrace = 2 * time.Minute
 
-// limits are the Config as it is judged by, with the idle timeouts of one connection or of those that have none of their own.
-// Immutable.
+// limits are the Config as it is judged by, with the idle timeouts of one connection or of those that
+// have none of their own. Immutable.
 type limits struct {
-	Timeouts                 // squeezed, if they are
-	own             Timeouts // as they were set
-	jitter          float64
-	firstByte       time.Duration
-	handshake       time.Duration
-	stall           time.Duration
-	output          OutputLimit
-	rate            MinRate
-	interval, retry time.Duration // of heartbeats
-	maxMissed       int
-	pongs           bool // only they count as an answer
-	age, grace      time.Duration
-	poll            time.Duration // how often output is looked at; 0 if it is not limited
-	tick            time.Duration
-	drain           drain
-	horizon         time.Duration // each connection is looked at once in it, whatever is limited
-	before          *limits       // those that held until since; nil for the first ones
-	since           time.Duration
-}
-
-// A drain says when connections go because the server does. The zero drain is none.
-type drain struct {
-	began    time.Duration
-	spread   time.Duration // in which those go that are idle when it is their turn
-	deadline time.Duration // from began: by then all others go
+	verdict.Limits
+	own     Timeouts // as they were set
+	version int64    // of the settings
 }
 
 // A squeeze shortens idle timeouts. The zero squeeze does not.
@@ -53,55 +34,73 @@ func (s squeeze) of(d time.Duration) time.Duration {
 	if d <= s.least {
 		return d
 	}
-	return d - share(d-s.least, s.by)
+	return d - verdict.Share(d-s.least, s.by)
 }
 
-// busyFor is how long after its last byte a connection is busy, for a drain.
-const busyFor = time.Second
-
-// outputLook is how often a drain looks whether output that waited is gone.
-const outputLook = busyFor / 8
-
-// newLimits returns the limits of a Config that was checked, with the given idle timeouts.
-func newLimits(cfg *Config, timeouts Timeouts, horizon time.Duration) *limits {
-	lim := &limits{
-		Timeouts: timeouts, jitter: cfg.Jitter, firstByte: cfg.FirstByteTimeout, handshake: cfg.HandshakeTimeout,
-		stall: cfg.WriteStallTimeout, output: cfg.OutputLimit, rate: cfg.MinRate,
-		interval: cfg.Heartbeat.Interval, retry: cfg.Heartbeat.Retry, maxMissed: cfg.Heartbeat.MaxMissed,
-		pongs: cfg.Heartbeat.IsPong != nil, age: cfg.MaxAge, grace: cfg.MaxAgeGrace,
-		tick: cfg.Tick, horizon: horizon,
+// limits returns what a Config that was checked is judged by, with the given idle timeouts.
+func (cfg *Config) limits(t Timeouts) verdict.Limits {
+	h := &cfg.Heartbeat
+	lim := verdict.Limits{
+		Read: t.Read, Write: t.Write, All: t.All, Jitter: cfg.Jitter,
+		FirstByte: cfg.FirstByteTimeout, Handshake: cfg.HandshakeTimeout, Stall: cfg.WriteStallTimeout,
+		Output: verdict.Output(cfg.OutputLimit), Rate: verdict.Rate(cfg.MinRate),
+		Heartbeat: verdict.Heartbeat{
+			Interval: h.Interval, Retry: h.Retry, MaxMissed: h.MaxMissed, Jitter: max(h.Jitter, 0), PongsOnly: h.IsPong != nil,
+		},
+		Age: cfg.MaxAge, AgeGrace: cfg.MaxAgeGrace,
+		Grace: cfg.OutageGrace, Hold: cfg.OutageGrace,
+		Tick: cfg.Tick, Horizon: cfg.memory(),
 	}
-	for _, limit := range []struct {
-		on    bool
-		every time.Duration
-	}{
-		{lim.stall > 0, lim.stall / 4},
-		{lim.output.Soft > 0, lim.output.SoftFor / 4},
-		{lim.output.Hard > 0, time.Second},
-	} {
-		if every := max(limit.every, cfg.Tick); limit.on && (lim.poll == 0 || every < lim.poll) {
-			lim.poll = every
-		}
+	if cfg.OutageGrace == 0 {
+		lim.Grace, lim.Hold = maxGrace, maxTimeout
 	}
 	return lim
 }
 
-// idle returns the idle timeout of a kind, 0 if there is none.
-func (lim *limits) idle(k Kind) time.Duration {
-	switch k {
-	case ReadIdle:
-		return lim.Read
-	case WriteIdle:
-		return lim.Write
-	default:
-		return lim.All
+// asks reports whether the kernel has to be asked about a connection although none of its deadlines
+// has passed: its output waits, or a window of MinRate begins.
+func (lim *limits) asks(f *verdict.Facts, now time.Duration) bool {
+	return f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
+}
+
+// shortestIdle returns the shortest silence after which a connection may be closed, 0 if there is
+// none.
+func (lim *limits) shortestIdle() time.Duration {
+	return shorter(shorter(lim.Read, lim.All), lim.Heartbeat.Interval)
+}
+
+// shorter returns the shorter of two limits, of which 0 is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// ownTimeouts are the bounds of all that SetTimeouts was given. Safe for concurrent use.
+type ownTimeouts struct{ shortest, longest atomic.Int64 }
+
+func (o *ownTimeouts) add(t Timeouts) {
+	for {
+		old := o.shortest.Load()
+		least := int64(shorter(time.Duration(old), shorter(t.Read, t.All)))
+		if least == old || o.shortest.CompareAndSwap(old, least) {
+			break
+		}
+	}
+	for {
+		old := o.longest.Load()
+		most := max(old, int64(t.Read), int64(t.All))
+		if most == old || o.longest.CompareAndSwap(old, most) {
+			return
+		}
 	}
 }
 
-// leastInWindow returns how many bytes must come in a window of MinRate.
-func (lim *limits) leastInWindow() int {
-	return int(math.Ceil(float64(lim.rate.BytesPerSecond) * lim.rate.Window.Seconds()))
+// extend returns a rule that is right for connections with timeouts of their own as well.
+func (o *ownTimeouts) extend(rule outage.Rule) outage.Rule {
+	longest := time.Duration(o.longest.Load())
+	rule.Shortest = shorter(rule.Shortest, time.Duration(o.shortest.Load()))
+	rule.Longest, rule.Memory = max(rule.Longest, longest), max(rule.Memory, longest)
+	return rule
 }
-
-// share returns a part of a duration.
-func share(d time.Duration, part float64) time.Duration { return time.Duration(part * float64(d)) }

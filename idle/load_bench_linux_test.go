@@ -76,7 +76,7 @@ func startNetty(b *testing.B) (*child, error) {
 // An expiry is what one run of BenchmarkMassExpiry has measured.
 type expiry struct {
 	p99  time.Duration // of the echoes of the living while the dead were closed
-	last time.Duration // how late the last of the dead was closed
+	gone time.Duration // how late 99 % of the dead were closed at most
 }
 
 // BenchmarkMassExpiry lets 15,000 connections die together while 200 others play ping-pong, 4,000 echoes a second in all, with two
@@ -98,7 +98,7 @@ func BenchmarkMassExpiry(b *testing.B) {
 				server = startChild(b, expiryPrefix+name)
 			}
 			e := massExpiry(b, server, 15_000, 200)
-			b.Logf("%-10s p99 of the living %8.2f ms, the last of the dead %v late", name, ms(e.p99), e.last.Round(time.Millisecond))
+			b.Logf("%-10s p99 of the living %8.2f ms, of the lateness of the dead %v", name, ms(e.p99), e.gone.Round(time.Millisecond))
 			results[name] = append(results[name], e)
 		}
 	}
@@ -107,13 +107,13 @@ func BenchmarkMassExpiry(b *testing.B) {
 		if len(results[name]) == 0 {
 			continue
 		}
-		var p99, last, ratio []float64
+		var p99, gone, ratio []float64
 		for i, e := range results[name] {
-			p99, last = append(p99, ms(e.p99)), append(last, ms(e.last))
+			p99, gone = append(p99, ms(e.p99)), append(gone, ms(e.gone))
 			ratio = append(ratio, float64(results["reaper"][i].p99)/float64(e.p99))
 		}
 		b.ReportMetric(median(p99), name+"-p99-ms")
-		b.ReportMetric(median(last), name+"-last-ms")
+		b.ReportMetric(median(gone), name+"-gone-p99-ms")
 		if name != "reaper" {
 			report(b, ratio, "p99-of-"+name)
 		}
@@ -135,15 +135,17 @@ func massExpiry(b *testing.B, server *child, dead, living int) expiry {
 	}
 	time.Sleep(200 * time.Millisecond)
 	samples := p.finish()
-	first, last, late := int64(1<<62), int64(0), time.Duration(0)
+	first, last := int64(1<<62), int64(0)
+	var late []time.Duration
 	for i := range f.conns {
 		c := &f.conns[i]
 		first, last = min(first, c.closedAt.Load()), max(last, c.closedAt.Load())
-		late = max(late, time.Duration(c.closedAt.Load()-c.sentUntil.Load())-expiryTimeout)
+		late = append(late, time.Duration(c.closedAt.Load()-c.sentUntil.Load())-expiryTimeout)
 	}
 	between := func(at int64) time.Duration { return f.start.Add(time.Duration(at)).Sub(p.start) }
-	e := expiry{quantile(samples, between(first)-20*time.Millisecond, between(last), 0.99), late}
+	slices.Sort(late)
+	e := expiry{quantile(samples, between(first)-20*time.Millisecond, between(last), 0.99), late[len(late)*99/100]}
 	f.close()
 	server.stop()
-	return expiry{cmp.Or(e.p99, 1), e.last}
+	return expiry{cmp.Or(e.p99, 1), e.gone}
 }

@@ -1,30 +1,26 @@
 package idle
 
 import (
-	"context"
-	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-const (
-	// taskTime bounds one task on a loop, so that the living are served in between: a close costs about 10 µs. With twice as
-	// much the living wait twice as long, with half as much no less.
-	taskTime = 500 * time.Microsecond
-	// taskStep is how many entries are taken from the wheel between two looks at the clock.
-	taskStep = 32
-)
+// never is the deadline that does not come.
+const never = verdict.Never
 
-// A loop is what the Reaper keeps for one event loop of gnet. Except where otherwise noted, all of it is owned by the
-// loop goroutine.
+// A loop is what the Reaper keeps for one event loop of gnet. Except where otherwise noted, all of it
+// is owned by the loop goroutine.
 type loop struct {
 	// Immutable.
 	reaper *Reaper
-	clock  *clock
+	clock  *coarse.Clock
 	el     gnet.EventLoop
 	number uint32
 	expire func(wheel.Handle, uint32) // judgeDue, bound once
@@ -37,30 +33,43 @@ type loop struct {
 	asked  uint32 // the connections from this state on
 	toAsk  uint32 // to this one are not judged by the settings of now yet
 
-	wheel  *wheel.Wheel[uint32] // ids of states
-	conns  connType
-	table  table
-	states states
-	holds  map[uint32]int // by id, what does not fit in a state
-	open   int            // connections
-	due    time.Duration
+	wheel    *wheel.Wheel[uint32] // ids of states
+	conns    connType
+	table    table
+	states   states
+	holds    map[uint32]int        // by id, what does not fit in a state
+	wrappers map[*state]gnet.Conn  // the connections around those of gnet
+	others   map[*state]gnet.Conn  // connections whose type is not conns
+	closings map[*state]*ReapError // connections that will be closed soon, and why
+	evidence verdict.Evidence      // of the connection that is being judged
+	open     int                   // connections
+	due      time.Duration
 
-	victims      []victim // who goes next to make room
-	hand         int      // the piece of the table where was looked last
-	soughtInVain int64    // the stamp at which nobody was found
+	sweep  sweep
+	found  *outage.State   // what away is made of
+	stalls verdict.Outages // of this loop alone
+	ran    time.Duration   // the last task ended before
+	away   verdict.Away
+
+	victims      []victim // the next connections to shed
+	hand         int      // the piece of the table where the search for them goes on
+	soughtInVain int64    // the stamp at which none was found
 
 	counters counters
-	counted  int64      // the stamp at which the counters were last published
-	refused  packedConn // the connection that is being refused
-	closing  *state     // the connection that is being reaped, and why
+	counted  int64        // the stamp at which the counters were last published
+	refused  map[uint]int // by descriptor, the connections that are being refused
+	closing  *state       // the connection that is being reaped, and why
 	reason   *ReapError
 	stop     error // gnet's request to shut down, which the task must return
 	closed   closedRing
 
 	// Atomic.
-	dueAt     atomic.Int64 // copy of due for the driver
-	version   atomic.Int64 // of the settings by which all connections are judged
-	posted    atomic.Bool  // a task is on its way
+	dueAt     atomic.Int64                 // copy of due for the driver
+	heardAt   atomic.Int64                 // the stamp at which a peer was heard last
+	followed  atomic.Pointer[outage.State] // copy of found
+	version   atomic.Int64                 // of the settings by which all connections are judged
+	posted    atomic.Bool                  // a task is on its way
+	postedAt  atomic.Int64                 // since then
 	published published
 
 	// Guarded by Reaper.mu.
@@ -73,14 +82,15 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	if err != nil {
 		panic("BUG: " + err.Error()) // Config was checked
 	}
-	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, wheel: w}
+	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, wheel: w, sweep: sweep{due: never}}
 	l.expire = l.judgeDue
+	l.found = r.monitor.State()
 	l.setDue(never)
 	l.follow(set)
 	return l
 }
 
-// add begins to watch a connection.
+// add begins to watch a connection, which is gnet's own.
 func (l *loop) add(c gnet.Conn) {
 	if l.open == maxWatched {
 		l.reaper.warn(&l.reaper.warnings.crowded, "too many connections of one event loop: one more is not watched", "limit", maxWatched)
@@ -90,29 +100,35 @@ func (l *loop) add(c gnet.Conn) {
 	if l.open == 0 {
 		l.follow(l.reaper.settings.Load())
 	}
-	now := l.clock.now.Load()
-	id, s := l.states.take(l.clock.packNow())
-	s.conn = l.pack(c)
-	if rate := l.set.limits.rate; rate.Always {
-		s.instants[atRated] = l.clock.pack(l.clock.elapsed() + rate.Grace)
+	now := l.clock.Stamp()
+	id, s := l.states.take(l.clock.PackNow())
+	s.conn = l.pack(c, s)
+	if rate := l.set.limits.Rate; rate.Always {
+		s.instants[atRated] = l.clock.Pack(l.clock.Elapsed() + rate.Grace)
 	}
 	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
 		l.forget(old)
 	}
 	r, _ := l.table.find(c)
-	f := l.life(r, id, s)
-	s.timer = l.wheel.Schedule(l.set.limits.judge(&f, l.clock.read()).next, id)
+	f := l.facts(r, id, s, l.clock.Elapsed())
+	next := l.clock.Read()
+	if v := l.set.limits.Judge(&f, &l.away, next); v.Act == verdict.Wait {
+		next = v.Next // otherwise the process was stopped meanwhile
+	}
+	s.timer = l.wheel.Schedule(next, id)
 	l.open++
 	l.counters.Opened++
-	l.setDue(min(l.due, l.wheelDue()))
+	l.setDue(min(l.due, l.nextDue()))
 	l.publish(now)
 }
 
 // remove stops watching a connection, and returns why it was reaped, nil if it was closed otherwise: with what error gnet says.
 func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	s := l.states.at(id)
-	if l.closing == s {
+	if reason = l.closings[s]; l.closing == s {
 		reason = l.reason
+	}
+	if reason != nil {
 		l.counters.reaped(reason)
 		l.closed.add(l, s, reason)
 	} else {
@@ -120,7 +136,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	}
 	l.table.remove(l.conn(s))
 	l.forget(id)
-	l.publish(l.clock.now.Load())
+	l.publish(l.clock.Stamp())
 	return reason
 }
 
@@ -130,6 +146,12 @@ func (l *loop) forget(id uint32) {
 	l.wheel.Cancel(s.timer)
 	l.limits.put(s.limits)
 	delete(l.holds, id)
+	delete(l.wrappers, s)
+	delete(l.others, s)
+	if s.flags.has(observed) || l.closings[s] != nil {
+		l.reaper.spared.Add(-1)
+	}
+	delete(l.closings, s)
 	l.states.put(id)
 	l.open--
 	l.reaper.total.Add(-1)
@@ -140,7 +162,7 @@ func (l *loop) forget(id uint32) {
 func (l *loop) countLastRead(heard bool) {
 	if heard {
 		l.counters.Reads++
-		l.publish(l.clock.now.Load())
+		l.publish(l.clock.Stamp())
 	}
 }
 
@@ -179,99 +201,38 @@ func (l *loop) overflow(c gnet.Conn) {
 	l.rearm(id, l.states.at(id))
 }
 
-// run is the task: it judges what is due, for a bounded time.
-func (l *loop) run(context.Context) error {
-	l.stop = nil
-	began := time.Now()
-	if set := l.reaper.settings.Load(); set != l.set {
-		l.follow(set)
-	}
-	spent := func(part time.Duration) bool { return l.stop != nil || time.Since(began) >= part }
-	for l.asked < l.toAsk && !spent(l.reaper.taskTime/2) {
-		l.ask(taskStep)
-	}
-	l.shed()
-	more := true
-	for more && !spent(l.reaper.taskTime) {
-		_, more = l.wheel.Advance(l.clock.read(), taskStep, l.expire)
-	}
-	l.counters.Behind = 0
-	if due := l.wheelDue(); more && due != never {
-		l.counters.Behind = max(l.clock.elapsed()-due, 0)
-	}
-	l.publish(l.clock.now.Load())
-	l.setDue(l.wheelDue())
-	more = more || l.asked < l.toAsk
-	if !more {
-		l.version.Store(l.set.version)
-	}
-	l.posted.Store(false) // from here on the driver may post the next
-	if more {
-		l.reaper.continueSoon()
-	}
-	return l.stop
-}
-
-// follow takes other settings. Connections that are watched already are judged by them once ask has come to them.
-func (l *loop) follow(set *settings) {
-	if set == l.set {
-		return
-	}
-	if l.asked >= l.toAsk { // otherwise some connections have not come to know of the last ones
-		l.before = l.set
-	}
-	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
-	l.limits.reset(set)
-	if l.asked, l.toAsk = 0, l.states.used; l.open == 0 {
-		l.toAsk = 0
-		l.version.Store(set.version)
-	}
-}
-
-// ask sees to it that the next connections are judged by the settings of now: those whose deadlines are earlier by them.
-func (l *loop) ask(n int) {
-	for ; n > 0 && l.asked < l.toAsk; n-- {
-		id := l.asked
-		l.asked++
-		s := l.states.at(id)
-		if !s.used() {
-			continue
-		}
-		l.adapt(s)
-		l.rearm(id, s)
-	}
-}
-
 // adapt brings what is known of a connection in line with settings by which other limits are on than before: what a limit has left
 // behind must not be taken for news when it is on again.
 func (l *loop) adapt(s *state) {
-	lim, now := l.set.limits, l.clock.packNow()
-	if !l.set.cfg.ObserveOnly {
+	lim, now := l.set.limits, l.clock.PackNow()
+	if !l.set.cfg.ObserveOnly && s.flags.has(observed) {
 		s.flags.set(observed, false)
+		l.reaper.spared.Add(-1)
 	}
-	if lim.poll == 0 {
+	if lim.PollOutput() == 0 {
 		s.instants[atStuck], s.instants[atOver] = 0, 0
 	}
-	if lim.output.Soft == 0 {
+	if lim.Output.Soft == 0 {
 		s.instants[atOver] = 0
 	}
-	if lim.age == 0 && s.flags.has(leaving) {
+	if lim.Age == 0 && s.flags.has(leaving) {
 		s.flags.set(leaving, false)
 		s.instants[atBeat] = now
 	}
 	switch {
-	case lim.interval == 0:
+	case lim.Heartbeat.Interval == 0:
 		s.flags.setMissed(0)
-	case lim.pongs && (l.before == nil || !l.before.limits.pongs) && !s.flags.has(leaving): // not all that are old at once
+	case lim.Heartbeat.PongsOnly && (l.before == nil || !l.before.limits.Heartbeat.PongsOnly) && !s.flags.has(leaving):
+		// Otherwise all old connections would be asked at once.
 		s.flags.setMissed(0)
 		s.instants[atBeat] = now
 	}
-	wasAlways := l.before != nil && l.before.limits.rate.Always
+	wasAlways := l.before != nil && l.before.limits.Rate.Always
 	switch {
-	case lim.rate.BytesPerSecond == 0, wasAlways && !lim.rate.Always:
+	case lim.Rate.BytesPerSecond == 0, wasAlways && !lim.Rate.Always:
 		s.instants[atRated], s.received = 0, 0
-	case lim.rate.Always && s.instants[atRated] == 0:
-		s.instants[atRated], s.received = l.clock.pack(l.clock.elapsed()+lim.rate.Grace), 0
+	case lim.Rate.Always && s.instants[atRated] == 0:
+		s.instants[atRated], s.received = l.clock.Pack(l.clock.Elapsed()+lim.Rate.Grace), 0
 	}
 	if l.before != nil && l.before.cfg.Liveness != l.set.cfg.Liveness {
 		l.setLiveness(l.conn(s), l.set.cfg.Liveness)
@@ -286,90 +247,24 @@ func (l *loop) setLiveness(c gnet.Conn, d time.Duration) {
 }
 
 // limitsOf returns the limits of a connection.
-func (l *loop) limitsOf(s *state) *limits { return l.limits.all[s.limits] }
+func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.limits, l.set) }
 
-// rearm moves the deadline of a connection in the wheel to where it belongs, after something has changed it.
+// rearm moves the deadline of a connection in the wheel forward to where it belongs, after something has
+// changed it. It never moves it back: output would not be checked as long as calls follow each other
+// faster than the checks. If the deadline is later now, the next judgement finds that.
 func (l *loop) rearm(id uint32, s *state) {
 	r, _ := l.table.find(l.conn(s))
-	f := l.life(r, id, s)
-	now := l.clock.read()
+	f := l.facts(r, id, s, l.clock.Elapsed())
+	now := l.clock.Read()
 	next := now
-	if v := l.judge(s, &f, now); v.act == wait {
-		next = v.next
-	} else if due, filed := l.wheel.Deadline(s.timer); filed && due <= now {
-		return // it is about to be judged: whatever comes meanwhile must not put that off
+	if v := l.judge(s, &f, &l.away, now); v.Act == verdict.Wait {
+		next = v.Next
+	}
+	if due, filed := l.wheel.Deadline(s.timer); filed && due <= next {
+		return
 	}
 	s.timer = l.wheel.Reschedule(s.timer, next)
-	l.setDue(min(l.due, l.wheelDue()))
-}
-
-// life collects what is known of a connection.
-func (l *loop) life(r *row, id uint32, s *state) life {
-	now := l.clock.elapsed()
-	for i := range s.instants {
-		l.clock.clamp(&s.instants[i], now)
-	}
-	instant := func(i int) time.Duration { return l.clock.unpack(s.instants[i], now) }
-	born := instant(atOpened)
-	f := life{
-		opened: l.span(born), heard: l.heard(r, s, now),
-		fresh: r.mark&fresh != 0, ready: r.mark&ready != 0, held: s.holds > 0,
-		stuck: instant(atStuck), over: instant(atOver), rated: instant(atRated), counting: s.received != 0,
-		blind: s.flags.has(blind), beat: instant(atBeat), missed: s.flags.missed(), leaving: s.flags.has(leaving), dice: dice(id, s.instants[atOpened]),
-	}
-	for i := range f.noticed {
-		f.noticed[i] = instant(atNoticed + i)
-	}
-	f.wrote = f.opened
-	if to := instant(atWrote); to != 0 {
-		f.wrote = l.span(to)
-	}
-	lim := l.limitsOf(s)
-	if lim.poll > 0 || lim.drain != (drain{}) {
-		f.output = l.conn(s).OutboundBuffered()
-	}
-	if f.missed > 0 && !lim.pongs && f.heard.to > f.beat-lim.tick { // any byte is an answer
-		s.flags.setMissed(0)
-		f.missed = 0
-	}
-	return f
-}
-
-// heard returns when the peer was heard last. What the stamp says is kept as an instant as well, for when the clock has
-// forgotten about it.
-func (l *loop) heard(r *row, s *state, elapsed time.Duration) span {
-	now := l.clock.now.Load()
-	stamp := unwrap(r.heard, now)
-	if now-stamp > math.MaxInt32 { // keep it within reach of unwrap, however long it stays idle
-		stamp = now - math.MaxInt32
-		r.heard = uint32(stamp)
-	}
-	if !l.clock.remembers(stamp) {
-		if known := s.instants[atHeard]; known != 0 {
-			return l.span(l.clock.unpack(known, elapsed))
-		}
-		return span{0, l.clock.before(stamp)}
-	}
-	when := span{l.clock.after(stamp), l.clock.before(stamp)}
-	s.instants[atHeard] = 0
-	if stamp < now { // otherwise the bound may still move
-		s.instants[atHeard] = l.clock.pack(when.to)
-	}
-	return when
-}
-
-// span returns the bounds of an instant that was packed. The upper one was rounded up to a tick, and lay at most a tick or two
-// steps of the kernel above the lower one.
-func (l *loop) span(to time.Duration) span {
-	return span{to - l.clock.tick - max(l.clock.tick, 2*kernelStep), to}
-}
-
-// dice returns a number from 0 to 1 that stays the same as long as a connection lives, and needs no memory.
-func dice(id, opened uint32) float64 {
-	x := uint64(opened)<<32 | uint64(id)
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return float64((x^x>>31)>>11) / (1 << 53)
+	l.setDue(min(l.due, l.nextDue()))
 }
 
 // wheelDue returns when the wheel needs a task next.
@@ -380,6 +275,9 @@ func (l *loop) wheelDue() time.Duration {
 	}
 	return due
 }
+
+// nextDue returns when the loop needs a task next.
+func (l *loop) nextDue() time.Duration { return min(l.wheelDue(), l.sweep.due) }
 
 func (l *loop) setDue(due time.Duration) {
 	l.due = due

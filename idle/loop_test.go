@@ -10,6 +10,9 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // A scriptedLoop is an event loop that runs its tasks when the test says so.
@@ -51,7 +54,7 @@ var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Mill
 // idleNow tells the loop that a connection is idle. It would not find out: the kernel knows nothing of the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
 	_, id := l.table.find(c)
-	l.raise(l.states.at(id), Event{Kind: ReadIdle, First: true}, l.clock.elapsed())
+	l.raise(l.states.at(id), Event{Kind: ReadIdle, First: true}, l.clock.Elapsed())
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
@@ -100,7 +103,7 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	idleNow(l, conns[0])
 	require.ErrorIs(t, l.stop, gneterrors.ErrEngineShutdown)
 	time.Sleep(2 * quickConfig.ReadTimeout)
-	require.NoError(t, r.round())
+	r.round()
 	_, id := l.table.find(conns[1])
 	rescheduled := l.counters.Rescheduled
 	l.judgeDue(l.states.at(id).timer, id)
@@ -123,14 +126,38 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	l := r.registry.Load().find(el)
 	eventually(t, "a task is posted", func() bool { return len(el.tasks) > 0 })
 	time.Sleep(2 * quickConfig.ReadTimeout) // all are due
-	require.NoError(t, r.round())
+	r.round()
 	require.NoError(t, el.run(t))
 	due, _ := l.wheel.NextDue()
-	require.LessOrEqual(t, due, r.clock.read(), "it stops before all is done")
+	require.LessOrEqual(t, due, r.clock.Read(), "it stops before all is done")
 	eventually(t, "and goes on soon", func() bool { return len(el.tasks) > 0 })
 	for i := range conns {
 		r.OnClose(&conns[i], nil)
 	}
+}
+
+// TestStallsWithATaskBetweenThemAreTwo pins a fault: the stalls of a loop that was always busy grew to
+// one, so that a connection whose deadline had passed in it was kept for ever.
+func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
+	r := middleware(t, &sink{}, Config{HandshakeTimeout: time.Hour})
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	l := r.registry.Load().find(c.el)
+	stall := func() {
+		before := l.clock.Elapsed()
+		time.Sleep(time.Millisecond)
+		l.addStall(before-time.Minute, l.clock.Elapsed())
+	}
+	stall()
+	stall()
+	require.Len(t, l.stalls, 1, "without a task between them they are one")
+	require.NoError(t, l.run(t.Context()))
+	stall()
+	require.Len(t, l.stalls, 2)
+	require.NoError(t, l.run(t.Context()))
+	l.addStall(0, l.ran)
+	require.Len(t, l.stalls, 2, "it was over before the task")
+	r.OnClose(c, nil)
 }
 
 func TestAHandlerMayCloseOthers(t *testing.T) {
@@ -169,7 +196,7 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 		r.OnTraffic(speaker)
 		row, _ = l.table.find(speaker)
 		require.NotNil(t, row)
-		require.Equal(t, uint32(r.clock.now.Load()), row.heard, "the heartbeat reaches the row where it is now")
+		require.Equal(t, uint32(r.clock.Stamp()), row.heard, "the heartbeat reaches the row where it is now")
 		require.Equal(t, reads+1, l.counters.Reads)
 		for i, c := range conns {
 			if i%2 == 1 {
@@ -243,18 +270,20 @@ func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
 	row, id := l.table.find(c)
 	s := l.states.at(id)
 	twoTicks := func() {
-		now := l.clock.now.Load()
-		eventually(t, "two ticks", func() bool { return l.clock.now.Load() >= now+2 })
+		now := l.clock.Stamp()
+		eventually(t, "two ticks", func() bool { return l.clock.Stamp() >= now+2 })
 	}
 	twoTicks()
 	idleNow(l, c)
 	require.NotZero(t, s.instants[atNoticed])
-	f := l.life(row, id, s)
-	require.False(t, l.limitsOf(s).first(ReadIdle, &f))
+	first := func() bool {
+		f := l.facts(row, id, s, l.clock.Elapsed())
+		return l.limitsOf(s).Report(verdict.Verdict{Reason: verdict.ReadIdle}, &f, l.clock.Elapsed()).First
+	}
+	require.False(t, first())
 	twoTicks()
-	row.heard = uint32(l.clock.now.Load())
-	f = l.life(row, id, s)
-	require.True(t, l.limitsOf(s).first(ReadIdle, &f))
+	row.heard = uint32(l.clock.Stamp())
+	require.True(t, first())
 	r.OnClose(c, nil)
 }
 
@@ -265,11 +294,9 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	l := r.registry.Load().find(c.el)
 	row, id := l.table.find(c)
 	s := l.states.at(id)
-	row.heard = 0
-	for now := int64(math.MaxInt32) + 100; now < 1<<34; now += 1 << 30 { // it is looked at once per timeout at least
-		l.clock.now.Store(now)
-		l.heard(row, s, 0)
-		require.GreaterOrEqual(t, now-unwrap(row.heard, now), int64(math.MaxInt32), "it does not come round to look young")
-	}
+	now := l.clock.Stamp()
+	row.heard = uint32(now + 100) // nearly 2^32 moves ago
+	l.heard(row, s, 0)
+	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(row.heard, now), "it does not come round to look young")
 	r.OnClose(c, nil)
 }

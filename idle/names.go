@@ -30,6 +30,7 @@ func (cfg Config) All() iter.Seq2[string, any] {
 			{"heartbeat", cfg.Heartbeat.Interval},
 			{"heartbeat-retry", cfg.Heartbeat.Retry},
 			{"heartbeat-missed", cfg.Heartbeat.MaxMissed},
+			{"heartbeat-jitter", cfg.Heartbeat.Jitter},
 			{"max-age", cfg.MaxAge},
 			{"max-age-grace", cfg.MaxAgeGrace},
 			{"liveness", cfg.Liveness},
@@ -37,6 +38,7 @@ func (cfg Config) All() iter.Seq2[string, any] {
 			{"shed-protect", cfg.ShedProtect},
 			{"observe-only", cfg.ObserveOnly},
 			{"keep-closed", cfg.KeepClosed},
+			{"outage-grace", cfg.OutageGrace},
 			{"tick", cfg.Tick},
 		} {
 			if !yield(s.name, s.value) {

@@ -10,10 +10,11 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// again is how soon a connection is looked at again that is gone, and that gnet has not closed yet.
+// again is how soon a connection is judged again that is gone, and that gnet has not closed yet.
 const again = time.Second
 
 // judgeDue decides about a connection whose deadline in the wheel has come up.
@@ -24,126 +25,119 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		panic("BUG: idle: a state without a row")
 	}
 	if l.stop != nil { // the engine is stopping: leave the rest to it
-		l.wheel.Reschedule(timer, l.clock.read()+l.clock.tick)
+		l.wheel.Reschedule(timer, l.clock.Read()+l.clock.Tick())
 		return
 	}
-	now := l.clock.read()
-	f := l.life(r, id, s)
-	v := l.judge(s, &f, now)
-	if v.act == wait && !l.limitsOf(s).asks(&f, now) {
-		l.counters.Rescheduled++
-		l.wheel.Reschedule(timer, v.next)
+	now := l.clock.Read()
+	f := l.facts(r, id, s, l.clock.Elapsed())
+	v := l.judge(s, &f, l.awayAt(now), now)
+	if v.Act == verdict.Wait && !v.PutOff && (s.flags.has(exempt|observed) || !l.limitsOf(s).asks(&f, now)) {
+		l.rescheduled(v)
+		l.wheel.Reschedule(timer, v.Next)
 		return
 	}
-	if next, open := l.decide(r, id, s, &f, v.act != wait); open {
+	if next, open := l.decide(r, id, s, &f, v.Act != verdict.Wait); open {
 		s.timer = l.wheel.Reschedule(s.timer, next)
 	}
 }
 
-// judge returns the verdict on a connection, which is to wait if none is wanted.
-func (l *loop) judge(s *state, f *life, now time.Duration) verdict {
-	lim := l.limitsOf(s)
-	if s.flags.has(exempt | observed) {
-		return verdict{next: now + lim.horizon}
+// rescheduled counts a connection that stays.
+func (l *loop) rescheduled(v verdict.Verdict) {
+	l.counters.Rescheduled++
+	if v.PutOff {
+		l.counters.PutOff++
 	}
-	return lim.judge(f, now)
 }
 
-// decide asks the kernel about a connection, judges it again, and does what the verdicts say. It returns when to look at it
-// again, and whether it is still open.
-func (l *loop) decide(r *row, id uint32, s *state, f *life, seemsDead bool) (next time.Duration, open bool) {
-	c := l.conn(s)
-	now := l.clock.elapsed()
-	ev := askKernel(c.Fd())
-	if ev.found == ended { // it is over, whatever is known of it. Were gnet never to report it, this comes up again.
-		return now + max(again, l.clock.tick), true
+// judge returns the verdict on a connection, which is to wait if none is wanted.
+func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Duration) verdict.Verdict {
+	lim := l.limitsOf(s)
+	if s.flags.has(exempt|observed) || l.closings[s] != nil {
+		return verdict.Verdict{Next: now + lim.Horizon}
 	}
-	l.learn(r, s, f, &ev, now, seemsDead)
+	return lim.Judge(f, away, now)
+}
+
+// decide asks the kernel about a connection, judges it again, and does what the verdicts say. It
+// returns when to judge it again, and whether it is still open.
+func (l *loop) decide(r *row, id uint32, s *state, f *verdict.Facts, seemsDead bool) (next time.Duration, open bool) {
+	c := l.conn(s)
+	ev := &l.evidence
+	now := l.askKernel(c)
 	for range kinds {
+		if ev.Found == verdict.Ended { // it is over, whatever is known of it. Were gnet never to report it, this comes up again.
+			return now + max(again, l.clock.Tick()), true
+		}
+		l.learn(r, s, f, ev, now, seemsDead)
+		seemsDead = false
 		lim := l.limitsOf(s)
-		v := l.judge(s, f, now)
-		if v.act == wait {
-			l.counters.Rescheduled++
-			return v.next, true
+		// What the kernel says was true when it was asked, and is not known to be true now.
+		asked := now - ev.Took
+		v := l.judge(s, f, l.awayAt(asked), asked)
+		if v.Act == verdict.Wait {
+			l.rescheduled(v)
+			return v.Next, true
 		}
 		l.carryOut(s, lim, v, f, now)
 		if !s.is(c) {
 			return 0, false
 		}
-		if v.act == end && !s.flags.has(observed) || l.stop != nil {
+		if v.Act == verdict.End && !s.flags.has(observed) || l.stop != nil {
 			break // it cannot be closed, or the engine is about to do so
 		}
 		r, _ = l.table.find(c) // handlers may have closed others, changed what is known of this one, and written to it
-		*f = l.life(r, id, s)
-		ev = askKernel(c.Fd())
-		l.learn(r, s, f, &ev, now, false)
+		now = l.askKernel(c)
+		*f = l.facts(r, id, s, now)
 	}
-	return now + max(again, l.clock.tick), true
+	return now + max(again, l.clock.Tick()), true
 }
 
-// asks reports whether the kernel has to be asked about a connection although none of its deadlines has passed.
-func (lim *limits) asks(f *life, now time.Duration) bool {
-	return lim.poll > 0 || f.rated != 0 && !f.counting && f.rated <= now
-}
-
-// learn takes into account what the kernel knows, and keeps it.
-func (l *loop) learn(r *row, s *state, f *life, ev *evidence, now time.Duration, seemsDead bool) {
-	lim := l.limitsOf(s)
-	if lim.hear(f, ev, now) {
-		if seemsDead {
-			l.counters.SavedByKernel++
-		}
-		r.heard = uint32(l.clock.stamp(f.heard.to))
-		s.instants[atBeat] = l.clock.packSome(f.beat)
-	}
-	s.flags.set(blind, !ev.counted)
-	if lim.poll > 0 || lim.Write > 0 || lim.All > 0 || lim.interval > 0 || lim.drain != (drain{}) {
-		if lim.look(f, ev, &s.moved, now) {
-			s.instants[atWrote] = l.clock.pack(f.wrote.to)
-		}
-		s.instants[atStuck] = l.clock.packSome(f.stuck)
-		s.instants[atOver] = l.clock.packSome(f.over)
-	}
-	s.flags.setMissed(f.missed)
-	if f.rated != 0 {
-		lim.count(f, ev, &s.received, now)
-		s.instants[atRated] = l.clock.packSome(f.rated)
-	}
+// askKernel asks the kernel about a connection, and returns the time after the question.
+func (l *loop) askKernel(c gnet.Conn) (now time.Duration) {
+	before := l.clock.Elapsed()
+	l.reaper.askKernel(c.Fd(), &l.evidence)
+	now = l.clock.Elapsed()
+	l.evidence.Took = now - before
+	return now
 }
 
 // carryOut does what a verdict says.
-func (l *loop) carryOut(s *state, lim *limits, v verdict, f *life, now time.Duration) {
-	switch v.act {
-	case raise:
-		l.raise(s, lim.event(v, f, now), now)
-	case ping:
+func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Facts, now time.Duration) {
+	report := lim.Report(v, f, now)
+	switch v.Act {
+	case verdict.Raise:
+		l.raise(s, Event{Kind(v.Reason), report.First, report.Limit, report.Lasted, report.Late}, now)
+	case verdict.Ping:
 		l.counters.Pings++
 		l.missed(f)
-		s.flags.setMissed(f.missed + 1)
-		s.instants[atBeat] = l.clock.pack(now)
-		c := l.conn(s)
-		l.write(c, l.set.cfg.Heartbeat.Ping(c), s)
-	case farewell:
+		s.flags.setMissed(f.Missed + 1)
+		s.instants[atBeat] = l.clock.Pack(now)
+		l.write(s, l.set.cfg.Heartbeat.Ping(l.outer(s)))
+	case verdict.Farewell:
 		if l.set.cfg.ObserveOnly {
-			l.end(s, lim.reason(v, f, now))
+			l.end(s, reapError(v, report))
 			return
 		}
 		s.flags.set(leaving, true)
-		s.instants[atBeat] = l.clock.pack(now)
-		if !l.set.reset[v.kind] {
-			l.sayGoodbye(s, lim.reason(v, f, now))
+		s.instants[atBeat] = l.clock.Pack(now)
+		if !l.set.reset[v.Reason] {
+			l.sayGoodbye(s, reapError(v, report))
 		}
-	case end:
-		if v.kind == NoAnswer {
+	case verdict.End:
+		if v.Reason == verdict.NoAnswer {
 			l.missed(f)
 		}
-		l.end(s, lim.reason(v, f, now))
+		l.end(s, reapError(v, report))
 	}
 }
 
+func reapError(v verdict.Verdict, p verdict.Report) *ReapError {
+	return &ReapError{Kind: Kind(v.Reason), Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least}
+}
+
 // missed counts a heartbeat whose answer is not there when the next verdict is passed.
-func (l *loop) missed(f *life) {
-	if f.missed > 0 {
+func (l *loop) missed(f *verdict.Facts) {
+	if f.Missed > 0 {
 		l.counters.Missed++
 	}
 }
@@ -151,14 +145,14 @@ func (l *loop) missed(f *life) {
 // raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
 	l.counters.Events[ev.Kind]++
-	s.instants[atNoticed+int(ev.Kind-ReadIdle)] = l.clock.pack(now)
+	s.instants[atNoticed+int(ev.Kind-ReadIdle)] = l.clock.Pack(now)
 	action := gnet.Close
 	if ev.Kind == WriteIdle {
 		action = gnet.None
 	}
 	c := l.conn(s)
 	if ask := l.reaper.onIdle; ask != nil {
-		action = ask(c, ev)
+		action = ask(l.outer(s), ev)
 	}
 	if action == gnet.Shutdown {
 		l.stop = gneterrors.ErrEngineShutdown
@@ -175,12 +169,16 @@ func (l *loop) end(s *state, reason *ReapError) {
 		return
 	}
 	s.flags.set(observed, true)
+	l.reaper.spared.Add(1)
 	l.counters.Observed[reason.Kind]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
 }
 
 // reap closes a connection. OnClose runs inside, with the reason.
 func (l *loop) reap(s *state, reason *ReapError) {
+	if l.closings[s] != nil {
+		return
+	}
 	l.logReap(slog.LevelDebug, "reaping connection", s, reason)
 	c := l.conn(s)
 	l.closing, l.reason = s, reason
@@ -193,7 +191,7 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	if !s.is(c) {
 		return
 	}
-	err := l.el.Close(c)
+	err := l.close(c, s, reason)
 	switch {
 	case errors.Is(err, gneterrors.ErrEngineShutdown): // the user's OnClose asked for it
 		l.stop = err
@@ -205,14 +203,16 @@ func (l *loop) reap(s *state, reason *ReapError) {
 func (l *loop) sayGoodbye(s *state, reason *ReapError) {
 	if goodbye := l.set.cfg.Goodbye; goodbye != nil {
 		c := l.conn(s)
-		l.write(c, goodbye(c, reason), s)
+		if b := goodbye(l.outer(s), reason); s.is(c) {
+			l.write(s, b)
+		}
 	}
 }
 
-// write sends bytes to a connection, unless whoever has made them has closed it.
-func (l *loop) write(c gnet.Conn, b []byte, s *state) {
-	if len(b) > 0 && s.is(c) {
-		_, _ = c.Write(b) // an error means that it is closed, which OnClose has been told
+// write sends bytes to a connection, through the layers around it.
+func (l *loop) write(s *state, b []byte) {
+	if len(b) > 0 && s.used() {
+		_, _ = l.outer(s).Write(b) // an error means that it is closed, which OnClose has been told
 	}
 }
 

@@ -9,6 +9,11 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 var _ gnet.EventHandler = (*Reaper)(nil)
@@ -20,16 +25,27 @@ var _ gnet.EventHandler = (*Reaper)(nil)
 // The methods of gnet.EventHandler are for gnet to call. Stats is safe for concurrent use.
 type Reaper struct {
 	// Immutable.
-	next     gnet.EventHandler
-	onIdle   func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
-	clock    clock
-	more     chan struct{} // a loop could not finish within one task, or the settings have changed
-	taskTime time.Duration
+	next   gnet.EventHandler
+	onIdle func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
+	clock  coarse.Clock
+	// askKernel is kernel.Ask, but in a simulation.
+	askKernel   func(fd int, ev *verdict.Evidence)
+	startDriver func(*driver) // starts drive, but in a simulation
+	more        chan struct{} // a loop could not finish within one task, or the settings have changed
+	taskTime    time.Duration
 
 	warnings   warnings
+	foreign    atomic.Pointer[string] // a type of connections that cannot be looked into
+	undated    atomic.Bool            // a kernel has not dated bytes
+	told       sync.Once              // that it did not
+	toldType   sync.Once              // that type
+	own        ownTimeouts            // of SetTimeouts
+	monitor    outage.Monitor
 	limit      atomic.Int64 // of connections, 0 for none
 	limitIsSet atomic.Bool  // by SetMaxConnections
 	total      atomic.Int64 // connections
+	shedding   atomic.Int64 // of them, those that loops are about to shed
+	spared     atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
 	registry   atomic.Pointer[registry]
 	settings   atomic.Pointer[settings]
 
@@ -53,15 +69,23 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime}
-	r.clock.init(cfg.Tick, cfg.memory())
+	return newReaper(next, cfg, coarse.Real(), kernel.Ask), nil
+}
+
+// newReaper returns a Reaper with a Config that was checked. It asks the two functions what time it
+// is, and what the kernel knows.
+func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, ask func(int, *verdict.Evidence)) *Reaper {
+	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, askKernel: ask}
+	r.clock.Init(cfg.Tick, cfg.memory(), elapsed)
+	r.monitor.Init(elapsed())
+	r.startDriver = func(d *driver) { go r.drive(d) }
 	r.settings.Store(newSettings(cfg, 1, overlay{}))
 	r.limit.Store(int64(cfg.MaxConnections))
 	if h, ok := next.(IdleHandler); ok {
 		r.onIdle = h.OnIdle
 	}
 	r.registry.Store(newRegistry(nil))
-	return r, nil
+	return r
 }
 
 // Config returns the configuration of now with its defaults filled in. Safe for concurrent use.
@@ -80,7 +104,9 @@ func (r *Reaper) Stats() Stats {
 		s.add(l.published.read())
 	}
 	s.Updates = r.updates
-	s.DriverLag = r.lag.worst(r.clock.elapsed(), r.driver != nil)
+	s.DriverLag = r.lag.worst(r.clock.Elapsed(), r.driver != nil)
+	s.Outages, s.OutageTime, s.Holds = r.monitor.Outages, r.monitor.Time, r.monitor.Holds
+	s.Holding = r.driver != nil && r.monitor.State().Held()
 	return s
 }
 
@@ -99,21 +125,30 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		return r.next.OnOpen(c)
 	}
 	l := r.join(c)
+	own := inner(c)
 	if !r.admit(l) {
 		l.refuse(c)
 		return nil, gnet.Close
 	}
-	l.add(c)
+	entered := r.clock.Stamp()
+	l.add(own)
+	if row, id := l.table.find(own); row != nil {
+		l.setOuter(l.states.at(id), c)
+	}
 	if liveness := l.set.cfg.Liveness; liveness > 0 {
-		l.setLiveness(c, liveness)
+		l.setLiveness(own, liveness)
 	}
 	out, action := r.next.OnOpen(c)
-	if row, id := l.table.find(c); row != nil { // a slow OnOpen does not count against the peer
-		now := l.clock.now.Load()
-		row.heard = uint32(now)
-		l.states.at(id).instants[atOpened] = l.clock.packNow()
-		if l.hard > 0 && c.OutboundBuffered() > l.hard {
-			l.overflow(c)
+	l.noteStall(entered)
+	if row, id := l.table.find(own); row != nil { // a slow OnOpen does not count against the peer
+		row.heard = uint32(r.clock.Stamp())
+		s := l.states.at(id)
+		s.instants[atOpened] = l.clock.PackNow()
+		if rate := l.set.limits.Rate; rate.Always {
+			s.instants[atRated] = l.clock.Pack(l.clock.Elapsed() + rate.Grace)
+		}
+		if l.hard > 0 && own.OutboundBuffered() > l.hard {
+			l.overflow(own)
 		}
 	}
 	return out, action
@@ -125,30 +160,36 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if l == nil {
 		return r.next.OnTraffic(c)
 	}
+	entered := r.clock.Stamp()
+	own, row := c, l.table.atHome(descriptor(c))
 	mark := markOf(c)
-	row := l.table.atHome(descriptor(c))
 	if !row.is(mark) {
-		if row, _ = l.table.find(c); row == nil {
+		if own, row, _ = l.seek(c); row == nil {
 			return r.next.OnTraffic(c)
 		}
+		mark = markOf(own)
 	}
 	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
 	buffered := c.InboundBuffered()
 	heard := buffered > 0
 	if row.mark&special != 0 {
-		heard = l.isHeard(row, c, buffered)
+		heard = l.isHeard(row, own, buffered)
 	}
 	pong := false
 	if heard && l.isPong != nil {
 		pong = l.isPong(c)
-		if row, _ = l.table.find(c); row == nil { // it has closed it
+		if row, _ = l.table.find(own); row == nil { // it has closed it
 			l.countLastRead(heard)
 			return gnet.None
 		}
 	}
 	action := r.next.OnTraffic(c)
+	now := r.clock.Stamp()
+	if now-entered >= stallMoves {
+		l.noteStall(entered)
+	}
 	if !row.is(mark) { // the handler has closed it, as a failing Write does, or another, and rows moved
-		if row, _ = l.table.find(c); row == nil {
+		if row, _ = l.table.find(own); row == nil {
 			l.countLastRead(heard)
 			return action
 		}
@@ -156,21 +197,21 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if heard {
 		// The heartbeat: the deadline in the wheel stays, and is moved when it comes up. Stamped now, not before, so that
 		// a slow handler does not idle out its own connection.
-		now := r.clock.now.Load()
 		row.heard = uint32(now)
 		if pong {
-			l.ponged(c)
+			l.ponged(own)
 		}
 		l.counters.Reads++
-		if now != l.counted {
+		if now != l.heardAt.Load() {
+			l.heardAt.Store(now)
 			l.publish(now)
 		}
 	}
 	if buffered = c.InboundBuffered(); buffered != 0 || row.mark&leftover != 0 {
-		l.leave(c, buffered)
+		l.leave(own, buffered)
 	}
-	if l.hard > 0 && c.OutboundBuffered() > l.hard {
-		l.overflow(c)
+	if l.hard > 0 && own.OutboundBuffered() > l.hard {
+		l.overflow(own)
 	}
 	return action
 }
@@ -181,12 +222,10 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if l == nil {
 		return r.next.OnClose(c, err)
 	}
-	row, id := l.table.find(c)
-	if row == nil || !l.states.at(id).is(c) {
-		if l.refused == address(c) { // who was not told of its beginning is not told of its end
-			if l.refused = nil; l.open == 0 {
-				r.leave(l)
-			}
+	own, row, id := l.seek(c)
+	if row == nil || !l.states.at(id).is(own) {
+		if l.wasRefused(own) { // the handler was not told of its beginning
+			l.leaveIfEmpty()
 			return gnet.None
 		}
 		return r.next.OnClose(c, err)
@@ -194,8 +233,9 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if reason := l.remove(id, err); reason != nil {
 		err = reason
 	}
-	if l.open == 0 {
-		r.leave(l)
-	}
-	return r.next.OnClose(c, err)
+	l.leaveIfEmpty()
+	entered := r.clock.Stamp()
+	action := r.next.OnClose(c, err)
+	l.noteStall(entered)
+	return action
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // A Ring is the timing wheel of an event loop, seen from far enough away to be drawn: what waits in it by when it comes up. Its turn is
@@ -47,12 +49,13 @@ func (r *Reaper) Rings(ctx context.Context, sectors int) ([]Ring, error) {
 
 // newRing returns one in which nothing waits, and how wide its sectors are.
 func newRing(l *loop, set *settings, sectors int) (ring Ring, width time.Duration) {
-	ticks := int(set.cfg.turn()/l.clock.tick) + 2 // the clock and the wheel round up
+	ticks := int(set.cfg.turn()/l.clock.Tick()) + 2 // the clock and the wheel round up
+	sectors = min(sectors, ticks)
 	n := (ticks + sectors - 1) / sectors
-	width = time.Duration(n) * l.clock.tick
+	width = time.Duration(n) * l.clock.Tick()
 	sectors = (ticks + n - 1) / n
 	return Ring{
-		Loop: int(l.number), Turn: width * time.Duration(sectors), Now: l.clock.elapsed(), Sectors: make([]int, sectors),
+		Loop: int(l.number), Turn: width * time.Duration(sectors), Now: l.clock.Elapsed(), Sectors: make([]int, sectors),
 	}, width
 }
 
@@ -62,7 +65,7 @@ func (cfg *Config) turn() (longest time.Duration) {
 		longest = max(longest, s.value)
 	}
 	if longest > 0 {
-		return longest + share(longest, cfg.Jitter)
+		return longest + verdict.Share(longest, cfg.Jitter)
 	}
 	for _, s := range cfg.durations() {
 		longest = max(longest, s.value)
@@ -78,7 +81,7 @@ func (l *loop) ring(sectors int) Ring {
 			ring.Later += slot.Entries
 			continue
 		}
-		ring.Sectors[int(slot.Due/width)%len(ring.Sectors)] += slot.Entries
+		ring.Sectors[slot.Due/width%time.Duration(len(ring.Sectors))] += slot.Entries
 	}
 	return ring
 }

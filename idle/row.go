@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
@@ -43,20 +42,28 @@ func address(c gnet.Conn) packedConn { return (*[2]packedConn)(unsafe.Pointer(&c
 // A connType is the first of the two words of each gnet.Conn of an event loop, nil before the first.
 type connType unsafe.Pointer
 
-// conn returns the connection of a state.
+// conn returns the connection of a state: gnet's own, unless it is wrapped and the wrapper has no
+// method that returns it.
 func (l *loop) conn(s *state) (c gnet.Conn) {
+	if c, ok := l.others[s]; ok {
+		return c
+	}
 	*(*[2]unsafe.Pointer)(unsafe.Pointer(&c)) = [2]unsafe.Pointer{unsafe.Pointer(l.conns), unsafe.Pointer(s.conn)}
 	return c
 }
 
-// pack returns a connection without its type, which it keeps for all.
-func (l *loop) pack(c gnet.Conn) packedConn {
+// pack returns a connection without its type, which the loop keeps once for all. Connections of other
+// types are kept whole.
+func (l *loop) pack(c gnet.Conn, s *state) packedConn {
 	of := connType((*[2]unsafe.Pointer)(unsafe.Pointer(&c))[0])
 	if l.conns == nil {
 		l.conns = of
 	}
 	if l.conns != of {
-		panic(fmt.Sprintf("BUG: idle: a connection of type %T in a loop of others", c))
+		if l.others == nil {
+			l.others = make(map[*state]gnet.Conn)
+		}
+		l.others[s] = c
 	}
 	return address(c)
 }

@@ -3,6 +3,9 @@ package idle
 import (
 	"fmt"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // Settings are a Config that was checked, and what follows from it. Immutable: Update makes others.
@@ -14,11 +17,12 @@ type settings struct {
 	now     overlay
 	before  *settings // without a before of their own; nil for the first ones
 	since   time.Duration
+	rule    outage.Rule
 }
 
 // An overlay is what changes the limits of a Config for a time, or for good.
 type overlay struct {
-	drain   drain
+	drain   verdict.Drain
 	squeeze squeeze
 }
 
@@ -34,13 +38,16 @@ func (set *settings) next(cfg Config, now overlay, at time.Duration) *settings {
 }
 
 func makeSettings(cfg Config, version int64, now overlay, before *settings, since time.Duration) *settings {
-	if now.drain != (drain{}) {
-		cfg.ObserveOnly = false // it spares those about whom the Reaper decides; these are told to go
+	if now.drain != (verdict.Drain{}) {
+		cfg.ObserveOnly = false // it spares connections that the Reaper decides about; a drain is told to close
 	}
 	set := &settings{cfg: cfg, version: version, now: now, before: before, since: since}
 	set.limits = set.newLimits(cfg.timeouts())
-	if before != nil { // those without timeouts of their own had others
-		set.limits.before = before.newLimits(before.cfg.timeouts())
+	if before != nil { // connections without timeouts of their own had others
+		set.limits.Before = &before.newLimits(before.cfg.timeouts()).Limits
+	}
+	set.rule = outage.Rule{
+		Tick: cfg.Tick, Memory: max(cfg.memory(), cfg.longest()), Longest: cfg.longest(), Shortest: set.limits.shortestIdle(), Hold: cfg.OutageGrace >= 0,
 	}
 	for _, k := range cfg.Reset {
 		set.reset[k] = true
@@ -50,14 +57,13 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 
 // newLimits returns the limits of connections with the given idle timeouts.
 func (set *settings) newLimits(timeouts Timeouts) *limits {
-	lim := newLimits(&set.cfg, timeouts, set.cfg.memory())
-	lim.drain = set.now.drain
-	lim.own = timeouts
+	lim := &limits{set.cfg.limits(timeouts), timeouts, set.version}
+	lim.Drain = set.now.drain
 	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
 		*d = max(set.now.squeeze.of(*d), min(*d, set.cfg.Tick))
 	}
 	if set.before != nil {
-		lim.before, lim.since = set.before.newLimits(timeouts), set.since
+		lim.Before, lim.Since = &set.before.newLimits(timeouts).Limits, set.since
 	}
 	return lim
 }
@@ -73,15 +79,18 @@ type limitsTable struct {
 
 const maxLimits = 1<<16 - 1
 
-// reset makes the table follow other settings. Timeouts of connections stay.
-func (t *limitsTable) reset(set *settings) {
-	if len(t.all) == 0 {
-		t.all, t.uses = make([]*limits, 1), make([]uint32, 1)
+// at returns the limits with a number, by the given settings. Those of other settings are made anew
+// when they are used next, since there may be thousands.
+func (t *limitsTable) at(i uint16, set *settings) *limits {
+	if i == 0 {
+		return set.limits
 	}
-	t.all[0] = set.limits
-	for timeouts, i := range t.index {
-		t.all[i] = set.newLimits(timeouts)
+	lim := t.all[i]
+	if lim.version != set.version {
+		lim = set.newLimits(lim.own)
+		t.all[i] = lim
 	}
+	return lim
 }
 
 // take returns the number of the limits with the given timeouts.
@@ -105,6 +114,9 @@ func (t *limitsTable) take(set *settings, timeouts Timeouts) (uint16, error) {
 
 // free returns a number that no connection has.
 func (t *limitsTable) free() (uint16, error) {
+	if len(t.all) == 0 {
+		t.all, t.uses = make([]*limits, 1), make([]uint32, 1) // number 0
+	}
 	if n := len(t.unused); n > 0 {
 		i := t.unused[n-1]
 		t.unused = t.unused[:n-1]

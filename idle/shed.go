@@ -3,31 +3,34 @@ package idle
 import (
 	"cmp"
 	"container/heap"
-	"context"
 	"slices"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 const (
 	defaultShedProtect = time.Second
 	// shedBatch is how many connections are shed at most for one that comes, as in nginx (ngx_drain_connections).
 	shedBatch = 32
-	// shedLook bounds how many connections are looked at to find those that are idle longest: about half a millisecond.
-	shedLook = 1 << 16
+	// shedLook bounds how many connections are looked at in one piece to find the longest idle ones:
+	// about a tenth of a millisecond.
+	shedLook = 1 << 14
 	// shedKept is how many of them are remembered, so that not each batch needs a look.
 	shedKept = 1 << 8
 )
 
 // shedAt returns the number of connections above which the longest idle are shed. nginx begins when less than a sixteenth is free,
 // so that one that comes seldom has to wait for another to go.
-func (r *Reaper) shedAt(limit int64) int64 { return limit - max(limit/16, 1) }
+func (r *Reaper) shedAt(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
 
 // isCrowded reports whether connections are to be shed. It goes on once per tick while nobody comes.
 func (r *Reaper) isCrowded() bool {
 	limit := r.limit.Load()
-	return limit > 0 && r.total.Load() > r.shedAt(limit)
+	return limit > 0 && r.total.Load()-r.spared.Load() > r.shedAt(limit)
 }
 
 // MaxConnections returns how many connections may be open, 0 if any number.
@@ -43,20 +46,20 @@ func (r *Reaper) SetMaxConnections(n int) {
 // Connections returns how many connections are open now. Safe for concurrent use.
 func (r *Reaper) Connections() int { return int(r.total.Load()) }
 
-// admit counts a connection that comes to a loop, and reports whether there is room for it. When there is little left, it asks
-// for a task that sheds others.
+// admit counts a new connection of a loop, and reports whether there is room for it. When there is
+// little room left, it posts a task that sheds others. With ObserveOnly there is always room.
 func (r *Reaper) admit(l *loop) bool {
-	n, limit := r.total.Add(1), r.limit.Load()
-	if r.settings.Load().now.drain != (drain{}) {
+	n, limit, set := r.total.Add(1), r.limit.Load(), r.settings.Load()
+	if set.now.drain != (verdict.Drain{}) {
 		return false
 	}
 	if limit == 0 || n <= r.shedAt(limit) {
 		return true
 	}
-	if !l.posted.Swap(true) {
-		if err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run)); err != nil {
-			l.posted.Store(false)
-		}
+	_ = r.post(l) // the driver posts it otherwise
+	if n > limit && set.cfg.ObserveOnly {
+		l.counters.Observed[Shed]++
+		return true
 	}
 	return n <= limit
 }
@@ -65,45 +68,87 @@ func (r *Reaper) admit(l *loop) bool {
 // as OnOpen has returned, if not before, and tells OnClose.
 func (l *loop) refuse(c gnet.Conn) {
 	l.reaper.total.Add(-1)
-	l.refused = address(c)
+	if l.refused == nil {
+		l.refused = make(map[uint]int)
+	}
+	l.refused[descriptor(inner(c))]++
 	l.counters.Refused++
-	l.publish(l.clock.now.Load())
-	if refusal := l.set.cfg.Refusal; refusal != nil {
+	l.publish(l.clock.Stamp())
+	if refusal := l.reaper.settings.Load().cfg.Refusal; refusal != nil {
 		if b := refusal(c); len(b) > 0 {
 			_, _ = c.Write(b) // not as what OnOpen returns: gnet keeps a connection to which that cannot be written
 		}
 	}
 }
 
+// wasRefused reports whether a connection was refused, and forgets it.
+func (l *loop) wasRefused(c gnet.Conn) bool {
+	fd := descriptor(c)
+	n := l.refused[fd]
+	if n > 1 {
+		l.refused[fd] = n - 1
+	} else {
+		delete(l.refused, fd)
+	}
+	return n > 0
+}
+
+// leaveIfEmpty is called when the loop may have lost its last connection.
+func (l *loop) leaveIfEmpty() {
+	if l.open == 0 && len(l.refused) == 0 {
+		l.reaper.leave(l)
+	}
+}
+
 // shed closes the connections of the loop that are idle longest, if too many are open: first of those that have not shaken
 // hands, as far as MarkReady is asked for. It closes none that was active a moment ago, in either direction as far as the kernel tells, is
 // held or is exempt.
-func (l *loop) shed() {
+func (l *loop) shed(spent func() bool) {
 	if !l.reaper.isCrowded() {
 		return
 	}
-	protected := l.clock.elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
-	now := l.clock.now.Load()
+	protected := l.clock.Elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
+	now := l.clock.Stamp()
 	mayLook := l.soughtInVain != now // once per tick is enough where nobody can go
 	shed := 0
-	for n := min(max(l.open/8, 1), shedBatch); shed < n && l.stop == nil; {
-		if len(l.victims) == 0 {
-			if mayLook {
-				l.findVictims(protected)
-			}
-			if mayLook = false; len(l.victims) == 0 {
-				break
-			}
-		}
-		v := l.victims[0]
-		l.victims = l.victims[1:]
-		if l.shedOne(v, protected) {
+	for n := min(max(l.open/8, 1), shedBatch); shed < n && !spent() && l.reaper.claimShed(); {
+		v, ok := l.nextVictim(&mayLook, protected)
+		if ok && l.shedOne(v, protected) {
 			shed++
+		}
+		l.reaper.shedding.Add(-1)
+		if !ok {
+			break
 		}
 	}
 	if shed == 0 {
 		l.soughtInVain = now
 	}
+}
+
+// claimShed reports whether one more connection is to be shed, with those that other loops are about
+// to shed. The caller takes it out of shedding afterwards.
+func (r *Reaper) claimShed() bool {
+	claimed := r.shedding.Add(1)
+	if limit := r.limit.Load(); limit > 0 && r.total.Load()-r.spared.Load()-claimed >= r.shedAt(limit) {
+		return true
+	}
+	r.shedding.Add(-1)
+	return false
+}
+
+// nextVictim returns the next connection to shed. It looks for more if it may, once.
+func (l *loop) nextVictim(mayLook *bool, protected time.Duration) (v victim, ok bool) {
+	if len(l.victims) == 0 && *mayLook {
+		*mayLook = false
+		l.findVictims(protected)
+	}
+	if len(l.victims) == 0 {
+		return v, false
+	}
+	v = l.victims[0]
+	l.victims = l.victims[1:]
+	return v, true
 }
 
 // A victim is a connection that may be shed.
@@ -115,10 +160,10 @@ type victim struct {
 
 // findVictims looks through the rows of the table, or a part of them, for those that are idle longest.
 func (l *loop) findVictims(protected time.Duration) {
-	now := l.clock.now.Load()
-	byIdle := &victims{now: uint32(now), patient: l.set.limits.handshake == 0}
+	now := l.clock.Stamp()
+	byIdle := &victims{now: uint32(now), patient: l.set.limits.Handshake == 0}
 	l.hand = l.table.look(l.hand, shedLook, func(id uint32, r row) {
-		if stamp := unwrap(r.heard, now); stamp < now && l.clock.before(stamp) <= protected {
+		if stamp := coarse.Unwrap(r.heard, now); stamp < now && l.clock.Before(stamp, never) <= protected {
 			byIdle.offer(victim{id, r.heard, r.mark&ready != 0})
 		}
 	})
@@ -164,7 +209,7 @@ func (v *victims) offer(x victim) {
 // shedOne closes a victim, unless it has come to life or is gone.
 func (l *loop) shedOne(v victim, protected time.Duration) bool {
 	s := l.states.at(v.id)
-	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) {
+	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) || l.closings[s] != nil {
 		return false
 	}
 	c := l.conn(s)
@@ -172,14 +217,15 @@ func (l *loop) shedOne(v victim, protected time.Duration) bool {
 	if r.heard != v.heard {
 		return false
 	}
-	f := l.life(r, v.id, s)
-	ev, now := askKernel(c.Fd()), l.clock.elapsed()
+	ev := &l.evidence
+	now := l.askKernel(c)
+	f := l.facts(r, v.id, s, now)
 	switch {
-	case ev.found != nothing || l.limitsOf(s).hear(&f, &ev, now) || f.heard.to > protected:
+	case ev.Found != verdict.Nothing || l.limitsOf(s).Hear(&f, ev, now) || f.Heard.To > protected:
 		return false // what has come was not read yet
-	case ev.counted && !ev.again && now-ev.quiet > protected:
+	case ev.Dated && !ev.Resent && now-ev.Quiet+ev.Step > protected:
 		return false // something was sent to it
 	}
-	l.end(s, &ReapError{Kind: Shed, Lasted: now - f.heard.to})
-	return !s.is(c)
+	l.end(s, &ReapError{Kind: Shed, Lasted: now - f.Heard.To})
+	return !s.is(c) || s.flags.has(observed) || l.closings[s] != nil
 }

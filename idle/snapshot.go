@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same one. That of a connection changes when it
@@ -111,7 +113,7 @@ func (r *Reaper) Snapshot(ctx context.Context, by Order, limit int) ([]ConnInfo,
 	if limit <= 0 {
 		return nil, nil
 	}
-	top := &ranking{by: by, now: r.clock.elapsed()}
+	top := &ranking{by: by, now: r.clock.Elapsed()}
 	err := r.pass(ctx, func(l *loop, id uint32, s *state) { l.rank(top, id, s, limit) })
 	if err != nil {
 		return nil, err
@@ -188,7 +190,7 @@ func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err err
 		defer close(done)
 		l.stop = nil
 		do()
-		l.publish(l.clock.now.Load()) // who asks for more asks for the counters as well
+		l.publish(l.clock.Stamp()) // who asks for more asks for the counters as well
 		return l.stop
 	}
 	r.mu.Lock()
@@ -238,17 +240,18 @@ func (l *loop) rank(top *ranking, id uint32, s *state, limit int) {
 // heard at the same time is idle for as long.
 func (l *loop) info(id uint32, s *state, top *ranking) ConnInfo {
 	row, _ := l.table.find(l.conn(s))
-	f := l.life(row, id, s)
+	f := l.facts(row, id, s, l.clock.Elapsed())
 	now := top.now
 	i := ConnInfo{
-		ID: ConnID{l.number, id, s.instants[atOpened]}, Age: max(now-f.opened.to, 0), ReadIdle: max(now-f.heard.to, 0),
-		WriteIdle: max(now-f.wrote.to, 0), State: stateOf(s, &f, l.limitsOf(s)), Missed: f.missed,
+		ID: ConnID{l.number, id, s.instants[atOpened]}, Age: max(now-f.Opened.To, 0), ReadIdle: max(now-f.Heard.To, 0),
+		WriteIdle: max(now-f.Wrote.To, 0), State: stateOf(s, &f, l.limitsOf(s)), Missed: f.Missed,
 	}
 	if due, ok := l.wheel.Deadline(s.timer); ok {
 		i.Due = max(due-now, 0)
 	}
 	if top.by == MostOutput {
-		i.Output = l.conn(s).OutboundBuffered() + max(askKernel(l.conn(s).Fd()).queued, 0)
+		l.reaper.askKernel(l.conn(s).Fd(), &l.evidence)
+		i.Output = l.conn(s).OutboundBuffered() + max(l.evidence.Queued, 0)
 	}
 	return i
 }
@@ -256,30 +259,31 @@ func (l *loop) info(id uint32, s *state, top *ranking) ConnInfo {
 // complete adds what only those need that are shown.
 func (l *loop) complete(i ConnInfo, s *state) ConnInfo {
 	i.Remote = l.conn(s).RemoteAddr()
-	ev := askKernel(l.conn(s).Fd())
-	i.Output = l.conn(s).OutboundBuffered() + max(ev.queued, 0)
-	i.Received, i.Sent = ev.received, ev.acked
-	if ev.counted {
-		i.ReadIdle = min(i.ReadIdle, ev.silent)
+	ev := &l.evidence
+	l.reaper.askKernel(l.conn(s).Fd(), ev)
+	i.Output = l.conn(s).OutboundBuffered() + max(ev.Queued, 0)
+	i.Received, i.Sent = ev.Received, ev.Acked
+	if ev.Dated {
+		i.ReadIdle = min(i.ReadIdle, ev.Silent)
 		i.Age = max(i.Age, i.ReadIdle) // it is kept in whole ticks
-		i.WriteIdle = ev.quiet
+		i.WriteIdle = ev.Quiet
 	}
 	return i
 }
 
-func stateOf(s *state, f *life, lim *limits) ConnState {
+func stateOf(s *state, f *verdict.Facts, lim *limits) ConnState {
 	switch {
 	case s.flags.has(exempt):
 		return StateExempt
 	case s.flags.has(observed):
 		return StateObserved
-	case f.leaving:
+	case f.Leaving:
 		return StateLeaving
-	case f.held:
+	case f.Held:
 		return StateHeld
-	case f.stuck != 0:
+	case f.StalledSince != 0:
 		return StateStalled
-	case !f.ready && lim.handshake > 0:
+	case !f.Ready && lim.Handshake > 0:
 		return StateHandshake
 	}
 	return StateOpen

@@ -94,8 +94,8 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	dial(t, addr)
 	eventually(t, "it is watched", func() bool { return r.Stats().Connections == 1 })
-	before := r.clock.now.Load()
-	eventually(t, "a tick begins", func() bool { return r.clock.now.Load() > before })
+	before := r.clock.Stamp()
+	eventually(t, "a tick begins", func() bool { return r.clock.Stamp() > before })
 	f := dialFleet(t, addr, n) // within one tick
 	eventually(t, "the first is reaped", func() bool { return f.lost(0, n) > 0 })
 	began := time.Now()

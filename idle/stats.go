@@ -30,6 +30,18 @@ type Stats struct {
 	Entries       int           // in the wheels
 	Updates       uint64        // changes of the Config, by Update and Change
 
+	// PutOff counts the judgements that an outage has put off: the deadline of a connection had passed,
+	// and the server could not have heard its peer. A connection may be judged several times.
+	PutOff uint64
+	// Outages counts the times in which the server could not hear its peers: its process was stopped,
+	// its machine was paused, or its network was down.
+	Outages    uint64
+	OutageTime time.Duration // the length of all of them
+	// Holds counts how often verdicts were held because nothing was heard any more from connections
+	// that had been busy together. Holding is true while they are.
+	Holds   uint64
+	Holding bool
+
 	// Behind is by how much the event loop that has most to do is behind with it: 0 unless more was due than fits in a task.
 	Behind time.Duration
 	// DriverLag is how late the driver was at worst in the last ten to twenty seconds, in which the process may have been stopped or
@@ -131,6 +143,7 @@ func (s *Stats) add(o Stats) {
 	s.ClosedByPeer += o.ClosedByPeer
 	s.Failed += o.Failed
 	s.Refused += o.Refused
+	s.PutOff += o.PutOff
 	s.Entries += o.Entries
 	for k := range s.Reaped {
 		s.Events[k] += o.Events[k]

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // TestThePartsOfStatsAddUp adds parts in which each number is another one, and looks at each of the sum.
@@ -37,7 +38,7 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 		switch name {
 		case ".Behind", ".Lateness.Max":
 			want = n * 100 // the worst of all
-		case ".DriverLag", ".Updates":
+		case ".DriverLag", ".Updates", ".Outages", ".OutageTime", ".Holds":
 			want = 0 // of the Reaper, which has no parts
 		}
 		require.EqualValues(t, want, v.Interface(), name)
@@ -56,6 +57,7 @@ func eachNumber(name string, v reflect.Value, show func(name string, v reflect.V
 		for i := range v.Len() {
 			eachNumber(name, v.Index(i), show)
 		}
+	case reflect.Bool:
 	default:
 		show(name, v)
 	}
@@ -95,7 +97,7 @@ func TestATurnOfARingEndsBeforeItsBeginningComesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoop(middleware(t, &sink{}, Config{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond}), &fakeEventLoop{}, 1)
 		turn := l.ring(10).Turn
-		for id, due := range []time.Duration{turn - l.clock.tick, turn, turn + l.clock.tick} {
+		for id, due := range []time.Duration{turn - l.clock.Tick(), turn, turn + l.clock.Tick()} {
 			l.wheel.Schedule(due, uint32(id))
 		}
 		ring := l.ring(10)
@@ -158,11 +160,11 @@ func TestALagIsForgottenByADriverThatDoesNotRun(t *testing.T) {
 func TestOnlyWhoDoesNotAnswerHasMissedTheLastHeartbeat(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, Heartbeat: Heartbeat{Interval: time.Hour, Ping: pinging().Ping}, ObserveOnly: true})
 	s := w.state()
-	for _, k := range judged() {
+	for k := firstKind; k <= lastDue; k++ {
 		for unanswered := range 2 {
-			f, before := w.life(), w.l.counters.Missed
-			f.missed = unanswered
-			w.l.carryOut(s, w.l.limitsOf(s), verdict{act: end, kind: k}, &f, w.l.clock.elapsed())
+			f, before := w.facts(), w.l.counters.Missed
+			f.Missed = unanswered
+			w.l.carryOut(s, w.l.limitsOf(s), verdict.Verdict{Act: verdict.End, Reason: verdict.Reason(k)}, &f, w.l.clock.Elapsed())
 			want := 0
 			if k == NoAnswer {
 				want = unanswered
@@ -170,7 +172,7 @@ func TestOnlyWhoDoesNotAnswerHasMissedTheLastHeartbeat(t *testing.T) {
 			require.EqualValues(t, want, w.l.counters.Missed-before, "%v, %d pings without an answer", k, unanswered)
 		}
 	}
-	require.EqualValues(t, 2*len(judged()), w.l.counters.Observed.Total())
+	require.EqualValues(t, 2*lastDue, w.l.counters.Observed.Total())
 }
 
 func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {

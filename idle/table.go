@@ -92,6 +92,16 @@ func (t *table) find(c gnet.Conn) (r *row, id uint32) {
 	return &p.rows[at], refID(p.refs[at])
 }
 
+// findDescriptor returns the row of the descriptor of c and the id of its state, whatever connection
+// it belongs to.
+func (t *table) findDescriptor(c gnet.Conn) (r *row, id uint32) {
+	p, at := t.search(descriptor(c))
+	if at < 0 {
+		return nil, 0
+	}
+	return &p.rows[at], refID(p.refs[at])
+}
+
 // insert adds a row for c. If another connection has the same descriptor, one that was never closed, it is replaced,
 // and the id of its state is returned.
 func (t *table) insert(c gnet.Conn, id, heard uint32) (old uint32, replaced bool) {

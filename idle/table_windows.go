@@ -1,6 +1,10 @@
 package idle
 
-import "github.com/panjf2000/gnet/v2"
+import (
+	"reflect"
+
+	"github.com/panjf2000/gnet/v2"
+)
 
 // maxWatched is how many connections a loop can watch.
 const maxWatched = 1 << 30
@@ -28,11 +32,17 @@ func (t *table) atHome(uint) *row { return &nobody }
 // find returns the row of c and the id of its state. The row is nil if c is not in the table: it was closed, is a
 // datagram or was never opened here.
 func (t *table) find(c gnet.Conn) (r *row, id uint32) {
+	if !reflect.TypeOf(c).Comparable() {
+		return nil, 0
+	}
 	if e := t.rows[c]; e != nil {
 		return &e.row, e.id
 	}
 	return nil, 0
 }
+
+// findDescriptor is find: wrappers that are no pointers are equal if what they wrap is.
+func (t *table) findDescriptor(c gnet.Conn) (r *row, id uint32) { return t.find(c) }
 
 // insert adds a row for c. No other can be replaced, since no two connections alive are the same.
 func (t *table) insert(c gnet.Conn, id, heard uint32) (old uint32, replaced bool) {

@@ -1,0 +1,116 @@
+package idle
+
+import (
+	"math"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// stampStep is how far the bounds of an instant lie apart at most that was not stamped: two steps of
+// the coarsest clock of a kernel.
+const stampStep = 2 * kernel.CoarsestStep
+
+// facts collects what is known of a connection at an instant of the real clock.
+func (l *loop) facts(r *row, id uint32, s *state, now time.Duration) verdict.Facts {
+	for i := range s.instants {
+		l.clock.Clamp(&s.instants[i], now)
+	}
+	instant := func(i int) time.Duration { return l.clock.Unpack(s.instants[i], now) }
+	f := verdict.Facts{
+		Opened: l.span(instant(atOpened)), Heard: l.heard(r, s, now),
+		Fresh: r.mark&fresh != 0, Ready: r.mark&ready != 0, Held: s.holds > 0, Blind: s.flags.has(blind),
+		StalledSince: instant(atStuck), OverSince: instant(atOver),
+		RatedSince: instant(atRated), Counting: s.received != 0,
+		LastPing: instant(atBeat), Missed: s.flags.missed(), Leaving: s.flags.has(leaving),
+		Random: random(id, s.instants[atOpened]),
+	}
+	for i := range f.Noticed {
+		f.Noticed[i] = instant(atNoticed + i)
+	}
+	f.Wrote = f.Opened
+	if to := instant(atWrote); to != 0 {
+		f.Wrote = l.span(to)
+	}
+	lim := l.limitsOf(s)
+	if lim.PollOutput() > 0 || lim.Drain != (verdict.Drain{}) {
+		f.Output = l.conn(s).OutboundBuffered()
+	}
+	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing-lim.Tick { // any byte is an answer
+		s.flags.setMissed(0)
+		f.Missed = 0
+	}
+	return f
+}
+
+// heard returns when the peer was heard last. What the stamp says is kept as an instant as well, for
+// when the clock has forgotten about it.
+func (l *loop) heard(r *row, s *state, elapsed time.Duration) verdict.Span {
+	now := l.clock.Stamp()
+	stamp := coarse.Unwrap(r.heard, now)
+	if now-stamp > math.MaxInt32 { // keep it within reach of Unwrap, however long it stays idle
+		stamp = now - math.MaxInt32
+		r.heard = uint32(stamp)
+	}
+	if !l.clock.Remembers(stamp) {
+		if known := s.instants[atHeard]; known != 0 {
+			return l.span(l.clock.Unpack(known, elapsed))
+		}
+		return verdict.Span{From: 0, To: l.clock.Before(stamp, elapsed)}
+	}
+	when := verdict.Span{From: l.clock.After(stamp), To: l.clock.Before(stamp, elapsed)}
+	s.instants[atHeard] = 0
+	if stamp < now { // otherwise the bound may still move
+		s.instants[atHeard] = l.clock.Pack(when.To)
+	}
+	return when
+}
+
+// span returns the bounds of an instant that was packed. The upper one was rounded up to a tick, and
+// lay at most a tick or two steps of the kernel above the lower one.
+func (l *loop) span(to time.Duration) verdict.Span {
+	return verdict.Span{From: to - l.clock.Tick() - max(l.clock.Tick(), stampStep), To: to}
+}
+
+// learn takes into account what the kernel knows of a connection, and keeps it.
+func (l *loop) learn(r *row, s *state, f *verdict.Facts, ev *verdict.Evidence, now time.Duration, seemsDead bool) {
+	lim := l.limitsOf(s)
+	if lim.Hear(f, ev, now) {
+		if seemsDead {
+			l.counters.SavedByKernel++
+		}
+		r.heard = uint32(l.clock.StampAt(f.Heard.To))
+		l.heardAt.Store(max(l.heardAt.Load(), coarse.Unwrap(r.heard, l.clock.Stamp())))
+		s.instants[atBeat] = l.clock.PackSome(f.LastPing)
+	}
+	if !f.Fresh {
+		r.mark &^= fresh
+	}
+	s.flags.set(blind, !ev.Dated)
+	if !ev.Dated && !l.reaper.undated.Load() {
+		l.reaper.undated.Store(true)
+	}
+	if lim.PollOutput() > 0 || lim.Write > 0 || lim.All > 0 || lim.Heartbeat.Interval > 0 || lim.Drain != (verdict.Drain{}) {
+		if lim.CheckOutput(f, ev, &s.moved, now) {
+			s.instants[atWrote] = l.clock.Pack(f.Wrote.To)
+		}
+		s.instants[atStuck] = l.clock.PackSome(f.StalledSince)
+		s.instants[atOver] = l.clock.PackSome(f.OverSince)
+	}
+	s.flags.setMissed(f.Missed)
+	if f.RatedSince != 0 {
+		lim.CountReceived(f, ev, &s.received, now)
+		s.instants[atRated] = l.clock.PackSome(f.RatedSince)
+	}
+}
+
+// random returns a number from 0 to 1 that stays the same as long as a connection lives, and needs no
+// memory.
+func random(id, opened uint32) float64 {
+	x := uint64(opened)<<32 | uint64(id)
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11) / (1 << 53)
+}

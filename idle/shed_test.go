@@ -1,0 +1,61 @@
+package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+// TestOnlyAsManyAreShedAsThereIsNeed fills a table up to the number from which on connections are shed.
+func TestOnlyAsManyAreShedAsThereIsNeed(t *testing.T) {
+	for _, tc := range []struct{ limit, open, stay int }{
+		{100, 94, 94}, {100, 95, 94}, {400, 376, 375}, {16, 16, 15}, {2, 2, 1}, {1, 1, 1},
+	} {
+		s := newHandSite(t, newEcho(), Config{MaxConnections: tc.limit, Tick: 100 * time.Millisecond})
+		conns := s.open(tc.open)
+		s.pass(t, 10*time.Second)
+		require.Equal(t, tc.stay, s.Connections(), "of %d with a limit of %d", tc.open, tc.limit)
+		for _, c := range conns[tc.open-tc.stay:] {
+			s.OnClose(c, nil)
+		}
+	}
+}
+
+func TestObserveOnlyRefusesNobody(t *testing.T) {
+	opened := 0
+	e := newEcho()
+	e.open = func(gnet.Conn) ([]byte, gnet.Action) { opened++; return nil, gnet.None }
+	s := newHandSite(t, e, Config{MaxConnections: 2, ObserveOnly: true})
+	conns := s.open(5)
+	require.Equal(t, 5, opened)
+	s.pass(t, time.Second)
+	require.Equal(t, 5, s.Connections())
+	require.Zero(t, s.Stats().Refused)
+	require.EqualValues(t, 3, s.Stats().Observed[Shed])
+	for _, c := range conns {
+		s.OnClose(c, nil)
+	}
+}
+
+// TestTheRefusalIsThatOfNow also on a loop that had no connection since the Config was changed.
+func TestTheRefusalIsThatOfNow(t *testing.T) {
+	said := ""
+	refusal := func(text string) func(gnet.Conn) []byte {
+		return func(gnet.Conn) []byte { said = text; return nil }
+	}
+	s := newHandSite(t, newEcho(), Config{MaxConnections: 1, Refusal: refusal("old")})
+	s.OnClose(s.open(1)[0], nil) // the loop is known from here on
+	first := s.open(1)[0]
+	other := &handLoop{newScriptedLoop(), s.Reaper}
+	c := newScriptedConn(other, 1000)
+	s.OnOpen(c)
+	s.OnClose(c, nil)
+	require.Equal(t, "old", said)
+	require.NoError(t, s.Update(Config{MaxConnections: 1, Refusal: refusal("new")}))
+	s.OnOpen(c)
+	s.OnClose(c, nil)
+	require.Equal(t, "new", said)
+	s.OnClose(first, nil)
+}

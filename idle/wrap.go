@@ -1,0 +1,119 @@
+package idle
+
+import (
+	"net"
+	"reflect"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// maxLayers bounds how many wrappers are looked through, against one that contains itself.
+const maxLayers = 32
+
+// inner returns the connection inside all wrappers that have a method NetConn or Unwrap, as those of
+// crypto/tls and others do for a net.Conn.
+func inner(c gnet.Conn) gnet.Conn {
+	for range maxLayers {
+		var inside net.Conn
+		switch w := c.(type) {
+		case interface{ NetConn() gnet.Conn }:
+			inside = w.NetConn()
+		case interface{ NetConn() net.Conn }:
+			inside = w.NetConn()
+		case interface{ Unwrap() gnet.Conn }:
+			inside = w.Unwrap()
+		case interface{ Unwrap() net.Conn }:
+			inside = w.Unwrap()
+		}
+		next, ok := inside.(gnet.Conn)
+		if !ok {
+			return c
+		}
+		c = next
+	}
+	return c
+}
+
+// isForeign reports whether a connection is not one that its event loop can close itself: it comes
+// from another package, and closing it there would panic.
+func isForeign(c gnet.Conn) bool { return packageOf(c) != packageOf(c.EventLoop()) }
+
+func packageOf(v any) string {
+	t := reflect.TypeOf(v)
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil {
+		return ""
+	}
+	return t.PkgPath()
+}
+
+// outer returns a connection as the handler knows it, with the layers around it.
+func (l *loop) outer(s *state) gnet.Conn {
+	if c, ok := l.wrappers[s]; ok {
+		return c
+	}
+	return l.conn(s)
+}
+
+// setOuter remembers the connection around that of a state.
+func (l *loop) setOuter(s *state, c gnet.Conn) {
+	if s.is(c) || l.wrappers[s] != nil && address(l.wrappers[s]) == address(c) {
+		return
+	}
+	if l.wrappers == nil {
+		l.wrappers = make(map[*state]gnet.Conn)
+	}
+	l.wrappers[s] = c
+}
+
+// seek returns the connection that the loop watches and that c is or contains, and its row. The row
+// is nil if there is none.
+func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *row, id uint32) {
+	if r, id = l.table.find(c); r != nil {
+		return c, r, id
+	}
+	own = inner(c)
+	if r, id = l.table.find(own); r == nil && reflect.TypeOf(own).Kind() != reflect.Pointer {
+		// A wrapper that is no pointer has another address at each event, and equals itself if what it
+		// wraps does.
+		if found, at := l.table.findDescriptor(own); found != nil {
+			if known := l.conn(l.states.at(at)); reflect.TypeOf(own).Comparable() && known == own {
+				return known, found, at
+			}
+		}
+	}
+	return own, r, id
+}
+
+// close closes a connection. One that the event loop cannot close is closed a moment later.
+func (l *loop) close(c gnet.Conn, s *state, reason *ReapError) error {
+	if !isForeign(c) {
+		return l.el.Close(c)
+	}
+	l.reaper.noteForeign(c)
+	if l.closings == nil {
+		l.closings = make(map[*state]*ReapError)
+	}
+	l.closings[s] = reason
+	l.reaper.spared.Add(1)
+	err := c.Close()
+	if err != nil {
+		delete(l.closings, s)
+		l.reaper.spared.Add(-1)
+	}
+	return err
+}
+
+// noteForeign remembers a type of connection that nothing is known of, for the driver to log.
+func (r *Reaper) noteForeign(c gnet.Conn) {
+	if r.foreign.Load() == nil {
+		r.foreign.CompareAndSwap(nil, new(reflect.TypeOf(c).String()))
+	}
+}
+
+func (r *Reaper) warnForeign() {
+	r.settings.Load().cfg.Logger.Warn("a connection is not gnet's own, and the one inside cannot be found: "+
+		"give its type a method NetConn or Unwrap that returns the gnet.Conn that it wraps", "type", *r.foreign.Load())
+}

@@ -1,0 +1,234 @@
+package idle
+
+import (
+	"errors"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// A simHandler is the user's handler: it does what a user may do, at random.
+type simHandler struct {
+	gnet.BuiltinEventEngine
+	w *simWorld
+}
+
+// A simIdleHandler decides about idle connections itself.
+type simIdleHandler struct{ simHandler }
+
+func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	w, life := h.w, c.(*simConn).sock.life
+	life.isOpen = true
+	w.lives++
+	w.open++
+	if limit := w.cfg.MaxConnections; limit > 0 && w.open > limit {
+		w.violate(life, "no more connections than MaxConnections", "one more is open")
+	}
+	w.trace(life, "OnOpen")
+	if w.cfg.HandshakeTimeout > 0 && w.one(4) {
+		w.reaper.MarkReady(c)
+		life.ready()
+	}
+	action := h.mischief(c)
+	life.openedFrom = w.now
+	if w.greeting > 0 && c.(*simConn).opened {
+		return make([]byte, w.greeting), action
+	}
+	return nil, action
+}
+
+func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
+	w, conn := h.w, c.(*simConn)
+	life := conn.sock.life
+	w.trace(life, "OnTraffic")
+	n := conn.InboundBuffered()
+	if w.leaves && w.one(3) {
+		n = w.rng.IntN(n + 1)
+	}
+	conn.take(n)
+	life.messages++
+	if life.messages == 2 && w.cfg.HandshakeTimeout > 0 && !w.locked {
+		w.reaper.MarkReady(c)
+		life.ready()
+	}
+	if w.reply > 0 && w.one(2) {
+		conn.writeOut(1 + w.rng.IntN(w.reply))
+	}
+	if !conn.opened {
+		return gnet.None
+	}
+	return h.mischief(c)
+}
+
+func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
+	life := c.(*simConn).sock.life
+	life.closed(err)
+	if h.w.slow > 0 && h.w.one(64) && !h.w.locked {
+		h.w.sleep(h.w.upTo(h.w.slow))
+	}
+	var reap *ReapError
+	if !errors.As(err, &reap) && h.w.one(8) {
+		h.touchOther(c.(*simConn))
+	}
+	return gnet.None
+}
+
+func (h *simIdleHandler) OnIdle(c gnet.Conn, ev Event) gnet.Action {
+	w, life := h.w, c.(*simConn).sock.life
+	action := gnet.Close
+	if ev.Kind == WriteIdle || life.keeps || w.one(4) {
+		action = gnet.None
+	}
+	w.trace(life, "OnIdle", ev.Kind, ev.First, ev.Idle, ev.Late, action)
+	life.idle(ev)
+	switch {
+	case w.one(8):
+		c.(*simConn).writeOut(w.rng.IntN(100) + 1)
+	case w.one(16):
+		h.mischief(c)
+	}
+	if action == gnet.None && life.isOpen {
+		life.spared(ev.Kind)
+	}
+	return action
+}
+
+// mischief does one of the things that a handler may do, now and then.
+func (h *simHandler) mischief(c gnet.Conn) gnet.Action {
+	w, conn := h.w, c.(*simConn)
+	life := conn.sock.life
+	if w.slow > 0 && w.one(100) && !w.locked {
+		w.trace(life, "handler is slow")
+		w.sleep(w.upTo(w.slow))
+	}
+	if !w.busyHandler || w.locked || !w.one(6) || !conn.opened {
+		return gnet.None
+	}
+	what := w.rng.IntN(16)
+	w.trace(life, "mischief", what)
+	switch what {
+	case 0:
+		w.trace(life, "handler closes")
+		return gnet.Close
+	case 1:
+		_ = conn.Close()
+	case 2:
+		_ = conn.el.Close(c)
+	case 3:
+		h.closeOther(conn)
+	case 4, 5:
+		h.hold(conn)
+	case 6:
+		h.exempt(conn)
+	case 7, 8:
+		h.setTimeouts(conn)
+	case 9:
+		life.touching()
+		w.reaper.Touch(c)
+		life.touched()
+	case 10, 11:
+		life.message(true)
+		w.reaper.BeginMessage(c)
+	case 12:
+		w.reaper.EndMessage(c)
+		life.message(w.cfg.MinRate.Always)
+	case 13:
+		_ = conn.Wake(nil)
+	case 14:
+		h.kick(conn)
+	case 15:
+		h.touchOther(conn)
+	}
+	return gnet.None
+}
+
+func (h *simHandler) other(c *simConn) *simConn {
+	return c.el.order[h.w.rng.IntN(len(c.el.order))]
+}
+
+func (h *simHandler) closeOther(c *simConn) {
+	h.w.trace(c.sock.life, "closes another")
+	_ = c.el.Close(h.other(c))
+}
+
+// touchOther writes to another connection, which may fail and close it.
+func (h *simHandler) touchOther(c *simConn) {
+	if len(c.el.order) > 0 {
+		h.other(c).writeOut(1 + h.w.rng.IntN(50))
+	}
+}
+
+// hold holds a connection, and releases it in a task.
+func (h *simHandler) hold(c *simConn) {
+	if !h.w.reaper.Hold(c) {
+		return
+	}
+	c.sock.life.held()
+	h.w.after(h.w.upTo(2*time.Second), func() {
+		c.el.post(func() error {
+			if c.opened {
+				c.sock.life.touching()
+				h.w.reaper.Release(c)
+				c.sock.life.released()
+			}
+			return nil
+		})
+	})
+}
+
+func (h *simHandler) exempt(c *simConn) {
+	life := c.sock.life
+	on := !life.isExempt
+	life.touching()
+	h.w.reaper.Exempt(c, on)
+	life.exempt(on)
+	if on {
+		h.w.after(h.w.upTo(2*time.Second), func() {
+			c.el.post(func() error {
+				if c.opened && life.isExempt {
+					life.touching()
+					h.w.reaper.Exempt(c, false)
+					life.exempt(false)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func (h *simHandler) setTimeouts(c *simConn) {
+	w := h.w
+	var t Timeouts
+	if w.cfg.ReadTimeout > 0 {
+		t.Read = w.limit()
+	}
+	if w.cfg.AllTimeout > 0 {
+		t.All = w.limit()
+	}
+	if w.cfg.WriteTimeout > 0 {
+		t.Write = w.limit()
+	}
+	if err := w.reaper.SetTimeouts(c, t); err == nil {
+		c.sock.life.setTimeouts(t)
+	}
+}
+
+// kick does what the task of Reaper.Kick does, which itself would wait for the loop.
+func (h *simHandler) kick(c *simConn) {
+	w := h.w
+	victim := h.other(c)
+	c.el.post(func() error {
+		if !victim.opened {
+			return nil
+		}
+		l, _, s := w.reaper.find(victim)
+		if s == nil {
+			return nil
+		}
+		victim.sock.life.isKicked = true
+		l.stop = nil
+		l.reap(s, &ReapError{Kind: Kicked})
+		l.publish(l.clock.Stamp())
+		return l.stop
+	})
+}

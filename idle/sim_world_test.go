@@ -1,0 +1,418 @@
+package idle
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// A simKind is what a world is about.
+type simKind uint8
+
+const (
+	simAnything   simKind = iota
+	simNetworkOut         // the server's own network is down for less than one timeout
+	simPause              // the machine is paused, once
+	simCalm               // no faults
+)
+
+// A simWorld is a server with its kernel, its network and its peers in virtual time. One goroutine
+// runs all of it, and the same seed gives the same world.
+type simWorld struct {
+	seed    uint64
+	rng     *rand.Rand
+	kind    simKind
+	cfg     Config
+	family  simFamily
+	jiffy   time.Duration
+	reaper  *Reaper
+	horizon time.Duration
+
+	now     time.Duration
+	seq     uint64
+	physics simQueue // of the kernel, the network and the peers
+	process simQueue // of the server: it waits while the process is stopped
+
+	loops    []*simLoop
+	fds      []bool // in use
+	all      []*simLife
+	open     int
+	driver   *driver
+	roundDue time.Duration // the next multiple of the tick at which the driver is to run
+	plannedN uint64        // number of the round that is planned; those before it are void
+	soon     bool          // an early round is planned
+	asked    *simLife      // the kernel was asked about it, and the clock was not read since then
+	inRound  bool
+	inStop   bool
+	locked   bool // handlers must not call what takes a lock
+
+	faulty      bool
+	readsToStop int
+	longest     time.Duration // limit
+	loss        float64
+	netDown     simInterval
+	acksDown    simInterval
+	driverAway  simIntervals
+	netAway     simIntervals // outages of the own network that have to be recognised
+	holds       simIntervals
+	holding     time.Duration // since when all is silent, 0 if there is no hold
+	heardAt     time.Duration // a peer was heard last
+	heardThen   time.Duration // the same as of the last round but one
+	heardRound  time.Duration // the same as of the last round
+	drain       struct{ at, done, deadline time.Duration }
+
+	leaves, busyHandler, keeps, decides bool
+	slow                                time.Duration
+	reply, greeting                     int
+
+	failure *simViolation
+	traced  *int // the connection of which a trace is kept
+	lines   []string
+	simCounts
+}
+
+// simCounts are what is counted of a world for the report.
+type simCounts struct {
+	lives, events, refused  int
+	reaps                   Counts
+	eofs, errs              int
+	stops, pauses, netDowns int
+	held                    uint64
+	faultyLives             int
+}
+
+// A simViolation is a promise that was not kept.
+type simViolation struct {
+	life               *simLife
+	promised, happened string
+}
+
+func (w *simWorld) violate(l *simLife, promised, happened string) {
+	if w.failure == nil {
+		w.failure = &simViolation{l, promised, happened}
+		w.trace(l, "VIOLATION: promised: "+promised+"; "+happened)
+	}
+}
+
+// trace notes an event of the traced connection or of the server.
+func (w *simWorld) trace(l *simLife, what ...any) {
+	if w.traced == nil || l != nil && l.id != *w.traced {
+		return
+	}
+	subject := "server"
+	if l != nil {
+		subject = fmt.Sprintf("conn %d", l.id)
+	}
+	w.lines = append(w.lines, fmt.Sprintf("%14v %-8s ", w.now, subject)+strings.TrimSpace(fmt.Sprintln(what...)))
+}
+
+// one reports true once in n times.
+func (w *simWorld) one(n int) bool { return w.rng.IntN(n) == 0 }
+
+func (w *simWorld) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.rng.Int64N(int64(max(d, 1)))) + 1
+}
+
+// skewed returns a duration between two, as often in each order of magnitude.
+func (w *simWorld) skewed(from, to time.Duration) time.Duration {
+	f := float64(from) * math.Pow(float64(to)/float64(from), w.rng.Float64())
+	return time.Duration(f)
+}
+
+// limit returns a timeout.
+func (w *simWorld) limit() time.Duration {
+	return w.skewed(200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
+}
+
+// after plans something of the kernel, the network or a peer.
+func (w *simWorld) after(d time.Duration, do func()) {
+	w.seq++
+	w.physics.push(simEvent{w.now + d, w.seq, do})
+}
+
+// later plans something that the server's process does.
+func (w *simWorld) later(at time.Duration, do func()) {
+	w.seq++
+	w.process.push(simEvent{at, w.seq, do})
+}
+
+// pass lets time pass in which the server's process does nothing else.
+func (w *simWorld) pass(d time.Duration) {
+	until := w.now + d
+	for {
+		at, ok := w.physics.next()
+		if !ok || at > until {
+			break
+		}
+		w.now = max(w.now, at)
+		w.physics.pop().do()
+	}
+	w.now = until
+}
+
+// sleep lets time pass in which the other threads of the process run.
+func (w *simWorld) sleep(d time.Duration) {
+	until := w.now + d
+	for w.failure == nil {
+		p, isPhysics := w.physics.next()
+		c, isProcess := w.process.next()
+		queue, at := &w.physics, p
+		if !isPhysics || isProcess && c < p {
+			queue, at = &w.process, c
+		}
+		if !isPhysics && !isProcess || at > until {
+			break
+		}
+		w.now = max(w.now, at)
+		queue.pop().do()
+		w.pollMore()
+	}
+	w.now = max(w.now, until)
+}
+
+// elapsed is the clock of the Reaper.
+func (w *simWorld) elapsed() time.Duration {
+	w.pass(50 * time.Nanosecond)
+	at := w.now
+	if w.readsToStop--; w.readsToStop == 0 && w.faulty && w.now < w.horizon {
+		w.readsToStop = 1 + w.rng.IntN(20000)
+		w.stop(w.stopLength(), w.one(4))
+		if w.one(2) {
+			at = w.now // otherwise it was stopped after the reading
+		}
+	}
+	if l := w.asked; l != nil { // the answer is as old as the question, which the Reaper cannot know
+		if w.asked = nil; w.now-l.judged > time.Millisecond {
+			l.now.anySent = w.now
+		}
+	}
+	return at
+}
+
+func (w *simWorld) stopLength() time.Duration {
+	switch w.rng.IntN(3) {
+	case 0:
+		return w.upTo(5 * w.cfg.Tick)
+	case 1:
+		return w.upTo(w.longest)
+	default:
+		return w.upTo(3 * w.longest)
+	}
+}
+
+// ask is the kernel's answer to the Reaper.
+func (w *simWorld) ask(fd int, ev *verdict.Evidence) {
+	w.pass(time.Microsecond)
+	if w.faulty && w.one(300) && w.now < w.horizon {
+		w.stop(w.stopLength(), w.one(4))
+	}
+	c := w.connOf(fd)
+	if c == nil {
+		w.violate(nil, "only open descriptors are asked about", fmt.Sprintf("descriptor %d is closed", fd))
+		*ev = verdict.Evidence{Found: verdict.Ended, Queued: -1}
+		return
+	}
+	c.sock.answer(ev)
+	w.watchHold()
+	c.sock.life.question()
+	w.asked = c.sock.life
+	w.trace(c.sock.life, "asked:", ev.Found, ev.Silent, ev.Quiet, ev.Queued)
+	if w.faulty && w.one(200) {
+		w.readsToStop = 1 + w.rng.IntN(3)
+	}
+}
+
+func (w *simWorld) connOf(fd int) *simConn {
+	for _, el := range w.loops {
+		if c := el.conns[fd]; c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// stop stops the process for a time. With a pause packets are lost meanwhile.
+func (w *simWorld) stop(d time.Duration, paused bool) {
+	if w.inStop {
+		return
+	}
+	w.inStop = true
+	from := w.now
+	w.stops++
+	w.trace(nil, "stopped for", d, "paused:", paused)
+	if paused {
+		w.pauses++
+		w.netDown = simInterval{from, from + d}
+	}
+	w.driverAway.add(from, from+d)
+	w.pass(d)
+	w.inStop = false
+	if !w.inRound && w.reaper != nil && w.one(2) && w.reaper.mu.TryLock() {
+		w.reaper.mu.Unlock()
+		w.sleep(0) // the other threads run first
+	}
+}
+
+// isLost reports whether the network loses a packet now.
+func (w *simWorld) isLost(*simSock) bool {
+	if w.family == simUnix {
+		return false
+	}
+	return w.now < w.netDown.to && w.now >= w.netDown.from || w.loss > 0 && w.rng.Float64() < w.loss
+}
+
+func (w *simWorld) acksAreLost() bool {
+	return w.family != simUnix && w.now < w.acksDown.to && w.now >= w.acksDown.from
+}
+
+func (w *simWorld) refusesTask() bool { return w.faulty && w.one(200) }
+
+// startDriver takes the place of the driver's goroutine.
+func (w *simWorld) startDriver(d *driver) {
+	close(d.done)
+	w.driver = d
+	w.roundDue = (w.now/w.cfg.Tick + 1) * w.cfg.Tick
+	w.planRound(w.roundDue)
+}
+
+func (w *simWorld) planRound(at time.Duration) {
+	w.plannedN++
+	n, d := w.plannedN, w.driver
+	if w.faulty && w.one(100) {
+		at += w.lateness()
+	}
+	w.later(at, func() {
+		if n == w.plannedN && d == w.reaper.driver {
+			w.round()
+		}
+	})
+}
+
+// lateness returns how late the driver is.
+func (w *simWorld) lateness() time.Duration {
+	if w.one(4) {
+		return w.upTo(w.longest)
+	}
+	return w.upTo(4 * w.cfg.Tick)
+}
+
+// round is one turn of the driver.
+func (w *simWorld) round() {
+	if w.now-w.roundDue > time.Millisecond {
+		w.trace(nil, "driver is late by", w.now-w.roundDue)
+		w.driverAway.add(w.roundDue, w.now)
+	}
+	w.heardThen, w.heardRound = w.heardRound, w.heardAt
+	w.inRound = true
+	before := w.reaper.monitor.Time
+	w.reaper.round()
+	w.inRound = false
+	w.watchSilence(w.reaper.monitor.Time - before)
+	w.watchHold()
+	w.roundDue = (w.now/w.cfg.Tick + 1) * w.cfg.Tick
+	w.soon = false
+	w.planRound(w.roundDue)
+}
+
+// pollMore is the part of the driver that waits for a loop that needs another round.
+func (w *simWorld) pollMore() {
+	if w.reaper != nil {
+		w.watchHold()
+	}
+	if w.soon || w.reaper == nil || w.reaper.driver == nil || len(w.reaper.more) == 0 {
+		return
+	}
+	<-w.reaper.more
+	w.soon = true
+	w.planRound(min(w.now+pause, max(w.roundDue, w.now)))
+}
+
+// watchHold keeps when verdicts were held, which must be only where it is allowed.
+func (w *simWorld) watchHold() {
+	held := w.reaper.monitor.State().Held()
+	switch {
+	case held && w.holding == 0:
+		w.holding = w.heardThen
+		w.trace(nil, "verdicts are held, all silent since", w.heardAt)
+		if len(w.all) < 16 || w.grace() < 0 {
+			w.violate(nil, "no hold with fewer than 16 connections or without a grace", "verdicts are held")
+		}
+	case !held && w.holding != 0:
+		w.trace(nil, "verdicts are not held any more")
+		w.holds.add(w.holding, w.now)
+		w.holding = 0
+	}
+}
+
+// watchSilence keeps an outage that the Reaper has found in a round. If the driver was there, it was a
+// hold that ended before it could be seen.
+func (w *simWorld) watchSilence(length time.Duration) {
+	known, n := w.driverAway.overlap(w.now-length, w.now)
+	if length == 0 || known+time.Duration(2*n)*w.cfg.Tick >= length {
+		return
+	}
+	w.trace(nil, "a silence was an outage of", length)
+	w.holds.add(w.now-length, w.now)
+	if len(w.all) < 16 || w.grace() < 0 {
+		w.violate(nil, "no hold with fewer than 16 connections or without a grace", "a silence was an outage")
+	}
+}
+
+// mayHold reports whether verdicts may have been held after an instant.
+func (w *simWorld) mayHold(since time.Duration) bool {
+	if w.holding != 0 {
+		return true
+	}
+	n := len(w.holds)
+	return n > 0 && w.holds[n-1].to > since
+}
+
+// wasOut returns the outages that certainly count.
+func (w *simWorld) wasOut() simIntervals {
+	all := append(simIntervals(nil), w.driverAway...)
+	if w.driver != nil && w.now > w.roundDue {
+		all.add(w.roundDue, w.now)
+	}
+	for _, o := range w.netAway {
+		if o.to <= w.now {
+			all = append(all, o)
+		} else if o.from < w.now {
+			all = append(all, simInterval{o.from, w.now + w.cfg.Tick})
+		}
+	}
+	return all.merged(0, w.least())
+}
+
+// mayBeOut returns the outages that may count.
+func (w *simWorld) mayBeOut() simIntervals {
+	all := append(simIntervals(nil), w.driverAway...)
+	if w.driver != nil && w.now > w.roundDue {
+		all.add(w.roundDue, w.now)
+	}
+	holds := w.holds
+	if w.holding != 0 {
+		holds = append(append(simIntervals(nil), holds...), simInterval{w.holding, w.now})
+	}
+	if len(holds) > 0 {
+		all = append(all, holds...)
+		sortIntervals(all)
+	}
+	return all.merged(3*w.cfg.Tick, time.Millisecond)
+}
+
+func (w *simWorld) takeFD() int {
+	for fd, used := range w.fds {
+		if !used {
+			w.fds[fd] = true
+			return fd
+		}
+	}
+	w.fds = append(w.fds, true)
+	return len(w.fds) - 1
+}
+
+func (w *simWorld) freeFD(fd int) { w.fds[fd] = false }

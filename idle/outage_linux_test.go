@@ -1,0 +1,239 @@
+package idle
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// outageConfig is that of the servers that an outage befalls.
+var outageConfig = Config{ReadTimeout: 5 * time.Second}
+
+const (
+	outageClients = 300
+	outageBeat    = 1600 * time.Millisecond
+	outageLength  = 5 * outageBeat // 8 s
+)
+
+func init() { plays["outage"] = play{cfg: outageConfig} }
+
+// addressOf returns the address of a client of a fleet, as the server has it.
+func (f *fleet) addressOf(i int) string {
+	sa, err := unix.Getsockname(f.conns[i].fd)
+	require.NoError(f.t, err)
+	in := sa.(*unix.SockaddrInet4)
+	return net.JoinHostPort(net.IP(in.Addr[:]).String(), fmt.Sprint(in.Port))
+}
+
+// isHeard reports whether all that a client has sent was acknowledged by the server's kernel.
+func (f *fleet) isHeard(i int) bool {
+	waiting, err := unix.IoctlGetInt(f.conns[i].fd, unix.TIOCOUTQ)
+	require.NoError(f.t, err)
+	return waiting == 0
+}
+
+// beatEvenly sends once from each client, evenly spread over a period. So retransmissions are
+// spread as well.
+func (f *fleet) beatEvenly(period time.Duration) {
+	const parts = 50
+	began, n := time.Now(), len(f.conns)
+	for p := range parts {
+		f.send(n*p/parts, n*(p+1)/parts, "beat")
+		time.Sleep(time.Until(began.Add(period * time.Duration(p+1) / parts)))
+	}
+}
+
+// beatUntilHeard beats until each client was heard or lost its connection, and returns when each
+// was heard first, as monotonic; 0 if it was not.
+func (f *fleet) beatUntilHeard(period time.Duration) []int64 {
+	f.t.Helper()
+	heard := make([]int64, len(f.conns))
+	look := func() (missing int) {
+		for i := range heard {
+			switch {
+			case heard[i] != 0 || f.conns[i].closedAt.Load() != 0:
+			case f.isHeard(i):
+				heard[i] = monotonic()
+			default:
+				missing++
+			}
+		}
+		return missing
+	}
+	var beating sync.WaitGroup
+	defer beating.Wait()
+	over := make(chan struct{})
+	defer close(over)
+	beating.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				f.beatEvenly(period)
+			}
+		}
+	})
+	eventually(f.t, "all clients are heard again", func() bool { return look() == 0 })
+	return heard
+}
+
+// sentAt returns when a client has sent its last byte, as monotonic.
+func (f *fleet) sentAt(i int) int64 {
+	return monotonic() - f.now() + f.conns[i].sentUntil.Load()
+}
+
+// TestAnOutageClosesNobody cuts living clients off from the server for longer than the timeout: the
+// server's process is stopped, as by a debugger or a full disk; it is stopped and packets are lost,
+// as with a machine that is paused; or packets are lost, as on a network that is out. No client may
+// be closed before all were heard again. Afterwards silent clients are closed as ever.
+func TestAnOutageClosesNobody(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name          string
+		stopped, lost bool
+	}{
+		{"process stopped", true, false},
+		{"process stopped and packets lost", true, true},
+		{"packets lost", false, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			const n = outageClients
+			cable := newCable(t)
+			server := startPlay(t, "outage", "tcp://"+cable.host+":0")
+			f := cable.fleet(t, portOf(server.addr), n)
+			for range 2 {
+				f.beatEvenly(outageBeat)
+			}
+			require.Zero(t, server.account().closed(), "before the outage")
+
+			mend := func() {}
+			if tc.lost {
+				mend = cable.lose(t, toServer, toClient)
+			}
+			if tc.stopped {
+				server.pause()
+			}
+			began := time.Now()
+			for time.Since(began) < outageLength {
+				f.beatEvenly(outageBeat)
+			}
+			mend()
+			if tc.stopped {
+				server.resume(0)
+			}
+			ended := monotonic()
+			t.Logf("outage of %v", time.Since(began))
+
+			heard := f.beatUntilHeard(outageBeat)
+			var after, closed []time.Duration
+			for _, at := range heard {
+				if at != 0 {
+					after = append(after, time.Duration(at-ended))
+				}
+			}
+			a := server.account()
+			for _, tr := range a.Traces {
+				if tr.Closed != 0 {
+					closed = append(closed, time.Duration(tr.Closed-ended))
+				}
+			}
+			t.Logf("%d clients heard again after the outage: first %v, p50 %v, all %v", len(after), part(after, 0), part(after, 0.5), part(after, 1))
+			t.Logf("%d of %d closed, the first %v after the outage, the last %v; %d saved by the kernel",
+				len(closed), n, part(closed, 0), part(closed, 1), a.Stats.SavedByKernel)
+			require.Len(t, a.Traces, n)
+			assert.Zero(t, len(closed), "living clients were closed")
+
+			// The dead are still told from the living.
+			a = server.await("silent clients are closed", func(a account) bool { return a.closed() == n })
+			by := a.by()
+			var silences []time.Duration
+			for i := range n {
+				tr := by[f.addressOf(i)]
+				assert.Equal(t, "read idle", tr.Kind, tr.Message)
+				if heard[i] != 0 {
+					silences = append(silences, time.Duration(tr.Closed-f.sentAt(i)))
+				}
+			}
+			t.Logf("then silent, closed after p50 %v, all %v", part(silences, 0.5), part(silences, 1))
+			if len(closed) == 0 {
+				shortest, _ := f.silences(0, n)
+				assert.GreaterOrEqual(t, shortest, outageConfig.ReadTimeout, "never early")
+			}
+			server.end()
+		})
+	}
+}
+
+// TestTheDeadAreFoundAmongTheLivingAndAllAtOnce lets the network of clients fail for good, while
+// that of others works or there are no others.
+func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		living   int
+		promised time.Duration
+	}{
+		{"among as many living", outageClients, outageConfig.ReadTimeout + 300*time.Millisecond},
+		{"all at once", 0, 2 * outageConfig.ReadTimeout},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			const n = outageClients
+			server := startPlay(t, "outage", "tcp://0.0.0.0:0")
+			port := portOf(server.addr)
+			cable := newCable(t)
+			dead := cable.fleet(t, port, n)
+
+			over := make(chan struct{})
+			var beating sync.WaitGroup
+			var living *fleet
+			if tc.living > 0 {
+				living = newCable(t).fleet(t, port, tc.living)
+				beating.Go(func() {
+					for {
+						select {
+						case <-over:
+							return
+						default:
+							living.beat(0, tc.living, outageBeat, outageBeat)
+						}
+					}
+				})
+			}
+			defer beating.Wait()
+			stop := sync.OnceFunc(func() { close(over) })
+			defer stop()
+			dead.beat(0, n, outageBeat, 2*outageBeat)
+			require.Zero(t, server.account().closed(), "all are living")
+			cable.lose(t, toServer, toClient)
+
+			a := server.await("the dead are closed", func(a account) bool { return a.closed() >= n })
+			by := a.by()
+			var silences []time.Duration
+			for i := range n {
+				tr := by[dead.addressOf(i)]
+				assert.Equal(t, "read idle", tr.Kind, tr.Message)
+				silences = append(silences, time.Duration(tr.Closed-dead.sentAt(i)))
+			}
+			t.Logf("closed after their last byte: first %v, p50 %v, p90 %v, p99 %v, last %v; promised is %v to %v",
+				part(silences, 0), part(silences, 0.5), part(silences, 0.9), part(silences, 0.99), part(silences, 1),
+				outageConfig.ReadTimeout, tc.promised)
+			assert.GreaterOrEqual(t, part(silences, 0), outageConfig.ReadTimeout-time.Millisecond, "never early")
+			assert.LessOrEqual(t, part(silences, 0.5), tc.promised, "closed when promised, but for what the machine adds")
+			assert.LessOrEqual(t, part(silences, 1), tc.promised+room, "none is left for long")
+			if living != nil {
+				stop()
+				beating.Wait()
+				assert.Zero(t, living.lost(0, tc.living), "no living one is closed")
+			}
+		})
+	}
+}

@@ -1,0 +1,220 @@
+package idle
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// pauseLimit is the limit that is shorter than a pause of the server, and pauseLength that pause.
+const (
+	pauseLimit  = time.Second
+	pauseLength = pauseLimit * 3 / 2
+)
+
+// largeAnswer is how many bytes a server sends on request.
+const largeAnswer = 20 << 20
+
+// chunk is a piece of an upload, each of which the server acknowledges.
+const chunk = 1000 // bytes
+
+func init() {
+	answer := func(w *witness, c gnet.Conn, b []byte) {
+		if bytes.Contains(b, []byte("go")) {
+			_, _ = c.Write(make([]byte, largeAnswer))
+		}
+	}
+	plays["soft limit"] = play{cfg: Config{OutputLimit: OutputLimit{Soft: 1 << 20, SoftFor: pauseLimit}}, act: answer}
+	plays["write stall"] = play{cfg: Config{WriteStallTimeout: pauseLimit}, act: answer}
+	plays["first byte"] = play{cfg: Config{FirstByteTimeout: pauseLimit}}
+	plays["greeting"] = play{cfg: Config{FirstByteTimeout: pauseLimit}, open: func(_ *witness, c gnet.Conn) {
+		time.AfterFunc(pauseLimit/2, func() { _ = c.AsyncWrite([]byte("welcome"), nil) })
+	}}
+	rate := MinRate{BytesPerSecond: 5 * chunk, Window: pauseLimit, Grace: pauseLimit / 2, Always: true}
+	plays["minimum rate"] = play{cfg: Config{MinRate: rate}, act: func(_ *witness, c gnet.Conn, b []byte) {
+		if bytes.Contains(b, []byte("\n")) { // the end of a chunk
+			_, _ = c.Write([]byte("ok"))
+		}
+	}}
+	beat := Heartbeat{Interval: pauseLimit, Retry: pauseLimit / 2, MaxMissed: 1}
+	beat.Ping = func(gnet.Conn) []byte { return []byte("PING\n") }
+	plays["heartbeat"] = play{cfg: Config{Heartbeat: beat}}
+	beat.IsPong = func(c gnet.Conn) bool {
+		b, _ := c.Peek(-1)
+		return bytes.Contains(b, []byte("PONG"))
+	}
+	plays["pong"] = play{cfg: Config{Heartbeat: beat}}
+}
+
+// A peer is the client of a connection in a test of a pause. It returns when it has done its part,
+// or when its connection is closed. The channel is closed when the server is stopped.
+type peer func(c net.Conn, stopped <-chan struct{})
+
+// silentPeer does nothing.
+func silentPeer(net.Conn, <-chan struct{}) {}
+
+// speaksOnce sends a byte and nothing more.
+func speaksOnce(c net.Conn, _ <-chan struct{}) { _, _ = c.Write([]byte("x")) }
+
+// asks sends a request and does not read the answer.
+func asks(c net.Conn, _ <-chan struct{}) { _, _ = c.Write([]byte("go")) }
+
+// readsOn asks for a large answer, and reads it: a fifth before the server is stopped, and the rest
+// from then on with 100 MB a second.
+func readsOn(c net.Conn, stopped <-chan struct{}) {
+	asks(c, stopped)
+	piece := int64(512 << 10)
+	for left := int64(largeAnswer); left > 0; {
+		n, err := io.CopyN(io.Discard, c, min(left, piece))
+		if err != nil {
+			return
+		}
+		if left -= n; left < largeAnswer*4/5 {
+			<-stopped
+		}
+		select {
+		case <-stopped:
+			piece = 1 << 20
+			time.Sleep(pauseLimit / 100)
+		default:
+			time.Sleep(pauseLimit / 20)
+		}
+	}
+	_, _ = c.Write([]byte("thanks"))
+}
+
+// speaksWhileStopped sends while the server is stopped.
+func speaksWhileStopped(c net.Conn, stopped <-chan struct{}) {
+	<-stopped
+	time.Sleep(rand.N(pauseLength * 3 / 4))
+	_, _ = c.Write([]byte("x"))
+}
+
+// answersWith returns a peer that answers whatever comes, after the delay of a path.
+func answersWith(message string) peer {
+	return func(c net.Conn, _ <-chan struct{}) {
+		b := make([]byte, 64)
+		for {
+			if _, err := c.Read(b); err != nil {
+				return
+			}
+			time.Sleep(pauseLimit / 20)
+			if _, err := c.Write([]byte(message)); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// uploads sends a chunk when the one before was acknowledged.
+func uploads(c net.Conn, _ <-chan struct{}) {
+	piece := append(make([]byte, chunk-1), '\n')
+	b := make([]byte, 64)
+	for {
+		if _, err := c.Write(piece); err != nil {
+			return
+		}
+		if _, err := c.Read(b); err != nil {
+			return
+		}
+		time.Sleep(pauseLimit / 10)
+	}
+}
+
+// TestAPauseOfTheServerIsNotHeldAgainstAPeer stops the server for one and a half times a limit,
+// while the peers do all that they have to: none of them may be reaped. One of them is guilty, and
+// still is. For HandshakeTimeout see TestAStopInTheMiddleOfAHandshakeCutsNobodyOff.
+func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name             string
+		play             string
+		innocent, guilty peer
+		before           time.Duration // from when the connections are open to the pause
+		after            time.Duration // from the pause to when all innocent ones have been judged
+		kind             Kind
+		only             string // the only network; all if empty
+		n                int
+	}{
+		{"first byte that waits", "first byte", speaksWhileStopped, silentPeer, pauseLimit / 4, pauseLimit / 4, NoFirstByte, "", 50},
+		{"first byte that answers a greeting", "greeting", answersWith("x"), silentPeer, pauseLimit / 4, pauseLimit, NoFirstByte, "", 50},
+		{"write stall", "write stall", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, WriteStall, "", 4},
+		{"soft limit", "soft limit", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, OverLimit, "", 4},
+		{"minimum rate", "minimum rate", uploads, speaksOnce, pauseLimit * 3 / 5, 2 * pauseLimit, SlowPeer, "tcp", 50},
+		{"heartbeat, before the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit / 2, 2 * pauseLimit, NoAnswer, "", 50},
+		{"heartbeat, after the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit * 11 / 10, 2 * pauseLimit, NoAnswer, "", 50},
+		{"pong, before the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit / 2, 2 * pauseLimit, NoAnswer, "", 50},
+		{"pong, after the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit * 11 / 10, 2 * pauseLimit, NoAnswer, "", 50},
+	} {
+		for _, network := range networks {
+			if tc.only != "" && tc.only != network.name {
+				continue
+			}
+			t.Run(tc.name+"/"+network.name, func(t *testing.T) {
+				t.Parallel()
+				server := startPlay(t, tc.play, network.addr(t))
+				stopped := make(chan struct{})
+				var playing sync.WaitGroup
+				defer playing.Wait()
+				var conns []net.Conn
+				defer func() {
+					for _, c := range conns {
+						_ = c.Close()
+					}
+				}()
+				act := func(p peer) string {
+					c := dialNamed(t, server.addr)
+					conns = append(conns, c)
+					playing.Go(func() { p(c, stopped) })
+					return c.LocalAddr().String()
+				}
+				stop := sync.OnceFunc(func() { close(stopped) })
+				defer stop()
+				for range tc.n {
+					act(tc.innocent)
+				}
+				guilty := act(tc.guilty)
+				server.awaitOpen(tc.n + 1)
+				time.Sleep(tc.before)
+				server.pause()
+				stop()
+				server.resume(pauseLength)
+				resumed := monotonic()
+
+				server.await("the guilty one is reaped", func(a account) bool { return a.by()[guilty].Reaped })
+				time.Sleep(tc.after - time.Duration(monotonic()-resumed))
+				a := server.account()
+				require.Len(t, a.Traces, tc.n+1)
+				assert.Equal(t, tc.kind.String(), a.by()[guilty].Kind)
+				wrong := a.reaped(func(tr trace) bool { return tr.Peer != guilty })
+				for _, tr := range wrong[:min(len(wrong), 3)] {
+					t.Logf("%v after the pause, %v after it was opened: %s",
+						time.Duration(tr.Closed-resumed), time.Duration(tr.Closed-tr.Opened), tr.Message)
+				}
+				t.Logf("%d of %d reaped; the guilty one %v after the pause: %s", len(wrong), tc.n,
+					time.Duration(a.by()[guilty].Closed-resumed), a.by()[guilty].Message)
+				assert.Zero(t, len(wrong), "peers were reaped for a pause of the server")
+				for _, tr := range a.Traces {
+					if tr.Peer != guilty && !tr.Reaped {
+						assert.Empty(t, tr.Message)
+					}
+				}
+				if tc.play == "soft limit" || tc.play == "write stall" {
+					for _, tr := range a.Traces {
+						if tr.Peer != guilty {
+							assert.Len(t, tr.Reads, 2, "it has got all and said thanks")
+						}
+					}
+				}
+			})
+		}
+	}
+}

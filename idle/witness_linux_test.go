@@ -1,0 +1,289 @@
+package idle
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func init() { childKinds["play"] = runPlay }
+
+// A play is a server that runs in a child process, under a witness.
+type play struct {
+	cfg   Config
+	loops int                                     // 2 if zero
+	act   func(w *witness, c gnet.Conn, b []byte) // what the handler does with bytes; nothing if nil
+	open  func(w *witness, c gnet.Conn)           // what it does with a new connection; nothing if nil
+}
+
+// plays are the servers that a child process can run. Each file adds its own.
+var plays = map[string]play{}
+
+// A trace is what a witness has seen of a connection. Instants are those of monotonic, 0 where
+// there is none.
+type trace struct {
+	Peer    string // address
+	Opened  int64
+	Reads   []int64 // of OnTraffic
+	Ready   int64   // of MarkReady
+	Closed  int64
+	Reaped  bool
+	Kind    string // if Reaped
+	Lasted  time.Duration
+	Message string // of the error that OnClose got
+}
+
+// An account is what a child reports.
+type account struct {
+	Traces []trace // in the order in which the connections were opened
+	Stats  struct {
+		Connections   int
+		SavedByKernel uint64
+	}
+}
+
+// monotonic returns the clock that all processes of a machine share, in nanoseconds.
+func monotonic() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err)
+	}
+	return now.Nano()
+}
+
+// A witness is the handler of a play, and keeps traces of its connections.
+type witness struct {
+	*echo
+	play   play
+	reaper *Reaper
+
+	mu     sync.Mutex
+	traces []*trace // guarded by mu, as is what they point to
+}
+
+func newWitness(p play) *witness {
+	w := &witness{echo: newEcho(), play: p}
+	w.echo.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+		tr := &trace{Peer: c.RemoteAddr().String(), Opened: monotonic()}
+		c.SetContext(tr)
+		w.mu.Lock()
+		w.traces = append(w.traces, tr)
+		w.mu.Unlock()
+		if p.open != nil {
+			p.open(w, c)
+		}
+		return nil, gnet.None
+	}
+	w.echo.traffic = func(c gnet.Conn) gnet.Action {
+		w.note(c, func(tr *trace) { tr.Reads = append(tr.Reads, monotonic()) })
+		b, _ := c.Next(-1)
+		if p.act != nil {
+			p.act(w, c, b)
+		}
+		return gnet.None
+	}
+	w.echo.closed = func(c gnet.Conn, err error) gnet.Action {
+		w.note(c, func(tr *trace) {
+			tr.Closed = monotonic()
+			if err != nil {
+				tr.Message = err.Error()
+			}
+			if reason, ok := errors.AsType[*ReapError](err); ok {
+				tr.Reaped, tr.Kind, tr.Lasted = true, reason.Kind.String(), reason.Lasted
+			}
+		})
+		return gnet.None
+	}
+	return w
+}
+
+// note changes the trace of a connection.
+func (w *witness) note(c gnet.Conn, change func(*trace)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(c.Context().(*trace))
+}
+
+// markReady ends the handshake of a connection.
+func (w *witness) markReady(c gnet.Conn) {
+	w.reaper.MarkReady(c)
+	w.note(c, func(tr *trace) { tr.Ready = monotonic() })
+}
+
+func (w *witness) account() (a account) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tr := range w.traces {
+		a.Traces = append(a.Traces, *tr)
+	}
+	stats := w.reaper.Stats()
+	a.Stats.Connections, a.Stats.SavedByKernel = stats.Connections, stats.SavedByKernel
+	return a
+}
+
+// runPlay is the main function of a child process. Its argument is the name of a play and an
+// address. It prints its address, and for each line of its standard input an account.
+func runPlay(arg string) int {
+	space := strings.LastIndexByte(arg, ' ')
+	name, addr := arg[:space], arg[space+1:]
+	w := newWitness(plays[name])
+	var err error
+	if w.reaper, err = Middleware(w, w.play.cfg); err != nil {
+		panic(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- gnet.Run(w.reaper, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(cmp.Or(w.play.loops, 2)))
+	}()
+	var up boot
+	select {
+	case up = <-w.booted:
+	case err := <-done:
+		panic(err)
+	}
+	fmt.Println(up.addr.Network(), up.addr.String())
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		if err := json.NewEncoder(os.Stdout).Encode(w.account()); err != nil {
+			panic(err)
+		}
+	}
+	_ = up.eng.Stop(context.Background())
+	if err := <-done; err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// A stage is a child process that runs a play.
+type stage struct {
+	*child
+	t      testing.TB
+	paused time.Time
+}
+
+func startPlay(t testing.TB, name, addr string) *stage {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"=play "+name+" "+addr)
+	return &stage{child: startCommand(t, cmd), t: t}
+}
+
+// account asks the child what it has seen. It must not be stopped.
+func (s *stage) account() (a account) {
+	s.t.Helper()
+	_, err := s.stdin.Write([]byte("\n"))
+	require.NoError(s.t, err)
+	for {
+		line, err := s.stdout.ReadBytes('\n')
+		require.NoError(s.t, err, "%s", s.stderr)
+		if len(line) > 1 { // otherwise it is the end of the line with the address
+			require.NoError(s.t, json.Unmarshal(line, &a))
+			return a
+		}
+	}
+}
+
+// await waits until the accounts of the child fulfil a condition, and returns the last one.
+func (s *stage) await(what string, cond func(account) bool) (a account) {
+	s.t.Helper()
+	for until := time.Now().Add(30 * time.Second); ; {
+		if a = s.account(); cond(a) {
+			return a
+		}
+		if time.Now().After(until) {
+			require.Fail(s.t, "not within 30 s: "+what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// awaitOpen waits until n connections have been opened.
+func (s *stage) awaitOpen(n int) {
+	s.t.Helper()
+	s.await(fmt.Sprintf("%d connections are open", n), func(a account) bool { return len(a.Traces) >= n })
+}
+
+// pause stops the process. It returns when all threads are stopped.
+func (s *stage) pause() {
+	s.t.Helper()
+	s.paused = time.Now()
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGSTOP))
+	eventually(s.t, "the process is stopped", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+		if err != nil {
+			return false
+		}
+		_, state, _ := strings.Cut(string(b), ") ")
+		return strings.HasPrefix(state, "T")
+	})
+}
+
+// resume lets the process continue, not before the given time since pause.
+func (s *stage) resume(after time.Duration) {
+	s.t.Helper()
+	time.Sleep(time.Until(s.paused.Add(after)))
+	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// end ends the child, which must not fail.
+func (s *stage) end() {
+	s.t.Helper()
+	require.NoError(s.t, s.stdin.Close())
+	require.NoError(s.t, s.cmd.Wait(), "%s", s.stderr)
+}
+
+// reaped returns the traces of connections that were reaped, of those for which cond holds.
+func (a account) reaped(cond func(trace) bool) (reaped []trace) {
+	for _, tr := range a.Traces {
+		if tr.Reaped && cond(tr) {
+			reaped = append(reaped, tr)
+		}
+	}
+	return reaped
+}
+
+// closed returns how many connections were closed.
+func (a account) closed() (n int) {
+	for _, tr := range a.Traces {
+		if tr.Closed != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// by returns the traces by the addresses of the peers.
+func (a account) by() map[string]trace {
+	traces := map[string]trace{}
+	for _, tr := range a.Traces {
+		traces[tr.Peer] = tr
+	}
+	return traces
+}
+
+// part returns the smallest value that is at least as large as the given part of the values.
+func part(values []time.Duration, of float64) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(int(of*float64(len(sorted))), len(sorted)-1)]
+}

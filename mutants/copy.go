@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A workCopy is a copy of the repository in which mutants are tried.
+type workCopy struct {
+	dir     string
+	timeout time.Duration
+	tests   []string
+	sources map[string]string // as they are without a mutant
+}
+
+// newCopy copies the files that git knows, as they are in the working tree.
+func newCopy(root string, timeout time.Duration, tests []string) (*workCopy, error) {
+	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list.Dir = root
+	files, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("mutants: git ls-files in %s: %w", root, err)
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return nil, err
+	}
+	c := &workCopy{dir, timeout, tests, make(map[string]string)}
+	for _, file := range strings.FieldsFunc(string(files), func(r rune) bool { return r == 0 }) {
+		b, err := os.ReadFile(filepath.Join(root, file))
+		if os.IsNotExist(err) { // deleted in the working tree
+			continue
+		}
+		if err == nil {
+			err = c.write(file, b)
+		}
+		if err != nil {
+			c.remove()
+			return nil, err
+		}
+		if strings.HasSuffix(file, ".go") {
+			c.sources[file] = string(b)
+		}
+	}
+	if c.tests == nil {
+		c.tests = c.defaultTests()
+	}
+	return c, nil
+}
+
+// defaultTests returns the tests of the package of the mutant, and the simulation if there is one.
+func (c *workCopy) defaultTests() []string {
+	tests := []string{fmt.Sprintf("go test -short -failfast -count=1 -timeout %v {package}", c.timeout)}
+	for file, source := range c.sources {
+		if path.Dir(file) == "idle" && strings.HasSuffix(file, "_test.go") && strings.Contains(source, "func TestSimulation(") {
+			return append(tests, fmt.Sprintf("go test -count=1 -timeout %v ./idle -run TestSimulation", c.timeout))
+		}
+	}
+	return tests
+}
+
+func (c *workCopy) remove() { _ = os.RemoveAll(c.dir) }
+
+func (c *workCopy) write(file string, b []byte) error {
+	to := filepath.Join(c.dir, file)
+	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o666)
+}
+
+// mutate returns the source of a mutant.
+func (c *workCopy) mutate(m mutant) (string, error) {
+	source, ok := c.sources[m.file]
+	if !ok {
+		return "", fmt.Errorf("mutants: %s: no such file", m.file)
+	}
+	return m.apply(source)
+}
+
+// checkTests runs the tests without a mutant: they must pass.
+func (c *workCopy) checkTests(mutants []mutant) error {
+	passed := map[string]bool{}
+	for _, m := range mutants {
+		for _, test := range c.tests {
+			command := commandOf(test, m)
+			if passed[command] {
+				continue
+			}
+			if out, err := c.command(command); err != nil {
+				return fmt.Errorf("mutants: without a change, %s: %w\n%s", command, err, out)
+			}
+			passed[command] = true
+		}
+	}
+	return nil
+}
+
+// try returns the command that has killed a mutant, or nothing if it has survived.
+func (c *workCopy) try(m mutant) (by string, err error) {
+	source, err := c.mutate(m)
+	if err != nil {
+		return "", err
+	}
+	if err := c.write(m.file, []byte(source)); err != nil {
+		return "", err
+	}
+	defer func() {
+		if restored := c.write(m.file, []byte(c.sources[m.file])); err == nil {
+			err = restored
+		}
+	}()
+	if out, err := c.command(commandOf("go build {package}", m)); err != nil {
+		return "", fmt.Errorf("mutants: %s: %s: it does not compile: %w\n%s", m.file, m.description, err, out)
+	}
+	for _, test := range c.tests {
+		command := commandOf(test, m)
+		if _, err := c.command(command); err != nil {
+			return command, nil
+		}
+	}
+	return "", nil
+}
+
+func commandOf(test string, m mutant) string {
+	return strings.ReplaceAll(test, "{package}", "./"+path.Dir(m.file))
+}
+
+// command runs a command in the copy.
+func (c *workCopy) command(command string) (out []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+30*time.Second) // go test stops itself before
+	defer cancel()
+	words := strings.Fields(command)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir, cmd.WaitDelay = c.dir, 5*time.Second
+	cmd.Env = append(os.Environ(), "IDLEWHEEL_SIMULATE=20s", "GOWORK=off")
+	out, err = cmd.CombinedOutput()
+	return bytes.TrimSpace(out), err
+}

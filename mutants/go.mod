@@ -1,0 +1,3 @@
+module github.com/idlewheel/idlewheel/mutants
+
+go 1.26

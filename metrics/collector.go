@@ -41,11 +41,17 @@ var (
 	observed = desc("connections_observed_total", "Connections that would have been reaped, but for ObserveOnly, by reason.", "reason")
 	rejected = desc("connections_rejected_total",
 		"Connections that were closed as they came, of which the handler was told nothing, by reason.", "reason")
-	reads    = desc("reads_total", "Calls of the handler with new bytes of a peer.")
-	events   = desc("idle_events_total", "Idle events, by kind.", "kind")
-	pings    = desc("heartbeats_sent_total", "Heartbeats sent to silent peers.")
-	missed   = desc("heartbeats_missed_total", "Heartbeats that were not answered in time.")
-	saved    = desc("saved_by_kernel_total", "Connections that seemed dead, but the kernel had bytes of the peer.")
+	reads   = desc("reads_total", "Calls of the handler with new bytes of a peer.")
+	events  = desc("idle_events_total", "Idle events, by kind.", "kind")
+	pings   = desc("heartbeats_sent_total", "Heartbeats sent to silent peers.")
+	missed  = desc("heartbeats_missed_total", "Heartbeats that were not answered in time.")
+	saved   = desc("saved_by_kernel_total", "Connections that seemed dead, but the kernel had bytes of the peer.")
+	putOff  = desc("verdicts_put_off_total", "Verdicts that were put off because of an outage of the server.")
+	outages = desc("outages_total",
+		"Times in which the server could not hear its peers: its process was stopped, its machine was paused or its network was down.")
+	away     = desc("outage_seconds_total", "Length of all outages.")
+	holds    = desc("holds_total", "Times in which verdicts were held because connections that were busy together fell silent together.")
+	holding  = desc("holding", "1 while verdicts are held.")
 	lateness = desc("reap_lateness_seconds", "How long after their deadlines connections were reaped.")
 	entries  = desc("wheel_entries", "Entries in the timing wheels: one for each connection.")
 	backlog  = desc("wheel_backlog_entries", "Entries of the timing wheels that are due and were not looked at yet.")
@@ -83,7 +89,8 @@ func NewCollector(r *idle.Reaper) *Collector {
 // Describe sends the descriptions of all metrics.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		connections, limit, opened, closed, observed, rejected, reads, events, pings, missed, saved, lateness, entries, backlog, behind, lag, build,
+		connections, limit, opened, closed, observed, rejected, reads, events, pings, missed, saved, putOff, outages, away,
+		holds, holding, lateness, entries, backlog, behind, lag, build,
 	} {
 		ch <- d
 	}
@@ -92,9 +99,10 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect sends what the Reaper knows now. It waits for the event loops for at most a second; if one does not answer, the state of all
 // connections is [StateUnknown].
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, n uint64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	counter := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, value, labels...)
 	}
+	count := func(d *prometheus.Desc, n uint64, labels ...string) { counter(d, float64(n), labels...) }
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
@@ -117,6 +125,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	count(pings, s.Pings)
 	count(missed, s.Missed)
 	count(saved, s.SavedByKernel)
+	count(putOff, s.PutOff)
+	count(outages, s.Outages)
+	counter(away, s.OutageTime.Seconds())
+	count(holds, s.Holds)
+	gauge(holding, oneIf(s.Holding))
 	gauge(entries, float64(s.Entries))
 	gauge(backlog, float64(overdue))
 	gauge(behind, s.Behind.Seconds())
@@ -139,6 +152,13 @@ func (c *Collector) collectStates(gauge func(d *prometheus.Desc, value float64, 
 	}
 	gauge(connections, float64(unknown), StateUnknown)
 	return census.Overdue
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func (c *Collector) lateness(l *idle.LatenessStats) prometheus.Metric {

@@ -87,7 +87,9 @@ func (h *Handler) serveConnections(w http.ResponseWriter, r *http.Request) {
 		failBusy(w, err)
 		return
 	}
-	answer(w, map[string]any{"open": h.reaper.Connections(), "connections": newConnections(all)})
+	answer(w, map[string]any{
+		"open": h.reaper.Connections(), "holding": h.reaper.Stats().Holding, "connections": newConnections(all),
+	})
 }
 
 // shownBy reads which connections are asked for, and answers if that makes no sense.

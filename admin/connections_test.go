@@ -18,6 +18,7 @@ import (
 
 type shownConns struct {
 	Open        int         `json:"open"`
+	Holding     *bool       `json:"holding"`
 	Connections []shownConn `json:"connections"`
 }
 
@@ -77,7 +78,7 @@ func TestConnectionsAreShownInTheOrderThatIsAskedFor(t *testing.T) {
 
 func TestWithoutConnectionsTheListsAreEmptyAndNotNull(t *testing.T) {
 	h := newHandler(t, Config{Open: true})
-	require.JSONEq(t, `{"open":0,"connections":[]}`, ask(h, "GET", "/api/connections", "").body)
+	require.JSONEq(t, `{"open":0,"holding":false,"connections":[]}`, ask(h, "GET", "/api/connections", "").body)
 	require.JSONEq(t, `{"closed":[]}`, ask(h, "GET", "/api/closed", "").body)
 }
 

@@ -58,6 +58,11 @@ type frame struct {
 	Reads       uint64               `json:"reads"`
 	Rejected    uint64               `json:"rejected"`
 	Saved       uint64               `json:"saved_by_kernel"`
+	Outages     uint64               `json:"outages"`
+	Away        float64              `json:"outage_seconds"` // the length of all outages
+	PutOff      uint64               `json:"put_off"`        // verdicts, because of outages
+	Holds       uint64               `json:"holds"`
+	Holding     bool                 `json:"holding"` // verdicts are held: nothing is heard
 	Reaped      map[idle.Kind]uint64 `json:"reaped"`
 	Lateness    lateness             `json:"lateness"`
 	Behind      float64              `json:"behind_seconds"`
@@ -102,6 +107,7 @@ func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
 	f := frame{
 		Now: time.Now().UnixMilli(), Uptime: time.Since(h.began).Seconds(), Status: st.State, Connections: h.reaper.Connections(),
 		Limit: st.Limit, LimitWhy: st.LimitWhy, Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
+		Outages: s.Outages, Away: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
 		Reaped:   someOf(s.Reaped),
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.numbers(),

@@ -348,6 +348,11 @@ type seen struct {
 	Reads       uint64            `json:"reads"`
 	Rejected    uint64            `json:"rejected"`
 	Saved       *uint64           `json:"saved_by_kernel"`
+	Outages     *uint64           `json:"outages"`
+	Away        *float64          `json:"outage_seconds"`
+	PutOff      *uint64           `json:"put_off"`
+	Holds       *uint64           `json:"holds"`
+	Holding     *bool             `json:"holding"`
 	Reaped      map[string]uint64 `json:"reaped"`
 	Lateness    *struct {
 		Count uint64   `json:"count"`

@@ -32,6 +32,7 @@ var timeouts = []timeout{
 	{"handshake-timeout", "Config.HandshakeTimeout", func(c *idle.Config) *time.Duration { return &c.HandshakeTimeout }},
 	{"write-stall-timeout", "Config.WriteStallTimeout", func(c *idle.Config) *time.Duration { return &c.WriteStallTimeout }},
 	{"max-age-grace", "Config.MaxAgeGrace", func(c *idle.Config) *time.Duration { return &c.MaxAgeGrace }},
+	{"outage-grace", "Config.OutageGrace", func(c *idle.Config) *time.Duration { return &c.OutageGrace }},
 	{"max-age", "Config.MaxAge", func(c *idle.Config) *time.Duration { return &c.MaxAge }},
 }
 

@@ -41,7 +41,7 @@ func TestTimeoutsThatAreLeftOutStay(t *testing.T) {
 	all := map[string]any{}
 	for i, name := range []string{
 		"read-timeout", "write-timeout", "all-timeout", "first-byte-timeout", "handshake-timeout", "write-stall-timeout",
-		"max-age", "max-age-grace",
+		"max-age", "max-age-grace", "outage-grace",
 	} {
 		want := limits(h.reaper.Config())
 		all[name] = (time.Duration(i+1) * time.Hour).String()
@@ -58,6 +58,19 @@ func TestTimeoutsThatAreLeftOutStay(t *testing.T) {
 	}
 	require.Equal(t, "0s", want["max-age"])
 	require.Equal(t, "0s", want["max-age-grace"])
+}
+
+// TestTheOutageGraceMayBeNegative switches self-preservation off and on again while a server runs.
+func TestTheOutageGraceMayBeNegative(t *testing.T) {
+	h := newHandler(t, Config{Token: rightToken})
+	for _, grace := range []time.Duration{-time.Second, 30 * time.Second, 0} {
+		a := ask(h, "POST", "/api/timeouts", fmt.Sprintf(`{"outage-grace":%q}`, grace))
+		require.Equal(t, 200, a.status, a.body)
+		require.Equal(t, grace, h.reaper.Config().OutageGrace)
+		require.Equal(t, grace.String(), limits(h.reaper.Config())["outage-grace"])
+	}
+	text := requireError(t, 400, ask(h, "POST", "/api/timeouts", `{"outage-grace":"99999h"}`))
+	require.Equal(t, "outage-grace is 99999h0m0s: set at most ten years, 87600h0m0s", text)
 }
 
 // refused are bodies of which nothing may be done, and what the error has to name.

@@ -145,6 +145,26 @@ func TestALoopThatIsBlockedIsToldAndItsRingStays(t *testing.T) {
 	wait(t, tab, `document.querySelector("#status").textContent === "ready" && document.querySelector("#retry").textContent === ""`)
 }
 
+// TestThePageTellsThatVerdictsAreHeld has a server that hears nothing for a while.
+func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
+	f := serve(t, scene{loops: 2, connections: 400})
+	tab, _ := open(t, f)
+	wait(t, tab, `document.querySelector("#outages").dataset.value === "0"`)
+	require.Equal(t, "none", eval[string](t, tab, `document.querySelector("#away").textContent`))
+	const shown = `document.querySelector("#held").checkVisibility()`
+	require.False(t, eval[bool](t, tab, shown))
+	f.set(func(s *scene) { s.holding = true })
+	wait(t, tab, shown)
+	require.Contains(t, eval[string](t, tab, `document.querySelector("#held").innerText`), "Nothing is heard: verdicts are held.")
+	require.Equal(t, "status", eval[string](t, tab, `document.querySelector("#held").parentElement.getAttribute("role")`),
+		"a screen reader tells it")
+	f.set(func(s *scene) { s.holding, s.outages = false, 1 })
+	wait(t, tab, `!`+shown)
+	require.Equal(t, "1", eval[string](t, tab, `document.querySelector("#outages").textContent`))
+	require.Equal(t, "8.2 s in all", eval[string](t, tab, `document.querySelector("#away").textContent`))
+	require.Contains(t, eval[string](t, tab, `document.querySelector("#outages-tile").title`), "289 verdicts were put off")
+}
+
 func TestARowGoesWithItsConnection(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 3})
 	tab, _ := open(t, f)
@@ -332,6 +352,7 @@ func TestViews(t *testing.T) {
 		"16":    {thorough: true, loops: 16, connections: 100_000, reaped: 1234, uptime: 90_000},
 		"64":    {loops: 64, connections: 1_000_000, reaped: 123_456, writable: true, token: "s3cret", uptime: 900_000, status: "draining"},
 		"empty": {loops: 1, status: "starting"},
+		"held":  {loops: 2, connections: 1000, reaped: 30, uptime: 4000, outages: 1, holding: true},
 	}
 	for name, s := range scenes {
 		t.Run(name, func(t *testing.T) {
@@ -423,6 +444,8 @@ type scene struct {
 	gone                       string // id of a connection that is not there
 	few                        bool   // a ring has four sectors, all as full
 	blocked                    bool   // an event loop does not answer
+	outages                    int
+	holding                    bool   // verdicts are held
 	limits                     object // those of hello if nil
 	missing, forbidden         bool   // answers of kick
 	thorough                   bool   // is looked at in every way
@@ -486,6 +509,7 @@ func (s scene) frame(up float64) object {
 		"connections": s.connections, "limit": max(19_000, s.connections*3/2), "limit_why": "65536 descriptors, less 500 for everything else",
 		"opened": s.connections + s.reaped + 50, "closed": s.reaped + 50,
 		"reads": int(up * 250), "rejected": 12, "saved_by_kernel": 3,
+		"outages": s.outages, "outage_seconds": 8.2 * float64(s.outages), "put_off": 289 * s.outages, "holds": s.outages, "holding": s.holding,
 		"reaped":   object{"read idle": s.reaped - s.reaped/9, "slow peer": s.reaped / 9},
 		"lateness": object{"count": s.reaped, "mean_seconds": .0512, "max_seconds": .109}, "behind_seconds": 0, "driver_lag_seconds": .00013,
 		"pressure": object{"connections": .667, "descriptors": .87, "heap": .012}, "rings": rings, "blocked": s.blocked,

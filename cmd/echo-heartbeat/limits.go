@@ -35,12 +35,15 @@ var flagNames = []string{
 	"Config.MinRate", "--min-rate",
 	"Config.Heartbeat.Retry", "--heartbeat-retry",
 	"Config.Heartbeat.MaxMissed", "--heartbeat-missed",
+	"Config.Heartbeat.Jitter", "--heartbeat-jitter",
+	"part of Interval", "part of --heartbeat",
 	"Config.Heartbeat.Interval", "--heartbeat",
 	"Config.Heartbeat has no Interval", "--heartbeat is not set",
 	"Config.MaxAgeGrace", "--max-age-grace",
 	"Config.MaxAge", "--max-age",
 	"Config.Liveness", "--liveness",
 	"Config.KeepClosed", "--keep-closed",
+	"Config.OutageGrace", "--outage-grace",
 	"Config.Tick", "--tick",
 }
 
@@ -70,10 +73,16 @@ func (f *idleFlags) addAll(cmd *cobra.Command, readTimeout time.Duration) {
 	flags.DurationVar(&cfg.Heartbeat.Interval, "heartbeat", 0, "send a line PING to a connection that sends nothing for so long")
 	flags.DurationVar(&cfg.Heartbeat.Retry, "heartbeat-retry", 0, "send another after so long; 0 is --heartbeat")
 	flags.IntVar(&cfg.Heartbeat.MaxMissed, "heartbeat-missed", 0, "close a connection that leaves so many without an answer; 0 is 2")
+	flags.Float64Var(&cfg.Heartbeat.Jitter, "heartbeat-jitter", 0,
+		"add up to this `part` to --heartbeat, another one for each connection; 0 is 0.2, -1 is none")
 	flags.DurationVar(&cfg.MaxAge, "max-age", 0, "close a connection that is as old, a tenth less or more")
 	flags.DurationVar(&cfg.MaxAgeGrace, "max-age-grace", 0, "tell it so long before")
 	flags.DurationVar(&cfg.Liveness, "liveness", 0, "let the kernel find a peer that has vanished within so long")
 	flags.IntVar(&cfg.KeepClosed, "keep-closed", 0, "keep so many of those that were closed last, and why, for --admin; 0 is 128")
+	flags.DurationVar(&cfg.OutageGrace, "outage-grace", 0,
+		"after an outage of this server silent peers get as much time again, at most this;\n"+
+			"while nothing is heard, verdicts are held for at most this;\n"+
+			"0 is 2m, and one more timeout; a negative duration switches both off")
 	flags.BoolVar(&cfg.ObserveOnly, "observe-only", false, "close nothing; log and count what would be closed")
 }
 
@@ -113,13 +122,18 @@ func describe(cfg idle.Config) string {
 		{"output soft limit", cfg.OutputLimit.Soft, cfg.OutputLimit.Soft > 0},
 		{"min rate", cfg.MinRate.BytesPerSecond, cfg.MinRate.BytesPerSecond > 0},
 		{"heartbeat", cfg.Heartbeat.Interval, cfg.Heartbeat.Interval > 0},
+		{"heartbeat jitter", max(cfg.Heartbeat.Jitter, 0), cfg.Heartbeat.Interval > 0},
 		{"max age", cfg.MaxAge, cfg.MaxAge > 0},
 		{"liveness", cfg.Liveness, cfg.Liveness > 0},
+		{"outage grace", cfg.OutageGrace, cfg.OutageGrace > 0},
 		{"tick", cfg.Tick, true},
 	} {
 		if limit.on {
 			limits = append(limits, fmt.Sprintf("%s %v", limit.name, limit.value))
 		}
+	}
+	if cfg.OutageGrace < 0 {
+		limits = append(limits, "no outage grace")
 	}
 	if cfg.ObserveOnly {
 		limits = append(limits, "observing only")

@@ -25,41 +25,45 @@ func runTests(m *testing.M) {
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                     "say what to do",
-		"bogus":                                `unknown command "bogus"`,
-		"--nope":                               "unknown flag: --nope",
-		"serve --nope":                         "unknown flag: --nope",
-		"serve extra":                          `unexpected argument "extra"`,
-		"serve --tick -5s":                     "--tick is -5s",
-		"serve --read-timeout 0":               "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout to 60s",
-		"serve --read-timeout -1s --tick -1s":  "--tick is -1s",
-		"serve --read-timeout 1s --tick 5s":    "--tick is 5s, longer than --read-timeout of 1s",
-		"serve --read-timeout never":           "invalid duration",
-		"serve --loops -1":                     "--loops is -1",
-		"serve --max-connections -1":           "--max-connections is -1",
-		"serve --max-per-source -1":            "--max-per-source is -1",
-		"serve --source-rate -1":               "--source-rate is -1",
-		"serve --accept-rate -1":               "--accept-rate is -1",
-		"serve --pressure-timeout -1s":         "--pressure-timeout is -1s",
-		"serve --drain-spread -1s":             "--drain-timeout) is 0s, -1s and -2s: set none below zero",
-		"serve --addr nonsense":                `bad address "nonsense"`,
-		"serve --addr=":                        "--addr is not set",
-		"serve --read-timeout 1ns":             "--read-timeout is 1ns",
-		"serve --admin nonsense":               `--admin is "nonsense"`,
-		"serve --admin 0.0.0.0:0":              `--admin is "0.0.0.0:0", which others can reach: set --admin-token-file, or listen on 127.0.0.1`,
-		"serve --admin :0":                     "which others can reach",
-		"serve --admin-pprof":                  "--admin is not set",
-		"serve --admin-token-file /nope":       "no such file",
-		"serve --admin-token-file /dev/null":   "/dev/null is empty",
-		"serve --log-level loud":               "--log-level is \"loud\": take debug, info, warn or error",
-		"serve --log-format xml":               "--log-format is \"xml\"",
-		"serve --keep-closed -1":               "--keep-closed is -1",
-		"connect --addr foo":                   "missing port",
-		"connect --heartbeat 0":                "--heartbeat is 0s",
-		"connect --heartbeat 999999h":          "--heartbeat is 999999h0m0s",
-		"demo --read-timeout 1h":               "--read-timeout is 1h0m0s: set at most 5s",
-		"demo --clients 1":                     "--clients is 1",
-		"demo --read-timeout 1s --clients 1e9": "invalid argument",
+		"":                                          "say what to do",
+		"bogus":                                     `unknown command "bogus"`,
+		"--nope":                                    "unknown flag: --nope",
+		"serve --nope":                              "unknown flag: --nope",
+		"serve extra":                               `unexpected argument "extra"`,
+		"serve --tick -5s":                          "--tick is -5s",
+		"serve --read-timeout 0":                    "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout to 60s",
+		"serve --read-timeout -1s --tick -1s":       "--tick is -1s",
+		"serve --read-timeout 1s --tick 5s":         "--tick is 5s, longer than --read-timeout of 1s",
+		"serve --read-timeout never":                "invalid duration",
+		"serve --loops -1":                          "--loops is -1",
+		"serve --max-connections -1":                "--max-connections is -1",
+		"serve --max-per-source -1":                 "--max-per-source is -1",
+		"serve --source-rate -1":                    "--source-rate is -1",
+		"serve --accept-rate -1":                    "--accept-rate is -1",
+		"serve --pressure-timeout -1s":              "--pressure-timeout is -1s",
+		"serve --drain-spread -1s":                  "--drain-timeout) is 0s, -1s and -2s: set none below zero",
+		"serve --addr nonsense":                     `bad address "nonsense"`,
+		"serve --addr=":                             "--addr is not set",
+		"serve --read-timeout 1ns":                  "--read-timeout is 1ns",
+		"serve --admin nonsense":                    `--admin is "nonsense"`,
+		"serve --admin 0.0.0.0:0":                   `--admin is "0.0.0.0:0", which others can reach: set --admin-token-file, or listen on 127.0.0.1`,
+		"serve --admin :0":                          "which others can reach",
+		"serve --admin-pprof":                       "--admin is not set",
+		"serve --admin-token-file /nope":            "no such file",
+		"serve --admin-token-file /dev/null":        "/dev/null is empty",
+		"serve --log-level loud":                    "--log-level is \"loud\": take debug, info, warn or error",
+		"serve --log-format xml":                    "--log-format is \"xml\"",
+		"serve --keep-closed -1":                    "--keep-closed is -1",
+		"serve --outage-grace never":                "invalid duration",
+		"serve --outage-grace 99999h":               "--outage-grace is 99999h0m0s: set at most ten years",
+		"serve --heartbeat 9s --heartbeat-jitter 2": "--heartbeat-jitter is 2: set a part of --heartbeat up to 1",
+		"serve --heartbeat-jitter 0.1":              "--heartbeat is not set",
+		"connect --addr foo":                        "missing port",
+		"connect --heartbeat 0":                     "--heartbeat is 0s",
+		"connect --heartbeat 999999h":               "--heartbeat is 999999h0m0s",
+		"demo --read-timeout 1h":                    "--read-timeout is 1h0m0s: set at most 5s",
+		"demo --clients 1":                          "--clients is 1",
+		"demo --read-timeout 1s --clients 1e9":      "invalid argument",
 	} {
 		t.Run(args, func(t *testing.T) {
 			var out, errs syncbuf.Buffer
@@ -124,6 +128,21 @@ func TestServeEchoesAndSaysWhyItCloses(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `^PONG\nhello\nclosing: read idle for \d+ms, limit 300ms\n$`, string(got))
 	require.Contains(t, interrupt(), "stopped: 1 connections, 1 messages, 1 reaped (1 read idle), mean")
+}
+
+func TestServeTellsTheGraceAndTheJitter(t *testing.T) {
+	for flags, want := range map[string]string{
+		"":                                       ", read timeout 1m0s, tick 100ms, at most",
+		"--outage-grace 30s":                     ", read timeout 1m0s, outage grace 30s, tick 100ms, at most",
+		"--outage-grace -1s":                     ", read timeout 1m0s, tick 100ms, no outage grace, at most",
+		"--outage-grace=-1s":                     ", read timeout 1m0s, tick 100ms, no outage grace, at most",
+		"--heartbeat 20s":                        ", heartbeat 20s, heartbeat jitter 0.2, tick",
+		"--heartbeat 20s --heartbeat-jitter 0.5": ", heartbeat 20s, heartbeat jitter 0.5, tick",
+		"--heartbeat 20s --heartbeat-jitter -1":  ", heartbeat 20s, heartbeat jitter 0, tick",
+	} {
+		_, interrupt := serveInBackground(t, strings.Fields(flags)...)
+		require.Contains(t, interrupt(), want, flags)
+	}
 }
 
 // TestServeHasAFlagForEachLimit lets a client pass each of them.

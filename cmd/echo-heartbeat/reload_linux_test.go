@@ -41,6 +41,16 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		require.Eventually(t, func() bool { return strings.Contains(console.String(), want) }, 20*time.Second, time.Millisecond, want)
 	}
+	for lines, want := range map[string]string{
+		"outage-grace -1s\nread-timeout 1h\n":                   "reloaded: read timeout 1h0m0s, tick 20ms, no outage grace\n",
+		"read-timeout 1h\noutage-grace 30s\n":                   "reloaded: read timeout 1h0m0s, outage grace 30s, tick 20ms\n",
+		"read-timeout 1h\nheartbeat 9s\nheartbeat-jitter 0.1\n": "heartbeat 9s, heartbeat jitter 0.1, tick 20ms\n",
+		"read-timeout 1h\nheartbeat 9s\nheartbeat-jitter 1.1\n": "not reloaded: --heartbeat-jitter is 1.1",
+	} {
+		write(lines)
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		require.Eventually(t, func() bool { return strings.Contains(console.String(), want) }, 20*time.Second, time.Millisecond, want)
+	}
 	write("read-timeout 100ms # soon\n")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	got, err := io.ReadAll(c)

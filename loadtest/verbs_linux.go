@@ -88,7 +88,8 @@ func newHold() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "hold", Short: "Open connections, hold them with heartbeats, let them fall silent", Args: noArgs,
 		Long: `Open connections, hold them with heartbeats, and let all of them fall silent: the target has to close every one after its
-timeout, and none before.`,
+timeout, and none before. A target that holds its verdicts while nothing is heard, as idlewheel does, closes them later:
+serve it with --outage-grace -1s, as the server that is launched without a --target.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err

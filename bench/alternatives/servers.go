@@ -134,7 +134,9 @@ func serveAlone(_ time.Duration, started func(net.Addr)) error {
 
 func serveIdle(timeout time.Duration, started func(net.Addr)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: timeout, Tick: tick})
+		// All clients fall silent at the same moment in the end. No other server here takes that for an
+		// outage of its own, so this one does not either.
+		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: timeout, Tick: tick, OutageGrace: -1})
 	})
 }
 

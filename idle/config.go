@@ -120,7 +120,7 @@ type Config struct {
 	// machine was paused or its network was down, silent peers get as much time again as the outage
 	// was long, because they retransmit at growing intervals. And while nothing is heard any more
 	// from connections that were busy together until then, verdicts are held. If zero, the grace is
-	// at most 2 minutes, and a hold at most one more timeout. A positive value bounds both. If
+	// at most 2 minutes, and a hold ends two timeouts after the last byte. A positive value bounds both. If
 	// negative, there is neither. See docs/verdict.md for the rules.
 	OutageGrace time.Duration
 

@@ -110,7 +110,7 @@
 // Time in which the process was stopped, the machine paused or an event loop blocked is not counted
 // against a peer, and silent peers get as much time again after an outage, since they retransmit at
 // growing intervals. While nothing is heard any more from connections that were busy together,
-// verdicts about peers are held: at most for one more timeout. [Config.OutageGrace] bounds both or
+// verdicts about peers are held: until two timeouts after the last byte. [Config.OutageGrace] bounds both or
 // switches them off; [Stats] tells of them. The whole contract, with the tests that show it, is
 // docs/verdict.md.
 //

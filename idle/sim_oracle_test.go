@@ -87,7 +87,7 @@ func (l *simLife) latest(since, limit, heard time.Duration) time.Duration {
 		}
 	}
 	if w.mayHold(since) {
-		due += limit + limit/8 + tick
+		due += 2*limit + limit/8 + tick
 	}
 	return due
 }

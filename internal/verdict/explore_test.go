@@ -155,9 +155,7 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 		due = max(due, dueBy(read, away.Server, nil, heard, lim.Grace))
 	}
 	if away.HeldSince != 0 && away.HeldSince <= due && lim.Grace >= 0 {
-		for range min(cmp.Or(p.hold, p.length)-3, lim.Hold) {
-			due++
-		}
+		due = max(due, min(away.HeldSince+2*cmp.Or(p.hold, p.length)-3, due+lim.Hold))
 	}
 	if !p.loop {
 		return due

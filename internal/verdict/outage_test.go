@@ -322,10 +322,10 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 		}
 		lim, f := testLimits(), testLife()
 		limit(lim, r, due)
-		held := lim.whole(r, lim.deadline(r, f)) - 3*lim.Tick
+		held := max(60*second+2*lim.whole(r, lim.deadline(r, f))-3*lim.Tick-due, 0)
 		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, &Away{Server: down, Loop: down}), "%v: server", r)
 		require.Equal(t, by(want[r].loop, gap), fairDue(r, heard, &Away{Loop: down}), "%v: loop", r)
-		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 1}), "%v: hold", r)
+		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 60 * second}), "%v: hold", r)
 	}
 	ping := func(_ *Limits, f *Facts) { f.Missed = 1 }
 	require.Equal(t, due, fairDue(NoAnswer, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
@@ -358,7 +358,7 @@ func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
 }
 
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
-	held := &Away{HeldSince: 1}
+	held := &Away{HeldSince: 20 * second}
 	for _, tc := range []struct {
 		name              string
 		read, hold, grace time.Duration
@@ -387,24 +387,24 @@ func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 func TestAHeldVerdictIsReviewed(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold = 160*second, time.Hour
-	v := lim.Judge(f, &Away{HeldSince: 1}, 180*second)
+	v := lim.Judge(f, &Away{HeldSince: 20 * second}, 180*second)
 	require.Equal(t, Verdict{Due: Never, Next: 190 * second, PutOff: true}, v, "a sixteenth of the limit")
-	v = lim.Judge(f, &Away{HeldSince: 1}, 180*second-1)
+	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 180*second-1)
 	require.Equal(t, Verdict{Due: Never, Next: 340*second - 3*lim.Tick}, v, "nothing is held yet")
 	lim.Read = second
-	v = lim.Judge(f, &Away{HeldSince: 1}, 21*second)
+	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 21*second)
 	require.Equal(t, 21*second+lim.Tick, v.Next, "at least a tick")
 	lim.Grace = time.Hour
 	v = lim.Judge(f, &Away{Server: outagesOf(20*second+second/2, 80*second)}, 85*second)
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
 }
 
-// TestAHoldAndAnOutageAddUp: the hold is a second outage, or goes on after the first.
+// TestAHoldAndAnOutageAddUp: the later of the two counts.
 func TestAHoldAndAnOutageAddUp(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, time.Hour
-	away := &Away{Server: outagesOf(25*second, 27*second), HeldSince: 1}
-	due := 30*second + 2*second + 10*second - 3*lim.Tick
+	away := &Away{Server: outagesOf(25*second, 27*second), HeldSince: 20 * second}
+	due := 40*second - 3*lim.Tick // two limits after the silence began
 	require.Equal(t, Wait, lim.Judge(f, away, due-1).Act)
 	require.Equal(t, due, lim.Judge(f, away, due).Due)
 }

@@ -181,8 +181,8 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Dur
 		read, isHeld := away.putOff(deadline{since, d.limit, since + d.limit}, heard, lim.Grace)
 		due, held = max(due, read), held || isHeld
 	}
-	if held { // three ticks less: closed within two limits, rounding included
-		due += min(max(lim.whole(r, d)-3*lim.Tick, 0), lim.Hold)
+	if held { // three ticks less: closed within two limits of the last byte, rounding included
+		due = max(due, min(away.HeldSince+2*lim.whole(r, d)-3*lim.Tick, due+lim.Hold))
 	}
 	if needsLoop(r) {
 		due = max(due, away.putOffLoop(d, heard, lim.Grace))

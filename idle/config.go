@@ -58,11 +58,13 @@ type Config struct {
 	// HandshakeTimeout is how long it may take until the handler calls [Reaper.MarkReady]. Bytes do not extend it.
 	HandshakeTimeout time.Duration
 
-	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is looked at four times
-	// in that time, so a stalled connection may stay for a quarter more. Output of which gnet's buffer holds nothing, because
-	// the kernel has taken all of it, is looked for once in that time: such a connection may stay for twice the time. A kernel takes what it is sent in steps of up to
-	// half its receive buffer, so set it above the time that a slow peer needs for one: 30s or more. Where the kernel does not count
-	// (not TCP, not Linux), a peer that speaks or for which ever more waits counts as one that takes something: set OutputLimit.
+	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is
+	// checked four times in that time, so a stalled connection may stay for a quarter more. Output of
+	// which gnet's buffer holds nothing, because the kernel has taken all of it, is looked for once in
+	// that time: such a connection may stay for twice the time. A kernel takes what it is sent in steps
+	// of up to half its receive buffer, so set it above the time that a slow peer needs for one: 30s or
+	// more. Where the kernel does not count (not TCP, not Linux), a peer counts as reading while it
+	// sends, or while its pending output changes: set OutputLimit.
 	WriteStallTimeout time.Duration
 
 	// OutputLimit bounds what waits in the buffer of a connection because its peer does not take it.
@@ -120,8 +122,8 @@ type Config struct {
 	// machine was paused or its network was down, silent peers get as much time again as the outage
 	// was long, because they retransmit at growing intervals. And while nothing is heard any more
 	// from connections that were busy together until then, verdicts are held. If zero, the grace is
-	// at most 2 minutes, and a hold ends two timeouts after the last byte. A positive value bounds both. If
-	// negative, there is neither. See docs/verdict.md for the rules.
+	// at most 2 minutes, and a hold ends two timeouts after the last byte. A positive value bounds both.
+	// If negative, there is neither. See docs/verdict.md for the rules.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after its timeout, never

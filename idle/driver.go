@@ -13,8 +13,8 @@ import (
 
 // pause is the time between two tasks on a loop that has more to do than one task may. The loop serves
 // its sockets once in it. A task that posts its successor itself starves all I/O: gnet runs its task
-// queue until it is empty. With a pause of a millisecond the dead are closed half as fast, and the
-// living wait as long.
+// queue until it is empty. With a pause of a millisecond 15,000 dead connections take 1.4 to 1.7 times
+// as long (BenchmarkMassExpiry).
 const pause = 100 * time.Microsecond
 
 // spareLoops is how many loops without connections are kept at least, so that single connections that come to one loop

@@ -47,7 +47,8 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 		set.limits.Before = &before.newLimits(before.cfg.timeouts()).Limits
 	}
 	set.rule = outage.Rule{
-		Tick: cfg.Tick, Memory: max(cfg.memory(), cfg.longest()), Longest: cfg.longest(), Shortest: set.limits.shortestIdle(), Hold: cfg.OutageGrace >= 0,
+		Tick: cfg.Tick, Memory: max(cfg.memory(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
+		Longest: cfg.longest(), Shortest: set.limits.shortestIdle(),
 	}
 	for _, k := range cfg.Reset {
 		set.reset[k] = true

@@ -190,7 +190,7 @@ func (r *Reaper) ask(ctx context.Context, l *loop, do func()) (ran bool, err err
 		defer close(done)
 		l.stop = nil
 		do()
-		l.publish(l.clock.Stamp()) // who asks for more asks for the counters as well
+		l.publish(l.clock.Stamp()) // callers look at the counters as well
 		return l.stop
 	}
 	r.mu.Lock()

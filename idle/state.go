@@ -23,7 +23,7 @@ type state struct {
 func (s *state) used() bool          { return s.conn != nil }
 func (s *state) is(c gnet.Conn) bool { return s.conn != nil && s.conn == address(c) }
 
-// The instants of a state; see life for what they mean.
+// The instants of a state; see verdict.Facts for what they mean.
 const (
 	atOpened = iota
 	atHeard  // set at each look, for when the stamp in the row is too old to tell

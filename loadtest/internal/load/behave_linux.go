@@ -291,7 +291,9 @@ func (l *Loop) answer(g *group, c *conn, place int32) {
 		raw = now - intended
 	}
 	c.answered++
-	c.flags &^= late // it was in time after all
+	if c.answered == c.sent { // an answer to a message of before says nothing about the late one
+		c.flags &^= late
+	}
 	g.found.Answers++
 	of := g.latency(l.phase)
 	of.Corrected.Record(time.Duration(now - intended))

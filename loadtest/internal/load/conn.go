@@ -42,7 +42,7 @@ const (
 	told                       // it was sent something that is no echo
 	wantWrite                  // the poller tells when it can be written to
 	reset                      // a write has found that it was reset
-	late                       // it has spoken only after its timeout, and nothing was answered since
+	late                       // it has sent a message after its timeout, and not all messages are answered
 )
 
 // never is the moment of a connection that has nothing to do.

@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +11,32 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 )
+
+// chatter sends on all connections every 20 ms until the returned function is called: a pause of
+// seconds would teach the server that such silences are normal.
+func chatter(t *testing.T, conns []net.Conn) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			for _, c := range conns {
+				if _, err := c.Write([]byte("x")); err != nil {
+					done <- err
+					return
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		done <- nil
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return stop
+}
 
 // TestHeldVerdictsAreTold lets busy connections fall silent together, and one of them speak again.
 func TestHeldVerdictsAreTold(t *testing.T) {
@@ -18,6 +46,7 @@ func TestHeldVerdictsAreTold(t *testing.T) {
 	for range 40 {
 		conns = append(conns, s.connect(t, "x"))
 	}
+	stop := chatter(t, conns)
 	v := s.watch(t)
 	v.hello()
 	f := v.frame()
@@ -28,13 +57,8 @@ func TestHeldVerdictsAreTold(t *testing.T) {
 	}
 	require.False(t, holding())
 
-	for range 50 {
-		for _, c := range conns {
-			_, err := c.Write([]byte("x"))
-			require.NoError(t, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	time.Sleep(time.Second) // only connections that were open for longer than the silence count as busy
+	stop()
 	before := f
 	for ; *f.Holds == 0; f = v.frame() {
 		require.Equal(t, 40, f.Connections)

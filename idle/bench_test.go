@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
-	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 // A thinConn is a connection of gnet whose methods touch no memory: when gnet calls OnTraffic it has just read into the
@@ -82,7 +81,7 @@ func watchAt(tb testing.TB, n int, cfg Config, elapsed func() time.Duration) (*R
 	tb.Helper()
 	cfg, err := cfg.check(0)
 	require.NoError(tb, err)
-	r := newReaper(&sink{}, cfg, elapsed, kernel.Ask)
+	r := newReaper(&sink{}, cfg, elapsed, realKernel)
 	thin.el = &fakeEventLoop{}
 	l := newLoop(r, thin.el, 1)
 	r.registry.Store(newRegistry([]*loop{l}))

@@ -10,8 +10,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 func TestACensusCountsByState(t *testing.T) {
@@ -48,7 +46,7 @@ func TestACensusCountsWhatIsOverdue(t *testing.T) {
 	hand := new(handClock)
 	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
 	require.NoError(t, err)
-	r := newReaper(&sink{}, cfg, hand.elapsed, kernel.Ask)
+	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
 	l := newLoop(r, &fakeEventLoop{}, 1)
 	conns := make([]fakeConn, 5)
 	for i := range conns {

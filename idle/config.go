@@ -61,7 +61,8 @@ type Config struct {
 	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is
 	// checked four times in that time, so a stalled connection may stay for a quarter more. Output of
 	// which gnet's buffer holds nothing, because the kernel has taken all of it, is looked for once in
-	// that time: such a connection may stay for twice the time. A kernel takes what it is sent in steps
+	// that time: such a connection may stay for twice the time. On an event loop that hears nothing
+	// from any peer both may take as long once more. A kernel takes what it is sent in steps
 	// of up to half its receive buffer, so set it above the time that a slow peer needs for one: 30s or
 	// more. Where the kernel does not count (not TCP, not Linux), a peer counts as reading while it
 	// sends, or while its pending output changes: set OutputLimit.
@@ -139,8 +140,9 @@ type Config struct {
 }
 
 // OutputLimit bounds the output that waits in gnet's buffer of a connection, in bytes; what the kernel has taken is not
-// counted. Redis has the same three in client-output-buffer-limit. Hard is looked at after each OnTraffic and OnOpen of the
-// connection, and both at least once a second or four times in SoftFor.
+// counted. Redis has the same three in client-output-buffer-limit. Hard is checked after each OnTraffic and OnOpen of the
+// connection. Both are checked once a second or four times in SoftFor, whichever is more often, and on an event loop that
+// hears nothing from any peer every eight seconds or once in SoftFor.
 type OutputLimit struct {
 	Hard    int           // above it the connection goes at once
 	Soft    int           // above it the connection goes after SoftFor

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 // TestWhoIsIdleForLongAlreadyIsNotLate lowers limits below the silence of connections: their deadlines have passed long ago then, but
@@ -41,7 +39,7 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	hand := &handClock{at: time.Second}
 	cfg, err := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}.check(0)
 	require.NoError(t, err)
-	r := newReaper(&sink{}, cfg, hand.elapsed, kernel.Ask)
+	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
 	for range 5 {
 		r.warn(&r.warnings.closing, "closing a connection", "reason", ReadIdle)
 		r.warn(&r.warnings.keepalive, "setting keepalive")

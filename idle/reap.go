@@ -95,7 +95,7 @@ func (l *loop) decide(r *row, id uint32, s *state, f *verdict.Facts, seemsDead b
 // askKernel asks the kernel about a connection, and returns the time after the question.
 func (l *loop) askKernel(c gnet.Conn) (now time.Duration) {
 	before := l.clock.Elapsed()
-	l.reaper.askKernel(c.Fd(), &l.evidence)
+	l.reaper.kernel.ask(c.Fd(), &l.evidence)
 	now = l.clock.Elapsed()
 	l.evidence.Took = now - before
 	return now

@@ -25,11 +25,10 @@ var _ gnet.EventHandler = (*Reaper)(nil)
 // The methods of gnet.EventHandler are for gnet to call. Stats is safe for concurrent use.
 type Reaper struct {
 	// Immutable.
-	next   gnet.EventHandler
-	onIdle func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
-	clock  coarse.Clock
-	// askKernel is kernel.Ask, but in a simulation.
-	askKernel   func(fd int, ev *verdict.Evidence)
+	next        gnet.EventHandler
+	onIdle      func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
+	clock       coarse.Clock
+	kernel      questions
 	startDriver func(*driver) // starts drive, but in a simulation
 	more        chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime    time.Duration
@@ -69,13 +68,21 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReaper(next, cfg, coarse.Real(), kernel.Ask), nil
+	return newReaper(next, cfg, coarse.Real(), realKernel), nil
 }
 
-// newReaper returns a Reaper with a Config that was checked. It asks the two functions what time it
-// is, and what the kernel knows.
-func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, ask func(int, *verdict.Evidence)) *Reaper {
-	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, askKernel: ask}
+// questions are what the kernel is asked about a socket.
+type questions struct {
+	ask         func(fd int, ev *verdict.Evidence)
+	holdsOutput func(fd int) bool
+}
+
+var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
+
+// newReaper returns a Reaper with a Config that was checked. A simulation has a clock and a kernel of
+// its own.
+func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, kernel questions) *Reaper {
+	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: kernel}
 	r.clock.Init(cfg.Tick, cfg.memory(), elapsed)
 	r.monitor.Init(elapsed())
 	r.startDriver = func(d *driver) { go r.drive(d) }
@@ -205,6 +212,9 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		if now != l.heardAt.Load() {
 			l.heardAt.Store(now)
 			l.publish(now)
+			if l.sweep.quiet {
+				l.hurrySweep()
+			}
 		}
 	}
 	if buffered = c.InboundBuffered(); buffered != 0 || row.mark&leftover != 0 {

@@ -45,8 +45,10 @@ type connType unsafe.Pointer
 // conn returns the connection of a state: gnet's own, unless it is wrapped and the wrapper has no
 // method that returns it.
 func (l *loop) conn(s *state) (c gnet.Conn) {
-	if c, ok := l.others[s]; ok {
-		return c
+	if l.others != nil {
+		if c, ok := l.others[s]; ok {
+			return c
+		}
 	}
 	*(*[2]unsafe.Pointer)(unsafe.Pointer(&c)) = [2]unsafe.Pointer{unsafe.Pointer(l.conns), unsafe.Pointer(s.conn)}
 	return c

@@ -36,7 +36,7 @@ func newSimWorld(seed uint64) *simWorld {
 	w.chooseConfig()
 	w.chooseHandler()
 	w.readsToStop = 1 + w.rng.IntN(20000)
-	w.reaper = newReaper(w.handler(), w.cfg, w.elapsed, w.ask)
+	w.reaper = newReaper(w.handler(), w.cfg, w.elapsed, questions{w.ask, w.holdsOutput})
 	w.reaper.startDriver = w.startDriver
 	w.populate()
 	w.planFaults()

@@ -183,7 +183,7 @@ func (s *simSock) answer(ev *verdict.Evidence) {
 	case simBSD:
 		return
 	case simUnix, simZeros:
-		ev.Queued = s.queued
+		ev.Queued = s.outstanding()
 		return
 	}
 	jiffy := s.w.jiffy
@@ -196,5 +196,14 @@ func (s *simSock) answer(ev *verdict.Evidence) {
 	ev.Received, ev.Acked = s.received, s.acked
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = inFlight > 0, s.retransmits > 0
-	ev.Unsent, ev.Queued = s.unsent, s.unsent+inFlight
+	ev.Unsent, ev.Queued = s.unsent, s.outstanding()
+}
+
+// outstanding returns how many bytes the kernel holds that the peer has not acknowledged or, on a unix
+// socket, read.
+func (s *simSock) outstanding() int {
+	if s.w.family == simUnix || s.w.family == simZeros {
+		return s.queued
+	}
+	return s.unsent + int(s.sent-s.acked)
 }

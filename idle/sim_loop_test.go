@@ -35,6 +35,7 @@ type simLoop struct {
 	planned        bool
 	running        bool
 	began          time.Duration // the iteration that runs
+	heardAt        time.Duration // a peer was heard last
 	openThen       int           // connections of the server when it began
 	away           simIntervals  // times in which it ran one thing for long, or refused a task
 	blocks         simIntervals  // the same from when it was last seen to run; a task of the Reaper parts them

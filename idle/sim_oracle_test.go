@@ -273,10 +273,14 @@ func (l *simLife) untilAlways(k Kind) time.Duration {
 			due += limit
 		}
 		return due
-	case WriteStall: // output that only the kernel holds is noticed once in the timeout
-		return l.withLoop(since, limit, limit+limit/4+3*cfg.Tick)
+	case WriteStall: // the kernel is asked for output that only it holds once in the timeout, at the next check
+		return l.withLoop(since, limit, 2*limit+3*cfg.Tick)
 	case OverLimit:
-		return l.withLoop(since, limit, limit/4+3*cfg.Tick)
+		check := limit / 4
+		if t.rarely {
+			check = limit
+		}
+		return l.withLoop(since, limit, check+3*cfg.Tick)
 	case SlowPeer: // a window with enough bytes, and one without
 		return l.withLoop(since, limit, 6*cfg.Tick)
 	case NoAnswer:
@@ -627,7 +631,7 @@ func (l *simLife) reading(int) { l.now.unread = l.sock.unread > 0 }
 func (l *simLife) read() {
 	if l.isOpen {
 		l.now.handled = l.w.now
-		l.w.heardAt = l.w.now
+		l.w.heardAt, l.el.heardAt = l.w.now, l.w.now
 	}
 }
 
@@ -635,7 +639,7 @@ func (l *simLife) read() {
 func (l *simLife) question() {
 	if l.now.unread = l.sock.unread > 0; l.now.unread {
 		l.now.handled = l.w.now
-		l.w.heardAt = l.w.now
+		l.w.heardAt, l.el.heardAt = l.w.now, l.w.now
 	}
 	l.now.outbound, l.now.open = l.sock.conn.outbound, l.w.open
 	if l.w.now-l.judged > l.w.cfg.Tick/2 {
@@ -677,12 +681,6 @@ func (l *simLife) buffered(n int) {
 	l.now.changed = l.w.now
 	limit := l.w.cfg.OutputLimit
 	l.markSoft(limit.Soft > 0 && n > limit.Soft)
-	switch {
-	case limit.Hard == 0 || n <= limit.Hard:
-		l.now.hard = 0
-	case l.now.hard == 0:
-		l.now.hard = l.w.now
-	}
 }
 
 // markSoft notes whether output is above the soft limit. The Reaper does not see that it was below
@@ -694,9 +692,19 @@ func (l *simLife) markSoft(above bool) {
 		if t.soft = l.w.now; t.softFrom == 0 || t.soft-t.dip > unseen+l.absence(t.dip) {
 			t.softFrom = t.soft
 		}
+		t.rarely = l.w.now-l.el.heardAt > l.w.checkEvery()
 	case !above && t.soft != 0:
 		t.soft, t.dip = 0, l.w.now
 	}
+}
+
+// checkEvery returns the interval at which output is checked on a loop that hears something.
+func (w *simWorld) checkEvery() time.Duration {
+	every := min(time.Second, w.cfg.OutputLimit.SoftFor/4)
+	if stall := w.cfg.WriteStallTimeout; stall > 0 {
+		every = min(every, stall/4)
+	}
+	return every
 }
 
 func (l *simLife) ended() {

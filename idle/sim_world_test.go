@@ -206,13 +206,8 @@ func (w *simWorld) stopLength() time.Duration {
 
 // ask is the kernel's answer to the Reaper.
 func (w *simWorld) ask(fd int, ev *verdict.Evidence) {
-	w.pass(time.Microsecond)
-	if w.faulty && w.one(300) && w.now < w.horizon {
-		w.stop(w.stopLength(), w.one(4))
-	}
-	c := w.connOf(fd)
+	c := w.aboutToAsk(fd)
 	if c == nil {
-		w.violate(nil, "only open descriptors are asked about", fmt.Sprintf("descriptor %d is closed", fd))
 		*ev = verdict.Evidence{Found: verdict.Ended, Queued: -1}
 		return
 	}
@@ -224,6 +219,25 @@ func (w *simWorld) ask(fd int, ev *verdict.Evidence) {
 	if w.faulty && w.one(200) {
 		w.readsToStop = 1 + w.rng.IntN(3)
 	}
+}
+
+// holdsOutput is kernel.HoldsOutput.
+func (w *simWorld) holdsOutput(fd int) bool {
+	c := w.aboutToAsk(fd)
+	return c == nil || c.sock.w.family != simBSD && c.sock.outstanding() > 0
+}
+
+// aboutToAsk returns the connection of a descriptor. The process may be stopped before the question.
+func (w *simWorld) aboutToAsk(fd int) *simConn {
+	w.pass(time.Microsecond)
+	if w.faulty && w.one(300) && w.now < w.horizon {
+		w.stop(w.stopLength(), w.one(4))
+	}
+	c := w.connOf(fd)
+	if c == nil {
+		w.violate(nil, "only open descriptors are asked about", fmt.Sprintf("descriptor %d is closed", fd))
+	}
+	return c
 }
 
 func (w *simWorld) connOf(fd int) *simConn {

@@ -250,7 +250,7 @@ func (l *loop) info(id uint32, s *state, top *ranking) ConnInfo {
 		i.Due = max(due-now, 0)
 	}
 	if top.by == MostOutput {
-		l.reaper.askKernel(l.conn(s).Fd(), &l.evidence)
+		l.reaper.kernel.ask(l.conn(s).Fd(), &l.evidence)
 		i.Output = l.conn(s).OutboundBuffered() + max(l.evidence.Queued, 0)
 	}
 	return i
@@ -260,7 +260,7 @@ func (l *loop) info(id uint32, s *state, top *ranking) ConnInfo {
 func (l *loop) complete(i ConnInfo, s *state) ConnInfo {
 	i.Remote = l.conn(s).RemoteAddr()
 	ev := &l.evidence
-	l.reaper.askKernel(l.conn(s).Fd(), ev)
+	l.reaper.kernel.ask(l.conn(s).Fd(), ev)
 	i.Output = l.conn(s).OutboundBuffered() + max(ev.Queued, 0)
 	i.Received, i.Sent = ev.Received, ev.Acked
 	if ev.Dated {

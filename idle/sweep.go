@@ -8,24 +8,71 @@ import (
 
 // A sweep goes through the connections of a loop and finds those for which output has begun to wait.
 // No event tells of output: other goroutines write as well. A connection without output costs one
-// look at the buffer of the event loop, without a system call.
+// look at the buffer of the event loop, and once in WriteStallTimeout a question to the kernel. A
+// loop that hears nothing is swept less often.
 type sweep struct {
 	next  uint32        // id of the next state; those before it are done
 	end   uint32        // id at which the sweep ends
 	due   time.Duration // when the next sweep begins; never if output is not limited
-	round uint32        // number of sweeps so far
+	began int64         // stamp of the last sweep
+	quiet bool          // nothing was heard between the last two sweeps
+	asked uint32        // phases of WriteStallTimeout that have passed
+	first uint32        // phase from which on this sweep asks the kernel
+	turns uint32        // phases for which it does
 }
 
-// sweepStep is how many connections are swept between two readings of the clock.
-const sweepStep = 64
+const (
+	// sweepStep is how many connections are swept between two readings of the clock.
+	sweepStep = 64
+	// stallPhases is the number of parts of WriteStallTimeout. The kernel is asked for a connection
+	// in one of them, by its id.
+	stallPhases = 32 // power of two
+)
 
 // resetSweep makes sweeps follow other limits.
 func (l *loop) resetSweep() {
-	if l.set.limits.PollOutput() == 0 {
-		l.sweep = sweep{due: never}
+	w, lim := &l.sweep, l.set.limits
+	if lim.PollOutput() == 0 {
+		*w = sweep{due: never}
 		return
 	}
-	l.sweep.due = min(l.sweep.due, l.clock.Elapsed()+l.set.limits.PollOutput())
+	now := l.clock.Elapsed()
+	w.quiet, w.asked = false, l.stallPhase(now)
+	w.due = min(w.due, l.nextSweep(now))
+}
+
+// nextSweep returns when the next sweep begins. All loops sweep at the same times: in a silent
+// process waking the scheduler of Go costs more than the sweep of thousands of connections.
+func (l *loop) nextSweep(now time.Duration) time.Duration {
+	every := l.set.limits.PollOutput()
+	if l.sweep.quiet {
+		every = l.set.limits.PollQuiet()
+	}
+	return (now/every + 1) * every
+}
+
+// stallPhase returns the number of phases of WriteStallTimeout until now.
+func (l *loop) stallPhase(now time.Duration) uint32 {
+	return uint32(now / max(l.set.limits.Stall/stallPhases, 1))
+}
+
+// beginSweep begins a sweep.
+func (l *loop) beginSweep(now time.Duration) {
+	w := &l.sweep
+	w.quiet, w.began = l.heardAt.Load() < w.began, l.clock.Stamp()
+	w.next, w.end, w.due = 0, l.states.used, l.nextSweep(now)
+	w.turns = 0
+	if l.set.limits.Stall > 0 {
+		phase := l.stallPhase(now)
+		w.first, w.turns, w.asked = w.asked+1, min(phase-w.asked, stallPhases), phase
+	}
+}
+
+// hurrySweep is called when a peer is heard on a quiet loop: answers may follow.
+func (l *loop) hurrySweep() {
+	l.sweep.quiet = false
+	l.sweep.due = min(l.sweep.due, l.nextSweep(l.clock.Elapsed()))
+	l.setDue(min(l.due, l.sweep.due))
 }
 
 // sweepOutput goes on with a sweep until the given time is spent. It reports whether there is more.
@@ -36,30 +83,37 @@ func (l *loop) sweepOutput(spent func() bool) (more bool) {
 		if now < w.due {
 			return false
 		}
-		w.next, w.end, w.due = 0, l.states.used, max(w.due+l.set.limits.PollOutput(), now)
-		w.round++
+		l.beginSweep(now)
 	}
 	for w.next < w.end {
 		if spent() {
 			return true
 		}
-		for end := min(w.next+sweepStep, w.end); w.next < end; w.next++ {
-			if s := l.states.at(w.next); s.used() {
-				l.sweepOne(w.next, s)
-			}
-		}
+		l.sweepStep(min(w.next+sweepStep, w.end))
 	}
 	return false
 }
 
+// sweepStep sweeps the connections before the given id. It reads two cache lines of each, and does
+// nothing else with those that have no output, so that the processor fetches several at a time.
+func (l *loop) sweepStep(end uint32) {
+	w := &l.sweep
+	for ; w.next < end; w.next++ {
+		ask := (w.next-w.first)%stallPhases < w.turns
+		if s := l.states.at(w.next); s.used() && (l.conn(s).OutboundBuffered() > 0 || ask) {
+			l.sweepOne(w.next, s)
+		}
+	}
+}
+
 // sweepOne begins to poll a connection for which output waits. The kernel may hold output of which
-// the buffer of the event loop shows nothing. It is asked once in WriteStallTimeout.
+// the buffer of the event loop shows nothing.
 func (l *loop) sweepOne(id uint32, s *state) {
 	if s.flags.has(exempt|observed) || s.instants[atStuck] != 0 || s.instants[atOver] != 0 {
 		return // not limited, or polled already
 	}
 	c := l.conn(s)
-	if c.OutboundBuffered() == 0 && !l.mayStall(id) {
+	if c.OutboundBuffered() == 0 && !l.reaper.kernel.holdsOutput(c.Fd()) {
 		return
 	}
 	ev := &l.evidence
@@ -73,14 +127,4 @@ func (l *loop) sweepOne(id uint32, s *state) {
 	if f.OutputWaits() {
 		l.rearm(id, s)
 	}
-}
-
-// mayStall reports whether it is the turn of a connection to be asked for output in the kernel.
-func (l *loop) mayStall(id uint32) bool {
-	lim := l.set.limits
-	if lim.Stall == 0 {
-		return false
-	}
-	every := lim.PollOutput()
-	return (l.sweep.round+id)%uint32(max(lim.Stall/every, 1)) == 0
 }

@@ -27,7 +27,7 @@ type handSite struct {
 	*Reaper
 	handClock
 	el     *handLoop
-	asked  int
+	asked  int // questions of all kinds
 	answer verdict.Evidence
 	opened int
 }
@@ -37,9 +37,15 @@ func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 	cfg, err := cfg.check(0)
 	require.NoError(t, err)
 	s := &handSite{answer: verdict.Evidence{Queued: -1}}
-	s.Reaper = newReaper(h, cfg, s.elapsed, func(_ int, ev *verdict.Evidence) {
-		s.asked++
-		*ev = s.answer
+	s.Reaper = newReaper(h, cfg, s.elapsed, questions{
+		ask: func(_ int, ev *verdict.Evidence) {
+			s.asked++
+			*ev = s.answer
+		},
+		holdsOutput: func(int) bool {
+			s.asked++
+			return s.answer.Queued > 0
+		},
 	})
 	s.startDriver = func(d *driver) { close(d.done) }
 	s.el = &handLoop{newScriptedLoop(), s.Reaper}

@@ -130,6 +130,7 @@ func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
 	before := p.eventually(t, "the handshake is over", func(ev verdict.Evidence) bool { return !ev.InFlight })
 	require.True(t, before.Counted, "nothing was sent yet")
 	require.Zero(t, before.Queued)
+	require.False(t, HoldsOutput(p.fd))
 	require.Equal(t, before.Moved, ask(p.fd).Moved, "nothing moves")
 
 	write(t, p.near, 100)
@@ -149,6 +150,7 @@ func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	full := p.eventually(t, "output waits", func(ev verdict.Evidence) bool { return ev.Unsent > 0 && !ev.InFlight })
 	require.Equal(t, full.Unsent, full.Queued, "nothing is in flight")
+	require.True(t, HoldsOutput(p.fd))
 	require.Equal(t, full.Moved, ask(p.fd).Moved)
 	require.NoError(t, p.far.(*net.TCPConn).SetReadBuffer(4<<20))
 	go func() {
@@ -167,10 +169,13 @@ func TestAskCountsTheOutputOfUnixSockets(t *testing.T) {
 	write(t, p.near, 1000)
 	queued := ask(p.fd).Queued
 	require.GreaterOrEqual(t, queued, 1000)
+	require.True(t, HoldsOutput(p.fd))
 	require.Less(t, queued, 1<<16)
 	_, err := p.far.Read(make([]byte, 1000))
 	require.NoError(t, err)
 	require.Zero(t, ask(p.fd).Queued)
+	require.False(t, HoldsOutput(p.fd))
+	require.True(t, HoldsOutput(-1), "Ask is to find out")
 }
 
 // TestAnswersThatAreNotComplete are of a kernel before 4.1, whose structure is shorter, and of
@@ -198,6 +203,7 @@ func TestAskAllocatesNothing(t *testing.T) {
 		p := connect(t, network)
 		ev := &verdict.Evidence{}
 		require.Zero(t, testing.AllocsPerRun(100, func() { Ask(p.fd, ev) }), "%s, nothing waits", network)
+		require.Zero(t, testing.AllocsPerRun(100, func() { HoldsOutput(p.fd) }), network)
 		write(t, p.far, 1)
 		p.eventually(t, "the byte arrives", found(verdict.Unread))
 		require.Zero(t, testing.AllocsPerRun(100, func() { Ask(p.fd, ev) }), "%s, a byte waits", network)

@@ -51,6 +51,13 @@ func Ask(fd int, ev *verdict.Evidence) {
 	}
 }
 
+// HoldsOutput reports whether the kernel holds output that the peer has not acknowledged, or whether
+// Ask may know. It costs a tenth of Ask where the socket has left the caches, because it reads less.
+func HoldsOutput(fd int) bool {
+	queued, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ) // SIOCOUTQ by its other name
+	return queued > 0 || err != nil
+}
+
 // tcpInfo reports whether the socket is TCP and the kernel fills all fields that are used, up to
 // the bytes that were received (Linux 4.1). gVisor answers with success and leaves most fields
 // zero. A connection has a maximum segment size, so a zero there gives that away.

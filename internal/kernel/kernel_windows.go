@@ -6,3 +6,6 @@ import "github.com/idlewheel/idlewheel/internal/verdict"
 // that the socket does not show. A connection whose bytes wait there for longer than its timeout,
 // because a handler blocks the loop or the process is stopped, may be reaped.
 func Ask(_ int, ev *verdict.Evidence) { *ev = verdict.Evidence{Queued: -1} }
+
+// HoldsOutput reports false: Ask does not know of output either.
+func HoldsOutput(int) bool { return false }

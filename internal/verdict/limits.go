@@ -74,8 +74,10 @@ const (
 	busyFor = time.Second
 	// drainPoll is the interval at which a drain checks whether waiting output has been sent.
 	drainPoll = busyFor / 8
-	// hardPoll is the interval at which output is checked against the hard limit.
-	hardPoll = time.Second
+	// hardPoll is the interval at which output is checked against the hard limit, quietPoll that on
+	// an event loop that hears nothing.
+	hardPoll  = time.Second
+	quietPoll = 8 * time.Second
 	// pollsPerLimit is how often output is checked within the time that it may wait.
 	pollsPerLimit = 4
 	// holdPolls is how often a held verdict is reviewed within the time for which it is held.
@@ -96,14 +98,19 @@ func (lim *Limits) IdleLimit(r Reason) time.Duration {
 
 // PollOutput returns the interval at which the output of a connection is checked, 0 if output is
 // not limited.
-func (lim *Limits) PollOutput() (every time.Duration) {
+func (lim *Limits) PollOutput() time.Duration { return lim.poll(pollsPerLimit, hardPoll) }
+
+// PollQuiet is PollOutput for the connections of an event loop that hears nothing.
+func (lim *Limits) PollQuiet() time.Duration { return lim.poll(1, quietPoll) }
+
+func (lim *Limits) poll(perLimit time.Duration, hard time.Duration) (every time.Duration) {
 	for _, limit := range [...]struct {
 		on    bool
 		every time.Duration
 	}{
-		{lim.Stall > 0, lim.Stall / pollsPerLimit},
-		{lim.Output.Soft > 0, lim.Output.SoftFor / pollsPerLimit},
-		{lim.Output.Hard > 0, hardPoll},
+		{lim.Stall > 0, lim.Stall / perLimit},
+		{lim.Output.Soft > 0, lim.Output.SoftFor / perLimit},
+		{lim.Output.Hard > 0, hard},
 	} {
 		if limit.on && (every == 0 || limit.every < every) {
 			every = limit.every

@@ -9,19 +9,20 @@ import (
 
 func TestOutputIsLookedAtOftenEnough(t *testing.T) {
 	for _, tc := range []struct {
-		lim  Limits
-		want time.Duration
+		lim         Limits
+		want, quiet time.Duration
 	}{
-		{Limits{Read: time.Minute}, 0},
-		{Limits{Stall: 60 * second}, 15 * second},
-		{Limits{Stall: second}, 250 * time.Millisecond},
-		{Limits{Stall: 200 * time.Millisecond}, 100 * time.Millisecond}, // a tick
-		{Limits{Output: Output{Hard: 1 << 20}}, second},
-		{Limits{Output: Output{Hard: 1 << 20, Soft: 1 << 10, SoftFor: 2 * second}}, 500 * time.Millisecond},
-		{Limits{Output: Output{Soft: 1 << 10, SoftFor: time.Minute}, Stall: 20 * second}, 5 * second},
+		{Limits{Read: time.Minute}, 0, 0},
+		{Limits{Stall: 60 * second}, 15 * second, 60 * second},
+		{Limits{Stall: second}, 250 * time.Millisecond, second},
+		{Limits{Stall: 50 * time.Millisecond}, 100 * time.Millisecond, 100 * time.Millisecond}, // a tick
+		{Limits{Output: Output{Hard: 1 << 20}}, second, 8 * second},
+		{Limits{Output: Output{Hard: 1 << 20, Soft: 1 << 10, SoftFor: 2 * second}}, 500 * time.Millisecond, 2 * second},
+		{Limits{Output: Output{Soft: 1 << 10, SoftFor: time.Minute}, Stall: 20 * second}, 5 * second, 20 * second},
 	} {
 		tc.lim.Tick, tc.lim.Horizon = 100*time.Millisecond, time.Hour
 		require.Equal(t, tc.want, tc.lim.PollOutput())
+		require.Equal(t, tc.quiet, tc.lim.PollQuiet())
 		v := tc.lim.Judge(&Facts{Opened: At(second), Heard: At(second), Wrote: At(second), Output: 1}, neverAway, 2*second)
 		want := 61 * second // the read timeout
 		if tc.want != 0 {

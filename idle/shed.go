@@ -129,12 +129,17 @@ func (l *loop) shed(spent func() bool) {
 // claimShed reports whether one more connection is to be shed, with those that other loops are about
 // to shed. The caller takes it out of shedding afterwards.
 func (r *Reaper) claimShed() bool {
-	claimed := r.shedding.Add(1)
-	if limit := r.limit.Load(); limit > 0 && r.total.Load()-r.spared.Load()-claimed >= r.shedAt(limit) {
+	if r.mustShed(r.shedding.Add(1)) {
 		return true
 	}
 	r.shedding.Add(-1)
 	return false
+}
+
+// mustShed reports whether there is need to shed the connections that loops have claimed.
+func (r *Reaper) mustShed(claimed int64) bool {
+	limit := r.limit.Load()
+	return limit > 0 && r.total.Load()-r.spared.Load()-claimed >= r.shedAt(limit)
 }
 
 // nextVictim returns the next connection to shed. It looks for more if it may, once.
@@ -225,6 +230,8 @@ func (l *loop) shedOne(v victim, protected time.Duration) bool {
 		return false // what has come was not read yet
 	case ev.Dated && !ev.Resent && now-ev.Quiet+ev.Step > protected:
 		return false // something was sent to it
+	case !l.reaper.mustShed(l.reaper.shedding.Load()):
+		return false // other loops have closed connections meanwhile
 	}
 	l.end(s, &ReapError{Kind: Shed, Lasted: now - f.Heard.To})
 	return !s.is(c) || s.flags.has(observed) || l.closings[s] != nil

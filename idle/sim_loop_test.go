@@ -123,7 +123,6 @@ func (el *simLoop) poll() {
 		if c.opened {
 			el.w.pass(simReadCost)
 			c.handle()
-			el.called = true
 		}
 		if c.opened && (c.sock.unread > 0 || c.sock.fin || c.sock.rst) { // level-triggered
 			c.readable()
@@ -273,6 +272,7 @@ func (c *simConn) read() {
 	case s.unread == 0:
 		return
 	}
+	c.el.called = true
 	n := min(s.unread, simReadBuffer)
 	s.unread -= n
 	c.newPong, s.pongUnread = s.pongUnread, false

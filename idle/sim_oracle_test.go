@@ -12,30 +12,32 @@ import (
 // A simLife is what the oracle knows of one connection. It judges by the contract, from what has
 // physically happened, and knows nothing of how the Reaper judges.
 type simLife struct {
-	w      *simWorld
-	id     int
-	el     *simLoop
-	sock   *simSock
-	now    simTruth
-	asked  simTruth      // as of the last question to the kernel
-	prior  simTruth      // as of an earlier one
-	judged time.Duration // when that was
+	w         *simWorld
+	id        int
+	el        *simLoop
+	sock      *simSock
+	now       simTruth
+	asked     simTruth      // as of the last question to the kernel
+	prior     simTruth      // as of an earlier one
+	judged    time.Duration // when that was
+	askedFrom time.Duration // the kernel was asked, perhaps before a stop: the Reaper judges as of then
 
-	acceptedAt time.Duration // by the kernel
-	openedAt   time.Duration // Reaper.OnOpen has returned
-	openedFrom time.Duration // the handler's OnOpen has returned
-	touchFrom  time.Duration
-	eventAt    time.Duration // the last idle event was judged
-	isOpen     bool          // OnOpen was called, and OnClose was not
-	isRefused  bool
-	wasClosed  bool
-	isKicked   bool
-	isExempt   bool
-	keeps      bool // OnIdle keeps it
-	messages   int
-	changedAt  time.Duration
-	resumedAt  time.Duration // Exempt was taken back
-	bytes      []simBytes    // what has arrived of late, for MinRate
+	acceptedAt  time.Duration // by the kernel
+	openedAt    time.Duration // Reaper.OnOpen has returned
+	openedFrom  time.Duration // the handler's OnOpen has returned
+	touchFrom   time.Duration
+	eventAt     time.Duration // the last idle event was judged
+	deliveredAt time.Duration // OnIdle was called for it, perhaps after a stop
+	isOpen      bool          // OnOpen was called, and OnClose was not
+	isRefused   bool
+	wasClosed   bool
+	isKicked    bool
+	isExempt    bool
+	keeps       bool // OnIdle keeps it
+	messages    int
+	changedAt   time.Duration
+	resumedAt   time.Duration // Exempt was taken back
+	bytes       []simBytes    // what has arrived of late, for MinRate
 }
 
 type simBytes struct {
@@ -229,11 +231,11 @@ func (l *simLife) countsIdle(k Kind) (since, limit time.Duration) {
 		if l.w.family != simTCP || !l.w.decides {
 			return 0, 0
 		}
-		since, limit = max(t.anySent, t.anew), timeouts.Write
+		since, limit = max(l.w.driverAway.end(t.anySent), t.anew), timeouts.Write
 	case AllIdle:
-		since, limit = max(t.heard(), t.anySent), timeouts.All
+		since, limit = max(t.heard(), l.w.driverAway.end(t.anySent)), timeouts.All
 	}
-	return max(since, t.events[k-ReadIdle], l.changedAt), limit
+	return max(since, t.delivered[k-ReadIdle], l.changedAt), limit
 }
 
 func (l *simLife) timeouts() Timeouts {
@@ -301,7 +303,7 @@ func (l *simLife) untilIdle(k Kind, since, limit time.Duration) time.Duration {
 	due := l.latest(since, limit, l.now.came)
 	for _, t := range []*simTruth{&l.now, &l.asked, &l.prior} {
 		earliest, latest := l.activity(t, k)
-		noticed := t.events[k-ReadIdle]
+		noticed := t.delivered[k-ReadIdle]
 		heardFrom, heardTo := l.activity(t, ReadIdle) // the Reaper learns of what was sent when it asks
 		for _, since := range []time.Duration{earliest, latest, heardFrom, heardTo} {
 			due = max(due, l.latest(max(since, noticed), limit, l.now.came))
@@ -379,10 +381,10 @@ func (l *simLife) reaped(e *ReapError) {
 
 // early returns what was promised about a connection that was closed too early, "" if it was not.
 func (l *simLife) early(e *ReapError) string {
-	t, cfg := &l.asked, &l.w.cfg
+	w, t, cfg := l.w, &l.asked, &l.w.cfg
 	since, limit := l.openedFrom, time.Duration(0)
 	heard := max(t.arrival, t.handled, t.anew)
-	away := l.w.wasOut()
+	away := l.w.wasOut(l.askedFrom)
 	switch e.Kind {
 	case ReadIdle, AllIdle:
 		return l.earlyIdle(e.Kind)
@@ -401,6 +403,9 @@ func (l *simLife) early(e *ReapError) string {
 		since, limit = max(t.waits, t.took, l.resumedAt), cfg.WriteStallTimeout
 		if t.waits == 0 && t.outbound == 0 {
 			return "write stall: no output waits"
+		}
+		if w.family == simBSD && t.outbound == l.prior.outbound { // that the peer took something cannot be seen
+			since = l.resumedAt
 		}
 		away = l.loopAway()
 	case OverLimit:
@@ -437,7 +442,7 @@ func (l *simLife) early(e *ReapError) string {
 		since = max(since, l.judged-e.Lasted) // the Reaper looks now and then
 	}
 	if due := l.earliest(since, limit, heard, away); l.judged < due {
-		return fmt.Sprintf("%v: not before %v (since %v)", e.Kind, due, since)
+		return fmt.Sprintf("%v: not before %v (since %v; outages %v)", e.Kind, due, since, away)
 	}
 	return ""
 }
@@ -458,7 +463,7 @@ func (l *simLife) earlyIdle(k Kind) string {
 	if limit == 0 {
 		return fmt.Sprintf("%v: the limit is off", k)
 	}
-	heard, away := max(t.arrival, t.handled, t.anew), l.w.wasOut()
+	heard, away := max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom)
 	due := l.earliest(since, limit, heard, away)
 	if k == AllIdle && l.w.family == simTCP { // a retransmission may count, and has less of an outage after it
 		due = min(due, l.earliest(max(since, t.anySent), limit, heard, away))
@@ -470,7 +475,7 @@ func (l *simLife) earlyIdle(k Kind) string {
 }
 
 // loopAway returns the times in which the server or the loop of the connection certainly was away.
-func (l *simLife) loopAway() simIntervals { return l.w.wasOut() }
+func (l *simLife) loopAway() simIntervals { return l.w.wasOut(l.askedFrom) }
 
 func (l *simLife) earlySlow(e *ReapError) string {
 	t, rate := &l.asked, &l.w.cfg.MinRate
@@ -478,7 +483,7 @@ func (l *simLife) earlySlow(e *ReapError) string {
 		return "slow peer: no message is open"
 	}
 	since := max(t.message+rate.Grace, l.judged-e.Lasted) // the window begins when the Reaper says
-	due := l.earliest(since, rate.Window, max(t.arrival, t.handled, t.anew), l.w.wasOut())
+	due := l.earliest(since, rate.Window, max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom))
 	if l.judged < due {
 		return fmt.Sprintf("slow peer: not before %v", due)
 	}
@@ -503,7 +508,7 @@ func (l *simLife) earlyAnswer() string {
 	if t.pings < h.MaxMissed {
 		return fmt.Sprintf("no answer: %d pings were sent since the last sign of life, limit %d", t.pings, h.MaxMissed)
 	}
-	due := l.earliest(t.lastPing, h.Retry, max(t.arrival, t.handled, t.anew), l.w.wasOut())
+	due := l.earliest(t.lastPing, h.Retry, max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom))
 	if h.IsPong == nil {
 		due = max(due, max(t.arrival, l.openedFrom)+h.Interval+time.Duration(h.MaxMissed)*h.Retry)
 	}
@@ -765,7 +770,7 @@ func (l *simLife) idle(ev Event) {
 		return
 	}
 	l.checkEvent(ev)
-	l.eventAt = l.judged
+	l.eventAt, l.deliveredAt = l.judged, l.w.now
 	l.w.events++
 }
 
@@ -782,7 +787,7 @@ func (l *simLife) checkEvent(ev Event) {
 	switch {
 	case ev.First && last != 0 && latest < last-slack:
 		l.w.violate(l, fmt.Sprintf("the first event since activity, which was at %v", latest), fmt.Sprintf("event %+v after one at %v", ev, last))
-	case !ev.First && (last == 0 || earliest > last+slack):
+	case !ev.First && (last == 0 || earliest > t.delivered[ev.Kind-ReadIdle]+slack):
 		l.w.violate(l, "an event after activity is the first", fmt.Sprintf("event %+v at %v, activity at %v, last %v", ev, l.w.now, earliest, last))
 	case last != 0 && last > t.anew && l.judged < max(last, l.changedAt)+l.limitOf(ev.Kind) && l.changedAt == 0:
 		l.w.violate(l, fmt.Sprintf("one event in each timeout, the last was at %v", last), fmt.Sprintf("event %+v", ev))
@@ -821,7 +826,9 @@ func (l *simLife) pinged() {
 }
 
 // spared is called when OnIdle has kept the connection.
-func (l *simLife) spared(k Kind) { l.now.events[k-ReadIdle] = l.eventAt }
+func (l *simLife) spared(k Kind) {
+	l.now.events[k-ReadIdle], l.now.delivered[k-ReadIdle] = l.eventAt, l.deliveredAt
+}
 
 // closed is called when OnClose is.
 func (l *simLife) closed(err error) {

@@ -22,6 +22,13 @@ var simSeeds = []uint64{
 	1795332957011509084, // a gap in a silence counted twice
 	1795333658262713065, // a gap that began in a silence counted once more
 	1795332986064435312, // the stalls of a busy loop grew together
+	1795343072957401851, // something was sent while the process was stopped in front of OnIdle
+	1795343667810281423, // shed although other loops had closed enough since it was chosen
+	1795343460639892440, // the oracle counted a stop that began after the verdict
+	1795343460634845168, // the oracle knew more of output than a kernel without counters tells
+	1795344014546603797, // the oracle took two late rounds for one outage
+	1795344014549879067, // the oracle took a write for a sign of a running loop
+	1795344696179013125, // a question that took six seconds told less of a retransmission
 	1795333305167975915, // a sweep did not know how long its question took
 	1795333471537849852, // a write shortened the grace of all idle
 	1795334056672576074, // a stop did not count after a blocked loop

@@ -32,6 +32,17 @@ func (all simIntervals) overlap(from, to time.Duration) (sum time.Duration, n in
 	return sum, n
 }
 
+// end returns the end of the interval in which an instant lies, or the instant: a question to the
+// kernel that was asked meanwhile tells no more.
+func (all simIntervals) end(at time.Duration) time.Duration {
+	for i := len(all) - 1; i >= 0 && all[i].to > at; i-- {
+		if all[i].from <= at {
+			return all[i].to
+		}
+	}
+	return at
+}
+
 // since returns the length of the intervals that end after an instant.
 func (all simIntervals) since(at time.Duration) (sum time.Duration) {
 	for i := len(all) - 1; i >= 0 && all[i].to > at; i-- {
@@ -60,34 +71,35 @@ func (all simIntervals) merged(near, least time.Duration) (list simIntervals) {
 
 // A simTruth is what has physically happened to a connection so far.
 type simTruth struct {
-	arrival  time.Duration // of the last byte of the peer, or of the connection at the handler
-	came     time.Duration // of the last byte of the peer
-	handled  time.Duration // the last byte was read and its handler returned, or it was seen to wait
-	anew     time.Duration // OnOpen has returned, or Touch, Release or Exempt was called
-	anewFrom time.Duration // that call began
-	newSent  time.Duration // new bytes were sent
-	anySent  time.Duration // bytes were sent, retransmissions included
-	took     time.Duration // the peer has acknowledged bytes
-	tookSome time.Duration // the same while more waited
-	waits    time.Duration // output waits in the kernel since then, 0 if none does
-	changed  time.Duration // the amount of output has changed
-	soft     time.Duration // the buffer of the loop is above the soft limit since then, 0 if it is not
-	softFrom time.Duration // the same without dips that are too short to be seen
-	dip      time.Duration // the last dip began
-	rarely   bool          // output went above the soft limit while the loop heard nothing: it is checked less often
-	message  time.Duration // a message is open since then, 0 if none is
-	lastPing time.Duration
-	pings    int // since the last sign of life
-	holds    int
-	exempt   bool
-	ready    bool
-	ended    bool
-	received int
-	unread   bool
-	outbound int
-	open     int                      // connections of the server
-	own      *Timeouts                // of SetTimeouts
-	events   [idleKinds]time.Duration // the last idle events
+	arrival   time.Duration // of the last byte of the peer, or of the connection at the handler
+	came      time.Duration // of the last byte of the peer
+	handled   time.Duration // the last byte was read and its handler returned, or it was seen to wait
+	anew      time.Duration // OnOpen has returned, or Touch, Release or Exempt was called
+	anewFrom  time.Duration // that call began
+	newSent   time.Duration // new bytes were sent
+	anySent   time.Duration // bytes were sent, retransmissions included
+	took      time.Duration // the peer has acknowledged bytes
+	tookSome  time.Duration // the same while more waited
+	waits     time.Duration // output waits in the kernel since then, 0 if none does
+	changed   time.Duration // the amount of output has changed
+	soft      time.Duration // the buffer of the loop is above the soft limit since then, 0 if it is not
+	softFrom  time.Duration // the same without dips that are too short to be seen
+	dip       time.Duration // the last dip began
+	rarely    bool          // output went above the soft limit while the loop heard nothing: it is checked less often
+	message   time.Duration // a message is open since then, 0 if none is
+	lastPing  time.Duration
+	pings     int // since the last sign of life
+	holds     int
+	exempt    bool
+	ready     bool
+	ended     bool
+	received  int
+	unread    bool
+	outbound  int
+	open      int                      // connections of the server
+	own       *Timeouts                // of SetTimeouts
+	events    [idleKinds]time.Duration // the last idle events, as of when they were judged
+	delivered [idleKinds]time.Duration // the same, as of when OnIdle was called
 }
 
 // heard returns the latest instant from which silence may be counted.

@@ -57,6 +57,7 @@ type simWorld struct {
 	netDown     simInterval
 	acksDown    simInterval
 	driverAway  simIntervals
+	lateRounds  simIntervals // the same without what a round of the driver parts
 	netAway     simIntervals // outages of the own network that have to be recognised
 	holds       simIntervals
 	holding     time.Duration // since when all is silent, 0 if there is no hold
@@ -229,6 +230,9 @@ func (w *simWorld) holdsOutput(fd int) bool {
 
 // aboutToAsk returns the connection of a descriptor. The process may be stopped before the question.
 func (w *simWorld) aboutToAsk(fd int) *simConn {
+	if c := w.connOf(fd); c != nil {
+		c.sock.life.askedFrom = w.now
+	}
 	w.pass(time.Microsecond)
 	if w.faulty && w.one(300) && w.now < w.horizon {
 		w.stop(w.stopLength(), w.one(4))
@@ -319,6 +323,7 @@ func (w *simWorld) round() {
 	if w.now-w.roundDue > time.Millisecond {
 		w.trace(nil, "driver is late by", w.now-w.roundDue)
 		w.driverAway.add(w.roundDue, w.now)
+		w.lateRounds.add(w.roundDue, w.now)
 	}
 	w.heardThen, w.heardRound = w.heardRound, w.heardAt
 	w.inRound = true
@@ -385,17 +390,21 @@ func (w *simWorld) mayHold(since time.Duration) bool {
 	return n > 0 && w.holds[n-1].to > since
 }
 
-// wasOut returns the outages that certainly count.
-func (w *simWorld) wasOut() simIntervals {
-	all := append(simIntervals(nil), w.driverAway...)
-	if w.driver != nil && w.now > w.roundDue {
-		all.add(w.roundDue, w.now)
+// wasOut returns the outages that certainly counted when a connection was judged.
+func (w *simWorld) wasOut(judged time.Duration) (all simIntervals) {
+	for _, o := range w.lateRounds {
+		if o.from < judged {
+			all = append(all, simInterval{o.from, min(o.to, judged)})
+		}
+	}
+	if w.driver != nil && judged > w.roundDue {
+		all.add(w.roundDue, judged)
 	}
 	for _, o := range w.netAway {
-		if o.to <= w.now {
+		if o.to <= judged {
 			all = append(all, o)
-		} else if o.from < w.now {
-			all = append(all, simInterval{o.from, w.now + w.cfg.Tick})
+		} else if o.from < judged {
+			all = append(all, simInterval{o.from, judged + w.cfg.Tick})
 		}
 	}
 	return all.merged(0, w.least())

@@ -115,7 +115,7 @@ func (l *loop) add(c gnet.Conn) {
 	if v := l.set.limits.Judge(&f, &l.away, next); v.Act == verdict.Wait {
 		next = v.Next // otherwise the process was stopped meanwhile
 	}
-	s.timer = l.wheel.Schedule(next, id)
+	s.timer = l.wheel.Schedule(l.upcoming(next), id)
 	l.open++
 	l.counters.Opened++
 	l.setDue(min(l.due, l.nextDue()))
@@ -263,8 +263,18 @@ func (l *loop) rearm(id uint32, s *state) {
 	if due, filed := l.wheel.Deadline(s.timer); filed && due <= next {
 		return
 	}
-	s.timer = l.wheel.Reschedule(s.timer, next)
+	s.timer = l.wheel.Reschedule(s.timer, l.upcoming(next))
 	l.setDue(min(l.due, l.nextDue()))
+}
+
+// upcoming returns the deadline in the wheel for a connection that is to be judged at an instant. It
+// is one tick earlier: a deadline that is counted from a move of the clock lies as long after a tick
+// as that move was late. If the move at that tick is as late, the deadline has passed by then.
+func (l *loop) upcoming(next time.Duration) time.Duration {
+	if early := next - l.clock.Tick(); early > l.clock.Read() {
+		return early
+	}
+	return next
 }
 
 // wheelDue returns when the wheel needs a task next.

@@ -28,16 +28,16 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		l.wheel.Reschedule(timer, l.clock.Read()+l.clock.Tick())
 		return
 	}
-	now := l.clock.Read()
-	f := l.facts(r, id, s, l.clock.Elapsed())
+	now := l.clock.Elapsed()
+	f := l.facts(r, id, s, now)
 	v := l.judge(s, &f, l.awayAt(now), now)
 	if v.Act == verdict.Wait && !v.PutOff && (s.flags.has(exempt|observed) || !l.limitsOf(s).asks(&f, now)) {
 		l.rescheduled(v)
-		l.wheel.Reschedule(timer, v.Next)
+		l.wheel.Reschedule(timer, l.upcoming(v.Next))
 		return
 	}
 	if next, open := l.decide(r, id, s, &f, v.Act != verdict.Wait); open {
-		s.timer = l.wheel.Reschedule(s.timer, next)
+		s.timer = l.wheel.Reschedule(s.timer, l.upcoming(next))
 	}
 }
 

@@ -14,7 +14,7 @@ const (
 	// about 10 µs.
 	taskTime = 500 * time.Microsecond
 	// maxTaskTime bounds a task of a loop that is far behind.
-	maxTaskTime = 2 * time.Millisecond
+	maxTaskTime = time.Millisecond
 	// behindPerTask is the part of its delay for which one task of a loop runs that is behind.
 	behindPerTask = 64
 	// askStep is how many connections are brought in line with new settings between two readings of

@@ -108,3 +108,18 @@ func TestThousandsOfTimeoutsAreNotAllRebuiltAtOnce(t *testing.T) {
 	require.Equal(t, 2*time.Hour, w.l.limitsOf(s).Read)
 	require.NotSame(t, old, w.l.limits.all[s.limits])
 }
+
+// TestADeadlineIsNotATickLateBecauseAMoveWas: the deadline is counted from a move of the clock, and
+// lies as long after a tick as that move was late.
+func TestADeadlineIsNotATickLateBecauseAMoveWas(t *testing.T) {
+	const tick, late = 100 * time.Millisecond, time.Millisecond
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Tick: tick, OutageGrace: -1, Reset: []Kind{}})
+	c := s.open(1)[0]
+	s.at = late // from here on each move is a millisecond late
+	s.pass(t, 2*tick)
+	s.receive(c) // after the move at 201 ms: it may have come until the one at 301 ms
+	s.pass(t, time.Second)
+	require.Zero(t, s.Stats().Closed)
+	s.pass(t, tick)
+	require.EqualValues(t, 1, s.Stats().Closed, "at 1301 ms, not at 1401 ms")
+}

@@ -81,8 +81,8 @@ var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 
 // newReaper returns a Reaper with a Config that was checked. A simulation has a clock and a kernel of
 // its own.
-func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, kernel questions) *Reaper {
-	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: kernel}
+func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, ask questions) *Reaper {
+	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask}
 	r.clock.Init(cfg.Tick, cfg.memory(), elapsed)
 	r.monitor.Init(elapsed())
 	r.startDriver = func(d *driver) { go r.drive(d) }

@@ -59,3 +59,19 @@ func TestTheRefusalIsThatOfNow(t *testing.T) {
 	require.Equal(t, "new", said)
 	s.OnClose(first, nil)
 }
+
+// TestAConnectionThatIsProtectedByNowIsNotShed although it was chosen when less was protected.
+func TestAConnectionThatIsProtectedByNowIsNotShed(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 2})
+	c := s.open(1)[0]
+	s.pass(t, time.Second)
+	s.receive(c)
+	heard := s.at
+	s.pass(t, time.Second)
+	l, r, id, _ := s.watched(c)
+	chosen := victim{id, r.heard, false}
+	s.limit.Store(1) // there is need
+	s.shedding.Store(-10)
+	require.False(t, l.shedOne(chosen, heard))
+	require.True(t, l.shedOne(chosen, s.at))
+}

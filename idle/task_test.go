@@ -7,6 +7,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -27,7 +28,8 @@ type handSite struct {
 	*Reaper
 	handClock
 	el     *handLoop
-	asked  int // questions of all kinds
+	asked  int           // questions of all kinds
+	last   time.Duration // when the last one was asked
 	answer verdict.Evidence
 	opened int
 }
@@ -40,6 +42,7 @@ func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 	s.Reaper = newReaper(h, cfg, s.elapsed, questions{
 		ask: func(_ int, ev *verdict.Evidence) {
 			s.asked++
+			s.last = s.at
 			*ev = s.answer
 		},
 		holdsOutput: func(int) bool {
@@ -122,4 +125,87 @@ func TestADeadlineIsNotATickLateBecauseAMoveWas(t *testing.T) {
 	require.Zero(t, s.Stats().Closed)
 	s.pass(t, tick)
 	require.EqualValues(t, 1, s.Stats().Closed, "at 1301 ms, not at 1401 ms")
+}
+
+// TestATaskThatWaitedTellsOfABlockedLoop: the loop was blocked since it was last seen to run, at most.
+func TestATaskThatWaitedTellsOfABlockedLoop(t *testing.T) {
+	const tick, blocked = 100 * time.Millisecond, 2 * time.Second
+	for name, stopped := range map[string]bool{"the loop was blocked": false, "the process was stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newHandSite(t, &reader{}, Config{HandshakeTimeout: time.Hour, Tick: tick})
+			c := s.open(1)[0]
+			s.pass(t, time.Second)
+			s.receive(c)
+			seen := s.at
+			s.pass(t, 5*tick) // the loop has nothing to do
+			l, _, _, _ := s.watched(c)
+			require.NoError(t, s.post(l))
+			for end := s.at + blocked; s.at < end; {
+				s.at += tick
+				if stopped {
+					s.at = end
+				}
+				s.round()
+			}
+			require.NoError(t, s.el.run(t))
+			if stopped {
+				require.Empty(t, l.stalls)
+				require.Len(t, l.away.Server, 1)
+				require.Len(t, l.away.Loop, 1, "what counts for the server counts for its loops")
+				return
+			}
+			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at - seen}}, l.stalls)
+			require.Empty(t, l.away.Server)
+			require.Equal(t, l.stalls, l.away.Loop)
+		})
+	}
+}
+
+// TestOnlyConnectionsThatWereBusyAreCounted: open before the period, and heard last in it.
+func TestOnlyConnectionsThatWereBusyAreCounted(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	early, busy := s.open(2), s.open(3)
+	s.pass(t, time.Second)
+	for _, c := range early { // heard before the period, and not in it
+		s.receive(c)
+	}
+	s.pass(t, time.Second)
+	from := s.at
+	s.pass(t, s.clock.Tick())
+	late := s.open(4)
+	s.pass(t, time.Second)
+	for _, c := range append(busy, late...) {
+		s.receive(c)
+	}
+	s.pass(t, time.Second)
+	l, _, _, _ := s.watched(busy[0])
+	count := &outage.Count{From: from, To: s.at}
+	enough := count.Enough()
+	l.countBusy(count)
+	require.Equal(t, enough-len(busy), count.Enough())
+}
+
+// TestThereIsOneTaskAtATime on a loop, and the next one when it has run.
+func TestThereIsOneTaskAtATime(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	l, _, _, _ := s.watched(s.open(1)[0])
+	require.NoError(t, s.post(l))
+	require.NoError(t, s.post(l))
+	require.Len(t, s.el.tasks, 1)
+	require.NoError(t, s.el.run(t))
+	require.NoError(t, s.post(l))
+	require.Len(t, s.el.tasks, 1)
+}
+
+// TestTheMonitorIsToldOfTheLoopThatHeardLast whichever comes first.
+func TestTheMonitorIsToldOfTheLoopThatHeardLast(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	l, _, _, _ := s.watched(s.open(1)[0])
+	other := newLoop(s.Reaper, &handLoop{newScriptedLoop(), s.Reaper}, 2)
+	s.pass(t, time.Minute)
+	l.heardAt.Store(100)
+	other.heardAt.Store(50)
+	for _, loops := range [][]*loop{{l, other}, {other, l}} {
+		require.Equal(t, s.clock.Before(100, s.at), s.lastHeard(loops, s.at))
+	}
 }

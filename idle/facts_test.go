@@ -1,0 +1,55 @@
+package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// watched returns what the only loop of a site keeps of a connection.
+func (s *handSite) watched(c gnet.Conn) (l *loop, r *row, id uint32, st *state) {
+	l = s.registry.Load().loops[0]
+	r, id = l.table.find(c)
+	return l, r, id, l.states.at(id)
+}
+
+// TestWhenAPeerWasHeardIsKnownForEver also when the clock has forgotten about its stamp.
+func TestWhenAPeerWasHeardIsKnownForEver(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, OutageGrace: -1})
+	c := s.open(1)[0]
+	require.True(t, s.Exempt(c, true))
+	s.pass(t, time.Second)
+	heard := s.at
+	s.receive(c)
+	l, r, id, st := s.watched(c)
+	require.Equal(t, s.at, l.facts(r, id, st, s.at).Heard.To, "the bound of the current stamp is now")
+	require.Zero(t, st.instants[atHeard], "and is not kept, because it may still move")
+	s.pass(t, s.clock.Tick())
+	for range 100 { // it is judged now and then
+		l.facts(r, id, st, s.at)
+		s.pass(t, 5*time.Second)
+	}
+	when := l.facts(r, id, st, s.at).Heard
+	require.LessOrEqual(t, when.From, heard)
+	require.GreaterOrEqual(t, when.To, heard)
+	require.Less(t, when.To, heard+3*s.clock.Tick())
+}
+
+// TestWhatTheKernelHasHeardIsKept as the stamp of the connection, and told to the Monitor.
+func TestWhatTheKernelHasHeardIsKept(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, OutageGrace: -1})
+	c := s.open(1)[0]
+	const ago = 320 * time.Millisecond
+	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: ago, Step: 5 * time.Millisecond, Queued: -1}
+	s.pass(t, 10*time.Second+3*s.clock.Tick())
+	require.Zero(t, s.Stats().Closed)
+	require.EqualValues(t, 1, s.Stats().SavedByKernel)
+	l, r, _, _ := s.watched(c)
+	stamp := s.clock.StampAt(s.last - ago + s.answer.Step)
+	require.Equal(t, uint32(stamp), r.heard)
+	require.Equal(t, stamp, l.heardAt.Load())
+}

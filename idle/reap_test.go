@@ -1,0 +1,70 @@
+package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// TestADeadlineThatIsPutOffAsksTheKernel: what it has heard meanwhile may be all that saves the peer.
+func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second})
+	s.open(1)
+	s.pass(t, 9*time.Second)
+	s.at += 3 * time.Second // the process is stopped
+	s.pass(t, 2*s.clock.Tick())
+	require.NotZero(t, s.asked)
+	require.Zero(t, s.Stats().Closed)
+}
+
+// TestTheLastWordsAreSaidOnce with a grace and without it.
+func TestTheLastWordsAreSaidOnce(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"read idle":             {ReadTimeout: 5 * time.Second},
+		"too old":               {MaxAge: 5 * time.Second},
+		"too old, with a grace": {MaxAge: 5 * time.Second, MaxAgeGrace: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := 0
+			cfg.Goodbye = func(gnet.Conn, *ReapError) []byte { said++; return nil }
+			s := newHandSite(t, &reader{}, cfg)
+			s.open(1)
+			s.pass(t, 10*time.Second)
+			require.EqualValues(t, 1, s.Stats().Closed)
+			require.Equal(t, 1, said)
+		})
+	}
+}
+
+// TestAnEndedConnectionIsLeftToGnet and judged again each second, for when gnet does not report its end.
+func TestAnEndedConnectionIsLeftToGnet(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second, OutageGrace: -1})
+	s.open(1)
+	s.answer.Found = verdict.Ended
+	s.pass(t, 15*time.Second)
+	require.Zero(t, s.Stats().Closed)
+	require.InDelta(t, 10, s.asked, 2)
+	s.answer.Found = verdict.Nothing
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 1, s.Stats().Closed)
+}
+
+// TestLimitsOfAClosedConnectionAreGivenBack for other timeouts.
+func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second})
+	conns := s.open(2)
+	for _, c := range conns {
+		require.NoError(t, s.SetTimeouts(c, Timeouts{Read: time.Minute}))
+	}
+	l, _, _, st := s.watched(conns[0])
+	number := st.limits
+	require.EqualValues(t, 2, l.limits.uses[number])
+	s.OnClose(conns[0], nil)
+	require.EqualValues(t, 1, l.limits.uses[number])
+	s.OnClose(conns[1], nil)
+	require.Zero(t, l.limits.uses[number])
+}

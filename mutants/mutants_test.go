@@ -39,6 +39,27 @@ func TestTheOldTextMustOccurOnce(t *testing.T) {
 	}
 }
 
+// TestEachMutantIsAChangeOfTheCode finds mutants that the code has outgrown.
+func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
+	list, err := os.ReadFile("mutants.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := parse(string(list))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		source, err := os.ReadFile(filepath.Join("..", m.file))
+		if err == nil {
+			_, err = m.apply(string(source))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestExitCodes runs the command on a repository of one package, whose test notices one fault of
 // two.
 func TestExitCodes(t *testing.T) {

@@ -209,3 +209,38 @@ func TestTheMonitorIsToldOfTheLoopThatHeardLast(t *testing.T) {
 		require.Equal(t, s.clock.Before(100, s.at), s.lastHeard(loops, s.at))
 	}
 }
+
+// TestAHandlerThatTakesItsTimeBlocksTheLoop also if it is called in a task.
+func TestAHandlerThatTakesItsTimeBlocksTheLoop(t *testing.T) {
+	var s *handSite
+	const tick, blocked = 100 * time.Millisecond, time.Second
+	slow := func(gnet.Conn, *ReapError) []byte {
+		for range blocked / tick {
+			s.at += tick
+			s.round() // by the driver, on another thread
+		}
+		return nil
+	}
+	s = newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, HandshakeTimeout: time.Hour, Tick: tick, Goodbye: slow})
+	c := s.open(2)[1]
+	s.MarkReady(c)
+	s.Exempt(c, true)
+	s.pass(t, 2*time.Second)
+	l, _, _, _ := s.watched(c)
+	require.Len(t, l.stalls, 1)
+	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
+}
+
+// TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt: a verdict may be passed in between.
+func TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	l, _, _, _ := s.watched(s.open(1)[0])
+	s.pass(t, time.Second)
+	from := s.at
+	s.at += 3 * time.Second
+	gap := verdict.Outages{{From: from, To: s.at, Length: s.at - from}}
+	require.Equal(t, gap, l.awayAt(s.at).Server, "the clock has not moved yet")
+	s.clock.Move()
+	require.Equal(t, gap, l.awayAt(s.at).Server, "the clock has moved")
+	require.Empty(t, l.away.Server, "the Monitor has not taken note")
+}

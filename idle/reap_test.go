@@ -68,3 +68,20 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	s.OnClose(conns[1], nil)
 	require.Zero(t, l.limits.uses[number])
 }
+
+// TestAConnectionThatOnIdleHasClosedIsNotReaped although OnIdle returns Close.
+func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
+	var s *handSite
+	closes := func(c gnet.Conn, _ Event) gnet.Action {
+		_ = s.el.Close(c)
+		return gnet.Close
+	}
+	said := 0
+	goodbye := func(gnet.Conn, *ReapError) []byte { said++; return nil }
+	s = newHandSite(t, decider{newEcho(), closes}, Config{ReadTimeout: time.Second, Goodbye: goodbye, OutageGrace: -1})
+	s.open(1)
+	s.pass(t, 5*time.Second)
+	require.EqualValues(t, 1, s.Stats().Closed)
+	require.Zero(t, s.Stats().Reaped[ReadIdle])
+	require.Zero(t, said)
+}

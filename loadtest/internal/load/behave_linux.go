@@ -182,6 +182,7 @@ func (l *Loop) flush(g *group, c *conn, place int32) {
 		before := l.now()
 		if g.Timeout > 0 && before >= c.spoke+int64(g.Timeout) {
 			c.flags |= late // it may be closed already: that this write succeeds would hide it
+			c.lateSent = c.sent
 		}
 		n, err := unix.Write(int(c.fd), g.message[from:to])
 		switch {
@@ -291,7 +292,7 @@ func (l *Loop) answer(g *group, c *conn, place int32) {
 		raw = now - intended
 	}
 	c.answered++
-	if c.answered == c.sent { // an answer to a message of before says nothing about the late one
+	if int32(c.answered-c.lateSent) >= 0 { // an answer to a message of before says nothing about the late one
 		c.flags &^= late
 	}
 	g.found.Answers++

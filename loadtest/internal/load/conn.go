@@ -18,6 +18,7 @@ type conn struct {
 	unsent      int64
 	sent        uint32 // messages that were to be sent
 	answered    uint32
+	lateSent    uint32 // sent messages when it was late
 	number      uint32 // of the connection in its group, for the jitter
 
 	// Times are nanoseconds since the loop was made.
@@ -42,7 +43,7 @@ const (
 	told                       // it was sent something that is no echo
 	wantWrite                  // the poller tells when it can be written to
 	reset                      // a write has found that it was reset
-	late                       // it has sent a message after its timeout, and not all messages are answered
+	late                       // it has sent a message after its timeout, and that is not answered yet
 )
 
 // never is the moment of a connection that has nothing to do.

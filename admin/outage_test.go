@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,25 +16,28 @@ import (
 func chatter(t *testing.T, conns []net.Conn) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
+	var err error
+	done := make(chan struct{})
 	go func() {
-		for ctx.Err() == nil {
+		defer close(done)
+		for ctx.Err() == nil && err == nil {
 			for _, c := range conns {
-				if _, err := c.Write([]byte("x")); err != nil {
-					done <- err
-					return
+				if _, err = c.Write([]byte("x")); err != nil {
+					break
 				}
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
-		done <- nil
 	}()
-	stop = sync.OnceFunc(func() {
+	stop = func() {
 		cancel()
-		require.NoError(t, <-done)
-	})
+		<-done
+	}
 	t.Cleanup(stop)
-	return stop
+	return func() {
+		stop()
+		require.NoError(t, err)
+	}
 }
 
 // TestHeldVerdictsAreTold lets busy connections fall silent together, and one of them speak again.

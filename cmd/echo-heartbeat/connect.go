@@ -45,7 +45,7 @@ Ctrl-C ends it, and so does the server by closing the connection.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:7000", "address of the server: host:port, or unix:///path")
-	cmd.Flags().DurationVar(&heartbeat, "heartbeat", 20*time.Second, "send a heartbeat when nothing came for so long")
+	cmd.Flags().DurationVar(&heartbeat, "heartbeat", 20*time.Second, "send a heartbeat when nothing came for this long, the first up to a fifth later")
 	cmd.Flags().BoolVar(&silent, "silent", false, "send no heartbeats, to be reaped")
 	return cmd
 }

@@ -61,8 +61,8 @@ type Config struct {
 	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is
 	// checked four times in that time, so a stalled connection may stay for a quarter more. Output of
 	// which gnet's buffer holds nothing, because the kernel has taken all of it, is looked for once in
-	// that time: such a connection may stay for twice the time. On an event loop that hears nothing
-	// from any peer both may take as long once more. A kernel takes what it is sent in steps
+	// that time: such a connection may stay for 2.25 times as long. On an event loop that hears nothing
+	// from any peer the two are up to twice and three times as long. A kernel takes what it is sent in steps
 	// of up to half its receive buffer, so set it above the time that a slow peer needs for one: 30s or
 	// more. Where the kernel does not count (not TCP, not Linux), a peer counts as reading while it
 	// sends, or while its pending output changes: set OutputLimit.

@@ -14,7 +14,7 @@ import (
 // pause is the time between two tasks on a loop that has more to do than one task may. The loop
 // serves its sockets once in it. A task that posts its successor itself starves all I/O: gnet runs
 // its task queue until it is empty. While 15,000 dead connections are closed, the slowest of the
-// living wait twice as long with a tenth of a millisecond and tasks of two; with a millisecond the
+// living wait twice as long if the pause is 0.1 ms and a task may last 2 ms; if the pause is 1 ms,
 // closing takes half as long again (BenchmarkMassExpiry).
 const pause = 200 * time.Microsecond
 

@@ -82,7 +82,7 @@ func (l *loop) learn(r *row, s *state, f *verdict.Facts, ev *verdict.Evidence, n
 			l.counters.SavedByKernel++
 		}
 		r.heard = uint32(l.clock.StampAt(f.Heard.To))
-		l.heardAt.Store(max(l.heardAt.Load(), coarse.Unwrap(r.heard, l.clock.Stamp())))
+		l.hear(coarse.Unwrap(r.heard, l.clock.Stamp()))
 		s.instants[atBeat] = l.clock.PackSome(f.LastPing)
 	}
 	if !f.Fresh {

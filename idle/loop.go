@@ -162,6 +162,7 @@ func (l *loop) forget(id uint32) {
 func (l *loop) countLastRead(heard bool) {
 	if heard {
 		l.counters.Reads++
+		l.hear(l.clock.Stamp())
 		l.publish(l.clock.Stamp())
 	}
 }
@@ -268,10 +269,10 @@ func (l *loop) rearm(id uint32, s *state) {
 }
 
 // upcoming returns the deadline in the wheel for a connection that is to be judged at an instant. It
-// is one tick earlier: a deadline that is counted from a move of the clock lies as long after a tick
+// is the tick before: a deadline that is counted from a move of the clock lies as long after a tick
 // as that move was late. If the move at that tick is as late, the deadline has passed by then.
 func (l *loop) upcoming(next time.Duration) time.Duration {
-	if early := next - l.clock.Tick(); early > l.clock.Read() {
+	if early := next - next%l.clock.Tick(); early > l.clock.Read() {
 		return early
 	}
 	return next
@@ -287,7 +288,12 @@ func (l *loop) wheelDue() time.Duration {
 }
 
 // nextDue returns when the loop needs a task next.
-func (l *loop) nextDue() time.Duration { return min(l.wheelDue(), l.sweep.due) }
+func (l *loop) nextDue() time.Duration {
+	if l.sweep.next != l.sweep.end { // it goes on
+		return 0
+	}
+	return min(l.wheelDue(), l.sweep.due)
+}
 
 func (l *loop) setDue(due time.Duration) {
 	l.due = due

@@ -300,3 +300,26 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(row.heard, now), "it does not come round to look young")
 	r.OnClose(c, nil)
 }
+
+// TestBytesThatAreLeftInTheBufferAreNoNews when OnTraffic is called without new ones, as by Wake.
+func TestBytesThatAreLeftInTheBufferAreNoNews(t *testing.T) {
+	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None } // reads nothing
+	s := newHandSite(t, e, Config{ReadTimeout: time.Second, OutageGrace: -1})
+	c := s.open(1)[0]
+	s.pass(t, s.clock.Tick())
+	s.receive(c)
+	for range 2 { // Wake
+		s.pass(t, 3*s.clock.Tick())
+		s.OnTraffic(c)
+	}
+	s.pass(t, s.clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Reads)
+	c.buffered = 2
+	s.OnTraffic(c)
+	s.pass(t, 2*s.clock.Tick())
+	require.EqualValues(t, 2, s.Stats().Reads)
+	c.buffered = 0
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 1, s.Stats().Closed)
+}

@@ -210,11 +210,8 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 		l.counters.Reads++
 		if now != l.heardAt.Load() {
-			l.heardAt.Store(now)
+			l.hear(now)
 			l.publish(now)
-			if l.sweep.quiet {
-				l.hurrySweep()
-			}
 		}
 	}
 	if buffered = c.InboundBuffered(); buffered != 0 || row.mark&leftover != 0 {

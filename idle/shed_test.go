@@ -70,8 +70,10 @@ func TestAConnectionThatIsProtectedByNowIsNotShed(t *testing.T) {
 	s.pass(t, time.Second)
 	l, r, id, _ := s.watched(c)
 	chosen := victim{id, r.heard, false}
-	s.limit.Store(1) // there is need
-	s.shedding.Store(-10)
+	s.limit.Store(100)
+	require.False(t, l.shedOne(chosen, s.at), "there is room by now")
+	s.limit.Store(1)
+	s.shedding.Store(-10) // there is need
 	require.False(t, l.shedOne(chosen, heard))
 	require.True(t, l.shedOne(chosen, s.at))
 }

@@ -36,6 +36,7 @@ type simLoop struct {
 	running        bool
 	began          time.Duration // the iteration that runs
 	heardAt        time.Duration // a peer was heard last
+	quietAt        time.Duration // when it was heard last after a time without checks as often as usual
 	openThen       int           // connections of the server when it began
 	away           simIntervals  // times in which it ran one thing for long, or refused a task
 	blocks         simIntervals  // the same from when it was last seen to run; a task of the Reaper parts them
@@ -100,6 +101,20 @@ func (el *simLoop) iterate() {
 		el.plan()
 	}
 }
+
+// hear is called when a peer is heard.
+func (el *simLoop) hear() {
+	if el.isQuiet() {
+		el.quietAt = el.w.now
+	}
+	el.heardAt = el.w.now
+}
+
+// isQuiet reports whether output may be checked less often: nothing was heard between two checks.
+func (el *simLoop) isQuiet() bool { return el.w.now-el.heardAt > el.w.checkEvery() }
+
+// wasQuiet reports whether it may have been quiet since an instant.
+func (el *simLoop) wasQuiet(since time.Duration) bool { return el.isQuiet() || el.quietAt >= since }
 
 // addBlock keeps the iteration that ends now. The Reaper may take the block to have begun when the loop
 // was last seen to run.

@@ -276,13 +276,9 @@ func (l *simLife) untilAlways(k Kind) time.Duration {
 		}
 		return due
 	case WriteStall: // the kernel is asked for output that only it holds once in the timeout, at the next check
-		return l.withLoop(since, limit, 2*limit+3*cfg.Tick)
+		return l.withLoop(since, limit, limit+l.noticing(limit, t.waits)+3*cfg.Tick)
 	case OverLimit:
-		check := limit / 4
-		if t.rarely {
-			check = limit
-		}
-		return l.withLoop(since, limit, check+3*cfg.Tick)
+		return l.withLoop(since, limit, l.noticing(limit, t.soft)+3*cfg.Tick)
 	case SlowPeer: // a window with enough bytes, and one without
 		return l.withLoop(since, limit, 6*cfg.Tick)
 	case NoAnswer:
@@ -636,7 +632,8 @@ func (l *simLife) reading(int) { l.now.unread = l.sock.unread > 0 }
 func (l *simLife) read() {
 	if l.isOpen {
 		l.now.handled = l.w.now
-		l.w.heardAt, l.el.heardAt = l.w.now, l.w.now
+		l.w.heardAt = l.w.now
+		l.el.hear()
 	}
 }
 
@@ -644,7 +641,8 @@ func (l *simLife) read() {
 func (l *simLife) question() {
 	if l.now.unread = l.sock.unread > 0; l.now.unread {
 		l.now.handled = l.w.now
-		l.w.heardAt, l.el.heardAt = l.w.now, l.w.now
+		l.w.heardAt = l.w.now
+		l.el.hear()
 	}
 	l.now.outbound, l.now.open = l.sock.conn.outbound, l.w.open
 	if l.w.now-l.judged > l.w.cfg.Tick/2 {
@@ -697,19 +695,32 @@ func (l *simLife) markSoft(above bool) {
 		if t.soft = l.w.now; t.softFrom == 0 || t.soft-t.dip > unseen+l.absence(t.dip) {
 			t.softFrom = t.soft
 		}
-		t.rarely = l.w.now-l.el.heardAt > l.w.checkEvery()
 	case !above && t.soft != 0:
 		t.soft, t.dip = 0, l.w.now
 	}
 }
 
+// noticing returns the interval between two checks of output against a limit, if the output waits since
+// an instant.
+func (l *simLife) noticing(limit, since time.Duration) time.Duration {
+	if l.el.wasQuiet(since) {
+		return limit
+	}
+	return limit / 4
+}
+
 // checkEvery returns the interval at which output is checked on a loop that hears something.
 func (w *simWorld) checkEvery() time.Duration {
-	every := min(time.Second, w.cfg.OutputLimit.SoftFor/4)
-	if stall := w.cfg.WriteStallTimeout; stall > 0 {
-		every = min(every, stall/4)
+	every := never
+	if w.cfg.OutputLimit.Hard > 0 {
+		every = time.Second
 	}
-	return every
+	for _, limit := range []time.Duration{w.cfg.OutputLimit.SoftFor, w.cfg.WriteStallTimeout} {
+		if limit > 0 {
+			every = min(every, limit/4)
+		}
+	}
+	return max(every, w.cfg.Tick)
 }
 
 func (l *simLife) ended() {

@@ -85,7 +85,6 @@ type simTruth struct {
 	soft      time.Duration // the buffer of the loop is above the soft limit since then, 0 if it is not
 	softFrom  time.Duration // the same without dips that are too short to be seen
 	dip       time.Duration // the last dip began
-	rarely    bool          // output went above the soft limit while the loop heard nothing: it is checked less often
 	message   time.Duration // a message is open since then, 0 if none is
 	lastPing  time.Duration
 	pings     int // since the last sign of life

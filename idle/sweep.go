@@ -16,7 +16,8 @@ type sweep struct {
 	due   time.Duration // when the next sweep begins; never if output is not limited
 	began int64         // stamp of the last sweep
 	quiet bool          // nothing was heard between the last two sweeps
-	asked uint32        // phases of WriteStallTimeout that have passed
+	stall time.Duration // WriteStallTimeout, of which
+	asked uint32        // so many phases have passed
 	first uint32        // phase from which on this sweep asks the kernel
 	turns uint32        // phases for which it does
 }
@@ -37,7 +38,11 @@ func (l *loop) resetSweep() {
 		return
 	}
 	now := l.clock.Elapsed()
-	w.quiet, w.asked = false, l.stallPhase(now)
+	if w.stall != lim.Stall { // the next sweep asks for all
+		w.stall = lim.Stall
+		w.asked = l.stallPhase(now) - stallPhases
+	}
+	w.quiet = false
 	w.due = min(w.due, l.nextSweep(now))
 }
 
@@ -68,11 +73,14 @@ func (l *loop) beginSweep(now time.Duration) {
 	}
 }
 
-// hurrySweep is called when a peer is heard on a quiet loop: answers may follow.
-func (l *loop) hurrySweep() {
-	l.sweep.quiet = false
-	l.sweep.due = min(l.sweep.due, l.nextSweep(l.clock.Elapsed()))
-	l.setDue(min(l.due, l.sweep.due))
+// hear takes note that a peer was heard. A quiet loop is swept soon: answers may follow.
+func (l *loop) hear(stamp int64) {
+	l.heardAt.Store(max(l.heardAt.Load(), stamp))
+	if l.sweep.quiet {
+		l.sweep.quiet = false
+		l.sweep.due = min(l.sweep.due, l.nextSweep(l.clock.Elapsed()))
+		l.setDue(min(l.due, l.sweep.due))
+	}
 }
 
 // sweepOutput goes on with a sweep until the given time is spent. It reports whether there is more.

@@ -69,11 +69,12 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 					within = tc.quiet
 				}
 				s := newHandSite(t, &reader{}, cfg)
-				conns := s.open(2)
+				conns := s.open(64) // one for each phase, and more
+				talks := conns[63]
 				pass := func(d time.Duration) {
 					for end := s.at + d; s.at < end; {
 						if !quiet {
-							s.receive(conns[1])
+							s.receive(talks)
 						}
 						s.pass(t, s.clock.Tick())
 					}
@@ -82,7 +83,11 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 				s.answer = verdict.Evidence{Queued: 1}
 				conns[0].outbound = tc.output
 				pass(within + 3*s.clock.Tick())
-				require.NotZero(t, s.Stats().Closed)
+				l, r, _, _ := s.watched(conns[0])
+				require.Nil(t, r)
+				if tc.output == 0 {
+					require.LessOrEqual(t, l.open, 1, "all but the one that talks")
+				}
 			})
 		}
 	}
@@ -97,4 +102,50 @@ func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
 	s.receive(conns[1])
 	s.pass(t, time.Second+2*s.clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
+}
+
+// TestNewSettingsDoNotPutOffTheChecksOfOutput that only the kernel holds.
+func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
+	const limit = 4 * time.Second
+	cfg := Config{WriteStallTimeout: limit, OutageGrace: -1, Reset: []Kind{}}
+	s := newHandSite(t, &reader{}, cfg)
+	s.open(64)
+	s.pass(t, time.Minute)
+	s.answer = verdict.Evidence{Queued: 1}
+	for end := s.at + 4*limit; s.at < end; {
+		s.pass(t, 900*time.Millisecond)
+		require.NoError(t, s.Update(cfg))
+	}
+	require.EqualValues(t, 64, s.Stats().Closed)
+}
+
+// TestASweepThatNeedsSeveralTasksGoesOn at once, and not when the next one is due.
+func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Kind{}})
+	conns := s.open(2000)
+	s.pass(t, time.Minute)
+	s.cost = 20 * time.Microsecond // of a reading of the clock, of which there is one for 64 connections
+	conns[len(conns)-1].outbound = 1001
+	s.pass(t, 8*time.Second+10*s.clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Closed)
+}
+
+// TestALoopIsNotQuietThatHears a message whose handler closes, or one that the kernel has told of.
+func TestALoopIsNotQuietThatHears(t *testing.T) {
+	e := newEcho()
+	cfg := Config{ReadTimeout: 30 * time.Second, OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1}
+	s := newHandSite(t, e, cfg)
+	conns := s.open(3)
+	l, _, _, _ := s.watched(conns[0])
+	s.pass(t, 20*time.Second)
+	require.True(t, l.sweep.quiet)
+	e.traffic = func(c gnet.Conn) gnet.Action { _ = s.el.Close(c); return gnet.None }
+	s.receive(conns[0])
+	require.False(t, l.sweep.quiet)
+
+	s.answer.Found = verdict.Unread
+	s.pass(t, 9*time.Second)
+	require.True(t, l.sweep.quiet)
+	s.pass(t, time.Second+s.clock.Tick()) // the timeout
+	require.False(t, l.sweep.quiet)
 }

@@ -102,6 +102,7 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	eventually(t, "all are reaped", func() bool { return f.lost(0, n) == n })
 	took := time.Since(began)
 	t.Logf("%d closed within %v", n, took)
-	require.Less(t, took, cfg.Tick, "before the next tick")
+	// Those that are judged a moment before their deadline wait for one tick more.
+	require.Less(t, took, 2*cfg.Tick, "a batch at each tick would take a hundred")
 	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n+1 })
 }

@@ -142,10 +142,29 @@ func TestALoopIsNotQuietThatHears(t *testing.T) {
 	e.traffic = func(c gnet.Conn) gnet.Action { _ = s.el.Close(c); return gnet.None }
 	s.receive(conns[0])
 	require.False(t, l.sweep.quiet)
+	s.pass(t, time.Second+s.clock.Tick())
+	require.False(t, l.sweep.quiet, "something was heard since the check before the last")
+	s.pass(t, time.Second)
+	require.True(t, l.sweep.quiet)
 
 	s.answer.Found = verdict.Unread
-	s.pass(t, 9*time.Second)
+	s.pass(t, 7*time.Second)
 	require.True(t, l.sweep.quiet)
 	s.pass(t, time.Second+s.clock.Tick()) // the timeout
 	require.False(t, l.sweep.quiet)
+}
+
+// TestOutputOfAHandlerIsCheckedWhenItReturns against the hard limit, without a sweep.
+func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
+	e := newEcho()
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		c.(*scriptedConn).outbound = 1001
+		return gnet.None
+	}
+	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Kind{}})
+	c := s.open(1)[0]
+	s.pass(t, time.Minute+s.clock.Tick())
+	s.receive(c)
+	s.pass(t, 2*s.clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Closed)
 }

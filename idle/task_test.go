@@ -238,6 +238,27 @@ func TestAHandlerThatTakesItsTimeBlocksTheLoop(t *testing.T) {
 	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
 }
 
+// TestOnTrafficThatTakesItsTimeBlocksTheLoop without a task that waits.
+func TestOnTrafficThatTakesItsTimeBlocksTheLoop(t *testing.T) {
+	var s *handSite
+	const tick, blocked = 100 * time.Millisecond, time.Second
+	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action {
+		for range blocked / tick {
+			s.at += tick
+			s.clock.Move() // by the driver, on another thread
+		}
+		return gnet.None
+	}
+	s = newHandSite(t, e, Config{HandshakeTimeout: time.Hour, Tick: tick})
+	c := s.open(1)[0]
+	s.pass(t, time.Second)
+	s.receive(c)
+	l, _, _, _ := s.watched(c)
+	require.Len(t, l.stalls, 1)
+	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
+}
+
 // TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt: a verdict may be passed in between.
 func TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})

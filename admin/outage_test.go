@@ -29,13 +29,13 @@ func chatter(t *testing.T, conns []net.Conn) (stop func()) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}()
-	stop = func() {
+	end := func() {
 		cancel()
 		<-done
 	}
-	t.Cleanup(stop)
+	t.Cleanup(end)
 	return func() {
-		stop()
+		end()
 		require.NoError(t, err)
 	}
 }

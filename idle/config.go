@@ -58,14 +58,16 @@ type Config struct {
 	// HandshakeTimeout is how long it may take until the handler calls [Reaper.MarkReady]. Bytes do not extend it.
 	HandshakeTimeout time.Duration
 
-	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. It is
-	// checked four times in that time, so a stalled connection may stay for a quarter more. Output of
-	// which gnet's buffer holds nothing, because the kernel has taken all of it, is looked for once in
-	// that time: such a connection may stay for 2.25 times as long. On an event loop that hears nothing
-	// from any peer the two are up to twice and three times as long. A kernel takes what it is sent in steps
-	// of up to half its receive buffer, so set it above the time that a slow peer needs for one: 30s or
-	// more. Where the kernel does not count (not TCP, not Linux), a peer counts as reading while it
-	// sends, or while its pending output changes: set OutputLimit.
+	// WriteStallTimeout is how long output may wait for the peer without any of it being taken. Output
+	// in gnet's buffer is checked four times in that time, so a stalled connection may stay for 1.25
+	// times as long. Output that only the kernel holds is checked once in that time, so such a
+	// connection may stay for 2.25 times as long. While an event loop hears nothing from any peer,
+	// these are up to 2 and 3 times.
+	//
+	// A kernel takes what it is sent in steps of up to half its receive buffer: set a time above that
+	// which a slow peer needs for one step, 30s or more. Where the kernel does not count (not TCP, not
+	// Linux), a peer counts as reading while it sends, or while its pending output changes: set
+	// OutputLimit as well.
 	WriteStallTimeout time.Duration
 
 	// OutputLimit bounds what waits in the buffer of a connection because its peer does not take it.
@@ -119,12 +121,12 @@ type Config struct {
 	Liveness time.Duration
 
 	// OutageGrace bounds how long verdicts about peers are put off because the server could not hear
-	// them. After an outage of the server, which is a time in which its process was stopped, its
-	// machine was paused or its network was down, silent peers get as much time again as the outage
-	// was long, because they retransmit at growing intervals. And while nothing is heard any more
-	// from connections that were busy together until then, verdicts are held. If zero, the grace is
-	// at most 2 minutes, and a hold ends two timeouts after the last byte. A positive value bounds both.
-	// If negative, there is neither. See docs/verdict.md for the rules.
+	// them. An outage is a time in which the process was stopped, the machine was paused or the
+	// network of the server was down. Peers that are silent after it are not closed before as much
+	// time has passed since its end as it took, because they retransmit at growing intervals. While
+	// nothing is heard any more from connections that were busy together, verdicts are held. If zero,
+	// the grace is at most 2 minutes, and a hold ends two timeouts after the last byte. A positive
+	// value bounds both. If negative, there is neither. See docs/verdict.md for the rules.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after its timeout, never
@@ -141,8 +143,8 @@ type Config struct {
 
 // OutputLimit bounds the output that waits in gnet's buffer of a connection, in bytes; what the kernel has taken is not
 // counted. Redis has the same three in client-output-buffer-limit. Hard is checked after each OnTraffic and OnOpen of the
-// connection. Both are checked once a second or four times in SoftFor, whichever is more often, and on an event loop that
-// hears nothing from any peer every eight seconds or once in SoftFor.
+// connection. For output that other goroutines write, Hard is checked once a second, and Soft four times in SoftFor.
+// While an event loop hears nothing from any peer, it is every eight seconds, and once in SoftFor.
 type OutputLimit struct {
 	Hard    int           // above it the connection goes at once
 	Soft    int           // above it the connection goes after SoftFor

@@ -109,7 +109,7 @@ func (l *loop) markAlive(s *state) {
 func (r *Reaper) BeginMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
 		if rate := l.set.limits.Rate; rate.BytesPerSecond > 0 {
-			s.instants[atRated], s.received = l.clock.Pack(l.clock.Elapsed()+rate.Grace), 0
+			s.instants[atRated], s.received = l.packAfter(rate.Grace), 0
 		}
 	})
 }
@@ -120,7 +120,7 @@ func (r *Reaper) EndMessage(c gnet.Conn) bool {
 	return r.change(c, func(l *loop, s *state) {
 		s.instants[atRated], s.received = 0, 0
 		if rate := l.set.limits.Rate; rate.Always {
-			s.instants[atRated] = l.clock.Pack(l.clock.Elapsed() + rate.Grace)
+			s.instants[atRated] = l.packAfter(rate.Grace)
 		}
 	})
 }

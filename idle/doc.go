@@ -108,11 +108,11 @@
 //	windows                  nothing: after a stall longer than the timeout the living may be reaped
 //
 // Time in which the process was stopped, the machine paused or an event loop blocked is not counted
-// against a peer, and silent peers get as much time again after an outage, since they retransmit at
-// growing intervals. While nothing is heard any more from connections that were busy together,
-// verdicts about peers are held: until two timeouts after the last byte. [Config.OutageGrace] bounds both or
-// switches them off; [Stats] tells of them. The whole contract, with the tests that show it, is
-// docs/verdict.md.
+// against a peer. A peer that is silent after an outage is not closed before as much time has passed
+// since its end as it took, because peers retransmit at growing intervals. While nothing is heard any
+// more from connections that were busy together, verdicts about peers are held until two timeouts
+// after the last byte. [Config.OutageGrace] bounds both or switches them off; [Stats] tells of them.
+// The whole contract, with the tests that show it, is docs/verdict.md.
 //
 // # Layers
 //
@@ -142,10 +142,13 @@
 //	                                                    stop the driver)
 //	Update, per connection                   140 ns
 //
-// A look at a connection whose deadline has come up costs 0.1 µs, or 1 µs if the kernel has to be asked. With
-// WriteStallTimeout or OutputLimit gnet's buffer of each connection is read four times in the shortest of those, at most once a
-// second and without a system call; the kernel is asked while output waits, and once in WriteStallTimeout. A connection adds 107 bytes of heap with one event
-// loop, 119 with two, and 121 with eight, whatever is switched on: 12 bytes in a hash table per loop, and as much again where
+// A look at a connection whose deadline has come up costs 0.1 µs, or 1 µs if the kernel has to be asked.
+// With WriteStallTimeout or OutputLimit gnet's buffer of each connection is read without a system call:
+// four times in the shortest of those timeouts, once a second with OutputLimit.Hard, and less often
+// while the event loop hears nothing. The kernel is asked while output waits, and once in
+// WriteStallTimeout.
+//
+// A connection adds 107 bytes of heap with one event loop, 119 with two, and 121 with eight, whatever is switched on: 12 bytes in a hash table per loop, and as much again where
 // descriptors are spread over loops; a state of 72; 20 in the wheel. Nothing is allocated per message. The memory is used again
 // and not given back: it stays at its peak until the engine ends. While there are connections the process wakes up once per
 // tick.

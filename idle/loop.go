@@ -104,7 +104,7 @@ func (l *loop) add(c gnet.Conn) {
 	id, s := l.states.take(l.clock.PackNow())
 	s.conn = l.pack(c, s)
 	if rate := l.set.limits.Rate; rate.Always {
-		s.instants[atRated] = l.clock.Pack(l.clock.Elapsed() + rate.Grace)
+		s.instants[atRated] = l.packAfter(rate.Grace)
 	}
 	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
 		l.forget(old)
@@ -158,12 +158,23 @@ func (l *loop) forget(id uint32) {
 	l.counters.Closed++
 }
 
+// hear takes note that a peer was heard. A quiet loop is swept soon: answers may follow.
+func (l *loop) hear(stamp int64) {
+	l.heardAt.Store(max(l.heardAt.Load(), stamp))
+	if l.sweep.quiet {
+		l.sweep.quiet = false
+		l.sweep.due = min(l.sweep.due, l.nextSweep(l.clock.Elapsed()))
+		l.setDue(min(l.due, l.sweep.due))
+	}
+}
+
 // countLastRead counts a message whose handler has closed the connection.
 func (l *loop) countLastRead(heard bool) {
 	if heard {
 		l.counters.Reads++
-		l.hear(l.clock.Stamp())
-		l.publish(l.clock.Stamp())
+		now := l.clock.Stamp()
+		l.hear(now)
+		l.publish(now)
 	}
 }
 
@@ -233,7 +244,7 @@ func (l *loop) adapt(s *state) {
 	case lim.Rate.BytesPerSecond == 0, wasAlways && !lim.Rate.Always:
 		s.instants[atRated], s.received = 0, 0
 	case lim.Rate.Always && s.instants[atRated] == 0:
-		s.instants[atRated], s.received = l.clock.Pack(l.clock.Elapsed()+lim.Rate.Grace), 0
+		s.instants[atRated], s.received = l.packAfter(lim.Rate.Grace), 0
 	}
 	if l.before != nil && l.before.cfg.Liveness != l.set.cfg.Liveness {
 		l.setLiveness(l.conn(s), l.set.cfg.Liveness)
@@ -246,6 +257,9 @@ func (l *loop) setLiveness(c gnet.Conn, d time.Duration) {
 		l.reaper.warn(&l.reaper.warnings.keepalive, "setting keepalive", "remote", nameOf(c.RemoteAddr()), "error", err)
 	}
 }
+
+// packAfter packs the instant that is d from now.
+func (l *loop) packAfter(d time.Duration) uint32 { return l.clock.Pack(l.clock.Elapsed() + d) }
 
 // limitsOf returns the limits of a connection.
 func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.limits, l.set) }

@@ -152,7 +152,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		s := l.states.at(id)
 		s.instants[atOpened] = l.clock.PackNow()
 		if rate := l.set.limits.Rate; rate.Always {
-			s.instants[atRated] = l.clock.Pack(l.clock.Elapsed() + rate.Grace)
+			s.instants[atRated] = l.packAfter(rate.Grace)
 		}
 		if l.hard > 0 && own.OutboundBuffered() > l.hard {
 			l.overflow(own)

@@ -16,17 +16,17 @@ type sweep struct {
 	due   time.Duration // when the next sweep begins; never if output is not limited
 	began int64         // stamp of the last sweep
 	quiet bool          // nothing was heard between the last two sweeps
-	stall time.Duration // WriteStallTimeout, of which
-	asked uint32        // so many phases have passed
-	first uint32        // phase from which on this sweep asks the kernel
-	turns uint32        // phases for which it does
+	stall time.Duration // WriteStallTimeout, for which phases are counted
+	asked uint32        // number of the last phase for which the kernel was asked
+	first uint32        // first phase for which this sweep asks it
+	turns uint32        // number of phases for which this sweep asks it
 }
 
 const (
 	// sweepStep is how many connections are swept between two readings of the clock.
 	sweepStep = 64
-	// stallPhases is the number of parts of WriteStallTimeout. The kernel is asked for a connection
-	// in one of them, by its id.
+	// stallPhases is the number of phases of WriteStallTimeout. The id of a connection says in which
+	// of them the kernel is asked about it.
 	stallPhases = 32 // power of two
 )
 
@@ -70,16 +70,6 @@ func (l *loop) beginSweep(now time.Duration) {
 	if l.set.limits.Stall > 0 {
 		phase := l.stallPhase(now)
 		w.first, w.turns, w.asked = w.asked+1, min(phase-w.asked, stallPhases), phase
-	}
-}
-
-// hear takes note that a peer was heard. A quiet loop is swept soon: answers may follow.
-func (l *loop) hear(stamp int64) {
-	l.heardAt.Store(max(l.heardAt.Load(), stamp))
-	if l.sweep.quiet {
-		l.sweep.quiet = false
-		l.sweep.due = min(l.sweep.due, l.nextSweep(l.clock.Elapsed()))
-		l.setDue(min(l.due, l.sweep.due))
 	}
 }
 

@@ -80,7 +80,7 @@ func (f *idleFlags) addAll(cmd *cobra.Command, readTimeout time.Duration) {
 	flags.DurationVar(&cfg.Liveness, "liveness", 0, "let the kernel find a peer that has vanished within so long")
 	flags.IntVar(&cfg.KeepClosed, "keep-closed", 0, "keep so many of those that were closed last, and why, for --admin; 0 is 128")
 	flags.DurationVar(&cfg.OutageGrace, "outage-grace", 0,
-		"after an outage of this server silent peers get as much time again, at most this;\n"+
+		"silent peers are not closed earlier than the length of an outage of this server after its end,\nat most this;\n"+
 			"while nothing is heard, verdicts are held for at most this;\n"+
 			"0 is 2m, and one more timeout; a negative duration switches both off")
 	flags.BoolVar(&cfg.ObserveOnly, "observe-only", false, "close nothing; log and count what would be closed")

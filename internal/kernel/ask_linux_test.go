@@ -215,6 +215,13 @@ func TestAskAllocatesNothing(t *testing.T) {
 	}
 }
 
+func BenchmarkHoldsOutput(b *testing.B) {
+	p := connect(b, "tcp")
+	for b.Loop() {
+		HoldsOutput(p.fd)
+	}
+}
+
 func BenchmarkAsk(b *testing.B) {
 	for _, network := range []string{"tcp", "unix"} {
 		b.Run(network, func(b *testing.B) {

@@ -103,7 +103,7 @@ func (lim *Limits) PollOutput() time.Duration { return lim.poll(pollsPerLimit, h
 // PollQuiet is PollOutput for the connections of an event loop that hears nothing.
 func (lim *Limits) PollQuiet() time.Duration { return lim.poll(1, quietPoll) }
 
-func (lim *Limits) poll(perLimit time.Duration, hard time.Duration) (every time.Duration) {
+func (lim *Limits) poll(perLimit, hard time.Duration) (every time.Duration) {
 	for _, limit := range [...]struct {
 		on    bool
 		every time.Duration

@@ -146,8 +146,8 @@ func (o Outage) putOff(due, since, heard, more time.Duration) time.Duration {
 
 // putOffLoop returns a deadline after the outages of an event loop and of the server. What the loop was
 // blocked besides counts for at most once more the limit, so that a loop that is always busy keeps no
-// dead connection. Only if the loop was blocked when the deadline passed, and the server was not away,
-// the peer gets as much time again after that, at most the limit.
+// dead connection. If the loop was blocked when the deadline passed, and the server was not away, the
+// deadline is not earlier than the length of the block after its end, at most the limit.
 func (a *Away) putOffLoop(d deadline, heard, grace time.Duration) time.Duration {
 	due, again := d.due, deadline{}
 	for _, o := range a.Loop {

@@ -75,7 +75,7 @@ func (l *simLife) latest(since, limit, heard time.Duration) time.Duration {
 	w, due := l.w, since+limit
 	tick, slack, grace := w.cfg.Tick, w.slack(), w.grace()
 	for _, o := range w.mayBeOut() {
-		if o.from > due+slack {
+		if o.from-tick > due+slack { // an outage may be taken to begin a tick earlier
 			break
 		}
 		length := o.length() + 2*tick
@@ -301,7 +301,11 @@ func (l *simLife) untilIdle(k Kind, since, limit time.Duration) time.Duration {
 		earliest, latest := l.activity(t, k)
 		noticed := t.delivered[k-ReadIdle]
 		heardFrom, heardTo := l.activity(t, ReadIdle) // the Reaper learns of what was sent when it asks
-		for _, since := range []time.Duration{earliest, latest, heardFrom, heardTo} {
+		activities := []time.Duration{earliest, latest, heardFrom, heardTo}
+		if k == AllIdle {
+			activities = append(activities, t.dated)
+		}
+		for _, since := range activities {
 			due = max(due, l.latest(max(since, noticed), limit, l.now.came))
 		}
 	}
@@ -314,7 +318,7 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 	due, slack := since+limit+later, l.w.slack()
 	blocked, block := time.Duration(0), time.Duration(0)
 	for _, o := range l.unheard() {
-		if o.from <= due+slack {
+		if o.from-l.w.cfg.Tick <= due+slack {
 			part := min(max(o.to-since, 0), o.length())
 			due, blocked = due+part, blocked+part
 		}
@@ -645,6 +649,9 @@ func (l *simLife) question() {
 		l.el.hear()
 	}
 	l.now.outbound, l.now.open = l.sock.conn.outbound, l.w.open
+	if l.now.newSent > l.asked.newSent || l.now.took > l.asked.took {
+		l.now.dated = l.now.anySent
+	}
 	if l.w.now-l.judged > l.w.cfg.Tick/2 {
 		l.prior = l.asked
 	}

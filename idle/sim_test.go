@@ -33,6 +33,7 @@ var simSeeds = []uint64{
 	1795333471537849852, // a write shortened the grace of all idle
 	1795334056672576074, // a stop did not count after a blocked loop
 	1795334291948310052, // a silence was taken for a tick shorter than it was
+	1795349885621527410, // the oracle did not know that a kernel dates new bytes by their retransmission
 }
 
 // TestSimulation runs the code of this package in simulated worlds, and an oracle that knows what
@@ -68,8 +69,11 @@ func TestSimulation(t *testing.T) {
 	for seed := base; time.Since(began) < length && !t.Failed(); seed++ {
 		simulate(t, seed, total)
 	}
+	if t.Failed() {
+		return // the last lines are the seed and what was promised
+	}
 	total.report(t, time.Since(began))
-	if length >= 20*time.Second && !t.Failed() {
+	if length >= 20*time.Second {
 		total.checkVacuity(t)
 	}
 }

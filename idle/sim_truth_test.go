@@ -78,6 +78,7 @@ type simTruth struct {
 	anewFrom  time.Duration // that call began
 	newSent   time.Duration // new bytes were sent
 	anySent   time.Duration // bytes were sent, retransmissions included
+	dated     time.Duration // the date that the kernel gave to new bytes: of their last retransmission
 	took      time.Duration // the peer has acknowledged bytes
 	tookSome  time.Duration // the same while more waited
 	waits     time.Duration // output waits in the kernel since then, 0 if none does

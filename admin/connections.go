@@ -46,22 +46,22 @@ func newConnections(all []idle.ConnInfo) []connection {
 
 // A closed is an idle.Closed as JSON has it.
 type closed struct {
-	At     time.Time `json:"at"`
-	Remote string    `json:"remote"`
-	Reason idle.Kind `json:"reason"`
-	Detail string    `json:"detail"`
-	Age    float64   `json:"age_seconds"`
-	Lasted float64   `json:"lasted_seconds"`
-	Limit  float64   `json:"limit_seconds"`
-	Late   float64   `json:"late_seconds"`
+	At     time.Time   `json:"at"`
+	Remote string      `json:"remote"`
+	Reason idle.Reason `json:"reason"`
+	Detail string      `json:"detail"`
+	Age    float64     `json:"age_seconds"`
+	Lasted float64     `json:"lasted_seconds"`
+	Limit  float64     `json:"limit_seconds"`
+	Late   float64     `json:"late_seconds"`
 }
 
 func newClosed(all []idle.Closed) []closed {
 	shown := make([]closed, 0, len(all))
 	for _, c := range all {
 		shown = append(shown, closed{
-			At: c.At.UTC(), Remote: nameOf(c.Remote), Reason: c.Reason.Kind, Detail: strings.TrimPrefix(c.Reason.Error(), "idle: connection reaped: "),
-			Age: c.Age.Seconds(), Lasted: c.Reason.Lasted.Seconds(), Limit: c.Reason.Limit.Seconds(), Late: c.Reason.Late.Seconds(),
+			At: c.At.UTC(), Remote: nameOf(c.Remote), Reason: c.Err.Reason, Detail: strings.TrimPrefix(c.Err.Error(), "idle: connection reaped: "),
+			Age: c.Age.Seconds(), Lasted: c.Err.Lasted.Seconds(), Limit: c.Err.Limit.Seconds(), Late: c.Err.Late.Seconds(),
 		})
 	}
 	return shown

@@ -132,7 +132,7 @@ func TestAKickEndsAConnection(t *testing.T) {
 	require.Equal(t, 204, a.status, a.body)
 	require.Empty(t, a.body)
 	requireEnd(t, victim)
-	require.ErrorIs(t, s.reason(t, victim), idle.ErrKicked)
+	require.ErrorIs(t, s.reason(t, victim), idle.Kicked)
 	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
 	require.Len(t, gone, 1)
 	require.Equal(t, victim.LocalAddr().String(), gone[0].Remote)
@@ -187,7 +187,7 @@ func TestOfManyKicksOfAConnectionOneSucceeds(t *testing.T) {
 		require.Equal(t, int32(15), late.Load())
 		requireEnd(t, victim)
 	}
-	require.Equal(t, uint64(10), s.reaper.Stats().Reaped[idle.Kicked])
+	require.Equal(t, uint64(10), s.reaper.Stats().Reaped.Of(idle.Kicked))
 }
 
 func TestALoopThatIsBlockedIsTold(t *testing.T) {
@@ -242,7 +242,7 @@ func TestClosedTellsWhyAndTheLastFirst(t *testing.T) {
 // The server may be in another time zone than who reads, and who compares the texts.
 func TestTimesAreInUTC(t *testing.T) {
 	there := time.FixedZone("there", 2*60*60)
-	one := newClosed([]idle.Closed{{At: time.Date(2026, 11, 22, 2, 10, 0, 0, there), Reason: &idle.ReapError{Kind: idle.Kicked}}})[0]
+	one := newClosed([]idle.Closed{{At: time.Date(2026, 11, 22, 2, 10, 0, 0, there), Err: &idle.ReapError{Reason: idle.Kicked}}})[0]
 	require.Equal(t, "2026-11-22T00:10:00Z", one.At.Format(time.RFC3339Nano), "as in the contract")
 	require.Empty(t, one.Remote, "an address may be missing")
 	require.NotEmpty(t, fmt.Sprint(one.Reason))

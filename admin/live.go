@@ -40,39 +40,39 @@ type hello struct {
 	Name     string         `json:"name"`
 	Version  string         `json:"version"`
 	Address  string         `json:"address"`
-	Reasons  []idle.Kind    `json:"reasons"`
+	Reasons  []idle.Reason  `json:"reasons"`
 	Writable bool           `json:"writable"`
 	Limits   map[string]any `json:"limits"`
 }
 
 // A frame is what all viewers see at one moment. Counters are since the start.
 type frame struct {
-	Now         int64                `json:"now_ms"`
-	Uptime      float64              `json:"uptime_seconds"`
-	Status      State                `json:"status"`
-	Connections int                  `json:"connections"`
-	Limit       int                  `json:"limit"`
-	LimitWhy    string               `json:"limit_why"`
-	Opened      uint64               `json:"opened"`
-	Closed      uint64               `json:"closed"`
-	Reads       uint64               `json:"reads"`
-	Rejected    uint64               `json:"rejected"`
-	Saved       uint64               `json:"saved_by_kernel"`
-	Outages     uint64               `json:"outages"`
-	Away        float64              `json:"outage_seconds"` // the length of all outages
-	PutOff      uint64               `json:"put_off"`        // verdicts, because of outages
-	Holds       uint64               `json:"holds"`
-	Holding     bool                 `json:"holding"` // verdicts are held: nothing is heard
-	Reaped      map[idle.Kind]uint64 `json:"reaped"`
-	Lateness    lateness             `json:"lateness"`
-	Behind      float64              `json:"behind_seconds"`
-	Lag         float64              `json:"driver_lag_seconds"`
-	Pressure    Pressure             `json:"pressure"`
-	Blocked     bool                 `json:"blocked,omitempty"` // an event loop did not answer: there are no rings
-	Rings       []ring               `json:"rings,omitempty"`
-	Limits      map[string]any       `json:"limits,omitempty"`
-	Idle        []connection         `json:"idle,omitzero"`
-	Recent      []closed             `json:"recent,omitzero"`
+	Now         int64                  `json:"now_ms"`
+	Uptime      float64                `json:"uptime_seconds"`
+	Status      State                  `json:"status"`
+	Connections int                    `json:"connections"`
+	Limit       int                    `json:"limit"`
+	LimitWhy    string                 `json:"limit_why"`
+	Opened      uint64                 `json:"opened"`
+	Closed      uint64                 `json:"closed"`
+	Reads       uint64                 `json:"reads"`
+	Rejected    uint64                 `json:"rejected"`
+	Saved       uint64                 `json:"saved_by_kernel"`
+	Outages     uint64                 `json:"outages"`
+	Away        float64                `json:"outage_seconds"` // the length of all outages
+	PutOff      uint64                 `json:"put_off"`        // verdicts, because of outages
+	Holds       uint64                 `json:"holds"`
+	Holding     bool                   `json:"holding"` // verdicts are held: nothing is heard
+	Reaped      idle.Counts `json:"reaped"`
+	Lateness    lateness               `json:"lateness"`
+	Behind      float64                `json:"behind_seconds"`
+	Lag         float64                `json:"driver_lag_seconds"`
+	Pressure    Pressure               `json:"pressure"`
+	Blocked     bool                   `json:"blocked,omitempty"` // an event loop did not answer: there are no rings
+	Rings       []ring                 `json:"rings,omitempty"`
+	Limits      map[string]any         `json:"limits,omitempty"`
+	Idle        []connection           `json:"idle,omitzero"`
+	Recent      []closed               `json:"recent,omitzero"`
 }
 
 type lateness struct {
@@ -82,13 +82,13 @@ type lateness struct {
 }
 
 type ring struct {
-	Loop        int                  `json:"loop"`
-	Connections int                  `json:"connections"`
-	Turn        float64              `json:"turn_seconds"`
-	Now         float64              `json:"now_seconds"`
-	Sectors     []int                `json:"sectors"`
-	Later       int                  `json:"later"`
-	Reaped      map[idle.Kind]uint64 `json:"reaped"`
+	Loop        int                    `json:"loop"`
+	Connections int                    `json:"connections"`
+	Turn        float64                `json:"turn_seconds"`
+	Now         float64                `json:"now_seconds"`
+	Sectors     []int                  `json:"sectors"`
+	Later       int                    `json:"later"`
+	Reaped      idle.Counts `json:"reaped"`
 }
 
 // An eye remembers what viewers have seen of that which not each frame has.
@@ -108,7 +108,7 @@ func (h *Handler) lookAtAll(ctx context.Context, e *eye) frame {
 		Now: time.Now().UnixMilli(), Uptime: time.Since(h.began).Seconds(), Status: st.State, Connections: h.reaper.Connections(),
 		Limit: st.Limit, LimitWhy: st.LimitWhy, Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
 		Outages: s.Outages, Away: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
-		Reaped:   someOf(s.Reaped),
+		Reaped:   s.Reaped,
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.numbers(),
 		Rings: rings, Blocked: blocked,
@@ -148,7 +148,7 @@ func (h *Handler) lookAtRings(ctx context.Context) (rings []ring, blocked bool) 
 	all, err := h.reaper.Rings(ctx, sectors)
 	for _, r := range all {
 		rings = append(rings, ring{
-			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, someOf(r.Reaped),
+			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, r.Reaped,
 		})
 	}
 	return rings, err != nil
@@ -170,15 +170,12 @@ func pause(least time.Duration, share time.Duration, began time.Time) time.Durat
 	return min(max(least, share*time.Since(began)), longestPause)
 }
 
-// someOf returns the counts that are not zero.
-func someOf(c idle.Counts) map[idle.Kind]uint64 {
-	some := map[idle.Kind]uint64{}
-	for _, k := range idle.Kinds() {
-		if c[k] > 0 {
-			some[k] = c[k]
-		}
+// reasons returns all reasons, in their order.
+func reasons() (all []idle.Reason) {
+	for reason := range (idle.Counts{}).All() {
+		all = append(all, reason)
 	}
-	return some
+	return all
 }
 
 // A live shows frames to viewers. It has a goroutine while there are any: the first to come starts it, and the last to go stops it and
@@ -295,7 +292,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.live.leave(frames)
 	first, err := json.Marshal(hello{
-		Name: "idlewheel", Version: metrics.Version(), Address: h.cfg.Status().Address, Reasons: idle.Kinds(),
+		Name: "idlewheel", Version: metrics.Version(), Address: h.cfg.Status().Address, Reasons: reasons(),
 		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),
 	})
 	if err != nil {

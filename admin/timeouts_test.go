@@ -29,7 +29,7 @@ func TestANewTimeoutAppliesToConnectionsThatAreOpen(t *testing.T) {
 	require.Equal(t, "300ms", got["limits"].(map[string]any)["read-timeout"])
 	requireEnd(t, c)
 	require.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond, "not earlier, but for what passed since it was heard")
-	require.ErrorIs(t, s.reason(t, c), idle.ErrReadIdle)
+	require.ErrorIs(t, s.reason(t, c), idle.ReadIdle)
 	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
 	require.Equal(t, 0.3, gone[0].Limit)
 	require.GreaterOrEqual(t, gone[0].Lasted, 0.3, "never early")

@@ -464,7 +464,7 @@ func TestNamesInDocumentsExist(t *testing.T) {
 func TestWrongNamesAreSeen(t *testing.T) {
 	w := readWorld(t)
 	for span, want := range map[string]string{
-		"idle.Config.ReadTimeout": "", "idle.ErrReadIdle": "", "Reaper.Update": "", "reaper.MarkReady(c)": "",
+		"idle.Config.ReadTimeout": "", "idle.ReadIdle": "", "Reaper.Update": "", "reaper.MarkReady(c)": "",
 		"idle.Config{ReadTimeout: time.Second}": "", "wheel.New[T](tick, slots)": "", "Heartbeat{Interval, Retry}": "",
 		"gnet.Conn.Wake": "", "gnet.WithMulticore": "", "Server.Reaper().Update": "", "time.AfterFunc": "",
 		"ChannelOption.SO_KEEPALIVE": "", "Timer.newTimeout": "", "Idle.ShedProtect": "", "TimerConfig{Tick}": "",

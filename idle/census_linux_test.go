@@ -213,7 +213,7 @@ func TestARingOfALoopThatHasNobodyStays(t *testing.T) {
 	eventually(t, "the reap is counted", func() bool {
 		rings, err := s.reaper.Rings(t.Context(), 8)
 		require.NoError(t, err)
-		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped[ReadIdle] == 1
+		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped.Of(ReadIdle) == 1
 	})
 }
 
@@ -238,8 +238,8 @@ func TestHowConnectionsEndIsCounted(t *testing.T) {
 	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset, which gnet may report as an end")
 	require.GreaterOrEqual(t, got.ClosedByPeer, uint64(1))
 	require.EqualValues(t, 3, got.ClosedByHandler())
-	require.EqualValues(t, 1, got.Reaped[ReadIdle])
-	require.EqualValues(t, 1, got.Events[ReadIdle])
+	require.EqualValues(t, 1, got.Reaped.Of(ReadIdle))
+	require.EqualValues(t, 1, got.Events.Of(ReadIdle))
 	require.EqualValues(t, 1, got.Events.Total())
 }
 
@@ -247,7 +247,7 @@ func TestMissedHeartbeatsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{Heartbeat: pinging()}, nil)
 	dial(t, s.addr)
-	require.ErrorIs(t, s.reason(t, 0), ErrNoAnswer)
+	require.ErrorIs(t, s.reason(t, 0), HeartbeatTimeout)
 	eventually(t, "both pings were missed", func() bool {
 		got := s.reaper.Stats()
 		return got.Pings == 2 && got.Missed == 2

@@ -23,7 +23,7 @@ func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
-	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
 	s.update(t, Config{ReadTimeout: limitOf})
 	eventually(t, "the dead one is reaped now", func() bool { return s.reaper.Connections() == 0 })
 }
@@ -178,7 +178,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 			mu.Lock()
 			evs = append(evs, ev)
 			mu.Unlock()
-			if ev.Kind == ReadIdle {
+			if ev.Reason == ReadIdle {
 				_, _ = c.Write([]byte("PING\n"))
 			}
 			return gnet.None
@@ -193,8 +193,8 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for i, ev := range evs[:len(evs)-1] { // of two that are due at the same time any may be the first
-			if ev.Kind == ReadIdle {
-				t.Errorf("the write for %v was followed by %v at once", ev.Kind, evs[i+1].Kind)
+			if ev.Reason == ReadIdle {
+				t.Errorf("the write for %v was followed by %v at once", ev.Reason, evs[i+1].Reason)
 			}
 		}
 	}
@@ -220,7 +220,7 @@ func TestUpdateWithoutHeartbeatsAndBack(t *testing.T) {
 	require.Empty(t, s.reasons(), "every ping was answered")
 }
 
-func TestUpdateOfLiveness(t *testing.T) {
+func TestUpdateOfTCPKeepAlive(t *testing.T) {
 	t.Parallel()
 	conns := make(chan gnet.Conn, 1)
 	s := newSite(t, Config{ReadTimeout: time.Hour}, func(s *site) {
@@ -228,7 +228,7 @@ func TestUpdateOfLiveness(t *testing.T) {
 	})
 	dial(t, s.addr)
 	gc := <-conns
-	s.update(t, Config{ReadTimeout: time.Hour, Liveness: 30 * time.Second})
+	s.update(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: 30 * time.Second})
 	v, err := unix.GetsockoptInt(gc.Fd(), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
 	require.NoError(t, err)
 	require.Equal(t, 30000, v)
@@ -258,9 +258,9 @@ func TestAPingBehindOutputIsNotMissed(t *testing.T) {
 
 func TestNoGoodbyeBeforeAReset(t *testing.T) {
 	t.Parallel()
-	n := make(chan Kind, 9)
-	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Kind{TooOld}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
-		n <- r.Kind
+	n := make(chan Reason, 9)
+	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Reason{MaxAge}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
+		n <- r.Reason
 		return nil
 	}}, nil)
 	dial(t, s.addr)
@@ -288,7 +288,7 @@ func TestKeepClosedChanges(t *testing.T) {
 	add(7)
 	var got []int
 	for _, o := range newest(c.read(), 4) {
-		got = append(got, o.Reason.Bytes)
+		got = append(got, o.Err.Bytes)
 	}
 	require.Equal(t, []int{7, 6, 5, 4}, got)
 }

@@ -12,7 +12,7 @@ type Closed struct {
 	At     time.Time
 	Age    time.Duration
 	Remote net.Addr
-	Reason *ReapError
+	Err    *ReapError
 }
 
 // Closed returns the connections that were reaped last, the last one first, at most as many as Config.KeepClosed. Safe for
@@ -48,7 +48,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	}
 	now := l.clock.Elapsed()
 	one := Closed{
-		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Reason: reason,
+		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Err: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

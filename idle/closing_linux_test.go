@@ -17,7 +17,7 @@ import (
 func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	t.Parallel()
 	cfg := Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
-		return []byte("bye: " + reason.Kind.String())
+		return []byte("bye: " + reason.Reason.Error())
 	}}
 	s := newSite(t, cfg, nil)
 	began := time.Now()
@@ -26,12 +26,12 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	b := make([]byte, 64)
 	n, err := c.Read(b)
 	require.NoError(t, err)
-	require.Equal(t, "bye: too old", string(b[:n]))
+	require.Equal(t, "bye: max age", string(b[:n]))
 	require.GreaterOrEqual(t, time.Since(began), 2*limitOf*9/10)
 	require.Empty(t, s.reasons())
 	rest, _ := io.ReadAll(c)
 	require.Empty(t, rest, "it is told once")
-	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, ErrTooOld)
+	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, MaxAge)
 }
 
 func TestObserveOnlyClosesNothing(t *testing.T) {
@@ -42,7 +42,7 @@ func TestObserveOnlyClosesNothing(t *testing.T) {
 		Goodbye: func(gnet.Conn, *ReapError) []byte { return []byte("bye") },
 	}, nil)
 	c := dial(t, s.addr)
-	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
 	time.Sleep(3 * limitOf)
 	require.Empty(t, s.reasons())
 	stats := s.reaper.Stats()
@@ -63,12 +63,12 @@ func TestGoodbyeOrReset(t *testing.T) {
 	require.NoError(t, err, "an end, not a reset")
 	require.Contains(t, string(got), "read idle for")
 
-	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Kind{ReadIdle}}, nil)
+	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Reason{ReadIdle}}, nil)
 	requireReset(t, dial(t, s.addr))
 
-	s = newSite(t, Config{WriteStallTimeout: limitOf, Reset: []Kind{}}, func(s *site) { s.open = flood(16 << 20) })
+	s = newSite(t, Config{WriteStallTimeout: limitOf, Reset: []Reason{}}, func(s *site) { s.open = flood(16 << 20) })
 	c := dial(t, s.addr)
-	s.requireReaped(t, time.Now(), 0, ErrWriteStall)
+	s.requireReaped(t, time.Now(), 0, WriteStall)
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err, "what the kernel has is still sent")
 }
@@ -80,15 +80,15 @@ func TestGoodbyeMayClose(t *testing.T) {
 		return []byte("bye")
 	}}, nil)
 	awaitClose(t, dial(t, s.addr))
-	s.requireReaped(t, time.Now(), 0, ErrReadIdle)
+	s.requireReaped(t, time.Now(), 0, ReadIdle)
 	time.Sleep(limitOf)
 	require.Len(t, s.reasons(), 1)
 }
 
-func TestLivenessSetsTheOptionsOfTheSocket(t *testing.T) {
+func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 	t.Parallel()
 	options := make(chan [5]int, 1)
-	s := newSite(t, Config{Liveness: 40 * time.Second, ReadTimeout: time.Minute}, func(s *site) {
+	s := newSite(t, Config{TCPKeepAlive: 40 * time.Second, ReadTimeout: time.Minute}, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 			var got [5]int
 			for i, o := range []struct{ level, name int }{
@@ -103,6 +103,6 @@ func TestLivenessSetsTheOptionsOfTheSocket(t *testing.T) {
 	})
 	dial(t, s.addr)
 	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, <-options)
-	_, err := Middleware(newEcho(), Config{Liveness: time.Second})
-	require.ErrorContains(t, err, "Config.Liveness is 1s")
+	_, err := Middleware(newEcho(), Config{TCPKeepAlive: time.Second})
+	require.ErrorContains(t, err, "Config.TCPKeepAlive is 1s")
 }

@@ -84,14 +84,14 @@ type Config struct {
 	MaxAge, MaxAgeGrace time.Duration
 
 	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It is called before OnClose,
-	// for TooOld at the beginning of the grace, and not for a connection that is reset. It must not block, nor change what it
+	// for MaxAge at the beginning of the grace, and not for a connection that is reset. It must not block, nor change what it
 	// has returned. Called on the loop goroutine of its connection.
 	Goodbye func(c gnet.Conn, reason *ReapError) []byte
 
-	// Reset lists the kinds for which a connection is reset (RST) instead of closed after what is in the socket was sent
+	// Reset lists the reasons for which a connection is reset (RST) instead of closed after what is in the socket was sent
 	// (FIN): the kernel frees its buffers at once, and the peer may lose what it has not read. If nil, these are WriteStall
 	// and OverLimit. An empty list is none.
-	Reset []Kind
+	Reset []Reason
 
 	// MaxConnections is how many connections may be open, over all event loops of the Reaper. From fifteen sixteenths of it on those
 	// that have been silent longest are closed to make room, first of those that MarkReady was not called for if HandshakeTimeout
@@ -112,13 +112,13 @@ type Config struct {
 	// KeepClosed is how many of the last reaped connections are kept for [Reaper.Closed].
 	KeepClosed int
 
-	// Liveness lets the kernel find dead peers as well: it sets the keepalive probes of TCP, and on Linux TCP_USER_TIMEOUT, so
+	// TCPKeepAlive lets the kernel find dead peers as well: it sets the keepalive probes of TCP, and on Linux TCP_USER_TIMEOUT, so
 	// that a peer that has vanished is noticed within about this time, whether the connection is silent or output waits. It
 	// does not notice a process that hangs, and the reason is gnet's then. At least 8s.
 	//
 	// Below 30s it kills slow honest readers: TCP_USER_TIMEOUT also ends a connection whose peer keeps its receive window
 	// closed for that long.
-	Liveness time.Duration
+	TCPKeepAlive time.Duration
 
 	// OutageGrace bounds how long verdicts about peers are put off because the server could not hear
 	// them. An outage is a time in which the process was stopped, the machine was paused or the
@@ -162,7 +162,7 @@ type MinRate struct {
 
 // Heartbeat asks silent peers for a sign of life, from a server or from a client. A connection for which nothing came for
 // Interval gets a ping; if still nothing comes, another after each Retry, MaxMissed in all; and one Retry after the last it
-// is closed with [ErrNoAnswer]. For example, 60s, 30s and 3: silent for 60 to 72 seconds, three pings 30 seconds apart, closed
+// is closed with [HeartbeatTimeout]. For example, 60s, 30s and 3: silent for 60 to 72 seconds, three pings 30 seconds apart, closed
 // after 150 to 162 seconds; the 12 seconds are Jitter.
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
@@ -251,7 +251,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 // fill sets the defaults that depend on nothing else, and drops what belongs to a limit that is off.
 func (cfg *Config) fill() {
 	if cfg.Reset == nil {
-		cfg.Reset = []Kind{WriteStall, OverLimit}
+		cfg.Reset = []Reason{WriteStall, OverLimit}
 	}
 	cfg.Reset = slices.Clone(cfg.Reset)
 	if h := &cfg.Heartbeat; h.Interval != 0 {
@@ -271,7 +271,7 @@ func (cfg *Config) watches() bool {
 			return true
 		}
 	}
-	return cfg.OutputLimit.Hard != 0 || cfg.Liveness != 0 || cfg.MaxConnections != 0
+	return cfg.OutputLimit.Hard != 0 || cfg.TCPKeepAlive != 0 || cfg.MaxConnections != 0
 }
 
 // timeouts returns those that SetTimeouts can change.
@@ -349,7 +349,7 @@ func (c *checker) limits(cfg *Config) {
 	}
 	for _, k := range cfg.Reset {
 		if !k.valid() {
-			c.refuse("Config.Reset has %v, which is no kind", k)
+			c.refuse("Config.Reset has %v, which is no reason", k)
 		}
 	}
 	if cfg.MaxConnections < 0 || cfg.MaxConnections > math.MaxInt32 {
@@ -358,8 +358,8 @@ func (c *checker) limits(cfg *Config) {
 	if cfg.KeepClosed < 0 || cfg.KeepClosed > maxKeepClosed {
 		c.refuse("Config.KeepClosed is %d: set 0 to %d", cfg.KeepClosed, maxKeepClosed)
 	}
-	if cfg.Liveness != 0 && (cfg.Liveness < minLiveness || cfg.Liveness > maxLiveness) {
-		c.refuse("Config.Liveness is %v: set %v to %v, or 0 for none", cfg.Liveness, minLiveness, maxLiveness)
+	if cfg.TCPKeepAlive != 0 && (cfg.TCPKeepAlive < minKeepAlive || cfg.TCPKeepAlive > maxKeepAlive) {
+		c.refuse("Config.TCPKeepAlive is %v: set %v to %v, or 0 for none", cfg.TCPKeepAlive, minKeepAlive, maxKeepAlive)
 	}
 }
 

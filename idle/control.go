@@ -249,10 +249,10 @@ func (r *Reaper) update(cfg Config, only *settings) (done bool, err error) {
 	return true, nil
 }
 
-// Squeeze shortens the idle timeouts of all connections, those of SetTimeouts included: by is the part of the way from what they are
+// ScaleTimeouts shortens the idle timeouts of all connections, those of SetTimeouts included: by is the part of the way from what they are
 // to least, from 0, which is none of it and takes it back, to 1. Those that are shorter stay. It is for a server under pressure, and
 // survives Update. Connections come to know of it as they do of Update. Safe for concurrent use.
-func (r *Reaper) Squeeze(by float64, least time.Duration) error {
+func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 	if !(by >= 0 && by <= 1) || least < 0 {
 		return fmt.Errorf("idle: squeeze by %v to %v: set a part from 0 to 1 and a timeout that is not negative", by, least)
 	}

@@ -40,7 +40,7 @@ func TestHeldConnectionsAreNotIdle(t *testing.T) {
 	_, err := c.Write([]byte("request"))
 	require.NoError(t, err)
 	awaitClose(t, c)
-	s.requireReaped(t, began, 5*limitOf, ErrReadIdle)
+	s.requireReaped(t, began, 5*limitOf, ReadIdle)
 }
 
 func TestExemptConnectionsAreNotJudged(t *testing.T) {
@@ -61,7 +61,7 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 	require.Empty(t, s.reasons())
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	s.requireReaped(t, time.Now(), 0, ErrTooOld)
+	s.requireReaped(t, time.Now(), 0, MaxAge)
 }
 
 func TestTimeoutsOfOneConnection(t *testing.T) {
@@ -125,7 +125,7 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	time.Sleep(limitOf)
 	began := time.Now()
 	require.NoError(t, s.reaper.Update(Config{ReadTimeout: 2 * limitOf}))
-	eventually(t, "all are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
+	eventually(t, "all are reaped", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
 	t.Logf("%v after Update", time.Since(began))
 	require.NoError(t, s.reaper.Update(Config{ReadTimeout: 20 * limitOf}))
 	dial(t, s.addr)
@@ -170,12 +170,12 @@ func TestSqueezeReachesLiveConnections(t *testing.T) {
 	_, err := dial(t, s.addr).Write([]byte("x"))
 	require.NoError(t, err)
 	eventually(t, "both are open", func() bool { return s.reaper.Stats().Connections == 2 })
-	require.NoError(t, s.reaper.Squeeze(1, limitOf))
-	eventually(t, "both are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
+	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
+	eventually(t, "both are reaped", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == 2 })
 	for _, bad := range []float64{-1, 2, math.NaN()} {
-		require.Error(t, s.reaper.Squeeze(bad, 0))
+		require.Error(t, s.reaper.ScaleTimeouts(bad, 0))
 	}
-	require.NoError(t, s.reaper.Squeeze(0, 0))
+	require.NoError(t, s.reaper.ScaleTimeouts(0, 0))
 	dial(t, s.addr)
 	time.Sleep(3 * limitOf)
 	require.Equal(t, 1, s.reaper.Connections(), "it is taken back")

@@ -62,12 +62,12 @@ func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {
 	r.OnOpen(other)
 	l := r.registry.Load().find(el)
 	_, id := l.table.find(reaped)
-	l.closing, l.reason = l.states.at(id), &ReapError{Kind: ReadIdle}
+	l.closing, l.reason = l.states.at(id), &ReapError{Reason: ReadIdle}
 	r.OnClose(other, nil) // as a handler may close another one meanwhile
 	r.OnClose(reaped, nil)
 	l.closing, l.reason = nil, nil
 	require.NoError(t, e.reasons()[0])
-	require.ErrorIs(t, e.reasons()[1], ErrReadIdle)
+	require.ErrorIs(t, e.reasons()[1], ReadIdle)
 }
 
 func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {

@@ -66,7 +66,7 @@
 //	MinRate                                 who sends a message byte by byte: slowloris (Kestrel)
 //	Heartbeat                               who does not answer (NATS)
 //	MaxAge                                  who has been here long enough (gRPC)
-//	Liveness                                whose kernel does not answer: TCP keepalive
+//	TCPKeepAlive                                whose kernel does not answer: TCP keepalive
 //
 // A connection has one entry in a timing wheel, for the nearest of its deadlines. When it comes up, the deadlines are judged; of
 // those that have passed the earliest is the reason, also if the judge comes late. [Reaper.Hold], [Reaper.Exempt],

@@ -8,7 +8,7 @@ import (
 
 // Event is the observation that a connection is idle.
 type Event struct {
-	Kind Kind // ReadIdle, WriteIdle or AllIdle
+	Reason Reason // ReadIdle, WriteIdle or AllIdle
 	// First is true for the first event since the connection was opened or was last active in this direction, and false for
 	// those that follow, one per timeout.
 	First bool

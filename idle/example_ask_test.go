@@ -35,7 +35,7 @@ func (*asker) OnIdle(c gnet.Conn, ev idle.Event) gnet.Action {
 }
 
 func (*asker) OnClose(_ gnet.Conn, err error) gnet.Action {
-	fmt.Println("closed, read idle:", errors.Is(err, idle.ErrReadIdle))
+	fmt.Println("closed, read idle:", errors.Is(err, idle.ReadIdle))
 	return gnet.Shutdown
 }
 

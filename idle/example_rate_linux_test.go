@@ -42,7 +42,7 @@ func ExampleReaper_BeginMessage() {
 	fmt.Fprint(c, "a whole message\n")
 	fmt.Print(read(c, "ok\n"))
 	fmt.Fprint(c, "G") // and nothing more
-	fmt.Println(errors.Is(<-h.closed, idle.ErrSlowPeer))
+	fmt.Println(errors.Is(<-h.closed, idle.BelowMinRate))
 	// Output:
 	// ok
 	// true

@@ -26,7 +26,7 @@ func (*handler) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func (*handler) OnClose(c gnet.Conn, err error) gnet.Action {
-	if errors.Is(err, idle.ErrReadIdle) {
+	if errors.Is(err, idle.ReadIdle) {
 		log.Printf("%v: %v", c.RemoteAddr(), err)
 	}
 	return gnet.None
@@ -56,7 +56,7 @@ func ExampleMiddleware() {
 
 	defer connect(addr).Close() // and no word from it
 	reason := <-h.closed
-	fmt.Println(errors.Is(reason, idle.ErrReadIdle), errors.Is(reason, os.ErrDeadlineExceeded))
+	fmt.Println(errors.Is(reason, idle.ReadIdle), errors.Is(reason, os.ErrDeadlineExceeded))
 	// Output: true true
 }
 
@@ -99,7 +99,7 @@ func ExampleMiddleware_client() {
 		log.Fatal(err)
 	}
 	reason := <-h.closed
-	fmt.Println("time to connect to another one:", errors.Is(reason, idle.ErrNoAnswer))
+	fmt.Println("time to connect to another one:", errors.Is(reason, idle.HeartbeatTimeout))
 	_ = client.Stop()
 	// Output: time to connect to another one: true
 }
@@ -110,7 +110,7 @@ func ExampleConfig_goodbye() {
 	reaper, err := idle.Middleware(h, idle.Config{
 		FirstByteTimeout: 100 * time.Millisecond,
 		Goodbye: func(_ gnet.Conn, reason *idle.ReapError) []byte {
-			return fmt.Appendf(nil, "421 %v, closing\n", reason.Kind)
+			return fmt.Appendf(nil, "421 %v, closing\n", reason.Reason)
 		},
 	})
 	if err != nil {
@@ -167,7 +167,7 @@ func ExampleConfig_observeOnly() {
 	defer stop()
 
 	defer connect(addr).Close()
-	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // the log has a record of each as well
+	for reaper.Stats().Observed.Of(idle.ReadIdle) == 0 { // the log has a record of each as well
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
@@ -176,7 +176,7 @@ func ExampleConfig_observeOnly() {
 	if err := reaper.Update(cfg); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("in earnest:", errors.Is(<-h.closed, idle.ErrReadIdle))
+	fmt.Println("in earnest:", errors.Is(<-h.closed, idle.ReadIdle))
 	// Output:
 	// 1 would be closed, 1 is open
 	// in earnest: true
@@ -199,7 +199,7 @@ func ExampleHeartbeat() {
 	defer c.Close()
 	heard, _ := io.ReadAll(c) // and any byte would be an answer
 	fmt.Printf("%s", heard)
-	fmt.Println("gave up:", errors.Is(<-h.closed, idle.ErrNoAnswer))
+	fmt.Println("gave up:", errors.Is(<-h.closed, idle.HeartbeatTimeout))
 	// Output:
 	// PING
 	// PING
@@ -265,7 +265,7 @@ func ExampleReaper_SetTimeouts() {
 	defer c.Close()
 	fmt.Fprintln(c, 100*time.Millisecond) // the last that is heard of it
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
-		fmt.Println(reason.Kind, "limit", reason.Limit)
+		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 	// Output: read idle limit 150ms
 }
@@ -294,7 +294,7 @@ func ExampleReaper_Hold() {
 	defer c.Close()
 	heard, _ := io.ReadAll(c)
 	fmt.Printf("%s", heard)
-	fmt.Println("and then:", errors.Is(<-h.closed, idle.ErrReadIdle))
+	fmt.Println("and then:", errors.Is(<-h.closed, idle.ReadIdle))
 	// Output:
 	// your report
 	// and then: true
@@ -374,7 +374,7 @@ func ExampleReaper_Update() {
 		log.Fatal(err)
 	}
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
-		fmt.Println(reason.Kind, "limit", reason.Limit)
+		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 
 	cfg.ReadTimeout = -1
@@ -385,7 +385,7 @@ func ExampleReaper_Update() {
 }
 
 // A server that is short of memory makes the idle timeouts of all shorter for a while.
-func ExampleReaper_Squeeze() {
+func ExampleReaper_ScaleTimeouts() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
 	if err != nil {
@@ -395,13 +395,13 @@ func ExampleReaper_Squeeze() {
 	defer stop()
 	defer connect(addr).Close()
 
-	if err := reaper.Squeeze(1, 200*time.Millisecond); err != nil { // 0.5 would be halfway from an hour
+	if err := reaper.ScaleTimeouts(1, 200*time.Millisecond); err != nil { // 0.5 would be halfway from an hour
 		log.Fatal(err)
 	}
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
-		fmt.Println(reason.Kind, "limit", reason.Limit)
+		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
-	fmt.Println("and back:", reaper.Squeeze(0, 0))
+	fmt.Println("and back:", reaper.ScaleTimeouts(0, 0))
 	// Output:
 	// read idle limit 200ms
 	// and back: <nil>
@@ -471,7 +471,7 @@ func ExampleReaper_Closed() {
 	defer c.Close()
 	<-h.closed
 	for _, closed := range reaper.Closed() {
-		fmt.Println(closed.Remote.String() == c.LocalAddr().String(), closed.Reason.Kind)
+		fmt.Println(closed.Remote.String() == c.LocalAddr().String(), closed.Err.Reason)
 	}
 	// Output: true no first byte
 }
@@ -496,7 +496,7 @@ func ExampleReaper_Drain() {
 	}
 	heard, _ := io.ReadAll(c)
 	fmt.Printf("%s", heard)
-	fmt.Println(errors.Is(<-h.closed, idle.ErrDrained), reaper.Connections(), "left")
+	fmt.Println(errors.Is(<-h.closed, idle.Drained), reaper.Connections(), "left")
 	// Output:
 	// going down
 	// true 0 left
@@ -516,9 +516,9 @@ func ExampleReaper_Stats() {
 
 	s := reaper.Stats()
 	fmt.Println(s.Opened, "opened,", s.Closed, "closed,", s.Connections, "open")
-	for _, kind := range idle.Kinds() {
-		if n := s.Reaped[kind]; n > 0 {
-			fmt.Println(n, kind)
+	for reason, n := range s.Reaped.All() {
+		if n > 0 {
+			fmt.Println(n, reason)
 		}
 	}
 	fmt.Println("late by less than an hour:", s.Lateness.Max < time.Hour)
@@ -526,17 +526,6 @@ func ExampleReaper_Stats() {
 	// 1 opened, 1 closed, 0 open
 	// 1 read idle
 	// late by less than an hour: true
-}
-
-// The names of the reasons, for example as labels of a metric.
-func ExampleKinds() {
-	for _, kind := range idle.Kinds()[:3] {
-		fmt.Println(kind)
-	}
-	// Output:
-	// read idle
-	// write idle
-	// all idle
 }
 
 // The names of the states of a Snapshot, the first that applies first.
@@ -567,15 +556,15 @@ func ExampleReapError() {
 		switch {
 		case !reaped:
 			fmt.Println("somebody else has closed it:", err)
-		case errors.Is(err, idle.ErrWriteStall), errors.Is(err, idle.ErrOverLimit):
+		case errors.Is(err, idle.WriteStall), errors.Is(err, idle.OverLimit):
 			fmt.Println("it does not read:", reason)
 		default:
-			fmt.Println(reason.Kind, "after", reason.Lasted, "timeout:", reason.Timeout())
+			fmt.Println(reason.Reason, "after", reason.Lasted, "timeout:", reason.Timeout())
 		}
 	}
 	onClose(io.EOF)
-	onClose(&idle.ReapError{Kind: idle.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
-	onClose(&idle.ReapError{Kind: idle.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
+	onClose(&idle.ReapError{Reason: idle.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
+	onClose(&idle.ReapError{Reason: idle.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
 	// Output:
 	// somebody else has closed it: EOF
 	// read idle after 1m0.1s timeout: true
@@ -591,4 +580,14 @@ func ExampleParseConnID() {
 	// Output:
 	// 1-23-456 <nil>
 	// idle: "bob" is no connection: it is written as 1-23-456
+}
+
+// The numbers of a Stats for each reason.
+func ExampleCounts() {
+	var s idle.Stats // of Reaper.Stats
+	s.Reaped.Add(idle.ReadIdle, 3)
+	s.Reaped.Add(idle.Shed, 1)
+	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped.Of(idle.ReadIdle), "of them", idle.ReadIdle)
+	// Output:
+	// 4 reaped, 3 of them read idle
 }

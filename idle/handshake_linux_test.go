@@ -119,7 +119,7 @@ func TestAStopInTheMiddleOfAHandshakeCutsNobodyOff(t *testing.T) {
 					return len(a.reaped(func(tr trace) bool { return guilty[tr.Peer] })) == mute
 				})
 				for _, tr := range a.reaped(func(tr trace) bool { return guilty[tr.Peer] }) {
-					assert.Equal(t, "no handshake", tr.Kind)
+					assert.Equal(t, "no handshake", tr.Reason)
 					assert.GreaterOrEqual(t, time.Duration(tr.Closed-tr.Opened), handshakeTimeout, "never early")
 				}
 				server.end()
@@ -194,7 +194,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 				eventually(t, "all are ready or cut off", func() bool { return len(ready)+len(e.reasons()) >= n+1 })
 				cut := 0
 				for _, err := range e.reasons() {
-					if errors.Is(err, ErrNoHandshake) {
+					if errors.Is(err, NoHandshake) {
 						cut++
 					}
 				}

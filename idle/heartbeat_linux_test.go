@@ -44,7 +44,7 @@ func TestHeartbeatsCloseWhoDoesNotAnswer(t *testing.T) {
 	got, err := io.ReadAll(silent)
 	require.NoError(t, err)
 	require.Equal(t, "PING\nPING\n", string(got))
-	reason := s.requireReaped(t, began, 2*limitOf, ErrNoAnswer)
+	reason := s.requireReaped(t, began, 2*limitOf, HeartbeatTimeout)
 	require.Equal(t, 2*limitOf, reason.Limit)
 	time.Sleep(4 * limitOf)
 	require.Len(t, s.reasons(), 1)
@@ -66,7 +66,7 @@ func TestOnlyPongsCount(t *testing.T) {
 	pings := answer(t, living, "PONG\n")
 	answer(t, talking, "what?\n")
 	beat(t, talking, limitOf/8)
-	s.requireReaped(t, time.Now(), 0, ErrNoAnswer)
+	s.requireReaped(t, time.Now(), 0, HeartbeatTimeout)
 	time.Sleep(3 * limitOf)
 	require.Len(t, s.reasons(), 1)
 	require.GreaterOrEqual(t, pings.Load(), int32(3))
@@ -108,7 +108,7 @@ func TestHeartbeatsOfAClient(t *testing.T) {
 			require.Empty(t, e.reasons())
 		} else {
 			eventually(t, "it gives up", func() bool { return len(e.reasons()) == 1 })
-			require.ErrorIs(t, e.reasons()[0], ErrNoAnswer)
+			require.ErrorIs(t, e.reasons()[0], HeartbeatTimeout)
 		}
 		require.NoError(t, client.Stop())
 		accepted.Close()

@@ -19,7 +19,7 @@ func TestWriteIdleIsRaisedAndNothingIsClosed(t *testing.T) {
 	beat(t, c, limitOf/8) // what comes does not matter
 	for i := range 3 {
 		ev := <-s.events
-		require.Equal(t, WriteIdle, ev.Kind)
+		require.Equal(t, WriteIdle, ev.Reason)
 		require.Equal(t, i == 0, ev.First)
 		require.GreaterOrEqual(t, ev.Idle, time.Duration(i+1)*limitOf)
 		require.GreaterOrEqual(t, time.Since(began), time.Duration(i+1)*limitOf)
@@ -31,7 +31,7 @@ func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{WriteTimeout: limitOf}, nil)
 	dial(t, s.addr)
-	eventually(t, "some events", func() bool { return s.reaper.Stats().Events[WriteIdle] > 2 })
+	eventually(t, "some events", func() bool { return s.reaper.Stats().Events.Of(WriteIdle) > 2 })
 	require.Empty(t, s.reasons())
 }
 
@@ -122,7 +122,7 @@ func TestAllIdle(t *testing.T) {
 	s := newSite(t, Config{AllTimeout: limitOf}, nil)
 	began := time.Now()
 	awaitClose(t, dial(t, s.addr))
-	reason := s.requireReaped(t, began, limitOf, ErrAllIdle)
+	reason := s.requireReaped(t, began, limitOf, AllIdle)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
 	beating := dial(t, s.addr)
 	beat(t, beating, limitOf/8)
@@ -138,7 +138,7 @@ func TestNoFirstByte(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	awaitClose(t, dial(t, s.addr))
-	s.requireReaped(t, began, limitOf, ErrNoFirstByte)
+	s.requireReaped(t, began, limitOf, NoFirstByte)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1, "who has spoken once may be silent")
 }
@@ -160,7 +160,7 @@ func TestNoHandshake(t *testing.T) {
 	trickling := dial(t, s.addr)
 	beat(t, trickling, limitOf/20)
 	awaitClose(t, trickling)
-	s.requireReaped(t, began, limitOf, ErrNoHandshake)
+	s.requireReaped(t, began, limitOf, NoHandshake)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
 }

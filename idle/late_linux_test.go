@@ -17,7 +17,7 @@ func TestWhoIsIdleForLongAlreadyIsNotLate(t *testing.T) {
 	for name, change := range map[string]func(*Reaper) error{
 		"update":  func(r *Reaper) error { return r.Update(Config{ReadTimeout: limitOf}) },
 		"age":     func(r *Reaper) error { return r.Update(Config{ReadTimeout: time.Minute, MaxAge: limitOf}) },
-		"squeeze": func(r *Reaper) error { return r.Squeeze(1, limitOf) },
+		"squeeze": func(r *Reaper) error { return r.ScaleTimeouts(1, limitOf) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

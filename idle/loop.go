@@ -246,14 +246,14 @@ func (l *loop) adapt(s *state) {
 	case lim.Rate.Always && s.instants[atRated] == 0:
 		s.instants[atRated], s.received = l.packAfter(lim.Rate.Grace), 0
 	}
-	if l.before != nil && l.before.cfg.Liveness != l.set.cfg.Liveness {
-		l.setLiveness(l.conn(s), l.set.cfg.Liveness)
+	if l.before != nil && l.before.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
+		l.setTCPKeepAlive(l.conn(s), l.set.cfg.TCPKeepAlive)
 	}
 }
 
-// setLiveness sets the options of the kernel for a connection; 0 is none.
-func (l *loop) setLiveness(c gnet.Conn, d time.Duration) {
-	if err := setLiveness(c, d); err != nil {
+// setTCPKeepAlive sets the options of the kernel for a connection; 0 is none.
+func (l *loop) setTCPKeepAlive(c gnet.Conn, d time.Duration) {
+	if err := setTCPKeepAlive(c, d); err != nil {
 		l.reaper.warn(&l.reaper.warnings.keepalive, "setting keepalive", "remote", nameOf(c.RemoteAddr()), "error", err)
 	}
 }

@@ -54,7 +54,7 @@ var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Mill
 // idleNow tells the loop that a connection is idle. It would not find out: the kernel knows nothing of the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
 	_, id := l.table.find(c)
-	l.raise(l.states.at(id), Event{Kind: ReadIdle, First: true}, l.clock.Elapsed())
+	l.raise(l.states.at(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {

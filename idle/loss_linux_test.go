@@ -21,7 +21,7 @@ func TestWhatWasSentCountsThoughItsAcknowledgementIsLost(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		cfg  Config
-		kind Kind
+		reason Reason
 		lost time.Duration
 	}{
 		{"all idle, lost for 600 ms", Config{AllTimeout: timeout}, AllIdle, 600 * time.Millisecond},
@@ -77,8 +77,8 @@ func TestWhatWasSentCountsThoughItsAcknowledgementIsLost(t *testing.T) {
 			close(over)
 			mending.Wait()
 			took := ev.at.Sub(wrote)
-			t.Logf("%v %v after it was sent, which the event calls %v", ev.ev.Kind, took, ev.ev.Idle)
-			assert.Equal(t, tc.kind, ev.ev.Kind)
+			t.Logf("%v %v after it was sent, which the event calls %v", ev.ev.Reason, took, ev.ev.Idle)
+			assert.Equal(t, tc.reason, ev.ev.Reason)
 			assert.GreaterOrEqual(t, took, timeout, "never early")
 			assert.Less(t, took, timeout+300*time.Millisecond+room, "what is sent again is no activity")
 		})

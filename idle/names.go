@@ -33,7 +33,7 @@ func (cfg Config) All() iter.Seq2[string, any] {
 			{"heartbeat-jitter", cfg.Heartbeat.Jitter},
 			{"max-age", cfg.MaxAge},
 			{"max-age-grace", cfg.MaxAgeGrace},
-			{"liveness", cfg.Liveness},
+			{"tcp-keepalive", cfg.TCPKeepAlive},
 			{"max-connections", cfg.MaxConnections},
 			{"shed-protect", cfg.ShedProtect},
 			{"observe-only", cfg.ObserveOnly},

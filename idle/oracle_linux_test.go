@@ -156,9 +156,9 @@ func (o *oracle) judge(l *oracleLife, tr trace) {
 		silence := time.Duration(tr.Closed - since)
 		o.shortest = min(o.shortest, silence)
 		switch {
-		case tr.Kind != "read idle":
+		case tr.Reason != "read idle":
 			o.wrong++
-			o.tell("%s was reaped as %s", l.name, tr.Kind)
+			o.tell("%s was reaped as %s", l.name, tr.Reason)
 		case silence < oracleTimeout:
 			o.early++
 			o.tell("%s was reaped %v after its last byte; %d bytes in all, stops %v", l.name, silence, len(l.sent), o.near(tr.Closed))

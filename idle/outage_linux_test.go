@@ -157,7 +157,7 @@ func TestAnOutageClosesNobody(t *testing.T) {
 			var silences []time.Duration
 			for i := range n {
 				tr := by[f.addressOf(i)]
-				assert.Equal(t, "read idle", tr.Kind, tr.Message)
+				assert.Equal(t, "read idle", tr.Reason, tr.Message)
 				if heard[i] != 0 {
 					silences = append(silences, time.Duration(tr.Closed-f.sentAt(i)))
 				}
@@ -221,7 +221,7 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			var silences []time.Duration
 			for i := range n {
 				tr := by[dead.addressOf(i)]
-				assert.Equal(t, "read idle", tr.Kind, tr.Message)
+				assert.Equal(t, "read idle", tr.Reason, tr.Message)
 				silences = append(silences, time.Duration(tr.Closed-dead.sentAt(i)))
 				if tc.living == 0 { // all are held until two timeouts after the last byte of any
 					silences[i] = time.Duration(tr.Closed - died)

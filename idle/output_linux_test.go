@@ -36,7 +36,7 @@ func TestWriteStall(t *testing.T) {
 	began := time.Now()
 	c := dial(t, s.addr)
 	beat(t, c, limitOf/8) // it lives, and reads nothing: zero window
-	reason := s.requireReaped(t, began, limitOf, ErrWriteStall)
+	reason := s.requireReaped(t, began, limitOf, WriteStall)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
 }
 
@@ -55,7 +55,7 @@ func TestAStalledPeerGoesWithItsMemory(t *testing.T) {
 	c := dial(t, s.addr)
 	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.Greater(t, heap(), before+size/2, "what it does not read waits")
-	s.requireReaped(t, time.Now(), 0, ErrWriteStall)
+	s.requireReaped(t, time.Now(), 0, WriteStall)
 	require.Less(t, heap(), before+size/8)
 	requireReset(t, c)
 }
@@ -88,7 +88,7 @@ func TestOverLimit(t *testing.T) {
 	c := dial(t, s.addr)
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	reason := s.requireReaped(t, time.Now(), 0, ErrOverLimit)
+	reason := s.requireReaped(t, time.Now(), 0, OverLimit)
 	require.Equal(t, 1<<20, reason.LimitBytes)
 	require.Greater(t, reason.Bytes, 1<<20)
 	requireReset(t, c)
@@ -114,7 +114,7 @@ func TestWhoSendsOnIsOverTheLimitAllTheSame(t *testing.T) {
 		sent += n
 	}
 	require.ErrorIs(t, err, syscall.ECONNRESET, "after %d bytes", sent)
-	reason := s.requireReaped(t, time.Now(), -time.Hour, ErrOverLimit)
+	reason := s.requireReaped(t, time.Now(), -time.Hour, OverLimit)
 	require.Less(t, reason.Bytes, 512<<20, "it is noticed soon")
 }
 
@@ -125,7 +125,7 @@ func TestOverTheSoftLimit(t *testing.T) {
 	})
 	began := time.Now()
 	c := dial(t, s.addr)
-	reason := s.requireReaped(t, began, limitOf, ErrOverLimit)
+	reason := s.requireReaped(t, began, limitOf, OverLimit)
 	require.Equal(t, limitOf, reason.Limit)
 	requireReset(t, c)
 }
@@ -171,7 +171,7 @@ func TestSlowPeer(t *testing.T) {
 	})
 	defer sending.Wait()
 	defer close(over)
-	reason := s.requireReaped(t, began, 2*limitOf, ErrSlowPeer)
+	reason := s.requireReaped(t, began, 2*limitOf, BelowMinRate)
 	require.Less(t, reason.Bytes, reason.LimitBytes)
 	require.Equal(t, 200, reason.LimitBytes)
 	time.Sleep(4 * limitOf)
@@ -184,5 +184,5 @@ func TestMinRateAlways(t *testing.T) {
 	began := time.Now()
 	c := dial(t, s.addr)
 	beat(t, c, limitOf/20)
-	s.requireReaped(t, began, 2*limitOf, ErrSlowPeer)
+	s.requireReaped(t, began, 2*limitOf, BelowMinRate)
 }

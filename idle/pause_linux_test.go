@@ -140,7 +140,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 		innocent, guilty peer
 		before           time.Duration // from when the connections are open to the pause
 		after            time.Duration // from the pause to when all innocent ones have been judged
-		kind             Kind
+		reason           Reason
 		only             string // the only network; all if empty
 		n                int
 	}{
@@ -148,11 +148,11 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 		{"first byte that answers a greeting", "greeting", answersWith("x"), silentPeer, pauseLimit / 4, pauseLimit, NoFirstByte, "", 50},
 		{"write stall", "write stall", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, WriteStall, "", 4},
 		{"soft limit", "soft limit", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, OverLimit, "", 4},
-		{"minimum rate", "minimum rate", uploads, speaksOnce, pauseLimit * 3 / 5, 2 * pauseLimit, SlowPeer, "tcp", 50},
-		{"heartbeat, before the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit / 2, 2 * pauseLimit, NoAnswer, "", 50},
-		{"heartbeat, after the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit * 11 / 10, 2 * pauseLimit, NoAnswer, "", 50},
-		{"pong, before the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit / 2, 2 * pauseLimit, NoAnswer, "", 50},
-		{"pong, after the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit * 11 / 10, 2 * pauseLimit, NoAnswer, "", 50},
+		{"minimum rate", "minimum rate", uploads, speaksOnce, pauseLimit * 3 / 5, 2 * pauseLimit, BelowMinRate, "tcp", 50},
+		{"heartbeat, before the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit / 2, 2 * pauseLimit, HeartbeatTimeout, "", 50},
+		{"heartbeat, after the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit * 11 / 10, 2 * pauseLimit, HeartbeatTimeout, "", 50},
+		{"pong, before the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit / 2, 2 * pauseLimit, HeartbeatTimeout, "", 50},
+		{"pong, after the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit * 11 / 10, 2 * pauseLimit, HeartbeatTimeout, "", 50},
 	} {
 		for _, network := range networks {
 			if tc.only != "" && tc.only != network.name {
@@ -193,7 +193,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 				time.Sleep(tc.after - time.Duration(monotonic()-resumed))
 				a := server.account()
 				require.Len(t, a.Traces, tc.n+1)
-				assert.Equal(t, tc.kind.String(), a.by()[guilty].Kind)
+				assert.Equal(t, tc.reason.Error(), a.by()[guilty].Reason)
 				wrong := a.reaped(func(tr trace) bool { return tr.Peer != guilty })
 				for _, tr := range wrong[:min(len(wrong), 3)] {
 					t.Logf("%v after the pause, %v after it was opened: %s",

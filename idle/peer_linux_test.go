@@ -23,7 +23,7 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 	awaitClose(t, c)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
-	require.NotErrorIs(t, s.reasons()[0], ErrReadIdle)
+	require.NotErrorIs(t, s.reasons()[0], ReadIdle)
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
 }
 
@@ -34,7 +34,7 @@ func TestAResetByThePeerIsNotAReap(t *testing.T) {
 	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.NoError(t, c.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, c.Close())
-	require.NotErrorIs(t, s.reason(t, 0), ErrReadIdle)
+	require.NotErrorIs(t, s.reason(t, 0), ReadIdle)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
@@ -57,7 +57,7 @@ func TestAPeerThatVanishesSaysNothing(t *testing.T) {
 	require.NoError(t, set)
 	began := time.Now()
 	require.NoError(t, c.Close())
-	s.requireReaped(t, began, 0, ErrReadIdle)
+	s.requireReaped(t, began, 0, ReadIdle)
 }
 
 func TestAFrozenPeerIsReaped(t *testing.T) {
@@ -76,7 +76,7 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 	require.Empty(t, s.reasons(), "it lives")
 	require.NoError(t, peer.Process.Signal(syscall.SIGSTOP))
 	began := time.Now()
-	reason := s.requireReaped(t, began, limitOf, ErrReadIdle)
+	reason := s.requireReaped(t, began, limitOf, ReadIdle)
 	require.GreaterOrEqual(t, reason.Lasted, 2*limitOf)
 }
 
@@ -93,7 +93,7 @@ func TestACableThatIsPulled(t *testing.T) {
 	began := time.Now()
 	cable.pull(t)
 	eventually(t, "it is reaped", func() bool { return len(e.reasons()) == 1 })
-	require.ErrorIs(t, e.reasons()[0], ErrReadIdle)
+	require.ErrorIs(t, e.reasons()[0], ReadIdle)
 	require.GreaterOrEqual(t, time.Since(began), limitOf/2)
 	assert.Equal(t, 0, r.Stats().Connections)
 }

@@ -25,7 +25,7 @@ func TestExactlyOneReasonWhateverRaces(t *testing.T) {
 	type fate struct{ opens, closes, reaps atomic.Int32 }
 	timeouts := []time.Duration{100 * time.Millisecond, 150 * time.Millisecond}
 	cfg := Config{ReadTimeout: timeouts[0], Tick: 10 * time.Millisecond, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
-		return []byte(reason.Kind.String() + " " + reason.Limit.String())
+		return []byte(reason.Reason.Error() + " " + reason.Limit.String())
 	}}
 	s := newSite(t, cfg, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {

@@ -11,5 +11,5 @@ func TestAPeerThatNeverSendsIsTooSlow(t *testing.T) {
 	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf, Always: true}}, nil)
 	began := time.Now()
 	dial(t, s.addr)
-	s.requireReaped(t, began, 2*limitOf, ErrSlowPeer)
+	s.requireReaped(t, began, 2*limitOf, BelowMinRate)
 }

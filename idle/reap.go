@@ -64,7 +64,7 @@ func (l *loop) decide(r *row, id uint32, s *state, f *verdict.Facts, seemsDead b
 	c := l.conn(s)
 	ev := &l.evidence
 	now := l.askKernel(c)
-	for range kinds {
+	for range reasons {
 		if ev.Found == verdict.Ended { // it is over, whatever is known of it. Were gnet never to report it, this comes up again.
 			return now + max(again, l.clock.Tick()), true
 		}
@@ -106,7 +106,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 	report := lim.Report(v, f, now)
 	switch v.Act {
 	case verdict.Raise:
-		l.raise(s, Event{Kind(v.Reason), report.First, report.Limit, report.Lasted, report.Late}, now)
+		l.raise(s, Event{Reason(v.Reason), report.First, report.Limit, report.Lasted, report.Late}, now)
 	case verdict.Ping:
 		l.counters.Pings++
 		l.missed(f)
@@ -124,7 +124,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 			l.sayGoodbye(s, reapError(v, report))
 		}
 	case verdict.End:
-		if v.Reason == verdict.NoAnswer {
+		if v.Reason == verdict.HeartbeatTimeout {
 			l.missed(f)
 		}
 		l.end(s, reapError(v, report))
@@ -132,7 +132,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 }
 
 func reapError(v verdict.Verdict, p verdict.Report) *ReapError {
-	return &ReapError{Kind: Kind(v.Reason), Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least}
+	return &ReapError{Reason: Reason(v.Reason), Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least}
 }
 
 // missed counts a heartbeat whose answer is not there when the next verdict is passed.
@@ -144,10 +144,10 @@ func (l *loop) missed(f *verdict.Facts) {
 
 // raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
-	l.counters.Events[ev.Kind]++
-	s.instants[atNoticed+int(ev.Kind-ReadIdle)] = l.clock.Pack(now)
+	l.counters.Events.of[ev.Reason]++
+	s.instants[atNoticed+int(ev.Reason-ReadIdle)] = l.clock.Pack(now)
 	action := gnet.Close
-	if ev.Kind == WriteIdle {
+	if ev.Reason == WriteIdle {
 		action = gnet.None
 	}
 	c := l.conn(s)
@@ -158,7 +158,7 @@ func (l *loop) raise(s *state, ev Event, now time.Duration) {
 		l.stop = gneterrors.ErrEngineShutdown
 	}
 	if action == gnet.Close && s.is(c) { // OnIdle may have closed it: a failing Write does
-		l.end(s, &ReapError{Kind: ev.Kind, Limit: ev.Timeout, Lasted: ev.Idle, Late: ev.Late})
+		l.end(s, &ReapError{Reason: ev.Reason, Limit: ev.Timeout, Lasted: ev.Idle, Late: ev.Late})
 	}
 }
 
@@ -170,7 +170,7 @@ func (l *loop) end(s *state, reason *ReapError) {
 	}
 	s.flags.set(observed, true)
 	l.reaper.spared.Add(1)
-	l.counters.Observed[reason.Kind]++
+	l.counters.Observed.of[reason.Reason]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
 }
 
@@ -183,9 +183,9 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	c := l.conn(s)
 	l.closing, l.reason = s, reason
 	defer func() { l.closing, l.reason = nil, nil }()
-	if l.set.reset[reason.Kind] {
+	if l.set.reset[reason.Reason] {
 		_ = c.SetLinger(0) // a reset is all that it changes
-	} else if !s.flags.has(leaving) || reason.Kind != TooOld { // otherwise it was told
+	} else if !s.flags.has(leaving) || reason.Reason != MaxAge { // otherwise it was told
 		l.sayGoodbye(s, reason)
 	}
 	if !s.is(c) {
@@ -196,7 +196,7 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	case errors.Is(err, gneterrors.ErrEngineShutdown): // the user's OnClose asked for it
 		l.stop = err
 	case err != nil:
-		l.reaper.warn(&l.reaper.warnings.closing, "closing a connection", "reason", reason.Kind, "error", err)
+		l.reaper.warn(&l.reaper.warnings.closing, "closing a connection", "reason", reason.Reason, "error", err)
 	}
 }
 
@@ -228,7 +228,7 @@ func nameOf(addr net.Addr) string {
 
 func (l *loop) logReap(level slog.Level, msg string, s *state, reason *ReapError) {
 	if log := l.log(); log.Enabled(context.Background(), level) {
-		log.Log(context.Background(), level, msg, "remote", nameOf(l.conn(s).RemoteAddr()), "reason", reason.Kind,
+		log.Log(context.Background(), level, msg, "remote", nameOf(l.conn(s).RemoteAddr()), "reason", reason.Reason,
 			"lasted", reason.Lasted, "limit", reason.Limit, "late", reason.Late)
 	}
 }

@@ -25,8 +25,8 @@ func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
 func TestTheLastWordsAreSaidOnce(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"read idle":             {ReadTimeout: 5 * time.Second},
-		"too old":               {MaxAge: 5 * time.Second},
-		"too old, with a grace": {MaxAge: 5 * time.Second, MaxAgeGrace: time.Second},
+		"max age":               {MaxAge: 5 * time.Second},
+		"max age, with a grace": {MaxAge: 5 * time.Second, MaxAgeGrace: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := 0
@@ -82,6 +82,6 @@ func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	s.open(1)
 	s.pass(t, 5*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
-	require.Zero(t, s.Stats().Reaped[ReadIdle])
+	require.Zero(t, s.Stats().Reaped.Of(ReadIdle))
 	require.Zero(t, said)
 }

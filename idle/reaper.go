@@ -142,8 +142,8 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if row, id := l.table.find(own); row != nil {
 		l.setOuter(l.states.at(id), c)
 	}
-	if liveness := l.set.cfg.Liveness; liveness > 0 {
-		l.setLiveness(own, liveness)
+	if keepAlive := l.set.cfg.TCPKeepAlive; keepAlive > 0 {
+		l.setTCPKeepAlive(own, keepAlive)
 	}
 	out, action := r.next.OnOpen(c)
 	l.noteStall(entered)

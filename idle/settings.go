@@ -13,7 +13,7 @@ type settings struct {
 	cfg     Config
 	version int64 // counts from 1
 	limits  *limits
-	reset   [kinds]bool
+	reset   [reasons]bool
 	now     overlay
 	before  *settings // without a before of their own; nil for the first ones
 	since   time.Duration

@@ -14,7 +14,7 @@ func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
 		{MaxAge: 24 * time.Hour},
 		{HandshakeTimeout: time.Minute},
 		{ReadTimeout: time.Millisecond},
-		{Liveness: time.Minute, ReadTimeout: time.Hour},
+		{TCPKeepAlive: time.Minute, ReadTimeout: time.Hour},
 	} {
 		cfg, err := cfg.check(0)
 		require.NoError(t, err)

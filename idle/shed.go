@@ -58,7 +58,7 @@ func (r *Reaper) admit(l *loop) bool {
 	}
 	_ = r.post(l) // the driver posts it otherwise
 	if n > limit && set.cfg.ObserveOnly {
-		l.counters.Observed[Shed]++
+		l.counters.Observed.of[Shed]++
 		return true
 	}
 	return n <= limit
@@ -233,6 +233,6 @@ func (l *loop) shedOne(v victim, protected time.Duration) bool {
 	case !l.reaper.mustShed(l.reaper.shedding.Load()):
 		return false // other loops have closed connections meanwhile
 	}
-	l.end(s, &ReapError{Kind: Shed, Lasted: now - f.Heard.To})
+	l.end(s, &ReapError{Reason: Shed, Lasted: now - f.Heard.To})
 	return !s.is(c) || s.flags.has(observed) || l.closings[s] != nil
 }

@@ -358,8 +358,8 @@ func (w *simWorld) checkStats() {
 	want("Connections", uint64(s.Connections), 0)
 	want("Connections()", uint64(w.reaper.Connections()), 0)
 	want("Entries", uint64(s.Entries), 0)
-	for k := firstKind; k <= lastKind; k++ {
-		want("Reaped "+k.String(), s.Reaped[k], w.reaps[k])
+	for k := firstReason; k <= lastReason; k++ {
+		want("Reaped "+k.Error(), s.Reaped.Of(k), w.reaps.of[k])
 	}
 }
 

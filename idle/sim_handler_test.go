@@ -76,10 +76,10 @@ func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 func (h *simIdleHandler) OnIdle(c gnet.Conn, ev Event) gnet.Action {
 	w, life := h.w, c.(*simConn).sock.life
 	action := gnet.Close
-	if ev.Kind == WriteIdle || life.keeps || w.one(4) {
+	if ev.Reason == WriteIdle || life.keeps || w.one(4) {
 		action = gnet.None
 	}
-	w.trace(life, "OnIdle", ev.Kind, ev.First, ev.Idle, ev.Late, action)
+	w.trace(life, "OnIdle", ev.Reason, ev.First, ev.Idle, ev.Late, action)
 	life.idle(ev)
 	switch {
 	case w.one(8):
@@ -88,7 +88,7 @@ func (h *simIdleHandler) OnIdle(c gnet.Conn, ev Event) gnet.Action {
 		h.mischief(c)
 	}
 	if action == gnet.None && life.isOpen {
-		life.spared(ev.Kind)
+		life.spared(ev.Reason)
 	}
 	return action
 }
@@ -227,7 +227,7 @@ func (h *simHandler) kick(c *simConn) {
 		}
 		victim.sock.life.isKicked = true
 		l.stop = nil
-		l.reap(s, &ReapError{Kind: Kicked})
+		l.reap(s, &ReapError{Reason: Kicked})
 		l.publish(l.clock.Stamp())
 		return l.stop
 	})

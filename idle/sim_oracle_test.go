@@ -107,7 +107,7 @@ func (l *simLife) check() {
 	if !l.isOpen || l.openedAt == 0 || l.now.exempt || l.now.ended || l.w.failure != nil {
 		return
 	}
-	for k := firstKind; k <= lastDue; k++ {
+	for k := firstReason; k <= lastDue; k++ {
 		since, limit := l.counts(k)
 		if limit == 0 || l.w.now <= since+limit {
 			continue
@@ -142,11 +142,11 @@ func (l *simLife) absence(due time.Duration) time.Duration {
 }
 
 // firstStage returns the first of the deadlines that follow each other until the last, due.
-func (l *simLife) firstStage(k Kind, due time.Duration) time.Duration {
+func (l *simLife) firstStage(k Reason, due time.Duration) time.Duration {
 	switch k {
-	case TooOld:
+	case MaxAge:
 		return l.openedAt + l.w.cfg.MaxAge*9/10
-	case WriteStall, OverLimit, SlowPeer, NoAnswer, Drained: // the first look may be late as well
+	case WriteStall, OverLimit, BelowMinRate, HeartbeatTimeout, Drained: // the first look may be late as well
 		since, _ := l.counts(k)
 		return since
 	}
@@ -154,7 +154,7 @@ func (l *simLife) firstStage(k Kind, due time.Duration) time.Duration {
 }
 
 // delayed returns how much later a deadline may be because the server was away at one before it.
-func (l *simLife) delayed(k Kind) time.Duration {
+func (l *simLife) delayed(k Reason) time.Duration {
 	if first := l.firstStage(k, never); first != never {
 		return l.absence(first)
 	}
@@ -163,7 +163,7 @@ func (l *simLife) delayed(k Kind) time.Duration {
 
 // counts returns from when a limit counts at the latest, and the limit, 0 if it is off or does not
 // apply.
-func (l *simLife) counts(k Kind) (since, limit time.Duration) {
+func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 	t, cfg := &l.now, &l.w.cfg
 	switch k {
 	case ReadIdle, WriteIdle, AllIdle:
@@ -192,7 +192,7 @@ func (l *simLife) counts(k Kind) (since, limit time.Duration) {
 			return 0, 0
 		}
 		return max(t.soft, l.resumedAt), cfg.OutputLimit.SoftFor
-	case SlowPeer:
+	case BelowMinRate:
 		if t.message == 0 || l.w.family != simTCP {
 			return 0, 0
 		}
@@ -201,13 +201,13 @@ func (l *simLife) counts(k Kind) (since, limit time.Duration) {
 			return 0, 0
 		}
 		return since, 2 * cfg.MinRate.Window
-	case NoAnswer:
+	case HeartbeatTimeout:
 		if cfg.MaxAge > 0 || l.w.decides { // it may be leaving, or written to
 			return 0, 0
 		}
 		h := &cfg.Heartbeat
 		return max(t.heard(), t.tookSome), h.Interval + time.Duration(h.MaxMissed)*h.Retry
-	case TooOld:
+	case MaxAge:
 		return l.openedAt, cfg.MaxAge
 	case Drained:
 		if l.w.drain.done == 0 {
@@ -218,7 +218,7 @@ func (l *simLife) counts(k Kind) (since, limit time.Duration) {
 	return 0, 0
 }
 
-func (l *simLife) countsIdle(k Kind) (since, limit time.Duration) {
+func (l *simLife) countsIdle(k Reason) (since, limit time.Duration) {
 	t := &l.now
 	if t.holds > 0 {
 		return 0, 0
@@ -246,20 +246,20 @@ func (l *simLife) timeouts() Timeouts {
 }
 
 // until returns the latest deadline of a limit that is on.
-func (l *simLife) until(k Kind) time.Duration {
+func (l *simLife) until(k Reason) time.Duration {
 	due := l.untilAlways(k)
 	if l.resumedAt == 0 {
 		return due
 	}
 	resumed := l.resumedAt
-	if k == TooOld {
+	if k == MaxAge {
 		resumed += l.w.cfg.MaxAgeGrace + l.w.slack()
 	}
 	return max(due, resumed)
 }
 
 // untilAlways is until for a connection that was never exempt.
-func (l *simLife) untilAlways(k Kind) time.Duration {
+func (l *simLife) untilAlways(k Reason) time.Duration {
 	t, cfg := &l.now, &l.w.cfg
 	since, limit := l.counts(k)
 	switch k {
@@ -279,15 +279,15 @@ func (l *simLife) untilAlways(k Kind) time.Duration {
 		return l.withLoop(since, limit, limit+l.noticing(limit, t.waits)+3*cfg.Tick)
 	case OverLimit:
 		return l.withLoop(since, limit, l.noticing(limit, t.soft)+3*cfg.Tick)
-	case SlowPeer: // a window with enough bytes, and one without
+	case BelowMinRate: // a window with enough bytes, and one without
 		return l.withLoop(since, limit, 6*cfg.Tick)
-	case NoAnswer:
+	case HeartbeatTimeout:
 		jitter := time.Duration(max(cfg.Heartbeat.Jitter, 0) * float64(cfg.Heartbeat.Interval))
 		late := time.Duration(cfg.Heartbeat.MaxMissed) * l.w.slack()
 		return max(l.latest(since, limit+jitter+late, t.came), l.latest(max(t.lastPing, since), limit, t.came))
 	case Drained:
 		return since + limit
-	case TooOld:
+	case MaxAge:
 		return since + limit + limit/10 + cfg.MaxAgeGrace + l.w.slack()
 	}
 	return never
@@ -295,7 +295,7 @@ func (l *simLife) untilAlways(k Kind) time.Duration {
 
 // untilIdle returns the latest deadline of an idle timeout. An outage may count in full from any
 // instant that the Reaper may take for the last activity, also from what it knew at its last question.
-func (l *simLife) untilIdle(k Kind, since, limit time.Duration) time.Duration {
+func (l *simLife) untilIdle(k Reason, since, limit time.Duration) time.Duration {
 	due := l.latest(since, limit, l.now.came)
 	for _, t := range []*simTruth{&l.now, &l.asked, &l.prior} {
 		earliest, latest := l.activity(t, k)
@@ -361,12 +361,12 @@ func (l *simLife) unheard() (all simIntervals) {
 // reaped checks that a connection was closed for a reason that the contract allows.
 func (l *simLife) reaped(e *ReapError) {
 	w, t := l.w, &l.asked
-	w.reaps[e.Kind]++
-	if t.exempt && e.Kind != Kicked {
+	w.reaps.of[e.Reason]++
+	if t.exempt && e.Reason != Kicked {
 		w.violate(l, "an exempt connection is not closed", "closed: "+e.Error())
 		return
 	}
-	if t.ended && e.Kind != Kicked {
+	if t.ended && e.Reason != Kicked {
 		w.violate(l, "a connection that the peer has ended is left to gnet", "closed: "+e.Error())
 		return
 	}
@@ -375,7 +375,7 @@ func (l *simLife) reaped(e *ReapError) {
 		return
 	}
 	if e.Limit > 0 { // the hard limit has no deadline
-		l.checkReason(e.Kind)
+		l.checkReason(e.Reason)
 	}
 }
 
@@ -385,9 +385,9 @@ func (l *simLife) early(e *ReapError) string {
 	since, limit := l.openedFrom, time.Duration(0)
 	heard := max(t.arrival, t.handled, t.anew)
 	away := l.w.wasOut(l.askedFrom)
-	switch e.Kind {
+	switch e.Reason {
 	case ReadIdle, AllIdle:
-		return l.earlyIdle(e.Kind)
+		return l.earlyIdle(e.Reason)
 	case WriteIdle:
 		return "write idle closes nothing by itself"
 	case NoFirstByte:
@@ -419,13 +419,13 @@ func (l *simLife) early(e *ReapError) string {
 			return "over limit: output is below the soft limit"
 		}
 		since, limit, away = t.softFrom, cfg.OutputLimit.SoftFor, l.loopAway()
-	case SlowPeer:
+	case BelowMinRate:
 		return l.earlySlow(e)
-	case NoAnswer:
+	case HeartbeatTimeout:
 		return l.earlyAnswer()
-	case TooOld:
+	case MaxAge:
 		if due := since + cfg.MaxAge*9/10 + cfg.MaxAgeGrace; l.w.now < due {
-			return fmt.Sprintf("too old: not before %v", due)
+			return fmt.Sprintf("max age: not before %v", due)
 		}
 		return ""
 	case Drained:
@@ -438,16 +438,16 @@ func (l *simLife) early(e *ReapError) string {
 	case Shed:
 		return l.earlyShed()
 	}
-	if e.Kind == WriteStall || e.Kind == OverLimit {
+	if e.Reason == WriteStall || e.Reason == OverLimit {
 		since = max(since, l.judged-e.Lasted) // the Reaper looks now and then
 	}
 	if due := l.earliest(since, limit, heard, away); l.judged < due {
-		return fmt.Sprintf("%v: not before %v (since %v; outages %v)", e.Kind, due, since, away)
+		return fmt.Sprintf("%v: not before %v (since %v; outages %v)", e.Reason, due, since, away)
 	}
 	return ""
 }
 
-func (l *simLife) earlyIdle(k Kind) string {
+func (l *simLife) earlyIdle(k Reason) string {
 	defer func(now simTruth) { l.now = now }(l.now)
 	l.now = l.asked
 	t, timeouts := &l.asked, l.timeouts()
@@ -480,16 +480,16 @@ func (l *simLife) loopAway() simIntervals { return l.w.wasOut(l.askedFrom) }
 func (l *simLife) earlySlow(e *ReapError) string {
 	t, rate := &l.asked, &l.w.cfg.MinRate
 	if t.message == 0 {
-		return "slow peer: no message is open"
+		return "below min rate: no message is open"
 	}
 	since := max(t.message+rate.Grace, l.judged-e.Lasted) // the window begins when the Reaper says
 	due := l.earliest(since, rate.Window, max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom))
 	if l.judged < due {
-		return fmt.Sprintf("slow peer: not before %v", due)
+		return fmt.Sprintf("below min rate: not before %v", due)
 	}
 	least := int(float64(rate.BytesPerSecond)*rate.Window.Seconds() + 0.999999)
 	if n := l.bytesSince(l.judged - rate.Window); n >= least {
-		return fmt.Sprintf("slow peer: %d bytes came in the window, %d are enough", n, least)
+		return fmt.Sprintf("below min rate: %d bytes came in the window, %d are enough", n, least)
 	}
 	return ""
 }
@@ -549,7 +549,7 @@ func (l *simLife) earlyShed() string {
 }
 
 // checkReason checks that no other limit was reached clearly before the one that is the reason.
-func (l *simLife) checkReason(k Kind) {
+func (l *simLife) checkReason(k Reason) {
 	if k > lastDue || l.w.failure != nil {
 		return
 	}
@@ -559,7 +559,7 @@ func (l *simLife) checkReason(k Kind) {
 	if !ok {
 		return
 	}
-	for other := firstKind; other <= lastDue; other++ {
+	for other := firstReason; other <= lastDue; other++ {
 		since, limit := l.counts(other)
 		if other == k || limit == 0 || other == WriteIdle || other.isIdle() && l.w.keeps {
 			continue
@@ -576,7 +576,7 @@ func (l *simLife) checkReason(k Kind) {
 }
 
 // soonest returns the earliest deadline that a limit can have had, without outages.
-func (l *simLife) soonest(k Kind) (due time.Duration, ok bool) {
+func (l *simLife) soonest(k Reason) (due time.Duration, ok bool) {
 	t, cfg := &l.now, &l.w.cfg
 	switch k {
 	case ReadIdle, AllIdle:
@@ -590,9 +590,9 @@ func (l *simLife) soonest(k Kind) (due time.Duration, ok bool) {
 		return max(t.waits, t.took) + cfg.WriteStallTimeout, true
 	case OverLimit:
 		return t.softFrom + cfg.OutputLimit.SoftFor, true
-	case NoAnswer:
+	case HeartbeatTimeout:
 		return t.lastPing + cfg.Heartbeat.Retry, true
-	case TooOld:
+	case MaxAge:
 		return l.openedFrom + cfg.MaxAge*9/10, true
 	case Drained:
 		return l.w.drain.at, true
@@ -778,8 +778,8 @@ func (l *simLife) setTimeouts(t Timeouts) {
 // idle is called when OnIdle is.
 func (l *simLife) idle(ev Event) {
 	l.check()
-	if ev.Kind != WriteIdle {
-		if why := l.earlyIdle(ev.Kind); why != "" {
+	if ev.Reason != WriteIdle {
+		if why := l.earlyIdle(ev.Reason); why != "" {
 			l.w.violate(l, why, fmt.Sprintf("OnIdle was called at %v: %+v", l.w.now, ev))
 			return
 		}
@@ -794,8 +794,8 @@ func (l *simLife) idle(ev Event) {
 
 // checkEvent checks what an event says.
 func (l *simLife) checkEvent(ev Event) {
-	t, last := &l.asked, l.asked.events[ev.Kind-ReadIdle]
-	earliest, latest := l.activity(t, ev.Kind)
+	t, last := &l.asked, l.asked.events[ev.Reason-ReadIdle]
+	earliest, latest := l.activity(t, ev.Reason)
 	slack := l.w.slack()
 	// The stamps are off while the driver is away.
 	vague := l.w.driverAway.since(earliest-l.w.cfg.Tick) + l.w.cfg.Tick + 22*time.Millisecond
@@ -805,22 +805,22 @@ func (l *simLife) checkEvent(ev Event) {
 	switch {
 	case ev.First && last != 0 && latest < last-slack:
 		l.w.violate(l, fmt.Sprintf("the first event since activity, which was at %v", latest), fmt.Sprintf("event %+v after one at %v", ev, last))
-	case !ev.First && (last == 0 || earliest > t.delivered[ev.Kind-ReadIdle]+slack):
+	case !ev.First && (last == 0 || earliest > t.delivered[ev.Reason-ReadIdle]+slack):
 		l.w.violate(l, "an event after activity is the first", fmt.Sprintf("event %+v at %v, activity at %v, last %v", ev, l.w.now, earliest, last))
-	case last != 0 && last > t.anew && l.judged < max(last, l.changedAt)+l.limitOf(ev.Kind) && l.changedAt == 0:
+	case last != 0 && last > t.anew && l.judged < max(last, l.changedAt)+l.limitOf(ev.Reason) && l.changedAt == 0:
 		l.w.violate(l, fmt.Sprintf("one event in each timeout, the last was at %v", last), fmt.Sprintf("event %+v", ev))
 	case ev.Idle < l.judged-latest-slack-vague || ev.Idle > l.w.now-earliest+slack+vague: // the clock is read after the question
 		l.w.violate(l, fmt.Sprintf("Idle is %v to %v", l.judged-latest, l.w.now-earliest), fmt.Sprintf("event %+v", ev))
 	}
 }
 
-func (l *simLife) limitOf(k Kind) time.Duration {
+func (l *simLife) limitOf(k Reason) time.Duration {
 	t := l.timeouts()
 	return [...]time.Duration{t.Read, t.Write, t.All}[k-ReadIdle]
 }
 
 // activity returns the bounds of the last activity that ends an idleness.
-func (l *simLife) activity(t *simTruth, k Kind) (earliest, latest time.Duration) {
+func (l *simLife) activity(t *simTruth, k Reason) (earliest, latest time.Duration) {
 	switch k {
 	case ReadIdle:
 		return max(t.arrival, t.anewFrom), t.heard()
@@ -844,7 +844,7 @@ func (l *simLife) pinged() {
 }
 
 // spared is called when OnIdle has kept the connection.
-func (l *simLife) spared(k Kind) {
+func (l *simLife) spared(k Reason) {
 	l.now.events[k-ReadIdle], l.now.delivered[k-ReadIdle] = l.eventAt, l.deliveredAt
 }
 

@@ -136,23 +136,23 @@ func (s *simTotal) add(w *simWorld) {
 	s.faultyLives += w.faultyLives
 	s.eofs += w.eofs
 	s.errs += w.errs
-	for k := range s.reaps {
-		s.reaps[k] += w.reaps[k]
+	for k := range s.reaps.of {
+		s.reaps.of[k] += w.reaps.of[k]
 	}
 }
 
 func (s *simTotal) report(t *testing.T, took time.Duration) {
 	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events",
 		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events)
-	for k := firstKind; k <= lastKind; k++ {
-		t.Logf("%-14v %d", k, s.reaps[k])
+	for k := firstReason; k <= lastReason; k++ {
+		t.Logf("%-14v %d", k, s.reaps.of[k])
 	}
 }
 
 // checkVacuity fails if something was never exercised.
 func (s *simTotal) checkVacuity(t *testing.T) {
-	for k := firstKind; k <= lastKind; k++ {
-		if s.reaps[k] == 0 && k != WriteIdle {
+	for k := firstReason; k <= lastReason; k++ {
+		if s.reaps.of[k] == 0 && k != WriteIdle {
 			t.Errorf("no connection was closed as %v", k)
 		}
 	}

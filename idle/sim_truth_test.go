@@ -96,10 +96,10 @@ type simTruth struct {
 	received  int
 	unread    bool
 	outbound  int
-	open      int                      // connections of the server
-	own       *Timeouts                // of SetTimeouts
-	events    [idleKinds]time.Duration // the last idle events, as of when they were judged
-	delivered [idleKinds]time.Duration // the same, as of when OnIdle was called
+	open      int                        // connections of the server
+	own       *Timeouts                  // of SetTimeouts
+	events    [idleReasons]time.Duration // the last idle events, as of when they were judged
+	delivered [idleReasons]time.Duration // the same, as of when OnIdle was called
 }
 
 // heard returns the latest instant from which silence may be counted.

@@ -153,7 +153,7 @@ func (l *loop) show(from uint32, to func(*loop, uint32, *state)) (more bool) {
 	return end < l.states.used
 }
 
-// Kick closes a connection with ErrKicked. It returns ErrNotWatched if there is none of that name any more. Safe for concurrent
+// Kick closes a connection with Kicked. It returns ErrNotWatched if there is none of that name any more. Safe for concurrent
 // use, but not from an event loop, for which it would wait.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	for _, l := range r.registry.Load().loops {
@@ -167,7 +167,7 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 			}
 			if s := l.states.at(id.state); s.used() && s.instants[atOpened] == id.opened {
 				found = true
-				l.reap(s, &ReapError{Kind: Kicked})
+				l.reap(s, &ReapError{Reason: Kicked})
 			}
 		})
 		if err == nil && !found {

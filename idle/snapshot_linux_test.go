@@ -69,14 +69,14 @@ func TestSnapshotAndKickAndClosed(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, info.ID, id)
 		require.NoError(t, s.reaper.Kick(t.Context(), id))
-		require.ErrorIs(t, s.reason(t, i), ErrKicked)
+		require.ErrorIs(t, s.reason(t, i), Kicked)
 		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
 	}
 	closed := s.reaper.Closed()
 	require.Len(t, closed, 2, "the last ones")
 	for i, c := range closed {
 		require.Equal(t, all[2-i].Remote.String(), c.Remote.String())
-		require.Equal(t, Kicked, c.Reason.Kind)
+		require.Equal(t, Kicked, c.Err.Reason)
 		require.Greater(t, c.Age, limitOf/4)
 	}
 	_, err = ParseConnID("1-2")

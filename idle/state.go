@@ -34,7 +34,7 @@ const (
 	atBeat
 	atNoticed // of ReadIdle, and then WriteIdle and AllIdle
 
-	instants = atNoticed + idleKinds
+	instants = atNoticed + idleReasons
 )
 
 // flags are what is true or not about a connection, and in the low bits how many pings were missed.

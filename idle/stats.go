@@ -1,8 +1,10 @@
 package idle
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -54,15 +56,65 @@ func (s Stats) ClosedByHandler() uint64 {
 	return s.Closed - s.Reaped.Total() - s.ClosedByPeer - s.Failed
 }
 
-// Counts is a number for each [Kind].
-type Counts [kinds]uint64
+// Counts has a number for each [Reason]. The zero Counts has only zeros.
+type Counts struct{ of [reasons]uint64 }
 
-// Total returns the sum over all kinds.
+// Of returns the number for a reason, 0 if there is no such reason.
+func (c Counts) Of(r Reason) uint64 {
+	if !r.valid() {
+		return 0
+	}
+	return c.of[r]
+}
+
+// All returns all reasons with their numbers, zeros included, always in the same order.
+func (c Counts) All() iter.Seq2[Reason, uint64] {
+	return func(yield func(Reason, uint64) bool) {
+		for r := firstReason; r <= lastReason; r++ {
+			if !yield(r, c.of[r]) {
+				return
+			}
+		}
+	}
+}
+
+// Add adds n to the number for a reason. It does nothing if there is no such reason.
+func (c *Counts) Add(r Reason, n uint64) {
+	if r.valid() {
+		c.of[r] += n
+	}
+}
+
+// Total returns the sum over all reasons.
 func (c Counts) Total() (n uint64) {
-	for _, of := range c {
+	for _, of := range c.of {
 		n += of
 	}
 	return n
+}
+
+// MarshalJSON returns an object with the numbers that are not zero, by the names of their reasons.
+func (c Counts) MarshalJSON() ([]byte, error) {
+	some := map[Reason]uint64{}
+	for r, n := range c.All() {
+		if n > 0 {
+			some[r] = n
+		}
+	}
+	return json.Marshal(some)
+}
+
+// UnmarshalJSON reads what MarshalJSON has returned.
+func (c *Counts) UnmarshalJSON(b []byte) error {
+	var some map[Reason]uint64
+	if err := json.Unmarshal(b, &some); err != nil {
+		return err
+	}
+	*c = Counts{}
+	for r, n := range some {
+		c.of[r] = n
+	}
+	return nil
 }
 
 // LatenessStats says how long after their deadlines connections were reaped.
@@ -113,8 +165,8 @@ func (l LatenessStats) Mean() time.Duration {
 type counters struct{ Stats }
 
 func (c *counters) reaped(reason *ReapError) {
-	c.Reaped[reason.Kind]++
-	if reason.Kind > lastDue { // it had no deadline
+	c.Reaped.of[reason.Reason]++
+	if reason.Reason > lastDue { // it had no deadline
 		return
 	}
 	c.Lateness.count(reason.Late)
@@ -145,10 +197,10 @@ func (s *Stats) add(o Stats) {
 	s.Refused += o.Refused
 	s.PutOff += o.PutOff
 	s.Entries += o.Entries
-	for k := range s.Reaped {
-		s.Events[k] += o.Events[k]
-		s.Reaped[k] += o.Reaped[k]
-		s.Observed[k] += o.Observed[k]
+	for k := range s.Reaped.of {
+		s.Events.of[k] += o.Events.of[k]
+		s.Reaped.of[k] += o.Reaped.of[k]
+		s.Observed.of[k] += o.Observed.of[k]
 	}
 	s.Lateness.add(&o.Lateness)
 	s.Behind = max(s.Behind, o.Behind)

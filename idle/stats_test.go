@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"encoding/json"
 	"log/slog"
 	"reflect"
 	"strings"
@@ -32,7 +33,7 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 		got.add(part(factor))
 	}
 	n := int64(0)
-	eachNumber("", reflect.ValueOf(got), func(name string, v reflect.Value) {
+	eachNumber("", reflect.ValueOf(&got).Elem(), func(name string, v reflect.Value) {
 		n++
 		want := n * 111
 		switch name {
@@ -51,6 +52,9 @@ func eachNumber(name string, v reflect.Value, show func(name string, v reflect.V
 	switch v.Kind() {
 	case reflect.Struct:
 		for field, f := range v.Fields() {
+			if !field.IsExported() { // the numbers of Counts
+				f = reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
+			}
 			eachNumber(name+"."+field.Name, f, show)
 		}
 	case reflect.Array:
@@ -160,13 +164,13 @@ func TestALagIsForgottenByADriverThatDoesNotRun(t *testing.T) {
 func TestOnlyWhoDoesNotAnswerHasMissedTheLastHeartbeat(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, Heartbeat: Heartbeat{Interval: time.Hour, Ping: pinging().Ping}, ObserveOnly: true})
 	s := w.state()
-	for k := firstKind; k <= lastDue; k++ {
+	for k := firstReason; k <= lastDue; k++ {
 		for unanswered := range 2 {
 			f, before := w.facts(), w.l.counters.Missed
 			f.Missed = unanswered
 			w.l.carryOut(s, w.l.limitsOf(s), verdict.Verdict{Act: verdict.End, Reason: verdict.Reason(k)}, &f, w.l.clock.Elapsed())
 			want := 0
-			if k == NoAnswer {
+			if k == HeartbeatTimeout {
 				want = unanswered
 			}
 			require.EqualValues(t, want, w.l.counters.Missed-before, "%v, %d pings without an answer", k, unanswered)
@@ -186,4 +190,21 @@ func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
 	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s ")
+}
+
+func TestCountsAsJSON(t *testing.T) {
+	var c Counts
+	c.Add(ReadIdle, 3)
+	c.Add(Shed, 1)
+	c.Add(0, 7)
+	c.Add(200, 7)
+	require.Zero(t, c.Of(0)+c.Of(200))
+	text, err := json.Marshal(c)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"read idle": 3, "shed": 1}`, string(text))
+	got := Counts{}
+	got.Add(Kicked, 9)
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Equal(t, c, got)
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"bored": 1}`), &got), `idle: "bored" is not the name of a reason`)
 }

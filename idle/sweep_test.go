@@ -64,7 +64,7 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 		for _, quiet := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/quiet=%v", name, quiet), func(t *testing.T) {
 				cfg, within := tc.cfg, tc.within
-				cfg.OutageGrace, cfg.Reset = -1, []Kind{}
+				cfg.OutageGrace, cfg.Reset = -1, []Reason{}
 				if quiet {
 					within = tc.quiet
 				}
@@ -95,7 +95,7 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 
 // TestALoopThatHearsSomethingIsCheckedSoon although it was quiet.
 func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Kind{}})
+	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	conns := s.open(2)
 	s.pass(t, time.Minute+100*time.Millisecond) // a quiet sweep has just passed at 56 s, the next is at 64 s
 	conns[0].outbound = 1001
@@ -107,7 +107,7 @@ func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
 // TestNewSettingsDoNotPutOffTheChecksOfOutput that only the kernel holds.
 func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 	const limit = 4 * time.Second
-	cfg := Config{WriteStallTimeout: limit, OutageGrace: -1, Reset: []Kind{}}
+	cfg := Config{WriteStallTimeout: limit, OutageGrace: -1, Reset: []Reason{}}
 	s := newHandSite(t, &reader{}, cfg)
 	s.open(64)
 	s.pass(t, time.Minute)
@@ -121,7 +121,7 @@ func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 
 // TestASweepThatNeedsSeveralTasksGoesOn at once, and not when the next one is due.
 func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Kind{}})
+	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	conns := s.open(2000)
 	s.pass(t, time.Minute)
 	s.cost = 20 * time.Microsecond // of a reading of the clock, of which there is one for 64 connections
@@ -161,7 +161,7 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 		c.(*scriptedConn).outbound = 1001
 		return gnet.None
 	}
-	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Kind{}})
+	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	c := s.open(1)[0]
 	s.pass(t, time.Minute+s.clock.Tick())
 	s.receive(c)

@@ -14,8 +14,8 @@ func TestWhoGoesForAnotherReasonHasNotMissedAHeartbeat(t *testing.T) {
 		cfg  Config
 		want error
 	}{
-		"idle": {Config{ReadTimeout: limitOf}, ErrReadIdle},
-		"old":  {Config{MaxAge: limitOf}, ErrTooOld},
+		"idle": {Config{ReadTimeout: limitOf}, ReadIdle},
+		"old":  {Config{MaxAge: limitOf}, MaxAge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

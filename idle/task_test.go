@@ -28,7 +28,7 @@ type handSite struct {
 	*Reaper
 	handClock
 	el     *handLoop
-	asked  int           // questions of all kinds
+	asked  int           // questions of all reasons
 	last   time.Duration // when the last one was asked
 	cost   time.Duration // of a reading of the clock
 	answer verdict.Evidence
@@ -123,7 +123,7 @@ func TestThousandsOfTimeoutsAreNotAllRebuiltAtOnce(t *testing.T) {
 // lies as long after a tick as that move was late.
 func TestADeadlineIsNotATickLateBecauseAMoveWas(t *testing.T) {
 	const tick, late = 100 * time.Millisecond, time.Millisecond
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Tick: tick, OutageGrace: -1, Reset: []Kind{}})
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Tick: tick, OutageGrace: -1, Reset: []Reason{}})
 	c := s.open(1)[0]
 	s.at = late // from here on each move is a millisecond late
 	s.pass(t, 2*tick)

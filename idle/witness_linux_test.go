@@ -43,7 +43,7 @@ type trace struct {
 	Ready   int64   // of MarkReady
 	Closed  int64
 	Reaped  bool
-	Kind    string // if Reaped
+	Reason  string // if Reaped
 	Lasted  time.Duration
 	Message string // of the error that OnClose got
 }
@@ -104,7 +104,7 @@ func newWitness(p play) *witness {
 				tr.Message = err.Error()
 			}
 			if reason, ok := errors.AsType[*ReapError](err); ok {
-				tr.Reaped, tr.Kind, tr.Lasted = true, reason.Kind.String(), reason.Lasted
+				tr.Reaped, tr.Reason, tr.Lasted = true, reason.Reason.Error(), reason.Lasted
 			}
 		})
 		return gnet.None

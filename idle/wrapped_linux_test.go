@@ -90,7 +90,7 @@ type tlsGuest struct {
 }
 
 // sayKind is a Goodbye that tells the reason.
-func sayKind(_ gnet.Conn, reason *ReapError) []byte { return []byte("bye: " + reason.Kind.String()) }
+func sayKind(_ gnet.Conn, reason *ReapError) []byte { return []byte("bye: " + reason.Reason.Error()) }
 
 // newWrappedSite runs a server. setUp may change its handler and the Config.
 func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrappedSite, *Config)) *wrappedSite {
@@ -308,9 +308,9 @@ func requireJustice(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	time.Sleep(handshakeOf + limitOf)
 	waiting.Wait()
 	for _, c := range silent {
-		s.requireEnd(t, c, ErrReadIdle)
+		s.requireEnd(t, c, ReadIdle)
 	}
-	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
+	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
 	for _, c := range living {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it lives") })
 	}
@@ -345,7 +345,7 @@ func TestTheGoodbyeIsEncrypted(t *testing.T) {
 		}
 		for _, c := range []net.Conn{c, silent, half} {
 			awaitClose(t, c)
-			s.requireEnd(t, c, ErrReadIdle)
+			s.requireEnd(t, c, ReadIdle)
 		}
 	})
 }
@@ -358,8 +358,8 @@ func TestMaxAgeOfATLSClient(t *testing.T) {
 		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf / 2, Goodbye: sayKind}, nil)
 		c := s.dial(t)
 		s.requireReady(t, c)
-		requireLastWords(t, c, "bye: too old")
-		s.requireEnd(t, c, ErrTooOld)
+		requireLastWords(t, c, "bye: max age")
+		s.requireEnd(t, c, MaxAge)
 	})
 }
 
@@ -413,13 +413,13 @@ func TestAPingIsEncrypted(t *testing.T) {
 		answer(t, talking, "what?\n")
 		beat(t, talking, limitOf/4)
 		requireLastWords(t, silent, "PING\nPING\n")
-		s.requireEnd(t, silent, ErrNoAnswer)
+		s.requireEnd(t, silent, HeartbeatTimeout)
 		eventually(t, "two pings", func() bool { return pings.Load() >= 2 })
 		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it answers") })
 		if anyByte {
 			s.guest(talking.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it talks") })
 		} else {
-			s.requireEnd(t, talking, ErrNoAnswer)
+			s.requireEnd(t, talking, HeartbeatTimeout)
 		}
 	})
 }
@@ -443,7 +443,7 @@ func TestOnIdleGetsTheConnectionOfTheLayer(t *testing.T) {
 		c := s.dial(t)
 		s.requireReady(t, c)
 		requireLastWords(t, c, "idle?")
-		s.requireEnd(t, c, ErrReadIdle)
+		s.requireEnd(t, c, ReadIdle)
 	})
 }
 
@@ -471,7 +471,7 @@ func TestKickATLSClient(t *testing.T) {
 		} else {
 			requireLastWords(t, kicked, "bye: kicked")
 		}
-		s.requireEnd(t, kicked, ErrKicked)
+		s.requireEnd(t, kicked, Kicked)
 		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
 		require.NoError(t, exchangeBeat(stays))
 		require.Equal(t, 1, s.reaper.Connections())
@@ -517,7 +517,7 @@ func TestStackedLayers(t *testing.T) {
 		s.requireReady(t, living)
 		requireLife(t, living, handshakeOf+limitOf)
 		requireLastWords(t, silent, "bye: read idle")
-		s.requireEnd(t, silent, ErrReadIdle)
+		s.requireEnd(t, silent, ReadIdle)
 		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it lives") })
 	})
 }
@@ -582,7 +582,7 @@ func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		require.Less(t, awaitClose(t, c).Sub(began), limitOf+room)
-		s.requireEnd(t, c, ErrReadIdle)
+		s.requireEnd(t, c, ReadIdle)
 	})
 }
 
@@ -600,7 +600,7 @@ func TestATLSClientThatReadsNothing(t *testing.T) {
 		c := speakTLS(t, dialSmall(t, s.addr), clientTLS(), 1)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
-		s.requireEnd(t, c, ErrOverLimit)
+		s.requireEnd(t, c, OverLimit)
 	})
 }
 
@@ -632,7 +632,7 @@ func TestDrainTLSClients(t *testing.T) {
 		require.NoError(t, s.reaper.Drain(0, limitOf))
 		for _, c := range []net.Conn{a, b} {
 			requireLastWords(t, c, "bye: drained")
-			s.requireEnd(t, c, ErrDrained)
+			s.requireEnd(t, c, Drained)
 		}
 		require.Zero(t, s.reaper.Connections())
 	})
@@ -682,8 +682,8 @@ func TestEachMethodShowsTheOuterConnection(t *testing.T) {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 			got, err := io.ReadAll(c)
 			assert.NoError(t, err, name)
-			assert.Equal(t, "bye: too old", string(got), name)
-			s.requireEnd(t, c, ErrTooOld)
+			assert.Equal(t, "bye: max age", string(got), name)
+			s.requireEnd(t, c, MaxAge)
 		}
 	})
 }
@@ -808,7 +808,7 @@ func TestAWrapperForEachEvent(t *testing.T) {
 				requireLife(t, living, 2*limitOf)
 				requireLastWords(t, silent, "bye: read idle")
 				require.Len(t, e.reasons(), 1)
-				require.ErrorIs(t, e.reasons()[0], ErrReadIdle)
+				require.ErrorIs(t, e.reasons()[0], ReadIdle)
 				require.Equal(t, 1, r.Connections())
 			})
 		}

@@ -6,7 +6,7 @@
 // more, Server.Collector, which includes this one.
 //
 // There is no label with a value per connection. Names have the prefix idlewheel_, units are seconds, and the reason of a close is the
-// name of its idle.Kind with underscores. The table with what each means is docs/operating.md.
+// name of its idle.Reason with underscores. The table with what each means is docs/operating.md.
 //
 // # Cost
 //
@@ -42,7 +42,7 @@ var (
 	rejected = desc("connections_rejected_total",
 		"Connections that were closed as they came, of which the handler was told nothing, by reason.", "reason")
 	reads   = desc("reads_total", "Calls of the handler with new bytes of a peer.")
-	events  = desc("idle_events_total", "Idle events, by kind.", "kind")
+	events  = desc("idle_events_total", "Idle events, by reason.", "reason")
 	pings   = desc("heartbeats_sent_total", "Heartbeats sent to silent peers.")
 	missed  = desc("heartbeats_missed_total", "Heartbeats that were not answered in time.")
 	saved   = desc("saved_by_kernel_total", "Connections that seemed dead, but the kernel had bytes of the peer.")
@@ -110,12 +110,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.reaper.Stats()
 	gauge(limit, float64(c.reaper.MaxConnections()))
 	count(opened, s.Opened)
-	for _, k := range idle.Kinds() {
-		count(closed, s.Reaped[k], Reason(k))
-		count(observed, s.Observed[k], Reason(k))
-		if k <= idle.AllIdle {
-			count(events, s.Events[k], Reason(k))
-		}
+	for reason, n := range s.Reaped.All() {
+		count(closed, n, Reason(reason))
+		count(observed, s.Observed.Of(reason), Reason(reason))
+	}
+	for _, reason := range []idle.Reason{idle.ReadIdle, idle.WriteIdle, idle.AllIdle} {
+		count(events, s.Events.Of(reason), Reason(reason))
 	}
 	count(closed, s.ClosedByPeer, "peer")
 	count(closed, s.Failed, "error")
@@ -171,8 +171,8 @@ func (c *Collector) lateness(l *idle.LatenessStats) prometheus.Metric {
 	return prometheus.MustNewConstHistogram(lateness, l.Count, l.Sum.Seconds(), buckets)
 }
 
-// Reason returns the value of a label for a kind, such as read_idle.
-func Reason(k idle.Kind) string { return strings.ReplaceAll(k.String(), " ", "_") }
+// Reason returns the value of a label for a reason, such as read_idle.
+func Reason(r idle.Reason) string { return strings.ReplaceAll(r.Error(), " ", "_") }
 
 const (
 	module = "github.com/idlewheel/idlewheel"

@@ -139,7 +139,7 @@ idlewheel_wheel_entries 3
 		`idlewheel_connections_closed_total{reason="read_idle"} 0`,
 		`idlewheel_reap_lateness_seconds_count 1`,
 		`idlewheel_reap_lateness_seconds_bucket{le="10"} 1`,
-		`idlewheel_idle_events_total{kind="all_idle"} 0`,
+		`idlewheel_idle_events_total{reason="all_idle"} 0`,
 		`idlewheel_connections_rejected_total{reason="max_connections"} 0`,
 	} {
 		require.Contains(t, page, line+"\n")

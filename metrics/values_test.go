@@ -96,7 +96,7 @@ func TestNobodyIsCountedTwiceWhileALoopIsBlocked(t *testing.T) {
 func TestWhatIsOnlyObservedIsNotReaped(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: true})
 	say(t, addr, "o")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Observed.Of(idle.ReadIdle) == 1 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	observed := values(t, c, "idlewheel_connections_observed_total")
 	require.EqualValues(t, 1, observed["read_idle"])
@@ -107,7 +107,7 @@ func TestWhatIsOnlyObservedIsNotReaped(t *testing.T) {
 func TestWhatIsReapedIsNotOnlyObserved(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond})
 	say(t, addr, "o")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped.Of(idle.ReadIdle) == 1 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	closed := values(t, c, "idlewheel_connections_closed_total")
 	require.EqualValues(t, 1, closed["read_idle"])

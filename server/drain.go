@@ -7,7 +7,7 @@ import (
 )
 
 // Drain says how a server stops, so that its clients do not all come back elsewhere at once. Those that were active within the last
-// second are busy, the others idle. OnClose of those that it closes gets idle.ErrDrained; of those that are left at its end, which are
+// second are busy, the others idle. OnClose of those that it closes gets idle.Drained; of those that are left at its end, which are
 // closed all at once, nil. Whoever wants to connect meanwhile waits until the server is gone, and is refused then. With SharePort,
 // and where the process lacks CAP_NET_ADMIN, he is closed at once, so that he tries again and may be sent to another server, which with
 // SharePort can listen on the address already. The zero Drain is none: all connections are closed at once.

@@ -107,7 +107,7 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 	defer h.mu.Unlock()
 	require.Len(t, h.reasons, busy+silent)
 	for _, reason := range h.reasons {
-		require.ErrorIs(t, reason, idle.ErrDrained)
+		require.ErrorIs(t, reason, idle.Drained)
 	}
 	_, err := net.DialTimeout("tcp", addr.String(), time.Second)
 	require.Error(t, err)
@@ -169,13 +169,13 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 		defer c.Close()
 		require.NoError(t, pingPong(c, 10*time.Second))
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[idle.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed.Of(idle.ReadIdle) == 10 }, 10*time.Second, time.Millisecond)
 	stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.reasons, 10)
 	for _, reason := range h.reasons {
-		require.True(t, errors.Is(reason, idle.ErrDrained) || errors.Is(reason, idle.ErrReadIdle), "%v", reason)
+		require.True(t, errors.Is(reason, idle.Drained) || errors.Is(reason, idle.ReadIdle), "%v", reason)
 	}
 }
 

@@ -189,7 +189,7 @@ func ExampleServer_Reaper() {
 		log.Fatal(err)
 	}
 	_, closed := c.Read(make([]byte, 1))
-	fmt.Println(closed, s.Reaper().Closed()[0].Reason.Kind)
+	fmt.Println(closed, s.Reaper().Closed()[0].Err.Reason)
 	fmt.Println(stop())
 	// Output:
 	// EOF read idle

@@ -91,7 +91,7 @@ func (h *host) relieve(ctx context.Context, least time.Duration) {
 		p := h.pressure()
 		by, changed := s.follow(p.Highest())
 		if changed {
-			if err := h.Squeeze(by, least); err != nil {
+			if err := h.ScaleTimeouts(by, least); err != nil {
 				panic("BUG: " + err.Error())
 			}
 			unsaid = true
@@ -101,5 +101,5 @@ func (h *host) relieve(ctx context.Context, least time.Duration) {
 			said, unsaid = time.Now(), false
 		}
 	}
-	_ = h.Squeeze(0, 0) // another engine may follow
+	_ = h.ScaleTimeouts(0, 0) // another engine may follow
 }

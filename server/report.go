@@ -40,12 +40,12 @@ func (r *reporter) report(now idle.Stats) {
 	r.last = now
 }
 
-// reasons returns how many there were of each kind.
+// reasons returns how many there were for each reason.
 func reasons(now, was idle.Counts) slog.Value {
 	var some []slog.Attr
-	for _, k := range idle.Kinds() {
-		if n := now[k] - was[k]; n > 0 {
-			some = append(some, slog.Uint64(metrics.Reason(k), n))
+	for reason, n := range now.All() {
+		if n -= was.Of(reason); n > 0 {
+			some = append(some, slog.Uint64(metrics.Reason(reason), n))
 		}
 	}
 	return slog.GroupValue(some...)

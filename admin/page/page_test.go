@@ -32,7 +32,7 @@ const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsaf
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 var reasons = []string{
-	"read idle", "write idle", "all idle", "no first byte", "no handshake", "write stall", "over limit", "slow peer", "no answer", "too old",
+	"read idle", "write idle", "all idle", "no first byte", "no handshake", "write stall", "over limit", "below min rate", "heartbeat timeout", "max age",
 	"drained", "kicked", "shed",
 }
 
@@ -494,7 +494,7 @@ func (s scene) frame(up float64) object {
 		}
 		rings = append(rings, object{
 			"loop": loop + 1, "connections": each, "turn_seconds": turn, "now_seconds": now, "sectors": values, "later": each / 90,
-			"reaped": object{"read idle": mine - mine/9, "slow peer": mine / 9},
+			"reaped": object{"read idle": mine - mine/9, "below min rate": mine / 9},
 		})
 	}
 	if s.blocked {
@@ -510,7 +510,7 @@ func (s scene) frame(up float64) object {
 		"opened": s.connections + s.reaped + 50, "closed": s.reaped + 50,
 		"reads": int(up * 250), "rejected": 12, "saved_by_kernel": 3,
 		"outages": s.outages, "outage_seconds": 8.2 * float64(s.outages), "put_off": 289 * s.outages, "holds": s.outages, "holding": s.holding,
-		"reaped":   object{"read idle": s.reaped - s.reaped/9, "slow peer": s.reaped / 9},
+		"reaped":   object{"read idle": s.reaped - s.reaped/9, "below min rate": s.reaped / 9},
 		"lateness": object{"count": s.reaped, "mean_seconds": .0512, "max_seconds": .109}, "behind_seconds": 0, "driver_lag_seconds": .00013,
 		"pressure": object{"connections": .667, "descriptors": .87, "heap": .012}, "rings": rings, "blocked": s.blocked,
 	}
@@ -539,7 +539,7 @@ func (s scene) frame(up float64) object {
 	for i := range min(20, s.reaped) {
 		reason, detail := "read idle", "read idle for 30.1s, limit 30s"
 		if i%9 == 8 {
-			reason, detail = "slow peer", "slow peer: 12 bytes in 4s of a message, limit 100 bytes a second"
+			reason, detail = "below min rate", "below min rate: 12 bytes in 4s of a message, limit 100 bytes a second"
 		}
 		remote := fmt.Sprintf("10.0.0.1:%d", 5000+s.reaped-i)
 		if s.evil != "" {

@@ -80,7 +80,7 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	}
 	select {
 	case err := <-h.closed:
-		if errors.Is(err, idle.ErrNoAnswer) {
+		if errors.Is(err, idle.HeartbeatTimeout) {
 			return fmt.Errorf("the server is dead: %w", err)
 		}
 		h.out.printf("closed by the server")

@@ -196,7 +196,7 @@ func (s *show) OnClose(conn gnet.Conn, err error) gnet.Action {
 	}
 	if reaped, ok := errors.AsType[*idle.ReapError](err); ok {
 		s.out.printf("client %d (%s) reaped: %v for %.3fs, %v late",
-			c.number, c.fate, reaped.Kind, reaped.Lasted.Seconds(), reaped.Late.Round(time.Millisecond))
+			c.number, c.fate, reaped.Reason, reaped.Lasted.Seconds(), reaped.Late.Round(time.Millisecond))
 	} else {
 		s.out.printf("client %d (%s) closed: %v", c.number, c.fate, err)
 	}

@@ -12,7 +12,7 @@ import (
 
 var (
 	echoConfig = idle.Config{ReadTimeout: time.Second}
-	errReaped  = &idle.ReapError{Kind: idle.ReadIdle}
+	errReaped  = &idle.ReapError{Reason: idle.ReadIdle}
 )
 
 func TestAnswer(t *testing.T) {

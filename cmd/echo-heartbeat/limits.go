@@ -41,7 +41,7 @@ var flagNames = []string{
 	"Config.Heartbeat has no Interval", "--heartbeat is not set",
 	"Config.MaxAgeGrace", "--max-age-grace",
 	"Config.MaxAge", "--max-age",
-	"Config.Liveness", "--liveness",
+	"Config.TCPKeepAlive", "--tcp-keepalive",
 	"Config.KeepClosed", "--keep-closed",
 	"Config.OutageGrace", "--outage-grace",
 	"Config.Tick", "--tick",
@@ -77,7 +77,7 @@ func (f *idleFlags) addAll(cmd *cobra.Command, readTimeout time.Duration) {
 		"add up to this `part` to --heartbeat, another one for each connection; 0 is 0.2, -1 is none")
 	flags.DurationVar(&cfg.MaxAge, "max-age", 0, "close a connection that is as old, a tenth less or more")
 	flags.DurationVar(&cfg.MaxAgeGrace, "max-age-grace", 0, "tell it so long before")
-	flags.DurationVar(&cfg.Liveness, "liveness", 0, "let the kernel find a peer that has vanished within so long")
+	flags.DurationVar(&cfg.TCPKeepAlive, "tcp-keepalive", 0, "let the kernel find a peer that has vanished within so long")
 	flags.IntVar(&cfg.KeepClosed, "keep-closed", 0, "keep so many of those that were closed last, and why, for --admin; 0 is 128")
 	flags.DurationVar(&cfg.OutageGrace, "outage-grace", 0,
 		"silent peers are not closed earlier than the length of an outage of this server after its end,\nat most this;\n"+
@@ -124,7 +124,7 @@ func describe(cfg idle.Config) string {
 		{"heartbeat", cfg.Heartbeat.Interval, cfg.Heartbeat.Interval > 0},
 		{"heartbeat jitter", max(cfg.Heartbeat.Jitter, 0), cfg.Heartbeat.Interval > 0},
 		{"max age", cfg.MaxAge, cfg.MaxAge > 0},
-		{"liveness", cfg.Liveness, cfg.Liveness > 0},
+		{"tcp-keepalive", cfg.TCPKeepAlive, cfg.TCPKeepAlive > 0},
 		{"outage grace", cfg.OutageGrace, cfg.OutageGrace > 0},
 		{"tick", cfg.Tick, true},
 	} {

@@ -154,12 +154,12 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 		{"--all-timeout 300ms", "", "all timeout 300ms", "all idle"},
 		{"--first-byte-timeout 300ms", "", "first byte timeout 300ms", "no first byte"},
 		{"--handshake-timeout 300ms", "no line", "handshake timeout 300ms", "no handshake"},
-		{"--min-rate 1000 --min-rate-window 300ms", "no line", "min rate 1000", "slow peer"},
-		{"--heartbeat 300ms --heartbeat-retry 100ms --heartbeat-missed 1", "", "heartbeat 300ms", "no answer"},
-		{"--max-age 300ms --max-age-grace 100ms --jitter 0.1", "", "max age 300ms", "too old"},
+		{"--min-rate 1000 --min-rate-window 300ms", "no line", "min rate 1000", "below min rate"},
+		{"--heartbeat 300ms --heartbeat-retry 100ms --heartbeat-missed 1", "", "heartbeat 300ms", "heartbeat timeout"},
+		{"--max-age 300ms --max-age-grace 100ms --jitter 0.1", "", "max age 300ms", "max age"},
 		{"--output-limit 100000", strings.Repeat("x", 1<<24), "output limit 100000", "over limit"},
 		{"--output-soft-limit 100000 --output-soft-for 300ms", strings.Repeat("x", 1<<24), "output soft limit 100000", "over limit"},
-		{"--write-stall-timeout 300ms --liveness 60s", strings.Repeat("x", 1<<24), "write stall timeout 300ms", "write stall"},
+		{"--write-stall-timeout 300ms --tcp-keepalive 60s", strings.Repeat("x", 1<<24), "write stall timeout 300ms", "write stall"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			addr, interrupt := serveInBackground(t, append(strings.Fields(tc.flags), none)...)

@@ -140,7 +140,7 @@ func (c *client) send(msg string) bool {
 func (c *client) mistake() string {
 	silence := c.closedAt.Sub(c.lastSent)
 	switch {
-	case errors.Is(c.reason, idle.ErrKicked): // by who looks at the page
+	case errors.Is(c.reason, idle.Kicked): // by who looks at the page
 		return ""
 	case c.fate == lives && !c.closedAt.IsZero():
 		return "a living client was cut off"
@@ -148,7 +148,7 @@ func (c *client) mistake() string {
 		return ""
 	case c.closedAt.IsZero():
 		return "a dead client was kept"
-	case !errors.Is(c.reason, idle.ErrReadIdle):
+	case !errors.Is(c.reason, idle.ReadIdle):
 		return fmt.Sprintf("closed for another reason: %v", c.reason)
 	case silence < c.round.show.cfg.ReadTimeout:
 		return fmt.Sprintf("reaped too early, after %v", silence)

@@ -159,15 +159,15 @@ func sumUpReaped(s idle.Stats) string {
 	if s.Observed.Total() > 0 {
 		counts, verb = s.Observed, "would have been reaped"
 	}
-	var kinds []string
-	for _, k := range idle.Kinds() {
-		if n := counts[k]; n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%d %v", n, k))
+	var reasons []string
+	for reason, n := range counts.All() {
+		if n > 0 {
+			reasons = append(reasons, fmt.Sprintf("%d %v", n, reason))
 		}
 	}
 	sum := fmt.Sprintf("%d %s", counts.Total(), verb)
-	if len(kinds) > 0 {
-		sum += " (" + strings.Join(kinds, ", ") + ")"
+	if len(reasons) > 0 {
+		sum += " (" + strings.Join(reasons, ", ") + ")"
 	}
 	return sum
 }

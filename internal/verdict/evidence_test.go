@@ -75,7 +75,7 @@ func TestReadIdleIsNeverEarly(t *testing.T) {
 		for noticed := time.Duration(0); noticed < 30*step; noticed += step {
 			for now := heard; now < 50*step; now += step {
 				for silent := time.Duration(0); silent <= now; silent += step {
-					f := &Facts{Opened: At(0), Heard: Span{heard - step, heard}, Noticed: [IdleKinds]time.Duration{noticed}}
+					f := &Facts{Opened: At(0), Heard: Span{heard - step, heard}, Noticed: [IdleReasons]time.Duration{noticed}}
 					lim.Hear(f, &Evidence{Dated: true, Step: kernelStep, Silent: silent, Received: 1}, now)
 					v := lim.Judge(f, neverAway, now)
 					if v.Act == Wait {

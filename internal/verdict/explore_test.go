@@ -51,9 +51,9 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 		if lim.Output.Hard > 0 && f.Output > lim.Output.Hard {
 			p = promise{on: true, fixed: true, at: 0, act: End}
 		}
-	case SlowPeer:
+	case BelowMinRate:
 		p = promise{on: lim.Rate.Window > 0 && f.Counting, since: f.RatedSince, length: lim.Rate.Window, server: true, loop: true, act: End}
-	case NoAnswer:
+	case HeartbeatTimeout:
 		h := lim.Heartbeat
 		p = promise{on: h.Interval > 0 && !f.Leaving, since: f.LastPing, length: h.Retry, server: true, act: End}
 		p.hold = h.Interval + time.Duration(h.MaxMissed)*h.Retry
@@ -63,7 +63,7 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 		if f.Missed == 0 {
 			p.since, p.length = f.Heard.To, h.Interval
 		}
-	case TooOld: // Random is a half, which neither lengthens nor shortens it
+	case MaxAge: // Random is a half, which neither lengthens nor shortens it
 		p = promise{on: lim.Age > 0, since: f.Opened.To, length: lim.Age, act: End}
 		switch {
 		case f.Leaving:
@@ -174,17 +174,17 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 func exploreLimits(r Reason, lengths ...time.Duration) (all []func(*Limits)) {
 	for _, d := range lengths {
 		set := map[Reason]func(*Limits){
-			ReadIdle:    func(lim *Limits) { lim.Read = d },
-			WriteIdle:   func(lim *Limits) { lim.Write = d },
-			AllIdle:     func(lim *Limits) { lim.All = d },
-			NoFirstByte: func(lim *Limits) { lim.FirstByte = d },
-			NoHandshake: func(lim *Limits) { lim.Handshake = d },
-			WriteStall:  func(lim *Limits) { lim.Stall = d },
-			OverLimit:   func(lim *Limits) { lim.Output.Soft, lim.Output.SoftFor = 1, d },
-			SlowPeer:    func(lim *Limits) { lim.Rate = Rate{BytesPerSecond: 1, Window: d} },
-			NoAnswer:    func(lim *Limits) { lim.Heartbeat = Heartbeat{Interval: d + 1, Retry: d, MaxMissed: 2} },
-			TooOld:      func(lim *Limits) { lim.Age, lim.AgeGrace = 2*d, d-4 },
-			Drained:     func(lim *Limits) { lim.Drain = Drain{Began: d, Spread: 6, Deadline: 12} },
+			ReadIdle:         func(lim *Limits) { lim.Read = d },
+			WriteIdle:        func(lim *Limits) { lim.Write = d },
+			AllIdle:          func(lim *Limits) { lim.All = d },
+			NoFirstByte:      func(lim *Limits) { lim.FirstByte = d },
+			NoHandshake:      func(lim *Limits) { lim.Handshake = d },
+			WriteStall:       func(lim *Limits) { lim.Stall = d },
+			OverLimit:        func(lim *Limits) { lim.Output.Soft, lim.Output.SoftFor = 1, d },
+			BelowMinRate:     func(lim *Limits) { lim.Rate = Rate{BytesPerSecond: 1, Window: d} },
+			HeartbeatTimeout: func(lim *Limits) { lim.Heartbeat = Heartbeat{Interval: d + 1, Retry: d, MaxMissed: 2} },
+			MaxAge:           func(lim *Limits) { lim.Age, lim.AgeGrace = 2*d, d-4 },
+			Drained:          func(lim *Limits) { lim.Drain = Drain{Began: d, Spread: 6, Deadline: 12} },
 		}
 		all = append(all, set[r])
 	}
@@ -211,7 +211,7 @@ func exploreFacts() (all []Facts) {
 		}
 	}
 	add(func(f *Facts) { f.HeardAt, f.ArrivedAfter, f.Heard = 7, 5, Span{4, 8} })
-	add(func(f *Facts) { f.Noticed = [IdleKinds]time.Duration{9, 10, 11} })
+	add(func(f *Facts) { f.Noticed = [IdleReasons]time.Duration{9, 10, 11} })
 	add(func(f *Facts) { f.Held = true })
 	add(func(f *Facts) { f.Unread, f.Fresh = true, false })
 	add(func(f *Facts) { f.Missed = 0 })
@@ -264,11 +264,11 @@ func TestTheJudgeIsExplored(t *testing.T) {
 		lengthsA = lengthsA[:1]
 	}
 	t.Run("pairs", func(t *testing.T) {
-		for a := First; a <= Last; a++ {
+		for a := First; a <= LastDue; a++ {
 			t.Run(a.String(), func(t *testing.T) {
 				t.Parallel()
 				var combined, judged int64
-				for b := a; b <= Last; b++ {
+				for b := a; b <= LastDue; b++ {
 					for i, setA := range exploreLimits(a, lengthsA...) {
 						for j, setB := range exploreLimits(b, lengthsB...) {
 							lim := &Limits{Tick: 1, Horizon: 1000, Hold: 1000, Grace: 1000}
@@ -301,7 +301,7 @@ func TestTheJudgeIsExplored(t *testing.T) {
 func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason) {
 	earliest, reason := Never, Reason(0)
 	var deferred time.Duration // of the handshake: the deadline that is put off while bytes wait
-	var acts [Last + 1]Act
+	var acts [LastDue + 1]Act
 	for _, r := range reasons {
 		p := promised(r, lim, f)
 		due := allowed(p, lim, f, away)
@@ -347,7 +347,7 @@ func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason)
 // outages in advance.
 func TestEveryConnectionIsJudgedInTime(t *testing.T) {
 	facts, lives := exploreFacts(), 0
-	for r := First; r <= Last; r++ {
+	for r := First; r <= LastDue; r++ {
 		for _, set := range exploreLimits(r, 5, 8) {
 			for _, grace := range []time.Duration{-1, 2, 1000} {
 				lim := &Limits{Tick: 1, Horizon: 7, Hold: 1000, Grace: grace}

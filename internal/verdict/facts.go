@@ -15,9 +15,9 @@ func (s Span) or(o Span) Span { return Span{max(s.From, o.From), max(s.To, o.To)
 // Facts are what is known of one connection.
 type Facts struct {
 	Opened  Span
-	Heard   Span                     // the last byte of the peer
-	Wrote   Span                     // the last new byte that was sent; Opened if there was none
-	Noticed [IdleKinds]time.Duration // the last idle events, rounded up to the tick
+	Heard   Span                       // the last byte of the peer
+	Wrote   Span                       // the last new byte that was sent; Opened if there was none
+	Noticed [IdleReasons]time.Duration // the last idle events, rounded up to the tick
 
 	// HeardAt and WroteAt are what the kernel says of Heard and Wrote, to within one step of its
 	// clock and within their bounds; 0 if it says nothing. They are for reports: a verdict that

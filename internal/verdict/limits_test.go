@@ -59,7 +59,7 @@ func TestMaxAge(t *testing.T) {
 	f := testLife()
 	for random, want := range map[float64]time.Duration{0: 100 * second, 0.5: 110 * second, 1: 120 * second} {
 		f.Random = random
-		require.Equal(t, want, lim.deadline(TooOld, f).due, "a tenth less or more")
+		require.Equal(t, want, lim.deadline(MaxAge, f).due, "a tenth less or more")
 	}
 	f.Random = 0.5
 	v := lim.Judge(f, neverAway, 110*second)

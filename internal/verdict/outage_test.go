@@ -308,10 +308,10 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 	type put struct{ server, loop, hold bool }
 	want := map[Reason]put{
 		ReadIdle: {true, false, true}, AllIdle: {true, false, true}, NoFirstByte: {true, false, true},
-		NoAnswer:    {true, false, true},
-		NoHandshake: {true, true, true}, WriteStall: {true, true, true},
-		OverLimit: {true, true, true}, SlowPeer: {true, true, true},
-		WriteIdle: {}, TooOld: {}, Drained: {},
+		HeartbeatTimeout: {true, false, true},
+		NoHandshake:      {true, true, true}, WriteStall: {true, true, true},
+		OverLimit: {true, true, true}, BelowMinRate: {true, true, true},
+		WriteIdle: {}, MaxAge: {}, Drained: {},
 	}
 	for _, r := range allReasons() {
 		by := func(is bool, length time.Duration) time.Duration {
@@ -328,7 +328,7 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 60 * second}), "%v: hold", r)
 	}
 	ping := func(_ *Limits, f *Facts) { f.Missed = 1 }
-	require.Equal(t, due, fairDue(NoAnswer, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
+	require.Equal(t, due, fairDue(HeartbeatTimeout, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
 	hard := func(lim *Limits, f *Facts) { lim.Output.Hard, f.Output = 99, 100 }
 	down = outagesOf(0, 65*second)
 	require.Zero(t, fairDue(OverLimit, hard, &Away{Server: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
@@ -337,7 +337,7 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 // TestALoopThatIsAlwaysBusyKeepsNoDeadConnection bounds what the outages of a loop count: one more
 // limit.
 func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
-	for _, r := range []Reason{NoHandshake, WriteStall, OverLimit, SlowPeer} {
+	for _, r := range []Reason{NoHandshake, WriteStall, OverLimit, BelowMinRate} {
 		lim, f := testLimits(), testLife()
 		limit(lim, r, 90*second)
 		d := lim.deadline(r, f)

@@ -2,10 +2,11 @@ package verdict
 
 import "fmt"
 
-// A Reason is the limit whose deadline has passed. The zero Reason is none.
+// A Reason says why a connection is closed. The zero Reason is none. If several deadlines have passed
+// at the same instant, the smallest Reason is given.
 type Reason uint8
 
-// The reasons that have a deadline.
+// The reasons.
 const (
 	ReadIdle Reason = iota + 1
 	WriteIdle
@@ -14,18 +15,45 @@ const (
 	NoHandshake
 	WriteStall
 	OverLimit
-	SlowPeer
-	NoAnswer
-	TooOld
+	BelowMinRate
+	HeartbeatTimeout
+	MaxAge
 	Drained
+	Kicked
+	Shed
 
-	First     = ReadIdle
-	Last      = Drained
-	IdleKinds = int(AllIdle) // the first ones, which are idle events
+	First       = ReadIdle
+	LastDue     = Drained // the reasons after it have no deadline
+	Last        = Shed
+	IdleReasons = int(AllIdle) // the first ones, which are idle events
 )
 
-// String returns a name for messages about faults of this package.
-func (r Reason) String() string { return fmt.Sprintf("reason %d", uint8(r)) }
+var names = [Last + 1]string{
+	ReadIdle:         "read idle",
+	WriteIdle:        "write idle",
+	AllIdle:          "all idle",
+	NoFirstByte:      "no first byte",
+	NoHandshake:      "no handshake",
+	WriteStall:       "write stall",
+	OverLimit:        "over limit",
+	BelowMinRate:     "below min rate",
+	HeartbeatTimeout: "heartbeat timeout",
+	MaxAge:           "max age",
+	Drained:          "drained",
+	Kicked:           "kicked",
+	Shed:             "shed",
+}
+
+// String returns the name that logs, metrics and reports use.
+func (r Reason) String() string {
+	if r.Valid() {
+		return names[r]
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+// Valid reports whether r is one of the reasons.
+func (r Reason) Valid() bool { return r >= First && r <= Last }
 
 // IsIdle reports whether the reason is an idle event.
 func (r Reason) IsIdle() bool { return r >= ReadIdle && r <= AllIdle }

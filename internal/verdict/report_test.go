@@ -52,13 +52,13 @@ func TestReasons(t *testing.T) {
 		return f
 	}
 	for r, want := range map[Reason]Report{
-		NoFirstByte: {Limit: 80 * second, Lasted: 81 * second},
-		NoHandshake: {Limit: 80 * second, Lasted: 81 * second},
-		WriteStall:  {Limit: 50 * second, Lasted: 51 * second},
-		OverLimit:   {Limit: 45 * second, Lasted: 46 * second, Bytes: 100, Least: 99},
-		SlowPeer:    {Limit: 40 * second, Lasted: 41 * second, Least: 40},
-		NoAnswer:    {Limit: 71 * second, Lasted: 71 * second}, // an interval and two retries
-		TooOld:      {Limit: 80 * second, Lasted: 81 * second},
+		NoFirstByte:      {Limit: 80 * second, Lasted: 81 * second},
+		NoHandshake:      {Limit: 80 * second, Lasted: 81 * second},
+		WriteStall:       {Limit: 50 * second, Lasted: 51 * second},
+		OverLimit:        {Limit: 45 * second, Lasted: 46 * second, Bytes: 100, Least: 99},
+		BelowMinRate:     {Limit: 40 * second, Lasted: 41 * second, Least: 40},
+		HeartbeatTimeout: {Limit: 71 * second, Lasted: 71 * second}, // an interval and two retries
+		MaxAge:           {Limit: 80 * second, Lasted: 81 * second},
 	} {
 		lim := testLimits()
 		limit(lim, r, 90*second)

@@ -46,7 +46,7 @@ func after(since, limit time.Duration, applies bool) deadline {
 // the reason, so that a late judgement gives the same reason as one in time.
 func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
 	v := Verdict{Due: Never, Next: now + lim.Horizon}
-	for r := First; r <= Last; r++ {
+	for r := First; r <= LastDue; r++ {
 		raw := lim.deadline(r, f)
 		due := lim.fair(r, raw, f, away, now)
 		if due > now && raw.due <= now {
@@ -83,7 +83,7 @@ func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
 // it off. A byte that comes meanwhile ends that, and the next deadline is one limit after the byte.
 func (lim *Limits) review(r Reason, raw deadline, due, now time.Duration) time.Duration {
 	limit := raw.limit
-	if r == NoAnswer {
+	if r == HeartbeatTimeout {
 		limit = lim.Heartbeat.Interval
 	}
 	if due == raw.due || limit == 0 {
@@ -108,11 +108,11 @@ func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 			return deadline{}
 		}
 		return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
-	case SlowPeer:
+	case BelowMinRate:
 		return after(f.RatedSince, lim.Rate.Window, f.Counting)
-	case NoAnswer:
+	case HeartbeatTimeout:
 		return lim.heartbeat(f)
-	case TooOld:
+	case MaxAge:
 		if f.Leaving && lim.Age > 0 {
 			return deadline{f.LastPing, lim.AgeGrace, f.LastPing + lim.AgeGrace}
 		}
@@ -195,7 +195,7 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Dur
 
 // whole returns a limit as a user has set it: that of a heartbeat has several deadlines in a row.
 func (lim *Limits) whole(r Reason, d deadline) time.Duration {
-	if h := &lim.Heartbeat; r == NoAnswer {
+	if h := &lim.Heartbeat; r == HeartbeatTimeout {
 		return h.Interval + time.Duration(h.MaxMissed)*h.Retry
 	}
 	return d.limit
@@ -205,11 +205,11 @@ func (lim *Limits) whole(r Reason, d deadline) time.Duration {
 // That is so for all limits of which the peer is the cause.
 func (lim *Limits) needsServer(r Reason, f *Facts) bool {
 	switch r {
-	case WriteIdle, TooOld, Drained:
+	case WriteIdle, MaxAge, Drained:
 		return false
 	case OverLimit:
 		return !lim.overHard(f)
-	case NoAnswer: // a ping is no harm
+	case HeartbeatTimeout: // a ping is no harm
 		return f.Missed >= lim.Heartbeat.MaxMissed
 	default:
 		return true
@@ -219,7 +219,7 @@ func (lim *Limits) needsServer(r Reason, f *Facts) bool {
 // needsLoop reports whether a peer can keep a limit only while its event loop runs.
 func needsLoop(r Reason) bool {
 	switch r {
-	case NoHandshake, WriteStall, OverLimit, SlowPeer:
+	case NoHandshake, WriteStall, OverLimit, BelowMinRate:
 		return true
 	default:
 		return false
@@ -237,9 +237,9 @@ func (lim *Limits) act(r Reason, f *Facts) Act {
 	switch {
 	case r.IsIdle():
 		return Raise
-	case r == NoAnswer && f.Missed < lim.Heartbeat.MaxMissed:
+	case r == HeartbeatTimeout && f.Missed < lim.Heartbeat.MaxMissed:
 		return Ping
-	case r == TooOld && !f.Leaving && lim.AgeGrace > 0:
+	case r == MaxAge && !f.Leaving && lim.AgeGrace > 0:
 		return Farewell
 	default:
 		return End
@@ -280,11 +280,11 @@ func (lim *Limits) Report(v Verdict, f *Facts, now time.Duration) Report {
 			break
 		}
 		p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now-f.OverSince, lim.Output.Soft
-	case SlowPeer:
+	case BelowMinRate:
 		p.Limit, p.Lasted, p.Bytes, p.Least = lim.Rate.Window, now-f.RatedSince, f.Taken, lim.leastInWindow()
-	case NoAnswer:
+	case HeartbeatTimeout:
 		lim.reportNoAnswer(&p, f, now)
-	case TooOld:
+	case MaxAge:
 		p.Limit, p.Lasted = lim.Age, now-f.Opened.To
 	case Drained:
 		p.Lasted = now - f.known(ReadIdle)

@@ -50,11 +50,11 @@ func limit(lim *Limits, r Reason, due time.Duration) {
 		lim.Stall = due - 40*second
 	case OverLimit:
 		lim.Output = Output{Soft: 99, SoftFor: due - 45*second}
-	case SlowPeer:
+	case BelowMinRate:
 		lim.Rate = Rate{BytesPerSecond: 1, Window: due - 50*second}
-	case NoAnswer:
+	case HeartbeatTimeout:
 		lim.Heartbeat.Interval, lim.Heartbeat.Retry, lim.Heartbeat.MaxMissed = second, due-55*second, 2
-	case TooOld:
+	case MaxAge:
 		lim.Age = due - 10*second
 	case Drained:
 		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second} // half of Spread
@@ -70,7 +70,7 @@ func actOf(r Reason) Act {
 }
 
 func allReasons() (all []Reason) {
-	for r := First; r <= Last; r++ {
+	for r := First; r <= LastDue; r++ {
 		all = append(all, r)
 	}
 	return all
@@ -141,11 +141,11 @@ func TestEachKindInEachCondition(t *testing.T) {
 		"heard":                 {func(f *Facts) { f.Fresh = false }, but(NoFirstByte)},
 		"ready":                 {func(f *Facts) { f.Ready = true }, but(NoHandshake)},
 		"no output waits":       {func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 0, 0, 0 }, but(WriteStall, OverLimit)},
-		"no message is open":    {func(f *Facts) { f.RatedSince, f.Counting = 0, false }, but(SlowPeer)},
+		"no message is open":    {func(f *Facts) { f.RatedSince, f.Counting = 0, false }, but(BelowMinRate)},
 		"writes are not known":  {func(f *Facts) { f.Blind = true }, but(WriteIdle)},
 		"bytes wait unread":     {func(f *Facts) { f.Unread = true }, but(NoHandshake)},
-		"leaving":               {func(f *Facts) { f.Leaving, f.LastPing = true, due+1 }, but(NoAnswer, TooOld)},
-		"the window is to come": {func(f *Facts) { f.Counting = false }, but(SlowPeer)},
+		"leaving":               {func(f *Facts) { f.Leaving, f.LastPing = true, due+1 }, but(HeartbeatTimeout, MaxAge)},
+		"the window is to come": {func(f *Facts) { f.Counting = false }, but(BelowMinRate)},
 	} {
 		for _, r := range allReasons() {
 			t.Run(fmt.Sprintf("%s, %v", name, r), func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestHeartbeats(t *testing.T) {
 		require.Equal(t, step.at, lim.Judge(f, neverAway, step.at-1).Next)
 		v := lim.Judge(f, neverAway, step.at)
 		require.Equal(t, step.act, v.Act)
-		require.Equal(t, NoAnswer, v.Reason)
+		require.Equal(t, HeartbeatTimeout, v.Reason)
 		if step.act == End {
 			require.Equal(t, Report{Limit: 150 * second, Lasted: 151 * second, Late: second}, lim.Report(v, f, step.at+second))
 		}
@@ -210,13 +210,13 @@ func TestOnlyPongsAreAnswersIfAskedFor(t *testing.T) {
 		f.Heard = At(at)
 		f.alive(lim)
 	}
-	require.Equal(t, 65*second, lim.deadline(NoAnswer, f).due, "from when it was opened, whatever came")
+	require.Equal(t, 65*second, lim.deadline(HeartbeatTimeout, f).due, "from when it was opened, whatever came")
 	pong(70 * second)
-	require.Equal(t, 130*second, lim.deadline(NoAnswer, f).due)
+	require.Equal(t, 130*second, lim.deadline(HeartbeatTimeout, f).due)
 	f.LastPing, f.Missed = 130*second, 1
-	require.Equal(t, 160*second, lim.deadline(NoAnswer, f).due)
+	require.Equal(t, 160*second, lim.deadline(HeartbeatTimeout, f).due)
 	pong(140 * second)
-	require.Equal(t, 200*second, lim.deadline(NoAnswer, f).due)
+	require.Equal(t, 200*second, lim.deadline(HeartbeatTimeout, f).due)
 	require.Zero(t, f.Missed)
 	f.Leaving, f.LastPing = true, 150*second
 	pong(155 * second)

@@ -47,32 +47,32 @@ type hello struct {
 
 // A frame is what all viewers see at one moment. Counters are since the start.
 type frame struct {
-	Now         int64                  `json:"now_ms"`
-	Uptime      float64                `json:"uptime_seconds"`
-	Status      State                  `json:"status"`
-	Connections int                    `json:"connections"`
-	Limit       int                    `json:"limit"`
-	LimitWhy    string                 `json:"limit_why"`
-	Opened      uint64                 `json:"opened"`
-	Closed      uint64                 `json:"closed"`
-	Reads       uint64                 `json:"reads"`
-	Rejected    uint64                 `json:"rejected"`
-	Saved       uint64                 `json:"saved_by_kernel"`
-	Outages     uint64                 `json:"outages"`
-	Away        float64                `json:"outage_seconds"` // the length of all outages
-	PutOff      uint64                 `json:"put_off"`        // verdicts, because of outages
-	Holds       uint64                 `json:"holds"`
-	Holding     bool                   `json:"holding"` // verdicts are held: nothing is heard
-	Reaped      idle.Counts `json:"reaped"`
-	Lateness    lateness               `json:"lateness"`
-	Behind      float64                `json:"behind_seconds"`
-	Lag         float64                `json:"driver_lag_seconds"`
-	Pressure    Pressure               `json:"pressure"`
-	Blocked     bool                   `json:"blocked,omitempty"` // an event loop did not answer: there are no rings
-	Rings       []ring                 `json:"rings,omitempty"`
-	Limits      map[string]any         `json:"limits,omitempty"`
-	Idle        []connection           `json:"idle,omitzero"`
-	Recent      []closed               `json:"recent,omitzero"`
+	Now         int64          `json:"now_ms"`
+	Uptime      float64        `json:"uptime_seconds"`
+	Status      State          `json:"status"`
+	Connections int            `json:"connections"`
+	Limit       int            `json:"limit"`
+	LimitWhy    string         `json:"limit_why"`
+	Opened      uint64         `json:"opened"`
+	Closed      uint64         `json:"closed"`
+	Reads       uint64         `json:"reads"`
+	Rejected    uint64         `json:"rejected"`
+	Saved       uint64         `json:"saved_by_kernel"`
+	Outages     uint64         `json:"outages"`
+	Away        float64        `json:"outage_seconds"` // the length of all outages
+	PutOff      uint64         `json:"put_off"`        // verdicts, because of outages
+	Holds       uint64         `json:"holds"`
+	Holding     bool           `json:"holding"` // verdicts are held: nothing is heard
+	Reaped      idle.Counts    `json:"reaped"`
+	Lateness    lateness       `json:"lateness"`
+	Behind      float64        `json:"behind_seconds"`
+	Lag         float64        `json:"driver_lag_seconds"`
+	Pressure    Pressure       `json:"pressure"`
+	Blocked     bool           `json:"blocked,omitempty"` // an event loop did not answer: there are no rings
+	Rings       []ring         `json:"rings,omitempty"`
+	Limits      map[string]any `json:"limits,omitempty"`
+	Idle        []connection   `json:"idle,omitzero"`
+	Recent      []closed       `json:"recent,omitzero"`
 }
 
 type lateness struct {
@@ -82,12 +82,12 @@ type lateness struct {
 }
 
 type ring struct {
-	Loop        int                    `json:"loop"`
-	Connections int                    `json:"connections"`
-	Turn        float64                `json:"turn_seconds"`
-	Now         float64                `json:"now_seconds"`
-	Sectors     []int                  `json:"sectors"`
-	Later       int                    `json:"later"`
+	Loop        int         `json:"loop"`
+	Connections int         `json:"connections"`
+	Turn        float64     `json:"turn_seconds"`
+	Now         float64     `json:"now_seconds"`
+	Sectors     []int       `json:"sectors"`
+	Later       int         `json:"later"`
 	Reaped      idle.Counts `json:"reaped"`
 }
 

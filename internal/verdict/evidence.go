@@ -116,7 +116,7 @@ func (lim *Limits) checkSoft(f *Facts, now time.Duration) {
 // sent takes into account when the kernel has sent something last, new or again.
 func (f *Facts) sent(when Span, isNew bool) {
 	if isNew { // otherwise it was that or before it
-		f.Wrote = f.Wrote.or(when)
+		f.Wrote = f.Wrote.Or(when)
 	}
 	f.WroteAt = min(max((when.From+when.To)/2, f.Wrote.From), f.Wrote.To)
 }

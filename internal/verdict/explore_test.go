@@ -101,9 +101,9 @@ func covers(all Outages, at time.Duration) bool {
 }
 
 // dueBy returns the first tick at which the contract allows the verdict, Never if none. It lets the
-// ticks pass one by one. A tick of an outage after since does not count. When an outage ends and
-// the peer was not heard since then, the peer gets as many ticks as the outage was long, at most
-// grace. Nor does a tick in which the loop was blocked, for as many ticks as the limit has.
+// ticks pass one by one. A tick of an outage does not count. When an outage ends and the peer was not
+// heard since then, the peer gets as many ticks as the outage was long, at most grace. Nor does a tick
+// in which the loop was blocked count for the limit, for as many ticks as the limit has.
 func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Duration {
 	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
 	passed := false // the limit, not the grace
@@ -121,7 +121,7 @@ func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Durati
 			}
 		}
 		switch {
-		case now >= p.since && down:
+		case down:
 		case now >= p.since && blocked:
 			blockedLeft, graceLeft = blockedLeft-1, graceLeft-1
 		case now >= p.since:

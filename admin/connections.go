@@ -82,13 +82,13 @@ func (h *Handler) serveConnections(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	all, err := h.reaper.Snapshot(ctx, by, limit)
+	found, err := h.reaper.Inspect(ctx, idle.Query{By: by, Limit: limit})
 	if err != nil {
 		failBusy(w, err)
 		return
 	}
 	answer(w, map[string]any{
-		"open": h.reaper.Connections(), "holding": h.reaper.Stats().Holding, "connections": newConnections(all),
+		"open": h.reaper.Connections(), "holding": h.reaper.Stats().Holding, "connections": newConnections(found.Connections),
 	})
 }
 

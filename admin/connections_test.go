@@ -36,8 +36,9 @@ func TestConnectionsAreShownInTheOrderThatIsAskedFor(t *testing.T) {
 		c := s.connect(t, what)
 		conns = append(conns, c)
 		eventually(t, "the next one is opened ticks later", func() bool {
-			all, err := s.reaper.Snapshot(t.Context(), idle.Oldest, 10)
+			found, err := s.reaper.Inspect(t.Context(), idle.Query{By: idle.Oldest, Limit: 10})
 			require.NoError(t, err)
+			all := found.Connections
 			return len(all) == len(conns) && all[len(all)-1].Age > 5*of.Tick
 		})
 	}
@@ -199,7 +200,7 @@ func TestALoopThatIsBlockedIsTold(t *testing.T) {
 	eventually(t, "the loop is blocked", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := s.reaper.Census(ctx)
+		_, err := s.reaper.Inspect(ctx, idle.Query{States: true})
 		return err != nil
 	})
 	for _, e := range [][2]string{{"GET", "/api/connections"}, {"POST", "/api/connections/" + id + "/kick"}} {

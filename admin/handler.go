@@ -115,7 +115,7 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	if cfg.Status == nil {
-		cfg.Status = func() Status { return Status{State: Ready, Limit: cfg.Reaper.MaxConnections()} }
+		cfg.Status = func() Status { return Status{State: Ready, Limit: cfg.Reaper.Config().MaxConnections} }
 	}
 	if cfg.Metrics == nil {
 		registry := prometheus.NewRegistry()

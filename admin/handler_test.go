@@ -169,7 +169,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 							continue
 						}
 						if e.may == toChange {
-							require.NoError(t, s.reaper.Update(minute))
+							require.NoError(t, s.reaper.Update(toMinute))
 							if e.status == 204 {
 								requireEnd(t, c)
 								return // it is the last one
@@ -215,7 +215,7 @@ func TestOnlyTheNamesOfThisMachineReachAnOpenHandler(t *testing.T) {
 				requireError(t, 403, a, host+" "+e.path)
 				require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout, host)
 			}
-			require.NoError(t, open.reaper.Update(minute))
+			require.NoError(t, open.reaper.Update(toMinute))
 		}
 	}
 }

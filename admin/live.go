@@ -145,8 +145,8 @@ func (p Pressure) numbers() Pressure {
 func (h *Handler) lookAtRings(ctx context.Context) (rings []ring, blocked bool) {
 	ctx, stop := context.WithTimeout(ctx, ringPatience)
 	defer stop()
-	all, err := h.reaper.Rings(ctx, sectors)
-	for _, r := range all {
+	found, err := h.reaper.Inspect(ctx, idle.Query{Sectors: sectors})
+	for _, r := range found.Rings {
 		rings = append(rings, ring{
 			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, r.Reaped,
 		})
@@ -159,8 +159,8 @@ func (h *Handler) lookAtIdle(ctx context.Context, e *eye) {
 	ctx, stop := context.WithTimeout(ctx, tablePatience)
 	defer stop()
 	began := time.Now()
-	if all, err := h.reaper.Snapshot(ctx, idle.LongestIdle, shownRows); err == nil {
-		e.table = newConnections(all)
+	if found, err := h.reaper.Inspect(ctx, idle.Query{Limit: shownRows}); err == nil {
+		e.table = newConnections(found.Connections)
 	}
 	e.nextTable = began.Add(pause(tableEvery, tableShare, began))
 }

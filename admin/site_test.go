@@ -59,7 +59,8 @@ func (s *site) OnBoot(eng gnet.Engine) gnet.Action {
 func (s *site) OnTraffic(c gnet.Conn) gnet.Action {
 	switch b, _ := c.Next(-1); b[0] {
 	case 'h':
-		s.reaper.Hold(c)
+		conn, _ := s.reaper.Conn(c)
+		conn.Hold()
 	case 'b':
 		<-s.block
 	case 'o': // much output that the peer does not take
@@ -146,6 +147,9 @@ func (quiet) Fatalf(string, ...any) {}
 // minute is a Config under which nothing happens while a test runs.
 var minute = idle.Config{ReadTimeout: time.Minute, KeepClosed: 100}
 
+// toMinute is an edit that replaces a Config by minute.
+func toMinute(cfg *idle.Config) { *cfg = minute }
+
 // newHandler returns a Handler of a Reaper without connections.
 func newHandler(t testing.TB, cfg Config) *Handler {
 	t.Helper()
@@ -175,9 +179,9 @@ func (s *site) connect(t testing.TB, what string) net.Conn {
 // id returns the name of a connection.
 func (s *site) id(t testing.TB, c net.Conn) string {
 	t.Helper()
-	all, err := s.reaper.Snapshot(t.Context(), idle.Oldest, 1000)
+	found, err := s.reaper.Inspect(t.Context(), idle.Query{By: idle.Oldest, Limit: 1000})
 	require.NoError(t, err)
-	for _, i := range all {
+	for _, i := range found.Connections {
 		if i.Remote.String() == c.LocalAddr().String() {
 			return i.ID.String()
 		}

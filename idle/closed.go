@@ -48,7 +48,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	}
 	now := l.clock.Elapsed()
 	one := Closed{
-		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Err: reason,
+		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.remote(s), Err: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

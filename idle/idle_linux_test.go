@@ -148,7 +148,7 @@ func TestNoHandshake(t *testing.T) {
 	s := newSite(t, Config{HandshakeTimeout: limitOf}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			if b, _ := c.Next(-1); bytes.Contains(b, []byte("login")) {
-				s.reaper.MarkReady(c)
+				handle(s.reaper, c).Ready()
 			}
 			return gnet.None
 		}

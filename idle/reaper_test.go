@@ -92,7 +92,7 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 func TestOnIdleDecides(t *testing.T) {
 	e := newEcho()
 	events := make(chan Event, 64)
-	r := middleware(t, decider{e, func(c gnet.Conn, ev Event) gnet.Action {
+	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, ev Event) gnet.Action {
 		select {
 		case events <- ev:
 		default:
@@ -103,7 +103,7 @@ func TestOnIdleDecides(t *testing.T) {
 		}
 		_, _ = c.Write([]byte("bye\n"))
 		return gnet.Close
-	}}, testConfig)
+	}))
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	c := dial(t, addr)
 
@@ -148,10 +148,10 @@ func TestOnIdleDecides(t *testing.T) {
 
 func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
 	e := newEcho()
-	r := middleware(t, decider{e, func(c gnet.Conn, _ Event) gnet.Action {
+	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, _ Event) gnet.Action {
 		_ = c.EventLoop().Close(c)
 		return gnet.Close
-	}}, testConfig)
+	}))
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	awaitClose(t, dial(t, addr))
 	eventually(t, "it is closed", func() bool { return len(e.reasons()) > 0 })
@@ -164,13 +164,13 @@ func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
 	for _, from := range []string{"OnIdle", "OnClose"} {
 		t.Run(from, func(t *testing.T) {
 			e := newEcho()
-			var h gnet.EventHandler = e
+			cfg := testConfig
 			if from == "OnIdle" {
-				h = decider{e, func(gnet.Conn, Event) gnet.Action { return gnet.Shutdown }}
+				cfg.OnIdle = func(gnet.Conn, Event) gnet.Action { return gnet.Shutdown }
 			} else {
 				e.closed = func(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
 			}
-			r := middleware(t, h, testConfig)
+			r := middleware(t, e, cfg)
 			done := make(chan error, 1)
 			go func() {
 				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2))

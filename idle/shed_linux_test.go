@@ -40,9 +40,9 @@ func TestTheLongestIdleMakeRoom(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); string(b) {
 			case "hold":
-				s.reaper.Hold(c)
+				handle(s.reaper, c).Hold()
 			case "exempt":
-				s.reaper.Exempt(c, true)
+				handle(s.reaper, c).Exempt(true)
 			}
 			return gnet.None
 		}
@@ -91,7 +91,7 @@ func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
 	s := newSite(t, Config{MaxConnections: 16, ShedProtect: limitOf / 4, HandshakeTimeout: time.Minute}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
-			s.reaper.MarkReady(c)
+			handle(s.reaper, c).Ready()
 			_, _ = c.Write(b)
 			return gnet.None
 		}
@@ -147,9 +147,9 @@ func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
 	require.Empty(t, s.reasons())
 	require.Equal(t, limit, s.reaper.Connections())
 
-	s.reaper.SetMaxConnections(limit + 2)
+	_ = setMax(s.reaper, limit+2)
 	crowd(t, s, 2)
-	require.Equal(t, limit+2, s.reaper.MaxConnections())
+	require.Equal(t, limit+2, s.reaper.Config().MaxConnections)
 }
 
 // TestSheddingEndsWhenNobodyCanGo fills the table with connections that are held: the loop must not look for others for ever.
@@ -159,7 +159,7 @@ func TestSheddingEndsWhenNobodyCanGo(t *testing.T) {
 	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 4}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
-			s.reaper.Hold(c)
+			handle(s.reaper, c).Hold()
 			_, _ = c.Write(b)
 			return gnet.None
 		}

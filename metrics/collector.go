@@ -108,7 +108,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	overdue := c.collectStates(gauge)
 	s := c.reaper.Stats()
-	gauge(limit, float64(c.reaper.MaxConnections()))
+	gauge(limit, float64(c.reaper.Config().MaxConnections))
 	count(opened, s.Opened)
 	for reason, n := range s.Reaped.All() {
 		count(closed, n, Reason(reason))
@@ -142,16 +142,16 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 func (c *Collector) collectStates(gauge func(d *prometheus.Desc, value float64, labels ...string)) (overdue int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	census, err := c.reaper.Census(ctx)
+	found, err := c.reaper.Inspect(ctx, idle.Query{States: true})
 	unknown := 0
-	if err != nil { // what was counted until then is no count
-		census, unknown = idle.Census{}, c.reaper.Connections()
+	if err != nil {
+		unknown = c.reaper.Connections()
 	}
 	for _, state := range idle.ConnStates() {
-		gauge(connections, float64(census.States[state]), string(state))
+		gauge(connections, float64(found.States[state]), string(state))
 	}
 	gauge(connections, float64(unknown), StateUnknown)
-	return census.Overdue
+	return found.Overdue
 }
 
 func oneIf(b bool) float64 {

@@ -37,7 +37,8 @@ func (h *handler) OnBoot(eng gnet.Engine) gnet.Action {
 func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 	switch b, _ := c.Next(-1); b[0] {
 	case 'h':
-		h.reaper.Hold(c)
+		conn, _ := h.reaper.Conn(c)
+		conn.Hold()
 	case 'c':
 		return gnet.Close
 	case 'b':

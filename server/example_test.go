@@ -183,9 +183,7 @@ func ExampleServer_Reaper() {
 	defer c.Close()
 	ask(c, "hello")
 
-	cfg := s.Reaper().Config()
-	cfg.ReadTimeout = 200 * time.Millisecond
-	if err := s.Reaper().Update(cfg); err != nil {
+	if err := s.Reaper().Update(func(cfg *idle.Config) { cfg.ReadTimeout = 200 * time.Millisecond }); err != nil {
 		log.Fatal(err)
 	}
 	_, closed := c.Read(make([]byte, 1))

@@ -18,12 +18,12 @@ type watched struct {
 
 func watch(h gnet.EventHandler) *watched { return &watched{EventHandler: h} }
 
-// handler returns the watched handler, which implements idle.IdleHandler if the original does.
-func (w *watched) handler() gnet.EventHandler {
-	if decider, ok := w.EventHandler.(idle.IdleHandler); ok {
-		return &watchedDecider{w, decider}
+// observe returns a Config whose OnIdle is watched as well.
+func (w *watched) observe(cfg idle.Config) idle.Config {
+	if onIdle := cfg.OnIdle; onIdle != nil {
+		cfg.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return w.note(onIdle(c, ev)) }
 	}
-	return w
+	return cfg
 }
 
 func (w *watched) note(action gnet.Action) gnet.Action {
@@ -49,14 +49,4 @@ func (w *watched) OnClose(c gnet.Conn, err error) gnet.Action {
 func (w *watched) OnTick() (time.Duration, gnet.Action) {
 	delay, action := w.EventHandler.OnTick()
 	return delay, w.note(action)
-}
-
-// watchedDecider is a watched that decides about idle connections.
-type watchedDecider struct {
-	*watched
-	decider idle.IdleHandler
-}
-
-func (w *watchedDecider) OnIdle(c gnet.Conn, ev idle.Event) gnet.Action {
-	return w.note(w.decider.OnIdle(c, ev))
 }

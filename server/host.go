@@ -25,7 +25,8 @@ type host struct {
 	look   time.Duration // how often is looked for that descriptor
 	shares bool          // another process may listen on the port
 
-	draining atomic.Bool // nobody is accepted any more
+	draining atomic.Bool  // nobody is accepted any more
+	lowered  atomic.Int64 // the MaxConnections that a shortage of descriptors has set, 0 if none
 }
 
 func newHost(s *Server) *host {
@@ -79,9 +80,17 @@ func (h *host) OnClose(c gnet.Conn, err error) gnet.Action {
 func (h *host) shutFull() {
 	h.gate.shut(fmt.Sprintf("few descriptors are left of those below %d", h.full+reserve/2), func() {
 		if n := h.Connections(); n < h.limit {
-			h.SetMaxConnections(max(n, 1))
+			h.lowered.Store(int64(max(n, 1)))
+			h.setMaxConnections(max(n, 1))
 		}
 	})
+}
+
+// setMaxConnections changes the limit of the Reaper.
+func (h *host) setMaxConnections(n int) {
+	if h.Config().MaxConnections != n {
+		_ = h.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
+	}
 }
 
 // guard looks whether descriptors run short although nobody comes: whoever comes next may be the one too many. It begins with finding the
@@ -114,7 +123,9 @@ func (h *host) hasRoom() bool {
 			return false
 		}
 	}
-	h.SetMaxConnections(h.limit) // descriptors are not short any more
+	if lowered := int(h.lowered.Swap(0)); lowered != 0 && h.Config().MaxConnections == lowered { // no Update came in between
+		h.setMaxConnections(h.limit)
+	}
 	return h.limit == 0 || h.Connections() <= h.limit-max(h.limit/32, 1)
 }
 

@@ -139,9 +139,9 @@ func TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors(t *testing.T) {
 	require.Eventually(t, func() bool { return dial() == nil }, 10*time.Second, 50*time.Millisecond)
 }
 
-func TestUpdateDoesNotChangeTheLimitOfAServer(t *testing.T) {
+func TestUpdateChangesTheLimitOfAServer(t *testing.T) {
 	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, MaxConnections: 100, Idle: idle.Config{ReadTimeout: time.Minute}})
 	defer stop()
-	require.NoError(t, srv.Reaper().Update(idle.Config{ReadTimeout: time.Minute, MaxConnections: 5}))
-	require.Equal(t, 100, srv.Stats().MaxConnections)
+	require.NoError(t, srv.Reaper().Update(func(cfg *idle.Config) { cfg.MaxConnections = 5 }))
+	require.Equal(t, 5, srv.Stats().MaxConnections)
 }

@@ -228,7 +228,7 @@ func newServer(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, watched: watch(cfg.Handler)}
 	var err error
 	cfg.Idle.MaxConnections = 0 // it is cfg.MaxConnections, which a Config of the Reaper that comes back with Update must not undo
-	if s.reaper, err = idle.Middleware(s.watched.handler(), cfg.Idle); err != nil {
+	if s.reaper, err = idle.Middleware(s.watched, s.watched.observe(cfg.Idle)); err != nil {
 		return nil, badConfig{err}
 	}
 	if s.at, err = claim(cfg.Addr, cfg.SharePort); errors.Is(err, ErrBadAddress) {
@@ -240,7 +240,7 @@ func newServer(cfg Config) (*Server, error) {
 	if s.budget, s.limit, s.why, err = cfg.plan(s.oneAcceptor); err != nil {
 		return nil, err
 	}
-	s.reaper.SetMaxConnections(s.limit)
+	_ = s.reaper.Update(func(cfg *idle.Config) { cfg.MaxConnections = s.limit })
 	s.door, err = newDoor(cfg)
 	return s, err
 }
@@ -274,9 +274,9 @@ func (s *Server) run(ctx context.Context) error {
 	running, returned := context.WithCancel(context.Background()) // until gnet.Run returns
 	defer returned()
 	var stopper sync.WaitGroup
-	s.reaper.SetMaxConnections(s.limit) // whatever the last engine has left
 	host := newHost(s)
-	var stopped atomic.Bool // by us
+	host.setMaxConnections(s.limit) // whatever the last engine has left
+	var stopped atomic.Bool         // by us
 	booted := s.bootAlone(ctx)
 	defer booted()
 	host.booted = func(eng gnet.Engine) {

@@ -36,7 +36,7 @@ func (r Rejected) Total() uint64 { return r.Source + r.AcceptRate + r.NoDescript
 func (s *Server) Stats() Stats {
 	st := Stats{
 		Connections:    s.reaper.Connections(),
-		MaxConnections: s.reaper.MaxConnections(),
+		MaxConnections: s.reaper.Config().MaxConnections,
 		MaxDescriptors: s.budget.allowed,
 		Restarts:       s.restarts.Load(),
 		Pauses:         s.pauses.Load(),

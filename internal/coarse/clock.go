@@ -181,10 +181,11 @@ func (c *Clock) Unpack(low uint32, now time.Duration) time.Duration {
 	return time.Duration(n+int64(int32(low-uint32(n)))) * c.tick
 }
 
-// Clamp brings an instant that was packed long ago nearer, before it gets out of reach of Unpack:
-// to 2^30 ticks ago, which is longer than any limit.
-func (c *Clock) Clamp(low *uint32, now time.Duration) {
-	if n := uint32(now / c.tick); *low != 0 && int32(n-*low) > 1<<30 {
-		*low = max(n-1<<30, 1)
+// Clamp returns a packed instant, or, if it is about to get out of reach of Unpack, the one of 2^30
+// ticks ago, which is longer than any limit.
+func (c *Clock) Clamp(low uint32, now time.Duration) uint32 {
+	if n := uint32(now / c.tick); low != 0 && int32(n-low) > 1<<30 {
+		return max(n-1<<30, 1)
 	}
+	return low
 }

@@ -15,13 +15,13 @@ func TestSnapshotAndKickAndClosed(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); string(b) {
 			case "hold":
-				s.reaper.Hold(c)
+				handle(s.reaper, c).Hold()
 			case "flood":
 				flood(16 << 20)(c)
 			case "ready":
-				s.reaper.MarkReady(c)
+				handle(s.reaper, c).Ready()
 			case "exempt":
-				s.reaper.Exempt(c, true)
+				handle(s.reaper, c).Exempt(true)
 			}
 			return gnet.None
 		}
@@ -37,7 +37,7 @@ func TestSnapshotAndKickAndClosed(t *testing.T) {
 		time.Sleep(limitOf / 4)
 	}
 	show := func(by Order, limit int) (all []ConnInfo, shown []string) {
-		all, err := s.reaper.Snapshot(t.Context(), by, limit)
+		all, err := list(t.Context(), s.reaper, by, limit)
 		require.NoError(t, err)
 		for _, i := range all {
 			shown = append(shown, names[i.Remote.String()])
@@ -60,7 +60,7 @@ func TestSnapshotAndKickAndClosed(t *testing.T) {
 	require.Greater(t, all[0].Output, 1<<20)
 	_, shown = show(MostOutput, 0)
 	require.Empty(t, shown)
-	_, err := s.reaper.Snapshot(t.Context(), "name", 1)
+	_, err := list(t.Context(), s.reaper, "name", 1)
 	require.ErrorContains(t, err, `no order "name"`)
 
 	all, _ = show(Oldest, 10)
@@ -97,7 +97,7 @@ func TestSnapshotOfALoopThatIsStuckEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limitOf)
 	defer cancel()
 	time.Sleep(limitOf / 4)
-	_, err = s.reaper.Snapshot(ctx, Oldest, 1)
+	_, err = list(ctx, s.reaper, Oldest, 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	close(stuck)
 }

@@ -72,31 +72,31 @@ func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {
 
 func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
-	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: time.Minute}))
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: time.Minute}))
 	require.Less(t, w.due(t), 2*time.Minute)
-	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 20 * time.Hour}))
-	require.GreaterOrEqual(t, w.l.clock.Memory(), 20*time.Hour, "the clock remembers as long")
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 20 * time.Hour}))
 	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
 }
 
 func TestUpdateChangesWhatSetTimeoutsDoesNot(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour})
-	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 2 * time.Hour}))
-	require.NoError(t, w.r.Update(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute}))
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute})))
 	w.follow()
 	lim := w.l.limitsOf(w.state())
 	require.Equal(t, 2*time.Hour, lim.Read)
 	require.Equal(t, time.Minute, lim.Age)
 	require.Less(t, w.due(t), 2*time.Minute)
-	require.NoError(t, w.r.Update(Config{ReadTimeout: 25 * time.Hour}))
-	require.GreaterOrEqual(t, w.l.clock.Memory(), 25*time.Hour)
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 25 * time.Hour})))
+	require.Equal(t, maxHorizon*w.r.clock.Tick(), w.r.settings.Load().limits.Horizon)
+	require.Equal(t, 2*maxHorizon*w.r.clock.Tick(), w.l.clock.Memory())
 }
 
 func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
 	for range 3 {
-		require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 2 * time.Hour}))
-		require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 3 * time.Hour}))
+		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
+		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 3 * time.Hour}))
 	}
 	require.Len(t, w.l.limits.index, 1)
 	require.LessOrEqual(t, len(w.l.limits.all), 3)
@@ -107,12 +107,11 @@ func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
 
 func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
-	for range maxHolds + 5 {
-		w.r.Hold(w.c)
+	for range 300 {
+		handle(w.r, w.c).Hold()
 	}
-	require.Len(t, w.l.holds, 1)
+	require.True(t, w.facts().Held)
 	w.r.OnClose(w.c, nil)
-	require.Empty(t, w.l.holds)
 	w.r.OnOpen(w.c)
 	require.False(t, w.facts().Held)
 }
@@ -122,9 +121,9 @@ func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 	before := w.facts()
 	eventually(t, "some ticks", func() bool { return w.l.clock.Stamp() > 10 })
 	for _, touch := range []func(){
-		func() { w.r.Touch(w.c) },
-		func() { w.r.Exempt(w.c, true); w.r.Exempt(w.c, false) },
-		func() { w.r.Hold(w.c); w.r.Release(w.c) },
+		func() { handle(w.r, w.c).Touch() },
+		func() { handle(w.r, w.c).Exempt(true); handle(w.r, w.c).Exempt(false) },
+		func() { handle(w.r, w.c).Hold(); handle(w.r, w.c).Release() },
 	} {
 		row, _ := w.l.table.find(w.c)
 		row.heard, w.state().instants[atWrote] = 0, 0
@@ -141,26 +140,26 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	w := newWatched(t, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
 	s := w.state()
 	s.flags.set(leaving, true)
-	s.instants[atBeat] = 77
-	w.r.MarkAlive(w.c)
+	s.instants[atPinged] = 77
+	handle(w.r, w.c).Alive()
 	w.c.buffered = 4
 	w.r.OnTraffic(w.c)
-	require.EqualValues(t, 77, s.instants[atBeat])
+	require.EqualValues(t, 77, s.instants[atPinged])
 	f := w.facts()
 	v := w.l.limitsOf(s).Judge(&f, &w.l.away, f.Opened.To+time.Hour/2)
 	require.Equal(t, verdict.Wait, v.Act, "a connection that was told to leave gets no ping: %+v", v)
 }
 
-func TestASecondBeginMessageBeginsAnew(t *testing.T) {
+func TestTheNextMessageBeginsAnew(t *testing.T) {
 	w := newWatched(t, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
 	s := w.state()
 	require.NotZero(t, s.instants[atRated], "it is always open")
-	for _, begin := range []func(){func() { w.r.BeginMessage(w.c) }, func() { w.r.EndMessage(w.c) }} {
-		s.instants[atRated], s.received = 1, 100
-		begin()
-		require.Zero(t, s.received)
-		require.Greater(t, s.instants[atRated], uint32(1))
-	}
+	s.instants[atRated], s.received = 1, 100
+	handle(w.r, w.c).BeginMessage()
+	require.EqualValues(t, 1, s.instants[atRated], "a message is open")
+	handle(w.r, w.c).EndMessage()
+	require.Zero(t, s.received)
+	require.Greater(t, s.instants[atRated], uint32(1))
 }
 
 func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
@@ -236,22 +235,94 @@ func TestUpdateForgetsWhatIsNotWatchedAnyMore(t *testing.T) {
 		MinRate: MinRate{BytesPerSecond: 1, Always: true},
 	})
 	s := w.state()
-	for _, at := range []int{atStuck, atOver, atRated} {
+	for _, at := range []int{atStalled, atOver, atRated} {
 		s.instants[at] = 7
 	}
 	s.received = 7
 	s.flags.setMissed(1)
-	s.instants[atBeat] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after whatever was heard
-	require.NoError(t, w.r.Update(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}}))
+	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after whatever was heard
+	require.NoError(t, w.r.Update(to(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}})))
 	w.follow()
 	require.Zero(t, s.instants[atOver])
-	require.EqualValues(t, 7, s.instants[atStuck])
+	require.EqualValues(t, 7, s.instants[atStalled])
 	require.Equal(t, 1, s.flags.missed())
-	require.NoError(t, w.r.Update(Config{ReadTimeout: time.Hour}))
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour})))
 	w.follow()
-	for _, at := range []int{atStuck, atOver, atRated} {
+	for _, at := range []int{atStalled, atOver, atRated} {
 		require.Zero(t, s.instants[at])
 	}
 	require.Zero(t, s.received)
 	require.Zero(t, s.flags.missed())
+}
+
+func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MinRate: MinRate{BytesPerSecond: 10, Window: 2 * time.Second}})
+	c := s.open(1)[0]
+	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour}
+	conn := handle(s.Reaper, c)
+	for range 40 { // each part of a slow message calls it again
+		conn.BeginMessage()
+		s.pass(t, 200*time.Millisecond)
+	}
+	require.EqualValues(t, 1, s.Stats().Reaped.Of(BelowMinRate))
+}
+
+func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
+	ping := func(gnet.Conn) []byte { return nil }
+	s := newHandSite(t, &reader{}, Config{Heartbeat: Heartbeat{Interval: time.Second, Ping: ping}, OutageGrace: -1})
+	conns := s.open(2)
+	quiet := handle(s.Reaper, conns[0])
+	s.pass(t, 1500*time.Millisecond)
+	require.EqualValues(t, 2, s.Stats().Pings)
+	require.NoError(t, quiet.SetTimeouts(Timeouts{NoHeartbeat: true}))
+	s.pass(t, 10*time.Second)
+	require.NotNil(t, quiet.state(), "it is not closed for a ping of before")
+	require.Nil(t, handle(s.Reaper, conns[1]).state())
+	require.EqualValues(t, 3, s.Stats().Pings)
+	require.NoError(t, quiet.SetTimeouts(Timeouts{}))
+	s.pass(t, 10*time.Second)
+	require.Nil(t, quiet.state())
+}
+
+// TestTimeoutsFarFromTheTickAreAccepted has an MQTT client that asks for a keep-alive time of 40,000 s,
+// and a limit of 500 ms that makes the tick short.
+func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
+	const keepAlive = 60_000 * time.Second
+	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: 500 * time.Millisecond, OutageGrace: -1})
+	c := s.open(1)[0]
+	s.receive(c)
+	began := s.at
+	conn := handle(s.Reaper, c)
+	require.NoError(t, conn.SetTimeouts(Timeouts{Read: keepAlive}))
+	for conn.state() != nil && s.at < began+2*keepAlive {
+		s.pass(t, s.clock.Tick())
+	}
+	require.InDelta(t, keepAlive, s.at-began, float64(4*s.clock.Tick()))
+	require.GreaterOrEqual(t, s.at-began, keepAlive)
+	require.LessOrEqual(t, s.clock.Memory(), 2*maxHorizon*s.clock.Tick())
+
+	for text, timeouts := range map[string]Timeouts{
+		"idle: Timeouts.All is -1s":            {All: -time.Second},
+		"idle: Timeouts.Write is 1000000h0m0s": {Write: 1_000_000 * time.Hour},
+	} {
+		require.ErrorContains(t, handle(s.Reaper, s.open(1)[0]).SetTimeouts(timeouts), text)
+	}
+}
+
+func TestASoonerDrainTightensTheDeadline(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	for _, c := range s.open(8) {
+		handle(s.Reaper, c).Hold()
+	}
+	drained := func() uint64 { return s.Stats().Reaped.Of(Drained) }
+	require.NoError(t, s.Drain(0, time.Hour))
+	s.pass(t, time.Minute)
+	require.Zero(t, drained())
+	require.NoError(t, s.Drain(0, 2*time.Hour))
+	require.NoError(t, s.Drain(time.Second, 5*time.Second))
+	require.NoError(t, s.Drain(0, 2*time.Hour), "later: it changes nothing")
+	s.pass(t, 4*time.Second)
+	require.Zero(t, drained())
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 8, drained())
 }

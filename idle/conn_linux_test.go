@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"testing"
 	"time"
 
@@ -19,15 +20,15 @@ func TestHeldConnectionsAreNotIdle(t *testing.T) {
 			switch b, _ := c.Next(-1); string(b) {
 			case "request":
 				for range 300 { // more than fit in a state
-					s.reaper.Hold(c)
+					handle(s.reaper, c).Hold()
 				}
 				el := c.EventLoop()
 				time.AfterFunc(4*limitOf, func() {
 					_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
 						for range 300 {
-							s.reaper.Release(c)
+							handle(s.reaper, c).Release()
 						}
-						s.reaper.Release(c) // one too many
+						handle(s.reaper, c).Release() // one too many
 						return nil
 					}))
 				})
@@ -47,12 +48,12 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, MaxAge: 2 * limitOf}, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-			s.reaper.Exempt(c, true)
+			handle(s.reaper, c).Exempt(true)
 			return nil, gnet.None
 		}
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			_, _ = c.Discard(-1)
-			s.reaper.Exempt(c, false)
+			handle(s.reaper, c).Exempt(false)
 			return gnet.None
 		}
 	})
@@ -71,13 +72,13 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 			var err error
 			switch b, _ := c.Next(-1); string(b) {
 			case "short":
-				err = s.reaper.SetTimeouts(c, Timeouts{Read: limitOf / 2})
+				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: limitOf / 2})
 			case "long": // beyond what the clock has to remember so far
-				err = s.reaper.SetTimeouts(c, Timeouts{Read: 20 * limitOf})
+				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 20 * limitOf})
 			case "none":
-				err = s.reaper.SetTimeouts(c, Timeouts{})
+				err = handle(s.reaper, c).SetTimeouts(Timeouts{})
 			case "bad":
-				if s.reaper.SetTimeouts(c, Timeouts{Read: -1}) == nil {
+				if handle(s.reaper, c).SetTimeouts(Timeouts{Read: -1}) == nil {
 					err = errors.New("a negative timeout is taken")
 				}
 			}
@@ -115,8 +116,8 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	t.Parallel()
 	const n = 500
 	s := newSite(t, Config{ReadTimeout: time.Hour}, nil)
-	require.ErrorContains(t, s.reaper.Update(Config{ReadTimeout: -1}), "Config.ReadTimeout is -1ns")
-	require.ErrorContains(t, s.reaper.Update(Config{ReadTimeout: time.Minute, Tick: time.Second}), "Update cannot change it")
+	require.ErrorContains(t, s.reaper.Update(to(Config{ReadTimeout: -1})), "Config.ReadTimeout is -1ns")
+	require.ErrorContains(t, s.reaper.Update(to(Config{ReadTimeout: time.Minute, Tick: time.Second})), "Update cannot change it")
 	require.Equal(t, time.Hour, s.reaper.Config().ReadTimeout, "an error changes nothing")
 	for range n {
 		dial(t, s.addr)
@@ -124,45 +125,65 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	eventually(t, "all are open", func() bool { return s.reaper.Stats().Connections == n })
 	time.Sleep(limitOf)
 	began := time.Now()
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: 2 * limitOf}))
+	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 2 * limitOf})))
 	eventually(t, "all are reaped", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
 	t.Logf("%v after Update", time.Since(began))
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: 20 * limitOf}))
+	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 20 * limitOf})))
 	dial(t, s.addr)
 	time.Sleep(4 * limitOf)
 	require.Equal(t, 1, s.reaper.Stats().Connections, "a longer one holds at once for new ones")
-	require.NoError(t, s.reaper.Update(Config{ReadTimeout: limitOf}))
+	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: limitOf})))
 	eventually(t, "it is reaped", func() bool { return s.reaper.Stats().Connections == 0 })
 }
 
-func TestMethodsForAHandlerKnowWhoIsNotWatched(t *testing.T) {
+func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 	r := middleware(t, newEcho(), Config{ReadTimeout: time.Minute, MinRate: MinRate{BytesPerSecond: 1}})
 	el := newScriptedLoop()
+	useAll := func(conn Conn) {
+		conn.Ready()
+		conn.Hold()
+		conn.Release()
+		conn.Touch()
+		conn.Exempt(true)
+		conn.Alive()
+		conn.BeginMessage()
+		conn.EndMessage()
+		conn.SetRemote(&net.TCPAddr{})
+	}
 	for _, loopKnown := range []bool{false, true} {
 		c := newScriptedConn(el, 1)
-		require.False(t, r.MarkReady(c), "%v", loopKnown)
-		require.False(t, r.Hold(c))
-		require.False(t, r.Release(c))
-		require.False(t, r.Touch(c))
-		require.False(t, r.Exempt(c, true))
-		require.False(t, r.MarkAlive(c))
-		require.False(t, r.BeginMessage(c))
-		require.False(t, r.EndMessage(c))
-		require.ErrorIs(t, r.SetTimeouts(c, Timeouts{}), ErrNotWatched)
+		conn, ok := r.Conn(c)
+		require.False(t, ok, "%v", loopKnown)
+		useAll(conn)
+		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
 		r.OnOpen(c)
-		require.True(t, r.MarkReady(c) && r.Hold(c) && r.Release(c) && r.Touch(c) && r.Exempt(c, true) && r.MarkAlive(c) &&
-			r.BeginMessage(c) && r.EndMessage(c))
-		require.NoError(t, r.SetTimeouts(c, Timeouts{Read: time.Second}))
+		conn, ok = r.Conn(c)
+		require.True(t, ok)
+		useAll(conn)
+		require.NoError(t, conn.SetTimeouts(Timeouts{Read: time.Second}))
+		require.NotZero(t, conn.ID())
 		r.OnClose(c, nil)
+
+		next := newScriptedConn(el, 1) // with the same descriptor, and the same state of the loop
+		r.OnOpen(next)
+		l := r.registry.Load().find(el)
+		_, id := l.table.find(next)
+		before := *l.states.at(id)
+		useAll(conn)
+		require.Equal(t, before, *l.states.at(id), "the next connection is another one")
+		require.Empty(t, l.remotes)
+		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
+		require.Zero(t, conn.ID())
+		r.OnClose(next, nil)
 	}
 }
 
-func TestSqueezeReachesLiveConnections(t *testing.T) {
+func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Hour}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			_, _ = c.Discard(-1)
-			_ = s.reaper.SetTimeouts(c, Timeouts{Read: 2 * time.Hour})
+			_ = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 2 * time.Hour})
 			return gnet.None
 		}
 	})

@@ -1,8 +1,10 @@
 package idle
 
 import (
+	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,17 +12,19 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-func TestACensusCountsByState(t *testing.T) {
+func TestInspectCountsByState(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); string(b) {
 			case "hold":
-				s.reaper.Hold(c)
+				handle(s.reaper, c).Hold()
 			case "ready":
-				s.reaper.MarkReady(c)
+				handle(s.reaper, c).Ready()
 			}
 			return gnet.None
 		}
@@ -30,10 +34,10 @@ func TestACensusCountsByState(t *testing.T) {
 		require.NoError(t, err)
 	}
 	want := map[ConnState]int{StateHeld: 1, StateOpen: 2, StateHandshake: 1}
-	var got Census
+	var got Inspection
 	eventually(t, "the states are as they should be", func() bool {
 		var err error
-		got, err = s.reaper.Census(t.Context())
+		got, err = countStates(t.Context(), s.reaper)
 		require.NoError(t, err)
 		return len(got.States) == len(want) && got.States[StateOpen] == 2 && got.States[StateHeld] == 1
 	})
@@ -41,8 +45,9 @@ func TestACensusCountsByState(t *testing.T) {
 	require.Zero(t, got.Overdue)
 }
 
-// TestACensusCountsWhatIsOverdue lets nothing be judged, as when a loop has more to do than it can, while deadlines pass.
-func TestACensusCountsWhatIsOverdue(t *testing.T) {
+// TestInspectCountsWhatIsOverdue judges nothing while deadlines pass, like a loop that has too much to
+// do.
+func TestInspectCountsWhatIsOverdue(t *testing.T) {
 	hand := new(handClock)
 	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
 	require.NoError(t, err)
@@ -53,14 +58,14 @@ func TestACensusCountsWhatIsOverdue(t *testing.T) {
 		conns[i].fd = 8 + i
 		l.add(&conns[i])
 	}
-	count := func() (c Census) {
-		c.States = map[ConnState]int{}
-		l.show(0, func(l *loop, id uint32, s *state) { l.count(&c, id, s) })
-		return c
+	count := func() Inspection {
+		i := inspector{query: Query{States: true}, found: Inspection{States: map[ConnState]int{}}}
+		l.inspectFrom(0, &i)
+		return i.found
 	}
-	require.Equal(t, Census{States: map[ConnState]int{StateOpen: 5}}, count())
+	require.Equal(t, Inspection{States: map[ConnState]int{StateOpen: 5}}, count())
 	hand.move(l.clock, 3*time.Second)
-	require.Equal(t, Census{States: map[ConnState]int{StateOpen: 5}, Overdue: 5}, count())
+	require.Equal(t, Inspection{States: map[ConnState]int{StateOpen: 5}, Overdue: 5}, count())
 }
 
 func TestARingShowsWhatComesUpWhen(t *testing.T) {
@@ -71,7 +76,7 @@ func TestARingShowsWhatComesUpWhen(t *testing.T) {
 		dial(t, s.addr)
 	}
 	eventually(t, "they are open", func() bool { return s.reaper.Stats().Opened == 3 })
-	rings, err := s.reaper.Rings(t.Context(), 20)
+	rings, err := s.reaper.rings(t.Context(), 20)
 	require.NoError(t, err)
 	require.Len(t, rings, 1)
 	ring := rings[0]
@@ -96,11 +101,11 @@ func TestARingShowsWhatComesUpWhen(t *testing.T) {
 	}
 	require.Equal(t, 3, total)
 
-	rings, err = s.reaper.Rings(t.Context(), 1<<20)
+	rings, err = s.reaper.rings(t.Context(), 1<<20)
 	require.NoError(t, err)
 	require.Len(t, rings[0].Sectors, 52, "as many as there are ticks, and two because of rounding")
-	_, err = s.reaper.Rings(t.Context(), 0)
-	require.ErrorContains(t, err, "0 sectors")
+	_, err = s.reaper.Inspect(t.Context(), Query{Sectors: -1})
+	require.ErrorContains(t, err, "Query.Sectors is -1")
 }
 
 func TestARingDoesNotShowWhoIsGone(t *testing.T) {
@@ -111,7 +116,7 @@ func TestARingDoesNotShowWhoIsGone(t *testing.T) {
 		require.NoError(t, dial(t, s.addr).Close())
 	}
 	eventually(t, "only one is left in the ring", func() bool {
-		rings, err := s.reaper.Rings(t.Context(), 120)
+		rings, err := s.reaper.rings(t.Context(), 120)
 		require.NoError(t, err)
 		if len(rings) != 1 || rings[0].Connections != 1 || s.reaper.Stats().Closed != 50 {
 			return false
@@ -142,7 +147,7 @@ func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
 		_, err = c.Read(make([]byte, 1))
 		require.NoError(t, err)
 	}
-	_, err := s.reaper.Census(t.Context())
+	_, err := countStates(t.Context(), s.reaper)
 	require.NoError(t, err)
 	require.EqualValues(t, 100, s.reaper.Stats().Reads)
 }
@@ -153,13 +158,13 @@ func TestALogThatAsksTheReaperDoesNotHang(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
 		r.Stats()
-		_ = r.Update(Config{})
+		_ = r.Update(to(Config{}))
 		asked <- struct{}{}
 		return len(b), nil
 	}), nil))
 	r = middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
 	done := make(chan error, 1)
-	go func() { done <- r.Update(Config{ReadTimeout: time.Hour, Logger: log}) }()
+	go func() { done <- r.Update(to(Config{ReadTimeout: time.Hour, Logger: log})) }()
 	select {
 	case err := <-done:
 		require.NoError(t, err)
@@ -180,19 +185,19 @@ func TestChangesOfSeveralAreAllKept(t *testing.T) {
 	const times = 500
 	changing.Go(func() {
 		for range times {
-			assert.NoError(t, r.Change(func(cfg *Config) { cfg.ReadTimeout += time.Second }))
+			assert.NoError(t, r.Update(func(cfg *Config) { cfg.ReadTimeout += time.Second }))
 		}
 	})
 	changing.Go(func() {
 		for range times {
-			assert.NoError(t, r.Change(func(cfg *Config) { cfg.AllTimeout += time.Second }))
+			assert.NoError(t, r.Update(func(cfg *Config) { cfg.AllTimeout += time.Second }))
 		}
 	})
 	changing.Wait()
 	require.Equal(t, time.Minute+times*time.Second, r.Config().ReadTimeout)
 	require.Equal(t, time.Minute+times*time.Second, r.Config().AllTimeout)
 	require.EqualValues(t, 2*times, r.Stats().Updates)
-	require.ErrorContains(t, r.Change(func(cfg *Config) { cfg.ReadTimeout = -1 }), "Config.ReadTimeout is -1ns")
+	require.ErrorContains(t, r.Update(func(cfg *Config) { cfg.ReadTimeout = -1 }), "Config.ReadTimeout is -1ns")
 }
 
 func TestARingCountsWhatIsFarAway(t *testing.T) {
@@ -211,7 +216,7 @@ func TestARingOfALoopThatHasNobodyStays(t *testing.T) {
 	dial(t, s.addr)
 	s.reason(t, 0)
 	eventually(t, "the reap is counted", func() bool {
-		rings, err := s.reaper.Rings(t.Context(), 8)
+		rings, err := s.reaper.rings(t.Context(), 8)
 		require.NoError(t, err)
 		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped.Of(ReadIdle) == 1
 	})
@@ -290,4 +295,87 @@ func TestTheLagOfTheDriverIsRememberedForAWhile(t *testing.T) {
 	require.Zero(t, l.worst(time.Hour, false), "it does not run")
 	l.expect(time.Hour + 100*ms)
 	require.Zero(t, l.worst(time.Hour+50*ms, true))
+}
+
+// TestInspectAndKickOnALoopReturnAtOnce instead of waiting for the loop that they are called on.
+func TestInspectAndKickOnALoopReturnAtOnce(t *testing.T) {
+	t.Parallel()
+	errs := make(chan error, 2)
+	s := newSite(t, Config{ReadTimeout: time.Minute}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			_, err := s.reaper.Inspect(t.Context(), Query{Limit: 1, States: true, Sectors: 4})
+			errs <- err
+			conn, _ := s.reaper.Conn(c)
+			errs <- s.reaper.Kick(t.Context(), conn.ID())
+			return gnet.None
+		}
+	})
+	_, err := dial(t, s.addr).Write([]byte("x"))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-errs, ErrOnLoop)
+	require.ErrorIs(t, <-errs, ErrOnLoop)
+	require.Equal(t, 1, s.reaper.Connections())
+}
+
+// TestInspectingChangesNothing compares all that a loop knows of its connections.
+func TestInspectingChangesNothing(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{
+		ReadTimeout: 10 * time.Second, AllTimeout: time.Minute, MaxAge: time.Hour,
+		Heartbeat: Heartbeat{Interval: time.Second, Ping: func(gnet.Conn) []byte { return nil }},
+	})
+	conns := s.open(3)
+	s.pass(t, 3*time.Second)
+	s.receive(conns[1])
+	s.at += 2 * time.Second
+	l, _, _, _ := s.watched(conns[0])
+	for range 3 {
+		before, rows := *l.states.pieces[0], slices.Clone(l.table.pieces[0].rows)
+		stats, evidence := l.counters, l.evidence
+		i := inspector{query: Query{Limit: 2, States: true, By: MostOutput}, found: Inspection{States: map[ConnState]int{}}}
+		i.ranking.by = MostOutput
+		l.inspectFrom(0, &i)
+		l.ring(4)
+		require.Len(t, i.ranking.sorted(), 2)
+		require.Equal(t, before, *l.states.pieces[0])
+		require.Equal(t, rows, l.table.pieces[0].rows)
+		require.Equal(t, stats, l.counters)
+		require.Equal(t, evidence, l.evidence)
+		s.pass(t, time.Second)
+	}
+}
+
+// TestTheRemoteAddressOfAProxy is what reports show, until it is taken back.
+func TestTheRemoteAddressOfAProxy(t *testing.T) {
+	t.Parallel()
+	var log syncbuf.Buffer
+	behind := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 4711}
+	cfg := Config{ReadTimeout: time.Minute, KeepClosed: 4, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	s := newSite(t, cfg, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			conn, _ := s.reaper.Conn(c)
+			if b, _ := c.Next(-1); string(b) == "proxied" {
+				conn.SetRemote(behind)
+			} else {
+				conn.SetRemote(nil)
+			}
+			_, _ = c.Write([]byte("ok"))
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	for _, step := range []struct{ send, want string }{{"direct", c.LocalAddr().String()}, {"proxied", behind.String()}} {
+		_, err := c.Write([]byte(step.send))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 2))
+		require.NoError(t, err)
+		found, err := s.reaper.Inspect(t.Context(), Query{Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, step.want, found.Connections[0].Remote.String())
+	}
+	found, err := s.reaper.Inspect(t.Context(), Query{Limit: 1})
+	require.NoError(t, err)
+	require.NoError(t, s.reaper.Kick(t.Context(), found.Connections[0].ID))
+	require.Equal(t, behind, s.reaper.Closed()[0].Remote)
+	require.Contains(t, log.String(), "remote="+behind.String())
 }

@@ -24,7 +24,7 @@ type expectations struct {
 type bound struct {
 	flag, help string
 	value      *string
-	usual      string // what is expected if nobody says otherwise; empty for nothing
+	byDefault  string // what is expected if nobody says otherwise; empty for nothing
 	// check returns what the result has, and whether that is within what is wanted.
 	check func(r *result.Result, want string) (got string, ok bool, err error)
 }
@@ -33,26 +33,26 @@ func (e *expectations) bounds() []bound {
 	return []bound{
 		{"expect-held", "part of the connections that must be opened and kept while alive, such as `100%`", &e.held, "", held},
 		{"expect-false-reaps", "how many living connections the target may close, such as `0`, which is usual", &e.falseReaps, "0",
-			number(func(g *result.Group) uint64 { return g.Lost })},
+			atMostCount(func(g *result.Group) uint64 { return g.Lost })},
 		{"expect-early", "how many dead ones it may close before their timeout; usually 0", &e.early, "0",
-			number(func(g *result.Group) uint64 { return g.Early })},
+			atMostCount(func(g *result.Group) uint64 { return g.Early })},
 		{"expect-kept", "how many dead ones it may keep; usually 0", &e.kept, "0",
-			number(func(g *result.Group) uint64 { return g.Kept })},
+			atMostCount(func(g *result.Group) uint64 { return g.Kept })},
 		{"expect-open-failed", "how many connections may fail to be opened", &e.openFailed, "",
-			number(func(g *result.Group) uint64 { return g.OpenFailed })},
+			atMostCount(func(g *result.Group) uint64 { return g.OpenFailed })},
 		{"expect-unanswered", "how many connections may wait for an answer at the end", &e.unanswered, "",
-			number(func(g *result.Group) uint64 { return g.Unanswered })},
+			atMostCount(func(g *result.Group) uint64 { return g.Unanswered })},
 		{"expect-lateness-p99", "within which 99 % of the dead are closed after their timeout, such as `250ms`", &e.latenessP99, "",
-			length(lateness(0.99))},
-		{"expect-lateness-max", "within which all are", &e.latenessMax, "", length(lateness(1))},
-		{"expect-latency-p99", "within which 99 % of the answers come, in the worst phase", &e.latencyP99, "", length(worstLatency)},
-		{"expect-open-within", "within which all connections are opened", &e.openWithin, "", length(openedWithin)},
+			atMostDuration(lateness(0.99))},
+		{"expect-lateness-max", "within which all are", &e.latenessMax, "", atMostDuration(lateness(1))},
+		{"expect-latency-p99", "within which 99 % of the answers come, in the worst phase", &e.latencyP99, "", atMostDuration(worstLatency)},
+		{"expect-open-within", "within which all connections are opened", &e.openWithin, "", atMostDuration(openedWithin)},
 		{"expect-client-bytes", "of its own memory that this client may take for a connection, such as `400`", &e.clientBytes, "", clientBytes},
 	}
 }
 
 // number checks a count, of which there may be at most as many as wanted.
-func number(of func(g *result.Group) uint64) func(*result.Result, string) (string, bool, error) {
+func atMostCount(of func(g *result.Group) uint64) func(*result.Result, string) (string, bool, error) {
 	return func(r *result.Result, want string) (string, bool, error) {
 		n, err := strconv.ParseUint(want, 10, 64)
 		if err != nil {
@@ -64,7 +64,7 @@ func number(of func(g *result.Group) uint64) func(*result.Result, string) (strin
 }
 
 // length checks a time, which may be at most as long as wanted. That there is none to measure is not as wanted.
-func length(of func(r *result.Result) (time.Duration, bool)) func(*result.Result, string) (string, bool, error) {
+func atMostDuration(of func(r *result.Result) (time.Duration, bool)) func(*result.Result, string) (string, bool, error) {
 	return func(r *result.Result, want string) (string, bool, error) {
 		most, err := time.ParseDuration(want)
 		if err != nil {
@@ -106,10 +106,10 @@ func (e *expectations) check() error {
 }
 
 // judge says which of them hold for a result.
-func (e *expectations) judge(r *result.Result) {
+func (e *expectations) evaluate(r *result.Result) {
 	r.Expectations = nil
 	for _, b := range e.bounds() {
-		want := cmp.Or(*b.value, b.usual)
+		want := cmp.Or(*b.value, b.byDefault)
 		if want == "" {
 			continue
 		}

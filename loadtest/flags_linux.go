@@ -128,7 +128,7 @@ func (o *options) check() error {
 	refuse(o.heartbeat < time.Millisecond, "--heartbeat is %v: set at least 1ms", o.heartbeat)
 	refuse(!(o.jitter >= 0 && o.jitter <= 0.5), "--jitter is %v: set 0 to 0.5", o.jitter)
 	refuse(o.size < 2 || o.size > 1<<20, "--size is %d: set 2 to 1048576", o.size)
-	refuse(o.tooSeldom(o.heartbeat),
+	refuse(o.exceedsTimeout(o.heartbeat),
 		"--heartbeat of %v with --jitter %v is too seldom for a --timeout of %v: the living would be reaped, and rightly",
 		o.heartbeat, o.jitter, o.timeout)
 	for _, pid := range o.pids {
@@ -184,8 +184,8 @@ func checkWritable(name string) error {
 	return os.Remove(name)
 }
 
-// tooSeldom reports whether who sends something in each interval may be silent for the timeout.
-func (o *options) tooSeldom(interval time.Duration) bool {
+// exceedsTimeout reports whether who sends something in each interval may be silent for the timeout.
+func (o *options) exceedsTimeout(interval time.Duration) bool {
 	return o.timeout > 0 && float64(interval)*(1+2*o.jitter) >= 0.95*float64(o.timeout)
 }
 
@@ -210,7 +210,7 @@ func resolve(target string) (string, error) {
 const perSource = 1000
 
 // spread sets where connections come from. Servers that are launched are in 127.0.0.0/8.
-func (o *options) spread(connections int) {
+func (o *options) setSources(connections int) {
 	local := true
 	for _, t := range o.targets {
 		addr, err := netip.ParseAddrPort(t)
@@ -228,4 +228,12 @@ func (o *options) spread(connections int) {
 	if o.source == "" {
 		o.sources = 1
 	}
+}
+
+// noArgs refuses arguments that are not flags.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
 }

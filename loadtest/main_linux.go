@@ -25,7 +25,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/crew"
+	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 )
 
 // Exit codes.
@@ -38,8 +38,8 @@ const (
 
 func main() {
 	runtime.LockOSThread() // the children die with the thread that has started them: let it be the one that stays
-	if len(os.Args) == 2 && os.Args[1] == crew.Verb {
-		if err := crew.Work(os.Stdin, os.Stdout); err != nil {
+	if len(os.Args) == 2 && os.Args[1] == processes.ClientVerb {
+		if err := processes.RunClient(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "loadtest worker:", err)
 			os.Exit(exitFailed)
 		}
@@ -85,16 +85,16 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, errInterrupted):
 		code = exitInterrupted
-	case isA[cannotError](err):
+	case isError[cannotError](err):
 		code = exitCannot
-	case isA[usageError](err) || cmd == root: // what the root says is about its arguments: an unknown verb
+	case isError[usageError](err) || cmd == root: // what the root says is about its arguments: an unknown verb
 		hint, code = fmt.Sprintf(" (see %s --help)", cmd.CommandPath()), exitUsage
 	}
 	fmt.Fprintf(stderr, "%s: %s%s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "), hint)
 	return code
 }
 
-func isA[E error](err error) bool {
+func isError[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
 }

@@ -19,13 +19,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
-	"github.com/idlewheel/idlewheel/loadtest/internal/crew"
+	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
-	"github.com/idlewheel/idlewheel/loadtest/internal/scripted"
+	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == crew.Verb { // started by a test
+	if len(os.Args) == 2 && os.Args[1] == processes.ClientVerb { // started by a test
 		main()
 		return
 	}
@@ -120,7 +120,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 }
 
 func TestHoldOfAForeignTarget(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(600*time.Millisecond, ""))
+	addr := testserver.Serve(t, testserver.Reap(600*time.Millisecond, ""))
 	f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
 		"--expect-held 100% --expect-false-reaps 0 --expect-early 0 --expect-kept 0 "+
 		"--expect-lateness-max 5s --expect-latency-p99 5s --expect-open-within 10s")
@@ -154,7 +154,7 @@ func TestHoldOfAForeignTarget(t *testing.T) {
 }
 
 func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(300*time.Millisecond, "")) // half of what this client counts with
+	addr := testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")) // half of what this client counts with
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 600ms --heartbeat 100ms --hold 500ms --expect-early 0")
 	require.Equal(t, exitFailed, f.code)
 	require.Equal(t, uint64(20), f.result.Groups[0].Early)
@@ -171,10 +171,10 @@ func TestBadTargetsGetAVerdict(t *testing.T) {
 	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
 	for name, tc := range map[string]struct{ addr, want string }{
 		"nobody is there":      {dead, "nobody can be reached at " + dead + ": connect: connection refused: is the server running there?"},
-		"it closes everything": {scripted.Serve(t, func(net.Conn) {}), "the target closes whatever it accepts"},
-		"it never answers":     {scripted.Serve(t, scripted.Discard), "the target never answers"},
-		"it answers garbage":   {scripted.Serve(t, scripted.Say("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
-		"it sends a lot":       {scripted.Serve(t, scripted.Say(strings.Repeat("x", 1<<20))), "it is no echo server"},
+		"it closes everything": {testserver.Serve(t, func(net.Conn) {}), "the target closes whatever it accepts"},
+		"it never answers":     {testserver.Serve(t, testserver.Discard), "the target never answers"},
+		"it answers garbage":   {testserver.Serve(t, testserver.Say("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
+		"it sends a lot":       {testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is no echo server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := command(t, t.Context(), "hold --target "+tc.addr+flags)
@@ -201,18 +201,18 @@ func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
 		}
 	}
 	for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is no echo server"} {
-		f := command(t, t.Context(), "hold -c 20 --target "+scripted.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
+		f := command(t, t.Context(), "hold -c 20 --target "+testserver.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
 		require.Equal(t, exitFailed, f.code, f.out)
 		require.Contains(t, f.out, want)
 	}
-	f := command(t, t.Context(), "echo -c 5 --target "+scripted.Serve(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
+	f := command(t, t.Context(), "echo -c 5 --target "+testserver.Serve(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
 	require.Equal(t, exitFailed, f.code)
 	require.Contains(t, f.out, "the target never answers")
 }
 
 // TestALivingOneThatIsLostIsNoSuccess needs no flag for that.
 func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
-	addr := scripted.Serve(t, func(c net.Conn) {
+	addr := testserver.Serve(t, func(c net.Conn) {
 		_, _ = io.CopyN(c, c, 32) // one message
 	})
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 5s --heartbeat 100ms --hold 1s")
@@ -221,7 +221,7 @@ func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
 }
 
 func TestInterruptedItStillReports(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(time.Minute, ""))
+	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(time.Second, cancel).Stop()
 	began := time.Now()
@@ -235,7 +235,7 @@ func TestInterruptedItStillReports(t *testing.T) {
 
 // TestSeveralBeginAtTheSameTime runs two at a time to come and one that is late, and merges what the two have printed.
 func TestSeveralBeginAtTheSameTime(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(time.Minute, ""))
+	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	begin := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	flags := fmt.Sprintf("hold -c 10 --target %s --timeout 1m --heartbeat 100ms --hold 1s --reap=false --begin-at %d", addr, begin.Unix())
 	logs := make([]string, 2)
@@ -327,7 +327,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 }
 
 func TestTwoTargetsInTurns(t *testing.T) {
-	a, b := scripted.Serve(t, scripted.Reap(time.Minute, "")), scripted.Serve(t, scripted.Reap(time.Minute, ""))
+	a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 	require.Zero(t, f.code, f.errs)
 	require.Contains(t, f.out, b+" has ")

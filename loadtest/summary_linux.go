@@ -1,13 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/page"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
@@ -135,4 +139,55 @@ func quantiles(w io.Writer, r *result.Result) {
 		line(g.Name+": reaped too late by", g.Lateness)
 		line(g.Name+": lived for", g.Lifetime)
 	}
+}
+
+// report writes a result in every form that is asked for, and returns what the exit code says.
+func (o *options) report(out io.Writer, res *result.Result) error {
+	o.expect.evaluate(res)
+	summarize(out, res)
+	var errs []error
+	if o.out != "" {
+		errs = append(errs, res.Write(o.out))
+	}
+	if o.html != "" {
+		errs = append(errs, writePage(o.html, res))
+	}
+	switch {
+	case res.Interrupted:
+		errs = append(errs, errInterrupted)
+	case len(res.Errors) > 0:
+		errs = append(errs, errors.New(strings.Join(res.Errors, "; ")))
+	case res.Failed():
+		errs = append(errs, errors.New("an expectation does not hold"))
+	}
+	return errors.Join(errs...)
+}
+
+func writePage(name string, res *result.Result) (err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return page.Write(f, res)
+}
+
+// judge says what is wrong with the target as a whole, as far as messages were sent that it is to answer.
+func (r *run) targetErrors() (verdicts []string) {
+	var all result.Group
+	for i := range r.res.Groups {
+		if load.Behaviour(r.res.Groups[i].Behaviour).Echoes() {
+			all.Add(&r.res.Groups[i])
+		}
+	}
+	switch {
+	case r.failed || r.res.Interrupted || all.Opened == 0 || all.Answers > 0:
+	case all.Garbled+all.Told > 0:
+		verdicts = append(verdicts, "the target answers something else than it is sent: it is no echo server")
+	case all.Lost+all.Early >= all.Opened:
+		verdicts = append(verdicts, "the target closes whatever it accepts")
+	case all.Messages > 0:
+		verdicts = append(verdicts, "the target never answers: it is no echo server, or it hangs")
+	}
+	return verdicts
 }

@@ -18,14 +18,14 @@ type conn struct {
 	unsent      int64
 	sent        uint32 // messages that were to be sent
 	answered    uint32
-	lateSent    uint32 // sent messages when it was late
+	lateMessage uint32 // sent messages when it was late
 	number      uint32 // of the connection in its group, for the jitter
 
 	// Times are nanoseconds since the loop was made.
 	intended int64 // when it was to be opened, and then when it was
 	base     int64 // moment of the first message
 	due      int64 // when it acts next: an entry of the schedule with another time is out of date
-	spoke    int64 // just before the last byte was sent, or it began to connect: the target cannot have heard of it earlier
+	lastSend int64 // just before the last byte was sent, or it began to connect: the target cannot have heard of it earlier
 }
 
 type state uint8
@@ -39,24 +39,24 @@ const (
 type flag uint8
 
 const (
-	silenced  flag = 1 << iota // it sends nothing any more
-	told                       // it was sent something that is no echo
-	wantWrite                  // the poller tells when it can be written to
-	reset                      // a write has found that it was reset
-	late                       // it has sent a message after its timeout, and that is not answered yet
+	silenced   flag = 1 << iota // it sends nothing any more
+	unexpected                  // it was sent something that is no echo
+	wantWrite                   // the poller tells when it can be written to
+	reset                       // a write has found that it was reset
+	sentLate                    // it has sent a message after its timeout, and that is not answered yet
 )
 
 // never is the moment of a connection that has nothing to do.
 const never = 0
 
-// forever is the number of unsent bytes of who sends as much as it can.
-const forever = math.MaxInt64 / 2
+// endless is the number of unsent bytes of who sends as much as it can.
+const endless = math.MaxInt64 / 2
 
 // moment returns when message k of a connection is to be sent.
-func (s *Spec) moment(c *conn, k uint32) int64 {
+func (s *Spec) messageTime(c *conn, k uint32) int64 {
 	at := c.base + int64(k)*int64(s.Interval)
 	if s.Jitter > 0 {
-		at += int64((2*unit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
+		at += int64((2*randomUnit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
 	}
 	return at - at%s.grid()
 }
@@ -72,21 +72,21 @@ func (s *Spec) grid() int64 {
 }
 
 // oldest returns when the oldest message that has no answer was to be sent.
-func (s *Spec) oldest(c *conn) int64 {
+func (s *Spec) oldestUnanswered(c *conn) int64 {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen:
-		return min(s.moment(c, c.answered), c.spoke) // the last word is before its time
+		return min(s.messageTime(c, c.answered), c.lastSend) // the last word is before its time
 	case OneByte: // its last byte
 		return c.base + (int64(c.answered+1)*int64(s.Size)-1)*int64(s.Interval)
 	}
-	return c.spoke
+	return c.lastSend
 }
 
 // next returns when a connection acts after now.
 func (s *Spec) next(c *conn, now int64) int64 {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen, Trickle:
-		return s.moment(c, c.sent)
+		return s.messageTime(c, c.sent)
 	case OneByte:
 		bytes := int64(c.sent) * int64(s.Size)
 		if c.wrote > 0 { // the last message has begun only
@@ -99,7 +99,7 @@ func (s *Spec) next(c *conn, now int64) int64 {
 }
 
 // unit returns a number from 0 to 1 that looks random, and is the same for the same n (splitmix64 of Steele, Lea and Flood).
-func unit(n uint64) float64 {
+func randomUnit(n uint64) float64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb

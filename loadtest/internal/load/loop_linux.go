@@ -31,38 +31,38 @@ type Loop struct {
 	poller int
 	wakeup int // eventfd
 
-	conns     []conn
-	due       schedule
-	groups    []*group
-	targets   []unix.Sockaddr
-	sources   []unix.Sockaddr // nil if the system chooses
-	family    int
-	queue     []int32 // places of connections that are to be opened, in this order
-	queueFrom int64   // when the queue was empty before
-	begun     int     // connections begun since
-	total     int     // connections begun
-	phase     string
-	buf       []byte
-	fails     result.Failures
-	notes     []string
-	behind    int64
-	events    []unix.EpollEvent
-	asked     unix.EpollEvent
+	conns      []conn
+	due        schedule
+	groups     []*group
+	targets    []unix.Sockaddr
+	sources    []unix.Sockaddr // nil if the system chooses
+	family     int
+	queue      []int32 // places of connections that are to be opened, in this order
+	queueFrom  int64   // when the queue was empty before
+	begun      int     // connections begun since
+	total      int     // connections begun
+	phase      string
+	buf        []byte
+	failures   result.Failures
+	notes      []string
+	behind     int64
+	events     []unix.EpollEvent
+	epollEvent unix.EpollEvent
 }
 
 // A group is a Spec with what was counted for it.
 type group struct {
 	Spec
-	found   result.Group
+	counts  result.Group
 	message []byte // and again and again
 	size    uint32
-	first   int // place of its first connection
+	first   int // index of its first connection
 }
 
 // NewLoop returns a Loop that has not begun, or an error that says what is wrong with the plan or the system. It reports to a function
 // that it calls from Run.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
-	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), fails: result.Failures{}, phase: "open"}
+	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}, phase: "open"}
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 			return nil, fmt.Errorf("group %s: a message of %d bytes: set at least 2", s.Name, s.Size)
 		}
 		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: repeated(message(s.Size))}
-		g.found = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
+		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
 		for n := range s.Connections {
 			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + n)})
 		}
 		l.groups = append(l.groups, g)
-		if !s.Waits {
+		if !s.Deferred {
 			l.enqueue(g)
 		}
 	}
@@ -151,7 +151,7 @@ func (l *Loop) Wake() {
 	_, _ = unix.Write(l.wakeup, one[:])
 }
 
-// Run opens the connections and lets them behave until it is told to finish, or the commands end. Who sends a command calls Wake after it.
+// Run opens the connections and lets them behave until it is unexpected to finish, or the commands end. Who sends a command calls Wake after it.
 // It closes everything, and its last Report has the histograms.
 func (l *Loop) Run(commands <-chan Command) error {
 	defer unix.Close(l.poller)
@@ -163,12 +163,12 @@ func (l *Loop) Run(commands <-chan Command) error {
 				l.finish()
 				return nil
 			}
-			l.obey(cmd)
+			l.execute(cmd)
 			continue
 		default:
 		}
 		l.openDue()
-		l.actDue()
+		l.runDue()
 		now := l.now()
 		if now-reported >= int64(reportEvery) {
 			l.report(l.summary(false))
@@ -181,24 +181,6 @@ func (l *Loop) Run(commands <-chan Command) error {
 }
 
 func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
-
-// enqueue has the connections of a group opened.
-func (l *Loop) enqueue(g *group) {
-	if len(l.queue) == 0 {
-		l.queueFrom, l.begun = l.now(), 0
-	}
-	for n := range g.Connections {
-		l.queue = append(l.queue, int32(g.first+n))
-	}
-}
-
-// openAt returns when the next connection is to be begun, and whether there is one.
-func (l *Loop) openAt() (int64, bool) {
-	if len(l.queue) == 0 {
-		return 0, false
-	}
-	return l.queueFrom + l.plan.opensAt(l.begun), true
-}
 
 // wait waits for events until something is to be done, and deals with them.
 func (l *Loop) wait(now, until int64) error {
@@ -223,13 +205,13 @@ func (l *Loop) wait(now, until int64) error {
 			_, _ = unix.Read(l.wakeup, count[:])
 			continue
 		}
-		l.event(&l.conns[ev.Fd], ev.Fd, ev.Events)
+		l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 	}
 	return nil
 }
 
 // epollWait waits with a resolution of nanoseconds where the system has it (epoll_pwait2, Linux 5.11), else of milliseconds: a message that
-// is sent a millisecond late would be counted as a millisecond of the target. The scheduler of Go is not told of it: that it takes away the
+// is sent a millisecond late would be counted as a millisecond of the target. The scheduler of Go is not unexpected of it: that it takes away the
 // processor and gives it back for each wait costs more than all the rest. The wait is short, since a garbage collection waits for it.
 func epollWait(poller int, events []unix.EpollEvent, timeout unix.Timespec) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(poller), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
@@ -244,27 +226,27 @@ func epollWait(poller int, events []unix.EpollEvent, timeout unix.Timespec) (int
 	}
 }
 
-func (l *Loop) event(c *conn, place int32, events uint32) {
+func (l *Loop) onEvent(c *conn, index int32, events uint32) {
 	g := l.groups[c.group]
 	if c.state == connecting {
-		l.connected(g, c, place)
+		l.onConnected(g, c, index)
 		if c.state != open {
 			return
 		}
 	}
 	switch {
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, g.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
-		l.readable(g, c, place, readChunk)
+		l.readAvailable(g, c, index, readChunk)
 	case events&unix.EPOLLRDHUP != 0: // it does not read up to the end
-		l.closed(g, c, place, nil)
+		l.onClosed(g, c, index, nil)
 	}
 	if c.state == open && events&unix.EPOLLOUT != 0 {
-		l.flush(g, c, place)
+		l.flush(g, c, index)
 	}
 }
 
 // obey does what a command says.
-func (l *Loop) obey(cmd Command) {
+func (l *Loop) execute(cmd Command) {
 	if cmd.Phase != "" {
 		l.phase = cmd.Phase
 	}
@@ -272,13 +254,13 @@ func (l *Loop) obey(cmd Command) {
 		if g.Name == cmd.Open {
 			l.enqueue(g)
 		}
-		for place := g.first; place < g.first+g.Connections; place++ {
-			c := &l.conns[place]
+		for index := g.first; index < g.first+g.Connections; index++ {
+			c := &l.conns[index]
 			switch g.Name {
-			case cmd.LastWord:
+			case cmd.LastMessage:
 				l.silence(g, c)
 				if c.state == open {
-					l.say(g, c, int32(place))
+					l.sendMessage(g, c, int32(index))
 				}
 			case cmd.Silence:
 				l.silence(g, c)
@@ -293,8 +275,8 @@ func (l *Loop) obey(cmd Command) {
 // finish closes everything, counts what is left, and reports.
 func (l *Loop) finish() {
 	now := l.now()
-	for place := range l.conns {
-		c := &l.conns[place]
+	for index := range l.conns {
+		c := &l.conns[index]
 		g := l.groups[c.group]
 		if c.state == free {
 			continue
@@ -302,56 +284,25 @@ func (l *Loop) finish() {
 		if c.state == open {
 			switch {
 			case l.isDead(g, c):
-				if g.Timeout > 0 && now >= c.spoke+int64(g.Timeout) {
-					g.found.Kept++
+				if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout) {
+					g.counts.Kept++
 				}
 			default:
-				l.complain(g, c)
+				l.checkAnswers(g, c)
 			}
-			g.found.Ended++
+			g.counts.Ended++
 		} else {
-			l.failed(g, "still connecting when the run ended")
+			l.countFailure(g, "still connecting when the run ended")
 		}
 		l.close(c, true)
 	}
 	l.report(l.summary(true))
 }
 
-// silence lets a connection send nothing any more.
-func (l *Loop) silence(g *group, c *conn) {
-	if c.state == open && !l.isDead(g, c) {
-		l.complain(g, c)
-	}
-	c.flags |= silenced
-}
-
-// complain counts what is wrong with the answers of a living connection that is about to live no more.
-func (l *Loop) complain(g *group, c *conn) {
-	waited := time.Duration(0)
-	if g.Behaviour.Echoes() && c.answered < c.sent {
-		waited = time.Duration(l.now() - g.oldest(c))
-	}
-	if waited > max(g.Interval, worthWaiting) { // otherwise a target that hangs would look fast
-		g.latency(l.phase).Corrected.Record(waited)
-	}
-	switch {
-	case c.flags&told != 0 && c.answered < c.sent:
-		g.found.Garbled++
-	case waited > l.plan.Patience:
-		g.found.Unanswered++
-	}
-}
-
-// worthWaiting is the shortest wait for an answer that counts although it has not ended.
-const worthWaiting = 100 * time.Millisecond
-
-// isDead reports whether the target is to close a connection because nothing comes from it.
-func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
-
 func (l *Loop) summary(last bool) Report {
-	r := Report{Failures: l.fails, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
+	r := Report{Failures: l.failures, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
 	for _, g := range l.groups {
-		of := g.found
+		of := g.counts
 		if !last {
 			of.Connect, of.Latency, of.Lateness, of.Lifetime = nil, nil, nil, nil
 		}
@@ -359,4 +310,24 @@ func (l *Loop) summary(last bool) Report {
 	}
 	l.behind = 0
 	return r
+}
+
+// watch has the poller tell what happens to an open connection.
+func (l *Loop) setInterest(g *group, c *conn, index int32) {
+	events := uint32(unix.EPOLLRDHUP)
+	if g.Behaviour.reads() {
+		events |= unix.EPOLLIN
+	}
+	if c.flags&wantWrite != 0 {
+		events |= unix.EPOLLOUT
+	}
+	if err := l.epollCtl(unix.EPOLL_CTL_MOD, int(c.fd), events, index); err != nil {
+		panic("BUG: epoll_ctl: " + err.Error())
+	}
+}
+
+// poll tells the poller what to look for. What it is unexpected lies in the loop, since it would be allocated each time.
+func (l *Loop) epollCtl(op, fd int, events uint32, index int32) error {
+	l.epollEvent = unix.EpollEvent{Events: events, Fd: index}
+	return unix.EpollCtl(l.poller, op, fd, &l.epollEvent)
 }

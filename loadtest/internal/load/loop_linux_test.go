@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
-	"github.com/idlewheel/idlewheel/loadtest/internal/scripted"
+	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
 // A driven loop is one that a test tells what to do.
@@ -90,7 +90,7 @@ func heartbeats(n int) Spec {
 }
 
 func TestHeartbeatsAreAnswered(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Echo), heartbeats(50))
+	d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(50))
 	d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
 	d.tell(Command{Phase: "next"})
 	d.until("more of them", func(g result.Group) bool { return g.Answers >= 700 })
@@ -108,7 +108,7 @@ func TestAllBehavioursThatLiveAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		t.Run(string(b), func(t *testing.T) {
 			s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
-			d := drive(t, scripted.Serve(t, scripted.Echo), s)
+			d := drive(t, testserver.Serve(t, testserver.Echo), s)
 			d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
 			g := d.finish().Groups[0]
 			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
@@ -120,7 +120,7 @@ func TestAllBehavioursThatLiveAreAnswered(t *testing.T) {
 }
 
 func TestTheSilentAreReaped(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
+	d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 	d.tell(Command{Silence: "living"})
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
@@ -133,9 +133,9 @@ func TestTheSilentAreReaped(t *testing.T) {
 }
 
 func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Reap(100*time.Millisecond, "")), heartbeats(20))
+	d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-	d.tell(Command{LastWord: "living"})
+	d.tell(Command{LastMessage: "living"})
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(20), g.Early)
@@ -144,7 +144,7 @@ func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
 }
 
 func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
-	d := drive(t, scripted.Serve(t, func(c net.Conn) {
+	d := drive(t, testserver.Serve(t, func(c net.Conn) {
 		for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
 			line, err := lines.ReadSlice('\n')
 			if err != nil {
@@ -161,7 +161,7 @@ func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
 }
 
 func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Echo), heartbeats(10))
+	d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
 	d.tell(Command{Silence: "living"})
 	time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
@@ -171,7 +171,7 @@ func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
 }
 
 func TestAnswersThatAreNoEchoAreCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Say("welcome to something else\n")), heartbeats(10))
+	d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(10), g.Garbled)
@@ -184,13 +184,13 @@ func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
 		handle              func(net.Conn)
 		garbled, unanswered uint64
 	}{
-		"no answer": {scripted.Discard, 0, 10},
-		"another":   {scripted.Say("welcome\n"), 10, 0},
-		"an echo":   {scripted.Echo, 0, 0},
+		"no answer": {testserver.Discard, 0, 10},
+		"another":   {testserver.Say("welcome\n"), 10, 0},
+		"an echo":   {testserver.Echo, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, scripted.Serve(t, tc.handle), heartbeats(10))
+			d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
 			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 			time.Sleep(1200 * time.Millisecond) // the patience is a second
 			d.tell(Command{Silence: "living"})
@@ -202,7 +202,7 @@ func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
 }
 
 func TestAnswersThatDoNotComeAreCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Discard), heartbeats(10))
+	d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 	time.Sleep(1200 * time.Millisecond) // the patience is a second
 	g := d.finish().Groups[0]
@@ -223,7 +223,7 @@ func TestConnectionsThatFailAreCounted(t *testing.T) {
 
 // TestWhoIsLateItselfBlamesNobody lets the loop stand still for longer than the timeout, after which the target has closed all.
 func TestWhoIsLateItselfBlamesNobody(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Reap(300*time.Millisecond, "")), heartbeats(600))
+	d := drive(t, testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")), heartbeats(600))
 	d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
 	d.pause(900 * time.Millisecond)
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
@@ -234,7 +234,7 @@ func TestWhoIsLateItselfBlamesNobody(t *testing.T) {
 }
 
 func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
-	d := drive(t, scripted.Serve(t, func(c net.Conn) {
+	d := drive(t, testserver.Serve(t, func(c net.Conn) {
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		_, _ = c.Write([]byte(line))
 		_, _ = io.Copy(io.Discard, c)
@@ -246,7 +246,7 @@ func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
 }
 
 func TestALineThatComesByteByByteIsAnsweredWhenItsEndIs(t *testing.T) {
-	d := drive(t, scripted.Serve(t, func(c net.Conn) {
+	d := drive(t, testserver.Serve(t, func(c net.Conn) {
 		for lines := bufio.NewReader(c); ; {
 			line, err := lines.ReadSlice('\n')
 			if err != nil {
@@ -267,7 +267,7 @@ func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
 		t.Run(string(b), func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, scripted.Serve(t, scripted.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+			d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
 			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
 			time.Sleep(1500 * time.Millisecond) // the patience is a second
 			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
@@ -277,8 +277,8 @@ func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
 }
 
 func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
-	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Waits: true}
-	d := drive(t, scripted.Serve(t, scripted.Echo), waits)
+	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
+	d := drive(t, testserver.Serve(t, testserver.Echo), waits)
 	d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
 	d.tell(Command{Open: "attackers"})
 	d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
@@ -288,7 +288,7 @@ func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
 func TestSlowReadersAndTricklesAreClosedByTheTarget(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
 		t.Run(string(b), func(t *testing.T) {
-			addr := scripted.Serve(t, func(c net.Conn) {
+			addr := testserver.Serve(t, func(c net.Conn) {
 				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
 				time.Sleep(200 * time.Millisecond)
 				_ = c.(*net.TCPConn).SetLinger(0)

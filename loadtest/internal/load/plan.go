@@ -1,5 +1,5 @@
 // Package load is the engine of a load test: one loop in one process that opens thousands of connections and lets each behave as it was
-// told. It has no goroutine and no timer for each of them, and less than a hundred bytes. It runs on Linux.
+// unexpected. It has no goroutine and no timer for each of them, and less than a hundred bytes. It runs on Linux.
 package load
 
 import (
@@ -43,8 +43,8 @@ type Spec struct {
 	Size        int           // bytes of a message, the newline at its end included
 	// Timeout is after what time of silence the target closes them, 0 if that is not known or does not apply.
 	Timeout time.Duration
-	// Waits says that it is not opened before a Command says so.
-	Waits bool
+	// Deferred says that it is not opened before a Command says so.
+	Deferred bool
 }
 
 // A Behaviour is what a connection does once it is open.
@@ -57,7 +57,7 @@ const (
 	PingPong Behaviour = "ping-pong"
 	// OneByte sends messages byte by byte, one in each interval.
 	OneByte Behaviour = "one-byte"
-	// HalfOpen is a Heartbeat until it is told to vanish.
+	// HalfOpen is a Heartbeat until it is unexpected to vanish.
 	HalfOpen Behaviour = "half-open"
 	// Churn sends a message, and closes when it is answered, by FIN and by RST in turns. Another one is opened for it.
 	Churn Behaviour = "churn"
@@ -96,8 +96,8 @@ type Command struct {
 	Open string `json:",omitempty"`
 	// Silence is the name of a group that sends nothing from now on.
 	Silence string `json:",omitempty"`
-	// LastWord is the name of a group that sends one message now and nothing after it.
-	LastWord string `json:",omitempty"`
+	// LastMessage is the name of a group that sends one message now and nothing after it.
+	LastMessage string `json:",omitempty"`
 	// Vanish is the name of a group whose machine loses its power: its connections are gone without a word.
 	Vanish string `json:",omitempty"`
 	// Finish ends the loop.

@@ -2,8 +2,8 @@ package load
 
 // An entry is when a connection acts next.
 type entry struct {
-	at   int64
-	conn int32
+	at    int64
+	index int32
 }
 
 // A schedule is a binary heap of entries. There is one for each connection that has something to do: those that have not are skipped when

@@ -41,9 +41,9 @@ func TestMomentsKeepTheirOrderAndDistance(t *testing.T) {
 		s := Spec{Behaviour: Heartbeat, Interval: time.Second, Jitter: jitter}
 		c := &conn{base: int64(time.Minute), number: 7}
 		for k := range uint32(1000) {
-			at, exact := s.moment(c, k), c.base+int64(k)*int64(s.Interval)
+			at, exact := s.messageTime(c, k), c.base+int64(k)*int64(s.Interval)
 			require.LessOrEqual(t, max(at-exact, exact-at), int64(jitter*float64(s.Interval))+s.grid())
-			require.LessOrEqual(t, at, s.moment(c, k+1))
+			require.LessOrEqual(t, at, s.messageTime(c, k+1))
 		}
 	}
 }

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// Available returns how much memory programs can still have without swapping, as the kernel estimates it, in bytes.
-func Available() (uint64, error) { return kilobytesOf("/proc/meminfo", "MemAvailable") }
-
 // KernelMemory returns what the system has for sockets and what belongs to them, in bytes: its slabs, where sockets, their files, inodes
 // and dentries are, and the buffers of TCP.
 //

@@ -12,7 +12,7 @@ import (
 
 // held are the states of a connection that the server still holds, by the bits of their numbers: the peer of one in CLOSE_WAIT has
 // closed its end, and the server has not.
-const held = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
+const heldStates = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
 
 // dumpChunk is how much of the answer is read at once. The kernel fills 32 KiB at most, about 250 sockets.
 const dumpChunk = 64 << 10 // bytes
@@ -57,7 +57,7 @@ func TargetSockets(port int) (established int, err error) {
 
 // dump asks for the held sockets of a family and counts those of the port.
 func dump(fd int, family uint8, port uint16) (n int, err error) {
-	r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, States: held}
+	r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, States: heldStates}
 	r.Header = unix.NlMsghdr{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP}
 	r.Header.Len = uint32(binary.Size(r))
 	binary.BigEndian.PutUint16(r.LocalPort[:], port) // leaves the other ends, half of them all, in the kernel
@@ -77,7 +77,7 @@ func dump(fd int, family uint8, port uint16) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		found, done, err := tally(buf[:size], port)
+		found, done, err := countSockets(buf[:size], port)
 		if n += found; done || err != nil {
 			return n, err
 		}
@@ -86,7 +86,7 @@ func dump(fd int, family uint8, port uint16) (n int, err error) {
 
 // tally counts the sockets of the port in a chunk of the answer, and reports whether it is the last one. A message is a struct
 // inet_diag_msg: family, state, timer, retransmissions, and the local port.
-func tally(chunk []byte, port uint16) (n int, done bool, err error) {
+func countSockets(chunk []byte, port uint16) (n int, done bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(chunk)
 	if err != nil {
 		return 0, false, err
@@ -94,7 +94,7 @@ func tally(chunk []byte, port uint16) (n int, done bool, err error) {
 	for _, m := range messages {
 		switch m.Header.Type {
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-			return n, true, verdict(m.Data)
+			return n, true, dumpError(m.Data)
 		case unix.SOCK_DIAG_BY_FAMILY:
 			if len(m.Data) < 6 {
 				return n, false, unix.EINVAL
@@ -108,7 +108,7 @@ func tally(chunk []byte, port uint16) (n int, done bool, err error) {
 }
 
 // verdict returns the error in the message that ends an answer: its number, negative, or 0.
-func verdict(data []byte) error {
+func dumpError(data []byte) error {
 	if len(data) < 4 {
 		return unix.EINVAL
 	}

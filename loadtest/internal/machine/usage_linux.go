@@ -19,7 +19,7 @@ const userTick = 10 * time.Millisecond
 //
 // The error for a process that does not exist, or ends meanwhile, wraps fs.ErrNotExist or syscall.ESRCH. One that has ended and that
 // nobody has waited for is no error: it has no memory.
-func Of(pid int) (result.Usage, error) {
+func ProcessUsage(pid int) (result.Usage, error) {
 	var u result.Usage
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

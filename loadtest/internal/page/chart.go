@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	letter = 6.2 // px: the mean width of a letter at an axis, on the wide side
-	bold   = 7.2 // px: that of a label above the area
-	row    = 14  // px: the height of a row of labels
-	rows   = 3   // of labels above the area at most
+	letterWidth      = 6.2 // px: the mean width of a letter at an axis, on the wide side
+	labelLetterWidth = 7.2 // px: that of a label above the area
+	labelHeight      = 14  // px: the height of a row of labels
+	labelRows        = 3   // of labels above the area at most
 )
 
 // A chart is lines or columns over an axis. It is drawn for two widths, as text in an SVG shrinks with it, and is shown in one of them.
@@ -216,7 +216,7 @@ func (c *chart) draw(class string, w, h px) drawing {
 	}
 	ys := c.y.ticks(0)
 	for _, t := range ys {
-		d.Left = max(d.Left, 14+px(letter*float64(utf8.RuneCountInString(t.label))))
+		d.Left = max(d.Left, 14+px(letterWidth*float64(utf8.RuneCountInString(t.label))))
 	}
 	d.label(c)
 	for _, t := range ys {
@@ -259,23 +259,23 @@ func (d *drawing) label(c *chart) {
 		named = append(named, text{X: d.x(c, b.from), Text: b.name})
 	}
 	slices.SortStableFunc(named, func(a, b text) int { return cmp.Compare(a.X, b.X) })
-	var ends [rows]px
+	var ends [labelRows]px
 	used := 0
 	for _, n := range named {
 		n.Text = clipped(n.Text, 22)
-		width := px(bold * float64(utf8.RuneCountInString(n.Text)))
+		width := px(labelLetterWidth * float64(utf8.RuneCountInString(n.Text)))
 		n.X = min(n.X+3, d.Right-width)
 		for i := range ends {
 			if n.X >= ends[i] {
 				ends[i] = n.X + width + 6
 				used = max(used, i+1)
-				n.Y = px(30 + row*i)
+				n.Y = px(30 + labelHeight*i)
 				d.Labels = append(d.Labels, n)
 				break
 			}
 		}
 	}
-	d.Top = px(24 + row*used)
+	d.Top = px(24 + labelHeight*used)
 }
 
 func (d *drawing) column(c *chart, k column) box {

@@ -76,7 +76,7 @@ func printable(r rune) rune {
 func newView(r *result.Result) *view {
 	total := r.Total()
 	v := &view{
-		Sentence: sentence(r), Cards: cards(r, &total), Wanted: expectations(r), Charts: figures(r),
+		Sentence: sentence(r), Cards: cards(r, &total), Wanted: expectations(r), Charts: resultCharts(r),
 		Groups: groups(r), Command: r.Command, Notes: r.Notes,
 	}
 	if !r.Began.IsZero() {

@@ -216,7 +216,7 @@ func TestAllPartsAreShown(t *testing.T) {
 func TestEmptyResultSaysWhatIsMissing(t *testing.T) {
 	got := render(t, &result.Result{})
 	require.Empty(t, drawn.FindAllString(got, -1))
-	for _, c := range figures(&result.Result{}) {
+	for _, c := range resultCharts(&result.Result{}) {
 		require.NotEmpty(t, c.Missing)
 		require.Contains(t, got, ">"+c.Title+"</th><td>"+c.Missing+"<")
 	}
@@ -363,7 +363,7 @@ func TestLongRunIsThinnedAndKeepsItsPeaks(t *testing.T) {
 
 // TestRateBetweenSamples also has a process that was started again: its count begins anew and is not a negative rate.
 func TestRateBetweenSamples(t *testing.T) {
-	m := measure{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}
+	m := metric{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}
 	samples := ordered([]result.Sample{
 		{Messages: 0}, {At: 2 * time.Second, Messages: 10}, {At: 2 * time.Second, Messages: 99}, {At: 3 * time.Second, Messages: 4},
 	})

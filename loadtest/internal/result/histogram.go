@@ -47,14 +47,6 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 // Max returns the longest time.
 func (h *Histogram) Max() time.Duration { return h.Quantile(1) }
 
-// Mean returns the mean.
-func (h *Histogram) Mean() time.Duration {
-	if h.Count() == 0 {
-		return 0
-	}
-	return time.Duration(h.h.Mean() * float64(time.Microsecond))
-}
-
 // A Bar is how many times fell between two lengths.
 type Bar struct {
 	From, To time.Duration

@@ -125,7 +125,6 @@ func TestHistogramsTakeAnyTime(t *testing.T) {
 	require.Empty(t, none.Bars())
 	h := NewHistogram()
 	require.Zero(t, h.Max())
-	require.Zero(t, h.Mean())
 	h.Record(-time.Second)
 	h.Record(100 * time.Hour)
 	require.Equal(t, uint64(2), h.Count())

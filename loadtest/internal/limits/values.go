@@ -1,4 +1,4 @@
-package doctor
+package limits
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ func count(n uint64) string {
 }
 
 // amount returns a number of bytes as the user reads it.
-func amount(n uint64) string {
+func bytesText(n uint64) string {
 	if n < 1e9 {
 		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 	}
@@ -42,8 +42,8 @@ func amount(n uint64) string {
 }
 
 // field returns the i-th of the numbers that a file consists of.
-func (e examiner) field(file string, i int) value {
-	text, err := fs.ReadFile(e.proc, file)
+func (s system) field(file string, i int) value {
+	text, err := fs.ReadFile(s.proc, file)
 	if err != nil {
 		return value{}
 	}
@@ -51,8 +51,8 @@ func (e examiner) field(file string, i int) value {
 }
 
 // after returns the i-th field after the prefix, in the first line of a file that begins with it.
-func (e examiner) after(file, prefix string, i int) value {
-	text, err := fs.ReadFile(e.proc, file)
+func (s system) fieldAfter(file, prefix string, i int) value {
+	text, err := fs.ReadFile(s.proc, file)
 	if err != nil {
 		return value{}
 	}

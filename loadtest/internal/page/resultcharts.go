@@ -13,44 +13,44 @@ import (
 )
 
 // figures returns the charts of a report.
-func figures(r *result.Result) []*chart {
+func resultCharts(r *result.Result) []*chart {
 	total := r.Total()
 	return []*chart{
-		course(r, scene{"Connections over time", "connections", plain, count64, false},
-			measure{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),
-		course(r, scene{"Messages per second", "messages/s", plain, count64, true},
-			measure{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}),
+		timeChart(r, timeChartStyle{"Connections over time", "connections", plain, countText, false},
+			metric{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),
+		timeChart(r, timeChartStyle{"Messages per second", "messages/s", plain, countText, true},
+			metric{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}),
 		lateness(r, total.Lateness),
 		latency(r, total.Latency),
-		course(r, scene{"Memory over time", "", memory, size, false},
-			measure{"server RSS", func(s *result.Sample) float64 { return float64(s.Server.RSS) }},
-			measure{"client RSS", func(s *result.Sample) float64 { return float64(s.Client.RSS) }},
-			measure{"kernel, for sockets", func(s *result.Sample) float64 { return float64(s.Kernel) }}),
-		course(r, scene{"CPU over time", "cores", plain, cores, true},
-			measure{"server", func(s *result.Sample) float64 { return s.Server.CPU.Seconds() }},
-			measure{"client", func(s *result.Sample) float64 { return s.Client.CPU.Seconds() }}),
+		timeChart(r, timeChartStyle{"Memory over time", "", memory, size, false},
+			metric{"server RSS", func(s *result.Sample) float64 { return float64(s.Server.RSS) }},
+			metric{"client RSS", func(s *result.Sample) float64 { return float64(s.Client.RSS) }},
+			metric{"kernel, for sockets", func(s *result.Sample) float64 { return float64(s.Kernel) }}),
+		timeChart(r, timeChartStyle{"CPU over time", "cores", plain, cores, true},
+			metric{"server", func(s *result.Sample) float64 { return s.Server.CPU.Seconds() }},
+			metric{"client", func(s *result.Sample) float64 { return s.Client.CPU.Seconds() }}),
 	}
 }
 
-func count64(v float64) string { return grouped(v, 0) }
-func cores(v float64) string   { return short(v) + nbsp + "cores" }
+func countText(v float64) string { return grouped(v, 0) }
+func cores(v float64) string     { return short(v) + nbsp + "cores" }
 
-// A scene is what the lines of a chart over time have in common.
-type scene struct {
+// A timeChartStyle is what the lines of a chart over time have in common.
+type timeChartStyle struct {
 	title, suffix string
 	units         []unit
 	write         func(float64) string
 	rate          bool // lines are what a count grows by in a second
 }
 
-// A measure is one line of a chart over time.
-type measure struct {
+// A metric is one line of a chart over time.
+type metric struct {
 	name string
 	of   func(*result.Sample) float64
 }
 
 // course charts samples over time. Measures that are always 0 are left out: they were not taken.
-func course(r *result.Result, sc scene, measures ...measure) *chart {
+func timeChart(r *result.Result, sc timeChartStyle, metrics ...metric) *chart {
 	c := &chart{Title: sc.title}
 	samples := ordered(r.Samples)
 	if len(samples) < 2 {
@@ -59,7 +59,7 @@ func course(r *result.Result, sc scene, measures ...measure) *chart {
 	}
 	var peak float64
 	var said []string
-	for _, m := range measures {
+	for _, m := range metrics {
 		s := m.series(samples, sc.rate)
 		top := slices.MaxFunc(s, func(a, b point) int { return cmp.Compare(a.y, b.y) })
 		if top.y == 0 {
@@ -67,7 +67,7 @@ func course(r *result.Result, sc scene, measures ...measure) *chart {
 		}
 		peak = max(peak, top.y)
 		c.legend, c.series = append(c.legend, m.name), append(c.series, thinned(s, 300))
-		said = append(said, m.name+": "+sc.sums(s, top))
+		said = append(said, m.name+": "+sc.summary(s, top))
 	}
 	if len(said) == 0 {
 		c.Missing = "In all samples this is 0, or it was not measured."
@@ -76,7 +76,7 @@ func course(r *result.Result, sc scene, measures ...measure) *chart {
 	end := c.phases(r, samples[len(samples)-1].At)
 	c.Desc = strings.Join(said, "; ")
 	c.x, c.y = linear(end.Seconds(), seconds, " since the run began"), rounded(peak, sc.units, sc.suffix)
-	c.tips = tips(samples, sc, measures)
+	c.tips = tips(samples, sc, metrics)
 	return c
 }
 
@@ -90,24 +90,24 @@ func ordered(samples []result.Sample) (kept []*result.Sample) {
 	return kept
 }
 
-func (m measure) series(samples []*result.Sample, rate bool) (s series) {
+func (m metric) series(samples []*result.Sample, rate bool) (s series) {
 	for i, b := range samples {
 		if !rate {
 			s = append(s, point{b.At.Seconds(), m.of(b), duration(b.At)})
 		} else if i > 0 {
-			s = append(s, point{b.At.Seconds(), m.grows(samples[i-1], b), duration(b.At)})
+			s = append(s, point{b.At.Seconds(), m.growth(samples[i-1], b), duration(b.At)})
 		}
 	}
 	return s
 }
 
 // grows returns by how much a count grows in a second. One that shrinks has begun anew, as with a process that was started again.
-func (m measure) grows(a, b *result.Sample) float64 {
+func (m metric) growth(a, b *result.Sample) float64 {
 	return max(0, m.of(b)-m.of(a)) / (b.At - a.At).Seconds()
 }
 
 // sums says in words what a line shows.
-func (sc scene) sums(s series, top point) string {
+func (sc timeChartStyle) summary(s series, top point) string {
 	at := " (at " + top.tip + ")"
 	if !sc.rate {
 		return "up to " + sc.write(top.y) + at + ", " + sc.write(s[len(s)-1].y) + " at the end"
@@ -119,15 +119,15 @@ func (sc scene) sums(s series, top point) string {
 	return "mean " + sc.write(sum/float64(len(s))) + ", up to " + sc.write(top.y) + at
 }
 
-// tips writes what all measures are at about a hundred samples.
-func tips(samples []*result.Sample, sc scene, measures []measure) (tips []tick) {
+// tips writes what all metrics are at about a hundred samples.
+func tips(samples []*result.Sample, sc timeChartStyle, metrics []metric) (tips []tick) {
 	every := max(1, len(samples)/100)
 	for i := 0; i < len(samples); i += every {
 		var said []string
-		for _, m := range measures {
+		for _, m := range metrics {
 			v := m.of(samples[i])
 			if sc.rate {
-				v = m.grows(samples[max(i-1, 0)], samples[min(max(i, 1), len(samples)-1)])
+				v = m.growth(samples[max(i-1, 0)], samples[min(max(i, 1), len(samples)-1)])
 			}
 			said = append(said, m.name+" "+sc.write(v))
 		}

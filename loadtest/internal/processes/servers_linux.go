@@ -1,4 +1,4 @@
-package crew
+package processes
 
 import (
 	"bufio"
@@ -23,14 +23,14 @@ const Package = "github.com/idlewheel/idlewheel/cmd/echo-heartbeat"
 type Servers struct {
 	Targets []string // where they listen
 	dir     string   // of the binary
-	all     []*served
+	all     []*server
 }
 
-type served struct {
+type server struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
 	errs   *tail
-	said   []string // what it said at its end
+	output []string // what it said at its end
 	exited chan error
 }
 
@@ -43,7 +43,7 @@ type Launch struct {
 }
 
 // started is how long a server may take to listen.
-const started = 20 * time.Second
+const listenTimeout = 20 * time.Second
 
 // StartServers builds the server and starts it as often as it is asked for. The caller calls Stop.
 func StartServers(ctx context.Context, l Launch) (*Servers, error) {
@@ -85,9 +85,9 @@ func (s *Servers) start(l Launch, addr string) (at string, err error) {
 	if l.Count > 1 && !l.PortsEach {
 		args = append(args, "--share-port")
 	}
-	p := &served{cmd: exec.Command(l.Binary, args...), errs: &tail{}, exited: make(chan error, 1)}
+	p := &server{cmd: exec.Command(l.Binary, args...), errs: &tail{}, exited: make(chan error, 1)}
 	p.cmd.Stderr = p.errs
-	p.cmd.SysProcAttr = alone()
+	p.cmd.SysProcAttr = childAttr()
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return "", err
@@ -96,7 +96,7 @@ func (s *Servers) start(l Launch, addr string) (at string, err error) {
 		return "", err
 	}
 	p.lines = bufio.NewScanner(out)
-	late := time.AfterFunc(started, func() { _ = p.cmd.Process.Kill() })
+	late := time.AfterFunc(listenTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	if p.lines.Scan() {
 		if found := listening.FindStringSubmatch(p.lines.Text()); found != nil {
@@ -110,9 +110,9 @@ func (s *Servers) start(l Launch, addr string) (at string, err error) {
 }
 
 // listen takes what the server says until it ends.
-func (p *served) listen() {
+func (p *server) listen() {
 	for p.lines.Scan() {
-		p.said = append(p.said, p.lines.Text())
+		p.output = append(p.output, p.lines.Text())
 	}
 	p.exited <- p.cmd.Wait()
 }
@@ -126,15 +126,6 @@ func (s *Servers) Pids() (pids []int) {
 		pids = append(pids, p.cmd.Process.Pid)
 	}
 	return pids
-}
-
-// Signal sends a signal to all servers.
-func (s *Servers) Signal(sig os.Signal) error {
-	var errs []error
-	for _, p := range s.all {
-		errs = append(errs, p.cmd.Process.Signal(sig))
-	}
-	return errors.Join(errs...)
 }
 
 // Died returns an error if a server has ended by itself.
@@ -171,7 +162,7 @@ func (s *Servers) Stop(within time.Duration) (said []string) {
 	for _, p := range s.all {
 		<-p.exited
 		p.exited <- nil
-		said = append(said, p.said...)
+		said = append(said, p.output...)
 	}
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)

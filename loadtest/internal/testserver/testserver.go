@@ -1,5 +1,5 @@
 // Package scripted gives tests of the load tester servers that do what a script says, right or wrong.
-package scripted
+package testserver
 
 import (
 	"bufio"

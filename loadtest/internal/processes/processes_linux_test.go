@@ -1,4 +1,4 @@
-package crew
+package processes
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ func TestAPlanIsSplitEqually(t *testing.T) {
 
 func TestAWorkerThatIsToldNonsenseSaysSo(t *testing.T) {
 	var out bytes.Buffer
-	require.ErrorContains(t, Work(strings.NewReader("nonsense"), &out), "reading the plan")
-	require.ErrorContains(t, Work(strings.NewReader("{}"), &out), "no target")
+	require.ErrorContains(t, RunClient(strings.NewReader("nonsense"), &out), "reading the plan")
+	require.ErrorContains(t, RunClient(strings.NewReader("{}"), &out), "no target")
 }
 
 func TestATailKeepsTheEnd(t *testing.T) {

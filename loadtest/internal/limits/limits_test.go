@@ -1,4 +1,4 @@
-package doctor
+package limits
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A rig is a machine that is made up.
-type rig map[string]string
+// A fakeSystem is a machine that is made up.
+type fakeSystem map[string]string
 
 // able returns a machine that can hold 100,000 connections with both ends, as wished by wish.
-func able() rig {
-	return rig{
+func able() fakeSystem {
+	return fakeSystem{
 		"self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n" +
 			"Max processes             1024                 96365                processes \n" +
 			"Max open files            1024                 20000                files     \n",
@@ -34,31 +34,31 @@ func able() rig {
 	}
 }
 
-func wish() Wish {
-	return Wish{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5, Targets: 1, Loopback: true}
+func demand() Demand {
+	return Demand{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5, Targets: 1, Loopback: true}
 }
 
 // examine examines the machine with the given number of CPUs.
-func (r rig) examine(w Wish, cpus int) []Check {
+func (r fakeSystem) check(w Demand, cpus int) []Limit {
 	proc := fstest.MapFS{}
 	for name, text := range r {
 		proc[name] = &fstest.MapFile{Data: []byte(text)}
 	}
-	return examiner{proc: proc, cpus: cpus}.examine(w)
+	return system{proc: proc, cpus: cpus}.check(w)
 }
 
 // find returns the check of that name, or an empty one.
-func find(checks []Check, name string) Check {
+func find(checks []Limit, name string) Limit {
 	for _, c := range checks {
 		if c.Name == name {
 			return c
 		}
 	}
-	return Check{}
+	return Limit{}
 }
 
 func TestAbleMachine(t *testing.T) {
-	checks := able().examine(wish(), 2)
+	checks := able().check(demand(), 2)
 	require.Len(t, checks, 12)
 	for _, c := range checks {
 		require.Equal(t, Fine, c.Level, "%+v", c)
@@ -81,13 +81,13 @@ func TestChecks(t *testing.T) {
 	)
 	for _, test := range []struct {
 		check, file, text string // the file of the able machine that is another one, or is missing if the text is empty
-		wish              func(*Wish)
+		change            func(*Demand)
 		want              Level
 		have, need, fix   string // "" is not compared, of fix only if it is Fine
 	}{
 		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "16731", have: "16,731", need: "16,731"},
 		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "16730", want: Cannot, fix: "sysctl -w fs.nr_open=16731"},
-		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "99999", wish: func(w *Wish) { w.Servers = 1 }, want: Cannot, need: "100,064"},
+		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "99999", change: func(w *Demand) { w.Servers = 1 }, want: Cannot, need: "100,064"},
 		{check: "fs.nr_open", file: "sys/fs/nr_open"},
 
 		{check: client, file: "self/limits", text: limits("16731", "9999"), have: "16,731", need: "16,731"},
@@ -99,7 +99,7 @@ func TestChecks(t *testing.T) {
 		{check: client, file: "self/limits", text: limits("much", "9999")},
 		{check: client, file: "self/limits", text: "Max open files\n"},
 		{check: client, file: "self/limits"},
-		{check: client, wish: func(w *Wish) { w.Clients = 0 }, want: Cannot, need: "100,064"},
+		{check: client, change: func(w *Demand) { w.Clients = 0 }, want: Cannot, need: "100,064"},
 
 		{check: server, file: "self/limits", text: limits("12564", "9999"), have: "12,564", need: "12,564"},
 		{check: server, file: "self/limits", text: limits("12563", "9999"), want: Cannot,
@@ -110,7 +110,7 @@ func TestChecks(t *testing.T) {
 		{check: "fs.file-max", file: "sys/fs/file-max", text: "201647", want: Cannot, fix: "sysctl -w fs.file-max=201648"},
 		{check: "fs.file-max", file: "sys/fs/file-nr", need: "200,896"},
 		{check: "fs.file-max", file: "sys/fs/file-max", text: "9223372036854775807", have: "unlimited"},
-		{check: "fs.file-max", wish: func(w *Wish) { w.Servers, w.Loopback = 0, false }, need: "101,136"},
+		{check: "fs.file-max", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "101,136"},
 		{check: "fs.file-max", file: "sys/fs/file-max"},
 
 		{check: portset, file: portRange, text: "40000 61051", have: "105,260 (21,052 for each source and target)", need: "100,000"},
@@ -119,10 +119,10 @@ func TestChecks(t *testing.T) {
 		{check: portset, file: portRange, text: "40000 59999", want: Slow, have: "100,000 (20,000 for each source and target)"},
 		{check: portset, file: portRange, text: "40000 59998", want: Cannot,
 			fix: "--sources 6, or sysctl -w net.ipv4.ip_local_port_range='10240 65535'"},
-		{check: portset, wish: func(w *Wish) { w.Sources, w.Loopback = 1, false }, want: Cannot,
+		{check: portset, change: func(w *Demand) { w.Sources, w.Loopback = 1, false }, want: Cannot,
 			have: "28,232 (28,232 for each source and target)", fix: "--sources 4 (each added by ip address add ADDRESS dev DEVICE)"},
-		{check: portset, wish: func(w *Wish) { w.Sources, w.Targets = 1, 4 }, have: "112,928 (28,232 for each source and target)"},
-		{check: portset, wish: func(w *Wish) { w.Sources, w.Targets = 0, 0 }, want: Cannot, fix: "--sources 4"},
+		{check: portset, change: func(w *Demand) { w.Sources, w.Targets = 1, 4 }, have: "112,928 (28,232 for each source and target)"},
+		{check: portset, change: func(w *Demand) { w.Sources, w.Targets = 0, 0 }, want: Cannot, fix: "--sources 4"},
 		{check: portset, file: portRange, text: "32768", have: "not known"},
 		{check: portset, file: portRange, text: "60999 32768", have: "not known"},
 		{check: portset, file: portRange, text: "1 99999", have: "not known"},
@@ -139,8 +139,8 @@ func TestChecks(t *testing.T) {
 
 		{check: tracked, file: nfMax, text: "100100", have: "100,100", need: "100,100"},
 		{check: tracked, file: nfMax, text: "100099", want: Cannot, fix: "sysctl -w net.netfilter.nf_conntrack_max=100100"},
-		{check: tracked, file: nfCount, text: "0", wish: func(w *Wish) { w.Connections = 1_000_000 }, have: "262,144, not in use"},
-		{check: tracked, file: nfCount, wish: func(w *Wish) { w.Connections = 1_000_000 }, want: Cannot, need: "1,000,000"},
+		{check: tracked, file: nfCount, text: "0", change: func(w *Demand) { w.Connections = 1_000_000 }, have: "262,144, not in use"},
+		{check: tracked, file: nfCount, change: func(w *Demand) { w.Connections = 1_000_000 }, want: Cannot, need: "1,000,000"},
 		{check: tracked, file: nfMax},
 
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1484375 kB", have: "1.5 GB", need: "1.1 GB"},
@@ -149,9 +149,9 @@ func TestChecks(t *testing.T) {
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113282 kB", want: Slow},
 		{check: "memory available", file: "meminfo", text: "MemAvailable: 1113281 kB", want: Cannot,
 			fix: "--connections 74999, or 380.0 MB more memory"},
-		{check: "memory available", wish: func(w *Wish) { w.Servers, w.Loopback = 0, false }, need: "570.0 MB"},
-		{check: "memory available", wish: func(w *Wish) { w.Servers = 0 }, need: "1.1 GB"},
-		{check: "memory available", file: "meminfo", text: "MemAvailable: 0 kB", wish: func(w *Wish) { w.Connections = -5 }},
+		{check: "memory available", change: func(w *Demand) { w.Servers, w.Loopback = 0, false }, need: "570.0 MB"},
+		{check: "memory available", change: func(w *Demand) { w.Servers = 0 }, need: "1.1 GB"},
+		{check: "memory available", file: "meminfo", text: "MemAvailable: 0 kB", change: func(w *Demand) { w.Connections = -5 }},
 		{check: "memory available", file: "meminfo", text: "MemTotal: 5 kB"},
 		{check: "memory available", file: "meminfo"},
 
@@ -168,14 +168,14 @@ func TestChecks(t *testing.T) {
 		{check: "threads", file: "sys/kernel/pid_max", have: "96,365"},
 	} {
 		t.Run(fmt.Sprintf("%s %s %q %v", test.check, test.file, test.text, test.want), func(t *testing.T) {
-			machine, w := able(), wish()
+			machine, w := able(), demand()
 			if machine[test.file] = test.text; test.text == "" {
 				delete(machine, test.file)
 			}
-			if test.wish != nil {
-				test.wish(&w)
+			if test.change != nil {
+				test.change(&w)
 			}
-			c := find(machine.examine(w, 2), test.check)
+			c := find(machine.check(w, 2), test.check)
 			require.Equal(t, test.check, c.Name)
 			require.Equal(t, test.want, c.Level, "%+v", c)
 			if test.have != "" {
@@ -192,7 +192,7 @@ func TestChecks(t *testing.T) {
 			}
 			for fix := range strings.SplitSeq(c.Fix, ", or ") {
 				if fixedMachine, fixedWish, ok := apply(fix, machine, w); ok {
-					require.Equal(t, Fine, find(fixedMachine.examine(fixedWish, 2), test.check).Level, "after %s", fix)
+					require.Equal(t, Fine, find(fixedMachine.check(fixedWish, 2), test.check).Level, "after %s", fix)
 				}
 			}
 		})
@@ -200,7 +200,7 @@ func TestChecks(t *testing.T) {
 }
 
 // apply does what a fix says, if it is a flag or a sysctl.
-func apply(fix string, machine rig, w Wish) (rig, Wish, bool) {
+func apply(fix string, machine fakeSystem, w Demand) (fakeSystem, Demand, bool) {
 	for flag, field := range map[string]*int{
 		"--clients": &w.Clients, "--servers": &w.Servers, "--sources": &w.Sources, "--connections": &w.Connections,
 	} {
@@ -217,12 +217,12 @@ func apply(fix string, machine rig, w Wish) (rig, Wish, bool) {
 }
 
 func TestProcessors(t *testing.T) {
-	c := find(able().examine(wish(), 1), "CPUs")
-	require.Equal(t, Check{Name: "CPUs", Have: "1", Need: "2", Fix: "a machine with more, or the target on another one", Level: Slow}, c)
+	c := find(able().check(demand(), 1), "CPUs")
+	require.Equal(t, Limit{Name: "CPUs", Have: "1", Need: "2", Fix: "a machine with more, or the target on another one", Level: Slow}, c)
 }
 
 func TestNothingIsKnown(t *testing.T) {
-	for _, c := range (rig{}).examine(wish(), 2) {
+	for _, c := range (fakeSystem{}).check(demand(), 2) {
 		require.Equal(t, Fine, c.Level, "%+v", c)
 		if c.Name != "CPUs" {
 			require.Equal(t, "not known", c.Have, c.Name)
@@ -231,9 +231,9 @@ func TestNothingIsKnown(t *testing.T) {
 }
 
 func TestTargetElsewhere(t *testing.T) {
-	w := wish()
+	w := demand()
 	w.Servers, w.Loopback = 0, false
-	checks := able().examine(w, 2)
+	checks := able().check(w, 2)
 	for _, name := range []string{"descriptors of a server", "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog"} {
 		require.Empty(t, find(checks, name), "that is the other machine's")
 	}
@@ -241,18 +241,18 @@ func TestTargetElsewhere(t *testing.T) {
 }
 
 func TestFewConnectionsNeedNoQueue(t *testing.T) {
-	w := wish()
+	w := demand()
 	w.Connections = 1000
-	require.Empty(t, find(able().examine(w, 2), "net.core.somaxconn"))
+	require.Empty(t, find(able().check(w, 2), "net.core.somaxconn"))
 	w.Connections = 1001
-	require.NotEmpty(t, find(able().examine(w, 2), "net.core.somaxconn"))
+	require.NotEmpty(t, find(able().check(w, 2), "net.core.somaxconn"))
 }
 
 func TestExamineThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is no /proc like this")
 	}
-	checks := Examine(Wish{Connections: 1, Clients: 1, Loopback: true})
+	checks := Check(Demand{Connections: 1, Clients: 1, Loopback: true})
 	require.Equal(t, Fine, find(checks, "descriptors of a client").Level)
 	for _, name := range []string{"descriptors of a client", "local ports", "memory available"} {
 		require.NotEqual(t, "not known", find(checks, name).Have, name)
@@ -261,8 +261,8 @@ func TestExamineThisMachine(t *testing.T) {
 
 func TestWorst(t *testing.T) {
 	require.Equal(t, Fine, Worst(nil))
-	require.Equal(t, Slow, Worst([]Check{{Level: Fine}, {Level: Slow}, {Level: Fine}}))
-	require.Equal(t, Cannot, Worst([]Check{{Level: Cannot}, {Level: Slow}}))
+	require.Equal(t, Slow, Worst([]Limit{{Level: Fine}, {Level: Slow}, {Level: Fine}}))
+	require.Equal(t, Cannot, Worst([]Limit{{Level: Cannot}, {Level: Slow}}))
 }
 
 func TestLevelString(t *testing.T) {
@@ -270,14 +270,14 @@ func TestLevelString(t *testing.T) {
 }
 
 func TestPrint(t *testing.T) {
-	fine := Check{Name: "CPUs", Have: "2", Need: "2"}
-	slow := Check{Name: "net.core.somaxconn", Have: "128", Need: "4,096", Fix: "sysctl -w net.core.somaxconn=4096", Level: Slow}
-	cannot := Check{Name: "fs.nr_open", Have: "1,024", Need: "20,064", Fix: "sysctl -w fs.nr_open=20064", Level: Cannot}
+	fine := Limit{Name: "CPUs", Have: "2", Need: "2"}
+	slow := Limit{Name: "net.core.somaxconn", Have: "128", Need: "4,096", Fix: "sysctl -w net.core.somaxconn=4096", Level: Slow}
+	cannot := Limit{Name: "fs.nr_open", Have: "1,024", Need: "20,064", Fix: "sysctl -w fs.nr_open=20064", Level: Cannot}
 	for _, test := range []struct {
-		checks []Check
+		checks []Limit
 		want   string
 	}{
-		{[]Check{fine, slow, cannot, fine}, `
+		{[]Limit{fine, slow, cannot, fine}, `
         check               have   need
 ok      CPUs                2      2
 slow    net.core.somaxconn  128    4,096
@@ -287,7 +287,7 @@ cannot  fs.nr_open          1,024  20,064
 ok      CPUs                2      2
 This machine cannot do it: 1 limit is too low.
 `},
-		{[]Check{slow, slow}, `
+		{[]Limit{slow, slow}, `
       check               have  need
 slow  net.core.somaxconn  128   4,096
         fix: sysctl -w net.core.somaxconn=4096
@@ -295,7 +295,7 @@ slow  net.core.somaxconn  128   4,096
         fix: sysctl -w net.core.somaxconn=4096
 This machine can do it, but not well: 2 limits are low.
 `},
-		{[]Check{fine}, `
+		{[]Limit{fine}, `
     check  have  need
 ok  CPUs   2     2
 This machine can do it.

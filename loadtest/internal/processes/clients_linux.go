@@ -1,6 +1,6 @@
-// Package crew is the processes of a load test: workers, each with one load.Loop, and the servers that it launches. One process may not
+// Package crew is the processes of a load test: clients, each with one load.Loop, and the servers that it launches. One process may not
 // have as many descriptors as there are to be connections.
-package crew
+package processes
 
 import (
 	"encoding/json"
@@ -18,22 +18,22 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
-// Verb is the hidden verb of the command that makes a worker of it.
-const Verb = "worker"
+// ClientVerb is the hidden verb of the command that makes a worker of it.
+const ClientVerb = "worker"
 
 // Work is the main function of a worker: it reads a load.Plan and then load.Commands, and writes load.Reports, as JSON. When nothing more
 // is to be read, whoever has started it is gone, and it ends as well.
-func Work(in io.Reader, out io.Writer) error {
+func RunClient(in io.Reader, out io.Writer) error {
 	if _, err := machine.RaiseDescriptors(); err != nil {
 		return err
 	}
 	debug.SetGCPercent(20) // what it is to save is memory; there is little to collect
-	reports, commands := json.NewEncoder(out), json.NewDecoder(in)
+	reports, input := json.NewEncoder(out), json.NewDecoder(in)
 	if err := reports.Encode(load.Report{}); err != nil { // it is there, and has taken no memory yet
 		return err
 	}
 	var plan load.Plan
-	if err := commands.Decode(&plan); err != nil {
+	if err := input.Decode(&plan); err != nil {
 		return fmt.Errorf("reading the plan: %w", err)
 	}
 	var failed error
@@ -41,64 +41,64 @@ func Work(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	orders := make(chan load.Command, 16)
+	commands := make(chan load.Command, 16)
 	go func() { // ends with the process
-		defer close(orders)
+		defer close(commands)
 		for {
 			var cmd load.Command
-			if commands.Decode(&cmd) != nil {
+			if input.Decode(&cmd) != nil {
 				loop.Wake()
 				return
 			}
-			orders <- cmd
+			commands <- cmd
 			loop.Wake()
 		}
 	}()
-	return errors.Join(loop.Run(orders), failed)
+	return errors.Join(loop.Run(commands), failed)
 }
 
-// A Crew is the workers of a run. Its methods may be called by one goroutine at a time.
-type Crew struct {
-	workers []*worker
+// A Crew is the clients of a run. Its methods may be called by one goroutine at a time.
+type Clients struct {
+	clients []*client
 }
 
-type worker struct {
-	cmd   *exec.Cmd
-	plan  *json.Encoder
-	stdin io.Closer
-	err   chan error // what its end was
+type client struct {
+	cmd      *exec.Cmd
+	commands *json.Encoder
+	stdin    io.Closer
+	err      chan error // what its end was
 
-	mu   sync.Mutex
-	last load.Report // guarded by mu
-	seen bool        // guarded by mu; last is the last
+	mu       sync.Mutex
+	last     load.Report // guarded by mu
+	finished bool        // guarded by mu; last is the last
 }
 
 // ready is how long a worker may take to start.
-const ready = 20 * time.Second
+const startTimeout = 20 * time.Second
 
-// Start starts workers. They wait for Begin.
-func Start(n int) (*Crew, error) {
+// Start starts clients. They wait for Begin.
+func StartClients(n int) (*Clients, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := &Crew{}
+	c := &Clients{}
 	for range n {
-		w, err := startWorker(exe)
+		w, err := startClient(exe)
 		if err != nil {
 			c.Kill()
-			return nil, fmt.Errorf("starting worker %d of %d: %w", len(c.workers)+1, n, err)
+			return nil, fmt.Errorf("starting worker %d of %d: %w", len(c.clients)+1, n, err)
 		}
-		c.workers = append(c.workers, w)
+		c.clients = append(c.clients, w)
 	}
 	return c, nil
 }
 
-func startWorker(exe string) (*worker, error) {
-	w := &worker{cmd: exec.Command(exe, Verb), err: make(chan error, 1)}
+func startClient(exe string) (*client, error) {
+	w := &client{cmd: exec.Command(exe, ClientVerb), err: make(chan error, 1)}
 	w.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // its loop need not be interrupted for the one goroutine beside it
 	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = alone()
+	w.cmd.SysProcAttr = childAttr()
 	stdin, err := w.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -110,9 +110,9 @@ func startWorker(exe string) (*worker, error) {
 	if err := w.cmd.Start(); err != nil {
 		return nil, err
 	}
-	w.plan, w.stdin = json.NewEncoder(stdin), stdin
+	w.commands, w.stdin = json.NewEncoder(stdin), stdin
 	reports := json.NewDecoder(stdout)
-	late := time.AfterFunc(ready, func() { _ = w.cmd.Process.Kill() })
+	late := time.AfterFunc(startTimeout, func() { _ = w.cmd.Process.Kill() })
 	err = reports.Decode(&w.last)
 	if !late.Stop() || err != nil {
 		_ = w.cmd.Process.Kill()
@@ -124,37 +124,37 @@ func startWorker(exe string) (*worker, error) {
 
 // alone is how children are started: not in the group that a terminal interrupts, since they are told to end, but not outliving this
 // process. That is the thread that has started them, which must be that of the main goroutine.
-func alone() *syscall.SysProcAttr {
+func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 // listen takes reports until the worker ends.
-func (w *worker) listen(reports *json.Decoder) {
+func (w *client) listen(reports *json.Decoder) {
 	for {
 		var r load.Report
 		if reports.Decode(&r) != nil {
 			break
 		}
 		w.mu.Lock()
-		w.last, w.seen = r, r.Last
+		w.last, w.finished = r, r.Last
 		w.mu.Unlock()
 	}
 	w.err <- w.cmd.Wait()
 }
 
-// Pids returns the processes of the workers.
-func (c *Crew) Pids() (pids []int) {
-	for _, w := range c.workers {
+// Pids returns the processes of the clients.
+func (c *Clients) Pids() (pids []int) {
+	for _, w := range c.clients {
 		pids = append(pids, w.cmd.Process.Pid)
 	}
 	return pids
 }
 
 // Begin gives each worker its part of a plan.
-func (c *Crew) Begin(plan load.Plan) error {
+func (c *Clients) Begin(plan load.Plan) error {
 	var errs []error
-	for i, part := range split(plan, len(c.workers)) {
-		if err := c.workers[i].plan.Encode(part); err != nil {
+	for i, part := range split(plan, len(c.clients)) {
+		if err := c.clients[i].commands.Encode(part); err != nil {
 			errs = append(errs, fmt.Errorf("worker %d: %w", i+1, err))
 		}
 	}
@@ -181,17 +181,17 @@ func split(plan load.Plan, n int) []load.Plan {
 	return parts
 }
 
-// Tell tells all workers something. One that has ended is not told.
-func (c *Crew) Tell(cmd load.Command) {
-	for _, w := range c.workers {
-		_ = w.plan.Encode(cmd)
+// Tell tells all clients something. One that has ended is not told.
+func (c *Clients) Tell(cmd load.Command) {
+	for _, w := range c.clients {
+		_ = w.commands.Encode(cmd)
 	}
 }
 
-// Report returns what the workers have found so far, and whether all of them still work.
-func (c *Crew) Report() (sum load.Report, working bool) {
+// Report returns what the clients have found so far, and whether all of them still work.
+func (c *Clients) Report() (sum load.Report, working bool) {
 	working = true
-	for _, w := range c.workers {
+	for _, w := range c.clients {
 		w.mu.Lock()
 		sum.Add(&w.last)
 		w.mu.Unlock()
@@ -205,19 +205,19 @@ func (c *Crew) Report() (sum load.Report, working bool) {
 	return sum, working
 }
 
-// Finish lets the workers close what they have, and returns what they have found at last. Those that do not end in time are killed.
-func (c *Crew) Finish(within time.Duration) (load.Report, error) {
+// Finish lets the clients close what they have, and returns what they have found at last. Those that do not end in time are killed.
+func (c *Clients) Finish(within time.Duration) (load.Report, error) {
 	c.Tell(load.Command{Finish: true})
 	late := time.AfterFunc(within, c.Kill)
 	defer late.Stop()
 	var errs []error
 	var sum load.Report
-	for i, w := range c.workers {
+	for i, w := range c.clients {
 		_ = w.stdin.Close()
 		err := <-w.err
 		w.err <- err
 		sum.Add(&w.last)
-		if !w.seen {
+		if !w.finished {
 			errs = append(errs, fmt.Errorf("worker %d has ended before the run: %w", i+1, errors.Join(err, errNoReport)))
 		}
 	}
@@ -226,9 +226,9 @@ func (c *Crew) Finish(within time.Duration) (load.Report, error) {
 
 var errNoReport = errors.New("there is no last report of it, and what it did is counted in part only")
 
-// Kill ends the workers at once.
-func (c *Crew) Kill() {
-	for _, w := range c.workers {
+// Kill ends the clients at once.
+func (c *Clients) Kill() {
+	for _, w := range c.clients {
 		_ = w.cmd.Process.Kill()
 	}
 }

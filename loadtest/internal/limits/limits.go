@@ -5,7 +5,7 @@
 //
 // What is not in /proc is not checked: the limits of a cgroup, rules of a firewall, and the machine at the other end. The amounts of
 // memory are those that were measured for connections that are mostly silent.
-package doctor
+package limits
 
 import (
 	"bytes"
@@ -18,8 +18,8 @@ import (
 	"text/tabwriter"
 )
 
-// A Wish is what this machine is to do. Numbers less than 1 count as 1, except those of Connections and Servers.
-type Wish struct {
+// A Demand is what this machine is to do. Numbers less than 1 count as 1, except those of Connections and Servers.
+type Demand struct {
 	Connections int
 	Clients     int  // processes that share the connections equally
 	Servers     int  // processes here that share their other ends equally; 0: the target is elsewhere
@@ -51,20 +51,20 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", int(l))
 }
 
-// A Check is one limit of the machine. Have is "not known" if it could not be read, which counts as Fine: in a container much is hidden.
+// A Limit is one limit of the machine. Have is "not known" if it could not be read, which counts as Fine: in a container much is hidden.
 // Fix is a command or what else to do, and empty if the Level is Fine.
-type Check struct {
+type Limit struct {
 	Name, Have, Need, Fix string
 	Level                 Level
 }
 
 // Examine checks this machine.
-func Examine(w Wish) []Check {
-	return examiner{proc: os.DirFS("/proc"), cpus: runtime.NumCPU()}.examine(w)
+func Check(w Demand) []Limit {
+	return system{proc: os.DirFS("/proc"), cpus: runtime.NumCPU()}.check(w)
 }
 
 // Worst returns the highest Level of the checks.
-func Worst(checks []Check) Level {
+func Worst(checks []Limit) Level {
 	worst := Fine
 	for _, c := range checks {
 		worst = max(worst, c.Level)
@@ -73,7 +73,7 @@ func Worst(checks []Check) Level {
 }
 
 // Print writes the checks as a table, below each problem what to do, and at the end the verdict. Errors of w are ignored.
-func Print(w io.Writer, checks []Check) {
+func Print(w io.Writer, checks []Limit) {
 	var table bytes.Buffer
 	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "\tcheck\thave\tneed")
@@ -93,7 +93,7 @@ func Print(w io.Writer, checks []Check) {
 }
 
 // verdict is the sentence at the end.
-func verdict(checks []Check) string {
+func verdict(checks []Limit) string {
 	problems := 0
 	for _, c := range checks {
 		if c.Level == Worst(checks) {
@@ -118,22 +118,22 @@ func plural(n int, one, many string) string {
 }
 
 // An examiner is where a machine is looked at.
-type examiner struct {
+type system struct {
 	proc fs.FS // as /proc
 	cpus int
 }
 
-// examine makes all checks that the Wish needs, those first without which another's fix fails.
-func (e examiner) examine(w Wish) []Check {
+// examine makes all checks that the Demand needs, those first without which another's fix fails.
+func (s system) check(w Demand) []Limit {
 	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
 	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)
-	checks := []Check{e.descriptorCeiling(w), e.clientDescriptors(w)}
+	checks := []Limit{s.descriptorCeiling(w), s.clientDescriptors(w)}
 	if w.Servers > 0 {
-		checks = append(checks, e.serverDescriptors(w))
+		checks = append(checks, s.serverDescriptors(w))
 	}
-	checks = append(checks, e.allDescriptors(w), e.ports(w))
-	if w.bothEnds() && w.Connections > crowd {
-		checks = append(checks, e.acceptQueue(), e.handshakes())
+	checks = append(checks, s.allDescriptors(w), s.ports(w))
+	if w.bothEnds() && w.Connections > fewConnections {
+		checks = append(checks, s.acceptQueue(), s.handshakes())
 	}
-	return append(checks, e.tracked(w), e.memory(w), e.buffers(w), e.processes(w), e.processors())
+	return append(checks, s.conntrack(w), s.memory(w), s.buffers(w), s.processes(w), s.processors())
 }

@@ -1,4 +1,4 @@
-package doctor
+package limits
 
 import "fmt"
 
@@ -22,17 +22,17 @@ const (
 	burstPages = 2
 )
 
-// A queue shorter than backlog overflows when more connections than crowd are opened fast.
+// A queue shorter than backlog overflows when more connections than fewConnections are opened fast.
 const (
-	backlog = 4096
-	crowd   = 1000
+	backlog        = 4096
+	fewConnections = 1000
 )
 
 // bothEnds reports whether the other ends of the connections are on this machine too.
-func (w Wish) bothEnds() bool { return w.Servers > 0 || w.Loopback }
+func (w Demand) bothEnds() bool { return w.Servers > 0 || w.Loopback }
 
 // ends returns how many ends of connections this machine has.
-func (w Wish) ends() uint64 {
+func (w Demand) ends() uint64 {
 	if w.bothEnds() {
 		return 2 * uint64(w.Connections)
 	}
@@ -40,11 +40,11 @@ func (w Wish) ends() uint64 {
 }
 
 // perProcess returns how many descriptors one of n processes needs that share the connections.
-func (w Wish) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
+func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
 
 // atLeast checks that there is as much as needed; less is of the Level below.
-func atLeast(name string, have value, need uint64, below Level, fix string) Check {
-	c := Check{Name: name, Have: have.String(), Need: count(need)}
+func atLeast(name string, have value, need uint64, below Level, fix string) Limit {
+	c := Limit{Name: name, Have: have.String(), Need: count(need)}
 	if have.known && have.n < need {
 		c.Level, c.Fix = below, fix
 	}
@@ -52,25 +52,25 @@ func atLeast(name string, have value, need uint64, below Level, fix string) Chec
 }
 
 // descriptorCeiling checks above what no limit of a process can be raised.
-func (e examiner) descriptorCeiling(w Wish) Check {
+func (s system) descriptorCeiling(w Demand) Limit {
 	need := w.perProcess(w.Clients)
 	if w.Servers > 0 {
 		need = max(need, w.perProcess(w.Servers))
 	}
-	return atLeast("fs.nr_open", e.field("sys/fs/nr_open", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.nr_open=%d", need))
+	return atLeast("fs.nr_open", s.field("sys/fs/nr_open", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.nr_open=%d", need))
 }
 
-func (e examiner) clientDescriptors(w Wish) Check {
-	return e.descriptors("descriptors of a client", "--clients", w, w.Clients)
+func (s system) clientDescriptors(w Demand) Limit {
+	return s.descriptors("descriptors of a client", "--clients", w, w.Clients)
 }
 
-func (e examiner) serverDescriptors(w Wish) Check {
-	return e.descriptors("descriptors of a server", "--servers", w, w.Servers)
+func (s system) serverDescriptors(w Demand) Limit {
+	return s.descriptors("descriptors of a server", "--servers", w, w.Servers)
 }
 
 // descriptors checks the hard limit, up to which programs in Go raise their soft limit themselves.
-func (e examiner) descriptors(name, flag string, w Wish, processes int) Check {
-	have, need := e.after("self/limits", "Max open files", 1), w.perProcess(processes)
+func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
+	have, need := s.fieldAfter("self/limits", "Max open files", 1), w.perProcess(processes)
 	fix := fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%d in a unit of systemd", need, need)
 	if have.n > reserve {
 		room := have.n - reserve
@@ -80,19 +80,19 @@ func (e examiner) descriptors(name, flag string, w Wish, processes int) Check {
 }
 
 // allDescriptors checks how many the whole system may have.
-func (e examiner) allDescriptors(w Wish) Check {
-	used := e.field("sys/fs/file-nr", 0)
+func (s system) allDescriptors(w Demand) Limit {
+	used := s.field("sys/fs/file-nr", 0)
 	need := used.n + w.ends() + reserve*uint64(w.Clients+w.Servers)
-	return atLeast("fs.file-max", e.field("sys/fs/file-max", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.file-max=%d", need))
+	return atLeast("fs.file-max", s.field("sys/fs/file-max", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.file-max=%d", need))
 }
 
 // ports checks that there are enough local ports: a pair of source and target has each port once. The last ones are Slow, since some are
 // held by listeners and other programs, and the kernel searches long for a free one.
-func (e examiner) ports(w Wish) Check {
+func (s system) ports(w Demand) Limit {
 	const file = "sys/net/ipv4/ip_local_port_range"
-	first, last := e.field(file, 0), e.field(file, 1)
+	first, last := s.field(file, 0), s.field(file, 1)
 	pairs, need := uint64(w.Sources)*uint64(w.Targets), uint64(w.Connections)
-	c := Check{Name: "local ports", Have: "not known", Need: count(need)}
+	c := Limit{Name: "local ports", Have: "not known", Need: count(need)}
 	if !first.known || !last.known || last.n < first.n || last.n > 65535 {
 		return c
 	}
@@ -102,7 +102,7 @@ func (e examiner) ports(w Wish) Check {
 	switch {
 	case have < need:
 		c.Level = Cannot
-	case spared(each)*pairs < need:
+	case usablePorts(each)*pairs < need:
 		c.Level = Slow
 	default:
 		return c
@@ -112,59 +112,59 @@ func (e examiner) ports(w Wish) Check {
 }
 
 // spared returns how many of so many ports can be had without trouble.
-func spared(ports uint64) uint64 { return ports - ports/20 }
+func usablePorts(ports uint64) uint64 { return ports - ports/20 }
 
 // morePorts returns what gives the clients enough ports, if each source and target has so many now.
-func (w Wish) morePorts(need, each uint64) string {
+func (w Demand) morePorts(need, each uint64) string {
 	const first, last = 10240, 65535 // above the ports on which servers usually listen
-	perSource := spared(each) * uint64(w.Targets)
+	perSource := usablePorts(each) * uint64(w.Targets)
 	fix := fmt.Sprintf("--sources %d", (need+perSource-1)/max(perSource, 1))
 	if !w.Loopback {
 		fix += " (each added by ip address add ADDRESS dev DEVICE)"
 	}
-	if spared(last-first+1)*uint64(w.Sources)*uint64(w.Targets) >= need {
+	if usablePorts(last-first+1)*uint64(w.Sources)*uint64(w.Targets) >= need {
 		fix += fmt.Sprintf(", or sysctl -w net.ipv4.ip_local_port_range='%d %d'", first, last)
 	}
 	return fix
 }
 
 // acceptQueue checks how many connections may wait to be accepted.
-func (e examiner) acceptQueue() Check {
-	return e.queue("net.core.somaxconn", "sys/net/core/somaxconn")
+func (s system) acceptQueue() Limit {
+	return s.queue("net.core.somaxconn", "sys/net/core/somaxconn")
 }
 
 // handshakes checks how many connections may wait for the end of their handshake.
-func (e examiner) handshakes() Check {
-	return e.queue("net.ipv4.tcp_max_syn_backlog", "sys/net/ipv4/tcp_max_syn_backlog")
+func (s system) handshakes() Limit {
+	return s.queue("net.ipv4.tcp_max_syn_backlog", "sys/net/ipv4/tcp_max_syn_backlog")
 }
 
 // queue checks the length of a queue of a listener. From a full one the kernel drops what the client sends again after a second.
-func (e examiner) queue(name, file string) Check {
-	return atLeast(name, e.field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
+func (s system) queue(name, file string) Limit {
+	return atLeast(name, s.field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
 }
 
 // tracked checks the table of connections that a firewall has; without one the file is not there. A loaded table in which nothing is at
 // all is not in use: no rule asks for it.
-func (e examiner) tracked(w Wish) Check {
-	used := e.field("sys/net/netfilter/nf_conntrack_count", 0)
-	have, need := e.field("sys/net/netfilter/nf_conntrack_max", 0), used.n+uint64(w.Connections)
+func (s system) conntrack(w Demand) Limit {
+	used := s.field("sys/net/netfilter/nf_conntrack_count", 0)
+	have, need := s.field("sys/net/netfilter/nf_conntrack_max", 0), used.n+uint64(w.Connections)
 	const name = "net.netfilter.nf_conntrack_max"
 	if have.known && used.known && used.n == 0 {
-		return Check{Name: name, Have: have.String() + ", not in use", Need: count(need)}
+		return Limit{Name: name, Have: have.String() + ", not in use", Need: count(need)}
 	}
 	return atLeast(name, have, need, Cannot, fmt.Sprintf("sysctl -w %s=%d", name, need))
 }
 
 // memory checks what programs and the kernel can still have. It is Slow if less than a quarter would remain, for caches and the processes
 // themselves.
-func (e examiner) memory(w Wish) Check {
-	have, need := e.after("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
-	c := Check{Name: "memory available", Have: "not known", Need: amount(need)}
+func (s system) memory(w Demand) Limit {
+	have, need := s.fieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
+	c := Limit{Name: "memory available", Have: "not known", Need: bytesText(need)}
 	if !have.known {
 		return c
 	}
 	bytes := have.n << 10
-	c.Have = amount(bytes)
+	c.Have = bytesText(bytes)
 	switch {
 	case bytes < need:
 		c.Level = Cannot
@@ -174,22 +174,22 @@ func (e examiner) memory(w Wish) Check {
 		return c
 	}
 	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / w.ends()
-	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, amount(need+need/3-bytes))
+	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, bytesText(need+need/3-bytes))
 	return c
 }
 
 // buffers checks above how many pages TCP drops what it is sent.
-func (e examiner) buffers(w Wish) Check {
-	need := e.after("net/sockstat", "TCP:", 9).n + w.ends()/burst*burstPages
-	have := e.field("sys/net/ipv4/tcp_mem", 2)
+func (s system) buffers(w Demand) Limit {
+	need := s.fieldAfter("net/sockstat", "TCP:", 9).n + w.ends()/burst*burstPages
+	have := s.field("sys/net/ipv4/tcp_mem", 2)
 	fix := fmt.Sprintf("sysctl -w net.ipv4.tcp_mem='%d %d %d'", need/2, need*3/4, need)
 	return atLeast("net.ipv4.tcp_mem (pages)", have, need, Slow, fix)
 }
 
 // processes checks how many threads the processes may have: of this user, and the whole system.
-func (e examiner) processes(w Wish) Check {
+func (s system) processes(w Demand) Limit {
 	need := uint64(w.Clients+w.Servers) * threads
-	user, system := e.after("self/limits", "Max processes", 1), e.field("sys/kernel/pid_max", 0)
+	user, system := s.fieldAfter("self/limits", "Max processes", 1), s.field("sys/kernel/pid_max", 0)
 	fix := fmt.Sprintf("as root ulimit -u %d", need)
 	if system.known && system.n < need {
 		fix = fmt.Sprintf("sysctl -w kernel.pid_max=%d", 2*need)
@@ -198,6 +198,6 @@ func (e examiner) processes(w Wish) Check {
 }
 
 // processors checks that clients do not wait for the servers, or for what measures them.
-func (e examiner) processors() Check {
-	return atLeast("CPUs", value{uint64(e.cpus), true}, 2, Slow, "a machine with more, or the target on another one")
+func (s system) processors() Limit {
+	return atLeast("CPUs", value{uint64(s.cpus), true}, 2, Slow, "a machine with more, or the target on another one")
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
 
-// An attack is what attackers do.
+// An attack describes the attackers.
 type attack struct {
 	name, help string
 	behaviour  load.Behaviour
 	interval   time.Duration
-	rate       float64 // 0 for the usual
-	serverArgs string  // limits of a server that is launched
+	rate       float64 // connections per second; 0 for the default
+	serverArgs string  // limits of a launched server
 }
 
 var attacks = []attack{
-	{"slowloris", "send a message byte by byte, and never its end", load.Trickle, time.Second, 0, "--min-rate 16 --min-rate-window 5s"},
-	{"slow-read", "ask for all they can get, and read it slowly", load.SlowReader, 100 * time.Millisecond, 0,
+	{"slowloris", "send a message byte by byte and never finish it", load.Trickle, time.Second, 0, "--min-rate 16 --min-rate-window 5s"},
+	{"slow-read", "request as much as they can and read it slowly", load.SlowReader, 100 * time.Millisecond, 0,
 		"--output-limit 1048576 --write-stall-timeout 10s"},
-	{"zero-window", "ask for all they can get, and read nothing", load.ZeroWindow, 0, 0,
+	{"zero-window", "request as much as they can and read nothing", load.ZeroWindow, 0, 0,
 		"--output-limit 1048576 --write-stall-timeout 5s"},
 	{"flood", "connect and close as fast as they can", load.Churn, 0, 50_000, ""},
-	{"idle-flood", "connect, send a message, and are silent", load.Silent, 0, 0, ""},
+	{"idle-flood", "connect, send a message and stop sending", load.Silent, 0, 0, ""},
 	{"one-byte", "send each byte in a segment of its own", load.OneByte, 10 * time.Millisecond, 0, ""},
-	{"handshake-stall", "connect and say nothing", load.Mute, 0, 0, "--first-byte-timeout 5s"},
+	{"handshake-stall", "connect and send nothing", load.Mute, 0, 0, "--first-byte-timeout 5s"},
 }
 
 func newAttack() *cobra.Command {
@@ -38,12 +38,12 @@ func newAttack() *cobra.Command {
 	var livingCount count = 100
 	var help, names []string
 	for _, a := range attacks {
-		help = append(help, fmt.Sprintf("%-16s they %s", a.name, a.help))
+		help = append(help, fmt.Sprintf("%-16s %s", a.name, a.help))
 		names = append(names, a.name)
 	}
 	cmd := &cobra.Command{
-		Use: "attack NAME", Short: "Attack the server, while others are served: " + strings.Join(names, ", "),
-		Long: "Attack the server, while others are served, which measure what it costs them. Attackers:\n\n  " + strings.Join(help, "\n  "),
+		Use: "attack NAME", Short: "Attack the server while others are served: " + strings.Join(names, ", "),
+		Long: "Attack the server while other connections are served, and measure their latency. The attackers of each attack:\n\n  " + strings.Join(help, "\n  "),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(names, args[0]) {
 				return usageError{fmt.Errorf("%q: name an attack: %s", strings.Join(args, " "), strings.Join(names, ", "))}
@@ -65,10 +65,10 @@ func newAttack() *cobra.Command {
 		},
 	}
 	o.add(cmd, 1000, 3*time.Second, 10*time.Second)
-	cmd.Flags().Var(&livingCount, "living", "how many others are served meanwhile")
-	cmd.Flags().DurationVar(&every, "every", 50*time.Millisecond, "how often each of them sends a message")
-	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "how long the attack goes on")
-	cmd.Flags().DurationVar(&calm, "calm", 5*time.Second, "for how long is measured before and after")
+	cmd.Flags().Var(&livingCount, "living", "connections that stay alive")
+	cmd.Flags().DurationVar(&every, "every", 50*time.Millisecond, "interval between messages of a living connection")
+	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "duration of the attack")
+	cmd.Flags().DurationVar(&calm, "calm", 5*time.Second, "measured time before and after")
 	return cmd
 }
 
@@ -91,7 +91,7 @@ func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, l
 		}
 		report, _ := r.clients.Report()
 		r.res.Notes = append(r.res.Notes,
-			fmt.Sprintf("%d attackers are still connected when the attack is over", openOf(report, attackers)))
+			fmt.Sprintf("%d attackers are still connected at the end of the attack", openOf(report, attackers)))
 		_ = r.phase("after", calm, nil, load.Command{Silence: attackers})
 	})
 }

@@ -14,9 +14,9 @@ func newChurn() *cobra.Command {
 	var o options
 	var length time.Duration
 	cmd := &cobra.Command{
-		Use: "churn", Short: "Open and close connections all the time", Args: noArgs,
-		Long: `Open connections at a --rate, send a message over each, and close it when it is answered, by FIN and by RST in turns. As many as
--c may be on their way at once.`,
+		Use: "churn", Short: "Open and close connections at a rate", Args: noArgs,
+		Long: `Open connections at --rate, send a message on each, and close it after the answer, by FIN and RST in turn. At most -c
+connections exist at the same time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -31,21 +31,21 @@ func newChurn() *cobra.Command {
 		},
 	}
 	o.add(cmd, 1000, time.Second, time.Minute)
-	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "how long it goes on")
+	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "duration of the churn")
 	return cmd
 }
 
-// reportChurn tells how many were opened in a second, or that nobody is there.
+// reportChurn notes the rate of connections, or fails if no connection was opened.
 func (r *run) reportChurn() {
 	report, _ := r.clients.Report()
 	all := sumOf(report)
 	if all.Opened == 0 && all.OpenFailed > 0 {
-		r.fail("nobody can be reached at %s: %s", strings.Join(r.opt.targets, ", "), report.Failures.Reasons()[0])
+		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), report.Failures.Reasons()[0])
 		return
 	}
 	for _, p := range r.res.Phases {
 		if p.Name == "churn" {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections a second were opened, used and closed, of %s that were asked for",
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections per second were opened, used and closed; the requested rate is %s",
 				grouped(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), grouped(uint64(r.opt.rate))))
 		}
 	}

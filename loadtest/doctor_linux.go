@@ -14,8 +14,8 @@ func newDoctor() *cobra.Command {
 	var connections count = 100_000
 	var local bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check whether this machine can hold as many connections", Args: noArgs,
-		Long: "Check whether this machine can hold as many connections, and say what to do if it cannot. It changes nothing.",
+		Use: "doctor", Short: "Check the limits of this machine for a number of connections", Args: noArgs,
+		Long: "Check whether this machine can hold a number of connections, and name a fix for each limit that is too low. It changes nothing.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if connections < 1 {
 				return usageError{fmt.Errorf("--connections is %d: set at least 1", connections)}
@@ -34,12 +34,12 @@ func newDoctor() *cobra.Command {
 			})
 			limits.Print(cmd.OutOrStdout(), checks)
 			if limits.Worst(checks) == limits.Cannot {
-				return cannotError{errors.New("this machine cannot hold as many connections")}
+				return cannotError{errors.New("this machine cannot hold that many connections")}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().VarP(&connections, "connections", "c", "how many connections, such as 500, 100k or 1m")
-	cmd.Flags().BoolVar(&local, "launch", true, "the servers are launched here as well")
+	cmd.Flags().VarP(&connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
+	cmd.Flags().BoolVar(&local, "launch", true, "the servers run on this machine too")
 	return cmd
 }

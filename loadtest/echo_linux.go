@@ -17,9 +17,9 @@ func newEcho() *cobra.Command {
 	var pair string
 	var rounds int
 	cmd := &cobra.Command{
-		Use: "echo", Short: "Send messages one after the other, and measure how many are answered", Args: noArgs,
-		Long: `Send messages one after the other over each connection, and measure how many are answered and how long that takes. With --pair
-a second target is measured in turns with the first, round by round: the ratio in one round says more than the figures of two days.`,
+		Use: "echo", Short: "Send messages one after the other and count the answers", Args: noArgs,
+		Long: `Send messages one after the other on each connection, and measure the rate and latency of the answers. --pair measures
+a second target in turn with the first, round by round: the ratio within a round is more precise than two separate runs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -41,13 +41,13 @@ a second target is measured in turns with the first, round by round: the ratio i
 		},
 	}
 	o.add(cmd, 100, time.Second, time.Minute)
-	cmd.Flags().DurationVar(&length, "for", 10*time.Second, "how long it goes on, each round with --pair")
+	cmd.Flags().DurationVar(&length, "for", 10*time.Second, "duration, with --pair of each round")
 	cmd.Flags().StringVar(&pair, "pair", "", "`host:port` of a second target")
-	cmd.Flags().IntVar(&rounds, "rounds", 5, "how many rounds, with --pair")
+	cmd.Flags().IntVar(&rounds, "rounds", 5, "number of rounds with --pair")
 	return cmd
 }
 
-// echo measures once. A function that is not nil gets what was measured.
+// echo measures one target. It calls measured with the rate, unless it is nil.
 func (o *options) echo(cmd *cobra.Command, length time.Duration, measured func(rate float64)) error {
 	return o.perform(cmd, "echo", []load.Spec{{Name: living, Behaviour: load.PingPong, Connections: int(o.connections), Size: o.size, Timeout: o.targetTimeout()}}, func(r *run) {
 		if !r.openAll() {
@@ -58,7 +58,7 @@ func (o *options) echo(cmd *cobra.Command, length time.Duration, measured func(r
 		r.hold("echo", length)
 		after, _ := r.clients.Report()
 		rate := float64(sumOf(after).Answers-sumOf(before).Answers) / time.Since(from).Seconds()
-		r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers a second", grouped(uint64(rate))))
+		r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", grouped(uint64(rate))))
 		if measured != nil {
 			measured(rate)
 		}
@@ -73,7 +73,7 @@ func (o *options) echoInTurns(cmd *cobra.Command, second string, length time.Dur
 	for round := range rounds {
 		var rates [2]float64
 		for turn := range both {
-			i := turn ^ round&1 // who was first is second the next time
+			i := turn ^ round&1 // the order alternates
 			o.targets, o.source, o.sources = both[i:i+1], source, sources
 			if err := o.echo(cmd, length, func(rate float64) { rates[i] = rate }); err != nil {
 				return err
@@ -82,7 +82,7 @@ func (o *options) echoInTurns(cmd *cobra.Command, second string, length time.Dur
 		ratios = append(ratios, rates[1]/rates[0])
 	}
 	slices.Sort(ratios)
-	fmt.Fprintf(cmd.OutOrStdout(), "\n%s has %.3f of the answers of %s (median of %d rounds, %.3f to %.3f)\n",
+	fmt.Fprintf(cmd.OutOrStdout(), "\n%s has %.3f times the answers of %s (median of %d rounds, %.3f to %.3f)\n",
 		both[1], ratios[len(ratios)/2], both[0], rounds, ratios[0], ratios[len(ratios)-1])
 	return nil
 }

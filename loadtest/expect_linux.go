@@ -15,43 +15,43 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// expectations are conditions that the user sets for a result. Those whose flag is empty are not checked.
+// expectations are the values of the --expect flags. An empty one is not set.
 type expectations struct {
 	held, falseReaps, early, kept, openFailed, unanswered, latenessP99, latenessMax, latencyP99, openWithin, clientBytes string
 }
 
-// A bound is one of them.
+// A bound is one of the --expect flags.
 type bound struct {
 	flag, help string
 	value      *string
-	byDefault  string // what is expected if nobody says otherwise; empty for nothing
-	// check returns what the result has, and whether that is within what is wanted.
+	byDefault  string // applies if the flag is empty; empty for none
+	// check returns the value of the result and whether it is within the bound.
 	check func(r *result.Result, want string) (got string, ok bool, err error)
 }
 
 func (e *expectations) bounds() []bound {
 	return []bound{
-		{"expect-held", "part of the connections that must be opened and kept while alive, such as `100%`", &e.held, "", held},
-		{"expect-false-reaps", "how many living connections the target may close, such as `0`, which is usual", &e.falseReaps, "0",
+		{"expect-held", "least part of the connections that are opened and not lost, such as `100%`", &e.held, "", held},
+		{"expect-false-reaps", "most living connections that the target closes, such as `0`, the default", &e.falseReaps, "0",
 			atMostCount(func(g *result.Group) uint64 { return g.Lost })},
-		{"expect-early", "how many dead ones it may close before their timeout; usually 0", &e.early, "0",
+		{"expect-early", "most dead connections closed before their timeout; default 0", &e.early, "0",
 			atMostCount(func(g *result.Group) uint64 { return g.Early })},
-		{"expect-kept", "how many dead ones it may keep; usually 0", &e.kept, "0",
+		{"expect-kept", "most dead connections that the target keeps; default 0", &e.kept, "0",
 			atMostCount(func(g *result.Group) uint64 { return g.Kept })},
-		{"expect-open-failed", "how many connections may fail to be opened", &e.openFailed, "",
+		{"expect-open-failed", "most connections that cannot be opened", &e.openFailed, "",
 			atMostCount(func(g *result.Group) uint64 { return g.OpenFailed })},
-		{"expect-unanswered", "how many connections may wait for an answer at the end", &e.unanswered, "",
+		{"expect-unanswered", "most connections without an answer at the end", &e.unanswered, "",
 			atMostCount(func(g *result.Group) uint64 { return g.Unanswered })},
-		{"expect-lateness-p99", "within which 99 % of the dead are closed after their timeout, such as `250ms`", &e.latenessP99, "",
+		{"expect-lateness-p99", "p99 of the time from the timeout to the close, such as `250ms`", &e.latenessP99, "",
 			atMostDuration(lateness(0.99))},
-		{"expect-lateness-max", "within which all are", &e.latenessMax, "", atMostDuration(lateness(1))},
-		{"expect-latency-p99", "within which 99 % of the answers come, in the worst phase", &e.latencyP99, "", atMostDuration(worstLatency)},
-		{"expect-open-within", "within which all connections are opened", &e.openWithin, "", atMostDuration(openedWithin)},
-		{"expect-client-bytes", "of its own memory that this client may take for a connection, such as `400`", &e.clientBytes, "", clientBytes},
+		{"expect-lateness-max", "maximum of the same time", &e.latenessMax, "", atMostDuration(lateness(1))},
+		{"expect-latency-p99", "p99 of the time to an answer, in the worst phase", &e.latencyP99, "", atMostDuration(worstLatency)},
+		{"expect-open-within", "time in which all connections are opened", &e.openWithin, "", atMostDuration(openedWithin)},
+		{"expect-client-bytes", "bytes of client memory per connection, such as `400`", &e.clientBytes, "", clientBytes},
 	}
 }
 
-// number checks a count, of which there may be at most as many as wanted.
+// atMostCount returns a check that a count is at most as wanted.
 func atMostCount(of func(g *result.Group) uint64) func(*result.Result, string) (string, bool, error) {
 	return func(r *result.Result, want string) (string, bool, error) {
 		n, err := strconv.ParseUint(want, 10, 64)
@@ -63,7 +63,7 @@ func atMostCount(of func(g *result.Group) uint64) func(*result.Result, string) (
 	}
 }
 
-// length checks a time, which may be at most as long as wanted. That there is none to measure is not as wanted.
+// atMostDuration returns a check that a duration is at most as wanted. It fails if there is none.
 func atMostDuration(of func(r *result.Result) (time.Duration, bool)) func(*result.Result, string) (string, bool, error) {
 	return func(r *result.Result, want string) (string, bool, error) {
 		most, err := time.ParseDuration(want)
@@ -72,7 +72,7 @@ func atMostDuration(of func(r *result.Result) (time.Duration, bool)) func(*resul
 		}
 		got, measured := of(r)
 		if !measured {
-			return "nothing to measure", false, nil
+			return "not measured", false, nil
 		}
 		return got.String(), got <= most, nil
 	}
@@ -87,11 +87,11 @@ func lateness(q float64) func(*result.Result) (time.Duration, bool) {
 
 func (e *expectations) add(cmd *cobra.Command) {
 	for _, b := range e.bounds() {
-		cmd.Flags().StringVar(b.value, b.flag, "", "exit with 1 unless it holds: "+b.help)
+		cmd.Flags().StringVar(b.value, b.flag, "", "exit with 1 unless this holds: "+b.help)
 	}
 }
 
-// check refuses what cannot be read.
+// check returns an error for values that cannot be parsed.
 func (e *expectations) check() error {
 	var errs []error
 	for _, b := range e.bounds() {
@@ -105,7 +105,7 @@ func (e *expectations) check() error {
 	return errors.Join(errs...)
 }
 
-// judge says which of them hold for a result.
+// evaluate adds the expectations to a result. A default that holds is left out.
 func (e *expectations) evaluate(r *result.Result) {
 	r.Expectations = nil
 	for _, b := range e.bounds() {
@@ -115,9 +115,9 @@ func (e *expectations) evaluate(r *result.Result) {
 		}
 		got, ok, err := b.check(r, want)
 		if err != nil {
-			panic("BUG: " + err.Error()) // it was checked
+			panic("BUG: " + err.Error()) // check was not called
 		}
-		if *b.value == "" && ok { // nobody has asked
+		if *b.value == "" && ok {
 			continue
 		}
 		r.Expectations = append(r.Expectations, result.Expectation{Name: strings.TrimPrefix(b.flag, "expect-"), Want: want, Got: got, OK: ok})
@@ -127,11 +127,11 @@ func (e *expectations) evaluate(r *result.Result) {
 func held(r *result.Result, want string) (string, bool, error) {
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(want, "%"), 64)
 	if err != nil || !(percent >= 0 && percent <= 100) {
-		return "", false, errors.New("set a part in percent, such as 100%")
+		return "", false, errors.New("set a percentage, such as 100%")
 	}
 	asked, kept := 0, uint64(0)
 	for _, g := range r.Groups {
-		if g.Behaviour == string(load.Churn) { // they are not to be held
+		if g.Behaviour == string(load.Churn) { // its connections are not held
 			continue
 		}
 		asked += g.Connections
@@ -142,7 +142,7 @@ func held(r *result.Result, want string) (string, bool, error) {
 }
 
 func worstLatency(r *result.Result) (worst time.Duration, measured bool) {
-	for _, g := range r.Groups { // each for itself: the many would hide the few
+	for _, g := range r.Groups { // not the total, where large groups hide small ones
 		for _, l := range g.Latency {
 			measured = measured || l.Corrected.Count() > 0
 			worst = max(worst, l.Corrected.Quantile(0.99))
@@ -167,7 +167,7 @@ func clientBytes(r *result.Result, want string) (string, bool, error) {
 		return "", false, errors.New("set a number of bytes, such as 400")
 	}
 	if r.Costs == nil {
-		return "nothing to measure", false, nil
+		return "not measured", false, nil
 	}
 	return fmt.Sprintf("%.0f", r.Costs.ClientBytes), r.Costs.ClientBytes <= most, nil
 }

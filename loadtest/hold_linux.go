@@ -14,10 +14,10 @@ func newHold() *cobra.Command {
 	var hold time.Duration
 	var reap bool
 	cmd := &cobra.Command{
-		Use: "hold", Short: "Open connections, hold them with heartbeats, let them fall silent", Args: noArgs,
-		Long: `Open connections, hold them with heartbeats, and let all of them fall silent: the target has to close every one after its
-timeout, and none before. A target that holds its verdicts while nothing is heard, as idlewheel does, closes them later:
-serve it with --outage-closeGrace -1s, as the server that is launched without a --target.`,
+		Use: "hold", Short: "Open connections, send heartbeats, stop sending", Args: noArgs,
+		Long: `Open connections, send heartbeats, and stop sending on all of them. The target must close every connection after
+its timeout, and none before. A target that postpones reaping while all peers are silent, as idlewheel does, closes them
+later: start it with --outage-grace -1s, as the launched server is.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -33,7 +33,7 @@ serve it with --outage-closeGrace -1s, as the server that is launched without a 
 		},
 	}
 	o.add(cmd, 1000, 30*time.Second, time.Minute)
-	cmd.Flags().DurationVar(&hold, "hold", time.Minute, "for how long")
-	cmd.Flags().BoolVar(&reap, "reap", true, "let them fall silent in the end")
+	cmd.Flags().DurationVar(&hold, "hold", time.Minute, "time with heartbeats")
+	cmd.Flags().BoolVar(&reap, "reap", true, "stop sending at the end, and wait for the reaps")
 	return cmd
 }

@@ -25,14 +25,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == processes.ClientVerb { // started by a test
+	if len(os.Args) == 2 && os.Args[1] == processes.ClientVerb { // a client process of a test
 		main()
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// A finished run is what the command has left behind.
+// A finished run is the output of a command.
 type finished struct {
 	code        int
 	out, errs   string
@@ -41,7 +41,7 @@ type finished struct {
 	reportBytes string // of --html
 }
 
-// command executes a command line that writes a result and a report.
+// command runs a command line with --out and --html.
 func command(t *testing.T, ctx context.Context, line string) finished {
 	t.Helper()
 	dir := t.TempDir()
@@ -62,42 +62,42 @@ func command(t *testing.T, ctx context.Context, line string) finished {
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                                   "say what to do",
+		"":                                   "name a verb",
 		"bogus":                              `unknown command "bogus"`,
 		"hold --nope":                        "unknown flag: --nope",
 		"hold extra":                         `unexpected argument "extra"`,
 		"hold -c 0":                          "--connections is 0",
-		"hold -c 1.5":                        "is no number of connections",
-		"hold -c 1g":                         "is no number of connections",
-		"hold --target nowhere":              "--target nowhere: it is to be host:port",
-		"hold --target 127.0.0.1:0":          "port 0 is none",
+		"hold -c 1.5":                        "is not a number of connections",
+		"hold -c 1g":                         "is not a number of connections",
+		"hold --target nowhere":              "--target nowhere: set host:port",
+		"hold --target 127.0.0.1:0":          "port 0 is not valid",
 		"hold --target 127.0.0.1:1 --launch": "--launch and --target: choose one",
-		"hold --target 127.0.0.1:1 --bare":   "for servers that are launched",
-		"hold --heartbeat 60s":               "is too seldom for a --timeout of 1m0s",
+		"hold --target 127.0.0.1:1 --bare":   "for launched servers",
+		"hold --heartbeat 60s":               "is too long for a --timeout of 1m0s",
 		"hold --timeout 0":                   "--timeout is 0",
 		"hold --jitter 0.6":                  "--jitter is 0.6",
 		"hold --rate 0":                      "--rate is 0",
 		"hold --size 1":                      "--size is 1",
 		"hold --begin-at -1":                 "--begin-at is -1",
-		"merge --expect-results 2 x":         "--expect-results is 2, and there are 1 files",
+		"merge --expect-results 2 x":         "--expect-results is 2: got 1 files",
 		"hold --source x":                    `--source "x"`,
-		"hold --expect-held most":            "--expect-held most: set a part in percent",
-		"hold --expect-held nan":             "--expect-held nan: set a part in percent",
+		"hold --expect-held most":            "--expect-held most: set a percentage",
+		"hold --expect-held nan":             "--expect-held nan: set a percentage",
 		"hold --jitter nan":                  "--jitter is NaN",
 		"hold --hold -1s":                    "--hold is -1s",
 		"hold --out /nonexistent/x":          "/nonexistent/x",
-		"hold --target 127.0.0.1:1 --pid 0":  "--pid 0: there is no such process",
-		"storm --every 9s":                   "--every of 9s is too seldom",
+		"hold --target 127.0.0.1:1 --pid 0":  "--pid 0: no such process",
+		"storm --every 9s":                   "--every of 9s is too long",
 		"doctor -c 0":                        "--connections is 0",
 		"hold --expect-lateness-p99 1":       "--expect-lateness-p99 1: set a duration",
 		"hold --expect-false-reaps none":     "--expect-false-reaps none: set a number",
 		"storm --living 0":                   "--living",
 		"stall --target 127.0.0.1:1":         "--pid",
-		"mix --mix active=50":                "are 50 percent together",
-		"mix --mix bogus=100":                `"bogus=100" is no share`,
-		"mix --mix active=50,active=50":      `"active=50" is no share`,
+		"mix --mix active=50":                "the sum of the shares is 50 percent",
+		"mix --mix bogus=100":                `"bogus=100" is not a share`,
+		"mix --mix active=50,active=50":      `"active=50" is not a share`,
 		"attack":                             "name an attack: slowloris",
-		"attack nobody":                      "name an attack: slowloris",
+		"attack bogus":                       "name an attack: slowloris",
 		"echo --pair 127.0.0.1:1":            "--pair needs a --target",
 		"merge":                              "name the files",
 	} {
@@ -170,11 +170,11 @@ func TestBadTargetsGetAVerdict(t *testing.T) {
 	require.NoError(t, ln.Close())
 	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
 	for name, tc := range map[string]struct{ addr, want string }{
-		"nobody is there":      {dead, "nobody can be reached at " + dead + ": connect: connection refused: is the server running there?"},
-		"it closes everything": {testserver.Serve(t, func(net.Conn) {}), "the target closes whatever it accepts"},
+		"nothing listens":      {dead, "no server can be reached at " + dead + ": connect: connection refused"},
+		"it closes everything": {testserver.Serve(t, func(net.Conn) {}), "the target closes every connection"},
 		"it never answers":     {testserver.Serve(t, testserver.Discard), "the target never answers"},
-		"it answers garbage":   {testserver.Serve(t, testserver.Say("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
-		"it sends a lot":       {testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is no echo server"},
+		"it answers garbage":   {testserver.Serve(t, testserver.Say("HTTP/1.1 400 Bad Request\n")), "it is not an echo server"},
+		"it sends a lot":       {testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is not an echo server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := command(t, t.Context(), "hold --target "+tc.addr+flags)
@@ -200,7 +200,7 @@ func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
 			}
 		}
 	}
-	for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is no echo server"} {
+	for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is not an echo server"} {
 		f := command(t, t.Context(), "hold -c 20 --target "+testserver.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
 		require.Equal(t, exitFailed, f.code, f.out)
 		require.Contains(t, f.out, want)
@@ -300,11 +300,11 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 					require.Equal(t, g.Opened, g.Reaped, g.Name)
 				}
 			}
-			require.Contains(t, strings.Join(r.Notes, "\n"), "the target has 42 connections at the end, this client 42")
+			require.Contains(t, strings.Join(r.Notes, "\n"), "at the end the target has 42 connections, this client 42")
 		},
 		"churn --for 1s --rate 2000" + quick: func(t *testing.T, r *result.Result) {
 			require.GreaterOrEqual(t, r.Groups[0].Opened, uint64(500))
-			require.Contains(t, strings.Join(r.Notes, "\n"), "connections a second were opened")
+			require.Contains(t, strings.Join(r.Notes, "\n"), "connections per second were opened")
 		},
 		"attack handshake-stall --for 7s --calm 1s --living 5" + quick: func(t *testing.T, r *result.Result) {
 			require.Equal(t, uint64(60), r.Groups[1].Reaped)
@@ -314,7 +314,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 			require.NotZero(t, r.Groups[1].Answers)
 		},
 		"echo --for 1s" + quick: func(t *testing.T, r *result.Result) {
-			require.Contains(t, strings.Join(r.Notes, "\n"), "answers a second")
+			require.Contains(t, strings.Join(r.Notes, "\n"), "answers per second")
 		},
 	} {
 		t.Run(line, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestTwoTargetsInTurns(t *testing.T) {
 	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 	require.Zero(t, f.code, f.errs)
 	require.Contains(t, f.out, b+" has ")
-	require.Contains(t, f.out, "of the answers of "+a)
+	require.Contains(t, f.out, "times the answers of "+a)
 }
 
 func TestAServerThatDiesEndsTheRun(t *testing.T) {
@@ -351,7 +351,7 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	f := command(t, t.Context(), "hold -c 50 --timeout 5s --heartbeat 100ms --hold 1h")
 	<-killed
 	require.Equal(t, exitFailed, f.code)
-	require.Regexp(t, "server 1 of 1 has ended|it does not say where it listens", f.errs)
+	require.Regexp(t, "server 1 of 1 ended|no line about its listener", f.errs)
 }
 
 // children returns the processes that this one has started.

@@ -8,27 +8,28 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A reading is what the processes and the system use at a moment.
+// A measurement is the use of memory and CPU by the processes and the kernel at one time.
 type measurement struct {
 	server, client result.Usage
 	kernel         uint64
 	open           uint64
 }
 
-// read returns what is used now.
+// measure measures the current use.
 func (r *run) measure(open uint64) measurement {
 	now := measurement{open: open}
 	now.server, now.client = sumUsage(r.serverPids()), sumUsage(r.clients.Pids())
-	now.kernel, _ = machine.KernelMemory() // in a container it may not be known
+	now.kernel, _ = machine.KernelMemory() // some containers hide it
 	return now
 }
 
-// serverPids returns the processes of the target, as far as they are known.
+// serverPids returns the IDs of the known processes of the target.
 func (r *run) serverPids() []int { return append(r.servers.Pids(), r.opt.pids...) }
 
+// sumUsage returns the use of several processes. It skips a process that has ended.
 func sumUsage(pids []int) (sum result.Usage) {
 	for _, pid := range pids {
-		if of, err := machine.ProcessUsage(pid); err == nil { // otherwise it has just ended, which is noticed elsewhere
+		if of, err := machine.ProcessUsage(pid); err == nil {
 			sum.RSS += of.RSS
 			sum.Anonymous += of.Anonymous
 			sum.CPU += of.CPU
@@ -37,7 +38,7 @@ func sumUsage(pids []int) (sum result.Usage) {
 	return sum
 }
 
-// sample shows how things stand, and keeps it once a second.
+// sample shows the current state and stores it, once per second.
 func (r *run) sample(phase string, report load.Report, passed, of time.Duration) {
 	if time.Since(r.sampled) < sampleEvery {
 		return
@@ -52,11 +53,11 @@ func (r *run) sample(phase string, report load.Report, passed, of time.Duration)
 	r.progress.update(r.res.Samples, phase, &all, passed, of)
 }
 
-// costs notes what the connections cost that were held from one moment to another.
+// recordCosts records the cost of the connections held since from.
 func (r *run) recordCosts(from measurement) {
 	now := r.whileHeld
 	n := float64(now.open)
-	if now.open < minConnectionsForCosts { // it would be what a process costs
+	if now.open < minConnectionsForCosts { // the cost of the processes would dominate
 		return
 	}
 	per := func(now, before uint64) float64 { return (float64(now) - float64(before)) / n }
@@ -76,5 +77,5 @@ func (r *run) recordCosts(from measurement) {
 	}
 }
 
-// minConnectionsForCosts is for how many connections costs are told.
+// minConnectionsForCosts is the lowest number of connections with costs in the result.
 const minConnectionsForCosts = 1000

@@ -13,12 +13,12 @@ func newMerge() *cobra.Command {
 	var o options
 	var expected int
 	cmd := &cobra.Command{
-		Use: "merge FILE...", Short: "Add up results of several machines",
-		Long: `Add up results that were written with --out by several machines that have loaded the same target at the same time (--begin-at).
+		Use: "merge FILE...", Short: "Merge the results of several machines",
+		Long: `Merge the results of several machines that loaded the same target at the same time (--begin-at), written with --out.
 A file may also be the log of a run with --out /dev/stdout.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usageError{errors.New("name the files that were written with --out")}
+				return usageError{errors.New("name the files written with --out")}
 			}
 			return nil
 		},
@@ -27,7 +27,7 @@ A file may also be the log of a run with --out /dev/stdout.`,
 				return usageError{err}
 			}
 			if expected != 0 && expected != len(args) {
-				return usageError{fmt.Errorf("--expect-results is %d, and there are %d files", expected, len(args))}
+				return usageError{fmt.Errorf("--expect-results is %d: got %d files", expected, len(args))}
 			}
 			var all []*result.Result
 			for _, name := range args {
@@ -45,9 +45,9 @@ A file may also be the log of a run with --out /dev/stdout.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().IntVar(&expected, "expect-results", 0, "how many files there have to be; 0 is any `number`")
-	cmd.Flags().StringVar(&o.out, "out", "", "write the sum to a `file`, as JSON")
-	cmd.Flags().StringVar(&o.html, "html", "", "write a report to a `file`, as a page of HTML")
+	cmd.Flags().IntVar(&expected, "expect-results", 0, "exact `number` of files; 0 is any number")
+	cmd.Flags().StringVar(&o.out, "out", "", "write the merged result to a `file`, as JSON")
+	cmd.Flags().StringVar(&o.html, "html", "", "write a report to a `file`, as an HTML page")
 	o.expect.add(cmd)
 	return cmd
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
-// A share is how many percent of the connections behave in some way.
+// A share is the part of the connections with one behaviour, in percent.
 type share struct {
 	name    string
 	percent float64
 }
 
-// A kind is a name in a mix: what it means, how many percent are usual, and what such connections do.
+// A mixKind is a name in --mix, with its help, its default share in percent, and its connections.
 type mixKind struct {
 	name, help string
 	percent    float64
@@ -34,27 +34,27 @@ var mixKinds = []mixKind{
 	{"heartbeat", "a message every --heartbeat", 50, func(o *options, n int) load.Spec {
 		return o.heartbeats("heartbeat", n, o.heartbeat)
 	}},
-	{silent, "a message, and nothing after it", 15, func(o *options, n int) load.Spec {
+	{silent, "one message, then nothing", 15, func(o *options, n int) load.Spec {
 		return o.behaving(silent, load.Silent, n, 0)
 	}},
-	{"trickle", "a byte every second, never a whole message", 5, func(o *options, n int) load.Spec {
+	{"trickle", "a byte every second, never a complete message", 5, func(o *options, n int) load.Spec {
 		s := o.behaving("trickle", load.Trickle, n, time.Second)
 		s.Timeout = 0 // it is never silent
 		return s
 	}},
-	{"slow-reader", "sends all it can, and reads little", 5, func(o *options, n int) load.Spec {
+	{"slow-reader", "sends as much as it can, reads little", 5, func(o *options, n int) load.Spec {
 		s := o.behaving("slow-reader", load.SlowReader, n, 100*time.Millisecond)
 		s.Timeout = 0
 		return s
 	}},
-	{"half-open", "lives, and vanishes without a word", 5, func(o *options, n int) load.Spec {
+	{"half-open", "heartbeats, then vanishes without a FIN or RST", 5, func(o *options, n int) load.Spec {
 		s := o.heartbeats("half-open", n, o.heartbeat)
 		s.Behaviour = load.HalfOpen
 		return s
 	}},
 }
 
-// parseMix reads shares such as active=20,heartbeat=80.
+// parseMix parses shares such as active=20,heartbeat=80.
 func parseMix(text string) (shares []share, err error) {
 	sum := 0.0
 	for part := range strings.SplitSeq(text, ",") {
@@ -63,13 +63,13 @@ func parseMix(text string) (shares []share, err error) {
 		known := slices.ContainsFunc(mixKinds, func(k mixKind) bool { return k.name == name })
 		again := slices.ContainsFunc(shares, func(s share) bool { return s.name == name })
 		if err != nil || !known || again || percent < 0 {
-			return nil, fmt.Errorf("--mix: %q is no share, such as heartbeat=50", part)
+			return nil, fmt.Errorf("--mix: %q is not a share, such as heartbeat=50", part)
 		}
 		shares = append(shares, share{name, percent})
 		sum += percent
 	}
 	if sum < 99.99 || sum > 100.01 {
-		return nil, fmt.Errorf("--mix: the shares are %v percent together", sum)
+		return nil, fmt.Errorf("--mix: the sum of the shares is %v percent, not 100", sum)
 	}
 	return shares, nil
 }
@@ -84,9 +84,9 @@ func newMix() *cobra.Command {
 	}
 	mix := strings.Join(usual, ",")
 	cmd := &cobra.Command{
-		Use: "mix", Short: "Let connections of all mixKinds live and die side by side", Args: noArgs,
-		Long: "Let connections of all mixKinds live and die side by side:\n\n  " + strings.Join(help, "\n  ") +
-			"\n\nThe server that is launched has limits for slow peers and for output, beside its timeout.",
+		Use: "mix", Short: "Run connections of several behaviours side by side", Args: noArgs,
+		Long: "Run connections of several behaviours side by side:\n\n  " + strings.Join(help, "\n  ") +
+			"\n\nThe launched server has limits for slow peers and for pending output.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -104,11 +104,11 @@ func newMix() *cobra.Command {
 	}
 	o.add(cmd, 1000, 3*time.Second, 10*time.Second)
 	cmd.Flags().StringVar(&mix, "mix", mix, "shares in percent")
-	cmd.Flags().DurationVar(&length, "for", 30*time.Second, "how long it goes on")
+	cmd.Flags().DurationVar(&length, "for", 30*time.Second, "duration of the mix")
 	return cmd
 }
 
-// mix returns the connections of a mix.
+// mix returns the groups of a mix.
 func (o *options) mix(shares []share) (specs []load.Spec) {
 	given, percent := 0, 0.0
 	for _, s := range shares {
@@ -122,7 +122,7 @@ func (o *options) mix(shares []share) (specs []load.Spec) {
 	return specs
 }
 
-// mix lets a mix live, and looks what the target still has of those that have vanished.
+// mix runs a mix, and compares the connections that the target and this client hold at the end.
 func (r *run) mix(length time.Duration) {
 	if !r.openAll() || !r.hold("mix", length/3) {
 		return
@@ -135,7 +135,7 @@ func (r *run) mix(length time.Duration) {
 			return
 		}
 		if n, err := machine.TargetSockets(int(addr.Port())); err == nil {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: the target has %d connections at the end, this client %d",
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: at the end the target has %d connections, this client %d",
 				addr.Port(), n, sumOf(report).Open))
 		}
 	}

@@ -9,17 +9,17 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// goes reports whether the run goes on.
+// running reports whether the run continues.
 func (r *run) running() bool { return !r.failed && r.ctx.Err() == nil }
 
-// fail ends the run with what is wrong.
+// fail ends the run with an error.
 func (r *run) fail(format string, args ...any) {
 	r.failed = true
 	r.res.Errors = append(r.res.Errors, fmt.Sprintf(format, args...))
 }
 
-// phase tells the crew that a phase begins and what it is to do, and waits until a condition holds, time is up, or the run is over. It
-// reports whether the run goes on.
+// phase starts a phase with some commands, and waits until the condition holds, the time is over or
+// the run ends. It reports whether the run continues.
 func (r *run) phase(name string, atMost time.Duration, until func(load.Report) bool, orders ...load.Command) bool {
 	if !r.running() {
 		return false
@@ -37,7 +37,7 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 		case died != nil:
 			r.fail("%v", died)
 		case !working:
-			r.fail("a client process has ended before the run")
+			r.fail("a client process ended before the run")
 		}
 		left := atMost - (time.Since(r.began) - from)
 		if left <= 0 || until != nil && until(report) {
@@ -49,14 +49,14 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 		}
 	}
 	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.began)})
-	if report, _ := r.clients.Report(); !r.running() || time.Since(r.sampled) > phasePoll { // so that its end is in the charts
+	if report, _ := r.clients.Report(); !r.running() || time.Since(r.sampled) > phasePoll { // the charts show its end
 		r.sampled = time.Time{}
 		r.sample(name, report, atMost, atMost)
 	}
 	return r.running()
 }
 
-// open waits until all connections are opened that do not wait, or have failed.
+// openAll waits until all connections are open or have failed, except deferred ones.
 func (r *run) openAll() bool {
 	want := uint64(0)
 	for _, s := range r.specs {
@@ -78,16 +78,17 @@ func (r *run) openAll() bool {
 		if strings.HasPrefix(why, "bind") {
 			r.fail("no connection can be opened: %s: set another --source", why)
 		} else {
-			r.fail("nobody can be reached at %s: %s: is the server running there?", strings.Join(r.opt.targets, ", "), why)
+			r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), why)
 		}
 	}
 	return r.running()
 }
 
-// maxFailedOpens is after how many connections that failed, and none that did not, no more are tried.
+// maxFailedOpens is the number of failures after which the run ends, if no connection was opened.
 const maxFailedOpens = 200
 
-// hold lets everything go on for a time, or until nothing is left, and measures what that costs.
+// hold waits while the connections are served, and records their cost. It ends early when none is
+// left.
 func (r *run) hold(name string, d time.Duration) bool {
 	report, _ := r.clients.Report()
 	from := r.measure(sumOf(report).Open)
@@ -98,7 +99,8 @@ func (r *run) hold(name string, d time.Duration) bool {
 	return on
 }
 
-// awaitReaping lets groups fall silent, and waits until the target has closed them all, or should have long ago.
+// awaitReaping silences groups, and waits until the target has closed them, or should have long
+// ago.
 func (r *run) awaitReaping(groups ...string) bool {
 	if r.opt.targetTimeout() == 0 {
 		return r.running()
@@ -116,7 +118,7 @@ func (r *run) awaitReaping(groups ...string) bool {
 	}, orders...)
 }
 
-// sumOf returns all groups of a report together.
+// sumOf returns the sum of all groups of a report.
 func sumOf(report load.Report) result.Group {
 	var sum result.Group
 	for i := range report.Groups {
@@ -125,7 +127,7 @@ func sumOf(report load.Report) result.Group {
 	return sum
 }
 
-// openOf returns how many connections of a group are open.
+// openOf returns the number of open connections of a group.
 func openOf(report load.Report, group string) (n uint64) {
 	for _, g := range report.Groups {
 		if g.Name == group {

@@ -22,16 +22,17 @@ import (
 const (
 	// opening is the phase in which the connections are opened.
 	opening = "open"
-	// reservedDescriptors is how many descriptors a process keeps for what is no connection.
+	// reservedDescriptors are the descriptors of a process that are not connections.
 	reservedDescriptors = 128
-	// look is how often is looked whether a phase is over, and sampleEvery how often how things stand is kept.
+	// phasePoll is the interval at which a phase checks whether it is over, and sampleEvery that of
+	// samples.
 	phasePoll   = 50 * time.Millisecond
 	sampleEvery = time.Second
-	// closeGrace is for how long the target may be late with closing the dead before the run gives up.
+	// closeGrace is how late the target may close dead connections before the run gives up.
 	closeGrace = 10 * time.Second
-	// notedDelay is how late the client may be without a word in the report.
+	// notedDelay is the delay of this client above which the report has a note.
 	notedDelay = 200 * time.Millisecond
-	// exitTimeout is how long processes may take to end.
+	// exitTimeout limits the time that processes take to end.
 	exitTimeout = 30 * time.Second
 )
 
@@ -47,13 +48,13 @@ type run struct {
 	specs       []load.Spec
 	began       time.Time
 	sampled     time.Time
-	failed      bool          // it cannot go on
-	clientDelay time.Duration // by how much the client was late at most
+	failed      bool          // it cannot continue
+	clientDelay time.Duration // largest delay of the client
 	baseline    measurement
 	whileHeld   measurement
 }
 
-// perform runs a load test of some groups of connections, to which happens what a script says.
+// perform runs a load test with some groups of connections. The script controls its phases.
 func (o *options) perform(cmd *cobra.Command, verb string, specs []load.Spec, script func(r *run)) error {
 	r := &run{
 		ctx: cmd.Context(), opt: o, out: cmd.OutOrStdout(), progress: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs,
@@ -73,7 +74,7 @@ func (o *options) perform(cmd *cobra.Command, verb string, specs []load.Spec, sc
 	return r.finish()
 }
 
-// prepare starts the processes and gives them the plan.
+// prepare starts the processes and sends them the plan.
 func (r *run) prepare() error {
 	o := r.opt
 	descriptors, err := machine.RaiseDescriptors()
@@ -112,17 +113,17 @@ func (r *run) prepare() error {
 	})
 }
 
-// late is how much later than the others a run may begin.
+// beginTolerance is how much later than --begin-at a run may begin.
 const beginTolerance = time.Second
 
-// awaitBegin waits until the time at which others begin as well.
+// awaitBegin waits until --begin-at.
 func (r *run) awaitBegin() error {
 	if r.opt.beginAt == 0 {
 		return nil
 	}
 	left := time.Until(time.Unix(r.opt.beginAt, 0))
 	if left < -beginTolerance {
-		return fmt.Errorf("it is %v later than --begin-at: what is measured now is not what the others measure", -left.Round(time.Second))
+		return fmt.Errorf("%v later than --begin-at: the other machines have already begun", -left.Round(time.Second))
 	}
 	fmt.Fprintf(r.progress.out, "waiting for --begin-at, %v\n", left.Round(time.Second))
 	select {
@@ -135,7 +136,7 @@ func (r *run) awaitBegin() error {
 	return nil
 }
 
-// examine refuses what this machine cannot do.
+// checkLimits refuses a run that exceeds the limits of this machine.
 func (r *run) checkLimits(total, clients, servers int) error {
 	checks := limits.Check(limits.Demand{
 		Connections: total, Clients: clients, Servers: servers, Sources: r.opt.sources, Targets: max(len(r.opt.targets), 1),
@@ -143,36 +144,37 @@ func (r *run) checkLimits(total, clients, servers int) error {
 	})
 	if limits.Worst(checks) == limits.Cannot {
 		limits.Print(r.out, checks)
-		return cannotError{errors.New("this machine cannot hold as many connections")}
+		return cannotError{errors.New("this machine cannot hold that many connections")}
 	}
 	return nil
 }
 
-// processes returns how many client and server processes hold some connections, if each may have so many descriptors for them. A server
-// makes room for newcomers from 15/16 of its limit on, and the system does not spread connections quite evenly.
+// processCounts returns the numbers of client and server processes for some connections, given the
+// descriptors per process. A server starts to shed at 15/16 of its limit, and the kernel does not
+// spread connections evenly over servers.
 func processCounts(connections, descriptors int) (clients, servers int) {
 	ceil := func(n int) int { return max(1, (connections+max(n, 1)-1)/max(n, 1)) }
 	return ceil(descriptors), ceil(descriptors * 14 / 16)
 }
 
-// launch says how the servers are launched.
+// launchConfig returns how to launch the servers.
 func (r *run) launchConfig(servers int) processes.Launch {
 	o := r.opt
 	args := []string{"--loops", fmt.Sprint(max(1, runtime.NumCPU()/servers))}
 	if o.bare {
 		args = append(args, "--bare")
 	} else {
-		// All clients are ours, and several verbs let all of them fall silent at the same moment. The
-		// server would hold its verdicts then, because its own network may be down: this client would
-		// measure that instead of how late the timeout is. --server-args can set another closeGrace.
-		args = append(args, "--read-timeout", o.timeout.String(), "--tick", o.tick.String(), "--outage-closeGrace", "-1s")
+		// Several verbs silence all clients at once. The server would take that for an outage of its
+		// own network and postpone reaping, and this client would measure the outage grace instead of
+		// the lateness. --server-args can set another grace.
+		args = append(args, "--read-timeout", o.timeout.String(), "--tick", o.tick.String(), "--outage-grace", "-1s")
 	}
 	return processes.Launch{
 		Count: servers, Binary: o.binary, PortsEach: o.portsEach, Args: append(args, strings.Fields(o.serverArgs)...),
 	}
 }
 
-// describe tells what is run, and what a reader of the report has to know about it.
+// describe adds the setup and its remarks to the result.
 func (r *run) describe(total, clients, servers, descriptors int) {
 	o := r.opt
 	r.res.Setup = result.Setup{Targets: o.targets, Connections: total, Clients: clients, Servers: servers, Bare: o.bare, Timeout: o.timeout}
@@ -180,14 +182,14 @@ func (r *run) describe(total, clients, servers, descriptors int) {
 		r.res.Setup.Tick = o.tick
 	}
 	if clients > 1 || servers > 1 {
-		text := fmt.Sprintf("a process may have %d descriptors here: the connections are held by %d client processes", descriptors, clients)
+		text := fmt.Sprintf("a process may have %d descriptors: %d client processes hold the connections", descriptors, clients)
 		if servers > 0 {
 			text += fmt.Sprintf(" and %d server processes", servers)
 		}
 		r.res.Notes = append(r.res.Notes, text)
 	}
 	if servers > 0 {
-		r.res.Notes = append(r.res.Notes, "clients and servers share this machine, so latency, CPU and kernel memory are of both together")
+		r.res.Notes = append(r.res.Notes, "clients and servers share this machine: latency, CPU and kernel memory include both")
 	}
 }
 
@@ -199,7 +201,7 @@ func (r *run) stop() {
 	r.servers.Stop(exitTimeout)
 }
 
-// finish lets the processes end and reports.
+// finish ends the processes and writes the report.
 func (r *run) finish() error {
 	r.res.Interrupted = r.ctx.Err() != nil
 	r.progress.end()
@@ -212,20 +214,20 @@ func (r *run) finish() error {
 	r.res.Notes = append(r.res.Notes, last.Notes...)
 	r.res.Took = time.Since(r.began)
 	if r.clientDelay > notedDelay {
-		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late itself, by up to %v: so are its figures of that moment", r.clientDelay))
+		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late by up to %v, which its figures of that time include", r.clientDelay))
 	}
 	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
 	return r.opt.report(r.out, r.res)
 }
 
-// quote notes the last words of servers, of some if there are many.
-func (r *run) noteServerOutput(said []string) {
+// noteServerOutput adds the last output of servers to the notes, of a few if there are many.
+func (r *run) noteServerOutput(output []string) {
 	const few = 4
-	for i, words := range said {
+	for i, line := range output {
 		if i == few {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%d other servers said the like", len(said)-few))
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("and %d more servers", len(output)-few))
 			break
 		}
-		r.res.Notes = append(r.res.Notes, "a server said: "+words)
+		r.res.Notes = append(r.res.Notes, "output of a server: "+line)
 	}
 }

@@ -15,19 +15,19 @@ const (
 	during = "during"
 )
 
-// heartbeats are connections that live by heartbeats.
+// heartbeats returns a group of connections that send heartbeats.
 func (o *options) heartbeats(name string, connections int, interval time.Duration) load.Spec {
 	return load.Spec{
 		Name: name, Behaviour: load.Heartbeat, Connections: connections, Interval: interval, Jitter: o.jitter, Size: o.size, Timeout: o.targetTimeout(),
 	}
 }
 
-// behaving returns connections that behave in some way, with messages of the usual size.
+// behaving returns a group of connections with the given behaviour.
 func (o *options) behaving(name string, as load.Behaviour, n int, interval time.Duration) load.Spec {
 	return load.Spec{Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size, Timeout: o.targetTimeout()}
 }
 
-// reaps returns after which time of silence the target closes, 0 if it does not or that is not known.
+// targetTimeout returns the idle timeout of the target, or 0 if it has none or it is unknown.
 func (o *options) targetTimeout() time.Duration {
 	if o.bare {
 		return 0
@@ -35,13 +35,13 @@ func (o *options) targetTimeout() time.Duration {
 	return o.timeout
 }
 
-// checkOthers checks the flags of those that are served meanwhile.
+// checkOthers checks the flags of the group that stays alive during a storm or an attack.
 func (o *options) checkOthers(livingCount int, every, calm time.Duration) error {
 	if livingCount < 1 || every < time.Millisecond || calm <= 0 {
-		return usageError{errors.New("--living, --every and --calm: set them above 0")}
+		return usageError{errors.New("--living, --every and --calm: set positive values")}
 	}
 	if o.exceedsTimeout(every) {
-		return usageError{fmt.Errorf("--every of %v is too seldom for a --timeout of %v", every, o.timeout)}
+		return usageError{fmt.Errorf("--every of %v is too long for a --timeout of %v", every, o.timeout)}
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ func newStall() *cobra.Command {
 	var stall time.Duration
 	cmd := &cobra.Command{
 		Use: "stall", Short: "Stop the server for longer than its timeout, while heartbeats arrive", Args: noArgs,
-		Long: `Stop the server (SIGSTOP) for longer than its timeout, while heartbeats go on to arrive, and let it go on (SIGCONT): a reaper that
-looks at its clock before it looks at its sockets closes the living.`,
+		Long: `Stop the server (SIGSTOP) for longer than its timeout, while heartbeats arrive, and continue it (SIGCONT). A reaper that
+reads its clock before its sockets closes living connections.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -29,15 +29,15 @@ looks at its clock before it looks at its sockets closes the living.`,
 			case stall < 0:
 				return usageError{fmt.Errorf("--stall is %v: set a positive duration", stall)}
 			case o.timeout == 0:
-				return usageError{errors.New("--timeout is 0: set that of the target")}
+				return usageError{errors.New("--timeout is 0: set the timeout of the target")}
 			case len(o.targets) > 0 && len(o.pids) == 0:
-				return usageError{errors.New("a --target can be stopped only if you name its processes with --pid")}
+				return usageError{errors.New("name the processes of the --target with --pid")}
 			}
 			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
 		},
 	}
 	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)
-	cmd.Flags().DurationVar(&stall, "stall", 0, "for how long; 0 is one and a half of --timeout")
+	cmd.Flags().DurationVar(&stall, "stall", 0, "time for which the server is stopped; 0 is 1.5 times --timeout")
 	return cmd
 }
 
@@ -52,7 +52,7 @@ func (r *run) stall(d time.Duration) {
 		}
 		return r.running()
 	}
-	resume := func() { // also if not all could be stopped, or the run is over
+	resume := func() { // in every case: a stopped server does not end
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGCONT)
 		}

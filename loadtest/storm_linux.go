@@ -13,9 +13,9 @@ func newStorm() *cobra.Command {
 	var livingCount count = 200
 	var every, calm time.Duration
 	cmd := &cobra.Command{
-		Use: "storm", Short: "Let thousands fall silent in the same moment, while others are served", Args: noArgs,
-		Long: `Let thousands fall silent in the same moment, so that all are dead at once, while others send message after message: how long
-these wait before, during and after the storm is what users feel.`,
+		Use: "storm", Short: "Stop sending on thousands of connections at once, while others are served", Args: noArgs,
+		Long: `Stop sending on thousands of connections at once, so that all time out together, while others send messages. The
+latency of the others before, during and after the storm shows what users notice.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -27,13 +27,13 @@ these wait before, during and after the storm is what users feel.`,
 		},
 	}
 	o.add(cmd, 10_000, 3*time.Second, 10*time.Second)
-	cmd.Flags().Var(&livingCount, "living", "how many others are served meanwhile")
-	cmd.Flags().DurationVar(&every, "every", 20*time.Millisecond, "how often each of them sends a message")
-	cmd.Flags().DurationVar(&calm, "calm", 5*time.Second, "for how long is measured before and after")
+	cmd.Flags().Var(&livingCount, "living", "connections that stay alive")
+	cmd.Flags().DurationVar(&every, "every", 20*time.Millisecond, "interval between messages of a living connection")
+	cmd.Flags().DurationVar(&calm, "calm", 5*time.Second, "measured time before and after")
 	return cmd
 }
 
-// storm has all of a group die together.
+// storm makes all connections of a group time out together.
 func (r *run) storm(calm time.Duration) {
 	gone := func(now load.Report) bool { return openOf(now, silent) == 0 }
 	timeout := r.opt.targetTimeout()

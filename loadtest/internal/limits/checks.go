@@ -2,27 +2,27 @@ package limits
 
 import "fmt"
 
-// What a process takes.
+// Use of one process.
 const (
-	reserve = 64 // descriptors besides those of connections: listeners, epoll, pipes, files
-	threads = 16 // in Go on few CPUs, with room
+	reserve = 64 // descriptors for listeners, epoll, pipes and files
+	threads = 16 // of a Go process on few CPUs, rounded up
 )
 
-// What one end of a connection takes, in bytes: one million with both ends on one machine took 10.3 GB of the kernel, 0.7 GB of the servers and
-// 0.2 GB of the clients (loadtest/results).
+// Bytes per end of a connection. A million connections with both ends on one machine took 10.3 GB
+// of the kernel, 0.7 GB of the servers and 0.2 GB of the clients (loadtest/results).
 const (
 	kernelBytes  = 5200
 	processBytes = 500
 )
 
-// What messages on their way take: it is assumed that one connection in burst has one at the same moment. 1.5 pages each were measured on
-// Linux 6.18; a silent connection has none.
+// Buffers of messages in flight, under the assumption that one connection in burst has one at any
+// time. Linux 6.18 used 1.5 pages each. A silent connection has no buffers.
 const (
 	burst      = 10
 	burstPages = 2
 )
 
-// A queue shorter than backlog overflows when more connections than fewConnections are opened fast.
+// Opening more than fewConnections at a high rate overflows a queue shorter than backlog.
 const (
 	backlog        = 4096
 	fewConnections = 1000
@@ -31,7 +31,7 @@ const (
 // bothEnds reports whether the other ends of the connections are on this machine too.
 func (w Demand) bothEnds() bool { return w.Servers > 0 || w.Loopback }
 
-// ends returns how many ends of connections this machine has.
+// ends returns the number of connection ends on this machine.
 func (w Demand) ends() uint64 {
 	if w.bothEnds() {
 		return 2 * uint64(w.Connections)
@@ -39,10 +39,10 @@ func (w Demand) ends() uint64 {
 	return uint64(w.Connections)
 }
 
-// perProcess returns how many descriptors one of n processes needs that share the connections.
+// perProcess returns the descriptors that each of n processes needs.
 func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
 
-// atLeast checks that there is as much as needed; less is of the Level below.
+// atLeast returns a limit that has the given Level if it is lower than needed.
 func atLeast(name string, have value, need uint64, below Level, fix string) Limit {
 	c := Limit{Name: name, Have: have.String(), Need: count(need)}
 	if have.known && have.n < need {
@@ -51,7 +51,7 @@ func atLeast(name string, have value, need uint64, below Level, fix string) Limi
 	return c
 }
 
-// descriptorCeiling checks above what no limit of a process can be raised.
+// descriptorCeiling checks fs.nr_open, the upper bound of the limit of a process.
 func (s system) descriptorCeiling(w Demand) Limit {
 	need := w.perProcess(w.Clients)
 	if w.Servers > 0 {
@@ -68,7 +68,7 @@ func (s system) serverDescriptors(w Demand) Limit {
 	return s.descriptors("descriptors of a server", "--servers", w, w.Servers)
 }
 
-// descriptors checks the hard limit, up to which programs in Go raise their soft limit themselves.
+// descriptors checks the hard limit of a process. Go programs raise their soft limit to it.
 func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
 	have, need := s.fieldAfter("self/limits", "Max open files", 1), w.perProcess(processes)
 	fix := fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%d in a unit of systemd", need, need)
@@ -79,15 +79,15 @@ func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
 	return atLeast(name, have, need, Cannot, fix)
 }
 
-// allDescriptors checks how many the whole system may have.
+// allDescriptors checks the limit of the whole system.
 func (s system) allDescriptors(w Demand) Limit {
 	used := s.field("sys/fs/file-nr", 0)
 	need := used.n + w.ends() + reserve*uint64(w.Clients+w.Servers)
 	return atLeast("fs.file-max", s.field("sys/fs/file-max", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.file-max=%d", need))
 }
 
-// ports checks that there are enough local ports: a pair of source and target has each port once. The last ones are Slow, since some are
-// held by listeners and other programs, and the kernel searches long for a free one.
+// ports checks the number of local ports: each pair of source and target has every port once. The
+// last 5 % are Slow: other programs hold some ports, and the kernel searches long for a free one.
 func (s system) ports(w Demand) Limit {
 	const file = "sys/net/ipv4/ip_local_port_range"
 	first, last := s.field(file, 0), s.field(file, 1)
@@ -111,12 +111,12 @@ func (s system) ports(w Demand) Limit {
 	return c
 }
 
-// spared returns how many of so many ports can be had without trouble.
+// usablePorts returns how many ports can be used at full speed.
 func usablePorts(ports uint64) uint64 { return ports - ports/20 }
 
-// morePorts returns what gives the clients enough ports, if each source and target has so many now.
+// morePorts returns the fix for too few ports, given the ports per source and target.
 func (w Demand) morePorts(need, each uint64) string {
-	const first, last = 10240, 65535 // above the ports on which servers usually listen
+	const first, last = 10240, 65535 // above the usual ports of servers
 	perSource := usablePorts(each) * uint64(w.Targets)
 	fix := fmt.Sprintf("--sources %d", (need+perSource-1)/max(perSource, 1))
 	if !w.Loopback {
@@ -128,23 +128,24 @@ func (w Demand) morePorts(need, each uint64) string {
 	return fix
 }
 
-// acceptQueue checks how many connections may wait to be accepted.
+// acceptQueue checks how many connections may wait for accept.
 func (s system) acceptQueue() Limit {
 	return s.queue("net.core.somaxconn", "sys/net/core/somaxconn")
 }
 
-// handshakes checks how many connections may wait for the end of their handshake.
+// handshakes checks how many handshakes may be in progress.
 func (s system) handshakes() Limit {
 	return s.queue("net.ipv4.tcp_max_syn_backlog", "sys/net/ipv4/tcp_max_syn_backlog")
 }
 
-// queue checks the length of a queue of a listener. From a full one the kernel drops what the client sends again after a second.
+// queue checks a queue of a listener. When it is full, the kernel drops packets, which clients send
+// again after a second.
 func (s system) queue(name, file string) Limit {
 	return atLeast(name, s.field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
 }
 
-// tracked checks the table of connections that a firewall has; without one the file is not there. A loaded table in which nothing is at
-// all is not in use: no rule asks for it.
+// conntrack checks the connection table of the firewall. The file is missing if conntrack is not
+// loaded. An empty table is not in use: no rule refers to it.
 func (s system) conntrack(w Demand) Limit {
 	used := s.field("sys/net/netfilter/nf_conntrack_count", 0)
 	have, need := s.field("sys/net/netfilter/nf_conntrack_max", 0), used.n+uint64(w.Connections)
@@ -155,8 +156,8 @@ func (s system) conntrack(w Demand) Limit {
 	return atLeast(name, have, need, Cannot, fmt.Sprintf("sysctl -w %s=%d", name, need))
 }
 
-// memory checks what programs and the kernel can still have. It is Slow if less than a quarter would remain, for caches and the processes
-// themselves.
+// memory checks the available memory. It is Slow if less than a quarter would remain for caches and
+// the processes themselves.
 func (s system) memory(w Demand) Limit {
 	have, need := s.fieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
 	c := Limit{Name: "memory available", Have: "not known", Need: bytesText(need)}
@@ -178,7 +179,7 @@ func (s system) memory(w Demand) Limit {
 	return c
 }
 
-// buffers checks above how many pages TCP drops what it is sent.
+// buffers checks the number of pages above which TCP drops packets.
 func (s system) buffers(w Demand) Limit {
 	need := s.fieldAfter("net/sockstat", "TCP:", 9).n + w.ends()/burst*burstPages
 	have := s.field("sys/net/ipv4/tcp_mem", 2)
@@ -186,7 +187,7 @@ func (s system) buffers(w Demand) Limit {
 	return atLeast("net.ipv4.tcp_mem (pages)", have, need, Slow, fix)
 }
 
-// processes checks how many threads the processes may have: of this user, and the whole system.
+// processes checks the limits on threads, of this user and of the system.
 func (s system) processes(w Demand) Limit {
 	need := uint64(w.Clients+w.Servers) * threads
 	user, system := s.fieldAfter("self/limits", "Max processes", 1), s.field("sys/kernel/pid_max", 0)
@@ -197,7 +198,7 @@ func (s system) processes(w Demand) Limit {
 	return atLeast("threads", lower(user, system), need, Cannot, fix)
 }
 
-// processors checks that clients do not wait for the servers, or for what measures them.
+// processors checks that clients, servers and the measurement do not share a single CPU.
 func (s system) processors() Limit {
 	return atLeast("CPUs", value{uint64(s.cpus), true}, 2, Slow, "a machine with more, or the target on another one")
 }

@@ -1,10 +1,11 @@
-// Package doctor says whether this machine can hold a number of connections, and what to do about it where it cannot. It reads the limits
-// of Linux in /proc and changes nothing: the commands are for the user, most of them for root.
+// Package limits checks whether this machine can hold a number of connections, and names a fix for
+// each limit that is too low. It reads the limits of Linux in /proc and changes nothing: the fixes
+// are commands for the operator, most of them for root.
 //
-// # Limits
+// # Scope
 //
-// What is not in /proc is not checked: the limits of a cgroup, rules of a firewall, and the machine at the other end. The amounts of
-// memory are those that were measured for connections that are mostly silent.
+// Limits outside /proc are not checked: cgroups, firewall rules, and the machine at the other end.
+// The memory figures were measured with connections that are mostly silent.
 package limits
 
 import (
@@ -18,24 +19,25 @@ import (
 	"text/tabwriter"
 )
 
-// A Demand is what this machine is to do. Numbers less than 1 count as 1, except those of Connections and Servers.
+// A Demand is the load that this machine should carry. Clients, Sources and Targets below 1 count
+// as 1. Connections and Servers below 0 count as 0.
 type Demand struct {
 	Connections int
 	Clients     int  // processes that share the connections equally
-	Servers     int  // processes here that share their other ends equally; 0: the target is elsewhere
-	Sources     int  // addresses from which the clients connect
-	Targets     int  // pairs of address and port to which they connect
-	Loopback    bool // the connections stay within this machine, as they do if it has Servers
+	Servers     int  // processes here that share the other ends equally; 0 if the target is elsewhere
+	Sources     int  // addresses that the clients connect from
+	Targets     int  // pairs of address and port that they connect to
+	Loopback    bool // connections stay within this machine; implied by Servers
 }
 
-// Level is how bad something is.
+// Level is the severity of a limit.
 type Level int
 
-// A higher Level is worse.
+// Levels, in order of severity.
 const (
 	Fine   Level = iota
-	Slow         // it will work, worse
-	Cannot       // it will not work
+	Slow         // works, with lower performance
+	Cannot       // does not work
 )
 
 // String returns "ok", "slow" or "cannot".
@@ -51,56 +53,58 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", int(l))
 }
 
-// A Limit is one limit of the machine. Have is "not known" if it could not be read, which counts as Fine: in a container much is hidden.
-// Fix is a command or what else to do, and empty if the Level is Fine.
+// A Limit is one limit of the machine. Have is "not known" if it cannot be read, as in many
+// containers; its Level is Fine then. Fix is a command or another remedy, and empty if the Level is
+// Fine.
 type Limit struct {
 	Name, Have, Need, Fix string
 	Level                 Level
 }
 
-// Examine checks this machine.
+// Check checks the limits of this machine.
 func Check(w Demand) []Limit {
 	return system{proc: os.DirFS("/proc"), cpus: runtime.NumCPU()}.check(w)
 }
 
-// Worst returns the highest Level of the checks.
-func Worst(checks []Limit) Level {
+// Worst returns the highest Level of the limits.
+func Worst(limits []Limit) Level {
 	worst := Fine
-	for _, c := range checks {
+	for _, c := range limits {
 		worst = max(worst, c.Level)
 	}
 	return worst
 }
 
-// Print writes the checks as a table, below each problem what to do, and at the end the verdict. Errors of w are ignored.
-func Print(w io.Writer, checks []Limit) {
+// Print writes the limits as a table, with each fix below its limit, and a verdict. It ignores
+// errors of w.
+func Print(w io.Writer, limits []Limit) {
 	var table bytes.Buffer
 	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "\tcheck\thave\tneed")
-	for _, c := range checks {
+	for _, c := range limits {
 		fmt.Fprintf(tw, "%v\t%s\t%s\t%s\n", c.Level, c.Name, c.Have, c.Need)
 	}
 	tw.Flush()
-	i := -1 // the first line is the head
+	i := -1 // the first line is the table head
 	for line := range strings.Lines(table.String()) {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
-		if i >= 0 && checks[i].Fix != "" {
-			fmt.Fprintf(w, "        fix: %s\n", checks[i].Fix)
+		if i >= 0 && limits[i].Fix != "" {
+			fmt.Fprintf(w, "        fix: %s\n", limits[i].Fix)
 		}
 		i++
 	}
-	fmt.Fprintln(w, verdict(checks))
+	fmt.Fprintln(w, verdict(limits))
 }
 
-// verdict is the sentence at the end.
-func verdict(checks []Limit) string {
+// verdict returns the last line of the table.
+func verdict(limits []Limit) string {
 	problems := 0
-	for _, c := range checks {
-		if c.Level == Worst(checks) {
+	for _, c := range limits {
+		if c.Level == Worst(limits) {
 			problems++
 		}
 	}
-	switch Worst(checks) {
+	switch Worst(limits) {
 	case Fine:
 		return "This machine can do it."
 	case Slow:
@@ -109,7 +113,7 @@ func verdict(checks []Limit) string {
 	return fmt.Sprintf("This machine cannot do it: %s.", plural(problems, "limit is too low", "limits are too low"))
 }
 
-// plural returns a number with what it counts.
+// plural returns a number and its noun.
 func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -117,23 +121,24 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// An examiner is where a machine is looked at.
+// A system is the machine to check.
 type system struct {
-	proc fs.FS // as /proc
+	proc fs.FS // /proc
 	cpus int
 }
 
-// examine makes all checks that the Demand needs, those first without which another's fix fails.
+// check returns the limits that matter for the demand. A limit precedes those whose fixes depend on
+// it.
 func (s system) check(w Demand) []Limit {
 	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
 	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)
-	checks := []Limit{s.descriptorCeiling(w), s.clientDescriptors(w)}
+	limits := []Limit{s.descriptorCeiling(w), s.clientDescriptors(w)}
 	if w.Servers > 0 {
-		checks = append(checks, s.serverDescriptors(w))
+		limits = append(limits, s.serverDescriptors(w))
 	}
-	checks = append(checks, s.allDescriptors(w), s.ports(w))
+	limits = append(limits, s.allDescriptors(w), s.ports(w))
 	if w.bothEnds() && w.Connections > fewConnections {
-		checks = append(checks, s.acceptQueue(), s.handshakes())
+		limits = append(limits, s.acceptQueue(), s.handshakes())
 	}
-	return append(checks, s.conntrack(w), s.memory(w), s.buffers(w), s.processes(w), s.processors())
+	return append(limits, s.conntrack(w), s.memory(w), s.buffers(w), s.processes(w), s.processors())
 }

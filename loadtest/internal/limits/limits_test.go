@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fakeSystem is a machine that is made up.
+// A fakeSystem is the content of /proc by file name.
 type fakeSystem map[string]string
 
-// able returns a machine that can hold 100,000 connections with both ends, as wished by wish.
+// able returns a system that can hold 100,000 connections with both ends, as in demand.
 func able() fakeSystem {
 	return fakeSystem{
 		"self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n" +
@@ -38,7 +38,7 @@ func demand() Demand {
 	return Demand{Connections: 100_000, Clients: 6, Servers: 8, Sources: 5, Targets: 1, Loopback: true}
 }
 
-// examine examines the machine with the given number of CPUs.
+// check checks the system with the given number of CPUs.
 func (r fakeSystem) check(w Demand, cpus int) []Limit {
 	proc := fstest.MapFS{}
 	for name, text := range r {
@@ -47,7 +47,7 @@ func (r fakeSystem) check(w Demand, cpus int) []Limit {
 	return system{proc: proc, cpus: cpus}.check(w)
 }
 
-// find returns the check of that name, or an empty one.
+// find returns the limit with that name, or an empty one.
 func find(checks []Limit, name string) Limit {
 	for _, c := range checks {
 		if c.Name == name {
@@ -57,7 +57,7 @@ func find(checks []Limit, name string) Limit {
 	return Limit{}
 }
 
-func TestAbleMachine(t *testing.T) {
+func TestSufficientLimits(t *testing.T) {
 	checks := able().check(demand(), 2)
 	require.Len(t, checks, 12)
 	for _, c := range checks {
@@ -80,10 +80,10 @@ func TestChecks(t *testing.T) {
 		nfMax, nfCount   = "sys/net/netfilter/nf_conntrack_max", "sys/net/netfilter/nf_conntrack_count"
 	)
 	for _, test := range []struct {
-		check, file, text string // the file of the able machine that is another one, or is missing if the text is empty
+		check, file, text string // file replaces that of able(); an empty text removes it
 		change            func(*Demand)
 		want              Level
-		have, need, fix   string // "" is not compared, of fix only if it is Fine
+		have, need, fix   string // "" is not compared, except a fix of a Fine limit
 	}{
 		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "16731", have: "16,731", need: "16,731"},
 		{check: "fs.nr_open", file: "sys/fs/nr_open", text: "16730", want: Cannot, fix: "sysctl -w fs.nr_open=16731"},
@@ -199,7 +199,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// apply does what a fix says, if it is a flag or a sysctl.
+// apply applies a fix that is a flag or a sysctl.
 func apply(fix string, machine fakeSystem, w Demand) (fakeSystem, Demand, bool) {
 	for flag, field := range map[string]*int{
 		"--clients": &w.Clients, "--servers": &w.Servers, "--sources": &w.Sources, "--connections": &w.Connections,
@@ -221,7 +221,7 @@ func TestProcessors(t *testing.T) {
 	require.Equal(t, Limit{Name: "CPUs", Have: "1", Need: "2", Fix: "a machine with more, or the target on another one", Level: Slow}, c)
 }
 
-func TestNothingIsKnown(t *testing.T) {
+func TestUnknownLimitsAreFine(t *testing.T) {
 	for _, c := range (fakeSystem{}).check(demand(), 2) {
 		require.Equal(t, Fine, c.Level, "%+v", c)
 		if c.Name != "CPUs" {
@@ -235,7 +235,7 @@ func TestTargetElsewhere(t *testing.T) {
 	w.Servers, w.Loopback = 0, false
 	checks := able().check(w, 2)
 	for _, name := range []string{"descriptors of a server", "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog"} {
-		require.Empty(t, find(checks, name), "that is the other machine's")
+		require.Empty(t, find(checks, name), "it concerns the other machine")
 	}
 	require.Len(t, checks, 9)
 }
@@ -248,9 +248,9 @@ func TestFewConnectionsNeedNoQueue(t *testing.T) {
 	require.NotEmpty(t, find(able().check(w, 2), "net.core.somaxconn"))
 }
 
-func TestExamineThisMachine(t *testing.T) {
+func TestCheckThisMachine(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("there is no /proc like this")
+		t.Skip("/proc differs")
 	}
 	checks := Check(Demand{Connections: 1, Clients: 1, Loopback: true})
 	require.Equal(t, Fine, find(checks, "descriptors of a client").Level)

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A value is a number in /proc, or 0 if it is not known.
+// A value is a number in /proc. It is 0 if it is not known.
 type value struct {
 	n     uint64
 	known bool
 }
 
-// String returns the number as the user reads it.
+// String returns the number for the table.
 func (v value) String() string {
 	switch {
 	case !v.known:
@@ -25,7 +25,7 @@ func (v value) String() string {
 	return count(v.n)
 }
 
-// count returns a number with commas: 1,000,000.
+// count formats a number with commas: 1,000,000.
 func count(n uint64) string {
 	if n < 1000 {
 		return strconv.FormatUint(n, 10)
@@ -33,7 +33,7 @@ func count(n uint64) string {
 	return fmt.Sprintf("%s,%03d", count(n/1000), n%1000)
 }
 
-// amount returns a number of bytes as the user reads it.
+// bytesText formats a number of bytes: 1.5 GB.
 func bytesText(n uint64) string {
 	if n < 1e9 {
 		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
@@ -41,7 +41,7 @@ func bytesText(n uint64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
 }
 
-// field returns the i-th of the numbers that a file consists of.
+// field returns field i of a file that contains only numbers.
 func (s system) field(file string, i int) value {
 	text, err := fs.ReadFile(s.proc, file)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s system) field(file string, i int) value {
 	return parse(strings.Fields(string(text)), i)
 }
 
-// after returns the i-th field after the prefix, in the first line of a file that begins with it.
+// fieldAfter returns field i after the prefix, in the first line with that prefix.
 func (s system) fieldAfter(file, prefix string, i int) value {
 	text, err := fs.ReadFile(s.proc, file)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s system) fieldAfter(file, prefix string, i int) value {
 	return value{}
 }
 
-// parse returns a field as a value. The limit "unlimited" is the largest there is.
+// parse returns field i as a value. "unlimited" is math.MaxUint64.
 func parse(fields []string, i int) value {
 	if i >= len(fields) {
 		return value{}

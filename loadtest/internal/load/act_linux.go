@@ -1,12 +1,12 @@
 package load
 
-// actAt lets a connection act at a moment, and not at the one that was said before.
+// setDue sets the time of the next action of a connection, and cancels an earlier one.
 func (l *Loop) setDue(c *conn, index int32, at int64) {
 	c.due = at
 	l.due.push(entry{at, index})
 }
 
-// actDue lets those act whose time has come.
+// runDue runs the actions that are due.
 func (l *Loop) runDue() {
 	for now := l.now(); ; {
 		e, ok := l.due.pop(now)
@@ -37,7 +37,7 @@ func (l *Loop) runDue() {
 	}
 }
 
-// act does what a connection does in each interval.
+// act is the action of a connection in each interval.
 func (l *Loop) act(g *group, c *conn, index int32) {
 	switch g.Behaviour {
 	case Heartbeat, HalfOpen:

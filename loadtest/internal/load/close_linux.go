@@ -10,7 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// closed is unexpected that the target has closed a connection, in order if err is nil.
+// onClosed handles a close by the target; err is nil after a FIN.
 func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	now := l.now()
 	g.counts.Open--
@@ -31,7 +31,7 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	case dead:
 		l.countReaped(g, c, now, deadline)
 	case g.Timeout > 0 && now >= deadline && c.unsent == 0:
-		g.counts.Starved++ // it was to say something, and this process did not come to it
+		g.counts.Starved++ // this process did not send its message in time
 	default:
 		g.counts.Lost++
 	}
@@ -39,7 +39,7 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	l.reopen(g, index)
 }
 
-// reaped counts a dead connection that the target has closed.
+// countReaped counts a dead connection that the target closed.
 func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	g.counts.Reaped++
 	if !g.Behaviour.living() && g.Behaviour != Silent {
@@ -62,7 +62,7 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	g.counts.Lateness.Record(time.Duration(now - deadline))
 }
 
-// close closes a connection, by a reset if it is to leave nothing behind.
+// close closes a connection, with a RST if hard is set.
 func (l *Loop) close(c *conn, hard bool) {
 	if c.fd < 0 {
 		return
@@ -74,14 +74,14 @@ func (l *Loop) close(c *conn, hard bool) {
 	*c = conn{fd: -1, group: c.group, number: c.number, flags: c.flags & silenced}
 }
 
-// vanish lets the system forget a connection without a word to the target, as when a machine loses its power: in repair mode (TCP_REPAIR)
-// it sends nothing. Without CAP_NET_ADMIN the connection only falls silent.
+// vanish closes a connection without sending a packet, as if the machine lost its power
+// (TCP_REPAIR). Without CAP_NET_ADMIN the connection stays open and silent.
 func (l *Loop) vanish(g *group, c *conn) {
 	if c.state != open {
 		return
 	}
 	if err := unix.SetsockoptInt(int(c.fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
-		note := fmt.Sprintf("connections cannot vanish (%v) and only fall silent: it needs CAP_NET_ADMIN", err)
+		note := fmt.Sprintf("half-open connections only fall silent: TCP_REPAIR: %v: it needs CAP_NET_ADMIN", err)
 		if !slices.Contains(l.notes, note) {
 			l.notes = append(l.notes, note)
 		}
@@ -92,7 +92,7 @@ func (l *Loop) vanish(g *group, c *conn) {
 	l.close(c, false)
 }
 
-// silence lets a connection send nothing any more.
+// silence makes a connection stop sending.
 func (l *Loop) silence(g *group, c *conn) {
 	if c.state == open && !l.isDead(g, c) {
 		l.checkAnswers(g, c)
@@ -100,10 +100,11 @@ func (l *Loop) silence(g *group, c *conn) {
 	c.flags |= silenced
 }
 
-// isDead reports whether the target is to close a connection because nothing comes from it.
+// isDead reports whether the target should close the connection.
 func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
 
-// complain counts what is wrong with the answers of a living connection that is about to live no more.
+// checkAnswers counts missing and wrong answers of a living connection before it is closed or
+// silenced.
 func (l *Loop) checkAnswers(g *group, c *conn) {
 	waited := time.Duration(0)
 	if g.Behaviour.Echoes() && c.answered < c.sent {
@@ -120,5 +121,5 @@ func (l *Loop) checkAnswers(g *group, c *conn) {
 	}
 }
 
-// minRecordedWait is the shortest wait for an answer that counts although it has not ended.
+// minRecordedWait is the shortest wait for a missing answer that counts as a latency.
 const minRecordedWait = 100 * time.Millisecond

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// reportEvery is how often a loop reports.
+	// reportEvery is the interval between reports.
 	reportEvery = 200 * time.Millisecond
-	// openBatch is how many connections are begun before the loop looks at those that are there.
+	// openBatch is the largest number of connections opened before the loop handles events.
 	openBatch = 64
-	// readChunk is how much is read at once, slowChunk how much by who reads slowly.
+	// readChunk is the size of a read in bytes, and slowChunk that of a slow reader.
 	readChunk = 1 << 16
 	slowChunk = 256
 )
 
-// A Loop is the connections of one process. It belongs to one goroutine, but for Wake.
+// A Loop is the connections of one process. Not safe for concurrent use, except Wake.
 type Loop struct {
 	plan   Plan
 	report func(Report)
@@ -35,12 +35,12 @@ type Loop struct {
 	due        schedule
 	groups     []*group
 	targets    []unix.Sockaddr
-	sources    []unix.Sockaddr // nil if the system chooses
+	sources    []unix.Sockaddr // nil if the kernel chooses
 	family     int
-	queue      []int32 // places of connections that are to be opened, in this order
-	queueFrom  int64   // when the queue was empty before
-	begun      int     // connections begun since
-	total      int     // connections begun
+	queue      []int32 // indexes of connections to open, in order
+	queueFrom  int64   // time at which the queue became non-empty
+	begun      int     // connections opened since queueFrom
+	total      int     // connections opened
 	phase      string
 	buf        []byte
 	failures   result.Failures
@@ -50,17 +50,17 @@ type Loop struct {
 	epollEvent unix.EpollEvent
 }
 
-// A group is a Spec with what was counted for it.
+// A group is a Spec and its counts.
 type group struct {
 	Spec
 	counts  result.Group
-	message []byte // and again and again
+	message []byte // repeated
 	size    uint32
 	first   int // index of its first connection
 }
 
-// NewLoop returns a Loop that has not begun, or an error that says what is wrong with the plan or the system. It reports to a function
-// that it calls from Run.
+// NewLoop returns a Loop for a plan, or an error if the plan is invalid or a system call fails. Run
+// calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}, phase: "open"}
 	if err := l.resolve(); err != nil {
@@ -97,7 +97,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	return l, unix.EpollCtl(l.poller, unix.EPOLL_CTL_ADD, l.wakeup, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
 }
 
-// resolve makes addresses of the targets and the sources.
+// resolve parses the addresses of the targets and sources.
 func (l *Loop) resolve() error {
 	for _, t := range l.plan.Targets {
 		addr, err := netip.ParseAddrPort(t)
@@ -110,7 +110,7 @@ func (l *Loop) resolve() error {
 			family = unix.AF_INET6
 		}
 		if l.family != 0 && l.family != family {
-			return errors.New("targets of IPv4 and IPv6 together")
+			return errors.New("targets mix IPv4 and IPv6")
 		}
 		l.family = family
 	}
@@ -131,7 +131,7 @@ func (l *Loop) resolve() error {
 		}
 		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
 	}
-	if len(l.sources) == 0 { // a prefix of one address
+	if len(l.sources) == 0 { // the prefix has a single address
 		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(prefix.Addr(), 0)))
 	}
 	return nil
@@ -144,15 +144,16 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// Wake makes Run look at its commands. Safe for concurrent use until Run has returned.
+// Wake makes Run read its commands. Safe for concurrent use until Run returns.
 func (l *Loop) Wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = unix.Write(l.wakeup, one[:])
 }
 
-// Run opens the connections and lets them behave until it is unexpected to finish, or the commands end. Who sends a command calls Wake after it.
-// It closes everything, and its last Report has the histograms.
+// Run opens the connections and serves them until a Finish command or the end of commands. The
+// sender calls Wake after each command. Run closes all connections; its last Report has the
+// histograms.
 func (l *Loop) Run(commands <-chan Command) error {
 	defer unix.Close(l.poller)
 	defer unix.Close(l.wakeup)
@@ -182,7 +183,7 @@ func (l *Loop) Run(commands <-chan Command) error {
 
 func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
 
-// wait waits for events until something is to be done, and deals with them.
+// wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {
 	if at, ok := l.openAt(); ok {
 		until = min(until, at)
@@ -210,16 +211,17 @@ func (l *Loop) wait(now, until int64) error {
 	return nil
 }
 
-// epollWait waits with a resolution of nanoseconds where the system has it (epoll_pwait2, Linux 5.11), else of milliseconds: a message that
-// is sent a millisecond late would be counted as a millisecond of the target. The scheduler of Go is not unexpected of it: that it takes away the
-// processor and gives it back for each wait costs more than all the rest. The wait is short, since a garbage collection waits for it.
+// epollWait waits with nanosecond resolution if the kernel has epoll_pwait2 (Linux 5.11), otherwise
+// with millisecond resolution, which would add up to a millisecond to the measured latencies. It
+// bypasses the Go scheduler: handing over the processor for each wait costs more CPU than the rest
+// of the loop. The wait must be short, because a garbage collection waits for its end.
 func epollWait(poller int, events []unix.EpollEvent, timeout unix.Timespec) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(poller), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
 		uintptr(unsafe.Pointer(&timeout)), 0, 0)
 	switch errno {
 	case 0:
 		return int(n), nil
-	case unix.ENOSYS, unix.EPERM: // EPERM of a container that does not know it
+	case unix.ENOSYS, unix.EPERM: // containers may return EPERM
 		return unix.EpollWait(poller, events, int((timeout.Nano()+999_999)/1_000_000))
 	default:
 		return 0, errno
@@ -237,7 +239,7 @@ func (l *Loop) onEvent(c *conn, index int32, events uint32) {
 	switch {
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, g.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
 		l.readAvailable(g, c, index, readChunk)
-	case events&unix.EPOLLRDHUP != 0: // it does not read up to the end
+	case events&unix.EPOLLRDHUP != 0: // a slow reader may never read the end
 		l.onClosed(g, c, index, nil)
 	}
 	if c.state == open && events&unix.EPOLLOUT != 0 {
@@ -245,7 +247,7 @@ func (l *Loop) onEvent(c *conn, index int32, events uint32) {
 	}
 }
 
-// obey does what a command says.
+// execute executes a command.
 func (l *Loop) execute(cmd Command) {
 	if cmd.Phase != "" {
 		l.phase = cmd.Phase
@@ -272,7 +274,7 @@ func (l *Loop) execute(cmd Command) {
 	}
 }
 
-// finish closes everything, counts what is left, and reports.
+// finish closes all connections and sends the last report.
 func (l *Loop) finish() {
 	now := l.now()
 	for index := range l.conns {
@@ -312,7 +314,7 @@ func (l *Loop) summary(last bool) Report {
 	return r
 }
 
-// watch has the poller tell what happens to an open connection.
+// setInterest updates the events that epoll reports for an open connection.
 func (l *Loop) setInterest(g *group, c *conn, index int32) {
 	events := uint32(unix.EPOLLRDHUP)
 	if g.Behaviour.reads() {
@@ -326,7 +328,7 @@ func (l *Loop) setInterest(g *group, c *conn, index int32) {
 	}
 }
 
-// poll tells the poller what to look for. What it is unexpected lies in the loop, since it would be allocated each time.
+// epollCtl calls epoll_ctl. The event is a field because a local one would be allocated per call.
 func (l *Loop) epollCtl(op, fd int, events uint32, index int32) error {
 	l.epollEvent = unix.EpollEvent{Events: events, Fd: index}
 	return unix.EpollCtl(l.poller, op, fd, &l.epollEvent)

@@ -9,7 +9,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// enqueue has the connections of a group opened.
+// enqueue adds the connections of a group to the queue.
 func (l *Loop) enqueue(g *group) {
 	if len(l.queue) == 0 {
 		l.queueFrom, l.begun = l.now(), 0
@@ -19,7 +19,7 @@ func (l *Loop) enqueue(g *group) {
 	}
 }
 
-// openAt returns when the next connection is to be begun, and whether there is one.
+// openAt returns when the next connection is to be opened, and false if the queue is empty.
 func (l *Loop) openAt() (int64, bool) {
 	if len(l.queue) == 0 {
 		return 0, false
@@ -27,7 +27,7 @@ func (l *Loop) openAt() (int64, bool) {
 	return l.queueFrom + l.plan.opensAt(l.begun), true
 }
 
-// openDue begins the connections that are to be opened by now.
+// openDue opens the connections that are due, at most openBatch.
 func (l *Loop) openDue() {
 	for range openBatch {
 		at, ok := l.openAt()
@@ -46,7 +46,7 @@ func (l *Loop) openDue() {
 	}
 }
 
-// begin begins to connect.
+// connect starts to connect.
 func (l *Loop) connect(g *group, c *conn, index int32) {
 	n := l.plan.First + l.total
 	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -62,7 +62,7 @@ func (l *Loop) connect(g *group, c *conn, index int32) {
 	if l.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
-			l.openFailed(g, c, index, fmt.Sprintf("bind to a source of %s: %v", l.plan.Source, err))
+			l.openFailed(g, c, index, fmt.Sprintf("bind to an address of %s: %v", l.plan.Source, err))
 			return
 		}
 	}
@@ -80,7 +80,7 @@ func (l *Loop) connect(g *group, c *conn, index int32) {
 	l.setDue(c, index, c.lastSend+int64(l.plan.Patience))
 }
 
-// connected is unexpected that a connection attempt has ended.
+// onConnected handles the end of a connection attempt.
 func (l *Loop) onConnected(g *group, c *conn, index int32) {
 	errno, err := unix.GetsockoptInt(int(c.fd), unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && errno != 0 {
@@ -92,7 +92,7 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 	}
 	now := l.now()
 	c.state = open
-	c.due = never // its patience for being connected is over
+	c.due = never // cancels the limit for connecting
 	g.counts.Opened++
 	g.counts.Open++
 	if g.counts.Connect == nil {
@@ -101,7 +101,8 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 	g.counts.Connect.Record(time.Duration(now - c.intended))
 	c.intended, c.base = now, now
 	if g.Interval > 0 {
-		c.base += int64((randomUnit(uint64(c.number)) + g.Jitter) * float64(g.Interval)) // so that not all beat at once, and none before now
+		// Heartbeats are spread over the interval, and none is due before now.
+		c.base += int64((randomUnit(uint64(c.number)) + g.Jitter) * float64(g.Interval))
 		c.base += g.grid()
 	}
 	l.setInterest(g, c, index)
@@ -121,20 +122,20 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 	}
 }
 
-// giveUp is unexpected that a connection was not opened.
+// openFailed closes a connection that could not be opened.
 func (l *Loop) openFailed(g *group, c *conn, index int32, why string) {
 	l.close(c, false)
 	l.countFailure(g, why)
 	l.reopen(g, index)
 }
 
-// failed counts a connection that was not opened.
+// countFailure counts a connection that could not be opened.
 func (l *Loop) countFailure(g *group, why string) {
 	g.counts.OpenFailed++
 	l.failures[why]++
 }
 
-// again lets a connection of a churn be opened anew.
+// reopen puts a connection of a churn back into the queue.
 func (l *Loop) reopen(g *group, index int32) {
 	if g.Behaviour == Churn && l.conns[index].flags&silenced == 0 {
 		l.queue = append(l.queue, index)

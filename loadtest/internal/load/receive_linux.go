@@ -9,7 +9,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// readable reads what there is, at most so much if the connection is slow.
+// readAvailable reads all data, or at most one chunk if the connection is slow.
 func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
 	for c.state == open {
 		n, err := unix.Read(int(c.fd), l.buf[:atMost])
@@ -17,7 +17,7 @@ func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
 		case n > 0:
 			l.onReceived(g, c, index, l.buf[:n])
 			if n < atMost || !g.Behaviour.reads() {
-				return // the poller tells if there is more
+				return // epoll reports the rest
 			}
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
@@ -28,14 +28,14 @@ func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
 	}
 }
 
-// received compares what comes with what was sent.
+// onReceived compares received bytes with the expected echo.
 func (l *Loop) onReceived(g *group, c *conn, index int32, b []byte) {
 	if !g.Behaviour.Echoes() || c.flags&unexpected != 0 {
 		return
 	}
 	for len(b) > 0 {
 		if c.answered == c.sent {
-			c.flags |= unexpected // it was not asked
+			c.flags |= unexpected // no message is waiting for an answer
 			return
 		}
 		n := min(len(b), int(g.size-c.read))
@@ -54,15 +54,15 @@ func (l *Loop) onReceived(g *group, c *conn, index int32, b []byte) {
 	}
 }
 
-// answer counts the answer to the oldest message that has none.
+// onAnswer counts the answer to the oldest unanswered message.
 func (l *Loop) onAnswer(g *group, c *conn, index int32) {
 	now := l.now()
 	intended, raw := g.oldestUnanswered(c), now-c.lastSend
-	if c.answered+1 < c.sent { // others were sent after it: when it was sent itself is not known any more
+	if c.answered+1 < c.sent { // lastSend is that of a later message
 		raw = now - intended
 	}
 	c.answered++
-	if int32(c.answered-c.lateMessage) >= 0 { // an answer to a message of before says nothing about the late one
+	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
 		c.flags &^= sentLate
 	}
 	g.counts.Answers++

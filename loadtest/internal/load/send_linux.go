@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// say sends a message.
+// sendMessage sends one message.
 func (l *Loop) sendMessage(g *group, c *conn, index int32) {
 	c.sent++
 	g.counts.Messages++
@@ -12,13 +12,13 @@ func (l *Loop) sendMessage(g *group, c *conn, index int32) {
 	l.flush(g, c, index)
 }
 
-// flushes is how many writes one connection may make while others wait.
-const flushes = 16
+// maxWrites is the number of writes of one connection before the others have a turn.
+const maxWrites = 16
 
-// flush sends what is to be sent and the system takes, for a while: others wait.
+// flush sends unsent bytes until the kernel takes no more or maxWrites is reached.
 func (l *Loop) flush(g *group, c *conn, index int32) {
 	for n := 0; c.unsent > 0; n++ {
-		if n == flushes {
+		if n == maxWrites {
 			l.wantWrite(g, c, index)
 			return
 		}
@@ -26,7 +26,8 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 		to := from + int(min(c.unsent, int64(len(g.message)-from)))
 		before := l.now()
 		if g.Timeout > 0 && before >= c.lastSend+int64(g.Timeout) {
-			c.flags |= sentLate // it may be closed already: that this write succeeds would hide it
+			// The target may have closed the connection, and a successful write would hide that.
+			c.flags |= sentLate
 			c.lateMessage = c.sent
 		}
 		n, err := unix.Write(int(c.fd), g.message[from:to])
@@ -37,7 +38,7 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 		case err == unix.EINTR:
 			continue
 		case err != nil:
-			// It is closed. What the target has said before is still there to be read, if it was not reset.
+			// The connection is closed. After a FIN, data from the target is still readable.
 			c.unsent = 0
 			c.flags |= reset
 			l.readAvailable(g, c, index, readChunk)
@@ -53,7 +54,7 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 	}
 }
 
-// wantWrite has the poller tell when a connection can be written to.
+// wantWrite makes epoll report when the connection is writable.
 func (l *Loop) wantWrite(g *group, c *conn, index int32) {
 	if c.flags&wantWrite == 0 {
 		c.flags |= wantWrite

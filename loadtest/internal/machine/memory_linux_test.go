@@ -11,7 +11,7 @@ func TestKernelMemory(t *testing.T) {
 	require.NoError(t, err)
 	slab, err := kilobytesOf("/proc/meminfo", "Slab")
 	require.NoError(t, err)
-	require.InEpsilon(t, slab, kernel, 0.5, "without traffic it is slabs almost alone")
+	require.InEpsilon(t, slab, kernel, 0.5, "without traffic it is almost entirely slabs")
 }
 
 func TestTCPPages(t *testing.T) {

@@ -38,19 +38,19 @@ func TestTargetSockets(t *testing.T) {
 				require.NoError(t, err)
 				defer servers[i].Close()
 			}
-			wantSockets(t, port, n, "the other ends do not count")
+			wantSockets(t, port, n, "client ends do not count")
 			for i := range 100 {
 				clients[i].Close()
 			}
-			wantSockets(t, port, n, "the server still holds those that the client has closed")
+			wantSockets(t, port, n, "the server holds its end after a close by the client")
 			for i := range 30 {
 				servers[i].Close()
 			}
-			wantSockets(t, port, n-30, "those that the server has closed are gone")
+			wantSockets(t, port, n-30, "a close by both ends")
 			for i := n - 30; i < n; i++ {
 				servers[i].Close()
 			}
-			wantSockets(t, port, n-60, "also when the client holds its end")
+			wantSockets(t, port, n-60, "a close by the server first")
 		})
 	}
 }

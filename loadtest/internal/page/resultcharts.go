@@ -12,7 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// figures returns the charts of a report.
+// resultCharts returns the charts of a report.
 func resultCharts(r *result.Result) []*chart {
 	total := r.Total()
 	return []*chart{
@@ -40,7 +40,7 @@ type timeChartStyle struct {
 	title, suffix string
 	units         []unit
 	write         func(float64) string
-	rate          bool // lines are what a count grows by in a second
+	rate          bool // lines show the growth of a count per second
 }
 
 // A metric is one line of a chart over time.
@@ -49,12 +49,12 @@ type metric struct {
 	of   func(*result.Sample) float64
 }
 
-// course charts samples over time. Measures that are always 0 are left out: they were not taken.
+// timeChart draws samples over time. Metrics that are always 0 were not measured and are left out.
 func timeChart(r *result.Result, sc timeChartStyle, metrics ...metric) *chart {
 	c := &chart{Title: sc.title}
 	samples := ordered(r.Samples)
 	if len(samples) < 2 {
-		c.Missing = "There are no samples of the run to draw it from."
+		c.Missing = "The run has no samples."
 		return c
 	}
 	var peak float64
@@ -70,7 +70,7 @@ func timeChart(r *result.Result, sc timeChartStyle, metrics ...metric) *chart {
 		said = append(said, m.name+": "+sc.summary(s, top))
 	}
 	if len(said) == 0 {
-		c.Missing = "In all samples this is 0, or it was not measured."
+		c.Missing = "All samples are 0, or it was not measured."
 		return c
 	}
 	end := c.phases(r, samples[len(samples)-1].At)
@@ -80,7 +80,7 @@ func timeChart(r *result.Result, sc timeChartStyle, metrics ...metric) *chart {
 	return c
 }
 
-// ordered returns samples of which each is later than that before it.
+// ordered returns the samples in increasing time, without those that go back.
 func ordered(samples []result.Sample) (kept []*result.Sample) {
 	for i := range samples {
 		if s := &samples[i]; s.At >= 0 && (len(kept) == 0 || s.At > kept[len(kept)-1].At) {
@@ -101,12 +101,13 @@ func (m metric) series(samples []*result.Sample, rate bool) (s series) {
 	return s
 }
 
-// grows returns by how much a count grows in a second. One that shrinks has begun anew, as with a process that was started again.
+// growth returns the growth of a count per second. A count that shrinks is of a restarted process;
+// its growth is 0.
 func (m metric) growth(a, b *result.Sample) float64 {
 	return max(0, m.of(b)-m.of(a)) / (b.At - a.At).Seconds()
 }
 
-// sums says in words what a line shows.
+// summary describes a line in words.
 func (sc timeChartStyle) summary(s series, top point) string {
 	at := " (at " + top.tip + ")"
 	if !sc.rate {
@@ -119,7 +120,7 @@ func (sc timeChartStyle) summary(s series, top point) string {
 	return "mean " + sc.write(sum/float64(len(s))) + ", up to " + sc.write(top.y) + at
 }
 
-// tips writes what all metrics are at about a hundred samples.
+// tips returns tooltips with the values of all metrics, at about a hundred samples.
 func tips(samples []*result.Sample, sc timeChartStyle, metrics []metric) (tips []tick) {
 	every := max(1, len(samples)/100)
 	for i := 0; i < len(samples); i += every {
@@ -136,14 +137,14 @@ func tips(samples []*result.Sample, sc timeChartStyle, metrics []metric) (tips [
 	return tips
 }
 
-// phases adds the phases as bands, and returns when the last of them or of the samples was.
+// phases adds the phases as bands, and returns the end of the last phase or sample.
 func (c *chart) phases(r *result.Result, end time.Duration) time.Duration {
 	for _, p := range r.Phases {
 		end = max(end, p.To)
 	}
 	for _, p := range r.Phases {
 		to := p.To
-		if to <= p.From { // it has not ended
+		if to <= p.From { // the phase has not ended
 			to = end
 		}
 		c.bands = append(c.bands, band{p.Name, p.From.Seconds(), to.Seconds()})
@@ -151,17 +152,17 @@ func (c *chart) phases(r *result.Result, end time.Duration) time.Duration {
 	return end
 }
 
-// lateness charts how long after their timeout connections were reaped.
+// lateness draws how long after their timeout connections were reaped.
 func lateness(r *result.Result, h *result.Histogram) *chart {
-	c := &chart{Title: "How late the dead were reaped"}
+	c := &chart{Title: "Time from the timeout to the reap"}
 	if h.Count() == 0 {
-		c.Missing = "No connection was reaped after a timeout that is known."
+		c.Missing = "No connection was reaped after a known timeout."
 		return c
 	}
 	c.Desc = count(h.Count()) + " reaped: " + spread(h) + " after the timeout"
 	c.marks = []tick{{ms(h.Quantile(0.5)), quantile(h, "p50", 0.5)}, {ms(h.Quantile(0.99)), quantile(h, "p99", 0.99)}}
 	greatest := h.Max()
-	if far := h.Quantile(0.999); greatest > 2*far { // a few would squeeze all others into one column
+	if far := h.Quantile(0.999); greatest > 2*far { // outliers would leave one column for the rest
 		greatest = far + far/4
 	}
 	greatest = max(greatest, time.Millisecond)
@@ -184,7 +185,8 @@ func lateness(r *result.Result, h *result.Histogram) *chart {
 	return c
 }
 
-// bin adds columns for a Histogram, of which the last stands for all that is longer too. It returns the greatest.
+// bin adds the columns of a Histogram and returns the highest. The last column includes all longer
+// durations.
 func (c *chart) bin(h *result.Histogram, step time.Duration, last int) (most float64) {
 	counts := make([]uint64, last+1)
 	beyond := false
@@ -198,7 +200,7 @@ func (c *chart) bin(h *result.Histogram, step time.Duration, last int) (most flo
 		k := column{from: ms(from), to: ms(to), y: float64(n), tip: fmt.Sprintf("%s to %s: %s", duration(from), duration(to), count(n))}
 		if i == last && beyond {
 			k.rest, k.tip = true, fmt.Sprintf("%s to %s: %s", duration(from), duration(h.Max()), count(n))
-			c.Desc += "; the last column has all beyond it"
+			c.Desc += "; the last column includes all longer times"
 		}
 		if n > 0 {
 			c.columns = append(c.columns, k)
@@ -210,15 +212,16 @@ func (c *chart) bin(h *result.Histogram, step time.Duration, last int) (most flo
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// percentiles are the points of a latency curve: x is log10 of 1/(1-q), the number of nines. The maximum stands after the last.
+// percentiles are the points of a latency curve. x is log10(1/(1-q)), the number of nines; the
+// maximum follows the last one.
 var percentiles = []struct {
 	q, x float64
 	name string
 }{{0.5, math.Log10(2), "50"}, {0.9, 1, "90"}, {0.99, 2, "99"}, {0.999, 3, "99.9"}, {0.9999, 4, "99.99"}, {1, 5, "max"}}
 
-// latency charts how long the living waited for answers, a line for each phase.
+// latency draws the time to an answer for living connections, with a line per phase.
 func latency(r *result.Result, byPhase map[string]*result.Latency) *chart {
-	c := &chart{Title: "How long the living waited for an answer"}
+	c := &chart{Title: "Time to an answer, living connections"}
 	least, greatest := time.Hour, time.Microsecond
 	var said []string
 	var corrected, raw []*result.Histogram
@@ -255,7 +258,7 @@ func latency(r *result.Result, byPhase map[string]*result.Latency) *chart {
 	return c
 }
 
-// phasesOf returns the phases in which there were answers, in the order in which they were.
+// phasesOf returns the phases with answers, in order of time.
 func phasesOf(r *result.Result, byPhase map[string]*result.Latency) (names []string) {
 	for _, p := range r.Phases {
 		if byPhase[p.Name] != nil && !slices.Contains(names, p.Name) {

@@ -1,5 +1,6 @@
-// Package crew is the processes of a load test: clients, each with one load.Loop, and the servers that it launches. One process may not
-// have as many descriptors as there are to be connections.
+// Package processes starts and controls the processes of a load test: client processes, each with
+// one load.Loop, and the servers that the test launches. There are several because the connections
+// can exceed the descriptor limit of one process.
 package processes
 
 import (
@@ -18,18 +19,20 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
-// ClientVerb is the hidden verb of the command that makes a worker of it.
+// ClientVerb is the hidden verb that makes the command a client process.
 const ClientVerb = "worker"
 
-// Work is the main function of a worker: it reads a load.Plan and then load.Commands, and writes load.Reports, as JSON. When nothing more
-// is to be read, whoever has started it is gone, and it ends as well.
+// RunClient is the main function of a client process. It reads a load.Plan and then load.Commands,
+// and writes load.Reports, all as JSON. It returns at the end of the input, so a client process
+// does not outlive its parent.
 func RunClient(in io.Reader, out io.Writer) error {
 	if _, err := machine.RaiseDescriptors(); err != nil {
 		return err
 	}
-	debug.SetGCPercent(20) // what it is to save is memory; there is little to collect
+	debug.SetGCPercent(20) // memory matters here; there is little garbage to collect
 	reports, input := json.NewEncoder(out), json.NewDecoder(in)
-	if err := reports.Encode(load.Report{}); err != nil { // it is there, and has taken no memory yet
+	// The first report says that the process runs. Its memory is measured before it reads the plan.
+	if err := reports.Encode(load.Report{}); err != nil {
 		return err
 	}
 	var plan load.Plan
@@ -57,7 +60,7 @@ func RunClient(in io.Reader, out io.Writer) error {
 	return errors.Join(loop.Run(commands), failed)
 }
 
-// A Crew is the clients of a run. Its methods may be called by one goroutine at a time.
+// Clients are the client processes of a run. Not safe for concurrent use.
 type Clients struct {
 	clients []*client
 }
@@ -66,17 +69,17 @@ type client struct {
 	cmd      *exec.Cmd
 	commands *json.Encoder
 	stdin    io.Closer
-	err      chan error // what its end was
+	err      chan error // result of Wait
 
 	mu       sync.Mutex
 	last     load.Report // guarded by mu
-	finished bool        // guarded by mu; last is the last
+	finished bool        // guarded by mu; last is the final report
 }
 
-// ready is how long a worker may take to start.
+// startTimeout limits the time a client process takes to start.
 const startTimeout = 20 * time.Second
 
-// Start starts clients. They wait for Begin.
+// StartClients starts n client processes. They wait for Begin.
 func StartClients(n int) (*Clients, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -87,7 +90,7 @@ func StartClients(n int) (*Clients, error) {
 		w, err := startClient(exe)
 		if err != nil {
 			c.Kill()
-			return nil, fmt.Errorf("starting worker %d of %d: %w", len(c.clients)+1, n, err)
+			return nil, fmt.Errorf("starting client process %d of %d: %w", len(c.clients)+1, n, err)
 		}
 		c.clients = append(c.clients, w)
 	}
@@ -96,7 +99,8 @@ func StartClients(n int) (*Clients, error) {
 
 func startClient(exe string) (*client, error) {
 	w := &client{cmd: exec.Command(exe, ClientVerb), err: make(chan error, 1)}
-	w.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // its loop need not be interrupted for the one goroutine beside it
+	// One goroutine runs beside the loop. Preemption signals would only cost CPU time.
+	w.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
 	w.cmd.Stderr = os.Stderr
 	w.cmd.SysProcAttr = childAttr()
 	stdin, err := w.cmd.StdinPipe()
@@ -116,19 +120,20 @@ func startClient(exe string) (*client, error) {
 	err = reports.Decode(&w.last)
 	if !late.Stop() || err != nil {
 		_ = w.cmd.Process.Kill()
-		return nil, errors.Join(fmt.Errorf("it is not ready: %w", err), w.cmd.Wait())
+		return nil, errors.Join(fmt.Errorf("not ready: %w", err), w.cmd.Wait())
 	}
 	go w.listen(reports)
 	return w, nil
 }
 
-// alone is how children are started: not in the group that a terminal interrupts, since they are told to end, but not outliving this
-// process. That is the thread that has started them, which must be that of the main goroutine.
+// childAttr puts a child into a process group of its own: Ctrl-C on a terminal does not reach it,
+// and the parent ends it in an orderly way. The kernel kills the child when the thread that started
+// it ends, so the caller must be the main goroutine, locked to its thread.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// listen takes reports until the worker ends.
+// listen stores reports until the process ends.
 func (w *client) listen(reports *json.Decoder) {
 	for {
 		var r load.Report
@@ -142,7 +147,7 @@ func (w *client) listen(reports *json.Decoder) {
 	w.err <- w.cmd.Wait()
 }
 
-// Pids returns the processes of the clients.
+// Pids returns the IDs of the client processes.
 func (c *Clients) Pids() (pids []int) {
 	for _, w := range c.clients {
 		pids = append(pids, w.cmd.Process.Pid)
@@ -150,18 +155,18 @@ func (c *Clients) Pids() (pids []int) {
 	return pids
 }
 
-// Begin gives each worker its part of a plan.
+// Begin sends each client process its part of the plan.
 func (c *Clients) Begin(plan load.Plan) error {
 	var errs []error
 	for i, part := range split(plan, len(c.clients)) {
 		if err := c.clients[i].commands.Encode(part); err != nil {
-			errs = append(errs, fmt.Errorf("worker %d: %w", i+1, err))
+			errs = append(errs, fmt.Errorf("client process %d: %w", i+1, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// split divides a plan into equal parts.
+// split divides a plan into n equal parts.
 func split(plan load.Plan, n int) []load.Plan {
 	parts := make([]load.Plan, n)
 	first := 0
@@ -181,14 +186,14 @@ func split(plan load.Plan, n int) []load.Plan {
 	return parts
 }
 
-// Tell tells all clients something. One that has ended is not told.
+// Tell sends a command to all client processes. A process that has ended is skipped.
 func (c *Clients) Tell(cmd load.Command) {
 	for _, w := range c.clients {
 		_ = w.commands.Encode(cmd)
 	}
 }
 
-// Report returns what the clients have found so far, and whether all of them still work.
+// Report returns the sum of the latest reports, and whether all client processes are running.
 func (c *Clients) Report() (sum load.Report, working bool) {
 	working = true
 	for _, w := range c.clients {
@@ -205,7 +210,8 @@ func (c *Clients) Report() (sum load.Report, working bool) {
 	return sum, working
 }
 
-// Finish lets the clients close what they have, and returns what they have found at last. Those that do not end in time are killed.
+// Finish makes the client processes close their connections, and returns the sum of their final
+// reports. Processes still running after the given time are killed.
 func (c *Clients) Finish(within time.Duration) (load.Report, error) {
 	c.Tell(load.Command{Finish: true})
 	late := time.AfterFunc(within, c.Kill)
@@ -218,15 +224,15 @@ func (c *Clients) Finish(within time.Duration) (load.Report, error) {
 		w.err <- err
 		sum.Add(&w.last)
 		if !w.finished {
-			errs = append(errs, fmt.Errorf("worker %d has ended before the run: %w", i+1, errors.Join(err, errNoReport)))
+			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(err, errNoReport)))
 		}
 	}
 	return sum, errors.Join(errs...)
 }
 
-var errNoReport = errors.New("there is no last report of it, and what it did is counted in part only")
+var errNoReport = errors.New("its final report is missing, so its counts are incomplete")
 
-// Kill ends the clients at once.
+// Kill kills the client processes.
 func (c *Clients) Kill() {
 	for _, w := range c.clients {
 		_ = w.cmd.Process.Kill()

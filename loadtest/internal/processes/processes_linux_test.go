@@ -10,14 +10,14 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
 
-func TestAPlanIsSplitEqually(t *testing.T) {
+func TestPlanIsSplitEqually(t *testing.T) {
 	plan := load.Plan{Rate: 100, Specs: []load.Spec{{Name: "a", Connections: 10}, {Name: "b", Connections: 3}}}
 	parts := split(plan, 4)
 	require.Len(t, parts, 4)
 	var a, b, first int
 	for _, part := range parts {
 		require.InDelta(t, 25, part.Rate, 1e-9)
-		require.Equal(t, first, part.First, "numbers of connections are those of one process")
+		require.Equal(t, first, part.First, "connections are numbered across processes")
 		require.InDelta(t, 2.5, part.Specs[0].Connections, 0.5)
 		a += part.Specs[0].Connections
 		b += part.Specs[1].Connections
@@ -27,13 +27,13 @@ func TestAPlanIsSplitEqually(t *testing.T) {
 	require.Equal(t, 3, b)
 }
 
-func TestAWorkerThatIsToldNonsenseSaysSo(t *testing.T) {
+func TestClientRefusesInvalidPlan(t *testing.T) {
 	var out bytes.Buffer
 	require.ErrorContains(t, RunClient(strings.NewReader("nonsense"), &out), "reading the plan")
 	require.ErrorContains(t, RunClient(strings.NewReader("{}"), &out), "no target")
 }
 
-func TestATailKeepsTheEnd(t *testing.T) {
+func TestTailKeepsTheEnd(t *testing.T) {
 	var text tail
 	for range 10 {
 		_, err := text.Write(bytes.Repeat([]byte("x"), 1000))

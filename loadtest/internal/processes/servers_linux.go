@@ -16,12 +16,12 @@ import (
 	"time"
 )
 
-// Package is the server that is built and launched.
+// Package is the server to build and launch.
 const Package = "github.com/idlewheel/idlewheel/cmd/echo-heartbeat"
 
-// Servers are the processes of an echo server that were launched. Its methods may be called by one goroutine at a time.
+// Servers are the launched processes of an echo server. Not safe for concurrent use.
 type Servers struct {
-	Targets []string // where they listen
+	Targets []string // addresses of the listeners
 	dir     string   // of the binary
 	all     []*server
 }
@@ -30,22 +30,22 @@ type server struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
 	errs   *tail
-	output []string // what it said at its end
+	output []string // lines after the first, complete once exited has a value
 	exited chan error
 }
 
-// A Launch is what to launch.
+// A Launch describes the servers to launch.
 type Launch struct {
 	Count     int
 	Binary    string   // if empty, Package is built
 	Args      []string // of serve, without the address
-	PortsEach bool     // each has a port of its own, instead of one for all
+	PortsEach bool     // each server has a port of its own; otherwise all share one
 }
 
-// started is how long a server may take to listen.
+// listenTimeout limits the time a server takes to listen.
 const listenTimeout = 20 * time.Second
 
-// StartServers builds the server and starts it as often as it is asked for. The caller calls Stop.
+// StartServers builds the server and starts l.Count processes of it. The caller must call Stop.
 func StartServers(ctx context.Context, l Launch) (*Servers, error) {
 	s := &Servers{}
 	if l.Binary == "" {
@@ -79,7 +79,7 @@ func StartServers(ctx context.Context, l Launch) (*Servers, error) {
 
 var listening = regexp.MustCompile(`^listening on (\S+),`)
 
-// start starts one and waits until it listens.
+// start starts a server and waits until it listens.
 func (s *Servers) start(l Launch, addr string) (at string, err error) {
 	args := append([]string{"serve", "--addr", addr}, l.Args...)
 	if l.Count > 1 && !l.PortsEach {
@@ -106,10 +106,10 @@ func (s *Servers) start(l Launch, addr string) (at string, err error) {
 		}
 	}
 	_ = p.cmd.Process.Kill()
-	return "", errors.Join(fmt.Errorf("it does not say where it listens: %s %s", p.lines.Text(), p.errs), p.cmd.Wait())
+	return "", errors.Join(fmt.Errorf("no line about its listener: %s %s", p.lines.Text(), p.errs), p.cmd.Wait())
 }
 
-// listen takes what the server says until it ends.
+// listen collects the output of a server until it ends.
 func (p *server) listen() {
 	for p.lines.Scan() {
 		p.output = append(p.output, p.lines.Text())
@@ -117,7 +117,7 @@ func (p *server) listen() {
 	p.exited <- p.cmd.Wait()
 }
 
-// Pids returns the processes of the servers.
+// Pids returns the IDs of the servers.
 func (s *Servers) Pids() (pids []int) {
 	if s == nil {
 		return nil
@@ -128,7 +128,7 @@ func (s *Servers) Pids() (pids []int) {
 	return pids
 }
 
-// Died returns an error if a server has ended by itself.
+// Died returns an error if a server has ended.
 func (s *Servers) Died() error {
 	if s == nil {
 		return nil
@@ -137,20 +137,21 @@ func (s *Servers) Died() error {
 		select {
 		case err := <-p.exited:
 			p.exited <- err
-			return fmt.Errorf("server %d of %d has ended (%v): %s", i+1, len(s.all), err, p.errs)
+			return fmt.Errorf("server %d of %d ended (%v): %s", i+1, len(s.all), err, p.errs)
 		default:
 		}
 	}
 	return nil
 }
 
-// Stop ends the servers, by force those that have not ended in time, and returns their last words.
+// Stop sends SIGTERM to the servers and returns the output since they began to listen. Servers
+// still running after the given time are killed.
 func (s *Servers) Stop(within time.Duration) (said []string) {
 	if s == nil {
 		return nil
 	}
 	for _, p := range s.all {
-		_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may be stopped
+		_ = p.cmd.Process.Signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	kill := time.AfterFunc(within, func() {
@@ -170,14 +171,13 @@ func (s *Servers) Stop(within time.Duration) (said []string) {
 	return said
 }
 
-// A tail keeps the end of what is written to it. Safe for concurrent use.
+// A tail keeps the last tailSize bytes written to it. Safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	text []byte // guarded by mu
 }
 
-// tailSize is how much of it.
-const tailSize = 2000
+const tailSize = 2000 // bytes
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()

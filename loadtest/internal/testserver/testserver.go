@@ -1,4 +1,5 @@
-// Package scripted gives tests of the load tester servers that do what a script says, right or wrong.
+// Package testserver provides servers for tests of the load tester: echo servers, and servers with
+// faults.
 package testserver
 
 import (
@@ -12,8 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Serve runs a server until the test ends and returns its address. handle owns the connection, which is closed after it; it has to return
-// when the client is gone.
+// Serve runs a server until the test ends and returns its address. It calls handle in a goroutine
+// per connection and closes the connection afterwards. handle must return when the client closes
+// its end.
 func Serve(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -38,13 +40,13 @@ func Serve(t *testing.T, handle func(net.Conn)) string {
 	return ln.Addr().String()
 }
 
-// Echo answers as it should.
+// Echo returns all bytes it receives.
 func Echo(c net.Conn) { _, _ = io.Copy(c, c) }
 
-// Discard never answers.
+// Discard reads and never answers.
 func Discard(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// Say says something, and nothing after it.
+// Say sends a text, and reads without an answer.
 func Say(text string) func(net.Conn) {
 	return func(c net.Conn) {
 		_, _ = io.WriteString(c, text)
@@ -52,7 +54,7 @@ func Say(text string) func(net.Conn) {
 	}
 }
 
-// Reap echoes lines, and closes who sends none for a time, with some last words.
+// Reap echoes lines. After timeout without a line it sends goodbye and returns.
 func Reap(timeout time.Duration, goodbye string) func(net.Conn) {
 	return func(c net.Conn) {
 		for lines := bufio.NewReader(c); ; {

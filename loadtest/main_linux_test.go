@@ -60,7 +60,7 @@ func command(t *testing.T, ctx context.Context, line string) finished {
 	return f
 }
 
-func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
+func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                   "name a verb",
 		"bogus":                              `unknown command "bogus"`,
@@ -119,7 +119,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 	}
 }
 
-func TestHoldOfAForeignTarget(t *testing.T) {
+func TestHoldWithTarget(t *testing.T) {
 	addr := testserver.Serve(t, testserver.Reap(600*time.Millisecond, ""))
 	f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
 		"--expect-held 100% --expect-false-reaps 0 --expect-early 0 --expect-kept 0 "+
@@ -138,10 +138,10 @@ func TestHoldOfAForeignTarget(t *testing.T) {
 	require.NotEmpty(t, f.result.Samples)
 	require.Len(t, f.result.Expectations, 7)
 	require.Contains(t, f.out, "held")
-	require.Contains(t, f.errs, " open ", "a line of progress each second")
+	require.Contains(t, f.errs, " open ", "a line of progress per second")
 	require.Contains(t, f.reportBytes, "<svg")
 
-	// Merged with that of another machine it is twice as much.
+	// The merge with a second machine doubles the counts.
 	f.result.Machines[0].Name = "another"
 	other := filepath.Join(t.TempDir(), "other.json")
 	require.NoError(t, f.result.Write(other))
@@ -153,8 +153,8 @@ func TestHoldOfAForeignTarget(t *testing.T) {
 	require.Len(t, sum.result.Expectations, 1)
 }
 
-func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
-	addr := testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")) // half of what this client counts with
+func TestFailedExpectationExitsWithOne(t *testing.T) {
+	addr := testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")) // half of --timeout
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 600ms --heartbeat 100ms --hold 500ms --expect-early 0")
 	require.Equal(t, exitFailed, f.code)
 	require.Equal(t, uint64(20), f.result.Groups[0].Early)
@@ -162,8 +162,8 @@ func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
 	require.Contains(t, f.out, "FAILED")
 }
 
-// TestBadTargetsGetAVerdict loads servers that are none, or none for this.
-func TestBadTargetsGetAVerdict(t *testing.T) {
+// TestBadTargetsAreNamed loads targets that are not echo servers.
+func TestBadTargetsAreNamed(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	dead := ln.Addr().String()
@@ -187,8 +187,8 @@ func TestBadTargetsGetAVerdict(t *testing.T) {
 	}
 }
 
-// TestBadTargetsThatReapGetAVerdict loads targets that close the silent in time, and answer nothing of what they are sent.
-func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
+// TestReapingBadTargetsAreNamed loads targets that reap in time and answer nothing.
+func TestReapingBadTargetsAreNamed(t *testing.T) {
 	quietly := func(greeting string) func(net.Conn) {
 		return func(c net.Conn) {
 			_, _ = io.WriteString(c, greeting)
@@ -210,8 +210,7 @@ func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
 	require.Contains(t, f.out, "the target never answers")
 }
 
-// TestALivingOneThatIsLostIsNoSuccess needs no flag for that.
-func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
+func TestFalseReapFailsWithoutFlag(t *testing.T) {
 	addr := testserver.Serve(t, func(c net.Conn) {
 		_, _ = io.CopyN(c, c, 32) // one message
 	})
@@ -220,7 +219,7 @@ func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
 	require.Equal(t, []result.Expectation{{Name: "false-reaps", Want: "0", Got: "20"}}, f.result.Expectations)
 }
 
-func TestInterruptedItStillReports(t *testing.T) {
+func TestInterruptedRunReports(t *testing.T) {
 	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(time.Second, cancel).Stop()
@@ -233,8 +232,9 @@ func TestInterruptedItStillReports(t *testing.T) {
 	require.Contains(t, f.out, "interrupted")
 }
 
-// TestSeveralBeginAtTheSameTime runs two at a time to come and one that is late, and merges what the two have printed.
-func TestSeveralBeginAtTheSameTime(t *testing.T) {
+// TestBeginAt runs two commands that begin together and one that is late, and merges the logs of
+// the two.
+func TestBeginAt(t *testing.T) {
 	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	begin := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	flags := fmt.Sprintf("hold -c 10 --target %s --timeout 1m --heartbeat 100ms --hold 1s --reap=false --begin-at %d", addr, begin.Unix())
@@ -261,8 +261,8 @@ func TestSeveralBeginAtTheSameTime(t *testing.T) {
 	require.Contains(t, f.errs, "later than --begin-at")
 }
 
-// TestTheServerThatIsLaunched goes through the verbs with a real server, each for as short as it may be.
-func TestTheServerThatIsLaunched(t *testing.T) {
+// TestLaunchedServer runs each verb briefly with a real server.
+func TestLaunchedServer(t *testing.T) {
 	const quick = " -c 60 --timeout 1s --heartbeat 200ms --expect-false-reaps 0 --expect-early 0 --expect-kept 0 --expect-open-failed 0 "
 	for line, check := range map[string]func(t *testing.T, r *result.Result){
 		"hold --hold 1s --servers 2 --clients 2" + quick: func(t *testing.T, r *result.Result) {
@@ -270,7 +270,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 			require.Equal(t, 2, r.Setup.Clients)
 			require.Equal(t, 2, r.Setup.Servers)
 			require.Len(t, r.Setup.Targets, 1)
-			require.Nil(t, r.Costs, "they are too few")
+			require.Nil(t, r.Costs, "too few connections for costs")
 		},
 		"hold --hold 1s --servers 2 --ports-each --reap=false" + quick: func(t *testing.T, r *result.Result) {
 			require.Len(t, r.Setup.Targets, 2)
@@ -287,8 +287,8 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 			require.NotNil(t, r.Groups[0].Latency["after"])
 		},
 		"stall" + quick: func(t *testing.T, r *result.Result) {
-			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the stall, when they fall silent")
-			longest, measured := worstLatency(r) // answers come as the server goes on, at the end of one phase or the beginning of the next
+			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the stall, at the end of the run")
+			longest, measured := worstLatency(r) // answers arrive at SIGCONT, between two phases
 			require.True(t, measured)
 			require.Greater(t, longest, 300*time.Millisecond)
 		},
@@ -326,7 +326,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 	}
 }
 
-func TestTwoTargetsInTurns(t *testing.T) {
+func TestEchoPair(t *testing.T) {
 	a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 	require.Zero(t, f.code, f.errs)
@@ -334,9 +334,9 @@ func TestTwoTargetsInTurns(t *testing.T) {
 	require.Contains(t, f.out, "times the answers of "+a)
 }
 
-func TestAServerThatDiesEndsTheRun(t *testing.T) {
+func TestServerDeathEndsTheRun(t *testing.T) {
 	killed := make(chan struct{})
-	go func() { // the server is the only child that listens
+	go func() { // the server is the only child with this verb
 		defer close(killed)
 		for range 1000 {
 			time.Sleep(20 * time.Millisecond)
@@ -354,7 +354,7 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	require.Regexp(t, "server 1 of 1 ended|no line about its listener", f.errs)
 }
 
-// children returns the processes that this one has started.
+// children returns the child processes of this process.
 func children() (pids []string) {
 	tasks, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, task := range tasks {
@@ -378,10 +378,10 @@ func TestDoctorOfThisMachine(t *testing.T) {
 	out = syncbuf.Buffer{}
 	require.Equal(t, exitCannot, execute(t.Context(), []string{"doctor", "-c", "100m"}, &out, &errs))
 	require.Contains(t, out.String(), "cannot")
-	require.Equal(t, exitCannot, execute(t.Context(), []string{"hold", "-c", "100m"}, &out, &errs), "and does not begin")
+	require.Equal(t, exitCannot, execute(t.Context(), []string{"hold", "-c", "100m"}, &out, &errs), "the run does not begin")
 }
 
-func TestAFileIsOnlyTried(t *testing.T) {
+func TestCheckWritable(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, checkWritable(name))
 	require.NoFileExists(t, name)

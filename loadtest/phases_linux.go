@@ -49,7 +49,8 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 		}
 	}
 	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.began)})
-	if report, _ := r.clients.Report(); !r.running() || time.Since(r.sampled) > phasePoll { // the charts show its end
+	// The charts show the end of each phase.
+	if report, _ := r.clients.Report(); !r.running() || time.Since(r.sampled) > phasePoll {
 		r.sampled = time.Time{}
 		r.sample(name, report, atMost, atMost)
 	}

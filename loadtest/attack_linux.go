@@ -43,7 +43,8 @@ func newAttack() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "attack NAME", Short: "Attack the server while others are served: " + strings.Join(names, ", "),
-		Long: "Attack the server while other connections are served, and measure their latency. The attackers of each attack:\n\n  " + strings.Join(help, "\n  "),
+		Long: "Attack the server while other connections are served, and measure their latency. What attackers do:\n\n  " +
+			strings.Join(help, "\n  "),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(names, args[0]) {
 				return usageError{fmt.Errorf("%q: name an attack: %s", strings.Join(args, " "), strings.Join(names, ", "))}

@@ -49,7 +49,8 @@ a second target in turn with the first, round by round: the ratio within a round
 
 // echo measures one target. It calls measured with the rate, unless it is nil.
 func (o *options) echo(cmd *cobra.Command, length time.Duration, measured func(rate float64)) error {
-	return o.perform(cmd, "echo", []load.Spec{{Name: living, Behaviour: load.PingPong, Connections: int(o.connections), Size: o.size, Timeout: o.targetTimeout()}}, func(r *run) {
+	group := o.behaving(living, load.PingPong, int(o.connections), 0)
+	return o.perform(cmd, "echo", []load.Spec{group}, func(r *run) {
 		if !r.openAll() {
 			return
 		}

@@ -31,23 +31,23 @@ type bound struct {
 
 func (e *expectations) bounds() []bound {
 	return []bound{
-		{"expect-held", "least part of the connections that are opened and not lost, such as `100%`", &e.held, "", held},
-		{"expect-false-reaps", "most living connections that the target closes, such as `0`, the default", &e.falseReaps, "0",
+		{"expect-held", "fail below this `part` of connections opened and not lost, such as 100%", &e.held, "", held},
+		{"expect-false-reaps", "fail above this `number` of living connections closed by the target (default 0)", &e.falseReaps, "0",
 			atMostCount(func(g *result.Group) uint64 { return g.Lost })},
-		{"expect-early", "most dead connections closed before their timeout; default 0", &e.early, "0",
+		{"expect-early", "fail above this `number` of dead connections closed before their timeout (default 0)", &e.early, "0",
 			atMostCount(func(g *result.Group) uint64 { return g.Early })},
-		{"expect-kept", "most dead connections that the target keeps; default 0", &e.kept, "0",
+		{"expect-kept", "fail above this `number` of dead connections kept by the target (default 0)", &e.kept, "0",
 			atMostCount(func(g *result.Group) uint64 { return g.Kept })},
-		{"expect-open-failed", "most connections that cannot be opened", &e.openFailed, "",
+		{"expect-open-failed", "fail above this `number` of connections that could not be opened", &e.openFailed, "",
 			atMostCount(func(g *result.Group) uint64 { return g.OpenFailed })},
-		{"expect-unanswered", "most connections without an answer at the end", &e.unanswered, "",
+		{"expect-unanswered", "fail above this `number` of connections without an answer at the end", &e.unanswered, "",
 			atMostCount(func(g *result.Group) uint64 { return g.Unanswered })},
-		{"expect-lateness-p99", "p99 of the time from the timeout to the close, such as `250ms`", &e.latenessP99, "",
+		{"expect-lateness-p99", "fail if the p99 of the time from timeout to close exceeds this `duration`", &e.latenessP99, "",
 			atMostDuration(lateness(0.99))},
-		{"expect-lateness-max", "maximum of the same time", &e.latenessMax, "", atMostDuration(lateness(1))},
-		{"expect-latency-p99", "p99 of the time to an answer, in the worst phase", &e.latencyP99, "", atMostDuration(worstLatency)},
-		{"expect-open-within", "time in which all connections are opened", &e.openWithin, "", atMostDuration(openedWithin)},
-		{"expect-client-bytes", "bytes of client memory per connection, such as `400`", &e.clientBytes, "", clientBytes},
+		{"expect-lateness-max", "fail if the maximum of the time from timeout to close exceeds this `duration`", &e.latenessMax, "", atMostDuration(lateness(1))},
+		{"expect-latency-p99", "fail if the p99 of the time to an answer, in the worst phase, exceeds this `duration`", &e.latencyP99, "", atMostDuration(worstLatency)},
+		{"expect-open-within", "fail if opening all connections takes longer than this `duration`", &e.openWithin, "", atMostDuration(openedWithin)},
+		{"expect-client-bytes", "fail above this `number` of bytes of client memory per connection", &e.clientBytes, "", clientBytes},
 	}
 }
 
@@ -87,7 +87,7 @@ func lateness(q float64) func(*result.Result) (time.Duration, bool) {
 
 func (e *expectations) add(cmd *cobra.Command) {
 	for _, b := range e.bounds() {
-		cmd.Flags().StringVar(b.value, b.flag, "", "exit with 1 unless this holds: "+b.help)
+		cmd.Flags().StringVar(b.value, b.flag, "", b.help)
 	}
 }
 

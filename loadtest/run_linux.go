@@ -220,7 +220,7 @@ func (r *run) finish() error {
 	return r.opt.report(r.out, r.res)
 }
 
-// noteServerOutput adds the last output of servers to the notes, of a few if there are many.
+// noteServerOutput adds the output of servers to the notes, at most a few lines.
 func (r *run) noteServerOutput(output []string) {
 	const few = 4
 	for i, line := range output {

@@ -17,14 +17,15 @@ const (
 
 // heartbeats returns a group of connections that send heartbeats.
 func (o *options) heartbeats(name string, connections int, interval time.Duration) load.Spec {
-	return load.Spec{
-		Name: name, Behaviour: load.Heartbeat, Connections: connections, Interval: interval, Jitter: o.jitter, Size: o.size, Timeout: o.targetTimeout(),
-	}
+	return o.behaving(name, load.Heartbeat, connections, interval)
 }
 
 // behaving returns a group of connections with the given behaviour.
 func (o *options) behaving(name string, as load.Behaviour, n int, interval time.Duration) load.Spec {
-	return load.Spec{Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size, Timeout: o.targetTimeout()}
+	return load.Spec{
+		Name: name, Behaviour: as, Connections: n, Interval: interval, Jitter: o.jitter, Size: o.size,
+		Timeout: o.targetTimeout(),
+	}
 }
 
 // targetTimeout returns the idle timeout of the target, or 0 if it has none or it is unknown.

@@ -23,7 +23,11 @@ latency of the others before, during and after the storm shows what users notice
 			if err := o.checkOthers(int(livingCount), every, calm); err != nil {
 				return err
 			}
-			return o.perform(cmd, "storm", []load.Spec{o.heartbeats(living, int(livingCount), every), o.heartbeats(silent, int(o.connections), o.heartbeat)}, func(r *run) { r.storm(calm) })
+			groups := []load.Spec{
+				o.heartbeats(living, int(livingCount), every),
+				o.heartbeats(silent, int(o.connections), o.heartbeat),
+			}
+			return o.perform(cmd, "storm", groups, func(r *run) { r.storm(calm) })
 		},
 	}
 	o.add(cmd, 10_000, 3*time.Second, 10*time.Second)

@@ -17,7 +17,7 @@ type conn struct {
 	// the next byte of the echo.
 	wrote, read uint32
 	unsent      int64
-	sent        uint32 // messages begun
+	sent        uint32 // messages begun; bytes of a Trickle
 	answered    uint32
 	lateMessage uint32 // value of sent when sentLate was set
 	number      uint32 // of the connection, counted over all processes; seeds the jitter

@@ -132,7 +132,8 @@ func judge(r *result.Result, total *result.Group) (grade, verdict, headline stri
 	case total.Opened < asked:
 		return warn, "Incomplete", count(total.Opened) + " of " + count(asked) + " connections were opened"
 	case total.Reaped > 0:
-		return good, "Passed", "no living connection was closed, and " + plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
+		return good, "Passed", "no living connection was closed, and " +
+			plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
 	}
 	return good, "Passed", "no living connection was closed"
 }

@@ -75,7 +75,7 @@ func timeChart(r *result.Result, sc timeChartStyle, metrics ...metric) *chart {
 	}
 	end := c.phases(r, samples[len(samples)-1].At)
 	c.Desc = strings.Join(said, "; ")
-	c.x, c.y = linear(end.Seconds(), seconds, " since the run began"), rounded(peak, sc.units, sc.suffix)
+	c.x, c.y = linear(end.Seconds(), seconds, " since the start of the run"), rounded(peak, sc.units, sc.suffix)
 	c.tips = tips(samples, sc, metrics)
 	return c
 }

@@ -78,6 +78,7 @@ func atMostDuration(of func(r *result.Result) (time.Duration, bool)) func(*resul
 	}
 }
 
+// lateness returns a quantile of the lateness of all reaps.
 func lateness(q float64) func(*result.Result) (time.Duration, bool) {
 	return func(r *result.Result) (time.Duration, bool) {
 		total := r.Total()
@@ -85,6 +86,7 @@ func lateness(q float64) func(*result.Result) (time.Duration, bool) {
 	}
 }
 
+// add adds the --expect flags.
 func (e *expectations) add(cmd *cobra.Command) {
 	for _, b := range e.bounds() {
 		cmd.Flags().StringVar(b.value, b.flag, "", b.help)
@@ -124,23 +126,25 @@ func (e *expectations) evaluate(r *result.Result) {
 	}
 }
 
+// held checks the percentage of connections that were opened and not lost.
 func held(r *result.Result, want string) (string, bool, error) {
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(want, "%"), 64)
 	if err != nil || !(percent >= 0 && percent <= 100) {
 		return "", false, errors.New("set a percentage, such as 100%")
 	}
-	asked, kept := 0, uint64(0)
+	requested, kept := 0, uint64(0)
 	for _, g := range r.Groups {
 		if g.Behaviour == string(load.Churn) { // its connections are not held
 			continue
 		}
-		asked += g.Connections
+		requested += g.Connections
 		kept += g.Opened - min(g.Lost+g.Starved, g.Opened)
 	}
-	got := 100 * float64(kept) / float64(max(asked, 1))
+	got := 100 * float64(kept) / float64(max(requested, 1))
 	return strconv.FormatFloat(got, 'f', -1, 64) + "%", got >= percent, nil
 }
 
+// worstLatency returns the highest p99 of a group in a phase.
 func worstLatency(r *result.Result) (worst time.Duration, measured bool) {
 	for _, g := range r.Groups { // not the total, where large groups hide small ones
 		for _, l := range g.Latency {
@@ -151,6 +155,7 @@ func worstLatency(r *result.Result) (worst time.Duration, measured bool) {
 	return worst, measured
 }
 
+// openedWithin returns the time in which all connections were opened.
 func openedWithin(r *result.Result) (time.Duration, bool) {
 	total := r.Total()
 	for _, p := range r.Phases {
@@ -161,6 +166,7 @@ func openedWithin(r *result.Result) (time.Duration, bool) {
 	return 0, false
 }
 
+// clientBytes checks the client memory per connection.
 func clientBytes(r *result.Result, want string) (string, bool, error) {
 	most, err := strconv.ParseFloat(want, 64)
 	if err != nil || math.IsNaN(most) {

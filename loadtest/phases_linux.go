@@ -20,13 +20,13 @@ func (r *run) fail(format string, args ...any) {
 
 // phase starts a phase with some commands, and waits until the condition holds, the time is over or
 // the run ends. It reports whether the run continues.
-func (r *run) phase(name string, atMost time.Duration, until func(load.Report) bool, orders ...load.Command) bool {
+func (r *run) phase(name string, atMost time.Duration, until func(load.Report) bool, commands ...load.Command) bool {
 	if !r.running() {
 		return false
 	}
 	r.clients.Tell(load.Command{Phase: name})
-	for _, order := range orders {
-		r.clients.Tell(order)
+	for _, command := range commands {
+		r.clients.Tell(command)
 	}
 	from := time.Since(r.began)
 	for r.running() {
@@ -106,9 +106,9 @@ func (r *run) awaitReaping(groups ...string) bool {
 	if r.opt.targetTimeout() == 0 {
 		return r.running()
 	}
-	var orders []load.Command
+	var commands []load.Command
 	for _, g := range groups {
-		orders = append(orders, load.Command{Silence: g})
+		commands = append(commands, load.Command{Silence: g})
 	}
 	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.tick+closeGrace, func(now load.Report) bool {
 		n := uint64(0)
@@ -116,7 +116,7 @@ func (r *run) awaitReaping(groups ...string) bool {
 			n += openOf(now, g)
 		}
 		return n == 0
-	}, orders...)
+	}, commands...)
 }
 
 // sumOf returns the sum of all groups of a report.

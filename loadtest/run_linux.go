@@ -225,7 +225,7 @@ func (r *run) noteServerOutput(output []string) {
 	const few = 4
 	for i, line := range output {
 		if i == few {
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("and %d more servers", len(output)-few))
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("output of servers: %d more lines", len(output)-few))
 			break
 		}
 		r.res.Notes = append(r.res.Notes, "output of a server: "+line)

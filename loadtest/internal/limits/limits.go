@@ -127,8 +127,8 @@ type system struct {
 	cpus int
 }
 
-// check returns the limits that matter for the demand. A limit precedes those whose fixes depend on
-// it.
+// check returns the limits that matter for the demand. A limit precedes those with a fix that
+// depends on it.
 func (s system) check(w Demand) []Limit {
 	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
 	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)

@@ -16,7 +16,7 @@ const (
 	none = "–"
 )
 
-// A unit labels an axis. The last unit whose from does not exceed the greatest value applies.
+// A unit labels an axis. The last unit with a from up to the greatest value applies.
 type unit struct {
 	name       string
 	size, from float64

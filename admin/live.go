@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/internal/version"
 )
 
 const (
@@ -292,7 +292,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.live.leave(frames)
 	first, err := json.Marshal(hello{
-		Name: "idlewheel", Version: metrics.Version(), Address: h.cfg.Status().Address, Reasons: reasons(),
+		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(),
 		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/idlewheel/idlewheel/internal/prom"
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
@@ -49,9 +50,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, as, value, labels...)
 	}
 	s := c.server.Stats()
-	ch <- metrics.Rejected("source", s.Rejected.Source)
-	ch <- metrics.Rejected("accept_rate", s.Rejected.AcceptRate)
-	ch <- metrics.Rejected("no_descriptors", s.Rejected.NoDescriptors)
+	ch <- prom.Rejected("source", s.Rejected.Source)
+	ch <- prom.Rejected("accept_rate", s.Rejected.AcceptRate)
+	ch <- prom.Rejected("no_descriptors", s.Rejected.NoDescriptors)
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Connections, "connections")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Descriptors, "descriptors")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Heap, "heap")

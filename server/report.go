@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/internal/prom"
 )
 
 // reportEvery is the time between two lines of the log about what was reaped.
@@ -45,7 +45,7 @@ func reasons(now, was idle.Counts) slog.Value {
 	var some []slog.Attr
 	for reason, n := range now.All() {
 		if n -= was.Of(reason); n > 0 {
-			some = append(some, slog.Uint64(metrics.Reason(reason), n))
+			some = append(some, slog.Uint64(prom.Label(reason), n))
 		}
 	}
 	return slog.GroupValue(some...)

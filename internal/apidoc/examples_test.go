@@ -16,13 +16,6 @@ import (
 // packages are those that others import, by their folders. One that is not there is skipped.
 var packages = []string{"wheel", "idle", "metrics", "admin", "server"}
 
-// notEntryPoints are exported for other packages of this module: no user starts from them.
-var notEntryPoints = map[string]bool{
-	"metrics.Reason":   true,
-	"metrics.Rejected": true,
-	"metrics.Version":  true,
-}
-
 // A library is a package with its examples.
 type library struct {
 	*doc.Package
@@ -93,9 +86,6 @@ func TestEveryEntryPointHasAnExample(t *testing.T) {
 // requireExample wants an example of one of some names, the first of which is the usual one.
 func (lib library) requireExample(t *testing.T, names ...string) {
 	t.Helper()
-	if notEntryPoints[lib.Name+"."+names[0]] {
-		return
-	}
 	for example := range lib.examples {
 		for _, name := range names {
 			variant, ok := strings.CutPrefix(example, name+"_")

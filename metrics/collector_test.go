@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// A handler obeys the first byte of each message: h holds the connection, c closes it, and b blocks the
-// event loop. It ignores other bytes.
+// A handler obeys the first byte of each message: h holds the connection, c closes it, and b
+// blocks the event loop. It ignores other bytes.
 type handler struct {
 	gnet.BuiltinEventEngine
 	booted chan gnet.Engine
@@ -48,8 +48,8 @@ func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// serve runs a server until the test ends, on one event loop unless options say otherwise. It returns
-// the address.
+// serve runs a server until the test ends, on one event loop unless options say otherwise. It
+// returns the address.
 func serve(t *testing.T, cfg idle.Config, options ...gnet.Option) (*handler, string) {
 	t.Helper()
 	h := &handler{booted: make(chan gnet.Engine, 1), block: make(chan struct{})}

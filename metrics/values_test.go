@@ -45,21 +45,22 @@ func sum(all map[string]float64) (n float64) {
 	return n
 }
 
-// TestConnectionsAreCountedOnceWhileALoopIsBlocked blocks one of two loops. The loops are scanned in
-// order, so both cases occur: the blocked loop is first, and it is last.
+// TestConnectionsAreCountedOnceWhileALoopIsBlocked blocks one of two loops. The loops are scanned
+// in order, so both cases occur: the blocked loop is first, and it is last.
 func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
 	const n = 10
 	for name, loop := range map[string]int{"the first loop": 0, "the second loop": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			// Every second connection is on the same loop.
 			h, addr := serve(t, idle.Config{ReadTimeout: time.Minute},
-				gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.RoundRobin)) // every second connection is on the same loop
+				gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.RoundRobin))
 			defer close(h.block)
 			var conns []net.Conn
 			for range n {
 				conns = append(conns, dial(t, addr, "x"))
 			}
-			require.Eventually(t, func() bool { return h.reaper.Connections() == n }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return h.reaper.Stats().Opened == n }, 20*time.Second, time.Millisecond)
 			_, err := conns[loop].Write([]byte("b"))
 			require.NoError(t, err)
 			c := metrics.NewCollector(h.reaper)

@@ -13,8 +13,8 @@ import (
 // sendInterval is short, because a longer one would teach the server that such silences are normal.
 const sendInterval = 20 * time.Millisecond
 
-// KeepSending sends a byte on all connections, one after the other, every 20 ms. It ends when stop is
-// called, or with the test. The test fails in stop if a byte could not be sent.
+// KeepSending sends a byte on all connections, one after the other, every 20 ms. It ends when
+// stop is called, or with the test. The test fails in stop if a byte could not be sent.
 func KeepSending(t testing.TB, conns []net.Conn) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

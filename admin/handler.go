@@ -49,7 +49,8 @@ type Config struct {
 	// server is always ready.
 	Status func() Status
 
-	// Metrics are served at /metrics. If nil, the metrics of the Reaper, of Go and of the process are.
+	// Metrics is the source of /metrics. If nil, it has the metrics of the Reaper, of Go and of the
+	// process.
 	Metrics prometheus.Gatherer
 
 	// Profiles adds /debug/pprof/. A profile may contain parts of the memory of the program.
@@ -118,9 +119,8 @@ func New(cfg Config) (*Handler, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	inspector := inspector{cfg.Reaper}
 	if cfg.Status == nil {
-		cfg.Status = func() Status { return Status{State: Ready, Limit: inspector.limit()} }
+		cfg.Status = func() Status { return Status{State: Ready, Limit: inspector{cfg.Reaper}.limit()} }
 	}
 	if cfg.Metrics == nil {
 		registry := prometheus.NewRegistry()
@@ -130,7 +130,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	h := &Handler{
-		cfg: cfg, reaper: cfg.Reaper, inspector: inspector, token: sha256.Sum256([]byte(cfg.Token)),
+		cfg: cfg, reaper: cfg.Reaper, inspector: inspector{cfg.Reaper}, token: sha256.Sum256([]byte(cfg.Token)),
 		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), began: time.Now(),
 	}
 	h.live.makeFrame = h.makeFrame

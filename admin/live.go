@@ -28,9 +28,8 @@ const (
 	viewerTimeout = 5 * time.Second
 )
 
-// interval returns the time from the start of an inspection to the start of the next one. It is
-// at least least, and so long that inspections that take as long as the last one use 1/share of
-// the time.
+// interval returns the time from the start of one inspection to the start of the next. It is at
+// least least. If all inspections take as long as the last one, they use 1/share of the time.
 func interval(least, share, took time.Duration) time.Duration {
 	return min(max(least, share*took), maxInterval)
 }

@@ -212,7 +212,7 @@ func (s *site) requireAccess(t *testing.T, e endpoint, c client, want int) {
 		return
 	}
 	if e.needs == fullAccess {
-		require.NoError(t, s.reaper.Update(minute))
+		require.NoError(t, s.reaper.Update(toMinute))
 	}
 }
 

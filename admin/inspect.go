@@ -16,13 +16,13 @@ type inspector struct{ reaper *idle.Reaper }
 func (i inspector) open() int { return i.reaper.Connections() }
 
 // limit returns the largest number of open connections, 0 if it is unlimited.
-func (i inspector) limit() int { return i.reaper.MaxConnections() }
+func (i inspector) limit() int { return i.reaper.Config().MaxConnections }
 
 // connections returns the first n connections in an order.
 func (i inspector) connections(ctx context.Context, by idle.Order, n int) ([]connection, error) {
-	all, err := i.reaper.Snapshot(ctx, by, n)
-	list := make([]connection, 0, len(all))
-	for _, c := range all {
+	found, err := i.reaper.Inspect(ctx, idle.Query{By: by, Limit: n})
+	list := make([]connection, 0, len(found.Connections))
+	for _, c := range found.Connections {
 		list = append(list, connection{
 			ID: c.ID, Remote: addrText(c.Remote), State: c.State,
 			Age: c.Age.Seconds(), ReadIdle: c.ReadIdle.Seconds(), WriteIdle: c.WriteIdle.Seconds(), Due: c.Due.Seconds(),
@@ -34,8 +34,8 @@ func (i inspector) connections(ctx context.Context, by idle.Order, n int) ([]con
 
 // rings returns the timing wheels of all event loops, each in at most so many sectors.
 func (i inspector) rings(ctx context.Context, sectors int) (list []ring, err error) {
-	all, err := i.reaper.Rings(ctx, sectors)
-	for _, r := range all {
+	found, err := i.reaper.Inspect(ctx, idle.Query{Sectors: sectors})
+	for _, r := range found.Rings {
 		list = append(list, ring{
 			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, r.Reaped,
 		})

@@ -25,12 +25,11 @@ type reading struct {
 func read(r *idle.Reaper) (in reading) {
 	ctx, cancel := context.WithTimeout(context.Background(), loopTimeout)
 	defer cancel()
-	census, err := r.Census(ctx) // before Stats: the loops publish their counters with it
+	found, err := r.Inspect(ctx, idle.Query{States: true}) // before Stats: the loops publish their counters with it
 	if err != nil {
 		in.unknown = r.Connections()
-	} else {
-		in.states, in.overdue = census.States, census.Overdue
 	}
-	in.stats, in.limit = r.Stats(), r.MaxConnections()
+	in.states, in.overdue = found.States, found.Overdue
+	in.stats, in.limit = r.Stats(), r.Config().MaxConnections
 	return in
 }

@@ -23,7 +23,7 @@ func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
-	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
+	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
 	s.update(t, Config{ReadTimeout: limitOf})
 	eventually(t, "the dead one is reaped now", func() bool { return s.reaper.Connections() == 0 })
 }
@@ -34,7 +34,7 @@ func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	dial(t, s.addr)
 	eventually(t, "it is told to go", func() bool {
 		all, err := list(t.Context(), s.reaper, Oldest, 1)
-		return err == nil && len(all) == 1 && all[0].State == StateLeaving
+		return err == nil && len(all) == 1 && all[0].State == stateLeaving
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)

@@ -68,8 +68,8 @@ func TestTheLongestIdleMakeRoom(t *testing.T) {
 	stats := s.reaper.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Refused)
-	require.GreaterOrEqual(t, stats.Reaped.Of(Shed), uint64(30))
-	require.Less(t, stats.Reaped.Of(Shed), uint64(30+limit/8), "a batch more at most")
+	require.GreaterOrEqual(t, stats.Reaped[Shed], uint64(30))
+	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "a batch more at most")
 	for _, err := range s.reasons() {
 		require.ErrorIs(t, err, Shed)
 	}
@@ -191,7 +191,7 @@ func TestASmallTableShedsAsWell(t *testing.T) {
 	crowd(t, s, 3)
 	time.Sleep(limitOf)
 	crowd(t, s, 3)
-	require.GreaterOrEqual(t, s.reaper.Stats().Reaped.Of(Shed), uint64(2))
+	require.GreaterOrEqual(t, s.reaper.Stats().Reaped[Shed], uint64(2))
 	require.Zero(t, s.reaper.Stats().Refused)
 }
 
@@ -225,7 +225,7 @@ func TestWhoIsSentSomethingIsNotShed(t *testing.T) {
 	crowd(t, s, 6)
 	time.Sleep(2 * limitOf)
 	crowd(t, s, 4)
-	eventually(t, "others are shed", func() bool { return s.reaper.Stats().Reaped.Of(Shed) > 0 })
+	eventually(t, "others are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
 	close(over)
 	pushing.Wait()
 	require.False(t, isClosed(t, subscriber, time.Millisecond))

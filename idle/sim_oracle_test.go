@@ -365,7 +365,7 @@ func (l *simLife) unheard() (all simIntervals) {
 // reaped checks that a connection was closed for a reason that the contract allows.
 func (l *simLife) reaped(e *ReapError) {
 	w, t := l.w, &l.asked
-	w.reaps.of[e.Reason]++
+	w.reaps[e.Reason]++
 	if t.exempt && e.Reason != Kicked {
 		w.violate(l, "an exempt connection is not closed", "closed: "+e.Error())
 		return

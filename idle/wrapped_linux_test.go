@@ -299,7 +299,7 @@ func requireJustice(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	for _, c := range silent {
 		s.requireEnd(t, c, ReadIdle)
 	}
-	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
+	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
 	for _, c := range living {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it lives") })
 	}

@@ -169,7 +169,7 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 		defer c.Close()
 		require.NoError(t, pingPong(c, 10*time.Second))
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed.Of(idle.ReadIdle) == 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[idle.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()

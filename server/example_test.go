@@ -187,7 +187,11 @@ func ExampleServer_Reaper() {
 		log.Fatal(err)
 	}
 	_, closed := c.Read(make([]byte, 1))
-	fmt.Println(closed, s.Reaper().Closed()[0].Err.Reason)
+	found, err := s.Reaper().Inspect(context.Background(), idle.Query{Closed: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(closed, found.Closed[0].Err.Reason)
 	fmt.Println(stop())
 	// Output:
 	// EOF read idle

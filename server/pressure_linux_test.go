@@ -69,7 +69,7 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped.Of(idle.ReadIdle) > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[idle.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
 }
 

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
@@ -43,8 +45,8 @@ func (r *reporter) report(now idle.Stats) {
 // reasons returns how many there were for each reason.
 func reasons(now, was idle.Counts) slog.Value {
 	var some []slog.Attr
-	for reason, n := range now.All() {
-		if n -= was.Of(reason); n > 0 {
+	for _, reason := range slices.Sorted(maps.Keys(now)) {
+		if n := now[reason] - was[reason]; n > 0 {
 			some = append(some, slog.Uint64(prom.Label(reason), n))
 		}
 	}

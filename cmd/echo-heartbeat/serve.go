@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -160,8 +162,8 @@ func sumUpReaped(s idle.Stats) string {
 		counts, verb = s.Observed, "would have been reaped"
 	}
 	var reasons []string
-	for reason, n := range counts.All() {
-		if n > 0 {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[reason]; n > 0 {
 			reasons = append(reasons, fmt.Sprintf("%d %v", n, reason))
 		}
 	}

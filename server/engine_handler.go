@@ -29,7 +29,8 @@ type engineHandler struct {
 	poll      time.Duration // interval at which the lowest free descriptor is checked
 	reusePort bool
 
-	draining atomic.Bool // new connections are not served any more
+	draining atomic.Bool  // new connections are not served any more
+	lowered  atomic.Int64 // the MaxConnections that a shortage of descriptors has set, 0 if none
 }
 
 // newEngineHandler returns the handler of an engine that is about to boot. It calls booted on the
@@ -100,6 +101,7 @@ func (h *engineHandler) OnShutdown(eng gnet.Engine) {
 func (h *engineHandler) pauseFull() {
 	h.pauser.Pause(fmt.Sprintf("few descriptors are left of those below %d", h.full+reserve/2), func() {
 		if n := h.Connections(); n < h.limit {
+			h.lowered.Store(int64(max(n, 1)))
 			setMaxConnections(h.Reaper, max(n, 1))
 		}
 	})
@@ -136,13 +138,16 @@ func (h *engineHandler) hasRoom() bool {
 			return false
 		}
 	}
-	setMaxConnections(h.Reaper, h.limit) // descriptors are not short any more
+	lowered := int(h.lowered.Swap(0))
+	if lowered != 0 && h.Config().MaxConnections == lowered { // no Update came in between
+		setMaxConnections(h.Reaper, h.limit)
+	}
 	return h.limit == 0 || h.Connections() <= h.limit-max(h.limit/32, 1)
 }
 
-// setMaxConnections and maxConnections are the only places where the server touches the limit of
-// the Reaper.
-
-func setMaxConnections(r *idle.Reaper, n int) { r.SetMaxConnections(n) }
-
-func maxConnections(r *idle.Reaper) int { return r.MaxConnections() }
+// setMaxConnections changes the limit of the Reaper.
+func setMaxConnections(r *idle.Reaper, n int) {
+	if r.Config().MaxConnections != n {
+		_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
+	}
+}

@@ -45,20 +45,10 @@ func (w *watchedHandler) OnTick() (time.Duration, gnet.Action) {
 	return delay, w.record(action)
 }
 
-// outer returns the handler for the Reaper. It implements idle.IdleHandler if the handler of the
-// user does.
-func (w *watchedHandler) outer() gnet.EventHandler {
-	if inner, ok := w.EventHandler.(idle.IdleHandler); ok {
-		return &watchedIdleHandler{w, inner}
+// watch returns a Config whose OnIdle is watched as well.
+func (w *watchedHandler) watch(cfg idle.Config) idle.Config {
+	if onIdle := cfg.OnIdle; onIdle != nil {
+		cfg.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return w.record(onIdle(c, ev)) }
 	}
-	return w
-}
-
-type watchedIdleHandler struct {
-	*watchedHandler
-	inner idle.IdleHandler
-}
-
-func (w *watchedIdleHandler) OnIdle(c gnet.Conn, ev idle.Event) gnet.Action {
-	return w.record(w.inner.OnIdle(c, ev))
+	return cfg
 }

@@ -77,7 +77,7 @@ func TestShutdownDrains(t *testing.T) {
 	require.NoError(t, l.Shutdown(t.Context()))
 	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
 	l.requireClosed(t)
-	require.EqualValues(t, 1, l.Reaper().Stats().Reaped.Of(idle.Drained))
+	require.EqualValues(t, 1, l.Reaper().Stats().Reaped[idle.Drained])
 	require.NoError(t, l.Shutdown(t.Context()), "it is down")
 	require.NoError(t, l.Close())
 	goleak.VerifyNone(t, before)

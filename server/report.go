@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,9 +87,9 @@ func (r *reporter) logReaped(now idle.Stats) {
 // reasons returns the number of connections for each reason since an earlier count.
 func reasons(now, before idle.Counts) slog.Value {
 	var some []slog.Attr
-	for reason, n := range now.All() {
-		if n -= before.Of(reason); n > 0 {
-			some = append(some, slog.Uint64(metrics.Reason(reason), n))
+	for _, reason := range slices.Sorted(maps.Keys(now)) {
+		if n := now[reason] - before[reason]; n > 0 {
+			some = append(some, slog.Uint64(prom.Label(reason), n))
 		}
 	}
 	return slog.GroupValue(some...)

@@ -63,7 +63,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, handler: &watchedHandler{EventHandler: cfg.Handler}, down: make(chan struct{})}
 	reaperConfig := cfg.Idle
 	reaperConfig.MaxConnections = 0 // Run sets it
-	if s.reaper, err = idle.Middleware(s.handler.outer(), reaperConfig); err != nil {
+	if s.reaper, err = idle.Middleware(s.handler, s.handler.watch(reaperConfig)); err != nil {
 		return nil, badConfig{err}
 	}
 	if s.admission, err = newAdmission(&cfg); err != nil {

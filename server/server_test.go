@@ -165,7 +165,9 @@ func TestHandlerThatAsksForShutdownIsNoError(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, await(t, result))
 
-	at, _, result = start(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &stopsWhenIdle{}, Idle: idleConfig})
+	deciding := idleConfig
+	deciding.OnIdle = func(gnet.Conn, idle.Event) gnet.Action { return gnet.Shutdown }
+	at, _, result = start(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: deciding})
 	c, err = net.Dial("tcp", at.String())
 	require.NoError(t, err)
 	defer c.Close()

@@ -39,7 +39,7 @@ func (r Rejected) Total() uint64 { return r.Source + r.AcceptRate + r.NoDescript
 func (s *Server) Stats() Stats {
 	st := Stats{
 		Connections:    s.reaper.Connections(),
-		MaxConnections: maxConnections(s.reaper),
+		MaxConnections: s.reaper.Config().MaxConnections,
 		MaxDescriptors: s.setup().budget.allowed,
 		Restarts:       s.restarts.Load(),
 		Pauses:         s.pauses.Load(),

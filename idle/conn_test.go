@@ -50,7 +50,7 @@ func (w watched) due(t *testing.T) time.Duration {
 // follow lets the loop take over the settings of now.
 func (w watched) follow() {
 	w.l.follow(w.r.settings.Load())
-	w.l.ask(int(w.l.toAsk))
+	w.l.adaptSome(int(w.l.toAdapt))
 }
 
 func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {

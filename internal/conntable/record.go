@@ -49,5 +49,5 @@ func (r *Record) Set(flag Tag, on bool) {
 	}
 }
 
-// nobody is the Record of no connection.
-var nobody Record
+// absent is the Record of no connection.
+var absent Record

@@ -56,7 +56,7 @@ func (t *Table) AtHome(fd uint) *Record {
 			return &p.records[p.home(fd)]
 		}
 	}
-	return &nobody
+	return &absent
 }
 
 // search returns the piece of a descriptor and the index of its record, or -1.

@@ -24,7 +24,7 @@ func TestLatenessIsFromTheDeadlineOrFromTheChangeThatHasBroughtItForward(t *test
 	} {
 		lim := limit(tc.is)
 		if tc.was != 0 {
-			lim.Before, lim.Since = limit(tc.was), tc.since
+			lim.Previous, lim.Since = limit(tc.was), tc.since
 		}
 		v := lim.Judge(f, &Away{}, tc.now)
 		require.Equal(t, ReadIdle, v.Reason, tc.name)

@@ -28,9 +28,9 @@ type Limits struct {
 	Tick    time.Duration
 	Horizon time.Duration // each connection is judged at least once in it
 
-	// Before are the limits that applied until Since, nil for the first ones. A deadline that a
+	// Previous are the limits that applied until Since, nil for the first ones. A deadline that a
 	// change has brought forward has passed when the limits changed, and not before.
-	Before *Limits
+	Previous *Limits
 	Since  time.Duration
 }
 

@@ -149,7 +149,7 @@ func TestLateAfterAChange(t *testing.T) {
 	lim, f := testLimits(), testLife()
 	lim.Read = 10 * second // due at 30 s
 	before := testLimits()
-	lim.Before, lim.Since = before, 50*second
+	lim.Previous, lim.Since = before, 50*second
 	v := lim.Judge(f, neverAway, 51*second)
 	require.Equal(t, 30*second, v.Due)
 	for _, tc := range []struct{ read, want time.Duration }{

@@ -315,8 +315,8 @@ func (lim *Limits) reportNoAnswer(p *Report, f *Facts, now time.Duration) {
 // has brought forward has passed when they changed, and not before.
 func (lim *Limits) late(v Verdict, f *Facts, now time.Duration) time.Duration {
 	due := v.Due
-	if lim.Before != nil {
-		due = max(due, min(lim.Since, lim.Before.deadline(v.Reason, f).due))
+	if lim.Previous != nil {
+		due = max(due, min(lim.Since, lim.Previous.deadline(v.Reason, f).due))
 	}
 	return now - due
 }

@@ -60,8 +60,8 @@ func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 	h.serveConfig(w, r)
 }
 
-// apply changes the named timeouts. Other settings stay, even if another request changes them at the same
-// time.
+// apply changes the named timeouts. Other settings stay, even if another request changes them at
+// the same time.
 func (h *Handler) apply(changes map[string]time.Duration) error {
 	err := h.reaper.Update(func(cfg *idle.Config) {
 		for name, d := range changes {

@@ -60,7 +60,8 @@ func TestAllGivesTheValueOfEachSetting(t *testing.T) {
 	require.Equal(t, true, want["min-rate-always"])
 }
 
-// TestTheRangesHoldWhatTheCodeHasRoomFor compares the table with the sizes of other parts of the package.
+// TestTheRangesHoldWhatTheCodeHasRoomFor compares the table with the sizes of other parts of the
+// package.
 func TestTheRangesHoldWhatTheCodeHasRoomFor(t *testing.T) {
 	for s := range setting.All() {
 		switch s.Name {

@@ -12,7 +12,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
-// TestTheTableOfTheDocumentationIsTheTableOfTheCode compares docs/operating.md with the table of settings.
+// TestTheTableOfTheDocumentationIsTheTableOfTheCode compares docs/operating.md with the table of
+// settings.
 func TestTheTableOfTheDocumentationIsTheTableOfTheCode(t *testing.T) {
 	text, err := os.ReadFile("../docs/operating.md")
 	require.NoError(t, err)

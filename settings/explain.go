@@ -7,9 +7,9 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// Explain returns an error as one line for operators. Settings are named by prefix and their name: with
-// the prefix "--" they are flags, as in "--read-timeout". Errors that errors.Join has joined are separated
-// by semicolons. The prefixes "idle: " and "settings: " are left out.
+// Explain returns an error as one line for operators. Settings are named by prefix and their name:
+// with the prefix "--" they are flags, as in "--read-timeout". Errors that errors.Join has joined
+// are separated by semicolons. The prefixes "idle: " and "settings: " are left out.
 func Explain(err error, prefix string) string {
 	if e, ok := err.(*idle.ConfigError); ok {
 		return e.Text(func(field, setting string) string {

@@ -44,8 +44,8 @@ func (s *Source) readFile(cfg *idle.Config) error {
 	return nil
 }
 
-// openRegular opens a regular file. It returns an error for a FIFO, a device or a directory, and does not
-// wait for a writer of a FIFO.
+// openRegular opens a regular file. It returns an error for a FIFO, a device or a directory, and
+// does not wait for a writer of a FIFO.
 func openRegular(name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -69,9 +69,9 @@ func openRegular(name string) (*os.File, error) {
 
 func notRegular(name string) error { return fmt.Errorf("%s is not a regular file", name) }
 
-// ReadToken reads the token of the admin listener from a file, without white space at its ends. It returns
-// "" if the name of the file is empty, and an error if the file holds no token. The admin listener checks
-// the token itself. The file is read once: a new token needs a restart.
+// ReadToken reads the token of the admin listener from a file, without white space at its ends. It
+// returns "" if the name of the file is empty, and an error if the file holds no token. The admin
+// listener checks the token itself. The file is read once: a new token needs a restart.
 func ReadToken(file string) (string, error) {
 	if file == "" {
 		return "", nil

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A value is the field of a setting. It implements flag.Getter, and Value of the package pflag of cobra.
+// A value is the field of a setting. It implements flag.Getter, and Value of the package pflag of
+// cobra.
 type value struct{ field reflect.Value }
 
 // String returns the value, or "" for zero, for which help texts show no default.

@@ -10,7 +10,8 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// ErrNoFile is reported for SIGHUP when the Source has no file, so that there is nothing to read again.
+// ErrNoFile is reported for SIGHUP when the Source has no file, so that there is nothing to read
+// again.
 var ErrNoFile = errors.New("settings: there is no file of limits to read again")
 
 // A Watcher reads the settings again on SIGHUP.
@@ -20,24 +21,26 @@ type Watcher struct {
 	signals chan os.Signal
 }
 
-// Watch catches SIGHUP from now on, so that it does not end the process. Call it before anything that
-// takes time. A SIGHUP that arrives before [Watcher.Run] is handled when Run begins. The caller calls Stop.
+// Watch catches SIGHUP from now on, so that it does not end the process. Call it before anything
+// that takes time. A SIGHUP that arrives before [Watcher.Run] is handled when Run begins. The
+// caller calls Stop.
 func (s *Source) Watch() *Watcher {
 	w := &Watcher{source: s, read: s.read, signals: make(chan os.Signal, 1)}
 	signal.Notify(w.signals, syscall.SIGHUP)
 	return w
 }
 
-// Stop ends what Watch began: SIGHUP ends the process again. Safe for concurrent use. It may be called more
-// than once.
+// Stop ends what Watch began: SIGHUP ends the process again. Safe for concurrent use. It may be
+// called more than once.
 func (w *Watcher) Stop() { signal.Stop(w.signals) }
 
-// Run handles each SIGHUP until ctx is done. It reads the file, and calls update with a func that sets
-// the new values, as [idle.Reaper.Update] takes it. Then it calls report: with nil if the new values are
-// in force, otherwise with the error that kept the old ones. Both are called on the goroutine of Run.
+// Run handles each SIGHUP until ctx is done. It reads the file, and calls update with a func that
+// sets the new values, as [idle.Reaper.Update] takes it. Then it calls report: with nil if the new
+// values are in force, otherwise with the error that kept the old ones. Both are called on the
+// goroutine of Run.
 //
-// Run returns when ctx is done even if reading hangs, as on a network file system. The goroutine that
-// reads ends with the read, and its values are dropped.
+// Run returns when ctx is done even if reading hangs, as on a network file system. The goroutine
+// that reads ends with the read, and its values are dropped.
 func (w *Watcher) Run(ctx context.Context, update func(edit func(*idle.Config)) error, report func(error)) {
 	for {
 		select {

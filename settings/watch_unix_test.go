@@ -129,7 +129,8 @@ func TestHangupWithoutAFileIsReported(t *testing.T) {
 	require.ErrorIs(t, f.report(), ErrNoFile)
 }
 
-// TestHangupBeforeRunIsHandled sends SIGHUP between Watch and Run. It neither ends the process nor is lost.
+// TestHangupBeforeRunIsHandled sends SIGHUP between Watch and Run. It neither ends the process nor
+// is lost.
 func TestHangupBeforeRunIsHandled(t *testing.T) {
 	f, begin := watch(t)
 	f.write("max-age 1h\n")
@@ -140,8 +141,8 @@ func TestHangupBeforeRunIsHandled(t *testing.T) {
 	require.Equal(t, time.Hour, f.cfg.MaxAge)
 }
 
-// TestAFIFODoesNotBlock puts a FIFO without a writer in the place of the file: opening it would wait for
-// a writer.
+// TestAFIFODoesNotBlock puts a FIFO without a writer in the place of the file: opening it would
+// wait for a writer.
 func TestAFIFODoesNotBlock(t *testing.T) {
 	f, begin := watch(t)
 	require.NoError(t, syscall.Mkfifo(f.source.File, 0o600))

@@ -1,5 +1,6 @@
-// Package setting holds the one table of the settings of idle.Config: name, field, unit, range, what 0
-// means, and help. Flags, the limits file, JSON, logs, checks and the documentation use this table.
+// Package setting holds the one table of the settings of idle.Config: name, field, unit, range,
+// what 0 means, and help. Flags, the limits file, JSON, logs, checks and the documentation use this
+// table.
 //
 // The package does not import idle, so that idle can use it. Fields are found by reflection.
 package setting
@@ -108,8 +109,8 @@ func compare(v reflect.Value, bound int64) int {
 	return cmp.Compare(v.Float(), float64(bound))
 }
 
-// Range returns the values above 0 that are allowed for a field of type t, such as "1ms to 24h", or ""
-// for a bool.
+// Range returns the values above 0 that are allowed for a field of type t, such as "1ms to 24h", or
+// "" for a bool.
 func (s Setting) Range(t reflect.Type) string {
 	switch {
 	case t.Kind() == reflect.Bool:

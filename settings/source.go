@@ -58,16 +58,23 @@ func (s *Source) rows() func(yield func(setting.Setting) bool) {
 	}
 }
 
-// usage returns the help text of a flag.
+// usage returns the help text of a flag, in two lines if it is long.
 func usage(row setting.Setting) string {
-	text := row.Help
+	var notes []string
 	if row.Zero != "" && row.Zero != "none" {
-		text += "; 0 is " + row.Zero
+		notes = append(notes, "0 is "+row.Zero)
 	}
 	if row.Negative != "" {
-		text += "; a negative value is " + row.Negative
+		notes = append(notes, "a negative value is "+row.Negative)
 	}
-	return text
+	if len(notes) == 0 {
+		return row.Help
+	}
+	note := strings.Join(notes, "; ")
+	if len(row.Help)+len(note) > 100 {
+		return row.Help + ";\n" + note
+	}
+	return row.Help + "; " + note
 }
 
 // Load sets the fields of cfg to the values of the flags, and of the file if there is one. Other

@@ -186,6 +186,17 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "x; y", settings.Explain(errors.New("x\ny"), "--"))
 }
 
+// TestDescribeIsAFileOfLimits writes the text of Describe as a file, and reads the same Config
+// back.
+func TestDescribeIsAFileOfLimits(t *testing.T) {
+	want := idle.Config{
+		ReadTimeout: time.Minute + 1, Jitter: 1e-9, OutputLimit: idle.OutputLimit{Hard: 1 << 40}, ObserveOnly: true,
+		OutageGrace: -time.Second, MinRate: idle.MinRate{Always: true, Window: time.Hour}, Heartbeat: idle.Heartbeat{Jitter: -1},
+	}
+	s := newSource(t, strings.ReplaceAll(newSource(t, "", "").Describe(want), ", ", "\n"), "-read-timeout 0")
+	require.Equal(t, want, load(t, s))
+}
+
 func TestNamesAreThoseOfTheConfig(t *testing.T) {
 	var names []string
 	for name := range (idle.Config{}).All() {

@@ -49,7 +49,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper and without limits, for comparison")
 	cmd.Flags().StringVar(&cfg.Admin.Addr, "admin", "",
 		"`address` of a live page, metrics and probes, such as 127.0.0.1:7080.\nAn address that other machines can reach needs a token")
-	cmd.Flags().StringVar(&token, "admin-token-file", "", "`file` with the token that changes on --admin need; without it changes are refused")
+	cmd.Flags().StringVar(&token, "admin-token-file", "", "`file` with the token for changes on --admin; without it changes are refused")
 	cmd.Flags().BoolVar(&cfg.Admin.Profiles, "admin-pprof", false, "serve profiles at /debug/pprof/ of --admin")
 	logs.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -81,7 +81,7 @@ func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
 		"limit the `number` of open connections; from 15/16 of it on, the longest idle ones are closed.\n"+
 			"0 is as many as the limit of descriptors allows")
 	cmd.Flags().IntVar(&cfg.Sources.Connections, "max-per-source", 0, "limit the `number` of connections of one IPv4 address or IPv6 /64")
-	cmd.Flags().IntVar(&cfg.Sources.Rate, "source-rate", 0, "limit the `number` of new connections per second from one of these")
+	cmd.Flags().IntVar(&cfg.Sources.Rate, "source-rate", 0, "limit the `number` of new connections per second from one such source")
 	cmd.Flags().IntVar(&cfg.AcceptRate, "accept-rate", 0, "limit the `number` of new connections per second")
 	cmd.Flags().DurationVar(&cfg.PressureTimeout, "pressure-timeout", 0,
 		"shorten idle timeouts, down to this `duration`, while connections, descriptors or memory run short")

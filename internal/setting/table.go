@@ -51,7 +51,7 @@ var table = []Setting{
 	},
 	{
 		Name: "output-soft-limit", Field: "OutputLimit.Soft", Zero: "none", Min: 1, Max: noMax,
-		Help: "reset a connection when more `bytes` of output are pending for the time of output-soft-for",
+		Help: "reset a connection when more `bytes` of output are pending for longer than output-soft-for",
 	},
 	{
 		Name: "output-soft-for", Field: "OutputLimit.SoftFor", Zero: "none", Min: ms, Max: age, Ticks: true,

@@ -30,10 +30,10 @@ type loop struct {
 	expire    func(wheel.Handle, uint32) // judgeDue, bound once
 
 	previous *settings // by which all connections were judged last
-	set    *settings
-	isPong func(gnet.Conn) bool // of set
-	hard   int                  // output limit of set
-	limits limitsTable
+	set      *settings
+	isPong   func(gnet.Conn) bool // of set
+	hard     int                  // output limit of set
+	limits   limitsTable
 	adapted  uint32 // the connections from this state on
 	toAdapt  uint32 // to this one are not judged by the settings of now yet
 
@@ -53,17 +53,17 @@ type loop struct {
 	ran    time.Duration   // the last task ended before
 	away   verdict.Away
 
-	victims      []victim // the next connections to shed
-	scanAt         int      // the piece of the table where the search for them goes on
+	victims       []victim // the next connections to shed
+	scanAt        int      // the piece of the table where the search for them goes on
 	foundNoVictim int64    // the stamp at which none was found
 
-	counters counters
-	publishedAt  int64        // the stamp at which the counters were last published
-	refused  map[uint]int // by descriptor, the connections that are being refused
-	closing  *state       // the connection that is being reaped, and why
-	reason   *ReapError
-	stop     error // gnet's request to shut down, which the task must return
-	closed   closedRing
+	counters    counters
+	publishedAt int64        // the stamp at which the counters were last published
+	refused     map[uint]int // by descriptor, the connections that are being refused
+	closing     *state       // the connection that is being reaped, and why
+	reason      *ReapError
+	stop        error // gnet's request to shut down, which the task must return
+	closed      closedRing
 
 	// Atomic.
 	dueAt     atomic.Int64                 // copy of due for the driver

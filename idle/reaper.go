@@ -33,18 +33,18 @@ type Reaper struct {
 	more        chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime    time.Duration
 
-	warnings warnings
-	foreign  atomic.Pointer[string] // a type of connections that cannot be looked into
-	undated  atomic.Bool            // a kernel has not dated bytes
-	warnedUndated     sync.Once              // that it did not
+	warnings      warnings
+	foreign       atomic.Pointer[string] // a type of connections that cannot be looked into
+	undated       atomic.Bool            // a kernel has not dated bytes
+	warnedUndated sync.Once              // that it did not
 	warnedForeign sync.Once              // that type
-	own      ownTimeouts            // of SetTimeouts
-	monitor  outage.Monitor
-	total    atomic.Int64 // connections
-	shedding atomic.Int64 // of them, those that loops are about to shed
-	spared   atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
-	registry atomic.Pointer[registry]
-	settings atomic.Pointer[settings]
+	own           ownTimeouts            // of SetTimeouts
+	monitor       outage.Monitor
+	total         atomic.Int64 // connections
+	shedding      atomic.Int64 // of them, those that loops are about to shed
+	spared        atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
+	registry      atomic.Pointer[registry]
+	settings      atomic.Pointer[settings]
 
 	mu         sync.Mutex // guards what follows, changes of registry and settings, and moves of the clock
 	live       int        // loops with connections

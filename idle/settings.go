@@ -11,14 +11,14 @@ import (
 
 // Settings are a Config that was checked, and what follows from it. Immutable: Update makes others.
 type settings struct {
-	cfg     Config
-	version int64 // counts from 1
-	limits  *limits
-	reset   [reasons]bool
-	overlay     overlay
-	previous  *settings // without a before of their own; nil for the first ones
-	since   time.Duration
-	rule    outage.Rule
+	cfg      Config
+	version  int64 // counts from 1
+	limits   *limits
+	reset    [reasons]bool
+	overlay  overlay
+	previous *settings // without a before of their own; nil for the first ones
+	since    time.Duration
+	rule     outage.Rule
 }
 
 // An overlay is what changes the limits of a Config for a time, or for good.

@@ -49,7 +49,7 @@ type flags uint8
 
 const (
 	missedMask flags = maxMaxMissed
-	undated      flags = 0x10 // nobody knows when something was sent
+	undated    flags = 0x10 // nobody knows when something was sent
 	exempt     flags = 0x20
 	leaving    flags = 0x40
 	observed   flags = 0x80 // ObserveOnly has spared it

@@ -11,15 +11,15 @@ import (
 // look at the buffer of the event loop, and once in WriteStallTimeout a question to the kernel. A
 // loop that hears nothing is swept less often.
 type sweep struct {
-	next  uint32        // id of the next state; those before it are done
-	end   uint32        // id at which the sweep ends
-	due   time.Duration // when the next sweep begins; never if output is not limited
-	began int64         // stamp of the last sweep
-	quiet bool          // nothing was heard between the last two sweeps
-	stall time.Duration // WriteStallTimeout, for which phases are counted
+	next      uint32        // id of the next state; those before it are done
+	end       uint32        // id at which the sweep ends
+	due       time.Duration // when the next sweep begins; never if output is not limited
+	began     int64         // stamp of the last sweep
+	quiet     bool          // nothing was heard between the last two sweeps
+	stall     time.Duration // WriteStallTimeout, for which phases are counted
 	lastPhase uint32        // number of the last phase for which the kernel was asked
-	first uint32        // first phase for which this sweep asks it
-	turns uint32        // number of phases for which this sweep asks it
+	first     uint32        // first phase for which this sweep asks it
+	turns     uint32        // number of phases for which this sweep asks it
 }
 
 const (

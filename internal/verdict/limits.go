@@ -31,7 +31,7 @@ type Limits struct {
 	// Previous are the limits that applied until Since, nil for the first ones. A deadline that a
 	// change has brought forward has passed when the limits changed, and not before.
 	Previous *Limits
-	Since  time.Duration
+	Since    time.Duration
 }
 
 // Output bounds the bytes that wait in the buffer of a connection.

@@ -368,7 +368,9 @@ func (w world) ours() []string {
 }
 
 // variables are what documents call values of our types.
-var variables = map[string]string{"reaper": "idle.Reaper", "timer": "wheel.Timer", "timeout": "wheel.Timeout", "ev": "idle.Event"}
+var variables = map[string]string{
+	"reaper": "idle.Reaper", "conn": "idle.Conn", "ev": "idle.Event", "timer": "wheel.Timer", "timeout": "wheel.Timeout",
+}
 
 var (
 	spanPattern      = regexp.MustCompile("`([^`]+)`")
@@ -464,13 +466,13 @@ func TestNamesInDocumentsExist(t *testing.T) {
 func TestWrongNamesAreSeen(t *testing.T) {
 	w := readWorld(t)
 	for span, want := range map[string]string{
-		"idle.Config.ReadTimeout": "", "idle.ReadIdle": "", "Reaper.Update": "", "reaper.MarkReady(c)": "",
+		"idle.Config.ReadTimeout": "", "idle.ReadIdle": "", "Reaper.Update": "", "conn.Ready()": "", "Conn.Touch": "",
 		"idle.Config{ReadTimeout: time.Second}": "", "wheel.New[T](tick, slots)": "", "Heartbeat{Interval, Retry}": "",
 		"gnet.Conn.Wake": "", "gnet.WithMulticore": "", "Server.Reaper().Update": "", "time.AfterFunc": "",
 		"ChannelOption.SO_KEEPALIVE": "", "Timer.newTimeout": "", "Idle.ShedProtect": "", "TimerConfig{Tick}": "",
 
 		"idle.Conf": "idle.Conf", "idle.Config.ReadTimeOut": "idle.Config.ReadTimeOut", "Reaper.Upgrade": "Reaper.Upgrade",
-		"reaper.MarkRed(c)": "reaper.MarkRed", "idle.Config{ReadTimeOut: 1}": "Config{ReadTimeOut}",
+		"conn.Red()": "conn.Red", "Conn.Wake": "Conn.Wake", "idle.Config{ReadTimeOut: 1}": "Config{ReadTimeOut}",
 		"Heartbeat{Interval, Nonsense}": "Heartbeat{Nonsense}", "gnet.WithNonsense": "gnet.WithNonsense",
 		"gnet.Conn.Nonsense": "", // it embeds interfaces of other packages
 		"Idle.Nonsense":      "Idle.Nonsense", "timer.Restart()": "timer.Restart", "ev.Last": "ev.Last",

@@ -629,7 +629,7 @@ func TestBrokenLinksAreFound(t *testing.T) {
 
 // --- Netty
 
-// nettyNames are the names for which docs/netty.md must have a row. They are the public and protected
+// nettyNames are the names with a row in docs/netty.md. They are the public and protected
 // members of these classes in Netty 4.1, read with javap, and the additions of 4.2.
 var nettyNames = map[string][]string{
 	"IdleStateHandler": {

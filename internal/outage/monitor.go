@@ -153,6 +153,11 @@ func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 	if gap || news && held {
 		return f
 	}
+	return m.wait(to, rule)
+}
+
+// wait judges the silence so far: it begins a Count, a hold, or ends a hold that lasts too long.
+func (m *Monitor) wait(to time.Duration, rule Rule) (f Finding) {
 	silence := to - m.heard - m.stopped
 	count := m.State().Count
 	switch {

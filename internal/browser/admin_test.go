@@ -1,4 +1,4 @@
-package page_test
+package browser
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,13 +18,11 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/admin/page"
-	"github.com/idlewheel/idlewheel/internal/browser"
 )
 
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
@@ -61,7 +58,7 @@ func TestThePageShowsItsServer(t *testing.T) {
 	})).size`), 3, "every canvas is drawn on")
 	require.Equal(t, 2, eval[int](t, tab, `document.querySelectorAll('.ring[data-particles="0"]').length`),
 		"what was reaped before does not fly")
-	requests, complaints := seen.Get()
+	requests, complaints := seen.get()
 	require.Empty(t, complaints)
 	require.ElementsMatch(t, []string{f.url + "/", f.url + "/api/events"}, requests)
 }
@@ -296,7 +293,7 @@ func TestNothingIsMarkup(t *testing.T) {
 	require.Equal(t, evil, eval[string](t, tab, `document.querySelector("#recent td.why").textContent`))
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll("img, td b, th b").length`))
 	require.Equal(t, "idlewheel "+evil, eval[string](t, tab, `document.title`))
-	_, complaints := seen.Get()
+	_, complaints := seen.get()
 	require.Empty(t, complaints)
 }
 
@@ -368,22 +365,18 @@ func TestViews(t *testing.T) {
 						continue // one of both is enough
 					}
 					view := fmt.Sprintf("%s-%d-%s", name, width, scheme)
-					run(t, tab,
-						emulation.SetDeviceMetricsOverride(width, map[bool]int64{true: 720, false: width * 10 / 16}[width < 1000], 1, false),
-						emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+					emulate(t, tab, width, map[bool]int64{true: 720, false: width * 10 / 16}[width < 1000], scheme)
 					f.set(func(s *scene) { s.reaped += s.loops * 5; s.connections += s.loops })
 					wait(t, tab, fmt.Sprintf(`document.querySelector("#reaped").dataset.value === "%d"`, f.get().reaped))
 					time.Sleep(100 * time.Millisecond)
 					assert.Empty(t, eval[[]string](t, tab, tooWide), view)
 					assert.Less(t, eval[int](t, tab, `document.querySelector("#rings").clientHeight`), max(1100, int(width/2)), view)
 					assert.Empty(t, eval[[]string](t, tab, tooFaint), view)
-					var picture []byte
-					run(t, tab, chromedp.FullScreenshot(&picture, 100))
-					require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), view+".png"), picture, 0o644))
+					screenshot(t, tab, view)
 				}
 			}
 			assert.Empty(t, eval[[]string](t, tab, unnamed))
-			_, complaints := seen.Get()
+			_, complaints := seen.get()
 			require.Empty(t, complaints)
 		})
 	}
@@ -737,10 +730,10 @@ func fill(f *fake, d time.Duration) {
 }
 
 // open opens the page of a server in a browser of its own. Options are a path and what is emulated.
-func open(t *testing.T, f *fake, options ...any) (context.Context, *browser.Witness) {
+func open(t *testing.T, f *fake, options ...any) (context.Context, *witness) {
 	t.Helper()
-	ctx := browser.Start(t)
-	seen := browser.Watch(t, ctx)
+	ctx := startBrowser(t)
+	seen := watch(t, ctx)
 	path, features := "/", []*emulation.MediaFeature{}
 	for _, option := range options {
 		switch o := option.(type) {
@@ -753,32 +746,10 @@ func open(t *testing.T, f *fake, options ...any) (context.Context, *browser.Witn
 	run(t, ctx, emulation.SetEmulatedMedia().WithFeatures(features),
 		emulation.SetDeviceMetricsOverride(1280, 900, 1, false), chromedp.Navigate(f.url+path))
 	t.Cleanup(func() {
-		requests, _ := seen.Get()
+		requests, _ := seen.get()
 		for _, r := range requests {
 			require.Regexp(t, "^(data:|"+f.url+"/)", r, "nobody else is asked")
 		}
 	})
 	return ctx, seen
-}
-
-func run(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
-	t.Helper()
-	require.NoError(t, chromedp.Run(ctx, actions...))
-}
-
-func eval[T any](t *testing.T, ctx context.Context, script string) (value T) {
-	t.Helper()
-	run(t, ctx, chromedp.Evaluate(script, &value, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-	return value
-}
-
-// wait waits until a condition holds in the page.
-func wait(t *testing.T, ctx context.Context, condition string) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if eval[bool](t, ctx, "!!("+condition+")") {
-			return
-		}
-	}
-	require.Fail(t, "the page does not get there", "%s\n%s", condition, eval[string](t, ctx, `document.body.innerText`))
 }

@@ -40,7 +40,7 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted is the answer of gVisor: success, and zeros. A
+// TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted has the answer of gVisor: success, and zeros. A
 // silence of zero would mean "heard just now", and no connection would ever be idle.
 func TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted(t *testing.T) {
 	lim := testLimits()
@@ -65,8 +65,8 @@ func TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted(t *testing.T) {
 	require.Equal(t, Span{75*second - kernelStep, 75*second + kernelStep}, f.Heard)
 }
 
-// TestReadIdleIsNeverEarly tries everything on a grid: an idle event needs a whole timeout of
-// silence, whatever is known.
+// TestReadIdleIsNeverEarly tries all combinations on a grid: an idle event needs a whole timeout of
+// silence.
 func TestReadIdleIsNeverEarly(t *testing.T) {
 	const step, timeout = 100 * time.Millisecond, second
 	lim := testLimits()
@@ -106,7 +106,7 @@ func checker(t *testing.T, lim *Limits, f *Facts) func(now time.Duration, ev Evi
 	}
 }
 
-func TestLook(t *testing.T) {
+func TestCheckOutput(t *testing.T) {
 	lim := testLimits()
 	lim.Output.Soft, lim.Output.SoftFor = 10, second
 	f := &Facts{Opened: At(second), Wrote: At(second)}
@@ -145,8 +145,8 @@ func TestLook(t *testing.T) {
 	require.Zero(t, f.StalledSince, "the kernel would take more: it is not the peer")
 }
 
-// TestSentBytesCountThoughTheirAcknowledgementIsLost: a kernel that counts what it sends tells new
-// bytes from retransmissions. Bytes are sent, and retransmitted until an acknowledgement comes.
+// TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an
+// acknowledgement comes. A kernel that counts sent bytes distinguishes the two.
 func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	lim := testLimits()
 	lim.Write = 2 * second
@@ -174,8 +174,8 @@ func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	require.Equal(t, 4800*time.Millisecond+kernelStep, v.Due)
 }
 
-// TestKernelsThatDoNotCountWhatTheySend is of Linux before 4.19: the bytes of a retransmission
-// cannot be told from new ones until they are acknowledged.
+// TestKernelsThatDoNotCountWhatTheySend has answers of Linux before 4.19, on which a retransmission
+// looks like new bytes until they are acknowledged.
 func TestKernelsThatDoNotCountWhatTheySend(t *testing.T) {
 	f := &Facts{Opened: At(second), Wrote: At(second)}
 	look := checker(t, testLimits(), f)
@@ -187,9 +187,9 @@ func TestKernelsThatDoNotCountWhatTheySend(t *testing.T) {
 	require.True(t, look(6*second, Evidence{Dated: true, Moved: 150, InFlight: true, Resent: true}, 0), "acknowledged")
 }
 
-func TestLookWithoutCounters(t *testing.T) {
+func TestCheckOutputWithoutCounters(t *testing.T) {
 	lim := testLimits()
-	for _, queued := range []int{-1, 0} { // not known, and known to the kernel
+	for _, queued := range []int{-1, 0} { // unknown, and known to the kernel
 		f := &Facts{Opened: At(second), Wrote: At(second)}
 		var counter uint32
 		look := func(now time.Duration, waits int) {
@@ -222,7 +222,7 @@ func TestLookWithoutCounters(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
+func TestCountReceived(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second, Grace: second}
 	require.Equal(t, 20, lim.leastInWindow())
@@ -254,7 +254,7 @@ func TestCount(t *testing.T) {
 	require.False(t, f.Counting, "no message is open")
 }
 
-// TestAWindowLastsUntilItsEnd although enough has come before.
+// TestAWindowLastsUntilItsEnd receives enough bytes before the end of a window.
 func TestAWindowLastsUntilItsEnd(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
@@ -265,8 +265,8 @@ func TestAWindowLastsUntilItsEnd(t *testing.T) {
 	}
 }
 
-// TestAWindowThatIsToComeIsLookedAtInTime begins a window late rather than never.
-func TestAWindowThatIsToComeIsLookedAtInTime(t *testing.T) {
+// TestAWindowBeginsInTime judges before a window begins, and after its beginning has passed.
+func TestAWindowBeginsInTime(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
 	f := &Facts{RatedSince: 11 * second}

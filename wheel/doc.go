@@ -115,7 +115,7 @@
 // # Measurements
 //
 // Measured on 2026-11-21, AMD EPYC, 2 cores, Go 1.26: go test -run '^$' -bench 'Layout|Reschedule'
-// ./wheel, about six minutes. The textbook layout is a doubly linked list whose pointers are
+// ./wheel, about six minutes. The textbook layout is a doubly linked list with pointers that are
 // embedded in separately allocated owners. The tables of bench are higher (93 ns to reschedule at a
 // million), since they include the time that the caller needs to read its handles in random order.
 //

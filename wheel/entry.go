@@ -13,7 +13,7 @@ func newHandle(id, generation uint32) Handle { return Handle(generation)<<32 | H
 func (h Handle) id() uint32         { return uint32(h) }
 func (h Handle) generation() uint32 { return uint32(h >> 32) }
 
-// unfiled is the deadline of an entry whose id is in no slot.
+// unfiled is the deadline of an entry that is in no slot.
 const unfiled = math.MinInt64
 
 // A pair is two entries. The id of an entry is in exactly one slot while its deadline is not

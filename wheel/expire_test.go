@@ -21,7 +21,7 @@ import (
 
 func TestTasksCancelOthersThatAreDueWithThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 10 * collectAtOnce // so that most of the slot is still to be drained
+		const n = 10 * collectAtOnce // more than one collect takes
 		timer := newTestTimer(t, TimerConfig{})
 		all := make([]*Timeout, n)
 		var ran, gone int
@@ -126,7 +126,7 @@ func TestWhatIsCancelledWhenItIsDueDoesNotReachTheExecutor(t *testing.T) {
 	})
 }
 
-// Reset of what waits in an executor, its run, and Stop: whichever comes first, it is returned.
+// A Timeout that waits in an executor is reset, run, and stopped in any order: Stop returns it.
 func TestAResetInAnExecutorRacingStopIsReturned(t *testing.T) {
 	for range 300 {
 		runs := make(chan func(), 1)
@@ -233,7 +233,7 @@ func TestAResetOfWhatWaitsInAnExecutorRunsInTime(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{Executor: pool.Execute})
 		began := time.Now()
 		fired := make(chan time.Duration, 1)
-		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(5 * time.Second) }) // holds the only worker
+		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(5 * time.Second) }) // blocks the only worker
 		waiting := schedule(t, timer, 2*time.Second, func(*Timeout) { fired <- time.Since(began) })
 		time.Sleep(3 * time.Second)
 		require.True(t, waiting.Reset(30*time.Second))
@@ -241,7 +241,8 @@ func TestAResetOfWhatWaitsInAnExecutorRunsInTime(t *testing.T) {
 	})
 }
 
-// TestARunThatMeetsAResetLeavesTheEarlierDeadline lets a run see one Reset and file the Timeout while another Reset comes.
+// TestARunThatMeetsAResetLeavesTheEarlierDeadline has a run that files the Timeout after one Reset,
+// while another Reset comes.
 func TestARunThatMeetsAResetLeavesTheEarlierDeadline(t *testing.T) {
 	runs := make(chan func(), 1)
 	timer := newTestTimer(t, TimerConfig{Tick: time.Millisecond, Executor: func(run func()) error { runs <- run; return nil }})
@@ -345,7 +346,7 @@ func TestAPanicOfAHookIsLogged(t *testing.T) {
 				if name != "SlowKey that does not compare" {
 					require.Contains(t, log.String(), `panic=hook`)
 				}
-				require.Contains(t, []int{0, 1}, timer.Pending()) // the Timer lives: 1 is refused again and again
+				require.Contains(t, []int{0, 1}, timer.Pending()) // the Timer works: 1 is refused repeatedly
 			})
 		})
 	}

@@ -26,7 +26,7 @@ func TestAForgottenTimerIsReportedAndItsGoroutineEnds(t *testing.T) {
 		return strings.Contains(log.String(), "without Stop")
 	}, 10*time.Second, time.Millisecond)
 	require.Contains(t, log.String(), "leak_test.go", "where it was made")
-	// That the goroutine ends is checked by goleak after all tests.
+	// After all tests goleak checks that the goroutine has ended.
 }
 
 func TestAForgottenTimerDoesAllThatIsPendingFirst(t *testing.T) {
@@ -101,7 +101,7 @@ func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "share it"))
 }
 
-// A keeper has a Timer whose hook refers to it.
+// A keeper has a Timer with a hook that refers to the keeper.
 type keeper struct{ timer *Timer }
 
 func (*keeper) panicked(*Timeout, any, []byte) {}

@@ -68,7 +68,7 @@ func newLevel(index int, shift uint, slots int) *level {
 	return &level{index: index, shift: shift, mask: int64(slots - 1), filed: newRing(slots)}
 }
 
-// above returns a level whose slots span one turn of l each.
+// above returns the level above l, in which each slot spans one turn of l.
 func (l *level) above() *level {
 	return newLevel(l.index+1, l.shift+uint(bits.Len64(uint64(l.mask))), upperSlots)
 }

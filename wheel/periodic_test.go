@@ -66,7 +66,7 @@ func TestAPeriodicTimeoutAfterAStall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				timer := newTestTimer(t, TimerConfig{Missed: policy, MissedAfter: time.Second})
 				began := time.Now()
-				var runs []time.Duration // of the goroutine of the Timer
+				var runs []time.Duration // owned by the goroutine of the Timer
 				periodic, err := timer.ScheduleAtFixedRate(TaskFunc(func(*Timeout) {
 					runs = append(runs, time.Since(began))
 				}), time.Second, time.Second)
@@ -109,7 +109,7 @@ func TestStopDuringAPeriodicRunDoesNotReturnIt(t *testing.T) {
 	})
 }
 
-// slowCancelTask runs until it is told.
+// slowCancelTask runs until it is released.
 type slowCancelTask struct {
 	cancelTask
 	began, hold chan bool
@@ -143,7 +143,7 @@ func TestAFixedRateOfOneTickCatchesUp(t *testing.T) {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				timer := newTestTimer(t, TimerConfig{Tick: tick, Missed: policy, MissedAfter: time.Second})
-				runs := 0 // of the goroutine of the Timer
+				runs := 0 // owned by the goroutine of the Timer
 				periodic, err := timer.ScheduleAtFixedRate(TaskFunc(func(*Timeout) { runs++ }), 0, tick)
 				require.NoError(t, err)
 				schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(6 * time.Second) })

@@ -235,7 +235,7 @@ func (s *shard) forget() {
 // collectAtOnce bounds the time for which the lock is held: about 5 microseconds.
 const collectAtOnce = 256
 
-// takeLocked is called by the wheel for each Timeout whose slot has come up.
+// takeLocked is called by the wheel for each Timeout in a slot that has come up.
 func (s *shard) takeLocked(t *Timeout) {
 	word := t.word.Load()
 	switch {

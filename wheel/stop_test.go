@@ -113,7 +113,7 @@ func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
 		}
 		looking := make(chan bool)
 		var lookers sync.WaitGroup
-		lookers.Go(func() { // who reads what has come in, also after Stop
+		lookers.Go(func() { // reads the inboxes, also after Stop
 			for {
 				select {
 				case <-looking:
@@ -134,14 +134,15 @@ func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
 	}
 }
 
-// What comes in while Stop is under way is refused by the one who brings it, also if somebody looks at it in between.
+// A Timeout that is made during Stop is refused by NewTimeout, also if another goroutine reads the
+// inbox in between.
 func TestWhatIsReadAfterStopIsLeftToAccept(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	require.NoError(t, second(timer.Stop()))
 	s := timer.shards[0]
 	late := &Timeout{task: TaskFunc(nothing), shard: s}
 	late.word.Store(newWord(0, pending) | newBit)
-	s.added.post(late) // accept is here
+	s.added.post(late) // accept has reached this point
 	require.Zero(t, timer.Pending())
 	require.True(t, isNew(late.word.Load()), "accept can refuse it")
 	require.Zero(t, timer.Stats().Scheduled)

@@ -131,7 +131,7 @@ func TestMaxPendingIsFreeAtOnce(t *testing.T) {
 	})
 }
 
-// cancelTask counts what becomes of it.
+// cancelTask counts its calls.
 type cancelTask struct{ ran, cancelled atomic.Int32 }
 
 func (c *cancelTask) Run(*Timeout)       { c.ran.Add(1) }
@@ -139,7 +139,8 @@ func (c *cancelTask) Cancelled(*Timeout) { c.cancelled.Add(1) }
 
 func second[A any](_ A, err error) error { return err }
 
-// Each Timeout is cancelled once, or runs once, or is returned by Stop once, while goroutines do all they can to each other's.
+// Each Timeout is cancelled once, or runs once, or is returned by Stop once, while goroutines
+// cancel and reset each other's.
 func TestEachTimeoutHasOneFate(t *testing.T) {
 	pool, err := NewPool(2, 1<<12)
 	require.NoError(t, err)

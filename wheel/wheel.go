@@ -24,7 +24,7 @@ type Wheel[T any] struct {
 	sweeper sweeper
 
 	advancing bool
-	firing    Handle // the entry whose callback is running or has panicked
+	firing    Handle // the entry with the callback that is running or has panicked
 }
 
 // New returns an empty Wheel that stands at its origin. The tick is its smallest step and must be
@@ -229,7 +229,7 @@ func (w *Wheel[T]) finish(e entry[T]) {
 	w.blocks.push(&w.free, h.id())
 }
 
-// settle ends an Advance, also one whose callback panicked.
+// settle ends an Advance, also if a callback has panicked.
 func (w *Wheel[T]) settle() {
 	if w.firing != 0 {
 		w.finish(w.entries.at(w.firing.id()))

@@ -20,7 +20,7 @@ func newTestWheel(t testing.TB, slots int) *Wheel[string] {
 	return w
 }
 
-// advance collects what expires at now, and checks the wheel after.
+// advance returns the entries that expire at now, and checks the wheel afterwards.
 func advance(t testing.TB, w *Wheel[string], now time.Duration) []string {
 	t.Helper()
 	var got []string
@@ -31,7 +31,7 @@ func advance(t testing.TB, w *Wheel[string], now time.Duration) []string {
 	return got
 }
 
-// walkSlots returns for all that is in the slots of a wheel the tick at which it comes up.
+// walkSlots returns the tick at which each id in the slots of a wheel comes up.
 func walkSlots[E comparable](t testing.TB, h *hierarchy, blocks *blocks[E]) map[E]int64 {
 	t.Helper()
 	comesUp := map[E]int64{}
@@ -70,8 +70,9 @@ func walkList[E any](t testing.TB, blocks *blocks[E], l list, see func(id E, blo
 	}
 }
 
-// check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the middle of an Advance
-// to now may hold overdue entries in slots up to there. It uses no assertions of testify: they would take minutes here.
+// check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the
+// middle of an Advance to now may hold overdue entries in slots up to there. It uses no assertions
+// of testify: they would take minutes here.
 func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
 	t.Helper()
 	comesUp := walkSlots(t, &w.hierarchy, &w.blocks)
@@ -117,7 +118,7 @@ func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
 	}
 }
 
-// count returns how many of its arguments are true.
+// count returns the number of its arguments that are true.
 func count(all ...bool) (n int) {
 	for _, is := range all {
 		if is {
@@ -217,7 +218,7 @@ func TestLateAdvanceFiresAllThatIsDue(t *testing.T) {
 func TestWhatIsScheduledDuringALateAdvanceIsNotMissed(t *testing.T) {
 	w := newTestWheel(t, 64)
 	now := 5000 * testTick
-	for i := 1; i <= 64; i++ { // one entry per slot, each schedules an instant that has passed as well
+	for i := 1; i <= 64; i++ { // one entry per slot; each callback also schedules a passed instant
 		w.Schedule(time.Duration(i)*testTick, "first")
 	}
 	second := 0

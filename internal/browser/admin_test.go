@@ -684,7 +684,7 @@ func (f *fake) answer(w http.ResponseWriter, path string, body []byte) {
 	json.NewEncoder(w).Encode(object{"server": object{}, "limits": limits, "writable": true})
 }
 
-// stream sends a frame four times a second. Each frame comes in two parts, as networks may split it.
+// stream sends a frame four times a second, in two parts, as networks may split it.
 func (f *fake) stream(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.open++

@@ -109,7 +109,7 @@ func (m *Monitor) State() *State { return m.state.Load() }
 type Rule struct {
 	Tick     time.Duration
 	Memory   time.Duration // the time for which outages are remembered
-	Longest  time.Duration // the longest limit whose verdicts are held
+	Longest  time.Duration // the longest limit that a hold applies to
 	Shortest time.Duration // idle timeout, 0 if there is none
 	Hold     bool          // a silence of all connections may count as an outage
 }

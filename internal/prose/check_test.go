@@ -27,7 +27,7 @@ var (
 		"break the line, or say less",
 	}
 	relative = rule{
-		"the subject of a sentence is a noun: no who, whoever, whom or whose",
+		"the subject of a sentence is a noun",
 		`write "new clients are always accepted" instead of "whoever comes is let in"`,
 	}
 )
@@ -36,9 +36,12 @@ var (
 type finding struct {
 	line int
 	rule rule
+	text string // the part that breaks it
 }
 
-func (f finding) String() string { return fmt.Sprintf("%s: %s", f.rule.name, f.rule.example) }
+func (f finding) String() string {
+	return fmt.Sprintf("%q: %s: %s", f.text, f.rule.name, f.rule.example)
+}
 
 var (
 	freeWord  = regexp.MustCompile(`(?i)\b(who|whoever|whom|whomever|whose)\b`)
@@ -92,7 +95,7 @@ func checkGo(name, text string) (found []finding, err error) {
 			for line := at.Line; line <= last; line++ {
 				code := line == at.Line && strings.TrimSpace(lines[line-1][:at.Column-1]) != ""
 				if !code && isWide(lines[line-1]) {
-					found = append(found, finding{line, width})
+					found = append(found, finding{line, width, tail(lines[line-1])})
 				}
 			}
 		}
@@ -126,7 +129,7 @@ func checkHashComments(text string) (found []finding) {
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Text()
 		if strings.HasPrefix(strings.TrimSpace(line), "#") && isWide(line) {
-			found = append(found, finding{n, width})
+			found = append(found, finding{n, width, tail(line)})
 		}
 		found = append(found, checkWords(n, line)...)
 	}
@@ -136,10 +139,13 @@ func checkHashComments(text string) (found []finding) {
 // checkWords checks a text that begins on a line.
 func checkWords(line int, text string) (found []finding) {
 	for _, at := range freeWord.FindAllStringIndex(text, -1) {
-		found = append(found, finding{line + strings.Count(text[:at[0]], "\n"), relative})
+		found = append(found, finding{line + strings.Count(text[:at[0]], "\n"), relative, text[at[0]:at[1]]})
 	}
 	return found
 }
+
+// tail returns the part of a line that is too wide.
+func tail(line string) string { return string([]rune(line)[maxColumns:]) }
 
 // isWide reports whether a line is too wide. A line of one link that is too wide by itself is not.
 func isWide(line string) bool {

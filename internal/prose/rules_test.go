@@ -7,10 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFindings has a text of each kind and the lines that are found, those of words as "n w" and
-// those that are too wide as "n c".
+// TestFindings has a text of each kind and its findings: lines with words, and lines too wide.
 func TestFindings(t *testing.T) {
-	wide := strings.Repeat("x", maxColumns-2) // with "//" in front it just fits
+	wide := strings.Repeat("x", maxColumns-2) // fits exactly after "//"
 	for name, tc := range map[string]struct {
 		file, text string
 		words      []int
@@ -60,7 +59,8 @@ func TestFindings(t *testing.T) {
 // TestFindingsHelp checks that a finding names its rule and gives an example.
 func TestFindingsHelp(t *testing.T) {
 	for _, r := range []rule{width, relative} {
-		text := finding{1, r}.String()
+		text := finding{1, r, "whoever"}.String()
+		require.Contains(t, text, `"whoever"`)
 		require.Contains(t, text, r.name)
 		require.Contains(t, text, r.example)
 	}

@@ -144,10 +144,10 @@ func (o Outage) putOff(due, since, heard, more time.Duration) time.Duration {
 	return due
 }
 
-// putOffLoop returns a deadline after the outages of an event loop and of the server. Times in which
-// only the loop was blocked add at most the limit once more, so that a loop that is always busy
-// keeps no dead connection. If only the loop was blocked when the deadline passed, the connection
-// gets as much time after the block as it lasted, at most the limit.
+// putOffLoop returns a deadline after the outages of an event loop and of the server. Times in
+// which only the loop was blocked add at most the limit once more, so that a loop that is always
+// busy keeps no dead connection. If only the loop was blocked when the deadline passed, the
+// connection gets as much time after the block as it lasted, at most the limit.
 func (a *Away) putOffLoop(d deadline, heard, grace time.Duration) time.Duration {
 	due, again := d.due, deadline{}
 	for _, o := range a.Loop {

@@ -39,5 +39,6 @@ func (s *rfyiamcool) reschedule(i int, d time.Duration) {
 	s.schedule(i, d)
 }
 
-// stopDefaultWheel ends the wheel that importing the package has started, which ticks once a second in every process.
+// stopDefaultWheel stops the wheel that the package starts when it is imported, which ticks once a
+// second.
 func stopDefaultWheel() { timewheel.DefaultTimeWheel.Stop() }

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// In a bubble the clock is exact, so the promises of each keeper are too.
+// In a bubble the clock is exact, so the test checks exact promises of each keeper.
 func TestKeepersFindAllThatAreSilentAndNobodyElse(t *testing.T) {
 	for _, k := range keeperKinds() {
 		if k.name == harness {
@@ -24,7 +24,7 @@ func TestKeepersFindAllThatAreSilentAndNobodyElse(t *testing.T) {
 		}
 		t.Run(k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, err := measureKeeper(job{Subject: k.name, N: 1000, Hold: time.Second, Beat: 3 * time.Second, Timeout: 2 * time.Second})
+				m, err := measureKeeper(job{Subject: k.name, N: 1000, Hold: time.Second, Heartbeat: 3 * time.Second, Timeout: 2 * time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}

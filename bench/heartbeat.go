@@ -32,7 +32,7 @@ func runHeartbeat(j job, c candidate) (metrics, error) {
 	fill(s, j.N, now, delays)
 
 	watch := time.AfterFunc(j.Heartbeat+j.Patience, func() {
-		exitStuck(fmt.Sprintf("stuck: heartbeats had not returned %v after they should have", j.Patience))
+		exitStuck(fmt.Sprintf("heartbeats have not returned %v after their end was due", j.Patience))
 	})
 	part := j.N / heartbeatParts
 	steps := int(j.Heartbeat / tick)

@@ -122,7 +122,7 @@ func runOperations(j job, c candidate) (metrics, error) {
 	time.Sleep(j.Settle)
 
 	watch := time.AfterFunc(j.Measure+j.Patience, func() {
-		exitStuck(fmt.Sprintf("stuck: operations had not returned %v after they should have", j.Patience))
+		exitStuck(fmt.Sprintf("operations have not returned %v after their end was due", j.Patience))
 	})
 	var start, end sync.WaitGroup
 	start.Add(1)

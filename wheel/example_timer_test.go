@@ -216,8 +216,8 @@ func ExampleTimer_StopContext() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	running, stuck := make(chan bool), make(chan bool)
-	if _, err := timer.NewTimeout(wheel.TaskFunc(func(*wheel.Timeout) { close(running); <-stuck }), 0); err != nil {
+	running, blocked := make(chan bool), make(chan bool)
+	if _, err := timer.NewTimeout(wheel.TaskFunc(func(*wheel.Timeout) { close(running); <-blocked }), 0); err != nil {
 		log.Fatal(err)
 	}
 	<-running
@@ -226,7 +226,7 @@ func ExampleTimer_StopContext() {
 	defer cancel()
 	_, err = timer.StopContext(ctx)
 	fmt.Println(err)
-	close(stuck)
+	close(blocked)
 	_, err = timer.Stop() // waits until it is over
 	fmt.Println(err)
 	// Output:

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTasksCancelOthersThatAreDueWithThem(t *testing.T) {
+func TestATaskCancelsAnotherDueTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10 * collectAtOnce // more than one collect takes
 		timer := newTestTimer(t, TimerConfig{})
@@ -85,7 +85,7 @@ func TestARefusedTaskIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestARefusedTaskIsHandedBack(t *testing.T) {
+func TestOnRefusedCancelsARefusedTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handed := make(chan *Timeout, 1)
 		full := errors.New("full")
@@ -112,7 +112,7 @@ func TestARefusedTaskIsHandedBack(t *testing.T) {
 	})
 }
 
-func TestWhatIsCancelledWhenItIsDueDoesNotReachTheExecutor(t *testing.T) {
+func TestACancelledDueTaskDoesNotReachTheExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error { calls.Add(1); run(); return nil }})
@@ -144,7 +144,7 @@ func TestAResetInAnExecutorRacingStopIsReturned(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsInAnExecutorIsPending(t *testing.T) {
+func TestATimeoutInAnExecutorIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waiting []func()
 		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error {
@@ -188,7 +188,7 @@ func TestMissedTimeoutsAreRunOrDropped(t *testing.T) {
 				time.Sleep(200 * time.Second)
 				synctest.Wait()
 				s := timer.Stats()
-				require.Equal(t, uint64(5), s.Missed, "due 10 to 50 s, looked at after 61 s; the sixth is a second late")
+				require.Equal(t, uint64(5), s.Missed, "due at 10 to 50 s, run after 61 s; the sixth is a second late")
 				if policy == RunMissed {
 					require.Equal(t, int32(10), task.ran.Load())
 					return
@@ -225,7 +225,7 @@ func TestSlowTasksMoveToTheSlowExecutor(t *testing.T) {
 	})
 }
 
-func TestAResetOfWhatWaitsInAnExecutorRunsInTime(t *testing.T) {
+func TestAResetInAnExecutorRunsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, err := NewPool(1, 100)
 		require.NoError(t, err)
@@ -352,7 +352,7 @@ func TestAPanicOfAHookIsLogged(t *testing.T) {
 	}
 }
 
-func TestAPanicIsNotSwallowedWithoutALogger(t *testing.T) {
+func TestAPanicIsLoggedWithoutALogger(t *testing.T) {
 	var log syncbuf.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
@@ -376,7 +376,7 @@ type panicsWhenCancelled struct{}
 func (panicsWhenCancelled) Run(*Timeout)       {}
 func (panicsWhenCancelled) Cancelled(*Timeout) { panic("oh") }
 
-func TestSlowKeySaysWhatIsSlowTogether(t *testing.T) {
+func TestSlowKeyGroupsTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var aside []time.Duration
 		began := time.Now()
@@ -415,7 +415,7 @@ func TestLatenessIsCounted(t *testing.T) {
 	})
 }
 
-func TestWhatHasRunIsLetGo(t *testing.T) {
+func TestAFinishedTaskIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		for range 100 {

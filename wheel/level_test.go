@@ -145,7 +145,7 @@ func TestAPanicAfterRescheduleKeepsTheEntry(t *testing.T) {
 	require.Equal(t, []string{"x"}, advance(t, w, 9*testTick))
 }
 
-func TestSlotsDoNotCountWhatWasCancelled(t *testing.T) {
+func TestSlotsDoNotCountCancelledEntries(t *testing.T) {
 	w := newTestWheel(t, 64)
 	var handles []Handle
 	for i := range 100 {

@@ -131,7 +131,7 @@ func TestAPeriodicTimeoutIsCancelledWhileItRunsAndBetweenRuns(t *testing.T) {
 			runtime.Gosched()
 		}
 		if !timeout.Cancel() {
-			t.Fatal("a periodic one that nobody has cancelled can be cancelled")
+			t.Fatal("a periodic Timeout cannot be cancelled")
 		}
 	}
 	require.Zero(t, timer.Pending())
@@ -156,12 +156,12 @@ func TestAFixedRateOfOneTickCatchesUp(t *testing.T) {
 				}
 				require.True(t, periodic.Cancel())
 				stats := timer.Stats()
-				require.InDelta(t, 1001, runs+int(stats.Dropped), 2, "a run for each period, but for those that were dropped")
+				require.InDelta(t, 1001, runs+int(stats.Dropped), 2, "a run for each period, except for dropped ones")
 				if policy == DropMissed {
 					require.InDelta(t, 600, stats.Dropped, 2, "those of the stall")
 				} else {
 					require.Zero(t, stats.Dropped)
-					require.InDelta(t, 520, stats.Missed, 25, "those that were more than a second late")
+					require.InDelta(t, 520, stats.Missed, 25, "runs that were more than a second late")
 				}
 			})
 		})

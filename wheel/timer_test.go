@@ -141,7 +141,7 @@ func second[A any](_ A, err error) error { return err }
 
 // Each Timeout is cancelled once, or runs once, or is returned by Stop once, while goroutines
 // cancel and reset each other's.
-func TestEachTimeoutHasOneFate(t *testing.T) {
+func TestEachTimeoutEndsOnce(t *testing.T) {
 	pool, err := NewPool(2, 1<<12)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -182,11 +182,11 @@ func TestEachTimeoutHasOneFate(t *testing.T) {
 		require.Equal(t, int64(s.Cancelled), gone.Load()+int64(len(left)))
 		require.Zero(t, s.Pending)
 		require.Eventually(t, func() bool { return int64(s.Scheduled) == ran.Load()+gone.Load()+int64(len(left)) },
-			10*time.Second, time.Millisecond, "those that an executor has begun to run end")
+			10*time.Second, time.Millisecond, "running tasks end")
 	}
 }
 
-func TestInboxesAreReadByThoseWhoFillThem(t *testing.T) {
+func TestProducersReadTheInboxes(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	const n = 100 * readAtOnce
 	slack := int64(10 * readAtOnce * len(timer.shards)) // in each of two inboxes; ten times what it is without -race
@@ -235,7 +235,7 @@ func TestTheDriverIsWokenOnlyForAnEarlierTick(t *testing.T) {
 	})
 }
 
-func TestACancelledTaskIsLetGo(t *testing.T) {
+func TestACancelledTaskIsReleased(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	var freed atomic.Int64
 	const n = 1000
@@ -271,7 +271,7 @@ func TestNewTimeoutAllocatesOnce(t *testing.T) {
 	}), 1.0)
 }
 
-func TestATimeoutSaysWhatItIs(t *testing.T) {
+func TestStringOfATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		require.Equal(t, "github.com/idlewheel/idlewheel/wheel.nothing, pending, due in 1m0s",

@@ -128,7 +128,7 @@ func count(all ...bool) (n int) {
 	return n
 }
 
-func TestNewRejectsWhatCannotWork(t *testing.T) {
+func TestNewRejectsBadArguments(t *testing.T) {
 	for _, tc := range []struct {
 		tick  time.Duration
 		slots int
@@ -200,7 +200,7 @@ func TestTheFurthestDeadlineNeverFires(t *testing.T) {
 	require.True(t, w.Cancel(h))
 }
 
-func TestLateAdvanceFiresAllThatIsDue(t *testing.T) {
+func TestALateAdvanceExpiresAllDueEntries(t *testing.T) {
 	for _, late := range []int{1, 5, 63, 64, 65, 1000, 64_000} {
 		w := newTestWheel(t, 64)
 		due := 0
@@ -215,7 +215,7 @@ func TestLateAdvanceFiresAllThatIsDue(t *testing.T) {
 	}
 }
 
-func TestWhatIsScheduledDuringALateAdvanceIsNotMissed(t *testing.T) {
+func TestAnEntryScheduledDuringALateAdvanceExpires(t *testing.T) {
 	w := newTestWheel(t, 64)
 	now := 5000 * testTick
 	for i := 1; i <= 64; i++ { // one entry per slot; each callback also schedules a passed instant
@@ -275,7 +275,7 @@ func TestAStaleHandleNeverHitsAnotherEntry(t *testing.T) {
 	require.Equal(t, []string{"new"}, advance(t, w, 2*testTick))
 }
 
-func TestPayloadIsLetGo(t *testing.T) {
+func TestPayloadIsReleased(t *testing.T) {
 	w := newTestWheel(t, 64)
 	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
 	w.Cancel(cancelled)
@@ -313,10 +313,10 @@ func TestNextDueIsNeverLaterThanTheFirstDeadline(t *testing.T) {
 	require.Equal(t, []string{"y"}, advance(t, w, testTick))
 	w.Reschedule(h, 30*testTick)
 	due, _ = w.NextDue()
-	require.Equal(t, 8*testTick, due, "a rescheduled entry is looked at in its old slot")
+	require.Equal(t, 8*testTick, due, "a rescheduled entry is taken out of its old slot")
 	require.Empty(t, advance(t, w, 8*testTick))
 	due, _ = w.NextDue()
-	require.Equal(t, 30*testTick, due, "and filed anew there")
+	require.Equal(t, 30*testTick, due, "and filed again")
 	require.Equal(t, []string{"x"}, advance(t, w, due))
 	_, ok = w.NextDue()
 	require.False(t, ok)
@@ -472,7 +472,7 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 	})
 }
 
-func TestAPanickingCallbackLeavesTheWheelGood(t *testing.T) {
+func TestAWheelWorksAfterAPanic(t *testing.T) {
 	w := newTestWheel(t, 64)
 	for _, p := range []string{"a", "b", "c"} {
 		w.Schedule(testTick, p)
@@ -516,7 +516,7 @@ func TestChurnWithEqualTimeoutsNeedsNoMoreThanItsPeak(t *testing.T) {
 		w.Advance(now, math.MaxInt, nil)
 	}
 	check(t, w, 0)
-	require.LessOrEqual(t, w.entries.used, uint32(2), "a cancelled place is taken by the next, whose deadline is later")
+	require.LessOrEqual(t, w.entries.used, uint32(2), "the next entry has a later deadline and reuses the place")
 }
 
 func TestChurnWithRandomTimeoutsNeedsLittleMoreThanItsPeak(t *testing.T) {

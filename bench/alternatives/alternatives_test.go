@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 }
 
 // In a bubble the clock is exact, so the test checks exact promises of each keeper.
-func TestKeepersFindAllThatAreSilentAndNobodyElse(t *testing.T) {
+func TestKeepersFindExactlyTheSilentConnections(t *testing.T) {
 	for _, k := range keeperKinds() {
 		if k.name == harness {
 			continue
@@ -43,7 +43,7 @@ func TestKeepersFindAllThatAreSilentAndNobodyElse(t *testing.T) {
 	}
 }
 
-func TestServersCloseThoseThatAreSilent(t *testing.T) {
+func TestServersCloseSilentConnections(t *testing.T) {
 	for _, k := range serverKinds() {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()

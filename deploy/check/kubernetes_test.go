@@ -277,9 +277,9 @@ func TestPrometheusFindsThePods(t *testing.T) {
 	}
 }
 
-// TestScrapesAreOfTheJobThatIsAskedFor checks that scrapes of pods and machines have the job that
+// TestScrapesHaveTheJobOfTheAlerts checks that scrapes of pods and machines have the job that
 // alerts and the dashboard select.
-func TestScrapesAreOfTheJobThatIsAskedFor(t *testing.T) {
+func TestScrapesHaveTheJobOfTheAlerts(t *testing.T) {
 	s := readScrape(t)
 	if interval := time.Duration(s.Global.Interval); interval <= 0 || 3*interval > time.Minute {
 		t.Errorf("a minute has too few scrapes for its rate: one each %v", interval)

@@ -87,9 +87,9 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	}
 }
 
-// TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd checks that restarts are fast enough to reach
+// TestTheUnitRestartsAfterACrashUpToALimit checks that restarts are fast enough to reach
 // StartLimitBurst.
-func TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd(t *testing.T) {
+func TestTheUnitRestartsAfterACrashUpToALimit(t *testing.T) {
 	u := unit(t)
 	if u["Restart"] != "on-failure" {
 		t.Errorf("Restart=%s", u["Restart"])
@@ -134,9 +134,9 @@ func TestTheSandboxHasTheNetwork(t *testing.T) {
 	}
 }
 
-// TestTheUnitIsOpenToClientsAndItsAdminListenerIsNot checks the addresses on a machine, which has
-// no network policy.
-func TestTheUnitIsOpenToClientsAndItsAdminListenerIsNot(t *testing.T) {
+// TestTheUnitServesClientsAndHidesTheAdminListener checks the addresses on a machine, which has no
+// network policy.
+func TestTheUnitServesClientsAndHidesTheAdminListener(t *testing.T) {
 	command := strings.Fields(unit(t)["ExecStart"])
 	addr, _ := valueOf(command, "addr")
 	if host, _, err := net.SplitHostPort(addr); err != nil || !everywhere(host) {

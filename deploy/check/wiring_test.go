@@ -81,7 +81,7 @@ func TestPortsAreThoseThatTheServerListensOn(t *testing.T) {
 	}
 }
 
-func TestTheServiceLeadsToClientsPortAndKeepsTheirAddress(t *testing.T) {
+func TestTheServiceKeepsClientAddresses(t *testing.T) {
 	client := portOf(t, deployment(t).Spec.Template.Spec.Containers[0], "addr")
 	s := manifest[corev1.Service](t, "service.yaml").Spec
 	if len(s.Ports) != 1 || s.Ports[0].TargetPort.StrVal != client.Name {

@@ -320,7 +320,7 @@ func TestReconnects(t *testing.T) {
 	time.Sleep(700 * time.Millisecond)
 	require.Empty(t, eval[[]string](t, tab, `odd`))
 	require.Equal(t, "now 7, low 7, high 7", eval[string](t, tab, `document.querySelector(".chart figcaption span").textContent`),
-		"charts begin anew")
+		"the charts start again")
 }
 
 // TestAHiddenPageDisconnects hides the page, which must leave the server alone until it is visible.

@@ -483,7 +483,7 @@ func TestResume(t *testing.T) {
 	m := &Monitor{}
 	m.Init(5 * second)
 	m.Resume(second)
-	require.Equal(t, 5*second, m.heard, "the monitor never goes back")
+	require.Equal(t, 5*second, m.heard, "the time never decreases")
 }
 
 func TestACountIsOfAllLoopsTogether(t *testing.T) {

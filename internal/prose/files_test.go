@@ -12,7 +12,7 @@ import (
 const root = "../.."
 
 // folders are checked with the folders below them, except for ".", which is the root alone.
-var folders = []string{"bench", "deploy", "internal", "mutants", "tools", "wheel"}
+var folders = []string{".ci", "bench", "deploy", "internal", "mutants", "tools", "wheel"}
 
 // TestProse checks each file of the folders.
 func TestProse(t *testing.T) {

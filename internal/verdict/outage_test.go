@@ -44,7 +44,7 @@ func TestAddOutage(t *testing.T) {
 		{"it joins two", Outages{{1, 3, 2}, {5, 8, 3}}, 2, 6, 0, Outages{{1, 8, 7}}},
 		{"it fills the gap of two", Outages{{1, 3, 2}, {5, 8, 3}}, 3, 5, 0, Outages{{1, 8, 7}}},
 		{"one is forgotten", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 3, Outages{{5, 8, 3}, {10, 11, 1}}},
-		{"one that goes on is not", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 2, Outages{{1, 3, 2}, {5, 8, 3}, {10, 11, 1}}},
+		{"an outage that lasts is kept", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 2, Outages{{1, 3, 2}, {5, 8, 3}, {10, 11, 1}}},
 		{"of a merged one: it may be what lies in the gaps", Outages{{0, 20, 18}}, 5, 15, 0, Outages{{0, 20, 20}}},
 		{"of a merged one: all of it", Outages{{0, 20, 18}}, 0, 20, 0, Outages{{0, 20, 20}}},
 		{"of a merged one: it is not known what lies in the gaps", Outages{{0, 20, 18}}, 15, 25, 0, Outages{{0, 25, 25}}},

@@ -359,7 +359,7 @@ func TestAPanicIsLoggedWithoutALogger(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{Tick: time.Millisecond})
 	schedule(t, timer, 0, func(*Timeout) { panic("oh") })
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "panic=oh") }, 10*time.Second, time.Millisecond)
-	require.Contains(t, log.String(), "TestAPanicIsNotSwallowed", "it says which task")
+	require.Contains(t, log.String(), "TestAPanicIsLoggedWithoutALogger", "it says which task")
 }
 
 func TestAPanicInCancelledIsReported(t *testing.T) {

@@ -98,7 +98,8 @@ func doJob(args []string) (metrics, error) {
 
 // exitStuck ends a child after its subject has not returned from a call.
 func exitStuck(why string) {
-	_ = json.NewEncoder(os.Stdout).Encode(outcome{Failure: why}) // if it fails, the parent reports that there is no outcome
+	// If it fails, the parent reports that there is no outcome.
+	_ = json.NewEncoder(os.Stdout).Encode(outcome{Failure: why})
 	os.Exit(0)
 }
 

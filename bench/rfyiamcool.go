@@ -31,8 +31,10 @@ func newRfyiamcool(c config) (subject, error) {
 }
 
 func (s *rfyiamcool) schedule(i int, d time.Duration) { s.tasks[i] = s.wheel.Add(d, s.callback(i)) }
-func (s *rfyiamcool) cancel(i int)                    { _ = s.wheel.Remove(s.tasks[i]) } // never fails
-func (s *rfyiamcool) close()                          { s.wheel.Stop() }
+
+// Remove never fails for a known task.
+func (s *rfyiamcool) cancel(i int) { _ = s.wheel.Remove(s.tasks[i]) }
+func (s *rfyiamcool) close()       { s.wheel.Stop() }
 
 func (s *rfyiamcool) reschedule(i int, d time.Duration) {
 	s.cancel(i)

@@ -135,7 +135,8 @@ func commandOf(test string, m mutant) string {
 
 // command runs a command in the copy.
 func (c *workCopy) command(command string) (out []byte, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+30*time.Second) // go test has a timeout of its own
+	// The timeout of go test expires first.
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+30*time.Second)
 	defer cancel()
 	words := strings.Fields(command)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)

@@ -21,7 +21,8 @@ const unfiled = math.MinInt64
 // invariants of the package. Entries are stored in pairs so that the alignment of the payload costs
 // no padding and the fields of an entry lie close together.
 type pair[T any] struct {
-	deadline   [2]int64  // nanoseconds since the caller's origin; kept after Cancel, when it still bounds the slot
+	// Nanoseconds since the caller's origin; kept after Cancel, when it still bounds the slot.
+	deadline   [2]int64
 	generation [2]uint32 // odd while pending, one more after it expired or was cancelled
 	payload    [2]T
 }

@@ -191,7 +191,8 @@ func (c *core) refused(t *Timeout, err error) {
 			p.retry(deadlineOf(word), deadline)
 		}
 		if stateOf(word) == pending {
-			t.word.CompareAndSwap(word, withDeadline(word, deadline)) // unless it was cancelled or reset meanwhile
+			// Unless it was cancelled or reset meanwhile.
+			t.word.CompareAndSwap(word, withDeadline(word, deadline))
 		}
 		t.shard.refile(t)
 	}

@@ -233,7 +233,8 @@ func TestAResetInAnExecutorRunsInTime(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{Executor: pool.Execute})
 		began := time.Now()
 		fired := make(chan time.Duration, 1)
-		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(5 * time.Second) }) // blocks the only worker
+		// Blocks the only worker.
+		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(5 * time.Second) })
 		waiting := schedule(t, timer, 2*time.Second, func(*Timeout) { fired <- time.Since(began) })
 		time.Sleep(3 * time.Second)
 		require.True(t, waiting.Reset(30*time.Second))
@@ -407,7 +408,8 @@ func TestLatenessIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(40 * time.Millisecond) })
-		schedule(t, timer, time.Second+15*time.Millisecond, nothing) // in the tick after: 30 ms late at most
+		// In the tick after: 30 ms late at most.
+		schedule(t, timer, time.Second+15*time.Millisecond, nothing)
 		time.Sleep(2 * time.Second)
 		lateness := timer.Stats().Lateness
 		require.EqualValues(t, 1, lateness[0], "in time")

@@ -91,7 +91,8 @@ func (c *core) abandoned() bool {
 		pending, _, _ := s.countsLocked()
 		all += pending
 	}
-	c.stopped = all == 0 && c.busy.Load() == 0 // in this order: a pending task may begin to run meanwhile
+	// In this order: a pending task may begin to run meanwhile.
+	c.stopped = all == 0 && c.busy.Load() == 0
 	for _, s := range c.shards {
 		s.closed.Store(c.stopped)
 		s.ended = c.stopped

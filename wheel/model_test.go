@@ -20,7 +20,8 @@ type model struct {
 
 type modelEntry struct {
 	earliest, latest time.Duration // multiples of the tick between which it must fire
-	first, last      time.Duration // the ticks of its slot, which is the next one for a passed deadline
+	// The ticks of its slot, which is the next one for a passed deadline.
+	first, last time.Duration
 }
 
 // floor is the last multiple of the tick that the clock has reached.

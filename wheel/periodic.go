@@ -12,7 +12,8 @@ type periodic struct {
 	fixedRate bool
 
 	// Owned by the goroutine that runs the Timeout or submits it.
-	refused, again time.Duration // the grid point of a refused run, and the deadline of its next attempt
+	// The grid point of a refused run, and the deadline of its next attempt.
+	refused, again time.Duration
 	skipped        time.Duration // the time by which DropMissed has moved the grid point that was due
 }
 

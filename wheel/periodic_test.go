@@ -71,7 +71,8 @@ func TestAPeriodicTimeoutAfterAStall(t *testing.T) {
 					runs = append(runs, time.Since(began))
 				}), time.Second, time.Second)
 				require.NoError(t, err)
-				schedule(t, timer, 1500*time.Millisecond, func(*Timeout) { time.Sleep(3 * time.Second) }) // until 4.5 s
+				// Until 4.5 s.
+				schedule(t, timer, 1500*time.Millisecond, func(*Timeout) { time.Sleep(3 * time.Second) })
 				time.Sleep(6500 * time.Millisecond)
 				synctest.Wait()
 				require.True(t, periodic.Cancel())

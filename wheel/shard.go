@@ -21,12 +21,14 @@ type shard struct {
 	ran       int           // the number of due ones that were run; owned by the driver
 	now       time.Duration // guarded by mu; the instant of the current pass
 	scheduled int64         // guarded by mu; Timeouts made, without unread ones
-	entered   int64         // guarded by mu; number of times a Timeout became pending, without unread ones
-	cancelled int64         // guarded by mu; without unread ones
+	// Guarded by mu; number of times a Timeout became pending, without unread ones.
+	entered   int64
+	cancelled int64 // guarded by mu; without unread ones
 
-	ended   bool         // guarded by mu; the inboxes were read for the last time
-	closed  atomic.Bool  // set under mu: new Timeouts are refused
-	left    atomic.Int64 // number of times a pending Timeout began to run, less those also in cancelled
+	ended  bool        // guarded by mu; the inboxes were read for the last time
+	closed atomic.Bool // set under mu: new Timeouts are refused
+	// Number of times a pending Timeout began to run, less those also in cancelled.
+	left    atomic.Int64
 	expired atomic.Int64 // runs of tasks
 
 	added inbox // new Timeouts, cancelled or not
@@ -175,7 +177,8 @@ func (s *shard) counts() (pending, scheduled, cancelled int64) {
 
 func (s *shard) countsLocked() (pending, scheduled, cancelled int64) {
 	s.readLocked()
-	left := s.left.Load() // last: cancel subtracts a running Timeout here before it posts it to the inbox
+	// Last: cancel subtracts a running Timeout here before it posts it to the inbox.
+	left := s.left.Load()
 	return s.entered - left - s.cancelled, s.scheduled, s.cancelled
 }
 
@@ -200,8 +203,10 @@ func (s *shard) refile(t *Timeout) bool {
 		s.mu.Unlock()
 		return false
 	}
-	word := t.word.Load()                                 // under the lock: a later Reset finds it in the wheel
-	if stateOf(word) == pending && t.place == (place{}) { // a cancelled one is dropped after the unlock
+	// Under the lock: a later Reset finds it in the wheel.
+	word := t.word.Load()
+	// A cancelled one is dropped after the unlock.
+	if stateOf(word) == pending && t.place == (place{}) {
 		s.wheel.file(t, deadlineOf(word))
 	}
 	s.mu.Unlock()

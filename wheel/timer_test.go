@@ -189,7 +189,8 @@ func TestEachTimeoutEndsOnce(t *testing.T) {
 func TestProducersReadTheInboxes(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	const n = 100 * readAtOnce
-	slack := int64(10 * readAtOnce * len(timer.shards)) // in each of two inboxes; ten times what it is without -race
+	// In each of two inboxes; ten times what it is without -race.
+	slack := int64(10 * readAtOnce * len(timer.shards))
 	all := make([]*Timeout, n)
 	for i := range all {
 		all[i] = schedule(t, timer, time.Hour, nothing)

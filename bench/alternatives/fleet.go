@@ -226,7 +226,8 @@ func (s served) measure(j job, addr string) (metrics, error) {
 		return nil, err
 	}
 	m["echo_us"] = float64(loaded.CPU-held.CPU) / float64(time.Microsecond) / float64(sent)
-	if lost := int64(sent) - f.echoes(); lost > int64(len(f.conns)) { // the bytes of the last step may be in flight
+	// The bytes of the last step may be in flight.
+	if lost := int64(sent) - f.echoes(); lost > int64(len(f.conns)) {
 		return nil, fmt.Errorf("%d of %d echoes have not come", lost, sent)
 	}
 	if !reaps {

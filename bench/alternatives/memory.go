@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	step  = 10 * time.Millisecond // interval of the loop that makes the heartbeats
-	parts = 100                   // one part of the connections has a heartbeat in each step: once a second
+	step = 10 * time.Millisecond // interval of the loop that makes the heartbeats
+	// One part of the connections has a heartbeat in each step: once a second.
+	parts = 100
 )
 
 // heapBytes returns the bytes in use on heap and stacks after a garbage collection.

@@ -148,7 +148,8 @@ type afterFuncEcho struct {
 }
 
 func (h *afterFuncEcho) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	c.SetContext(time.AfterFunc(h.timeout, func() { _ = c.Close() })) // fails if the connection is closed already
+	// Close fails if the connection is closed already.
+	c.SetContext(time.AfterFunc(h.timeout, func() { _ = c.Close() }))
 	return nil, gnet.None
 }
 

@@ -107,7 +107,8 @@ func TestImagesRunWhatIsBuilt(t *testing.T) {
 		switch {
 		case strings.EqualFold(node.Value, "RUN") && slices.Contains(args, "build"):
 			pkg := args[len(args)-1]
-			if !slices.Contains([]string{"./cmd/echo-heartbeat", "./loadtest"}, pkg) { // the tests build and run these two
+			// The tests build and run these two.
+			if !slices.Contains([]string{"./cmd/echo-heartbeat", "./loadtest"}, pkg) {
 				t.Errorf("it builds %s, which no test runs", pkg)
 			}
 			out := slices.Index(args, "-o")

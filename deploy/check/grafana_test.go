@@ -117,7 +117,8 @@ func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
 				continue
 			}
 			want, unit := unitOf(tree), p.FieldConfig.Defaults.Unit
-			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" { // a table has units of columns
+			// A table has units of columns.
+			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" {
 				continue
 			}
 			if want != unit {

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	_ "k8s.io/kubernetes/pkg/generated" // keeps the module with the schema in go.mod; the package is empty
+	// Keeps the module with the schema in go.mod; the package is empty.
+	_ "k8s.io/kubernetes/pkg/generated"
 )
 
 // writeSchemas makes a JSON schema for each kind of Kubernetes from the OpenAPI document in its
@@ -48,7 +49,8 @@ func writeSchemas(t *testing.T) string {
 		for _, kind := range kinds {
 			kind := kind.(map[string]any)
 			of := []string{kind["kind"].(string)}
-			if group, _, _ := strings.Cut(kind["group"].(string), "."); group != "" { // as kubeconform names them
+			// kubeconform uses these names.
+			if group, _, _ := strings.Cut(kind["group"].(string), "."); group != "" {
 				of = append(of, group)
 			}
 			of = append(of, kind["version"].(string))

@@ -68,8 +68,9 @@ func serve(t *testing.T, args []string, limits string) string {
 	t.Cleanup(func() {
 		defer cancel()
 		defer said.Close()
-		go io.Copy(io.Discard, said)                                      //nolint:errcheck // until it is closed
-		for _, stop := range []os.Signal{syscall.SIGTERM, os.Interrupt} { // the second ends the drain; two equal signals may be delivered as one
+		go io.Copy(io.Discard, said) //nolint:errcheck // until it is closed
+		// The second ends the drain; two equal signals may be delivered as one.
+		for _, stop := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 			_ = cmd.Process.Signal(stop)
 		}
 		if err := cmd.Wait(); err != nil {

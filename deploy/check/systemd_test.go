@@ -124,7 +124,8 @@ func TestTheSandboxHasTheNetwork(t *testing.T) {
 		groups, denies := strings.CutPrefix(filter, "~")
 		for group := range strings.FieldsSeq(groups) {
 			allowed = allowed || !denies && group == "@system-service"
-			if denies && group != "@privileged" && group != "@resources" { // a server makes no call of these groups
+			// A server makes no call of these groups.
+			if denies && group != "@privileged" && group != "@resources" {
 				t.Errorf("SystemCallFilter=%s: untested without %s", filter, group)
 			}
 		}

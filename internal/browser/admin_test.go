@@ -245,7 +245,8 @@ func TestAPageThatNeedsAToken(t *testing.T) {
 	run(t, tab, chromedp.SendKeys("#token input", "s3cret\r", chromedp.ByQuery))
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
 	run(t, tab, chromedp.Navigate(f.url+"/"))
-	wait(t, tab, `document.querySelector("#status").textContent === "ready"`) // the page has kept the token
+	// The page has kept the token.
+	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
 
 	other, _ := open(t, f, "/#token=s3cret")
 	wait(t, other, `document.querySelector("#status").textContent === "ready" && location.hash === ""`)

@@ -156,7 +156,8 @@ func TestMoveReturnsTheTimesOfTheLastMoveAndOfThisOne(t *testing.T) {
 		require.Equal(t, step.to, to, "at %v", step.elapsed)
 		require.Equal(t, to, c.Read())
 	}
-	readings := []time.Duration{time.Hour + tick, time.Hour + 50*tick} // the process is stopped in the middle of a move
+	// The process is stopped in the middle of a move.
+	readings := []time.Duration{time.Hour + tick, time.Hour + 50*tick}
 	c.elapsed = func() time.Duration {
 		at := readings[0]
 		readings = readings[min(1, len(readings)-1):]
@@ -259,7 +260,8 @@ func TestClampKeepsAnInstantWithinReach(t *testing.T) {
 	none := uint32(0)
 	c.Clamp(&none, (1<<31)*tick)
 	require.Zero(t, none)
-	for now := time.Duration(0); now < 1<<34; now += 1 << 29 { // clamped often enough, the instant stays in range
+	// Clamped often enough, the instant stays in range.
+	for now := time.Duration(0); now < 1<<34; now += 1 << 29 {
 		c.Clamp(&low, now*tick)
 		require.LessOrEqual(t, c.Unpack(low, now*tick), max(now, 5)*tick)
 		require.GreaterOrEqual(t, c.Unpack(low, now*tick), (now-1<<30)*tick)

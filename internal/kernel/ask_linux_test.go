@@ -42,7 +42,8 @@ func connect(tb testing.TB, network string) pair {
 	raw, err := near.(syscall.Conn).SyscallConn()
 	require.NoError(tb, err)
 	fd := -1
-	require.NoError(tb, raw.Control(func(of uintptr) { fd = int(of) })) // near stays open until the end
+	// The descriptor is valid until near is closed, at the end of the test.
+	require.NoError(tb, raw.Control(func(of uintptr) { fd = int(of) }))
 	return pair{near, far, fd}
 }
 

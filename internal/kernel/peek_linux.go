@@ -15,7 +15,8 @@ func peek(fd int) verdict.Finding {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
 			unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 		switch {
-		case errno == unix.EAGAIN, errno == unix.ENOSYS, errno == unix.EPERM: // the last two: a sandbox forbids the call
+		// The last two errors mean that a sandbox forbids the call.
+		case errno == unix.EAGAIN, errno == unix.ENOSYS, errno == unix.EPERM:
 			return verdict.Nothing
 		case errno == unix.EINTR:
 			continue

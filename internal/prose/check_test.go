@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is the width of a comment line. A tab counts as one column.
+// maxColumns is the width of a line with a comment. A tab counts as one column.
 const maxColumns = 100
 
 // A rule finds lines to rewrite. Its text gives an example of a better wording.
@@ -24,7 +24,7 @@ type rule struct {
 var (
 	width = rule{
 		fmt.Sprintf("a comment line ends at column %d at most", maxColumns),
-		"break the line, or say less",
+		"break the line, or move the comment above the code",
 	}
 	relative = rule{
 		"the subject of a sentence is a noun",
@@ -93,8 +93,7 @@ func checkGo(name, text string) (found []finding, err error) {
 			found = append(found, checkWords(at.Line, c.Text)...)
 			last := at.Line + strings.Count(c.Text, "\n")
 			for line := at.Line; line <= last; line++ {
-				code := line == at.Line && strings.TrimSpace(lines[line-1][:at.Column-1]) != ""
-				if !code && isWide(lines[line-1]) {
+				if isWide(lines[line-1]) {
 					found = append(found, finding{line, width, tail(lines[line-1])})
 				}
 			}

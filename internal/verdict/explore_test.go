@@ -20,13 +20,14 @@ const exploreUntil = 40
 type promise struct {
 	on            bool
 	since, length time.Duration
-	read          time.Duration // the last byte of the peer, if the limit counts from a later write; or 0
-	hold          time.Duration // the longest hold, plus three ticks; 0 is length
-	server, loop  bool          // the peer needs the server, its loop, to keep the limit
-	unread        bool          // put off while bytes wait unread
-	at            time.Duration
-	fixed         bool // the deadline is at, and does not depend on since and length
-	act           Act
+	// The last byte of the peer, if the limit counts from a later write; or 0.
+	read         time.Duration
+	hold         time.Duration // the longest hold, plus three ticks; 0 is length
+	server, loop bool          // the peer needs the server, its loop, to keep the limit
+	unread       bool          // put off while bytes wait unread
+	at           time.Duration
+	fixed        bool // the deadline is at, and does not depend on since and length
+	act          Act
 }
 
 // promised returns the contract of a reason.

@@ -56,7 +56,8 @@ func limit(lim *Limits, r Reason, due time.Duration) {
 	case MaxAge:
 		lim.Age = due - 10*second
 	case Drained:
-		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second} // half of Spread
+		// Half of Spread.
+		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package admin shows a Reaper to those who operate it, and lets them change what may be changed while it runs: an http.Handler with
-// a live page of the timing wheels, the same as JSON, metrics and probes.
+// Package admin is the operator's view of a Reaper: an http.Handler with a live page of the timing
+// wheels, the same data as JSON, metrics, probes, and endpoints that change settings at run time.
 //
 //	h, err := admin.New(admin.Config{Reaper: reaper, Token: token})
 //	if err != nil {
@@ -7,29 +7,35 @@
 //	}
 //	return http.ListenAndServe("10.0.0.5:7080", h)
 //
-// Package server does this and more for Config.Admin, bounded in connections and time; whoever listens himself should bound both.
+// Package server serves such a Handler for its Config.Admin, and limits its connections and the
+// time of each request. Programs that listen themselves should do the same.
 //
-//	GET  /                            the live page: one file, no requests but to what is below
-//	GET  /livez, /readyz              200, or 503 and why
+//	GET  /                            the live page: one file that loads nothing else
+//	GET  /livez, /readyz              200, or 503 and the reason
 //	GET  /metrics                     for Prometheus, see package metrics
 //	GET  /api/connections             ?sort=idle, age or output, ?limit=1 to 1000
-//	GET  /api/closed                  those that were reaped last, and why
-//	GET  /api/config                  the limits of now
-//	GET  /api/events                  what the page shows, as server-sent events
-//	POST /api/connections/{id}/kick   closes one
-//	POST /api/timeouts                {"read-timeout":"30s"} changes the timeouts of all
+//	GET  /api/closed                  the connections reaped last, and why
+//	GET  /api/config                  the settings and the limits in force
+//	GET  /api/events                  the data of the page, as server-sent events
+//	POST /api/connections/{id}/kick   closes a connection
+//	POST /api/timeouts                {"read-timeout":"30s"} changes the timeouts of all connections
 //	GET  /debug/pprof/                profiles, with Config.Profiles
 //
-// # Who may
+// # Access
 //
-// Whoever changes something needs the token, as Authorization: Bearer, and a browser has to come from the page itself. Whoever reads
-// needs it as well, but for the page, the probes and the metrics, unless Config.Open says that only this machine can reach the listener;
-// then the page of another site that has made its name point here is refused too.
+// A request that changes something needs the token, as Authorization: Bearer. From a browser, it
+// must come from the page itself. A request that reads needs the token too, unless Config.Open says
+// that only this machine can reach the listener. The page, the probes and the metrics are public.
+//
+// With Config.Open, requests for the name of another host are refused. Otherwise a foreign site
+// could let its name point to this machine, and read the answers in a browser that runs here.
 //
 // # Cost
 //
-// While nobody looks at the page nothing runs. With viewers one goroutine asks the event loops for counts per sector of their wheels,
-// at most four times a second and for at most a twentieth of the time, whatever the number of viewers; a viewer that is slow misses frames.
-// A connection costs 5 ns of its loop per frame, in one piece, and 0.1 µs about once a second for the table of the longest idle, in
-// pieces of a tenth of a millisecond.
+// Without viewers of the page nothing runs. With viewers, one goroutine inspects the event loops
+// for counts per sector of their wheels. It does so at most four times a second and for at most a
+// twentieth of the time, and the number of viewers does not matter. A slow viewer misses frames.
+// A connection costs 5 ns of its event loop per frame, in one task for all connections of the
+// loop. The table of the longest idle connections costs 0.1 µs per connection about once a
+// second, in tasks of a tenth of a millisecond.
 package admin

@@ -13,7 +13,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// A handler goes wherever the program serves HTTP. With package server, set Config.Admin instead.
+// The program serves the Handler over HTTP. With package server, set Config.Admin instead.
 func ExampleNew() {
 	reaper, err := idle.Middleware(&gnet.BuiltinEventEngine{}, idle.Config{ReadTimeout: time.Minute, KeepClosed: 100})
 	if err != nil {
@@ -25,10 +25,11 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	srv := httptest.NewServer(handler) // in a program: an http.Server with timeouts, on 127.0.0.1:7080
+	srv := httptest.NewServer(handler) // in a program: an http.Server with timeouts
 	defer srv.Close()
 
-	// An operator changes a timeout: curl -H "Authorization: Bearer $TOKEN" -d '{"read-timeout":"30s"}' localhost:7080/api/timeouts
+	// The operator changes a timeout, as curl would with
+	//	-H "Authorization: Bearer $TOKEN" -d '{"read-timeout":"30s"}' localhost:7080/api/timeouts
 	req, err := http.NewRequest("POST", srv.URL+"/api/timeouts", strings.NewReader(`{"read-timeout":"30s"}`))
 	if err != nil {
 		fmt.Println(err)

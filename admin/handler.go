@@ -24,98 +24,103 @@ import (
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
-// minToken is the shortest token: what is shorter can be guessed.
-const minToken = 16
+const (
+	// minTokenLen is the length of the shortest token. A shorter one can be guessed.
+	minTokenLen = 16
+	// loopTimeout bounds the time that a request waits for event loops.
+	loopTimeout = 5 * time.Second
+)
 
-// patience is how long a request waits for event loops.
-const patience = 5 * time.Second
-
-// Config says what a Handler shows, and to whom.
+// Config configures a Handler.
 type Config struct {
-	// Reaper is what is shown. It is required.
+	// Reaper is the Reaper to show. It is required.
 	Reaper *idle.Reaper
 
-	// Token is what those have to know who change something, or read what is not for all. At least 16 characters, of ASCII and without
-	// spaces, since it goes into a header. If empty, nothing can be changed, and Open is required.
+	// Token is the secret that requests need, see Access in the package documentation. It has at least
+	// 16 ASCII characters and no spaces, because it is sent in a header. If empty, nothing can be
+	// changed, and Open is required.
 	Token string
 
-	// Open says that only this machine can reach the listener: reading needs no token, but the request must be for a name of this
-	// machine, localhost or an address of its loopback.
+	// Open says that only this machine can reach the listener. Then requests that read need no token,
+	// and every request must be for localhost or a loopback address.
 	Open bool
 
-	// Status says how the server around the Reaper is. Safe for concurrent use. If nil, it is always ready.
+	// Status returns the state of the server around the Reaper. Safe for concurrent use. If nil, the
+	// server is always ready.
 	Status func() Status
 
-	// Metrics are those of /metrics. If nil, they are those of the Reaper, of Go and of the process.
+	// Metrics is the source of /metrics. If nil, it has the metrics of the Reaper, of Go and of the
+	// process.
 	Metrics prometheus.Gatherer
 
-	// Profiles adds /debug/pprof/. A profile may show what the program has in memory.
+	// Profiles adds /debug/pprof/. A profile may contain parts of the memory of the program.
 	Profiles bool
 
 	// Logger gets a record for each change. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 
-// A State is whether a server takes new clients.
+// A State says whether a server accepts new connections.
 type State string
 
-// The states of a server. Only one that is ready is so for /readyz.
+// The states of a server. /readyz answers 200 for Ready only.
 const (
 	Ready    State = "ready"
 	Starting State = "starting"
 	Paused   State = "paused"   // there is no room for more connections
-	Draining State = "draining" // it is about to stop
+	Draining State = "draining" // the server closes its connections and stops
 )
 
-// Status is what the server around a Reaper says of itself.
+// Status is the state of the server around a Reaper.
 type Status struct {
 	State    State
-	Address  string // that clients connect to
-	Limit    int    // of connections, 0 if any number
-	LimitWhy string
-	Rejected uint64 // connections closed as they came
+	Address  string // of the listener for clients
+	Limit    int    // of connections, 0 if there is none
+	LimitWhy string // the reason for Limit
+	Rejected uint64 // connections that were closed on arrival
 	Pressure Pressure
 	Settings map[string]any // of the server, for /api/config
 }
 
-// Pressure is how much of each resource is in use, from 0 to 1.
+// Pressure is the used part of each resource, from 0 to 1.
 type Pressure struct {
 	Connections float64 `json:"connections"`
 	Descriptors float64 `json:"descriptors"`
 	Heap        float64 `json:"heap"`
 }
 
-// A Handler is an http.Handler. Safe for concurrent use.
+// A Handler is the http.Handler of the package. Safe for concurrent use.
 type Handler struct {
-	cfg     Config
-	reaper  *idle.Reaper
-	token   [sha256.Size]byte
-	origins *http.CrossOriginProtection
-	mux     *http.ServeMux
-	live    live
-	began   time.Time
+	cfg       Config
+	reaper    *idle.Reaper
+	inspector inspector
+	token     [sha256.Size]byte
+	origins   *http.CrossOriginProtection
+	mux       *http.ServeMux
+	live      live
+	began     time.Time
 }
 
-// New returns a Handler, or an error that joins all that is wrong with the Config.
+// New returns a Handler. The error joins all mistakes in the Config.
 func New(cfg Config) (*Handler, error) {
 	var errs []error
 	if cfg.Reaper == nil {
 		errs = append(errs, errors.New("admin: Config.Reaper is nil: set the Reaper to show"))
 	}
-	if n := len(cfg.Token); n > 0 && n < minToken {
-		errs = append(errs, fmt.Errorf("admin: Config.Token has %d characters: set at least %d", n, minToken))
+	if n := len(cfg.Token); n > 0 && n < minTokenLen {
+		errs = append(errs, fmt.Errorf("admin: Config.Token has %d characters: set at least %d", n, minTokenLen))
 	}
 	if strings.ContainsFunc(cfg.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		errs = append(errs, errors.New("admin: Config.Token has a character that cannot be sent: take letters and digits"))
+		errs = append(errs, errors.New("admin: Config.Token has a character that a header cannot have: use letters and digits"))
 	}
 	if cfg.Token == "" && !cfg.Open {
-		errs = append(errs, errors.New("admin: Config.Token is empty: set it, or Config.Open for a listener that only this machine can reach"))
+		errs = append(errs, errors.New("admin: Config.Token is empty: set it, or Config.Open if only this machine can reach the listener"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	if cfg.Status == nil {
-		cfg.Status = func() Status { return Status{State: Ready, Limit: cfg.Reaper.MaxConnections()} }
+		cfg.Status = func() Status { return Status{State: Ready, Limit: inspector{cfg.Reaper}.limit()} }
 	}
 	if cfg.Metrics == nil {
 		registry := prometheus.NewRegistry()
@@ -125,51 +130,51 @@ func New(cfg Config) (*Handler, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	h := &Handler{
-		cfg: cfg, reaper: cfg.Reaper, token: sha256.Sum256([]byte(cfg.Token)), origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
-		began: time.Now(),
+		cfg: cfg, reaper: cfg.Reaper, inspector: inspector{cfg.Reaper}, token: sha256.Sum256([]byte(cfg.Token)),
+		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), began: time.Now(),
 	}
-	h.live.look = h.lookAtAll
+	h.live.makeFrame = h.makeFrame
 	h.route()
 	return h, nil
 }
 
-// Who may see or do what an endpoint is about.
-type permission int
+// access is what a request needs for an endpoint.
+type access int
 
 const (
-	toAll    permission = iota // who can reach the listener
-	toRead                     // with the token, unless the listener is open
-	toChange                   // with the token
+	public     access = iota // nothing
+	readAccess               // the token, unless Config.Open
+	fullAccess               // the token
 )
 
 func (h *Handler) route() {
-	h.handle("GET", "/{$}", toAll, h.servePage)
-	h.handle("GET", "/livez", toAll, h.serveLive)
-	h.handle("GET", "/readyz", toAll, h.serveReady)
-	h.handle("GET", "/metrics", toAll, promhttp.HandlerFor(h.cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP)
-	h.handle("GET", "/api/connections", toRead, h.serveConnections)
-	h.handle("GET", "/api/closed", toRead, h.serveClosed)
-	h.handle("GET", "/api/config", toRead, h.serveConfig)
-	h.handle("GET", "/api/events", toRead, h.serveEvents)
-	h.handle("POST", "/api/connections/{id}/kick", toChange, h.kick)
-	h.handle("POST", "/api/timeouts", toChange, h.changeTimeouts)
+	h.handle("GET", "/{$}", public, h.servePage)
+	h.handle("GET", "/livez", public, h.serveLive)
+	h.handle("GET", "/readyz", public, h.serveReady)
+	h.handle("GET", "/metrics", public, promhttp.HandlerFor(h.cfg.Metrics, promhttp.HandlerOpts{}).ServeHTTP)
+	h.handle("GET", "/api/connections", readAccess, h.serveConnections)
+	h.handle("GET", "/api/closed", readAccess, h.serveClosed)
+	h.handle("GET", "/api/config", readAccess, h.serveConfig)
+	h.handle("GET", "/api/events", readAccess, h.serveEvents)
+	h.handle("POST", "/api/connections/{id}/kick", fullAccess, h.kick)
+	h.handle("POST", "/api/timeouts", fullAccess, h.changeTimeouts)
 	if h.cfg.Profiles {
-		h.handle("GET", "/debug/pprof/{name...}", toRead, serveProfile)
+		h.handle("GET", "/debug/pprof/{name...}", readAccess, serveProfile)
 	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fail(w, http.StatusNotFound, "there is nothing at %.100q", r.URL.Path)
+		fail(w, http.StatusNotFound, "the path %.100q does not exist", r.URL.Path)
 	})
 }
 
-// handle adds an endpoint. GET stands for HEAD as well.
-func (h *Handler) handle(method, path string, may permission, serve http.HandlerFunc) {
+// handle adds an endpoint. An endpoint for GET accepts HEAD as well.
+func (h *Handler) handle(method, path string, needs access, serve http.HandlerFunc) {
 	h.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != method && (method != "GET" || r.Method != "HEAD") {
 			w.Header().Set("Allow", method)
 			fail(w, http.StatusMethodNotAllowed, "%.20s is not allowed: use %s", r.Method, method)
 			return
 		}
-		if h.permits(w, r, may) {
+		if h.authorize(w, r, needs) {
 			serve(w, r)
 		}
 	})
@@ -181,15 +186,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
-	if h.cfg.Open && !isOfThisMachine(r.Host) { // the page of a site whose name its owner has made point to this machine
-		fail(w, http.StatusForbidden, "%.100q is no name of this machine: use localhost or 127.0.0.1", r.Host)
+	if h.cfg.Open && !isLoopback(r.Host) { // a foreign site can let its name point to this machine
+		fail(w, http.StatusForbidden, "%.100q is not a name of this machine: use localhost or 127.0.0.1", r.Host)
 		return
 	}
 	h.mux.ServeHTTP(w, r)
 }
 
-// isOfThisMachine reports whether a Host header names the loopback.
-func isOfThisMachine(host string) bool {
+// isLoopback reports whether a Host header names the loopback interface.
+func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -197,9 +202,10 @@ func isOfThisMachine(host string) bool {
 	return err == nil && addr.IsLoopback() || strings.EqualFold(host, "localhost")
 }
 
-// permits reports whether a request may go on, and answers it if it may not.
-func (h *Handler) permits(w http.ResponseWriter, r *http.Request, may permission) bool {
-	if may == toChange {
+// authorize reports whether a request has the access that its endpoint needs. If not, it answers
+// with an error.
+func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, needs access) bool {
+	if needs == fullAccess {
 		if err := h.origins.Check(r); err != nil {
 			fail(w, http.StatusForbidden, "the request comes from the page of another site")
 			return false
@@ -209,11 +215,11 @@ func (h *Handler) permits(w http.ResponseWriter, r *http.Request, may permission
 			return false
 		}
 	}
-	if may == toRead && isOfAnotherSite(r) {
+	if needs == readAccess && isCrossSite(r) {
 		fail(w, http.StatusForbidden, "the request comes from the page of another site")
 		return false
 	}
-	if may == toAll || may == toRead && h.cfg.Open {
+	if needs == public || needs == readAccess && h.cfg.Open {
 		return true
 	}
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -226,8 +232,9 @@ func (h *Handler) permits(w http.ResponseWriter, r *http.Request, may permission
 	return true
 }
 
-// isOfAnotherSite reports whether a browser asks on behalf of the page of somebody else, which could not read the answer, but make work.
-func isOfAnotherSite(r *http.Request) bool {
+// isCrossSite reports whether a browser sent the request for the page of another site. That page
+// cannot read the answer, but the request costs work.
+func isCrossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "same-origin", "none":
 		return false
@@ -235,17 +242,18 @@ func isOfAnotherSite(r *http.Request) bool {
 	return true
 }
 
-// policy lets the page load nothing, and ask this server only.
-const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
+// contentPolicy allows the page to send requests to this server, and forbids everything else.
+const contentPolicy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func (h *Handler) servePage(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", policy)
+	w.Header().Set("Content-Security-Policy", contentPolicy)
 	_, _ = w.Write(page.HTML)
 }
 
-// serveLive does not look at the event loops: who restarts a server because one is slow cuts off all its clients. The metrics tell of it.
+// serveLive does not inspect the event loops. An orchestrator that restarted the server because
+// of one slow loop would cut off all clients. The metrics show a slow loop.
 func (h *Handler) serveLive(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
@@ -258,15 +266,15 @@ func (h *Handler) serveReady(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// answer writes a value as JSON.
+// answer answers with a value as JSON.
 func answer(w http.ResponseWriter, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "this cannot be written as JSON: %v", err)
+		fail(w, http.StatusInternalServerError, "the answer cannot be encoded as JSON: %v", err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // an error means that the client has gone
+	_, _ = w.Write(append(text, '\n')) // an error means that the client is gone
 }
 
 // fail answers with an error.
@@ -276,10 +284,10 @@ func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": fmt.Sprintf(format, args...)})
 }
 
-// failBusy answers for event loops that have not answered in time.
-func failBusy(w http.ResponseWriter, err error) {
+// failInspect answers with the error of an inspection.
+func failInspect(w http.ResponseWriter, err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
-		fail(w, http.StatusServiceUnavailable, "an event loop did not answer within %v: a handler blocks it", patience)
+		fail(w, http.StatusServiceUnavailable, "an event loop did not answer within %v: a handler blocks it", loopTimeout)
 		return
 	}
 	fail(w, http.StatusInternalServerError, "%v", err)

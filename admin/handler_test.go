@@ -19,9 +19,10 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-func TestNewTellsAllThatIsWrong(t *testing.T) {
+func TestNewReportsAllMistakes(t *testing.T) {
 	r, err := idle.Middleware(&site{}, minute)
 	require.NoError(t, err)
 	for _, c := range []struct {
@@ -54,11 +55,11 @@ func TestNewTellsAllThatIsWrong(t *testing.T) {
 		for _, want := range c.want {
 			require.ErrorContains(t, err, "admin: "+want)
 		}
-		require.NotContains(t, err.Error(), "123456789012345", "the token is not in it")
+		require.NotContains(t, err.Error(), "123456789012345", "the error does not contain the token")
 	}
 }
 
-// A token that ends with the newline of its file would lock out everybody, and nothing would tell why.
+// With a token that ends with the newline of its file, no request could succeed.
 func TestATokenThatNoHeaderCanCarryIsRefused(t *testing.T) {
 	r, err := idle.Middleware(&site{}, minute)
 	require.NoError(t, err)
@@ -68,35 +69,42 @@ func TestATokenThatNoHeaderCanCarryIsRefused(t *testing.T) {
 	}
 }
 
-// An endpoint is a request that makes sense, and what it needs.
+// An endpoint is a valid request and the access that it needs.
 type endpoint struct {
 	method, path, body string
-	may                permission
-	status             int // of the answer to who may
+	needs              access
+	status             int // of the answer to an authorized request
 }
 
-// endpoints are all of them. The path of a kick has a verb for the id.
+// endpoints are all endpoints. The path of a kick has a verb for the ID.
 var endpoints = []endpoint{
-	{"GET", "/", "", toAll, 200},
-	{"GET", "/livez", "", toAll, 200},
-	{"GET", "/readyz", "", toAll, 200},
-	{"GET", "/metrics", "", toAll, 200},
-	{"GET", "/api/connections", "", toRead, 200},
-	{"GET", "/api/closed", "", toRead, 200},
-	{"GET", "/api/config", "", toRead, 200},
-	{"GET", "/api/events", "", toRead, 200},
-	{"GET", "/debug/pprof/", "", toRead, 200},
-	{"GET", "/debug/pprof/goroutine", "", toRead, 200},
-	{"POST", "/api/timeouts", `{"read-timeout":"2m"}`, toChange, 200},
-	{"POST", "/api/connections/%s/kick", "", toChange, 204},
+	{"GET", "/", "", public, 200},
+	{"GET", "/livez", "", public, 200},
+	{"GET", "/readyz", "", public, 200},
+	{"GET", "/metrics", "", public, 200},
+	{"GET", "/api/connections", "", readAccess, 200},
+	{"GET", "/api/closed", "", readAccess, 200},
+	{"GET", "/api/config", "", readAccess, 200},
+	{"GET", "/api/events", "", readAccess, 200},
+	{"GET", "/debug/pprof/", "", readAccess, 200},
+	{"GET", "/debug/pprof/goroutine", "", readAccess, 200},
+	{"POST", "/api/timeouts", `{"read-timeout":"2m"}`, fullAccess, 200},
+	{"POST", "/api/connections/%s/kick", "", fullAccess, 204},
 }
 
-// TestWhoMayDoWhat tries all endpoints with all tokens from everywhere. Where a request is refused nothing happens.
-func TestWhoMayDoWhat(t *testing.T) {
-	t.Parallel()
-	tokens := []struct {
-		header string
-		right  bool
+// A client is the sender of a request, as far as access depends on it.
+type client struct {
+	authorization string
+	validToken    bool
+	header, value string // says from which site the request comes
+	sameSite      bool
+}
+
+// clients returns every combination of tokens and sites.
+func clients(url string) (all []client) {
+	for _, token := range []struct {
+		authorization string
+		valid         bool
 	}{
 		{"", false},
 		{"Bearer 0123456789abcdef-wrong", false},
@@ -111,7 +119,50 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{"Bearer " + rightToken + "x", false},
 		{"Bearer " + rightToken[:len(rightToken)-1], false},
 		{"Bearer x" + rightToken, false},
+	} {
+		for _, site := range []struct {
+			header, value string
+			same          bool
+		}{
+			{"Origin", "", true},
+			{"Origin", url, true},
+			{"Sec-Fetch-Site", "same-origin", true},
+			{"Origin", "http://evil.example", false},
+			{"Origin", "null", false},
+			{"Sec-Fetch-Site", "cross-site", false},
+			{"Sec-Fetch-Site", "same-site", false},
+		} {
+			all = append(all, client{token.authorization, token.valid, site.header, site.value, site.same})
+		}
 	}
+	return all
+}
+
+// status returns the status of the answer that a client gets from an endpoint.
+func (c client) status(e endpoint, cfg Config) int {
+	switch e.needs {
+	case readAccess:
+		if c.header == "Sec-Fetch-Site" && !c.sameSite { // a browser does not send Origin with each GET
+			return 403
+		}
+		if !cfg.Open && !c.validToken {
+			return 401
+		}
+	case fullAccess:
+		if !c.sameSite || cfg.Token == "" {
+			return 403
+		}
+		if !c.validToken {
+			return 401
+		}
+	}
+	return e.status
+}
+
+// TestEndpointsRequireTheirAccess sends requests to all endpoints, with all tokens and from all
+// sites. A refused request changes nothing.
+func TestEndpointsRequireTheirAccess(t *testing.T) {
+	t.Parallel()
 	for _, with := range []struct {
 		name string
 		cfg  Config
@@ -123,70 +174,51 @@ func TestWhoMayDoWhat(t *testing.T) {
 		t.Run(with.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 1, minute, with.cfg)
-			c := s.connect(t, "x")
-			id := s.id(t, c)
-			origins := []struct {
-				name, value string
-				same        bool
-			}{
-				{"Origin", "", true},
-				{"Origin", s.url, true},
-				{"Sec-Fetch-Site", "same-origin", true},
-				{"Origin", "http://evil.example", false},
-				{"Origin", "null", false},
-				{"Sec-Fetch-Site", "cross-site", false},
-				{"Sec-Fetch-Site", "same-site", false},
-			}
+			conn := s.connect(t, "x")
+			id := s.id(t, conn)
 			for _, e := range endpoints {
-				for _, token := range tokens {
-					for _, origin := range origins {
-						want := e.status
-						switch {
-						case e.may == toChange && (!origin.same || with.cfg.Token == ""),
-							e.may == toRead && origin.name == "Sec-Fetch-Site" && !origin.same: // Origin is not sent with each GET
-							want = 403
-						case e.may == toChange && !token.right, e.may == toRead && !with.cfg.Open && !token.right:
-							want = 401
-						}
-						path := strings.Replace(e.path, "%s", id, 1)
-						what := fmt.Sprintf("%s %s, Authorization: %q, %s: %q", e.method, path, token.header, origin.name, origin.value)
-						r := s.request(t, e.method, path, strings.NewReader(e.body), "Authorization", token.header, origin.name,
-							origin.value)
-						resp, err := http.DefaultTransport.RoundTrip(r)
-						require.NoError(t, err, what)
-						var text []byte
-						if resp.StatusCode != 200 {
-							text, err = io.ReadAll(resp.Body)
-							require.NoError(t, err, what)
-						}
-						resp.Body.Close()
-						require.Equal(t, want, resp.StatusCode, what)
-						if want >= 400 {
-							requireError(t, want, answered{resp.StatusCode, resp.Header, string(text)}, what)
-							require.Equal(t, want == 401, resp.Header.Get("WWW-Authenticate") != "", what)
-							require.Equal(t, time.Minute, s.reaper.Config().ReadTimeout, what)
-							require.Zero(t, s.reaper.Stats().Closed, what)
-							continue
-						}
-						if e.may == toChange {
-							require.NoError(t, s.reaper.Update(minute))
-							if e.status == 204 {
-								requireEnd(t, c)
-								return // it is the last one
-							}
-						}
+				e.path = strings.Replace(e.path, "%s", id, 1)
+				for _, c := range clients(s.url) {
+					want := c.status(e, with.cfg)
+					s.requireAccess(t, e, c, want)
+					if want == 204 {
+						requireEnd(t, conn)
+						return // the kick is the last endpoint
 					}
 				}
 			}
-			require.Equal(t, 1, s.reaper.Connections(), "without a token nobody is kicked")
+			require.Equal(t, 1, s.handler.inspector.open(), "without a token no connection is kicked")
 			require.Empty(t, with.cfg.Token)
 		})
 	}
 }
 
-func TestOnlyTheNamesOfThisMachineReachAnOpenHandler(t *testing.T) {
+// requireAccess checks the status of an answer, and that a refused request changes nothing.
+func (s *site) requireAccess(t *testing.T, e endpoint, c client, want int) {
+	t.Helper()
+	what := fmt.Sprintf("%s %s from %+v", e.method, e.path, c)
+	r := s.request(t, e.method, e.path, strings.NewReader(e.body), "Authorization", c.authorization, c.header, c.value)
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	require.NoError(t, err, what)
+	defer resp.Body.Close()
+	require.Equal(t, want, resp.StatusCode, what)
+	if want >= 400 {
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err, what)
+		requireError(t, want, answered{resp.StatusCode, resp.Header, string(text)}, what)
+		require.Equal(t, want == 401, resp.Header.Get("WWW-Authenticate") != "", what)
+		require.Equal(t, time.Minute, s.reaper.Config().ReadTimeout, what)
+		require.Zero(t, s.reaper.Stats().Closed, what)
+		return
+	}
+	if e.needs == fullAccess {
+		require.NoError(t, s.reaper.Update(toMinute))
+	}
+}
+
+func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
 	open, closed := newHandler(t, Config{Open: true, Token: rightToken}), newHandler(t, Config{Token: rightToken})
-	for host, of := range map[string]bool{
+	for host, local := range map[string]bool{
 		"127.0.0.1": true, "127.0.0.1:1": true, "127.1.2.3:7080": true, "[::1]": true, "[::1]:7080": true, "localhost": true,
 		"LOCALHOST":      true,
 		"LocalHost:7080": true, "[::ffff:127.0.0.1]:7080": true,
@@ -203,11 +235,11 @@ func TestOnlyTheNamesOfThisMachineReachAnOpenHandler(t *testing.T) {
 			if e.path == "/api/events" || strings.HasPrefix(e.path, "/debug/") {
 				continue
 			}
-			for h, reachable := range map[*Handler]bool{open: of, closed: true} {
+			for h, reachable := range map[*Handler]bool{open: local, closed: true} {
 				r := httptest.NewRequest(e.method, strings.Replace(e.path, "%s", "1-2-3", 1), strings.NewReader(e.body))
 				r.Host = host
 				setHeaders(r, nil)
-				a := askWith(h, r)
+				a := callWith(h, r)
 				if reachable {
 					require.NotEqual(t, 403, a.status, "%q %s: %s", host, e.path, a.body)
 					continue
@@ -215,7 +247,7 @@ func TestOnlyTheNamesOfThisMachineReachAnOpenHandler(t *testing.T) {
 				requireError(t, 403, a, host+" "+e.path)
 				require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout, host)
 			}
-			require.NoError(t, open.reaper.Update(minute))
+			require.NoError(t, open.reaper.Update(toMinute))
 		}
 	}
 }
@@ -244,7 +276,7 @@ func TestAWrongMethodIsNotAllowed(t *testing.T) {
 			if method == e.method || e.method == "GET" && method == "HEAD" {
 				continue
 			}
-			a := ask(h, method, strings.Replace(e.path, "%s", "1-2-3", 1), e.body)
+			a := call(h, method, strings.Replace(e.path, "%s", "1-2-3", 1), e.body)
 			requireError(t, 405, a, method+" "+e.path)
 			require.Contains(t, a.header.Get("Allow"), e.method, method+" "+e.path)
 		}
@@ -268,10 +300,10 @@ func TestHEADWorksWhereGETDoes(t *testing.T) {
 		}
 		require.Equal(t, s.do(t, "GET", e.path, "").header.Get("Content-Type"), a.header.Get("Content-Type"), e.path)
 	}
-	require.Empty(t, s.handler.live.viewers, "HEAD does not watch")
+	require.Empty(t, s.handler.live.viewers, "HEAD adds no viewer")
 }
 
-// Whoever wants to know whether there are profiles should not wait for one, nor slow the program down for it.
+// A client that checks whether there are profiles must not wait for one, nor slow the program down.
 func TestHEADOfAProfileRecordsNothing(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Profiles: true})
 	for _, path := range []string{"/debug/pprof/profile?seconds=300", "/debug/pprof/trace?seconds=300"} {
@@ -279,7 +311,7 @@ func TestHEADOfAProfileRecordsNothing(t *testing.T) {
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, "HEAD", path, nil)
 		r.Host = "localhost"
-		require.Equal(t, 200, askWith(h, r).status)
+		require.Equal(t, 200, callWith(h, r).status)
 		require.NoError(t, ctx.Err(), "%s is answered at once", path)
 	}
 }
@@ -300,12 +332,13 @@ func TestAnUnknownPathIsNotFound(t *testing.T) {
 			r.Host = "localhost"
 			setHeaders(r, nil)
 			r.URL.Path = path
-			requireError(t, 404, askWith(h, r), path)
+			requireError(t, 404, callWith(h, r), path)
 		}
 	}
 }
 
-// TestOddPathsLeadNowhere sends paths as a browser would not. What is found is what would be found under the clean path, of this host.
+// TestOddPathsLeadNowhere sends paths that no browser sends. The answer is an error, or a
+// redirect to the clean path on this host.
 func TestOddPathsLeadNowhere(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Token: rightToken})
 	for target, clean := range map[string]string{
@@ -317,44 +350,44 @@ func TestOddPathsLeadNowhere(t *testing.T) {
 	} {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n")))
 		require.NoError(t, err, target)
-		a := askWith(h, r)
+		a := callWith(h, r)
 		if a.status >= 400 {
 			requireError(t, a.status, a, target)
 			require.Contains(t, []int{404, 405}, a.status, target)
 			continue
 		}
 		require.Contains(t, []int{301, 307, 308}, a.status, "%s: %s", target, a.body)
-		require.Regexp(t, "^/([^/\\\\]|$)", a.header.Get("Location"), "%s leads to this host", target)
+		require.Regexp(t, "^/([^/\\\\]|$)", a.header.Get("Location"), "%s redirects to this host", target)
 		if clean != "" {
 			require.Equal(t, clean, a.header.Get("Location"), target)
 		}
 	}
 }
 
-func TestALongInputIsNotRepeated(t *testing.T) {
+func TestErrorsCutLongInput(t *testing.T) {
 	h, long := newHandler(t, Config{Open: true, Token: rightToken, Profiles: true}), strings.Repeat("\x01\U0010ffff\"<", 20_000)
 	for _, path := range []string{"/" + long, "/api/connections/" + long + "/kick", "/debug/pprof/" + long} {
 		for _, method := range []string{"GET", "POST", long} {
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Host, r.Method, r.URL.Path = "localhost", method, path
 			setHeaders(r, nil)
-			a := askWith(h, r)
+			a := callWith(h, r)
 			require.GreaterOrEqual(t, a.status, 400)
 			require.Less(t, len(a.body), 2000)
 		}
 	}
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Host = long
-	a := askWith(h, r)
+	a := callWith(h, r)
 	require.Equal(t, 403, a.status)
 	require.Less(t, len(a.body), 3000)
 }
 
-func TestEachAnswerForbidsToKeepOrToGuessIt(t *testing.T) {
+func TestAnswersForbidCachingAndSniffing(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Token: rightToken, Status: func() Status { return Status{State: Paused} }})
 	for _, path := range []string{"/", "/livez", "/readyz", "/metrics", "/api/connections", "/api/closed", "/api/config",
 		"/nothing", "//livez", "/api/timeouts"} {
-		a := ask(h, "GET", path, "")
+		a := call(h, "GET", path, "")
 		require.Equal(t, "nosniff", a.header.Get("X-Content-Type-Options"), path)
 		require.Equal(t, "no-store", a.header.Get("Cache-Control"), path)
 		require.Equal(t, "no-referrer", a.header.Get("Referrer-Policy"), path)
@@ -363,7 +396,7 @@ func TestEachAnswerForbidsToKeepOrToGuessIt(t *testing.T) {
 }
 
 func TestThePageMayLoadNothing(t *testing.T) {
-	a := ask(newHandler(t, Config{Token: rightToken}), "GET", "/", "", "Authorization", "")
+	a := call(newHandler(t, Config{Token: rightToken}), "GET", "/", "", "Authorization", "")
 	require.Equal(t, 200, a.status)
 	require.Equal(t, string(page.HTML), a.body)
 	require.Equal(t, "text/html; charset=utf-8", a.header.Get("Content-Type"))
@@ -374,11 +407,11 @@ func TestThePageMayLoadNothing(t *testing.T) {
 	}
 }
 
-func TestReadyzTellsTheState(t *testing.T) {
+func TestReadyzReportsTheState(t *testing.T) {
 	var state State
 	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{State: state} }})
 	for _, state = range []State{Ready, Starting, Paused, Draining} {
-		a := ask(h, "GET", "/readyz", "")
+		a := call(h, "GET", "/readyz", "")
 		if state == Ready {
 			require.Equal(t, 200, a.status)
 			require.Equal(t, "ok", strings.TrimSpace(a.body))
@@ -387,20 +420,20 @@ func TestReadyzTellsTheState(t *testing.T) {
 		require.Equal(t, 503, a.status, state)
 		require.Equal(t, "not ready: "+string(state), strings.TrimSpace(a.body))
 	}
-	require.Equal(t, 200, ask(newHandler(t, Config{Open: true}), "GET", "/readyz", "").status, "without Config.Status it is always ready")
+	require.Equal(t, 200, call(newHandler(t, Config{Open: true}), "GET", "/readyz", "").status, "without Config.Status it is always ready")
 }
 
 func TestLivezIsOKInEachState(t *testing.T) {
 	var state State
 	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{State: state} }})
 	for _, state = range []State{Ready, Starting, Paused, Draining, ""} {
-		a := ask(h, "GET", "/livez", "")
+		a := call(h, "GET", "/livez", "")
 		require.Equal(t, 200, a.status, state)
 		require.Equal(t, "ok", strings.TrimSpace(a.body))
 	}
 }
 
-func TestProbesAndMetricsDoNotWaitForALoopThatIsBlocked(t *testing.T) {
+func TestProbesAndMetricsDoNotWaitForABlockedLoop(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Open: true})
 	defer close(s.block)
@@ -408,7 +441,7 @@ func TestProbesAndMetricsDoNotWaitForALoopThatIsBlocked(t *testing.T) {
 	for _, path := range []string{"/livez", "/readyz", "/metrics", "/api/closed", "/api/config", "/"} {
 		began := time.Now()
 		require.Equal(t, 200, s.do(t, "GET", path, "").status, path)
-		require.Less(t, time.Since(began), patience, path)
+		require.Less(t, time.Since(began), loopTimeout, path)
 	}
 }
 
@@ -424,23 +457,21 @@ func TestMetricsAreThoseOfTheReaper(t *testing.T) {
 	}
 }
 
-func TestMetricsOfTheConfigReplaceThem(t *testing.T) {
+func TestMetricsOfTheConfigReplaceTheDefault(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	mine := prometheus.NewCounter(prometheus.CounterOpts{Name: "mine_total", Help: "Mine."})
 	registry.MustRegister(mine)
 	mine.Inc()
-	a := ask(newHandler(t, Config{Open: true, Metrics: registry}), "GET", "/metrics", "")
+	a := call(newHandler(t, Config{Open: true, Metrics: registry}), "GET", "/metrics", "")
 	require.Equal(t, 200, a.status)
 	require.Equal(t, "# HELP mine_total Mine.\n# TYPE mine_total counter\nmine_total 1\n", a.body)
 }
 
-// TestTheConfigHasAllSettings compares what is answered with Config.All of the Reaper.
+// TestTheConfigHasAllSettings compares the answer with Config.All of the Reaper.
 func TestTheConfigHasAllSettings(t *testing.T) {
-	h := newHandler(t, Config{Token: rightToken, Status: func() Status {
-		return Status{Settings: map[string]any{"addr": "x:1",
-			"loops": 2}}
-	}})
-	got := decode[map[string]any](t, ask(h, "GET", "/api/config", ""))
+	settings := map[string]any{"addr": "x:1", "loops": 2}
+	h := newHandler(t, Config{Token: rightToken, Status: func() Status { return Status{Settings: settings} }})
+	got := decode[map[string]any](t, call(h, "GET", "/api/config", ""))
 	require.Len(t, got, 3)
 	require.Equal(t, true, got["writable"])
 	require.Equal(t, map[string]any{"addr": "x:1", "loops": 2.0}, got["server"])
@@ -462,19 +493,20 @@ func TestTheConfigHasAllSettings(t *testing.T) {
 }
 
 func TestWithoutATokenTheConfigIsNotWritable(t *testing.T) {
-	require.Equal(t, false, decode[map[string]any](t, ask(newHandler(t, Config{Open: true}), "GET", "/api/config", ""))["writable"])
+	require.Equal(t, false, decode[map[string]any](t, call(newHandler(t, Config{Open: true}), "GET", "/api/config", ""))["writable"])
 }
 
-// Settings come from the program around, which may give what JSON does not have.
-func TestSettingsThatAreNoJSONAreAnError(t *testing.T) {
+// The settings come from the program around the Handler, which may pass values that JSON cannot
+// have.
+func TestSettingsOutsideJSONAreAnError(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{Settings: map[string]any{"f": func() {}}} }})
-	requireError(t, 500, ask(h, "GET", "/api/config", ""))
+	requireError(t, 500, call(h, "GET", "/api/config", ""))
 }
 
 func TestChangesAreLoggedWithoutTheToken(t *testing.T) {
 	t.Parallel()
-	var log diary
-	s := newSite(t, 1, minute, Config{Token: rightToken, Logger: log.logger()})
+	var log syncbuf.Buffer
+	s := newSite(t, 1, minute, Config{Token: rightToken, Logger: newLogger(&log)})
 	id := s.id(t, s.connect(t, "x"))
 	require.Equal(t, 200, s.do(t, "POST", "/api/timeouts", `{"read-timeout":"2m"}`).status)
 	require.Equal(t, 204, s.do(t, "POST", "/api/connections/"+id+"/kick", "").status)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
@@ -34,13 +31,13 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.Equal(t, "idlewheel", h["name"])
 	require.Equal(t, "a:1", h["address"])
 	require.Equal(t, true, h["writable"])
-	require.Len(t, h["reasons"], len(reasons()))
+	require.Len(t, h["reasons"], int(idle.Shed))
 	require.Equal(t, "read idle", h["reasons"].([]any)[0])
 	require.Equal(t, limitsAsJSON(s), h["limits"])
 	require.NotEmpty(t, h["version"])
 
 	f := v.frame()
-	require.Equal(t, limitsAsJSON(s), f.Limits, "the first frame has what not each one has")
+	require.Equal(t, limitsAsJSON(s), f.Limits, "the first frame is complete")
 	require.NotNil(t, f.Idle)
 	require.NotNil(t, f.Recent)
 	f = v.frame()
@@ -55,7 +52,7 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.NotNil(t, f.Behind)
 	require.NotNil(t, f.Lag)
 	require.NotNil(t, f.Saved)
-	require.WithinDuration(t, time.Now(), time.UnixMilli(f.Now), soon)
+	require.WithinDuration(t, time.Now(), time.UnixMilli(f.Time), soon)
 	requireRings(t, f, 2, 30)
 }
 
@@ -69,8 +66,8 @@ func limitsAsJSON(s *site) map[string]any {
 	return all
 }
 
-// requireRings checks that the sectors and what is later are all connections.
-func requireRings(t *testing.T, f seen, loops, connections int) {
+// requireRings checks that every connection is in a sector or later.
+func requireRings(t *testing.T, f shownFrame, loops, connections int) {
 	t.Helper()
 	require.False(t, f.Blocked)
 	require.Len(t, f.Rings, loops)
@@ -89,7 +86,7 @@ func requireRings(t *testing.T, f seen, loops, connections int) {
 	require.Equal(t, connections, sum)
 }
 
-func TestFramesComeAtMostFourTimesASecond(t *testing.T) {
+func TestFramesAreSentAtMostFourTimesASecond(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	s.connect(t, "x")
@@ -105,43 +102,43 @@ func TestFramesComeAtMostFourTimesASecond(t *testing.T) {
 	require.GreaterOrEqual(t, frames, 2)
 }
 
-func TestTheFramesTellWhatHappens(t *testing.T) {
+func TestFramesShowWhatHappens(t *testing.T) {
 	t.Parallel()
 	of := idle.Config{ReadTimeout: time.Minute, FirstByteTimeout: time.Hour, Tick: 10 * time.Millisecond, KeepClosed: 9}
 	s := newSite(t, 1, of, Config{Token: rightToken})
 	longest := s.connect(t, "x")
-	time.Sleep(50 * time.Millisecond) // of a few ticks are those made that tell who is idle longer
+	time.Sleep(50 * time.Millisecond) // some ticks, so that one is idle longer
 	other := s.connect(t, "x")
 	v := s.watch(t)
 	v.hello()
-	first := v.until("both are in the table", func(f seen) bool { return len(f.Idle) == 2 })
+	first := v.until("both are in the table", func(f shownFrame) bool { return len(f.Idle) == 2 })
 	require.Equal(t, longest.LocalAddr().String(), first.Idle[0].Remote)
 	require.GreaterOrEqual(t, first.Idle[0].ReadIdle, first.Idle[1].ReadIdle)
-	quiet := v.until("a frame has no more than changes", func(f seen) bool { return f.Idle == nil && f.Recent == nil && f.Limits == nil })
+	quiet := v.until("a frame has only what changes", func(f shownFrame) bool { return f.Idle == nil && f.Recent == nil && f.Limits == nil })
 	require.Zero(t, quiet.Closed)
 
 	require.Equal(t, 204, s.do(t, "POST", "/api/connections/"+first.Idle[1].ID+"/kick", "").status)
-	f := v.until("the kicked one is among the last", func(f seen) bool { return f.Recent != nil })
+	f := v.until("the kicked connection is listed", func(f shownFrame) bool { return f.Recent != nil })
 	require.Len(t, f.Recent, 1)
 	require.Equal(t, other.LocalAddr().String(), f.Recent[0].Remote)
 	require.Equal(t, uint64(1), f.Closed)
 	require.Equal(t, map[string]uint64{"kicked": 1}, f.Reaped)
 	require.Equal(t, map[string]uint64{"kicked": 1}, f.Rings[0].Reaped)
-	require.GreaterOrEqual(t, f.Now, quiet.Now)
+	require.GreaterOrEqual(t, f.Time, quiet.Time)
 	require.Greater(t, f.Uptime, quiet.Uptime)
 
 	require.Equal(t, 200, s.do(t, "POST", "/api/timeouts", `{"first-byte-timeout":"100ms"}`).status)
-	f = v.until("the limits come again", func(f seen) bool { return f.Limits != nil })
+	f = v.until("the limits are sent again", func(f shownFrame) bool { return f.Limits != nil })
 	require.Equal(t, "100ms", f.Limits["first-byte-timeout"])
 	silent := s.connect(t, "")
-	f = v.until("one is reaped", func(f seen) bool { return f.Recent != nil })
-	require.Equal(t, silent.LocalAddr().String(), f.Recent[0].Remote, "the last one first")
+	f = v.until("the silent connection is listed", func(f shownFrame) bool { return f.Recent != nil })
+	require.Equal(t, silent.LocalAddr().String(), f.Recent[0].Remote, "newest first")
 	require.Equal(t, "no first byte", f.Recent[0].Reason)
 	require.Equal(t, uint64(1), f.Lateness.Count)
 	require.Equal(t, uint64(3), f.Opened)
 }
 
-func TestEachViewerGetsWhatNotEachFrameHas(t *testing.T) {
+func TestEachViewerStartsWithACompleteFrame(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	s.connect(t, "x")
@@ -149,7 +146,7 @@ func TestEachViewerGetsWhatNotEachFrameHas(t *testing.T) {
 		v := s.watch(t)
 		v.hello()
 		var limits, table, recent bool
-		v.until("it has all", func(f seen) bool {
+		v.until("the viewer has everything", func(f shownFrame) bool {
 			limits, table, recent = limits || f.Limits != nil, table || f.Idle != nil, recent || f.Recent != nil
 			return limits && table && recent
 		})
@@ -170,21 +167,21 @@ func TestNothingRunsWithoutViewers(t *testing.T) {
 		a.hello()
 		b.hello()
 		require.True(t, running())
-		a.leave()
+		a.close()
 		b.frame()
 		require.True(t, running())
 		done := s.handler.live.done
-		b.leave()
-		eventually(t, "it stops", func() bool { return !running() })
+		b.close()
+		eventually(t, "the goroutine stops", func() bool { return !running() })
 		select {
 		case <-done:
 		case <-time.After(soon):
-			t.Fatal("the goroutine is still there")
+			t.Fatal("the goroutine has not ended")
 		}
 	}
 }
 
-func TestOneViewerTooManyIsRefused(t *testing.T) {
+func TestViewersAboveTheLimitAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	var all []*viewer
@@ -195,8 +192,8 @@ func TestOneViewerTooManyIsRefused(t *testing.T) {
 		v.hello()
 	}
 	require.Contains(t, requireError(t, 503, s.do(t, "GET", "/api/events", "")), fmt.Sprint(maxViewers))
-	all[0].leave()
-	eventually(t, "there is room for another", func() bool {
+	all[0].close()
+	eventually(t, "another viewer is accepted", func() bool {
 		resp, err := http.DefaultTransport.RoundTrip(s.request(t, "GET", "/api/events", nil))
 		require.NoError(t, err)
 		resp.Body.Close()
@@ -205,19 +202,19 @@ func TestOneViewerTooManyIsRefused(t *testing.T) {
 	all[1].frame()
 }
 
-func TestFramesGoOnWhileALoopIsBlocked(t *testing.T) {
+func TestFramesAreSentWhileALoopIsBlocked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	v := s.watch(t)
 	s.connect(t, "x")
 	s.connect(t, "b")
 	v.hello()
-	f := v.until("it tells that a loop is blocked", func(f seen) bool { return f.Blocked })
+	f := v.until("a frame reports the blocked loop", func(f shownFrame) bool { return f.Blocked })
 	require.Nil(t, f.Rings)
 	require.Equal(t, 2, f.Connections)
-	again := func() { // the next frame of this one comes after five seconds
-		v.leave()
-		eventually(t, "it has left", func() bool {
+	again := func() { // replaces the viewer, because its next frame is late
+		v.close()
+		eventually(t, "the viewer is removed", func() bool {
 			s.handler.live.mu.Lock()
 			defer s.handler.live.mu.Unlock()
 			return s.handler.live.stop == nil
@@ -226,15 +223,15 @@ func TestFramesGoOnWhileALoopIsBlocked(t *testing.T) {
 		v.hello()
 	}
 	again()
-	require.True(t, v.frame().Blocked, "who comes meanwhile is told as well")
+	require.True(t, v.frame().Blocked, "a new viewer is told as well")
 	close(s.block)
 	again()
-	f = v.until("it goes on", func(f seen) bool { return !f.Blocked })
+	f = v.until("the loop answers", func(f shownFrame) bool { return !f.Blocked })
 	requireRings(t, f, 1, 2)
 }
 
-// TestViewersComeAndGo has twenty of them do so at random.
-func TestViewersComeAndGo(t *testing.T) {
+// TestViewersConnectAndDisconnect has twenty viewers that do so at random times.
+func TestViewersConnectAndDisconnect(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 2, minute, Config{Token: rightToken})
 	s.connect(t, "x")
@@ -266,43 +263,44 @@ func TestViewersComeAndGo(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "all have left", func() bool {
+	eventually(t, "all viewers are removed", func() bool {
 		s.handler.live.mu.Lock()
 		defer s.handler.live.mu.Unlock()
 		return len(s.handler.live.viewers) == 0 && s.handler.live.stop == nil
 	})
 }
 
-// TestAViewerThatDoesNotReadIsDropped has one that reads nothing after the header, and one that gets all frames meanwhile.
+// TestAViewerThatDoesNotReadIsDropped has one viewer that reads nothing, and one that gets all
+// frames.
 func TestAViewerThatDoesNotReadIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, Config{Token: rightToken})
 		srv := &http.Server{Handler: h}
 		l := servePipes(srv)
 		defer srv.Close()
-		stuck := l.dial(t, getEvents)
-		defer stuck.Close()
-		synctest.Wait() // until it watches
+		stalled := l.dial(t, getEvents)
+		defer stalled.Close()
+		synctest.Wait() // until it is a viewer
 		c, v := openPipe(t, l)
 		defer c.Close()
 		v.hello()
 		began, last := time.Now(), time.Time{}
-		for time.Since(began) < 2*slowViewer {
+		for time.Since(began) < 2*viewerTimeout {
 			v.frame()
 			if !last.IsZero() {
-				require.LessOrEqual(t, time.Since(last), frameEvery, "the other one has no part in it")
+				require.LessOrEqual(t, time.Since(last), frameInterval, "the other viewer is not delayed")
 			}
 			last = time.Now()
 			h.live.mu.Lock()
-			watching := len(h.live.viewers)
+			viewers := len(h.live.viewers)
 			h.live.mu.Unlock()
-			if d := time.Since(began); d < slowViewer-frameEvery {
-				require.Equal(t, 2, watching, "after %v", d)
-			} else if d > slowViewer+frameEvery {
-				require.Equal(t, 1, watching, "after %v", d)
+			if d := time.Since(began); d < viewerTimeout-frameInterval {
+				require.Equal(t, 2, viewers, "after %v", d)
+			} else if d > viewerTimeout+frameInterval {
+				require.Equal(t, 1, viewers, "after %v", d)
 			}
 		}
-		_, err := io.ReadAll(stuck)
+		_, err := io.ReadAll(stalled)
 		require.NoError(t, err)
 		c.Close()
 		synctest.Wait()
@@ -310,8 +308,8 @@ func TestAViewerThatDoesNotReadIsDropped(t *testing.T) {
 	})
 }
 
-// TestAViewerThatMissesAFrameGetsWhatWasInIt has one that does not read for two seconds, in which the limits change.
-func TestAViewerThatMissesAFrameGetsWhatWasInIt(t *testing.T) {
+// TestAViewerThatMissesAFrameGetsACompleteOne changes the limits while a viewer does not read.
+func TestAViewerThatMissesAFrameGetsACompleteOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, Config{Token: rightToken})
 		srv := &http.Server{Handler: h}
@@ -320,11 +318,11 @@ func TestAViewerThatMissesAFrameGetsWhatWasInIt(t *testing.T) {
 		c, v := openPipe(t, l)
 		defer c.Close()
 		v.hello()
-		v.until("it has the limits", func(f seen) bool { return f.Limits != nil })
+		v.until("the viewer has the limits", func(f shownFrame) bool { return f.Limits != nil })
 		time.Sleep(time.Second)
-		require.Equal(t, 200, ask(h, "POST", "/api/timeouts", `{"read-timeout":"7s"}`).status)
+		require.Equal(t, 200, call(h, "POST", "/api/timeouts", `{"read-timeout":"7s"}`).status)
 		time.Sleep(time.Second)
-		v.until("it has the new ones", func(f seen) bool { return f.Limits != nil && f.Limits["read-timeout"] == "7s" })
+		v.until("the viewer has the new limits", func(f shownFrame) bool { return f.Limits != nil && f.Limits["read-timeout"] == "7s" })
 	})
 }
 
@@ -345,61 +343,54 @@ func TestAViewerOutlivesTheTimeoutsOfItsServer(t *testing.T) {
 	})
 }
 
-// TestLookingTakesATwentiethOfTheTime has looks that cost something.
-func TestLookingTakesATwentiethOfTheTime(t *testing.T) {
+// TestFramesTakeATwentiethOfTheTime makes frames that cost time.
+func TestFramesTakeATwentiethOfTheTime(t *testing.T) {
 	for _, c := range []struct{ cost, every time.Duration }{
 		{0, 250 * time.Millisecond}, {12 * time.Millisecond, 250 * time.Millisecond}, {100 * time.Millisecond, 2 * time.Second},
-		{ringPatience, 5 * time.Second}, {time.Second, 5 * time.Second},
+		{ringTimeout, 5 * time.Second}, {time.Second, 5 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var looks []time.Time
-			l := live{look: func(context.Context, *eye) frame {
-				looks = append(looks, time.Now())
+			var starts []time.Time
+			l := live{makeFrame: func(context.Context, *frameState) frame {
+				starts = append(starts, time.Now())
 				time.Sleep(c.cost)
 				return frame{}
 			}}
-			frames, ok := l.join()
+			frames, ok := l.subscribe()
 			require.True(t, ok)
 			time.Sleep(3*c.every + c.every/2)
-			l.leave(frames)
-			require.Len(t, looks, 4)
-			for i := range looks[1:] {
-				require.Equal(t, c.every, looks[i+1].Sub(looks[i]))
+			l.unsubscribe(frames)
+			require.Len(t, starts, 4)
+			for i := range starts[1:] {
+				require.Equal(t, c.every, starts[i+1].Sub(starts[i]))
 			}
 		})
 	}
 }
 
-// A page that is loaded again leaves and joins. What the run of its old viewer was looking at is cut off and tells of blocked loops.
-func TestAFrameThatWasCutOffIsNotShown(t *testing.T) {
+// A page that is reloaded unsubscribes and subscribes. The end of the first run cancels its
+// inspection, so that the frame reports blocked loops.
+func TestACanceledFrameIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := live{look: func(ctx context.Context, _ *eye) frame {
+		l := live{makeFrame: func(ctx context.Context, _ *frameState) frame {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 			defer cancel()
 			<-ctx.Done()
-			cutOff := ctx.Err() == context.Canceled
+			canceled := ctx.Err() == context.Canceled
 			time.Sleep(time.Millisecond)
-			return frame{Blocked: cutOff}
+			return frame{Blocked: canceled}
 		}}
-		old, _ := l.join()
+		old, _ := l.subscribe()
 		time.Sleep(5 * time.Millisecond)
-		var left sync.WaitGroup
-		left.Go(func() { l.leave(old) })
+		var unsubscribed sync.WaitGroup
+		unsubscribed.Go(func() { l.unsubscribe(old) })
 		synctest.Wait()
-		frames, _ := l.join()
+		frames, _ := l.subscribe()
 		first := string(<-frames)
-		left.Wait()
-		l.leave(frames)
+		unsubscribed.Wait()
+		l.unsubscribe(frames)
 		require.NotContains(t, first, `"blocked":true`)
 	})
-}
-
-// Config.Status is code of the program around, in which a part of nothing is no number. A page is no reason to end the program.
-func TestAPressureThatIsNoNumberDoesNotEndTheProgram(t *testing.T) {
-	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{State: Ready, Pressure: Pressure{Heap: math.NaN()}} }})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.NotPanics(t, func() { h.live.run(ctx, make(chan struct{})) })
 }
 
 func TestAWriterThatCannotFlushEndsTheEvents(t *testing.T) {
@@ -410,112 +401,4 @@ func TestAWriterThatCannotFlushEndsTheEvents(t *testing.T) {
 	h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
 	require.Empty(t, h.live.viewers)
 	require.True(t, strings.HasPrefix(w.Body.String(), "event: hello\ndata: {"))
-}
-
-// A fakeLoop is an event loop without sockets. It runs what it is given, one after the other.
-type fakeLoop struct {
-	gnet.EventLoop
-	tasks chan gnet.Runnable
-}
-
-func (l *fakeLoop) Execute(_ context.Context, task gnet.Runnable) error {
-	l.tasks <- task
-	return nil
-}
-
-// A fakeConn is a connection of no socket: its descriptor is above all that are open.
-type fakeConn struct {
-	gnet.Conn
-	fd   int
-	on   *fakeLoop
-	came int // bytes that nobody has read
-}
-
-func (c *fakeConn) Fd() int                   { return c.fd }
-func (c *fakeConn) EventLoop() gnet.EventLoop { return c.on }
-func (c *fakeConn) OutboundBuffered() int     { return 0 }
-func (c *fakeConn) InboundBuffered() int      { return c.came }
-func (c *fakeConn) LocalAddr() net.Addr       { return fakeAddr }
-func (c *fakeConn) RemoteAddr() net.Addr      { return fakeAddr }
-
-func (c *fakeConn) Next(int) ([]byte, error) {
-	c.came = 0
-	return fakeBytes, nil
-}
-
-var (
-	fakeAddr  = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
-	fakeBytes = []byte("x")
-)
-
-// BenchmarkFrame measures a frame of 100,000 connections on two loops, with and without the table of the longest idle.
-func BenchmarkFrame(b *testing.B) {
-	h := newHandler(b, Config{Open: true})
-	const loops, conns = 2, 100_000
-	all := make([]fakeConn, conns)
-	each := func(do func(c *fakeConn)) {
-		var done sync.WaitGroup
-		for i := range loops {
-			done.Add(1)
-			_ = all[i].on.Execute(b.Context(), gnet.RunnableFunc(func(context.Context) error {
-				defer done.Done()
-				for n := i; n < conns; n += loops {
-					do(&all[n])
-				}
-				return nil
-			}))
-		}
-		done.Wait()
-	}
-	var on [loops]*fakeLoop
-	for i := range on {
-		on[i] = &fakeLoop{tasks: make(chan gnet.Runnable, 1000)}
-		defer close(on[i].tasks)
-		go func() {
-			for task := range on[i].tasks {
-				_ = task.Run(context.Background())
-			}
-		}()
-	}
-	for i := range all {
-		all[i] = fakeConn{fd: 1<<20 + i, on: on[i%loops]}
-	}
-	each(func(c *fakeConn) { h.reaper.OnOpen(c) })
-	defer each(func(c *fakeConn) { h.reaper.OnClose(c, nil) })
-	for name, table := range map[string]time.Duration{"rings": time.Hour, "rings and table": -time.Hour} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			var e eye
-			for b.Loop() {
-				e.nextTable = time.Now().Add(table)
-				if f := h.lookAtAll(b.Context(), &e); f.Connections != conns || len(f.Rings) != loops {
-					b.Fatalf("%d connections in %d rings", f.Connections, len(f.Rings))
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkNobodyLooks measures a message to a server with a Handler that nobody looks at, and to one without.
-func BenchmarkNobodyLooks(b *testing.B) {
-	for _, with := range []string{"without", "with"} {
-		b.Run(with, func(b *testing.B) {
-			s := &site{reasons: map[string]error{}}
-			r, err := idle.Middleware(s, minute)
-			require.NoError(b, err)
-			if with == "with" {
-				_, err := New(Config{Reaper: r, Open: true})
-				require.NoError(b, err)
-			}
-			on := &fakeLoop{tasks: make(chan gnet.Runnable, 1000)} // whose tasks nobody runs: nothing is due
-			c := &fakeConn{fd: 1 << 20, on: on}
-			r.OnOpen(c)
-			defer r.OnClose(c, nil)
-			b.ReportAllocs()
-			for b.Loop() {
-				c.came = 1
-				r.OnTraffic(c)
-			}
-		})
-	}
 }

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"net"
 	"testing"
 	"time"
@@ -9,46 +8,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testpeer"
 )
 
-// chatter sends on all connections every 20 ms until the returned function is called: a pause of
-// seconds would teach the server that such silences are normal.
-func chatter(t *testing.T, conns []net.Conn) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for ctx.Err() == nil && err == nil {
-			for _, c := range conns {
-				if _, err = c.Write([]byte("x")); err != nil {
-					break
-				}
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
-	end := func() {
-		cancel()
-		<-done
-	}
-	t.Cleanup(end)
-	return func() {
-		end()
-		require.NoError(t, err)
-	}
-}
-
-// TestHeldVerdictsAreTold lets busy connections fall silent together, and one of them speak again.
-func TestHeldVerdictsAreTold(t *testing.T) {
+// TestHeldVerdictsAreShown silences all busy connections at once, and then lets one of them send
+// again.
+func TestHeldVerdictsAreShown(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 2, idle.Config{ReadTimeout: 4 * time.Second, Tick: 50 * time.Millisecond}, Config{Token: rightToken})
 	var conns []net.Conn
 	for range 40 {
 		conns = append(conns, s.connect(t, "x"))
 	}
-	stop := chatter(t, conns)
+	stop := testpeer.KeepSending(t, conns)
 	v := s.watch(t)
 	v.hello()
 	f := v.frame()
@@ -59,12 +31,13 @@ func TestHeldVerdictsAreTold(t *testing.T) {
 	}
 	require.False(t, holding())
 
-	time.Sleep(time.Second) // only connections that were open for longer than the silence count as busy
+	// A connection counts as busy if it was open for longer than the silence.
+	time.Sleep(time.Second)
 	stop()
-	before := f
+	previous := f
 	for ; *f.Holds == 0; f = v.frame() {
 		require.Equal(t, 40, f.Connections)
-		before = f
+		previous = f
 	}
 	require.True(t, *f.Holding)
 	require.True(t, holding())
@@ -74,8 +47,8 @@ func TestHeldVerdictsAreTold(t *testing.T) {
 	for *f.Holding {
 		f = v.frame()
 	}
-	require.Greater(t, *f.Outages, *before.Outages)
-	require.Greater(t, *f.Away, *before.Away)
+	require.Greater(t, *f.Outages, *previous.Outages)
+	require.Greater(t, *f.OutageTime, *previous.OutageTime)
 	require.NotNil(t, f.PutOff)
 	require.False(t, holding())
 }

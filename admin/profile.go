@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// maxProfile is the longest time that a profile may take.
+// maxProfile is the longest duration of a profile.
 const maxProfile = 5 * time.Minute
 
-// serveProfile does what package net/http/pprof does. That one adds itself to the default mux of the program, where whoever links this
-// package does not expect it.
+// serveProfile does the same as package net/http/pprof. That package is not imported, because it
+// adds itself to http.DefaultServeMux of the program.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	switch name := r.PathValue("name"); name {
 	case "":
@@ -22,7 +22,8 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, map[string]any{"profiles": append(names, "profile?seconds=30", "trace?seconds=5")})
 	case "profile":
-		record(w, r, 30*time.Second, func(w http.ResponseWriter) error { return pprof.StartCPUProfile(w) }, pprof.StopCPUProfile)
+		start := func(w http.ResponseWriter) error { return pprof.StartCPUProfile(w) }
+		record(w, r, 30*time.Second, start, pprof.StopCPUProfile)
 	case "trace":
 		record(w, r, time.Second, func(w http.ResponseWriter) error { return trace.Start(w) }, trace.Stop)
 	default:
@@ -36,27 +37,28 @@ func serveProfile(w http.ResponseWriter, r *http.Request) {
 		if debug > 0 {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		}
-		_ = p.WriteTo(w, debug) // an error means that the client has gone
+		_ = p.WriteTo(w, debug) // an error means that the client is gone
 	}
 }
 
-// record lets a profile run for the time that is asked for, or until the client goes.
+// record writes a profile of the duration that the request gives, or until the client is gone.
 func record(w http.ResponseWriter, r *http.Request, d time.Duration, start func(http.ResponseWriter) error, stop func()) {
-	if s := r.URL.Query().Get("seconds"); s != "" {
-		seconds, err := strconv.Atoi(s)
-		if most := int(maxProfile.Seconds()); err != nil || seconds < 1 || seconds > most {
-			fail(w, http.StatusBadRequest, "seconds is %.40q: take a number from 1 to %d", s, most)
+	if text := r.URL.Query().Get("seconds"); text != "" {
+		seconds, err := parseNumber("seconds", text, int(maxProfile.Seconds()))
+		if err != nil {
+			fail(w, http.StatusBadRequest, "%v", err)
 			return
 		}
 		d = time.Duration(seconds) * time.Second
 	}
-	out := http.NewResponseController(w)
-	_, _ = out.SetReadDeadline(time.Now().Add(d+patience)), out.SetWriteDeadline(time.Now().Add(d+patience)) // those that cannot be set are none
+	out, deadline := http.NewResponseController(w), time.Now().Add(d+loopTimeout)
+	// Not every ResponseWriter has deadlines.
+	_, _ = out.SetReadDeadline(deadline), out.SetWriteDeadline(deadline)
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if r.Method == "HEAD" {
 		return
 	}
-	if err := start(w); err != nil { // another one runs
+	if err := start(w); err != nil { // a profile is being recorded already
 		fail(w, http.StatusConflict, "%v", err)
 		return
 	}

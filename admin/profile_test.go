@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// profiled runs a Handler with profiles over HTTP. The CPU profile is one of the process: those that take it are not parallel.
-func profiled(t *testing.T) *site {
+// serveProfiles runs a Handler with profiles over HTTP. A process has one CPU profile at a time,
+// so tests that record it are not parallel.
+func serveProfiles(t *testing.T) *site {
 	t.Helper()
 	s := &site{handler: newHandler(t, Config{Token: rightToken, Profiles: true})}
 	web := httptest.NewServer(s.handler)
@@ -25,15 +26,15 @@ func profiled(t *testing.T) *site {
 	return s
 }
 
-func TestWithoutProfilesThereAreNone(t *testing.T) {
+func TestProfilesAreOffByDefault(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Token: rightToken})
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile", "/debug/pprof/trace"} {
-		requireError(t, 404, ask(h, "GET", path, ""), path)
+		requireError(t, 404, call(h, "GET", path, ""), path)
 	}
 }
 
 func TestTheIndexNamesTheProfiles(t *testing.T) {
-	s := profiled(t)
+	s := serveProfiles(t)
 	all := decode[struct{ Profiles []string }](t, s.do(t, "GET", "/debug/pprof/", "")).Profiles
 	for _, name := range []string{"heap", "goroutine", "mutex", "block", "allocs", "threadcreate"} {
 		require.Contains(t, all, name)
@@ -51,47 +52,47 @@ func TestTheIndexNamesTheProfiles(t *testing.T) {
 }
 
 func TestAProfileOfTheCPUCanBeRead(t *testing.T) {
-	s := profiled(t)
+	s := serveProfiles(t)
 	a := s.do(t, "GET", "/debug/pprof/profile?seconds=1", "")
 	require.Equal(t, 200, a.status)
 	require.True(t, strings.HasPrefix(a.body, "\x1f\x8b"))
 	file := filepath.Join(t.TempDir(), "cpu")
 	require.NoError(t, os.WriteFile(file, []byte(a.body), 0o600))
 	if exec.CommandContext(t.Context(), "go", "tool", "-n", "pprof").Run() != nil {
-		return // this Go has none
+		return // this installation of Go has no pprof
 	}
 	raw, err := exec.CommandContext(t.Context(), "go", "tool", "pprof", "-raw", file).CombinedOutput()
 	require.NoError(t, err, string(raw))
 	require.Contains(t, string(raw), "PeriodType: cpu nanoseconds")
 }
 
-func TestATraceIsOne(t *testing.T) {
-	a := profiled(t).do(t, "GET", "/debug/pprof/trace?seconds=1", "")
+func TestATraceCanBeRead(t *testing.T) {
+	a := serveProfiles(t).do(t, "GET", "/debug/pprof/trace?seconds=1", "")
 	require.Equal(t, 200, a.status)
-	require.True(t, strings.HasPrefix(a.body, "go 1."), "it begins as a trace does")
+	require.True(t, strings.HasPrefix(a.body, "go 1."), "a trace begins with the version of Go")
 }
 
-func TestATimeThatMakesNoSenseIsRefused(t *testing.T) {
+func TestAnInvalidDurationIsRefused(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Profiles: true})
 	for _, path := range []string{"profile", "trace"} {
 		for _, seconds := range []string{"0", "-1", "301", "abc", "1.5", "1s", "1e9", "99999999999999999999", strings.Repeat("9", 10_000)} {
-			requireError(t, 400, ask(h, "GET", "/debug/pprof/"+path+"?seconds="+seconds, ""), seconds)
+			requireError(t, 400, call(h, "GET", "/debug/pprof/"+path+"?seconds="+seconds, ""), seconds)
 		}
 	}
 }
 
-// So many nanoseconds have more than 64 bits: what is left of them is 0.29 s, which was taken for the time.
-func TestATimeThatOverflowsIsRefused(t *testing.T) {
+// In nanoseconds, this duration overflows 64 bits, and 0.29 s remain.
+func TestADurationThatOverflowsIsRefused(t *testing.T) {
 	h := newHandler(t, Config{Open: true, Profiles: true})
-	require.Equal(t, 400, ask(h, "GET", "/debug/pprof/profile?seconds=18446744074", "").status)
+	require.Equal(t, 400, call(h, "GET", "/debug/pprof/profile?seconds=18446744074", "").status)
 }
 
-// TestASecondProfileAtTheSameTimeIsRefused also has a client that goes away end the first one.
+// TestASecondProfileAtTheSameTimeIsRefused ends the first profile by the end of its client.
 func TestASecondProfileAtTheSameTimeIsRefused(t *testing.T) {
-	s := profiled(t)
+	s := serveProfiles(t)
 	for _, path := range []string{"/debug/pprof/profile", "/debug/pprof/trace"} {
-		ctx, goAway := context.WithCancel(t.Context())
-		defer goAway()
+		ctx, disconnect := context.WithCancel(t.Context())
+		defer disconnect()
 		gone := make(chan error, 1)
 		r := s.request(t, "GET", path+"?seconds=100", nil).WithContext(ctx)
 		go func() {
@@ -102,23 +103,23 @@ func TestASecondProfileAtTheSameTimeIsRefused(t *testing.T) {
 			}
 			gone <- err
 		}()
-		// The second one has a context that is over, so that it takes no time if it is the first.
-		over, cancel := context.WithCancel(t.Context())
+		// The context of the second profile has ended, so it takes no time if it is not refused.
+		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		second := func() answered {
-			r := httptest.NewRequestWithContext(over, "GET", path+"?seconds=1", nil)
+			r := httptest.NewRequestWithContext(ended, "GET", path+"?seconds=1", nil)
 			setHeaders(r, nil)
-			return askWith(s.handler, r)
+			return callWith(s.handler, r)
 		}
 		var a answered
-		eventually(t, "the second one is refused", func() bool {
+		eventually(t, "the second profile is refused", func() bool {
 			a = second()
 			return a.status != 200
 		})
 		requireError(t, 409, a)
-		goAway()
+		disconnect()
 		require.Error(t, <-gone)
-		eventually(t, "the first one has ended with its client", func() bool { return second().status == 200 })
+		eventually(t, "the first profile has ended", func() bool { return second().status == 200 })
 	}
 }
 

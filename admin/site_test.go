@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -22,32 +21,35 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-// rightToken is what all handlers of these tests want, if they want one.
+// rightToken is the token of every handler that has one.
 const rightToken = "0123456789abcdef-right"
 
-// soon is how long a test waits for what has to happen. It is long, since the machine may be busy.
+// soon bounds the time that a test waits for an event. It is long, because the machine may be busy.
 const soon = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	_ = flag.Set("test.parallel", "16")              // those that are parallel wait most of the time
+	_ = flag.Set("test.parallel", "16")              // parallel tests wait most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }
 
-// A site is a gnet server with a Reaper, whose handler does what the first byte of a message says, and a Handler that shows it over HTTP.
+// A site is a gnet server with a Reaper, and a Handler that serves it over HTTP. The gnet handler
+// obeys the first byte of each message: h holds the connection, b blocks the event loop, and o
+// sends more output than the peer takes. It ignores other bytes.
 type site struct {
 	gnet.BuiltinEventEngine
 	booted  chan gnet.Engine
-	block   chan struct{} // until it is closed, those wait that have said b
+	block   chan struct{} // ends the blocking when closed
 	reaper  *idle.Reaper
 	addr    string // of the gnet server
 	handler *Handler
 	url     string // of the Handler
 
 	mu      sync.Mutex
-	reasons map[string]error // guarded by mu; what OnClose got, by the address of the peer
+	reasons map[string]error // guarded by mu; errors of OnClose by the address of the peer
 }
 
 func (s *site) OnBoot(eng gnet.Engine) gnet.Action {
@@ -59,10 +61,11 @@ func (s *site) OnBoot(eng gnet.Engine) gnet.Action {
 func (s *site) OnTraffic(c gnet.Conn) gnet.Action {
 	switch b, _ := c.Next(-1); b[0] {
 	case 'h':
-		s.reaper.Hold(c)
+		conn, _ := s.reaper.Conn(c)
+		conn.Hold()
 	case 'b':
 		<-s.block
-	case 'o': // much output that the peer does not take
+	case 'o':
 		_ = c.SetWriteBuffer(4 << 10)
 		_, _ = c.Write(make([]byte, 16<<20))
 	}
@@ -76,7 +79,7 @@ func (s *site) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// reason waits for the OnClose of a connection and returns what it got.
+// reason waits for OnClose of a connection and returns its error.
 func (s *site) reason(t testing.TB, c net.Conn) (err error) {
 	t.Helper()
 	eventually(t, "OnClose", func() (closed bool) {
@@ -104,7 +107,7 @@ func listenAddr(eng gnet.Engine) string {
 	return l.Addr().String()
 }
 
-// newSite runs a server on so many loops, and its Handler, until the test ends. The Reaper of the Config is set.
+// newSite runs a server and its Handler until the test ends. It sets the Reaper of the Config.
 func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	t.Helper()
 	s := &site{booted: make(chan gnet.Engine, 1), block: make(chan struct{}), reasons: map[string]error{}}
@@ -134,7 +137,7 @@ func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	return s
 }
 
-// quiet is a logger of gnet that says nothing.
+// quiet is a gnet logger that discards everything.
 type quiet struct{}
 
 func (quiet) Debugf(string, ...any) {}
@@ -143,8 +146,11 @@ func (quiet) Warnf(string, ...any)  {}
 func (quiet) Errorf(string, ...any) {}
 func (quiet) Fatalf(string, ...any) {}
 
-// minute is a Config under which nothing happens while a test runs.
+// minute is a Config with a timeout that no test reaches.
 var minute = idle.Config{ReadTimeout: time.Minute, KeepClosed: 100}
+
+// toMinute is an edit that replaces a Config by minute.
+func toMinute(cfg *idle.Config) { *cfg = minute }
 
 // newHandler returns a Handler of a Reaper without connections.
 func newHandler(t testing.TB, cfg Config) *Handler {
@@ -157,29 +163,30 @@ func newHandler(t testing.TB, cfg Config) *Handler {
 	return h
 }
 
-// connect opens a connection, waits until it is watched, and says something.
-func (s *site) connect(t testing.TB, what string) net.Conn {
+// connect opens a connection, waits until the Reaper watches it, and sends a message, unless it
+// is empty.
+func (s *site) connect(t testing.TB, message string) net.Conn {
 	t.Helper()
-	before := s.reaper.Connections()
+	previous := s.handler.inspector.open()
 	c, err := net.Dial("tcp", s.addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	eventually(t, "it is open", func() bool { return s.reaper.Connections() > before })
-	if what != "" {
-		_, err = c.Write([]byte(what))
+	eventually(t, "the connection is open", func() bool { return s.handler.inspector.open() > previous })
+	if message != "" {
+		_, err = c.Write([]byte(message))
 		require.NoError(t, err)
 	}
 	return c
 }
 
-// id returns the name of a connection.
+// id returns the ID of a connection.
 func (s *site) id(t testing.TB, c net.Conn) string {
 	t.Helper()
-	all, err := s.reaper.Snapshot(t.Context(), idle.Oldest, 1000)
+	all, err := s.handler.inspector.connections(t.Context(), idle.Oldest, 1000)
 	require.NoError(t, err)
 	for _, i := range all {
-		if i.Remote.String() == c.LocalAddr().String() {
-			return i.ID.String()
+		if i.Remote == c.LocalAddr().String() {
+			return string(i.ID)
 		}
 	}
 	t.Fatalf("%v is not open", c.LocalAddr())
@@ -193,7 +200,8 @@ type answered struct {
 	body   string
 }
 
-// do makes a request with the token and headers in pairs of name and value. An empty value takes one away.
+// do sends a request with the right token and with headers in pairs of name and value. An empty
+// value removes the header.
 func (s *site) do(t testing.TB, method, path, body string, headers ...string) answered {
 	t.Helper()
 	r := s.request(t, method, path, strings.NewReader(body), headers...)
@@ -205,6 +213,7 @@ func (s *site) do(t testing.TB, method, path, body string, headers ...string) an
 	return answered{resp.StatusCode, resp.Header, string(text)}
 }
 
+// request returns a request as do sends it.
 func (s *site) request(t testing.TB, method, path string, body io.Reader, headers ...string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, body)
@@ -223,21 +232,21 @@ func setHeaders(r *http.Request, headers []string) {
 	}
 }
 
-// ask makes a request without a network, to localhost.
-func ask(h http.Handler, method, target, body string, headers ...string) answered {
+// call sends a request for localhost to a handler without a network.
+func call(h http.Handler, method, target, body string, headers ...string) answered {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Host = "localhost"
 	setHeaders(r, headers)
-	return askWith(h, r)
+	return callWith(h, r)
 }
 
-func askWith(h http.Handler, r *http.Request) answered {
+func callWith(h http.Handler, r *http.Request) answered {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return answered{w.Code, w.Result().Header, w.Body.String()}
 }
 
-// requireError checks that an answer is an error that is short and JSON, and returns its text.
+// requireError checks that an answer is a short error in JSON, and returns its text.
 func requireError(t testing.TB, status int, a answered, msg ...any) string {
 	t.Helper()
 	require.Equal(t, status, a.status, "%.1000s %v", a.body, msg)
@@ -247,7 +256,7 @@ func requireError(t testing.TB, status int, a answered, msg ...any) string {
 	d.DisallowUnknownFields()
 	require.NoError(t, d.Decode(&text), a.body)
 	require.NotEmpty(t, text.Error, msg...)
-	require.Less(t, len(a.body), 1000, "it is short")
+	require.Less(t, len(a.body), 1000, "the error is short")
 	return text.Error
 }
 
@@ -260,13 +269,13 @@ func decode[T any](t testing.TB, a answered) (v T) {
 	return v
 }
 
-// requireEnd waits for the end of a connection as its peer sees it.
+// requireEnd waits until the peer sees the end of a connection.
 func requireEnd(t testing.TB, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(soon)))
 	_, err := io.Copy(io.Discard, c)
 	if err != nil {
-		require.ErrorContains(t, err, "reset", "the peer sees the end")
+		require.ErrorContains(t, err, "reset", "the peer sees a reset or the end")
 	}
 }
 
@@ -280,25 +289,25 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// A viewer watches the events of a Handler.
+// A viewer reads the events of a Handler.
 type viewer struct {
 	t     testing.TB
 	lines *bufio.Scanner
-	leave func()
+	close func()
 }
 
-// watch opens the events, and waits for the answer.
+// watch subscribes to the events.
 func (s *site) watch(t testing.TB) *viewer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	resp, err := http.DefaultTransport.RoundTrip(s.request(t, "GET", "/api/events", nil).WithContext(ctx))
 	require.NoError(t, err)
 	v := newViewer(t, resp.Body)
-	v.leave = func() {
+	v.close = func() {
 		cancel()
 		resp.Body.Close()
 	}
-	t.Cleanup(v.leave)
+	t.Cleanup(v.close)
 	require.Equal(t, 200, resp.StatusCode)
 	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 	require.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
@@ -311,7 +320,8 @@ func newViewer(t testing.TB, r io.Reader) *viewer {
 	return v
 }
 
-// read returns the next event, and false at the end. An event is two lines and an empty one.
+// read returns the next event, and false at the end of the stream. An event is two lines and an
+// empty line.
 func (v *viewer) read() (event, data string, ok bool) {
 	var lines []string
 	for v.lines.Scan() && v.lines.Text() != "" {
@@ -329,15 +339,15 @@ func (v *viewer) read() (event, data string, ok bool) {
 func (v *viewer) hello() (h map[string]any) {
 	v.t.Helper()
 	event, data, ok := v.read()
-	require.True(v.t, ok, "there is an event")
+	require.True(v.t, ok, "the stream has another event")
 	require.Equal(v.t, "hello", event)
 	require.NoError(v.t, json.Unmarshal([]byte(data), &h), data)
 	return h
 }
 
-// A seen is a frame as its viewers see it. What is nil was not in it.
-type seen struct {
-	Now         int64             `json:"now_ms"`
+// A shownFrame is a frame as viewers receive it. A field is nil if the frame did not have it.
+type shownFrame struct {
+	Time        int64             `json:"now_ms"`
 	Uptime      float64           `json:"uptime_seconds"`
 	Status      string            `json:"status"`
 	Connections int               `json:"connections"`
@@ -349,7 +359,7 @@ type seen struct {
 	Rejected    uint64            `json:"rejected"`
 	Saved       *uint64           `json:"saved_by_kernel"`
 	Outages     *uint64           `json:"outages"`
-	Away        *float64          `json:"outage_seconds"`
+	OutageTime  *float64          `json:"outage_seconds"`
 	PutOff      *uint64           `json:"put_off"`
 	Holds       *uint64           `json:"holds"`
 	Holding     *bool             `json:"holding"`
@@ -371,7 +381,7 @@ type seen struct {
 		Loop        int               `json:"loop"`
 		Connections int               `json:"connections"`
 		Turn        float64           `json:"turn_seconds"`
-		Now         float64           `json:"now_seconds"`
+		Position    float64           `json:"now_seconds"`
 		Sectors     []int             `json:"sectors"`
 		Later       int               `json:"later"`
 		Reaped      map[string]uint64 `json:"reaped"`
@@ -407,10 +417,10 @@ type shownClosed struct {
 }
 
 // frame reads the next frame.
-func (v *viewer) frame() (f seen) {
+func (v *viewer) frame() (f shownFrame) {
 	v.t.Helper()
 	event, data, ok := v.read()
-	require.True(v.t, ok, "there is an event")
+	require.True(v.t, ok, "the stream has another event")
 	require.Equal(v.t, "frame", event)
 	d := json.NewDecoder(strings.NewReader(data))
 	d.DisallowUnknownFields()
@@ -418,8 +428,8 @@ func (v *viewer) frame() (f seen) {
 	return f
 }
 
-// until reads frames until one is as wanted.
-func (v *viewer) until(what string, ok func(seen) bool) seen {
+// until reads frames until one fulfils a condition.
+func (v *viewer) until(what string, ok func(shownFrame) bool) shownFrame {
 	v.t.Helper()
 	for end := time.Now().Add(soon); ; {
 		if f := v.frame(); ok(f) {
@@ -431,32 +441,16 @@ func (v *viewer) until(what string, ok func(seen) bool) seen {
 	}
 }
 
-// A diary is a log that can be read while it is written.
-type diary struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
+// newLogger returns a logger that writes all records to a buffer.
+func newLogger(to *syncbuf.Buffer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-func (d *diary) Write(b []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.Write(b)
-}
-
-func (d *diary) String() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.String()
-}
-
-func (d *diary) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(d, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
-// A pipeListener accepts connections that are no sockets, so that a server can run in a bubble of synctest.
+// A pipeListener accepts connections without sockets, so that a server can run in a bubble of
+// synctest.
 type pipeListener struct {
 	conns chan net.Conn
-	over  chan struct{}
+	done  chan struct{}
 	once  sync.Once
 }
 
@@ -464,13 +458,13 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
 		return c, nil
-	case <-l.over:
+	case <-l.done:
 		return nil, net.ErrClosed
 	}
 }
 
 func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.over) })
+	l.once.Do(func() { close(l.done) })
 	return nil
 }
 
@@ -486,9 +480,10 @@ func (l *pipeListener) dial(t testing.TB, request string) net.Conn {
 	return ours
 }
 
-// servePipes runs an HTTP server in a bubble. It has to be closed before the end of the bubble.
+// servePipes runs an HTTP server in a bubble. The test must close the server before the bubble
+// ends.
 func servePipes(srv *http.Server) (l *pipeListener) {
-	l = &pipeListener{conns: make(chan net.Conn), over: make(chan struct{})}
+	l = &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	go func() { _ = srv.Serve(l) }()
 	return l
@@ -496,7 +491,7 @@ func servePipes(srv *http.Server) (l *pipeListener) {
 
 const getEvents = "GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + rightToken + "\r\n\r\n"
 
-// openPipe sends a request for the events and reads the header of the answer.
+// openPipe subscribes to the events over a pipe.
 func openPipe(t testing.TB, l *pipeListener) (net.Conn, *viewer) {
 	t.Helper()
 	c := l.dial(t, getEvents)
@@ -504,6 +499,6 @@ func openPipe(t testing.TB, l *pipeListener) (net.Conn, *viewer) {
 	require.NoError(t, err)
 	require.Equal(t, 200, resp.StatusCode)
 	v := newViewer(t, resp.Body)
-	v.leave = func() { c.Close() }
+	v.close = func() { c.Close() }
 	return c, v
 }

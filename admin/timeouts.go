@@ -73,7 +73,7 @@ func (h *Handler) apply(changes map[string]time.Duration) error {
 	for _, t := range timeouts {
 		words = append(words, t.field, t.name)
 	}
-	err := h.reaper.Change(func(cfg *idle.Config) {
+	err := h.reaper.Update(func(cfg *idle.Config) {
 		for _, t := range timeouts {
 			if d, ok := changes[t.name]; ok {
 				*t.of(cfg) = d

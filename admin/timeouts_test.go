@@ -15,9 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-func TestANewTimeoutAppliesToConnectionsThatAreOpen(t *testing.T) {
+func TestANewTimeoutAppliesToOpenConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 2, idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Hour, Tick: 10 * time.Millisecond,
 		KeepClosed: 9}, Config{Token: rightToken})
@@ -28,15 +29,15 @@ func TestANewTimeoutAppliesToConnectionsThatAreOpen(t *testing.T) {
 	require.Equal(t, decode[map[string]any](t, s.do(t, "GET", "/api/config", "")), got, "the answer is that of /api/config")
 	require.Equal(t, "300ms", got["limits"].(map[string]any)["read-timeout"])
 	requireEnd(t, c)
-	require.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond, "not earlier, but for what passed since it was heard")
+	require.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond, "not early, except for the time since its last message")
 	require.ErrorIs(t, s.reason(t, c), idle.ReadIdle)
 	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
 	require.Equal(t, 0.3, gone[0].Limit)
 	require.GreaterOrEqual(t, gone[0].Lasted, 0.3, "never early")
 }
 
-// TestTimeoutsThatAreLeftOutStay changes each alone, and all others stay.
-func TestTimeoutsThatAreLeftOutStay(t *testing.T) {
+// TestOmittedTimeoutsStay changes one timeout at a time.
+func TestOmittedTimeoutsStay(t *testing.T) {
 	h := newHandler(t, Config{Token: rightToken})
 	all := map[string]any{}
 	for i, name := range []string{
@@ -46,10 +47,10 @@ func TestTimeoutsThatAreLeftOutStay(t *testing.T) {
 		want := limits(h.reaper.Config())
 		all[name] = (time.Duration(i+1) * time.Hour).String()
 		want[name] = all[name]
-		decode[any](t, ask(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, all[name])))
+		decode[any](t, call(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, all[name])))
 		require.Equal(t, want, limits(h.reaper.Config()), name)
 	}
-	a := ask(h, "POST", "/api/timeouts", " \n{\"max-age-grace\":\"0s\",\"max-age\":\"0\"}\n ")
+	a := call(h, "POST", "/api/timeouts", " \n{\"max-age-grace\":\"0s\",\"max-age\":\"0\"}\n ")
 	require.Equal(t, 200, a.status, a.body)
 	want := limits(h.reaper.Config())
 	maps.DeleteFunc(all, func(name string, _ any) bool { return strings.HasPrefix(name, "max-age") })
@@ -60,21 +61,21 @@ func TestTimeoutsThatAreLeftOutStay(t *testing.T) {
 	require.Equal(t, "0s", want["max-age-grace"])
 }
 
-// TestTheOutageGraceMayBeNegative switches self-preservation off and on again while a server runs.
+// TestTheOutageGraceMayBeNegative turns self-preservation off and on again at run time.
 func TestTheOutageGraceMayBeNegative(t *testing.T) {
 	h := newHandler(t, Config{Token: rightToken})
 	for _, grace := range []time.Duration{-time.Second, 30 * time.Second, 0} {
-		a := ask(h, "POST", "/api/timeouts", fmt.Sprintf(`{"outage-grace":%q}`, grace))
+		a := call(h, "POST", "/api/timeouts", fmt.Sprintf(`{"outage-grace":%q}`, grace))
 		require.Equal(t, 200, a.status, a.body)
 		require.Equal(t, grace, h.reaper.Config().OutageGrace)
 		require.Equal(t, grace.String(), limits(h.reaper.Config())["outage-grace"])
 	}
-	text := requireError(t, 400, ask(h, "POST", "/api/timeouts", `{"outage-grace":"99999h"}`))
+	text := requireError(t, 400, call(h, "POST", "/api/timeouts", `{"outage-grace":"99999h"}`))
 	require.Equal(t, "outage-grace is 99999h0m0s: set at most ten years, 87600h0m0s", text)
 }
 
-// refused are bodies of which nothing may be done, and what the error has to name.
-var refused = []struct{ name, body, want string }{
+// invalidBodies are refused. The error contains want.
+var invalidBodies = []struct{ name, body, want string }{
 	{"negative", `{"read-timeout":"-5s"}`, "read-timeout"},
 	{"too small", `{"write-timeout":"1ns"}`, "write-timeout"},
 	{"more than ten years", `{"max-age":"200000h"}`, "max-age"},
@@ -108,12 +109,12 @@ var refused = []struct{ name, body, want string }{
 	{"not UTF-8", "{\"read-timeout\":\"5s\xff\"}", "read-timeout"},
 }
 
-func TestBadTimeoutsChangeNothing(t *testing.T) {
-	var log diary
-	h := newHandler(t, Config{Token: rightToken, Logger: log.logger()})
+func TestInvalidTimeoutsChangeNothing(t *testing.T) {
+	var log syncbuf.Buffer
+	h := newHandler(t, Config{Token: rightToken, Logger: newLogger(&log)})
 	before := limits(h.reaper.Config())
-	for _, c := range refused {
-		text := requireError(t, 400, ask(h, "POST", "/api/timeouts", c.body), c.name)
+	for _, c := range invalidBodies {
+		text := requireError(t, 400, call(h, "POST", "/api/timeouts", c.body), c.name)
 		require.Contains(t, text, c.want, c.name)
 		require.NotContains(t, text, "idle:", c.name)
 		require.NotContains(t, text, "Config.", c.name)
@@ -126,17 +127,17 @@ func TestABracketAfterTheObjectIsRefused(t *testing.T) {
 	h := newHandler(t, Config{Token: rightToken})
 	for _, after := range []string{"}", "]", "}garbage", " ]{\"read-timeout\":\"6s\"}", strings.Repeat(" ", 1<<20),
 		strings.Repeat(" ", 5000) + "garbage"} {
-		a := ask(h, "POST", "/api/timeouts", `{"read-timeout":"5s"}`+after)
+		a := call(h, "POST", "/api/timeouts", `{"read-timeout":"5s"}`+after)
 		require.Equal(t, 400, a.status, "%.20q after it", after)
 		require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout)
 	}
 }
 
-// A body that breaks off may have had more to say.
-func TestABodyThatBreaksOffChangesNothing(t *testing.T) {
+// A truncated body may be a part of a different request.
+func TestATruncatedBodyChangesNothing(t *testing.T) {
 	t.Parallel()
-	var log diary
-	s := newSite(t, 1, minute, Config{Token: rightToken, Logger: log.logger()})
+	var log syncbuf.Buffer
+	s := newSite(t, 1, minute, Config{Token: rightToken, Logger: newLogger(&log)})
 	c := s.stall(t, `{"read-timeout":"5s"} `)
 	require.NoError(t, c.(*net.TCPConn).CloseWrite())
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -148,7 +149,7 @@ func TestABodyThatBreaksOffChangesNothing(t *testing.T) {
 	require.Empty(t, log.String())
 }
 
-// stall promises a body and sends the beginning of it.
+// stall sends the header of a request and the beginning of its body.
 func (s *site) stall(t testing.TB, begin string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
@@ -160,7 +161,7 @@ func (s *site) stall(t testing.TB, begin string) net.Conn {
 	return c
 }
 
-func TestAClientThatStallsHoldsUpNobody(t *testing.T) {
+func TestAStalledClientDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	for range 20 {
@@ -171,8 +172,8 @@ func TestAClientThatStallsHoldsUpNobody(t *testing.T) {
 	require.Equal(t, 7*time.Second, s.reaper.Config().WriteTimeout)
 }
 
-// What package idle says of its fields is of no use to who has no Config.
-func TestErrorsOfTheReaperSpeakOfFlags(t *testing.T) {
+// Clients of the endpoint know the names of flags. They do not know the fields of idle.Config.
+func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{
 		{"less than a tick", `{"read-timeout":"50ms"}`, "read-timeout"},
 		{"too many ticks", `{"read-timeout":"80000h"}`, "read-timeout"},
@@ -183,7 +184,7 @@ func TestErrorsOfTheReaperSpeakOfFlags(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHandler(t, Config{Token: rightToken})
 			before := limits(h.reaper.Config())
-			text := requireError(t, 400, ask(h, "POST", "/api/timeouts", c.body))
+			text := requireError(t, 400, call(h, "POST", "/api/timeouts", c.body))
 			require.Equal(t, before, limits(h.reaper.Config()))
 			require.Contains(t, text, c.want)
 			for _, inner := range []string{"Config", "idle:", "ReadTimeout", "MaxAge", "\n"} {
@@ -193,17 +194,17 @@ func TestErrorsOfTheReaperSpeakOfFlags(t *testing.T) {
 	}
 }
 
-func TestAValueThatIsNoStringIsNamed(t *testing.T) {
+func TestAValueThatIsNoStringIsRefused(t *testing.T) {
 	h := newHandler(t, Config{Token: rightToken})
 	for _, value := range []string{"30", "true", "[]", `{"s":30}`, "1e400"} {
-		text := requireError(t, 400, ask(h, "POST", "/api/timeouts", `{"write-timeout":`+value+`}`))
+		text := requireError(t, 400, call(h, "POST", "/api/timeouts", `{"write-timeout":`+value+`}`))
 		require.Contains(t, text, "write-timeout", value)
-		require.NotContains(t, text, "Go ", "the text is for who has no Go")
+		require.NotContains(t, text, "Go ", "the text does not mention types of Go")
 	}
 }
 
-// TestChangesOfDifferentTimeoutsAreAllKept has two at the same time, each of which leaves the timeout of the other one out.
-func TestChangesOfDifferentTimeoutsAreAllKept(t *testing.T) {
+// TestConcurrentChangesAreAllKept changes different timeouts at the same time.
+func TestConcurrentChangesAreAllKept(t *testing.T) {
 	h := newHandler(t, Config{Token: rightToken})
 	names := []string{"read-timeout", "write-timeout", "all-timeout", "first-byte-timeout", "handshake-timeout", "write-stall-timeout"}
 	for round := 1; round <= 50; round++ {
@@ -214,7 +215,7 @@ func TestChangesOfDifferentTimeoutsAreAllKept(t *testing.T) {
 		for i, name := range names {
 			all.Go(func() {
 				<-begin
-				answers[i] = ask(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, want))
+				answers[i] = call(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, want))
 			})
 		}
 		close(begin)
@@ -227,7 +228,7 @@ func TestChangesOfDifferentTimeoutsAreAllKept(t *testing.T) {
 	}
 }
 
-func TestABodyOfAKickIsNotNeeded(t *testing.T) {
+func TestTheBodyOfAKickIsIgnored(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	id := s.id(t, s.connect(t, "x"))

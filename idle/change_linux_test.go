@@ -23,7 +23,7 @@ func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
-	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
+	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
 	s.update(t, Config{ReadTimeout: limitOf})
 	eventually(t, "the dead one is reaped now", func() bool { return s.reaper.Connections() == 0 })
 }
@@ -33,8 +33,8 @@ func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
 	dial(t, s.addr)
 	eventually(t, "it is told to go", func() bool {
-		all, err := s.reaper.Snapshot(t.Context(), Oldest, 1)
-		return err == nil && len(all) == 1 && all[0].State == StateLeaving
+		all, err := list(t.Context(), s.reaper, Oldest, 1)
+		return err == nil && len(all) == 1 && all[0].State == stateLeaving
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)
@@ -65,10 +65,10 @@ func TestAMessageThatWaitsUnreadIsNotSlow(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
 			if bytes.Contains(b, []byte("begin")) {
-				s.reaper.BeginMessage(c)
+				handle(s.reaper, c).BeginMessage()
 			}
 			if bytes.Contains(b, []byte("end")) {
-				s.reaper.EndMessage(c)
+				handle(s.reaper, c).EndMessage()
 			}
 			return gnet.None
 		}
@@ -89,7 +89,7 @@ func TestAHandshakeThatWaitsUnreadIsNotMissed(t *testing.T) {
 		conns := make(chan gnet.Conn, 1)
 		s := newSite(t, Config{HandshakeTimeout: time.Second, Tick: 100 * time.Millisecond}, func(s *site) {
 			s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
-			s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); s.reaper.MarkReady(c); return gnet.None }
+			s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); handle(s.reaper, c).Ready(); return gnet.None }
 		})
 		c := dial(t, s.addr)
 		gc := <-conns
@@ -174,7 +174,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 		var mu sync.Mutex
 		var evs []Event // guarded by mu
 		var e = newEcho()
-		h := decider{e, func(c gnet.Conn, ev Event) gnet.Action {
+		other.OnIdle = func(c gnet.Conn, ev Event) gnet.Action {
 			mu.Lock()
 			evs = append(evs, ev)
 			mu.Unlock()
@@ -182,9 +182,9 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 				_, _ = c.Write([]byte("PING\n"))
 			}
 			return gnet.None
-		}}
+		}
 		other.ReadTimeout, other.Tick = limitOf, tickOf
-		r := middleware(t, h, other)
+		r := middleware(t, e, other)
 		addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 		c := dial(t, addr)
 		time.Sleep(limitOf + limitOf/2)
@@ -275,7 +275,7 @@ func TestKeepClosedChanges(t *testing.T) {
 	keep := func(k int) { l.set = &settings{cfg: Config{KeepClosed: k}} }
 	a := &addrConn{}
 	s := &state{}
-	s.conn = l.pack(a, s)
+	s.conn = a
 	add := func(i int) { c.add(l, s, &ReapError{Bytes: i}) }
 	keep(2)
 	add(1)
@@ -321,8 +321,8 @@ func TestAUnixConnectionIsNotLookedAtMoreOften(t *testing.T) {
 		s := &site{echo: newEcho()}
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			_, _ = c.Discard(-1)
-			s.reaper.BeginMessage(c)
-			s.reaper.EndMessage(c)
+			handle(s.reaper, c).BeginMessage()
+			handle(s.reaper, c).EndMessage()
 			return gnet.None
 		}
 		cfg := Config{WriteTimeout: limitOf, Tick: 10 * time.Millisecond}
@@ -351,7 +351,7 @@ func TestASnapshotThatWasGivenUpTouchesNothing(t *testing.T) {
 	r.OnOpen(a)
 	shown := make(chan []ConnInfo)
 	go func() {
-		all, err := r.Snapshot(t.Context(), LongestIdle, 10)
+		all, err := list(t.Context(), r, LongestIdle, 10)
 		assert.NoError(t, err)
 		shown <- all
 	}()

@@ -15,9 +15,8 @@ type Closed struct {
 	Err    *ReapError
 }
 
-// Closed returns the connections that were reaped last, the last one first, at most as many as Config.KeepClosed. Safe for
-// concurrent use.
-func (r *Reaper) Closed() []Closed {
+// closed returns the connections that were reaped last, the last one first.
+func (r *Reaper) closed() []Closed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := slices.Clone(r.pastClosed)
@@ -48,7 +47,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	}
 	now := l.clock.Elapsed()
 	one := Closed{
-		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.conn(s).RemoteAddr(), Err: reason,
+		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.remote(s), Err: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,12 +18,11 @@ import (
 const (
 	defaultTick = 100 * time.Millisecond
 	minTick     = time.Millisecond
-	maxTicks    = 1 << 20 // of an idle timeout: the clock remembers so many moves, 8 MiB, and twice as many with Jitter
-	maxAnyTicks = 1 << 30 // of anything: an instant has 32 bits
-	usualTicks  = 1 << 16 // at most, with the default tick
+	maxTicks    = 1 << 30 // of any duration: an instant has 32 bits
 	maxTimeout  = 10 * 365 * 24 * time.Hour
 	maxSlots    = 1 << 12
-	minMemory   = 1 << 11 // ticks
+	minHorizon  = 1 << 11 // ticks
+	maxHorizon  = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
 
 	defaultMaxMissed = 2
 	maxMaxMissed     = 15 // a state has four bits for them
@@ -83,6 +82,16 @@ type Config struct {
 	// Goodbye is called, and after MaxAgeGrace the connection is closed, whatever it does.
 	MaxAge, MaxAgeGrace time.Duration
 
+	// OnIdle decides about an idle connection. gnet.Close reaps the connection. gnet.None keeps it: the
+	// next event comes after another timeout, until the connection is active again. gnet.Shutdown stops
+	// the engine. If nil, a connection that is read idle or all idle is reaped, and one that is write
+	// idle stays.
+	//
+	// It may write to the connection, for example to ask the peer for a sign of life; that counts as
+	// activity for WriteTimeout and AllTimeout. It must not block. Called on the loop goroutine of its
+	// connection.
+	OnIdle func(c gnet.Conn, ev Event) gnet.Action
+
 	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It is called before OnClose,
 	// for MaxAge at the beginning of the grace, and not for a connection that is reset. It must not block, nor change what it
 	// has returned. Called on the loop goroutine of its connection.
@@ -109,7 +118,7 @@ type Config struct {
 	// it has decided is not judged again, as if it were gone, until Update switches it off; until then events and heartbeats go on.
 	ObserveOnly bool
 
-	// KeepClosed is how many of the last reaped connections are kept for [Reaper.Closed].
+	// KeepClosed is how many of the last reaped connections are kept for Query.Closed.
 	KeepClosed int
 
 	// TCPKeepAlive lets the kernel find dead peers as well: it sets the keepalive probes of TCP, and on Linux TCP_USER_TIMEOUT, so
@@ -182,11 +191,6 @@ type Heartbeat struct {
 	// with new bytes and whatever was left before. If nil, any byte is one. For a protocol whose frames come in pieces leave
 	// it out, or return false and call [Reaper.MarkAlive] from the handler.
 	IsPong func(c gnet.Conn) bool
-}
-
-// Timeouts are the idle timeouts of one connection, see [Reaper.SetTimeouts].
-type Timeouts struct {
-	Read, Write, All time.Duration
 }
 
 // A setting is a duration of the Config, its name and its value.
@@ -276,18 +280,23 @@ func (cfg *Config) watches() bool {
 
 // timeouts returns those that SetTimeouts can change.
 func (cfg *Config) timeouts() Timeouts {
-	return Timeouts{cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout}
+	return Timeouts{Read: cfg.ReadTimeout, Write: cfg.WriteTimeout, All: cfg.AllTimeout}
 }
 
-// memory returns the longest time for which stamps are needed. It is also how long a connection may go without a look, so it is
-// never very short.
-func (cfg *Config) memory() time.Duration {
-	longest := minMemory * cfg.Tick
+// horizon returns the longest time in which a connection is not judged. It is the longest timeout that
+// is judged by stamps, but never very short, and bounded, since the clock must remember as long.
+func (cfg *Config) horizon() time.Duration {
+	longest := minHorizon * cfg.Tick
 	for _, s := range cfg.stamped() {
 		longest = max(longest, s.value)
 	}
-	return longest + verdict.Share(longest, max(cfg.Jitter, cfg.Heartbeat.Jitter, firstPing))
+	longest += verdict.Share(longest, max(cfg.Jitter, cfg.Heartbeat.Jitter, firstPing))
+	return min(longest, maxHorizon*cfg.Tick)
 }
+
+// clockMemory returns how long the clock remembers its moves: long enough for a judgement that is
+// late by a whole horizon.
+func (cfg *Config) clockMemory() time.Duration { return 2 * cfg.horizon() }
 
 // longest returns the longest limit of which a peer is the cause.
 func (cfg *Config) longest() time.Duration {
@@ -299,7 +308,7 @@ func (cfg *Config) longest() time.Duration {
 
 // slots returns how many slots a wheel needs so that the usual timeouts are less than one turn, up to a limit.
 func (cfg *Config) slots() int {
-	ticks := uint(cfg.memory()/cfg.Tick) + 3 // the clock and the wheel round up, and now has a slot of its own
+	ticks := uint(cfg.horizon()/cfg.Tick) + 3 // the clock and the wheel round up, and now has a slot of its own
 	return min(1<<bits.Len(ticks), maxSlots)
 }
 
@@ -391,7 +400,7 @@ func (c *checker) heartbeat(h Heartbeat) {
 
 // tick chooses the tick, or checks the one that is set.
 func (c *checker) tick(cfg *Config) {
-	shortest, longest, longestIdle := setting{value: maxTimeout}, setting{}, setting{}
+	shortest, longest := setting{value: maxTimeout}, setting{}
 	for _, s := range cfg.durations() {
 		if s.value > 0 && s.value < shortest.value {
 			shortest = s
@@ -400,16 +409,10 @@ func (c *checker) tick(cfg *Config) {
 			longest = s
 		}
 	}
-	for _, s := range cfg.stamped() {
-		if s.value > longestIdle.value {
-			longestIdle = s
-		}
-	}
-	least := max(longestIdle.value/maxTicks+1, longest.value/maxAnyTicks+1, minTick)
+	least := max(longest.value/maxTicks+1, minTick)
 	chosen := cfg.Tick != 0
 	if !chosen {
-		usual := max(min(defaultTick, shortest.value/10), longestIdle.value/usualTicks)
-		cfg.Tick = max(min(usual, shortest.value), least)
+		cfg.Tick = max(min(defaultTick, shortest.value/10), least)
 	}
 	switch {
 	case cfg.Tick > shortest.value && chosen:
@@ -418,11 +421,8 @@ func (c *checker) tick(cfg *Config) {
 	case cfg.Tick > shortest.value:
 		c.refuse("Config.%s is %v and Config.%s is %v, too far apart for one tick: set a longer or a shorter one",
 			shortest.name, shortest.value, longest.name, longest.value)
-	case cfg.Tick < least && longestIdle.value/cfg.Tick > maxTicks:
+	case cfg.Tick < least:
 		c.refuse("Config.%s is %v, more than %d times Config.Tick of %v: set a Config.Tick of at least %v",
-			longestIdle.name, longestIdle.value, maxTicks, cfg.Tick, least)
-	case longest.value/cfg.Tick > maxAnyTicks:
-		c.refuse("Config.%s is %v, more than %d times Config.Tick of %v: set a Config.Tick of at least %v",
-			longest.name, longest.value, maxAnyTicks, cfg.Tick, least)
+			longest.name, longest.value, maxTicks, cfg.Tick, least)
 	}
 }

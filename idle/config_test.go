@@ -47,8 +47,8 @@ func TestDefaults(t *testing.T) {
 		{500 * time.Millisecond, 50 * time.Millisecond},
 		{time.Second, 100 * time.Millisecond},
 		{time.Hour, 100 * time.Millisecond},
-		{24 * time.Hour, 24 * time.Hour / 65536},
-		{365 * 24 * time.Hour, 365 * 24 * time.Hour / 65536},
+		{365 * 24 * time.Hour, 100 * time.Millisecond},
+		{maxTimeout, maxTimeout/maxTicks + 1},
 	} {
 		r := middleware(t, newEcho(), Config{ReadTimeout: tc.timeout})
 		require.Equal(t, tc.tick, r.Config().Tick, "%v", tc.timeout)

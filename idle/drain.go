@@ -7,14 +7,17 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// Drain closes all connections in the course of a time, so that their peers do not all come back elsewhere at once: those that are
-// idle when it is their turn evenly over spread, and those that are active then, which is within a second, evenly over the rest up to
-// the deadline. Those whose output waits in gnet's buffer go when it has gone, and they and those that Hold was called for at the
-// deadline at last. Each gets its Goodbye. Exempt ones stay. Who comes from now on is refused, and ObserveOnly does not hold any more.
-// Both are counted from now; spread may be 0 and must not be above the deadline.
+// Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at the
+// same moment. Idle connections are closed evenly over spread. A connection that was active within the
+// last second when it is its turn is closed evenly over the rest of the time to the deadline. A
+// connection whose output waits in gnet's buffer is closed when the buffer is empty, and a connection
+// that Hold was called for when it is released, both at the deadline at the latest. Each gets its
+// Goodbye. Exempt connections stay. From now on new connections are refused, and ObserveOnly is off.
 //
-// It returns at once: [Reaper.Connections] tells how many are left. It cannot be taken back, and a second call does nothing. Safe for
-// concurrent use.
+// Both times count from now; spread may be 0 and must not be longer than deadline, which is at most
+// ten years: otherwise Drain returns an error. It returns at once: [Reaper.Connections] tells how many
+// are left. A drain cannot be taken back. Another call with a sooner deadline replaces the first one; a
+// later deadline changes nothing. Safe for concurrent use.
 func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	if spread < 0 || deadline <= 0 || spread > deadline || deadline > maxTimeout {
 		return fmt.Errorf("idle: drain with a spread of %v and a deadline of %v: they must not be negative, nor the first above the second",
@@ -23,8 +26,9 @@ func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.settings.Load()
-	if now := old.now; now.drain == (verdict.Drain{}) {
-		now.drain = verdict.Drain{Began: max(r.clock.Elapsed(), 1), Spread: spread, Deadline: deadline}
+	began := max(r.clock.Elapsed(), 1)
+	if now := old.now; now.drain == (verdict.Drain{}) || began+deadline < now.drain.Began+now.drain.Deadline {
+		now.drain = verdict.Drain{Began: began, Spread: spread, Deadline: deadline}
 		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
 		r.continueSoon()
 	}

@@ -1,10 +1,6 @@
 package idle
 
-import (
-	"time"
-
-	"github.com/panjf2000/gnet/v2"
-)
+import "time"
 
 // Event is the observation that a connection is idle.
 type Event struct {
@@ -20,14 +16,4 @@ type Event struct {
 	// Late is how long after its deadline the event comes, or after the change of the configuration that has brought it forward. For the first event on Linux and TCP it is exact; otherwise it
 	// may be up to one tick too much for the first, and up to one tick short for those that follow.
 	Late time.Duration
-}
-
-// IdleHandler may be implemented by the handler given to [Middleware] to decide about idle connections itself.
-type IdleHandler interface {
-	// OnIdle is called when c is idle. gnet.Close reaps the connection, gnet.None keeps it: the next event comes after
-	// another timeout, until the connection is active again. gnet.Shutdown stops the engine.
-	//
-	// Called on the loop goroutine of its connection; must not block. It may write to c, for example to tell the peer
-	// why, or to ask it for a sign of life; that counts as activity for WriteTimeout and AllTimeout.
-	OnIdle(c gnet.Conn, ev Event) gnet.Action
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// asker asks a peer that is silent, and gives it one more timeout to answer.
+// asker stops its server when a connection is closed.
 type asker struct {
 	gnet.BuiltinEventEngine
 	booted chan bool
@@ -26,7 +26,8 @@ func (a *asker) OnBoot(gnet.Engine) gnet.Action {
 	return gnet.None
 }
 
-func (*asker) OnIdle(c gnet.Conn, ev idle.Event) gnet.Action {
+// askFirst asks a silent peer, and gives it one more timeout to answer.
+func askFirst(c gnet.Conn, ev idle.Event) gnet.Action {
 	if ev.First {
 		_, _ = c.Write([]byte("are you there?\n"))
 		return gnet.None
@@ -47,10 +48,10 @@ func (silentLog) Warnf(string, ...any)  {}
 func (silentLog) Errorf(string, ...any) {}
 func (silentLog) Fatalf(string, ...any) {}
 
-// A handler that decides itself what becomes of idle connections.
-func ExampleIdleHandler() {
+// A handler decides what becomes of idle connections.
+func ExampleConfig_onIdle() {
 	h := &asker{booted: make(chan bool)}
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond, OnIdle: askFirst})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func ExampleIdleHandler() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	heard, _ := io.ReadAll(c) // silent it stays
+	heard, _ := io.ReadAll(c) // and sends nothing
 	fmt.Printf("%s", heard)
 	if err := <-ended; err != nil {
 		log.Fatal(err)

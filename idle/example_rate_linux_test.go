@@ -12,8 +12,9 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// A peer that sends a message byte by byte holds a connection and never idles. Between messages it may be silent.
-func ExampleReaper_BeginMessage() {
+// A peer that sends a message byte by byte is never idle, and is closed all the same. Between messages
+// a peer may be silent.
+func ExampleConn_BeginMessage() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
 		MinRate: idle.MinRate{BytesPerSecond: 100, Window: 200 * time.Millisecond},
@@ -22,15 +23,12 @@ func ExampleReaper_BeginMessage() {
 		log.Fatal(err)
 	}
 	h.traffic = func(c gnet.Conn, part string) gnet.Action {
-		begun := c.Context() != nil
-		switch {
-		case strings.HasSuffix(part, "\n"):
-			reaper.EndMessage(c)
-			c.SetContext(nil)
+		conn, _ := reaper.Conn(c)
+		if strings.HasSuffix(part, "\n") {
+			conn.EndMessage()
 			_, _ = c.Write([]byte("ok\n"))
-		case !begun:
-			reaper.BeginMessage(c) // once, since each call begins anew
-			c.SetContext("begun")
+		} else {
+			conn.BeginMessage() // or goes on
 		}
 		return gnet.None
 	}

@@ -149,17 +149,16 @@ func ExampleConfig_maxConnections() {
 	defer third.Close()
 	heard, _ := io.ReadAll(third)
 	fmt.Printf("%s", heard)
-	fmt.Println(reaper.Connections(), "of", reaper.MaxConnections(), "are open,", reaper.Stats().Refused, "was refused")
+	fmt.Println(reaper.Connections(), "of", reaper.Config().MaxConnections, "are open,", reaper.Stats().Refused, "was refused")
 	// Output:
 	// full
 	// 2 of 2 are open, 1 was refused
 }
 
-// Before new limits are trusted: what would they close?
+// New limits are tried: what would they close?
 func ExampleConfig_observeOnly() {
 	h := newApp()
-	cfg := idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true}
-	reaper, err := idle.Middleware(h, cfg)
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -167,22 +166,21 @@ func ExampleConfig_observeOnly() {
 	defer stop()
 
 	defer connect(addr).Close()
-	for reaper.Stats().Observed.Of(idle.ReadIdle) == 0 { // the log has a record of each as well
+	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // the log has a record of each as well
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
 
-	cfg.ObserveOnly = false
-	if err := reaper.Update(cfg); err != nil {
+	if err := reaper.Update(func(cfg *idle.Config) { cfg.ObserveOnly = false }); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("in earnest:", errors.Is(<-h.closed, idle.ReadIdle))
+	fmt.Println("and now:", errors.Is(<-h.closed, idle.ReadIdle))
 	// Output:
 	// 1 would be closed, 1 is open
-	// in earnest: true
+	// and now: true
 }
 
-// A server that asks silent peers twice whether they are alive. In earnest the times would be a minute and half of it.
+// A server that asks silent peers twice whether they are alive. In production the times would be a minute and half a minute.
 func ExampleHeartbeat() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
@@ -206,8 +204,8 @@ func ExampleHeartbeat() {
 	// gave up: true
 }
 
-// A server to which only a pong is a sign of life, and whose handler knows what a pong is.
-func ExampleReaper_MarkAlive() {
+// Only a pong is a sign of life, and only the handler can tell a pong from other messages.
+func ExampleConn_Alive() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
 		Interval: 100 * time.Millisecond, Retry: time.Minute,
@@ -219,7 +217,9 @@ func ExampleReaper_MarkAlive() {
 	}
 	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
 		if msg == "PONG\n" {
-			fmt.Println("alive:", reaper.MarkAlive(c))
+			conn, watched := reaper.Conn(c)
+			conn.Alive()
+			fmt.Println("watched:", watched)
 		}
 		return gnet.Close
 	}
@@ -233,15 +233,15 @@ func ExampleReaper_MarkAlive() {
 	<-h.closed
 	// Output:
 	// PING
-	// alive: true
+	// watched: true
 }
 
-// A gateway for devices that negotiate their keep-alive, as MQTT does: the first message says how long it is.
-func ExampleReaper_SetTimeouts() {
+// A gateway for devices that negotiate their keep-alive time, as MQTT does, in the first message.
+func ExampleConn_SetTimeouts() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
-		HandshakeTimeout: 10 * time.Second, // until MarkReady
-		ReadTimeout:      time.Minute,      // of those that ask for nothing else
+		HandshakeTimeout: 10 * time.Second, // until Conn.Ready
+		ReadTimeout:      time.Minute,      // unless the device asks for another time
 		Tick:             10 * time.Millisecond,
 	})
 	if err != nil {
@@ -252,9 +252,10 @@ func ExampleReaper_SetTimeouts() {
 		if err != nil {
 			return gnet.Close
 		}
-		reaper.MarkReady(c)
-		if err := reaper.SetTimeouts(c, idle.Timeouts{Read: keepAlive * 3 / 2}); err != nil {
-			return gnet.Close // it has asked for something absurd
+		conn, _ := reaper.Conn(c)
+		conn.Ready()
+		if err := conn.SetTimeouts(idle.Timeouts{Read: keepAlive * 3 / 2}); err != nil {
+			return gnet.Close // the time is absurd
 		}
 		return gnet.None
 	}
@@ -263,7 +264,7 @@ func ExampleReaper_SetTimeouts() {
 
 	c := connect(addr)
 	defer c.Close()
-	fmt.Fprintln(c, 100*time.Millisecond) // the last that is heard of it
+	fmt.Fprintln(c, 100*time.Millisecond) // and then nothing
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
@@ -271,18 +272,19 @@ func ExampleReaper_SetTimeouts() {
 }
 
 // A connection is not idle while its server works on the answer, here for three times the timeout.
-func ExampleReaper_Hold() {
+func ExampleConn_Hold() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
 	}
 	h.opened = func(c gnet.Conn) {
-		reaper.Hold(c)
+		conn, _ := reaper.Conn(c)
+		conn.Hold()
 		go func() {
 			time.Sleep(300 * time.Millisecond) // the work
-			_ = c.AsyncWrite([]byte("your report\n"), func(c gnet.Conn, _ error) error {
-				reaper.Release(c) // here, since that runs on the loop goroutine
+			_ = c.AsyncWrite([]byte("your report\n"), func(gnet.Conn, error) error {
+				conn.Release() // here, on the loop goroutine
 				return nil
 			})
 		}()
@@ -300,8 +302,8 @@ func ExampleReaper_Hold() {
 	// and then: true
 }
 
-// Who has not logged in has ten seconds to do so, whatever else he sends.
-func ExampleReaper_MarkReady() {
+// A client must log in within ten seconds, whatever else it sends.
+func ExampleConn_Ready() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{HandshakeTimeout: 10 * time.Second})
 	if err != nil {
@@ -309,7 +311,8 @@ func ExampleReaper_MarkReady() {
 	}
 	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
 		if strings.HasPrefix(msg, "LOGIN") {
-			reaper.MarkReady(c)
+			conn, _ := reaper.Conn(c)
+			conn.Ready()
 		}
 		_, _ = c.Write([]byte("ok\n"))
 		return gnet.None
@@ -322,19 +325,19 @@ func ExampleReaper_MarkReady() {
 	for _, msg := range []string{"HELP\n", "LOGIN alice\n"} {
 		fmt.Fprint(c, msg)
 		read(c, "ok\n")
-		conns, err := reaper.Snapshot(context.Background(), idle.LongestIdle, 1)
+		found, err := reaper.Inspect(context.Background(), idle.Query{Limit: 1})
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%v after %s", conns[0].State, msg)
+		fmt.Printf("%v after %s", found.Connections[0].State, msg)
 	}
 	// Output:
 	// handshake after HELP
 	// open after LOGIN alice
 }
 
-// The connection of an operator is not judged, however long he thinks.
-func ExampleReaper_Exempt() {
+// The connection of an operator is never closed.
+func ExampleConn_Exempt() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Minute})
 	if err != nil {
@@ -342,18 +345,19 @@ func ExampleReaper_Exempt() {
 	}
 	h.opened = func(c gnet.Conn) {
 		if host, _, _ := net.SplitHostPort(c.RemoteAddr().String()); host == "127.0.0.1" {
-			reaper.Exempt(c, true)
+			conn, _ := reaper.Conn(c)
+			conn.Exempt(true)
 		}
 	}
 	addr, stop := serve(reaper, h)
 	defer stop()
 
 	defer connect(addr).Close()
-	conns, err := reaper.Snapshot(context.Background(), idle.LongestIdle, 1)
+	found, err := reaper.Inspect(context.Background(), idle.Query{Limit: 1})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(conns[0].State)
+	fmt.Println(found.Connections[0].State)
 	// Output: exempt
 }
 
@@ -368,23 +372,21 @@ func ExampleReaper_Update() {
 	defer stop()
 	defer connect(addr).Close()
 
-	cfg := reaper.Config()
-	cfg.ReadTimeout = 200 * time.Millisecond
-	if err := reaper.Update(cfg); err != nil {
+	if err := reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = 200 * time.Millisecond }); err != nil {
 		log.Fatal(err)
 	}
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 
-	cfg.ReadTimeout = -1
-	fmt.Println(reaper.Update(cfg) != nil, "and still", reaper.Config().ReadTimeout)
+	err = reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = -1 })
+	fmt.Println(err != nil, "and still", reaper.Config().ReadTimeout)
 	// Output:
 	// read idle limit 200ms
 	// true and still 200ms
 }
 
-// A server that is short of memory makes the idle timeouts of all shorter for a while.
+// A server that is short of memory shortens the idle timeouts of all connections for a while.
 func ExampleReaper_ScaleTimeouts() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
@@ -407,8 +409,8 @@ func ExampleReaper_ScaleTimeouts() {
 	// and back: <nil>
 }
 
-// The connections that were heard longest ago.
-func ExampleReaper_Snapshot() {
+// The twenty connections that were heard longest ago.
+func ExampleReaper_Inspect() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
 	if err != nil {
@@ -421,17 +423,20 @@ func ExampleReaper_Snapshot() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conns, err := reaper.Snapshot(ctx, idle.LongestIdle, 20)
+	found, err := reaper.Inspect(ctx, idle.Query{Limit: 20, By: idle.LongestIdle, States: true})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, info := range conns {
+	fmt.Println(found.States["open"], "open")
+	for _, info := range found.Connections {
 		fmt.Println(info.Remote.String() == c.LocalAddr().String(), info.State, info.Due > time.Minute)
 	}
-	// Output: true open true
+	// Output:
+	// 1 open
+	// true open true
 }
 
-// An operator closes a connection that he has found in a Snapshot.
+// An operator closes the oldest connection.
 func ExampleReaper_Kick() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
@@ -444,13 +449,13 @@ func ExampleReaper_Kick() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conns, err := reaper.Snapshot(ctx, idle.Oldest, 1)
+	found, err := reaper.Inspect(ctx, idle.Query{Limit: 1, By: idle.Oldest})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(reaper.Kick(ctx, conns[0].ID))
+	fmt.Println(reaper.Kick(ctx, found.Connections[0].ID))
 	fmt.Println(<-h.closed)
-	fmt.Println(reaper.Kick(ctx, conns[0].ID))
+	fmt.Println(reaper.Kick(ctx, found.Connections[0].ID))
 	// Output:
 	// <nil>
 	// idle: connection reaped: kicked
@@ -458,7 +463,7 @@ func ExampleReaper_Kick() {
 }
 
 // The last connections that were reaped, for a page that shows them.
-func ExampleReaper_Closed() {
+func ExampleReaper_Inspect_closed() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
 	if err != nil {
@@ -470,7 +475,11 @@ func ExampleReaper_Closed() {
 	c := connect(addr)
 	defer c.Close()
 	<-h.closed
-	for _, closed := range reaper.Closed() {
+	found, err := reaper.Inspect(context.Background(), idle.Query{Closed: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, closed := range found.Closed {
 		fmt.Println(closed.Remote.String() == c.LocalAddr().String(), closed.Err.Reason)
 	}
 	// Output: true no first byte
@@ -516,11 +525,7 @@ func ExampleReaper_Stats() {
 
 	s := reaper.Stats()
 	fmt.Println(s.Opened, "opened,", s.Closed, "closed,", s.Connections, "open")
-	for reason, n := range s.Reaped.All() {
-		if n > 0 {
-			fmt.Println(n, reason)
-		}
-	}
+	fmt.Println(s.Reaped[idle.ReadIdle], idle.ReadIdle)
 	fmt.Println("late by less than an hour:", s.Lateness.Max < time.Hour)
 	// Output:
 	// 1 opened, 1 closed, 0 open
@@ -528,18 +533,13 @@ func ExampleReaper_Stats() {
 	// late by less than an hour: true
 }
 
-// The names of the states of a Snapshot, the first that applies first.
-func ExampleConnStates() {
-	fmt.Println(idle.ConnStates())
-	// Output: [exempt observed leaving held stalled handshake open]
-}
-
-// The lateness of all that was reaped as a histogram. The last bucket has no bound.
-func ExampleLatenessBounds() {
-	var late idle.LatenessStats // of Reaper.Stats
-	late.Buckets[2], late.Buckets[5] = 7, 1
-
-	for i, bound := range idle.LatenessBounds() {
+// The lateness of reaped connections as a histogram. The last bucket has no bound.
+func ExampleLatenessStats() {
+	late := idle.LatenessStats{ // of Reaper.Stats
+		Bounds:  []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
+		Buckets: []uint64{0, 7, 1, 0},
+	}
+	for i, bound := range late.Bounds {
 		if n := late.Buckets[i]; n > 0 {
 			fmt.Println(n, "reaped up to", bound, "late")
 		}
@@ -549,13 +549,13 @@ func ExampleLatenessBounds() {
 	// 1 reaped up to 100ms late
 }
 
-// What OnClose gets tells who is to blame, and how long it took.
+// The error that OnClose gets says why the connection was closed.
 func ExampleReapError() {
 	onClose := func(err error) {
 		reason, reaped := errors.AsType[*idle.ReapError](err)
 		switch {
 		case !reaped:
-			fmt.Println("somebody else has closed it:", err)
+			fmt.Println("closed by the peer or the handler:", err)
 		case errors.Is(err, idle.WriteStall), errors.Is(err, idle.OverLimit):
 			fmt.Println("it does not read:", reason)
 		default:
@@ -566,28 +566,15 @@ func ExampleReapError() {
 	onClose(&idle.ReapError{Reason: idle.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
 	onClose(&idle.ReapError{Reason: idle.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
 	// Output:
-	// somebody else has closed it: EOF
+	// closed by the peer or the handler: EOF
 	// read idle after 1m0.1s timeout: true
 	// it does not read: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
 }
 
-// The name of a connection comes back from a log, or from a button on a page, to [Reaper.Kick].
-func ExampleParseConnID() {
-	id, err := idle.ParseConnID("1-23-456")
-	fmt.Println(id, err)
-	_, err = idle.ParseConnID("bob")
-	fmt.Println(err)
-	// Output:
-	// 1-23-456 <nil>
-	// idle: "bob" is no connection: it is written as 1-23-456
-}
-
 // The numbers of a Stats for each reason.
 func ExampleCounts() {
-	var s idle.Stats // of Reaper.Stats
-	s.Reaped.Add(idle.ReadIdle, 3)
-	s.Reaped.Add(idle.Shed, 1)
-	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped.Of(idle.ReadIdle), "of them", idle.ReadIdle)
+	s := idle.Stats{Reaped: idle.Counts{idle.ReadIdle: 3, idle.Shed: 1}} // of Reaper.Stats
+	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped[idle.ReadIdle], "of them", idle.ReadIdle)
 	// Output:
 	// 4 reaped, 3 of them read idle
 }

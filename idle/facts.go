@@ -13,18 +13,15 @@ import (
 // the coarsest clock of a kernel.
 const stampStep = 2 * kernel.CoarsestStep
 
-// facts collects what is known of a connection at an instant of the real clock.
+// facts collects what is known of a connection at an instant of the real clock. It changes nothing.
 func (l *loop) facts(r *row, id uint32, s *state, now time.Duration) verdict.Facts {
-	for i := range s.instants {
-		l.clock.Clamp(&s.instants[i], now)
-	}
-	instant := func(i int) time.Duration { return l.clock.Unpack(s.instants[i], now) }
+	instant := func(i int) time.Duration { return l.clock.Unpack(l.clock.Clamp(s.instants[i], now), now) }
 	f := verdict.Facts{
 		Opened: l.span(instant(atOpened)), Heard: l.heard(r, s, now),
 		Fresh: r.mark&fresh != 0, Ready: r.mark&ready != 0, Held: s.holds > 0, Blind: s.flags.has(blind),
-		StalledSince: instant(atStuck), OverSince: instant(atOver),
+		StalledSince: instant(atStalled), OverSince: instant(atOver),
 		RatedSince: instant(atRated), Counting: s.received != 0,
-		LastPing: instant(atBeat), Missed: s.flags.missed(), Leaving: s.flags.has(leaving),
+		LastPing: instant(atPinged), Missed: s.flags.missed(), Leaving: s.flags.has(leaving),
 		Random: random(id, s.instants[atOpened]),
 	}
 	for i := range f.Noticed {
@@ -32,40 +29,50 @@ func (l *loop) facts(r *row, id uint32, s *state, now time.Duration) verdict.Fac
 	}
 	f.Wrote = f.Opened
 	if to := instant(atWrote); to != 0 {
-		f.Wrote = l.span(to)
+		f.Wrote = f.Opened.Or(l.span(to)) // it may be a Touch in a slow OnOpen
 	}
 	lim := l.limitsOf(s)
 	if lim.PollOutput() > 0 || lim.Drain != (verdict.Drain{}) {
-		f.Output = l.conn(s).OutboundBuffered()
+		f.Output = s.conn.OutboundBuffered()
 	}
 	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing-lim.Tick { // any byte is an answer
-		s.flags.setMissed(0)
 		f.Missed = 0
 	}
 	return f
 }
 
-// heard returns when the peer was heard last. What the stamp says is kept as an instant as well, for
-// when the clock has forgotten about it.
-func (l *loop) heard(r *row, s *state, elapsed time.Duration) verdict.Span {
-	now := l.clock.Stamp()
-	stamp := coarse.Unwrap(r.heard, now)
-	if now-stamp > math.MaxInt32 { // keep it within reach of Unwrap, however long it stays idle
-		stamp = now - math.MaxInt32
+// renew keeps what is known of a connection within reach of 32 bits and of the memory of the clock.
+// Each judgement calls it, so that it is called at least once in the horizon.
+func (l *loop) renew(r *row, s *state, now time.Duration) {
+	for i := range s.instants {
+		s.instants[i] = l.clock.Clamp(s.instants[i], now)
+	}
+	last := l.clock.Stamp()
+	stamp := coarse.Unwrap(r.heard, last)
+	if last-stamp > math.MaxInt32 {
+		stamp = last - math.MaxInt32
 		r.heard = uint32(stamp)
 	}
 	if !l.clock.Remembers(stamp) {
-		if known := s.instants[atHeard]; known != 0 {
-			return l.span(l.clock.Unpack(known, elapsed))
-		}
-		return verdict.Span{From: 0, To: l.clock.Before(stamp, elapsed)}
+		return
 	}
-	when := verdict.Span{From: l.clock.After(stamp), To: l.clock.Before(stamp, elapsed)}
 	s.instants[atHeard] = 0
-	if stamp < now { // otherwise the bound may still move
-		s.instants[atHeard] = l.clock.Pack(when.To)
+	if stamp < last { // otherwise the bound may still move
+		s.instants[atHeard] = l.clock.Pack(l.clock.Before(stamp, now))
 	}
-	return when
+}
+
+// heard returns when the peer was heard last: as the stamp says, or, when the clock has forgotten
+// about that, as renew has kept it.
+func (l *loop) heard(r *row, s *state, now time.Duration) verdict.Span {
+	stamp := coarse.Unwrap(r.heard, l.clock.Stamp())
+	switch known := s.instants[atHeard]; {
+	case l.clock.Remembers(stamp):
+		return verdict.Span{From: l.clock.After(stamp), To: l.clock.Before(stamp, now)}
+	case known != 0:
+		return l.span(l.clock.Unpack(l.clock.Clamp(known, now), now))
+	}
+	return verdict.Span{From: 0, To: l.clock.Before(stamp, now)}
 }
 
 // span returns the bounds of an instant that was packed. The upper one was rounded up to a tick, and
@@ -83,7 +90,7 @@ func (l *loop) learn(r *row, s *state, f *verdict.Facts, ev *verdict.Evidence, n
 		}
 		r.heard = uint32(l.clock.StampAt(f.Heard.To))
 		l.hear(coarse.Unwrap(r.heard, l.clock.Stamp()))
-		s.instants[atBeat] = l.clock.PackSome(f.LastPing)
+		s.instants[atPinged] = l.clock.PackSome(f.LastPing)
 	}
 	if !f.Fresh {
 		r.mark &^= fresh
@@ -96,7 +103,7 @@ func (l *loop) learn(r *row, s *state, f *verdict.Facts, ev *verdict.Evidence, n
 		if lim.CheckOutput(f, ev, &s.moved, now) {
 			s.instants[atWrote] = l.clock.Pack(f.Wrote.To)
 		}
-		s.instants[atStuck] = l.clock.PackSome(f.StalledSince)
+		s.instants[atStalled] = l.clock.PackSome(f.StalledSince)
 		s.instants[atOver] = l.clock.PackSome(f.OverSince)
 	}
 	s.flags.setMissed(f.Missed)

@@ -21,7 +21,7 @@ func (s *handSite) watched(c gnet.Conn) (l *loop, r *row, id uint32, st *state) 
 func TestWhenAPeerWasHeardIsKnownForEver(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, OutageGrace: -1})
 	c := s.open(1)[0]
-	require.True(t, s.Exempt(c, true))
+	handle(s.Reaper, c).Exempt(true)
 	s.pass(t, time.Second)
 	heard := s.at
 	s.receive(c)

@@ -153,7 +153,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 					b, _ := c.Next(-1)
 					switch {
 					case bytes.Contains(b, []byte("login")):
-						reaper.MarkReady(c)
+						handle(reaper, c).Ready()
 						ready <- struct{}{}
 					case bytes.Contains(b, []byte("block")):
 						block := func(context.Context) error {

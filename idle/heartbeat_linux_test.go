@@ -79,7 +79,7 @@ func TestMarkAlive(t *testing.T) {
 	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			_, _ = c.Discard(-1)
-			s.reaper.MarkAlive(c)
+			handle(s.reaper, c).Alive()
 			return gnet.None
 		}
 	})

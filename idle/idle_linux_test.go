@@ -31,7 +31,7 @@ func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{WriteTimeout: limitOf}, nil)
 	dial(t, s.addr)
-	eventually(t, "some events", func() bool { return s.reaper.Stats().Events.Of(WriteIdle) > 2 })
+	eventually(t, "some events", func() bool { return s.reaper.Stats().Events[WriteIdle] > 2 })
 	require.Empty(t, s.reasons())
 }
 
@@ -148,7 +148,7 @@ func TestNoHandshake(t *testing.T) {
 	s := newSite(t, Config{HandshakeTimeout: limitOf}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			if b, _ := c.Next(-1); bytes.Contains(b, []byte("login")) {
-				s.reaper.MarkReady(c)
+				handle(s.reaper, c).Ready()
 			}
 			return gnet.None
 		}

@@ -15,9 +15,9 @@ import (
 func TestWhoIsIdleForLongAlreadyIsNotLate(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Reaper) error{
-		"update":  func(r *Reaper) error { return r.Update(Config{ReadTimeout: limitOf}) },
-		"age":     func(r *Reaper) error { return r.Update(Config{ReadTimeout: time.Minute, MaxAge: limitOf}) },
-		"squeeze": func(r *Reaper) error { return r.ScaleTimeouts(1, limitOf) },
+		"update": func(r *Reaper) error { return r.Update(to(Config{ReadTimeout: limitOf})) },
+		"age":    func(r *Reaper) error { return r.Update(to(Config{ReadTimeout: time.Minute, MaxAge: limitOf})) },
+		"scale":  func(r *Reaper) error { return r.ScaleTimeouts(1, limitOf) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

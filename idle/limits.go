@@ -23,14 +23,14 @@ type limits struct {
 	version int64    // of the settings
 }
 
-// A squeeze shortens idle timeouts. The zero squeeze does not.
-type squeeze struct {
+// A scale is what ScaleTimeouts was given. The zero scale changes nothing.
+type scale struct {
 	by    float64       // from 0 to 1
 	least time.Duration // to which by 1 brings them
 }
 
-// of returns the timeout to which a squeeze brings one.
-func (s squeeze) of(d time.Duration) time.Duration {
+// of returns the timeout to which a scale brings one.
+func (s scale) of(d time.Duration) time.Duration {
 	if d <= s.least {
 		return d
 	}
@@ -49,7 +49,10 @@ func (cfg *Config) limits(t Timeouts) verdict.Limits {
 		},
 		Age: cfg.MaxAge, AgeGrace: cfg.MaxAgeGrace,
 		Grace: cfg.OutageGrace, Hold: cfg.OutageGrace,
-		Tick: cfg.Tick, Horizon: cfg.memory(),
+		Tick: cfg.Tick, Horizon: cfg.horizon(),
+	}
+	if t.NoHeartbeat {
+		lim.Heartbeat = verdict.Heartbeat{}
 	}
 	if cfg.OutageGrace == 0 {
 		lim.Grace, lim.Hold = maxGrace, maxTimeout

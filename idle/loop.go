@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +20,12 @@ const never = verdict.Never
 // is owned by the loop goroutine.
 type loop struct {
 	// Immutable.
-	reaper *Reaper
-	clock  *coarse.Clock
-	el     gnet.EventLoop
-	number uint32
-	expire func(wheel.Handle, uint32) // judgeDue, bound once
+	reaper    *Reaper
+	clock     *coarse.Clock
+	el        gnet.EventLoop
+	number    uint32
+	goroutine string
+	expire    func(wheel.Handle, uint32) // judgeDue, bound once
 
 	before *settings // by which all connections were judged last
 	set    *settings
@@ -34,12 +36,10 @@ type loop struct {
 	toAsk  uint32 // to this one are not judged by the settings of now yet
 
 	wheel    *wheel.Wheel[uint32] // ids of states
-	conns    connType
 	table    table
 	states   states
-	holds    map[uint32]int        // by id, what does not fit in a state
+	remotes  map[*state]net.Addr   // of SetRemote
 	wrappers map[*state]gnet.Conn  // the connections around those of gnet
-	others   map[*state]gnet.Conn  // connections whose type is not conns
 	closings map[*state]*ReapError // connections that will be closed soon, and why
 	evidence verdict.Evidence      // of the connection that is being judged
 	open     int                   // connections
@@ -82,7 +82,7 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	if err != nil {
 		panic("BUG: " + err.Error()) // Config was checked
 	}
-	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, wheel: w, sweep: sweep{due: never}}
+	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, goroutine: goroutineID(), wheel: w, sweep: sweep{due: never}}
 	l.expire = l.judgeDue
 	l.found = r.monitor.State()
 	l.setDue(never)
@@ -102,7 +102,7 @@ func (l *loop) add(c gnet.Conn) {
 	}
 	now := l.clock.Stamp()
 	id, s := l.states.take(l.clock.PackNow())
-	s.conn = l.pack(c, s)
+	s.conn = c
 	if rate := l.set.limits.Rate; rate.Always {
 		s.instants[atRated] = l.packAfter(rate.Grace)
 	}
@@ -129,12 +129,12 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		reason = l.reason
 	}
 	if reason != nil {
-		l.counters.reaped(reason)
+		l.counters.countReap(reason)
 		l.closed.add(l, s, reason)
 	} else {
 		l.counters.ended(err)
 	}
-	l.table.remove(l.conn(s))
+	l.table.remove(s.conn)
 	l.forget(id)
 	l.publish(l.clock.Stamp())
 	return reason
@@ -145,9 +145,8 @@ func (l *loop) forget(id uint32) {
 	s := l.states.at(id)
 	l.wheel.Cancel(s.timer)
 	l.limits.put(s.limits)
-	delete(l.holds, id)
+	delete(l.remotes, s)
 	delete(l.wrappers, s)
-	delete(l.others, s)
 	if s.flags.has(observed) || l.closings[s] != nil {
 		l.reaper.spared.Add(-1)
 	}
@@ -222,14 +221,14 @@ func (l *loop) adapt(s *state) {
 		l.reaper.spared.Add(-1)
 	}
 	if lim.PollOutput() == 0 {
-		s.instants[atStuck], s.instants[atOver] = 0, 0
+		s.instants[atStalled], s.instants[atOver] = 0, 0
 	}
 	if lim.Output.Soft == 0 {
 		s.instants[atOver] = 0
 	}
 	if lim.Age == 0 && s.flags.has(leaving) {
 		s.flags.set(leaving, false)
-		s.instants[atBeat] = now
+		s.instants[atPinged] = now
 	}
 	switch {
 	case lim.Heartbeat.Interval == 0:
@@ -237,7 +236,7 @@ func (l *loop) adapt(s *state) {
 	case lim.Heartbeat.PongsOnly && (l.before == nil || !l.before.limits.Heartbeat.PongsOnly) && !s.flags.has(leaving):
 		// Otherwise all old connections would be asked at once.
 		s.flags.setMissed(0)
-		s.instants[atBeat] = now
+		s.instants[atPinged] = now
 	}
 	wasAlways := l.before != nil && l.before.limits.Rate.Always
 	switch {
@@ -247,7 +246,7 @@ func (l *loop) adapt(s *state) {
 		s.instants[atRated], s.received = l.packAfter(lim.Rate.Grace), 0
 	}
 	if l.before != nil && l.before.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
-		l.setTCPKeepAlive(l.conn(s), l.set.cfg.TCPKeepAlive)
+		l.setTCPKeepAlive(s.conn, l.set.cfg.TCPKeepAlive)
 	}
 }
 
@@ -268,7 +267,7 @@ func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.limits, l.set) 
 // changed it. It never moves it back: output would not be checked as long as calls follow each other
 // faster than the checks. If the deadline is later now, the next judgement finds that.
 func (l *loop) rearm(id uint32, s *state) {
-	r, _ := l.table.find(l.conn(s))
+	r, _ := l.table.find(s.conn)
 	f := l.facts(r, id, s, l.clock.Elapsed())
 	now := l.clock.Read()
 	next := now

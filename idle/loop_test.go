@@ -90,10 +90,10 @@ func TestTheLastToCloseWaitsForTheDriver(t *testing.T) {
 
 func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	asked := 0
-	r := middleware(t, decider{newEcho(), func(gnet.Conn, Event) gnet.Action {
+	r := middleware(t, newEcho(), deciding(quickConfig, func(gnet.Conn, Event) gnet.Action {
 		asked++
 		return gnet.Shutdown
-	}}, quickConfig)
+	}))
 	el := newScriptedLoop()
 	conns := []*scriptedConn{newScriptedConn(el, 1), newScriptedConn(el, 2)}
 	for _, c := range conns {
@@ -263,7 +263,7 @@ func TestAReadIsCountedEvenIfTheHandlerCloses(t *testing.T) {
 }
 
 func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
-	r := middleware(t, decider{newEcho(), func(gnet.Conn, Event) gnet.Action { return gnet.None }}, quickConfig)
+	r := middleware(t, newEcho(), deciding(quickConfig, func(gnet.Conn, Event) gnet.Action { return gnet.None }))
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
@@ -296,7 +296,7 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	s := l.states.at(id)
 	now := l.clock.Stamp()
 	row.heard = uint32(now + 100) // nearly 2^32 moves ago
-	l.heard(row, s, 0)
+	l.renew(row, s, 0)
 	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(row.heard, now), "it does not come round to look young")
 	r.OnClose(c, nil)
 }

@@ -19,10 +19,10 @@ func TestWhatWasSentCountsThoughItsAcknowledgementIsLost(t *testing.T) {
 	const timeout = 2 * time.Second
 	const writeAt = timeout * 4 / 5
 	for _, tc := range []struct {
-		name string
-		cfg  Config
+		name   string
+		cfg    Config
 		reason Reason
-		lost time.Duration
+		lost   time.Duration
 	}{
 		{"all idle, lost for 600 ms", Config{AllTimeout: timeout}, AllIdle, 600 * time.Millisecond},
 		{"all idle, lost for good", Config{AllTimeout: timeout}, AllIdle, time.Minute},
@@ -43,10 +43,10 @@ func TestWhatWasSentCountsThoughItsAcknowledgementIsLost(t *testing.T) {
 				opened <- c
 				return nil, gnet.None
 			}
-			r := middleware(t, decider{e, func(_ gnet.Conn, ev Event) gnet.Action {
+			r := middleware(t, e, deciding(tc.cfg, func(_ gnet.Conn, ev Event) gnet.Action {
 				events <- noticed{time.Now(), ev}
 				return gnet.None
-			}}, tc.cfg)
+			}))
 			addr := serve(t, r, e.booted, "tcp://"+cable.host+":0", gnet.WithNumEventLoop(1))
 			client := cable.dial(t, portOf(addr))
 			c := <-opened

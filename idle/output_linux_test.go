@@ -137,9 +137,9 @@ func TestSlowPeer(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); {
 			case bytes.Contains(b, []byte("begin")):
-				s.reaper.BeginMessage(c)
+				handle(s.reaper, c).BeginMessage()
 			case bytes.Contains(b, []byte("end")):
-				s.reaper.EndMessage(c)
+				handle(s.reaper, c).EndMessage()
 			}
 			return gnet.None
 		}

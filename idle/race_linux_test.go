@@ -60,7 +60,7 @@ func TestExactlyOneReasonWhateverRaces(t *testing.T) {
 		for time.Now().Before(over) {
 			time.Sleep(rand.N(20 * time.Millisecond))
 			cfg.ReadTimeout = timeouts[rand.IntN(len(timeouts))]
-			assert.NoError(t, s.reaper.Update(cfg))
+			assert.NoError(t, s.reaper.Update(to(cfg)))
 		}
 	})
 	client := func() {

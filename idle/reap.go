@@ -20,7 +20,7 @@ const again = time.Second
 // judgeDue decides about a connection whose deadline in the wheel has come up.
 func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 	s := l.states.at(id)
-	r, _ := l.table.find(l.conn(s))
+	r, _ := l.table.find(s.conn)
 	if r == nil {
 		panic("BUG: idle: a state without a row")
 	}
@@ -29,6 +29,7 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		return
 	}
 	now := l.clock.Elapsed()
+	l.renew(r, s, now)
 	f := l.facts(r, id, s, now)
 	v := l.judge(s, &f, l.awayAt(now), now)
 	if v.Act == verdict.Wait && !v.PutOff && (s.flags.has(exempt|observed) || !l.limitsOf(s).asks(&f, now)) {
@@ -61,7 +62,7 @@ func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Du
 // decide asks the kernel about a connection, judges it again, and does what the verdicts say. It
 // returns when to judge it again, and whether it is still open.
 func (l *loop) decide(r *row, id uint32, s *state, f *verdict.Facts, seemsDead bool) (next time.Duration, open bool) {
-	c := l.conn(s)
+	c := s.conn
 	ev := &l.evidence
 	now := l.askKernel(c)
 	for range reasons {
@@ -111,7 +112,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 		l.counters.Pings++
 		l.missed(f)
 		s.flags.setMissed(f.Missed + 1)
-		s.instants[atBeat] = l.clock.Pack(now)
+		s.instants[atPinged] = l.clock.Pack(now)
 		l.write(s, l.set.cfg.Heartbeat.Ping(l.outer(s)))
 	case verdict.Farewell:
 		if l.set.cfg.ObserveOnly {
@@ -119,7 +120,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 			return
 		}
 		s.flags.set(leaving, true)
-		s.instants[atBeat] = l.clock.Pack(now)
+		s.instants[atPinged] = l.clock.Pack(now)
 		if !l.set.reset[v.Reason] {
 			l.sayGoodbye(s, reapError(v, report))
 		}
@@ -144,15 +145,15 @@ func (l *loop) missed(f *verdict.Facts) {
 
 // raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
-	l.counters.Events.of[ev.Reason]++
+	l.counters.events[ev.Reason]++
 	s.instants[atNoticed+int(ev.Reason-ReadIdle)] = l.clock.Pack(now)
 	action := gnet.Close
 	if ev.Reason == WriteIdle {
 		action = gnet.None
 	}
-	c := l.conn(s)
-	if ask := l.reaper.onIdle; ask != nil {
-		action = ask(l.outer(s), ev)
+	c := s.conn
+	if onIdle := l.set.cfg.OnIdle; onIdle != nil {
+		action = onIdle(l.outer(s), ev)
 	}
 	if action == gnet.Shutdown {
 		l.stop = gneterrors.ErrEngineShutdown
@@ -170,7 +171,7 @@ func (l *loop) end(s *state, reason *ReapError) {
 	}
 	s.flags.set(observed, true)
 	l.reaper.spared.Add(1)
-	l.counters.Observed.of[reason.Reason]++
+	l.counters.observed[reason.Reason]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
 }
 
@@ -180,7 +181,7 @@ func (l *loop) reap(s *state, reason *ReapError) {
 		return
 	}
 	l.logReap(slog.LevelDebug, "reaping connection", s, reason)
-	c := l.conn(s)
+	c := s.conn
 	l.closing, l.reason = s, reason
 	defer func() { l.closing, l.reason = nil, nil }()
 	if l.set.reset[reason.Reason] {
@@ -202,7 +203,7 @@ func (l *loop) reap(s *state, reason *ReapError) {
 
 func (l *loop) sayGoodbye(s *state, reason *ReapError) {
 	if goodbye := l.set.cfg.Goodbye; goodbye != nil {
-		c := l.conn(s)
+		c := s.conn
 		if b := goodbye(l.outer(s), reason); s.is(c) {
 			l.write(s, b)
 		}
@@ -228,7 +229,7 @@ func nameOf(addr net.Addr) string {
 
 func (l *loop) logReap(level slog.Level, msg string, s *state, reason *ReapError) {
 	if log := l.log(); log.Enabled(context.Background(), level) {
-		log.Log(context.Background(), level, msg, "remote", nameOf(l.conn(s).RemoteAddr()), "reason", reason.Reason,
+		log.Log(context.Background(), level, msg, "remote", nameOf(l.remote(s)), "reason", reason.Reason,
 			"lasted", reason.Lasted, "limit", reason.Limit, "late", reason.Late)
 	}
 }

@@ -58,7 +58,7 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second})
 	conns := s.open(2)
 	for _, c := range conns {
-		require.NoError(t, s.SetTimeouts(c, Timeouts{Read: time.Minute}))
+		require.NoError(t, handle(s.Reaper, c).SetTimeouts(Timeouts{Read: time.Minute}))
 	}
 	l, _, _, st := s.watched(conns[0])
 	number := st.limits
@@ -78,10 +78,10 @@ func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	}
 	said := 0
 	goodbye := func(gnet.Conn, *ReapError) []byte { said++; return nil }
-	s = newHandSite(t, decider{newEcho(), closes}, Config{ReadTimeout: time.Second, Goodbye: goodbye, OutageGrace: -1})
+	s = newHandSite(t, newEcho(), Config{ReadTimeout: time.Second, OnIdle: closes, Goodbye: goodbye, OutageGrace: -1})
 	s.open(1)
 	s.pass(t, 5*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
-	require.Zero(t, s.Stats().Reaped.Of(ReadIdle))
+	require.Zero(t, s.Stats().Reaped[ReadIdle])
 	require.Zero(t, said)
 }

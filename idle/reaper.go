@@ -3,7 +3,6 @@ package idle
 import (
 	"errors"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,27 +25,24 @@ var _ gnet.EventHandler = (*Reaper)(nil)
 type Reaper struct {
 	// Immutable.
 	next        gnet.EventHandler
-	onIdle      func(gnet.Conn, Event) gnet.Action // OnIdle of next, nil if it has none
 	clock       coarse.Clock
 	kernel      questions
 	startDriver func(*driver) // starts drive, but in a simulation
 	more        chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime    time.Duration
 
-	warnings   warnings
-	foreign    atomic.Pointer[string] // a type of connections that cannot be looked into
-	undated    atomic.Bool            // a kernel has not dated bytes
-	told       sync.Once              // that it did not
-	toldType   sync.Once              // that type
-	own        ownTimeouts            // of SetTimeouts
-	monitor    outage.Monitor
-	limit      atomic.Int64 // of connections, 0 for none
-	limitIsSet atomic.Bool  // by SetMaxConnections
-	total      atomic.Int64 // connections
-	shedding   atomic.Int64 // of them, those that loops are about to shed
-	spared     atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
-	registry   atomic.Pointer[registry]
-	settings   atomic.Pointer[settings]
+	warnings warnings
+	foreign  atomic.Pointer[string] // a type of connections that cannot be looked into
+	undated  atomic.Bool            // a kernel has not dated bytes
+	told     sync.Once              // that it did not
+	toldType sync.Once              // that type
+	own      ownTimeouts            // of SetTimeouts
+	monitor  outage.Monitor
+	total    atomic.Int64 // connections
+	shedding atomic.Int64 // of them, those that loops are about to shed
+	spared   atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
+	registry atomic.Pointer[registry]
+	settings atomic.Pointer[settings]
 
 	mu         sync.Mutex // guards what follows, changes of registry and settings, and moves of the clock
 	live       int        // loops with connections
@@ -54,12 +50,12 @@ type Reaper struct {
 	driver     *driver    // nil if there are none
 	lag        lag        // of the driver
 	updates    uint64     // of the Config
-	past       Stats      // counts of loops that are no longer in the registry
+	past       counters   // of loops that are no longer in the registry
 	pastClosed []Closed   // what they have reaped last
 }
 
-// Middleware returns a Reaper around next. If next implements [IdleHandler], it decides about idle connections;
-// otherwise they are closed. The error joins all that is wrong with the arguments and names the field of each.
+// Middleware returns a Reaper around next. The error joins all that is wrong with the arguments, and
+// names the field of each.
 func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	cfg, err := cfg.check(0)
 	if next == nil {
@@ -83,33 +79,23 @@ var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 // its own.
 func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, ask questions) *Reaper {
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask}
-	r.clock.Init(cfg.Tick, cfg.memory(), elapsed)
+	r.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	r.monitor.Init(elapsed())
 	r.startDriver = func(d *driver) { go r.drive(d) }
 	r.settings.Store(newSettings(cfg, 1, overlay{}))
-	r.limit.Store(int64(cfg.MaxConnections))
-	if h, ok := next.(IdleHandler); ok {
-		r.onIdle = h.OnIdle
-	}
 	r.registry.Store(newRegistry(nil))
 	return r
-}
-
-// Config returns the configuration of now with its defaults filled in. Safe for concurrent use.
-func (r *Reaper) Config() Config {
-	cfg := r.settings.Load().cfg
-	cfg.Reset = slices.Clone(cfg.Reset)
-	return cfg
 }
 
 // Stats returns a snapshot of the counters over all engines. Safe for concurrent use.
 func (r *Reaper) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.past
+	all := r.past
 	for _, l := range r.registry.Load().loops {
-		s.add(l.published.read())
+		all.add(l.published.read())
 	}
+	s := all.export()
 	s.Updates = r.updates
 	s.DriverLag = r.lag.worst(r.clock.Elapsed(), r.driver != nil)
 	s.Outages, s.OutageTime, s.Holds = r.monitor.Outages, r.monitor.Time, r.monitor.Holds

@@ -81,7 +81,7 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 			s := r.Stats()
 			assert.EqualValues(t, 2, s.Opened)
 			assert.EqualValues(t, 2, s.Closed)
-			assert.EqualValues(t, 1, s.Reaped.Of(ReadIdle))
+			assert.EqualValues(t, 1, s.Reaped[ReadIdle])
 			assert.EqualValues(t, 1, s.Lateness.Count)
 			assert.GreaterOrEqual(t, s.Reads, uint64(4))
 			assert.NotZero(t, s.Rescheduled)
@@ -92,7 +92,7 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 func TestOnIdleDecides(t *testing.T) {
 	e := newEcho()
 	events := make(chan Event, 64)
-	r := middleware(t, decider{e, func(c gnet.Conn, ev Event) gnet.Action {
+	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, ev Event) gnet.Action {
 		select {
 		case events <- ev:
 		default:
@@ -103,7 +103,7 @@ func TestOnIdleDecides(t *testing.T) {
 		}
 		_, _ = c.Write([]byte("bye\n"))
 		return gnet.Close
-	}}, testConfig)
+	}))
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	c := dial(t, addr)
 
@@ -148,29 +148,29 @@ func TestOnIdleDecides(t *testing.T) {
 
 func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
 	e := newEcho()
-	r := middleware(t, decider{e, func(c gnet.Conn, _ Event) gnet.Action {
+	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, _ Event) gnet.Action {
 		_ = c.EventLoop().Close(c)
 		return gnet.Close
-	}}, testConfig)
+	}))
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	awaitClose(t, dial(t, addr))
 	eventually(t, "it is closed", func() bool { return len(e.reasons()) > 0 })
 	time.Sleep(2 * testConfig.ReadTimeout) // time for a second OnClose, which must not come
 	require.Equal(t, []error{nil}, e.reasons(), "exactly one OnClose, and the first reason wins")
-	require.Zero(t, r.Stats().Reaped.Of(ReadIdle))
+	require.Zero(t, r.Stats().Reaped[ReadIdle])
 }
 
 func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
 	for _, from := range []string{"OnIdle", "OnClose"} {
 		t.Run(from, func(t *testing.T) {
 			e := newEcho()
-			var h gnet.EventHandler = e
+			cfg := testConfig
 			if from == "OnIdle" {
-				h = decider{e, func(gnet.Conn, Event) gnet.Action { return gnet.Shutdown }}
+				cfg.OnIdle = func(gnet.Conn, Event) gnet.Action { return gnet.Shutdown }
 			} else {
 				e.closed = func(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
 			}
-			r := middleware(t, h, testConfig)
+			r := middleware(t, e, cfg)
 			done := make(chan error, 1)
 			go func() {
 				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2))
@@ -297,7 +297,7 @@ func TestPeerThatClosesIsNotReaped(t *testing.T) {
 		require.NoError(t, dial(t, addr).Close())
 	}
 	eventually(t, "all are closed", func() bool { return len(e.reasons()) == 20 })
-	require.Zero(t, r.Stats().Reaped.Of(ReadIdle))
+	require.Zero(t, r.Stats().Reaped[ReadIdle])
 	require.EqualValues(t, 20, r.Stats().Closed)
 }
 
@@ -375,7 +375,7 @@ func TestOneReaperServesARestart(t *testing.T) {
 		require.Zero(t, r.Stats().Connections)
 		require.EqualValues(t, 2*(run+1), r.Stats().Opened, "counts add up over the runs")
 	}
-	require.EqualValues(t, 3, r.Stats().Reaped.Of(ReadIdle))
+	require.EqualValues(t, 3, r.Stats().Reaped[ReadIdle])
 }
 
 func TestOneReaperServesTwoEngines(t *testing.T) {
@@ -393,7 +393,7 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 		eventually(t, "all are watched", func() bool { return r.Stats().Connections == 17 })
 	})
 	require.NotNil(t, survivor)
-	eventually(t, "the first engine goes on without the second", func() bool { return r.Stats().Reaped.Of(ReadIdle) >= 9 })
+	eventually(t, "the first engine goes on without the second", func() bool { return r.Stats().Reaped[ReadIdle] >= 9 })
 	awaitClose(t, dial(t, first))
 	eventually(t, "nothing is left", func() bool { return r.Stats().Connections == 0 })
 }

@@ -33,42 +33,8 @@ func markOf(c gnet.Conn) mark {
 	return mark(uintptr(address(c))>>3)&^markFlags | 1
 }
 
-// A packedConn is a gnet.Conn without its type, which is the same for all connections of an event loop: 8 bytes instead of 16.
-type packedConn unsafe.Pointer
-
-// address returns the second of the two words that an interface value consists of.
-func address(c gnet.Conn) packedConn { return (*[2]packedConn)(unsafe.Pointer(&c))[1] }
-
-// A connType is the first of the two words of each gnet.Conn of an event loop, nil before the first.
-type connType unsafe.Pointer
-
-// conn returns the connection of a state: gnet's own, unless it is wrapped and the wrapper has no
-// method that returns it.
-func (l *loop) conn(s *state) (c gnet.Conn) {
-	if l.others != nil {
-		if c, ok := l.others[s]; ok {
-			return c
-		}
-	}
-	*(*[2]unsafe.Pointer)(unsafe.Pointer(&c)) = [2]unsafe.Pointer{unsafe.Pointer(l.conns), unsafe.Pointer(s.conn)}
-	return c
-}
-
-// pack returns a connection without its type, which the loop keeps once for all. Connections of other
-// types are kept whole.
-func (l *loop) pack(c gnet.Conn, s *state) packedConn {
-	of := connType((*[2]unsafe.Pointer)(unsafe.Pointer(&c))[0])
-	if l.conns == nil {
-		l.conns = of
-	}
-	if l.conns != of {
-		if l.others == nil {
-			l.others = make(map[*state]gnet.Conn)
-		}
-		l.others[s] = c
-	}
-	return address(c)
-}
+// address returns the address of a connection, or of the copy that the interface value holds.
+func address(c gnet.Conn) unsafe.Pointer { return (*[2]unsafe.Pointer)(unsafe.Pointer(&c))[1] }
 
 // is reports whether the row is that of the connection with the given mark.
 func (r *row) is(m mark) bool { return r.mark&^markFlags == m }

@@ -74,13 +74,11 @@ func (e *echo) reasons() []error {
 	return append([]error(nil), e.closes...)
 }
 
-// decider is an echo that decides about idle connections.
-type decider struct {
-	*echo
-	onIdle func(gnet.Conn, Event) gnet.Action
+// deciding returns a Config with an OnIdle.
+func deciding(cfg Config, onIdle func(gnet.Conn, Event) gnet.Action) Config {
+	cfg.OnIdle = onIdle
+	return cfg
 }
-
-func (d decider) OnIdle(c gnet.Conn, ev Event) gnet.Action { return d.onIdle(c, ev) }
 
 // serve runs an engine around the handler until the test ends, and returns its address.
 func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, opts ...gnet.Option) net.Addr {

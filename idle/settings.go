@@ -22,8 +22,8 @@ type settings struct {
 
 // An overlay is what changes the limits of a Config for a time, or for good.
 type overlay struct {
-	drain   verdict.Drain
-	squeeze squeeze
+	drain verdict.Drain
+	scale scale
 }
 
 func newSettings(cfg Config, version int64, now overlay) *settings {
@@ -47,7 +47,7 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 		set.limits.Before = &before.newLimits(before.cfg.timeouts()).Limits
 	}
 	set.rule = outage.Rule{
-		Tick: cfg.Tick, Memory: max(cfg.memory(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
+		Tick: cfg.Tick, Memory: max(cfg.horizon(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
 		Longest: cfg.longest(), Shortest: set.limits.shortestIdle(),
 	}
 	for _, k := range cfg.Reset {
@@ -61,7 +61,7 @@ func (set *settings) newLimits(timeouts Timeouts) *limits {
 	lim := &limits{set.cfg.limits(timeouts), timeouts, set.version}
 	lim.Drain = set.now.drain
 	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
-		*d = max(set.now.squeeze.of(*d), min(*d, set.cfg.Tick))
+		*d = max(set.now.scale.of(*d), min(*d, set.cfg.Tick))
 	}
 	if set.before != nil {
 		lim.Before, lim.Since = &set.before.newLimits(timeouts).Limits, set.since

@@ -22,7 +22,7 @@ func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
 		opened := verdict.At(time.Second)
 		f := verdict.Facts{Opened: opened, Heard: opened, Wrote: opened, Ready: true, Held: true}
 		v := set.limits.Judge(&f, &verdict.Away{}, 2*time.Second)
-		require.GreaterOrEqual(t, v.Next-2*time.Second, minMemory*cfg.Tick, "%+v", cfg)
+		require.GreaterOrEqual(t, v.Next-2*time.Second, minHorizon*cfg.Tick, "%+v", cfg)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestSqueeze(t *testing.T) {
 		{0.5, 10 * time.Second, 0, 0},
 	} {
 		cfg := Config{Tick: 100 * time.Millisecond, ReadTimeout: tc.own}
-		set := newSettings(cfg, 1, overlay{squeeze: squeeze{tc.by, tc.least}})
+		set := newSettings(cfg, 1, overlay{scale: scale{tc.by, tc.least}})
 		require.Equal(t, tc.want, set.limits.Read, "%+v", tc)
 		require.Equal(t, tc.own, set.limits.own.Read)
 	}

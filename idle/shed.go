@@ -27,20 +27,13 @@ const (
 // so that one that comes seldom has to wait for another to go.
 func (r *Reaper) shedAt(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
 
+// limit returns Config.MaxConnections, 0 for any number.
+func (r *Reaper) limit() int64 { return int64(r.settings.Load().cfg.MaxConnections) }
+
 // isCrowded reports whether connections are to be shed. It goes on once per tick while nobody comes.
 func (r *Reaper) isCrowded() bool {
-	limit := r.limit.Load()
+	limit := r.limit()
 	return limit > 0 && r.total.Load()-r.spared.Load() > r.shedAt(limit)
-}
-
-// MaxConnections returns how many connections may be open, 0 if any number.
-func (r *Reaper) MaxConnections() int { return int(r.limit.Load()) }
-
-// SetMaxConnections changes Config.MaxConnections, for whoever knows for how many there is room; 0 is any number. From then on Update does
-// not change it. Safe for concurrent use.
-func (r *Reaper) SetMaxConnections(n int) {
-	r.limitIsSet.Store(true)
-	r.limit.Store(int64(max(n, 0)))
 }
 
 // Connections returns how many connections are open now. Safe for concurrent use.
@@ -49,7 +42,7 @@ func (r *Reaper) Connections() int { return int(r.total.Load()) }
 // admit counts a new connection of a loop, and reports whether there is room for it. When there is
 // little room left, it posts a task that sheds others. With ObserveOnly there is always room.
 func (r *Reaper) admit(l *loop) bool {
-	n, limit, set := r.total.Add(1), r.limit.Load(), r.settings.Load()
+	n, limit, set := r.total.Add(1), r.limit(), r.settings.Load()
 	if set.now.drain != (verdict.Drain{}) {
 		return false
 	}
@@ -58,7 +51,7 @@ func (r *Reaper) admit(l *loop) bool {
 	}
 	_ = r.post(l) // the driver posts it otherwise
 	if n > limit && set.cfg.ObserveOnly {
-		l.counters.Observed.of[Shed]++
+		l.counters.observed[Shed]++
 		return true
 	}
 	return n <= limit
@@ -138,7 +131,7 @@ func (r *Reaper) claimShed() bool {
 
 // mustShed reports whether there is need to shed the connections that loops have claimed.
 func (r *Reaper) mustShed(claimed int64) bool {
-	limit := r.limit.Load()
+	limit := r.limit()
 	return limit > 0 && r.total.Load()-r.spared.Load()-claimed >= r.shedAt(limit)
 }
 
@@ -217,7 +210,7 @@ func (l *loop) shedOne(v victim, protected time.Duration) bool {
 	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) || l.closings[s] != nil {
 		return false
 	}
-	c := l.conn(s)
+	c := s.conn
 	r, _ := l.table.find(c)
 	if r.heard != v.heard {
 		return false

@@ -40,9 +40,9 @@ func TestTheLongestIdleMakeRoom(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); string(b) {
 			case "hold":
-				s.reaper.Hold(c)
+				handle(s.reaper, c).Hold()
 			case "exempt":
-				s.reaper.Exempt(c, true)
+				handle(s.reaper, c).Exempt(true)
 			}
 			return gnet.None
 		}
@@ -68,8 +68,8 @@ func TestTheLongestIdleMakeRoom(t *testing.T) {
 	stats := s.reaper.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Refused)
-	require.GreaterOrEqual(t, stats.Reaped.Of(Shed), uint64(30))
-	require.Less(t, stats.Reaped.Of(Shed), uint64(30+limit/8), "a batch more at most")
+	require.GreaterOrEqual(t, stats.Reaped[Shed], uint64(30))
+	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "a batch more at most")
 	for _, err := range s.reasons() {
 		require.ErrorIs(t, err, Shed)
 	}
@@ -91,7 +91,7 @@ func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
 	s := newSite(t, Config{MaxConnections: 16, ShedProtect: limitOf / 4, HandshakeTimeout: time.Minute}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
-			s.reaper.MarkReady(c)
+			handle(s.reaper, c).Ready()
 			_, _ = c.Write(b)
 			return gnet.None
 		}
@@ -147,9 +147,9 @@ func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
 	require.Empty(t, s.reasons())
 	require.Equal(t, limit, s.reaper.Connections())
 
-	s.reaper.SetMaxConnections(limit + 2)
+	_ = setMax(s.reaper, limit+2)
 	crowd(t, s, 2)
-	require.Equal(t, limit+2, s.reaper.MaxConnections())
+	require.Equal(t, limit+2, s.reaper.Config().MaxConnections)
 }
 
 // TestSheddingEndsWhenNobodyCanGo fills the table with connections that are held: the loop must not look for others for ever.
@@ -159,7 +159,7 @@ func TestSheddingEndsWhenNobodyCanGo(t *testing.T) {
 	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 4}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
-			s.reaper.Hold(c)
+			handle(s.reaper, c).Hold()
 			_, _ = c.Write(b)
 			return gnet.None
 		}
@@ -191,7 +191,7 @@ func TestASmallTableShedsAsWell(t *testing.T) {
 	crowd(t, s, 3)
 	time.Sleep(limitOf)
 	crowd(t, s, 3)
-	require.GreaterOrEqual(t, s.reaper.Stats().Reaped.Of(Shed), uint64(2))
+	require.GreaterOrEqual(t, s.reaper.Stats().Reaped[Shed], uint64(2))
 	require.Zero(t, s.reaper.Stats().Refused)
 }
 
@@ -225,7 +225,7 @@ func TestWhoIsSentSomethingIsNotShed(t *testing.T) {
 	crowd(t, s, 6)
 	time.Sleep(2 * limitOf)
 	crowd(t, s, 4)
-	eventually(t, "others are shed", func() bool { return s.reaper.Stats().Reaped.Of(Shed) > 0 })
+	eventually(t, "others are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
 	close(over)
 	pushing.Wait()
 	require.False(t, isClosed(t, subscriber, time.Millisecond))

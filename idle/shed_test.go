@@ -33,7 +33,7 @@ func TestObserveOnlyRefusesNobody(t *testing.T) {
 	s.pass(t, time.Second)
 	require.Equal(t, 5, s.Connections())
 	require.Zero(t, s.Stats().Refused)
-	require.EqualValues(t, 3, s.Stats().Observed.Of(Shed))
+	require.EqualValues(t, 3, s.Stats().Observed[Shed])
 	for _, c := range conns {
 		s.OnClose(c, nil)
 	}
@@ -53,7 +53,7 @@ func TestTheRefusalIsThatOfNow(t *testing.T) {
 	s.OnOpen(c)
 	s.OnClose(c, nil)
 	require.Equal(t, "old", said)
-	require.NoError(t, s.Update(Config{MaxConnections: 1, Refusal: refusal("new")}))
+	require.NoError(t, s.Update(to(Config{MaxConnections: 1, Refusal: refusal("new")})))
 	s.OnOpen(c)
 	s.OnClose(c, nil)
 	require.Equal(t, "new", said)
@@ -70,9 +70,9 @@ func TestAConnectionThatIsProtectedByNowIsNotShed(t *testing.T) {
 	s.pass(t, time.Second)
 	l, r, id, _ := s.watched(c)
 	chosen := victim{id, r.heard, false}
-	s.limit.Store(100)
+	require.NoError(t, setMax(s.Reaper, 100))
 	require.False(t, l.shedOne(chosen, s.at), "there is room by now")
-	s.limit.Store(1)
+	require.NoError(t, setMax(s.Reaper, 1))
 	s.shedding.Store(-10) // there is need
 	require.False(t, l.shedOne(chosen, heard))
 	require.True(t, l.shedOne(chosen, s.at))

@@ -36,7 +36,8 @@ func newSimWorld(seed uint64) *simWorld {
 	w.chooseConfig()
 	w.chooseHandler()
 	w.readsToStop = 1 + w.rng.IntN(20000)
-	w.reaper = newReaper(w.handler(), w.cfg, w.elapsed, questions{w.ask, w.holdsOutput})
+	h := w.handler()
+	w.reaper = newReaper(h, w.cfg, w.elapsed, questions{w.ask, w.holdsOutput})
 	w.reaper.startDriver = w.startDriver
 	w.populate()
 	w.planFaults()
@@ -44,10 +45,11 @@ func newSimWorld(seed uint64) *simWorld {
 }
 
 func (w *simWorld) handler() gnet.EventHandler {
+	h := &simHandler{w: w}
 	if w.decides {
-		return &simIdleHandler{simHandler{w: w}}
+		w.cfg.OnIdle = h.onIdle
 	}
-	return &simHandler{w: w}
+	return h
 }
 
 // chooseConfig chooses one to four limits.
@@ -272,7 +274,7 @@ func (w *simWorld) planFault(at time.Duration) {
 	case 3:
 		w.after(at-w.now, func() { w.acksDown = simInterval{w.now, w.now + w.upTo(w.longest)} })
 	case 5:
-		w.later(at, func() { _ = w.reaper.Update(w.cfg) }) // all connections are judged anew
+		w.later(at, func() { _ = w.reaper.Update(to(w.cfg)) }) // all connections are judged anew
 	case 6:
 		w.later(at, w.startDrain)
 	case 4:
@@ -359,7 +361,7 @@ func (w *simWorld) checkStats() {
 	want("Connections()", uint64(w.reaper.Connections()), 0)
 	want("Entries", uint64(s.Entries), 0)
 	for k := firstReason; k <= lastReason; k++ {
-		want("Reaped "+k.Error(), s.Reaped.Of(k), w.reaps.of[k])
+		want("Reaped "+k.Error(), s.Reaped[k], w.reaps[k])
 	}
 }
 

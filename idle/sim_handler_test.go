@@ -13,9 +13,6 @@ type simHandler struct {
 	w *simWorld
 }
 
-// A simIdleHandler decides about idle connections itself.
-type simIdleHandler struct{ simHandler }
-
 func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	w, life := h.w, c.(*simConn).sock.life
 	life.isOpen = true
@@ -26,7 +23,7 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	w.trace(life, "OnOpen")
 	if w.cfg.HandshakeTimeout > 0 && w.one(4) {
-		w.reaper.MarkReady(c)
+		handle(w.reaper, c).Ready()
 		life.ready()
 	}
 	action := h.mischief(c)
@@ -48,7 +45,7 @@ func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	conn.take(n)
 	life.messages++
 	if life.messages == 2 && w.cfg.HandshakeTimeout > 0 && !w.locked {
-		w.reaper.MarkReady(c)
+		handle(w.reaper, c).Ready()
 		life.ready()
 	}
 	if w.reply > 0 && w.one(2) {
@@ -73,7 +70,7 @@ func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-func (h *simIdleHandler) OnIdle(c gnet.Conn, ev Event) gnet.Action {
+func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
 	w, life := h.w, c.(*simConn).sock.life
 	action := gnet.Close
 	if ev.Reason == WriteIdle || life.keeps || w.one(4) {
@@ -124,13 +121,14 @@ func (h *simHandler) mischief(c gnet.Conn) gnet.Action {
 		h.setTimeouts(conn)
 	case 9:
 		life.touching()
-		w.reaper.Touch(c)
+		handle(w.reaper, c).Touch()
 		life.touched()
 	case 10, 11:
 		life.message(true)
-		w.reaper.BeginMessage(c)
+		handle(w.reaper, c).BeginMessage()
 	case 12:
-		w.reaper.EndMessage(c)
+		handle(w.reaper, c).EndMessage()
+		life.message(false)
 		life.message(w.cfg.MinRate.Always)
 	case 13:
 		_ = conn.Wake(nil)
@@ -160,15 +158,17 @@ func (h *simHandler) touchOther(c *simConn) {
 
 // hold holds a connection, and releases it in a task.
 func (h *simHandler) hold(c *simConn) {
-	if !h.w.reaper.Hold(c) {
+	conn, ok := h.w.reaper.Conn(c)
+	if !ok {
 		return
 	}
+	conn.Hold()
 	c.sock.life.held()
 	h.w.after(h.w.upTo(2*time.Second), func() {
 		c.el.post(func() error {
 			if c.opened {
 				c.sock.life.touching()
-				h.w.reaper.Release(c)
+				handle(h.w.reaper, c).Release()
 				c.sock.life.released()
 			}
 			return nil
@@ -180,14 +180,14 @@ func (h *simHandler) exempt(c *simConn) {
 	life := c.sock.life
 	on := !life.isExempt
 	life.touching()
-	h.w.reaper.Exempt(c, on)
+	handle(h.w.reaper, c).Exempt(on)
 	life.exempt(on)
 	if on {
 		h.w.after(h.w.upTo(2*time.Second), func() {
 			c.el.post(func() error {
 				if c.opened && life.isExempt {
 					life.touching()
-					h.w.reaper.Exempt(c, false)
+					handle(h.w.reaper, c).Exempt(false)
 					life.exempt(false)
 				}
 				return nil
@@ -208,7 +208,7 @@ func (h *simHandler) setTimeouts(c *simConn) {
 	if w.cfg.WriteTimeout > 0 {
 		t.Write = w.limit()
 	}
-	if err := w.reaper.SetTimeouts(c, t); err == nil {
+	if err := handle(w.reaper, c).SetTimeouts(t); err == nil {
 		c.sock.life.setTimeouts(t)
 	}
 }
@@ -221,10 +221,11 @@ func (h *simHandler) kick(c *simConn) {
 		if !victim.opened {
 			return nil
 		}
-		l, _, s := w.reaper.find(victim)
-		if s == nil {
+		conn, ok := w.reaper.Conn(victim)
+		if !ok {
 			return nil
 		}
+		l, s := conn.loop, conn.state()
 		victim.sock.life.isKicked = true
 		l.stop = nil
 		l.reap(s, &ReapError{Reason: Kicked})

@@ -72,22 +72,26 @@ func (l *simLife) earliest(since, limit, heard time.Duration, away simIntervals)
 
 // latest returns the deadline of a limit after all outages that may count.
 func (l *simLife) latest(since, limit, heard time.Duration) time.Duration {
-	w, due := l.w, since+limit
+	w, due, ends := l.w, since+limit, time.Duration(0) // of the limit and of the grace
 	tick, slack, grace := w.cfg.Tick, w.slack(), w.grace()
 	for _, o := range w.mayBeOut() {
-		if o.from-tick > due+slack { // an outage may be taken to begin a tick earlier
+		if o.from-tick > max(due, ends)+slack { // an outage may be taken to begin a tick earlier
 			break
 		}
 		length := o.length() + 2*tick
+		if o.from-tick <= ends+slack {
+			ends += length
+		}
 		due += min(max(o.to+tick-since, 0), length)
 		end := o.to + tick + min(length, grace)
 		if heard > o.to+slack+3*tick { // the byte ends the grace, which is seen at the next look
 			end = min(end, l.now.heard()+limit)
 		}
 		if grace >= 0 {
-			due = max(due, end)
+			ends = max(ends, end)
 		}
 	}
+	due = max(due, ends)
 	if w.mayHold(since) {
 		due += 2*limit + limit/8 + tick
 	}
@@ -361,7 +365,7 @@ func (l *simLife) unheard() (all simIntervals) {
 // reaped checks that a connection was closed for a reason that the contract allows.
 func (l *simLife) reaped(e *ReapError) {
 	w, t := l.w, &l.asked
-	w.reaps.of[e.Reason]++
+	w.reaps[e.Reason]++
 	if t.exempt && e.Reason != Kicked {
 		w.violate(l, "an exempt connection is not closed", "closed: "+e.Error())
 		return
@@ -761,7 +765,9 @@ func (l *simLife) exempt(on bool) {
 }
 
 func (l *simLife) message(open bool) {
-	if l.now.message = 0; open {
+	if !open {
+		l.now.message = 0
+	} else if l.now.message == 0 {
 		l.now.message = l.w.now
 	}
 }

@@ -32,14 +32,13 @@ func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	if cfg.Tick == 0 {
 		cfg.Tick = tickOf
 	}
-	var h gnet.EventHandler = s.echo
 	if s.events != nil {
-		h = decider{s.echo, func(_ gnet.Conn, ev Event) gnet.Action {
+		cfg.OnIdle = func(_ gnet.Conn, ev Event) gnet.Action {
 			s.events <- ev
 			return gnet.None
-		}}
+		}
 	}
-	s.reaper = middleware(t, h, cfg)
+	s.reaper = middleware(t, s.echo, cfg)
 	s.addr = serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	return s
 }
@@ -54,7 +53,8 @@ func (s *site) reason(t *testing.T, n int) error {
 // update replaces the Config and waits until all connections are judged by it.
 func (s *site) update(t *testing.T, cfg Config) {
 	t.Helper()
-	require.NoError(t, s.reaper.Update(cfg))
+	cfg.OnIdle = s.reaper.Config().OnIdle
+	require.NoError(t, s.reaper.Update(to(cfg)))
 	version := s.reaper.settings.Load().version
 	eventually(t, "all connections are judged by the new Config", func() bool {
 		for _, l := range s.reaper.registry.Load().loops {
@@ -75,7 +75,7 @@ func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration,
 	require.GreaterOrEqual(t, took, limit, "never early")
 	reason, ok := errors.AsType[*ReapError](err)
 	require.True(t, ok)
-	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Reaped.Of(reason.Reason) == 1 })
+	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Reaped[reason.Reason] == 1 })
 	t.Logf("%v, %v after it began", err, took)
 	return reason
 }

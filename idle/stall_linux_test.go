@@ -32,7 +32,7 @@ func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
 	for _, reason := range e.reasons() {
 		require.ErrorIs(t, reason, ReadIdle)
 	}
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.Of(ReadIdle) == n/2 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n/2 })
 }
 
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while heartbeats wait unread
@@ -75,7 +75,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				require.GreaterOrEqual(t, shortest, timeout)
 				s := server.finish(t)
 				t.Logf("%+v", s)
-				require.EqualValues(t, n, s.Reaped.Of(ReadIdle))
+				require.EqualValues(t, n, s.Reaped[ReadIdle])
 				if how == "loops blocked" && network.name == "tcp" {
 					require.NotZero(t, s.SavedByKernel, "some were judged before gnet had read their heartbeats")
 				}
@@ -104,5 +104,5 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	t.Logf("%d closed within %v", n, took)
 	// Those that are judged a moment before their deadline wait for one tick more.
 	require.Less(t, took, 2*cfg.Tick, "a batch at each tick would take a hundred")
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.Of(ReadIdle) == n+1 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n+1 })
 }

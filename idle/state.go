@@ -9,29 +9,29 @@ import (
 // A state is what a loop knows of one connection, apart from what every message needs, which is in its row of the table.
 // Owned by the loop goroutine.
 type state struct {
-	conn     packedConn // nil if the state is free
+	conn     gnet.Conn // gnet's own, unless it is wrapped and cannot be found; nil if the state is free
 	timer    wheel.Handle
 	instants [instants]uint32 // packed by the clock; 0 for none
 	moved    uint32           // the counter of output, as of the last look
 	received uint32           // bytes that had come when the window of MinRate began
 	leftover uint32           // bytes that the handler left in gnet's buffer, if the row says so
 	limits   uint16           // index into those of the loop
-	holds    uint8            // calls of Hold less those of Release; from maxHolds on the rest is in the loop
+	holds    uint32           // calls of Hold less those of Release
 	flags    flags
 }
 
 func (s *state) used() bool          { return s.conn != nil }
-func (s *state) is(c gnet.Conn) bool { return s.conn != nil && s.conn == address(c) }
+func (s *state) is(c gnet.Conn) bool { return s.conn != nil && address(s.conn) == address(c) }
 
 // The instants of a state; see verdict.Facts for what they mean.
 const (
 	atOpened = iota
 	atHeard  // set at each look, for when the stamp in the row is too old to tell
 	atWrote
-	atStuck
+	atStalled
 	atOver
 	atRated
-	atBeat
+	atPinged
 	atNoticed // of ReadIdle, and then WriteIdle and AllIdle
 
 	instants = atNoticed + idleReasons
@@ -47,9 +47,6 @@ const (
 	leaving    flags = 0x40
 	observed   flags = 0x80 // ObserveOnly has spared it
 )
-
-// maxHolds is how many holds a state can count.
-const maxHolds = 255
 
 func (f flags) has(flag flags) bool { return f&flag != 0 }
 

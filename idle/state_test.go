@@ -25,8 +25,8 @@ func TestStatesReuseIDsAndNeverMove(t *testing.T) {
 	require.EqualValues(t, 2, q.instants[atOpened])
 }
 
-func TestAStateIs72Bytes(t *testing.T) {
-	require.EqualValues(t, 72, unsafe.Sizeof(state{}), "128 bytes per connection are the budget, with the table and the wheel")
+func TestAStateIs88Bytes(t *testing.T) {
+	require.EqualValues(t, 88, unsafe.Sizeof(state{}), "144 bytes per connection are the budget, with the table and the wheel")
 }
 
 func TestChurnNeedsFewStates(t *testing.T) {

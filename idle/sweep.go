@@ -98,7 +98,7 @@ func (l *loop) sweepStep(end uint32) {
 	w := &l.sweep
 	for ; w.next < end; w.next++ {
 		ask := (w.next-w.first)%stallPhases < w.turns
-		if s := l.states.at(w.next); s.used() && (l.conn(s).OutboundBuffered() > 0 || ask) {
+		if s := l.states.at(w.next); s.used() && (s.conn.OutboundBuffered() > 0 || ask) {
 			l.sweepOne(w.next, s)
 		}
 	}
@@ -107,10 +107,10 @@ func (l *loop) sweepStep(end uint32) {
 // sweepOne begins to poll a connection for which output waits. The kernel may hold output of which
 // the buffer of the event loop shows nothing.
 func (l *loop) sweepOne(id uint32, s *state) {
-	if s.flags.has(exempt|observed) || s.instants[atStuck] != 0 || s.instants[atOver] != 0 {
+	if s.flags.has(exempt|observed) || s.instants[atStalled] != 0 || s.instants[atOver] != 0 {
 		return // not limited, or polled already
 	}
-	c := l.conn(s)
+	c := s.conn
 	if c.OutboundBuffered() == 0 && !l.reaper.kernel.holdsOutput(c.Fd()) {
 		return
 	}

@@ -114,7 +114,7 @@ func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 	s.answer = verdict.Evidence{Queued: 1}
 	for end := s.at + 4*limit; s.at < end; {
 		s.pass(t, 900*time.Millisecond)
-		require.NoError(t, s.Update(cfg))
+		require.NoError(t, s.Update(to(cfg)))
 	}
 	require.EqualValues(t, 64, s.Stats().Closed)
 }

@@ -109,9 +109,9 @@ func TestATaskIsBoundedWhateverTheHandlerTakes(t *testing.T) {
 func TestThousandsOfTimeoutsAreNotAllRebuiltAtOnce(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
 	s := w.state()
-	require.NoError(t, w.r.SetTimeouts(w.c, Timeouts{Read: 2 * time.Hour}))
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
 	old := w.l.limits.all[s.limits]
-	require.NoError(t, w.r.Update(Config{ReadTimeout: time.Hour, MaxAge: time.Hour}))
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour, MaxAge: time.Hour})))
 	w.l.follow(w.r.settings.Load())
 	require.Same(t, old, w.l.limits.all[s.limits])
 	require.Equal(t, time.Hour, w.l.limitsOf(s).Age)
@@ -230,8 +230,8 @@ func TestAHandlerThatTakesItsTimeBlocksTheLoop(t *testing.T) {
 	}
 	s = newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, HandshakeTimeout: time.Hour, Tick: tick, Goodbye: slow})
 	c := s.open(2)[1]
-	s.MarkReady(c)
-	s.Exempt(c, true)
+	handle(s.Reaper, c).Ready()
+	handle(s.Reaper, c).Exempt(true)
 	s.pass(t, 2*time.Second)
 	l, _, _, _ := s.watched(c)
 	require.Len(t, l.stalls, 1)

@@ -121,7 +121,7 @@ func (w *witness) note(c gnet.Conn, change func(*trace)) {
 
 // markReady ends the handshake of a connection.
 func (w *witness) markReady(c gnet.Conn) {
-	w.reaper.MarkReady(c)
+	handle(w.reaper, c).Ready()
 	w.note(c, func(tr *trace) { tr.Ready = monotonic() })
 }
 

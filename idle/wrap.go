@@ -54,7 +54,7 @@ func (l *loop) outer(s *state) gnet.Conn {
 	if c, ok := l.wrappers[s]; ok {
 		return c
 	}
-	return l.conn(s)
+	return s.conn
 }
 
 // setOuter remembers the connection around that of a state.
@@ -79,7 +79,7 @@ func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *row, id uint32) {
 		// A wrapper that is no pointer has another address at each event, and equals itself if what it
 		// wraps does.
 		if found, at := l.table.findDescriptor(own); found != nil {
-			if known := l.conn(l.states.at(at)); reflect.TypeOf(own).Comparable() && known == own {
+			if known := l.states.at(at).conn; reflect.TypeOf(own).Comparable() && known == own {
 				return known, found, at
 			}
 		}

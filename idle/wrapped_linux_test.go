@@ -103,8 +103,9 @@ func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrapped
 		return nil, gnet.None
 	}
 	s.traffic = func(c gnet.Conn) gnet.Action {
-		ready := s.reaper.MarkReady(c)
-		s.guest(c.RemoteAddr(), func(g *tlsGuest) { g.ready = ready })
+		conn, watched := s.reaper.Conn(c)
+		conn.Ready()
+		s.guest(c.RemoteAddr(), func(g *tlsGuest) { g.ready = watched })
 		b, _ := c.Next(-1)
 		_, _ = c.Write(b)
 		return gnet.None
@@ -123,10 +124,8 @@ func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrapped
 		setUp(s, &cfg)
 	}
 
+	cfg.OnIdle = s.onIdle
 	var h gnet.EventHandler = s.echo
-	if s.onIdle != nil {
-		h = decider{s.echo, s.onIdle}
-	}
 	reap := func() {
 		s.reaper = middleware(t, h, cfg)
 		h = s.reaper
@@ -140,9 +139,7 @@ func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrapped
 			addr, ok := c.RemoteAddr().(*net.TCPAddr)
 			return ok && addr.IP.Equal(plainSource)
 		}
-		if h = layer; s.onIdle != nil && w.place == layerInside {
-			h = askingLayer{layer, s.onIdle}
-		}
+		h = layer
 		if w.place == layerBetween && i == 1 {
 			reap()
 		}
@@ -153,14 +150,6 @@ func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrapped
 	s.addr = serve(t, h, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	return s
 }
-
-// An askingLayer is a layer that hands on OnIdle as well.
-type askingLayer struct {
-	*tlsLayer
-	onIdle func(gnet.Conn, Event) gnet.Action
-}
-
-func (l askingLayer) OnIdle(c gnet.Conn, ev Event) gnet.Action { return l.onIdle(c, ev) }
 
 // saysGoodbye reports whether the Config has a Goodbye.
 func (s *wrappedSite) saysGoodbye() bool { return s.reaper.Config().Goodbye != nil }
@@ -310,7 +299,7 @@ func requireJustice(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	for _, c := range silent {
 		s.requireEnd(t, c, ReadIdle)
 	}
-	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
+	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
 	for _, c := range living {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it lives") })
 	}
@@ -395,14 +384,20 @@ func TestAPingIsEncrypted(t *testing.T) {
 			}
 			open := s.open
 			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-				if !s.reaper.MarkReady(c) { // the Reaper knows the connection from here on
-					t.Error("MarkReady returned false")
+				conn, ok := s.reaper.Conn(c) // the Reaper knows the connection from here on
+				if !ok {
+					t.Error("the connection is not watched in OnOpen")
 				}
+				conn.Ready()
 				return open(c)
 			}
 			s.traffic = func(c gnet.Conn) gnet.Action {
-				if w.place == layerInside && isPong(c) && !s.reaper.MarkAlive(c) {
-					t.Error("MarkAlive returned false")
+				if w.place == layerInside && isPong(c) {
+					conn, ok := s.reaper.Conn(c)
+					if !ok {
+						t.Error("the connection is not watched in OnTraffic")
+					}
+					conn.Alive()
 				}
 				_, _ = c.Discard(-1)
 				return gnet.None
@@ -455,7 +450,7 @@ func TestKickATLSClient(t *testing.T) {
 		stays, kicked := s.dial(t), s.dial(t)
 		s.requireReady(t, stays)
 		s.requireReady(t, kicked)
-		all, err := s.reaper.Snapshot(t.Context(), Oldest, 10)
+		all, err := list(t.Context(), s.reaper, Oldest, 10)
 		require.NoError(t, err)
 		require.Len(t, all, 2)
 		var id ConnID
@@ -638,53 +633,29 @@ func TestDrainTLSClients(t *testing.T) {
 	})
 }
 
-// A handlerMethod is one of the methods of the Reaper for the handler. It reports whether the
-// connection was found.
-type handlerMethod func(*Reaper, gnet.Conn) bool
-
-var handlerMethods = map[string]handlerMethod{
-	"MarkReady":    (*Reaper).MarkReady,
-	"Touch":        (*Reaper).Touch,
-	"Hold":         (*Reaper).Hold,
-	"Release":      (*Reaper).Release,
-	"Exempt":       func(r *Reaper, c gnet.Conn) bool { return r.Exempt(c, false) },
-	"MarkAlive":    (*Reaper).MarkAlive,
-	"BeginMessage": (*Reaper).BeginMessage,
-	"EndMessage":   (*Reaper).EndMessage,
-	"SetTimeouts": func(r *Reaper, c gnet.Conn) bool {
-		return !errors.Is(r.SetTimeouts(c, Timeouts{Read: time.Minute}), ErrNotWatched)
-	},
-}
-
-// TestEachMethodShowsTheOuterConnection has a handler inside a layer. It calls one method of the
-// Reaper, the name of which the client sends. From then on Goodbye is given the connection of the
-// layer.
-func TestEachMethodShowsTheOuterConnection(t *testing.T) {
+// TestAHandleShowsTheOuterConnection has a handler inside a layer. It takes the handle of its
+// connection, and from then on Goodbye is given the connection of the layer.
+func TestAHandleShowsTheOuterConnection(t *testing.T) {
 	t.Parallel()
 	cases := []wrappedCase{{layerInside, []layerKind{asUnwrap, asNetConn}}}
 	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
 		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayKind}, func(s *wrappedSite, _ *Config) {
 			s.traffic = func(c gnet.Conn) gnet.Action {
-				name, _ := c.Next(-1)
-				if !handlerMethods[string(name)](s.reaper, c) {
-					t.Errorf("%s has not found the connection", name)
+				_, _ = c.Discard(-1)
+				if _, ok := s.reaper.Conn(c); !ok {
+					t.Error("the connection is not watched")
 				}
 				return gnet.None
 			}
 		})
-		clients := map[string]net.Conn{}
-		for name := range handlerMethods {
-			clients[name] = s.dial(t)
-			_, err := clients[name].Write([]byte(name))
-			require.NoError(t, err)
-		}
-		for name, c := range clients {
-			require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
-			got, err := io.ReadAll(c)
-			assert.NoError(t, err, name)
-			assert.Equal(t, "bye: max age", string(got), name)
-			s.requireEnd(t, c, MaxAge)
-		}
+		c := s.dial(t)
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+		got, err := io.ReadAll(c)
+		assert.NoError(t, err)
+		assert.Equal(t, "bye: max age", string(got))
+		s.requireEnd(t, c, MaxAge)
 	})
 }
 
@@ -696,11 +667,11 @@ func TestAForeignConnectionIsToldOfOnce(t *testing.T) {
 	s := newWrappedSite(t, wrappedCase{layerInside, []layerKind{asForeign}}, cfg, func(s *wrappedSite, _ *Config) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
-			for name, call := range handlerMethods {
-				if call(s.reaper, c) {
-					t.Errorf("%s has found a connection", name)
-				}
+			conn, ok := s.reaper.Conn(c)
+			if ok {
+				t.Error("Conn has found a connection")
 			}
+			conn.Touch()
 			_, _ = c.Write(b)
 			return gnet.None
 		}
@@ -729,10 +700,8 @@ func TestNoWarningAboutClosedConnections(t *testing.T) {
 		cfg := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s := newWrappedSite(t, w, cfg, func(s *wrappedSite, _ *Config) {
 			s.closed = func(c gnet.Conn, _ error) gnet.Action {
-				for name, call := range handlerMethods {
-					if call(s.reaper, c) {
-						t.Errorf("%s has found a connection that is closed", name)
-					}
+				if _, ok := s.reaper.Conn(c); ok {
+					t.Error("Conn has found a connection that is closed")
 				}
 				return gnet.None
 			}
@@ -787,9 +756,11 @@ func TestAWrapperForEachEvent(t *testing.T) {
 				e.traffic = func(c gnet.Conn) gnet.Action {
 					b, _ := c.Next(-1)
 					_, _ = c.Write(b)
-					if r.Touch(c) == hidden {
-						t.Errorf("Touch has returned %v", hidden)
+					conn, watched := r.Conn(c)
+					if watched == hidden {
+						t.Errorf("Conn reports %v", watched)
 					}
+					conn.Touch()
 					return gnet.None
 				}
 				cfg := Config{ReadTimeout: limitOf, Tick: tickOf, Goodbye: sayKind}
@@ -853,21 +824,16 @@ func TestMethodsLookThroughWrappers(t *testing.T) {
 		{"each other inside", mutual, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			done := make(chan map[string]bool, 1)
+			done := make(chan bool, 1)
 			go func() {
-				found := map[string]bool{}
-				for name, call := range handlerMethods {
-					found[name] = call(r, test.conn)
-				}
+				_, found := r.Conn(test.conn)
 				done <- found
 			}()
 			select {
 			case found := <-done:
-				for name := range handlerMethods {
-					assert.Equal(t, test.found, found[name], name)
-				}
+				assert.Equal(t, test.found, found)
 			case <-time.After(10 * time.Second):
-				t.Fatal("the methods do not return")
+				t.Fatal("Conn does not return")
 			}
 		})
 	}

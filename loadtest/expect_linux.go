@@ -15,44 +15,44 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// expectations are conditions that the user sets for a result. Those whose flag is empty are not checked.
+// expectations are the values of the --expect flags. An empty one is not set.
 type expectations struct {
 	held, falseReaps, early, kept, openFailed, unanswered, latenessP99, latenessMax, latencyP99, openWithin, clientBytes string
 }
 
-// A bound is one of them.
+// A bound is one of the --expect flags.
 type bound struct {
 	flag, help string
 	value      *string
-	usual      string // what is expected if nobody says otherwise; empty for nothing
-	// check returns what the result has, and whether that is within what is wanted.
+	byDefault  string // applies if the flag is empty; empty for none
+	// check returns the value of the result and whether it is within the bound.
 	check func(r *result.Result, want string) (got string, ok bool, err error)
 }
 
 func (e *expectations) bounds() []bound {
 	return []bound{
-		{"expect-held", "part of the connections that must be opened and kept while alive, such as `100%`", &e.held, "", held},
-		{"expect-false-reaps", "how many living connections the target may close, such as `0`, which is usual", &e.falseReaps, "0",
-			number(func(g *result.Group) uint64 { return g.Lost })},
-		{"expect-early", "how many dead ones it may close before their timeout; usually 0", &e.early, "0",
-			number(func(g *result.Group) uint64 { return g.Early })},
-		{"expect-kept", "how many dead ones it may keep; usually 0", &e.kept, "0",
-			number(func(g *result.Group) uint64 { return g.Kept })},
-		{"expect-open-failed", "how many connections may fail to be opened", &e.openFailed, "",
-			number(func(g *result.Group) uint64 { return g.OpenFailed })},
-		{"expect-unanswered", "how many connections may wait for an answer at the end", &e.unanswered, "",
-			number(func(g *result.Group) uint64 { return g.Unanswered })},
-		{"expect-lateness-p99", "within which 99 % of the dead are closed after their timeout, such as `250ms`", &e.latenessP99, "",
-			length(lateness(0.99))},
-		{"expect-lateness-max", "within which all are", &e.latenessMax, "", length(lateness(1))},
-		{"expect-latency-p99", "within which 99 % of the answers come, in the worst phase", &e.latencyP99, "", length(worstLatency)},
-		{"expect-open-within", "within which all connections are opened", &e.openWithin, "", length(openedWithin)},
-		{"expect-client-bytes", "of its own memory that this client may take for a connection, such as `400`", &e.clientBytes, "", clientBytes},
+		{"expect-held", "fail below this `part` of connections opened and not lost, such as 100%", &e.held, "", held},
+		{"expect-false-reaps", "fail above this `number` of living connections closed by the target (default 0)", &e.falseReaps, "0",
+			atMostCount(func(g *result.Group) uint64 { return g.Lost })},
+		{"expect-early", "fail above this `number` of dead connections closed before their timeout (default 0)", &e.early, "0",
+			atMostCount(func(g *result.Group) uint64 { return g.Early })},
+		{"expect-kept", "fail above this `number` of dead connections kept by the target (default 0)", &e.kept, "0",
+			atMostCount(func(g *result.Group) uint64 { return g.Kept })},
+		{"expect-open-failed", "fail above this `number` of connections that could not be opened", &e.openFailed, "",
+			atMostCount(func(g *result.Group) uint64 { return g.OpenFailed })},
+		{"expect-unanswered", "fail above this `number` of connections without an answer at the end", &e.unanswered, "",
+			atMostCount(func(g *result.Group) uint64 { return g.Unanswered })},
+		{"expect-lateness-p99", "fail if the p99 of the time from timeout to close exceeds this `duration`", &e.latenessP99, "",
+			atMostDuration(lateness(0.99))},
+		{"expect-lateness-max", "fail if the maximum of the time from timeout to close exceeds this `duration`", &e.latenessMax, "", atMostDuration(lateness(1))},
+		{"expect-latency-p99", "fail if the p99 of the time to an answer, in the worst phase, exceeds this `duration`", &e.latencyP99, "", atMostDuration(worstLatency)},
+		{"expect-open-within", "fail if opening all connections takes longer than this `duration`", &e.openWithin, "", atMostDuration(openedWithin)},
+		{"expect-client-bytes", "fail above this `number` of bytes of client memory per connection", &e.clientBytes, "", clientBytes},
 	}
 }
 
-// number checks a count, of which there may be at most as many as wanted.
-func number(of func(g *result.Group) uint64) func(*result.Result, string) (string, bool, error) {
+// atMostCount returns a check that a count is at most as wanted.
+func atMostCount(of func(g *result.Group) uint64) func(*result.Result, string) (string, bool, error) {
 	return func(r *result.Result, want string) (string, bool, error) {
 		n, err := strconv.ParseUint(want, 10, 64)
 		if err != nil {
@@ -63,8 +63,8 @@ func number(of func(g *result.Group) uint64) func(*result.Result, string) (strin
 	}
 }
 
-// length checks a time, which may be at most as long as wanted. That there is none to measure is not as wanted.
-func length(of func(r *result.Result) (time.Duration, bool)) func(*result.Result, string) (string, bool, error) {
+// atMostDuration returns a check that a duration is at most as wanted. It fails if there is none.
+func atMostDuration(of func(r *result.Result) (time.Duration, bool)) func(*result.Result, string) (string, bool, error) {
 	return func(r *result.Result, want string) (string, bool, error) {
 		most, err := time.ParseDuration(want)
 		if err != nil {
@@ -72,12 +72,13 @@ func length(of func(r *result.Result) (time.Duration, bool)) func(*result.Result
 		}
 		got, measured := of(r)
 		if !measured {
-			return "nothing to measure", false, nil
+			return "not measured", false, nil
 		}
 		return got.String(), got <= most, nil
 	}
 }
 
+// lateness returns a quantile of the lateness of all reaps.
 func lateness(q float64) func(*result.Result) (time.Duration, bool) {
 	return func(r *result.Result) (time.Duration, bool) {
 		total := r.Total()
@@ -85,13 +86,14 @@ func lateness(q float64) func(*result.Result) (time.Duration, bool) {
 	}
 }
 
+// add adds the --expect flags.
 func (e *expectations) add(cmd *cobra.Command) {
 	for _, b := range e.bounds() {
-		cmd.Flags().StringVar(b.value, b.flag, "", "exit with 1 unless it holds: "+b.help)
+		cmd.Flags().StringVar(b.value, b.flag, "", b.help)
 	}
 }
 
-// check refuses what cannot be read.
+// check returns an error for values that cannot be parsed.
 func (e *expectations) check() error {
 	var errs []error
 	for _, b := range e.bounds() {
@@ -105,44 +107,46 @@ func (e *expectations) check() error {
 	return errors.Join(errs...)
 }
 
-// judge says which of them hold for a result.
-func (e *expectations) judge(r *result.Result) {
+// evaluate adds the expectations to a result. A default that holds is left out.
+func (e *expectations) evaluate(r *result.Result) {
 	r.Expectations = nil
 	for _, b := range e.bounds() {
-		want := cmp.Or(*b.value, b.usual)
+		want := cmp.Or(*b.value, b.byDefault)
 		if want == "" {
 			continue
 		}
 		got, ok, err := b.check(r, want)
 		if err != nil {
-			panic("BUG: " + err.Error()) // it was checked
+			panic("BUG: " + err.Error()) // check was not called
 		}
-		if *b.value == "" && ok { // nobody has asked
+		if *b.value == "" && ok {
 			continue
 		}
 		r.Expectations = append(r.Expectations, result.Expectation{Name: strings.TrimPrefix(b.flag, "expect-"), Want: want, Got: got, OK: ok})
 	}
 }
 
+// held checks the percentage of connections that were opened and not lost.
 func held(r *result.Result, want string) (string, bool, error) {
 	percent, err := strconv.ParseFloat(strings.TrimSuffix(want, "%"), 64)
 	if err != nil || !(percent >= 0 && percent <= 100) {
-		return "", false, errors.New("set a part in percent, such as 100%")
+		return "", false, errors.New("set a percentage, such as 100%")
 	}
-	asked, kept := 0, uint64(0)
+	requested, kept := 0, uint64(0)
 	for _, g := range r.Groups {
-		if g.Behaviour == string(load.Churn) { // they are not to be held
+		if g.Behaviour == string(load.Churn) { // its connections are not held
 			continue
 		}
-		asked += g.Connections
+		requested += g.Connections
 		kept += g.Opened - min(g.Lost+g.Starved, g.Opened)
 	}
-	got := 100 * float64(kept) / float64(max(asked, 1))
+	got := 100 * float64(kept) / float64(max(requested, 1))
 	return strconv.FormatFloat(got, 'f', -1, 64) + "%", got >= percent, nil
 }
 
+// worstLatency returns the highest p99 of a group in a phase.
 func worstLatency(r *result.Result) (worst time.Duration, measured bool) {
-	for _, g := range r.Groups { // each for itself: the many would hide the few
+	for _, g := range r.Groups { // not the total, where large groups hide small ones
 		for _, l := range g.Latency {
 			measured = measured || l.Corrected.Count() > 0
 			worst = max(worst, l.Corrected.Quantile(0.99))
@@ -151,6 +155,7 @@ func worstLatency(r *result.Result) (worst time.Duration, measured bool) {
 	return worst, measured
 }
 
+// openedWithin returns the time in which all connections were opened.
 func openedWithin(r *result.Result) (time.Duration, bool) {
 	total := r.Total()
 	for _, p := range r.Phases {
@@ -161,13 +166,14 @@ func openedWithin(r *result.Result) (time.Duration, bool) {
 	return 0, false
 }
 
+// clientBytes checks the client memory per connection.
 func clientBytes(r *result.Result, want string) (string, bool, error) {
 	most, err := strconv.ParseFloat(want, 64)
 	if err != nil || math.IsNaN(most) {
 		return "", false, errors.New("set a number of bytes, such as 400")
 	}
 	if r.Costs == nil {
-		return "nothing to measure", false, nil
+		return "not measured", false, nil
 	}
 	return fmt.Sprintf("%.0f", r.Costs.ClientBytes), r.Costs.ClientBytes <= most, nil
 }

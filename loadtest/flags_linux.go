@@ -16,7 +16,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A count is a number of connections, which may be written as 100k or 1m.
+// A count is a number of connections, such as 500, 100k or 1m.
 type count int
 
 func (c *count) String() string { return strconv.Itoa(int(*c)) }
@@ -31,16 +31,16 @@ func (c *count) Set(text string) error {
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n*factor < 0 || n*factor > maxConnections || n*factor != float64(int(n*factor)) {
-		return fmt.Errorf("%q is no number of connections, such as 500, 100k or 1m", text)
+		return fmt.Errorf("%q is not a number of connections, such as 500, 100k or 1m", text)
 	}
 	*c = count(n * factor)
 	return nil
 }
 
-// maxConnections is the highest number of connections: the schedule and the places of connections have 32 bits, and so do addresses.
+// maxConnections is the highest number of connections. Indexes and addresses have 32 bits.
 const maxConnections = 100e6
 
-// options are the flags that all runs have.
+// options are the flags of every load test.
 type options struct {
 	connections count
 	targets     []string
@@ -57,11 +57,11 @@ type options struct {
 	clients     int
 	rate        float64
 	ramp        time.Duration
-	beginAt     int64 // unix seconds, 0 for at once
+	beginAt     int64 // Unix seconds; 0: at once
 	patience    time.Duration
 	pids        []int
 	against     string
-	bareCosts   *result.Costs // of against
+	bareCosts   *result.Costs // from the file against
 	heartbeat   time.Duration
 	jitter      float64
 	size        int
@@ -69,76 +69,115 @@ type options struct {
 	expect      expectations
 }
 
-// add adds them, with defaults of the verb.
+// add adds the flags, with the defaults of the verb.
 func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout time.Duration) {
 	o.connections = count(connections)
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.VarP(&o.connections, "connections", "c", "how many connections, such as 500, 100k or 1m")
-	f.StringArrayVar(&o.targets, "target", nil, "`host:port` of an echo server; may be repeated: connections go to them by turns")
-	f.BoolVar(&o.launch, "launch", false, "build and launch cmd/echo-heartbeat, which is what is done without a --target")
-	f.IntVar(&o.servers, "servers", 0, "launch so many processes of it; 0 is as many as are needed")
-	f.BoolVar(&o.portsEach, "ports-each", false, "let each of them have a port of its own instead of sharing one (SO_REUSEPORT)")
+	f.VarP(&o.connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
+	f.StringArrayVar(&o.targets, "target", nil, "`host:port` of an echo server; connections take repeated targets in turn")
+	f.BoolVar(&o.launch, "launch", false, "build and launch cmd/echo-heartbeat, the default without a --target")
+	f.IntVar(&o.servers, "servers", 0, "number of launched servers; 0 is as many as needed")
+	f.BoolVar(&o.portsEach, "ports-each", false, "give each launched server a port of its own instead of a shared one (SO_REUSEPORT)")
 	f.StringVar(&o.binary, "server", "", "`file` of a server to launch instead of building one")
-	f.StringVar(&o.serverArgs, "server-args", "", "further flags for serve, such as \"--min-rate 100\"")
-	f.BoolVar(&o.bare, "bare", false, "launch gnet without the reaper, to see what the reaper costs")
-	f.DurationVar(&o.timeout, "timeout", timeout, "after which the target closes a silent connection; 0 is not known or never")
-	f.DurationVar(&o.tick, "tick", 100*time.Millisecond, "of the reaper that is launched")
-	f.StringVar(&o.source, "source", "", "`prefix` that connections come from, \"none\" for none; 127.0.0.0/8 for targets in it")
-	f.IntVar(&o.sources, "sources", 0, "how many addresses of it; 0 is one for a thousand connections")
-	f.IntVar(&o.clients, "clients", 0, "how many processes hold the connections; 0 is as many as are needed")
-	f.Float64Var(&o.rate, "rate", 10_000, "connections to open in a second")
-	f.DurationVar(&o.ramp, "ramp", 0, "reach that rate evenly over so long")
-	f.Int64Var(&o.beginAt, "begin-at", 0, "open the first at this `unix` second, for several machines at the same time; who is late fails")
-	f.DurationVar(&o.patience, "patience", 20*time.Second, "for being connected, and for an answer")
-	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "between the messages of a living connection")
-	f.Float64Var(&o.jitter, "jitter", 0.1, "part of it by which each differs at most, 0 to 0.5")
+	f.StringVar(&o.serverArgs, "server-args", "", "further flags of the launched server, such as \"--min-rate 100\"")
+	f.BoolVar(&o.bare, "bare", false, "launch gnet without the reaper, to compare the cost")
+	f.DurationVar(&o.timeout, "timeout", timeout, "idle timeout of the target; 0 if it has none or it is unknown")
+	f.DurationVar(&o.tick, "tick", 100*time.Millisecond, "tick of the launched reaper")
+	f.StringVar(&o.source, "source", "", "`prefix` of the source addresses, \"none\" for the kernel's choice; 127.0.0.0/8 for targets in it")
+	f.IntVar(&o.sources, "sources", 0, "number of source addresses; 0 is one per thousand connections")
+	f.IntVar(&o.clients, "clients", 0, "number of client processes; 0 is as many as needed")
+	f.Float64Var(&o.rate, "rate", 10_000, "new connections per second")
+	f.DurationVar(&o.ramp, "ramp", 0, "time in which the rate rises to --rate")
+	f.Int64Var(&o.beginAt, "begin-at", 0, "start at this `unix` second, together with other machines; a late start fails")
+	f.DurationVar(&o.patience, "patience", 20*time.Second, "longest wait for a connection or an answer")
+	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "interval between messages of a living connection")
+	f.Float64Var(&o.jitter, "jitter", 0.1, "largest deviation of an interval, as a part of it, 0 to 0.5")
 	f.IntVar(&o.size, "size", 32, "bytes of a message")
-	f.IntSliceVar(&o.pids, "pid", nil, "processes of a --target on this machine, to measure them, and to stop them in a stall")
-	f.StringVar(&o.against, "against", "", "result of the same load with --bare, to tell what gnet takes from what the reaper does")
+	f.IntSliceVar(&o.pids, "pid", nil, "processes of a --target on this machine, to measure them and to stop them in a stall")
+	f.StringVar(&o.against, "against", "", "result of the same load with --bare, to show the cost of the reaper alone")
 	f.StringVar(&o.out, "out", "", "write the result to a `file`, as JSON")
-	f.StringVar(&o.html, "html", "", "write a report to a `file`, as a page of HTML")
+	f.StringVar(&o.html, "html", "", "write a report to a `file`, as an HTML page")
 	o.expect.add(cmd)
 }
 
-// check checks them, and fills in what is 0.
+// check checks the flags, resolves targets, and reads the result of --against.
 func (o *options) check() error {
-	var errs []error
-	refuse := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
+	var p problems
+	p.require(o.connections >= 1, "--connections is %d: set at least 1", o.connections)
+	o.checkServers(&p)
+	o.checkRate(&p)
+	o.checkMessages(&p)
+	for _, name := range []string{o.out, o.html} {
+		if name != "" { // an error now is better than one after the run
+			p.add(checkWritable(name))
 		}
 	}
-	refuse(o.connections < 1, "--connections is %d: set at least 1", o.connections)
-	refuse(o.launch && len(o.targets) > 0, "--launch and --target: choose one")
+	p.add(o.resolveTargets(), o.readAgainst(), o.expect.check())
+	if err := errors.Join(p...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// problems are the errors found in the flags.
+type problems []error
+
+func (p *problems) add(errs ...error) { *p = append(*p, errs...) }
+
+// require adds an error unless ok is set.
+func (p *problems) require(ok bool, format string, args ...any) {
+	if !ok {
+		p.add(fmt.Errorf(format, args...))
+	}
+}
+
+// checkServers checks the flags of the target, and sets launch if there is no --target.
+func (o *options) checkServers(p *problems) {
+	p.require(!o.launch || len(o.targets) == 0, "--launch and --target: choose one")
 	o.launch = len(o.targets) == 0
-	refuse(!o.launch && (o.servers > 0 || o.bare || o.binary != "" || o.serverArgs != "" || o.portsEach),
-		"--servers, --server, --server-args, --ports-each and --bare are for servers that are launched, without a --target")
-	refuse(o.servers < 0, "--servers is %d: set a positive number, or 0", o.servers)
-	refuse(o.clients < 0, "--clients is %d: set a positive number, or 0", o.clients)
-	refuse(o.sources < 0, "--sources is %d: set a positive number, or 0", o.sources)
-	refuse(o.timeout < 0, "--timeout is %v: set a positive duration, or 0", o.timeout)
-	refuse(o.launch && !o.bare && o.timeout == 0, "--timeout is 0: set what the server that is launched is to have")
-	refuse(o.tick < time.Millisecond, "--tick is %v: set at least 1ms", o.tick)
-	refuse(!(o.rate > 0 && o.rate <= 1e6), "--rate is %v: set more than 0, and at most a million", o.rate)
-	refuse(o.ramp < 0 || o.ramp > time.Hour, "--ramp is %v: set 0 to 1h", o.ramp)
-	refuse(o.beginAt < 0, "--begin-at is %d: set seconds since 1970, as of date +%%s", o.beginAt)
-	refuse(o.launch && len(o.pids) > 0, "--pid is for a --target")
-	refuse(o.patience < time.Second || o.patience > time.Hour, "--patience is %v: set 1s to 1h", o.patience)
-	refuse(o.heartbeat < time.Millisecond, "--heartbeat is %v: set at least 1ms", o.heartbeat)
-	refuse(!(o.jitter >= 0 && o.jitter <= 0.5), "--jitter is %v: set 0 to 0.5", o.jitter)
-	refuse(o.size < 2 || o.size > 1<<20, "--size is %d: set 2 to 1048576", o.size)
-	refuse(o.tooSeldom(o.heartbeat),
-		"--heartbeat of %v with --jitter %v is too seldom for a --timeout of %v: the living would be reaped, and rightly",
-		o.heartbeat, o.jitter, o.timeout)
+	if o.launch {
+		p.require(o.bare || o.timeout != 0, "--timeout is 0: set the timeout of the launched server")
+		p.require(len(o.pids) == 0, "--pid is for a --target")
+	} else {
+		p.require(o.servers <= 0 && !o.bare && o.binary == "" && o.serverArgs == "" && !o.portsEach,
+			"--servers, --server, --server-args, --ports-each and --bare are for launched servers, without a --target")
+	}
+	p.require(o.servers >= 0, "--servers is %d: set a positive number, or 0", o.servers)
+	p.require(o.timeout >= 0, "--timeout is %v: set a positive duration, or 0", o.timeout)
+	p.require(o.tick >= time.Millisecond, "--tick is %v: set at least 1ms", o.tick)
 	for _, pid := range o.pids {
-		refuse(pid < 2 || pid == os.Getpid() || syscall.Kill(pid, 0) != nil, "--pid %d: there is no such process of a target", pid)
+		p.require(pid >= 2 && pid != os.Getpid() && syscall.Kill(pid, 0) == nil, "--pid %d: no such process of a target", pid)
 	}
-	for _, name := range []string{o.out, o.html} { // rather now than after the run
-		if name != "" {
-			errs = append(errs, checkWritable(name))
-		}
+}
+
+// checkRate checks the flags that say how connections are opened.
+func (o *options) checkRate(p *problems) {
+	p.require(o.clients >= 0, "--clients is %d: set a positive number, or 0", o.clients)
+	p.require(o.sources >= 0, "--sources is %d: set a positive number, or 0", o.sources)
+	p.require(o.rate > 0 && o.rate <= 1e6, "--rate is %v: set more than 0, and at most a million", o.rate)
+	p.require(o.ramp >= 0 && o.ramp <= time.Hour, "--ramp is %v: set 0 to 1h", o.ramp)
+	p.require(o.beginAt >= 0, "--begin-at is %d: set seconds since 1970, as of date +%%s", o.beginAt)
+	p.require(o.patience >= time.Second && o.patience <= time.Hour, "--patience is %v: set 1s to 1h", o.patience)
+	if o.source != "" && o.source != "none" {
+		_, err := netip.ParsePrefix(o.source)
+		p.require(err == nil, "--source %q: set a prefix such as 127.0.0.0/8", o.source)
 	}
+}
+
+// checkMessages checks the flags of heartbeats.
+func (o *options) checkMessages(p *problems) {
+	p.require(o.heartbeat >= time.Millisecond, "--heartbeat is %v: set at least 1ms", o.heartbeat)
+	p.require(o.jitter >= 0 && o.jitter <= 0.5, "--jitter is %v: set 0 to 0.5", o.jitter)
+	p.require(o.size >= 2 && o.size <= 1<<20, "--size is %d: set 2 to 1048576", o.size)
+	p.require(!o.exceedsTimeout(o.heartbeat),
+		"--heartbeat of %v with --jitter %v is too long for a --timeout of %v: the target would rightly close living connections",
+		o.heartbeat, o.jitter, o.timeout)
+}
+
+// resolveTargets replaces the targets by their addresses.
+func (o *options) resolveTargets() error {
+	var errs []error
 	for i, t := range o.targets {
 		addr, err := resolve(t)
 		if err != nil {
@@ -147,30 +186,26 @@ func (o *options) check() error {
 		}
 		o.targets[i] = addr
 	}
-	if o.source != "" && o.source != "none" {
-		if _, err := netip.ParsePrefix(o.source); err != nil {
-			errs = append(errs, fmt.Errorf("--source %q: set a prefix such as 127.0.0.0/8", o.source))
-		}
+	return errors.Join(errs...)
+}
+
+// readAgainst reads the costs of --against.
+func (o *options) readAgainst() error {
+	if o.against == "" {
+		return nil
 	}
-	if o.against != "" {
-		bare, err := result.Read(o.against)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("--against: %w", err))
-		case !bare.Setup.Bare || bare.Costs == nil:
-			errs = append(errs, fmt.Errorf("--against %s: it is no result of connections that were held with --bare", o.against))
-		default:
-			o.bareCosts = bare.Costs
-		}
+	bare, err := result.Read(o.against)
+	if err != nil {
+		return fmt.Errorf("--against: %w", err)
 	}
-	errs = append(errs, o.expect.check())
-	if err := errors.Join(errs...); err != nil {
-		return usageError{err}
+	if !bare.Setup.Bare || bare.Costs == nil {
+		return fmt.Errorf("--against %s: not a result with --bare and costs per connection", o.against)
 	}
+	o.bareCosts = bare.Costs
 	return nil
 }
 
-// checkWritable finds out whether a file can be written, and leaves none behind that was not there.
+// checkWritable checks that a file can be written. It removes the file if it created it.
 func checkWritable(name string) error {
 	_, err := os.Lstat(name)
 	created := errors.Is(err, os.ErrNotExist)
@@ -184,33 +219,35 @@ func checkWritable(name string) error {
 	return os.Remove(name)
 }
 
-// tooSeldom reports whether who sends something in each interval may be silent for the timeout.
-func (o *options) tooSeldom(interval time.Duration) bool {
+// exceedsTimeout reports whether a connection that sends once per interval can be silent for the
+// timeout.
+func (o *options) exceedsTimeout(interval time.Duration) bool {
 	return o.timeout > 0 && float64(interval)*(1+2*o.jitter) >= 0.95*float64(o.timeout)
 }
 
-// resolve returns the address of a target in digits.
+// resolve returns the numeric address of a target.
 func resolve(target string) (string, error) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || port == "" || host == "" {
-		return "", errors.New("it is to be host:port, such as 127.0.0.1:7000")
+		return "", errors.New("set host:port, such as 127.0.0.1:7000")
 	}
 	addr, err := net.ResolveTCPAddr("tcp", target)
 	if err != nil {
 		return "", err
 	}
 	if addr.Port == 0 {
-		return "", errors.New("port 0 is none")
+		return "", errors.New("port 0 is not valid")
 	}
 	at := addr.AddrPort()
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String(), nil
 }
 
-// perSource is how many connections come from one address, if nobody says otherwise.
+// perSource is the number of connections per source address.
 const perSource = 1000
 
-// spread sets where connections come from. Servers that are launched are in 127.0.0.0/8.
-func (o *options) spread(connections int) {
+// setSources sets the source addresses. Connections to 127.0.0.0/8, where launched servers listen,
+// come from there.
+func (o *options) setSources(connections int) {
 	local := true
 	for _, t := range o.targets {
 		addr, err := netip.ParseAddrPort(t)
@@ -228,4 +265,12 @@ func (o *options) spread(connections int) {
 	if o.source == "" {
 		o.sources = 1
 	}
+}
+
+// noArgs refuses positional arguments.
+func noArgs(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
 }

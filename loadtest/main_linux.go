@@ -1,15 +1,17 @@
-// Loadtest holds many thousand connections to any TCP echo server and breaks them in every way. It measures what a reaper of idle
-// connections is about: how late it closes the dead, whether it ever closes the living, and how these fare meanwhile.
+// Loadtest holds many thousand connections to any TCP echo server and breaks them in many ways. It
+// measures what matters about a reaper of idle connections: how late it closes dead connections,
+// whether it closes living ones, and how its work affects their latency.
 //
-//	loadtest hold   -c 100k                         open, heartbeat, fall silent
-//	loadtest storm  -c 10k --living 200             all fall silent at once
-//	loadtest stall  -c 10k                          the server is stopped for longer than its timeout
+//	loadtest hold   -c 100k                         open, send heartbeats, stop sending
+//	loadtest storm  -c 10k --living 200             all stop sending at once
+//	loadtest stall  -c 10k                          the server stops for longer than its timeout
 //	loadtest mix | churn | attack NAME | echo       see --help of each
-//	loadtest doctor -c 1m                           can this machine do it?
-//	loadtest merge  a.json b.json                   one result of several machines
+//	loadtest doctor -c 1m                           check the limits of this machine
+//	loadtest merge  a.json b.json                   merge the results of several machines
 //
-// Without a --target it builds and launches cmd/echo-heartbeat. It exits with 0 when it ended as it should, 1 when something failed or an
-// expectation does not hold, 2 when its flags are wrong, 3 when the machine cannot do it, and 130 when it was interrupted.
+// Without a --target it builds and launches cmd/echo-heartbeat. The exit code is 0 on success, 1 if
+// the run failed or an expectation does not hold, 2 for wrong flags, 3 if the limits of this
+// machine are too low, and 130 if the run was interrupted.
 package main
 
 import (
@@ -25,7 +27,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idlewheel/idlewheel/loadtest/internal/crew"
+	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 )
 
 // Exit codes.
@@ -37,10 +39,10 @@ const (
 )
 
 func main() {
-	runtime.LockOSThread() // the children die with the thread that has started them: let it be the one that stays
-	if len(os.Args) == 2 && os.Args[1] == crew.Verb {
-		if err := crew.Work(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "loadtest worker:", err)
+	runtime.LockOSThread() // children die with the thread that started them; the main thread stays
+	if len(os.Args) == 2 && os.Args[1] == processes.ClientVerb {
+		if err := processes.RunClient(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "loadtest client:", err)
 			os.Exit(exitFailed)
 		}
 		return
@@ -53,22 +55,22 @@ func main() {
 type (
 	// usageError is a mistake in the flags.
 	usageError struct{ error }
-	// cannotError is why the machine cannot do what it is asked for.
+	// cannotError says that the limits of this machine are too low.
 	cannotError struct{ error }
 )
 
-// errInterrupted is returned by a run that somebody has ended.
+// errInterrupted is returned by a run that ended on SIGINT or SIGTERM.
 var errInterrupted = errors.New("interrupted")
 
-// execute executes the command line and returns the exit code.
+// execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "loadtest",
-		Short:         "Hold 100,000 connections to an echo server, break them in every way, and see what its reaper does",
+		Short:         "Hold 100,000 connections to an echo server, break them, and measure its reaper",
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("say what to do: hold, storm, stall, mix, churn, attack, echo, merge or doctor")}
+			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, merge or doctor")}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -85,16 +87,16 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, errInterrupted):
 		code = exitInterrupted
-	case isA[cannotError](err):
+	case isError[cannotError](err):
 		code = exitCannot
-	case isA[usageError](err) || cmd == root: // what the root says is about its arguments: an unknown verb
+	case isError[usageError](err) || cmd == root: // an error of the root is an unknown verb
 		hint, code = fmt.Sprintf(" (see %s --help)", cmd.CommandPath()), exitUsage
 	}
 	fmt.Fprintf(stderr, "%s: %s%s\n", cmd.CommandPath(), strings.ReplaceAll(err.Error(), "\n", "; "), hint)
 	return code
 }
 
-func isA[E error](err error) bool {
+func isError[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
 }

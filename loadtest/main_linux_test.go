@@ -19,20 +19,20 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
-	"github.com/idlewheel/idlewheel/loadtest/internal/crew"
+	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
-	"github.com/idlewheel/idlewheel/loadtest/internal/scripted"
+	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == crew.Verb { // started by a test
+	if len(os.Args) == 2 && os.Args[1] == processes.ClientVerb { // a client process of a test
 		main()
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// A finished run is what the command has left behind.
+// A finished run is the output of a command.
 type finished struct {
 	code        int
 	out, errs   string
@@ -41,7 +41,7 @@ type finished struct {
 	reportBytes string // of --html
 }
 
-// command executes a command line that writes a result and a report.
+// command runs a command line with --out and --html.
 func command(t *testing.T, ctx context.Context, line string) finished {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,44 +60,44 @@ func command(t *testing.T, ctx context.Context, line string) finished {
 	return f
 }
 
-func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
+func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                                   "say what to do",
+		"":                                   "name a verb",
 		"bogus":                              `unknown command "bogus"`,
 		"hold --nope":                        "unknown flag: --nope",
 		"hold extra":                         `unexpected argument "extra"`,
 		"hold -c 0":                          "--connections is 0",
-		"hold -c 1.5":                        "is no number of connections",
-		"hold -c 1g":                         "is no number of connections",
-		"hold --target nowhere":              "--target nowhere: it is to be host:port",
-		"hold --target 127.0.0.1:0":          "port 0 is none",
+		"hold -c 1.5":                        "is not a number of connections",
+		"hold -c 1g":                         "is not a number of connections",
+		"hold --target nowhere":              "--target nowhere: set host:port",
+		"hold --target 127.0.0.1:0":          "port 0 is not valid",
 		"hold --target 127.0.0.1:1 --launch": "--launch and --target: choose one",
-		"hold --target 127.0.0.1:1 --bare":   "for servers that are launched",
-		"hold --heartbeat 60s":               "is too seldom for a --timeout of 1m0s",
+		"hold --target 127.0.0.1:1 --bare":   "for launched servers",
+		"hold --heartbeat 60s":               "is too long for a --timeout of 1m0s",
 		"hold --timeout 0":                   "--timeout is 0",
 		"hold --jitter 0.6":                  "--jitter is 0.6",
 		"hold --rate 0":                      "--rate is 0",
 		"hold --size 1":                      "--size is 1",
 		"hold --begin-at -1":                 "--begin-at is -1",
-		"merge --expect-results 2 x":         "--expect-results is 2, and there are 1 files",
+		"merge --expect-results 2 x":         "--expect-results is 2: got 1 files",
 		"hold --source x":                    `--source "x"`,
-		"hold --expect-held most":            "--expect-held most: set a part in percent",
-		"hold --expect-held nan":             "--expect-held nan: set a part in percent",
+		"hold --expect-held most":            "--expect-held most: set a percentage",
+		"hold --expect-held nan":             "--expect-held nan: set a percentage",
 		"hold --jitter nan":                  "--jitter is NaN",
 		"hold --hold -1s":                    "--hold is -1s",
 		"hold --out /nonexistent/x":          "/nonexistent/x",
-		"hold --target 127.0.0.1:1 --pid 0":  "--pid 0: there is no such process",
-		"storm --every 9s":                   "--every of 9s is too seldom",
+		"hold --target 127.0.0.1:1 --pid 0":  "--pid 0: no such process",
+		"storm --every 9s":                   "--every of 9s is too long",
 		"doctor -c 0":                        "--connections is 0",
 		"hold --expect-lateness-p99 1":       "--expect-lateness-p99 1: set a duration",
 		"hold --expect-false-reaps none":     "--expect-false-reaps none: set a number",
 		"storm --living 0":                   "--living",
 		"stall --target 127.0.0.1:1":         "--pid",
-		"mix --mix active=50":                "are 50 percent together",
-		"mix --mix bogus=100":                `"bogus=100" is no share`,
-		"mix --mix active=50,active=50":      `"active=50" is no share`,
+		"mix --mix active=50":                "the sum of the shares is 50 percent",
+		"mix --mix bogus=100":                `"bogus=100" is not a share`,
+		"mix --mix active=50,active=50":      `"active=50" is not a share`,
 		"attack":                             "name an attack: slowloris",
-		"attack nobody":                      "name an attack: slowloris",
+		"attack bogus":                       "name an attack: slowloris",
 		"echo --pair 127.0.0.1:1":            "--pair needs a --target",
 		"merge":                              "name the files",
 	} {
@@ -119,8 +119,8 @@ func TestEveryVerbHasHelp(t *testing.T) {
 	}
 }
 
-func TestHoldOfAForeignTarget(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(600*time.Millisecond, ""))
+func TestHoldWithTarget(t *testing.T) {
+	addr := testserver.Serve(t, testserver.Reap(600*time.Millisecond, ""))
 	f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
 		"--expect-held 100% --expect-false-reaps 0 --expect-early 0 --expect-kept 0 "+
 		"--expect-lateness-max 5s --expect-latency-p99 5s --expect-open-within 10s")
@@ -138,10 +138,10 @@ func TestHoldOfAForeignTarget(t *testing.T) {
 	require.NotEmpty(t, f.result.Samples)
 	require.Len(t, f.result.Expectations, 7)
 	require.Contains(t, f.out, "held")
-	require.Contains(t, f.errs, " open ", "a line of progress each second")
+	require.Contains(t, f.errs, " open ", "a line of progress per second")
 	require.Contains(t, f.reportBytes, "<svg")
 
-	// Merged with that of another machine it is twice as much.
+	// The merge with a second machine doubles the counts.
 	f.result.Machines[0].Name = "another"
 	other := filepath.Join(t.TempDir(), "other.json")
 	require.NoError(t, f.result.Write(other))
@@ -153,8 +153,8 @@ func TestHoldOfAForeignTarget(t *testing.T) {
 	require.Len(t, sum.result.Expectations, 1)
 }
 
-func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(300*time.Millisecond, "")) // half of what this client counts with
+func TestFailedExpectationExitsWithOne(t *testing.T) {
+	addr := testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")) // half of --timeout
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 600ms --heartbeat 100ms --hold 500ms --expect-early 0")
 	require.Equal(t, exitFailed, f.code)
 	require.Equal(t, uint64(20), f.result.Groups[0].Early)
@@ -162,19 +162,19 @@ func TestAnExpectationThatDoesNotHoldIsExitCodeOne(t *testing.T) {
 	require.Contains(t, f.out, "FAILED")
 }
 
-// TestBadTargetsGetAVerdict loads servers that are none, or none for this.
-func TestBadTargetsGetAVerdict(t *testing.T) {
+// TestBadTargetsAreNamed loads targets that are not echo servers.
+func TestBadTargetsAreNamed(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	dead := ln.Addr().String()
 	require.NoError(t, ln.Close())
 	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
 	for name, tc := range map[string]struct{ addr, want string }{
-		"nobody is there":      {dead, "nobody can be reached at " + dead + ": connect: connection refused: is the server running there?"},
-		"it closes everything": {scripted.Serve(t, func(net.Conn) {}), "the target closes whatever it accepts"},
-		"it never answers":     {scripted.Serve(t, scripted.Discard), "the target never answers"},
-		"it answers garbage":   {scripted.Serve(t, scripted.Say("HTTP/1.1 400 Bad Request\n")), "it is no echo server"},
-		"it sends a lot":       {scripted.Serve(t, scripted.Say(strings.Repeat("x", 1<<20))), "it is no echo server"},
+		"nothing listens":      {dead, "no server can be reached at " + dead + ": connect: connection refused"},
+		"it closes everything": {testserver.Serve(t, func(net.Conn) {}), "the target closes every connection"},
+		"it never answers":     {testserver.Serve(t, testserver.Discard), "the target never answers"},
+		"it answers garbage":   {testserver.Serve(t, testserver.Say("HTTP/1.1 400 Bad Request\n")), "it is not an echo server"},
+		"it sends a lot":       {testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is not an echo server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := command(t, t.Context(), "hold --target "+tc.addr+flags)
@@ -187,8 +187,8 @@ func TestBadTargetsGetAVerdict(t *testing.T) {
 	}
 }
 
-// TestBadTargetsThatReapGetAVerdict loads targets that close the silent in time, and answer nothing of what they are sent.
-func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
+// TestReapingBadTargetsAreNamed loads targets that reap in time and answer nothing.
+func TestReapingBadTargetsAreNamed(t *testing.T) {
 	quietly := func(greeting string) func(net.Conn) {
 		return func(c net.Conn) {
 			_, _ = io.WriteString(c, greeting)
@@ -200,19 +200,18 @@ func TestBadTargetsThatReapGetAVerdict(t *testing.T) {
 			}
 		}
 	}
-	for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is no echo server"} {
-		f := command(t, t.Context(), "hold -c 20 --target "+scripted.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
+	for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is not an echo server"} {
+		f := command(t, t.Context(), "hold -c 20 --target "+testserver.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
 		require.Equal(t, exitFailed, f.code, f.out)
 		require.Contains(t, f.out, want)
 	}
-	f := command(t, t.Context(), "echo -c 5 --target "+scripted.Serve(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
+	f := command(t, t.Context(), "echo -c 5 --target "+testserver.Serve(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
 	require.Equal(t, exitFailed, f.code)
 	require.Contains(t, f.out, "the target never answers")
 }
 
-// TestALivingOneThatIsLostIsNoSuccess needs no flag for that.
-func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
-	addr := scripted.Serve(t, func(c net.Conn) {
+func TestFalseReapFailsWithoutFlag(t *testing.T) {
+	addr := testserver.Serve(t, func(c net.Conn) {
 		_, _ = io.CopyN(c, c, 32) // one message
 	})
 	f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 5s --heartbeat 100ms --hold 1s")
@@ -220,8 +219,8 @@ func TestALivingOneThatIsLostIsNoSuccess(t *testing.T) {
 	require.Equal(t, []result.Expectation{{Name: "false-reaps", Want: "0", Got: "20"}}, f.result.Expectations)
 }
 
-func TestInterruptedItStillReports(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(time.Minute, ""))
+func TestInterruptedRunReports(t *testing.T) {
+	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer time.AfterFunc(time.Second, cancel).Stop()
 	began := time.Now()
@@ -233,9 +232,10 @@ func TestInterruptedItStillReports(t *testing.T) {
 	require.Contains(t, f.out, "interrupted")
 }
 
-// TestSeveralBeginAtTheSameTime runs two at a time to come and one that is late, and merges what the two have printed.
-func TestSeveralBeginAtTheSameTime(t *testing.T) {
-	addr := scripted.Serve(t, scripted.Reap(time.Minute, ""))
+// TestBeginAt runs two commands that begin together and one that is late, and merges the logs of
+// the two.
+func TestBeginAt(t *testing.T) {
+	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	begin := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	flags := fmt.Sprintf("hold -c 10 --target %s --timeout 1m --heartbeat 100ms --hold 1s --reap=false --begin-at %d", addr, begin.Unix())
 	logs := make([]string, 2)
@@ -261,8 +261,8 @@ func TestSeveralBeginAtTheSameTime(t *testing.T) {
 	require.Contains(t, f.errs, "later than --begin-at")
 }
 
-// TestTheServerThatIsLaunched goes through the verbs with a real server, each for as short as it may be.
-func TestTheServerThatIsLaunched(t *testing.T) {
+// TestLaunchedServer runs each verb briefly with a real server.
+func TestLaunchedServer(t *testing.T) {
 	const quick = " -c 60 --timeout 1s --heartbeat 200ms --expect-false-reaps 0 --expect-early 0 --expect-kept 0 --expect-open-failed 0 "
 	for line, check := range map[string]func(t *testing.T, r *result.Result){
 		"hold --hold 1s --servers 2 --clients 2" + quick: func(t *testing.T, r *result.Result) {
@@ -270,7 +270,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 			require.Equal(t, 2, r.Setup.Clients)
 			require.Equal(t, 2, r.Setup.Servers)
 			require.Len(t, r.Setup.Targets, 1)
-			require.Nil(t, r.Costs, "they are too few")
+			require.Nil(t, r.Costs, "too few connections for costs")
 		},
 		"hold --hold 1s --servers 2 --ports-each --reap=false" + quick: func(t *testing.T, r *result.Result) {
 			require.Len(t, r.Setup.Targets, 2)
@@ -287,8 +287,8 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 			require.NotNil(t, r.Groups[0].Latency["after"])
 		},
 		"stall" + quick: func(t *testing.T, r *result.Result) {
-			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the stall, when they fall silent")
-			longest, measured := worstLatency(r) // answers come as the server goes on, at the end of one phase or the beginning of the next
+			require.Equal(t, uint64(60), r.Groups[0].Reaped, "after the stall, at the end of the run")
+			longest, measured := worstLatency(r) // answers arrive at SIGCONT, between two phases
 			require.True(t, measured)
 			require.Greater(t, longest, 300*time.Millisecond)
 		},
@@ -300,11 +300,11 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 					require.Equal(t, g.Opened, g.Reaped, g.Name)
 				}
 			}
-			require.Contains(t, strings.Join(r.Notes, "\n"), "the target has 42 connections at the end, this client 42")
+			require.Contains(t, strings.Join(r.Notes, "\n"), "at the end the target has 42 connections, this client 42")
 		},
 		"churn --for 1s --rate 2000" + quick: func(t *testing.T, r *result.Result) {
 			require.GreaterOrEqual(t, r.Groups[0].Opened, uint64(500))
-			require.Contains(t, strings.Join(r.Notes, "\n"), "connections a second were opened")
+			require.Contains(t, strings.Join(r.Notes, "\n"), "connections per second were opened")
 		},
 		"attack handshake-stall --for 7s --calm 1s --living 5" + quick: func(t *testing.T, r *result.Result) {
 			require.Equal(t, uint64(60), r.Groups[1].Reaped)
@@ -314,7 +314,7 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 			require.NotZero(t, r.Groups[1].Answers)
 		},
 		"echo --for 1s" + quick: func(t *testing.T, r *result.Result) {
-			require.Contains(t, strings.Join(r.Notes, "\n"), "answers a second")
+			require.Contains(t, strings.Join(r.Notes, "\n"), "answers per second")
 		},
 	} {
 		t.Run(line, func(t *testing.T) {
@@ -326,17 +326,17 @@ func TestTheServerThatIsLaunched(t *testing.T) {
 	}
 }
 
-func TestTwoTargetsInTurns(t *testing.T) {
-	a, b := scripted.Serve(t, scripted.Reap(time.Minute, "")), scripted.Serve(t, scripted.Reap(time.Minute, ""))
+func TestEchoPair(t *testing.T) {
+	a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 	require.Zero(t, f.code, f.errs)
 	require.Contains(t, f.out, b+" has ")
-	require.Contains(t, f.out, "of the answers of "+a)
+	require.Contains(t, f.out, "times the answers of "+a)
 }
 
-func TestAServerThatDiesEndsTheRun(t *testing.T) {
+func TestServerDeathEndsTheRun(t *testing.T) {
 	killed := make(chan struct{})
-	go func() { // the server is the only child that listens
+	go func() { // the server is the only child with this verb
 		defer close(killed)
 		for range 1000 {
 			time.Sleep(20 * time.Millisecond)
@@ -351,10 +351,10 @@ func TestAServerThatDiesEndsTheRun(t *testing.T) {
 	f := command(t, t.Context(), "hold -c 50 --timeout 5s --heartbeat 100ms --hold 1h")
 	<-killed
 	require.Equal(t, exitFailed, f.code)
-	require.Regexp(t, "server 1 of 1 has ended|it does not say where it listens", f.errs)
+	require.Regexp(t, "server 1 of 1 ended|no line about its listener", f.errs)
 }
 
-// children returns the processes that this one has started.
+// children returns the child processes of this process.
 func children() (pids []string) {
 	tasks, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, task := range tasks {
@@ -378,10 +378,10 @@ func TestDoctorOfThisMachine(t *testing.T) {
 	out = syncbuf.Buffer{}
 	require.Equal(t, exitCannot, execute(t.Context(), []string{"doctor", "-c", "100m"}, &out, &errs))
 	require.Contains(t, out.String(), "cannot")
-	require.Equal(t, exitCannot, execute(t.Context(), []string{"hold", "-c", "100m"}, &out, &errs), "and does not begin")
+	require.Equal(t, exitCannot, execute(t.Context(), []string{"hold", "-c", "100m"}, &out, &errs), "the run does not begin")
 }
 
-func TestAFileIsOnlyTried(t *testing.T) {
+func TestCheckWritable(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x")
 	require.NoError(t, checkWritable(name))
 	require.NoFileExists(t, name)

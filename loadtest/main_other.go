@@ -8,6 +8,6 @@ import (
 )
 
 func main() {
-	fmt.Fprintln(os.Stderr, "loadtest: it runs on Linux: it waits for many thousand connections with epoll")
+	fmt.Fprintln(os.Stderr, "loadtest: only Linux is supported, because it uses epoll")
 	os.Exit(3)
 }

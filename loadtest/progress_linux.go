@@ -12,10 +12,10 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A progress shows how a run goes: as a bar on a terminal, elsewhere as a line per second.
+// A progress shows the state of a run, as a bar on a terminal and otherwise as a line per second.
 type progress struct {
 	out io.Writer
-	bar *progressbar.ProgressBar // nil if it is no terminal
+	bar *progressbar.ProgressBar // nil without a terminal
 }
 
 func newProgress(out io.Writer) *progress {
@@ -27,7 +27,7 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-// update shows the last of the samples, in a phase of which a part has passed.
+// update shows the last sample, and how much of its phase has passed.
 func (p *progress) update(samples []result.Sample, phase string, all *result.Group, passed, of time.Duration) {
 	now := samples[len(samples)-1]
 	rate := uint64(0)
@@ -50,7 +50,7 @@ func (p *progress) update(samples []result.Sample, phase string, all *result.Gro
 	_ = p.bar.Set(min(int(1000*passed.Seconds()/max(of.Seconds(), 1e-3)), 999))
 }
 
-// end takes the bar away. It may be called for a nil progress.
+// end removes the bar. It accepts a nil progress.
 func (p *progress) end() {
 	if p != nil && p.bar != nil {
 		_ = p.bar.Finish()

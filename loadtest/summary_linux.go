@@ -1,17 +1,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/page"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// grouped writes a number with separators of thousands.
+// grouped formats a number with commas between thousands.
 func grouped(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -20,7 +24,7 @@ func grouped(n uint64) string {
 	return s
 }
 
-// short rounds a time to three digits or so.
+// short rounds a duration for the summary.
 func short(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -43,17 +47,17 @@ func summarize(out io.Writer, r *result.Result) {
 	fmt.Fprintln(w)
 	counts(w, r)
 	for _, reason := range r.Failures.Reasons() {
-		fmt.Fprintf(w, "  not opened: %s times: %s\n", grouped(r.Failures[reason]), reason)
+		fmt.Fprintf(w, "  not opened: %s: %s\n", grouped(r.Failures[reason]), reason)
 	}
 	quantiles(w, r)
 	if c := r.Costs; c != nil {
-		fmt.Fprintf(w, "\na connection costs\tclient %.0f B", c.ClientBytes)
+		fmt.Fprintf(w, "\ncost per connection\tclient %.0f B", c.ClientBytes)
 		if c.BothEnds {
 			fmt.Fprintf(w, ", server %.0f B", c.ServerBytes)
 			if c.BareBytes > 0 {
 				fmt.Fprintf(w, " (gnet %.0f, the reaper %.0f)", c.BareBytes, c.ServerBytes-c.BareBytes)
 			}
-			fmt.Fprintf(w, ", kernel %.0f B for both ends; while they were held, CPU server %s, client %s",
+			fmt.Fprintf(w, ", kernel %.0f B for both ends; CPU while held: server %s, client %s",
 				c.KernelBytes, short(c.ServerCPU), short(c.ClientCPU))
 		}
 		fmt.Fprintln(w)
@@ -72,7 +76,7 @@ func summarize(out io.Writer, r *result.Result) {
 		fmt.Fprintf(w, "\nfailed: %s\n", e)
 	}
 	if r.Interrupted {
-		fmt.Fprintln(w, "\ninterrupted: the figures are of the part that has run")
+		fmt.Fprintln(w, "\ninterrupted: the figures cover the time until then")
 	}
 }
 
@@ -88,17 +92,17 @@ func targets(r *result.Result) string {
 	return text
 }
 
-// counts writes what became of each group.
+// counts writes the counts of each group.
 func counts(w io.Writer, r *result.Result) {
-	fmt.Fprintln(w, "group\tasked\topened\tfalse reaps\treaped\tearly\tkept\tmessages\tanswers\tremarks\t")
+	fmt.Fprintln(w, "group\trequested\topened\tfalse reaps\treaped\tearly\tkept\tmessages\tanswers\tremarks\t")
 	for _, g := range r.Groups {
 		var remarks []string
 		for _, of := range []struct {
 			n    uint64
 			what string
 		}{
-			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "answered something else"},
-			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "told why"}, {g.Ended, "closed by this client"},
+			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "with a wrong answer"},
+			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "with a goodbye"}, {g.Ended, "closed by this client"},
 		} {
 			if of.n > 0 {
 				remarks = append(remarks, grouped(of.n)+" "+of.what)
@@ -109,7 +113,7 @@ func counts(w io.Writer, r *result.Result) {
 	}
 }
 
-// quantiles writes the times.
+// quantiles writes the quantiles of all durations.
 func quantiles(w io.Writer, r *result.Result) {
 	if total := r.Total(); total.Opened == 0 {
 		return
@@ -123,16 +127,67 @@ func quantiles(w io.Writer, r *result.Result) {
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		line(g.Name+": connected after", g.Connect)
+		line(g.Name+": connected in", g.Connect)
 		for _, p := range r.Phases {
 			if l := g.Latency[p.Name]; l != nil {
 				line(g.Name+": answer, "+p.Name, l.Corrected)
 				if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
-					line(g.Name+": not corrected, "+p.Name, l.Raw)
+					line(g.Name+": raw answer, "+p.Name, l.Raw)
 				}
 			}
 		}
-		line(g.Name+": reaped too late by", g.Lateness)
-		line(g.Name+": lived for", g.Lifetime)
+		line(g.Name+": lateness of reaps", g.Lateness)
+		line(g.Name+": lifetime", g.Lifetime)
 	}
+}
+
+// report writes a result in every requested form, and returns an error according to the exit code.
+func (o *options) report(out io.Writer, res *result.Result) error {
+	o.expect.evaluate(res)
+	summarize(out, res)
+	var errs []error
+	if o.out != "" {
+		errs = append(errs, res.Write(o.out))
+	}
+	if o.html != "" {
+		errs = append(errs, writePage(o.html, res))
+	}
+	switch {
+	case res.Interrupted:
+		errs = append(errs, errInterrupted)
+	case len(res.Errors) > 0:
+		errs = append(errs, errors.New(strings.Join(res.Errors, "; ")))
+	case res.Failed():
+		errs = append(errs, errors.New("an expectation does not hold"))
+	}
+	return errors.Join(errs...)
+}
+
+func writePage(name string, res *result.Result) (err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return page.Write(f, res)
+}
+
+// targetErrors returns the faults of the target as a whole. Only groups that expect an echo count.
+func (r *run) targetErrors() (verdicts []string) {
+	var all result.Group
+	for i := range r.res.Groups {
+		if load.Behaviour(r.res.Groups[i].Behaviour).Echoes() {
+			all.Add(&r.res.Groups[i])
+		}
+	}
+	switch {
+	case r.failed || r.res.Interrupted || all.Opened == 0 || all.Answers > 0:
+	case all.Garbled+all.Told > 0:
+		verdicts = append(verdicts, "the target does not echo what it receives: it is not an echo server")
+	case all.Lost+all.Early >= all.Opened:
+		verdicts = append(verdicts, "the target closes every connection")
+	case all.Messages > 0:
+		verdicts = append(verdicts, "the target never answers: it is not an echo server, or it hangs")
+	}
+	return verdicts
 }

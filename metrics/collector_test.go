@@ -21,12 +21,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// A handler does what the first byte of a message says.
+// A handler obeys the first byte of each message: h holds the connection, c closes it, and b
+// blocks the event loop. It ignores other bytes.
 type handler struct {
 	gnet.BuiltinEventEngine
 	booted chan gnet.Engine
 	reaper *idle.Reaper
-	block  chan struct{}
+	block  chan struct{} // ends the blocking when closed
 }
 
 func (h *handler) OnBoot(eng gnet.Engine) gnet.Action {
@@ -37,7 +38,8 @@ func (h *handler) OnBoot(eng gnet.Engine) gnet.Action {
 func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 	switch b, _ := c.Next(-1); b[0] {
 	case 'h':
-		h.reaper.Hold(c)
+		conn, _ := h.reaper.Conn(c)
+		conn.Hold()
 	case 'c':
 		return gnet.Close
 	case 'b':
@@ -46,16 +48,18 @@ func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// serve runs a server on one loop until the test ends, and returns its address.
-func serve(t *testing.T, cfg idle.Config) (*handler, string) {
+// serve runs a server until the test ends, on one event loop unless options say otherwise. It
+// returns the address.
+func serve(t *testing.T, cfg idle.Config, options ...gnet.Option) (*handler, string) {
 	t.Helper()
 	h := &handler{booted: make(chan gnet.Engine, 1), block: make(chan struct{})}
 	var err error
 	h.reaper, err = idle.Middleware(h, cfg)
 	require.NoError(t, err)
-	addr := free(t)
+	addr := freeAddr(t)
 	ran := make(chan error, 1)
-	go func() { ran <- gnet.Run(h.reaper, "tcp://"+addr, gnet.WithNumEventLoop(1)) }()
+	options = append([]gnet.Option{gnet.WithNumEventLoop(1)}, options...)
+	go func() { ran <- gnet.Run(h.reaper, "tcp://"+addr, options...) }()
 	eng := <-h.booted
 	t.Cleanup(func() {
 		require.NoError(t, eng.Stop(context.Background()))
@@ -64,7 +68,8 @@ func serve(t *testing.T, cfg idle.Config) (*handler, string) {
 	return h, addr
 }
 
-func free(t *testing.T) string {
+// freeAddr returns an address with a free port.
+func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -72,36 +77,38 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func say(t *testing.T, addr, what string) net.Conn {
+// dial opens a connection and sends a message, unless it is empty.
+func dial(t *testing.T, addr, message string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
-	if what != "" {
-		_, err = c.Write([]byte(what))
+	if message != "" {
+		_, err = c.Write([]byte(message))
 		require.NoError(t, err)
 	}
 	return c
 }
 
-func TestWhatHappensIsInTheMetrics(t *testing.T) {
+// TestMetricsCountWhatHappened opens six connections, and three of them end in different ways.
+func TestMetricsCountWhatHappened(t *testing.T) {
 	h, addr := serve(t, idle.Config{
 		ReadTimeout: time.Minute, MaxConnections: 100, Tick: 10 * time.Millisecond, FirstByteTimeout: 200 * time.Millisecond,
 		Heartbeat: idle.Heartbeat{Interval: time.Hour, Ping: func(gnet.Conn) []byte { return nil }},
 	})
-	say(t, addr, "h")
-	say(t, addr, "o")
-	say(t, addr, "o")
-	require.NoError(t, say(t, addr, "o").Close())
-	say(t, addr, "c")
-	silent := say(t, addr, "")
+	dial(t, addr, "h")
+	dial(t, addr, "x")
+	dial(t, addr, "x")
+	require.NoError(t, dial(t, addr, "x").Close())
+	dial(t, addr, "c")
+	silent := dial(t, addr, "")
 	require.NoError(t, silent.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err := silent.Read(make([]byte, 1))
-	require.ErrorContains(t, err, "EOF", "it is reaped")
+	require.ErrorContains(t, err, "EOF", "the silent connection is reaped")
 	require.Eventually(t, func() bool {
 		s := h.reaper.Stats()
 		return s.Closed == 3 && s.Reads == 5
-	}, 20*time.Second, 10*time.Millisecond, "three are closed and five were read from")
+	}, 20*time.Second, 10*time.Millisecond, "three connections are closed, and five have sent a message")
 
 	c := metrics.NewCollector(h.reaper)
 	want := `
@@ -115,13 +122,13 @@ idlewheel_connections{state="observed"} 0
 idlewheel_connections{state="open"} 2
 idlewheel_connections{state="stalled"} 0
 idlewheel_connections{state="unknown"} 0
-# HELP idlewheel_connections_limit Connections that may be open; 0 if any number.
+# HELP idlewheel_connections_limit Largest number of open connections; 0 if it is unlimited.
 # TYPE idlewheel_connections_limit gauge
 idlewheel_connections_limit 100
 # HELP idlewheel_connections_opened_total Connections that were opened.
 # TYPE idlewheel_connections_opened_total counter
 idlewheel_connections_opened_total 6
-# HELP idlewheel_reads_total Calls of the handler with new bytes of a peer.
+# HELP idlewheel_reads_total Calls of the handler with new bytes from the peer.
 # TYPE idlewheel_reads_total counter
 idlewheel_reads_total 5
 # HELP idlewheel_wheel_entries Entries in the timing wheels: one for each connection.
@@ -144,9 +151,10 @@ idlewheel_wheel_entries 3
 	} {
 		require.Contains(t, page, line+"\n")
 	}
-	require.NotContains(t, page, "127.0.0.1", "no label for each connection")
+	require.NotContains(t, page, "127.0.0.1", "no label has a value per connection")
 }
 
+// scrape returns the text that Prometheus reads.
 func scrape(t *testing.T, c prometheus.Collector) string {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -165,20 +173,21 @@ func TestTheExpositionPassesPromlint(t *testing.T) {
 	require.Empty(t, problems)
 }
 
-func TestAScrapeDoesNotWaitForALoopThatIsBlocked(t *testing.T) {
+func TestAScrapeDoesNotWaitForABlockedLoop(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute})
-	say(t, addr, "o")
-	say(t, addr, "b")
+	dial(t, addr, "x")
+	dial(t, addr, "b")
 	defer close(h.block)
 	c := metrics.NewCollector(h.reaper)
 	require.Eventually(t, func() bool {
 		page := scrape(t, c)
 		return strings.Contains(page, `idlewheel_connections{state="unknown"} 2`) &&
 			strings.Contains(page, `idlewheel_connections{state="open"} 0`) && strings.Contains(page, "idlewheel_connections_opened_total 2")
-	}, 20*time.Second, 10*time.Millisecond, "the state of both is unknown")
+	}, 20*time.Second, 10*time.Millisecond, "the state of both connections is unknown")
 }
 
-// BenchmarkScrape measures a scrape of a Reaper without connections: what each one costs is in BenchmarkCensus of package idle.
+// BenchmarkScrape measures a scrape of a Reaper without connections. A benchmark of package idle
+// measures the cost per connection.
 func BenchmarkScrape(b *testing.B) {
 	r, err := idle.Middleware(&handler{}, idle.Config{ReadTimeout: time.Minute})
 	require.NoError(b, err)

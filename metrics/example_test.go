@@ -11,7 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
-// A Reaper is registered as any collector is. With promhttp.Handler the metrics are on a page.
+// The Collector is registered like any other. Package promhttp serves the metrics over HTTP.
 func ExampleNewCollector() {
 	reaper, err := idle.Middleware(&gnet.BuiltinEventEngine{}, idle.Config{ReadTimeout: time.Minute, MaxConnections: 1000})
 	if err != nil {

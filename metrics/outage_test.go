@@ -8,36 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
-// busy opens connections that send together until stop is called.
-func busy(t *testing.T, addr string, n int) (conns []net.Conn, stop func()) {
+// dialBusy opens connections that send until stop is called.
+func dialBusy(t *testing.T, addr string) (conns []net.Conn, stop func()) {
 	t.Helper()
-	for range n {
-		conns = append(conns, say(t, addr, "o"))
+	for range 40 {
+		conns = append(conns, dial(t, addr, "x"))
 	}
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		beat := time.NewTicker(20 * time.Millisecond)
-		defer beat.Stop()
-		for {
-			select {
-			case <-quit:
-				return
-			case <-beat.C:
-			}
-			for _, c := range conns {
-				_, _ = c.Write([]byte("o"))
-			}
-		}
-	}()
-	return conns, func() { close(quit); <-done }
+	return conns, testpeer.KeepSending(t, conns)
 }
 
-// TestAnOutageIsCountedAndAHoldIsShown lets busy connections fall silent together, and one of them
-// speak again.
+// TestAnOutageIsCountedAndAHoldIsShown silences all busy connections at once, and then lets one of
+// them send again.
 func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond})
 	c := metrics.NewCollector(h.reaper)
@@ -45,7 +30,7 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	require.Zero(t, value("idlewheel_holds_total"))
 	require.Zero(t, value("idlewheel_holding"))
 
-	conns, stop := busy(t, addr, 40)
+	conns, stop := dialBusy(t, addr)
 	time.Sleep(time.Second)
 	stop()
 	require.Eventually(t, func() bool { return value("idlewheel_holds_total") == 1 }, 4*time.Second, 10*time.Millisecond)
@@ -54,13 +39,13 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")), "all deadlines have passed")
 
 	outages, length := value("idlewheel_outages_total"), value("idlewheel_outage_seconds_total")
-	_, err := conns[0].Write([]byte("o"))
+	_, err := conns[0].Write([]byte("x"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return value("idlewheel_holding") == 0 }, 2*time.Second, 10*time.Millisecond)
 	require.Greater(t, value("idlewheel_outages_total"), outages)
 	require.Greater(t, value("idlewheel_outage_seconds_total"), length+2)
 	require.Eventually(t, func() bool { return value("idlewheel_verdicts_put_off_total") > 0 }, 10*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool { // until nothing happens between the two
+	require.Eventually(t, func() bool { // the Reaper may change between Stats and the scrape
 		s := h.reaper.Stats()
 		return value("idlewheel_outages_total") == float64(s.Outages) && value("idlewheel_holds_total") == float64(s.Holds) &&
 			value("idlewheel_outage_seconds_total") == s.OutageTime.Seconds() &&
@@ -68,14 +53,14 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// TestNothingIsHeldWithoutAGrace switches self-preservation off.
+// TestNothingIsHeldWithoutAGrace turns self-preservation off.
 func TestNothingIsHeldWithoutAGrace(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: time.Second, Tick: 50 * time.Millisecond, OutageGrace: -1})
 	c := metrics.NewCollector(h.reaper)
-	_, stop := busy(t, addr, 40)
+	_, stop := dialBusy(t, addr)
 	time.Sleep(time.Second)
 	stop()
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped.Of(idle.ReadIdle) == 40 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 40 }, 20*time.Second, 10*time.Millisecond)
 	require.Zero(t, values(t, c, "idlewheel_holds_total")[""])
 	require.Zero(t, values(t, c, "idlewheel_holding")[""])
 }

@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"context"
 	"net"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
-// values returns those of a metric by the value of its label, if it has one.
+// values returns the values of a metric by its label. Without a label, the key is empty.
 func values(t *testing.T, c prometheus.Collector, name string) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -31,13 +30,14 @@ func values(t *testing.T, c prometheus.Collector, name string) map[string]float6
 			for _, l := range m.GetLabel() {
 				label = l.GetValue()
 			}
-			all[label] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it has one of them
+			all[label] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // one of them is zero
 		}
 	}
 	require.NotEmpty(t, all, name)
 	return all
 }
 
+// sum returns the sum of all values.
 func sum(all map[string]float64) (n float64) {
 	for _, value := range all {
 		n += value
@@ -45,39 +45,22 @@ func sum(all map[string]float64) (n float64) {
 	return n
 }
 
-// serveOnTwoLoops is serve, with connections on both loops in turn.
-func serveOnTwoLoops(t *testing.T, cfg idle.Config) (*handler, string) {
-	t.Helper()
-	h := &handler{booted: make(chan gnet.Engine, 1), block: make(chan struct{})}
-	var err error
-	h.reaper, err = idle.Middleware(h, cfg)
-	require.NoError(t, err)
-	addr := free(t)
-	ran := make(chan error, 1)
-	go func() {
-		ran <- gnet.Run(h.reaper, "tcp://"+addr, gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.RoundRobin))
-	}()
-	eng := <-h.booted
-	t.Cleanup(func() {
-		require.NoError(t, eng.Stop(context.Background()))
-		require.NoError(t, <-ran)
-	})
-	return h, addr
-}
-
-// TestNobodyIsCountedTwiceWhileALoopIsBlocked has one loop count its connections while the other does not answer, whichever is asked first.
-func TestNobodyIsCountedTwiceWhileALoopIsBlocked(t *testing.T) {
+// TestConnectionsAreCountedOnceWhileALoopIsBlocked blocks one of two loops. The loops are scanned
+// in order, so both cases occur: the blocked loop is first, and it is last.
+func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
 	const n = 10
 	for name, loop := range map[string]int{"the first loop": 0, "the second loop": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h, addr := serveOnTwoLoops(t, idle.Config{ReadTimeout: time.Minute})
+			// Every second connection is on the same loop.
+			h, addr := serve(t, idle.Config{ReadTimeout: time.Minute},
+				gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.RoundRobin))
 			defer close(h.block)
 			var conns []net.Conn
 			for range n {
-				conns = append(conns, say(t, addr, "o"))
+				conns = append(conns, dial(t, addr, "x"))
 			}
-			require.Eventually(t, func() bool { return h.reaper.Connections() == n }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return h.reaper.Stats().Opened == n }, 20*time.Second, time.Millisecond)
 			_, err := conns[loop].Write([]byte("b"))
 			require.NoError(t, err)
 			c := metrics.NewCollector(h.reaper)
@@ -87,16 +70,16 @@ func TestNobodyIsCountedTwiceWhileALoopIsBlocked(t *testing.T) {
 				if got[metrics.StateUnknown] == n {
 					return
 				}
-				require.Less(t, time.Since(began), 20*time.Second, "it is not blocked")
+				require.Less(t, time.Since(began), 20*time.Second, "the loop is not blocked")
 			}
 		})
 	}
 }
 
-func TestWhatIsOnlyObservedIsNotReaped(t *testing.T) {
+func TestObservedConnectionsAreNotCountedAsClosed(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: true})
-	say(t, addr, "o")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Observed.Of(idle.ReadIdle) == 1 }, 20*time.Second, time.Millisecond)
+	dial(t, addr, "x")
+	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	observed := values(t, c, "idlewheel_connections_observed_total")
 	require.EqualValues(t, 1, observed["read_idle"])
@@ -104,10 +87,10 @@ func TestWhatIsOnlyObservedIsNotReaped(t *testing.T) {
 	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")))
 }
 
-func TestWhatIsReapedIsNotOnlyObserved(t *testing.T) {
+func TestReapedConnectionsAreNotCountedAsObserved(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond})
-	say(t, addr, "o")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped.Of(idle.ReadIdle) == 1 }, 20*time.Second, time.Millisecond)
+	dial(t, addr, "x")
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	closed := values(t, c, "idlewheel_connections_closed_total")
 	require.EqualValues(t, 1, closed["read_idle"])
@@ -115,10 +98,11 @@ func TestWhatIsReapedIsNotOnlyObserved(t *testing.T) {
 	require.Zero(t, sum(values(t, c, "idlewheel_connections_observed_total")))
 }
 
-// TestTheDriverIsLateWhileNoLoopIsBehind goes by the few microseconds by which each timer of the system is late.
+// TestTheDriverIsLateWhileNoLoopIsBehind relies on system timers, which are always late by some
+// microseconds.
 func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
-	say(t, addr, "o")
+	dial(t, addr, "x")
 	require.Eventually(t, func() bool { return h.reaper.Stats().DriverLag > 0 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	least := h.reaper.Stats().DriverLag.Seconds()
@@ -126,5 +110,5 @@ func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
 	most := h.reaper.Stats().DriverLag.Seconds()
 	require.GreaterOrEqual(t, got, least)
 	require.LessOrEqual(t, got, most)
-	require.Zero(t, values(t, c, "idlewheel_wheel_behind_seconds")[""], "nothing is due")
+	require.Zero(t, values(t, c, "idlewheel_wheel_behind_seconds")[""], "no connection is due")
 }

@@ -58,14 +58,15 @@ func (h *echo) tell(c gnet.Conn, before, now line, complete bool) {
 	if h.reaper == nil {
 		return
 	}
+	conn, _ := h.reaper.Conn(c)
 	if complete {
-		h.reaper.MarkReady(c)
+		conn.Ready()
 	}
 	switch {
 	case now&begun != 0 && (complete || before&begun == 0):
-		h.reaper.BeginMessage(c)
+		conn.BeginMessage()
 	case now&begun == 0 && before&begun != 0:
-		h.reaper.EndMessage(c)
+		conn.EndMessage()
 	}
 }
 

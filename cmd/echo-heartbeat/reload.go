@@ -82,8 +82,13 @@ func reload(ctx context.Context, out io.Writer, reaper *idle.Reaper, signals <-c
 			err = fmt.Errorf("tick %v: it stays %v until the next start", cfg.Tick, tick)
 		}
 		if err == nil {
-			cfg.Tick, cfg.Logger = 0, reaper.Config().Logger // these stay
-			err = reaper.Update(cfg)
+			err = reaper.Update(func(present *idle.Config) {
+				cfg.Tick, cfg.Logger = 0, present.Logger // these stay
+				if cfg.MaxConnections == 0 {
+					cfg.MaxConnections = present.MaxConnections
+				}
+				*present = cfg
+			})
 		}
 		if err != nil {
 			fmt.Fprintf(out, "not reloaded: %s\n", oneLine(err))

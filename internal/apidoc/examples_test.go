@@ -16,13 +16,6 @@ import (
 // packages are the folders of the packages that users import. A missing folder is skipped.
 var packages = []string{"wheel", "idle", "metrics", "admin", "server"}
 
-// notEntryPoints are names that are exported for other packages of this module.
-var notEntryPoints = map[string]bool{
-	"metrics.Reason":   true,
-	"metrics.Rejected": true,
-	"metrics.Version":  true,
-}
-
 // A library is the documentation of a package with its examples.
 type library struct {
 	*doc.Package
@@ -93,9 +86,6 @@ func TestEveryEntryPointHasAnExample(t *testing.T) {
 // requireExample requires an example of at least one of the names. An error proposes the first.
 func (lib library) requireExample(t *testing.T, names ...string) {
 	t.Helper()
-	if notEntryPoints[lib.Name+"."+names[0]] {
-		return
-	}
 	for example := range lib.examples {
 		for _, name := range names {
 			variant, ok := strings.CutPrefix(example, name+"_")

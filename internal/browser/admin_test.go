@@ -45,7 +45,7 @@ func TestThePageShowsItsServer(t *testing.T) {
 	require.Equal(t, "3", eval[string](t, tab, `document.querySelector("#reaped").dataset.value`))
 	require.Equal(t, []string{"1 500", "2 500"},
 		eval[[]string](t, tab, `[...document.querySelectorAll(".ring")].map(r => r.dataset.loop + " " + r.dataset.connections)`))
-	require.Regexp(t, `^Loop 1: 500 connections. Looked at next: \d+ within 26 s, .* Reaped so far: 2.$`,
+	require.Regexp(t, `^Loop 1: 500 connections. Next checks: \d+ within 26 s, .* Reaped so far: 2.$`,
 		eval[string](t, tab, `document.querySelector(".ring .vh").textContent`))
 	require.Equal(t, "idlewheel 127.0.0.1:7000", eval[string](t, tab, `document.title`))
 	require.Equal(t, 20, eval[int](t, tab, `document.querySelectorAll("#idle tbody tr[data-id]").length`))
@@ -152,7 +152,7 @@ func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
 	require.False(t, eval[bool](t, tab, shown))
 	f.set(func(s *scene) { s.holding = true })
 	wait(t, tab, shown)
-	require.Contains(t, eval[string](t, tab, `document.querySelector("#held").innerText`), "Nothing is heard: verdicts are held.")
+	require.Contains(t, eval[string](t, tab, `document.querySelector("#held").innerText`), "Verdicts are held")
 	require.Equal(t, "status", eval[string](t, tab, `document.querySelector("#held").parentElement.getAttribute("role")`),
 		"a screen reader tells it")
 	f.set(func(s *scene) { s.holding, s.outages = false, 1 })
@@ -220,10 +220,10 @@ func TestKick(t *testing.T) {
 
 	f.set(func(s *scene) { s.missing = true })
 	run(t, tab, chromedp.Evaluate(`document.querySelector('[data-id="1-1-1001"] button.kick').click()`, nil))
-	wait(t, tab, message+` === "10.0.0.1:4001 was gone already."`)
+	wait(t, tab, message+` === "10.0.0.1:4001 was closed already."`)
 	f.set(func(s *scene) { s.forbidden = true })
 	run(t, tab, chromedp.Evaluate(`document.querySelector('[data-id="1-2-1002"] button.kick').click()`, nil))
-	wait(t, tab, message+` === "The server refuses: not from here"`)
+	wait(t, tab, message+` === "The server refused the request: not from here"`)
 	require.Len(t, eval[string](t, tab, `document.querySelector("#message").getAttribute("role")`), len("status"))
 }
 

@@ -26,7 +26,7 @@ func reports(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
 	test := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-artifacts", "-outputdir="+dir,
-		"-run=^TestEveryPageIsSound$", "./loadtest/internal/page")
+		"-run=^TestPagesAreWellFormed$", "./loadtest/internal/page")
 	test.Dir = root
 	out, err := test.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -179,10 +179,11 @@ func (c *Clock) Unpack(low uint32, now time.Duration) time.Duration {
 	return time.Duration(n+int64(int32(low-uint32(n)))) * c.tick
 }
 
-// Clamp moves a packed instant that is more than 2^30 ticks old to 2^30 ticks ago, which is longer
-// than any limit, so that it stays within the range of Unpack.
-func (c *Clock) Clamp(low *uint32, now time.Duration) {
-	if n := uint32(now / c.tick); *low != 0 && int32(n-*low) > 1<<30 {
-		*low = max(n-1<<30, 1)
+// Clamp returns a packed instant. If the instant is more than 2^30 ticks old, which is longer than
+// any limit, Clamp returns the one of 2^30 ticks ago, so that it stays in the range of Unpack.
+func (c *Clock) Clamp(low uint32, now time.Duration) uint32 {
+	if n := uint32(now / c.tick); low != 0 && int32(n-low) > 1<<30 {
+		return max(n-1<<30, 1)
 	}
+	return low
 }

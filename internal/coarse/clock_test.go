@@ -253,16 +253,16 @@ func TestClampKeepsAnInstantWithinReach(t *testing.T) {
 	c := newClock(tick, time.Second)
 	low := c.Pack(5 * tick)
 	near := low
-	c.Clamp(&near, (1<<30+5)*tick)
+	near = c.Clamp(near, (1<<30+5)*tick)
 	require.Equal(t, low, near)
-	c.Clamp(&near, (1<<30+7)*tick)
+	near = c.Clamp(near, (1<<30+7)*tick)
 	require.Equal(t, low+2, near, "2^30 ticks ago")
 	none := uint32(0)
-	c.Clamp(&none, (1<<31)*tick)
+	none = c.Clamp(none, (1<<31)*tick)
 	require.Zero(t, none)
 	// Clamped often enough, the instant stays in range.
 	for now := time.Duration(0); now < 1<<34; now += 1 << 29 {
-		c.Clamp(&low, now*tick)
+		low = c.Clamp(low, now*tick)
 		require.LessOrEqual(t, c.Unpack(low, now*tick), max(now, 5)*tick)
 		require.GreaterOrEqual(t, c.Unpack(low, now*tick), (now-1<<30)*tick)
 	}

@@ -116,7 +116,7 @@ func (lim *Limits) checkSoft(f *Facts, now time.Duration) {
 // sent records the instant of the last transmission. A retransmission leaves Wrote alone.
 func (f *Facts) sent(when Span, isNew bool) {
 	if isNew {
-		f.Wrote = f.Wrote.or(when)
+		f.Wrote = f.Wrote.Or(when)
 	}
 	f.WroteAt = min(max((when.From+when.To)/2, f.Wrote.From), f.Wrote.To)
 }

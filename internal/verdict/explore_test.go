@@ -102,8 +102,8 @@ func covers(all Outages, at time.Duration) bool {
 }
 
 // dueBy returns the first tick at which the contract allows the verdict, or Never. It counts the
-// ticks one by one. A tick of an outage after since does not count, and a tick in which the loop
-// was blocked does not count for at most as many ticks as the limit has. At the end of an outage, a
+// ticks one by one. A tick of an outage does not count. A tick in which the loop was blocked does
+// not count for the limit, for at most as many ticks as the limit has. At the end of an outage, a
 // peer that was not heard since gets as many ticks as the outage was long, at most grace.
 func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Duration {
 	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
@@ -122,7 +122,7 @@ func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Durati
 			}
 		}
 		switch {
-		case now >= p.since && down:
+		case down:
 		case now >= p.since && blocked:
 			blockedLeft, graceLeft = blockedLeft-1, graceLeft-1
 		case now >= p.since:

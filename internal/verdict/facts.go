@@ -9,8 +9,8 @@ type Span struct{ From, To time.Duration }
 // At returns the span of an instant that is known exactly.
 func At(instant time.Duration) Span { return Span{instant, instant} }
 
-// or returns the bounds of the later of two instants.
-func (s Span) or(o Span) Span { return Span{max(s.From, o.From), max(s.To, o.To)} }
+// Or returns the bounds of the later of two instants.
+func (s Span) Or(o Span) Span { return Span{max(s.From, o.From), max(s.To, o.To)} }
 
 // Facts are the known state of one connection.
 type Facts struct {
@@ -62,7 +62,7 @@ func (f *Facts) active(r Reason) Span {
 	case WriteIdle:
 		return f.Wrote
 	default:
-		return f.Heard.or(f.Wrote)
+		return f.Heard.Or(f.Wrote)
 	}
 }
 

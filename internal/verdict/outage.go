@@ -99,8 +99,8 @@ type Away struct {
 // putOff returns a deadline after the outages of Server and Silent, and whether a lasting silence
 // holds it. The peer was heard last after the given instant.
 func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration, held bool) {
-	due = d.due
-	certain := d.due // by Server alone
+	all := postponed{limit: d.due}
+	certain := all // by Server alone
 	server, silent := a.Server, a.Silent
 	if grace < 0 {
 		silent = nil
@@ -109,39 +109,47 @@ func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration
 	for len(server) > 0 || len(silent) > 0 {
 		if len(silent) == 0 || len(server) > 0 && server[0].From < silent[0].From {
 			o, more := server[0], min(server[0].Length, grace)
-			if o.From <= certain {
-				certain = o.putOff(certain, d.since, heard, more)
+			if o.From <= certain.due() {
+				certain.pass(o, d.since, heard, more)
 			}
 			o.Length = min(o.Length, max(o.To-counted, 0))
-			if o.From <= due && o.Length > 0 {
-				due = o.putOff(due, d.since, heard, more)
+			if o.From <= all.due() && o.Length > 0 {
+				all.pass(o, d.since, heard, more)
 			}
 			server = server[1:]
 			continue
 		}
-		if o := silent[0]; o.From <= certain {
+		if o := silent[0]; o.From <= certain.due() {
 			span := o.To - o.From
 			o.Length = min(o.Length+a.Server.Within(o.From, o.To), span)
-			due = o.putOff(due, d.since, heard, min(span, grace))
+			all.pass(o, d.since, heard, min(span, grace))
 			counted = o.To
 		}
 		silent = silent[1:]
 	}
-	return due, grace >= 0 && a.HeldSince != 0 && a.HeldSince <= certain
+	return all.due(), grace >= 0 && a.HeldSince != 0 && a.HeldSince <= certain.due()
 }
 
-// putOff returns the deadline due, of a limit that counts from since, after an outage that began
-// before it.
-//   - The outage does not count: the deadline moves by the part of the outage after since.
-//   - A peer that was not heard since the outage gets more time, about as much as the outage was
-//     long, because it retransmits at intervals that double with each attempt (RFC 6298, 5.5). A
-//     negative value switches this off.
-func (o Outage) putOff(due, since, heard, more time.Duration) time.Duration {
-	due += o.after(since)
-	if heard < o.To && more >= 0 {
-		due = max(due, o.To+more)
+// A postponed deadline is the later of two: the deadline of the limit, and the end of the grace.
+type postponed struct{ limit, grace time.Duration }
+
+func (p *postponed) due() time.Duration { return max(p.limit, p.grace) }
+
+// pass postpones the deadline of a limit that counts from since, after an outage that began before
+// the deadline.
+//   - The outage does not count: the deadline of the limit moves by the part of the outage after
+//     since, and the grace of an earlier outage moves by the length of this one.
+//   - A peer that was not heard since the outage gets a grace, about as long as the outage, because
+//     it retransmits at intervals that double with each attempt (RFC 6298, 5.5). A negative value
+//     switches this off.
+func (p *postponed) pass(o Outage, since, heard, more time.Duration) {
+	if o.From <= p.grace {
+		p.grace += o.Length
 	}
-	return due
+	p.limit += o.after(since)
+	if heard < o.To && more >= 0 {
+		p.grace = max(p.grace, o.To+more)
+	}
 }
 
 // putOffLoop returns a deadline after the outages of an event loop and of the server. Times in
@@ -152,7 +160,7 @@ func (a *Away) putOffLoop(d deadline, heard, grace time.Duration) time.Duration 
 	due, again := d.due, deadline{}
 	for _, o := range a.Loop {
 		if o.From <= due {
-			due = o.putOff(due, d.since, 0, -1)
+			due += o.after(d.since)
 		}
 		if o.covers(d.due) && !slices.ContainsFunc(a.Server, func(s Outage) bool { return s.covers(d.due) }) {
 			again = deadline{o.To, d.limit, o.To + min(o.Length, d.limit)}

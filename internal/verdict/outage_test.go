@@ -305,7 +305,7 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 func TestWhichLimitsNeedTheServer(t *testing.T) {
 	const due, gap = 90 * second, 5 * second
 	down := outagesOf(60*second, 60*second+gap)
-	heard := func(_ *Limits, f *Facts) { f.Heard = f.Heard.or(At(20 * second)) }
+	heard := func(_ *Limits, f *Facts) { f.Heard = f.Heard.Or(At(20 * second)) }
 	type put struct{ server, loop, hold bool }
 	want := map[Reason]put{
 		ReadIdle: {true, false, true}, AllIdle: {true, false, true}, NoFirstByte: {true, false, true},

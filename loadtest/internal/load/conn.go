@@ -6,26 +6,28 @@ import (
 	"time"
 )
 
-// A conn is one connection. There may be twenty thousand of them in a process: it has 80 bytes.
+// A conn is one connection. It takes 80 bytes, and a process may have 20,000 of them.
 type conn struct {
 	fd    int32
 	group uint8
 	state state
 	flags flag
-	// What is sent is the message of the group over and over again: wrote is how far into it, unsent how many bytes are to be sent
-	// beyond that. read is how far the echo of it has come.
+	// A connection sends the message of its group repeatedly. wrote is the offset in the message of
+	// the next byte to send, unsent the number of bytes to send from there, and read the offset of
+	// the next byte of the echo.
 	wrote, read uint32
 	unsent      int64
-	sent        uint32 // messages that were to be sent
+	sent        uint32 // messages begun; bytes of a Trickle
 	answered    uint32
-	lateSent    uint32 // sent messages when it was late
-	number      uint32 // of the connection in its group, for the jitter
+	lateMessage uint32 // value of sent when sentLate was set
+	number      uint32 // of the connection, counted over all processes; seeds the jitter
 
-	// Times are nanoseconds since the loop was made.
-	intended int64 // when it was to be opened, and then when it was
-	base     int64 // moment of the first message
-	due      int64 // when it acts next: an entry of the schedule with another time is out of date
-	spoke    int64 // just before the last byte was sent, or it began to connect: the target cannot have heard of it earlier
+	// Times are nanoseconds since NewLoop.
+	intended int64 // time to open it; once it is open, time at which it was opened
+	base     int64 // time of the first message
+	due      int64 // time of the next action; an entry of the schedule with another time is stale
+	// lastSend is just before the last send or connect. The target cannot have seen it earlier.
+	lastSend int64
 }
 
 type state uint8
@@ -39,30 +41,31 @@ const (
 type flag uint8
 
 const (
-	silenced  flag = 1 << iota // it sends nothing any more
-	told                       // it was sent something that is no echo
-	wantWrite                  // the poller tells when it can be written to
-	reset                      // a write has found that it was reset
-	late                       // it has sent a message after its timeout, and that is not answered yet
+	silenced   flag = 1 << iota // it sends nothing any more
+	unexpected                  // it received data that is not an echo
+	wantWrite                   // the poller watches for writability
+	reset                       // a write failed
+	sentLate                    // it sent a message after its timeout, which is not answered yet
 )
 
-// never is the moment of a connection that has nothing to do.
+// never is the due time of a connection without a next action.
 const never = 0
 
-// forever is the number of unsent bytes of who sends as much as it can.
-const forever = math.MaxInt64 / 2
+// endless is the number of unsent bytes of a connection that sends as much as it can.
+const endless = math.MaxInt64 / 2
 
-// moment returns when message k of a connection is to be sent.
-func (s *Spec) moment(c *conn, k uint32) int64 {
+// messageTime returns when message k of a connection is to be sent.
+func (s *Spec) messageTime(c *conn, k uint32) int64 {
 	at := c.base + int64(k)*int64(s.Interval)
 	if s.Jitter > 0 {
-		at += int64((2*unit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
+		at += int64((2*randomUnit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
 	}
 	return at - at%s.grid()
 }
 
-// grid returns the distance of the moments at which something may be sent: some messages at once. A process that wakes up for each takes
-// more of the processor than the server that answers, and one that sends many waits for itself: that counts where they are frequent.
+// grid returns the distance between the times of sends. Messages of several connections share such
+// a time, because a process that wakes up for each message uses more CPU than the server that
+// answers. Messages sent together wait for each other; their latency includes that.
 func (s *Spec) grid() int64 {
 	atOnce := time.Duration(8)
 	if s.Interval >= time.Second {
@@ -71,25 +74,25 @@ func (s *Spec) grid() int64 {
 	return int64(min(max(atOnce*s.Interval/time.Duration(max(s.Connections, 1)), 100*time.Microsecond), 20*time.Millisecond))
 }
 
-// oldest returns when the oldest message that has no answer was to be sent.
-func (s *Spec) oldest(c *conn) int64 {
+// oldestUnanswered returns when the oldest message without an answer was to be sent.
+func (s *Spec) oldestUnanswered(c *conn) int64 {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen:
-		return min(s.moment(c, c.answered), c.spoke) // the last word is before its time
-	case OneByte: // its last byte
+		return min(s.messageTime(c, c.answered), c.lastSend) // a LastMessage is sent before its time
+	case OneByte: // the time of its last byte
 		return c.base + (int64(c.answered+1)*int64(s.Size)-1)*int64(s.Interval)
 	}
-	return c.spoke
+	return c.lastSend
 }
 
-// next returns when a connection acts after now.
+// next returns when a connection acts next.
 func (s *Spec) next(c *conn, now int64) int64 {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen, Trickle:
-		return s.moment(c, c.sent)
+		return s.messageTime(c, c.sent)
 	case OneByte:
 		bytes := int64(c.sent) * int64(s.Size)
-		if c.wrote > 0 { // the last message has begun only
+		if c.wrote > 0 { // the last message is sent in part
 			bytes += int64(c.wrote) - int64(s.Size)
 		}
 		return c.base + bytes*int64(s.Interval)
@@ -98,15 +101,16 @@ func (s *Spec) next(c *conn, now int64) int64 {
 	}
 }
 
-// unit returns a number from 0 to 1 that looks random, and is the same for the same n (splitmix64 of Steele, Lea and Flood).
-func unit(n uint64) float64 {
+// randomUnit returns a pseudorandom number from 0 to 1 that depends on n only (splitmix64 of
+// Steele, Lea and Flood).
+func randomUnit(n uint64) float64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb
 	return float64((n^n>>31)>>11) / (1 << 53)
 }
 
-// message returns a line of a size.
+// message returns a line of the given size.
 func message(size int) []byte {
 	const text = "idlewheel load test "
 	line := bytes.Repeat([]byte(text), size/len(text)+1)[:size]
@@ -114,7 +118,7 @@ func message(size int) []byte {
 	return line
 }
 
-// repeated returns a message over and over again, so that a write of many needs no copy, in at least 64 KB.
+// repeated returns at least 64 KB of repeated messages, so that one write can send many.
 func repeated(message []byte) []byte {
 	return bytes.Repeat(message, 1<<16/len(message)+2)
 }

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// reportEvery is how often a loop reports.
+	// reportEvery is the interval between reports.
 	reportEvery = 200 * time.Millisecond
-	// openBatch is how many connections are begun before the loop looks at those that are there.
+	// openBatch is the largest number of connections opened before the loop handles events.
 	openBatch = 64
-	// readChunk is how much is read at once, slowChunk how much by who reads slowly.
+	// readChunk is the size of a read in bytes, and slowChunk that of a slow reader.
 	readChunk = 1 << 16
 	slowChunk = 256
 )
 
-// A Loop is the connections of one process. It belongs to one goroutine, but for Wake.
+// A Loop is the connections of one process. Not safe for concurrent use, except Wake.
 type Loop struct {
 	plan   Plan
 	report func(Report)
@@ -31,38 +31,38 @@ type Loop struct {
 	poller int
 	wakeup int // eventfd
 
-	conns     []conn
-	due       schedule
-	groups    []*group
-	targets   []unix.Sockaddr
-	sources   []unix.Sockaddr // nil if the system chooses
-	family    int
-	queue     []int32 // places of connections that are to be opened, in this order
-	queueFrom int64   // when the queue was empty before
-	begun     int     // connections begun since
-	total     int     // connections begun
-	phase     string
-	buf       []byte
-	fails     result.Failures
-	notes     []string
-	behind    int64
-	events    []unix.EpollEvent
-	asked     unix.EpollEvent
+	conns      []conn
+	due        schedule
+	groups     []*group
+	targets    []unix.Sockaddr
+	sources    []unix.Sockaddr // nil if the kernel chooses
+	family     int
+	queue      []int32 // indexes of connections to open, in order
+	queueFrom  int64   // time at which the queue became non-empty
+	begun      int     // connections opened since queueFrom
+	total      int     // connections opened
+	phase      string
+	buf        []byte
+	failures   result.Failures
+	notes      []string
+	behind     int64
+	events     []unix.EpollEvent
+	epollEvent unix.EpollEvent
 }
 
-// A group is a Spec with what was counted for it.
+// A group is a Spec and its counts.
 type group struct {
 	Spec
-	found   result.Group
-	message []byte // and again and again
+	counts  result.Group
+	message []byte // repeated
 	size    uint32
-	first   int // place of its first connection
+	first   int // index of its first connection
 }
 
-// NewLoop returns a Loop that has not begun, or an error that says what is wrong with the plan or the system. It reports to a function
-// that it calls from Run.
+// NewLoop returns a Loop for a plan, or an error if the plan is invalid or a system call fails. Run
+// calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
-	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), fails: result.Failures{}, phase: "open"}
+	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}, phase: "open"}
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
@@ -76,12 +76,12 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 			return nil, fmt.Errorf("group %s: a message of %d bytes: set at least 2", s.Name, s.Size)
 		}
 		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: repeated(message(s.Size))}
-		g.found = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
+		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
 		for n := range s.Connections {
 			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + n)})
 		}
 		l.groups = append(l.groups, g)
-		if !s.Waits {
+		if !s.Deferred {
 			l.enqueue(g)
 		}
 	}
@@ -97,7 +97,7 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	return l, unix.EpollCtl(l.poller, unix.EPOLL_CTL_ADD, l.wakeup, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1})
 }
 
-// resolve makes addresses of the targets and the sources.
+// resolve parses the addresses of the targets and sources.
 func (l *Loop) resolve() error {
 	for _, t := range l.plan.Targets {
 		addr, err := netip.ParseAddrPort(t)
@@ -110,7 +110,7 @@ func (l *Loop) resolve() error {
 			family = unix.AF_INET6
 		}
 		if l.family != 0 && l.family != family {
-			return errors.New("targets of IPv4 and IPv6 together")
+			return errors.New("targets mix IPv4 and IPv6")
 		}
 		l.family = family
 	}
@@ -131,7 +131,7 @@ func (l *Loop) resolve() error {
 		}
 		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(addr, 0)))
 	}
-	if len(l.sources) == 0 { // a prefix of one address
+	if len(l.sources) == 0 { // the prefix has a single address
 		l.sources = append(l.sources, sockaddr(netip.AddrPortFrom(prefix.Addr(), 0)))
 	}
 	return nil
@@ -144,15 +144,16 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// Wake makes Run look at its commands. Safe for concurrent use until Run has returned.
+// Wake makes Run read its commands. Safe for concurrent use until Run returns.
 func (l *Loop) Wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	_, _ = unix.Write(l.wakeup, one[:])
 }
 
-// Run opens the connections and lets them behave until it is told to finish, or the commands end. Who sends a command calls Wake after it.
-// It closes everything, and its last Report has the histograms.
+// Run opens the connections and serves them until a Finish command or the end of commands. The
+// sender calls Wake after each command. Run closes all connections; its last Report has the
+// histograms.
 func (l *Loop) Run(commands <-chan Command) error {
 	defer unix.Close(l.poller)
 	defer unix.Close(l.wakeup)
@@ -163,12 +164,12 @@ func (l *Loop) Run(commands <-chan Command) error {
 				l.finish()
 				return nil
 			}
-			l.obey(cmd)
+			l.execute(cmd)
 			continue
 		default:
 		}
 		l.openDue()
-		l.actDue()
+		l.runDue()
 		now := l.now()
 		if now-reported >= int64(reportEvery) {
 			l.report(l.summary(false))
@@ -182,25 +183,7 @@ func (l *Loop) Run(commands <-chan Command) error {
 
 func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
 
-// enqueue has the connections of a group opened.
-func (l *Loop) enqueue(g *group) {
-	if len(l.queue) == 0 {
-		l.queueFrom, l.begun = l.now(), 0
-	}
-	for n := range g.Connections {
-		l.queue = append(l.queue, int32(g.first+n))
-	}
-}
-
-// openAt returns when the next connection is to be begun, and whether there is one.
-func (l *Loop) openAt() (int64, bool) {
-	if len(l.queue) == 0 {
-		return 0, false
-	}
-	return l.queueFrom + l.plan.opensAt(l.begun), true
-}
-
-// wait waits for events until something is to be done, and deals with them.
+// wait waits until the next action is due, and handles the events that arrive before.
 func (l *Loop) wait(now, until int64) error {
 	if at, ok := l.openAt(); ok {
 		until = min(until, at)
@@ -223,48 +206,49 @@ func (l *Loop) wait(now, until int64) error {
 			_, _ = unix.Read(l.wakeup, count[:])
 			continue
 		}
-		l.event(&l.conns[ev.Fd], ev.Fd, ev.Events)
+		l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 	}
 	return nil
 }
 
-// epollWait waits with a resolution of nanoseconds where the system has it (epoll_pwait2, Linux 5.11), else of milliseconds: a message that
-// is sent a millisecond late would be counted as a millisecond of the target. The scheduler of Go is not told of it: that it takes away the
-// processor and gives it back for each wait costs more than all the rest. The wait is short, since a garbage collection waits for it.
+// epollWait waits with nanosecond resolution if the kernel has epoll_pwait2 (Linux 5.11), otherwise
+// with millisecond resolution, which would add up to a millisecond to the measured latencies. It
+// bypasses the Go scheduler: handing over the processor for each wait costs more CPU than the rest
+// of the loop. The wait must be short, because a garbage collection waits for its end.
 func epollWait(poller int, events []unix.EpollEvent, timeout unix.Timespec) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(poller), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
 		uintptr(unsafe.Pointer(&timeout)), 0, 0)
 	switch errno {
 	case 0:
 		return int(n), nil
-	case unix.ENOSYS, unix.EPERM: // EPERM of a container that does not know it
+	case unix.ENOSYS, unix.EPERM: // containers may return EPERM
 		return unix.EpollWait(poller, events, int((timeout.Nano()+999_999)/1_000_000))
 	default:
 		return 0, errno
 	}
 }
 
-func (l *Loop) event(c *conn, place int32, events uint32) {
+func (l *Loop) onEvent(c *conn, index int32, events uint32) {
 	g := l.groups[c.group]
 	if c.state == connecting {
-		l.connected(g, c, place)
+		l.onConnected(g, c, index)
 		if c.state != open {
 			return
 		}
 	}
 	switch {
 	case events&(unix.EPOLLHUP|unix.EPOLLERR) != 0, g.Behaviour.reads() && events&(unix.EPOLLIN|unix.EPOLLRDHUP) != 0:
-		l.readable(g, c, place, readChunk)
-	case events&unix.EPOLLRDHUP != 0: // it does not read up to the end
-		l.closed(g, c, place, nil)
+		l.readAvailable(g, c, index, readChunk)
+	case events&unix.EPOLLRDHUP != 0: // a slow reader may never read the end
+		l.onClosed(g, c, index, nil)
 	}
 	if c.state == open && events&unix.EPOLLOUT != 0 {
-		l.flush(g, c, place)
+		l.flush(g, c, index)
 	}
 }
 
-// obey does what a command says.
-func (l *Loop) obey(cmd Command) {
+// execute executes a command.
+func (l *Loop) execute(cmd Command) {
 	if cmd.Phase != "" {
 		l.phase = cmd.Phase
 	}
@@ -272,13 +256,13 @@ func (l *Loop) obey(cmd Command) {
 		if g.Name == cmd.Open {
 			l.enqueue(g)
 		}
-		for place := g.first; place < g.first+g.Connections; place++ {
-			c := &l.conns[place]
+		for index := g.first; index < g.first+g.Connections; index++ {
+			c := &l.conns[index]
 			switch g.Name {
-			case cmd.LastWord:
+			case cmd.LastMessage:
 				l.silence(g, c)
 				if c.state == open {
-					l.say(g, c, int32(place))
+					l.sendMessage(g, c, int32(index))
 				}
 			case cmd.Silence:
 				l.silence(g, c)
@@ -290,11 +274,11 @@ func (l *Loop) obey(cmd Command) {
 	}
 }
 
-// finish closes everything, counts what is left, and reports.
+// finish closes all connections and sends the last report.
 func (l *Loop) finish() {
 	now := l.now()
-	for place := range l.conns {
-		c := &l.conns[place]
+	for index := range l.conns {
+		c := &l.conns[index]
 		g := l.groups[c.group]
 		if c.state == free {
 			continue
@@ -302,56 +286,25 @@ func (l *Loop) finish() {
 		if c.state == open {
 			switch {
 			case l.isDead(g, c):
-				if g.Timeout > 0 && now >= c.spoke+int64(g.Timeout) {
-					g.found.Kept++
+				if g.Timeout > 0 && now >= c.lastSend+int64(g.Timeout) {
+					g.counts.Kept++
 				}
 			default:
-				l.complain(g, c)
+				l.checkAnswers(g, c)
 			}
-			g.found.Ended++
+			g.counts.Ended++
 		} else {
-			l.failed(g, "still connecting when the run ended")
+			l.countFailure(g, "still connecting when the run ended")
 		}
 		l.close(c, true)
 	}
 	l.report(l.summary(true))
 }
 
-// silence lets a connection send nothing any more.
-func (l *Loop) silence(g *group, c *conn) {
-	if c.state == open && !l.isDead(g, c) {
-		l.complain(g, c)
-	}
-	c.flags |= silenced
-}
-
-// complain counts what is wrong with the answers of a living connection that is about to live no more.
-func (l *Loop) complain(g *group, c *conn) {
-	waited := time.Duration(0)
-	if g.Behaviour.Echoes() && c.answered < c.sent {
-		waited = time.Duration(l.now() - g.oldest(c))
-	}
-	if waited > max(g.Interval, worthWaiting) { // otherwise a target that hangs would look fast
-		g.latency(l.phase).Corrected.Record(waited)
-	}
-	switch {
-	case c.flags&told != 0 && c.answered < c.sent:
-		g.found.Garbled++
-	case waited > l.plan.Patience:
-		g.found.Unanswered++
-	}
-}
-
-// worthWaiting is the shortest wait for an answer that counts although it has not ended.
-const worthWaiting = 100 * time.Millisecond
-
-// isDead reports whether the target is to close a connection because nothing comes from it.
-func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
-
 func (l *Loop) summary(last bool) Report {
-	r := Report{Failures: l.fails, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
+	r := Report{Failures: l.failures, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
 	for _, g := range l.groups {
-		of := g.found
+		of := g.counts
 		if !last {
 			of.Connect, of.Latency, of.Lateness, of.Lifetime = nil, nil, nil, nil
 		}
@@ -359,4 +312,24 @@ func (l *Loop) summary(last bool) Report {
 	}
 	l.behind = 0
 	return r
+}
+
+// setInterest updates the events that epoll reports for an open connection.
+func (l *Loop) setInterest(g *group, c *conn, index int32) {
+	events := uint32(unix.EPOLLRDHUP)
+	if g.Behaviour.reads() {
+		events |= unix.EPOLLIN
+	}
+	if c.flags&wantWrite != 0 {
+		events |= unix.EPOLLOUT
+	}
+	if err := l.epollCtl(unix.EPOLL_CTL_MOD, int(c.fd), events, index); err != nil {
+		panic("BUG: epoll_ctl: " + err.Error())
+	}
+}
+
+// epollCtl calls epoll_ctl. The event is a field because a local one would be allocated per call.
+func (l *Loop) epollCtl(op, fd int, events uint32, index int32) error {
+	l.epollEvent = unix.EpollEvent{Events: events, Fd: index}
+	return unix.EpollCtl(l.poller, op, fd, &l.epollEvent)
 }

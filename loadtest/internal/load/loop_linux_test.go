@@ -10,17 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
-	"github.com/idlewheel/idlewheel/loadtest/internal/scripted"
+	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
-// A driven loop is one that a test tells what to do.
+// A driven loop runs under the control of a test.
 type driven struct {
 	t        *testing.T
 	loop     *Loop
 	commands chan Command
 	reports  chan Report
 	stall    chan time.Duration
-	behind   time.Duration // by how much the loop was late at most
+	behind   time.Duration // largest delay of the loop
 	done     chan error
 }
 
@@ -65,7 +65,7 @@ func (d *driven) until(what string, holds func(g result.Group) bool) result.Grou
 	}
 }
 
-// pause lets the loop stand still, as a process does that is stopped.
+// pause stops the loop for a time, like SIGSTOP.
 func (d *driven) pause(length time.Duration) {
 	d.stall <- length
 }
@@ -90,7 +90,7 @@ func heartbeats(n int) Spec {
 }
 
 func TestHeartbeatsAreAnswered(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Echo), heartbeats(50))
+	d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(50))
 	d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
 	d.tell(Command{Phase: "next"})
 	d.until("more of them", func(g result.Group) bool { return g.Answers >= 700 })
@@ -104,23 +104,23 @@ func TestHeartbeatsAreAnswered(t *testing.T) {
 	require.Equal(t, g.Answers, g.Latency["open"].Corrected.Count()+g.Latency["next"].Corrected.Count())
 }
 
-func TestAllBehavioursThatLiveAreAnswered(t *testing.T) {
+func TestLivingBehavioursAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		t.Run(string(b), func(t *testing.T) {
 			s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
-			d := drive(t, scripted.Serve(t, scripted.Echo), s)
+			d := drive(t, testserver.Serve(t, testserver.Echo), s)
 			d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
 			g := d.finish().Groups[0]
 			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
 			if b == Churn {
-				require.GreaterOrEqual(t, g.Opened, uint64(100), "each is opened anew")
+				require.GreaterOrEqual(t, g.Opened, uint64(100), "each is reopened")
 			}
 		})
 	}
 }
 
-func TestTheSilentAreReaped(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
+func TestSilentConnectionsAreReaped(t *testing.T) {
+	d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 	d.tell(Command{Silence: "living"})
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
@@ -128,14 +128,14 @@ func TestTheSilentAreReaped(t *testing.T) {
 	require.Equal(t, uint64(20), g.Reaped)
 	require.Equal(t, uint64(20), g.Told)
 	require.Equal(t, uint64(20), g.Lateness.Count())
-	require.InDelta(t, 100, g.Lateness.Quantile(0.5).Milliseconds(), 90, "the timeout is 300ms, as far as this client knows")
+	require.InDelta(t, 100, g.Lateness.Quantile(0.5).Milliseconds(), 90, "Spec.Timeout is 300ms")
 	require.Zero(t, g.Early+g.Lost+g.Starved+g.Garbled)
 }
 
-func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Reap(100*time.Millisecond, "")), heartbeats(20))
+func TestEarlyReapsAreCounted(t *testing.T) {
+	d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-	d.tell(Command{LastWord: "living"})
+	d.tell(Command{LastMessage: "living"})
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(20), g.Early)
@@ -143,8 +143,8 @@ func TestWhoIsClosedTooEarlyIsCounted(t *testing.T) {
 	require.Zero(t, g.Lateness.Count())
 }
 
-func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
-	d := drive(t, scripted.Serve(t, func(c net.Conn) {
+func TestFalseReapsAreCounted(t *testing.T) {
+	d := drive(t, testserver.Serve(t, func(c net.Conn) {
 		for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
 			line, err := lines.ReadSlice('\n')
 			if err != nil {
@@ -160,8 +160,8 @@ func TestALivingOneThatIsClosedIsAFalseReap(t *testing.T) {
 	require.Zero(t, g.Reaped+g.Starved+g.Early)
 }
 
-func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Echo), heartbeats(10))
+func TestKeptConnectionsAreCounted(t *testing.T) {
+	d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
 	d.tell(Command{Silence: "living"})
 	time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
@@ -170,27 +170,27 @@ func TestADeadOneThatIsKeptIsCounted(t *testing.T) {
 	require.Zero(t, g.Reaped)
 }
 
-func TestAnswersThatAreNoEchoAreCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Say("welcome to something else\n")), heartbeats(10))
+func TestWrongAnswersAreCounted(t *testing.T) {
+	d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(10), g.Garbled)
 	require.Zero(t, g.Answers+g.Told)
 }
 
-// TestWhatWasWrongIsCountedAlsoIfAllFallSilent counts those whose answers were none before they were to be closed.
-func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
+// TestSilenceCountsEarlierFaults silences connections with wrong or missing answers.
+func TestSilenceCountsEarlierFaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		handle              func(net.Conn)
 		garbled, unanswered uint64
 	}{
-		"no answer": {scripted.Discard, 0, 10},
-		"another":   {scripted.Say("welcome\n"), 10, 0},
-		"an echo":   {scripted.Echo, 0, 0},
+		"no answer": {testserver.Discard, 0, 10},
+		"another":   {testserver.Say("welcome\n"), 10, 0},
+		"an echo":   {testserver.Echo, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, scripted.Serve(t, tc.handle), heartbeats(10))
+			d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
 			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 			time.Sleep(1200 * time.Millisecond) // the patience is a second
 			d.tell(Command{Silence: "living"})
@@ -201,8 +201,8 @@ func TestWhatWasWrongIsCountedAlsoIfAllFallSilent(t *testing.T) {
 	}
 }
 
-func TestAnswersThatDoNotComeAreCounted(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Discard), heartbeats(10))
+func TestMissingAnswersAreCounted(t *testing.T) {
+	d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
 	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 	time.Sleep(1200 * time.Millisecond) // the patience is a second
 	g := d.finish().Groups[0]
@@ -210,7 +210,7 @@ func TestAnswersThatDoNotComeAreCounted(t *testing.T) {
 	require.Zero(t, g.Lost)
 }
 
-func TestConnectionsThatFailAreCounted(t *testing.T) {
+func TestFailedOpensAreCounted(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := ln.Addr().String()
@@ -221,20 +221,21 @@ func TestConnectionsThatFailAreCounted(t *testing.T) {
 	require.Equal(t, result.Failures{"connect: connection refused": 10}, r.Failures)
 }
 
-// TestWhoIsLateItselfBlamesNobody lets the loop stand still for longer than the timeout, after which the target has closed all.
-func TestWhoIsLateItselfBlamesNobody(t *testing.T) {
-	d := drive(t, scripted.Serve(t, scripted.Reap(300*time.Millisecond, "")), heartbeats(600))
+// TestLateClientDoesNotBlameTarget stops the loop for longer than the timeout, so that the target
+// closes all connections.
+func TestLateClientDoesNotBlameTarget(t *testing.T) {
+	d := drive(t, testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")), heartbeats(600))
 	d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
 	d.pause(900 * time.Millisecond)
 	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 	g := d.finish().Groups[0]
 	require.Equal(t, uint64(600), g.Starved)
-	require.Greater(t, d.behind, 500*time.Millisecond, "and it says so")
+	require.Greater(t, d.behind, 500*time.Millisecond, "the report says so")
 	require.Zero(t, g.Lost+g.Early)
 }
 
-func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
-	d := drive(t, scripted.Serve(t, func(c net.Conn) {
+func TestMissingAnswerCountsAsLatency(t *testing.T) {
+	d := drive(t, testserver.Serve(t, func(c net.Conn) {
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		_, _ = c.Write([]byte(line))
 		_, _ = io.Copy(io.Discard, c)
@@ -245,8 +246,8 @@ func TestAnAnswerThatNeverComesIsALongOne(t *testing.T) {
 	require.Greater(t, g.Latency["open"].Corrected.Quantile(0.9), 200*time.Millisecond)
 }
 
-func TestALineThatComesByteByByteIsAnsweredWhenItsEndIs(t *testing.T) {
-	d := drive(t, scripted.Serve(t, func(c net.Conn) {
+func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
+	d := drive(t, testserver.Serve(t, func(c net.Conn) {
 		for lines := bufio.NewReader(c); ; {
 			line, err := lines.ReadSlice('\n')
 			if err != nil {
@@ -262,12 +263,12 @@ func TestALineThatComesByteByByteIsAnsweredWhenItsEndIs(t *testing.T) {
 	require.GreaterOrEqual(t, g.Latency["open"].Corrected.Quantile(0.1), 190*time.Millisecond)
 }
 
-// TestThePatienceForConnectingIsOverOnceConnected lets those that do nothing stay longer than that.
-func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
+// TestPatienceForConnectingEnds keeps idle connections open for longer than Patience.
+func TestPatienceForConnectingEnds(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
 		t.Run(string(b), func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, scripted.Serve(t, scripted.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+			d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
 			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
 			time.Sleep(1500 * time.Millisecond) // the patience is a second
 			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
@@ -276,19 +277,19 @@ func TestThePatienceForConnectingIsOverOnceConnected(t *testing.T) {
 	}
 }
 
-func TestAGroupThatWaitsIsOpenedLater(t *testing.T) {
-	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Waits: true}
-	d := drive(t, scripted.Serve(t, scripted.Echo), waits)
+func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
+	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
+	d := drive(t, testserver.Serve(t, testserver.Echo), waits)
 	d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
 	d.tell(Command{Open: "attackers"})
 	d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
 	d.finish()
 }
 
-func TestSlowReadersAndTricklesAreClosedByTheTarget(t *testing.T) {
+func TestReapedAttackersAreCounted(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
 		t.Run(string(b), func(t *testing.T) {
-			addr := scripted.Serve(t, func(c net.Conn) {
+			addr := testserver.Serve(t, func(c net.Conn) {
 				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
 				time.Sleep(200 * time.Millisecond)
 				_ = c.(*net.TCPConn).SetLinger(0)
@@ -305,7 +306,7 @@ func TestSlowReadersAndTricklesAreClosedByTheTarget(t *testing.T) {
 	}
 }
 
-func TestBadPlansAreRefused(t *testing.T) {
+func TestInvalidPlansAreRefused(t *testing.T) {
 	for want, plan := range map[string]Plan{
 		"no target":            {},
 		`target "x"`:           {Targets: []string{"x"}},

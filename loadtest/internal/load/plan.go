@@ -1,5 +1,6 @@
-// Package load is the engine of a load test: one loop in one process that opens thousands of connections and lets each behave as it was
-// told. It has no goroutine and no timer for each of them, and less than a hundred bytes. It runs on Linux.
+// Package load is the engine of a load test: one loop per process that opens thousands of
+// connections and makes each behave as planned. A connection needs no goroutine and no timer, and
+// less than 100 bytes. Linux only.
 package load
 
 import (
@@ -10,20 +11,20 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A Plan is what one process does. Durations are in nanoseconds in JSON.
+// A Plan is the work of one process. Durations are nanoseconds in JSON.
 type Plan struct {
-	Targets  []string      // ip:port; connections go to them by turns
-	Source   string        // the prefix from which connections come, such as 127.0.0.0/8; empty for what the system chooses
-	Sources  int           // how many addresses of it
-	First    int           // number of the first connection among those of all processes
-	Rate     float64       // connections to begin in a second
-	Ramp     time.Duration // over which that rate is reached, evenly
-	Patience time.Duration // for being connected, and for answers
+	Targets  []string      // ip:port; connections take them in turn
+	Source   string        // prefix of the source addresses; empty: the kernel chooses
+	Sources  int           // number of source addresses
+	First    int           // number of the first connection, counted over all processes
+	Rate     float64       // new connections per second
+	Ramp     time.Duration // the rate rises linearly from 0 to Rate during this time
+	Patience time.Duration // limit for connecting, and for an answer
 	Specs    []Spec
 }
 
-// opensAt returns how many nanoseconds after the first one connection n is to be begun: the rate grows evenly during the ramp, in which
-// half as many are begun as without.
+// opensAt returns when connection n is opened, in nanoseconds after the first one. Because the rate
+// rises linearly, a ramp opens half as many connections as the same time without one.
 func (p *Plan) opensAt(n int) int64 {
 	perSecond, ramp := p.Rate, p.Ramp.Seconds()
 	seconds := float64(n)/perSecond + ramp/2
@@ -33,47 +34,48 @@ func (p *Plan) opensAt(n int) int64 {
 	return int64(seconds * 1e9)
 }
 
-// A Spec describes a group of connections that behave alike.
+// A Spec describes a group of connections with the same behaviour.
 type Spec struct {
 	Name        string
 	Behaviour   Behaviour
-	Connections int           // at a time
-	Interval    time.Duration // between what it does
-	Jitter      float64       // part of Interval by which each moment differs at most, 0 to 0.5
-	Size        int           // bytes of a message, the newline at its end included
-	// Timeout is after what time of silence the target closes them, 0 if that is not known or does not apply.
+	Connections int           // open at the same time
+	Interval    time.Duration // between actions
+	Jitter      float64       // largest deviation as a part of Interval, 0 to 0.5
+	Size        int           // bytes of a message, with the newline at its end
+	// Timeout is the idle timeout of the target, or 0 if it is unknown or does not apply.
 	Timeout time.Duration
-	// Waits says that it is not opened before a Command says so.
-	Waits bool
+	// Deferred groups are opened by a Command.
+	Deferred bool
 }
 
-// A Behaviour is what a connection does once it is open.
+// A Behaviour defines what an open connection does.
 type Behaviour string
 
 const (
-	// Heartbeat sends a message in each interval, whether or not the last was answered.
+	// Heartbeat sends a message per interval, whether or not the last one was answered.
 	Heartbeat Behaviour = "heartbeat"
-	// PingPong sends the next message as soon as the last is answered.
+	// PingPong sends the next message as soon as the last one is answered.
 	PingPong Behaviour = "ping-pong"
-	// OneByte sends messages byte by byte, one in each interval.
+	// OneByte sends messages byte by byte, one byte per interval.
 	OneByte Behaviour = "one-byte"
-	// HalfOpen is a Heartbeat until it is told to vanish.
+	// HalfOpen is a Heartbeat until a Command makes it vanish.
 	HalfOpen Behaviour = "half-open"
-	// Churn sends a message, and closes when it is answered, by FIN and by RST in turns. Another one is opened for it.
+	// Churn sends a message and closes after the answer, by FIN and RST in turn. A new connection
+	// replaces it.
 	Churn Behaviour = "churn"
-	// Silent sends one message and nothing ever after.
+	// Silent sends one message and then nothing.
 	Silent Behaviour = "silent"
 	// Mute sends nothing at all.
 	Mute Behaviour = "mute"
-	// Trickle sends a byte in each interval that never become a message.
+	// Trickle sends a byte per interval and never completes a message.
 	Trickle Behaviour = "trickle"
-	// SlowReader sends as much as it can, and reads a little in each interval.
+	// SlowReader sends as much as it can, and reads little per interval.
 	SlowReader Behaviour = "slow-reader"
 	// ZeroWindow sends as much as it can, and reads nothing.
 	ZeroWindow Behaviour = "zero-window"
 )
 
-// living reports whether a target has to keep such a connection.
+// living reports whether a target should keep such a connection open.
 func (b Behaviour) living() bool {
 	switch b {
 	case Heartbeat, PingPong, OneByte, HalfOpen, Churn:
@@ -82,38 +84,39 @@ func (b Behaviour) living() bool {
 	return false
 }
 
-// reads reports whether it reads whatever comes.
+// reads reports whether it reads all data at once.
 func (b Behaviour) reads() bool { return b != SlowReader && b != ZeroWindow }
 
-// Echoes reports whether what comes has to be what it has sent.
+// Echoes reports whether the connection expects the bytes it has sent.
 func (b Behaviour) Echoes() bool { return b.living() || b == Silent }
 
-// A Command changes what a loop does. One of its fields is set.
+// A Command changes what a loop does. It has one field set.
 type Command struct {
-	// Phase is the name of the phase that begins: what is measured from now on counts for it.
+	// Phase is the name of the phase that begins. Latencies count for it from now on.
 	Phase string `json:",omitempty"`
-	// Open is the name of a group that waits and is to be opened.
+	// Open is the name of a deferred group to open.
 	Open string `json:",omitempty"`
-	// Silence is the name of a group that sends nothing from now on.
+	// Silence is the name of a group that stops sending.
 	Silence string `json:",omitempty"`
-	// LastWord is the name of a group that sends one message now and nothing after it.
-	LastWord string `json:",omitempty"`
-	// Vanish is the name of a group whose machine loses its power: its connections are gone without a word.
+	// LastMessage is the name of a group that sends one message now and then stops.
+	LastMessage string `json:",omitempty"`
+	// Vanish is the name of a group. Its connections end without a packet, as if the machine lost its
+	// power.
 	Vanish string `json:",omitempty"`
 	// Finish ends the loop.
 	Finish bool `json:",omitempty"`
 }
 
-// A Report is what a loop has found so far. Histograms are in the last only.
+// A Report has the counts of a loop so far. Only the last one has histograms.
 type Report struct {
 	Groups   []result.Group
 	Failures result.Failures `json:",omitempty"`
 	Notes    []string        `json:",omitempty"`
-	Behind   time.Duration   // by how much the loop is behind what it should have done
+	Behind   time.Duration   // largest delay of an action since the last Report
 	Last     bool
 }
 
-// Add adds what another loop has found at the same time.
+// Add adds the report of another loop.
 func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)

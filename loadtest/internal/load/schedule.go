@@ -1,13 +1,12 @@
 package load
 
-// An entry is when a connection acts next.
+// An entry is the next action of a connection.
 type entry struct {
-	at   int64
-	conn int32
+	at    int64
+	index int32
 }
 
-// A schedule is a binary heap of entries. There is one for each connection that has something to do: those that have not are skipped when
-// their time comes.
+// A schedule is a binary heap of entries. It may hold stale entries; Loop.runDue skips them.
 type schedule []entry
 
 func (s *schedule) push(e entry) {
@@ -50,7 +49,7 @@ func (s *schedule) pop(now int64) (entry, bool) {
 	return first, true
 }
 
-// next returns when the earliest entry is due, and whether there is one.
+// next returns when the earliest entry is due, and false if the schedule is empty.
 func (s schedule) next() (int64, bool) {
 	if len(s) == 0 {
 		return 0, false

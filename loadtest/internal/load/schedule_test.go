@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheScheduleIsInOrder(t *testing.T) {
+func TestScheduleIsInOrder(t *testing.T) {
 	var s schedule
 	var want []int64
 	for i := range 1000 {
@@ -36,14 +36,14 @@ func TestTheScheduleIsInOrder(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestMomentsKeepTheirOrderAndDistance(t *testing.T) {
+func TestMessageTimesKeepOrderAndDistance(t *testing.T) {
 	for _, jitter := range []float64{0, 0.1, 0.5} {
 		s := Spec{Behaviour: Heartbeat, Interval: time.Second, Jitter: jitter}
 		c := &conn{base: int64(time.Minute), number: 7}
 		for k := range uint32(1000) {
-			at, exact := s.moment(c, k), c.base+int64(k)*int64(s.Interval)
+			at, exact := s.messageTime(c, k), c.base+int64(k)*int64(s.Interval)
 			require.LessOrEqual(t, max(at-exact, exact-at), int64(jitter*float64(s.Interval))+s.grid())
-			require.LessOrEqual(t, at, s.moment(c, k+1))
+			require.LessOrEqual(t, at, s.messageTime(c, k+1))
 		}
 	}
 }
@@ -56,12 +56,12 @@ func TestRepeatedMessages(t *testing.T) {
 	require.GreaterOrEqual(t, len(repeated(m)), 1<<16+32)
 }
 
-func TestTheRampReachesTheRate(t *testing.T) {
+func TestRampReachesRate(t *testing.T) {
 	p := Plan{Rate: 1000}
 	require.Equal(t, int64(2*time.Second), p.opensAt(2000))
 	p.Ramp = 2 * time.Second
 	require.Zero(t, p.opensAt(0))
-	require.InDelta(t, time.Second, p.opensAt(250), float64(time.Millisecond), "a quarter after half of the ramp")
+	require.InDelta(t, time.Second, p.opensAt(250), float64(time.Millisecond), "a quarter of the ramp after half its time")
 	require.InDelta(t, 2*time.Second, p.opensAt(1000), float64(time.Millisecond), "half as many as without it")
-	require.InDelta(t, 3*time.Second, p.opensAt(2000), float64(time.Millisecond), "then a thousand a second")
+	require.InDelta(t, 3*time.Second, p.opensAt(2000), float64(time.Millisecond), "then 1,000 per second")
 }

@@ -1,5 +1,6 @@
-// Package machine tells what this machine is, and what processes and the kernel of it use. Linux only: it reads /proc and asks the
-// kernel through netlink. It changes nothing but the soft limit of descriptors, and that only in [RaiseDescriptors].
+// Package machine reads what this machine is, and what its processes and its kernel use: from
+// /proc, and from the kernel through netlink. It changes nothing, except that [RaiseDescriptors]
+// raises the soft limit of descriptors. Linux only.
 //
 // Its functions are safe for concurrent use.
 package machine
@@ -17,8 +18,8 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// Describe returns what is known about this machine. A field that cannot be found stays empty: the model of the CPU is not in
-// /proc/cpuinfo on arm64, for one.
+// Describe returns a description of this machine. Unknown fields are empty: /proc/cpuinfo on arm64,
+// for example, has no CPU model.
 func Describe() result.Machine {
 	m := result.Machine{CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Name, _ = os.Hostname()
@@ -37,8 +38,8 @@ func Describe() result.Machine {
 	return m
 }
 
-// RaiseDescriptors raises the number of descriptors that this process may have to the hard limit, and returns that. Processes that are
-// started afterwards inherit it.
+// RaiseDescriptors raises the soft limit of descriptors to the hard limit, and returns it.
+// Processes started later inherit it.
 func RaiseDescriptors() (int, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -61,7 +62,7 @@ func cpuModel(cpuinfo string) string {
 	return ""
 }
 
-// kilobytesOf returns the amount of that name in a file such as /proc/meminfo, in bytes.
+// kilobytesOf returns the named amount in a file such as /proc/meminfo, in bytes.
 func kilobytesOf(file, name string) (uint64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -74,7 +75,8 @@ func kilobytesOf(file, name string) (uint64, error) {
 	return amount, err
 }
 
-// kilobytes returns the amount of that name in a text with lines such as "VmRSS:     1768 kB", in bytes, and whether there is one.
+// kilobytes returns the named amount in a text with lines such as "VmRSS: 1768 kB", in bytes, and
+// whether it is there.
 func kilobytes(text, name string) (amount uint64, found bool, err error) {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, name+":")

@@ -8,16 +8,14 @@ import (
 	"strings"
 )
 
-// Available returns how much memory programs can still have without swapping, as the kernel estimates it, in bytes.
-func Available() (uint64, error) { return kilobytesOf("/proc/meminfo", "MemAvailable") }
-
-// KernelMemory returns what the system has for sockets and what belongs to them, in bytes: its slabs, where sockets, their files, inodes
-// and dentries are, and the buffers of TCP.
+// KernelMemory returns the kernel memory of sockets in bytes: the slabs, which hold sockets, files,
+// inodes and dentries, and the TCP buffers.
 //
-// It is of the whole machine: of both ends of a connection if both are here, and of everything else that has slabs, such as the dentries
-// and inodes of files that were read. Only the difference of two readings says something about connections, and only if nothing else
-// happens meanwhile. Heads of buffers count twice, in the slabs and in the buffers, while data waits in them. Page tables and what the
-// kernel has from vmalloc, such as the descriptor table of a large process, do not count.
+// It covers the whole machine: both ends of a connection if both are here, and every other use of
+// slabs, such as the dentries of files. Only the difference of two readings tells the cost of
+// connections, and only if the machine does nothing else. Heads of buffers count twice while data
+// waits in them. Page tables and vmalloc memory, such as the descriptor table of a large process,
+// are not included.
 func KernelMemory() (uint64, error) {
 	slab, err := kilobytesOf("/proc/meminfo", "Slab")
 	if err != nil {
@@ -34,8 +32,8 @@ func KernelMemory() (uint64, error) {
 	return slab + pages*uint64(os.Getpagesize()), nil
 }
 
-// tcpPages returns how many pages the buffers of TCP take, of IPv4 and IPv6, from the text of /proc/net/sockstat. Its line is
-// "TCP: inuse 4 orphan 0 tw 2685 alloc 4 mem 188".
+// tcpPages returns the pages of TCP buffers, IPv4 and IPv6, from the text of /proc/net/sockstat.
+// Its line is "TCP: inuse 4 orphan 0 tw 2685 alloc 4 mem 188".
 func tcpPages(sockstat string) (uint64, error) {
 	for line := range strings.Lines(sockstat) {
 		rest, ok := strings.CutPrefix(line, "TCP:")

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// held are the states of a connection that the server still holds, by the bits of their numbers: the peer of one in CLOSE_WAIT has
-// closed its end, and the server has not.
-const held = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
+// heldStates are the TCP states of a connection that the server holds, as a bit set. In CLOSE_WAIT
+// the peer has closed its end, and the server has not.
+const heldStates = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_CLOSE_WAIT
 
-// dumpChunk is how much of the answer is read at once. The kernel fills 32 KiB at most, about 250 sockets.
+// dumpChunk is the size of a read. The kernel fills at most 32 KiB, about 250 sockets.
 const dumpChunk = 64 << 10 // bytes
 
-// diagRequest is a struct nlmsghdr with a struct inet_diag_req_v2, see sock_diag(7).
+// diagRequest is a struct nlmsghdr followed by a struct inet_diag_req_v2, see sock_diag(7).
 type diagRequest struct {
 	Header                          unix.NlMsghdr
 	Family, Protocol, Extensions, _ uint8
@@ -28,13 +28,13 @@ type diagRequest struct {
 	Cookie                          [2]uint32
 }
 
-// TargetSockets returns how many sockets of a local TCP port are ESTABLISHED or in CLOSE_WAIT: the connections that the servers on this
-// machine hold there, whether or not they were accepted. The other end of a connection within the machine has another local port and
-// does not count.
+// TargetSockets returns the number of sockets of a local TCP port in ESTABLISHED or CLOSE_WAIT: the
+// connections that servers on this machine hold there, accepted or not. The client end of a local
+// connection has another port and does not count.
 //
-// The kernel is asked by netlink, where it leaves out the sockets of other ports itself: there may be a million, each a line in
-// /proc/net/tcp. It takes 1.2 µs for each that counts, with both ends here. While connections come and go the number is an estimate, as
-// the kernel walks its table and does not stop the world.
+// It uses netlink, where the kernel skips other ports: /proc/net/tcp would have a line for each of
+// a million sockets. It takes 1.2 µs per counted socket with both ends here. The number is an
+// estimate while connections open and close, because the kernel walks its table without a lock.
 func TargetSockets(port int) (established int, err error) {
 	if port < 1 || port > math.MaxUint16 {
 		return 0, fmt.Errorf("machine: not a port: %d", port)
@@ -44,7 +44,7 @@ func TargetSockets(port int) (established int, err error) {
 		return 0, fmt.Errorf("machine: netlink: %w", err)
 	}
 	defer unix.Close(fd)
-	// Sockets of a listener for both families are of IPv6, also those with a peer of IPv4.
+	// Sockets of a dual-stack listener are AF_INET6, even with an IPv4 peer.
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		n, err := dump(fd, family, uint16(port))
 		if err != nil {
@@ -55,12 +55,12 @@ func TargetSockets(port int) (established int, err error) {
 	return established, nil
 }
 
-// dump asks for the held sockets of a family and counts those of the port.
+// dump requests the held sockets of an address family and counts those of the port.
 func dump(fd int, family uint8, port uint16) (n int, err error) {
-	r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, States: held}
+	r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, States: heldStates}
 	r.Header = unix.NlMsghdr{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP}
 	r.Header.Len = uint32(binary.Size(r))
-	binary.BigEndian.PutUint16(r.LocalPort[:], port) // leaves the other ends, half of them all, in the kernel
+	binary.BigEndian.PutUint16(r.LocalPort[:], port) // the kernel omits other ports
 	request, err := binary.Append(nil, binary.NativeEndian, r)
 	if err != nil {
 		return 0, err
@@ -77,16 +77,17 @@ func dump(fd int, family uint8, port uint16) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		found, done, err := tally(buf[:size], port)
+		found, done, err := countSockets(buf[:size], port)
 		if n += found; done || err != nil {
 			return n, err
 		}
 	}
 }
 
-// tally counts the sockets of the port in a chunk of the answer, and reports whether it is the last one. A message is a struct
-// inet_diag_msg: family, state, timer, retransmissions, and the local port.
-func tally(chunk []byte, port uint16) (n int, done bool, err error) {
+// countSockets counts the sockets of the port in a chunk of the answer, and reports whether it is
+// the last chunk. Each message is a struct inet_diag_msg: family, state, timer, retransmissions,
+// and the local port.
+func countSockets(chunk []byte, port uint16) (n int, done bool, err error) {
 	messages, err := syscall.ParseNetlinkMessage(chunk)
 	if err != nil {
 		return 0, false, err
@@ -94,7 +95,7 @@ func tally(chunk []byte, port uint16) (n int, done bool, err error) {
 	for _, m := range messages {
 		switch m.Header.Type {
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-			return n, true, verdict(m.Data)
+			return n, true, dumpError(m.Data)
 		case unix.SOCK_DIAG_BY_FAMILY:
 			if len(m.Data) < 6 {
 				return n, false, unix.EINVAL
@@ -107,8 +108,8 @@ func tally(chunk []byte, port uint16) (n int, done bool, err error) {
 	return n, false, nil
 }
 
-// verdict returns the error in the message that ends an answer: its number, negative, or 0.
-func verdict(data []byte) error {
+// dumpError returns the error in the last message of an answer: a negated errno, or 0.
+func dumpError(data []byte) error {
 	if len(data) < 4 {
 		return unix.EINVAL
 	}

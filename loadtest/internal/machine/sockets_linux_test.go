@@ -38,19 +38,19 @@ func TestTargetSockets(t *testing.T) {
 				require.NoError(t, err)
 				defer servers[i].Close()
 			}
-			wantSockets(t, port, n, "the other ends do not count")
+			wantSockets(t, port, n, "client ends do not count")
 			for i := range 100 {
 				clients[i].Close()
 			}
-			wantSockets(t, port, n, "the server still holds those that the client has closed")
+			wantSockets(t, port, n, "the server holds its end after a close by the client")
 			for i := range 30 {
 				servers[i].Close()
 			}
-			wantSockets(t, port, n-30, "those that the server has closed are gone")
+			wantSockets(t, port, n-30, "a close by both ends")
 			for i := n - 30; i < n; i++ {
 				servers[i].Close()
 			}
-			wantSockets(t, port, n-60, "also when the client holds its end")
+			wantSockets(t, port, n-60, "a close by the server first")
 		})
 	}
 }
@@ -80,7 +80,7 @@ func message(kind uint16, data ...byte) []byte {
 	return append(b, make([]byte, -len(b)&3)...)
 }
 
-func TestTally(t *testing.T) {
+func TestCountSockets(t *testing.T) {
 	socket := func(port uint16) []byte {
 		return message(unix.SOCK_DIAG_BY_FAMILY, append([]byte{unix.AF_INET, 1, 0, 0, byte(port >> 8), byte(port)}, make([]byte, 66)...)...)
 	}
@@ -105,7 +105,7 @@ func TestTally(t *testing.T) {
 		{name: "a length of nothing", chunk: make([]byte, 16), err: unix.EINVAL},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			n, done, err := tally(test.chunk, 9000)
+			n, done, err := countSockets(test.chunk, 9000)
 			require.ErrorIs(t, err, test.err)
 			require.Equal(t, test.want, n)
 			require.Equal(t, test.done, done)

@@ -11,15 +11,15 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// userTick is the unit of processor time in /proc: USER_HZ is 100 on every architecture that Go knows.
+// userTick is the unit of CPU time in /proc. USER_HZ is 100 on every architecture that Go supports.
 const userTick = 10 * time.Millisecond
 
-// Of returns what a process uses: its memory now, and the processor time of all its threads since it began, in user and system mode,
-// without that of its children.
+// ProcessUsage returns the current memory of a process, and the CPU time of all its threads,
+// without its children.
 //
-// The error for a process that does not exist, or ends meanwhile, wraps fs.ErrNotExist or syscall.ESRCH. One that has ended and that
-// nobody has waited for is no error: it has no memory.
-func Of(pid int) (result.Usage, error) {
+// The error wraps fs.ErrNotExist or syscall.ESRCH if the process does not exist or ends during the
+// call. A zombie is no error; it has no memory.
+func ProcessUsage(pid int) (result.Usage, error) {
 	var u result.Usage
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -41,10 +41,11 @@ func Of(pid int) (result.Usage, error) {
 	return u, nil
 }
 
-// cpuTime returns the processor time in the text of /proc/<pid>/stat: its fields 14 and 15. The second is the name of the process in
-// parentheses, in which there may be anything, also spaces and parentheses: the last one ends it.
+// cpuTime returns the CPU time in the text of /proc/<pid>/stat, fields 14 and 15. Field 2 is the
+// process name in parentheses. It may contain any character, so the last closing parenthesis ends
+// it.
 func cpuTime(stat string) (time.Duration, error) {
-	const first, user, system = 3, 14, 15 // as proc_pid_stat(5) counts them
+	const first, user, system = 3, 14, 15 // field numbers of proc_pid_stat(5)
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if !strings.Contains(stat, ")") || len(fields) <= system-first {
 		return 0, fmt.Errorf("machine: not the stat of a process: %q", stat)

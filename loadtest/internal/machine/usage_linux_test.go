@@ -15,41 +15,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOfThisProcess(t *testing.T) {
-	u, err := Of(os.Getpid())
+func TestUsageOfThisProcess(t *testing.T) {
+	u, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	require.Greater(t, u.Anonymous, uint64(64<<10))
-	require.Greater(t, u.RSS, u.Anonymous, "this program is a file in memory")
+	require.Greater(t, u.RSS, u.Anonymous, "RSS includes the file of the program")
 
 	const size = 64 << 20
-	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON) // the heap may have it already
+	// The heap might already have the memory, so it is mapped.
+	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
 	for i := 0; i < size; i += 4096 {
 		memory[i] = 1
 	}
-	grown, err := Of(os.Getpid())
+	grown, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	require.InDelta(t, size, float64(grown.Anonymous)-float64(u.Anonymous), size/8)
 	require.InDelta(t, size, float64(grown.RSS)-float64(u.RSS), size/8)
 
 	require.NoError(t, unix.Munmap(memory))
-	shrunk, err := Of(os.Getpid())
+	shrunk, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
-	require.InDelta(t, u.RSS, shrunk.RSS, size/8, "it is what the process has now, not what it had at most")
+	require.InDelta(t, u.RSS, shrunk.RSS, size/8, "RSS is the current value, not the peak")
 }
 
-func TestOfCountsProcessorTime(t *testing.T) {
-	u, err := Of(os.Getpid())
+func TestUsageCountsProcessorTime(t *testing.T) {
+	u, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	began := processorTime(t)
-	for processorTime(t)-began < 300*time.Millisecond { // burn user and, by the call, system time
+	for processorTime(t)-began < 300*time.Millisecond { // uses user time, and system time by the call
 	}
-	after, err := Of(os.Getpid())
+	after, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	require.InDelta(t, processorTime(t)-began, after.CPU-u.CPU, float64(5*userTick))
 }
 
-// processorTime returns what the kernel says by another way.
+// processorTime returns the CPU time from another source.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var r unix.Rusage
@@ -57,34 +58,34 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func TestOfStrangeName(t *testing.T) {
+func TestUsageOfStrangeName(t *testing.T) {
 	name, err := os.ReadFile("/proc/self/comm")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.WriteFile(comm(), name, 0)) })
-	want, err := Of(os.Getpid())
+	want, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(comm(), []byte("a) S 1 (b) 2 3"), 0))
-	u, err := Of(os.Getpid())
+	u, err := ProcessUsage(os.Getpid())
 	require.NoError(t, err)
 	require.InDelta(t, want.CPU, u.CPU, float64(5*userTick))
 }
 
-// comm is where the name of the main thread is, which is that of the process.
+// comm returns the file with the name of the main thread, which is the name of the process.
 func comm() string { return fmt.Sprintf("/proc/self/task/%d/comm", os.Getpid()) }
 
-func TestOfVanishedProcess(t *testing.T) {
+func TestUsageOfVanishedProcess(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", "exit 0")
 	require.NoError(t, cmd.Start())
 	pid := cmd.Process.Pid
 	require.NoError(t, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
 
-	u, err := Of(pid)
-	require.NoError(t, err, "it has ended, and was not waited for")
+	u, err := ProcessUsage(pid)
+	require.NoError(t, err, "a zombie")
 	require.Zero(t, u.RSS)
 	require.Zero(t, u.Anonymous)
 
 	require.NoError(t, cmd.Wait())
-	_, err = Of(pid)
+	_, err = ProcessUsage(pid)
 	require.True(t, errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH), "%v", err)
 }
 
@@ -117,7 +118,7 @@ func TestCPUTime(t *testing.T) {
 	}
 }
 
-// FuzzCPUTime gives any text as the line, and then as the name of a process in a good one.
+// FuzzCPUTime passes any text as the line, and then as the process name in a valid line.
 func FuzzCPUTime(f *testing.F) {
 	f.Add("7 (cat)"+fmt.Sprintf(rest, 5, 7), uint32(1), uint32(2))
 	f.Add("a) R 1 2 (b", uint32(math.MaxUint32), uint32(math.MaxUint32))

@@ -11,25 +11,26 @@ import (
 )
 
 const (
-	letter = 6.2 // px: the mean width of a letter at an axis, on the wide side
-	bold   = 7.2 // px: that of a label above the area
-	row    = 14  // px: the height of a row of labels
-	rows   = 3   // of labels above the area at most
+	letterWidth      = 6.2 // px: mean width of a letter at an axis, rounded up
+	labelLetterWidth = 7.2 // px: mean width of a letter of a label above the area
+	labelHeight      = 14  // px
+	labelRows        = 3   // above the area, at most
 )
 
-// A chart is lines or columns over an axis. It is drawn for two widths, as text in an SVG shrinks with it, and is shown in one of them.
+// A chart is lines or columns over an axis. It is drawn for two widths, because text in an SVG
+// shrinks with the drawing, and CSS shows one of them.
 type chart struct {
 	Title, Desc string
-	Missing     string // why there is none
+	Missing     string // why there is no chart
 	Table       table
 
 	x, y    axis
-	legend  []string // the names of series
+	legend  []string // names of the series
 	series  []series
 	columns []column
 	bands   []band
 	marks   []tick // vertical lines
-	tips    []tick // what is to be read at an x, if there are no dots
+	tips    []tick // tooltips at an x, for a chart without dots
 	dots    bool
 }
 
@@ -37,12 +38,12 @@ type (
 	series []point
 	point  struct {
 		x, y float64
-		tip  string // of a dot; of a line over time, the moment
+		tip  string // tooltip of a dot; of a line over time, the time
 	}
 	column struct {
 		from, to, y float64
 		tip         string
-		rest        bool // stands for all that is beyond the axis
+		rest        bool // counts all values beyond the axis
 	}
 	band struct {
 		name     string
@@ -54,14 +55,15 @@ type (
 	}
 )
 
-// An axis places values from 0 to 1, and labels round ones: about so many as there is room for.
+// An axis maps values to 0..1 and labels round values, as many as there is room for.
 type axis struct {
 	unit  string
 	at    func(v float64) float64
 	ticks func(room int) []tick
 }
 
-// niceStep returns the least of 1, 2 and 5 times a power of ten that divides a span into at most n parts.
+// niceStep returns the least of 1, 2 and 5 times a power of ten that divides a span into at most n
+// parts.
 func niceStep(span float64, n int) float64 {
 	raw := span / float64(n)
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
@@ -73,7 +75,8 @@ func niceStep(span float64, n int) float64 {
 	return 10 * power
 }
 
-// niceTicks returns the multiples of a nice step from 0 to a greatest, and how many decimals they have.
+// niceTicks returns the multiples of a nice step from 0 to greatest, and the number of their
+// decimals.
 func niceTicks(greatest float64, n int) (at []float64, decimals int) {
 	step := niceStep(greatest, n)
 	for i := 0.0; i*step <= greatest*(1+1e-9); i++ {
@@ -82,7 +85,7 @@ func niceTicks(greatest float64, n int) (at []float64, decimals int) {
 	return at, max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 }
 
-// linear returns an axis from 0 to a greatest value, which is in units of 1. It has a suffix after its unit, such as "/s".
+// linear returns an axis from 0 to greatest. The suffix follows the unit, such as "/s".
 func linear(greatest float64, units []unit, suffix string) axis {
 	u := unitFor(units, greatest)
 	return axis{u.name + suffix, func(v float64) float64 { return v / greatest }, func(room int) (ticks []tick) {
@@ -107,7 +110,8 @@ func rounded(greatest float64, units []unit, suffix string) axis {
 	return a
 }
 
-// logarithmic returns an axis from the 1, 2 or 5 times a power of ten below a least to that above a greatest value. Both are positive.
+// logarithmic returns an axis between values of 1, 2 or 5 times a power of ten that enclose least
+// and greatest. Both must be positive.
 func logarithmic(least, greatest float64, label func(float64) string) axis {
 	var ladder []float64
 	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(greatest)); power++ {
@@ -115,20 +119,20 @@ func logarithmic(least, greatest float64, label func(float64) string) axis {
 			ladder = append(ladder, m*math.Pow(10, power))
 		}
 	}
-	above := func(v float64) int { // the first rung that is not below
+	above := func(v float64) int { // the first rung that is at least v
 		return slices.IndexFunc(ladder, func(rung float64) bool { return rung >= v*(1-1e-9) })
 	}
 	first, last := above(least), above(greatest)
 	if first > 0 && ladder[first] > least*(1+1e-9) {
 		first--
 	}
-	if last == first { // or there would be nothing between both ends
+	if last == first { // an axis needs two ends
 		last++
 	}
 	from, decades := math.Log10(ladder[first]), math.Log10(ladder[last]/ladder[first])
 	return axis{"", func(v float64) float64 { return (math.Log10(v) - from) / decades }, func(int) (ticks []tick) {
 		for i := first; i <= last; i++ {
-			if i%3 == 0 || last-first < 10 { // powers of ten alone if there are many
+			if i%3 == 0 || last-first < 10 { // a long axis shows powers of ten only
 				ticks = append(ticks, tick{ladder[i], label(ladder[i])})
 			}
 		}
@@ -136,7 +140,7 @@ func logarithmic(least, greatest float64, label func(float64) string) axis {
 	}}
 }
 
-// thinned returns about 2n of many points: of every n-th part the least and the greatest.
+// thinned returns about 2n of many points: the least and the greatest of each n-th part.
 func thinned(s series, n int) series {
 	if len(s) <= 2*n {
 		return s
@@ -164,10 +168,10 @@ func thinned(s series, n int) series {
 // px is a length in a drawing.
 type px float64
 
-// String implements fmt.Stringer: a tenth is as exact as can be seen.
+// String implements fmt.Stringer. It rounds to a tenth of a pixel.
 func (p px) String() string { return strconv.FormatFloat(math.Round(float64(p)*10)/10, 'f', -1, 64) }
 
-// A drawing is a chart at one size, as the template writes it.
+// A drawing is a chart at one size, as the template needs it.
 type drawing struct {
 	Class                          string
 	Title, Desc, XUnit, YUnit      string
@@ -191,7 +195,8 @@ type (
 	line struct{ Class, Path, Area string }
 )
 
-// Legend returns the names of lines with their classes, nothing for a single line: the title says what it is.
+// Legend returns the names of the lines with their classes. A single line has no legend: the title
+// names it.
 func (c *chart) Legend() (names []text) {
 	if len(c.legend) > 1 {
 		for i, name := range c.legend {
@@ -201,7 +206,7 @@ func (c *chart) Legend() (names []text) {
 	return names
 }
 
-// lineClass returns the style of a line. There are six; each has a colour and a dash of its own.
+// lineClass returns the CSS class of a line. There are six, each with a colour and a dash.
 func lineClass(i int) string { return fmt.Sprintf("s%d", i%6) }
 
 // Drawings returns the chart for a wide and for a narrow place.
@@ -216,7 +221,7 @@ func (c *chart) draw(class string, w, h px) drawing {
 	}
 	ys := c.y.ticks(0)
 	for _, t := range ys {
-		d.Left = max(d.Left, 14+px(letter*float64(utf8.RuneCountInString(t.label))))
+		d.Left = max(d.Left, 14+px(letterWidth*float64(utf8.RuneCountInString(t.label))))
 	}
 	d.label(c)
 	for _, t := range ys {
@@ -247,8 +252,8 @@ func (d *drawing) y(c *chart, v float64) px {
 	return d.Bottom - (d.Bottom-d.Top)*px(min(max(c.y.at(v), 0), 1))
 }
 
-// label places the names of bands and marks in rows, none over another, and sets the top of the area below them. One for which there is no
-// room is left out; it is still to be read when it is pointed at.
+// label places the names of bands and marks in rows without overlap, and sets the top of the area
+// below them. A name without room is left out; its tooltip remains.
 func (d *drawing) label(c *chart) {
 	var named []text
 	for i, m := range c.marks {
@@ -259,29 +264,29 @@ func (d *drawing) label(c *chart) {
 		named = append(named, text{X: d.x(c, b.from), Text: b.name})
 	}
 	slices.SortStableFunc(named, func(a, b text) int { return cmp.Compare(a.X, b.X) })
-	var ends [rows]px
+	var ends [labelRows]px
 	used := 0
 	for _, n := range named {
 		n.Text = clipped(n.Text, 22)
-		width := px(bold * float64(utf8.RuneCountInString(n.Text)))
+		width := px(labelLetterWidth * float64(utf8.RuneCountInString(n.Text)))
 		n.X = min(n.X+3, d.Right-width)
 		for i := range ends {
 			if n.X >= ends[i] {
 				ends[i] = n.X + width + 6
 				used = max(used, i+1)
-				n.Y = px(30 + row*i)
+				n.Y = px(30 + labelHeight*i)
 				d.Labels = append(d.Labels, n)
 				break
 			}
 		}
 	}
-	d.Top = px(24 + row*used)
+	d.Top = px(24 + labelHeight*used)
 }
 
 func (d *drawing) column(c *chart, k column) box {
 	from, to, top := d.x(c, k.from), d.x(c, k.to), d.y(c, k.y)
 	if k.y > 0 {
-		top = min(top, d.Bottom-1) // few beside many are still seen
+		top = min(top, d.Bottom-1) // small columns stay visible
 	}
 	class := "column"
 	if k.rest {
@@ -307,7 +312,8 @@ func (d *drawing) line(c *chart, i int, s series) {
 	d.Lines = append(d.Lines, l)
 }
 
-// hits lays strips over the area that tell what is to be read there: each reaches to the middle between its neighbours.
+// hits covers the area with strips that have tooltips. Each reaches to the middle between its
+// neighbours.
 func (d *drawing) hits(c *chart) {
 	from := d.Left
 	for i, t := range c.tips {

@@ -16,7 +16,7 @@ const (
 	none = "–"
 )
 
-// A unit is what an axis is labelled in: the last whose from is not above the greatest value.
+// A unit labels an axis. The last unit with a from up to the greatest value applies.
 type unit struct {
 	name       string
 	size, from float64
@@ -28,7 +28,7 @@ var (
 	memory  = []unit{{"B", 1, 0}, {"KiB", 1 << 10, 1 << 10}, {"MiB", 1 << 20, 1 << 20}, {"GiB", 1 << 30, 1 << 30}}
 )
 
-// unitFor returns the unit for values up to a greatest.
+// unitFor returns the unit for values up to greatest.
 func unitFor(units []unit, greatest float64) unit {
 	fit := units[0]
 	for _, u := range units {
@@ -39,7 +39,7 @@ func unitFor(units []unit, greatest float64) unit {
 	return fit
 }
 
-// grouped writes a number with so many decimals, and with commas between thousands.
+// grouped formats a number with the given decimals, and commas between thousands.
 func grouped(v float64, decimals int) string {
 	whole, fraction, _ := strings.Cut(strconv.FormatFloat(math.Abs(v), 'f', decimals, 64), ".")
 	for i := len(whole) - 3; i > 0; i -= 3 {
@@ -54,10 +54,10 @@ func grouped(v float64, decimals int) string {
 	return whole
 }
 
-// count writes a number of things.
+// count formats a number of things.
 func count[T int | uint64](n T) string { return grouped(float64(n), 0) }
 
-// plural writes a number of things with their name.
+// plural formats a number of things with their noun.
 func plural[T int | uint64](n T, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -65,7 +65,7 @@ func plural[T int | uint64](n T, one, more string) string {
 	return count(n) + " " + more
 }
 
-// short writes a number with three significant digits, of which zeros at the end of a fraction are left out.
+// short formats a number with three significant digits, without trailing zeros of a fraction.
 func short(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return none
@@ -86,7 +86,7 @@ func short(v float64) string {
 	return s
 }
 
-// duration writes a length of time with three digits, or in minutes and hours if it is long.
+// duration formats a duration with three digits, a long one in minutes or hours.
 func duration(d time.Duration) string {
 	switch a := d.Abs(); {
 	case a == 0:
@@ -105,13 +105,13 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%s%sh %d%smin", count(int(d.Hours())), nbsp, int(d.Abs().Minutes())%60, nbsp)
 }
 
-// size writes an amount of memory.
+// size formats a number of bytes.
 func size(bytes float64) string {
 	u := unitFor(memory, math.Abs(bytes))
 	return short(bytes/u.size) + nbsp + u.name
 }
 
-// spread writes the middle and the end of a Histogram in one line.
+// spread formats the median, p99 and maximum of a Histogram in one line.
 func spread(h *result.Histogram) string {
 	if h.Count() == 0 {
 		return none
@@ -119,7 +119,7 @@ func spread(h *result.Histogram) string {
 	return quantile(h, "p50", 0.5) + " · " + quantile(h, "p99", 0.99) + " · " + quantile(h, "max", 1)
 }
 
-// quantile writes a quantile with its name. That of nothing is not 0.
+// quantile formats a quantile with its name. An empty Histogram has no quantile.
 func quantile(h *result.Histogram, name string, q float64) string {
 	if h.Count() == 0 {
 		return name + nbsp + none
@@ -127,7 +127,7 @@ func quantile(h *result.Histogram, name string, q float64) string {
 	return name + nbsp + duration(h.Quantile(q))
 }
 
-// some returns the first of many, and in words how many were left out.
+// some returns the first elements, and the number of the others as text.
 func some(all []string, most int) []string {
 	if len(all) <= most {
 		return all

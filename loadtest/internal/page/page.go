@@ -1,9 +1,9 @@
-// Package page shows a result as one HTML file that needs nothing else: no scripts, no fonts, nothing from the network.
+// Package page writes a result as a self-contained HTML file: no scripts, no fonts, no requests.
 package page
 
 import (
 	"bytes"
-	_ "embed" // of the template
+	_ "embed" // for the template
 	"errors"
 	"fmt"
 	"html/template"
@@ -19,14 +19,14 @@ var source string
 
 var report = template.Must(template.New("report").Parse(source))
 
-// Grades are classes of the style sheet. Without one there is nothing to judge.
+// Grades are CSS classes. The empty grade means no judgement.
 const (
 	good = "good"
 	warn = "warn"
 	bad  = "bad"
 )
 
-// A view is what the template shows.
+// A view is the data of the template.
 type view struct {
 	Verdict  string
 	Grade    string
@@ -37,18 +37,18 @@ type view struct {
 	Cards    []card
 	Wanted   table
 	Charts   []*chart
-	Missing  *table // charts that are not shown, and why
+	Missing  *table // missing charts and the reasons
 	Groups   table
 	Details  []table
 	Command  string
 	Notes    []string
 }
 
-// A card is a figure that is to be seen from afar.
+// A card is a main figure of the report.
 type card struct{ Label, Value, Hint, Grade string }
 
-// Write writes a result as an HTML page. The same result gives the same bytes. It returns the error of the writer, of which nothing is
-// asked before the page is complete.
+// Write writes a result as an HTML page. Equal results give equal bytes. It writes to w only when
+// the page is complete.
 func Write(w io.Writer, r *result.Result) error {
 	if r == nil {
 		return errors.New("page: no result")
@@ -63,8 +63,8 @@ func Write(w io.Writer, r *result.Result) error {
 	return nil
 }
 
-// printable replaces what may not be in HTML and XML at all, not even escaped, and what would turn the direction of the text around: names
-// and reasons of failures may hold anything.
+// printable replaces characters that HTML and XML do not allow even when escaped, and characters
+// that change the text direction. Names and reasons of failures can contain any character.
 func printable(r rune) rune {
 	control := unicode.IsControl(r) && r != '\n' && r != '\t'
 	if control || unicode.Is(unicode.Bidi_Control, r) || r&0xfffe == 0xfffe {
@@ -76,7 +76,7 @@ func printable(r rune) rune {
 func newView(r *result.Result) *view {
 	total := r.Total()
 	v := &view{
-		Sentence: sentence(r), Cards: cards(r, &total), Wanted: expectations(r), Charts: figures(r),
+		Sentence: sentence(r), Cards: cards(r, &total), Wanted: expectations(r), Charts: resultCharts(r),
 		Groups: groups(r), Command: r.Command, Notes: r.Notes,
 	}
 	if !r.Began.IsZero() {
@@ -92,7 +92,7 @@ func newView(r *result.Result) *view {
 	}
 	v.Grade, v.Verdict, v.Headline = judge(r, &total)
 	if r.Interrupted {
-		v.Banners = append(v.Banners, "The run was interrupted after "+duration(r.Took)+": what follows is what had been found by then.")
+		v.Banners = append(v.Banners, "The run was interrupted after "+duration(r.Took)+": the figures cover the time until then.")
 	}
 	v.Banners = append(v.Banners, some(r.Errors, 20)...)
 	for _, t := range []table{failures(r), costs(r.Costs), setup(r), phases(r), machines(r)} {
@@ -103,7 +103,8 @@ func newView(r *result.Result) *view {
 	return v
 }
 
-// judge says whether all is as wished, and why not. What is bad outweighs what is incomplete.
+// judge returns the grade of the result, the verdict and the reason. A failure outweighs an
+// incomplete run.
 func judge(r *result.Result, total *result.Group) (grade, verdict, headline string) {
 	var why []string
 	blame := func(n uint64, one, more string) {
@@ -116,7 +117,7 @@ func judge(r *result.Result, total *result.Group) (grade, verdict, headline stri
 	if keptGrade(r) == bad {
 		blame(total.Kept, "dead connection was not reaped", "dead connections were not reaped")
 	}
-	blame(total.Garbled, "connection was sent something garbled", "connections were sent something garbled")
+	blame(total.Garbled, "connection received a wrong answer", "connections received wrong answers")
 	blame(unmet(r), "expectation does not hold", "expectations do not hold")
 	asked := uint64(max(r.Setup.Connections, 0))
 	switch {
@@ -125,18 +126,20 @@ func judge(r *result.Result, total *result.Group) (grade, verdict, headline stri
 	case r.Interrupted:
 		return warn, "Incomplete", "the run was interrupted after " + duration(r.Took)
 	case len(r.Errors) > 0:
-		return warn, "Incomplete", "the run met " + plural(len(r.Errors), "error", "errors")
+		return warn, "Incomplete", "the run had " + plural(len(r.Errors), "error", "errors")
 	case total.Opened == 0:
 		return warn, "Incomplete", "no connection was opened"
 	case total.Opened < asked:
 		return warn, "Incomplete", count(total.Opened) + " of " + count(asked) + " connections were opened"
 	case total.Reaped > 0:
-		return good, "Passed", "no living connection was closed, and " + plural(total.Reaped, "dead one was reaped", "dead ones were reaped")
+		return good, "Passed", "no living connection was closed, and " +
+			plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
 	}
 	return good, "Passed", "no living connection was closed"
 }
 
-// keptGrade is bad if the target has a reaper and had the time to reap.
+// keptGrade returns the grade of kept connections: bad if the target has a reaper and had the time
+// to reap.
 func keptGrade(r *result.Result) string {
 	if r.Setup.Bare || r.Setup.Timeout == 0 || r.Interrupted {
 		return ""
@@ -153,7 +156,7 @@ func unmet(r *result.Result) (n uint64) {
 	return n
 }
 
-// sentence says what was done.
+// sentence describes the run.
 func sentence(r *result.Result) string {
 	s := &r.Setup
 	said := plural(s.Connections, "connection", "connections")
@@ -161,7 +164,7 @@ func sentence(r *result.Result) string {
 		said += " from " + plural(s.Clients, "client process", "client processes")
 	}
 	if s.Servers > 0 {
-		said += " to " + plural(s.Servers, "server launched for it", "servers launched for it")
+		said += " to " + plural(s.Servers, "launched server", "launched servers")
 	} else if len(s.Targets) > 0 {
 		said += " to " + strings.Join(some(s.Targets, 3), ", ")
 	}
@@ -203,7 +206,7 @@ func held(r *result.Result, total *result.Group) card {
 }
 
 func lost(total *result.Group) card {
-	c := card{"Lost", count(total.Lost), "false reaps: alive, but closed by the target", ""}
+	c := card{"Lost", count(total.Lost), "false reaps: living connections closed by the target", ""}
 	if total.Lost > 0 {
 		c.Grade = bad
 	} else if total.Opened > 0 {
@@ -213,12 +216,12 @@ func lost(total *result.Group) card {
 }
 
 func reaped(r *result.Result, total *result.Group) card {
-	c := card{"Reaped", count(total.Reaped), "dead, and closed by the target", ""}
+	c := card{"Reaped", count(total.Reaped), "dead connections closed by the target", ""}
 	switch {
 	case total.Kept > 0:
-		c.Hint, c.Grade = count(total.Kept)+" dead were kept", keptGrade(r)
+		c.Hint, c.Grade = count(total.Kept)+" dead connections were kept open", keptGrade(r)
 	case total.Reaped > 0:
-		c.Hint, c.Grade = "all the dead: none was kept", good
+		c.Hint, c.Grade = "all dead connections", good
 	}
 	return c
 }
@@ -228,13 +231,13 @@ func early(r *result.Result, total *result.Group) card {
 	case total.Early > 0:
 		return card{"Reaped early", count(total.Early), "by up to " + duration(total.EarliestBy), bad}
 	case total.Reaped == 0 || r.Setup.Timeout == 0:
-		return card{"Reaped early", none, "none was reaped after a timeout that is known", ""}
+		return card{"Reaped early", none, "no reap after a known timeout", ""}
 	}
 	return card{"Reaped early", "0", "none before its timeout", good}
 }
 
 func late(total *result.Group) card {
-	return slow("Reap lateness, p99", total.Lateness, "none was reaped after a timeout that is known")
+	return slow("Reap lateness, p99", total.Lateness, "no reap after a known timeout")
 }
 
 func living(total *result.Group) card {
@@ -242,10 +245,10 @@ func living(total *result.Group) card {
 	for _, l := range total.Latency {
 		h.Add(l.Corrected)
 	}
-	return slow("Latency of the living, p99", h, "no message was answered")
+	return slow("Latency of living connections, p99", h, "no message was answered")
 }
 
-// slow is a card for times. Whether they are good is for expectations to say.
+// slow returns a card for a duration. Expectations judge durations, so it has no grade.
 func slow(label string, h *result.Histogram, missing string) card {
 	if h.Count() == 0 {
 		return card{label, none, missing, ""}

@@ -19,8 +19,8 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// storm returns a result with all parts: 100,000 connections are opened in 12 s and held for 60 s, some of them live through a storm, and
-// the others are reaped.
+// storm returns a result with all parts: 100,000 connections are opened in 12 s and held for 60 s.
+// Some of them live through a storm, and the others are reaped.
 func storm() *result.Result {
 	r := &result.Result{
 		Schema: result.Schema, Verb: "storm", Command: "loadtest storm --connections 100000 --servers 4 --timeout 30s --expect lost=0",
@@ -109,7 +109,7 @@ func stormSamples() (samples []result.Sample) {
 	return samples
 }
 
-// failed returns a storm in which not all was as wished.
+// failed returns a storm with failures.
 func failed() *result.Result {
 	r := storm()
 	r.Failures = result.Failures{"connect: connection refused": 12, "connect: i/o timeout": 3}
@@ -120,7 +120,7 @@ func failed() *result.Result {
 	return r
 }
 
-// hostile is a text that breaks out of all that does not escape it.
+// hostile is a text that breaks out of every context without escaping.
 const hostile = "\"'><script>alert(1)</script></title></desc></style>&amp;{{.}}\x00\x1b\xff\u202e<img src=x onerror=alert(2)>"
 
 func attacked() *result.Result {
@@ -144,7 +144,7 @@ func interrupted() *result.Result {
 	return r
 }
 
-// results are those that every test of a page is to hold for.
+// results returns the results that every page test uses.
 func results() map[string]*result.Result {
 	odd := storm()
 	odd.Samples = append(odd.Samples, odd.Samples...)
@@ -167,8 +167,8 @@ func render(t *testing.T, r *result.Result) string {
 
 var drawn = regexp.MustCompile(`(?s)<svg.*?</svg>`)
 
-// TestEveryPageIsSound keeps each page as an artifact, which the tests with a browser open.
-func TestEveryPageIsSound(t *testing.T) {
+// TestPagesAreWellFormed keeps each page as an artifact, which the tests with a browser open.
+func TestPagesAreWellFormed(t *testing.T) {
 	for name, r := range results() {
 		t.Run(name, func(t *testing.T) {
 			got := render(t, r)
@@ -177,9 +177,9 @@ func TestEveryPageIsSound(t *testing.T) {
 			require.Equal(t, got, render(t, r), "the same result gives the same page")
 			require.NotContains(t, strings.ToLower(got), "<script")
 			require.NotContains(t, got, "<img")
-			require.NotRegexp(t, `(?i)https?:|[("'=]//|@import|url\(`, got, "nothing comes from elsewhere")
-			require.NotContains(t, got, "ZgotmplZ", "no value stands where html/template does not trust it")
-			require.NotRegexp(t, "[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f]", got, "no name turns the direction of the text around")
+			require.NotRegexp(t, `(?i)https?:|[("'=]//|@import|url\(`, got, "the page requests nothing")
+			require.NotContains(t, got, "ZgotmplZ", "html/template trusts the context of every value")
+			require.NotRegexp(t, "[\u202a-\u202e\u2066-\u2069\x00-\x08\x0b-\x1f]", got, "no name changes the text direction")
 			require.NotRegexp(t, `NaN|[+-]Inf|%!`, got)
 			require.True(t, strings.HasSuffix(strings.TrimSpace(got), "</html>"))
 			for _, svg := range drawn.FindAllString(got, -1) {
@@ -205,9 +205,9 @@ func TestAllPartsAreShown(t *testing.T) {
 	require.Len(t, drawn.FindAllString(got, -1), 24, "six charts on each page, each for wide and for narrow places")
 	for _, want := range []string{
 		"Passed", "4 connections were reaped early, 1 expectation does not hold", "99,985 opened of 100,000", "by up to 3\u00a0ms",
-		"storm: 100,000 connections from 4 client processes to 4 servers launched for it",
+		"storm: 100,000 connections from 4 client processes to 4 launched servers",
 		"Expectations", "lateness p99", "Why connections could not be opened", "connection refused", "1.28\u00a0KiB", "AMD EPYC 7B13",
-		"split over 4", "--expect lost=0", "Told why", "Garbled", "corrected", "raw\u00a01", "15:09:26 UTC",
+		"split over 4", "--expect lost=0", ">Told<", "Garbled", "corrected", "raw\u00a01", "15:09:26 UTC",
 		">during</title>", ">tick\u00a0200\u00a0ms</title>",
 	} {
 		require.Contains(t, got, want)
@@ -219,7 +219,7 @@ func TestAllPartsAreShown(t *testing.T) {
 func TestEmptyResultSaysWhatIsMissing(t *testing.T) {
 	got := render(t, &result.Result{})
 	require.Empty(t, drawn.FindAllString(got, -1))
-	for _, c := range figures(&result.Result{}) {
+	for _, c := range resultCharts(&result.Result{}) {
 		require.NotEmpty(t, c.Missing)
 		require.Contains(t, got, ">"+c.Title+"</th><td>"+c.Missing+"<")
 	}
@@ -227,8 +227,8 @@ func TestEmptyResultSaysWhatIsMissing(t *testing.T) {
 	require.NotContains(t, got, "Expectations")
 }
 
-// TestWhatWasNotMeasuredIsNotZero has answers of which the raw latency is missing.
-func TestWhatWasNotMeasuredIsNotZero(t *testing.T) {
+// TestMissingRawLatencyIsNotZero renders answers without raw latencies.
+func TestMissingRawLatencyIsNotZero(t *testing.T) {
 	r := storm()
 	require.NotContains(t, render(t, r), "raw"+nbsp+none)
 	r.Groups[0].Latency["before"].Raw = nil
@@ -241,11 +241,11 @@ func TestInterruptedRunHasABanner(t *testing.T) {
 	got := render(t, interrupted())
 	require.Contains(t, got, "The run was interrupted after 40\u00a0s")
 	require.Contains(t, got, "client 3 has died: signal: killed")
-	require.Contains(t, got, "3 living connections were closed", "what is bad outweighs that it is incomplete")
+	require.Contains(t, got, "3 living connections were closed", "a failure outweighs an incomplete run")
 }
 
 func TestVerdict(t *testing.T) {
-	const wished = "no living connection was closed, and 80,000 dead ones were reaped"
+	const wished = "no living connection was closed, and 80,000 dead connections were reaped"
 	tests := []struct {
 		name            string
 		change          func(*result.Result)
@@ -259,7 +259,7 @@ func TestVerdict(t *testing.T) {
 		{"expectation", func(r *result.Result) { r.Expectations[1].OK = false }, bad, "1 expectation does not hold"},
 		{"interrupted", func(r *result.Result) { r.Interrupted = true }, warn, "the run was interrupted after 94.3\u00a0s"},
 		{"not all opened", func(r *result.Result) { r.Groups[0].Opened = 19_000 }, warn, "99,000 of 100,000 connections were opened"},
-		{"error", func(r *result.Result) { r.Errors = []string{"x"} }, warn, "the run met 1 error"},
+		{"error", func(r *result.Result) { r.Errors = []string{"x"} }, warn, "the run had 1 error"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -331,7 +331,7 @@ func TestLogarithmicAxis(t *testing.T) {
 	}
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestFormats(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0", 7 * time.Microsecond: "7 µs", 1234 * time.Microsecond: "1.23 ms", 999_700: "1 ms", 98_400 * time.Microsecond: "98.4 ms",
 		1500 * time.Millisecond: "1.5 s", 94 * time.Second: "94 s", 134 * time.Second: "2 min 14 s", 3 * time.Hour: "3 h 0 min",
@@ -364,9 +364,10 @@ func TestLongRunIsThinnedAndKeepsItsPeaks(t *testing.T) {
 	}
 }
 
-// TestRateBetweenSamples also has a process that was started again: its count begins anew and is not a negative rate.
+// TestRateBetweenSamples includes a restarted process: its count begins at 0 again, and the rate is
+// not negative.
 func TestRateBetweenSamples(t *testing.T) {
-	m := measure{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}
+	m := metric{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}
 	samples := ordered([]result.Sample{
 		{Messages: 0}, {At: 2 * time.Second, Messages: 10}, {At: 2 * time.Second, Messages: 99}, {At: 3 * time.Second, Messages: 4},
 	})

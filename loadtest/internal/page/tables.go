@@ -7,15 +7,15 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A table has rows that begin with a heading of their own.
+// A table has rows that begin with a heading.
 type table struct {
 	Title   string
-	Numbers bool // its cells are numbers, to be aligned at the right
+	Numbers bool // cells are numbers, aligned right
 	Head    []string
 	Rows    [][]cell
 }
 
-// A cell is a text, with what it means if that is not plain. Its class is its grade if it is good or bad, and "text" if it is long.
+// A cell is a text with an optional explanation. Its class is a grade, or "text" if it is long.
 type cell struct{ Text, Hint, Class string }
 
 func (t *table) add(texts ...string) {
@@ -40,7 +40,8 @@ func expectations(r *result.Result) table {
 	return t
 }
 
-// groups has a column for each group and one for all, as there are more counters than groups.
+// groups returns a table with a column per group and one for their sum: there are more counters
+// than groups.
 func groups(r *result.Result) table {
 	t := table{Title: "Groups of connections", Numbers: true, Head: []string{""}}
 	all := make([]result.Group, 0, len(r.Groups)+1)
@@ -67,21 +68,21 @@ func groups(r *result.Result) table {
 		t.Rows = append(t.Rows, cells)
 	}
 	t.words("Behaviour", all, func(g *result.Group) string { return g.Behaviour })
-	line("Asked for", "", "", func(g *result.Group) uint64 { return uint64(max(g.Connections, 0)) })
+	line("Requested", "", "", func(g *result.Group) uint64 { return uint64(max(g.Connections, 0)) })
 	line("Opened", "", "", func(g *result.Group) uint64 { return g.Opened })
 	line("Failed", "could not be opened", warn, func(g *result.Group) uint64 { return g.OpenFailed })
 	line("Open", "at the end", "", func(g *result.Group) uint64 { return g.Open })
 	line("Messages", "sent", "", func(g *result.Group) uint64 { return g.Messages })
 	line("Answers", "received", "", func(g *result.Group) uint64 { return g.Answers })
-	line("Lost", "closed by the target although alive: false reaps", bad, func(g *result.Group) uint64 { return g.Lost })
-	line("Starved", "closed because this client was too slow", warn, func(g *result.Group) uint64 { return g.Starved })
-	line("Reaped", "closed by the target after they had fallen silent", "", func(g *result.Group) uint64 { return g.Reaped })
-	line("Early", "of the reaped, before their timeout", bad, func(g *result.Group) uint64 { return g.Early })
-	line("Kept", "silent, but still open when the run gave up waiting", keptGrade(r), func(g *result.Group) uint64 { return g.Kept })
+	line("Lost", "false reaps: living connections closed by the target", bad, func(g *result.Group) uint64 { return g.Lost })
+	line("Starved", "closed because this client did not send in time", warn, func(g *result.Group) uint64 { return g.Starved })
+	line("Reaped", "dead connections closed by the target", "", func(g *result.Group) uint64 { return g.Reaped })
+	line("Early", "reaped before their timeout", bad, func(g *result.Group) uint64 { return g.Early })
+	line("Kept", "dead connections open at the end of the run", keptGrade(r), func(g *result.Group) uint64 { return g.Kept })
 	line("Ended", "closed by this client", "", func(g *result.Group) uint64 { return g.Ended })
-	line("Told why", "of the closed, were told something first", "", func(g *result.Group) uint64 { return g.Told })
-	line("Reset", "of the closed, were reset by the target", "", func(g *result.Group) uint64 { return g.Reset })
-	line("Garbled", "were sent something else than they had sent", bad, func(g *result.Group) uint64 { return g.Garbled })
+	line("Told", "received a goodbye before the close", "", func(g *result.Group) uint64 { return g.Told })
+	line("Reset", "closed by the target with a reset", "", func(g *result.Group) uint64 { return g.Reset })
+	line("Garbled", "received something other than their echo", bad, func(g *result.Group) uint64 { return g.Garbled })
 	line("Unanswered", "waited too long for an answer at the end", warn, func(g *result.Group) uint64 { return g.Unanswered })
 	t.words("Time to connect", all, func(g *result.Group) string { return spread(g.Connect) })
 	t.words("Lateness", all, func(g *result.Group) string { return spread(g.Lateness) })
@@ -89,7 +90,7 @@ func groups(r *result.Result) table {
 	return t
 }
 
-// words adds a row of texts about groups, unless there is none.
+// words adds a row of texts, unless all are empty.
 func (t *table) words(name string, all []result.Group, of func(*result.Group) string) {
 	cells, said := []cell{{Text: name}}, false
 	for i := range all {
@@ -102,13 +103,14 @@ func (t *table) words(name string, all []result.Group, of func(*result.Group) st
 	}
 }
 
-// quantiles are the rows of tables of histograms.
+// quantiles are the rows of a quantile table.
 var quantiles = []struct {
 	name string
 	q    float64
 }{{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p99.9", 0.999}, {"Max", 1}}
 
-// quantileTable has a column for each Histogram, with another one in smaller letters if there are such.
+// quantileTable returns a table with a column per Histogram of large, with the quantiles of small,
+// if any, as hints.
 func quantileTable(head, counted string, names []string, large, small []*result.Histogram) table {
 	t := table{Numbers: true, Head: append([]string{head}, names...)}
 	counts := []string{counted}
@@ -148,7 +150,7 @@ func failures(r *result.Result) table {
 }
 
 func costs(c *result.Costs) table {
-	t := table{Title: "What a connection costs", Numbers: true}
+	t := table{Title: "Cost per connection", Numbers: true}
 	if c == nil {
 		return t
 	}
@@ -159,8 +161,8 @@ func costs(c *result.Costs) table {
 	t.add("Connections held", count(c.Connections))
 	t.add("Server memory", size(c.ServerBytes))
 	if c.BareBytes > 0 {
-		t.add("of it gnet", size(c.BareBytes))
-		t.add("of it the reaper", size(c.ServerBytes-c.BareBytes))
+		t.add("of which gnet", size(c.BareBytes))
+		t.add("of which the reaper", size(c.ServerBytes-c.BareBytes))
 	}
 	t.add("Kernel memory, "+ends, size(c.KernelBytes))
 	t.add("Client memory", size(c.ClientBytes))
@@ -184,7 +186,7 @@ func setup(r *result.Result) table {
 	t.add("Connections", count(s.Connections))
 	t.add("Client processes", count(s.Clients))
 	t.add("Servers launched", count(s.Servers))
-	t.add("Reaper", map[bool]string{false: "yes", true: "no: the servers are bare"}[s.Bare])
+	t.add("Reaper", map[bool]string{false: "yes", true: "no, bare gnet"}[s.Bare])
 	t.add("Idle timeout", known(s.Timeout))
 	t.add("Tick", known(s.Tick))
 	return t
@@ -192,7 +194,7 @@ func setup(r *result.Result) table {
 
 func known(d time.Duration) string {
 	if d == 0 {
-		return "not known"
+		return "unknown"
 	}
 	return duration(d)
 }

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// precision is the number of significant digits of what is recorded.
+	// precision is the number of significant digits.
 	precision = 3
-	// longest is the longest time that is recorded: longer ones count as that.
+	// longest is the longest recorded time; longer ones count as longest.
 	longest = time.Hour
 )
 
-// A Histogram counts times by their length, from a microsecond to an hour, to three significant digits. Not safe for concurrent use.
+// A Histogram counts durations from 1 µs to 1 h, with three significant digits. Not safe for
+// concurrent use.
 type Histogram struct{ h *hdrhistogram.Histogram }
 
 // NewHistogram returns an empty Histogram. It takes about 190 KB.
@@ -23,12 +24,12 @@ func NewHistogram() *Histogram {
 	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), precision)}
 }
 
-// Record counts a time. Negative ones count as 0.
+// Record counts a duration. A negative one counts as 0.
 func (h *Histogram) Record(d time.Duration) {
-	_ = h.h.RecordValue(min(max(d, 0), longest).Microseconds()) // an error is one out of range
+	_ = h.h.RecordValue(min(max(d, 0), longest).Microseconds()) // it fails only out of range
 }
 
-// Count returns how many times were recorded, 0 for a nil Histogram.
+// Count returns the number of recorded durations. It is 0 for a nil Histogram.
 func (h *Histogram) Count() uint64 {
 	if h == nil {
 		return 0
@@ -36,7 +37,8 @@ func (h *Histogram) Count() uint64 {
 	return uint64(h.h.TotalCount())
 }
 
-// Quantile returns the time that a part of all did not exceed, such as 0.99 of them; 0 if there are none.
+// Quantile returns the duration that the part q of all, such as 0.99, does not exceed. It is 0 if
+// the Histogram is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.Count() == 0 {
 		return 0
@@ -44,24 +46,16 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return time.Duration(h.h.ValueAtPercentile(q*100)) * time.Microsecond
 }
 
-// Max returns the longest time.
+// Max returns the longest duration.
 func (h *Histogram) Max() time.Duration { return h.Quantile(1) }
 
-// Mean returns the mean.
-func (h *Histogram) Mean() time.Duration {
-	if h.Count() == 0 {
-		return 0
-	}
-	return time.Duration(h.h.Mean() * float64(time.Microsecond))
-}
-
-// A Bar is how many times fell between two lengths.
+// A Bar is the number of durations between two lengths.
 type Bar struct {
 	From, To time.Duration
 	Count    uint64
 }
 
-// Bars returns the lengths that were recorded with their counts, shortest first.
+// Bars returns the non-empty bars, shortest first.
 func (h *Histogram) Bars() (bars []Bar) {
 	if h.Count() == 0 {
 		return nil
@@ -74,21 +68,23 @@ func (h *Histogram) Bars() (bars []Bar) {
 	return bars
 }
 
-// Add adds what another Histogram has recorded. It may be nil.
+// Add adds the durations of another Histogram, which may be nil.
 func (h *Histogram) Add(o *Histogram) {
 	if o != nil {
 		h.h.Merge(o.h)
 	}
 }
 
-// A written Histogram has the most wanted figures beside the data, for those who read it without a library.
+// A written Histogram has the main quantiles beside the encoded data, for readers without a
+// library.
 type written struct {
 	Count uint64        `json:"count"`
 	P50   time.Duration `json:"p50_ns"`
 	P99   time.Duration `json:"p99_ns"`
 	P999  time.Duration `json:"p999_ns"`
 	Max   time.Duration `json:"max_ns"`
-	Data  string        `json:"hdr_v2_us"` // of HdrHistogram, version 2, compressed, base64; in microseconds
+	// Data is in the compressed V2 format of HdrHistogram, in base64. The unit is a microsecond.
+	Data string `json:"hdr_v2_us"`
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -111,7 +107,7 @@ func (h *Histogram) UnmarshalJSON(b []byte) error {
 		return fmt.Errorf("histogram: %w", err)
 	}
 	if data.HighestTrackableValue() > longest.Microseconds() || data.SignificantFigures() > precision {
-		return fmt.Errorf("histogram: up to %d in %d digits, which is more than is known here",
+		return fmt.Errorf("histogram: %d µs in %d digits: only up to an hour in 3 digits is supported",
 			data.HighestTrackableValue(), data.SignificantFigures())
 	}
 	h.h = hdrhistogram.New(1, longest.Microseconds(), precision)

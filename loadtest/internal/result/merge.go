@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Add adds another part of the same group.
+// Add adds the counts of another part of the group.
 func (g *Group) Add(o *Group) {
 	g.Connections += o.Connections
 	g.Opened += o.Opened
@@ -30,7 +30,7 @@ func (g *Group) Add(o *Group) {
 	g.Lateness = sum(g.Lateness, o.Lateness)
 	g.Lifetime = sum(g.Lifetime, o.Lifetime)
 	for phase, l := range o.Latency {
-		if l == nil { // of a file that was not written here
+		if l == nil { // the file has another origin
 			continue
 		}
 		if g.Latency == nil {
@@ -46,7 +46,7 @@ func (g *Group) Add(o *Group) {
 	}
 }
 
-// sum returns the sum of two Histograms, either of which may be nil. It may be the first, but never is the second.
+// sum returns the sum of two Histograms, either of which may be nil. It may change a, and never b.
 func sum(a, b *Histogram) *Histogram {
 	if b == nil {
 		return a
@@ -58,7 +58,8 @@ func sum(a, b *Histogram) *Histogram {
 	return a
 }
 
-// AddGroups adds other parts of groups to those of the same name.
+// AddGroups adds the counts of others to the groups with the same name, and returns groups. It
+// appends missing groups.
 func AddGroups(groups, others []Group) []Group {
 	for i := range others {
 		j := slices.IndexFunc(groups, func(g Group) bool { return g.Name == others[i].Name })
@@ -71,7 +72,7 @@ func AddGroups(groups, others []Group) []Group {
 	return groups
 }
 
-// Add adds failures.
+// Add adds the counts of o and returns f.
 func (f Failures) Add(o Failures) Failures {
 	if f == nil && len(o) > 0 {
 		f = Failures{}
@@ -82,11 +83,11 @@ func (f Failures) Add(o Failures) Failures {
 	return f
 }
 
-// Merge adds up results of the same verb that several machines have got at the same time. Samples are those of the first: the others'
-// clocks differ. Expectations are to be checked anew.
+// Merge adds up results of one verb that several machines measured at the same time. Samples and
+// costs are those of the first result, because clocks differ. Expectations are not merged.
 func Merge(all []*Result) (*Result, error) {
 	if len(all) == 0 {
-		return nil, errors.New("no results to add up")
+		return nil, errors.New("no results to merge")
 	}
 	first := all[0]
 	sum := &Result{
@@ -96,15 +97,15 @@ func Merge(all []*Result) (*Result, error) {
 	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Targets = 0, 0, 0, nil
 	for i, r := range all {
 		if r.Verb != first.Verb {
-			return nil, fmt.Errorf("results of %s and of %s cannot be added up", first.Verb, r.Verb)
+			return nil, fmt.Errorf("results of %s and of %s cannot be merged", first.Verb, r.Verb)
 		}
 		if r.Setup.Timeout != first.Setup.Timeout || r.Setup.Bare != first.Setup.Bare {
-			return nil, fmt.Errorf("results of targets with timeouts of %v and %v, or with and without a reaper, cannot be added up",
+			return nil, fmt.Errorf("results of targets with timeouts of %v and %v, or with and without a reaper, cannot be merged",
 				first.Setup.Timeout, r.Setup.Timeout)
 		}
 		for _, other := range all[:i] {
 			if r.Began.Equal(other.Began) && r.Command == other.Command && slices.Equal(r.Machines, other.Machines) {
-				return nil, errors.New("one result is there twice")
+				return nil, errors.New("the same result twice")
 			}
 		}
 		if r.Began.Before(sum.Began) {
@@ -124,7 +125,7 @@ func Merge(all []*Result) (*Result, error) {
 	slices.Sort(sum.Setup.Targets)
 	sum.Setup.Targets = slices.Compact(sum.Setup.Targets)
 	if len(all) > 1 {
-		sum.Notes = append(sum.Notes, fmt.Sprintf("added up from %d results; the course of time and the costs are those of the first", len(all)))
+		sum.Notes = append(sum.Notes, fmt.Sprintf("merged from %d results; charts over time and costs are those of the first", len(all)))
 	}
 	return sum, nil
 }

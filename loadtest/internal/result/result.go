@@ -1,4 +1,5 @@
-// Package result is what a load test has found: it is written as JSON, read again, added up over machines, and shown.
+// Package result holds the outcome of a load test. It is written as JSON, read, merged over
+// machines, and shown.
 package result
 
 import (
@@ -10,19 +11,19 @@ import (
 	"time"
 )
 
-// Schema is the version of the form that results are written in. One with a higher version than that is refused.
+// Schema is the version of the JSON format. Read refuses higher versions.
 const Schema = 1
 
-// A Result is one run, or several that were added up.
+// A Result is the outcome of one run, or of several merged runs.
 type Result struct {
 	Schema      int           `json:"schema"`
 	Verb        string        `json:"verb"`
-	Command     string        `json:"command"` // as it was typed
+	Command     string        `json:"command"` // as typed
 	Began       time.Time     `json:"began"`
 	Took        time.Duration `json:"took_ns"`
 	Interrupted bool          `json:"interrupted,omitempty"`
-	Errors      []string      `json:"errors,omitempty"` // what went wrong in the run itself
-	Notes       []string      `json:"notes,omitempty"`  // what a reader has to know, such as how it was split over processes
+	Errors      []string      `json:"errors,omitempty"` // faults of the run itself
+	Notes       []string      `json:"notes,omitempty"`  // remarks, such as the number of processes
 
 	Machines     []Machine     `json:"machines"`
 	Setup        Setup         `json:"setup"`
@@ -34,7 +35,7 @@ type Result struct {
 	Expectations []Expectation `json:"expectations,omitempty"`
 }
 
-// A Machine is where a part of the load came from.
+// A Machine is a source of load.
 type Machine struct {
 	Name        string `json:"name"`
 	CPUs        int    `json:"cpus"`
@@ -42,35 +43,36 @@ type Machine struct {
 	Memory      uint64 `json:"memory_bytes"`
 	Kernel      string `json:"kernel"`
 	Go          string `json:"go"`
-	Descriptors uint64 `json:"descriptors"` // that one process may have
+	Descriptors uint64 `json:"descriptors"` // limit of a process
 }
 
-// Setup is what was asked for.
+// Setup is the configuration of a run.
 type Setup struct {
 	Targets     []string      `json:"targets"`
 	Connections int           `json:"connections"`
 	Clients     int           `json:"clients"`           // processes
-	Servers     int           `json:"servers,omitempty"` // processes that were launched
+	Servers     int           `json:"servers,omitempty"` // launched processes
 	Bare        bool          `json:"bare,omitempty"`    // the servers have no reaper
-	Timeout     time.Duration `json:"timeout_ns"`        // after which the target closes who is silent; 0 if not known
+	Timeout     time.Duration `json:"timeout_ns"`        // idle timeout of the target; 0 if unknown
 	Tick        time.Duration `json:"tick_ns,omitempty"`
 }
 
-// A Phase is a part of the run with a name, such as "hold". Its times are since the run began.
+// A Phase is a named part of the run, such as "hold". Its times are relative to the start of the
+// run.
 type Phase struct {
 	Name string        `json:"name"`
 	From time.Duration `json:"from_ns"`
 	To   time.Duration `json:"to_ns"`
 }
 
-// Failures counts connections that could not be opened, by the reason.
+// Failures counts connections that could not be opened, by reason.
 type Failures map[string]uint64
 
-// A Group is many connections that behave alike, and what became of them.
+// A Group has the counts of connections with the same behaviour.
 type Group struct {
 	Name        string `json:"name"`
 	Behaviour   string `json:"behaviour"`
-	Connections int    `json:"connections"` // asked for
+	Connections int    `json:"connections"` // requested
 
 	Opened     uint64 `json:"opened"`
 	OpenFailed uint64 `json:"open_failed"`
@@ -78,44 +80,49 @@ type Group struct {
 	Messages   uint64 `json:"messages"`
 	Answers    uint64 `json:"answers"`
 
-	// Lost were closed by the target although they were alive: its false reaps.
+	// Lost are false reaps: living connections that the target closed.
 	Lost uint64 `json:"lost"`
-	// Starved were closed because this client was too slow to keep them alive.
+	// Starved were closed because this client did not send in time.
 	Starved uint64 `json:"starved"`
-	// Reaped were closed by the target after they had fallen silent, of them Early before the timeout had passed since the last byte was
-	// sent. EarliestBy is by how much at most.
+	// Reaped are dead connections that the target closed. Early are those of them closed before the
+	// timeout after their last byte, and EarliestBy is the largest difference.
 	Reaped     uint64        `json:"reaped"`
 	Early      uint64        `json:"early"`
 	EarliestBy time.Duration `json:"earliest_by_ns"`
-	// Kept are dead, and were still open when the run gave up waiting for the target to close them.
+	// Kept are dead connections that were open when the run ended.
 	Kept uint64 `json:"kept"`
 	// Ended were closed by this client.
 	Ended uint64 `json:"ended"`
-	// Reset are those of the closed that the target reset, Told those that it told something first.
+	// Reset were reset by the target. Told received data, such as a goodbye, before the target closed
+	// them.
 	Reset uint64 `json:"reset"`
 	Told  uint64 `json:"told"`
-	// Garbled were sent something else than they had sent, and stayed open. Unanswered have waited for an answer for too long at the end.
+	// Garbled received something other than their echo and stayed open. Unanswered waited longer than
+	// the limit for an answer at the end.
 	Garbled    uint64 `json:"garbled"`
 	Unanswered uint64 `json:"unanswered"`
 
-	// Connect is how long it took to be connected, from the intended moment on.
+	// Connect is the time to connect, from the intended start.
 	Connect *Histogram `json:"connect,omitempty"`
-	// Latency is how long answers took, by the phase in which they came.
+	// Latency is the time to an answer, by the phase in which it arrived.
 	Latency map[string]*Latency `json:"latency,omitempty"`
-	// Lateness is how long after its timeout a silent one was closed.
+	// Lateness is the time from the timeout of a dead connection to its close.
 	Lateness *Histogram `json:"lateness,omitempty"`
-	// Lifetime is how long those were open that the target closed and that never were to be alive.
+	// Lifetime is how long connections that never live, such as those of an attacker, were open before
+	// the target closed them.
 	Lifetime *Histogram `json:"lifetime,omitempty"`
 }
 
-// Latency is how long answers took: from the moment at which the message was to be sent (Corrected, for what is called coordinated
-// omission: a slow answer must not make those after it look fast), and from that at which it was (Raw).
+// Latency is the time to an answer. Corrected counts from the intended time of the message, Raw
+// from the time it was sent. Corrected avoids coordinated omission: a slow answer delays later
+// messages, which Raw does not show.
 type Latency struct {
 	Corrected *Histogram `json:"corrected"`
 	Raw       *Histogram `json:"raw"`
 }
 
-// A Sample is how things stood at a moment since the run began. Counts are since then.
+// A Sample is the state at a time relative to the start of the run. Opened, Closed and Messages are
+// totals.
 type Sample struct {
 	At       time.Duration `json:"at_ns"`
 	Open     uint64        `json:"open"`
@@ -124,30 +131,30 @@ type Sample struct {
 	Messages uint64        `json:"messages"`
 	Server   Usage         `json:"server"`
 	Client   Usage         `json:"client"`
-	Kernel   uint64        `json:"kernel_bytes"` // by which memory of the system for sockets has grown, of both ends if both are here
+	Kernel   uint64        `json:"kernel_bytes"` // growth of kernel memory for sockets
 }
 
-// Usage is what processes have used.
+// Usage is the use of memory and CPU by processes.
 type Usage struct {
 	RSS       uint64        `json:"rss_bytes"`
-	Anonymous uint64        `json:"anonymous_bytes"` // of it, heap and stacks rather than files
+	Anonymous uint64        `json:"anonymous_bytes"` // the part that is heap and stacks, not files
 	CPU       time.Duration `json:"cpu_ns"`
 }
 
-// Costs are what a connection takes, as the difference between before the first was opened and when all were held, and what the
-// processor did meanwhile.
+// Costs are the bytes per connection, measured as the growth from before the first connection to
+// when all were open, and the CPU time while they were held.
 type Costs struct {
 	Connections uint64        `json:"connections"`
-	ServerBytes float64       `json:"server_bytes"`                // of anonymous memory, for each
-	BareBytes   float64       `json:"server_bare_bytes,omitempty"` // of it, what a server without a reaper takes; 0 if that is not known
+	ServerBytes float64       `json:"server_bytes"`                // anonymous memory per connection
+	BareBytes   float64       `json:"server_bare_bytes,omitempty"` // without a reaper; 0: unknown
 	ClientBytes float64       `json:"client_bytes"`
-	KernelBytes float64       `json:"kernel_bytes"` // both ends, if both are here
+	KernelBytes float64       `json:"kernel_bytes"` // of both ends, if both are here
 	BothEnds    bool          `json:"both_ends"`
-	ServerCPU   time.Duration `json:"server_cpu_ns"` // while they were held
+	ServerCPU   time.Duration `json:"server_cpu_ns"` // while the connections were held
 	ClientCPU   time.Duration `json:"client_cpu_ns"`
 }
 
-// An Expectation is a condition that the user has set, and whether it holds.
+// An Expectation is a condition on the result, and whether it holds.
 type Expectation struct {
 	Name string `json:"name"`
 	Want string `json:"want"`
@@ -165,7 +172,7 @@ func (r *Result) Failed() bool {
 	return false
 }
 
-// Total returns all groups added up.
+// Total returns the sum of all groups.
 func (r *Result) Total() Group {
 	total := Group{Name: "all"}
 	for i := range r.Groups {
@@ -183,7 +190,7 @@ func (r *Result) Write(name string) error {
 	return os.WriteFile(name, append(b, '\n'), 0o644)
 }
 
-// Read reads a Result from a file, which may be a log in which it stands on lines of its own, between others.
+// Read reads a Result from a file. The file may be a log with the Result on lines of its own.
 func Read(name string) (*Result, error) {
 	f, err := os.Open(name)
 	if err != nil {

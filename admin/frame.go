@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+const (
+	// tableInterval is the shortest time between two tables of the longest idle connections.
+	tableInterval = time.Second
+	// tableShare bounds the cost of the tables: they take at most 1/50 of the time.
+	tableShare = 50
+	// tableSize is the number of records in a table of the page.
+	tableSize = 20
+	// sectors is the number of sectors in which a wheel is drawn.
+	sectors = 120
+	// ringTimeout and tableTimeout bound the time that a frame waits for the event loops.
+	ringTimeout, tableTimeout = frameInterval, 2 * time.Second
+)
+
+// A frame is the state of the server at one moment, as all viewers see it. Counters are totals
+// since the start.
+type frame struct {
+	Time        int64          `json:"now_ms"` // Unix time
+	Uptime      float64        `json:"uptime_seconds"`
+	Status      State          `json:"status"`
+	Connections int            `json:"connections"`
+	Limit       int            `json:"limit"`
+	LimitWhy    string         `json:"limit_why"`
+	Opened      uint64         `json:"opened"`
+	Closed      uint64         `json:"closed"`
+	Reads       uint64         `json:"reads"`
+	Rejected    uint64         `json:"rejected"`
+	Saved       uint64         `json:"saved_by_kernel"`
+	Outages     uint64         `json:"outages"`
+	OutageTime  float64        `json:"outage_seconds"` // length of all outages
+	PutOff      uint64         `json:"put_off"`        // verdicts, because of outages
+	Holds       uint64         `json:"holds"`
+	Holding     bool           `json:"holding"` // verdicts are held
+	Reaped      idle.Counts    `json:"reaped"`
+	Lateness    lateness       `json:"lateness"`
+	Behind      float64        `json:"behind_seconds"`
+	Lag         float64        `json:"driver_lag_seconds"`
+	Pressure    Pressure       `json:"pressure"`
+	Blocked     bool           `json:"blocked,omitempty"` // then there are no rings
+	Rings       []ring         `json:"rings,omitempty"`
+	Limits      map[string]any `json:"limits,omitempty"`
+	Idle        []connection   `json:"idle,omitzero"`
+	Recent      []closed       `json:"recent,omitzero"`
+}
+
+type lateness struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean_seconds"`
+	Max   float64 `json:"max_seconds"`
+}
+
+// frameState records what was already sent and is not repeated in every frame.
+type frameState struct {
+	full     bool         // the next frame repeats everything: a viewer is new or has missed a frame
+	updates  uint64       // of the Config, when the limits were sent
+	reaped   uint64       // connections, when the closed list was sent
+	table    []connection // the longest idle
+	tableDue time.Time    // the time of the next table
+}
+
+// makeFrame returns the next frame. It leaves out what the event loops do not answer in time.
+func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
+	rings, blocked := h.inspectRings(ctx) // before Stats: the loops publish their counters with it
+	st, s := h.cfg.Status(), h.reaper.Stats()
+	f := frame{
+		Time: time.Now().UnixMilli(), Uptime: time.Since(h.began).Seconds(),
+		Status: st.State, Connections: h.inspector.open(), Limit: st.Limit, LimitWhy: st.LimitWhy,
+		Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
+		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
+		Reaped:   withoutZeros(s.Reaped),
+		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
+		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.finite(),
+		Rings: rings, Blocked: blocked,
+	}
+	if state.full || s.Updates != state.updates {
+		state.updates, f.Limits = s.Updates, limits(h.reaper.Config())
+	}
+	if n := s.Reaped.Total(); state.full || n != state.reaped {
+		list := h.inspector.closed()
+		state.reaped, f.Recent = n, list[:min(len(list), tableSize)]
+	}
+	if state.full {
+		f.Idle = state.table
+	}
+	if !f.Blocked && time.Now().After(state.tableDue) {
+		h.updateTable(ctx, state)
+		f.Idle = state.table
+	}
+	state.full = false
+	return f
+}
+
+// finite replaces ratios without a limit, such as 0/0, by 0. JSON has no number for them.
+func (p Pressure) finite() Pressure {
+	for _, x := range []*float64{&p.Connections, &p.Descriptors, &p.Heap} {
+		if math.IsNaN(*x) || math.IsInf(*x, 0) {
+			*x = 0
+		}
+	}
+	return p
+}
+
+// inspectRings returns the rings of all event loops. If one does not answer in time, blocked is
+// true.
+func (h *Handler) inspectRings(ctx context.Context) (rings []ring, blocked bool) {
+	ctx, cancel := context.WithTimeout(ctx, ringTimeout)
+	defer cancel()
+	rings, err := h.inspector.rings(ctx, sectors)
+	return rings, err != nil
+}
+
+// updateTable replaces the table of the longest idle connections. If an event loop does not
+// answer in time, the table stays as it is.
+func (h *Handler) updateTable(ctx context.Context, state *frameState) {
+	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
+	defer cancel()
+	began := time.Now()
+	if table, err := h.inspector.connections(ctx, idle.LongestIdle, tableSize); err == nil {
+		state.table = table
+	}
+	state.tableDue = began.Add(interval(tableInterval, tableShare, time.Since(began)))
+}

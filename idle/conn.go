@@ -1,0 +1,223 @@
+package idle
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+)
+
+// A Conn is the Reaper's part of one connection: with it a handler tells the Reaper what bytes
+// cannot tell. [Reaper.Conn] returns it.
+//
+// All methods are called on the loop goroutine of the connection, see "Goroutines" in the package
+// comment. A Conn may be kept as long as the connection. After the connection is closed the methods
+// do nothing. The zero Conn is that of a closed connection.
+type Conn struct {
+	loop *loop
+	own  gnet.Conn // gnet's own, kept so that no other connection can have its address
+	id   uint32
+}
+
+// Conn returns the handle of a connection. It reports false if the Reaper does not watch the
+// connection: it is closed, or it is a datagram socket. Called on the loop goroutine of c.
+func (r *Reaper) Conn(c gnet.Conn) (Conn, bool) {
+	l := r.registry.Load().find(c.EventLoop())
+	if l == nil {
+		return Conn{}, false
+	}
+	own, row, id := l.seek(c)
+	if row == nil || !l.states.at(id).is(own) {
+		if isForeign(own) {
+			r.noteForeign(own)
+		}
+		return Conn{}, false
+	}
+	l.setOuter(l.states.at(id), c)
+	return Conn{l, own, id}, true
+}
+
+// state returns the state of the connection, nil if it is closed.
+func (c Conn) state() *state {
+	if c.loop == nil {
+		return nil
+	}
+	if s := c.loop.states.at(c.id); s.is(c.own) {
+		return s
+	}
+	return nil
+}
+
+// ID returns the name of the connection for [Reaper.Kick] and reports. It is empty if the
+// connection is closed.
+func (c Conn) ID() ConnID {
+	if s := c.state(); s != nil {
+		return c.loop.connID(c.id, s)
+	}
+	return ""
+}
+
+// SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes through
+// a proxy. If addr is nil, it is the address of the socket again.
+func (c Conn) SetRemote(addr net.Addr) {
+	s := c.state()
+	switch {
+	case s == nil:
+	case addr == nil:
+		delete(c.loop.remotes, s)
+	default:
+		if c.loop.remotes == nil {
+			c.loop.remotes = make(map[*state]net.Addr)
+		}
+		c.loop.remotes[s] = addr
+	}
+}
+
+// Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
+func (c Conn) Ready() {
+	if s := c.state(); s != nil {
+		row, _ := c.loop.table.find(c.own)
+		row.mark |= ready
+		c.loop.rearm(c.id, s)
+	}
+}
+
+// Alive says that the peer gave a sign of life, as an answer to [Heartbeat], that IsPong cannot see.
+func (c Conn) Alive() {
+	if s := c.state(); s != nil {
+		c.loop.markAlive(s)
+		c.loop.rearm(c.id, s)
+	}
+}
+
+func (l *loop) markAlive(s *state) {
+	s.flags.setMissed(0)
+	if !s.flags.has(leaving) {
+		s.instants[atPinged] = l.clock.PackNow()
+	}
+}
+
+// Touch restarts the idle timeouts, as if bytes had passed in both directions, and the time to the
+// next ping. It is for activity that the Reaper cannot see, see "What counts as a write" in the
+// package comment.
+func (c Conn) Touch() {
+	if s := c.state(); s != nil {
+		c.loop.touch(c.id, s)
+	}
+}
+
+func (l *loop) touch(id uint32, s *state) {
+	row, _ := l.table.find(s.conn)
+	row.heard = uint32(l.clock.Stamp())
+	s.instants[atWrote] = l.clock.PackNow()
+	l.rearm(id, s) // it may have been held beyond what the wheel knows
+}
+
+// Hold says that the server works on a request: the connection is not idle, however silent it is,
+// until Release was called as often as Hold. All other limits and heartbeats go on.
+func (c Conn) Hold() {
+	if s := c.state(); s != nil {
+		s.holds++
+	}
+}
+
+// Release takes one Hold back. After the last one the idle timeouts restart, as with Touch. More
+// calls of Release than of Hold do nothing.
+func (c Conn) Release() {
+	s := c.state()
+	if s == nil || s.holds == 0 {
+		return
+	}
+	if s.holds--; s.holds == 0 {
+		c.loop.touch(c.id, s)
+	}
+}
+
+// Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
+// timeouts restart, and all other limits count as if it had never been out.
+func (c Conn) Exempt(on bool) {
+	s := c.state()
+	if s == nil || s.flags.has(exempt) == on {
+		return
+	}
+	s.flags.set(exempt, on)
+	s.instants[atStalled], s.instants[atOver] = 0, 0
+	c.loop.touch(c.id, s)
+}
+
+// BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
+// EndMessage. It does nothing while a message is open.
+func (c Conn) BeginMessage() {
+	s := c.state()
+	if s == nil || s.instants[atRated] != 0 {
+		return
+	}
+	if rate := c.loop.set.limits.Rate; rate.BytesPerSecond > 0 {
+		s.instants[atRated], s.received = c.loop.packAfter(rate.Grace), 0
+		c.loop.rearm(c.id, s)
+	}
+}
+
+// EndMessage says that the message is complete. With MinRate.Always the next message begins.
+func (c Conn) EndMessage() {
+	s := c.state()
+	if s == nil {
+		return
+	}
+	s.instants[atRated], s.received = 0, 0
+	if rate := c.loop.set.limits.Rate; rate.Always {
+		s.instants[atRated] = c.loop.packAfter(rate.Grace)
+	}
+	c.loop.rearm(c.id, s)
+}
+
+// Timeouts are the idle timeouts of one connection, see [Conn.SetTimeouts].
+type Timeouts struct {
+	Read, Write, All time.Duration // none if zero
+	NoHeartbeat      bool          // Config.Heartbeat does not apply
+}
+
+// SetTimeouts gives the connection idle timeouts of its own for the rest of its life, in place of
+// those of the Config: after a login, or for the keep-alive time that a client asks for. They are
+// rounded up to whole ticks. Later calls of Update do not change them.
+//
+// The error says what is wrong with them: a timeout is negative, longer than ten years, or longer
+// than 2^30 ticks. It is [ErrNotWatched] if the connection is closed.
+//
+// Connections with the same timeouts share memory. An event loop can have 65,535 different ones.
+func (c Conn) SetTimeouts(t Timeouts) error {
+	s := c.state()
+	if s == nil {
+		return ErrNotWatched
+	}
+	l := c.loop
+	t, err := t.round(l.clock.Tick())
+	if err != nil {
+		return err
+	}
+	old := s.limits
+	if s.limits, err = l.limits.take(l.set, t); err != nil {
+		s.limits = old
+		return err
+	}
+	l.reaper.own.add(t)
+	l.limits.put(old)
+	l.rearm(c.id, s)
+	return nil
+}
+
+// round checks timeouts, and rounds them up to whole ticks.
+func (t Timeouts) round(tick time.Duration) (Timeouts, error) {
+	longest := min(maxTimeout, maxTicks*tick)
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+	}{{"Read", &t.Read}, {"Write", &t.Write}, {"All", &t.All}} {
+		if *d.value < 0 || *d.value > longest {
+			return t, fmt.Errorf("idle: Timeouts.%s is %v: set a positive duration up to %v, or 0 for none", d.name, *d.value, longest)
+		}
+		*d.value = (*d.value + tick - 1) / tick * tick
+	}
+	return t, nil
+}

@@ -1,0 +1,203 @@
+package idle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+)
+
+func TestHeldConnectionsAreNotIdle(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf, MaxAge: time.Minute}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			switch b, _ := c.Next(-1); string(b) {
+			case "request":
+				for range 300 { // more than fit in a state
+					handle(s.reaper, c).Hold()
+				}
+				el := c.EventLoop()
+				time.AfterFunc(4*limitOf, func() {
+					_ = el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+						for range 300 {
+							handle(s.reaper, c).Release()
+						}
+						handle(s.reaper, c).Release() // one too many
+						return nil
+					}))
+				})
+			}
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	began := time.Now()
+	_, err := c.Write([]byte("request"))
+	require.NoError(t, err)
+	awaitClose(t, c)
+	s.requireReaped(t, began, 5*limitOf, ReadIdle)
+}
+
+func TestExemptConnectionsAreNotJudged(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf, MaxAge: 2 * limitOf}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			handle(s.reaper, c).Exempt(true)
+			return nil, gnet.None
+		}
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			handle(s.reaper, c).Exempt(false)
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	time.Sleep(4 * limitOf)
+	require.Empty(t, s.reasons())
+	_, err := c.Write([]byte("x"))
+	require.NoError(t, err)
+	s.requireReaped(t, time.Now(), 0, MaxAge)
+}
+
+func TestTimeoutsOfOneConnection(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: 2 * limitOf}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			var err error
+			switch b, _ := c.Next(-1); string(b) {
+			case "short":
+				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: limitOf / 2})
+			case "long": // beyond what the clock has to remember so far
+				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 20 * limitOf})
+			case "none":
+				err = handle(s.reaper, c).SetTimeouts(Timeouts{})
+			case "bad":
+				if handle(s.reaper, c).SetTimeouts(Timeouts{Read: -1}) == nil {
+					err = errors.New("a negative timeout is taken")
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			return gnet.None
+		}
+	})
+	began := time.Now()
+	closed := map[string]chan time.Duration{}
+	for _, what := range []string{"short", "bad", "long", "none"} {
+		c := dial(t, s.addr)
+		_, err := c.Write([]byte(what))
+		require.NoError(t, err)
+		done := make(chan time.Duration, 1)
+		closed[what] = done
+		go func() {
+			_, _ = io.Copy(io.Discard, c)
+			done <- time.Since(began)
+		}()
+	}
+	short := <-closed["short"]
+	require.GreaterOrEqual(t, short, limitOf/2)
+	bad := <-closed["bad"]
+	require.GreaterOrEqual(t, bad, 2*limitOf, "it keeps that of the Config")
+	require.Less(t, short, bad)
+	long := <-closed["long"]
+	require.GreaterOrEqual(t, long, 20*limitOf)
+	require.Less(t, long, 20*limitOf+room)
+	require.Len(t, s.reasons(), 3, "none is none")
+}
+
+func TestUpdateReachesLiveConnections(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	s := newSite(t, Config{ReadTimeout: time.Hour}, nil)
+	require.ErrorContains(t, s.reaper.Update(to(Config{ReadTimeout: -1})), "Config.ReadTimeout is -1ns")
+	require.ErrorContains(t, s.reaper.Update(to(Config{ReadTimeout: time.Minute, Tick: time.Second})), "Update cannot change it")
+	require.Equal(t, time.Hour, s.reaper.Config().ReadTimeout, "an error changes nothing")
+	for range n {
+		dial(t, s.addr)
+	}
+	eventually(t, "all are open", func() bool { return s.reaper.Stats().Connections == n })
+	time.Sleep(limitOf)
+	began := time.Now()
+	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 2 * limitOf})))
+	eventually(t, "all are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
+	t.Logf("%v after Update", time.Since(began))
+	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 20 * limitOf})))
+	dial(t, s.addr)
+	time.Sleep(4 * limitOf)
+	require.Equal(t, 1, s.reaper.Stats().Connections, "a longer one holds at once for new ones")
+	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: limitOf})))
+	eventually(t, "it is reaped", func() bool { return s.reaper.Stats().Connections == 0 })
+}
+
+func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
+	r := middleware(t, newEcho(), Config{ReadTimeout: time.Minute, MinRate: MinRate{BytesPerSecond: 1}})
+	el := newScriptedLoop()
+	useAll := func(conn Conn) {
+		conn.Ready()
+		conn.Hold()
+		conn.Release()
+		conn.Touch()
+		conn.Exempt(true)
+		conn.Alive()
+		conn.BeginMessage()
+		conn.EndMessage()
+		conn.SetRemote(&net.TCPAddr{})
+	}
+	for _, loopKnown := range []bool{false, true} {
+		c := newScriptedConn(el, 1)
+		conn, ok := r.Conn(c)
+		require.False(t, ok, "%v", loopKnown)
+		useAll(conn)
+		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
+		r.OnOpen(c)
+		conn, ok = r.Conn(c)
+		require.True(t, ok)
+		useAll(conn)
+		require.NoError(t, conn.SetTimeouts(Timeouts{Read: time.Second}))
+		require.NotZero(t, conn.ID())
+		r.OnClose(c, nil)
+
+		next := newScriptedConn(el, 1) // with the same descriptor, and the same state of the loop
+		r.OnOpen(next)
+		l := r.registry.Load().find(el)
+		_, id := l.table.find(next)
+		before := *l.states.at(id)
+		useAll(conn)
+		require.Equal(t, before, *l.states.at(id), "the next connection is another one")
+		require.Empty(t, l.remotes)
+		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
+		require.Zero(t, conn.ID())
+		r.OnClose(next, nil)
+	}
+}
+
+func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Hour}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			_ = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 2 * time.Hour})
+			return gnet.None
+		}
+	})
+	dial(t, s.addr)
+	_, err := dial(t, s.addr).Write([]byte("x"))
+	require.NoError(t, err)
+	eventually(t, "both are open", func() bool { return s.reaper.Stats().Connections == 2 })
+	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
+	eventually(t, "both are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
+	for _, bad := range []float64{-1, 2, math.NaN()} {
+		require.Error(t, s.reaper.ScaleTimeouts(bad, 0))
+	}
+	require.NoError(t, s.reaper.ScaleTimeouts(0, 0))
+	dial(t, s.addr)
+	time.Sleep(3 * limitOf)
+	require.Equal(t, 1, s.reaper.Connections(), "it is taken back")
+}

@@ -1,0 +1,328 @@
+package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// watched is a connection of a scripted loop, and what the Reaper knows of it.
+type watched struct {
+	c *scriptedConn
+	r *Reaper
+	l *loop
+}
+
+// newWatched opens a connection through a Reaper with the given Config. Nothing is due for long.
+func newWatched(t *testing.T, cfg Config) watched {
+	t.Helper()
+	e := newEcho()
+	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None }
+	r := middleware(t, e, cfg)
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	t.Cleanup(func() { r.OnClose(c, nil) })
+	return watched{c, r, r.registry.Load().find(c.el)}
+}
+
+func (w watched) state() *state {
+	_, id := w.l.table.find(w.c)
+	return w.l.states.at(id)
+}
+
+func (w watched) facts() verdict.Facts {
+	row, id := w.l.table.find(w.c)
+	return w.l.facts(row, id, w.state(), w.l.clock.Elapsed())
+}
+
+// due returns when the wheel looks at it.
+func (w watched) due(t *testing.T) time.Duration {
+	t.Helper()
+	at, ok := w.l.wheel.Deadline(w.state().timer)
+	require.True(t, ok)
+	return at
+}
+
+// follow lets the loop take over the settings of now.
+func (w watched) follow() {
+	w.l.follow(w.r.settings.Load())
+	w.l.ask(int(w.l.toAsk))
+}
+
+func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, quickConfig)
+	el := newScriptedLoop()
+	reaped, other := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(reaped)
+	r.OnOpen(other)
+	l := r.registry.Load().find(el)
+	_, id := l.table.find(reaped)
+	l.closing, l.reason = l.states.at(id), &ReapError{Reason: ReadIdle}
+	r.OnClose(other, nil) // as a handler may close another one meanwhile
+	r.OnClose(reaped, nil)
+	l.closing, l.reason = nil, nil
+	require.NoError(t, e.reasons()[0])
+	require.ErrorIs(t, e.reasons()[1], ReadIdle)
+}
+
+func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour})
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: time.Minute}))
+	require.Less(t, w.due(t), 2*time.Minute)
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 20 * time.Hour}))
+	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
+}
+
+func TestUpdateChangesWhatSetTimeoutsDoesNot(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour})
+	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute})))
+	w.follow()
+	lim := w.l.limitsOf(w.state())
+	require.Equal(t, 2*time.Hour, lim.Read)
+	require.Equal(t, time.Minute, lim.Age)
+	require.Less(t, w.due(t), 2*time.Minute)
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 25 * time.Hour})))
+	require.Equal(t, maxHorizon*w.r.clock.Tick(), w.r.settings.Load().limits.Horizon)
+	require.Equal(t, 2*maxHorizon*w.r.clock.Tick(), w.l.clock.Memory())
+}
+
+func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour})
+	for range 3 {
+		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
+		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 3 * time.Hour}))
+	}
+	require.Len(t, w.l.limits.index, 1)
+	require.LessOrEqual(t, len(w.l.limits.all), 3)
+	w.r.OnClose(w.c, nil)
+	require.Empty(t, w.l.limits.index)
+	w.r.OnOpen(w.c)
+}
+
+func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour})
+	for range 300 {
+		handle(w.r, w.c).Hold()
+	}
+	require.True(t, w.facts().Held)
+	w.r.OnClose(w.c, nil)
+	w.r.OnOpen(w.c)
+	require.False(t, w.facts().Held)
+}
+
+func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
+	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
+	before := w.facts()
+	eventually(t, "some ticks", func() bool { return w.l.clock.Stamp() > 10 })
+	for _, touch := range []func(){
+		func() { handle(w.r, w.c).Touch() },
+		func() { handle(w.r, w.c).Exempt(true); handle(w.r, w.c).Exempt(false) },
+		func() { handle(w.r, w.c).Hold(); handle(w.r, w.c).Release() },
+	} {
+		row, _ := w.l.table.find(w.c)
+		row.heard, w.state().instants[atWrote] = 0, 0
+		touch()
+		after := w.facts()
+		require.Greater(t, after.Heard.To, before.Heard.To)
+		require.Greater(t, after.Wrote.To, before.Wrote.To)
+	}
+}
+
+func TestPongsDoNotExtendTheGrace(t *testing.T) {
+	h := pinging()
+	h.IsPong = func(gnet.Conn) bool { return true }
+	w := newWatched(t, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
+	s := w.state()
+	s.flags.set(leaving, true)
+	s.instants[atPinged] = 77
+	handle(w.r, w.c).Alive()
+	w.c.buffered = 4
+	w.r.OnTraffic(w.c)
+	require.EqualValues(t, 77, s.instants[atPinged])
+	f := w.facts()
+	v := w.l.limitsOf(s).Judge(&f, &w.l.away, f.Opened.To+time.Hour/2)
+	require.Equal(t, verdict.Wait, v.Act, "a connection that was told to leave gets no ping: %+v", v)
+}
+
+func TestTheNextMessageBeginsAnew(t *testing.T) {
+	w := newWatched(t, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
+	s := w.state()
+	require.NotZero(t, s.instants[atRated], "it is always open")
+	s.instants[atRated], s.received = 1, 100
+	handle(w.r, w.c).BeginMessage()
+	require.EqualValues(t, 1, s.instants[atRated], "a message is open")
+	handle(w.r, w.c).EndMessage()
+	require.Zero(t, s.received)
+	require.Greater(t, s.instants[atRated], uint32(1))
+}
+
+func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
+	e := newEcho()
+	r := middleware(t, e, Config{HandshakeTimeout: time.Hour, Tick: 5 * time.Millisecond})
+	other := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(other) // starts the driver
+	var l *loop
+	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
+		now := r.clock.Stamp()
+		eventually(t, "some ticks", func() bool { return r.clock.Stamp() > now+10 })
+		return nil, gnet.None
+	}
+	c := newScriptedConn(other.el, 2)
+	r.OnOpen(c)
+	l = r.registry.Load().find(c.el)
+	row, id := l.table.find(c)
+	f := l.facts(row, id, l.states.at(id), l.clock.Elapsed())
+	require.Less(t, r.clock.Elapsed()-f.Opened.To, 25*time.Millisecond+room)
+	require.Greater(t, f.Opened.To, 50*time.Millisecond)
+	r.OnClose(c, nil)
+	r.OnClose(other, nil)
+}
+
+func TestTheHardLimitIsLookedAtAtOnce(t *testing.T) {
+	for _, when := range []string{"OnOpen", "OnTraffic"} {
+		e := newEcho()
+		over := func(c gnet.Conn) { c.(*scriptedConn).outbound = 100 }
+		e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+			if when == "OnOpen" {
+				over(c)
+			}
+			return nil, gnet.None
+		}
+		e.traffic = func(c gnet.Conn) gnet.Action { over(c); return gnet.None }
+		r := middleware(t, e, Config{OutputLimit: OutputLimit{Hard: 99}})
+		c := newScriptedConn(newScriptedLoop(), 1)
+		r.OnOpen(c)
+		w := watched{c, r, r.registry.Load().find(c.el)}
+		if when == "OnTraffic" {
+			require.Greater(t, w.due(t), 500*time.Millisecond)
+			c.buffered = 1
+			r.OnTraffic(c)
+		}
+		require.LessOrEqual(t, w.due(t), r.clock.Elapsed(), "after %s", when)
+		r.OnClose(c, nil)
+	}
+}
+
+// TestADriverThatIsLateMakesNothingEarly opens a connection while the clock stands still, as it does when the process is stopped or
+// its processors are busy.
+func TestADriverThatIsLateMakesNothingEarly(t *testing.T) {
+	r := middleware(t, newEcho(), Config{FirstByteTimeout: time.Hour, Tick: time.Millisecond})
+	el := newScriptedLoop()
+	first, c := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(first)
+	r.mu.Lock() // the driver cannot move the clock
+	time.Sleep(50 * time.Millisecond)
+	r.OnOpen(c)
+	opened := r.clock.Elapsed()
+	r.mu.Unlock()
+	w := watched{c, r, r.registry.Load().find(el)}
+	f := w.facts()
+	require.GreaterOrEqual(t, f.Opened.To, opened-10*time.Millisecond)
+	r.OnClose(c, nil)
+	r.OnClose(first, nil)
+}
+
+func TestUpdateForgetsWhatIsNotWatchedAnyMore(t *testing.T) {
+	h := pinging()
+	w := newWatched(t, Config{
+		WriteStallTimeout: time.Hour, OutputLimit: OutputLimit{Soft: 1, SoftFor: time.Hour}, Heartbeat: h,
+		MinRate: MinRate{BytesPerSecond: 1, Always: true},
+	})
+	s := w.state()
+	for _, at := range []int{atStalled, atOver, atRated} {
+		s.instants[at] = 7
+	}
+	s.received = 7
+	s.flags.setMissed(1)
+	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after whatever was heard
+	require.NoError(t, w.r.Update(to(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}})))
+	w.follow()
+	require.Zero(t, s.instants[atOver])
+	require.EqualValues(t, 7, s.instants[atStalled])
+	require.Equal(t, 1, s.flags.missed())
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour})))
+	w.follow()
+	for _, at := range []int{atStalled, atOver, atRated} {
+		require.Zero(t, s.instants[at])
+	}
+	require.Zero(t, s.received)
+	require.Zero(t, s.flags.missed())
+}
+
+func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MinRate: MinRate{BytesPerSecond: 10, Window: 2 * time.Second}})
+	c := s.open(1)[0]
+	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour}
+	conn := handle(s.Reaper, c)
+	for range 40 { // each part of a slow message calls it again
+		conn.BeginMessage()
+		s.pass(t, 200*time.Millisecond)
+	}
+	require.EqualValues(t, 1, s.Stats().Reaped[BelowMinRate])
+}
+
+func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
+	ping := func(gnet.Conn) []byte { return nil }
+	s := newHandSite(t, &reader{}, Config{Heartbeat: Heartbeat{Interval: time.Second, Ping: ping}, OutageGrace: -1})
+	conns := s.open(2)
+	quiet := handle(s.Reaper, conns[0])
+	s.pass(t, 1500*time.Millisecond)
+	require.EqualValues(t, 2, s.Stats().Pings)
+	require.NoError(t, quiet.SetTimeouts(Timeouts{NoHeartbeat: true}))
+	s.pass(t, 10*time.Second)
+	require.NotNil(t, quiet.state(), "it is not closed for a ping of before")
+	require.Nil(t, handle(s.Reaper, conns[1]).state())
+	require.EqualValues(t, 3, s.Stats().Pings)
+	require.NoError(t, quiet.SetTimeouts(Timeouts{}))
+	s.pass(t, 10*time.Second)
+	require.Nil(t, quiet.state())
+}
+
+// TestTimeoutsFarFromTheTickAreAccepted has an MQTT client that asks for a keep-alive time of 40,000 s,
+// and a limit of 500 ms that makes the tick short.
+func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
+	const keepAlive = 60_000 * time.Second
+	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: 500 * time.Millisecond, OutageGrace: -1})
+	c := s.open(1)[0]
+	s.receive(c)
+	began := s.at
+	conn := handle(s.Reaper, c)
+	require.NoError(t, conn.SetTimeouts(Timeouts{Read: keepAlive}))
+	for conn.state() != nil && s.at < began+2*keepAlive {
+		s.pass(t, s.clock.Tick())
+	}
+	require.InDelta(t, keepAlive, s.at-began, float64(4*s.clock.Tick()))
+	require.GreaterOrEqual(t, s.at-began, keepAlive)
+	require.LessOrEqual(t, s.clock.Memory(), 2*maxHorizon*s.clock.Tick())
+
+	for text, timeouts := range map[string]Timeouts{
+		"idle: Timeouts.All is -1s":            {All: -time.Second},
+		"idle: Timeouts.Write is 1000000h0m0s": {Write: 1_000_000 * time.Hour},
+	} {
+		require.ErrorContains(t, handle(s.Reaper, s.open(1)[0]).SetTimeouts(timeouts), text)
+	}
+}
+
+func TestASoonerDrainTightensTheDeadline(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	for _, c := range s.open(8) {
+		handle(s.Reaper, c).Hold()
+	}
+	drained := func() uint64 { return s.Stats().Reaped[Drained] }
+	require.NoError(t, s.Drain(0, time.Hour))
+	s.pass(t, time.Minute)
+	require.Zero(t, drained())
+	require.NoError(t, s.Drain(0, 2*time.Hour))
+	require.NoError(t, s.Drain(time.Second, 5*time.Second))
+	require.NoError(t, s.Drain(0, 2*time.Hour), "later: it changes nothing")
+	s.pass(t, 4*time.Second)
+	require.Zero(t, drained())
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 8, drained())
+}

@@ -1,0 +1,431 @@
+package idle
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// ErrOnLoop is returned by Inspect and Kick if they are called on the loop goroutine of a connection:
+// the event loop would wait for itself. Call them on another goroutine.
+var ErrOnLoop = errors.New("idle: called on the goroutine of an event loop, which would wait for itself: call it on another goroutine")
+
+// A Query says what [Reaper.Inspect] is to find out. The zero Query asks for nothing.
+type Query struct {
+	// Limit is how many connections are listed, the first ones in the order of By.
+	Limit int
+	// By is the order of the list. If empty, it is LongestIdle.
+	By Order
+	// States makes Inspect count all connections by their states.
+	States bool
+	// Sectors is the greatest number of sectors of a [Ring]. If zero, there are no rings.
+	Sectors int
+	// Closed lists the connections that were reaped last, at most as many as Config.KeepClosed.
+	Closed bool
+}
+
+// An Inspection is what [Reaper.Inspect] has found out.
+type Inspection struct {
+	Connections []ConnInfo     // of Query.Limit
+	States      map[string]int // of Query.States: by ConnInfo.State, with all states in it
+	// Overdue is how many connections should have been judged by now and were not yet. It is counted
+	// with Query.States.
+	Overdue int
+	Rings   []Ring   // of Query.Sectors, one for each event loop that has had connections
+	Closed  []Closed // of Query.Closed, the last one first
+}
+
+// Order is an order of connections.
+type Order string
+
+// The orders of a list of connections.
+const (
+	LongestIdle Order = "idle"   // the connection that was heard longest ago comes first
+	Oldest      Order = "age"    // the connection that was opened longest ago comes first
+	MostOutput  Order = "output" // the connection for which most output waits comes first
+)
+
+// Inspect looks at the connections, and changes nothing. It goes through the event loops one after
+// the other, in tasks of up to half a millisecond, a tenth of a second in all for a million
+// connections. A connection that opens or closes meanwhile may be missing. A ring costs its loop 5 ns
+// per connection, or 20 ns if there are a million, in one task.
+//
+// The error is that of ctx if ctx ends first, [ErrOnLoop] on the goroutine of an event loop, or says
+// what is wrong with the Query. Safe for concurrent use.
+func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
+	q.By = cmp.Or(q.By, LongestIdle)
+	switch {
+	case q.By != LongestIdle && q.By != Oldest && q.By != MostOutput:
+		return Inspection{}, fmt.Errorf("idle: no order %q: set Query.By to %s, %s or %s", q.By, LongestIdle, Oldest, MostOutput)
+	case q.Sectors < 0 || q.Limit < 0:
+		return Inspection{}, fmt.Errorf("idle: Query.Limit is %d and Query.Sectors is %d: set positive numbers, or 0", q.Limit, q.Sectors)
+	}
+	i := inspector{query: q, ranking: ranking{by: q.By, now: r.clock.Elapsed()}}
+	if q.States {
+		i.found.States = newStates()
+	}
+	if q.Limit > 0 || q.States {
+		if err := r.inspectConns(ctx, &i); err != nil {
+			return Inspection{}, err
+		}
+	}
+	if q.Sectors > 0 {
+		var err error
+		if i.found.Rings, err = r.rings(ctx, q.Sectors); err != nil {
+			return Inspection{}, err
+		}
+	}
+	if q.Closed {
+		i.found.Closed = r.closed()
+	}
+	i.found.Connections = i.ranking.sorted()
+	return i.found, nil
+}
+
+// An inspector collects what an Inspect finds.
+type inspector struct {
+	query   Query
+	ranking ranking
+	found   Inspection
+}
+
+// inspectStep is how many connections are inspected in one task: about half a millisecond.
+const inspectStep = 1 << 10
+
+// inspectConns shows all connections to an inspector, on their loops, in small tasks.
+func (r *Reaper) inspectConns(ctx context.Context, i *inspector) error {
+	for _, l := range r.registry.Load().loops {
+		for from := uint32(0); ; from += inspectStep {
+			more := false
+			ran, err := r.runOn(ctx, l, func() { more = l.inspectFrom(from, i) })
+			if err != nil {
+				return err
+			}
+			if !ran || !more {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// inspectFrom inspects the next connections. It reports whether there are more.
+func (l *loop) inspectFrom(from uint32, i *inspector) (more bool) {
+	end := min(from+inspectStep, l.states.used)
+	for id := from; id < end; id++ {
+		if s := l.states.at(id); s.used() {
+			l.inspect(i, id, s)
+		}
+	}
+	return end < l.states.used
+}
+
+func (l *loop) inspect(i *inspector, id uint32, s *state) {
+	row, _ := l.table.find(s.conn)
+	f := l.facts(row, id, s, l.clock.Elapsed())
+	state := stateOf(s, &f, l.limitsOf(s))
+	if i.query.States {
+		i.found.States[state]++
+		if due, ok := l.wheel.Deadline(s.timer); ok && due <= l.clock.Read() {
+			i.found.Overdue++
+		}
+	}
+	if i.query.Limit > 0 {
+		info := l.info(s, &f, i.ranking.now)
+		info.State = state
+		l.rank(&i.ranking, info, id, s, i.query.Limit)
+	}
+}
+
+// ConnInfo is what a Reaper knows of a connection.
+type ConnInfo struct {
+	ID        ConnID
+	Remote    net.Addr // the address of the socket, or of Conn.SetRemote
+	Age       time.Duration
+	ReadIdle  time.Duration // since the peer was heard, to within a tick
+	WriteIdle time.Duration // since bytes were sent
+	Received  uint64        // bytes that came in; Linux and TCP only
+	Sent      uint64        // bytes that the peer has acknowledged; Linux and TCP only
+	Output    int           // bytes that wait for the peer, in gnet's buffer and, if known, in the kernel
+	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection, "leaving"
+	// after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of output only),
+	// "handshake" until Conn.Ready (with HandshakeTimeout only), and "open" otherwise. If several apply,
+	// it is the first of them.
+	State  string
+	Due    time.Duration // until the next judgement
+	Missed int           // pings without an answer
+}
+
+// The states of a connection, in their order: if several apply, it is the first.
+const (
+	stateExempt    = "exempt"
+	stateObserved  = "observed"
+	stateLeaving   = "leaving"
+	stateHeld      = "held"
+	stateStalled   = "stalled"
+	stateHandshake = "handshake"
+	stateOpen      = "open"
+)
+
+// newStates returns the number 0 for each state.
+func newStates() map[string]int {
+	return map[string]int{
+		stateExempt: 0, stateObserved: 0, stateLeaving: 0, stateHeld: 0, stateStalled: 0, stateHandshake: 0, stateOpen: 0,
+	}
+}
+
+func stateOf(s *state, f *verdict.Facts, lim *limits) string {
+	switch {
+	case s.flags.has(exempt):
+		return stateExempt
+	case s.flags.has(observed):
+		return stateObserved
+	case f.Leaving:
+		return stateLeaving
+	case f.Held:
+		return stateHeld
+	case f.StalledSince != 0:
+		return stateStalled
+	case !f.Ready && lim.Handshake > 0:
+		return stateHandshake
+	}
+	return stateOpen
+}
+
+// rank keeps a connection if it is one of the first.
+func (l *loop) rank(top *ranking, i ConnInfo, id uint32, s *state, limit int) {
+	var ev verdict.Evidence // not the loop's own: a judgement may be using that
+	if top.by == MostOutput {
+		l.reaper.kernel.ask(s.conn.Fd(), &ev)
+		i.Output = s.conn.OutboundBuffered() + max(ev.Queued, 0)
+	}
+	if len(top.all) == limit {
+		if top.by.key(&i) <= top.by.key(&top.all[0]) {
+			return
+		}
+		heap.Pop(top)
+	}
+	if top.by != MostOutput {
+		l.reaper.kernel.ask(s.conn.Fd(), &ev)
+	}
+	heap.Push(top, l.complete(i, id, s, &ev))
+}
+
+// info returns what is known of a connection at an instant, without a question to the kernel.
+func (l *loop) info(s *state, f *verdict.Facts, now time.Duration) ConnInfo {
+	i := ConnInfo{
+		Age: max(now-f.Opened.To, 0), ReadIdle: max(now-f.Heard.To, 0),
+		WriteIdle: max(now-f.Wrote.To, 0), Missed: f.Missed,
+	}
+	if due, ok := l.wheel.Deadline(s.timer); ok {
+		i.Due = max(due-now, 0)
+	}
+	return i
+}
+
+// complete adds what only listed connections need.
+func (l *loop) complete(i ConnInfo, id uint32, s *state, ev *verdict.Evidence) ConnInfo {
+	i.ID, i.Remote = l.connID(id, s), l.remote(s)
+	i.Output = s.conn.OutboundBuffered() + max(ev.Queued, 0)
+	i.Received, i.Sent = ev.Received, ev.Acked
+	if ev.Dated {
+		i.ReadIdle = min(i.ReadIdle, ev.Silent)
+		i.Age = max(i.Age, i.ReadIdle) // it is kept in whole ticks
+		i.WriteIdle = ev.Quiet
+	}
+	return i
+}
+
+// remote returns the address that reports show for a connection.
+func (l *loop) remote(s *state) net.Addr {
+	if addr, ok := l.remotes[s]; ok {
+		return addr
+	}
+	return s.conn.RemoteAddr()
+}
+
+// A ranking is a heap of the connections that come first in an order, the last of them at its top.
+type ranking struct {
+	by  Order
+	now time.Duration
+	all []ConnInfo
+}
+
+// key returns what the order compares: the larger, the sooner it is listed.
+func (o Order) key(i *ConnInfo) int64 {
+	switch o {
+	case Oldest:
+		return int64(i.Age)
+	case MostOutput:
+		return int64(i.Output)
+	default:
+		return int64(i.ReadIdle)
+	}
+}
+
+// sorted empties the ranking, and returns the connections in their order.
+func (r *ranking) sorted() []ConnInfo {
+	all := make([]ConnInfo, len(r.all))
+	for i := len(all) - 1; i >= 0; i-- {
+		all[i] = heap.Pop(r).(ConnInfo)
+	}
+	return all
+}
+
+func (r *ranking) Len() int           { return len(r.all) }
+func (r *ranking) Swap(i, j int)      { r.all[i], r.all[j] = r.all[j], r.all[i] }
+func (r *ranking) Less(i, j int) bool { return cmp.Less(r.by.key(&r.all[i]), r.by.key(&r.all[j])) }
+func (r *ranking) Push(x any)         { r.all = append(r.all, x.(ConnInfo)) }
+
+func (r *ranking) Pop() any {
+	last := len(r.all) - 1
+	x := r.all[last]
+	r.all = r.all[:last]
+	return x
+}
+
+// ErrBadConnID is returned by Kick for a text that is not a ConnID.
+var ErrBadConnID = errors.New("idle: not the ID of a connection, such as 1-23-456")
+
+// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same ConnID. It
+// is a text such as 1-23-456, and changes when the connection gets older than 2^30 ticks, which are
+// 3.4 years of 100 ms.
+type ConnID string
+
+// connID returns the number of the loop, that of the state, and the instant at which the connection was
+// opened: two connections that were opened in the same tick have different states.
+func (l *loop) connID(id uint32, s *state) ConnID {
+	return ConnID(fmt.Sprintf("%d-%d-%d", l.number, id, s.instants[atOpened]))
+}
+
+// parse returns the numbers in a ConnID.
+func (id ConnID) parse() (loop, state, opened uint32, err error) {
+	var n [3]uint32
+	parts := strings.Split(string(id), "-")
+	for i, part := range parts {
+		number, err := strconv.ParseUint(part, 10, 32)
+		if err != nil || len(parts) != len(n) {
+			return 0, 0, 0, fmt.Errorf("%w: %.60q", ErrBadConnID, string(id))
+		}
+		n[i] = uint32(number)
+	}
+	return n[0], n[1], n[2], nil
+}
+
+// Kick closes a connection. OnClose gets a [ReapError] with the reason [Kicked]. The error is
+// [ErrNotWatched] if there is no such connection any more, [ErrOnLoop] on the goroutine of an event
+// loop, [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for concurrent use.
+func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
+	number, state, opened, err := id.parse()
+	if err != nil {
+		return err
+	}
+	loops := r.registry.Load().loops
+	n := slices.IndexFunc(loops, func(l *loop) bool { return l.number == number })
+	if n < 0 {
+		return ErrNotWatched
+	}
+	l, found := loops[n], false
+	_, err = r.runOn(ctx, l, func() {
+		if state >= l.states.used {
+			return
+		}
+		if s := l.states.at(state); s.used() && s.instants[atOpened] == opened {
+			found = true
+			l.reap(s, &ReapError{Reason: Kicked})
+		}
+	})
+	if err == nil && !found {
+		return ErrNotWatched
+	}
+	return err
+}
+
+// alivePoll is the interval at which runOn checks that a loop that does not answer still exists.
+const alivePoll = 100 * time.Millisecond
+
+// runOn runs a function on a loop and waits for it. It reports false if the loop has no connections,
+// or loses them all before: gnet may have dropped the task then.
+func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err error) {
+	switch {
+	case !r.isLive(l):
+		return false, nil
+	case r.onLoop():
+		return false, ErrOnLoop
+	}
+	done := make(chan struct{})
+	var taken atomic.Bool // by the task, or by this call, which does not want it any more
+	task := func(context.Context) error {
+		if taken.Swap(true) {
+			return nil
+		}
+		defer close(done)
+		l.stop = nil
+		do()
+		l.publish(l.clock.Stamp()) // callers read the counters as well
+		return l.stop
+	}
+	live, err := r.execute(ctx, l, task)
+	if !live || err != nil {
+		return false, err
+	}
+	poll := time.NewTicker(alivePoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-done:
+			return true, nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-poll.C:
+			live = r.isLive(l)
+		}
+		if (err != nil || !live) && !taken.Swap(true) { // otherwise it runs now
+			return false, err
+		}
+	}
+}
+
+// isLive reports whether a loop has connections, so that gnet runs its tasks.
+func (r *Reaper) isLive(l *loop) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return l.live
+}
+
+// execute posts a task to a loop that has connections.
+func (r *Reaper) execute(ctx context.Context, l *loop, task func(context.Context) error) (live bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !l.live {
+		return false, nil
+	}
+	return true, l.el.Execute(ctx, gnet.RunnableFunc(task))
+}
+
+// onLoop reports whether the caller runs on the goroutine of an event loop.
+func (r *Reaper) onLoop() bool {
+	id := goroutineID()
+	return slices.ContainsFunc(r.registry.Load().loops, func(l *loop) bool { return l.goroutine == id })
+}
+
+// goroutineID returns the number of this goroutine, which no other goroutine of the process gets. Go
+// tells it in a stack trace only: "goroutine 18 [running]: ...".
+func goroutineID() string {
+	var b [32]byte
+	fields := strings.Fields(string(b[:runtime.Stack(b[:], false)]))
+	return fields[1]
+}

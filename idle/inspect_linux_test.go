@@ -1,0 +1,385 @@
+package idle
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+)
+
+func TestInspectCountsByState(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			switch b, _ := c.Next(-1); string(b) {
+			case "hold":
+				handle(s.reaper, c).Hold()
+			case "ready":
+				handle(s.reaper, c).Ready()
+			}
+			return gnet.None
+		}
+	})
+	for _, what := range []string{"hold", "ready", "ready", ""} {
+		_, err := dial(t, s.addr).Write([]byte(what))
+		require.NoError(t, err)
+	}
+	want := newStates()
+	want[stateHeld], want[stateOpen], want[stateHandshake] = 1, 2, 1
+	var got Inspection
+	eventually(t, "the states are as they should be", func() bool {
+		var err error
+		got, err = countStates(t.Context(), s.reaper)
+		require.NoError(t, err)
+		return got.States[stateOpen] == 2 && got.States[stateHeld] == 1
+	})
+	require.Equal(t, want, got.States)
+	require.Zero(t, got.Overdue)
+}
+
+// TestInspectCountsWhatIsOverdue judges nothing while deadlines pass, like a loop that has too much to
+// do.
+func TestInspectCountsWhatIsOverdue(t *testing.T) {
+	hand := new(handClock)
+	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
+	require.NoError(t, err)
+	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
+	l := newLoop(r, &fakeEventLoop{}, 1)
+	conns := make([]fakeConn, 5)
+	for i := range conns {
+		conns[i].fd = 8 + i
+		l.add(&conns[i])
+	}
+	count := func() Inspection {
+		i := inspector{query: Query{States: true}, found: Inspection{States: map[string]int{}}}
+		l.inspectFrom(0, &i)
+		return i.found
+	}
+	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}}, count())
+	hand.move(l.clock, 3*time.Second)
+	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}, Overdue: 5}, count())
+}
+
+func TestARingShowsWhatComesUpWhen(t *testing.T) {
+	t.Parallel()
+	const timeout = 5 * time.Second
+	s := newSite(t, Config{ReadTimeout: timeout, Tick: 100 * time.Millisecond}, nil)
+	for range 3 {
+		dial(t, s.addr)
+	}
+	eventually(t, "they are open", func() bool { return s.reaper.Stats().Opened == 3 })
+	rings, err := s.reaper.rings(t.Context(), 20)
+	require.NoError(t, err)
+	require.Len(t, rings, 1)
+	ring := rings[0]
+	require.Equal(t, 3, ring.Connections)
+	require.Equal(t, 1, ring.Loop)
+	require.Zero(t, ring.Later)
+	require.Len(t, ring.Sectors, 18, "of three ticks each")
+	require.Equal(t, 5400*time.Millisecond, ring.Turn)
+	hand := float64(ring.Now%ring.Turn) / float64(ring.Turn)
+	total := 0
+	for i, n := range ring.Sectors {
+		if total += n; n == 0 {
+			continue
+		}
+		ahead := float64(i)/18 - hand
+		if ahead < 0 {
+			ahead++
+		}
+		at := time.Duration(ahead * float64(ring.Turn))
+		require.InDelta(t, timeout.Seconds(), at.Seconds(), 2.5, "sector %d comes up in %v", i, at) // they have been open for a moment
+		require.LessOrEqual(t, at, timeout+300*time.Millisecond)
+	}
+	require.Equal(t, 3, total)
+
+	rings, err = s.reaper.rings(t.Context(), 1<<20)
+	require.NoError(t, err)
+	require.Len(t, rings[0].Sectors, 52, "as many as there are ticks, and two because of rounding")
+	_, err = s.reaper.Inspect(t.Context(), Query{Sectors: -1})
+	require.ErrorContains(t, err, "Query.Sectors is -1")
+}
+
+func TestARingDoesNotShowWhoIsGone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Minute}, nil)
+	dial(t, s.addr)
+	for range 50 {
+		require.NoError(t, dial(t, s.addr).Close())
+	}
+	eventually(t, "only one is left in the ring", func() bool {
+		rings, err := s.reaper.rings(t.Context(), 120)
+		require.NoError(t, err)
+		if len(rings) != 1 || rings[0].Connections != 1 || s.reaper.Stats().Closed != 50 {
+			return false
+		}
+		total := rings[0].Later
+		for _, n := range rings[0].Sectors {
+			total += n
+		}
+		require.Equal(t, 1, total)
+		return true
+	})
+}
+
+// TestMessagesOfALoopThatGoesQuietAreCounted asks for a census, which any scrape does: nothing else happens on the loop for long.
+func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: time.Hour, Tick: time.Second}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			b, _ := c.Next(-1)
+			_, _ = c.Write(b)
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	for range 100 {
+		_, err := c.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	_, err := countStates(t.Context(), s.reaper)
+	require.NoError(t, err)
+	require.EqualValues(t, 100, s.reaper.Stats().Reads)
+}
+
+// TestALogThatAsksTheReaperDoesNotHang has a logger that asks for counters, and for the Config, of the Reaper that logs.
+func TestALogThatAsksTheReaperDoesNotHang(t *testing.T) {
+	var r *Reaper
+	asked := make(chan struct{}, 10)
+	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		r.Stats()
+		_ = r.Update(to(Config{}))
+		asked <- struct{}{}
+		return len(b), nil
+	}), nil))
+	r = middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
+	done := make(chan error, 1)
+	go func() { done <- r.Update(to(Config{ReadTimeout: time.Hour, Logger: log})) }()
+	select {
+	case err := <-done:
+		require.NoError(t, err)
+		require.NotEmpty(t, asked)
+	case <-time.After(10 * time.Second):
+		t.Fatal("Update has not returned within 10 s")
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestChangesOfSeveralAreAllKept has one change the read timeout while another changes the all timeout, again and again.
+func TestChangesOfSeveralAreAllKept(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, AllTimeout: time.Minute})
+	var changing sync.WaitGroup
+	const times = 500
+	changing.Go(func() {
+		for range times {
+			assert.NoError(t, r.Update(func(cfg *Config) { cfg.ReadTimeout += time.Second }))
+		}
+	})
+	changing.Go(func() {
+		for range times {
+			assert.NoError(t, r.Update(func(cfg *Config) { cfg.AllTimeout += time.Second }))
+		}
+	})
+	changing.Wait()
+	require.Equal(t, time.Minute+times*time.Second, r.Config().ReadTimeout)
+	require.Equal(t, time.Minute+times*time.Second, r.Config().AllTimeout)
+	require.EqualValues(t, 2*times, r.Stats().Updates)
+	require.ErrorContains(t, r.Update(func(cfg *Config) { cfg.ReadTimeout = -1 }), "Config.ReadTimeout is -1ns")
+}
+
+func TestARingCountsWhatIsFarAway(t *testing.T) {
+	l := newLoop(middleware(t, &sink{}, readOnly), &fakeEventLoop{}, 1)
+	l.wheel.Schedule(l.clock.Tick(), 1)
+	l.wheel.Schedule(100*time.Hour, 2)
+	l.wheel.Schedule(30*24*time.Hour, 3)
+	ring := l.ring(4)
+	require.Equal(t, []int{1, 0, 0, 0}, ring.Sectors)
+	require.Equal(t, 2, ring.Later)
+}
+
+func TestARingOfALoopThatHasNobodyStays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
+	dial(t, s.addr)
+	s.reason(t, 0)
+	eventually(t, "the reap is counted", func() bool {
+		rings, err := s.reaper.rings(t.Context(), 8)
+		require.NoError(t, err)
+		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped[ReadIdle] == 1
+	})
+}
+
+func TestHowConnectionsEndIsCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: 10 * limitOf}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.Close }
+	})
+	require.NoError(t, dial(t, s.addr).Close())
+	reset := dial(t, s.addr)
+	require.NoError(t, reset.(*net.TCPConn).SetLinger(0))
+	eventually(t, "the server knows both", func() bool { return s.reaper.Stats().Opened == 2 })
+	require.NoError(t, reset.Close())
+	for range 3 {
+		_, err := dial(t, s.addr).Write([]byte("x"))
+		require.NoError(t, err)
+	}
+	dial(t, s.addr) // is reaped
+	eventually(t, "all have gone", func() bool { return s.reaper.Stats().Closed == 6 })
+	got := s.reaper.Stats()
+	t.Logf("%+v", got)
+	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset, which gnet may report as an end")
+	require.GreaterOrEqual(t, got.ClosedByPeer, uint64(1))
+	require.EqualValues(t, 3, got.ClosedByHandler)
+	require.EqualValues(t, 1, got.Reaped[ReadIdle])
+	require.EqualValues(t, 1, got.Events[ReadIdle])
+	require.EqualValues(t, 1, got.Events.Total())
+}
+
+func TestMissedHeartbeatsAreCounted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{Heartbeat: pinging()}, nil)
+	dial(t, s.addr)
+	require.ErrorIs(t, s.reason(t, 0), HeartbeatTimeout)
+	eventually(t, "both pings were missed", func() bool {
+		got := s.reaper.Stats()
+		return got.Pings == 2 && got.Missed == 2
+	})
+}
+
+func TestLatenessIsCountedInBuckets(t *testing.T) {
+	var counts latenessCounts
+	for _, late := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 200 * time.Millisecond, 10 * time.Second, time.Hour} {
+		counts.observe(late)
+	}
+	got := counts.export()
+	bounds := got.Bounds
+	require.Len(t, got.Buckets, len(bounds)+1)
+	want := map[time.Duration]uint64{time.Millisecond: 2, 5 * time.Millisecond: 1, 200 * time.Millisecond: 1, 10 * time.Second: 1}
+	for i, bound := range bounds {
+		require.Equal(t, want[bound], got.Buckets[i], "%v", bound)
+	}
+	require.EqualValues(t, 1, got.Buckets[len(bounds)], "above all")
+	require.EqualValues(t, 6, got.Count)
+	require.Equal(t, time.Hour, got.Max)
+}
+
+func TestTheLagOfTheDriverIsRememberedForAWhile(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	var l lag
+	l.expect(100 * ms)
+	l.ran(100*ms, 100*ms)
+	require.Zero(t, l.worst(150*ms, true))
+	require.Equal(t, 30*ms, l.worst(230*ms, true), "it is late now")
+	l.ran(250*ms, 50*ms)
+	require.Equal(t, 50*ms, l.worst(260*ms, true))
+	for at := 300 * ms; at < 30*s; at += 100 * ms { // ever on time
+		l.ran(at, 100*ms)
+		if at < lagWindow {
+			require.Equal(t, 50*ms, l.worst(at, true), "%v", at)
+		} else if at > 2*lagWindow+s {
+			require.Zero(t, l.worst(at, true), "%v", at)
+		}
+	}
+	require.Zero(t, l.worst(time.Hour, false), "it does not run")
+	l.expect(time.Hour + 100*ms)
+	require.Zero(t, l.worst(time.Hour+50*ms, true))
+}
+
+// TestInspectAndKickOnALoopReturnAtOnce instead of waiting for the loop that they are called on.
+func TestInspectAndKickOnALoopReturnAtOnce(t *testing.T) {
+	t.Parallel()
+	errs := make(chan error, 2)
+	s := newSite(t, Config{ReadTimeout: time.Minute}, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			_, _ = c.Discard(-1)
+			_, err := s.reaper.Inspect(t.Context(), Query{Limit: 1, States: true, Sectors: 4})
+			errs <- err
+			conn, _ := s.reaper.Conn(c)
+			errs <- s.reaper.Kick(t.Context(), conn.ID())
+			return gnet.None
+		}
+	})
+	_, err := dial(t, s.addr).Write([]byte("x"))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-errs, ErrOnLoop)
+	require.ErrorIs(t, <-errs, ErrOnLoop)
+	require.Equal(t, 1, s.reaper.Connections())
+}
+
+// TestInspectingChangesNothing compares all that a loop knows of its connections.
+func TestInspectingChangesNothing(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{
+		ReadTimeout: 10 * time.Second, AllTimeout: time.Minute, MaxAge: time.Hour,
+		Heartbeat: Heartbeat{Interval: time.Second, Ping: func(gnet.Conn) []byte { return nil }},
+	})
+	conns := s.open(3)
+	s.pass(t, 3*time.Second)
+	s.receive(conns[1])
+	s.at += 2 * time.Second
+	l, _, _, _ := s.watched(conns[0])
+	for range 3 {
+		before, rows := *l.states.pieces[0], slices.Clone(l.table.pieces[0].rows)
+		stats, evidence := l.counters, l.evidence
+		i := inspector{query: Query{Limit: 2, States: true, By: MostOutput}, found: Inspection{States: map[string]int{}}}
+		i.ranking.by = MostOutput
+		l.inspectFrom(0, &i)
+		l.ring(4)
+		require.Len(t, i.ranking.sorted(), 2)
+		require.Equal(t, before, *l.states.pieces[0])
+		require.Equal(t, rows, l.table.pieces[0].rows)
+		require.Equal(t, stats, l.counters)
+		require.Equal(t, evidence, l.evidence)
+		s.pass(t, time.Second)
+	}
+}
+
+// TestTheRemoteAddressOfAProxy is what reports show, until it is taken back.
+func TestTheRemoteAddressOfAProxy(t *testing.T) {
+	t.Parallel()
+	var log syncbuf.Buffer
+	behind := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 4711}
+	cfg := Config{ReadTimeout: time.Minute, KeepClosed: 4, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	s := newSite(t, cfg, func(s *site) {
+		s.traffic = func(c gnet.Conn) gnet.Action {
+			conn, _ := s.reaper.Conn(c)
+			if b, _ := c.Next(-1); string(b) == "proxied" {
+				conn.SetRemote(behind)
+			} else {
+				conn.SetRemote(nil)
+			}
+			_, _ = c.Write([]byte("ok"))
+			return gnet.None
+		}
+	})
+	c := dial(t, s.addr)
+	for _, step := range []struct{ send, want string }{{"direct", c.LocalAddr().String()}, {"proxied", behind.String()}} {
+		_, err := c.Write([]byte(step.send))
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, make([]byte, 2))
+		require.NoError(t, err)
+		found, err := s.reaper.Inspect(t.Context(), Query{Limit: 1})
+		require.NoError(t, err)
+		require.Equal(t, step.want, found.Connections[0].Remote.String())
+	}
+	found, err := s.reaper.Inspect(t.Context(), Query{Limit: 1})
+	require.NoError(t, err)
+	require.NoError(t, s.reaper.Kick(t.Context(), found.Connections[0].ID))
+	found, err = s.reaper.Inspect(t.Context(), Query{Closed: true})
+	require.NoError(t, err)
+	require.Equal(t, behind, found.Closed[0].Remote)
+	require.Contains(t, log.String(), "remote="+behind.String())
+}

@@ -1,0 +1,74 @@
+package idle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Config returns the present configuration with its defaults filled in. Safe for concurrent use.
+func (r *Reaper) Config() Config {
+	cfg := r.settings.Load().cfg
+	cfg.Reset = slices.Clone(cfg.Reset)
+	return cfg
+}
+
+// Update changes the configuration at run time. The function edits a copy of the present one, with
+// its defaults filled in. It may be called again if another Update comes in between, and must not
+// call the Reaper. If the result is wrong, Update returns an error that joins all that is wrong, and
+// changes nothing. The Tick cannot change. Timeouts of [Conn.SetTimeouts] stay. Safe for concurrent
+// use.
+//
+// The loops bring their connections in line in tasks of half a millisecond, about 5,000 connections
+// per task, with their other work in between. A deadline that has passed by then is judged by the new
+// configuration from the call of Update on.
+func (r *Reaper) Update(edit func(*Config)) error {
+	for {
+		old := r.settings.Load()
+		cfg := r.Config()
+		edit(&cfg)
+		cfg, err := cfg.check(r.clock.Tick())
+		if err != nil {
+			return err
+		}
+		if r.replace(old, cfg) {
+			cfg.Logger.Info("configuration changed", "idle", cfg)
+			return nil
+		}
+	}
+}
+
+// replace puts a checked Config in the place of old settings. It reports false if these are not the
+// present ones any more.
+func (r *Reaper) replace(old *settings, cfg Config) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settings.Load() != old {
+		return false
+	}
+	r.clock.Remember(cfg.clockMemory())
+	r.settings.Store(old.next(cfg, old.now, r.clock.Elapsed()))
+	r.updates++
+	r.continueSoon()
+	return true
+}
+
+// ScaleTimeouts shortens the idle timeouts of all connections, for a server under pressure: each
+// timeout moves from its own value (by = 0) towards least (by = 1). Timeouts below least stay. It
+// includes the timeouts of [Conn.SetTimeouts], and stays in force after Update until it is called with
+// by = 0. The error says that by is not from 0 to 1, or that least is negative. Safe for concurrent
+// use.
+func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
+	if !(by >= 0 && by <= 1) || least < 0 {
+		return fmt.Errorf("idle: ScaleTimeouts by %v to %v: set a part from 0 to 1 and a timeout that is not negative", by, least)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.settings.Load()
+	now := old.now
+	if now.scale = (scale{by, least}); now != old.now {
+		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
+		r.continueSoon()
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+)
+
+func newChurn() *cobra.Command {
+	var o options
+	var length time.Duration
+	cmd := &cobra.Command{
+		Use: "churn", Short: "Open and close connections at a rate", Args: noArgs,
+		Long: `Open connections at --rate, send a message on each, and close it after the answer, by FIN and RST in turn. At most -c
+connections exist at the same time.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, int(o.connections), o.heartbeat)}, func(r *run) {
+				_ = r.phase("churn", length, func(now load.Report) bool {
+					all := sumOf(now)
+					return all.Opened == 0 && all.OpenFailed >= maxFailedOpens
+				}) && r.phase("after", 2*time.Second, nil, load.Command{Silence: "churn"})
+				r.reportChurn()
+			})
+		},
+	}
+	o.add(cmd, 1000, time.Second, time.Minute)
+	cmd.Flags().DurationVar(&length, "for", 20*time.Second, "duration of the churn")
+	return cmd
+}
+
+// reportChurn notes the rate of connections, or fails if no connection was opened.
+func (r *run) reportChurn() {
+	report, _ := r.clients.Report()
+	all := sumOf(report)
+	if all.Opened == 0 && all.OpenFailed > 0 {
+		r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), report.Failures.Reasons()[0])
+		return
+	}
+	for _, p := range r.res.Phases {
+		if p.Name == "churn" {
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections per second were opened, used and closed; the requested rate is %s",
+				grouped(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), grouped(uint64(r.opt.rate))))
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/limits"
+	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+)
+
+func newDoctor() *cobra.Command {
+	var connections count = 100_000
+	var local bool
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Check the limits of this machine for a number of connections", Args: noArgs,
+		Long: "Check whether this machine can hold a number of connections, and name a fix for each limit that is too low. It changes nothing.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if connections < 1 {
+				return usageError{fmt.Errorf("--connections is %d: set at least 1", connections)}
+			}
+			descriptors, err := machine.RaiseDescriptors()
+			if err != nil {
+				return err
+			}
+			clients, servers := processCounts(int(connections), descriptors-reservedDescriptors)
+			if !local {
+				servers = 0
+			}
+			checks := limits.Check(limits.Demand{
+				Connections: int(connections), Clients: clients, Servers: servers, Sources: max(1, int(connections)/perSource), Targets: 1,
+				Loopback: local,
+			})
+			limits.Print(cmd.OutOrStdout(), checks)
+			if limits.Worst(checks) == limits.Cannot {
+				return cannotError{errors.New("this machine cannot hold that many connections")}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().VarP(&connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
+	cmd.Flags().BoolVar(&local, "launch", true, "the servers run on this machine too")
+	return cmd
+}

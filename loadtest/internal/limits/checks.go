@@ -1,0 +1,204 @@
+package limits
+
+import "fmt"
+
+// Use of one process.
+const (
+	reserve = 64 // descriptors for listeners, epoll, pipes and files
+	threads = 16 // of a Go process on few CPUs, rounded up
+)
+
+// Bytes per end of a connection. A million connections with both ends on one machine took 10.3 GB
+// of the kernel, 0.7 GB of the servers and 0.2 GB of the clients (loadtest/results).
+const (
+	kernelBytes  = 5200
+	processBytes = 500
+)
+
+// Buffers of messages in flight, under the assumption that one connection in burst has one at any
+// time. Linux 6.18 used 1.5 pages each. A silent connection has no buffers.
+const (
+	burst      = 10
+	burstPages = 2
+)
+
+// Opening more than fewConnections at a high rate overflows a queue shorter than backlog.
+const (
+	backlog        = 4096
+	fewConnections = 1000
+)
+
+// bothEnds reports whether the other ends of the connections are on this machine too.
+func (w Demand) bothEnds() bool { return w.Servers > 0 || w.Loopback }
+
+// ends returns the number of connection ends on this machine.
+func (w Demand) ends() uint64 {
+	if w.bothEnds() {
+		return 2 * uint64(w.Connections)
+	}
+	return uint64(w.Connections)
+}
+
+// perProcess returns the descriptors that each of n processes needs.
+func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) + reserve }
+
+// atLeast returns a limit that has the given Level if it is lower than needed.
+func atLeast(name string, have value, need uint64, below Level, fix string) Limit {
+	c := Limit{Name: name, Have: have.String(), Need: count(need)}
+	if have.known && have.n < need {
+		c.Level, c.Fix = below, fix
+	}
+	return c
+}
+
+// descriptorCeiling checks fs.nr_open, the upper bound of the limit of a process.
+func (s system) descriptorCeiling(w Demand) Limit {
+	need := w.perProcess(w.Clients)
+	if w.Servers > 0 {
+		need = max(need, w.perProcess(w.Servers))
+	}
+	return atLeast("fs.nr_open", s.field("sys/fs/nr_open", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.nr_open=%d", need))
+}
+
+func (s system) clientDescriptors(w Demand) Limit {
+	return s.descriptors("descriptors of a client", "--clients", w, w.Clients)
+}
+
+func (s system) serverDescriptors(w Demand) Limit {
+	return s.descriptors("descriptors of a server", "--servers", w, w.Servers)
+}
+
+// descriptors checks the hard limit of a process. Go programs raise their soft limit to it.
+func (s system) descriptors(name, flag string, w Demand, processes int) Limit {
+	have, need := s.fieldAfter("self/limits", "Max open files", 1), w.perProcess(processes)
+	fix := fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%d in a unit of systemd", need, need)
+	if have.n > reserve {
+		room := have.n - reserve
+		fix = fmt.Sprintf("%s %d, or %s", flag, (uint64(w.Connections)+room-1)/room, fix)
+	}
+	return atLeast(name, have, need, Cannot, fix)
+}
+
+// allDescriptors checks the limit of the whole system.
+func (s system) allDescriptors(w Demand) Limit {
+	used := s.field("sys/fs/file-nr", 0)
+	need := used.n + w.ends() + reserve*uint64(w.Clients+w.Servers)
+	return atLeast("fs.file-max", s.field("sys/fs/file-max", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.file-max=%d", need))
+}
+
+// ports checks the number of local ports: each pair of source and target has every port once. The
+// last 5 % are Slow: other programs hold some ports, and the kernel searches long for a free one.
+func (s system) ports(w Demand) Limit {
+	const file = "sys/net/ipv4/ip_local_port_range"
+	first, last := s.field(file, 0), s.field(file, 1)
+	pairs, need := uint64(w.Sources)*uint64(w.Targets), uint64(w.Connections)
+	c := Limit{Name: "local ports", Have: "not known", Need: count(need)}
+	if !first.known || !last.known || last.n < first.n || last.n > 65535 {
+		return c
+	}
+	each := last.n - first.n + 1
+	have := each * pairs
+	c.Have = fmt.Sprintf("%s (%s for each source and target)", count(have), count(each))
+	switch {
+	case have < need:
+		c.Level = Cannot
+	case usablePorts(each)*pairs < need:
+		c.Level = Slow
+	default:
+		return c
+	}
+	c.Fix = w.morePorts(need, each)
+	return c
+}
+
+// usablePorts returns how many ports can be used at full speed.
+func usablePorts(ports uint64) uint64 { return ports - ports/20 }
+
+// morePorts returns the fix for too few ports, given the ports per source and target.
+func (w Demand) morePorts(need, each uint64) string {
+	const first, last = 10240, 65535 // above the usual ports of servers
+	perSource := usablePorts(each) * uint64(w.Targets)
+	fix := fmt.Sprintf("--sources %d", (need+perSource-1)/max(perSource, 1))
+	if !w.Loopback {
+		fix += " (each added by ip address add ADDRESS dev DEVICE)"
+	}
+	if usablePorts(last-first+1)*uint64(w.Sources)*uint64(w.Targets) >= need {
+		fix += fmt.Sprintf(", or sysctl -w net.ipv4.ip_local_port_range='%d %d'", first, last)
+	}
+	return fix
+}
+
+// acceptQueue checks how many connections may wait for accept.
+func (s system) acceptQueue() Limit {
+	return s.queue("net.core.somaxconn", "sys/net/core/somaxconn")
+}
+
+// handshakes checks how many handshakes may be in progress.
+func (s system) handshakes() Limit {
+	return s.queue("net.ipv4.tcp_max_syn_backlog", "sys/net/ipv4/tcp_max_syn_backlog")
+}
+
+// queue checks a queue of a listener. When it is full, the kernel drops packets, which clients send
+// again after a second.
+func (s system) queue(name, file string) Limit {
+	return atLeast(name, s.field(file, 0), backlog, Slow, fmt.Sprintf("sysctl -w %s=%d", name, backlog))
+}
+
+// conntrack checks the connection table of the firewall. The file is missing if conntrack is not
+// loaded. An empty table is not in use: no rule refers to it.
+func (s system) conntrack(w Demand) Limit {
+	used := s.field("sys/net/netfilter/nf_conntrack_count", 0)
+	have, need := s.field("sys/net/netfilter/nf_conntrack_max", 0), used.n+uint64(w.Connections)
+	const name = "net.netfilter.nf_conntrack_max"
+	if have.known && used.known && used.n == 0 {
+		return Limit{Name: name, Have: have.String() + ", not in use", Need: count(need)}
+	}
+	return atLeast(name, have, need, Cannot, fmt.Sprintf("sysctl -w %s=%d", name, need))
+}
+
+// memory checks the available memory. It is Slow if less than a quarter would remain for caches and
+// the processes themselves.
+func (s system) memory(w Demand) Limit {
+	have, need := s.fieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
+	c := Limit{Name: "memory available", Have: "not known", Need: bytesText(need)}
+	if !have.known {
+		return c
+	}
+	bytes := have.n << 10
+	c.Have = bytesText(bytes)
+	switch {
+	case bytes < need:
+		c.Level = Cannot
+	case bytes-bytes/4 < need:
+		c.Level = Slow
+	default:
+		return c
+	}
+	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / w.ends()
+	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, bytesText(need+need/3-bytes))
+	return c
+}
+
+// buffers checks the number of pages above which TCP drops packets.
+func (s system) buffers(w Demand) Limit {
+	need := s.fieldAfter("net/sockstat", "TCP:", 9).n + w.ends()/burst*burstPages
+	have := s.field("sys/net/ipv4/tcp_mem", 2)
+	fix := fmt.Sprintf("sysctl -w net.ipv4.tcp_mem='%d %d %d'", need/2, need*3/4, need)
+	return atLeast("net.ipv4.tcp_mem (pages)", have, need, Slow, fix)
+}
+
+// processes checks the limits on threads, of this user and of the system.
+func (s system) processes(w Demand) Limit {
+	need := uint64(w.Clients+w.Servers) * threads
+	user, system := s.fieldAfter("self/limits", "Max processes", 1), s.field("sys/kernel/pid_max", 0)
+	fix := fmt.Sprintf("as root ulimit -u %d", need)
+	if system.known && system.n < need {
+		fix = fmt.Sprintf("sysctl -w kernel.pid_max=%d", 2*need)
+	}
+	return atLeast("threads", lower(user, system), need, Cannot, fix)
+}
+
+// processors checks that clients, servers and the measurement do not share a single CPU.
+func (s system) processors() Limit {
+	return atLeast("CPUs", value{uint64(s.cpus), true}, 2, Slow, "a machine with more, or the target on another one")
+}

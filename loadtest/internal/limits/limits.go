@@ -1,0 +1,144 @@
+// Package limits checks whether this machine can hold a number of connections, and names a fix for
+// each limit that is too low. It reads the limits of Linux in /proc and changes nothing: the fixes
+// are commands for the operator, most of them for root.
+//
+// # Scope
+//
+// Limits outside /proc are not checked: cgroups, firewall rules, and the machine at the other end.
+// The memory figures were measured with connections that are mostly silent.
+package limits
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+	"text/tabwriter"
+)
+
+// A Demand is the load that this machine should carry. Clients, Sources and Targets below 1 count
+// as 1. Connections and Servers below 0 count as 0.
+type Demand struct {
+	Connections int
+	Clients     int  // processes that share the connections equally
+	Servers     int  // processes here that share the other ends equally; 0 if the target is elsewhere
+	Sources     int  // addresses that the clients connect from
+	Targets     int  // pairs of address and port that they connect to
+	Loopback    bool // connections stay within this machine; implied by Servers
+}
+
+// Level is the severity of a limit.
+type Level int
+
+// Levels, in order of severity.
+const (
+	Fine   Level = iota
+	Slow         // works, with lower performance
+	Cannot       // does not work
+)
+
+// String returns "ok", "slow" or "cannot".
+func (l Level) String() string {
+	switch l {
+	case Fine:
+		return "ok"
+	case Slow:
+		return "slow"
+	case Cannot:
+		return "cannot"
+	}
+	return fmt.Sprintf("Level(%d)", int(l))
+}
+
+// A Limit is one limit of the machine. Have is "not known" if it cannot be read, as in many
+// containers; its Level is Fine then. Fix is a command or another remedy, and empty if the Level is
+// Fine.
+type Limit struct {
+	Name, Have, Need, Fix string
+	Level                 Level
+}
+
+// Check checks the limits of this machine.
+func Check(w Demand) []Limit {
+	return system{proc: os.DirFS("/proc"), cpus: runtime.NumCPU()}.check(w)
+}
+
+// Worst returns the highest Level of the limits.
+func Worst(limits []Limit) Level {
+	worst := Fine
+	for _, c := range limits {
+		worst = max(worst, c.Level)
+	}
+	return worst
+}
+
+// Print writes the limits as a table, with each fix below its limit, and a verdict. It ignores
+// errors of w.
+func Print(w io.Writer, limits []Limit) {
+	var table bytes.Buffer
+	tw := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\tcheck\thave\tneed")
+	for _, c := range limits {
+		fmt.Fprintf(tw, "%v\t%s\t%s\t%s\n", c.Level, c.Name, c.Have, c.Need)
+	}
+	tw.Flush()
+	i := -1 // the first line is the table head
+	for line := range strings.Lines(table.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+		if i >= 0 && limits[i].Fix != "" {
+			fmt.Fprintf(w, "        fix: %s\n", limits[i].Fix)
+		}
+		i++
+	}
+	fmt.Fprintln(w, verdict(limits))
+}
+
+// verdict returns the last line of the table.
+func verdict(limits []Limit) string {
+	problems := 0
+	for _, c := range limits {
+		if c.Level == Worst(limits) {
+			problems++
+		}
+	}
+	switch Worst(limits) {
+	case Fine:
+		return "This machine can do it."
+	case Slow:
+		return fmt.Sprintf("This machine can do it, but not well: %s.", plural(problems, "limit is low", "limits are low"))
+	}
+	return fmt.Sprintf("This machine cannot do it: %s.", plural(problems, "limit is too low", "limits are too low"))
+}
+
+// plural returns a number and its noun.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// A system is the machine to check.
+type system struct {
+	proc fs.FS // /proc
+	cpus int
+}
+
+// check returns the limits that matter for the demand. A limit precedes those with a fix that
+// depends on it.
+func (s system) check(w Demand) []Limit {
+	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
+	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)
+	limits := []Limit{s.descriptorCeiling(w), s.clientDescriptors(w)}
+	if w.Servers > 0 {
+		limits = append(limits, s.serverDescriptors(w))
+	}
+	limits = append(limits, s.allDescriptors(w), s.ports(w))
+	if w.bothEnds() && w.Connections > fewConnections {
+		limits = append(limits, s.acceptQueue(), s.handshakes())
+	}
+	return append(limits, s.conntrack(w), s.memory(w), s.buffers(w), s.processes(w), s.processors())
+}

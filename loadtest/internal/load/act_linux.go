@@ -1,0 +1,59 @@
+package load
+
+// setDue sets the time of the next action of a connection, and cancels an earlier one.
+func (l *Loop) setDue(c *conn, index int32, at int64) {
+	c.due = at
+	l.due.push(entry{at, index})
+}
+
+// runDue runs the actions that are due.
+func (l *Loop) runDue() {
+	for now := l.now(); ; {
+		e, ok := l.due.pop(now)
+		if !ok {
+			return
+		}
+		c := &l.conns[e.index]
+		if c.due != e.at || c.state == free {
+			continue
+		}
+		l.behind = max(l.behind, now-e.at)
+		g := l.groups[c.group]
+		switch {
+		case c.state == connecting:
+			l.openFailed(g, c, e.index, "connect: no answer for "+l.plan.Patience.String())
+		case g.Behaviour == Churn:
+			g.counts.Unanswered++
+			g.counts.Ended++
+			g.counts.Open--
+			l.close(c, true)
+			l.reopen(g, e.index)
+		case c.flags&silenced == 0:
+			l.act(g, c, e.index)
+			if c.state == open {
+				l.setDue(c, e.index, g.next(c, now))
+			}
+		}
+	}
+}
+
+// act is the action of a connection in each interval.
+func (l *Loop) act(g *group, c *conn, index int32) {
+	switch g.Behaviour {
+	case Heartbeat, HalfOpen:
+		l.sendMessage(g, c, index)
+	case Trickle:
+		c.sent++
+		c.unsent++
+		l.flush(g, c, index)
+	case OneByte:
+		if c.wrote == 0 {
+			c.sent++
+			g.counts.Messages++
+		}
+		c.unsent++
+		l.flush(g, c, index)
+	case SlowReader:
+		l.readAvailable(g, c, index, slowChunk)
+	}
+}

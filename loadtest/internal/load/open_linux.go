@@ -1,0 +1,143 @@
+package load
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+// enqueue adds the connections of a group to the queue.
+func (l *Loop) enqueue(g *group) {
+	if len(l.queue) == 0 {
+		l.queueFrom, l.begun = l.now(), 0
+	}
+	for n := range g.Connections {
+		l.queue = append(l.queue, int32(g.first+n))
+	}
+}
+
+// openAt returns when the next connection is to be opened, and false if the queue is empty.
+func (l *Loop) openAt() (int64, bool) {
+	if len(l.queue) == 0 {
+		return 0, false
+	}
+	return l.queueFrom + l.plan.opensAt(l.begun), true
+}
+
+// openDue opens the connections that are due, at most openBatch.
+func (l *Loop) openDue() {
+	for range openBatch {
+		at, ok := l.openAt()
+		if !ok || at > l.now() {
+			return
+		}
+		index := l.queue[0]
+		if l.queue = l.queue[1:]; len(l.queue) == 0 {
+			l.queue = nil
+		}
+		l.begun++
+		l.total++
+		c := &l.conns[index]
+		c.intended = at
+		l.connect(l.groups[c.group], c, index)
+	}
+}
+
+// connect starts to connect.
+func (l *Loop) connect(g *group, c *conn, index int32) {
+	n := l.plan.First + l.total
+	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		l.openFailed(g, c, index, fmt.Sprintf("socket: %v", err))
+		return
+	}
+	c.fd = int32(fd)
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	if !g.Behaviour.reads() {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
+	}
+	if l.sources != nil {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
+			l.openFailed(g, c, index, fmt.Sprintf("bind to an address of %s: %v", l.plan.Source, err))
+			return
+		}
+	}
+	c.lastSend = l.now()
+	err = unix.Connect(fd, l.targets[n%len(l.targets)])
+	if err != nil && err != unix.EINPROGRESS {
+		l.openFailed(g, c, index, fmt.Sprintf("connect: %v", err))
+		return
+	}
+	c.state = connecting
+	if err := l.epollCtl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, index); err != nil {
+		l.openFailed(g, c, index, fmt.Sprintf("epoll_ctl: %v", err))
+		return
+	}
+	l.setDue(c, index, c.lastSend+int64(l.plan.Patience))
+}
+
+// onConnected handles the end of a connection attempt.
+func (l *Loop) onConnected(g *group, c *conn, index int32) {
+	errno, err := unix.GetsockoptInt(int(c.fd), unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = unix.Errno(errno)
+	}
+	if err != nil {
+		l.openFailed(g, c, index, fmt.Sprintf("connect: %v", err))
+		return
+	}
+	now := l.now()
+	c.state = open
+	c.due = never // cancels the limit for connecting
+	g.counts.Opened++
+	g.counts.Open++
+	if g.counts.Connect == nil {
+		g.counts.Connect = result.NewHistogram()
+	}
+	g.counts.Connect.Record(time.Duration(now - c.intended))
+	c.intended, c.base = now, now
+	if g.Interval > 0 {
+		// Heartbeats are spread over the interval, and none is due before now.
+		c.base += int64((randomUnit(uint64(c.number)) + g.Jitter) * float64(g.Interval))
+		c.base += g.grid()
+	}
+	l.setInterest(g, c, index)
+	switch g.Behaviour {
+	case Silent, PingPong, Churn:
+		l.sendMessage(g, c, index)
+	case SlowReader, ZeroWindow:
+		c.unsent = endless
+		l.flush(g, c, index)
+	}
+	switch {
+	case c.state != open:
+	case g.Behaviour == Churn:
+		l.setDue(c, index, now+int64(l.plan.Patience))
+	case g.Interval > 0 && g.Behaviour != Silent && g.Behaviour != Mute:
+		l.setDue(c, index, g.next(c, now))
+	}
+}
+
+// openFailed closes a connection that could not be opened.
+func (l *Loop) openFailed(g *group, c *conn, index int32, why string) {
+	l.close(c, false)
+	l.countFailure(g, why)
+	l.reopen(g, index)
+}
+
+// countFailure counts a connection that could not be opened.
+func (l *Loop) countFailure(g *group, why string) {
+	g.counts.OpenFailed++
+	l.failures[why]++
+}
+
+// reopen puts a connection of a churn back into the queue.
+func (l *Loop) reopen(g *group, index int32) {
+	if g.Behaviour == Churn && l.conns[index].flags&silenced == 0 {
+		l.queue = append(l.queue, index)
+	}
+}

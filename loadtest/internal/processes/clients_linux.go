@@ -1,0 +1,240 @@
+// Package processes starts and controls the processes of a load test: client processes, each with
+// one load.Loop, and the servers that the test launches. There are several because the connections
+// can exceed the descriptor limit of one process.
+package processes
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+)
+
+// ClientVerb is the hidden verb that makes the command a client process.
+const ClientVerb = "worker"
+
+// RunClient is the main function of a client process. It reads a load.Plan and then load.Commands,
+// and writes load.Reports, all as JSON. It returns at the end of the input, so a client process
+// does not outlive its parent.
+func RunClient(in io.Reader, out io.Writer) error {
+	if _, err := machine.RaiseDescriptors(); err != nil {
+		return err
+	}
+	debug.SetGCPercent(20) // memory matters here; there is little garbage to collect
+	reports, input := json.NewEncoder(out), json.NewDecoder(in)
+	// The first report says that the process runs. Its memory is measured before it reads the plan.
+	if err := reports.Encode(load.Report{}); err != nil {
+		return err
+	}
+	var plan load.Plan
+	if err := input.Decode(&plan); err != nil {
+		return fmt.Errorf("reading the plan: %w", err)
+	}
+	var failed error
+	loop, err := load.NewLoop(plan, func(r load.Report) { failed = errors.Join(failed, reports.Encode(r)) })
+	if err != nil {
+		return err
+	}
+	commands := make(chan load.Command, 16)
+	go func() { // ends with the process
+		defer close(commands)
+		for {
+			var cmd load.Command
+			if input.Decode(&cmd) != nil {
+				loop.Wake()
+				return
+			}
+			commands <- cmd
+			loop.Wake()
+		}
+	}()
+	return errors.Join(loop.Run(commands), failed)
+}
+
+// Clients are the client processes of a run. Not safe for concurrent use.
+type Clients struct {
+	clients []*client
+}
+
+type client struct {
+	cmd      *exec.Cmd
+	commands *json.Encoder
+	stdin    io.Closer
+	err      chan error // result of Wait
+
+	mu       sync.Mutex
+	last     load.Report // guarded by mu
+	finished bool        // guarded by mu; last is the final report
+}
+
+// startTimeout limits the time a client process takes to start.
+const startTimeout = 20 * time.Second
+
+// StartClients starts n client processes. They wait for Begin.
+func StartClients(n int) (*Clients, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := &Clients{}
+	for range n {
+		w, err := startClient(exe)
+		if err != nil {
+			c.Kill()
+			return nil, fmt.Errorf("starting client process %d of %d: %w", len(c.clients)+1, n, err)
+		}
+		c.clients = append(c.clients, w)
+	}
+	return c, nil
+}
+
+func startClient(exe string) (*client, error) {
+	w := &client{cmd: exec.Command(exe, ClientVerb), err: make(chan error, 1)}
+	// One goroutine runs beside the loop. Preemption signals would only cost CPU time.
+	w.cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	w.cmd.Stderr = os.Stderr
+	w.cmd.SysProcAttr = childAttr()
+	stdin, err := w.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.cmd.Start(); err != nil {
+		return nil, err
+	}
+	w.commands, w.stdin = json.NewEncoder(stdin), stdin
+	reports := json.NewDecoder(stdout)
+	late := time.AfterFunc(startTimeout, func() { _ = w.cmd.Process.Kill() })
+	err = reports.Decode(&w.last)
+	if !late.Stop() || err != nil {
+		_ = w.cmd.Process.Kill()
+		return nil, errors.Join(fmt.Errorf("not ready: %w", err), w.cmd.Wait())
+	}
+	go w.listen(reports)
+	return w, nil
+}
+
+// childAttr puts a child into a process group of its own: Ctrl-C on a terminal does not reach it,
+// and the parent ends it in an orderly way. The kernel kills the child when the thread that started
+// it ends, so the caller must be the main goroutine, locked to its thread.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// listen stores reports until the process ends.
+func (w *client) listen(reports *json.Decoder) {
+	for {
+		var r load.Report
+		if reports.Decode(&r) != nil {
+			break
+		}
+		w.mu.Lock()
+		w.last, w.finished = r, r.Last
+		w.mu.Unlock()
+	}
+	w.err <- w.cmd.Wait()
+}
+
+// Pids returns the IDs of the client processes.
+func (c *Clients) Pids() (pids []int) {
+	for _, w := range c.clients {
+		pids = append(pids, w.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// Begin sends each client process its part of the plan.
+func (c *Clients) Begin(plan load.Plan) error {
+	var errs []error
+	for i, part := range split(plan, len(c.clients)) {
+		if err := c.clients[i].commands.Encode(part); err != nil {
+			errs = append(errs, fmt.Errorf("client process %d: %w", i+1, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// split divides a plan into n equal parts.
+func split(plan load.Plan, n int) []load.Plan {
+	parts := make([]load.Plan, n)
+	first := 0
+	for i := range parts {
+		part := plan
+		part.Rate = plan.Rate / float64(n)
+		part.First = first
+		part.Specs = nil
+		for _, s := range plan.Specs {
+			total := s.Connections
+			s.Connections = total*(i+1)/n - total*i/n
+			first += s.Connections
+			part.Specs = append(part.Specs, s)
+		}
+		parts[i] = part
+	}
+	return parts
+}
+
+// Tell sends a command to all client processes. A process that has ended is skipped.
+func (c *Clients) Tell(cmd load.Command) {
+	for _, w := range c.clients {
+		_ = w.commands.Encode(cmd)
+	}
+}
+
+// Report returns the sum of the latest reports, and whether all client processes are running.
+func (c *Clients) Report() (sum load.Report, working bool) {
+	working = true
+	for _, w := range c.clients {
+		w.mu.Lock()
+		sum.Add(&w.last)
+		w.mu.Unlock()
+		select {
+		case err := <-w.err:
+			w.err <- err
+			working = false
+		default:
+		}
+	}
+	return sum, working
+}
+
+// Finish makes the client processes close their connections, and returns the sum of their final
+// reports. Processes still running after the given time are killed.
+func (c *Clients) Finish(within time.Duration) (load.Report, error) {
+	c.Tell(load.Command{Finish: true})
+	late := time.AfterFunc(within, c.Kill)
+	defer late.Stop()
+	var errs []error
+	var sum load.Report
+	for i, w := range c.clients {
+		_ = w.stdin.Close()
+		err := <-w.err
+		w.err <- err
+		sum.Add(&w.last)
+		if !w.finished {
+			errs = append(errs, fmt.Errorf("client process %d ended before the run: %w", i+1, errors.Join(err, errNoReport)))
+		}
+	}
+	return sum, errors.Join(errs...)
+}
+
+var errNoReport = errors.New("its final report is missing, so its counts are incomplete")
+
+// Kill kills the client processes.
+func (c *Clients) Kill() {
+	for _, w := range c.clients {
+		_ = w.cmd.Process.Kill()
+	}
+}

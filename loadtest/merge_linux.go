@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+func newMerge() *cobra.Command {
+	var o options
+	var expected int
+	cmd := &cobra.Command{
+		Use: "merge FILE...", Short: "Merge the results of several machines",
+		Long: `Merge the results of several machines that loaded the same target at the same time (--begin-at), written with --out.
+A file may also be the log of a run with --out /dev/stdout.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("name the files written with --out")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.expect.check(); err != nil {
+				return usageError{err}
+			}
+			if expected != 0 && expected != len(args) {
+				return usageError{fmt.Errorf("--expect-results is %d: got %d files", expected, len(args))}
+			}
+			var all []*result.Result
+			for _, name := range args {
+				r, err := result.Read(name)
+				if err != nil {
+					return err
+				}
+				all = append(all, r)
+			}
+			sum, err := result.Merge(all)
+			if err != nil {
+				return err
+			}
+			return o.report(cmd.OutOrStdout(), sum)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().IntVar(&expected, "expect-results", 0, "exact `number` of files; 0 is any number")
+	cmd.Flags().StringVar(&o.out, "out", "", "write the merged result to a `file`, as JSON")
+	cmd.Flags().StringVar(&o.html, "html", "", "write a report to a `file`, as an HTML page")
+	o.expect.add(cmd)
+	return cmd
+}

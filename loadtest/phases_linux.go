@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+// running reports whether the run continues.
+func (r *run) running() bool { return !r.failed && r.ctx.Err() == nil }
+
+// fail ends the run with an error.
+func (r *run) fail(format string, args ...any) {
+	r.failed = true
+	r.res.Errors = append(r.res.Errors, fmt.Sprintf(format, args...))
+}
+
+// phase starts a phase with some commands, and waits until the condition holds, the time is over or
+// the run ends. It reports whether the run continues.
+func (r *run) phase(name string, atMost time.Duration, until func(load.Report) bool, commands ...load.Command) bool {
+	if !r.running() {
+		return false
+	}
+	r.clients.Tell(load.Command{Phase: name})
+	for _, command := range commands {
+		r.clients.Tell(command)
+	}
+	from := time.Since(r.began)
+	for r.running() {
+		report, working := r.clients.Report()
+		r.clientDelay = max(r.clientDelay, report.Behind)
+		r.sample(name, report, time.Since(r.began)-from, atMost)
+		switch died := r.servers.Died(); {
+		case died != nil:
+			r.fail("%v", died)
+		case !working:
+			r.fail("a client process ended before the run")
+		}
+		left := atMost - (time.Since(r.began) - from)
+		if left <= 0 || until != nil && until(report) {
+			break
+		}
+		select {
+		case <-r.ctx.Done():
+		case <-time.After(min(phasePoll, left)):
+		}
+	}
+	r.res.Phases = append(r.res.Phases, result.Phase{Name: name, From: from, To: time.Since(r.began)})
+	// The charts show the end of each phase.
+	if report, _ := r.clients.Report(); !r.running() || time.Since(r.sampled) > phasePoll {
+		r.sampled = time.Time{}
+		r.sample(name, report, atMost, atMost)
+	}
+	return r.running()
+}
+
+// openAll waits until all connections are open or have failed, except deferred ones.
+func (r *run) openAll() bool {
+	want := uint64(0)
+	for _, s := range r.specs {
+		if !s.Deferred {
+			want += uint64(s.Connections)
+		}
+	}
+	atMost := 4*time.Duration(float64(want)/r.opt.rate*float64(time.Second)) + r.opt.ramp + r.opt.patience + closeGrace
+	done := r.phase(opening, atMost, func(now load.Report) bool {
+		all := sumOf(now)
+		return all.Opened+all.OpenFailed >= want || all.Opened == 0 && all.OpenFailed >= maxFailedOpens
+	})
+	report, _ := r.clients.Report()
+	if all := sumOf(report); done && all.Opened == 0 {
+		why := "no connection was opened"
+		if reasons := report.Failures.Reasons(); len(reasons) > 0 {
+			why = reasons[0]
+		}
+		if strings.HasPrefix(why, "bind") {
+			r.fail("no connection can be opened: %s: set another --source", why)
+		} else {
+			r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), why)
+		}
+	}
+	return r.running()
+}
+
+// maxFailedOpens is the number of failures after which the run ends, if no connection was opened.
+const maxFailedOpens = 200
+
+// hold waits while the connections are served, and records their cost. It ends early when none is
+// left.
+func (r *run) hold(name string, d time.Duration) bool {
+	report, _ := r.clients.Report()
+	from := r.measure(sumOf(report).Open)
+	on := r.phase(name, d, func(now load.Report) bool { return sumOf(now).Open == 0 })
+	report, _ = r.clients.Report()
+	r.whileHeld = r.measure(sumOf(report).Open)
+	r.recordCosts(from)
+	return on
+}
+
+// awaitReaping silences groups, and waits until the target has closed them, or should have long
+// ago.
+func (r *run) awaitReaping(groups ...string) bool {
+	if r.opt.targetTimeout() == 0 {
+		return r.running()
+	}
+	var commands []load.Command
+	for _, g := range groups {
+		commands = append(commands, load.Command{Silence: g})
+	}
+	return r.phase(silent, r.opt.targetTimeout()+2*r.opt.tick+closeGrace, func(now load.Report) bool {
+		n := uint64(0)
+		for _, g := range groups {
+			n += openOf(now, g)
+		}
+		return n == 0
+	}, commands...)
+}
+
+// sumOf returns the sum of all groups of a report.
+func sumOf(report load.Report) result.Group {
+	var sum result.Group
+	for i := range report.Groups {
+		sum.Add(&report.Groups[i])
+	}
+	return sum
+}
+
+// openOf returns the number of open connections of a group.
+func openOf(report load.Report, group string) (n uint64) {
+	for _, g := range report.Groups {
+		if g.Name == group {
+			n += g.Open
+		}
+	}
+	return n
+}

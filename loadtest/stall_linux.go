@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+)
+
+func newStall() *cobra.Command {
+	var o options
+	var stall time.Duration
+	cmd := &cobra.Command{
+		Use: "stall", Short: "Stop the server for longer than its timeout, while heartbeats arrive", Args: noArgs,
+		Long: `Stop the server (SIGSTOP) for longer than its timeout, while heartbeats arrive, and continue it (SIGCONT). A reaper that
+reads its clock before its sockets closes living connections.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			if stall == 0 {
+				stall = o.timeout * 3 / 2
+			}
+			switch {
+			case stall < 0:
+				return usageError{fmt.Errorf("--stall is %v: set a positive duration", stall)}
+			case o.timeout == 0:
+				return usageError{errors.New("--timeout is 0: set the timeout of the target")}
+			case len(o.targets) > 0 && len(o.pids) == 0:
+				return usageError{errors.New("name the processes of the --target with --pid")}
+			}
+			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
+		},
+	}
+	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)
+	cmd.Flags().DurationVar(&stall, "stall", 0, "time for which the server is stopped; 0 is 1.5 times --timeout")
+	return cmd
+}
+
+// stall stops the servers for a time.
+func (r *run) stall(d time.Duration) {
+	timeout, pids := r.opt.targetTimeout(), r.serverPids()
+	signal := func(sig syscall.Signal) bool {
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, sig); err != nil {
+				r.fail("sending %v to process %d: %v", sig, pid, err)
+			}
+		}
+		return r.running()
+	}
+	resume := func() { // in every case: a stopped server does not end
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	}
+	if !r.openAll() || !r.hold("before", timeout) {
+		return
+	}
+	if signal(syscall.SIGSTOP) {
+		_ = r.phase("stopped", d, nil)
+	}
+	resume()
+	_ = r.phase("after", timeout+2*r.opt.tick+time.Second, nil) && r.awaitReaping(living)
+}

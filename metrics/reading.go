@@ -1,0 +1,35 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// loopTimeout bounds the time that a scrape waits for event loops. Prometheus waits ten seconds for
+// a scrape.
+const loopTimeout = time.Second
+
+// A reading is what one scrape reads from the Reaper.
+type reading struct {
+	stats   idle.Stats
+	limit   int            // of connections, 0 if there is none
+	states  map[string]int // connections by state
+	unknown int            // connections of unknown state
+	overdue int            // entries that are due and not yet checked
+}
+
+// read reads the Reaper. If an event loop does not answer in time, the state of all connections is
+// unknown, because a partial count would be wrong.
+func read(r *idle.Reaper) (in reading) {
+	ctx, cancel := context.WithTimeout(context.Background(), loopTimeout)
+	defer cancel()
+	found, err := r.Inspect(ctx, idle.Query{States: true}) // before Stats: the loops publish their counters with it
+	if err != nil {
+		in.unknown = r.Connections()
+	}
+	in.states, in.overdue = found.States, found.Overdue
+	in.stats, in.limit = r.Stats(), r.Config().MaxConnections
+	return in
+}

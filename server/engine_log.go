@@ -1,0 +1,55 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// keptErrors is the number of different lines in which gnet may explain the death of an engine: the
+// cause and its consequences.
+const keptErrors = 8
+
+// An engineLog is the logger of gnet. It keeps the last errors, since gnet does not return the
+// cause of the death of an engine.
+type engineLog struct {
+	*slog.Logger
+
+	mu   sync.Mutex
+	last []string // guarded by mu
+}
+
+func (l *engineLog) logf(level slog.Level, format string, args []any) {
+	if l.Enabled(context.Background(), level) {
+		l.Log(context.Background(), level, fmt.Sprintf(format, args...), "from", "gnet")
+	}
+}
+
+func (l *engineLog) Debugf(format string, args ...any) { l.logf(slog.LevelDebug, format, args) }
+func (l *engineLog) Infof(format string, args ...any)  { l.logf(slog.LevelInfo, format, args) }
+func (l *engineLog) Warnf(format string, args ...any)  { l.logf(slog.LevelWarn, format, args) }
+
+func (l *engineLog) Errorf(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	l.mu.Lock()
+	if !slices.Contains(l.last, line) {
+		l.last = append(l.last, line)
+		l.last = l.last[max(0, len(l.last)-keptErrors):]
+	}
+	l.mu.Unlock()
+	l.logf(slog.LevelError, format, args)
+}
+
+// Fatalf logs an error. It does not end the process.
+func (l *engineLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
+
+// lastErrors returns what gnet has logged about the end.
+func (l *engineLog) lastErrors() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(strings.Join(l.last, "; "), "gnet does not say why")
+}

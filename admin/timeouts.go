@@ -23,7 +23,7 @@ type timeout struct {
 	of          func(*idle.Config) *time.Duration
 }
 
-// timeouts are all of them. One whose field begins as that of another comes before it.
+// timeouts are all of them. A field name with another one as its prefix comes before that one.
 var timeouts = []timeout{
 	{"read-timeout", "Config.ReadTimeout", func(c *idle.Config) *time.Duration { return &c.ReadTimeout }},
 	{"write-timeout", "Config.WriteTimeout", func(c *idle.Config) *time.Duration { return &c.WriteTimeout }},

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	maxIdleNames = 105 // exported names of package idle, methods included
+	maxIdleNames = 76 // exported names of package idle, methods included
 	maxFiles     = 33  // files of a package, without tests
 )
 

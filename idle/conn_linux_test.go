@@ -167,10 +167,10 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		next := newScriptedConn(el, 1) // with the same descriptor, and the same state of the loop
 		r.OnOpen(next)
 		l := r.registry.Load().find(el)
-		_, id := l.table.find(next)
-		before := *l.states.at(id)
+		_, id := l.table.Find(key(next))
+		before := *l.states.At(id)
 		useAll(conn)
-		require.Equal(t, before, *l.states.at(id), "the next connection is another one")
+		require.Equal(t, before, *l.states.At(id), "the next connection is another one")
 		require.Empty(t, l.remotes)
 		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
 		require.Zero(t, conn.ID())

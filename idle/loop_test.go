@@ -53,8 +53,8 @@ var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Mill
 
 // idleNow tells the loop that a connection is idle. It would not find out: the kernel knows nothing of the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
-	_, id := l.table.find(c)
-	l.raise(l.states.at(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
+	_, id := l.table.Find(key(c))
+	l.raise(l.states.At(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
@@ -104,9 +104,9 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	require.ErrorIs(t, l.stop, gneterrors.ErrEngineShutdown)
 	time.Sleep(2 * quickConfig.ReadTimeout)
 	r.round()
-	_, id := l.table.find(conns[1])
+	_, id := l.table.Find(key(conns[1]))
 	rescheduled := l.counters.Rescheduled
-	l.judgeDue(l.states.at(id).timer, id)
+	l.judgeDue(l.states.At(id).timer, id)
 	require.Equal(t, rescheduled, l.counters.Rescheduled, "nothing is judged after that")
 	require.Equal(t, 1, asked)
 	for _, c := range conns {
@@ -173,7 +173,7 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 	}
 	r = middleware(t, e, Config{ReadTimeout: time.Hour})
 	el := newScriptedLoop()
-	// Few of a range of descriptors share a small piece of the table, so that rows move up when others go.
+	// Few of a range of descriptors share a small piece of the table, so that records move up when others go.
 	for start := range 64 {
 		others = nil
 		var conns []*scriptedConn
@@ -189,14 +189,14 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 		}
 		l := r.registry.Load().find(el)
 		speaker := conns[5]
-		row, _ := l.table.find(speaker)
-		row.heard = 1 << 20 // long ago, or the future: not now
+		record, _ := l.table.Find(key(speaker))
+		record.Heard = 1 << 20 // long ago, or the future: not now
 		reads := l.counters.Reads
 		speaker.buffered = 4
 		r.OnTraffic(speaker)
-		row, _ = l.table.find(speaker)
-		require.NotNil(t, row)
-		require.Equal(t, uint32(r.clock.Stamp()), row.heard, "the heartbeat reaches the row where it is now")
+		record, _ = l.table.Find(key(speaker))
+		require.NotNil(t, record)
+		require.Equal(t, uint32(r.clock.Stamp()), record.Heard, "the heartbeat reaches the record where it is now")
 		require.Equal(t, reads+1, l.counters.Reads)
 		for i, c := range conns {
 			if i%2 == 1 {
@@ -218,11 +218,11 @@ func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
 	require.Equal(t, 1, r.Stats().Connections)
 
 	l := r.registry.Load().find(el)
-	row, _ := l.table.find(c)
-	row.mark = markOf(old) // as if the two addresses had the same mark
+	record, _ := l.table.Find(key(c))
+	record.Tag = tagOf(old) // as if the two addresses had the same mark
 	r.OnClose(old, nil)
 	require.Equal(t, 1, r.Stats().Connections, "its close does not hit the successor even then")
-	row.mark = markOf(c)
+	record.Tag = tagOf(c)
 	r.OnClose(c, nil)
 	require.Zero(t, r.Stats().Connections)
 	require.EqualValues(t, 2, r.Stats().Closed)
@@ -267,8 +267,8 @@ func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
-	row, id := l.table.find(c)
-	s := l.states.at(id)
+	record, id := l.table.Find(key(c))
+	s := l.states.At(id)
 	twoTicks := func() {
 		now := l.clock.Stamp()
 		eventually(t, "two ticks", func() bool { return l.clock.Stamp() >= now+2 })
@@ -277,12 +277,12 @@ func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
 	idleNow(l, c)
 	require.NotZero(t, s.instants[atNoticed])
 	first := func() bool {
-		f := l.facts(row, id, s, l.clock.Elapsed())
+		f := l.facts(record, id, s, l.clock.Elapsed())
 		return l.limitsOf(s).Report(verdict.Verdict{Reason: verdict.ReadIdle}, &f, l.clock.Elapsed()).First
 	}
 	require.False(t, first())
 	twoTicks()
-	row.heard = uint32(l.clock.Stamp())
+	record.Heard = uint32(l.clock.Stamp())
 	require.True(t, first())
 	r.OnClose(c, nil)
 }
@@ -292,12 +292,12 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
-	row, id := l.table.find(c)
-	s := l.states.at(id)
+	record, id := l.table.Find(key(c))
+	s := l.states.At(id)
 	now := l.clock.Stamp()
-	row.heard = uint32(now + 100) // nearly 2^32 moves ago
-	l.renew(row, s, 0)
-	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(row.heard, now), "it does not come round to look young")
+	record.Heard = uint32(now + 100) // nearly 2^32 moves ago
+	l.renew(record, s, 0)
+	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(record.Heard, now), "it does not come round to look young")
 	r.OnClose(c, nil)
 }
 

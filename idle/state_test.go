@@ -7,38 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStatesReuseIDsAndNeverMove(t *testing.T) {
-	var s states
-	first, p := s.take(1)
-	p.leftover = 7
-	for range 10 * statePiece {
-		s.take(1)
-	}
-	require.Same(t, p, s.at(first))
-	s.put(first)
-	_, other := s.take(1)
-	require.NotSame(t, p, other, "not within the tick in which another one with it was opened")
-	again, q := s.take(2)
-	require.Equal(t, first, again)
-	require.Same(t, p, q)
-	require.Zero(t, q.leftover, "a new connection begins with nothing of the old")
-	require.EqualValues(t, 2, q.instants[atOpened])
-}
-
 func TestAStateIs88Bytes(t *testing.T) {
 	require.EqualValues(t, 88, unsafe.Sizeof(state{}), "144 bytes per connection are the budget, with the table and the wheel")
-}
-
-func TestChurnNeedsFewStates(t *testing.T) {
-	var s states
-	for tick := uint32(1); tick < 1000; tick++ {
-		for range 100 { // opened and closed within the tick
-			id, _ := s.take(tick)
-			s.put(id)
-		}
-	}
-	require.LessOrEqual(t, s.used, uint32(200), "no more than are used within a tick or two")
-	require.LessOrEqual(t, cap(s.free.ids), 1000)
 }
 
 func TestFlags(t *testing.T) {

@@ -269,7 +269,8 @@ func (l *simLife) untilAlways(k Reason) time.Duration {
 	switch k {
 	case ReadIdle, AllIdle:
 		return l.untilIdle(k, since, limit+time.Duration(cfg.Jitter*float64(limit)))
-	case WriteIdle:
+	case WriteIdle: // a stop during a question leaves open when in it the bytes were sent
+		since = max(since, l.w.mayBeOut().end(t.anySent))
 		return since + limit + time.Duration(cfg.Jitter*float64(limit))
 	case NoFirstByte:
 		return l.latest(since, limit, t.came)
@@ -307,7 +308,7 @@ func (l *simLife) untilIdle(k Reason, since, limit time.Duration) time.Duration 
 		heardFrom, heardTo := l.activity(t, ReadIdle) // the Reaper learns of what was sent when it asks
 		activities := []time.Duration{earliest, latest, heardFrom, heardTo}
 		if k == AllIdle {
-			activities = append(activities, t.dated)
+			activities = append(activities, t.dated, l.w.mayBeOut().end(t.anySent))
 		}
 		for _, since := range activities {
 			due = max(due, l.latest(max(since, noticed), limit, l.now.came))
@@ -321,20 +322,32 @@ func (l *simLife) untilIdle(k Reason, since, limit time.Duration) time.Duration 
 func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 	due, slack := since+limit+later, l.w.slack()
 	blocked, block := time.Duration(0), time.Duration(0)
-	for _, o := range l.unheard() {
+	times := l.unheard()
+	joined := len(times) > simMostOutages // the Reaper joins some of them, with the time in between
+	for _, o := range times {
 		if o.from-l.w.cfg.Tick <= due+slack {
 			part := min(max(o.to-since, 0), o.length())
 			due, blocked = due+part, blocked+part
 		}
-		if o.from <= since+limit+later+slack && o.to >= since+limit-slack { // it passed meanwhile
+		if o.from <= since+limit+later+slack && (joined || o.to >= since+limit-slack) { // it passed meanwhile
 			if l.el.running && o.to >= l.w.now {
 				return never / 2
 			}
-			block = max(block, l.latest(o.to, min(o.length(), limit), l.now.came))
+			length := o.length()
+			if joined {
+				length = limit
+			}
+			block = max(block, l.latest(o.to, min(length, limit), l.now.came))
 		}
+	}
+	if joined {
+		blocked = limit
 	}
 	return max(l.latest(since, limit+later+min(blocked, limit), l.now.came), block)
 }
+
+// simMostOutages is how many outages a loop tells apart.
+const simMostOutages = 16
 
 // unheard returns the times in which the loop of the connection may be taken to have been blocked, or
 // the server to have been away, with two ticks more for each.

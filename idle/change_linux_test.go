@@ -23,36 +23,37 @@ func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
-	eventually(t, "counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
+	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
 	s.update(t, Config{ReadTimeout: limitOf})
-	eventually(t, "the dead one is reaped now", func() bool { return s.reaper.Connections() == 0 })
+	eventually(t, "the silent connection is reaped", func() bool { return s.reaper.Connections() == 0 })
 }
 
 func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
 	dial(t, s.addr)
-	eventually(t, "it is told to go", func() bool {
+	eventually(t, "the goodbye is sent", func() bool {
 		all, err := list(t.Context(), s.reaper, Oldest, 1)
 		return err == nil && len(all) == 1 && all[0].State == StateLeaving
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)
-	require.Empty(t, s.reasons(), "no max age any more: it stays")
+	require.Empty(t, s.reasons(), "max age is off, so the connection stays open")
 }
 
 func TestUpdateWithoutMinRateAlways(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 10, Window: limitOf, Always: true}}, nil)
 	c := dial(t, s.addr)
-	beat(t, c, 10*time.Millisecond)
+	sendEvery(t, c, 10*time.Millisecond)
 	time.Sleep(2 * limitOf)
 	s.update(t, Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 1000000, Window: limitOf}})
 	time.Sleep(5 * limitOf)
 	require.Empty(t, s.reasons(), "no message is open")
 }
 
-// block keeps the loop busy with a task, after which the Reaper's runs before the sockets are read.
+// block keeps the loop busy with a task. The task of the Reaper then runs before the sockets are
+// read.
 func block(gc gnet.Conn, d time.Duration) {
 	_ = gc.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { time.Sleep(d); return nil }))
 }
@@ -80,7 +81,7 @@ func TestAMessageThatWaitsUnreadIsNotSlow(t *testing.T) {
 	block(gc, 2*time.Second)
 	_, _ = c.Write([]byte("end")) // complete 0.2 s after it began
 	time.Sleep(3 * time.Second)
-	require.Empty(t, s.reasons(), "its message was complete long before the window was over; it waits unread")
+	require.Empty(t, s.reasons(), "the message was complete before the end of the window and waits unread")
 }
 
 func TestAHandshakeThatWaitsUnreadIsNotMissed(t *testing.T) {
@@ -99,7 +100,7 @@ func TestAHandshakeThatWaitsUnreadIsNotMissed(t *testing.T) {
 		_, _ = c.Write([]byte("login")) // 0.7 s after accept
 		time.Sleep(stall + time.Second)
 		if len(s.reasons()) > 0 {
-			t.Errorf("stall %v: login sent at 0.7 s of 1 s, waits unread, cut off: %v", stall, s.reasons())
+			t.Errorf("stall %v: the login, sent at 0.7 s of 1 s, waits unread, and the connection was closed: %v", stall, s.reasons())
 		}
 	}
 }
@@ -120,7 +121,7 @@ func TestAUnixPeerThatReadsIsNotStalled(t *testing.T) {
 	gc := <-conns
 	stop := time.After(5 * time.Second)
 	var got atomic.Int64
-	go func() { // reads 100 KB/s all the time
+	go func() { // reads 100 KB/s
 		b := make([]byte, 1024)
 		for {
 			n, err := c.Read(b)
@@ -137,10 +138,10 @@ loop:
 		case <-stop:
 			break loop
 		case <-time.After(10 * time.Millisecond):
-			_ = gc.AsyncWrite(make([]byte, 1200), nil) // a little more than it reads
+			_ = gc.AsyncWrite(make([]byte, 1200), nil) // slightly more than the peer reads
 		}
 	}
-	require.Empty(t, s.reasons(), "the peer reads all the time: %d bytes", got.Load())
+	require.Empty(t, s.reasons(), "the peer reads continuously: %d bytes", got.Load())
 }
 
 func TestAUnixPeerThatEchoesIsNotStalled(t *testing.T) {
@@ -150,7 +151,7 @@ func TestAUnixPeerThatEchoesIsNotStalled(t *testing.T) {
 	c := dial(t, s.addr)
 	began := time.Now()
 	b := make([]byte, 1000)
-	// always 4 messages in flight: reads one, sends one
+	// Four messages are always in flight.
 	for range 4 {
 		_, _ = c.Write(b)
 	}
@@ -192,7 +193,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 		time.Sleep(limitOf / 4)
 		mu.Lock()
 		defer mu.Unlock()
-		for i, ev := range evs[:len(evs)-1] { // of two that are due at the same time any may be the first
+		for i, ev := range evs[:len(evs)-1] { // of two events that are due together, either may come first
 			if ev.Reason == ReadIdle {
 				t.Errorf("the write for %v was followed by %v at once", ev.Reason, evs[i+1].Reason)
 			}
@@ -217,7 +218,7 @@ func TestUpdateWithoutHeartbeatsAndBack(t *testing.T) {
 	s.update(t, Config{ReadTimeout: time.Hour, Heartbeat: h})
 	answer(t, c, "PONG\n")
 	time.Sleep(3 * limitOf)
-	require.Empty(t, s.reasons(), "every ping was answered")
+	require.Empty(t, s.reasons(), "each ping was answered")
 }
 
 func TestUpdateOfTCPKeepAlive(t *testing.T) {
@@ -253,7 +254,7 @@ func TestAPingBehindOutputIsNotMissed(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	require.Empty(t, s.reasons(), "it has read %d bytes and acknowledges all the time, but could not see the ping", got)
+	require.Empty(t, s.reasons(), "the peer has read %d bytes and acknowledges them, but the ping is behind more output", got)
 }
 
 func TestNoGoodbyeBeforeAReset(t *testing.T) {
@@ -265,7 +266,7 @@ func TestNoGoodbyeBeforeAReset(t *testing.T) {
 	}}, nil)
 	dial(t, s.addr)
 	s.reason(t, 0)
-	require.Empty(t, n, "documented: not for a connection that is reset")
+	require.Empty(t, n, "a connection that is reset gets no goodbye")
 }
 
 func TestKeepClosedChanges(t *testing.T) {
@@ -315,7 +316,7 @@ func TestIsPongMayClose(t *testing.T) {
 	}
 }
 
-func TestAUnixConnectionIsNotLookedAtMoreOften(t *testing.T) {
+func TestAUnixConnectionIsNotCheckedMoreOften(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"unix", "tcp"} {
 		s := &site{echo: newEcho()}
@@ -338,13 +339,13 @@ func TestAUnixConnectionIsNotLookedAtMoreOften(t *testing.T) {
 			_, _ = c.Write([]byte("x"))
 			time.Sleep(10 * time.Millisecond)
 		}
-		require.LessOrEqual(t, s.reaper.Stats().Rescheduled, uint64(60), "%s: looks in 3 s", addr)
+		require.LessOrEqual(t, s.reaper.Stats().Rescheduled, uint64(60), "%s: checks in 3 s", addr)
 	}
 }
 
 func (*scriptedConn) RemoteAddr() net.Addr { return nil }
 
-func TestASnapshotThatWasGivenUpTouchesNothing(t *testing.T) {
+func TestAnAbandonedInspectionChangesNothing(t *testing.T) {
 	r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour})
 	el := newScriptedLoop()
 	a, b := newScriptedConn(el, 1), newScriptedConn(el, 2)
@@ -359,10 +360,10 @@ func TestASnapshotThatWasGivenUpTouchesNothing(t *testing.T) {
 	r.OnClose(a, nil) // the loop has no connections any more, and gnet may have dropped the task
 	all := <-shown
 	require.Empty(t, all)
-	r.OnOpen(b) // it has not
+	r.OnOpen(b) // gnet has not dropped the task
 	l := r.registry.Load().find(el)
-	l.stop = errors.New("what the task would overwrite")
+	l.stop = errors.New("the task must not overwrite this")
 	require.NoError(t, task.Run(t.Context()))
-	require.Error(t, l.stop, "nobody wants what it would find")
+	require.Error(t, l.stop, "the inspection has ended before its task")
 	r.OnClose(b, nil)
 }

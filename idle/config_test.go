@@ -62,7 +62,7 @@ func TestEveryTimeoutFitsItsWheel(t *testing.T) {
 		slots := cfg.slots()
 		require.Zero(t, slots&(slots-1), "a power of two")
 		if slots < maxSlots {
-			require.Greater(t, slots, ticks+3, "one turn is longer than a timeout, rounded up twice")
+			require.Greater(t, slots, ticks+3, "one turn is longer than a timeout that is rounded up twice")
 		}
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhoIsIdleForLongAlreadyIsNotLate lowers limits below the silence of connections: their deadlines have passed long ago then, but
-// nobody could know.
-func TestWhoIsIdleForLongAlreadyIsNotLate(t *testing.T) {
+// TestALoweredLimitCountsNoLateness lowers limits below the silence of connections. Their deadlines
+// have then passed long ago, but the Reaper could not know them.
+func TestALoweredLimitCountsNoLateness(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Reaper) error{
 		"update": func(r *Reaper) error { return r.Update(to(Config{ReadTimeout: limitOf})) },
@@ -28,7 +28,7 @@ func TestWhoIsIdleForLongAlreadyIsNotLate(t *testing.T) {
 			require.NoError(t, change(s.reaper))
 			s.reason(t, 0)
 			took := time.Since(began)
-			eventually(t, "it is counted", func() bool { return s.reaper.Stats().Lateness.Count == 1 })
+			eventually(t, "the lateness is counted", func() bool { return s.reaper.Stats().Lateness.Count == 1 })
 			require.LessOrEqual(t, s.reaper.Stats().Lateness.Max, took)
 		})
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEachSettingHasAName counts the fields of Config that are values against the names, and sees that a name gives what was set.
+// TestEachSettingHasAName counts the fields of Config that are values, and checks that each name
+// returns the value that was set.
 func TestEachSettingHasAName(t *testing.T) {
 	var cfg Config
 	set := setAll(reflect.ValueOf(&cfg).Elem())
@@ -18,12 +19,13 @@ func TestEachSettingHasAName(t *testing.T) {
 	n := 0
 	for name, value := range cfg.All() {
 		n++
-		require.NotZero(t, value, "%s does not give what was set", name)
+		require.NotZero(t, value, "%s does not return the value that was set", name)
 	}
 	require.Equal(t, set-1, n, "a field of Config has no name in All")
 }
 
-// setAll sets all fields that are numbers or bools, those of structs in it included, and returns how many there are.
+// setAll sets all fields that are numbers or bools, also in nested structs, and returns their
+// number.
 func setAll(v reflect.Value) (n int) {
 	for _, f := range v.Fields() {
 		switch f.Kind() {
@@ -44,7 +46,7 @@ func setAll(v reflect.Value) (n int) {
 	return n
 }
 
-func TestALogOfAConfigHasWhatIsOn(t *testing.T) {
+func TestALoggedConfigHasTheSettingsThatAreOn(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {

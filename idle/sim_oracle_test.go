@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A simLife is what the oracle knows of one connection. It judges by the contract, from what has
-// physically happened, and knows nothing of how the Reaper judges.
+// A simLife is the knowledge of the oracle about one connection. The oracle judges by the contract
+// and by physical events. It does not know how the Reaper judges.
 type simLife struct {
 	w         *simWorld
 	id        int
@@ -18,26 +18,26 @@ type simLife struct {
 	sock      *simSock
 	now       simTruth
 	asked     simTruth      // as of the last question to the kernel
-	prior     simTruth      // as of an earlier one
-	judged    time.Duration // when that was
-	askedFrom time.Duration // the kernel was asked, perhaps before a stop: the Reaper judges as of then
+	prior     simTruth      // as of an earlier question
+	judged    time.Duration // time of the last question
+	askedFrom time.Duration // the Reaper judges as of this time; a stop may delay the question itself
 
-	acceptedAt  time.Duration // by the kernel
+	acceptedAt  time.Duration // the kernel has accepted the connection
 	openedAt    time.Duration // Reaper.OnOpen has returned
 	openedFrom  time.Duration // the handler's OnOpen has returned
 	touchFrom   time.Duration
-	eventAt     time.Duration // the last idle event was judged
-	deliveredAt time.Duration // OnIdle was called for it, perhaps after a stop
-	isOpen      bool          // OnOpen was called, and OnClose was not
+	eventAt     time.Duration // the verdict of the last idle event
+	deliveredAt time.Duration // its call of OnIdle, perhaps after a stop
+	isOpen      bool          // OnOpen was called and OnClose was not
 	isRefused   bool
 	wasClosed   bool
 	isKicked    bool
 	isExempt    bool
-	keeps       bool // OnIdle keeps it
+	keeps       bool // OnIdle keeps the connection
 	messages    int
 	changedAt   time.Duration
-	resumedAt   time.Duration // Exempt was taken back
-	bytes       []simBytes    // what has arrived of late, for MinRate
+	resumedAt   time.Duration // Exempt(false) was called
+	bytes       []simBytes    // the latest bytes, for MinRate
 }
 
 type simBytes struct {
@@ -45,19 +45,19 @@ type simBytes struct {
 	n  int
 }
 
-// slack is how late a verdict may be if the process was never away: two ticks, the steps of the
-// kernel, and the time that it takes to close what is closed with it.
+// slack is the lateness that a verdict may have if the process was never away: two ticks, the steps
+// of the kernel, and the time to close all connections.
 func (w *simWorld) slack() time.Duration {
 	return 2*w.cfg.Tick + 2*(w.jiffy+time.Millisecond) + 4*time.Millisecond + time.Duration(len(w.all))*40*time.Microsecond
 }
 
-// least is the shortest time that is certainly taken for an outage.
+// least is the shortest time that is certainly an outage.
 func (w *simWorld) least() time.Duration { return max(2*w.cfg.Tick, 20*time.Millisecond) + w.cfg.Tick }
 
-// earliest returns the deadline of a limit after all outages that certainly count.
+// earliest returns the deadline of a limit after all certain outages.
 func (l *simLife) earliest(since, limit, heard time.Duration, away simIntervals) time.Duration {
 	due, grace := since+limit, l.w.grace()
-	since += 2*l.w.cfg.Tick + 2*(l.w.jiffy+time.Millisecond) // as far as the Reaper may round up
+	since += 2*l.w.cfg.Tick + 2*(l.w.jiffy+time.Millisecond) // the Reaper may round up by so much
 	for _, o := range away {
 		if o.from >= due {
 			break
@@ -70,12 +70,12 @@ func (l *simLife) earliest(since, limit, heard time.Duration, away simIntervals)
 	return due
 }
 
-// latest returns the deadline of a limit after all outages that may count.
+// latest returns the deadline of a limit after all possible outages.
 func (l *simLife) latest(since, limit, heard time.Duration) time.Duration {
-	w, due, ends := l.w, since+limit, time.Duration(0) // of the limit and of the grace
+	w, due, ends := l.w, since+limit, time.Duration(0) // the deadline, and the end of the grace
 	tick, slack, grace := w.cfg.Tick, w.slack(), w.grace()
 	for _, o := range w.mayBeOut() {
-		if o.from-tick > max(due, ends)+slack { // an outage may be taken to begin a tick earlier
+		if o.from-tick > max(due, ends)+slack { // the Reaper may date an outage a tick earlier
 			break
 		}
 		length := o.length() + 2*tick
@@ -84,7 +84,7 @@ func (l *simLife) latest(since, limit, heard time.Duration) time.Duration {
 		}
 		due += min(max(o.to+tick-since, 0), length)
 		end := o.to + tick + min(length, grace)
-		if heard > o.to+slack+3*tick { // the byte ends the grace, which is seen at the next look
+		if heard > o.to+slack+3*tick { // the byte ends the grace at the next check
 			end = min(end, l.now.heard()+limit)
 		}
 		if grace >= 0 {
@@ -98,7 +98,7 @@ func (l *simLife) latest(since, limit, heard time.Duration) time.Duration {
 	return due
 }
 
-// grace returns the bound of the grace after an outage, and a negative number if there is none.
+// grace returns the bound of the grace after an outage, negative if there is none.
 func (w *simWorld) grace() time.Duration {
 	if w.cfg.OutageGrace == 0 {
 		return 2 * time.Minute
@@ -106,7 +106,7 @@ func (w *simWorld) grace() time.Duration {
 	return w.cfg.OutageGrace
 }
 
-// check reports a violation if the connection should have been closed, or an event raised, by now.
+// check reports a violation if a close or an idle event is overdue.
 func (l *simLife) check() {
 	if !l.isOpen || l.openedAt == 0 || l.now.exempt || l.now.ended || l.w.failure != nil {
 		return
@@ -122,14 +122,14 @@ func (l *simLife) check() {
 			continue
 		}
 		if allowed += l.absence(l.firstStage(k, due)); l.w.now > allowed {
-			l.w.violate(l, fmt.Sprintf("%v is noticed at the latest at %v (deadline %v)", k, allowed, due),
+			l.w.violate(l, fmt.Sprintf("%v is noticed by %v (deadline %v)", k, allowed, due),
 				fmt.Sprintf("it is not at %v (since %v, limit %v; outages %v)", l.w.now, since, limit, l.w.mayBeOut()))
 			return
 		}
 	}
 }
 
-// absence returns for how long the server could not close the connection since its deadline.
+// absence returns how long the server could not close the connection since its deadline.
 func (l *simLife) absence(due time.Duration) time.Duration {
 	w := l.w
 	from := due - w.cfg.Tick
@@ -145,19 +145,19 @@ func (l *simLife) absence(due time.Duration) time.Duration {
 	return sum + loops + time.Duration(n+m)*w.cfg.Tick
 }
 
-// firstStage returns the first of the deadlines that follow each other until the last, due.
+// firstStage returns the first of the consecutive deadlines that end with due.
 func (l *simLife) firstStage(k Reason, due time.Duration) time.Duration {
 	switch k {
 	case MaxAge:
 		return l.openedAt + l.w.cfg.MaxAge*9/10
-	case WriteStall, OverLimit, BelowMinRate, HeartbeatTimeout, Drained: // the first look may be late as well
+	case WriteStall, OverLimit, BelowMinRate, HeartbeatTimeout, Drained: // the first check may be late as well
 		since, _ := l.counts(k)
 		return since
 	}
 	return due
 }
 
-// delayed returns how much later a deadline may be because the server was away at one before it.
+// delayed returns how much later a deadline may be because the server was away at an earlier one.
 func (l *simLife) delayed(k Reason) time.Duration {
 	if first := l.firstStage(k, never); first != never {
 		return l.absence(first)
@@ -165,8 +165,8 @@ func (l *simLife) delayed(k Reason) time.Duration {
 	return 0
 }
 
-// counts returns from when a limit counts at the latest, and the limit, 0 if it is off or does not
-// apply.
+// counts returns the latest instant from which a limit counts, and the limit. The limit is 0 if it
+// is off or does not apply.
 func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 	t, cfg := &l.now, &l.w.cfg
 	switch k {
@@ -201,12 +201,12 @@ func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 			return 0, 0
 		}
 		since = max(t.message+cfg.MinRate.Grace, t.heard(), l.openedAt+cfg.MinRate.Grace)
-		if since > l.w.now || l.w.driverAway.since(since-l.w.longest) > 0 { // each window may be put off
+		if since > l.w.now || l.w.driverAway.since(since-l.w.longest) > 0 { // the server may have put off each window
 			return 0, 0
 		}
 		return since, 2 * cfg.MinRate.Window
 	case HeartbeatTimeout:
-		if cfg.MaxAge > 0 || l.w.decides { // it may be leaving, or written to
+		if cfg.MaxAge > 0 || l.w.decides { // the connection may be in its grace, or OnIdle may write to it
 			return 0, 0
 		}
 		h := &cfg.Heartbeat
@@ -275,15 +275,15 @@ func (l *simLife) untilAlways(k Reason) time.Duration {
 		return l.latest(since, limit, t.came)
 	case NoHandshake:
 		due := l.withLoop(since, limit, 0)
-		if t.unread || t.handled > since { // bytes have waited unread
+		if t.unread || t.handled > since { // bytes waited unread
 			due += limit
 		}
 		return due
-	case WriteStall: // the kernel is asked for output that only it holds once in the timeout, at the next check
+	case WriteStall: // for output in the kernel there is one question per timeout, at the next check
 		return l.withLoop(since, limit, limit+l.noticing(limit, t.waits)+3*cfg.Tick)
 	case OverLimit:
 		return l.withLoop(since, limit, l.noticing(limit, t.soft)+3*cfg.Tick)
-	case BelowMinRate: // a window with enough bytes, and one without
+	case BelowMinRate: // one window with enough bytes and one without
 		return l.withLoop(since, limit, 6*cfg.Tick)
 	case HeartbeatTimeout:
 		jitter := time.Duration(max(cfg.Heartbeat.Jitter, 0) * float64(cfg.Heartbeat.Interval))
@@ -298,13 +298,14 @@ func (l *simLife) untilAlways(k Reason) time.Duration {
 }
 
 // untilIdle returns the latest deadline of an idle timeout. An outage may count in full from any
-// instant that the Reaper may take for the last activity, also from what it knew at its last question.
+// instant that the Reaper may take for the last activity, including its knowledge at the last
+// question.
 func (l *simLife) untilIdle(k Reason, since, limit time.Duration) time.Duration {
 	due := l.latest(since, limit, l.now.came)
 	for _, t := range []*simTruth{&l.now, &l.asked, &l.prior} {
 		earliest, latest := l.activity(t, k)
 		noticed := t.delivered[k-ReadIdle]
-		heardFrom, heardTo := l.activity(t, ReadIdle) // the Reaper learns of what was sent when it asks
+		heardFrom, heardTo := l.activity(t, ReadIdle) // a question tells the Reaper of sent bytes
 		activities := []time.Duration{earliest, latest, heardFrom, heardTo}
 		if k == AllIdle {
 			activities = append(activities, t.dated)
@@ -316,8 +317,8 @@ func (l *simLife) untilIdle(k Reason, since, limit time.Duration) time.Duration 
 	return due
 }
 
-// withLoop returns the latest deadline of a limit that needs the loop. It counts from since or later,
-// and by as much the deadline can be later. Blocked time counts for at most once the limit.
+// withLoop returns the latest deadline of a limit that needs the loop. The limit counts from since,
+// and its deadline may be later by the given time. Blocked time extends it by at most the limit.
 func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 	due, slack := since+limit+later, l.w.slack()
 	blocked, block := time.Duration(0), time.Duration(0)
@@ -326,7 +327,7 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 			part := min(max(o.to-since, 0), o.length())
 			due, blocked = due+part, blocked+part
 		}
-		if o.from <= since+limit+later+slack && o.to >= since+limit-slack { // it passed meanwhile
+		if o.from <= since+limit+later+slack && o.to >= since+limit-slack { // the deadline passed during the block
 			if l.el.running && o.to >= l.w.now {
 				return never / 2
 			}
@@ -336,8 +337,8 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 	return max(l.latest(since, limit+later+min(blocked, limit), l.now.came), block)
 }
 
-// unheard returns the times in which the loop of the connection may be taken to have been blocked, or
-// the server to have been away, with two ticks more for each.
+// unheard returns the times in which the loop of the connection may be taken for blocked or the
+// server for away, with two extra ticks for each.
 func (l *simLife) unheard() (all simIntervals) {
 	w, tick := l.w, l.w.cfg.Tick
 	all = append(all, l.el.blocks...)
@@ -362,7 +363,7 @@ func (l *simLife) unheard() (all simIntervals) {
 	return list
 }
 
-// reaped checks that a connection was closed for a reason that the contract allows.
+// reaped checks that the contract allows to close a connection for this reason.
 func (l *simLife) reaped(e *ReapError) {
 	w, t := l.w, &l.asked
 	w.reaps.of[e.Reason]++
@@ -383,7 +384,7 @@ func (l *simLife) reaped(e *ReapError) {
 	}
 }
 
-// early returns what was promised about a connection that was closed too early, "" if it was not.
+// early returns the promise that was broken if a connection was closed too early, otherwise "".
 func (l *simLife) early(e *ReapError) string {
 	w, t, cfg := l.w, &l.asked, &l.w.cfg
 	since, limit := l.openedFrom, time.Duration(0)
@@ -408,7 +409,7 @@ func (l *simLife) early(e *ReapError) string {
 		if t.waits == 0 && t.outbound == 0 {
 			return "write stall: no output waits"
 		}
-		if w.family == simBSD && t.outbound == l.prior.outbound { // that the peer took something cannot be seen
+		if w.family == simBSD && t.outbound == l.prior.outbound { // reads of the peer are invisible
 			since = l.resumedAt
 		}
 		away = l.loopAway()
@@ -436,14 +437,14 @@ func (l *simLife) early(e *ReapError) string {
 		return l.earlyDrained()
 	case Kicked:
 		if !l.isKicked {
-			return "kicked: nobody has kicked it"
+			return "kicked: Kick was not called"
 		}
 		return ""
 	case Shed:
 		return l.earlyShed()
 	}
 	if e.Reason == WriteStall || e.Reason == OverLimit {
-		since = max(since, l.judged-e.Lasted) // the Reaper looks now and then
+		since = max(since, l.judged-e.Lasted) // the Reaper checks at intervals
 	}
 	if due := l.earliest(since, limit, heard, away); l.judged < due {
 		return fmt.Sprintf("%v: not before %v (since %v; outages %v)", e.Reason, due, since, away)
@@ -469,7 +470,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 	}
 	heard, away := max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom)
 	due := l.earliest(since, limit, heard, away)
-	if k == AllIdle && l.w.family == simTCP { // a retransmission may count, and has less of an outage after it
+	if k == AllIdle && l.w.family == simTCP { // a retransmission may count, and has fewer outages after it
 		due = min(due, l.earliest(max(since, t.anySent), limit, heard, away))
 	}
 	if l.judged < due {
@@ -478,7 +479,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 	return ""
 }
 
-// loopAway returns the times in which the server or the loop of the connection certainly was away.
+// loopAway returns the times in which the server or the loop of the connection was certainly away.
 func (l *simLife) loopAway() simIntervals { return l.w.wasOut(l.askedFrom) }
 
 func (l *simLife) earlySlow(e *ReapError) string {
@@ -486,7 +487,7 @@ func (l *simLife) earlySlow(e *ReapError) string {
 	if t.message == 0 {
 		return "below min rate: no message is open"
 	}
-	since := max(t.message+rate.Grace, l.judged-e.Lasted) // the window begins when the Reaper says
+	since := max(t.message+rate.Grace, l.judged-e.Lasted) // the Reaper chooses the beginning of the window
 	due := l.earliest(since, rate.Window, max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom))
 	if l.judged < due {
 		return fmt.Sprintf("below min rate: not before %v", due)
@@ -510,7 +511,7 @@ func (l *simLife) bytesSince(from time.Duration) (n int) {
 func (l *simLife) earlyAnswer() string {
 	t, h := &l.asked, &l.w.cfg.Heartbeat
 	if t.pings < h.MaxMissed {
-		return fmt.Sprintf("no answer: %d pings were sent since the last sign of life, limit %d", t.pings, h.MaxMissed)
+		return fmt.Sprintf("no answer: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)
 	}
 	due := l.earliest(t.lastPing, h.Retry, max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom))
 	if h.IsPong == nil {
@@ -546,19 +547,19 @@ func (l *simLife) earlyShed() string {
 		return "shed: it was held"
 	case silent < w.cfg.ShedProtect:
 		return fmt.Sprintf("shed: only after a silence of %v", w.cfg.ShedProtect)
-	case max(t.open, l.el.openThen)+len(w.loops) < w.cfg.MaxConnections-max(w.cfg.MaxConnections/16, 1): // each may have one in OnOpen
+	case max(t.open, l.el.openThen)+len(w.loops) < w.cfg.MaxConnections-max(w.cfg.MaxConnections/16, 1): // each loop may have one connection in OnOpen
 		return fmt.Sprintf("shed: there is room, %d connections are open of %d, Connections said %d", t.open, w.cfg.MaxConnections, w.reaper.Connections())
 	}
 	return ""
 }
 
-// checkReason checks that no other limit was reached clearly before the one that is the reason.
+// checkReason checks that no other limit was reached clearly before the limit of the reason.
 func (l *simLife) checkReason(k Reason) {
 	if k > lastDue || l.w.failure != nil {
 		return
 	}
 	defer func(now simTruth) { l.now = now }(l.now)
-	l.now = l.asked // as judged
+	l.now = l.asked // as of the verdict
 	mine, ok := l.soonest(k)
 	if !ok {
 		return
@@ -569,7 +570,7 @@ func (l *simLife) checkReason(k Reason) {
 			continue
 		}
 		if other.isIdle() && l.w.now-since > 2048*l.w.cfg.Tick {
-			continue // when the peer was heard is not known that far back
+			continue // reads are not recorded that far back
 		}
 		if due := l.until(other) + l.w.slack() + l.delayed(other); due < mine {
 			l.w.violate(l, fmt.Sprintf("the reason is the first limit, and %v was reached at %v", other, due),
@@ -579,7 +580,7 @@ func (l *simLife) checkReason(k Reason) {
 	}
 }
 
-// soonest returns the earliest deadline that a limit can have had, without outages.
+// soonest returns the earliest possible deadline of a limit without outages.
 func (l *simLife) soonest(k Reason) (due time.Duration, ok bool) {
 	t, cfg := &l.now, &l.w.cfg
 	switch k {
@@ -604,7 +605,7 @@ func (l *simLife) soonest(k Reason) (due time.Duration, ok bool) {
 	return 0, false
 }
 
-// The methods below are told what happens to the connection.
+// The methods below record events of the connection.
 
 func (l *simLife) opening() {
 	now := l.w.now
@@ -697,8 +698,8 @@ func (l *simLife) buffered(n int) {
 	l.markSoft(limit.Soft > 0 && n > limit.Soft)
 }
 
-// markSoft notes whether output is above the soft limit. The Reaper does not see that it was below
-// between two looks.
+// markSoft records whether output is above the soft limit. The Reaper cannot see dips between two
+// checks.
 func (l *simLife) markSoft(above bool) {
 	t := &l.now
 	switch unseen := l.w.cfg.OutputLimit.SoftFor/4 + 3*l.w.cfg.Tick; {
@@ -711,8 +712,8 @@ func (l *simLife) markSoft(above bool) {
 	}
 }
 
-// noticing returns the interval between two checks of output against a limit, if the output waits since
-// an instant.
+// noticing returns the interval between two checks of output against a limit. The output waits since
+// the given instant.
 func (l *simLife) noticing(limit, since time.Duration) time.Duration {
 	if l.el.wasQuiet(since) {
 		return limit
@@ -720,7 +721,7 @@ func (l *simLife) noticing(limit, since time.Duration) time.Duration {
 	return limit / 4
 }
 
-// checkEvery returns the interval at which output is checked on a loop that hears something.
+// checkEvery returns the interval at which output is checked on a loop that is not quiet.
 func (w *simWorld) checkEvery() time.Duration {
 	every := never
 	if w.cfg.OutputLimit.Hard > 0 {
@@ -741,7 +742,7 @@ func (l *simLife) ended() {
 
 func (l *simLife) ready() { l.check(); l.now.ready = true }
 
-// touching and touched are called before and after a call that begins the timeouts anew.
+// touching and touched are called before and after a call that restarts the timeouts.
 func (l *simLife) touching() {
 	l.check()
 	l.touchFrom = l.w.now
@@ -781,7 +782,7 @@ func (l *simLife) setTimeouts(t Timeouts) {
 	l.now.own, l.changedAt = &t, l.w.now
 }
 
-// idle is called when OnIdle is.
+// idle is called by OnIdle.
 func (l *simLife) idle(ev Event) {
 	l.check()
 	if ev.Reason != WriteIdle {
@@ -798,12 +799,12 @@ func (l *simLife) idle(ev Event) {
 	l.w.events++
 }
 
-// checkEvent checks what an event says.
+// checkEvent checks the fields of an event.
 func (l *simLife) checkEvent(ev Event) {
 	t, last := &l.asked, l.asked.events[ev.Reason-ReadIdle]
 	earliest, latest := l.activity(t, ev.Reason)
 	slack := l.w.slack()
-	// The stamps are off while the driver is away.
+	// The stamps are inexact while the driver is away.
 	vague := l.w.driverAway.since(earliest-l.w.cfg.Tick) + l.w.cfg.Tick + 22*time.Millisecond
 	if earliest <= l.openedAt {
 		earliest = l.acceptedAt
@@ -825,7 +826,7 @@ func (l *simLife) limitOf(k Reason) time.Duration {
 	return [...]time.Duration{t.Read, t.Write, t.All}[k-ReadIdle]
 }
 
-// activity returns the bounds of the last activity that ends an idleness.
+// activity returns the bounds of the last activity that ends an idle state.
 func (l *simLife) activity(t *simTruth, k Reason) (earliest, latest time.Duration) {
 	switch k {
 	case ReadIdle:
@@ -854,7 +855,7 @@ func (l *simLife) spared(k Reason) {
 	l.now.events[k-ReadIdle], l.now.delivered[k-ReadIdle] = l.eventAt, l.deliveredAt
 }
 
-// closed is called when OnClose is.
+// closed is called by OnClose.
 func (l *simLife) closed(err error) {
 	w := l.w
 	if l.wasClosed || !l.isOpen {

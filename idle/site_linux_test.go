@@ -80,11 +80,11 @@ func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration,
 	return reason
 }
 
-// beat sends a byte every so often until the test ends or the connection does.
-func beat(t *testing.T, c net.Conn, every time.Duration) {
+// sendEvery sends a byte at an interval until the test or the connection ends.
+func sendEvery(t *testing.T, c net.Conn, every time.Duration) {
 	over := make(chan struct{})
-	var beating sync.WaitGroup
-	beating.Go(func() {
+	var sending sync.WaitGroup
+	sending.Go(func() {
 		for {
 			select {
 			case <-over:
@@ -96,7 +96,7 @@ func beat(t *testing.T, c net.Conn, every time.Duration) {
 			}
 		}
 	})
-	t.Cleanup(func() { close(over); beating.Wait() })
+	t.Cleanup(func() { close(over); sending.Wait() })
 }
 
 // dialSmall connects with a receive buffer that is soon full.

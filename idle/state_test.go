@@ -17,16 +17,16 @@ func TestStatesReuseIDsAndNeverMove(t *testing.T) {
 	require.Same(t, p, s.at(first))
 	s.put(first)
 	_, other := s.take(1)
-	require.NotSame(t, p, other, "not within the tick in which another one with it was opened")
+	require.NotSame(t, p, other, "a state is not reused within the tick in which it was opened")
 	again, q := s.take(2)
 	require.Equal(t, first, again)
 	require.Same(t, p, q)
-	require.Zero(t, q.leftover, "a new connection begins with nothing of the old")
+	require.Zero(t, q.leftover, "a reused state is empty")
 	require.EqualValues(t, 2, q.instants[atOpened])
 }
 
 func TestAStateIs88Bytes(t *testing.T) {
-	require.EqualValues(t, 88, unsafe.Sizeof(state{}), "144 bytes per connection are the budget, with the table and the wheel")
+	require.EqualValues(t, 88, unsafe.Sizeof(state{}), "the budget per connection, with the table and the wheel, is 144 bytes")
 }
 
 func TestChurnNeedsFewStates(t *testing.T) {
@@ -37,7 +37,7 @@ func TestChurnNeedsFewStates(t *testing.T) {
 			s.put(id)
 		}
 	}
-	require.LessOrEqual(t, s.used, uint32(200), "no more than are used within a tick or two")
+	require.LessOrEqual(t, s.used, uint32(200), "no more states than are used within two ticks")
 	require.LessOrEqual(t, cap(s.free.ids), 1000)
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeConn is a connection of gnet in name only.
+// fakeConn is a gnet.Conn with the few methods that a table needs.
 type fakeConn struct {
 	gnet.Conn
 	fd       int
@@ -25,11 +25,11 @@ func (c *fakeConn) OutboundBuffered() int     { return c.outbound }
 
 type fakeEventLoop struct {
 	gnet.EventLoop
-	_ int // not of size zero, so that each has an address of its own
+	_ int // not of size zero: each value needs its own address
 }
 
 func TestTableFindsByDescriptorAndIdentity(t *testing.T) {
-	// Of the descriptors, one in so many belongs to this table; the rest are those of other loops.
+	// One in so many descriptors belongs to this table, the others to other loops.
 	for _, loops := range []int{1, 2, 3, 8, 64} {
 		t.Run(fmt.Sprintf("loops=%d", loops), func(t *testing.T) {
 			var tab table
@@ -72,7 +72,7 @@ func TestTableFindsByDescriptorAndIdentity(t *testing.T) {
 			tab.remove(&fakeConn{fd: -1})
 			for _, c := range byFD {
 				_, id := tab.find(c)
-				require.Equal(t, ids[c], id, "none is lost")
+				require.Equal(t, ids[c], id, "no connection is lost")
 				tab.remove(c)
 				requireAbsent(t, &tab, c)
 			}
@@ -90,14 +90,14 @@ func TestTableReplacesAConnectionThatWasNeverClosed(t *testing.T) {
 	requireAbsent(t, &tab, old)
 	tab.remove(old)
 	r, id := tab.find(c)
-	require.NotNil(t, r, "its close does not hit the successor")
+	require.NotNil(t, r, "a late close does not hit the next connection")
 	require.EqualValues(t, 2, id)
 }
 
 func requireAbsent(t *testing.T, tab *table, c gnet.Conn) {
 	t.Helper()
 	r, _ := tab.find(c)
-	require.Nil(t, r, "a closed connection never finds its successor")
+	require.Nil(t, r, "a closed connection never finds the next one")
 }
 
 func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
@@ -110,6 +110,6 @@ func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
 		for _, l := range loops {
 			require.Same(t, l, g.find(l.el))
 		}
-		require.Nil(t, g.find(&fakeEventLoop{}), "an event loop that is not there, of %d", n)
+		require.Nil(t, g.find(&fakeEventLoop{}), "an unknown event loop, of %d", n)
 	}
 }

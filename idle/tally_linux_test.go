@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhoGoesForAnotherReasonHasNotMissedAHeartbeat lets connections go while there is time for an answer.
-func TestWhoGoesForAnotherReasonHasNotMissedAHeartbeat(t *testing.T) {
+// TestACloseForAnotherReasonMissesNoHeartbeat closes connections while a ping may still be answered.
+func TestACloseForAnotherReasonMissesNoHeartbeat(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		cfg  Config

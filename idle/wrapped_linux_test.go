@@ -19,7 +19,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-// A layerPlace is where the layers of a server stand.
+// A layerPlace is the place of the layers of a server.
 type layerPlace string
 
 const (
@@ -42,8 +42,7 @@ func (w wrappedCase) String() string {
 	return strings.Join(names, " ")
 }
 
-// isHidden reports whether the Reaper cannot find out about the connection that the handler is
-// given.
+// isHidden reports whether the Reaper cannot find the connection that the handler gets.
 func (w wrappedCase) isHidden() bool { return w.place == layerInside && w.as[0] == asForeign }
 
 var wrappedCases = []wrappedCase{
@@ -51,12 +50,12 @@ var wrappedCases = []wrappedCase{
 	{layerInside, []layerKind{asNetConn}}, {layerInside, []layerKind{asUnwrap}}, {layerInside, []layerKind{asForeign}},
 }
 
-// fewCases are for tests in which the kinds of wrappers differ little.
+// fewCases are for tests in which the wrappers differ little.
 var fewCases = []wrappedCase{
 	{layerOutside, []layerKind{asNetConn}}, {layerOutside, []layerKind{asForeign}}, {layerInside, []layerKind{asUnwrap}},
 }
 
-// forEachCase runs a test with each case, several of them at the same time.
+// forEachCase runs a test with each case in parallel.
 func forEachCase(t *testing.T, cases []wrappedCase, run func(*testing.T, wrappedCase)) {
 	for _, w := range cases {
 		t.Run(w.String(), func(t *testing.T) {
@@ -69,8 +68,8 @@ func forEachCase(t *testing.T, cases []wrappedCase, run func(*testing.T, wrapped
 // plainSource is the address of the clients that a wrappedSite serves without a layer.
 var plainSource = net.IPv4(127, 0, 0, 2)
 
-// A wrappedSite is a server of one loop with a Reaper and layers. It calls MarkReady when a
-// connection has sent something, and echoes.
+// A wrappedSite is a server of one loop with a Reaper and layers. It calls Conn.Ready when a
+// connection has sent a message, and echoes.
 type wrappedSite struct {
 	*echo
 	wrappedCase
@@ -82,15 +81,15 @@ type wrappedSite struct {
 	guests map[string]*tlsGuest // guarded by mu; by the address of the client
 }
 
-// A tlsGuest is what the handler knows of one connection.
+// A tlsGuest is the record of one connection.
 type tlsGuest struct {
-	conn  gnet.Conn // what OnOpen got
-	ready bool      // what MarkReady has returned
-	ends  []error   // what OnClose got
+	conn  gnet.Conn // the connection that OnOpen got
+	ready bool      // whether Reaper.Conn has found the connection
+	ends  []error   // the errors that OnClose got
 }
 
-// sayKind is a Goodbye that tells the reason.
-func sayKind(_ gnet.Conn, reason *ReapError) []byte { return []byte("bye: " + reason.Reason.Error()) }
+// sayReason is a Goodbye that tells the reason.
+func sayReason(_ gnet.Conn, reason *ReapError) []byte { return []byte("bye: " + reason.Reason.Error()) }
 
 // newWrappedSite runs a server. setUp may change its handler and the Config.
 func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrappedSite, *Config)) *wrappedSite {
@@ -154,7 +153,7 @@ func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrapped
 // saysGoodbye reports whether the Config has a Goodbye.
 func (s *wrappedSite) saysGoodbye() bool { return s.reaper.Config().Goodbye != nil }
 
-// guest gives a function access to what is known of a client.
+// guest passes the record of a client to a function.
 func (s *wrappedSite) guest(client net.Addr, use func(*tlsGuest)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +166,7 @@ func (s *wrappedSite) conn(client net.Addr) (c gnet.Conn) {
 	return c
 }
 
-// dial returns a client that speaks TLS as often as the server has layers.
+// dial returns a client that speaks TLS once for each layer of the server.
 func (s *wrappedSite) dial(t *testing.T) net.Conn {
 	t.Helper()
 	return speakTLS(t, dial(t, s.addr), clientTLS(), len(s.as))
@@ -183,13 +182,13 @@ func (s *wrappedSite) dialPlain(t *testing.T) net.Conn {
 	return c
 }
 
-// requireReady sends a message, and checks that MarkReady has found the connection.
+// requireReady sends a message, and checks that Reaper.Conn has found the connection.
 func (s *wrappedSite) requireReady(t *testing.T, c net.Conn) {
 	t.Helper()
-	require.NoError(t, exchangeBeat(c))
+	require.NoError(t, exchangeMessage(c))
 	s.guest(c.LocalAddr(), func(g *tlsGuest) {
 		_, wrapped := c.(*tls.Conn)
-		require.Equal(t, !wrapped || !s.isHidden(), g.ready, "what MarkReady has returned")
+		require.Equal(t, !wrapped || !s.isHidden(), g.ready, "whether Reaper.Conn finds the connection")
 	})
 }
 
@@ -207,34 +206,35 @@ func (s *wrappedSite) requireEnd(t *testing.T, c net.Conn, want error) {
 	require.True(t, ok, "%T", ends[0])
 }
 
-// requireLastWords reads what a client is sent until the end of its stream.
+// requireLastWords reads the stream of a client to its end, and compares it.
 func requireLastWords(t *testing.T, c net.Conn, want string) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	got, err := io.ReadAll(c)
-	require.NoError(t, err, "the stream ends in order")
+	require.NoError(t, err, "the stream ends without an error")
 	require.Equal(t, want, string(got))
 }
 
-// exchangeBeat sends a message and reads its echo.
-func exchangeBeat(c net.Conn) error {
-	if _, err := c.Write([]byte("beat")); err != nil {
+// exchangeMessage sends a message and reads its echo.
+func exchangeMessage(c net.Conn) error {
+	if _, err := c.Write([]byte("echo")); err != nil {
 		return err
 	}
 	b := make([]byte, 4)
 	if _, err := io.ReadFull(c, b); err != nil {
 		return err
 	}
-	if string(b) != "beat" {
-		return fmt.Errorf("%q came back", b)
+	if string(b) != "echo" {
+		return fmt.Errorf("the echo is %q", b)
 	}
 	return nil
 }
 
-// keepBeating exchanges messages until stop is closed. It reports if the client is cut off.
-func keepBeating(t *testing.T, c net.Conn, stop <-chan struct{}) {
+// keepExchanging exchanges messages until stop is closed. It reports an error if the client is cut
+// off.
+func keepExchanging(t *testing.T, c net.Conn, stop <-chan struct{}) {
 	for {
-		if err := exchangeBeat(c); err != nil {
+		if err := exchangeMessage(c); err != nil {
 			t.Errorf("a living client was cut off: %v", err)
 			return
 		}
@@ -246,19 +246,19 @@ func keepBeating(t *testing.T, c net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// requireLife exchanges messages for a time.
-func requireLife(t *testing.T, c net.Conn, length time.Duration) {
+// requireAlive exchanges messages for a time.
+func requireAlive(t *testing.T, c net.Conn, length time.Duration) {
 	t.Helper()
 	stop := make(chan struct{})
 	time.AfterFunc(length, func() { close(stop) })
-	keepBeating(t, c, stop)
+	keepExchanging(t, c, stop)
 }
 
-// handshakeOf is longer than the handshakes of a test may take, and shorter than live runs.
+// handshakeOf is longer than the handshakes of a test take, and shorter than the life of its clients.
 const handshakeOf = 2 * limitOf
 
-// TestLivingTLSClientsAreNotCutOff is the promise: living peers stay, silent peers are closed with
-// the reason. The handshake is over when the handler says so, wherever the layer stands.
+// TestLivingTLSClientsAreNotCutOff checks the promise: living peers stay connected, silent peers are
+// closed with the reason. The handler ends the handshake, inside or outside of the layer.
 func TestLivingTLSClientsAreNotCutOff(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
@@ -267,25 +267,25 @@ func TestLivingTLSClientsAreNotCutOff(t *testing.T) {
 			cfg.HandshakeTimeout = 0
 		}
 		s := newWrappedSite(t, w, cfg, nil)
-		requireJustice(t, s, func() net.Conn { return s.dial(t) })
+		requireSilentClosed(t, s, func() net.Conn { return s.dial(t) })
 	})
 }
 
-// requireJustice has clients that live and clients that send nothing after their first message, and
-// checks what happens to them.
-func requireJustice(t *testing.T, s *wrappedSite, dial func() net.Conn) {
+// requireSilentClosed has clients that keep sending and clients that are silent after their first
+// message. It checks that only the silent clients are closed.
+func requireSilentClosed(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	t.Helper()
-	const n = 4 // of each
+	const n = 4 // clients of each sort
 	var living, silent []net.Conn
-	var beating, waiting sync.WaitGroup
+	var sending, waiting sync.WaitGroup
 	stop := make(chan struct{})
-	defer beating.Wait()
+	defer sending.Wait()
 	defer close(stop)
 	for range n {
 		alive, dead := dial(), dial()
 		living, silent = append(living, alive), append(silent, dead)
 		s.requireReady(t, alive)
-		beating.Go(func() { keepBeating(t, alive, stop) })
+		sending.Go(func() { keepExchanging(t, alive, stop) })
 		s.requireReady(t, dead)
 		require.NoError(t, dead.SetReadDeadline(time.Now().Add(limitOf+room)))
 		waiting.Go(func() {
@@ -299,15 +299,15 @@ func requireJustice(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	for _, c := range silent {
 		s.requireEnd(t, c, ReadIdle)
 	}
-	eventually(t, "they are counted", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
+	eventually(t, "the silent clients are counted", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
 	for _, c := range living {
-		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it lives") })
+		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	}
 	require.EqualValues(t, n, s.reaper.Stats().Reaped.Total())
 }
 
-// TestTheGoodbyeIsEncrypted reads the goodbye as a TLS client: application data, and then the end.
-// Connections that never complete the handshake of TLS are closed as well.
+// TestTheGoodbyeIsEncrypted reads the goodbye as a TLS client: application data, then the end of the
+// stream. Connections that never complete the TLS handshake are closed as well.
 func TestTheGoodbyeIsEncrypted(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
@@ -319,7 +319,7 @@ func TestTheGoodbyeIsEncrypted(t *testing.T) {
 						t.Errorf("Goodbye got %T, want %T", c, g.conn)
 					}
 				})
-				return sayKind(c, reason)
+				return sayReason(c, reason)
 			}
 		})
 		silent, half := dial(t, s.addr), dial(t, s.addr)
@@ -344,7 +344,7 @@ func TestMaxAgeOfATLSClient(t *testing.T) {
 	t.Parallel()
 	cases := []wrappedCase{{layerOutside, []layerKind{asUnwrap}}}
 	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf / 2, Goodbye: sayKind}, nil)
+		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf / 2, Goodbye: sayReason}, nil)
 		c := s.dial(t)
 		s.requireReady(t, c)
 		requireLastWords(t, c, "bye: max age")
@@ -353,8 +353,8 @@ func TestMaxAgeOfATLSClient(t *testing.T) {
 }
 
 // TestAPingIsEncrypted has a client that answers pings, a client that only reads them, and a client
-// that sends other bytes than pongs. Outside, IsPong gets decrypted bytes. Inside, it would get
-// encrypted bytes, and the handler calls MarkAlive instead. With Unwrap any byte is an answer.
+// that sends other messages. Outside, IsPong gets decrypted bytes. Inside, it would get encrypted
+// bytes, and the handler calls Conn.Alive instead. With Unwrap any byte is an answer.
 func TestAPingIsEncrypted(t *testing.T) {
 	t.Parallel()
 	isPong := func(c gnet.Conn) bool {
@@ -363,7 +363,7 @@ func TestAPingIsEncrypted(t *testing.T) {
 	}
 	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
 		if w.isHidden() {
-			t.Skip("its pings are no TLS records")
+			t.Skip("pings of a hidden connection are no TLS records")
 		}
 		anyByte := w.as[0] == asUnwrap
 		s := newWrappedSite(t, w, Config{}, func(s *wrappedSite, cfg *Config) {
@@ -384,7 +384,7 @@ func TestAPingIsEncrypted(t *testing.T) {
 			}
 			open := s.open
 			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-				conn, ok := s.reaper.Conn(c) // the Reaper knows the connection from here on
+				conn, ok := s.reaper.Conn(c) // tells the Reaper of the outer connection
 				if !ok {
 					t.Error("the connection is not watched in OnOpen")
 				}
@@ -406,13 +406,13 @@ func TestAPingIsEncrypted(t *testing.T) {
 		silent, talking, living := s.dial(t), s.dial(t), s.dial(t)
 		pings := answer(t, living, "PONG\n")
 		answer(t, talking, "what?\n")
-		beat(t, talking, limitOf/4)
+		sendEvery(t, talking, limitOf/4)
 		requireLastWords(t, silent, "PING\nPING\n")
 		s.requireEnd(t, silent, HeartbeatTimeout)
-		eventually(t, "two pings", func() bool { return pings.Load() >= 2 })
-		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it answers") })
+		eventually(t, "two pings are answered", func() bool { return pings.Load() >= 2 })
+		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client answers pings") })
 		if anyByte {
-			s.guest(talking.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it talks") })
+			s.guest(talking.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client sends bytes") })
 		} else {
 			s.requireEnd(t, talking, HeartbeatTimeout)
 		}
@@ -442,11 +442,11 @@ func TestOnIdleGetsTheConnectionOfTheLayer(t *testing.T) {
 	})
 }
 
-// TestKickATLSClient closes one of two clients by its id.
+// TestKickATLSClient closes one of two clients by its ID.
 func TestKickATLSClient(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayKind}, nil)
+		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayReason}, nil)
 		stays, kicked := s.dial(t), s.dial(t)
 		s.requireReady(t, stays)
 		s.requireReady(t, kicked)
@@ -457,7 +457,7 @@ func TestKickATLSClient(t *testing.T) {
 		for _, info := range all {
 			if info.Remote.String() == kicked.LocalAddr().String() {
 				id = info.ID
-				require.NotZero(t, info.Received, "the kernel is asked about the socket")
+				require.NotZero(t, info.Received, "the kernel knows the socket")
 			}
 		}
 		require.NoError(t, s.reaper.Kick(t.Context(), id))
@@ -468,13 +468,12 @@ func TestKickATLSClient(t *testing.T) {
 		}
 		s.requireEnd(t, kicked, Kicked)
 		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
-		require.NoError(t, exchangeBeat(stays))
+		require.NoError(t, exchangeMessage(stays))
 		require.Equal(t, 1, s.reaper.Connections())
 	})
 }
 
-// TestWrappedAndPlainConnectionsOfOneLoop has a layer for some connections of a loop and none for
-// others.
+// TestWrappedAndPlainConnectionsOfOneLoop has a layer for half of the connections of a loop.
 func TestWrappedAndPlainConnectionsOfOneLoop(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, append(fewCases, wrappedCase{layerInside, []layerKind{asForeign}}), func(t *testing.T, w wrappedCase) {
@@ -482,11 +481,11 @@ func TestWrappedAndPlainConnectionsOfOneLoop(t *testing.T) {
 		if w.isHidden() {
 			cfg.HandshakeTimeout = 0
 		} else {
-			cfg.Goodbye = sayKind
+			cfg.Goodbye = sayReason
 		}
 		s := newWrappedSite(t, w, cfg, nil)
 		n := 0
-		requireJustice(t, s, func() net.Conn { // living plain, silent wrapped, living wrapped, silent plain
+		requireSilentClosed(t, s, func() net.Conn { // living plain, silent wrapped, living wrapped, silent plain
 			if n++; n%4 == 2 || n%4 == 3 {
 				return s.dial(t)
 			}
@@ -495,7 +494,7 @@ func TestWrappedAndPlainConnectionsOfOneLoop(t *testing.T) {
 	})
 }
 
-// TestStackedLayers has TLS in TLS, with the Reaper outside of both, inside of both, and between
+// TestStackedLayers has TLS in TLS. The Reaper is outside of both layers, inside of both, or between
 // them.
 func TestStackedLayers(t *testing.T) {
 	t.Parallel()
@@ -505,20 +504,20 @@ func TestStackedLayers(t *testing.T) {
 		{layerBetween, []layerKind{asForeign, asNetConn}},
 	}
 	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayKind}, nil)
+		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}, nil)
 		silent := s.dial(t)
 		s.requireReady(t, silent)
 		living := s.dial(t)
 		s.requireReady(t, living)
-		requireLife(t, living, handshakeOf+limitOf)
+		requireAlive(t, living, handshakeOf+limitOf)
 		requireLastWords(t, silent, "bye: read idle")
 		s.requireEnd(t, silent, ReadIdle)
-		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "it lives") })
+		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	})
 }
 
-// TestARecordInPieces sends one TLS record over two timeouts. The handler gets no byte of it
-// before the end, but the client is alive.
+// TestARecordInPieces sends one TLS record over two timeouts. The handler gets no byte of it before
+// the end, but the client counts as alive.
 func TestARecordInPieces(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, fewCases[1:], func(t *testing.T, w wrappedCase) {
@@ -557,8 +556,8 @@ func (c *slowConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// TestWakeDoesNotKeepATLSClientAlive wakes a silent connection eight times per timeout. Decrypted
-// bytes wait in the layer meanwhile, because the handler does not take them.
+// TestWakeDoesNotKeepATLSClientAlive wakes a silent connection eight times per timeout. The handler
+// leaves decrypted bytes in the layer meanwhile.
 func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, fewCases[1:], func(t *testing.T, w wrappedCase) {
@@ -581,7 +580,7 @@ func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 	})
 }
 
-// TestATLSClientThatReadsNothing is reset when too much output waits.
+// TestATLSClientThatReadsNothing has a client that is reset because too much output waits.
 func TestATLSClientThatReadsNothing(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, fewCases, func(t *testing.T, w wrappedCase) {
@@ -599,7 +598,7 @@ func TestATLSClientThatReadsNothing(t *testing.T) {
 	})
 }
 
-// TestARefusedTLSClient connects a client above MaxConnections. The handler is told nothing of it.
+// TestARefusedTLSClient connects a client above MaxConnections. The handler gets no call for it.
 func TestARefusedTLSClient(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, fewCases, func(t *testing.T, w wrappedCase) {
@@ -607,7 +606,7 @@ func TestARefusedTLSClient(t *testing.T) {
 		c := s.dial(t)
 		s.requireReady(t, c)
 		awaitClose(t, dial(t, s.addr))
-		require.NoError(t, exchangeBeat(c))
+		require.NoError(t, exchangeMessage(c))
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		require.Len(t, s.guests, 1)
@@ -620,7 +619,7 @@ func TestARefusedTLSClient(t *testing.T) {
 func TestDrainTLSClients(t *testing.T) {
 	t.Parallel()
 	forEachCase(t, fewCases[1:], func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayKind}, nil)
+		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayReason}, nil)
 		a, b := s.dial(t), s.dial(t)
 		s.requireReady(t, a)
 		s.requireReady(t, b)
@@ -634,12 +633,12 @@ func TestDrainTLSClients(t *testing.T) {
 }
 
 // TestAHandleShowsTheOuterConnection has a handler inside a layer. It takes the handle of its
-// connection, and from then on Goodbye is given the connection of the layer.
+// connection. From then on Goodbye gets the connection of the layer.
 func TestAHandleShowsTheOuterConnection(t *testing.T) {
 	t.Parallel()
 	cases := []wrappedCase{{layerInside, []layerKind{asUnwrap, asNetConn}}}
 	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayKind}, func(s *wrappedSite, _ *Config) {
+		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayReason}, func(s *wrappedSite, _ *Config) {
 			s.traffic = func(c gnet.Conn) gnet.Action {
 				_, _ = c.Discard(-1)
 				if _, ok := s.reaper.Conn(c); !ok {
@@ -677,10 +676,10 @@ func TestAForeignConnectionIsToldOfOnce(t *testing.T) {
 		}
 	})
 	for range 3 {
-		require.NoError(t, exchangeBeat(s.dial(t)))
+		require.NoError(t, exchangeMessage(s.dial(t)))
 	}
 	time.Sleep(1100 * time.Millisecond) // it is once per Reaper, and not once per second
-	require.NoError(t, exchangeBeat(s.dial(t)))
+	require.NoError(t, exchangeMessage(s.dial(t)))
 	var warnings []string
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=WARN") && strings.Contains(line, "NetConn") {
@@ -691,7 +690,7 @@ func TestAForeignConnectionIsToldOfOnce(t *testing.T) {
 	require.Regexp(t, "NetConn|Unwrap", warnings[0], "it says what to do")
 }
 
-// TestNoWarningAboutClosedConnections calls methods for connections that are no longer watched.
+// TestNoWarningAboutClosedConnections calls Reaper.Conn for connections that are no longer watched.
 func TestNoWarningAboutClosedConnections(t *testing.T) {
 	t.Parallel()
 	cases := []wrappedCase{{layerOutside, []layerKind{asUnwrap}}, {layerInside, []layerKind{asNetConn}}}
@@ -708,10 +707,10 @@ func TestNoWarningAboutClosedConnections(t *testing.T) {
 		})
 		wrapped, plain := s.dial(t), s.dialPlain(t)
 		s.requireReady(t, wrapped)
-		require.NoError(t, exchangeBeat(plain))
+		require.NoError(t, exchangeMessage(plain))
 		require.NoError(t, wrapped.Close())
 		require.NoError(t, plain.Close())
-		eventually(t, "both are closed", func() bool { return len(s.reasons()) == 2 })
+		eventually(t, "both connections are closed", func() bool { return len(s.reasons()) == 2 })
 		require.NotContains(t, log.String(), "NetConn")
 	})
 }
@@ -730,7 +729,7 @@ func (p passingLayer) OnClose(c gnet.Conn, err error) gnet.Action {
 	return p.EventHandler.OnClose(p.wrap(c), err)
 }
 
-// A boxedConn is a wrapper that is no pointer. Each conversion to gnet.Conn puts it at another
+// A boxedConn is a wrapper that is not a pointer. Each conversion to gnet.Conn gives it another
 // address.
 type boxedConn struct {
 	gnet.Conn
@@ -739,7 +738,7 @@ type boxedConn struct {
 
 func (v boxedConn) Unwrap() gnet.Conn { return v.Conn }
 
-// TestAWrapperForEachEvent has layers that keep no wrapper.
+// TestAWrapperForEachEvent has layers that make a new wrapper for each event.
 func TestAWrapperForEachEvent(t *testing.T) {
 	t.Parallel()
 	wraps := map[string]func(gnet.Conn) gnet.Conn{
@@ -763,7 +762,7 @@ func TestAWrapperForEachEvent(t *testing.T) {
 					conn.Touch()
 					return gnet.None
 				}
-				cfg := Config{ReadTimeout: limitOf, Tick: tickOf, Goodbye: sayKind}
+				cfg := Config{ReadTimeout: limitOf, Tick: tickOf, Goodbye: sayReason}
 				var h gnet.EventHandler
 				if place == layerOutside {
 					r = middleware(t, e, cfg)
@@ -774,9 +773,9 @@ func TestAWrapperForEachEvent(t *testing.T) {
 				}
 				addr := serve(t, h, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 				silent := dial(t, addr)
-				require.NoError(t, exchangeBeat(silent))
+				require.NoError(t, exchangeMessage(silent))
 				living := dial(t, addr)
-				requireLife(t, living, 2*limitOf)
+				requireAlive(t, living, 2*limitOf)
 				requireLastWords(t, silent, "bye: read idle")
 				require.Len(t, e.reasons(), 1)
 				require.ErrorIs(t, e.reasons()[0], ReadIdle)
@@ -794,8 +793,8 @@ type shellConn struct {
 
 func (s *shellConn) NetConn() gnet.Conn { return s.inside }
 
-// TestMethodsLookThroughWrappers needs no server.
-func TestMethodsLookThroughWrappers(t *testing.T) {
+// TestConnFindsTheConnectionInsideWrappers needs no server.
+func TestConnFindsTheConnectionInsideWrappers(t *testing.T) {
 	r := middleware(t, newEcho(), Config{ReadTimeout: time.Minute, MinRate: MinRate{BytesPerSecond: 1}})
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)

@@ -14,9 +14,9 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 )
 
-// A thinConn is a connection of gnet whose methods touch no memory. When gnet calls OnTraffic, the
-// connection is in the cache, because gnet has just read into it. A million idle fakes in random
-// order would not be. A thinConn answers each question from its address alone.
+// A thinConn is a connection of gnet with methods that touch no memory. When gnet calls OnTraffic,
+// the connection is in the cache, because gnet has just read into it. A million idle fakes in
+// random order would not be. A thinConn answers each question from its address alone.
 type thinConn struct {
 	gnet.Conn
 }

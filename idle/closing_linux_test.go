@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
-
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
 func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
@@ -105,4 +105,16 @@ func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, <-options)
 	_, err := Middleware(newEcho(), Config{TCPKeepAlive: time.Second})
 	require.ErrorContains(t, err, "Config.TCPKeepAlive is 1s")
+}
+
+func TestNoGoodbyeBeforeAReset(t *testing.T) {
+	t.Parallel()
+	n := make(chan Reason, 9)
+	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Reason{MaxAge}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
+		n <- r.Reason
+		return nil
+	}}, nil)
+	dial(t, s.addr)
+	s.reason(t, 0)
+	require.Empty(t, n, "a connection that is reset gets no goodbye")
 }

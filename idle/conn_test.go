@@ -78,7 +78,7 @@ func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
 	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
 }
 
-func TestUpdateChangesWhatSetTimeoutsDoesNot(t *testing.T) {
+func TestUpdateChangesTheTimeoutsThatSetTimeoutsLeaves(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour})
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute})))
@@ -240,7 +240,7 @@ func TestUpdateForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
 	}
 	s.received = 7
 	s.flags.setMissed(1)
-	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // later than the last read
+	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after any read
 	require.NoError(t, w.r.Update(to(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}})))
 	w.follow()
 	require.Zero(t, s.instants[atOver])

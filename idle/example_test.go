@@ -32,7 +32,7 @@ func (*handler) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// An echo server whose connections may be silent for a minute.
+// An echo server that closes connections after a minute of silence.
 //
 // The examples below use shorter times and four helpers. newApp makes a handler of functions; its
 // channel closed receives the errors that OnClose gets. serve runs the handler on a free port until
@@ -401,7 +401,7 @@ func ExampleReaper_ScaleTimeouts() {
 	defer stop()
 	defer connect(addr).Close()
 
-	if err := reaper.ScaleTimeouts(1, 200*time.Millisecond); err != nil { // 0.5 would shorten an hour by half
+	if err := reaper.ScaleTimeouts(1, 200*time.Millisecond); err != nil { // 0.5 halves an hour
 		log.Fatal(err)
 	}
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
@@ -567,7 +567,7 @@ func ExampleReapError() {
 		case !reaped:
 			fmt.Println("not closed by the Reaper:", err)
 		case errors.Is(err, idle.WriteStall), errors.Is(err, idle.OverLimit):
-			fmt.Println("the peer does not read:", reason)
+			fmt.Println("slow:", reason)
 		default:
 			fmt.Println(reason.Reason, "after", reason.Lasted, "timeout:", reason.Timeout())
 		}
@@ -578,7 +578,7 @@ func ExampleReapError() {
 	// Output:
 	// not closed by the Reaper: EOF
 	// read idle after 1m0.1s timeout: true
-	// the peer does not read: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
+	// slow: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
 }
 
 // The ID of a connection in a log or on a page is passed to [Reaper.Kick].

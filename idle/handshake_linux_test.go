@@ -199,7 +199,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 					}
 				}
 				t.Logf("%d of %d closed", cut-1, n)
-				assert.Equal(t, 1, cut, "only the mute client is closed, not the clients whose logins wait unread")
+				assert.Equal(t, 1, cut, "only the mute client is closed, not the clients with unread logins")
 				assert.Equal(t, n, len(ready))
 			})
 		}

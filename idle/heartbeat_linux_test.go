@@ -127,3 +127,68 @@ func TestPingMayClose(t *testing.T) {
 	awaitClose(t, dial(t, s.addr))
 	require.Equal(t, []error{nil}, s.reasons())
 }
+
+func TestAPingBehindOutputIsNotMissed(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) { s.open = flood(32 << 20) })
+	c := dialSmall(t, s.addr)
+	got := 0
+	stop := time.Now().Add(4 * time.Second)
+	b := make([]byte, 8<<10)
+	for time.Now().Before(stop) {
+		n, err := c.Read(b)
+		got += n
+		if err != nil {
+			break
+		}
+		if bytes.Contains(b[:n], []byte("PING")) {
+			_, _ = c.Write([]byte("PONG\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.Empty(t, s.reasons(), "the peer has read %d bytes and acknowledges them, but the ping is behind more output", got)
+}
+
+func TestIsPongMayClose(t *testing.T) {
+	h := pinging()
+	var closed atomic.Bool
+	h.IsPong = func(c gnet.Conn) bool { _ = c.EventLoop().Close(c); return true }
+	after := make(chan bool, 9)
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
+		s.closed = func(gnet.Conn, error) gnet.Action { closed.Store(true); return gnet.None }
+		s.traffic = func(c gnet.Conn) gnet.Action { after <- closed.Load(); return gnet.None }
+	})
+	c := dial(t, s.addr)
+	_, _ = c.Write([]byte("x"))
+	select {
+	case a := <-after:
+		require.False(t, a, "OnTraffic after OnClose")
+	case <-time.After(time.Second):
+	}
+}
+
+// TestACloseForAnotherReasonMissesNoHeartbeat closes connections while a ping may still be
+// answered.
+func TestACloseForAnotherReasonMissesNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want error
+	}{
+		"idle": {Config{ReadTimeout: limitOf}, ReadIdle},
+		"old":  {Config{MaxAge: limitOf}, MaxAge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.cfg.Heartbeat = Heartbeat{Interval: limitOf / 4, Retry: time.Minute, Ping: pinging().Ping}
+			s := newSite(t, tc.cfg, nil)
+			began := time.Now()
+			dial(t, s.addr)
+			s.requireReaped(t, began, limitOf, tc.want)
+			got := s.reaper.Stats()
+			require.EqualValues(t, 1, got.Pings)
+			require.Zero(t, got.Missed)
+		})
+	}
+}

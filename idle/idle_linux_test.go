@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -164,4 +165,37 @@ func TestNoHandshake(t *testing.T) {
 	s.requireReaped(t, began, limitOf, NoHandshake)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
+}
+
+func TestAWriteInOnIdleIsActivity(t *testing.T) {
+	t.Parallel()
+	for _, other := range []Config{{WriteTimeout: limitOf}, {AllTimeout: limitOf}} {
+		var mu sync.Mutex
+		var evs []Event // guarded by mu
+		var e = newEcho()
+		other.OnIdle = func(c gnet.Conn, ev Event) gnet.Action {
+			mu.Lock()
+			evs = append(evs, ev)
+			mu.Unlock()
+			if ev.Reason == ReadIdle {
+				_, _ = c.Write([]byte("PING\n"))
+			}
+			return gnet.None
+		}
+		other.ReadTimeout, other.Tick = limitOf, tickOf
+		r := middleware(t, e, other)
+		addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+		c := dial(t, addr)
+		time.Sleep(limitOf + limitOf/2)
+		c.Close()
+		time.Sleep(limitOf / 4)
+		mu.Lock()
+		defer mu.Unlock()
+		// Of two events that are due together, either may come first.
+		for i, ev := range evs[:len(evs)-1] {
+			if ev.Reason == ReadIdle {
+				t.Errorf("the write for %v was followed by %v at once", ev.Reason, evs[i+1].Reason)
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -45,7 +46,8 @@ func TestInspectCountsByState(t *testing.T) {
 	require.Zero(t, got.Overdue)
 }
 
-// TestInspectCountsOverdueConnections judges nothing while deadlines pass, as on an overloaded loop.
+// TestInspectCountsOverdueConnections judges nothing while deadlines pass, as on an overloaded
+// loop.
 func TestInspectCountsOverdueConnections(t *testing.T) {
 	hand := new(handClock)
 	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
@@ -95,7 +97,7 @@ func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
 			ahead++
 		}
 		at := time.Duration(ahead * float64(ring.Turn))
-		require.InDelta(t, timeout.Seconds(), at.Seconds(), 2.5, "sector %d comes up in %v", i, at) // the connections have been open for a moment
+		require.InDelta(t, timeout.Seconds(), at.Seconds(), 2.5, "sector %d comes up in %v", i, at)
 		require.LessOrEqual(t, at, timeout+300*time.Millisecond)
 	}
 	require.Equal(t, 3, total)
@@ -380,4 +382,27 @@ func TestTheRemoteAddressOfAProxy(t *testing.T) {
 	require.NoError(t, s.reaper.Kick(t.Context(), found.Connections[0].ID))
 	require.Equal(t, behind, s.reaper.Closed()[0].Remote)
 	require.Contains(t, log.String(), "remote="+behind.String())
+}
+
+func TestAnAbandonedInspectionChangesNothing(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour})
+	el := newScriptedLoop()
+	a, b := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(a)
+	shown := make(chan []ConnInfo)
+	go func() {
+		all, err := list(t.Context(), r, LongestIdle, 10)
+		assert.NoError(t, err)
+		shown <- all
+	}()
+	task := <-el.tasks
+	r.OnClose(a, nil) // the loop has no connections any more, and gnet may have dropped the task
+	all := <-shown
+	require.Empty(t, all)
+	r.OnOpen(b) // gnet has not dropped the task
+	l := r.registry.Load().find(el)
+	l.stop = errors.New("the task must not overwrite this")
+	require.NoError(t, task.Run(t.Context()))
+	require.Error(t, l.stop, "the inspection has ended before its task")
+	r.OnClose(b, nil)
 }

@@ -80,10 +80,10 @@ type expiry struct {
 	gone time.Duration // the lateness that 99 % of the dead connections did not exceed
 }
 
-// BenchmarkMassExpiry lets 15,000 connections expire together while 200 others play ping-pong, 4,000
-// echoes a second in all, with two loops. It measures how long the living connections wait. One
-// operation is a run of each server in turn, about 12 seconds each; run it with -benchtime 5x. The
-// ratios are of runs of the same round.
+// BenchmarkMassExpiry lets 15,000 connections expire together while 200 others play ping-pong,
+// 4,000 echoes a second in all, with two loops. It measures how long the living connections wait.
+// One operation is a run of each server in turn, about 12 seconds each; run it with -benchtime 5x.
+// The ratios are of runs of the same round.
 func BenchmarkMassExpiry(b *testing.B) {
 	servers := []string{"reaper", "unbounded", "AfterFunc", "netty"}
 	results := map[string][]expiry{}

@@ -43,7 +43,8 @@ func (l *scriptedLoop) run(t *testing.T) error {
 // scriptedConn is a fakeConn with the methods that OnOpen needs. Its descriptor is no socket.
 type scriptedConn struct{ fakeConn }
 
-func (*scriptedConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
+func (*scriptedConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+func (*scriptedConn) RemoteAddr() net.Addr { return nil }
 
 func newScriptedConn(el gnet.EventLoop, number int) *scriptedConn {
 	return &scriptedConn{fakeConn{fd: 1<<20 + number, el: el}}
@@ -118,7 +119,7 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 func TestATaskIsBoundedInTime(t *testing.T) {
 	r := middleware(t, &sink{}, quickConfig)
 	el := newScriptedLoop()
-	const n = 50_000 // too many to judge within a millisecond, at about 1 µs for each answer of the kernel
+	const n = 50_000 // too many for a millisecond, at about 1 µs per answer of the kernel
 	conns := make([]scriptedConn, n)
 	for i := range conns {
 		conns[i].fakeConn = fakeConn{fd: 1<<20 + i, el: el}
@@ -138,7 +139,7 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 }
 
 // TestStallsWithATaskBetweenThemAreTwo is the test of a fixed bug: the stalls of a loop that was
-// always busy grew to one. A connection whose deadline had passed in it was then kept forever.
+// always busy grew to one. A connection with a deadline in that stall was then kept forever.
 func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	r := middleware(t, &sink{}, Config{HandshakeTimeout: time.Hour})
 	c := newScriptedConn(newScriptedLoop(), 1)

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost sends to a peer when its connection has been
-// idle for four fifths of the timeout. The peer reads the bytes. Its acknowledgements are lost: for
-// 600 ms, or for good. The timeout restarts when the bytes are sent, and not when the kernel
-// retransmits them.
+// TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost sends to a peer when its connection has
+// been idle for four fifths of the timeout. The peer reads the bytes. Its acknowledgements are
+// lost: for 600 ms, or for good. The timeout restarts when the bytes are sent, and not when the
+// kernel retransmits them.
 func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second

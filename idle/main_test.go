@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(child))
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "4")               // parallel tests wait for timeouts most of the time
+	// Parallel tests wait for timeouts most of the time.
+	_ = flag.Set("test.parallel", "4")
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }

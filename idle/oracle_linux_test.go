@@ -143,7 +143,7 @@ func (o *oracle) bound(silentSince int64) int64 {
 
 // judge compares the life of a client with the trace of its connection.
 func (o *oracle) judge(l *oracleLife, tr trace) {
-	const within = int64(20 * time.Millisecond) // bytes sent so shortly before a verdict may arrive after it
+	const within = int64(20 * time.Millisecond) // bytes this close to a verdict may arrive after it
 	o.lives++
 	since := l.dialed
 	for _, s := range l.sent {
@@ -204,10 +204,10 @@ func (o *oracle) near(at int64) string {
 	return "none"
 }
 
-// TestOracleOfRealPeers runs hundreds of peers over TCP and unix sockets that behave at random: they
-// send heartbeats, fall silent, half-close, reset, close or start slowly. Their server is stopped at
-// random moments. An oracle that knows the actions of each peer decides which connections had to be
-// reaped, and which must not be.
+// TestOracleOfRealPeers runs hundreds of peers over TCP and unix sockets that behave at random:
+// they send heartbeats, fall silent, half-close, reset, close or start slowly. Their server is
+// stopped at random moments. An oracle that knows the actions of each peer decides which
+// connections had to be reaped, and which must not be.
 func TestOracleOfRealPeers(t *testing.T) {
 	t.Parallel()
 	peers, stops := 300, 6

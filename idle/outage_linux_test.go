@@ -49,8 +49,8 @@ func (f *fleet) sendEvenly(period time.Duration) {
 	}
 }
 
-// sendUntilHeard sends heartbeats until each client was heard or lost its connection. It returns the
-// instant of monotonic at which each was first heard, 0 if it was not.
+// sendUntilHeard sends heartbeats until each client was heard or lost its connection. It returns
+// the instant of monotonic at which each was first heard, 0 if it was not.
 func (f *fleet) sendUntilHeard(period time.Duration) []int64 {
 	f.t.Helper()
 	heard := make([]int64, len(f.conns))
@@ -172,8 +172,8 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 	}
 }
 
-// TestTheDeadAreFoundAmongTheLivingAndAllAtOnce lets the network of some clients fail for good, with
-// and without other clients on a network that works.
+// TestTheDeadAreFoundAmongTheLivingAndAllAtOnce lets the network of some clients fail for good,
+// with and without other clients on a network that works.
 func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

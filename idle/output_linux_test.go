@@ -62,7 +62,8 @@ func TestAReapedStalledPeerFreesItsMemory(t *testing.T) {
 
 func TestAPeerThatReadsSlowlyIsNotStalled(t *testing.T) {
 	t.Parallel()
-	// The kernel probes a closed window at intervals that double, so that bytes move every few seconds.
+	// The kernel probes a closed window at intervals that double, so that bytes move every few
+	// seconds.
 	s := newSite(t, Config{WriteStallTimeout: 10 * limitOf}, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 			_ = c.SetWriteBuffer(4096)
@@ -94,8 +95,8 @@ func TestOverLimit(t *testing.T) {
 	requireReset(t, c)
 }
 
-// TestAPeerThatKeepsSendingIsOverTheLimitAsWell has a peer that sends continuously and reads nothing.
-// Its messages must not put off the close.
+// TestAPeerThatKeepsSendingIsOverTheLimitAsWell has a peer that sends continuously and reads
+// nothing. Its messages must not put off the close.
 func TestAPeerThatKeepsSendingIsOverTheLimitAsWell(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}, Tick: 10 * time.Millisecond}, func(s *site) {

@@ -54,8 +54,8 @@ func init() {
 	plays["pong"] = play{cfg: Config{Heartbeat: h}}
 }
 
-// A peer is the client of a connection in a test of a pause. It returns when its part is done or its
-// connection is closed. The channel is closed when the server is stopped.
+// A peer is the client of a connection in a test of a pause. It returns when its part is done or
+// its connection is closed. The channel is closed when the server is stopped.
 type peer func(c net.Conn, stopped <-chan struct{})
 
 // silentPeer does nothing.

@@ -119,9 +119,9 @@ func TestRacesGiveExactlyOneReason(t *testing.T) {
 	require.Len(t, s.reasons(), int(stats.Opened), "one OnClose per connection")
 }
 
-// TestNoVerdictHitsAnotherConnection opens and closes connections so that descriptors are reused all
-// the time, while others expire. Each client sends its name, and the goodbye repeats the name of the
-// connection that the verdict is about.
+// TestNoVerdictHitsAnotherConnection opens and closes connections so that descriptors are reused
+// all the time, while others expire. Each client sends its name, and the goodbye repeats the name
+// of the connection that the verdict is about.
 func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 	t.Parallel()
 	cycles := 100_000
@@ -156,7 +156,7 @@ func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 		if err == nil {
 			_, err = io.ReadFull(c, b[:len(name)])
 		}
-		if err != nil && sent.Sub(began) >= cfg.ReadTimeout { // the test was too slow, and the connection was reaped before
+		if err != nil && sent.Sub(began) >= cfg.ReadTimeout { // reaped: the test was too slow
 			return nil
 		}
 		if err != nil {

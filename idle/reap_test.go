@@ -41,8 +41,8 @@ func TestTheGoodbyeIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestAnEndedConnectionIsLeftToGnet judges such a connection again each second, in case gnet does not
-// report its end.
+// TestAnEndedConnectionIsLeftToGnet judges such a connection again each second, in case gnet does
+// not report its end.
 func TestAnEndedConnectionIsLeftToGnet(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second, OutageGrace: -1})
 	s.open(1)

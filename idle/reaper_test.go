@@ -393,7 +393,7 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 		eventually(t, "all connections are watched", func() bool { return r.Stats().Connections == 17 })
 	})
 	require.NotNil(t, survivor)
-	eventually(t, "the first engine goes on without the second", func() bool { return r.Stats().Reaped.Of(ReadIdle) >= 9 })
+	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped.Of(ReadIdle) >= 9 })
 	awaitClose(t, dial(t, first))
 	eventually(t, "no connection is left", func() bool { return r.Stats().Connections == 0 })
 }

@@ -113,8 +113,8 @@ func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, o
 	return up.addr
 }
 
-// listenAddr returns the address of the engine with its port, nil for a client. It must be called in
-// OnBoot, because gnet does not synchronize access to its listeners.
+// listenAddr returns the address of the engine with its port, nil for a client. It must be called
+// in OnBoot, because gnet does not synchronize access to its listeners.
 func listenAddr(eng gnet.Engine) net.Addr {
 	fd, err := eng.Dup()
 	if err != nil {
@@ -203,8 +203,8 @@ const (
 	tickOf  = 20 * time.Millisecond
 )
 
-// room is the delay that a loaded machine may add to a promised time before a test fails. The log of
-// the test has the measured times.
+// room is the delay that a loaded machine may add to a promised time before a test fails. The log
+// of the test has the measured times.
 const room = 2 * time.Second
 
 // pinging is a Heartbeat that sends PING.

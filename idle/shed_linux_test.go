@@ -153,8 +153,8 @@ func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
 	require.Equal(t, limit+2, s.reaper.Config().MaxConnections)
 }
 
-// TestSheddingEndsWhenNoConnectionCanBeShed fills the table with held connections. The loop must not
-// search for others forever.
+// TestSheddingEndsWhenNoConnectionCanBeShed fills the table with held connections. The loop must
+// not search for others forever.
 func TestSheddingEndsWhenNoConnectionCanBeShed(t *testing.T) {
 	t.Parallel()
 	const limit = 16

@@ -13,7 +13,7 @@ const (
 	simTCP     simFamily = iota // dates received and sent bytes
 	simUnix                     // knows only how many bytes wait; loses none
 	simBSD                      // TCP without dates, and without the amount of output
-	simZeros                    // TCP whose answers are zeros
+	simZeros                    // TCP with zeros in all answers
 	simFamily0                  // number of families
 )
 
@@ -44,7 +44,7 @@ type simSock struct {
 	retransmits  int
 	resending    bool
 	outLost      int // sent bytes that did not reach the peer
-	ackLost      int // sent bytes that reached the peer and whose acknowledgement was lost
+	ackLost      int // sent bytes that reached the peer without an acknowledgement
 	closed       bool
 	pingsWritten int
 }

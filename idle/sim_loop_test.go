@@ -39,7 +39,7 @@ type simLoop struct {
 	quietAt        time.Duration // last read that ended a quiet time
 	openThen       int           // connections of the server at the start of the current iteration
 	away           simIntervals  // times in which one call took long, or a task was refused
-	blocks         simIntervals  // the same, counted from seen; a task of the Reaper separates two blocks
+	blocks         simIntervals  // the same, counted from seen; tasks of the Reaper separate them
 	seen           time.Duration // end of the last iteration that called the Reaper
 	apart          bool          // a task of the Reaper has run since the last block began
 	called         bool          // the current iteration has called a handler of the Reaper

@@ -35,11 +35,11 @@ var simSeeds = []uint64{
 	1795334291948310052, // a silence was taken for a tick shorter than it was
 	1795352185104296175, // the grace of an outage went on during the next one
 	1795350889004700497, // a Touch in a slow OnOpen was taken for the last write
-	1795349885621527410, // the oracle did not know that a kernel dates new bytes by their retransmission
+	1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
 }
 
-// TestSimulation runs the code of this package in simulated worlds. An oracle that knows the physical
-// events checks each verdict.
+// TestSimulation runs the code of this package in simulated worlds. An oracle that knows the
+// physical events checks each verdict.
 //
 // IDLEWHEEL_SIMULATE sets the duration, such as 60s. IDLEWHEEL_SEED replays one world.
 func TestSimulation(t *testing.T) {

@@ -83,7 +83,7 @@ type simTruth struct {
 	tookSome  time.Duration // the peer has acknowledged bytes while more waited
 	waits     time.Duration // output waits in the kernel since then, 0 if none waits
 	changed   time.Duration // the amount of output has changed
-	soft      time.Duration // the buffer of the loop exceeds the soft limit since then, 0 if it does not
+	soft      time.Duration // the loop buffers more than the soft limit since then, or 0
 	softFrom  time.Duration // the same, ignoring dips that are too short to be seen
 	dip       time.Duration // start of the last dip
 	message   time.Duration // a message is open since then, 0 if none is open

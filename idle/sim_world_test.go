@@ -228,7 +228,8 @@ func (w *simWorld) holdsOutput(fd int) bool {
 	return c == nil || c.sock.w.family != simBSD && c.sock.outstanding() > 0
 }
 
-// aboutToAsk returns the connection of a descriptor. The process may be stopped before the question.
+// aboutToAsk returns the connection of a descriptor. The process may be stopped before the
+// question.
 func (w *simWorld) aboutToAsk(fd int) *simConn {
 	if c := w.connOf(fd); c != nil {
 		c.sock.life.askedFrom = w.now

@@ -18,10 +18,10 @@ type site struct {
 	*echo
 	reaper *Reaper
 	addr   net.Addr
-	events chan Event // of all connections, if the server decides about them
+	events chan Event // of all connections; nil without an OnIdle
 }
 
-// newSite runs a server on one loop. The fields of the echo may be set by setUp, which also gets what will be the Reaper.
+// newSite runs a server on one loop. setUp may set the fields of the site before the Reaper is made.
 func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	t.Helper()
 	s := &site{echo: newEcho()}
@@ -43,7 +43,7 @@ func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	return s
 }
 
-// reason waits for the n-th OnClose and returns what it got.
+// reason waits for OnClose number n, counted from 0, and returns its error.
 func (s *site) reason(t *testing.T, n int) error {
 	t.Helper()
 	eventually(t, "OnClose", func() bool { return len(s.reasons()) > n })
@@ -66,7 +66,8 @@ func (s *site) update(t *testing.T, cfg Config) {
 	})
 }
 
-// requireReaped waits until a connection is closed, checks when and why, and that it was the only one.
+// requireReaped waits until a connection is closed. It checks the time and the reason, and that no
+// other connection was closed.
 func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration, want error) *ReapError {
 	t.Helper()
 	err := s.reason(t, 0)
@@ -75,7 +76,7 @@ func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration,
 	require.GreaterOrEqual(t, took, limit, "never early")
 	reason, ok := errors.AsType[*ReapError](err)
 	require.True(t, ok)
-	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Reaped.Of(reason.Reason) == 1 })
+	eventually(t, "the reap is counted", func() bool { return s.reaper.Stats().Reaped.Of(reason.Reason) == 1 })
 	t.Logf("%v, %v after it began", err, took)
 	return reason
 }

@@ -85,8 +85,8 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 	}
 }
 
-// TestMassExpiryDoesNotWaitForTicks lets more connections expire at once than one task may close. The
-// ticks are so long that the batches must follow each other within one.
+// TestMassExpiryDoesNotWaitForTicks lets more connections expire at once than one task may close.
+// The ticks are so long that the batches must follow each other within one.
 func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	const n = 4000
 	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 2 * time.Second}

@@ -15,7 +15,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// TestThePartsOfStatsAddUp adds parts that differ in each number, and checks each number of the sum.
+// TestThePartsOfStatsAddUp adds parts that differ in each number, and checks each number of the
+// sum.
 func TestThePartsOfStatsAddUp(t *testing.T) {
 	part := func(factor int64) (s Stats) {
 		n := int64(0)

@@ -104,8 +104,8 @@ func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
-// TestNewSettingsDoNotPutOffTheChecksOfOutput updates the Config more often than output in the kernel
-// is checked.
+// TestNewSettingsDoNotPutOffTheChecksOfOutput updates the Config more often than output in the
+// kernel is checked.
 func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 	const limit = 4 * time.Second
 	cfg := Config{WriteStallTimeout: limit, OutageGrace: -1, Reset: []Reason{}}
@@ -131,8 +131,8 @@ func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
-// TestALoopThatHearsIsNotQuiet covers a message whose handler closes the connection, and bytes that
-// only the kernel has reported.
+// TestALoopThatHearsIsNotQuiet has a handler that closes the connection on a message, and bytes
+// that only the kernel reports.
 func TestALoopThatHearsIsNotQuiet(t *testing.T) {
 	e := newEcho()
 	cfg := Config{ReadTimeout: 30 * time.Second, OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1}

@@ -22,8 +22,8 @@ func (l *handLoop) Close(c gnet.Conn) error {
 	return nil
 }
 
-// A handSite is a Reaper on one loop with a clock that the test moves and a kernel whose answers the
-// test sets. Its driver does nothing by itself.
+// A handSite is a Reaper on one loop. The test moves its clock and sets the answers of its kernel.
+// Its driver does nothing by itself.
 type handSite struct {
 	*Reaper
 	handClock
@@ -105,8 +105,8 @@ func TestATaskWithASlowHandlerIsBounded(t *testing.T) {
 	}
 }
 
-// TestTimeoutsAreRebuiltWhenTheyAreUsed updates the Config, which would otherwise rebuild the limits
-// of thousands of connections at once.
+// TestTimeoutsAreRebuiltWhenTheyAreUsed updates the Config, which would otherwise rebuild the
+// limits of thousands of connections at once.
 func TestTimeoutsAreRebuiltWhenTheyAreUsed(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
 	s := w.state()

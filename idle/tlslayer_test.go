@@ -264,12 +264,12 @@ func (c *tlsConn) report(done gnet.AsyncCallback) gnet.AsyncCallback {
 	}
 }
 
-// A netConnTLS is a tlsConn whose NetConn returns the connection inside.
+// A netConnTLS is a tlsConn with a NetConn that returns the connection inside.
 type netConnTLS struct{ *tlsConn }
 
 func (c *netConnTLS) NetConn() gnet.Conn { return c.Conn }
 
-// An unwrapTLS is a tlsConn whose Unwrap returns the connection inside.
+// An unwrapTLS is a tlsConn with an Unwrap that returns the connection inside.
 type unwrapTLS struct{ *tlsConn }
 
 func (c *unwrapTLS) Unwrap() gnet.Conn { return c.Conn }

@@ -34,8 +34,8 @@ type play struct {
 // plays are the servers that a child process can run. Each file adds its own.
 var plays = map[string]play{}
 
-// A trace is the record of a witness about one connection. Instants are those of monotonic, 0 if the
-// event has not happened.
+// A trace is the record of a witness about one connection. Instants are those of monotonic, 0 if
+// the event has not happened.
 type trace struct {
 	Peer    string // address
 	Opened  int64

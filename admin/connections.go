@@ -83,21 +83,18 @@ func (h *Handler) serveClosed(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *Handler) kick(w http.ResponseWriter, r *http.Request) {
-	id, err := idle.ParseConnID(r.PathValue("id"))
-	if err != nil {
-		fail(w, http.StatusBadRequest, "%.60q is not the ID of a connection: use one of /api/connections, such as 1-23-456",
-			r.PathValue("id"))
-		return
-	}
+	id := idle.ConnID(r.PathValue("id"))
 	ctx, cancel := context.WithTimeout(r.Context(), loopTimeout)
 	defer cancel()
 	switch err := h.reaper.Kick(ctx, id); {
+	case errors.Is(err, idle.ErrBadConnID):
+		fail(w, http.StatusBadRequest, "%.60q is not the ID of a connection: use one of /api/connections, such as 1-23-456", id)
 	case errors.Is(err, idle.ErrNotWatched):
 		fail(w, http.StatusNotFound, "the connection %s is gone", id)
 	case err != nil:
 		failInspect(w, err)
 	default:
-		h.cfg.Logger.Info("connection kicked", "connection", id.String(), "by", r.RemoteAddr)
+		h.cfg.Logger.Info("connection kicked", "connection", id, "by", r.RemoteAddr)
 		w.WriteHeader(http.StatusNoContent)
 	}
 }

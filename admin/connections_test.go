@@ -186,7 +186,7 @@ func TestOneOfManyKicksOfAConnectionSucceeds(t *testing.T) {
 		require.Equal(t, int32(15), late.Load())
 		requireEnd(t, victim)
 	}
-	require.Equal(t, uint64(10), s.reaper.Stats().Reaped.Of(idle.Kicked))
+	require.Equal(t, uint64(10), s.reaper.Stats().Reaped[idle.Kicked])
 }
 
 func TestABlockedLoopIsReported(t *testing.T) {

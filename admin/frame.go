@@ -76,7 +76,7 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 		Status: st.State, Connections: h.inspector.open(), Limit: st.Limit, LimitWhy: st.LimitWhy,
 		Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
 		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
-		Reaped:   s.Reaped,
+		Reaped:   withoutZeros(s.Reaped),
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.finite(),
 		Rings: rings, Blocked: blocked,

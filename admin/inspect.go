@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"maps"
 	"net"
 	"strings"
 	"time"
@@ -37,14 +38,17 @@ func (i inspector) rings(ctx context.Context, sectors int) (list []ring, err err
 	found, err := i.reaper.Inspect(ctx, idle.Query{Sectors: sectors})
 	for _, r := range found.Rings {
 		list = append(list, ring{
-			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, r.Reaped,
+			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, withoutZeros(r.Reaped),
 		})
 	}
 	return list, err
 }
 
-// closed returns the connections that were reaped last, newest first.
-func (i inspector) closed() []closed { return newClosed(i.reaper.Closed()) }
+// closed returns the connections that were reaped last, newest first. It waits for no event loop.
+func (i inspector) closed() []closed {
+	found, _ := i.reaper.Inspect(context.Background(), idle.Query{Closed: true})
+	return newClosed(found.Closed)
+}
 
 func newClosed(all []idle.Closed) []closed {
 	list := make([]closed, 0, len(all))
@@ -58,6 +62,12 @@ func newClosed(all []idle.Closed) []closed {
 	return list
 }
 
+// withoutZeros takes the zeros out of counts: frames are short.
+func withoutZeros(c idle.Counts) idle.Counts {
+	maps.DeleteFunc(c, func(_ idle.Reason, n uint64) bool { return n == 0 })
+	return c
+}
+
 // addrText returns the text of an address, empty if there is none. The peer of a unix socket may
 // have no address.
 func addrText(addr net.Addr) string {
@@ -69,17 +79,17 @@ func addrText(addr net.Addr) string {
 
 // A connection is an idle.ConnInfo in JSON.
 type connection struct {
-	ID        idle.ConnID    `json:"id"`
-	Remote    string         `json:"remote"`
-	State     idle.ConnState `json:"state"`
-	Age       float64        `json:"age_seconds"`
-	ReadIdle  float64        `json:"read_idle_seconds"`
-	WriteIdle float64        `json:"write_idle_seconds"`
-	Due       float64        `json:"due_seconds"`
-	Received  uint64         `json:"received_bytes"`
-	Sent      uint64         `json:"sent_bytes"`
-	Output    int            `json:"output_bytes"`
-	Missed    int            `json:"missed_heartbeats"`
+	ID        idle.ConnID `json:"id"`
+	Remote    string      `json:"remote"`
+	State     string      `json:"state"`
+	Age       float64     `json:"age_seconds"`
+	ReadIdle  float64     `json:"read_idle_seconds"`
+	WriteIdle float64     `json:"write_idle_seconds"`
+	Due       float64     `json:"due_seconds"`
+	Received  uint64      `json:"received_bytes"`
+	Sent      uint64      `json:"sent_bytes"`
+	Output    int         `json:"output_bytes"`
+	Missed    int         `json:"missed_heartbeats"`
 }
 
 // A closed is an idle.Closed in JSON.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,12 +47,7 @@ type hello struct {
 }
 
 // reasons returns all reasons, in their order.
-func reasons() (all []idle.Reason) {
-	for reason := range (idle.Counts{}).All() {
-		all = append(all, reason)
-	}
-	return all
-}
+func reasons(s idle.Stats) []idle.Reason { return slices.Sorted(maps.Keys(s.Reaped)) }
 
 // A live sends frames to viewers. It has a goroutine while there are viewers. The first viewer
 // starts the goroutine. The last one stops it and waits for its end.
@@ -169,7 +166,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.live.unsubscribe(frames)
 	first, err := json.Marshal(hello{
-		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(),
+		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(h.reaper.Stats()),
 		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),
 	})
 	if err != nil {

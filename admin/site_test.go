@@ -186,7 +186,7 @@ func (s *site) id(t testing.TB, c net.Conn) string {
 	require.NoError(t, err)
 	for _, i := range all {
 		if i.Remote == c.LocalAddr().String() {
-			return i.ID.String()
+			return string(i.ID)
 		}
 	}
 	t.Fatalf("%v is not open", c.LocalAddr())

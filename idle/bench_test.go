@@ -242,7 +242,7 @@ func BenchmarkInspect(b *testing.B) {
 	r, conns := watch(b, 100_000, everything)
 	l := r.registry.Load().loops[0]
 	b.Run("states", func(b *testing.B) {
-		i := inspector{query: Query{States: true}, found: Inspection{States: map[ConnState]int{}}}
+		i := inspector{query: Query{States: true}, found: Inspection{States: map[string]int{}}}
 		for b.Loop() {
 			for from := uint32(0); l.inspectFrom(from, &i); from += inspectStep {
 			}

@@ -15,9 +15,8 @@ type Closed struct {
 	Err    *ReapError
 }
 
-// Closed returns the connections that were reaped last, the last one first, at most as many as Config.KeepClosed. Safe for
-// concurrent use.
-func (r *Reaper) Closed() []Closed {
+// closed returns the connections that were reaped last, the last one first.
+func (r *Reaper) closed() []Closed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := slices.Clone(r.pastClosed)

@@ -42,7 +42,7 @@ func TestObserveOnlyClosesNothing(t *testing.T) {
 		Goodbye: func(gnet.Conn, *ReapError) []byte { return []byte("bye") },
 	}, nil)
 	c := dial(t, s.addr)
-	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
+	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
 	time.Sleep(3 * limitOf)
 	require.Empty(t, s.reasons())
 	stats := s.reaper.Stats()

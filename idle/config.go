@@ -118,7 +118,7 @@ type Config struct {
 	// it has decided is not judged again, as if it were gone, until Update switches it off; until then events and heartbeats go on.
 	ObserveOnly bool
 
-	// KeepClosed is how many of the last reaped connections are kept for [Reaper.Closed].
+	// KeepClosed is how many of the last reaped connections are kept for Query.Closed.
 	KeepClosed int
 
 	// TCPKeepAlive lets the kernel find dead peers as well: it sets the keepalive probes of TCP, and on Linux TCP_USER_TIMEOUT, so

@@ -49,17 +49,17 @@ func (c Conn) state() *state {
 	return nil
 }
 
-// ID returns the name of the connection for [Reaper.Kick] and reports. It returns the zero ConnID if
-// the connection is closed.
+// ID returns the name of the connection for [Reaper.Kick] and reports. It is empty if the
+// connection is closed.
 func (c Conn) ID() ConnID {
 	if s := c.state(); s != nil {
 		return c.loop.connID(c.id, s)
 	}
-	return ConnID{}
+	return ""
 }
 
-// SetRemote sets the address that logs, [Reaper.Inspect] and [Reaper.Closed] show, for a connection
-// that comes through a proxy. If addr is nil, it is the address of the socket again.
+// SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes through
+// a proxy. If addr is nil, it is the address of the socket again.
 func (c Conn) SetRemote(addr net.Addr) {
 	s := c.state()
 	switch {

@@ -46,7 +46,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 	}
 	all, shown := show(Oldest, 10)
 	require.Equal(t, []string{"nothing", "hold", "flood", "ready", "exempt"}, shown)
-	for i, want := range []ConnState{StateHandshake, StateHeld, StateHandshake, StateOpen, StateExempt} {
+	for i, want := range []string{stateHandshake, stateHeld, stateHandshake, stateOpen, stateExempt} {
 		require.Equal(t, want, all[i].State)
 	}
 	require.EqualValues(t, 4, all[1].Received)
@@ -65,24 +65,26 @@ func TestInspectKickAndClosed(t *testing.T) {
 
 	all, _ = show(Oldest, 10)
 	for i, info := range all[:3] {
-		id, err := ParseConnID(info.ID.String())
-		require.NoError(t, err)
-		require.Equal(t, info.ID, id)
+		id := info.ID
 		require.NoError(t, s.reaper.Kick(t.Context(), id))
 		require.ErrorIs(t, s.reason(t, i), Kicked)
 		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
 	}
-	closed := s.reaper.Closed()
+	found, err := s.reaper.Inspect(t.Context(), Query{Closed: true})
+	require.NoError(t, err)
+	closed := found.Closed
 	require.Len(t, closed, 2, "the latest two are kept")
 	for i, c := range closed {
 		require.Equal(t, all[2-i].Remote.String(), c.Remote.String())
 		require.Equal(t, Kicked, c.Err.Reason)
 		require.Greater(t, c.Age, limitOf/4)
 	}
-	_, err = ParseConnID("1-2")
-	require.Error(t, err)
-	require.ErrorIs(t, s.reaper.Kick(t.Context(), ConnID{9, 9, 9}), ErrNotWatched)
-	require.ErrorIs(t, s.reaper.Kick(t.Context(), ConnID{1, 1 << 20, 9}), ErrNotWatched)
+	for _, id := range []ConnID{"", "1-2", "1-2-x", "1-2-3-4", "1-2--3", "1-2-4294967296"} {
+		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrBadConnID, "%q", id)
+	}
+	for _, id := range []ConnID{"9-9-9", "1-1048576-9"} {
+		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched, "%q", id)
+	}
 }
 
 func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {

@@ -126,7 +126,7 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	time.Sleep(limitOf)
 	began := time.Now()
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 2 * limitOf})))
-	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
+	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
 	t.Logf("reaped %v after Update", time.Since(began))
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 20 * limitOf})))
 	dial(t, s.addr)
@@ -192,7 +192,7 @@ func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, "both connections are open", func() bool { return s.reaper.Stats().Connections == 2 })
 	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
-	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == 2 })
+	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
 	for _, bad := range []float64{-1, 2, math.NaN()} {
 		require.Error(t, s.reaper.ScaleTimeouts(bad, 0))
 	}

@@ -264,7 +264,7 @@ func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {
 		conn.BeginMessage()
 		s.pass(t, 200*time.Millisecond)
 	}
-	require.EqualValues(t, 1, s.Stats().Reaped.Of(BelowMinRate))
+	require.EqualValues(t, 1, s.Stats().Reaped[BelowMinRate])
 }
 
 func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
@@ -314,7 +314,7 @@ func TestASoonerDrainTightensTheDeadline(t *testing.T) {
 	for _, c := range s.open(8) {
 		handle(s.Reaper, c).Hold()
 	}
-	drained := func() uint64 { return s.Stats().Reaped.Of(Drained) }
+	drained := func() uint64 { return s.Stats().Reaped[Drained] }
 	require.NoError(t, s.Drain(0, time.Hour))
 	s.pass(t, time.Minute)
 	require.Zero(t, drained())

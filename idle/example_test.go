@@ -168,7 +168,7 @@ func ExampleConfig_observeOnly() {
 	defer stop()
 
 	defer connect(addr).Close()
-	for reaper.Stats().Observed.Of(idle.ReadIdle) == 0 { // each is logged as well
+	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // each is logged as well
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
@@ -431,7 +431,7 @@ func ExampleReaper_Inspect() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(found.States[idle.StateOpen], "open")
+	fmt.Println(found.States["open"], "open")
 	for _, info := range found.Connections {
 		fmt.Println(info.Remote.String() == c.LocalAddr().String(), info.State, info.Due > time.Minute)
 	}
@@ -467,7 +467,7 @@ func ExampleReaper_Kick() {
 }
 
 // The connections that were reaped last, for a page that shows them.
-func ExampleReaper_Closed() {
+func ExampleReaper_Inspect_closed() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
 	if err != nil {
@@ -479,7 +479,11 @@ func ExampleReaper_Closed() {
 	c := connect(addr)
 	defer c.Close()
 	<-h.closed
-	for _, closed := range reaper.Closed() {
+	found, err := reaper.Inspect(context.Background(), idle.Query{Closed: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, closed := range found.Closed {
 		fmt.Println(closed.Remote.String() == c.LocalAddr().String(), closed.Err.Reason)
 	}
 	// Output: true no first byte
@@ -526,11 +530,7 @@ func ExampleReaper_Stats() {
 
 	s := reaper.Stats()
 	fmt.Println(s.Opened, "opened,", s.Closed, "closed,", s.Connections, "open")
-	for reason, n := range s.Reaped.All() {
-		if n > 0 {
-			fmt.Println(n, reason)
-		}
-	}
+	fmt.Println(s.Reaped[idle.ReadIdle], idle.ReadIdle)
 	fmt.Println("late by less than an hour:", s.Lateness.Max < time.Hour)
 	// Output:
 	// 1 opened, 1 closed, 0 open
@@ -538,18 +538,13 @@ func ExampleReaper_Stats() {
 	// late by less than an hour: true
 }
 
-// The names of the states, in the order in which they apply.
-func ExampleConnStates() {
-	fmt.Println(idle.ConnStates())
-	// Output: [exempt observed leaving held stalled handshake open]
-}
-
-// A histogram of the lateness of all reaped connections. The last bucket has no bound.
-func ExampleLatenessBounds() {
-	var late idle.LatenessStats // of Reaper.Stats
-	late.Buckets[2], late.Buckets[5] = 7, 1
-
-	for i, bound := range idle.LatenessBounds() {
+// A histogram of the lateness of reaped connections. The last bucket has no bound.
+func ExampleLatenessStats() {
+	late := idle.LatenessStats{ // of Reaper.Stats
+		Bounds:  []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
+		Buckets: []uint64{0, 7, 1, 0},
+	}
+	for i, bound := range late.Bounds {
 		if n := late.Buckets[i]; n > 0 {
 			fmt.Println(n, "reaped up to", bound, "late")
 		}
@@ -559,13 +554,13 @@ func ExampleLatenessBounds() {
 	// 1 reaped up to 100ms late
 }
 
-// The error that OnClose gets tells the reason and the time.
+// The error that OnClose gets says why the connection was closed.
 func ExampleReapError() {
 	onClose := func(err error) {
 		reason, reaped := errors.AsType[*idle.ReapError](err)
 		switch {
 		case !reaped:
-			fmt.Println("not closed by the Reaper:", err)
+			fmt.Println("closed by the peer or the handler:", err)
 		case errors.Is(err, idle.WriteStall), errors.Is(err, idle.OverLimit):
 			fmt.Println("slow:", reason)
 		default:
@@ -576,28 +571,15 @@ func ExampleReapError() {
 	onClose(&idle.ReapError{Reason: idle.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
 	onClose(&idle.ReapError{Reason: idle.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
 	// Output:
-	// not closed by the Reaper: EOF
+	// closed by the peer or the handler: EOF
 	// read idle after 1m0.1s timeout: true
 	// slow: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
 }
 
-// The ID of a connection in a log or on a page is passed to [Reaper.Kick].
-func ExampleParseConnID() {
-	id, err := idle.ParseConnID("1-23-456")
-	fmt.Println(id, err)
-	_, err = idle.ParseConnID("bob")
-	fmt.Println(err)
-	// Output:
-	// 1-23-456 <nil>
-	// idle: "bob" is no connection: it is written as 1-23-456
-}
-
 // The numbers of a Stats for each reason.
 func ExampleCounts() {
-	var s idle.Stats // of Reaper.Stats
-	s.Reaped.Add(idle.ReadIdle, 3)
-	s.Reaped.Add(idle.Shed, 1)
-	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped.Of(idle.ReadIdle), "of them", idle.ReadIdle)
+	s := idle.Stats{Reaped: idle.Counts{idle.ReadIdle: 3, idle.Shed: 1}} // of Reaper.Stats
+	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped[idle.ReadIdle], "of them", idle.ReadIdle)
 	// Output:
 	// 4 reaped, 3 of them read idle
 }

@@ -32,7 +32,7 @@ func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{WriteTimeout: limitOf}, nil)
 	dial(t, s.addr)
-	eventually(t, "three events are counted", func() bool { return s.reaper.Stats().Events.Of(WriteIdle) > 2 })
+	eventually(t, "three events are counted", func() bool { return s.reaper.Stats().Events[WriteIdle] > 2 })
 	require.Empty(t, s.reasons())
 }
 

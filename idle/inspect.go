@@ -33,16 +33,19 @@ type Query struct {
 	States bool
 	// Sectors is the greatest number of sectors of a [Ring]. If zero, there are no rings.
 	Sectors int
+	// Closed lists the connections that were reaped last, at most as many as Config.KeepClosed.
+	Closed bool
 }
 
 // An Inspection is what [Reaper.Inspect] has found out.
 type Inspection struct {
-	Connections []ConnInfo        // of Query.Limit
-	States      map[ConnState]int // of Query.States
+	Connections []ConnInfo     // of Query.Limit
+	States      map[string]int // of Query.States: by ConnInfo.State, with all states in it
 	// Overdue is how many connections should have been judged by now and were not yet. It is counted
 	// with Query.States.
 	Overdue int
-	Rings   []Ring // of Query.Sectors, one for each event loop that has had connections
+	Rings   []Ring   // of Query.Sectors, one for each event loop that has had connections
+	Closed  []Closed // of Query.Closed, the last one first
 }
 
 // Order is an order of connections.
@@ -72,7 +75,7 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	}
 	i := inspector{query: q, ranking: ranking{by: q.By, now: r.clock.Elapsed()}}
 	if q.States {
-		i.found.States = map[ConnState]int{}
+		i.found.States = newStates()
 	}
 	if q.Limit > 0 || q.States {
 		if err := r.inspectConns(ctx, &i); err != nil {
@@ -84,6 +87,9 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 		if i.found.Rings, err = r.rings(ctx, q.Sectors); err != nil {
 			return Inspection{}, err
 		}
+	}
+	if q.Closed {
+		i.found.Closed = r.closed()
 	}
 	i.found.Connections = i.ranking.sorted()
 	return i.found, nil
@@ -138,9 +144,9 @@ func (l *loop) inspect(i *inspector, id uint32, s *state) {
 		}
 	}
 	if i.query.Limit > 0 {
-		info := l.info(id, s, &f, i.ranking.now)
+		info := l.info(s, &f, i.ranking.now)
 		info.State = state
-		l.rank(&i.ranking, info, s, i.query.Limit)
+		l.rank(&i.ranking, info, id, s, i.query.Limit)
 	}
 }
 
@@ -154,50 +160,53 @@ type ConnInfo struct {
 	Received  uint64        // bytes that came in; Linux and TCP only
 	Sent      uint64        // bytes that the peer has acknowledged; Linux and TCP only
 	Output    int           // bytes that wait for the peer, in gnet's buffer and, if known, in the kernel
-	State     ConnState
-	Due       time.Duration // until the next judgement
-	Missed    int           // pings without an answer
+	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection, "leaving"
+	// after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of output only),
+	// "handshake" until Conn.Ready (with HandshakeTimeout only), and "open" otherwise. If several apply,
+	// it is the first of them.
+	State  string
+	Due    time.Duration // until the next judgement
+	Missed int           // pings without an answer
 }
 
-// ConnState is the state of a connection. If several apply, it is the first in the order below.
-type ConnState string
-
-// The states of a connection.
+// The states of a connection, in their order: if several apply, it is the first.
 const (
-	StateExempt    ConnState = "exempt"    // Conn.Exempt was called
-	StateObserved  ConnState = "observed"  // ObserveOnly has spared it
-	StateLeaving   ConnState = "leaving"   // MaxAge was reached
-	StateHeld      ConnState = "held"      // Conn.Hold was called
-	StateStalled   ConnState = "stalled"   // output waits, as of the last poll; only with limits of output
-	StateHandshake ConnState = "handshake" // Conn.Ready was not called yet; only with HandshakeTimeout
-	StateOpen      ConnState = "open"
+	stateExempt    = "exempt"
+	stateObserved  = "observed"
+	stateLeaving   = "leaving"
+	stateHeld      = "held"
+	stateStalled   = "stalled"
+	stateHandshake = "handshake"
+	stateOpen      = "open"
 )
 
-// ConnStates returns all states.
-func ConnStates() []ConnState {
-	return []ConnState{StateExempt, StateObserved, StateLeaving, StateHeld, StateStalled, StateHandshake, StateOpen}
+// newStates returns the number 0 for each state.
+func newStates() map[string]int {
+	return map[string]int{
+		stateExempt: 0, stateObserved: 0, stateLeaving: 0, stateHeld: 0, stateStalled: 0, stateHandshake: 0, stateOpen: 0,
+	}
 }
 
-func stateOf(s *state, f *verdict.Facts, lim *limits) ConnState {
+func stateOf(s *state, f *verdict.Facts, lim *limits) string {
 	switch {
 	case s.flags.has(exempt):
-		return StateExempt
+		return stateExempt
 	case s.flags.has(observed):
-		return StateObserved
+		return stateObserved
 	case f.Leaving:
-		return StateLeaving
+		return stateLeaving
 	case f.Held:
-		return StateHeld
+		return stateHeld
 	case f.StalledSince != 0:
-		return StateStalled
+		return stateStalled
 	case !f.Ready && lim.Handshake > 0:
-		return StateHandshake
+		return stateHandshake
 	}
-	return StateOpen
+	return stateOpen
 }
 
 // rank keeps a connection if it is one of the first.
-func (l *loop) rank(top *ranking, i ConnInfo, s *state, limit int) {
+func (l *loop) rank(top *ranking, i ConnInfo, id uint32, s *state, limit int) {
 	var ev verdict.Evidence // not the loop's own: a judgement may be using that
 	if top.by == MostOutput {
 		l.reaper.kernel.ask(s.conn.Fd(), &ev)
@@ -212,13 +221,13 @@ func (l *loop) rank(top *ranking, i ConnInfo, s *state, limit int) {
 	if top.by != MostOutput {
 		l.reaper.kernel.ask(s.conn.Fd(), &ev)
 	}
-	heap.Push(top, l.complete(i, s, &ev))
+	heap.Push(top, l.complete(i, id, s, &ev))
 }
 
 // info returns what is known of a connection at an instant, without a question to the kernel.
-func (l *loop) info(id uint32, s *state, f *verdict.Facts, now time.Duration) ConnInfo {
+func (l *loop) info(s *state, f *verdict.Facts, now time.Duration) ConnInfo {
 	i := ConnInfo{
-		ID: l.connID(id, s), Age: max(now-f.Opened.To, 0), ReadIdle: max(now-f.Heard.To, 0),
+		Age: max(now-f.Opened.To, 0), ReadIdle: max(now-f.Heard.To, 0),
 		WriteIdle: max(now-f.Wrote.To, 0), Missed: f.Missed,
 	}
 	if due, ok := l.wheel.Deadline(s.timer); ok {
@@ -228,8 +237,8 @@ func (l *loop) info(id uint32, s *state, f *verdict.Facts, now time.Duration) Co
 }
 
 // complete adds what only listed connections need.
-func (l *loop) complete(i ConnInfo, s *state, ev *verdict.Evidence) ConnInfo {
-	i.Remote = l.remote(s)
+func (l *loop) complete(i ConnInfo, id uint32, s *state, ev *verdict.Evidence) ConnInfo {
+	i.ID, i.Remote = l.connID(id, s), l.remote(s)
 	i.Output = s.conn.OutboundBuffered() + max(ev.Queued, 0)
 	i.Received, i.Sent = ev.Received, ev.Acked
 	if ev.Dated {
@@ -288,49 +297,53 @@ func (r *ranking) Pop() any {
 	return x
 }
 
-// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same ConnID.
-// It changes when the connection gets older than 2^30 ticks, which are 3.4 years of 100 ms.
-type ConnID struct {
-	loop, state, opened uint32 // a state is not used by two connections that were opened in the same tick
+// ErrBadConnID is returned by Kick for a text that is not a ConnID.
+var ErrBadConnID = errors.New("idle: not the ID of a connection, such as 1-23-456")
+
+// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same ConnID. It
+// is a text such as 1-23-456, and changes when the connection gets older than 2^30 ticks, which are
+// 3.4 years of 100 ms.
+type ConnID string
+
+// connID returns the number of the loop, that of the state, and the instant at which the connection was
+// opened: two connections that were opened in the same tick have different states.
+func (l *loop) connID(id uint32, s *state) ConnID {
+	return ConnID(fmt.Sprintf("%d-%d-%d", l.number, id, s.instants[atOpened]))
 }
 
-func (l *loop) connID(id uint32, s *state) ConnID { return ConnID{l.number, id, s.instants[atOpened]} }
-
-// String returns it as ParseConnID reads it.
-func (id ConnID) String() string { return fmt.Sprintf("%d-%d-%d", id.loop, id.state, id.opened) }
-
-// MarshalText returns it as ParseConnID reads it.
-func (id ConnID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
-
-// ParseConnID is the inverse of ConnID.String.
-func ParseConnID(s string) (ConnID, error) {
+// parse returns the numbers in a ConnID.
+func (id ConnID) parse() (loop, state, opened uint32, err error) {
 	var n [3]uint32
-	parts := strings.Split(s, "-")
+	parts := strings.Split(string(id), "-")
 	for i, part := range parts {
 		number, err := strconv.ParseUint(part, 10, 32)
 		if err != nil || len(parts) != len(n) {
-			return ConnID{}, fmt.Errorf("idle: %q is no connection: it is written as 1-23-456", s)
+			return 0, 0, 0, fmt.Errorf("%w: %.60q", ErrBadConnID, string(id))
 		}
 		n[i] = uint32(number)
 	}
-	return ConnID{n[0], n[1], n[2]}, nil
+	return n[0], n[1], n[2], nil
 }
 
 // Kick closes a connection. OnClose gets a [ReapError] with the reason [Kicked]. The error is
 // [ErrNotWatched] if there is no such connection any more, [ErrOnLoop] on the goroutine of an event
-// loop, or that of ctx if ctx ends first. Safe for concurrent use.
+// loop, [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for concurrent use.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
+	number, state, opened, err := id.parse()
+	if err != nil {
+		return err
+	}
 	loops := r.registry.Load().loops
-	n := slices.IndexFunc(loops, func(l *loop) bool { return l.number == id.loop })
+	n := slices.IndexFunc(loops, func(l *loop) bool { return l.number == number })
 	if n < 0 {
 		return ErrNotWatched
 	}
 	l, found := loops[n], false
-	_, err := r.runOn(ctx, l, func() {
-		if id.state >= l.states.used {
+	_, err = r.runOn(ctx, l, func() {
+		if state >= l.states.used {
 			return
 		}
-		if s := l.states.at(id.state); s.used() && s.instants[atOpened] == id.opened {
+		if s := l.states.at(state); s.used() && s.instants[atOpened] == opened {
 			found = true
 			l.reap(s, &ReapError{Reason: Kicked})
 		}

@@ -34,13 +34,14 @@ func TestInspectCountsByState(t *testing.T) {
 		_, err := dial(t, s.addr).Write([]byte(what))
 		require.NoError(t, err)
 	}
-	want := map[ConnState]int{StateHeld: 1, StateOpen: 2, StateHandshake: 1}
+	want := newStates()
+	want[stateHeld], want[stateOpen], want[stateHandshake] = 1, 2, 1
 	var got Inspection
 	eventually(t, "all states are reached", func() bool {
 		var err error
 		got, err = countStates(t.Context(), s.reaper)
 		require.NoError(t, err)
-		return len(got.States) == len(want) && got.States[StateOpen] == 2 && got.States[StateHeld] == 1
+		return got.States[stateOpen] == 2 && got.States[stateHeld] == 1
 	})
 	require.Equal(t, want, got.States)
 	require.Zero(t, got.Overdue)
@@ -60,13 +61,13 @@ func TestInspectCountsOverdueConnections(t *testing.T) {
 		l.add(&conns[i])
 	}
 	count := func() Inspection {
-		i := inspector{query: Query{States: true}, found: Inspection{States: map[ConnState]int{}}}
+		i := inspector{query: Query{States: true}, found: Inspection{States: map[string]int{}}}
 		l.inspectFrom(0, &i)
 		return i.found
 	}
-	require.Equal(t, Inspection{States: map[ConnState]int{StateOpen: 5}}, count())
+	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}}, count())
 	hand.move(l.clock, 3*time.Second)
-	require.Equal(t, Inspection{States: map[ConnState]int{StateOpen: 5}, Overdue: 5}, count())
+	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}, Overdue: 5}, count())
 }
 
 func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
@@ -222,7 +223,7 @@ func TestARingOfAnEmptyLoopStays(t *testing.T) {
 	eventually(t, "the reap is counted", func() bool {
 		rings, err := s.reaper.rings(t.Context(), 8)
 		require.NoError(t, err)
-		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped.Of(ReadIdle) == 1
+		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped[ReadIdle] == 1
 	})
 }
 
@@ -246,9 +247,9 @@ func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	t.Logf("%+v", got)
 	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset that gnet may report as a FIN")
 	require.GreaterOrEqual(t, got.ClosedByPeer, uint64(1))
-	require.EqualValues(t, 3, got.ClosedByHandler())
-	require.EqualValues(t, 1, got.Reaped.Of(ReadIdle))
-	require.EqualValues(t, 1, got.Events.Of(ReadIdle))
+	require.EqualValues(t, 3, got.ClosedByHandler)
+	require.EqualValues(t, 1, got.Reaped[ReadIdle])
+	require.EqualValues(t, 1, got.Events[ReadIdle])
 	require.EqualValues(t, 1, got.Events.Total())
 }
 
@@ -264,11 +265,12 @@ func TestMissedHeartbeatsAreCounted(t *testing.T) {
 }
 
 func TestLatenessIsCountedInBuckets(t *testing.T) {
-	var got LatenessStats
+	var counts latenessCounts
 	for _, late := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 200 * time.Millisecond, 10 * time.Second, time.Hour} {
-		got.count(late)
+		counts.observe(late)
 	}
-	bounds := LatenessBounds()
+	got := counts.export()
+	bounds := got.Bounds
 	require.Len(t, got.Buckets, len(bounds)+1)
 	want := map[time.Duration]uint64{time.Millisecond: 2, 5 * time.Millisecond: 1, 200 * time.Millisecond: 1, 10 * time.Second: 1}
 	for i, bound := range bounds {
@@ -336,7 +338,7 @@ func TestInspectingChangesNothing(t *testing.T) {
 	for range 3 {
 		before, rows := *l.states.pieces[0], slices.Clone(l.table.pieces[0].rows)
 		stats, evidence := l.counters, l.evidence
-		i := inspector{query: Query{Limit: 2, States: true, By: MostOutput}, found: Inspection{States: map[ConnState]int{}}}
+		i := inspector{query: Query{Limit: 2, States: true, By: MostOutput}, found: Inspection{States: map[string]int{}}}
 		i.ranking.by = MostOutput
 		l.inspectFrom(0, &i)
 		l.ring(4)
@@ -380,7 +382,9 @@ func TestTheRemoteAddressOfAProxy(t *testing.T) {
 	found, err := s.reaper.Inspect(t.Context(), Query{Limit: 1})
 	require.NoError(t, err)
 	require.NoError(t, s.reaper.Kick(t.Context(), found.Connections[0].ID))
-	require.Equal(t, behind, s.reaper.Closed()[0].Remote)
+	found, err = s.reaper.Inspect(t.Context(), Query{Closed: true})
+	require.NoError(t, err)
+	require.Equal(t, behind, found.Closed[0].Remote)
 	require.Contains(t, log.String(), "remote="+behind.String())
 }
 

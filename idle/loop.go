@@ -129,7 +129,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		reason = l.reason
 	}
 	if reason != nil {
-		l.counters.reaped(reason)
+		l.counters.countReap(reason)
 		l.closed.add(l, s, reason)
 	} else {
 		l.counters.ended(err)

@@ -145,7 +145,7 @@ func (l *loop) missed(f *verdict.Facts) {
 
 // raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
-	l.counters.Events.of[ev.Reason]++
+	l.counters.events[ev.Reason]++
 	s.instants[atNoticed+int(ev.Reason-ReadIdle)] = l.clock.Pack(now)
 	action := gnet.Close
 	if ev.Reason == WriteIdle {
@@ -171,7 +171,7 @@ func (l *loop) end(s *state, reason *ReapError) {
 	}
 	s.flags.set(observed, true)
 	l.reaper.spared.Add(1)
-	l.counters.Observed.of[reason.Reason]++
+	l.counters.observed[reason.Reason]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
 }
 

@@ -84,6 +84,6 @@ func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	s.open(1)
 	s.pass(t, 5*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
-	require.Zero(t, s.Stats().Reaped.Of(ReadIdle))
+	require.Zero(t, s.Stats().Reaped[ReadIdle])
 	require.Zero(t, said)
 }

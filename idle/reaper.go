@@ -50,7 +50,7 @@ type Reaper struct {
 	driver     *driver    // nil if there are none
 	lag        lag        // of the driver
 	updates    uint64     // of the Config
-	past       Stats      // counts of loops that are no longer in the registry
+	past       counters   // of loops that are no longer in the registry
 	pastClosed []Closed   // what they have reaped last
 }
 
@@ -91,10 +91,11 @@ func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration,
 func (r *Reaper) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.past
+	all := r.past
 	for _, l := range r.registry.Load().loops {
-		s.add(l.published.read())
+		all.add(l.published.read())
 	}
+	s := all.export()
 	s.Updates = r.updates
 	s.DriverLag = r.lag.worst(r.clock.Elapsed(), r.driver != nil)
 	s.Outages, s.OutageTime, s.Holds = r.monitor.Outages, r.monitor.Time, r.monitor.Holds

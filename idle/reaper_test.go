@@ -81,7 +81,7 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 			s := r.Stats()
 			assert.EqualValues(t, 2, s.Opened)
 			assert.EqualValues(t, 2, s.Closed)
-			assert.EqualValues(t, 1, s.Reaped.Of(ReadIdle))
+			assert.EqualValues(t, 1, s.Reaped[ReadIdle])
 			assert.EqualValues(t, 1, s.Lateness.Count)
 			assert.GreaterOrEqual(t, s.Reads, uint64(4))
 			assert.NotZero(t, s.Rescheduled)
@@ -157,7 +157,7 @@ func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
 	eventually(t, "the connection is closed", func() bool { return len(e.reasons()) > 0 })
 	time.Sleep(2 * testConfig.ReadTimeout) // a second OnClose would come within this time
 	require.Equal(t, []error{nil}, e.reasons(), "exactly one OnClose, and the first reason wins")
-	require.Zero(t, r.Stats().Reaped.Of(ReadIdle))
+	require.Zero(t, r.Stats().Reaped[ReadIdle])
 }
 
 func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
@@ -297,7 +297,7 @@ func TestPeerThatClosesIsNotReaped(t *testing.T) {
 		require.NoError(t, dial(t, addr).Close())
 	}
 	eventually(t, "all connections are closed", func() bool { return len(e.reasons()) == 20 })
-	require.Zero(t, r.Stats().Reaped.Of(ReadIdle))
+	require.Zero(t, r.Stats().Reaped[ReadIdle])
 	require.EqualValues(t, 20, r.Stats().Closed)
 }
 
@@ -375,7 +375,7 @@ func TestOneReaperServesARestart(t *testing.T) {
 		require.Zero(t, r.Stats().Connections)
 		require.EqualValues(t, 2*(run+1), r.Stats().Opened, "counts add up over the runs")
 	}
-	require.EqualValues(t, 3, r.Stats().Reaped.Of(ReadIdle))
+	require.EqualValues(t, 3, r.Stats().Reaped[ReadIdle])
 }
 
 func TestOneReaperServesTwoEngines(t *testing.T) {
@@ -393,7 +393,7 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 		eventually(t, "all connections are watched", func() bool { return r.Stats().Connections == 17 })
 	})
 	require.NotNil(t, survivor)
-	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped.Of(ReadIdle) >= 9 })
+	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped[ReadIdle] >= 9 })
 	awaitClose(t, dial(t, first))
 	eventually(t, "no connection is left", func() bool { return r.Stats().Connections == 0 })
 }

@@ -33,7 +33,7 @@ func (r *Reaper) rings(ctx context.Context, sectors int) ([]Ring, error) {
 		}
 		if !ran { // it has no connections
 			ring, _ = newRing(l, r.settings.Load(), sectors)
-			ring.Reaped = l.published.read().Reaped
+			ring.Reaped = l.published.read().reaped.export()
 		}
 		rings = append(rings, ring)
 	}
@@ -69,7 +69,7 @@ func (cfg *Config) turn() (longest time.Duration) {
 
 func (l *loop) ring(sectors int) Ring {
 	ring, width := newRing(l, l.set, sectors)
-	ring.Connections, ring.Reaped = l.open, l.counters.Reaped
+	ring.Connections, ring.Reaped = l.open, l.counters.reaped.export()
 	for slot := range l.wheel.Slots() {
 		if slot.Due-ring.Now >= ring.Turn {
 			ring.Later += slot.Entries

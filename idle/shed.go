@@ -51,7 +51,7 @@ func (r *Reaper) admit(l *loop) bool {
 	}
 	_ = r.post(l) // the driver posts it otherwise
 	if n > limit && set.cfg.ObserveOnly {
-		l.counters.Observed.of[Shed]++
+		l.counters.observed[Shed]++
 		return true
 	}
 	return n <= limit

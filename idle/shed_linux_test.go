@@ -69,8 +69,8 @@ func TestTheLongestIdleAreShedFirst(t *testing.T) {
 	stats := s.reaper.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Refused)
-	require.GreaterOrEqual(t, stats.Reaped.Of(Shed), uint64(30))
-	require.Less(t, stats.Reaped.Of(Shed), uint64(30+limit/8), "at most a batch more")
+	require.GreaterOrEqual(t, stats.Reaped[Shed], uint64(30))
+	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "at most a batch more")
 	for _, err := range s.reasons() {
 		require.ErrorIs(t, err, Shed)
 	}
@@ -193,7 +193,7 @@ func TestASmallTableShedsAsWell(t *testing.T) {
 	dialMany(t, s, 3)
 	time.Sleep(limitOf)
 	dialMany(t, s, 3)
-	require.GreaterOrEqual(t, s.reaper.Stats().Reaped.Of(Shed), uint64(2))
+	require.GreaterOrEqual(t, s.reaper.Stats().Reaped[Shed], uint64(2))
 	require.Zero(t, s.reaper.Stats().Refused)
 }
 
@@ -227,7 +227,7 @@ func TestASilentSubscriberIsNotShed(t *testing.T) {
 	dialMany(t, s, 6)
 	time.Sleep(2 * limitOf)
 	dialMany(t, s, 4)
-	eventually(t, "other connections are shed", func() bool { return s.reaper.Stats().Reaped.Of(Shed) > 0 })
+	eventually(t, "other connections are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
 	close(over)
 	pushing.Wait()
 	require.False(t, isClosed(t, subscriber, time.Millisecond))

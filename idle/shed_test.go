@@ -33,7 +33,7 @@ func TestObserveOnlyRefusesNoConnection(t *testing.T) {
 	s.pass(t, time.Second)
 	require.Equal(t, 5, s.Connections())
 	require.Zero(t, s.Stats().Refused)
-	require.EqualValues(t, 3, s.Stats().Observed.Of(Shed))
+	require.EqualValues(t, 3, s.Stats().Observed[Shed])
 	for _, c := range conns {
 		s.OnClose(c, nil)
 	}

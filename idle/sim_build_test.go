@@ -361,7 +361,7 @@ func (w *simWorld) checkStats() {
 	want("Connections()", uint64(w.reaper.Connections()), 0)
 	want("Entries", uint64(s.Entries), 0)
 	for k := firstReason; k <= lastReason; k++ {
-		want("Reaped "+k.Error(), s.Reaped.Of(k), w.reaps.of[k])
+		want("Reaped "+k.Error(), s.Reaped[k], w.reaps[k])
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 // reaped checks that the contract allows to close a connection for this reason.
 func (l *simLife) reaped(e *ReapError) {
 	w, t := l.w, &l.asked
-	w.reaps.of[e.Reason]++
+	w.reaps[e.Reason]++
 	if t.exempt && e.Reason != Kicked {
 		w.violate(l, "an exempt connection is not closed", "closed: "+e.Error())
 		return

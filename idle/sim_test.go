@@ -138,8 +138,8 @@ func (s *simTotal) add(w *simWorld) {
 	s.faultyLives += w.faultyLives
 	s.eofs += w.eofs
 	s.errs += w.errs
-	for k := range s.reaps.of {
-		s.reaps.of[k] += w.reaps.of[k]
+	for k := range s.reaps {
+		s.reaps[k] += w.reaps[k]
 	}
 }
 
@@ -147,14 +147,14 @@ func (s *simTotal) report(t *testing.T, took time.Duration) {
 	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events",
 		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events)
 	for k := firstReason; k <= lastReason; k++ {
-		t.Logf("%-14v %d", k, s.reaps.of[k])
+		t.Logf("%-14v %d", k, s.reaps[k])
 	}
 }
 
 // checkVacuity fails if a reason, a hold or a pause never occurred.
 func (s *simTotal) checkVacuity(t *testing.T) {
 	for k := firstReason; k <= lastReason; k++ {
-		if s.reaps.of[k] == 0 && k != WriteIdle {
+		if s.reaps[k] == 0 && k != WriteIdle {
 			t.Errorf("no connection was closed as %v", k)
 		}
 	}

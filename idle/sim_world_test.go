@@ -79,7 +79,7 @@ type simWorld struct {
 // simCounts are the counts of a world for the report.
 type simCounts struct {
 	lives, events, refused  int
-	reaps                   Counts
+	reaps                   reasonCounts
 	eofs, errs              int
 	stops, pauses, netDowns int
 	held                    uint64

@@ -76,7 +76,7 @@ func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration,
 	require.GreaterOrEqual(t, took, limit, "never early")
 	reason, ok := errors.AsType[*ReapError](err)
 	require.True(t, ok)
-	eventually(t, "the reap is counted", func() bool { return s.reaper.Stats().Reaped.Of(reason.Reason) == 1 })
+	eventually(t, "the reap is counted", func() bool { return s.reaper.Stats().Reaped[reason.Reason] == 1 })
 	t.Logf("%v, %v after it began", err, took)
 	return reason
 }

@@ -32,7 +32,7 @@ func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
 	for _, reason := range e.reasons() {
 		require.ErrorIs(t, reason, ReadIdle)
 	}
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.Of(ReadIdle) == n/2 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n/2 })
 }
 
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while
@@ -76,7 +76,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				require.GreaterOrEqual(t, shortest, timeout)
 				s := server.finish(t)
 				t.Logf("%+v", s)
-				require.EqualValues(t, n, s.Reaped.Of(ReadIdle))
+				require.EqualValues(t, n, s.Reaped[ReadIdle])
 				if how == "loops blocked" && network.name == "tcp" {
 					require.NotZero(t, s.SavedByKernel, "some connections are judged before gnet has read their heartbeats")
 				}
@@ -105,5 +105,5 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	t.Logf("%d closed within %v", n, took)
 	// A connection that is judged just before its deadline waits for one more tick.
 	require.Less(t, took, 2*cfg.Tick, "one batch per tick would take a hundred ticks")
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped.Of(ReadIdle) == n+1 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n+1 })
 }

@@ -1,36 +1,35 @@
 package idle
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
-	"iter"
 	"slices"
 	"sync"
 	"time"
 )
 
-// Stats is a snapshot of what a Reaper has seen and done since it was made. Opened, Closed and what is reaped are exact.
-// Reads of the current tick appear with the next message, open, close or task of their event loop, which is at most one
-// timeout later.
+// Stats is what a Reaper has counted since it was made. Opened, Closed and Reaped are exact. Reads of
+// the current tick appear with the next message, open, close or task of their event loop, which is at
+// most one timeout later.
 type Stats struct {
-	Connections   int           // watched now
-	Opened        uint64        // connections watched so far
-	Closed        uint64        // of them, closed for whatever reason
-	Reads         uint64        // calls of OnTraffic with new bytes from the peer
-	Rescheduled   uint64        // looks at connections that were in order
-	Events        Counts        // idle events
-	Pings         uint64        // heartbeats asked for
-	Missed        uint64        // of them, those that were not answered in time
-	SavedByKernel uint64        // connections that seemed dead, but the kernel had bytes of the peer
-	Reaped        Counts        // connections closed by the Reaper
-	Observed      Counts        // connections that it would have closed, but for Config.ObserveOnly
-	ClosedByPeer  uint64        // connections that the peer has ended (FIN)
-	Failed        uint64        // connections that ended with an error, such as a reset
-	Refused       uint64        // connections for which there was no room, and of which the handler was told nothing
-	Lateness      LatenessStats // of the reaps
-	Entries       int           // in the wheels
-	Updates       uint64        // changes of the Config, by Update and Change
+	Connections     int           // watched now
+	Opened          uint64        // connections watched so far
+	Closed          uint64        // of them, closed for any reason
+	ClosedByPeer    uint64        // of Closed, ended by the peer (FIN)
+	ClosedByHandler uint64        // of Closed, closed by the handler or by the end of the engine
+	Failed          uint64        // of Closed, ended with an error, such as a reset
+	Reaped          Counts        // of Closed, closed by the Reaper
+	Observed        Counts        // connections that Config.ObserveOnly has spared
+	Refused         uint64        // connections for which there was no room; the handler was not told of them
+	Reads           uint64        // calls of OnTraffic with new bytes from the peer
+	Events          Counts        // idle events
+	Pings           uint64        // heartbeats sent
+	Missed          uint64        // of Pings, not answered in time
+	Rescheduled     uint64        // judgements that found the connection alive
+	SavedByKernel   uint64        // connections that seemed dead, for which the kernel had bytes
+	Lateness        LatenessStats // of Reaped
+	Entries         int           // in the wheels
+	Updates         uint64        // calls of Update that changed the Config
 
 	// PutOff counts the judgements that an outage has put off: the deadline of a connection had passed,
 	// and the server could not have heard its peer. A connection may be judged several times.
@@ -44,84 +43,41 @@ type Stats struct {
 	Holds   uint64
 	Holding bool
 
-	// Behind is by how much the event loop that has most to do is behind with it: 0 unless more was due than fits in a task.
+	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 unless
+	// more was due than fits in a task.
 	Behind time.Duration
-	// DriverLag is how late the driver was at worst in the last ten to twenty seconds, in which the process may have been stopped or
-	// short of CPU.
+	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds, in which the
+	// process may have been stopped or short of CPU.
 	DriverLag time.Duration
 }
 
-// ClosedByHandler returns how many connections the handler has closed, or the end of the engine.
-func (s Stats) ClosedByHandler() uint64 {
-	return s.Closed - s.Reaped.Total() - s.ClosedByPeer - s.Failed
-}
-
-// Counts has a number for each [Reason]. The zero Counts has only zeros.
-type Counts struct{ of [reasons]uint64 }
-
-// Of returns the number for a reason, 0 if there is no such reason.
-func (c Counts) Of(r Reason) uint64 {
-	if !r.valid() {
-		return 0
-	}
-	return c.of[r]
-}
-
-// All returns all reasons with their numbers, zeros included, always in the same order.
-func (c Counts) All() iter.Seq2[Reason, uint64] {
-	return func(yield func(Reason, uint64) bool) {
-		for r := firstReason; r <= lastReason; r++ {
-			if !yield(r, c.of[r]) {
-				return
-			}
-		}
-	}
-}
-
-// Add adds n to the number for a reason. It does nothing if there is no such reason.
-func (c *Counts) Add(r Reason, n uint64) {
-	if r.valid() {
-		c.of[r] += n
-	}
-}
+// Counts has a number for each [Reason]. All reasons are in it, most of them with 0.
+type Counts map[Reason]uint64
 
 // Total returns the sum over all reasons.
 func (c Counts) Total() (n uint64) {
-	for _, of := range c.of {
+	for _, of := range c {
 		n += of
 	}
 	return n
 }
 
-// MarshalJSON returns an object with the numbers that are not zero, by the names of their reasons.
-func (c Counts) MarshalJSON() ([]byte, error) {
-	some := map[Reason]uint64{}
-	for r, n := range c.All() {
-		if n > 0 {
-			some[r] = n
-		}
-	}
-	return json.Marshal(some)
-}
-
-// UnmarshalJSON reads what MarshalJSON has returned.
-func (c *Counts) UnmarshalJSON(b []byte) error {
-	var some map[Reason]uint64
-	if err := json.Unmarshal(b, &some); err != nil {
-		return err
-	}
-	*c = Counts{}
-	for r, n := range some {
-		c.of[r] = n
-	}
-	return nil
-}
-
-// LatenessStats says how long after their deadlines connections were reaped.
+// LatenessStats is a histogram of how long after their deadlines connections were reaped.
 type LatenessStats struct {
 	Count    uint64
 	Sum, Max time.Duration
-	Buckets  [len(latenessBounds) + 1]uint64 // by LatenessBounds, the last for what is above all of them
+	// Buckets has the numbers of connections up to each of Bounds and above the bound before it. The
+	// last bucket is for all above the last bound.
+	Buckets []uint64
+	Bounds  []time.Duration
+}
+
+// Mean returns the mean lateness, 0 if nothing was reaped.
+func (l LatenessStats) Mean() time.Duration {
+	if l.Count == 0 {
+		return 0
+	}
+	return l.Sum / time.Duration(l.Count)
 }
 
 // latenessBounds are fine up to two default ticks, which is what is promised.
@@ -130,46 +86,79 @@ var latenessBounds = [...]time.Duration{
 	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// LatenessBounds returns the longest lateness that is counted in each of the buckets of LatenessStats but the last.
-func LatenessBounds() []time.Duration { return slices.Clone(latenessBounds[:]) }
+// reasonCounts are Counts of one loop.
+type reasonCounts [reasons]uint64
 
-func (l *LatenessStats) count(late time.Duration) {
-	l.Count++
-	l.Sum += late
-	l.Max = max(l.Max, late)
+func (c *reasonCounts) export() Counts {
+	all := make(Counts, lastReason)
+	for r := firstReason; r <= lastReason; r++ {
+		all[r] = c[r]
+	}
+	return all
+}
+
+func (c *reasonCounts) add(o *reasonCounts) {
+	for r := range c {
+		c[r] += o[r]
+	}
+}
+
+// latenessCounts are the LatenessStats of one loop.
+type latenessCounts struct {
+	count    uint64
+	sum, max time.Duration
+	buckets  [len(latenessBounds) + 1]uint64
+}
+
+func (l *latenessCounts) observe(late time.Duration) {
+	l.count++
+	l.sum += late
+	l.max = max(l.max, late)
 	i := 0
 	for i < len(latenessBounds) && late > latenessBounds[i] {
 		i++
 	}
-	l.Buckets[i]++
+	l.buckets[i]++
 }
 
-func (l *LatenessStats) add(o *LatenessStats) {
-	l.Count += o.Count
-	l.Sum += o.Sum
-	l.Max = max(l.Max, o.Max)
-	for i := range l.Buckets {
-		l.Buckets[i] += o.Buckets[i]
+func (l *latenessCounts) add(o *latenessCounts) {
+	l.count += o.count
+	l.sum += o.sum
+	l.max = max(l.max, o.max)
+	for i := range l.buckets {
+		l.buckets[i] += o.buckets[i]
 	}
 }
 
-// Mean returns the mean lateness, 0 if there is none.
-func (l LatenessStats) Mean() time.Duration {
-	if l.Count == 0 {
-		return 0
+func (l *latenessCounts) export() LatenessStats {
+	return LatenessStats{
+		Count: l.count, Sum: l.sum, Max: l.max,
+		Buckets: slices.Clone(l.buckets[:]), Bounds: slices.Clone(latenessBounds[:]),
 	}
-	return l.Sum / time.Duration(l.Count)
 }
 
-// counters is a Stats under construction, owned by a loop goroutine.
-type counters struct{ Stats }
+// counters are the Stats of one loop, or of several, under construction.
+type counters struct {
+	Stats                    // without what export adds
+	events, reaped, observed reasonCounts
+	lateness                 latenessCounts
+}
 
-func (c *counters) reaped(reason *ReapError) {
-	c.Reaped.of[reason.Reason]++
-	if reason.Reason > lastDue { // it had no deadline
-		return
+// countReap counts a connection that the Reaper closes.
+func (c *counters) countReap(reason *ReapError) {
+	c.reaped[reason.Reason]++
+	if reason.Reason <= lastDue { // the others have no deadline
+		c.lateness.observe(reason.Late)
 	}
-	c.Lateness.count(reason.Late)
+}
+
+// export completes the Stats.
+func (c *counters) export() Stats {
+	s := c.Stats
+	s.Events, s.Reaped, s.Observed = c.events.export(), c.reaped.export(), c.observed.export()
+	s.Lateness = c.lateness.export()
+	s.ClosedByHandler = s.Closed - s.Reaped.Total() - s.ClosedByPeer - s.Failed
+	return s
 }
 
 // ended counts a connection that was not reaped, by the error that gnet has passed.
@@ -182,41 +171,39 @@ func (c *counters) ended(err error) {
 	}
 }
 
-// add adds the counts of another part of the Reaper.
-func (s *Stats) add(o Stats) {
-	s.Connections += o.Connections
-	s.Opened += o.Opened
-	s.Closed += o.Closed
-	s.Reads += o.Reads
-	s.Rescheduled += o.Rescheduled
-	s.Pings += o.Pings
-	s.Missed += o.Missed
-	s.SavedByKernel += o.SavedByKernel
-	s.ClosedByPeer += o.ClosedByPeer
-	s.Failed += o.Failed
-	s.Refused += o.Refused
-	s.PutOff += o.PutOff
-	s.Entries += o.Entries
-	for k := range s.Reaped.of {
-		s.Events.of[k] += o.Events.of[k]
-		s.Reaped.of[k] += o.Reaped.of[k]
-		s.Observed.of[k] += o.Observed.of[k]
-	}
-	s.Lateness.add(&o.Lateness)
-	s.Behind = max(s.Behind, o.Behind)
+// add adds the counters of another loop.
+func (c *counters) add(o *counters) {
+	c.Connections += o.Connections
+	c.Opened += o.Opened
+	c.Closed += o.Closed
+	c.Reads += o.Reads
+	c.Rescheduled += o.Rescheduled
+	c.Pings += o.Pings
+	c.Missed += o.Missed
+	c.SavedByKernel += o.SavedByKernel
+	c.ClosedByPeer += o.ClosedByPeer
+	c.Failed += o.Failed
+	c.Refused += o.Refused
+	c.PutOff += o.PutOff
+	c.Entries += o.Entries
+	c.Behind = max(c.Behind, o.Behind)
+	c.events.add(&o.events)
+	c.reaped.add(&o.reaped)
+	c.observed.add(&o.observed)
+	c.lateness.add(&o.lateness)
 }
 
-// published is the copy of a loop's counters that others may read. It is made once per tick, since an atomic addition
-// per message would cost as much as all the rest of a heartbeat.
+// published is the copy of a loop's counters that others may read. It is made once per tick: an atomic
+// addition per message would cost as much as the rest of a heartbeat.
 type published struct {
 	mu    sync.Mutex
-	stats Stats // guarded by mu
+	stats counters // guarded by mu
 }
 
-func (p *published) read() Stats {
+func (p *published) read() *counters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stats
+	return new(p.stats)
 }
 
 // publish makes the counters visible.
@@ -224,6 +211,6 @@ func (l *loop) publish(now int64) {
 	l.counted = now
 	l.counters.Connections, l.counters.Entries = l.open, l.wheel.Len()
 	l.published.mu.Lock()
-	l.published.stats = l.counters.Stats
+	l.published.stats = l.counters
 	l.published.mu.Unlock()
 }

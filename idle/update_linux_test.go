@@ -14,7 +14,7 @@ func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
-	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed.Of(ReadIdle) == 1 })
+	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
 	s.update(t, Config{ReadTimeout: limitOf})
 	eventually(t, "the silent connection is reaped", func() bool { return s.reaper.Connections() == 0 })
 }
@@ -25,7 +25,7 @@ func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	dial(t, s.addr)
 	eventually(t, "the goodbye is sent", func() bool {
 		all, err := list(t.Context(), s.reaper, Oldest, 1)
-		return err == nil && len(all) == 1 && all[0].State == StateLeaving
+		return err == nil && len(all) == 1 && all[0].State == stateLeaving
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)

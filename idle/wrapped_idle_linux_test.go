@@ -58,7 +58,7 @@ func requireSilentClosed(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	for _, c := range silent {
 		s.requireEnd(t, c, ReadIdle)
 	}
-	eventually(t, "the silent clients are counted", func() bool { return s.reaper.Stats().Reaped.Of(ReadIdle) == n })
+	eventually(t, "the silent clients are counted", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
 	for _, c := range living {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	}

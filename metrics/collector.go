@@ -64,7 +64,6 @@ var (
 // A Collector is a prometheus.Collector of one Reaper. Safe for concurrent use.
 type Collector struct {
 	reaper *idle.Reaper
-	bounds []float64 // of the buckets of lateness, in seconds
 	build  prometheus.Metric
 }
 
@@ -73,12 +72,8 @@ type Collector struct {
 //	labels := prometheus.Labels{"server": "chat"}
 //	prometheus.WrapRegistererWith(labels, registry).MustRegister(collector)
 func NewCollector(r *idle.Reaper) *Collector {
-	c := &Collector{reaper: r, build: prometheus.MustNewConstMetric(build, prometheus.GaugeValue, 1,
+	return &Collector{reaper: r, build: prometheus.MustNewConstMetric(build, prometheus.GaugeValue, 1,
 		version.Of(version.Idlewheel), runtime.Version(), version.Of(version.Gnet))}
-	for _, bound := range idle.LatenessBounds() {
-		c.bounds = append(c.bounds, bound.Seconds())
-	}
-	return c
 }
 
 // Describe sends the descriptions of all metrics.
@@ -104,24 +99,24 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		send(prometheus.CounterValue, d, float64(n), labels...)
 	}
 	in := read(c.reaper)
-	for _, state := range idle.ConnStates() {
-		gauge(connections, float64(in.states[state]), string(state))
+	for state, n := range in.states {
+		gauge(connections, float64(n), state)
 	}
 	gauge(connections, float64(in.unknown), StateUnknown)
 	gauge(limit, float64(in.limit))
 	gauge(backlog, float64(in.overdue))
 	s := &in.stats
 	counter(opened, s.Opened)
-	for reason, n := range s.Reaped.All() {
+	for reason, n := range s.Reaped {
 		counter(closed, n, prom.Label(reason))
-		counter(observed, s.Observed.Of(reason), prom.Label(reason))
+		counter(observed, s.Observed[reason], prom.Label(reason))
 	}
 	for _, reason := range []idle.Reason{idle.ReadIdle, idle.WriteIdle, idle.AllIdle} {
-		counter(events, s.Events.Of(reason), prom.Label(reason))
+		counter(events, s.Events[reason], prom.Label(reason))
 	}
 	counter(closed, s.ClosedByPeer, "peer")
 	counter(closed, s.Failed, "error")
-	counter(closed, s.ClosedByHandler(), "handler")
+	counter(closed, s.ClosedByHandler, "handler")
 	ch <- prom.Rejected("max_connections", s.Refused)
 	counter(reads, s.Reads)
 	counter(pings, s.Pings)
@@ -135,7 +130,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(entries, float64(s.Entries))
 	gauge(behind, s.Behind.Seconds())
 	gauge(lag, s.DriverLag.Seconds())
-	ch <- c.lateness(&s.Lateness)
+	ch <- histogram(&s.Lateness)
 	ch <- c.build
 }
 
@@ -147,13 +142,13 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// lateness returns the histogram. Prometheus wants cumulative buckets.
-func (c *Collector) lateness(l *idle.LatenessStats) prometheus.Metric {
-	buckets := make(map[float64]uint64, len(c.bounds))
+// histogram returns the lateness. Prometheus wants cumulative buckets.
+func histogram(l *idle.LatenessStats) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(l.Bounds))
 	total := uint64(0)
-	for i, bound := range c.bounds {
+	for i, bound := range l.Bounds {
 		total += l.Buckets[i]
-		buckets[bound] = total
+		buckets[bound.Seconds()] = total
 	}
 	return prometheus.MustNewConstHistogram(lateness, l.Count, l.Sum.Seconds(), buckets)
 }

@@ -60,7 +60,7 @@ func TestNothingIsHeldWithoutAGrace(t *testing.T) {
 	_, stop := dialBusy(t, addr)
 	time.Sleep(time.Second)
 	stop()
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped.Of(idle.ReadIdle) == 40 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 40 }, 20*time.Second, 10*time.Millisecond)
 	require.Zero(t, values(t, c, "idlewheel_holds_total")[""])
 	require.Zero(t, values(t, c, "idlewheel_holding")[""])
 }

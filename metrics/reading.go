@@ -14,10 +14,10 @@ const loopTimeout = time.Second
 // A reading is what one scrape reads from the Reaper.
 type reading struct {
 	stats   idle.Stats
-	limit   int                    // of connections, 0 if there is none
-	states  map[idle.ConnState]int // connections by state
-	unknown int                    // connections of unknown state
-	overdue int                    // entries that are due and not yet checked
+	limit   int            // of connections, 0 if there is none
+	states  map[string]int // connections by state
+	unknown int            // connections of unknown state
+	overdue int            // entries that are due and not yet checked
 }
 
 // read reads the Reaper. If an event loop does not answer in time, the state of all connections is

@@ -7,79 +7,141 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// ErrBadAddress is returned by Run for an address that nobody could listen on, such as one without a port.
-var ErrBadAddress = errors.New("bad address")
+// ErrBadAddress is returned by New for an address that no server could listen on, such as one
+// without a port.
+var ErrBadAddress = errors.New("server: bad address")
 
-// An address is one that nobody else listens on.
+// An address is what one listener listens on.
 type address struct {
 	network string
 	addr    net.Addr
 }
 
-// url returns the address as gnet wants it.
-func (a address) url() string { return a.network + "://" + a.addr.String() }
+// urlsOf returns addresses as gnet expects them.
+func urlsOf(addrs []address) []string {
+	var urls []string
+	for _, a := range addrs {
+		urls = append(urls, a.network+"://"+a.addr.String())
+	}
+	return urls
+}
 
-// claim finds out whether an address can be listened on, and which port a port of 0 is. gnet itself would share a port
-// with whoever has it, and delete whatever file is at the path of a unix socket.
-func claim(addr string, share bool) (address, error) {
+// checkAddresses checks what can be checked without a look-up of names.
+func (cfg *Config) checkAddresses() error {
+	if strings.Join(cfg.Addresses, "") == "" {
+		return fmt.Errorf("%w: Config.Addresses is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress)
+	}
+	var errs []error
+	unix := false
+	for i, addr := range cfg.Addresses {
+		network, _, err := split(addr)
+		errs = append(errs, err)
+		unix = unix || network == "unix"
+		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
+			errs = append(errs, fmt.Errorf("%w: Config.Addresses has %q twice", ErrBadAddress, addr))
+		}
+	}
+	if cfg.ReusePort && unix {
+		errs = append(errs, errors.New("server: Config.ReusePort is set, and Config.Addresses has a unix socket, which cannot be shared: "+
+			"run a server of its own for it"))
+	}
+	if cfg.ReusePort && cfg.OneAcceptor {
+		errs = append(errs, errors.New("server: Config.ReusePort and Config.OneAcceptor are set: set one of them, "+
+			"because one acceptor cannot share a port"))
+	}
+	return errors.Join(errs...)
+}
+
+// join lists addresses as text.
+func join(addrs []address) string {
+	var list []string
+	for _, a := range addrs {
+		list = append(list, a.addr.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+// hasUnix reports whether one of the addresses is a unix socket.
+func hasUnix(addrs []address) bool {
+	return slices.ContainsFunc(addrs, func(a address) bool { return a.network == "unix" })
+}
+
+// claimAll finds out whether addresses can be listened on, and replaces the port 0 by a free port.
+// gnet itself would share a port with the server that has it, and delete any file at the path of a
+// unix socket. If share is true, TCP ports may be in use.
+func claimAll(urls []string, share bool) (addrs []address, err error) {
+	for _, u := range urls {
+		addr, release, err := claim(u, share)
+		if err != nil {
+			return nil, err
+		}
+		defer release() // when all have been claimed, so that no two of them overlap
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
+// claim is claimAll for one address, which is in use until release is called.
+func claim(addr string, share bool) (_ address, release func(), err error) {
 	network, at, err := split(addr)
 	if err != nil {
-		return address{}, err
+		return address{}, nil, err
 	}
 	if network == "unix" {
-		if err := checkSocket(at); err != nil {
-			return address{}, err
-		}
-		return address{network, &net.UnixAddr{Name: at, Net: network}}, nil
+		return address{network, &net.UnixAddr{Name: at, Net: network}}, func() {}, checkSocket(at)
 	}
 	tcp, err := net.ResolveTCPAddr(network, at)
-	if dns, ok := errors.AsType[*net.DNSError](err); ok && strings.HasPrefix(at, dns.Name+":") { // the host may be known soon
-		return address{}, fmt.Errorf("server: cannot listen: %w", err)
-	}
 	if err != nil {
-		return address{}, fmt.Errorf("server: %w %q: %w", ErrBadAddress, addr, err)
+		return address{}, nil, fmt.Errorf("server: cannot listen: %w", err)
 	}
 	if share && tcp.Port != 0 {
-		return address{network, tcp}, nil
+		return address{network, tcp}, func() {}, nil
 	}
 	ln, err := net.ListenTCP(network, tcp)
 	if err != nil {
-		return address{}, fmt.Errorf("server: cannot listen: %w", err)
+		return address{}, nil, fmt.Errorf("server: cannot listen: %w", err)
 	}
 	tcp.Port = ln.Addr().(*net.TCPAddr).Port
-	return address{network, tcp}, ln.Close()
+	return address{network, tcp}, func() { _ = ln.Close() }, nil
 }
 
-// split takes an address apart into network and address.
+// split splits an address into the network and the host and port, or path, and checks their form.
 func split(addr string) (network, at string, err error) {
-	if !strings.Contains(addr, "://") {
-		return "tcp", addr, nil
+	network, at = "tcp", addr
+	if strings.Contains(addr, "://") {
+		u, err := url.Parse(addr)
+		if err != nil {
+			return "", "", fmt.Errorf("%w: %w", ErrBadAddress, err)
+		}
+		network, at = u.Scheme, u.Host
+		switch {
+		case network == "unix" && path.Join(u.Host, u.Path) == "":
+			return "", "", fmt.Errorf("%w %q: no path", ErrBadAddress, addr)
+		case network == "unix":
+			return network, path.Join(u.Host, u.Path), nil
+		case network != "tcp" && network != "tcp4" && network != "tcp6":
+			return "", "", fmt.Errorf("%w %q: the scheme must be tcp, tcp4, tcp6 or unix", ErrBadAddress, addr)
+		case u.Path != "":
+			return "", "", fmt.Errorf("%w %q: a path after host:port", ErrBadAddress, addr)
+		}
 	}
-	u, err := url.Parse(addr)
+	_, port, err := net.SplitHostPort(at)
+	if err == nil {
+		_, err = net.LookupPort(network, port)
+	}
 	if err != nil {
-		return "", "", fmt.Errorf("server: %w: %w", ErrBadAddress, err)
+		return "", "", fmt.Errorf("%w %q: %w", ErrBadAddress, addr, err)
 	}
-	switch u.Scheme {
-	case "tcp", "tcp4", "tcp6":
-		if u.Path != "" {
-			return "", "", fmt.Errorf("server: %w %q: a path after host:port", ErrBadAddress, addr)
-		}
-		return u.Scheme, u.Host, nil
-	case "unix":
-		if p := path.Join(u.Host, u.Path); p != "" {
-			return u.Scheme, p, nil
-		}
-		return "", "", fmt.Errorf("server: %w %q: no path", ErrBadAddress, addr)
-	default:
-		return "", "", fmt.Errorf("server: %w %q: the scheme must be tcp, tcp4, tcp6 or unix", ErrBadAddress, addr)
-	}
+	return network, at, nil
 }
 
-// checkSocket refuses a path at which something is that must not be deleted: a file, or the socket of a live server.
+// checkSocket refuses a path with something that must not be deleted: a file, or the socket of a
+// live server.
 func checkSocket(name string) error {
 	info, err := os.Lstat(name)
 	if errors.Is(err, os.ErrNotExist) {
@@ -96,8 +158,9 @@ func checkSocket(name string) error {
 	case err == nil:
 		_ = c.Close()
 	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist):
-		return nil // a socket that a dead server has left behind
+		return nil // a dead server has left the socket behind
 	}
-	// Alive, or not known to be dead: a full backlog and a socket for datagrams refuse in other ways.
+	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket refuse
+	// in other ways.
 	return fmt.Errorf("server: cannot listen on %s: %w", name, syscall.EADDRINUSE)
 }

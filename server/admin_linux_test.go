@@ -28,7 +28,7 @@ import (
 
 const testToken = "open-sesame-and-16-more"
 
-// get returns status and body of a page of the admin listener.
+// get returns the status and body of a page of the admin listener.
 func get(t *testing.T, s *Server, path string, token ...string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.AdminAddr().String()+path, nil)
@@ -60,7 +60,7 @@ func do(t *testing.T, req *http.Request, token ...string) (status int, body stri
 func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour, Tick: 10 * time.Millisecond},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour, Tick: 10 * time.Millisecond},
 		MaxConnections: 50, Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
 	})
 	c, err := net.Dial("tcp", srv.Addr().String())
@@ -91,7 +91,7 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	require.Contains(t, body, `"read-timeout":"200ms"`)
 	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 	_, err = c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF, "it goes by the new timeout")
+	require.ErrorIs(t, err, io.EOF, "the new timeout holds for it")
 	require.Eventually(t, func() bool {
 		_, body = get(t, srv, "/api/closed")
 		return strings.Contains(body, c.LocalAddr().String())
@@ -102,45 +102,37 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	addr := srv.AdminAddr().String()
 	stop()
 	_, err = net.DialTimeout("tcp", addr, time.Second)
-	require.Error(t, err, "the listener is gone")
+	require.Error(t, err, "the listener is closed")
 	goleak.VerifyNone(t, before)
 }
 
 func TestTheMetricsOfAServerPassPromlint(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig})
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
 	defer stop()
 	problems, err := testutil.CollectAndLint(srv.Collector())
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
 
-func TestReadinessFailsAsSoonAsTheServerIsToldToStop(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	started := make(chan *Server, 1)
-	now := make(chan struct{})
-	done := make(chan error, 1)
-	go func() {
-		done <- Run(ctx, Config{
-			Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Hour}, StopNow: now,
-			Admin: Admin{Addr: "127.0.0.1:0"}, Started: func(s *Server) { started <- s },
-		})
-	}()
-	srv := <-started
-	cancel()
+func TestReadinessFailsWhenAShutdownBegins(t *testing.T) {
+	srv, _ := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Hour}, Admin: Admin{Addr: "127.0.0.1:0"},
+	})
+	shutdown := inBackground(func() error { return srv.Shutdown(t.Context()) })
 	require.Eventually(t, func() bool {
 		status, body := get(t, srv, "/readyz")
 		return status == 503 && body == "not ready: draining\n"
 	}, 10*time.Second, 10*time.Millisecond)
 	status, _ := get(t, srv, "/livez")
 	require.Equal(t, 200, status)
-	requireAccepts(t, srv.Addr().String()) // until the delay is over
-	close(now)
-	require.NoError(t, await(t, done))
+	requireAccepts(t, srv.Addr().String()) // during the delay
+	require.NoError(t, srv.Close())
+	require.NoError(t, await(t, shutdown))
 }
 
 func TestAServerWithoutRoomIsNotReady(t *testing.T) {
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, MaxConnections: 3, Admin: Admin{Addr: "127.0.0.1:0"},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, MaxConnections: 3, Admin: Admin{Addr: "127.0.0.1:0"},
 		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour},
 	})
 	defer stop()
@@ -165,7 +157,7 @@ func TestAServerWithoutRoomIsNotReady(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-func TestAdminIsRefusedWhereItWouldBeOpenToAll(t *testing.T) {
+func TestAdminWithoutATokenIsLocal(t *testing.T) {
 	for want, a := range map[string]Admin{
 		`Config.Admin.Addr is "0.0.0.0:0", which others can reach: set Config.Admin.Token`: {Addr: "0.0.0.0:0"},
 		`Config.Admin.Addr is ":0", which others can reach`:                                {Addr: ":0"},
@@ -175,19 +167,19 @@ func TestAdminIsRefusedWhereItWouldBeOpenToAll(t *testing.T) {
 		"Config.Token has 5 characters":                                                    {Addr: "127.0.0.1:0", Token: "short"},
 		`Config.Admin.Addr is "localhost"`:                                                 {Addr: "localhost"},
 	} {
-		err := Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: a})
+		_, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: a})
 		require.ErrorContains(t, err, want)
 		require.ErrorIs(t, err, ErrBadConfig)
 	}
 	taken := listenTCP(t)
-	err := Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: taken.Addr().String()}})
+	err := run(t.Context(), Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: taken.Addr().String()}})
 	require.ErrorContains(t, err, "cannot listen for Config.Admin")
 	require.ErrorContains(t, err, taken.Addr().String())
 	require.NotErrorIs(t, err, ErrBadConfig)
 }
 
-func TestOthersNeedTheTokenToRead(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
+func TestReadingNeedsTheTokenIfOthersCanReachAdmin(t *testing.T) {
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
 	for path, free := range map[string]bool{
 		"/": true, "/livez": true, "/readyz": true, "/metrics": true, "/api/connections": false, "/api/closed": false, "/api/config": false,
@@ -201,9 +193,9 @@ func TestOthersNeedTheTokenToRead(t *testing.T) {
 	require.Equal(t, 404, status)
 }
 
-func TestTheConfigurationNamesWhatFlagsDo(t *testing.T) {
+func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0", Profiles: true}, Drain: Drain{Spread: time.Minute},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0", Profiles: true}, Drain: Drain{Spread: time.Minute},
 	})
 	defer stop()
 	_, body := get(t, srv, "/api/config")
@@ -214,7 +206,7 @@ func TestTheConfigurationNamesWhatFlagsDo(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &got))
 	require.Equal(t, "2m0s", got.Server["drain-timeout"], "the default is filled in")
 	require.Equal(t, "300ms", got.Limits["read-timeout"])
-	require.EqualValues(t, adminKept, got.Limits["keep-closed"])
+	require.EqualValues(t, adminKeepClosed, got.Limits["keep-closed"])
 	require.False(t, got.Writable)
 	status, body := get(t, srv, "/debug/pprof/goroutine?debug=1")
 	require.Equal(t, 200, status)
@@ -247,7 +239,7 @@ func newAdmin(t *testing.T) *admin.Handler {
 	return h
 }
 
-func TestASlowClientOfAdminIsLetGo(t *testing.T) {
+func TestASlowClientOfAdminIsClosed(t *testing.T) {
 	addr := slow(t, 200*time.Millisecond, newAdmin(t))
 	for name, send := range map[string]string{
 		"nothing":          "",
@@ -263,11 +255,11 @@ func TestASlowClientOfAdminIsLetGo(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 		_, err = io.ReadAll(c)
-		require.NoError(t, err, "who sends %s is let go", name)
+		require.NoError(t, err, "a client that sends %s is closed", name)
 	}
 }
 
-func TestAViewerStaysForLongerThanARequestMayTake(t *testing.T) {
+func TestAViewerStaysLongerThanARequestMayTake(t *testing.T) {
 	addr := slow(t, 200*time.Millisecond, newAdmin(t))
 	resp, err := http.Get("http://" + addr + "/api/events")
 	require.NoError(t, err)
@@ -290,10 +282,10 @@ func TestARequestThatIsTooLargeIsRefused(t *testing.T) {
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
 }
 
-// TestClientsThatHoldAdminDoNotKeepProbesOut has more clients than there may be, who come again when they are let go, and probes as an
-// orchestrator sends them.
+// TestClientsThatHoldAdminDoNotKeepProbesOut opens more connections than the limit, which reconnect
+// when they are closed, and sends probes as an orchestrator does.
 func TestClientsThatHoldAdminDoNotKeepProbesOut(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
 	defer stop()
 	for name, send := range map[string]string{
 		"silent":        "",
@@ -342,79 +334,18 @@ func TestClientsThatHoldAdminDoNotKeepProbesOut(t *testing.T) {
 	}
 }
 
-func TestACrowdLetsThoseGoThatWaitLongest(t *testing.T) {
-	c := &crowd{most: 3}
-	conns := map[string]*closes{}
-	see := func(name string, state http.ConnState) { // x and y come from another address than all others
-		if conns[name] == nil {
-			conns[name] = &closes{host: map[bool]string{true: "10.0.0.1:1", false: "10.0.0.2:2"}[name == "x" || name == "y"]}
-		}
-		c.note(conns[name], state)
-	}
-	gone := func() (names string) {
-		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-			if conns[name] != nil && conns[name].closed {
-				names += name
-			}
-		}
-		return names
-	}
-	c.most++
-	see("x", http.StateNew) // the only one from its address: it stays
-	see("a", http.StateNew)
-	see("b", http.StateNew)
-	see("c", http.StateNew)
-	require.Empty(t, gone())
-	see("a", http.StateActive)
-	see("d", http.StateNew)
-	require.Equal(t, "b", gone(), "it has waited longest without asking")
-	see("b", http.StateClosed)
-	see("c", http.StateActive)
-	see("c", http.StateIdle)
-	see("e", http.StateNew)
-	require.Equal(t, "bd", gone(), "c has asked since")
-	see("c", http.StateActive)
-	see("e", http.StateActive)
-	see("f", http.StateNew)
-	require.Equal(t, "bdf", gone(), "all others are being answered")
-	see("a", http.StateClosed)
-	see("g", http.StateNew)
-	require.Equal(t, "bdf", gone(), "there is room")
-	see("g", http.StateActive)
-	see("y", http.StateNew)
-	require.Equal(t, "bcdf", gone(), "those from one address are most, and c was asked first")
-	require.False(t, conns["y"].closed)
-	require.False(t, conns["x"].closed)
-}
-
-// A closes is a connection that knows that it was closed.
-type closes struct {
-	net.Conn
-	host   string
-	closed bool
-}
-
-func (c *closes) RemoteAddr() net.Addr {
-	addr, _ := net.ResolveTCPAddr("tcp", c.host)
-	return addr
-}
-
-func (c *closes) Close() error {
-	c.closed = true
-	return nil
-}
-
 func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
 	began := make(chan struct{})
 	var over atomic.Bool
-	inner := srv.admin.server.Handler
-	srv.admin.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		srv.admin.handling.Add(1)
-		defer srv.admin.handling.Done()
+	a := srv.admin.Load()
+	inner := a.server.Handler
+	a.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.handling.Add(1)
+		defer a.handling.Done()
 		close(began)
 		<-r.Context().Done()
-		time.Sleep(200 * time.Millisecond) // it has something to put away
+		time.Sleep(200 * time.Millisecond) // it cleans up
 		inner.ServeHTTP(w, r)
 		over.Store(true)
 	})
@@ -428,10 +359,10 @@ func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
 	require.True(t, over.Load())
 }
 
-func TestTheLogTellsTheConfigurationAndWhatWasReaped(t *testing.T) {
+func TestTheConfigurationAndReapedConnectionsAreLogged(t *testing.T) {
 	var out syncbuf.Buffer
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Millisecond}, Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Millisecond}, Logger: slog.New(slog.NewTextHandler(&out, nil)),
 	})
 	for range 3 {
 		c, err := net.Dial("tcp", srv.Addr().String())
@@ -448,50 +379,53 @@ func TestTheLogTellsTheConfigurationAndWhatWasReaped(t *testing.T) {
 	require.NotContains(t, out.String(), "level=DEBUG")
 }
 
-func TestAReportHasWhatIsNew(t *testing.T) {
+func TestAReportHasNewReapsOnly(t *testing.T) {
 	var out strings.Builder
 	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
 	var s idle.Stats
-	r.report(s)
-	require.Empty(t, out.String(), "nothing has happened")
-	s.Reaped.Add(idle.ReadIdle, 5)
+	r.logReaped(s)
+	require.Empty(t, out.String(), "nothing was reaped")
+	s.Reaped = idle.Counts{idle.ReadIdle: 5}
 	s.Lateness = idle.LatenessStats{Count: 5, Sum: 5 * time.Second}
-	r.report(s)
+	r.logReaped(s)
 	require.Contains(t, out.String(), `msg=reaped number=5 reasons.read_idle=5 connections=0 late=1s`)
 	out.Reset()
-	r.report(s)
+	r.logReaped(s)
 	require.Empty(t, out.String(), "nothing is new")
-	s.Reaped.Add(idle.Kicked, 1)
-	s.Observed.Add(idle.MaxAge, 2)
-	r.report(s)
+	s.Reaped = idle.Counts{idle.ReadIdle: 5, idle.Kicked: 1}
+	s.Observed = idle.Counts{idle.MaxAge: 2}
+	r.logReaped(s)
 	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
 	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n")
 }
 
-func TestWhoIsRefusedIsInTheLog(t *testing.T) {
+func TestRejectedConnectionsAreLogged(t *testing.T) {
 	var out strings.Builder
 	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
-	r.warn(idle.Stats{})
+	r.logRejected(0, "nothing", &r.refused)
 	require.Empty(t, out.String())
-	r.warn(idle.Stats{Refused: 5})
-	require.Contains(t, out.String(), `level=WARN msg="connections were not let in" number=5 last="as many are open as may be`)
+	r.logRejected(5, "too many", &r.refused)
+	require.Contains(t, out.String(), `level=WARN msg="connections were rejected" number=5 last="too many"`)
 	out.Reset()
-	r.warn(idle.Stats{Refused: 5})
-	require.Empty(t, out.String(), "it was said")
+	r.logRejected(5, "too many", &r.refused)
+	require.Empty(t, out.String(), "they are in the log already")
+	r.logRejected(7, "too fast", &r.refused)
+	require.Contains(t, out.String(), `number=2 last="too fast"`)
 }
 
-// BenchmarkAdmin measures an echo over one connection without the admin listener, with one that nobody looks at, and with a viewer.
+// BenchmarkAdmin measures an echo over one connection without the admin listener, with one, and
+// with one that has a viewer.
 func BenchmarkAdmin(b *testing.B) {
 	for _, viewers := range []int{-1, 0, 1} {
 		b.Run(fmt.Sprintf("viewers=%d", viewers), func(b *testing.B) {
-			cfg := Config{Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 1, Idle: idle.Config{ReadTimeout: time.Minute}}
+			cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 1, Idle: idle.Config{ReadTimeout: time.Minute}}
 			if viewers >= 0 {
 				cfg.Admin.Addr = "127.0.0.1:0"
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			started, done := make(chan *Server, 1), make(chan error, 1)
-			cfg.Started = func(s *Server) { started <- s }
-			go func() { done <- Run(ctx, cfg) }()
+			cfg.OnStarted = func(s *Server) { started <- s }
+			go func() { done <- run(ctx, cfg) }()
 			srv := <-started
 			defer func() {
 				cancel()
@@ -503,7 +437,7 @@ func BenchmarkAdmin(b *testing.B) {
 				defer resp.Body.Close()
 				go func() { _, _ = io.Copy(io.Discard, resp.Body) }()
 			}
-			for range 5000 { // for a viewer to look at
+			for range 5000 { // for the viewer
 				c, err := net.Dial("tcp", srv.Addr().String())
 				require.NoError(b, err)
 				defer c.Close()

@@ -1,57 +1,81 @@
-// Package server runs a gnet engine with the idle-connection reaper around a handler: the assembly that most programs
-// would write themselves.
+// Package server runs a gnet engine with the idle-connection reaper around a handler. It is the
+// assembly that most programs would write themselves.
 //
-//	err := server.Run(ctx, server.Config{
-//		Addr:    "127.0.0.1:7000",
-//		Handler: handler,
-//		Idle:    idle.Config{ReadTimeout: time.Minute},
+//	s, err := server.New(server.Config{
+//		Addresses: []string{"127.0.0.1:7000"},
+//		Handler:   handler,
+//		Idle:      idle.Config{ReadTimeout: time.Minute},
 //	})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	handler.reaper = s.Reaper() // to hold, kick or mark connections
+//	err = s.Run(ctx)
 //
-// It adds to gnet.Run what gnet leaves to its callers: it stops with a context, it says which address is in use instead
-// of sharing it or deleting a file, and it reports an engine that died, or starts another.
+// It adds to gnet what gnet leaves to its callers. It stops with a context. It names an address
+// that is in use, instead of sharing it or deleting a file. It reports an engine that has died, or
+// starts another.
 //
-// It knows nothing of the protocol that the handler speaks, and decides nothing about connections: that is package idle.
+// It does not know the protocol of the handler, and decides nothing about connections: package idle
+// does.
 //
-// # What stands around the handler
+// # What is around the handler
 //
-//	         clients
-//	            |
-//	+- engine --|------------------------+
-//	|       listeners  <-----------------|--- gate: shut while there is
-//	|           |                        |    no room
-//	|       descriptors?   none: closed  |      ^
-//	|           |                        |      +-- guard: looks how many
-//	|       Sources, AcceptRate: closed  |          descriptors are left
-//	|           |                        |
-//	|       Reaper         full: Refusal |<-- pressure: makes idle
-//	|           |                        |    timeouts shorter
-//	|       your handler                 |
-//	+------------------------------------+
-//	  Restart: another one if it died    Admin: a listener for operators
+//	          clients
+//	             |
+//	+- engine ---|---------------------------+
+//	|        listeners  <--------------------|-- accept pauser: pauses
+//	|            |                           |   while there is no room,
+//	|    descriptors left?   none: closed    |   or few descriptors
+//	|            |                           |
+//	|    Sources, AcceptRate   above: closed |
+//	|            |                           |
+//	|         Reaper         full: Refusal   |<- pressure: shortens
+//	|            |                           |   idle timeouts
+//	|       your handler                     |
+//	+----------------------------------------+
+//	   Restart: another one if it died     Admin: a listener for operators
+//
+// # Several addresses
+//
+// One engine listens on all of Config.Addresses, and the limits hold for all of them together. A
+// unix socket among them implies OneAcceptor, and cannot be combined with ReusePort. Accepting is
+// paused on the TCP addresses only: while there is no room, connections on unix sockets are
+// accepted and closed.
 //
 // # Overload
 //
-// gnet ends an engine whose accept fails once, for example for want of descriptors, and returns nil. So Run finds out how many
-// descriptors the process may have and how many connections they are enough for, and refuses to start with too few. From fifteen
-// sixteenths of that on the connections that have been silent longest make room (package idle). At the limit, and when descriptors
-// run short whoever takes them, it pauses accepting: on Linux with a filter on the listening sockets, so that the system drops what
-// comes and clients ask again; without CAP_NET_ADMIN, which kernels want for that since 2026, by keeping the pollers of the engine from
-// looking at them, with a backlog as short as can be; elsewhere, and on unix sockets, by closing what was accepted. Config.Sources
-// and Config.AcceptRate bound what one network and all together may open. Config.PressureTimeout shortens idle timeouts before it comes to that.
+// An engine of gnet dies if accepting fails once, for example because there is no free descriptor.
+// So Run finds out how many descriptors the process may have and for how many connections they
+// suffice, and refuses to start with too few. From fifteen sixteenths of that on the connections
+// that have been idle longest are closed first (package idle). At the limit, and when descriptors
+// run short for any other reason, Run pauses accepting:
+//
+//   - On Linux, a filter on the listening sockets drops new connection attempts, and clients retry.
+//   - Since 2026 kernels require CAP_NET_ADMIN for the filter. Without it, the pollers of the
+//     engine stop watching the listeners, and their backlog is made as short as possible.
+//   - On other systems and on unix sockets, new connections are closed after they are accepted.
+//
+// Config.Sources bounds the connections of one network, and Config.AcceptRate the new connections
+// of all. Config.PressureTimeout shortens idle timeouts before the limits are reached.
 //
 // # Stopping
 //
-// When the context is done, Config.Drain lets clients go little by little: nobody is accepted any more; who is idle goes at a moment
-// of his own within Spread, who is busy between Spread and Timeout, with the Goodbye of idle.Config. Config.StopNow ends it.
+// Run stops when its context is done or Shutdown is called. Config.Drain spreads the closes of
+// connections: idle ones are closed at evenly spread times during Spread, busy ones between Spread
+// and Timeout, with the Goodbye of idle.Config. Close ends a drain and closes everything at once.
+// [Server.RunUntilSignal] does both on signals.
 //
-//	context done    Delay over           + Spread            + Timeout
-//	     |---------------|-------------------|-------------------|
-//	Stopping        accepting ends;     the busy go         the held and the
-//	is called       the idle go                             rest are closed
+//	ctx done     Delay over           + Spread             + Timeout
+//	    |-------------|--------------------|--------------------|
+//	not ready    accepting ends;      busy ones are        the rest is
+//	             idle ones are        closed               closed
+//	             closed
 //
-// # Seeing it
+// # Observing
 //
-// Config.Logger gets the configuration at start, what was reaped every ten seconds, and warnings at most once a second each.
-// Config.Admin is a listener with a live page, JSON, metrics and probes (package admin), where an operator sees why a connection was
-// closed, and changes a timeout without a restart. Server.Collector is for a Prometheus registry of yours, Server.Stats for whatever else.
+// Config.Logger gets the configuration at start, what was reaped every ten seconds, and each kind
+// of warning at most once a second. Config.Admin is a listener with a live page, JSON, metrics and
+// probes (package admin). There an operator sees why a connection was closed, and changes a timeout
+// without a restart. Server.Collector is for a Prometheus registry, Server.Stats for anything else.
 package server

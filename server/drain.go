@@ -6,19 +6,25 @@ import (
 	"time"
 )
 
-// Drain says how a server stops, so that its clients do not all come back elsewhere at once. Those that were active within the last
-// second are busy, the others idle. OnClose of those that it closes gets idle.Drained; of those that are left at its end, which are
-// closed all at once, nil. Whoever wants to connect meanwhile waits until the server is gone, and is refused then. With SharePort,
-// and where the process lacks CAP_NET_ADMIN, he is closed at once, so that he tries again and may be sent to another server, which with
-// SharePort can listen on the address already. The zero Drain is none: all connections are closed at once.
+// Drain says how a server closes its connections when it stops, so that its clients do not all
+// reconnect elsewhere at once. A connection is busy if it was active within the last second, and
+// idle otherwise. OnClose gets idle.Drained for a connection that the drain closes, and nil for one
+// that is left at its end. The zero Drain is none: all connections are closed at once.
+//
+// New clients wait until the server is gone, and are refused then. With ReusePort, and without
+// CAP_NET_ADMIN, they are accepted and closed at once, so that they retry and may reach another
+// server, which with ReusePort can listen on the address already.
 type Drain struct {
-	// Delay is how long the server goes on as before, for those to notice that send new clients to it.
+	// Delay is the time for which the server goes on as before. In this time load balancers notice
+	// that the server stops.
 	Delay time.Duration
-	// Spread is the time after it over which idle connections are closed, evenly. Nobody is accepted any more. A peer that sends
-	// something in the moment in which it is closed may see a reset instead of an end.
+	// Spread is the time after Delay in which idle connections are closed, evenly spread. New
+	// connections are not served any more. A peer that sends something at the moment of the close may
+	// see a reset instead of an end.
 	Spread time.Duration
-	// Timeout is how long after Delay all connections are gone: those that are busy are closed evenly between Spread and Timeout,
-	// and those that idle.Reaper.Hold was called for at its end. If zero, it is twice Spread.
+	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly spread
+	// between Spread and Timeout, and those with an idle.Reaper.Hold at its end. If zero, it is twice
+	// Spread.
 	Timeout time.Duration
 }
 
@@ -36,39 +42,31 @@ func (d *Drain) check() error {
 	return nil
 }
 
-// drainLook is how often is looked whether all connections are gone.
-const drainLook = 10 * time.Millisecond
+// drainPoll is the interval at which a drain checks whether all connections are gone.
+const drainPoll = 10 * time.Millisecond
 
-// drain lets connections go. It returns when all are gone, when time is up, or when one of the contexts is over.
-func (h *host) drain(ctx context.Context, d Drain) {
+// drain closes connections. It returns when all are gone, when the time is up, or when the context
+// is done.
+func (h *engineHandler) drain(ctx context.Context, d Drain) {
 	if !sleep(ctx, d.Delay) || d.Timeout == 0 {
 		return
 	}
 	h.log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
 	h.draining.Store(true)
-	if !h.shares { // otherwise the system would go on to send newcomers here, and drop them
-		h.gate.shutForGood()
+	if !h.reusePort { // otherwise the kernel would send new clients here and drop them
+		h.pauser.PauseForGood()
 	}
-	last := max(d.Timeout-d.Timeout/32-3*h.Config().Tick, d.Timeout/2, 1) // closes may be two ticks late, and ten thousand take a while
+	// A close may be two ticks late, and ten thousand closes take a while.
+	last := max(d.Timeout-d.Timeout/32-3*h.Config().Tick, d.Timeout/2, 1)
 	if err := h.Drain(min(d.Spread, last), last); err != nil {
-		panic("BUG: " + err.Error()) // it was checked
+		panic("BUG: " + err.Error()) // check has checked it
 	}
 	began := time.Now()
-	for h.Connections() > 0 && time.Since(began) < d.Timeout && sleep(ctx, drainLook) {
+	for h.Connections() > 0 && time.Since(began) < d.Timeout && sleep(ctx, drainPoll) {
 	}
 	if n := h.Connections(); n > 0 {
-		h.log.Warn("the drain is over, and those that are left are cut off", "connections", n, "after", time.Since(began))
+		h.log.Warn("the drain is over: the remaining connections are closed at once", "connections", n, "after", time.Since(began))
 		return
 	}
 	h.log.Info("drained", "after", time.Since(began))
-}
-
-// sleep reports whether a time has passed before a context is over.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -1,12 +1,12 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +18,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// A drained is an echo that notes why connections are closed.
+// A drained is an echo that records why connections are closed.
 type drained struct {
 	echo
 	mu      sync.Mutex
@@ -37,14 +37,13 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 	const bucket = 200 * time.Millisecond
 	d := Drain{Delay: 300 * time.Millisecond, Spread: 2 * time.Second, Timeout: 4 * time.Second}
 	h := &drained{}
-	var stopping atomic.Bool
 	addr, stop, result := start(t, Config{
-		Addr: "127.0.0.1:0", Handler: h, Loops: 2, Drain: d, Stopping: func() { stopping.Store(true) },
+		Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Drain: d,
 		Idle: idle.Config{ReadTimeout: time.Minute, Tick: 20 * time.Millisecond, Goodbye: func(gnet.Conn, *idle.ReapError) []byte { return []byte("bye") }},
 	})
 	var clients sync.WaitGroup
 	var mu sync.Mutex
-	closed := map[bool][]time.Time{} // of the busy and the silent
+	closed := map[bool][]time.Time{} // when, for the busy (true) and the silent clients
 	for i := range busy + silent {
 		c, err := net.Dial("tcp", addr.String())
 		require.NoError(t, err)
@@ -53,7 +52,8 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 		clients.Go(func() {
 			defer close(over)
 			got, err := io.ReadAll(c)
-			if !errors.Is(err, syscall.ECONNRESET) { // a byte of the busy may cross the end: then the system resets
+			// A byte of a busy client may cross the close. Then the kernel resets.
+			if !errors.Is(err, syscall.ECONNRESET) {
 				assert.NoError(t, err)
 				assert.Contains(t, string(got), "bye")
 			}
@@ -74,11 +74,10 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 			})
 		}
 	}
-	time.Sleep(1200 * time.Millisecond) // the silent are idle
+	time.Sleep(1200 * time.Millisecond) // the silent clients are idle
 	began := time.Now()
 	go stop()
 	require.NoError(t, await(t, result))
-	require.True(t, stopping.Load())
 	took := time.Since(began)
 	clients.Wait()
 	t.Logf("stopped after %v", took)
@@ -113,18 +112,18 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestNobodyIsAcceptedDuringADrain(t *testing.T) {
+func TestNewClientsAreNotServedDuringADrain(t *testing.T) {
 	addr, stop, result := start(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
 		Drain: Drain{Spread: 2 * time.Second, Timeout: 4 * time.Second},
 	})
-	busy, err := net.Dial("tcp", addr.String()) // stays until the second half
+	busy, err := net.Dial("tcp", addr.String()) // it stays until the second half
 	require.NoError(t, err)
 	defer busy.Close()
 	require.NoError(t, pingPong(busy, 10*time.Second))
 	began := time.Now()
 	go stop()
-	for { // it takes a moment until it has begun
+	for { // it begins within a moment
 		c, err := net.DialTimeout("tcp", addr.String(), 200*time.Millisecond)
 		if err == nil { // without CAP_NET_ADMIN it is closed at once
 			err = pingPong(c, 200*time.Millisecond)
@@ -134,33 +133,27 @@ func TestNobodyIsAcceptedDuringADrain(t *testing.T) {
 		if err != nil {
 			break
 		}
-		require.Less(t, time.Since(began), 2*time.Second, "somebody is still accepted")
+		require.Less(t, time.Since(began), 2*time.Second, "new clients are still served")
 	}
 	require.NoError(t, await(t, result))
 }
 
-func TestStopNowEndsADrain(t *testing.T) {
-	now := make(chan struct{})
-	addr, stop, result := start(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
-		Drain: Drain{Delay: time.Hour, Spread: time.Hour}, StopNow: now,
-	})
-	c, err := net.Dial("tcp", addr.String())
-	require.NoError(t, err)
-	defer c.Close()
+func TestCloseEndsTheDelayOfADrain(t *testing.T) {
+	l := startWithClient(t, Drain{Delay: time.Hour, Spread: time.Hour})
 	began := time.Now()
-	go stop()
+	l.cancel()
 	time.Sleep(200 * time.Millisecond)
-	close(now)
-	require.NoError(t, await(t, result))
+	require.NoError(t, pingPong(l.client, 10*time.Second), "the server goes on as before")
+	require.NoError(t, l.Close())
+	require.NoError(t, await(t, l.result))
 	require.Less(t, time.Since(began), 10*time.Second)
 }
 
-// TestADrainIsNotOnlyObserved lets a server go whose Reaper closes nothing else.
+// TestADrainIsNotOnlyObserved drains a server with a Reaper that closes nothing else.
 func TestADrainIsNotOnlyObserved(t *testing.T) {
 	h := &drained{}
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: h, Drain: Drain{Spread: 300 * time.Millisecond},
+		Addresses: []string{"127.0.0.1:0"}, Handler: h, Drain: Drain{Spread: 300 * time.Millisecond},
 		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
 	})
 	for range 10 {
@@ -169,7 +162,7 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 		defer c.Close()
 		require.NoError(t, pingPong(c, 10*time.Second))
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed.Of(idle.ReadIdle) == 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[idle.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,7 +172,7 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 	}
 }
 
-// answers sends a large answer to whatever comes.
+// answers sends a large answer to any message.
 type answers struct {
 	echo
 	size int
@@ -191,11 +184,11 @@ func (a *answers) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// TestADrainLetsAnswersEnd lets clients take a large answer slowly while the server goes.
+// TestADrainLetsAnswersEnd has clients that read a large answer slowly while the server drains.
 func TestADrainLetsAnswersEnd(t *testing.T) {
 	const size, clients = 16 << 20, 10
 	addr, stop, result := start(t, Config{
-		Addr: "127.0.0.1:0", Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
 		Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 9 * time.Second},
 	})
 	var reading sync.WaitGroup
@@ -225,25 +218,16 @@ func TestADrainLetsAnswersEnd(t *testing.T) {
 }
 
 func TestAnEngineThatDiesDuringADrainIsReported(t *testing.T) {
-	h := &keepsEngine{}
-	stopping := make(chan struct{})
-	_, stop, result := start(t, Config{
-		Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Drain: Drain{Delay: time.Hour}, Stopping: func() { close(stopping) },
-	})
-	stop()
-	<-stopping
-	require.NoError(t, h.eng.Stop(t.Context())) // behind the back of Run
+	h := &keepsEngine{booted: make(chan gnet.Engine, 1)}
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, Drain: Drain{Delay: time.Hour}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := inBackground(func() error { return s.Run(ctx) })
+	eng := <-h.booted
+	cancel()
+	<-s.serving.Done()
+	require.NoError(t, eng.Stop(t.Context())) // Run does not know
 	require.ErrorIs(t, await(t, result), ErrEngineDied)
-}
-
-type keepsEngine struct {
-	echo
-	eng gnet.Engine
-}
-
-func (h *keepsEngine) OnBoot(eng gnet.Engine) gnet.Action {
-	h.eng = eng
-	return gnet.None
 }
 
 func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
@@ -254,8 +238,8 @@ func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
 
 func TestBadDrainIsRefused(t *testing.T) {
 	for _, d := range []Drain{{Delay: -1}, {Spread: -1}, {Spread: time.Minute, Timeout: time.Second}} {
-		err := Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Drain: d})
+		_, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: d})
 		require.ErrorContains(t, err, "Config.Drain is")
-		require.False(t, errors.Is(err, ErrEngineDied))
+		require.ErrorIs(t, err, ErrBadConfig)
 	}
 }

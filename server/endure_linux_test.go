@@ -17,28 +17,10 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/prober"
+	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
-// startIn runs a server in this process until stop is called.
-func startIn(t *testing.T, cfg Config) (s *Server, stop func()) {
-	t.Helper()
-	started := make(chan *Server, 1)
-	cfg.Started = func(s *Server) { started <- s }
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Run(ctx, cfg) }()
-	select {
-	case s = <-started:
-	case err := <-done:
-		t.Fatalf("Run returned: %v", err)
-	}
-	return s, func() {
-		cancel()
-		require.NoError(t, await(t, done))
-	}
-}
-
-// requireAllServed ends a prober: nothing may have failed.
+// requireAllServed ends a prober. No probe may have failed.
 func requireAllServed(t *testing.T, probing *prober.Prober) {
 	t.Helper()
 	probes := probing.End()
@@ -48,14 +30,15 @@ func requireAllServed(t *testing.T, probing *prober.Prober) {
 	require.Less(t, probes.Quantile(0.99), 2*time.Second)
 }
 
-// TestChurnLeavesNothingBehind opens and closes connections as fast as it can, half of them by a reset, for some seconds.
+// TestChurnLeavesNothingBehind opens and closes connections as fast as it can for some seconds,
+// half of them with a reset.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	length := 5 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("IDLEWHEEL_CHURN")); err == nil {
 		length = d
 	}
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, Sources: SourceLimits{Connections: 1000, Rate: 1 << 20, Entries: 1024},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Sources: SourceLimits{Connections: 1000, Rate: 1 << 20, Entries: 1024},
 		Idle: idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute, MaxAge: time.Hour},
 	})
 	defer stop()
@@ -97,13 +80,13 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 	churn(length / 5) // to begin with
 	probing := prober.Start(srv.Addr().String())
-	descriptors := descriptorsInUse()
+	descriptors := descriptor.InUse()
 	goroutines, memory := runtime.NumGoroutine(), heap()
 	churn(length)
 	requireAllServed(t, probing)
 	t.Logf("%d connections, %.0f a second, %d failed; heap %d before and %d after", opened.Load(),
 		float64(opened.Load())/length.Seconds()/1.2, failed.Load(), memory, heap())
-	require.LessOrEqual(t, descriptorsInUse(), descriptors+2)
+	require.LessOrEqual(t, descriptor.InUse(), descriptors+2)
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
 	require.LessOrEqual(t, heap(), memory+4<<20)
 	stats := srv.Reaper().Stats()
@@ -112,12 +95,12 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	require.Zero(t, stats.Reaped.Total())
 }
 
-// TestAFullTableLetsNewcomersIn fills a server with idle connections and some active ones. Whoever comes then is served, and only idle ones
-// go for it.
-func TestAFullTableLetsNewcomersIn(t *testing.T) {
+// TestAFullServerAcceptsNewClients fills a server with idle connections and some active ones. New
+// clients are served, and only idle connections are closed for them.
+func TestAFullServerAcceptsNewClients(t *testing.T) {
 	const limit, active, newcomers = 1000, 100, 1500
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, MaxConnections: limit,
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, MaxConnections: limit,
 		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond},
 	})
 	dial := func() net.Conn {
@@ -134,7 +117,7 @@ func TestAFullTableLetsNewcomersIn(t *testing.T) {
 		c := dial()
 		playing.Go(func() {
 			for !over.Load() {
-				if !assert.NoError(t, pingPong(c, 20*time.Second), "an active one is lost") {
+				if !assert.NoError(t, pingPong(c, 20*time.Second), "an active connection is lost") {
 					return
 				}
 				time.Sleep(100 * time.Millisecond)
@@ -148,26 +131,27 @@ func TestAFullTableLetsNewcomersIn(t *testing.T) {
 	probing := prober.Start(srv.Addr().String())
 	began := time.Now()
 	for n := range newcomers { // 500 a second
-		require.NoError(t, pingPong(dial(), 5*time.Second), "newcomer %d", n)
+		require.NoError(t, pingPong(dial(), 5*time.Second), "client %d", n)
 		time.Sleep(time.Until(began.Add(time.Duration(n) * 2 * time.Millisecond)))
 	}
 	requireAllServed(t, probing)
 	over.Store(true)
 	playing.Wait()
 	stats := srv.Reaper().Stats()
-	t.Logf("%d were shed for %d newcomers, %d rejected, accepting paused %d times",
-		stats.Reaped.Of(idle.Shed), newcomers, srv.Stats().Rejected.Total(), srv.Stats().Pauses)
-	require.Equal(t, stats.Reaped.Total(), stats.Reaped.Of(idle.Shed))
-	require.GreaterOrEqual(t, int(stats.Reaped.Of(idle.Shed)), newcomers-limit/16)
+	t.Logf("%d were shed for %d new clients, %d rejected, accepting paused %d times",
+		stats.Reaped[idle.Shed], newcomers, srv.Stats().Rejected.Total(), srv.Stats().Pauses)
+	require.Equal(t, stats.Reaped.Total(), stats.Reaped[idle.Shed])
+	require.GreaterOrEqual(t, int(stats.Reaped[idle.Shed]), newcomers-limit/16)
 	require.Zero(t, srv.Stats().Rejected)
 	stop()
 }
 
-// TestBlastingConnectionsCostNobodyElseItsLife lets four connections send as fast as they can beside 1,000 with heartbeats.
-func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
+// TestBlastingConnectionsDoNotStarveOthers has four connections that send as fast as they can,
+// and 1,000 with heartbeats.
+func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 	const timeout = time.Second
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2,
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
 		Idle: idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
 	})
 	var over atomic.Bool
@@ -219,7 +203,8 @@ func TestBlastingConnectionsCostNobodyElseItsLife(t *testing.T) {
 	running.Wait()
 }
 
-// TestThePortIsFreeAfterAKill starts a server anew on the port of one that was killed with connections open.
+// TestThePortIsFreeAfterAKill starts a server on the port of a server that was killed with open
+// connections.
 func TestThePortIsFreeAfterAKill(t *testing.T) {
 	server := startFlooded(t, flooded{Descriptors: 1000, MaxConnections: 100})
 	for range 10 {
@@ -233,7 +218,7 @@ func TestThePortIsFreeAfterAKill(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Config{Addr: server.addr, Handler: &echo{}, Idle: idleConfig, Started: func(*Server) { cancel() }})
+		done <- run(ctx, Config{Addresses: []string{server.addr}, Handler: &echo{}, Idle: idleConfig, OnStarted: func(*Server) { cancel() }})
 	}()
 	require.NoError(t, await(t, done))
 	require.Error(t, ctx.Err(), "it has started")

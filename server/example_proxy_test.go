@@ -2,10 +2,8 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -16,7 +14,8 @@ import (
 	"github.com/idlewheel/idlewheel/server"
 )
 
-// proxied is a server behind a proxy that tells the address of its client in the first line, as the PROXY protocol does.
+// proxied is a server behind a proxy that sends the address of the client in the first line, as the
+// PROXY protocol does.
 type proxied struct {
 	gnet.BuiltinEventEngine
 	sources *server.Sources
@@ -26,7 +25,7 @@ func (p *proxied) OnTraffic(c gnet.Conn) gnet.Action {
 	msg, _ := c.Peek(-1)
 	end := bytes.IndexByte(msg, '\n')
 	if end < 0 {
-		return gnet.None // there is more to come
+		return gnet.None // the line is not complete
 	}
 	fields := strings.Fields(string(msg[:end])) // PROXY TCP4 192.0.2.7 198.51.100.1 51234 443
 	_, _ = c.Discard(end + 1)
@@ -53,38 +52,26 @@ func (p *proxied) OnClose(c gnet.Conn, _ error) gnet.Action {
 	return gnet.None
 }
 
-// Behind a proxy all connections come from one address, so Config.Sources stays zero, and the handler asks instead.
+// Behind a proxy all connections have one address. Config.Sources stays zero, and the handler calls
+// Admit and Release.
 func ExampleSources() {
 	sources, err := server.NewSources(server.SourceLimits{Connections: 1})
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	started, result := make(chan *server.Server, 1), make(chan error, 1)
-	go func() {
-		result <- server.Run(ctx, server.Config{
-			Addr:    "127.0.0.1:0",
-			Handler: &proxied{sources: sources},
-			Idle:    idle.Config{ReadTimeout: time.Minute},
-			Started: func(s *server.Server) { started <- s },
-		})
-	}()
-	addr := (<-started).Addr()
-
+	s, stop := start(server.Config{
+		Handler: &proxied{sources: sources},
+		Idle:    idle.Config{ReadTimeout: time.Minute},
+	})
 	for _, from := range []string{"192.0.2.7", "192.0.2.7", "203.0.113.9"} {
-		c, err := net.Dial(addr.Network(), addr.String())
-		if err != nil {
-			log.Fatal(err)
-		}
+		c := dial(s)
 		defer c.Close()
 		fmt.Fprintf(c, "PROXY TCP4 %s 198.51.100.1 51234 443\r\n", from)
 		answer := make([]byte, 64)
 		n, _ := c.Read(answer)
 		fmt.Printf("%s: %s", from, answer[:n])
 	}
-	cancel()
-	fmt.Println(<-result)
+	fmt.Println(stop())
 	// Output:
 	// 192.0.2.7: welcome
 	// 192.0.2.7: too many

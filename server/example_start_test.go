@@ -10,15 +10,20 @@ import (
 	"github.com/idlewheel/idlewheel/server"
 )
 
-// start runs a server on a free port of this host, until stop is called.
+// start runs a server on a free port of this host until stop is called. stop returns the result of
+// Run.
 func start(cfg server.Config) (s *server.Server, stop func() error) {
+	started, result := make(chan struct{}, 2), make(chan error, 1)
+	cfg.Addresses = []string{"127.0.0.1:0"}
+	cfg.OnStarted = func(*server.Server) { started <- struct{}{} }
+	s, err := server.New(cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	started, result := make(chan *server.Server, 2), make(chan error, 1)
-	cfg.Addr = "127.0.0.1:0"
-	cfg.Started = func(s *server.Server) { started <- s }
-	go func() { result <- server.Run(ctx, cfg) }()
+	go func() { result <- s.Run(ctx) }()
 	select {
-	case s = <-started:
+	case <-started:
 	case err := <-result:
 		log.Fatal(err)
 	}
@@ -36,7 +41,7 @@ func dial(s *server.Server) net.Conn {
 	return c
 }
 
-// ask returns what an echo answers.
+// ask sends a message to an echo server and returns the answer.
 func ask(c net.Conn, msg string) string {
 	fmt.Fprint(c, msg)
 	answer := make([]byte, len(msg))

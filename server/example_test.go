@@ -27,70 +27,80 @@ func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// A server that survives floods, and that goes little by little at the first SIGTERM and at once at the second.
+// A server that survives floods. The first SIGTERM begins a drain, and the second ends it.
 //
-// In some of the examples below start runs a server on a free port until stop is called, dial is a client of it, and ask says something
-// to the echo and returns the answer.
+// In some of the examples below start runs a server on a free port until stop is called, dial
+// connects to it, and ask sends a message and returns the answer.
 func Example() {
-	ctx, again, stop := server.Signals(context.Background())
-	defer stop()
-
-	var running *server.Server // for metrics, and for new limits: running.Reaper().Update
-	err := server.Run(ctx, server.Config{
-		Addr:            "0.0.0.0:7000",
+	s, err := server.New(server.Config{
+		Addresses:       []string{"0.0.0.0:7000"},
 		Handler:         &echo{},
 		Idle:            idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: 10 * time.Second},
 		MaxConnections:  100_000,
 		Sources:         server.SourceLimits{Connections: 1000, Rate: 100},
 		PressureTimeout: 15 * time.Second,
-		Started:         func(s *server.Server) { running = s },
-		Stopping:        func() { log.Print("let the readiness probe fail from here on") },
 		Drain:           server.Drain{Delay: 5 * time.Second, Spread: 10 * time.Second},
-		StopNow:         again,
 		Restart:         true,
 		Logger:          slog.Default(),
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(running.Stats().Rejected.Total(), "connections were rejected")
+	if err := s.RunUntilSignal(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Stats().Rejected.Total(), "connections were rejected")
 }
 
-// Run serves until its context is done. Port 0 is a free one, which Started is told.
-func ExampleRun() {
+// counter greets each client with the number of open connections.
+type counter struct {
+	echo
+	reaper *idle.Reaper
+}
+
+func (c *counter) OnOpen(gnet.Conn) ([]byte, gnet.Action) {
+	return fmt.Appendf(nil, "you are number %d", c.reaper.Connections()), gnet.None
+}
+
+// New returns a server with a Reaper, and Run serves until its context is done.
+func ExampleNew() {
+	handler := &counter{}
+	started := make(chan net.Addr)
+	s, err := server.New(server.Config{
+		Addresses: []string{"127.0.0.1:0"}, // the kernel chooses the port
+		Handler:   handler,
+		Idle:      idle.Config{ReadTimeout: time.Minute},
+		OnStarted: func(s *server.Server) { started <- s.Addr() },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler.reaper = s.Reaper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	started, result := make(chan *server.Server, 1), make(chan error, 1)
-	go func() {
-		result <- server.Run(ctx, server.Config{
-			Addr:    "127.0.0.1:0",
-			Handler: &echo{},
-			Idle:    idle.Config{ReadTimeout: time.Minute},
-			Started: func(s *server.Server) { started <- s },
-		})
-	}()
-	addr := (<-started).Addr()
+	result := make(chan error, 1)
+	go func() { result <- s.Run(ctx) }()
 
+	addr := <-started
 	c, err := net.Dial(addr.Network(), addr.String())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprint(c, "hello")
-	answer := make([]byte, len("hello"))
+	answer := make([]byte, len("you are number 1"))
 	_, _ = io.ReadFull(c, answer)
 	fmt.Printf("%s\n", answer)
 
 	cancel()
 	fmt.Println(<-result)
 	// Output:
-	// hello
+	// you are number 1
 	// <nil>
 }
 
-// A Config that is wrong is refused before anything is started, with all that is wrong.
-func ExampleRun_badConfig() {
-	err := server.Run(context.Background(), server.Config{Addr: "127.0.0.1:7000", AcceptRate: -1})
+// New refuses a Config that is wrong, and names everything that is wrong with it.
+func ExampleNew_badConfig() {
+	_, err := server.New(server.Config{Addresses: []string{"127.0.0.1:7000"}, AcceptRate: -1})
 	fmt.Println(errors.Is(err, server.ErrBadConfig))
 	fmt.Println(err)
 	// Output:
@@ -99,59 +109,91 @@ func ExampleRun_badConfig() {
 	// server: Config.AcceptRate is -1: set a positive number, or 0 for any
 }
 
-// The first SIGTERM begins the end of a server, here a long one, and the second ends it at once.
-func ExampleSignals() {
-	ctx, again, stop := server.Signals(context.Background())
-	defer stop()
-
+// The first SIGTERM begins a drain, here a long one, and the second ends it.
+func ExampleServer_RunUntilSignal() {
 	self, err := os.FindProcess(os.Getpid())
 	if err != nil {
 		log.Fatal(err)
 	}
-	sigterm := func() {
-		if err := self.Signal(syscall.SIGTERM); err != nil {
-			log.Fatal(err)
-		}
-	}
-	err = server.Run(ctx, server.Config{
-		Addr:    "127.0.0.1:0",
-		Handler: &echo{},
-		Idle:    idle.Config{ReadTimeout: time.Minute},
-		Started: func(*server.Server) { sigterm() },
-		Stopping: func() {
-			fmt.Println("not ready any more")
-			sigterm()
+	s, err := server.New(server.Config{
+		Addresses: []string{"127.0.0.1:0"},
+		Handler:   &echo{},
+		Idle:      idle.Config{ReadTimeout: time.Minute},
+		Drain:     server.Drain{Delay: time.Hour, Spread: time.Hour},
+		OnStarted: func(*server.Server) {
+			for range 2 {
+				if err := self.Signal(syscall.SIGTERM); err != nil {
+					log.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
 		},
-		Drain:   server.Drain{Delay: time.Hour, Spread: time.Hour},
-		StopNow: again,
 	})
-	fmt.Println(err)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.RunUntilSignal(context.Background()))
 	// Output:
-	// not ready any more
 	// <nil>
 }
 
-// When the context is done, connections go one after the other. In earnest that would take some seconds.
-func ExampleDrain() {
+// Shutdown closes connections one after the other. In production Delay and Spread are some seconds.
+func ExampleServer_Shutdown() {
 	s, stop := start(server.Config{
-		Handler:  &echo{},
-		Idle:     idle.Config{ReadTimeout: time.Minute},
-		Stopping: func() { fmt.Println("let the readiness probe fail from here on") },
-		Drain:    server.Drain{Delay: 50 * time.Millisecond, Spread: 50 * time.Millisecond},
+		Handler: &echo{},
+		Idle:    idle.Config{ReadTimeout: time.Minute},
+		Drain:   server.Drain{Delay: 50 * time.Millisecond, Spread: 50 * time.Millisecond},
 	})
 	c := dial(s)
 	defer c.Close()
 	ask(c, "hello")
 
-	err := stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(s.Shutdown(ctx))
 	_, closed := c.Read(make([]byte, 1))
-	fmt.Println(err, closed)
+	fmt.Println(closed)
+	fmt.Println(stop())
 	// Output:
-	// let the readiness probe fail from here on
-	// <nil> EOF
+	// <nil>
+	// EOF
+	// server: closed
 }
 
-// What a metrics page shows: here one client too many of one source.
+// One server listens on several addresses.
+func ExampleServer_Addrs() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	started := make(chan *server.Server)
+	s, err := server.New(server.Config{
+		Addresses: []string{"127.0.0.1:0", "unix://" + dir + "/echo.sock"},
+		Handler:   &echo{},
+		Idle:      idle.Config{ReadTimeout: time.Minute},
+		OnStarted: func(s *server.Server) { started <- s },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { _ = s.Run(context.Background()) }()
+	for _, addr := range (<-started).Addrs() {
+		c, err := net.Dial(addr.Network(), addr.String())
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Println(addr.Network(), ask(c, "hello"))
+	}
+	fmt.Println(s.Close())
+	// Output:
+	// tcp hello
+	// unix hello
+	// <nil>
+}
+
+// Stats for a metrics page: here a second client of one source is above the limit.
 func ExampleServer_Stats() {
 	s, stop := start(server.Config{
 		Handler: &echo{},
@@ -173,7 +215,7 @@ func ExampleServer_Stats() {
 	// since then 1 was served: <nil>
 }
 
-// New limits at run time reach connections that are open.
+// New limits at run time hold for connections that are open.
 func ExampleServer_Reaper() {
 	s, stop := start(server.Config{
 		Handler: &echo{},
@@ -187,14 +229,18 @@ func ExampleServer_Reaper() {
 		log.Fatal(err)
 	}
 	_, closed := c.Read(make([]byte, 1))
-	fmt.Println(closed, s.Reaper().Closed()[0].Err.Reason)
+	found, err := s.Reaper().Inspect(context.Background(), idle.Query{Closed: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(closed, found.Closed[0].Err.Reason)
 	fmt.Println(stop())
 	// Output:
 	// EOF read idle
 	// <nil>
 }
 
-// mortal is an echo that hands out its engine.
+// mortal is an echo server that gives away its engine.
 type mortal struct {
 	echo
 	engines chan gnet.Engine
@@ -205,7 +251,8 @@ func (m *mortal) OnBoot(eng gnet.Engine) gnet.Action {
 	return gnet.None
 }
 
-// An engine that has died is followed by another one on the same address, and by the same Server.
+// With Restart another engine follows one that has died, on the same address and with the same
+// Server.
 func ExampleConfig_restart() {
 	h := &mortal{engines: make(chan gnet.Engine, 2)}
 	s, stop := start(server.Config{
@@ -215,7 +262,7 @@ func ExampleConfig_restart() {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_ = (<-h.engines).Stop(ctx) // as an accept that fails does
+	_ = (<-h.engines).Stop(ctx) // as a failing accept does
 	<-h.engines
 
 	c := dial(s)

@@ -26,18 +26,20 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/prober"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/server/internal/accept"
 )
 
-// A flooded says what a child process of a flood test is.
+// A flooded is the configuration of a child process of a flood test.
 type flooded struct {
 	Descriptors    uint64 // RLIMIT_NOFILE
 	MaxConnections int
 	OneAcceptor    bool
-	Taken          int  // descriptors that something else takes once the server runs
-	Bare           bool // of CAP_NET_ADMIN
+	Taken          int  // descriptors that other parts of the process take once the server runs
+	Bare           bool // without CAP_NET_ADMIN
 }
 
-// runFlooded is the main function of a child process: an echo server that ends with its standard input.
+// runFlooded is the main function of a child process: an echo server that ends with its standard
+// input.
 func runFlooded(child string) {
 	var f flooded
 	if err := json.Unmarshal([]byte(child), &f); err != nil {
@@ -54,11 +56,11 @@ func runFlooded(child string) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	err := Run(ctx, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Loops: 2,
+	err := run(ctx, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, NumEventLoop: 2,
 		MaxConnections: f.MaxConnections, OneAcceptor: f.OneAcceptor,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Started: func(s *Server) {
+		OnStarted: func(s *Server) {
 			for range f.Taken {
 				if _, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 					panic(err)
@@ -70,14 +72,16 @@ func runFlooded(child string) {
 	fmt.Println(errors.Is(err, ErrTooFewDescriptors), err)
 }
 
-// dropNetAdmin starts the process anew without CAP_NET_ADMIN, if it has it: what is not in the bounding set, root does not get either.
+// dropNetAdmin executes the process again without CAP_NET_ADMIN, if it has it. Root does not get a
+// capability that is not in the bounding set.
 func dropNetAdmin() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil || has == 0 {
 		return
 	}
-	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil { // somebody who is not root has none
+	// A process of another user than root has no capabilities.
+	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
 		return
 	}
 	exe, err := os.Executable()
@@ -87,7 +91,7 @@ func dropNetAdmin() {
 	panic(err)
 }
 
-// A floodedChild is such a process.
+// A floodedChild is a child process of a flood test.
 type floodedChild struct {
 	cmd   *exec.Cmd
 	lines *bufio.Scanner
@@ -120,7 +124,7 @@ func startFlooded(t *testing.T, f flooded) *floodedChild {
 	return c
 }
 
-// end ends the child and returns what Run has returned.
+// end ends the child and returns the result of Run.
 func (c *floodedChild) end(t *testing.T) string {
 	t.Helper()
 	require.NoError(t, c.stdin.Close())
@@ -128,7 +132,7 @@ func (c *floodedChild) end(t *testing.T) string {
 	return c.lines.Text()
 }
 
-// flood asks for n connections at once and keeps what it gets until the function that it returns is called.
+// flood dials n connections at once and keeps them until the caller calls end.
 func flood(t *testing.T, addr string, n int) (end func()) {
 	t.Helper()
 	to, err := net.ResolveTCPAddr("tcp4", addr)
@@ -150,20 +154,8 @@ func flood(t *testing.T, addr string, n int) (end func()) {
 	}
 }
 
-// pingPong writes to a connection and waits for the echo.
-func pingPong(c net.Conn, within time.Duration) error {
-	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
-		return err
-	}
-	if _, err := c.Write([]byte("ping")); err != nil {
-		return err
-	}
-	_, err := io.ReadFull(c, make([]byte, 4))
-	return err
-}
-
-// requireAccepts waits until a server accepts and answers, for at most a second. It asks often, since the system of one whose request
-// was dropped asks again only after a second.
+// requireAccepts waits until a server accepts and answers, for at most a second. It dials often,
+// because the kernel retries a dropped attempt after a second only.
 func requireAccepts(t *testing.T, addr string) {
 	t.Helper()
 	began := time.Now()
@@ -184,8 +176,9 @@ func requireAccepts(t *testing.T, addr string) {
 	}
 }
 
-// requireProbesServed tells what came of probes during floods and between them. A probe during a flood competes with thousands for the
-// room that there is, and the system of one that is dropped asks again after one second, and after three: most are served then.
+// requireProbesServed checks the probes during floods and between them. A probe during a flood
+// competes with thousands for the room that there is. If it is dropped, the kernel retries after
+// one second and after three, and most probes are served then.
 func requireProbesServed(t *testing.T, probes prober.Probes, floods []prober.Span) {
 	t.Helper()
 	during, between := probes.Split(floods)
@@ -198,8 +191,8 @@ func requireProbesServed(t *testing.T, probes prober.Probes, floods []prober.Spa
 	require.Less(t, between.Quantile(0.99), time.Second)
 }
 
-// TestFloods lets floods of 8,000 connections come over a server that has descriptors for a fraction of them. Who was there before and
-// is active stays; when it is over, who comes is served within a second.
+// TestFloods dials 8,000 connections at once to a server with descriptors for a fraction of them.
+// Active connections stay. After the flood a new client is served within a second.
 func TestFloods(t *testing.T) {
 	rounds := 3
 	if n, err := strconv.Atoi(os.Getenv("IDLEWHEEL_FLOODS")); err == nil {
@@ -257,28 +250,29 @@ func TestFloods(t *testing.T) {
 						c.Close()
 					}
 				}
-				time.Sleep(time.Second) // some peace for the prober
+				time.Sleep(time.Second) // a pause for the prober
 			}
 			over.Store(true)
 			playing.Wait()
-			t.Logf("%d of %d newcomers were served", served, tried)
+			t.Logf("%d of %d new clients were served", served, tried)
 			requireProbesServed(t, probing.End(), floods)
 			require.GreaterOrEqual(t, served, tried*99/100)
 			require.Equal(t, "false <nil>", server.end(t), "the engine lives until it is asked to stop")
 			require.NotContains(t, server.log.String(), "too many open files")
 			require.Contains(t, server.log.String(), "accepting is paused")
-			require.Contains(t, server.log.String(), "accepting goes on")
+			require.Contains(t, server.log.String(), "accepting resumes")
 		})
 	}
 }
 
 func TestTooFewDescriptorsForABacklog(t *testing.T) {
-	if maxBacklog() < 1000 {
+	if accept.MaxBacklog() < 1000 {
 		t.Skip("net.core.somaxconn is so low that 1,000 descriptors are enough")
 	}
 	server := startFlooded(t, flooded{Descriptors: 1000, MaxConnections: 800, OneAcceptor: true})
-	require.Contains(t, server.addr, "true server: too few file descriptors: 1000 descriptors allowed, less ") // instead of the address
-	require.Contains(t, server.addr, fmt.Sprint(maxBacklog(), " that may be accepted"))
+	// The error is in place of the address.
+	require.Contains(t, server.addr, "true server: too few file descriptors: 1000 descriptors allowed, less ")
+	require.Contains(t, server.addr, fmt.Sprint(accept.MaxBacklog(), " that may be accepted"))
 	require.Contains(t, server.addr, "(ulimit -n, LimitNOFILE), lower net.core.somaxconn")
 	require.Regexp(t, `leaves 0 for connections, of at least 16: raise the limit to \d+ `, server.addr)
 }

@@ -5,26 +5,27 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/prom"
 	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
-// A collector adds what the server knows to the collector of its Reaper.
+// A collector adds the metrics of a server to those of its Reaper.
 type collector struct {
 	*metrics.Collector
 	server *Server
 }
 
-// Collector returns a prometheus.Collector of the server and its Reaper, for one registry: what package metrics has, and how the server
-// copes. That of Config.Admin has it already.
+// Collector returns a prometheus.Collector for the metrics of the server and of its Reaper, see
+// package metrics. Register it in one registry. The metrics of Config.Admin include it.
 func (s *Server) Collector() prometheus.Collector {
 	return &collector{metrics.NewCollector(s.reaper), s}
 }
 
 var (
-	pressureRatio   = desc("pressure_ratio", "How much of a resource is in use, from 0 to 1, by resource; 0 if it is not limited.", "resource")
-	acceptPaused    = desc("accept_paused", "1 while accepting is paused for want of room, 0 otherwise.")
-	acceptPauses    = desc("accept_pauses_total", "How often accepting was paused for want of room.")
-	isDraining      = desc("draining", "1 while connections are let go because the server is to stop, 0 otherwise.")
-	engineRestarts  = desc("engine_restarts_total", "Engines that were started after one that had died.")
+	pressureRatio   = desc("pressure_ratio", "Share of a resource in use, from 0 to 1, by resource; 0 if it is not limited.", "resource")
+	acceptPaused    = desc("accept_paused", "1 while accepting is paused because there is no room, 0 otherwise.")
+	acceptPauses    = desc("accept_pauses_total", "How often accepting was paused because there was no room.")
+	isDraining      = desc("draining", "1 while connections are closed because the server stops, 0 otherwise.")
+	engineRestarts  = desc("engine_restarts_total", "Engines that were started after the death of another.")
 	openDescriptors = desc("open_descriptors", "Descriptors that the process has open.")
 	maxDescriptors  = desc("max_descriptors", "Descriptors that the process may have open; 0 if that is not known.")
 )
@@ -43,7 +44,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends what the server and its Reaper know now.
+// Collect sends the present values of all metrics.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.Collector.Collect(ch)
 	send := func(d *prometheus.Desc, as prometheus.ValueType, value float64, labels ...string) {
@@ -60,7 +61,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(acceptPauses, prometheus.CounterValue, float64(s.Pauses))
 	send(isDraining, prometheus.GaugeValue, oneIf(s.Draining))
 	send(engineRestarts, prometheus.CounterValue, float64(s.Restarts))
-	send(openDescriptors, prometheus.GaugeValue, float64(descriptorsInUse()))
+	send(openDescriptors, prometheus.GaugeValue, float64(descriptor.InUse()))
 	send(maxDescriptors, prometheus.GaugeValue, float64(s.MaxDescriptors))
 }
 

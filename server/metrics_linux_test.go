@@ -1,11 +1,11 @@
 package server
 
 import (
-	"context"
 	"net"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,11 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/admin"
-	"github.com/idlewheel/idlewheel/idle"
 )
 
-// values returns those of the metrics of a server by their names, without idlewheel_, and their labels, such as draining and
-// pressure_ratio heap.
+// values returns the values of the metrics of a server. The keys are names without idlewheel_, and
+// labels: "draining" and "pressure_ratio heap".
 func values(t *testing.T, s *Server) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -31,26 +30,27 @@ func values(t *testing.T, s *Server) map[string]float64 {
 			for _, l := range m.GetLabel() {
 				words = append(words, l.GetValue())
 			}
-			all[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // it has one of them
+			// A metric has one of the two.
+			all[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
 	return all
 }
 
-// newIdleServer returns one of which no engine runs.
+// newIdleServer returns a server that does not run.
 func newIdleServer(t *testing.T) *Server {
 	t.Helper()
-	r, err := idle.Middleware(&echo{}, idleConfig)
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
 	require.NoError(t, err)
-	return &Server{reaper: r, door: &door{}}
+	return s
 }
 
 func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	s := newIdleServer(t)
-	s.budget.allowed = 12_345
-	s.door.rejected[tooManyOfSource].Store(3)
-	s.door.rejected[acceptRate].Store(4)
-	s.door.rejected[noDescriptors].Store(5)
+	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
+	s.admission.rejected[sourceLimit].Store(3)
+	s.admission.rejected[acceptRate].Store(4)
+	s.admission.rejected[noDescriptors].Store(5)
 	s.restarts.Store(6)
 	s.pauses.Store(7)
 	want := map[string]float64{
@@ -60,21 +60,24 @@ func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	}
 	require.Subset(t, values(t, s), want)
 
-	h := &host{Reaper: s.reaper, gate: &gate{}, full: 1 << 20, taken: 1 << 19}
-	s.host.Store(h)
-	h.gate.closed.Store(true)
+	var room atomic.Bool
+	h := &engineHandler{Reaper: s.reaper, full: 1 << 20, inUse: 1 << 19}
+	h.pauser = newTestPauser(t, listenTCP(t), room.Load)
+	s.engine.Store(h)
+	h.pauser.Pause("the test asks for it", func() {})
 	got := values(t, s)
 	require.Subset(t, got, map[string]float64{"accept_paused": 1, "draining": 0, "pressure_ratio connections": 0, "pressure_ratio heap": 0})
 	require.InDelta(t, 0.5, got["pressure_ratio descriptors"], 0.01)
-	h.gate.closed.Store(false)
+	room.Store(true)
+	require.Eventually(t, func() bool { return !h.pauser.IsPaused() }, 10*time.Second, time.Millisecond)
 	h.draining.Store(true)
 	require.Subset(t, values(t, s), map[string]float64{"accept_paused": 0, "draining": 1})
 }
 
-func TestOpenDescriptorsFollowThoseOfTheProcess(t *testing.T) {
+func TestOpenDescriptorsAreThoseOfTheProcess(t *testing.T) {
 	const more = 100
 	s := newIdleServer(t)
-	s.budget.allowed = 12_345
+	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
 	before := values(t, s)["open_descriptors"]
 	require.Positive(t, before)
 	for range more {
@@ -82,46 +85,33 @@ func TestOpenDescriptorsFollowThoseOfTheProcess(t *testing.T) {
 		require.NoError(t, err)
 		defer f.Close()
 	}
-	require.InDelta(t, before+more, values(t, s)["open_descriptors"], more/4, "others may come and go")
+	require.InDelta(t, before+more, values(t, s)["open_descriptors"], more/4, "other tests open and close descriptors")
 }
 
 func TestADrainIsInTheMetrics(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	started, now, done := make(chan *Server, 1), make(chan struct{}), make(chan error, 1)
-	go func() {
-		done <- Run(ctx, Config{
-			Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour}, Drain: Drain{Spread: time.Hour}, StopNow: now,
-			Started: func(s *Server) { started <- s },
-		})
-	}()
-	srv := <-started
-	c, err := net.Dial("tcp", srv.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	require.NoError(t, pingPong(c, 10*time.Second))
-	require.Zero(t, values(t, srv)["draining"])
-	cancel()
-	require.Eventually(t, func() bool { return srv.Stats().Draining }, 10*time.Second, time.Millisecond)
-	require.Equal(t, 1.0, values(t, srv)["draining"])
-	close(now)
-	require.NoError(t, await(t, done))
-	require.Zero(t, values(t, srv)["draining"], "it is over")
+	l := startWithClient(t, longDrain)
+	require.Zero(t, values(t, l.Server)["draining"])
+	l.cancel()
+	l.requireDraining(t)
+	require.Equal(t, 1.0, values(t, l.Server)["draining"])
+	require.NoError(t, l.Close())
+	require.NoError(t, await(t, l.result))
+	require.Zero(t, values(t, l.Server)["draining"], "the drain is over")
 }
 
 func TestTheStateOfAServer(t *testing.T) {
-	var s Server
+	s := newIdleServer(t)
 	paused := Stats{Paused: true}
-	require.Equal(t, admin.Starting, s.state(Stats{}), "no engine runs yet")
-	s.host.Store(&host{})
-	require.Equal(t, admin.Ready, s.state(Stats{}))
-	require.Equal(t, admin.Paused, s.state(paused))
-	s.host.Store(nil)
-	require.Equal(t, admin.Starting, s.state(Stats{}), "it has died, and is to be started again")
-	for _, h := range []*host{nil, {}} {
-		s.host.Store(h)
-		s.told.Store(true)
-		require.Equal(t, admin.Draining, s.state(paused), "it is to stop, whatever else is true")
+	require.Equal(t, admin.Starting, s.adminState(Stats{}), "no engine runs yet")
+	s.engine.Store(&engineHandler{})
+	require.Equal(t, admin.Ready, s.adminState(Stats{}))
+	require.Equal(t, admin.Paused, s.adminState(paused))
+	s.engine.Store(nil)
+	require.Equal(t, admin.Starting, s.adminState(Stats{}), "the engine has died, and another one follows")
+	for _, h := range []*engineHandler{nil, {}} {
+		s.engine.Store(h)
+		s.stop(nil)
+		require.Equal(t, admin.Draining, s.adminState(paused), "the server is to stop, with or without an engine")
 	}
 }
 
@@ -136,13 +126,13 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n-65, less, "there is room for fewer connections")
 	}
-	require.Zero(t, budget{admin: 65}.full(), "it is not known")
+	require.Zero(t, budget{admin: 65}.full(), "the limit is not known")
 }
 
 func TestAdminOfAllAddressesOfIPv4IsNotOfIPv6(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
-	require.Equal(t, adminConns+1, srv.budget.admin)
+	require.Equal(t, adminConns+1, srv.setup().budget.admin)
 	addr := srv.AdminAddr().(*net.TCPAddr)
 	require.True(t, addr.IP.Equal(net.IPv4zero), "%v", addr)
 	dial := func(host string) error {

@@ -3,25 +3,26 @@ package server
 import (
 	"iter"
 	"log/slog"
+	"strings"
 	"time"
 )
 
-// all returns the settings of the server by the names that flags and files give them.
-func (cfg *Config) all() iter.Seq2[string, any] {
+// settings returns the settings of the server by the names that they have in flags and files.
+func (cfg *Config) settings() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for _, s := range []struct {
 			name  string
 			value any
 		}{
-			{"addr", cfg.Addr},
-			{"loops", cfg.Loops},
+			{"addr", strings.Join(cfg.Addresses, ", ")},
+			{"loops", cfg.NumEventLoop},
 			{"max-connections", cfg.MaxConnections},
 			{"max-per-source", cfg.Sources.Connections},
 			{"source-rate", cfg.Sources.Rate},
 			{"accept-rate", cfg.AcceptRate},
 			{"pressure-timeout", cfg.PressureTimeout},
 			{"one-acceptor", cfg.OneAcceptor},
-			{"share-port", cfg.SharePort},
+			{"share-port", cfg.ReusePort},
 			{"restart", cfg.Restart},
 			{"drain-delay", cfg.Drain.Delay},
 			{"drain-spread", cfg.Drain.Spread},
@@ -36,10 +37,10 @@ func (cfg *Config) all() iter.Seq2[string, any] {
 	}
 }
 
-// named returns them as JSON has them: durations as Go writes them.
+// named returns the settings for JSON, with durations as text such as 1m30s.
 func (cfg *Config) named() map[string]any {
 	all := map[string]any{}
-	for name, value := range cfg.all() {
+	for name, value := range cfg.settings() {
 		if d, ok := value.(time.Duration); ok {
 			value = d.String()
 		}
@@ -48,10 +49,10 @@ func (cfg *Config) named() map[string]any {
 	return all
 }
 
-// LogValue returns the settings that are not off, without those of Idle, which logs itself.
+// LogValue returns the settings that are not zero, without Idle, which is logged by itself.
 func (cfg Config) LogValue() slog.Value {
 	var on []slog.Attr
-	for name, value := range cfg.all() {
+	for name, value := range cfg.settings() {
 		switch value {
 		case time.Duration(0), 0, false, "":
 		default:

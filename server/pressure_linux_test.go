@@ -16,18 +16,19 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-func TestTheSqueezeFollowsThePressureWithHysteresis(t *testing.T) {
-	var s squeezer
+func TestTheScaleFollowsThePressureWithHysteresis(t *testing.T) {
+	var scale timeoutScale
 	for _, step := range []struct {
 		pressure, want float64
 	}{
 		{0, 0}, {0.85, 0}, {0.90, 0.5}, {0.895, 0.5}, {0.889, 0.5}, {0.86, 0.3}, {0.87, 0.3}, {0.95, 1}, {2, 1}, {0.94, 1}, {0.92, 0.9}, {0.5, 0},
 	} {
-		by, _ := s.follow(step.pressure)
-		require.InDelta(t, step.want, by, 1e-9, "at %v", step.pressure)
+		before := scale
+		changed := scale.follow(step.pressure)
+		require.InDelta(t, step.want, float64(scale), 1e-9, "at %v", step.pressure)
+		require.Equal(t, scale != before, changed)
 	}
-	_, changed := s.follow(0.1)
-	require.False(t, changed)
+	require.False(t, scale.follow(0.1))
 }
 
 func TestPressureHasANameAndIsTheHighest(t *testing.T) {
@@ -38,7 +39,7 @@ func TestPressureHasANameAndIsTheHighest(t *testing.T) {
 }
 
 func TestHeapPressure(t *testing.T) {
-	h := &host{}
+	h := &engineHandler{}
 	require.Zero(t, h.pressure().Heap, "without GOMEMLIMIT")
 	debug.FreeOSMemory() // a collection, so that there is a figure
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
@@ -50,17 +51,18 @@ func TestHeapPressure(t *testing.T) {
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {
 	r, err := idle.Middleware(&echo{}, idleConfig)
 	require.NoError(t, err)
-	h := &host{Reaper: r, full: 1 << 20, taken: 1 << 19}
-	require.InDelta(t, 0.5, h.pressure().Descriptors, 0.01, "the lowest that is free says less")
-	h.taken = 0
+	h := &engineHandler{Reaper: r, full: 1 << 20, inUse: 1 << 19}
+	require.InDelta(t, 0.5, h.pressure().Descriptors, 0.01, "the lowest free descriptor alone says less")
+	h.inUse = 0
 	require.Less(t, h.pressure().Descriptors, 0.1)
 }
 
-// TestIdleTimeoutsShrinkUnderPressure fills a server almost; who was to be idle for an hour goes soon, down to where it is well again.
+// TestIdleTimeoutsShrinkUnderPressure almost fills a server. Connections with a timeout of an hour
+// are closed soon, until the pressure is low again.
 func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	const limit = 100
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: &echo{}, MaxConnections: limit, PressureTimeout: 300 * time.Millisecond,
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, MaxConnections: limit, PressureTimeout: 300 * time.Millisecond,
 		Idle: idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour},
 	})
 	defer stop()
@@ -69,11 +71,12 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped.Of(idle.ReadIdle) > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[idle.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
 }
 
-// take takes descriptors until none is left, or until one has the number of last, and returns a function that gives them back.
+// take opens descriptors until none is left, or until one has the number last. The caller calls
+// giveBack, once or more.
 func take(t *testing.T, last int) (giveBack func()) {
 	t.Helper()
 	var taken []int
@@ -93,23 +96,24 @@ func take(t *testing.T, last int) (giveBack func()) {
 	})
 }
 
-// TestSomethingElseMayTakeAllDescriptors takes all of them while nobody comes. Whoever comes then must not be the end of the engine.
+// TestSomethingElseMayTakeAllDescriptors takes all of them while there are no new clients. The next
+// client must not be the end of the engine.
 func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, Loops: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
 	defer stop()
 	was := srv.Stats().MaxConnections
 	live, err := net.Dial("tcp", srv.Addr().String())
 	require.NoError(t, err)
 	defer live.Close()
 	require.NoError(t, pingPong(live, 10*time.Second))
-	comes, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	require.NoError(t, err)
-	defer unix.Close(comes)
+	defer unix.Close(client)
 	giveBack := take(t, math.MaxInt)
 	defer giveBack()
 	require.Eventually(t, func() bool { return srv.Stats().Paused }, 10*time.Second, time.Millisecond)
 	require.Less(t, srv.Stats().MaxConnections, was, "connections make room")
-	_ = unix.Connect(comes, &unix.SockaddrInet4{Port: srv.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}})
+	_ = unix.Connect(client, &unix.SockaddrInet4{Port: srv.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}})
 	require.NoError(t, pingPong(live, 10*time.Second))
 	giveBack()
 	require.Eventually(t, func() bool { return !srv.Stats().Paused }, 10*time.Second, time.Millisecond)
@@ -117,11 +121,12 @@ func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 	require.NoError(t, pingPong(live, 10*time.Second))
 }
 
-// TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors takes most of them: accepting cannot be paused there.
+// TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors takes most descriptors of a server that
+// cannot pause accepting.
 func TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors(t *testing.T) {
 	name := filepath.Join(shortDir(t), "s")
 	srv, stop := startIn(t, Config{
-		Addr: "unix://" + name, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute, ShedProtect: 100 * time.Millisecond},
+		Addresses: []string{"unix://" + name}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute, ShedProtect: 100 * time.Millisecond},
 	})
 	defer stop()
 	dial := func() error {
@@ -134,13 +139,13 @@ func TestIdleConnectionsOfAUnixSocketMakeRoomForDescriptors(t *testing.T) {
 		require.NoError(t, dial())
 	}
 	time.Sleep(200 * time.Millisecond) // they are idle
-	defer take(t, srv.budget.full())()
+	defer take(t, srv.setup().budget.full())()
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, 10*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool { return dial() == nil }, 10*time.Second, 50*time.Millisecond)
 }
 
-func TestUpdateChangesTheLimitOfAServer(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, MaxConnections: 100, Idle: idle.Config{ReadTimeout: time.Minute}})
+func TestUpdateDoesNotChangeTheLimitOfAServer(t *testing.T) {
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, MaxConnections: 100, Idle: idle.Config{ReadTimeout: time.Minute}})
 	defer stop()
 	require.NoError(t, srv.Reaper().Update(func(cfg *idle.Config) { cfg.MaxConnections = 5 }))
 	require.Equal(t, 5, srv.Stats().MaxConnections)

@@ -3,76 +3,99 @@ package server
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/prom"
 )
 
-// reportEvery is the time between two lines of the log about what was reaped.
-const reportEvery = 10 * time.Second
+const (
+	// reportInterval is the time between two lines of the log about reaped connections.
+	reportInterval = 10 * time.Second
+	// rejectedInterval is the time between two lines of the log about rejected connections.
+	rejectedInterval = time.Second
+)
 
-// A reporter logs what was reaped, and what would have been, since it did so last, and who was refused for want of room.
-type reporter struct {
-	log     *slog.Logger
-	last    idle.Stats
-	refused uint64 // of which was logged
+// report logs the configuration, and then what happens until the caller calls stop, which waits for
+// the last line.
+func (s *Server) report() (stop func()) {
+	limit, why := s.Limit()
+	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", limit, "because", why)
+	ctx, cancel := context.WithCancel(context.Background())
+	var reporting sync.WaitGroup
+	reporting.Go(func() { (&reporter{log: s.cfg.Logger}).run(ctx, s) })
+	return func() {
+		cancel()
+		reporting.Wait()
+	}
 }
 
-// report logs a line if there is anything to say.
-func (r *reporter) report(now idle.Stats) {
-	for _, of := range []struct {
-		what     string
-		now, was idle.Counts
-		late     bool // it is known of them
-	}{
-		{"reaped", now.Reaped, r.last.Reaped, true},
-		{"would have reaped", now.Observed, r.last.Observed, false},
-	} {
-		if n := of.now.Total() - of.was.Total(); n > 0 {
-			attrs := []any{"number", n, "reasons", reasons(of.now, of.was), "connections", now.Connections}
-			if of.late && now.Lateness.Count > r.last.Lateness.Count {
-				attrs = append(attrs, "late", meanBetween(r.last.Lateness, now.Lateness))
-			}
-			r.log.Info(of.what, attrs...)
+// A reporter logs what has happened since its last line: connections that were reaped, would have
+// been reaped, or were rejected.
+type reporter struct {
+	log      *slog.Logger
+	last     idle.Stats
+	rejected uint64 // by the admission, as logged
+	refused  uint64 // by the Reaper, as logged
+}
+
+// run logs rejected connections every second and reaped ones every ten seconds, and both at the
+// end.
+func (r *reporter) run(ctx context.Context, s *Server) {
+	log := func(reaped bool) {
+		now := s.reaper.Stats()
+		rejected, why := s.admission.total()
+		r.logRejected(rejected, why, &r.rejected)
+		r.logRejected(now.Refused, "the limit of connections is reached, or the server drains", &r.refused)
+		if reaped {
+			r.logReaped(now)
 		}
+	}
+	for n := 1; sleep(ctx, rejectedInterval); n++ {
+		log(n%int(reportInterval/rejectedInterval) == 0)
+	}
+	log(true)
+}
+
+// logRejected logs how many connections were rejected, if any were, and the reason for the last of
+// them.
+func (r *reporter) logRejected(now uint64, why string, logged *uint64) {
+	if n := now - *logged; n > 0 {
+		r.log.Warn("connections were rejected", "number", n, "last", why)
+		*logged = now
+	}
+}
+
+// logReaped logs how many connections were reaped, and would have been, if there were any.
+func (r *reporter) logReaped(now idle.Stats) {
+	if n := now.Reaped.Total() - r.last.Reaped.Total(); n > 0 {
+		attrs := []any{"number", n, "reasons", reasons(now.Reaped, r.last.Reaped), "connections", now.Connections}
+		if now.Lateness.Count > r.last.Lateness.Count {
+			attrs = append(attrs, "late", meanBetween(r.last.Lateness, now.Lateness))
+		}
+		r.log.Info("reaped", attrs...)
+	}
+	if n := now.Observed.Total() - r.last.Observed.Total(); n > 0 {
+		r.log.Info("would have reaped", "number", n, "reasons", reasons(now.Observed, r.last.Observed), "connections", now.Connections)
 	}
 	r.last = now
 }
 
-// reasons returns how many there were for each reason.
-func reasons(now, was idle.Counts) slog.Value {
+// reasons returns the number of connections for each reason since an earlier count.
+func reasons(now, before idle.Counts) slog.Value {
 	var some []slog.Attr
-	for reason, n := range now.All() {
-		if n -= was.Of(reason); n > 0 {
+	for _, reason := range slices.Sorted(maps.Keys(now)) {
+		if n := now[reason] - before[reason]; n > 0 {
 			some = append(some, slog.Uint64(prom.Label(reason), n))
 		}
 	}
 	return slog.GroupValue(some...)
 }
 
-// meanBetween returns the mean lateness of what was reaped meanwhile.
-func meanBetween(was, now idle.LatenessStats) time.Duration {
-	return idle.LatenessStats{Count: now.Count - was.Count, Sum: now.Sum - was.Sum}.Mean().Round(time.Millisecond)
-}
-
-// warn logs how many were refused, if any were.
-func (r *reporter) warn(now idle.Stats) {
-	if n := now.Refused - r.refused; n > 0 {
-		r.log.Warn("connections were not let in", "number", n, "last", "as many are open as may be, or the server drains")
-		r.refused = now.Refused
-	}
-}
-
-// run reports every ten seconds, and at the end.
-func (r *reporter) run(ctx context.Context, stats func() idle.Stats) {
-	for n := 1; sleep(ctx, warnEvery); n++ {
-		now := stats()
-		if r.warn(now); n%int(reportEvery/warnEvery) == 0 {
-			r.report(now)
-		}
-	}
-	now := stats()
-	r.warn(now)
-	r.report(now)
+// meanBetween returns the mean lateness of the connections reaped between two snapshots.
+func meanBetween(before, now idle.LatenessStats) time.Duration {
+	return idle.LatenessStats{Count: now.Count - before.Count, Sum: now.Sum - before.Sum}.Mean().Round(time.Millisecond)
 }

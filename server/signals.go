@@ -7,29 +7,26 @@ import (
 	"syscall"
 )
 
-// Signals returns a context for Run that is done when somebody asks the process to stop (SIGINT or SIGTERM), and a channel for
-// Config.StopNow that is closed when he asks again. The caller calls stop, after which such a signal ends the process again.
-func Signals(parent context.Context) (ctx context.Context, again <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancel(parent)
-	signals := make(chan os.Signal, 2) // the second may come before the first is taken
+// RunUntilSignal is Run until the process gets SIGINT or SIGTERM. The first signal stops the server
+// as if ctx were done, and the second ends the drain, as Close does. After it has returned, such a
+// signal ends the process again.
+func (s *Server) RunUntilSignal(ctx context.Context) error {
+	signals := make(chan os.Signal, 2) // the second may arrive before the first is received
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	asked, over := make(chan struct{}), make(chan struct{})
-	ended := make(chan struct{})
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	returned := make(chan struct{})
+	defer close(returned)
 	go func() {
-		defer close(ended)
-		for _, do := range []func(){cancel, func() { close(asked) }} {
+		for _, do := range []func(){cancel, s.cut} {
 			select {
 			case <-signals:
 				do()
-			case <-over:
+			case <-returned:
 				return
 			}
 		}
 	}()
-	return ctx, asked, func() {
-		signal.Stop(signals)
-		close(over)
-		<-ended
-		cancel()
-	}
+	return s.Run(ctx)
 }

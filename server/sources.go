@@ -9,24 +9,29 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// ErrTooManyOfSource is returned by Sources.Admit for a source that has as many connections as it may, or opens them too fast.
+// ErrTooManyOfSource is returned by Sources.Admit for a source that has too many connections, or
+// opens them too fast.
 var ErrTooManyOfSource = errors.New("server: too many connections of one source")
 
-// SourceLimits say how much one source may take, which is a network rather than an address. The zero value limits nothing.
+// SourceLimits are the limits of one source. A source is a network rather than an address. The zero
+// value limits nothing.
 type SourceLimits struct {
-	// Connections is how many a source may have open. If zero, any number.
+	// Connections is the limit of open connections of a source. If zero, there is no limit.
 	Connections int
-	// Rate is how many connections a source may open in a second, on average; twice as many at once. If zero, any number.
+	// Rate is the limit of new connections of a source per second, on average; twice as many may
+	// arrive at once. If zero, there is no limit.
 	Rate int
-	// IPv4Bits and IPv6Bits are the lengths of the prefixes that count as one source. If zero, they are 32 and 64: a customer
-	// usually has all addresses of an IPv6 network.
+	// IPv4Bits and IPv6Bits are the lengths of the prefixes that count as one source. If zero, they
+	// are 32 and 64: a customer usually has all addresses of an IPv6 network.
 	IPv4Bits, IPv6Bits int
-	// Exempt are networks that are not limited, such as those of load balancers.
+	// Exempt are networks without limits, such as those of load balancers.
 	Exempt []netip.Prefix
-	// Entries bounds the memory for sources that have no connection open now, about 100 bytes each. If zero, it is 65,536. One that
-	// is forgotten may open connections as if it came for the first time.
+	// Entries bounds the memory for sources without an open connection, about 160 bytes each. If zero,
+	// it is 65,536. A source that was forgotten starts again with its full burst.
 	Entries int
 }
 
@@ -64,9 +69,10 @@ func (l *SourceLimits) check() error {
 	return errors.Join(errs...)
 }
 
-// Sources counts the connections of each source. Run keeps one by the addresses that connections come from. A server behind a proxy
-// that tells the address later, as the PROXY protocol does, leaves Config.Sources zero, makes one with [NewSources], calls Admit when it
-// knows the address, and Release in OnClose. Safe for concurrent use.
+// Sources counts the connections of each source. A Server with Config.Sources has one for the
+// remote addresses of its connections. Behind a proxy that sends the address of the client later,
+// as the PROXY protocol does, leave Config.Sources zero: make a Sources with [NewSources], call
+// Admit when the address is known, and Release in OnClose. Safe for concurrent use.
 type Sources struct {
 	limits SourceLimits
 	seed   maphash.Seed
@@ -78,14 +84,14 @@ type sourceShard struct {
 	all map[netip.Prefix]*source // guarded by mu
 }
 
-// A source is a network from which connections come. It is a token bucket.
+// A source is a network that connections come from.
 type source struct {
-	open   int
-	tokens float64
-	filled time.Time // the tokens are as of then
+	open int           // connections
+	rate *rate.Limiter // nil if there is no limit
 }
 
-// NewSources returns a Sources that has seen nobody, or an error that joins all that is wrong with the limits.
+// NewSources returns a Sources without connections, or an error that joins all that is wrong with
+// the limits.
 func NewSources(limits SourceLimits) (*Sources, error) {
 	if err := limits.check(); err != nil {
 		return nil, err
@@ -97,8 +103,8 @@ func NewSources(limits SourceLimits) (*Sources, error) {
 	return s, nil
 }
 
-// Admit counts a connection from an address, or returns an error that wraps ErrTooManyOfSource and says what was too much. Who was
-// admitted is given back with Release.
+// Admit counts a connection from an address, or returns an error that wraps ErrTooManyOfSource and
+// has the numbers. The caller calls Release when an admitted connection is closed.
 func (s *Sources) Admit(from netip.Addr) error { return s.admit(from, time.Now()) }
 
 func (s *Sources) admit(from netip.Addr, now time.Time) error {
@@ -112,23 +118,23 @@ func (s *Sources) admit(from netip.Addr, now time.Time) error {
 	src := shard.all[key]
 	if src == nil {
 		shard.makeRoom(s.entries())
-		src = &source{tokens: s.burst(), filled: now}
+		src = &source{}
+		if s.limits.Rate > 0 {
+			src.rate = newRate(s.limits.Rate)
+		}
 		shard.all[key] = src
 	}
-	src.tokens = min(src.tokens+now.Sub(src.filled).Seconds()*float64(s.limits.Rate), s.burst())
-	src.filled = now
 	switch {
 	case s.limits.Connections > 0 && src.open >= s.limits.Connections:
 		return fmt.Errorf("%w: %v has %d open", ErrTooManyOfSource, key, src.open)
-	case s.limits.Rate > 0 && src.tokens < 1:
+	case src.rate != nil && !src.rate.AllowN(now, 1):
 		return fmt.Errorf("%w: %v opens more than %d a second", ErrTooManyOfSource, key, s.limits.Rate)
 	}
-	src.tokens--
 	src.open++
 	return nil
 }
 
-// Release gives back what Admit has counted.
+// Release undoes Admit.
 func (s *Sources) Release(from netip.Addr) {
 	key, limited := s.key(from)
 	if !limited {
@@ -146,12 +152,10 @@ func (s *Sources) Release(from netip.Addr) {
 	}
 }
 
-// entries returns how many sources a shard keeps that have no connection open.
+// entries returns the number of sources that a shard keeps without an open connection.
 func (s *Sources) entries() int { return max(s.limits.Entries/sourceShards, 1) }
 
-func (s *Sources) burst() float64 { return 2 * float64(s.limits.Rate) }
-
-// key returns the source of an address, and whether it is limited.
+// key returns the source of an address, and whether it has limits.
 func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
 	from = from.Unmap().WithZone("")
 	if !from.IsValid() {
@@ -168,7 +172,7 @@ func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
 	}
 	key, err := from.Prefix(bits)
 	if err != nil {
-		panic("BUG: " + err.Error()) // the bits were checked
+		panic("BUG: " + err.Error()) // check has checked the bits
 	}
 	return key, true
 }
@@ -177,19 +181,19 @@ func (s *Sources) shard(key netip.Prefix) *sourceShard {
 	return &s.shards[maphash.Comparable(s.seed, key)%sourceShards]
 }
 
-// makeRoom forgets sources without connections, in the random order of a map, while there are as many as may be. Those with
-// connections stay: there are no more of them than connections.
+// makeRoom forgets a source without connections, in the random order of a map, if the shard is
+// full. Sources with connections stay: their number is bounded by the number of connections.
 func (s *sourceShard) makeRoom(entries int) {
 	if len(s.all) < entries {
 		return
 	}
-	looked := 0
+	tried := 0
 	for key, src := range s.all {
 		if src.open == 0 {
 			delete(s.all, key)
 			return
 		}
-		if looked++; looked == 16 {
+		if tried++; tried == 16 {
 			return
 		}
 	}

@@ -29,7 +29,7 @@ func TestSourceLimitsAreChecked(t *testing.T) {
 	} {
 		_, err := NewSources(l)
 		require.ErrorContains(t, err, want)
-		err = Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: &echo{}, Idle: idleConfig, Sources: l})
+		_, err = New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Sources: l})
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -53,7 +53,7 @@ func TestConnectionsOfASource(t *testing.T) {
 	require.NoError(t, s.Admit(addr("2001:db8::2")))
 	require.ErrorIs(t, s.Admit(addr("2001:db8:0:0:ffff::3")), ErrTooManyOfSource, "the same /64")
 	require.NoError(t, s.Admit(addr("2001:db8:0:1::3")))
-	s.Release(addr("203.0.113.1")) // nobody
+	s.Release(addr("203.0.113.1")) // it has no connection
 }
 
 func TestRateOfASource(t *testing.T) {
@@ -75,7 +75,7 @@ func TestRateOfASource(t *testing.T) {
 		}
 	}
 	require.InDelta(t, 120, admitted, 1)
-	require.ErrorContains(t, s.admit(from, now.Add(10*time.Second)), "192.0.2.1/32 opens more than 10 a second")
+	require.ErrorContains(t, s.admit(from, now.Add(9995*time.Millisecond)), "192.0.2.1/32 opens more than 10 a second")
 }
 
 func TestARateHoldsWithATinyTable(t *testing.T) {
@@ -96,7 +96,7 @@ func TestAnExemptPrefixMayBeMapped(t *testing.T) {
 	for range 3 {
 		require.NoError(t, s.Admit(netip.MustParseAddr("10.0.0.1")))
 	}
-	require.Equal(t, "::ffff:10.0.0.0/104", exempt[0].String(), "that of the caller stays")
+	require.Equal(t, "::ffff:10.0.0.0/104", exempt[0].String(), "the slice of the caller is not changed")
 }
 
 func TestTheTableOfSourcesIsBounded(t *testing.T) {
@@ -121,7 +121,7 @@ func TestTheTableOfSourcesIsBounded(t *testing.T) {
 		held = append(held, from)
 	}
 	for _, from := range held {
-		require.Error(t, s.Admit(from), "who has connections is not forgotten")
+		require.Error(t, s.Admit(from), "a source with connections is not forgotten")
 	}
 	s = newTestSources(t, SourceLimits{Connections: 1})
 	require.NoError(t, s.Admit(held[0]))
@@ -155,7 +155,7 @@ func TestSourcesAreSafeForConcurrentUse(t *testing.T) {
 func TestAServerLimitsItsSources(t *testing.T) {
 	h, log := &drained{}, &syncbuf.Buffer{}
 	srv, stop := startIn(t, Config{
-		Addr: "127.0.0.1:0", Handler: h, Sources: SourceLimits{Connections: 3},
+		Addresses: []string{"127.0.0.1:0"}, Handler: h, Sources: SourceLimits{Connections: 3},
 		Idle: idle.Config{ReadTimeout: time.Minute}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	dialFrom := func(ip string) (net.Conn, bool) {
@@ -178,14 +178,14 @@ func TestAServerLimitsItsSources(t *testing.T) {
 	require.NoError(t, first.Close())
 	require.Eventually(t, func() bool { _, served := dialFrom("127.0.0.7"); return served }, 10*time.Second, 10*time.Millisecond)
 	stop()
-	require.Regexp(t, `connections were not let in" number=\d+ last=.*127.0.0.7/32 has 3 open`, log, "none is forgotten")
+	require.Regexp(t, `connections were rejected" number=\d+ last=.*127.0.0.7/32 has 3 open`, log, "all of them are logged")
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.Len(t, h.reasons, 5, "the handler does not hear of those that were refused")
+	require.Len(t, h.reasons, 5, "the handler does not see rejected connections")
 }
 
 func TestAServerLimitsTheRateOfAll(t *testing.T) {
-	srv, stop := startIn(t, Config{Addr: "127.0.0.1:0", Handler: &echo{}, AcceptRate: 20, Idle: idle.Config{ReadTimeout: time.Minute}})
+	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, AcceptRate: 20, Idle: idle.Config{ReadTimeout: time.Minute}})
 	served := 0
 	for range 100 {
 		c, err := net.Dial("tcp", srv.Addr().String())

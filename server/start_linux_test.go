@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// starves leaves the process without descriptors once the engine has booted, so that no loop can start.
+// starves takes all descriptors when the engine boots, so that no loop can start.
 type starves struct {
 	echo
 	before syscall.Rlimit
@@ -31,7 +31,7 @@ func TestEngineThatCannotStartAfterBooting(t *testing.T) {
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &h.before))
 	result := make(chan error, 1)
 	go func() {
-		result <- Run(t.Context(), Config{Addr: "127.0.0.1:0", Handler: h, Idle: idleConfig, Loops: 2})
+		result <- run(t.Context(), Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, NumEventLoop: 2})
 	}()
 	err := await(t, result)
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &h.before))

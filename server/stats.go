@@ -1,32 +1,35 @@
 package server
 
-// Stats says how a Server copes. Counts are since Run was called. What the Reaper has seen and done is in its own Stats.
+// Stats are figures of a Server. Counts begin when New is called. The Reaper has Stats of its own.
 type Stats struct {
-	// Connections is how many connections are open.
+	// Connections is the number of open connections.
 	Connections int
-	// MaxConnections is how many connections may be open, 0 if any number. It shrinks while descriptors are short.
+	// MaxConnections is the limit of open connections, 0 if there is none. It is lower while
+	// descriptors are short.
 	MaxConnections int
-	// MaxDescriptors is how many descriptors the process may have, 0 if that is not known.
+	// MaxDescriptors is the limit of descriptors of the process, 0 if it is not known.
 	MaxDescriptors int
-	// Restarts is how many engines were started after one that had died.
+	// Restarts is the number of engines that were started after the death of another.
 	Restarts uint64
-	// Paused reports whether accepting is paused, and Pauses how often it was for want of room.
+	// Paused reports whether accepting is paused, and Pauses is how often it was, because there was no
+	// room.
 	Paused bool
 	Pauses uint64
-	// Draining reports whether connections are let go because the server is to stop: Drain.Delay is over.
+	// Draining reports whether connections are being closed because the server stops: Drain.Delay is
+	// over.
 	Draining bool
-	// Rejected are the connections that were closed as they came, of which the handler was told nothing.
+	// Rejected counts the connections that were closed before the handler saw them.
 	Rejected Rejected
-	// Pressure is how short resources are now.
+	// Pressure is the use of each resource now.
 	Pressure Pressure
 }
 
-// Rejected counts connections that were rejected, by the reason.
+// Rejected counts rejected connections by reason.
 type Rejected struct {
-	Source         uint64 // its source had or opened too many, see SourceLimits
-	AcceptRate     uint64 // more came than Config.AcceptRate
+	Source         uint64 // a limit of its source, see SourceLimits
+	AcceptRate     uint64 // Config.AcceptRate
 	NoDescriptors  uint64 // it had one of the last descriptors
-	MaxConnections uint64 // as many were open as may be, or the server drained
+	MaxConnections uint64 // Config.MaxConnections, or the server was draining
 }
 
 // Total returns the sum over all reasons.
@@ -37,18 +40,18 @@ func (s *Server) Stats() Stats {
 	st := Stats{
 		Connections:    s.reaper.Connections(),
 		MaxConnections: s.reaper.Config().MaxConnections,
-		MaxDescriptors: s.budget.allowed,
+		MaxDescriptors: s.setup().budget.allowed,
 		Restarts:       s.restarts.Load(),
 		Pauses:         s.pauses.Load(),
 		Rejected: Rejected{
-			Source:         s.door.rejected[tooManyOfSource].Load(),
-			AcceptRate:     s.door.rejected[acceptRate].Load(),
-			NoDescriptors:  s.door.rejected[noDescriptors].Load(),
+			Source:         s.admission.rejected[sourceLimit].Load(),
+			AcceptRate:     s.admission.rejected[acceptRate].Load(),
+			NoDescriptors:  s.admission.rejected[noDescriptors].Load(),
 			MaxConnections: s.reaper.Stats().Refused,
 		},
 	}
-	if h := s.host.Load(); h != nil {
-		st.Paused, st.Draining, st.Pressure = h.gate.closed.Load(), h.draining.Load(), h.pressure()
+	if h := s.engine.Load(); h != nil {
+		st.Paused, st.Draining, st.Pressure = h.pauser.IsPaused(), h.draining.Load(), h.pressure()
 	}
 	return st
 }

@@ -34,7 +34,10 @@ func (b *bare) OnBoot(eng gnet.Engine) gnet.Action {
 
 // serveBare is serve without idle and server.
 func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
-	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
+	if len(cfg.Addresses) != 1 {
+		return usageError{errors.New("--bare needs one --addr")}
+	}
+	addr, err := net.ResolveTCPAddr("tcp", cfg.Addresses[0])
 	if err != nil {
 		return usageError{fmt.Errorf("--addr: %w", err)}
 	}
@@ -50,7 +53,7 @@ func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &bare{out: out, addr: addr, ctx: ctx, stopped: make(chan struct{})}
-	err = gnet.Run(b, "tcp://"+addr.String(), gnet.WithNumEventLoop(cfg.Loops), gnet.WithMulticore(true), gnet.WithReusePort(!cfg.OneAcceptor),
+	err = gnet.Run(b, "tcp://"+addr.String(), gnet.WithNumEventLoop(cfg.NumEventLoop), gnet.WithMulticore(true), gnet.WithReusePort(!cfg.OneAcceptor),
 		gnet.WithReuseAddr(true), gnet.WithLogger(quiet{cfg.Logger}))
 	asked := ctx.Err() != nil
 	cancel()

@@ -83,24 +83,26 @@ func newShow(out io.Writer, cfg idle.Config, clients int) *show {
 func (s *show) run(ctx context.Context) error {
 	serverCtx, stop := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the clients
 	defer stop()
-	started := make(chan *server.Server, 1)
+	started := make(chan struct{})
 	cfg := server.Config{
-		Addr: "127.0.0.1:0", Handler: s, Idle: s.cfg, Started: func(srv *server.Server) { started <- srv },
+		Addresses: []string{"127.0.0.1:0"}, Handler: s, Idle: s.cfg, OnStarted: func(*server.Server) { close(started) },
 	}
 	if s.web {
 		cfg.Admin = server.Admin{Addr: freeOr(demoPage), Token: rand.Text()}
 	}
+	srv, err := server.New(cfg)
+	if err != nil {
+		return err
+	}
 	served := make(chan error, 1)
-	go func() { served <- server.Run(serverCtx, cfg) }()
-	var srv *server.Server
+	go func() { served <- srv.Run(serverCtx) }()
 	select {
-	case srv = <-started:
+	case <-started:
 	case err := <-served:
 		return err
 	}
 	s.out.printf("server on %s, read timeout %v, tick %v; %d clients",
 		srv.Addr(), s.cfg.ReadTimeout, srv.Reaper().Config().Tick, s.clients)
-	var err error
 	if s.web {
 		s.out.printf("the page is at http://%s/#token=%s ; Ctrl-C ends it", srv.AdminAddr(), cfg.Admin.Token)
 		err = s.playOn(ctx, srv)

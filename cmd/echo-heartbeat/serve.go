@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,14 +57,12 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 			if alone {
 				return serveBare(cmd.Context(), cmd.OutOrStdout(), cfg)
 			}
-			ctx, again, done := server.Signals(cmd.Context())
-			defer done()
-			cfg.StopNow = again
-			return serve(ctx, cmd.OutOrStdout(), cfg, load)
+			return serve(cmd.Context(), cmd.OutOrStdout(), cfg, load)
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&cfg.Addr, "addr", "127.0.0.1:7000", "address to listen on: host:port, or unix:///path")
+	cmd.Flags().StringArrayVar(&cfg.Addresses, "addr", []string{"127.0.0.1:7000"},
+		"`address` to listen on: host:port, or unix:///path; may be set several times")
 	flags.addAll(cmd, time.Minute)
 	cmd.Flags().StringVar(&file, "limits", "",
 		"`file` with limits, a line for each of the flags above such as \"read-timeout 30s\";\nit wins over them, and # begins a comment; SIGHUP reads it anew, and applies it to live connections")
@@ -78,7 +78,7 @@ Ctrl-C or SIGTERM stops it, after the drain if there is one; a second one at onc
 
 // addServerFlags adds the flags of a server that are not about who is dead.
 func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
-	cmd.Flags().IntVar(&cfg.Loops, "loops", 0, "number of event loops; 0 is one per CPU")
+	cmd.Flags().IntVar(&cfg.NumEventLoop, "loops", 0, "number of event loops; 0 is one per CPU")
 	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
 		"limit of connections, from 15/16 of which on the longest idle make room;\n0 is as many as the limit of descriptors allows")
 	cmd.Flags().IntVar(&cfg.Sources.Connections, "max-per-source", 0, "limit of connections of one IPv4 address or IPv6 /64")
@@ -87,7 +87,7 @@ func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
 	cmd.Flags().DurationVar(&cfg.PressureTimeout, "pressure-timeout", 0,
 		"shorten idle timeouts down to this while connections, descriptors or memory run short")
 	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept in one goroutine for all loops")
-	cmd.Flags().BoolVar(&cfg.SharePort, "share-port", false, "let other processes listen on the same port")
+	cmd.Flags().BoolVar(&cfg.ReusePort, "share-port", false, "let other processes listen on the same port")
 	cmd.Flags().BoolVar(&cfg.Restart, "restart", false, "start another engine when one has died")
 	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "when told to stop, go on for so long")
 	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "then close idle connections evenly over so long")
@@ -97,40 +97,47 @@ func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
 func serve(ctx context.Context, out io.Writer, cfg server.Config, load func() (idle.Config, error)) error {
 	signals, ignore := hangups()
 	defer ignore()
-	var (
-		srv   *server.Server
-		loads sync.WaitGroup
-	)
-	reloading, stopReloading := context.WithCancel(context.Background()) // until after the drain
 	handler := &echo{}
 	cfg.Handler = handler
-	cfg.Started = func(s *server.Server) {
-		if srv == nil { // not after a restart
-			srv, handler.reaper = s, s.Reaper()
-			loads.Go(func() { reload(reloading, out, s.Reaper(), signals, load) })
-		}
+	started := false
+	cfg.OnStarted = func(s *server.Server) {
+		started = true
 		n, why := s.Limit()
 		fmt.Fprintf(out, "listening on %s, %s, at most %d connections (%s); Ctrl-C stops\n",
-			s.Addr(), describe(s.Reaper().Config()), n, why)
+			list(s.Addrs()), describe(s.Reaper().Config()), n, why)
 		if addr := s.AdminAddr(); addr != nil {
 			fmt.Fprintf(out, "admin on http://%s/\n", addr)
 		}
 	}
-	cfg.Stopping = func() {
-		if cfg.Drain != (server.Drain{}) {
-			fmt.Fprintln(out, "stopping: connections are let go; Ctrl-C again stops at once")
-		}
-	}
-	err := server.Run(ctx, cfg)
-	stopReloading()
-	loads.Wait()
-	if errors.Is(err, server.ErrBadConfig) {
+	srv, err := server.New(cfg)
+	if err != nil {
 		return usageError{err}
 	}
-	if srv != nil {
+	handler.reaper = srv.Reaper()
+	reloading, stopReloading := context.WithCancel(context.Background()) // until after the drain
+	var loads sync.WaitGroup
+	loads.Go(func() { reload(reloading, out, srv.Reaper(), signals, load) })
+	if cfg.Drain != (server.Drain{}) {
+		defer context.AfterFunc(ctx, func() {
+			fmt.Fprintln(out, "stopping: connections are closed little by little; Ctrl-C again stops at once")
+		})()
+	}
+	err = srv.RunUntilSignal(ctx)
+	stopReloading()
+	loads.Wait()
+	if started {
 		fmt.Fprintln(out, sumUp(srv))
 	}
 	return err
+}
+
+// list joins addresses.
+func list(addrs []net.Addr) string {
+	var all []string
+	for _, addr := range addrs {
+		all = append(all, addr.String())
+	}
+	return strings.Join(all, " and ")
 }
 
 // sumUp says what a server has done.
@@ -160,8 +167,8 @@ func sumUpReaped(s idle.Stats) string {
 		counts, verb = s.Observed, "would have been reaped"
 	}
 	var reasons []string
-	for reason, n := range counts.All() {
-		if n > 0 {
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[reason]; n > 0 {
 			reasons = append(reasons, fmt.Sprintf("%d %v", n, reason))
 		}
 	}

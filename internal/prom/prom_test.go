@@ -12,7 +12,7 @@ import (
 func TestLabelsOfReasonsHaveNoSpaces(t *testing.T) {
 	require.Equal(t, "read_idle", prom.Label(idle.ReadIdle))
 	require.Equal(t, "below_min_rate", prom.Label(idle.BelowMinRate))
-	for reason := range (idle.Counts{}).All() {
+	for reason := idle.ReadIdle; reason <= idle.Shed; reason++ {
 		require.Regexp(t, "^[a-z]+(_[a-z]+)*$", prom.Label(reason))
 	}
 }

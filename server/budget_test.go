@@ -15,11 +15,13 @@ func TestTheBudgetOfDescriptors(t *testing.T) {
 		want int
 		why  string
 	}{
-		{"not known, any", budget{}, 0, "as configured"},
-		{"not known, configured", budget{wanted: 500}, 500, "as configured"},
+		{"no limit is known", budget{}, 0, "as configured"},
+		{"no limit is known, configured", budget{wanted: 500}, 500, "as configured"},
 		{"enough", budget{allowed: 1000, inUse: 10, wanted: 800}, 800, "as configured"},
 		{"as many as there is room for", budget{allowed: 1000, inUse: 10}, 914, "1000 descriptors allowed, less 10 in use, 12 for the engine and 64 in reserve"},
 		{"fewer than asked for", budget{allowed: 1000, inUse: 10, wanted: 5000}, 914, "1000 descriptors allowed, less 10 in use, 12 for the engine and 64 in reserve"},
+		{"two addresses", budget{allowed: 1000, inUse: 10, addresses: 2}, 911,
+			"1000 descriptors allowed, less 10 in use, 15 for the engine and 64 in reserve"},
 		{"a backlog", budget{allowed: 6000, inUse: 10, backlog: 4096, wanted: 1500}, 1500, "as configured"},
 		{"room beside a backlog", budget{allowed: 6000, inUse: 10, backlog: 4096}, 1818,
 			"6000 descriptors allowed, less 10 in use, 12 for the engine and 64 in reserve and 4096 that may be accepted before they can be refused (net.core.somaxconn)"},

@@ -10,10 +10,12 @@ import (
 	"sync"
 )
 
-// keptErrors is how many different lines gnet may need to tell why an engine dies: the cause, and what ends for it.
+// keptErrors is the number of different lines in which gnet may explain the death of an engine: the
+// cause and its consequences.
 const keptErrors = 8
 
-// engineLog is the logger that gnet gets. It keeps the last errors, since gnet.Run does not return why an engine died.
+// An engineLog is the logger of gnet. It keeps the last errors, since gnet does not return the
+// cause of the death of an engine.
 type engineLog struct {
 	*slog.Logger
 
@@ -42,10 +44,10 @@ func (l *engineLog) Errorf(format string, args ...any) {
 	l.logf(slog.LevelError, format, args)
 }
 
-// Fatalf logs an error. It does not end the process: that is for its owner to decide.
+// Fatalf logs an error. It does not end the process.
 func (l *engineLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
 
-// lastErrors returns what gnet said about the end.
+// lastErrors returns what gnet has logged about the end.
 func (l *engineLog) lastErrors() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

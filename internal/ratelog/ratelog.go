@@ -1,0 +1,30 @@
+// Package ratelog limits how often a warning is logged, so that a flood of causes is not a flood of
+// log lines.
+package ratelog
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Interval is the shortest time between two warnings that one Limiter allows.
+const Interval = time.Second
+
+// A Limiter allows one warning per Interval. Each kind of warning has its own. The zero Limiter
+// allows the first warning at once. Safe for concurrent use; it never blocks and does not allocate.
+type Limiter struct {
+	next atomic.Int64 // earliest time of the next warning, as AllowAt counts time
+}
+
+// start is the instant from which Allow counts.
+var start = time.Now()
+
+// Allow reports whether a warning may be logged now.
+func (l *Limiter) Allow() bool { return l.AllowAt(time.Since(start)) }
+
+// AllowAt is Allow for callers that have a clock of their own. now is the time since a fixed
+// instant; it must not be negative. All calls for one Limiter use the same clock.
+func (l *Limiter) AllowAt(now time.Duration) bool {
+	next := l.next.Load()
+	return int64(now) >= next && l.next.CompareAndSwap(next, int64(now+Interval))
+}

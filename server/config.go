@@ -1,0 +1,148 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
+var ErrBadConfig = errors.New("server: bad configuration")
+
+// Config is the configuration of a Server.
+type Config struct {
+	// Addresses are the addresses to listen on: host:port for TCP, or a URL with the scheme tcp, tcp4,
+	// tcp6 or unix, such as unix:///run/chat.sock. At least one is required. With port 0 the kernel
+	// chooses a free port, see [Server.Addr].
+	Addresses []string
+
+	// Handler gets the events of all connections. It is required. If it implements idle.IdleHandler,
+	// it decides about idle connections. It stops the server by returning gnet.Shutdown. It must not
+	// call Engine.Stop: Run would report a dead engine.
+	Handler gnet.EventHandler
+
+	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.
+	Idle idle.Config
+
+	// NumEventLoop is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU
+	// limit of a container. Negative values are refused.
+	NumEventLoop int
+
+	// MaxConnections is the limit of open connections. If zero, it is Idle.MaxConnections. If that is
+	// zero as well, it is as many as the limit of descriptors allows (RLIMIT_NOFILE, which Run raises
+	// to its hard limit). It is never more than that. Run logs the limit in effect, and [Server.Limit]
+	// returns it. From fifteen sixteenths of the limit on, the connections that have been idle longest
+	// are closed first, see idle.Config. At the limit accepting is paused, on Linux and TCP: the
+	// kernel drops new connection attempts, and clients retry. Connections already accepted, and every
+	// new one on other systems, are closed after Idle.Refusal is sent. Update of the Reaper does not
+	// change the limit.
+	MaxConnections int
+
+	// PressureTimeout is the length to which idle timeouts shrink under pressure. Pressure is the
+	// highest of three ratios: connections to MaxConnections, descriptors to the limit of the process,
+	// and the live heap to GOMEMLIMIT. From 85 % on timeouts shrink linearly, and at 95 % they are
+	// down to PressureTimeout. If zero, they do not shrink.
+	PressureTimeout time.Duration
+
+	// Sources limits the connections of each source. A connection above the limit is closed at once,
+	// and the handler does not see it.
+	Sources SourceLimits
+
+	// AcceptRate is the limit of new connections per second, on average; twice as many may arrive at
+	// once. A connection above the limit is closed at once. If zero, there is no limit.
+	AcceptRate int
+
+	// OneAcceptor makes one goroutine accept for all event loops, which spreads connections evenly. If
+	// false, each loop accepts for itself. The goroutine does not wait for the loops, and may have
+	// accepted a whole backlog (net.core.somaxconn) of each address before accepting is paused: there
+	// must be descriptors for that. It is implied by a unix address, and on systems other than Linux.
+	OneAcceptor bool
+
+	// ReusePort lets other processes listen on the same port at the same time (SO_REUSEPORT on Linux).
+	// The kernel spreads new connections over all of them, a process that does not accept now
+	// included. If false, an address in use is an error. It cannot be combined with OneAcceptor or a
+	// unix address.
+	ReusePort bool
+
+	// Drain says how connections are closed when the server stops.
+	Drain Drain
+
+	// Restart starts another engine on the same addresses when one has died, as an engine of gnet does
+	// when accepting fails. Its connections are lost. Each restart is logged. The pause before a
+	// restart is 100 ms at first and doubles with each restart up to 5 s. It is 100 ms again after an
+	// engine that has lived for a minute.
+	Restart bool
+
+	// OnStarted is called when the server listens, before the first connection is served, and again
+	// after each restart. It must not call Shutdown or Close, which would wait for it. If nil, nothing
+	// is called.
+	OnStarted func(*Server)
+
+	// Admin is a listener for operators: a live page, metrics, probes, and changes of timeouts. It is
+	// open from before the first connection until Run returns. If Idle.KeepClosed is zero, the last
+	// 128 reaped connections are kept for it.
+	Admin Admin
+
+	// Logger gets the log lines of gnet and of the Reaper. Level info has the configuration at start,
+	// and every ten seconds what was reaped; level debug has each reap. Each kind of warning is logged
+	// at most once a second. If nil, nothing is logged.
+	Logger *slog.Logger
+
+	// Options are further options of gnet. They are applied last.
+	Options []gnet.Option
+}
+
+// check returns the Config with its defaults filled in, or an error that joins all that is wrong
+// with it.
+func (cfg Config) check() (Config, error) {
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, cfg.Idle.MaxConnections)
+	errs := []error{cfg.checkAddresses()}
+	if cfg.Handler == nil {
+		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
+	}
+	notNegative := func(bad bool, name string, value any, advice string) {
+		if bad {
+			errs = append(errs, fmt.Errorf("server: Config.%s is %v: set a positive %s", name, value, advice))
+		}
+	}
+	notNegative(cfg.MaxConnections < 0, "MaxConnections", cfg.MaxConnections, "number, or 0 for as many as there is room for")
+	errs = append(errs, cfg.Drain.check(), cfg.Sources.check())
+	notNegative(cfg.AcceptRate < 0, "AcceptRate", cfg.AcceptRate, "number, or 0 for any")
+	notNegative(cfg.PressureTimeout < 0, "PressureTimeout", cfg.PressureTimeout, "duration, or 0 for none")
+	notNegative(cfg.NumEventLoop < 0, "NumEventLoop", cfg.NumEventLoop, "number, or 0 for one per CPU")
+	if err := errors.Join(errs...); err != nil {
+		return cfg, badConfig{err}
+	}
+	cfg.NumEventLoop = cmp.Or(cfg.NumEventLoop, runtime.GOMAXPROCS(0))
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Idle.Logger = cmp.Or(cfg.Idle.Logger, cfg.Logger)
+	if cfg.Admin.Addr != "" {
+		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKeepClosed)
+	}
+	return cfg, nil
+}
+
+// listeners returns the number of TCP sockets that the engine opens for each of some addresses.
+func (cfg *Config) listeners(oneAcceptor bool) int {
+	if oneAcceptor {
+		return 1
+	}
+	opts := gnet.Options{NumEventLoop: cfg.NumEventLoop}
+	for _, set := range cfg.Options { // which may set another number of loops
+		set(&opts)
+	}
+	return opts.NumEventLoop
+}
+
+// A badConfig is an error that is ErrBadConfig without the text of it.
+type badConfig struct{ error }
+
+func (e badConfig) Is(target error) bool { return target == ErrBadConfig }
+func (e badConfig) Unwrap() error        { return e.error }

@@ -1,0 +1,241 @@
+//go:build unix
+
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// A lifecycle is a Server that Run runs, with one connection.
+type lifecycle struct {
+	*Server
+	client net.Conn
+	cancel context.CancelFunc // of the context of Run
+	result chan error         // of Run
+}
+
+// longDrain does not end within a test.
+var longDrain = Drain{Spread: time.Hour}
+
+// startWithClient starts a server with a connection.
+func startWithClient(t *testing.T, drain Drain) *lifecycle {
+	t.Helper()
+	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain}
+	started := make(chan struct{})
+	cfg.OnStarted = func(*Server) { close(started) }
+	s, err := New(cfg)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &lifecycle{Server: s, cancel: cancel, result: make(chan error, 1)}
+	go func() { l.result <- s.Run(ctx) }()
+	<-started
+	l.client, err = net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { l.client.Close() })
+	require.NoError(t, pingPong(l.client, 10*time.Second))
+	return l
+}
+
+// requireClosed waits until the connection is closed.
+func (l *lifecycle) requireClosed(t *testing.T) {
+	t.Helper()
+	require.NoError(t, l.client.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err := l.client.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it is still open")
+}
+
+// inBackground calls a function and returns a channel for its result.
+func inBackground(f func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- f() }()
+	return result
+}
+
+func (l *lifecycle) requireDraining(t *testing.T) {
+	t.Helper()
+	require.Eventually(t, func() bool { return l.Stats().Draining }, 10*time.Second, time.Millisecond)
+	require.NoError(t, pingPong(l.client, 10*time.Second), "a drain serves the connections that are left")
+}
+
+func TestShutdownDrains(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	l := startWithClient(t, Drain{Spread: 100 * time.Millisecond, Timeout: 2 * time.Second})
+	require.NoError(t, l.Shutdown(t.Context()))
+	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
+	l.requireClosed(t)
+	require.EqualValues(t, 1, l.Reaper().Stats().Reaped[idle.Drained])
+	require.NoError(t, l.Shutdown(t.Context()), "it is down")
+	require.NoError(t, l.Close())
+	goleak.VerifyNone(t, before)
+}
+
+func TestTheContextOfShutdownEndsTheDrain(t *testing.T) {
+	l := startWithClient(t, longDrain)
+	ctx, cancel := context.WithCancel(t.Context())
+	result := inBackground(func() error { return l.Shutdown(ctx) })
+	l.requireDraining(t)
+	cancel()
+	require.ErrorIs(t, await(t, result), context.Canceled)
+	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
+	l.requireClosed(t)
+}
+
+func TestCloseEndsEverythingAtOnce(t *testing.T) {
+	l := startWithClient(t, longDrain)
+	require.NoError(t, await(t, inBackground(l.Close)))
+	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
+	l.requireClosed(t)
+	require.NoError(t, l.Close(), "a second time")
+}
+
+func TestCloseDuringShutdown(t *testing.T) {
+	l := startWithClient(t, longDrain)
+	result := inBackground(func() error { return l.Shutdown(context.Background()) })
+	l.requireDraining(t)
+	require.NoError(t, await(t, inBackground(l.Close)))
+	require.NoError(t, await(t, result), "all connections are closed")
+	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
+	l.requireClosed(t)
+}
+
+func TestCloseEndsTheDrainOfRun(t *testing.T) {
+	l := startWithClient(t, longDrain)
+	l.cancel()
+	l.requireDraining(t)
+	require.NoError(t, await(t, inBackground(l.Close)))
+	require.NoError(t, await(t, l.result), "its context has stopped it")
+	l.requireClosed(t)
+}
+
+func TestManyCallsOfShutdownAndClose(t *testing.T) {
+	l := startWithClient(t, longDrain)
+	var all sync.WaitGroup
+	for i := range 16 {
+		all.Go(func() {
+			if i%2 == 0 {
+				_ = l.Close()
+			} else {
+				_ = l.Shutdown(context.Background())
+			}
+		})
+	}
+	all.Wait()
+	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
+}
+
+func TestRunTwice(t *testing.T) {
+	l := startWithClient(t, Drain{})
+	err := l.Run(t.Context())
+	require.EqualError(t, err, "server: Run was called twice")
+	require.NoError(t, pingPong(l.client, 10*time.Second), "the first call goes on")
+	l.cancel()
+	require.NoError(t, await(t, l.result))
+	require.ErrorIs(t, l.Run(t.Context()), ErrServerClosed, "a Server runs once")
+}
+
+func TestAServerThatWasClosedBeforeRun(t *testing.T) {
+	for name, end := range map[string]func(*Server) error{
+		"Shutdown": func(s *Server) error { return s.Shutdown(t.Context()) },
+		"Close":    (*Server).Close,
+	} {
+		s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
+		require.NoError(t, err)
+		require.NoError(t, await(t, inBackground(func() error { return end(s) })), name)
+		require.NoError(t, await(t, inBackground(func() error { return end(s) })), name)
+		require.ErrorIs(t, s.Run(t.Context()), ErrServerClosed, name)
+	}
+}
+
+func TestCloseWhileTheEngineBoots(t *testing.T) {
+	h := &closesAtBoot{}
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig})
+	require.NoError(t, err)
+	h.server = s
+	require.ErrorIs(t, await(t, inBackground(func() error { return s.Run(t.Context()) })), ErrServerClosed)
+}
+
+type closesAtBoot struct {
+	echo
+	server *Server
+}
+
+func (h *closesAtBoot) OnBoot(gnet.Engine) gnet.Action {
+	go h.server.Close()
+	<-h.server.serving.Done()
+	return gnet.None
+}
+
+func TestANewServerTellsWhatItKnows(t *testing.T) {
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
+	require.NoError(t, err)
+	require.Equal(t, idleConfig.ReadTimeout, s.Reaper().Config().ReadTimeout)
+	require.Nil(t, s.Addr())
+	require.Empty(t, s.Addrs())
+	require.Nil(t, s.AdminAddr())
+	limit, why := s.Limit()
+	require.Zero(t, limit)
+	require.Empty(t, why)
+	require.Equal(t, Stats{}, s.Stats())
+}
+
+func TestTheHandlerHasTheReaperBeforeTheFirstConnection(t *testing.T) {
+	h := &usesReaper{}
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idle.Config{ReadTimeout: time.Minute},
+		OnStarted: func(s *Server) {
+			go func() {
+				if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
+					defer c.Close()
+					_, _ = c.Read(make([]byte, 1))
+				}
+			}()
+		}})
+	require.NoError(t, err)
+	h.reaper = s.Reaper()
+	require.NoError(t, await(t, inBackground(func() error { return s.Run(t.Context()) })))
+	require.Equal(t, 1, h.connections)
+}
+
+// usesReaper counts the connections when the first one is opened, and stops.
+type usesReaper struct {
+	echo
+	reaper      *idle.Reaper
+	connections int
+}
+
+func (h *usesReaper) OnOpen(gnet.Conn) ([]byte, gnet.Action) {
+	h.connections = h.reaper.Connections()
+	return nil, gnet.Shutdown
+}
+
+func TestSignalsStopAndEndTheDrain(t *testing.T) {
+	self, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		started := make(chan struct{})
+		s, err := New(Config{
+			Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Hour},
+			OnStarted: func(*Server) { close(started) },
+		})
+		require.NoError(t, err)
+		result := inBackground(func() error { return s.RunUntilSignal(t.Context()) })
+		<-started
+		require.NoError(t, self.Signal(sig))
+		<-s.serving.Done()
+		require.NoError(t, self.Signal(sig))
+		require.NoError(t, await(t, result))
+	}
+}

@@ -159,7 +159,7 @@ func BenchmarkOpenClose(b *testing.B) {
 			hand.move(l.clock, time.Duration(i)*l.clock.Tick()/1000)
 		}
 		l.add(c)
-		_, id := l.table.find(c)
+		_, id := l.table.Find(key(c))
 		l.remove(id, nil)
 	}
 }
@@ -230,7 +230,7 @@ func BenchmarkUpdate(b *testing.B) {
 	l := r.registry.Load().loops[0]
 	for b.Loop() {
 		if l.asked == l.toAsk {
-			l.asked, l.toAsk = 0, l.states.used
+			l.asked, l.toAsk = 0, l.states.Len()
 		}
 		l.ask(1)
 	}

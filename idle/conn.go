@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/conntable"
 )
 
 // A Conn is the Reaper's part of one connection: with it a handler tells the Reaper what bytes
@@ -27,14 +29,14 @@ func (r *Reaper) Conn(c gnet.Conn) (Conn, bool) {
 	if l == nil {
 		return Conn{}, false
 	}
-	own, row, id := l.seek(c)
-	if row == nil || !l.states.at(id).is(own) {
+	own, record, id := l.seek(c)
+	if record == nil || !l.states.At(id).is(own) {
 		if isForeign(own) {
 			r.noteForeign(own)
 		}
 		return Conn{}, false
 	}
-	l.setOuter(l.states.at(id), c)
+	l.setOuter(l.states.At(id), c)
 	return Conn{l, own, id}, true
 }
 
@@ -43,7 +45,7 @@ func (c Conn) state() *state {
 	if c.loop == nil {
 		return nil
 	}
-	if s := c.loop.states.at(c.id); s.is(c.own) {
+	if s := c.loop.states.At(c.id); s.is(c.own) {
 		return s
 	}
 	return nil
@@ -77,8 +79,8 @@ func (c Conn) SetRemote(addr net.Addr) {
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
 func (c Conn) Ready() {
 	if s := c.state(); s != nil {
-		row, _ := c.loop.table.find(c.own)
-		row.mark |= ready
+		record, _ := c.loop.table.Find(key(c.own))
+		record.Set(conntable.Ready, true)
 		c.loop.rearm(c.id, s)
 	}
 }
@@ -108,8 +110,8 @@ func (c Conn) Touch() {
 }
 
 func (l *loop) touch(id uint32, s *state) {
-	row, _ := l.table.find(s.conn)
-	row.heard = uint32(l.clock.Stamp())
+	record, _ := l.table.Find(key(s.conn))
+	record.Heard = uint32(l.clock.Stamp())
 	s.instants[atWrote] = l.clock.PackNow()
 	l.rearm(id, s) // it may have been held beyond what the wheel knows
 }

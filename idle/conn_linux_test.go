@@ -167,10 +167,10 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		next := newScriptedConn(el, 1) // reuses the descriptor and the state
 		r.OnOpen(next)
 		l := r.registry.Load().find(el)
-		_, id := l.table.find(next)
-		before := *l.states.at(id)
+		_, id := l.table.Find(key(next))
+		before := *l.states.At(id)
 		useAll(conn)
-		require.Equal(t, before, *l.states.at(id), "the handle does not reach the next connection")
+		require.Equal(t, before, *l.states.At(id), "the handle does not reach the next connection")
 		require.Empty(t, l.remotes)
 		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
 		require.Zero(t, conn.ID())

@@ -30,13 +30,13 @@ func newWatched(t *testing.T, cfg Config) watched {
 }
 
 func (w watched) state() *state {
-	_, id := w.l.table.find(w.c)
-	return w.l.states.at(id)
+	_, id := w.l.table.Find(key(w.c))
+	return w.l.states.At(id)
 }
 
 func (w watched) facts() verdict.Facts {
-	row, id := w.l.table.find(w.c)
-	return w.l.facts(row, id, w.state(), w.l.clock.Elapsed())
+	record, id := w.l.table.Find(key(w.c))
+	return w.l.facts(record, id, w.state(), w.l.clock.Elapsed())
 }
 
 // due returns the time at which the wheel judges the connection.
@@ -61,8 +61,8 @@ func TestTheReasonIsOfTheReapedConnection(t *testing.T) {
 	r.OnOpen(reaped)
 	r.OnOpen(other)
 	l := r.registry.Load().find(el)
-	_, id := l.table.find(reaped)
-	l.closing, l.reason = l.states.at(id), &ReapError{Reason: ReadIdle}
+	_, id := l.table.Find(key(reaped))
+	l.closing, l.reason = l.states.At(id), &ReapError{Reason: ReadIdle}
 	r.OnClose(other, nil) // a handler may close another connection meanwhile
 	r.OnClose(reaped, nil)
 	l.closing, l.reason = nil, nil
@@ -125,8 +125,8 @@ func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 		func() { handle(w.r, w.c).Exempt(true); handle(w.r, w.c).Exempt(false) },
 		func() { handle(w.r, w.c).Hold(); handle(w.r, w.c).Release() },
 	} {
-		row, _ := w.l.table.find(w.c)
-		row.heard, w.state().instants[atWrote] = 0, 0
+		record, _ := w.l.table.Find(key(w.c))
+		record.Heard, w.state().instants[atWrote] = 0, 0
 		touch()
 		after := w.facts()
 		require.Greater(t, after.Heard.To, before.Heard.To)
@@ -176,8 +176,8 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	c := newScriptedConn(other.el, 2)
 	r.OnOpen(c)
 	l = r.registry.Load().find(c.el)
-	row, id := l.table.find(c)
-	f := l.facts(row, id, l.states.at(id), l.clock.Elapsed())
+	record, id := l.table.Find(key(c))
+	f := l.facts(record, id, l.states.At(id), l.clock.Elapsed())
 	require.Less(t, r.clock.Elapsed()-f.Opened.To, 25*time.Millisecond+room)
 	require.Greater(t, f.Opened.To, 50*time.Millisecond)
 	r.OnClose(c, nil)

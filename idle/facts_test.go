@@ -7,14 +7,15 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // watched returns what the only loop of a site keeps about a connection.
-func (s *handSite) watched(c gnet.Conn) (l *loop, r *row, id uint32, st *state) {
+func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32, st *state) {
 	l = s.registry.Load().loops[0]
-	r, id = l.table.find(c)
-	return l, r, id, l.states.at(id)
+	r, id = l.table.Find(key(c))
+	return l, r, id, l.states.At(id)
 }
 
 // TestTheLastReadIsKnownForever checks it after the clock has forgotten the time of its stamp.
@@ -51,6 +52,6 @@ func TestAReadFoundByTheKernelIsKept(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().SavedByKernel)
 	l, r, _, _ := s.watched(c)
 	stamp := s.clock.StampAt(s.last - ago + s.answer.Step)
-	require.Equal(t, uint32(stamp), r.heard)
+	require.Equal(t, uint32(stamp), r.Heard)
 	require.Equal(t, stamp, l.heardAt.Load())
 }

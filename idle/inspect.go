@@ -124,18 +124,18 @@ func (r *Reaper) inspectConns(ctx context.Context, i *inspector) error {
 
 // inspectFrom inspects the next connections. It reports whether there are more.
 func (l *loop) inspectFrom(from uint32, i *inspector) (more bool) {
-	end := min(from+inspectStep, l.states.used)
+	end := min(from+inspectStep, l.states.Len())
 	for id := from; id < end; id++ {
-		if s := l.states.at(id); s.used() {
+		if s := l.states.At(id); s.used() {
 			l.inspect(i, id, s)
 		}
 	}
-	return end < l.states.used
+	return end < l.states.Len()
 }
 
 func (l *loop) inspect(i *inspector, id uint32, s *state) {
-	row, _ := l.table.find(s.conn)
-	f := l.facts(row, id, s, l.clock.Elapsed())
+	record, _ := l.table.Find(key(s.conn))
+	f := l.facts(record, id, s, l.clock.Elapsed())
 	state := stateOf(s, &f, l.limitsOf(s))
 	if i.query.States {
 		i.found.States[state]++
@@ -340,10 +340,10 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	}
 	l, found := loops[n], false
 	_, err = r.runOn(ctx, l, func() {
-		if state >= l.states.used {
+		if state >= l.states.Len() {
 			return
 		}
-		if s := l.states.at(state); s.used() && s.instants[atOpened] == opened {
+		if s := l.states.At(state); s.used() && s.instants[atOpened] == opened {
 			found = true
 			l.reap(s, &ReapError{Reason: Kicked})
 		}

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
@@ -336,19 +336,34 @@ func TestInspectingChangesNothing(t *testing.T) {
 	s.at += 2 * time.Second
 	l, _, _, _ := s.watched(conns[0])
 	for range 3 {
-		before, rows := *l.states.pieces[0], slices.Clone(l.table.pieces[0].rows)
+		states, records := statesOf(l), recordsOf(l, conns)
 		stats, evidence := l.counters, l.evidence
 		i := inspector{query: Query{Limit: 2, States: true, By: MostOutput}, found: Inspection{States: map[string]int{}}}
 		i.ranking.by = MostOutput
 		l.inspectFrom(0, &i)
 		l.ring(4)
 		require.Len(t, i.ranking.sorted(), 2)
-		require.Equal(t, before, *l.states.pieces[0])
-		require.Equal(t, rows, l.table.pieces[0].rows)
+		require.Equal(t, states, statesOf(l))
+		require.Equal(t, records, recordsOf(l, conns))
 		require.Equal(t, stats, l.counters)
 		require.Equal(t, evidence, l.evidence)
 		s.pass(t, time.Second)
 	}
+}
+
+func statesOf(l *loop) (all []state) {
+	for id := range l.states.Len() {
+		all = append(all, *l.states.At(id))
+	}
+	return all
+}
+
+func recordsOf(l *loop, conns []*scriptedConn) (all []conntable.Record) {
+	for _, c := range conns {
+		record, _ := l.table.Find(key(c))
+		all = append(all, *record)
+	}
+	return all
 }
 
 // TestTheRemoteAddressOfAProxy shows the address that SetRemote has set until it is reset.

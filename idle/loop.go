@@ -8,7 +8,9 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
 )
@@ -36,8 +38,8 @@ type loop struct {
 	toAsk  uint32 // to this one are not judged by the settings of now yet
 
 	wheel    *wheel.Wheel[uint32] // ids of states
-	table    table
-	states   states
+	table    conntable.Table
+	states   slab.Slab[state]
 	remotes  map[*state]net.Addr   // of SetRemote
 	wrappers map[*state]gnet.Conn  // the connections around those of gnet
 	closings map[*state]*ReapError // connections that will be closed soon, and why
@@ -92,8 +94,8 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 
 // add begins to watch a connection, which is gnet's own.
 func (l *loop) add(c gnet.Conn) {
-	if l.open == maxWatched {
-		l.reaper.warn(&l.reaper.warnings.crowded, "too many connections of one event loop: one more is not watched", "limit", maxWatched)
+	if l.open == conntable.Max {
+		l.reaper.warn(&l.reaper.warnings.crowded, "too many connections of one event loop: one more is not watched", "limit", conntable.Max)
 		l.reaper.total.Add(-1)
 		return
 	}
@@ -101,15 +103,15 @@ func (l *loop) add(c gnet.Conn) {
 		l.follow(l.reaper.settings.Load())
 	}
 	now := l.clock.Stamp()
-	id, s := l.states.take(l.clock.PackNow())
+	id, s := l.takeState(l.clock.PackNow())
 	s.conn = c
 	if rate := l.set.limits.Rate; rate.Always {
 		s.instants[atRated] = l.packAfter(rate.Grace)
 	}
-	if old, replaced := l.table.insert(c, id, uint32(now)); replaced {
+	if old, replaced := l.table.Insert(key(c), id, uint32(now)); replaced {
 		l.forget(old)
 	}
-	r, _ := l.table.find(c)
+	r, _ := l.table.Find(key(c))
 	f := l.facts(r, id, s, l.clock.Elapsed())
 	next := l.clock.Read()
 	if v := l.set.limits.Judge(&f, &l.away, next); v.Act == verdict.Wait {
@@ -122,9 +124,16 @@ func (l *loop) add(c gnet.Conn) {
 	l.publish(now)
 }
 
+// takeState returns a state for a connection that was opened at a packed instant.
+func (l *loop) takeState(opened uint32) (id uint32, s *state) {
+	id, s = l.states.Take(opened)
+	s.instants[atOpened] = opened
+	return id, s
+}
+
 // remove stops watching a connection, and returns why it was reaped, nil if it was closed otherwise: with what error gnet says.
 func (l *loop) remove(id uint32, err error) (reason *ReapError) {
-	s := l.states.at(id)
+	s := l.states.At(id)
 	if reason = l.closings[s]; l.closing == s {
 		reason = l.reason
 	}
@@ -134,15 +143,15 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	} else {
 		l.counters.ended(err)
 	}
-	l.table.remove(s.conn)
+	l.table.Remove(key(s.conn))
 	l.forget(id)
 	l.publish(l.clock.Stamp())
 	return reason
 }
 
-// forget drops the state of a connection whose row is gone.
+// forget drops the state of a connection whose record is gone.
 func (l *loop) forget(id uint32) {
-	s := l.states.at(id)
+	s := l.states.At(id)
 	l.wheel.Cancel(s.timer)
 	l.limits.put(s.limits)
 	delete(l.remotes, s)
@@ -151,7 +160,7 @@ func (l *loop) forget(id uint32) {
 		l.reaper.spared.Add(-1)
 	}
 	delete(l.closings, s)
-	l.states.put(id)
+	l.states.Put(id, s.instants[atOpened])
 	l.open--
 	l.reaper.total.Add(-1)
 	l.counters.Closed++
@@ -179,37 +188,37 @@ func (l *loop) countLastRead(heard bool) {
 
 // leave records how many bytes the handler left in gnet's buffer.
 func (l *loop) leave(c gnet.Conn, bytes int) {
-	r, id := l.table.find(c)
-	r.mark &^= leftover
+	r, id := l.table.Find(key(c))
+	r.Set(conntable.Leftover, false)
 	if bytes != 0 {
-		r.mark |= leftover
+		r.Set(conntable.Leftover, true)
 	}
-	l.states.at(id).leftover = uint32(bytes)
+	l.states.At(id).leftover = uint32(bytes)
 }
 
-// isHeard reports whether there are new bytes, for a connection whose row has something special.
-func (l *loop) isHeard(r *row, c gnet.Conn, buffered int) bool {
+// isHeard reports whether there are new bytes, for a connection whose record has something special.
+func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 	heard := buffered > 0
-	if r.mark&leftover != 0 {
-		_, id := l.table.find(c)
-		heard = l.states.at(id).leftover != uint32(buffered)
+	if r.Has(conntable.Leftover) {
+		_, id := l.table.Find(key(c))
+		heard = l.states.At(id).leftover != uint32(buffered)
 	}
 	if heard {
-		r.mark &^= fresh
+		r.Set(conntable.Fresh, false)
 	}
 	return heard
 }
 
 // ponged notes a sign of life that IsPong has seen.
 func (l *loop) ponged(c gnet.Conn) {
-	_, id := l.table.find(c)
-	l.markAlive(l.states.at(id))
+	_, id := l.table.Find(key(c))
+	l.markAlive(l.states.At(id))
 }
 
 // overflow makes the next task look at a connection with more output than the hard limit.
 func (l *loop) overflow(c gnet.Conn) {
-	_, id := l.table.find(c)
-	l.rearm(id, l.states.at(id))
+	_, id := l.table.Find(key(c))
+	l.rearm(id, l.states.At(id))
 }
 
 // adapt brings what is known of a connection in line with settings by which other limits are on than before: what a limit has left
@@ -267,7 +276,7 @@ func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.limits, l.set) 
 // changed it. It never moves it back: output would not be checked as long as calls follow each other
 // faster than the checks. If the deadline is later now, the next judgement finds that.
 func (l *loop) rearm(id uint32, s *state) {
-	r, _ := l.table.find(s.conn)
+	r, _ := l.table.Find(key(s.conn))
 	f := l.facts(r, id, s, l.clock.Elapsed())
 	now := l.clock.Read()
 	next := now

@@ -55,8 +55,8 @@ var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Mill
 // idleNow makes the loop take a connection for idle. The loop cannot find out: the kernel does not
 // know the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
-	_, id := l.table.find(c)
-	l.raise(l.states.at(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
+	_, id := l.table.Find(key(c))
+	l.raise(l.states.At(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
@@ -106,9 +106,9 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	require.ErrorIs(t, l.stop, gneterrors.ErrEngineShutdown)
 	time.Sleep(2 * quickConfig.ReadTimeout)
 	r.round()
-	_, id := l.table.find(conns[1])
+	_, id := l.table.Find(key(conns[1]))
 	rescheduled := l.counters.Rescheduled
-	l.judgeDue(l.states.at(id).timer, id)
+	l.judgeDue(l.states.At(id).timer, id)
 	require.Equal(t, rescheduled, l.counters.Rescheduled, "no connection is judged after the request")
 	require.Equal(t, 1, asked)
 	for _, c := range conns {
@@ -175,7 +175,7 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 	}
 	r = middleware(t, e, Config{ReadTimeout: time.Hour})
 	el := newScriptedLoop()
-	// A few descriptors of a range share a small piece of the table, so that rows move up when others
+	// A few descriptors of a range share a small piece of the table, so that records move up when others
 	// are removed.
 	for start := range 64 {
 		others = nil
@@ -192,14 +192,14 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 		}
 		l := r.registry.Load().find(el)
 		speaker := conns[5]
-		row, _ := l.table.find(speaker)
-		row.heard = 1 << 20 // any stamp but the current one
+		record, _ := l.table.Find(key(speaker))
+		record.Heard = 1 << 20 // any stamp but the current one
 		reads := l.counters.Reads
 		speaker.buffered = 4
 		r.OnTraffic(speaker)
-		row, _ = l.table.find(speaker)
-		require.NotNil(t, row)
-		require.Equal(t, uint32(r.clock.Stamp()), row.heard, "the read stamps the row at its new place")
+		record, _ = l.table.Find(key(speaker))
+		require.NotNil(t, record)
+		require.Equal(t, uint32(r.clock.Stamp()), record.Heard, "the read stamps the record at its new place")
 		require.Equal(t, reads+1, l.counters.Reads)
 		for i, c := range conns {
 			if i%2 == 1 {
@@ -221,11 +221,11 @@ func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
 	require.Equal(t, 1, r.Stats().Connections)
 
 	l := r.registry.Load().find(el)
-	row, _ := l.table.find(c)
-	row.mark = markOf(old) // a collision of two addresses
+	record, _ := l.table.Find(key(c))
+	record.Tag = tagOf(old) // a collision of two addresses
 	r.OnClose(old, nil)
 	require.Equal(t, 1, r.Stats().Connections, "a late close does not hit the next connection")
-	row.mark = markOf(c)
+	record.Tag = tagOf(c)
 	r.OnClose(c, nil)
 	require.Zero(t, r.Stats().Connections)
 	require.EqualValues(t, 2, r.Stats().Closed)
@@ -270,8 +270,8 @@ func TestTheEventAfterAReadIsTheFirst(t *testing.T) {
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
-	row, id := l.table.find(c)
-	s := l.states.at(id)
+	record, id := l.table.Find(key(c))
+	s := l.states.At(id)
 	twoTicks := func() {
 		now := l.clock.Stamp()
 		eventually(t, "two ticks have passed", func() bool { return l.clock.Stamp() >= now+2 })
@@ -280,12 +280,12 @@ func TestTheEventAfterAReadIsTheFirst(t *testing.T) {
 	idleNow(l, c)
 	require.NotZero(t, s.instants[atNoticed])
 	first := func() bool {
-		f := l.facts(row, id, s, l.clock.Elapsed())
+		f := l.facts(record, id, s, l.clock.Elapsed())
 		return l.limitsOf(s).Report(verdict.Verdict{Reason: verdict.ReadIdle}, &f, l.clock.Elapsed()).First
 	}
 	require.False(t, first())
 	twoTicks()
-	row.heard = uint32(l.clock.Stamp())
+	record.Heard = uint32(l.clock.Stamp())
 	require.True(t, first())
 	r.OnClose(c, nil)
 }
@@ -295,12 +295,12 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
-	row, id := l.table.find(c)
-	s := l.states.at(id)
+	record, id := l.table.Find(key(c))
+	s := l.states.At(id)
 	now := l.clock.Stamp()
-	row.heard = uint32(now + 100) // nearly 2^32 moves ago
-	l.renew(row, s, 0)
-	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(row.heard, now), "the stamp does not wrap around")
+	record.Heard = uint32(now + 100) // nearly 2^32 moves ago
+	l.renew(record, s, 0)
+	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(record.Heard, now), "the stamp does not wrap around")
 	r.OnClose(c, nil)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
 )
@@ -19,10 +20,10 @@ const again = time.Second
 
 // judgeDue decides about a connection whose deadline in the wheel has come up.
 func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
-	s := l.states.at(id)
-	r, _ := l.table.find(s.conn)
+	s := l.states.At(id)
+	r, _ := l.table.Find(key(s.conn))
 	if r == nil {
-		panic("BUG: idle: a state without a row")
+		panic("BUG: idle: a state without a record")
 	}
 	if l.stop != nil { // the engine is stopping: leave the rest to it
 		l.wheel.Reschedule(timer, l.clock.Read()+l.clock.Tick())
@@ -61,7 +62,7 @@ func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Du
 
 // decide asks the kernel about a connection, judges it again, and does what the verdicts say. It
 // returns when to judge it again, and whether it is still open.
-func (l *loop) decide(r *row, id uint32, s *state, f *verdict.Facts, seemsDead bool) (next time.Duration, open bool) {
+func (l *loop) decide(r *conntable.Record, id uint32, s *state, f *verdict.Facts, seemsDead bool) (next time.Duration, open bool) {
 	c := s.conn
 	ev := &l.evidence
 	now := l.askKernel(c)
@@ -86,7 +87,7 @@ func (l *loop) decide(r *row, id uint32, s *state, f *verdict.Facts, seemsDead b
 		if v.Act == verdict.End && !s.flags.has(observed) || l.stop != nil {
 			break // it cannot be closed, or the engine is about to do so
 		}
-		r, _ = l.table.find(c) // handlers may have closed others, changed what is known of this one, and written to it
+		r, _ = l.table.Find(key(c)) // handlers may have closed others, changed what is known of this one, and written to it
 		now = l.askKernel(c)
 		*f = l.facts(r, id, s, now)
 	}

@@ -10,8 +10,10 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -125,17 +127,17 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	entered := r.clock.Stamp()
 	l.add(own)
-	if row, id := l.table.find(own); row != nil {
-		l.setOuter(l.states.at(id), c)
+	if record, id := l.table.Find(key(own)); record != nil {
+		l.setOuter(l.states.At(id), c)
 	}
 	if keepAlive := l.set.cfg.TCPKeepAlive; keepAlive > 0 {
 		l.setTCPKeepAlive(own, keepAlive)
 	}
 	out, action := r.next.OnOpen(c)
 	l.noteStall(entered)
-	if row, id := l.table.find(own); row != nil { // a slow OnOpen does not count against the peer
-		row.heard = uint32(r.clock.Stamp())
-		s := l.states.at(id)
+	if record, id := l.table.Find(key(own)); record != nil { // a slow OnOpen does not count against the peer
+		record.Heard = uint32(r.clock.Stamp())
+		s := l.states.At(id)
 		s.instants[atOpened] = l.clock.PackNow()
 		if rate := l.set.limits.Rate; rate.Always {
 			s.instants[atRated] = l.packAfter(rate.Grace)
@@ -154,24 +156,24 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		return r.next.OnTraffic(c)
 	}
 	entered := r.clock.Stamp()
-	own, row := c, l.table.atHome(descriptor(c))
-	mark := markOf(c)
-	if !row.is(mark) {
-		if own, row, _ = l.seek(c); row == nil {
+	own, record := c, l.table.AtHome(descriptor(c))
+	tag := tagOf(c)
+	if !record.Is(tag) {
+		if own, record, _ = l.seek(c); record == nil {
 			return r.next.OnTraffic(c)
 		}
-		mark = markOf(own)
+		tag = tagOf(own)
 	}
 	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
 	buffered := c.InboundBuffered()
 	heard := buffered > 0
-	if row.mark&special != 0 {
-		heard = l.isHeard(row, own, buffered)
+	if record.Has(conntable.Leftover | conntable.Fresh) {
+		heard = l.isHeard(record, own, buffered)
 	}
 	pong := false
 	if heard && l.isPong != nil {
 		pong = l.isPong(c)
-		if row, _ = l.table.find(own); row == nil { // it has closed it
+		if record, _ = l.table.Find(key(own)); record == nil { // it has closed it
 			l.countLastRead(heard)
 			return gnet.None
 		}
@@ -181,8 +183,8 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if now-entered >= stallMoves {
 		l.noteStall(entered)
 	}
-	if !row.is(mark) { // the handler has closed it, as a failing Write does, or another, and rows moved
-		if row, _ = l.table.find(own); row == nil {
+	if !record.Is(tag) { // the handler has closed it, as a failing Write does, or another one, and records moved
+		if record, _ = l.table.Find(key(own)); record == nil {
 			l.countLastRead(heard)
 			return action
 		}
@@ -190,7 +192,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if heard {
 		// The heartbeat: the deadline in the wheel stays, and is moved when it comes up. Stamped now, not before, so that
 		// a slow handler does not idle out its own connection.
-		row.heard = uint32(now)
+		record.Heard = uint32(now)
 		if pong {
 			l.ponged(own)
 		}
@@ -200,7 +202,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 			l.publish(now)
 		}
 	}
-	if buffered = c.InboundBuffered(); buffered != 0 || row.mark&leftover != 0 {
+	if buffered = c.InboundBuffered(); buffered != 0 || record.Has(conntable.Leftover) {
 		l.leave(own, buffered)
 	}
 	if l.hard > 0 && own.OutboundBuffered() > l.hard {
@@ -215,8 +217,8 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if l == nil {
 		return r.next.OnClose(c, err)
 	}
-	own, row, id := l.seek(c)
-	if row == nil || !l.states.at(id).is(own) {
+	own, record, id := l.seek(c)
+	if record == nil || !l.states.At(id).is(own) {
 		if l.wasRefused(own) { // the handler was not told of its beginning
 			l.leaveIfEmpty()
 			return gnet.None
@@ -231,4 +233,16 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	action := r.next.OnClose(c, err)
 	l.noteStall(entered)
 	return action
+}
+
+// warnings limit each warning of a Reaper to one a second.
+type warnings struct {
+	posting, crowded, keepalive, closing, hold, outage ratelog.Limiter
+}
+
+// warn logs a warning, unless it was logged less than a second ago.
+func (r *Reaper) warn(w *ratelog.Limiter, text string, args ...any) {
+	if w.AllowAt(r.clock.Elapsed()) {
+		r.settings.Load().cfg.Logger.Warn(text, args...)
+	}
 }

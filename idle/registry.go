@@ -1,7 +1,11 @@
 package idle
 
 import (
+	"unsafe"
+
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/conntable"
 )
 
 const (
@@ -68,4 +72,25 @@ func (g *registry) search(id uintptr) *loop {
 		}
 	}
 	return nil
+}
+
+// loopIdentity returns the address of an event loop, which the loop in the registry keeps alive.
+func loopIdentity(el gnet.EventLoop) uintptr {
+	return (*[2]uintptr)(unsafe.Pointer(&el))[1]
+}
+
+// address returns the address of a connection, or of the copy that the interface value holds.
+func address(c gnet.Conn) uintptr { return (*[2]uintptr)(unsafe.Pointer(&c))[1] }
+
+// key returns what the table finds a connection by.
+func key(c gnet.Conn) conntable.Key { return conntable.Key{FD: descriptor(c), Addr: address(c)} }
+
+func tagOf(c gnet.Conn) conntable.Tag { return conntable.TagOf(address(c)) }
+
+// descriptor returns the descriptor of a connection, 0 where the table does not use it.
+func descriptor(c gnet.Conn) uint {
+	if !conntable.ByDescriptor {
+		return 0
+	}
+	return uint(c.Fd())
 }

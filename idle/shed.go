@@ -9,6 +9,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -156,13 +157,13 @@ type victim struct {
 	ready bool
 }
 
-// findVictims looks through the rows of the table, or a part of them, for those that are idle longest.
+// findVictims looks through the records of the table, or a part of them, for those that are idle longest.
 func (l *loop) findVictims(protected time.Duration) {
 	now := l.clock.Stamp()
 	byIdle := &victims{now: uint32(now), patient: l.set.limits.Handshake == 0}
-	l.hand = l.table.look(l.hand, shedLook, func(id uint32, r row) {
-		if stamp := coarse.Unwrap(r.heard, now); stamp < now && l.clock.Before(stamp, never) <= protected {
-			byIdle.offer(victim{id, r.heard, r.mark&ready != 0})
+	l.hand = l.table.Scan(l.hand, shedLook, func(id uint32, r conntable.Record) {
+		if stamp := coarse.Unwrap(r.Heard, now); stamp < now && l.clock.Before(stamp, never) <= protected {
+			byIdle.offer(victim{id, r.Heard, r.Has(conntable.Ready)})
 		}
 	})
 	slices.SortFunc(byIdle.all, func(a, b victim) int { return byIdle.compare(a, b) })
@@ -206,13 +207,13 @@ func (v *victims) offer(x victim) {
 
 // shedOne closes a victim, unless it has come to life or is gone.
 func (l *loop) shedOne(v victim, protected time.Duration) bool {
-	s := l.states.at(v.id)
+	s := l.states.At(v.id)
 	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) || l.closings[s] != nil {
 		return false
 	}
 	c := s.conn
-	r, _ := l.table.find(c)
-	if r.heard != v.heard {
+	r, _ := l.table.Find(key(c))
+	if r.Heard != v.heard {
 		return false
 	}
 	ev := &l.evidence

@@ -65,7 +65,7 @@ func (l *loop) stallPhase(now time.Duration) uint32 {
 func (l *loop) beginSweep(now time.Duration) {
 	w := &l.sweep
 	w.quiet, w.began = l.heardAt.Load() < w.began, l.clock.Stamp()
-	w.next, w.end, w.due = 0, l.states.used, l.nextSweep(now)
+	w.next, w.end, w.due = 0, l.states.Len(), l.nextSweep(now)
 	w.turns = 0
 	if l.set.limits.Stall > 0 {
 		phase := l.stallPhase(now)
@@ -98,7 +98,7 @@ func (l *loop) sweepStep(end uint32) {
 	w := &l.sweep
 	for ; w.next < end; w.next++ {
 		ask := (w.next-w.first)%stallPhases < w.turns
-		if s := l.states.at(w.next); s.used() && (s.conn.OutboundBuffered() > 0 || ask) {
+		if s := l.states.At(w.next); s.used() && (s.conn.OutboundBuffered() > 0 || ask) {
 			l.sweepOne(w.next, s)
 		}
 	}
@@ -119,7 +119,7 @@ func (l *loop) sweepOne(id uint32, s *state) {
 	if ev.Found == verdict.Ended {
 		return
 	}
-	r, _ := l.table.find(c)
+	r, _ := l.table.Find(key(c))
 	f := l.facts(r, id, s, now)
 	l.learn(r, s, &f, ev, now, false)
 	if f.OutputWaits() {

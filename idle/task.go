@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -82,7 +83,7 @@ func (l *loop) follow(set *settings) {
 	}
 	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
 	l.resetSweep()
-	if l.asked, l.toAsk = 0, l.states.used; l.open == 0 {
+	if l.asked, l.toAsk = 0, l.states.Len(); l.open == 0 {
 		l.toAsk = 0
 		l.version.Store(set.version)
 	}
@@ -94,7 +95,7 @@ func (l *loop) ask(n int) {
 	for ; n > 0 && l.asked < l.toAsk; n-- {
 		id := l.asked
 		l.asked++
-		s := l.states.at(id)
+		s := l.states.At(id)
 		if !s.used() {
 			continue
 		}
@@ -185,15 +186,15 @@ func (l *loop) countBusy(c *outage.Count) {
 	if l.clock.Before(l.heardAt.Load(), elapsed) > c.To {
 		return // peers were heard since: this loop was blocked
 	}
-	l.hand = l.table.look(l.hand, shedLook, func(id uint32, r row) {
+	l.hand = l.table.Scan(l.hand, shedLook, func(id uint32, r conntable.Record) {
 		if n >= enough {
 			return
 		}
-		stamp := coarse.Unwrap(r.heard, now)
+		stamp := coarse.Unwrap(r.Heard, now)
 		if !l.clock.Remembers(stamp) || l.clock.After(stamp) < c.From || l.clock.After(stamp) > c.To {
 			return
 		}
-		if l.clock.Unpack(l.states.at(id).instants[atOpened], elapsed) <= c.From {
+		if l.clock.Unpack(l.states.At(id).instants[atOpened], elapsed) <= c.From {
 			n++
 		}
 	})

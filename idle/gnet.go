@@ -3,8 +3,12 @@ package idle
 import (
 	"net"
 	"reflect"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
 // maxLayers bounds how many wrappers are looked through, against one that contains itself.
@@ -68,18 +72,18 @@ func (l *loop) setOuter(s *state, c gnet.Conn) {
 	l.wrappers[s] = c
 }
 
-// seek returns the connection that the loop watches and that c is or contains, and its row. The row
+// seek returns the connection that the loop watches and that c is or contains, and its record. The record
 // is nil if there is none.
-func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *row, id uint32) {
-	if r, id = l.table.find(c); r != nil {
+func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *conntable.Record, id uint32) {
+	if r, id = l.table.Find(key(c)); r != nil {
 		return c, r, id
 	}
 	own = inner(c)
-	if r, id = l.table.find(own); r == nil && reflect.TypeOf(own).Kind() != reflect.Pointer {
+	if r, id = l.table.Find(key(own)); r == nil && reflect.TypeOf(own).Kind() != reflect.Pointer {
 		// A wrapper that is no pointer has another address at each event, and equals itself if what it
 		// wraps does.
-		if found, at := l.table.findDescriptor(own); found != nil {
-			if known := l.states.at(at).conn; reflect.TypeOf(own).Comparable() && known == own {
+		if found, at := l.table.FindDescriptor(key(own)); found != nil {
+			if known := l.states.At(at).conn; reflect.TypeOf(own).Comparable() && known == own {
 				return known, found, at
 			}
 		}
@@ -116,4 +120,29 @@ func (r *Reaper) noteForeign(c gnet.Conn) {
 func (r *Reaper) warnForeign() {
 	r.settings.Load().cfg.Logger.Warn("a connection is not gnet's own, and the one inside cannot be found: "+
 		"give its type a method NetConn or Unwrap that returns the gnet.Conn that it wraps", "type", *r.foreign.Load())
+}
+
+const (
+	minKeepAlive = 8 * time.Second // the options of TCP count seconds
+	maxKeepAlive = 24 * time.Hour
+	probes       = 4 // sent in the second half of the time, if there was silence in the first
+)
+
+// setTCPKeepAlive makes the kernel probe a silent peer after half of d and give it up after d; 0 switches
+// that off. It does nothing on sockets that are not TCP.
+func setTCPKeepAlive(c gnet.Conn, d time.Duration) error {
+	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
+		return nil
+	}
+	probe := d > 0
+	if !probe {
+		d = minKeepAlive // not used
+	}
+	if err := c.SetKeepAlive(probe, d/2, d/2/probes, probes); err != nil {
+		return err
+	}
+	if !probe {
+		d = 0
+	}
+	return kernel.SetUserTimeout(c.Fd(), d)
 }

@@ -1,0 +1,37 @@
+package slab
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNumbersAreUsedAgainAndValuesNeverMove(t *testing.T) {
+	var s Slab[int]
+	first, p := s.Take(1)
+	*p = 7
+	for range 10 * pieceLen {
+		s.Take(1)
+	}
+	require.Same(t, p, s.At(first))
+	s.Put(first, 1)
+	_, other := s.Take(1)
+	require.NotSame(t, p, other, "not in the tick in which it was taken before")
+	again, q := s.Take(2)
+	require.Equal(t, first, again)
+	require.Same(t, p, q)
+	require.Zero(t, *q, "nothing of the old value is left")
+	require.EqualValues(t, 10*pieceLen+2, s.Len())
+}
+
+func TestChurnNeedsFewValues(t *testing.T) {
+	var s Slab[int]
+	for tick := uint32(1); tick < 1000; tick++ {
+		for range 100 { // taken and given back within the tick
+			id, _ := s.Take(tick)
+			s.Put(id, tick)
+		}
+	}
+	require.LessOrEqual(t, s.Len(), uint32(200), "no more than are used within a tick or two")
+	require.LessOrEqual(t, cap(s.free.all), 1000)
+}

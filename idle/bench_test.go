@@ -68,7 +68,7 @@ func watch(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	return watchAt(tb, n, cfg, coarse.Real())
 }
 
-// A handClock is a real clock that the test moves.
+// A handClock is a clock that the test moves.
 type handClock struct{ at time.Duration }
 
 func (h *handClock) elapsed() time.Duration { return h.at }

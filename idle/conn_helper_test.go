@@ -12,7 +12,7 @@ func handle(r *Reaper, c gnet.Conn) Conn {
 	return conn
 }
 
-// to returns an edit of a Config that replaces all of it.
+// to returns an edit for Update that replaces the whole Config.
 func to(cfg Config) func(*Config) { return func(c *Config) { *c = cfg } }
 
 // setMax changes the limit of open connections.

@@ -112,7 +112,7 @@ func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 		read += n
 		time.Sleep(limitOf / 16)
 	}
-	require.Greater(t, time.Since(began), 4*limitOf, "it took several timeouts")
+	require.Greater(t, time.Since(began), 4*limitOf, "the answer took several timeouts")
 	require.Empty(t, s.events, "no event while bytes move")
 	ev := <-s.events
 	require.True(t, ev.First)

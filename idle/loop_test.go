@@ -175,8 +175,8 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 	}
 	r = middleware(t, e, Config{ReadTimeout: time.Hour})
 	el := newScriptedLoop()
-	// A few descriptors of a range share a small piece of the table, so that records move up when others
-	// are removed.
+	// The few descriptors share a small piece of the table, so that records move up when others are
+	// removed.
 	for start := range 64 {
 		others = nil
 		var conns []*scriptedConn

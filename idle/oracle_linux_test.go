@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// oracleEnv says how many peers TestOracleOfRealPeers runs at the same time and how often it stops
-// the server, as "400x6".
+// oracleEnv sets how many peers TestOracleOfRealPeers runs at the same time, and how often it stops
+// the server, such as "400x6".
 const oracleEnv = "IDLEWHEEL_ORACLE"
 
 const (

@@ -58,7 +58,7 @@ func init() {
 // its connection is closed. The channel is closed when the server is stopped.
 type peer func(c net.Conn, stopped <-chan struct{})
 
-// silentPeer does nothing.
+// silentPeer sends nothing.
 func silentPeer(net.Conn, <-chan struct{}) {}
 
 // speaksOnce sends one byte.

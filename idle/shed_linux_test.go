@@ -19,7 +19,7 @@ func dialMany(t *testing.T, s *site, n int) (all []net.Conn) {
 	opened := int(s.reaper.Stats().Opened)
 	for i := range n {
 		all = append(all, dial(t, s.addr))
-		eventually(t, "it is open", func() bool { return int(s.reaper.Stats().Opened) > opened+i })
+		eventually(t, "the connection is open", func() bool { return int(s.reaper.Stats().Opened) > opened+i })
 	}
 	return all
 }
@@ -108,7 +108,7 @@ func TestConnectionsInTheHandshakeAreShedFirst(t *testing.T) {
 	younger := dialMany(t, s, 7)
 	time.Sleep(limitOf)
 	dialMany(t, s, 4)
-	eventually(t, "the newest four made others be shed", func() bool { return s.reaper.Connections() <= 15 })
+	eventually(t, "four connections are shed", func() bool { return s.reaper.Connections() <= 15 })
 	for _, c := range older {
 		require.False(t, isClosed(t, c, time.Millisecond), "a ready connection is not shed, although it has been idle longer")
 	}

@@ -19,7 +19,7 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	w.lives++
 	w.open++
 	if limit := w.cfg.MaxConnections; limit > 0 && w.open > limit {
-		w.violate(life, "no more connections than MaxConnections", "one more is open")
+		w.violate(life, "no more connections than MaxConnections", "MaxConnections is exceeded")
 	}
 	w.trace(life, "OnOpen")
 	if w.cfg.HandshakeTimeout > 0 && w.one(4) {

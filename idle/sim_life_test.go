@@ -208,7 +208,7 @@ func (l *simLife) setTimeouts(t Timeouts) {
 func (l *simLife) pinged() {
 	t, h := &l.asked, &l.w.cfg.Heartbeat
 	if due := max(t.arrival, t.anewFrom) + h.Interval; l.judged < due {
-		l.w.violate(l, fmt.Sprintf("no ping before %v", due), fmt.Sprintf("one is sent at %v", l.w.now))
+		l.w.violate(l, fmt.Sprintf("no ping before %v", due), fmt.Sprintf("a ping is sent at %v", l.w.now))
 	}
 	l.now.pings++
 	l.now.lastPing = l.judged
@@ -218,7 +218,7 @@ func (l *simLife) pinged() {
 func (l *simLife) closed(err error) {
 	w := l.w
 	if l.wasClosed || !l.isOpen {
-		w.violate(l, "one OnClose per OnOpen", "OnClose came again")
+		w.violate(l, "one OnClose per OnOpen", "OnClose was called again")
 		return
 	}
 	w.trace(l, "OnClose", err)

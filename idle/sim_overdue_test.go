@@ -41,7 +41,7 @@ func (l *simLife) check() {
 		}
 		if allowed += l.absence(l.firstStage(k, due)); l.w.now > allowed {
 			l.w.violate(l, fmt.Sprintf("%v is noticed by %v (deadline %v)", k, allowed, due),
-				fmt.Sprintf("it is not at %v (since %v, limit %v; outages %v)", l.w.now, since, limit, l.w.mayBeOut()))
+				fmt.Sprintf("not noticed at %v (since %v, limit %v; outages %v)", l.w.now, since, limit, l.w.mayBeOut()))
 			return
 		}
 	}

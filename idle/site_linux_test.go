@@ -21,7 +21,8 @@ type site struct {
 	events chan Event // of all connections; nil without an OnIdle
 }
 
-// newSite runs a server on one loop. setUp may set the fields of the site before the Reaper is made.
+// newSite runs a server on one loop. Before it makes the Reaper it calls setUp, which may set fields
+// of the site.
 func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	t.Helper()
 	s := &site{echo: newEcho()}
@@ -50,13 +51,13 @@ func (s *site) reason(t *testing.T, n int) error {
 	return s.reasons()[n]
 }
 
-// update replaces the Config and waits until all connections are judged by it.
+// update replaces the Config, and waits until it applies to all connections.
 func (s *site) update(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.OnIdle = s.reaper.Config().OnIdle
 	require.NoError(t, s.reaper.Update(to(cfg)))
 	version := s.reaper.settings.Load().version
-	eventually(t, "all connections are judged by the new Config", func() bool {
+	eventually(t, "the new Config applies to all connections", func() bool {
 		for _, l := range s.reaper.registry.Load().loops {
 			if l.version.Load() != version {
 				return false
@@ -100,7 +101,7 @@ func sendEvery(t *testing.T, c net.Conn, every time.Duration) {
 	t.Cleanup(func() { close(over); sending.Wait() })
 }
 
-// dialSmall connects with a receive buffer that is soon full.
+// dialSmall connects with a small receive buffer.
 func dialSmall(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {

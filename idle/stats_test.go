@@ -207,6 +207,6 @@ func TestCountsAsJSON(t *testing.T) {
 	var got Counts
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.Equal(t, c.export(), got)
-	require.Len(t, got, int(lastReason), "all reasons are in it")
+	require.Len(t, got, int(lastReason), "the JSON has all reasons")
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"bored": 1}`), &got), `idle: "bored" is not the name of a reason`)
 }

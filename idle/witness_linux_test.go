@@ -39,8 +39,8 @@ var plays = map[string]play{}
 type trace struct {
 	Peer    string // address
 	Opened  int64
-	Reads   []int64 // of OnTraffic
-	Ready   int64   // of Conn.Ready
+	Reads   []int64 // calls of OnTraffic
+	Ready   int64   // call of Conn.Ready
 	Closed  int64
 	Reaped  bool
 	Reason  string // if Reaped
@@ -112,7 +112,7 @@ func newWitness(p play) *witness {
 	return w
 }
 
-// note changes the trace of a connection.
+// note calls a function that changes the trace of a connection.
 func (w *witness) note(c gnet.Conn, change func(*trace)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

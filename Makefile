@@ -1,6 +1,9 @@
-# One line each. What CI runs is in .ci/run, which calls these.
+# CI runs .ci/run, which calls some of these targets.
 
 .PHONY: demo test race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
+
+# The versions of development tools are in a module of their own.
+TOOL = tool -modfile=$(CURDIR)/tools/go.mod
 
 HOLD = --expect-held 100% --expect-false-reaps 0 --expect-early 0 --expect-kept 0 --expect-lateness-max 2s
 
@@ -12,18 +15,24 @@ fuzz:  ; go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s
 simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle -run "^TestSimulation$$" -v -count 1 -timeout 15m
 model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .
-bench: ; go test ./wheel ./idle -run '^$$' -bench . -count 6 | tee bench.out && go tool benchstat -col /layout,/handler bench.out
+bench: ; go test ./wheel ./idle -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /layout,/handler bench.out
 attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=5000 go test ./server ./cmd/echo-heartbeat -v -p 1 -count 1 -timeout 20m -run "Flood|Churn|Drain|Blast|FullServer|Kill|DiesIs|TooFew"
 load:  ; go run ./loadtest hold -c 20k --heartbeat 5s --timeout 15s --hold 15s $(HOLD) && go run ./loadtest storm -c 20k $(HOLD) && go run ./loadtest stall -c 20k --heartbeat 1s --timeout 3s $(HOLD)
 scale: ; bash loadtest/results/run 100k 300k
 million: ; bash loadtest/results/run 1m
 ci:    ; bash .ci/run
 
+# Functions above a cyclomatic complexity of 15 are refused, except in tests and in these files.
+COMPLEX = _test\.go$$|^idle/(config|loop|reaper)\.go
+
 lint:
 	test -z "$$(gofmt -l .)" || (gofmt -l . && exit 1)
 	go vet ./...
 	go fix -diff ./...
-	go tool staticcheck ./...
+	go $(TOOL) staticcheck ./...
+	go $(TOOL) gocyclo -over 15 -ignore '$(COMPLEX)' .
+	go -C internal/browser vet ./...
+	go -C internal/browser $(TOOL) staticcheck ./...
 
 cross:
 	GOOS=darwin GOARCH=arm64 go vet ./...

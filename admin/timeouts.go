@@ -7,36 +7,29 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/settings"
 )
 
 // maxBody is the most that a request may bring, in bytes.
 const maxBody = 4 << 10
 
-// A timeout is one that can be changed.
-type timeout struct {
-	name, field string // the field is what errors of package idle speak of
-	of          func(*idle.Config) *time.Duration
-}
+// adjustable are the settings that a request can change, by name.
+var adjustable = func() map[string]setting.Setting {
+	all := map[string]setting.Setting{}
+	for s := range setting.All() {
+		if s.Adjustable {
+			all[s.Name] = s
+		}
+	}
+	return all
+}()
 
-// timeouts are all of them. One whose field begins as that of another comes before it.
-var timeouts = []timeout{
-	{"read-timeout", "Config.ReadTimeout", func(c *idle.Config) *time.Duration { return &c.ReadTimeout }},
-	{"write-timeout", "Config.WriteTimeout", func(c *idle.Config) *time.Duration { return &c.WriteTimeout }},
-	{"all-timeout", "Config.AllTimeout", func(c *idle.Config) *time.Duration { return &c.AllTimeout }},
-	{"first-byte-timeout", "Config.FirstByteTimeout", func(c *idle.Config) *time.Duration { return &c.FirstByteTimeout }},
-	{"handshake-timeout", "Config.HandshakeTimeout", func(c *idle.Config) *time.Duration { return &c.HandshakeTimeout }},
-	{"write-stall-timeout", "Config.WriteStallTimeout", func(c *idle.Config) *time.Duration { return &c.WriteStallTimeout }},
-	{"max-age-grace", "Config.MaxAgeGrace", func(c *idle.Config) *time.Duration { return &c.MaxAgeGrace }},
-	{"outage-grace", "Config.OutageGrace", func(c *idle.Config) *time.Duration { return &c.OutageGrace }},
-	{"max-age", "Config.MaxAge", func(c *idle.Config) *time.Duration { return &c.MaxAge }},
-}
-
-// limits returns the settings of a Config as JSON has them: durations as Go writes them.
+// limits returns the settings of a Config for JSON, with durations as in 1m30s.
 func limits(cfg idle.Config) map[string]any {
 	all := map[string]any{}
 	maps.Insert(all, cfg.All())
@@ -52,7 +45,7 @@ func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})
 }
 
-// changeTimeouts changes those that are named, and answers with all settings.
+// changeTimeouts changes the timeouts in the request, and answers with all settings.
 func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 	changes, err := readTimeouts(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -67,21 +60,16 @@ func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 	h.serveConfig(w, r)
 }
 
-// apply changes what is named, and nothing else, whatever others change at the same time.
+// apply changes the named timeouts. Other settings stay, even if another request changes them at
+// the same time.
 func (h *Handler) apply(changes map[string]time.Duration) error {
-	words := []string{": set a tenth of the timeout, or 0 for the default", ": set at least as much", "Config.Tick", "tick", "\n", "; ", "idle: ", ""}
-	for _, t := range timeouts {
-		words = append(words, t.field, t.name)
-	}
 	err := h.reaper.Update(func(cfg *idle.Config) {
-		for _, t := range timeouts {
-			if d, ok := changes[t.name]; ok {
-				*t.of(cfg) = d
-			}
+		for name, d := range changes {
+			adjustable[name].Of(cfg).SetInt(int64(d))
 		}
 	})
 	if err != nil {
-		return errors.New(strings.NewReplacer(words...).Replace(err.Error()))
+		return errors.New(settings.Explain(err, ""))
 	}
 	return nil
 }
@@ -102,7 +90,7 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	}
 	changes := map[string]time.Duration{}
 	for name, raw := range given {
-		if !slices.ContainsFunc(timeouts, func(t timeout) bool { return t.name == name }) {
+		if _, ok := adjustable[name]; !ok {
 			return nil, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(timeoutNames(), ", "))
 		}
 		var value string
@@ -116,9 +104,12 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	return changes, nil
 }
 
+// timeoutNames returns the names of the adjustable settings, in the order of the documentation.
 func timeoutNames() (names []string) {
-	for _, t := range timeouts {
-		names = append(names, t.name)
+	for s := range setting.All() {
+		if s.Adjustable {
+			names = append(names, s.Name)
+		}
 	}
 	return names
 }

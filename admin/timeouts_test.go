@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
@@ -71,7 +74,7 @@ func TestTheOutageGraceMayBeNegative(t *testing.T) {
 		require.Equal(t, grace.String(), limits(h.reaper.Config())["outage-grace"])
 	}
 	text := requireError(t, 400, call(h, "POST", "/api/timeouts", `{"outage-grace":"99999h"}`))
-	require.Equal(t, "outage-grace is 99999h0m0s: set at most ten years, 87600h0m0s", text)
+	require.Equal(t, "outage-grace is 99999h0m0s: set at most ten years", text)
 }
 
 // invalidBodies are refused. The error contains want.
@@ -192,6 +195,23 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestThePageHasAFieldForEachTimeoutOfAConnection compares the form of the page with the table of settings.
+func TestThePageHasAFieldForEachTimeoutOfAConnection(t *testing.T) {
+	var want, got []string
+	for s := range setting.All() {
+		if s.Scope == setting.PerConnection {
+			require.True(t, s.Adjustable, "%s: the page changes it by a request", s.Name)
+			want = append(want, s.Name)
+		}
+	}
+	_, form, _ := strings.Cut(string(page.HTML), `<form id="timeouts"`)
+	form, _, _ = strings.Cut(form, "</form>")
+	for _, m := range regexp.MustCompile(`<input [^>]*\bname="([^"]+)"`).FindAllStringSubmatch(form, -1) {
+		got = append(got, m[1])
+	}
+	require.Equal(t, want, got)
 }
 
 func TestAValueThatIsNoStringIsRefused(t *testing.T) {

@@ -6,7 +6,8 @@ import (
 	"github.com/antlabs/timer"
 )
 
-// antlabs is antlabs/timer, five levels of slots with a lock each, after skynet's and the Linux kernel's.
+// antlabs is antlabs/timer, five levels of slots with a lock each, after skynet's and the Linux
+// kernel's.
 type antlabs struct {
 	config
 	timer timer.Timer
@@ -24,13 +25,13 @@ func antlabsCandidate() candidate {
 	}
 }
 
-// antlabsResetCandidate reschedules as the API suggests. Reset locks the slot that the timer is in and then the one that
-// it moves to, without an order between them and without noticing that they may be the same.
+// antlabsResetCandidate reschedules as the API suggests. Reset locks the old slot of the timer and
+// then the new one, without an order between them and without a check whether they are the same.
 func antlabsResetCandidate() candidate {
 	return candidate{
 		name: "antlabs/timer Reset", module: antlabsModule, new: newAntlabsReset,
 		only: []string{workReschedule, workReschedule2, workHeartbeat},
-		note: "Reset locks itself out as soon as a timer moves within its slot, or two producers cross.",
+		note: "Reset deadlocks as soon as a timer moves within its slot, or two producers cross.",
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The program runs itself for each measurement, and so does the test binary.
+// The program runs itself for each measurement, and the test binary does the same.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == childVerb {
 		os.Exit(childMain(os.Args[2:], os.Stdout, os.Stderr))
@@ -76,7 +76,7 @@ func TestAdaptersShareOneCallback(t *testing.T) {
 	}
 }
 
-// The heap is ours, and must hold what heaps hold under any order of operations.
+// The heap is implemented here, so a test checks its invariants after random operations.
 func TestHeapFiresInOrder(t *testing.T) {
 	const n = 500
 	seed := uint64(time.Now().UnixNano())
@@ -99,8 +99,8 @@ func TestHeapFiresInOrder(t *testing.T) {
 	for _, i := range r.Perm(n) {
 		if i%2 == 1 {
 			h.cancel(i)
-			h.cancel(i)                      // a second time is harmless
-			h.reschedule(i, time.Nanosecond) // and so is moving what is not pending
+			h.cancel(i)                      // a second call is harmless
+			h.reschedule(i, time.Nanosecond) // and so is a reschedule of a timer that is not pending
 			continue
 		}
 		h.reschedule(i, 200*time.Millisecond+time.Duration(i)*time.Millisecond/2)

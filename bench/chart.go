@@ -40,7 +40,8 @@ type bar struct {
 	ours  bool
 }
 
-// bars returns what a panel shows, in the order of the tables: the view at its largest size where the base has a figure.
+// bars returns the bars of a panel, in the order of the tables: the view at the largest size for
+// which the base has a figure.
 func bars(r *record, v view) (list []bar, n int) {
 	sizes := r.sizes(v.work)
 	slices.Reverse(sizes)
@@ -64,7 +65,8 @@ func bars(r *record, v view) (list []bar, n int) {
 	return nil, 0
 }
 
-// writeChart draws the ratios of all views, a panel each, as an SVG file. A record without ratios makes an empty chart.
+// writeChart draws the ratios of all views, a panel each, as an SVG file. A record without ratios
+// makes an empty chart.
 func writeChart(r *record, path string) error {
 	var panels []*plot.Plot
 	for _, v := range views {
@@ -160,7 +162,7 @@ func axisStyle(size vg.Length, x text.XAlignment, y text.YAlignment) text.Style 
 	return s
 }
 
-// ratioTicks marks 1, 2, 5 and their multiples by powers of ten, and labels as many as can be read.
+// ratioTicks marks 1, 2, 5 and their multiples by powers of ten, and labels as many as fit.
 func ratioTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	decades := math.Log10(high / low)

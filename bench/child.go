@@ -17,10 +17,10 @@ import (
 // childVerb is the hidden first argument of a process that does one job.
 const childVerb = "child"
 
-// childTimeout bounds one job, the filling included.
+// childTimeout bounds one job, including the time to fill.
 const childTimeout = 120 * time.Second
 
-// A job is one work with one subject at one size. The durations depend on whether the run is a quick one.
+// A job is one work with one subject at one size. The durations are shorter in a quick run.
 type job struct {
 	Subject string `json:"subject"`
 	Work    string `json:"work"`
@@ -28,9 +28,9 @@ type job struct {
 	Seed    uint64 `json:"seed"`
 
 	Measure    time.Duration `json:"measure"`  // of operations
-	WarmUp     time.Duration `json:"warm_up"`  // of operations where a JIT compiles
+	WarmUp     time.Duration `json:"warm_up"`  // of operations, for a JIT compiler
 	Settle     time.Duration `json:"settle"`   // after filling
-	Patience   time.Duration `json:"patience"` // until what does not end is called stuck
+	Patience   time.Duration `json:"patience"` // until a call that does not return fails
 	ExpiryLow  time.Duration `json:"expiry_low"`
 	ExpiryHigh time.Duration `json:"expiry_high"`
 	Hold       time.Duration `json:"hold"`
@@ -52,19 +52,19 @@ func newJob(quick bool, round int, w work, c candidate, n int) job {
 	return j
 }
 
-// random returns a source of its own for each stream, the same for every subject in the same round.
+// random returns a separate source for each stream, the same for every subject in a round.
 func (j job) random(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(j.Seed, stream)) }
 
-// An outcome is what a child prints.
+// An outcome is the output of a child.
 type outcome struct {
 	Metrics metrics `json:"metrics,omitempty"`
 	Failure string  `json:"failure,omitempty"`
 }
 
-// childMain does the job that is given as JSON and returns the exit code.
+// childMain does a job given as JSON and returns the exit code.
 func childMain(args []string, stdout, stderr io.Writer) int {
 	stopDefaultWheel()
-	time.AfterFunc(childTimeout+10*time.Second, func() { os.Exit(1) }) // where the parent has died
+	time.AfterFunc(childTimeout+10*time.Second, func() { os.Exit(1) }) // if the parent has died
 	metrics, err := doJob(args)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -96,13 +96,15 @@ func doJob(args []string) (metrics, error) {
 	return w.run(j, c)
 }
 
-// exitStuck ends a child whose subject has not returned from a call.
+// exitStuck ends a child after its subject has not returned from a call.
 func exitStuck(why string) {
-	_ = json.NewEncoder(os.Stdout).Encode(outcome{Failure: why}) // else the parent sees no outcome, which it reports too
+	// If it fails, the parent reports that there is no outcome.
+	_ = json.NewEncoder(os.Stdout).Encode(outcome{Failure: why})
 	os.Exit(0)
 }
 
-// runChild does a job in a process of its own. What goes wrong there is part of the outcome; the error is that of ctx.
+// runChild does a job in a process of its own. A failure of the job is part of the outcome; the
+// error is the error of ctx.
 func runChild(ctx context.Context, c candidate, j job, netty nettyProgram) (outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
@@ -150,7 +152,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// lastLine is where the outcome is; a subject may have printed something before.
+// lastLine returns the line with the outcome. A subject may have printed something before.
 func lastLine(b []byte) []byte {
 	b = bytes.TrimSpace(b)
 	return b[bytes.LastIndexByte(b, '\n')+1:]

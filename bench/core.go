@@ -7,7 +7,7 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// core is a [wheel.Wheel]: no goroutine, no lock, and the time is passed in.
+// core is a [wheel.Wheel], which has no goroutine and no lock. Its caller passes the time.
 type core struct {
 	wheel   *wheel.Wheel[uint32]
 	now     time.Duration
@@ -18,9 +18,9 @@ type core struct {
 func coreCandidate() candidate {
 	return candidate{
 		name: "wheel.Wheel", module: ourModule, new: newCore, driven: true,
-		note: "The core is no facility: one goroutine owns it and passes the time in. In the tables of one producer " +
-			"it is told the time and advanced once in 256 operations; where it expires by the real clock, " +
-			"its goroutine sleeps until it has something due.",
+		note: "One goroutine owns the core and passes the time. In the tables of one producer it gets the time and " +
+			"advances once in 256 operations. For expiry by the real clock its goroutine sleeps until the next " +
+			"deadline.",
 	}
 }
 

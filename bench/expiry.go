@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// An expected timer is what the callback compares with the time.
+// An expected timer has the deadline that the callback compares with the time.
 type expected struct {
 	deadline time.Duration // the time just before the schedule call, plus the delay
-	error    time.Duration // how late the first fire was; negative means early
+	error    time.Duration // lateness of the first fire; negative means early
 	fires    atomic.Int32
 }
 
-// runExpiry lets n timers fire by the real clock and measures when they do and what it costs.
+// runExpiry lets n timers fire by the real clock and measures their lateness and the processor
+// time.
 func runExpiry(j job, c candidate) (metrics, error) {
 	delays := delayTable(j, j.ExpiryLow, j.ExpiryHigh)
 	timers := make([]expected, j.N)
@@ -54,7 +55,7 @@ func runExpiry(j job, c candidate) (metrics, error) {
 	return expiryMetrics(timers, used, counted-already), nil
 }
 
-// expiryMetrics sums up, given the processor time that was spent while the counted timers fired.
+// expiryMetrics returns the metrics, given the processor time spent while the counted timers fired.
 func expiryMetrics(timers []expected, used time.Duration, counted int64) metrics {
 	var errors []time.Duration
 	var early, lost, twice int

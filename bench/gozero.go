@@ -6,7 +6,8 @@ import (
 	"github.com/zeromicro/go-zero/core/collection"
 )
 
-// goZero is go-zero's collection.TimingWheel: timers are named by keys, and one goroutine behind channels owns them.
+// goZero is go-zero's collection.TimingWheel: keys name the timers, and one goroutine behind
+// channels owns them.
 type goZero struct {
 	wheel *collection.TimingWheel
 }
@@ -14,7 +15,7 @@ type goZero struct {
 func goZeroCandidate() candidate {
 	return candidate{
 		name: "go-zero TimingWheel", module: "github.com/zeromicro/go-zero", new: newGoZero,
-		note: "Timers are named by keys, here the index. A removed timer stays in memory until its slot comes up.",
+		note: "Keys name the timers, here the index. A removed timer stays in memory until its slot comes up.",
 	}
 }
 
@@ -30,7 +31,7 @@ func newGoZero(c config) (subject, error) {
 	return &goZero{wheel: w}, nil
 }
 
-// The errors are for delays that are not positive and for a closed wheel, neither of which occurs here.
+// The errors are for a delay that is not positive and for a closed wheel. Neither occurs here.
 
 func (s *goZero) schedule(i int, d time.Duration)   { _ = s.wheel.SetTimer(i, nil, d) }
 func (s *goZero) reschedule(i int, d time.Duration) { _ = s.wheel.MoveTimer(i, d) }

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// A heapTimer is what many write first: container/heap behind a mutex, and one goroutine that sleeps until the earliest
-// deadline and fires outside the lock.
+// A heapTimer is the usual simple implementation: container/heap behind a mutex, and one goroutine
+// that sleeps until the earliest deadline and fires outside the lock.
 type heapTimer struct {
 	fire    func(i int)
 	origin  time.Time
 	entries []*heapEntry
 
-	wake chan struct{} // capacity 1: the earliest deadline has become earlier
+	wake chan struct{} // capacity 1; the earliest deadline has changed
 	quit chan struct{}
 	done sync.WaitGroup
 
@@ -92,7 +92,7 @@ func (s *heapTimer) close() {
 func (s *heapTimer) poke() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // a signal is already waiting
 	}
 }
 
@@ -110,7 +110,7 @@ func (s *heapTimer) run() {
 	}
 }
 
-// fireDue fires what is due and returns how long nothing else will be.
+// fireDue fires due timers and returns the time until the next deadline.
 func (s *heapTimer) fireDue() time.Duration {
 	for {
 		s.mu.Lock()

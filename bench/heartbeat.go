@@ -9,14 +9,14 @@ import (
 
 const (
 	heartbeatTimeout = 10 * time.Second
-	heartbeatParts   = 50 // of which one is due every 10 ms: two heartbeats a second for each timer
+	heartbeatParts   = 50 // one part is due every 10 ms: two heartbeats a second for each timer
 )
 
-// runHeartbeat measures the processor time of the whole process per heartbeat, with all that is paid later: looking
-// through slots, filing anew, collecting garbage.
+// runHeartbeat measures the processor time of the whole process per heartbeat, including deferred
+// work: scanning slots, filing again, collecting garbage.
 //
-// The first deadlines are spread over a whole timeout, as they lie after a server has run for a while, so that an
-// implementation that puts work off until a slot comes up does that work within the measurement.
+// The first deadlines are spread over a whole timeout, as in a server that has run for some time,
+// so that work deferred until a slot comes up is part of the measurement.
 func runHeartbeat(j job, c candidate) (metrics, error) {
 	delays := delayTable(j, heartbeatTimeout/10, heartbeatTimeout)
 	order := j.random(2).Perm(j.N)
@@ -32,7 +32,7 @@ func runHeartbeat(j job, c candidate) (metrics, error) {
 	fill(s, j.N, now, delays)
 
 	watch := time.AfterFunc(j.Heartbeat+j.Patience, func() {
-		exitStuck(fmt.Sprintf("stuck: heartbeats had not returned %v after they should have", j.Patience))
+		exitStuck(fmt.Sprintf("heartbeats have not returned %v after their end was due", j.Patience))
 	})
 	part := j.N / heartbeatParts
 	steps := int(j.Heartbeat / tick)

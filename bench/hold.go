@@ -10,7 +10,7 @@ import (
 // heapBytes returns the bytes in use on heap and stacks after a garbage collection.
 func heapBytes() int64 {
 	runtime.GC()
-	runtime.GC() // what the first has found finalizable or left unswept
+	runtime.GC() // collects objects with finalizers, and sweeps
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
@@ -25,7 +25,7 @@ func processCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// runMemory measures the bytes that a pending timer takes, the handle that its user keeps included.
+// runMemory measures the bytes of a pending timer, including the handle that its user keeps.
 func runMemory(j job, c candidate) (metrics, error) {
 	delays := delayTable(j, minTimeout, maxTimeout)
 	before := heapBytes()
@@ -42,7 +42,7 @@ func runMemory(j job, c candidate) (metrics, error) {
 	return metrics{"bytes": bytes}, nil
 }
 
-// runHold measures the processor time of a process that holds timers of which none is due.
+// runHold measures the processor time of a process with timers that are not due.
 func runHold(j job, c candidate) (metrics, error) {
 	delays := delayTable(j, minTimeout, maxTimeout)
 	s, err := c.new(config{n: j.N})
@@ -52,7 +52,7 @@ func runHold(j job, c candidate) (metrics, error) {
 	defer s.close()
 	now := clock()
 	fill(s, j.N, now, delays)
-	debug.FreeOSMemory() // collects too, and leaves the background scavenger nothing to do
+	debug.FreeOSMemory() // also collects, and leaves no work for the background scavenger
 	drive(s, now, now()+j.Settle)
 
 	began, used := now(), processCPU()
@@ -61,7 +61,7 @@ func runHold(j job, c candidate) (metrics, error) {
 	return metrics{"cpu_ms_per_s": (processCPU() - used).Seconds() * 1000 / took.Seconds()}, nil
 }
 
-// drive lets time pass; a driven subject is advanced when it has something due.
+// drive lets time pass and advances a driven subject when a timer is due.
 func drive(s subject, now func() time.Duration, until time.Duration) {
 	d, ok := s.(driven)
 	if !ok {

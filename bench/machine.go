@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// machine is what figures must be read with.
+// machine describes the machine on which the figures were measured.
 type machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -23,7 +23,8 @@ type machine struct {
 	Date   string `json:"date"`
 }
 
-// thisMachine describes the machine as far as Linux tells; elsewhere some fields are "unknown".
+// thisMachine returns the description of this machine. On systems other than Linux some fields are
+// "unknown".
 func thisMachine() machine {
 	return machine{
 		CPU:    field("/proc/cpuinfo", "model name", ":"),
@@ -73,7 +74,7 @@ func gibibytes(s string) string {
 	return fmt.Sprintf("%.1f GiB", kB/(1<<20))
 }
 
-// versions returns the version of each subject, as far as it has one.
+// versions returns the version of each subject that has one.
 func versions(netty nettyProgram) map[string]string {
 	modules := map[string]string{stdModule: runtime.Version()}
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -1,5 +1,5 @@
-// Command bench does the same work with this module's timers, with those of other libraries, and with Netty's
-// HashedWheelTimer, and writes tables and a chart of what it costs.
+// Command bench compares this module's timers with other libraries and with Netty's
+// HashedWheelTimer. It writes tables and a chart of their costs.
 //
 //	go run . --help
 package main
@@ -31,11 +31,11 @@ func main() {
 
 const usage = `usage: go run . [flags]
 
-Measures timer implementations side by side and writes timers.json (all figures), timers.md (tables) and
-timers.svg (chart). Each measurement is a process of its own, at most %v long. With all subjects,
-one round takes about seven minutes; --quick takes about a minute and says nothing about speed.
+Measures timer implementations side by side and writes timers.json (all figures), timers.md (tables)
+and timers.svg (chart). Each measurement is a process of its own that takes at most %v. A round with
+all subjects takes about seven minutes. --quick takes about a minute; its figures have no meaning.
 
-Netty takes part if there is a JDK and Debian's libnetty-java.
+Netty takes part if a JDK and Debian's libnetty-java are installed.
 
 flags:
 `
@@ -48,7 +48,7 @@ works:    %s
 exit codes: 0 done, 1 failed or interrupted, 2 wrong usage
 `
 
-// options are what the command line says.
+// options are the flags of the command line.
 type options struct {
 	quick  bool
 	runs   int
@@ -57,7 +57,7 @@ type options struct {
 	render bool
 }
 
-// run is the whole program but for the process: it returns the exit code.
+// run is the program without the process: it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stdout, stderr)
 	switch {
@@ -79,11 +79,11 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	var only string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.BoolVar(&o.quick, "quick", false, "small sizes, short times, one round: does it run?")
+	flags.BoolVar(&o.quick, "quick", false, "small sizes, short times, one round: only checks that everything works")
 	flags.IntVar(&o.runs, "runs", 5, "`number` of rounds; the tables show medians over them")
 	flags.StringVar(&o.out, "out", "", "`directory` to write to (default results; results-partial with --quick or --only)")
-	flags.StringVar(&only, "only", "", "measure only what matches this `regexp`")
-	flags.BoolVar(&o.render, "render", false, "measure nothing: make tables and chart anew from timers.json")
+	flags.StringVar(&only, "only", "", "measure only steps that match this `regexp`")
+	flags.BoolVar(&o.render, "render", false, "do not measure: make the tables and the chart from timers.json")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(stdout)
@@ -104,7 +104,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	}
 	if o.out == "" {
 		o.out = "results"
-		if o.quick || only != "" { // what a full run has measured stays
+		if o.quick || only != "" { // keeps the results of a full run
 			o.out = "results-partial"
 		}
 	}
@@ -137,7 +137,7 @@ func workNames() []string {
 	return list
 }
 
-// produce measures, or reads what was measured, and writes the results.
+// produce measures, or reads an earlier measurement, and writes the results.
 func produce(ctx context.Context, o options, args []string, stderr io.Writer) error {
 	jsonPath := filepath.Join(o.out, "timers.json")
 	if o.render {
@@ -163,7 +163,7 @@ func produce(ctx context.Context, o options, args []string, stderr io.Writer) er
 	return interrupted
 }
 
-// measure returns what it has measured, also with the error of an interruption if a round was complete.
+// measure returns the record, also with the error of an interruption if a round was complete.
 func measure(ctx context.Context, o options, args []string, stderr io.Writer) (*record, error) {
 	r := &record{
 		Machine: thisMachine(),
@@ -218,7 +218,7 @@ func present(r *record, dir string, stderr io.Writer) error {
 	return nil
 }
 
-// quoted returns arguments as one types them in a shell.
+// quoted returns arguments quoted for a shell.
 func quoted(args []string) []string {
 	plain := regexp.MustCompile(`^[\w./=:,-]+$`)
 	var list []string

@@ -15,10 +15,10 @@ type step struct {
 	n         int
 }
 
-// String is what --only is matched with.
+// String returns the text that --only matches.
 func (s step) String() string { return fmt.Sprintf("%s/%s/%d", s.candidate.name, s.work.name, s.n) }
 
-// plan returns what one round consists of: all subjects side by side for each work and size.
+// plan returns the steps of one round: all subjects side by side for each work and size.
 func plan(quick bool, only *regexp.Regexp, absent map[string]string) []step {
 	var steps []step
 	for _, w := range works(quick) {
@@ -34,7 +34,8 @@ func plan(quick bool, only *regexp.Regexp, absent map[string]string) []step {
 	return steps
 }
 
-// measurer does the steps of a plan, round by round, so that what else the machine does meets all subjects alike.
+// measurer does the steps of a plan round by round, so that other load of the machine affects all
+// subjects alike.
 type measurer struct {
 	record   *record
 	steps    []step
@@ -42,8 +43,8 @@ type measurer struct {
 	progress io.Writer
 }
 
-// run fills the record. The error is that of ctx, and then the record holds the rounds that were complete; what fails within
-// a step is in the record.
+// run fills the record. It returns the error of ctx, and then the record has the complete rounds. A
+// failure of a step is in the record.
 func (m *measurer) run(ctx context.Context) error {
 	for round := 1; round <= m.record.Rounds; round++ {
 		for i, s := range m.steps {
@@ -65,7 +66,7 @@ func (m *measurer) do(ctx context.Context, s step, round int) (outcome, error) {
 	if r == nil {
 		r = &series{Work: s.work.name, Subject: s.candidate.name, N: s.n}
 		m.record.Series = append(m.record.Series, r)
-		for _, n := range s.work.sizes { // what failed with fewer timers is not tried with more
+		for _, n := range s.work.sizes { // a subject that failed is not tried with more timers
 			if f := m.record.find(r.Work, r.Subject, n); n < s.n && f != nil && f.Failure != "" {
 				r.Failure = fmt.Sprintf("skipped, as at n = %d: %s", n, f.Failure)
 				break
@@ -86,7 +87,7 @@ func (m *measurer) do(ctx context.Context, s step, round int) (outcome, error) {
 	return o, nil
 }
 
-// String is one line for the progress.
+// String returns one line that describes the progress.
 func (o outcome) String() string {
 	if o.Failure != "" {
 		return o.Failure

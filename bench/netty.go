@@ -15,7 +15,7 @@ import (
 //go:embed netty/NettyBench.java
 var nettySource []byte
 
-// nettyJars is where Debian's libnetty-java puts its jars.
+// nettyJars is the folder of the jars of Debian's libnetty-java.
 const nettyJars = "/usr/share/java"
 
 const nettyName = "Netty HashedWheelTimer"
@@ -26,18 +26,19 @@ func nettyCandidate() candidate {
 		note: "On a Java VM with its default settings, after a warm-up for the JIT compiler. Its processor time includes " +
 			"the compiler's and the garbage collector's threads.",
 		moves:   "No reschedule: cancel and newTimeout.",
-		leftOut: map[string]string{workHeartbeat: "within its few seconds the JIT compiler costs as much as the timers"},
+		leftOut: map[string]string{workHeartbeat: "in so short a time the JIT compiler uses as much processor time as the timers"},
 	}
 }
 
-// A nettyProgram is NettyBench, compiled.
+// A nettyProgram is the compiled NettyBench.
 type nettyProgram struct {
 	dir       string // holds the classes; removed by close
 	classPath string
 	version   string
 }
 
-// compileNetty compiles NettyBench into a temporary directory. An error says why Netty is left out.
+// compileNetty compiles NettyBench into a temporary directory. An error is the reason why Netty is
+// left out.
 func compileNetty(ctx context.Context) (nettyProgram, error) {
 	var p nettyProgram
 	if _, err := exec.LookPath("java"); err != nil {

@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// none keeps no timers: what the harness costs by itself.
+// none keeps no timers: it measures the harness.
 type none struct{}
 
 const noneName = "none (harness)"
@@ -10,7 +10,7 @@ const noneName = "none (harness)"
 func noneCandidate() candidate {
 	return candidate{
 		name: noneName, new: newNone, only: []string{workHeartbeat},
-		note: "No timers: what the loop that does the heartbeats costs by itself.",
+		note: "No timers: the cost of the loop that makes the heartbeats.",
 	}
 }
 

@@ -8,24 +8,25 @@ import (
 	"slices"
 )
 
-// A record is everything that one run of the program has found out; the tables and the chart are made from it alone.
+// A record has all results of one run of the program. The tables and the chart are made from it
+// alone.
 type record struct {
 	Machine  machine           `json:"machine"`
 	Command  string            `json:"command"`
 	Quick    bool              `json:"quick"`
 	Rounds   int               `json:"rounds"`
 	Versions map[string]string `json:"versions"` // by subject
-	Absent   map[string]string `json:"absent"`   // by subject: why it could not run at all
+	Absent   map[string]string `json:"absent"`   // by subject: the reason why it could not run
 	Series   []*series         `json:"series"`
 }
 
-// A series is what the rounds have yielded for one work with one subject at one size.
+// A series has the results of all rounds for one work with one subject at one size.
 type series struct {
 	Work    string    `json:"work"`
 	Subject string    `json:"subject"`
 	N       int       `json:"n"`
 	Runs    []metrics `json:"runs"`
-	Failure string    `json:"failure,omitempty"` // why there are no or fewer runs
+	Failure string    `json:"failure,omitempty"` // the reason for missing runs
 }
 
 func (r *record) find(work, subject string, n int) *series {
@@ -36,7 +37,7 @@ func (r *record) find(work, subject string, n int) *series {
 	return r.Series[i]
 }
 
-// keepRounds drops what was measured after so many rounds.
+// keepRounds drops the runs after the given number of rounds.
 func (r *record) keepRounds(n int) {
 	r.Rounds = n
 	for _, s := range r.Series {
@@ -73,7 +74,7 @@ func summarize(values []float64) summary {
 
 func (s summary) exists() bool { return !math.IsNaN(s.median) }
 
-// summary returns that of one metric over the rounds.
+// summary returns the summary of one metric over the rounds.
 func (s *series) summary(metric string) summary {
 	if s == nil {
 		return summarize(nil)
@@ -87,7 +88,7 @@ func (s *series) summary(metric string) summary {
 	return summarize(values)
 }
 
-// less takes what the harness costs by itself away. What is left may be noise around zero.
+// less subtracts the cost of the harness. The rest may be noise around zero.
 func (s summary) less(harness summary) summary {
 	return summary{s.median - harness.median, s.low - harness.median, s.high - harness.median}
 }

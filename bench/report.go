@@ -12,7 +12,7 @@ func report(r *record) string {
 	var b strings.Builder
 	b.WriteString("# Timers compared\n\n")
 	if r.Quick {
-		b.WriteString("**A quick run: small sizes and short times. It shows that everything works, not what is faster.**\n\n")
+		b.WriteString("**A quick run: small sizes and short times. It shows that everything works. Its figures have no meaning.**\n\n")
 	}
 	writeSetting(&b, r)
 	for _, v := range views {
@@ -40,8 +40,8 @@ func writeSetting(b *strings.Builder, r *record) {
 		fmt.Fprintf(b, "| %s | %s |\n", row[0], row[1])
 	}
 	fmt.Fprintf(b, "\nMedians of %s, smallest and largest in brackets. Every measurement runs in a process of its own; a round "+
-		"takes all subjects in turn before the next begins. × is the median divided by that of the subject whose × is 1: "+
-		"above 1 costs more. Where a subject takes a tick it is %v; a single ring has %d slots. Timers that stay pending "+
+		"takes all subjects in turn before the next begins. × is the median divided by the median of the subject with × = 1: "+
+		"above 1 costs more. The tick is %v for subjects with a tick; a single ring has %d slots. Timers that stay pending "+
 		"have random timeouts from %v to %v, the same for all subjects.\n\n",
 		plural(r.Rounds, "round"), tick, ringSlots, minTimeout, maxTimeout)
 
@@ -102,7 +102,8 @@ func ratioCell(r *record, v view, subject string, n int) string {
 	return "-"
 }
 
-// writeFootnotes says what a reader of one table must know: how subjects reschedule, what failed, who is missing and why.
+// writeFootnotes writes the notes on one table: how subjects reschedule, failures, and subjects
+// that are missing with the reason.
 func writeFootnotes(b *strings.Builder, r *record, v view) {
 	var notes []string
 	w, _ := findWork(v.work)
@@ -147,13 +148,13 @@ func leftOut(r *record, w work) []string {
 	return notes
 }
 
-// precision are the columns of the tables about when timers fire.
+// precision has the columns of the tables about the lateness of timers.
 var precision = []struct{ title, metric string }{
 	{"early", "early"}, {"early %", "early_percent"}, {"earliest ms", "earliest_ms"}, {"p50 ms", "p50_ms"},
 	{"p99 ms", "p99_ms"}, {"latest ms", "max_ms"}, {"never", "lost"}, {"twice", "twice"},
 }
 
-// writePrecision shows when timers fired, one table for each size.
+// writePrecision writes the lateness of timers, one table for each size.
 func writePrecision(b *strings.Builder, r *record) {
 	v := view{work: workExpiry, metric: "early"}
 	for _, n := range r.sizes(workExpiry) {
@@ -174,7 +175,7 @@ func writePrecision(b *strings.Builder, r *record) {
 	}
 }
 
-// number renders a figure with about three digits, and what is not a number as a dash.
+// number renders a figure with about three digits, and NaN as a dash.
 func number(x float64) string {
 	switch size := math.Abs(x); {
 	case math.IsNaN(x):

@@ -41,7 +41,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// sample is a record of three rounds in which one subject got stuck and one is absent.
+// sample is a record of three rounds in which one subject did not finish and one is absent.
 func sample() *record {
 	runs := func(metric string, values ...float64) (list []metrics) {
 		for _, v := range values {

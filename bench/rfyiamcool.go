@@ -31,13 +31,16 @@ func newRfyiamcool(c config) (subject, error) {
 }
 
 func (s *rfyiamcool) schedule(i int, d time.Duration) { s.tasks[i] = s.wheel.Add(d, s.callback(i)) }
-func (s *rfyiamcool) cancel(i int)                    { _ = s.wheel.Remove(s.tasks[i]) } // never fails
-func (s *rfyiamcool) close()                          { s.wheel.Stop() }
+
+// Remove never fails for a known task.
+func (s *rfyiamcool) cancel(i int) { _ = s.wheel.Remove(s.tasks[i]) }
+func (s *rfyiamcool) close()       { s.wheel.Stop() }
 
 func (s *rfyiamcool) reschedule(i int, d time.Duration) {
 	s.cancel(i)
 	s.schedule(i, d)
 }
 
-// stopDefaultWheel ends the wheel that importing the package has started, which ticks once a second in every process.
+// stopDefaultWheel stops the wheel that the package starts when it is imported, which ticks once a
+// second.
 func stopDefaultWheel() { timewheel.DefaultTimeWheel.Stop() }

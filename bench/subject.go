@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// tick is the granularity given to every subject that takes one.
+// tick is the tick of every subject with a tick.
 const tick = 10 * time.Millisecond
 
-// ringSlots is the ring size given to every subject that takes one and has a single ring: at a tick of 10 ms one turn is
-// 163 s, longer than any timeout here, so that no timer is looked at once per turn for nothing.
+// ringSlots is the ring size of every subject with a single ring. At a tick of 10 ms one turn is
+// 163 s, longer than any timeout here, so that no timer is visited before its deadline.
 const ringSlots = 1 << 14 // power of two
 
-// Modules that are not other people's.
+// Modules that are not third-party.
 const (
 	ourModule = "github.com/idlewheel/idlewheel"
 	stdModule = "std"
 )
 
-// A subject is one timer implementation under work. Timers are named by index, as a connection names its timer; the
-// subject keeps what its user would keep for that, a handle per timer.
+// A subject is one timer implementation. An index names a timer, as a connection does; the subject
+// keeps the handle that its user would keep.
 //
-// Two goroutines may call at the same time with different indices, unless the subject is driven.
+// Two goroutines may call it at the same time with different indices, unless the subject is driven.
 type subject interface {
 	schedule(i int, d time.Duration)   // starts timer i, which is not pending
 	cancel(i int)                      // ends timer i
@@ -29,24 +29,25 @@ type subject interface {
 	close()                            // ends the subject's goroutines
 }
 
-// A driven subject starts no goroutine: the one goroutine that uses it passes the time in.
+// A driven subject starts no goroutine: the one goroutine that uses it passes the time.
 type driven interface {
 	subject
 	at(now time.Duration) // sets the time for the calls that follow
-	advance()             // fires what is due at that time
-	due() time.Duration   // when there is something to do next, for ever if there is nothing
+	advance()             // fires due timers
+	due() time.Duration   // the instant of the next work, for ever if there is none
 }
 
-// config is what a subject is made with.
+// config is the argument of a constructor of a subject.
 type config struct {
 	n int // number of indices
 
-	// fire is called with the index of a timer that has expired, on any goroutine. If nil, expiry is of no interest:
-	// all timers share one callback where the API permits.
+	// fire is called with the index of a timer that has expired, on any goroutine. If nil, expiry is
+	// not measured, and all timers share one callback if the API permits.
 	fire func(i int)
 }
 
-// callback returns what timer i calls when it expires: a closure of its own, or one that all share.
+// callback returns the function that timer i calls when it expires: its own closure, or a shared
+// one.
 func (c config) callback(i int) func() {
 	if c.fire == nil {
 		return nothing
@@ -57,20 +58,20 @@ func (c config) callback(i int) func() {
 
 func nothing() {}
 
-// A candidate is a subject that can be asked to do some of the works.
+// A candidate is a subject with the works in which it takes part.
 type candidate struct {
 	name    string // in the tables
-	module  string // whose version the report states
+	module  string // the report states its version
 	new     func(config) (subject, error)
 	netty   bool              // runs as a Java program
 	driven  bool              // one goroutine only
-	only    []string          // works it takes part in; nil for all that fit
-	note    string            // a footnote wherever it appears
-	moves   string            // a footnote where timers are rescheduled
-	leftOut map[string]string // work to the reason why it takes no part
+	only    []string          // works in which it takes part; nil for all that fit
+	note    string            // a footnote in each table
+	moves   string            // a footnote in tables about rescheduling
+	leftOut map[string]string // reasons why it takes no part, by work
 }
 
-// candidates lists all subjects in the order of the tables. Ours come first.
+// candidates returns all subjects in the order of the tables. Our timers come first.
 func candidates() []candidate {
 	list := []candidate{coreCandidate()}
 	list = append(list, oursCandidates()...)
@@ -96,15 +97,17 @@ func findCandidate(name string) (candidate, bool) {
 	return candidate{}, false
 }
 
-// takesPart reports whether the subject is asked to do a work.
+// takesPart reports whether the subject takes part in a work.
 func (c candidate) takesPart(w work) bool {
 	return c.fits(w) && c.leftOut[w.name] == "" && (c.driven || !w.virtual) && (!c.driven || w.producers == 1)
 }
 
-// fits reports whether a reader would expect to see the subject with this work, or a reason why not.
+// fits reports whether a reader expects the subject in the tables of a work, or the reason why it
+// is missing.
 func (c candidate) fits(w work) bool { return c.only == nil || slices.Contains(c.only, w.name) }
 
-// whyNot returns the reason why a subject that fits takes no part in a work, "" if none needs to be given.
+// whyNot returns the reason why a subject that fits takes no part in a work, "" if none needs to be
+// given.
 func (c candidate) whyNot(w work) string {
 	switch {
 	case c.takesPart(w) || !c.fits(w):

@@ -13,7 +13,8 @@ type ours struct {
 	tasks   []oursTask // empty where all timers share one task
 }
 
-// oursTask tells which timer has expired; a pointer to it is a [wheel.Task], so that no closure is needed.
+// oursTask has the index of a timer. A pointer to it is a [wheel.Task], so that no closure is
+// needed.
 type oursTask struct {
 	fire func(i int)
 	i    int

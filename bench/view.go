@@ -2,18 +2,18 @@ package main
 
 import "slices"
 
-// A view is one figure as it is shown: in a table, and where it compares subjects in the chart.
+// A view is one figure in a table and, if it compares subjects, in the chart.
 type view struct {
 	title       string
 	work        string
 	metric      string
 	unit        string
 	intro       string
-	lessHarness bool // without what the harness costs by itself
+	lessHarness bool // without the cost of the harness
 	uncharted   bool
 }
 
-// views lists what is shown, in the order of the tables.
+// views has all figures in the order of the tables.
 var views = []view{
 	{
 		title: "Cancel and schedule, one producer", work: workReplace, metric: "ns", unit: "ns per pair",
@@ -45,34 +45,33 @@ var views = []view{
 			"The steps through empty slots, 12,000 in all, are in the figure and weigh most at the smallest n.",
 	},
 	{
-		title: "File anew, in virtual time", work: workRefile, metric: "ns", unit: "ns per timer", uncharted: true,
-		intro: "The same where each timer has been moved to 240 s: none fires, each is looked at and filed anew.",
+		title: "File again, in virtual time", work: workRefile, metric: "ns", unit: "ns per timer", uncharted: true,
+		intro: "The same after each timer was moved to 240 s: none fires, and each is filed again.",
 	},
 	{
 		title: "Processor time per expiry", work: workExpiry, metric: "cpu_ns", unit: "ns per timer",
 		intro: "n timers with random delays between 1 s and 3 s fire by the real clock. User and system time of the process " +
-			"from the last schedule call to the last fire; the callback reads the clock and notes the error.",
+			"from the last schedule call to the last fire; the callback reads the clock and records the error.",
 	},
 	{
 		title: "Bytes per pending timer", work: workMemory, metric: "bytes", unit: "bytes",
 		intro: "Growth of heap and stacks after a garbage collection, with one callback that all timers share, and with " +
-			"the handle that the user keeps for each (8 bytes; 4 in Java; none where timers are named by keys).",
+			"the handle that the user keeps for each (8 bytes; 4 in Java; none if keys name the timers).",
 	},
 	{
 		title: "Bytes per pending timer after 0.6 s of cancel and schedule", work: workReplace, metric: "bytes_after",
 		unit: "bytes", uncharted: true,
-		intro: "What cancelled timers leave behind. The second is the one of the first table: whoever does more in it may " +
-			"leave more.",
+		intro: "Memory of cancelled timers, after the second of the first table. A faster subject cancels more timers in it.",
 	},
 	{
 		title: "Processor time with nothing due", work: workHold, metric: "cpu_ms_per_s", unit: "ms per second",
-		intro: "A process that holds n timers, of which none is due, for 3 s.",
+		intro: "A process with n timers that are not due, for 3 s.",
 	},
 	{
 		title: "Heartbeats, everything paid, without the harness", work: workHeartbeat, metric: "cpu_ns",
 		unit: "ns per heartbeat", lessHarness: true,
 		intro: "n timers of 10 s, each rescheduled twice a second by one goroutine that wakes every 10 ms, for 5 s; first " +
-			"deadlines spread over 10 s, so that what is put off until a slot comes up is paid within the measurement. User " +
+			"deadlines spread over 10 s, so that work deferred until a slot comes up is part of the measurement. User " +
 			"and system time of the whole process, garbage collection included, less the median of the harness alone.",
 	},
 	{
@@ -82,7 +81,7 @@ var views = []view{
 	},
 }
 
-// of returns what the view shows of a subject at a size.
+// of returns the figure of a subject at a size.
 func (v view) of(r *record, subject string, n int) summary {
 	s := r.find(v.work, subject, n).summary(v.metric)
 	if !v.lessHarness {
@@ -91,7 +90,7 @@ func (v view) of(r *record, subject string, n int) summary {
 	return s.less(r.find(v.work, noneName, n).summary(v.metric))
 }
 
-// subjects returns the candidates of which the record has a series for the view.
+// subjects returns the candidates with a series for the view in the record.
 func (v view) subjects(r *record) []candidate {
 	return slices.DeleteFunc(candidates(), func(c candidate) bool {
 		return v.lessHarness && c.name == noneName ||
@@ -99,10 +98,10 @@ func (v view) subjects(r *record) []candidate {
 	})
 }
 
-// baseNames are the subjects that others are compared with, the first that was measured.
+// baseNames are the subjects for comparison. The first one with figures is the base.
 var baseNames = []string{"wheel.Timer", "wheel.Wheel"}
 
-// base returns the name of the subject that the others are compared with, "" if none was measured.
+// base returns the name of the base, "" if none was measured.
 func (v view) base(r *record) string {
 	for _, name := range baseNames {
 		if slices.ContainsFunc(r.sizes(v.work), func(n int) bool { return v.of(r, name, n).exists() }) {
@@ -112,7 +111,8 @@ func (v view) base(r *record) string {
 	return ""
 }
 
-// ratio returns how many times the base's median a subject's is. Only positive medians have a ratio.
+// ratio returns the median of a subject divided by the median of the base. Only positive medians
+// have a ratio.
 func (v view) ratio(r *record, subject string, n int) (float64, bool) {
 	s, b := v.of(r, subject, n), v.of(r, v.base(r), n)
 	if s.median > 0 && b.median > 0 { // false for NaN

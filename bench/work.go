@@ -24,24 +24,25 @@ const (
 	workHeartbeat   = "heartbeat"
 )
 
-// A work is something that all subjects that can are asked to do, in a process of its own for each.
+// A work is a load that each suitable subject gets, in a process of its own.
 type work struct {
 	name      string
 	producers int
 	sizes     []int // numbers of pending timers
-	virtual   bool  // time is passed in: for driven subjects only
+	virtual   bool  // in virtual time: for driven subjects only
 	moves     bool  // reschedules
 	run       func(job, candidate) (metrics, error)
 }
 
-// metrics are what one run has measured, by name.
+// metrics are the results of one run, by name.
 type metrics map[string]float64
 
-// works lists all works in the order in which they are done. Quick ones are a tenth the size and say nothing about speed.
+// works returns all works in order. Quick ones have a tenth of the size and only check that
+// everything works.
 func works(quick bool) []work {
-	sizes, large, beating := []int{10_000, 100_000, 1_000_000}, []int{1_000_000}, []int{100_000}
+	sizes, large, heartbeats := []int{10_000, 100_000, 1_000_000}, []int{1_000_000}, []int{100_000}
 	if quick {
-		sizes, large, beating = []int{1_000}, []int{10_000}, []int{10_000}
+		sizes, large, heartbeats = []int{1_000}, []int{10_000}, []int{10_000}
 	}
 	return []work{
 		{name: workReplace, producers: 1, sizes: sizes, run: runOperations},
@@ -55,7 +56,7 @@ func works(quick bool) []work {
 		{name: workExpiry, producers: 1, sizes: sizes, run: runExpiry},
 		{name: workMemory, producers: 1, sizes: large, run: runMemory},
 		{name: workHold, producers: 1, sizes: large, run: runHold},
-		{name: workHeartbeat, producers: 1, sizes: beating, run: runHeartbeat, moves: true},
+		{name: workHeartbeat, producers: 1, sizes: heartbeats, run: runHeartbeat, moves: true},
 	}
 }
 
@@ -72,7 +73,7 @@ const (
 	minTimeout = 60 * time.Second // of timers that stay pending
 	maxTimeout = 120 * time.Second
 
-	batch = 256 // operations between two looks at the clock
+	batch = 256 // operations between two readings of the clock
 )
 
 // delayTable returns a power of two of random timeouts, equal for all subjects.
@@ -85,7 +86,7 @@ func delayTable(j job, low, high time.Duration) []time.Duration {
 	return table
 }
 
-// clock returns a reader of the time since now.
+// clock returns a function that returns the time since now.
 func clock() func() time.Duration {
 	origin := time.Now()
 	return func() time.Duration { return time.Since(origin) }
@@ -121,7 +122,7 @@ func runOperations(j job, c candidate) (metrics, error) {
 	time.Sleep(j.Settle)
 
 	watch := time.AfterFunc(j.Measure+j.Patience, func() {
-		exitStuck(fmt.Sprintf("stuck: operations had not returned %v after they should have", j.Patience))
+		exitStuck(fmt.Sprintf("operations have not returned %v after their end was due", j.Patience))
 	})
 	var start, end sync.WaitGroup
 	start.Add(1)
@@ -150,7 +151,7 @@ func runOperations(j job, c candidate) (metrics, error) {
 	return result, nil
 }
 
-// A producer does operations on the timers that it owns, in a random order that was drawn beforehand.
+// A producer does operations on the timers that it owns, in a random order chosen in advance.
 type producer struct {
 	work   string
 	order  []uint32
@@ -209,8 +210,8 @@ func (p *producer) run(s subject, now func() time.Duration, until time.Duration)
 	}
 }
 
-// runAdvance measures a driven subject's expiry in virtual time: a step per tick over all timers, which fire, or which
-// have been moved to a later deadline since and must be filed anew.
+// runAdvance measures the expiry of a driven subject in virtual time, one step per tick. All timers
+// fire, or all were moved to a later deadline and are filed again.
 func runAdvance(j job, c candidate) (metrics, error) {
 	delays := delayTable(j, minTimeout, maxTimeout)
 	var took time.Duration

@@ -1,4 +1,5 @@
-// Package docs_test keeps the documents from rotting: what they name exists, what they show compiles, where they point to is there.
+// Package docs_test keeps the documents true: the names in them exist, their Go code compiles, and
+// their links resolve.
 package docs_test
 
 import (
@@ -30,10 +31,10 @@ type document struct {
 	lines []string
 }
 
-// A block is what stands between fences.
+// A block is the text between two fences.
 type block struct {
 	info string // the rest of the opening fence
-	line int    // of the first line within, counted from 1
+	line int    // of the first line inside, counted from 1
 	text string
 }
 
@@ -64,7 +65,7 @@ func readDocument(t testing.TB, path string) document {
 	return document{filepath.ToSlash(name), strings.Split(string(b), "\n")}
 }
 
-// split returns the blocks between fences, and the lines with those of blocks left empty.
+// split returns the blocks of the document, and its lines with those of blocks and fences empty.
 func (d document) split() (prose []string, blocks []block) {
 	prose = slices.Clone(d.lines)
 	inside := false
@@ -88,7 +89,7 @@ func (d document) split() (prose []string, blocks []block) {
 
 // --- Go code compiles
 
-// imports are what a block may use without saying so.
+// imports are the packages that a block may use without an import, by their names.
 var imports = map[string]string{
 	"gnet": "github.com/panjf2000/gnet/v2",
 }
@@ -103,8 +104,8 @@ func init() {
 	}
 }
 
-// All Go blocks of a document are one package: declarations as they stand, statements each in a function of their own. A
-// block that is marked as "go fragment" is left out.
+// TestGoBlocksCompile makes a package of all Go blocks of a document. Declarations are copied, and
+// a block of statements becomes a function. A block with the mark "go fragment" is left out.
 func TestGoBlocksCompile(t *testing.T) {
 	for _, d := range documents(t) {
 		t.Run(d.path, func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestGoBlocksCompile(t *testing.T) {
 	}
 }
 
-// packageOf returns the Go file that the blocks of a document make, "" if they have no Go.
+// packageOf returns a Go file with the blocks of a document, "" if they have no Go.
 func packageOf(path string, blocks []block) (string, error) {
 	var body strings.Builder
 	name := "snippets"
@@ -136,7 +137,7 @@ func packageOf(path string, blocks []block) (string, error) {
 		if _, err := parse(text); err != nil {
 			text = "func _() error {\n//line " + fmt.Sprintf("%s:%d\n", path, b.line) + text + "\nreturn nil\n}\n"
 			if _, wrapped := parse(text); wrapped != nil {
-				return "", fmt.Errorf("%s:%d is no Go: %w", path, b.line, err)
+				return "", fmt.Errorf("%s:%d is not Go: %w", path, b.line, err)
 			}
 		}
 		if strings.Contains(text, "\nfunc main()") || strings.HasPrefix(text, "func main()") {
@@ -169,7 +170,7 @@ func parse(declarations string) (*ast.File, error) {
 	return parser.ParseFile(token.NewFileSet(), "", "package p\n"+declarations, 0)
 }
 
-// build compiles a file as a package of this module, without putting it there.
+// build compiles a file as a package of this module, with an overlay instead of a file in it.
 func build(t *testing.T, source string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -194,7 +195,7 @@ func build(t *testing.T, source string) (string, error) {
 	return string(out), err
 }
 
-func TestBuildSeesMistakes(t *testing.T) {
+func TestBuildFindsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"var _ = idle.Config{ReadTimeout: time.Second}\n":   "",
 		"cfg := idle.Config{}\nreturn cfg.Nonsense\n":       "Nonsense",
@@ -211,22 +212,22 @@ func TestBuildSeesMistakes(t *testing.T) {
 		}
 	}
 	if _, err := packageOf("x.md", []block{{info: "go", line: 7, text: "func {"}}); err == nil {
-		t.Error("what is no Go is taken")
+		t.Error("a block that is not Go is accepted")
 	}
 }
 
 // --- names exist
 
-// A symbols is what a package exports: names, and the members of types.
+// A symbols has the names of a package, and the members of its types.
 type symbols struct {
 	names   map[string]bool
 	members map[string]map[string]bool // of types: fields and methods
-	fields  map[string]string          // of any struct: the type as it is written
-	open    map[string]bool            // types that embed something of another package
+	fields  map[string]string          // of any struct: the type in the source
+	open    map[string]bool            // types that embed a type of another package
 	embeds  map[string][]string
 }
 
-// readSymbols reads the files of a package for all systems, tests left out.
+// readSymbols reads the files of a package for all systems, without tests.
 func readSymbols(t testing.TB, dir string) *symbols {
 	t.Helper()
 	s := &symbols{map[string]bool{}, map[string]map[string]bool{}, map[string]string{}, map[string]bool{}, map[string][]string{}}
@@ -332,7 +333,7 @@ func (s *symbols) has(of, name string) bool {
 	return slices.ContainsFunc(s.embeds[of], func(e string) bool { return s.has(e, name) })
 }
 
-// A world is all packages whose names documents may use.
+// A world has the symbols of all packages that documents may name.
 type world map[string]*symbols
 
 func readWorld(t testing.TB) world {
@@ -356,7 +357,7 @@ func readWorld(t testing.TB) world {
 	return w
 }
 
-// ours are the packages of this module.
+// ours returns the packages of this module.
 func (w world) ours() []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(w)) {
@@ -367,8 +368,10 @@ func (w world) ours() []string {
 	return list
 }
 
-// variables are what documents call values of our types.
-var variables = map[string]string{"reaper": "idle.Reaper", "timer": "wheel.Timer", "timeout": "wheel.Timeout", "ev": "idle.Event"}
+// variables are the types of the variables in documents.
+var variables = map[string]string{
+	"reaper": "idle.Reaper", "conn": "idle.Conn", "ev": "idle.Event", "timer": "wheel.Timer", "timeout": "wheel.Timeout",
+}
 
 var (
 	spanPattern      = regexp.MustCompile("`([^`]+)`")
@@ -378,7 +381,7 @@ var (
 	elementPattern   = regexp.MustCompile(`^\s*([A-Z]\w*)\s*(?::|$)`)
 )
 
-// wrong returns what a code span names and nobody has.
+// wrong returns the names in a code span that do not exist.
 func (w world) wrong(span string) (list []string) {
 	for _, m := range qualifiedPattern.FindAllStringSubmatch(span, -1) {
 		from, name, member := m[1], m[2], m[3]
@@ -415,7 +418,7 @@ func (w world) wrong(span string) (list []string) {
 	return list
 }
 
-// typesOf returns the types, as pkg.T, that a name may stand for: a type, or a field of that name.
+// typesOf returns the types, as pkg.T, of a name: that of a type, or of fields with that name.
 func (w world) typesOf(from, name string) (types []string) {
 	packages := w.ours()
 	if from != "" {
@@ -452,6 +455,9 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	for _, d := range documents(t) {
 		prose, _ := d.split()
 		for i, line := range prose {
+			if d.path == "docs/upgrading.md" {
+				line = withoutOldNames(line)
+			}
 			for _, span := range spanPattern.FindAllStringSubmatch(line, -1) {
 				for _, name := range w.wrong(span[1]) {
 					t.Errorf("%s:%d: `%s` has %s, which does not exist", d.path, i+1, span[1], name)
@@ -461,16 +467,41 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	}
 }
 
-func TestWrongNamesAreSeen(t *testing.T) {
+// withoutOldNames removes the first cell of a row of a table.
+func withoutOldNames(line string) string {
+	if row, ok := strings.CutPrefix(line, "|"); ok {
+		_, line, _ = strings.Cut(row, "|")
+	}
+	return line
+}
+
+// TestOldNamesAreGone checks that a name with another new name does not exist any more.
+func TestOldNamesAreGone(t *testing.T) {
+	w := readWorld(t)
+	rows, _ := readDocument(t, filepath.Join(root, "docs", "upgrading.md")).split()
+	for i, line := range rows {
+		old := strings.TrimSuffix(line, withoutOldNames(line))
+		for _, span := range oldNamePattern.FindAllStringSubmatch(old, -1) {
+			if name := span[1]; !strings.Contains(withoutOldNames(line), name) && len(w.wrong(name)) == 0 {
+				t.Errorf("docs/upgrading.md:%d: %s still exists", i+1, name)
+			}
+		}
+	}
+}
+
+// oldNamePattern finds names of packages and methods of the Reaper.
+var oldNamePattern = regexp.MustCompile("`((?:admin|idle|metrics|reaper|server)\\.[A-Z]\\w*)")
+
+func TestWrongNamesAreFound(t *testing.T) {
 	w := readWorld(t)
 	for span, want := range map[string]string{
-		"idle.Config.ReadTimeout": "", "idle.ReadIdle": "", "Reaper.Update": "", "reaper.MarkReady(c)": "",
+		"idle.Config.ReadTimeout": "", "idle.ReadIdle": "", "Reaper.Update": "", "conn.Ready()": "", "Conn.Touch": "",
 		"idle.Config{ReadTimeout: time.Second}": "", "wheel.New[T](tick, slots)": "", "Heartbeat{Interval, Retry}": "",
 		"gnet.Conn.Wake": "", "gnet.WithMulticore": "", "Server.Reaper().Update": "", "time.AfterFunc": "",
 		"ChannelOption.SO_KEEPALIVE": "", "Timer.newTimeout": "", "Idle.ShedProtect": "", "TimerConfig{Tick}": "",
 
 		"idle.Conf": "idle.Conf", "idle.Config.ReadTimeOut": "idle.Config.ReadTimeOut", "Reaper.Upgrade": "Reaper.Upgrade",
-		"reaper.MarkRed(c)": "reaper.MarkRed", "idle.Config{ReadTimeOut: 1}": "Config{ReadTimeOut}",
+		"conn.Red()": "conn.Red", "Conn.Wake": "Conn.Wake", "idle.Config{ReadTimeOut: 1}": "Config{ReadTimeOut}",
 		"Heartbeat{Interval, Nonsense}": "Heartbeat{Nonsense}", "gnet.WithNonsense": "gnet.WithNonsense",
 		"gnet.Conn.Nonsense": "", // it embeds interfaces of other packages
 		"Idle.Nonsense":      "Idle.Nonsense", "timer.Restart()": "timer.Restart", "ev.Last": "ev.Last",
@@ -483,7 +514,7 @@ func TestWrongNamesAreSeen(t *testing.T) {
 
 var testPattern = regexp.MustCompile("`((?:Test|Benchmark|Fuzz|Example)[A-Z]\\w*)(?:/[^`]*)?`")
 
-// The README says which test shows what.
+// TestTestsInDocumentsExist looks up the tests that documents name.
 func TestTestsInDocumentsExist(t *testing.T) {
 	known := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz|Example)\w*)\(`)
@@ -520,7 +551,7 @@ var (
 	labelPattern   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
 )
 
-// anchors returns those of the headings of a document, as GitHub makes them.
+// anchors returns the anchors of the headings of a document, in the form of GitHub.
 func (d document) anchors() map[string]bool {
 	list := map[string]bool{}
 	seen := map[string]int{}
@@ -549,7 +580,7 @@ func (d document) anchors() map[string]bool {
 	return list
 }
 
-// broken says what is wrong with a link of a document, "" if nothing.
+// broken returns what is wrong with a link of the document, "" if it resolves.
 func (d document) broken(t testing.TB, link string) string {
 	if strings.Contains(link, "://") {
 		if !strings.HasPrefix(link, "https://") {
@@ -563,10 +594,10 @@ func (d document) broken(t testing.TB, link string) string {
 		target = filepath.Join(filepath.Dir(target), filepath.FromSlash(path))
 	}
 	if _, err := os.Stat(target); err != nil {
-		return "leads nowhere"
+		return "leads to no file"
 	}
 	if anchor != "" && strings.HasSuffix(target, ".md") && !readDocument(t, target).anchors()[anchor] {
-		return "has an anchor that no heading makes"
+		return "has an anchor without a heading"
 	}
 	return ""
 }
@@ -584,7 +615,7 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-func TestBrokenLinksAreSeen(t *testing.T) {
+func TestBrokenLinksAreFound(t *testing.T) {
 	d := document{"docs/netty.md", nil}
 	for link, ok := range map[string]bool{
 		"../README.md": true, "../README.md#guarantees": true, "../README.md#what-happens-when-": true, "https://netty.io/": true,
@@ -598,8 +629,8 @@ func TestBrokenLinksAreSeen(t *testing.T) {
 
 // --- Netty
 
-// nettyNames is what docs/netty.md promises to have a row for: the public and protected members of these classes, read with
-// javap from Netty 4.1, and what 4.2 has added.
+// nettyNames are the names with a row in docs/netty.md. They are the public and protected
+// members of these classes in Netty 4.1, read with javap, and the additions of 4.2.
 var nettyNames = map[string][]string{
 	"IdleStateHandler": {
 		"readerIdleTime", "writerIdleTime", "allIdleTime", "unit", "observeOutput", "getReaderIdleTimeInMillis",
@@ -661,7 +692,7 @@ func TestEachNameOfNettyHasARow(t *testing.T) {
 	}
 }
 
-// Prose fits into a terminal; rows of tables and links need not.
+// TestProseIsNarrow checks that prose fits into a terminal. Rows of tables may be longer.
 func TestProseIsNarrow(t *testing.T) {
 	for _, name := range []string{"netty.md", "alternatives.md"} {
 		d := readDocument(t, filepath.Join(root, "docs", name))

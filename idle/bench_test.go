@@ -229,10 +229,10 @@ func BenchmarkUpdate(b *testing.B) {
 	r, _ := watch(b, 100_000, everything)
 	l := r.registry.Load().loops[0]
 	for b.Loop() {
-		if l.asked == l.toAsk {
-			l.asked, l.toAsk = 0, l.states.Len()
+		if l.adapted == l.toAdapt {
+			l.adapted, l.toAdapt = 0, l.states.Len()
 		}
-		l.ask(1)
+		l.adaptSome(1)
 	}
 }
 

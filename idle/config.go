@@ -3,7 +3,6 @@ package idle
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"math/bits"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -19,7 +19,7 @@ const (
 	defaultTick = 100 * time.Millisecond
 	minTick     = time.Millisecond
 	maxTicks    = 1 << 30 // of any duration: an instant has 32 bits
-	maxTimeout  = 10 * 365 * 24 * time.Hour
+	maxTimeout  = setting.TenYears
 	maxSlots    = 1 << 12
 	minHorizon  = 1 << 11 // ticks
 	maxHorizon  = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
@@ -27,7 +27,6 @@ const (
 	defaultMaxMissed = 2
 	maxMaxMissed     = 15 // a state has four bits for them
 	defaultWindow    = 5 * time.Second
-	maxKeepClosed    = 1 << 16
 )
 
 // Config says when a connection is dead or has to go, and what becomes of it. All that is zero is off; at least one limit
@@ -193,15 +192,15 @@ type Heartbeat struct {
 	IsPong func(c gnet.Conn) bool
 }
 
-// A setting is a duration of the Config, its name and its value.
-type setting struct {
-	name  string
+// A deadline is a duration of the Config that is counted in ticks.
+type deadline struct {
+	field fieldPath
 	value time.Duration
 }
 
 // stamped returns the timeouts that are judged by the stamps of the coarse clock.
-func (cfg *Config) stamped() []setting {
-	return []setting{
+func (cfg *Config) stamped() []deadline {
+	return []deadline{
 		{"ReadTimeout", cfg.ReadTimeout},
 		{"WriteTimeout", cfg.WriteTimeout},
 		{"AllTimeout", cfg.AllTimeout},
@@ -209,20 +208,14 @@ func (cfg *Config) stamped() []setting {
 	}
 }
 
-// durations returns all that is measured in ticks.
-func (cfg *Config) durations() []setting {
-	return append(cfg.stamped(),
-		setting{"Heartbeat.Retry", cfg.Heartbeat.Retry},
-		setting{"FirstByteTimeout", cfg.FirstByteTimeout},
-		setting{"HandshakeTimeout", cfg.HandshakeTimeout},
-		setting{"WriteStallTimeout", cfg.WriteStallTimeout},
-		setting{"OutputLimit.SoftFor", cfg.OutputLimit.SoftFor},
-		setting{"MinRate.Window", cfg.MinRate.Window},
-		setting{"MinRate.Grace", cfg.MinRate.Grace},
-		setting{"MaxAge", cfg.MaxAge},
-		setting{"MaxAgeGrace", cfg.MaxAgeGrace},
-		setting{"ShedProtect", cfg.ShedProtect},
-	)
+// durations returns the durations that are counted in ticks.
+func (cfg *Config) durations() (all []deadline) {
+	for s := range setting.All() {
+		if s.Ticks {
+			all = append(all, deadline{fieldPath(s.Field), time.Duration(s.Of(cfg).Int())})
+		}
+	}
+	return all
 }
 
 // check returns the Config with its defaults filled in, or an error that joins all that is wrong with it. A tick that is not 0
@@ -230,20 +223,16 @@ func (cfg *Config) durations() []setting {
 func (cfg Config) check(tick time.Duration) (Config, error) {
 	var c checker
 	cfg.fill()
-	c.durations(&cfg)
+	c.ranges(&cfg)
 	c.limits(&cfg)
 	if !cfg.watches() {
-		c.refuse("no limit is set, so no connection would ever be reaped: set one, for example Config.ReadTimeout to 60s")
+		c.refuse("", "no limit is set, so no connection would ever be reaped: set one, for example %s to 60s", fieldPath("ReadTimeout"))
 	}
 	switch {
 	case tick != 0 && cfg.Tick != 0 && cfg.Tick != tick:
-		c.refuse("Config.Tick is %v: Update cannot change it from %v, leave it 0", cfg.Tick, tick)
+		c.refuse("Tick", "%s is %v: Update cannot change it, it stays %v until the next start", fieldPath("Tick"), cfg.Tick, tick)
 	case tick != 0:
 		cfg.Tick = tick
-	case cfg.Tick < 0:
-		c.refuse("Config.Tick is %v: set a positive duration, or 0 for the default", cfg.Tick)
-	case cfg.Tick > 0 && cfg.Tick < minTick:
-		c.refuse("Config.Tick is %v: set at least %v", cfg.Tick, minTick)
 	}
 	if len(c.errs) == 0 {
 		c.tick(&cfg)
@@ -315,92 +304,67 @@ func (cfg *Config) slots() int {
 // A checker collects what is wrong with a Config.
 type checker struct{ errs []error }
 
-func (c *checker) refuse(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("idle: "+format, args...))
+func (c *checker) refuse(field, format string, args ...any) {
+	c.errs = append(c.errs, newConfigError(field, format, args))
 }
 
 func (c *checker) err() error { return errors.Join(c.errs...) }
 
-func (c *checker) durations(cfg *Config) {
-	for _, s := range cfg.durations() {
-		switch {
-		case s.value < 0:
-			c.refuse("Config.%s is %v: set a positive duration such as 60s, or 0 for none", s.name, s.value)
-		case s.value > 0 && s.value < minTick:
-			c.refuse("Config.%s is %v, less than the smallest tick: set at least %v", s.name, s.value, minTick)
-		case s.value > maxTimeout:
-			c.refuse("Config.%s is %v: set at most ten years, %v", s.name, s.value, maxTimeout)
+// ranges checks each setting by itself.
+func (c *checker) ranges(cfg *Config) {
+	for s := range setting.All() {
+		if v := s.Of(cfg); s.Mistake(v) != "" {
+			c.refuse(s.Field, "%s is %v: %s", fieldPath(s.Field), v.Interface(), s.Mistake(v))
 		}
 	}
 }
 
+// limits checks settings that depend on each other.
 func (c *checker) limits(cfg *Config) {
-	if !(cfg.Jitter >= 0 && cfg.Jitter <= 1) {
-		c.refuse("Config.Jitter is %v: set a part of the timeouts from 0 to 1", cfg.Jitter)
-	}
+	const hard, soft, softFor = fieldPath("OutputLimit.Hard"), fieldPath("OutputLimit.Soft"), fieldPath("OutputLimit.SoftFor")
 	switch o := cfg.OutputLimit; {
-	case o.Hard < 0 || o.Soft < 0:
-		c.refuse("Config.OutputLimit is %d and %d bytes: set positive numbers, or 0 for none", o.Hard, o.Soft)
 	case o.Soft > 0 && o.SoftFor == 0:
-		c.refuse("Config.OutputLimit.Soft is %d without SoftFor: set how long output may stay above it", o.Soft)
+		c.refuse(string(soft), "%s is %d without %s: set how long output may stay above it", soft, o.Soft, softFor)
 	case o.Soft == 0 && o.SoftFor != 0:
-		c.refuse("Config.OutputLimit.SoftFor is %v without Soft: set the bytes that it is about", o.SoftFor)
+		c.refuse(string(softFor), "%s is %v without %s: set the bytes above which it counts", softFor, o.SoftFor, soft)
 	case o.Hard > 0 && o.Soft > o.Hard:
-		c.refuse("Config.OutputLimit.Soft is %d, above Hard, which is %d: set less", o.Soft, o.Hard)
+		c.refuse(string(soft), "%s is %d, above %s, which is %d: set less", soft, o.Soft, hard, o.Hard)
 	}
 	c.rate(cfg.MinRate)
 	c.heartbeat(cfg.Heartbeat)
 	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
-		c.refuse("Config.MaxAgeGrace is %v without Config.MaxAge: set it", cfg.MaxAgeGrace)
-	}
-	if cfg.OutageGrace > maxTimeout {
-		c.refuse("Config.OutageGrace is %v: set at most ten years, %v", cfg.OutageGrace, maxTimeout)
+		c.refuse("MaxAgeGrace", "%s is %v without %s: set both", fieldPath("MaxAgeGrace"), cfg.MaxAgeGrace, fieldPath("MaxAge"))
 	}
 	for _, k := range cfg.Reset {
 		if !k.valid() {
-			c.refuse("Config.Reset has %v, which is no reason", k)
+			c.refuse("Reset", "%s has %v, which is no reason", fieldPath("Reset"), k)
 		}
-	}
-	if cfg.MaxConnections < 0 || cfg.MaxConnections > math.MaxInt32 {
-		c.refuse("Config.MaxConnections is %d: set a positive number, or 0 for any", cfg.MaxConnections)
-	}
-	if cfg.KeepClosed < 0 || cfg.KeepClosed > maxKeepClosed {
-		c.refuse("Config.KeepClosed is %d: set 0 to %d", cfg.KeepClosed, maxKeepClosed)
-	}
-	if cfg.TCPKeepAlive != 0 && (cfg.TCPKeepAlive < minKeepAlive || cfg.TCPKeepAlive > maxKeepAlive) {
-		c.refuse("Config.TCPKeepAlive is %v: set %v to %v, or 0 for none", cfg.TCPKeepAlive, minKeepAlive, maxKeepAlive)
 	}
 }
 
 func (c *checker) rate(r MinRate) {
+	const rate = fieldPath("MinRate.BytesPerSecond")
 	switch {
-	case r.BytesPerSecond < 0:
-		c.refuse("Config.MinRate.BytesPerSecond is %d: set a positive number, or 0 for none", r.BytesPerSecond)
 	case r.BytesPerSecond == 0 && r != (MinRate{}):
-		c.refuse("Config.MinRate has no BytesPerSecond: set it")
+		c.refuse(string(rate), "%s is not set: set the bytes per second that a message needs", rate)
 	case r.Window > 0 && r.BytesPerSecond > math.MaxInt32/int(max(r.Window/time.Second, 1)):
-		c.refuse("Config.MinRate is %d bytes a second for %v: set less than 2 GiB in a window", r.BytesPerSecond, r.Window)
+		c.refuse(string(rate), "%s is %d for %v: set less than 2 GiB in a window", rate, r.BytesPerSecond, r.Window)
 	}
 }
 
 func (c *checker) heartbeat(h Heartbeat) {
+	const interval, ping = fieldPath("Heartbeat.Interval"), fieldPath("Heartbeat.Ping")
 	switch {
 	case h.Interval == 0 && (h.Retry != 0 || h.MaxMissed != 0 || h.Jitter != 0 || h.Ping != nil || h.IsPong != nil):
-		c.refuse("Config.Heartbeat has no Interval: set how long the peer may be silent before it is asked")
+		c.refuse(string(interval), "%s is not set: set how long the peer may be silent before it gets a ping", interval)
 	case h.Interval != 0 && h.Ping == nil:
-		c.refuse("Config.Heartbeat.Ping is nil: set the func that returns the bytes of a ping")
-	}
-	if !(h.Jitter <= 1) {
-		c.refuse("Config.Heartbeat.Jitter is %v: set a part of Interval up to 1, 0 for %v, or -1 for none", h.Jitter, firstPing)
-	}
-	if h.MaxMissed < 0 || h.MaxMissed > maxMaxMissed {
-		c.refuse("Config.Heartbeat.MaxMissed is %d: set 1 to %d, or 0 for %d", h.MaxMissed, maxMaxMissed, defaultMaxMissed)
+		c.refuse(string(ping), "%s is nil: set the func that returns the bytes of a ping", ping)
 	}
 }
 
 // tick chooses the tick, or checks the one that is set.
 func (c *checker) tick(cfg *Config) {
-	shortest, longest := setting{value: maxTimeout}, setting{}
+	shortest, longest := deadline{value: maxTimeout}, deadline{}
 	for _, s := range cfg.durations() {
 		if s.value > 0 && s.value < shortest.value {
 			shortest = s
@@ -414,15 +378,16 @@ func (c *checker) tick(cfg *Config) {
 	if !chosen {
 		cfg.Tick = max(min(defaultTick, shortest.value/10), least)
 	}
+	const tick = fieldPath("Tick")
 	switch {
 	case cfg.Tick > shortest.value && chosen:
-		c.refuse("Config.Tick is %v, longer than Config.%s of %v: set a tenth of the timeout, or 0 for the default",
-			cfg.Tick, shortest.name, shortest.value)
+		c.refuse(string(shortest.field), "%s is %v, longer than %s of %v: set a longer timeout, or a tick of a tenth of it",
+			tick, cfg.Tick, shortest.field, shortest.value)
 	case cfg.Tick > shortest.value:
-		c.refuse("Config.%s is %v and Config.%s is %v, too far apart for one tick: set a longer or a shorter one",
-			shortest.name, shortest.value, longest.name, longest.value)
+		c.refuse(string(shortest.field), "%s is %v and %s is %v, too far apart for one tick: set a longer or a shorter one",
+			shortest.field, shortest.value, longest.field, longest.value)
 	case cfg.Tick < least:
-		c.refuse("Config.%s is %v, more than %d times Config.Tick of %v: set a Config.Tick of at least %v",
-			longest.name, longest.value, maxTicks, cfg.Tick, least)
+		c.refuse(string(longest.field), "%s is %v, more than %d times %s of %v: set a shorter timeout, or a tick of at least %v",
+			longest.field, longest.value, maxTicks, tick, cfg.Tick, least)
 	}
 }

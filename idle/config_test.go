@@ -20,7 +20,7 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"no timeout", newEcho(), Config{}, []string{"no limit is set", "for example Config.ReadTimeout to 60s"}},
 		{"negative", newEcho(), Config{ReadTimeout: -1, Tick: -1},
 			[]string{"Config.ReadTimeout is -1ns", "Config.Tick is -1ns"}},
-		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs, less than"}},
+		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs: set at least 1ms"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
 			[]string{"Config.Tick is 1µs: set at least 1ms"}},
 		{"tick above timeout", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute},

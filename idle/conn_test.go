@@ -50,7 +50,7 @@ func (w watched) due(t *testing.T) time.Duration {
 // follow makes the loop take over the current settings.
 func (w watched) follow() {
 	w.l.follow(w.r.settings.Load())
-	w.l.ask(int(w.l.toAsk))
+	w.l.adaptSome(int(w.l.toAdapt))
 }
 
 func TestTheReasonIsOfTheReapedConnection(t *testing.T) {

@@ -72,8 +72,8 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	return l
 }
 
-// leave is called when a loop has lost its last connection. The last one of all stops the driver and waits for it.
-func (r *Reaper) leave(l *loop) {
+// retire is called when a loop has lost its last connection. The last one of all stops the driver and waits for it.
+func (r *Reaper) retire(l *loop) {
 	r.mu.Lock()
 	l.live = false
 	r.live--
@@ -132,10 +132,10 @@ func (r *Reaper) round() {
 	}
 	r.report(found)
 	if r.undated.Load() {
-		r.told.Do(r.warnUndated)
+		r.warnedUndated.Do(r.warnUndated)
 	}
 	if r.foreign.Load() != nil {
-		r.toldType.Do(r.warnForeign)
+		r.warnedForeign.Do(r.warnForeign)
 	}
 }
 
@@ -149,7 +149,7 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	}
 	r.lag.ran(r.clock.Elapsed(), r.untilTick())
 	now, state := int64(r.clock.Read()), r.monitor.State()
-	crowded := r.isCrowded()
+	crowded := r.shouldShed()
 	for _, l := range loops {
 		count := state.Count != nil && l.followed.Load() != state
 		if l.live && (crowded || count || l.dueAt.Load() <= now || l.version.Load() != set.version) {

@@ -70,7 +70,7 @@ func ExampleMiddleware_badConfig() {
 	fmt.Println(err)
 	// Output:
 	// idle: Config.ReadTimeout is -1s: set a positive duration such as 60s, or 0 for none
-	// idle: Config.OutputLimit.Soft is 1048576 without SoftFor: set how long output may stay above it
+	// idle: Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set how long output may stay above it
 }
 
 // A client notices that its server no longer answers.

@@ -124,8 +124,7 @@ func (r *Reaper) warnForeign() {
 
 const (
 	minKeepAlive = 8 * time.Second // the options of TCP count seconds
-	maxKeepAlive = 24 * time.Hour
-	probes       = 4 // sent in the second half of the time, if there was silence in the first
+	probes       = 4               // sent in the second half of the time, if there was silence in the first
 )
 
 // setTCPKeepAlive makes the kernel probe a silent peer after half of d and give it up after d; 0 switches

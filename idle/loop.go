@@ -29,13 +29,13 @@ type loop struct {
 	goroutine string
 	expire    func(wheel.Handle, uint32) // judgeDue, bound once
 
-	before *settings // by which all connections were judged last
-	set    *settings
-	isPong func(gnet.Conn) bool // of set
-	hard   int                  // output limit of set
-	limits limitsTable
-	asked  uint32 // the connections from this state on
-	toAsk  uint32 // to this one are not judged by the settings of now yet
+	previous *settings // by which all connections were judged last
+	set      *settings
+	isPong   func(gnet.Conn) bool // of set
+	hard     int                  // output limit of set
+	limits   limitsTable
+	adapted  uint32 // the connections from this state on
+	toAdapt  uint32 // to this one are not judged by the settings of now yet
 
 	wheel    *wheel.Wheel[uint32] // ids of states
 	table    conntable.Table
@@ -53,17 +53,17 @@ type loop struct {
 	ran    time.Duration   // the last task ended before
 	away   verdict.Away
 
-	victims      []victim // the next connections to shed
-	hand         int      // the piece of the table where the search for them goes on
-	soughtInVain int64    // the stamp at which none was found
+	victims       []victim // the next connections to shed
+	scanAt        int      // the piece of the table where the search for them goes on
+	foundNoVictim int64    // the stamp at which none was found
 
-	counters counters
-	counted  int64        // the stamp at which the counters were last published
-	refused  map[uint]int // by descriptor, the connections that are being refused
-	closing  *state       // the connection that is being reaped, and why
-	reason   *ReapError
-	stop     error // gnet's request to shut down, which the task must return
-	closed   closedRing
+	counters    counters
+	publishedAt int64        // the stamp at which the counters were last published
+	refused     map[uint]int // by descriptor, the connections that are being refused
+	closing     *state       // the connection that is being reaped, and why
+	reason      *ReapError
+	stop        error // gnet's request to shut down, which the task must return
+	closed      closedRing
 
 	// Atomic.
 	dueAt     atomic.Int64                 // copy of due for the driver
@@ -166,8 +166,8 @@ func (l *loop) forget(id uint32) {
 	l.counters.Closed++
 }
 
-// hear takes note that a peer was heard. A quiet loop is swept soon: answers may follow.
-func (l *loop) hear(stamp int64) {
+// noteHeard takes note that a peer was heard. A quiet loop is swept soon: answers may follow.
+func (l *loop) noteHeard(stamp int64) {
 	l.heardAt.Store(max(l.heardAt.Load(), stamp))
 	if l.sweep.quiet {
 		l.sweep.quiet = false
@@ -181,13 +181,13 @@ func (l *loop) countLastRead(heard bool) {
 	if heard {
 		l.counters.Reads++
 		now := l.clock.Stamp()
-		l.hear(now)
+		l.noteHeard(now)
 		l.publish(now)
 	}
 }
 
-// leave records how many bytes the handler left in gnet's buffer.
-func (l *loop) leave(c gnet.Conn, bytes int) {
+// noteLeftover records how many bytes the handler left in gnet's buffer.
+func (l *loop) noteLeftover(c gnet.Conn, bytes int) {
 	r, id := l.table.Find(key(c))
 	r.Set(conntable.Leftover, false)
 	if bytes != 0 {
@@ -242,19 +242,19 @@ func (l *loop) adapt(s *state) {
 	switch {
 	case lim.Heartbeat.Interval == 0:
 		s.flags.setMissed(0)
-	case lim.Heartbeat.PongsOnly && (l.before == nil || !l.before.limits.Heartbeat.PongsOnly) && !s.flags.has(leaving):
+	case lim.Heartbeat.PongsOnly && (l.previous == nil || !l.previous.limits.Heartbeat.PongsOnly) && !s.flags.has(leaving):
 		// Otherwise all old connections would be asked at once.
 		s.flags.setMissed(0)
 		s.instants[atPinged] = now
 	}
-	wasAlways := l.before != nil && l.before.limits.Rate.Always
+	wasAlways := l.previous != nil && l.previous.limits.Rate.Always
 	switch {
 	case lim.Rate.BytesPerSecond == 0, wasAlways && !lim.Rate.Always:
 		s.instants[atRated], s.received = 0, 0
 	case lim.Rate.Always && s.instants[atRated] == 0:
 		s.instants[atRated], s.received = l.packAfter(lim.Rate.Grace), 0
 	}
-	if l.before != nil && l.before.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
+	if l.previous != nil && l.previous.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
 		l.setTCPKeepAlive(s.conn, l.set.cfg.TCPKeepAlive)
 	}
 }

@@ -299,7 +299,7 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	s := l.states.At(id)
 	now := l.clock.Stamp()
 	record.Heard = uint32(now + 100) // nearly 2^32 moves ago
-	l.renew(record, s, 0)
+	l.keepInReach(record, s, 0)
 	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(record.Heard, now), "the stamp does not wrap around")
 	r.OnClose(c, nil)
 }

@@ -1,62 +1,70 @@
 package idle
 
 import (
+	"fmt"
 	"iter"
 	"log/slog"
-	"time"
+
+	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
-// All returns the settings that are values by the names that logs, flags and files give them, such as read-timeout, those that are off
-// included: durations, ints, a float64 and bools.
+// All yields the settings that are values, those that are off included: durations, ints, floats and
+// bools. The names are those of flags, files, logs and JSON, such as read-timeout.
 func (cfg Config) All() iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
-		for _, s := range []struct {
-			name  string
-			value any
-		}{
-			{"read-timeout", cfg.ReadTimeout},
-			{"write-timeout", cfg.WriteTimeout},
-			{"all-timeout", cfg.AllTimeout},
-			{"jitter", cfg.Jitter},
-			{"first-byte-timeout", cfg.FirstByteTimeout},
-			{"handshake-timeout", cfg.HandshakeTimeout},
-			{"write-stall-timeout", cfg.WriteStallTimeout},
-			{"output-limit", cfg.OutputLimit.Hard},
-			{"output-soft-limit", cfg.OutputLimit.Soft},
-			{"output-soft-for", cfg.OutputLimit.SoftFor},
-			{"min-rate", cfg.MinRate.BytesPerSecond},
-			{"min-rate-window", cfg.MinRate.Window},
-			{"min-rate-grace", cfg.MinRate.Grace},
-			{"heartbeat", cfg.Heartbeat.Interval},
-			{"heartbeat-retry", cfg.Heartbeat.Retry},
-			{"heartbeat-missed", cfg.Heartbeat.MaxMissed},
-			{"heartbeat-jitter", cfg.Heartbeat.Jitter},
-			{"max-age", cfg.MaxAge},
-			{"max-age-grace", cfg.MaxAgeGrace},
-			{"tcp-keepalive", cfg.TCPKeepAlive},
-			{"max-connections", cfg.MaxConnections},
-			{"shed-protect", cfg.ShedProtect},
-			{"observe-only", cfg.ObserveOnly},
-			{"keep-closed", cfg.KeepClosed},
-			{"outage-grace", cfg.OutageGrace},
-			{"tick", cfg.Tick},
-		} {
-			if !yield(s.name, s.value) {
+		for s := range setting.All() {
+			if !yield(s.Name, s.Of(&cfg).Interface()) {
 				return
 			}
 		}
 	}
 }
 
-// LogValue returns the settings that are not off.
+// LogValue returns the settings that are not zero.
 func (cfg Config) LogValue() slog.Value {
-	var on []slog.Attr
-	for name, value := range cfg.All() {
-		switch value {
-		case time.Duration(0), 0, 0.0, false:
-		default:
-			on = append(on, slog.Any(name, value))
+	var attrs []slog.Attr
+	for s := range setting.All() {
+		if v := s.Of(&cfg); !v.IsZero() {
+			attrs = append(attrs, slog.Any(s.Name, v.Interface()))
 		}
 	}
-	return slog.GroupValue(on...)
+	return slog.GroupValue(attrs...)
+}
+
+// A ConfigError is one mistake in a Config. [Middleware] and [Reaper.Update] return all mistakes,
+// joined by errors.Join.
+type ConfigError struct {
+	// Field is the field at fault, such as "ReadTimeout" or "OutputLimit.Soft", or "" if the mistake
+	// is not in one field.
+	Field string
+	// Setting is the name of the field in flags, files and logs, such as "output-soft-limit", or "" if
+	// it has none.
+	Setting string
+
+	format string
+	args   []any // a fieldPath stands for the name of a field
+}
+
+type fieldPath string
+
+func newConfigError(field, format string, args []any) *ConfigError {
+	return &ConfigError{Field: field, Setting: setting.NameOf(field), format: format, args: args}
+}
+
+// Error returns the text with fields named as in "Config.ReadTimeout".
+func (e *ConfigError) Error() string {
+	return "idle: " + e.Text(func(field, _ string) string { return "Config." + field })
+}
+
+// Text returns the text without "idle: ". It calls name for each field in it; setting is the name
+// of the field in flags, or "".
+func (e *ConfigError) Text(name func(field, setting string) string) string {
+	args := make([]any, len(e.args))
+	for i, arg := range e.args {
+		if field, ok := arg.(fieldPath); ok {
+			arg = name(string(field), setting.NameOf(string(field)))
+		}
+		args[i] = arg
+	}
+	return fmt.Sprintf(e.format, args...)
 }

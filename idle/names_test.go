@@ -2,48 +2,103 @@ package idle
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
-// TestEachSettingHasAName counts the fields of Config that are values, and checks that each name
-// returns the value that was set.
-func TestEachSettingHasAName(t *testing.T) {
-	var cfg Config
-	set := setAll(reflect.ValueOf(&cfg).Elem())
-	cfg.MinRate.Always = false // part of min-rate
-	n := 0
-	for name, value := range cfg.All() {
-		n++
-		require.NotZero(t, value, "%s does not return the value that was set", name)
+// notSettings are the fields of Config that flags cannot set.
+var notSettings = []string{"Goodbye", "Heartbeat.IsPong", "Heartbeat.Ping", "Logger", "OnIdle", "Refusal", "Reset"}
+
+// TestEachFieldIsASetting checks that a field of Config is in the table of settings, or in the list
+// above.
+func TestEachFieldIsASetting(t *testing.T) {
+	want := slices.Clone(notSettings)
+	for s := range setting.All() {
+		want = append(want, s.Field)
 	}
-	require.Equal(t, set-1, n, "a field of Config has no name in All")
+	require.ElementsMatch(t, want, fieldsOf(reflect.TypeFor[Config](), ""))
 }
 
-// setAll sets all fields that are numbers or bools, also in nested structs, and returns their
-// number.
-func setAll(v reflect.Value) (n int) {
-	for _, f := range v.Fields() {
-		switch f.Kind() {
-		case reflect.Struct:
-			n += setAll(f)
-			continue
-		case reflect.Int64, reflect.Int:
-			f.SetInt(int64(n + 1))
-		case reflect.Float64:
-			f.SetFloat(0.5)
-		case reflect.Bool:
-			f.SetBool(true)
-		default:
-			continue
+// fieldsOf returns the paths of the fields of a struct, with the fields of nested structs.
+func fieldsOf(t reflect.Type, path string) (all []string) {
+	for f := range t.Fields() {
+		if f.Type.Kind() == reflect.Struct {
+			all = append(all, fieldsOf(f.Type, path+f.Name+".")...)
+		} else {
+			all = append(all, path+f.Name)
 		}
-		n++
 	}
-	return n
+	return all
+}
+
+func TestAllReturnsTheValueOfEachSetting(t *testing.T) {
+	var cfg Config
+	want := map[string]any{}
+	for s := range setting.All() {
+		switch v := s.Of(&cfg); v.Kind() {
+		case reflect.Float64:
+			v.SetFloat(0.5)
+		case reflect.Bool:
+			v.SetBool(true)
+		default:
+			v.SetInt(int64(len(want) + 1))
+		}
+		want[s.Name] = s.Of(&cfg).Interface()
+	}
+	require.Equal(t, want, maps.Collect(cfg.All()))
+	require.Equal(t, 0.5, want["jitter"])
+	require.Equal(t, time.Duration(1), want["read-timeout"])
+	require.Equal(t, true, want["min-rate-always"])
+}
+
+// TestTheRangesFitTheCode compares the table with the sizes of other parts of the
+// package.
+func TestTheRangesFitTheCode(t *testing.T) {
+	for s := range setting.All() {
+		switch s.Name {
+		case "heartbeat-missed":
+			require.EqualValues(t, maxMaxMissed, s.Max)
+		case "tcp-keepalive":
+			require.EqualValues(t, minKeepAlive, s.Min)
+		case "tick":
+			require.EqualValues(t, minTick, s.Min)
+		}
+	}
+}
+
+func TestAConfigErrorNamesFieldsLikeItsCaller(t *testing.T) {
+	_, err := Middleware(newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute})
+	mistake, ok := errors.AsType[*ConfigError](err)
+	require.True(t, ok)
+	require.Equal(t, "ReadTimeout", mistake.Field)
+	require.Equal(t, "read-timeout", mistake.Setting)
+	require.EqualError(t, mistake, "idle: Config.Tick is 1m0s, longer than Config.ReadTimeout of 1s: set a longer timeout, or a tick of a tenth of it")
+	require.Equal(t, "--tick is 1m0s, longer than --read-timeout of 1s: set a longer timeout, or a tick of a tenth of it",
+		mistake.Text(func(_, setting string) string { return "--" + setting }))
+
+	_, err = Middleware(newEcho(), Config{Heartbeat: Heartbeat{Interval: time.Second}})
+	mistake, ok = errors.AsType[*ConfigError](err)
+	require.True(t, ok)
+	require.Equal(t, "Heartbeat.Ping", mistake.Field)
+	require.Empty(t, mistake.Setting)
+}
+
+// TestAConfigErrorKeepsTheValueOfItsCheck changes the tick of a Reaper to a value out of range. The
+// check continues with the tick of the Reaper.
+func TestAConfigErrorKeepsTheValueOfItsCheck(t *testing.T) {
+	r := middleware(t, newEcho(), Config{ReadTimeout: time.Second, Tick: 50 * time.Millisecond})
+	err := r.Update(func(cfg *Config) { cfg.Tick = -time.Second })
+	require.ErrorContains(t, err, "Config.Tick is -1s: set a positive duration")
+	require.ErrorContains(t, err, "Config.Tick is -1s: Update cannot change it, it stays 50ms until the next start")
 }
 
 func TestALoggedConfigHasTheSettingsThatAreOn(t *testing.T) {

@@ -30,10 +30,10 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		return
 	}
 	now := l.clock.Elapsed()
-	l.renew(r, s, now)
+	l.keepInReach(r, s, now)
 	f := l.facts(r, id, s, now)
 	v := l.judge(s, &f, l.awayAt(now), now)
-	if v.Act == verdict.Wait && !v.PutOff && (s.flags.has(exempt|observed) || !l.limitsOf(s).asks(&f, now)) {
+	if v.Act == verdict.Wait && !v.PutOff && (s.flags.has(exempt|observed) || !l.limitsOf(s).needsKernel(&f, now)) {
 		l.rescheduled(v)
 		l.wheel.Reschedule(timer, l.upcoming(v.Next))
 		return
@@ -70,7 +70,7 @@ func (l *loop) decide(r *conntable.Record, id uint32, s *state, f *verdict.Facts
 		if ev.Found == verdict.Ended { // it is over, whatever is known of it. Were gnet never to report it, this comes up again.
 			return now + max(again, l.clock.Tick()), true
 		}
-		l.learn(r, s, f, ev, now, seemsDead)
+		l.keepEvidence(r, s, f, ev, now, seemsDead)
 		seemsDead = false
 		lim := l.limitsOf(s)
 		// What the kernel says was true when it was asked, and is not known to be true now.

@@ -33,18 +33,18 @@ type Reaper struct {
 	more        chan struct{} // a loop could not finish within one task, or the settings have changed
 	taskTime    time.Duration
 
-	warnings warnings
-	foreign  atomic.Pointer[string] // a type of connections that cannot be looked into
-	undated  atomic.Bool            // a kernel has not dated bytes
-	told     sync.Once              // that it did not
-	toldType sync.Once              // that type
-	own      ownTimeouts            // of SetTimeouts
-	monitor  outage.Monitor
-	total    atomic.Int64 // connections
-	shedding atomic.Int64 // of them, those that loops are about to shed
-	spared   atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
-	registry atomic.Pointer[registry]
-	settings atomic.Pointer[settings]
+	warnings      warnings
+	foreign       atomic.Pointer[string] // a type of connections that cannot be looked into
+	undated       atomic.Bool            // a kernel has not dated bytes
+	warnedUndated sync.Once              // that it did not
+	warnedForeign sync.Once              // that type
+	own           ownTimeouts            // of SetTimeouts
+	monitor       outage.Monitor
+	total         atomic.Int64 // connections
+	shedding      atomic.Int64 // of them, those that loops are about to shed
+	spared        atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
+	registry      atomic.Pointer[registry]
+	settings      atomic.Pointer[settings]
 
 	mu         sync.Mutex // guards what follows, changes of registry and settings, and moves of the clock
 	live       int        // loops with connections
@@ -198,12 +198,12 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 		l.counters.Reads++
 		if now != l.heardAt.Load() {
-			l.hear(now)
+			l.noteHeard(now)
 			l.publish(now)
 		}
 	}
 	if buffered = c.InboundBuffered(); buffered != 0 || record.Has(conntable.Leftover) {
-		l.leave(own, buffered)
+		l.noteLeftover(own, buffered)
 	}
 	if l.hard > 0 && own.OutboundBuffered() > l.hard {
 		l.overflow(own)
@@ -220,7 +220,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	own, record, id := l.seek(c)
 	if record == nil || !l.states.At(id).is(own) {
 		if l.wasRefused(own) { // the handler was not told of its beginning
-			l.leaveIfEmpty()
+			l.retireIfEmpty()
 			return gnet.None
 		}
 		return r.next.OnClose(c, err)
@@ -228,7 +228,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if reason := l.remove(id, err); reason != nil {
 		err = reason
 	}
-	l.leaveIfEmpty()
+	l.retireIfEmpty()
 	entered := r.clock.Stamp()
 	action := r.next.OnClose(c, err)
 	l.noteStall(entered)

@@ -11,14 +11,14 @@ import (
 
 // Settings are a Config that was checked, and what follows from it. Immutable: Update makes others.
 type settings struct {
-	cfg     Config
-	version int64 // counts from 1
-	limits  *limits
-	reset   [reasons]bool
-	now     overlay
-	before  *settings // without a before of their own; nil for the first ones
-	since   time.Duration
-	rule    outage.Rule
+	cfg      Config
+	version  int64 // counts from 1
+	limits   *limits
+	reset    [reasons]bool
+	overlay  overlay
+	previous *settings // without a before of their own; nil for the first ones
+	since    time.Duration
+	rule     outage.Rule
 }
 
 // An overlay is what changes the limits of a Config for a time, or for good.
@@ -34,7 +34,7 @@ func newSettings(cfg Config, version int64, now overlay) *settings {
 // next returns the settings that follow from an instant on.
 func (set *settings) next(cfg Config, now overlay, at time.Duration) *settings {
 	before := *set
-	before.before = nil
+	before.previous = nil
 	return makeSettings(cfg, set.version+1, now, &before, at)
 }
 
@@ -42,10 +42,10 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 	if now.drain != (verdict.Drain{}) {
 		cfg.ObserveOnly = false // it spares connections that the Reaper decides about; a drain is told to close
 	}
-	set := &settings{cfg: cfg, version: version, now: now, before: before, since: since}
+	set := &settings{cfg: cfg, version: version, overlay: now, previous: before, since: since}
 	set.limits = set.newLimits(cfg.timeouts())
 	if before != nil { // connections without timeouts of their own had others
-		set.limits.Before = &before.newLimits(before.cfg.timeouts()).Limits
+		set.limits.Previous = &before.newLimits(before.cfg.timeouts()).Limits
 	}
 	set.rule = outage.Rule{
 		Tick: cfg.Tick, Memory: max(cfg.horizon(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
@@ -60,12 +60,12 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 // newLimits returns the limits of connections with the given idle timeouts.
 func (set *settings) newLimits(timeouts Timeouts) *limits {
 	lim := &limits{set.cfg.limits(timeouts), timeouts, set.version}
-	lim.Drain = set.now.drain
+	lim.Drain = set.overlay.drain
 	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
-		*d = max(set.now.scale.of(*d), min(*d, set.cfg.Tick))
+		*d = max(set.overlay.scale.of(*d), min(*d, set.cfg.Tick))
 	}
-	if set.before != nil {
-		lim.Before, lim.Since = &set.before.newLimits(timeouts).Limits, set.since
+	if set.previous != nil {
+		lim.Previous, lim.Since = &set.previous.newLimits(timeouts).Limits, set.since
 	}
 	return lim
 }
@@ -194,9 +194,9 @@ func (cfg *Config) limits(t Timeouts) verdict.Limits {
 	return lim
 }
 
-// asks reports whether the kernel has to be asked about a connection although none of its deadlines
+// needsKernel reports whether the kernel has to be asked about a connection although none of its deadlines
 // has passed: its output waits, or a window of MinRate begins.
-func (lim *limits) asks(f *verdict.Facts, now time.Duration) bool {
+func (lim *limits) needsKernel(f *verdict.Facts, now time.Duration) bool {
 	return f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
 }
 

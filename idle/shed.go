@@ -17,9 +17,9 @@ const (
 	defaultShedProtect = time.Second
 	// shedBatch is how many connections are shed at most for one that comes, as in nginx (ngx_drain_connections).
 	shedBatch = 32
-	// shedLook bounds how many connections are looked at in one piece to find the longest idle ones:
+	// shedScan bounds how many connections are looked at in one piece to find the longest idle ones:
 	// about a tenth of a millisecond.
-	shedLook = 1 << 14
+	shedScan = 1 << 14
 	// shedKept is how many of them are remembered, so that not each batch needs a look.
 	shedKept = 1 << 8
 )
@@ -31,8 +31,8 @@ func (r *Reaper) shedAt(limit int64) int64 { return max(limit-max(limit/16, 1), 
 // limit returns Config.MaxConnections, 0 for any number.
 func (r *Reaper) limit() int64 { return int64(r.settings.Load().cfg.MaxConnections) }
 
-// isCrowded reports whether connections are to be shed. It goes on once per tick while nobody comes.
-func (r *Reaper) isCrowded() bool {
+// shouldShed reports whether connections are to be shed. It goes on once per tick while nobody comes.
+func (r *Reaper) shouldShed() bool {
 	limit := r.limit()
 	return limit > 0 && r.total.Load()-r.spared.Load() > r.shedAt(limit)
 }
@@ -44,7 +44,7 @@ func (r *Reaper) Connections() int { return int(r.total.Load()) }
 // little room left, it posts a task that sheds others. With ObserveOnly there is always room.
 func (r *Reaper) admit(l *loop) bool {
 	n, limit, set := r.total.Add(1), r.limit(), r.settings.Load()
-	if set.now.drain != (verdict.Drain{}) {
+	if set.overlay.drain != (verdict.Drain{}) {
 		return false
 	}
 	if limit == 0 || n <= r.shedAt(limit) {
@@ -87,10 +87,10 @@ func (l *loop) wasRefused(c gnet.Conn) bool {
 	return n > 0
 }
 
-// leaveIfEmpty is called when the loop may have lost its last connection.
-func (l *loop) leaveIfEmpty() {
+// retireIfEmpty is called when the loop may have lost its last connection.
+func (l *loop) retireIfEmpty() {
 	if l.open == 0 && len(l.refused) == 0 {
-		l.reaper.leave(l)
+		l.reaper.retire(l)
 	}
 }
 
@@ -98,15 +98,15 @@ func (l *loop) leaveIfEmpty() {
 // hands, as far as MarkReady is asked for. It closes none that was active a moment ago, in either direction as far as the kernel tells, is
 // held or is exempt.
 func (l *loop) shed(spent func() bool) {
-	if !l.reaper.isCrowded() {
+	if !l.reaper.shouldShed() {
 		return
 	}
 	protected := l.clock.Elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
 	now := l.clock.Stamp()
-	mayLook := l.soughtInVain != now // once per tick is enough where nobody can go
+	mayScan := l.foundNoVictim != now // once per tick is enough where nobody can go
 	shed := 0
 	for n := min(max(l.open/8, 1), shedBatch); shed < n && !spent() && l.reaper.claimShed(); {
-		v, ok := l.nextVictim(&mayLook, protected)
+		v, ok := l.nextVictim(&mayScan, protected)
 		if ok && l.shedOne(v, protected) {
 			shed++
 		}
@@ -116,7 +116,7 @@ func (l *loop) shed(spent func() bool) {
 		}
 	}
 	if shed == 0 {
-		l.soughtInVain = now
+		l.foundNoVictim = now
 	}
 }
 
@@ -161,7 +161,7 @@ type victim struct {
 func (l *loop) findVictims(protected time.Duration) {
 	now := l.clock.Stamp()
 	byIdle := &victims{now: uint32(now), patient: l.set.limits.Handshake == 0}
-	l.hand = l.table.Scan(l.hand, shedLook, func(id uint32, r conntable.Record) {
+	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
 		if stamp := coarse.Unwrap(r.Heard, now); stamp < now && l.clock.Before(stamp, never) <= protected {
 			byIdle.offer(victim{id, r.Heard, r.Has(conntable.Ready)})
 		}

@@ -49,7 +49,7 @@ type flags uint8
 
 const (
 	missedMask flags = maxMaxMissed
-	blind      flags = 0x10 // nobody knows when something was sent
+	undated    flags = 0x10 // nobody knows when something was sent
 	exempt     flags = 0x20
 	leaving    flags = 0x40
 	observed   flags = 0x80 // ObserveOnly has spared it
@@ -77,7 +77,7 @@ func (l *loop) facts(r *conntable.Record, id uint32, s *state, now time.Duration
 	instant := func(i int) time.Duration { return l.clock.Unpack(l.clock.Clamp(s.instants[i], now), now) }
 	f := verdict.Facts{
 		Opened: l.span(instant(atOpened)), Heard: l.heard(r, s, now),
-		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.holds > 0, Blind: s.flags.has(blind),
+		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.holds > 0, Blind: s.flags.has(undated),
 		StalledSince: instant(atStalled), OverSince: instant(atOver),
 		RatedSince: instant(atRated), Counting: s.received != 0,
 		LastPing: instant(atPinged), Missed: s.flags.missed(), Leaving: s.flags.has(leaving),
@@ -100,9 +100,9 @@ func (l *loop) facts(r *conntable.Record, id uint32, s *state, now time.Duration
 	return f
 }
 
-// renew keeps what is known of a connection within reach of 32 bits and of the memory of the clock.
+// keepInReach keeps what is known of a connection within reach of 32 bits and of the memory of the clock.
 // Each judgement calls it, so that it is called at least once in the horizon.
-func (l *loop) renew(r *conntable.Record, s *state, now time.Duration) {
+func (l *loop) keepInReach(r *conntable.Record, s *state, now time.Duration) {
 	for i := range s.instants {
 		s.instants[i] = l.clock.Clamp(s.instants[i], now)
 	}
@@ -140,21 +140,21 @@ func (l *loop) span(to time.Duration) verdict.Span {
 	return verdict.Span{From: to - l.clock.Tick() - max(l.clock.Tick(), stampStep), To: to}
 }
 
-// learn takes into account what the kernel knows of a connection, and keeps it.
-func (l *loop) learn(r *conntable.Record, s *state, f *verdict.Facts, ev *verdict.Evidence, now time.Duration, seemsDead bool) {
+// keepEvidence takes into account what the kernel knows of a connection, and keeps it.
+func (l *loop) keepEvidence(r *conntable.Record, s *state, f *verdict.Facts, ev *verdict.Evidence, now time.Duration, seemsDead bool) {
 	lim := l.limitsOf(s)
 	if lim.Hear(f, ev, now) {
 		if seemsDead {
 			l.counters.SavedByKernel++
 		}
 		r.Heard = uint32(l.clock.StampAt(f.Heard.To))
-		l.hear(coarse.Unwrap(r.Heard, l.clock.Stamp()))
+		l.noteHeard(coarse.Unwrap(r.Heard, l.clock.Stamp()))
 		s.instants[atPinged] = l.clock.PackSome(f.LastPing)
 	}
 	if !f.Fresh {
 		r.Set(conntable.Fresh, false)
 	}
-	s.flags.set(blind, !ev.Dated)
+	s.flags.set(undated, !ev.Dated)
 	if !ev.Dated && !l.reaper.undated.Load() {
 		l.reaper.undated.Store(true)
 	}

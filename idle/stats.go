@@ -208,7 +208,7 @@ func (p *published) read() *counters {
 
 // publish makes the counters visible.
 func (l *loop) publish(now int64) {
-	l.counted = now
+	l.publishedAt = now
 	l.counters.Connections, l.counters.Entries = l.open, l.wheel.Len()
 	l.published.mu.Lock()
 	l.published.stats = l.counters

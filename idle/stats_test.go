@@ -182,7 +182,7 @@ func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 			require.EqualValues(t, want, w.l.counters.Missed-before, "%v, %d pings without an answer", k, unanswered)
 		}
 	}
-	require.EqualValues(t, 2*lastDue, w.l.counters.observed.export().Total())
+	require.EqualValues(t, 2*int(lastDue), w.l.counters.observed.export().Total())
 }
 
 func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {

@@ -11,15 +11,15 @@ import (
 // look at the buffer of the event loop, and once in WriteStallTimeout a question to the kernel. A
 // loop that hears nothing is swept less often.
 type sweep struct {
-	next  uint32        // id of the next state; those before it are done
-	end   uint32        // id at which the sweep ends
-	due   time.Duration // when the next sweep begins; never if output is not limited
-	began int64         // stamp of the last sweep
-	quiet bool          // nothing was heard between the last two sweeps
-	stall time.Duration // WriteStallTimeout, for which phases are counted
-	asked uint32        // number of the last phase for which the kernel was asked
-	first uint32        // first phase for which this sweep asks it
-	turns uint32        // number of phases for which this sweep asks it
+	next      uint32        // id of the next state; those before it are done
+	end       uint32        // id at which the sweep ends
+	due       time.Duration // when the next sweep begins; never if output is not limited
+	began     int64         // stamp of the last sweep
+	quiet     bool          // nothing was heard between the last two sweeps
+	stall     time.Duration // WriteStallTimeout, for which phases are counted
+	lastPhase uint32        // number of the last phase for which the kernel was asked
+	first     uint32        // first phase for which this sweep asks it
+	turns     uint32        // number of phases for which this sweep asks it
 }
 
 const (
@@ -40,7 +40,7 @@ func (l *loop) resetSweep() {
 	now := l.clock.Elapsed()
 	if w.stall != lim.Stall { // the next sweep asks for all
 		w.stall = lim.Stall
-		w.asked = l.stallPhase(now) - stallPhases
+		w.lastPhase = l.stallPhase(now) - stallPhases
 	}
 	w.quiet = false
 	w.due = min(w.due, l.nextSweep(now))
@@ -69,7 +69,7 @@ func (l *loop) beginSweep(now time.Duration) {
 	w.turns = 0
 	if l.set.limits.Stall > 0 {
 		phase := l.stallPhase(now)
-		w.first, w.turns, w.asked = w.asked+1, min(phase-w.asked, stallPhases), phase
+		w.first, w.turns, w.lastPhase = w.lastPhase+1, min(phase-w.lastPhase, stallPhases), phase
 	}
 }
 
@@ -121,7 +121,7 @@ func (l *loop) sweepOne(id uint32, s *state) {
 	}
 	r, _ := l.table.Find(key(c))
 	f := l.facts(r, id, s, now)
-	l.learn(r, s, &f, ev, now, false)
+	l.keepEvidence(r, s, &f, ev, now, false)
 	if f.OutputWaits() {
 		l.rearm(id, s)
 	}

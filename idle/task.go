@@ -18,9 +18,9 @@ const (
 	maxTaskTime = time.Millisecond
 	// behindPerTask is the part of its delay for which one task of a loop runs that is behind.
 	behindPerTask = 64
-	// askStep is how many connections are brought in line with new settings between two readings of
+	// adaptStep is how many connections are brought in line with new settings between two readings of
 	// the clock.
-	askStep = 32
+	adaptStep = 32
 	// stallMoves is how many moves of the clock there are during a handler that is an outage.
 	stallMoves = 3
 )
@@ -38,8 +38,8 @@ func (l *loop) run(context.Context) error {
 	end := began + l.budget()
 	spent := func() bool { return l.stop != nil || l.clock.Elapsed() >= end }
 	half := began + (end-began)/2
-	for l.asked < l.toAsk && l.stop == nil && l.clock.Elapsed() < half {
-		l.ask(askStep)
+	for l.adapted < l.toAdapt && l.stop == nil && l.clock.Elapsed() < half {
+		l.adaptSome(adaptStep)
 	}
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shed(spent)
@@ -54,7 +54,7 @@ func (l *loop) run(context.Context) error {
 	l.noteStall(entered)
 	l.publish(l.clock.Stamp())
 	l.setDue(l.nextDue())
-	more = more || sweeps || l.asked < l.toAsk
+	more = more || sweeps || l.adapted < l.toAdapt
 	l.ran = l.clock.Elapsed() + 1
 	if !more {
 		l.version.Store(l.set.version)
@@ -78,23 +78,23 @@ func (l *loop) follow(set *settings) {
 	if set == l.set {
 		return
 	}
-	if l.asked >= l.toAsk { // otherwise some connections do not follow the last ones yet
-		l.before = l.set
+	if l.adapted >= l.toAdapt { // otherwise some connections do not follow the last ones yet
+		l.previous = l.set
 	}
 	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
 	l.resetSweep()
-	if l.asked, l.toAsk = 0, l.states.Len(); l.open == 0 {
-		l.toAsk = 0
+	if l.adapted, l.toAdapt = 0, l.states.Len(); l.open == 0 {
+		l.toAdapt = 0
 		l.version.Store(set.version)
 	}
 }
 
-// ask sees to it that the next connections are judged by the settings of now, also those whose
+// adaptSome sees to it that the next connections are judged by the settings of now, also those whose
 // deadlines are earlier by them.
-func (l *loop) ask(n int) {
-	for ; n > 0 && l.asked < l.toAsk; n-- {
-		id := l.asked
-		l.asked++
+func (l *loop) adaptSome(n int) {
+	for ; n > 0 && l.adapted < l.toAdapt; n-- {
+		id := l.adapted
+		l.adapted++
 		s := l.states.At(id)
 		if !s.used() {
 			continue
@@ -113,7 +113,7 @@ func (l *loop) noteLateTask(now time.Duration) {
 		return
 	}
 	if running := now - l.awayAt(now).Server.Within(posted, now); outage.IsGap(posted, running, l.clock.Tick()) {
-		l.addStall(min(posted, l.clock.After(l.counted)), now)
+		l.addStall(min(posted, l.clock.After(l.publishedAt)), now)
 	}
 }
 
@@ -186,7 +186,7 @@ func (l *loop) countBusy(c *outage.Count) {
 	if l.clock.Before(l.heardAt.Load(), elapsed) > c.To {
 		return // peers were heard since: this loop was blocked
 	}
-	l.hand = l.table.Scan(l.hand, shedLook, func(id uint32, r conntable.Record) {
+	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
 		if n >= enough {
 			return
 		}

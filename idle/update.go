@@ -49,7 +49,7 @@ func (r *Reaper) replace(old *settings, cfg Config) bool {
 		return false
 	}
 	r.clock.Remember(cfg.clockMemory())
-	r.settings.Store(old.next(cfg, old.now, r.clock.Elapsed()))
+	r.settings.Store(old.next(cfg, old.overlay, r.clock.Elapsed()))
 	r.updates++
 	r.continueSoon()
 	return true
@@ -67,8 +67,8 @@ func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.settings.Load()
-	now := old.now
-	if now.scale = (scale{by, least}); now != old.now {
+	now := old.overlay
+	if now.scale = (scale{by, least}); now != old.overlay {
 		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
 		r.continueSoon()
 	}
@@ -95,7 +95,7 @@ func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	defer r.mu.Unlock()
 	old := r.settings.Load()
 	began := max(r.clock.Elapsed(), 1)
-	if now := old.now; now.drain == (verdict.Drain{}) || began+deadline < now.drain.Began+now.drain.Deadline {
+	if now := old.overlay; now.drain == (verdict.Drain{}) || began+deadline < now.drain.Began+now.drain.Deadline {
 		now.drain = verdict.Drain{Began: began, Spread: spread, Deadline: deadline}
 		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
 		r.continueSoon()

@@ -25,7 +25,8 @@ type reading struct {
 func read(r *idle.Reaper) (in reading) {
 	ctx, cancel := context.WithTimeout(context.Background(), loopTimeout)
 	defer cancel()
-	found, err := r.Inspect(ctx, idle.Query{States: true}) // before Stats: the loops publish their counters with it
+	// Before Stats: the loops publish their counters with it.
+	found, err := r.Inspect(ctx, idle.Query{States: true})
 	if err != nil {
 		in.unknown = r.Connections()
 	}

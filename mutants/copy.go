@@ -17,10 +17,10 @@ type workCopy struct {
 	dir     string
 	timeout time.Duration
 	tests   []string
-	sources map[string]string // as they are without a mutant
+	sources map[string]string // without a mutant
 }
 
-// newCopy copies the files that git knows, as they are in the working tree.
+// newCopy copies the tracked files in their current state.
 func newCopy(root string, timeout time.Duration, tests []string) (*workCopy, error) {
 	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	list.Dir = root
@@ -85,7 +85,7 @@ func (c *workCopy) mutate(m mutant) (string, error) {
 	return m.apply(source)
 }
 
-// checkTests runs the tests without a mutant: they must pass.
+// checkTests runs the tests without a mutant. They must pass.
 func (c *workCopy) checkTests(mutants []mutant) error {
 	passed := map[string]bool{}
 	for _, m := range mutants {
@@ -135,7 +135,8 @@ func commandOf(test string, m mutant) string {
 
 // command runs a command in the copy.
 func (c *workCopy) command(command string) (out []byte, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+30*time.Second) // go test stops itself before
+	// The timeout of go test expires first.
+	ctx, cancel := context.WithTimeout(context.Background(), c.timeout+30*time.Second)
 	defer cancel()
 	words := strings.Fields(command)
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)

@@ -1,12 +1,12 @@
 // Command mutants changes the repository in many small ways, one at a time, and runs the tests
-// against each change. A change that no test notices has survived: a test is missing.
+// against each change. A change that no test detects survives: a test is missing.
 //
 //	go run . [-run regexp] [-timeout duration] [-least percent] [-test command]...
 //
-// The changes are in mutants.txt. They are made in a copy of the files that git knows, never in the
-// working tree. The exit code is 1 if fewer mutants than -least percent were killed, and 2 for an
-// error: a text that does not occur exactly once, a mutant that does not compile, tests that fail
-// without a change.
+// The changes are listed in mutants.txt. They are applied to a copy of the tracked files, never to
+// the working tree. The exit code is 1 if less than -least percent of the mutants were killed, and
+// 2 after an error: a text that does not occur exactly once, a mutant that does not compile, or
+// tests that fail without a change.
 package main
 
 import (
@@ -33,10 +33,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var tests []string
 	list := flags.String("list", "mutants.txt", "file with the mutants")
 	root := flags.String("root", "..", "the repository")
-	only := flags.String("run", "", "only mutants whose file and description match this regular expression")
+	only := flags.String("run", "", "run only mutants with a file and description that match this regular expression")
 	timeout := flags.Duration("timeout", 2*time.Minute, "time of one test command; a mutant that takes longer is killed")
 	least := flags.Float64("least", 95, "percentage of the mutants that must be killed")
-	flags.Func("test", "test command, {package} is the package of the mutant (repeat for several)", func(s string) error {
+	flags.Func("test", "test command; {package} stands for the package of the mutant; may be repeated", func(s string) error {
 		tests = append(tests, s)
 		return nil
 	})
@@ -76,7 +76,7 @@ func runAll(list, root, only string, tests []string, timeout time.Duration, stdo
 	defer work.remove()
 	var some []mutant
 	for _, m := range all {
-		if _, err := work.mutate(m); err != nil { // also those that do not run now
+		if _, err := work.mutate(m); err != nil { // also mutants that do not run now
 			return 0, 0, err
 		}
 		if matches.MatchString(m.file + ": " + m.description) {

@@ -39,7 +39,7 @@ func TestTheOldTextMustOccurOnce(t *testing.T) {
 	}
 }
 
-// TestEachMutantIsAChangeOfTheCode finds mutants that the code has outgrown.
+// TestEachMutantIsAChangeOfTheCode finds mutants that no longer match the code.
 func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
 	list, err := os.ReadFile("mutants.txt")
 	if err != nil {
@@ -60,11 +60,11 @@ func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
 	}
 }
 
-// TestExitCodes runs the command on a repository of one package, whose test notices one fault of
-// two.
+// TestExitCodes runs the command on a repository of one package with a test that detects one of two
+// faults.
 func TestExitCodes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it compiles")
+		t.Skip("compiles several packages")
 	}
 	root := t.TempDir()
 	write := func(name, text string) string {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A mutant is one small fault: a text of one file, and the text that takes its place.
+// A mutant is one small fault: a text in one file, and its replacement.
 type mutant struct {
 	file, description string
 	old, new          string

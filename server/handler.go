@@ -45,7 +45,7 @@ func (w *watchedHandler) OnTick() (time.Duration, gnet.Action) {
 	return delay, w.record(action)
 }
 
-// watch returns a Config whose OnIdle is watched as well.
+// watch returns a Config with an OnIdle that is watched as well.
 func (w *watchedHandler) watch(cfg idle.Config) idle.Config {
 	if onIdle := cfg.OnIdle; onIdle != nil {
 		cfg.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return w.record(onIdle(c, ev)) }

@@ -15,8 +15,8 @@ const (
 	benchTimeout = 60 * time.Second
 )
 
-// A subject is one layout under the same work. The caller has the name of an entry at hand, as a connection has: handles
-// and owners are read in order, what they name lies in random order.
+// A subject is a layout in the benchmark. The caller has the handle of an entry, as a connection
+// has: handles and owners are read in order, the entries lie in random order.
 type subject interface {
 	add(i int, deadline time.Duration)
 	move(i int, deadline time.Duration)
@@ -46,8 +46,8 @@ func (s *idWheel) advance(now time.Duration) int {
 	return n
 }
 
-// listWheel is the textbook: a doubly linked list per slot whose pointers are embedded in owners that were allocated one
-// by one, moved at each reschedule.
+// listWheel is the textbook layout: a doubly linked list per slot. The pointers are embedded in
+// owners that are allocated one by one, and each reschedule moves the owner to another list.
 type listWheel struct {
 	slots  [benchSlots]*owner
 	owners []*owner
@@ -113,7 +113,7 @@ func (s *listWheel) advance(now time.Duration) (expired int) {
 	return expired
 }
 
-// lazyListWheel is the listWheel with the reschedule of the Wheel, to tell the two ideas apart.
+// lazyListWheel is the listWheel with the lazy reschedule of the Wheel, to measure it separately.
 type lazyListWheel struct{ *listWheel }
 
 func (s lazyListWheel) move(i int, d time.Duration) { s.owners[i].deadline = int64(d) }
@@ -190,7 +190,7 @@ func BenchmarkLayout(b *testing.B) {
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
 			})
-			if l.name != "list" { // it has nothing to re-file
+			if l.name != "list" { // the list files nothing again
 				b.Run(fmt.Sprintf("op=refile/n=%d/layout=%s", n, l.name), func(b *testing.B) {
 					for b.Loop() {
 						b.StopTimer()
@@ -211,8 +211,8 @@ func BenchmarkLayout(b *testing.B) {
 	}
 }
 
-// BenchmarkLayoutGC times a forced collection, in which the list's pointers have to be followed. The owners are alive in
-// both cases: a connection has one, whoever keeps its deadline.
+// BenchmarkLayoutGC times a forced collection, which follows the pointers of the list. The owners
+// are alive in both layouts, because each connection has one.
 func BenchmarkLayoutGC(b *testing.B) {
 	const n = 1_000_000
 	owners := newListWheel(n)
@@ -238,7 +238,8 @@ func BenchmarkLayoutGC(b *testing.B) {
 	runtime.KeepAlive(owners)
 }
 
-// BenchmarkReschedule moves random entries to later deadlines, and does the same to Go's own timers.
+// BenchmarkReschedule moves random entries to later deadlines, and does the same to Go's own
+// timers.
 func BenchmarkReschedule(b *testing.B) {
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
 		order := rand.Perm(n)
@@ -250,7 +251,7 @@ func BenchmarkReschedule(b *testing.B) {
 				handles[i] = s.handles[at]
 			}
 			deadline, i := benchTimeout, 0
-			for range b.N { // b.Loop would cost as much as what is measured
+			for range b.N { // b.Loop would take as long as the measured work
 				deadline += benchTimeout / 1_000_000
 				s.w.Reschedule(handles[i], deadline)
 				if i++; i == n {
@@ -278,8 +279,8 @@ func BenchmarkReschedule(b *testing.B) {
 	}
 }
 
-// BenchmarkDue advances over one timeout's worth of entries, due in random order, again and again: they expire and are
-// scheduled anew, or have been rescheduled and are filed anew.
+// BenchmarkDue advances repeatedly over one timeout of entries, due in random order. They expire
+// and are scheduled again, or have been rescheduled and are filed again.
 func BenchmarkDue(b *testing.B) {
 	for _, n := range []int{10_000, 100_000, 1_000_000} {
 		for _, expire := range []bool{true, false} {
@@ -315,7 +316,7 @@ func BenchmarkDue(b *testing.B) {
 	}
 }
 
-// BenchmarkBytesPerEntry measures the memory of one pending entry, its payload of four bytes included.
+// BenchmarkBytesPerEntry measures the memory of one pending entry with a payload of four bytes.
 func BenchmarkBytesPerEntry(b *testing.B) {
 	const n = 1_000_000
 	var before, after runtime.MemStats
@@ -336,7 +337,7 @@ func BenchmarkBytesPerEntry(b *testing.B) {
 	}
 }
 
-// BenchmarkSlots measures what it costs to look at all slots, as a page does that shows a wheel.
+// BenchmarkSlots measures the time to read all slots, as a page that shows a wheel does.
 func BenchmarkSlots(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		for _, dead := range []bool{false, true} {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// drive is the goroutine of a Timer. A task that ends it by runtime.Goexit gets it another one.
+// drive is the goroutine of a Timer. If a task ends the goroutine by runtime.Goexit, drive starts
+// another one.
 func (c *core) drive() {
 	ended := false
 	defer func() {
@@ -23,15 +24,16 @@ func (c *core) drive() {
 	ended = true
 }
 
-// sleepAndPass sleeps until the first slot that holds something comes up and runs what is due, until the Timer is stopped.
+// sleepAndPass sleeps until the next slot with entries comes up and runs due tasks, until the Timer
+// is stopped.
 func (c *core) sleepAndPass() {
-	if !c.pass() { // what a task has left behind that has ended the goroutine
+	if !c.pass() { // runs due tasks that are left over from a goroutine that ended
 		return
 	}
 	alarm := time.NewTimer(math.MaxInt64)
 	defer alarm.Stop()
 	for {
-		// From here to sleep, whatever is scheduled must wake the driver, since nextDue may have missed it.
+		// From here to the sleep, every new deadline must wake the driver, since nextDue may miss it.
 		c.wakeBelow.Store(math.MaxInt64)
 		due := c.nextDue()
 		wait := due - c.now()
@@ -66,11 +68,12 @@ func (c *core) wakeFor(deadline time.Duration) {
 func (c *core) wakeDriver() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // it is on its way
+	default: // a signal is already waiting
 	}
 }
 
-// nextDue returns when the first slot that holds something comes up, endOfTime if there is none.
+// nextDue returns the instant at which the next slot with entries comes up, endOfTime if there is
+// none.
 func (c *core) nextDue() time.Duration {
 	due := time.Duration(endOfTime)
 	for _, s := range c.shards {
@@ -81,12 +84,12 @@ func (c *core) nextDue() time.Duration {
 	return due
 }
 
-// pass runs all that is due now, and returns false once the Timer is stopped.
+// pass runs all due tasks, and returns false if the Timer is stopped.
 func (c *core) pass() bool {
 	now := c.now()
 	for _, s := range c.shards {
 		for more := true; more; {
-			c.expireAll(s) // those that a task has left which has ended the goroutine
+			c.expireAll(s) // left over from a goroutine that ended
 			more = s.collect(now)
 			c.expireAll(s)
 		}
@@ -100,7 +103,7 @@ func (c *core) pass() bool {
 	}
 }
 
-// expireAll expires what the shard has collected: nothing that Stop has cancelled.
+// expireAll expires the Timeouts that the shard has collected and that Stop has not cancelled.
 func (c *core) expireAll(s *shard) {
 	if s.ran == len(s.due) {
 		return
@@ -113,7 +116,7 @@ func (c *core) expireAll(s *shard) {
 	c.calling.Store(false)
 }
 
-// goroutineID returns the number that the runtime gives the calling goroutine, which is nowhere to be had but at the
+// goroutineID returns the number of the calling goroutine. The runtime only reports it at the
 // beginning of a stack trace: "goroutine 7 [running]:".
 func goroutineID() uint64 {
 	var trace [64]byte

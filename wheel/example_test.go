@@ -9,7 +9,7 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// Sessions that end two seconds after their last heartbeat.
+// Sessions end two seconds after their last heartbeat.
 func ExampleWheel() {
 	w, err := wheel.New[string](100*time.Millisecond, 1024)
 	if err != nil {
@@ -33,7 +33,7 @@ func ExampleWheel() {
 	// 0 pending
 }
 
-// A tick of 100 ms and 1024 slots suit timeouts of up to 102 s. An error says all that is wrong.
+// A tick of 100 ms and 1024 slots suit timeouts of up to 102 s. An error names all mistakes.
 func ExampleNew() {
 	w, err := wheel.New[string](100*time.Millisecond, 1024)
 	fmt.Println(w.Len(), err)
@@ -46,7 +46,8 @@ func ExampleNew() {
 	// wheel: 1000 slots, must be a power of two from 1 to 16777216
 }
 
-// The caller of a Wheel reads the clock, here the time since a start, and sleeps until something may be due.
+// The caller of a Wheel reads the clock, here the time since a start, and sleeps until an entry may
+// be due.
 func ExampleWheel_NextDue() {
 	w, err := wheel.New[string](time.Millisecond, 64)
 	if err != nil {
@@ -67,7 +68,7 @@ func ExampleWheel_NextDue() {
 	// rice is ready
 }
 
-// A deadline is rounded up to a tick: nothing comes early.
+// A deadline is rounded up to a tick, so no entry expires early.
 func ExampleWheel_Schedule() {
 	w, err := wheel.New[string](100*time.Millisecond, 64)
 	if err != nil {
@@ -87,7 +88,7 @@ func ExampleWheel_Schedule() {
 	// close session 7
 }
 
-// Keep the Handle that Reschedule returns: it is another one if the deadline moves to an earlier instant.
+// Keep the Handle that Reschedule returns: it differs if the deadline moves to an earlier instant.
 func ExampleWheel_Reschedule() {
 	w, err := wheel.New[string](time.Second, 64)
 	if err != nil {
@@ -107,7 +108,7 @@ func ExampleWheel_Reschedule() {
 	// too late: true
 }
 
-// Cancel tells whether it came in time. A Handle that is stale does no harm.
+// Cancel reports whether it came in time. A stale Handle does no harm.
 func ExampleWheel_Cancel() {
 	w, err := wheel.New[string](time.Second, 64)
 	if err != nil {
@@ -125,7 +126,8 @@ func ExampleWheel_Cancel() {
 	// false
 }
 
-// A budget bounds how long a mass of expiries holds up its caller, who does other work in between.
+// A budget bounds the duration of a call of Advance, so that the caller can do other work in
+// between.
 func ExampleWheel_Advance() {
 	w, err := wheel.New[int](time.Second, 64)
 	if err != nil {
@@ -145,7 +147,7 @@ func ExampleWheel_Advance() {
 	// 2 expired, more to come: false
 }
 
-// An expiry callback may schedule its own entry anew, and go on with the same Handle.
+// An expiry callback may reschedule its own entry, which keeps its Handle.
 func ExampleWheel_Advance_periodic() {
 	w, err := wheel.New[string](time.Second, 64)
 	if err != nil {
@@ -164,8 +166,8 @@ func ExampleWheel_Advance_periodic() {
 	// report at 3m0s
 }
 
-// The diagram of the package comment: three entries, seen from tick 19, in rings whose slots span 1, 8 and 512 ticks. One in
-// an upper ring comes down when its slot comes up.
+// This is the diagram of the package comment: three entries at tick 19, in rings with slots of 1, 8
+// and 512 ticks. An entry in an upper ring moves down when its slot comes up.
 func ExampleWheel_Slots() {
 	const tick = time.Millisecond
 	w, err := wheel.New[string](tick, 8)

@@ -10,7 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// One Timer serves a whole process. Its task runs once, unless it is reset or cancelled before.
+// One Timer serves a whole process. A task runs once, unless it is reset or cancelled before.
 func ExampleTimer() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
 	if err != nil {
@@ -18,7 +18,7 @@ func ExampleTimer() {
 	}
 	done := make(chan bool)
 	timeout, err := timer.NewTimeout(wheel.TaskFunc(func(*wheel.Timeout) {
-		fmt.Println("nobody has reset it in time")
+		fmt.Println("the timeout was not reset in time")
 		done <- true
 	}), 20*time.Millisecond)
 	if err != nil {
@@ -29,12 +29,12 @@ func ExampleTimer() {
 	left, err := timer.Stop()
 	fmt.Println(len(left), err)
 	// Output:
-	// nobody has reset it in time
+	// the timeout was not reset in time
 	// 0 <nil>
 }
 
-// The zero TimerConfig has a tick of 10 ms. The goroutine is started by the first NewTimeout; a Timer that is not stopped keeps
-// it.
+// The zero TimerConfig has a tick of 10 ms. The first NewTimeout starts the goroutine, and Stop
+// ends it.
 func ExampleNewTimer() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{})
 	if err != nil {
@@ -52,7 +52,7 @@ func ExampleNewTimer() {
 	// wheel: 1000 slots, must be a power of two from 1 to 16777216
 }
 
-// A task that is given to several Timeouts is told which of them has expired.
+// Several Timeouts may share a task, which gets the expired Timeout.
 func ExampleTimer_NewTimeout() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
 	if err != nil {
@@ -78,7 +78,7 @@ func ExampleTimer_NewTimeout() {
 	// rice: true true
 }
 
-// Heartbeats put off the end of a session. Reset tells whether they came in time.
+// Heartbeats put off the end of a session. Reset reports whether they came in time.
 func ExampleTimeout_Reset() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
 	if err != nil {
@@ -101,7 +101,7 @@ func ExampleTimeout_Reset() {
 	// too late: false
 }
 
-// A deadline for an answer. Of Cancel and the task exactly one wins.
+// A deadline for an answer: either Cancel succeeds or the task runs, never both.
 func ExampleTimeout_Cancel() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{})
 	if err != nil {
@@ -122,7 +122,7 @@ func ExampleTimeout_Cancel() {
 	// 0 pending
 }
 
-// A task on a grid that does not drift, until it has had enough.
+// A task runs on a grid that does not drift, until it cancels itself.
 func ExampleTimer_ScheduleAtFixedRate() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
 	if err != nil {
@@ -149,7 +149,7 @@ func ExampleTimer_ScheduleAtFixedRate() {
 	// run 3
 }
 
-// A task that pauses between its runs, however long they take.
+// A task pauses between its runs, however long they take.
 func ExampleTimer_ScheduleWithFixedDelay() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
 	if err != nil {
@@ -179,7 +179,7 @@ func ExampleTimer_ScheduleWithFixedDelay() {
 	// cancelled: true
 }
 
-// Stop gives back what has not run, for somebody else to do, and nothing runs after it.
+// Stop returns the Timeouts that have not run, and no task runs after it.
 func ExampleTimer_Stop() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{})
 	if err != nil {
@@ -205,19 +205,19 @@ func ExampleTimer_Stop() {
 	// true
 }
 
-// A reminder is a Task that can be looked into.
+// A reminder is a Task with fields.
 type reminder string
 
 func (to reminder) Run(*wheel.Timeout) { fmt.Println("to", string(to)) }
 
-// StopContext does not wait for ever for a task that is stuck.
+// StopContext does not wait for ever for a task that does not return.
 func ExampleTimer_StopContext() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{Tick: time.Millisecond})
 	if err != nil {
 		log.Fatal(err)
 	}
-	running, stuck := make(chan bool), make(chan bool)
-	if _, err := timer.NewTimeout(wheel.TaskFunc(func(*wheel.Timeout) { close(running); <-stuck }), 0); err != nil {
+	running, blocked := make(chan bool), make(chan bool)
+	if _, err := timer.NewTimeout(wheel.TaskFunc(func(*wheel.Timeout) { close(running); <-blocked }), 0); err != nil {
 		log.Fatal(err)
 	}
 	<-running
@@ -226,7 +226,7 @@ func ExampleTimer_StopContext() {
 	defer cancel()
 	_, err = timer.StopContext(ctx)
 	fmt.Println(err)
-	close(stuck)
+	close(blocked)
 	_, err = timer.Stop() // waits until it is over
 	fmt.Println(err)
 	// Output:
@@ -234,7 +234,7 @@ func ExampleTimer_StopContext() {
 	// <nil>
 }
 
-// A task that is told when it will not run any more.
+// A task with a method that is called if it will not run.
 func ExampleCancelTask() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{})
 	if err != nil {
@@ -254,7 +254,7 @@ var _ wheel.CancelTask = upload("")
 func (u upload) Run(*wheel.Timeout)       { fmt.Println(string(u), "is tried again") }
 func (u upload) Cancelled(*wheel.Timeout) { fmt.Println(string(u), "is given up") }
 
-// Tasks that take long run on the workers of a Pool, so that they do not keep the Timer from others.
+// Long tasks run on the workers of a Pool, so that they do not delay other tasks.
 func ExampleTimerConfig_executor() {
 	pool, err := wheel.NewPool(4, 1000)
 	if err != nil {
@@ -281,11 +281,11 @@ func ExampleTimerConfig_executor() {
 		time.Sleep(time.Millisecond)
 	}
 	_, _ = timer.Stop()
-	pool.Close() // after the Timer, and waits for what runs
+	pool.Close() // after the Timer; waits for running tasks
 	// Output: both at the same time: true
 }
 
-// A Timer that makes its clients wait at a limit, instead of memory that grows without one.
+// A Timer with a limit refuses further Timeouts, so that its memory is bounded.
 func ExampleTimerConfig_maxPending() {
 	timer, err := wheel.NewTimer(wheel.TimerConfig{MaxPending: 1})
 	if err != nil {
@@ -307,7 +307,7 @@ func ExampleTimerConfig_maxPending() {
 	// <nil>
 }
 
-// A panic ends neither the Timer nor the process, and the hook hears of it.
+// A panic ends neither the Timer nor the process. The hook gets its value.
 func ExampleTimerConfig_onPanic() {
 	panics := make(chan any)
 	timer, err := wheel.NewTimer(wheel.TimerConfig{
@@ -329,7 +329,8 @@ func ExampleTimerConfig_onPanic() {
 	// 1 panic
 }
 
-// A Pool is a bounded number of goroutines with a bounded queue. It says so when both are full.
+// A Pool has a bounded number of goroutines and a bounded queue. Execute returns an error when both
+// are full.
 func ExampleNewPool() {
 	pool, err := wheel.NewPool(1, 1)
 	if err != nil {

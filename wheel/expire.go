@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// expire brings a Timeout whose slot has come up to where its task runs.
+// expire runs the task of a due Timeout, or submits it to its executor.
 func (c *core) expire(t *Timeout) {
 	now := c.now()
 	if stateOf(t.word.Load()) != pending || c.dropMissed(t, now) {
@@ -23,7 +23,7 @@ func (c *core) expire(t *Timeout) {
 		executor = c.cfg.SlowExecutor
 	}
 	if executor == nil {
-		c.run(t, now) // what Stop has left pending, it finds among those that were due
+		c.run(t, now) // if it returns false, Stop finds the Timeout in the list of due ones
 		return
 	}
 	c.queue.add(t)
@@ -32,7 +32,7 @@ func (c *core) expire(t *Timeout) {
 	}
 }
 
-// submit hands a function to an executor. One that panics has refused it.
+// submit passes a function to an executor. A panic of the executor counts as a refusal.
 func submit(executor func(run func()) error, run func()) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -42,8 +42,8 @@ func submit(executor func(run func()) error, run func()) (err error) {
 	return executor(run)
 }
 
-// run calls the task, unless it was cancelled or reset in the meantime. It reports false if it was reset and
-// the Timer is stopped: Stop will find it where it is.
+// run calls the task, unless it was cancelled or reset meanwhile. It reports false if the Timeout
+// was reset and the Timer is stopped: then it stays in place for Stop to find.
 func (c *core) run(t *Timeout, now time.Duration) bool {
 	next := expired
 	if t.periodic() != nil {
@@ -73,11 +73,12 @@ func (c *core) run(t *Timeout, now time.Duration) bool {
 	}
 }
 
-// runsAtOnce is how many runs of a periodic Timeout may follow one another at once after a delay. There is one per tick at most
-// otherwise, so that this brings it back to its grid.
+// runsAtOnce is the number of runs of a late periodic Timeout that may follow each other at once.
+// There is at most one run per tick otherwise, so this brings it back to its grid.
 const runsAtOnce = 16
 
-// call calls the task and sees to what comes after. It reports whether the next run is due, if it may follow at once.
+// call calls the task and schedules the next run of a periodic one. It reports whether that run
+// follows at once.
 func (c *core) call(t *Timeout, began time.Duration, mayFollow bool) (follows bool) {
 	ended := false
 	defer func() {
@@ -99,10 +100,10 @@ func (c *core) call(t *Timeout, began time.Duration, mayFollow bool) (follows bo
 	return follows
 }
 
-// errGoexit is reported for a task that has ended its goroutine, which is that of the Timer or belongs to an executor.
+// errGoexit is reported for a task that has ended its goroutine.
 var errGoexit = errors.New("wheel: a task has called runtime.Goexit, as FailNow of package testing does")
 
-// recoverPanic is deferred around calls of a task. It reports one that did not come to its end.
+// recoverPanic is deferred around calls of a task. It reports a task that did not return.
 func (c *core) recoverPanic(t *Timeout, ended *bool) {
 	v := recover()
 	if *ended {
@@ -121,14 +122,14 @@ func (c *core) recoverPanic(t *Timeout, ended *bool) {
 	c.cfg.OnPanic(t, v, stack)
 }
 
-// recoverHook is deferred around calls of hooks: a panic there must not end the Timer either.
+// recoverHook is deferred around calls of hooks: their panics must not end the Timer either.
 func (c *core) recoverHook(t *Timeout) {
 	if v := recover(); v != nil {
 		c.logPanic("a hook of a timer has panicked", t, v, debug.Stack())
 	}
 }
 
-// logPanic logs a panic that nobody else hears of, if need be where the program logs.
+// logPanic logs a panic that has no hook, by slog.Default if there is no Logger.
 func (c *core) logPanic(message string, t *Timeout, v any, stack []byte) {
 	logger := c.cfg.Logger
 	if !logger.Enabled(context.Background(), slog.LevelError) {
@@ -137,7 +138,7 @@ func (c *core) logPanic(message string, t *Timeout, v any, stack []byte) {
 	logger.Error(message, "timeout", t, "panic", v, "stack", string(stack))
 }
 
-// dropMissed cancels the run of a Timeout that is later than the policy allows, and reports whether it did.
+// dropMissed drops a run that is later than the policy allows, and reports whether it did.
 func (c *core) dropMissed(t *Timeout, now time.Duration) bool {
 	word := t.word.Load()
 	late := now - deadlineOf(word)
@@ -146,7 +147,7 @@ func (c *core) dropMissed(t *Timeout, now time.Duration) bool {
 	}
 	p := t.periodic()
 	if p != nil && !t.begin(word, running) || p == nil && !t.cancel(word) {
-		return false // cancelled or reset this very moment: run finds out
+		return false // cancelled or reset just now: run detects it
 	}
 	runs := 1
 	if p != nil {
@@ -172,10 +173,11 @@ func (c *core) reportMissed(t *Timeout, late time.Duration) {
 	c.cfg.OnMissed(t, late)
 }
 
-// refusedRetry is when a refused task is tried again, unless a hook decides.
+// refusedRetry is the delay before the next attempt to submit a refused task, unless a hook
+// decides.
 const refusedRetry = 100 * time.Millisecond
 
-// refused keeps a Timeout that an executor did not take.
+// refused schedules the next attempt for a Timeout that an executor has refused.
 func (c *core) refused(t *Timeout, err error) {
 	c.tally.refused.Add(1)
 	word := t.word.Load()
@@ -189,14 +191,16 @@ func (c *core) refused(t *Timeout, err error) {
 			p.retry(deadlineOf(word), deadline)
 		}
 		if stateOf(word) == pending {
-			t.word.CompareAndSwap(word, withDeadline(word, deadline)) // or it was cancelled or reset meanwhile
+			// Unless it was cancelled or reset meanwhile.
+			t.word.CompareAndSwap(word, withDeadline(word, deadline))
 		}
 		t.shard.refile(t)
 	}
 	c.queue.remove(t)
 }
 
-// askRetry returns after how long a refused task is tried again; negative is never.
+// askRetry returns the delay before the next attempt to submit a refused task; negative means
+// never.
 func (c *core) askRetry(t *Timeout, err error) (retry time.Duration) {
 	retry = refusedRetry
 	if c.cfg.OnRefused == nil {
@@ -207,10 +211,11 @@ func (c *core) askRetry(t *Timeout, err error) (retry time.Duration) {
 	return c.cfg.OnRefused(t, err)
 }
 
-// A queue is what executors hold: a Timeout may be there more than once, if it was reset while it waited.
+// A queue has the Timeouts that wait in executors. A Timeout may be there more than once, if it was
+// reset while it waited.
 type queue struct {
 	mu   sync.Mutex
-	held map[*Timeout]int // guarded by mu; how many times
+	held map[*Timeout]int // guarded by mu; number of times
 }
 
 func (q *queue) add(t *Timeout) {
@@ -236,7 +241,7 @@ func (q *queue) all() []*Timeout {
 	return slices.Collect(maps.Keys(q.held))
 }
 
-// runQueued is what an executor calls.
+// runQueued is the function that is passed to an executor.
 func (c *core) runQueued(t *Timeout) {
 	c.busy.Add(1)
 	if c.run(t, c.now()) {

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTasksCancelOthersThatAreDueWithThem(t *testing.T) {
+func TestATaskCancelsAnotherDueTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 10 * collectAtOnce // so that most of the slot is still to be drained
+		const n = 10 * collectAtOnce // more than one collect takes
 		timer := newTestTimer(t, TimerConfig{})
 		all := make([]*Timeout, n)
 		var ran, gone int
@@ -85,7 +85,7 @@ func TestARefusedTaskIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestARefusedTaskIsHandedBack(t *testing.T) {
+func TestOnRefusedCancelsARefusedTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		handed := make(chan *Timeout, 1)
 		full := errors.New("full")
@@ -112,7 +112,7 @@ func TestARefusedTaskIsHandedBack(t *testing.T) {
 	})
 }
 
-func TestWhatIsCancelledWhenItIsDueDoesNotReachTheExecutor(t *testing.T) {
+func TestACancelledDueTaskDoesNotReachTheExecutor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error { calls.Add(1); run(); return nil }})
@@ -126,7 +126,7 @@ func TestWhatIsCancelledWhenItIsDueDoesNotReachTheExecutor(t *testing.T) {
 	})
 }
 
-// Reset of what waits in an executor, its run, and Stop: whichever comes first, it is returned.
+// A Timeout that waits in an executor is reset, run, and stopped in any order: Stop returns it.
 func TestAResetInAnExecutorRacingStopIsReturned(t *testing.T) {
 	for range 300 {
 		runs := make(chan func(), 1)
@@ -144,7 +144,7 @@ func TestAResetInAnExecutorRacingStopIsReturned(t *testing.T) {
 	}
 }
 
-func TestWhatWaitsInAnExecutorIsPending(t *testing.T) {
+func TestATimeoutInAnExecutorIsPending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waiting []func()
 		timer := newTestTimer(t, TimerConfig{Executor: func(run func()) error {
@@ -188,7 +188,7 @@ func TestMissedTimeoutsAreRunOrDropped(t *testing.T) {
 				time.Sleep(200 * time.Second)
 				synctest.Wait()
 				s := timer.Stats()
-				require.Equal(t, uint64(5), s.Missed, "due 10 to 50 s, looked at after 61 s; the sixth is a second late")
+				require.Equal(t, uint64(5), s.Missed, "due at 10 to 50 s, run after 61 s; the sixth is a second late")
 				if policy == RunMissed {
 					require.Equal(t, int32(10), task.ran.Load())
 					return
@@ -225,7 +225,7 @@ func TestSlowTasksMoveToTheSlowExecutor(t *testing.T) {
 	})
 }
 
-func TestAResetOfWhatWaitsInAnExecutorRunsInTime(t *testing.T) {
+func TestAResetInAnExecutorRunsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, err := NewPool(1, 100)
 		require.NoError(t, err)
@@ -233,7 +233,8 @@ func TestAResetOfWhatWaitsInAnExecutorRunsInTime(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{Executor: pool.Execute})
 		began := time.Now()
 		fired := make(chan time.Duration, 1)
-		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(5 * time.Second) }) // holds the only worker
+		// Blocks the only worker.
+		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(5 * time.Second) })
 		waiting := schedule(t, timer, 2*time.Second, func(*Timeout) { fired <- time.Since(began) })
 		time.Sleep(3 * time.Second)
 		require.True(t, waiting.Reset(30*time.Second))
@@ -241,7 +242,8 @@ func TestAResetOfWhatWaitsInAnExecutorRunsInTime(t *testing.T) {
 	})
 }
 
-// TestARunThatMeetsAResetLeavesTheEarlierDeadline lets a run see one Reset and file the Timeout while another Reset comes.
+// TestARunThatMeetsAResetLeavesTheEarlierDeadline has a run that files the Timeout after one Reset,
+// while another Reset comes.
 func TestARunThatMeetsAResetLeavesTheEarlierDeadline(t *testing.T) {
 	runs := make(chan func(), 1)
 	timer := newTestTimer(t, TimerConfig{Tick: time.Millisecond, Executor: func(run func()) error { runs <- run; return nil }})
@@ -345,20 +347,20 @@ func TestAPanicOfAHookIsLogged(t *testing.T) {
 				if name != "SlowKey that does not compare" {
 					require.Contains(t, log.String(), `panic=hook`)
 				}
-				require.Contains(t, []int{0, 1}, timer.Pending()) // the Timer lives: 1 is refused again and again
+				require.Contains(t, []int{0, 1}, timer.Pending()) // the Timer works: 1 is refused repeatedly
 			})
 		})
 	}
 }
 
-func TestAPanicIsNotSwallowedWithoutALogger(t *testing.T) {
+func TestAPanicIsLoggedWithoutALogger(t *testing.T) {
 	var log syncbuf.Buffer
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	timer := newTestTimer(t, TimerConfig{Tick: time.Millisecond})
 	schedule(t, timer, 0, func(*Timeout) { panic("oh") })
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "panic=oh") }, 10*time.Second, time.Millisecond)
-	require.Contains(t, log.String(), "TestAPanicIsNotSwallowed", "it says which task")
+	require.Contains(t, log.String(), "TestAPanicIsLoggedWithoutALogger", "it says which task")
 }
 
 func TestAPanicInCancelledIsReported(t *testing.T) {
@@ -375,7 +377,7 @@ type panicsWhenCancelled struct{}
 func (panicsWhenCancelled) Run(*Timeout)       {}
 func (panicsWhenCancelled) Cancelled(*Timeout) { panic("oh") }
 
-func TestSlowKeySaysWhatIsSlowTogether(t *testing.T) {
+func TestSlowKeyGroupsTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var aside []time.Duration
 		began := time.Now()
@@ -406,7 +408,8 @@ func TestLatenessIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(40 * time.Millisecond) })
-		schedule(t, timer, time.Second+15*time.Millisecond, nothing) // in the tick after: 30 ms late at most
+		// In the tick after: 30 ms late at most.
+		schedule(t, timer, time.Second+15*time.Millisecond, nothing)
 		time.Sleep(2 * time.Second)
 		lateness := timer.Stats().Lateness
 		require.EqualValues(t, 1, lateness[0], "in time")
@@ -414,7 +417,7 @@ func TestLatenessIsCounted(t *testing.T) {
 	})
 }
 
-func TestWhatHasRunIsLetGo(t *testing.T) {
+func TestAFinishedTaskIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		for range 100 {

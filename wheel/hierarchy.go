@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// maxSlots bounds the ring at 128 MiB, a number that can only be a mistake.
+// maxSlots bounds the ring at 128 MiB. A larger number is a mistake.
 const maxSlots = 1 << 24
 
-// A hierarchy is the rings of a timing wheel and the tick that they have reached. It knows which slot an instant belongs to
-// and which slots come up, and not what is in them.
+// A hierarchy has the rings of a timing wheel and the tick that they have reached. It maps instants
+// to slots and finds the slots that come up. It does not know the type of the entries.
 type hierarchy struct {
 	tick       int64  // nanoseconds
 	reciprocal uint64 // 2^64 / tick, rounded down
 
 	ring   level    // the lowest: one slot per tick
-	upper  []*level // each a slot per turn of the one below, made when a deadline needs it
+	upper  []*level // one slot per turn of the level below; allocated when a deadline needs it
 	cursor int64    // the tick that the wheel has reached
 	now    int64    // the same in nanoseconds
 }
@@ -42,7 +42,8 @@ func newHierarchy(tick time.Duration, slots int) (hierarchy, error) {
 	}, nil
 }
 
-// locate returns the slot that comes up when the given instant is due, or before it if it is far away.
+// locate returns the slot for an instant. It comes up at the tick of the instant, or earlier if the
+// instant is far away.
 func (h *hierarchy) locate(at int64) (l *level, slot int64) {
 	tick := h.tickOf(at)
 	l = &h.ring
@@ -52,8 +53,9 @@ func (h *hierarchy) locate(at int64) (l *level, slot int64) {
 	return l, l.slot(tick)
 }
 
-// tickOf returns the tick at which an instant is due: rounded up, and after the cursor. It multiplies by the reciprocal
-// instead of dividing, which is less than the quotient by less than two; the loop adds what is missing.
+// tickOf returns the tick at which an instant is due: rounded up, and after the cursor. It
+// multiplies by the reciprocal instead of dividing. The product is less than two below the
+// quotient, and the loop adds the difference.
 func (h *hierarchy) tickOf(at int64) int64 {
 	hi, _ := bits.Mul64(uint64(at), h.reciprocal)
 	tick := int64(hi)
@@ -110,7 +112,7 @@ func (h *hierarchy) drained() *list {
 	return nil
 }
 
-// nextTick returns the tick at which the next slot that holds anything comes up, maxTick if there is none.
+// nextTick returns the tick at which the next slot with entries comes up, maxTick if there is none.
 func (h *hierarchy) nextTick() int64 {
 	tick := h.ring.next(h.cursor)
 	for _, l := range h.upper {
@@ -119,7 +121,8 @@ func (h *hierarchy) nextTick() int64 {
 	return tick
 }
 
-// nextDue returns the instant at which there is something to drain, and false if all slots are empty.
+// nextDue returns the instant at which the next slot can be drained, and false if all slots are
+// empty.
 func (h *hierarchy) nextDue() (time.Duration, bool) {
 	if h.drained() != nil {
 		return time.Duration(h.now), true
@@ -131,8 +134,9 @@ func (h *hierarchy) nextDue() (time.Duration, bool) {
 	return h.instant(tick), true
 }
 
-// turn moves the cursor to the next tick up to the target at which slots that hold anything come up, and takes them out
-// for draining. Without one it moves the cursor to the target and returns false.
+// turn moves the cursor to the next tick at which slots with entries come up, and takes these slots
+// for draining. If there is none until the target, it moves the cursor to the target and returns
+// false.
 func (h *hierarchy) turn(target int64) bool {
 	tick := h.nextTick()
 	h.cursor = min(tick, target)
@@ -148,7 +152,8 @@ func (h *hierarchy) turn(target int64) bool {
 	return true
 }
 
-// target returns the tick that is reached at an instant. maxTick, which none is, stands for no tick.
+// target returns the tick that is reached at an instant. It is below maxTick, which stands for no
+// tick.
 func (h *hierarchy) target(now time.Duration) int64 {
 	return max(min(int64(now)/h.tick, maxTick-1), h.cursor)
 }
@@ -161,7 +166,7 @@ func (h *hierarchy) instant(tick int64) time.Duration {
 	return time.Duration(tick * h.tick)
 }
 
-// slots returns what [Wheel.Slots] does, given a function that counts what is in a list.
+// slots returns the result of [Wheel.Slots], given a function that counts the entries of a list.
 func (h *hierarchy) slots(count func(list) int) iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for l := range h.levels() {

@@ -8,7 +8,7 @@ import (
 	"weak"
 )
 
-// liveLimit is how many Timers a process may have before it is told that they are meant to be shared. It is Netty's number.
+// liveLimit is the number of Timers in a process above which a warning is logged, as in Netty.
 const liveLimit = 64
 
 var (
@@ -16,15 +16,15 @@ var (
 	liveWarned atomic.Bool
 )
 
-// A leak tells what became of a Timer that nobody has stopped. It refers to nothing that may refer to the Timer, which would
-// keep it alive.
+// A leak detects a Timer that became garbage without Stop. It must not refer to the Timer, directly
+// or not, since that would keep the Timer alive.
 type leak struct {
 	cleanup runtime.Cleanup
 	core    weak.Pointer[core]
 	logger  *slog.Logger
-	where   string      // it was made, if that is to be told
+	where   string      // the stack of NewTimer, if leaks are logged
 	garbage atomic.Bool // nothing refers to the Timer any more
-	over    atomic.Bool // it is not counted as live any more
+	over    atomic.Bool // the Timer no longer counts as live
 }
 
 // watchLeak counts a Timer as live until it is stopped or garbage.
@@ -59,7 +59,7 @@ func (l *leak) dropped() {
 		return
 	}
 	liveTimers.Add(-1)
-	c := l.core.Value() // nil if it was never started: then there is nothing but the Timer
+	c := l.core.Value() // nil if the Timer was never started
 	if l.where != "" {
 		pending := 0
 		if c != nil {
@@ -73,8 +73,8 @@ func (l *leak) dropped() {
 	}
 }
 
-// abandoned ends a Timer that is garbage and has nothing to do, and reports whether it did. A task of a periodic Timeout
-// that an executor runs is something to do: the Timeout comes back.
+// abandoned stops a Timer that is garbage and has nothing to do, and reports whether it did. A
+// periodic Timeout in an executor is something to do, because it becomes pending again.
 func (c *core) abandoned() bool {
 	if !c.leak.garbage.Load() {
 		return false
@@ -91,7 +91,8 @@ func (c *core) abandoned() bool {
 		pending, _, _ := s.countsLocked()
 		all += pending
 	}
-	c.stopped = all == 0 && c.busy.Load() == 0 // in this order: what is pending may begin to run meanwhile
+	// In this order: a pending task may begin to run meanwhile.
+	c.stopped = all == 0 && c.busy.Load() == 0
 	for _, s := range c.shards {
 		s.closed.Store(c.stopped)
 		s.ended = c.stopped

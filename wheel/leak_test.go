@@ -26,10 +26,10 @@ func TestAForgottenTimerIsReportedAndItsGoroutineEnds(t *testing.T) {
 		return strings.Contains(log.String(), "without Stop")
 	}, 10*time.Second, time.Millisecond)
 	require.Contains(t, log.String(), "leak_test.go", "where it was made")
-	// That the goroutine ends is checked by goleak after all tests.
+	// After all tests goleak checks that the goroutine has ended.
 }
 
-func TestAForgottenTimerDoesAllThatIsPendingFirst(t *testing.T) {
+func TestAForgottenTimerRunsPendingTasksFirst(t *testing.T) {
 	began, hold := make(chan bool, 1), make(chan bool)
 	var runs atomic.Int64
 	timeout := func() *Timeout {
@@ -51,10 +51,10 @@ func TestAForgottenTimerDoesAllThatIsPendingFirst(t *testing.T) {
 		return c.leak.garbage.Load()
 	}, 10*time.Second, time.Millisecond)
 	close(hold)
-	require.Eventually(t, func() bool { return runs.Load() > 5 }, 10*time.Second, time.Millisecond, "it goes on while it is pending")
+	require.Eventually(t, func() bool { return runs.Load() > 5 }, 10*time.Second, time.Millisecond, "the task runs while it is pending")
 	require.True(t, timeout.Cancel())
 	<-c.done
-	require.ErrorIs(t, second(timeout.Timer().NewTimeout(TaskFunc(nothing), 0)), ErrStopped, "nobody would run it")
+	require.ErrorIs(t, second(timeout.Timer().NewTimeout(TaskFunc(nothing), 0)), ErrStopped, "the Timer has no goroutine")
 }
 
 func TestAForgottenTimerEndsAfterTheRunInWhichItsLastTimeoutIsCancelled(t *testing.T) {
@@ -92,7 +92,7 @@ func TestAForgottenTimerEndsWhenItsLastTimeoutIsCancelled(t *testing.T) {
 	<-c.done // not in 24 hours
 }
 
-func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {
+func TestManyLiveTimersLogOneWarning(t *testing.T) {
 	liveWarned.Store(false)
 	var log syncbuf.Buffer
 	for range 2 * liveLimit {
@@ -101,7 +101,7 @@ func TestManyLiveTimersAreWarnedOfOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "share it"))
 }
 
-// A keeper has a Timer whose hook refers to it.
+// A keeper has a Timer with a hook that refers to the keeper.
 type keeper struct{ timer *Timer }
 
 func (*keeper) panicked(*Timeout, any, []byte) {}
@@ -148,7 +148,7 @@ func TestAForgottenTimerRefusesNothingWhileSomethingIsPending(t *testing.T) {
 	<-c.done
 }
 
-func TestStopEndsTheLifeOfATimer(t *testing.T) {
+func TestAStoppedTimerIsNotLive(t *testing.T) {
 	live := liveTimers.Load()
 	timer, err := NewTimer(TimerConfig{Slots: 1})
 	require.NoError(t, err)

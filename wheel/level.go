@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// upperSlots makes the slots of an upper level fit one word of the bitmap.
+// upperSlots is the number of slots of an upper level: they fit one word of the bitmap.
 const upperSlots = 1 << 6
 
 // maxTick is a tick that never comes.
@@ -30,18 +30,19 @@ func add[E any](r *ring, slot int64, b *blocks[E], id E) {
 	b.put(&r.slots[slot], id)
 }
 
-// take empties a slot and returns what was in it.
+// take empties a slot and returns its list.
 func (r *ring) take(slot int64) (l list) {
 	l, r.slots[slot] = r.slots[slot], list{}
 	r.occupied[slot/64] &^= 1 << (slot % 64)
 	return l
 }
 
-// next returns the first slot that holds ids, from a given one on and around, and false if there is none.
+// next returns the first slot that holds ids, beginning at a given slot and wrapping around, and
+// false if there is none.
 func (r *ring) next(from int64) (slot int64, ok bool) {
 	word := from / 64
 	set := r.occupied[word] &^ (1<<(from%64) - 1)
-	for range len(r.occupied) + 1 { // the first word twice: from there on, and up to there
+	for range len(r.occupied) + 1 { // the first word twice: its end first, its beginning last
 		if set != 0 {
 			return word*64 + int64(bits.TrailingZeros64(set)), true
 		}
@@ -53,20 +54,21 @@ func (r *ring) next(from int64) (slot int64, ok bool) {
 	return 0, false
 }
 
-// A level is one ring of the hierarchy. Its slots span 2^shift ticks each; a slot comes up when its first tick does.
+// A level is one ring of the hierarchy. Its slots span 2^shift ticks each. A slot comes up at its
+// first tick.
 type level struct {
 	index    int // 0 for the lowest
 	shift    uint
 	mask     int64 // number of slots - 1
 	filed    ring
-	draining list // what is left of the slot that came up last
+	draining list // the rest of the slot that came up last
 }
 
 func newLevel(index int, shift uint, slots int) *level {
 	return &level{index: index, shift: shift, mask: int64(slots - 1), filed: newRing(slots)}
 }
 
-// above returns a level whose slots span one turn of l each.
+// above returns the level above l, in which each slot spans one turn of l.
 func (l *level) above() *level {
 	return newLevel(l.index+1, l.shift+uint(bits.Len64(uint64(l.mask))), upperSlots)
 }
@@ -74,8 +76,8 @@ func (l *level) above() *level {
 // slot returns the slot of a tick.
 func (l *level) slot(tick int64) int64 { return tick >> l.shift & l.mask }
 
-// covers reports whether the slot of a tick that comes after the cursor is one of the turn that begins at the cursor. The
-// slot of the cursor itself is not used: what was in there is being drained.
+// covers reports whether a tick after the cursor lies within the turn that begins at the cursor.
+// The slot of the cursor itself is not used, because it is being drained.
 func (l *level) covers(tick, cursor int64) bool {
 	return tick>>l.shift-cursor>>l.shift <= l.mask
 }
@@ -83,7 +85,8 @@ func (l *level) covers(tick, cursor int64) bool {
 // begins reports whether a slot comes up at a tick.
 func (l *level) begins(tick int64) bool { return tick&(1<<l.shift-1) == 0 }
 
-// next returns the tick after the cursor at which the next slot that holds ids comes up, maxTick if there is none.
+// next returns the tick after the cursor at which the next slot that holds ids comes up, maxTick if
+// there is none.
 func (l *level) next(cursor int64) int64 {
 	first := cursor>>l.shift + 1
 	slot, ok := l.filed.next(first & l.mask)

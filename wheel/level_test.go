@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// drive advances a wheel as a driver that sleeps until NextDue would, until it is empty, and returns how often it woke.
+// drive advances a wheel until it is empty, as a driver that sleeps until NextDue, and returns the
+// number of wake-ups.
 func drive(t *testing.T, w *Wheel[time.Duration], expire func(now, deadline time.Duration)) (wakes int) {
 	t.Helper()
 	for now := time.Duration(0); ; wakes++ {
@@ -144,7 +145,7 @@ func TestAPanicAfterRescheduleKeepsTheEntry(t *testing.T) {
 	require.Equal(t, []string{"x"}, advance(t, w, 9*testTick))
 }
 
-func TestSlotsDoNotCountWhatWasCancelled(t *testing.T) {
+func TestSlotsDoNotCountCancelledEntries(t *testing.T) {
 	w := newTestWheel(t, 64)
 	var handles []Handle
 	for i := range 100 {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// model is the obvious thing: a map of deadlines.
+// model is a map of deadlines.
 type model struct {
 	tick    time.Duration
 	clock   time.Duration
@@ -20,7 +20,8 @@ type model struct {
 
 type modelEntry struct {
 	earliest, latest time.Duration // multiples of the tick between which it must fire
-	first, last      time.Duration // the ticks of its slot, which is the next one for what has passed
+	// The ticks of its slot, which is the next one for a passed deadline.
+	first, last time.Duration
 }
 
 // floor is the last multiple of the tick that the clock has reached.
@@ -32,8 +33,8 @@ func (m *model) schedule(id int, deadline time.Duration) {
 		first: max(due, m.cursor()), last: max(due, m.cursor()+m.tick)}
 }
 
-// play runs the operations that data encodes on a Wheel and on the model, and compares them at each step. Callbacks run
-// operations of their own.
+// play runs the operations that data encodes on a Wheel and on the model, and compares them at each
+// step. Callbacks run operations of their own.
 func play(t testing.TB, data []byte) {
 	const tick = 10 * time.Millisecond
 	w, err := New[int](tick, 16)
@@ -53,7 +54,7 @@ func play(t testing.TB, data []byte) {
 		data = data[1:]
 		return int(b)
 	}
-	bursts := take()%16 == 0 // slow from then on, since there is more to check
+	bursts := take()%16 == 0 // makes the test slow, since there is more to check
 	someDeadline := func() time.Duration {
 		switch b := take(); {
 		case b < 16:
@@ -109,7 +110,7 @@ func play(t testing.TB, data []byte) {
 			}
 		case 5:
 			w.Purge()
-		case 6: // so many cancelled that slots are looked through for them
+		case 6: // enough cancelled entries that slots are scanned for them
 			if !bursts {
 				break
 			}
@@ -158,7 +159,7 @@ func play(t testing.TB, data []byte) {
 				if take()%2 == 0 {
 					operate(take())
 				}
-				stale = append(stale, h) // from when the callback returns
+				stale = append(stale, h) // when the callback has returned
 			}
 			if _, more := w.Advance(m.clock, budget, expire); !more {
 				for id, e := range m.pending {

@@ -5,31 +5,32 @@ import (
 	"time"
 )
 
-// A periodic is the task of a Timeout that goes on after it has run.
+// A periodic is the task of a Timeout that runs repeatedly.
 type periodic struct {
 	Task
 	every     time.Duration
 	fixedRate bool
 
-	// Owned by whoever runs the Timeout, or tries to.
-	refused, again time.Duration // the run that an executor has refused, and when it is tried again
-	skipped        time.Duration // how far DropMissed has moved the grid point that was due
+	// Owned by the goroutine that runs the Timeout or submits it.
+	// The grid point of a refused run, and the deadline of its next attempt.
+	refused, again time.Duration
+	skipped        time.Duration // the time by which DropMissed has moved the grid point that was due
 }
 
 // grid returns the grid point of a run that is due at a deadline.
 func (p *periodic) grid(deadline time.Duration) time.Duration {
-	if deadline == p.again { // not reset since
+	if deadline == p.again { // not reset since then
 		return p.refused
 	}
 	return deadline
 }
 
-// retry notes that a run is tried again at another deadline, so that its grid does not move.
+// retry records that a refused run has a new deadline, so that its grid does not move.
 func (p *periodic) retry(deadline, again time.Duration) {
 	p.refused, p.again = p.grid(deadline), again
 }
 
-// skip leaves out a run that is late and those after it whose time has passed as well, and returns how many these are.
+// skip drops a late run and the later ones that are due as well, and returns their number.
 func (p *periodic) skip(late time.Duration) (runs int) {
 	if !p.fixedRate {
 		return 1
@@ -39,23 +40,26 @@ func (p *periodic) skip(late time.Duration) (runs int) {
 	return runs
 }
 
-// periodic returns how a Timeout goes on, nil if it does not.
+// periodic returns the periodic task of a Timeout, nil if it runs once.
 func (t *Timeout) periodic() *periodic {
 	p, _ := t.task.(*periodic)
 	return p
 }
 
-// ScheduleAtFixedRate runs a task after a delay and then at every period from there: at delay, delay + period, delay + 2
-// period. The grid does not drift. A run that is late does not move those after it; they follow at once, up to 16 in a tick,
-// until the grid is reached again, and never two at a time. The period must be at least a tick.
+// ScheduleAtFixedRate runs a task after a delay and then once per period: at delay, delay + period,
+// delay + 2 period. The grid does not drift. A late run does not move the later runs: they follow
+// at once, up to 16 per tick and never two at a time, until the grid is reached again. The period
+// must be at least a tick.
 //
-// As in java.util.concurrent, a task that panics is not run again. Cancel ends it, also from within the task.
+// As in java.util.concurrent, a task that panics does not run again. Cancel ends the repetition,
+// also from within the task.
 func (t *Timer) ScheduleAtFixedRate(task Task, delay, every time.Duration) (*Timeout, error) {
 	return t.schedulePeriodic(&periodic{Task: task, every: every, fixedRate: true}, delay)
 }
 
-// ScheduleWithFixedDelay runs a task after a delay and then again and again, each time a pause after the end of the run
-// before. The pause must be at least a tick. What holds for panics and Cancel at a fixed rate holds here.
+// ScheduleWithFixedDelay runs a task after a delay and then repeatedly, each time a pause after the
+// end of the previous run. The pause must be at least a tick. Panics and Cancel end it as in
+// [Timer.ScheduleAtFixedRate].
 func (t *Timer) ScheduleWithFixedDelay(task Task, delay, pause time.Duration) (*Timeout, error) {
 	return t.schedulePeriodic(&periodic{Task: task, every: pause}, delay)
 }
@@ -70,8 +74,8 @@ func (t *Timer) schedulePeriodic(p *periodic, delay time.Duration) (*Timeout, er
 	return t.NewTimeout(p, delay)
 }
 
-// again schedules the next run of a periodic Timeout, unless it was cancelled while it ran. It reports whether that run is due
-// already and left to the caller, if it may follow at once.
+// again schedules the next run of a periodic Timeout, unless it was cancelled while it ran. If that
+// run may follow at once and is due already, again reports true and leaves it to the caller.
 func (c *core) again(t *Timeout, p *periodic, ended, mayFollow bool) (follows bool) {
 	if !ended {
 		t.end()
@@ -87,7 +91,7 @@ func (c *core) again(t *Timeout, p *periodic, ended, mayFollow bool) (follows bo
 	follows = mayFollow && deadline <= now
 	switch {
 	case !t.shard.reenter(t, deadline, follows):
-		t.Cancel() // the Timer was stopped, if that is not what has happened
+		t.Cancel() // the Timer was stopped, unless the Timeout was already cancelled
 		return false
 	case !follows:
 		c.wakeFor(deadline)
@@ -95,7 +99,7 @@ func (c *core) again(t *Timeout, p *periodic, ended, mayFollow bool) (follows bo
 	return follows
 }
 
-// end takes a Timeout that runs to expired, unless it was cancelled.
+// end changes a running Timeout to expired, unless it was cancelled.
 func (t *Timeout) end() {
 	word := t.word.Load()
 	if stateOf(word) == running && t.word.CompareAndSwap(word, withState(word, expired)) {

@@ -66,12 +66,13 @@ func TestAPeriodicTimeoutAfterAStall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				timer := newTestTimer(t, TimerConfig{Missed: policy, MissedAfter: time.Second})
 				began := time.Now()
-				var runs []time.Duration // of the goroutine of the Timer
+				var runs []time.Duration // owned by the goroutine of the Timer
 				periodic, err := timer.ScheduleAtFixedRate(TaskFunc(func(*Timeout) {
 					runs = append(runs, time.Since(began))
 				}), time.Second, time.Second)
 				require.NoError(t, err)
-				schedule(t, timer, 1500*time.Millisecond, func(*Timeout) { time.Sleep(3 * time.Second) }) // until 4.5 s
+				// Until 4.5 s.
+				schedule(t, timer, 1500*time.Millisecond, func(*Timeout) { time.Sleep(3 * time.Second) })
 				time.Sleep(6500 * time.Millisecond)
 				synctest.Wait()
 				require.True(t, periodic.Cancel())
@@ -109,7 +110,7 @@ func TestStopDuringAPeriodicRunDoesNotReturnIt(t *testing.T) {
 	})
 }
 
-// slowCancelTask runs until it is told.
+// slowCancelTask runs until it is released.
 type slowCancelTask struct {
 	cancelTask
 	began, hold chan bool
@@ -131,7 +132,7 @@ func TestAPeriodicTimeoutIsCancelledWhileItRunsAndBetweenRuns(t *testing.T) {
 			runtime.Gosched()
 		}
 		if !timeout.Cancel() {
-			t.Fatal("a periodic one that nobody has cancelled can be cancelled")
+			t.Fatal("a periodic Timeout cannot be cancelled")
 		}
 	}
 	require.Zero(t, timer.Pending())
@@ -143,7 +144,7 @@ func TestAFixedRateOfOneTickCatchesUp(t *testing.T) {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				timer := newTestTimer(t, TimerConfig{Tick: tick, Missed: policy, MissedAfter: time.Second})
-				runs := 0 // of the goroutine of the Timer
+				runs := 0 // owned by the goroutine of the Timer
 				periodic, err := timer.ScheduleAtFixedRate(TaskFunc(func(*Timeout) { runs++ }), 0, tick)
 				require.NoError(t, err)
 				schedule(t, timer, time.Second, func(*Timeout) { time.Sleep(6 * time.Second) })
@@ -156,12 +157,12 @@ func TestAFixedRateOfOneTickCatchesUp(t *testing.T) {
 				}
 				require.True(t, periodic.Cancel())
 				stats := timer.Stats()
-				require.InDelta(t, 1001, runs+int(stats.Dropped), 2, "a run for each period, but for those that were dropped")
+				require.InDelta(t, 1001, runs+int(stats.Dropped), 2, "a run for each period, except for dropped ones")
 				if policy == DropMissed {
 					require.InDelta(t, 600, stats.Dropped, 2, "those of the stall")
 				} else {
 					require.Zero(t, stats.Dropped)
-					require.InDelta(t, 520, stats.Missed, 25, "those that were more than a second late")
+					require.InDelta(t, 520, stats.Missed, 25, "runs that were more than a second late")
 				}
 			})
 		})

@@ -13,8 +13,8 @@ var (
 	ErrPoolClosed = errors.New("wheel: pool is closed")
 )
 
-// A Pool runs functions on a bounded number of goroutines: its Execute is an executor for [TimerConfig]. Create one with
-// [NewPool]. Safe for concurrent use.
+// A Pool runs functions on a bounded number of goroutines. Its Execute is an executor for
+// [TimerConfig]. Create one with [NewPool]. Safe for concurrent use.
 type Pool struct {
 	queue   chan func()
 	workers int
@@ -25,8 +25,8 @@ type Pool struct {
 	closed  bool // guarded by mu
 }
 
-// NewPool returns a Pool of up to so many workers, which are started as they are needed, and with room for so many waiting
-// functions.
+// NewPool returns a Pool of up to the given number of workers, which are started as needed, with a
+// queue for the given number of functions.
 func NewPool(workers, queue int) (*Pool, error) {
 	if workers < 1 || queue < 0 {
 		return nil, fmt.Errorf("wheel: pool of %d workers with a queue of %d: must be at least 1 and 0", workers, queue)
@@ -34,8 +34,8 @@ func NewPool(workers, queue int) (*Pool, error) {
 	return &Pool{queue: make(chan func(), queue), workers: workers}, nil
 }
 
-// Execute lets a worker call run, or returns ErrPoolFull, ErrPoolClosed, or ErrNoTask for nil. It does not block. A panic of
-// run is not recovered; those of a Timer are.
+// Execute passes run to a worker, or returns ErrPoolFull, ErrPoolClosed, or ErrNoTask for nil. It
+// does not block. A panic of run is not recovered, but a Timer recovers panics of its tasks itself.
 func (p *Pool) Execute(run func()) error {
 	if run == nil {
 		return ErrNoTask
@@ -58,7 +58,8 @@ func (p *Pool) Execute(run func()) error {
 	}
 }
 
-// startWorker starts a worker. One that a function has ended by runtime.Goexit is replaced.
+// startWorker starts a worker. If a function ends the worker by runtime.Goexit, another one
+// replaces it.
 func (p *Pool) startWorker(first func()) {
 	p.running.Go(func() {
 		ended := false
@@ -75,7 +76,8 @@ func (p *Pool) startWorker(first func()) {
 	})
 }
 
-// Close refuses what comes from now on, runs what waits, and waits for the workers. A function of the Pool must not call it.
+// Close refuses further functions, runs the waiting ones, and waits for the workers. A function of
+// the Pool must not call it.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.closed {

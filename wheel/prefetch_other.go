@@ -4,5 +4,5 @@ package wheel
 
 import "unsafe"
 
-// prefetch does nothing where Go has no instruction for it.
+// prefetch does nothing on processors without assembly for it.
 func prefetch(*[blockIDs]uint32, *block[uint32], unsafe.Pointer, uintptr) {}

@@ -1,22 +1,23 @@
 package wheel
 
-// Cancel leaves the id in its slot, and nobody knows where in there. Three things bring its place back: a Schedule with a
-// later deadline takes over one that was cancelled a moment ago, slot and all; the slot comes up; or, when the cancelled
-// outnumber the pending, each Schedule that would need a new place looks through a few ids first.
+// Cancel leaves the id in its slot at an unknown position. Three things free its place: a Schedule
+// with a later deadline reuses a recently cancelled entry together with its slot; the slot comes
+// up; or, if there are more cancelled than pending entries, each Schedule that needs a new place
+// scans a few ids first.
 
 const (
-	// deadSlack is how many more cancelled than pending entries are kept before slots are looked through.
+	// deadSlack is the excess of cancelled over pending entries above which slots are scanned.
 	deadSlack = 1 << 10
-	// sweepBlocks is how many blocks a Schedule looks through. At least every other id in the slots is a cancelled one
-	// then, so that it finds many more places than the one it needs.
+	// sweepBlocks is the number of blocks that a Schedule scans. At least half of the ids in the slots
+	// are cancelled then, so the scan finds many more places than the one needed.
 	sweepBlocks = 4
 )
 
-// recent is a stack of the ids that were cancelled last. It forgets the oldest, and may hold ids that have found another
-// use since.
+// recent is a stack of the ids that were cancelled last. It drops the oldest, and may hold ids that
+// were reused since.
 type recent struct {
 	ids [64]uint32
-	top uint32 // one more than the index of the top, counted on without end
+	top uint32 // one more than the index of the top, not wrapped
 	n   uint32
 }
 
@@ -33,8 +34,8 @@ func (r *recent) pop() {
 	r.n--
 }
 
-// place finds an id for an entry that is due at the given instant, and reports whether it is in a slot already that
-// comes up no later.
+// place returns an id for an entry that is due at the given instant. It reports whether the id is
+// already in a slot that comes up no later.
 func (w *Wheel[T]) place(at int64) (id uint32, filed bool) {
 	for w.recent.n > 0 {
 		id := w.recent.peek()
@@ -61,7 +62,7 @@ func (w *Wheel[T]) place(at int64) (id uint32, filed bool) {
 // retire cancels a pending entry.
 func (w *Wheel[T]) retire(id uint32, e entry[T]) {
 	if newHandle(id, e.generation()) == w.firing {
-		e.setDeadline(unfiled) // whatever its callback has made of it
+		e.setDeadline(unfiled) // the callback may have rescheduled it
 	}
 	w.release(e)
 	if e.deadline() == unfiled {
@@ -72,16 +73,16 @@ func (w *Wheel[T]) retire(id uint32, e entry[T]) {
 	}
 }
 
-// bury makes the place of a cancelled entry reusable whose id was taken out of its slot.
+// bury makes the place of a cancelled entry reusable after its id was taken out of its slot.
 func (w *Wheel[T]) bury(id uint32) {
 	w.entries.at(id).setDeadline(unfiled)
 	w.blocks.push(&w.free, id)
 	w.dead--
 }
 
-// Purge makes the places of all cancelled entries reusable at once, but for those whose slot is just being emptied, and
-// returns how many there were. It looks at every entry: about 20 ns for each. There is no need for it unless the places are
-// wanted now: fewer than 1024 more than there are pending entries are ever kept back.
+// Purge makes the places of all cancelled entries reusable at once, except in a slot that Advance
+// is emptying, and returns their number. It scans every entry and takes about 20 ns for each. It is
+// rarely needed: without it, cancelled entries exceed the pending ones by little more than 1024.
 func (w *Wheel[T]) Purge() (purged int) {
 	dead := w.dead
 	w.sweeper = sweeper{}
@@ -90,15 +91,16 @@ func (w *Wheel[T]) Purge() (purged int) {
 	return dead - w.dead
 }
 
-// A sweeper remembers where to look next for cancelled entries. The zero sweeper begins with the first slot.
+// A sweeper is the position of the scan for cancelled entries. The zero sweeper begins with the
+// first slot.
 type sweeper struct {
 	level int
 	slot  int64
 	block uint32 // 0 for the head of the slot
 }
 
-// sweep takes the cancelled entries out of the next blocks that hold any ids, and reports whether there are more: false
-// once all slots have been looked through, after which the next call begins anew.
+// sweep takes the cancelled entries out of the next blocks that hold ids, and reports whether there
+// are more. After it has returned false, the next call begins again with the first slot.
 func (w *Wheel[T]) sweep(blocks int) bool {
 	s := &w.sweeper
 	for range blocks {
@@ -134,8 +136,8 @@ func (w *Wheel[T]) nextToSweep() bool {
 	return false
 }
 
-// sweepBlock takes the cancelled entries out of one block of a list and closes the gaps with ids from the top of the list.
-// It returns the next block, 0 if this was the last one.
+// sweepBlock takes the cancelled entries out of one block of a list and closes the gaps with ids
+// from the top of the list. It returns the next block, 0 if this was the last one.
 func (w *Wheel[T]) sweepBlock(ids *list, at uint32) (next uint32) {
 	b := w.blocks.at(at)
 	next = b.next
@@ -152,7 +154,7 @@ func (w *Wheel[T]) sweepBlock(ids *list, at uint32) (next uint32) {
 		head, top := ids.head, ids.room
 		b.ids[i] = w.blocks.pop(ids)
 		w.bury(id)
-		if head == at && top == i { // it was the top itself
+		if head == at && top == i { // the place was the top itself
 			i++
 		}
 		if head == at && ids.head != at { // the block is empty

@@ -7,44 +7,46 @@ import (
 	"time"
 )
 
-// A shard is one of the wheels of a Timer. There are as many as processors, so that goroutines that run side by side seldom
-// meet at one; which one a Timeout is in says nothing else about it.
+// A shard is one of the wheels of a Timer. There are as many as processors, so that concurrent
+// goroutines rarely use the same one.
 //
-// New Timeouts and cancelled ones go to inboxes, which takes no lock, and from there into the wheel or out of it, a number
-// of them together. The wheel never hears of one that is cancelled before that.
+// New and cancelled Timeouts are posted to inboxes without a lock, and added to the wheel or
+// removed from it in batches. A Timeout that is cancelled before its batch never enters the wheel.
 type shard struct {
 	core *core // immutable
 
 	mu        sync.Mutex
 	wheel     timeouts      // guarded by mu
 	due       []*Timeout    // guarded by mu; only the driver adds and clears
-	ran       int           // how many of these it has come to; owned by the driver
-	now       time.Duration // guarded by mu; of the pass that is running
-	scheduled int64         // guarded by mu; Timeouts made, of those that were read
-	entered   int64         // guarded by mu; times that one became pending, of those that were read
-	cancelled int64         // guarded by mu; of those that were read
+	ran       int           // the number of due ones that were run; owned by the driver
+	now       time.Duration // guarded by mu; the instant of the current pass
+	scheduled int64         // guarded by mu; Timeouts made, without unread ones
+	// Guarded by mu; number of times a Timeout became pending, without unread ones.
+	entered   int64
+	cancelled int64 // guarded by mu; without unread ones
 
-	ended   bool         // guarded by mu; what closed stands for has been done
-	closed  atomic.Bool  // set under mu: nothing may come in any more
-	left    atomic.Int64 // times that a pending one began to run, less what cancelled counts too much
+	ended  bool        // guarded by mu; the inboxes were read for the last time
+	closed atomic.Bool // set under mu: new Timeouts are refused
+	// Number of times a pending Timeout began to run, less those also in cancelled.
+	left    atomic.Int64
 	expired atomic.Int64 // runs of tasks
 
-	added inbox // new ones, cancelled or not
+	added inbox // new Timeouts, cancelled or not
 
-	dropped inbox        // those that were cancelled and are not new
-	unread  atomic.Int64 // how many these are, or are about to be
+	dropped inbox        // cancelled Timeouts that are not new
+	unread  atomic.Int64 // number of Timeouts that are in dropped, or about to be
 
-	_ [64]byte // keep the shards apart as well
+	_ [64]byte // keeps the shards in different cache lines
 }
 
 // An inbox is a stack of Timeouts that one goroutine empties and any may add to.
 type inbox struct {
 	top atomic.Pointer[Timeout] // linked by next
 
-	_ [64]byte // keep it apart in the cache
+	_ [64]byte // keeps it in a cache line of its own
 }
 
-// post adds a Timeout, and reports whether it has met another goroutine.
+// post adds a Timeout, and reports whether another goroutine interfered.
 func (b *inbox) post(t *Timeout) (contended bool) {
 	for {
 		top := b.top.Load()
@@ -56,11 +58,12 @@ func (b *inbox) post(t *Timeout) (contended bool) {
 	}
 }
 
-// readAtOnce is how many a processor puts into an inbox before it reads it, unless another one is at it just then. The
-// memory answers as fast for all of them as for one.
+// readAtOnce is the number of Timeouts that a processor posts before it reads the inbox, unless
+// another one is reading it. The cache misses of a batch overlap.
 const readAtOnce = blockIDs
 
-// accept takes a new Timeout, and reports false if nothing may come in any more, and whether it has met another goroutine.
+// accept posts a new Timeout. It reports false if the shard is closed, and whether another
+// goroutine interfered.
 func (s *shard) accept(t *Timeout, read bool) (accepted, contended bool) {
 	if s.closed.Load() {
 		return false, false
@@ -70,15 +73,15 @@ func (s *shard) accept(t *Timeout, read bool) (accepted, contended bool) {
 		s.tryRead()
 	}
 	if !s.closed.Load() {
-		return true, contended // whoever closes reads the inbox after this
+		return true, contended // a later close reads the inbox
 	}
 	word := t.word.Load()
 	refuse := isNew(word) && t.word.CompareAndSwap(word, withState(word, refused))
-	return !refuse, contended // or it was still read
+	return !refuse, contended // if not refused, close has read it
 }
 
-// drop sees to it that a Timeout that was cancelled is taken out of the wheel. New ones need nothing: that is seen when they
-// are read.
+// drop posts a cancelled Timeout for removal from the wheel. New ones need no removal: takeInLocked
+// sees that they are cancelled.
 func (s *shard) drop(t *Timeout) {
 	s.dropped.post(t)
 	if s.unread.Add(1) >= readAtOnce {
@@ -117,7 +120,7 @@ func (s *shard) readLocked() {
 // takeInLocked schedules a Timeout that is new.
 func (s *shard) takeInLocked(t *Timeout) {
 	if s.ended {
-		return // too late: accept refuses it
+		return // accept refuses it
 	}
 	word := t.word.Load()
 	for stateOf(word) == pending {
@@ -141,8 +144,8 @@ func (s *shard) fileLocked(t *Timeout, deadline time.Duration) {
 	s.entered++
 }
 
-// reenter makes a Timeout that runs pending again. It reports false if it was cancelled or nothing may come in. One that is to
-// begin at once is not put into the wheel.
+// reenter makes a running Timeout pending again. It reports false if the Timeout was cancelled or
+// the shard is closed. If the Timeout runs again at once, it is not put into the wheel.
 func (s *shard) reenter(t *Timeout, deadline time.Duration, atOnce bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +160,7 @@ func (s *shard) reenter(t *Timeout, deadline time.Duration, atOnce bool) bool {
 	return true
 }
 
-// nextDue returns when the first slot that holds something comes up.
+// nextDue returns the instant at which the next slot with Timeouts comes up.
 func (s *shard) nextDue() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +168,7 @@ func (s *shard) nextDue() (time.Duration, bool) {
 	return s.wheel.nextDue()
 }
 
-// counts returns how many Timeouts are pending, were scheduled, and were cancelled.
+// counts returns the number of Timeouts that are pending, were scheduled, and were cancelled.
 func (s *shard) counts() (pending, scheduled, cancelled int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,15 +177,16 @@ func (s *shard) counts() (pending, scheduled, cancelled int64) {
 
 func (s *shard) countsLocked() (pending, scheduled, cancelled int64) {
 	s.readLocked()
-	left := s.left.Load() // last: a running one that is cancelled is taken off this before it is in the inbox
+	// Last: cancel subtracts a running Timeout here before it posts it to the inbox.
+	left := s.left.Load()
 	return s.entered - left - s.cancelled, s.scheduled, s.cancelled
 }
 
-// hasten sees to it that a Timeout whose deadline has become an earlier one is looked at in time. One that is in no wheel is
-// about to be looked at anyway.
+// hasten files a Timeout again after a Reset to an earlier deadline. A Timeout in no wheel is about
+// to be filed or run anyway.
 func (s *shard) hasten(t *Timeout) {
 	s.mu.Lock()
-	deadline := deadlineOf(t.word.Load()) // the last one, if several are at it
+	deadline := deadlineOf(t.word.Load()) // the latest, if several goroutines reset it
 	if t.place != (place{}) {
 		s.wheel.remove([]*Timeout{t})
 		s.wheel.file(t, deadline)
@@ -191,16 +195,18 @@ func (s *shard) hasten(t *Timeout) {
 	s.core.wakeFor(deadline)
 }
 
-// refile puts a Timeout that is pending and in no wheel back. It reports false if the Timer was stopped: Stop will find it
-// where it is.
+// refile puts a pending Timeout that is in no wheel back. It reports false if the Timer was
+// stopped: then the Timeout stays in place for Stop to find.
 func (s *shard) refile(t *Timeout) bool {
 	s.mu.Lock()
 	if s.closed.Load() {
 		s.mu.Unlock()
 		return false
 	}
-	word := t.word.Load()                                 // under the lock: a Reset from here on finds it in the wheel
-	if stateOf(word) == pending && t.place == (place{}) { // or it is cancelled, and dropped as soon as we unlock
+	// Under the lock: a later Reset finds it in the wheel.
+	word := t.word.Load()
+	// A cancelled one is dropped after the unlock.
+	if stateOf(word) == pending && t.place == (place{}) {
 		s.wheel.file(t, deadlineOf(word))
 	}
 	s.mu.Unlock()
@@ -208,7 +214,7 @@ func (s *shard) refile(t *Timeout) bool {
 	return true
 }
 
-// collect moves what is due at now, or a part of it, to the list of those that are run next, and reports whether there is
+// collect moves up to collectAtOnce due Timeouts to the list to run, and reports whether there are
 // more.
 func (s *shard) collect(now time.Duration) (more bool) {
 	s.mu.Lock()
@@ -221,7 +227,7 @@ func (s *shard) collect(now time.Duration) (more bool) {
 	return s.wheel.advance(now, collectAtOnce, s.takeLocked)
 }
 
-// forget lets go of what was run.
+// forget clears the list of due Timeouts after they were run.
 func (s *shard) forget() {
 	s.mu.Lock()
 	if !s.closed.Load() {
@@ -231,14 +237,14 @@ func (s *shard) forget() {
 	s.mu.Unlock()
 }
 
-// collectAtOnce bounds how long the lock is held: about 5 microseconds.
+// collectAtOnce bounds the time for which the lock is held: about 5 microseconds.
 const collectAtOnce = 256
 
-// takeLocked is called by the wheel for each Timeout whose slot has come up.
+// takeLocked is called by the wheel for each Timeout in a slot that has come up.
 func (s *shard) takeLocked(t *Timeout) {
 	word := t.word.Load()
 	switch {
-	case stateOf(word) != pending: // cancelled, and on its way to be dropped
+	case stateOf(word) != pending: // cancelled, and about to be dropped
 	case deadlineOf(word) > s.now: // Reset to later
 		s.wheel.file(t, deadlineOf(word))
 	default:
@@ -246,7 +252,7 @@ func (s *shard) takeLocked(t *Timeout) {
 	}
 }
 
-// close refuses what comes from now on and returns all that is in the shard, whatever its state.
+// close refuses further Timeouts and returns all Timeouts in the shard, in any state.
 func (s *shard) close() (all []*Timeout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

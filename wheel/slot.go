@@ -1,15 +1,17 @@
 package wheel
 
-// blockIDs makes a block 64 bytes, one cache line: emptying a slot misses the cache once per 15 entries.
+// blockIDs makes a block 64 bytes, one cache line: emptying a slot misses the cache once per 15
+// entries.
 const blockIDs = 15
 
-// A block is one link of a list of ids, or of whatever a list holds. Block 0 is never used, so that 0 means none.
+// A block is one link of a list of ids or other values. Block 0 is never used, so that 0 means
+// none.
 type block[E any] struct {
 	next uint32
 	ids  [blockIDs]E // filled from the end
 }
 
-// blockPiece is how many blocks are allocated at a time.
+// blockPiece is the number of blocks that are allocated at a time.
 const blockPiece = 1 << 6 // power of two
 
 // A list is a stack in blocks. All blocks but the head are full. The zero list is empty.
@@ -23,8 +25,8 @@ func (l list) empty() bool { return l.head == 0 }
 // blocks owns the memory of all lists of a wheel.
 type blocks[E any] struct {
 	pieces []*[blockPiece]block[E]
-	used   uint32 // blocks ever handed out, block 0 included
-	free   uint32 // first of the unused ones, linked by next
+	used   uint32 // blocks allocated so far, including block 0
+	free   uint32 // first unused block; the others are linked by next
 }
 
 func (b *blocks[E]) at(i uint32) *block[E] { return &b.pieces[i/blockPiece][i%blockPiece] }
@@ -67,7 +69,7 @@ func (b *blocks[E]) put(l *list, id E) {
 	b.at(l.head).ids[l.room] = id
 }
 
-// pop takes the id that was pushed last, and lets go of it. The list must not be empty.
+// pop removes the id that was pushed last, and clears its place. The list must not be empty.
 func (b *blocks[E]) pop(l *list) (id E) {
 	var none E
 	top := &b.at(l.head).ids[l.room]
@@ -78,7 +80,7 @@ func (b *blocks[E]) pop(l *list) (id E) {
 	return id
 }
 
-// count returns how many ids a list holds.
+// count returns the number of ids in a list.
 func (b *blocks[E]) count(l list) (n int) {
 	for i := l.head; i != 0; i = b.at(i).next {
 		n += blockIDs
@@ -86,7 +88,7 @@ func (b *blocks[E]) count(l list) (n int) {
 	return n - int(l.room)
 }
 
-// shrink takes the head block, which is empty, off a list.
+// shrink removes the head block, which is empty, from a list.
 func (b *blocks[E]) shrink(l *list) {
 	i := l.head
 	head := b.at(i)

@@ -11,11 +11,11 @@ type slowRule struct {
 	core *core
 
 	mu     sync.Mutex
-	minute time.Duration // guarded by mu; that of counts
+	minute time.Duration // guarded by mu; the minute of counts
 	counts map[any]int   // guarded by mu
 }
 
-// applies reports whether a Timeout belongs to the SlowExecutor now.
+// applies reports whether a Timeout runs on the SlowExecutor now.
 func (r *slowRule) applies(t *Timeout, now time.Duration) bool {
 	if r.core.cfg.SlowExecutor == nil {
 		return false
@@ -27,7 +27,7 @@ func (r *slowRule) applies(t *Timeout, now time.Duration) bool {
 	return r.counts[key] > r.core.cfg.SlowLimit
 }
 
-// count notes a slow run.
+// count records a slow run.
 func (r *slowRule) count(t *Timeout, now time.Duration) {
 	if r.core.cfg.SlowExecutor == nil {
 		return
@@ -39,7 +39,7 @@ func (r *slowRule) count(t *Timeout, now time.Duration) {
 	r.counts[key]++
 }
 
-// turn forgets the counts of an earlier minute.
+// turn clears the counts of an earlier minute.
 func (r *slowRule) turn(now time.Duration) {
 	if minute := now / time.Minute; r.counts == nil || minute != r.minute {
 		r.minute, r.counts = minute, map[any]int{}

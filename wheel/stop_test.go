@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStopReturnsExactlyWhatHadNotRun(t *testing.T) {
+func TestStopReturnsExactlyThePendingTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		var ran, gone, left cancelTask
@@ -58,18 +58,18 @@ func TestStopFromATaskIsRefused(t *testing.T) {
 		require.ErrorIs(t, <-errs, ErrStopInTask)
 		fired := make(chan bool, 1)
 		schedule(t, timer, 0, func(*Timeout) { fired <- true })
-		require.True(t, <-fired, "the timer goes on")
+		require.True(t, <-fired, "the timer continues")
 	})
 }
 
-func TestStopDoesNotWaitForAStuckTaskForEver(t *testing.T) {
+func TestStopContextDoesNotWaitForeverForATask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
-		stuck := make(chan bool)
+		blocked := make(chan bool)
 		var ran atomic.Pointer[Timeout]
 		block := func(timeout *Timeout) {
 			assert.True(t, ran.CompareAndSwap(nil, timeout), "one of the two must not run after Stop")
-			<-stuck
+			<-blocked
 		}
 		one, two := schedule(t, timer, 0, block), schedule(t, timer, 0, block)
 		time.Sleep(time.Second)
@@ -83,7 +83,7 @@ func TestStopDoesNotWaitForAStuckTaskForEver(t *testing.T) {
 		}
 		require.Len(t, left, 1)
 		require.Same(t, behind, left[0], "it was due, and had not run")
-		close(stuck)
+		close(blocked)
 		left, err = timer.Stop()
 		require.NoError(t, err)
 		require.Empty(t, left)
@@ -111,12 +111,12 @@ func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
 		for moment := rand.Int64N(8000); accepted.Load() < moment; { // Stop in the middle
 			runtime.Gosched()
 		}
-		looking := make(chan bool)
-		var lookers sync.WaitGroup
-		lookers.Go(func() { // who reads what has come in, also after Stop
+		stopReading := make(chan bool)
+		var readers sync.WaitGroup
+		readers.Go(func() { // reads the inboxes, also after Stop
 			for {
 				select {
-				case <-looking:
+				case <-stopReading:
 					return
 				default:
 					timer.Pending()
@@ -126,28 +126,29 @@ func TestNewTimeoutRacingStopLosesNothing(t *testing.T) {
 		left, err := timer.Stop()
 		require.NoError(t, err)
 		producers.Wait()
-		close(looking)
-		lookers.Wait()
+		close(stopReading)
+		readers.Wait()
 		require.Equal(t, int64(8000), refused.Load()+accepted.Load())
 		require.Equal(t, accepted.Load(), ran.Load()+int64(len(left)))
 		require.Zero(t, timer.Pending())
 	}
 }
 
-// What comes in while Stop is under way is refused by the one who brings it, also if somebody looks at it in between.
-func TestWhatIsReadAfterStopIsLeftToAccept(t *testing.T) {
+// A Timeout that is made during Stop is refused by NewTimeout, also if another goroutine reads the
+// inbox in between.
+func TestATimeoutReadAfterStopIsRefused(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	require.NoError(t, second(timer.Stop()))
 	s := timer.shards[0]
 	late := &Timeout{task: TaskFunc(nothing), shard: s}
 	late.word.Store(newWord(0, pending) | newBit)
-	s.added.post(late) // accept is here
+	s.added.post(late) // accept has reached this point
 	require.Zero(t, timer.Pending())
 	require.True(t, isNew(late.word.Load()), "accept can refuse it")
 	require.Zero(t, timer.Stats().Scheduled)
 }
 
-func TestNothingIsPendingAfterStopWhoeverCancels(t *testing.T) {
+func TestNothingIsPendingAfterStop(t *testing.T) {
 	for range 300 {
 		timer, err := NewTimer(TimerConfig{Slots: 1})
 		require.NoError(t, err)
@@ -231,7 +232,7 @@ func TestARunThatMeetsStopFilesNothing(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	timeout := schedule(t, timer, time.Hour, nothing)
 	require.Len(t, timeout.shard.close(), 1)
-	require.False(t, timeout.shard.refile(timeout), "Stop looks for it where it is")
+	require.False(t, timeout.shard.refile(timeout), "Stop finds it in place")
 }
 
 func TestATimerIsStartedByItsFirstTimeout(t *testing.T) {

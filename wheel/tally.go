@@ -6,27 +6,29 @@ import (
 	"time"
 )
 
-// TimerStats is a snapshot of what a Timer has done since it was made.
+// TimerStats is a snapshot of the counters of a Timer.
 type TimerStats struct {
 	Pending   int    // Timeouts now
-	Scheduled uint64 // by NewTimeout and the periodic ones, which count once
+	Scheduled uint64 // Timeouts made; a periodic one counts once
 	Expired   uint64 // runs of tasks
 	Cancelled uint64 // by Cancel, Stop, DropMissed or OnRefused
 	Panics    uint64 // of tasks
 	Refused   uint64 // by executors; the same Timeout may be refused again
 	Slow      uint64 // runs that took longer than SlowAfter
-	Missed    uint64 // runs that were later than MissedAfter, and those of the same Timeout that DropMissed has left out
-	Dropped   uint64 // of them, those that DropMissed has left out
+	Missed    uint64 // runs that were later than MissedAfter, including the dropped ones
+	Dropped   uint64 // runs that DropMissed has dropped
 
-	// Lateness counts runs by how long after their deadlines they began: Lateness[i] those that were less than 2^i
-	// microseconds late and belong to no lower i; the last one also counts all that were later.
+	// Lateness is a histogram of the time between the deadline of a run and its beginning. Lateness[i]
+	// counts the runs that were less than 2^i microseconds late and are not in a lower bucket. The
+	// last bucket also counts all later runs.
 	Lateness [LatenessBuckets]uint64
 }
 
-// LatenessBuckets is the number of buckets of TimerStats.Lateness. The last but one ends at 17 minutes.
+// LatenessBuckets is the number of buckets of TimerStats.Lateness. The second to last ends at 17
+// minutes.
 const LatenessBuckets = 32
 
-// tally counts what happens seldom, or on one goroutine at a time.
+// tally has the counters that change rarely, or on one goroutine at a time.
 type tally struct {
 	panics, refused, slow, missed, dropped   atomic.Uint64
 	lateness                                 [LatenessBuckets]atomic.Uint64
@@ -39,7 +41,7 @@ func (y *tally) late(by time.Duration) {
 
 // A limiter keeps warnings of one kind from filling the log.
 type limiter struct {
-	last atomic.Int64 // when one was logged
+	last atomic.Int64 // the instant of the last warning
 }
 
 // warn logs a warning, at most one per second.
@@ -51,7 +53,7 @@ func (l *limiter) warn(c *core, message string, args ...any) {
 	c.cfg.Logger.Warn(message, args...)
 }
 
-// Stats returns a snapshot of the counters. Those of events that happen meanwhile may be in or not.
+// Stats returns a snapshot of the counters. Concurrent events may be included or not.
 func (t *Timer) Stats() TimerStats {
 	s := TimerStats{
 		Panics: t.tally.panics.Load(), Refused: t.tally.refused.Load(), Slow: t.tally.slow.Load(),
@@ -70,8 +72,8 @@ func (t *Timer) Stats() TimerStats {
 	return s
 }
 
-// Slots returns how many entries are in each slot that holds any, see [Wheel.Slots]. Each processor has its own wheel, so
-// the same slot may appear once for each. Those that were cancelled are not in.
+// Slots returns the slots that hold Timeouts, see [Wheel.Slots]. Each processor has its own wheel,
+// so the same slot may appear once for each. Cancelled Timeouts do not count.
 func (t *Timer) Slots() (slots []Slot) {
 	for _, s := range t.shards {
 		s.mu.Lock()

@@ -5,17 +5,17 @@ import (
 	"runtime"
 )
 
-// A Task is what a Timeout does when it expires. Run is called once per expiry, on the goroutine of the Timer or where its
-// Executor puts it, and gets the Timeout it belongs to. A periodic one may be cancelled from there; one that runs only once is
-// over by then, so to go on it schedules another. It may call the Timer as well, but not Stop from the goroutine of the Timer.
-// A panic in it is recovered and reported.
+// A Task runs when a Timeout expires. Run is called once per expiry with its Timeout, on the
+// goroutine of the Timer or on one of the Executor. A periodic Timeout may be cancelled from there.
+// A Timeout that runs once has expired by then: to run again, Run schedules another one. Run may
+// call the Timer, but not Stop on the goroutine of the Timer. A panic is recovered and reported.
 //
 // A task that also has a method Cancelled is a [CancelTask].
 type Task interface {
 	Run(*Timeout)
 }
 
-// TaskFunc makes a function a Task.
+// TaskFunc is an adapter that makes a function a Task.
 type TaskFunc func(*Timeout)
 
 // Run calls f.
@@ -37,8 +37,9 @@ func isNone(task Task) bool {
 	return task == nil || ok && f == nil
 }
 
-// A CancelTask is told when it will not run any more: by Cancel or Stop, on the goroutine that called it; by a Timer that
-// drops what it has missed; and by one whose executor did not want it. A panic in it is recovered and reported.
+// A CancelTask is a Task with a method that is called if the Timeout is cancelled: by Cancel or
+// Stop, on the goroutine of the caller, or by the Timer, because the Timeout was missed or the
+// executor refused it. A panic is recovered and reported.
 type CancelTask interface {
 	Task
 	Cancelled(*Timeout)

@@ -10,14 +10,14 @@ import (
 // A Timeout is one task in a Timer, and the handle to it. Safe for concurrent use.
 type Timeout struct {
 	word  atomic.Uint64 // deadline and state
-	task  Task          // a *periodic around the one that was given, if it does not run only once
+	task  Task          // wrapped in a *periodic if it is periodic
 	shard *shard
 	place place    // in the wheel of the shard; guarded by its mu
 	next  *Timeout // in an inbox of the shard
 }
 
-// A state is where a Timeout is in its life: pending to expired or cancelled, or, if it is periodic, pending to running and
-// back any number of times, and to cancelled.
+// A state is the state of a Timeout. It changes from pending to expired or cancelled. A periodic
+// Timeout changes between pending and running any number of times, and then to cancelled.
 type state uint64
 
 const (
@@ -27,18 +27,20 @@ const (
 	cancelled
 )
 
-// A word is the deadline and below it the state and whether the Timeout is new, that is, not yet in the wheel of its
-// shard: one compare-and-swap decides between expiry, Cancel and Reset, whichever goroutines they are on.
+// A word has the deadline in its upper bits, then a bit for a new Timeout, which is not yet in the
+// wheel of its shard, and the state. One compare-and-swap decides between expiry, Cancel and Reset
+// on different goroutines.
 const (
 	stateMask = 3
 	newBit    = 4
 	wordShift = 3
 
-	// refused is the state of a new one that came too late. It has no other meaning then: what is new cannot expire.
+	// refused is the state of a new Timeout that came after Stop. A new Timeout cannot expire, so the
+	// state is unambiguous.
 	refused = expired
 )
 
-// never is the deadline that does not come: 73 years after the Timer was made.
+// never is a deadline that does not pass: 73 years after NewTimer.
 const never = math.MaxInt64 >> (wordShift - 1)
 
 func newWord(deadline time.Duration, s state) uint64 { return uint64(deadline)<<wordShift | uint64(s) }
@@ -52,7 +54,7 @@ func withDeadline(word uint64, deadline time.Duration) uint64 {
 	return uint64(deadline)<<wordShift | word&(newBit|stateMask)
 }
 
-// String returns what the task is, the state and the deadline, for logs.
+// String returns the name of the task, the state and the deadline, for logs.
 func (t *Timeout) String() string {
 	word := t.word.Load()
 	due := (deadlineOf(word) - t.shard.core.now()).Round(time.Millisecond)
@@ -61,7 +63,8 @@ func (t *Timeout) String() string {
 
 func (s state) String() string { return [...]string{"pending", "running", "expired", "cancelled"}[s] }
 
-// Task returns the task that NewTimeout was given. A Timeout that is kept keeps its task, also when it has run.
+// Task returns the task that was passed to NewTimeout. A Timeout refers to its task, also after it
+// has run.
 func (t *Timeout) Task() Task {
 	if p := t.periodic(); p != nil {
 		return p.Task
@@ -69,22 +72,23 @@ func (t *Timeout) Task() Task {
 	return t.task
 }
 
-// Timer returns the Timer it belongs to. That does not keep the Timer alive: one that nothing else refers to stops once nothing
-// is pending.
+// Timer returns the Timer of the Timeout. A Timeout does not keep its Timer alive: if nothing else
+// refers to the Timer, it stops once nothing is pending.
 func (t *Timeout) Timer() *Timer { return t.shard.core.timer() }
 
-// Expired reports whether its task has been called, or is being called for the first and only time. A periodic Timeout
-// does not expire before its task panics.
+// Expired reports whether the task has been called or is being called. A periodic Timeout expires
+// only if its task panics.
 func (t *Timeout) Expired() bool { return stateOf(t.word.Load()) == expired }
 
-// Cancelled reports whether it was cancelled, by Cancel or by the Timer.
+// Cancelled reports whether the Timeout was cancelled, by Cancel or by the Timer.
 func (t *Timeout) Cancelled() bool { return stateOf(t.word.Load()) == cancelled }
 
-// Cancel takes a pending Timeout out and reports whether it did: false means that the task is running, has run, or was
-// cancelled before. A periodic one is cancelled while its task runs as well, which it may do itself: it does not run again.
+// Cancel cancels a pending Timeout. It reports false if the task is running, has run, or was
+// cancelled before. A periodic Timeout can also be cancelled while its task runs, also by the task:
+// it does not run again.
 //
-// It takes no lock. The Timer may keep the task, and up to 14 others for each processor, until more Timeouts have been made or
-// cancelled there or something else is due.
+// Cancel takes no lock. The Timer may refer to the task, and to up to 14 others per processor,
+// until more Timeouts are made or cancelled there or another one is due.
 func (t *Timeout) Cancel() bool {
 	for {
 		word := t.word.Load()
@@ -98,25 +102,27 @@ func (t *Timeout) Cancel() bool {
 	}
 }
 
-// cancel takes a pending or running Timeout out, unless its word has changed meanwhile. The caller tells the task.
+// cancel cancels a pending or running Timeout, unless its word has changed meanwhile. The caller
+// calls tellCancelled.
 func (t *Timeout) cancel(word uint64) bool {
 	if !t.word.CompareAndSwap(word, withState(word, cancelled)) {
 		return false
 	}
 	if stateOf(word) == running {
-		t.shard.left.Add(-1) // it has left already
+		t.shard.left.Add(-1) // begin has counted it
 	}
 	t.shard.core.freePending()
 	if !isNew(word) {
 		t.shard.drop(t)
 	}
 	if t.shard.core.leak.garbage.Load() {
-		t.shard.core.wakeDriver() // it may have nothing left to do
+		t.shard.core.wakeDriver() // this may have been the last pending Timeout
 	}
 	return true
 }
 
-// cancelPending takes a Timeout out if it is pending, and reports whether it did. The caller tells the task.
+// cancelPending cancels a Timeout if it is pending, and reports whether it did. The caller calls
+// tellCancelled.
 func (t *Timeout) cancelPending() bool {
 	for {
 		word := t.word.Load()
@@ -129,24 +135,24 @@ func (t *Timeout) cancelPending() bool {
 	}
 }
 
-// begin takes a Timeout from pending to a state in which it is not, unless its word has changed meanwhile.
+// begin changes a pending Timeout to another state, unless its word has changed meanwhile.
 func (t *Timeout) begin(word uint64, to state) bool {
 	if !t.word.CompareAndSwap(word, withState(word, to)) {
 		return false
 	}
 	t.shard.left.Add(1)
-	if to != running { // a periodic one keeps its place
+	if to != running { // a periodic one still counts as pending
 		t.shard.core.freePending()
 	}
 	return true
 }
 
-// Reset makes a pending Timeout expire after a delay from now, and reports whether it did: false means that it runs, has
-// run, or was cancelled. After true, the task does not run before the delay has passed, and only once, even if it was about
-// to. A periodic Timeout goes on from there with its period.
+// Reset moves the deadline of a pending Timeout to a delay from now. It reports false if the task
+// is running, has run, or was cancelled. After true the task runs once, not before the delay has
+// passed, even if it was about to run. A periodic Timeout continues with its period from there.
 //
-// To a later instant, which is what a heartbeat does, it takes no lock. Zero, negative and very long delays are treated as
-// NewTimeout does.
+// A Reset to a later instant takes no lock. Zero, negative and very long delays are treated as by
+// NewTimeout.
 func (t *Timeout) Reset(delay time.Duration) bool {
 	deadline := t.shard.core.deadlineIn(delay)
 	for {

@@ -2,17 +2,17 @@ package wheel
 
 import "time"
 
-// timeouts is the wheel of a shard. Its slots hold the Timeouts themselves, and each of these knows its place, so that it
-// is taken out when it is cancelled: a Timeout holds a task, and a task may hold anything. The Wheel leaves cancelled
-// entries where they are, since they are small, and all in one piece of memory.
+// timeouts is the wheel of a shard. Its slots point to the Timeouts, and each Timeout knows its
+// place, so that it can be removed when it is cancelled: its task may hold any amount of memory. A
+// Wheel leaves cancelled entries in place, since they are small.
 //
-// Reset to later leaves a Timeout where it is, as the Wheel does.
+// As in a Wheel, a Reset to a later deadline leaves a Timeout in its slot.
 type timeouts struct {
 	hierarchy
 	blocks blocks[*Timeout]
 }
 
-// A place is where in a wheel a Timeout is. The zero place is nowhere.
+// A place is the position of a Timeout in a wheel. The zero place means that it is in no wheel.
 type place struct {
 	block uint32
 	where uint32 // slot, level, and index in the block, from the top
@@ -32,7 +32,7 @@ func (p place) index() uint32 { return p.where & (1<<indexBits - 1) }
 func (p place) level() int    { return int(p.where >> indexBits & (1<<levelBits - 1)) }
 func (p place) slot() int64   { return int64(p.where >> (indexBits + levelBits)) }
 
-// file puts a Timeout that is nowhere into the slot that comes up when it is due.
+// file puts a Timeout that is in no wheel into the slot that comes up when it is due.
 func (w *timeouts) file(t *Timeout, deadline time.Duration) {
 	l, slot := w.locate(int64(deadline))
 	add(&l.filed, slot, &w.blocks, t)
@@ -40,10 +40,10 @@ func (w *timeouts) file(t *Timeout, deadline time.Duration) {
 	t.place = newPlace(l, slot, to.head, to.room)
 }
 
-// remove takes Timeouts out of their slots; those that are nowhere stay so.
+// remove takes Timeouts out of their slots. It ignores Timeouts that are in no wheel.
 func (w *timeouts) remove(some []*Timeout) {
 	for _, t := range some {
-		// A read that nothing waits for, so that the memory answers as fast for all as for one.
+		// Reads first, so that the cache misses of all Timeouts overlap.
 		if p := t.place; p.block != 0 && w.blocks.at(p.block).ids[p.index()] != t {
 			panic("BUG: wheel: a Timeout is not at its place")
 		}
@@ -70,17 +70,17 @@ func (w *timeouts) removeFrom(p place) {
 	}
 }
 
-// fill moves the Timeout on top of a list to a place in it that is given up.
+// fill moves the Timeout on top of a list to a place in it that becomes free.
 func (w *timeouts) fill(l *list, to place) {
 	top := w.blocks.pop(l)
-	if b := w.blocks.at(to.block); b.ids[to.index()] != nil { // else it was itself the top
+	if b := w.blocks.at(to.block); b.ids[to.index()] != nil { // otherwise the place was the top itself
 		b.ids[to.index()] = top
 		top.place = to
 	}
 }
 
-// advance moves the wheel to now and calls take for each Timeout whose slot has come up; what it takes is nowhere. At most
-// limit are taken; it returns whether there are more.
+// advance moves the wheel to now and calls take for up to limit Timeouts in slots that have come
+// up, after removing them. It reports whether there are more.
 func (w *timeouts) advance(now time.Duration, limit int, take func(*Timeout)) (more bool) {
 	for target := w.target(now); ; {
 		l := w.drained()

@@ -17,82 +17,93 @@ import (
 var (
 	// ErrStopped is returned by a Timer that was stopped.
 	ErrStopped = errors.New("wheel: timer is stopped")
-	// ErrTooManyPending is returned by NewTimeout while as many Timeouts are pending as TimerConfig.MaxPending allows.
+	// ErrTooManyPending is returned by NewTimeout while as many Timeouts are pending as
+	// TimerConfig.MaxPending allows.
 	ErrTooManyPending = errors.New("wheel: too many pending timeouts")
-	// ErrStopInTask is returned by Stop when a task calls it on the goroutine of the Timer, which would wait for itself.
+	// ErrStopInTask is returned by Stop if a task calls it on the goroutine of the Timer, which would
+	// wait for itself.
 	ErrStopInTask = errors.New("wheel: a task has called Stop on the goroutine of its timer: call it from another goroutine")
 	// ErrNoTask is returned for a nil Task or TaskFunc.
 	ErrNoTask = errors.New("wheel: no task")
 )
 
-// A TimerConfig says how a Timer works. The zero value is a Timer with a tick of 10 ms that runs tasks inline.
+// A TimerConfig configures a Timer. The zero value is a Timer with a tick of 10 ms that runs tasks
+// on its own goroutine.
 type TimerConfig struct {
-	// Tick is the precision: a task runs at most one tick late, and never early. If zero, 10 ms. Must not be negative.
+	// Tick is the precision: a task runs at most one tick late, and never early. If zero, 10 ms. Must
+	// not be negative.
 	Tick time.Duration
 	// Slots is the number of slots of the lowest level, a power of two; see [New]. If zero, 1024.
 	Slots int
-	// MaxPending is how many Timeouts may be pending at a time; a periodic one counts while it runs as well. If zero, any number.
-	// Must not be negative.
+	// MaxPending limits the number of pending Timeouts; a periodic one also counts while it runs. If
+	// zero, there is no limit. Must not be negative.
 	MaxPending int
 
-	// Executor is where tasks run: it calls run, which does not panic, on a goroutine of its choice, now or later, or
-	// returns an error and does not. It must not block, which would hold up all others: [Pool.Execute] is an executor, and so
-	// is the Submit of an ants.Pool that was made with WithNonblocking. A Timeout that waits there is still pending: it can be
-	// cancelled and reset. DropMissed does not ask how long it has waited there. The queue should have room for what may
-	// expire at once. If nil, tasks run on the goroutine of the Timer, one after the other: then they must be short, since each delays
-	// those behind it.
+	// Executor runs tasks: it calls run, which does not panic, on a goroutine of its choice, now or
+	// later, or returns an error and does not call it. It must not block, because that delays all
+	// other tasks. [Pool.Execute] is an executor, and so is the Submit of an ants.Pool with
+	// WithNonblocking. A Timeout that waits in an executor is still pending: it can be cancelled and
+	// reset. Its time in the executor does not count for DropMissed. The queue should have room for
+	// all tasks that may expire at once. If nil, tasks run on the goroutine of the Timer, one after
+	// the other. They must be short then, because each one delays the next.
 	Executor func(run func()) error
-	// OnRefused is called on the goroutine of the Timer when an executor has returned an error or panicked. It returns
-	// after how long to try again, at least a tick, which is its deadline from then on; if negative, the Timeout is cancelled,
-	// and what becomes of it is up to the hook. If nil, a warning is logged, at most one per second, and it is tried again
-	// after 100 ms.
+	// OnRefused is called on the goroutine of the Timer if an executor returns an error or panics. It
+	// returns the delay before the next attempt, at least one tick, which sets the new deadline. If it
+	// is negative, the Timeout is cancelled, and the hook decides what to do with it. If nil, a
+	// warning is logged, at most one per second, and the next attempt is after 100 ms.
 	OnRefused func(t *Timeout, err error) (retry time.Duration)
 
-	// SlowAfter is how long a task may take before it counts as slow. If zero, none does. Must not be negative.
+	// SlowAfter is the duration above which a run of a task is slow. If zero, no run is slow. Must not
+	// be negative.
 	SlowAfter time.Duration
-	// OnSlow is called after a slow task, where the task has run, with how long it took. If nil, a warning is logged, at most
-	// one per second.
+	// OnSlow is called after a slow run, on its goroutine, with its duration. If nil, a warning is
+	// logged, at most one per second.
 	OnSlow func(t *Timeout, took time.Duration)
-	// SlowExecutor runs tasks that were slow more than SlowLimit times within a minute, until the minute is over: the slow
-	// keep the slow waiting, and nobody else. Minutes are counted from when the Timer was made. What it refuses is treated as
-	// what Executor refuses. If nil, there is no such rule. The idea is that of XXL-JOB's trigger pools.
+	// SlowExecutor runs tasks that were slow more than SlowLimit times within a minute, until the end
+	// of that minute, so that slow tasks only delay other slow tasks. Minutes count from NewTimer. If
+	// it refuses a task, OnRefused is called as for Executor. If nil, Executor runs all tasks.
+	// XXL-JOB's trigger pools work like this.
 	SlowExecutor func(run func()) error
-	// SlowLimit is the number for SlowExecutor. If zero, 10. Must not be negative.
+	// SlowLimit is the number of slow runs per minute above which SlowExecutor runs a task. If zero,
+	// 10. Must not be negative.
 	SlowLimit int
-	// SlowKey says which Timeouts count together for SlowExecutor; it must return something comparable. If nil, those that
-	// run the same code: functions made at the same place, or methods of the same type.
+	// SlowKey returns the group in which slow runs of a Timeout are counted for SlowExecutor. Its
+	// result must be comparable. If nil, Timeouts with the same code form a group: functions made at
+	// the same place, or methods of the same type.
 	SlowKey func(*Timeout) any
 
-	// Missed says what to do with a Timeout that is more than MissedAfter late, since the process was stopped or a task
-	// has blocked the Timer. The default is to run it now.
+	// Missed is the policy for a Timeout that is more than MissedAfter late, because the process was
+	// stopped or a task has blocked the Timer. The default is RunMissed.
 	Missed MissedPolicy
-	// MissedAfter is the lateness from which on a Timeout counts as missed. If zero, 5 s. Must not be negative.
+	// MissedAfter is the lateness above which a Timeout is missed. If zero, 5 s. Must not be negative.
 	MissedAfter time.Duration
-	// OnMissed is called on the goroutine of the Timer for each Timeout that was dropped by DropMissed, once for all missed runs
-	// of a periodic one. If nil, a warning is logged, at most one per second.
+	// OnMissed is called on the goroutine of the Timer for each Timeout that DropMissed has dropped,
+	// once for all missed runs of a periodic one. If nil, a warning is logged, at most one per second.
 	OnMissed func(t *Timeout, late time.Duration)
 
-	// OnPanic is called where the task ran, with what it panicked with, or with an error if it has called runtime.Goexit. If nil,
-	// an error is logged, by slog.Default if there is no Logger: a panic is not swallowed. Panics of hooks are recovered and
-	// logged in the same way.
+	// OnPanic is called if a task panics, on its goroutine, with the value of the panic, or with an
+	// error if the task has called runtime.Goexit. If nil, an error is logged, by slog.Default if
+	// there is no Logger. Panics of hooks are recovered and logged in the same way.
 	OnPanic func(t *Timeout, value any, stack []byte)
 
-	// DetectLeaks logs an error with the place where the Timer was made if it becomes garbage without Stop, by slog.Default if
-	// there is no Logger. It is not garbage as long as anything refers to it that lives: a hook of a Timer that was started, or
-	// a task that is pending, does. Timeouts do not. Its goroutine ends when nothing is pending.
+	// DetectLeaks logs an error with the stack of NewTimer if the Timer becomes garbage without Stop,
+	// by slog.Default if there is no Logger. A hook of a started Timer or a pending task that refers
+	// to the Timer keeps it alive; a Timeout does not. The goroutine of a Timer that is garbage ends
+	// when nothing is pending.
 	DetectLeaks bool
-	// Logger gets what no hook takes, and a warning when the process has more than 64 Timers. If nil, nothing is logged but
-	// panics and leaks.
+	// Logger gets the events without a hook, and a warning if the process has more than 64 Timers. If
+	// nil, only panics and leaks are logged.
 	Logger *slog.Logger
 }
 
-// A MissedPolicy says what becomes of a Timeout that is very late.
+// A MissedPolicy says whether a Timeout that is very late still runs.
 type MissedPolicy int
 
 const (
-	// RunMissed runs it at once.
+	// RunMissed runs the Timeout at once.
 	RunMissed MissedPolicy = iota
-	// DropMissed cancels it and reports it. A periodic one goes on: at a fixed rate with the next run whose time has not come.
+	// DropMissed cancels the Timeout and calls OnMissed. A periodic one continues, at a fixed rate
+	// with the next run that is not yet due.
 	DropMissed
 )
 
@@ -104,7 +115,7 @@ func (cfg *TimerConfig) withDefaults() {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 }
 
-// check returns what is wrong with a configuration, all at once. What New checks is not repeated.
+// check returns all errors in a configuration, except for those that New returns.
 func (cfg *TimerConfig) check() error {
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -122,19 +133,21 @@ func (cfg *TimerConfig) check() error {
 	return errors.Join(errs...)
 }
 
-// A Timer is the facility that runs tasks after a delay: the contract of Netty's HashedWheelTimer over the Wheel of this
-// package. It has one goroutine, which sleeps until something may be due and ends with Stop. Create one with [NewTimer]; one
-// Timer serves any number of Timeouts, so a process needs one or a few.
+// A Timer is the facility that runs tasks after a delay, with the contract of Netty's
+// HashedWheelTimer. It has one goroutine, which sleeps until a task may be due and ends with Stop.
+// Create one with [NewTimer]. One Timer serves any number of Timeouts, so a process needs one or a
+// few.
 //
-// Tasks run at most one tick late, plus what the tasks before them take and what the scheduler of the operating system
-// adds; never early.
+// Tasks never run early. They run at most one tick late, plus the duration of the tasks before them
+// and the delay of the scheduler.
 //
-// Safe for concurrent use. All methods may be called from tasks, but for Stop, see there.
+// Safe for concurrent use. Tasks may call all methods, except for Stop, see there.
 type Timer struct {
 	*core
 }
 
-// core is what the goroutine of a Timer refers to, so that a Timer that was forgotten can be told from one in use.
+// core is the part of a Timer to which its goroutine refers, so that a Timer that is not in use
+// becomes garbage.
 type core struct {
 	cfg    TimerConfig // immutable
 	origin time.Time   // immutable
@@ -144,7 +157,7 @@ type core struct {
 	hints  sync.Pool // of *hint, one per processor
 	handed atomic.Uint32
 
-	limited   atomic.Int64 // pending ones, if there is a maximum
+	limited   atomic.Int64 // pending Timeouts, if there is a maximum
 	wakeBelow atomic.Int64 // a deadline below must wake the driver
 	wake      chan struct{}
 
@@ -153,19 +166,20 @@ type core struct {
 	stopped  bool          // guarded by mu
 	stopping chan struct{} // closed by Stop
 	done     chan struct{} // closed by the driver
-	running  atomic.Bool   // the driver was started, for those who need not lock mu
+	running  atomic.Bool   // the driver was started; readable without mu
 	driver   atomic.Uint64 // id of its goroutine
 
-	queue   queue        // what executors hold
+	queue   queue        // Timeouts in executors
 	busy    atomic.Int64 // executors that are running a task
 	calling atomic.Bool  // the driver runs tasks or hands them to executors
-	ended   atomic.Bool  // nothing is pending any more, and never will be
+	ended   atomic.Bool  // nothing is pending, and never will be
 	slow    slowRule
 	tally   tally
 	leak    *leak // immutable
 }
 
-// NewTimer returns a Timer that is started by the first NewTimeout, or an error that names all that is wrong with cfg.
+// NewTimer returns a Timer, or an error that names all mistakes in cfg. The first NewTimeout starts
+// its goroutine.
 func NewTimer(cfg TimerConfig) (*Timer, error) {
 	cfg.withDefaults()
 	c := &core{
@@ -192,10 +206,11 @@ func NewTimer(cfg TimerConfig) (*Timer, error) {
 // maxShards bounds the memory of an empty Timer: 8 KiB each with the default of 1024 slots.
 const maxShards = 16
 
-// NewTimeout schedules a task to run once after a delay. Zero or a negative one is due at the next tick; one beyond the
-// range, which is 73 years from when the Timer was made, does not come.
+// NewTimeout schedules a task to run once after a delay. With a zero or negative delay the task is
+// due at the next tick. With a deadline more than 73 years after NewTimer it never runs.
 //
-// It returns ErrStopped after Stop, ErrTooManyPending at the maximum, and ErrNoTask for nil; then nothing is counted.
+// NewTimeout returns ErrStopped after Stop, ErrTooManyPending at the maximum, and ErrNoTask for
+// nil. Such a call changes no counter.
 func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
 	if isNone(task) {
 		return nil, ErrNoTask
@@ -211,13 +226,13 @@ func (t *Timer) NewTimeout(task Task, delay time.Duration) (*Timeout, error) {
 			c.freePending()
 			return nil, ErrStopped
 		}
-		timeout = newTimeout(task, deadline) // the other one lies in an inbox
+		timeout = newTimeout(task, deadline) // the refused one is still in an inbox
 	}
 	if !c.running.Load() {
 		c.start()
 	}
 	c.wakeFor(deadline)
-	runtime.KeepAlive(t) // not garbage before it has something to do
+	runtime.KeepAlive(t) // until the Timeout is scheduled
 	return timeout, nil
 }
 
@@ -227,7 +242,8 @@ func newTimeout(task Task, deadline time.Duration) *Timeout {
 	return t
 }
 
-// isStopped reports whether nothing will be accepted any more, which a Timer that may be garbage has to think about.
+// isStopped reports whether the Timer accepts no Timeouts any more. A Timer that may be garbage
+// closes its shards for a moment without being stopped.
 func (c *core) isStopped() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,37 +272,38 @@ func (c *core) freePending() {
 	}
 }
 
-// A hint says which shard a processor uses, and how often it has. A sync.Pool keeps one for each, without a lock.
+// A hint is the shard that a processor uses and the number of its uses. A sync.Pool keeps one for
+// each processor, without a lock.
 type hint struct{ shard, uses uint32 }
 
-// accept gives a new Timeout to a shard that most likely no other goroutine uses now.
+// accept adds a new Timeout to a shard that probably no other goroutine is using.
 func (c *core) accept(t *Timeout) bool {
 	h, _ := c.hints.Get().(*hint)
 	if h == nil {
 		n := c.handed.Add(1)
-		h = &hint{shard: n, uses: n} // not all from 0: the pool may lose hints before they have come to readAtOnce
+		h = &hint{shard: n, uses: n} // spread out: the pool may lose hints before they reach readAtOnce
 	}
 	h.uses++
 	t.shard = c.shards[h.shard%uint32(len(c.shards))]
 	accepted, contended := t.shard.accept(t, h.uses%readAtOnce == 0)
 	if contended {
-		h.shard++ // two processors have come to share one
+		h.shard++ // another processor uses this shard
 	}
 	c.hints.Put(h)
 	return accepted
 }
 
-// now returns the time since the Timer was made. It is monotonic.
+// now returns the monotonic time since NewTimer.
 func (c *core) now() time.Duration { return time.Since(c.origin) }
 
 func (c *core) deadlineIn(delay time.Duration) time.Duration { return after(c.now(), delay) }
 
-// after returns the deadline that is a delay after an instant.
+// after returns the deadline at a delay after an instant.
 func after(now, delay time.Duration) time.Duration { return now + min(max(delay, 0), never-now) }
 
 const endOfTime = math.MaxInt64
 
-// Start starts the goroutine, which NewTimeout does otherwise. It returns ErrStopped after Stop.
+// Start starts the goroutine before the first NewTimeout. It returns ErrStopped after Stop.
 func (t *Timer) Start() error { return t.start() }
 
 func (c *core) start() error {
@@ -303,7 +320,8 @@ func (c *core) start() error {
 	return nil
 }
 
-// Pending returns how many Timeouts are pending: scheduled or waiting in an executor, and neither running nor cancelled.
+// Pending returns the number of pending Timeouts: scheduled or waiting in an executor, and neither
+// running nor cancelled.
 func (t *Timer) Pending() int {
 	return t.pendingNow()
 }
@@ -314,23 +332,25 @@ func (c *core) pendingNow() int {
 		n, _, _ := s.counts()
 		pending += n
 	}
-	if c.ended.Load() { // what has been cancelled may be on its way to be counted
+	if c.ended.Load() { // some cancelled Timeouts may not be counted yet
 		return 0
 	}
 	return int(pending)
 }
 
-// Stop ends the Timer and waits for its goroutine, that is, for a task that runs there. It returns the Timeouts that had
-// neither run nor been cancelled before, in no particular order; they are cancelled, and their tasks told so if they are
-// CancelTasks. No task begins after it has returned; those that an executor is running may go on. A periodic Timeout whose
-// task is running is not returned; it is cancelled, and its task told so, at the end of that run.
+// Stop stops the Timer and waits for its goroutine, including a task that it runs. It cancels the
+// pending Timeouts and returns them, in no particular order, and calls Cancelled of those tasks
+// that are a [CancelTask]. No task begins after Stop has returned, but tasks in an executor may
+// still run. A periodic Timeout that is running is not returned; it is cancelled at the end of that
+// run.
 //
-// A second call waits as well and returns what is left, which is nothing. A task on the goroutine of the Timer gets
-// ErrStopInTask, and the Timer goes on.
+// A second call waits as well and returns no Timeouts. On the goroutine of the Timer, Stop returns
+// ErrStopInTask and the Timer continues.
 func (t *Timer) Stop() ([]*Timeout, error) { return t.StopContext(context.Background()) }
 
-// StopContext is Stop, but waits no longer than ctx allows. If a task is stuck, it returns the error of ctx, wrapped, with
-// all that was pending, cancelled as by Stop; the goroutine ends when that task does.
+// StopContext is Stop, except that it waits no longer than ctx allows. If a task does not return,
+// StopContext returns the pending Timeouts, cancelled, together with the wrapped error of ctx. The
+// goroutine ends when that task returns.
 func (t *Timer) StopContext(ctx context.Context) ([]*Timeout, error) {
 	c := t.core
 	if c.driver.Load() == goroutineID() {
@@ -375,7 +395,7 @@ func (c *core) wait(ctx context.Context) error {
 	return nil
 }
 
-// endAll refuses what comes from now on, and cancels and returns all that is pending.
+// endAll refuses further Timeouts, and cancels and returns the pending ones.
 func (c *core) endAll() (ended []*Timeout) {
 	var all []*Timeout
 	for _, s := range c.shards {
@@ -395,5 +415,5 @@ func (c *core) timer() *Timer {
 	if t := c.self.Value(); t != nil {
 		return t
 	}
-	return &Timer{c} // nobody has the first one any more, so nobody can tell
+	return &Timer{c} // the first one is garbage, so an equal one is as good
 }

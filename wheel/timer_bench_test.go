@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// A facility is a timer facility under the same work.
+// A facility is a timer facility in the benchmark.
 type facility[H any] struct {
 	schedule func(delay time.Duration) H
 	cancel   func(H)
 	reset    func(H, time.Duration)
 }
 
-// BenchmarkTimer compares a Timer with the one of the runtime, as a server uses them: replace cancels a random one of n
-// pending ones and schedules another, instant cancels the one that was just scheduled, and reset is a heartbeat of a random
-// one. Each producer has a share of the n.
+// BenchmarkTimer compares a Timer with the timers of the runtime, as a server uses them: replace
+// cancels a random one of n pending timeouts and schedules another, instant cancels the timeout
+// that was just scheduled, and reset is a heartbeat of a random one. Each producer has a share of
+// the n.
 func BenchmarkTimer(b *testing.B) {
 	for _, n := range []int{1, 10_000, 100_000, 1_000_000} {
 		for _, producers := range []int{1, 2} {

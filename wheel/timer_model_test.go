@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// timerModel is what a Timer must do, as a map of deadlines. Tasks report to it.
+// timerModel is a model of a Timer: a map of deadlines. Tasks report to it.
 type timerModel struct {
 	t     *testing.T
 	timer *Timer
@@ -39,7 +39,7 @@ type modelTimeout struct {
 
 func (m *timerModel) now() time.Duration { return time.Since(m.began) }
 
-// delay returns one of the kinds of delays there are, most of them short.
+// delay returns a random delay of one of several kinds, most of them short.
 func (m *timerModel) delay() time.Duration {
 	tick := m.timer.cfg.Tick
 	switch m.rng.IntN(8) {
@@ -109,7 +109,8 @@ func (m *timerModel) add() {
 	require.NoError(m.t, err)
 }
 
-// some returns one of the pending that are not due, nil if there is none. What is due may have begun to run.
+// some returns a pending Timeout that is not due, nil if there is none. A due one may have begun to
+// run.
 func (m *timerModel) some() (int, *modelTimeout) {
 	ids := slices.Sorted(maps.Keys(m.pending))
 	if len(ids) == 0 {
@@ -145,7 +146,7 @@ func (m *timerModel) reset() {
 	}
 }
 
-// compare is called when nothing is on its way.
+// compare compares the Timer with the model. No operation may be running.
 func (m *timerModel) compare() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -164,9 +165,9 @@ func (m *timerModel) compare() {
 	}
 }
 
-// stop compares what Stop returns.
+// stop compares the result of Stop with the model.
 func (m *timerModel) stop() {
-	synctest.Wait() // what is due has run
+	synctest.Wait() // until the due tasks have run
 	m.mu.Lock()
 	want := map[*Timeout]bool{}
 	for _, p := range m.pending {
@@ -218,7 +219,8 @@ func TestTimerAgainstModel(t *testing.T) {
 	}
 }
 
-// checkTimeouts walks the wheel of a shard and fails if a Timeout is not where it says it is, or would be looked at too late.
+// checkTimeouts walks the wheel of a shard and fails if a Timeout is not at its place, or lies in a
+// slot that comes up too late.
 func checkTimeouts(t testing.TB, w *timeouts) {
 	t.Helper()
 	filed := walkSlots(t, &w.hierarchy, &w.blocks)

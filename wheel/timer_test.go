@@ -131,7 +131,7 @@ func TestMaxPendingIsFreeAtOnce(t *testing.T) {
 	})
 }
 
-// cancelTask counts what becomes of it.
+// cancelTask counts its calls.
 type cancelTask struct{ ran, cancelled atomic.Int32 }
 
 func (c *cancelTask) Run(*Timeout)       { c.ran.Add(1) }
@@ -139,8 +139,9 @@ func (c *cancelTask) Cancelled(*Timeout) { c.cancelled.Add(1) }
 
 func second[A any](_ A, err error) error { return err }
 
-// Each Timeout is cancelled once, or runs once, or is returned by Stop once, while goroutines do all they can to each other's.
-func TestEachTimeoutHasOneFate(t *testing.T) {
+// Each Timeout is cancelled once, or runs once, or is returned by Stop once, while goroutines
+// cancel and reset each other's.
+func TestEachTimeoutEndsOnce(t *testing.T) {
 	pool, err := NewPool(2, 1<<12)
 	require.NoError(t, err)
 	defer pool.Close()
@@ -181,14 +182,15 @@ func TestEachTimeoutHasOneFate(t *testing.T) {
 		require.Equal(t, int64(s.Cancelled), gone.Load()+int64(len(left)))
 		require.Zero(t, s.Pending)
 		require.Eventually(t, func() bool { return int64(s.Scheduled) == ran.Load()+gone.Load()+int64(len(left)) },
-			10*time.Second, time.Millisecond, "those that an executor has begun to run end")
+			10*time.Second, time.Millisecond, "running tasks end")
 	}
 }
 
-func TestInboxesAreReadByThoseWhoFillThem(t *testing.T) {
+func TestProducersReadTheInboxes(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	const n = 100 * readAtOnce
-	slack := int64(10 * readAtOnce * len(timer.shards)) // in each of two inboxes; ten times what it is without -race
+	// In each of two inboxes; ten times what it is without -race.
+	slack := int64(10 * readAtOnce * len(timer.shards))
 	all := make([]*Timeout, n)
 	for i := range all {
 		all[i] = schedule(t, timer, time.Hour, nothing)
@@ -234,7 +236,7 @@ func TestTheDriverIsWokenOnlyForAnEarlierTick(t *testing.T) {
 	})
 }
 
-func TestACancelledTaskIsLetGo(t *testing.T) {
+func TestACancelledTaskIsReleased(t *testing.T) {
 	timer := newTestTimer(t, TimerConfig{})
 	var freed atomic.Int64
 	const n = 1000
@@ -270,7 +272,7 @@ func TestNewTimeoutAllocatesOnce(t *testing.T) {
 	}), 1.0)
 }
 
-func TestATimeoutSaysWhatItIs(t *testing.T) {
+func TestStringOfATimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, TimerConfig{})
 		require.Equal(t, "github.com/idlewheel/idlewheel/wheel.nothing, pending, due in 1m0s",

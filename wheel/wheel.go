@@ -6,11 +6,12 @@ import (
 	"unsafe"
 )
 
-// A Wheel is a hierarchical timing wheel with payloads of type T. It keeps deadlines and hands over what is due; see the
-// package comment for precision, cost and algorithm. Create one with [New].
+// A Wheel is a hierarchical timing wheel with payloads of type T. It expires entries at their
+// deadlines; see the package comment for precision, cost and algorithm. Create one with [New].
 //
-// All instants are durations since an origin that the caller chooses and keeps; one before the origin counts as the
-// origin. Not safe for concurrent use; the goroutine that calls Advance owns the Wheel.
+// All instants are durations since an origin that the caller chooses and keeps; one before the
+// origin counts as the origin. Not safe for concurrent use; the goroutine that calls Advance owns
+// the Wheel.
 type Wheel[T any] struct {
 	hierarchy
 
@@ -18,17 +19,17 @@ type Wheel[T any] struct {
 	blocks  blocks[uint32]
 	free    list // ids in no slot
 	pending int
-	dead    int    // cancelled entries whose ids are still in a slot
+	dead    int    // cancelled entries with ids that are still in a slot
 	recent  recent // some of these
 	sweeper sweeper
 
 	advancing bool
-	firing    Handle // the entry whose callback is running or has panicked
+	firing    Handle // the entry with the callback that is running or has panicked
 }
 
-// New returns an empty Wheel that stands at its origin. The tick is its smallest step and must be positive. The number
-// of slots must be a power of two up to 2^24; with at least as many as the longest usual timeout has ticks, an entry is
-// looked at once, otherwise once more for each level that it comes down.
+// New returns an empty Wheel that stands at its origin. The tick is its smallest step and must be
+// positive. The number of slots must be a power of two up to 2^24. If the slots cover the longest
+// usual timeout, an entry is filed once, otherwise once more for each level that it moves down.
 func New[T any](tick time.Duration, slots int) (*Wheel[T], error) {
 	h, err := newHierarchy(tick, slots)
 	if err != nil {
@@ -37,11 +38,11 @@ func New[T any](tick time.Duration, slots int) (*Wheel[T], error) {
 	return &Wheel[T]{hierarchy: h}, nil
 }
 
-// Len returns the number of pending entries. One whose callback is running counts until the callback returns.
+// Len returns the number of pending entries. An entry counts until its callback returns.
 func (w *Wheel[T]) Len() int { return w.pending }
 
-// Schedule adds an entry that is due at deadline and returns its Handle. A deadline that has passed is due at the next
-// tick at the latest.
+// Schedule adds an entry that is due at deadline and returns its Handle. If the deadline has
+// passed, the entry is due at the next tick at the latest.
 func (w *Wheel[T]) Schedule(deadline time.Duration, payload T) Handle {
 	at := max(int64(deadline), 0)
 	id, filed := w.place(at)
@@ -56,10 +57,11 @@ func (w *Wheel[T]) Schedule(deadline time.Duration, payload T) Handle {
 	return newHandle(id, e.generation())
 }
 
-// Reschedule moves a pending entry to deadline: cancel and re-add, in place where that is the same. It returns the
-// Handle to use from now on, which is h itself unless the deadline moved to an earlier instant, and 0 if h is stale.
+// Reschedule moves a pending entry to deadline. It returns the Handle to use from now on, which is
+// h unless the deadline moved to an earlier instant. It returns 0 if h is stale.
 //
-// A later deadline is one store. An expiry callback may reschedule its own entry and keeps the Handle.
+// Moving to a later deadline is one store. An expiry callback may reschedule its own entry, which
+// keeps its Handle.
 func (w *Wheel[T]) Reschedule(h Handle, deadline time.Duration) Handle {
 	if e, ok := w.entries.find(h); ok && int64(deadline) > e.deadline() {
 		e.setDeadline(int64(deadline))
@@ -82,9 +84,10 @@ func (w *Wheel[T]) rescheduleEarlier(h Handle, deadline time.Duration) Handle {
 	return w.Schedule(deadline, payload)
 }
 
-// Cancel takes a pending entry out and reports whether there was one: false means that it has fired, that it was
-// cancelled before, or that h is the zero Handle. An expiry callback may cancel its own entry, which has no effect but
-// to make its Handle stale, and any other, including one that is due in the same slot, which then does not fire.
+// Cancel removes a pending entry. It reports false if the entry has expired or was cancelled
+// before, or if h is the zero Handle. An expiry callback may cancel any other entry, also one that
+// is due in the same slot, which then does not expire. If it cancels its own entry, that only makes
+// the Handle stale.
 func (w *Wheel[T]) Cancel(h Handle) bool {
 	e, ok := w.entries.find(h)
 	if !ok {
@@ -94,8 +97,8 @@ func (w *Wheel[T]) Cancel(h Handle) bool {
 	return true
 }
 
-// Deadline returns the instant at which a pending entry is due, and false if h is stale. While the callback of the entry
-// runs and has not rescheduled it, there is none.
+// Deadline returns the deadline of a pending entry, and false if h is stale. During its callback an
+// entry has no deadline until the callback reschedules it.
 func (w *Wheel[T]) Deadline(h Handle) (time.Duration, bool) {
 	e, ok := w.entries.find(h)
 	if !ok || e.deadline() == unfiled {
@@ -104,23 +107,24 @@ func (w *Wheel[T]) Deadline(h Handle) (time.Duration, bool) {
 	return time.Duration(max(e.deadline(), 0)), true
 }
 
-// NextDue returns the earliest instant at which Advance may find something to do, and false if there is none. It is
-// never later than the earliest deadline rounded up to its tick; it may be earlier where entries were rescheduled or
-// cancelled, or come down from an upper level. A driver may sleep until then.
+// NextDue returns the earliest instant at which Advance may find something to do, and false if
+// there is none. It is never later than the earliest deadline rounded up to its tick. It may be
+// earlier if entries were rescheduled or cancelled, or have to move down a level. A driver may
+// sleep until then.
 func (w *Wheel[T]) NextDue() (time.Duration, bool) {
 	return w.nextDue()
 }
 
-// A Slot is what one slot of a Wheel holds, see [Wheel.Slots].
+// A Slot describes one slot of a Wheel, see [Wheel.Slots].
 type Slot struct {
 	Due     time.Duration // the instant at which it comes up
 	Span    time.Duration // one tick, or the turn of a lower level
 	Entries int
 }
 
-// Slots returns the slots that hold entries, those of a level in the order in which they come up. It costs half a nanosecond per
-// entry, and a few nanoseconds while there are cancelled ones whose places have found no other use. The Wheel must not be
-// changed meanwhile.
+// Slots returns the slots that hold entries, per level in the order in which they come up. It takes
+// half a nanosecond per entry, and a few nanoseconds if there are cancelled entries with places
+// that were not reused. The Wheel must not be changed meanwhile.
 func (w *Wheel[T]) Slots() iter.Seq[Slot] {
 	if w.dead == 0 {
 		return w.slots(w.blocks.count)
@@ -128,7 +132,7 @@ func (w *Wheel[T]) Slots() iter.Seq[Slot] {
 	return w.slots(w.countPending)
 }
 
-// countPending returns how many entries of a list were not cancelled.
+// countPending returns the number of entries of a list that were not cancelled.
 func (w *Wheel[T]) countPending(l list) (n int) {
 	for i, first := l.head, l.room; i != 0; i, first = w.blocks.at(i).next, 0 {
 		for _, id := range w.blocks.at(i).ids[first:] {
@@ -140,17 +144,20 @@ func (w *Wheel[T]) countPending(l list) (n int) {
 	return n
 }
 
-// Advance moves the wheel to now and calls expire for each entry that is due. It takes at most budget entries out of
-// their slots, those that turn out to be cancelled or not yet due included, so that its run time is bounded; with a
-// budget of 0 or less it takes none. It returns how many it has expired, and whether it has left work for another call
-// with the same now, which continues where this one stopped, be it in the middle of a slot. A now before that of an
-// earlier call does nothing new.
+// Advance moves the wheel to now and calls expire for each entry that is due. It takes at most
+// budget entries out of their slots, including cancelled entries and entries that are not due yet,
+// so that its run time is bounded. With a budget of 0 or less it takes none. It returns the number
+// of expired entries, and whether work is left. In that case another call with the same now
+// continues, possibly in the middle of a slot. A call with an earlier now than before does nothing
+// new.
 //
-// Entries expire in the order of their ticks, also when Advance is late; those of one tick in no particular order.
+// Entries expire in the order of their ticks, also if Advance is late. Entries of one tick expire
+// in no particular order.
 //
-// The callback runs on the caller's goroutine. It may schedule, cancel and reschedule any entry, its own included; what it
-// schedules for an instant that has passed is due at the next tick at the latest. It must not call Advance, which panics.
-// If it panics itself, its own entry is gone and the wheel is good for further use.
+// The callback runs on the caller's goroutine. It may schedule, cancel and reschedule any entry,
+// including its own. If it schedules an entry for an instant that has passed, the entry is due at
+// the next tick at the latest. It must not call Advance, which panics. If the callback panics, its
+// own entry is removed, and the wheel can be used further.
 func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, payload T)) (expired int, more bool) {
 	if w.advancing {
 		panic("wheel: Advance called from an expiry callback")
@@ -174,8 +181,8 @@ func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, 
 	}
 }
 
-// drain takes up to limit ids out of the head block of a slot that has come up, and returns how many it took and how many
-// of them expired.
+// drain takes up to limit ids out of the head block of a slot that has come up. It returns the
+// number of ids taken and the number of expired entries.
 func (w *Wheel[T]) drain(l *list, limit int, expire func(Handle, T)) (taken, expired int) {
 	b := w.blocks.at(l.head)
 	w.prefetchAfter(b)
@@ -206,7 +213,7 @@ func (w *Wheel[T]) drain(l *list, limit int, expire func(Handle, T)) (taken, exp
 	return len(ids), expired
 }
 
-// finish ends what a callback has left of its entry: gone, unless it was rescheduled meanwhile.
+// finish removes an entry after its callback, unless the callback has rescheduled it.
 func (w *Wheel[T]) finish(e entry[T]) {
 	h := w.firing
 	w.firing = 0
@@ -222,7 +229,7 @@ func (w *Wheel[T]) finish(e entry[T]) {
 	w.blocks.push(&w.free, h.id())
 }
 
-// settle ends an Advance, also one whose callback panicked.
+// settle ends an Advance, also if a callback has panicked.
 func (w *Wheel[T]) settle() {
 	if w.firing != 0 {
 		w.finish(w.entries.at(w.firing.id()))
@@ -255,8 +262,9 @@ func (w *Wheel[T]) leave(target int64) bool {
 	return true
 }
 
-// prefetchAfter tells the processor what the next calls of drain will read, so that they find it in the cache: the entries
-// of the next block, whose ids have come with an earlier call, and the one after the next of the blocks.
+// prefetchAfter loads memory that the next calls of drain will read into the cache: the entries of
+// the next block, and the block after the next one. An earlier call has loaded the ids of the next
+// block.
 func (w *Wheel[T]) prefetchAfter(b *block[uint32]) {
 	next := w.blocks.at(b.next)
 	ahead := w.blocks.at(w.blocks.at(next.next).next)

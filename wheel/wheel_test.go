@@ -20,7 +20,7 @@ func newTestWheel(t testing.TB, slots int) *Wheel[string] {
 	return w
 }
 
-// advance collects what expires at now, and checks the wheel after.
+// advance returns the entries that expire at now, and checks the wheel afterwards.
 func advance(t testing.TB, w *Wheel[string], now time.Duration) []string {
 	t.Helper()
 	var got []string
@@ -31,7 +31,7 @@ func advance(t testing.TB, w *Wheel[string], now time.Duration) []string {
 	return got
 }
 
-// walkSlots returns for all that is in the slots of a wheel the tick at which it comes up.
+// walkSlots returns the tick at which each id in the slots of a wheel comes up.
 func walkSlots[E comparable](t testing.TB, h *hierarchy, blocks *blocks[E]) map[E]int64 {
 	t.Helper()
 	comesUp := map[E]int64{}
@@ -70,8 +70,9 @@ func walkList[E any](t testing.TB, blocks *blocks[E], l list, see func(id E, blo
 	}
 }
 
-// check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the middle of an Advance
-// to now may hold overdue entries in slots up to there. It uses no assertions of testify: they would take minutes here.
+// check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the
+// middle of an Advance to now may hold overdue entries in slots up to there. It uses no assertions
+// of testify: they would take minutes here.
 func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
 	t.Helper()
 	comesUp := walkSlots(t, &w.hierarchy, &w.blocks)
@@ -117,7 +118,7 @@ func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
 	}
 }
 
-// count returns how many of its arguments are true.
+// count returns the number of its arguments that are true.
 func count(all ...bool) (n int) {
 	for _, is := range all {
 		if is {
@@ -127,7 +128,7 @@ func count(all ...bool) (n int) {
 	return n
 }
 
-func TestNewRejectsWhatCannotWork(t *testing.T) {
+func TestNewRejectsBadArguments(t *testing.T) {
 	for _, tc := range []struct {
 		tick  time.Duration
 		slots int
@@ -199,7 +200,7 @@ func TestTheFurthestDeadlineNeverFires(t *testing.T) {
 	require.True(t, w.Cancel(h))
 }
 
-func TestLateAdvanceFiresAllThatIsDue(t *testing.T) {
+func TestALateAdvanceExpiresAllDueEntries(t *testing.T) {
 	for _, late := range []int{1, 5, 63, 64, 65, 1000, 64_000} {
 		w := newTestWheel(t, 64)
 		due := 0
@@ -214,10 +215,10 @@ func TestLateAdvanceFiresAllThatIsDue(t *testing.T) {
 	}
 }
 
-func TestWhatIsScheduledDuringALateAdvanceIsNotMissed(t *testing.T) {
+func TestAnEntryScheduledDuringALateAdvanceExpires(t *testing.T) {
 	w := newTestWheel(t, 64)
 	now := 5000 * testTick
-	for i := 1; i <= 64; i++ { // one entry per slot, each schedules an instant that has passed as well
+	for i := 1; i <= 64; i++ { // one entry per slot; each callback also schedules a passed instant
 		w.Schedule(time.Duration(i)*testTick, "first")
 	}
 	second := 0
@@ -274,7 +275,7 @@ func TestAStaleHandleNeverHitsAnotherEntry(t *testing.T) {
 	require.Equal(t, []string{"new"}, advance(t, w, 2*testTick))
 }
 
-func TestPayloadIsLetGo(t *testing.T) {
+func TestPayloadIsReleased(t *testing.T) {
 	w := newTestWheel(t, 64)
 	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
 	w.Cancel(cancelled)
@@ -312,10 +313,10 @@ func TestNextDueIsNeverLaterThanTheFirstDeadline(t *testing.T) {
 	require.Equal(t, []string{"y"}, advance(t, w, testTick))
 	w.Reschedule(h, 30*testTick)
 	due, _ = w.NextDue()
-	require.Equal(t, 8*testTick, due, "a rescheduled entry is looked at in its old slot")
+	require.Equal(t, 8*testTick, due, "a rescheduled entry is taken out of its old slot")
 	require.Empty(t, advance(t, w, 8*testTick))
 	due, _ = w.NextDue()
-	require.Equal(t, 30*testTick, due, "and filed anew there")
+	require.Equal(t, 30*testTick, due, "and filed again")
 	require.Equal(t, []string{"x"}, advance(t, w, due))
 	_, ok = w.NextDue()
 	require.False(t, ok)
@@ -471,7 +472,7 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 	})
 }
 
-func TestAPanickingCallbackLeavesTheWheelGood(t *testing.T) {
+func TestAWheelWorksAfterAPanic(t *testing.T) {
 	w := newTestWheel(t, 64)
 	for _, p := range []string{"a", "b", "c"} {
 		w.Schedule(testTick, p)
@@ -515,7 +516,7 @@ func TestChurnWithEqualTimeoutsNeedsNoMoreThanItsPeak(t *testing.T) {
 		w.Advance(now, math.MaxInt, nil)
 	}
 	check(t, w, 0)
-	require.LessOrEqual(t, w.entries.used, uint32(2), "a cancelled place is taken by the next, whose deadline is later")
+	require.LessOrEqual(t, w.entries.used, uint32(2), "the next entry has a later deadline and reuses the place")
 }
 
 func TestChurnWithRandomTimeoutsNeedsLittleMoreThanItsPeak(t *testing.T) {

@@ -16,15 +16,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// In a bubble the clock is exact, so the promises of each keeper are too.
-func TestKeepersFindAllThatAreSilentAndNobodyElse(t *testing.T) {
+// In a bubble the clock is exact, so the test checks exact promises of each keeper.
+func TestKeepersFindExactlyTheSilentConnections(t *testing.T) {
 	for _, k := range keeperKinds() {
 		if k.name == harness {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, err := measureKeeper(job{Subject: k.name, N: 1000, Hold: time.Second, Beat: 3 * time.Second, Timeout: 2 * time.Second})
+				m, err := measureKeeper(job{Subject: k.name, N: 1000, Hold: time.Second, Heartbeat: 3 * time.Second, Timeout: 2 * time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -43,7 +43,7 @@ func TestKeepersFindAllThatAreSilentAndNobodyElse(t *testing.T) {
 	}
 }
 
-func TestServersCloseThoseThatAreSilent(t *testing.T) {
+func TestServersCloseSilentConnections(t *testing.T) {
 	for _, k := range serverKinds() {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,8 @@ func TestMarkdown(t *testing.T) {
 	got := r.markdown()
 	for _, want := range []string{
 		"| wheel.Wheel | 2.00 (1.00–3.00) | 1.00 |",
-		"| heap, Fix | 200 (100–300) | 100 | - | - | - | - | - | - | - | 3 | 1,234 |", // the worst early and lost
+		// The maximum of early and lost.
+		"| heap, Fix | 200 (100–300) | 100 | - | - | - | - | - | - | - | 3 | 1,234 |",
 		"| gnet alone | 2,000 (1,000–3,000) | 1.00 |",
 		"Medians of 3 rounds",
 	} {

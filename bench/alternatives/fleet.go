@@ -20,14 +20,14 @@ var ping = []byte("\n")
 // A fleet is the clients of one server. This process is not measured.
 type fleet struct {
 	conns []*client
-	open  sync.WaitGroup // one for each client whose connection is open
+	open  sync.WaitGroup // one for each client with an open connection
 }
 
 type client struct {
 	conn   net.Conn
 	sent   time.Time
-	closed time.Time    // by the server; valid once the fleet has nothing open
-	echoes atomic.Int64 // bytes that came
+	closed time.Time    // by the server; valid once the fleet has no open connection
+	echoes atomic.Int64 // bytes received
 }
 
 // dial opens n connections and waits for the echo of each, 64 at a time.
@@ -64,7 +64,7 @@ func dialOne(addr string) (*client, error) {
 		return nil, err
 	}
 	c := &client{conn: conn}
-	if err = c.beat(); err == nil {
+	if err = c.send(); err == nil {
 		_, err = conn.Read(make([]byte, 1))
 	}
 	if err != nil {
@@ -74,13 +74,13 @@ func dialOne(addr string) (*client, error) {
 	return c, nil
 }
 
-func (c *client) beat() error {
+func (c *client) send() error {
 	c.sent = time.Now()
 	_, err := c.conn.Write(ping)
 	return err
 }
 
-// read notes when the connection ends.
+// read reads until the connection ends and records the time.
 func (c *client) read() {
 	buffer := make([]byte, 16)
 	for {
@@ -93,13 +93,13 @@ func (c *client) read() {
 	}
 }
 
-// beat lets each client send a byte once a second, evenly spread, and returns how many were sent.
-func (f *fleet) beat(length time.Duration) (sent int, err error) {
+// sendHeartbeats sends a byte per client once a second, evenly spread, and returns their number.
+func (f *fleet) sendHeartbeats(length time.Duration) (sent int, err error) {
 	began := time.Now()
 	for s := range int(length / step) {
 		time.Sleep(time.Duration(s)*step - time.Since(began))
 		for i := s % parts; i < len(f.conns); i += parts {
-			if err := f.conns[i].beat(); err != nil {
+			if err := f.conns[i].send(); err != nil {
 				return sent, err
 			}
 			sent++
@@ -109,7 +109,7 @@ func (f *fleet) beat(length time.Duration) (sent int, err error) {
 	return sent, nil
 }
 
-// echoes returns how many bytes came since the connections were opened.
+// echoes returns the number of bytes received since the connections were opened.
 func (f *fleet) echoes() (n int64) {
 	for _, c := range f.conns {
 		n += c.echoes.Load()
@@ -120,13 +120,13 @@ func (f *fleet) echoes() (n int64) {
 func (f *fleet) close() {
 	for _, c := range f.conns {
 		if c != nil {
-			_ = c.conn.Close() // nothing is left to be lost
+			_ = c.conn.Close() // no data can be lost
 		}
 	}
 	f.open.Wait()
 }
 
-// awaitEnd returns whether the server has closed all connections within a time.
+// awaitEnd reports whether the server has closed all connections within a time.
 func (f *fleet) awaitEnd(limit time.Duration) bool {
 	done := make(chan struct{})
 	go func() {
@@ -217,16 +217,17 @@ func (s served) measure(j job, addr string) (metrics, error) {
 	}
 	m["hold_ms_per_s"] = float64(held.CPU-used.CPU) / float64(time.Millisecond) / j.Hold.Seconds()
 
-	sent, err := f.beat(j.Beat)
+	sent, err := f.sendHeartbeats(j.Heartbeat)
 	if err != nil {
 		return nil, err
 	}
-	beaten, err := s.ask("cpu")
+	loaded, err := s.ask("cpu")
 	if err != nil {
 		return nil, err
 	}
-	m["beat_us"] = float64(beaten.CPU-held.CPU) / float64(time.Microsecond) / float64(sent)
-	if lost := int64(sent) - f.echoes(); lost > int64(len(f.conns)) { // those of the last step may be on their way
+	m["echo_us"] = float64(loaded.CPU-held.CPU) / float64(time.Microsecond) / float64(sent)
+	// The bytes of the last step may be in flight.
+	if lost := int64(sent) - f.echoes(); lost > int64(len(f.conns)) {
 		return nil, fmt.Errorf("%d of %d echoes have not come", lost, sent)
 	}
 	if !reaps {

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	tick     = 100 * time.Millisecond // of the wheel, and of the clock that cheap stamps are taken from
-	scanning = time.Second            // from one scan to the next, and to the next look at a heap
+	tick     = 100 * time.Millisecond // of the wheel, and of the coarse clock
+	scanning = time.Second            // between two scans, or two checks of a heap
 )
 
-// A keeper knows for each of n connections, named by index, when its peer was heard last, and calls expire for those
-// that have been silent for the timeout, each once. The server has a table of its connections by index.
+// A keeper records for each of n connections, named by index, when its peer was heard last. It
+// calls expire once for each connection that has been silent for the timeout. The server has a
+// table of its connections by index.
 //
-// One goroutine, which stands for an event loop, calls open, touch and step.
+// One goroutine, which represents an event loop, calls open, touch and step.
 type keeper interface {
 	open(i int)  // begins, as if the peer had just been heard
 	touch(i int) // the peer was heard
-	step()       // called each tick; does what has to be done on the loop
+	step()       // called each tick; does the work of the loop
 	close()      // ends all goroutines
 }
 
@@ -41,14 +42,14 @@ type keeperKind struct {
 
 func keeperKinds() []keeperKind {
 	return []keeperKind{
-		{"wheel.Wheel", "as `idle` uses it: a message stores the tick, the wheel looks again when the slot comes up", newWheelKeeper},
+		{"wheel.Wheel", "as `idle` uses it: a message stores the tick, the wheel checks it when the slot comes up", newWheelKeeper},
 		{"time.AfterFunc, Reset", "one per connection, reset by each message", newAfterFuncReset},
-		{"time.AfterFunc, lazy", "a message stores the tick, the timer looks again when it fires", newAfterFuncLazy},
-		{"heap, Fix", "`container/heap` behind a lock, fixed by each message, looked at each second as in `OnTick`", newHeapFix},
-		{"heap, lazy", "a message stores the tick, the heap looks again when the entry is on top", newHeapLazy},
-		{"scan of a slice", "a message stores the tick, all are looked at each second", newScanSlice},
+		{"time.AfterFunc, lazy", "a message stores the tick, the timer checks it when it fires", newAfterFuncLazy},
+		{"heap, Fix", "`container/heap` behind a lock, fixed by each message, checked once a second as in `OnTick`", newHeapFix},
+		{"heap, lazy", "a message stores the tick, the heap checks it when the entry is on top", newHeapLazy},
+		{"scan of a slice", "a message stores the tick, a scan of all once a second", newScanSlice},
 		{"scan of a map", "the same with a map of pointers behind a lock", newScanMap},
-		{harness, "nothing is kept: what the loop that does the heartbeats costs by itself", newNothing},
+		{harness, "no keeper: the cost of the loop that makes the heartbeats", newNothing},
 	}
 }
 
@@ -63,7 +64,7 @@ func newKeeper(name string, c keeperConfig) (keeper, error) {
 	return nil, fmt.Errorf("no subject %q", name)
 }
 
-// clock is moved by a goroutine each tick, so that a stamp costs a load.
+// clock is a coarse clock: a goroutine moves it each tick, and reading it is one load.
 type clock struct {
 	origin time.Time
 	ticks  atomic.Uint32 // since the origin, at least 1
@@ -85,7 +86,7 @@ func (c *clock) close() {
 	c.done.Wait()
 }
 
-// since returns how long ago a stamp was taken, at least: a stamp may be a tick older than what it stands for.
+// since returns the least age of a stamp: a stamp may be a tick older than its event.
 func (c *clock) since(stamp uint32) time.Duration {
 	return time.Duration(c.ticks.Load()-stamp)*tick - tick
 }
@@ -124,7 +125,8 @@ func newWheelKeeper(c keeperConfig) (keeper, error) {
 	return &wheelKeeper{keeperConfig: c, clock: newClock(), heard: make(stamps, c.n), wheel: w}, nil
 }
 
-// due returns when a connection is to be looked at again: a stamp may be a tick older than what it stands for.
+// due returns the instant of the next check of a connection: a stamp may be a tick older than its
+// event.
 func (k *wheelKeeper) due(stamp uint32) time.Duration { return time.Duration(stamp)*tick + k.timeout }
 
 func (k *wheelKeeper) now() time.Duration { return time.Duration(k.clock.ticks.Load()-1) * tick }
@@ -188,7 +190,7 @@ func newAfterFuncLazy(c keeperConfig) (keeper, error) {
 func (k *afterFuncLazy) open(i int) {
 	k.touch(i)
 	k.timers[i] = time.AfterFunc(time.Hour, func() { k.look(i) })
-	k.timers[i].Reset(k.timeout) // not before it can be found
+	k.timers[i].Reset(k.timeout) // only after the timer is in the table
 }
 
 func (k *afterFuncLazy) look(i int) {
@@ -312,11 +314,11 @@ type heapLazy struct {
 }
 
 type lazyEntry struct {
-	at time.Duration // when to look
+	at time.Duration // instant of the next check
 	i  uint32
 }
 
-// lazyHeap implements [heap.Interface] with values: nobody needs to find an entry in it.
+// lazyHeap implements [heap.Interface] with values, since entries are never searched.
 type lazyHeap []lazyEntry
 
 func (h lazyHeap) Len() int           { return len(h) }
@@ -413,7 +415,7 @@ func (k *scanSlice) close() {
 	k.clock.close()
 }
 
-// A session is what a server keeps in the Context of a connection.
+// A session is the Context of a connection in a server.
 type session struct {
 	heard atomic.Uint32
 	i     uint32

@@ -1,8 +1,9 @@
-// Command alternatives measures what docs/alternatives.md compares: ways to find idle connections without this library.
+// Command alternatives measures the ways to find idle connections that docs/alternatives.md
+// compares.
 //
 //	go run . --help
 //
-// It is a module of its own because it needs gnet, which the other benchmarks do without.
+// It is a module of its own because it needs gnet, unlike the other benchmarks.
 package main
 
 import (
@@ -35,19 +36,19 @@ func main() {
 	os.Exit(code)
 }
 
-// options are what the command line says.
+// options are the flags of the command line.
 type options struct {
 	quick bool
 	runs  int
 	out   string
 }
 
-// run is the whole program but for the process: it returns the exit code.
+// run is the program without the process: it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("alternatives", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.BoolVar(&o.quick, "quick", false, "few connections, short times, one round, to standard output: does it run?")
+	flags.BoolVar(&o.quick, "quick", false, "few connections, short times, one round, to standard output: only checks that everything works")
 	flags.IntVar(&o.runs, "runs", 3, "`number` of rounds; the tables show medians over them")
 	flags.StringVar(&o.out, "out", "../results/alternatives.md", "`file` to write the tables to; - is standard output")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -78,38 +79,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// A job is what a child does.
+// A job is the work of a child.
 type job struct {
 	Subject string `json:"subject"`
-	TCP     bool   `json:"tcp"` // serve connections, instead of doing the work in memory
+	TCP     bool   `json:"tcp"` // with connections, instead of in memory
 	N       int    `json:"n"`
 
-	Touch   time.Duration `json:"touch"`   // how long to touch as fast as it goes
-	Hold    time.Duration `json:"hold"`    // how long to hold silent connections
-	Beat    time.Duration `json:"beat"`    // how long each connection beats once a second
-	Timeout time.Duration `json:"timeout"` // of those that fall silent
+	Touch     time.Duration `json:"touch"`     // time for touches at full speed
+	Hold      time.Duration `json:"hold"`      // time for which silent connections are held
+	Heartbeat time.Duration `json:"heartbeat"` // time with one heartbeat per connection and second
+	Timeout   time.Duration `json:"timeout"`   // of connections that become silent
 }
 
 func newJob(quick, tcp bool, subject string) job {
 	j := job{
 		Subject: subject, TCP: tcp, N: 100_000,
-		Touch: 300 * time.Millisecond, Hold: 2 * time.Second, Beat: 2 * time.Second, Timeout: 2 * time.Second,
+		Touch: 300 * time.Millisecond, Hold: 2 * time.Second, Heartbeat: 2 * time.Second, Timeout: 2 * time.Second,
 	}
 	if tcp {
-		// All beat for the first time within a second after Hold, and until then they are silent since they were opened.
+		// The first heartbeats come within a second after Hold. Until then the connections are silent.
 		j.N, j.Hold, j.Timeout = 4_000, 1500*time.Millisecond, 4*time.Second
 	}
 	if quick {
-		j.N, j.Touch, j.Hold, j.Beat, j.Timeout = 200, 20*time.Millisecond, 100*time.Millisecond, time.Second, 2500*time.Millisecond
+		j.N, j.Touch, j.Hold, j.Heartbeat, j.Timeout = 200, 20*time.Millisecond, 100*time.Millisecond, time.Second, 2500*time.Millisecond
 	}
 	return j
 }
 
-// metrics are what one run has measured, by name.
+// metrics are the results of one run, by name.
 type metrics map[string]float64
 
 func childMain(arg string) int {
-	time.AfterFunc(childTimeout+10*time.Second, func() { os.Exit(1) }) // where the parent has died
+	time.AfterFunc(childTimeout+10*time.Second, func() { os.Exit(1) }) // if the parent has died
 	var j job
 	err := json.Unmarshal([]byte(arg), &j)
 	if err == nil && j.TCP {

@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	step  = 10 * time.Millisecond // the loop that does the heartbeats wakes up this often
-	parts = 100                   // of the connections, of which one beats in each step: each beats once a second
+	step = 10 * time.Millisecond // interval of the loop that makes the heartbeats
+	// One part of the connections has a heartbeat in each step: once a second.
+	parts = 100
 )
 
 // heapBytes returns the bytes in use on heap and stacks after a garbage collection.
 func heapBytes() int64 {
 	runtime.GC()
-	runtime.GC() // what the first has found finalizable or left unswept
+	runtime.GC() // collects objects with finalizers, and sweeps
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// residentBytes returns what the process has in memory, 0 where that is not known.
+// residentBytes returns the resident memory of the process, 0 if unknown.
 func residentBytes() int64 {
 	b, err := os.ReadFile("/proc/self/statm")
 	words := strings.Fields(string(b))
@@ -50,7 +51,7 @@ func processCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// measureKeeper measures one keeper, without any connection.
+// measureKeeper measures one keeper, without connections.
 func measureKeeper(j job) (metrics, error) {
 	m := metrics{}
 	order := make([]uint32, j.N)
@@ -60,14 +61,14 @@ func measureKeeper(j job) (metrics, error) {
 	if err := measureIdling(j, order, m); err != nil {
 		return nil, err
 	}
-	if j.Subject == harness { // which keeps nothing
+	if j.Subject == harness { // it has no keeper
 		delete(m, "bytes")
 		delete(m, "touch_ns")
 	}
-	return m, measureBeats(j, order, m)
+	return m, measureHeartbeats(j, order, m)
 }
 
-// measureIdling measures memory, a touch, and what it costs to hold connections of which none is due.
+// measureIdling measures memory, a touch, and the processor time while no connection is due.
 func measureIdling(j job, order []uint32, m metrics) error {
 	before := heapBytes()
 	k, err := newKeeper(j.Subject, keeperConfig{n: j.N, timeout: time.Minute, expire: func(int) {}})
@@ -93,7 +94,7 @@ func measureIdling(j job, order []uint32, m metrics) error {
 	}
 	m["touch_ns"] = float64(time.Since(began)) / float64(max(touched, 1))
 
-	debug.FreeOSMemory() // collects too, and leaves the background scavenger nothing to do
+	debug.FreeOSMemory() // also collects, and leaves no work for the background scavenger
 	time.Sleep(tick)
 	used := processCPU()
 	began = time.Now()
@@ -105,8 +106,9 @@ func measureIdling(j job, order []uint32, m metrics) error {
 	return nil
 }
 
-// measureBeats measures what a heartbeat costs with all that is paid later, and how late those are found that fall silent.
-func measureBeats(j job, order []uint32, m metrics) error {
+// measureHeartbeats measures the cost of a heartbeat with deferred work, and the lateness with
+// which silent connections are found.
+func measureHeartbeats(j job, order []uint32, m metrics) error {
 	origin := time.Now()
 	heard := make([]atomic.Int64, j.N) // exactly, since origin
 	late := make([]atomic.Int64, j.N)
@@ -123,30 +125,30 @@ func measureBeats(j job, order []uint32, m metrics) error {
 		return err
 	}
 	defer k.close()
-	beat := func(from, to int, do func(i int)) {
+	send := func(from, to int, do func(i int)) {
 		now := int64(time.Since(origin))
 		for _, i := range order[from:to] {
 			heard[i].Store(now)
 			do(int(i))
 		}
 	}
-	for from := 0; from < j.N; from += 256 { // a bunch at a time, so that the exact time is exact
-		beat(from, min(from+256, j.N), k.open)
+	for from := 0; from < j.N; from += 256 { // in batches, so that the recorded times are exact
+		send(from, min(from+256, j.N), k.open)
 	}
 	debug.FreeOSMemory()
 
 	share := j.N / parts
-	steps := int(j.Beat / step)
+	steps := int(j.Heartbeat / step)
 	began, used := time.Now(), processCPU()
 	for s := range steps {
 		time.Sleep(time.Duration(s)*step - time.Since(began))
 		if s%int(tick/step) == 0 {
 			k.step()
 		}
-		beat(s%parts*share, s%parts*share+share, k.touch)
+		send(s%parts*share, s%parts*share+share, k.touch)
 	}
 	time.Sleep(time.Duration(steps)*step - time.Since(began))
-	m["beat_ns"] = float64(processCPU()-used) / float64(steps*share)
+	m["heartbeat_ns"] = float64(processCPU()-used) / float64(steps*share)
 	if j.Subject == harness {
 		return nil
 	}
@@ -165,7 +167,7 @@ func measureBeats(j job, order []uint32, m metrics) error {
 	return nil
 }
 
-// lateness adds what is known of how late connections were found.
+// lateness adds the metrics about lateness.
 func lateness(all []time.Duration, m metrics) {
 	if len(all) == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A record is what all rounds have yielded.
+// A record has the results of all rounds.
 type record struct {
 	options
 	machine [][2]string
@@ -26,7 +26,8 @@ func newRecord(o options) *record {
 	}
 }
 
-// measure takes all subjects in turn in each round, so that what else the machine does meets all alike.
+// measure takes all subjects in turn in each round, so that other load of the machine affects all
+// alike.
 func (r *record) measure(ctx context.Context, o options, progress io.Writer) error {
 	one := func(round int, tcp bool, name string, into map[string][]metrics) error {
 		began := time.Now()
@@ -64,9 +65,9 @@ func (r *record) markdown() string {
 	var b strings.Builder
 	b.WriteString("# Alternatives compared\n\n")
 	if r.quick {
-		b.WriteString("**A quick run. It shows that everything works, not what is cheaper.**\n\n")
+		b.WriteString("**A quick run. It shows that everything works. Its figures have no meaning.**\n\n")
 	}
-	fmt.Fprintf(&b, "%s, `go -C bench/alternatives run . --runs %d`. What it means: [alternatives](../../docs/alternatives.md).\n\n",
+	fmt.Fprintf(&b, "%s, `go -C bench/alternatives run . --runs %d`. [docs/alternatives.md](../../docs/alternatives.md) explains the results.\n\n",
 		time.Now().UTC().Format("2006-01-02 15:04 UTC"), r.runs)
 	b.WriteString("| machine | |\n|---|---|\n")
 	for _, row := range r.machine {
@@ -77,26 +78,26 @@ func (r *record) markdown() string {
 		rounds = "1 round"
 	}
 	fmt.Fprintf(&b, "\nMedians of %s, smallest and largest in brackets. Each measurement is a process of its own; a round takes all "+
-		"subjects in turn. × is the median by that of the first row. Early: found before the timeout had passed, "+
-		"the most of any round.\n", rounds)
+		"subjects in turn. × is the median divided by the median of the first row. Early: found before the timeout had passed, "+
+		"maximum of all rounds.\n", rounds)
 
 	memory, tcp := newJob(r.quick, false, ""), newJob(r.quick, true, "")
 	fmt.Fprintf(&b, "\n## In memory, %s connections\n\n", thousands(memory.N))
-	b.WriteString("What keeps account of idleness, without sockets: one goroutine stands for the event loop.\n\n")
+	b.WriteString("Idle detection without sockets: one goroutine represents the event loop.\n\n")
 	var rows [][2]string
 	for _, k := range keeperKinds() {
 		rows = append(rows, [2]string{k.name, k.note})
 	}
 	table(&b, rows, r.keepers, []column{
 		{"message, ns", "touch_ns", true}, {"bytes per connection", "bytes", true}, {"silent: CPU ms per s", "hold_ms_per_s", false},
-		{"heartbeat, all paid: CPU ns", "beat_ns", false},
+		{"heartbeat with deferred work: CPU ns", "heartbeat_ns", false},
 		{"late p50 ms", "late_p50_ms", false}, {"p99", "late_p99_ms", false}, {"latest", "late_max_ms", false},
 		{"early", "early", false}, {"never", "lost", false},
 	})
-	fmt.Fprintf(&b, "\nmessage: random connections as fast as it goes. silent: all held for %v with a timeout of a minute. heartbeat: each "+
-		"beats once a second for %v; both are processor time of the whole process, the harness and "+
-		"collections included. late: then all fall silent; "+
-		"timeout %v.\n", memory.Hold, memory.Beat, memory.Timeout)
+	fmt.Fprintf(&b, "\nmessage: random connections at full speed. silent: all held for %v with a timeout of a minute. heartbeat: one "+
+		"per connection and second for %v. Both are processor time of the whole process, including the harness and "+
+		"garbage collections. late: then all become silent; "+
+		"timeout %v.\n", memory.Hold, memory.Heartbeat, memory.Timeout)
 	notes(&b, rows)
 
 	fmt.Fprintf(&b, "\n## Servers on loopback, %s connections\n\n", thousands(tcp.N))
@@ -107,20 +108,20 @@ func (r *record) markdown() string {
 	}
 	table(&b, rows, r.servers, []column{
 		{"heap and stacks, bytes per connection", "bytes", true}, {"resident, bytes per connection", "resident", true},
-		{"silent: CPU ms per s", "hold_ms_per_s", false}, {"echo: CPU µs", "beat_us", true},
+		{"silent: CPU ms per s", "hold_ms_per_s", false}, {"echo: CPU µs", "echo_us", true},
 		{"late p50 ms", "late_p50_ms", false}, {"p99", "late_p99_ms", false}, {"latest", "late_max_ms", false},
 		{"early", "early", false},
 	})
-	fmt.Fprintf(&b, "\nHeap and stacks: runtime.MemStats after a collection, with connections that have sent and got one byte. Resident "+
-		"is of the process; neither counts the kernel's buffers. silent: all held for %v. echo: each sends a byte once a second for %v. "+
-		"late: then all fall silent; from the last byte sent to the end seen by the client, less the timeout of %v.\n",
-		tcp.Hold, tcp.Beat, tcp.Timeout)
+	fmt.Fprintf(&b, "\nHeap and stacks: runtime.MemStats after a collection, with connections that have sent and received one byte. Resident: "+
+		"memory of the process. Neither includes kernel buffers. silent: all held for %v. echo: each sends a byte once a second for %v. "+
+		"late: then all become silent; from the last byte sent to the end seen by the client, less the timeout of %v.\n",
+		tcp.Hold, tcp.Heartbeat, tcp.Timeout)
 	notes(&b, rows)
 	return b.String()
 }
 
 func notes(b *strings.Builder, rows [][2]string) {
-	b.WriteString("\n| | how it is used |\n|---|---|\n")
+	b.WriteString("\n| | usage |\n|---|---|\n")
 	for _, row := range rows {
 		fmt.Fprintf(b, "| %s | %s |\n", row[0], row[1])
 	}
@@ -221,7 +222,7 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
-// thisMachine describes the machine as far as Linux tells.
+// thisMachine describes this machine.
 func thisMachine() [][2]string {
 	return [][2]string{
 		{"processor", fmt.Sprintf("%s, %d cores, GOMAXPROCS %d",

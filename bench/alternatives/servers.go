@@ -16,8 +16,8 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// A serverKind is an echo server that closes connections whose peer has been silent for a timeout. It tells its address
-// and serves until the process ends.
+// A serverKind is an echo server that closes a connection after its peer has been silent for a
+// timeout. It reports its address and serves until the process ends.
 type serverKind struct {
 	name  string
 	note  string
@@ -28,22 +28,23 @@ type serverKind struct {
 func serverKinds() []serverKind {
 	return []serverKind{
 		{"gnet alone", "nothing is closed", false, serveAlone},
-		{"gnet, idle.Middleware", "`ReadTimeout`, as the README has it", true, serveIdle},
+		{"gnet, idle.Middleware", "`ReadTimeout`, as in the README", true, serveIdle},
 		{"gnet, time.AfterFunc", "one per connection in its Context, reset by each message", true, serveAfterFunc},
-		{"gnet, scan in OnTick", "a map of all connections behind a lock, looked at each second", true, serveScan},
-		{"goroutine, 64-byte buffer", "`net`, SetReadDeadline before each Read: the least that is possible", true, serveSmall},
+		{"gnet, scan in OnTick", "a map of all connections behind a lock, scanned once a second", true, serveScan},
+		{"goroutine, 64-byte buffer", "`net`, SetReadDeadline before each Read: the minimum", true, serveSmall},
 		{"goroutine, bufio.Reader", "the same with a bufio.Reader of its default size, 4 KiB", true, serveBuffered},
 	}
 }
 
-// A sample is what a server tells about its process when it is asked.
+// A sample has the figures that a server reports about its process.
 type sample struct {
 	CPU      time.Duration `json:"cpu"`
 	Heap     int64         `json:"heap"` // and stacks
 	Resident int64         `json:"resident"`
 }
 
-// serve runs a server, prints its address, and a sample for each line it reads: "memory" collects garbage first.
+// serve runs a server, prints its address, and prints a sample for each line it reads. The line
+// "memory" collects garbage first.
 func serve(j job, in io.Reader, out io.Writer) error {
 	var kind serverKind
 	for _, k := range serverKinds() {
@@ -79,7 +80,7 @@ func serve(j job, in io.Reader, out io.Writer) error {
 
 // --- gnet
 
-// echo answers with what came. It tells the address once the engine has booted.
+// echo returns the received bytes. It reports the address once the engine has booted.
 type echo struct {
 	gnet.BuiltinEventEngine
 	booted func()
@@ -119,7 +120,7 @@ func runEngine(started func(net.Addr), handler func(booted func()) (gnet.EventHa
 	return errors.New("the engine has stopped")
 }
 
-// silent is a logger: standard output is for the parent, who hears of a failure from Run.
+// silent is a logger without output: standard output is for the parent, and Run reports failures.
 type silent struct{}
 
 func (silent) Debugf(string, ...any) {}
@@ -134,8 +135,8 @@ func serveAlone(_ time.Duration, started func(net.Addr)) error {
 
 func serveIdle(timeout time.Duration, started func(net.Addr)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		// All clients fall silent at the same moment in the end. No other server here takes that for an
-		// outage of its own, so this one does not either.
+		// At the end all clients become silent at the same moment. The other servers here do not take
+		// that for an outage of their own, so this one must not either.
 		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: timeout, Tick: tick, OutageGrace: -1})
 	})
 }
@@ -147,7 +148,8 @@ type afterFuncEcho struct {
 }
 
 func (h *afterFuncEcho) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	c.SetContext(time.AfterFunc(h.timeout, func() { _ = c.Close() })) // fails if it is closed already
+	// Close fails if the connection is closed already.
+	c.SetContext(time.AfterFunc(h.timeout, func() { _ = c.Close() }))
 	return nil, gnet.None
 }
 
@@ -167,7 +169,7 @@ func serveAfterFunc(timeout time.Duration, started func(net.Addr)) error {
 	})
 }
 
-// scanEcho looks at all connections in OnTick.
+// scanEcho scans all connections in OnTick.
 type scanEcho struct {
 	echo
 	timeout time.Duration

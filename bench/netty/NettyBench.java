@@ -17,11 +17,11 @@ import java.util.concurrent.atomic.AtomicIntegerArray;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Does one work with Netty's HashedWheelTimer and prints the outcome as one line of JSON, as the Go program does in its
- * child processes. Arguments are key=value; durations are nanoseconds.
+ * Does one work with Netty's HashedWheelTimer and prints the outcome as one line of JSON, like the child processes of
+ * the Go program. Arguments are key=value; durations are nanoseconds.
  */
 public final class NettyBench {
-    private static final int BATCH = 256; // operations between two looks at the clock
+    private static final int BATCH = 256; // operations between two readings of the clock
     private static final int DELAYS = 1 << 16; // power of two
     private static final TimerTask NOTHING = timeout -> { };
 
@@ -85,7 +85,7 @@ public final class NettyBench {
         return table;
     }
 
-    /** Starts all timers and waits until the worker has taken them over, which it does 100,000 at a tick. */
+    /** Starts all timers and waits until the worker has transferred them, at most 100,000 per tick. */
     private Timeout[] fill(long[] delays, int spare) throws InterruptedException {
         Timeout[] timeouts = new Timeout[n + spare];
         for (int i = 0; i < n; i++) {
@@ -135,7 +135,7 @@ public final class NettyBench {
         return System.nanoTime() - began;
     }
 
-    /** Does operations on the timers that it owns, in a random order that was drawn beforehand. */
+    /** Does operations on the timers that it owns, in a random order chosen in advance. */
     private final class Producer {
         private final String work;
         private final Timeout[] timeouts;

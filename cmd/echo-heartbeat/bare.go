@@ -13,13 +13,13 @@ import (
 	"github.com/idlewheel/idlewheel/server"
 )
 
-// A bare echo is one that gnet runs alone: it shows what the reaper costs, and what happens without it.
+// A bare server is an echo server on gnet alone. The difference to serve is the cost of the reaper.
 type bare struct {
 	echo
 	out     io.Writer
 	addr    net.Addr
 	ctx     context.Context
-	stopped chan struct{}
+	stopped chan struct{} // closed when the engine was told to stop
 }
 
 func (b *bare) OnBoot(eng gnet.Engine) gnet.Action {
@@ -32,7 +32,7 @@ func (b *bare) OnBoot(eng gnet.Engine) gnet.Action {
 	return gnet.None
 }
 
-// serveBare is serve without idle and server.
+// serveBare runs a bare server until ctx is done.
 func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	if len(cfg.Addresses) != 1 {
 		return usageError{errors.New("--bare needs one --addr")}
@@ -41,13 +41,8 @@ func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--addr: %w", err)}
 	}
-	if addr.Port == 0 { // so that all loops share one
-		ln, err := net.ListenTCP("tcp", addr)
-		if err != nil {
-			return err
-		}
-		addr = ln.Addr().(*net.TCPAddr)
-		if err := ln.Close(); err != nil {
+	if addr.Port == 0 {
+		if addr, err = freePort(addr); err != nil {
 			return err
 		}
 	}
@@ -55,18 +50,28 @@ func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	b := &bare{out: out, addr: addr, ctx: ctx, stopped: make(chan struct{})}
 	err = gnet.Run(b, "tcp://"+addr.String(), gnet.WithNumEventLoop(cfg.NumEventLoop), gnet.WithMulticore(true), gnet.WithReusePort(!cfg.OneAcceptor),
 		gnet.WithReuseAddr(true), gnet.WithLogger(quiet{cfg.Logger}))
-	asked := ctx.Err() != nil
+	interrupted := ctx.Err() != nil
 	cancel()
-	if err == nil {
-		<-b.stopped
+	if err != nil {
+		return err
 	}
-	if err == nil && !asked {
+	<-b.stopped
+	if !interrupted {
 		return errors.New("the gnet engine died, as it does when a connection cannot be accepted")
 	}
-	return err
+	return nil
 }
 
-// quiet is the logger of gnet.
+// freePort returns the address with a free port, which all event loops then share.
+func freePort(addr *net.TCPAddr) (*net.TCPAddr, error) {
+	ln, err := net.ListenTCP("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return ln.Addr().(*net.TCPAddr), ln.Close()
+}
+
+// quiet is a logger for gnet that drops debug and info lines.
 type quiet struct{ *slog.Logger }
 
 func (q quiet) Debugf(string, ...any)             {}

@@ -16,7 +16,8 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// maxMissed is how many heartbeats in a row may stay without an answer.
+// maxMissed is the number of unanswered heartbeats after which the client takes the server for
+// dead.
 const maxMissed = 2
 
 func newConnect() *cobra.Command {
@@ -27,14 +28,14 @@ func newConnect() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "connect",
-		Short: "Connect to the server, send heartbeats and print what comes back",
-		Long: `Connect to the server, send heartbeats and print what comes back.
+		Short: "Connect to the server, send heartbeats and print the answers",
+		Long: `Connect to the server, send heartbeats and print the answers.
 
-The client runs through the same middleware as the server: when nothing came from the server for the heartbeat interval,
-it sends a line PING; when two of them in a row stay without an answer, it gives the server up. A server that talks all the
-time hears nothing from it. With --silent it sends nothing, so that one can see the server reap it.
+The client uses the same middleware as the server. When the server sends nothing for the heartbeat interval, the client sends a
+line PING. After two unanswered heartbeats it closes the connection. While the server sends, the client needs no heartbeats.
+With --silent the client sends nothing, and the server reaps it.
 
-Ctrl-C ends it, and so does the server by closing the connection.`,
+Ctrl-C ends the client. It ends as well when the server closes the connection.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if heartbeat < time.Millisecond {
@@ -45,16 +46,17 @@ Ctrl-C ends it, and so does the server by closing the connection.`,
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&addr, "addr", "127.0.0.1:7000", "address of the server: host:port, or unix:///path")
-	cmd.Flags().DurationVar(&heartbeat, "heartbeat", 20*time.Second, "send a heartbeat when nothing came for this long, the first up to a fifth later")
-	cmd.Flags().BoolVar(&silent, "silent", false, "send no heartbeats, to be reaped")
+	cmd.Flags().DurationVar(&heartbeat, "heartbeat", 20*time.Second,
+		"send a heartbeat when the server sends nothing for this `duration`, the first one up to a fifth later")
+	cmd.Flags().BoolVar(&silent, "silent", false, "send no heartbeats")
 	return cmd
 }
 
 func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Duration, silent bool) (err error) {
-	h := &beater{out: &printer{out: out, start: time.Now()}, silent: silent, closed: make(chan error, 1)}
+	h := &heartbeatClient{out: &printer{out: out, start: time.Now()}, silent: silent, closed: make(chan error, 1)}
 	handler, err := h.handler(heartbeat)
 	if err != nil {
-		return usageError{errors.New(strings.ReplaceAll(err.Error(), "Config.Heartbeat.Interval", "--heartbeat"))}
+		return usageError{err}
 	}
 	network, at := "tcp", strings.TrimPrefix(addr, "tcp://")
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
@@ -90,22 +92,23 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	return nil
 }
 
-// A beater sends heartbeats when it hears nothing, and prints what it hears.
-type beater struct {
+// A heartbeatClient sends heartbeats to a silent server, and prints what it receives.
+type heartbeatClient struct {
 	gnet.BuiltinEventEngine
 	out    *printer
 	silent bool
 	closed chan error
 }
 
-func (h *beater) OnTraffic(c gnet.Conn) gnet.Action {
+func (h *heartbeatClient) OnTraffic(c gnet.Conn) gnet.Action {
 	b, _ := c.Next(-1)
 	h.out.printf("received %q", b)
 	return gnet.None
 }
 
-// handler returns the beater with a Reaper around it that sends its heartbeats, if it is to send any.
-func (h *beater) handler(heartbeat time.Duration) (gnet.EventHandler, error) {
+// handler returns the client inside a Reaper that sends the heartbeats, or the client alone if it
+// is silent.
+func (h *heartbeatClient) handler(heartbeat time.Duration) (gnet.EventHandler, error) {
 	if h.silent {
 		return h, nil
 	}
@@ -117,10 +120,10 @@ func (h *beater) handler(heartbeat time.Duration) (gnet.EventHandler, error) {
 	}})
 }
 
-func (h *beater) OnClose(_ gnet.Conn, err error) gnet.Action {
+func (h *heartbeatClient) OnClose(_ gnet.Conn, err error) gnet.Action {
 	select {
 	case h.closed <- err:
-	default: // when the client stops
+	default: // connect has returned and stops the client
 	}
 	return gnet.None
 }
@@ -139,7 +142,7 @@ func (p *printer) printf(format string, args ...any) {
 	fmt.Fprintf(p.out, "%7.3fs  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// silentLog keeps gnet's log away from the terminal.
+// silentLog is a logger for gnet that drops all lines.
 type silentLog struct{}
 
 func (silentLog) Debugf(string, ...any) {}

@@ -18,48 +18,53 @@ import (
 )
 
 const (
-	maxDemoTimeout = 5 * time.Second // so that the show ends within 20 s
+	maxDemoTimeout = 5 * time.Second // the demo then ends within 20 s
 	maxDemoClients = 3000
-	demoPage       = "127.0.0.1:7080" // if it is free
+	demoPage       = "127.0.0.1:7080" // another port if this one is taken
 )
 
 func newDemo() *cobra.Command {
 	var (
-		flags   idleFlags
 		clients int
 		web     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show it all in one process: living, silent and vanished clients, and what becomes of them",
-		Long: `Show it all in one process: a server, clients that send heartbeats, clients that fall silent, and clients that die
-without a FIN, as a machine does that loses power. Each reap is printed as it happens, with its reason and how late it
-was. At the end a table tells whether each verdict was right; if one was not, the exit code is 1.
+		Short: "Run a server with living, silent and vanished clients, and check each verdict",
+		Long: `Run a server with living, silent and vanished clients in one process, and check each verdict.
 
-It ends by itself within 20 seconds, three seconds plus three read timeouts, of 5 seconds at most. Ctrl-C ends it before.
-With --web it goes on with new clients until Ctrl-C, and prints the address of a page that shows them come, beat, fall silent and go.`,
+A third of the clients sends heartbeats. A third falls silent. A third dies without a FIN, as a machine does that loses power.
+Each reap is printed with its reason and its lateness. At the end a table shows whether each verdict was right. The exit code
+is 1 if one was wrong.
+
+The demo ends within 20 seconds: three seconds plus three read timeouts, which are at most 5 seconds. Ctrl-C ends it earlier.
+With --web it goes on with new clients until Ctrl-C, and prints the address of a page that shows them.`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := flags.config(cmd)
-			if err != nil {
-				return err
-			}
-			if cfg.ReadTimeout > maxDemoTimeout {
-				return usageError{fmt.Errorf("--read-timeout is %v: set at most %v, or the show takes too long",
-					cfg.ReadTimeout, maxDemoTimeout)}
-			}
-			if clients < len(fates) || clients > maxDemoClients {
-				return usageError{fmt.Errorf("--clients is %d: set %d to %d", clients, len(fates), maxDemoClients)}
-			}
-			s := newShow(cmd.OutOrStdout(), cfg, clients)
-			s.web = web
-			return s.run(cmd.Context())
-		},
 	}
 	cmd.Flags().SortFlags = false
-	flags.add(cmd, 3*time.Second)
-	cmd.Flags().IntVar(&clients, "clients", 30, fmt.Sprintf("number of clients, %d to %d, a third of each kind", len(fates), maxDemoClients))
-	cmd.Flags().BoolVar(&web, "web", false, "go on until Ctrl-C, and show it on a page")
+	limits := addLimits(cmd, idle.Config{ReadTimeout: 3 * time.Second}, "read-timeout", "tick")
+	cmd.Flags().IntVar(&clients, "clients", 30, fmt.Sprintf("`number` of clients, %d to %d, a third of each kind", len(fates), maxDemoClients))
+	cmd.Flags().BoolVar(&web, "web", false, "go on until Ctrl-C, and show the clients on a page")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var cfg idle.Config
+		if err := limits.Load(&cfg); err != nil {
+			return usageError{err}
+		}
+		complete(&cfg)
+		if cfg.ReadTimeout > maxDemoTimeout {
+			return usageError{fmt.Errorf("--read-timeout is %v: set at most %v, or the demo takes too long", cfg.ReadTimeout, maxDemoTimeout)}
+		}
+		if clients < len(fates) || clients > maxDemoClients {
+			return usageError{fmt.Errorf("--clients is %d: set %d to %d", clients, len(fates), maxDemoClients)}
+		}
+		s := newShow(cmd.OutOrStdout(), cfg, clients)
+		s.web = web
+		err := s.run(cmd.Context())
+		if errors.Is(err, server.ErrBadConfig) {
+			return usageError{err}
+		}
+		return err
+	}
 	return cmd
 }
 
@@ -68,7 +73,7 @@ type show struct {
 	echo
 	cfg     idle.Config
 	out     *printer
-	clients int // of each round
+	clients int // per round
 	web     bool
 
 	mu     sync.Mutex
@@ -79,9 +84,9 @@ func newShow(out io.Writer, cfg idle.Config, clients int) *show {
 	return &show{cfg: cfg, out: &printer{out: out, start: time.Now()}, clients: clients, byAddr: map[string]*client{}}
 }
 
-// run shows it, and returns an error if a verdict was wrong.
+// run runs the demo. It returns an error if a verdict was wrong.
 func (s *show) run(ctx context.Context) error {
-	serverCtx, stop := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the clients
+	serverCtx, stop := context.WithCancel(context.WithoutCancel(ctx)) // outlives the clients
 	defer stop()
 	started := make(chan struct{})
 	cfg := server.Config{
@@ -105,18 +110,18 @@ func (s *show) run(ctx context.Context) error {
 		srv.Addr(), s.cfg.ReadTimeout, srv.Reaper().Config().Tick, s.clients)
 	if s.web {
 		s.out.printf("the page is at http://%s/#token=%s ; Ctrl-C ends it", srv.AdminAddr(), cfg.Admin.Token)
-		err = s.playOn(ctx, srv)
+		err = s.runRounds(ctx, srv)
 	} else {
-		err = s.playOnce(ctx, srv)
+		err = s.runOnce(ctx, srv)
 	}
 	stop()
 	return errors.Join(err, <-served)
 }
 
-// playOnce plays one round, and prints the table.
-func (s *show) playOnce(ctx context.Context, srv *server.Server) error {
+// runOnce runs one round and prints its table.
+func (s *show) runOnce(ctx context.Context, srv *server.Server) error {
 	r := newRound(s, s.clients)
-	if err := r.play(ctx, srv.Addr(), time.Second); err != nil {
+	if err := r.run(ctx, srv.Addr(), time.Second); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -126,42 +131,43 @@ func (s *show) playOnce(ctx context.Context, srv *server.Server) error {
 	return r.summary()
 }
 
-// playOn plays rounds until ctx is done. One begins when all clients of the one before have come, so that there are always some that
-// come, some that live and some that go.
-func (s *show) playOn(ctx context.Context, srv *server.Server) error {
-	var playing sync.WaitGroup
+// runRounds runs rounds until ctx is done. A round begins when all clients of the previous one are
+// connected, so that at any time some clients connect, some live and some die.
+func (s *show) runRounds(ctx context.Context, srv *server.Server) error {
+	var running sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error // guarded by mu
 	spread := 3 * s.cfg.ReadTimeout
 	for ctx.Err() == nil {
-		playing.Go(func() {
-			err := s.playOne(ctx, srv, spread)
+		running.Go(func() {
+			err := s.runRound(ctx, srv, spread)
 			mu.Lock()
 			defer mu.Unlock()
 			errs = append(errs, err)
 		})
 		pause(ctx, spread)
 	}
-	playing.Wait()
-	s.out.printf("interrupted: no verdict about those that were still there")
+	running.Wait()
+	s.out.printf("interrupted: no verdict about the clients that are left")
 	return errors.Join(errs...)
 }
 
-// playOne plays a round of several.
-func (s *show) playOne(ctx context.Context, srv *server.Server, spread time.Duration) error {
+// runRound runs one of several rounds. It gives no verdict if the timeouts were changed meanwhile.
+func (s *show) runRound(ctx context.Context, srv *server.Server, spread time.Duration) error {
 	r := newRound(s, s.clients)
-	before := srv.Reaper().Stats().Updates
-	if err := r.play(ctx, srv.Addr(), spread); err != nil || ctx.Err() != nil {
+	reaper := srv.Reaper()
+	updates := reaper.Stats().Updates
+	if err := r.run(ctx, srv.Addr(), spread); err != nil || ctx.Err() != nil {
 		return err
 	}
-	if now := srv.Reaper(); now.Stats().Updates != before || now.Config().ReadTimeout != s.cfg.ReadTimeout {
+	if reaper.Stats().Updates != updates || reaper.Config().ReadTimeout != s.cfg.ReadTimeout {
 		s.out.printf("no verdict about %d clients: timeouts were changed", len(r.clients))
 		return nil
 	}
 	return r.verdict()
 }
 
-// freeOr returns an address, with port 0 if somebody listens on it.
+// freeOr returns an address, with port 0 instead if the address is taken.
 func freeOr(addr string) string {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -183,17 +189,17 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// OnClose is where the server sees a client go.
+// OnClose records when and why the server closed the connection of a client.
 func (s *show) OnClose(conn gnet.Conn, err error) gnet.Action {
 	now := time.Now()
 	s.mu.Lock()
 	c := s.byAddr[conn.RemoteAddr().String()]
-	verdict := c != nil && !c.round.over
-	if verdict {
+	counts := c != nil && !c.round.over
+	if counts {
 		c.closedAt, c.reason = now, err
 	}
 	s.mu.Unlock()
-	if !verdict {
+	if !counts {
 		return gnet.None
 	}
 	if reaped, ok := errors.AsType[*idle.ReapError](err); ok {

@@ -16,32 +16,32 @@ const (
 // An echo answers a line PING with PONG and echoes everything else byte for byte.
 type echo struct {
 	gnet.BuiltinEventEngine
-	reaper *idle.Reaper // is told of lines as messages; if nil, nobody is
+	reaper *idle.Reaper // gets lines as messages; may be nil
 }
 
-// A line is the state of the line that comes in on a connection, in its Context. It has one byte, so that no allocation is
-// needed to put it there.
+// A line is the state of the current line of a connection. It is the Context of the connection. A
+// value of one byte is put there without an allocation.
 type line uint8
 
 const (
-	echoed line = 1 << iota // its beginning was echoed, and what follows up to its end is
-	begun                   // some of it has come
+	echoed line = 1 << iota // its beginning was echoed, so its rest is echoed as well
+	begun                   // some of its bytes have arrived
 )
 
 func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
 	in, _ := c.Peek(-1)
 	before, _ := c.Context().(line)
 	out, used, open := answer(in, before&echoed != 0)
-	now := line(0)
+	after := line(0)
 	if open {
-		now |= echoed
+		after |= echoed
 	}
 	if open || used < len(in) {
-		now |= begun
+		after |= begun
 	}
-	c.SetContext(now)
-	h.tell(c, before, now, bytes.IndexByte(in, '\n') >= 0)
-	// Written before it is discarded: out may be a part of in.
+	c.SetContext(after)
+	h.markMessages(c, before, after, bytes.IndexByte(in, '\n') >= 0)
+	// Write comes before Discard: out may be a part of in.
 	if len(out) > 0 {
 		if _, err := c.Write(out); err != nil {
 			return gnet.None // gnet has closed it
@@ -53,8 +53,8 @@ func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// tell tells the Reaper where messages begin and end.
-func (h *echo) tell(c gnet.Conn, before, now line, complete bool) {
+// markMessages tells the Reaper where lines begin and end. complete means that a line has ended.
+func (h *echo) markMessages(c gnet.Conn, before, after line, complete bool) {
 	if h.reaper == nil {
 		return
 	}
@@ -63,22 +63,23 @@ func (h *echo) tell(c gnet.Conn, before, now line, complete bool) {
 		conn.Ready()
 	}
 	switch {
-	case now&begun != 0 && (complete || before&begun == 0):
+	case after&begun != 0 && (complete || before&begun == 0):
 		conn.BeginMessage()
-	case now&begun == 0 && before&begun != 0:
+	case after&begun == 0 && before&begun != 0:
 		conn.EndMessage()
 	}
 }
 
 func (*echo) OnClose(c gnet.Conn, _ error) gnet.Action {
-	if rest, err := c.Peek(-1); err == nil && len(rest) > 0 { // the beginning of a PING that never came
+	if rest, err := c.Peek(-1); err == nil && len(rest) > 0 { // the beginning of an incomplete PING
 		_, _ = c.Write(rest)
 	}
 	return gnet.None
 }
 
-// answer returns what to send for what has come in, how many bytes of it are dealt with, and whether a line is open at
-// their end. What could become a PING is left for the next time. The answer is a part of in where nothing is to change.
+// answer returns the answer to the bytes in, the number of bytes that it answers, and whether a
+// line is open at their end. The beginning of a possible PING is left for the next call. If in
+// holds no PING, out is a part of in.
 func answer(in []byte, open bool) (out []byte, used int, lineOpen bool) {
 	out = in[:0:0]
 	copied := false
@@ -112,7 +113,8 @@ func answer(in []byte, open bool) (out []byte, used int, lineOpen bool) {
 	return out, used, open
 }
 
-// pingLine returns the length of the line PING at the start of b and its line ending, 0 if there is none.
+// pingLine returns the length of the line PING at the start of b and its line ending, 0 if there is
+// none.
 func pingLine(b []byte) (n int, end string) {
 	after, found := bytes.CutPrefix(b, []byte(ping))
 	switch {
@@ -125,7 +127,7 @@ func pingLine(b []byte) (n int, end string) {
 	}
 }
 
-// startsPing reports whether more bytes could make b begin with the line PING.
+// startsPing reports whether b is the beginning of a line PING.
 func startsPing(b []byte) bool {
 	return len(b) < len(ping)+2 && bytes.HasPrefix([]byte(ping+"\r\n"), b)
 }

@@ -31,7 +31,7 @@ func TestAnswer(t *testing.T) {
 		"PING\r\r\n":                 "PING\r\r\n",
 		"\n\nPING\n\n":               "\n\nPONG\n\n",
 		"\x00\xffPING\n\x00PING\r\n": "\x00\xffPING\n\x00PING\r\n",
-		"P":                          "", // may become a PING
+		"P":                          "", // the beginning of a PING
 		"PING\r":                     "",
 		"line\nPIN":                  "line\n",
 	} {
@@ -41,7 +41,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswerDoesNotDependOnHowBytesArrive cuts the input at every place.
+// TestAnswerDoesNotDependOnHowBytesArrive splits the input into pieces of each size.
 func TestAnswerDoesNotDependOnHowBytesArrive(t *testing.T) {
 	in := "PING\nhello PING\r\nPING\r\nPINGO\nP\nPI\r\n\r\nPING\n"
 	want := "PONG\nhello PING\r\nPONG\r\nPINGO\nP\nPI\r\n\r\nPONG\n"

@@ -11,21 +11,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
-// runTests is what TestMain does unless it is something else, on Linux.
+// runTests runs the tests of the package.
 func runTests(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                          "say what to do",
+		"":                                          "a command is missing: serve, connect or demo",
 		"bogus":                                     `unknown command "bogus"`,
 		"--nope":                                    "unknown flag: --nope",
 		"serve --nope":                              "unknown flag: --nope",
@@ -34,7 +34,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --read-timeout 0":                    "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout to 60s",
 		"serve --read-timeout -1s --tick -1s":       "--tick is -1s",
 		"serve --read-timeout 1s --tick 5s":         "--tick is 5s, longer than --read-timeout of 1s",
-		"serve --read-timeout never":                "invalid duration",
+		"serve --read-timeout never":                `"never" is not a duration such as 30s`,
 		"serve --loops -1":                          "--loops is -1",
 		"serve --max-connections -1":                "--max-connections is -1",
 		"serve --max-per-source -1":                 "--max-per-source is -1",
@@ -57,14 +57,22 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --log-level loud":                    "--log-level is \"loud\": take debug, info, warn or error",
 		"serve --log-format xml":                    "--log-format is \"xml\"",
 		"serve --keep-closed -1":                    "--keep-closed is -1",
-		"serve --outage-grace never":                "invalid duration",
+		"serve --outage-grace never":                `"never" is not a duration`,
+		"serve --shed-protect -1s":                  "--shed-protect is -1s: set a positive duration such as 60s, or 0 for 1s",
+		"serve --min-rate-grace 1s":                 "--min-rate is not set",
+		"serve --min-rate-always":                   "--min-rate is not set",
+		"serve --tcp-keepalive 1s":                  "--tcp-keepalive is 1s: set at least 8s",
+		"serve --limits /nope":                      "/nope: no such file",
+		"serve --limits /dev/null":                  "/dev/null is not a regular file",
 		"serve --outage-grace 99999h":               "--outage-grace is 99999h0m0s: set at most ten years",
-		"serve --heartbeat 9s --heartbeat-jitter 2": "--heartbeat-jitter is 2: set a part of --heartbeat up to 1",
+		"serve --heartbeat 9s --heartbeat-jitter 2": "--heartbeat-jitter is 2: set at most 1",
 		"serve --heartbeat-jitter 0.1":              "--heartbeat is not set",
 		"connect --addr foo":                        "missing port",
 		"connect --heartbeat 0":                     "--heartbeat is 0s",
 		"connect --heartbeat 999999h":               "--heartbeat is 999999h0m0s",
 		"demo --read-timeout 1h":                    "--read-timeout is 1h0m0s: set at most 5s",
+		"demo --read-timeout 1s --tick 5s":          "--tick is 5s, longer than --read-timeout of 1s",
+		"demo --max-age 1h":                         "unknown flag: --max-age",
 		"demo --clients 1":                          "--clients is 1",
 		"demo --read-timeout 1s --clients 1e9":      "invalid argument",
 	} {
@@ -88,14 +96,14 @@ func TestEveryVerbHasHelp(t *testing.T) {
 	}
 }
 
-// serveInBackground runs serve and returns the address that it prints, and a function that interrupts it and returns
-// what it printed.
+// serveInBackground runs serve. It returns the address that serve prints, and a function that
+// interrupts serve and returns its output.
 func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
 	return serveOn(t, new(syncbuf.Buffer), flags...)
 }
 
-// serveOn is serveInBackground on a buffer that the test can look at meanwhile.
+// serveOn is serveInBackground with a buffer that the test can read meanwhile.
 func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -106,7 +114,7 @@ func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, i
 	}()
 	listening := regexp.MustCompile(`listening on (\S+),`)
 	require.Eventually(t, func() bool { return listening.MatchString(out.String()) }, 10*time.Second, time.Millisecond,
-		"serve says where it listens")
+		"serve prints where it listens")
 	var once sync.Once
 	interrupt = func() string {
 		once.Do(func() {
@@ -119,7 +127,7 @@ func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, i
 	return listening.FindStringSubmatch(out.String())[1], interrupt
 }
 
-func TestServeEchoesAndSaysWhyItCloses(t *testing.T) {
+func TestServeEchoesAndGivesTheReasonOfAClose(t *testing.T) {
 	addr, interrupt := serveInBackground(t, "--read-timeout", "300ms", "--loops", "1")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -133,36 +141,38 @@ func TestServeEchoesAndSaysWhyItCloses(t *testing.T) {
 	require.Contains(t, interrupt(), "stopped: 1 connections, 1 messages, 1 reaped (1 read idle), mean")
 }
 
-func TestServeTellsTheGraceAndTheJitter(t *testing.T) {
+func TestServePrintsItsSettings(t *testing.T) {
 	for flags, want := range map[string]string{
-		"":                                       ", read timeout 1m0s, tick 100ms, at most",
-		"--outage-grace 30s":                     ", read timeout 1m0s, outage grace 30s, tick 100ms, at most",
-		"--outage-grace -1s":                     ", read timeout 1m0s, tick 100ms, no outage grace, at most",
-		"--outage-grace=-1s":                     ", read timeout 1m0s, tick 100ms, no outage grace, at most",
-		"--heartbeat 20s":                        ", heartbeat 20s, heartbeat jitter 0.2, tick",
-		"--heartbeat 20s --heartbeat-jitter 0.5": ", heartbeat 20s, heartbeat jitter 0.5, tick",
-		"--heartbeat 20s --heartbeat-jitter -1":  ", heartbeat 20s, heartbeat jitter 0, tick",
+		"":                                       ", read-timeout 1m0s, keep-closed 128, tick 100ms, at most",
+		"--outage-grace 30s --keep-closed 9":     ", read-timeout 1m0s, keep-closed 9, outage-grace 30s, tick 100ms, at most",
+		"--outage-grace -1s":                     ", read-timeout 1m0s, keep-closed 128, outage-grace -1s, tick 100ms, at most",
+		"--outage-grace=-1s":                     ", keep-closed 128, outage-grace -1s, tick 100ms, at most",
+		"--shed-protect 5s --observe-only":       ", shed-protect 5s, observe-only true, keep-closed 128,",
+		"--heartbeat 20s":                        ", heartbeat 20s, heartbeat-retry 20s, heartbeat-missed 2, heartbeat-jitter 0.2, keep",
+		"--heartbeat 20s --heartbeat-jitter 0.5": ", heartbeat-jitter 0.5, keep",
+		"--heartbeat 20s --heartbeat-jitter -1":  ", heartbeat-jitter -1, keep",
+		"--min-rate 9 --min-rate-grace 3s":       ", min-rate 9, min-rate-window 5s, min-rate-grace 3s, keep",
 	} {
 		_, interrupt := serveInBackground(t, strings.Fields(flags)...)
 		require.Contains(t, interrupt(), want, flags)
 	}
 }
 
-// TestServeHasAFlagForEachLimit lets a client pass each of them.
+// TestServeHasAFlagForEachLimit lets a client exceed each limit.
 func TestServeHasAFlagForEachLimit(t *testing.T) {
 	const none = "--read-timeout=0"
 	for _, tc := range []struct {
 		flags, send, listening, reason string
 	}{
-		{"--all-timeout 300ms", "", "all timeout 300ms", "all idle"},
-		{"--first-byte-timeout 300ms", "", "first byte timeout 300ms", "no first byte"},
-		{"--handshake-timeout 300ms", "no line", "handshake timeout 300ms", "no handshake"},
-		{"--min-rate 1000 --min-rate-window 300ms", "no line", "min rate 1000", "below min rate"},
+		{"--all-timeout 300ms", "", "all-timeout 300ms", "all idle"},
+		{"--first-byte-timeout 300ms", "", "first-byte-timeout 300ms", "no first byte"},
+		{"--handshake-timeout 300ms", "no line", "handshake-timeout 300ms", "no handshake"},
+		{"--min-rate 1000 --min-rate-window 300ms", "no line", "min-rate 1000", "below min rate"},
 		{"--heartbeat 300ms --heartbeat-retry 100ms --heartbeat-missed 1", "", "heartbeat 300ms", "heartbeat timeout"},
-		{"--max-age 300ms --max-age-grace 100ms --jitter 0.1", "", "max age 300ms", "max age"},
-		{"--output-limit 100000", strings.Repeat("x", 1<<24), "output limit 100000", "over limit"},
-		{"--output-soft-limit 100000 --output-soft-for 300ms", strings.Repeat("x", 1<<24), "output soft limit 100000", "over limit"},
-		{"--write-stall-timeout 300ms --tcp-keepalive 60s", strings.Repeat("x", 1<<24), "write stall timeout 300ms", "write stall"},
+		{"--max-age 300ms --max-age-grace 100ms --jitter 0.1", "", "max-age 300ms", "max age"},
+		{"--output-limit 100000", strings.Repeat("x", 1<<24), "output-limit 100000", "over limit"},
+		{"--output-soft-limit 100000 --output-soft-for 300ms", strings.Repeat("x", 1<<24), "output-soft-limit 100000", "over limit"},
+		{"--write-stall-timeout 300ms --tcp-keepalive 60s", strings.Repeat("x", 1<<24), "write-stall-timeout 300ms", "write stall"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			addr, interrupt := serveInBackground(t, append(strings.Fields(tc.flags), none)...)
@@ -170,7 +180,7 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 			require.NoError(t, err)
 			defer c.Close()
 			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-			if large := len(tc.send) > 1<<20; large { // and read nothing: the write fails when it is reset
+			if large := len(tc.send) > 1<<20; large { // nothing is read: the write fails after the reset
 				_, err = c.Write([]byte(tc.send))
 				for err == nil {
 					_, err = c.Write([]byte("x"))
@@ -190,7 +200,7 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 	}
 }
 
-func TestBareServeReapsNobody(t *testing.T) {
+func TestBareServeReapsNothing(t *testing.T) {
 	addr, interrupt := serveInBackground(t, "--bare", "--read-timeout", "100ms")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -199,7 +209,7 @@ func TestBareServeReapsNobody(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
 	got, err := io.ReadAll(c)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it stays")
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays")
 	require.Equal(t, "PONG\n", string(got))
 	require.Contains(t, interrupt(), "without a reaper")
 }
@@ -215,7 +225,7 @@ func TestServeObservesOnly(t *testing.T) {
 	require.Contains(t, interrupt(), "1 would have been reaped (1 read idle)")
 }
 
-func TestAnEndedLineIsNoMessageAnyMore(t *testing.T) {
+func TestACompleteLineEndsTheMessage(t *testing.T) {
 	addr, _ := serveInBackground(t, "--read-timeout=0", "--min-rate", "100", "--min-rate-window", "200ms", "--handshake-timeout", "500ms")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -227,7 +237,7 @@ func TestAnEndedLineIsNoMessageAnyMore(t *testing.T) {
 	}
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
 	got, err := io.ReadAll(c)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it stays")
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays")
 	require.Equal(t, "begun\nPONG\n", string(got))
 }
 
@@ -248,7 +258,7 @@ func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {
 		code <- run(ctx, []string{"connect", "--addr", addr, "--heartbeat", "250ms"}, &out, &errs)
 	}()
 	require.Eventually(t, func() bool { return strings.Count(out.String(), `received "PONG\n"`) >= 6 }, 20*time.Second,
-		time.Millisecond, "it lives for longer than the timeout of the server")
+		time.Millisecond, "the client lives for longer than the timeout of the server")
 	require.NotContains(t, out.String(), "closing")
 	cancel()
 	require.Zero(t, <-code)
@@ -264,8 +274,8 @@ func TestSilentConnectIsReaped(t *testing.T) {
 	require.NotContains(t, out.String(), "sending")
 }
 
-func TestConnectGivesADeadServerUp(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel connects, and nobody answers
+func TestConnectDetectsADeadServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and no program answers
 	require.NoError(t, err)
 	defer ln.Close()
 	var out, errs syncbuf.Buffer
@@ -274,7 +284,7 @@ func TestConnectGivesADeadServerUp(t *testing.T) {
 	require.Contains(t, errs.String(), "the server is dead")
 }
 
-func TestConnectToNobody(t *testing.T) {
+func TestConnectNeedsAServer(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, ln.Close())
@@ -283,7 +293,7 @@ func TestConnectToNobody(t *testing.T) {
 	require.Contains(t, errs.String(), "is the server running?")
 }
 
-func TestDemoShowsThatEveryVerdictIsRight(t *testing.T) {
+func TestEveryVerdictOfTheDemoIsRight(t *testing.T) {
 	var out, errs syncbuf.Buffer
 	require.Zero(t, run(t.Context(), []string{"demo", "--read-timeout", "1s", "--clients", "9"}, &out, &errs),
 		"%s\n%s", out.String(), errs.String())
@@ -299,7 +309,7 @@ func TestDemoCanBeInterrupted(t *testing.T) {
 	require.Contains(t, out.String(), "interrupted: no verdict")
 }
 
-func TestDemoTellsWrongVerdicts(t *testing.T) {
+func TestDemoReportsWrongVerdicts(t *testing.T) {
 	cfg := newShow(io.Discard, echoConfig, 3).cfg
 	now := time.Now()
 	for want, c := range map[string]*client{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// A fate is what becomes of a client.
+// A fate is the behavior of a client.
 type fate uint8
 
 const (
@@ -28,11 +29,11 @@ func (f fate) String() string {
 	return [...]string{"sends heartbeats", "falls silent", "dies without FIN"}[f]
 }
 
-// A round is some clients that come, live and die.
+// A round is a group of clients that connect, live and die.
 type round struct {
 	show    *show
 	clients []*client
-	over    bool // what is closed from now on is no verdict; guarded by show.mu
+	over    bool // later closes are no verdicts; guarded by show.mu
 }
 
 // A client is one of the connections of a round.
@@ -43,11 +44,10 @@ type client struct {
 
 	conn     net.Conn
 	mu       sync.Mutex
-	lastSent time.Time // just before it was sent; guarded by mu
+	lastSent time.Time // just before the write; guarded by mu
 
-	// What the server did to it; guarded by show.mu.
-	closedAt time.Time // zero if it was not closed
-	reason   error
+	closedAt time.Time // by the server, zero if it was not closed; guarded by show.mu
+	reason   error     // of the close; guarded by show.mu
 }
 
 func newRound(s *show, clients int) *round {
@@ -58,13 +58,13 @@ func newRound(s *show, clients int) *round {
 	return r
 }
 
-// play lets the clients come over a time, live and die. It returns when the last of the dead should be gone, and the living have
-// outlived them.
-func (r *round) play(ctx context.Context, addr net.Addr, spread time.Duration) error {
+// run connects the clients one by one during spread. It returns when the last dead client should
+// have been reaped.
+func (r *round) run(ctx context.Context, addr net.Addr, spread time.Duration) error {
 	s := r.show
 	began := time.Now()
 	until := began.Add(spread + 3*s.cfg.ReadTimeout + 2*time.Second)
-	acting, end := context.WithCancel(context.WithoutCancel(ctx)) // clients leave when the round is over, not before
+	acting, end := context.WithCancel(context.WithoutCancel(ctx)) // clients outlive ctx
 	var actors sync.WaitGroup
 	defer func() {
 		s.mu.Lock()
@@ -99,7 +99,7 @@ func (r *round) play(ctx context.Context, addr net.Addr, spread time.Duration) e
 	return nil
 }
 
-// act plays a client until ctx is done.
+// act behaves as the fate of the client says, until ctx is done.
 func (c *client) act(ctx context.Context, s *show) {
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(io.Discard, c.conn) })
@@ -109,19 +109,19 @@ func (c *client) act(ctx context.Context, s *show) {
 	if !c.send("hello\n") {
 		return
 	}
-	beats := 0
+	sent := 0
 	for pause(ctx, s.cfg.ReadTimeout/3) {
 		switch {
 		case c.fate == silent:
 			continue
-		case c.fate == vanishes && beats == 3:
+		case c.fate == vanishes && sent == 3:
 			if err := vanish(c.conn); err != nil {
 				s.out.printf("client %d cannot die without FIN, so it freezes instead: %v", c.number, err)
 				<-ctx.Done()
 			}
 			return
 		}
-		beats++
+		sent++
 		if !c.send(ping + "\n") {
 			return
 		}
@@ -136,11 +136,12 @@ func (c *client) send(msg string) bool {
 	return err == nil
 }
 
-// mistake says what was wrong with the verdict on a client, nothing if it was right. Its round is over.
+// mistake returns what was wrong with the verdict on a client, or "" if the verdict was right. It
+// is called after the round.
 func (c *client) mistake() string {
 	silence := c.closedAt.Sub(c.lastSent)
 	switch {
-	case errors.Is(c.reason, idle.Kicked): // by who looks at the page
+	case errors.Is(c.reason, idle.Kicked): // on the page
 		return ""
 	case c.fate == lives && !c.closedAt.IsZero():
 		return "a living client was cut off"
@@ -157,7 +158,7 @@ func (c *client) mistake() string {
 	}
 }
 
-// verdict returns an error if one was wrong.
+// verdict prints the wrong verdicts, and returns an error if there are any.
 func (r *round) verdict() error {
 	mistakes := 0
 	for _, c := range r.clients {
@@ -181,37 +182,47 @@ func (r *round) summary() error {
 	w := tabwriter.NewWriter(out.out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "client\tnumber\tshould\treaped\twrong\tlateness min / mean / max")
 	for _, f := range fates {
-		row := struct{ n, reaped, wrong int }{}
-		var least, sum, most time.Duration
-		for _, c := range r.clients {
-			if c.fate != f {
-				continue
-			}
-			row.n++
-			if c.mistake() != "" {
-				row.wrong++
-			}
-			if r, ok := errors.AsType[*idle.ReapError](c.reason); ok {
-				if row.reaped == 0 || r.Late < least {
-					least = r.Late
-				}
-				sum, most = sum+r.Late, max(most, r.Late)
-				row.reaped++
-			}
-		}
-		should, late := "be reaped", "-"
-		if f == lives {
-			should = "stay"
-		}
-		if row.reaped > 0 {
-			mean := sum / time.Duration(row.reaped)
-			late = fmt.Sprintf("%v / %v / %v",
-				least.Round(time.Millisecond), mean.Round(time.Millisecond), most.Round(time.Millisecond))
-		}
-		fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%d\t%s\n", f, row.n, should, row.reaped, row.wrong, late)
+		fmt.Fprintln(w, r.line(f))
 	}
 	_ = w.Flush()
 	fmt.Fprintln(out.out)
 	out.mu.Unlock()
 	return r.verdict()
+}
+
+// line returns the line of the table for the clients of one fate.
+func (r *round) line(f fate) string {
+	var clients, wrong int
+	var late []time.Duration
+	for _, c := range r.clients {
+		if c.fate != f {
+			continue
+		}
+		clients++
+		if c.mistake() != "" {
+			wrong++
+		}
+		if reaped, ok := errors.AsType[*idle.ReapError](c.reason); ok {
+			late = append(late, reaped.Late)
+		}
+	}
+	should := "be reaped"
+	if f == lives {
+		should = "stay"
+	}
+	return fmt.Sprintf("%s\t%d\t%s\t%d\t%d\t%s", f, clients, should, len(late), wrong, spanOf(late))
+}
+
+// spanOf returns the least, the mean and the greatest of some durations.
+func spanOf(all []time.Duration) string {
+	if len(all) == 0 {
+		return "-"
+	}
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	mean := sum / time.Duration(len(all))
+	return fmt.Sprintf("%v / %v / %v",
+		slices.Min(all).Round(time.Millisecond), mean.Round(time.Millisecond), slices.Max(all).Round(time.Millisecond))
 }

@@ -46,13 +46,13 @@ type process struct {
 	stderr *syncbuf.Buffer
 }
 
-// startProcess starts this test binary as something else.
+// startProcess starts this test binary as a child with a variable of the environment.
 func startProcess(t *testing.T, env string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{Cmd: exec.Command(exe, args...), stderr: &syncbuf.Buffer{}}
-	p.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0") // the race detector waits a second otherwise
+	p.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0") // otherwise a race build waits 1 s
 	p.Stderr = p.stderr
 	out, err := p.StdoutPipe()
 	require.NoError(t, err)
@@ -66,23 +66,23 @@ func startProcess(t *testing.T, env string, args ...string) *process {
 	return p
 }
 
-// line returns the next line that the process prints.
+// line returns the next line of the output of the process.
 func (p *process) line(t *testing.T) string {
 	t.Helper()
 	require.True(t, p.stdout.Scan(), "another line of %v: %s", p.Args, p.stderr)
 	return p.stdout.Text()
 }
 
-// exitCode waits for the process to end by itself.
+// exitCode waits for the end of the process.
 func (p *process) exitCode(t *testing.T, within time.Duration) int {
 	t.Helper()
 	late := time.AfterFunc(within, func() { _ = p.Process.Kill() })
 	_ = p.Wait()
-	require.True(t, late.Stop(), "it has not ended after %v: %s", within, p.stderr)
+	require.True(t, late.Stop(), "the process has not ended after %v: %s", within, p.stderr)
 	return p.ProcessState.ExitCode()
 }
 
-// startServe starts serve in a process of its own and returns the address that it prints.
+// startServe starts serve in a process of its own, and returns the address of the server.
 func startServe(t *testing.T, flags ...string) (p *process, addr string) {
 	t.Helper()
 	p = startProcess(t, commandEnv+"=1", append([]string{"serve"}, flags...)...)
@@ -91,23 +91,23 @@ func startServe(t *testing.T, flags ...string) (p *process, addr string) {
 	return p, listening[1]
 }
 
-// What clients are, and what they tell when all of them are closed.
-type (
-	manyClients struct {
-		Addr       string
-		Busy, Idle int
-	}
-	ending struct {
-		Busy   bool
-		At     time.Time // when it was closed
-		Reason string    // the last line that it was sent, or an error
-	}
-)
+// manyClients is the configuration of a process of clients.
+type manyClients struct {
+	Addr       string
+	Busy, Idle int // number of clients
+}
 
-// beat is how often a busy client sends something.
-const beat = 500 * time.Millisecond
+// An ending is the end of one connection. A process of clients prints them all.
+type ending struct {
+	Busy   bool
+	At     time.Time // of the close
+	Reason string    // the last line from the server, or an error
+}
 
-// runClients is the main function of a process of many clients. It says when all are connected.
+// sendInterval is the interval at which a busy client sends a line.
+const sendInterval = 500 * time.Millisecond
+
+// runClients is the main function of a process of clients. It prints a line when all are connected.
 func runClients(config string) {
 	var cfg manyClients
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
@@ -120,15 +120,15 @@ func runClients(config string) {
 		if err != nil {
 			panic(err)
 		}
-		of := &endings[i]
-		of.Busy = i < cfg.Busy
-		clients.Go(func() { of.Reason, of.At = lastLine(c), time.Now() })
-		if of.Busy {
-			go func() { // until it is closed
-				time.Sleep(time.Duration(i) * time.Millisecond % beat)
+		end := &endings[i]
+		end.Busy = i < cfg.Busy
+		clients.Go(func() { end.Reason, end.At = lastLine(c), time.Now() })
+		if end.Busy {
+			go func() { // ends when the connection is closed
+				time.Sleep(time.Duration(i) * time.Millisecond % sendInterval)
 				for err == nil {
-					_, err = c.Write([]byte("beat\n"))
-					time.Sleep(beat)
+					_, err = c.Write([]byte("hello\n"))
+					time.Sleep(sendInterval)
 				}
 			}()
 		}
@@ -153,9 +153,9 @@ func lastLine(c net.Conn) (last string) {
 	}
 }
 
-// TestSigtermDrains lets servers that share a port go, each in a process of its own with as many clients in another. A process has no
-// descriptors for ten thousand of both kinds where they are limited to 20,000: then IDLEWHEEL_DRAIN=5000 means 5,000 busy and as many idle
-// ones for each of two servers.
+// TestSigtermDrains drains two servers that share a port. Each server, and each half of the
+// clients, is a process of its own. IDLEWHEEL_DRAIN is the number of busy clients per server, and
+// also of idle ones. With a limit of 20,000 descriptors per process it can be 5,000.
 func TestSigtermDrains(t *testing.T) {
 	const (
 		servers = 2
@@ -185,7 +185,7 @@ func TestSigtermDrains(t *testing.T) {
 		require.Equal(t, "connected", p.line(t))
 	}
 	probing := prober.Start(addr)
-	time.Sleep(2 * time.Second) // the silent are idle
+	time.Sleep(2 * time.Second) // the silent clients are idle then
 	began := time.Now()
 	for _, p := range serving {
 		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
@@ -208,21 +208,23 @@ func TestSigtermDrains(t *testing.T) {
 	for _, p := range clients {
 		var endings []ending
 		require.NoError(t, json.Unmarshal([]byte(p.line(t)), &endings))
-		for _, of := range endings {
-			closes[of.Busy] = append(closes[of.Busy], of.At.Sub(began))
-			if !strings.HasPrefix(of.Reason, "closing: drained") {
-				// Bytes of the busy may cross the close: then the system resets what was not read yet, the last words included.
-				require.True(t, of.Busy && strings.Contains(of.Reason, "reset"), "%+v", of)
+		for _, end := range endings {
+			closes[end.Busy] = append(closes[end.Busy], end.At.Sub(began))
+			if !strings.HasPrefix(end.Reason, "closing: drained") {
+				// If bytes of a busy client cross the close, the kernel resets the connection, and the goodbye
+				// is lost.
+				require.True(t, end.Busy && strings.Contains(end.Reason, "reset"), "%+v", end)
 				cut++
 			}
 		}
 	}
-	t.Logf("%d of %d busy ones sent something in that moment, and were reset", cut, servers*each)
+	t.Logf("%d of %d busy clients sent a line at the moment of the close, and were reset", cut, servers*each)
 	requireSpread(t, "idle", closes[false], servers*each, delay, delay+spread, bucket)
 	requireSpread(t, "busy", closes[true], servers*each, delay+spread, delay+timeout, bucket)
 }
 
-// requireSpread checks that n closes are spread over a time, with at most twice the mean in each bucket.
+// requireSpread checks that n closes are spread over the time between two instants: each bucket has
+// at most twice the mean.
 func requireSpread(t *testing.T, name string, closes []time.Duration, n int, from, to, bucket time.Duration) {
 	t.Helper()
 	require.Len(t, closes, n)
@@ -254,7 +256,7 @@ func TestASecondSignalStopsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTheSecondSignalMayFollowAtOnce sends both before the process has come to see the first.
+// TestTheSecondSignalMayFollowAtOnce sends both signals before the process has handled the first.
 func TestTheSecondSignalMayFollowAtOnce(t *testing.T) {
 	for range 5 {
 		p, _ := startServe(t, "--addr", "127.0.0.1:0", "--drain-delay", "1h")
@@ -266,14 +268,14 @@ func TestTheSecondSignalMayFollowAtOnce(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	p, addr := startServe(t, "--addr", "127.0.0.1:0")
-	require.Regexp(t, `at most \d+ connections \(\d+ descriptors allowed, less \d+ in use`, p.stdout.Text(), "the limit, and why")
+	require.Regexp(t, `at most \d+ connections \(\d+ descriptors allowed, less \d+ in use`, p.stdout.Text(), "the limit and its reason")
 	taken := startProcess(t, commandEnv+"=1", "serve", "--addr", addr)
 	require.Equal(t, 1, taken.exitCode(t, 20*time.Second))
 	require.Contains(t, taken.stderr.String(), "address already in use")
 	wrong := startProcess(t, commandEnv+"=1", "serve", "--loops", "many")
 	require.Equal(t, 2, wrong.exitCode(t, 20*time.Second))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	require.Contains(t, p.line(t), "not reloaded: serve was started without")
+	require.Contains(t, p.line(t), "not reloaded: there is no file of limits to read again")
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	require.Contains(t, p.line(t), "stopped: ")
 	require.Zero(t, p.exitCode(t, 20*time.Second))

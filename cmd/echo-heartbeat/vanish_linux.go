@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vanish closes a connection without a word to its peer, as a machine does that loses power: in repair mode (TCP_REPAIR,
-// made for moving live connections between hosts) the kernel forgets the socket and sends nothing. It needs
-// CAP_NET_ADMIN.
+// vanish closes a connection and sends nothing to the peer, as a machine does that loses power. In
+// repair mode (TCP_REPAIR, made for moving live connections between hosts) the kernel drops the
+// socket without a FIN. This needs CAP_NET_ADMIN.
 func vanish(c net.Conn) error {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {

@@ -32,7 +32,7 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
-func TestAlertsSayWhatToDo(t *testing.T) {
+func TestAlertsHaveSummariesAndRunbooks(t *testing.T) {
 	for _, rule := range rules(t) {
 		if rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]) {
 			t.Errorf("%+v: set alert, summary and severity", rule)
@@ -43,8 +43,8 @@ func TestAlertsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestRunbooksAreThere checks that docs/operating.md has a heading for each alert, which is what the anchors are made of.
-func TestRunbooksAreThere(t *testing.T) {
+// TestRunbooksExist checks that docs/operating.md has a heading for each alert.
+func TestRunbooksExist(t *testing.T) {
 	b, err := os.ReadFile("../../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestRunbooksAreThere(t *testing.T) {
 	}
 }
 
-// An alertTest is what promtool reads from alerts_test.yaml, as far as that file uses it.
+// An alertTest is one test of alerts_test.yaml, with the fields of promtool that the file uses.
 type alertTest struct {
 	Name        string
 	Interval    model.Duration
@@ -78,7 +78,7 @@ type wantAlert struct {
 	Annotations map[string]string `json:"exp_annotations"`
 }
 
-// An alertTests is alerts_test.yaml.
+// alertTests is alerts_test.yaml.
 type alertTests struct {
 	RuleFiles []string       `json:"rule_files"`
 	Interval  model.Duration `json:"evaluation_interval"`
@@ -97,7 +97,8 @@ func newEngine() *promql.Engine {
 	return promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: 10 * time.Second})
 }
 
-// TestAlertsFireWhenTheyShould does what `promtool test rules` does. promtool itself brings the clients of all clouds with it.
+// TestAlertsFireWhenTheyShould does the same as `promtool test rules`. promtool depends on the
+// clients of all clouds, so it is not used.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	file, engine, tested := readAlertTests(t), newEngine(), map[string]bool{}
 	all := rules(t)
@@ -123,8 +124,8 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	}
 }
 
-// TestAlertsAreTestedOnBothSidesOfTheirLimits moves each number of each rule by a tenth, or 0 by 1, and its time by a quarter, up and down:
-// each time some test has to fail.
+// TestAlertsAreTestedOnBothSidesOfTheirLimits moves each number of each rule by a tenth, or 0 by 1,
+// and its time by a quarter, up and down. Each time a test must fail.
 func TestAlertsAreTestedOnBothSidesOfTheirLimits(t *testing.T) {
 	file, engine := readAlertTests(t), newEngine()
 	noticed := func(rule rulefmt.Rule) bool {
@@ -164,7 +165,7 @@ func TestAlertsAreTestedOnBothSidesOfTheirLimits(t *testing.T) {
 	}
 }
 
-// fails runs the parts of a test that are about a rule, and says what is wrong with the first that fails.
+// fails runs the parts of a test that are about a rule, and describes the first failure.
 func (test alertTest) fails(t *testing.T, engine *promql.Engine, rule rulefmt.Rule, interval time.Duration) string {
 	t.Helper()
 	var data memory
@@ -191,7 +192,7 @@ func (test alertTest) fails(t *testing.T, engine *promql.Engine, rule rulefmt.Ru
 	return ""
 }
 
-// describe returns one line for each alert, in an order that does not depend on theirs.
+// describe returns one line for each alert, sorted.
 func describe(alerts []wantAlert) (lines []string) {
 	for _, a := range alerts {
 		lines = append(lines, fmt.Sprint(a.Labels, a.Annotations))
@@ -200,11 +201,12 @@ func describe(alerts []wantAlert) (lines []string) {
 	return lines
 }
 
-// firing returns which alerts of a rule fire after some time, if it is evaluated in each interval from 0 on.
+// firing returns the alerts of a rule that fire after some time, if the rule is evaluated once per
+// interval from 0 on.
 func firing(
 	ctx context.Context, engine *promql.Engine, data memory, rule rulefmt.Rule, interval, at time.Duration,
 ) (alerts []wantAlert, err error) {
-	since := map[uint64]time.Duration{} // by labels, of those that hold
+	since := map[uint64]time.Duration{} // by labels, for alerts that hold
 	for now := time.Duration(0); now <= at; now += interval {
 		vector, err := evaluate(ctx, engine, data, rule.Expr, time.UnixMilli(0).Add(now))
 		if err != nil {
@@ -241,7 +243,7 @@ func evaluate(ctx context.Context, engine *promql.Engine, data memory, expr stri
 	return query.Exec(ctx).Vector()
 }
 
-// expand makes an alert of a sample, as Prometheus does.
+// expand makes an alert from a sample, as Prometheus does.
 func expand(ctx context.Context, rule rulefmt.Rule, sample promql.Sample) (wantAlert, error) {
 	metric := map[string]string{}
 	sample.Metric.Range(func(l labels.Label) {
@@ -264,7 +266,7 @@ func expand(ctx context.Context, rule rulefmt.Rule, sample promql.Sample) (wantA
 	return alert, nil
 }
 
-// parse parses an expression and returns what it selects.
+// parse parses an expression and returns its selectors.
 func parse(expr string) (selectors []*parser.VectorSelector, err error) {
 	tree, err := parser.ParseExpr(expr)
 	if err != nil {

@@ -15,10 +15,11 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 )
 
-// instructions are those that the Containerfile uses: the parser takes any word for one.
+// instructions are the instructions of the Containerfile. The parser accepts any word as one.
 var instructions = strings.Fields("FROM WORKDIR COPY RUN ENV USER EXPOSE STOPSIGNAL ENTRYPOINT CMD")
 
-// stages parses the Containerfile and returns the instructions of each stage, which begin with FROM.
+// stages parses the Containerfile and returns the instructions of each stage, which begin with
+// FROM.
 func stages(t *testing.T) (stages [][]*parser.Node) {
 	t.Helper()
 	file, err := parser.Parse(bytes.NewReader(read(t, "container/Containerfile")))
@@ -33,7 +34,7 @@ func stages(t *testing.T) (stages [][]*parser.Node) {
 			stages = append(stages, nil)
 		}
 		if !slices.Contains(instructions, strings.ToUpper(node.Value)) {
-			t.Errorf("%s is no instruction, or one that nobody has thought of here", node.Value)
+			t.Errorf("%s is not a known instruction", node.Value)
 		}
 		if len(stages) == 0 {
 			t.Fatalf("%s stands before the first FROM", node.Original)
@@ -51,7 +52,7 @@ func words(node *parser.Node) (words []string) {
 	return words
 }
 
-func TestImagesHaveOneFileAndNobodysRights(t *testing.T) {
+func TestImagesHaveOneFileAndNoRights(t *testing.T) {
 	all := stages(t)
 	base := words(all[0][0])[0]
 	gomod, err := os.ReadFile("../../go.mod")
@@ -77,7 +78,7 @@ func TestImagesHaveOneFileAndNobodysRights(t *testing.T) {
 			case "USER":
 				user = args[0]
 			case "RUN", "SHELL", "HEALTHCHECK":
-				t.Errorf("there is nothing in the image that could do this: %s", node.Original)
+				t.Errorf("no program in the image can do this: %s", node.Original)
 			case "ENTRYPOINT", "CMD":
 				if !node.Attributes["json"] {
 					t.Errorf("there is no shell in the image for this: %s", node.Original)
@@ -96,7 +97,8 @@ func TestImagesHaveOneFileAndNobodysRights(t *testing.T) {
 	}
 }
 
-// TestImagesRunWhatIsBuilt follows each program from its folder in the repository to the entry point.
+// TestImagesRunWhatIsBuilt traces each program from its folder in the repository to the entry
+// point.
 func TestImagesRunWhatIsBuilt(t *testing.T) {
 	all := stages(t)
 	built := map[string]bool{}
@@ -105,8 +107,9 @@ func TestImagesRunWhatIsBuilt(t *testing.T) {
 		switch {
 		case strings.EqualFold(node.Value, "RUN") && slices.Contains(args, "build"):
 			pkg := args[len(args)-1]
-			if !slices.Contains([]string{"./cmd/echo-heartbeat", "./loadtest"}, pkg) { // those that the tests build and run
-				t.Errorf("it builds %s, which nobody has tried", pkg)
+			// The tests build and run these two.
+			if !slices.Contains([]string{"./cmd/echo-heartbeat", "./loadtest"}, pkg) {
+				t.Errorf("it builds %s, which no test runs", pkg)
 			}
 			out := slices.Index(args, "-o")
 			if _, err := os.Stat(filepath.Join("../..", pkg)); err != nil || out < 0 {
@@ -132,10 +135,10 @@ func TestImagesRunWhatIsBuilt(t *testing.T) {
 			switch strings.ToUpper(node.Value) {
 			case "COPY":
 				if !slices.Equal(node.Flags, []string{"--from=" + name[len(name)-1]}) || !built[args[0]] {
-					t.Errorf("nobody has built it: %s", node.Original)
+					t.Errorf("no instruction builds it: %s", node.Original)
 				}
 				if filepath.Base(args[0]) != filepath.Base(args[1]) {
-					t.Errorf("another program by the name of this one: %s", node.Original)
+					t.Errorf("another program has the same name: %s", node.Original)
 				}
 				there[args[1]] = true
 			case "ENTRYPOINT":
@@ -146,12 +149,12 @@ func TestImagesRunWhatIsBuilt(t *testing.T) {
 			}
 		}
 		if len(there) > 0 {
-			t.Errorf("%s: nobody runs %v", stage[0].Original, there)
+			t.Errorf("%s: no image runs %v", stage[0].Original, there)
 		}
 	}
 }
 
-// TestTheServerInTheImageIsReachedAndDrains checks the defaults of the image, which engines and people go by.
+// TestTheServerInTheImageIsReachedAndDrains checks the defaults of the image.
 func TestTheServerInTheImageIsReachedAndDrains(t *testing.T) {
 	all := stages(t)
 	has := map[string][]string{}
@@ -178,7 +181,8 @@ func TestTheServerInTheImageIsReachedAndDrains(t *testing.T) {
 	}
 }
 
-// TestProgramsNeedNoLibrary checks that what is built as there runs in an empty image.
+// TestProgramsNeedNoLibrary checks that programs built as in the Containerfile run in an empty
+// image.
 func TestProgramsNeedNoLibrary(t *testing.T) {
 	for _, built := range []func() (string, error){echoHeartbeat, loadtest} {
 		f, err := elf.Open(must(t, built))

@@ -1,5 +1,5 @@
-// Package check has no code but tests: they hold what is in deploy/ against what it is for, without a cluster, a Prometheus or a Grafana.
-// It is a module of its own, so that what they need is none of what idlewheel needs.
+// Package check has only tests: they check the files in deploy/ without a cluster, Prometheus or
+// Grafana. It is a module of its own, so that users of idlewheel do not depend on its requirements.
 //
 //	go -C deploy/check test ./...
 package check

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// A dashboard has what the tests look at.
+// A dashboard has the fields that the tests check.
 type dashboard struct {
 	SchemaVersion int
 	Templating    struct {
@@ -45,7 +45,7 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// expressions returns all expressions, by where they stand, with the variables filled in that are not in quotes.
+// expressions returns all expressions by their place, with unquoted variables filled in.
 func (d dashboard) expressions() map[string]string {
 	all := map[string]string{}
 	fill := strings.NewReplacer("$__rate_interval", "1m")
@@ -62,7 +62,7 @@ func (d dashboard) expressions() map[string]string {
 
 func TestTheDashboardIsWhole(t *testing.T) {
 	d := readDashboard(t)
-	if d.SchemaVersion != 41 { // that of Grafana 12
+	if d.SchemaVersion != 41 { // the schema of Grafana 12
 		t.Errorf("its schema is %d", d.SchemaVersion)
 	}
 	variables := map[string]string{}
@@ -106,7 +106,7 @@ func TestTheDashboardIsWhole(t *testing.T) {
 	}
 }
 
-// TestPanelsHaveTheUnitOfWhatTheyShow goes by the names of metrics, which say what they are.
+// TestPanelsHaveTheUnitOfWhatTheyShow derives units from the names of metrics.
 func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
 	fill := strings.NewReplacer("$__rate_interval", "1m")
 	for _, p := range readDashboard(t).Panels {
@@ -117,7 +117,8 @@ func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
 				continue
 			}
 			want, unit := unitOf(tree), p.FieldConfig.Defaults.Unit
-			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" { // a table has units of columns
+			// A table has units of columns.
+			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" {
 				continue
 			}
 			if want != unit {
@@ -127,7 +128,7 @@ func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
 	}
 }
 
-// TestCountersAreNotShownAsTheyAre checks that what only grows is under a function that says how fast.
+// TestCountersAreNotShownAsTheyAre checks that each counter is the argument of rate or increase.
 func TestCountersAreNotShownAsTheyAre(t *testing.T) {
 	for where, expr := range readDashboard(t).expressions() {
 		tree, err := parser.ParseExpr(expr)
@@ -154,10 +155,10 @@ func TestCountersAreNotShownAsTheyAre(t *testing.T) {
 
 var counter = regexp.MustCompile(`_(total|bucket|sum|count)$`)
 
-// perSecond stands for all units that are a number of things in a second: cps, ops and so on.
+// perSecond stands for all units of a number per second: cps, ops and so on.
 const perSecond = "a rate"
 
-// unitOf returns the unit of Grafana for what an expression is.
+// unitOf returns the unit of Grafana for an expression.
 func unitOf(e parser.Expr) string {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
@@ -182,7 +183,7 @@ func unitOf(e parser.Expr) string {
 		case e.Func.Name == "rate" && of == "short":
 			return perSecond
 		case e.Func.Name == "rate" && of == "s":
-			return "short" // seconds in a second: how many at once
+			return "short" // seconds per second: a number of simultaneous things
 		default:
 			return of
 		}
@@ -193,7 +194,7 @@ func unitOf(e parser.Expr) string {
 			return left
 		case left == right:
 			return "percentunit"
-		case right == perSecond: // a rate of seconds by one of things
+		case right == perSecond: // seconds per second divided by a number per second
 			return "s"
 		}
 	}

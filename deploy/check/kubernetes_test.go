@@ -23,10 +23,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// apart are the files of deploy/kubernetes that kustomization.yaml does not list.
+// apart has the files of deploy/kubernetes that kustomization.yaml does not list.
 var apart = []string{"kustomization.yaml", "loadtest-job.yaml", "limits"}
 
-// TestManifestsFitTheSchema refuses unknown fields, missing ones and those of a wrong type. The schema has no lists of allowed values.
+// TestManifestsFitTheSchema refuses unknown fields, missing fields and wrong types. The schema has
+// no lists of allowed values.
 func TestManifestsFitTheSchema(t *testing.T) {
 	schemas := writeSchemas(t)
 	v, err := validator.New([]string{filepath.Join(schemas, "{{.ResourceKind}}{{.KindSuffix}}.json")}, validator.Opts{Strict: true})
@@ -91,7 +92,7 @@ func TestKustomizationListsEachFile(t *testing.T) {
 	}
 	for _, image := range k.Images {
 		if image.NewTag == "" || image.NewTag == "latest" {
-			t.Errorf("image %s has the tag %q: nobody knows what runs", image.Name, image.NewTag)
+			t.Errorf("image %s has the tag %q: name a version", image.Name, image.NewTag)
 		}
 	}
 }
@@ -106,7 +107,8 @@ func job(t *testing.T) batchv1.Job {
 	return manifest[batchv1.Job](t, "loadtest-job.yaml")
 }
 
-// TestPodsAreAdmittedAsRestricted asks the code that the API server asks, which knows the safe sysctls as well.
+// TestPodsAreAdmittedAsRestricted uses the code of the API server, which also knows the safe
+// sysctls.
 func TestPodsAreAdmittedAsRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
 	if err != nil {
@@ -129,10 +131,11 @@ func TestPodsAreAdmittedAsRestricted(t *testing.T) {
 	}
 }
 
-// kernelBytes is what a connection takes of the kernel; loadtest/README.md has 10.2 KB for both of its ends.
+// kernelBytes is the kernel memory of a connection; loadtest/README.md has 10.2 KB for both of its
+// ends.
 const kernelBytes = 6 << 10
 
-// TestAPodHasTheTimeAndMemoryItNeeds checks what the comments of deployment.yaml say.
+// TestAPodHasTheTimeAndMemoryItNeeds checks the comments of deployment.yaml.
 func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	pod := deployment(t).Spec.Template.Spec
 	c := pod.Containers[0]
@@ -145,7 +148,7 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 		t.Error("there is a preStop hook and --drain-delay: one delay after the other")
 	}
 	if p := c.ReadinessProbe; time.Duration(p.PeriodSeconds*p.FailureThreshold)*time.Second <= delay {
-		t.Errorf("the readiness probe fails within --drain-delay, %v: a node whose pods all go drops newcomers", delay)
+		t.Errorf("the readiness probe fails within --drain-delay, %v: a node drops new connections if all its pods terminate", delay)
 	}
 	connections := maxConnections(t)
 	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
@@ -157,7 +160,8 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	}
 }
 
-// TestTheJobFitsTheServer checks that a load test with the numbers of the manifests is not rejected by limits of the manifests.
+// TestTheJobFitsTheServer checks that the limits in the manifests allow the load test in the
+// manifests.
 func TestTheJobFitsTheServer(t *testing.T) {
 	server, j := deployment(t).Spec.Template.Spec.Containers[0].Args, job(t)
 	client := j.Spec.Template.Spec.Containers[0].Args
@@ -188,7 +192,7 @@ func TestTheJobFitsTheServer(t *testing.T) {
 	}
 }
 
-// limitsOf reads the durations of a file of --limits.
+// limitsOf returns the durations in a file for --limits.
 func limitsOf(t *testing.T, name string) map[string]time.Duration {
 	t.Helper()
 	limits := map[string]time.Duration{}
@@ -211,7 +215,7 @@ func TestFlagsOfThePodsExist(t *testing.T) {
 	wantFlags(t, must(t, loadtest), spec.InitContainers[doctor].Args)
 }
 
-// TestSelectorsFindThePods checks that whoever looks for the pods by labels finds them.
+// TestSelectorsFindThePods checks that each selector matches the labels of the pods.
 func TestSelectorsFindThePods(t *testing.T) {
 	labels := deployment(t).Spec.Template.Labels
 	for name, at := range map[string][]string{
@@ -235,7 +239,7 @@ func TestSelectorsFindThePods(t *testing.T) {
 	}
 }
 
-// TestPrometheusFindsThePods checks the names that deploy/prometheus has from the manifests.
+// TestPrometheusFindsThePods checks the names in deploy/prometheus against the manifests.
 func TestPrometheusFindsThePods(t *testing.T) {
 	pod := deployment(t).Spec.Template
 	var adapter struct {
@@ -273,8 +277,9 @@ func TestPrometheusFindsThePods(t *testing.T) {
 	}
 }
 
-// TestScrapesAreOfTheJobThatIsAskedFor checks that what is scraped, of pods and of machines, is what alerts and dashboard look for.
-func TestScrapesAreOfTheJobThatIsAskedFor(t *testing.T) {
+// TestScrapesHaveTheJobOfTheAlerts checks that scrapes of pods and machines have the job that
+// alerts and the dashboard select.
+func TestScrapesHaveTheJobOfTheAlerts(t *testing.T) {
 	s := readScrape(t)
 	if interval := time.Duration(s.Global.Interval); interval <= 0 || 3*interval > time.Minute {
 		t.Errorf("a minute has too few scrapes for its rate: one each %v", interval)
@@ -309,7 +314,7 @@ func TestScrapesAreOfTheJobThatIsAskedFor(t *testing.T) {
 	}
 }
 
-// A scrape has what the tests look at in scrape.yaml.
+// A scrape has the fields of scrape.yaml that the tests check.
 type scrape struct {
 	Global struct {
 		Interval model.Duration `json:"scrape_interval"`

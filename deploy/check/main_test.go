@@ -15,12 +15,13 @@ import (
 	"time"
 )
 
-// folder holds what is built for the tests.
+// folder has the programs that are built for the tests.
 var folder string
 
 func TestMain(m *testing.M) {
-	// go test looks for changes in the module of a test only, and would go on saying "ok (cached)" when a file of deploy/ or the server has
-	// changed. It keeps no result of a test that does not tell what it has read.
+	// go test only detects changes in the module of a test, and would report "ok (cached)" after a
+	// change of deploy/ or of the server. It caches no result of a test without a log of the files
+	// that were read.
 	flag.Parse()
 	_ = flag.Set("test.testlogfile", "")
 	var err error
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The programs that the files of deploy/ run, built as the Containerfile builds them.
+// The programs that the files of deploy/ run are built as in the Containerfile.
 var (
 	echoHeartbeat = sync.OnceValues(func() (string, error) { return build("./cmd/echo-heartbeat") })
 	loadtest      = sync.OnceValues(func() (string, error) { return build("./loadtest") })
@@ -87,7 +88,7 @@ func output(t *testing.T, name string, args ...string) string {
 
 var flagInHelp = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([a-z0-9-]+)`)
 
-// wantFlags checks that the verb that args begin with has all the flags that are in them.
+// wantFlags checks that the verb at the beginning of args has all the flags in args.
 func wantFlags(t *testing.T, program string, args []string) {
 	t.Helper()
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// A memory is a storage for PromQL that holds some series from time 0 on.
+// A memory is a storage for PromQL with series that begin at time 0.
 type memory []promql.Series
 
 // add adds a series in the notation of promtool, such as `up{job="a"} 1x4 0x3`.
@@ -30,7 +30,7 @@ func (m *memory) add(text string, interval time.Duration) error {
 	return nil
 }
 
-// Querier makes it a storage.Queryable.
+// Querier implements storage.Queryable.
 func (m memory) Querier(_, _ int64) (storage.Querier, error) {
 	return &storage.MockQuerier{
 		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
@@ -45,7 +45,7 @@ func (m memory) Querier(_, _ int64) (storage.Querier, error) {
 	}, nil
 }
 
-// A seriesSet goes through series.
+// A seriesSet iterates over series.
 type seriesSet struct {
 	series []promql.Series
 	next   int

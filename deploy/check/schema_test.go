@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	_ "k8s.io/kubernetes/pkg/generated" // keeps the module in go.mod that has the schema; the package is empty
+	// Keeps the module with the schema in go.mod; the package is empty.
+	_ "k8s.io/kubernetes/pkg/generated"
 )
 
-// writeSchemas makes a JSON schema for each kind of Kubernetes out of the OpenAPI document of its release, which is a file of its module,
-// and returns the folder. The module is k8s.io/kubernetes in go.mod: the oldest release that the manifests are for.
+// writeSchemas makes a JSON schema for each kind of Kubernetes from the OpenAPI document in its
+// module, and returns the folder. The version of k8s.io/kubernetes in go.mod is the oldest release
+// that the manifests support.
 func writeSchemas(t *testing.T) string {
 	t.Helper()
 	module := strings.TrimSpace(output(t, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
@@ -41,13 +43,14 @@ func writeSchemas(t *testing.T) string {
 			delete(definition, "format")
 		}
 		if _, more := definition["additionalProperties"]; definition["properties"] != nil && !more {
-			definition["additionalProperties"] = false // what is not known is a mistake
+			definition["additionalProperties"] = false // an unknown field is a mistake
 		}
 		kinds, _ := definition["x-kubernetes-group-version-kind"].([]any)
 		for _, kind := range kinds {
 			kind := kind.(map[string]any)
 			of := []string{kind["kind"].(string)}
-			if group, _, _ := strings.Cut(kind["group"].(string), "."); group != "" { // as kubeconform names them
+			// kubeconform uses these names.
+			if group, _, _ := strings.Cut(kind["group"].(string), "."); group != "" {
 				of = append(of, group)
 			}
 			of = append(of, kind["version"].(string))

@@ -27,8 +27,8 @@ const (
 
 var adminLine = regexp.MustCompile(`admin on (http://[0-9.:]+/)`)
 
-// serve starts the server with args, but at free ports of this machine and with files that are there, until the test ends. It returns where
-// its admin listener is.
+// serve starts the server with args until the test ends, with free ports of this machine and with
+// existing files. It returns the address of the admin listener.
 func serve(t *testing.T, args []string, limits string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
@@ -68,8 +68,9 @@ func serve(t *testing.T, args []string, limits string) string {
 	t.Cleanup(func() {
 		defer cancel()
 		defer said.Close()
-		go io.Copy(io.Discard, said)                                      //nolint:errcheck // until it is closed
-		for _, stop := range []os.Signal{syscall.SIGTERM, os.Interrupt} { // the second ends the drain; two of one kind may become one
+		go io.Copy(io.Discard, said) //nolint:errcheck // until it is closed
+		// The second ends the drain; two equal signals may be delivered as one.
+		for _, stop := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 			_ = cmd.Process.Signal(stop)
 		}
 		if err := cmd.Wait(); err != nil {
@@ -108,7 +109,8 @@ func get(t *testing.T, url string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// TestServersStartAsDeployed starts the server as the pods and the unit do, and asks what probes and Prometheus ask.
+// TestServersStartAsDeployed starts the server as the pods and the unit do, and makes the requests
+// of probes and Prometheus.
 func TestServersStartAsDeployed(t *testing.T) {
 	pod := deployment(t).Spec.Template
 	for name, start := range map[string]struct {
@@ -129,7 +131,7 @@ func TestServersStartAsDeployed(t *testing.T) {
 	}
 }
 
-// A metric is what an exposition says of one: the values of each label, as far as there are any.
+// A metric has the values of each label of a metric in an exposition.
 type metric map[string]map[string]bool
 
 var (
@@ -173,8 +175,8 @@ func exposition(t *testing.T) map[string]metric {
 	return all
 }
 
-// TestMetricsAreThoseOfTheServer checks that dashboard, alerts and their tests ask for what a server exposes, and that the dashboard shows
-// each metric of ours.
+// TestMetricsAreThoseOfTheServer checks that the dashboard, the alerts and their tests select
+// metrics that a server exposes, and that the dashboard shows each metric of idlewheel.
 func TestMetricsAreThoseOfTheServer(t *testing.T) {
 	exposed := exposition(t)
 	dashboard := readDashboard(t).expressions()
@@ -192,7 +194,7 @@ func TestMetricsAreThoseOfTheServer(t *testing.T) {
 			if _, shown := dashboard[where]; shown {
 				used[s.Name] = true
 			}
-			if s.Name == "up" { // is of Prometheus
+			if s.Name == "up" { // a metric of Prometheus
 				continue
 			}
 			m, found := exposed[s.Name]
@@ -215,8 +217,8 @@ func TestMetricsAreThoseOfTheServer(t *testing.T) {
 	}
 }
 
-// lacks says what a matcher looks for that the metric does not have. A metric without samples is given the benefit of the doubt, and
-// what all targets have comes from Prometheus.
+// lacks names a label or value of a matcher that the metric does not have. It accepts any value for
+// a metric without samples, and labels that Prometheus adds to all targets.
 func (m metric) lacks(l *labels.Matcher) string {
 	if slices.Contains([]string{labels.MetricName, "job", "instance"}, l.Name) || len(m) == 0 {
 		return ""

@@ -25,7 +25,7 @@ func unit(t *testing.T) map[string]string {
 	return last
 }
 
-// settings returns all values of each setting of the unit, with the lines joined that end in a backslash.
+// settings returns all values of each setting of the unit. It joins lines that end in a backslash.
 func settings(t *testing.T) map[string][]string {
 	t.Helper()
 	settings := map[string][]string{}
@@ -59,7 +59,8 @@ func TestTheUnitStopsAfterTheDrainAndNotBefore(t *testing.T) {
 	}
 }
 
-// sizeOf reads a number with a unit: K, M, G or T of systemd, or what Go writes for the same with iB behind.
+// sizeOf parses a number with a unit: K, M, G or T of systemd, or the same with iB, as in
+// GOMEMLIMIT.
 func sizeOf(t *testing.T, name, text, behind string) int64 {
 	t.Helper()
 	m := regexp.MustCompile(`^(\d+)([KMGT])` + behind + `$`).FindStringSubmatch(text)
@@ -86,8 +87,9 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	}
 }
 
-// TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd checks that it is started again so fast that StartLimitBurst is reached.
-func TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd(t *testing.T) {
+// TestTheUnitRestartsAfterACrashUpToALimit checks that restarts are fast enough to reach
+// StartLimitBurst.
+func TestTheUnitRestartsAfterACrashUpToALimit(t *testing.T) {
 	u := unit(t)
 	if u["Restart"] != "on-failure" {
 		t.Errorf("Restart=%s", u["Restart"])
@@ -105,7 +107,7 @@ func TestTheUnitGoesOnAfterACrashAndGivesUpInTheEnd(t *testing.T) {
 	}
 }
 
-// TestTheSandboxHasTheNetwork checks that the unit does not take from the server what it is for.
+// TestTheSandboxHasTheNetwork checks that the sandbox allows the server its network.
 func TestTheSandboxHasTheNetwork(t *testing.T) {
 	u := unit(t)
 	if u["NoNewPrivileges"] != "yes" {
@@ -122,8 +124,9 @@ func TestTheSandboxHasTheNetwork(t *testing.T) {
 		groups, denies := strings.CutPrefix(filter, "~")
 		for group := range strings.FieldsSeq(groups) {
 			allowed = allowed || !denies && group == "@system-service"
-			if denies && group != "@privileged" && group != "@resources" { // these hold no call that a server makes
-				t.Errorf("SystemCallFilter=%s: nobody has tried it without %s", filter, group)
+			// A server makes no call of these groups.
+			if denies && group != "@privileged" && group != "@resources" {
+				t.Errorf("SystemCallFilter=%s: untested without %s", filter, group)
 			}
 		}
 	}
@@ -132,16 +135,17 @@ func TestTheSandboxHasTheNetwork(t *testing.T) {
 	}
 }
 
-// TestTheUnitIsOpenToClientsAndItsAdminListenerIsNot checks where the server listens on a machine, which no network policy guards.
-func TestTheUnitIsOpenToClientsAndItsAdminListenerIsNot(t *testing.T) {
+// TestTheUnitServesClientsAndHidesTheAdminListener checks the addresses on a machine, which has no
+// network policy.
+func TestTheUnitServesClientsAndHidesTheAdminListener(t *testing.T) {
 	command := strings.Fields(unit(t)["ExecStart"])
 	addr, _ := valueOf(command, "addr")
 	if host, _, err := net.SplitHostPort(addr); err != nil || !everywhere(host) {
-		t.Errorf("clients cannot come to %q: %v", addr, err)
+		t.Errorf("clients cannot reach %q: %v", addr, err)
 	}
 	admin, _ := valueOf(command, "admin")
 	if at, err := netip.ParseAddrPort(admin); err != nil || !at.Addr().IsLoopback() {
-		t.Errorf("others may come to %q: %v", admin, err)
+		t.Errorf("other machines can reach %q: %v", admin, err)
 	}
 }
 
@@ -161,7 +165,7 @@ func TestTheUnitReadsWhatTheReadmeInstalls(t *testing.T) {
 	}
 }
 
-// TestSysctlsAreThoseOfTheKernel checks that the names are there, except those that the file itself calls optional.
+// TestSysctlsAreThoseOfTheKernel checks that the keys exist, except those with a leading minus.
 func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/core/somaxconn"); err != nil {
 		t.Skip("this kernel has no sysctls to compare with: ", err)
@@ -192,7 +196,7 @@ func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 		t.Errorf("net.core.somaxconn is %d, less than Linux has by itself since 5.4", n)
 	}
 	if n := values["net.ipv4.tcp_max_syn_backlog"]; n < values["net.core.somaxconn"] || values["net.ipv4.tcp_syncookies"] != 1 {
-		t.Errorf("in a flood fewer are let begin, %d, than may wait, or none at all", n)
+		t.Errorf("tcp_max_syn_backlog is %d: set at least somaxconn, and tcp_syncookies to 1", n)
 	}
 	descriptors, err := strconv.ParseInt(unit(t)["LimitNOFILE"], 10, 64)
 	if err != nil {
@@ -203,11 +207,12 @@ func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 	}
 }
 
-// TestTheUnitPleasesSystemd lets systemd-analyze read it, with the program where it is built.
-func TestTheUnitPleasesSystemd(t *testing.T) {
+// TestSystemdAcceptsTheUnit runs systemd-analyze, with the path of the program that the tests
+// build.
+func TestSystemdAcceptsTheUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
-		t.Skip("there is no systemd-analyze here")
+		t.Skip("systemd-analyze is not installed")
 	}
 	text := strings.ReplaceAll(string(read(t, "systemd/idlewheel.service")), "/usr/local/bin/echo-heartbeat", must(t, echoHeartbeat))
 	name := filepath.Join(t.TempDir(), "idlewheel.service")
@@ -219,7 +224,8 @@ func TestTheUnitPleasesSystemd(t *testing.T) {
 	if said, err := exec.CommandContext(ctx, analyze, "verify", "--man=no", name).CombinedOutput(); err != nil || len(said) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
 	}
-	// 0 is best and 100 worst. What is left is that it has the network, and sees /proc and the file system of the host.
+	// 0 is best and 100 worst. The rest is access to the network, to /proc and to the file system of
+	// the host.
 	const exposure = "15"
 	said, err := exec.CommandContext(ctx, analyze, "security", "--no-pager", "--offline=yes", "--threshold="+exposure, name).CombinedOutput()
 	if err != nil {

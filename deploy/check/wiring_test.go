@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest reads the object of a file of deploy/kubernetes.
+// manifest reads the object in a file of deploy/kubernetes.
 func manifest[T any](t *testing.T, name string) (object T) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict(read(t, "kubernetes/"+name), &object); err != nil {
@@ -27,7 +27,7 @@ func manifest[T any](t *testing.T, name string) (object T) {
 	return object
 }
 
-// A kustomization has what the tests look at.
+// A kustomization has the fields that the tests check.
 type kustomization struct {
 	Namespace          string
 	Resources          []string
@@ -47,13 +47,13 @@ func readKustomization(t *testing.T) (k kustomization) {
 	return k
 }
 
-// everywhere says if a host to listen on is all addresses of the machine.
+// everywhere reports whether a host to listen on stands for all addresses of the machine.
 func everywhere(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "" || err == nil && addr.IsUnspecified()
 }
 
-// portOf returns the port of a container that a flag makes the server listen on, at all addresses.
+// portOf returns the port of a container on which a flag makes the server listen, at all addresses.
 func portOf(t *testing.T, c corev1.Container, flag string) corev1.ContainerPort {
 	t.Helper()
 	value, _ := valueOf(c.Args, flag)
@@ -62,7 +62,7 @@ func portOf(t *testing.T, c corev1.Container, flag string) corev1.ContainerPort 
 		t.Fatalf("--%s: %v", flag, err)
 	}
 	if !everywhere(host) {
-		t.Errorf("--%s=%s: nobody comes to it from outside of the pod", flag, value)
+		t.Errorf("--%s=%s: unreachable from outside of the pod", flag, value)
 	}
 	for _, p := range c.Ports {
 		if strconv.Itoa(int(p.ContainerPort)) == number && p.Name != "" {
@@ -81,7 +81,7 @@ func TestPortsAreThoseThatTheServerListensOn(t *testing.T) {
 	}
 }
 
-func TestTheServiceLeadsToClientsPortAndKeepsTheirAddress(t *testing.T) {
+func TestTheServiceKeepsClientAddresses(t *testing.T) {
 	client := portOf(t, deployment(t).Spec.Template.Spec.Containers[0], "addr")
 	s := manifest[corev1.Service](t, "service.yaml").Spec
 	if len(s.Ports) != 1 || s.Ports[0].TargetPort.StrVal != client.Name {
@@ -92,7 +92,7 @@ func TestTheServiceLeadsToClientsPortAndKeepsTheirAddress(t *testing.T) {
 	}
 }
 
-func TestProbesAskTheAdminListenerAndHavePatience(t *testing.T) {
+func TestProbesUseTheAdminListenerAndFailLate(t *testing.T) {
 	c := deployment(t).Spec.Template.Spec.Containers[0]
 	admin := portOf(t, c, "admin")
 	for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/livez": c.LivenessProbe} {
@@ -108,7 +108,7 @@ func TestProbesAskTheAdminListenerAndHavePatience(t *testing.T) {
 	}
 }
 
-// TestEnginesStartAgain checks that what the alert IdlewheelEngineRestarted tells of may happen.
+// TestEnginesStartAgain checks that the alert IdlewheelEngineRestarted can fire.
 func TestEnginesStartAgain(t *testing.T) {
 	for name, args := range map[string][]string{
 		"pod": deployment(t).Spec.Template.Spec.Containers[0].Args, "unit": strings.Fields(unit(t)["ExecStart"]),
@@ -121,9 +121,9 @@ func TestEnginesStartAgain(t *testing.T) {
 
 var createCommand = regexp.MustCompile(`kubectl -n \S+ create (secret generic|configmap) (\S+) --from-literal=([^=]+)=`)
 
-// TestSecretsAndConfigMapsAreMadeBySomebody checks that each volume and variable of the pods is made of what kustomization.yaml or a command
-// of the README creates, and that the files which flags name are in them.
-func TestSecretsAndConfigMapsAreMadeBySomebody(t *testing.T) {
+// TestSecretsAndConfigMapsAreCreated checks that kustomization.yaml or a command of the README
+// creates each volume and variable of the pods, and that they contain the files in flags.
+func TestSecretsAndConfigMapsAreCreated(t *testing.T) {
 	type source struct{ kind, name string }
 	keys := map[source][]string{}
 	for _, made := range readKustomization(t).ConfigMapGenerator {
@@ -143,7 +143,7 @@ func TestSecretsAndConfigMapsAreMadeBySomebody(t *testing.T) {
 			volumes[v.Name] = source{"secret", v.Secret.SecretName}
 		}
 		if keys[volumes[v.Name]] == nil {
-			t.Errorf("nobody makes the volume %s of %v", v.Name, volumes[v.Name])
+			t.Errorf("nothing creates the volume %s of %v", v.Name, volumes[v.Name])
 		}
 	}
 	var files []string
@@ -207,11 +207,11 @@ func TestPodsAreAddedBeforeTheyAreFull(t *testing.T) {
 	}
 }
 
-func TestSomePodsMayGoAtATimeAndNeverAll(t *testing.T) {
+func TestPodsStopOneAfterAnother(t *testing.T) {
 	least := int(*scaling(t).MinReplicas)
 	pdb := manifest[policyv1.PodDisruptionBudget](t, "pdb.yaml").Spec
 	if r := deployment(t).Spec.Strategy.RollingUpdate; r == nil || r.MaxUnavailable == nil || r.MaxUnavailable.String() != "0" {
-		t.Errorf("a rollout takes pods away before others are there: %+v", r)
+		t.Errorf("a rollout removes pods before others are ready: %+v", r)
 	}
 	may := 0
 	switch {
@@ -225,7 +225,7 @@ func TestSomePodsMayGoAtATimeAndNeverAll(t *testing.T) {
 	}
 }
 
-// TestAllIsInOneNamespace checks it for manifests, scrapes and the commands of the README.
+// TestAllIsInOneNamespace checks manifests, scrapes and the commands of the README.
 func TestAllIsInOneNamespace(t *testing.T) {
 	ns := manifest[corev1.Namespace](t, "namespace.yaml")
 	if level := ns.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
@@ -245,8 +245,9 @@ func TestAllIsInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestTheAdminListenerIsForThoseWhoAreNamed checks that the network policy opens the client port to everybody, and the other one to few.
-func TestTheAdminListenerIsForThoseWhoAreNamed(t *testing.T) {
+// TestTheNetworkPolicyProtectsTheAdminPort checks that the network policy opens the client port to
+// all, and the admin port to named pods only.
+func TestTheNetworkPolicyProtectsTheAdminPort(t *testing.T) {
 	c := deployment(t).Spec.Template.Spec.Containers[0]
 	client, admin := portOf(t, c, "addr"), portOf(t, c, "admin")
 	np := manifest[networkingv1.NetworkPolicy](t, "networkpolicy.yaml").Spec
@@ -266,7 +267,7 @@ func TestTheAdminListenerIsForThoseWhoAreNamed(t *testing.T) {
 			case admin.Name, strconv.Itoa(int(admin.ContainerPort)):
 				named = true
 				if len(rule.From) == 0 || slices.ContainsFunc(rule.From, anybody) {
-					t.Errorf("everybody gets to the port %s", admin.Name)
+					t.Errorf("the port %s is open to all", admin.Name)
 				}
 			default:
 				t.Errorf("the pods have no port %s", p.Port)
@@ -286,7 +287,7 @@ func TestTheAdminListenerIsForThoseWhoAreNamed(t *testing.T) {
 	}
 }
 
-// anybody says if a peer does not say which pods of which namespace.
+// anybody reports whether a peer of a policy does not select pods of a namespace.
 func anybody(peer networkingv1.NetworkPolicyPeer) bool {
 	return peer.PodSelector == nil || len(peer.PodSelector.MatchLabels) == 0 ||
 		peer.NamespaceSelector == nil || len(peer.NamespaceSelector.MatchLabels) == 0
@@ -313,7 +314,7 @@ func TestTheJobFindsTheServiceAndIsMergedWhole(t *testing.T) {
 	}
 	doctor := j.Spec.Template.Spec.InitContainers[0].Args
 	if asked, _ := valueOf(doctor, "connections"); !slices.Contains(c.Args, "--connections="+asked) {
-		t.Errorf("doctor asks for %s connections, which are not those of the test", asked)
+		t.Errorf("doctor checks %s connections, not the number of the test", asked)
 	}
 	readme := string(read(t, "README.md"))
 	merge := regexp.MustCompile(`go run (\./\S+) (merge .*--expect-results (\d+).*)`).FindStringSubmatch(readme)

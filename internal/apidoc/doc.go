@@ -1,2 +1,3 @@
-// Package apidoc has no code, only tests of what the documentation of the other packages holds.
+// Package apidoc has only tests: they check the documentation, the number of exported names and the
+// number of files of the other packages.
 package apidoc

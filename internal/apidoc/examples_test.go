@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// packages are those that others import, by their folders. One that is not there is skipped.
+// packages are the folders of the packages that users import. A missing folder is skipped.
 var packages = []string{"wheel", "idle", "metrics", "admin", "server"}
 
-// A library is a package with its examples.
+// A library is the documentation of a package with its examples.
 type library struct {
 	*doc.Package
-	examples map[string]bool // by their names, without Example in front
+	examples map[string]bool // by name, without the prefix Example
 }
 
 func forEach(t *testing.T, check func(*testing.T, library)) {
@@ -58,8 +58,8 @@ func load(t *testing.T, dir string) library {
 	return lib
 }
 
-// TestEveryEntryPointHasAnExample wants an example of each exported function, and of each type that is made by the package and used by
-// its methods. A constructor and what it makes are one entry point.
+// TestEveryEntryPointHasAnExample requires an example of each exported function, and of each type
+// that the package constructs and that has methods. A type and its constructors count as one.
 func TestEveryEntryPointHasAnExample(t *testing.T) {
 	forEach(t, func(t *testing.T, lib library) {
 		for _, f := range lib.Funcs {
@@ -83,7 +83,7 @@ func TestEveryEntryPointHasAnExample(t *testing.T) {
 	})
 }
 
-// requireExample wants an example of one of some names, the first of which is the usual one.
+// requireExample requires an example of at least one of the names. An error proposes the first.
 func (lib library) requireExample(t *testing.T, names ...string) {
 	t.Helper()
 	for example := range lib.examples {
@@ -101,13 +101,13 @@ func (lib library) requireExample(t *testing.T, names ...string) {
 func isOpaque(typ *doc.Type) bool {
 	for _, spec := range typ.Decl.Specs {
 		if s, ok := spec.(*ast.TypeSpec).Type.(*ast.StructType); ok {
-			return len(s.Fields.List) == 0 // go/doc has taken the others out
+			return len(s.Fields.List) == 0 // go/doc removes unexported fields
 		}
 	}
 	return false
 }
 
-// TestEveryExportedNameHasADocComment leaves out fields, and Error methods, of which there is nothing to say.
+// TestEveryExportedNameHasADocComment leaves out fields and Error methods.
 func TestEveryExportedNameHasADocComment(t *testing.T) {
 	forEach(t, func(t *testing.T, lib library) {
 		wantDoc := func(name, text string) {
@@ -118,7 +118,7 @@ func TestEveryExportedNameHasADocComment(t *testing.T) {
 		values := func(all []*doc.Value) {
 			for _, v := range all {
 				if v.Doc != "" {
-					continue // it is about all of them
+					continue // the comment is about the whole group
 				}
 				for _, spec := range v.Decl.Specs {
 					if s := spec.(*ast.ValueSpec); s.Names[0].IsExported() {

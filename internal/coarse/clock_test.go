@@ -28,18 +28,18 @@ func moveTo(c *testClock, at time.Duration) {
 func TestProcessStoppedInTheMiddleOfAMove(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, time.Second)
-	// It is stopped between the two, and a byte is read before the stamp moves.
+	// The process is stopped between the two readings, and a byte is read before the stamp moves.
 	readings := []time.Duration{tick, time.Hour}
 	c.elapsed = func() time.Duration {
 		at := readings[0]
 		readings = readings[1:]
 		if len(readings) == 0 {
-			require.Equal(t, 2*time.Hour, c.Before(0, 2*time.Hour), "meanwhile nothing bounds it")
+			require.Equal(t, 2*time.Hour, c.Before(0, 2*time.Hour), "only now bounds the stamp meanwhile")
 		}
 		return at
 	}
 	c.Move()
-	require.Equal(t, time.Hour, c.Before(0, 2*time.Hour), "a byte with the old stamp may be as young as that")
+	require.Equal(t, time.Hour, c.Before(0, 2*time.Hour), "a byte with the old stamp may be that recent")
 }
 
 func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
@@ -57,7 +57,7 @@ func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
 		{2*tick + 3, 2*tick + 3, 2},
 		{3 * tick, 3 * tick, 3}, // the multiple counts, not the distance
 		{time.Hour + 7, time.Hour + 7, 4},
-		{time.Minute, time.Hour + 7, 4}, // never back
+		{time.Minute, time.Hour + 7, 4}, // the clock never moves back
 	} {
 		moveTo(c, step.elapsed)
 		require.Equal(t, step.now, c.Stamp(), "after %v", step.elapsed)
@@ -71,15 +71,15 @@ func TestStampFromBeforeAGapIsBoundedByItsEnd(t *testing.T) {
 	moveTo(c, tick)
 	stamp := c.Stamp()
 	require.Equal(t, 90*tick, c.Before(stamp, 90*tick), "the next move may be late: the only bound is now")
-	moveTo(c, time.Hour) // the process was stopped; bytes that were read meanwhile have the old stamp
-	require.Equal(t, time.Hour, c.Before(stamp, 2*time.Hour), "they may be as young as the end of the gap")
+	moveTo(c, time.Hour) // the process was stopped; bytes read meanwhile have the old stamp
+	require.Equal(t, time.Hour, c.Before(stamp, 2*time.Hour), "a byte may have come at the end of the gap")
 	require.Equal(t, tick, c.After(stamp))
 	moveTo(c, time.Hour+tick)
 	require.Equal(t, time.Hour, c.Before(stamp, 2*time.Hour))
 	require.Equal(t, time.Hour+tick, c.Before(stamp+1, 2*time.Hour))
 }
 
-// TestClockBoundsEveryStamp compares the bounds with the truth, over moves that are late and gaps.
+// TestClockBoundsEveryStamp compares the bounds with the true times, with late moves and gaps.
 func TestClockBoundsEveryStamp(t *testing.T) {
 	const tick, memory = 10 * time.Millisecond, 500 * time.Millisecond
 	seed := uint64(time.Now().UnixNano())
@@ -126,7 +126,7 @@ func TestForgottenStampIsOlderThanTheMemory(t *testing.T) {
 	for i := range 10_000 {
 		moveTo(c, time.Duration(i)*tick)
 	}
-	require.GreaterOrEqual(t, c.Read()-c.Before(0, 2*time.Hour), memory, "a connection that was heard so long ago is idle")
+	require.GreaterOrEqual(t, c.Read()-c.Before(0, 2*time.Hour), memory, "a connection that was heard that long ago is idle")
 }
 
 func TestUnwrap(t *testing.T) {
@@ -143,7 +143,7 @@ func TestMoveReturnsTheTimesOfTheLastMoveAndOfThisOne(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, time.Second)
 	for _, step := range []struct{ elapsed, from, to time.Duration }{
-		{tick - 1, 0, 0}, // it does not move
+		{tick - 1, 0, 0}, // the clock does not move
 		{tick + 1, 0, tick + 1},
 		{2*tick - 1, tick + 1, tick + 1},
 		{2 * tick, tick + 1, 2 * tick},
@@ -156,7 +156,8 @@ func TestMoveReturnsTheTimesOfTheLastMoveAndOfThisOne(t *testing.T) {
 		require.Equal(t, step.to, to, "at %v", step.elapsed)
 		require.Equal(t, to, c.Read())
 	}
-	readings := []time.Duration{time.Hour + tick, time.Hour + 50*tick} // it is stopped in the middle of a move
+	// The process is stopped in the middle of a move.
+	readings := []time.Duration{time.Hour + tick, time.Hour + 50*tick}
 	c.elapsed = func() time.Duration {
 		at := readings[0]
 		readings = readings[min(1, len(readings)-1):]
@@ -167,29 +168,30 @@ func TestMoveReturnsTheTimesOfTheLastMoveAndOfThisOne(t *testing.T) {
 	require.Equal(t, time.Hour+50*tick, to, "the gap ends when the events get the new stamp")
 }
 
-// TestNothingBoundsAStampWhileTheClockMoves: the time of the move is not known yet.
+// TestNothingBoundsAStampWhileTheClockMoves reads bounds in the middle of a move, before its time
+// is known.
 func TestNothingBoundsAStampWhileTheClockMoves(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, time.Second)
 	moveTo(c, tick)
-	asked := 0
+	readings := 0
 	c.elapsed = func() time.Duration {
-		if asked++; asked == 2 {
+		if readings++; readings == 2 {
 			require.EqualValues(t, 2, c.Stamp(), "the number has moved")
 			require.Equal(t, 5*tick, c.Before(2, 5*tick))
-			require.Equal(t, 5*tick, c.Before(1, 5*tick), "an event may have got the old number just now")
-			require.Equal(t, tick, c.Before(0, 5*tick), "one before it was bounded by the last move")
-			require.Equal(t, 2*tick, c.Before(2, tick), "a reading that is older than the move")
+			require.Equal(t, 5*tick, c.Before(1, 5*tick), "an event may just have got the old number")
+			require.Equal(t, tick, c.Before(0, 5*tick), "the last move bounds the stamp before it")
+			require.Equal(t, 2*tick, c.Before(2, tick), "the reading is older than the move")
 		}
 		return 2 * tick
 	}
 	c.Move()
-	require.Equal(t, 2, asked)
+	require.Equal(t, 2, readings)
 	require.Equal(t, 2*tick, c.Before(1, 5*tick))
 	require.Equal(t, 5*tick, c.Before(2, 5*tick))
 }
 
-func TestRememberKeepsWhatIsKnown(t *testing.T) {
+func TestRememberKeepsKnownMoves(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, 10*tick)
 	for i := range 100 {
@@ -198,7 +200,7 @@ func TestRememberKeepsWhatIsKnown(t *testing.T) {
 	require.Equal(t, 10*tick, c.Memory())
 	known := c.oldest(c.Stamp())
 	c.Remember(5 * tick)
-	require.Equal(t, 10*tick, c.Memory(), "never less")
+	require.Equal(t, 10*tick, c.Memory(), "the memory never shrinks")
 	c.Remember(50 * tick)
 	require.Equal(t, 50*tick, c.Memory())
 	for stamp := known; stamp < c.Stamp(); stamp++ {
@@ -206,7 +208,7 @@ func TestRememberKeepsWhatIsKnown(t *testing.T) {
 		require.Equal(t, time.Duration(stamp)*(tick+1), c.After(stamp))
 		require.Equal(t, time.Duration(stamp+1)*(tick+1), c.Before(stamp, time.Hour))
 	}
-	require.False(t, c.Remembers(known-1), "what was forgotten before stays so")
+	require.False(t, c.Remembers(known-1), "a forgotten move stays forgotten")
 	for i := range 40 {
 		moveTo(c, time.Duration(100+i)*tick+time.Duration(100+i))
 	}
@@ -226,7 +228,7 @@ func TestStampAt(t *testing.T) {
 	require.EqualValues(t, 0, c.StampAt(0))
 }
 
-func TestPackRoundsUpAndComesBack(t *testing.T) {
+func TestUnpackReturnsTheRoundedInstant(t *testing.T) {
 	const tick = 10 * time.Millisecond
 	c := newClock(tick, time.Second)
 	for _, around := range []time.Duration{0, 5 * tick, (1<<31 + 5) * tick, (1<<32 + 5) * tick, (3<<32 + 5) * tick} {
@@ -237,7 +239,7 @@ func TestPackRoundsUpAndComesBack(t *testing.T) {
 			}
 		}
 	}
-	require.NotZero(t, c.Pack(0), "0 is none")
+	require.NotZero(t, c.Pack(0), "0 stands for no instant")
 	require.NotZero(t, c.Pack((1<<32)*tick))
 	require.Zero(t, c.PackSome(0))
 	require.Equal(t, c.Pack(tick), c.PackSome(tick))
@@ -258,7 +260,8 @@ func TestClampKeepsAnInstantWithinReach(t *testing.T) {
 	none := uint32(0)
 	none = c.Clamp(none, (1<<31)*tick)
 	require.Zero(t, none)
-	for now := time.Duration(0); now < 1<<34; now += 1 << 29 { // looked at often enough it is never forgotten
+	// Clamped often enough, the instant stays in range.
+	for now := time.Duration(0); now < 1<<34; now += 1 << 29 {
 		low = c.Clamp(low, now*tick)
 		require.LessOrEqual(t, c.Unpack(low, now*tick), max(now, 5)*tick)
 		require.GreaterOrEqual(t, c.Unpack(low, now*tick), (now-1<<30)*tick)

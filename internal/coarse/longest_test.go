@@ -17,7 +17,7 @@ func TestLongestRemembersOneToTwoWindows(t *testing.T) {
 	require.EqualValues(t, 7, l.Worst(4, window))
 	require.EqualValues(t, 7, l.Worst(9, window))
 	l.Add(6, 15, window)
-	require.EqualValues(t, 7, l.Worst(15, window), "of the window before")
+	require.EqualValues(t, 7, l.Worst(15, window), "the maximum of the previous window")
 	require.EqualValues(t, 7, l.Worst(24, window))
 	require.EqualValues(t, 6, l.Worst(25, window))
 	require.EqualValues(t, 0, l.Worst(100, window), "nothing for two windows")
@@ -26,8 +26,7 @@ func TestLongestRemembersOneToTwoWindows(t *testing.T) {
 	require.EqualValues(t, 0, l.Worst(145, window), "nothing for more than a window")
 }
 
-// TestLongestNeverForgetsWithinAWindow compares with all durations of the last window and of the
-// last two.
+// TestLongestNeverForgetsWithinAWindow checks random results against lower and upper bounds.
 func TestLongestNeverForgetsWithinAWindow(t *testing.T) {
 	const window = 50
 	seed := uint64(time.Now().UnixNano())

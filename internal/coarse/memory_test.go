@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestInstantsStayWithinReach(t *testing.T) {
+func TestInstantsStayInRange(t *testing.T) {
 	c := newClock(time.Millisecond, time.Second)
 	packed := c.Pack(time.Second)
 	for now := time.Second; now < 400*24*time.Hour; now += 24 * time.Hour { // 2^31 ticks are 25 days
@@ -36,14 +36,14 @@ func TestALongerMemoryInventsNothing(t *testing.T) {
 	require.False(t, c.Remembers(5))
 	c.Remember(time.Second)
 	require.Equal(t, time.Second, c.Memory())
-	require.False(t, c.Remembers(5), "what was forgotten stays so")
+	require.False(t, c.Remembers(5), "a forgotten move stays forgotten")
 	require.Equal(t, before, c.Before(5, time.Hour))
 	require.True(t, c.Remembers(95))
 	require.Equal(t, 95*tick, c.After(95))
 	for i := 100; i < 150; i++ {
 		moveTo(c, time.Duration(i)*tick)
 	}
-	require.True(t, c.Remembers(95), "it remembers longer now")
+	require.True(t, c.Remembers(95), "moves are remembered longer now")
 	c.Remember(tick)
-	require.Equal(t, time.Second, c.Memory(), "it gets no shorter")
+	require.Equal(t, time.Second, c.Memory(), "the memory never shrinks")
 }

@@ -1,8 +1,8 @@
 // Package conntable has the table in which an event loop finds what it knows of a connection.
 //
 // Each message needs one lookup. So a Record is eight bytes, and those of a million connections fit
-// a cache. The rest of what is known of a connection is stored elsewhere, by the number that the table
-// returns with the Record.
+// a cache. The rest of what is known of a connection is stored elsewhere, by the number that the
+// table returns with the Record.
 package conntable
 
 // A Key identifies a connection while it is open.
@@ -17,9 +17,9 @@ type Record struct {
 	Tag   Tag    // 0 if the Record is free
 }
 
-// A Tag says whose Record it is, by 28 bits of the address of the connection: two connections are taken
-// for each other only if their addresses lie a multiple of 4 GiB apart and their descriptors lead to
-// the same Record. The consequence is a heartbeat that counts for the other connection; callers
+// A Tag identifies the connection of a Record by 28 bits of its address: two connections are taken
+// for each other only if their addresses lie a multiple of 4 GiB apart and their descriptors lead
+// to the same Record. The consequence is a heartbeat that counts for the other connection; callers
 // compare the whole address before they close a connection. The three top bits are flags.
 type Tag uint32
 
@@ -49,5 +49,5 @@ func (r *Record) Set(flag Tag, on bool) {
 	}
 }
 
-// nobody is the Record of no connection.
-var nobody Record
+// absent is the Record of no connection.
+var absent Record

@@ -13,19 +13,19 @@ const (
 	firstRecords = 1 << 3         // records that a piece begins with; power of two
 )
 
-// Max is how many connections a Table can hold: as many as there are numbers beside the low bits of a
-// descriptor.
+// Max is how many connections a Table can hold: as many as there are numbers beside the low bits of
+// a descriptor.
 const Max = 1 << (32 - pieceBits)
 
-// A Table finds the Record of a connection by its descriptor. Descriptors are small integers that the
-// kernel gives out densely. There is one Table per event loop, so that loops share nothing. The zero
-// Table is empty. Not safe for concurrent use; the goroutine of its event loop owns it.
+// A Table finds the Record of a connection by its descriptor. Descriptors are small integers that
+// the kernel gives out densely. There is one Table per event loop, so that loops share nothing. The
+// zero Table is empty. Not safe for concurrent use; the goroutine of its event loop owns it.
 //
-// The descriptors of a process are spread over its loops: with many loops each has few of a range. So
-// a piece of the table has a power of two of records, at least a third more than it holds, and is
-// searched from a place that the descriptor hashes to. If a piece has as many records as descriptors,
-// each descriptor has a place of its own. A connection costs 16 to 32 bytes for any number of loops,
-// and 12 bytes with one.
+// The descriptors of a process are spread over its loops: with many loops each has few of a range.
+// So a piece of the table has a power of two of records, at least a third more than it holds, and
+// is searched from a place that the descriptor hashes to. If a piece has as many records as
+// descriptors, each descriptor has a place of its own. A connection costs 16 to 32 bytes for any
+// number of loops, and 12 bytes with one.
 //
 // Records move when others are inserted or removed.
 type Table struct {
@@ -44,19 +44,19 @@ func refID(ref uint32) uint32          { return ref >> pieceBits }
 func refFD(ref uint32) uint            { return uint(ref % pieceFDs) }
 
 // home returns the place at which the search for a descriptor begins. The factor is odd, so that
-// without a shift each descriptor has a home of its own, and near 1024 divided by the golden ratio, so
-// that with a shift they are spread (Fibonacci hashing).
+// without a shift each descriptor has a home of its own, and near 1024 divided by the golden ratio,
+// so that with a shift they are spread (Fibonacci hashing).
 func (p *piece) home(fd uint) uint { return fd * 633 % pieceFDs >> (p.shift & 31) }
 
-// AtHome returns the Record at the home of a descriptor, which nearly always is that of the descriptor;
-// Record.Is tells. It is small, to be inlined into the path of a message.
+// AtHome returns the Record at the home of a descriptor, which nearly always is that of the
+// descriptor; Record.Is tells. It is small, to be inlined into the path of a message.
 func (t *Table) AtHome(fd uint) *Record {
 	if i := fd / pieceFDs; i < uint(len(t.pieces)) {
 		if p := &t.pieces[i]; p.home(fd) < uint(len(p.records)) {
 			return &p.records[p.home(fd)]
 		}
 	}
-	return &nobody
+	return &absent
 }
 
 // search returns the piece of a descriptor and the index of its record, or -1.
@@ -77,8 +77,8 @@ func (t *Table) search(fd uint) (*piece, int) {
 	return p, -1
 }
 
-// Find returns the Record of a connection and its number. The Record is nil if the connection is not in
-// the table. It is valid until the next Insert or Remove.
+// Find returns the Record of a connection and its number. The Record is nil if the connection is
+// not in the table. It is valid until the next Insert or Remove.
 func (t *Table) Find(k Key) (r *Record, id uint32) {
 	p, at := t.search(k.FD)
 	if at < 0 || !p.records[at].Is(TagOf(k.Addr)) {
@@ -96,9 +96,9 @@ func (t *Table) FindDescriptor(k Key) (r *Record, id uint32) {
 	return &p.records[at], refID(p.refs[at])
 }
 
-// Insert adds a Record with the flag Fresh for a connection, with a number below Max. If the table has a
-// connection with the same descriptor, one that was never removed, that connection is replaced, and its
-// number is returned.
+// Insert adds a Record with the flag Fresh for a connection, with a number below Max. If the table
+// has a connection with the same descriptor, one that was never removed, that connection is
+// replaced, and its number is returned.
 func (t *Table) Insert(k Key, id, heard uint32) (old uint32, replaced bool) {
 	for k.FD/pieceFDs >= uint(len(t.pieces)) {
 		t.pieces = append(t.pieces, piece{})
@@ -129,7 +129,7 @@ func (p *piece) resize(records int) {
 	}
 }
 
-// put stores a record whose descriptor has none. There is room.
+// put stores a record for a descriptor without one. There is room.
 func (p *piece) put(r Record, ref uint32) {
 	at := int(p.home(refFD(ref)))
 	for p.records[at].Tag != 0 {
@@ -157,8 +157,8 @@ func (t *Table) Scan(from, n int, do func(id uint32, r Record)) (next int) {
 	return from
 }
 
-// Remove takes the Record of a connection out, if there is one. Records behind it move up, so that each
-// can be found from its home.
+// Remove takes the Record of a connection out, if there is one. Records behind it move up, so that
+// each can be found from its home.
 func (t *Table) Remove(k Key) {
 	p, at := t.search(k.FD)
 	if at < 0 || !p.records[at].Is(TagOf(k.Addr)) {

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A conn stands for a connection. The address is a number of its own, because a value on the stack moves.
+// A conn stands for a connection. The address is a number of its own, because a value on the stack
+// moves.
 type conn struct {
 	fd   int
 	addr uintptr

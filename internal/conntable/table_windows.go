@@ -1,7 +1,7 @@
 package conntable
 
-// ByDescriptor says that Key.FD is not used: Windows has no dense descriptors, and gnet needs two calls
-// and an allocation to return the handle.
+// ByDescriptor says that Key.FD is not used: Windows has no dense descriptors, and gnet needs two
+// calls and an allocation to return the handle.
 const ByDescriptor = false
 
 // Max is how many connections a Table can hold.
@@ -21,8 +21,8 @@ type entry struct {
 // AtHome returns the Record of no connection: the map has to be asked.
 func (t *Table) AtHome(uint) *Record { return &nobody }
 
-// Find returns the Record of a connection and its number. The Record is nil if the connection is not in
-// the table.
+// Find returns the Record of a connection and its number. The Record is nil if the connection is
+// not in the table.
 func (t *Table) Find(k Key) (r *Record, id uint32) {
 	if e := t.records[k.Addr]; e != nil {
 		return &e.Record, e.id
@@ -33,8 +33,8 @@ func (t *Table) Find(k Key) (r *Record, id uint32) {
 // FindDescriptor is Find.
 func (t *Table) FindDescriptor(k Key) (r *Record, id uint32) { return t.Find(k) }
 
-// Insert adds a Record with the flag Fresh for a connection. It replaces none: no two connections have
-// the same address.
+// Insert adds a Record with the flag Fresh for a connection. It replaces none: no two connections
+// have the same address.
 func (t *Table) Insert(k Key, id, heard uint32) (old uint32, replaced bool) {
 	if t.records == nil {
 		t.records = make(map[uintptr]*entry)

@@ -15,10 +15,10 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// room is how much later than the truth an answer may be on a busy machine.
-const room = 2 * time.Second
+// slack is the delay that a busy machine may add to a result.
+const slack = 2 * time.Second
 
-// A pair is a connection of which Ask is asked: fd is a descriptor of near.
+// A pair has both ends of a connection. The tests query fd, the descriptor of near.
 type pair struct {
 	near, far net.Conn
 	fd        int
@@ -42,7 +42,8 @@ func connect(tb testing.TB, network string) pair {
 	raw, err := near.(syscall.Conn).SyscallConn()
 	require.NoError(tb, err)
 	fd := -1
-	require.NoError(tb, raw.Control(func(of uintptr) { fd = int(of) })) // near is kept open until the end
+	// The descriptor is valid until near is closed, at the end of the test.
+	require.NoError(tb, raw.Control(func(of uintptr) { fd = int(of) }))
 	return pair{near, far, fd}
 }
 
@@ -51,7 +52,7 @@ func ask(fd int) (ev verdict.Evidence) {
 	return ev
 }
 
-// eventually asks until the answer is as wanted.
+// eventually calls Ask until the result satisfies the condition.
 func (p pair) eventually(tb testing.TB, what string, is func(verdict.Evidence) bool) verdict.Evidence {
 	tb.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -60,7 +61,7 @@ func (p pair) eventually(tb testing.TB, what string, is func(verdict.Evidence) b
 			return ev
 		}
 		if time.Now().After(deadline) {
-			tb.Fatalf("it does not come about that %s: %+v", what, ev)
+			tb.Fatalf("timeout while waiting until %s: %+v", what, ev)
 		}
 	}
 }
@@ -88,11 +89,11 @@ func TestAskKernel(t *testing.T) {
 			time.Sleep(silence)
 			ev := ask(p.fd)
 			require.Equal(t, verdict.Nothing, ev.Found)
-			require.Equal(t, network == "tcp", ev.Dated, "only TCP tells when the last byte came")
+			require.Equal(t, network == "tcp", ev.Dated, "only TCP reports when the last byte came")
 			if ev.Dated {
 				require.Equal(t, step, ev.Step)
 				require.GreaterOrEqual(t, ev.Silent, silence-ev.Step)
-				require.Less(t, ev.Silent, silence+room)
+				require.Less(t, ev.Silent, silence+slack)
 				require.EqualValues(t, 1, ev.Received)
 			}
 			require.NoError(t, p.far.Close())
@@ -109,7 +110,7 @@ func TestAskFindsAReset(t *testing.T) {
 	require.Equal(t, verdict.Ended, ask(-1).Found, "no descriptor")
 }
 
-// TestAskForgetsTheLastAnswer: one Evidence serves all connections of a loop.
+// TestAskForgetsTheLastAnswer reuses one Evidence, as a loop does for all its connections.
 func TestAskForgetsTheLastAnswer(t *testing.T) {
 	p := connect(t, "unix")
 	full := verdict.Evidence{
@@ -118,13 +119,14 @@ func TestAskForgetsTheLastAnswer(t *testing.T) {
 	}
 	ev := full
 	Ask(p.fd, &ev)
-	require.Equal(t, verdict.Evidence{}, ev, "a unix socket knows that nothing is queued, and no more")
+	require.Equal(t, verdict.Evidence{}, ev, "a unix socket reports only that nothing is queued")
 	ev = full
 	Ask(-1, &ev)
 	require.Equal(t, verdict.Evidence{Found: verdict.Ended, Queued: -1}, ev)
 }
 
-// TestMovedChangesWithBytesThatAreSent although the peer does not read and acknowledges none.
+// TestMovedChangesWithBytesThatAreSent checks Moved while the peer acknowledges bytes, while it
+// does not read, and after it reads again.
 func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
 	p := connect(t, "tcp")
 	before := p.eventually(t, "the handshake is over", func(ev verdict.Evidence) bool { return !ev.InFlight })
@@ -137,14 +139,14 @@ func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
 	after := p.eventually(t, "the bytes are acknowledged", func(ev verdict.Evidence) bool { return ev.Acked >= before.Acked+100 })
 	require.NotEqual(t, before.Moved, after.Moved)
 	require.True(t, after.Counted || after.Moved == before.Moved+100)
-	require.Less(t, after.Quiet, room)
+	require.Less(t, after.Quiet, slack)
 	require.Zero(t, after.Queued)
 	if !after.Counted {
-		t.Skip("this kernel does not count what it sends: it is older than 4.19")
+		t.Skip("this kernel is older than 4.19 and does not count sent bytes")
 	}
 	require.Equal(t, before.Moved+200, after.Moved, "sent, and acknowledged")
 
-	// The peer stops to read: its window closes, and the rest waits in the kernel.
+	// The peer stops reading: its window closes, and the rest waits in the kernel.
 	require.NoError(t, p.near.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
 	_, err := p.near.Write(make([]byte, 64<<20))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -161,7 +163,7 @@ func TestMovedChangesWithBytesThatAreSent(t *testing.T) {
 			}
 		}
 	}()
-	p.eventually(t, "the peer takes it", func(ev verdict.Evidence) bool { return ev.Moved != full.Moved && ev.Queued == 0 })
+	p.eventually(t, "the peer reads the output", func(ev verdict.Evidence) bool { return ev.Moved != full.Moved && ev.Queued == 0 })
 }
 
 func TestAskCountsTheOutputOfUnixSockets(t *testing.T) {
@@ -175,12 +177,12 @@ func TestAskCountsTheOutputOfUnixSockets(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, ask(p.fd).Queued)
 	require.False(t, HoldsOutput(p.fd))
-	require.True(t, HoldsOutput(-1), "Ask is to find out")
+	require.True(t, HoldsOutput(-1), "the query fails")
 }
 
-// TestAnswersThatAreNotComplete are of a kernel before 4.1, whose structure is shorter, and of
-// gVisor, which answers with success and leaves most of it zero.
-func TestAnswersThatAreNotComplete(t *testing.T) {
+// TestIncompleteAnswers has answers of a kernel before 4.1, with a shorter structure, and of
+// gVisor, which succeeds and leaves most fields zero.
+func TestIncompleteAnswers(t *testing.T) {
 	var info unix.TCPInfo
 	all := unsafe.Sizeof(info)
 	received := unsafe.Offsetof(info.Bytes_received) + unsafe.Sizeof(info.Bytes_received)

@@ -1,9 +1,9 @@
-// Package kernel asks the operating system about a connection: whether bytes wait unread, when the
-// last ones arrived, and what the peer has taken. What a system cannot tell is marked as not known.
-// Its functions are safe for concurrent use.
+// Package kernel queries the operating system about a connection: whether bytes wait unread, when
+// the last bytes arrived, and how much output the peer has acknowledged. Facts that a system does
+// not report are marked as unknown. The functions are safe for concurrent use.
 package kernel
 
 import "time"
 
-// CoarsestStep is the coarsest step in which a kernel dates what it has received and sent.
+// CoarsestStep is the coarsest resolution of the times that a kernel reports.
 const CoarsestStep = 11 * time.Millisecond

@@ -9,8 +9,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// step is the step in which the kernel counts what TCP_INFO reports in milliseconds: one tick of
-// its own, 1 to 10 ms, and the millisecond to which the result is cut off.
+// step is the resolution of the times in TCP_INFO: one tick of the kernel, 1 to 10 ms, plus the
+// millisecond to which the kernel truncates the result.
 var step = tick() + time.Millisecond
 
 func tick() time.Duration {
@@ -25,8 +25,8 @@ func tick() time.Duration {
 	return coarsest
 }
 
-// Ask answers what the event loop cannot know: whether bytes of the peer wait unread in the socket,
-// what was received and sent, and when. It costs about 1 µs and allocates nothing.
+// Ask reports whether bytes of the peer wait unread in the socket, how much was received and sent,
+// and when. It takes about 1 µs and allocates nothing.
 func Ask(fd int, ev *verdict.Evidence) {
 	*ev = verdict.Evidence{Found: peek(fd), Queued: -1}
 	var info unix.TCPInfo
@@ -41,7 +41,7 @@ func Ask(fd int, ev *verdict.Evidence) {
 	ev.Quiet = time.Duration(info.Last_data_sent) * time.Millisecond
 	ev.Received, ev.Acked = info.Bytes_received, info.Bytes_acked
 	sent := info.Bytes_sent - info.Bytes_retrans
-	// Kernels before 4.19 do not count what they sent. The SYN may count as one acknowledged byte.
+	// Kernels before 4.19 do not count sent bytes. The SYN may count as one acknowledged byte.
 	ev.Counted = info.Bytes_sent > 0 || info.Bytes_acked <= 1 && info.Unacked == 0
 	ev.Moved = uint32(info.Bytes_acked + sent)
 	ev.InFlight, ev.Resent = info.Unacked > 0, info.Retransmits > 0
@@ -51,16 +51,17 @@ func Ask(fd int, ev *verdict.Evidence) {
 	}
 }
 
-// HoldsOutput reports whether the kernel holds output that the peer has not acknowledged, or whether
-// Ask may know. It reads less of the socket than Ask, and costs a third (BenchmarkHoldsOutput).
+// HoldsOutput reports whether the kernel holds output that the peer has not acknowledged. If the
+// query fails it reports true, so that the caller uses Ask. It takes a third of the time of Ask
+// (BenchmarkHoldsOutput).
 func HoldsOutput(fd int) bool {
 	queued, err := unix.IoctlGetInt(fd, unix.TIOCOUTQ) // SIOCOUTQ by its other name
 	return queued > 0 || err != nil
 }
 
-// tcpInfo reports whether the socket is TCP and the kernel fills all fields that are used, up to
-// the bytes that were received (Linux 4.1). gVisor answers with success and leaves most fields
-// zero. A connection has a maximum segment size, so a zero there gives that away.
+// tcpInfo reports whether the socket is TCP and the kernel fills all fields that Ask uses, up to
+// Bytes_received (Linux 4.1). gVisor succeeds but leaves most fields zero, Rcv_mss among them. A
+// real connection has a maximum segment size above zero.
 func tcpInfo(fd int, info *unix.TCPInfo) bool {
 	size := uint32(unsafe.Sizeof(*info))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,

@@ -2,10 +2,10 @@ package kernel
 
 import "github.com/idlewheel/idlewheel/internal/verdict"
 
-// Ask finds nothing: on Windows gnet reads each connection in a goroutine of its own, into a queue
-// that the socket does not show. A connection whose bytes wait there for longer than its timeout,
-// because a handler blocks the loop or the process is stopped, may be reaped.
+// Ask finds nothing. On Windows gnet reads each connection in a goroutine of its own, into a queue
+// that the socket does not show. If bytes wait there for longer than the timeout, because a handler
+// blocks the loop or the process is stopped, the connection may be reaped.
 func Ask(_ int, ev *verdict.Evidence) { *ev = verdict.Evidence{Queued: -1} }
 
-// HoldsOutput reports false: Ask does not know of output either.
+// HoldsOutput reports false, because Ask reports no output on this system.
 func HoldsOutput(int) bool { return false }

@@ -10,7 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// peek looks at the socket without reading from it.
+// peek inspects the socket without reading from it.
 func peek(fd int) verdict.Finding {
 	var b [1]byte
 	for {

@@ -1,5 +1,5 @@
-// Package outage finds out when the server could not hear its peers: because its process or its
-// machine stood still, or because its network was down.
+// Package outage detects times in which the server could not hear its peers, because its process
+// or its machine was paused, or because its network was down.
 package outage
 
 import (
@@ -13,20 +13,20 @@ import (
 const (
 	// minGap is the shortest time that counts as an outage where ticks are short.
 	minGap = 20 * time.Millisecond
-	// minBusy is how many connections must have been busy together before their common silence says
-	// something about the network. If they are silent independently of each other, and minBusy of
-	// them were heard in a period, then none is heard in the next period of that length with a
-	// probability of exp(-16), one in nine million.
+	// minBusy is the number of connections that must have been busy together before their common
+	// silence counts as evidence about the network. If connections are silent independently of each
+	// other, and minBusy of them were heard in a period, then none is heard in the next period of
+	// that length with a probability of exp(-16), one in nine million.
 	minBusy = 16
-	// calmFactor is how much longer a silence must be than those before it.
+	// calmFactor is the factor by which a silence must exceed the silences before it.
 	calmFactor = 2
-	// moreSilence is the part of a silence after which the busy connections are counted again, if they
-	// were too few: a longer silence is compared with a longer time before it.
+	// moreSilence is the divisor of a silence that gives the time until the busy connections are
+	// counted again, if they were too few. The next count covers a longer time before the silence.
 	moreSilence = 4
-	// maxHolds is how many holds in a row are taken for outages before the silence of all connections
-	// is taken for a habit of theirs.
+	// maxHolds is the number of consecutive holds that count as outages. After that, a common
+	// silence is normal traffic.
 	maxHolds = 3
-	// minSilence is the part of the shortest idle timeout below which a silence is of no account.
+	// minSilence is the divisor of the shortest idle timeout: shorter silences are ignored.
 	minSilence = 8
 )
 
@@ -34,17 +34,17 @@ const (
 // more than two ticks late.
 func IsGap(from, to, tick time.Duration) bool { return to-from-tick > max(2*tick, minGap) }
 
-// A State is what a Monitor has found out. Immutable, but for its Count.
+// A State has the findings of a Monitor. Immutable, except for its Count.
 type State struct {
-	Server verdict.Outages // the process or the machine stood still
-	Silent verdict.Outages // nothing was heard from any connection
+	Server verdict.Outages // the process or the machine was paused
+	Silent verdict.Outages // no connection received anything
 	Count  *Count          // nil while peers are heard
 }
 
 // Held reports whether verdicts about peers are held.
 func (s *State) Held() bool { return s.Count != nil && s.Count.enough() }
 
-// HeldSince returns when the silence began for which verdicts are held, 0 if they are not.
+// HeldSince returns the beginning of the silence for which verdicts are held, 0 if they are not.
 func (s *State) HeldSince() time.Duration {
 	if !s.Held() {
 		return 0
@@ -52,11 +52,11 @@ func (s *State) HeldSince() time.Duration {
 	return max(s.Count.To, 1)
 }
 
-// A Count adds up how many connections were busy together before a silence. Safe for concurrent
-// use.
+// A Count is the number of connections that were busy together before a silence. Safe for
+// concurrent use.
 type Count struct {
-	// From and To bound the period. Only connections count that were opened before it, and heard last
-	// in it.
+	// From and To bound the period. A connection counts if it was opened before the period and heard
+	// last within it.
 	From, To time.Duration
 	busy     atomic.Int32
 }
@@ -64,75 +64,74 @@ type Count struct {
 // Add adds connections of one event loop.
 func (c *Count) Add(n int) { c.busy.Add(int32(n)) }
 
-// Enough is how many connections of one event loop need to be counted at most.
+// Enough returns the number of busy connections that are still missing. An event loop need not
+// count more.
 func (c *Count) Enough() int { return max(minBusy-int(c.busy.Load()), 0) }
 
 func (c *Count) enough() bool { return c.busy.Load() >= minBusy }
 
-// A Monitor watches one server. Step and its counters are for one goroutine at a time; State is
-// safe for concurrent use.
+// A Monitor watches one server. State is safe for concurrent use; everything else is not.
 type Monitor struct {
 	state atomic.Pointer[State]
 
-	told    time.Duration  // when a peer was heard last, as far as Step was told: it may be a gap later
-	heard   time.Duration  // when the silence began
+	told    time.Duration  // the latest heard that Step got; up to a gap later than heard
+	heard   time.Duration  // the beginning of the silence
 	stopped time.Duration  // the sum of the gaps since then, in which no peer could be heard
 	longer  time.Duration  // the silence at which the busy connections are counted next
-	calm    coarse.Longest // silences of late that were no outages
-	ended   time.Duration  // when the last hold ended
-	inARow  int            // holds, each of which began within Longest of the end of the one before
+	calm    coarse.Longest // recent silences that were no outages
+	ended   time.Duration  // the end of the last hold
+	inARow  int            // consecutive holds, each within Longest of the end of the previous one
 
-	// Outages, Time and Holds count what was found. Owned by the caller of Step.
+	// Outages, Time and Holds are totals. Owned by the caller of Step.
 	Outages uint64
 	Time    time.Duration
 	Holds   uint64
 	held    bool
 }
 
-// Init makes the Monitor begin at an instant.
+// Init starts the Monitor at an instant.
 func (m *Monitor) Init(now time.Duration) {
 	m.state.Store(&State{})
 	m.heard = now
 }
 
-// Resume makes the Monitor go on at an instant after a time in which it was not needed. Nothing is
-// held: the connections of before are gone.
+// Resume restarts the Monitor after a time without connections. It ends a hold.
 func (m *Monitor) Resume(now time.Duration) {
 	m.hear(max(m.heard, now))
 	m.held = false
 	m.dropCount()
 }
 
-// State returns what was found out so far.
+// State returns the findings so far.
 func (m *Monitor) State() *State { return m.state.Load() }
 
-// A Rule says what a Monitor takes for an outage.
+// A Rule defines an outage.
 type Rule struct {
 	Tick     time.Duration
-	Memory   time.Duration // for how long outages are remembered
-	Longest  time.Duration // limit that is held
+	Memory   time.Duration // the time for which outages are remembered
+	Longest  time.Duration // the longest limit that a hold applies to
 	Shortest time.Duration // idle timeout, 0 if there is none
-	Hold     bool          // a silence of all connections may be an outage
+	Hold     bool          // a silence of all connections may count as an outage
 }
 
-// calm returns for how long silences are remembered that were no outages.
+// calm returns the time for which silences that were no outages are remembered.
 func (r *Rule) calm() time.Duration { return max(4*r.Longest, time.Minute) }
 
-// A Finding is what one Step has found, for the log.
+// A Finding is the result of one Step, for the log.
 type Finding struct {
-	Outage verdict.Outage // that has just ended, if its Length is not 0
-	Silent bool           // it was a silence of all connections, and not a gap
+	Outage verdict.Outage // an outage that has just ended, if its Length is not 0
+	Silent bool           // Outage is a silence of all connections, not a gap
 	Held   time.Duration  // a hold has just begun, after a silence of this length
-	Count  bool           // a Count has begun: all event loops are to take part
+	Count  bool           // a Count has begun: every event loop adds its connections
 }
 
-// Step tells the Monitor that the clock has moved from one instant to the next, and when a peer was
-// heard last.
+// Step moves the Monitor from one reading of the clock to the next. The caller passes the instant
+// at which a peer was heard last.
 func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 	gap := IsGap(from, to, rule.Tick)
 	news := heard > m.told
 	m.told = max(m.told, heard)
-	if gap { // bytes that were heard in the gap may have been heard before the clock stood still
+	if gap { // bytes heard in the gap may have been heard before the clock stopped
 		heard = min(heard, from)
 	}
 	held := m.State().Held()
@@ -153,10 +152,15 @@ func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 	if gap || news && held {
 		return f
 	}
+	return m.wait(to, rule)
+}
+
+// wait checks the silence so far. It begins a Count or a hold, or ends a hold that lasts too long.
+func (m *Monitor) wait(to time.Duration, rule Rule) (f Finding) {
 	silence := to - m.heard - m.stopped
 	count := m.State().Count
 	switch {
-	case !rule.Hold: // it was switched off
+	case !rule.Hold: // an update of the Rule may have switched it off
 		m.held = false
 		m.dropCount()
 	case count != nil && count.enough():
@@ -165,7 +169,7 @@ func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 			m.Holds++
 			return Finding{Held: silence}
 		}
-		if silence > 2*rule.Longest { // every verdict that was held has been passed
+		if silence > 2*rule.Longest { // all held verdicts have been executed
 			f = m.endHold(to, rule)
 			m.hear(to)
 			return f
@@ -184,7 +188,7 @@ func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 	return Finding{}
 }
 
-// threshold returns the silence from which on the network may be down.
+// threshold returns the length of a silence after which the network may be down.
 func (m *Monitor) threshold(now time.Duration, rule Rule) time.Duration {
 	return max(m.longer, calmFactor*m.calm.Worst(now, rule.calm())+1, rule.Shortest/minSilence, 4*rule.Tick)
 }
@@ -192,9 +196,9 @@ func (m *Monitor) threshold(now time.Duration, rule Rule) time.Duration {
 // hear begins a silence.
 func (m *Monitor) hear(at time.Duration) { m.heard, m.stopped, m.longer = at, 0, 0 }
 
-// addGap adds a time in which the clock stood still. A silence goes on after it, and so does a
-// hold: the network may be down as well. Connections are counted anew, because a Count is for one
-// State.
+// addGap adds a time in which the clock stood still. A silence continues after it, and so does a
+// hold, because the network may be down as well. Connections are counted again, because a Count
+// belongs to one State.
 func (m *Monitor) addGap(from, to time.Duration, rule Rule) Finding {
 	m.stopped += to - from
 	m.longer = 0
@@ -207,7 +211,7 @@ func (m *Monitor) addGap(from, to time.Duration, rule Rule) Finding {
 	return Finding{Outage: verdict.Outage{From: from, To: to, Length: to - from}}
 }
 
-// endSilence ends a silence that was no outage, but for its gaps.
+// endSilence ends a silence that was no outage, except for its gaps.
 func (m *Monitor) endSilence(heard, now time.Duration, rule Rule) {
 	m.calm.Add(heard-m.heard-m.stopped, now, rule.calm())
 	m.dropCount()
@@ -222,8 +226,8 @@ func (m *Monitor) dropCount() {
 	}
 }
 
-// learn takes a silence in which verdicts were held for a calm one if there were maxHolds in a row
-// before it: then the peers are silent together as a habit.
+// learn records a held silence as normal traffic if it follows maxHolds consecutive holds: these
+// peers are regularly silent together.
 func (m *Monitor) learn(heard, now time.Duration, rule Rule) {
 	if m.ended == 0 || m.heard-m.ended > rule.Longest {
 		m.inARow = 0
@@ -233,8 +237,8 @@ func (m *Monitor) learn(heard, now time.Duration, rule Rule) {
 	}
 }
 
-// endHold ends a silence in which verdicts were held: it was an outage. Its gaps have been counted. The
-// peer that was heard last may have been heard a tick before the clock said so.
+// endHold ends a silence in which verdicts were held and records it as an outage, without its gaps,
+// which are recorded already. The last byte may have come a tick before the clock reported it.
 func (m *Monitor) endHold(now time.Duration, rule Rule) Finding {
 	m.held, m.ended = false, now
 	length := now - m.heard - m.stopped
@@ -245,7 +249,7 @@ func (m *Monitor) endHold(now time.Duration, rule Rule) Finding {
 	return Finding{Outage: verdict.Outage{From: m.heard, To: now, Length: now - m.heard}, Silent: true}
 }
 
-// add publishes a State with one more outage, of which some time is new.
+// add publishes a State with one more outage. The given part of its time was not counted before.
 func (m *Monitor) add(s *State, more time.Duration) {
 	m.Outages++
 	m.Time += more

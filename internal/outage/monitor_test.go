@@ -18,12 +18,12 @@ const (
 	tick   = 100 * time.Millisecond
 )
 
-// testRule is of a server with a read timeout of 8 seconds.
+// testRule returns the Rule of a server with a read timeout of 8 seconds.
 func testRule() Rule {
 	return Rule{Tick: tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true}
 }
 
-// A peer is a connection of a server. It is heard when next has come.
+// A peer is a connection of a server. It sends its next byte at next.
 type peer struct {
 	opened, heard, next time.Duration
 	every               func() time.Duration
@@ -35,9 +35,9 @@ type server struct {
 	Monitor
 	rule  Rule
 	now   time.Duration
-	heard time.Duration // upper bound, as the coarse clock tells it
+	heard time.Duration // upper bound, as of the coarse clock
 	peers []*peer
-	down  bool // the network
+	down  bool // the network is down
 	count *Count
 }
 
@@ -55,7 +55,7 @@ func (s *server) open(n int, every time.Duration) {
 	}
 }
 
-// step lets a time pass, and moves the clock after it.
+// step advances the time and then moves the clock.
 func (s *server) step(d time.Duration) Finding {
 	from := s.now
 	s.now += d
@@ -71,7 +71,7 @@ func (s *server) step(d time.Duration) Finding {
 	return s.move(from)
 }
 
-// move moves the clock, and counts the busy connections if that is asked for.
+// move moves the clock, and counts the busy connections if a Count has begun.
 func (s *server) move(from time.Duration) Finding {
 	f := s.Step(from, s.now, s.heard, s.rule)
 	if c := s.State().Count; c != nil && c != s.count {
@@ -87,7 +87,7 @@ func (s *server) move(from time.Duration) Finding {
 	return f
 }
 
-// run lets a time pass tick by tick, and returns what was found for the log.
+// run advances the time tick by tick and returns the findings for the log.
 func (s *server) run(d time.Duration) (found []Finding) {
 	for end := s.now + d; s.now < end; {
 		if f := s.step(s.rule.Tick); f.Held > 0 || f.Outage.Length > 0 {
@@ -151,7 +151,7 @@ func TestAGapIsAnOutage(t *testing.T) {
 	require.NotContains(t, s.all(), gap)
 }
 
-// TestASilenceIsAnOutage stops the network under connections that were busy together.
+// TestASilenceIsAnOutage cuts the network off from connections that were busy together.
 func TestASilenceIsAnOutage(t *testing.T) {
 	s := newServer(t)
 	s.open(minBusy, second)
@@ -182,7 +182,7 @@ func TestASilenceIsAnOutage(t *testing.T) {
 	require.EqualValues(t, 1, s.Holds)
 }
 
-// TestTooFewConnectionsSayNothingAboutTheNetwork needs 16 that were busy together.
+// TestTooFewConnectionsSayNothingAboutTheNetwork has fewer and more than 16 busy connections.
 func TestTooFewConnectionsSayNothingAboutTheNetwork(t *testing.T) {
 	for _, n := range []int{0, 1, minBusy - 1, minBusy} {
 		s := newServer(t)
@@ -212,8 +212,8 @@ func TestNoHoldIfItIsSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestAGapInTheMiddleOfASilence: the driver of a busy machine is late now and then. That must not
-// end a hold, nor may it hide the connections that were busy before the silence.
+// TestAGapInTheMiddleOfASilence has a late driver, as on a busy machine. A gap must not end a hold
+// nor hide the connections that were busy before the silence.
 func TestAGapInTheMiddleOfASilence(t *testing.T) {
 	for _, after := range []time.Duration{0, tick, second / 2, 3 * second, 5 * second} {
 		s := newServer(t)
@@ -226,7 +226,7 @@ func TestAGapInTheMiddleOfASilence(t *testing.T) {
 		f := s.step(4 * tick)
 		require.Equal(t, 4*tick, f.Outage.Length)
 		require.Equal(t, held, s.isHeld(), "%v after the last byte: a gap ends no hold", after)
-		require.Len(t, s.all(), 1, "verdicts of now know of it")
+		require.Len(t, s.all(), 1, "verdicts count it already")
 		s.run(3 * second)
 		require.True(t, s.isHeld(), "%v after the last byte", after)
 		require.EqualValues(t, 1, s.Holds)
@@ -244,7 +244,7 @@ func TestAGapInTheMiddleOfASilence(t *testing.T) {
 	}
 }
 
-// TestALongGapIsNoSilence: while the clock stood still no peer could be heard.
+// TestALongGapIsNoSilence has a clock that stood still, so that no peer could be heard.
 func TestALongGapIsNoSilence(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
@@ -260,7 +260,7 @@ func TestALongGapIsNoSilence(t *testing.T) {
 	require.Equal(t, 20*second, s.Time)
 }
 
-// TestAGapEndsAHoldIfPeersAreHeardInIt: the outage lasts until the end of the gap.
+// TestAGapEndsAHoldIfPeersAreHeardInIt has an outage that lasts until the end of a gap.
 func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
@@ -284,7 +284,7 @@ func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
 	require.Empty(t, s.run(30*second))
 }
 
-// TestANetworkThatIsDownAfterAGap is a machine that was paused, and comes back without a network.
+// TestANetworkThatIsDownAfterAGap has a machine that was paused and continues without a network.
 func TestANetworkThatIsDownAfterAGap(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
@@ -295,8 +295,8 @@ func TestANetworkThatIsDownAfterAGap(t *testing.T) {
 	require.True(t, s.isHeld(), "the connections were busy until the gap")
 }
 
-// TestBytesOfTheTickOfAGapMayBeOlder: the coarse clock says of the last bytes before a gap that
-// they were heard before its end, and no more.
+// TestBytesOfTheTickOfAGapMayBeOlder has bytes from before a gap. The coarse clock only knows that
+// they were heard before its end.
 func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
@@ -310,9 +310,8 @@ func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
 	require.True(t, s.isHeld(), "the connections were busy until the gap")
 }
 
-// TestTheBusyConnectionsAreCountedNowAndThen: not at each tick, and again when the silence is a
-// quarter longer.
-func TestTheBusyConnectionsAreCountedNowAndThen(t *testing.T) {
+// TestBusyConnectionsAreCountedRarely counts again only when the silence is a quarter longer.
+func TestBusyConnectionsAreCountedRarely(t *testing.T) {
 	s := newServer(t)
 	s.open(minBusy-1, second)
 	s.run(30 * second)
@@ -330,8 +329,8 @@ func TestTheBusyConnectionsAreCountedNowAndThen(t *testing.T) {
 	require.Greater(t, silences[len(silences)-1], 45*second)
 }
 
-// TestABurstOfHellosIsNoTraffic opens connections that send a hello at once and nothing for a
-// while.
+// TestABurstOfHellosIsNoTraffic opens connections that each send a hello and then nothing for some
+// time.
 func TestABurstOfHellosIsNoTraffic(t *testing.T) {
 	for _, n := range []int{16, 1000} {
 		s := newServer(t)
@@ -342,7 +341,7 @@ func TestABurstOfHellosIsNoTraffic(t *testing.T) {
 				p.next = s.now + tick/2
 			}
 			require.Empty(t, s.run(7*second))
-			s.peers = nil // they have gone
+			s.peers = nil // all are closed
 			require.Empty(t, s.run(10*second))
 		}
 		require.Zero(t, s.Holds)
@@ -386,8 +385,8 @@ func TestTrafficThatFadesIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestASilenceMustBeTwiceAsLongAsThoseBefore is calmFactor: the connections are silent together for
-// 0.9 s of three seconds.
+// TestASilenceMustBeTwiceAsLongAsThoseBefore checks calmFactor: the connections are silent together
+// for 0.9 s of every three seconds.
 func TestASilenceMustBeTwiceAsLongAsThoseBefore(t *testing.T) {
 	s := newServer(t)
 	s.open(40, 0)
@@ -404,8 +403,8 @@ func TestASilenceMustBeTwiceAsLongAsThoseBefore(t *testing.T) {
 	require.True(t, s.isHeld())
 }
 
-// TestAHabitIsNoOutage lets connections be silent together again and again, after
-// traffic that is as long. The first silences are taken for outages, and no other.
+// TestAHabitIsNoOutage has connections that are regularly silent together, after traffic for the
+// same time. Only the first silences count as outages.
 func TestAHabitIsNoOutage(t *testing.T) {
 	s := newServer(t)
 	s.rule.Shortest, s.rule.Longest = 30*second, 200*second
@@ -423,7 +422,7 @@ func TestAHabitIsNoOutage(t *testing.T) {
 	require.EqualValues(t, maxHolds+2, s.Holds)
 }
 
-// TestANetworkThatComesAndGoes holds verdicts each time: outages that are rare are no habit.
+// TestANetworkThatComesAndGoes has rare outages. Verdicts are held in each of them.
 func TestANetworkThatComesAndGoes(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
@@ -439,7 +438,7 @@ func TestANetworkThatComesAndGoes(t *testing.T) {
 	require.EqualValues(t, 10, s.Outages)
 }
 
-// TestAHoldIsGivenUp when each verdict that was held has been passed: the connections are dead.
+// TestAHoldIsGivenUp holds verdicts until the last of them is due: the connections are dead.
 func TestAHoldIsGivenUp(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
@@ -454,7 +453,7 @@ func TestAHoldIsGivenUp(t *testing.T) {
 	require.InDelta(t, 2*s.rule.Longest, s.Time, float64(3*tick))
 	require.InDelta(t, began, s.all()[0].From, float64(tick))
 	s.run(4 * s.rule.Longest)
-	require.EqualValues(t, 1, s.Holds, "no connection was busy since then")
+	require.EqualValues(t, 1, s.Holds, "no connection has been busy since")
 }
 
 func TestResume(t *testing.T) {
@@ -472,7 +471,7 @@ func TestResume(t *testing.T) {
 	require.True(t, s.isHeld())
 	s.peers, s.now = nil, s.now+time.Hour
 	s.Resume(s.now)
-	require.False(t, s.isHeld(), "nothing is known of the connections that come now")
+	require.False(t, s.isHeld(), "nothing is known about new connections")
 	require.Nil(t, s.State().Count)
 	s.down = false
 	s.open(40, second)
@@ -484,7 +483,7 @@ func TestResume(t *testing.T) {
 	m := &Monitor{}
 	m.Init(5 * second)
 	m.Resume(second)
-	require.Equal(t, 5*second, m.heard, "the monitor never goes back")
+	require.Equal(t, 5*second, m.heard, "the time never decreases")
 }
 
 func TestACountIsOfAllLoopsTogether(t *testing.T) {
@@ -500,9 +499,9 @@ func TestACountIsOfAllLoopsTogether(t *testing.T) {
 	require.False(t, (&State{}).Held())
 }
 
-// TestSilencesOfIndependentConnections is the statistical rule: connections that are silent
-// independently of each other are never taken for an outage, and when the network is down, that is
-// known before the first verdict would be passed.
+// TestSilencesOfIndependentConnections checks the statistics: connections that are silent
+// independently of each other are never an outage, and an outage of the network is known before the
+// first verdict is due.
 func TestSilencesOfIndependentConnections(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))

@@ -1,5 +1,5 @@
-// Package prober is a client for tests of a server under attack that knows nothing of the attack: it connects and waits for an echo, five
-// times a second, whether or not it was served the last time.
+// Package prober has a client for tests of a server under attack. It is independent of the attack:
+// five times a second it opens a connection and waits for one echo.
 package prober
 
 import (
@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// every is how often a probe begins.
-	every = 200 * time.Millisecond
-	// timeout is for how long one waits to be connected and then for the echo.
+	// interval is the time between the starts of two probes.
+	interval = 200 * time.Millisecond
+	// timeout limits the time to connect, and then the time until the echo.
 	timeout = 5 * time.Second
 )
 
@@ -28,11 +28,11 @@ type Prober struct {
 	probes Probes // guarded by mu
 }
 
-// Start probes an echo server on a TCP address.
+// Start begins to probe the echo server at a TCP address.
 func Start(addr string) *Prober {
 	p := &Prober{addr: addr, over: make(chan struct{})}
 	p.running.Go(func() {
-		next := time.NewTicker(every)
+		next := time.NewTicker(interval)
 		defer next.Stop()
 		for {
 			p.running.Go(p.probe)
@@ -46,7 +46,7 @@ func Start(addr string) *Prober {
 	return p
 }
 
-// End waits for the probes that are on their way and returns all. It is called once.
+// End starts no further probes, waits for the running ones and returns all. Call it once.
 func (p *Prober) End() Probes {
 	close(p.over)
 	p.running.Wait()
@@ -54,15 +54,16 @@ func (p *Prober) End() Probes {
 }
 
 func (p *Prober) probe() {
-	of := Probe{Began: time.Now()}
-	of.Err = ask(p.addr)
-	of.Took = time.Since(of.Began)
+	result := Probe{Began: time.Now()}
+	result.Err = echo(p.addr)
+	result.Took = time.Since(result.Began)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.probes = append(p.probes, of)
+	p.probes = append(p.probes, result)
 }
 
-func ask(addr string) error {
+// echo connects, sends a line and reads it back.
+func echo(addr string) error {
 	c, err := net.DialTimeout("tcp", addr, timeout)
 	if err != nil {
 		return err
@@ -78,17 +79,17 @@ func ask(addr string) error {
 	return err
 }
 
-// A Probe is one connection with one echo.
+// A Probe is the result of one connection with one echo.
 type Probe struct {
 	Began time.Time
 	Took  time.Duration
 	Err   error
 }
 
-// Probes are those of a time, in the order in which they ended.
+// Probes are in the order in which they ended.
 type Probes []Probe
 
-// Failed returns how many had an error.
+// Failed returns the number of probes with an error.
 func (p Probes) Failed() (n int) {
 	for _, of := range p {
 		if of.Err != nil {
@@ -98,7 +99,7 @@ func (p Probes) Failed() (n int) {
 	return n
 }
 
-// Quantile returns how long that part of the probes took at most that did not fail, 0 if there are none.
+// Quantile returns a quantile of the durations of the probes without an error, 0 if there are none.
 func (p Probes) Quantile(q float64) time.Duration {
 	var took []time.Duration
 	for _, of := range p {
@@ -113,7 +114,7 @@ func (p Probes) Quantile(q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// Split returns those that began within one of some spans of time, and the others.
+// Split separates the probes that began within one of the spans from the others.
 func (p Probes) Split(spans []Span) (within, others Probes) {
 	for _, of := range p {
 		if slices.ContainsFunc(spans, func(s Span) bool { return !of.Began.Before(s.From) && !of.Began.After(s.To) }) {
@@ -125,7 +126,7 @@ func (p Probes) Split(spans []Span) (within, others Probes) {
 	return within, others
 }
 
-// A Span is a time from one moment to another.
+// A Span is the time between two instants, both included.
 type Span struct{ From, To time.Time }
 
 func (p Probes) String() string {

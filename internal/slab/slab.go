@@ -18,8 +18,8 @@ func (s *Slab[T]) Len() uint32 { return s.taken }
 // At returns the value with a number.
 func (s *Slab[T]) At(id uint32) *T { return &s.pieces[id/pieceLen][id%pieceLen] }
 
-// Take returns a zero value and its number. No two values with the same number are taken in the same
-// tick, so that a number and a tick name a value.
+// Take returns a zero value and its number. No two values with the same number are taken in the
+// same tick, so that a number and a tick name a value.
 func (s *Slab[T]) Take(tick uint32) (id uint32, value *T) {
 	if f, ok := s.free.peek(); ok && f.tick != tick {
 		s.free.pop()

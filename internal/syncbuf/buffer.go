@@ -1,4 +1,4 @@
-// Package syncbuf gives tests a buffer that can be read while it is written to.
+// Package syncbuf has a buffer for tests that one goroutine reads while another one writes.
 package syncbuf
 
 import (
@@ -19,7 +19,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the text written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,14 +1,13 @@
 // Package verdict decides when a connection is dead or has to be closed. It is pure: it has no
 // clock, no socket and no event loop, and its functions depend on their arguments only.
 //
-// [Limits] say what is allowed, [Facts] say what is known of one connection, [Evidence] is what the
-// kernel answers about it, and [Away] says when the server could not hear its peers.
-// [Limits.Judge] puts them together. The contract that it keeps is docs/verdict.md.
+// [Limits] are the configured limits, [Facts] are the known state of one connection, [Evidence] is
+// the kernel's answer about it, and [Away] has the times in which the server could not hear its
+// peers. [Limits.Judge] combines them. It implements the contract in docs/verdict.md.
 //
 // # Time
 //
-// All instants are durations since the start of one monotonic clock. Where an instant is 0 there
-// was none.
+// All instants are durations since the start of one monotonic clock. The instant 0 means none.
 //
 // # Ownership
 //

@@ -5,26 +5,26 @@ import "time"
 // Evidence is the kernel's answer about a connection.
 type Evidence struct {
 	Found Finding
-	Dated bool // what follows is known: TCP on a Linux kernel that fills TCP_INFO
-	// Step is the step in which the kernel counts Silent and Quiet.
+	Dated bool // the fields below are known: TCP on a Linux kernel that fills TCP_INFO
+	// Step is the resolution of Silent and Quiet.
 	Step time.Duration
-	// Took is how long the question took. The process may have been stopped before or after the
+	// Took is the duration of the query. The process may have been stopped before or after the
 	// kernel answered.
 	Took time.Duration
 
 	Silent   time.Duration // since the last byte arrived, to within Step
-	Quiet    time.Duration // since something was sent last, retransmissions included, to within Step
+	Quiet    time.Duration // since the last transmission or retransmission, to within Step
 	Moved    uint32        // changes whenever new bytes are sent or sent bytes are acknowledged
-	InFlight bool          // something was sent that is not acknowledged yet
-	Resent   bool          // what is in flight was retransmitted
-	Counted  bool          // Moved counts the bytes that were sent: Linux 4.19 and later
+	InFlight bool          // sent bytes are not acknowledged yet
+	Resent   bool          // the bytes in flight were retransmitted
+	Counted  bool          // Moved counts sent bytes: Linux 4.19 and later
 	Unsent   int           // bytes that the kernel has not sent yet
-	Received uint64        // bytes that came in
+	Received uint64        // bytes received
 	Acked    uint64        // bytes that the peer has acknowledged
-	Queued   int           // bytes that the kernel has and the peer has not acknowledged; -1 if unknown
+	Queued   int           // bytes in the kernel that the peer has not acknowledged; -1 if unknown
 }
 
-// A Finding is what a look at a socket finds, without reading from it.
+// A Finding is the result of inspecting a socket without reading from it.
 type Finding uint8
 
 const (
@@ -33,17 +33,17 @@ const (
 	Ended                  // the peer has closed, or the connection is broken
 )
 
-// Hear takes into account what the kernel knows of the peer's last byte, and reports whether it is
-// later than was known. The kernel was asked before now.
+// Hear updates the Facts with the kernel's answer about the last byte of the peer. It reports
+// whether that byte is newer than the known ones. The instant now is after the query.
 func (lim *Limits) Hear(f *Facts, ev *Evidence, now time.Duration) (later bool) {
 	f.Unread = ev.Found == Unread
-	if ev.Received == 0 && !f.Fresh { // bytes came in, so this answer is not to be trusted
+	if ev.Received == 0 && !f.Fresh { // bytes were read, so the answer is wrong
 		ev.Dated = false
 	}
 	latest := now - ev.Silent
 	arrived := latest - ev.Took
 	if ev.Dated && ev.Received > 0 {
-		f.Fresh = false // also if a layer such as TLS has kept all bytes for itself
+		f.Fresh = false // even if a layer such as TLS has consumed all bytes
 		f.ArrivedAfter = max(arrived-ev.Step, 1)
 	}
 	switch {
@@ -51,10 +51,10 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now time.Duration) (later bool) 
 		f.Heard, f.Fresh = At(now), false
 		later = true
 	case !ev.Dated:
-	case arrived-ev.Step > f.Heard.To && ev.Received > 0: // bytes after those that were stamped
+	case arrived-ev.Step > f.Heard.To && ev.Received > 0: // newer than the stamped bytes
 		f.Heard, f.Fresh = Span{arrived - ev.Step, latest + ev.Step}, false
 		later = true
-	default: // a handler that took its time is not held against the peer
+	default: // the byte may be older than its stamp, if a handler was slow
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
 	}
 	if later {
@@ -63,7 +63,7 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now time.Duration) (later bool) 
 	return later
 }
 
-// alive takes note of a sign of life: no ping is without an answer.
+// alive records a sign of life, which answers all pings.
 func (f *Facts) alive(lim *Limits) {
 	f.Missed = 0
 	if lim.Heartbeat.PongsOnly && !f.Leaving {
@@ -71,8 +71,8 @@ func (f *Facts) alive(lim *Limits) {
 	}
 }
 
-// CheckOutput takes into account what the kernel and the event loop have of output. The counter is
-// Moved of the last check. It reports whether new bytes were sent since then.
+// CheckOutput updates the Facts with the output in the kernel and in the event loop. The counter
+// keeps Moved between checks. It reports whether new bytes were sent since the last check.
 func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now time.Duration) (sent bool) {
 	taken := false // by the peer
 	if ev.Dated {
@@ -84,15 +84,15 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now time
 		}
 		f.sent(Span{now - ev.Quiet - ev.Took - ev.Step, now - ev.Quiet + ev.Step}, sent)
 		if taken && ev.Unsent+f.Output > 0 {
-			f.Missed = 0 // the peer takes what lies before the ping
+			f.Missed = 0 // the peer reads the output in front of the ping
 		}
-	} else { // the amount that waits is all that can be seen, and whether the peer goes on to send
+	} else { // only the amount of waiting output is known, and whether the peer still sends
 		f.Blind = true
 		waits := uint32(max(ev.Queued, 0) + f.Output)
 		taken = waits != *counter || f.Heard.To > f.StalledSince
 		*counter = waits
 	}
-	// What the loop has and the kernel would take is not the peer's fault.
+	// Output in the loop that the kernel would accept is not the peer's fault.
 	waits := ev.Queued > 0 || ev.Queued < 0 && f.Output > 0
 	switch {
 	case !waits:
@@ -113,16 +113,16 @@ func (lim *Limits) checkSoft(f *Facts, now time.Duration) {
 	}
 }
 
-// sent takes into account when the kernel has sent something last, new or again.
+// sent records the instant of the last transmission. A retransmission leaves Wrote alone.
 func (f *Facts) sent(when Span, isNew bool) {
-	if isNew { // otherwise it was that or before it
+	if isNew {
 		f.Wrote = f.Wrote.Or(when)
 	}
 	f.WroteAt = min(max((when.From+when.To)/2, f.Wrote.From), f.Wrote.To)
 }
 
-// CountReceived takes into account how many bytes have come, and begins a window of Rate or the next
-// one. The counter is one more than Received at the beginning of the window, and never 0.
+// CountReceived counts the bytes received in a window of Rate and begins the next window. The
+// counter is one more than Received at the beginning of the window, and never 0.
 func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now time.Duration) {
 	switch {
 	case f.RatedSince == 0:
@@ -132,12 +132,12 @@ func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now ti
 		return
 	}
 	f.Taken = int(uint32(ev.Received) + 1 - *counter)
-	// Bytes that wait may be the end of the message: the server has to read them.
+	// Waiting bytes may complete the message: the server has to read them first.
 	enough := f.Taken >= lim.leastInWindow() || ev.Found == Unread
 	passed := f.Counting && now-ev.Took >= f.RatedSince+lim.Rate.Window && enough
 	if passed || !f.Counting && now >= f.RatedSince {
 		*counter, f.RatedSince, f.Counting, f.Taken = uint32(ev.Received)+1, now, true, 0
-		if *counter == 0 { // it has wrapped: a byte too much is counted
+		if *counter == 0 { // it wrapped: one byte too many is counted
 			*counter--
 		}
 	}

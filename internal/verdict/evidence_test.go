@@ -40,7 +40,7 @@ func TestHear(t *testing.T) {
 	}
 }
 
-// TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted is the answer of gVisor: success, and zeros. A
+// TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted has the answer of gVisor: success, and zeros. A
 // silence of zero would mean "heard just now", and no connection would ever be idle.
 func TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted(t *testing.T) {
 	lim := testLimits()
@@ -65,8 +65,8 @@ func TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted(t *testing.T) {
 	require.Equal(t, Span{75*second - kernelStep, 75*second + kernelStep}, f.Heard)
 }
 
-// TestReadIdleIsNeverEarly tries everything on a grid: an idle event needs a whole timeout of
-// silence, whatever is known.
+// TestReadIdleIsNeverEarly tries all combinations on a grid: an idle event needs a whole timeout of
+// silence.
 func TestReadIdleIsNeverEarly(t *testing.T) {
 	const step, timeout = 100 * time.Millisecond, second
 	lim := testLimits()
@@ -106,67 +106,67 @@ func checker(t *testing.T, lim *Limits, f *Facts) func(now time.Duration, ev Evi
 	}
 }
 
-func TestLook(t *testing.T) {
+func TestCheckOutput(t *testing.T) {
 	lim := testLimits()
 	lim.Output.Soft, lim.Output.SoftFor = 10, second
 	f := &Facts{Opened: At(second), Wrote: At(second)}
-	look := checker(t, lim, f)
-	require.True(t, look(10*second, Evidence{Dated: true, Moved: 7, Quiet: second}, 0))
+	check := checker(t, lim, f)
+	require.True(t, check(10*second, Evidence{Dated: true, Moved: 7, Quiet: second}, 0))
 	require.Equal(t, Span{9*second - kernelStep, 9*second + kernelStep}, f.Wrote)
-	require.False(t, look(20*second, Evidence{Dated: true, Moved: 7, Quiet: 11*second + 5*time.Millisecond}, 0))
+	require.False(t, check(20*second, Evidence{Dated: true, Moved: 7, Quiet: 11*second + 5*time.Millisecond}, 0))
 	require.Equal(t, 9*second+kernelStep, f.Wrote.To, "no verdict is early")
 	require.Equal(t, 9*second-5*time.Millisecond, f.WroteAt, "the kernel knows it exactly")
-	require.False(t, look(21*second, Evidence{Dated: true, Moved: 7, Quiet: second, InFlight: true, Resent: true}, 0), "it was sent again")
+	require.False(t, check(21*second, Evidence{Dated: true, Moved: 7, Quiet: second, InFlight: true, Resent: true}, 0), "it was sent again")
 	require.Equal(t, 9*second+kernelStep, f.Wrote.To)
 	require.Zero(t, f.StalledSince)
-	require.True(t, look(22*second, Evidence{Dated: true, Moved: 7, Quiet: 0, InFlight: true}, 0), "sent, and not acknowledged yet")
+	require.True(t, check(22*second, Evidence{Dated: true, Moved: 7, Quiet: 0, InFlight: true}, 0), "sent, and not acknowledged yet")
 	require.Equal(t, 22*second+kernelStep, f.Wrote.To)
 	f.Missed = 2
-	look(23*second, Evidence{Dated: true, Moved: 8}, 0)
+	check(23*second, Evidence{Dated: true, Moved: 8}, 0)
 	require.Equal(t, 2, f.Missed, "the kernel of a peer that hangs takes something as well")
-	look(24*second, Evidence{Dated: true, Moved: 9, Unsent: 100}, 0)
+	check(24*second, Evidence{Dated: true, Moved: 9, Unsent: 100}, 0)
 	require.Zero(t, f.Missed, "it takes what lies before the ping")
 	f.Missed = 2
-	look(25*second, Evidence{Dated: true, Moved: 9, Unsent: 100}, 0)
+	check(25*second, Evidence{Dated: true, Moved: 9, Unsent: 100}, 0)
 	require.Equal(t, 2, f.Missed, "nothing moves")
-	look(26*second, Evidence{Dated: true, Moved: 10}, 1)
+	check(26*second, Evidence{Dated: true, Moved: 10}, 1)
 	require.Zero(t, f.Missed, "what lies before the ping is in the buffer of the loop")
 
-	require.True(t, look(30*second, Evidence{Dated: true, Moved: 19, Quiet: 0, Queued: 5}, 11))
+	require.True(t, check(30*second, Evidence{Dated: true, Moved: 19, Quiet: 0, Queued: 5}, 11))
 	require.Equal(t, 30*second, f.StalledSince, "output waits")
 	require.Equal(t, 30*second, f.OverSince)
-	require.False(t, look(40*second, Evidence{Dated: true, Moved: 19, Quiet: 0, Queued: 5}, 12))
+	require.False(t, check(40*second, Evidence{Dated: true, Moved: 19, Quiet: 0, Queued: 5}, 12))
 	require.Equal(t, 30*second, f.StalledSince, "and nothing moves, but for what is sent again")
 	require.Equal(t, 30*second, f.OverSince)
-	require.True(t, look(50*second, Evidence{Dated: true, Moved: 20, Queued: 5}, 10))
+	require.True(t, check(50*second, Evidence{Dated: true, Moved: 20, Queued: 5}, 10))
 	require.Equal(t, 50*second, f.StalledSince, "a byte moves")
 	require.Zero(t, f.OverSince, "at the limit is not above it")
-	look(60*second, Evidence{Dated: true, Moved: 20, Queued: 0}, 10)
+	check(60*second, Evidence{Dated: true, Moved: 20, Queued: 0}, 10)
 	require.Zero(t, f.StalledSince, "the kernel would take more: it is not the peer")
 }
 
-// TestSentBytesCountThoughTheirAcknowledgementIsLost: a kernel that counts what it sends tells new
-// bytes from retransmissions. Bytes are sent, and retransmitted until an acknowledgement comes.
+// TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an
+// acknowledgement comes. A kernel that counts sent bytes distinguishes the two.
 func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	lim := testLimits()
 	lim.Write = 2 * second
 	f := &Facts{Opened: At(second), Wrote: At(second)}
-	look := checker(t, lim, f)
-	look(second, Evidence{Dated: true, Counted: true, Moved: 100}, 0)
+	check := checker(t, lim, f)
+	check(second, Evidence{Dated: true, Counted: true, Moved: 100}, 0)
 	f.Wrote = At(second)
 
 	lost := Evidence{Dated: true, Counted: true, Moved: 150, InFlight: true, Resent: true}
 	lost.Quiet = 200 * time.Millisecond // the retransmission
-	require.True(t, look(3*second, lost, 0), "new bytes, although they are being retransmitted")
+	require.True(t, check(3*second, lost, 0), "new bytes, although they are being retransmitted")
 	sent := Span{2800*time.Millisecond - kernelStep, 2800*time.Millisecond + kernelStep}
 	require.Equal(t, sent, f.Wrote)
 	require.Equal(t, Wait, lim.Judge(f, neverAway, 3*second).Act)
 
 	lost.Quiet = 100 * time.Millisecond
-	require.False(t, look(4*second, lost, 0), "nothing but a retransmission")
+	require.False(t, check(4*second, lost, 0), "only a retransmission")
 	require.Equal(t, sent, f.Wrote)
 	lost.Resent = false
-	require.False(t, look(4500*time.Millisecond, lost, 0), "what is in flight was counted before")
+	require.False(t, check(4500*time.Millisecond, lost, 0), "the bytes in flight were counted before")
 	require.Equal(t, sent, f.Wrote)
 	v := lim.Judge(f, neverAway, 4800*time.Millisecond+kernelStep)
 	require.Equal(t, Raise, v.Act)
@@ -174,55 +174,55 @@ func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	require.Equal(t, 4800*time.Millisecond+kernelStep, v.Due)
 }
 
-// TestKernelsThatDoNotCountWhatTheySend is of Linux before 4.19: the bytes of a retransmission
-// cannot be told from new ones until they are acknowledged.
+// TestKernelsThatDoNotCountWhatTheySend has answers of Linux before 4.19, on which a retransmission
+// looks like new bytes until they are acknowledged.
 func TestKernelsThatDoNotCountWhatTheySend(t *testing.T) {
 	f := &Facts{Opened: At(second), Wrote: At(second)}
-	look := checker(t, testLimits(), f)
-	look(second, Evidence{Dated: true, Moved: 100}, 0)
-	require.False(t, look(2*second, Evidence{Dated: true, Moved: 100}, 0))
-	require.False(t, look(3*second, Evidence{Dated: true, Moved: 100, Resent: true}, 0))
-	require.False(t, look(4*second, Evidence{Dated: true, Moved: 100, InFlight: true, Resent: true}, 0))
-	require.True(t, look(5*second, Evidence{Dated: true, Moved: 100, InFlight: true}, 0))
-	require.True(t, look(6*second, Evidence{Dated: true, Moved: 150, InFlight: true, Resent: true}, 0), "acknowledged")
+	check := checker(t, testLimits(), f)
+	check(second, Evidence{Dated: true, Moved: 100}, 0)
+	require.False(t, check(2*second, Evidence{Dated: true, Moved: 100}, 0))
+	require.False(t, check(3*second, Evidence{Dated: true, Moved: 100, Resent: true}, 0))
+	require.False(t, check(4*second, Evidence{Dated: true, Moved: 100, InFlight: true, Resent: true}, 0))
+	require.True(t, check(5*second, Evidence{Dated: true, Moved: 100, InFlight: true}, 0))
+	require.True(t, check(6*second, Evidence{Dated: true, Moved: 150, InFlight: true, Resent: true}, 0), "acknowledged")
 }
 
-func TestLookWithoutCounters(t *testing.T) {
+func TestCheckOutputWithoutCounters(t *testing.T) {
 	lim := testLimits()
-	for _, queued := range []int{-1, 0} { // not known, and known to the kernel
+	for _, queued := range []int{-1, 0} { // unknown, and known to the kernel
 		f := &Facts{Opened: At(second), Wrote: At(second)}
 		var counter uint32
-		look := func(now time.Duration, waits int) {
+		check := func(now time.Duration, waits int) {
 			ev := Evidence{Queued: queued}
 			if f.Output = waits; queued == 0 {
 				ev.Queued, f.Output = waits, 0
 			}
 			require.False(t, lim.CheckOutput(f, &ev, &counter, now))
 		}
-		look(10*second, 0)
+		check(10*second, 0)
 		require.True(t, f.Blind)
 		require.Zero(t, f.StalledSince)
-		look(20*second, 5)
+		check(20*second, 5)
 		require.Equal(t, 20*second, f.StalledSince)
-		look(25*second, 5)
+		check(25*second, 5)
 		require.Equal(t, 20*second, f.StalledSince)
-		look(30*second, 6)
+		check(30*second, 6)
 		require.Equal(t, 30*second, f.StalledSince, "another amount waits: some may have been taken")
-		look(40*second, 5)
+		check(40*second, 5)
 		require.Equal(t, 40*second, f.StalledSince, "less waits")
-		look(50*second, 5)
+		check(50*second, 5)
 		require.Equal(t, 40*second, f.StalledSince)
 		f.Heard = At(55 * second)
-		look(56*second, 5)
+		check(56*second, 5)
 		require.Equal(t, 56*second, f.StalledSince, "the peer sends")
-		look(57*second, 5)
+		check(57*second, 5)
 		require.Equal(t, 56*second, f.StalledSince, "it has sent nothing since")
-		look(60*second, 0)
+		check(60*second, 0)
 		require.Zero(t, f.StalledSince)
 	}
 }
 
-func TestCount(t *testing.T) {
+func TestCountReceived(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second, Grace: second}
 	require.Equal(t, 20, lim.leastInWindow())
@@ -254,7 +254,7 @@ func TestCount(t *testing.T) {
 	require.False(t, f.Counting, "no message is open")
 }
 
-// TestAWindowLastsUntilItsEnd although enough has come before.
+// TestAWindowLastsUntilItsEnd receives enough bytes before the end of a window.
 func TestAWindowLastsUntilItsEnd(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
@@ -265,8 +265,8 @@ func TestAWindowLastsUntilItsEnd(t *testing.T) {
 	}
 }
 
-// TestAWindowThatIsToComeIsLookedAtInTime begins a window late rather than never.
-func TestAWindowThatIsToComeIsLookedAtInTime(t *testing.T) {
+// TestAWindowBeginsInTime judges before a window begins, and after its beginning has passed.
+func TestAWindowBeginsInTime(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
 	f := &Facts{RatedSince: 11 * second}

@@ -16,20 +16,21 @@ import (
 // exploreUntil is the last tick that is judged.
 const exploreUntil = 40
 
-// A promise is what the contract says of one reason for a connection.
+// A promise is the contract of one reason for a connection.
 type promise struct {
 	on            bool
 	since, length time.Duration
-	read          time.Duration // the peer was heard then, and the limit counts from a later write; 0 if not
-	hold          time.Duration // how long it is held at most, with three ticks; 0 is length
-	server, loop  bool          // the peer needs the server, its loop, to keep the limit
-	unread        bool          // it is put off while bytes wait unread
-	at            time.Duration
-	fixed         bool // the deadline is at, and does not depend on since and length
-	act           Act
+	// The last byte of the peer, if the limit counts from a later write; or 0.
+	read         time.Duration
+	hold         time.Duration // the longest hold, plus three ticks; 0 is length
+	server, loop bool          // the peer needs the server, its loop, to keep the limit
+	unread       bool          // put off while bytes wait unread
+	at           time.Duration
+	fixed        bool // the deadline is at, and does not depend on since and length
+	act          Act
 }
 
-// promised returns what the contract promises.
+// promised returns the contract of a reason.
 func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 	switch r {
 	case ReadIdle:
@@ -100,10 +101,10 @@ func covers(all Outages, at time.Duration) bool {
 	return false
 }
 
-// dueBy returns the first tick at which the contract allows the verdict, Never if none. It lets the
-// ticks pass one by one. A tick of an outage does not count. When an outage ends and the peer was not
-// heard since then, the peer gets as many ticks as the outage was long, at most grace. Nor does a tick
-// in which the loop was blocked count for the limit, for as many ticks as the limit has.
+// dueBy returns the first tick at which the contract allows the verdict, or Never. It counts the
+// ticks one by one. A tick of an outage does not count. A tick in which the loop was blocked does
+// not count for the limit, for at most as many ticks as the limit has. At the end of an outage, a
+// peer that was not heard since gets as many ticks as the outage was long, at most grace.
 func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Duration {
 	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
 	passed := false // the limit, not the grace
@@ -133,8 +134,8 @@ func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Durati
 	return Never
 }
 
-// allowed returns the first tick at which the contract allows the verdict, bytes that wait unread
-// left aside.
+// allowed returns the first tick at which the contract allows the verdict, without regard to bytes
+// that wait unread.
 func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 	switch {
 	case !p.on:
@@ -144,12 +145,12 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 	case !p.server:
 		return p.since + p.length
 	}
-	heard := f.Heard.From - 2 // what is read within two ticks of an outage may have waited during it
+	heard := f.Heard.From - 2 // a byte read within two ticks of an outage may have waited during it
 	if f.ArrivedAfter > 0 {
 		heard = f.ArrivedAfter
 	}
 	due := dueBy(p, away.Server, nil, heard, lim.Grace)
-	if p.read != 0 { // no byte has come for as long, and none was sent for as long
+	if p.read != 0 { // no byte came for that time, and none was sent
 		read := p
 		read.since = p.read
 		due = max(due, dueBy(read, away.Server, nil, heard, lim.Grace))
@@ -161,7 +162,7 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 		return due
 	}
 	byLoop := dueBy(p, away.Server, away.Loop, heard, lim.Grace)
-	for _, o := range away.Loop { // it was blocked when the limit was reached
+	for _, o := range away.Loop { // the loop was blocked when the limit was reached
 		if at := p.since + p.length; o.From <= at && at < o.To && !covers(away.Server, at) {
 			again := promise{since: o.To, length: min(o.Length, p.length)}
 			byLoop = max(byLoop, dueBy(again, away.Server, nil, heard, lim.Grace))
@@ -170,7 +171,7 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 	return max(due, byLoop)
 }
 
-// exploreLimits returns limits of one reason, each of some lengths.
+// exploreLimits returns limits of one reason in several lengths.
 func exploreLimits(r Reason, lengths ...time.Duration) (all []func(*Limits)) {
 	for _, d := range lengths {
 		set := map[Reason]func(*Limits){
@@ -223,8 +224,8 @@ func exploreFacts() (all []Facts) {
 	return all
 }
 
-// exploreAways returns servers: without an outage, with each single one, and with pairs; with a
-// loop that was blocked or not; held or not.
+// exploreAways returns servers without an outage, with each single outage and with pairs, each with
+// and without a blocked loop and a hold.
 func exploreAways() (all []Away) {
 	lists := []Outages{nil}
 	for from := time.Duration(0); from <= 12; from += 2 {
@@ -341,9 +342,9 @@ func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason)
 	}
 }
 
-// TestEveryConnectionIsJudgedInTime lets time pass: a server judges a connection when the last
-// judgement has asked for it, or at the end of an outage in which it was stopped, and learns of an
-// outage when it is over. It acts at the tick that the contract names, although it did not know the
+// TestEveryConnectionIsJudgedInTime simulates a server. It judges a connection at the instant that
+// the last judgement has named, or at the end of an outage in which it was stopped, and it learns
+// of an outage at its end. It acts at the tick that the contract names, although it does not know
 // outages in advance.
 func TestEveryConnectionIsJudgedInTime(t *testing.T) {
 	facts, lives := exploreFacts(), 0
@@ -379,7 +380,7 @@ func TestEveryConnectionIsJudgedInTime(t *testing.T) {
 	t.Log(lives, "lives")
 }
 
-// exploreFrom is the tick at which the server begins to judge: after all that is known of the
+// exploreFrom is the tick at which the server begins to judge: after all known instants of the
 // connection.
 const exploreFrom time.Duration = 12
 

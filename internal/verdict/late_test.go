@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLatenessIsFromTheDeadlineOrFromTheChangeThatHasBroughtItForward(t *testing.T) {
+func TestLateCountsFromTheDeadlineOrALaterChange(t *testing.T) {
 	const s = time.Second
 	limit := func(read time.Duration) *Limits { return &Limits{Tick: s / 10, Read: read, Horizon: time.Hour} }
 	f := &Facts{Opened: At(100 * s), Heard: At(100 * s), Wrote: At(100 * s)}
@@ -24,7 +24,7 @@ func TestLatenessIsFromTheDeadlineOrFromTheChangeThatHasBroughtItForward(t *test
 	} {
 		lim := limit(tc.is)
 		if tc.was != 0 {
-			lim.Before, lim.Since = limit(tc.was), tc.since
+			lim.Previous, lim.Since = limit(tc.was), tc.since
 		}
 		v := lim.Judge(f, &Away{}, tc.now)
 		require.Equal(t, ReadIdle, v.Reason, tc.name)

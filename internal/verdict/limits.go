@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Limits are what a connection is judged by. A limit of 0 is off. Immutable once in use.
+// Limits are the limits of a connection. A limit of 0 is off. Immutable once in use.
 type Limits struct {
 	Read, Write, All time.Duration // idle timeouts
-	Jitter           float64       // the greatest share of an idle timeout that is added to it
+	Jitter           float64       // the largest share of an idle timeout that is added to it
 	FirstByte        time.Duration
 	Handshake        time.Duration
 	Stall            time.Duration // of output
@@ -18,69 +18,68 @@ type Limits struct {
 	Age, AgeGrace    time.Duration
 	Drain            Drain
 
-	// Grace bounds how long verdicts are put off after an outage, see [Away]. If negative, they are
-	// not put off, and Hold does not apply.
+	// Grace bounds the time by which an outage puts off verdicts, see [Away]. If negative, verdicts
+	// are not put off, and Hold does not apply.
 	Grace time.Duration
-	// Hold bounds how long a verdict is held while nothing is heard from any connection; never more
-	// than its own limit.
+	// Hold bounds the time for which a verdict is held while nothing is heard from any connection. A
+	// verdict is never held for longer than its own limit.
 	Hold time.Duration
 
 	Tick    time.Duration
-	Horizon time.Duration // each connection is judged at least once in it
+	Horizon time.Duration // the longest time between two judgements of a connection
 
-	// Before are the limits that applied until Since, nil for the first ones. A deadline that a
-	// change has brought forward has passed when the limits changed, and not before.
-	Before *Limits
-	Since  time.Duration
+	// Previous are the limits that applied until Since, nil for the first ones. If a change brings a
+	// deadline forward into the past, the deadline counts as passed at the change.
+	Previous *Limits
+	Since    time.Duration
 }
 
-// Output bounds the bytes that wait in the buffer of a connection.
+// Output limits the bytes that wait in the buffer of a connection.
 type Output struct {
 	Hard    int           // bytes
 	Soft    int           // bytes
 	SoftFor time.Duration // the time for which Soft may be exceeded
 }
 
-// Rate is the least that must come in while a message is open.
+// Rate is the minimum rate of received bytes while a message is open.
 type Rate struct {
 	BytesPerSecond int
-	Window         time.Duration // over which it is counted
-	Grace          time.Duration // from the beginning of a message to that of its first window
+	Window         time.Duration // bytes are counted over this time
+	Grace          time.Duration // from the beginning of a message to its first window
 	Always         bool          // a message is always open
 }
 
-// Heartbeat says when a silent peer is asked for a sign of life.
+// Heartbeat says when a silent peer is pinged.
 type Heartbeat struct {
 	Interval  time.Duration
 	Retry     time.Duration
 	MaxMissed int
-	Jitter    float64 // the greatest share of Interval that is added to it
-	PongsOnly bool    // only a pong is a sign of life, other bytes are none
+	Jitter    float64 // the largest share of Interval that is added to it
+	PongsOnly bool    // only a pong is a sign of life, other bytes are not
 }
 
-// A Drain says when connections are closed because the server stops. The zero Drain is none.
+// A Drain says when connections are closed because the server stops. The zero Drain closes none.
 type Drain struct {
 	Began    time.Duration
 	Spread   time.Duration // in which the idle connections are closed
 	Deadline time.Duration // from Began; all others are closed by then
 }
 
-// ageSpread is the share of Age by which each connection lives longer or shorter. gRPC has the
-// same.
+// ageSpread is the share of Age by which the age of each connection varies, as in gRPC.
 const ageSpread = 0.1
 
 const (
-	// busyFor is how long after its last byte a connection is busy, for a drain.
+	// busyFor is the time after its last byte for which a connection is busy, for a drain.
 	busyFor = time.Second
 	// drainPoll is the interval at which a drain checks whether waiting output has been sent.
 	drainPoll = busyFor / 8
-	// hardPoll is the interval at which output is checked against the hard limit, quietPoll that on
-	// an event loop that hears nothing.
+	// hardPoll is the interval at which output is checked against the hard limit. On an event loop
+	// that hears nothing it is quietPoll.
 	hardPoll  = time.Second
 	quietPoll = 8 * time.Second
-	// pollsPerLimit is how often output is checked within the time that it may wait.
+	// pollsPerLimit is the number of checks of output within the time that it may wait.
 	pollsPerLimit = 4
-	// holdPolls is how often a held verdict is reviewed within the time for which it is held.
+	// holdPolls is the number of reviews of a held verdict within the limit.
 	holdPolls = 16
 )
 
@@ -122,10 +121,10 @@ func (lim *Limits) poll(perLimit, hard time.Duration) (every time.Duration) {
 	return max(every, lim.Tick)
 }
 
-// leastInWindow returns how many bytes must come in a window of Rate.
+// leastInWindow returns the number of bytes that a window of Rate requires.
 func (lim *Limits) leastInWindow() int {
 	return int(math.Ceil(float64(lim.Rate.BytesPerSecond) * lim.Rate.Window.Seconds()))
 }
 
-// Share returns a part of a duration.
+// Share returns the given part of a duration.
 func Share(d time.Duration, part float64) time.Duration { return time.Duration(part * float64(d)) }

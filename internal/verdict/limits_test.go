@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOutputIsLookedAtOftenEnough(t *testing.T) {
+func TestPollOutput(t *testing.T) {
 	for _, tc := range []struct {
 		lim         Limits
 		want, quiet time.Duration
@@ -34,7 +34,7 @@ func TestOutputIsLookedAtOftenEnough(t *testing.T) {
 
 func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
 	for _, r := range allReasons() {
-		lim, f := testLimits(), testLife()
+		lim, f := testLimits(), testFacts()
 		limit(lim, r, 90*second)
 		lim.Jitter = 0.5
 		base := lim.deadline(r, f).due
@@ -56,7 +56,7 @@ func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
 func TestMaxAge(t *testing.T) {
 	lim := testLimits()
 	lim.Age, lim.AgeGrace = 100*second, 5*second
-	f := testLife()
+	f := testFacts()
 	for random, want := range map[float64]time.Duration{0: 100 * second, 0.5: 110 * second, 1: 120 * second} {
 		f.Random = random
 		require.Equal(t, want, lim.deadline(MaxAge, f).due, "a tenth less or more")

@@ -22,14 +22,14 @@ func (o Outage) after(since time.Duration) time.Duration {
 // Outages is a short list of outages in the order of time. They do not overlap.
 type Outages []Outage
 
-// maxOutages bounds an Outages list. When it is full, the two neighbours that span the least time
-// become one entry. So the recent past stays exact, and nothing is forgotten before it expires.
+// maxOutages bounds an Outages list. In a full list the two neighbours that span the least time
+// become one entry, so the recent past stays exact and nothing is forgotten too early.
 const maxOutages = 16
 
 // covers reports whether an instant lies in the outage.
 func (o Outage) covers(at time.Duration) bool { return o.From <= at && at < o.To }
 
-// Within returns how much of the outages lies in a time.
+// Within returns the time of the outages that lies between two instants.
 func (all Outages) Within(from, to time.Duration) (sum time.Duration) {
 	for _, o := range all {
 		if part := min(o.To, to) - max(o.From, from); part > 0 {
@@ -39,9 +39,9 @@ func (all Outages) Within(from, to time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// Add returns the list with one more outage. Times that overlap count once; where one of them was
-// merged it is not known what overlaps, and the length is the greatest that is possible. Outages
-// that ended before the given instant are dropped. The receiver stays as it is.
+// Add returns a copy of the list with one more outage. Overlapping times count once. If one of them
+// was merged, their overlap is unknown, and the length is the largest possible one. Outages that
+// ended before the given instant are dropped.
 func (all Outages) Add(added Outage, forget time.Duration) Outages {
 	list := make(Outages, 0, len(all)+1)
 	for _, o := range all {
@@ -63,7 +63,7 @@ func (all Outages) Add(added Outage, forget time.Duration) Outages {
 	return list
 }
 
-// merge makes one of the two neighbours that span the least time.
+// merge joins the two neighbours that span the least time.
 func (all Outages) merge() Outages {
 	least := 0
 	for i := 1; i < len(all)-1; i++ {
@@ -76,28 +76,28 @@ func (all Outages) merge() Outages {
 	return slices.Delete(all, least+1, least+2)
 }
 
-// Away says when the server could not hear or answer. Immutable once in use; the zero Away is a
-// server that was never away.
+// Away has the times in which the server could not hear or answer its peers. Immutable once in use.
+// The zero Away has none.
 type Away struct {
-	// Server are the times in which the process or the machine stood still. They count for each limit
-	// that the peer can only keep while the server hears and answers.
+	// Server are the times in which the process or the machine was paused. They count for each limit
+	// that a peer can keep only while the server hears and answers it.
 	Server Outages
 	// Silent are the times in which nothing was heard from any connection, so that the network was
-	// probably down. Their Length leaves out what Server has. They count for the same limits, but
-	// only if they began before the deadline as Server makes it: they are inferred, and must not add
+	// probably down. Their Length leaves out the times of Server. They count for the same limits, but
+	// only if they began before the deadline that Server gives: they are inferred, and must not add
 	// up without end.
 	Silent Outages
-	// HeldSince is when such a time began that goes on; 0 if there is none. Verdicts about peers are
-	// held meanwhile.
+	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
+	// Verdicts about peers are held meanwhile.
 	HeldSince time.Duration
-	// Loop are the outages of Server together with the times in which the event loop of the
-	// connection was blocked. They count for limits that need the loop: the kernel goes on to
-	// receive while a loop is blocked, so an idle timeout needs no more than what the kernel says.
+	// Loop are the outages of Server and the times in which the event loop of the connection was
+	// blocked. They count for limits that need the loop. Idle timeouts do not: the kernel receives
+	// while a loop is blocked, and its answer suffices.
 	Loop Outages
 }
 
-// putOff returns a deadline after the outages of Server and Silent, and whether a silence that goes
-// on holds it. The peer was heard last after the given instant.
+// putOff returns a deadline after the outages of Server and Silent, and whether a lasting silence
+// holds it. The peer was heard last after the given instant.
 func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration, held bool) {
 	all := postponed{limit: d.due}
 	certain := all // by Server alone
@@ -105,7 +105,7 @@ func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration
 	if grace < 0 {
 		silent = nil
 	}
-	var counted time.Duration // the end of the last silence that counts, with the gaps inside
+	var counted time.Duration // the end of the last silence that counted, including its gaps
 	for len(server) > 0 || len(silent) > 0 {
 		if len(silent) == 0 || len(server) > 0 && server[0].From < silent[0].From {
 			o, more := server[0], min(server[0].Length, grace)
@@ -130,18 +130,18 @@ func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration
 	return all.due(), grace >= 0 && a.HeldSince != 0 && a.HeldSince <= certain.due()
 }
 
-// A postponed deadline is the later one of two: that of the limit, and the end of the grace.
+// A postponed deadline is the later of two: the deadline of the limit, and the end of the grace.
 type postponed struct{ limit, grace time.Duration }
 
 func (p *postponed) due() time.Duration { return max(p.limit, p.grace) }
 
-// pass takes an outage into account that began before the deadline, of a limit that counts from since.
-// The outage
-//   - does not count: the deadline of the limit is as much later as the outage was long after since,
-//     and the grace of an earlier outage as much as this one was long, and
-//   - gives a peer that was not heard since then a grace, about as long as the outage was, because the
-//     peer retransmits at intervals that double with each attempt (RFC 6298, 5.5). If more is
-//     negative, it does not.
+// pass postpones the deadline of a limit that counts from since, after an outage that began before
+// the deadline.
+//   - The outage does not count: the deadline of the limit moves by the part of the outage after
+//     since, and the grace of an earlier outage moves by the length of this one.
+//   - A peer that was not heard since the outage gets a grace, about as long as the outage, because
+//     it retransmits at intervals that double with each attempt (RFC 6298, 5.5). A negative value
+//     switches this off.
 func (p *postponed) pass(o Outage, since, heard, more time.Duration) {
 	if o.From <= p.grace {
 		p.grace += o.Length
@@ -152,10 +152,10 @@ func (p *postponed) pass(o Outage, since, heard, more time.Duration) {
 	}
 }
 
-// putOffLoop returns a deadline after the outages of an event loop and of the server. What the loop was
-// blocked besides counts for at most once more the limit, so that a loop that is always busy keeps no
-// dead connection. If the loop was blocked when the deadline passed, and the server was not away, the
-// deadline is not earlier than the length of the block after its end, at most the limit.
+// putOffLoop returns a deadline after the outages of an event loop and of the server. Times in
+// which only the loop was blocked add at most the limit once more, so that a loop that is always
+// busy keeps no dead connection. If only the loop was blocked when the deadline passed, the
+// connection gets as much time after the block as it lasted, at most the limit.
 func (a *Away) putOffLoop(d deadline, heard, grace time.Duration) time.Duration {
 	due, again := d.due, deadline{}
 	for _, o := range a.Loop {

@@ -44,7 +44,7 @@ func TestAddOutage(t *testing.T) {
 		{"it joins two", Outages{{1, 3, 2}, {5, 8, 3}}, 2, 6, 0, Outages{{1, 8, 7}}},
 		{"it fills the gap of two", Outages{{1, 3, 2}, {5, 8, 3}}, 3, 5, 0, Outages{{1, 8, 7}}},
 		{"one is forgotten", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 3, Outages{{5, 8, 3}, {10, 11, 1}}},
-		{"one that goes on is not", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 2, Outages{{1, 3, 2}, {5, 8, 3}, {10, 11, 1}}},
+		{"an outage that lasts is kept", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 2, Outages{{1, 3, 2}, {5, 8, 3}, {10, 11, 1}}},
 		{"of a merged one: it may be what lies in the gaps", Outages{{0, 20, 18}}, 5, 15, 0, Outages{{0, 20, 20}}},
 		{"of a merged one: all of it", Outages{{0, 20, 18}}, 0, 20, 0, Outages{{0, 20, 20}}},
 		{"of a merged one: it is not known what lies in the gaps", Outages{{0, 20, 18}}, 15, 25, 0, Outages{{0, 25, 25}}},
@@ -147,8 +147,8 @@ func runsOf(down []bool) (runs Outages) {
 	return runs
 }
 
-// checkMerged checks what holds for a list that was full once: each outage lies in one entry; no
-// entry is shorter than the outages in it; none is longer than its span.
+// checkMerged checks a list that was full once: each outage lies in one entry, no entry is shorter
+// than the outages in it, and none is longer than its span.
 func checkMerged(t *testing.T, seed uint64, all Outages, down []bool) {
 	t.Helper()
 	if len(all) > maxOutages {
@@ -180,8 +180,8 @@ func checkMerged(t *testing.T, seed uint64, all Outages, down []bool) {
 	}
 }
 
-// TestTheLengthOfOutagesInTheOrderOfTimeIsExact adds outages as they happen: however many there
-// are, their total length is the truth.
+// TestTheLengthOfOutagesInTheOrderOfTimeIsExact adds many outages in the order of time and checks
+// their total length.
 func TestTheLengthOfOutagesInTheOrderOfTimeIsExact(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -246,7 +246,7 @@ func TestPutOff(t *testing.T) {
 	}
 }
 
-// TestGapsInASilenceCountOnce pins a fault: the grace of a silence was followed by the gaps inside it.
+// TestGapsInASilenceCountOnce is a regression test: the gaps in a silence were added to its grace.
 func TestGapsInASilenceCountOnce(t *testing.T) {
 	const due, since = 100, 50
 	for _, tc := range []struct {
@@ -270,9 +270,9 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 	}
 }
 
-// fairDue returns when a connection of testLife is judged, whose limit is due at 90 s.
+// fairDue returns the fair deadline of a connection of testFacts with a limit that is due at 90 s.
 func fairDue(r Reason, change func(lim *Limits, f *Facts), away *Away) time.Duration {
-	lim, f := testLimits(), testLife()
+	lim, f := testLimits(), testFacts()
 	lim.Grace, lim.Hold = time.Hour, time.Hour
 	limit(lim, r, 90*second)
 	if change != nil {
@@ -282,9 +282,10 @@ func fairDue(r Reason, change func(lim *Limits, f *Facts), away *Away) time.Dura
 	return lim.fair(r, d, f, away, 0)
 }
 
-// TestAWriteDoesNotEndAGrace pins a fault: all idle came earlier if something had been sent to the peer.
+// TestAWriteDoesNotEndAGrace is a regression test: all idle was early if the server had sent
+// something to the peer.
 func TestAWriteDoesNotEndAGrace(t *testing.T) {
-	lim, f := testLimits(), testLife()
+	lim, f := testLimits(), testFacts()
 	lim.All, lim.Grace, f.Wrote = 10*second, time.Hour, f.Heard
 	from := f.Heard.To + second
 	down := outagesOf(from, from+30*second, from+55*second, from+65*second)
@@ -320,7 +321,7 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 			}
 			return due
 		}
-		lim, f := testLimits(), testLife()
+		lim, f := testLimits(), testFacts()
 		limit(lim, r, due)
 		held := max(60*second+2*lim.whole(r, lim.deadline(r, f))-3*lim.Tick-due, 0)
 		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, &Away{Server: down, Loop: down}), "%v: server", r)
@@ -338,13 +339,13 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 // limit.
 func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
 	for _, r := range []Reason{NoHandshake, WriteStall, OverLimit, BelowMinRate} {
-		lim, f := testLimits(), testLife()
+		lim, f := testLimits(), testFacts()
 		limit(lim, r, 90*second)
 		d := lim.deadline(r, f)
 		for _, length := range []time.Duration{second, d.limit - second, d.limit, d.limit + second, 100 * d.limit} {
 			busy := Outages{{d.since, d.since + length, length}}
 			want := 90*second + length
-			if length > d.limit { // it was blocked when the deadline passed
+			if length > d.limit { // the loop was blocked when the deadline passed
 				want = d.since + length + d.limit
 			}
 			require.Equal(t, want, fairDue(r, nil, &Away{Loop: busy}), "%v, blocked for %v", r, length)
@@ -383,7 +384,8 @@ func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 	}
 }
 
-// TestAHeldVerdictIsReviewed often enough: the hold may end long before its bound.
+// TestAHeldVerdictIsReviewed checks that a held verdict is judged often, because the hold may end
+// long before its bound.
 func TestAHeldVerdictIsReviewed(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold = 160*second, time.Hour
@@ -399,7 +401,7 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
 }
 
-// TestAHoldAndAnOutageAddUp: the later of the two counts.
+// TestAHoldAndAnOutageAddUp checks that the later of the two deadlines counts.
 func TestAHoldAndAnOutageAddUp(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, time.Hour
@@ -409,7 +411,8 @@ func TestAHoldAndAnOutageAddUp(t *testing.T) {
 	require.Equal(t, due, lim.Judge(f, away, due).Due)
 }
 
-// TestTheGraceCountsFromWhatTheKernelKnows: a byte is younger than an outage only if it is sure.
+// TestTheGraceCountsFromWhatTheKernelKnows checks that a byte counts as newer than an outage only
+// if that is certain.
 func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
 	lim := testLimits()
 	lim.Read, lim.Grace = 10*second, time.Hour
@@ -427,9 +430,9 @@ func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
 	require.Equal(t, 36*second, due())
 }
 
-// TestLateIsCountedFromTheDeadlineAfterAnOutage of the loop.
+// TestLateIsCountedFromTheDeadlineAfterAnOutage has an outage of the loop.
 func TestLateIsCountedFromTheDeadlineAfterAnOutage(t *testing.T) {
-	lim, f := testLimits(), testLife()
+	lim, f := testLimits(), testFacts()
 	limit(lim, WriteStall, 90*second)
 	away := &Away{Loop: outagesOf(50*second, 60*second)}
 	require.Equal(t, Wait, lim.Judge(f, away, 100*second-1).Act)

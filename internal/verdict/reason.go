@@ -2,8 +2,8 @@ package verdict
 
 import "fmt"
 
-// A Reason says why a connection is closed. The zero Reason is none. If several deadlines have passed
-// at the same instant, the smallest Reason is given.
+// A Reason says why a connection is closed. The zero Reason is none. If several deadlines passed at
+// the same instant, Judge returns the smallest Reason.
 type Reason uint8
 
 // The reasons.
@@ -23,9 +23,9 @@ const (
 	Shed
 
 	First       = ReadIdle
-	LastDue     = Drained // the reasons after it have no deadline
+	LastDue     = Drained // later reasons have no deadline
 	Last        = Shed
-	IdleReasons = int(AllIdle) // the first ones, which are idle events
+	IdleReasons = int(AllIdle) // the first ones are idle events
 )
 
 var names = [Last + 1]string{

@@ -10,7 +10,7 @@ import (
 func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 	for _, r := range []Reason{ReadIdle, WriteIdle, AllIdle} {
 		t.Run(r.String(), func(t *testing.T) {
-			lim, f := testLimits(), testLife()
+			lim, f := testLimits(), testFacts()
 			limit(lim, r, 90*second)
 			timeout := lim.IdleLimit(r)
 			v := lim.Judge(f, neverAway, 90*second)
@@ -35,9 +35,9 @@ func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 	}
 }
 
-// TestAnIdleEventIsTheFirstAlsoIfItWasNoticedInTheTickOfTheActivity tries the bounds of rounding.
-func TestAnIdleEventIsTheFirstAlsoIfItWasNoticedInTheTickOfTheActivity(t *testing.T) {
-	lim, f := testLimits(), testLife()
+// TestFirstIdleEventInTheTickOfTheActivity tries the bounds of rounding.
+func TestFirstIdleEventInTheTickOfTheActivity(t *testing.T) {
+	lim, f := testLimits(), testFacts()
 	f.Noticed[ReadIdle-1] = 20*second + lim.Tick
 	require.False(t, lim.first(ReadIdle, f), "noticed at the activity or after it")
 	f.Noticed[ReadIdle-1]--
@@ -47,7 +47,7 @@ func TestAnIdleEventIsTheFirstAlsoIfItWasNoticedInTheTickOfTheActivity(t *testin
 func TestReasons(t *testing.T) {
 	const now = 91 * second
 	full := func() *Facts {
-		f := testLife()
+		f := testFacts()
 		f.Output = 100
 		return f
 	}
@@ -66,7 +66,7 @@ func TestReasons(t *testing.T) {
 		want.Late = second
 		require.Equal(t, want, lim.Report(v, full(), now), "%v", r)
 	}
-	lim, f := testLimits(), testLife()
+	lim, f := testLimits(), testFacts()
 	limit(lim, Drained, 90*second)
 	require.Equal(t, Report{Lasted: 71 * second, Late: second}, lim.Report(lim.Judge(f, neverAway, now), f, now))
 
@@ -82,15 +82,15 @@ func TestReasons(t *testing.T) {
 	require.Equal(t, Wait, lim.Judge(full(), neverAway, now).Act, "the limit itself is allowed")
 }
 
-// TestNoAnswerLastedSinceTheLastSignOfLife: the time is counted from the last byte, or from the
-// last pong if only pongs are signs of life.
-func TestNoAnswerLastedSinceTheLastSignOfLife(t *testing.T) {
+// TestHeartbeatTimeoutLastsSinceTheLastSignOfLife counts from the last byte, or from the last pong
+// if only pongs are signs of life.
+func TestHeartbeatTimeoutLastsSinceTheLastSignOfLife(t *testing.T) {
 	lim := testLimits()
 	lim.Heartbeat = Heartbeat{Interval: second, Retry: second, MaxMissed: 2, Jitter: 0.5}
 	for _, tc := range []struct {
 		name      string
 		pongsOnly bool
-		heardAt   time.Duration // as the kernel says
+		heardAt   time.Duration // as the kernel reports
 		random    float64
 		pings     []time.Duration
 		now, want time.Duration
@@ -120,8 +120,8 @@ func TestNoAnswerLastedSinceTheLastSignOfLife(t *testing.T) {
 	}
 }
 
-// TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection: the tick by which a stamp may be too late
-// is lateness only if the kernel knows the instant.
+// TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection checks that the inexactness of a stamp
+// counts as lateness only if the kernel knows the instant.
 func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 	lim := testLimits()
 	lim.Read, lim.All = 10*second, 10*second
@@ -146,23 +146,23 @@ func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 
 // TestLateAfterAChange counts from the change if it has brought the deadline forward.
 func TestLateAfterAChange(t *testing.T) {
-	lim, f := testLimits(), testLife()
+	lim, f := testLimits(), testFacts()
 	lim.Read = 10 * second // due at 30 s
 	before := testLimits()
-	lim.Before, lim.Since = before, 50*second
+	lim.Previous, lim.Since = before, 50*second
 	v := lim.Judge(f, neverAway, 51*second)
 	require.Equal(t, 30*second, v.Due)
 	for _, tc := range []struct{ read, want time.Duration }{
 		{0, second},               // there was no limit before
-		{60 * second, second},     // it was due later
-		{25 * second, 6 * second}, // it had passed before the change
+		{60 * second, second},     // the old deadline was later
+		{25 * second, 6 * second}, // the deadline had passed before the change
 		{5 * second, 21 * second}, // a change that puts a deadline off
 	} {
 		before.Read = tc.read
 		p := lim.Report(v, f, 51*second)
 		require.Equal(t, tc.want, p.Late, "%v before", tc.read)
 	}
-	// Neither bytes of another instant count then: the lateness is that since the change.
+	// The lateness counts from the change, whatever the kernel knows of the last byte.
 	f.HeardAt, f.Heard.From, before.Read = 19*second, 19*second, 0
 	require.Equal(t, second, lim.Report(v, f, 51*second).Late)
 }

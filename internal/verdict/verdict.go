@@ -2,10 +2,10 @@ package verdict
 
 import "time"
 
-// Never is the deadline that does not come.
+// Never is a deadline that never passes.
 const Never = time.Duration(1<<63 - 1)
 
-// An Act is what a verdict asks for.
+// An Act is the action that a verdict requires.
 type Act uint8
 
 const (
@@ -19,13 +19,13 @@ const (
 // A Verdict is the outcome of a judgement.
 type Verdict struct {
 	Act    Act
-	Reason Reason        // the limit whose deadline has passed
+	Reason Reason        // the limit with the passed deadline
 	Due    time.Duration // that deadline
 	Next   time.Duration // when to judge again, if the act is Wait
 	PutOff bool          // a deadline has passed, and an outage puts the verdict off
 }
 
-// A deadline is when a limit is reached. The zero limit is none.
+// A deadline is the instant at which a limit is reached.
 type deadline struct {
 	since, limit time.Duration
 	due          time.Duration
@@ -42,8 +42,8 @@ func after(since, limit time.Duration, applies bool) deadline {
 	return deadline{since, limit, since + limit}
 }
 
-// Judge returns what to do about a connection. Of the deadlines that have passed the earliest is
-// the reason, so that a late judgement gives the same reason as one in time.
+// Judge returns the verdict about a connection. The earliest of the passed deadlines is the reason,
+// so that a late judgement gives the same reason as one in time.
 func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
 	v := Verdict{Due: Never, Next: now + lim.Horizon}
 	for r := First; r <= LastDue; r++ {
@@ -51,7 +51,7 @@ func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
 		due := lim.fair(r, raw, f, away, now)
 		if due > now && raw.due <= now {
 			v.PutOff = true
-			if away.HeldSince != 0 { // it may end soon
+			if away.HeldSince != 0 { // the hold may end soon
 				v.Next = min(v.Next, now+max(lim.whole(r, raw)/holdPolls, lim.Tick))
 			}
 		}
@@ -79,8 +79,8 @@ func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
 	return v
 }
 
-// review returns when to judge again because of a deadline that has not passed. An outage may have put
-// it off. A byte that comes meanwhile ends that, and the next deadline is one limit after the byte.
+// review returns the instant of the next judgement for a deadline that has not passed. If an outage
+// has put it off, a byte of the peer ends that, and the next deadline is one limit after the byte.
 func (lim *Limits) review(r Reason, raw deadline, due, now time.Duration) time.Duration {
 	limit := raw.limit
 	if r == HeartbeatTimeout {
@@ -92,7 +92,7 @@ func (lim *Limits) review(r Reason, raw deadline, due, now time.Duration) time.D
 	return min(due, now+limit)
 }
 
-// deadline returns when a limit is reached if the server is never away.
+// deadline returns the deadline of a limit for a server that is never away.
 func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 	switch r {
 	case ReadIdle, WriteIdle, AllIdle:
@@ -151,9 +151,9 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 	return after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
 }
 
-// drained returns when a connection is closed by a drain: evenly spread over Spread if it is idle
-// then, over the rest up to Deadline if it is active then, and at Deadline if it is held or output
-// waits that would be lost.
+// drained returns the instant at which a drain closes a connection: spread evenly over Spread if
+// the connection is idle, over the rest until Deadline if it is busy, and at Deadline if it is held
+// or output waits that would be lost.
 func (lim *Limits) drained(f *Facts) time.Duration {
 	d := lim.Drain
 	turn := d.Began + Share(d.Spread, f.Random)
@@ -168,7 +168,7 @@ func (lim *Limits) drained(f *Facts) time.Duration {
 	return turn
 }
 
-// fair returns the deadline after all that the peer is not responsible for.
+// fair returns the deadline without the times for which the peer is not responsible.
 func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Duration) time.Duration {
 	if d.due == Never || !lim.needsServer(r, f) {
 		return d.due
@@ -176,24 +176,24 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Dur
 	heard := f.heardAfter(lim.Tick)
 	due, held := away.putOff(d, heard, lim.Grace)
 	if since := max(f.Heard.To, f.Noticed[AllIdle-1]); r == AllIdle && since < d.since {
-		// Something was sent since the peer was heard. That must not take time from the peer: an outage
-		// before it may put off the deadline until one after it.
+		// The server has sent something since the peer was heard. That must not shorten the time of
+		// the peer: an outage before the write may put off the deadline as well.
 		read, isHeld := away.putOff(deadline{since, d.limit, since + d.limit}, heard, lim.Grace)
 		due, held = max(due, read), held || isHeld
 	}
-	if held { // three ticks less: closed within two limits of the last byte, rounding included
+	if held { // three ticks less, to close within two limits of the last byte despite rounding
 		due = max(due, min(away.HeldSince+2*lim.whole(r, d)-3*lim.Tick, due+lim.Hold))
 	}
 	if needsLoop(r) {
 		due = max(due, away.putOffLoop(d, heard, lim.Grace))
 	}
-	if r == NoHandshake && f.Unread && due <= now { // what waits may complete it
+	if r == NoHandshake && f.Unread && due <= now { // the waiting bytes may complete it
 		due = min(now+lim.Tick, due+d.limit)
 	}
 	return due
 }
 
-// whole returns a limit as a user has set it: that of a heartbeat has several deadlines in a row.
+// whole returns the whole time of a limit. A heartbeat has several deadlines in a row.
 func (lim *Limits) whole(r Reason, d deadline) time.Duration {
 	if h := &lim.Heartbeat; r == HeartbeatTimeout {
 		return h.Interval + time.Duration(h.MaxMissed)*h.Retry
@@ -202,14 +202,13 @@ func (lim *Limits) whole(r Reason, d deadline) time.Duration {
 }
 
 // needsServer reports whether a peer can keep a limit only while the server hears and answers it.
-// That is so for all limits of which the peer is the cause.
 func (lim *Limits) needsServer(r Reason, f *Facts) bool {
 	switch r {
 	case WriteIdle, MaxAge, Drained:
 		return false
 	case OverLimit:
 		return !lim.overHard(f)
-	case HeartbeatTimeout: // a ping is no harm
+	case HeartbeatTimeout: // a ping does no harm
 		return f.Missed >= lim.Heartbeat.MaxMissed
 	default:
 		return true
@@ -226,13 +225,12 @@ func needsLoop(r Reason) bool {
 	}
 }
 
-// NeedLoop reports whether any of the limits is about what a peer can do only while its event loop
-// runs.
+// NeedLoop reports whether any of the limits needs the event loop, see [Away].
 func (lim *Limits) NeedLoop() bool {
 	return lim.Handshake > 0 || lim.Stall > 0 || lim.Output.Soft > 0 || lim.Rate.BytesPerSecond > 0
 }
 
-// act returns what a passed deadline asks for.
+// act returns the action that a passed deadline requires.
 func (lim *Limits) act(r Reason, f *Facts) Act {
 	switch {
 	case r.IsIdle():
@@ -246,22 +244,22 @@ func (lim *Limits) act(r Reason, f *Facts) Act {
 	}
 }
 
-// first reports whether an idle event would be the first since there was activity.
+// first reports whether an idle event would be the first since the last activity.
 func (lim *Limits) first(r Reason, f *Facts) bool {
-	return f.active(r).To > f.Noticed[r-1]-lim.Tick // it was noticed within the tick before
+	return f.active(r).To > f.Noticed[r-1]-lim.Tick // Noticed is rounded up to the tick
 }
 
-// A Report says how a verdict came about, for its reader.
+// A Report has the figures behind a verdict.
 type Report struct {
-	First  bool          // of an idle event: the first since there was activity
-	Limit  time.Duration // the time that has passed, 0 if it is no time
-	Lasted time.Duration // for how long the connection was in the state that the limit is about
+	First  bool          // the idle event is the first since the last activity
+	Limit  time.Duration // the configured limit, 0 if it is not a duration
+	Lasted time.Duration // the time that the connection was in the state that is limited
 	Late   time.Duration // the time since the deadline
-	Bytes  int           // output that waits, or bytes that came in
+	Bytes  int           // waiting output, or received bytes
 	Least  int           // the limit of Bytes
 }
 
-// Report returns how a verdict came about whose act is Raise, Farewell or End.
+// Report returns the figures behind a verdict with the act Raise, Farewell or End.
 func (lim *Limits) Report(v Verdict, f *Facts, now time.Duration) Report {
 	p := Report{Late: lim.late(v, f, now)}
 	switch v.Reason {
@@ -275,7 +273,7 @@ func (lim *Limits) Report(v Verdict, f *Facts, now time.Duration) Report {
 		p.Limit, p.Lasted = lim.Stall, now-f.StalledSince
 	case OverLimit:
 		p.Bytes = f.Output
-		if lim.overHard(f) { // seen just now
+		if lim.overHard(f) { // the check has just found it
 			p.Late, p.Least = 0, lim.Output.Hard
 			break
 		}
@@ -295,7 +293,7 @@ func (lim *Limits) Report(v Verdict, f *Facts, now time.Duration) Report {
 func (lim *Limits) reportIdle(p *Report, v Verdict, f *Facts, now time.Duration) {
 	known := f.known(v.Reason)
 	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now-known
-	// The deadline was counted from the latest instant at which there can have been activity.
+	// The deadline counts from the upper bound of the last activity.
 	if p.First && p.Late == now-v.Due {
 		p.Late += f.active(v.Reason).To - known
 	}
@@ -311,12 +309,12 @@ func (lim *Limits) reportNoAnswer(p *Report, f *Facts, now time.Duration) {
 	}
 }
 
-// late returns how long ago the deadline of a verdict was. A deadline that a change of the limits
-// has brought forward has passed when they changed, and not before.
+// late returns the time since the deadline of a verdict. If a change of the limits has brought the
+// deadline forward into the past, it counts from the change.
 func (lim *Limits) late(v Verdict, f *Facts, now time.Duration) time.Duration {
 	due := v.Due
-	if lim.Before != nil {
-		due = max(due, min(lim.Since, lim.Before.deadline(v.Reason, f).due))
+	if lim.Previous != nil {
+		due = max(due, min(lim.Since, lim.Previous.deadline(v.Reason, f).due))
 	}
 	return now - due
 }

@@ -10,20 +10,19 @@ import (
 
 const second = time.Second
 
-// kernelStep is the step in which the kernel of these tests counts.
+// kernelStep is the resolution of the kernel in these tests.
 const kernelStep = 5 * time.Millisecond
 
 // neverAway is a server that was never away.
 var neverAway = &Away{}
 
-// testLimits limits nothing yet.
+// testLimits returns limits that are all off.
 func testLimits() *Limits {
 	return &Limits{Tick: 100 * time.Millisecond, Horizon: time.Hour}
 }
 
-// testLife is of a connection of which something is known in every direction: each reason counts
-// from another instant.
-func testLife() *Facts {
+// testFacts returns a connection with all facts known: each reason counts from another instant.
+func testFacts() *Facts {
 	return &Facts{
 		Opened: At(10 * second), Heard: At(20 * second), Wrote: At(30 * second),
 		StalledSince: 40 * second, OverSince: 45 * second,
@@ -57,11 +56,12 @@ func limit(lim *Limits, r Reason, due time.Duration) {
 	case MaxAge:
 		lim.Age = due - 10*second
 	case Drained:
-		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second} // half of Spread
+		// Half of Spread.
+		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second}
 	}
 }
 
-// actOf returns what a reason asks for.
+// actOf returns the action that a reason requires.
 func actOf(r Reason) Act {
 	if r.IsIdle() {
 		return Raise
@@ -76,15 +76,15 @@ func allReasons() (all []Reason) {
 	return all
 }
 
-func TestEachKindIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
+func TestEachReasonIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
 	const due = 90 * second
 	for _, r := range allReasons() {
 		t.Run(r.String(), func(t *testing.T) {
 			lim := testLimits()
 			limit(lim, r, due)
-			v := lim.Judge(testLife(), neverAway, due-1)
+			v := lim.Judge(testFacts(), neverAway, due-1)
 			require.Equal(t, Verdict{Due: Never, Next: due}, v, "a nanosecond before it")
-			v = lim.Judge(testLife(), neverAway, due)
+			v = lim.Judge(testFacts(), neverAway, due)
 			require.Equal(t, actOf(r), v.Act)
 			require.Equal(t, r, v.Reason)
 			require.Equal(t, due, v.Due)
@@ -92,8 +92,8 @@ func TestEachKindIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
 	}
 }
 
-// TestEachPairOfKinds lets two limits meet: the earlier decides, also in a judgement after both. At
-// the same instant the first in the order decides. A connection is judged at the earlier one.
+// TestEachPairOfKinds combines two limits: the earlier deadline decides, also in a judgement after
+// both. At the same instant the smaller Reason decides.
 func TestEachPairOfKinds(t *testing.T) {
 	for _, a := range allReasons() {
 		for _, b := range allReasons() {
@@ -105,22 +105,22 @@ func TestEachPairOfKinds(t *testing.T) {
 				lim := testLimits()
 				limit(lim, a, early)
 				limit(lim, b, late)
-				require.Equal(t, early, lim.Judge(testLife(), neverAway, 80*second).Next)
+				require.Equal(t, early, lim.Judge(testFacts(), neverAway, 80*second).Next)
 				for _, now := range []time.Duration{early, late - 1, late, 100 * second} {
-					v := lim.Judge(testLife(), neverAway, now)
+					v := lim.Judge(testFacts(), neverAway, now)
 					require.Equal(t, a, v.Reason, "judged at %v", now)
 					require.Equal(t, early, v.Due)
 				}
 				limit(lim, b, early)
-				require.Equal(t, min(a, b), lim.Judge(testLife(), neverAway, late).Reason)
+				require.Equal(t, min(a, b), lim.Judge(testFacts(), neverAway, late).Reason)
 			})
 		}
 	}
 }
 
-// TestEachKindInEachCondition says which reasons apply to a connection that is held, leaving, and
-// so on.
-func TestEachKindInEachCondition(t *testing.T) {
+// TestEachReasonInEachCondition lists the reasons that apply to a connection that is held, leaving,
+// and so on.
+func TestEachReasonInEachCondition(t *testing.T) {
 	const due = 90 * second
 	but := func(not ...Reason) map[Reason]bool {
 		some := map[Reason]bool{}
@@ -149,7 +149,7 @@ func TestEachKindInEachCondition(t *testing.T) {
 	} {
 		for _, r := range allReasons() {
 			t.Run(fmt.Sprintf("%s, %v", name, r), func(t *testing.T) {
-				lim, f := testLimits(), testLife()
+				lim, f := testLimits(), testFacts()
 				limit(lim, r, due)
 				tc.change(f)
 				v := lim.Judge(f, neverAway, due)
@@ -162,7 +162,7 @@ func TestEachKindInEachCondition(t *testing.T) {
 func TestActivityInTheOtherDirection(t *testing.T) {
 	lim := testLimits()
 	lim.Read, lim.Write, lim.All = 60*second, 60*second, 60*second
-	f := testLife()
+	f := testFacts()
 	f.Fresh = false
 	f.Heard, f.Wrote = At(20*second), At(70*second)
 	require.Equal(t, 80*second, lim.deadline(ReadIdle, f).due)
@@ -174,8 +174,8 @@ func TestActivityInTheOtherDirection(t *testing.T) {
 	require.Equal(t, 130*second, lim.deadline(AllIdle, f).due)
 }
 
-// TestHeartbeats is the case of gnet issue 383: silent for 60 seconds, then three pings 30 seconds
-// apart, then the end.
+// TestHeartbeats is the case of gnet issue 383: 60 seconds of silence, three pings 30 seconds
+// apart, then the close.
 func TestHeartbeats(t *testing.T) {
 	lim := testLimits()
 	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3}
@@ -202,7 +202,7 @@ func TestHeartbeats(t *testing.T) {
 	require.Equal(t, 237*second, lim.Judge(f, neverAway, 170*second).Next, "the first ping comes up to a fifth later")
 }
 
-func TestOnlyPongsAreAnswersIfAskedFor(t *testing.T) {
+func TestPongsOnly(t *testing.T) {
 	lim := testLimits()
 	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3, PongsOnly: true}
 	f := &Facts{Opened: At(5 * second), Heard: At(64 * second), Ready: true}
@@ -223,8 +223,8 @@ func TestOnlyPongsAreAnswersIfAskedFor(t *testing.T) {
 	require.Equal(t, 150*second, f.LastPing, "the goodbye is not a pong")
 }
 
-// TestAHandshakeIsExcusedOnlyWhileTheServerIsLate says when a handshake is put off: while bytes
-// wait that may complete it, at most until twice its limit.
+// TestAHandshakeIsExcusedOnlyWhileTheServerIsLate puts a handshake off while bytes wait that may
+// complete it, at most until twice its limit.
 func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 	lim := testLimits()
 	lim.Handshake = 10 * second
@@ -256,7 +256,7 @@ func TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits(t *testing.T) {
 		if r == NoHandshake {
 			continue
 		}
-		lim, f := testLimits(), testLife()
+		lim, f := testLimits(), testFacts()
 		limit(lim, r, 90*second)
 		f.Unread = true
 		require.Equal(t, 90*second, lim.Judge(f, neverAway, 90*second).Due, "%v", r)
@@ -264,6 +264,6 @@ func TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits(t *testing.T) {
 }
 
 func TestEachReasonThatMayEndAConnectionNeedsALimit(t *testing.T) {
-	v := testLimits().Judge(testLife(), neverAway, 1000*time.Hour)
+	v := testLimits().Judge(testFacts(), neverAway, 1000*time.Hour)
 	require.Equal(t, Verdict{Due: Never, Next: 1001 * time.Hour}, v, "no limit is on")
 }

@@ -167,10 +167,13 @@ func render(t *testing.T, r *result.Result) string {
 
 var drawn = regexp.MustCompile(`(?s)<svg.*?</svg>`)
 
+// TestPagesAreWellFormed keeps each page as an artifact, which the tests with a browser open.
 func TestPagesAreWellFormed(t *testing.T) {
 	for name, r := range results() {
 		t.Run(name, func(t *testing.T) {
 			got := render(t, r)
+			name := strings.ReplaceAll(name, " ", "-") + ".html"
+			require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), name), []byte(got), 0o644))
 			require.Equal(t, got, render(t, r), "the same result gives the same page")
 			require.NotContains(t, strings.ToLower(got), "<script")
 			require.NotContains(t, got, "<img")
@@ -369,12 +372,4 @@ func TestRateBetweenSamples(t *testing.T) {
 		{Messages: 0}, {At: 2 * time.Second, Messages: 10}, {At: 2 * time.Second, Messages: 99}, {At: 3 * time.Second, Messages: 4},
 	})
 	require.Equal(t, series{{2, 5, "2\u00a0s"}, {3, 0, "3\u00a0s"}}, m.series(samples, true))
-}
-
-// save writes a page to a file for a browser.
-func save(t *testing.T, name string, r *result.Result) string {
-	t.Helper()
-	path := filepath.Join(t.ArtifactDir(), name+".html")
-	require.NoError(t, os.WriteFile(path, []byte(render(t, r)), 0o644))
-	return path
 }

@@ -1,4 +1,4 @@
-package page_test
+package browser
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,13 +18,11 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/admin/page"
-	"github.com/idlewheel/idlewheel/internal/browser"
 )
 
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
@@ -38,7 +35,7 @@ var reasons = []string{
 
 type object = map[string]any
 
-// TestThePageShowsItsServer has a page of two event loops, and no complaint of the browser about it.
+// TestThePageShowsItsServer opens the page of a server with two event loops.
 func TestThePageShowsItsServer(t *testing.T) {
 	f := serve(t, scene{loops: 2, connections: 1000, reaped: 3})
 	tab, seen := open(t, f)
@@ -61,12 +58,12 @@ func TestThePageShowsItsServer(t *testing.T) {
 	})).size`), 3, "every canvas is drawn on")
 	require.Equal(t, 2, eval[int](t, tab, `document.querySelectorAll('.ring[data-particles="0"]').length`),
 		"what was reaped before does not fly")
-	requests, complaints := seen.Get()
+	requests, complaints := seen.get()
 	require.Empty(t, complaints)
 	require.ElementsMatch(t, []string{f.url + "/", f.url + "/api/events"}, requests)
 }
 
-// TestTheWheelTurns looks at the hand, which is to move between frames.
+// TestTheWheelTurns checks that the hand moves between frames.
 func TestTheWheelTurns(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 100})
 	tab, _ := open(t, f)
@@ -86,12 +83,12 @@ func TestTheWheelTurns(t *testing.T) {
 		const draw = window.requestAnimationFrame;
 		let n = 0;
 		window.requestAnimationFrame = f => { n++; return draw(f); };
-		setTimeout(() => { n = 0; }, 2000); // particles and the hand have come to rest
+		setTimeout(() => { n = 0; }, 2000); // particles and the hand have stopped
 		setTimeout(() => done(n), 2600);
 	})`), "frames are drawn while nothing changes")
 }
 
-// TestReapedConnectionsFly counts what flies out of a ring: something, and never more than 40.
+// TestReapedConnectionsFly counts the particles that fly out of a ring: some, and at most 40.
 func TestReapedConnectionsFly(t *testing.T) {
 	for _, motion := range []string{"no-preference", "reduce"} {
 		t.Run(motion, func(t *testing.T) {
@@ -118,8 +115,8 @@ func TestReapedConnectionsFly(t *testing.T) {
 	}
 }
 
-// TestARingIsDrawnInAsManySectorsAsItHas looks at its left half, which four sectors fill as well as the right one.
-func TestARingIsDrawnInAsManySectorsAsItHas(t *testing.T) {
+// TestARingIsDrawnInItsSectors has a ring of four sectors, which fill its left and its right half.
+func TestARingIsDrawnInItsSectors(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 400, few: true})
 	tab, _ := open(t, f)
 	wait(t, tab, `document.querySelector(".ring")`)
@@ -134,7 +131,7 @@ func TestARingIsDrawnInAsManySectorsAsItHas(t *testing.T) {
 	})()`)
 }
 
-func TestALoopThatIsBlockedIsToldAndItsRingStays(t *testing.T) {
+func TestThePageReportsABlockedLoopAndKeepsItsRing(t *testing.T) {
 	f := serve(t, scene{loops: 2, connections: 400})
 	tab, _ := open(t, f)
 	wait(t, tab, `document.querySelectorAll(".ring").length === 2`)
@@ -165,7 +162,7 @@ func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
 	require.Contains(t, eval[string](t, tab, `document.querySelector("#outages-tile").title`), "289 verdicts were put off")
 }
 
-func TestARowGoesWithItsConnection(t *testing.T) {
+func TestARowEndsWithItsConnection(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 3})
 	tab, _ := open(t, f)
 	wait(t, tab, `document.querySelectorAll("#idle tbody tr").length === 3`)
@@ -177,7 +174,8 @@ func TestARowGoesWithItsConnection(t *testing.T) {
 	wait(t, tab, `!document.querySelector("#idle-none").hidden && document.querySelector("#idle").hidden`)
 }
 
-// TestRowsStandStillUnderThePointer has somebody point at a row while the one above it goes: who is kicked must not change under the hand.
+// TestRowsStandStillUnderThePointer closes the connection of the row above the pointer. The row
+// below it must not move, so that a click kicks the intended connection.
 func TestRowsStandStillUnderThePointer(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 3})
 	tab, _ := open(t, f)
@@ -196,7 +194,7 @@ func TestRowsStandStillUnderThePointer(t *testing.T) {
 	wait(t, tab, `document.querySelectorAll("#idle tbody tr").length === 2`)
 }
 
-// TestKick kicks connections in every way that there is an answer to.
+// TestKick kicks connections and gets each possible answer.
 func TestKick(t *testing.T) {
 	const first = `document.querySelector('[data-id="1-0-1000"] button.kick').click()`
 	const message = `document.querySelector("#message").textContent`
@@ -210,7 +208,7 @@ func TestKick(t *testing.T) {
 	run(t, tab, chromedp.SendKeys("#token input", "wrong\r", chromedp.ByQuery), chromedp.Evaluate(first, nil))
 	wait(t, tab, message+`.startsWith("The token is wrong.")`)
 
-	f.posts() // forget these
+	f.posts() // drop the requests so far
 	run(t, tab, chromedp.Evaluate(fmt.Sprintf(`location.hash = "token=" + encodeURIComponent(%q)`, f.token()), nil))
 	wait(t, tab, `location.hash === "" && sessionStorage.getItem("idlewheel-token") === "s3cret+/="`)
 	require.Equal(t, f.url+"/", eval[string](t, tab, `location.href`))
@@ -238,7 +236,7 @@ func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
 	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "the server was started without --admin-token-file")
 }
 
-// TestAPageThatNeedsAToken reads a server that tells nothing without one.
+// TestAPageThatNeedsAToken has a server that requires a token for reading.
 func TestAPageThatNeedsAToken(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 3, writable: true, token: "s3cret", private: true})
 	tab, _ := open(t, f)
@@ -247,7 +245,8 @@ func TestAPageThatNeedsAToken(t *testing.T) {
 	run(t, tab, chromedp.SendKeys("#token input", "s3cret\r", chromedp.ByQuery))
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
 	run(t, tab, chromedp.Navigate(f.url+"/"))
-	wait(t, tab, `document.querySelector("#status").textContent === "ready"`) // it was kept
+	// The page has kept the token.
+	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
 
 	other, _ := open(t, f, "/#token=s3cret")
 	wait(t, other, `document.querySelector("#status").textContent === "ready" && location.hash === ""`)
@@ -278,14 +277,14 @@ func TestTimeouts(t *testing.T) {
 	wait(t, tab, `document.querySelector("#read-timeout-now").textContent === "now 45s"`)
 	require.Equal(t, "", eval[string](t, tab, `document.querySelector("#all-timeout-error").textContent`))
 
-	put("write-timeout", "7s") // somebody writes here while somebody else changes the other
+	put("write-timeout", "7s") // an unsent edit survives a change by another operator
 	f.set(func(s *scene) { s.limits = object{"read-timeout": "50s", "write-timeout": "1s", "all-timeout": "0s"} })
 	wait(t, tab, `document.querySelector("#read-timeout").value === "50s" &&
 		document.querySelector("#write-timeout-now").textContent === "now 1s"`)
 	require.Equal(t, "7s", eval[string](t, tab, `document.querySelector("#write-timeout").value`))
 }
 
-// TestNothingIsMarkup has markup wherever a peer or a server may put it.
+// TestNothingIsMarkup has markup in every text of a peer or a server.
 func TestNothingIsMarkup(t *testing.T) {
 	const evil = `<img src=x onerror="document.title='owned'"><b>bold</b>`
 	f := serve(t, scene{loops: 1, connections: 3, reaped: 2, evil: evil})
@@ -296,11 +295,11 @@ func TestNothingIsMarkup(t *testing.T) {
 	require.Equal(t, evil, eval[string](t, tab, `document.querySelector("#recent td.why").textContent`))
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll("img, td b, th b").length`))
 	require.Equal(t, "idlewheel "+evil, eval[string](t, tab, `document.title`))
-	_, complaints := seen.Get()
+	_, complaints := seen.get()
 	require.Empty(t, complaints)
 }
 
-// TestReconnects takes the server away and brings another, which has counted less.
+// TestReconnects stops the server and starts another one with smaller counters.
 func TestReconnects(t *testing.T) {
 	f := serve(t, scene{loops: 2, connections: 1000, reaped: 500, uptime: 5000})
 	tab, _ := open(t, f)
@@ -322,11 +321,11 @@ func TestReconnects(t *testing.T) {
 	time.Sleep(700 * time.Millisecond)
 	require.Empty(t, eval[[]string](t, tab, `odd`))
 	require.Equal(t, "now 7, low 7, high 7", eval[string](t, tab, `document.querySelector(".chart figcaption span").textContent`),
-		"charts begin anew")
+		"the charts start again")
 }
 
-// TestNobodyLooks hides the page, which is to leave the server alone until it is seen again.
-func TestNobodyLooks(t *testing.T) {
+// TestAHiddenPageDisconnects hides the page, which must leave the server alone until it is visible.
+func TestAHiddenPageDisconnects(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 3})
 	tab, _ := open(t, f)
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
@@ -344,7 +343,7 @@ func TestNobodyLooks(t *testing.T) {
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
 }
 
-// TestViews looks at the page in windows from a telephone to a wall, and keeps pictures of it.
+// TestViews opens the page in windows of several sizes and keeps screenshots.
 func TestViews(t *testing.T) {
 	scenes := map[string]scene{
 		"few":   {loops: 1, connections: 7, reaped: 2, writable: true, token: "s3cret", uptime: 75},
@@ -365,35 +364,31 @@ func TestViews(t *testing.T) {
 			for _, width := range []int64{320, 768, 1280, 2560} {
 				for _, scheme := range []string{"light", "dark"} {
 					if !s.thorough && (scheme == "dark") != (width == 768 || width == 2560) {
-						continue // one of both is enough
+						continue // one of the two is enough
 					}
 					view := fmt.Sprintf("%s-%d-%s", name, width, scheme)
-					run(t, tab,
-						emulation.SetDeviceMetricsOverride(width, map[bool]int64{true: 720, false: width * 10 / 16}[width < 1000], 1, false),
-						emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+					emulate(t, tab, width, map[bool]int64{true: 720, false: width * 10 / 16}[width < 1000], scheme)
 					f.set(func(s *scene) { s.reaped += s.loops * 5; s.connections += s.loops })
 					wait(t, tab, fmt.Sprintf(`document.querySelector("#reaped").dataset.value === "%d"`, f.get().reaped))
 					time.Sleep(100 * time.Millisecond)
 					assert.Empty(t, eval[[]string](t, tab, tooWide), view)
 					assert.Less(t, eval[int](t, tab, `document.querySelector("#rings").clientHeight`), max(1100, int(width/2)), view)
 					assert.Empty(t, eval[[]string](t, tab, tooFaint), view)
-					var picture []byte
-					run(t, tab, chromedp.FullScreenshot(&picture, 100))
-					require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), view+".png"), picture, 0o644))
+					screenshot(t, tab, view)
 				}
 			}
 			assert.Empty(t, eval[[]string](t, tab, unnamed))
-			_, complaints := seen.Get()
+			_, complaints := seen.get()
 			require.Empty(t, complaints)
 		})
 	}
 }
 
-// tooWide has what makes the page wider than its window.
+// tooWide returns the elements that make the page wider than its window.
 const tooWide = `document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
 	.filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".vh")).map(e => e.outerHTML.slice(0, 90))`
 
-// tooFaint has the text with a contrast below 4.5 to what is behind it (WCAG 2.2, 1.4.3).
+// tooFaint returns the text with a contrast below 4.5 to its background (WCAG 2.2, 1.4.3).
 const tooFaint = `(() => {
 	const parse = c => { const n = c.match(/[\d.]+/g).map(Number); return [n[0], n[1], n[2], n[3] ?? 1]; };
 	const luminance = c => c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
@@ -413,7 +408,7 @@ const tooFaint = `(() => {
 	return [...bad];
 })()`
 
-// unnamed has what a screen reader would find no name for, and headings that skip a level.
+// unnamed returns elements without a name for a screen reader, and headings that skip a level.
 const unnamed = `(() => {
 	const bad = [];
 	for (const e of document.querySelectorAll("input:not([hidden])")) if (!e.labels.length) bad.push("input " + e.name);
@@ -432,23 +427,24 @@ const unnamed = `(() => {
 	return bad;
 })()`
 
-// A scene is what a fake server has to tell. It counts on by itself: uptime, the hands, and 250 messages a second.
+// A scene is the state of a fake server. Its uptime, its hands and 250 messages per second advance
+// by themselves.
 type scene struct {
 	loops, connections, reaped int
 	uptime                     float64
 	status                     string // ready if empty
 	writable                   bool
 	token                      string
-	private                    bool   // reading needs the token as well
+	private                    bool   // reading requires the token as well
 	evil                       string // for addresses and details
-	gone                       string // id of a connection that is not there
-	few                        bool   // a ring has four sectors, all as full
+	gone                       string // the ID of a connection that is closed
+	few                        bool   // a ring has four equally full sectors
 	blocked                    bool   // an event loop does not answer
 	outages                    int
 	holding                    bool   // verdicts are held
 	limits                     object // those of hello if nil
-	missing, forbidden         bool   // answers of kick
-	thorough                   bool   // is looked at in every way
+	missing, forbidden         bool   // the answers to a kick
+	thorough                   bool   // the test opens it in every window
 }
 
 func (s scene) hello() object {
@@ -559,7 +555,7 @@ func (s scene) frame(up float64) object {
 
 type post struct{ path, authorization, contentType, body string }
 
-// A fake serves the page, and a scene as the contract has it. Safe for concurrent use.
+// A fake is a server with the page and the API, which shows a scene. Safe for concurrent use.
 type fake struct {
 	url    string
 	server *httptest.Server
@@ -580,7 +576,7 @@ func serve(t *testing.T, s scene) *fake {
 	return f
 }
 
-// start serves, at the same address as before.
+// start starts the server, again at the same address.
 func (f *fake) start(t *testing.T) {
 	t.Helper()
 	f.began = time.Now()
@@ -619,7 +615,7 @@ func (f *fake) viewers() int {
 	return f.open
 }
 
-// posts returns what was posted since it was called last.
+// posts returns the POST requests since its last call.
 func (f *fake) posts() []post {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -689,7 +685,7 @@ func (f *fake) answer(w http.ResponseWriter, path string, body []byte) {
 	json.NewEncoder(w).Encode(object{"server": object{}, "limits": limits, "writable": true})
 }
 
-// stream sends a frame four times a second, and its last half a little later, as a network may do it.
+// stream sends a frame four times a second, in two parts, as networks may split it.
 func (f *fake) stream(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.open++
@@ -725,7 +721,7 @@ func fail(w http.ResponseWriter, status int, text string) {
 	json.NewEncoder(w).Encode(object{"error": text})
 }
 
-// fill lets a fake live for a while, so that its charts have something in them.
+// fill changes the scene for some time, so that the charts have values.
 func fill(f *fake, d time.Duration) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
@@ -736,11 +732,11 @@ func fill(f *fake, d time.Duration) {
 	}
 }
 
-// open opens the page of a server in a browser of its own. Options are a path and what is emulated.
-func open(t *testing.T, f *fake, options ...any) (context.Context, *browser.Witness) {
+// open opens the page of a server in a browser of its own. An option is a path or a media feature.
+func open(t *testing.T, f *fake, options ...any) (context.Context, *witness) {
 	t.Helper()
-	ctx := browser.Start(t)
-	seen := browser.Watch(t, ctx)
+	ctx := startBrowser(t)
+	seen := watch(t, ctx)
 	path, features := "/", []*emulation.MediaFeature{}
 	for _, option := range options {
 		switch o := option.(type) {
@@ -753,32 +749,10 @@ func open(t *testing.T, f *fake, options ...any) (context.Context, *browser.Witn
 	run(t, ctx, emulation.SetEmulatedMedia().WithFeatures(features),
 		emulation.SetDeviceMetricsOverride(1280, 900, 1, false), chromedp.Navigate(f.url+path))
 	t.Cleanup(func() {
-		requests, _ := seen.Get()
+		requests, _ := seen.get()
 		for _, r := range requests {
-			require.Regexp(t, "^(data:|"+f.url+"/)", r, "nobody else is asked")
+			require.Regexp(t, "^(data:|"+f.url+"/)", r, "the page requests nothing from another server")
 		}
 	})
 	return ctx, seen
-}
-
-func run(t *testing.T, ctx context.Context, actions ...chromedp.Action) {
-	t.Helper()
-	require.NoError(t, chromedp.Run(ctx, actions...))
-}
-
-func eval[T any](t *testing.T, ctx context.Context, script string) (value T) {
-	t.Helper()
-	run(t, ctx, chromedp.Evaluate(script, &value, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
-	return value
-}
-
-// wait waits until a condition holds in the page.
-func wait(t *testing.T, ctx context.Context, condition string) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if eval[bool](t, ctx, "!!("+condition+")") {
-			return
-		}
-	}
-	require.Fail(t, "the page does not get there", "%s\n%s", condition, eval[string](t, ctx, `document.body.innerText`))
 }

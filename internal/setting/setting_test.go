@@ -1,0 +1,103 @@
+package setting_test
+
+import (
+	"math"
+	"reflect"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
+)
+
+func find(t *testing.T, name string) setting.Setting {
+	t.Helper()
+	for s := range setting.All() {
+		if s.Name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no setting %s", name)
+	return setting.Setting{}
+}
+
+func TestEachRowIsComplete(t *testing.T) {
+	kebab := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
+	units := map[reflect.Kind]string{reflect.Int: "bytes|number", reflect.Int64: "duration", reflect.Float64: "part", reflect.Bool: ""}
+	names, fields := map[string]bool{}, map[string]bool{}
+	for s := range setting.All() {
+		var cfg idle.Config
+		v := s.Of(&cfg)
+		require.Regexp(t, kebab, s.Name)
+		require.Regexp(t, "^("+units[v.Kind()]+")$", s.Unit(), s.Name)
+		require.NotEmpty(t, s.Help, s.Name)
+		require.False(t, names[s.Name] || fields[s.Field], "%s is there twice", s.Name)
+		names[s.Name], fields[s.Field] = true, true
+		require.Equal(t, s.Name, setting.NameOf(s.Field))
+		if v.Kind() == reflect.Bool {
+			require.Empty(t, s.Zero, s.Name)
+			continue
+		}
+		require.NotEmpty(t, s.Zero, s.Name)
+		require.Less(t, s.Min, s.Max, s.Name)
+		require.False(t, s.Adjustable && s.Unit() != "duration", "%s: POST takes durations", s.Name)
+		require.False(t, s.Ticks && s.Unit() != "duration", "%s: ticks are of durations", s.Name)
+	}
+	require.Empty(t, setting.NameOf("Heartbeat.Ping"))
+}
+
+func TestMistake(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, tc := range []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{"read-timeout", time.Duration(0), ""},
+		{"read-timeout", time.Millisecond, ""},
+		{"read-timeout", setting.TenYears, ""},
+		{"read-timeout", time.Millisecond - 1, "set at least 1ms, or 0 for none"},
+		{"read-timeout", setting.TenYears + 1, "set at most ten years"},
+		{"read-timeout", -time.Second, "set a positive duration such as 60s, or 0 for none"},
+		{"min-rate-window", -time.Second, "set a positive duration such as 60s, or 0 for 5s"},
+		{"tcp-keepalive", 8 * time.Second, ""},
+		{"tcp-keepalive", 8*time.Second - 1, "set at least 8s, or 0 for none"},
+		{"tcp-keepalive", day, ""},
+		{"tcp-keepalive", day + 1, "set at most 24h"},
+		{"outage-grace", time.Duration(1), ""},
+		{"outage-grace", time.Duration(math.MinInt64), ""},
+		{"outage-grace", time.Duration(math.MaxInt64), "set at most ten years"},
+		{"jitter", 1.0, ""},
+		{"jitter", 1e-9, ""},
+		{"jitter", 1.001, "set at most 1"},
+		{"jitter", -0.1, "set a positive number, or 0 for none"},
+		{"jitter", math.NaN(), "set at most 1"},
+		{"heartbeat-jitter", -1.0, ""},
+		{"heartbeat-jitter", math.NaN(), "set at most 1"},
+		{"heartbeat-missed", 15, ""},
+		{"heartbeat-missed", 16, "set at most 15"},
+		{"heartbeat-missed", -1, "set a positive number, or 0 for 2"},
+		{"output-limit", math.MaxInt, ""},
+		{"output-limit", -1, "set a positive number, or 0 for none"},
+		{"max-connections", math.MaxInt32, ""},
+		{"max-connections", math.MaxInt32 + 1, "set at most 2147483647"},
+		{"keep-closed", 1 << 16, ""},
+		{"keep-closed", 1<<16 + 1, "set at most 65536"},
+		{"observe-only", true, ""},
+	} {
+		require.Equal(t, tc.want, find(t, tc.name).Mistake(reflect.ValueOf(tc.value)), "%s of %v", tc.name, tc.value)
+	}
+}
+
+func TestRange(t *testing.T) {
+	for name, want := range map[string]string{
+		"read-timeout": "1ms to ten years", "tcp-keepalive": "8s to 24h", "outage-grace": "up to ten years", "jitter": "up to 1",
+		"heartbeat-missed": "1 to 15", "min-rate": "1 or more", "observe-only": "",
+	} {
+		s := find(t, name)
+		require.Equal(t, want, s.Range(s.Of(new(idle.Config)).Type()), name)
+	}
+}

@@ -1,0 +1,29 @@
+// Package settings reads an [idle.Config] from flags and from a file of limits, and reads both
+// again on SIGHUP.
+//
+// Each setting has one name, such as read-timeout, in flags, in the file, in logs and in JSON. The
+// table of all settings is in docs/operating.md. A program binds them to a [flag.FlagSet]:
+//
+//	limits := settings.New(flag.CommandLine, idle.Config{ReadTimeout: time.Minute})
+//	flag.StringVar(&limits.File, "limits", "", "`file` with limits, read again on SIGHUP")
+//	flag.Parse()
+//
+// [Source.Load] sets the fields of a Config. [Source.Watch] catches SIGHUP, and [Watcher.Run] hands
+// the new values to [idle.Reaper.Update]. Fields that are funcs, such as Goodbye, stay as they are.
+// For cobra, bind a FlagSet and give it to AddGoFlagSet.
+//
+// # The file of limits
+//
+// A line is a setting and its value, as in "read-timeout 30s". It wins over the flag of the same
+// name. A setting that is not in the file is as the flags say. A # begins a comment. Empty lines
+// are skipped.
+//
+// The file is a regular file: a FIFO or a device is an error, since opening it could block. A file
+// with a mistake changes nothing.
+//
+// # Mistakes
+//
+// Flags and lines of the file are parsed here. Ranges are checked by [idle.Middleware] and
+// [idle.Reaper.Update], which return one [idle.ConfigError] per mistake. [Explain] turns these
+// errors into a line for operators, with settings named as flags.
+package settings

@@ -1,0 +1,117 @@
+package settings
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
+)
+
+// Names returns the names of all settings, in the order of the documentation.
+func Names() (names []string) {
+	for s := range setting.All() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// A Source reads settings from flags and from a file. Not safe for concurrent use. While a
+// [Watcher] runs, neither File nor the flags may change.
+type Source struct {
+	// File is the path of the file of limits. If empty, the flags are the only source.
+	File string
+
+	names []string
+	flags idle.Config
+}
+
+// New returns a Source and adds a flag for each setting to set. The defaults of the flags are the
+// values in defaults. If names are given, only these settings become flags, and only these may be
+// in the file. New panics if a name is not a setting, or if the FlagSet has a flag of that name.
+func New(set *flag.FlagSet, defaults idle.Config, names ...string) *Source {
+	s := &Source{names: names, flags: defaults}
+	if len(names) == 0 {
+		s.names = Names()
+	}
+	for _, name := range s.names {
+		if !slices.Contains(Names(), name) {
+			panic(fmt.Sprintf("settings: there is no setting %q", name))
+		}
+	}
+	for row := range s.rows() {
+		set.Var(value{row.Of(&s.flags)}, row.Name, usage(row))
+	}
+	return s
+}
+
+// rows yields the settings of the Source.
+func (s *Source) rows() func(yield func(setting.Setting) bool) {
+	return func(yield func(setting.Setting) bool) {
+		for row := range setting.All() {
+			if slices.Contains(s.names, row.Name) && !yield(row) {
+				return
+			}
+		}
+	}
+}
+
+// usage returns the help text of a flag, in two lines if it is long.
+func usage(row setting.Setting) string {
+	var notes []string
+	if row.Zero != "" && row.Zero != "none" {
+		notes = append(notes, "0 is "+row.Zero)
+	}
+	if row.Negative != "" {
+		notes = append(notes, "a negative value is "+row.Negative)
+	}
+	if len(notes) == 0 {
+		return row.Help
+	}
+	note := strings.Join(notes, "; ")
+	if len(row.Help)+len(note) > 100 {
+		return row.Help + ";\n" + note
+	}
+	return row.Help + "; " + note
+}
+
+// Load sets the fields of cfg to the values of the flags, and of the file if there is one. Other
+// fields of cfg stay. If Load returns an error, cfg is unchanged.
+func (s *Source) Load(cfg *idle.Config) error {
+	values, err := s.read()
+	if err != nil {
+		return err
+	}
+	s.set(cfg, values)
+	return nil
+}
+
+// read returns a Config with the values of the flags and of the file.
+func (s *Source) read() (idle.Config, error) {
+	values := s.flags
+	if s.File == "" {
+		return values, nil
+	}
+	return values, s.readFile(&values)
+}
+
+// set copies the settings of the Source from one Config to another.
+func (s *Source) set(cfg *idle.Config, from idle.Config) {
+	for row := range s.rows() {
+		row.Of(cfg).Set(row.Of(&from))
+	}
+}
+
+// Describe returns the settings of the Source that are not zero, as in "read-timeout 1m0s, tick
+// 100ms".
+func (s *Source) Describe(cfg idle.Config) string {
+	var parts []string
+	for row := range s.rows() {
+		if v := row.Of(&cfg); !v.IsZero() {
+			parts = append(parts, fmt.Sprintf("%s %v", row.Name, v))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

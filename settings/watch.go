@@ -1,0 +1,82 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// ErrNoFile is reported for SIGHUP when the Source has no file, so that there is nothing to read
+// again.
+var ErrNoFile = errors.New("settings: there is no file of limits to read again")
+
+// A Watcher reads the settings again on SIGHUP.
+type Watcher struct {
+	source  *Source
+	read    func() (idle.Config, error) // of the source
+	signals chan os.Signal
+}
+
+// Watch catches SIGHUP from now on, so that it does not end the process. Call it before anything
+// that takes time. A SIGHUP that arrives before [Watcher.Run] is handled when Run begins. The
+// caller calls Stop.
+func (s *Source) Watch() *Watcher {
+	w := &Watcher{source: s, read: s.read, signals: make(chan os.Signal, 1)}
+	signal.Notify(w.signals, syscall.SIGHUP)
+	return w
+}
+
+// Stop ends what Watch began: SIGHUP ends the process again. Safe for concurrent use. It may be
+// called more than once.
+func (w *Watcher) Stop() { signal.Stop(w.signals) }
+
+// Run handles each SIGHUP until ctx is done. It reads the file, and calls update with a func that
+// sets the new values, as [idle.Reaper.Update] takes it. Then it calls report: with nil if the new
+// values are in force, otherwise with the error that kept the old ones. Both are called on the
+// goroutine of Run.
+//
+// Run returns when ctx is done even if reading hangs, as on a network file system. The goroutine
+// that reads ends with the read, and its values are dropped.
+func (w *Watcher) Run(ctx context.Context, update func(edit func(*idle.Config)) error, report func(error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.signals:
+		}
+		values, err := w.readUntil(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = update(func(cfg *idle.Config) { w.source.set(cfg, values) })
+		}
+		report(err)
+	}
+}
+
+// readUntil reads the settings, or returns when ctx is done.
+func (w *Watcher) readUntil(ctx context.Context) (idle.Config, error) {
+	if w.source.File == "" {
+		return idle.Config{}, ErrNoFile
+	}
+	type result struct {
+		values idle.Config
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		values, err := w.read()
+		done <- result{values, err}
+	}()
+	select {
+	case r := <-done:
+		return r.values, r.err
+	case <-ctx.Done():
+		return idle.Config{}, ctx.Err()
+	}
+}

@@ -1,0 +1,179 @@
+//go:build unix
+
+package settings
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
+}
+
+// A fixture is a Watcher that runs.
+type fixture struct {
+	t       *testing.T
+	source  *Source
+	watcher *Watcher
+	cfg     idle.Config // guarded by the channel
+	reports chan error
+	stop    func() // ends Run and waits for it
+}
+
+// watch returns a fixture. Its Run begins when the caller calls begin.
+func watch(t *testing.T) (f *fixture, begin func()) {
+	t.Helper()
+	s := New(flag.NewFlagSet("test", flag.ContinueOnError), idle.Config{ReadTimeout: time.Minute})
+	s.File = filepath.Join(t.TempDir(), "limits")
+	f = &fixture{t: t, source: s, watcher: s.Watch(), reports: make(chan error)}
+	t.Cleanup(f.watcher.Stop)
+	return f, func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			update := func(edit func(*idle.Config)) error {
+				cfg := f.cfg
+				edit(&cfg)
+				if _, err := idle.Middleware(&handler{}, cfg); err != nil {
+					return err
+				}
+				f.cfg = cfg
+				return nil
+			}
+			f.watcher.Run(ctx, update, func(err error) { f.reports <- err })
+		}()
+		f.stop = func() {
+			cancel()
+			<-ended
+		}
+		t.Cleanup(f.stop)
+	}
+}
+
+func (f *fixture) write(lines string) {
+	f.t.Helper()
+	require.NoError(f.t, os.WriteFile(f.source.File, []byte(lines), 0o600))
+}
+
+// hangup sends SIGHUP to this process.
+func (f *fixture) hangup() {
+	f.t.Helper()
+	require.NoError(f.t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+}
+
+func (f *fixture) report() error {
+	f.t.Helper()
+	select {
+	case err := <-f.reports:
+		return err
+	case <-time.After(20 * time.Second):
+		f.t.Fatal("no report")
+		return nil
+	}
+}
+
+func TestHangupReadsTheFileAgain(t *testing.T) {
+	f, begin := watch(t)
+	begin()
+	for lines, want := range map[string]idle.Config{
+		"read-timeout 30s\nmax-age 1h\n": {ReadTimeout: 30 * time.Second, MaxAge: time.Hour},
+		"":                               {ReadTimeout: time.Minute}, // as the flags say
+	} {
+		f.write(lines)
+		f.hangup()
+		require.NoError(t, f.report())
+		require.Equal(t, want, f.cfg)
+	}
+}
+
+func TestAMistakeIsReportedAndChangesNothing(t *testing.T) {
+	f, begin := watch(t)
+	begin()
+	f.write("max-age 1h\n")
+	f.hangup()
+	require.NoError(t, f.report())
+	before := f.cfg
+	for lines, want := range map[string]string{
+		"max-age 2h\nread-timeout soon\n": "line 2",
+		"max-age 2h\nread-timeout -1s\n":  "Config.ReadTimeout is -1s",
+	} {
+		f.write(lines)
+		f.hangup()
+		require.ErrorContains(t, f.report(), want)
+		require.Equal(t, before, f.cfg)
+	}
+	require.NoError(t, os.Remove(f.source.File))
+	f.hangup()
+	require.ErrorIs(t, f.report(), os.ErrNotExist)
+	require.Equal(t, before, f.cfg)
+}
+
+func TestHangupWithoutAFileIsReported(t *testing.T) {
+	f, begin := watch(t)
+	f.source.File = ""
+	begin()
+	f.hangup()
+	require.ErrorIs(t, f.report(), ErrNoFile)
+}
+
+// TestHangupBeforeRunIsHandled sends SIGHUP between Watch and Run. It neither ends the process nor
+// is lost.
+func TestHangupBeforeRunIsHandled(t *testing.T) {
+	f, begin := watch(t)
+	f.write("max-age 1h\n")
+	f.hangup()
+	require.Eventually(t, func() bool { return len(f.watcher.signals) == 1 }, 20*time.Second, time.Millisecond)
+	begin()
+	require.NoError(t, f.report())
+	require.Equal(t, time.Hour, f.cfg.MaxAge)
+}
+
+// TestAFIFODoesNotBlock puts a FIFO without a writer in the place of the file: opening it would
+// wait for a writer.
+func TestAFIFODoesNotBlock(t *testing.T) {
+	f, begin := watch(t)
+	require.NoError(t, syscall.Mkfifo(f.source.File, 0o600))
+	begin()
+	f.hangup()
+	require.ErrorContains(t, f.report(), "is not a regular file")
+}
+
+// TestRunReturnsWhileAReadHangs stands for a file on a network file system that does not answer.
+func TestRunReturnsWhileAReadHangs(t *testing.T) {
+	f, begin := watch(t)
+	reading, answer, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.watcher.read = func() (idle.Config, error) {
+		defer close(done)
+		close(reading)
+		<-answer
+		return idle.Config{ReadTimeout: time.Second}, nil
+	}
+	begin()
+	f.hangup()
+	<-reading
+	f.stop()
+	close(answer)
+	<-done
+	require.Zero(t, f.cfg, "the values of a read that ends later are dropped")
+}
+
+func TestStopMayBeCalledTwice(t *testing.T) {
+	f, _ := watch(t)
+	f.watcher.Stop()
+	f.watcher.Stop()
+}
+
+type handler struct{ gnet.BuiltinEventEngine }

@@ -65,12 +65,12 @@ func ExampleMiddleware() {
 func ExampleMiddleware_badConfig() {
 	_, err := idle.Middleware(&handler{}, idle.Config{
 		ReadTimeout: -time.Second,
-		OutputLimit: idle.OutputLimit{Soft: 1 << 20},
+		Jitter:      2,
 	})
 	fmt.Println(err)
 	// Output:
 	// idle: Config.ReadTimeout is -1s: set a positive duration such as 60s, or 0 for none
-	// idle: Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set how long output may stay above it
+	// idle: Config.Jitter is 2: set at most 1
 }
 
 // A client notices that its server no longer answers.

@@ -21,8 +21,7 @@ type site struct {
 	events chan Event // of all connections; nil without an OnIdle
 }
 
-// newSite runs a server on one loop. Before it makes the Reaper it calls setUp, which may set fields
-// of the site.
+// newSite runs a server on one loop. setUp may set fields of the site before the Reaper is made.
 func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	t.Helper()
 	s := &site{echo: newEcho()}

@@ -14,16 +14,16 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 )
 
-// A thinConn is a connection of gnet whose methods touch no memory: when gnet calls OnTraffic it has just read into the
-// connection, so that its memory is in the cache, which a million idle fakes in random order would not be. Its address
-// says all that is asked of it.
+// A thinConn is a connection of gnet with methods that touch no memory. When gnet calls OnTraffic,
+// the connection is in the cache, because gnet has just read into it. A million idle fakes in
+// random order would not be. A thinConn answers each question from its address alone.
 type thinConn struct {
 	gnet.Conn
 }
 
 const thinSize = unsafe.Sizeof(thinConn{})
 
-// thin is what all thinConns have in common.
+// thin is the state that all thinConns share.
 var thin struct {
 	el       gnet.EventLoop
 	first    uintptr
@@ -36,7 +36,7 @@ func (c *thinConn) Fd() int {
 func (c *thinConn) EventLoop() gnet.EventLoop { return thin.el }
 func (c *thinConn) InboundBuffered() int      { return thin.buffered }
 
-// sink is the least that a handler can be: it reads all there is.
+// sink is a handler that reads everything and does nothing else.
 type sink struct{ gnet.BuiltinEventEngine }
 
 func (*sink) OnTraffic(gnet.Conn) gnet.Action {
@@ -46,7 +46,8 @@ func (*sink) OnTraffic(gnet.Conn) gnet.Action {
 
 func (c *thinConn) OutboundBuffered() int { return 0 }
 
-// readOnly is the least that can be watched, and everything all of it; only IsPong is left out, which is a call of the user's.
+// readOnly is the smallest Config, and everything switches all limits on. Only IsPong is left out:
+// it is a function of the user.
 var (
 	readOnly   = Config{ReadTimeout: time.Hour}
 	everything = Config{
@@ -60,13 +61,14 @@ var (
 	}
 )
 
-// watch returns a Reaper that watches n connections. The driver does not run: nothing but the message path is measured.
+// watch returns a Reaper that watches n connections. The driver does not run, so that only the
+// message path is measured.
 func watch(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	tb.Helper()
 	return watchAt(tb, n, cfg, coarse.Real())
 }
 
-// A handClock is a real clock that the test moves.
+// A handClock is a clock that the test moves.
 type handClock struct{ at time.Duration }
 
 func (h *handClock) elapsed() time.Duration { return h.at }
@@ -93,8 +95,9 @@ func watchAt(tb testing.TB, n int, cfg Config, elapsed func() time.Duration) (*R
 	return r, all
 }
 
-// A draw gives random numbers below n and takes no memory for it: a list of a million connections would push what is
-// measured out of the cache. It is Marsaglia's xorshift generator ("Xorshift RNGs", Journal of Statistical Software 2003).
+// A draw returns random numbers below n without memory of its own: a list of a million connections
+// would push the measured data out of the cache. It is Marsaglia's xorshift generator ("Xorshift
+// RNGs", Journal of Statistical Software 2003).
 type draw struct{ x, n uint64 }
 
 func newDraw(n int) *draw { return &draw{x: 88172645463325252, n: uint64(n)} }
@@ -106,8 +109,9 @@ func (d *draw) next() uint64 {
 	return d.x >> 32 * d.n >> 32
 }
 
-// BenchmarkHeartbeat measures one OnTraffic with new bytes, through the Reaper, watching reads only and with everything switched
-// on, and without it: the difference is what the Reaper costs. Beside it stands one reading of the clock.
+// BenchmarkHeartbeat measures one OnTraffic with new bytes: without the Reaper, with a Reaper that
+// watches reads only, and with everything switched on. The difference is the cost of the Reaper.
+// One reading of the clock is measured beside it.
 func BenchmarkHeartbeat(b *testing.B) {
 	for _, n := range []int{1000, 100_000, 1_000_000} {
 		for _, with := range []struct {
@@ -119,7 +123,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 			if with.name == "bare" {
 				handler = r.next
 			}
-			for i := range conns { // the first byte is something else
+			for i := range conns { // the first byte takes another path
 				thin.buffered = 4
 				handler.OnTraffic(&conns[i])
 			}
@@ -140,7 +144,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	})
 }
 
-// BenchmarkOpenClose measures what the Reaper adds to a connection's coming and going, in one loop with others.
+// BenchmarkOpenClose measures what the Reaper adds to opening and closing a connection of a loop
+// that has others.
 func BenchmarkOpenClose(b *testing.B) {
 	hand := new(handClock)
 	r, _ := watchAt(b, 1000, readOnly, hand.elapsed)
@@ -159,8 +164,8 @@ func BenchmarkOpenClose(b *testing.B) {
 	}
 }
 
-// BenchmarkBytesPerConnection prints the heap that the Reaper adds per connection with everything switched on and a number of
-// event loops, among which the descriptors are spread.
+// BenchmarkBytesPerConnection prints the heap that the Reaper adds per connection with everything
+// switched on, for a number of event loops among which the descriptors are spread.
 func BenchmarkBytesPerConnection(b *testing.B) {
 	for _, loops := range []int{1, 2, 8} {
 		b.Run(fmt.Sprintf("loops=%d", loops), func(b *testing.B) {
@@ -209,16 +214,17 @@ func TestHeartbeatDoesNotAllocate(t *testing.T) {
 	for _, cfg := range []Config{readOnly, everything} {
 		r, conns := watch(t, 1000, cfg)
 		i := 0
-		beat := func() {
+		message := func() {
 			thin.buffered = i % 3
 			r.OnTraffic(&conns[i%len(conns)])
 			i++
 		}
-		require.Zero(t, testing.AllocsPerRun(10_000, beat))
+		require.Zero(t, testing.AllocsPerRun(10_000, message))
 	}
 }
 
-// BenchmarkUpdate measures what one connection costs to be judged by another Config, among 100,000 with everything switched on.
+// BenchmarkUpdate measures the cost of applying another Config to one connection, among 100,000
+// with everything switched on.
 func BenchmarkUpdate(b *testing.B) {
 	r, _ := watch(b, 100_000, everything)
 	l := r.registry.Load().loops[0]
@@ -230,7 +236,8 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkInspect measures what one connection costs when 100,000 are counted by state, and in a ring.
+// BenchmarkInspect measures the cost per connection of counting 100,000 connections by state, and
+// of drawing a ring.
 func BenchmarkInspect(b *testing.B) {
 	r, conns := watch(b, 100_000, everything)
 	l := r.registry.Load().loops[0]

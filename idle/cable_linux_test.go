@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A cable connects this host with a network namespace of its own, until it is pulled. Servers
-// listen at its near end, clients are in the namespace at its far end.
+// A cable connects this host with a network namespace of its own until pull is called. Servers
+// listen at its near end. Clients are in the namespace at its far end.
 type cable struct {
 	space    string // the network namespace
-	near     string // the interface of this host; that of the namespace is called far
+	near     string // the interface of this host; the one in the namespace is called far
 	host     string // the address of this host
 	prefix   string // the two addresses without their last byte, as a.b.c
 	lastByte int    // of host; the far end has the next one
@@ -94,7 +94,7 @@ func (c *cable) inside(t *testing.T, do func()) {
 	t.Helper()
 	var err error
 	done := make(chan struct{})
-	go func() { // its thread ends with it, since it is not unlocked
+	go func() { // the thread ends with the goroutine, because it stays locked
 		defer close(done)
 		runtime.LockOSThread()
 		var f *os.File
@@ -110,7 +110,7 @@ func (c *cable) inside(t *testing.T, do func()) {
 	<-done
 	require.NoError(t, err)
 	if t.Failed() {
-		t.FailNow() // it has failed inside
+		t.FailNow() // the function has failed inside
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *cable) fleet(t *testing.T, port, n int) (f *fleet) {
 }
 
 // lose makes the network lose the packets of the given ways until mend is called. The sender of a
-// packet does not notice: it is dropped where it arrives.
+// packet does not notice: the packet is dropped on arrival.
 func (c *cable) lose(t *testing.T, ways ...way) (mend func()) {
 	t.Helper()
 	needTool(t, "nft", "nftables")

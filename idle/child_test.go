@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// childConfig is what a child process serves with. Of the limits that a silent peer passes the read timeout is the first.
+// childConfig is the Config of a child process. For a silent peer, the read timeout is the first
+// limit that is reached.
 var childConfig = Config{
 	ReadTimeout: 2 * time.Second, Tick: 100 * time.Millisecond,
 	AllTimeout: 2500 * time.Millisecond, WriteStallTimeout: 2500 * time.Millisecond,
@@ -33,8 +34,8 @@ const (
 	panicMessage = "panic!"
 )
 
-// runChild is the main function of a child process: an echo server on the given address with two loops. It prints its
-// address, and when its standard input ends the Stats.
+// runChild is the main function of a child process: an echo server on the given address with two
+// loops. It prints its address, and its Stats when its standard input ends.
 func runChild(addr string) int {
 	e := newEcho()
 	e.traffic = func(c gnet.Conn) gnet.Action {
@@ -55,7 +56,7 @@ func runChild(addr string) int {
 	return runEngine(r, e, addr, func() { _ = json.NewEncoder(os.Stdout).Encode(r.Stats()) })
 }
 
-// runEngine runs a handler around an echo until the standard input ends, and calls last then.
+// runEngine runs a handler around an echo until the standard input ends, and then calls last.
 func runEngine(h gnet.EventHandler, e *echo, addr string, last func()) int {
 	done := make(chan error, 1)
 	go func() { done <- gnet.Run(h, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)) }()
@@ -71,7 +72,7 @@ func runEngine(h gnet.EventHandler, e *echo, addr string, last func()) int {
 	return 0
 }
 
-// A child is a server in a process of its own, which a test can stop.
+// A child is a server in a process of its own. A test can stop the process.
 type child struct {
 	cmd    *exec.Cmd
 	addr   net.Addr

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
-
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
 func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
@@ -22,7 +22,7 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	s := newSite(t, cfg, nil)
 	began := time.Now()
 	c := dial(t, s.addr)
-	beat(t, c, limitOf/8) // whatever it does
+	sendEvery(t, c, limitOf/8) // activity does not put off the maximum age
 	b := make([]byte, 64)
 	n, err := c.Read(b)
 	require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(began), 2*limitOf*9/10)
 	require.Empty(t, s.reasons())
 	rest, _ := io.ReadAll(c)
-	require.Empty(t, rest, "it is told once")
+	require.Empty(t, rest, "the goodbye is sent once")
 	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, MaxAge)
 }
 
@@ -42,17 +42,17 @@ func TestObserveOnlyClosesNothing(t *testing.T) {
 		Goodbye: func(gnet.Conn, *ReapError) []byte { return []byte("bye") },
 	}, nil)
 	c := dial(t, s.addr)
-	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
 	time.Sleep(3 * limitOf)
 	require.Empty(t, s.reasons())
 	stats := s.reaper.Stats()
-	require.EqualValues(t, 1, stats.Observed.Total(), "it would have been closed once")
+	require.EqualValues(t, 1, stats.Observed.Total(), "one verdict per connection")
 	require.Zero(t, stats.Reaped.Total())
 	require.Equal(t, 1, strings.Count(log.String(), "would reap connection"))
 	require.Contains(t, log.String(), `reason="read idle"`)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(limitOf/4)))
 	_, err := c.Read(make([]byte, 8))
-	require.ErrorContains(t, err, "timeout", "nothing is said either")
+	require.ErrorContains(t, err, "timeout", "no goodbye is sent")
 }
 
 func TestGoodbyeOrReset(t *testing.T) {
@@ -60,7 +60,7 @@ func TestGoodbyeOrReset(t *testing.T) {
 	bye := func(_ gnet.Conn, reason *ReapError) []byte { return []byte(reason.Error()) }
 	s := newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye}, nil)
 	got, err := io.ReadAll(dial(t, s.addr))
-	require.NoError(t, err, "an end, not a reset")
+	require.NoError(t, err, "the stream ends without a reset")
 	require.Contains(t, string(got), "read idle for")
 
 	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Reason{ReadIdle}}, nil)
@@ -70,7 +70,7 @@ func TestGoodbyeOrReset(t *testing.T) {
 	c := dial(t, s.addr)
 	s.requireReaped(t, time.Now(), 0, WriteStall)
 	_, err = io.Copy(io.Discard, c)
-	require.NoError(t, err, "what the kernel has is still sent")
+	require.NoError(t, err, "the kernel still sends its output")
 }
 
 func TestGoodbyeMayClose(t *testing.T) {
@@ -105,4 +105,16 @@ func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, <-options)
 	_, err := Middleware(newEcho(), Config{TCPKeepAlive: time.Second})
 	require.ErrorContains(t, err, "Config.TCPKeepAlive is 1s")
+}
+
+func TestNoGoodbyeBeforeAReset(t *testing.T) {
+	t.Parallel()
+	n := make(chan Reason, 9)
+	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Reason{MaxAge}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
+		n <- r.Reason
+		return nil
+	}}, nil)
+	dial(t, s.addr)
+	s.reason(t, 0)
+	require.Empty(t, n, "a connection that is reset gets no goodbye")
 }

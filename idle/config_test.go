@@ -21,6 +21,8 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"negative", newEcho(), Config{ReadTimeout: -1, Tick: -1},
 			[]string{"Config.ReadTimeout is -1ns", "Config.Tick is -1ns"}},
 		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs: set at least 1ms"}},
+		{"soft limit without a time", newEcho(), Config{OutputLimit: OutputLimit{Soft: 1 << 20}},
+			[]string{"Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set how long"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
 			[]string{"Config.Tick is 1µs: set at least 1ms"}},
 		{"tick above timeout", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute},
@@ -62,7 +64,7 @@ func TestEveryTimeoutFitsItsWheel(t *testing.T) {
 		slots := cfg.slots()
 		require.Zero(t, slots&(slots-1), "a power of two")
 		if slots < maxSlots {
-			require.Greater(t, slots, ticks+3, "one turn is longer than a timeout, rounded up twice")
+			require.Greater(t, slots, ticks+3, "one turn is longer than a timeout that is rounded up twice")
 		}
 	}
 }

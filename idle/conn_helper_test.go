@@ -6,27 +6,27 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// handle returns the Conn of a connection, that of a closed one if it is not watched.
+// handle returns the Conn of a connection, or a closed Conn if the connection is not watched.
 func handle(r *Reaper, c gnet.Conn) Conn {
 	conn, _ := r.Conn(c)
 	return conn
 }
 
-// to returns an edit of a Config that replaces all of it.
+// to returns an edit for Update that replaces the whole Config.
 func to(cfg Config) func(*Config) { return func(c *Config) { *c = cfg } }
 
-// setMax changes how many connections may be open.
+// setMax changes the limit of open connections.
 func setMax(r *Reaper, n int) error {
 	return r.Update(func(cfg *Config) { cfg.MaxConnections = n })
 }
 
-// list returns the first connections in an order.
+// list returns the first connections of an order.
 func list(ctx context.Context, r *Reaper, by Order, limit int) ([]ConnInfo, error) {
 	found, err := r.Inspect(ctx, Query{By: by, Limit: limit})
 	return found.Connections, err
 }
 
-// countStates counts the connections by their states.
+// countStates counts the connections by state.
 func countStates(ctx context.Context, r *Reaper) (Inspection, error) {
 	return r.Inspect(ctx, Query{States: true})
 }

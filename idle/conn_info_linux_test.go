@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSnapshotAndKickAndClosed(t *testing.T) {
+func TestInspectKickAndClosed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute, KeepClosed: 2}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
@@ -73,7 +73,7 @@ func TestSnapshotAndKickAndClosed(t *testing.T) {
 	found, err := s.reaper.Inspect(t.Context(), Query{Closed: true})
 	require.NoError(t, err)
 	closed := found.Closed
-	require.Len(t, closed, 2, "the last ones")
+	require.Len(t, closed, 2, "the latest two are kept")
 	for i, c := range closed {
 		require.Equal(t, all[2-i].Remote.String(), c.Remote.String())
 		require.Equal(t, Kicked, c.Err.Reason)
@@ -87,19 +87,19 @@ func TestSnapshotAndKickAndClosed(t *testing.T) {
 	}
 }
 
-func TestSnapshotOfALoopThatIsStuckEndsWithItsContext(t *testing.T) {
+func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	stuck := make(chan struct{})
+	unblock := make(chan struct{})
 	s := newSite(t, Config{ReadTimeout: time.Minute}, func(s *site) {
-		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); <-stuck; return gnet.None }
+		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); <-unblock; return gnet.None }
 	})
 	_, err := dial(t, s.addr).Write([]byte("x"))
 	require.NoError(t, err)
-	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
+	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), limitOf)
 	defer cancel()
 	time.Sleep(limitOf / 4)
 	_, err = list(ctx, s.reaper, Oldest, 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	close(stuck)
+	close(unblock)
 }

@@ -19,7 +19,7 @@ func TestHeldConnectionsAreNotIdle(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); string(b) {
 			case "request":
-				for range 300 { // more than fit in a state
+				for range 300 { // more than a state has room for
 					handle(s.reaper, c).Hold()
 				}
 				el := c.EventLoop()
@@ -73,13 +73,13 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 			switch b, _ := c.Next(-1); string(b) {
 			case "short":
 				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: limitOf / 2})
-			case "long": // beyond what the clock has to remember so far
+			case "long": // longer than the clock remembers so far
 				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 20 * limitOf})
 			case "none":
 				err = handle(s.reaper, c).SetTimeouts(Timeouts{})
 			case "bad":
 				if handle(s.reaper, c).SetTimeouts(Timeouts{Read: -1}) == nil {
-					err = errors.New("a negative timeout is taken")
+					err = errors.New("a negative timeout is accepted")
 				}
 			}
 			if err != nil {
@@ -104,12 +104,12 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 	short := <-closed["short"]
 	require.GreaterOrEqual(t, short, limitOf/2)
 	bad := <-closed["bad"]
-	require.GreaterOrEqual(t, bad, 2*limitOf, "it keeps that of the Config")
+	require.GreaterOrEqual(t, bad, 2*limitOf, "a rejected timeout leaves that of the Config")
 	require.Less(t, short, bad)
 	long := <-closed["long"]
 	require.GreaterOrEqual(t, long, 20*limitOf)
 	require.Less(t, long, 20*limitOf+room)
-	require.Len(t, s.reasons(), 3, "none is none")
+	require.Len(t, s.reasons(), 3, "a connection without timeouts stays open")
 }
 
 func TestUpdateReachesLiveConnections(t *testing.T) {
@@ -122,18 +122,18 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	for range n {
 		dial(t, s.addr)
 	}
-	eventually(t, "all are open", func() bool { return s.reaper.Stats().Connections == n })
+	eventually(t, "all connections are open", func() bool { return s.reaper.Stats().Connections == n })
 	time.Sleep(limitOf)
 	began := time.Now()
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 2 * limitOf})))
-	eventually(t, "all are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
-	t.Logf("%v after Update", time.Since(began))
+	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
+	t.Logf("reaped %v after Update", time.Since(began))
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 20 * limitOf})))
 	dial(t, s.addr)
 	time.Sleep(4 * limitOf)
-	require.Equal(t, 1, s.reaper.Stats().Connections, "a longer one holds at once for new ones")
+	require.Equal(t, 1, s.reaper.Stats().Connections, "a longer timeout applies to new connections at once")
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: limitOf})))
-	eventually(t, "it is reaped", func() bool { return s.reaper.Stats().Connections == 0 })
+	eventually(t, "the connection is reaped", func() bool { return s.reaper.Stats().Connections == 0 })
 }
 
 func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
@@ -164,13 +164,13 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		require.NotZero(t, conn.ID())
 		r.OnClose(c, nil)
 
-		next := newScriptedConn(el, 1) // with the same descriptor, and the same state of the loop
+		next := newScriptedConn(el, 1) // reuses the descriptor and the state
 		r.OnOpen(next)
 		l := r.registry.Load().find(el)
 		_, id := l.table.Find(key(next))
 		before := *l.states.At(id)
 		useAll(conn)
-		require.Equal(t, before, *l.states.At(id), "the next connection is another one")
+		require.Equal(t, before, *l.states.At(id), "the handle does not reach the next connection")
 		require.Empty(t, l.remotes)
 		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
 		require.Zero(t, conn.ID())
@@ -190,14 +190,14 @@ func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
 	dial(t, s.addr)
 	_, err := dial(t, s.addr).Write([]byte("x"))
 	require.NoError(t, err)
-	eventually(t, "both are open", func() bool { return s.reaper.Stats().Connections == 2 })
+	eventually(t, "both connections are open", func() bool { return s.reaper.Stats().Connections == 2 })
 	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
-	eventually(t, "both are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
+	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
 	for _, bad := range []float64{-1, 2, math.NaN()} {
 		require.Error(t, s.reaper.ScaleTimeouts(bad, 0))
 	}
 	require.NoError(t, s.reaper.ScaleTimeouts(0, 0))
 	dial(t, s.addr)
 	time.Sleep(3 * limitOf)
-	require.Equal(t, 1, s.reaper.Connections(), "it is taken back")
+	require.Equal(t, 1, s.reaper.Connections(), "the timeouts are no longer scaled")
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// watched is a connection of a scripted loop, and what the Reaper knows of it.
+// watched is a connection of a scripted loop, and the Reaper that watches it.
 type watched struct {
 	c *scriptedConn
 	r *Reaper
 	l *loop
 }
 
-// newWatched opens a connection through a Reaper with the given Config. Nothing is due for long.
+// newWatched opens a connection through a Reaper with the given Config. No deadline is near.
 func newWatched(t *testing.T, cfg Config) watched {
 	t.Helper()
 	e := newEcho()
@@ -39,7 +39,7 @@ func (w watched) facts() verdict.Facts {
 	return w.l.facts(record, id, w.state(), w.l.clock.Elapsed())
 }
 
-// due returns when the wheel looks at it.
+// due returns the time at which the wheel judges the connection.
 func (w watched) due(t *testing.T) time.Duration {
 	t.Helper()
 	at, ok := w.l.wheel.Deadline(w.state().timer)
@@ -47,13 +47,13 @@ func (w watched) due(t *testing.T) time.Duration {
 	return at
 }
 
-// follow lets the loop take over the settings of now.
+// follow makes the loop take over the current settings.
 func (w watched) follow() {
 	w.l.follow(w.r.settings.Load())
 	w.l.adaptSome(int(w.l.toAdapt))
 }
 
-func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {
+func TestTheReasonIsOfTheReapedConnection(t *testing.T) {
 	e := newEcho()
 	r := middleware(t, e, quickConfig)
 	el := newScriptedLoop()
@@ -63,7 +63,7 @@ func TestTheReasonIsThatOfTheOneThatIsReaped(t *testing.T) {
 	l := r.registry.Load().find(el)
 	_, id := l.table.Find(key(reaped))
 	l.closing, l.reason = l.states.At(id), &ReapError{Reason: ReadIdle}
-	r.OnClose(other, nil) // as a handler may close another one meanwhile
+	r.OnClose(other, nil) // a handler may close another connection meanwhile
 	r.OnClose(reaped, nil)
 	l.closing, l.reason = nil, nil
 	require.NoError(t, e.reasons()[0])
@@ -78,7 +78,7 @@ func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
 	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
 }
 
-func TestUpdateChangesWhatSetTimeoutsDoesNot(t *testing.T) {
+func TestUpdateChangesTheTimeoutsThatSetTimeoutsLeaves(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour})
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute})))
@@ -119,7 +119,7 @@ func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
 func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
 	before := w.facts()
-	eventually(t, "some ticks", func() bool { return w.l.clock.Stamp() > 10 })
+	eventually(t, "ten ticks have passed", func() bool { return w.l.clock.Stamp() > 10 })
 	for _, touch := range []func(){
 		func() { handle(w.r, w.c).Touch() },
 		func() { handle(w.r, w.c).Exempt(true); handle(w.r, w.c).Exempt(false) },
@@ -147,13 +147,13 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	require.EqualValues(t, 77, s.instants[atPinged])
 	f := w.facts()
 	v := w.l.limitsOf(s).Judge(&f, &w.l.away, f.Opened.To+time.Hour/2)
-	require.Equal(t, verdict.Wait, v.Act, "a connection that was told to leave gets no ping: %+v", v)
+	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 
-func TestTheNextMessageBeginsAnew(t *testing.T) {
+func TestTheNextMessageStartsANewWindow(t *testing.T) {
 	w := newWatched(t, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
 	s := w.state()
-	require.NotZero(t, s.instants[atRated], "it is always open")
+	require.NotZero(t, s.instants[atRated], "a message is always open")
 	s.instants[atRated], s.received = 1, 100
 	handle(w.r, w.c).BeginMessage()
 	require.EqualValues(t, 1, s.instants[atRated], "a message is open")
@@ -170,7 +170,7 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	var l *loop
 	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
 		now := r.clock.Stamp()
-		eventually(t, "some ticks", func() bool { return r.clock.Stamp() > now+10 })
+		eventually(t, "ten ticks have passed", func() bool { return r.clock.Stamp() > now+10 })
 		return nil, gnet.None
 	}
 	c := newScriptedConn(other.el, 2)
@@ -184,7 +184,7 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	r.OnClose(other, nil)
 }
 
-func TestTheHardLimitIsLookedAtAtOnce(t *testing.T) {
+func TestTheHardLimitIsCheckedAtOnce(t *testing.T) {
 	for _, when := range []string{"OnOpen", "OnTraffic"} {
 		e := newEcho()
 		over := func(c gnet.Conn) { c.(*scriptedConn).outbound = 100 }
@@ -209,9 +209,9 @@ func TestTheHardLimitIsLookedAtAtOnce(t *testing.T) {
 	}
 }
 
-// TestADriverThatIsLateMakesNothingEarly opens a connection while the clock stands still, as it does when the process is stopped or
-// its processors are busy.
-func TestADriverThatIsLateMakesNothingEarly(t *testing.T) {
+// TestALateDriverClosesNothingEarly opens a connection while the clock does not move. This happens
+// when the process is stopped or its processors are busy.
+func TestALateDriverClosesNothingEarly(t *testing.T) {
 	r := middleware(t, newEcho(), Config{FirstByteTimeout: time.Hour, Tick: time.Millisecond})
 	el := newScriptedLoop()
 	first, c := newScriptedConn(el, 1), newScriptedConn(el, 2)
@@ -228,7 +228,7 @@ func TestADriverThatIsLateMakesNothingEarly(t *testing.T) {
 	r.OnClose(first, nil)
 }
 
-func TestUpdateForgetsWhatIsNotWatchedAnyMore(t *testing.T) {
+func TestUpdateForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
 	h := pinging()
 	w := newWatched(t, Config{
 		WriteStallTimeout: time.Hour, OutputLimit: OutputLimit{Soft: 1, SoftFor: time.Hour}, Heartbeat: h,
@@ -240,7 +240,7 @@ func TestUpdateForgetsWhatIsNotWatchedAnyMore(t *testing.T) {
 	}
 	s.received = 7
 	s.flags.setMissed(1)
-	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after whatever was heard
+	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after any read
 	require.NoError(t, w.r.Update(to(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}})))
 	w.follow()
 	require.Zero(t, s.instants[atOver])
@@ -260,7 +260,7 @@ func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {
 	c := s.open(1)[0]
 	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour}
 	conn := handle(s.Reaper, c)
-	for range 40 { // each part of a slow message calls it again
+	for range 40 { // called again for each part of a slow message
 		conn.BeginMessage()
 		s.pass(t, 200*time.Millisecond)
 	}
@@ -276,7 +276,7 @@ func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
 	require.EqualValues(t, 2, s.Stats().Pings)
 	require.NoError(t, quiet.SetTimeouts(Timeouts{NoHeartbeat: true}))
 	s.pass(t, 10*time.Second)
-	require.NotNil(t, quiet.state(), "it is not closed for a ping of before")
+	require.NotNil(t, quiet.state(), "an earlier ping does not close it")
 	require.Nil(t, handle(s.Reaper, conns[1]).state())
 	require.EqualValues(t, 3, s.Stats().Pings)
 	require.NoError(t, quiet.SetTimeouts(Timeouts{}))
@@ -284,8 +284,8 @@ func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
 	require.Nil(t, quiet.state())
 }
 
-// TestTimeoutsFarFromTheTickAreAccepted has an MQTT client that asks for a keep-alive time of 40,000 s,
-// and a limit of 500 ms that makes the tick short.
+// TestTimeoutsFarFromTheTickAreAccepted has an MQTT client that asks for a keep-alive time of
+// 60,000 s, and a limit of 500 ms that makes the tick short.
 func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
 	const keepAlive = 60_000 * time.Second
 	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: 500 * time.Millisecond, OutageGrace: -1})
@@ -320,7 +320,7 @@ func TestASoonerDrainTightensTheDeadline(t *testing.T) {
 	require.Zero(t, drained())
 	require.NoError(t, s.Drain(0, 2*time.Hour))
 	require.NoError(t, s.Drain(time.Second, 5*time.Second))
-	require.NoError(t, s.Drain(0, 2*time.Hour), "later: it changes nothing")
+	require.NoError(t, s.Drain(0, 2*time.Hour), "a later deadline changes nothing")
 	s.pass(t, 4*time.Second)
 	require.Zero(t, drained())
 	s.pass(t, 2*time.Second)

@@ -46,7 +46,7 @@ func TestEachReasonIsAnError(t *testing.T) {
 	}
 	require.Len(t, names, int(lastReason))
 	for _, e := range []ReapError{{Reason: Kicked}, {Reason: Shed}, {Reason: Drained}, {Reason: OverLimit, Bytes: 2, LimitBytes: 1}} {
-		require.NotErrorIs(t, &e, os.ErrDeadlineExceeded, "no time has passed")
+		require.NotErrorIs(t, &e, os.ErrDeadlineExceeded, "the reason is no timeout")
 		require.False(t, e.Timeout())
 	}
 	require.Equal(t, "reason 0", Reason(0).Error())

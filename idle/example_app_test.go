@@ -12,12 +12,12 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// An app is a gnet.EventHandler that is put together of functions, so that an example reads from top to bottom.
+// An app is a gnet.EventHandler made of functions, so that an example reads from top to bottom.
 type app struct {
 	gnet.BuiltinEventEngine
 	opened  func(c gnet.Conn)
 	traffic func(c gnet.Conn, msg string) gnet.Action
-	closed  chan error // what OnClose got
+	closed  chan error // the errors that OnClose got
 
 	booted chan bool
 	eng    gnet.Engine
@@ -47,7 +47,7 @@ func (a *app) OnBoot(eng gnet.Engine) gnet.Action {
 		log.Fatal(err)
 	}
 	defer ln.Close()
-	a.addr = ln.Addr().String() // with the port that it was given
+	a.addr = ln.Addr().String() // with the port that the kernel chose
 	return gnet.None
 }
 
@@ -92,7 +92,7 @@ func connect(addr string) net.Conn {
 	return c
 }
 
-// read reads what is expected.
+// read reads the expected bytes.
 func read(c net.Conn, want string) string {
 	b := make([]byte, len(want))
 	if _, err := io.ReadFull(c, b); err != nil || string(b) != want {

@@ -48,7 +48,7 @@ func (silentLog) Warnf(string, ...any)  {}
 func (silentLog) Errorf(string, ...any) {}
 func (silentLog) Fatalf(string, ...any) {}
 
-// A handler decides what becomes of idle connections.
+// A handler decides whether idle connections are closed.
 func ExampleConfig_onIdle() {
 	h := &asker{booted: make(chan bool)}
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond, OnIdle: askFirst})

@@ -12,8 +12,8 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// A peer that sends a message byte by byte is never idle, and is closed all the same. Between messages
-// a peer may be silent.
+// A peer that sends a message byte by byte is never idle, and is still closed. Between messages a
+// peer may be silent.
 func ExampleConn_BeginMessage() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
@@ -28,7 +28,7 @@ func ExampleConn_BeginMessage() {
 			conn.EndMessage()
 			_, _ = c.Write([]byte("ok\n"))
 		} else {
-			conn.BeginMessage() // or goes on
+			conn.BeginMessage() // no effect if a message is open
 		}
 		return gnet.None
 	}
@@ -39,7 +39,7 @@ func ExampleConn_BeginMessage() {
 	defer c.Close()
 	fmt.Fprint(c, "a whole message\n")
 	fmt.Print(read(c, "ok\n"))
-	fmt.Fprint(c, "G") // and nothing more
+	fmt.Fprint(c, "G") // the rest of the message never comes
 	fmt.Println(errors.Is(<-h.closed, idle.BelowMinRate))
 	// Output:
 	// ok

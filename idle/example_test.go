@@ -16,7 +16,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 )
 
-// handler is the one of the README.
+// handler is the handler of the README.
 type handler struct{ gnet.BuiltinEventEngine }
 
 func (*handler) OnTraffic(c gnet.Conn) gnet.Action {
@@ -32,10 +32,11 @@ func (*handler) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// An echo server whose connections may be silent for a minute.
+// An echo server that closes connections after a minute of silence.
 //
-// The examples below use shorter times and four helpers: newApp makes a handler of functions, whose channel closed gets what OnClose
-// gets; serve runs it on a free port until stop is called; connect is a client; read reads what it expects.
+// The examples below use shorter times and four helpers. newApp makes a handler of functions; its
+// channel closed receives the errors that OnClose gets. serve runs the handler on a free port until
+// stop is called. connect is a client. read reads the expected bytes.
 func Example() {
 	reaper, err := idle.Middleware(&handler{}, idle.Config{ReadTimeout: 60 * time.Second})
 	if err != nil {
@@ -44,7 +45,7 @@ func Example() {
 	log.Fatal(gnet.Run(reaper, "tcp://:9000", gnet.WithMulticore(true)))
 }
 
-// A connection that is silent is closed, and OnClose gets the reason.
+// A silent connection is closed, and OnClose gets the reason.
 func ExampleMiddleware() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
@@ -54,7 +55,7 @@ func ExampleMiddleware() {
 	addr, stop := serve(reaper, h)
 	defer stop()
 
-	defer connect(addr).Close() // and no word from it
+	defer connect(addr).Close() // a silent client
 	reason := <-h.closed
 	fmt.Println(errors.Is(reason, idle.ReadIdle), errors.Is(reason, os.ErrDeadlineExceeded))
 	// Output: true true
@@ -64,17 +65,17 @@ func ExampleMiddleware() {
 func ExampleMiddleware_badConfig() {
 	_, err := idle.Middleware(&handler{}, idle.Config{
 		ReadTimeout: -time.Second,
-		OutputLimit: idle.OutputLimit{Soft: 1 << 20},
+		Jitter:      2,
 	})
 	fmt.Println(err)
 	// Output:
 	// idle: Config.ReadTimeout is -1s: set a positive duration such as 60s, or 0 for none
-	// idle: Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set how long output may stay above it
+	// idle: Config.Jitter is 2: set at most 1
 }
 
-// A client that notices when its server does not answer any more.
+// A client notices that its server no longer answers.
 func ExampleMiddleware_client() {
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // a server that is up and never says a word
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // a server that never answers
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func ExampleMiddleware_client() {
 	// Output: time to connect to another one: true
 }
 
-// What a server says before it closes a connection.
+// A goodbye is sent to a connection before it is closed.
 func ExampleConfig_goodbye() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
@@ -126,7 +127,8 @@ func ExampleConfig_goodbye() {
 	// Output: 421 no first byte, closing
 }
 
-// A server that is full says so. Those that have been silent for a while make room for others, here after a minute.
+// A full server sends a refusal. Connections that have been silent for a while make room for new
+// ones, here after a minute.
 func ExampleConfig_maxConnections() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
@@ -155,7 +157,7 @@ func ExampleConfig_maxConnections() {
 	// 2 of 2 are open, 1 was refused
 }
 
-// New limits are tried: what would they close?
+// New limits are tried without closing any connection.
 func ExampleConfig_observeOnly() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true})
@@ -166,7 +168,7 @@ func ExampleConfig_observeOnly() {
 	defer stop()
 
 	defer connect(addr).Close()
-	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // the log has a record of each as well
+	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // each is logged as well
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
@@ -180,7 +182,8 @@ func ExampleConfig_observeOnly() {
 	// and now: true
 }
 
-// A server that asks silent peers twice whether they are alive. In production the times would be a minute and half a minute.
+// A server pings silent peers twice before it closes the connection. In production the times would
+// be a minute and half a minute.
 func ExampleHeartbeat() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
@@ -195,7 +198,7 @@ func ExampleHeartbeat() {
 
 	c := connect(addr)
 	defer c.Close()
-	heard, _ := io.ReadAll(c) // and any byte would be an answer
+	heard, _ := io.ReadAll(c) // any byte would be an answer
 	fmt.Printf("%s", heard)
 	fmt.Println("gave up:", errors.Is(<-h.closed, idle.HeartbeatTimeout))
 	// Output:
@@ -204,13 +207,14 @@ func ExampleHeartbeat() {
 	// gave up: true
 }
 
-// Only a pong is a sign of life, and only the handler can tell a pong from other messages.
+// Only a pong shows that the peer is alive, and only the handler can tell a pong from other
+// messages.
 func ExampleConn_Alive() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
 		Interval: 100 * time.Millisecond, Retry: time.Minute,
 		Ping:   func(gnet.Conn) []byte { return []byte("PING\n") },
-		IsPong: func(gnet.Conn) bool { return false }, // the handler tells
+		IsPong: func(gnet.Conn) bool { return false }, // the handler calls Alive
 	}})
 	if err != nil {
 		log.Fatal(err)
@@ -236,7 +240,7 @@ func ExampleConn_Alive() {
 	// watched: true
 }
 
-// A gateway for devices that negotiate their keep-alive time, as MQTT does, in the first message.
+// A gateway for devices that negotiate their keep-alive time in the first message, as MQTT does.
 func ExampleConn_SetTimeouts() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
@@ -255,7 +259,7 @@ func ExampleConn_SetTimeouts() {
 		conn, _ := reaper.Conn(c)
 		conn.Ready()
 		if err := conn.SetTimeouts(idle.Timeouts{Read: keepAlive * 3 / 2}); err != nil {
-			return gnet.Close // the time is absurd
+			return gnet.Close // the time is out of range
 		}
 		return gnet.None
 	}
@@ -264,14 +268,14 @@ func ExampleConn_SetTimeouts() {
 
 	c := connect(addr)
 	defer c.Close()
-	fmt.Fprintln(c, 100*time.Millisecond) // and then nothing
+	fmt.Fprintln(c, 100*time.Millisecond) // then the device is silent
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 	// Output: read idle limit 150ms
 }
 
-// A connection is not idle while its server works on the answer, here for three times the timeout.
+// A connection is not idle while its server works on the answer, here for three timeouts.
 func ExampleConn_Hold() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
@@ -302,7 +306,7 @@ func ExampleConn_Hold() {
 	// and then: true
 }
 
-// A client must log in within ten seconds, whatever else it sends.
+// A client must log in within ten seconds. Other messages do not extend the time.
 func ExampleConn_Ready() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{HandshakeTimeout: 10 * time.Second})
@@ -361,7 +365,7 @@ func ExampleConn_Exempt() {
 	// Output: exempt
 }
 
-// New limits at run time reach connections that are open.
+// New limits at run time apply to open connections.
 func ExampleReaper_Update() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
@@ -397,7 +401,7 @@ func ExampleReaper_ScaleTimeouts() {
 	defer stop()
 	defer connect(addr).Close()
 
-	if err := reaper.ScaleTimeouts(1, 200*time.Millisecond); err != nil { // 0.5 would be halfway from an hour
+	if err := reaper.ScaleTimeouts(1, 200*time.Millisecond); err != nil { // 0.5 halves an hour
 		log.Fatal(err)
 	}
 	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
@@ -409,7 +413,7 @@ func ExampleReaper_ScaleTimeouts() {
 	// and back: <nil>
 }
 
-// The twenty connections that were heard longest ago.
+// The twenty connections that have been silent longest.
 func ExampleReaper_Inspect() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
@@ -462,7 +466,7 @@ func ExampleReaper_Kick() {
 	// idle: the connection is not watched
 }
 
-// The last connections that were reaped, for a page that shows them.
+// The connections that were reaped last, for a page that shows them.
 func ExampleReaper_Inspect_closed() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
@@ -485,7 +489,8 @@ func ExampleReaper_Inspect_closed() {
 	// Output: true no first byte
 }
 
-// Before a server stops, its clients go one after the other. See package server for all that belongs to it.
+// Before a server stops, its clients are disconnected one after another. Package server has the
+// complete sequence.
 func ExampleReaper_Drain() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{
@@ -533,7 +538,7 @@ func ExampleReaper_Stats() {
 	// late by less than an hour: true
 }
 
-// The lateness of reaped connections as a histogram. The last bucket has no bound.
+// A histogram of the lateness of reaped connections. The last bucket has no bound.
 func ExampleLatenessStats() {
 	late := idle.LatenessStats{ // of Reaper.Stats
 		Bounds:  []time.Duration{5 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
@@ -557,7 +562,7 @@ func ExampleReapError() {
 		case !reaped:
 			fmt.Println("closed by the peer or the handler:", err)
 		case errors.Is(err, idle.WriteStall), errors.Is(err, idle.OverLimit):
-			fmt.Println("it does not read:", reason)
+			fmt.Println("slow:", reason)
 		default:
 			fmt.Println(reason.Reason, "after", reason.Lasted, "timeout:", reason.Timeout())
 		}
@@ -568,7 +573,7 @@ func ExampleReapError() {
 	// Output:
 	// closed by the peer or the handler: EOF
 	// read idle after 1m0.1s timeout: true
-	// it does not read: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
+	// slow: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
 }
 
 // The numbers of a Stats for each reason.

@@ -22,13 +22,13 @@ func expiryServer(name string) (gnet.EventHandler, *echo) {
 	if err != nil {
 		panic(err)
 	}
-	if name == "unbounded" { // all that is due in one task
+	if name == "unbounded" { // closes everything that is due in one task
 		r.taskTime = time.Hour
 	}
 	return r, e
 }
 
-// afterFunc closes who is silent with a time.AfterFunc for each connection, which each message resets.
+// afterFunc closes silent connections with one time.AfterFunc each. Each message resets it.
 type afterFunc struct{ *echo }
 
 func (h *afterFunc) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {

@@ -11,15 +11,15 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// watched returns what the only loop of a site keeps of a connection.
+// watched returns what the only loop of a site keeps about a connection.
 func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32, st *state) {
 	l = s.registry.Load().loops[0]
 	r, id = l.table.Find(key(c))
 	return l, r, id, l.states.At(id)
 }
 
-// TestWhenAPeerWasHeardIsKnownForEver also when the clock has forgotten about its stamp.
-func TestWhenAPeerWasHeardIsKnownForEver(t *testing.T) {
+// TestTheLastReadIsKnownForever checks it after the clock has forgotten the time of its stamp.
+func TestTheLastReadIsKnownForever(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, OutageGrace: -1})
 	c := s.open(1)[0]
 	handle(s.Reaper, c).Exempt(true)
@@ -28,9 +28,9 @@ func TestWhenAPeerWasHeardIsKnownForEver(t *testing.T) {
 	s.receive(c)
 	l, r, id, st := s.watched(c)
 	require.Equal(t, s.at, l.facts(r, id, st, s.at).Heard.To, "the bound of the current stamp is now")
-	require.Zero(t, st.instants[atHeard], "and is not kept, because it may still move")
+	require.Zero(t, st.instants[atHeard], "the bound is not kept, because it may still move")
 	s.pass(t, s.clock.Tick())
-	for range 100 { // it is judged now and then
+	for range 100 { // judged every 5 s
 		l.facts(r, id, st, s.at)
 		s.pass(t, 5*time.Second)
 	}
@@ -40,8 +40,9 @@ func TestWhenAPeerWasHeardIsKnownForEver(t *testing.T) {
 	require.Less(t, when.To, heard+3*s.clock.Tick())
 }
 
-// TestWhatTheKernelHasHeardIsKept as the stamp of the connection, and told to the Monitor.
-func TestWhatTheKernelHasHeardIsKept(t *testing.T) {
+// TestAReadFoundByTheKernelIsKept checks the stamp of the connection and that of its loop, which
+// the Monitor reads.
+func TestAReadFoundByTheKernelIsKept(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, OutageGrace: -1})
 	c := s.open(1)[0]
 	const ago = 320 * time.Millisecond

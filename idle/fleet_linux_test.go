@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A fleet is many client connections served by one goroutine over epoll. It drains what comes in, and notes when the
-// server closes a connection.
+// A fleet is many client connections served by one goroutine over epoll. It drains incoming bytes,
+// and records when the server closes a connection.
 type fleet struct {
 	t      testing.TB
 	start  time.Time
@@ -98,7 +98,7 @@ func (f *fleet) close() {
 	_ = unix.Close(f.epoll)
 }
 
-// send writes to the connections from until to, those that are open.
+// send writes to the open connections from until to.
 func (f *fleet) send(from, to int, msg string) {
 	for i := from; i < to; i++ {
 		c := &f.conns[i]
@@ -113,9 +113,9 @@ func (f *fleet) send(from, to int, msg string) {
 	}
 }
 
-// beat sends to the connections from until to, each every period, for the given time.
-func (f *fleet) beat(from, to int, period, length time.Duration) {
-	const parts = 10 // so that the heartbeats are spread
+// sendHeartbeats writes to the connections from until to, one per period, for the given time.
+func (f *fleet) sendHeartbeats(from, to int, period, length time.Duration) {
+	const parts = 10 // spreads the heartbeats
 	for until := time.Now().Add(length); time.Now().Before(until); {
 		began := time.Now()
 		for p := range parts {
@@ -126,7 +126,7 @@ func (f *fleet) beat(from, to int, period, length time.Duration) {
 	}
 }
 
-// lost returns how many of the connections from until to the server has closed.
+// lost returns how many connections from until to the server has closed.
 func (f *fleet) lost(from, to int) (n int) {
 	for i := from; i < to; i++ {
 		if f.conns[i].closedAt.Load() != 0 {
@@ -136,8 +136,9 @@ func (f *fleet) lost(from, to int) (n int) {
 	return n
 }
 
-// silences returns, for those that the server has closed, the shortest and the longest time between the last byte and
-// the close. The shortest is measured from before the write, so that it is never too short by the measurement itself.
+// silences returns the shortest and the longest time between the last byte and the close, for the
+// connections that the server has closed. The shortest is measured from before the write, so that
+// the measurement never makes it too short.
 func (f *fleet) silences(from, to int) (shortest, longest time.Duration) {
 	shortest = 1 << 62
 	for i := from; i < to; i++ {
@@ -150,7 +151,8 @@ func (f *fleet) silences(from, to int) (shortest, longest time.Duration) {
 	return shortest, longest
 }
 
-// median returns the median time between the last byte and the close of those that the server has closed.
+// median returns the median time between the last byte and the close, for the connections that the
+// server has closed.
 func (f *fleet) median(from, to int) time.Duration {
 	var all []time.Duration
 	for i := from; i < to; i++ {

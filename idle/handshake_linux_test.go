@@ -23,13 +23,13 @@ func init() {
 	plays["handshake"] = play{cfg: Config{HandshakeTimeout: handshakeTimeout}, act: shakeHands}
 }
 
-// shakeHands is the server's part of a handshake of two round trips.
+// shakeHands is the server side of a handshake of two round trips.
 func shakeHands(w *witness, c gnet.Conn, b []byte) {
 	if bytes.Contains(b, []byte("hello")) {
 		_, _ = c.Write([]byte("hello"))
 	}
 	if bytes.Contains(b, []byte("login")) {
-		w.markReady(c)
+		w.endHandshake(c)
 		_, _ = c.Write([]byte("ready"))
 	}
 }
@@ -37,7 +37,7 @@ func shakeHands(w *witness, c gnet.Conn, b []byte) {
 // A loginOutcome counts how handshakes have ended.
 type loginOutcome struct{ ready, closed int }
 
-// outcome counts the connections of an account, but for those of the given peers.
+// outcome counts the connections of an account, except those of the given peers.
 func (a account) outcome(except map[string]bool) (o loginOutcome) {
 	for _, tr := range a.Traces {
 		switch {
@@ -51,7 +51,7 @@ func (a account) outcome(except map[string]bool) (o loginOutcome) {
 	return o
 }
 
-// dialNamed connects from an address that is known to the server, also over a unix socket.
+// dialNamed connects from an address that the server can tell apart, also over a unix socket.
 func dialNamed(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
 	c, err := dialFrom(addr)
@@ -69,10 +69,10 @@ func dialFrom(addr net.Addr) (net.Conn, error) {
 	return d.Dial(addr.Network(), addr.String())
 }
 
-// TestAStopInTheMiddleOfAHandshakeCutsNobodyOff stops the server for one and a half timeouts. Its
-// clients are connected by then; they send the first of two messages while it is stopped, and the
-// second when the server has answered, after the delay of a path.
-func TestAStopInTheMiddleOfAHandshakeCutsNobodyOff(t *testing.T) {
+// TestAStopDuringAHandshakeClosesNoClient stops the server for one and a half timeouts. Its clients
+// are connected by then. They send the first of two messages while the server is stopped, and the
+// second after the server has answered, delayed as on a network path.
+func TestAStopDuringAHandshakeClosesNoClient(t *testing.T) {
 	t.Parallel()
 	const n, mute = 200, 5
 	const stop = handshakeTimeout * 3 / 2
@@ -107,15 +107,15 @@ func TestAStopInTheMiddleOfAHandshakeCutsNobodyOff(t *testing.T) {
 				}
 				server.resume(stop)
 				shaking.Wait()
-				a := server.await("all are ready or cut off", func(a account) bool {
+				a := server.await("all handshakes have ended", func(a account) bool {
 					o := a.outcome(guilty)
 					return o.ready+o.closed == n
 				})
 				o := a.outcome(guilty)
-				t.Logf("%d of %d cut off", o.closed, n)
-				assert.Zero(t, o.closed, "clients were cut off in the middle of their handshake")
+				t.Logf("%d of %d closed", o.closed, n)
+				assert.Zero(t, o.closed, "clients were closed during their handshake")
 
-				a = server.await("silent clients are cut off", func(a account) bool {
+				a = server.await("silent clients are closed", func(a account) bool {
 					return len(a.reaped(func(tr trace) bool { return guilty[tr.Peer] })) == mute
 				})
 				for _, tr := range a.reaped(func(tr trace) bool { return guilty[tr.Peer] }) {
@@ -129,8 +129,8 @@ func TestAStopInTheMiddleOfAHandshakeCutsNobodyOff(t *testing.T) {
 }
 
 // TestALoginThatWaitsForABlockedLoopIsNotCutOff blocks the loop of the server by a handler, in
-// OnTraffic or in a task, until the deadline of a handshake is past. The logins came at once, and
-// wait unread. After a task gnet runs the Reaper's task first and reads later.
+// OnTraffic or in a task, until the deadline of a handshake has passed. The logins arrive at once
+// and wait unread. After a task, gnet runs the task of the Reaper before it reads.
 func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -181,7 +181,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 					clients[i] = dial(t, addr)
 				}
 				mute := dial(t, addr)
-				eventually(t, "all are open", func() bool { return reaper.Stats().Opened == n+2 })
+				eventually(t, "all connections are open", func() bool { return reaper.Stats().Opened == n+2 })
 				_, err = blocker.Write([]byte("block"))
 				require.NoError(t, err)
 				<-blocked
@@ -189,17 +189,17 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 					_, err := c.Write([]byte("login"))
 					require.NoError(t, err)
 				}
-				_, err = io.Copy(io.Discard, mute) // it never logs in
+				_, err = io.Copy(io.Discard, mute) // this client never logs in
 				require.NoError(t, err)
-				eventually(t, "all are ready or cut off", func() bool { return len(ready)+len(e.reasons()) >= n+1 })
+				eventually(t, "all handshakes have ended", func() bool { return len(ready)+len(e.reasons()) >= n+1 })
 				cut := 0
 				for _, err := range e.reasons() {
 					if errors.Is(err, NoHandshake) {
 						cut++
 					}
 				}
-				t.Logf("%d of %d cut off", cut-1, n)
-				assert.Equal(t, 1, cut, "clients were cut off though their logins waited unread, and the mute one is")
+				t.Logf("%d of %d closed", cut-1, n)
+				assert.Equal(t, 1, cut, "only the mute client is closed, not the clients with unread logins")
 				assert.Equal(t, n, len(ready))
 			})
 		}

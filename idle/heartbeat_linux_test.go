@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// answer reads from a connection and answers each PING, until it is closed.
+// answer reads from a connection and answers each PING until the connection is closed.
 func answer(t *testing.T, c net.Conn, with string) (pings *atomic.Int32) {
 	pings = new(atomic.Int32)
 	var answering sync.WaitGroup
@@ -34,13 +34,13 @@ func answer(t *testing.T, c net.Conn, with string) (pings *atomic.Int32) {
 	return pings
 }
 
-func TestHeartbeatsCloseWhoDoesNotAnswer(t *testing.T) {
+func TestHeartbeatsCloseAPeerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{Heartbeat: pinging()}, nil)
 	began := time.Now()
 	living, talking, silent := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
 	pings := answer(t, living, "PONG\n")
-	beat(t, talking, limitOf/8)
+	sendEvery(t, talking, limitOf/8)
 	got, err := io.ReadAll(silent)
 	require.NoError(t, err)
 	require.Equal(t, "PING\nPING\n", string(got))
@@ -51,7 +51,7 @@ func TestHeartbeatsCloseWhoDoesNotAnswer(t *testing.T) {
 	require.GreaterOrEqual(t, pings.Load(), int32(3))
 	require.NoError(t, talking.SetReadDeadline(time.Now().Add(limitOf/4)))
 	_, err = talking.Read(make([]byte, 8))
-	require.Error(t, err, "who talks is not asked")
+	require.Error(t, err, "a peer that sends gets no ping")
 }
 
 func TestOnlyPongsCount(t *testing.T) {
@@ -65,14 +65,14 @@ func TestOnlyPongsCount(t *testing.T) {
 	living, talking := dial(t, s.addr), dial(t, s.addr)
 	pings := answer(t, living, "PONG\n")
 	answer(t, talking, "what?\n")
-	beat(t, talking, limitOf/8)
+	sendEvery(t, talking, limitOf/8)
 	s.requireReaped(t, time.Now(), 0, HeartbeatTimeout)
 	time.Sleep(3 * limitOf)
 	require.Len(t, s.reasons(), 1)
 	require.GreaterOrEqual(t, pings.Load(), int32(3))
 }
 
-func TestMarkAlive(t *testing.T) {
+func TestConnAlive(t *testing.T) {
 	t.Parallel()
 	h := pinging()
 	h.IsPong = func(gnet.Conn) bool { return false }
@@ -88,7 +88,8 @@ func TestMarkAlive(t *testing.T) {
 	require.Empty(t, s.reasons())
 }
 
-// TestHeartbeatsOfAClient keeps a connection open from the side of a gnet.Client, and notices a server that does not answer.
+// TestHeartbeatsOfAClient keeps a connection of a gnet.Client alive, and reaps the connection to a
+// server that does not answer.
 func TestHeartbeatsOfAClient(t *testing.T) {
 	for _, alive := range []bool{true, false} {
 		ln := listenAt(t, "tcp://127.0.0.1:0")
@@ -107,7 +108,7 @@ func TestHeartbeatsOfAClient(t *testing.T) {
 			eventually(t, "three pings", func() bool { return pings.Load() >= 3 })
 			require.Empty(t, e.reasons())
 		} else {
-			eventually(t, "it gives up", func() bool { return len(e.reasons()) == 1 })
+			eventually(t, "the client closes the connection", func() bool { return len(e.reasons()) == 1 })
 			require.ErrorIs(t, e.reasons()[0], HeartbeatTimeout)
 		}
 		require.NoError(t, client.Stop())
@@ -125,4 +126,69 @@ func TestPingMayClose(t *testing.T) {
 	s := newSite(t, Config{Heartbeat: h}, nil)
 	awaitClose(t, dial(t, s.addr))
 	require.Equal(t, []error{nil}, s.reasons())
+}
+
+func TestAPingBehindOutputIsNotMissed(t *testing.T) {
+	t.Parallel()
+	h := pinging()
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) { s.open = flood(32 << 20) })
+	c := dialSmall(t, s.addr)
+	got := 0
+	stop := time.Now().Add(4 * time.Second)
+	b := make([]byte, 8<<10)
+	for time.Now().Before(stop) {
+		n, err := c.Read(b)
+		got += n
+		if err != nil {
+			break
+		}
+		if bytes.Contains(b[:n], []byte("PING")) {
+			_, _ = c.Write([]byte("PONG\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	require.Empty(t, s.reasons(), "the peer has read %d bytes and acknowledges them, but the ping is behind more output", got)
+}
+
+func TestIsPongMayClose(t *testing.T) {
+	h := pinging()
+	var closed atomic.Bool
+	h.IsPong = func(c gnet.Conn) bool { _ = c.EventLoop().Close(c); return true }
+	after := make(chan bool, 9)
+	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
+		s.closed = func(gnet.Conn, error) gnet.Action { closed.Store(true); return gnet.None }
+		s.traffic = func(c gnet.Conn) gnet.Action { after <- closed.Load(); return gnet.None }
+	})
+	c := dial(t, s.addr)
+	_, _ = c.Write([]byte("x"))
+	select {
+	case a := <-after:
+		require.False(t, a, "OnTraffic after OnClose")
+	case <-time.After(time.Second):
+	}
+}
+
+// TestACloseForAnotherReasonMissesNoHeartbeat closes connections while a ping may still be
+// answered.
+func TestACloseForAnotherReasonMissesNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want error
+	}{
+		"idle": {Config{ReadTimeout: limitOf}, ReadIdle},
+		"old":  {Config{MaxAge: limitOf}, MaxAge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.cfg.Heartbeat = Heartbeat{Interval: limitOf / 4, Retry: time.Minute, Ping: pinging().Ping}
+			s := newSite(t, tc.cfg, nil)
+			began := time.Now()
+			dial(t, s.addr)
+			s.requireReaped(t, began, limitOf, tc.want)
+			got := s.reaper.Stats()
+			require.EqualValues(t, 1, got.Pings)
+			require.Zero(t, got.Missed)
+		})
+	}
 }

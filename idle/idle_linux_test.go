@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestWriteIdleIsRaisedAndNothingIsClosed(t *testing.T) {
 	s := newSite(t, Config{WriteTimeout: limitOf}, func(s *site) { s.events = make(chan Event, 100) })
 	began := time.Now()
 	c := dial(t, s.addr)
-	beat(t, c, limitOf/8) // what comes does not matter
+	sendEvery(t, c, limitOf/8) // reads do not matter
 	for i := range 3 {
 		ev := <-s.events
 		require.Equal(t, WriteIdle, ev.Reason)
@@ -31,12 +32,13 @@ func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{WriteTimeout: limitOf}, nil)
 	dial(t, s.addr)
-	eventually(t, "some events", func() bool { return s.reaper.Stats().Events[WriteIdle] > 2 })
+	eventually(t, "three events are counted", func() bool { return s.reaper.Stats().Events[WriteIdle] > 2 })
 	require.Empty(t, s.reasons())
 }
 
-// TestWhateverIsSentIsAWrite lets a server send in all the ways there are, without a hook in any.
-func TestWhateverIsSentIsAWrite(t *testing.T) {
+// TestEverySentByteIsAWrite lets a server send in every way that gnet offers, without a hook in any
+// of them.
+func TestEverySentByteIsAWrite(t *testing.T) {
 	t.Parallel()
 	push := func(write func(gnet.Conn)) func(*site) {
 		return func(s *site) {
@@ -75,10 +77,10 @@ func TestWhateverIsSentIsAWrite(t *testing.T) {
 				setUp(s)
 			})
 			awaitClose(t, dial(t, s.addr))
-			require.Empty(t, s.events, "it was written to all the time")
+			require.Empty(t, s.events, "bytes were sent continuously")
 		})
 	}
-	t.Run("out of OnOpen", func(t *testing.T) {
+	t.Run("from OnOpen", func(t *testing.T) {
 		s := newSite(t, Config{WriteTimeout: limitOf}, func(s *site) {
 			s.events = make(chan Event, 100)
 			s.open = func(gnet.Conn) ([]byte, gnet.Action) { return []byte("hello"), gnet.None }
@@ -88,8 +90,8 @@ func TestWhateverIsSentIsAWrite(t *testing.T) {
 	})
 }
 
-// TestASlowPeerOfALargeAnswerIsNotWriteIdle is what Netty has two issues about, 6150 and 8912: one write that takes the peer
-// many timeouts to read.
+// TestASlowPeerOfALargeAnswerIsNotWriteIdle tests the case of Netty's issues 6150 and 8912: the
+// peer takes many timeouts to read the bytes of one write.
 func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 18
@@ -110,8 +112,8 @@ func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 		read += n
 		time.Sleep(limitOf / 16)
 	}
-	require.Greater(t, time.Since(began), 4*limitOf, "it took several timeouts")
-	require.Empty(t, s.events, "not even a first one while bytes move")
+	require.Greater(t, time.Since(began), 4*limitOf, "the answer took several timeouts")
+	require.Empty(t, s.events, "no event while bytes move")
 	ev := <-s.events
 	require.True(t, ev.First)
 	require.GreaterOrEqual(t, ev.Idle, 2*limitOf)
@@ -124,10 +126,10 @@ func TestAllIdle(t *testing.T) {
 	awaitClose(t, dial(t, s.addr))
 	reason := s.requireReaped(t, began, limitOf, AllIdle)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
-	beating := dial(t, s.addr)
-	beat(t, beating, limitOf/8)
+	living := dial(t, s.addr)
+	sendEvery(t, living, limitOf/8)
 	time.Sleep(3 * limitOf)
-	require.Len(t, s.reasons(), 1, "what is heard is not idle")
+	require.Len(t, s.reasons(), 1, "a connection with reads is not idle")
 }
 
 func TestNoFirstByte(t *testing.T) {
@@ -140,7 +142,7 @@ func TestNoFirstByte(t *testing.T) {
 	awaitClose(t, dial(t, s.addr))
 	s.requireReaped(t, began, limitOf, NoFirstByte)
 	time.Sleep(2 * limitOf)
-	require.Len(t, s.reasons(), 1, "who has spoken once may be silent")
+	require.Len(t, s.reasons(), 1, "a peer may be silent after its first byte")
 }
 
 func TestNoHandshake(t *testing.T) {
@@ -158,9 +160,42 @@ func TestNoHandshake(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	trickling := dial(t, s.addr)
-	beat(t, trickling, limitOf/20)
+	sendEvery(t, trickling, limitOf/20)
 	awaitClose(t, trickling)
 	s.requireReaped(t, began, limitOf, NoHandshake)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
+}
+
+func TestAWriteInOnIdleIsActivity(t *testing.T) {
+	t.Parallel()
+	for _, other := range []Config{{WriteTimeout: limitOf}, {AllTimeout: limitOf}} {
+		var mu sync.Mutex
+		var evs []Event // guarded by mu
+		var e = newEcho()
+		other.OnIdle = func(c gnet.Conn, ev Event) gnet.Action {
+			mu.Lock()
+			evs = append(evs, ev)
+			mu.Unlock()
+			if ev.Reason == ReadIdle {
+				_, _ = c.Write([]byte("PING\n"))
+			}
+			return gnet.None
+		}
+		other.ReadTimeout, other.Tick = limitOf, tickOf
+		r := middleware(t, e, other)
+		addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+		c := dial(t, addr)
+		time.Sleep(limitOf + limitOf/2)
+		c.Close()
+		time.Sleep(limitOf / 4)
+		mu.Lock()
+		defer mu.Unlock()
+		// Of two events that are due together, either may come first.
+		for i, ev := range evs[:len(evs)-1] {
+			if ev.Reason == ReadIdle {
+				t.Errorf("the write for %v was followed by %v at once", ev.Reason, evs[i+1].Reason)
+			}
+		}
+	}
 }

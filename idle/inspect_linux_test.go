@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -36,7 +37,7 @@ func TestInspectCountsByState(t *testing.T) {
 	want := newStates()
 	want[stateHeld], want[stateOpen], want[stateHandshake] = 1, 2, 1
 	var got Inspection
-	eventually(t, "the states are as they should be", func() bool {
+	eventually(t, "all states are reached", func() bool {
 		var err error
 		got, err = countStates(t.Context(), s.reaper)
 		require.NoError(t, err)
@@ -46,9 +47,9 @@ func TestInspectCountsByState(t *testing.T) {
 	require.Zero(t, got.Overdue)
 }
 
-// TestInspectCountsWhatIsOverdue judges nothing while deadlines pass, like a loop that has too much to
-// do.
-func TestInspectCountsWhatIsOverdue(t *testing.T) {
+// TestInspectCountsOverdueConnections judges nothing while deadlines pass, as on an overloaded
+// loop.
+func TestInspectCountsOverdueConnections(t *testing.T) {
 	hand := new(handClock)
 	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
 	require.NoError(t, err)
@@ -69,14 +70,14 @@ func TestInspectCountsWhatIsOverdue(t *testing.T) {
 	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}, Overdue: 5}, count())
 }
 
-func TestARingShowsWhatComesUpWhen(t *testing.T) {
+func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
 	t.Parallel()
 	const timeout = 5 * time.Second
 	s := newSite(t, Config{ReadTimeout: timeout, Tick: 100 * time.Millisecond}, nil)
 	for range 3 {
 		dial(t, s.addr)
 	}
-	eventually(t, "they are open", func() bool { return s.reaper.Stats().Opened == 3 })
+	eventually(t, "all connections are open", func() bool { return s.reaper.Stats().Opened == 3 })
 	rings, err := s.reaper.rings(t.Context(), 20)
 	require.NoError(t, err)
 	require.Len(t, rings, 1)
@@ -84,7 +85,7 @@ func TestARingShowsWhatComesUpWhen(t *testing.T) {
 	require.Equal(t, 3, ring.Connections)
 	require.Equal(t, 1, ring.Loop)
 	require.Zero(t, ring.Later)
-	require.Len(t, ring.Sectors, 18, "of three ticks each")
+	require.Len(t, ring.Sectors, 18, "three ticks per sector")
 	require.Equal(t, 5400*time.Millisecond, ring.Turn)
 	hand := float64(ring.Now%ring.Turn) / float64(ring.Turn)
 	total := 0
@@ -97,26 +98,26 @@ func TestARingShowsWhatComesUpWhen(t *testing.T) {
 			ahead++
 		}
 		at := time.Duration(ahead * float64(ring.Turn))
-		require.InDelta(t, timeout.Seconds(), at.Seconds(), 2.5, "sector %d comes up in %v", i, at) // they have been open for a moment
+		require.InDelta(t, timeout.Seconds(), at.Seconds(), 2.5, "sector %d comes up in %v", i, at)
 		require.LessOrEqual(t, at, timeout+300*time.Millisecond)
 	}
 	require.Equal(t, 3, total)
 
 	rings, err = s.reaper.rings(t.Context(), 1<<20)
 	require.NoError(t, err)
-	require.Len(t, rings[0].Sectors, 52, "as many as there are ticks, and two because of rounding")
+	require.Len(t, rings[0].Sectors, 52, "one sector per tick, and two for rounding")
 	_, err = s.reaper.Inspect(t.Context(), Query{Sectors: -1})
 	require.ErrorContains(t, err, "Query.Sectors is -1")
 }
 
-func TestARingDoesNotShowWhoIsGone(t *testing.T) {
+func TestARingOmitsClosedConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Minute}, nil)
 	dial(t, s.addr)
 	for range 50 {
 		require.NoError(t, dial(t, s.addr).Close())
 	}
-	eventually(t, "only one is left in the ring", func() bool {
+	eventually(t, "one connection is left in the ring", func() bool {
 		rings, err := s.reaper.rings(t.Context(), 120)
 		require.NoError(t, err)
 		if len(rings) != 1 || rings[0].Connections != 1 || s.reaper.Stats().Closed != 50 {
@@ -131,7 +132,8 @@ func TestARingDoesNotShowWhoIsGone(t *testing.T) {
 	})
 }
 
-// TestMessagesOfALoopThatGoesQuietAreCounted asks for a census, which any scrape does: nothing else happens on the loop for long.
+// TestMessagesOfALoopThatGoesQuietAreCounted counts the states, as each scrape does. Nothing else
+// happens on the loop for a long time.
 func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: time.Hour, Tick: time.Second}, func(s *site) {
@@ -153,8 +155,9 @@ func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
 	require.EqualValues(t, 100, s.reaper.Stats().Reads)
 }
 
-// TestALogThatAsksTheReaperDoesNotHang has a logger that asks for counters, and for the Config, of the Reaper that logs.
-func TestALogThatAsksTheReaperDoesNotHang(t *testing.T) {
+// TestALoggerThatCallsTheReaperDoesNotHang has a logger that reads the counters and updates the
+// Config of the Reaper that logs.
+func TestALoggerThatCallsTheReaperDoesNotHang(t *testing.T) {
 	var r *Reaper
 	asked := make(chan struct{}, 10)
 	log := slog.New(slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
@@ -179,8 +182,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// TestChangesOfSeveralAreAllKept has one change the read timeout while another changes the all timeout, again and again.
-func TestChangesOfSeveralAreAllKept(t *testing.T) {
+// TestConcurrentUpdatesAreAllKept changes the read timeout in one goroutine and the all timeout in
+// another, many times.
+func TestConcurrentUpdatesAreAllKept(t *testing.T) {
 	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, AllTimeout: time.Minute})
 	var changing sync.WaitGroup
 	const times = 500
@@ -201,7 +205,7 @@ func TestChangesOfSeveralAreAllKept(t *testing.T) {
 	require.ErrorContains(t, r.Update(func(cfg *Config) { cfg.ReadTimeout = -1 }), "Config.ReadTimeout is -1ns")
 }
 
-func TestARingCountsWhatIsFarAway(t *testing.T) {
+func TestARingCountsDistantDeadlines(t *testing.T) {
 	l := newLoop(middleware(t, &sink{}, readOnly), &fakeEventLoop{}, 1)
 	l.wheel.Schedule(l.clock.Tick(), 1)
 	l.wheel.Schedule(100*time.Hour, 2)
@@ -211,7 +215,7 @@ func TestARingCountsWhatIsFarAway(t *testing.T) {
 	require.Equal(t, 2, ring.Later)
 }
 
-func TestARingOfALoopThatHasNobodyStays(t *testing.T) {
+func TestARingOfAnEmptyLoopStays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
 	dial(t, s.addr)
@@ -223,7 +227,7 @@ func TestARingOfALoopThatHasNobodyStays(t *testing.T) {
 	})
 }
 
-func TestHowConnectionsEndIsCounted(t *testing.T) {
+func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: 10 * limitOf}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.Close }
@@ -231,17 +235,17 @@ func TestHowConnectionsEndIsCounted(t *testing.T) {
 	require.NoError(t, dial(t, s.addr).Close())
 	reset := dial(t, s.addr)
 	require.NoError(t, reset.(*net.TCPConn).SetLinger(0))
-	eventually(t, "the server knows both", func() bool { return s.reaper.Stats().Opened == 2 })
+	eventually(t, "the server has opened both", func() bool { return s.reaper.Stats().Opened == 2 })
 	require.NoError(t, reset.Close())
 	for range 3 {
 		_, err := dial(t, s.addr).Write([]byte("x"))
 		require.NoError(t, err)
 	}
-	dial(t, s.addr) // is reaped
-	eventually(t, "all have gone", func() bool { return s.reaper.Stats().Closed == 6 })
+	dial(t, s.addr) // silent until it is reaped
+	eventually(t, "all connections are closed", func() bool { return s.reaper.Stats().Closed == 6 })
 	got := s.reaper.Stats()
 	t.Logf("%+v", got)
-	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset, which gnet may report as an end")
+	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset that gnet may report as a FIN")
 	require.GreaterOrEqual(t, got.ClosedByPeer, uint64(1))
 	require.EqualValues(t, 3, got.ClosedByHandler)
 	require.EqualValues(t, 1, got.Reaped[ReadIdle])
@@ -272,21 +276,21 @@ func TestLatenessIsCountedInBuckets(t *testing.T) {
 	for i, bound := range bounds {
 		require.Equal(t, want[bound], got.Buckets[i], "%v", bound)
 	}
-	require.EqualValues(t, 1, got.Buckets[len(bounds)], "above all")
+	require.EqualValues(t, 1, got.Buckets[len(bounds)], "above the last bound")
 	require.EqualValues(t, 6, got.Count)
 	require.Equal(t, time.Hour, got.Max)
 }
 
-func TestTheLagOfTheDriverIsRememberedForAWhile(t *testing.T) {
+func TestTheWorstDriverLagIsKeptForAWindow(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	var l lag
 	l.expect(100 * ms)
 	l.ran(100*ms, 100*ms)
 	require.Zero(t, l.worst(150*ms, true))
-	require.Equal(t, 30*ms, l.worst(230*ms, true), "it is late now")
+	require.Equal(t, 30*ms, l.worst(230*ms, true), "the driver is late now")
 	l.ran(250*ms, 50*ms)
 	require.Equal(t, 50*ms, l.worst(260*ms, true))
-	for at := 300 * ms; at < 30*s; at += 100 * ms { // ever on time
+	for at := 300 * ms; at < 30*s; at += 100 * ms { // always on time
 		l.ran(at, 100*ms)
 		if at < lagWindow {
 			require.Equal(t, 50*ms, l.worst(at, true), "%v", at)
@@ -294,12 +298,12 @@ func TestTheLagOfTheDriverIsRememberedForAWhile(t *testing.T) {
 			require.Zero(t, l.worst(at, true), "%v", at)
 		}
 	}
-	require.Zero(t, l.worst(time.Hour, false), "it does not run")
+	require.Zero(t, l.worst(time.Hour, false), "the driver does not run")
 	l.expect(time.Hour + 100*ms)
 	require.Zero(t, l.worst(time.Hour+50*ms, true))
 }
 
-// TestInspectAndKickOnALoopReturnAtOnce instead of waiting for the loop that they are called on.
+// TestInspectAndKickOnALoopReturnAtOnce calls them on the loop that they would wait for.
 func TestInspectAndKickOnALoopReturnAtOnce(t *testing.T) {
 	t.Parallel()
 	errs := make(chan error, 2)
@@ -320,7 +324,7 @@ func TestInspectAndKickOnALoopReturnAtOnce(t *testing.T) {
 	require.Equal(t, 1, s.reaper.Connections())
 }
 
-// TestInspectingChangesNothing compares all that a loop knows of its connections.
+// TestInspectingChangesNothing compares everything that a loop stores about its connections.
 func TestInspectingChangesNothing(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{
 		ReadTimeout: 10 * time.Second, AllTimeout: time.Minute, MaxAge: time.Hour,
@@ -362,7 +366,7 @@ func recordsOf(l *loop, conns []*scriptedConn) (all []conntable.Record) {
 	return all
 }
 
-// TestTheRemoteAddressOfAProxy is what reports show, until it is taken back.
+// TestTheRemoteAddressOfAProxy shows the address that SetRemote has set until it is reset.
 func TestTheRemoteAddressOfAProxy(t *testing.T) {
 	t.Parallel()
 	var log syncbuf.Buffer
@@ -397,4 +401,27 @@ func TestTheRemoteAddressOfAProxy(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, behind, found.Closed[0].Remote)
 	require.Contains(t, log.String(), "remote="+behind.String())
+}
+
+func TestAnAbandonedInspectionChangesNothing(t *testing.T) {
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour})
+	el := newScriptedLoop()
+	a, b := newScriptedConn(el, 1), newScriptedConn(el, 2)
+	r.OnOpen(a)
+	shown := make(chan []ConnInfo)
+	go func() {
+		all, err := list(t.Context(), r, LongestIdle, 10)
+		assert.NoError(t, err)
+		shown <- all
+	}()
+	task := <-el.tasks
+	r.OnClose(a, nil) // the loop has no connections any more, and gnet may have dropped the task
+	all := <-shown
+	require.Empty(t, all)
+	r.OnOpen(b) // gnet has not dropped the task
+	l := r.registry.Load().find(el)
+	l.stop = errors.New("the task must not overwrite this")
+	require.NoError(t, task.Run(t.Context()))
+	require.Error(t, l.stop, "the inspection has ended before its task")
+	r.OnClose(b, nil)
 }

@@ -15,8 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkEcho compares the echoes per second of gnet with the Reaper and without it: two servers in this process, each of
-// which gets all the load for a quarter of a second in turn. One operation is one pair; run it with -benchtime 40x.
+// BenchmarkEcho compares the echoes per second of gnet with the Reaper and without it: two servers
+// in this process take turns, and each gets all the load for a quarter of a second. One operation
+// is one pair; run it with -benchtime 40x.
 func BenchmarkEcho(b *testing.B) {
 	for _, conns := range []int{100, 1000} {
 		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
@@ -48,7 +49,7 @@ func BenchmarkEcho(b *testing.B) {
 	}
 }
 
-// report shows the median of ratios, and the quarters of them between which it lies.
+// report shows the median of ratios, and the quartiles.
 func report(b *testing.B, ratios []float64, unit string) {
 	b.Helper()
 	slices.Sort(ratios)
@@ -57,7 +58,7 @@ func report(b *testing.B, ratios []float64, unit string) {
 	b.ReportMetric(ratios[len(ratios)*3/4], unit+"-q3")
 }
 
-// startNetty starts testdata/NettyIdle.java. An error says why it cannot.
+// startNetty starts testdata/NettyIdle.java. The error says what is missing.
 func startNetty(b *testing.B) (*child, error) {
 	jars, _ := filepath.Glob("/usr/share/java/netty-*.jar")
 	if _, err := exec.LookPath("java"); err != nil || len(jars) == 0 {
@@ -73,15 +74,16 @@ func startNetty(b *testing.B) (*child, error) {
 	return startCommand(b, exec.Command("java", "-cp", path, "NettyIdle", strconv.Itoa(int(expiryTimeout/time.Millisecond)))), nil
 }
 
-// An expiry is what one run of BenchmarkMassExpiry has measured.
+// An expiry is the result of one run of BenchmarkMassExpiry.
 type expiry struct {
-	p99  time.Duration // of the echoes of the living while the dead were closed
-	gone time.Duration // how late 99 % of the dead were closed at most
+	p99  time.Duration // of the echoes of living connections while dead ones were closed
+	gone time.Duration // the lateness that 99 % of the dead connections did not exceed
 }
 
-// BenchmarkMassExpiry lets 15,000 connections die together while 200 others play ping-pong, 4,000 echoes a second in all, with two
-// loops: how long do the living wait? One operation is a run of each server in turn, about 12 seconds each; run it with
-// -benchtime 5x. The ratios are of runs of the same round.
+// BenchmarkMassExpiry lets 15,000 connections expire together while 200 others play ping-pong,
+// 4,000 echoes a second in all, with two loops. It measures how long the living connections wait.
+// One operation is a run of each server in turn, about 12 seconds each; run it with -benchtime 5x.
+// The ratios are of runs of the same round.
 func BenchmarkMassExpiry(b *testing.B) {
 	servers := []string{"reaper", "unbounded", "AfterFunc", "netty"}
 	results := map[string][]expiry{}
@@ -98,7 +100,7 @@ func BenchmarkMassExpiry(b *testing.B) {
 				server = startChild(b, expiryPrefix+name)
 			}
 			e := massExpiry(b, server, 15_000, 200)
-			b.Logf("%-10s p99 of the living %8.2f ms, of the lateness of the dead %v", name, ms(e.p99), e.gone.Round(time.Millisecond))
+			b.Logf("%-10s p99 of living echoes %8.2f ms, of the lateness of dead connections %v", name, ms(e.p99), e.gone.Round(time.Millisecond))
 			results[name] = append(results[name], e)
 		}
 	}
@@ -127,7 +129,7 @@ func massExpiry(b *testing.B, server *child, dead, living int) expiry {
 	f := dialFleet(b, server.addr, dead)
 	f.send(0, dead, "x") // dialing may have taken as long as the timeout
 	p := newPacer(b, server.addr, living, 50*time.Millisecond)
-	time.Sleep(expiryTimeout / 4) // what connecting has left behind
+	time.Sleep(expiryTimeout / 4) // lets the work of connecting end
 	f.send(0, dead, "x")
 	until := time.Now().Add(expiryTimeout + 20*time.Second)
 	for f.lost(0, dead) < dead {

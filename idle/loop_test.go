@@ -15,7 +15,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A scriptedLoop is an event loop that runs its tasks when the test says so.
+// A scriptedLoop is an event loop that runs its tasks when the test calls run.
 type scriptedLoop struct {
 	gnet.EventLoop
 	tasks chan gnet.Runnable
@@ -40,10 +40,11 @@ func (l *scriptedLoop) run(t *testing.T) error {
 	}
 }
 
-// scriptedConn is a fakeConn with what OnOpen looks at. Its descriptor is no socket.
+// scriptedConn is a fakeConn with the methods that OnOpen needs. Its descriptor is no socket.
 type scriptedConn struct{ fakeConn }
 
-func (*scriptedConn) LocalAddr() net.Addr { return &net.TCPAddr{} }
+func (*scriptedConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
+func (*scriptedConn) RemoteAddr() net.Addr { return nil }
 
 func newScriptedConn(el gnet.EventLoop, number int) *scriptedConn {
 	return &scriptedConn{fakeConn{fd: 1<<20 + number, el: el}}
@@ -51,7 +52,8 @@ func newScriptedConn(el gnet.EventLoop, number int) *scriptedConn {
 
 var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Millisecond}
 
-// idleNow tells the loop that a connection is idle. It would not find out: the kernel knows nothing of the descriptor.
+// idleNow makes the loop take a connection for idle. The loop cannot find out: the kernel does not
+// know the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
 	_, id := l.table.Find(key(c))
 	l.raise(l.states.At(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
@@ -63,17 +65,17 @@ func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
 	gone, stays := newScriptedConn(empty, 1), newScriptedConn(busy, 2)
 	r.OnOpen(stays)
 	r.OnOpen(gone)
-	r.OnClose(gone, nil) // its place in the wheel is still due
-	eventually(t, "the busy loop has something due", func() bool { return len(busy.tasks) > 0 })
+	r.OnClose(gone, nil) // its entry in the wheel is still due
+	eventually(t, "the busy loop has a task", func() bool { return len(busy.tasks) > 0 })
 	time.Sleep(10 * quickConfig.ReadTimeout)
 	require.Len(t, busy.tasks, 1, "no second task before the first has run")
 	require.Empty(t, empty.tasks, "gnet may have ended this loop")
 	require.NoError(t, busy.run(t))
-	eventually(t, "the next comes after it", func() bool { return len(busy.tasks) > 0 })
+	eventually(t, "the next task follows", func() bool { return len(busy.tasks) > 0 })
 	r.OnClose(stays, nil)
 }
 
-func TestTheLastToCloseWaitsForTheDriver(t *testing.T) {
+func TestTheLastCloseWaitsForTheDriver(t *testing.T) {
 	r := middleware(t, &sink{}, quickConfig)
 	c := newScriptedConn(newScriptedLoop(), 1)
 	for range 100 {
@@ -107,7 +109,7 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	_, id := l.table.Find(key(conns[1]))
 	rescheduled := l.counters.Rescheduled
 	l.judgeDue(l.states.At(id).timer, id)
-	require.Equal(t, rescheduled, l.counters.Rescheduled, "nothing is judged after that")
+	require.Equal(t, rescheduled, l.counters.Rescheduled, "no connection is judged after the request")
 	require.Equal(t, 1, asked)
 	for _, c := range conns {
 		r.OnClose(c, nil)
@@ -117,7 +119,7 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 func TestATaskIsBoundedInTime(t *testing.T) {
 	r := middleware(t, &sink{}, quickConfig)
 	el := newScriptedLoop()
-	const n = 50_000 // too many to look at within a millisecond: about 1 µs each for the kernel's answer
+	const n = 50_000 // too many for a millisecond, at about 1 µs per answer of the kernel
 	conns := make([]scriptedConn, n)
 	for i := range conns {
 		conns[i].fakeConn = fakeConn{fd: 1<<20 + i, el: el}
@@ -125,19 +127,19 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	}
 	l := r.registry.Load().find(el)
 	eventually(t, "a task is posted", func() bool { return len(el.tasks) > 0 })
-	time.Sleep(2 * quickConfig.ReadTimeout) // all are due
+	time.Sleep(2 * quickConfig.ReadTimeout) // all connections are due
 	r.round()
 	require.NoError(t, el.run(t))
 	due, _ := l.wheel.NextDue()
-	require.LessOrEqual(t, due, r.clock.Read(), "it stops before all is done")
-	eventually(t, "and goes on soon", func() bool { return len(el.tasks) > 0 })
+	require.LessOrEqual(t, due, r.clock.Read(), "the task ends before all connections are judged")
+	eventually(t, "another task follows", func() bool { return len(el.tasks) > 0 })
 	for i := range conns {
 		r.OnClose(&conns[i], nil)
 	}
 }
 
-// TestStallsWithATaskBetweenThemAreTwo pins a fault: the stalls of a loop that was always busy grew to
-// one, so that a connection whose deadline had passed in it was kept for ever.
+// TestStallsWithATaskBetweenThemAreTwo is the test of a fixed bug: the stalls of a loop that was
+// always busy grew to one. A connection with a deadline in that stall was then kept forever.
 func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	r := middleware(t, &sink{}, Config{HandshakeTimeout: time.Hour})
 	c := newScriptedConn(newScriptedLoop(), 1)
@@ -150,13 +152,13 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	}
 	stall()
 	stall()
-	require.Len(t, l.stalls, 1, "without a task between them they are one")
+	require.Len(t, l.stalls, 1, "stalls without a task between them are one")
 	require.NoError(t, l.run(t.Context()))
 	stall()
 	require.Len(t, l.stalls, 2)
 	require.NoError(t, l.run(t.Context()))
 	l.addStall(0, l.ran)
-	require.Len(t, l.stalls, 2, "it was over before the task")
+	require.Len(t, l.stalls, 2, "the stall ended before the task")
 	r.OnClose(c, nil)
 }
 
@@ -173,7 +175,8 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 	}
 	r = middleware(t, e, Config{ReadTimeout: time.Hour})
 	el := newScriptedLoop()
-	// Few of a range of descriptors share a small piece of the table, so that records move up when others go.
+	// The few descriptors share a small piece of the table, so that records move up when others are
+	// removed.
 	for start := range 64 {
 		others = nil
 		var conns []*scriptedConn
@@ -190,13 +193,13 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 		l := r.registry.Load().find(el)
 		speaker := conns[5]
 		record, _ := l.table.Find(key(speaker))
-		record.Heard = 1 << 20 // long ago, or the future: not now
+		record.Heard = 1 << 20 // any stamp but the current one
 		reads := l.counters.Reads
 		speaker.buffered = 4
 		r.OnTraffic(speaker)
 		record, _ = l.table.Find(key(speaker))
 		require.NotNil(t, record)
-		require.Equal(t, uint32(r.clock.Stamp()), record.Heard, "the heartbeat reaches the record where it is now")
+		require.Equal(t, uint32(r.clock.Stamp()), record.Heard, "the read stamps the record at its new place")
 		require.Equal(t, reads+1, l.counters.Reads)
 		for i, c := range conns {
 			if i%2 == 1 {
@@ -214,21 +217,21 @@ func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
 	r.OnOpen(old)
 	r.OnOpen(c)
 	require.Equal(t, 1, r.Stats().Connections)
-	r.OnClose(old, nil) // late, and of no effect
+	r.OnClose(old, nil) // late and without effect
 	require.Equal(t, 1, r.Stats().Connections)
 
 	l := r.registry.Load().find(el)
 	record, _ := l.table.Find(key(c))
-	record.Tag = tagOf(old) // as if the two addresses had the same mark
+	record.Tag = tagOf(old) // a collision of two addresses
 	r.OnClose(old, nil)
-	require.Equal(t, 1, r.Stats().Connections, "its close does not hit the successor even then")
+	require.Equal(t, 1, r.Stats().Connections, "a late close does not hit the next connection")
 	record.Tag = tagOf(c)
 	r.OnClose(c, nil)
 	require.Zero(t, r.Stats().Connections)
 	require.EqualValues(t, 2, r.Stats().Closed)
 }
 
-func TestLoopsOfEnginesThatAreGoneAreDropped(t *testing.T) {
+func TestLoopsOfStoppedEnginesAreDropped(t *testing.T) {
 	r := middleware(t, &sink{}, quickConfig)
 	for range 200 {
 		c := newScriptedConn(newScriptedLoop(), 1)
@@ -236,7 +239,7 @@ func TestLoopsOfEnginesThatAreGoneAreDropped(t *testing.T) {
 		r.OnClose(c, nil)
 	}
 	require.LessOrEqual(t, len(r.registry.Load().loops), spareLoops+1)
-	require.EqualValues(t, 200, r.Stats().Opened, "what they counted is not")
+	require.EqualValues(t, 200, r.Stats().Opened, "the counts of dropped loops are kept")
 
 	el := newScriptedLoop()
 	for range 100 {
@@ -244,7 +247,7 @@ func TestLoopsOfEnginesThatAreGoneAreDropped(t *testing.T) {
 		r.OnOpen(c)
 		l := r.registry.Load().find(el)
 		r.OnClose(c, nil)
-		require.Same(t, l, r.registry.Load().find(el), "one that is not gone is kept between its connections")
+		require.Same(t, l, r.registry.Load().find(el), "a loop in use is kept between its connections")
 	}
 }
 
@@ -262,7 +265,7 @@ func TestAReadIsCountedEvenIfTheHandlerCloses(t *testing.T) {
 	require.EqualValues(t, 1, r.Stats().Reads)
 }
 
-func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
+func TestTheEventAfterAReadIsTheFirst(t *testing.T) {
 	r := middleware(t, newEcho(), deciding(quickConfig, func(gnet.Conn, Event) gnet.Action { return gnet.None }))
 	c := newScriptedConn(newScriptedLoop(), 1)
 	r.OnOpen(c)
@@ -271,7 +274,7 @@ func TestAnEventIsTheFirstAgainWhenThePeerWasHeard(t *testing.T) {
 	s := l.states.At(id)
 	twoTicks := func() {
 		now := l.clock.Stamp()
-		eventually(t, "two ticks", func() bool { return l.clock.Stamp() >= now+2 })
+		eventually(t, "two ticks have passed", func() bool { return l.clock.Stamp() >= now+2 })
 	}
 	twoTicks()
 	idleNow(l, c)
@@ -297,12 +300,12 @@ func TestAVeryOldStampStaysOld(t *testing.T) {
 	now := l.clock.Stamp()
 	record.Heard = uint32(now + 100) // nearly 2^32 moves ago
 	l.keepInReach(record, s, 0)
-	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(record.Heard, now), "it does not come round to look young")
+	require.EqualValues(t, math.MaxInt32, now-coarse.Unwrap(record.Heard, now), "the stamp does not wrap around")
 	r.OnClose(c, nil)
 }
 
-// TestBytesThatAreLeftInTheBufferAreNoNews when OnTraffic is called without new ones, as by Wake.
-func TestBytesThatAreLeftInTheBufferAreNoNews(t *testing.T) {
+// TestBytesLeftInTheBufferAreNoRead calls OnTraffic without new bytes, as Wake does.
+func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	e := newEcho()
 	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None } // reads nothing
 	s := newHandSite(t, e, Config{ReadTimeout: time.Second, OutageGrace: -1})

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatWasSentCountsThoughItsAcknowledgementIsLost sends to a peer when its connection has been
-// idle for four fifths of the timeout. The peer reads it, and its acknowledgements are lost: for
-// 600 ms, or for good. The timeout begins anew with what was sent, and not again when the kernel
-// sends it once more.
-func TestWhatWasSentCountsThoughItsAcknowledgementIsLost(t *testing.T) {
+// TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost sends to a peer when its connection has
+// been idle for four fifths of the timeout. The peer reads the bytes. Its acknowledgements are
+// lost: for 600 ms, or for good. The timeout restarts when the bytes are sent, and not when the
+// kernel retransmits them.
+func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second
 	const writeAt = timeout * 4 / 5
@@ -77,10 +77,10 @@ func TestWhatWasSentCountsThoughItsAcknowledgementIsLost(t *testing.T) {
 			close(over)
 			mending.Wait()
 			took := ev.at.Sub(wrote)
-			t.Logf("%v %v after it was sent, which the event calls %v", ev.ev.Reason, took, ev.ev.Idle)
+			t.Logf("%v %v after the write, %v according to the event", ev.ev.Reason, took, ev.ev.Idle)
 			assert.Equal(t, tc.reason, ev.ev.Reason)
 			assert.GreaterOrEqual(t, took, timeout, "never early")
-			assert.Less(t, took, timeout+300*time.Millisecond+room, "what is sent again is no activity")
+			assert.Less(t, took, timeout+300*time.Millisecond+room, "a retransmission is no activity")
 		})
 	}
 }

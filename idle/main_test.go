@@ -9,10 +9,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childEnv names the part of a test that runs in a process of its own: what is stopped, or what dies.
+// childEnv names the part of a test that runs in a process of its own, so that the test can stop or
+// kill it.
 const childEnv = "IDLEWHEEL_TEST_CHILD"
 
-// childKinds are further main functions of child processes, by the prefix of what childEnv says.
+// childKinds are further main functions of child processes, by the prefix of the value of childEnv.
 var childKinds = map[string]func(arg string) int{}
 
 func TestMain(m *testing.M) {
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runChild(child))
 	}
 	flag.Parse()
-	_ = flag.Set("test.parallel", "4")               // those that are parallel wait for timeouts most of the time
+	// Parallel tests wait for timeouts most of the time.
+	_ = flag.Set("test.parallel", "4")
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }

@@ -28,7 +28,7 @@ func TestEachFieldIsASetting(t *testing.T) {
 	require.ElementsMatch(t, want, fieldsOf(reflect.TypeFor[Config](), ""))
 }
 
-// fieldsOf returns the paths of the fields of a struct, with the fields of structs in it.
+// fieldsOf returns the paths of the fields of a struct, with the fields of nested structs.
 func fieldsOf(t reflect.Type, path string) (all []string) {
 	for f := range t.Fields() {
 		if f.Type.Kind() == reflect.Struct {
@@ -40,7 +40,7 @@ func fieldsOf(t reflect.Type, path string) (all []string) {
 	return all
 }
 
-func TestAllGivesTheValueOfEachSetting(t *testing.T) {
+func TestAllReturnsTheValueOfEachSetting(t *testing.T) {
 	var cfg Config
 	want := map[string]any{}
 	for s := range setting.All() {
@@ -60,9 +60,9 @@ func TestAllGivesTheValueOfEachSetting(t *testing.T) {
 	require.Equal(t, true, want["min-rate-always"])
 }
 
-// TestTheRangesHoldWhatTheCodeHasRoomFor compares the table with the sizes of other parts of the
+// TestTheRangesFitTheCode compares the table with the sizes of other parts of the
 // package.
-func TestTheRangesHoldWhatTheCodeHasRoomFor(t *testing.T) {
+func TestTheRangesFitTheCode(t *testing.T) {
 	for s := range setting.All() {
 		switch s.Name {
 		case "heartbeat-missed":
@@ -75,7 +75,7 @@ func TestTheRangesHoldWhatTheCodeHasRoomFor(t *testing.T) {
 	}
 }
 
-func TestAConfigErrorNamesFieldsAsItsCallerDoes(t *testing.T) {
+func TestAConfigErrorNamesFieldsLikeItsCaller(t *testing.T) {
 	_, err := Middleware(newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute})
 	mistake, ok := errors.AsType[*ConfigError](err)
 	require.True(t, ok)
@@ -93,7 +93,7 @@ func TestAConfigErrorNamesFieldsAsItsCallerDoes(t *testing.T) {
 }
 
 // TestAConfigErrorKeepsTheValueOfItsCheck changes the tick of a Reaper to a value out of range. The
-// check goes on with the tick of the Reaper.
+// check continues with the tick of the Reaper.
 func TestAConfigErrorKeepsTheValueOfItsCheck(t *testing.T) {
 	r := middleware(t, newEcho(), Config{ReadTimeout: time.Second, Tick: 50 * time.Millisecond})
 	err := r.Update(func(cfg *Config) { cfg.Tick = -time.Second })
@@ -101,7 +101,7 @@ func TestAConfigErrorKeepsTheValueOfItsCheck(t *testing.T) {
 	require.ErrorContains(t, err, "Config.Tick is -1s: Update cannot change it, it stays 50ms until the next start")
 }
 
-func TestALogOfAConfigHasWhatIsOn(t *testing.T) {
+func TestALoggedConfigHasTheSettingsThatAreOn(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {

@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// oracleEnv says how many peers TestOracleOfRealPeers runs at the same time and how often it stops
-// the server, as "400x6".
+// oracleEnv sets how many peers TestOracleOfRealPeers runs at the same time, and how often it stops
+// the server, such as "400x6".
 const oracleEnv = "IDLEWHEEL_ORACLE"
 
 const (
 	oracleTimeout = time.Second
 	oracleTick    = 50 * time.Millisecond
 
-	// oracleGap is the shortest stop for which the oracle expects a grace: the server must notice
-	// it.
+	// oracleGap is the shortest stop for which the oracle expects a grace. The server must notice the
+	// stop.
 	oracleGap = 6 * oracleTick
 )
 
@@ -30,21 +30,21 @@ func init() {
 	plays["oracle"] = play{cfg: Config{ReadTimeout: oracleTimeout, Tick: oracleTick}}
 }
 
-// An interval is a time from one instant to another, as monotonic.
+// An interval is the time between two instants of monotonic.
 type interval struct{ from, to int64 }
 
 func (iv interval) length() int64 { return iv.to - iv.from }
 
-// An oracleLife is what the client of a connection has done.
+// An oracleLife records the actions of the client of a connection.
 type oracleLife struct {
 	name   string
 	dialed int64
 	sent   []interval // the system calls that have sent a byte
-	silent bool       // it is silent at the end, and waits until it is closed
-	left   int64      // when it began to close, half or in whole; 0 if it did not
+	silent bool       // the client is silent at the end, and waits for the close
+	left   int64      // when the client closed or half-closed, 0 if it did not
 }
 
-// live is one life of a client. The end tells it to leave soon.
+// live runs one client. The channel end tells it to end soon.
 func live(addr net.Addr, end <-chan struct{}) (*oracleLife, error) {
 	l := &oracleLife{dialed: monotonic()}
 	c, err := dialFrom(addr)
@@ -63,7 +63,7 @@ func live(addr net.Addr, end <-chan struct{}) (*oracleLife, error) {
 		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 		_, _ = c.Read(make([]byte, 1))
 	}
-	if rand.IntN(4) == 0 { // a slow start, or none
+	if rand.IntN(4) == 0 { // a slow start
 		if rand.IntN(4) == 0 {
 			l.silent = true
 			awaitEnd()
@@ -100,20 +100,20 @@ func live(addr net.Addr, end <-chan struct{}) (*oracleLife, error) {
 	return l, nil
 }
 
-// An oracle judges what a server has done by what its peers have done, and by when it was stopped.
+// An oracle judges the actions of a server by the actions of its peers and by its stops.
 type oracle struct {
 	t     *testing.T
 	stops []interval
 	told  int
 
 	lives, reaped int
-	early         int // reaped although bytes had come within the timeout
-	hasty         int // reaped before a grace as long as a stop had passed
-	wrong         int // reaped for another reason than silence, or after they had left
-	missed        int // silent and not reaped in time
+	early         int // reaped although bytes arrived within the timeout
+	hasty         int // reaped before the end of a grace as long as the stop
+	wrong         int // reaped for another reason than silence, or after the client had left
+	missed        int // silent, and not reaped in time
 
-	shortest time.Duration // silence of one that was reaped
-	latest   time.Duration // after its bound
+	shortest time.Duration // silence of a reaped connection
+	latest   time.Duration // close after its bound
 }
 
 // tell logs the first faults.
@@ -123,19 +123,19 @@ func (o *oracle) tell(format string, args ...any) {
 	}
 }
 
-// bound returns the instant at which a connection must be closed at the latest, that is silent
-// since the given one: each stop that begins before then puts it off by twice its length, once
-// while nobody could judge and once so that what was lost can arrive.
+// bound returns the latest instant at which a connection must be closed that is silent since
+// silentSince. Each stop that begins before then puts it off by twice its length: once because the
+// server cannot judge, and once so that lost bytes can arrive.
 func (o *oracle) bound(silentSince int64) int64 {
 	due := silentSince + int64(oracleTimeout)
-	// Nothing may have been heard from any peer for a while: then verdicts are held for up to one more
-	// timeout, and for as long as that was once peers are heard again.
+	// No peer may have been heard for a while. Then verdicts are held for up to one more timeout, and
+	// for the same time again after peers are heard.
 	const held = 2 * int64(oracleTimeout)
 	slack := int64(2 * oracleTick)
 	for _, s := range o.stops {
 		if s.to > silentSince && s.from <= due+slack+held {
 			due = max(due, s.to) + s.length()
-			slack += int64(2 * oracleTick) // a stop may be taken for longer than it was
+			slack += int64(2 * oracleTick) // the server may overestimate a stop
 		}
 	}
 	return due + slack + held
@@ -143,7 +143,7 @@ func (o *oracle) bound(silentSince int64) int64 {
 
 // judge compares the life of a client with the trace of its connection.
 func (o *oracle) judge(l *oracleLife, tr trace) {
-	const within = int64(20 * time.Millisecond) // of a verdict, what is sent may come too late for it
+	const within = int64(20 * time.Millisecond) // bytes this close to a verdict may arrive after it
 	o.lives++
 	since := l.dialed
 	for _, s := range l.sent {
@@ -166,9 +166,9 @@ func (o *oracle) judge(l *oracleLife, tr trace) {
 			o.wrong++
 			o.tell("%s was reaped though it had left %v after its last byte", l.name, time.Duration(l.left-since))
 		}
-		for _, s := range o.stops { // those in which the silence began or went on
+		for _, s := range o.stops { // stops during the silence
 			grace := s.length() - int64(3*oracleTick)
-			passed := since+int64(oracleTimeout) < s.from // before the stop; what was decided then is carried out after it
+			passed := since+int64(oracleTimeout) < s.from // decided before the stop, carried out after it
 			if !passed && s.length() >= int64(oracleGap) && since < s.to && s.to <= tr.Closed && tr.Closed < s.to+grace {
 				o.hasty++
 				o.tell("%s was reaped %v after a stop of %v", l.name, time.Duration(tr.Closed-s.to), time.Duration(s.length()))
@@ -194,7 +194,7 @@ func (o *oracle) judge(l *oracleLife, tr trace) {
 	}
 }
 
-// near returns when the last stop before an instant was, seen from there.
+// near returns when the last stop before an instant was, relative to that instant.
 func (o *oracle) near(at int64) string {
 	for i := len(o.stops) - 1; i >= 0; i-- {
 		if s := o.stops[i]; s.from < at {
@@ -204,10 +204,10 @@ func (o *oracle) near(at int64) string {
 	return "none"
 }
 
-// TestOracleOfRealPeers lets hundreds of peers do what they like, over TCP and unix sockets: beat,
-// fall silent, half-close, reset, close, start slowly. Their server is stopped at random moments.
-// An oracle that knows what each has done tells which connections had to be reaped, and which must
-// not be.
+// TestOracleOfRealPeers runs hundreds of peers over TCP and unix sockets that behave at random:
+// they send heartbeats, fall silent, half-close, reset, close or start slowly. Their server is
+// stopped at random moments. An oracle that knows the actions of each peer decides which
+// connections had to be reaped, and which must not be.
 func TestOracleOfRealPeers(t *testing.T) {
 	t.Parallel()
 	peers, stops := 300, 6
@@ -255,14 +255,14 @@ func TestOracleOfRealPeers(t *testing.T) {
 			time.Sleep(oracleTimeout)
 			finish()
 			living.Wait()
-			a := server.await("all are closed", func(a account) bool { return a.closed() == len(a.Traces) })
+			a := server.await("all connections are closed", func(a account) bool { return a.closed() == len(a.Traces) })
 			traces := map[string][]trace{}
 			for _, tr := range a.Traces {
 				traces[tr.Peer] = append(traces[tr.Peer], tr)
 			}
 			for _, l := range lives {
 				for _, tr := range traces[l.name] {
-					if tr.Opened >= l.dialed { // otherwise it is an earlier one from the same port
+					if tr.Opened >= l.dialed { // skips earlier connections from the same port
 						o.judge(l, tr)
 						break
 					}

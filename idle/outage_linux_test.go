@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outageConfig is that of the servers that an outage befalls.
+// outageConfig is the Config of servers in an outage.
 var outageConfig = Config{ReadTimeout: 5 * time.Second}
 
 const (
-	outageClients = 300
-	outageBeat    = 1600 * time.Millisecond
-	outageLength  = 5 * outageBeat // 8 s
+	outageClients  = 300
+	outageInterval = 1600 * time.Millisecond
+	outageLength   = 5 * outageInterval // 8 s
 )
 
 func init() { plays["outage"] = play{cfg: outageConfig} }
 
-// addressOf returns the address of a client of a fleet, as the server has it.
+// addressOf returns the address of a client of a fleet, as the server sees it.
 func (f *fleet) addressOf(i int) string {
 	sa, err := unix.Getsockname(f.conns[i].fd)
 	require.NoError(f.t, err)
@@ -31,16 +31,16 @@ func (f *fleet) addressOf(i int) string {
 	return net.JoinHostPort(net.IP(in.Addr[:]).String(), fmt.Sprint(in.Port))
 }
 
-// isHeard reports whether all that a client has sent was acknowledged by the server's kernel.
+// isHeard reports whether the server's kernel has acknowledged all bytes of a client.
 func (f *fleet) isHeard(i int) bool {
 	waiting, err := unix.IoctlGetInt(f.conns[i].fd, unix.TIOCOUTQ)
 	require.NoError(f.t, err)
 	return waiting == 0
 }
 
-// beatEvenly sends once from each client, evenly spread over a period. So retransmissions are
-// spread as well.
-func (f *fleet) beatEvenly(period time.Duration) {
+// sendEvenly sends once from each client, evenly spread over a period. This spreads retransmissions
+// as well.
+func (f *fleet) sendEvenly(period time.Duration) {
 	const parts = 50
 	began, n := time.Now(), len(f.conns)
 	for p := range parts {
@@ -49,12 +49,12 @@ func (f *fleet) beatEvenly(period time.Duration) {
 	}
 }
 
-// beatUntilHeard beats until each client was heard or lost its connection, and returns when each
-// was heard first, as monotonic; 0 if it was not.
-func (f *fleet) beatUntilHeard(period time.Duration) []int64 {
+// sendUntilHeard sends heartbeats until each client was heard or lost its connection. It returns
+// the instant of monotonic at which each was first heard, 0 if it was not.
+func (f *fleet) sendUntilHeard(period time.Duration) []int64 {
 	f.t.Helper()
 	heard := make([]int64, len(f.conns))
-	look := func() (missing int) {
+	poll := func() (missing int) {
 		for i := range heard {
 			switch {
 			case heard[i] != 0 || f.conns[i].closedAt.Load() != 0:
@@ -66,34 +66,34 @@ func (f *fleet) beatUntilHeard(period time.Duration) []int64 {
 		}
 		return missing
 	}
-	var beating sync.WaitGroup
-	defer beating.Wait()
+	var sending sync.WaitGroup
+	defer sending.Wait()
 	over := make(chan struct{})
 	defer close(over)
-	beating.Go(func() {
+	sending.Go(func() {
 		for {
 			select {
 			case <-over:
 				return
 			default:
-				f.beatEvenly(period)
+				f.sendEvenly(period)
 			}
 		}
 	})
-	eventually(f.t, "all clients are heard again", func() bool { return look() == 0 })
+	eventually(f.t, "all clients are heard again", func() bool { return poll() == 0 })
 	return heard
 }
 
-// sentAt returns when a client has sent its last byte, as monotonic.
+// sentAt returns when a client has sent its last byte, as an instant of monotonic.
 func (f *fleet) sentAt(i int) int64 {
 	return monotonic() - f.now() + f.conns[i].sentUntil.Load()
 }
 
-// TestAnOutageClosesNobody cuts living clients off from the server for longer than the timeout: the
-// server's process is stopped, as by a debugger or a full disk; it is stopped and packets are lost,
-// as with a machine that is paused; or packets are lost, as on a network that is out. No client may
-// be closed before all were heard again. Afterwards silent clients are closed as ever.
-func TestAnOutageClosesNobody(t *testing.T) {
+// TestAnOutageClosesNoLivingClient cuts living clients off from the server for longer than the
+// timeout. The server's process is stopped, as by a debugger or a full disk; or it is stopped and
+// packets are lost, as when a machine is paused; or packets are lost, as when a network fails. No
+// client may be closed before all were heard again. Afterwards silent clients are closed as before.
+func TestAnOutageClosesNoLivingClient(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name          string
@@ -110,7 +110,7 @@ func TestAnOutageClosesNobody(t *testing.T) {
 			server := startPlay(t, "outage", "tcp://"+cable.host+":0")
 			f := cable.fleet(t, portOf(server.addr), n)
 			for range 2 {
-				f.beatEvenly(outageBeat)
+				f.sendEvenly(outageInterval)
 			}
 			require.Zero(t, server.account().closed(), "before the outage")
 
@@ -123,7 +123,7 @@ func TestAnOutageClosesNobody(t *testing.T) {
 			}
 			began := time.Now()
 			for time.Since(began) < outageLength {
-				f.beatEvenly(outageBeat)
+				f.sendEvenly(outageInterval)
 			}
 			mend()
 			if tc.stopped {
@@ -132,7 +132,7 @@ func TestAnOutageClosesNobody(t *testing.T) {
 			ended := monotonic()
 			t.Logf("outage of %v", time.Since(began))
 
-			heard := f.beatUntilHeard(outageBeat)
+			heard := f.sendUntilHeard(outageInterval)
 			var after, closed []time.Duration
 			for _, at := range heard {
 				if at != 0 {
@@ -151,7 +151,7 @@ func TestAnOutageClosesNobody(t *testing.T) {
 			require.Len(t, a.Traces, n)
 			assert.Zero(t, len(closed), "living clients were closed")
 
-			// The dead are still told from the living.
+			// Dead and living connections are still told apart.
 			a = server.await("silent clients are closed", func(a account) bool { return a.closed() == n })
 			by := a.by()
 			var silences []time.Duration
@@ -172,8 +172,8 @@ func TestAnOutageClosesNobody(t *testing.T) {
 	}
 }
 
-// TestTheDeadAreFoundAmongTheLivingAndAllAtOnce lets the network of clients fail for good, while
-// that of others works or there are no others.
+// TestTheDeadAreFoundAmongTheLivingAndAllAtOnce lets the network of some clients fail for good,
+// with and without other clients on a network that works.
 func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -193,50 +193,50 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			dead := cable.fleet(t, port, n)
 
 			over := make(chan struct{})
-			var beating sync.WaitGroup
+			var sending sync.WaitGroup
 			var living *fleet
 			if tc.living > 0 {
 				living = newCable(t).fleet(t, port, tc.living)
-				beating.Go(func() {
+				sending.Go(func() {
 					for {
 						select {
 						case <-over:
 							return
 						default:
-							living.beat(0, tc.living, outageBeat, outageBeat)
+							living.sendHeartbeats(0, tc.living, outageInterval, outageInterval)
 						}
 					}
 				})
 			}
-			defer beating.Wait()
+			defer sending.Wait()
 			stop := sync.OnceFunc(func() { close(over) })
 			defer stop()
-			dead.beat(0, n, outageBeat, 2*outageBeat)
-			require.Zero(t, server.account().closed(), "all are living")
+			dead.sendHeartbeats(0, n, outageInterval, 2*outageInterval)
+			require.Zero(t, server.account().closed(), "all clients are alive")
 			cable.lose(t, toServer, toClient)
 			died := monotonic()
 
-			a := server.await("the dead are closed", func(a account) bool { return a.closed() >= n })
+			a := server.await("the dead connections are closed", func(a account) bool { return a.closed() >= n })
 			by := a.by()
 			var silences []time.Duration
 			for i := range n {
 				tr := by[dead.addressOf(i)]
 				assert.Equal(t, "read idle", tr.Reason, tr.Message)
 				silences = append(silences, time.Duration(tr.Closed-dead.sentAt(i)))
-				if tc.living == 0 { // all are held until two timeouts after the last byte of any
+				if tc.living == 0 { // verdicts are held until two timeouts after the last byte of any client
 					silences[i] = time.Duration(tr.Closed - died)
 				}
 			}
-			t.Logf("closed after their last byte, or after all died: first %v, p50 %v, p90 %v, p99 %v, last %v; promised is %v to %v",
+			t.Logf("closed after the last byte, or after all clients died: first %v, p50 %v, p90 %v, p99 %v, last %v; promised is %v to %v",
 				part(silences, 0), part(silences, 0.5), part(silences, 0.9), part(silences, 0.99), part(silences, 1),
 				outageConfig.ReadTimeout, tc.promised)
 			assert.GreaterOrEqual(t, part(silences, 0), outageConfig.ReadTimeout-time.Millisecond, "never early")
-			assert.LessOrEqual(t, part(silences, 0.5), tc.promised, "closed when promised, but for what the machine adds")
-			assert.LessOrEqual(t, part(silences, 1), tc.promised+room, "none is left for long")
+			assert.LessOrEqual(t, part(silences, 0.5), tc.promised, "closed in time, apart from delays of the machine")
+			assert.LessOrEqual(t, part(silences, 1), tc.promised+room, "no dead connection is left for long")
 			if living != nil {
 				stop()
-				beating.Wait()
-				assert.Zero(t, living.lost(0, tc.living), "no living one is closed")
+				sending.Wait()
+				assert.Zero(t, living.lost(0, tc.living), "no living connection is closed")
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flood is an OnOpen that writes so much that most of it waits.
+// flood is an OnOpen that writes so many bytes that most of them wait.
 func flood(size int) func(gnet.Conn) ([]byte, gnet.Action) {
 	return func(c gnet.Conn) ([]byte, gnet.Action) {
 		_, _ = c.Write(make([]byte, size))
@@ -22,7 +22,7 @@ func flood(size int) func(gnet.Conn) ([]byte, gnet.Action) {
 	}
 }
 
-// requireReset reads what has come and expects a reset instead of an end.
+// requireReset reads until the end of the stream, which must be a reset.
 func requireReset(t *testing.T, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -35,26 +35,26 @@ func TestWriteStall(t *testing.T) {
 	s := newSite(t, Config{WriteStallTimeout: limitOf}, func(s *site) { s.open = flood(16 << 20) })
 	began := time.Now()
 	c := dial(t, s.addr)
-	beat(t, c, limitOf/8) // it lives, and reads nothing: zero window
+	sendEvery(t, c, limitOf/8) // the peer is alive and reads nothing: zero window
 	reason := s.requireReaped(t, began, limitOf, WriteStall)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
 }
 
-// TestAStalledPeerGoesWithItsMemory is not parallel, so that the heap is its own.
-func TestAStalledPeerGoesWithItsMemory(t *testing.T) {
+// TestAReapedStalledPeerFreesItsMemory is not parallel, so that the heap is its own.
+func TestAReapedStalledPeerFreesItsMemory(t *testing.T) {
 	const size = 64 << 20
 	s := newSite(t, Config{WriteStallTimeout: limitOf}, func(s *site) { s.open = flood(size) })
 	heap := func() int {
 		runtime.GC()
-		runtime.GC() // what lies in a sync.Pool outlives the first
+		runtime.GC() // a sync.Pool survives the first collection
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
 	before := heap()
 	c := dial(t, s.addr)
-	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
-	require.Greater(t, heap(), before+size/2, "what it does not read waits")
+	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
+	require.Greater(t, heap(), before+size/2, "unread output waits")
 	s.requireReaped(t, time.Now(), 0, WriteStall)
 	require.Less(t, heap(), before+size/8)
 	requireReset(t, c)
@@ -62,7 +62,8 @@ func TestAStalledPeerGoesWithItsMemory(t *testing.T) {
 
 func TestAPeerThatReadsSlowlyIsNotStalled(t *testing.T) {
 	t.Parallel()
-	// The system asks a window that was closed whether it is open at intervals that double, so that bytes move every few seconds.
+	// The kernel probes a closed window at intervals that double, so that bytes move every few
+	// seconds.
 	s := newSite(t, Config{WriteStallTimeout: 10 * limitOf}, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 			_ = c.SetWriteBuffer(4096)
@@ -94,8 +95,9 @@ func TestOverLimit(t *testing.T) {
 	requireReset(t, c)
 }
 
-// TestWhoSendsOnIsOverTheLimitAllTheSame lets a peer send without end and read nothing: its own messages must not put off its end.
-func TestWhoSendsOnIsOverTheLimitAllTheSame(t *testing.T) {
+// TestAPeerThatKeepsSendingIsOverTheLimitAsWell has a peer that sends continuously and reads
+// nothing. Its messages must not put off the close.
+func TestAPeerThatKeepsSendingIsOverTheLimitAsWell(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}, Tick: 10 * time.Millisecond}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
@@ -115,7 +117,7 @@ func TestWhoSendsOnIsOverTheLimitAllTheSame(t *testing.T) {
 	}
 	require.ErrorIs(t, err, syscall.ECONNRESET, "after %d bytes", sent)
 	reason := s.requireReaped(t, time.Now(), -time.Hour, OverLimit)
-	require.Less(t, reason.Bytes, 512<<20, "it is noticed soon")
+	require.Less(t, reason.Bytes, 512<<20, "the excess is noticed soon")
 }
 
 func TestOverTheSoftLimit(t *testing.T) {
@@ -154,7 +156,7 @@ func TestSlowPeer(t *testing.T) {
 	send(fast, []byte("begin"))
 	send(slow, []byte("begin"))
 	began := time.Now()
-	beat(t, slow, limitOf/20) // 50 bytes a second
+	sendEvery(t, slow, limitOf/20) // 50 bytes a second
 	time.Sleep(limitOf / 4)
 	send(done, []byte("end"))
 	over := make(chan struct{})
@@ -175,7 +177,7 @@ func TestSlowPeer(t *testing.T) {
 	require.Less(t, reason.Bytes, reason.LimitBytes)
 	require.Equal(t, 200, reason.LimitBytes)
 	time.Sleep(4 * limitOf)
-	require.Len(t, s.reasons(), 1, "the fast, the silent and the one that is done stay")
+	require.Len(t, s.reasons(), 1, "the other three connections stay")
 }
 
 func TestMinRateAlways(t *testing.T) {
@@ -183,6 +185,6 @@ func TestMinRateAlways(t *testing.T) {
 	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf, Always: true}}, nil)
 	began := time.Now()
 	c := dial(t, s.addr)
-	beat(t, c, limitOf/20)
+	sendEvery(t, c, limitOf/20)
 	s.requireReaped(t, began, 2*limitOf, BelowMinRate)
 }

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A pacer is connections that each send a message of 64 bytes every period and wait for its echo. The time of an echo is counted
-// from when its message should have been sent. One thread does it all.
+// A pacer is a group of connections that each send a message of 64 bytes every period and wait for
+// its echo. The latency of an echo counts from when its message should have been sent. One thread
+// serves all of them.
 type pacer struct {
 	start   time.Time
 	fds     []int
@@ -27,7 +28,7 @@ type pacer struct {
 
 type sample struct{ at, took time.Duration } // since start
 
-// newPacer opens n connections and begins. Without a period each sends as soon as the echo is there.
+// newPacer opens n connections and starts. Without a period each sends as soon as its echo arrives.
 func newPacer(t testing.TB, addr net.Addr, n int, period time.Duration) *pacer {
 	t.Helper()
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -52,7 +53,7 @@ func (p *pacer) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	n := len(p.fds)
-	due := make([]time.Duration, n) // when the message of each is to be sent, or was
+	due := make([]time.Duration, n) // when the message of each is due, or was
 	waits := make([]bool, n)        // for its echo
 	got := make([]int, n)
 	msg, buf := make([]byte, 64), make([]byte, 256)
@@ -105,8 +106,8 @@ func (p *pacer) run() {
 	}
 }
 
-// epollWait returns the number of events. It waits with a resolution of nanoseconds: with one of
-// milliseconds a pacer spins, and takes a processor from the server.
+// epollWait returns the number of events. It waits with nanosecond resolution: with milliseconds a
+// pacer would spin, and take a processor from the server.
 func epollWait(epoll int, events []unix.EpollEvent, wait time.Duration) int {
 	timeout := unix.NsecToTimespec(int64(wait))
 	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)),
@@ -117,7 +118,7 @@ func epollWait(epoll int, events []unix.EpollEvent, wait time.Duration) int {
 	return int(n)
 }
 
-// finish ends it and returns what was measured.
+// finish ends the pacer and returns its samples.
 func (p *pacer) finish() []sample {
 	p.stop.Store(true)
 	<-p.done
@@ -128,7 +129,8 @@ func (p *pacer) finish() []sample {
 	return p.samples
 }
 
-// quantile returns the time that a part of the echoes took at most, of messages that were due between two instants.
+// quantile returns the latency that a part of the echoes did not exceed, for messages that were due
+// between two instants.
 func quantile(samples []sample, from, to time.Duration, part float64) time.Duration {
 	var took []time.Duration
 	for _, s := range samples {

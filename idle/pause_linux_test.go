@@ -14,16 +14,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pauseLimit is the limit that is shorter than a pause of the server, and pauseLength that pause.
+// pauseLimit is shorter than pauseLength, the length of a pause of the server.
 const (
 	pauseLimit  = time.Second
 	pauseLength = pauseLimit * 3 / 2
 )
 
-// largeAnswer is how many bytes a server sends on request.
+// largeAnswer is the number of bytes that a server sends on request.
 const largeAnswer = 20 << 20
 
-// chunk is a piece of an upload, each of which the server acknowledges.
+// chunk is a piece of an upload. The server acknowledges each.
 const chunk = 1000 // bytes
 
 func init() {
@@ -44,31 +44,31 @@ func init() {
 			_, _ = c.Write([]byte("ok"))
 		}
 	}}
-	beat := Heartbeat{Interval: pauseLimit, Retry: pauseLimit / 2, MaxMissed: 1}
-	beat.Ping = func(gnet.Conn) []byte { return []byte("PING\n") }
-	plays["heartbeat"] = play{cfg: Config{Heartbeat: beat}}
-	beat.IsPong = func(c gnet.Conn) bool {
+	h := Heartbeat{Interval: pauseLimit, Retry: pauseLimit / 2, MaxMissed: 1}
+	h.Ping = func(gnet.Conn) []byte { return []byte("PING\n") }
+	plays["heartbeat"] = play{cfg: Config{Heartbeat: h}}
+	h.IsPong = func(c gnet.Conn) bool {
 		b, _ := c.Peek(-1)
 		return bytes.Contains(b, []byte("PONG"))
 	}
-	plays["pong"] = play{cfg: Config{Heartbeat: beat}}
+	plays["pong"] = play{cfg: Config{Heartbeat: h}}
 }
 
-// A peer is the client of a connection in a test of a pause. It returns when it has done its part,
-// or when its connection is closed. The channel is closed when the server is stopped.
+// A peer is the client of a connection in a test of a pause. It returns when its part is done or
+// its connection is closed. The channel is closed when the server is stopped.
 type peer func(c net.Conn, stopped <-chan struct{})
 
-// silentPeer does nothing.
+// silentPeer sends nothing.
 func silentPeer(net.Conn, <-chan struct{}) {}
 
-// speaksOnce sends a byte and nothing more.
+// speaksOnce sends one byte.
 func speaksOnce(c net.Conn, _ <-chan struct{}) { _, _ = c.Write([]byte("x")) }
 
 // asks sends a request and does not read the answer.
 func asks(c net.Conn, _ <-chan struct{}) { _, _ = c.Write([]byte("go")) }
 
-// readsOn asks for a large answer, and reads it: a fifth before the server is stopped, and the rest
-// from then on with 100 MB a second.
+// readsOn requests a large answer and reads it: a fifth before the server is stopped, and then the
+// rest with 100 MB a second.
 func readsOn(c net.Conn, stopped <-chan struct{}) {
 	asks(c, stopped)
 	piece := int64(512 << 10)
@@ -98,7 +98,7 @@ func speaksWhileStopped(c net.Conn, stopped <-chan struct{}) {
 	_, _ = c.Write([]byte("x"))
 }
 
-// answersWith returns a peer that answers whatever comes, after the delay of a path.
+// answersWith returns a peer that answers every message, delayed as on a network path.
 func answersWith(message string) peer {
 	return func(c net.Conn, _ <-chan struct{}) {
 		b := make([]byte, 64)
@@ -114,7 +114,7 @@ func answersWith(message string) peer {
 	}
 }
 
-// uploads sends a chunk when the one before was acknowledged.
+// uploads sends the next chunk after each acknowledgement.
 func uploads(c net.Conn, _ <-chan struct{}) {
 	piece := append(make([]byte, chunk-1), '\n')
 	b := make([]byte, 64)
@@ -129,9 +129,9 @@ func uploads(c net.Conn, _ <-chan struct{}) {
 	}
 }
 
-// TestAPauseOfTheServerIsNotHeldAgainstAPeer stops the server for one and a half times a limit,
-// while the peers do all that they have to: none of them may be reaped. One of them is guilty, and
-// still is. For HandshakeTimeout see TestAStopInTheMiddleOfAHandshakeCutsNobodyOff.
+// TestAPauseOfTheServerIsNotHeldAgainstAPeer stops the server for one and a half times a limit. The
+// innocent peers do their part, and none of them may be reaped. One guilty peer does not, and is
+// reaped. For HandshakeTimeout see TestAStopDuringAHandshakeClosesNoClient.
 func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -139,7 +139,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 		play             string
 		innocent, guilty peer
 		before           time.Duration // from when the connections are open to the pause
-		after            time.Duration // from the pause to when all innocent ones have been judged
+		after            time.Duration // from the pause until all innocent peers have been judged
 		reason           Reason
 		only             string // the only network; all if empty
 		n                int
@@ -189,7 +189,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 				server.resume(pauseLength)
 				resumed := monotonic()
 
-				server.await("the guilty one is reaped", func(a account) bool { return a.by()[guilty].Reaped })
+				server.await("the guilty peer is reaped", func(a account) bool { return a.by()[guilty].Reaped })
 				time.Sleep(tc.after - time.Duration(monotonic()-resumed))
 				a := server.account()
 				require.Len(t, a.Traces, tc.n+1)
@@ -199,7 +199,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 					t.Logf("%v after the pause, %v after it was opened: %s",
 						time.Duration(tr.Closed-resumed), time.Duration(tr.Closed-tr.Opened), tr.Message)
 				}
-				t.Logf("%d of %d reaped; the guilty one %v after the pause: %s", len(wrong), tc.n,
+				t.Logf("%d of %d innocent peers reaped; the guilty peer %v after the pause: %s", len(wrong), tc.n,
 					time.Duration(a.by()[guilty].Closed-resumed), a.by()[guilty].Message)
 				assert.Zero(t, len(wrong), "peers were reaped for a pause of the server")
 				for _, tr := range a.Traces {
@@ -210,7 +210,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 				if tc.play == "soft limit" || tc.play == "write stall" {
 					for _, tr := range a.Traces {
 						if tr.Peer != guilty {
-							assert.Len(t, tr.Reads, 2, "it has got all and said thanks")
+							assert.Len(t, tr.Reads, 2, "the peer has read the answer and sent its thanks")
 						}
 					}
 				}

@@ -18,7 +18,7 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, WriteStallTimeout: limitOf}, nil)
 	c := dial(t, s.addr)
-	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
+	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.NoError(t, c.(*net.TCPConn).CloseWrite())
 	awaitClose(t, c)
 	time.Sleep(2 * limitOf)
@@ -31,7 +31,7 @@ func TestAResetByThePeerIsNotAReap(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
 	c := dial(t, s.addr)
-	eventually(t, "it is open", func() bool { return s.reaper.Stats().Connections == 1 })
+	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.NoError(t, c.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, c.Close())
 	require.NotErrorIs(t, s.reason(t, 0), ReadIdle)
@@ -40,8 +40,8 @@ func TestAResetByThePeerIsNotAReap(t *testing.T) {
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
 }
 
-// TestAPeerThatVanishesSaysNothing closes a socket without a word, as a machine does that loses power.
-func TestAPeerThatVanishesSaysNothing(t *testing.T) {
+// TestAPeerThatVanishesIsReaped closes a socket without a FIN, as a machine that loses power does.
+func TestAPeerThatVanishesIsReaped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
 	c := dial(t, s.addr)
@@ -65,34 +65,34 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: 2 * limitOf}, nil)
 	_, port, err := net.SplitHostPort(s.addr.String())
 	require.NoError(t, err)
-	peer := exec.Command("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+"; while :; do echo beat >&3; sleep 0.05; done")
+	peer := exec.Command("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+"; while :; do echo x >&3; sleep 0.05; done")
 	require.NoError(t, peer.Start())
 	defer func() {
 		_ = peer.Process.Kill()
 		_ = peer.Wait()
 	}()
-	eventually(t, "it beats", func() bool { return s.reaper.Stats().Reads > 0 })
+	eventually(t, "a heartbeat arrives", func() bool { return s.reaper.Stats().Reads > 0 })
 	time.Sleep(3 * limitOf)
-	require.Empty(t, s.reasons(), "it lives")
+	require.Empty(t, s.reasons(), "the peer is alive")
 	require.NoError(t, peer.Process.Signal(syscall.SIGSTOP))
 	began := time.Now()
 	reason := s.requireReaped(t, began, limitOf, ReadIdle)
 	require.GreaterOrEqual(t, reason.Lasted, 2*limitOf)
 }
 
-// TestACableThatIsPulled deletes the network between the two: nobody tells anybody.
+// TestACableThatIsPulled deletes the network between the two ends. Neither end is notified.
 func TestACableThatIsPulled(t *testing.T) {
 	cable := newCable(t)
 	e := newEcho()
 	r := middleware(t, e, Config{ReadTimeout: limitOf, Tick: tickOf})
 	addr := serve(t, r, e.booted, "tcp://0.0.0.0:0", gnet.WithNumEventLoop(1))
 	c := cable.dial(t, addr.(*net.TCPAddr).Port)
-	beat(t, c, limitOf/8)
+	sendEvery(t, c, limitOf/8)
 	time.Sleep(3 * limitOf)
-	require.Empty(t, e.reasons(), "it lives")
+	require.Empty(t, e.reasons(), "the peer is alive")
 	began := time.Now()
 	cable.pull(t)
-	eventually(t, "it is reaped", func() bool { return len(e.reasons()) == 1 })
+	eventually(t, "the connection is reaped", func() bool { return len(e.reasons()) == 1 })
 	require.ErrorIs(t, e.reasons()[0], ReadIdle)
 	require.GreaterOrEqual(t, time.Since(began), limitOf/2)
 	assert.Equal(t, 0, r.Stats().Connections)

@@ -18,9 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExactlyOneReasonWhateverRaces lets expiry, data, the end and the reset of a peer, a close by the user and Update meet. The
-// server says goodbye with the reason, so that the client can tell whether it was early.
-func TestExactlyOneReasonWhateverRaces(t *testing.T) {
+// TestRacesGiveExactlyOneReason makes expiry, data, a FIN or reset of the peer, a close by the user
+// and Update happen at about the same time. The goodbye contains the reason, so that the client can
+// tell whether it came early.
+func TestRacesGiveExactlyOneReason(t *testing.T) {
 	t.Parallel()
 	type fate struct{ opens, closes, reaps atomic.Int32 }
 	timeouts := []time.Duration{100 * time.Millisecond, 150 * time.Millisecond}
@@ -71,12 +72,12 @@ func TestExactlyOneReasonWhateverRaces(t *testing.T) {
 		}
 		defer c.Close()
 		for range rand.IntN(3) {
-			time.Sleep(rand.N(timeouts[0] * 12 / 10)) // now and then about when it expires
+			time.Sleep(rand.N(timeouts[0] * 12 / 10)) // sometimes close to the deadline
 			at := time.Now()
 			if _, err := c.Write([]byte("beat")); err != nil {
 				break
 			}
-			if at.Sub(sent) < timeouts[0] { // otherwise it may come when the verdict has fallen
+			if at.Sub(sent) < timeouts[0] { // a later byte may arrive after the verdict
 				sent = at
 			}
 		}
@@ -109,17 +110,18 @@ func TestExactlyOneReasonWhateverRaces(t *testing.T) {
 		})
 	}
 	running.Wait()
-	eventually(t, "all are closed", func() bool { return s.reaper.Stats().Connections == 0 })
+	eventually(t, "all connections are closed", func() bool { return s.reaper.Stats().Connections == 0 })
 	stats := s.reaper.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, early.Load(), "closed before their timeout")
 	require.NotZero(t, reaped.Load())
 	require.Equal(t, stats.Opened, stats.Closed)
-	require.Len(t, s.reasons(), int(stats.Opened), "one OnClose for each")
+	require.Len(t, s.reasons(), int(stats.Opened), "one OnClose per connection")
 }
 
-// TestNoVerdictHitsAnotherConnection opens and closes connections so that descriptors are used again all the time, while others
-// expire. Each tells the server its name, and the goodbye repeats the name of whom the verdict is about.
+// TestNoVerdictHitsAnotherConnection opens and closes connections so that descriptors are reused
+// all the time, while others expire. Each client sends its name, and the goodbye repeats the name
+// of the connection that the verdict is about.
 func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 	t.Parallel()
 	cycles := 100_000
@@ -154,7 +156,7 @@ func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 		if err == nil {
 			_, err = io.ReadFull(c, b[:len(name)])
 		}
-		if err != nil && sent.Sub(began) >= cfg.ReadTimeout { // we were so slow that it was reaped before
+		if err != nil && sent.Sub(began) >= cfg.ReadTimeout { // reaped: the test was too slow
 			return nil
 		}
 		if err != nil {
@@ -166,7 +168,7 @@ func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 		if n%50 != 0 {
 			return nil
 		}
-		got, err := io.ReadAll(c) // this one stays silent
+		got, err := io.ReadAll(c) // the client stays silent
 		if took := time.Since(sent); took < cfg.ReadTimeout || string(got) != "bye "+name {
 			return fmt.Errorf("%s got %q, %v, after %v", name, got, err, took)
 		}
@@ -187,5 +189,5 @@ func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 	running.Wait()
 	t.Logf("%d cycles, %d reaped", next.Load(), reaped.Load())
 	require.GreaterOrEqual(t, reaped.Load(), int64(cycles/50-16))
-	eventually(t, "all are closed", func() bool { return s.reaper.Stats().Connections == 0 })
+	eventually(t, "all connections are closed", func() bool { return s.reaper.Stats().Connections == 0 })
 }

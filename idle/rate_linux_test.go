@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestAPeerThatNeverSendsIsTooSlow sends no byte at all, with a message open from the beginning on.
+// TestAPeerThatNeverSendsIsTooSlow sends no byte at all. A message is open from the beginning.
 func TestAPeerThatNeverSendsIsTooSlow(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf, Always: true}}, nil)

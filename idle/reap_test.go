@@ -10,7 +10,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// TestADeadlineThatIsPutOffAsksTheKernel: what it has heard meanwhile may be all that saves the peer.
+// TestADeadlineThatIsPutOffAsksTheKernel puts a deadline off. Only the kernel may know of the bytes
+// that arrived meanwhile.
 func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second})
 	s.open(1)
@@ -21,8 +22,8 @@ func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
 	require.Zero(t, s.Stats().Closed)
 }
 
-// TestTheLastWordsAreSaidOnce with a grace and without it.
-func TestTheLastWordsAreSaidOnce(t *testing.T) {
+// TestTheGoodbyeIsSentOnce sends it with and without a grace.
+func TestTheGoodbyeIsSentOnce(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"read idle":             {ReadTimeout: 5 * time.Second},
 		"max age":               {MaxAge: 5 * time.Second},
@@ -40,7 +41,8 @@ func TestTheLastWordsAreSaidOnce(t *testing.T) {
 	}
 }
 
-// TestAnEndedConnectionIsLeftToGnet and judged again each second, for when gnet does not report its end.
+// TestAnEndedConnectionIsLeftToGnet judges such a connection again each second, in case gnet does
+// not report its end.
 func TestAnEndedConnectionIsLeftToGnet(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second, OutageGrace: -1})
 	s.open(1)
@@ -53,7 +55,7 @@ func TestAnEndedConnectionIsLeftToGnet(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
-// TestLimitsOfAClosedConnectionAreGivenBack for other timeouts.
+// TestLimitsOfAClosedConnectionAreGivenBack checks the number of users of shared limits.
 func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second})
 	conns := s.open(2)
@@ -69,7 +71,7 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	require.Zero(t, l.limits.uses[number])
 }
 
-// TestAConnectionThatOnIdleHasClosedIsNotReaped although OnIdle returns Close.
+// TestAConnectionThatOnIdleHasClosedIsNotReaped has an OnIdle that closes and also returns Close.
 func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	var s *handSite
 	closes := func(c gnet.Conn, _ Event) gnet.Action {

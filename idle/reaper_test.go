@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testConfig is quick enough for a test and slow enough for a loaded machine.
+// testConfig is fast enough for a test and slow enough for a loaded machine.
 var testConfig = Config{ReadTimeout: 400 * time.Millisecond, Tick: 20 * time.Millisecond}
 
 var networks = []struct {
@@ -34,9 +34,9 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 			opened := time.Now()
 			silent, living := dial(t, addr), dial(t, addr)
 			stop := make(chan struct{})
-			beating := make(chan struct{})
+			sending := make(chan struct{})
 			go func() {
-				defer close(beating)
+				defer close(sending)
 				b := make([]byte, 16)
 				for {
 					select {
@@ -58,11 +58,11 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 			assert.GreaterOrEqual(t, took, testConfig.ReadTimeout, "never early")
 			t.Logf("closed %v after it was opened", took)
 
-			time.Sleep(3 * testConfig.ReadTimeout) // the living must outlive several timeouts
+			time.Sleep(3 * testConfig.ReadTimeout) // several timeouts of the living connection
 			close(stop)
-			<-beating
+			<-sending
 			require.NoError(t, living.Close())
-			eventually(t, "both are closed", func() bool { return len(e.reasons()) == 2 })
+			eventually(t, "both connections are closed", func() bool { return len(e.reasons()) == 2 })
 
 			reason := e.reasons()[0]
 			assert.ErrorIs(t, reason, ReadIdle)
@@ -122,17 +122,17 @@ func TestOnIdleDecides(t *testing.T) {
 	assert.Equal(t, testConfig.ReadTimeout, first.Timeout)
 	assert.GreaterOrEqual(t, first.Idle, testConfig.ReadTimeout)
 	second := next()
-	assert.False(t, second.First, "it comes again")
+	assert.False(t, second.First, "the event repeats")
 	assert.GreaterOrEqual(t, second.Idle-first.Idle, testConfig.ReadTimeout, "after another timeout")
 	require.Empty(t, e.reasons(), "OnIdle keeps the connection")
 
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
 	again := next()
-	for !again.First { // one more may have come before the byte
+	for !again.First { // one more event may precede the byte
 		again = next()
 	}
-	assert.Less(t, again.Idle, second.Idle, "activity starts anew")
+	assert.Less(t, again.Idle, second.Idle, "activity restarts the timeout")
 
 	b := make([]byte, 64)
 	n, err := c.Read(b) // the echo of x
@@ -140,9 +140,9 @@ func TestOnIdleDecides(t *testing.T) {
 	require.Equal(t, "x", string(b[:n]))
 	n, err = c.Read(b)
 	require.NoError(t, err)
-	require.Equal(t, "bye\n", string(b[:n]), "OnIdle may say why")
+	require.Equal(t, "bye\n", string(b[:n]), "OnIdle may send a goodbye")
 	awaitClose(t, c)
-	eventually(t, "it is closed", func() bool { return len(e.reasons()) == 1 })
+	eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
 	require.ErrorIs(t, e.reasons()[0], ReadIdle)
 }
 
@@ -154,8 +154,8 @@ func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
 	}))
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	awaitClose(t, dial(t, addr))
-	eventually(t, "it is closed", func() bool { return len(e.reasons()) > 0 })
-	time.Sleep(2 * testConfig.ReadTimeout) // time for a second OnClose, which must not come
+	eventually(t, "the connection is closed", func() bool { return len(e.reasons()) > 0 })
+	time.Sleep(2 * testConfig.ReadTimeout) // a second OnClose would come within this time
 	require.Equal(t, []error{nil}, e.reasons(), "exactly one OnClose, and the first reason wins")
 	require.Zero(t, r.Stats().Reaped[ReadIdle])
 }
@@ -226,9 +226,9 @@ func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
 			awaitClose(t, c)
 			close(stop)
 			<-waking
-			eventually(t, "it is closed", func() bool { return len(e.reasons()) == 1 })
+			eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
 			require.ErrorIs(t, e.reasons()[0], ReadIdle)
-			require.GreaterOrEqual(t, wakes.Load(), int32(2), "it was woken meanwhile")
+			require.GreaterOrEqual(t, wakes.Load(), int32(2), "Wake was called meanwhile")
 			eventually(t, "only the bytes of the peer count as a read", func() bool { return r.Stats().Reads == 1 })
 		})
 	}
@@ -250,7 +250,7 @@ func TestSlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
 	took := awaitClose(t, c).Sub(sent)
-	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler is not the peer's")
+	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler does not count against the peer")
 }
 
 func TestSlowOnOpenDoesNotIdleOutItsOwnConnection(t *testing.T) {
@@ -264,7 +264,7 @@ func TestSlowOnOpenDoesNotIdleOutItsOwnConnection(t *testing.T) {
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	dialled := time.Now()
 	took := awaitClose(t, dial(t, addr)).Sub(dialled)
-	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler is not the peer's")
+	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler does not count against the peer")
 }
 
 func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
@@ -276,17 +276,17 @@ func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
 	}
 	r := middleware(t, e, testConfig)
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
-	for range 50 { // descriptors are used again at once
+	for range 50 { // reuses descriptors at once
 		c := dial(t, addr)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
 		awaitClose(t, c)
 	}
-	eventually(t, "all are closed", func() bool { return len(e.reasons()) == 50 })
+	eventually(t, "all connections are closed", func() bool { return len(e.reasons()) == 50 })
 	for _, reason := range e.reasons() {
 		require.NoError(t, reason)
 	}
-	eventually(t, "nothing is watched any more", func() bool { return r.Stats().Connections == 0 })
+	eventually(t, "no connection is watched", func() bool { return r.Stats().Connections == 0 })
 }
 
 func TestPeerThatClosesIsNotReaped(t *testing.T) {
@@ -296,7 +296,7 @@ func TestPeerThatClosesIsNotReaped(t *testing.T) {
 	for range 20 {
 		require.NoError(t, dial(t, addr).Close())
 	}
-	eventually(t, "all are closed", func() bool { return len(e.reasons()) == 20 })
+	eventually(t, "all connections are closed", func() bool { return len(e.reasons()) == 20 })
 	require.Zero(t, r.Stats().Reaped[ReadIdle])
 	require.EqualValues(t, 20, r.Stats().Closed)
 }
@@ -322,14 +322,14 @@ func TestEveryCallAndActionIsForwarded(t *testing.T) {
 	b := make([]byte, 16)
 	n, err := c.Read(b)
 	require.NoError(t, err)
-	require.Equal(t, "hello", string(b[:n]), "what OnOpen sends is sent")
+	require.Equal(t, "hello", string(b[:n]), "the bytes that OnOpen returns are sent")
 	_, err = c.Write([]byte("x"))
 	require.NoError(t, err)
 	require.NoError(t, <-done)
 	require.ElementsMatch(t, []string{"OnOpen", "OnTraffic", "OnClose", "OnShutdown"}, []string{<-calls, <-calls, <-calls, <-calls})
 }
 
-// recorder notes each call and returns an action that is not the default.
+// recorder records each call and returns an action that is not the default.
 type recorder struct {
 	calls   chan string
 	addr    atomic.Value
@@ -368,10 +368,10 @@ func TestOneReaperServesARestart(t *testing.T) {
 		t.Run("", func(t *testing.T) {
 			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 			awaitClose(t, dial(t, addr))
-			dial(t, addr) // is open when the engine stops
-			eventually(t, "it is watched", func() bool { return r.Stats().Connections == 1 })
+			dial(t, addr) // stays open until the engine stops
+			eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
 		})
-		require.Nil(t, r.driver, "the driver has ended with the engine")
+		require.Nil(t, r.driver, "the driver ends with the engine")
 		require.Zero(t, r.Stats().Connections)
 		require.EqualValues(t, 2*(run+1), r.Stats().Opened, "counts add up over the runs")
 	}
@@ -390,12 +390,12 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 			dial(t, first)
 			dial(t, second)
 		}
-		eventually(t, "all are watched", func() bool { return r.Stats().Connections == 17 })
+		eventually(t, "all connections are watched", func() bool { return r.Stats().Connections == 17 })
 	})
 	require.NotNil(t, survivor)
-	eventually(t, "the first engine goes on without the second", func() bool { return r.Stats().Reaped[ReadIdle] >= 9 })
+	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped[ReadIdle] >= 9 })
 	awaitClose(t, dial(t, first))
-	eventually(t, "nothing is left", func() bool { return r.Stats().Connections == 0 })
+	eventually(t, "no connection is left", func() bool { return r.Stats().Connections == 0 })
 }
 
 func TestEngineThatDoesNotStart(t *testing.T) {
@@ -430,7 +430,7 @@ func TestClientIsWatchedAsWell(t *testing.T) {
 	}
 }
 
-// listenSilently accepts and says nothing.
+// listenSilently accepts connections and never answers.
 func listenSilently(t testing.TB, addr string) net.Listener {
 	t.Helper()
 	ln := listenAt(t, addr)
@@ -470,7 +470,7 @@ func TestNoStateIsKeptForDatagrams(t *testing.T) {
 	_, err = client.Dial("udp", addr.String())
 	require.NoError(t, err)
 	require.Zero(t, r.Stats().Opened)
-	require.Nil(t, r.driver, "nothing runs for them")
+	require.Nil(t, r.driver, "datagrams need no driver")
 	require.NoError(t, client.Stop())
 }
 
@@ -487,7 +487,7 @@ func TestConnectionOpenedDuringShutdown(t *testing.T) {
 	c := dial(t, up.addr) // loops still run until OnShutdown returns
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	eventually(t, "it is watched", func() bool { return r.Stats().Connections == 1 })
+	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
 	close(inShutdown.release)
 	require.NoError(t, <-done)
 	require.NoError(t, <-stopped)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeConn is a connection of gnet in name only.
+// fakeConn is a gnet.Conn with the few methods that a table needs.
 type fakeConn struct {
 	gnet.Conn
 	fd       int
@@ -23,7 +23,7 @@ func (c *fakeConn) OutboundBuffered() int     { return c.outbound }
 
 type fakeEventLoop struct {
 	gnet.EventLoop
-	_ int // not of size zero, so that each has an address of its own
+	_ int // not of size zero: each value needs its own address
 }
 
 func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
@@ -36,6 +36,6 @@ func TestRegistryFindsAnyNumberOfLoops(t *testing.T) {
 		for _, l := range loops {
 			require.Same(t, l, g.find(l.el))
 		}
-		require.Nil(t, g.find(&fakeEventLoop{}), "an event loop that is not there, of %d", n)
+		require.Nil(t, g.find(&fakeEventLoop{}), "an unknown event loop, of %d", n)
 	}
 }

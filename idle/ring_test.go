@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestARingHasAsManySectorsAsItHasTicksAtMost(t *testing.T) {
+func TestARingHasAtMostOneSectorPerTick(t *testing.T) {
 	s := newHandSite(t, newEcho(), Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond})
 	c := s.open(1)[0]
 	l := s.registry.Load().find(s.el)
-	require.Len(t, l.ring(math.MaxInt).Sectors, 12, "ten ticks, and the clock and the wheel round up")
+	require.Len(t, l.ring(math.MaxInt).Sectors, 12, "ten ticks, rounded up by the clock and the wheel")
 	require.Len(t, l.ring(1).Sectors, 1)
 	s.OnClose(c, nil)
 }

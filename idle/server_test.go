@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo is a handler for tests: it echoes, and its fields, where set, replace what it does.
+// echo is a handler for tests: it echoes. Functions in its fields replace its methods.
 type echo struct {
 	gnet.BuiltinEventEngine
 
@@ -28,7 +28,7 @@ type echo struct {
 	closes []error // guarded by mu
 }
 
-// A boot is an engine that has booted, and the address that it listens on.
+// A boot is an engine that has booted, and its address.
 type boot struct {
 	eng  gnet.Engine
 	addr net.Addr
@@ -67,7 +67,7 @@ func (e *echo) OnClose(c gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// reasons returns what OnClose got so far.
+// reasons returns the errors that OnClose got so far.
 func (e *echo) reasons() []error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,8 +113,8 @@ func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, o
 	return up.addr
 }
 
-// listenAddr returns the address that the engine listens on, with its port; nil for a client. To be called in OnBoot:
-// gnet does not guard its listeners against itself.
+// listenAddr returns the address of the engine with its port, nil for a client. It must be called
+// in OnBoot, because gnet does not synchronize access to its listeners.
 func listenAddr(eng gnet.Engine) net.Addr {
 	fd, err := eng.Dup()
 	if err != nil {
@@ -134,7 +134,7 @@ func listenAddr(eng gnet.Engine) net.Addr {
 	return pc.LocalAddr()
 }
 
-// quiet is a logger of gnet that says nothing.
+// quiet is a logger of gnet that discards everything.
 type quiet struct{}
 
 func (quiet) Debugf(string, ...any) {}
@@ -152,7 +152,7 @@ func dial(t testing.TB, addr net.Addr) net.Conn {
 	return c
 }
 
-// unixAddr returns an address for a unix socket that is short enough.
+// unixAddr returns an address for a unix socket. Its path is short enough for the kernel.
 func unixAddr(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "idle")
@@ -161,7 +161,7 @@ func unixAddr(t testing.TB) string {
 	return "unix://" + filepath.Join(dir, "s")
 }
 
-// listenAt listens on an address as gnet writes it, until the test ends.
+// listenAt listens on an address in the notation of gnet until the test ends.
 func listenAt(t testing.TB, addr string) net.Listener {
 	t.Helper()
 	network, address, _ := strings.Cut(addr, "://")
@@ -171,7 +171,7 @@ func listenAt(t testing.TB, addr string) net.Listener {
 	return ln
 }
 
-// awaitClose waits until the peer of c has closed it and returns when that was.
+// awaitClose waits until the peer of c has closed it, and returns the time.
 func awaitClose(t testing.TB, c net.Conn) time.Time {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -197,14 +197,14 @@ func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {
 	return r
 }
 
-// limitOf is short enough for a test and long enough for a loaded machine; tickOf is the tick to it.
+// limitOf is short enough for a test and long enough for a loaded machine. tickOf is its tick.
 const (
 	limitOf = 400 * time.Millisecond
 	tickOf  = 20 * time.Millisecond
 )
 
-// room is what a loaded machine may add to a promised time before a test takes it for a fault. What was measured is in
-// the log of the test.
+// room is the delay that a loaded machine may add to a promised time before a test fails. The log
+// of the test has the measured times.
 const room = 2 * time.Second
 
 // pinging is a Heartbeat that sends PING.

@@ -26,7 +26,7 @@ func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestSqueeze(t *testing.T) {
+func TestScaledTimeouts(t *testing.T) {
 	for _, tc := range []struct {
 		by               float64
 		least, own, want time.Duration

@@ -13,18 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowd opens n connections one after the other and returns them.
-func crowd(t *testing.T, s *site, n int) (all []net.Conn) {
+// dialMany opens n connections one after the other.
+func dialMany(t *testing.T, s *site, n int) (all []net.Conn) {
 	t.Helper()
 	opened := int(s.reaper.Stats().Opened)
 	for i := range n {
 		all = append(all, dial(t, s.addr))
-		eventually(t, "it is open", func() bool { return int(s.reaper.Stats().Opened) > opened+i })
+		eventually(t, "the connection is open", func() bool { return int(s.reaper.Stats().Opened) > opened+i })
 	}
 	return all
 }
 
-// isClosed reports whether a connection is closed by the time given.
+// isClosed reports whether a connection is closed within a time.
 func isClosed(t *testing.T, c net.Conn, within time.Duration) bool {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(within)))
@@ -32,10 +32,11 @@ func isClosed(t *testing.T, c net.Conn, within time.Duration) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// TestTheLongestIdleMakeRoom fills the table with connections of which some are active, held or exempt, and lets others come.
-func TestTheLongestIdleMakeRoom(t *testing.T) {
+// TestTheLongestIdleAreShedFirst fills the table with connections, some of them active, held or
+// exempt, and then opens more.
+func TestTheLongestIdleAreShedFirst(t *testing.T) {
 	t.Parallel()
-	const limit = 64 // shed from 60 on
+	const limit = 64 // shedding begins at 60
 	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 2, KeepClosed: 100}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			switch b, _ := c.Next(-1); string(b) {
@@ -51,42 +52,42 @@ func TestTheLongestIdleMakeRoom(t *testing.T) {
 		_, err := c.Write([]byte(what))
 		require.NoError(t, err)
 	}
-	special := crowd(t, s, 4)
+	special := dialMany(t, s, 4)
 	say(special[0], "hold")
 	say(special[1], "exempt")
-	beat(t, special[2], limitOf/20)
-	beat(t, special[3], limitOf/20)
+	sendEvery(t, special[2], limitOf/20)
+	sendEvery(t, special[3], limitOf/20)
 	var idle []net.Conn
 	for range 7 {
-		idle = append(idle, crowd(t, s, 8)...)
-		time.Sleep(2 * tickOf) // so that one can tell who has been idle longer
+		idle = append(idle, dialMany(t, s, 8)...)
+		time.Sleep(2 * tickOf) // makes the order of idleness clear
 	}
 	time.Sleep(limitOf)
 	require.Empty(t, s.reasons(), "there is room")
-	newcomers := crowd(t, s, 30)
-	eventually(t, "as many as have come have gone", func() bool { return s.reaper.Connections() <= 60 })
+	newcomers := dialMany(t, s, 30)
+	eventually(t, "one connection is shed for each new one", func() bool { return s.reaper.Connections() <= 60 })
 	stats := s.reaper.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Refused)
 	require.GreaterOrEqual(t, stats.Reaped[Shed], uint64(30))
-	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "a batch more at most")
+	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "at most a batch more")
 	for _, err := range s.reasons() {
 		require.ErrorIs(t, err, Shed)
 	}
 	for _, c := range append(special, newcomers...) {
-		require.False(t, isClosed(t, c, time.Millisecond), "neither those that are in use nor those that have just come")
+		require.False(t, isClosed(t, c, time.Millisecond), "connections in use and new ones are not shed")
 	}
 	for i, c := range idle {
 		if i < 24 {
-			require.True(t, isClosed(t, c, time.Second), "the %d. that has been idle", i+1)
+			require.True(t, isClosed(t, c, time.Second), "idle connection %d", i+1)
 		}
-		if i >= 48 { // one in between may be in the batch of those that came at the same time
-			require.False(t, isClosed(t, c, time.Millisecond), "the %d. that has been idle", i+1)
+		if i >= 48 { // those in between may be shed with their batch
+			require.False(t, isClosed(t, c, time.Millisecond), "idle connection %d", i+1)
 		}
 	}
 }
 
-func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
+func TestConnectionsInTheHandshakeAreShedFirst(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{MaxConnections: 16, ShedProtect: limitOf / 4, HandshakeTimeout: time.Minute}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
@@ -96,7 +97,7 @@ func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
 			return gnet.None
 		}
 	})
-	older := crowd(t, s, 8)
+	older := dialMany(t, s, 8)
 	for _, c := range older {
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
@@ -104,12 +105,12 @@ func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
 		require.NoError(t, err)
 	}
 	time.Sleep(4 * tickOf)
-	younger := crowd(t, s, 7)
+	younger := dialMany(t, s, 7)
 	time.Sleep(limitOf)
-	crowd(t, s, 4)
-	eventually(t, "some are shed", func() bool { return s.reaper.Connections() <= 15 })
+	dialMany(t, s, 4)
+	eventually(t, "four connections are shed", func() bool { return s.reaper.Connections() <= 15 })
 	for _, c := range older {
-		require.False(t, isClosed(t, c, time.Millisecond), "it has been idle longer, and is ready")
+		require.False(t, isClosed(t, c, time.Millisecond), "a ready connection is not shed, although it has been idle longer")
 	}
 	gone := 0
 	for _, c := range younger {
@@ -120,8 +121,8 @@ func TestThoseThatHaveNotShakenHandsGoFirst(t *testing.T) {
 	require.Equal(t, 4, gone)
 }
 
-// TestWhoComesWhenThereIsNoRoomIsRefused fills the table with connections that are all active.
-func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
+// TestAConnectionWithoutRoomIsRefused fills the table with active connections.
+func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
 	t.Parallel()
 	const limit = 16
 	opens := make(chan gnet.Conn, 100)
@@ -129,8 +130,8 @@ func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
 	s := newSite(t, cfg, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { opens <- c; return nil, gnet.None }
 	})
-	for _, c := range crowd(t, s, limit) {
-		beat(t, c, limitOf/20)
+	for _, c := range dialMany(t, s, limit) {
+		sendEvery(t, c, limitOf/20)
 	}
 	for range 5 {
 		c, err := net.Dial("tcp", s.addr.String())
@@ -143,17 +144,18 @@ func TestWhoComesWhenThereIsNoRoomIsRefused(t *testing.T) {
 	stats := s.reaper.Stats()
 	require.EqualValues(t, 5, stats.Refused)
 	require.EqualValues(t, limit, stats.Opened)
-	require.Len(t, opens, limit, "the handler does not hear of those that are refused")
+	require.Len(t, opens, limit, "the handler gets no call for a refused connection")
 	require.Empty(t, s.reasons())
 	require.Equal(t, limit, s.reaper.Connections())
 
 	_ = setMax(s.reaper, limit+2)
-	crowd(t, s, 2)
+	dialMany(t, s, 2)
 	require.Equal(t, limit+2, s.reaper.Config().MaxConnections)
 }
 
-// TestSheddingEndsWhenNobodyCanGo fills the table with connections that are held: the loop must not look for others for ever.
-func TestSheddingEndsWhenNobodyCanGo(t *testing.T) {
+// TestSheddingEndsWhenNoConnectionCanBeShed fills the table with held connections. The loop must
+// not search for others forever.
+func TestSheddingEndsWhenNoConnectionCanBeShed(t *testing.T) {
 	t.Parallel()
 	const limit = 16
 	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 4}, func(s *site) {
@@ -188,15 +190,15 @@ func TestSheddingEndsWhenNobodyCanGo(t *testing.T) {
 func TestASmallTableShedsAsWell(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{MaxConnections: 4, ShedProtect: limitOf / 4}, nil)
-	crowd(t, s, 3)
+	dialMany(t, s, 3)
 	time.Sleep(limitOf)
-	crowd(t, s, 3)
+	dialMany(t, s, 3)
 	require.GreaterOrEqual(t, s.reaper.Stats().Reaped[Shed], uint64(2))
 	require.Zero(t, s.reaper.Stats().Refused)
 }
 
-// TestWhoIsSentSomethingIsNotShed keeps a subscriber that says nothing.
-func TestWhoIsSentSomethingIsNotShed(t *testing.T) {
+// TestASilentSubscriberIsNotShed has a peer that receives messages and sends none.
+func TestASilentSubscriberIsNotShed(t *testing.T) {
 	t.Parallel()
 	conns := make(chan gnet.Conn, 1)
 	s := newSite(t, Config{MaxConnections: 8, ShedProtect: limitOf}, func(s *site) {
@@ -208,7 +210,7 @@ func TestWhoIsSentSomethingIsNotShed(t *testing.T) {
 			return nil, gnet.None
 		}
 	})
-	subscriber := crowd(t, s, 1)[0]
+	subscriber := dialMany(t, s, 1)[0]
 	c := <-conns
 	over := make(chan struct{})
 	var pushing sync.WaitGroup
@@ -222,10 +224,10 @@ func TestWhoIsSentSomethingIsNotShed(t *testing.T) {
 			}
 		}
 	})
-	crowd(t, s, 6)
+	dialMany(t, s, 6)
 	time.Sleep(2 * limitOf)
-	crowd(t, s, 4)
-	eventually(t, "others are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
+	dialMany(t, s, 4)
+	eventually(t, "other connections are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
 	close(over)
 	pushing.Wait()
 	require.False(t, isClosed(t, subscriber, time.Millisecond))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOnlyAsManyAreShedAsThereIsNeed fills a table up to the number from which on connections are shed.
-func TestOnlyAsManyAreShedAsThereIsNeed(t *testing.T) {
+// TestOnlyTheExcessIsShed fills a table up to the number at which shedding begins.
+func TestOnlyTheExcessIsShed(t *testing.T) {
 	for _, tc := range []struct{ limit, open, stay int }{
 		{100, 94, 94}, {100, 95, 94}, {400, 376, 375}, {16, 16, 15}, {2, 2, 1}, {1, 1, 1},
 	} {
@@ -23,7 +23,7 @@ func TestOnlyAsManyAreShedAsThereIsNeed(t *testing.T) {
 	}
 }
 
-func TestObserveOnlyRefusesNobody(t *testing.T) {
+func TestObserveOnlyRefusesNoConnection(t *testing.T) {
 	opened := 0
 	e := newEcho()
 	e.open = func(gnet.Conn) ([]byte, gnet.Action) { opened++; return nil, gnet.None }
@@ -39,14 +39,14 @@ func TestObserveOnlyRefusesNobody(t *testing.T) {
 	}
 }
 
-// TestTheRefusalIsThatOfNow also on a loop that had no connection since the Config was changed.
-func TestTheRefusalIsThatOfNow(t *testing.T) {
+// TestARefusalUsesTheCurrentConfig has a loop that had no connection since the Config was changed.
+func TestARefusalUsesTheCurrentConfig(t *testing.T) {
 	said := ""
 	refusal := func(text string) func(gnet.Conn) []byte {
 		return func(gnet.Conn) []byte { said = text; return nil }
 	}
 	s := newHandSite(t, newEcho(), Config{MaxConnections: 1, Refusal: refusal("old")})
-	s.OnClose(s.open(1)[0], nil) // the loop is known from here on
+	s.OnClose(s.open(1)[0], nil) // registers the loop
 	first := s.open(1)[0]
 	other := &handLoop{newScriptedLoop(), s.Reaper}
 	c := newScriptedConn(other, 1000)
@@ -60,8 +60,8 @@ func TestTheRefusalIsThatOfNow(t *testing.T) {
 	s.OnClose(first, nil)
 }
 
-// TestAConnectionThatIsProtectedByNowIsNotShed although it was chosen when less was protected.
-func TestAConnectionThatIsProtectedByNowIsNotShed(t *testing.T) {
+// TestAConnectionThatHasBecomeProtectedIsNotShed chooses a connection when it is not yet protected.
+func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{MaxConnections: 2})
 	c := s.open(1)[0]
 	s.pass(t, time.Second)
@@ -71,9 +71,9 @@ func TestAConnectionThatIsProtectedByNowIsNotShed(t *testing.T) {
 	l, r, id, _ := s.watched(c)
 	chosen := victim{id, r.Heard, false}
 	require.NoError(t, setMax(s.Reaper, 100))
-	require.False(t, l.shedOne(chosen, s.at), "there is room by now")
+	require.False(t, l.shedOne(chosen, s.at), "the limit was raised meanwhile")
 	require.NoError(t, setMax(s.Reaper, 1))
-	s.shedding.Store(-10) // there is need
+	s.shedding.Store(-10) // ten connections too many
 	require.False(t, l.shedOne(chosen, heard))
 	require.True(t, l.shedOne(chosen, s.at))
 }

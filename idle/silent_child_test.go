@@ -9,7 +9,7 @@ import (
 // silentPrefix is followed by the name of a server of BenchmarkSilence in childEnv.
 const silentPrefix = "silent:"
 
-// silentConfigs are the servers of BenchmarkSilence: nothing is due while it measures.
+// silentConfigs are the servers of BenchmarkSilence. No deadline is near while it measures.
 var silentConfigs = map[string]Config{
 	"read timeout": {ReadTimeout: time.Hour},
 	"everything": {

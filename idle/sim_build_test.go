@@ -16,7 +16,7 @@ func sortIntervals(all simIntervals) {
 func newSimWorld(seed uint64) *simWorld {
 	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x1d1e)), fds: make([]bool, 8)}
 	for i := range w.fds {
-		w.fds[i] = true // of others
+		w.fds[i] = true // in use by others
 	}
 	switch w.rng.IntN(10) {
 	case 0:
@@ -52,7 +52,7 @@ func (w *simWorld) handler() gnet.EventHandler {
 	return h
 }
 
-// chooseConfig chooses one to four limits.
+// chooseConfig sets one to four limits.
 func (w *simWorld) chooseConfig() {
 	cfg := Config{}
 	for range 1 + w.rng.IntN(4) {
@@ -152,7 +152,7 @@ func (w *simWorld) chooseHeartbeat(cfg *Config) {
 	}
 }
 
-// chooseHandler chooses what the handler does.
+// chooseHandler chooses the behaviour of the handler.
 func (w *simWorld) chooseHandler() {
 	w.decides = w.one(3)
 	w.keeps = w.decides
@@ -233,13 +233,13 @@ func (w *simWorld) newPeer() *simPeer {
 		p.delay = 10 * time.Microsecond
 	}
 	if w.kind == simNetworkOut {
-		p.style, p.interval, p.until, p.appetite, p.returns = simBeats, w.skewed(base/16, base/3), 0, 0, false
+		p.style, p.interval, p.until, p.appetite, p.returns = simHeartbeats, w.skewed(base/16, base/3), 0, 0, false
 		p.delay = w.skewed(20*time.Microsecond, time.Millisecond)
 	}
 	return p
 }
 
-// planFaults plans the faults that do not depend on what the process does.
+// planFaults plans the faults that do not depend on the process.
 func (w *simWorld) planFaults() {
 	switch w.kind {
 	case simCalm:
@@ -274,7 +274,7 @@ func (w *simWorld) planFault(at time.Duration) {
 	case 3:
 		w.after(at-w.now, func() { w.acksDown = simInterval{w.now, w.now + w.upTo(w.longest)} })
 	case 5:
-		w.later(at, func() { _ = w.reaper.Update(to(w.cfg)) }) // all connections are judged anew
+		w.later(at, func() { _ = w.reaper.Update(to(w.cfg)) }) // judges all connections again
 	case 6:
 		w.later(at, w.startDrain)
 	case 4:
@@ -298,9 +298,9 @@ func (w *simWorld) startDrain() {
 	w.drain.done = w.now
 }
 
-// planNetworkOut plans one outage of the own network. It begins when all connections have been heard
-// for some time. If holds are not bounded, deadlines pass in it, and it ends before they have been held
-// for long enough.
+// planNetworkOut plans one outage of the server's own network. It begins when all connections have
+// been heard for some time. If holds are unbounded, deadlines pass during the outage, and it ends
+// before verdicts have been held for long enough.
 func (w *simWorld) planNetworkOut() {
 	base := simShortest(&w.cfg)
 	at := w.now + base + w.upTo(base)
@@ -317,7 +317,7 @@ func (w *simWorld) planNetworkOut() {
 	})
 }
 
-// run lets the world go on until its horizon, and stops its engine.
+// run runs the world until its horizon, and then stops its engine.
 func (w *simWorld) run() {
 	for w.failure == nil && w.now < w.horizon {
 		w.sleep(min(w.horizon-w.now, time.Second))

@@ -7,7 +7,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 )
 
-// A simHandler is the user's handler: it does what a user may do, at random.
+// A simHandler is the handler of a user: it makes every call that a user may make, at random.
 type simHandler struct {
 	gnet.BuiltinEventEngine
 	w *simWorld
@@ -19,7 +19,7 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	w.lives++
 	w.open++
 	if limit := w.cfg.MaxConnections; limit > 0 && w.open > limit {
-		w.violate(life, "no more connections than MaxConnections", "one more is open")
+		w.violate(life, "no more connections than MaxConnections", "MaxConnections is exceeded")
 	}
 	w.trace(life, "OnOpen")
 	if w.cfg.HandshakeTimeout > 0 && w.one(4) {
@@ -90,7 +90,7 @@ func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
 	return action
 }
 
-// mischief does one of the things that a handler may do, now and then.
+// mischief sometimes makes one of the calls that a handler may make.
 func (h *simHandler) mischief(c gnet.Conn) gnet.Action {
 	w, conn := h.w, c.(*simConn)
 	life := conn.sock.life
@@ -145,7 +145,7 @@ func (h *simHandler) other(c *simConn) *simConn {
 }
 
 func (h *simHandler) closeOther(c *simConn) {
-	h.w.trace(c.sock.life, "closes another")
+	h.w.trace(c.sock.life, "closes another connection")
 	_ = c.el.Close(h.other(c))
 }
 
@@ -213,7 +213,7 @@ func (h *simHandler) setTimeouts(c *simConn) {
 	}
 }
 
-// kick does what the task of Reaper.Kick does, which itself would wait for the loop.
+// kick does the work of the task of Reaper.Kick. Kick itself would wait for the loop.
 func (h *simHandler) kick(c *simConn) {
 	w := h.w
 	victim := h.other(c)

@@ -6,23 +6,23 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A simFamily says what the simulated kernel knows about its sockets.
+// A simFamily is the knowledge of the simulated kernel about its sockets.
 type simFamily uint8
 
 const (
-	simTCP     simFamily = iota // dates what it receives and sends
-	simUnix                     // knows only what waits; nothing is ever lost
+	simTCP     simFamily = iota // dates received and sent bytes
+	simUnix                     // knows only how many bytes wait; loses none
 	simBSD                      // TCP without dates, and without the amount of output
-	simZeros                    // TCP whose answers are zeros
+	simZeros                    // TCP with zeros in all answers
 	simFamily0                  // number of families
 )
 
 const (
-	simRTO    = 200 * time.Millisecond // the first time until a packet is retransmitted
+	simRTO    = 200 * time.Millisecond // time until the first retransmission
 	simMaxRTO = 120 * time.Second
 )
 
-// A simSock is a connection as the kernel has it. Nothing in it depends on the server's process.
+// A simSock is a connection in the kernel. It does not depend on the server's process.
 type simSock struct {
 	w    *simWorld
 	fd   int
@@ -30,26 +30,26 @@ type simSock struct {
 	peer *simPeer
 	life *simLife
 
-	unread     int // bytes of the peer that wait
+	unread     int // waiting bytes of the peer
 	pongUnread bool
 	received   uint64
 	lastRecv   time.Duration
-	fin, rst   bool // arrived
+	fin, rst   bool // has arrived
 
-	room         int // of the send buffer
+	room         int // size of the send buffer
 	queued       int // bytes in the send buffer
-	unsent       int // of them, those that were not sent yet
+	unsent       int // bytes in the send buffer that were not sent yet
 	sent, acked  uint64
 	lastSend     time.Duration // retransmissions included
 	retransmits  int
 	resending    bool
-	outLost      int // sent bytes that the peer has not got
-	ackLost      int // sent bytes that the peer has got, and whose acknowledgement was lost
+	outLost      int // sent bytes that did not reach the peer
+	ackLost      int // sent bytes that reached the peer without an acknowledgement
 	closed       bool
 	pingsWritten int
 }
 
-// arrive takes bytes of the peer from the network.
+// arrive receives bytes of the peer from the network.
 func (s *simSock) arrive(n int, fin, pong bool) {
 	if s.closed || s.rst {
 		return
@@ -70,7 +70,7 @@ func (s *simSock) arrive(n int, fin, pong bool) {
 	s.conn.readable()
 }
 
-// reset takes a RST of the peer from the network.
+// reset receives a RST of the peer from the network.
 func (s *simSock) reset() {
 	if s.closed {
 		return
@@ -81,7 +81,7 @@ func (s *simSock) reset() {
 	s.conn.readable()
 }
 
-// write takes bytes of the server, as many as there is room for.
+// write takes as many bytes of the server as the send buffer has room for.
 func (s *simSock) write(n int) int {
 	n = min(n, s.room-s.queued)
 	s.queued += n
@@ -91,7 +91,7 @@ func (s *simSock) write(n int) int {
 	return n
 }
 
-// push sends what the window of the peer has room for.
+// push sends as many bytes as the window of the peer has room for.
 func (s *simSock) push() {
 	n := min(s.unsent, s.peer.window()-int(s.sent-s.acked))
 	if n <= 0 || s.closed {
@@ -104,7 +104,7 @@ func (s *simSock) push() {
 	s.w.after(s.peer.delay, func() { s.delivered(n) })
 }
 
-// delivered is called when bytes reach the peer, or would have.
+// delivered is called when bytes reach the peer, or would have reached it without loss.
 func (s *simSock) delivered(n int) {
 	switch {
 	case s.resending || s.peer.vanished || s.w.isLost(s):
@@ -128,7 +128,7 @@ func (s *simSock) acknowledge(n int) {
 	})
 }
 
-// taken is called when the server knows that the peer has got bytes.
+// taken is called when the acknowledgement of bytes reaches the server.
 func (s *simSock) taken(n int) {
 	s.acked += uint64(n)
 	s.queued -= n
@@ -150,7 +150,7 @@ func (s *simSock) resendLater() {
 	s.w.after(simRTO-2*min(s.peer.delay, simRTO/2), s.resend)
 }
 
-// resend retransmits what was not acknowledged, and goes on with exponential back-off.
+// resend retransmits unacknowledged bytes with exponential back-off.
 func (s *simSock) resend() {
 	if s.closed {
 		return
@@ -170,7 +170,7 @@ func (s *simSock) resend() {
 	})
 }
 
-// answer is the kernel's answer to a question about the socket.
+// answer answers a question about the socket.
 func (s *simSock) answer(ev *verdict.Evidence) {
 	*ev = verdict.Evidence{Queued: -1}
 	switch {
@@ -199,8 +199,8 @@ func (s *simSock) answer(ev *verdict.Evidence) {
 	ev.Unsent, ev.Queued = s.unsent, s.outstanding()
 }
 
-// outstanding returns how many bytes the kernel holds that the peer has not acknowledged or, on a unix
-// socket, read.
+// outstanding returns how many bytes the kernel holds that the peer has not acknowledged. On a unix
+// socket, these are the bytes that the peer has not read.
 func (s *simSock) outstanding() int {
 	if s.w.family == simUnix || s.w.family == simZeros {
 		return s.queued

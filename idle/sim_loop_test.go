@@ -19,31 +19,31 @@ const (
 	simReadCost   = time.Microsecond
 )
 
-var errSimRefused = errors.New("the simulated loop takes no task")
+var errSimRefused = errors.New("the simulated loop refuses the task")
 
-// A simLoop is an event loop as gnet 2.10 has it: it polls, handles a bounded number of events, and
-// then runs its tasks.
+// A simLoop is an event loop that works as in gnet 2.10: it polls, handles a bounded number of
+// events, and then runs its tasks.
 type simLoop struct {
 	gnet.EventLoop // for the methods that the Reaper does not use
 	w              *simWorld
 	id             int
 	conns          map[int]*simConn // by descriptor
-	order          []*simConn       // the same in the order of their opening
+	order          []*simConn       // in the order of opening
 	ready          []*simConn
 	urgent, tasks  []func() error
 	perPoll        int // events
 	planned        bool
 	running        bool
-	began          time.Duration // the iteration that runs
-	heardAt        time.Duration // a peer was heard last
-	quietAt        time.Duration // when it was heard last after a time without checks as often as usual
-	openThen       int           // connections of the server when it began
-	away           simIntervals  // times in which it ran one thing for long, or refused a task
-	blocks         simIntervals  // the same from when it was last seen to run; a task of the Reaper parts them
-	seen           time.Duration // the end of the last iteration that has called the Reaper
-	apart          bool          // such a task has run at the end of the last block, or since then
-	called         bool          // a handler of the Reaper has run in the iteration that runs
-	ran            bool          // such a task has run in the iteration that runs
+	began          time.Duration // start of the current iteration
+	heardAt        time.Duration // last read
+	quietAt        time.Duration // last read that ended a quiet time
+	openThen       int           // connections of the server at the start of the current iteration
+	away           simIntervals  // times in which one call took long, or a task was refused
+	blocks         simIntervals  // the same, counted from seen; tasks of the Reaper separate them
+	seen           time.Duration // end of the last iteration that called the Reaper
+	apart          bool          // a task of the Reaper has run since the last block began
+	called         bool          // the current iteration has called a handler of the Reaper
+	ran            bool          // the current iteration has run a task of the Reaper
 }
 
 func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
@@ -67,7 +67,7 @@ func (el *simLoop) post(task func() error) {
 	el.plan()
 }
 
-// plan makes the loop run soon, if it does not run already.
+// plan makes the loop run soon, unless it runs already.
 func (el *simLoop) plan() {
 	if el.planned || el.running {
 		return
@@ -76,7 +76,7 @@ func (el *simLoop) plan() {
 	el.w.later(el.w.now+time.Duration(1+el.w.rng.IntN(20))*time.Microsecond, el.iterate)
 }
 
-// iterate is one turn of the loop.
+// iterate is one iteration of the loop.
 func (el *simLoop) iterate() {
 	el.planned = false
 	if el.running {
@@ -102,7 +102,7 @@ func (el *simLoop) iterate() {
 	}
 }
 
-// hear is called when a peer is heard.
+// hear is called when a byte of a peer is read or found.
 func (el *simLoop) hear() {
 	if el.isQuiet() {
 		el.quietAt = el.w.now
@@ -110,14 +110,14 @@ func (el *simLoop) hear() {
 	el.heardAt = el.w.now
 }
 
-// isQuiet reports whether output may be checked less often: nothing was heard between two checks.
+// isQuiet reports whether output may be checked less often: no peer was heard between two checks.
 func (el *simLoop) isQuiet() bool { return el.w.now-el.heardAt > el.w.checkEvery() }
 
-// wasQuiet reports whether it may have been quiet since an instant.
+// wasQuiet reports whether the loop may have been quiet since an instant.
 func (el *simLoop) wasQuiet(since time.Duration) bool { return el.isQuiet() || el.quietAt >= since }
 
-// addBlock keeps the iteration that ends now. The Reaper may take the block to have begun when the loop
-// was last seen to run.
+// addBlock records the iteration that ends now as a block. The Reaper may take the block to begin
+// when it last saw the loop run.
 func (el *simLoop) addBlock() {
 	block := simInterval{min(el.began, el.seen) - el.w.cfg.Tick, el.w.now}
 	if n := len(el.blocks); n > 0 && el.apart {
@@ -159,7 +159,7 @@ func (el *simLoop) runTasks() {
 	}
 }
 
-// open registers a connection, as gnet does after it has accepted it.
+// open registers a connection as gnet does after accept.
 func (el *simLoop) open(c *simConn) error {
 	c.opened, el.called = true, true
 	el.conns[c.fd] = c
@@ -206,17 +206,17 @@ func (el *simLoop) act(c *simConn, action gnet.Action) error {
 	return nil
 }
 
-// A simConn is a connection as gnet has it. Of the bytes only the number is kept.
+// A simConn is a connection in gnet. It keeps the number of bytes, not the bytes.
 type simConn struct {
-	gnet.Conn // for the methods that are not used
+	gnet.Conn // for the methods that the Reaper does not use
 	el        *simLoop
 	sock      *simSock
 	fd        int
 	opened    bool
 	isReady   bool
-	newPong   bool // the bytes that have just been read are a pong
-	inbound   int  // bytes that handlers have left
-	current   int  // bytes that were read just now
+	newPong   bool // the bytes just read are a pong
+	inbound   int  // bytes that handlers have not read
+	current   int  // bytes just read
 	outbound  int
 }
 
@@ -257,7 +257,7 @@ func (c *simConn) writable() {
 	}
 }
 
-// handle is processIO of gnet.
+// handle works like processIO of gnet.
 func (c *simConn) handle() {
 	if c.outbound > 0 {
 		c.flush()
@@ -304,7 +304,7 @@ func (c *simConn) read() {
 	}
 }
 
-// write is what a handler sends.
+// write sends bytes of a handler.
 func (c *simConn) write(n int) error {
 	if c.outbound == 0 {
 		if c.sock.rst {

@@ -2,23 +2,23 @@ package idle
 
 import "time"
 
-// A simStyle is how a peer behaves.
+// A simStyle is the behaviour of a peer.
 type simStyle uint8
 
 const (
-	simBeats    simStyle = iota // sends at an interval that is below its timeouts
-	simEdge                     // sends at an interval near a timeout
-	simBursts                   // sends several messages, and pauses
-	simSilent                   // sends nothing at all
-	simVanishes                 // sends for a while, and is gone without a FIN
-	simFinishes                 // sends for a while, and then a FIN
-	simResets                   // sends for a while, and then a RST
-	simTrickles                 // sends single bytes
-	simShakes                   // sends a login in two round trips, and then beats
-	simStyles                   // number of styles
+	simHeartbeats simStyle = iota // sends at an interval below its timeouts
+	simEdge                       // sends at an interval near a timeout
+	simBursts                     // sends several messages, and pauses
+	simSilent                     // sends nothing
+	simVanishes                   // sends for a while, and vanishes without a FIN
+	simFinishes                   // sends for a while, and then a FIN
+	simResets                     // sends for a while, and then a RST
+	simTrickles                   // sends single bytes
+	simShakes                     // sends a login in two round trips, then heartbeats
+	simStyles                     // number of styles
 )
 
-// A simPeer is the other end of a connection, with its part of the network.
+// A simPeer is the remote end of a connection, with its part of the network.
 type simPeer struct {
 	w        *simWorld
 	sock     *simSock
@@ -27,24 +27,24 @@ type simPeer struct {
 	message  int           // bytes
 	until    time.Duration // when it vanishes or ends
 	delay    time.Duration // of the network, one way
-	answers  bool          // pings
-	returns  bool          // it connects again when the server closes
+	answers  bool          // answers pings
+	returns  bool          // connects again after the server has closed
 	vanished bool
 
-	lost     int // bytes that were sent and that the network has lost
+	lost     int // sent bytes that the network has lost
 	lostFin  bool
 	lostPong bool
 	retries  int
 	retrying bool
 
-	space    int // of its receive buffer
-	buffered int // bytes that it has not read
-	appetite int // bytes that it reads at a time; 0 for all at once, -1 for none
+	space    int // size of the receive buffer
+	buffered int // received bytes that were not read
+	appetite int // bytes per read; 0 for all, -1 for none
 	readsAt  time.Duration
-	pings    int // that it has answered
+	pings    int // answered pings
 }
 
-// begin plans what the peer does by itself.
+// begin plans the actions of the peer.
 func (p *simPeer) begin() {
 	if p.appetite > 0 {
 		p.w.after(p.readsAt, p.eat)
@@ -55,14 +55,14 @@ func (p *simPeer) begin() {
 		p.send(p.message, false)
 		p.w.after(4*p.delay+p.w.upTo(p.interval), func() {
 			p.send(p.message, false)
-			p.w.after(p.interval, p.beat)
+			p.w.after(p.interval, p.heartbeat)
 		})
 	default:
-		p.w.after(p.w.upTo(p.interval), p.beat)
+		p.w.after(p.w.upTo(p.interval), p.heartbeat)
 	}
 }
 
-func (p *simPeer) beat() {
+func (p *simPeer) heartbeat() {
 	if p.vanished || p.sock.closed {
 		return
 	}
@@ -84,7 +84,7 @@ func (p *simPeer) beat() {
 	default:
 		p.send(p.message, p.answers)
 	}
-	p.w.after(next, p.beat)
+	p.w.after(next, p.heartbeat)
 }
 
 func (p *simPeer) end() {
@@ -106,7 +106,7 @@ func (p *simPeer) end() {
 
 func (p *simPeer) send(n int, pong bool) { p.transmit(n, false, pong) }
 
-// transmit sends bytes. What comes after a lost packet waits for its retransmission.
+// transmit sends bytes. Bytes after a lost packet wait for its retransmission.
 func (p *simPeer) transmit(n int, fin, pong bool) {
 	p.w.after(p.delay, func() {
 		if !p.retrying && !p.w.isLost(p.sock) {
@@ -137,10 +137,10 @@ func (p *simPeer) retry() {
 	p.sock.arrive(n, fin, pong)
 }
 
-// window is how many bytes the peer has room for.
+// window returns how many bytes the peer has room for.
 func (p *simPeer) window() int { return p.space - p.buffered }
 
-// receive takes bytes of the server.
+// receive receives bytes of the server.
 func (p *simPeer) receive(n int) {
 	if p.appetite != 0 {
 		p.buffered += n
@@ -151,7 +151,7 @@ func (p *simPeer) receive(n int) {
 	}
 }
 
-// eat reads some of what was received, which opens the window.
+// eat reads some received bytes, which opens the window.
 func (p *simPeer) eat() {
 	if p.vanished || p.sock.closed {
 		return
@@ -164,7 +164,7 @@ func (p *simPeer) eat() {
 	p.w.after(p.readsAt, p.eat)
 }
 
-// openWindow tells the server of the room, again if the network loses that.
+// openWindow sends a window update, and repeats it if the network loses it.
 func (p *simPeer) openWindow() {
 	p.w.after(p.delay, func() {
 		switch {

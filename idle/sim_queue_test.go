@@ -2,10 +2,10 @@ package idle
 
 import "time"
 
-// A simEvent is something that happens at an instant of the virtual time.
+// A simEvent is a function that runs at an instant of virtual time.
 type simEvent struct {
 	at  time.Duration
-	seq uint64 // events of the same instant happen in the order in which they were planned
+	seq uint64 // orders events of the same instant by when they were planned
 	do  func()
 }
 

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// simSeeds are seeds of worlds in which promises were broken once.
+// simSeeds are the seeds of worlds in which a promise was once broken.
 var simSeeds = []uint64{
 	1795332955799069900, // an outage ended while a task ran
-	1795332951452096579, // a put-off deadline was filed too late
+	1795332951452096579, // a postponed deadline was filed too late
 	1795333034770829956, // the first byte of a window was not counted
 	1795333031468372096, // the process was stopped after a question to the kernel
 	1795332939211283488, // judged as of an instant after the question
@@ -22,13 +22,13 @@ var simSeeds = []uint64{
 	1795332957011509084, // a gap in a silence counted twice
 	1795333658262713065, // a gap that began in a silence counted once more
 	1795332986064435312, // the stalls of a busy loop grew together
-	1795343072957401851, // something was sent while the process was stopped in front of OnIdle
-	1795343667810281423, // shed although other loops had closed enough since it was chosen
+	1795343072957401851, // bytes were sent while the process was stopped before OnIdle
+	1795343667810281423, // shed although other loops had closed enough connections meanwhile
 	1795343460639892440, // the oracle counted a stop that began after the verdict
-	1795343460634845168, // the oracle knew more of output than a kernel without counters tells
-	1795344014546603797, // the oracle took two late rounds for one outage
+	1795343460634845168, // the oracle knew more about output than a kernel without counters
+	1795344014546603797, // the oracle merged two late rounds into one outage
 	1795344014549879067, // the oracle took a write for a sign of a running loop
-	1795344696179013125, // a question that took six seconds told less of a retransmission
+	1795344696179013125, // a question took six seconds and missed a retransmission
 	1795333305167975915, // a sweep did not know how long its question took
 	1795333471537849852, // a write shortened the grace of all idle
 	1795334056672576074, // a stop did not count after a blocked loop
@@ -37,13 +37,13 @@ var simSeeds = []uint64{
 	1795350889004700497, // a Touch in a slow OnOpen was taken for the last write
 	1795355070560339562, // the oracle told more outages apart than the Reaper
 	1795354738108757347, // the oracle knew when in a long stop bytes were sent
-	1795349885621527410, // the oracle did not know that a kernel dates new bytes by their retransmission
+	1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
 }
 
-// TestSimulation runs the code of this package in simulated worlds, and an oracle that knows what
-// physically happened checks each verdict.
+// TestSimulation runs the code of this package in simulated worlds. An oracle that knows the
+// physical events checks each verdict.
 //
-// IDLEWHEEL_SIMULATE is for how long, such as 60s, and IDLEWHEEL_SEED replays one world.
+// IDLEWHEEL_SIMULATE sets the duration, such as 60s. IDLEWHEEL_SEED replays one world.
 func TestSimulation(t *testing.T) {
 	if text := os.Getenv("IDLEWHEEL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -74,7 +74,7 @@ func TestSimulation(t *testing.T) {
 		simulate(t, seed, total)
 	}
 	if t.Failed() {
-		return // the last lines are the seed and what was promised
+		return // the last lines are the seed and the broken promise
 	}
 	total.report(t, time.Since(began))
 	if length >= 20*time.Second {
@@ -82,7 +82,7 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// simulate runs the world of a seed, and once more with a trace if a promise was not kept.
+// simulate runs the world of a seed. If a promise was broken, it runs the world again with a trace.
 func simulate(t *testing.T, seed uint64, total *simTotal) {
 	w := newSimWorld(seed)
 	w.run()
@@ -153,7 +153,7 @@ func (s *simTotal) report(t *testing.T, took time.Duration) {
 	}
 }
 
-// checkVacuity fails if something was never exercised.
+// checkVacuity fails if a reason, a hold or a pause never occurred.
 func (s *simTotal) checkVacuity(t *testing.T) {
 	for k := firstReason; k <= lastReason; k++ {
 		if s.reaps[k] == 0 && k != WriteIdle {

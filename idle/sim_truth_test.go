@@ -2,7 +2,7 @@ package idle
 
 import "time"
 
-// A simInterval is a time in which something was so.
+// A simInterval is the time between two instants.
 type simInterval struct{ from, to time.Duration }
 
 func (i simInterval) length() time.Duration { return i.to - i.from }
@@ -10,7 +10,7 @@ func (i simInterval) length() time.Duration { return i.to - i.from }
 // simIntervals are intervals in the order of their ends.
 type simIntervals []simInterval
 
-// add adds an interval that ends now. One that overlaps those before it swallows them.
+// add adds an interval that ends now. It swallows earlier intervals that it overlaps.
 func (all *simIntervals) add(from, to time.Duration) {
 	list := *all
 	for len(list) > 0 && list[len(list)-1].to >= from {
@@ -21,7 +21,7 @@ func (all *simIntervals) add(from, to time.Duration) {
 	*all = append(list, simInterval{from, to})
 }
 
-// overlap returns how much of the intervals lies in a time, and how many of them do.
+// overlap returns the length of the parts of the intervals within a time, and their number.
 func (all simIntervals) overlap(from, to time.Duration) (sum time.Duration, n int) {
 	for i := len(all) - 1; i >= 0 && all[i].to > from; i-- {
 		if part := min(all[i].to, to) - max(all[i].from, from); part > 0 {
@@ -32,8 +32,8 @@ func (all simIntervals) overlap(from, to time.Duration) (sum time.Duration, n in
 	return sum, n
 }
 
-// end returns the end of the interval in which an instant lies, or the instant: a question to the
-// kernel that was asked meanwhile tells no more.
+// end returns the end of the interval that contains an instant, or the instant. The answer to a
+// question at that instant is as old as the end of the interval.
 func (all simIntervals) end(at time.Duration) time.Duration {
 	for i := len(all) - 1; i >= 0 && all[i].to > at; i-- {
 		if all[i].from <= at {
@@ -51,7 +51,7 @@ func (all simIntervals) since(at time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// merged returns the intervals with those joined that lie near each other, without short ones.
+// merged joins intervals that are near each other, and drops short ones.
 func (all simIntervals) merged(near, least time.Duration) (list simIntervals) {
 	for _, i := range all {
 		if n := len(list); n > 0 && i.from-list[n-1].to <= near {
@@ -69,26 +69,26 @@ func (all simIntervals) merged(near, least time.Duration) (list simIntervals) {
 	return kept
 }
 
-// A simTruth is what has physically happened to a connection so far.
+// A simTruth is the physical history of a connection so far.
 type simTruth struct {
-	arrival   time.Duration // of the last byte of the peer, or of the connection at the handler
-	came      time.Duration // of the last byte of the peer
-	handled   time.Duration // the last byte was read and its handler returned, or it was seen to wait
+	arrival   time.Duration // the last byte of the peer, or OnOpen if that is later
+	came      time.Duration // the last byte of the peer
+	handled   time.Duration // OnTraffic for the last byte has returned, or the byte was found waiting
 	anew      time.Duration // OnOpen has returned, or Touch, Release or Exempt was called
-	anewFrom  time.Duration // that call began
+	anewFrom  time.Duration // start of that call
 	newSent   time.Duration // new bytes were sent
 	anySent   time.Duration // bytes were sent, retransmissions included
-	dated     time.Duration // the date that the kernel gave to new bytes: of their last retransmission
+	dated     time.Duration // the kernel's date of new bytes: their last retransmission
 	took      time.Duration // the peer has acknowledged bytes
-	tookSome  time.Duration // the same while more waited
-	waits     time.Duration // output waits in the kernel since then, 0 if none does
+	tookSome  time.Duration // the peer has acknowledged bytes while more waited
+	waits     time.Duration // output waits in the kernel since then, 0 if none waits
 	changed   time.Duration // the amount of output has changed
-	soft      time.Duration // the buffer of the loop is above the soft limit since then, 0 if it is not
-	softFrom  time.Duration // the same without dips that are too short to be seen
-	dip       time.Duration // the last dip began
-	message   time.Duration // a message is open since then, 0 if none is
+	soft      time.Duration // the loop buffers more than the soft limit since then, or 0
+	softFrom  time.Duration // the same, ignoring dips that are too short to be seen
+	dip       time.Duration // start of the last dip
+	message   time.Duration // a message is open since then, 0 if none is open
 	lastPing  time.Duration
-	pings     int // since the last sign of life
+	pings     int // since the peer was last heard
 	holds     int
 	exempt    bool
 	ready     bool
@@ -97,10 +97,10 @@ type simTruth struct {
 	unread    bool
 	outbound  int
 	open      int                        // connections of the server
-	own       *Timeouts                  // of SetTimeouts
-	events    [idleReasons]time.Duration // the last idle events, as of when they were judged
-	delivered [idleReasons]time.Duration // the same, as of when OnIdle was called
+	own       *Timeouts                  // set by SetTimeouts
+	events    [idleReasons]time.Duration // verdicts of the last idle events
+	delivered [idleReasons]time.Duration // calls of OnIdle for them
 }
 
-// heard returns the latest instant from which silence may be counted.
+// heard returns the latest instant from which the Reaper may count silence.
 func (t *simTruth) heard() time.Duration { return max(t.arrival, t.handled, t.anew) }

@@ -10,7 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A simKind is what a world is about.
+// A simKind selects the faults of a world.
 type simKind uint8
 
 const (
@@ -35,35 +35,35 @@ type simWorld struct {
 	now     time.Duration
 	seq     uint64
 	physics simQueue // of the kernel, the network and the peers
-	process simQueue // of the server: it waits while the process is stopped
+	process simQueue // of the server; waits while the process is stopped
 
 	loops    []*simLoop
 	fds      []bool // in use
 	all      []*simLife
 	open     int
 	driver   *driver
-	roundDue time.Duration // the next multiple of the tick at which the driver is to run
-	plannedN uint64        // number of the round that is planned; those before it are void
+	roundDue time.Duration // the next multiple of the tick, at which the driver should run
+	plannedN uint64        // number of the planned round; earlier ones are void
 	soon     bool          // an early round is planned
-	asked    *simLife      // the kernel was asked about it, and the clock was not read since then
+	asked    *simLife      // the subject of the last question, until the clock is read again
 	inRound  bool
 	inStop   bool
-	locked   bool // handlers must not call what takes a lock
+	locked   bool // handlers must not call methods that lock
 
 	faulty      bool
 	readsToStop int
-	longest     time.Duration // limit
+	longest     time.Duration // longest limit
 	loss        float64
 	netDown     simInterval
 	acksDown    simInterval
 	driverAway  simIntervals
-	lateRounds  simIntervals // the same without what a round of the driver parts
-	netAway     simIntervals // outages of the own network that have to be recognised
+	lateRounds  simIntervals // the same, separated by rounds of the driver
+	netAway     simIntervals // outages of the server's network that must be recognised
 	holds       simIntervals
-	holding     time.Duration // since when all is silent, 0 if there is no hold
-	heardAt     time.Duration // a peer was heard last
-	heardThen   time.Duration // the same as of the last round but one
-	heardRound  time.Duration // the same as of the last round
+	holding     time.Duration // all connections are silent since then, 0 if there is no hold
+	heardAt     time.Duration // last read
+	heardThen   time.Duration // heardAt at the last round but one
+	heardRound  time.Duration // heardAt at the last round
 	drain       struct{ at, done, deadline time.Duration }
 
 	leaves, busyHandler, keeps, decides bool
@@ -71,12 +71,12 @@ type simWorld struct {
 	reply, greeting                     int
 
 	failure *simViolation
-	traced  *int // the connection of which a trace is kept
+	traced  *int // the connection to trace
 	lines   []string
 	simCounts
 }
 
-// simCounts are what is counted of a world for the report.
+// simCounts are the counts of a world for the report.
 type simCounts struct {
 	lives, events, refused  int
 	reaps                   reasonCounts
@@ -86,7 +86,7 @@ type simCounts struct {
 	faultyLives             int
 }
 
-// A simViolation is a promise that was not kept.
+// A simViolation is a broken promise.
 type simViolation struct {
 	life               *simLife
 	promised, happened string
@@ -99,7 +99,7 @@ func (w *simWorld) violate(l *simLife, promised, happened string) {
 	}
 }
 
-// trace notes an event of the traced connection or of the server.
+// trace records an event of the traced connection or of the server.
 func (w *simWorld) trace(l *simLife, what ...any) {
 	if w.traced == nil || l != nil && l.id != *w.traced {
 		return
@@ -111,14 +111,14 @@ func (w *simWorld) trace(l *simLife, what ...any) {
 	w.lines = append(w.lines, fmt.Sprintf("%14v %-8s ", w.now, subject)+strings.TrimSpace(fmt.Sprintln(what...)))
 }
 
-// one reports true once in n times.
+// one reports true once in n calls on average.
 func (w *simWorld) one(n int) bool { return w.rng.IntN(n) == 0 }
 
 func (w *simWorld) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.rng.Int64N(int64(max(d, 1)))) + 1
 }
 
-// skewed returns a duration between two, as often in each order of magnitude.
+// skewed returns a duration between two others. Each order of magnitude is equally likely.
 func (w *simWorld) skewed(from, to time.Duration) time.Duration {
 	f := float64(from) * math.Pow(float64(to)/float64(from), w.rng.Float64())
 	return time.Duration(f)
@@ -129,19 +129,19 @@ func (w *simWorld) limit() time.Duration {
 	return w.skewed(200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
 }
 
-// after plans something of the kernel, the network or a peer.
+// after plans an event of the kernel, the network or a peer.
 func (w *simWorld) after(d time.Duration, do func()) {
 	w.seq++
 	w.physics.push(simEvent{w.now + d, w.seq, do})
 }
 
-// later plans something that the server's process does.
+// later plans an action of the server's process.
 func (w *simWorld) later(at time.Duration, do func()) {
 	w.seq++
 	w.process.push(simEvent{at, w.seq, do})
 }
 
-// pass lets time pass in which the server's process does nothing else.
+// pass passes time in which the server's process does nothing else.
 func (w *simWorld) pass(d time.Duration) {
 	until := w.now + d
 	for {
@@ -155,7 +155,7 @@ func (w *simWorld) pass(d time.Duration) {
 	w.now = until
 }
 
-// sleep lets time pass in which the other threads of the process run.
+// sleep passes time in which the other threads of the process run.
 func (w *simWorld) sleep(d time.Duration) {
 	until := w.now + d
 	for w.failure == nil {
@@ -183,10 +183,10 @@ func (w *simWorld) elapsed() time.Duration {
 		w.readsToStop = 1 + w.rng.IntN(20000)
 		w.stop(w.stopLength(), w.one(4))
 		if w.one(2) {
-			at = w.now // otherwise it was stopped after the reading
+			at = w.now // half of the stops come before the reading, half after it
 		}
 	}
-	if l := w.asked; l != nil { // the answer is as old as the question, which the Reaper cannot know
+	if l := w.asked; l != nil { // the Reaper cannot know how old the answer is
 		if w.asked = nil; w.now-l.judged > time.Millisecond {
 			l.now.anySent = w.now
 		}
@@ -205,7 +205,7 @@ func (w *simWorld) stopLength() time.Duration {
 	}
 }
 
-// ask is the kernel's answer to the Reaper.
+// ask answers a question of the Reaper about a descriptor.
 func (w *simWorld) ask(fd int, ev *verdict.Evidence) {
 	c := w.aboutToAsk(fd)
 	if c == nil {
@@ -222,13 +222,14 @@ func (w *simWorld) ask(fd int, ev *verdict.Evidence) {
 	}
 }
 
-// holdsOutput is kernel.HoldsOutput.
+// holdsOutput takes the place of kernel.HoldsOutput.
 func (w *simWorld) holdsOutput(fd int) bool {
 	c := w.aboutToAsk(fd)
 	return c == nil || c.sock.w.family != simBSD && c.sock.outstanding() > 0
 }
 
-// aboutToAsk returns the connection of a descriptor. The process may be stopped before the question.
+// aboutToAsk returns the connection of a descriptor. The process may be stopped before the
+// question.
 func (w *simWorld) aboutToAsk(fd int) *simConn {
 	if c := w.connOf(fd); c != nil {
 		c.sock.life.askedFrom = w.now
@@ -253,7 +254,7 @@ func (w *simWorld) connOf(fd int) *simConn {
 	return nil
 }
 
-// stop stops the process for a time. With a pause packets are lost meanwhile.
+// stop stops the process for a time. During a pause, packets are lost as well.
 func (w *simWorld) stop(d time.Duration, paused bool) {
 	if w.inStop {
 		return
@@ -275,7 +276,7 @@ func (w *simWorld) stop(d time.Duration, paused bool) {
 	}
 }
 
-// isLost reports whether the network loses a packet now.
+// isLost reports whether the network drops a packet now.
 func (w *simWorld) isLost(*simSock) bool {
 	if w.family == simUnix {
 		return false
@@ -310,7 +311,7 @@ func (w *simWorld) planRound(at time.Duration) {
 	})
 }
 
-// lateness returns how late the driver is.
+// lateness returns a random lateness of the driver.
 func (w *simWorld) lateness() time.Duration {
 	if w.one(4) {
 		return w.upTo(w.longest)
@@ -318,7 +319,7 @@ func (w *simWorld) lateness() time.Duration {
 	return w.upTo(4 * w.cfg.Tick)
 }
 
-// round is one turn of the driver.
+// round is one round of the driver.
 func (w *simWorld) round() {
 	if w.now-w.roundDue > time.Millisecond {
 		w.trace(nil, "driver is late by", w.now-w.roundDue)
@@ -337,7 +338,7 @@ func (w *simWorld) round() {
 	w.planRound(w.roundDue)
 }
 
-// pollMore is the part of the driver that waits for a loop that needs another round.
+// pollMore takes the place of the driver's wait for loops that need another round.
 func (w *simWorld) pollMore() {
 	if w.reaper != nil {
 		w.watchHold()
@@ -350,7 +351,7 @@ func (w *simWorld) pollMore() {
 	w.planRound(min(w.now+pause, max(w.roundDue, w.now)))
 }
 
-// watchHold keeps when verdicts were held, which must be only where it is allowed.
+// watchHold records holds of verdicts, and checks that they are allowed.
 func (w *simWorld) watchHold() {
 	held := w.reaper.monitor.State().Held()
 	switch {
@@ -361,14 +362,14 @@ func (w *simWorld) watchHold() {
 			w.violate(nil, "no hold with fewer than 16 connections or without a grace", "verdicts are held")
 		}
 	case !held && w.holding != 0:
-		w.trace(nil, "verdicts are not held any more")
+		w.trace(nil, "verdicts are no longer held")
 		w.holds.add(w.holding, w.now)
 		w.holding = 0
 	}
 }
 
-// watchSilence keeps an outage that the Reaper has found in a round. If the driver was there, it was a
-// hold that ended before it could be seen.
+// watchSilence records an outage that the Reaper has found in a round. If the driver was not away,
+// the outage was a hold that began and ended between two checks.
 func (w *simWorld) watchSilence(length time.Duration) {
 	known, n := w.driverAway.overlap(w.now-length, w.now)
 	if length == 0 || known+time.Duration(2*n)*w.cfg.Tick >= length {
@@ -390,7 +391,7 @@ func (w *simWorld) mayHold(since time.Duration) bool {
 	return n > 0 && w.holds[n-1].to > since
 }
 
-// wasOut returns the outages that certainly counted when a connection was judged.
+// wasOut returns the outages that certainly counted at a verdict.
 func (w *simWorld) wasOut(judged time.Duration) (all simIntervals) {
 	for _, o := range w.lateRounds {
 		if o.from < judged {

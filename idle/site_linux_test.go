@@ -18,10 +18,10 @@ type site struct {
 	*echo
 	reaper *Reaper
 	addr   net.Addr
-	events chan Event // of all connections, if the server decides about them
+	events chan Event // of all connections; nil without an OnIdle
 }
 
-// newSite runs a server on one loop. The fields of the echo may be set by setUp, which also gets what will be the Reaper.
+// newSite runs a server on one loop. setUp may set fields of the site before the Reaper is made.
 func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	t.Helper()
 	s := &site{echo: newEcho()}
@@ -43,20 +43,20 @@ func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 	return s
 }
 
-// reason waits for the n-th OnClose and returns what it got.
+// reason waits for OnClose number n, counted from 0, and returns its error.
 func (s *site) reason(t *testing.T, n int) error {
 	t.Helper()
 	eventually(t, "OnClose", func() bool { return len(s.reasons()) > n })
 	return s.reasons()[n]
 }
 
-// update replaces the Config and waits until all connections are judged by it.
+// update replaces the Config, and waits until it applies to all connections.
 func (s *site) update(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.OnIdle = s.reaper.Config().OnIdle
 	require.NoError(t, s.reaper.Update(to(cfg)))
 	version := s.reaper.settings.Load().version
-	eventually(t, "all connections are judged by the new Config", func() bool {
+	eventually(t, "the new Config applies to all connections", func() bool {
 		for _, l := range s.reaper.registry.Load().loops {
 			if l.version.Load() != version {
 				return false
@@ -66,7 +66,8 @@ func (s *site) update(t *testing.T, cfg Config) {
 	})
 }
 
-// requireReaped waits until a connection is closed, checks when and why, and that it was the only one.
+// requireReaped waits until a connection is closed. It checks the time and the reason, and that no
+// other connection was closed.
 func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration, want error) *ReapError {
 	t.Helper()
 	err := s.reason(t, 0)
@@ -75,16 +76,16 @@ func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration,
 	require.GreaterOrEqual(t, took, limit, "never early")
 	reason, ok := errors.AsType[*ReapError](err)
 	require.True(t, ok)
-	eventually(t, "it is counted", func() bool { return s.reaper.Stats().Reaped[reason.Reason] == 1 })
+	eventually(t, "the reap is counted", func() bool { return s.reaper.Stats().Reaped[reason.Reason] == 1 })
 	t.Logf("%v, %v after it began", err, took)
 	return reason
 }
 
-// beat sends a byte every so often until the test ends or the connection does.
-func beat(t *testing.T, c net.Conn, every time.Duration) {
+// sendEvery sends a byte at an interval until the test or the connection ends.
+func sendEvery(t *testing.T, c net.Conn, every time.Duration) {
 	over := make(chan struct{})
-	var beating sync.WaitGroup
-	beating.Go(func() {
+	var sending sync.WaitGroup
+	sending.Go(func() {
 		for {
 			select {
 			case <-over:
@@ -96,10 +97,10 @@ func beat(t *testing.T, c net.Conn, every time.Duration) {
 			}
 		}
 	})
-	t.Cleanup(func() { close(over); beating.Wait() })
+	t.Cleanup(func() { close(over); sending.Wait() })
 }
 
-// dialSmall connects with a receive buffer that is soon full.
+// dialSmall connects with a small receive buffer.
 func dialSmall(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {

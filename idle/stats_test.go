@@ -15,7 +15,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// TestThePartsOfStatsAddUp adds parts in which each number is another one, and looks at each of the sum.
+// TestThePartsOfStatsAddUp adds parts that differ in each number, and checks each number of the
+// sum.
 func TestThePartsOfStatsAddUp(t *testing.T) {
 	part := func(factor int64) *counters {
 		var s counters
@@ -30,7 +31,7 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 		return &s
 	}
 	var got counters
-	for _, factor := range []int64{10, 100, 1} { // the largest comes neither first nor last
+	for _, factor := range []int64{10, 100, 1} { // the largest is in the middle
 		got.add(part(factor))
 	}
 	n := int64(0)
@@ -39,9 +40,9 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 		want := n * 111
 		switch name {
 		case ".Stats.Behind", ".lateness.max":
-			want = n * 100 // the worst of all
+			want = n * 100 // the worst of all parts
 		case ".Stats.DriverLag", ".Stats.Updates", ".Stats.Outages", ".Stats.OutageTime", ".Stats.Holds":
-			want = 0 // of the Reaper, which has no parts
+			want = 0 // counted by the Reaper, not by its loops
 		case ".Stats.ClosedByHandler", ".Stats.Lateness.Count", ".Stats.Lateness.Sum", ".Stats.Lateness.Max":
 			want = 0 // export sets them
 		}
@@ -50,7 +51,7 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 	require.Greater(t, n, int64(50))
 }
 
-// eachNumber shows all numbers in a value to a function, by their names.
+// eachNumber calls a function with each number in a value, and its name.
 func eachNumber(name string, v reflect.Value, show func(name string, v reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -70,7 +71,7 @@ func eachNumber(name string, v reflect.Value, show func(name string, v reflect.V
 	}
 }
 
-func TestStatsAndRingsAreOfAllLoops(t *testing.T) {
+func TestStatsAndRingsCoverAllLoops(t *testing.T) {
 	r := middleware(t, &sink{}, readOnly)
 	var conns []*scriptedConn
 	for loop := range 3 {
@@ -85,7 +86,7 @@ func TestStatsAndRingsAreOfAllLoops(t *testing.T) {
 	require.Equal(t, 6, got.Connections)
 	require.Equal(t, 6, got.Entries)
 	require.EqualValues(t, 6, got.Opened)
-	for _, c := range conns { // otherwise the loops, which do nothing by themselves, would be asked
+	for _, c := range conns { // rings would wait for loops with connections, which do not run here
 		r.OnClose(c, nil)
 	}
 	got = r.Stats()
@@ -95,12 +96,13 @@ func TestStatsAndRingsAreOfAllLoops(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rings, 3)
 	for i, ring := range rings {
-		require.Equal(t, i+1, ring.Loop, "they come in their order")
+		require.Equal(t, i+1, ring.Loop, "the rings are in the order of the loops")
 	}
 }
 
-// TestATurnOfARingEndsBeforeItsBeginningComesAgain lets time stand still, so that something can come up in exactly one turn.
-func TestATurnOfARingEndsBeforeItsBeginningComesAgain(t *testing.T) {
+// TestATurnOfARingDoesNotOverlapTheNext stops the time, so that some deadlines are exactly one turn
+// away.
+func TestATurnOfARingDoesNotOverlapTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLoop(middleware(t, &sink{}, Config{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond}), &fakeEventLoop{}, 1)
 		turn := l.ring(10).Turn
@@ -112,7 +114,7 @@ func TestATurnOfARingEndsBeforeItsBeginningComesAgain(t *testing.T) {
 		require.Equal(t, turn, ring.Turn)
 		want := make([]int, len(ring.Sectors))
 		want[len(want)-1] = 1
-		require.Equal(t, want, ring.Sectors, "what comes up after a turn is not in the sector of now")
+		require.Equal(t, want, ring.Sectors, "a deadline after a turn is not in the current sector")
 		require.Equal(t, 2, ring.Later)
 	})
 }
@@ -125,29 +127,30 @@ func TestATurnOfARingHasRoomForJitter(t *testing.T) {
 		ring := l.ring(30)
 		require.GreaterOrEqual(t, ring.Turn, 15*time.Second)
 		require.Less(t, ring.Turn, 17*time.Second)
-		require.Zero(t, ring.Later, "it was to be closed after 10s, and half of it by chance")
+		require.Zero(t, ring.Later, "a turn has room for the timeout of 10 s and a jitter of one half")
 	})
 }
 
-// TestNobodyWaitsForADriverWithoutConnections has connections come long after the Reaper was made, and long after the last had gone.
-func TestNobodyWaitsForADriverWithoutConnections(t *testing.T) {
+// TestADriverWithoutConnectionsHasNoLag opens connections long after the Reaper was made, and long
+// after the last close.
+func TestADriverWithoutConnectionsHasNoLag(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := middleware(t, &sink{}, Config{ReadTimeout: time.Hour, Tick: 100 * time.Millisecond})
 		c := newScriptedConn(newScriptedLoop(), 1)
 		for range 2 {
 			time.Sleep(time.Hour + 30*time.Millisecond)
 			r.OnOpen(c)
-			require.Zero(t, r.Stats().DriverLag, "it has just begun")
+			require.Zero(t, r.Stats().DriverLag, "the driver has just started")
 			time.Sleep(time.Second)
-			require.Zero(t, r.Stats().DriverLag, "its ticks were in time")
+			require.Zero(t, r.Stats().DriverLag, "the ticks were in time")
 			r.OnClose(c, nil)
 			require.Zero(t, r.Stats().DriverLag)
 		}
 	})
 }
 
-// TestALagIsForgottenByADriverThatDoesNotRun lets two windows go by in which nothing happens.
-func TestALagIsForgottenByADriverThatDoesNotRun(t *testing.T) {
+// TestAStoppedDriverForgetsItsLag lets two windows pass without activity.
+func TestAStoppedDriverForgetsItsLag(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range []struct{ at, want time.Duration }{
 		{lagWindow, 50 * ms},
@@ -164,7 +167,7 @@ func TestALagIsForgottenByADriverThatDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestOnlyWhoDoesNotAnswerHasMissedTheLastHeartbeat(t *testing.T) {
+func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, Heartbeat: Heartbeat{Interval: time.Hour, Ping: pinging().Ping}, ObserveOnly: true})
 	s := w.state()
 	for k := firstReason; k <= lastDue; k++ {
@@ -188,7 +191,7 @@ func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
 	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
 	require.Empty(t, out.String())
 	require.Error(t, r.Update(to(Config{ReadTimeout: -1, Logger: log})))
-	require.Empty(t, out.String(), "nothing was changed")
+	require.Empty(t, out.String(), "an error changes nothing")
 	require.NoError(t, r.Update(to(Config{ReadTimeout: 2 * time.Hour, Logger: log})))
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
@@ -204,6 +207,6 @@ func TestCountsAsJSON(t *testing.T) {
 	var got Counts
 	require.NoError(t, json.Unmarshal(text, &got))
 	require.Equal(t, c.export(), got)
-	require.Len(t, got, int(lastReason), "all reasons are in it")
+	require.Len(t, got, int(lastReason), "the JSON has all reasons")
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"bored": 1}`), &got), `idle: "bored" is not the name of a reason`)
 }

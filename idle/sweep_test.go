@@ -11,7 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-func TestConnectionsWithoutOutputAskNoKernel(t *testing.T) {
+func TestConnectionsWithoutOutputNeedNoQuestions(t *testing.T) {
 	const n, stall = 100, 20 * time.Second
 	for name, tc := range map[string]struct {
 		cfg  Config
@@ -25,7 +25,7 @@ func TestConnectionsWithoutOutputAskNoKernel(t *testing.T) {
 			s := newHandSite(t, newEcho(), tc.cfg)
 			conns := s.open(n)
 			s.pass(t, time.Hour)
-			require.InDelta(t, tc.want, s.asked, float64(tc.want)/20, "once in WriteStallTimeout, for output that only the kernel holds")
+			require.InDelta(t, tc.want, s.asked, float64(tc.want)/20, "one question per WriteStallTimeout, about output that only the kernel holds")
 			for _, c := range conns {
 				s.OnClose(c, nil)
 			}
@@ -33,7 +33,7 @@ func TestConnectionsWithoutOutputAskNoKernel(t *testing.T) {
 	}
 }
 
-// A reader reads what there is.
+// A reader reads all bytes.
 type reader struct{ gnet.BuiltinEventEngine }
 
 func (*reader) OnTraffic(c gnet.Conn) gnet.Action {
@@ -41,13 +41,13 @@ func (*reader) OnTraffic(c gnet.Conn) gnet.Action {
 	return gnet.None
 }
 
-// receive lets a byte come in on a connection.
+// receive makes a byte arrive on a connection.
 func (s *handSite) receive(c *scriptedConn) {
 	c.buffered = 1
 	s.OnTraffic(c)
 }
 
-// TestOutputThatAnotherGoroutineWritesIsFound: no event tells of it. A loop that hears nothing is
+// TestOutputThatAnotherGoroutineWritesIsFound writes output that raises no event. A quiet loop is
 // checked less often.
 func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 	const limit = 4 * time.Second
@@ -69,7 +69,7 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 					within = tc.quiet
 				}
 				s := newHandSite(t, &reader{}, cfg)
-				conns := s.open(64) // one for each phase, and more
+				conns := s.open(64) // more than there are phases of a sweep
 				talks := conns[63]
 				pass := func(d time.Duration) {
 					for end := s.at + d; s.at < end; {
@@ -86,25 +86,26 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 				l, r, _, _ := s.watched(conns[0])
 				require.Nil(t, r)
 				if tc.output == 0 {
-					require.LessOrEqual(t, l.open, 1, "all but the one that talks")
+					require.LessOrEqual(t, l.open, 1, "only the peer that sends is left")
 				}
 			})
 		}
 	}
 }
 
-// TestALoopThatHearsSomethingIsCheckedSoon although it was quiet.
+// TestALoopThatHearsSomethingIsCheckedSoon has a loop that was quiet before.
 func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	conns := s.open(2)
-	s.pass(t, time.Minute+100*time.Millisecond) // a quiet sweep has just passed at 56 s, the next is at 64 s
+	s.pass(t, time.Minute+100*time.Millisecond) // a quiet sweep was at 56 s, the next would be at 64 s
 	conns[0].outbound = 1001
 	s.receive(conns[1])
 	s.pass(t, time.Second+2*s.clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
-// TestNewSettingsDoNotPutOffTheChecksOfOutput that only the kernel holds.
+// TestNewSettingsDoNotPutOffTheChecksOfOutput updates the Config more often than output in the
+// kernel is checked.
 func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 	const limit = 4 * time.Second
 	cfg := Config{WriteStallTimeout: limit, OutageGrace: -1, Reset: []Reason{}}
@@ -119,19 +120,20 @@ func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 	require.EqualValues(t, 64, s.Stats().Closed)
 }
 
-// TestASweepThatNeedsSeveralTasksGoesOn at once, and not when the next one is due.
+// TestASweepThatNeedsSeveralTasksGoesOn continues a sweep at once, not when the next one is due.
 func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	conns := s.open(2000)
 	s.pass(t, time.Minute)
-	s.cost = 20 * time.Microsecond // of a reading of the clock, of which there is one for 64 connections
+	s.cost = 20 * time.Microsecond // per reading of the clock, which happens once for 64 connections
 	conns[len(conns)-1].outbound = 1001
 	s.pass(t, 8*time.Second+10*s.clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
-// TestALoopIsNotQuietThatHears a message whose handler closes, or one that the kernel has told of.
-func TestALoopIsNotQuietThatHears(t *testing.T) {
+// TestALoopThatHearsIsNotQuiet has a handler that closes the connection on a message, and bytes
+// that only the kernel reports.
+func TestALoopThatHearsIsNotQuiet(t *testing.T) {
 	e := newEcho()
 	cfg := Config{ReadTimeout: 30 * time.Second, OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1}
 	s := newHandSite(t, e, cfg)
@@ -143,7 +145,7 @@ func TestALoopIsNotQuietThatHears(t *testing.T) {
 	s.receive(conns[0])
 	require.False(t, l.sweep.quiet)
 	s.pass(t, time.Second+s.clock.Tick())
-	require.False(t, l.sweep.quiet, "something was heard since the check before the last")
+	require.False(t, l.sweep.quiet, "a byte arrived since the check before the last")
 	s.pass(t, time.Second)
 	require.True(t, l.sweep.quiet)
 
@@ -154,7 +156,7 @@ func TestALoopIsNotQuietThatHears(t *testing.T) {
 	require.False(t, l.sweep.quiet)
 }
 
-// TestOutputOfAHandlerIsCheckedWhenItReturns against the hard limit, without a sweep.
+// TestOutputOfAHandlerIsCheckedWhenItReturns checks output against the hard limit without a sweep.
 func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 	e := newEcho()
 	e.traffic = func(c gnet.Conn) gnet.Action {

@@ -22,20 +22,20 @@ func (l *handLoop) Close(c gnet.Conn) error {
 	return nil
 }
 
-// A handSite is a Reaper on one loop with a real clock that the test moves, and a kernel that answers
-// what the test says. Its driver does nothing by itself.
+// A handSite is a Reaper on one loop. The test moves its clock and sets the answers of its kernel.
+// Its driver does nothing by itself.
 type handSite struct {
 	*Reaper
 	handClock
 	el     *handLoop
-	asked  int           // questions of all reasons
-	last   time.Duration // when the last one was asked
-	cost   time.Duration // of a reading of the clock
+	asked  int           // number of questions to the kernel
+	last   time.Duration // time of the last question
+	cost   time.Duration // of one reading of the clock
 	answer verdict.Evidence
 	opened int
 }
 
-// elapsed is the real clock.
+// elapsed is the clock of the Reaper.
 func (s *handSite) elapsed() time.Duration {
 	s.at += s.cost
 	return s.at
@@ -73,7 +73,7 @@ func (s *handSite) open(n int) (conns []*scriptedConn) {
 	return conns
 }
 
-// pass lets time pass in ticks, and runs the tasks that are posted.
+// pass moves the clock in ticks for a time, and runs the tasks that are posted.
 func (s *handSite) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	for end := s.at + d; s.at < end; {
@@ -85,7 +85,7 @@ func (s *handSite) pass(t *testing.T, d time.Duration) {
 	}
 }
 
-func TestATaskIsBoundedWhateverTheHandlerTakes(t *testing.T) {
+func TestATaskWithASlowHandlerIsBounded(t *testing.T) {
 	e := newEcho()
 	s := newHandSite(t, e, Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond, OutageGrace: -1})
 	e.closed = func(gnet.Conn, error) gnet.Action {
@@ -99,14 +99,15 @@ func TestATaskIsBoundedWhateverTheHandlerTakes(t *testing.T) {
 	}
 	began := s.at
 	require.NoError(t, s.el.run(t))
-	require.Less(t, s.at-began, 2*time.Millisecond, "half a millisecond, and the handler that was running then")
+	require.Less(t, s.at-began, 2*time.Millisecond, "half a millisecond, and the handler that runs at its end")
 	for _, c := range conns[s.Stats().Closed:] {
 		s.OnClose(c, nil)
 	}
 }
 
-// TestThousandsOfTimeoutsAreNotAllRebuiltAtOnce: each is when it is used next.
-func TestThousandsOfTimeoutsAreNotAllRebuiltAtOnce(t *testing.T) {
+// TestTimeoutsAreRebuiltWhenTheyAreUsed updates the Config, which would otherwise rebuild the
+// limits of thousands of connections at once.
+func TestTimeoutsAreRebuiltWhenTheyAreUsed(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
 	s := w.state()
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
@@ -119,23 +120,23 @@ func TestThousandsOfTimeoutsAreNotAllRebuiltAtOnce(t *testing.T) {
 	require.NotSame(t, old, w.l.limits.all[s.limits])
 }
 
-// TestADeadlineIsNotATickLateBecauseAMoveWas: the deadline is counted from a move of the clock, and
-// lies as long after a tick as that move was late.
-func TestADeadlineIsNotATickLateBecauseAMoveWas(t *testing.T) {
+// TestALateMoveOfTheClockDoesNotDelayADeadline has moves of the clock that are all late by the same
+// time. The deadline counts from such a move, and is as late after its tick.
+func TestALateMoveOfTheClockDoesNotDelayADeadline(t *testing.T) {
 	const tick, late = 100 * time.Millisecond, time.Millisecond
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Tick: tick, OutageGrace: -1, Reset: []Reason{}})
 	c := s.open(1)[0]
-	s.at = late // from here on each move is a millisecond late
+	s.at = late // each move from here on is a millisecond late
 	s.pass(t, 2*tick)
-	s.receive(c) // after the move at 201 ms: it may have come until the one at 301 ms
+	s.receive(c) // between the moves at 201 ms and 301 ms
 	s.pass(t, time.Second)
 	require.Zero(t, s.Stats().Closed)
 	s.pass(t, tick)
 	require.EqualValues(t, 1, s.Stats().Closed, "at 1301 ms, not at 1401 ms")
 }
 
-// TestATaskThatWaitedTellsOfABlockedLoop: the loop was blocked since it was last seen to run, at most.
-func TestATaskThatWaitedTellsOfABlockedLoop(t *testing.T) {
+// TestAWaitingTaskRevealsABlockedLoop counts the stall from the last time that the loop ran.
+func TestAWaitingTaskRevealsABlockedLoop(t *testing.T) {
 	const tick, blocked = 100 * time.Millisecond, 2 * time.Second
 	for name, stopped := range map[string]bool{"the loop was blocked": false, "the process was stopped": true} {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +159,7 @@ func TestATaskThatWaitedTellsOfABlockedLoop(t *testing.T) {
 			if stopped {
 				require.Empty(t, l.stalls)
 				require.Len(t, l.away.Server, 1)
-				require.Len(t, l.away.Loop, 1, "what counts for the server counts for its loops")
+				require.Len(t, l.away.Loop, 1, "an outage of the server counts for its loops")
 				return
 			}
 			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at - seen}}, l.stalls)
@@ -168,12 +169,13 @@ func TestATaskThatWaitedTellsOfABlockedLoop(t *testing.T) {
 	}
 }
 
-// TestOnlyConnectionsThatWereBusyAreCounted: open before the period, and heard last in it.
-func TestOnlyConnectionsThatWereBusyAreCounted(t *testing.T) {
+// TestOnlyBusyConnectionsAreCounted counts connections that were open before the period and last
+// heard in it.
+func TestOnlyBusyConnectionsAreCounted(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
 	early, busy := s.open(2), s.open(3)
 	s.pass(t, time.Second)
-	for _, c := range early { // heard before the period, and not in it
+	for _, c := range early { // heard before the period only
 		s.receive(c)
 	}
 	s.pass(t, time.Second)
@@ -192,7 +194,7 @@ func TestOnlyConnectionsThatWereBusyAreCounted(t *testing.T) {
 	require.Equal(t, enough-len(busy), count.Enough())
 }
 
-// TestThereIsOneTaskAtATime on a loop, and the next one when it has run.
+// TestThereIsOneTaskAtATime posts two tasks, and another one after the first has run.
 func TestThereIsOneTaskAtATime(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
 	l, _, _, _ := s.watched(s.open(1)[0])
@@ -204,8 +206,8 @@ func TestThereIsOneTaskAtATime(t *testing.T) {
 	require.Len(t, s.el.tasks, 1)
 }
 
-// TestTheMonitorIsToldOfTheLoopThatHeardLast whichever comes first.
-func TestTheMonitorIsToldOfTheLoopThatHeardLast(t *testing.T) {
+// TestTheMonitorGetsTheLatestRead passes the loops in both orders.
+func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
 	l, _, _, _ := s.watched(s.open(1)[0])
 	other := newLoop(s.Reaper, &handLoop{newScriptedLoop(), s.Reaper}, 2)
@@ -217,8 +219,8 @@ func TestTheMonitorIsToldOfTheLoopThatHeardLast(t *testing.T) {
 	}
 }
 
-// TestAHandlerThatTakesItsTimeBlocksTheLoop also if it is called in a task.
-func TestAHandlerThatTakesItsTimeBlocksTheLoop(t *testing.T) {
+// TestASlowHandlerBlocksTheLoop calls the handler in a task.
+func TestASlowHandlerBlocksTheLoop(t *testing.T) {
 	var s *handSite
 	const tick, blocked = 100 * time.Millisecond, time.Second
 	slow := func(gnet.Conn, *ReapError) []byte {
@@ -238,8 +240,8 @@ func TestAHandlerThatTakesItsTimeBlocksTheLoop(t *testing.T) {
 	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
 }
 
-// TestOnTrafficThatTakesItsTimeBlocksTheLoop without a task that waits.
-func TestOnTrafficThatTakesItsTimeBlocksTheLoop(t *testing.T) {
+// TestASlowOnTrafficBlocksTheLoop calls the handler while no task waits.
+func TestASlowOnTrafficBlocksTheLoop(t *testing.T) {
 	var s *handSite
 	const tick, blocked = 100 * time.Millisecond, time.Second
 	e := newEcho()
@@ -259,8 +261,8 @@ func TestOnTrafficThatTakesItsTimeBlocksTheLoop(t *testing.T) {
 	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
 }
 
-// TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt: a verdict may be passed in between.
-func TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt(t *testing.T) {
+// TestAGapIsKnownBeforeTheMonitorRecordsIt judges in between.
+func TestAGapIsKnownBeforeTheMonitorRecordsIt(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
 	l, _, _, _ := s.watched(s.open(1)[0])
 	s.pass(t, time.Second)
@@ -270,5 +272,5 @@ func TestAGapIsKnownBeforeTheMonitorHasTakenNoteOfIt(t *testing.T) {
 	require.Equal(t, gap, l.awayAt(s.at).Server, "the clock has not moved yet")
 	s.clock.Move()
 	require.Equal(t, gap, l.awayAt(s.at).Server, "the clock has moved")
-	require.Empty(t, l.away.Server, "the Monitor has not taken note")
+	require.Empty(t, l.away.Server, "the Monitor has not recorded the gap")
 }

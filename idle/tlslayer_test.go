@@ -24,12 +24,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tlsLayer is a gnet.EventHandler that speaks TLS with the peers of the handler inside it. It
-// hands on a connection of its own, whose Read and Write are those of the plain text. Layers can
-// be stacked.
+// A tlsLayer is a gnet.EventHandler that speaks TLS with the peers of the handler inside it. The
+// inner handler gets a connection of the layer that reads and writes plain text. Layers can be
+// stacked.
 type tlsLayer struct {
 	gnet.EventHandler                          // the handler inside
-	dress             func(*tlsConn) gnet.Conn // returns the connection that the handler inside is given
+	dress             func(*tlsConn) gnet.Conn // returns the connection for the handler inside
 	isPlain           func(c gnet.Conn) bool   // selects connections without TLS; nil selects none
 }
 
@@ -41,7 +41,7 @@ type tlsLayer struct {
 // receive, and it touches nothing but the wire and the fields that are marked.
 type tlsConn struct {
 	gnet.Conn           // the connection inside
-	self      gnet.Conn // what the handler is given
+	self      gnet.Conn // the connection that the handler gets
 	stream    *tls.Conn
 	wire      *tlsWire
 	resume    func() (struct{}, bool) // runs the coroutine until it needs more bytes
@@ -51,7 +51,7 @@ type tlsConn struct {
 	closed    bool
 
 	shaken bool   // set by the coroutine: the handshake is complete
-	plain  []byte // appended to by the coroutine: decrypted bytes that wait for the handler
+	plain  []byte // appended by the coroutine: decrypted bytes that wait for the handler
 	err    error  // set by the coroutine: the end of the stream
 }
 
@@ -101,7 +101,7 @@ func newTLSConn(c gnet.Conn) *tlsConn {
 	return tc
 }
 
-// receive decrypts bytes of the peer and sends what TLS answers.
+// receive decrypts bytes of the peer and sends the answer of TLS, if any.
 func (c *tlsConn) receive(b []byte) {
 	c.wire.in = append(c.wire.in, b...)
 	c.resume()
@@ -254,7 +254,7 @@ func (c *tlsConn) CloseWithCallback(done gnet.AsyncCallback) error {
 	return c.Conn.CloseWithCallback(c.report(done))
 }
 
-// report returns a callback that hands on the connection of the layer.
+// report returns a callback that gets the connection of the layer.
 func (c *tlsConn) report(done gnet.AsyncCallback) gnet.AsyncCallback {
 	return func(_ gnet.Conn, err error) error {
 		if done != nil {
@@ -264,23 +264,23 @@ func (c *tlsConn) report(done gnet.AsyncCallback) gnet.AsyncCallback {
 	}
 }
 
-// A netConnTLS is a tlsConn whose NetConn returns the connection inside.
+// A netConnTLS is a tlsConn with a NetConn that returns the connection inside.
 type netConnTLS struct{ *tlsConn }
 
 func (c *netConnTLS) NetConn() gnet.Conn { return c.Conn }
 
-// An unwrapTLS is a tlsConn whose Unwrap returns the connection inside.
+// An unwrapTLS is a tlsConn with an Unwrap that returns the connection inside.
 type unwrapTLS struct{ *tlsConn }
 
 func (c *unwrapTLS) Unwrap() gnet.Conn { return c.Conn }
 
-// A layerKind is the way in which a wrapper tells the connection inside.
+// A layerKind is the way in which a wrapper exposes the connection inside.
 type layerKind string
 
 const (
 	asNetConn layerKind = "NetConn"
 	asUnwrap  layerKind = "Unwrap"
-	asForeign layerKind = "foreign" // it does not
+	asForeign layerKind = "foreign" // not at all
 )
 
 // layer returns a tlsLayer around a handler.
@@ -297,7 +297,7 @@ func (w layerKind) layer(h gnet.EventHandler) *tlsLayer {
 	}}
 }
 
-// tlsCredentials returns a certificate that is signed by itself, and the pool in which it is.
+// tlsCredentials returns a self-signed certificate, and a pool that contains it.
 var tlsCredentials = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -362,7 +362,7 @@ func TestTheTLSLayerAlone(t *testing.T) {
 			e := newEcho()
 			e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 				open.Add(1)
-				return []byte("hello"), gnet.None // it waits for the end of the handshake
+				return []byte("hello"), gnet.None // sent after the handshake
 			}
 			e.traffic = func(c gnet.Conn) gnet.Action {
 				b, _ := c.Next(c.InboundBuffered())
@@ -399,9 +399,9 @@ func TestTheTLSLayerAlone(t *testing.T) {
 				})
 			}
 			all.Wait()
-			eventually(t, "all are closed", func() bool { return open.Load() == 0 })
+			eventually(t, "all connections are closed", func() bool { return open.Load() == 0 })
 			require.EqualValues(t, test.clients, woken.Load())
-			require.Len(t, e.reasons(), test.clients, "OnClose is called once for each")
+			require.Len(t, e.reasons(), test.clients, "one OnClose per connection")
 		})
 	}
 }
@@ -455,6 +455,6 @@ func useEcho(c net.Conn, cfg *tls.Config, layers, number int) error {
 	if n, err := c.Read(make([]byte, 1)); err != io.EOF {
 		return fmt.Errorf("%d bytes and %v instead of the end", n, err)
 	}
-	_ = c.Close() // the server has closed it first
+	_ = c.Close() // the server has already closed it
 	return nil
 }

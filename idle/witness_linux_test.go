@@ -23,24 +23,24 @@ import (
 
 func init() { childKinds["play"] = runPlay }
 
-// A play is a server that runs in a child process, under a witness.
+// A play is a server that runs in a child process with a witness as its handler.
 type play struct {
 	cfg   Config
 	loops int                                     // 2 if zero
-	act   func(w *witness, c gnet.Conn, b []byte) // what the handler does with bytes; nothing if nil
-	open  func(w *witness, c gnet.Conn)           // what it does with a new connection; nothing if nil
+	act   func(w *witness, c gnet.Conn, b []byte) // called by OnTraffic; may be nil
+	open  func(w *witness, c gnet.Conn)           // called by OnOpen; may be nil
 }
 
 // plays are the servers that a child process can run. Each file adds its own.
 var plays = map[string]play{}
 
-// A trace is what a witness has seen of a connection. Instants are those of monotonic, 0 where
-// there is none.
+// A trace is the record of a witness about one connection. Instants are those of monotonic, 0 if
+// the event has not happened.
 type trace struct {
 	Peer    string // address
 	Opened  int64
-	Reads   []int64 // of OnTraffic
-	Ready   int64   // of MarkReady
+	Reads   []int64 // calls of OnTraffic
+	Ready   int64   // call of Conn.Ready
 	Closed  int64
 	Reaped  bool
 	Reason  string // if Reaped
@@ -48,7 +48,7 @@ type trace struct {
 	Message string // of the error that OnClose got
 }
 
-// An account is what a child reports.
+// An account is the report of a child.
 type account struct {
 	Traces []trace // in the order in which the connections were opened
 	Stats  struct {
@@ -73,7 +73,7 @@ type witness struct {
 	reaper *Reaper
 
 	mu     sync.Mutex
-	traces []*trace // guarded by mu, as is what they point to
+	traces []*trace // guarded by mu, including the traces themselves
 }
 
 func newWitness(p play) *witness {
@@ -112,15 +112,15 @@ func newWitness(p play) *witness {
 	return w
 }
 
-// note changes the trace of a connection.
+// note calls a function that changes the trace of a connection.
 func (w *witness) note(c gnet.Conn, change func(*trace)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(c.Context().(*trace))
 }
 
-// markReady ends the handshake of a connection.
-func (w *witness) markReady(c gnet.Conn) {
+// endHandshake ends the handshake of a connection.
+func (w *witness) endHandshake(c gnet.Conn) {
 	handle(w.reaper, c).Ready()
 	w.note(c, func(tr *trace) { tr.Ready = monotonic() })
 }
@@ -186,7 +186,7 @@ func startPlay(t testing.TB, name, addr string) *stage {
 	return &stage{child: startCommand(t, cmd), t: t}
 }
 
-// account asks the child what it has seen. It must not be stopped.
+// account asks the child for its report. The child must not be stopped.
 func (s *stage) account() (a account) {
 	s.t.Helper()
 	_, err := s.stdin.Write([]byte("\n"))
@@ -194,14 +194,14 @@ func (s *stage) account() (a account) {
 	for {
 		line, err := s.stdout.ReadBytes('\n')
 		require.NoError(s.t, err, "%s", s.stderr)
-		if len(line) > 1 { // otherwise it is the end of the line with the address
+		if len(line) > 1 { // skips the end of the line with the address
 			require.NoError(s.t, json.Unmarshal(line, &a))
 			return a
 		}
 	}
 }
 
-// await waits until the accounts of the child fulfil a condition, and returns the last one.
+// await waits until the accounts of the child meet a condition, and returns the last one.
 func (s *stage) await(what string, cond func(account) bool) (a account) {
 	s.t.Helper()
 	for until := time.Now().Add(30 * time.Second); ; {
@@ -221,7 +221,7 @@ func (s *stage) awaitOpen(n int) {
 	s.await(fmt.Sprintf("%d connections are open", n), func(a account) bool { return len(a.Traces) >= n })
 }
 
-// pause stops the process. It returns when all threads are stopped.
+// pause stops the process, and returns when all threads are stopped.
 func (s *stage) pause() {
 	s.t.Helper()
 	s.paused = time.Now()
@@ -236,21 +236,21 @@ func (s *stage) pause() {
 	})
 }
 
-// resume lets the process continue, not before the given time since pause.
+// resume continues the process when the given time since pause has passed.
 func (s *stage) resume(after time.Duration) {
 	s.t.Helper()
 	time.Sleep(time.Until(s.paused.Add(after)))
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// end ends the child, which must not fail.
+// end ends the child, which must succeed.
 func (s *stage) end() {
 	s.t.Helper()
 	require.NoError(s.t, s.stdin.Close())
 	require.NoError(s.t, s.cmd.Wait(), "%s", s.stderr)
 }
 
-// reaped returns the traces of connections that were reaped, of those for which cond holds.
+// reaped returns the traces of reaped connections for which cond holds.
 func (a account) reaped(cond func(trace) bool) (reaped []trace) {
 	for _, tr := range a.Traces {
 		if tr.Reaped && cond(tr) {
@@ -260,7 +260,7 @@ func (a account) reaped(cond func(trace) bool) (reaped []trace) {
 	return reaped
 }
 
-// closed returns how many connections were closed.
+// closed returns the number of closed connections.
 func (a account) closed() (n int) {
 	for _, tr := range a.Traces {
 		if tr.Closed != 0 {

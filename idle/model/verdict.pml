@@ -3,8 +3,8 @@
  *
  * Real time, the peer, the driver and the event loop of one connection run concurrently. Spin
  * visits every interleaving of their steps. Time may pass between any two steps, so that a late
- * driver, a blocked loop and a stopped process are among the runs. Steps of the code whose order no
- * other process can observe are one step of the model.
+ * driver, a blocked loop and a stopped process are among the runs. Steps of the code are one step
+ * of the model if no other process can observe their order.
  *
  * Modelled, with the Go code in package idle that each part stands for:
  *   clock     the tick number, the recorded times of its moves, and a move in its steps
@@ -12,7 +12,7 @@
  *   driver    one round per tick: move the clock, read the due time, claim and post a task (round)
  *   stamp     bytes wait in the kernel, are read, and the handler returns: the stamp is the tick
  *             number of that moment, and the deadline in the wheel stays (OnTraffic)
- *   task      look at the wheel, judge by the coarse clock, file the entry again if the deadline
+ *   task      read the wheel, judge by the coarse clock, file the entry again if the deadline
  *             has not passed, publish the next due time, clear the posted flag (run, judgeDue)
  *   question  read the real clock, ask the kernel for unread bytes, judge again, close (decide,
  *             learn)
@@ -53,7 +53,7 @@
  *                      until then.
  *   STAMP_LOWER_BOUND  takes the beginning of the tick of the stamp for the time of the bytes.
  *   NO_QUESTION        does not ask the kernel for unread bytes.
- *   LOST_TASK          sets the posted flag before it looks whether something is due.
+ *   LOST_TASK          sets the posted flag before it checks whether something is due.
  *   CLEARED_FIRST      clears the posted flag before it publishes the due time. No work is lost by
  *                      that, since the due time is a level and not an edge: a second task is
  *                      posted.

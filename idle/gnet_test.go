@@ -1,0 +1,94 @@
+package idle
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A boxedConn is a wrapper that is not a pointer. Each conversion to gnet.Conn gives it another
+// address.
+type boxedConn struct {
+	gnet.Conn
+	_ [2]int
+}
+
+func (v boxedConn) Unwrap() gnet.Conn { return v.Conn }
+
+// A shellConn is a wrapper with a NetConn that may return another connection than the embedded
+// one.
+type shellConn struct {
+	gnet.Conn
+	inside gnet.Conn
+}
+
+func (s *shellConn) NetConn() gnet.Conn { return s.inside }
+
+// TestConnFindsTheConnectionInsideWrappers needs no server.
+func TestConnFindsTheConnectionInsideWrappers(t *testing.T) {
+	r := middleware(t, newEcho(), Config{ReadTimeout: time.Minute, MinRate: MinRate{BytesPerSecond: 1}})
+	c := newScriptedConn(newScriptedLoop(), 1)
+	r.OnOpen(c)
+	defer r.OnClose(c, nil)
+	deep := gnet.Conn(c)
+	for range 20 {
+		deep = &shellConn{deep, deep}
+	}
+	itself := &shellConn{Conn: c}
+	itself.inside = itself
+	mutual := &shellConn{Conn: c}
+	mutual.inside = &shellConn{c, mutual}
+	for _, test := range []struct {
+		name  string
+		conn  gnet.Conn
+		found bool
+	}{
+		{"gnet's", c, true},
+		{"NetConn", &shellConn{c, c}, true},
+		{"Unwrap", boxedConn{Conn: c}, true},
+		{"Unwrap of NetConn", boxedConn{Conn: &shellConn{c, c}}, true},
+		{"many", deep, true},
+		{"none", struct{ gnet.Conn }{c}, false},
+		{"nil inside", &shellConn{c, nil}, false},
+		{"itself inside", itself, false},
+		{"each other inside", mutual, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			done := make(chan bool, 1)
+			go func() {
+				_, found := r.Conn(test.conn)
+				done <- found
+			}()
+			select {
+			case found := <-done:
+				assert.Equal(t, test.found, found)
+			case <-time.After(10 * time.Second):
+				t.Fatal("Conn does not return")
+			}
+		})
+	}
+}
+
+// TestAForeignConnectionIsLoggedOnce asks for such connections for a minute. Other warnings repeat
+// each second.
+func TestAForeignConnectionIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	conns := s.open(3)
+	for range 60 {
+		for _, c := range conns {
+			conn, watched := s.Reaper.Conn(struct{ gnet.Conn }{c})
+			require.False(t, watched)
+			conn.Touch()
+		}
+		s.pass(t, time.Second)
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), &log)
+	require.Contains(t, log.String(), "NetConn or Unwrap", "the warning says how to fix the wrapper")
+}

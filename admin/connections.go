@@ -36,8 +36,8 @@ func (h *Handler) serveConnections(w http.ResponseWriter, r *http.Request) {
 }
 
 // parseListing reads the query of /api/connections: the order and the number of connections.
-func parseListing(query string) (by idle.Order, limit int, err error) {
-	by, limit = idle.LongestIdle, defaultListed
+func parseListing(query string) (by string, limit int, err error) {
+	by, limit = "idle", defaultListed
 	params, err := url.ParseQuery(query)
 	if err != nil {
 		return by, limit, fmt.Errorf("the query cannot be read: %w", err)
@@ -61,12 +61,12 @@ func parseListing(query string) (by idle.Order, limit int, err error) {
 	return by, limit, nil
 }
 
-func parseOrder(text string) (idle.Order, error) {
-	switch by := idle.Order(text); by {
-	case idle.LongestIdle, idle.Oldest, idle.MostOutput:
+func parseOrder(text string) (string, error) {
+	switch by := string(text); by {
+	case "idle", "age", "output":
 		return by, nil
 	}
-	return "", fmt.Errorf("sort is %.40q: use %s, %s or %s", text, idle.LongestIdle, idle.Oldest, idle.MostOutput)
+	return "", fmt.Errorf("sort is %.40q: use %s, %s or %s", text, "idle", "age", "output")
 }
 
 // parseNumber reads the parameter name, a number from 1 to most.

@@ -35,7 +35,7 @@ func TestConnectionsAreInTheRequestedOrder(t *testing.T) {
 		c := s.connect(t, message)
 		conns = append(conns, c)
 		eventually(t, "the newest connection is some ticks old", func() bool {
-			all, err := s.handler.inspector.connections(t.Context(), idle.Oldest, 10)
+			all, err := s.handler.inspector.connections(t.Context(), "age", 10)
 			require.NoError(t, err)
 			return len(all) == len(conns) && all[len(all)-1].Age > 5*of.Tick.Seconds()
 		})
@@ -198,7 +198,7 @@ func TestABlockedLoopIsReported(t *testing.T) {
 	eventually(t, "the loop is blocked", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err := s.handler.inspector.connections(ctx, idle.Oldest, 1)
+		_, err := s.handler.inspector.connections(ctx, "age", 1)
 		return err != nil
 	})
 	for _, e := range [][2]string{{"GET", "/api/connections"}, {"POST", "/api/connections/" + id + "/kick"}} {

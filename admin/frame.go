@@ -124,7 +124,7 @@ func (h *Handler) updateTable(ctx context.Context, state *frameState) {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	began := time.Now()
-	if table, err := h.inspector.connections(ctx, idle.LongestIdle, tableSize); err == nil {
+	if table, err := h.inspector.connections(ctx, "idle", tableSize); err == nil {
 		state.table = table
 	}
 	state.tableDue = began.Add(interval(tableInterval, tableShare, time.Since(began)))

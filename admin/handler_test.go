@@ -19,6 +19,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
@@ -476,7 +477,8 @@ func TestTheConfigHasAllSettings(t *testing.T) {
 	require.Equal(t, true, got["writable"])
 	require.Equal(t, map[string]any{"addr": "x:1", "loops": 2.0}, got["server"])
 	given, want := got["limits"].(map[string]any), 0
-	for name, value := range h.reaper.Config().All() {
+	cfg := h.reaper.Config()
+	for name, value := range setting.Values(&cfg) {
 		want++
 		switch value := value.(type) {
 		case time.Duration:

@@ -20,7 +20,7 @@ func (i inspector) open() int { return i.reaper.Connections() }
 func (i inspector) limit() int { return i.reaper.Config().MaxConnections }
 
 // connections returns the first n connections in an order.
-func (i inspector) connections(ctx context.Context, by idle.Order, n int) ([]connection, error) {
+func (i inspector) connections(ctx context.Context, by string, n int) ([]connection, error) {
 	found, err := i.reaper.Inspect(ctx, idle.Query{By: by, Limit: n})
 	list := make([]connection, 0, len(found.Connections))
 	for _, c := range found.Connections {

@@ -182,7 +182,7 @@ func (s *site) connect(t testing.TB, message string) net.Conn {
 // id returns the ID of a connection.
 func (s *site) id(t testing.TB, c net.Conn) string {
 	t.Helper()
-	all, err := s.handler.inspector.connections(t.Context(), idle.Oldest, 1000)
+	all, err := s.handler.inspector.connections(t.Context(), "age", 1000)
 	require.NoError(t, err)
 	for _, i := range all {
 		if i.Remote == c.LocalAddr().String() {

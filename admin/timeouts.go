@@ -32,7 +32,7 @@ var adjustable = func() map[string]setting.Setting {
 // limits returns the settings of a Config for JSON, with durations as in 1m30s.
 func limits(cfg idle.Config) map[string]any {
 	all := map[string]any{}
-	maps.Insert(all, cfg.All())
+	maps.Insert(all, setting.Values(&cfg))
 	for name, value := range all {
 		if d, ok := value.(time.Duration); ok {
 			all[name] = d.String()

@@ -21,7 +21,7 @@ func setMax(r *Reaper, n int) error {
 }
 
 // list returns the first connections of an order.
-func list(ctx context.Context, r *Reaper, by Order, limit int) ([]ConnInfo, error) {
+func list(ctx context.Context, r *Reaper, by string, limit int) ([]ConnInfo, error) {
 	found, err := r.Inspect(ctx, Query{By: by, Limit: limit})
 	return found.Connections, err
 }

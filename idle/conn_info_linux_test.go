@@ -36,7 +36,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 		}
 		time.Sleep(limitOf / 4)
 	}
-	show := func(by Order, limit int) (all []ConnInfo, shown []string) {
+	show := func(by string, limit int) (all []ConnInfo, shown []string) {
 		all, err := list(t.Context(), s.reaper, by, limit)
 		require.NoError(t, err)
 		for _, i := range all {
@@ -44,7 +44,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 		}
 		return all, shown
 	}
-	all, shown := show(Oldest, 10)
+	all, shown := show(byAge, 10)
 	require.Equal(t, []string{"nothing", "hold", "flood", "ready", "exempt"}, shown)
 	for i, want := range []string{stateHandshake, stateHeld, stateHandshake, stateOpen, stateExempt} {
 		require.Equal(t, want, all[i].State)
@@ -53,17 +53,17 @@ func TestInspectKickAndClosed(t *testing.T) {
 	require.Greater(t, all[0].Age, limitOf)
 	require.Greater(t, all[0].ReadIdle, limitOf)
 	require.NotZero(t, all[0].Due)
-	_, shown = show(LongestIdle, 2)
+	_, shown = show(byIdle, 2)
 	require.Equal(t, []string{"nothing", "hold"}, shown)
-	all, shown = show(MostOutput, 1)
+	all, shown = show(byOutput, 1)
 	require.Equal(t, []string{"flood"}, shown)
 	require.Greater(t, all[0].Output, 1<<20)
-	_, shown = show(MostOutput, 0)
+	_, shown = show(byOutput, 0)
 	require.Empty(t, shown)
 	_, err := list(t.Context(), s.reaper, "name", 1)
 	require.ErrorContains(t, err, `no order "name"`)
 
-	all, _ = show(Oldest, 10)
+	all, _ = show(byAge, 10)
 	for i, info := range all[:3] {
 		id := info.ID
 		require.NoError(t, s.reaper.Kick(t.Context(), id))
@@ -99,7 +99,7 @@ func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limitOf)
 	defer cancel()
 	time.Sleep(limitOf / 4)
-	_, err = list(ctx, s.reaper, Oldest, 1)
+	_, err = list(ctx, s.reaper, byAge, 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	close(unblock)
 }

@@ -427,7 +427,7 @@ func ExampleReaper_Inspect() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	found, err := reaper.Inspect(ctx, idle.Query{Limit: 20, By: idle.LongestIdle, States: true})
+	found, err := reaper.Inspect(ctx, idle.Query{Limit: 20, States: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -453,7 +453,7 @@ func ExampleReaper_Kick() {
 
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	found, err := reaper.Inspect(ctx, idle.Query{Limit: 1, By: idle.Oldest})
+	found, err := reaper.Inspect(ctx, idle.Query{Limit: 1, By: "age"})
 	if err != nil {
 		log.Fatal(err)
 	}

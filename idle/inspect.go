@@ -27,8 +27,10 @@ var ErrOnLoop = errors.New("idle: called on the goroutine of an event loop, whic
 type Query struct {
 	// Limit is how many connections are listed, the first ones in the order of By.
 	Limit int
-	// By is the order of the list. If empty, it is LongestIdle.
-	By Order
+	// By is the order of the list: "idle" for the connections that were heard longest ago, "age" for
+	// those that were opened longest ago, "output" for those with most output waiting. If empty, it is
+	// "idle".
+	By string
 	// States makes Inspect count all connections by their states.
 	States bool
 	// Sectors is the greatest number of sectors of a [Ring]. If zero, there are no rings.
@@ -48,14 +50,11 @@ type Inspection struct {
 	Closed  []Closed // of Query.Closed, the last one first
 }
 
-// Order is an order of connections.
-type Order string
-
 // The orders of a list of connections.
 const (
-	LongestIdle Order = "idle"   // the connection that was heard longest ago comes first
-	Oldest      Order = "age"    // the connection that was opened longest ago comes first
-	MostOutput  Order = "output" // the connection for which most output waits comes first
+	byIdle   = "idle"
+	byAge    = "age"
+	byOutput = "output"
 )
 
 // Inspect looks at the connections, and changes nothing. It goes through the event loops one after
@@ -66,10 +65,10 @@ const (
 // The error is that of ctx if ctx ends first, [ErrOnLoop] on the goroutine of an event loop, or says
 // what is wrong with the Query. Safe for concurrent use.
 func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
-	q.By = cmp.Or(q.By, LongestIdle)
+	q.By = cmp.Or(q.By, byIdle)
 	switch {
-	case q.By != LongestIdle && q.By != Oldest && q.By != MostOutput:
-		return Inspection{}, fmt.Errorf("idle: no order %q: set Query.By to %s, %s or %s", q.By, LongestIdle, Oldest, MostOutput)
+	case q.By != byIdle && q.By != byAge && q.By != byOutput:
+		return Inspection{}, fmt.Errorf("idle: no order %q: set Query.By to %s, %s or %s", q.By, byIdle, byAge, byOutput)
 	case q.Sectors < 0 || q.Limit < 0:
 		return Inspection{}, fmt.Errorf("idle: Query.Limit is %d and Query.Sectors is %d: set positive numbers, or 0", q.Limit, q.Sectors)
 	}
@@ -208,17 +207,17 @@ func stateOf(s *state, f *verdict.Facts, lim *limits) string {
 // rank keeps a connection if it is one of the first.
 func (l *loop) rank(top *ranking, i ConnInfo, id uint32, s *state, limit int) {
 	var ev verdict.Evidence // not the loop's own: a judgement may be using that
-	if top.by == MostOutput {
+	if top.by == byOutput {
 		l.reaper.kernel.ask(s.conn.Fd(), &ev)
 		i.Output = s.conn.OutboundBuffered() + max(ev.Queued, 0)
 	}
 	if len(top.all) == limit {
-		if top.by.key(&i) <= top.by.key(&top.all[0]) {
+		if top.key(&i) <= top.key(&top.all[0]) {
 			return
 		}
 		heap.Pop(top)
 	}
-	if top.by != MostOutput {
+	if top.by != byOutput {
 		l.reaper.kernel.ask(s.conn.Fd(), &ev)
 	}
 	heap.Push(top, l.complete(i, id, s, &ev))
@@ -259,17 +258,17 @@ func (l *loop) remote(s *state) net.Addr {
 
 // A ranking is a heap of the connections that come first in an order, the last of them at its top.
 type ranking struct {
-	by  Order
+	by  string
 	now time.Duration
 	all []ConnInfo
 }
 
-// key returns what the order compares: the larger, the sooner it is listed.
-func (o Order) key(i *ConnInfo) int64 {
-	switch o {
-	case Oldest:
+// key returns what the ranking compares: the larger, the sooner it is listed.
+func (r *ranking) key(i *ConnInfo) int64 {
+	switch r.by {
+	case byAge:
 		return int64(i.Age)
-	case MostOutput:
+	case byOutput:
 		return int64(i.Output)
 	default:
 		return int64(i.ReadIdle)
@@ -287,7 +286,7 @@ func (r *ranking) sorted() []ConnInfo {
 
 func (r *ranking) Len() int           { return len(r.all) }
 func (r *ranking) Swap(i, j int)      { r.all[i], r.all[j] = r.all[j], r.all[i] }
-func (r *ranking) Less(i, j int) bool { return cmp.Less(r.by.key(&r.all[i]), r.by.key(&r.all[j])) }
+func (r *ranking) Less(i, j int) bool { return cmp.Less(r.key(&r.all[i]), r.key(&r.all[j])) }
 func (r *ranking) Push(x any)         { r.all = append(r.all, x.(ConnInfo)) }
 
 func (r *ranking) Pop() any {

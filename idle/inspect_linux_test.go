@@ -338,8 +338,8 @@ func TestInspectingChangesNothing(t *testing.T) {
 	for range 3 {
 		states, records := statesOf(l), recordsOf(l, conns)
 		stats, evidence := l.counters, l.evidence
-		i := inspector{query: Query{Limit: 2, States: true, By: MostOutput}, found: Inspection{States: map[string]int{}}}
-		i.ranking.by = MostOutput
+		i := inspector{query: Query{Limit: 2, States: true, By: byOutput}, found: Inspection{States: map[string]int{}}}
+		i.ranking.by = byOutput
 		l.inspectFrom(0, &i)
 		l.ring(4)
 		require.Len(t, i.ranking.sorted(), 2)
@@ -410,7 +410,7 @@ func TestAnAbandonedInspectionChangesNothing(t *testing.T) {
 	r.OnOpen(a)
 	shown := make(chan []ConnInfo)
 	go func() {
-		all, err := list(t.Context(), r, LongestIdle, 10)
+		all, err := list(t.Context(), r, byIdle, 10)
 		assert.NoError(t, err)
 		shown <- all
 	}()

@@ -54,7 +54,7 @@ func TestAllReturnsTheValueOfEachSetting(t *testing.T) {
 		}
 		want[s.Name] = s.Of(&cfg).Interface()
 	}
-	require.Equal(t, want, maps.Collect(cfg.All()))
+	require.Equal(t, want, maps.Collect(setting.Values(&cfg)))
 	require.Equal(t, 0.5, want["jitter"])
 	require.Equal(t, time.Duration(1), want["read-timeout"])
 	require.Equal(t, true, want["min-rate-always"])

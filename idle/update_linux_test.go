@@ -24,7 +24,7 @@ func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
 	dial(t, s.addr)
 	eventually(t, "the goodbye is sent", func() bool {
-		all, err := list(t.Context(), s.reaper, Oldest, 1)
+		all, err := list(t.Context(), s.reaper, byAge, 1)
 		return err == nil && len(all) == 1 && all[0].State == stateLeaving
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})

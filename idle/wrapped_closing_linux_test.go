@@ -65,7 +65,7 @@ func TestKickATLSClient(t *testing.T) {
 		stays, kicked := s.dial(t), s.dial(t)
 		s.requireReady(t, stays)
 		s.requireReady(t, kicked)
-		all, err := list(t.Context(), s.reaper, Oldest, 10)
+		all, err := list(t.Context(), s.reaper, byAge, 10)
 		require.NoError(t, err)
 		require.Len(t, all, 2)
 		var id ConnID

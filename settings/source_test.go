@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
@@ -54,7 +55,7 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	})
 	cfg := load(t, s)
 	require.Len(t, settings.Names(), n)
-	for name, value := range cfg.All() {
+	for name, value := range setting.Values(&cfg) {
 		n--
 		require.NotZero(t, value, name)
 	}
@@ -199,7 +200,7 @@ func TestDescribeIsAFileOfLimits(t *testing.T) {
 
 func TestNamesAreThoseOfTheConfig(t *testing.T) {
 	var names []string
-	for name := range (idle.Config{}).All() {
+	for name := range setting.Values(new(idle.Config)) {
 		names = append(names, name)
 	}
 	require.Equal(t, names, settings.Names())

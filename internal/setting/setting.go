@@ -59,6 +59,18 @@ func All() iter.Seq[Setting] {
 	}
 }
 
+// Values yields the names and the values of all settings of a Config. The argument is a pointer to an
+// idle.Config.
+func Values(cfg any) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, s := range table {
+			if !yield(s.Name, s.Of(cfg).Interface()) {
+				return
+			}
+		}
+	}
+}
+
 // NameOf returns the name of the setting of a field, or "" if the field has none.
 func NameOf(field string) string {
 	for _, s := range table {

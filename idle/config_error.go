@@ -2,23 +2,10 @@ package idle
 
 import (
 	"fmt"
-	"iter"
 	"log/slog"
 
 	"github.com/idlewheel/idlewheel/internal/setting"
 )
-
-// All yields the settings that are values, those that are off included: durations, ints, floats and
-// bools. The names are those of flags, files, logs and JSON, such as read-timeout.
-func (cfg Config) All() iter.Seq2[string, any] {
-	return func(yield func(string, any) bool) {
-		for s := range setting.All() {
-			if !yield(s.Name, s.Of(&cfg).Interface()) {
-				return
-			}
-		}
-	}
-}
 
 // LogValue returns the settings that are not zero.
 func (cfg Config) LogValue() slog.Value {

@@ -60,8 +60,9 @@ func do(t *testing.T, req *http.Request, token ...string) (status int, body stri
 func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour, Tick: 10 * time.Millisecond},
-		MaxConnections: 50, Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{},
+		Idle:  idle.Config{ReadTimeout: time.Hour, Tick: 10 * time.Millisecond, MaxConnections: 50},
+		Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
 	})
 	c, err := net.Dial("tcp", srv.Addr().String())
 	require.NoError(t, err)
@@ -132,8 +133,8 @@ func TestReadinessFailsWhenAShutdownBegins(t *testing.T) {
 
 func TestAServerWithoutRoomIsNotReady(t *testing.T) {
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, MaxConnections: 3, Admin: Admin{Addr: "127.0.0.1:0"},
-		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Admin: Admin{Addr: "127.0.0.1:0"},
+		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3},
 	})
 	defer stop()
 	require.Equal(t, admin.Ready, srv.status().State)

@@ -30,12 +30,12 @@ type budget struct {
 	addresses int // to listen on; 0 counts as 1
 	admin     int // connections that the admin listener may have
 	backlog   int // connections that one acceptor may take before a loop sees them; else 0
-	wanted    int // Config.MaxConnections
+	wanted    int // Config.Idle.MaxConnections
 }
 
 // newBudget raises the limit of descriptors and counts those in use.
 func newBudget(cfg *Config, oneAcceptor bool) (b budget, err error) {
-	b = budget{wanted: cfg.MaxConnections, loops: cfg.NumEventLoop, addresses: len(cfg.Addresses)}
+	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.NumEventLoop, addresses: len(cfg.Addresses)}
 	if b.allowed, err = descriptor.RaiseLimit(); err != nil {
 		return b, fmt.Errorf("server: %w", err)
 	}

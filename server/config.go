@@ -29,24 +29,21 @@ type Config struct {
 	Handler gnet.EventHandler
 
 	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.
+	//
+	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows (RLIMIT_NOFILE,
+	// which Run raises to its hard limit). It is never more than that. Run logs the limit, and
+	// [Server.Limit] returns it. At the limit accepting is paused, on Linux and TCP: the kernel drops new
+	// connection attempts, and clients retry. Connections already accepted, and every new one on other
+	// systems, are closed after Idle.Refusal is sent. Update of the Reaper changes how many connections
+	// the Reaper keeps, not the number at which accepting is paused.
 	Idle idle.Config
 
 	// NumEventLoop is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU
 	// limit of a container. Negative values are refused.
 	NumEventLoop int
 
-	// MaxConnections is the limit of open connections. If zero, it is Idle.MaxConnections. If that is
-	// zero as well, it is as many as the limit of descriptors allows (RLIMIT_NOFILE, which Run raises
-	// to its hard limit). It is never more than that. Run logs the limit in effect, and [Server.Limit]
-	// returns it. From fifteen sixteenths of the limit on, the connections that have been idle longest
-	// are closed first, see idle.Config. At the limit accepting is paused, on Linux and TCP: the
-	// kernel drops new connection attempts, and clients retry. Connections already accepted, and every
-	// new one on other systems, are closed after Idle.Refusal is sent. Update of the Reaper does not
-	// change the limit.
-	MaxConnections int
-
 	// PressureTimeout is the length to which idle timeouts shrink under pressure. Pressure is the
-	// highest of three ratios: connections to MaxConnections, descriptors to the limit of the process,
+	// highest of three ratios: connections to Idle.MaxConnections, descriptors to the limit of the process,
 	// and the live heap to GOMEMLIMIT. From 85 % on timeouts shrink linearly, and at 95 % they are
 	// down to PressureTimeout. If zero, they do not shrink.
 	PressureTimeout time.Duration
@@ -102,7 +99,6 @@ type Config struct {
 // check returns the Config with its defaults filled in, or an error that joins all that is wrong
 // with it.
 func (cfg Config) check() (Config, error) {
-	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, cfg.Idle.MaxConnections)
 	errs := []error{cfg.checkAddresses()}
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
@@ -112,7 +108,6 @@ func (cfg Config) check() (Config, error) {
 			errs = append(errs, fmt.Errorf("server: Config.%s is %v: set a positive %s", name, value, advice))
 		}
 	}
-	notNegative(cfg.MaxConnections < 0, "MaxConnections", cfg.MaxConnections, "number, or 0 for as many as there is room for")
 	errs = append(errs, cfg.Drain.check(), cfg.Sources.check())
 	notNegative(cfg.AcceptRate < 0, "AcceptRate", cfg.AcceptRate, "number, or 0 for any")
 	notNegative(cfg.PressureTimeout < 0, "PressureTimeout", cfg.PressureTimeout, "duration, or 0 for none")

@@ -100,8 +100,8 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 func TestAFullServerAcceptsNewClients(t *testing.T) {
 	const limit, active, newcomers = 1000, 100, 1500
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, MaxConnections: limit,
-		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond},
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
+		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond, MaxConnections: limit},
 	})
 	dial := func() net.Conn {
 		c, err := net.DialTimeout("tcp", srv.Addr().String(), 5*time.Second)

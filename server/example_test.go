@@ -33,10 +33,11 @@ func (*echo) OnTraffic(c gnet.Conn) gnet.Action {
 // connects to it, and ask sends a message and returns the answer.
 func Example() {
 	s, err := server.New(server.Config{
-		Addresses:       []string{"0.0.0.0:7000"},
-		Handler:         &echo{},
-		Idle:            idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: 10 * time.Second},
-		MaxConnections:  100_000,
+		Addresses: []string{"0.0.0.0:7000"},
+		Handler:   &echo{},
+		Idle: idle.Config{
+			ReadTimeout: time.Minute, HandshakeTimeout: 10 * time.Second, MaxConnections: 100_000,
+		},
 		Sources:         server.SourceLimits{Connections: 1000, Rate: 100},
 		PressureTimeout: 15 * time.Second,
 		Drain:           server.Drain{Delay: 5 * time.Second, Spread: 10 * time.Second},

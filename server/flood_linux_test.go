@@ -57,8 +57,8 @@ func runFlooded(child string) {
 		cancel()
 	}()
 	err := run(ctx, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, NumEventLoop: 2,
-		MaxConnections: f.MaxConnections, OneAcceptor: f.OneAcceptor,
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
+		Idle: idle.Config{ReadTimeout: time.Minute, MaxConnections: f.MaxConnections}, OneAcceptor: f.OneAcceptor,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		OnStarted: func(s *Server) {
 			for range f.Taken {

@@ -16,7 +16,6 @@ func (cfg *Config) settings() iter.Seq2[string, any] {
 		}{
 			{"addr", strings.Join(cfg.Addresses, ", ")},
 			{"loops", cfg.NumEventLoop},
-			{"max-connections", cfg.MaxConnections},
 			{"max-per-source", cfg.Sources.Connections},
 			{"source-rate", cfg.Sources.Rate},
 			{"accept-rate", cfg.AcceptRate},

@@ -26,7 +26,7 @@ const (
 
 // Pressure is the share of each resource that is in use: 0 is nothing, or not known; 1 is all.
 type Pressure struct {
-	Connections float64 // of Config.MaxConnections
+	Connections float64 // of Config.Idle.MaxConnections
 	Descriptors float64 // of the number at which accepting is paused
 	Heap        float64 // live bytes, of GOMEMLIMIT
 }

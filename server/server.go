@@ -61,9 +61,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, handler: &watchedHandler{EventHandler: cfg.Handler}, down: make(chan struct{})}
-	reaperConfig := cfg.Idle
-	reaperConfig.MaxConnections = 0 // Run sets it
-	if s.reaper, err = idle.Middleware(s.handler, s.handler.watch(reaperConfig)); err != nil {
+	if s.reaper, err = idle.Middleware(s.handler, s.handler.watch(cfg.Idle)); err != nil {
 		return nil, badConfig{err}
 	}
 	if s.admission, err = newAdmission(&cfg); err != nil {
@@ -147,7 +145,7 @@ func (s *Server) prepare() (err error) {
 	if set.limit, set.why, err = set.budget.connections(); err != nil {
 		return err
 	}
-	if set.limit < s.cfg.MaxConnections {
+	if set.limit < s.cfg.Idle.MaxConnections {
 		s.cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.why)
 	}
 	setMaxConnections(s.reaper, set.limit)

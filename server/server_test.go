@@ -198,12 +198,12 @@ func TestStopWhileBooting(t *testing.T) {
 }
 
 func TestBadConfigIsRefused(t *testing.T) {
-	_, err := New(Config{NumEventLoop: -1, MaxConnections: -1, AcceptRate: -1, PressureTimeout: -1})
+	_, err := New(Config{NumEventLoop: -1, AcceptRate: -1, PressureTimeout: -1})
 	require.ErrorIs(t, err, ErrBadConfig)
 	require.ErrorIs(t, err, ErrBadAddress)
 	for _, want := range []string{
 		"server: bad address: Config.Addresses is not set", "server: Config.Handler is nil", "Config.NumEventLoop is -1: set a positive number",
-		"Config.MaxConnections is -1", "Config.AcceptRate is -1", "Config.PressureTimeout is -1ns: set a positive duration",
+		"Config.AcceptRate is -1", "Config.PressureTimeout is -1ns: set a positive duration",
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -363,9 +363,9 @@ func shortDir(t *testing.T) string {
 // paused.
 func TestALimitOfTCPAndAUnixSocket(t *testing.T) {
 	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0", "unix://" + filepath.Join(shortDir(t), "s")}, Handler: &echo{}, MaxConnections: 3,
+		Addresses: []string{"127.0.0.1:0", "unix://" + filepath.Join(shortDir(t), "s")}, Handler: &echo{},
 		Idle: idle.Config{
-			ReadTimeout: time.Hour, ShedProtect: time.Hour,
+			ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3,
 			Refusal: func(gnet.Conn) []byte { return []byte("full") },
 		},
 	})

@@ -29,7 +29,7 @@ type Rejected struct {
 	Source         uint64 // a limit of its source, see SourceLimits
 	AcceptRate     uint64 // Config.AcceptRate
 	NoDescriptors  uint64 // it had one of the last descriptors
-	MaxConnections uint64 // Config.MaxConnections, or the server was draining
+	MaxConnections uint64 // Idle.MaxConnections, or the server was draining
 }
 
 // Total returns the sum over all reasons.

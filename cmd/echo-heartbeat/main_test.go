@@ -154,8 +154,13 @@ func TestServePrintsItsSettings(t *testing.T) {
 		"--min-rate 9 --min-rate-grace 3s":       ", min-rate 9, min-rate-window 5s, min-rate-grace 3s, keep",
 	} {
 		_, interrupt := serveInBackground(t, strings.Fields(flags)...)
-		require.Contains(t, interrupt(), want, flags)
+		require.Contains(t, withoutMaxConnections(interrupt()), want, flags)
 	}
+}
+
+// withoutMaxConnections takes the limit of connections out of a line: it depends on the machine.
+func withoutMaxConnections(line string) string {
+	return regexp.MustCompile(`, max-connections \d+`).ReplaceAllString(line, "")
 }
 
 // TestServeHasAFlagForEachLimit lets a client exceed each limit.

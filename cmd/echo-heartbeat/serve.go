@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -77,9 +78,6 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 // addServerFlags adds the flags of server.Config.
 func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
 	cmd.Flags().IntVar(&cfg.NumEventLoop, "loops", 0, "`number` of event loops; 0 is one per CPU")
-	cmd.Flags().IntVar(&cfg.MaxConnections, "max-connections", 0,
-		"limit the `number` of open connections; from 15/16 of it on, the longest idle ones are closed.\n"+
-			"0 is as many as the limit of descriptors allows")
 	cmd.Flags().IntVar(&cfg.Sources.Connections, "max-per-source", 0, "limit the `number` of connections of one IPv4 address or IPv6 /64")
 	cmd.Flags().IntVar(&cfg.Sources.Rate, "source-rate", 0, "limit the `number` of new connections per second from one such source")
 	cmd.Flags().IntVar(&cfg.AcceptRate, "accept-rate", 0, "limit the `number` of new connections per second")
@@ -147,7 +145,9 @@ func reload(
 ) {
 	update := func(edit func(*idle.Config)) error {
 		return reaper.Update(func(cfg *idle.Config) {
+			limit := cfg.MaxConnections // as many as there is room for, if it is not set
 			edit(cfg)
+			cfg.MaxConnections = cmp.Or(cfg.MaxConnections, limit)
 			complete(cfg)
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/panjf2000/gnet/v2"
@@ -17,11 +16,10 @@ import (
 // keepClosed is the number of closed connections that serve keeps for its page.
 const keepClosed = 128
 
-// addLimits adds the named settings to the flags of a command, in their order. Without names these
-// are all but max-connections, which is a setting of the server here.
+// addLimits adds the named settings to the flags of a command, in their order, or all of them.
 func addLimits(cmd *cobra.Command, defaults idle.Config, names ...string) *settings.Source {
 	if len(names) == 0 {
-		names = slices.DeleteFunc(settings.Names(), func(name string) bool { return name == "max-connections" })
+		names = settings.Names()
 	}
 	set := flag.NewFlagSet(cmd.Use, flag.ContinueOnError)
 	limits := settings.New(set, defaults, names...)
@@ -54,7 +52,6 @@ var serverFlags = strings.NewReplacer(
 	"server: ", "",
 	"Config.Addresses", "--addr",
 	"Config.NumEventLoop", "--loops",
-	"Config.MaxConnections", "--max-connections",
 	"Config.Sources.Connections", "--max-per-source",
 	"Config.Sources.Rate", "--source-rate",
 	"Config.AcceptRate", "--accept-rate",

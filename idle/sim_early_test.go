@@ -175,7 +175,7 @@ func (l *simLife) earlyDrained() string {
 func (l *simLife) earlyShed() string {
 	t, w := &l.asked, l.w
 	silent := l.judged - max(t.arrival, t.anewFrom)
-	if l.w.family == simTCP && l.sock.retransmits == 0 {
+	if l.w.family == simTCP && !t.resent {
 		silent = min(silent, l.judged-t.newSent)
 	}
 	switch {

@@ -99,6 +99,7 @@ func (l *simLife) question() {
 		l.el.hear()
 	}
 	l.now.outbound, l.now.open = l.sock.conn.outbound, l.w.open
+	l.now.resent = l.sock.retransmits > 0
 	if l.now.newSent > l.asked.newSent || l.now.took > l.asked.took {
 		l.now.dated = l.now.anySent
 	}

@@ -95,6 +95,7 @@ type simTruth struct {
 	ended     bool
 	received  int
 	unread    bool
+	resent    bool // bytes in flight were retransmitted, at the last question
 	outbound  int
 	open      int                        // connections of the server
 	own       *Timeouts                  // set by SetTimeouts

@@ -60,8 +60,8 @@ func (c Conn) ID() ConnID {
 	return ""
 }
 
-// SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes through
-// a proxy. If addr is nil, it is the address of the socket again.
+// SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes
+// through a proxy. If addr is nil, it is the address of the socket again.
 func (c Conn) SetRemote(addr net.Addr) {
 	s := c.state()
 	switch {
@@ -85,7 +85,8 @@ func (c Conn) Ready() {
 	}
 }
 
-// Alive says that the peer gave a sign of life, as an answer to [Heartbeat], that IsPong cannot see.
+// Alive says that the peer gave a sign of life, as an answer to [Heartbeat], that IsPong cannot
+// see.
 func (c Conn) Alive() {
 	if s := c.state(); s != nil {
 		c.loop.markAlive(s)

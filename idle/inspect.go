@@ -19,8 +19,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// ErrOnLoop is returned by Inspect and Kick if they are called on the loop goroutine of a connection:
-// the event loop would wait for itself. Call them on another goroutine.
+// ErrOnLoop is returned by Inspect and Kick if they are called on the loop goroutine of a
+// connection: the event loop would wait for itself. Call them on another goroutine.
 var ErrOnLoop = errors.New("idle: called on the goroutine of an event loop, which would wait for itself: call it on another goroutine")
 
 // A Query says what [Reaper.Inspect] is to find out. The zero Query asks for nothing.
@@ -59,11 +59,11 @@ const (
 
 // Inspect looks at the connections, and changes nothing. It goes through the event loops one after
 // the other, in tasks of up to half a millisecond, a tenth of a second in all for a million
-// connections. A connection that opens or closes meanwhile may be missing. A ring costs its loop 5 ns
-// per connection, or 20 ns if there are a million, in one task.
+// connections. A connection that opens or closes meanwhile may be missing. A ring costs its loop 5
+// ns per connection, or 20 ns if there are a million, in one task.
 //
-// The error is that of ctx if ctx ends first, [ErrOnLoop] on the goroutine of an event loop, or says
-// what is wrong with the Query. Safe for concurrent use.
+// The error is that of ctx if ctx ends first, [ErrOnLoop] on the goroutine of an event loop, or
+// says what is wrong with the Query. Safe for concurrent use.
 func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	q.By = cmp.Or(q.By, byIdle)
 	switch {
@@ -159,10 +159,10 @@ type ConnInfo struct {
 	Received  uint64        // bytes that came in; Linux and TCP only
 	Sent      uint64        // bytes that the peer has acknowledged; Linux and TCP only
 	Output    int           // bytes that wait for the peer, in gnet's buffer and, if known, in the kernel
-	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection, "leaving"
-	// after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of output only),
-	// "handshake" until Conn.Ready (with HandshakeTimeout only), and "open" otherwise. If several apply,
-	// it is the first of them.
+	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection,
+	// "leaving" after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of
+	// output only), "handshake" until Conn.Ready (with HandshakeTimeout only), and "open" otherwise.
+	// If several apply, it is the first of them.
 	State  string
 	Due    time.Duration // until the next judgement
 	Missed int           // pings without an answer
@@ -299,13 +299,13 @@ func (r *ranking) Pop() any {
 // ErrBadConnID is returned by Kick for a text that is not a ConnID.
 var ErrBadConnID = errors.New("idle: not the ID of a connection, such as 1-23-456")
 
-// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same ConnID. It
-// is a text such as 1-23-456, and changes when the connection gets older than 2^30 ticks, which are
-// 3.4 years of 100 ms.
+// ConnID names a connection of a Reaper, for [Reaper.Kick]. No two connections have the same
+// ConnID. It is a text such as 1-23-456, and changes when the connection gets older than 2^30
+// ticks, which are 3.4 years of 100 ms.
 type ConnID string
 
-// connID returns the number of the loop, that of the state, and the instant at which the connection was
-// opened: two connections that were opened in the same tick have different states.
+// connID returns the number of the loop, that of the state, and the instant at which the connection
+// was opened: two connections that were opened in the same tick have different states.
 func (l *loop) connID(id uint32, s *state) ConnID {
 	return ConnID(fmt.Sprintf("%d-%d-%d", l.number, id, s.instants[atOpened]))
 }
@@ -326,7 +326,8 @@ func (id ConnID) parse() (loop, state, opened uint32, err error) {
 
 // Kick closes a connection. OnClose gets a [ReapError] with the reason [Kicked]. The error is
 // [ErrNotWatched] if there is no such connection any more, [ErrOnLoop] on the goroutine of an event
-// loop, [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for concurrent use.
+// loop, [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for
+// concurrent use.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	number, state, opened, err := id.parse()
 	if err != nil {
@@ -356,8 +357,8 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 // alivePoll is the interval at which runOn checks that a loop that does not answer still exists.
 const alivePoll = 100 * time.Millisecond
 
-// runOn runs a function on a loop and waits for it. It reports false if the loop has no connections,
-// or loses them all before: gnet may have dropped the task then.
+// runOn runs a function on a loop and waits for it. It reports false if the loop has no
+// connections, or loses them all before: gnet may have dropped the task then.
 func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err error) {
 	switch {
 	case !r.isLive(l):
@@ -421,8 +422,8 @@ func (r *Reaper) onLoop() bool {
 	return slices.ContainsFunc(r.registry.Load().loops, func(l *loop) bool { return l.goroutine == id })
 }
 
-// goroutineID returns the number of this goroutine, which no other goroutine of the process gets. Go
-// tells it in a stack trace only: "goroutine 18 [running]: ...".
+// goroutineID returns the number of this goroutine, which no other goroutine of the process gets.
+// Go tells it in a stack trace only: "goroutine 18 [running]: ...".
 func goroutineID() string {
 	var b [32]byte
 	fields := strings.Fields(string(b[:runtime.Stack(b[:], false)]))

@@ -17,13 +17,13 @@ func (r *Reaper) Config() Config {
 
 // Update changes the configuration at run time. The function edits a copy of the present one, with
 // its defaults filled in. It may be called again if another Update comes in between, and must not
-// call the Reaper. If the result is wrong, Update returns an error that joins all that is wrong, and
-// changes nothing. The Tick cannot change. Timeouts of [Conn.SetTimeouts] stay. Safe for concurrent
-// use.
+// call the Reaper. If the result is wrong, Update returns an error that joins all that is wrong,
+// and changes nothing. The Tick cannot change. Timeouts of [Conn.SetTimeouts] stay. Safe for
+// concurrent use.
 //
 // The loops bring their connections in line in tasks of half a millisecond, about 5,000 connections
-// per task, with their other work in between. A deadline that has passed by then is judged by the new
-// configuration from the call of Update on.
+// per task, with their other work in between. A deadline that has passed by then is judged by the
+// new configuration from the call of Update on.
 func (r *Reaper) Update(edit func(*Config)) error {
 	for {
 		old := r.settings.Load()
@@ -57,9 +57,9 @@ func (r *Reaper) replace(old *settings, cfg Config) bool {
 
 // ScaleTimeouts shortens the idle timeouts of all connections, for a server under pressure: each
 // timeout moves from its own value (by = 0) towards least (by = 1). Timeouts below least stay. It
-// includes the timeouts of [Conn.SetTimeouts], and stays in force after Update until it is called with
-// by = 0. The error says that by is not from 0 to 1, or that least is negative. Safe for concurrent
-// use.
+// includes the timeouts of [Conn.SetTimeouts], and stays in force after Update until it is called
+// with by = 0. The error says that by is not from 0 to 1, or that least is negative. Safe for
+// concurrent use.
 func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 	if !(by >= 0 && by <= 1) || least < 0 {
 		return fmt.Errorf("idle: ScaleTimeouts by %v to %v: set a part from 0 to 1 and a timeout that is not negative", by, least)
@@ -75,17 +75,18 @@ func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 	return nil
 }
 
-// Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at the
-// same moment. Idle connections are closed evenly over spread. A connection that was active within the
-// last second when it is its turn is closed evenly over the rest of the time to the deadline. A
-// connection whose output waits in gnet's buffer is closed when the buffer is empty, and a connection
-// that Hold was called for when it is released, both at the deadline at the latest. Each gets its
-// Goodbye. Exempt connections stay. From now on new connections are refused, and ObserveOnly is off.
+// Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at
+// the same moment. Idle connections are closed evenly over spread. A connection that was active
+// within the last second when it is its turn is closed evenly over the rest of the time to the
+// deadline. A connection whose output waits in gnet's buffer is closed when the buffer is empty,
+// and a connection that Hold was called for when it is released, both at the deadline at the
+// latest. Each gets its Goodbye. Exempt connections stay. From now on new connections are refused,
+// and ObserveOnly is off.
 //
 // Both times count from now; spread may be 0 and must not be longer than deadline, which is at most
-// ten years: otherwise Drain returns an error. It returns at once: [Reaper.Connections] tells how many
-// are left. A drain cannot be taken back. Another call with a sooner deadline replaces the first one; a
-// later deadline changes nothing. Safe for concurrent use.
+// ten years: otherwise Drain returns an error. It returns at once: [Reaper.Connections] tells how
+// many are left. A drain cannot be taken back. Another call with a sooner deadline replaces the
+// first one; a later deadline changes nothing. Safe for concurrent use.
 func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	if spread < 0 || deadline <= 0 || spread > deadline || deadline > maxTimeout {
 		return fmt.Errorf("idle: drain with a spread of %v and a deadline of %v: they must not be negative, nor the first above the second",

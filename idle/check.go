@@ -1,0 +1,266 @@
+package idle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// A deadline is a duration of the Config that is counted in ticks.
+type deadline struct {
+	field fieldPath
+	value time.Duration
+}
+
+// stamped returns the timeouts that are judged by the stamps of the coarse clock.
+func (cfg *Config) stamped() []deadline {
+	return []deadline{
+		{"ReadTimeout", cfg.ReadTimeout},
+		{"WriteTimeout", cfg.WriteTimeout},
+		{"AllTimeout", cfg.AllTimeout},
+		{"Heartbeat.Interval", cfg.Heartbeat.Interval},
+	}
+}
+
+// durations returns the durations that are counted in ticks.
+func (cfg *Config) durations() (all []deadline) {
+	for s := range setting.All() {
+		if s.Ticks {
+			all = append(all, deadline{fieldPath(s.Field), time.Duration(s.Of(cfg).Int())})
+		}
+	}
+	return all
+}
+
+// check returns the Config with its defaults filled in, or an error that joins all that is wrong
+// with it. A tick that is not 0 is that of the Reaper, which cannot change.
+func (cfg Config) check(tick time.Duration) (Config, error) {
+	var c checker
+	cfg.fill()
+	c.ranges(&cfg)
+	c.limits(&cfg)
+	if !cfg.watches() {
+		c.refuse("", "no limit is set, so no connection would ever be reaped: set one, for example %s to 60s", fieldPath("ReadTimeout"))
+	}
+	switch {
+	case tick != 0 && cfg.Tick != 0 && cfg.Tick != tick:
+		c.refuse("Tick", "%s is %v: Update cannot change it, it stays %v until the next start", fieldPath("Tick"), cfg.Tick, tick)
+	case tick != 0:
+		cfg.Tick = tick
+	}
+	if len(c.errs) == 0 {
+		c.tick(&cfg)
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	return cfg, c.err()
+}
+
+// fill sets the defaults that depend on no other setting.
+func (cfg *Config) fill() {
+	if cfg.Reset == nil {
+		cfg.Reset = []Reason{WriteStall, OverLimit}
+	}
+	cfg.Reset = slices.Clone(cfg.Reset)
+	if h := &cfg.Heartbeat; h.Interval != 0 {
+		h.Retry = cmp.Or(h.Retry, h.Interval)
+		h.MaxMissed = cmp.Or(h.MaxMissed, defaultMaxMissed)
+		h.Jitter = cmp.Or(h.Jitter, firstPing)
+	}
+	if cfg.MinRate.BytesPerSecond != 0 {
+		cfg.MinRate.Window = cmp.Or(cfg.MinRate.Window, defaultWindow)
+	}
+}
+
+// watches reports whether there is anything to watch.
+func (cfg *Config) watches() bool {
+	for _, s := range cfg.durations() {
+		if s.value != 0 {
+			return true
+		}
+	}
+	return cfg.OutputLimit.Hard != 0 || cfg.TCPKeepAlive != 0 || cfg.MaxConnections != 0
+}
+
+// timeouts returns the timeouts that SetTimeouts can change.
+func (cfg *Config) timeouts() Timeouts {
+	return Timeouts{Read: cfg.ReadTimeout, Write: cfg.WriteTimeout, All: cfg.AllTimeout}
+}
+
+// horizon returns the longest time in which a connection is not judged. It is the longest timeout
+// that is judged by stamps, but never very short, and bounded, since the clock must remember as
+// long.
+func (cfg *Config) horizon() time.Duration {
+	longest := minHorizon * cfg.Tick
+	for _, s := range cfg.stamped() {
+		longest = max(longest, s.value)
+	}
+	longest += verdict.Share(longest, max(cfg.Jitter, cfg.Heartbeat.Jitter, firstPing))
+	return min(longest, maxHorizon*cfg.Tick)
+}
+
+// clockMemory returns how long the clock remembers its moves: long enough for a judgement that is
+// late by a whole horizon.
+func (cfg *Config) clockMemory() time.Duration { return 2 * cfg.horizon() }
+
+// longest returns the longest limit that a peer must keep.
+func (cfg *Config) longest() time.Duration {
+	idle := max(cfg.ReadTimeout, cfg.AllTimeout)
+	h := &cfg.Heartbeat
+	return max(idle+verdict.Share(idle, cfg.Jitter), cfg.FirstByteTimeout, cfg.HandshakeTimeout, cfg.WriteStallTimeout,
+		cfg.OutputLimit.SoftFor, cfg.MinRate.Window, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
+}
+
+// slots returns the number of slots with which the usual timeouts are less than one turn of a
+// wheel, up to a maximum.
+func (cfg *Config) slots() int {
+	ticks := uint(cfg.horizon()/cfg.Tick) + 3 // the clock and the wheel round up, and now has a slot of its own
+	return min(1<<bits.Len(ticks), maxSlots)
+}
+
+// A checker collects what is wrong with a Config.
+type checker struct{ errs []error }
+
+func (c *checker) refuse(field, format string, args ...any) {
+	c.errs = append(c.errs, newConfigError(field, format, args))
+}
+
+func (c *checker) err() error { return errors.Join(c.errs...) }
+
+// ranges checks each setting by itself.
+func (c *checker) ranges(cfg *Config) {
+	for s := range setting.All() {
+		if v := s.Of(cfg); s.Mistake(v) != "" {
+			c.refuse(s.Field, "%s is %v: %s", fieldPath(s.Field), v.Interface(), s.Mistake(v))
+		}
+	}
+}
+
+// limits checks settings that depend on each other.
+func (c *checker) limits(cfg *Config) {
+	const hard, soft, softFor = fieldPath("OutputLimit.Hard"), fieldPath("OutputLimit.Soft"), fieldPath("OutputLimit.SoftFor")
+	switch o := cfg.OutputLimit; {
+	case o.Soft > 0 && o.SoftFor == 0:
+		c.refuse(string(soft), "%s is %d without %s: set how long output may stay above it", soft, o.Soft, softFor)
+	case o.Soft == 0 && o.SoftFor != 0:
+		c.refuse(string(softFor), "%s is %v without %s: set the bytes above which it counts", softFor, o.SoftFor, soft)
+	case o.Hard > 0 && o.Soft > o.Hard:
+		c.refuse(string(soft), "%s is %d, above %s, which is %d: set less", soft, o.Soft, hard, o.Hard)
+	}
+	c.rate(cfg.MinRate)
+	c.heartbeat(cfg.Heartbeat)
+	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
+		c.refuse("MaxAgeGrace", "%s is %v without %s: set both", fieldPath("MaxAgeGrace"), cfg.MaxAgeGrace, fieldPath("MaxAge"))
+	}
+	for _, k := range cfg.Reset {
+		if !k.valid() {
+			c.refuse("Reset", "%s has %v, which is no reason", fieldPath("Reset"), k)
+		}
+	}
+}
+
+func (c *checker) rate(r MinRate) {
+	const rate = fieldPath("MinRate.BytesPerSecond")
+	switch {
+	case r.BytesPerSecond == 0 && r != (MinRate{}):
+		c.refuse(string(rate), "%s is not set: set the bytes per second that a message needs", rate)
+	case r.Window > 0 && r.BytesPerSecond > math.MaxInt32/int(max(r.Window/time.Second, 1)):
+		c.refuse(string(rate), "%s is %d for %v: set less than 2 GiB in a window", rate, r.BytesPerSecond, r.Window)
+	}
+}
+
+func (c *checker) heartbeat(h Heartbeat) {
+	const interval, ping = fieldPath("Heartbeat.Interval"), fieldPath("Heartbeat.Ping")
+	switch {
+	case h.Interval == 0 && (h.Retry != 0 || h.MaxMissed != 0 || h.Jitter != 0 || h.Ping != nil || h.IsPong != nil):
+		c.refuse(string(interval), "%s is not set: set how long the peer may be silent before it gets a ping", interval)
+	case h.Interval != 0 && h.Ping == nil:
+		c.refuse(string(ping), "%s is nil: set the func that returns the bytes of a ping", ping)
+	}
+}
+
+// tick chooses the tick, or checks the one that is set.
+func (c *checker) tick(cfg *Config) {
+	shortest, longest := deadline{value: maxTimeout}, deadline{}
+	for _, s := range cfg.durations() {
+		if s.value > 0 && s.value < shortest.value {
+			shortest = s
+		}
+		if s.value > longest.value {
+			longest = s
+		}
+	}
+	least := max(longest.value/maxTicks+1, minTick)
+	chosen := cfg.Tick != 0
+	if !chosen {
+		cfg.Tick = max(min(defaultTick, shortest.value/10), least)
+	}
+	const tick = fieldPath("Tick")
+	switch {
+	case cfg.Tick > shortest.value && chosen:
+		c.refuse(string(shortest.field), "%s is %v, longer than %s of %v: set a longer timeout, or a tick of a tenth of it",
+			tick, cfg.Tick, shortest.field, shortest.value)
+	case cfg.Tick > shortest.value:
+		c.refuse(string(shortest.field), "%s is %v and %s is %v, too far apart for one tick: set a longer or a shorter one",
+			shortest.field, shortest.value, longest.field, longest.value)
+	case cfg.Tick < least:
+		c.refuse(string(longest.field), "%s is %v, more than %d times %s of %v: set a shorter timeout, or a tick of at least %v",
+			longest.field, longest.value, maxTicks, tick, cfg.Tick, least)
+	}
+}
+
+// LogValue returns the settings that are not zero.
+func (cfg Config) LogValue() slog.Value {
+	var attrs []slog.Attr
+	for s := range setting.All() {
+		if v := s.Of(&cfg); !v.IsZero() {
+			attrs = append(attrs, slog.Any(s.Name, v.Interface()))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// A ConfigError is one mistake in a Config. [Middleware] and [Reaper.Update] return all mistakes,
+// joined by errors.Join.
+type ConfigError struct {
+	// Field is the field at fault, such as "ReadTimeout" or "OutputLimit.Soft", or "" if the mistake
+	// is not in one field.
+	Field string
+	// Setting is the name of the field in flags, files and logs, such as "output-soft-limit", or "" if
+	// it has none.
+	Setting string
+
+	format string
+	args   []any // a fieldPath stands for the name of a field
+}
+
+type fieldPath string
+
+func newConfigError(field, format string, args []any) *ConfigError {
+	return &ConfigError{Field: field, Setting: setting.NameOf(field), format: format, args: args}
+}
+
+// Error returns the text with fields named as in "Config.ReadTimeout".
+func (e *ConfigError) Error() string {
+	return "idle: " + e.Text(func(field, _ string) string { return "Config." + field })
+}
+
+// Text returns the text without "idle: ". It calls name for each field in it; setting is the name
+// of the field in flags, or "".
+func (e *ConfigError) Text(name func(field, setting string) string) string {
+	args := make([]any, len(e.args))
+	for i, arg := range e.args {
+		if field, ok := arg.(fieldPath); ok {
+			arg = name(string(field), setting.NameOf(string(field)))
+		}
+		args[i] = arg
+	}
+	return fmt.Sprintf(e.format, args...)
+}

@@ -197,7 +197,8 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 	}
 }
 
-// TestThePageHasAFieldForEachTimeoutOfAConnection compares the form of the page with the table of settings.
+// TestThePageHasAFieldForEachTimeoutOfAConnection compares the form of the page with the table of
+// settings.
 func TestThePageHasAFieldForEachTimeoutOfAConnection(t *testing.T) {
 	var want, got []string
 	for s := range setting.All() {

@@ -121,7 +121,8 @@ func (cfg *Config) longest() time.Duration {
 // slots returns the number of slots with which the usual timeouts are less than one turn of a
 // wheel, up to a maximum.
 func (cfg *Config) slots() int {
-	ticks := uint(cfg.horizon()/cfg.Tick) + 3 // the clock and the wheel round up, and now has a slot of its own
+	// The clock and the wheel round up, and now has a slot of its own.
+	ticks := uint(cfg.horizon()/cfg.Tick) + 3
 	return min(1<<bits.Len(ticks), maxSlots)
 }
 

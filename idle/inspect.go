@@ -158,7 +158,7 @@ type ConnInfo struct {
 	WriteIdle time.Duration // since bytes were sent
 	Received  uint64        // bytes that came in; Linux and TCP only
 	Sent      uint64        // bytes that the peer has acknowledged; Linux and TCP only
-	Output    int           // bytes that wait for the peer, in gnet's buffer and, if known, in the kernel
+	Output    int           // bytes that wait for the peer, in gnet and, if known, in the kernel
 	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection,
 	// "leaving" after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of
 	// output only), "handshake" until Conn.Ready (with HandshakeTimeout only), and "open" otherwise.

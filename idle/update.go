@@ -78,10 +78,9 @@ func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 // Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at
 // the same moment. Idle connections are closed evenly over spread. A connection that was active
 // within the last second when it is its turn is closed evenly over the rest of the time to the
-// deadline. A connection whose output waits in gnet's buffer is closed when the buffer is empty,
-// and a connection that Hold was called for when it is released, both at the deadline at the
-// latest. Each gets its Goodbye. Exempt connections stay. From now on new connections are refused,
-// and ObserveOnly is off.
+// deadline. While output waits in gnet's buffer a connection stays, and while it is held, at most
+// until the deadline. Each gets its Goodbye. Exempt connections stay. From now on new connections
+// are refused, and ObserveOnly is off.
 //
 // Both times count from now; spread may be 0 and must not be longer than deadline, which is at most
 // ten years: otherwise Drain returns an error. It returns at once: [Reaper.Connections] tells how

@@ -32,10 +32,10 @@ type Config struct {
 	//
 	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows (RLIMIT_NOFILE,
 	// which Run raises to its hard limit). It is never more than that. Run logs the limit, and
-	// [Server.Limit] returns it. At the limit accepting is paused, on Linux and TCP: the kernel drops new
-	// connection attempts, and clients retry. Connections already accepted, and every new one on other
-	// systems, are closed after Idle.Refusal is sent. Update of the Reaper changes how many connections
-	// the Reaper keeps, not the number at which accepting is paused.
+	// [Server.Limit] returns it. At the limit accepting is paused, on Linux and TCP: the kernel drops
+	// new connection attempts, and clients retry. Connections already accepted, and every new one on
+	// other systems, are closed after Idle.Refusal is sent. Update of the Reaper changes how many
+	// connections the Reaper keeps, not the number at which accepting is paused.
 	Idle idle.Config
 
 	// NumEventLoop is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU
@@ -43,9 +43,9 @@ type Config struct {
 	NumEventLoop int
 
 	// PressureTimeout is the length to which idle timeouts shrink under pressure. Pressure is the
-	// highest of three ratios: connections to Idle.MaxConnections, descriptors to the limit of the process,
-	// and the live heap to GOMEMLIMIT. From 85 % on timeouts shrink linearly, and at 95 % they are
-	// down to PressureTimeout. If zero, they do not shrink.
+	// highest of three ratios: connections to Idle.MaxConnections, descriptors to the limit of the
+	// process, and the live heap to GOMEMLIMIT. From 85 % on timeouts shrink linearly, and at 95 %
+	// they are down to PressureTimeout. If zero, they do not shrink.
 	PressureTimeout time.Duration
 
 	// Sources limits the connections of each source. A connection above the limit is closed at once,

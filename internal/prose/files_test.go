@@ -13,8 +13,8 @@ const root = "../.."
 
 // folders are checked with the folders below them, except for ".", which is the root alone.
 var folders = []string{
-	".ci", ".github", "admin", "bench", "deploy", "internal", "loadtest", "metrics", "mutants",
-	"server", "tools", "wheel",
+	".", ".ci", ".github", "admin", "bench", "cmd", "deploy", "docs", "idle", "internal", "loadtest",
+	"metrics", "mutants", "server", "settings", "tools", "wheel",
 }
 
 // TestProse checks each file of the folders.

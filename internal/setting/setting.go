@@ -59,8 +59,8 @@ func All() iter.Seq[Setting] {
 	}
 }
 
-// Values yields the names and the values of all settings of a Config. The argument is a pointer to an
-// idle.Config.
+// Values yields the names and the values of all settings of a Config. The argument is a pointer to
+// an idle.Config.
 func Values(cfg any) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		for _, s := range table {

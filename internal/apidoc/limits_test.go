@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxIdleNames = 76 // exported names of package idle, methods included
-	maxFiles     = 33 // files of a package, without tests
+	maxIdleNames = 75 // exported names of package idle, methods included
+	maxFiles     = 20 // files of a package, without tests
 )
 
 // exported returns the exported names of a package. A method counts under its type.

@@ -66,7 +66,7 @@ func parseOrder(text string) (string, error) {
 	case "idle", "age", "output":
 		return by, nil
 	}
-	return "", fmt.Errorf("sort is %.40q: use %s, %s or %s", text, "idle", "age", "output")
+	return "", fmt.Errorf("sort is %.40q: use idle, age or output", text)
 }
 
 // parseNumber reads the parameter name, a number from 1 to most.

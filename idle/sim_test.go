@@ -33,6 +33,7 @@ var simSeeds = []uint64{
 	1795333471537849852, // a write shortened the grace of all idle
 	1795334056672576074, // a stop did not count after a blocked loop
 	1795334291948310052, // a silence was taken for a tick shorter than it was
+	202611220000072053,  // a byte too many was asked of a message, by rounding
 	1795355690484981249, // the oracle asked at the close whether bytes were retransmitted
 	1795355070560339562, // the oracle told more outages apart than the Reaper
 	1795352185104296175, // the grace of an outage went on during the next one

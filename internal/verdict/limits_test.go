@@ -102,3 +102,22 @@ func TestDrain(t *testing.T) {
 	waits.Output = 0
 	require.Equal(t, End, lim.Judge(&waits, neverAway, 110*second).Act)
 }
+
+func TestTheLeastBytesInAWindow(t *testing.T) {
+	for _, tc := range []struct {
+		rate   int
+		window time.Duration
+		want   int
+	}{
+		{0, time.Second, 0},
+		{25, 280 * time.Millisecond, 7},
+		{25, 280*time.Millisecond + 1, 8},
+		{1, time.Millisecond, 1},
+		{1, 5 * time.Second, 5},
+		{100, 30 * time.Minute, 180_000},
+		{1<<31 - 1, time.Second, 1<<31 - 1},
+	} {
+		lim := Limits{Rate: Rate{BytesPerSecond: tc.rate, Window: tc.window}}
+		require.Equal(t, tc.want, lim.leastInWindow(), "%d bytes a second for %v", tc.rate, tc.window)
+	}
+}

@@ -59,7 +59,7 @@ type Config struct {
 	FirstByteTimeout time.Duration
 
 	// HandshakeTimeout is how long it may take until the handler calls [Conn.Ready]. Bytes do not
-	// extend it.
+	// extend it. The other limits and heartbeats apply during the handshake too.
 	HandshakeTimeout time.Duration
 
 	// WriteStallTimeout is how long output may wait while the peer takes none of it. Output in gnet's
@@ -174,7 +174,10 @@ type MinRate struct {
 // MaxMissed in all. One Retry after the last ping it is closed with the reason [HeartbeatTimeout].
 //
 // For example, with 60s, 30s and 3: after 60 to 72 seconds of silence (12 seconds are Jitter) three
-// pings are sent 30 seconds apart, and the connection is closed after 150 to 162 seconds.
+// pings are sent 30 seconds apart, and the connection is closed after 150 to 162 seconds. Retry
+// counts from when a ping was sent, so each ping may add a tick. If ReadTimeout or AllTimeout is
+// not longer than Interval, it closes the connection before the first ping. The zero Heartbeat is
+// off.
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration

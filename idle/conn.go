@@ -14,8 +14,9 @@ import (
 // cannot tell. [Reaper.Conn] returns it.
 //
 // All methods are called on the loop goroutine of the connection, see "Goroutines" in the package
-// comment. A Conn may be kept as long as the connection. After the connection is closed the methods
-// do nothing. The zero Conn is that of a closed connection.
+// comment. A handler may keep the Conn. For the Conn the connection is closed when OnClose is
+// called: from then on the methods do nothing, ID is empty, and SetTimeouts returns
+// [ErrNotWatched]. The zero Conn is that of a closed connection.
 type Conn struct {
 	loop *loop
 	own  gnet.Conn // gnet's own, kept so that no other connection can have its address
@@ -52,7 +53,7 @@ func (c Conn) state() *state {
 }
 
 // ID returns the name of the connection for [Reaper.Kick] and reports. It is empty if the
-// connection is closed.
+// connection is closed: to log it in OnClose, save it in OnOpen.
 func (c Conn) ID() ConnID {
 	if s := c.state(); s != nil {
 		return c.loop.connID(c.id, s)
@@ -182,8 +183,9 @@ type Timeouts struct {
 }
 
 // SetTimeouts gives the connection idle timeouts of its own for the rest of its life, in place of
-// those of the Config: after a login, or for the keep-alive time that a client asks for. They are
-// rounded up to whole ticks. Later calls of Update do not change them.
+// all three of the Config: after a login, or for the keep-alive time that a client asks for. They
+// are rounded up to whole ticks, Config.Jitter is added, and they count from the last activity.
+// Later calls of Update do not change them.
 //
 // The error says what is wrong with them: a timeout is negative, longer than ten years, or longer
 // than 2^30 ticks. It is [ErrNotWatched] if the connection is closed.

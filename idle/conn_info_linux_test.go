@@ -61,7 +61,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 	_, shown = show(byOutput, 0)
 	require.Empty(t, shown)
 	_, err := list(t.Context(), s.reaper, "name", 1)
-	require.ErrorContains(t, err, `no order "name"`)
+	require.ErrorContains(t, err, `Query.By is "name"`)
 
 	all, _ = show(byAge, 10)
 	for i, info := range all[:3] {

@@ -19,8 +19,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// ErrOnLoop is returned by Inspect and Kick if they are called on the loop goroutine of a
-// connection: the event loop would wait for itself. Call them on another goroutine.
+// ErrOnLoop is returned by Inspect and Kick if they must wait for event loops and are called on the
+// goroutine of one: it would wait for itself. Call them on another goroutine.
 var ErrOnLoop = errors.New("idle: called on the goroutine of an event loop, which would wait for itself: call it on another goroutine")
 
 // A Query says what [Reaper.Inspect] is to find out. The zero Query asks for nothing.
@@ -66,11 +66,8 @@ const (
 // says what is wrong with the Query. Safe for concurrent use.
 func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	q.By = cmp.Or(q.By, byIdle)
-	switch {
-	case q.By != byIdle && q.By != byAge && q.By != byOutput:
-		return Inspection{}, fmt.Errorf("idle: no order %q: set Query.By to %s, %s or %s", q.By, byIdle, byAge, byOutput)
-	case q.Sectors < 0 || q.Limit < 0:
-		return Inspection{}, fmt.Errorf("idle: Query.Limit is %d and Query.Sectors is %d: set positive numbers, or 0", q.Limit, q.Sectors)
+	if err := q.check(); err != nil {
+		return Inspection{}, err
 	}
 	i := inspector{query: q, ranking: ranking{by: q.By, now: r.clock.Elapsed()}}
 	if q.States {
@@ -92,6 +89,21 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	}
 	i.found.Connections = i.ranking.sorted()
 	return i.found, nil
+}
+
+// check returns an error that joins all that is wrong with a Query.
+func (q *Query) check() error {
+	var errs []error
+	if q.By != byIdle && q.By != byAge && q.By != byOutput {
+		errs = append(errs, fmt.Errorf("idle: Query.By is %q: set %s, %s or %s", q.By, byIdle, byAge, byOutput))
+	}
+	if q.Limit < 0 {
+		errs = append(errs, fmt.Errorf("idle: Query.Limit is %d: set a positive number, or 0 for no list", q.Limit))
+	}
+	if q.Sectors < 0 {
+		errs = append(errs, fmt.Errorf("idle: Query.Sectors is %d: set a positive number, or 0 for no rings", q.Sectors))
+	}
+	return errors.Join(errs...)
 }
 
 // An inspector collects what an Inspect finds.
@@ -196,7 +208,7 @@ func stateOf(s *state, f *verdict.Facts, lim *limits) string {
 		return stateLeaving
 	case f.Held:
 		return stateHeld
-	case f.StalledSince != 0:
+	case f.StalledSince != 0 && lim.PollOutput() > 0:
 		return stateStalled
 	case !f.Ready && lim.Handshake > 0:
 		return stateHandshake
@@ -324,10 +336,10 @@ func (id ConnID) parse() (loop, state, opened uint32, err error) {
 	return n[0], n[1], n[2], nil
 }
 
-// Kick closes a connection. OnClose gets a [ReapError] with the reason [Kicked]. The error is
-// [ErrNotWatched] if there is no such connection any more, [ErrOnLoop] on the goroutine of an event
-// loop, [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for
-// concurrent use.
+// Kick closes a connection, held and exempt ones too, and returns when OnClose has returned.
+// OnClose gets a [ReapError] with the reason [Kicked]. The error is [ErrNotWatched] if there is no
+// such connection any more, [ErrOnLoop] on the goroutine of an event loop, [ErrBadConnID] if id is
+// not written like one, or that of ctx if ctx ends first. Safe for concurrent use.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 	number, state, opened, err := id.parse()
 	if err != nil {

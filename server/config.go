@@ -23,9 +23,8 @@ type Config struct {
 	// chooses a free port, see [Server.Addr].
 	Addresses []string
 
-	// Handler gets the events of all connections. It is required. If it implements idle.IdleHandler,
-	// it decides about idle connections. It stops the server by returning gnet.Shutdown. It must not
-	// call Engine.Stop: Run would report a dead engine.
+	// Handler gets the events of all connections. It is required. It stops the server by
+	// returning gnet.Shutdown. It must not call Engine.Stop: Run would report a dead engine.
 	Handler gnet.EventHandler
 
 	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.

@@ -9,7 +9,7 @@
 //	if err != nil {
 //		log.Fatal(err)
 //	}
-//	handler.reaper = s.Reaper() // to hold, kick or mark connections
+//	handler.reaper = s.Reaper() // its Conn method is for handlers
 //	err = s.Run(ctx)
 //
 // It adds to gnet what gnet leaves to its callers. It stops with a context. It names an address

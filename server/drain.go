@@ -23,8 +23,8 @@ type Drain struct {
 	// see a reset instead of an end.
 	Spread time.Duration
 	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly spread
-	// between Spread and Timeout, and those with an idle.Reaper.Hold at its end. If zero, it is twice
-	// Spread.
+	// between Spread and Timeout, held ones at its end. Exempt connections keep the server until then;
+	// they are closed without a goodbye, and OnClose gets nil. If zero, it is twice Spread.
 	Timeout time.Duration
 }
 

@@ -97,15 +97,15 @@ func (l *loop) close(c gnet.Conn, s *state, reason *ReapError) error {
 		return l.el.Close(c)
 	}
 	l.reaper.noteForeign(c)
-	if l.closings == nil {
-		l.closings = make(map[*state]*ReapError)
+	if l.pendingCloses == nil {
+		l.pendingCloses = make(map[*state]*ReapError)
 	}
-	l.closings[s] = reason
-	l.reaper.spared.Add(1)
+	l.pendingCloses[s] = reason
+	l.reaper.decided.Add(1)
 	err := c.Close()
 	if err != nil {
-		delete(l.closings, s)
-		l.reaper.spared.Add(-1)
+		delete(l.pendingCloses, s)
+		l.reaper.decided.Add(-1)
 	}
 	return err
 }

@@ -161,8 +161,8 @@ func (c *counters) export() Stats {
 	return s
 }
 
-// ended counts a connection that was not reaped, by the error that gnet has passed.
-func (c *counters) ended(err error) {
+// countEnd counts a connection that was not reaped, by the error that gnet has passed.
+func (c *counters) countEnd(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		c.ClosedByPeer++

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Closed is what is kept of a connection that was reaped.
+// Closed is the record of a reaped connection.
 type Closed struct {
 	At     time.Time
 	Age    time.Duration
@@ -15,7 +15,7 @@ type Closed struct {
 	Err    *ReapError
 }
 
-// closed returns the connections that were reaped last, the last one first.
+// closed returns the connections that were reaped last, in descending order of time.
 func (r *Reaper) closed() []Closed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,18 +26,18 @@ func (r *Reaper) closed() []Closed {
 	return newest(all, r.settings.Load().cfg.KeepClosed)
 }
 
-// newest returns up to so many of them, the last one first.
+// newest returns the newest entries, at most keep, in descending order of time.
 func newest(all []Closed, keep int) []Closed {
 	slices.SortFunc(all, func(a, b Closed) int { return b.At.Compare(a.At) })
 	return all[:min(len(all), keep)]
 }
 
-// A closedRing keeps the connections of a loop that were reaped last. Safe for concurrent use.
+// A closedRing keeps the last reaped connections of a loop. Safe for concurrent use.
 type closedRing struct {
 	mu   sync.Mutex
 	kept []Closed // guarded by mu
-	next int      // guarded by mu; where the oldest is, once it is full
-	keep int      // guarded by mu; how many are kept
+	next int      // guarded by mu; index of the oldest entry if the ring is full
+	keep int      // guarded by mu; the capacity
 }
 
 func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
@@ -46,12 +46,13 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 		return
 	}
 	now := l.clock.Elapsed()
+	opened := l.clock.Unpack(s.instants[atOpened], now)
 	one := Closed{
-		At: time.Now(), Age: max(now-l.clock.Unpack(s.instants[atOpened], now), reason.Lasted), Remote: l.remote(s), Err: reason,
+		At: time.Now(), Age: max(now-opened, reason.Lasted), Remote: l.remote(s), Err: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if keep != c.keep { // an Update has changed it
+	if keep != c.keep { // Update has changed it
 		c.kept, c.next, c.keep = newest(c.kept, keep), 0, keep
 		slices.Reverse(c.kept)
 	}

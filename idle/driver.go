@@ -34,8 +34,8 @@ type driver struct {
 
 // join returns the loop of c, a new connection. The first connection of all starts the driver.
 //
-// If most of the loops have no connections, join drops these loops. Otherwise loops of ended engines
-// would be kept for ever. An event loop that still runs gets a new loop.
+// If most of the loops have no connections, join drops these loops. Otherwise loops of ended
+// engines would be kept for ever. An event loop that still runs gets a new loop.
 func (r *Reaper) join(c gnet.Conn) *loop {
 	if l := r.registry.Load().find(c.EventLoop()); l != nil && l.open > 0 {
 		return l
@@ -73,8 +73,8 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	return l
 }
 
-// retire is called when a loop has lost its last connection. If no loop has connections, it stops the
-// driver and waits for it.
+// retire is called when a loop has lost its last connection. If no loop has connections, it stops
+// the driver and waits for it.
 func (r *Reaper) retire(l *loop) {
 	r.mu.Lock()
 	l.live = false
@@ -208,8 +208,8 @@ func (r *Reaper) report(f outage.Finding) {
 	}
 }
 
-// lagWindow is half of the longest time for which a lag is remembered, and the shortest such time. It
-// is longer than the usual time between two scrapes of a monitor.
+// lagWindow is half of the longest time for which a lag is remembered, and the shortest such time.
+// It is longer than the usual time between two scrapes of a monitor.
 const lagWindow = 10 * time.Second
 
 // A lag remembers the greatest delay of the driver.
@@ -227,8 +227,8 @@ func (l *lag) ran(at, next time.Duration) {
 	l.due = at + next
 }
 
-// worst returns the greatest delay of the last two windows. It includes the present delay of a driver
-// that runs.
+// worst returns the greatest delay of the last two windows. It includes the present delay of a
+// driver that runs.
 func (l *lag) worst(at time.Duration, runs bool) time.Duration {
 	if runs {
 		l.longest.Add(at-l.due, at, lagWindow)

@@ -132,8 +132,8 @@ func (l *loop) takeState(opened uint32) (id uint32, s *state) {
 	return id, s
 }
 
-// remove stops watching a connection. It returns the reason if the Reaper has closed the connection,
-// and nil otherwise. The error is gnet's.
+// remove stops watching a connection. It returns the reason if the Reaper has closed the
+// connection, and nil otherwise. The error is gnet's.
 func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	s := l.states.At(id)
 	if reason = l.pendingCloses[s]; l.reaping == s {
@@ -188,8 +188,8 @@ func (l *loop) countLastRead(heard bool) {
 	}
 }
 
-// noteLeftover records how many bytes the handler left in gnet's buffer. Usually there are none, and
-// the call is inlined.
+// noteLeftover records how many bytes the handler left in gnet's buffer. Usually there are none,
+// and the call is inlined.
 func (l *loop) noteLeftover(r *conntable.Record, c gnet.Conn, bytes int) {
 	if bytes != 0 || r.Has(conntable.Leftover) {
 		l.setLeftover(c, bytes)
@@ -235,8 +235,8 @@ func (l *loop) noteOverflow(c gnet.Conn) {
 	l.rearm(id, l.states.At(id))
 }
 
-// adapt brings the state of a connection in line with new settings. A limit that was off must not
-// find what it left behind when it was on.
+// adapt brings the state of a connection in line with new settings. A limit that is switched on
+// again must not use old values.
 func (l *loop) adapt(s *state) {
 	if !l.set.cfg.ObserveOnly && s.flags.has(observed) {
 		s.flags.set(observed, false)
@@ -321,8 +321,9 @@ func (l *loop) rearm(id uint32, s *state) {
 }
 
 // upcoming returns the deadline in the wheel of a connection that is to be judged at an instant. It
-// is the tick before that instant. A deadline is counted from a move of the clock, so it lies as long
-// after a tick as that move was late. If the move at that tick is as late, the deadline has passed.
+// is the tick before that instant. A deadline is counted from a move of the clock, so it lies as
+// long after a tick as that move was late. If the move at that tick is as late, the deadline has
+// passed.
 func (l *loop) upcoming(next time.Duration) time.Duration {
 	if early := next - next%l.clock.Tick(); early > l.clock.Read() {
 		return early

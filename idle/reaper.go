@@ -181,8 +181,8 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	action := r.next.OnTraffic(c)
 	now := r.clock.Stamp()
 	l.noteStall(entered)
-	// The handler may have closed this connection, or another one, so that the records moved. A failing
-	// Write closes the connection.
+	// The handler may have closed this connection, or another one, so that the records moved. A
+	// failing Write closes the connection.
 	if !record.Is(tag) {
 		if record, _ = l.table.Find(key(own)); record == nil {
 			l.countLastRead(heard)

@@ -24,8 +24,8 @@ const (
 	maxCandidates = 1 << 8
 )
 
-// shedThreshold returns the number of connections above which the longest idle connections are shed.
-// Like nginx, it keeps a sixteenth free, so that new connections seldom wait for a close.
+// shedThreshold returns the number of connections above which the longest idle connections are
+// shed. Like nginx, it keeps a sixteenth free, so that new connections seldom wait for a close.
 func (r *Reaper) shedThreshold(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
 
 // limit returns Config.MaxConnections. If it is 0, there is no limit.
@@ -59,8 +59,8 @@ func (r *Reaper) admit(l *loop) bool {
 	return n <= limit
 }
 
-// refuse takes back the count of admit, and writes the refusal to a connection for which there is no
-// room. gnet closes the connection when OnOpen returns, or earlier, and calls OnClose.
+// refuse takes back the count of admit, and writes the refusal to a connection for which there is
+// no room. gnet closes the connection when OnOpen returns, or earlier, and calls OnClose.
 func (l *loop) refuse(c gnet.Conn) {
 	l.reaper.total.Add(-1)
 	if l.refused == nil {
@@ -97,8 +97,9 @@ func (l *loop) retireIfEmpty() {
 }
 
 // shed closes the longest idle connections of the loop if too many are open. If there is a
-// HandshakeTimeout, connections in the handshake are closed first. Held and exempt connections stay.
-// So do connections that were active within ShedProtect, in either direction if the kernel reports it.
+// HandshakeTimeout, connections in the handshake are closed first. Held and exempt connections
+// stay. So do connections that were active within ShedProtect, in either direction if the kernel
+// reports it.
 func (l *loop) shed(spent func() bool) {
 	if !l.reaper.shouldShed() {
 		return
@@ -122,8 +123,8 @@ func (l *loop) shed(spent func() bool) {
 	}
 }
 
-// claimShed reports whether one more connection is to be shed. It takes into account the connections
-// that other loops are about to shed. The caller decrements shedding afterwards.
+// claimShed reports whether one more connection is to be shed. It takes into account the
+// connections that other loops are about to shed. The caller decrements shedding afterwards.
 func (r *Reaper) claimShed() bool {
 	if r.mustShed(r.shedding.Add(1)) {
 		return true

@@ -30,7 +30,7 @@ type state struct {
 func (s *state) used() bool          { return s.conn != nil }
 func (s *state) is(c gnet.Conn) bool { return s.conn != nil && address(s.conn) == address(c) }
 
-// The instants of a state. The fields of verdict.Facts have the same names.
+// The instants of a state. They match the fields of verdict.Facts.
 const (
 	atOpened = iota
 	atHeard  // bounds the last read if the clock does not remember the stamp in the record
@@ -68,8 +68,8 @@ func (f flags) missed() int { return int(f & missedMask) }
 
 func (f *flags) setMissed(n int) { *f = *f&^missedMask | flags(n)&missedMask }
 
-// stampStep is the largest distance between the bounds of an instant that has no stamp: two steps of
-// the coarsest kernel clock.
+// stampStep is the largest distance between the bounds of an instant that has no stamp: two steps
+// of the coarsest kernel clock.
 const stampStep = 2 * kernel.CoarsestStep
 
 // facts collects the facts about a connection at an instant of the real clock. It changes nothing.
@@ -94,7 +94,8 @@ func (l *loop) facts(r *conntable.Record, id uint32, s *state, now time.Duration
 	if lim.PollOutput() > 0 || lim.Drain != (verdict.Drain{}) {
 		f.Output = s.conn.OutboundBuffered()
 	}
-	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing-lim.Tick { // any byte is an answer
+	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing-lim.Tick {
+		// Any byte is an answer.
 		f.Missed = 0
 	}
 	return f
@@ -121,8 +122,8 @@ func (l *loop) keepInReach(r *conntable.Record, s *state, now time.Duration) {
 	}
 }
 
-// heard returns the bounds of the last read. They come from the stamp in the record. If the clock has
-// forgotten that stamp, the upper bound is the one that keepInReach has stored.
+// heard returns the bounds of the last read. They come from the stamp in the record. If the clock
+// has forgotten that stamp, the upper bound is the one that keepInReach has stored.
 func (l *loop) heard(r *conntable.Record, s *state, now time.Duration) verdict.Span {
 	stamp := coarse.Unwrap(r.Heard, l.clock.Stamp())
 	switch known := s.instants[atHeard]; {

@@ -102,8 +102,8 @@ func (l *loop) adaptSome(n int) {
 	}
 }
 
-// noteLateTask records that this loop was blocked, if the task was posted long ago and the process was
-// not stopped since then. The loop may have been blocked since it last published its counters.
+// noteLateTask records that this loop was blocked, if the task was posted long ago and the process
+// was not stopped since then. The loop may have been blocked since it last published its counters.
 func (l *loop) noteLateTask(now time.Duration) {
 	posted := time.Duration(l.postedAt.Load())
 	if posted == 0 || !outage.IsGap(posted, now, l.clock.Tick()) {

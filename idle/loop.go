@@ -151,7 +151,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	return reason
 }
 
-// forget drops the state of a connection whose record is gone.
+// forget drops the state of a connection that has no record any more.
 func (l *loop) forget(id uint32) {
 	s := l.states.At(id)
 	l.wheel.Cancel(s.timer)

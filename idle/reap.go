@@ -18,7 +18,7 @@ import (
 // closeRetry is the time after which a connection is judged again if gnet has not closed it yet.
 const closeRetry = time.Second
 
-// judgeDue judges a connection whose deadline in the wheel has passed.
+// judgeDue judges a connection when its deadline in the wheel has passed.
 func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 	s := l.states.At(id)
 	r, _ := l.table.Find(key(s.conn))

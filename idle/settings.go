@@ -16,7 +16,7 @@ type settings struct {
 	limits   *limits
 	reset    [reasons]bool
 	overlay  overlay
-	previous *settings     // the ones before, whose previous is nil; nil for the first settings
+	previous *settings     // the settings before, without their previous; nil at first
 	since    time.Duration // the time at which these settings replaced previous
 	rule     outage.Rule
 }

@@ -19,7 +19,7 @@ type entry struct {
 }
 
 // AtHome returns the Record of no connection: the map has to be asked.
-func (t *Table) AtHome(uint) *Record { return &nobody }
+func (t *Table) AtHome(uint) *Record { return &absent }
 
 // Find returns the Record of a connection and its number. The Record is nil if the connection is
 // not in the table.

@@ -208,8 +208,8 @@ func (r *Reaper) report(f outage.Finding) {
 	}
 }
 
-// lagWindow is half of the longest time for which a lag is remembered, and the shortest such time.
-// It is longer than the usual time between two scrapes of a monitor.
+// lagWindow is the length of a window. A lag is remembered for one to two windows, which is longer
+// than the usual time between two scrapes of a monitor.
 const lagWindow = 10 * time.Second
 
 // A lag remembers the greatest delay of the driver.

@@ -34,8 +34,8 @@ type loop struct {
 	isPong    func(gnet.Conn) bool // of set
 	hardLimit int                  // OutputLimit.Hard of set
 	limits    limitsTable
-	adapted   uint32 // states from this id on ...
-	toAdapt   uint32 // ... and before this id are not adapted to set yet
+	adapted   uint32 // id of the first state that is not adapted to set yet
+	toAdapt   uint32 // id after the last such state
 
 	wheel         *wheel.Wheel[uint32] // ids of states
 	table         conntable.Table

@@ -16,11 +16,11 @@ const (
 	taskTime = 500 * time.Microsecond
 	// maxTaskTime is the length of a task on a loop that is far behind.
 	maxTaskTime = time.Millisecond
-	// behindPerTask is the divisor of the delay of a loop that gives the length of its next task.
+	// behindPerTask divides the delay of a loop. The quotient is the length of its next task.
 	behindPerTask = 64
 	// adaptStep is the number of connections that are adapted between two readings of the clock.
 	adaptStep = 32
-	// stallMoves is the number of moves of the clock that make a handler a possible stall.
+	// stallMoves is the least number of moves of the clock during a handler that blocks its loop.
 	stallMoves = 3
 )
 
@@ -71,7 +71,7 @@ func (l *loop) budget() time.Duration {
 	return max(l.reaper.taskTime, min(l.counters.Behind/behindPerTask, maxTaskTime))
 }
 
-// follow switches to other settings. Watched connections are judged by them after adapt.
+// follow switches to other settings. Each watched connection is judged by them after adapt.
 func (l *loop) follow(set *settings) {
 	if set == l.set {
 		return
@@ -164,8 +164,8 @@ func (l *loop) combineOutages() {
 	}
 }
 
-// outagesAt returns the outages until now. The process may be stopped while a task runs. Then the
-// driver may have moved the clock before the Monitor has recorded the outage, or not yet.
+// outagesAt returns the outages until now. If the process was stopped during the task, the Monitor
+// may not have recorded it yet: the driver has just moved the clock, or has not moved it yet.
 func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 	from, to := l.clock.LastMove()
 	// The Monitor records a move before the next one, so it knows all moves before the last.
@@ -185,8 +185,8 @@ func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 	return away
 }
 
-// countBusy counts the connections that were open before a period and heard last in it. It stops at
-// the number that is enough.
+// countBusy counts the connections that were open before a period and heard last in it. It stops when
+// there are enough.
 func (l *loop) countBusy(c *outage.Count) {
 	n, enough, now := 0, c.Enough(), l.clock.Stamp()
 	elapsed := l.clock.Elapsed()

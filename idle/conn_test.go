@@ -62,10 +62,10 @@ func TestTheReasonIsOfTheReapedConnection(t *testing.T) {
 	r.OnOpen(other)
 	l := r.registry.Load().find(el)
 	_, id := l.table.Find(key(reaped))
-	l.closing, l.reason = l.states.At(id), &ReapError{Reason: ReadIdle}
+	l.reaping, l.reapReason = l.states.At(id), &ReapError{Reason: ReadIdle}
 	r.OnClose(other, nil) // a handler may close another connection meanwhile
 	r.OnClose(reaped, nil)
-	l.closing, l.reason = nil, nil
+	l.reaping, l.reapReason = nil, nil
 	require.NoError(t, e.reasons()[0])
 	require.ErrorIs(t, e.reasons()[1], ReadIdle)
 }
@@ -146,7 +146,7 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	w.r.OnTraffic(w.c)
 	require.EqualValues(t, 77, s.instants[atPinged])
 	f := w.facts()
-	v := w.l.limitsOf(s).Judge(&f, &w.l.away, f.Opened.To+time.Hour/2)
+	v := w.l.limitsOf(s).Judge(&f, &w.l.outages, f.Opened.To+time.Hour/2)
 	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 

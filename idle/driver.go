@@ -11,30 +11,31 @@ import (
 	"github.com/idlewheel/idlewheel/internal/outage"
 )
 
-// pause is the time between two tasks on a loop that has more to do than one task may. The loop
-// serves its sockets once in it. A task that posts its successor itself starves all I/O: gnet runs
-// its task queue until it is empty. While 15,000 dead connections are closed, the slowest of the
-// living wait twice as long if the pause is 0.1 ms and a task may last 2 ms; if the pause is 1 ms,
-// closing takes half as long again (BenchmarkMassExpiry).
+// pause is the time between two tasks on a loop that is behind. In this time the loop serves its
+// sockets. A task that posts the next one itself would stop all I/O: gnet runs its task queue until
+// the queue is empty. The slowest living connection waits twice as long while 15,000 dead
+// connections are closed, if the pause is 0.1 ms and a task takes up to 2 ms. If the pause is 1 ms,
+// closing takes 1.5 times as long (BenchmarkMassExpiry).
 const pause = 200 * time.Microsecond
 
-// spareLoops is how many loops without connections are kept at least, so that single connections that come to one loop
-// after another need not make each anew.
+// spareLoops is the least number of loops without connections that are kept. Otherwise single
+// connections to one event loop after another would each need a new loop.
 const spareLoops = 16
 
-// A driver is the goroutine that moves the clock and posts a task to each loop that has something due. There is one per
-// Reaper while it has connections, and none otherwise. It needs no signal from an engine: gnet closes all connections of
-// a loop before the loop ends, and the last to close stops the driver and waits for it. So no task is ever posted to an
-// engine that is gone, whose wake-up descriptor may belong to somebody else by then.
+// A driver is the goroutine that moves the clock and posts a task to each loop that has something
+// due. A Reaper has one while it has connections. The driver needs no signal from an engine: gnet
+// closes all connections of an event loop before the loop ends, and the last connection to close
+// stops the driver and waits for it. So no task is posted to an engine that has ended. The
+// descriptor that wakes such an engine may have been reused.
 type driver struct {
 	stop chan struct{}
 	done chan struct{}
 }
 
-// join returns the loop of c, which is about to get a connection. The first connection of all starts the driver.
+// join returns the loop of c, a new connection. The first connection of all starts the driver.
 //
-// When most of the loops have no connections, those are dropped: loops of engines that are gone would be kept for ever,
-// and a loop that is not gone is made again.
+// If most of the loops have no connections, join drops these loops. Otherwise loops of ended
+// engines would be kept for ever. An event loop that still runs gets a new loop.
 func (r *Reaper) join(c gnet.Conn) *loop {
 	if l := r.registry.Load().find(c.EventLoop()); l != nil && l.open > 0 {
 		return l
@@ -63,7 +64,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	l.live = true
 	r.live++
 	if r.driver == nil {
-		_, now := r.clock.Move() // it stood still while there were no connections
+		_, now := r.clock.Move() // it stood still without connections
 		r.monitor.Resume(now)
 		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
 		r.lag.expect(r.clock.Elapsed() + r.untilTick())
@@ -72,7 +73,8 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 	return l
 }
 
-// retire is called when a loop has lost its last connection. The last one of all stops the driver and waits for it.
+// retire is called when a loop has lost its last connection. If no loop has connections, it stops
+// the driver and waits for it.
 func (r *Reaper) retire(l *loop) {
 	r.mu.Lock()
 	l.live = false
@@ -88,7 +90,7 @@ func (r *Reaper) retire(l *loop) {
 	}
 }
 
-// continueSoon asks for another round before the next tick.
+// continueSoon requests another round before the next tick.
 func (r *Reaper) continueSoon() {
 	select {
 	case r.more <- struct{}{}:
@@ -106,7 +108,7 @@ func (r *Reaper) drive(d *driver) {
 		case <-d.stop:
 			return
 		case <-r.more:
-			if !soon { // several loops may ask: the first sets the time
+			if !soon { // the first of several requests sets the time
 				timer.Reset(min(pause, r.untilTick()))
 				soon = true
 			}
@@ -151,7 +153,7 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	now, state := int64(r.clock.Read()), r.monitor.State()
 	crowded := r.shouldShed()
 	for _, l := range loops {
-		count := state.Count != nil && l.followed.Load() != state
+		count := state.Count != nil && l.followedState.Load() != state
 		if l.live && (crowded || count || l.dueAt.Load() <= now || l.version.Load() != set.version) {
 			errs = append(errs, r.post(l))
 		}
@@ -159,7 +161,7 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	return found, errors.Join(errs...)
 }
 
-// post posts a task to a loop that has connections, unless one is on its way.
+// post posts a task to a loop that has connections, unless a task is on its way.
 func (r *Reaper) post(l *loop) error {
 	if l.posted.Swap(true) {
 		return nil
@@ -172,7 +174,7 @@ func (r *Reaper) post(l *loop) error {
 	return err
 }
 
-// lastHeard returns the latest instant at which a peer can have been heard.
+// lastHeard returns the latest instant at which a peer may have been heard.
 func (r *Reaper) lastHeard(loops []*loop, now time.Duration) time.Duration {
 	last := int64(-1)
 	for _, l := range loops {
@@ -184,44 +186,49 @@ func (r *Reaper) lastHeard(loops []*loop, now time.Duration) time.Duration {
 	return r.clock.Before(last, now)
 }
 
-// warnUndated logs what cannot be promised where the kernel does not date bytes.
+// warnUndated logs which limits do not work because the kernel does not date bytes.
 func (r *Reaper) warnUndated() {
-	r.settings.Load().cfg.Logger.Warn("the kernel does not tell when bytes came and were sent, as on unix sockets, in gVisor " +
-		"and on systems other than Linux: nothing is write idle, AllTimeout counts reads, MinRate finds no slow peer")
+	r.settings.Load().cfg.Logger.Warn("the kernel does not report when bytes arrived and were sent, " +
+		"as on unix sockets, in gVisor and on systems other than Linux: " +
+		"no connection is write idle, AllTimeout counts reads, MinRate finds no slow peer")
 }
 
-// report logs what the Monitor has found.
+// report logs a finding of the Monitor.
 func (r *Reaper) report(f outage.Finding) {
 	switch {
 	case f.Held > 0:
-		r.warn(&r.warnings.hold, "nothing is heard from connections that were busy until now: verdicts about peers are held", "silent", f.Held)
+		r.warn(&r.warnings.hold, "nothing is heard from connections that were busy until now: "+
+			"verdicts about peers are held", "silent", f.Held)
 	case f.Outage.Length > 0 && f.Silent:
-		r.warn(&r.warnings.outage, "the silence of all connections is over: verdicts about peers are put off by its length", "outage", f.Outage.Length)
+		r.warn(&r.warnings.outage, "the silence of all connections is over: "+
+			"verdicts about peers are put off by its length", "outage", f.Outage.Length)
 	case f.Outage.Length > 0:
-		r.warn(&r.warnings.outage, "the server stood still: verdicts about peers are put off by the length of the outage", "outage", f.Outage.Length)
+		r.warn(&r.warnings.outage, "the server stood still: "+
+			"verdicts about peers are put off by the length of the outage", "outage", f.Outage.Length)
 	}
 }
 
-// lagWindow is for how long a lag is remembered at least, and half of how long at most: longer than
-// the time between two scrapes of a monitor usually is.
+// lagWindow is the length of a window. A lag is remembered for one to two windows, which is longer
+// than the usual time between two scrapes of a monitor.
 const lagWindow = 10 * time.Second
 
-// A lag remembers how late the driver was.
+// A lag remembers the greatest delay of the driver.
 type lag struct {
-	due     time.Duration // when the driver is to run next
+	due     time.Duration // the time of the next round
 	longest coarse.Longest
 }
 
-// expect is called when the driver begins: nothing has waited for it until now.
+// expect is called when the driver starts. Nothing has waited for it until now.
 func (l *lag) expect(due time.Duration) { l.due = due }
 
-// ran is called when the driver has run, and is to run again after a time.
+// ran is called after a round. The next round is due after the given time.
 func (l *lag) ran(at, next time.Duration) {
 	l.longest.Add(at-l.due, at, lagWindow)
 	l.due = at + next
 }
 
-// worst returns the lag of the last windows. If the driver runs and is late now, that counts as well.
+// worst returns the greatest delay of the last two windows. It includes the present delay of a
+// driver that runs.
 func (l *lag) worst(at time.Duration, runs bool) time.Duration {
 	if runs {
 		l.longest.Add(at-l.due, at, lagWindow)

@@ -19,10 +19,10 @@ func TestReapErrorText(t *testing.T) {
 		{ReapError{Reason: ReadIdle, Limit: time.Minute, Lasted: 61234567890}, "read idle for 1m1.235s, limit 1m0s"},
 		{ReapError{Reason: NoHandshake, Limit: 5 * s, Lasted: 6 * s}, "no handshake for 6s, limit 5s"},
 		{ReapError{Reason: MaxAge, Limit: time.Hour, Lasted: time.Hour + s}, "max age for 1h0m1s, limit 1h0m0s"},
-		{ReapError{Reason: OverLimit, Bytes: 90, LimitBytes: 80}, "over limit: 90 bytes of output wait, at most 80 may"},
+		{ReapError{Reason: OverLimit, Bytes: 90, LimitBytes: 80}, "over limit: 90 bytes of output wait, limit 80"},
 		{ReapError{Reason: OverLimit, Bytes: 90, LimitBytes: 80, Limit: 5 * s, Lasted: 6 * s},
 			"over limit: 90 bytes of output wait, more than 80 for 6s, limit 5s"},
-		{ReapError{Reason: BelowMinRate, Bytes: 9, LimitBytes: 500, Limit: 5 * s, Lasted: 5 * s}, "below min rate: 9 bytes came in 5s, fewer than 500"},
+		{ReapError{Reason: BelowMinRate, Bytes: 9, LimitBytes: 500, Limit: 5 * s, Lasted: 5 * s}, "below min rate: 9 bytes arrived in 5s, fewer than 500"},
 		{ReapError{Reason: Kicked}, "kicked"},
 		{ReapError{Reason: Shed, Lasted: 3 * s}, "shed to make room, after a silence of 3s"},
 	} {

@@ -573,7 +573,7 @@ func ExampleReapError() {
 	// Output:
 	// closed by the peer or the handler: EOF
 	// read idle after 1m0.1s timeout: true
-	// slow: idle: connection reaped: over limit: 9437184 bytes of output wait, at most 8388608 may
+	// slow: idle: connection reaped: over limit: 9437184 bytes of output wait, limit 8388608
 }
 
 // The numbers of a Stats for each reason.

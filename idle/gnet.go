@@ -11,11 +11,11 @@ import (
 	"github.com/idlewheel/idlewheel/internal/kernel"
 )
 
-// maxLayers bounds how many wrappers are looked through, against one that contains itself.
+// maxLayers is the most wrappers that inner unwraps: a wrapper may contain itself.
 const maxLayers = 32
 
-// inner returns the connection inside all wrappers that have a method NetConn or Unwrap, as those of
-// crypto/tls and others do for a net.Conn.
+// inner returns the connection inside all wrappers that have a method NetConn or Unwrap. The
+// wrappers of crypto/tls and other packages have one for a net.Conn.
 func inner(c gnet.Conn) gnet.Conn {
 	for range maxLayers {
 		var inside net.Conn
@@ -38,8 +38,8 @@ func inner(c gnet.Conn) gnet.Conn {
 	return c
 }
 
-// isForeign reports whether a connection is not one that its event loop can close itself: it comes
-// from another package, and closing it there would panic.
+// isForeign reports whether the event loop cannot close a connection itself. The connection is from
+// another package than the loop, and the loop would panic.
 func isForeign(c gnet.Conn) bool { return packageOf(c) != packageOf(c.EventLoop()) }
 
 func packageOf(v any) string {
@@ -53,7 +53,7 @@ func packageOf(v any) string {
 	return t.PkgPath()
 }
 
-// outer returns a connection as the handler knows it, with the layers around it.
+// outer returns a connection as the handler sees it, with the layers around it.
 func (l *loop) outer(s *state) gnet.Conn {
 	if c, ok := l.wrappers[s]; ok {
 		return c
@@ -61,7 +61,7 @@ func (l *loop) outer(s *state) gnet.Conn {
 	return s.conn
 }
 
-// setOuter remembers the connection around that of a state.
+// setOuter stores the connection around that of a state.
 func (l *loop) setOuter(s *state, c gnet.Conn) {
 	if s.is(c) || l.wrappers[s] != nil && address(l.wrappers[s]) == address(c) {
 		return
@@ -72,16 +72,16 @@ func (l *loop) setOuter(s *state, c gnet.Conn) {
 	l.wrappers[s] = c
 }
 
-// seek returns the connection that the loop watches and that c is or contains, and its record. The record
-// is nil if there is none.
+// seek returns the watched connection that c is or contains, and its record. The record is nil if
+// the loop does not watch such a connection.
 func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *conntable.Record, id uint32) {
 	if r, id = l.table.Find(key(c)); r != nil {
 		return c, r, id
 	}
 	own = inner(c)
 	if r, id = l.table.Find(key(own)); r == nil && reflect.TypeOf(own).Kind() != reflect.Pointer {
-		// A wrapper that is no pointer has another address at each event, and equals itself if what it
-		// wraps does.
+		// A wrapper that is not a pointer has another address at each event. Two of them are equal
+		// if they wrap the same connection.
 		if found, at := l.table.FindDescriptor(key(own)); found != nil {
 			if known := l.states.At(at).conn; reflect.TypeOf(own).Comparable() && known == own {
 				return known, found, at
@@ -91,26 +91,26 @@ func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *conntable.Record, id uint32)
 	return own, r, id
 }
 
-// close closes a connection. One that the event loop cannot close is closed a moment later.
+// close closes a connection. gnet closes a foreign connection a moment later.
 func (l *loop) close(c gnet.Conn, s *state, reason *ReapError) error {
 	if !isForeign(c) {
 		return l.el.Close(c)
 	}
 	l.reaper.noteForeign(c)
-	if l.closings == nil {
-		l.closings = make(map[*state]*ReapError)
+	if l.pendingCloses == nil {
+		l.pendingCloses = make(map[*state]*ReapError)
 	}
-	l.closings[s] = reason
-	l.reaper.spared.Add(1)
+	l.pendingCloses[s] = reason
+	l.reaper.decided.Add(1)
 	err := c.Close()
 	if err != nil {
-		delete(l.closings, s)
-		l.reaper.spared.Add(-1)
+		delete(l.pendingCloses, s)
+		l.reaper.decided.Add(-1)
 	}
 	return err
 }
 
-// noteForeign remembers a type of connection that nothing is known of, for the driver to log.
+// noteForeign stores the type of a connection that hides gnet's own, for the driver to log.
 func (r *Reaper) noteForeign(c gnet.Conn) {
 	if r.foreign.Load() == nil {
 		r.foreign.CompareAndSwap(nil, new(reflect.TypeOf(c).String()))
@@ -118,24 +118,24 @@ func (r *Reaper) noteForeign(c gnet.Conn) {
 }
 
 func (r *Reaper) warnForeign() {
-	r.settings.Load().cfg.Logger.Warn("a connection is not gnet's own, and the one inside cannot be found: "+
-		"give its type a method NetConn or Unwrap that returns the gnet.Conn that it wraps", "type", *r.foreign.Load())
+	r.settings.Load().cfg.Logger.Warn("a connection is not gnet's own and hides the connection inside: "+
+		"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", *r.foreign.Load())
 }
 
 const (
-	minKeepAlive = 8 * time.Second // the options of TCP count seconds
-	probes       = 4               // sent in the second half of the time, if there was silence in the first
+	minKeepAlive = 8 * time.Second // TCP options count in seconds
+	probes       = 4               // sent in the second half of the time
 )
 
-// setTCPKeepAlive makes the kernel probe a silent peer after half of d and give it up after d; 0 switches
-// that off. It does nothing on sockets that are not TCP.
+// setTCPKeepAlive makes the kernel probe a peer that is silent for half of d, and close the
+// connection after d. If d is 0, it switches the probes off. Sockets other than TCP are left alone.
 func setTCPKeepAlive(c gnet.Conn, d time.Duration) error {
 	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
 		return nil
 	}
 	probe := d > 0
 	if !probe {
-		d = minKeepAlive // not used
+		d = minKeepAlive // the kernel ignores it
 	}
 	if err := c.SetKeepAlive(probe, d/2, d/2/probes, probes); err != nil {
 		return err

@@ -41,7 +41,7 @@ func TestInspectCountsByState(t *testing.T) {
 		var err error
 		got, err = countStates(t.Context(), s.reaper)
 		require.NoError(t, err)
-		return got.States[stateOpen] == 2 && got.States[stateHeld] == 1
+		return got.States[stateOpen] == 2 && got.States[stateHeld] == 1 && got.States[stateHandshake] == 1
 	})
 	require.Equal(t, want, got.States)
 	require.Zero(t, got.Overdue)

@@ -15,11 +15,11 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// never is the deadline that does not come.
+// never is the deadline that never passes.
 const never = verdict.Never
 
-// A loop is what the Reaper keeps for one event loop of gnet. Except where otherwise noted, all of it
-// is owned by the loop goroutine.
+// A loop is the Reaper's part of one event loop of gnet. Except where otherwise noted, the loop
+// goroutine owns all of it.
 type loop struct {
 	// Immutable.
 	reaper    *Reaper
@@ -29,73 +29,74 @@ type loop struct {
 	goroutine string
 	expire    func(wheel.Handle, uint32) // judgeDue, bound once
 
-	previous *settings // by which all connections were judged last
-	set      *settings
-	isPong   func(gnet.Conn) bool // of set
-	hard     int                  // output limit of set
-	limits   limitsTable
-	adapted  uint32 // the connections from this state on
-	toAdapt  uint32 // to this one are not judged by the settings of now yet
+	previous  *settings // by which all connections were judged before set
+	set       *settings
+	isPong    func(gnet.Conn) bool // of set
+	hardLimit int                  // OutputLimit.Hard of set
+	limits    limitsTable
+	adapted   uint32 // id of the first state that is not adapted to set yet
+	toAdapt   uint32 // id after the last such state
 
-	wheel    *wheel.Wheel[uint32] // ids of states
-	table    conntable.Table
-	states   slab.Slab[state]
-	remotes  map[*state]net.Addr   // of SetRemote
-	wrappers map[*state]gnet.Conn  // the connections around those of gnet
-	closings map[*state]*ReapError // connections that will be closed soon, and why
-	evidence verdict.Evidence      // of the connection that is being judged
-	open     int                   // connections
-	due      time.Duration
+	wheel         *wheel.Wheel[uint32] // ids of states
+	table         conntable.Table
+	states        slab.Slab[state]
+	remotes       map[*state]net.Addr   // of SetRemote
+	wrappers      map[*state]gnet.Conn  // the connections around gnet's own
+	pendingCloses map[*state]*ReapError // connections that gnet will close soon, and the reason
+	evidence      verdict.Evidence      // of the connection that is being judged
+	open          int                   // connections
+	due           time.Duration         // when the next task is needed
 
-	sweep  sweep
-	found  *outage.State   // what away is made of
-	stalls verdict.Outages // of this loop alone
-	ran    time.Duration   // the last task ended before
-	away   verdict.Away
+	sweep        sweep
+	monitorState *outage.State   // the last one that was followed
+	stalls       verdict.Outages // of this loop alone
+	lastRan      time.Duration   // the end of the last task
+	outages      verdict.Away
 
-	victims       []victim // the next connections to shed
-	scanAt        int      // the piece of the table where the search for them goes on
-	foundNoVictim int64    // the stamp at which none was found
+	candidates    []candidate // the next connections to shed
+	scanAt        int         // the piece of the table at which the next scan begins
+	noCandidateAt int64       // the stamp at which there was no connection to shed
 
 	counters    counters
 	publishedAt int64        // the stamp at which the counters were last published
-	refused     map[uint]int // by descriptor, the connections that are being refused
-	closing     *state       // the connection that is being reaped, and why
-	reason      *ReapError
-	stop        error // gnet's request to shut down, which the task must return
+	refused     map[uint]int // the connections that are being refused, by descriptor
+	reaping     *state       // the connection that is being reaped
+	reapReason  *ReapError   // the reason why
+	stop        error        // gnet's request to shut down, which the task must return
 	closed      closedRing
 
 	// Atomic.
-	dueAt     atomic.Int64                 // copy of due for the driver
-	heardAt   atomic.Int64                 // the stamp at which a peer was heard last
-	followed  atomic.Pointer[outage.State] // copy of found
-	version   atomic.Int64                 // of the settings by which all connections are judged
-	posted    atomic.Bool                  // a task is on its way
-	postedAt  atomic.Int64                 // since then
-	published published
+	dueAt         atomic.Int64                 // copy of due for the driver
+	heardAt       atomic.Int64                 // the stamp at which a peer was heard last
+	followedState atomic.Pointer[outage.State] // copy of monitorState for the driver
+	version       atomic.Int64                 // of the settings by which all connections are judged
+	posted        atomic.Bool                  // a task is on its way
+	postedAt      atomic.Int64                 // the time at which that task was posted
+	published     published
 
 	// Guarded by Reaper.mu.
-	live bool // it has connections, so gnet runs it and tasks may be posted
+	live bool // it has connections, so gnet runs it and accepts tasks
 }
 
 func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	set := r.settings.Load()
 	w, err := wheel.New[uint32](set.cfg.Tick, set.cfg.slots())
 	if err != nil {
-		panic("BUG: " + err.Error()) // Config was checked
+		panic("BUG: idle: " + err.Error()) // the Config was checked
 	}
 	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, goroutine: goroutineID(), wheel: w, sweep: sweep{due: never}}
 	l.expire = l.judgeDue
-	l.found = r.monitor.State()
+	l.monitorState = r.monitor.State()
 	l.setDue(never)
 	l.follow(set)
 	return l
 }
 
-// add begins to watch a connection, which is gnet's own.
+// add starts to watch one of gnet's own connections.
 func (l *loop) add(c gnet.Conn) {
 	if l.open == conntable.Max {
-		l.reaper.warn(&l.reaper.warnings.crowded, "too many connections of one event loop: one more is not watched", "limit", conntable.Max)
+		l.reaper.warn(&l.reaper.warnings.crowded,
+			"too many connections of one event loop: one more is not watched", "limit", conntable.Max)
 		l.reaper.total.Add(-1)
 		return
 	}
@@ -114,8 +115,8 @@ func (l *loop) add(c gnet.Conn) {
 	r, _ := l.table.Find(key(c))
 	f := l.facts(r, id, s, l.clock.Elapsed())
 	next := l.clock.Read()
-	if v := l.set.limits.Judge(&f, &l.away, next); v.Act == verdict.Wait {
-		next = v.Next // otherwise the process was stopped meanwhile
+	if v := l.set.limits.Judge(&f, &l.outages, next); v.Act == verdict.Wait {
+		next = v.Next // otherwise the process was stopped in between
 	}
 	s.timer = l.wheel.Schedule(l.upcoming(next), id)
 	l.open++
@@ -131,17 +132,18 @@ func (l *loop) takeState(opened uint32) (id uint32, s *state) {
 	return id, s
 }
 
-// remove stops watching a connection, and returns why it was reaped, nil if it was closed otherwise: with what error gnet says.
+// remove stops watching a connection. It returns the reason if the Reaper has closed the
+// connection, and nil otherwise. The error is gnet's.
 func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	s := l.states.At(id)
-	if reason = l.closings[s]; l.closing == s {
-		reason = l.reason
+	if reason = l.pendingCloses[s]; l.reaping == s {
+		reason = l.reapReason
 	}
 	if reason != nil {
 		l.counters.countReap(reason)
 		l.closed.add(l, s, reason)
 	} else {
-		l.counters.ended(err)
+		l.counters.countEnd(err)
 	}
 	l.table.Remove(key(s.conn))
 	l.forget(id)
@@ -149,24 +151,24 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	return reason
 }
 
-// forget drops the state of a connection whose record is gone.
+// forget drops the state of a connection that has no record any more.
 func (l *loop) forget(id uint32) {
 	s := l.states.At(id)
 	l.wheel.Cancel(s.timer)
 	l.limits.put(s.limits)
 	delete(l.remotes, s)
 	delete(l.wrappers, s)
-	if s.flags.has(observed) || l.closings[s] != nil {
-		l.reaper.spared.Add(-1)
+	if s.flags.has(observed) || l.pendingCloses[s] != nil {
+		l.reaper.decided.Add(-1)
 	}
-	delete(l.closings, s)
+	delete(l.pendingCloses, s)
 	l.states.Put(id, s.instants[atOpened])
 	l.open--
 	l.reaper.total.Add(-1)
 	l.counters.Closed++
 }
 
-// noteHeard takes note that a peer was heard. A quiet loop is swept soon: answers may follow.
+// noteHeard records that a peer was heard. A quiet loop is swept soon, because answers may follow.
 func (l *loop) noteHeard(stamp int64) {
 	l.heardAt.Store(max(l.heardAt.Load(), stamp))
 	if l.sweep.quiet {
@@ -176,7 +178,7 @@ func (l *loop) noteHeard(stamp int64) {
 	}
 }
 
-// countLastRead counts a message whose handler has closed the connection.
+// countLastRead counts a message if the handler has closed its connection.
 func (l *loop) countLastRead(heard bool) {
 	if heard {
 		l.counters.Reads++
@@ -186,8 +188,15 @@ func (l *loop) countLastRead(heard bool) {
 	}
 }
 
-// noteLeftover records how many bytes the handler left in gnet's buffer.
-func (l *loop) noteLeftover(c gnet.Conn, bytes int) {
+// noteLeftover records how many bytes the handler left in gnet's buffer. Usually there are none,
+// and the call is inlined.
+func (l *loop) noteLeftover(r *conntable.Record, c gnet.Conn, bytes int) {
+	if bytes != 0 || r.Has(conntable.Leftover) {
+		l.setLeftover(c, bytes)
+	}
+}
+
+func (l *loop) setLeftover(c gnet.Conn, bytes int) {
 	r, id := l.table.Find(key(c))
 	r.Set(conntable.Leftover, false)
 	if bytes != 0 {
@@ -196,7 +205,7 @@ func (l *loop) noteLeftover(c gnet.Conn, bytes int) {
 	l.states.At(id).leftover = uint32(bytes)
 }
 
-// isHeard reports whether there are new bytes, for a connection whose record has something special.
+// isHeard reports whether there are new bytes. The record has the flag Leftover or Fresh.
 func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 	heard := buffered > 0
 	if r.Has(conntable.Leftover) {
@@ -209,78 +218,99 @@ func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 	return heard
 }
 
-// ponged notes a sign of life that IsPong has seen.
-func (l *loop) ponged(c gnet.Conn) {
+// notePong records a sign of life that IsPong has seen.
+func (l *loop) notePong(c gnet.Conn) {
 	_, id := l.table.Find(key(c))
 	l.markAlive(l.states.At(id))
 }
 
-// overflow makes the next task look at a connection with more output than the hard limit.
-func (l *loop) overflow(c gnet.Conn) {
+// isOverHard reports whether a connection has more output than the hard limit.
+func (l *loop) isOverHard(c gnet.Conn) bool {
+	return l.hardLimit > 0 && c.OutboundBuffered() > l.hardLimit
+}
+
+// noteOverflow makes the next task judge a connection that has more output than the hard limit.
+func (l *loop) noteOverflow(c gnet.Conn) {
 	_, id := l.table.Find(key(c))
 	l.rearm(id, l.states.At(id))
 }
 
-// adapt brings what is known of a connection in line with settings by which other limits are on than before: what a limit has left
-// behind must not be taken for news when it is on again.
+// adapt brings the state of a connection in line with new settings. A limit that is switched on
+// again must not use old values.
 func (l *loop) adapt(s *state) {
-	lim, now := l.set.limits, l.clock.PackNow()
 	if !l.set.cfg.ObserveOnly && s.flags.has(observed) {
 		s.flags.set(observed, false)
-		l.reaper.spared.Add(-1)
+		l.reaper.decided.Add(-1)
 	}
+	l.adaptOutput(s)
+	l.adaptPings(s)
+	l.adaptRate(s)
+	if l.previous != nil && l.previous.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
+		l.setTCPKeepAlive(s.conn, l.set.cfg.TCPKeepAlive)
+	}
+}
+
+func (l *loop) adaptOutput(s *state) {
+	lim := l.set.limits
 	if lim.PollOutput() == 0 {
 		s.instants[atStalled], s.instants[atOver] = 0, 0
 	}
 	if lim.Output.Soft == 0 {
 		s.instants[atOver] = 0
 	}
+}
+
+func (l *loop) adaptPings(s *state) {
+	lim, now := l.set.limits, l.clock.PackNow()
 	if lim.Age == 0 && s.flags.has(leaving) {
 		s.flags.set(leaving, false)
 		s.instants[atPinged] = now
 	}
+	hadPongsOnly := l.previous != nil && l.previous.limits.Heartbeat.PongsOnly
 	switch {
 	case lim.Heartbeat.Interval == 0:
 		s.flags.setMissed(0)
-	case lim.Heartbeat.PongsOnly && (l.previous == nil || !l.previous.limits.Heartbeat.PongsOnly) && !s.flags.has(leaving):
-		// Otherwise all old connections would be asked at once.
+	case lim.Heartbeat.PongsOnly && !hadPongsOnly && !s.flags.has(leaving):
+		// Otherwise all old connections would get a ping at once.
 		s.flags.setMissed(0)
 		s.instants[atPinged] = now
 	}
+}
+
+func (l *loop) adaptRate(s *state) {
+	rate := l.set.limits.Rate
 	wasAlways := l.previous != nil && l.previous.limits.Rate.Always
 	switch {
-	case lim.Rate.BytesPerSecond == 0, wasAlways && !lim.Rate.Always:
+	case rate.BytesPerSecond == 0, wasAlways && !rate.Always:
 		s.instants[atRated], s.received = 0, 0
-	case lim.Rate.Always && s.instants[atRated] == 0:
-		s.instants[atRated], s.received = l.packAfter(lim.Rate.Grace), 0
-	}
-	if l.previous != nil && l.previous.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
-		l.setTCPKeepAlive(s.conn, l.set.cfg.TCPKeepAlive)
+	case rate.Always && s.instants[atRated] == 0:
+		s.instants[atRated], s.received = l.packAfter(rate.Grace), 0
 	}
 }
 
-// setTCPKeepAlive sets the options of the kernel for a connection; 0 is none.
+// setTCPKeepAlive sets the options of the kernel for a connection. If d is 0, it switches them off.
 func (l *loop) setTCPKeepAlive(c gnet.Conn, d time.Duration) {
 	if err := setTCPKeepAlive(c, d); err != nil {
-		l.reaper.warn(&l.reaper.warnings.keepalive, "setting keepalive", "remote", nameOf(c.RemoteAddr()), "error", err)
+		l.reaper.warn(&l.reaper.warnings.keepalive, "setting keepalive",
+			"remote", nameOf(c.RemoteAddr()), "error", err)
 	}
 }
 
-// packAfter packs the instant that is d from now.
+// packAfter packs the instant that is d after now.
 func (l *loop) packAfter(d time.Duration) uint32 { return l.clock.Pack(l.clock.Elapsed() + d) }
 
 // limitsOf returns the limits of a connection.
 func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.limits, l.set) }
 
-// rearm moves the deadline of a connection in the wheel forward to where it belongs, after something has
-// changed it. It never moves it back: output would not be checked as long as calls follow each other
-// faster than the checks. If the deadline is later now, the next judgement finds that.
+// rearm moves the deadline of a connection in the wheel forward, after a change of its state. It
+// never moves the deadline back: otherwise frequent calls would put off the checks of output for
+// ever. If the deadline is later now, the next judgement finds that.
 func (l *loop) rearm(id uint32, s *state) {
 	r, _ := l.table.Find(key(s.conn))
 	f := l.facts(r, id, s, l.clock.Elapsed())
 	now := l.clock.Read()
 	next := now
-	if v := l.judge(s, &f, &l.away, now); v.Act == verdict.Wait {
+	if v := l.judge(s, &f, &l.outages, now); v.Act == verdict.Wait {
 		next = v.Next
 	}
 	if due, filed := l.wheel.Deadline(s.timer); filed && due <= next {
@@ -290,9 +320,10 @@ func (l *loop) rearm(id uint32, s *state) {
 	l.setDue(min(l.due, l.nextDue()))
 }
 
-// upcoming returns the deadline in the wheel for a connection that is to be judged at an instant. It
-// is the tick before: a deadline that is counted from a move of the clock lies as long after a tick
-// as that move was late. If the move at that tick is as late, the deadline has passed by then.
+// upcoming returns the deadline in the wheel of a connection that is to be judged at an instant. It
+// is the tick before that instant. A deadline is counted from a move of the clock, so it lies as
+// long after a tick as that move was late. If the move at that tick is as late, the deadline has
+// passed.
 func (l *loop) upcoming(next time.Duration) time.Duration {
 	if early := next - next%l.clock.Tick(); early > l.clock.Read() {
 		return early
@@ -300,7 +331,7 @@ func (l *loop) upcoming(next time.Duration) time.Duration {
 	return next
 }
 
-// wheelDue returns when the wheel needs a task next.
+// wheelDue returns when the wheel needs the next task.
 func (l *loop) wheelDue() time.Duration {
 	due, ok := l.wheel.NextDue()
 	if !ok {
@@ -309,9 +340,9 @@ func (l *loop) wheelDue() time.Duration {
 	return due
 }
 
-// nextDue returns when the loop needs a task next.
+// nextDue returns when the loop needs the next task.
 func (l *loop) nextDue() time.Duration {
-	if l.sweep.next != l.sweep.end { // it goes on
+	if l.sweep.next != l.sweep.end { // the sweep is not over
 		return 0
 	}
 	return min(l.wheelDue(), l.sweep.due)

@@ -157,7 +157,7 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	stall()
 	require.Len(t, l.stalls, 2)
 	require.NoError(t, l.run(t.Context()))
-	l.addStall(0, l.ran)
+	l.addStall(0, l.lastRan)
 	require.Len(t, l.stalls, 2, "the stall ended before the task")
 	r.OnClose(c, nil)
 }

@@ -15,26 +15,27 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// again is how soon a connection is judged again that is gone, and that gnet has not closed yet.
-const again = time.Second
+// closeRetry is the time after which a connection is judged again if gnet has not closed it yet.
+const closeRetry = time.Second
 
-// judgeDue decides about a connection whose deadline in the wheel has come up.
+// judgeDue judges a connection when its deadline in the wheel has passed.
 func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 	s := l.states.At(id)
 	r, _ := l.table.Find(key(s.conn))
 	if r == nil {
 		panic("BUG: idle: a state without a record")
 	}
-	if l.stop != nil { // the engine is stopping: leave the rest to it
+	if l.stop != nil { // the engine is stopping and closes all connections
 		l.wheel.Reschedule(timer, l.clock.Read()+l.clock.Tick())
 		return
 	}
 	now := l.clock.Elapsed()
 	l.keepInReach(r, s, now)
 	f := l.facts(r, id, s, now)
-	v := l.judge(s, &f, l.awayAt(now), now)
-	if v.Act == verdict.Wait && !v.PutOff && (s.flags.has(exempt|observed) || !l.limitsOf(s).needsKernel(&f, now)) {
-		l.rescheduled(v)
+	v := l.judge(s, &f, l.outagesAt(now), now)
+	needsKernel := !s.flags.has(exempt|observed) && l.limitsOf(s).needsKernel(&f, now)
+	if v.Act == verdict.Wait && !v.PutOff && !needsKernel {
+		l.countRescheduled(v)
 		l.wheel.Reschedule(timer, l.upcoming(v.Next))
 		return
 	}
@@ -43,41 +44,43 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 	}
 }
 
-// rescheduled counts a connection that stays.
-func (l *loop) rescheduled(v verdict.Verdict) {
+// countRescheduled counts a connection that stays open.
+func (l *loop) countRescheduled(v verdict.Verdict) {
 	l.counters.Rescheduled++
 	if v.PutOff {
 		l.counters.PutOff++
 	}
 }
 
-// judge returns the verdict on a connection, which is to wait if none is wanted.
+// judge returns the verdict on a connection. It waits if the connection is not to be judged.
 func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Duration) verdict.Verdict {
 	lim := l.limitsOf(s)
-	if s.flags.has(exempt|observed) || l.closings[s] != nil {
+	if s.flags.has(exempt|observed) || l.pendingCloses[s] != nil {
 		return verdict.Verdict{Next: now + lim.Horizon}
 	}
 	return lim.Judge(f, away, now)
 }
 
-// decide asks the kernel about a connection, judges it again, and does what the verdicts say. It
-// returns when to judge it again, and whether it is still open.
-func (l *loop) decide(r *conntable.Record, id uint32, s *state, f *verdict.Facts, seemsDead bool) (next time.Duration, open bool) {
+// decide asks the kernel about a connection, judges it again, and carries out the verdicts. It
+// returns the time of the next judgement, and whether the connection is still open.
+func (l *loop) decide(
+	r *conntable.Record, id uint32, s *state, f *verdict.Facts, seemsDead bool,
+) (next time.Duration, open bool) {
 	c := s.conn
 	ev := &l.evidence
 	now := l.askKernel(c)
 	for range reasons {
-		if ev.Found == verdict.Ended { // it is over, whatever is known of it. Were gnet never to report it, this comes up again.
-			return now + max(again, l.clock.Tick()), true
+		if ev.Found == verdict.Ended { // gnet will report it; if it never does, this is repeated
+			return now + max(closeRetry, l.clock.Tick()), true
 		}
 		l.keepEvidence(r, s, f, ev, now, seemsDead)
 		seemsDead = false
 		lim := l.limitsOf(s)
-		// What the kernel says was true when it was asked, and is not known to be true now.
+		// The kernel's answer was true before the question ended, and may be old by now.
 		asked := now - ev.Took
-		v := l.judge(s, f, l.awayAt(asked), asked)
+		v := l.judge(s, f, l.outagesAt(asked), asked)
 		if v.Act == verdict.Wait {
-			l.rescheduled(v)
+			l.countRescheduled(v)
 			return v.Next, true
 		}
 		l.carryOut(s, lim, v, f, now)
@@ -85,16 +88,17 @@ func (l *loop) decide(r *conntable.Record, id uint32, s *state, f *verdict.Facts
 			return 0, false
 		}
 		if v.Act == verdict.End && !s.flags.has(observed) || l.stop != nil {
-			break // it cannot be closed, or the engine is about to do so
+			break // gnet could not close it, or the engine stops
 		}
-		r, _ = l.table.Find(key(c)) // handlers may have closed others, changed what is known of this one, and written to it
+		// Handlers may have closed other connections, so that records moved, and may have written.
+		r, _ = l.table.Find(key(c))
 		now = l.askKernel(c)
 		*f = l.facts(r, id, s, now)
 	}
-	return now + max(again, l.clock.Tick()), true
+	return now + max(closeRetry, l.clock.Tick()), true
 }
 
-// askKernel asks the kernel about a connection, and returns the time after the question.
+// askKernel queries the kernel about a connection. It returns the time after the query.
 func (l *loop) askKernel(c gnet.Conn) (now time.Duration) {
 	before := l.clock.Elapsed()
 	l.reaper.kernel.ask(c.Fd(), &l.evidence)
@@ -103,7 +107,7 @@ func (l *loop) askKernel(c gnet.Conn) (now time.Duration) {
 	return now
 }
 
-// carryOut does what a verdict says.
+// carryOut carries out a verdict.
 func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Facts, now time.Duration) {
 	report := lim.Report(v, f, now)
 	switch v.Act {
@@ -111,7 +115,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 		l.raise(s, Event{Reason(v.Reason), report.First, report.Limit, report.Lasted, report.Late}, now)
 	case verdict.Ping:
 		l.counters.Pings++
-		l.missed(f)
+		l.countMissed(f)
 		s.flags.setMissed(f.Missed + 1)
 		s.instants[atPinged] = l.clock.Pack(now)
 		l.write(s, l.set.cfg.Heartbeat.Ping(l.outer(s)))
@@ -127,24 +131,27 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 		}
 	case verdict.End:
 		if v.Reason == verdict.HeartbeatTimeout {
-			l.missed(f)
+			l.countMissed(f)
 		}
 		l.end(s, reapError(v, report))
 	}
 }
 
 func reapError(v verdict.Verdict, p verdict.Report) *ReapError {
-	return &ReapError{Reason: Reason(v.Reason), Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least}
+	return &ReapError{
+		Reason: Reason(v.Reason), Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least,
+	}
 }
 
-// missed counts a heartbeat whose answer is not there when the next verdict is passed.
-func (l *loop) missed(f *verdict.Facts) {
+// countMissed counts the last ping if it was not answered before the next verdict.
+func (l *loop) countMissed(f *verdict.Facts) {
 	if f.Missed > 0 {
 		l.counters.Missed++
 	}
 }
 
-// raise lets the user's handler decide about an idle connection, or ends it if there is no OnIdle.
+// raise calls OnIdle for an idle connection. Without OnIdle it reaps the connection, unless that is
+// write idle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
 	l.counters.events[ev.Reason]++
 	s.instants[atNoticed+int(ev.Reason-ReadIdle)] = l.clock.Pack(now)
@@ -159,35 +166,35 @@ func (l *loop) raise(s *state, ev Event, now time.Duration) {
 	if action == gnet.Shutdown {
 		l.stop = gneterrors.ErrEngineShutdown
 	}
-	if action == gnet.Close && s.is(c) { // OnIdle may have closed it: a failing Write does
+	if action == gnet.Close && s.is(c) { // OnIdle may have closed it: a failing Write does that
 		l.end(s, &ReapError{Reason: ev.Reason, Limit: ev.Timeout, Lasted: ev.Idle, Late: ev.Late})
 	}
 }
 
-// end reaps a connection, unless it is only to be observed.
+// end reaps a connection. With ObserveOnly it only counts and logs it.
 func (l *loop) end(s *state, reason *ReapError) {
 	if !l.set.cfg.ObserveOnly {
 		l.reap(s, reason)
 		return
 	}
 	s.flags.set(observed, true)
-	l.reaper.spared.Add(1)
+	l.reaper.decided.Add(1)
 	l.counters.observed[reason.Reason]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
 }
 
-// reap closes a connection. OnClose runs inside, with the reason.
+// reap closes a connection. gnet calls OnClose meanwhile, which gets the reason.
 func (l *loop) reap(s *state, reason *ReapError) {
-	if l.closings[s] != nil {
+	if l.pendingCloses[s] != nil {
 		return
 	}
 	l.logReap(slog.LevelDebug, "reaping connection", s, reason)
 	c := s.conn
-	l.closing, l.reason = s, reason
-	defer func() { l.closing, l.reason = nil, nil }()
+	l.reaping, l.reapReason = s, reason
+	defer func() { l.reaping, l.reapReason = nil, nil }()
 	if l.set.reset[reason.Reason] {
-		_ = c.SetLinger(0) // a reset is all that it changes
-	} else if !s.flags.has(leaving) || reason.Reason != MaxAge { // otherwise it was told
+		_ = c.SetLinger(0) // without it the close sends FIN
+	} else if !s.flags.has(leaving) || reason.Reason != MaxAge { // otherwise it got its goodbye
 		l.sayGoodbye(s, reason)
 	}
 	if !s.is(c) {
@@ -198,7 +205,8 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	case errors.Is(err, gneterrors.ErrEngineShutdown): // the user's OnClose asked for it
 		l.stop = err
 	case err != nil:
-		l.reaper.warn(&l.reaper.warnings.closing, "closing a connection", "reason", reason.Reason, "error", err)
+		l.reaper.warn(&l.reaper.warnings.closing, "closing a connection",
+			"reason", reason.Reason, "error", err)
 	}
 }
 
@@ -211,16 +219,16 @@ func (l *loop) sayGoodbye(s *state, reason *ReapError) {
 	}
 }
 
-// write sends bytes to a connection, through the layers around it.
+// write sends bytes to a connection through the layers around it.
 func (l *loop) write(s *state, b []byte) {
 	if len(b) > 0 && s.used() {
-		_, _ = l.outer(s).Write(b) // an error means that it is closed, which OnClose has been told
+		_, _ = l.outer(s).Write(b) // after an error gnet has closed the connection
 	}
 }
 
 func (l *loop) log() *slog.Logger { return l.set.cfg.Logger }
 
-// nameOf returns an address as text: as a value of the log, JSON would take it apart.
+// nameOf returns an address as text. A JSON log would show the fields of the value.
 func nameOf(addr net.Addr) string {
 	if addr == nil {
 		return ""

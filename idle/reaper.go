@@ -19,45 +19,45 @@ import (
 
 var _ gnet.EventHandler = (*Reaper)(nil)
 
-// A Reaper is the gnet.EventHandler around yours. It forwards every call and every Action, hands out gnet's own
-// connections, and closes those that are idle. Make one with [Middleware] and give it to gnet.Run or gnet.NewClient; one
-// Reaper may serve several engines and clients, one after the other or at the same time.
+// A Reaper is a gnet.EventHandler around yours. It forwards every call and every Action, hands out
+// gnet's own connections, and closes idle connections. [Middleware] makes one, for gnet.Run or
+// gnet.NewClient. One Reaper may serve several engines and clients, in turn or at the same time.
 //
-// The methods of gnet.EventHandler are for gnet to call. Stats is safe for concurrent use.
+// Only gnet calls the methods of gnet.EventHandler.
 type Reaper struct {
 	// Immutable.
 	next        gnet.EventHandler
 	clock       coarse.Clock
 	kernel      questions
-	startDriver func(*driver) // starts drive, but in a simulation
-	more        chan struct{} // a loop could not finish within one task, or the settings have changed
+	startDriver func(*driver) // starts drive in a goroutine; a simulation has its own
+	more        chan struct{} // a loop needs another task, or the settings have changed
 	taskTime    time.Duration
 
 	warnings      warnings
-	foreign       atomic.Pointer[string] // a type of connections that cannot be looked into
-	undated       atomic.Bool            // a kernel has not dated bytes
-	warnedUndated sync.Once              // that it did not
-	warnedForeign sync.Once              // that type
+	foreign       atomic.Pointer[string] // a type of connection that hides gnet's own
+	undated       atomic.Bool            // the kernel does not date bytes
+	warnedUndated sync.Once              // the warning about undated was logged
+	warnedForeign sync.Once              // the warning about foreign was logged
 	own           ownTimeouts            // of SetTimeouts
 	monitor       outage.Monitor
-	total         atomic.Int64 // connections
-	shedding      atomic.Int64 // of them, those that loops are about to shed
-	spared        atomic.Int64 // of them, those that are closed already but for gnet or ObserveOnly
+	total         atomic.Int64 // open connections
+	shedding      atomic.Int64 // of total, connections that a loop is about to shed
+	decided       atomic.Int64 // of total, connections that gnet will close, or ObserveOnly keeps
 	registry      atomic.Pointer[registry]
 	settings      atomic.Pointer[settings]
 
-	mu         sync.Mutex // guards what follows, changes of registry and settings, and moves of the clock
+	mu         sync.Mutex // guards the fields below, registry, settings and moves of the clock
 	live       int        // loops with connections
-	loops      uint32     // made so far
-	driver     *driver    // nil if there are none
+	loops      uint32     // loops made so far
+	driver     *driver    // nil if there are no connections
 	lag        lag        // of the driver
 	updates    uint64     // of the Config
 	past       counters   // of loops that are no longer in the registry
-	pastClosed []Closed   // what they have reaped last
+	pastClosed []Closed   // the connections that these loops reaped last
 }
 
-// Middleware returns a Reaper around next. The error joins all that is wrong with the arguments, and
-// names the field of each.
+// Middleware returns a Reaper around next. The error joins all mistakes in the arguments, and names
+// the field of each.
 func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	cfg, err := cfg.check(0)
 	if next == nil {
@@ -69,7 +69,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	return newReaper(next, cfg, coarse.Real(), realKernel), nil
 }
 
-// questions are what the kernel is asked about a socket.
+// questions are the functions that query the kernel about a socket.
 type questions struct {
 	ask         func(fd int, ev *verdict.Evidence)
 	holdsOutput func(fd int) bool
@@ -77,8 +77,7 @@ type questions struct {
 
 var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 
-// newReaper returns a Reaper with a Config that was checked. A simulation has a clock and a kernel of
-// its own.
+// newReaper returns a Reaper with a checked Config. A simulation passes its own clock and kernel.
 func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, ask questions) *Reaper {
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask}
 	r.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
@@ -111,12 +110,12 @@ func (r *Reaper) OnBoot(eng gnet.Engine) gnet.Action { return r.next.OnBoot(eng)
 // OnShutdown forwards to the wrapped handler.
 func (r *Reaper) OnShutdown(eng gnet.Engine) { r.next.OnShutdown(eng) }
 
-// OnTick forwards to the wrapped handler: it is the user's own ticker, which the Reaper does not need.
+// OnTick forwards to the wrapped handler: the ticker belongs to the user.
 func (r *Reaper) OnTick() (time.Duration, gnet.Action) { return r.next.OnTick() }
 
-// OnOpen begins to watch the connection, and forwards.
+// OnOpen starts to watch the connection, and forwards.
 func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	if _, datagrams := c.LocalAddr().(*net.UDPAddr); datagrams { // the UDP conn of a client: no connection to lose
+	if _, datagrams := c.LocalAddr().(*net.UDPAddr); datagrams { // the socket of a UDP client
 		return r.next.OnOpen(c)
 	}
 	l := r.join(c)
@@ -135,21 +134,22 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	out, action := r.next.OnOpen(c)
 	l.noteStall(entered)
-	if record, id := l.table.Find(key(own)); record != nil { // a slow OnOpen does not count against the peer
+	// A slow OnOpen does not count against the peer.
+	if record, id := l.table.Find(key(own)); record != nil {
 		record.Heard = uint32(r.clock.Stamp())
 		s := l.states.At(id)
 		s.instants[atOpened] = l.clock.PackNow()
 		if rate := l.set.limits.Rate; rate.Always {
 			s.instants[atRated] = l.packAfter(rate.Grace)
 		}
-		if l.hard > 0 && own.OutboundBuffered() > l.hard {
-			l.overflow(own)
+		if l.isOverHard(own) {
+			l.noteOverflow(own)
 		}
 	}
 	return out, action
 }
 
-// OnTraffic forwards, and takes note if the peer has sent something.
+// OnTraffic forwards, and records whether the peer has sent something.
 func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	l := r.registry.Load().find(c.EventLoop())
 	if l == nil {
@@ -164,7 +164,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 		tag = tagOf(own)
 	}
-	// Conn.Wake calls OnTraffic as well, with nothing new: what is there is what was left there.
+	// Conn.Wake calls OnTraffic too, without new bytes. Then the buffer holds only leftover bytes.
 	buffered := c.InboundBuffered()
 	heard := buffered > 0
 	if record.Has(conntable.Leftover | conntable.Fresh) {
@@ -173,28 +173,28 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	pong := false
 	if heard && l.isPong != nil {
 		pong = l.isPong(c)
-		if record, _ = l.table.Find(key(own)); record == nil { // it has closed it
+		if record, _ = l.table.Find(key(own)); record == nil { // IsPong has closed it
 			l.countLastRead(heard)
 			return gnet.None
 		}
 	}
 	action := r.next.OnTraffic(c)
 	now := r.clock.Stamp()
-	if now-entered >= stallMoves {
-		l.noteStall(entered)
-	}
-	if !record.Is(tag) { // the handler has closed it, as a failing Write does, or another one, and records moved
+	l.noteStall(entered)
+	// The handler may have closed this connection, or another one, so that the records moved. A
+	// failing Write closes the connection.
+	if !record.Is(tag) {
 		if record, _ = l.table.Find(key(own)); record == nil {
 			l.countLastRead(heard)
 			return action
 		}
 	}
 	if heard {
-		// The heartbeat: the deadline in the wheel stays, and is moved when it comes up. Stamped now, not before, so that
-		// a slow handler does not idle out its own connection.
+		// The heartbeat. The deadline in the wheel stays, and is moved when its slot comes up. The
+		// stamp is that of the end, so that a slow handler does not make its own connection idle.
 		record.Heard = uint32(now)
 		if pong {
-			l.ponged(own)
+			l.notePong(own)
 		}
 		l.counters.Reads++
 		if now != l.heardAt.Load() {
@@ -202,11 +202,9 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 			l.publish(now)
 		}
 	}
-	if buffered = c.InboundBuffered(); buffered != 0 || record.Has(conntable.Leftover) {
-		l.noteLeftover(own, buffered)
-	}
-	if l.hard > 0 && own.OutboundBuffered() > l.hard {
-		l.overflow(own)
+	l.noteLeftover(record, own, c.InboundBuffered())
+	if l.isOverHard(own) {
+		l.noteOverflow(own)
 	}
 	return action
 }
@@ -219,7 +217,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	}
 	own, record, id := l.seek(c)
 	if record == nil || !l.states.At(id).is(own) {
-		if l.wasRefused(own) { // the handler was not told of its beginning
+		if l.wasRefused(own) { // the handler has not seen it
 			l.retireIfEmpty()
 			return gnet.None
 		}
@@ -235,12 +233,12 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	return action
 }
 
-// warnings limit each warning of a Reaper to one a second.
+// warnings limit each warning of a Reaper to one per second.
 type warnings struct {
 	posting, crowded, keepalive, closing, hold, outage ratelog.Limiter
 }
 
-// warn logs a warning, unless it was logged less than a second ago.
+// warn logs a warning, unless the same one was logged less than a second ago.
 func (r *Reaper) warn(w *ratelog.Limiter, text string, args ...any) {
 	if w.AllowAt(r.clock.Elapsed()) {
 		r.settings.Load().cfg.Logger.Warn(text, args...)

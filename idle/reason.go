@@ -9,14 +9,14 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A Reason says why a connection is closed by the Reaper. It is an error, so that OnClose can compare:
+// A Reason says why the Reaper closes a connection. It is an error, so that OnClose can compare:
 //
 //	if errors.Is(err, idle.ReadIdle) {
 //
 // The zero Reason is none. Later versions may add reasons.
 type Reason uint8
 
-// The reasons. If several limits have passed, the one that passed first is the reason.
+// The reasons. If several limits have passed, the reason is the limit that passed first.
 const (
 	// ReadIdle: the peer sent nothing for Config.ReadTimeout. Netty calls it READER_IDLE.
 	ReadIdle Reason = iota + 1
@@ -32,7 +32,7 @@ const (
 	WriteStall
 	// OverLimit: more output waited than Config.OutputLimit allows.
 	OverLimit
-	// BelowMinRate: an open message came in more slowly than Config.MinRate.
+	// BelowMinRate: a message arrived more slowly than Config.MinRate.
 	BelowMinRate
 	// HeartbeatTimeout: the peer did not answer the pings of Config.Heartbeat.
 	HeartbeatTimeout
@@ -42,7 +42,7 @@ const (
 	Drained
 	// Kicked: Reaper.Kick was called.
 	Kicked
-	// Shed: the connection made room for others, see Config.MaxConnections.
+	// Shed: the connection was closed to make room for others, see Config.MaxConnections.
 	Shed
 
 	firstReason = ReadIdle
@@ -52,7 +52,7 @@ const (
 	idleReasons = verdict.IdleReasons
 )
 
-// The verdict uses the same numbers. This does not compile if it has more or fewer.
+// The verdict uses the same numbers. Otherwise this line does not compile.
 var _ = [1]struct{}{}[Shed-Reason(verdict.Shed)]
 
 // Error returns the name of the reason in logs, metrics and reports, such as "read idle".
@@ -72,30 +72,33 @@ func (r *Reason) UnmarshalText(text []byte) error {
 	return fmt.Errorf("idle: %q is not the name of a reason", text)
 }
 
-// isIdle reports whether it is an idle event, about which OnIdle decides.
+// isIdle reports whether OnIdle decides about the reason.
 func (r Reason) isIdle() bool { return verdict.Reason(r).IsIdle() }
 
 func (r Reason) valid() bool { return verdict.Reason(r).Valid() }
 
-// ErrNotWatched is returned for a connection that the Reaper does not watch: it is closed, a datagram socket, or was never
-// opened through this Reaper.
+// ErrNotWatched is returned for a connection that the Reaper does not watch: it is closed, it is a
+// datagram socket, or it was not opened through this Reaper.
 var ErrNotWatched = errors.New("idle: the connection is not watched")
 
-// ReapError is what OnClose gets for a connection that the Reaper has closed. It matches the sentinel of its Reason with
-// errors.Is, and os.ErrDeadlineExceeded where a time has passed.
+// ReapError is the error that OnClose gets for a connection that the Reaper has closed. With
+// errors.Is it matches its Reason, and os.ErrDeadlineExceeded if Timeout is true.
 type ReapError struct {
 	Reason Reason
-	// Limit is the time that has passed: the timeout, or the window of Config.MinRate; for HeartbeatTimeout from the last sign of
-	// life to the end. It is 0 for Drained, Kicked and Shed, and for OverLimit where the hard limit was passed.
+	// Limit is the timeout that has passed. For BelowMinRate it is the window of Config.MinRate. For
+	// HeartbeatTimeout it is the time from the last sign of life to the close. It is 0 for Drained,
+	// Kicked, Shed and the hard limit of OverLimit.
 	Limit time.Duration
-	// Lasted is how long it has been so: how long the connection was idle, see [Event]; since it was opened, for NoFirstByte,
-	// NoHandshake and MaxAge; since the peer last took something, since output was above the soft limit, since the window
-	// began, since the last sign of life; how long one that was shed or drained was silent.
+	// Lasted is the time that Limit limits. An idle connection was idle for it, see [Event]. For
+	// NoFirstByte, NoHandshake and MaxAge it begins with the opening of the connection. For WriteStall
+	// it begins when the peer last took output, for OverLimit when output passed the soft limit, for
+	// BelowMinRate with the window, and for HeartbeatTimeout with the last sign of life. For Shed and
+	// Drained it is the time for which the peer was silent.
 	Lasted time.Duration
-	// Late is how long after its deadline it was closed; see [Event].
+	// Late is the time from the deadline to the close, see [Event].
 	Late time.Duration
-	// Bytes and LimitBytes are the output that waits and its limit for OverLimit, what came in the window and what should
-	// have for BelowMinRate, and 0 otherwise.
+	// Bytes and LimitBytes are, for OverLimit, the waiting output and its limit. For BelowMinRate they
+	// are the bytes that arrived in the window and the bytes it requires. Otherwise they are 0.
 	Bytes, LimitBytes int
 }
 
@@ -104,12 +107,12 @@ func (e *ReapError) Error() string {
 	lasted := e.Lasted.Round(time.Millisecond)
 	switch {
 	case e.Reason == OverLimit && e.Limit == 0:
-		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, at most %d may", e.Reason, e.Bytes, e.LimitBytes)
+		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, limit %d", e.Reason, e.Bytes, e.LimitBytes)
 	case e.Reason == OverLimit:
 		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, more than %d for %v, limit %v",
 			e.Reason, e.Bytes, e.LimitBytes, lasted, e.Limit)
 	case e.Reason == BelowMinRate:
-		return fmt.Sprintf(prefix+"%v: %d bytes came in %v, fewer than %d", e.Reason, e.Bytes, lasted, e.LimitBytes)
+		return fmt.Sprintf(prefix+"%v: %d bytes arrived in %v, fewer than %d", e.Reason, e.Bytes, lasted, e.LimitBytes)
 	case e.Reason == Kicked || e.Reason == Drained:
 		return prefix + e.Reason.Error()
 	case e.Reason == Shed:
@@ -118,11 +121,11 @@ func (e *ReapError) Error() string {
 	return fmt.Sprintf(prefix+"%v for %v, limit %v", e.Reason, lasted, e.Limit)
 }
 
-// Timeout reports whether a time has passed, as the errors of net do for a deadline: true but for Drained, Kicked, Shed and the hard limit
-// of OverLimit.
+// Timeout reports whether a time limit has passed, as the errors of package net do. It is false for
+// Drained, Kicked, Shed and the hard limit of OverLimit.
 func (e *ReapError) Timeout() bool { return e.Limit > 0 }
 
-// Is reports whether target is the sentinel of the reason, or os.ErrDeadlineExceeded where Timeout is true.
+// Is reports whether target is the Reason, or os.ErrDeadlineExceeded if Timeout is true.
 func (e *ReapError) Is(target error) bool {
 	if target == os.ErrDeadlineExceeded {
 		return e.Timeout()
@@ -133,15 +136,16 @@ func (e *ReapError) Is(target error) bool {
 // Event is the observation that a connection is idle.
 type Event struct {
 	Reason Reason // ReadIdle, WriteIdle or AllIdle
-	// First is true for the first event since the connection was opened or was last active in this direction, and false for
-	// those that follow, one per timeout.
+	// First is true for the first event after the connection was opened or active. The events after it
+	// follow once per timeout.
 	First bool
-	// Timeout is the limit that was passed, without what Config.Jitter adds.
+	// Timeout is the limit that has passed, without the share of Config.Jitter.
 	Timeout time.Duration
-	// Idle is how long the connection has been idle, over all events since it was active. On Linux and TCP it is what
-	// the kernel measured, elsewhere it may be up to two ticks short.
+	// Idle is the time since the connection was last active. On Linux and TCP it is measured by the
+	// kernel. Elsewhere it may be up to two ticks short.
 	Idle time.Duration
-	// Late is how long after its deadline the event comes, or after the change of the configuration that has brought it forward. For the first event on Linux and TCP it is exact; otherwise it
-	// may be up to one tick too much for the first, and up to one tick short for those that follow.
+	// Late is the delay of the event after its deadline, or after the change of the Config that
+	// brought the deadline forward. For the first event on Linux and TCP it is exact. Otherwise it may
+	// be up to one tick too large for the first event, and up to one tick too small for later events.
 	Late time.Duration
 }

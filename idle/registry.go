@@ -13,11 +13,12 @@ const (
 	cells    = 1 << cellBits
 )
 
-// A registry finds the loop of a connection. gnet has no list of its event loops, so each is added when its first
-// connection opens. A registry is immutable: a change makes another.
+// A registry finds the loop of a connection. gnet has no list of its event loops, so each loop is
+// added when its first connection opens. Immutable: a change makes another registry.
 //
-// It is a hash table with open addressing, of a fixed size so that a look-up, which each message needs, is a
-// multiplication and a load. gnet has 256 loops at most; those for which no cell is left are searched one by one.
+// It is a hash table with open addressing. Each message needs a lookup, so the size is fixed: a
+// lookup is a multiplication and a load. gnet has 256 event loops at most. Loops without a cell are
+// searched one by one.
 type registry struct {
 	loops []*loop
 	cells [cells]cell
@@ -32,7 +33,7 @@ type cell struct {
 func newRegistry(loops []*loop) *registry {
 	g := &registry{loops: loops}
 	for n, l := range loops {
-		if n >= cells*3/4 { // so many stay empty that a search ends soon
+		if n >= cells*3/4 { // the free cells keep a search short
 			g.rest = loops[n:]
 			break
 		}
@@ -46,15 +47,15 @@ func newRegistry(loops []*loop) *registry {
 	return g
 }
 
-// home returns the cell where an event loop is looked for first: Fibonacci hashing.
+// home returns the first cell of a search for an event loop, by Fibonacci hashing.
 func home(id uintptr) uint {
 	return uint(uint64(id) * 0x9E3779B97F4A7C15 >> (64 - cellBits))
 }
 
-// find returns the loop for an event loop, nil if none of its connections was opened here.
+// find returns the loop of an event loop, or nil if it has none.
 func (g *registry) find(el gnet.EventLoop) *loop {
 	id := loopIdentity(el)
-	if c := &g.cells[home(id)]; c.el == id { // nearly always
+	if c := &g.cells[home(id)]; c.el == id { // the usual case
 		return c.loop
 	}
 	return g.search(id)
@@ -74,20 +75,21 @@ func (g *registry) search(id uintptr) *loop {
 	return nil
 }
 
-// loopIdentity returns the address of an event loop, which the loop in the registry keeps alive.
+// loopIdentity returns the address of an event loop. The registry keeps the event loop alive.
 func loopIdentity(el gnet.EventLoop) uintptr {
 	return (*[2]uintptr)(unsafe.Pointer(&el))[1]
 }
 
-// address returns the address of a connection, or of the copy that the interface value holds.
+// address returns the address of a connection, or of its copy in the interface value.
 func address(c gnet.Conn) uintptr { return (*[2]uintptr)(unsafe.Pointer(&c))[1] }
 
-// key returns what the table finds a connection by.
+// key returns the key of a connection in the table.
 func key(c gnet.Conn) conntable.Key { return conntable.Key{FD: descriptor(c), Addr: address(c)} }
 
 func tagOf(c gnet.Conn) conntable.Tag { return conntable.TagOf(address(c)) }
 
-// descriptor returns the descriptor of a connection, 0 where the table does not use it.
+// descriptor returns the descriptor of a connection, or 0 on systems where the table does not use
+// it.
 func descriptor(c gnet.Conn) uint {
 	if !conntable.ByDescriptor {
 		return 0

@@ -9,16 +9,16 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A Ring is a picture of the timing wheel of an event loop: how many connections wait in each part of
-// a turn. A turn is the longest idle timeout. A connection that was heard stays where it is until its
-// slot comes up, and moves then.
+// A Ring is a picture of the timing wheel of an event loop: the number of connections in each part
+// of a turn. A turn is as long as the longest idle timeout. A connection that was heard keeps its
+// place until its slot comes up, and moves then.
 type Ring struct {
-	Loop        int // counts from 1
+	Loop        int // number of the loop, from 1
 	Connections int
 	Turn        time.Duration
 	Now         time.Duration // the hand stands at Now modulo Turn
-	Sectors     []int         // how many connections come up in each part of a turn
-	Later       int           // how many come up later than in a turn, such as those with long timeouts of their own
+	Sectors     []int         // connections that come up in each part of a turn
+	Later       int           // connections that come up after more than a turn
 	Reaped      Counts
 }
 
@@ -31,7 +31,7 @@ func (r *Reaper) rings(ctx context.Context, sectors int) ([]Ring, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !ran { // it has no connections
+		if !ran { // the loop has no connections
 			ring, _ = newRing(l, r.settings.Load(), sectors)
 			ring.Reaped = l.published.read().reaped.export()
 		}
@@ -49,11 +49,12 @@ func newRing(l *loop, set *settings, sectors int) (ring Ring, width time.Duratio
 	width = time.Duration(n) * l.clock.Tick()
 	sectors = (ticks + n - 1) / n
 	return Ring{
-		Loop: int(l.number), Turn: width * time.Duration(sectors), Now: l.clock.Elapsed(), Sectors: make([]int, sectors),
+		Loop: int(l.number), Turn: width * time.Duration(sectors),
+		Now: l.clock.Elapsed(), Sectors: make([]int, sectors),
 	}, width
 }
 
-// turn returns how far ahead deadlines usually are.
+// turn returns the usual distance of deadlines from now.
 func (cfg *Config) turn() (longest time.Duration) {
 	for _, s := range cfg.stamped() {
 		longest = max(longest, s.value)

@@ -9,19 +9,19 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// Settings are a Config that was checked, and what follows from it. Immutable: Update makes others.
+// settings are a checked Config and the values derived from it. Immutable: Update makes others.
 type settings struct {
 	cfg      Config
 	version  int64 // counts from 1
 	limits   *limits
 	reset    [reasons]bool
 	overlay  overlay
-	previous *settings // without a before of their own; nil for the first ones
-	since    time.Duration
+	previous *settings     // the settings before, without their previous; nil at first
+	since    time.Duration // the time at which these settings replaced previous
 	rule     outage.Rule
 }
 
-// An overlay is what changes the limits of a Config for a time, or for good.
+// An overlay changes the limits of a Config until it is replaced.
 type overlay struct {
 	drain verdict.Drain
 	scale scale
@@ -31,7 +31,7 @@ func newSettings(cfg Config, version int64, now overlay) *settings {
 	return makeSettings(cfg, version, now, nil, 0)
 }
 
-// next returns the settings that follow from an instant on.
+// next returns the settings that replace these at an instant.
 func (set *settings) next(cfg Config, now overlay, at time.Duration) *settings {
 	before := *set
 	before.previous = nil
@@ -40,11 +40,11 @@ func (set *settings) next(cfg Config, now overlay, at time.Duration) *settings {
 
 func makeSettings(cfg Config, version int64, now overlay, before *settings, since time.Duration) *settings {
 	if now.drain != (verdict.Drain{}) {
-		cfg.ObserveOnly = false // it spares connections that the Reaper decides about; a drain is told to close
+		cfg.ObserveOnly = false // Drain was called to close connections
 	}
 	set := &settings{cfg: cfg, version: version, overlay: now, previous: before, since: since}
 	set.limits = set.newLimits(cfg.timeouts())
-	if before != nil { // connections without timeouts of their own had others
+	if before != nil { // connections without timeouts of their own had the ones of before
 		set.limits.Previous = &before.newLimits(before.cfg.timeouts()).Limits
 	}
 	set.rule = outage.Rule{
@@ -70,19 +70,19 @@ func (set *settings) newLimits(timeouts Timeouts) *limits {
 	return lim
 }
 
-// A limitsTable holds the limits of the connections of one loop: number 0 is of those that have no timeouts of their own,
-// each other number of those that have the same ones.
+// A limitsTable holds the limits of the connections of one loop by number. Connections with the
+// same timeouts of their own share a number. Number 0 is for connections without.
 type limitsTable struct {
 	all    []*limits
-	uses   []uint32 // of each, how many connections have it
+	uses   []uint32 // connections that use each number
 	index  map[Timeouts]uint16
 	unused []uint16
 }
 
 const maxLimits = 1<<16 - 1
 
-// at returns the limits with a number, by the given settings. Those of other settings are made anew
-// when they are used next, since there may be thousands.
+// at returns the limits with a number under the given settings. There may be thousands, so limits
+// of older settings are replaced one by one, at their next use.
 func (t *limitsTable) at(i uint16, set *settings) *limits {
 	if i == 0 {
 		return set.limits
@@ -95,7 +95,7 @@ func (t *limitsTable) at(i uint16, set *settings) *limits {
 	return lim
 }
 
-// take returns the number of the limits with the given timeouts.
+// take returns the number of the limits with the given timeouts, and counts a use of it.
 func (t *limitsTable) take(set *settings, timeouts Timeouts) (uint16, error) {
 	i, ok := t.index[timeouts]
 	if !ok {
@@ -114,7 +114,7 @@ func (t *limitsTable) take(set *settings, timeouts Timeouts) (uint16, error) {
 	return i, nil
 }
 
-// free returns a number that no connection has.
+// free returns an unused number.
 func (t *limitsTable) free() (uint16, error) {
 	if len(t.all) == 0 {
 		t.all, t.uses = make([]*limits, 1), make([]uint32, 1) // number 0
@@ -125,13 +125,13 @@ func (t *limitsTable) free() (uint16, error) {
 		return i, nil
 	}
 	if len(t.all) > maxLimits {
-		return 0, fmt.Errorf("idle: more than %d different timeouts of connections of one event loop: round them", maxLimits)
+		return 0, fmt.Errorf("idle: connections of one event loop have more than %d different timeouts: round them", maxLimits)
 	}
 	t.all, t.uses = append(t.all, nil), append(t.uses, 0)
 	return uint16(len(t.all) - 1), nil
 }
 
-// put gives a number back.
+// put ends a use of a number.
 func (t *limitsTable) put(i uint16) {
 	if i == 0 {
 		return
@@ -149,21 +149,21 @@ const firstPing = 0.2
 // kernel (TCP_RTO_MAX).
 const maxGrace = 2 * time.Minute
 
-// limits are the Config as it is judged by, with the idle timeouts of one connection or of those that
-// have none of their own. Immutable.
+// limits are the limits of a Config in the form that verdicts use, with the idle timeouts of the
+// Config or of some connections. Immutable.
 type limits struct {
 	verdict.Limits
-	own     Timeouts // as they were set
+	own     Timeouts // the idle timeouts before scaling
 	version int64    // of the settings
 }
 
-// A scale is what ScaleTimeouts was given. The zero scale changes nothing.
+// A scale holds the arguments of ScaleTimeouts. The zero scale changes nothing.
 type scale struct {
 	by    float64       // from 0 to 1
-	least time.Duration // to which by 1 brings them
+	least time.Duration // the timeouts if by is 1
 }
 
-// of returns the timeout to which a scale brings one.
+// of returns the scaled timeout.
 func (s scale) of(d time.Duration) time.Duration {
 	if d <= s.least {
 		return d
@@ -171,7 +171,7 @@ func (s scale) of(d time.Duration) time.Duration {
 	return d - verdict.Share(d-s.least, s.by)
 }
 
-// limits returns what a Config that was checked is judged by, with the given idle timeouts.
+// limits returns the limits of a checked Config with the given idle timeouts.
 func (cfg *Config) limits(t Timeouts) verdict.Limits {
 	h := &cfg.Heartbeat
 	lim := verdict.Limits{
@@ -179,7 +179,8 @@ func (cfg *Config) limits(t Timeouts) verdict.Limits {
 		FirstByte: cfg.FirstByteTimeout, Handshake: cfg.HandshakeTimeout, Stall: cfg.WriteStallTimeout,
 		Output: verdict.Output(cfg.OutputLimit), Rate: verdict.Rate(cfg.MinRate),
 		Heartbeat: verdict.Heartbeat{
-			Interval: h.Interval, Retry: h.Retry, MaxMissed: h.MaxMissed, Jitter: max(h.Jitter, 0), PongsOnly: h.IsPong != nil,
+			Interval: h.Interval, Retry: h.Retry, MaxMissed: h.MaxMissed,
+			Jitter: max(h.Jitter, 0), PongsOnly: h.IsPong != nil,
 		},
 		Age: cfg.MaxAge, AgeGrace: cfg.MaxAgeGrace,
 		Grace: cfg.OutageGrace, Hold: cfg.OutageGrace,
@@ -194,19 +195,19 @@ func (cfg *Config) limits(t Timeouts) verdict.Limits {
 	return lim
 }
 
-// needsKernel reports whether the kernel has to be asked about a connection although none of its deadlines
-// has passed: its output waits, or a window of MinRate begins.
+// needsKernel reports whether the kernel must be asked about a connection before any deadline has
+// passed: its output waits, or a window of MinRate begins.
 func (lim *limits) needsKernel(f *verdict.Facts, now time.Duration) bool {
 	return f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
 }
 
-// shortestIdle returns the shortest silence after which a connection may be closed, 0 if there is
-// none.
+// shortestIdle returns the shortest silence after which a connection may be closed. If it is 0,
+// there is none.
 func (lim *limits) shortestIdle() time.Duration {
 	return shorter(shorter(lim.Read, lim.All), lim.Heartbeat.Interval)
 }
 
-// shorter returns the shorter of two limits, of which 0 is none.
+// shorter returns the shorter of two limits. A limit of 0 is none.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -214,7 +215,7 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// ownTimeouts are the bounds of all that SetTimeouts was given. Safe for concurrent use.
+// ownTimeouts are the shortest and the longest of all SetTimeouts calls. Safe for concurrent use.
 type ownTimeouts struct{ shortest, longest atomic.Int64 }
 
 func (o *ownTimeouts) add(t Timeouts) {
@@ -234,7 +235,7 @@ func (o *ownTimeouts) add(t Timeouts) {
 	}
 }
 
-// extend returns a rule that is right for connections with timeouts of their own as well.
+// extend returns a rule that includes connections with timeouts of their own.
 func (o *ownTimeouts) extend(rule outage.Rule) outage.Rule {
 	longest := time.Duration(o.longest.Load())
 	rule.Shortest = shorter(rule.Shortest, time.Duration(o.shortest.Load()))

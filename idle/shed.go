@@ -15,42 +15,43 @@ import (
 
 const (
 	defaultShedProtect = time.Second
-	// shedBatch is how many connections are shed at most for one that comes, as in nginx (ngx_drain_connections).
+	// shedBatch is the most connections that one task sheds. nginx has the same number in
+	// ngx_drain_connections.
 	shedBatch = 32
-	// shedScan bounds how many connections are looked at in one piece to find the longest idle ones:
-	// about a tenth of a millisecond.
+	// shedScan is the number of records that one scan reads, in about 0.1 ms.
 	shedScan = 1 << 14
-	// shedKept is how many of them are remembered, so that not each batch needs a look.
-	shedKept = 1 << 8
+	// maxCandidates is the number of connections that a scan finds, so that not every batch needs one.
+	maxCandidates = 1 << 8
 )
 
-// shedAt returns the number of connections above which the longest idle are shed. nginx begins when less than a sixteenth is free,
-// so that one that comes seldom has to wait for another to go.
-func (r *Reaper) shedAt(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
+// shedThreshold returns the number of connections above which the longest idle connections are
+// shed. Like nginx, it keeps a sixteenth free, so that new connections seldom wait for a close.
+func (r *Reaper) shedThreshold(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
 
-// limit returns Config.MaxConnections, 0 for any number.
+// limit returns Config.MaxConnections. If it is 0, there is no limit.
 func (r *Reaper) limit() int64 { return int64(r.settings.Load().cfg.MaxConnections) }
 
-// shouldShed reports whether connections are to be shed. It goes on once per tick while nobody comes.
+// shouldShed reports whether connections are to be shed. Each tick checks it, even without new
+// connections.
 func (r *Reaper) shouldShed() bool {
 	limit := r.limit()
-	return limit > 0 && r.total.Load()-r.spared.Load() > r.shedAt(limit)
+	return limit > 0 && r.total.Load()-r.decided.Load() > r.shedThreshold(limit)
 }
 
-// Connections returns how many connections are open now. Safe for concurrent use.
+// Connections returns the number of open connections. Safe for concurrent use.
 func (r *Reaper) Connections() int { return int(r.total.Load()) }
 
-// admit counts a new connection of a loop, and reports whether there is room for it. When there is
+// admit counts a new connection of a loop, and reports whether there is room for it. If there is
 // little room left, it posts a task that sheds others. With ObserveOnly there is always room.
 func (r *Reaper) admit(l *loop) bool {
 	n, limit, set := r.total.Add(1), r.limit(), r.settings.Load()
 	if set.overlay.drain != (verdict.Drain{}) {
 		return false
 	}
-	if limit == 0 || n <= r.shedAt(limit) {
+	if limit == 0 || n <= r.shedThreshold(limit) {
 		return true
 	}
-	_ = r.post(l) // the driver posts it otherwise
+	_ = r.post(l) // if it fails, the driver posts the task
 	if n > limit && set.cfg.ObserveOnly {
 		l.counters.observed[Shed]++
 		return true
@@ -58,8 +59,8 @@ func (r *Reaper) admit(l *loop) bool {
 	return n <= limit
 }
 
-// refuse takes back what admit has counted, and says the last words to a connection for which there is no room. gnet closes it as soon
-// as OnOpen has returned, if not before, and tells OnClose.
+// refuse takes back the count of admit, and writes the refusal to a connection for which there is
+// no room. gnet closes the connection when OnOpen returns, or earlier, and calls OnClose.
 func (l *loop) refuse(c gnet.Conn) {
 	l.reaper.total.Add(-1)
 	if l.refused == nil {
@@ -70,12 +71,13 @@ func (l *loop) refuse(c gnet.Conn) {
 	l.publish(l.clock.Stamp())
 	if refusal := l.reaper.settings.Load().cfg.Refusal; refusal != nil {
 		if b := refusal(c); len(b) > 0 {
-			_, _ = c.Write(b) // not as what OnOpen returns: gnet keeps a connection to which that cannot be written
+			// OnOpen does not return these bytes: gnet keeps a connection to which it cannot write them.
+			_, _ = c.Write(b)
 		}
 	}
 }
 
-// wasRefused reports whether a connection was refused, and forgets it.
+// wasRefused reports whether a connection was refused, and forgets the refusal.
 func (l *loop) wasRefused(c gnet.Conn) bool {
 	fd := descriptor(c)
 	n := l.refused[fd]
@@ -87,27 +89,28 @@ func (l *loop) wasRefused(c gnet.Conn) bool {
 	return n > 0
 }
 
-// retireIfEmpty is called when the loop may have lost its last connection.
+// retireIfEmpty retires the loop if it has lost its last connection.
 func (l *loop) retireIfEmpty() {
 	if l.open == 0 && len(l.refused) == 0 {
 		l.reaper.retire(l)
 	}
 }
 
-// shed closes the connections of the loop that are idle longest, if too many are open: first of those that have not shaken
-// hands, as far as MarkReady is asked for. It closes none that was active a moment ago, in either direction as far as the kernel tells, is
-// held or is exempt.
+// shed closes the longest idle connections of the loop if too many are open. If there is a
+// HandshakeTimeout, connections in the handshake are closed first. Held and exempt connections
+// stay. So do connections that were active within ShedProtect, in either direction if the kernel
+// reports it.
 func (l *loop) shed(spent func() bool) {
 	if !l.reaper.shouldShed() {
 		return
 	}
-	protected := l.clock.Elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
+	cutoff := l.clock.Elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
 	now := l.clock.Stamp()
-	mayScan := l.foundNoVictim != now // once per tick is enough where nobody can go
+	mayScan := l.noCandidateAt != now // after a scan without result, the next one is in the next tick
 	shed := 0
 	for n := min(max(l.open/8, 1), shedBatch); shed < n && !spent() && l.reaper.claimShed(); {
-		v, ok := l.nextVictim(&mayScan, protected)
-		if ok && l.shedOne(v, protected) {
+		v, ok := l.nextCandidate(&mayScan, cutoff)
+		if ok && l.shedOne(v, cutoff) {
 			shed++
 		}
 		l.reaper.shedding.Add(-1)
@@ -116,12 +119,12 @@ func (l *loop) shed(spent func() bool) {
 		}
 	}
 	if shed == 0 {
-		l.foundNoVictim = now
+		l.noCandidateAt = now
 	}
 }
 
-// claimShed reports whether one more connection is to be shed, with those that other loops are about
-// to shed. The caller takes it out of shedding afterwards.
+// claimShed reports whether one more connection is to be shed. It takes into account the
+// connections that other loops are about to shed. The caller decrements shedding afterwards.
 func (r *Reaper) claimShed() bool {
 	if r.mustShed(r.shedding.Add(1)) {
 		return true
@@ -130,85 +133,86 @@ func (r *Reaper) claimShed() bool {
 	return false
 }
 
-// mustShed reports whether there is need to shed the connections that loops have claimed.
+// mustShed reports whether the claimed connections are to be shed.
 func (r *Reaper) mustShed(claimed int64) bool {
 	limit := r.limit()
-	return limit > 0 && r.total.Load()-r.spared.Load()-claimed >= r.shedAt(limit)
+	return limit > 0 && r.total.Load()-r.decided.Load()-claimed >= r.shedThreshold(limit)
 }
 
-// nextVictim returns the next connection to shed. It looks for more if it may, once.
-func (l *loop) nextVictim(mayLook *bool, protected time.Duration) (v victim, ok bool) {
-	if len(l.victims) == 0 && *mayLook {
-		*mayLook = false
-		l.findVictims(protected)
+// nextCandidate returns the next connection to shed. It may scan the table once for new candidates.
+func (l *loop) nextCandidate(mayScan *bool, cutoff time.Duration) (v candidate, ok bool) {
+	if len(l.candidates) == 0 && *mayScan {
+		*mayScan = false
+		l.findCandidates(cutoff)
 	}
-	if len(l.victims) == 0 {
+	if len(l.candidates) == 0 {
 		return v, false
 	}
-	v = l.victims[0]
-	l.victims = l.victims[1:]
+	v = l.candidates[0]
+	l.candidates = l.candidates[1:]
 	return v, true
 }
 
-// A victim is a connection that may be shed.
-type victim struct {
+// A candidate is a connection that may be shed.
+type candidate struct {
 	id    uint32
 	heard uint32 // stamp
 	ready bool
 }
 
-// findVictims looks through the records of the table, or a part of them, for those that are idle longest.
-func (l *loop) findVictims(protected time.Duration) {
+// findCandidates scans the table, or a part of it, for the connections that have been idle longest.
+func (l *loop) findCandidates(cutoff time.Duration) {
 	now := l.clock.Stamp()
-	byIdle := &victims{now: uint32(now), patient: l.set.limits.Handshake == 0}
+	byIdle := &candidateHeap{now: uint32(now), noHandshake: l.set.limits.Handshake == 0}
 	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
-		if stamp := coarse.Unwrap(r.Heard, now); stamp < now && l.clock.Before(stamp, never) <= protected {
-			byIdle.offer(victim{id, r.Heard, r.Has(conntable.Ready)})
+		if stamp := coarse.Unwrap(r.Heard, now); stamp < now && l.clock.Before(stamp, never) <= cutoff {
+			byIdle.offer(candidate{id, r.Heard, r.Has(conntable.Ready)})
 		}
 	})
-	slices.SortFunc(byIdle.all, func(a, b victim) int { return byIdle.compare(a, b) })
-	l.victims = byIdle.all
+	slices.SortFunc(byIdle.all, func(a, b candidate) int { return byIdle.compare(a, b) })
+	l.candidates = byIdle.all
 }
 
-// victims is a heap of those that are to go first, the last of them at its top.
-type victims struct {
-	all     []victim
-	now     uint32 // stamp
-	patient bool   // no handshake is asked for
+// A candidateHeap keeps the best candidates. The worst of them is at the top.
+type candidateHeap struct {
+	all         []candidate
+	now         uint32 // stamp
+	noHandshake bool   // there is no HandshakeTimeout
 }
 
-// compare orders by who goes first.
-func (v *victims) compare(a, b victim) int {
-	if !v.patient && a.ready != b.ready {
+// compare is negative if a is to be shed before b.
+func (h *candidateHeap) compare(a, b candidate) int {
+	if !h.noHandshake && a.ready != b.ready {
 		if b.ready {
 			return -1
 		}
 		return 1
 	}
-	return cmp.Compare(v.now-b.heard, v.now-a.heard)
+	return cmp.Compare(h.now-b.heard, h.now-a.heard)
 }
 
-func (v *victims) Len() int           { return len(v.all) }
-func (v *victims) Less(i, j int) bool { return v.compare(v.all[i], v.all[j]) > 0 }
-func (v *victims) Swap(i, j int)      { v.all[i], v.all[j] = v.all[j], v.all[i] }
-func (v *victims) Push(x any)         { v.all = append(v.all, x.(victim)) }
-func (v *victims) Pop() any           { panic("BUG: idle: victims only come") }
+func (h *candidateHeap) Len() int           { return len(h.all) }
+func (h *candidateHeap) Less(i, j int) bool { return h.compare(h.all[i], h.all[j]) > 0 }
+func (h *candidateHeap) Swap(i, j int)      { h.all[i], h.all[j] = h.all[j], h.all[i] }
+func (h *candidateHeap) Push(x any)         { h.all = append(h.all, x.(candidate)) }
+func (h *candidateHeap) Pop() any           { panic("BUG: idle: a candidate is popped") }
 
-// offer keeps a victim if it goes before one that is kept.
-func (v *victims) offer(x victim) {
+// offer keeps a candidate if it is to be shed before one that is kept.
+func (h *candidateHeap) offer(x candidate) {
 	switch {
-	case len(v.all) < shedKept:
-		heap.Push(v, x)
-	case v.compare(x, v.all[0]) < 0:
-		v.all[0] = x
-		heap.Fix(v, 0)
+	case len(h.all) < maxCandidates:
+		heap.Push(h, x)
+	case h.compare(x, h.all[0]) < 0:
+		h.all[0] = x
+		heap.Fix(h, 0)
 	}
 }
 
-// shedOne closes a victim, unless it has come to life or is gone.
-func (l *loop) shedOne(v victim, protected time.Duration) bool {
+// shedOne closes a candidate, and reports whether it did. A candidate may have become active, or be
+// closed already.
+func (l *loop) shedOne(v candidate, cutoff time.Duration) bool {
 	s := l.states.At(v.id)
-	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) || l.closings[s] != nil {
+	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) || l.pendingCloses[s] != nil {
 		return false
 	}
 	c := s.conn
@@ -220,13 +224,13 @@ func (l *loop) shedOne(v victim, protected time.Duration) bool {
 	now := l.askKernel(c)
 	f := l.facts(r, v.id, s, now)
 	switch {
-	case ev.Found != verdict.Nothing || l.limitsOf(s).Hear(&f, ev, now) || f.Heard.To > protected:
-		return false // what has come was not read yet
-	case ev.Dated && !ev.Resent && now-ev.Quiet+ev.Step > protected:
-		return false // something was sent to it
+	case ev.Found != verdict.Nothing || l.limitsOf(s).Hear(&f, ev, now) || f.Heard.To > cutoff:
+		return false // bytes of the peer have arrived
+	case ev.Dated && !ev.Resent && now-ev.Quiet+ev.Step > cutoff:
+		return false // bytes were sent to the peer
 	case !l.reaper.mustShed(l.reaper.shedding.Load()):
-		return false // other loops have closed connections meanwhile
+		return false // other loops have made room
 	}
 	l.end(s, &ReapError{Reason: Shed, Lasted: now - f.Heard.To})
-	return !s.is(c) || s.flags.has(observed) || l.closings[s] != nil
+	return !s.is(c) || s.flags.has(observed) || l.pendingCloses[s] != nil
 }

@@ -69,7 +69,7 @@ func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	heard := s.at
 	s.pass(t, time.Second)
 	l, r, id, _ := s.watched(c)
-	chosen := victim{id, r.Heard, false}
+	chosen := candidate{id, r.Heard, false}
 	require.NoError(t, setMax(s.Reaper, 100))
 	require.False(t, l.shedOne(chosen, s.at), "the limit was raised meanwhile")
 	require.NoError(t, setMax(s.Reaper, 1))

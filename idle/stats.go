@@ -3,14 +3,15 @@ package idle
 import (
 	"errors"
 	"io"
+	"net"
 	"slices"
 	"sync"
 	"time"
 )
 
-// Stats is what a Reaper has counted since it was made. Opened, Closed and Reaped are exact. Reads of
-// the current tick appear with the next message, open, close or task of their event loop, which is at
-// most one timeout later.
+// Stats holds the counters of a Reaper since its start. Opened, Closed and Reaped are exact. Reads
+// of the current tick appear with the next message, open, close or task of their event loop, which
+// is at most one timeout later.
 type Stats struct {
 	Connections     int           // watched now
 	Opened          uint64        // connections watched so far
@@ -19,39 +20,39 @@ type Stats struct {
 	ClosedByHandler uint64        // of Closed, closed by the handler or by the end of the engine
 	Failed          uint64        // of Closed, ended with an error, such as a reset
 	Reaped          Counts        // of Closed, closed by the Reaper
-	Observed        Counts        // connections that Config.ObserveOnly has spared
-	Refused         uint64        // connections for which there was no room; the handler was not told of them
+	Observed        Counts        // connections that only Config.ObserveOnly kept open
+	Refused         uint64        // connections refused for lack of room, unseen by the handler
 	Reads           uint64        // calls of OnTraffic with new bytes from the peer
 	Events          Counts        // idle events
 	Pings           uint64        // heartbeats sent
 	Missed          uint64        // of Pings, not answered in time
 	Rescheduled     uint64        // judgements that found the connection alive
-	SavedByKernel   uint64        // connections that seemed dead, for which the kernel had bytes
+	SavedByKernel   uint64        // connections that seemed dead, but the kernel had newer bytes
 	Lateness        LatenessStats // of Reaped
-	Entries         int           // in the wheels
+	Entries         int           // entries in the wheels
 	Updates         uint64        // calls of Update that changed the Config
 
-	// PutOff counts the judgements that an outage has put off: the deadline of a connection had passed,
-	// and the server could not have heard its peer. A connection may be judged several times.
+	// PutOff counts the judgements that an outage has put off: a deadline had passed, but the server
+	// could not have heard the peer. A connection may be judged several times.
 	PutOff uint64
 	// Outages counts the times in which the server could not hear its peers: its process was stopped,
 	// its machine was paused, or its network was down.
 	Outages    uint64
-	OutageTime time.Duration // the length of all of them
-	// Holds counts how often verdicts were held because nothing was heard any more from connections
-	// that had been busy together. Holding is true while they are.
+	OutageTime time.Duration // the sum of their lengths
+	// Holds counts how often verdicts were held because all connections that had been busy together
+	// fell silent. Holding is true while verdicts are held.
 	Holds   uint64
 	Holding bool
 
-	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 unless
-	// more was due than fits in a task.
+	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 if
+	// one task is enough for all that is due.
 	Behind time.Duration
-	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds, in which the
-	// process may have been stopped or short of CPU.
+	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds. If it is large,
+	// the process was stopped or short of CPU.
 	DriverLag time.Duration
 }
 
-// Counts has a number for each [Reason]. All reasons are in it, most of them with 0.
+// Counts has an entry for each [Reason], also if its number is 0.
 type Counts map[Reason]uint64
 
 // Total returns the sum over all reasons.
@@ -62,12 +63,12 @@ func (c Counts) Total() (n uint64) {
 	return n
 }
 
-// LatenessStats is a histogram of how long after their deadlines connections were reaped.
+// LatenessStats is a histogram of the times from the deadlines of connections until their reaping.
 type LatenessStats struct {
 	Count    uint64
 	Sum, Max time.Duration
-	// Buckets has the numbers of connections up to each of Bounds and above the bound before it. The
-	// last bucket is for all above the last bound.
+	// Buckets has the number of connections up to each of Bounds and above the bound before it. The
+	// last bucket counts the connections above the last bound.
 	Buckets []uint64
 	Bounds  []time.Duration
 }
@@ -80,13 +81,14 @@ func (l LatenessStats) Mean() time.Duration {
 	return l.Sum / time.Duration(l.Count)
 }
 
-// latenessBounds are fine up to two default ticks, which is what is promised.
+// latenessBounds are finest up to two default ticks, the promised precision.
 var latenessBounds = [...]time.Duration{
-	time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
-	200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+	time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
 }
 
-// reasonCounts are Counts of one loop.
+// reasonCounts are the Counts of one loop.
 type reasonCounts [reasons]uint64
 
 func (c *reasonCounts) export() Counts {
@@ -137,17 +139,17 @@ func (l *latenessCounts) export() LatenessStats {
 	}
 }
 
-// counters are the Stats of one loop, or of several, under construction.
+// counters are the Stats of one loop, or the sum of several.
 type counters struct {
-	Stats                    // without what export adds
+	Stats                    // except for the fields that export sets
 	events, reaped, observed reasonCounts
 	lateness                 latenessCounts
 }
 
-// countReap counts a connection that the Reaper closes.
+// countReap counts a connection that the Reaper has closed.
 func (c *counters) countReap(reason *ReapError) {
 	c.reaped[reason.Reason]++
-	if reason.Reason <= lastDue { // the others have no deadline
+	if reason.Reason <= lastDue { // the other reasons have no deadline
 		c.lateness.observe(reason.Late)
 	}
 }
@@ -161,8 +163,8 @@ func (c *counters) export() Stats {
 	return s
 }
 
-// ended counts a connection that was not reaped, by the error that gnet has passed.
-func (c *counters) ended(err error) {
+// countEnd counts a connection that the Reaper did not close, by the error of gnet.
+func (c *counters) countEnd(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		c.ClosedByPeer++
@@ -193,8 +195,8 @@ func (c *counters) add(o *counters) {
 	c.lateness.add(&o.lateness)
 }
 
-// published is the copy of a loop's counters that others may read. It is made once per tick: an atomic
-// addition per message would cost as much as the rest of a heartbeat.
+// published is the copy of a loop's counters for other goroutines. It is made once per tick: an
+// atomic addition per message would cost as much as the rest of a heartbeat.
 type published struct {
 	mu    sync.Mutex
 	stats counters // guarded by mu
@@ -206,11 +208,74 @@ func (p *published) read() *counters {
 	return new(p.stats)
 }
 
-// publish makes the counters visible.
+// publish copies the counters for other goroutines.
 func (l *loop) publish(now int64) {
 	l.publishedAt = now
 	l.counters.Connections, l.counters.Entries = l.open, l.wheel.Len()
 	l.published.mu.Lock()
 	l.published.stats = l.counters
 	l.published.mu.Unlock()
+}
+
+// Closed is the record of a reaped connection.
+type Closed struct {
+	At     time.Time
+	Age    time.Duration
+	Remote net.Addr
+	Err    *ReapError
+}
+
+// closed returns the connections that were reaped last, in descending order of time.
+func (r *Reaper) closed() []Closed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Clone(r.pastClosed)
+	for _, l := range r.registry.Load().loops {
+		all = append(all, l.closed.read()...)
+	}
+	return newest(all, r.settings.Load().cfg.KeepClosed)
+}
+
+// newest returns the newest entries, at most keep, in descending order of time.
+func newest(all []Closed, keep int) []Closed {
+	slices.SortFunc(all, func(a, b Closed) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), keep)]
+}
+
+// A closedRing keeps the last reaped connections of a loop. Safe for concurrent use.
+type closedRing struct {
+	mu   sync.Mutex
+	kept []Closed // guarded by mu
+	next int      // guarded by mu; index of the oldest entry if the ring is full
+	keep int      // guarded by mu; the capacity
+}
+
+func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
+	keep := l.set.cfg.KeepClosed
+	if keep == 0 {
+		return
+	}
+	now := l.clock.Elapsed()
+	opened := l.clock.Unpack(s.instants[atOpened], now)
+	one := Closed{
+		At: time.Now(), Age: max(now-opened, reason.Lasted), Remote: l.remote(s), Err: reason,
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if keep != c.keep { // Update has changed it
+		c.kept, c.next, c.keep = newest(c.kept, keep), 0, keep
+		slices.Reverse(c.kept)
+	}
+	if len(c.kept) < keep {
+		c.kept = append(c.kept, one)
+		return
+	}
+	c.kept[c.next] = one
+	c.next = (c.next + 1) % keep
+}
+
+func (c *closedRing) read() []Closed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.kept)
 }

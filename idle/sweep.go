@@ -6,31 +6,31 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A sweep goes through the connections of a loop and finds those for which output has begun to wait.
-// No event tells of output: other goroutines write as well. A connection without output costs one
-// look at the buffer of the event loop, and once in WriteStallTimeout a question to the kernel. A
-// loop that hears nothing is swept less often.
+// A sweep reads all connections of a loop and finds those with waiting output. No event reports
+// output, because other goroutines write too. A connection without output costs one read of the
+// buffer of the event loop, and one question to the kernel per WriteStallTimeout. A loop that hears
+// nothing is swept less often.
 type sweep struct {
-	next      uint32        // id of the next state; those before it are done
+	next      uint32        // id of the next state to sweep
 	end       uint32        // id at which the sweep ends
 	due       time.Duration // when the next sweep begins; never if output is not limited
 	began     int64         // stamp of the last sweep
-	quiet     bool          // nothing was heard between the last two sweeps
-	stall     time.Duration // WriteStallTimeout, for which phases are counted
-	lastPhase uint32        // number of the last phase for which the kernel was asked
-	first     uint32        // first phase for which this sweep asks it
-	turns     uint32        // number of phases for which this sweep asks it
+	quiet     bool          // no peer was heard between the last two sweeps
+	stall     time.Duration // WriteStallTimeout, which has stallPhases phases
+	lastPhase uint32        // number of the last phase in which the kernel was asked
+	first     uint32        // first phase for which this sweep asks the kernel
+	turns     uint32        // number of phases for which this sweep asks the kernel
 }
 
 const (
-	// sweepStep is how many connections are swept between two readings of the clock.
+	// sweepStep is the number of connections that are swept between two readings of the clock.
 	sweepStep = 64
-	// stallPhases is the number of phases of WriteStallTimeout. The id of a connection says in which
-	// of them the kernel is asked about it.
+	// stallPhases is the number of phases of WriteStallTimeout. The id of a connection selects the
+	// phase in which the kernel is asked about it.
 	stallPhases = 32 // power of two
 )
 
-// resetSweep makes sweeps follow other limits.
+// resetSweep adapts the sweeps to the present settings.
 func (l *loop) resetSweep() {
 	w, lim := &l.sweep, l.set.limits
 	if lim.PollOutput() == 0 {
@@ -38,7 +38,7 @@ func (l *loop) resetSweep() {
 		return
 	}
 	now := l.clock.Elapsed()
-	if w.stall != lim.Stall { // the next sweep asks for all
+	if w.stall != lim.Stall { // the next sweep asks the kernel about all connections
 		w.stall = lim.Stall
 		w.lastPhase = l.stallPhase(now) - stallPhases
 	}
@@ -46,8 +46,8 @@ func (l *loop) resetSweep() {
 	w.due = min(w.due, l.nextSweep(now))
 }
 
-// nextSweep returns when the next sweep begins. All loops sweep at the same times: in a silent
-// process waking the scheduler of Go costs more than the sweep of thousands of connections.
+// nextSweep returns the time of the next sweep. All loops sweep at the same time: in a process
+// without traffic, waking the Go scheduler costs more than a sweep of thousands of connections.
 func (l *loop) nextSweep(now time.Duration) time.Duration {
 	every := l.set.limits.PollOutput()
 	if l.sweep.quiet {
@@ -56,7 +56,7 @@ func (l *loop) nextSweep(now time.Duration) time.Duration {
 	return (now/every + 1) * every
 }
 
-// stallPhase returns the number of phases of WriteStallTimeout until now.
+// stallPhase returns the number of the phase of WriteStallTimeout at a time.
 func (l *loop) stallPhase(now time.Duration) uint32 {
 	return uint32(now / max(l.set.limits.Stall/stallPhases, 1))
 }
@@ -73,7 +73,8 @@ func (l *loop) beginSweep(now time.Duration) {
 	}
 }
 
-// sweepOutput goes on with a sweep until the given time is spent. It reports whether there is more.
+// sweepOutput begins or continues a sweep until its time is spent. It reports whether there is
+// more.
 func (l *loop) sweepOutput(spent func() bool) (more bool) {
 	w := &l.sweep
 	if w.next == w.end {
@@ -92,8 +93,8 @@ func (l *loop) sweepOutput(spent func() bool) (more bool) {
 	return false
 }
 
-// sweepStep sweeps the connections before the given id. It reads two cache lines of each, and does
-// nothing else with those that have no output, so that the processor fetches several at a time.
+// sweepStep sweeps the connections before the given id. Without output it reads only two cache
+// lines of a connection, so that the processor fetches several connections at a time.
 func (l *loop) sweepStep(end uint32) {
 	w := &l.sweep
 	for ; w.next < end; w.next++ {
@@ -104,8 +105,8 @@ func (l *loop) sweepStep(end uint32) {
 	}
 }
 
-// sweepOne begins to poll a connection for which output waits. The kernel may hold output of which
-// the buffer of the event loop shows nothing.
+// sweepOne starts the polls of a connection if output waits. The kernel may hold output that has
+// left the buffer of the event loop.
 func (l *loop) sweepOne(id uint32, s *state) {
 	if s.flags.has(exempt|observed) || s.instants[atStalled] != 0 || s.instants[atOver] != 0 {
 		return // not limited, or polled already

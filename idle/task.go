@@ -11,21 +11,20 @@ import (
 )
 
 const (
-	// taskTime bounds one task on a loop, so that the living are served in between: a close costs
-	// about 10 µs.
+	// taskTime is the length of a task on a loop. Between tasks the loop serves its connections. To
+	// close a connection takes about 10 µs.
 	taskTime = 500 * time.Microsecond
-	// maxTaskTime bounds a task of a loop that is far behind.
+	// maxTaskTime is the length of a task on a loop that is far behind.
 	maxTaskTime = time.Millisecond
-	// behindPerTask is the part of its delay for which one task of a loop runs that is behind.
+	// behindPerTask divides the delay of a loop. The quotient is the length of its next task.
 	behindPerTask = 64
-	// adaptStep is how many connections are brought in line with new settings between two readings of
-	// the clock.
+	// adaptStep is the number of connections that are adapted between two readings of the clock.
 	adaptStep = 32
-	// stallMoves is how many moves of the clock there are during a handler that is an outage.
+	// stallMoves is the least number of moves of the clock during a handler that blocks its loop.
 	stallMoves = 3
 )
 
-// run is the task: it judges what is due, for a bounded time.
+// run is the task. For a bounded time it judges the connections that are due.
 func (l *loop) run(context.Context) error {
 	l.stop = nil
 	entered := l.clock.Stamp()
@@ -44,7 +43,7 @@ func (l *loop) run(context.Context) error {
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shed(spent)
 	more := true
-	for more && !spent() { // one at a time: a handler may take a millisecond for each
+	for more && !spent() { // one at a time: each handler may take a millisecond
 		_, more = l.wheel.Advance(l.clock.Read(), 1, l.expire)
 	}
 	l.counters.Behind = 0
@@ -55,33 +54,32 @@ func (l *loop) run(context.Context) error {
 	l.publish(l.clock.Stamp())
 	l.setDue(l.nextDue())
 	more = more || sweeps || l.adapted < l.toAdapt
-	l.ran = l.clock.Elapsed() + 1
+	l.lastRan = l.clock.Elapsed() + 1
 	if !more {
 		l.version.Store(l.set.version)
 	}
-	l.posted.Store(false) // from here on the driver may post the next
+	l.posted.Store(false) // from here on the driver may post the next task
 	if more {
 		l.reaper.continueSoon()
 	}
 	return l.stop
 }
 
-// budget returns how long a task may run. The further the loop is behind, the longer: closing the
-// dead and serving the living share the loop.
+// budget returns how long a task may run. It is longer for a loop that is further behind: dead and
+// living connections share the loop.
 func (l *loop) budget() time.Duration {
 	return max(l.reaper.taskTime, min(l.counters.Behind/behindPerTask, maxTaskTime))
 }
 
-// follow takes other settings. Connections that are watched already are judged by them once ask has
-// come to them.
+// follow switches to other settings. Each watched connection is judged by them after adapt.
 func (l *loop) follow(set *settings) {
 	if set == l.set {
 		return
 	}
-	if l.adapted >= l.toAdapt { // otherwise some connections do not follow the last ones yet
+	if l.adapted >= l.toAdapt { // otherwise some connections are not adapted to the last ones yet
 		l.previous = l.set
 	}
-	l.set, l.isPong, l.hard = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
+	l.set, l.isPong, l.hardLimit = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
 	l.resetSweep()
 	if l.adapted, l.toAdapt = 0, l.states.Len(); l.open == 0 {
 		l.toAdapt = 0
@@ -89,8 +87,8 @@ func (l *loop) follow(set *settings) {
 	}
 }
 
-// adaptSome sees to it that the next connections are judged by the settings of now, also those whose
-// deadlines are earlier by them.
+// adaptSome adapts the next n states to the present settings, and moves deadlines that are sooner
+// now.
 func (l *loop) adaptSome(n int) {
 	for ; n > 0 && l.adapted < l.toAdapt; n-- {
 		id := l.adapted
@@ -104,71 +102,80 @@ func (l *loop) adaptSome(n int) {
 	}
 }
 
-// noteLateTask takes note of the time in which this loop was blocked, if the task was posted long
-// ago, and the process was not stopped since then. The loop may have been blocked since it was last
-// seen to run.
+// noteLateTask records that this loop was blocked, if the task was posted long ago and the process
+// was not stopped since then. The loop may have been blocked since it last published its counters.
 func (l *loop) noteLateTask(now time.Duration) {
 	posted := time.Duration(l.postedAt.Load())
 	if posted == 0 || !outage.IsGap(posted, now, l.clock.Tick()) {
 		return
 	}
-	if running := now - l.awayAt(now).Server.Within(posted, now); outage.IsGap(posted, running, l.clock.Tick()) {
+	running := now - l.outagesAt(now).Server.Within(posted, now)
+	if outage.IsGap(posted, running, l.clock.Tick()) {
 		l.addStall(min(posted, l.clock.After(l.publishedAt)), now)
 	}
 }
 
-// noteStall takes note of the time since a stamp, in which a handler ran, if it was long.
+// noteStall records that a handler blocked this loop, if it ran for long since the given stamp.
+// Usually it did not, and the call is inlined.
 func (l *loop) noteStall(entered int64) {
-	if l.clock.Stamp()-entered < stallMoves {
-		return
+	if l.clock.Stamp()-entered >= stallMoves {
+		l.addStallSince(entered)
 	}
-	if from, to := l.clock.After(entered), l.clock.Elapsed(); outage.IsGap(from, to, l.clock.Tick()) {
+}
+
+func (l *loop) addStallSince(entered int64) {
+	from, to := l.clock.After(entered), l.clock.Elapsed()
+	if outage.IsGap(from, to, l.clock.Tick()) {
 		l.addStall(from, to)
 	}
 }
 
-// addStall keeps a time in which this loop was blocked. It does not reach back to before a task that
-// ran: two stalls with a task between them are not one, or a loop that is always busy would keep a
+// addStall records a time in which this loop was blocked. The time begins after the last task: two
+// stalls with a task between them are two. Otherwise a loop that is always busy would never close a
 // dead connection.
 func (l *loop) addStall(from, to time.Duration) {
-	if from = max(from, l.ran); from >= to || !l.set.limits.NeedLoop() {
+	if from = max(from, l.lastRan); from >= to || !l.set.limits.NeedLoop() {
 		return
 	}
-	l.stalls = l.stalls.Add(verdict.Outage{From: from, To: to, Length: to - from}, from-2*l.set.rule.Memory)
-	l.combine()
+	stall := verdict.Outage{From: from, To: to, Length: to - from}
+	l.stalls = l.stalls.Add(stall, from-2*l.set.rule.Memory)
+	l.combineOutages()
 }
 
-// followOutages takes note of what the Monitor has found out, and takes part in its Count.
-func (l *loop) followOutages(found *outage.State) {
-	if found == l.found {
+// followOutages takes over a new state of the Monitor, and takes part in its Count.
+func (l *loop) followOutages(state *outage.State) {
+	if state == l.monitorState {
 		return
 	}
-	l.found = found
-	l.followed.Store(found)
-	l.combine()
-	if found.Count != nil {
-		l.countBusy(found.Count)
+	l.monitorState = state
+	l.followedState.Store(state)
+	l.combineOutages()
+	if state.Count != nil {
+		l.countBusy(state.Count)
 	}
 }
 
-// combine makes Away of the outages of the server and those of the loop.
-func (l *loop) combine() {
-	l.away = verdict.Away{Server: l.found.Server, Silent: l.found.Silent, Loop: l.found.Server}
+// combineOutages joins the outages of the server and the stalls of this loop.
+func (l *loop) combineOutages() {
+	server := l.monitorState.Server
+	l.outages = verdict.Away{Server: server, Silent: l.monitorState.Silent, Loop: server}
 	for _, o := range l.stalls {
-		l.away.Loop = l.away.Loop.Add(o, 0)
+		l.outages.Loop = l.outages.Loop.Add(o, 0)
 	}
 }
 
-// awayAt returns the outages as of now. The process may have been stopped while the task runs. The
-// driver may have moved the clock since then, without the Monitor having taken note of it, or may
-// not have moved it yet.
-func (l *loop) awayAt(now time.Duration) *verdict.Away {
+// outagesAt returns the outages until now. If the process was stopped during the task, the Monitor
+// may not have recorded it yet: the driver has just moved the clock, or has not moved it yet.
+func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 	from, to := l.clock.LastMove()
-	// The Monitor takes note of a move before the next one. So it knows of all moves before the last.
+	// The Monitor records a move before the next one, so it knows all moves before the last.
 	l.followOutages(l.reaper.monitor.State())
-	l.away.HeldSince = l.found.HeldSince()
-	away, tick := &l.away, l.clock.Tick()
-	for _, gap := range [...]verdict.Outage{{From: from, To: to, Length: to - from}, {From: to, To: now, Length: now - to}} {
+	l.outages.HeldSince = l.monitorState.HeldSince()
+	away, tick := &l.outages, l.clock.Tick()
+	moves := [...]verdict.Outage{
+		{From: from, To: to, Length: to - from}, {From: to, To: now, Length: now - to},
+	}
+	for _, gap := range moves {
 		if outage.IsGap(gap.From, gap.To, tick) {
 			longer := *away
 			longer.Server, longer.Loop = away.Server.Add(gap, 0), away.Loop.Add(gap, 0)
@@ -178,13 +185,13 @@ func (l *loop) awayAt(now time.Duration) *verdict.Away {
 	return away
 }
 
-// countBusy counts the connections that were heard last in a period, for all that were open before
-// it. It stops when there are enough.
+// countBusy counts the connections that were open before a period and heard last in it. It stops when
+// there are enough.
 func (l *loop) countBusy(c *outage.Count) {
 	n, enough, now := 0, c.Enough(), l.clock.Stamp()
 	elapsed := l.clock.Elapsed()
 	if l.clock.Before(l.heardAt.Load(), elapsed) > c.To {
-		return // peers were heard since: this loop was blocked
+		return // peers were heard after the period: this loop was blocked
 	}
 	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
 		if n >= enough {

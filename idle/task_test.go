@@ -158,13 +158,13 @@ func TestAWaitingTaskRevealsABlockedLoop(t *testing.T) {
 			require.NoError(t, s.el.run(t))
 			if stopped {
 				require.Empty(t, l.stalls)
-				require.Len(t, l.away.Server, 1)
-				require.Len(t, l.away.Loop, 1, "an outage of the server counts for its loops")
+				require.Len(t, l.outages.Server, 1)
+				require.Len(t, l.outages.Loop, 1, "an outage of the server counts for its loops")
 				return
 			}
 			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at - seen}}, l.stalls)
-			require.Empty(t, l.away.Server)
-			require.Equal(t, l.stalls, l.away.Loop)
+			require.Empty(t, l.outages.Server)
+			require.Equal(t, l.stalls, l.outages.Loop)
 		})
 	}
 }
@@ -269,8 +269,8 @@ func TestAGapIsKnownBeforeTheMonitorRecordsIt(t *testing.T) {
 	from := s.at
 	s.at += 3 * time.Second
 	gap := verdict.Outages{{From: from, To: s.at, Length: s.at - from}}
-	require.Equal(t, gap, l.awayAt(s.at).Server, "the clock has not moved yet")
+	require.Equal(t, gap, l.outagesAt(s.at).Server, "the clock has not moved yet")
 	s.clock.Move()
-	require.Equal(t, gap, l.awayAt(s.at).Server, "the clock has moved")
-	require.Empty(t, l.away.Server, "the Monitor has not recorded the gap")
+	require.Equal(t, gap, l.outagesAt(s.at).Server, "the clock has moved")
+	require.Empty(t, l.outages.Server, "the Monitor has not recorded the gap")
 }

@@ -185,8 +185,8 @@ func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 	return away
 }
 
-// countBusy counts the connections that were open before a period and heard last in it. It stops when
-// there are enough.
+// countBusy counts the connections that were open before a period and heard last in it. It stops
+// when there are enough.
 func (l *loop) countBusy(c *outage.Count) {
 	n, enough, now := 0, c.Enough(), l.clock.Stamp()
 	elapsed := l.clock.Elapsed()

@@ -75,18 +75,18 @@ func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 	return nil
 }
 
-// Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at the
-// same moment. Each connection has a moment of its own within spread, by chance. If it was active in
-// the second before that moment, it gets a later one between spread and deadline. It also stays while
-// it is held or while output waits in gnet's buffer. At the deadline all of them are closed. OnClose
-// gets the reason [Drained], and the peer its Goodbye. Exempt connections stay. From the call on new
-// connections are refused, and ObserveOnly is off.
+// Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at
+// the same moment. Each connection has a moment of its own within spread, by chance. If it was
+// active in the second before that moment, it gets a later one between spread and deadline. It also
+// stays while it is held or while output waits in gnet's buffer. At the deadline all of them are
+// closed. OnClose gets the reason [Drained], and the peer its Goodbye. Exempt connections stay.
+// From the call on new connections are refused, and ObserveOnly is off.
 //
 // Both times count from now. Drain(0, 0) closes all connections at once, in tasks of half a
 // millisecond. The error says that spread is not from 0 to deadline, or that deadline is above ten
-// years. Drain returns at once: [Reaper.Connections] tells how many are left. A drain cannot be taken
-// back. Another call with a sooner deadline replaces the first one; a later deadline changes nothing.
-// Safe for concurrent use.
+// years. Drain returns at once: [Reaper.Connections] tells how many are left. A drain cannot be
+// taken back. Another call with a sooner deadline replaces the first one; a later deadline changes
+// nothing. Safe for concurrent use.
 func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	if spread < 0 || spread > deadline || deadline > maxTimeout {
 		return fmt.Errorf("idle: Drain with a spread of %v and a deadline of %v: set a spread from 0 to the deadline, "+

@@ -121,8 +121,8 @@ func (lim *Limits) poll(perLimit, hard time.Duration) (every time.Duration) {
 	return max(every, lim.Tick)
 }
 
-// leastInWindow returns the number of bytes that a window of Rate requires, rounded up. It needs whole
-// numbers: in floating point 25 bytes a second for 280 ms are more than 7.
+// leastInWindow returns the number of bytes that a window of Rate requires, rounded up. It needs
+// whole numbers: in floating point 25 bytes a second for 280 ms are more than 7.
 func (lim *Limits) leastInWindow() int {
 	high, low := bits.Mul64(uint64(lim.Rate.BytesPerSecond), uint64(lim.Rate.Window))
 	n, rest := bits.Div64(high, low, uint64(time.Second))

@@ -42,7 +42,7 @@ type Query struct {
 // An Inspection is what [Reaper.Inspect] has found out.
 type Inspection struct {
 	Connections []ConnInfo     // of Query.Limit
-	States      map[string]int // of Query.States: by ConnInfo.State, with all states in it
+	States      map[string]int // of Query.States: all states, zeros after an error
 	// Overdue is how many connections should have been judged by now and were not yet. It is counted
 	// with Query.States.
 	Overdue int
@@ -74,8 +74,8 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 		i.found.States = newStates()
 	}
 	if q.Limit > 0 || q.States {
-		if err := r.inspectConns(ctx, &i); err != nil {
-			return Inspection{}, err
+		if err := r.inspectConns(ctx, &i); err != nil { // a part of the counts would be wrong
+			return Inspection{States: newStates()}, err
 		}
 	}
 	if q.Sectors > 0 {

@@ -68,8 +68,6 @@ func (s *Server) runEngine() error {
 			return err
 		}
 	}
-	// The last engine may have lowered the limit.
-	setMaxConnections(s.reaper, set.limit)
 	running, returned := context.WithCancel(context.Background()) // until gnet.Rotate returns
 	defer returned()
 	opened := s.openAlone()
@@ -93,6 +91,7 @@ func (s *Server) runEngine() error {
 	helpers.Wait()
 	h.pauser.Stop()
 	h.pauser.Forget()
+	h.shortage.end(s.reaper)
 	s.engine.Store(nil)
 	switch {
 	case err != nil:

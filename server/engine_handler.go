@@ -29,8 +29,8 @@ type engineHandler struct {
 	poll      time.Duration // interval at which the lowest free descriptor is checked
 	reusePort bool
 
-	draining atomic.Bool  // new connections are not served any more
-	lowered  atomic.Int64 // the MaxConnections that a shortage of descriptors has set, 0 if none
+	draining atomic.Bool // new connections are not served any more
+	shortage shortage
 }
 
 // newEngineHandler returns the handler of an engine that is about to boot. It calls booted on the
@@ -100,10 +100,7 @@ func (h *engineHandler) OnShutdown(eng gnet.Engine) {
 // them: the limit of connections is lowered to their present number, so that the Reaper makes room.
 func (h *engineHandler) pauseFull() {
 	h.pauser.Pause(fmt.Sprintf("few descriptors are left of those below %d", h.full+reserve/2), func() {
-		if n := h.Connections(); n < h.limit {
-			h.lowered.Store(int64(max(n, 1)))
-			setMaxConnections(h.Reaper, max(n, 1))
-		}
+		h.shortage.begin(h.Reaper)
 	})
 }
 
@@ -138,16 +135,6 @@ func (h *engineHandler) hasRoom() bool {
 			return false
 		}
 	}
-	lowered := int(h.lowered.Swap(0))
-	if lowered != 0 && h.Config().MaxConnections == lowered { // no Update came in between
-		setMaxConnections(h.Reaper, h.limit)
-	}
+	h.shortage.end(h.Reaper)
 	return h.limit == 0 || h.Connections() <= h.limit-max(h.limit/32, 1)
-}
-
-// setMaxConnections changes the limit of the Reaper.
-func setMaxConnections(r *idle.Reaper, n int) {
-	if r.Config().MaxConnections != n {
-		_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
-	}
 }

@@ -198,10 +198,7 @@ func (l *loop) noteLeftover(r *conntable.Record, c gnet.Conn, bytes int) {
 
 func (l *loop) setLeftover(c gnet.Conn, bytes int) {
 	r, id := l.table.Find(key(c))
-	r.Set(conntable.Leftover, false)
-	if bytes != 0 {
-		r.Set(conntable.Leftover, true)
-	}
+	r.Set(conntable.Leftover, bytes != 0)
 	l.states.At(id).leftover = uint32(bytes)
 }
 

@@ -133,7 +133,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		l.setTCPKeepAlive(own, keepAlive)
 	}
 	out, action := r.next.OnOpen(c)
-	l.noteStall(entered)
+	l.noteStall(entered, r.clock.Stamp())
 	// A slow OnOpen does not count against the peer.
 	if record, id := l.table.Find(key(own)); record != nil {
 		record.Heard = uint32(r.clock.Stamp())
@@ -180,7 +180,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	action := r.next.OnTraffic(c)
 	now := r.clock.Stamp()
-	l.noteStall(entered)
+	l.noteStall(entered, now)
 	// The handler may have closed this connection, or another one, so that the records moved. A
 	// failing Write closes the connection.
 	if !record.Is(tag) {
@@ -229,7 +229,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	l.retireIfEmpty()
 	entered := r.clock.Stamp()
 	action := r.next.OnClose(c, err)
-	l.noteStall(entered)
+	l.noteStall(entered, r.clock.Stamp())
 	return action
 }
 

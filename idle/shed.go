@@ -44,7 +44,8 @@ func (r *Reaper) Connections() int { return int(r.total.Load()) }
 // admit counts a new connection of a loop, and reports whether there is room for it. If there is
 // little room left, it posts a task that sheds others. With ObserveOnly there is always room.
 func (r *Reaper) admit(l *loop) bool {
-	n, limit, set := r.total.Add(1), r.limit(), r.settings.Load()
+	n, set := r.total.Add(1), r.settings.Load()
+	limit := int64(set.cfg.MaxConnections)
 	if set.overlay.drain != (verdict.Drain{}) {
 		return false
 	}

@@ -50,7 +50,7 @@ func (l *loop) run(context.Context) error {
 	if due := l.wheelDue(); more && due != never {
 		l.counters.Behind = max(l.clock.Elapsed()-due, 0)
 	}
-	l.noteStall(entered)
+	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
 	l.setDue(l.nextDue())
 	more = more || sweeps || l.adapted < l.toAdapt
@@ -117,8 +117,8 @@ func (l *loop) noteLateTask(now time.Duration) {
 
 // noteStall records that a handler blocked this loop, if it ran for long since the given stamp.
 // Usually it did not, and the call is inlined.
-func (l *loop) noteStall(entered int64) {
-	if l.clock.Stamp()-entered >= stallMoves {
+func (l *loop) noteStall(entered, now int64) {
+	if now-entered >= stallMoves {
 		l.addStallSince(entered)
 	}
 }

@@ -62,9 +62,9 @@ func parseListing(query string) (by string, limit int, err error) {
 }
 
 func parseOrder(text string) (string, error) {
-	switch by := string(text); by {
+	switch text {
 	case "idle", "age", "output":
-		return by, nil
+		return text, nil
 	}
 	return "", fmt.Errorf("sort is %.40q: use idle, age or output", text)
 }

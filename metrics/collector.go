@@ -126,20 +126,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(outages, s.Outages)
 	send(prometheus.CounterValue, outageTime, s.OutageTime.Seconds())
 	counter(holds, s.Holds)
-	gauge(holding, oneIf(s.Holding))
+	gauge(holding, prom.OneIf(s.Holding))
 	gauge(entries, float64(s.Entries))
 	gauge(behind, s.Behind.Seconds())
 	gauge(lag, s.DriverLag.Seconds())
 	ch <- histogram(&s.Lateness)
 	ch <- c.build
-}
-
-// oneIf returns 1 for true and 0 for false.
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // histogram returns the lateness. Prometheus wants cumulative buckets.

@@ -21,18 +21,14 @@ func (s *Server) Collector() prometheus.Collector {
 }
 
 var (
-	pressureRatio   = desc("pressure_ratio", "Share of a resource in use, from 0 to 1, by resource; 0 if it is not limited.", "resource")
-	acceptPaused    = desc("accept_paused", "1 while accepting is paused because there is no room, 0 otherwise.")
-	acceptPauses    = desc("accept_pauses_total", "How often accepting was paused because there was no room.")
-	isDraining      = desc("draining", "1 while connections are closed because the server stops, 0 otherwise.")
-	engineRestarts  = desc("engine_restarts_total", "Engines that were started after the death of another.")
-	openDescriptors = desc("open_descriptors", "Descriptors that the process has open.")
-	maxDescriptors  = desc("max_descriptors", "Descriptors that the process may have open; 0 if that is not known.")
+	pressureRatio   = prom.Desc("pressure_ratio", "Share of a resource in use, from 0 to 1, by resource; 0 if it is not limited.", "resource")
+	acceptPaused    = prom.Desc("accept_paused", "1 while accepting is paused because there is no room, 0 otherwise.")
+	acceptPauses    = prom.Desc("accept_pauses_total", "How often accepting was paused because there was no room.")
+	isDraining      = prom.Desc("draining", "1 while connections are closed because the server stops, 0 otherwise.")
+	engineRestarts  = prom.Desc("engine_restarts_total", "Engines that were started after the death of another.")
+	openDescriptors = prom.Desc("open_descriptors", "Descriptors that the process has open.")
+	maxDescriptors  = prom.Desc("max_descriptors", "Descriptors that the process may have open; 0 if that is not known.")
 )
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("idlewheel_"+name, help, labels, nil)
-}
 
 // Describe sends the descriptions of all metrics.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
@@ -57,17 +53,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Connections, "connections")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Descriptors, "descriptors")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Heap, "heap")
-	send(acceptPaused, prometheus.GaugeValue, oneIf(s.Paused))
+	send(acceptPaused, prometheus.GaugeValue, prom.OneIf(s.Paused))
 	send(acceptPauses, prometheus.CounterValue, float64(s.Pauses))
-	send(isDraining, prometheus.GaugeValue, oneIf(s.Draining))
+	send(isDraining, prometheus.GaugeValue, prom.OneIf(s.Draining))
 	send(engineRestarts, prometheus.CounterValue, float64(s.Restarts))
 	send(openDescriptors, prometheus.GaugeValue, float64(descriptor.InUse()))
 	send(maxDescriptors, prometheus.GaugeValue, float64(s.MaxDescriptors))
-}
-
-func oneIf(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
 }

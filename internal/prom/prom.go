@@ -26,3 +26,11 @@ func Rejected(reason string, n uint64) prometheus.Metric {
 
 // Label returns the name of a reason in labels and logs, such as read_idle.
 func Label(r idle.Reason) string { return strings.ReplaceAll(r.Error(), " ", "_") }
+
+// OneIf returns 1 for true and 0 for false.
+func OneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

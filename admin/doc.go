@@ -18,7 +18,7 @@
 //	GET  /api/config                  the settings and the limits in force
 //	GET  /api/events                  the data of the page, as server-sent events
 //	POST /api/connections/{id}/kick   closes a connection
-//	POST /api/timeouts                {"read-timeout":"30s"} changes the timeouts of all connections
+//	POST /api/timeouts                {"read-timeout":"30s"} changes timeouts of all connections
 //	GET  /debug/pprof/                profiles, with Config.Profiles
 //
 // # Access

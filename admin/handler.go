@@ -36,17 +36,17 @@ type Config struct {
 	// Reaper is the Reaper to show. It is required.
 	Reaper *idle.Reaper
 
-	// Token is the secret that requests need, see Access in the package documentation. It has at least
-	// 16 ASCII characters and no spaces, because it is sent in a header. If empty, nothing can be
-	// changed, and Open is required.
+	// Token is the secret that requests need, see Access in the package documentation. It has at
+	// least 16 ASCII characters and no spaces, because it is sent in a header. If empty, nothing
+	// can be changed, and Open is required.
 	Token string
 
-	// Open says that only this machine can reach the listener. Then requests that read need no token,
-	// and every request must be for localhost or a loopback address.
+	// Open says that only this machine can reach the listener. Then requests that read need no
+	// token, and every request must be for localhost or a loopback address.
 	Open bool
 
-	// Status returns the state of the server around the Reaper. Safe for concurrent use. If nil, the
-	// server is always ready.
+	// Status returns the state of the server around the Reaper. Safe for concurrent use. If nil,
+	// the server is always ready.
 	Status func() Status
 
 	// Metrics is the source of /metrics. If nil, it has the metrics of the Reaper, of Go and of the

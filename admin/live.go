@@ -21,8 +21,8 @@ const (
 	frameShare = 20
 	// blockedInterval is the time between two frames while an event loop does not answer.
 	blockedInterval = time.Second
-	// maxInterval bounds the time between two frames, and between two tables, if the event loops are
-	// slow.
+	// maxInterval bounds the time between two frames, and between two tables, if the event loops
+	// are slow.
 	maxInterval = 5 * time.Second
 	// maxViewers is the largest number of viewers at the same time.
 	maxViewers = 32

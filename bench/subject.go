@@ -41,8 +41,8 @@ type driven interface {
 type config struct {
 	n int // number of indices
 
-	// fire is called with the index of a timer that has expired, on any goroutine. If nil, expiry is
-	// not measured, and all timers share one callback if the API permits.
+	// fire is called with the index of a timer that has expired, on any goroutine. If nil, expiry
+	// is not measured, and all timers share one callback if the API permits.
 	fire func(i int)
 }
 

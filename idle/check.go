@@ -231,11 +231,11 @@ func (cfg Config) LogValue() slog.Value {
 // A ConfigError is one mistake in a Config. [Middleware] and [Reaper.Update] return all mistakes,
 // joined by errors.Join.
 type ConfigError struct {
-	// Field is the field at fault, such as "ReadTimeout" or "OutputLimit.Soft", or "" if the mistake
-	// is not in one field.
+	// Field is the field at fault, such as "ReadTimeout" or "OutputLimit.Soft", or "" if the
+	// mistake is not in one field.
 	Field string
-	// Setting is the name of the field in flags, files and logs, such as "output-soft-limit", or "" if
-	// it has none.
+	// Setting is the name of the field in flags, files and logs, such as "output-soft-limit", or ""
+	// if it has none.
 	Setting string
 
 	format string

@@ -33,12 +33,12 @@ type Config struct {
 	ReadTimeout time.Duration
 
 	// WriteTimeout is how long nothing may be sent to the peer. Then the connection is write idle:
-	// OnIdle decides, or the event is only counted. Bytes count when the kernel sends them, see "What
-	// counts as a write" in the package comment.
+	// OnIdle decides, or the event is only counted. Bytes count when the kernel sends them, see
+	// "What counts as a write" in the package comment.
 	WriteTimeout time.Duration
 
-	// AllTimeout is how long nothing may be sent in either direction. Then the connection is all idle:
-	// OnIdle decides, or it is reaped.
+	// AllTimeout is how long nothing may be sent in either direction. Then the connection is all
+	// idle: OnIdle decides, or it is reaped.
 	AllTimeout time.Duration
 
 	// Jitter spreads the three idle timeouts, so that connections that were opened together are not
@@ -47,12 +47,12 @@ type Config struct {
 	Jitter float64
 
 	// OnIdle decides about an idle connection. gnet.Close reaps the connection. gnet.None keeps it:
-	// the next event comes after another timeout, until the connection is active again. gnet.Shutdown
-	// stops the engine. If nil, a connection that is read idle or all idle is reaped, and one that is
-	// write idle stays.
+	// the next event comes after another timeout, until the connection is active again.
+	// gnet.Shutdown stops the engine. If nil, a connection that is read idle or all idle is reaped,
+	// and one that is write idle stays.
 	//
-	// It may write to the connection, for example to ask the peer for a sign of life; that counts as
-	// activity for WriteTimeout and AllTimeout.
+	// It may write to the connection, for example to ask the peer for a sign of life; that counts
+	// as activity for WriteTimeout and AllTimeout.
 	OnIdle func(c gnet.Conn, ev Event) gnet.Action
 
 	// FirstByteTimeout is how long the peer may take to send its first byte.
@@ -62,16 +62,16 @@ type Config struct {
 	// extend it. The other limits and heartbeats apply during the handshake too.
 	HandshakeTimeout time.Duration
 
-	// WriteStallTimeout is how long output may wait while the peer takes none of it. Output in gnet's
-	// buffer is checked four times in that time, so a stalled connection may stay for 1.25 times as
-	// long. Output that only the kernel holds is checked once in that time, so such a connection may
-	// stay for 2.25 times as long. While an event loop hears nothing from any peer, these are up to 2
-	// and 3 times.
+	// WriteStallTimeout is how long output may wait while the peer takes none of it. Output in
+	// gnet's buffer is checked four times in that time, so a stalled connection may stay for 1.25
+	// times as long. Output that only the kernel holds is checked once in that time, so such a
+	// connection may stay for 2.25 times as long. While an event loop hears nothing from any peer,
+	// these are up to 2 and 3 times.
 	//
 	// Kernels take bytes in steps of up to half their receive buffer: set a longer time than a slow
 	// peer needs for one step, 30s or more. Where the kernel does not count (not TCP, not Linux), a
-	// peer counts as reading while it sends, or while its pending output changes: set OutputLimit as
-	// well.
+	// peer counts as reading while it sends, or while its pending output changes: set OutputLimit
+	// as well.
 	WriteStallTimeout time.Duration
 
 	// OutputLimit bounds the output that waits because the peer does not take it.
@@ -87,65 +87,66 @@ type Config struct {
 	// called, and after MaxAgeGrace the connection is closed, whatever it does.
 	MaxAge, MaxAgeGrace time.Duration
 
-	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It is
-	// called before OnClose; for MaxAge at the beginning of the grace; and not for a connection that
-	// is reset. It must not change the bytes afterwards.
+	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It
+	// is called before OnClose; for MaxAge at the beginning of the grace; and not for a connection
+	// that is reset. It must not change the bytes afterwards.
 	Goodbye func(c gnet.Conn, reason *ReapError) []byte
 
-	// Reset lists the reasons for which a connection is reset (RST) instead of closed (FIN). A reset
-	// frees the buffers of the kernel at once, and the peer may lose bytes that it has not read. If
-	// nil, these are WriteStall and OverLimit. An empty list is none.
+	// Reset lists the reasons for which a connection is reset (RST) instead of closed (FIN). A
+	// reset frees the buffers of the kernel at once, and the peer may lose bytes that it has not
+	// read. If nil, these are WriteStall and OverLimit. An empty list is none.
 	Reset []Reason
 
 	// MaxConnections is the limit of open connections, over all event loops of the Reaper. From
 	// fifteen sixteenths of it on, the connections that have been silent longest are closed to make
-	// room; with HandshakeTimeout, connections still in the handshake come first. If there is no room,
-	// a new connection is refused: the handler is not told of it. Held and exempt connections stay.
+	// room; with HandshakeTimeout, connections still in the handshake come first. If there is no
+	// room, a new connection is refused: the handler is not told of it. Held and exempt connections
+	// stay.
 	MaxConnections int
 
 	// ShedProtect is how long a connection must have been silent, in both directions, before it is
 	// closed to make room. If zero, it is 1s.
 	ShedProtect time.Duration
 
-	// Refusal returns the last bytes for a connection that is refused, or nil. It must not change them
-	// afterwards.
+	// Refusal returns the last bytes for a connection that is refused, or nil. It must not change
+	// them afterwards.
 	Refusal func(c gnet.Conn) []byte
 
-	// ObserveOnly makes the Reaper count and log the connections that it would close, and close none:
-	// see Stats.Observed. A connection is counted once, and not judged again until Update switches
-	// ObserveOnly off. Events and heartbeats of other connections go on.
+	// ObserveOnly makes the Reaper count and log the connections that it would close, and close
+	// none: see Stats.Observed. A connection is counted once, and not judged again until Update
+	// switches ObserveOnly off. Events and heartbeats of other connections go on.
 	ObserveOnly bool
 
 	// KeepClosed is how many of the connections that were reaped last are kept for Query.Closed.
 	KeepClosed int
 
-	// TCPKeepAlive makes the kernel look for dead peers too. It sets the keepalive probes of TCP, and
-	// on Linux TCP_USER_TIMEOUT, so that a peer that has vanished is noticed within about this time,
-	// whether the connection is silent or output waits. OnClose gets the error of gnet then. A process
-	// that hangs is not noticed. At least 8s.
+	// TCPKeepAlive makes the kernel look for dead peers too. It sets the keepalive probes of TCP,
+	// and on Linux TCP_USER_TIMEOUT, so that a peer that has vanished is noticed within about this
+	// time, whether the connection is silent or output waits. OnClose gets the error of gnet then.
+	// A process that hangs is not noticed. At least 8s.
 	//
-	// Below 30s it closes slow honest readers: TCP_USER_TIMEOUT also ends a connection that keeps its
-	// receive window closed for that long.
+	// Below 30s it closes slow honest readers: TCP_USER_TIMEOUT also ends a connection that keeps
+	// its receive window closed for that long.
 	TCPKeepAlive time.Duration
 
 	// OutageGrace bounds how long verdicts about peers are put off after the server could not hear
 	// them. An outage is a time in which the process was stopped, the machine was paused or the
 	// network of the server was down. A peer that is silent after an outage is closed only when as
-	// much time has passed since its end as it took, because peers retransmit at growing intervals. If
-	// connections that were busy all fall silent together, verdicts are held. If zero, the grace is at
-	// most 2 minutes, and a hold ends two timeouts after the last byte. A positive value bounds both.
-	// A negative value switches both off. See docs/verdict.md for the rules.
+	// much time has passed since its end as it took, because peers retransmit at growing intervals.
+	// If connections that were busy all fall silent together, verdicts are held. If zero, the grace
+	// is at most 2 minutes, and a hold ends two timeouts after the last byte. A positive value
+	// bounds both. A negative value switches both off. See docs/verdict.md for the rules.
 	OutageGrace time.Duration
 
-	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after its
-	// timeout, and never before. Each tick wakes the process once while there are connections. If
-	// zero, it is 100 ms, or a tenth of the shortest timeout if that is less, and at least 1 ms. A
-	// Tick below 1 ms, above the shortest timeout, or of which the longest has more than 2^30 is
+	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after
+	// its timeout, and never before. Each tick wakes the process once while there are connections.
+	// If zero, it is 100 ms, or a tenth of the shortest timeout if that is less, and at least 1 ms.
+	// A Tick below 1 ms, above the shortest timeout, or of which the longest has more than 2^30 is
 	// refused. Update cannot change it.
 	Tick time.Duration
 
-	// Logger gets a debug record per reaped connection, an info record per connection that ObserveOnly
-	// has spared, and warnings, each at most once a second. If nil, nothing is logged.
+	// Logger gets a debug record per reaped connection, an info record per connection that
+	// ObserveOnly has spared, and warnings, each at most once a second. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -181,21 +182,21 @@ type MinRate struct {
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration
-	// Jitter spreads the pings of connections that were opened together: up to this part of Interval
-	// is added, a part of its own for each connection. If zero, it is 0.2. If negative, nothing is
-	// added. At most 1.
+	// Jitter spreads the pings of connections that were opened together: up to this part of
+	// Interval is added, a part of its own for each connection. If zero, it is 0.2. If negative,
+	// nothing is added. At most 1.
 	Jitter float64
-	// Retry is the time from one ping to the next, and from the last one to the close. If zero, it is
-	// Interval.
+	// Retry is the time from one ping to the next, and from the last one to the close. If zero, it
+	// is Interval.
 	Retry time.Duration
-	// MaxMissed is the number of pings in a row that may stay without an answer, at most 15. If zero,
-	// it is 2.
+	// MaxMissed is the number of pings in a row that may stay without an answer, at most 15. If
+	// zero, it is 2.
 	MaxMissed int
 	// Ping returns the bytes of a ping, or nil if it has sent a ping itself. It is required.
 	Ping func(c gnet.Conn) []byte
-	// IsPong reports whether the bytes that have come are a sign of life; it may Peek at them. It is
-	// called before OnTraffic, with new bytes and the bytes left over before. If nil, any byte is a
-	// sign of life. If the frames of the protocol come in pieces, leave it nil, or return false and
-	// call [Conn.Alive] from the handler.
+	// IsPong reports whether the bytes that have come are a sign of life; it may Peek at them. It
+	// is called before OnTraffic, with new bytes and the bytes left over before. If nil, any byte
+	// is a sign of life. If the frames of the protocol come in pieces, leave it nil, or return
+	// false and call [Conn.Alive] from the handler.
 	IsPong func(c gnet.Conn) bool
 }

@@ -27,9 +27,9 @@ var ErrOnLoop = errors.New("idle: called on the goroutine of an event loop, whic
 type Query struct {
 	// Limit is how many connections are listed, the first ones in the order of By.
 	Limit int
-	// By is the order of the list: "idle" for the connections that were heard longest ago, "age" for
-	// those that were opened longest ago, "output" for those with most output waiting. If empty, it is
-	// "idle".
+	// By is the order of the list: "idle" for the connections that were heard longest ago, "age"
+	// for those that were opened longest ago, "output" for those with most output waiting. If
+	// empty, it is "idle".
 	By string
 	// States makes Inspect count all connections by their states.
 	States bool
@@ -43,8 +43,8 @@ type Query struct {
 type Inspection struct {
 	Connections []ConnInfo     // of Query.Limit
 	States      map[string]int // of Query.States: all states, zeros after an error
-	// Overdue is how many connections should have been judged by now and were not yet. It is counted
-	// with Query.States.
+	// Overdue is how many connections should have been judged by now and were not yet. It is
+	// counted with Query.States.
 	Overdue int
 	Rings   []Ring   // of Query.Sectors, one for each event loop that has had connections
 	Closed  []Closed // of Query.Closed, the last one first
@@ -173,8 +173,8 @@ type ConnInfo struct {
 	Output    int           // bytes that wait for the peer, in gnet and, if known, in the kernel
 	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection,
 	// "leaving" after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of
-	// output only), "handshake" until Conn.Ready (with HandshakeTimeout only), and "open" otherwise.
-	// If several apply, it is the first of them.
+	// output only), "handshake" until Conn.Ready (with HandshakeTimeout only), and "open"
+	// otherwise. If several apply, it is the first of them.
 	State  string
 	Due    time.Duration // until the next judgement
 	Missed int           // pings without an answer

@@ -21,8 +21,8 @@ const (
 	oracleTimeout = time.Second
 	oracleTick    = 50 * time.Millisecond
 
-	// oracleGap is the shortest stop for which the oracle expects a grace. The server must notice the
-	// stop.
+	// oracleGap is the shortest stop for which the oracle expects a grace. The server must notice
+	// the stop.
 	oracleGap = 6 * oracleTick
 )
 
@@ -128,8 +128,8 @@ func (o *oracle) tell(format string, args ...any) {
 // server cannot judge, and once so that lost bytes can arrive.
 func (o *oracle) bound(silentSince int64) int64 {
 	due := silentSince + int64(oracleTimeout)
-	// No peer may have been heard for a while. Then verdicts are held for up to one more timeout, and
-	// for the same time again after peers are heard.
+	// No peer may have been heard for a while. Then verdicts are held for up to one more timeout,
+	// and for the same time again after peers are heard.
 	const held = 2 * int64(oracleTimeout)
 	slack := int64(2 * oracleTick)
 	for _, s := range o.stops {

@@ -85,20 +85,21 @@ var ErrNotWatched = errors.New("idle: the connection is not watched")
 // errors.Is it matches its Reason, and os.ErrDeadlineExceeded if Timeout is true.
 type ReapError struct {
 	Reason Reason
-	// Limit is the timeout that has passed. For BelowMinRate it is the window of Config.MinRate. For
-	// HeartbeatTimeout it is the time from the last sign of life to the close. It is 0 for Drained,
-	// Kicked, Shed and the hard limit of OverLimit.
+	// Limit is the timeout that has passed. For BelowMinRate it is the window of Config.MinRate.
+	// For HeartbeatTimeout it is the time from the last sign of life to the close. It is 0 for
+	// Drained, Kicked, Shed and the hard limit of OverLimit.
 	Limit time.Duration
 	// Lasted is the time that Limit limits. An idle connection was idle for it, see [Event]. For
-	// NoFirstByte, NoHandshake and MaxAge it begins with the opening of the connection. For WriteStall
-	// it begins when the peer last took output, for OverLimit when output passed the soft limit, for
-	// BelowMinRate with the window, and for HeartbeatTimeout with the last sign of life. For Shed and
-	// Drained it is the time for which the peer was silent.
+	// NoFirstByte, NoHandshake and MaxAge it begins with the opening of the connection. For
+	// WriteStall it begins when the peer last took output, for OverLimit when output passed the
+	// soft limit, for BelowMinRate with the window, and for HeartbeatTimeout with the last sign of
+	// life. For Shed and Drained it is the time for which the peer was silent.
 	Lasted time.Duration
 	// Late is the time from the deadline to the close, see [Event].
 	Late time.Duration
-	// Bytes and LimitBytes are, for OverLimit, the waiting output and its limit. For BelowMinRate they
-	// are the bytes that arrived in the window and the bytes it requires. Otherwise they are 0.
+	// Bytes and LimitBytes are, for OverLimit, the waiting output and its limit. For BelowMinRate
+	// they are the bytes that arrived in the window and the bytes it requires. Otherwise they are
+	// 0.
 	Bytes, LimitBytes int
 }
 
@@ -136,8 +137,8 @@ func (e *ReapError) Is(target error) bool {
 // Event is the observation that a connection is idle.
 type Event struct {
 	Reason Reason // ReadIdle, WriteIdle or AllIdle
-	// First is true for the first event after the connection was opened or active. The events after it
-	// follow once per timeout.
+	// First is true for the first event after the connection was opened or active. The events after
+	// it follow once per timeout.
 	First bool
 	// Timeout is the limit that has passed, without the share of Config.Jitter.
 	Timeout time.Duration
@@ -145,7 +146,8 @@ type Event struct {
 	// kernel. Elsewhere it may be up to two ticks short.
 	Idle time.Duration
 	// Late is the delay of the event after its deadline, or after the change of the Config that
-	// brought the deadline forward. For the first event on Linux and TCP it is exact. Otherwise it may
-	// be up to one tick too large for the first event, and up to one tick too small for later events.
+	// brought the deadline forward. For the first event on Linux and TCP it is exact. Otherwise it
+	// may be up to one tick too large for the first event, and up to one tick too small for later
+	// events.
 	Late time.Duration
 }

@@ -20,7 +20,8 @@ const (
 	shedBatch = 32
 	// shedScan is the number of records that one scan reads, in about 0.1 ms.
 	shedScan = 1 << 14
-	// maxCandidates is the number of connections that a scan finds, so that not every batch needs one.
+	// maxCandidates is the number of connections that a scan finds, so that not every batch needs
+	// one.
 	maxCandidates = 1 << 8
 )
 
@@ -72,7 +73,8 @@ func (l *loop) refuse(c gnet.Conn) {
 	l.publish(l.clock.Stamp())
 	if refusal := l.reaper.settings.Load().cfg.Refusal; refusal != nil {
 		if b := refusal(c); len(b) > 0 {
-			// OnOpen does not return these bytes: gnet keeps a connection to which it cannot write them.
+			// OnOpen does not return these bytes: gnet keeps a connection to which it cannot write
+			// them.
 			_, _ = c.Write(b)
 		}
 	}

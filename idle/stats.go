@@ -32,11 +32,11 @@ type Stats struct {
 	Entries         int           // entries in the wheels
 	Updates         uint64        // calls of Update that changed the Config
 
-	// PutOff counts the judgements that an outage has put off: a deadline had passed, but the server
-	// could not have heard the peer. A connection may be judged several times.
+	// PutOff counts the judgements that an outage has put off: a deadline had passed, but the
+	// server could not have heard the peer. A connection may be judged several times.
 	PutOff uint64
-	// Outages counts the times in which the server could not hear its peers: its process was stopped,
-	// its machine was paused, or its network was down.
+	// Outages counts the times in which the server could not hear its peers: its process was
+	// stopped, its machine was paused, or its network was down.
 	Outages    uint64
 	OutageTime time.Duration // the sum of their lengths
 	// Holds counts how often verdicts were held because all connections that had been busy together
@@ -47,8 +47,8 @@ type Stats struct {
 	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 if
 	// one task is enough for all that is due.
 	Behind time.Duration
-	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds. If it is large,
-	// the process was stopped or short of CPU.
+	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds. If it is
+	// large, the process was stopped or short of CPU.
 	DriverLag time.Duration
 }
 

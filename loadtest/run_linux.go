@@ -164,9 +164,9 @@ func (r *run) launchConfig(servers int) processes.Launch {
 	if o.bare {
 		args = append(args, "--bare")
 	} else {
-		// Several verbs silence all clients at once. The server would take that for an outage of its
-		// own network and postpone reaping, and this client would measure the outage grace instead of
-		// the lateness. --server-args can set another grace.
+		// Several verbs silence all clients at once. The server would take that for an outage of
+		// its own network and postpone reaping, and this client would measure the outage grace
+		// instead of the lateness. --server-args can set another grace.
 		args = append(args, "--read-timeout", o.timeout.String(), "--tick", o.tick.String(), "--outage-grace", "-1s")
 	}
 	return processes.Launch{

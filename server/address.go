@@ -160,7 +160,7 @@ func checkSocket(name string) error {
 	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist):
 		return nil // a dead server has left the socket behind
 	}
-	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket refuse
-	// in other ways.
+	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket
+	// refuse in other ways.
 	return fmt.Errorf("server: cannot listen on %s: %w", name, syscall.EADDRINUSE)
 }

@@ -20,8 +20,8 @@ import (
 // Admin configures an HTTP listener for operators, with a live page, JSON, metrics and probes, see
 // package admin. The zero Admin is off.
 type Admin struct {
-	// Addr is the host:port to listen on, such as 127.0.0.1:7080. An address that other machines can
-	// reach needs a Token.
+	// Addr is the host:port to listen on, such as 127.0.0.1:7080. An address that other machines
+	// can reach needs a Token.
 	Addr string
 	// Token is the secret for changes, at least 16 characters. If empty, nothing can be changed.
 	Token string

@@ -18,9 +18,9 @@ var ErrBadConfig = errors.New("server: bad configuration")
 
 // Config is the configuration of a Server.
 type Config struct {
-	// Addresses are the addresses to listen on: host:port for TCP, or a URL with the scheme tcp, tcp4,
-	// tcp6 or unix, such as unix:///run/chat.sock. At least one is required. With port 0 the kernel
-	// chooses a free port, see [Server.Addr].
+	// Addresses are the addresses to listen on: host:port for TCP, or a URL with the scheme tcp,
+	// tcp4, tcp6 or unix, such as unix:///run/chat.sock. At least one is required. With port 0 the
+	// kernel chooses a free port, see [Server.Addr].
 	Addresses []string
 
 	// Handler gets the events of all connections. It is required. It stops the server by
@@ -29,12 +29,12 @@ type Config struct {
 
 	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.
 	//
-	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows (RLIMIT_NOFILE,
-	// which Run raises to its hard limit). It is never more than that. Run logs the limit, and
-	// [Server.Limit] returns it. At the limit accepting is paused, on Linux and TCP: the kernel drops
-	// new connection attempts, and clients retry. Connections already accepted, and every new one on
-	// other systems, are closed after Idle.Refusal is sent. Update of the Reaper changes how many
-	// connections the Reaper keeps, not the number at which accepting is paused.
+	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows
+	// (RLIMIT_NOFILE, which Run raises to its hard limit). It is never more than that. Run logs the
+	// limit, and [Server.Limit] returns it. At the limit accepting is paused, on Linux and TCP: the
+	// kernel drops new connection attempts, and clients retry. Connections already accepted, and
+	// every new one on other systems, are closed after Idle.Refusal is sent. Update of the Reaper
+	// changes how many connections the Reaper keeps, not the number at which accepting is paused.
 	Idle idle.Config
 
 	// NumEventLoop is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU
@@ -47,48 +47,49 @@ type Config struct {
 	// they are down to PressureTimeout. If zero, they do not shrink.
 	PressureTimeout time.Duration
 
-	// Sources limits the connections of each source. A connection above the limit is closed at once,
-	// and the handler does not see it.
+	// Sources limits the connections of each source. A connection above the limit is closed at
+	// once, and the handler does not see it.
 	Sources SourceLimits
 
-	// AcceptRate is the limit of new connections per second, on average; twice as many may arrive at
-	// once. A connection above the limit is closed at once. If zero, there is no limit.
+	// AcceptRate is the limit of new connections per second, on average; twice as many may arrive
+	// at once. A connection above the limit is closed at once. If zero, there is no limit.
 	AcceptRate int
 
-	// OneAcceptor makes one goroutine accept for all event loops, which spreads connections evenly. If
-	// false, each loop accepts for itself. The goroutine does not wait for the loops, and may have
-	// accepted a whole backlog (net.core.somaxconn) of each address before accepting is paused: there
-	// must be descriptors for that. It is implied by a unix address, and on systems other than Linux.
+	// OneAcceptor makes one goroutine accept for all event loops, which spreads connections evenly.
+	// If false, each loop accepts for itself. The goroutine does not wait for the loops, and may
+	// have accepted a whole backlog (net.core.somaxconn) of each address before accepting is
+	// paused: there must be descriptors for that. It is implied by a unix address, and on systems
+	// other than Linux.
 	OneAcceptor bool
 
-	// ReusePort lets other processes listen on the same port at the same time (SO_REUSEPORT on Linux).
-	// The kernel spreads new connections over all of them, a process that does not accept now
-	// included. If false, an address in use is an error. It cannot be combined with OneAcceptor or a
-	// unix address.
+	// ReusePort lets other processes listen on the same port at the same time (SO_REUSEPORT on
+	// Linux). The kernel spreads new connections over all of them, a process that does not accept
+	// now included. If false, an address in use is an error. It cannot be combined with OneAcceptor
+	// or a unix address.
 	ReusePort bool
 
 	// Drain says how connections are closed when the server stops.
 	Drain Drain
 
-	// Restart starts another engine on the same addresses when one has died, as an engine of gnet does
-	// when accepting fails. Its connections are lost. Each restart is logged. The pause before a
-	// restart is 100 ms at first and doubles with each restart up to 5 s. It is 100 ms again after an
-	// engine that has lived for a minute.
+	// Restart starts another engine on the same addresses when one has died, as an engine of gnet
+	// does when accepting fails. Its connections are lost. Each restart is logged. The pause before
+	// a restart is 100 ms at first and doubles with each restart up to 5 s. It is 100 ms again
+	// after an engine that has lived for a minute.
 	Restart bool
 
 	// OnStarted is called when the server listens, before the first connection is served, and again
-	// after each restart. It must not call Shutdown or Close, which would wait for it. If nil, nothing
-	// is called.
+	// after each restart. It must not call Shutdown or Close, which would wait for it. If nil,
+	// nothing is called.
 	OnStarted func(*Server)
 
-	// Admin is a listener for operators: a live page, metrics, probes, and changes of timeouts. It is
-	// open from before the first connection until Run returns. If Idle.KeepClosed is zero, the last
-	// 128 reaped connections are kept for it.
+	// Admin is a listener for operators: a live page, metrics, probes, and changes of timeouts. It
+	// is open from before the first connection until Run returns. If Idle.KeepClosed is zero, the
+	// last 128 reaped connections are kept for it.
 	Admin Admin
 
-	// Logger gets the log lines of gnet and of the Reaper. Level info has the configuration at start,
-	// and every ten seconds what was reaped; level debug has each reap. Each kind of warning is logged
-	// at most once a second. If nil, nothing is logged.
+	// Logger gets the log lines of gnet and of the Reaper. Level info has the configuration at
+	// start, and every ten seconds what was reaped; level debug has each reap. Each kind of warning
+	// is logged at most once a second. If nil, nothing is logged.
 	Logger *slog.Logger
 
 	// Options are further options of gnet. They are applied last.

@@ -19,12 +19,13 @@ type Drain struct {
 	// that the server stops.
 	Delay time.Duration
 	// Spread is the time after Delay in which idle connections are closed, evenly spread. New
-	// connections are not served any more. A peer that sends something at the moment of the close may
-	// see a reset instead of an end.
+	// connections are not served any more. A peer that sends something at the moment of the close
+	// may see a reset instead of an end.
 	Spread time.Duration
-	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly spread
-	// between Spread and Timeout, held ones at its end. Exempt connections keep the server until then;
-	// they are closed without a goodbye, and OnClose gets nil. If zero, it is twice Spread.
+	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly
+	// spread between Spread and Timeout, held ones at its end. Exempt connections keep the server
+	// until then; they are closed without a goodbye, and OnClose gets nil. If zero, it is twice
+	// Spread.
 	Timeout time.Duration
 }
 

@@ -18,8 +18,8 @@ var ErrEngineDied = errors.New("server: the gnet engine died")
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
-	// healthyLife is the life of an engine after which its death is not a consequence of the death of
-	// the one before.
+	// healthyLife is the life of an engine after which its death is not a consequence of the death
+	// of the one before.
 	healthyLife = time.Minute
 )
 

@@ -65,8 +65,8 @@ func (h *engineHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		_ = accept.Unfilter(c.Fd()) // there may be none
 	}
 	// The kernel gives out the lowest free descriptor, so at least as many are in use. A connection
-	// with one of the last descriptors is closed in any case, so that each loop can accept and close
-	// connections until accepting is paused.
+	// with one of the last descriptors is closed in any case, so that each loop can accept and
+	// close connections until accepting is paused.
 	if fd := c.Fd(); h.full > 0 && fd >= h.full {
 		h.pauseFull()
 		h.admission.reject(c, noDescriptors, "no descriptors are left")

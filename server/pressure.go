@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// At pressureFrom idle timeouts begin to shrink, and at pressureTo they are shortest, as Envoy's
-	// overload manager is usually configured for reduce_timeouts.
+	// At pressureFrom idle timeouts begin to shrink, and at pressureTo they are shortest, as
+	// Envoy's overload manager is usually configured for reduce_timeouts.
 	pressureFrom = 0.85
 	pressureTo   = 0.95
 	// pressureSlack is the drop of the pressure after which timeouts grow again.
 	pressureSlack = 0.02
-	// scaleStep is the step in which timeouts change: each change costs a pass over all connections.
+	// scaleStep is the step in which timeouts change: each change costs a pass over all
+	// connections.
 	scaleStep = 0.1
 	// pressureInterval is the interval at which the pressure is measured.
 	pressureInterval = 250 * time.Millisecond

@@ -30,8 +30,8 @@ type SourceLimits struct {
 	IPv4Bits, IPv6Bits int
 	// Exempt are networks without limits, such as those of load balancers.
 	Exempt []netip.Prefix
-	// Entries bounds the memory for sources without an open connection, about 160 bytes each. If zero,
-	// it is 65,536. A source that was forgotten starts again with its full burst.
+	// Entries bounds the memory for sources without an open connection, about 160 bytes each. If
+	// zero, it is 65,536. A source that was forgotten starts again with its full burst.
 	Entries int
 }
 

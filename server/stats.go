@@ -11,12 +11,12 @@ type Stats struct {
 	MaxDescriptors int
 	// Restarts is the number of engines that were started after the death of another.
 	Restarts uint64
-	// Paused reports whether accepting is paused, and Pauses is how often it was, because there was no
-	// room.
+	// Paused reports whether accepting is paused, and Pauses is how often it was, because there was
+	// no room.
 	Paused bool
 	Pauses uint64
-	// Draining reports whether connections are being closed because the server stops: Drain.Delay is
-	// over.
+	// Draining reports whether connections are being closed because the server stops: Drain.Delay
+	// is over.
 	Draining bool
 	// Rejected counts the connections that were closed before the handler saw them.
 	Rejected Rejected

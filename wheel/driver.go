@@ -33,7 +33,8 @@ func (c *core) sleepAndPass() {
 	alarm := time.NewTimer(math.MaxInt64)
 	defer alarm.Stop()
 	for {
-		// From here to the sleep, every new deadline must wake the driver, since nextDue may miss it.
+		// From here to the sleep, every new deadline must wake the driver, since nextDue may miss
+		// it.
 		c.wakeBelow.Store(math.MaxInt64)
 		due := c.nextDue()
 		wait := due - c.now()

@@ -8,8 +8,8 @@ package wheel
 const (
 	// deadSlack is the excess of cancelled over pending entries above which slots are scanned.
 	deadSlack = 1 << 10
-	// sweepBlocks is the number of blocks that a Schedule scans. At least half of the ids in the slots
-	// are cancelled then, so the scan finds many more places than the one needed.
+	// sweepBlocks is the number of blocks that a Schedule scans. At least half of the ids in the
+	// slots are cancelled then, so the scan finds many more places than the one needed.
 	sweepBlocks = 4
 )
 

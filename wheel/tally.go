@@ -18,9 +18,9 @@ type TimerStats struct {
 	Missed    uint64 // runs that were later than MissedAfter, including the dropped ones
 	Dropped   uint64 // runs that DropMissed has dropped
 
-	// Lateness is a histogram of the time between the deadline of a run and its beginning. Lateness[i]
-	// counts the runs that were less than 2^i microseconds late and are not in a lower bucket. The
-	// last bucket also counts all later runs.
+	// Lateness is a histogram of the time between the deadline of a run and its beginning.
+	// Lateness[i] counts the runs that were less than 2^i microseconds late and are not in a lower
+	// bucket. The last bucket also counts all later runs.
 	Lateness [LatenessBuckets]uint64
 }
 

@@ -35,8 +35,8 @@ const (
 	newBit    = 4
 	wordShift = 3
 
-	// refused is the state of a new Timeout that came after Stop. A new Timeout cannot expire, so the
-	// state is unambiguous.
+	// refused is the state of a new Timeout that came after Stop. A new Timeout cannot expire, so
+	// the state is unambiguous.
 	refused = expired
 )
 

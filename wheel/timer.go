@@ -20,8 +20,8 @@ var (
 	// ErrTooManyPending is returned by NewTimeout while as many Timeouts are pending as
 	// TimerConfig.MaxPending allows.
 	ErrTooManyPending = errors.New("wheel: too many pending timeouts")
-	// ErrStopInTask is returned by Stop if a task calls it on the goroutine of the Timer, which would
-	// wait for itself.
+	// ErrStopInTask is returned by Stop if a task calls it on the goroutine of the Timer, which
+	// would wait for itself.
 	ErrStopInTask = errors.New("wheel: a task has called Stop on the goroutine of its timer: call it from another goroutine")
 	// ErrNoTask is returned for a nil Task or TaskFunc.
 	ErrNoTask = errors.New("wheel: no task")
@@ -30,55 +30,58 @@ var (
 // A TimerConfig configures a Timer. The zero value is a Timer with a tick of 10 ms that runs tasks
 // on its own goroutine.
 type TimerConfig struct {
-	// Tick is the precision: a task runs at most one tick late, and never early. If zero, 10 ms. Must
-	// not be negative.
+	// Tick is the precision: a task runs at most one tick late, and never early. If zero, 10 ms.
+	// Must not be negative.
 	Tick time.Duration
 	// Slots is the number of slots of the lowest level, a power of two; see [New]. If zero, 1024.
 	Slots int
-	// MaxPending limits the number of pending Timeouts; a periodic one also counts while it runs. If
-	// zero, there is no limit. Must not be negative.
+	// MaxPending limits the number of pending Timeouts; a periodic one also counts while it runs.
+	// If zero, there is no limit. Must not be negative.
 	MaxPending int
 
 	// Executor runs tasks: it calls run, which does not panic, on a goroutine of its choice, now or
 	// later, or returns an error and does not call it. It must not block, because that delays all
 	// other tasks. [Pool.Execute] is an executor, and so is the Submit of an ants.Pool with
-	// WithNonblocking. A Timeout that waits in an executor is still pending: it can be cancelled and
-	// reset. Its time in the executor does not count for DropMissed. The queue should have room for
-	// all tasks that may expire at once. If nil, tasks run on the goroutine of the Timer, one after
-	// the other. They must be short then, because each one delays the next.
+	// WithNonblocking. A Timeout that waits in an executor is still pending: it can be cancelled
+	// and reset. Its time in the executor does not count for DropMissed. The queue should have room
+	// for all tasks that may expire at once. If nil, tasks run on the goroutine of the Timer, one
+	// after the other. They must be short then, because each one delays the next.
 	Executor func(run func()) error
-	// OnRefused is called on the goroutine of the Timer if an executor returns an error or panics. It
-	// returns the delay before the next attempt, at least one tick, which sets the new deadline. If it
-	// is negative, the Timeout is cancelled, and the hook decides what to do with it. If nil, a
-	// warning is logged, at most one per second, and the next attempt is after 100 ms.
+	// OnRefused is called on the goroutine of the Timer if an executor returns an error or panics.
+	// It returns the delay before the next attempt, at least one tick, which sets the new deadline.
+	// If it is negative, the Timeout is cancelled, and the hook decides what to do with it. If nil,
+	// a warning is logged, at most one per second, and the next attempt is after 100 ms.
 	OnRefused func(t *Timeout, err error) (retry time.Duration)
 
-	// SlowAfter is the duration above which a run of a task is slow. If zero, no run is slow. Must not
-	// be negative.
+	// SlowAfter is the duration above which a run of a task is slow. If zero, no run is slow. Must
+	// not be negative.
 	SlowAfter time.Duration
 	// OnSlow is called after a slow run, on its goroutine, with its duration. If nil, a warning is
 	// logged, at most one per second.
 	OnSlow func(t *Timeout, took time.Duration)
-	// SlowExecutor runs tasks that were slow more than SlowLimit times within a minute, until the end
-	// of that minute, so that slow tasks only delay other slow tasks. Minutes count from NewTimer. If
-	// it refuses a task, OnRefused is called as for Executor. If nil, Executor runs all tasks.
-	// XXL-JOB's trigger pools work like this.
+	// SlowExecutor runs tasks that were slow more than SlowLimit times within a minute, until the
+	// end of that minute, so that slow tasks only delay other slow tasks. Minutes count from
+	// NewTimer. If it refuses a task, OnRefused is called as for Executor. If nil, Executor runs
+	// all tasks. XXL-JOB's trigger pools work like this.
 	SlowExecutor func(run func()) error
-	// SlowLimit is the number of slow runs per minute above which SlowExecutor runs a task. If zero,
+	// SlowLimit is the number of slow runs per minute above which SlowExecutor runs a task. If
+	// zero,
 	// 10. Must not be negative.
 	SlowLimit int
 	// SlowKey returns the group in which slow runs of a Timeout are counted for SlowExecutor. Its
-	// result must be comparable. If nil, Timeouts with the same code form a group: functions made at
-	// the same place, or methods of the same type.
+	// result must be comparable. If nil, Timeouts with the same code form a group: functions made
+	// at the same place, or methods of the same type.
 	SlowKey func(*Timeout) any
 
-	// Missed is the policy for a Timeout that is more than MissedAfter late, because the process was
-	// stopped or a task has blocked the Timer. The default is RunMissed.
+	// Missed is the policy for a Timeout that is more than MissedAfter late, because the process
+	// was stopped or a task has blocked the Timer. The default is RunMissed.
 	Missed MissedPolicy
-	// MissedAfter is the lateness above which a Timeout is missed. If zero, 5 s. Must not be negative.
+	// MissedAfter is the lateness above which a Timeout is missed. If zero, 5 s. Must not be
+	// negative.
 	MissedAfter time.Duration
-	// OnMissed is called on the goroutine of the Timer for each Timeout that DropMissed has dropped,
-	// once for all missed runs of a periodic one. If nil, a warning is logged, at most one per second.
+	// OnMissed is called on the goroutine of the Timer for each Timeout that DropMissed has
+	// dropped, once for all missed runs of a periodic one. If nil, a warning is logged, at most one
+	// per second.
 	OnMissed func(t *Timeout, late time.Duration)
 
 	// OnPanic is called if a task panics, on its goroutine, with the value of the panic, or with an
@@ -86,13 +89,13 @@ type TimerConfig struct {
 	// there is no Logger. Panics of hooks are recovered and logged in the same way.
 	OnPanic func(t *Timeout, value any, stack []byte)
 
-	// DetectLeaks logs an error with the stack of NewTimer if the Timer becomes garbage without Stop,
-	// by slog.Default if there is no Logger. A hook of a started Timer or a pending task that refers
-	// to the Timer keeps it alive; a Timeout does not. The goroutine of a Timer that is garbage ends
-	// when nothing is pending.
+	// DetectLeaks logs an error with the stack of NewTimer if the Timer becomes garbage without
+	// Stop, by slog.Default if there is no Logger. A hook of a started Timer or a pending task that
+	// refers to the Timer keeps it alive; a Timeout does not. The goroutine of a Timer that is
+	// garbage ends when nothing is pending.
 	DetectLeaks bool
-	// Logger gets the events without a hook, and a warning if the process has more than 64 Timers. If
-	// nil, only panics and leaks are logged.
+	// Logger gets the events without a hook, and a warning if the process has more than 64 Timers.
+	// If nil, only panics and leaks are logged.
 	Logger *slog.Logger
 }
 

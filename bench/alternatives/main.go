@@ -97,7 +97,8 @@ func newJob(quick, tcp bool, subject string) job {
 		Touch: 300 * time.Millisecond, Hold: 2 * time.Second, Heartbeat: 2 * time.Second, Timeout: 2 * time.Second,
 	}
 	if tcp {
-		// The first heartbeats come within a second after Hold. Until then the connections are silent.
+		// The first heartbeats come within a second after Hold. Until then the connections are
+		// silent.
 		j.N, j.Hold, j.Timeout = 4_000, 1500*time.Millisecond, 4*time.Second
 	}
 	if quick {

@@ -135,8 +135,8 @@ func serveAlone(_ time.Duration, started func(net.Addr)) error {
 
 func serveIdle(timeout time.Duration, started func(net.Addr)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		// At the end all clients become silent at the same moment. The other servers here do not take
-		// that for an outage of their own, so this one must not either.
+		// At the end all clients become silent at the same moment. The other servers here do not
+		// take that for an outage of their own, so this one must not either.
 		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: timeout, Tick: tick, OutageGrace: -1})
 	})
 }

@@ -211,8 +211,8 @@ func TestSigtermDrains(t *testing.T) {
 		for _, end := range endings {
 			closes[end.Busy] = append(closes[end.Busy], end.At.Sub(began))
 			if !strings.HasPrefix(end.Reason, "closing: drained") {
-				// If bytes of a busy client cross the close, the kernel resets the connection, and the goodbye
-				// is lost.
+				// If bytes of a busy client cross the close, the kernel resets the connection, and
+				// the goodbye is lost.
 				require.True(t, end.Busy && strings.Contains(end.Reason, "reset"), "%+v", end)
 				cut++
 			}

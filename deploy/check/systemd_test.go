@@ -224,8 +224,8 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 	if said, err := exec.CommandContext(ctx, analyze, "verify", "--man=no", name).CombinedOutput(); err != nil || len(said) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
 	}
-	// 0 is best and 100 worst. The rest is access to the network, to /proc and to the file system of
-	// the host.
+	// 0 is best and 100 worst. The rest is access to the network, to /proc and to the file system
+	// of the host.
 	const exposure = "15"
 	said, err := exec.CommandContext(ctx, analyze, "security", "--no-pager", "--offline=yes", "--threshold="+exposure, name).CombinedOutput()
 	if err != nil {

@@ -131,8 +131,8 @@ func (c *Clock) Before(stamp int64, now time.Duration) time.Duration {
 	if stamp >= last || stamp == last-1 && c.moving.Load() {
 		return max(now, c.at(last))
 	}
-	// Older moves are forgotten. At least one tick passes per move, so the oldest move is older than
-	// the memory, and a connection that was heard before it is idle.
+	// Older moves are forgotten. At least one tick passes per move, so the oldest move is older
+	// than the memory, and a connection that was heard before it is idle.
 	return c.at(max(stamp+1, c.oldest(last)))
 }
 

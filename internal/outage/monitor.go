@@ -55,8 +55,8 @@ func (s *State) HeldSince() time.Duration {
 // A Count is the number of connections that were busy together before a silence. Safe for
 // concurrent use.
 type Count struct {
-	// From and To bound the period. A connection counts if it was opened before the period and heard
-	// last within it.
+	// From and To bound the period. A connection counts if it was opened before the period and
+	// heard last within it.
 	From, To time.Duration
 	busy     atomic.Int32
 }

@@ -20,8 +20,8 @@ type Facts struct {
 	Noticed [IdleReasons]time.Duration // the last idle events, rounded up to the tick
 
 	// HeardAt and WroteAt are Heard and Wrote as the kernel reports them, to within one step of its
-	// clock; 0 if it does not. They are for reports: a verdict that relied on them could be early by
-	// that step.
+	// clock; 0 if it does not. They are for reports: a verdict that relied on them could be early
+	// by that step.
 	HeardAt, WroteAt time.Duration
 
 	// ArrivedAfter is an instant after which the last byte of the peer reached the kernel, 0 if it

@@ -21,15 +21,15 @@ type Limits struct {
 	// Grace bounds the time by which an outage puts off verdicts, see [Away]. If negative, verdicts
 	// are not put off, and Hold does not apply.
 	Grace time.Duration
-	// Hold bounds the time for which a verdict is held while nothing is heard from any connection. A
-	// verdict is never held for longer than its own limit.
+	// Hold bounds the time for which a verdict is held while nothing is heard from any connection.
+	// A verdict is never held for longer than its own limit.
 	Hold time.Duration
 
 	Tick    time.Duration
 	Horizon time.Duration // the longest time between two judgements of a connection
 
-	// Previous are the limits that applied until Since, nil for the first ones. If a change brings a
-	// deadline forward into the past, the deadline counts as passed at the change.
+	// Previous are the limits that applied until Since, nil for the first ones. If a change brings
+	// a deadline forward into the past, the deadline counts as passed at the change.
 	Previous *Limits
 	Since    time.Duration
 }

@@ -79,13 +79,13 @@ func (all Outages) merge() Outages {
 // Away has the times in which the server could not hear or answer its peers. Immutable once in use.
 // The zero Away has none.
 type Away struct {
-	// Server are the times in which the process or the machine was paused. They count for each limit
-	// that a peer can keep only while the server hears and answers it.
+	// Server are the times in which the process or the machine was paused. They count for each
+	// limit that a peer can keep only while the server hears and answers it.
 	Server Outages
 	// Silent are the times in which nothing was heard from any connection, so that the network was
-	// probably down. Their Length leaves out the times of Server. They count for the same limits, but
-	// only if they began before the deadline that Server gives: they are inferred, and must not add
-	// up without end.
+	// probably down. Their Length leaves out the times of Server. They count for the same limits,
+	// but only if they began before the deadline that Server gives: they are inferred, and must not
+	// add up without end.
 	Silent Outages
 	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
 	// Verdicts about peers are held meanwhile.

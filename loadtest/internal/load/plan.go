@@ -100,8 +100,8 @@ type Command struct {
 	Silence string `json:",omitempty"`
 	// LastMessage is the name of a group that sends one message now and then stops.
 	LastMessage string `json:",omitempty"`
-	// Vanish is the name of a group. Its connections end without a packet, as if the machine lost its
-	// power.
+	// Vanish is the name of a group. Its connections end without a packet, as if the machine lost
+	// its power.
 	Vanish string `json:",omitempty"`
 	// Finish ends the loop.
 	Finish bool `json:",omitempty"`

@@ -93,12 +93,12 @@ type Group struct {
 	Kept uint64 `json:"kept"`
 	// Ended were closed by this client.
 	Ended uint64 `json:"ended"`
-	// Reset were reset by the target. Told received data, such as a goodbye, before the target closed
-	// them.
+	// Reset were reset by the target. Told received data, such as a goodbye, before the target
+	// closed them.
 	Reset uint64 `json:"reset"`
 	Told  uint64 `json:"told"`
-	// Garbled received something other than their echo and stayed open. Unanswered waited longer than
-	// the limit for an answer at the end.
+	// Garbled received something other than their echo and stayed open. Unanswered waited longer
+	// than the limit for an answer at the end.
 	Garbled    uint64 `json:"garbled"`
 	Unanswered uint64 `json:"unanswered"`
 
@@ -108,8 +108,8 @@ type Group struct {
 	Latency map[string]*Latency `json:"latency,omitempty"`
 	// Lateness is the time from the timeout of a dead connection to its close.
 	Lateness *Histogram `json:"lateness,omitempty"`
-	// Lifetime is how long connections that never live, such as those of an attacker, were open before
-	// the target closed them.
+	// Lifetime is how long connections that never live, such as those of an attacker, were open
+	// before the target closed them.
 	Lifetime *Histogram `json:"lifetime,omitempty"`
 }
 

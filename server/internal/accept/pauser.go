@@ -22,8 +22,8 @@ type Config struct {
 	Listeners int          // TCP sockets that the engine opens
 	Logger    *slog.Logger // at most one line per second for each kind of event
 
-	// HasRoom reports whether there is enough room to resume. A goroutine of the Pauser calls it every
-	// 20 ms while accepting is paused.
+	// HasRoom reports whether there is enough room to resume. A goroutine of the Pauser calls it
+	// every 20 ms while accepting is paused.
 	HasRoom func() bool
 
 	Pauses *atomic.Uint64 // counts the pauses; the engines of a server share it

@@ -2,7 +2,9 @@ package server
 
 import (
 	"testing"
+	"time"
 
+	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
@@ -10,7 +12,7 @@ import (
 
 func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 	for _, limit := range []int{0, 100} {
-		r, err := idle.Middleware(&echo{}, idle.Config{ReadTimeout: idleConfig.ReadTimeout, MaxConnections: limit})
+		r, err := idle.Middleware(&gnet.BuiltinEventEngine{}, idle.Config{ReadTimeout: time.Minute, MaxConnections: limit})
 		require.NoError(t, err)
 		now := func() int { return r.Config().MaxConnections }
 		var s shortage

@@ -25,7 +25,7 @@ func coreCandidate() candidate {
 }
 
 func newCore(c config) (subject, error) {
-	w, err := wheel.New[uint32](tick, ringSlots)
+	w, err := wheel.New[uint32](tick)
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +50,4 @@ func (s *core) schedule(i int, d time.Duration) { s.handles[i] = s.wheel.Schedul
 func (s *core) cancel(i int)                    { s.wheel.Cancel(s.handles[i]) }
 func (s *core) close()                          {}
 
-func (s *core) reschedule(i int, d time.Duration) {
-	s.handles[i] = s.wheel.Reschedule(s.handles[i], s.now+d)
-}
+func (s *core) reschedule(i int, d time.Duration) { s.wheel.Reschedule(s.handles[i], s.now+d) }

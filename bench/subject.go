@@ -73,9 +73,8 @@ type candidate struct {
 
 // candidates returns all subjects in the order of the tables. Our timers come first.
 func candidates() []candidate {
-	list := []candidate{coreCandidate()}
-	list = append(list, oursCandidates()...)
-	return append(list,
+	return []candidate{
+		coreCandidate(),
 		afterFuncCandidate(),
 		heapCandidate(),
 		russellLuoCandidate(),
@@ -85,7 +84,7 @@ func candidates() []candidate {
 		goZeroCandidate(),
 		nettyCandidate(),
 		noneCandidate(),
-	)
+	}
 }
 
 func findCandidate(name string) (candidate, bool) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -116,14 +115,6 @@ func (cfg *Config) longest() time.Duration {
 	h := &cfg.Heartbeat
 	return max(idle+verdict.Share(idle, cfg.Jitter), cfg.FirstByteTimeout, cfg.HandshakeTimeout, cfg.WriteStallTimeout,
 		cfg.OutputLimit.SoftFor, cfg.MinRate.Window, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
-}
-
-// slots returns the number of slots with which the usual timeouts are less than one turn of a
-// wheel, up to a maximum.
-func (cfg *Config) slots() int {
-	// The clock and the wheel round up, and now has a slot of its own.
-	ticks := uint(cfg.horizon()/cfg.Tick) + 3
-	return min(1<<bits.Len(ticks), maxSlots)
 }
 
 // A checker collects what is wrong with a Config.

@@ -57,14 +57,3 @@ func TestDefaults(t *testing.T) {
 		require.NotNil(t, r.Config().Logger)
 	}
 }
-
-func TestEveryTimeoutFitsItsWheel(t *testing.T) {
-	for ticks := range 5000 {
-		cfg := Config{ReadTimeout: time.Duration(ticks+1) * time.Second, Tick: time.Second}
-		slots := cfg.slots()
-		require.Zero(t, slots&(slots-1), "a power of two")
-		if slots < maxSlots {
-			require.Greater(t, slots, ticks+3, "one turn is longer than a timeout that is rounded up twice")
-		}
-	}
-}

@@ -80,7 +80,7 @@ type loop struct {
 
 func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	set := r.settings.Load()
-	w, err := wheel.New[uint32](set.cfg.Tick, set.cfg.slots())
+	w, err := wheel.New[uint32](set.cfg.Tick)
 	if err != nil {
 		panic("BUG: idle: " + err.Error()) // the Config was checked
 	}
@@ -313,7 +313,7 @@ func (l *loop) rearm(id uint32, s *state) {
 	if due, filed := l.wheel.Deadline(s.timer); filed && due <= next {
 		return
 	}
-	s.timer = l.wheel.Reschedule(s.timer, l.upcoming(next))
+	l.wheel.Reschedule(s.timer, l.upcoming(next))
 	l.setDue(min(l.due, l.nextDue()))
 }
 

@@ -40,7 +40,7 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		return
 	}
 	if next, open := l.decide(r, id, s, &f, v.Act != verdict.Wait); open {
-		s.timer = l.wheel.Reschedule(s.timer, l.upcoming(next))
+		l.wheel.Reschedule(s.timer, l.upcoming(next))
 	}
 }
 

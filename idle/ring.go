@@ -71,12 +71,12 @@ func (cfg *Config) turn() (longest time.Duration) {
 func (l *loop) ring(sectors int) Ring {
 	ring, width := newRing(l, l.set, sectors)
 	ring.Connections, ring.Reaped = l.open, l.counters.reaped.export()
-	for slot := range l.wheel.Slots() {
-		if slot.Due-ring.Now >= ring.Turn {
-			ring.Later += slot.Entries
+	for due := range l.wheel.Deadlines() {
+		if due-ring.Now >= ring.Turn {
+			ring.Later++
 			continue
 		}
-		ring.Sectors[slot.Due/width%time.Duration(len(ring.Sectors))] += slot.Entries
+		ring.Sectors[due/width%time.Duration(len(ring.Sectors))]++
 	}
 	return ring
 }

@@ -11,7 +11,7 @@ import (
 
 // Sessions end two seconds after their last heartbeat.
 func ExampleWheel() {
-	w, err := wheel.New[string](100*time.Millisecond, 1024)
+	w, err := wheel.New[string](100 * time.Millisecond)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func ExampleWheel() {
 	alice := w.Schedule(2*time.Second, "alice")
 	w.Schedule(2*time.Second, "bob")
 
-	alice = w.Reschedule(alice, 5*time.Second) // a heartbeat of alice
+	w.Reschedule(alice, 5*time.Second) // a heartbeat of alice
 	w.Advance(2*time.Second, math.MaxInt, expire)
 
 	next, _ := w.NextDue()
@@ -33,23 +33,10 @@ func ExampleWheel() {
 	// 0 pending
 }
 
-// A tick of 100 ms and 1024 slots suit timeouts of up to 102 s. An error names all mistakes.
-func ExampleNew() {
-	w, err := wheel.New[string](100*time.Millisecond, 1024)
-	fmt.Println(w.Len(), err)
-
-	_, err = wheel.New[string](0, 1000)
-	fmt.Println(err)
-	// Output:
-	// 0 <nil>
-	// wheel: tick is 0s, must be positive
-	// wheel: 1000 slots, must be a power of two from 1 to 16777216
-}
-
 // The caller of a Wheel reads the clock, here the time since a start, and sleeps until an entry may
 // be due.
 func ExampleWheel_NextDue() {
-	w, err := wheel.New[string](time.Millisecond, 64)
+	w, err := wheel.New[string](time.Millisecond)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,7 +57,7 @@ func ExampleWheel_NextDue() {
 
 // A deadline is rounded up to a tick, so no entry expires early.
 func ExampleWheel_Schedule() {
-	w, err := wheel.New[string](100*time.Millisecond, 64)
+	w, err := wheel.New[string](100 * time.Millisecond)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -88,29 +75,28 @@ func ExampleWheel_Schedule() {
 	// close session 7
 }
 
-// Keep the Handle that Reschedule returns: it differs if the deadline moves to an earlier instant.
+// The Handle of an entry stays the same, whether the deadline moves to a later or an earlier
+// instant.
 func ExampleWheel_Reschedule() {
-	w, err := wheel.New[string](time.Second, 64)
+	w, err := wheel.New[string](time.Second)
 	if err != nil {
 		log.Fatal(err)
 	}
-	first := w.Schedule(10*time.Second, "session 7")
-	later := w.Reschedule(first, 20*time.Second)
-	earlier := w.Reschedule(later, 5*time.Second)
-	fmt.Println("the same after a later deadline:", later == first)
-	fmt.Println("the same after an earlier one:", earlier == later)
+	h := w.Schedule(10*time.Second, "session 7")
+	fmt.Println("later:", w.Reschedule(h, 20*time.Second))
+	fmt.Println("earlier:", w.Reschedule(h, 5*time.Second))
 
 	w.Advance(5*time.Second, math.MaxInt, func(wheel.Handle, string) {})
-	fmt.Println("too late:", w.Reschedule(earlier, time.Minute) == 0)
+	fmt.Println("too late:", w.Reschedule(h, time.Minute))
 	// Output:
-	// the same after a later deadline: true
-	// the same after an earlier one: false
-	// too late: true
+	// later: true
+	// earlier: true
+	// too late: false
 }
 
 // Cancel reports whether it came in time. A stale Handle does no harm.
 func ExampleWheel_Cancel() {
-	w, err := wheel.New[string](time.Second, 64)
+	w, err := wheel.New[string](time.Second)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -129,7 +115,7 @@ func ExampleWheel_Cancel() {
 // A budget bounds the duration of a call of Advance, so that the caller can do other work in
 // between.
 func ExampleWheel_Advance() {
-	w, err := wheel.New[int](time.Second, 64)
+	w, err := wheel.New[int](time.Second)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -149,7 +135,7 @@ func ExampleWheel_Advance() {
 
 // An expiry callback may reschedule its own entry, which keeps its Handle.
 func ExampleWheel_Advance_periodic() {
-	w, err := wheel.New[string](time.Second, 64)
+	w, err := wheel.New[string](time.Second)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -166,11 +152,11 @@ func ExampleWheel_Advance_periodic() {
 	// report at 3m0s
 }
 
-// This is the diagram of the package comment: three entries at tick 19, in rings with slots of 1, 8
-// and 512 ticks. An entry in an upper ring moves down when its slot comes up.
+// This is the picture of the package comment: three entries at tick 75, in levels with slots of 1, 64
+// and 4096 ticks. An entry in an upper level moves down when its slot comes up.
 func ExampleWheel_Slots() {
 	const tick = time.Millisecond
-	w, err := wheel.New[string](tick, 8)
+	w, err := wheel.New[string](tick)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -181,34 +167,34 @@ func ExampleWheel_Slots() {
 	}
 	expire := func(_ wheel.Handle, name string) { fmt.Println(name, "expires") }
 
-	w.Advance(19*tick, math.MaxInt, expire)
-	w.Schedule(22*tick, "A")
-	w.Schedule(30*tick, "B")
-	w.Schedule(1003*tick, "C")
+	w.Advance(75*tick, math.MaxInt, expire)
+	w.Schedule(80*tick, "A")
+	w.Schedule(200*tick, "B")
+	w.Schedule(9000*tick, "C")
 	show()
-	for _, now := range []time.Duration{22 * tick, 24 * tick, 30 * tick, 512 * tick, 1000 * tick, 1003 * tick} {
+	for _, now := range []time.Duration{80 * tick, 192 * tick, 200 * tick, 8192 * tick, 8960 * tick, 9000 * tick} {
 		fmt.Println("at", now)
 		w.Advance(now, math.MaxInt, expire)
 		show()
 	}
 	// Output:
-	//   1 in a slot of 1ms that comes up at 22ms
-	//   1 in a slot of 8ms that comes up at 24ms
-	//   1 in a slot of 512ms that comes up at 512ms
-	// at 22ms
+	//   1 in a slot of 1ms that comes up at 80ms
+	//   1 in a slot of 64ms that comes up at 192ms
+	//   1 in a slot of 4.096s that comes up at 8.192s
+	// at 80ms
 	// A expires
-	//   1 in a slot of 8ms that comes up at 24ms
-	//   1 in a slot of 512ms that comes up at 512ms
-	// at 24ms
-	//   1 in a slot of 1ms that comes up at 30ms
-	//   1 in a slot of 512ms that comes up at 512ms
-	// at 30ms
+	//   1 in a slot of 64ms that comes up at 192ms
+	//   1 in a slot of 4.096s that comes up at 8.192s
+	// at 192ms
+	//   1 in a slot of 1ms that comes up at 200ms
+	//   1 in a slot of 4.096s that comes up at 8.192s
+	// at 200ms
 	// B expires
-	//   1 in a slot of 512ms that comes up at 512ms
-	// at 512ms
-	//   1 in a slot of 8ms that comes up at 1s
-	// at 1s
-	//   1 in a slot of 1ms that comes up at 1.003s
-	// at 1.003s
+	//   1 in a slot of 4.096s that comes up at 8.192s
+	// at 8.192s
+	//   1 in a slot of 64ms that comes up at 8.96s
+	// at 8.96s
+	//   1 in a slot of 1ms that comes up at 9s
+	// at 9s
 	// C expires
 }

@@ -3,206 +3,242 @@ package wheel
 import (
 	"encoding/binary"
 	"math/rand/v2"
-	"slices"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// model is a map of deadlines.
+// A model says when entries have to expire. It knows the contract of a Wheel, and nothing of its
+// slots: it keeps the pending entries in a slice.
 type model struct {
-	tick    time.Duration
-	clock   time.Duration
-	cursor  func() time.Duration // of the wheel
-	pending map[int]modelEntry
+	clock   int64 // ticks; the wheel has reached a tick from low to high
+	low     int64
+	high    int64
+	pending []*modelEntry
 }
 
 type modelEntry struct {
-	earliest, latest time.Duration // multiples of the tick between which it must fire
-	// The ticks of its slot, which is the next one for a passed deadline.
-	first, last time.Duration
+	handle      Handle
+	index       int   // in pending, -1 if it is not pending
+	deadline    int64 // nanoseconds, -1 during its callback
+	first, last int64 // the ticks between which it expires; they differ if the deadline had passed
 }
 
-// floor is the last multiple of the tick that the clock has reached.
-func (m *model) floor() time.Duration { return m.clock / m.tick * m.tick }
+const modelTick = int64(10 * time.Millisecond)
 
-func (m *model) schedule(id int, deadline time.Duration) {
-	due := (max(deadline, 0) + m.tick - 1) / m.tick * m.tick
-	m.pending[id] = modelEntry{earliest: due, latest: max(due, m.floor()+m.tick),
-		first: max(due, m.cursor()), last: max(due, m.cursor()+m.tick)}
+func (m *model) schedule(e *modelEntry, deadline int64) {
+	e.deadline = max(deadline, 0)
+	due := (e.deadline + modelTick - 1) / modelTick
+	e.first, e.last = max(due, m.low), max(due, m.high+1)
 }
 
-// play runs the operations that data encodes on a Wheel and on the model, and compares them at each
-// step. Callbacks run operations of their own.
-func play(t testing.TB, data []byte) {
-	const tick = 10 * time.Millisecond
-	w, err := New[int](tick, 16)
+func (m *model) add(e *modelEntry) {
+	e.index = len(m.pending)
+	m.pending = append(m.pending, e)
+}
+
+func (m *model) remove(e *modelEntry) {
+	last := m.pending[len(m.pending)-1]
+	m.pending[e.index], last.index = last, e.index
+	m.pending = m.pending[:len(m.pending)-1]
+	e.index = -1
+}
+
+// A player runs the operations that its bytes encode on a Wheel and on a model, and compares them at
+// each step. Callbacks run operations of their own.
+type player struct {
+	testing.TB
+	next  func() int // a byte
+	clock time.Duration
+	wheel *Wheel[*modelEntry]
+	model model
+	stale [16]Handle
+	steps int
+}
+
+func newPlayer(t testing.TB, next func() int) *player {
+	w, err := New[*modelEntry](time.Duration(modelTick))
 	require.NoError(t, err)
-	m := &model{tick: tick, pending: map[int]modelEntry{}}
-	m.cursor = func() time.Duration { return time.Duration(w.cursor) * tick }
-	handles := map[int]Handle{}
-	var stale []Handle
-	next := 0
-	reached := time.Duration(0)
-
-	take := func() int {
-		if len(data) == 0 {
-			return 0
-		}
-		b := data[0]
-		data = data[1:]
-		return int(b)
-	}
-	bursts := take()%16 == 0 // makes the test slow, since there is more to check
-	someDeadline := func() time.Duration {
-		switch b := take(); {
-		case b < 16:
-			return m.clock - time.Duration(b)*tick // has passed
-		case b < 20:
-			return m.clock + time.Duration(take()+1)<<(30+6*(b-16)) // up to two years
-		case b < 32:
-			return m.clock + time.Duration(b)*tick*100 // many turns
-		default:
-			return m.clock + time.Duration(b)*3*time.Millisecond
-		}
-	}
-	somePending := func() (int, bool) {
-		if len(m.pending) == 0 {
-			return 0, false
-		}
-		ids := make([]int, 0, len(m.pending))
-		for id := range m.pending {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
-		return ids[take()%len(ids)], true
-	}
-	operate := func(op int) {
-		switch op % 7 {
-		case 0, 1:
-			d := someDeadline()
-			handles[next] = w.Schedule(d, next)
-			m.schedule(next, d)
-			next++
-		case 2:
-			if id, ok := somePending(); ok {
-				d := someDeadline()
-				h := w.Reschedule(handles[id], d)
-				require.NotZero(t, h, "a pending entry can be rescheduled")
-				if h != handles[id] {
-					stale = append(stale, handles[id])
-				}
-				handles[id] = h
-				m.schedule(id, d)
-			}
-		case 3:
-			if id, ok := somePending(); ok {
-				require.True(t, w.Cancel(handles[id]), "a pending entry can be cancelled")
-				stale = append(stale, handles[id])
-				delete(m.pending, id)
-			}
-		case 4:
-			if len(stale) > 0 {
-				h := stale[take()%len(stale)]
-				require.False(t, w.Cancel(h), "a stale Handle cancels nothing")
-				require.Zero(t, w.Reschedule(h, someDeadline()), "a stale Handle reschedules nothing")
-			}
-		case 5:
-			w.Purge()
-		case 6: // enough cancelled entries that slots are scanned for them
-			if !bursts {
-				break
-			}
-			var burst []Handle
-			first, step := someDeadline(), time.Duration(take())*time.Millisecond
-			for i := range deadSlack + 100 {
-				burst = append(burst, w.Schedule(first+time.Duration(i)*step, -1))
-			}
-			for _, h := range burst {
-				require.True(t, w.Cancel(h))
-			}
-			stale = append(stale, burst[0])
-		}
-	}
-
-	for steps := 0; len(data) > 0 && steps < 2000; steps++ {
-		switch op := take(); {
-		case op < 160:
-			operate(op)
-		default:
-			jump := time.Duration(take()) * time.Millisecond
-			switch {
-			case op > 254:
-				jump *= 1_000_000 // days
-			case op > 250:
-				jump *= 50 // a stall of many turns
-			}
-			m.clock += jump
-			budget := 1 + take()%8
-			if op%2 == 0 {
-				budget = 1 << 30
-			}
-			expire := func(h Handle, id int) {
-				require.GreaterOrEqual(t, m.pending[id].last, reached, "entries come in the order of their ticks")
-				reached = max(reached, m.pending[id].first)
-				require.Contains(t, m.pending, id, "it fires once, and not after Cancel")
-				require.Equal(t, handles[id], h)
-				require.LessOrEqual(t, m.pending[id].earliest, m.floor(), "entry %d fired early", id)
-				if take()%4 == 0 { // periodic
-					d := someDeadline()
-					require.Equal(t, h, w.Reschedule(h, d))
-					m.schedule(id, d)
-					return
-				}
-				delete(m.pending, id)
-				if take()%2 == 0 {
-					operate(take())
-				}
-				stale = append(stale, h) // when the callback has returned
-			}
-			if _, more := w.Advance(m.clock, budget, expire); !more {
-				for id, e := range m.pending {
-					if e.latest <= m.floor() {
-						t.Fatalf("entry %d was due at %v, not later than %v", id, e.latest, m.floor())
-					}
-				}
-			}
-		}
-		require.Equal(t, len(m.pending), w.Len())
-		check(t, w, m.clock)
-		if due, ok := w.NextDue(); ok {
-			for id, e := range m.pending {
-				if due > max(e.latest, m.clock) {
-					t.Fatalf("entry %d is due at %v, before NextDue %v", id, e.latest, due)
-				}
-			}
-		} else {
-			require.Empty(t, m.pending)
-		}
-	}
-
-	// At the end everything is due.
-	for _, e := range m.pending {
-		m.clock = max(m.clock, e.latest)
-	}
-	w.Advance(m.clock, 1<<30, func(h Handle, id int) {
-		require.Contains(t, m.pending, id)
-		delete(m.pending, id)
-	})
-	require.Empty(t, m.pending, "nothing is lost")
-	check(t, w, m.clock)
+	return &player{TB: t, next: next, wheel: w}
 }
 
-func TestWheelAgainstModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	for round := range 100 {
-		rng := rand.New(rand.NewPCG(seed, uint64(round)))
-		data := make([]byte, 0, 2048)
-		for len(data) < cap(data) {
-			data = binary.LittleEndian.AppendUint64(data, rng.Uint64())
+func (p *player) must(ok bool, what string) {
+	if !ok {
+		p.Helper()
+		p.Fatalf("step %d at %v: %s", p.steps, p.clock, what)
+	}
+}
+
+func (p *player) deadline() int64 {
+	switch b := p.next(); {
+	case b < 16:
+		return int64(p.clock) - int64(b)*modelTick // has passed
+	case b < 24:
+		return int64(p.clock) + int64(p.next()+1)<<(20+6*(b-16)) // up to a century
+	case b < 48:
+		return (int64(p.clock)/modelTick + int64(b)*32) * modelTick // on and beside the borders of levels
+	default:
+		return int64(p.clock) + int64(b)*int64(3*time.Millisecond)
+	}
+}
+
+func (p *player) some() *modelEntry {
+	if len(p.model.pending) == 0 {
+		return nil
+	}
+	return p.model.pending[(p.next()|p.next()<<8)%len(p.model.pending)]
+}
+
+func (p *player) operate(op int) {
+	p.steps++
+	e := p.some()
+	switch {
+	case op%8 < 3 || e == nil:
+		e = &modelEntry{}
+		at := p.deadline()
+		e.handle = p.wheel.Schedule(time.Duration(at), e)
+		p.model.schedule(e, at)
+		p.model.add(e)
+	case op%8 < 5:
+		at := p.deadline()
+		p.must(p.wheel.Reschedule(e.handle, time.Duration(at)), "a pending entry cannot be rescheduled")
+		p.model.schedule(e, at)
+	case op%8 == 5:
+		p.must(p.wheel.Cancel(e.handle), "a pending entry cannot be cancelled")
+		p.retire(e)
+	case op%8 == 6:
+		h := p.stale[p.next()%len(p.stale)]
+		p.must(!p.wheel.Cancel(h), "a stale Handle has cancelled an entry")
+		p.must(!p.wheel.Reschedule(h, p.clock), "a stale Handle has rescheduled an entry")
+	default:
+		at, ok := p.wheel.Deadline(e.handle)
+		p.must(ok == (e.deadline >= 0) && (!ok || int64(at) == e.deadline), "Deadline is wrong")
+	}
+}
+
+func (p *player) retire(e *modelEntry) {
+	p.model.remove(e)
+	p.stale[p.next()%len(p.stale)] = e.handle
+}
+
+// expire checks an entry that expires, and does to it and to others what a callback may do.
+func (p *player) expire(h Handle, e *modelEntry) {
+	p.must(h == e.handle, "a callback has the wrong Handle")
+	p.must(e.index >= 0 && e.deadline >= 0, "an entry expires twice, or after Cancel")
+	p.must(e.first <= p.model.clock, "an entry expires early")
+	p.must(e.last >= p.model.low, "an entry expires after one of a later tick")
+	p.model.low, p.model.high = max(p.model.low, e.first), min(p.model.clock, e.last)
+	e.deadline = -1
+	b := p.next()
+	for range b % 4 { // it may cancel or reschedule this entry
+		p.operate(p.next())
+	}
+	if b >= 192 && e.index >= 0 { // periodic
+		at := p.deadline()
+		p.must(p.wheel.Reschedule(h, time.Duration(at)), "an entry cannot be rescheduled in its callback")
+		p.model.schedule(e, at)
+	}
+	defer func() {
+		if e.index >= 0 && e.deadline < 0 {
+			p.retire(e)
 		}
-		if !t.Run("", func(t *testing.T) { play(t, data) }) {
+	}()
+	if b == 100 {
+		panic(errModel)
+	}
+}
+
+type modelError struct{}
+
+var errModel = modelError{}
+
+func (p *player) advance(op int) {
+	jump := int64(p.next())
+	switch {
+	case op == 255:
+		jump *= int64(time.Hour)
+	case op > 250:
+		jump *= int64(100 * time.Millisecond)
+	default:
+		jump *= int64(time.Millisecond) / 4
+	}
+	budget := p.next() % 16
+	if op%2 == 0 {
+		budget = 1 << 30
+	}
+	p.clock += time.Duration(jump)
+	p.model.clock = int64(p.clock) / modelTick
+	p.model.high = p.model.clock
+	defer func() {
+		p.model.high = p.model.clock
+		if v := recover(); v != nil && v != errModel {
+			panic(v)
+		}
+	}()
+	if _, more := p.wheel.Advance(p.clock, budget, p.expire); !more {
+		p.model.low = p.model.clock
+		for _, e := range p.model.pending {
+			p.must(e.last > p.model.clock, "an entry has not expired")
+		}
+	}
+}
+
+func (p *player) step() {
+	if op := p.next(); op < 176 {
+		p.operate(op)
+	} else {
+		p.advance(op)
+	}
+	p.must(p.wheel.Len() == len(p.model.pending), "Len is wrong")
+	if p.steps%16 != 0 {
+		return
+	}
+	due, ok := p.wheel.NextDue()
+	p.must(ok == (len(p.model.pending) > 0), "NextDue is wrong about whether there are entries")
+	for _, e := range p.model.pending {
+		p.must(int64(due)/modelTick <= max(e.last, p.model.clock), "NextDue is after an entry")
+	}
+}
+
+// finish lets the entries expire. The clock stops before the century of the furthest deadlines.
+func (p *player) finish() {
+	check(p, p.wheel, p.clock)
+	for _, e := range p.model.pending {
+		p.model.clock = max(p.model.clock, e.last)
+	}
+	p.wheel.Advance(time.Duration(p.model.clock*modelTick), 1<<30, func(_ Handle, e *modelEntry) {
+		p.must(e.index >= 0, "an entry expires twice")
+		p.model.remove(e)
+	})
+	p.must(len(p.model.pending) == 0, "an entry is lost")
+	check(p, p.wheel, time.Duration(p.model.clock*modelTick))
+}
+
+// TestWheelAgainstModel runs random operations. IDLEWHEEL_STEPS sets their number.
+func TestWheelAgainstModel(t *testing.T) {
+	total := 200_000
+	if s := os.Getenv("IDLEWHEEL_STEPS"); s != "" {
+		var err error
+		total, err = strconv.Atoi(s)
+		require.NoError(t, err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	for done, round := 0, uint64(0); done < total; round++ {
+		rng := rand.New(rand.NewPCG(seed, round))
+		p := newPlayer(t, func() int { return int(rng.Uint32() & 255) })
+		length := 1 << rng.IntN(16)
+		for p.steps < length {
+			p.step()
+			if p.steps&(p.steps-1) == 0 || p.steps%1024 == 0 {
+				check(t, p.wheel, p.clock)
+			}
+		}
+		p.finish()
+		done += p.steps
+		if t.Failed() {
 			t.Fatalf("seed %d, round %d", seed, round)
 		}
 	}
@@ -211,5 +247,28 @@ func TestWheelAgainstModel(t *testing.T) {
 func FuzzWheel(f *testing.F) {
 	f.Add([]byte{0, 40, 0, 20, 170, 50, 0})
 	f.Add([]byte{0, 10, 0, 10, 2, 0, 200, 3, 0, 255, 255, 1, 0, 0, 1})
-	f.Fuzz(func(t *testing.T, data []byte) { play(t, data) })
+	rng := rand.New(rand.NewPCG(1, 1))
+	var long []byte
+	for range 100 {
+		long = binary.LittleEndian.AppendUint64(long, rng.Uint64())
+	}
+	f.Add(long)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := newPlayer(t, func() int {
+			if len(data) == 0 {
+				return 0
+			}
+			b := data[0]
+			data = data[1:]
+			return int(b)
+		})
+		for range 2000 {
+			if len(data) == 0 {
+				break
+			}
+			p.step()
+			check(p, p.wheel, p.clock)
+		}
+		p.finish()
+	})
 }

@@ -1,97 +1,103 @@
 package wheel
 
-// blockIDs makes a block 64 bytes, one cache line: emptying a slot misses the cache once per 15
-// entries.
-const blockIDs = 15
+import (
+	"math"
+	"math/bits"
+	"time"
+)
 
-// A block is one link of a list of ids or other values. Block 0 is never used, so that 0 means
-// none.
-type block[E any] struct {
-	next uint32
-	ids  [blockIDs]E // filled from the end
-}
+const (
+	groupBits  = 6                                // a level has a slot for each value of a group of bits
+	levelSlots = 1 << groupBits                   // so its bitmap is one word
+	levels     = (63 + groupBits - 1) / groupBits // ticks have 63 bits
+)
 
-// blockPiece is the number of blocks that are allocated at a time.
-const blockPiece = 1 << 6 // power of two
+// A slot is the index of a slot: 64 times its level plus the value of the group. An index that is
+// higher comes up later. The first slot of a level is never used, so the zero slot means none.
+type slot uint16
 
-// A list is a stack in blocks. All blocks but the head are full. The zero list is empty.
+// expiring is a slot that never comes up. It holds the entry whose callback is running.
+const expiring slot = levels * levelSlots
+
+func (s slot) level() uint { return uint(s) / levelSlots }
+func (s slot) group() uint { return uint(s) % levelSlots }
+func (s slot) shift() uint { return s.level() * groupBits }
+
+// A list has the entries of a slot, linked by id.
 type list struct {
-	head uint32 // block
-	room uint32 // places left in the head block; the id on top is at this index
+	first uint32 // id, 0 if the list is empty
+	n     uint32
 }
 
-func (l list) empty() bool { return l.head == 0 }
-
-// blocks owns the memory of all lists of a wheel.
-type blocks[E any] struct {
-	pieces []*[blockPiece]block[E]
-	used   uint32 // blocks allocated so far, including block 0
-	free   uint32 // first unused block; the others are linked by next
+// A hierarchy has the slots of a wheel and the tick that the wheel has reached. It maps instants to
+// slots and finds the slots that come up. It does not know the type of the entries.
+type hierarchy struct {
+	tick     int64 // nanoseconds
+	cursor   int64 // the tick that the wheel has reached
+	draining slot  // the slot that came up at the cursor; no entry is added to it
+	lists    [expiring + 1]list
+	occupied [levels + 1]uint64 // per level, one bit per slot that holds entries
 }
 
-func (b *blocks[E]) at(i uint32) *block[E] { return &b.pieces[i/blockPiece][i%blockPiece] }
+// slotOf returns the slot for a deadline. It comes up at the tick at which the deadline is due, or
+// earlier if the deadline is far away. The level is the highest group of bits in which that tick
+// differs from the cursor.
+func (h *hierarchy) slotOf(deadline int64) slot {
+	tick := h.tickOf(deadline)
+	level := uint(bits.Len64(uint64(tick^h.cursor))-1) / groupBits
+	return slot(level*levelSlots + uint(tick>>(level*groupBits))%levelSlots)
+}
 
-// take returns an unused block.
-func (b *blocks[E]) take() uint32 {
-	if b.free != 0 {
-		i := b.free
-		b.free = b.at(i).next
-		return i
+// tickOf returns the tick at which a deadline is due: rounded up, and after the cursor.
+func (h *hierarchy) tickOf(deadline int64) int64 {
+	tick := deadline / h.tick
+	if tick*h.tick != deadline {
+		tick++
 	}
-	if b.used%blockPiece == 0 {
-		b.pieces = append(b.pieces, new([blockPiece]block[E]))
+	return max(tick, h.cursor+1)
+}
+
+// first returns the tick at which an occupied slot comes up. The slot agrees with the cursor in all
+// groups of bits above its own.
+func (h *hierarchy) first(s slot) int64 {
+	above := h.cursor >> s.shift() &^ (levelSlots - 1)
+	return (above | int64(s.group())) << s.shift()
+}
+
+// next returns the slot that comes up next, 0 if all slots are empty. Occupied slots are ahead of
+// the cursor in their level, and a level comes up before the levels above it. So the next slot is
+// the first that is occupied.
+func (h *hierarchy) next() slot {
+	for level, occupied := range h.occupied[:levels] {
+		if occupied != 0 {
+			return slot(level*levelSlots + bits.TrailingZeros64(occupied))
+		}
 	}
-	i := b.used
-	b.used++
-	if i == 0 {
-		return b.take()
+	return 0
+}
+
+// turn moves the cursor to the tick at which the next slot comes up, for draining. If there is none
+// until the target, it moves the cursor to the target and returns false.
+func (h *hierarchy) turn(target int64) bool {
+	h.draining = h.next()
+	if h.draining == 0 || h.first(h.draining) > target {
+		h.draining, h.cursor = 0, target
+		return false
 	}
-	return i
+	h.cursor = h.first(h.draining)
+	return true
 }
 
-// extend puts an empty block on top of a list that has no room.
-func (b *blocks[E]) extend(l *list) {
-	i := b.take()
-	b.at(i).next = l.head
-	*l = list{head: i, room: blockIDs}
+// target returns the tick to which Advance moves. It is below the last tick, so that there is always
+// a tick after the cursor.
+func (h *hierarchy) target(now time.Duration) int64 {
+	return max(min(int64(now)/h.tick, math.MaxInt64-1), h.cursor)
 }
 
-func (b *blocks[E]) push(l *list, id E) {
-	if l.room == 0 {
-		b.extend(l)
+// instant returns the beginning of a tick.
+func (h *hierarchy) instant(tick int64) time.Duration {
+	if tick > math.MaxInt64/h.tick {
+		return math.MaxInt64
 	}
-	b.put(l, id)
-}
-
-// put pushes an id onto a list that has room.
-func (b *blocks[E]) put(l *list, id E) {
-	l.room--
-	b.at(l.head).ids[l.room] = id
-}
-
-// pop removes the id that was pushed last, and clears its place. The list must not be empty.
-func (b *blocks[E]) pop(l *list) (id E) {
-	var none E
-	top := &b.at(l.head).ids[l.room]
-	id, *top = *top, none
-	if l.room++; l.room == blockIDs {
-		b.shrink(l)
-	}
-	return id
-}
-
-// count returns the number of ids in a list.
-func (b *blocks[E]) count(l list) (n int) {
-	for i := l.head; i != 0; i = b.at(i).next {
-		n += blockIDs
-	}
-	return n - int(l.room)
-}
-
-// shrink removes the head block, which is empty, from a list.
-func (b *blocks[E]) shrink(l *list) {
-	i := l.head
-	head := b.at(i)
-	*l = list{head: head.next}
-	head.next, b.free = b.free, i
+	return time.Duration(tick * h.tick)
 }

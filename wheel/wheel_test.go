@@ -7,15 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 const testTick = 10 * time.Millisecond
 
-func newTestWheel(t testing.TB, slots int) *Wheel[string] {
+func newTestWheel(t testing.TB) *Wheel[string] {
 	t.Helper()
-	w, err := New[string](testTick, slots)
+	w, err := New[string](testTick)
 	require.NoError(t, err)
 	return w
 }
@@ -31,125 +30,65 @@ func advance(t testing.TB, w *Wheel[string], now time.Duration) []string {
 	return got
 }
 
-// walkSlots returns the tick at which each id in the slots of a wheel comes up.
-func walkSlots[E comparable](t testing.TB, h *hierarchy, blocks *blocks[E]) map[E]int64 {
-	t.Helper()
-	comesUp := map[E]int64{}
-	fileAt := func(tick int64) func(E, uint32, uint32) {
-		return func(id E, _, _ uint32) {
-			if _, twice := comesUp[id]; twice {
-				t.Fatalf("id %v is in two slots", id)
-			}
-			comesUp[id] = tick
-		}
-	}
-	for level := range h.levels() {
-		for i, l := range level.filed.slots {
-			if bit := level.filed.occupied[i/64]>>(i%64)&1 == 1; bit == l.empty() {
-				t.Fatalf("slot %d of shift %d: bit is %v, empty is %v", i, level.shift, bit, l.empty())
-			}
-			first := h.cursor>>level.shift + 1
-			walkList(t, blocks, l, fileAt((first+(int64(i)-first)&level.mask)<<level.shift))
-		}
-		walkList(t, blocks, level.draining, fileAt(h.cursor))
-	}
-	return comesUp
-}
-
-func walkList[E any](t testing.TB, blocks *blocks[E], l list, see func(id E, block, index uint32)) {
-	t.Helper()
-	room := l.room
-	for b := l.head; b != 0; b = blocks.at(b).next {
-		if room == blockIDs {
-			t.Fatal("a linked block is empty")
-		}
-		for i := room; i < blockIDs; i++ {
-			see(blocks.at(b).ids[i], b, i)
-		}
-		room = 0
-	}
-}
-
 // check walks the whole wheel and fails if an invariant is broken. A wheel that has stopped in the
 // middle of an Advance to now may hold overdue entries in slots up to there. It uses no assertions
 // of testify: they would take minutes here.
-func check[T any](t testing.TB, w *Wheel[T], now time.Duration) {
+func check[T comparable](t testing.TB, w *Wheel[T], now time.Duration) {
 	t.Helper()
-	comesUp := walkSlots(t, &w.hierarchy, &w.blocks)
-
-	free := map[uint32]bool{}
-	walkList(t, &w.blocks, w.free, func(id uint32, _, _ uint32) {
-		if free[id] {
-			t.Fatalf("id %d is free twice", id)
+	linked := map[uint32]bool{}
+	for i, l := range w.lists {
+		s := slot(i)
+		if occupied := w.occupied[s.level()]>>s.group()&1 == 1; occupied != (l.n > 0) || occupied != (l.first != 0) {
+			t.Fatalf("slot %d: its bit is %v, its list is %+v", s, occupied, l)
 		}
-		free[id] = true
-	})
-
-	pending, dead := 0, 0
-	for id := uint32(1); id < w.entries.used; id++ {
-		e := w.entries.at(id)
-		tick, filed := comesUp[id]
-		if places := count(e.pending(), !e.pending() && filed, free[id]); places != 1 {
-			t.Fatalf("id %d: pending is %v, in a slot is %v, free is %v", id, e.pending(), filed, free[id])
+		if l.n > 0 && s != w.draining && s != expiring && w.first(s) <= w.cursor {
+			t.Fatalf("slot %d comes up at tick %d, which is not after %d", s, w.first(s), w.cursor)
 		}
-		if (e.deadline() != unfiled) != filed {
-			t.Fatalf("id %d: deadline is %d, in a slot is %v", id, e.deadline(), filed)
-		}
-		if !e.pending() {
-			if filed {
-				dead++
+		n, prev := uint32(0), uint32(0)
+		for id := l.first; id != 0; id = w.at(id).next {
+			e := w.at(id)
+			if linked[id] || e.prev != prev || e.slot != s || !e.pending() {
+				t.Fatalf("slot %d: id %d after %d: linked twice is %v, entry is %+v", s, id, prev, linked[id], e)
 			}
-			continue
-		}
-		pending++
-		due := e.deadline() / w.tick
-		if e.deadline()%w.tick != 0 {
-			due++
-		}
-		if latest := max(due, w.cursor+1, int64(now)/w.tick); tick > latest {
-			t.Fatalf("id %d: its slot comes up at tick %d, which is after %d", id, tick, latest)
-		}
-	}
-	if dead != w.dead {
-		t.Fatalf("%d entries are cancelled and in slots, counted were %d", dead, w.dead)
-	}
-	if pending != w.Len() {
-		t.Fatalf("%d entries are pending, Len is %d", pending, w.Len())
-	}
-}
-
-// count returns the number of its arguments that are true.
-func count(all ...bool) (n int) {
-	for _, is := range all {
-		if is {
+			due := e.deadline / w.tick
+			if e.deadline%w.tick != 0 {
+				due++
+			}
+			latest := max(due, w.cursor+1, int64(now)/w.tick)
+			if s != expiring && w.first(s) > latest {
+				t.Fatalf("id %d: its slot comes up at tick %d, which is after %d", id, w.first(s), latest)
+			}
+			linked[id], prev = true, id
 			n++
 		}
-	}
-	return n
-}
-
-func TestNewRejectsBadArguments(t *testing.T) {
-	for _, tc := range []struct {
-		tick  time.Duration
-		slots int
-		want  []string
-	}{
-		{0, 64, []string{"tick is 0s, must be positive"}},
-		{-time.Second, 64, []string{"tick is -1s"}},
-		{time.Second, 0, []string{"0 slots, must be a power of two"}},
-		{time.Second, -64, []string{"-64 slots"}},
-		{time.Second, 100, []string{"100 slots"}},
-		{time.Second, 1 << 25, []string{"33554432 slots"}},
-		{0, 3, []string{"tick is 0s", "3 slots"}},
-	} {
-		_, err := New[int](tc.tick, tc.slots)
-		for _, want := range tc.want {
-			assert.ErrorContains(t, err, want)
+		if n != l.n {
+			t.Fatalf("slot %d has %d entries, counted were %d", s, n, l.n)
 		}
 	}
-	for slots := 1; slots <= 1<<12; slots *= 2 {
-		_, err := New[int](1, slots)
-		assert.NoError(t, err)
+	if len(linked) != w.Len() {
+		t.Fatalf("%d entries are in slots, Len is %d", len(linked), w.Len())
+	}
+	var zero T
+	free := map[uint32]bool{}
+	for id := w.free; id != 0; id = w.at(id).next {
+		if e := w.at(id); free[id] || e.pending() || e.payload != zero {
+			t.Fatalf("id %d is free: twice is %v, entry is %+v", id, free[id], e)
+		}
+		free[id] = true
+	}
+	if all := len(free) + len(linked) + 1; w.used > 0 && all != int(w.used) {
+		t.Fatalf("%d ids are free, in a slot, or 0; %d are used", all, w.used)
+	}
+}
+
+func TestNewRejectsATickThatIsNotPositive(t *testing.T) {
+	for _, tick := range []time.Duration{0, -1, -time.Second, math.MinInt64} {
+		_, err := New[int](tick)
+		require.EqualError(t, err, fmt.Sprintf("wheel: tick is %v, must be positive", tick))
+	}
+	for _, tick := range []time.Duration{1, time.Second, math.MaxInt64} {
+		_, err := New[int](tick)
+		require.NoError(t, err)
 	}
 }
 
@@ -157,13 +96,13 @@ func TestExpiryIsNeverEarlyAndAtMostOneTickLate(t *testing.T) {
 	const turn = 64 * testTick
 	delays := []time.Duration{
 		0, 1, testTick - 1, testTick, testTick + 1, 5*testTick + 3, turn - testTick, turn - 1, turn, turn + 1,
-		turn + testTick, 3 * turn, 3*turn + 1, 10*turn - 1,
+		turn + testTick, 3 * turn, 3*turn + 1, 10*turn - 1, 64*turn - 1, 64 * turn, 64*turn + 1, 64 * 64 * turn, 64*64*turn + 1,
 	}
 	starts := []time.Duration{0, 1, testTick / 2, testTick - 1, 63 * testTick, 64 * testTick, 1000*testTick + 7}
 	for _, start := range starts {
 		for _, delay := range delays {
 			t.Run(fmt.Sprintf("at %v in %v", start, delay), func(t *testing.T) {
-				w := newTestWheel(t, 64)
+				w := newTestWheel(t)
 				advance(t, w, start)
 				deadline := start + delay
 				w.Schedule(deadline, "x")
@@ -181,14 +120,14 @@ func TestExpiryIsNeverEarlyAndAtMostOneTickLate(t *testing.T) {
 }
 
 func TestAnInstantBeforeTheOriginIsTheOrigin(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	w.Schedule(math.MinInt64, "x")
 	require.Empty(t, advance(t, w, math.MinInt64))
 	require.Equal(t, []string{"x"}, advance(t, w, testTick))
 }
 
 func TestTheFurthestDeadlineNeverFires(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	h := w.Schedule(math.MaxInt64, "x")
 	for now := testTick; now < math.MaxInt64/2; now *= 2 {
 		require.Empty(t, advance(t, w, now))
@@ -202,7 +141,7 @@ func TestTheFurthestDeadlineNeverFires(t *testing.T) {
 
 func TestALateAdvanceExpiresAllDueEntries(t *testing.T) {
 	for _, late := range []int{1, 5, 63, 64, 65, 1000, 64_000} {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		due := 0
 		for i := 1; i <= 1000; i++ {
 			w.Schedule(time.Duration(i)*testTick, "x")
@@ -216,7 +155,7 @@ func TestALateAdvanceExpiresAllDueEntries(t *testing.T) {
 }
 
 func TestAnEntryScheduledDuringALateAdvanceExpires(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	now := 5000 * testTick
 	for i := 1; i <= 64; i++ { // one entry per slot; each callback also schedules a passed instant
 		w.Schedule(time.Duration(i)*testTick, "first")
@@ -235,7 +174,7 @@ func TestAnEntryScheduledDuringALateAdvanceExpires(t *testing.T) {
 }
 
 func TestTimeThatStandsStillOrGoesBackDoesNothing(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	require.Empty(t, advance(t, w, 100*testTick))
 	w.Schedule(101*testTick, "x")
 	require.Empty(t, advance(t, w, 100*testTick))
@@ -249,7 +188,7 @@ func TestTimeThatStandsStillOrGoesBackDoesNothing(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	require.False(t, w.Cancel(0), "the zero Handle names nothing")
 	require.False(t, w.Cancel(newHandle(7, 1)), "an id that was never used")
 	h := w.Schedule(testTick, "x")
@@ -257,50 +196,68 @@ func TestCancel(t *testing.T) {
 	require.True(t, w.Cancel(h))
 	require.Zero(t, w.Len())
 	require.False(t, w.Cancel(h), "twice")
-	require.Zero(t, w.Reschedule(h, time.Hour), "a stale Handle")
+	require.False(t, w.Reschedule(h, time.Hour), "a stale Handle")
 	_, ok := w.Deadline(h)
 	require.False(t, ok)
 	require.Empty(t, advance(t, w, time.Second))
 }
 
 func TestAStaleHandleNeverHitsAnotherEntry(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	old := w.Schedule(testTick, "old")
 	w.Cancel(old)
 	h := w.Schedule(2*testTick, "new")
 	require.Equal(t, old.id(), h.id(), "the place is used again at once")
 	require.False(t, w.Cancel(old))
-	require.Zero(t, w.Reschedule(old, time.Hour))
+	require.False(t, w.Reschedule(old, time.Hour))
 	require.Empty(t, advance(t, w, testTick))
 	require.Equal(t, []string{"new"}, advance(t, w, 2*testTick))
 }
 
 func TestPayloadIsReleased(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
 	w.Cancel(cancelled)
 	advance(t, w, testTick)
-	require.Empty(t, *w.entries.at(cancelled.id()).payload())
-	require.Empty(t, *w.entries.at(fired.id()).payload(), "what it points to can be collected")
+	require.Empty(t, w.at(cancelled.id()).payload)
+	require.Empty(t, w.at(fired.id()).payload, "what it points to can be collected")
 }
 
 func TestReschedule(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	h := w.Schedule(5*testTick, "x")
-	later := w.Reschedule(h, 200*testTick)
-	require.Equal(t, h, later, "a later deadline keeps the Handle")
+	require.True(t, w.Reschedule(h, 200*testTick))
 	require.Empty(t, advance(t, w, 200*testTick-1))
-	earlier := w.Reschedule(h, 201*testTick)
-	require.Equal(t, h, earlier)
-	moved := w.Reschedule(h, 200*testTick)
-	require.NotEqual(t, h, moved, "an earlier one makes a new entry")
-	require.Zero(t, w.Reschedule(h, time.Hour), "and the old Handle is stale")
-	require.Equal(t, []string{"x"}, advance(t, w, 200*testTick))
+	require.True(t, w.Reschedule(h, 300*testTick))
+	require.True(t, w.Reschedule(h, 201*testTick), "to an earlier deadline")
+	require.Empty(t, advance(t, w, 201*testTick-1))
+	require.Equal(t, []string{"x"}, advance(t, w, 201*testTick))
+	require.False(t, w.Reschedule(h, time.Hour), "it has expired")
 	require.Zero(t, w.Len())
 }
 
+func TestALaterRescheduleLeavesTheEntryInItsSlot(t *testing.T) {
+	w := newTestWheel(t)
+	h := w.Schedule(5*testTick, "x")
+	for _, tc := range []struct{ deadline, due time.Duration }{
+		{70 * testTick, 5 * testTick},
+		{6 * testTick, 5 * testTick}, // earlier than before, but after the slot
+		{5 * testTick, 5 * testTick},
+		{4 * testTick, 4 * testTick},
+		{9 * testTick, 4 * testTick},
+		{-1, testTick},
+	} {
+		require.True(t, w.Reschedule(h, tc.deadline))
+		check(t, w, 0)
+		due, _ := w.NextDue()
+		require.Equal(t, tc.due, due, "%v", tc.deadline)
+		deadline, _ := w.Deadline(h)
+		require.Equal(t, max(tc.deadline, 0), deadline)
+	}
+}
+
 func TestNextDueIsNeverLaterThanTheFirstDeadline(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	_, ok := w.NextDue()
 	require.False(t, ok, "an empty wheel has nothing due")
 	h := w.Schedule(7*testTick+1, "x")
@@ -323,7 +280,7 @@ func TestNextDueIsNeverLaterThanTheFirstDeadline(t *testing.T) {
 }
 
 func TestBudgetStopsInTheMiddleOfASlot(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	for range 100 {
 		w.Schedule(3*testTick, "x")
 	}
@@ -353,7 +310,7 @@ func TestBudgetStopsInTheMiddleOfASlot(t *testing.T) {
 }
 
 func TestBudgetCountsEntriesThatAreNotDue(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	for range 100 {
 		w.Reschedule(w.Schedule(3*testTick, "x"), 10*testTick)
 	}
@@ -364,7 +321,7 @@ func TestBudgetCountsEntriesThatAreNotDue(t *testing.T) {
 
 func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 	t.Run("cancel its neighbour in the same slot", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		h := [2]Handle{}
 		fired := 0
 		h[0], h[1] = w.Schedule(testTick, "0"), w.Schedule(testTick, "1")
@@ -382,20 +339,20 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 		check(t, w, 0)
 	})
 	t.Run("reschedule its neighbour in the same slot", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		h := map[string]Handle{"0": w.Schedule(testTick, "0"), "1": w.Schedule(testTick, "1")}
 		other := map[string]string{"0": "1", "1": "0"}
 		var got []string
 		w.Advance(testTick, math.MaxInt, func(_ Handle, p string) {
 			got = append(got, p)
-			h[other[p]] = w.Reschedule(h[other[p]], 9*testTick)
+			require.True(t, w.Reschedule(h[other[p]], 9*testTick))
 		})
 		require.Len(t, got, 1)
 		require.Empty(t, advance(t, w, 9*testTick-1))
 		require.Equal(t, []string{other[got[0]]}, advance(t, w, 9*testTick))
 	})
 	t.Run("reschedule itself and keep its Handle", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		h := w.Schedule(testTick, "x")
 		fired := 0
 		again := func(got Handle, _ string) {
@@ -403,7 +360,7 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 			require.Equal(t, h, got)
 			_, ok := w.Deadline(got)
 			require.False(t, ok, "it has no deadline until rescheduled")
-			require.Equal(t, h, w.Reschedule(h, time.Duration(fired+1)*testTick))
+			require.True(t, w.Reschedule(h, time.Duration(fired+1)*testTick))
 		}
 		for i := range 200 {
 			w.Advance(time.Duration(i)*testTick, math.MaxInt, again)
@@ -413,7 +370,7 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 		require.Equal(t, 1, w.Len())
 	})
 	t.Run("reschedule itself into the past: once per tick, not for ever", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		w.Schedule(0, "x")
 		fired := 0
 		w.Advance(100*testTick, math.MaxInt, func(h Handle, _ string) {
@@ -424,45 +381,26 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 		check(t, w, 0)
 	})
 	t.Run("cancel itself, and schedule another in its place", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		w.Schedule(testTick, "x")
 		w.Advance(testTick, math.MaxInt, func(h Handle, _ string) {
 			require.True(t, w.Cancel(h))
 			require.False(t, w.Cancel(h))
-			require.Zero(t, w.Reschedule(h, time.Hour))
+			require.False(t, w.Reschedule(h, time.Hour))
 			w.Schedule(2*testTick, "y")
 		})
 		require.Equal(t, 1, w.Len())
 		require.Equal(t, []string{"y"}, advance(t, w, 2*testTick))
 	})
 	t.Run("schedule one turn ahead, into the slot being drained", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		w.Schedule(testTick, "x")
 		w.Advance(testTick, math.MaxInt, func(Handle, string) { w.Schedule(65*testTick, "y") })
 		require.Empty(t, advance(t, w, 65*testTick-1))
 		require.Equal(t, []string{"y"}, advance(t, w, 65*testTick))
 	})
-	t.Run("purge", func(t *testing.T) {
-		w := newTestWheel(t, 64)
-		hs := []Handle{}
-		for range 50 {
-			hs = append(hs, w.Schedule(testTick, "x"))
-		}
-		fired := 0
-		w.Advance(testTick, math.MaxInt, func(h Handle, _ string) {
-			fired++
-			for _, other := range hs {
-				if other != h {
-					w.Cancel(other)
-				}
-			}
-			w.Purge()
-		})
-		require.Equal(t, 1, fired)
-		check(t, w, 0)
-	})
 	t.Run("but not advance", func(t *testing.T) {
-		w := newTestWheel(t, 64)
+		w := newTestWheel(t)
 		w.Schedule(testTick, "x")
 		require.PanicsWithValue(t, "wheel: Advance called from an expiry callback", func() {
 			w.Advance(testTick, math.MaxInt, func(Handle, string) {
@@ -473,7 +411,7 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 }
 
 func TestAWheelWorksAfterAPanic(t *testing.T) {
-	w := newTestWheel(t, 64)
+	w := newTestWheel(t)
 	for _, p := range []string{"a", "b", "c"} {
 		w.Schedule(testTick, p)
 	}
@@ -485,79 +423,54 @@ func TestAWheelWorksAfterAPanic(t *testing.T) {
 	require.Len(t, advance(t, w, testTick), 2, "the others are not")
 }
 
-func TestPurge(t *testing.T) {
-	w := newTestWheel(t, 64)
-	require.Zero(t, w.Purge())
-	var far []Handle
-	for range 100 {
-		far = append(far, w.Schedule(time.Hour, "far"))
-		w.Schedule(time.Second, "near")
+func TestCancelledEntriesLeaveNothingBehind(t *testing.T) {
+	w := newTestWheel(t)
+	var handles []Handle
+	for i := range 10_000 {
+		handles = append(handles, w.Schedule(time.Duration(i*i)*testTick/7, "x"))
 	}
-	for _, h := range far {
-		w.Cancel(h)
+	used := w.used
+	for range 3 {
+		rand.Shuffle(len(handles), func(i, j int) { handles[i], handles[j] = handles[j], handles[i] })
+		for _, h := range handles {
+			require.True(t, w.Cancel(h))
+		}
+		check(t, w, 0)
+		_, ok := w.NextDue()
+		require.False(t, ok, "nothing wakes the driver")
+		require.Empty(t, collect(w))
+		n, more := w.Advance(time.Second, 0, nil)
+		require.Zero(t, n)
+		require.False(t, more)
+		for i := range handles {
+			handles[i] = w.Schedule(time.Duration(i)*time.Minute, "x")
+		}
+		require.Equal(t, used, w.used, "places are used again, whatever the deadline")
 	}
-	require.Equal(t, 100, w.Purge())
-	check(t, w, 0)
-	used := w.entries.used
-	for range 100 {
-		w.Schedule(testTick, "soon")
-	}
-	require.Equal(t, used, w.entries.used, "the places are free for earlier deadlines")
-	require.Len(t, advance(t, w, testTick), 100)
-	require.Len(t, advance(t, w, time.Second), 100)
 }
 
-func TestChurnWithEqualTimeoutsNeedsNoMoreThanItsPeak(t *testing.T) {
-	w := newTestWheel(t, 1024)
+func TestChurnNeedsNoMoreThanItsPeak(t *testing.T) {
+	w := newTestWheel(t)
+	const n = 1000
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	handles := make([]Handle, n)
+	for i := range handles {
+		handles[i] = w.Schedule(time.Hour, "x")
+	}
 	now := time.Duration(0)
 	for range 100_000 {
-		w.Cancel(w.Schedule(now+10*time.Second, "x"))
-		now += testTick / 8
-		w.Advance(now, math.MaxInt, nil)
+		i := rng.IntN(n)
+		require.True(t, w.Cancel(handles[i]))
+		handles[i] = w.Schedule(now+time.Minute+time.Duration(rng.Int64N(int64(time.Minute))), "x")
+		now += 10 * time.Microsecond
 	}
-	check(t, w, 0)
-	require.LessOrEqual(t, w.entries.used, uint32(2), "the next entry has a later deadline and reuses the place")
-}
-
-func TestChurnWithRandomTimeoutsNeedsLittleMoreThanItsPeak(t *testing.T) {
-	const n = 1000
-	for _, slots := range []int{64, 1024, 1 << 14} {
-		w := newTestWheel(t, slots)
-		rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-		timeout := func() time.Duration { return time.Minute + time.Duration(rng.Int64N(int64(time.Minute))) }
-		handles := make([]Handle, n)
-		for i := range handles {
-			handles[i] = w.Schedule(timeout(), "x")
-		}
-		now := time.Duration(0)
-		for range 300_000 {
-			i := rng.IntN(n)
-			w.Cancel(handles[i])
-			handles[i] = w.Schedule(now+timeout(), "x")
-			now += 10 * time.Microsecond // nothing comes up in three seconds
-		}
-		check(t, w, now)
-		require.LessOrEqual(t, w.entries.used, uint32(2*n+deadSlack)*5/4, "%d slots: places of cancelled entries are used again", slots)
-	}
-}
-
-func TestEqualDeadlinesKeepMemoryLinear(t *testing.T) {
-	w := newTestWheel(t, 64)
-	for range 100_000 {
-		w.Schedule(time.Second, "x")
-	}
-	require.LessOrEqual(t, int(w.blocks.used), 100_000/blockIDs+3)
-	require.Len(t, advance(t, w, time.Second), 100_000)
-	used := w.blocks.used
-	for range 100_000 {
-		w.Schedule(2*time.Second, "x")
-	}
-	require.LessOrEqual(t, w.blocks.used, used+uint32(100_000/blockIDs)+3)
-	require.Equal(t, uint32(100_001), w.entries.used, "places are used again")
+	check(t, w, now)
+	require.EqualValues(t, n+1, w.used)
+	require.Len(t, w.pieces, 2)
 }
 
 func TestNoOperationAllocates(t *testing.T) {
-	w, err := New[uint64](testTick, 1024)
+	w, err := New[uint64](testTick)
 	require.NoError(t, err)
 	const n = 1000
 	handles := make([]Handle, n)
@@ -568,7 +481,7 @@ func TestNoOperationAllocates(t *testing.T) {
 			handles[i] = w.Schedule(now+time.Duration(i%50)*testTick, uint64(i))
 		}
 		for i, h := range handles {
-			handles[i] = w.Reschedule(h, now+time.Duration(i%70)*testTick) // some later, some earlier
+			w.Reschedule(h, now+time.Duration(i%70)*testTick) // some later, some earlier
 		}
 		for i := 0; i < n; i += 3 {
 			w.Cancel(handles[i])

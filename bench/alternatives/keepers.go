@@ -118,7 +118,7 @@ type wheelKeeper struct {
 }
 
 func newWheelKeeper(c keeperConfig) (keeper, error) {
-	w, err := wheel.New[uint32](tick, 1024)
+	w, err := wheel.New[uint32](tick)
 	if err != nil {
 		return nil, err
 	}

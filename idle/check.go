@@ -192,7 +192,7 @@ func (c *checker) tick(cfg *Config) {
 	least := max(longest.value/maxTicks+1, minTick)
 	chosen := cfg.Tick != 0
 	if !chosen {
-		cfg.Tick = max(min(defaultTick, shortest.value/10), least)
+		cfg.Tick = max(defaultTick(shortest.value), least)
 	}
 	const tick = fieldPath("Tick")
 	switch {
@@ -206,6 +206,13 @@ func (c *checker) tick(cfg *Config) {
 		c.refuse(string(longest.field), "%s is %v, more than %d times %s of %v: set a shorter timeout, or a tick of at least %v",
 			longest.field, longest.value, maxTicks, tick, cfg.Tick, least)
 	}
+}
+
+// defaultTick returns the tick for a shortest timeout: two ticks are 1 % of it, if the tick then is
+// neither too short to be cheap nor longer than any user notices.
+func defaultTick(shortest time.Duration) time.Duration {
+	fine := min(max(shortest/200, minDefaultTick), maxDefaultTick)
+	return min(fine, shortest/10)
 }
 
 // LogValue returns the settings that are not zero.

@@ -10,12 +10,14 @@ import (
 )
 
 const (
-	defaultTick = 100 * time.Millisecond
-	minTick     = time.Millisecond
-	maxTicks    = 1 << 30 // of any duration: an instant has 32 bits
-	maxTimeout  = setting.TenYears
-	minHorizon  = 1 << 11 // ticks
-	maxHorizon  = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
+	minDefaultTick = 20 * time.Millisecond
+	maxDefaultTick = 100 * time.Millisecond
+	minTick        = time.Millisecond
+	maxTicks       = 1 << 30 // of any duration: an instant has 32 bits
+	maxTimeout     = setting.TenYears
+	maxSlots       = 1 << 12
+	minHorizon     = 1 << 11 // ticks
+	maxHorizon     = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
 
 	defaultMaxMissed = 2
 	maxMaxMissed     = 15 // a state has four bits for them
@@ -139,7 +141,8 @@ type Config struct {
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after
 	// its timeout, and never before. Each tick wakes the process once while there are connections.
-	// If zero, it is 100 ms, or a tenth of the shortest timeout if that is less, and at least 1 ms.
+	// If zero, it is a 200th of the shortest timeout, but 20 to 100 ms, and at most a tenth of that
+	// timeout.
 	// A Tick below 1 ms, above the shortest timeout, or of which the longest has more than 2^30 is
 	// refused. Update cannot change it.
 	Tick time.Duration

@@ -46,8 +46,10 @@ func TestDefaults(t *testing.T) {
 	for _, tc := range []struct{ timeout, tick time.Duration }{
 		{time.Millisecond, time.Millisecond},
 		{5 * time.Millisecond, time.Millisecond},
-		{500 * time.Millisecond, 50 * time.Millisecond},
-		{time.Second, 100 * time.Millisecond},
+		{100 * time.Millisecond, 10 * time.Millisecond},
+		{500 * time.Millisecond, 20 * time.Millisecond},
+		{4 * time.Second, 20 * time.Millisecond},
+		{10 * time.Second, 50 * time.Millisecond},
 		{time.Hour, 100 * time.Millisecond},
 		{365 * 24 * time.Hour, 100 * time.Millisecond},
 		{maxTimeout, maxTimeout/maxTicks + 1},

@@ -124,7 +124,7 @@ var table = []Setting{
 		Help: "delay verdicts after, and during, an outage of this server for at most this `duration`",
 	},
 	{
-		Name: "tick", Field: "Tick", Zero: "a tenth of the shortest timeout, at most 100ms", Min: ms, Max: age, Scope: AtStart,
+		Name: "tick", Field: "Tick", Zero: "a 200th of the shortest timeout, 20ms to 100ms, at most a tenth", Min: ms, Max: age, Scope: AtStart,
 		Help: "close a connection at most two ticks of this `duration` after its deadline",
 	},
 }

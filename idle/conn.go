@@ -90,15 +90,8 @@ func (c Conn) Ready() {
 // see.
 func (c Conn) Alive() {
 	if s := c.state(); s != nil {
-		c.loop.markAlive(s)
+		s.Alive(c.loop.clock)
 		c.loop.rearm(c.id, s)
-	}
-}
-
-func (l *loop) markAlive(s *state) {
-	s.flags.setMissed(0)
-	if !s.flags.has(leaving) {
-		s.instants[atPinged] = l.clock.PackNow()
 	}
 }
 
@@ -113,8 +106,7 @@ func (c Conn) Touch() {
 
 func (l *loop) touch(id uint32, s *state) {
 	record, _ := l.table.Find(key(s.conn))
-	record.Heard = uint32(l.clock.Stamp())
-	s.instants[atWrote] = l.clock.PackNow()
+	s.Touch(l.clock, record)
 	l.rearm(id, s) // it may have been held beyond what the wheel knows
 }
 
@@ -122,18 +114,14 @@ func (l *loop) touch(id uint32, s *state) {
 // until Release was called as often as Hold. All other limits and heartbeats go on.
 func (c Conn) Hold() {
 	if s := c.state(); s != nil {
-		s.holds++
+		s.Hold()
 	}
 }
 
 // Release takes one Hold back. After the last one the idle timeouts restart, as with Touch. More
 // calls of Release than of Hold do nothing.
 func (c Conn) Release() {
-	s := c.state()
-	if s == nil || s.holds == 0 {
-		return
-	}
-	if s.holds--; s.holds == 0 {
+	if s := c.state(); s != nil && s.Release() {
 		c.loop.touch(c.id, s)
 	}
 }
@@ -141,39 +129,26 @@ func (c Conn) Release() {
 // Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
 // timeouts restart, and all other limits count as if it had never been out.
 func (c Conn) Exempt(on bool) {
-	s := c.state()
-	if s == nil || s.flags.has(exempt) == on {
-		return
+	if s := c.state(); s != nil && s.Exempt() != on {
+		s.SetExempt(on)
+		c.loop.touch(c.id, s)
 	}
-	s.flags.set(exempt, on)
-	s.instants[atStalled], s.instants[atOver] = 0, 0
-	c.loop.touch(c.id, s)
 }
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
 // EndMessage. It does nothing while a message is open.
 func (c Conn) BeginMessage() {
-	s := c.state()
-	if s == nil || s.instants[atRated] != 0 {
-		return
-	}
-	if rate := c.loop.set.limits.Rate; rate.BytesPerSecond > 0 {
-		s.instants[atRated], s.received = c.loop.packAfter(rate.Grace), 0
+	if s := c.state(); s != nil && s.BeginMessage(c.loop.clock, c.loop.set.limits.Rate) {
 		c.loop.rearm(c.id, s)
 	}
 }
 
 // EndMessage says that the message is complete. With MinRate.Always the next message begins.
 func (c Conn) EndMessage() {
-	s := c.state()
-	if s == nil {
-		return
+	if s := c.state(); s != nil {
+		s.EndMessage(c.loop.clock, c.loop.set.limits.Rate)
+		c.loop.rearm(c.id, s)
 	}
-	s.instants[atRated], s.received = 0, 0
-	if rate := c.loop.set.limits.Rate; rate.Always {
-		s.instants[atRated] = c.loop.packAfter(rate.Grace)
-	}
-	c.loop.rearm(c.id, s)
 }
 
 // Timeouts are the idle timeouts of one connection, see [Conn.SetTimeouts].
@@ -201,9 +176,9 @@ func (c Conn) SetTimeouts(t Timeouts) error {
 	if err != nil {
 		return err
 	}
-	old := s.limits
-	if s.limits, err = l.limits.take(l.set, t); err != nil {
-		s.limits = old
+	old := s.LimitsID
+	if s.LimitsID, err = l.limits.take(l.set, t); err != nil {
+		s.LimitsID = old
 		return err
 	}
 	l.reaper.own.add(t)

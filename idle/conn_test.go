@@ -118,15 +118,13 @@ func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
 
 func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
-	before := w.facts()
-	eventually(t, "ten ticks have passed", func() bool { return w.l.clock.Stamp() > 10 })
 	for _, touch := range []func(){
 		func() { handle(w.r, w.c).Touch() },
 		func() { handle(w.r, w.c).Exempt(true); handle(w.r, w.c).Exempt(false) },
 		func() { handle(w.r, w.c).Hold(); handle(w.r, w.c).Release() },
 	} {
-		record, _ := w.l.table.Find(key(w.c))
-		record.Heard, w.state().instants[atWrote] = 0, 0
+		before, stamp := w.facts(), w.l.clock.Stamp()
+		eventually(t, "three ticks have passed", func() bool { return w.l.clock.Stamp() > stamp+3 })
 		touch()
 		after := w.facts()
 		require.Greater(t, after.Heard.To, before.Heard.To)
@@ -139,27 +137,27 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	h.IsPong = func(gnet.Conn) bool { return true }
 	w := newWatched(t, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
 	s := w.state()
-	s.flags.set(leaving, true)
-	s.instants[atPinged] = 77
+	s.Leave(w.l.clock, 77*w.l.clock.Tick())
+	goodbye := w.facts().LastPing
 	handle(w.r, w.c).Alive()
 	w.c.buffered = 4
 	w.r.OnTraffic(w.c)
-	require.EqualValues(t, 77, s.instants[atPinged])
 	f := w.facts()
+	require.Equal(t, goodbye, f.LastPing)
 	v := w.l.limitsOf(s).Judge(&f, &w.l.outages, f.Opened.To+time.Hour/2)
 	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 
 func TestTheNextMessageStartsANewWindow(t *testing.T) {
 	w := newWatched(t, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
-	s := w.state()
-	require.NotZero(t, s.instants[atRated], "a message is always open")
-	s.instants[atRated], s.received = 1, 100
+	began := w.facts().RatedSince
+	require.NotZero(t, began, "a message is always open")
+	stamp := w.l.clock.Stamp()
+	eventually(t, "three ticks have passed", func() bool { return w.l.clock.Stamp() > stamp+3 })
 	handle(w.r, w.c).BeginMessage()
-	require.EqualValues(t, 1, s.instants[atRated], "a message is open")
+	require.Equal(t, began, w.facts().RatedSince, "a message is open")
 	handle(w.r, w.c).EndMessage()
-	require.Zero(t, s.received)
-	require.Greater(t, s.instants[atRated], uint32(1))
+	require.Greater(t, w.facts().RatedSince, began)
 }
 
 func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
@@ -230,29 +228,15 @@ func TestALateDriverClosesNothingEarly(t *testing.T) {
 
 func TestUpdateForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
 	h := pinging()
-	w := newWatched(t, Config{
-		WriteStallTimeout: time.Hour, OutputLimit: OutputLimit{Soft: 1, SoftFor: time.Hour}, Heartbeat: h,
-		MinRate: MinRate{BytesPerSecond: 1, Always: true},
-	})
-	s := w.state()
-	for _, at := range []int{atStalled, atOver, atRated} {
-		s.instants[at] = 7
-	}
-	s.received = 7
-	s.flags.setMissed(1)
-	s.instants[atPinged] = w.l.clock.Pack(w.l.clock.Elapsed() + time.Minute) // after any read
-	require.NoError(t, w.r.Update(to(Config{WriteStallTimeout: time.Hour, Heartbeat: h, MinRate: MinRate{BytesPerSecond: 1, Always: true}})))
+	w := newWatched(t, Config{Heartbeat: h})
+	before := w.facts()
+	w.state().Ping(w.l.clock, &before, w.l.clock.Elapsed()+time.Minute) // after any read
+	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour, Heartbeat: h})))
 	w.follow()
-	require.Zero(t, s.instants[atOver])
-	require.EqualValues(t, 7, s.instants[atStalled])
-	require.Equal(t, 1, s.flags.missed())
+	require.Equal(t, 1, w.facts().Missed)
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour})))
 	w.follow()
-	for _, at := range []int{atStalled, atOver, atRated} {
-		require.Zero(t, s.instants[at])
-	}
-	require.Zero(t, s.received)
-	require.Zero(t, s.flags.missed())
+	require.Zero(t, w.facts().Missed)
 }
 
 func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {

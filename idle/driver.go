@@ -176,14 +176,14 @@ func (r *Reaper) post(l *loop) error {
 
 // lastHeard returns the latest instant at which a peer may have been heard.
 func (r *Reaper) lastHeard(loops []*loop, now time.Duration) time.Duration {
-	last := int64(-1)
+	last := int64(0)
 	for _, l := range loops {
 		last = max(last, l.heardAt.Load())
 	}
-	if last <= 0 {
+	if last == 0 {
 		return 0
 	}
-	return r.clock.Before(last, now)
+	return r.clock.Before(coarse.Stamp(last), now)
 }
 
 // warnUndated logs which limits do not work because the kernel does not date bytes.

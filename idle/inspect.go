@@ -2,7 +2,6 @@ package idle
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/topn"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -69,12 +69,9 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	if err := q.check(); err != nil {
 		return Inspection{}, err
 	}
-	i := inspector{query: q, ranking: ranking{by: q.By, now: r.clock.Elapsed()}}
-	if q.States {
-		i.found.States = newStates()
-	}
+	i := newInspector(q, r.clock.Elapsed())
 	if q.Limit > 0 || q.States {
-		if err := r.inspectConns(ctx, &i); err != nil { // a part of the counts would be wrong
+		if err := r.inspectConns(ctx, i); err != nil { // a part of the counts would be wrong
 			return Inspection{States: newStates()}, err
 		}
 	}
@@ -87,14 +84,14 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 	if q.Closed {
 		i.found.Closed = r.closed()
 	}
-	i.found.Connections = i.ranking.sorted()
+	i.found.Connections = i.first.Sorted()
 	return i.found, nil
 }
 
 // check returns an error that joins all that is wrong with a Query.
 func (q *Query) check() error {
 	var errs []error
-	if q.By != byIdle && q.By != byAge && q.By != byOutput {
+	if orders[q.By] == nil {
 		errs = append(errs, fmt.Errorf("idle: Query.By is %q: set %s, %s or %s", q.By, byIdle, byAge, byOutput))
 	}
 	if q.Limit < 0 {
@@ -108,9 +105,20 @@ func (q *Query) check() error {
 
 // An inspector collects what an Inspect finds.
 type inspector struct {
-	query   Query
-	ranking ranking
-	found   Inspection
+	query Query
+	now   time.Duration
+	first *topn.List[ConnInfo]
+	found Inspection
+}
+
+func newInspector(q Query, now time.Duration) *inspector {
+	key := orders[q.By]
+	i := &inspector{query: q, now: now}
+	i.first = topn.New(q.Limit, func(a, b ConnInfo) int { return cmp.Compare(key(&b), key(&a)) })
+	if q.States {
+		i.found.States = newStates()
+	}
+	return i
 }
 
 // inspectStep is how many connections are inspected in one task: about half a millisecond.
@@ -155,9 +163,9 @@ func (l *loop) inspect(i *inspector, id uint32, s *state) {
 		}
 	}
 	if i.query.Limit > 0 {
-		info := l.info(s, &f, i.ranking.now)
+		info := l.info(s, &f, i.now)
 		info.State = state
-		l.rank(&i.ranking, info, id, s, i.query.Limit)
+		l.list(i, info, id, s)
 	}
 }
 
@@ -200,9 +208,9 @@ func newStates() map[string]int {
 
 func stateOf(s *state, f *verdict.Facts, lim *limits) string {
 	switch {
-	case s.flags.has(exempt):
+	case s.Exempt():
 		return stateExempt
-	case s.flags.has(observed):
+	case s.Observed():
 		return stateObserved
 	case f.Leaving:
 		return stateLeaving
@@ -216,23 +224,20 @@ func stateOf(s *state, f *verdict.Facts, lim *limits) string {
 	return stateOpen
 }
 
-// rank keeps a connection if it is one of the first.
-func (l *loop) rank(top *ranking, i ConnInfo, id uint32, s *state, limit int) {
+// list adds a connection to the list if it is one of the first.
+func (l *loop) list(i *inspector, info ConnInfo, id uint32, s *state) {
 	var ev verdict.Evidence // not the loop's own: a judgement may be using that
-	if top.by == byOutput {
+	if i.query.By == byOutput {
 		l.reaper.kernel.ask(s.conn.Fd(), &ev)
-		i.Output = s.conn.OutboundBuffered() + max(ev.Queued, 0)
+		info.Output = s.conn.OutboundBuffered() + max(ev.Queued, 0)
 	}
-	if len(top.all) == limit {
-		if top.key(&i) <= top.key(&top.all[0]) {
-			return
-		}
-		heap.Pop(top)
+	if !i.first.Admits(info) {
+		return
 	}
-	if top.by != byOutput {
+	if i.query.By != byOutput {
 		l.reaper.kernel.ask(s.conn.Fd(), &ev)
 	}
-	heap.Push(top, l.complete(i, id, s, &ev))
+	i.first.Add(l.complete(info, id, s, &ev))
 }
 
 // info returns what is known of a connection at an instant, without a question to the kernel.
@@ -268,44 +273,11 @@ func (l *loop) remote(s *state) net.Addr {
 	return s.conn.RemoteAddr()
 }
 
-// A ranking is a heap of the connections that come first in an order, the last of them at its top.
-type ranking struct {
-	by  string
-	now time.Duration
-	all []ConnInfo
-}
-
-// key returns what the ranking compares: the larger, the sooner it is listed.
-func (r *ranking) key(i *ConnInfo) int64 {
-	switch r.by {
-	case byAge:
-		return int64(i.Age)
-	case byOutput:
-		return int64(i.Output)
-	default:
-		return int64(i.ReadIdle)
-	}
-}
-
-// sorted empties the ranking, and returns the connections in their order.
-func (r *ranking) sorted() []ConnInfo {
-	all := make([]ConnInfo, len(r.all))
-	for i := len(all) - 1; i >= 0; i-- {
-		all[i] = heap.Pop(r).(ConnInfo)
-	}
-	return all
-}
-
-func (r *ranking) Len() int           { return len(r.all) }
-func (r *ranking) Swap(i, j int)      { r.all[i], r.all[j] = r.all[j], r.all[i] }
-func (r *ranking) Less(i, j int) bool { return cmp.Less(r.key(&r.all[i]), r.key(&r.all[j])) }
-func (r *ranking) Push(x any)         { r.all = append(r.all, x.(ConnInfo)) }
-
-func (r *ranking) Pop() any {
-	last := len(r.all) - 1
-	x := r.all[last]
-	r.all = r.all[:last]
-	return x
+// orders are the values of Query.By, and what each compares: the larger, the sooner it is listed.
+var orders = map[string]func(i *ConnInfo) int64{
+	byIdle:   func(i *ConnInfo) int64 { return int64(i.ReadIdle) },
+	byAge:    func(i *ConnInfo) int64 { return int64(i.Age) },
+	byOutput: func(i *ConnInfo) int64 { return int64(i.Output) },
 }
 
 // ErrBadConnID is returned by Kick for a text that is not a ConnID.
@@ -319,7 +291,7 @@ type ConnID string
 // connID returns the number of the loop, that of the state, and the instant at which the connection
 // was opened: two connections that were opened in the same tick have different states.
 func (l *loop) connID(id uint32, s *state) ConnID {
-	return ConnID(fmt.Sprintf("%d-%d-%d", l.number, id, s.instants[atOpened]))
+	return ConnID(fmt.Sprintf("%d-%d-%d", l.number, id, s.Opened()))
 }
 
 // parse returns the numbers in a ConnID.
@@ -355,7 +327,7 @@ func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
 		if state >= l.states.Len() {
 			return
 		}
-		if s := l.states.At(state); s.used() && s.instants[atOpened] == opened {
+		if s := l.states.At(state); s.used() && uint32(s.Opened()) == opened {
 			found = true
 			l.reap(s, &ReapError{Reason: Kicked})
 		}

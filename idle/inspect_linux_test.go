@@ -338,11 +338,10 @@ func TestInspectingChangesNothing(t *testing.T) {
 	for range 3 {
 		states, records := statesOf(l), recordsOf(l, conns)
 		stats, evidence := l.counters, l.evidence
-		i := inspector{query: Query{Limit: 2, States: true, By: byOutput}, found: Inspection{States: map[string]int{}}}
-		i.ranking.by = byOutput
-		l.inspectFrom(0, &i)
+		i := newInspector(Query{Limit: 2, States: true, By: byOutput}, s.at)
+		l.inspectFrom(0, i)
 		l.ring(4)
-		require.Len(t, i.ranking.sorted(), 2)
+		require.Len(t, i.first.Sorted(), 2)
 		require.Equal(t, states, statesOf(l))
 		require.Equal(t, records, recordsOf(l, conns))
 		require.Equal(t, stats, l.counters)

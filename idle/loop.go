@@ -53,12 +53,12 @@ type loop struct {
 	lastRan      time.Duration   // the end of the last task
 	outages      verdict.Away
 
-	candidates    []candidate // the next connections to shed
-	scanAt        int         // the piece of the table at which the next scan begins
-	noCandidateAt int64       // the stamp at which there was no connection to shed
+	candidates    []candidate  // the next connections to shed
+	scanAt        int          // the piece of the table at which the next scan begins
+	noCandidateAt coarse.Stamp // the stamp at which there was no connection to shed
 
 	counters    counters
-	publishedAt int64        // the stamp at which the counters were last published
+	publishedAt coarse.Stamp // the stamp at which the counters were last published
 	refused     map[uint]int // the connections that are being refused, by descriptor
 	reaping     *state       // the connection that is being reaped
 	reapReason  *ReapError   // the reason why
@@ -103,17 +103,15 @@ func (l *loop) add(c gnet.Conn) {
 	if l.open == 0 {
 		l.follow(l.reaper.settings.Load())
 	}
-	now := l.clock.Stamp()
-	id, s := l.takeState(l.clock.PackNow())
+	now, stamp := l.clock.Elapsed(), l.clock.Stamp()
+	id, s := l.states.Take(uint32(l.clock.Pack(now)))
 	s.conn = c
-	if rate := l.set.limits.Rate; rate.Always {
-		s.instants[atRated] = l.packAfter(rate.Grace)
-	}
-	if old, replaced := l.table.Insert(key(c), id, uint32(now)); replaced {
+	s.Open(l.clock, l.set.limits.Rate, now)
+	if old, replaced := l.table.Insert(key(c), id, stamp.Short()); replaced {
 		l.forget(old)
 	}
 	r, _ := l.table.Find(key(c))
-	f := l.facts(r, id, s, l.clock.Elapsed())
+	f := l.facts(r, id, s, now)
 	next := l.clock.Read()
 	if v := l.set.limits.Judge(&f, &l.outages, next); v.Act == verdict.Wait {
 		next = v.Next // otherwise the process was stopped in between
@@ -122,14 +120,7 @@ func (l *loop) add(c gnet.Conn) {
 	l.open++
 	l.counters.Opened++
 	l.setDue(min(l.due, l.nextDue()))
-	l.publish(now)
-}
-
-// takeState returns a state for a connection that was opened at a packed instant.
-func (l *loop) takeState(opened uint32) (id uint32, s *state) {
-	id, s = l.states.Take(opened)
-	s.instants[atOpened] = opened
-	return id, s
+	l.publish(stamp)
 }
 
 // remove stops watching a connection. It returns the reason if the Reaper has closed the
@@ -155,22 +146,22 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 func (l *loop) forget(id uint32) {
 	s := l.states.At(id)
 	l.wheel.Cancel(s.timer)
-	l.limits.put(s.limits)
+	l.limits.put(s.LimitsID)
 	delete(l.remotes, s)
 	delete(l.wrappers, s)
-	if s.flags.has(observed) || l.pendingCloses[s] != nil {
+	if s.Observed() || l.pendingCloses[s] != nil {
 		l.reaper.decided.Add(-1)
 	}
 	delete(l.pendingCloses, s)
-	l.states.Put(id, s.instants[atOpened])
+	l.states.Put(id, uint32(s.Opened()))
 	l.open--
 	l.reaper.total.Add(-1)
 	l.counters.Closed++
 }
 
 // noteHeard records that a peer was heard. A quiet loop is swept soon, because answers may follow.
-func (l *loop) noteHeard(stamp int64) {
-	l.heardAt.Store(max(l.heardAt.Load(), stamp))
+func (l *loop) noteHeard(stamp coarse.Stamp) {
+	l.heardAt.Store(max(l.heardAt.Load(), int64(stamp)))
 	if l.sweep.quiet {
 		l.sweep.quiet = false
 		l.sweep.due = min(l.sweep.due, l.nextSweep(l.clock.Elapsed()))
@@ -218,7 +209,7 @@ func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 // notePong records a sign of life that IsPong has seen.
 func (l *loop) notePong(c gnet.Conn) {
 	_, id := l.table.Find(key(c))
-	l.markAlive(l.states.At(id))
+	l.states.At(id).Alive(l.clock)
 }
 
 // isOverHard reports whether a connection has more output than the hard limit.
@@ -235,53 +226,17 @@ func (l *loop) noteOverflow(c gnet.Conn) {
 // adapt brings the state of a connection in line with new settings. A limit that is switched on
 // again must not use old values.
 func (l *loop) adapt(s *state) {
-	if !l.set.cfg.ObserveOnly && s.flags.has(observed) {
-		s.flags.set(observed, false)
+	if !l.set.cfg.ObserveOnly && s.Observed() {
+		s.SetObserved(false)
 		l.reaper.decided.Add(-1)
 	}
-	l.adaptOutput(s)
-	l.adaptPings(s)
-	l.adaptRate(s)
+	var before *verdict.Limits
+	if l.previous != nil {
+		before = &l.previous.limits.Limits
+	}
+	s.Adapt(l.clock, before, &l.set.limits.Limits)
 	if l.previous != nil && l.previous.cfg.TCPKeepAlive != l.set.cfg.TCPKeepAlive {
 		l.setTCPKeepAlive(s.conn, l.set.cfg.TCPKeepAlive)
-	}
-}
-
-func (l *loop) adaptOutput(s *state) {
-	lim := l.set.limits
-	if lim.PollOutput() == 0 {
-		s.instants[atStalled], s.instants[atOver] = 0, 0
-	}
-	if lim.Output.Soft == 0 {
-		s.instants[atOver] = 0
-	}
-}
-
-func (l *loop) adaptPings(s *state) {
-	lim, now := l.set.limits, l.clock.PackNow()
-	if lim.Age == 0 && s.flags.has(leaving) {
-		s.flags.set(leaving, false)
-		s.instants[atPinged] = now
-	}
-	hadPongsOnly := l.previous != nil && l.previous.limits.Heartbeat.PongsOnly
-	switch {
-	case lim.Heartbeat.Interval == 0:
-		s.flags.setMissed(0)
-	case lim.Heartbeat.PongsOnly && !hadPongsOnly && !s.flags.has(leaving):
-		// Otherwise all old connections would get a ping at once.
-		s.flags.setMissed(0)
-		s.instants[atPinged] = now
-	}
-}
-
-func (l *loop) adaptRate(s *state) {
-	rate := l.set.limits.Rate
-	wasAlways := l.previous != nil && l.previous.limits.Rate.Always
-	switch {
-	case rate.BytesPerSecond == 0, wasAlways && !rate.Always:
-		s.instants[atRated], s.received = 0, 0
-	case rate.Always && s.instants[atRated] == 0:
-		s.instants[atRated], s.received = l.packAfter(rate.Grace), 0
 	}
 }
 
@@ -293,11 +248,8 @@ func (l *loop) setTCPKeepAlive(c gnet.Conn, d time.Duration) {
 	}
 }
 
-// packAfter packs the instant that is d after now.
-func (l *loop) packAfter(d time.Duration) uint32 { return l.clock.Pack(l.clock.Elapsed() + d) }
-
 // limitsOf returns the limits of a connection.
-func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.limits, l.set) }
+func (l *loop) limitsOf(s *state) *limits { return l.limits.at(s.LimitsID, l.set) }
 
 // rearm moves the deadline of a connection in the wheel forward, after a change of its state. It
 // never moves the deadline back: otherwise frequent calls would put off the checks of output for

@@ -30,10 +30,10 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		return
 	}
 	now := l.clock.Elapsed()
-	l.keepInReach(r, s, now)
+	s.KeepInReach(l.clock, r, now)
 	f := l.facts(r, id, s, now)
 	v := l.judge(s, &f, l.outagesAt(now), now)
-	needsKernel := !s.flags.has(exempt|observed) && l.limitsOf(s).needsKernel(&f, now)
+	needsKernel := s.Judged() && l.limitsOf(s).needsKernel(&f, now)
 	if v.Act == verdict.Wait && !v.PutOff && !needsKernel {
 		l.countRescheduled(v)
 		l.wheel.Reschedule(timer, l.upcoming(v.Next))
@@ -55,7 +55,7 @@ func (l *loop) countRescheduled(v verdict.Verdict) {
 // judge returns the verdict on a connection. It waits if the connection is not to be judged.
 func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Duration) verdict.Verdict {
 	lim := l.limitsOf(s)
-	if s.flags.has(exempt|observed) || l.pendingCloses[s] != nil {
+	if !s.Judged() || l.pendingCloses[s] != nil {
 		return verdict.Verdict{Next: now + lim.Horizon}
 	}
 	return lim.Judge(f, away, now)
@@ -73,7 +73,7 @@ func (l *loop) decide(
 		if ev.Found == verdict.Ended { // gnet will report it; if it never does, this is repeated
 			return now + max(closeRetry, l.clock.Tick()), true
 		}
-		l.keepEvidence(r, s, f, ev, now, seemsDead)
+		l.learn(r, s, f, ev, now, seemsDead)
 		seemsDead = false
 		lim := l.limitsOf(s)
 		// The kernel's answer was true before the question ended, and may be old by now.
@@ -87,7 +87,7 @@ func (l *loop) decide(
 		if !s.is(c) {
 			return 0, false
 		}
-		if v.Act == verdict.End && !s.flags.has(observed) || l.stop != nil {
+		if v.Act == verdict.End && !s.Observed() || l.stop != nil {
 			break // gnet could not close it, or the engine stops
 		}
 		// Handlers may have closed other connections, so that records moved, and may have written.
@@ -116,16 +116,14 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 	case verdict.Ping:
 		l.counters.Pings++
 		l.countMissed(f)
-		s.flags.setMissed(f.Missed + 1)
-		s.instants[atPinged] = l.clock.Pack(now)
+		s.Ping(l.clock, f, now)
 		l.write(s, l.set.cfg.Heartbeat.Ping(l.outer(s)))
 	case verdict.Farewell:
 		if l.set.cfg.ObserveOnly {
 			l.end(s, reapError(v, report))
 			return
 		}
-		s.flags.set(leaving, true)
-		s.instants[atPinged] = l.clock.Pack(now)
+		s.Leave(l.clock, now)
 		if !l.set.reset[v.Reason] {
 			l.sayGoodbye(s, reapError(v, report))
 		}
@@ -154,7 +152,7 @@ func (l *loop) countMissed(f *verdict.Facts) {
 // write idle.
 func (l *loop) raise(s *state, ev Event, now time.Duration) {
 	l.counters.events[ev.Reason]++
-	s.instants[atNoticed+int(ev.Reason-ReadIdle)] = l.clock.Pack(now)
+	s.Notice(l.clock, verdict.Reason(ev.Reason), now)
 	action := gnet.Close
 	if ev.Reason == WriteIdle {
 		action = gnet.None
@@ -177,7 +175,7 @@ func (l *loop) end(s *state, reason *ReapError) {
 		l.reap(s, reason)
 		return
 	}
-	s.flags.set(observed, true)
+	s.SetObserved(true)
 	l.reaper.decided.Add(1)
 	l.counters.observed[reason.Reason]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
@@ -194,7 +192,7 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	defer func() { l.reaping, l.reapReason = nil, nil }()
 	if l.set.reset[reason.Reason] {
 		_ = c.SetLinger(0) // without it the close sends FIN
-	} else if !s.flags.has(leaving) || reason.Reason != MaxAge { // otherwise it got its goodbye
+	} else if !s.Leaving() || reason.Reason != MaxAge { // otherwise it got its goodbye
 		l.sayGoodbye(s, reason)
 	}
 	if !s.is(c) {

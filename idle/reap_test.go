@@ -63,7 +63,7 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 		require.NoError(t, handle(s.Reaper, c).SetTimeouts(Timeouts{Read: time.Minute}))
 	}
 	l, _, _, st := s.watched(conns[0])
-	number := st.limits
+	number := st.LimitsID
 	require.EqualValues(t, 2, l.limits.uses[number])
 	s.OnClose(conns[0], nil)
 	require.EqualValues(t, 1, l.limits.uses[number])

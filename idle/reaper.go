@@ -136,12 +136,8 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	l.noteStall(entered, r.clock.Stamp())
 	// A slow OnOpen does not count against the peer.
 	if record, id := l.table.Find(key(own)); record != nil {
-		record.Heard = uint32(r.clock.Stamp())
-		s := l.states.At(id)
-		s.instants[atOpened] = l.clock.PackNow()
-		if rate := l.set.limits.Rate; rate.Always {
-			s.instants[atRated] = l.packAfter(rate.Grace)
-		}
+		record.Heard = r.clock.Stamp().Short()
+		l.states.At(id).Open(l.clock, l.set.limits.Rate, r.clock.Elapsed())
 		if l.isOverHard(own) {
 			l.noteOverflow(own)
 		}
@@ -192,12 +188,12 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if heard {
 		// The heartbeat. The deadline in the wheel stays, and is moved when its slot comes up. The
 		// stamp is that of the end, so that a slow handler does not make its own connection idle.
-		record.Heard = uint32(now)
+		record.Heard = now.Short()
 		if pong {
 			l.notePong(own)
 		}
 		l.counters.Reads++
-		if now != l.heardAt.Load() {
+		if now != coarse.Stamp(l.heardAt.Load()) {
 			l.noteHeard(now)
 			l.publish(now)
 		}

@@ -2,14 +2,13 @@ package idle
 
 import (
 	"cmp"
-	"container/heap"
-	"slices"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/topn"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -159,63 +158,35 @@ func (l *loop) nextCandidate(mayScan *bool, cutoff time.Duration) (v candidate, 
 // A candidate is a connection that may be shed.
 type candidate struct {
 	id    uint32
-	heard uint32 // stamp
+	heard coarse.ShortStamp
 	ready bool
 }
 
 // findCandidates scans the table, or a part of it, for the connections that have been idle longest.
 func (l *loop) findCandidates(cutoff time.Duration) {
-	now := l.clock.Stamp()
-	byIdle := &candidateHeap{now: uint32(now), noHandshake: l.set.limits.Handshake == 0}
+	now, noHandshake := l.clock.Stamp(), l.set.limits.Handshake == 0
+	first := topn.New(maxCandidates, func(a, b candidate) int {
+		if !noHandshake && a.ready != b.ready {
+			if b.ready {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(now.Short()-b.heard, now.Short()-a.heard)
+	})
 	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
-		if stamp := coarse.Unwrap(r.Heard, now); stamp < now && l.clock.Before(stamp, never) <= cutoff {
-			byIdle.offer(candidate{id, r.Heard, r.Has(conntable.Ready)})
+		if stamp := r.Heard.Unwrap(now); stamp < now && l.clock.Before(stamp, never) <= cutoff {
+			first.Add(candidate{id, r.Heard, r.Has(conntable.Ready)})
 		}
 	})
-	slices.SortFunc(byIdle.all, func(a, b candidate) int { return byIdle.compare(a, b) })
-	l.candidates = byIdle.all
-}
-
-// A candidateHeap keeps the best candidates. The worst of them is at the top.
-type candidateHeap struct {
-	all         []candidate
-	now         uint32 // stamp
-	noHandshake bool   // there is no HandshakeTimeout
-}
-
-// compare is negative if a is to be shed before b.
-func (h *candidateHeap) compare(a, b candidate) int {
-	if !h.noHandshake && a.ready != b.ready {
-		if b.ready {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Compare(h.now-b.heard, h.now-a.heard)
-}
-
-func (h *candidateHeap) Len() int           { return len(h.all) }
-func (h *candidateHeap) Less(i, j int) bool { return h.compare(h.all[i], h.all[j]) > 0 }
-func (h *candidateHeap) Swap(i, j int)      { h.all[i], h.all[j] = h.all[j], h.all[i] }
-func (h *candidateHeap) Push(x any)         { h.all = append(h.all, x.(candidate)) }
-func (h *candidateHeap) Pop() any           { panic("BUG: idle: a candidate is popped") }
-
-// offer keeps a candidate if it is to be shed before one that is kept.
-func (h *candidateHeap) offer(x candidate) {
-	switch {
-	case len(h.all) < maxCandidates:
-		heap.Push(h, x)
-	case h.compare(x, h.all[0]) < 0:
-		h.all[0] = x
-		heap.Fix(h, 0)
-	}
+	l.candidates = first.Sorted()
 }
 
 // shedOne closes a candidate, and reports whether it did. A candidate may have become active, or be
 // closed already.
 func (l *loop) shedOne(v candidate, cutoff time.Duration) bool {
 	s := l.states.At(v.id)
-	if !s.used() || s.holds > 0 || s.flags.has(exempt|observed) || l.pendingCloses[s] != nil {
+	if !s.used() || s.Held() || !s.Judged() || l.pendingCloses[s] != nil {
 		return false
 	}
 	c := s.conn
@@ -235,5 +206,5 @@ func (l *loop) shedOne(v candidate, cutoff time.Duration) bool {
 		return false // other loops have made room
 	}
 	l.end(s, &ReapError{Reason: Shed, Lasted: now - f.Heard.To})
-	return !s.is(c) || s.flags.has(observed) || l.pendingCloses[s] != nil
+	return !s.is(c) || s.Observed() || l.pendingCloses[s] != nil
 }

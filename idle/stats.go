@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
 )
 
 // Stats holds the counters of a Reaper since its start. Opened, Closed and Reaped are exact. Reads
@@ -209,7 +211,7 @@ func (p *published) read() *counters {
 }
 
 // publish copies the counters for other goroutines.
-func (l *loop) publish(now int64) {
+func (l *loop) publish(now coarse.Stamp) {
 	l.publishedAt = now
 	l.counters.Connections, l.counters.Entries = l.open, l.wheel.Len()
 	l.published.mu.Lock()
@@ -256,7 +258,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 		return
 	}
 	now := l.clock.Elapsed()
-	opened := l.clock.Unpack(s.instants[atOpened], now)
+	opened := l.clock.Unpack(s.Opened(), now)
 	one := Closed{
 		At: time.Now(), Age: max(now-opened, reason.Lasted), Remote: l.remote(s), Err: reason,
 	}

@@ -3,6 +3,7 @@ package idle
 import (
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -14,7 +15,7 @@ type sweep struct {
 	next      uint32        // id of the next state to sweep
 	end       uint32        // id at which the sweep ends
 	due       time.Duration // when the next sweep begins; never if output is not limited
-	began     int64         // stamp of the last sweep
+	began     coarse.Stamp  // stamp of the last sweep
 	quiet     bool          // no peer was heard between the last two sweeps
 	stall     time.Duration // WriteStallTimeout, which has stallPhases phases
 	lastPhase uint32        // number of the last phase in which the kernel was asked
@@ -64,7 +65,7 @@ func (l *loop) stallPhase(now time.Duration) uint32 {
 // beginSweep begins a sweep.
 func (l *loop) beginSweep(now time.Duration) {
 	w := &l.sweep
-	w.quiet, w.began = l.heardAt.Load() < w.began, l.clock.Stamp()
+	w.quiet, w.began = coarse.Stamp(l.heardAt.Load()) < w.began, l.clock.Stamp()
 	w.next, w.end, w.due = 0, l.states.Len(), l.nextSweep(now)
 	w.turns = 0
 	if l.set.limits.Stall > 0 {
@@ -108,7 +109,7 @@ func (l *loop) sweepStep(end uint32) {
 // sweepOne starts the polls of a connection if output waits. The kernel may hold output that has
 // left the buffer of the event loop.
 func (l *loop) sweepOne(id uint32, s *state) {
-	if s.flags.has(exempt|observed) || s.instants[atStalled] != 0 || s.instants[atOver] != 0 {
+	if !s.Judged() || s.Polled() {
 		return // not limited, or polled already
 	}
 	c := s.conn
@@ -122,7 +123,7 @@ func (l *loop) sweepOne(id uint32, s *state) {
 	}
 	r, _ := l.table.Find(key(c))
 	f := l.facts(r, id, s, now)
-	l.keepEvidence(r, s, &f, ev, now, false)
+	l.learn(r, s, &f, ev, now, false)
 	if f.OutputWaits() {
 		l.rearm(id, s)
 	}

@@ -117,13 +117,13 @@ func (l *loop) noteLateTask(now time.Duration) {
 
 // noteStall records that a handler blocked this loop, if it ran for long since the given stamp.
 // Usually it did not, and the call is inlined.
-func (l *loop) noteStall(entered, now int64) {
+func (l *loop) noteStall(entered, now coarse.Stamp) {
 	if now-entered >= stallMoves {
 		l.addStallSince(entered)
 	}
 }
 
-func (l *loop) addStallSince(entered int64) {
+func (l *loop) addStallSince(entered coarse.Stamp) {
 	from, to := l.clock.After(entered), l.clock.Elapsed()
 	if outage.IsGap(from, to, l.clock.Tick()) {
 		l.addStall(from, to)
@@ -171,12 +171,12 @@ func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 	// The Monitor records a move before the next one, so it knows all moves before the last.
 	l.followOutages(l.reaper.monitor.State())
 	l.outages.HeldSince = l.monitorState.HeldSince()
-	away, tick := &l.outages, l.clock.Tick()
+	away := &l.outages
 	moves := [...]verdict.Outage{
 		{From: from, To: to, Length: to - from}, {From: to, To: now, Length: now - to},
 	}
 	for _, gap := range moves {
-		if outage.IsGap(gap.From, gap.To, tick) {
+		if outage.IsGap(gap.From, gap.To, l.clock.Tick()) {
 			longer := *away
 			longer.Server, longer.Loop = away.Server.Add(gap, 0), away.Loop.Add(gap, 0)
 			away = &longer
@@ -190,18 +190,18 @@ func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 func (l *loop) countBusy(c *outage.Count) {
 	n, enough, now := 0, c.Enough(), l.clock.Stamp()
 	elapsed := l.clock.Elapsed()
-	if l.clock.Before(l.heardAt.Load(), elapsed) > c.To {
+	if l.clock.Before(coarse.Stamp(l.heardAt.Load()), elapsed) > c.To {
 		return // peers were heard after the period: this loop was blocked
 	}
 	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
 		if n >= enough {
 			return
 		}
-		stamp := coarse.Unwrap(r.Heard, now)
+		stamp := r.Heard.Unwrap(now)
 		if !l.clock.Remembers(stamp) || l.clock.After(stamp) < c.From || l.clock.After(stamp) > c.To {
 			return
 		}
-		if l.clock.Unpack(l.states.At(id).instants[atOpened], elapsed) <= c.From {
+		if l.clock.Unpack(l.states.At(id).Opened(), elapsed) <= c.From {
 			n++
 		}
 	})

@@ -111,13 +111,13 @@ func TestTimeoutsAreRebuiltWhenTheyAreUsed(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour})
 	s := w.state()
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
-	old := w.l.limits.all[s.limits]
+	old := w.l.limits.all[s.LimitsID]
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour, MaxAge: time.Hour})))
 	w.l.follow(w.r.settings.Load())
-	require.Same(t, old, w.l.limits.all[s.limits])
+	require.Same(t, old, w.l.limits.all[s.LimitsID])
 	require.Equal(t, time.Hour, w.l.limitsOf(s).Age)
 	require.Equal(t, 2*time.Hour, w.l.limitsOf(s).Read)
-	require.NotSame(t, old, w.l.limits.all[s.limits])
+	require.NotSame(t, old, w.l.limits.all[s.LimitsID])
 }
 
 // TestALateMoveOfTheClockDoesNotDelayADeadline has moves of the clock that are all late by the same

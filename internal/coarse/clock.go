@@ -16,6 +16,21 @@ import (
 	"time"
 )
 
+// A Stamp is a reading of the number of a Clock.
+type Stamp int64
+
+// A ShortStamp has the low 32 bits of a Stamp.
+type ShortStamp uint32
+
+// Short returns the low 32 bits.
+func (s Stamp) Short() ShortStamp { return ShortStamp(s) }
+
+// Unwrap returns the Stamp with these low bits that lies less than 2^32 moves before now.
+func (s ShortStamp) Unwrap(now Stamp) Stamp { return now - Stamp(now.Short()-s) }
+
+// A Packed is an instant in 32 bits, counted in ticks; 0 is no instant. See [Clock.Pack].
+type Packed uint32
+
 // A Clock is a coarse clock. Init makes it ready. All instants are durations since its start. Safe
 // for concurrent use, except that calls of Move and Remember must not overlap.
 type Clock struct {
@@ -56,11 +71,11 @@ func (c *Clock) Remember(memory time.Duration) {
 		return
 	}
 	longer := newMoves(c.tick, memory)
-	now := c.now.Load()
-	for n := max(0, now-int64(len(old))+1); n <= now; n++ {
-		(*longer)[n%int64(len(*longer))].Store(old[n%int64(len(old))].Load())
+	now := c.Stamp()
+	for n := max(0, now-Stamp(len(old))+1); n <= now; n++ {
+		(*longer)[n%Stamp(len(*longer))].Store(old[n%Stamp(len(old))].Load())
 	}
-	c.first.Store(c.oldest(now))
+	c.first.Store(int64(c.oldest(now)))
 	c.moves.Store(longer)
 }
 
@@ -74,32 +89,32 @@ func (c *Clock) Tick() time.Duration { return c.tick }
 
 // oldest returns the oldest move that is remembered, if the last one is now. One move less than the
 // length is safe to read, because Move may be overwriting the oldest one.
-func (c *Clock) oldest(now int64) int64 {
-	return max(c.first.Load(), now-int64(len(*c.moves.Load()))+2)
+func (c *Clock) oldest(now Stamp) Stamp {
+	return max(Stamp(c.first.Load()), now-Stamp(len(*c.moves.Load()))+2)
 }
 
 // Remembers reports whether the bounds of a stamp are known.
-func (c *Clock) Remembers(stamp int64) bool { return stamp >= c.oldest(c.now.Load()) }
+func (c *Clock) Remembers(stamp Stamp) bool { return stamp >= c.oldest(c.Stamp()) }
 
 // Elapsed reads the real clock.
 func (c *Clock) Elapsed() time.Duration { return c.elapsed() }
 
 // Stamp returns the number of moves: the stamp of an event that happens now.
-func (c *Clock) Stamp() int64 { return c.now.Load() }
+func (c *Clock) Stamp() Stamp { return Stamp(c.now.Load()) }
 
 // Move moves the clock to the real time, if a multiple of the tick has passed since the last move.
 // It returns the times of the last move and of this one. They are equal if the clock did not move.
 func (c *Clock) Move() (from, to time.Duration) {
-	now, at := c.now.Load(), c.elapsed()
+	now, at := c.Stamp(), c.elapsed()
 	from = c.at(now)
 	if at/c.tick <= from/c.tick {
 		return from, from
 	}
 	moves := *c.moves.Load()
-	next := &moves[(now+1)%int64(len(moves))]
+	next := &moves[(now+1)%Stamp(len(moves))]
 	c.moving.Store(true)
 	next.Store(int64(at))
-	c.now.Store(now + 1)
+	c.now.Store(int64(now + 1))
 	// The process may have been stopped since the time was read, and events may have got the old
 	// stamp meanwhile. From here on no event gets it, so the time read here bounds it.
 	to = c.elapsed()
@@ -109,25 +124,25 @@ func (c *Clock) Move() (from, to time.Duration) {
 }
 
 // at returns the time of move n, which must be remembered.
-func (c *Clock) at(n int64) time.Duration {
+func (c *Clock) at(n Stamp) time.Duration {
 	moves := *c.moves.Load()
-	return time.Duration(moves[n%int64(len(moves))].Load())
+	return time.Duration(moves[n%Stamp(len(moves))].Load())
 }
 
 // Read returns the time of the last move.
-func (c *Clock) Read() time.Duration { return c.at(c.now.Load()) }
+func (c *Clock) Read() time.Duration { return c.at(c.Stamp()) }
 
 // LastMove returns the times of the last move and of the one before it.
 func (c *Clock) LastMove() (from, to time.Duration) {
-	now := c.now.Load()
+	now := c.Stamp()
 	return c.at(max(now-1, c.oldest(now))), c.at(now)
 }
 
 // Before returns an instant before which an event with this stamp happened. The caller passes a
 // reading of the real clock after the event as now. It is the only bound of the current stamp,
 // because the next move may be late, and of the stamp before it while the clock moves.
-func (c *Clock) Before(stamp int64, now time.Duration) time.Duration {
-	last := c.now.Load()
+func (c *Clock) Before(stamp Stamp, now time.Duration) time.Duration {
+	last := c.Stamp()
 	if stamp >= last || stamp == last-1 && c.moving.Load() {
 		return max(now, c.at(last))
 	}
@@ -137,33 +152,30 @@ func (c *Clock) Before(stamp int64, now time.Duration) time.Duration {
 }
 
 // After returns an instant after which an event with this stamp happened.
-func (c *Clock) After(stamp int64) time.Duration {
-	return c.at(max(stamp, c.oldest(c.now.Load())))
+func (c *Clock) After(stamp Stamp) time.Duration {
+	return c.at(max(stamp, c.oldest(c.Stamp())))
 }
 
 // StampAt returns the stamp of an event at the given instant.
-func (c *Clock) StampAt(at time.Duration) int64 {
-	now := c.now.Load()
+func (c *Clock) StampAt(at time.Duration) Stamp {
+	now := c.Stamp()
 	oldest := c.oldest(now)
 	moves := int(now-oldest) + 1
-	later := sort.Search(moves, func(i int) bool { return c.at(oldest+int64(i)) > at })
-	return oldest + int64(max(later-1, 0))
+	later := sort.Search(moves, func(i int) bool { return c.at(oldest+Stamp(i)) > at })
+	return oldest + Stamp(max(later-1, 0))
 }
-
-// Unwrap returns the stamp that ends in the given 32 bits and lies less than 2^32 moves before now.
-func Unwrap(low uint32, now int64) int64 { return now - int64(uint32(now)-low) }
 
 // Pack returns an instant in 32 bits: its number of ticks, rounded up, so that no deadline that is
 // counted from it comes early. The result is never 0.
-func (c *Clock) Pack(at time.Duration) uint32 {
-	return max(uint32((at+c.tick-1)/c.tick), 1) // the count wraps to 0 every 2^32 ticks
+func (c *Clock) Pack(at time.Duration) Packed {
+	return max(Packed((at+c.tick-1)/c.tick), 1) // the count wraps to 0 every 2^32 ticks
 }
 
 // PackNow packs the real time. Unlike a stamp, the result outlives the memory of the clock.
-func (c *Clock) PackNow() uint32 { return c.Pack(c.elapsed()) }
+func (c *Clock) PackNow() Packed { return c.Pack(c.elapsed()) }
 
 // PackSome is Pack, except that it returns 0, no instant, for 0.
-func (c *Clock) PackSome(at time.Duration) uint32 {
+func (c *Clock) PackSome(at time.Duration) Packed {
 	if at == 0 {
 		return 0
 	}
@@ -171,19 +183,19 @@ func (c *Clock) PackSome(at time.Duration) uint32 {
 }
 
 // Unpack returns the packed instant if it lies within 2^31 ticks of now. It returns 0 for 0.
-func (c *Clock) Unpack(low uint32, now time.Duration) time.Duration {
-	if low == 0 {
+func (c *Clock) Unpack(p Packed, now time.Duration) time.Duration {
+	if p == 0 {
 		return 0
 	}
-	n := int64(now / c.tick)
-	return time.Duration(n+int64(int32(low-uint32(n)))) * c.tick
+	n := now / c.tick
+	return (n + time.Duration(int32(p-Packed(n)))) * c.tick
 }
 
 // Clamp returns a packed instant. If the instant is more than 2^30 ticks old, which is longer than
 // any limit, Clamp returns the one of 2^30 ticks ago, so that it stays in the range of Unpack.
-func (c *Clock) Clamp(low uint32, now time.Duration) uint32 {
-	if n := uint32(now / c.tick); low != 0 && int32(n-low) > 1<<30 {
+func (c *Clock) Clamp(p Packed, now time.Duration) Packed {
+	if n := Packed(now / c.tick); p != 0 && int32(n-p) > 1<<30 {
 		return max(n-1<<30, 1)
 	}
-	return low
+	return p
 }

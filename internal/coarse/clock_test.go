@@ -47,7 +47,7 @@ func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
 	c := newClock(tick, time.Second)
 	for _, step := range []struct {
 		elapsed, read time.Duration
-		now           int64
+		now           Stamp
 	}{
 		{0, 0, 0},
 		{tick - 1, 0, 0},
@@ -87,7 +87,7 @@ func TestClockBoundsEveryStamp(t *testing.T) {
 	c := newClock(tick, memory)
 	type event struct {
 		at    time.Duration
-		stamp uint32
+		stamp ShortStamp
 	}
 	var events []event
 	elapsed := time.Duration(0)
@@ -101,20 +101,20 @@ func TestClockBoundsEveryStamp(t *testing.T) {
 		if rng.IntN(3) > 0 {
 			moveTo(c, elapsed)
 		}
-		events = append(events, event{elapsed, uint32(c.Stamp())})
+		events = append(events, event{elapsed, c.Stamp().Short()})
 		if len(events) > 200 {
 			events = events[1:]
 		}
 		e := events[rng.IntN(len(events))]
 		now := c.Stamp()
-		stamp := Unwrap(e.stamp, now)
+		stamp := e.stamp.Unwrap(now)
 		if before := c.Before(stamp, elapsed); before < e.at && elapsed-before < memory {
 			t.Fatalf("seed %d: an event at %v is said to be before %v, %v ago", seed, e.at, before, elapsed-before)
 		}
-		if after := c.After(stamp); after > e.at && now-stamp < int64(len(*c.moves.Load()))-2 {
+		if after := c.After(stamp); after > e.at && now-stamp < Stamp(len(*c.moves.Load()))-2 {
 			t.Fatalf("seed %d: an event at %v is said to be after %v", seed, e.at, after)
 		}
-		if got := c.StampAt(e.at); now-stamp < int64(len(*c.moves.Load()))-2 && got < stamp {
+		if got := c.StampAt(e.at); now-stamp < Stamp(len(*c.moves.Load()))-2 && got < stamp {
 			t.Fatalf("seed %d: stamp of %v is %d, was %d", seed, e.at, got, stamp)
 		}
 	}
@@ -130,10 +130,10 @@ func TestForgottenStampIsOlderThanTheMemory(t *testing.T) {
 }
 
 func TestUnwrap(t *testing.T) {
-	for _, now := range []int64{0, 1, 1<<32 - 1, 1 << 32, 1<<32 + 5, 3<<32 + 1} {
-		for _, ago := range []int64{0, 1, 1000, 1<<32 - 1} {
+	for _, now := range []Stamp{0, 1, 1<<32 - 1, 1 << 32, 1<<32 + 5, 3<<32 + 1} {
+		for _, ago := range []Stamp{0, 1, 1000, 1<<32 - 1} {
 			if stamp := now - ago; stamp >= 0 {
-				require.Equal(t, stamp, Unwrap(uint32(stamp), now), "%d before %d", ago, now)
+				require.Equal(t, stamp, stamp.Short().Unwrap(now), "%d before %d", ago, now)
 			}
 		}
 	}
@@ -257,7 +257,7 @@ func TestClampKeepsAnInstantWithinReach(t *testing.T) {
 	require.Equal(t, low, near)
 	near = c.Clamp(near, (1<<30+7)*tick)
 	require.Equal(t, low+2, near, "2^30 ticks ago")
-	none := uint32(0)
+	none := Packed(0)
 	none = c.Clamp(none, (1<<31)*tick)
 	require.Zero(t, none)
 	// Clamped often enough, the instant stays in range.

@@ -1,5 +1,7 @@
 package conntable
 
+import "github.com/idlewheel/idlewheel/internal/coarse"
+
 // ByDescriptor says that Key.FD is not used: Windows has no dense descriptors, and gnet needs two
 // calls and an allocation to return the handle.
 const ByDescriptor = false
@@ -35,7 +37,7 @@ func (t *Table) FindDescriptor(k Key) (r *Record, id uint32) { return t.Find(k) 
 
 // Insert adds a Record with the flag Fresh for a connection. It replaces none: no two connections
 // have the same address.
-func (t *Table) Insert(k Key, id, heard uint32) (old uint32, replaced bool) {
+func (t *Table) Insert(k Key, id uint32, heard coarse.ShortStamp) (old uint32, replaced bool) {
 	if t.records == nil {
 		t.records = make(map[uintptr]*entry)
 	}

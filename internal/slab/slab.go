@@ -2,7 +2,7 @@
 package slab
 
 // pieceLen is how many values are allocated at a time.
-const pieceLen = 1 << 8 // power of two
+const pieceLen = 1 << 10 // power of two
 
 // A Slab holds values by number. The zero Slab is empty. The memory of values is used again and not
 // given back. Not safe for concurrent use.

@@ -1,0 +1,291 @@
+// Package connstate keeps the facts about a connection between two judgements.
+//
+// A million connections need a million states, so a State holds 32-bit instants and counters. Facts
+// turns it into the form that package verdict judges.
+package connstate
+
+import (
+	"math"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// A State holds the facts about one connection that not every message needs. The others are in its
+// record of the table. The zero State belongs to no connection; Open begins its life. Not safe for
+// concurrent use.
+type State struct {
+	opened  coarse.Packed
+	heard   coarse.Packed // bounds the last read if the clock has forgotten the stamp in the record
+	wrote   coarse.Packed
+	stalled coarse.Packed
+	over    coarse.Packed
+	rated   coarse.Packed
+	pinged  coarse.Packed
+	noticed [verdict.IdleReasons]coarse.Packed // the last event of each idle reason
+
+	lastMoved uint32 // the counter of CheckOutput
+	received  uint32 // the counter of CountReceived
+	holds     uint32 // calls of Hold minus calls of Release
+
+	// LimitsID is the number of the limits that apply. The owner of the State gives it out.
+	LimitsID uint16
+
+	missed   uint8 // pings since the last answer
+	undated  bool  // the kernel does not report when bytes were sent
+	exempt   bool
+	leaving  bool // the goodbye for the maximum age was sent
+	observed bool
+}
+
+// stampStep is the largest distance between the bounds of an instant that has no stamp: two steps
+// of the coarsest kernel clock.
+const stampStep = 2 * kernel.CoarsestStep
+
+// Open records that the connection was opened. With rate.Always its first message begins.
+func (s *State) Open(clock *coarse.Clock, rate verdict.Rate, now time.Duration) {
+	s.opened = clock.Pack(now)
+	if rate.Always {
+		s.rated = clock.Pack(now + rate.Grace)
+	}
+}
+
+// Opened returns the instant at which the connection was opened.
+func (s *State) Opened() coarse.Packed { return s.opened }
+
+// Judged reports whether the connection is judged: it is neither exempt nor observed.
+func (s *State) Judged() bool { return !s.exempt && !s.observed }
+
+// Exempt reports whether the connection is out of all limits.
+func (s *State) Exempt() bool { return s.exempt }
+
+// Observed reports whether the connection was spared although a limit was exceeded.
+func (s *State) Observed() bool { return s.observed }
+
+// Leaving reports whether the connection got its goodbye.
+func (s *State) Leaving() bool { return s.leaving }
+
+// Held reports whether the server works on a request.
+func (s *State) Held() bool { return s.holds > 0 }
+
+// Polled reports whether waiting output is known, so that the connection is judged often.
+func (s *State) Polled() bool { return s.stalled != 0 || s.over != 0 }
+
+// Hold begins the work on a request.
+func (s *State) Hold() { s.holds++ }
+
+// Release ends a Hold. It reports whether that was the last one. Without a Hold it does nothing.
+func (s *State) Release() (last bool) {
+	if s.holds == 0 {
+		return false
+	}
+	s.holds--
+	return s.holds == 0
+}
+
+// SetExempt takes the connection out of all limits, or puts it back.
+func (s *State) SetExempt(on bool) {
+	s.exempt, s.stalled, s.over = on, 0, 0
+}
+
+// SetObserved records whether the connection is spared.
+func (s *State) SetObserved(on bool) { s.observed = on }
+
+// Touch restarts the idle timeouts.
+func (s *State) Touch(clock *coarse.Clock, r *conntable.Record) {
+	r.Heard = clock.Stamp().Short()
+	s.wrote = clock.PackNow()
+}
+
+// Alive records a sign of life that is an answer to all pings.
+func (s *State) Alive(clock *coarse.Clock) {
+	s.missed = 0
+	if !s.leaving {
+		s.pinged = clock.PackNow()
+	}
+}
+
+// Ping records that a ping is sent. The Facts are those of before.
+func (s *State) Ping(clock *coarse.Clock, f *verdict.Facts, now time.Duration) {
+	s.missed, s.pinged = uint8(f.Missed+1), clock.Pack(now)
+}
+
+// Leave records that the connection gets its goodbye.
+func (s *State) Leave(clock *coarse.Clock, now time.Duration) {
+	s.leaving, s.pinged = true, clock.Pack(now)
+}
+
+// Notice records an idle event.
+func (s *State) Notice(clock *coarse.Clock, r verdict.Reason, now time.Duration) {
+	s.noticed[r-verdict.ReadIdle] = clock.Pack(now)
+}
+
+// BeginMessage begins a window of rate, unless a message is open. It reports whether it did.
+func (s *State) BeginMessage(clock *coarse.Clock, rate verdict.Rate) bool {
+	if s.rated != 0 || rate.BytesPerSecond == 0 {
+		return false
+	}
+	s.rated, s.received = packAfter(clock, rate.Grace), 0
+	return true
+}
+
+// EndMessage ends a message. With rate.Always the next one begins.
+func (s *State) EndMessage(clock *coarse.Clock, rate verdict.Rate) {
+	s.rated, s.received = 0, 0
+	if rate.Always {
+		s.rated = packAfter(clock, rate.Grace)
+	}
+}
+
+// packAfter packs the instant that is d after now.
+func packAfter(clock *coarse.Clock, d time.Duration) coarse.Packed {
+	return clock.Pack(clock.Elapsed() + d)
+}
+
+// Facts returns the facts at an instant of the real clock. It changes nothing. The output waits in
+// the buffer of the event loop.
+func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, output int, now time.Duration) verdict.Facts {
+	instant := func(p coarse.Packed) time.Duration { return clock.Unpack(clock.Clamp(p, now), now) }
+	f := verdict.Facts{
+		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
+		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.undated,
+		Output: output, StalledSince: instant(s.stalled), OverSince: instant(s.over),
+		RatedSince: instant(s.rated), Counting: s.received != 0,
+		LastPing: instant(s.pinged), Missed: int(s.missed), Leaving: s.leaving,
+	}
+	for i, p := range s.noticed {
+		f.Noticed[i] = instant(p)
+	}
+	f.Wrote = f.Opened
+	if to := instant(s.wrote); to != 0 {
+		f.Wrote = f.Opened.Or(span(clock, to)) // it is older than Opened after a Touch in a slow OnOpen
+	}
+	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing-lim.Tick {
+		// Any byte is an answer.
+		f.Missed = 0
+	}
+	return f
+}
+
+// lastHeard returns the bounds of the last read. They come from the stamp in the record. If the
+// clock has forgotten that stamp, the upper bound is the one that KeepInReach has stored.
+func (s *State) lastHeard(clock *coarse.Clock, r *conntable.Record, now time.Duration) verdict.Span {
+	stamp := r.Heard.Unwrap(clock.Stamp())
+	switch known := s.heard; {
+	case clock.Remembers(stamp):
+		return verdict.Span{From: clock.After(stamp), To: clock.Before(stamp, now)}
+	case known != 0:
+		return span(clock, clock.Unpack(clock.Clamp(known, now), now))
+	}
+	return verdict.Span{From: 0, To: clock.Before(stamp, now)}
+}
+
+// span returns the bounds of a packed instant. The upper bound was rounded up to a tick. The lower
+// one was at most a tick or two steps of the kernel clock earlier.
+func span(clock *coarse.Clock, to time.Duration) verdict.Span {
+	return verdict.Span{From: to - clock.Tick() - max(clock.Tick(), stampStep), To: to}
+}
+
+// instants returns all instants.
+func (s *State) instants() [7 + verdict.IdleReasons]*coarse.Packed {
+	return [...]*coarse.Packed{
+		&s.opened, &s.heard, &s.wrote, &s.stalled, &s.over, &s.rated, &s.pinged,
+		&s.noticed[0], &s.noticed[1], &s.noticed[2],
+	}
+}
+
+// KeepInReach keeps the instants of a connection within the range of 32 bits and the memory of the
+// clock. Each judgement calls it, so it is called at least once per horizon.
+func (s *State) KeepInReach(clock *coarse.Clock, r *conntable.Record, now time.Duration) {
+	for _, p := range s.instants() {
+		*p = clock.Clamp(*p, now)
+	}
+	last := clock.Stamp()
+	stamp := r.Heard.Unwrap(last)
+	if last-stamp > math.MaxInt32 {
+		stamp = last - math.MaxInt32
+		r.Heard = stamp.Short()
+	}
+	if !clock.Remembers(stamp) {
+		return
+	}
+	s.heard = 0
+	if stamp < last { // otherwise the bound may still grow
+		s.heard = clock.Pack(clock.Before(stamp, now))
+	}
+}
+
+// Learn updates the Facts with the kernel's answer, and keeps them. It reports whether the kernel
+// has a later byte of the peer than the facts had. The instant now is after the question.
+func (s *State) Learn(
+	clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, f *verdict.Facts, ev *verdict.Evidence, now time.Duration,
+) (heard bool) {
+	if heard = lim.Hear(f, ev, now); heard {
+		r.Heard = clock.StampAt(f.Heard.To).Short()
+		s.pinged = clock.PackSome(f.LastPing)
+	}
+	if !f.Fresh {
+		r.Set(conntable.Fresh, false)
+	}
+	s.undated = !ev.Dated
+	if lim.PollOutput() > 0 || lim.Write > 0 || lim.All > 0 || lim.Heartbeat.Interval > 0 || lim.Drain != (verdict.Drain{}) {
+		if lim.CheckOutput(f, ev, &s.lastMoved, now) {
+			s.wrote = clock.Pack(f.Wrote.To)
+		}
+		s.stalled = clock.PackSome(f.StalledSince)
+		s.over = clock.PackSome(f.OverSince)
+	}
+	s.missed = uint8(f.Missed)
+	if f.RatedSince != 0 {
+		lim.CountReceived(f, ev, &s.received, now)
+		s.rated = clock.PackSome(f.RatedSince)
+	}
+	return heard
+}
+
+// Adapt brings the state in line with other limits, so that a limit that is switched on again does
+// not use old values. The limits of before are nil for the first ones.
+func (s *State) Adapt(clock *coarse.Clock, before, lim *verdict.Limits) {
+	if before == nil {
+		before = new(verdict.Limits)
+	}
+	if lim.PollOutput() == 0 {
+		s.stalled, s.over = 0, 0
+	}
+	if lim.Output.Soft == 0 {
+		s.over = 0
+	}
+	s.adaptPings(clock, before, lim)
+	switch rate := lim.Rate; {
+	case rate.BytesPerSecond == 0, before.Rate.Always && !rate.Always:
+		s.rated, s.received = 0, 0
+	case rate.Always && s.rated == 0:
+		s.rated, s.received = packAfter(clock, rate.Grace), 0
+	}
+}
+
+func (s *State) adaptPings(clock *coarse.Clock, before, lim *verdict.Limits) {
+	if lim.Age == 0 && s.leaving {
+		s.leaving, s.pinged = false, clock.PackNow()
+	}
+	switch {
+	case lim.Heartbeat.Interval == 0:
+		s.missed = 0
+	case lim.Heartbeat.PongsOnly && !before.Heartbeat.PongsOnly && !s.leaving:
+		// Otherwise all old connections would get a ping at once.
+		s.missed, s.pinged = 0, clock.PackNow()
+	}
+}
+
+// Random returns a number from 0 to 1 that stays the same for the life of the connection with a
+// number. It needs no memory.
+func (s *State) Random(id uint32) float64 {
+	x := uint64(s.opened)<<32 | uint64(id)
+	// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return float64((x^x>>31)>>11) / (1 << 53)
+}

@@ -1,0 +1,214 @@
+package connstate
+
+import (
+	"math"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+const tick = 10 * time.Millisecond
+
+// A conn is a State with a clock that the test moves.
+type conn struct {
+	State
+	clock  coarse.Clock
+	now    time.Duration
+	record conntable.Record
+	lim    verdict.Limits
+}
+
+func newConn(lim verdict.Limits) *conn {
+	c := &conn{lim: lim}
+	c.lim.Tick = tick
+	c.clock.Init(tick, time.Second, func() time.Duration { return c.now })
+	c.pass(tick)
+	c.Open(&c.clock, lim.Rate, c.now)
+	return c
+}
+
+func (c *conn) pass(d time.Duration) {
+	for end := c.now + d; c.now < end; {
+		c.now += tick
+		c.clock.Move()
+	}
+}
+
+func (c *conn) facts() verdict.Facts {
+	return c.Facts(&c.clock, &c.record, &c.lim, 0, c.now)
+}
+
+func (c *conn) learn(ev verdict.Evidence) (heard bool) {
+	f := c.facts()
+	return c.Learn(&c.clock, &c.record, &c.lim, &f, &ev, c.now)
+}
+
+func TestAStateIs60Bytes(t *testing.T) {
+	require.EqualValues(t, 60, unsafe.Sizeof(State{}))
+}
+
+func TestTheLastReadIsKnownAfterTheClockHasForgottenIt(t *testing.T) {
+	c := newConn(verdict.Limits{})
+	c.pass(time.Second)
+	c.record.Heard = c.clock.Stamp().Short()
+	read := c.now
+	c.KeepInReach(&c.clock, &c.record, c.now)
+	require.Zero(t, c.heard, "the bound is not kept, because it may still grow")
+	require.Equal(t, c.now, c.facts().Heard.To, "only now bounds the present stamp")
+	for range 10 {
+		c.pass(time.Second / 2)
+		c.KeepInReach(&c.clock, &c.record, c.now)
+	}
+	heard := c.facts().Heard
+	require.LessOrEqual(t, heard.From, read)
+	require.GreaterOrEqual(t, heard.To, read)
+	require.Less(t, heard.To, read+3*tick)
+}
+
+func TestInstantsStayInReach(t *testing.T) {
+	c := newConn(verdict.Limits{})
+	for i, p := range c.instants() {
+		*p = coarse.Packed(i + 1)
+	}
+	c.now = (1<<30 + 100) * tick
+	c.clock.Move()
+	c.record.Heard = c.clock.Stamp().Short()
+	c.KeepInReach(&c.clock, &c.record, c.now)
+	for i, p := range c.instants() {
+		if p != &c.heard {
+			require.EqualValues(t, 100, *p, "instant %d", i)
+		}
+	}
+	f := c.facts()
+	require.Equal(t, [...]time.Duration{100 * tick, 100 * tick, 100 * tick}, f.Noticed)
+}
+
+func TestOldStampsDoNotWrapAround(t *testing.T) {
+	c := newConn(verdict.Limits{})
+	now := c.clock.Stamp()
+	c.record.Heard = (now + 100).Short() // nearly 2^32 moves ago
+	c.KeepInReach(&c.clock, &c.record, 0)
+	require.EqualValues(t, math.MaxInt32, now-c.record.Heard.Unwrap(now))
+}
+
+func TestEachInstantIsAFactOfItsOwn(t *testing.T) {
+	c := newConn(verdict.Limits{})
+	c.pass(2 * time.Second)
+	for i, set := range []func(now time.Duration){
+		func(now time.Duration) { c.Notice(&c.clock, verdict.ReadIdle, now) },
+		func(now time.Duration) { c.Notice(&c.clock, verdict.WriteIdle, now) },
+		func(now time.Duration) { c.Notice(&c.clock, verdict.AllIdle, now) },
+	} {
+		c.pass(tick)
+		set(c.now)
+		require.Equal(t, c.now, c.facts().Noticed[i])
+	}
+	c.pass(tick)
+	f := c.facts()
+	c.Ping(&c.clock, &f, c.now)
+	require.Equal(t, 1, c.facts().Missed)
+	require.Equal(t, c.now, c.facts().LastPing)
+	c.pass(tick)
+	c.Alive(&c.clock)
+	require.Zero(t, c.facts().Missed)
+	require.Equal(t, c.now, c.facts().LastPing)
+	c.pass(tick)
+	c.Leave(&c.clock, c.now)
+	goodbye := c.now
+	c.pass(tick)
+	c.Alive(&c.clock)
+	require.True(t, c.facts().Leaving)
+	require.Equal(t, goodbye, c.facts().LastPing, "a sign of life does not extend the grace")
+	c.Touch(&c.clock, &c.record)
+	require.Equal(t, c.now, c.facts().Heard.To)
+	require.Equal(t, c.now, c.facts().Wrote.To)
+}
+
+func TestHoldsAreCounted(t *testing.T) {
+	c := newConn(verdict.Limits{})
+	require.False(t, c.Release())
+	c.Hold()
+	c.Hold()
+	require.False(t, c.Release())
+	require.True(t, c.facts().Held)
+	require.True(t, c.Release())
+	require.False(t, c.facts().Held)
+}
+
+func TestWhatTheKernelSaysIsKept(t *testing.T) {
+	c := newConn(verdict.Limits{
+		All: time.Minute, Stall: time.Minute, Output: verdict.Output{Soft: 1, SoftFor: time.Minute},
+		Rate: verdict.Rate{BytesPerSecond: 1, Window: time.Second, Grace: tick, Always: true},
+	})
+	c.record.Set(conntable.Fresh, true)
+	c.pass(time.Second)
+	heard := c.learn(verdict.Evidence{Dated: true, Received: 7, Silent: 3 * tick, Quiet: 5 * tick, Moved: 1, Queued: 1})
+	require.True(t, heard)
+	f := c.facts()
+	require.False(t, f.Fresh)
+	require.InDelta(t, c.now-3*tick, f.Heard.To, float64(2*tick))
+	require.InDelta(t, c.now-5*tick, f.Wrote.To, float64(2*tick))
+	require.Equal(t, c.now, f.StalledSince)
+	require.True(t, f.Counting, "a window has begun")
+	require.True(t, c.Polled())
+	require.False(t, f.Blind)
+	require.False(t, c.learn(verdict.Evidence{Queued: 1}))
+	require.True(t, c.facts().Blind)
+}
+
+func TestAdaptForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
+	rate := verdict.Rate{BytesPerSecond: 1, Window: time.Second, Always: true}
+	beat := verdict.Heartbeat{Interval: time.Minute}
+	on := &verdict.Limits{Stall: time.Hour, Output: verdict.Output{Soft: 1, SoftFor: time.Hour}, Heartbeat: beat, Rate: rate}
+	c := newConn(*on)
+	c.pass(time.Second)
+	c.stalled, c.over, c.rated, c.received, c.missed = 7, 7, 7, 7, 1
+	before := c.State
+	c.Adapt(&c.clock, nil, on)
+	require.Equal(t, before, c.State, "all limits are on")
+	soft := *on
+	soft.Output.Soft = 0
+	c.Adapt(&c.clock, on, &soft)
+	require.Zero(t, c.over)
+	require.EqualValues(t, 7, c.stalled)
+	c.Adapt(&c.clock, &soft, &verdict.Limits{})
+	require.Zero(t, c.stalled)
+	require.Zero(t, c.rated)
+	require.Zero(t, c.received)
+	require.Zero(t, c.missed)
+	c.Adapt(&c.clock, &verdict.Limits{}, on)
+	require.NotZero(t, c.rated, "a message is always open")
+}
+
+func TestOldConnectionsAreNotPingedAtOnce(t *testing.T) {
+	any := &verdict.Limits{Heartbeat: verdict.Heartbeat{Interval: time.Second}, Age: time.Hour}
+	pongs := *any
+	pongs.Heartbeat.PongsOnly = true
+	c := newConn(*any)
+	c.pass(time.Minute)
+	c.Adapt(&c.clock, any, &pongs)
+	require.Equal(t, c.now, c.facts().LastPing, "only pongs count from now on")
+	c.Leave(&c.clock, c.now)
+	c.pass(time.Minute)
+	c.Adapt(&c.clock, &pongs, &verdict.Limits{Heartbeat: pongs.Heartbeat})
+	require.False(t, c.Leaving(), "there is no maximum age any more")
+	require.Equal(t, c.now, c.facts().LastPing)
+}
+
+func TestExemptConnectionsAreNotJudged(t *testing.T) {
+	var s State
+	require.True(t, s.Judged())
+	s.stalled, s.over = 1, 1
+	s.SetExempt(true)
+	require.False(t, s.Judged())
+	require.False(t, s.Polled())
+	s.SetExempt(false)
+	s.SetObserved(true)
+	require.False(t, s.Judged())
+}

@@ -39,6 +39,17 @@ func (cfg *Config) durations() (all []deadline) {
 	return all
 }
 
+// shortest returns the shortest duration that is set, or one of ten years if there is none.
+func (cfg *Config) shortest() deadline {
+	shortest := deadline{value: maxTimeout}
+	for _, s := range cfg.durations() {
+		if s.value > 0 && s.value < shortest.value {
+			shortest = s
+		}
+	}
+	return shortest
+}
+
 // check returns the Config with its defaults filled in, or an error that joins all that is wrong
 // with it. A tick that is not 0 is that of the Reaper, which cannot change.
 func (cfg Config) check(tick time.Duration) (Config, error) {
@@ -180,11 +191,8 @@ func (c *checker) heartbeat(h Heartbeat) {
 
 // tick chooses the tick, or checks the one that is set.
 func (c *checker) tick(cfg *Config) {
-	shortest, longest := deadline{value: maxTimeout}, deadline{}
+	shortest, longest := cfg.shortest(), deadline{}
 	for _, s := range cfg.durations() {
-		if s.value > 0 && s.value < shortest.value {
-			shortest = s
-		}
 		if s.value > longest.value {
 			longest = s
 		}

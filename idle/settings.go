@@ -48,7 +48,7 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 		set.limits.Previous = &before.newLimits(before.cfg.timeouts()).Limits
 	}
 	set.rule = outage.Rule{
-		Tick: cfg.Tick, Memory: max(cfg.horizon(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
+		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, cfg.shortest().value), Memory: max(cfg.horizon(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
 		Longest: cfg.longest(), Shortest: set.limits.shortestIdle(),
 	}
 	for _, k := range cfg.Reset {

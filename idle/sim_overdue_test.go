@@ -14,7 +14,16 @@ func (w *simWorld) slack() time.Duration {
 }
 
 // least is the shortest time that is certainly an outage.
-func (w *simWorld) least() time.Duration { return max(2*w.cfg.Tick, 20*time.Millisecond) + w.cfg.Tick }
+func (w *simWorld) least() time.Duration {
+	shortest := w.longest
+	for _, s := range w.cfg.durations() {
+		if s.value > 0 {
+			shortest = min(shortest, s.value)
+		}
+	}
+	tenth := min(max(shortest/10, 20*time.Millisecond), 200*time.Millisecond)
+	return max(2*w.cfg.Tick, tenth) + w.cfg.Tick
+}
 
 // grace returns the bound of the grace after an outage, negative if there is none.
 func (w *simWorld) grace() time.Duration {

@@ -106,11 +106,11 @@ func (l *loop) adaptSome(n int) {
 // was not stopped since then. The loop may have been blocked since it last published its counters.
 func (l *loop) noteLateTask(now time.Duration) {
 	posted := time.Duration(l.postedAt.Load())
-	if posted == 0 || !outage.IsGap(posted, now, l.clock.Tick()) {
+	if posted == 0 || !l.set.rule.IsGap(posted, now) {
 		return
 	}
 	running := now - l.outagesAt(now).Server.Within(posted, now)
-	if outage.IsGap(posted, running, l.clock.Tick()) {
+	if l.set.rule.IsGap(posted, running) {
 		l.addStall(min(posted, l.clock.After(l.publishedAt)), now)
 	}
 }
@@ -125,7 +125,7 @@ func (l *loop) noteStall(entered, now coarse.Stamp) {
 
 func (l *loop) addStallSince(entered coarse.Stamp) {
 	from, to := l.clock.After(entered), l.clock.Elapsed()
-	if outage.IsGap(from, to, l.clock.Tick()) {
+	if l.set.rule.IsGap(from, to) {
 		l.addStall(from, to)
 	}
 }
@@ -176,7 +176,7 @@ func (l *loop) outagesAt(now time.Duration) *verdict.Away {
 		{From: from, To: to, Length: to - from}, {From: to, To: now, Length: now - to},
 	}
 	for _, gap := range moves {
-		if outage.IsGap(gap.From, gap.To, l.clock.Tick()) {
+		if l.set.rule.IsGap(gap.From, gap.To) {
 			longer := *away
 			longer.Server, longer.Loop = away.Server.Add(gap, 0), away.Loop.Add(gap, 0)
 			away = &longer

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// minGap is the shortest time that counts as an outage where ticks are short.
+	// minGap and maxGap bound the tenth of the shortest timeout that a delay must exceed to count.
 	minGap = 20 * time.Millisecond
+	maxGap = 200 * time.Millisecond
 	// minBusy is the number of connections that must have been busy together before their common
 	// silence counts as evidence about the network. If connections are silent independently of each
 	// other, and minBusy of them were heard in a period, then none is heard in the next period of
@@ -29,10 +30,6 @@ const (
 	// minSilence is the divisor of the shortest idle timeout: shorter silences are ignored.
 	minSilence = 8
 )
-
-// IsGap reports whether the time between two moves of a coarse clock is an outage: the clock was
-// more than two ticks late.
-func IsGap(from, to, tick time.Duration) bool { return to-from-tick > max(2*tick, minGap) }
 
 // A State has the findings of a Monitor. Immutable, except for its Count.
 type State struct {
@@ -108,11 +105,21 @@ func (m *Monitor) State() *State { return m.state.Load() }
 // A Rule defines an outage.
 type Rule struct {
 	Tick     time.Duration
+	Gap      time.Duration // a longer delay of the clock is an outage, see [LeastGap]
 	Memory   time.Duration // the time for which outages are remembered
 	Longest  time.Duration // the longest limit that a hold applies to
 	Shortest time.Duration // idle timeout, 0 if there is none
 	Hold     bool          // a silence of all connections may count as an outage
 }
+
+// LeastGap returns the delay of a coarse clock above which the server was away: two ticks, and a
+// tenth of the shortest timeout. A shorter delay cuts off no peer, and a busy machine has many.
+func LeastGap(tick, shortest time.Duration) time.Duration {
+	return max(2*tick, min(max(shortest/10, minGap), maxGap))
+}
+
+// IsGap reports whether the time between two moves of the clock is an outage.
+func (r *Rule) IsGap(from, to time.Duration) bool { return to-from-r.Tick > r.Gap }
 
 // calm returns the time for which silences that were no outages are remembered.
 func (r *Rule) calm() time.Duration { return max(4*r.Longest, time.Minute) }
@@ -128,7 +135,7 @@ type Finding struct {
 // Step moves the Monitor from one reading of the clock to the next. The caller passes the instant
 // at which a peer was heard last.
 func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
-	gap := IsGap(from, to, rule.Tick)
+	gap := rule.IsGap(from, to)
 	news := heard > m.told
 	m.told = max(m.told, heard)
 	if gap { // bytes heard in the gap may have been heard before the clock stopped

@@ -20,7 +20,7 @@ const (
 
 // testRule returns the Rule of a server with a read timeout of 8 seconds.
 func testRule() Rule {
-	return Rule{Tick: tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true}
+	return Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true}
 }
 
 // A peer is a connection of a server. It sends its next byte at next.
@@ -106,21 +106,26 @@ func (s *server) all() verdict.Outages {
 
 func (s *server) isHeld() bool { return s.State().Held() }
 
-func TestAGapIsAClockThatIsMoreThanTwoTicksLate(t *testing.T) {
+func TestAGapIsALongDelayOfTheClock(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tc := range []struct {
-		tick, between time.Duration
-		want          bool
+		tick, shortest, between time.Duration
+		want                    bool
 	}{
-		{100 * ms, 100 * ms, false},
-		{100 * ms, 300 * ms, false},
-		{100 * ms, 300*ms + 1, true},
-		{10 * ms, 30 * ms, false},
-		{10 * ms, 30*ms + 1, true},
-		{1 * ms, 21 * ms, false}, // where ticks are short, 20 ms
-		{1 * ms, 21*ms + 1, true},
+		{100 * ms, 100 * ms, 100 * ms, false},
+		{100 * ms, 100 * ms, 300 * ms, false},
+		{100 * ms, 100 * ms, 300*ms + 1, true},
+		{10 * ms, 100 * ms, 30 * ms, false},
+		{10 * ms, 100 * ms, 30*ms + 1, true},
+		{1 * ms, 100 * ms, 21 * ms, false}, // a short tick and a short timeout
+		{1 * ms, 100 * ms, 21*ms + 1, true},
+		{20 * ms, second, 120 * ms, false}, // a tenth of the timeout
+		{20 * ms, second, 120*ms + 1, true},
+		{20 * ms, 4 * second, 220 * ms, false},
+		{20 * ms, 4 * second, 220*ms + 1, true},
 	} {
-		require.Equal(t, tc.want, IsGap(second, second+tc.between, tc.tick), "%v with ticks of %v", tc.between, tc.tick)
+		rule := Rule{Tick: tc.tick, Gap: LeastGap(tc.tick, tc.shortest)}
+		require.Equal(t, tc.want, rule.IsGap(second, second+tc.between), "%v with ticks of %v", tc.between, tc.tick)
 	}
 }
 
@@ -525,7 +530,7 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 	for _, d := range distributions {
 		for _, n := range []int{4, 15, 16, 17, 20, 30, 60, 100, 300} {
 			s := newServer(t)
-			s.rule = Rule{Tick: second / 2, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true}
+			s.rule = Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true}
 			fill := func() {
 				s.peers = nil
 				s.open(n, interval)

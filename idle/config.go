@@ -15,7 +15,6 @@ const (
 	minTick        = time.Millisecond
 	maxTicks       = 1 << 30 // of any duration: an instant has 32 bits
 	maxTimeout     = setting.TenYears
-	maxSlots       = 1 << 12
 	minHorizon     = 1 << 11 // ticks
 	maxHorizon     = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
 

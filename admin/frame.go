@@ -77,7 +77,7 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 		Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
 		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
 		Reaped:   withoutZeros(s.Reaped),
-		Lateness: lateness{s.Lateness.Count, s.Lateness.Mean().Seconds(), s.Lateness.Max.Seconds()},
+		Lateness: lateness{s.Lateness.Count, s.Lateness.Sum.Seconds() / float64(max(s.Lateness.Count, 1)), s.Lateness.Max.Seconds()},
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.finite(),
 		Rings: rings, Blocked: blocked,
 	}

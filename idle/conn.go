@@ -151,6 +151,45 @@ func (c Conn) EndMessage() {
 	}
 }
 
+// After calls f once, on the loop goroutine of the connection, when d has passed: never before, and
+// at most two ticks late unless the event loop is busy. A connection that closes takes its timers
+// with it. The func stop, which belongs to the loop goroutine too, cancels the call. It returns
+// false if f was called or cannot be called any more.
+//
+// For a closed connection After does nothing. If d is above ten years, it is ten years. A nil f
+// panics. A timer takes about 200 bytes, and connections without timers cost nothing.
+func (c Conn) After(d time.Duration, f func(gnet.Conn)) (stop func() bool) {
+	return c.addTimer(d, 0, f)
+}
+
+// Every calls f after each d, until stop is called or the connection closes; see After. If several
+// calls are late, because the process was stopped or the event loop was busy, one call replaces
+// them, and later ones are on time again. A d of 0 or less panics. One below a tick is rounded up.
+func (c Conn) Every(d time.Duration, f func(gnet.Conn)) (stop func() bool) {
+	if d <= 0 {
+		panic("idle: Conn.Every: the duration is not positive")
+	}
+	return c.addTimer(d, d, f)
+}
+
+func (c Conn) addTimer(d, every time.Duration, f func(gnet.Conn)) (stop func() bool) {
+	if f == nil {
+		panic("idle: a timer of a connection without a function")
+	}
+	s, l := c.state(), c.loop
+	if s == nil {
+		return func() bool { return false }
+	}
+	due := l.clock.Elapsed() + min(max(d, 0), maxTimeout)
+	timer := l.timers.Add(s, due, min(every, maxTimeout), func() {
+		if l.pendingCloses[s] == nil {
+			f(l.outer(s))
+		}
+	})
+	l.setDue(min(l.due, l.nextDue()))
+	return func() bool { return l.timers.Stop(timer) }
+}
+
 // Timeouts are the idle timeouts of one connection, see [Conn.SetTimeouts].
 type Timeouts struct {
 	Read, Write, All time.Duration // none if zero

@@ -340,6 +340,39 @@ func ExampleConn_Ready() {
 	// open after LOGIN alice
 }
 
+// A client gets three prices. If it closes before, no more are made for it.
+func ExampleConn_Every() {
+	h := newApp()
+	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.opened = func(c gnet.Conn) {
+		conn, _ := reaper.Conn(c)
+		n := 0
+		var stop func() bool
+		stop = conn.Every(20*time.Millisecond, func(c gnet.Conn) {
+			n++
+			fmt.Fprintf(c, "price %d\n", n)
+			if n == 3 {
+				stop()
+				_ = c.Close()
+			}
+		})
+	}
+	addr, stop := serve(reaper, h)
+	defer stop()
+
+	c := connect(addr)
+	defer c.Close()
+	heard, _ := io.ReadAll(c)
+	fmt.Printf("%s", heard)
+	// Output:
+	// price 1
+	// price 2
+	// price 3
+}
+
 // The connection of an operator is never closed.
 func ExampleConn_Exempt() {
 	h := newApp()

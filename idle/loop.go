@@ -9,6 +9,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/conntimer"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -38,6 +39,7 @@ type loop struct {
 	toAdapt   uint32 // id after the last such state
 
 	wheel         *wheel.Wheel[uint32] // ids of states
+	timers        *conntimer.Timers[*state]
 	table         conntable.Table
 	states        slab.Slab[state]
 	remotes       map[*state]net.Addr   // of SetRemote
@@ -85,6 +87,7 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 		panic("BUG: idle: " + err.Error()) // the Config was checked
 	}
 	l := &loop{reaper: r, clock: &r.clock, el: el, number: number, goroutine: goroutineID(), wheel: w, sweep: sweep{due: never}}
+	l.timers = conntimer.New[*state](set.cfg.Tick)
 	l.expire = l.judgeDue
 	l.monitorState = r.monitor.State()
 	l.setDue(never)
@@ -146,6 +149,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 func (l *loop) forget(id uint32) {
 	s := l.states.At(id)
 	l.wheel.Cancel(s.timer)
+	l.timers.Drop(s)
 	l.limits.put(s.LimitsID)
 	delete(l.remotes, s)
 	delete(l.wrappers, s)
@@ -280,13 +284,16 @@ func (l *loop) upcoming(next time.Duration) time.Duration {
 	return next
 }
 
-// wheelDue returns when the wheel needs the next task.
+// wheelDue returns when the next connection is judged or the next timer is due.
 func (l *loop) wheelDue() time.Duration {
-	due, ok := l.wheel.NextDue()
-	if !ok {
-		return never
+	next := never
+	if due, ok := l.wheel.NextDue(); ok {
+		next = due
 	}
-	return due
+	if due, ok := l.timers.NextDue(); ok {
+		next = min(next, due)
+	}
+	return next
 }
 
 // nextDue returns when the loop needs the next task.

@@ -26,6 +26,7 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		handle(w.reaper, c).Ready()
 		life.ready()
 	}
+	h.setTimers(c)
 	action := h.mischief(c)
 	life.openedFrom = w.now
 	if w.greeting > 0 && c.(*simConn).opened {

@@ -36,6 +36,7 @@ type simLife struct {
 	changedAt   time.Duration
 	resumedAt   time.Duration // Exempt(false) was called
 	bytes       []simBytes    // the latest bytes, for MinRate
+	timers      []*simTimer
 }
 
 type simBytes struct {

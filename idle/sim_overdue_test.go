@@ -35,7 +35,11 @@ func (w *simWorld) grace() time.Duration {
 
 // check reports a violation if a close or an idle event is overdue.
 func (l *simLife) check() {
-	if !l.isOpen || l.openedAt == 0 || l.now.exempt || l.now.ended || l.w.failure != nil {
+	if !l.isOpen || l.openedAt == 0 || l.now.ended || l.w.failure != nil {
+		return
+	}
+	l.checkTimers()
+	if l.now.exempt || l.w.failure != nil {
 		return
 	}
 	for k := firstReason; k <= lastDue; k++ {

@@ -141,6 +141,7 @@ func (s *simTotal) add(w *simWorld) {
 	s.held += w.held
 	s.faultyLives += w.faultyLives
 	s.eofs += w.eofs
+	s.timerCalls += w.timerCalls
 	s.errs += w.errs
 	for k := range s.reaps {
 		s.reaps[k] += w.reaps[k]
@@ -148,8 +149,8 @@ func (s *simTotal) add(w *simWorld) {
 }
 
 func (s *simTotal) report(t *testing.T, took time.Duration) {
-	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events",
-		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events)
+	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events, %d calls of timers",
+		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events, s.timerCalls)
 	for k := firstReason; k <= lastReason; k++ {
 		t.Logf("%-14v %d", k, s.reaps[k])
 	}
@@ -164,5 +165,8 @@ func (s *simTotal) checkVacuity(t *testing.T) {
 	}
 	if s.held == 0 || s.pauses == 0 {
 		t.Error("no hold or no pause")
+	}
+	if s.timerCalls == 0 {
+		t.Error("no timer of a connection was called")
 	}
 }

@@ -80,7 +80,7 @@ type simWorld struct {
 type simCounts struct {
 	lives, events, refused  int
 	reaps                   reasonCounts
-	eofs, errs              int
+	eofs, errs, timerCalls  int
 	stops, pauses, netDowns int
 	held                    uint64
 	faultyLives             int

@@ -75,14 +75,6 @@ type LatenessStats struct {
 	Bounds  []time.Duration
 }
 
-// Mean returns the mean lateness, 0 if nothing was reaped.
-func (l LatenessStats) Mean() time.Duration {
-	if l.Count == 0 {
-		return 0
-	}
-	return l.Sum / time.Duration(l.Count)
-}
-
 // latenessBounds are finest up to two default ticks, the promised precision.
 var latenessBounds = [...]time.Duration{
 	time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,

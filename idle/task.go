@@ -44,7 +44,9 @@ func (l *loop) run(context.Context) error {
 	l.shed(spent)
 	more := true
 	for more && !spent() { // one at a time: each handler may take a millisecond
-		_, more = l.wheel.Advance(l.clock.Read(), 1, l.expire)
+		_, verdicts := l.wheel.Advance(l.clock.Read(), 1, l.expire)
+		timers := l.timers.Advance(l.clock.Read())
+		more = verdicts || timers
 	}
 	l.counters.Behind = 0
 	if due := l.wheelDue(); more && due != never {

@@ -97,5 +97,6 @@ func reasons(now, before idle.Counts) slog.Value {
 
 // meanBetween returns the mean lateness of the connections reaped between two snapshots.
 func meanBetween(before, now idle.LatenessStats) time.Duration {
-	return idle.LatenessStats{Count: now.Count - before.Count, Sum: now.Sum - before.Sum}.Mean().Round(time.Millisecond)
+	mean := (now.Sum - before.Sum) / time.Duration(max(now.Count-before.Count, 1))
+	return mean.Round(time.Millisecond)
 }

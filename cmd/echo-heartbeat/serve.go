@@ -164,8 +164,9 @@ func reload(
 func summary(srv *server.Server) string {
 	s, load := srv.Reaper().Stats(), srv.Stats()
 	text := fmt.Sprintf("stopped: %d connections, %d messages, %s", s.Opened, s.Reads, reapSummary(s))
-	if s.Lateness.Count > 0 {
-		text += fmt.Sprintf(", mean %v late", s.Lateness.Mean().Round(time.Millisecond))
+	if n := s.Lateness.Count; n > 0 {
+		mean := s.Lateness.Sum / time.Duration(n)
+		text += fmt.Sprintf(", mean %v late", mean.Round(time.Millisecond))
 	}
 	if n := load.Rejected.Total(); n > 0 {
 		text += fmt.Sprintf(", %d rejected (%d of one source, %d for the accept rate, %d without descriptors, %d above the limit)",

@@ -1,0 +1,97 @@
+package conntimer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const tick = 10 * time.Millisecond
+
+// advance calls all functions that are due.
+func advance(t *Timers[string], now time.Duration) {
+	for t.Advance(now) {
+	}
+}
+
+func TestAFunctionIsCalledOnce(t *testing.T) {
+	timers, calls := New[string](tick), 0
+	one := timers.Add("a", 25*time.Millisecond, 0, func() { calls++ })
+	advance(timers, 25*time.Millisecond-1)
+	require.Zero(t, calls)
+	advance(timers, 30*time.Millisecond)
+	require.Equal(t, 1, calls)
+	require.False(t, timers.Stop(one), "it was called")
+	advance(timers, time.Hour)
+	require.Equal(t, 1, calls)
+	require.Zero(t, timers.Len())
+	require.Empty(t, timers.of)
+}
+
+func TestAFunctionIsCalledAgainAndAgain(t *testing.T) {
+	timers := New[string](tick)
+	var calls []time.Duration
+	now := time.Duration(0)
+	one := timers.Add("a", tick, 3*tick, func() { calls = append(calls, now) })
+	for ; now <= 10*tick; now += tick {
+		advance(timers, now)
+	}
+	require.Equal(t, []time.Duration{tick, 4 * tick, 7 * tick, 10 * tick}, calls)
+	now = 100 * tick // 29 calls are late
+	advance(timers, now)
+	require.Len(t, calls, 5, "one call makes up for all")
+	for now = 101 * tick; now <= 106*tick; now += tick {
+		advance(timers, now)
+	}
+	require.Equal(t, []time.Duration{100 * tick, 103 * tick, 106 * tick}, calls[4:], "on the grid of before")
+	require.True(t, timers.Stop(one))
+	require.False(t, timers.Stop(one))
+	require.Zero(t, timers.Len())
+}
+
+func TestTheTimersOfAClosedConnectionAreDropped(t *testing.T) {
+	timers, calls := New[string](tick), ""
+	add := func(conn, name string, every time.Duration) *Timer[string] {
+		return timers.Add(conn, tick, every, func() { calls += name })
+	}
+	first := add("a", "1", 0)
+	add("a", "2", tick)
+	add("b", "3", 0)
+	timers.Drop("c")
+	timers.Drop("a")
+	require.False(t, timers.Stop(first))
+	advance(timers, time.Hour)
+	require.Equal(t, "3", calls)
+	require.Empty(t, timers.of)
+}
+
+func TestAFunctionMayStopAndDropTimers(t *testing.T) {
+	timers, calls := New[string](tick), 0
+	var self *Timer[string]
+	self = timers.Add("a", tick, tick, func() {
+		if calls++; calls == 2 {
+			require.True(t, timers.Stop(self))
+			require.False(t, timers.Stop(self))
+		}
+	})
+	timers.Add("b", tick, tick, func() { timers.Drop("b") })
+	timers.Add("c", tick, 0, func() { timers.Add("c", 5*tick, 0, func() { calls += 10 }) })
+	for now := time.Duration(0); now < 20*tick; now += tick {
+		advance(timers, now)
+	}
+	require.Equal(t, 12, calls)
+	require.Zero(t, timers.Len())
+	require.Empty(t, timers.of)
+}
+
+func TestAFunctionThatPanicsIsNotLost(t *testing.T) {
+	timers := New[string](tick)
+	timers.Add("a", tick, 0, func() { panic("test") })
+	timers.Add("a", tick, tick, func() { panic("test") })
+	require.Panics(t, func() { advance(timers, tick) })
+	require.Panics(t, func() { advance(timers, tick) })
+	require.Equal(t, 1, timers.Len(), "the repeated one goes on")
+	timers.Drop("a")
+	require.Zero(t, timers.Len())
+}

@@ -119,15 +119,14 @@ func split(addr string) (network, at string, err error) {
 			return "", "", fmt.Errorf("%w: %w", ErrBadAddress, err)
 		}
 		network, at = u.Scheme, u.Host
-		switch {
-		case network == "unix" && path.Join(u.Host, u.Path) == "":
-			return "", "", fmt.Errorf("%w %q: no path", ErrBadAddress, addr)
-		case network == "unix":
-			return network, path.Join(u.Host, u.Path), nil
-		case network != "tcp" && network != "tcp4" && network != "tcp6":
-			return "", "", fmt.Errorf("%w %q: the scheme must be tcp, tcp4, tcp6 or unix", ErrBadAddress, addr)
-		case u.Path != "":
-			return "", "", fmt.Errorf("%w %q: a path after host:port", ErrBadAddress, addr)
+		if network == "unix" {
+			at = path.Join(u.Host, u.Path)
+		}
+		if mistake := urlMistake(u, addr, at); mistake != "" {
+			return "", "", fmt.Errorf("%w %q: %s", ErrBadAddress, addr, mistake)
+		}
+		if network == "unix" {
+			return network, at, nil
 		}
 	}
 	_, port, err := net.SplitHostPort(at)
@@ -138,6 +137,35 @@ func split(addr string) (network, at string, err error) {
 		return "", "", fmt.Errorf("%w %q: %w", ErrBadAddress, addr, err)
 	}
 	return network, at, nil
+}
+
+// urlMistake returns what is wrong with a URL, or "". at is its host and port, or its path.
+func urlMistake(u *url.URL, addr, at string) string {
+	unix := u.Scheme == "unix"
+	switch {
+	case !unix && u.Scheme != "tcp" && u.Scheme != "tcp4" && u.Scheme != "tcp6":
+		return "the scheme must be tcp, tcp4, tcp6 or unix"
+	case strings.ContainsAny(addr+at, "?#"):
+		return "a query or a fragment: neither ? nor # can be in an address"
+	case u.User != nil || strings.HasPrefix(at, "@"):
+		return "users and abstract sockets are not supported: set a host and a port, or a path as in unix:///run/chat.sock"
+	case unix && at == "":
+		return "no path"
+	case unix && gnetPath(at) != at:
+		return "gnet cannot listen on this path: set an absolute one without % and control characters"
+	case !unix && u.Path != "":
+		return "a path after host:port"
+	}
+	return ""
+}
+
+// gnetPath returns the path that gnet takes from unix:// and a path. gnet deletes the file there.
+func gnetPath(name string) string {
+	u, err := url.Parse("unix://" + name)
+	if err != nil {
+		return ""
+	}
+	return path.Join(u.Host, u.Path)
 }
 
 // checkSocket refuses a path with something that must not be deleted: a file, or the socket of a

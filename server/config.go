@@ -20,7 +20,8 @@ var ErrBadConfig = errors.New("server: bad configuration")
 type Config struct {
 	// Addresses are the addresses to listen on: host:port for TCP, or a URL with the scheme tcp,
 	// tcp4, tcp6 or unix, such as unix:///run/chat.sock. At least one is required. With port 0 the
-	// kernel chooses a free port, see [Server.Addr].
+	// kernel chooses a free port, see [Server.Addr]. An address has no ?, no # and no user, and the
+	// path of a socket no %. Abstract sockets are refused, because gnet does not listen on them.
 	Addresses []string
 
 	// Handler gets the events of all connections. It is required. It stops the server by

@@ -33,8 +33,9 @@ func urlsOf(addrs []address) []string {
 
 // checkAddresses checks what can be checked without a look-up of names.
 func (cfg *Config) checkAddresses() error {
+	const listed, reusePort, oneAcceptor = field("Addresses"), field("ReusePort"), field("OneAcceptor")
 	if strings.Join(cfg.Addresses, "") == "" {
-		return fmt.Errorf("%w: Config.Addresses is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress)
+		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, listed)
 	}
 	var errs []error
 	unix := false
@@ -43,16 +44,16 @@ func (cfg *Config) checkAddresses() error {
 		errs = append(errs, err)
 		unix = unix || network == "unix"
 		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
-			errs = append(errs, fmt.Errorf("%w: Config.Addresses has %q twice", ErrBadAddress, addr))
+			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, listed, addr))
 		}
 	}
 	if cfg.ReusePort && unix {
-		errs = append(errs, errors.New("server: Config.ReusePort is set, and Config.Addresses has a unix socket, which cannot be shared: "+
-			"run a server of its own for it"))
+		errs = append(errs, errorf("server: %s is set, and %s has a unix socket, which cannot be shared: run a server of its own for it",
+			reusePort, listed))
 	}
 	if cfg.ReusePort && cfg.OneAcceptor {
-		errs = append(errs, errors.New("server: Config.ReusePort and Config.OneAcceptor are set: set one of them, "+
-			"because one acceptor cannot share a port"))
+		errs = append(errs, errorf("server: %s and %s are set: set one of them, because one acceptor cannot share a port",
+			reusePort, oneAcceptor))
 	}
 	return errors.Join(errs...)
 }

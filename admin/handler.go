@@ -21,15 +21,12 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
-const (
-	// minTokenLen is the length of the shortest token. A shorter one can be guessed.
-	minTokenLen = 16
-	// loopTimeout bounds the time that a request waits for event loops.
-	loopTimeout = 5 * time.Second
-)
+// loopTimeout bounds the time that a request waits for event loops.
+const loopTimeout = 5 * time.Second
 
 // Config configures a Handler.
 type Config struct {
@@ -107,11 +104,8 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Reaper == nil {
 		errs = append(errs, errors.New("admin: Config.Reaper is nil: set the Reaper to show"))
 	}
-	if n := len(cfg.Token); n > 0 && n < minTokenLen {
-		errs = append(errs, fmt.Errorf("admin: Config.Token has %d characters: set at least %d", n, minTokenLen))
-	}
-	if strings.ContainsFunc(cfg.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		errs = append(errs, errors.New("admin: Config.Token has a character that a header cannot have: use letters and digits"))
+	if mistake := setting.TokenMistake(cfg.Token); mistake != "" {
+		errs = append(errs, errors.New("admin: Config.Token "+mistake))
 	}
 	if cfg.Token == "" && !cfg.Open {
 		errs = append(errs, errors.New("admin: Config.Token is empty: set it, or Config.Open if only this machine can reach the listener"))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -30,16 +29,7 @@ var adjustable = func() map[string]setting.Setting {
 }()
 
 // limits returns the settings of a Config for JSON, with durations as in 1m30s.
-func limits(cfg idle.Config) map[string]any {
-	all := map[string]any{}
-	maps.Insert(all, setting.Values(&cfg))
-	for name, value := range all {
-		if d, ok := value.(time.Duration); ok {
-			all[name] = d.String()
-		}
-	}
-	return all
-}
+func limits(cfg idle.Config) map[string]any { return setting.JSON(&cfg) }
 
 func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})

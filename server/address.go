@@ -33,8 +33,9 @@ func urlsOf(addrs []address) []string {
 
 // checkAddresses checks what can be checked without a look-up of names.
 func (cfg *Config) checkAddresses() error {
+	const listed, reusePort, oneAcceptor = field("Addresses"), field("ReusePort"), field("OneAcceptor")
 	if strings.Join(cfg.Addresses, "") == "" {
-		return fmt.Errorf("%w: Config.Addresses is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress)
+		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, listed)
 	}
 	var errs []error
 	unix := false
@@ -43,16 +44,16 @@ func (cfg *Config) checkAddresses() error {
 		errs = append(errs, err)
 		unix = unix || network == "unix"
 		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
-			errs = append(errs, fmt.Errorf("%w: Config.Addresses has %q twice", ErrBadAddress, addr))
+			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, listed, addr))
 		}
 	}
 	if cfg.ReusePort && unix {
-		errs = append(errs, errors.New("server: Config.ReusePort is set, and Config.Addresses has a unix socket, which cannot be shared: "+
-			"run a server of its own for it"))
+		errs = append(errs, errorf("server: %s is set, and %s has a unix socket, which cannot be shared: run a server of its own for it",
+			reusePort, listed))
 	}
 	if cfg.ReusePort && cfg.OneAcceptor {
-		errs = append(errs, errors.New("server: Config.ReusePort and Config.OneAcceptor are set: set one of them, "+
-			"because one acceptor cannot share a port"))
+		errs = append(errs, errorf("server: %s and %s are set: set one of them, because one acceptor cannot share a port",
+			reusePort, oneAcceptor))
 	}
 	return errors.Join(errs...)
 }
@@ -119,15 +120,14 @@ func split(addr string) (network, at string, err error) {
 			return "", "", fmt.Errorf("%w: %w", ErrBadAddress, err)
 		}
 		network, at = u.Scheme, u.Host
-		switch {
-		case network == "unix" && path.Join(u.Host, u.Path) == "":
-			return "", "", fmt.Errorf("%w %q: no path", ErrBadAddress, addr)
-		case network == "unix":
-			return network, path.Join(u.Host, u.Path), nil
-		case network != "tcp" && network != "tcp4" && network != "tcp6":
-			return "", "", fmt.Errorf("%w %q: the scheme must be tcp, tcp4, tcp6 or unix", ErrBadAddress, addr)
-		case u.Path != "":
-			return "", "", fmt.Errorf("%w %q: a path after host:port", ErrBadAddress, addr)
+		if network == "unix" {
+			at = path.Join(u.Host, u.Path)
+		}
+		if mistake := urlMistake(u, addr, at); mistake != "" {
+			return "", "", fmt.Errorf("%w %q: %s", ErrBadAddress, addr, mistake)
+		}
+		if network == "unix" {
+			return network, at, nil
 		}
 	}
 	_, port, err := net.SplitHostPort(at)
@@ -138,6 +138,35 @@ func split(addr string) (network, at string, err error) {
 		return "", "", fmt.Errorf("%w %q: %w", ErrBadAddress, addr, err)
 	}
 	return network, at, nil
+}
+
+// urlMistake returns what is wrong with a URL, or "". at is its host and port, or its path.
+func urlMistake(u *url.URL, addr, at string) string {
+	unix := u.Scheme == "unix"
+	switch {
+	case !unix && u.Scheme != "tcp" && u.Scheme != "tcp4" && u.Scheme != "tcp6":
+		return "the scheme must be tcp, tcp4, tcp6 or unix"
+	case strings.ContainsAny(addr+at, "?#"):
+		return "a query or a fragment: neither ? nor # can be in an address"
+	case u.User != nil || strings.HasPrefix(at, "@"):
+		return "users and abstract sockets are not supported: set a host and a port, or a path as in unix:///run/chat.sock"
+	case unix && at == "":
+		return "no path"
+	case unix && gnetPath(at) != at:
+		return "gnet cannot listen on this path: set an absolute one without % and control characters"
+	case !unix && u.Path != "":
+		return "a path after host:port"
+	}
+	return ""
+}
+
+// gnetPath returns the path that gnet takes from unix:// and a path. gnet deletes the file there.
+func gnetPath(name string) string {
+	u, err := url.Parse("unix://" + name)
+	if err != nil {
+		return ""
+	}
+	return path.Join(u.Host, u.Path)
 }
 
 // checkSocket refuses a path with something that must not be deleted: a file, or the socket of a

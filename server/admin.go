@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idlewheel/idlewheel/admin"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/server/internal/connlimit"
 )
 
@@ -48,17 +48,20 @@ func (s *Server) newAdminSite() (*adminSite, error) {
 	cfg := s.cfg.Admin
 	if cfg.Addr == "" {
 		if cfg != (Admin{}) {
-			return nil, errors.New("server: Config.Admin has no Addr: set it, for example to 127.0.0.1:7080")
+			return nil, errorf("server: %s is not set: set it, for example to 127.0.0.1:7080", field("Admin.Addr"))
 		}
 		return nil, nil
 	}
 	addr, err := net.ResolveTCPAddr("tcp", cfg.Addr)
 	if err != nil {
-		return nil, fmt.Errorf("server: Config.Admin.Addr is %q: %w", cfg.Addr, err)
+		return nil, errorf("server: %s is %q: %w", field("Admin.Addr"), cfg.Addr, err)
 	}
 	if !addr.IP.IsLoopback() && cfg.Token == "" {
-		return nil, fmt.Errorf("server: Config.Admin.Addr is %q, which others can reach: set Config.Admin.Token, or listen on 127.0.0.1",
-			cfg.Addr)
+		return nil, errorf("server: %s is %q, which others can reach: set %s, or listen on 127.0.0.1",
+			field("Admin.Addr"), cfg.Addr, field("Admin.Token"))
+	}
+	if mistake := setting.TokenMistake(cfg.Token); mistake != "" {
+		return nil, errorf("server: %s %s", field("Admin.Token"), mistake)
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -88,7 +91,7 @@ func (site *adminSite) listen() (*adminListener, error) {
 	}
 	listener, err := net.ListenTCP(network, site.addr)
 	if err != nil {
-		return nil, fmt.Errorf("server: cannot listen for Config.Admin: %w", err)
+		return nil, errorf("server: cannot listen for %s: %w", field("Admin.Addr"), err)
 	}
 	a := &adminListener{listener: listener, served: make(chan error, 1)}
 	a.server = newAdminServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +143,7 @@ func (s *Server) status() admin.Status {
 	st, set := s.Stats(), s.setup()
 	return admin.Status{
 		State: s.adminState(st), Address: join(set.addrs), Limit: st.MaxConnections, LimitWhy: set.why, Rejected: st.Rejected.Total(),
-		Pressure: admin.Pressure(st.Pressure), Settings: s.cfg.named(),
+		Pressure: admin.Pressure(st.Pressure), Settings: setting.Server.JSON(&s.cfg),
 	}
 }
 

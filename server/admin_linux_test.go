@@ -163,9 +163,9 @@ func TestAdminWithoutATokenIsLocal(t *testing.T) {
 		`Config.Admin.Addr is "0.0.0.0:0", which others can reach: set Config.Admin.Token`: {Addr: "0.0.0.0:0"},
 		`Config.Admin.Addr is ":0", which others can reach`:                                {Addr: ":0"},
 		`Config.Admin.Addr is "[::]:0", which others can reach`:                            {Addr: "[::]:0"},
-		"Config.Admin has no Addr":                                                         {Token: testToken},
+		"Config.Admin.Addr is not set":                                                     {Token: testToken},
 		`Config.Admin.Addr is "nonsense"`:                                                  {Addr: "nonsense"},
-		"Config.Token has 5 characters":                                                    {Addr: "127.0.0.1:0", Token: "short"},
+		"Config.Admin.Token has 5 characters":                                              {Addr: "127.0.0.1:0", Token: "short"},
 		`Config.Admin.Addr is "localhost"`:                                                 {Addr: "localhost"},
 	} {
 		_, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: a})

@@ -59,8 +59,13 @@ func (b budget) connections() (n int, why string, err error) {
 	}
 	n = b.allowed - b.inUse - b.engine() - reserve - b.backlog
 	if least := min(minConnections, cmp.Or(b.wanted, minConnections)); n < least {
-		return 0, "", fmt.Errorf("%w: %s leaves %d for connections, of at least %d: raise the limit to %d (ulimit -n, LimitNOFILE)%s",
-			ErrTooFewDescriptors, b, max(n, 0), least, b.allowed-n+cmp.Or(b.wanted, minConnections), b.advice())
+		format := "%w: %s leaves %d for connections, of at least %d: raise the limit to %d (ulimit -n, LimitNOFILE)"
+		args := []any{ErrTooFewDescriptors, b, max(n, 0), least, b.allowed - n + cmp.Or(b.wanted, minConnections)}
+		if b.backlog > 0 {
+			format += ", lower net.core.somaxconn, or let each event loop accept its own connections (leave %s off)"
+			args = append(args, field("OneAcceptor"))
+		}
+		return 0, "", errorf(format, args...)
 	}
 	if b.wanted > 0 && b.wanted <= n {
 		return b.wanted, "as configured", nil
@@ -78,13 +83,6 @@ func (b budget) String() string {
 		s += fmt.Sprintf(" and %d that may be accepted before they can be refused (net.core.somaxconn)", b.backlog)
 	}
 	return s
-}
-
-func (b budget) advice() string {
-	if b.backlog == 0 {
-		return ""
-	}
-	return ", lower net.core.somaxconn, or let each event loop accept its own connections (leave OneAcceptor off)"
 }
 
 // pollInterval returns the interval at which the server checks whether descriptors run short. One

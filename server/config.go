@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
@@ -20,7 +19,8 @@ var ErrBadConfig = errors.New("server: bad configuration")
 type Config struct {
 	// Addresses are the addresses to listen on: host:port for TCP, or a URL with the scheme tcp,
 	// tcp4, tcp6 or unix, such as unix:///run/chat.sock. At least one is required. With port 0 the
-	// kernel chooses a free port, see [Server.Addr].
+	// kernel chooses a free port, see [Server.Addr]. An address has no ?, no # and no user, and the
+	// path of a socket no %. Abstract sockets are refused, because gnet does not listen on them.
 	Addresses []string
 
 	// Handler gets the events of all connections. It is required. It stops the server by
@@ -103,15 +103,7 @@ func (cfg Config) check() (Config, error) {
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
 	}
-	notNegative := func(bad bool, name string, value any, advice string) {
-		if bad {
-			errs = append(errs, fmt.Errorf("server: Config.%s is %v: set a positive %s", name, value, advice))
-		}
-	}
-	errs = append(errs, cfg.Drain.check(), cfg.Sources.check())
-	notNegative(cfg.AcceptRate < 0, "AcceptRate", cfg.AcceptRate, "number, or 0 for any")
-	notNegative(cfg.PressureTimeout < 0, "PressureTimeout", cfg.PressureTimeout, "duration, or 0 for none")
-	notNegative(cfg.NumEventLoop < 0, "NumEventLoop", cfg.NumEventLoop, "number, or 0 for one per CPU")
+	errs = append(errs, cfg.ranges(), cfg.Drain.check(), cfg.Sources.check())
 	if err := errors.Join(errs...); err != nil {
 		return cfg, badConfig{err}
 	}

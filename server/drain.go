@@ -1,8 +1,8 @@
 package server
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -29,16 +29,11 @@ type Drain struct {
 	Timeout time.Duration
 }
 
-// maxDrain is the longest time that a drain may take.
-const maxDrain = 30 * 24 * time.Hour
-
 func (d *Drain) check() error {
-	if d.Timeout == 0 && d.Spread <= maxDrain {
-		d.Timeout = 2 * d.Spread
-	}
-	if d.Delay < 0 || d.Spread < 0 || d.Spread > maxDrain || d.Timeout < d.Spread || d.Timeout > maxDrain {
-		return fmt.Errorf("server: Config.Drain is %v, %v and %v: set none below zero, Timeout not below Spread, and at most %v",
-			d.Delay, d.Spread, d.Timeout, maxDrain)
+	d.Timeout = cmp.Or(d.Timeout, 2*d.Spread)
+	if d.Timeout >= 0 && d.Timeout < d.Spread {
+		return errorf("server: %s is %v, less than %s of %v: set a longer one, or 0 for twice as long",
+			field("Drain.Timeout"), d.Timeout, field("Drain.Spread"), d.Spread)
 	}
 	return nil
 }

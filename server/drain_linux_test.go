@@ -237,9 +237,16 @@ func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
 }
 
 func TestBadDrainIsRefused(t *testing.T) {
-	for _, d := range []Drain{{Delay: -1}, {Spread: -1}, {Spread: time.Minute, Timeout: time.Second}} {
+	for want, d := range map[string]Drain{
+		"Config.Drain.Delay is -1ns: set a positive duration":         {Delay: -1},
+		"Config.Drain.Spread is -1ns: set a positive duration":        {Spread: -1},
+		"Config.Drain.Spread is 720h0m0.000000001s: set at most 720h": {Spread: 30*24*time.Hour + 1},
+		"Config.Drain.Timeout is 1s, less than Config.Drain.Spread":   {Spread: time.Minute, Timeout: time.Second},
+		"Config.Drain.Timeout is 721h0m0s: set at most 720h":          {Timeout: 721 * time.Hour},
+	} {
 		_, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: d})
-		require.ErrorContains(t, err, "Config.Drain is")
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "\n", "one mistake")
 		require.ErrorIs(t, err, ErrBadConfig)
 	}
 }

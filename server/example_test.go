@@ -107,7 +107,7 @@ func ExampleNew_badConfig() {
 	// Output:
 	// true
 	// server: Config.Handler is nil: set the gnet.EventHandler to run
-	// server: Config.AcceptRate is -1: set a positive number, or 0 for any
+	// server: Config.AcceptRate is -1: set a positive number, or 0 for any number
 }
 
 // The first SIGTERM begins a drain, here a long one, and the second ends it.

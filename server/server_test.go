@@ -213,7 +213,23 @@ func TestBadConfigIsRefused(t *testing.T) {
 		"127.0.0.1:99999":      "99999",
 		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6 or unix",
 		"tcp://127.0.0.1:1/x":  "a path after host:port",
+		"tcp://u@127.0.0.1:0":  "users and abstract sockets are not supported",
+		"tcp://127.0.0.1:0?x":  "a query or a fragment",
+		"tcp://127.0.0.1:0#":   "a query or a fragment",
 		"unix://":              "no path",
+		"unix:/s":              "unknown port",
+		"unix:///a#b":          "a query or a fragment",
+		"unix:///a#":           "a query or a fragment",
+		"unix:///a?b=c":        "a query or a fragment",
+		"unix:///a%23b":        "a query or a fragment", // gnet would delete /a
+		"unix:///a%3Fb":        "a query or a fragment",
+		"unix://@abs":          "users and abstract sockets are not supported",
+		"unix://./@abs":        "users and abstract sockets are not supported",
+		"unix://u:p@/s":        "users and abstract sockets are not supported",
+		"unix://./a@b/c":       "gnet cannot listen on this path", // gnet would delete b/c
+		"unix:///a%00b":        "gnet cannot listen on this path",
+		"unix:///a%2541":       "gnet cannot listen on this path",
+		"unix://a:b":           "invalid port",
 		"127.0.0.1:0 ":         "address",
 		"":                     "Config.Addresses is not set",
 	} {
@@ -239,6 +255,21 @@ func TestBadConfigIsRefused(t *testing.T) {
 	_, err = New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}})
 	require.ErrorContains(t, err, "no limit is set")
 	require.ErrorIs(t, err, ErrBadConfig)
+}
+
+func TestUnixAddresses(t *testing.T) {
+	for addr, want := range map[string]string{
+		"unix:///run/chat.sock": "/run/chat.sock", "unix:///run/../s/": "/s", "unix:///a@b:c": "/a@b:c", "unix:///a%20b": "/a b",
+		"unix:///@abs": "/@abs", "unix://run/s": "run/s", "unix://./s": "s", "unix://s": "s", "unix:///é": "/é",
+	} {
+		network, at, err := split(addr)
+		require.NoError(t, err, addr)
+		require.Equal(t, "unix", network)
+		require.Equal(t, want, at)
+		_, again, err := split(urlsOf([]address{{network, &net.UnixAddr{Name: at, Net: network}}})[0])
+		require.NoError(t, err, addr)
+		require.Equal(t, want, again, "a restart listens on the same path")
+	}
 }
 
 func TestAddressesThatDoNotGoTogetherAreRefused(t *testing.T) {

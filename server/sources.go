@@ -54,8 +54,6 @@ func (l *SourceLimits) check() error {
 			errs = append(errs, fmt.Errorf("server: Config.Sources."+format, args...))
 		}
 	}
-	refuse(l.Connections < 0, "Connections is %d: set a positive number, or 0 for any", l.Connections)
-	refuse(l.Rate < 0, "Rate is %d: set a positive number, or 0 for any", l.Rate)
 	refuse(l.IPv4Bits < 0 || l.IPv4Bits > 32, "IPv4Bits is %d: set 1 to 32", l.IPv4Bits)
 	refuse(l.IPv6Bits < 0 || l.IPv6Bits > 128, "IPv6Bits is %d: set 1 to 128", l.IPv6Bits)
 	refuse(l.Entries < 0, "Entries is %d: set a positive number", l.Entries)
@@ -93,7 +91,7 @@ type source struct {
 // NewSources returns a Sources without connections, or an error that joins all that is wrong with
 // the limits.
 func NewSources(limits SourceLimits) (*Sources, error) {
-	if err := limits.check(); err != nil {
+	if err := errors.Join((&Config{Sources: limits}).ranges(), limits.check()); err != nil {
 		return nil, err
 	}
 	s := &Sources{limits: limits, seed: maphash.MakeSeed()}

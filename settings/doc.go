@@ -10,7 +10,8 @@
 //
 // [Source.Load] sets the fields of a Config. [Source.Watch] catches SIGHUP, and [Watcher.Run] hands
 // the new values to [idle.Reaper.Update]. Fields that are funcs, such as Goodbye, stay as they are.
-// For cobra, bind a FlagSet and give it to AddGoFlagSet.
+// For cobra, bind a FlagSet and give it to AddGoFlagSet. The method AddFlags of server.Config adds
+// the flags of a server.
 //
 // # The file of limits
 //
@@ -24,6 +25,6 @@
 // # Mistakes
 //
 // Flags and lines of the file are parsed here. Ranges are checked by [idle.Middleware] and
-// [idle.Reaper.Update], which return one [idle.ConfigError] per mistake. [Explain] turns these
-// errors into a line for operators, with settings named as flags.
+// [idle.Reaper.Update], which return one [idle.ConfigError] per mistake, and those of a server by
+// server.New. [Explain] turns these errors into a line for operators, with settings named as flags.
 package settings

@@ -1,8 +1,10 @@
 package settings_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,29 +12,35 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/server"
 )
 
-// TestTheTableOfTheDocumentationIsTheTableOfTheCode compares docs/operating.md with the table of
-// settings.
-func TestTheTableOfTheDocumentationIsTheTableOfTheCode(t *testing.T) {
+// TestTheTablesOfTheDocumentationAreTheTablesOfTheCode compares docs/operating.md with the tables
+// of settings.
+func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	text, err := os.ReadFile("../docs/operating.md")
 	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(text), "<!-- settings -->\n")
-	got, _, ended := strings.Cut(rest, "<!-- end of settings -->\n")
-	require.True(t, found && ended, "docs/operating.md has no table of settings")
-	if want := markdown(); got != want {
-		t.Errorf("The table of settings in docs/operating.md is not the one in the code. Replace it by:\n%s", want)
+	for name, want := range map[string]string{
+		"settings":        markdown(slices.Collect(setting.All()), "idle.Config", new(idle.Config)),
+		"server settings": markdown(setting.Server, "server.Config", new(server.Config)),
+	} {
+		_, rest, found := strings.Cut(string(text), "<!-- "+name+" -->\n")
+		got, _, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
+		require.True(t, found && ended, "docs/operating.md has no table of %s", name)
+		if got != want {
+			t.Errorf("The table of %s in docs/operating.md is not the one in the code. Replace it by:\n%s", name, want)
+		}
 	}
 }
 
-// markdown returns the table of settings.
-func markdown() string {
+// markdown returns a table of settings.
+func markdown(table setting.Table, name string, cfg any) string {
 	var b strings.Builder
-	b.WriteString("| setting | field of `idle.Config` | value | 0 means | applies | what it does |\n|---|---|---|---|---|---|\n")
-	for s := range setting.All() {
-		value := "true or false"
-		if unit := s.Unit(); unit != "" {
-			value = unit + ", " + s.Range(s.Of(new(idle.Config)).Type())
+	fmt.Fprintf(&b, "| setting | field of `%s` | value | 0 means | applies | what it does |\n|---|---|---|---|---|---|\n", name)
+	for _, s := range table {
+		value := cmp.Or(s.Unit(), "true or false")
+		if r := s.Range(s.Of(cfg).Type()); r != "" {
+			value += ", " + r
 		}
 		if s.Negative != "" {
 			value += "; negative: " + s.Negative
@@ -41,8 +49,8 @@ func markdown() string {
 		if s.Adjustable {
 			applies += ", POST"
 		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n",
-			s.Name, s.Field, value, s.Zero, applies, strings.ReplaceAll(s.Help, "`", ""))
+		help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, value, s.Zero, applies, help)
 	}
 	return b.String()
 }

@@ -3,24 +3,24 @@ package settings
 import (
 	"errors"
 	"strings"
-
-	"github.com/idlewheel/idlewheel/idle"
 )
 
-// Explain returns an error as one line for operators. Settings are named by prefix and their name:
-// with the prefix "--" they are flags, as in "--read-timeout". Errors that errors.Join has joined
-// are separated by semicolons. The prefixes "idle: " and "settings: " are left out.
+// Explain returns an error as one line for operators. Settings of [idle.Config] and server.Config
+// are named by prefix and their name: with the prefix "--" they are flags, as in "--read-timeout".
+// Errors that errors.Join has joined are separated by semicolons. The names of packages at the
+// beginning, as in "idle: ", are left out.
 func Explain(err error, prefix string) string {
-	if e, ok := err.(*idle.ConfigError); ok {
-		return e.Text(func(field, setting string) string {
+	text := err.Error()
+	if named, ok := err.(interface {
+		Text(name func(field, setting string) string) string
+	}); ok {
+		text = named.Text(func(field, setting string) string {
 			if setting == "" {
 				return "Config." + field
 			}
 			return prefix + setting
 		})
-	}
-	text := err.Error()
-	if inner := errors.Unwrap(err); inner != nil {
+	} else if inner := errors.Unwrap(err); inner != nil {
 		if before, ok := strings.CutSuffix(text, inner.Error()); ok {
 			text = before + Explain(inner, prefix)
 		}
@@ -32,6 +32,8 @@ func Explain(err error, prefix string) string {
 		}
 		text = strings.Join(parts, "; ")
 	}
-	text = strings.TrimPrefix(strings.TrimPrefix(text, "idle: "), "settings: ")
+	for _, name := range []string{"idle: ", "settings: ", "server: ", "admin: "} {
+		text = strings.TrimPrefix(text, name)
+	}
 	return strings.ReplaceAll(text, "\n", "; ")
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
 // readFile sets the settings that are in the file.
@@ -18,9 +19,9 @@ func (s *Source) readFile(cfg *idle.Config) error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	defer in.Close()
-	values := map[string]value{}
+	values := map[string]*setting.Value{}
 	for row := range s.rows() {
-		values[row.Name] = value{row.Of(cfg)}
+		values[row.Name] = row.Value(cfg)
 	}
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {

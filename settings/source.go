@@ -42,7 +42,7 @@ func New(set *flag.FlagSet, defaults idle.Config, names ...string) *Source {
 		}
 	}
 	for row := range s.rows() {
-		set.Var(value{row.Of(&s.flags)}, row.Name, usage(row))
+		row.AddFlag(set, &s.flags)
 	}
 	return s
 }
@@ -56,25 +56,6 @@ func (s *Source) rows() func(yield func(setting.Setting) bool) {
 			}
 		}
 	}
-}
-
-// usage returns the help text of a flag, in two lines if it is long.
-func usage(row setting.Setting) string {
-	var notes []string
-	if row.Zero != "" && row.Zero != "none" {
-		notes = append(notes, "0 is "+row.Zero)
-	}
-	if row.Negative != "" {
-		notes = append(notes, "a negative value is "+row.Negative)
-	}
-	if len(notes) == 0 {
-		return row.Help
-	}
-	note := strings.Join(notes, "; ")
-	if len(row.Help)+len(note) > 100 {
-		return row.Help + ";\n" + note
-	}
-	return row.Help + "; " + note
 }
 
 // Load sets the fields of cfg to the values of the flags, and of the file if there is one. Other

@@ -61,6 +61,9 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	network, at := "tcp", strings.TrimPrefix(addr, "tcp://")
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
 		network, at = "unix", path
+		if path == "" {
+			return usageError{fmt.Errorf("--addr %q: no path", addr)}
+		}
 	} else if _, _, err := net.SplitHostPort(at); err != nil {
 		return usageError{fmt.Errorf("--addr %q: %w", addr, err)}
 	}

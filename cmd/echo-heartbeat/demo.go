@@ -59,11 +59,7 @@ With --web it goes on with new clients until Ctrl-C, and prints the address of a
 		}
 		s := newShow(cmd.OutOrStdout(), cfg, clients)
 		s.web = web
-		err := s.run(cmd.Context())
-		if errors.Is(err, server.ErrBadConfig) {
-			return usageError{err}
-		}
-		return err
+		return s.run(cmd.Context())
 	}
 	return cmd
 }

@@ -13,11 +13,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/server"
+	"github.com/idlewheel/idlewheel/settings"
 )
 
 func main() {
@@ -55,13 +59,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, wrong := errors.AsType[usageError](err)
-	if wrong || cmd == root { // an error of root is an unknown command
-		fmt.Fprintf(stderr, "%s: %s (see %[1]s --help)\n", cmd.CommandPath(), explain(err))
+	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, "--"))
+	if wrongFlags(err) || cmd == root { // an error of root is an unknown command
+		fmt.Fprintf(stderr, "%s (see %s --help)\n", text, cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), explain(err))
+	fmt.Fprintln(stderr, text)
 	return 1
+}
+
+// wrongFlags reports whether the flags are to blame for an error. The host of an address is looked
+// up when the address is used.
+func wrongFlags(err error) bool {
+	_, usage := errors.AsType[usageError](err)
+	_, unknownHost := errors.AsType[*net.DNSError](err)
+	_, badAddress := errors.AsType[*net.AddrError](err)
+	return usage || unknownHost || badAddress || errors.Is(err, server.ErrBadConfig)
 }
 
 // noArgs refuses arguments that are not flags.

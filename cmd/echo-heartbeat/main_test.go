@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -25,56 +27,70 @@ func runTests(m *testing.M) {
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                          "a command is missing: serve, connect or demo",
-		"bogus":                                     `unknown command "bogus"`,
-		"--nope":                                    "unknown flag: --nope",
-		"serve --nope":                              "unknown flag: --nope",
-		"serve extra":                               `unexpected argument "extra"`,
-		"serve --tick -5s":                          "--tick is -5s",
-		"serve --read-timeout 0":                    "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout to 60s",
-		"serve --read-timeout -1s --tick -1s":       "--tick is -1s",
-		"serve --read-timeout 1s --tick 5s":         "--tick is 5s, longer than --read-timeout of 1s",
-		"serve --read-timeout never":                `"never" is not a duration such as 30s`,
-		"serve --loops -1":                          "--loops is -1",
-		"serve --max-connections -1":                "--max-connections is -1",
-		"serve --max-per-source -1":                 "--max-per-source is -1",
-		"serve --source-rate -1":                    "--source-rate is -1",
-		"serve --accept-rate -1":                    "--accept-rate is -1",
-		"serve --pressure-timeout -1s":              "--pressure-timeout is -1s",
-		"serve --drain-spread -1s":                  "--drain-timeout) is 0s, -1s and -2s: set none below zero",
-		"serve --addr nonsense":                     `bad address "nonsense"`,
-		"serve --addr=":                             "--addr is not set",
-		"serve --share-port --one-acceptor":         "--share-port and --one-acceptor are set: set one of them",
-		"serve --addr unix:///x --share-port":       "--share-port is set, and --addr has a unix socket, which cannot be shared",
-		"serve --addr :0 --addr 127.0.0.1:0 --bare": "--bare needs one --addr",
-		"serve --read-timeout 1ns":                  "--read-timeout is 1ns",
-		"serve --admin nonsense":                    `--admin is "nonsense"`,
-		"serve --admin 0.0.0.0:0":                   `--admin is "0.0.0.0:0", which others can reach: set --admin-token-file, or listen on 127.0.0.1`,
-		"serve --admin :0":                          "which others can reach",
-		"serve --admin-pprof":                       "--admin is not set",
-		"serve --admin-token-file /nope":            "no such file",
-		"serve --admin-token-file /dev/null":        "/dev/null is empty",
-		"serve --log-level loud":                    "--log-level is \"loud\": take debug, info, warn or error",
-		"serve --log-format xml":                    "--log-format is \"xml\"",
-		"serve --keep-closed -1":                    "--keep-closed is -1",
-		"serve --outage-grace never":                `"never" is not a duration`,
-		"serve --shed-protect -1s":                  "--shed-protect is -1s: set a positive duration such as 60s, or 0 for 1s",
-		"serve --min-rate-grace 1s":                 "--min-rate is not set",
-		"serve --min-rate-always":                   "--min-rate is not set",
-		"serve --tcp-keepalive 1s":                  "--tcp-keepalive is 1s: set at least 8s",
-		"serve --limits /nope":                      "/nope: no such file",
-		"serve --limits /dev/null":                  "/dev/null is not a regular file",
-		"serve --outage-grace 99999h":               "--outage-grace is 99999h0m0s: set at most ten years",
-		"serve --heartbeat 9s --heartbeat-jitter 2": "--heartbeat-jitter is 2: set at most 1",
-		"serve --heartbeat-jitter 0.1":              "--heartbeat is not set",
-		"connect --addr foo":                        "missing port",
-		"connect --heartbeat 0":                     "--heartbeat is 0s",
-		"connect --heartbeat 999999h":               "--heartbeat is 999999h0m0s",
-		"demo --read-timeout 1h":                    "--read-timeout is 1h0m0s: set at most 5s",
-		"demo --read-timeout 1s --tick 5s":          "--tick is 5s, longer than --read-timeout of 1s",
-		"demo --max-age 1h":                         "unknown flag: --max-age",
-		"demo --clients 1":                          "--clients is 1",
-		"demo --read-timeout 1s --clients 1e9":      "invalid argument",
+		"":                                           "a command is missing: serve, connect or demo",
+		"bogus":                                      `unknown command "bogus"`,
+		"--nope":                                     "unknown flag: --nope",
+		"serve --nope":                               "unknown flag: --nope",
+		"serve extra":                                `unexpected argument "extra"`,
+		"serve --tick -5s":                           "--tick is -5s",
+		"serve --read-timeout 0":                     "no limit is set, so no connection would ever be reaped: set one, for example --read-timeout to 60s",
+		"serve --read-timeout -1s --tick -1s":        "--tick is -1s",
+		"serve --read-timeout 1s --tick 5s":          "--tick is 5s, longer than --read-timeout of 1s",
+		"serve --read-timeout never":                 `"never" is not a duration such as 30s`,
+		"serve --loops -1":                           "--loops is -1",
+		"serve --max-connections -1":                 "--max-connections is -1",
+		"serve --max-per-source -1":                  "--max-per-source is -1",
+		"serve --source-rate -1":                     "--source-rate is -1",
+		"serve --accept-rate -1":                     "--accept-rate is -1",
+		"serve --pressure-timeout -1s":               "--pressure-timeout is -1s",
+		"serve --drain-spread -1s":                   "--drain-spread is -1s: set a positive duration",
+		"serve --drain-delay -1s":                    "--drain-delay is -1s: set a positive duration",
+		"serve --drain-spread 2s --drain-timeout 1s": "--drain-timeout is 1s, less than --drain-spread of 2s",
+		"serve --addr nonsense":                      `bad address "nonsense"`,
+		"serve --addr=":                              "--addr is not set",
+		"serve --addr :1 --addr :1":                  `--addr has ":1" twice`,
+		"serve --addr host.invalid:7000":             "lookup host.invalid",
+		"serve --addr host.invalid:7000 --bare":      "lookup host.invalid",
+		"serve --addr tcp6://127.0.0.1:0":            "no suitable address",
+		"serve --addr 127.0.0.1:99999":               "invalid port",
+		"serve --addr unix:///a#b":                   "a query or a fragment",
+		"serve --addr unix://@abs":                   "users and abstract sockets are not supported",
+		"serve --admin host.invalid:7080":            `--admin is "host.invalid:7080": lookup host.invalid`,
+		"serve --admin 127.0.0.1:99999":              "invalid port",
+		"connect --addr host.invalid:7000":           "lookup host.invalid",
+		"connect --addr 127.0.0.1:99999":             "invalid port",
+		"connect --addr unix://":                     "no path",
+		"serve --share-port --one-acceptor":          "--share-port and --one-acceptor are set: set one of them",
+		"serve --addr unix:///x --share-port":        "--share-port is set, and --addr has a unix socket, which cannot be shared",
+		"serve --addr :0 --addr 127.0.0.1:0 --bare":  "--bare needs one --addr",
+		"serve --read-timeout 1ns":                   "--read-timeout is 1ns",
+		"serve --admin nonsense":                     `--admin is "nonsense"`,
+		"serve --admin 0.0.0.0:0":                    `--admin is "0.0.0.0:0", which others can reach: set --admin-token-file, or listen on 127.0.0.1`,
+		"serve --admin :0":                           "which others can reach",
+		"serve --admin-pprof":                        "--admin is not set",
+		"serve --admin-token-file /nope":             "no such file",
+		"serve --admin-token-file /dev/null":         "/dev/null is empty",
+		"serve --log-level loud":                     "--log-level is \"loud\": take debug, info, warn or error",
+		"serve --log-format xml":                     "--log-format is \"xml\"",
+		"serve --keep-closed -1":                     "--keep-closed is -1",
+		"serve --outage-grace never":                 `"never" is not a duration`,
+		"serve --shed-protect -1s":                   "--shed-protect is -1s: set a positive duration such as 60s, or 0 for 1s",
+		"serve --min-rate-grace 1s":                  "--min-rate is not set",
+		"serve --min-rate-always":                    "--min-rate is not set",
+		"serve --tcp-keepalive 1s":                   "--tcp-keepalive is 1s: set at least 8s",
+		"serve --limits /nope":                       "/nope: no such file",
+		"serve --limits /dev/null":                   "/dev/null is not a regular file",
+		"serve --outage-grace 99999h":                "--outage-grace is 99999h0m0s: set at most ten years",
+		"serve --heartbeat 9s --heartbeat-jitter 2":  "--heartbeat-jitter is 2: set at most 1",
+		"serve --heartbeat-jitter 0.1":               "--heartbeat is not set",
+		"connect --addr foo":                         "missing port",
+		"connect --heartbeat 0":                      "--heartbeat is 0s",
+		"connect --heartbeat 999999h":                "--heartbeat is 999999h0m0s",
+		"demo --read-timeout 1h":                     "--read-timeout is 1h0m0s: set at most 5s",
+		"demo --read-timeout 1s --tick 5s":           "--tick is 5s, longer than --read-timeout of 1s",
+		"demo --max-age 1h":                          "unknown flag: --max-age",
+		"demo --clients 1":                           "--clients is 1",
+		"demo --read-timeout 1s --clients 1e9":       "invalid argument",
 	} {
 		t.Run(args, func(t *testing.T) {
 			var out, errs syncbuf.Buffer
@@ -83,6 +99,38 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 			assert.Contains(t, errs.String(), want)
 			assert.Contains(t, errs.String(), "--help)")
 			assert.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line, not: %s", errs.String())
+		})
+	}
+}
+
+// TestErrorsNameFlagsAndNoFields gives each flag of each verb values that are wrong for most flags.
+// The context is done, so that a verb with a good value ends soon.
+func TestErrorsNameFlagsAndNoFields(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("token", []byte("short"), 0o600))
+	values := []string{"", "-1", "-1s", "1", "1s", "2s", "99999h", "99999999h", "1e99", "2", "true", "nonsense", "192.0.2.1:1",
+		"host.invalid:1", "unix://@s", "token"}
+	field := regexp.MustCompile(`\bConfig\b|\b[A-Z][a-z]+[A-Z]|[a-z]\.[A-Z]`)
+	parse := regexp.MustCompile(`strconv\.Parse\w+`) // in errors of pflag
+	for _, cmd := range []*cobra.Command{newServe(), newConnect(), newDemo()} {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			wrong := 0
+			for _, value := range values {
+				args := []string{cmd.Use, "--" + f.Name + "=" + value}
+				if cmd.Use == "serve" && f.Name != "admin" {
+					args = append(args, "--admin=127.0.0.1:0")
+				}
+				var out, errs syncbuf.Buffer
+				code := run(ctx, args, &out, &errs)
+				require.Equal(t, code == 0, errs.String() == "", args)
+				require.NotRegexp(t, field, parse.ReplaceAllString(errs.String(), ""), args)
+				if code == 2 {
+					wrong++
+				}
+			}
+			require.NotZero(t, wrong, f.Name)
 		})
 	}
 }

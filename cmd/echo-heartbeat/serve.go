@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -21,8 +22,7 @@ import (
 
 func newServe() *cobra.Command {
 	var (
-		cfg   server.Config
-		token string
+		cfg   = server.Config{Addresses: []string{"127.0.0.1:7000"}}
 		logs  logFlags
 		alone bool
 	)
@@ -40,18 +40,15 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		Args: noArgs,
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringArrayVar(&cfg.Addresses, "addr", []string{"127.0.0.1:7000"},
-		"`address` to listen on: host:port, or unix:///path; may be set several times")
+	flags := flag.NewFlagSet(cmd.Use, flag.ContinueOnError)
+	cfg.AddFlags(flags)
+	cmd.Flags().AddGoFlag(flags.Lookup("addr"))
 	limits := addLimits(cmd, idle.Config{ReadTimeout: time.Minute, KeepClosed: keepClosed})
 	cmd.Flags().StringVar(&limits.File, "limits", "",
 		"`file` with limits, one flag of the above per line, such as \"read-timeout 30s\"; # begins a comment.\n"+
 			"The file wins over flags. SIGHUP reads it again, for live connections as well")
-	addServerFlags(cmd, &cfg)
+	cmd.Flags().AddGoFlagSet(flags)
 	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper and without limits, for comparison")
-	cmd.Flags().StringVar(&cfg.Admin.Addr, "admin", "",
-		"`address` of a live page, metrics and probes, such as 127.0.0.1:7080.\nAn address that other machines can reach needs a token")
-	cmd.Flags().StringVar(&token, "admin-token-file", "", "`file` with the token for changes on --admin; without it changes are refused")
-	cmd.Flags().BoolVar(&cfg.Admin.Profiles, "admin-pprof", false, "serve profiles at /debug/pprof/ of --admin")
 	logs.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		hangups := limits.Watch()
@@ -63,9 +60,6 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		if cfg.Logger, err = logs.logger(cmd.ErrOrStderr()); err != nil {
 			return usageError{err}
 		}
-		if cfg.Admin.Token, err = settings.ReadToken(token); err != nil {
-			return usageError{fmt.Errorf("--admin-token-file: %w", err)}
-		}
 		if alone {
 			hangups.Stop()
 			return serveBare(cmd.Context(), cmd.OutOrStdout(), cfg)
@@ -73,23 +67,6 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		return serve(cmd.Context(), cmd.OutOrStdout(), cfg, limits, hangups)
 	}
 	return cmd
-}
-
-// addServerFlags adds the flags of server.Config.
-func addServerFlags(cmd *cobra.Command, cfg *server.Config) {
-	cmd.Flags().IntVar(&cfg.NumEventLoop, "loops", 0, "`number` of event loops; 0 is one per CPU")
-	cmd.Flags().IntVar(&cfg.Sources.Connections, "max-per-source", 0, "limit the `number` of connections of one IPv4 address or IPv6 /64")
-	cmd.Flags().IntVar(&cfg.Sources.Rate, "source-rate", 0, "limit the `number` of new connections per second from one such source")
-	cmd.Flags().IntVar(&cfg.AcceptRate, "accept-rate", 0, "limit the `number` of new connections per second")
-	cmd.Flags().DurationVar(&cfg.PressureTimeout, "pressure-timeout", 0,
-		"shorten idle timeouts, down to this `duration`, while connections, descriptors or memory run short")
-	cmd.Flags().BoolVar(&cfg.OneAcceptor, "one-acceptor", false, "accept on one goroutine for all event loops")
-	cmd.Flags().BoolVar(&cfg.ReusePort, "share-port", false, "let other processes listen on the same port")
-	cmd.Flags().BoolVar(&cfg.Restart, "restart", false, "start a new engine after one has died")
-	cmd.Flags().DurationVar(&cfg.Drain.Delay, "drain-delay", 0, "`duration` between the signal to stop and the start of the drain")
-	cmd.Flags().DurationVar(&cfg.Drain.Spread, "drain-spread", 0, "`duration` over which the drain closes idle connections evenly")
-	cmd.Flags().DurationVar(&cfg.Drain.Timeout, "drain-timeout", 0,
-		"`duration` of the drain, at the end of which busy connections are closed; 0 is twice --drain-spread")
 }
 
 // serve runs the server until ctx is done, and applies new limits on SIGHUP.
@@ -110,7 +87,7 @@ func serve(
 	}
 	srv, err := server.New(cfg)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	handler.reaper = srv.Reaper()
 	reloadCtx, stopReloading := context.WithCancel(context.Background()) // SIGHUP works during a drain
@@ -153,7 +130,7 @@ func reload(
 	}
 	hangups.Run(ctx, update, func(err error) {
 		if err != nil {
-			fmt.Fprintf(out, "not reloaded: %s\n", explain(err))
+			fmt.Fprintf(out, "not reloaded: %s\n", settings.Explain(err, "--"))
 			return
 		}
 		fmt.Fprintf(out, "reloaded: %s\n", limits.Describe(reaper.Config()))

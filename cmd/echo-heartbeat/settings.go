@@ -43,27 +43,3 @@ func complete(cfg *idle.Config) {
 func goodbye(_ gnet.Conn, reason *idle.ReapError) []byte {
 	return fmt.Appendf(nil, "closing: %s\n", strings.TrimPrefix(reason.Error(), "idle: connection reaped: "))
 }
-
-// explain returns an error as one line with flags in the place of fields.
-func explain(err error) string { return serverFlags.Replace(settings.Explain(err, "--")) }
-
-// serverFlags names the flags of the fields of server.Config.
-var serverFlags = strings.NewReplacer(
-	"server: ", "",
-	"Config.Addresses", "--addr",
-	"Config.NumEventLoop", "--loops",
-	"Config.Sources.Connections", "--max-per-source",
-	"Config.Sources.Rate", "--source-rate",
-	"Config.AcceptRate", "--accept-rate",
-	"Config.PressureTimeout", "--pressure-timeout",
-	"Config.ReusePort and Config.OneAcceptor are", "--share-port and --one-acceptor are",
-	"Config.ReusePort is", "--share-port is",
-	"leave OneAcceptor off", "leave --one-acceptor off",
-	"Config.Admin.Addr", "--admin",
-	"Config.Admin.Token", "--admin-token-file",
-	"Config.Admin: admin: Config.Token has", "the token of --admin-token-file has",
-	"Config.Admin has no Addr", "--admin is not set",
-	"for Config.Admin", "for --admin",
-	"Timeout not below Spread", "--drain-timeout not below --drain-spread",
-	"Config.Drain is", "the drain (--drain-delay, --drain-spread, --drain-timeout) is",
-)

@@ -1,16 +1,19 @@
-// Package setting holds the one table of the settings of idle.Config: name, field, unit, range,
-// what 0 means, and help. Flags, the limits file, JSON, logs, checks and the documentation use this
-// table.
+// Package setting holds the tables of the settings of idle.Config and server.Config: name, field,
+// unit, range, what 0 means, and help. Flags, the limits file, JSON, logs, checks, errors and the
+// documentation use these tables.
 //
-// The package does not import idle, so that idle can use it. Fields are found by reflection.
+// The package does not import idle and server, so that they can use it. Fields are found by
+// reflection.
 package setting
 
 import (
 	"cmp"
 	"fmt"
 	"iter"
+	"log/slog"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,7 +30,7 @@ type Scope int
 const (
 	AtReload      Scope = iota // Reaper.Update applies it to live connections
 	PerConnection              // the same, and a connection can have a value of its own
-	AtStart                    // Reaper.Update cannot change it
+	AtStart                    // a new value needs a restart
 )
 
 // String returns the scope as the documentation names it.
@@ -35,45 +38,75 @@ func (s Scope) String() string {
 	return [...]string{"at reload", "at reload, per connection", "at start"}[s]
 }
 
-// A Setting describes one field of idle.Config that is a duration, an int, a float64 or a bool.
+// A Setting describes one field of a Config that is a duration, an int, a float64, a bool, a string
+// or a list of strings.
 type Setting struct {
 	Name       string // in flags, files, logs and JSON
 	Field      string // path of the field, such as "OutputLimit.Soft"
 	Help       string // the unit is in back quotes, as package flag has it
-	Zero       string // what 0 means; empty for a bool
+	Zero       string // what 0 means; empty if the field is no number
 	Negative   string // what a negative value means; empty if it is refused
 	Min, Max   int64  // of values above 0: nanoseconds, a number, or a part of 1
 	Ticks      bool   // a deadline that is counted in ticks
 	Adjustable bool   // POST /api/timeouts can change it
+	Secret     bool   // the flag names a file with the value, and the value is never shown
 	Scope      Scope
 }
 
-// All yields the settings in the order of the documentation.
-func All() iter.Seq[Setting] {
-	return func(yield func(Setting) bool) {
-		for _, s := range table {
-			if !yield(s) {
+// A Table holds the settings of a Config, in the order of the documentation. An argument cfg of its
+// methods is a pointer to a Config of that type.
+type Table []Setting
+
+// All yields the settings of idle.Config.
+func All() iter.Seq[Setting] { return slices.Values(table) }
+
+// Values is [Table.Values] of the table of idle.Config.
+func Values(cfg any) iter.Seq2[string, any] { return table.Values(cfg) }
+
+// JSON is [Table.JSON] of the table of idle.Config.
+func JSON(cfg any) map[string]any { return table.JSON(cfg) }
+
+// NameOf is [Table.NameOf] of the table of idle.Config.
+func NameOf(field string) string { return table.NameOf(field) }
+
+// Values yields the names and the values of all settings that are not secret. The value of a list
+// is a text.
+func (t Table) Values(cfg any) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, s := range t {
+			if !s.Secret && !yield(s.Name, plain(s.Of(cfg))) {
 				return
 			}
 		}
 	}
 }
 
-// Values yields the names and the values of all settings of a Config. The argument is a pointer to
-// an idle.Config.
-func Values(cfg any) iter.Seq2[string, any] {
-	return func(yield func(string, any) bool) {
-		for _, s := range table {
-			if !yield(s.Name, s.Of(cfg).Interface()) {
-				return
-			}
+// JSON returns what Values yields, with durations as text such as 1m30s.
+func (t Table) JSON(cfg any) map[string]any {
+	all := map[string]any{}
+	for name, value := range t.Values(cfg) {
+		if d, ok := value.(time.Duration); ok {
+			value = d.String()
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// LogValue returns what Values yields without zero values.
+func (t Table) LogValue(cfg any) slog.Value {
+	var attrs []slog.Attr
+	for name, value := range t.Values(cfg) {
+		if !reflect.ValueOf(value).IsZero() {
+			attrs = append(attrs, slog.Any(name, value))
 		}
 	}
+	return slog.GroupValue(attrs...)
 }
 
 // NameOf returns the name of the setting of a field, or "" if the field has none.
-func NameOf(field string) string {
-	for _, s := range table {
+func (t Table) NameOf(field string) string {
+	for _, s := range t {
 		if s.Field == field {
 			return s.Name
 		}
@@ -81,7 +114,7 @@ func NameOf(field string) string {
 	return ""
 }
 
-// Of returns the field of a Config. The argument is a pointer to an idle.Config.
+// Of returns the field of a Config. The argument is a pointer to the Config.
 func (s Setting) Of(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg).Elem()
 	for name := range strings.SplitSeq(s.Field, ".") {
@@ -90,9 +123,28 @@ func (s Setting) Of(cfg any) reflect.Value {
 	return v
 }
 
+// Usage returns the help text of a flag, in two lines if it is long.
+func (s Setting) Usage() string {
+	var notes []string
+	if s.Zero != "" && s.Zero != "none" {
+		notes = append(notes, "0 is "+s.Zero)
+	}
+	if s.Negative != "" {
+		notes = append(notes, "a negative value is "+s.Negative)
+	}
+	if len(notes) == 0 {
+		return s.Help
+	}
+	note := strings.Join(notes, "; ")
+	if len(s.Help)+len(note) > 100 {
+		return s.Help + ";\n" + note
+	}
+	return s.Help + "; " + note
+}
+
 // Mistake returns what to do about a value out of range, or "" if the value is in range.
 func (s Setting) Mistake(v reflect.Value) string {
-	if v.Kind() == reflect.Bool || v.IsZero() {
+	if !isNumber(v.Type()) || v.IsZero() {
 		return ""
 	}
 	switch {
@@ -122,10 +174,10 @@ func compare(v reflect.Value, bound int64) int {
 }
 
 // Range returns the values above 0 that are allowed for a field of type t, such as "1ms to 24h", or
-// "" for a bool.
+// "" if it is no number.
 func (s Setting) Range(t reflect.Type) string {
 	switch {
-	case t.Kind() == reflect.Bool:
+	case !isNumber(t):
 		return ""
 	case s.Min == 0:
 		return "up to " + boundText(t, s.Max)
@@ -160,3 +212,7 @@ func boundText(t reflect.Type, bound int64) string {
 }
 
 func isDuration(t reflect.Type) bool { return t == reflect.TypeFor[time.Duration]() }
+
+func isNumber(t reflect.Type) bool {
+	return t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64
+}

@@ -1,9 +1,11 @@
 package setting_test
 
 import (
+	"errors"
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/server"
 )
 
 func find(t *testing.T, name string) setting.Setting {
@@ -25,19 +28,34 @@ func find(t *testing.T, name string) setting.Setting {
 }
 
 func TestEachRowIsComplete(t *testing.T) {
+	testRows(t, slices.Collect(setting.All()), new(idle.Config))
+	testRows(t, setting.Server, new(server.Config))
+	require.Empty(t, setting.NameOf("Heartbeat.Ping"))
+	require.Empty(t, setting.Server.NameOf("Handler"))
+	for _, s := range setting.Server {
+		for other := range setting.All() {
+			require.NotEqual(t, other.Name, s.Name)
+		}
+	}
+}
+
+func testRows(t *testing.T, table setting.Table, cfg any) {
+	t.Helper()
 	kebab := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
-	units := map[reflect.Kind]string{reflect.Int: "bytes|number", reflect.Int64: "duration", reflect.Float64: "part", reflect.Bool: ""}
+	units := map[reflect.Kind]string{
+		reflect.Int: "bytes|number", reflect.Int64: "duration", reflect.Float64: "part", reflect.Bool: "", reflect.String: "address|file",
+		reflect.Slice: "address",
+	}
 	names, fields := map[string]bool{}, map[string]bool{}
-	for s := range setting.All() {
-		var cfg idle.Config
-		v := s.Of(&cfg)
+	for _, s := range table {
+		v := s.Of(cfg)
 		require.Regexp(t, kebab, s.Name)
 		require.Regexp(t, "^("+units[v.Kind()]+")$", s.Unit(), s.Name)
 		require.NotEmpty(t, s.Help, s.Name)
 		require.False(t, names[s.Name] || fields[s.Field], "%s is there twice", s.Name)
 		names[s.Name], fields[s.Field] = true, true
-		require.Equal(t, s.Name, setting.NameOf(s.Field))
-		if v.Kind() == reflect.Bool {
+		require.Equal(t, s.Name, table.NameOf(s.Field))
+		if !v.CanInt() && !v.CanFloat() {
 			require.Empty(t, s.Zero, s.Name)
 			continue
 		}
@@ -46,7 +64,27 @@ func TestEachRowIsComplete(t *testing.T) {
 		require.False(t, s.Adjustable && s.Unit() != "duration", "%s: POST takes durations", s.Name)
 		require.False(t, s.Ticks && s.Unit() != "duration", "%s: ticks are of durations", s.Name)
 	}
-	require.Empty(t, setting.NameOf("Heartbeat.Ping"))
+}
+
+func TestErrorf(t *testing.T) {
+	cause := errors.New("server: cause")
+	err := setting.Server.Errorf("%w: %s is %d, and %s is nil", cause, setting.Field("AcceptRate"), 5, setting.Field("Handler"))
+	require.EqualError(t, err, "server: cause: Config.AcceptRate is 5, and Config.Handler is nil")
+	require.ErrorIs(t, err, cause)
+	named := err.(interface {
+		Text(name func(field, setting string) string) string
+	})
+	require.Equal(t, "server: cause: AcceptRate/accept-rate is 5, and Handler/ is nil",
+		named.Text(func(field, setting string) string { return field + "/" + setting }))
+}
+
+func TestTokenMistake(t *testing.T) {
+	for token, want := range map[string]string{
+		"": "", "0123456789abcdef": "", "0123456789abcde": "has 15 characters: set at least 16",
+		"0123456789 abcdef": "has a character that a header cannot have: use letters and digits",
+	} {
+		require.Equal(t, want, setting.TokenMistake(token), token)
+	}
 }
 
 func TestMistake(t *testing.T) {

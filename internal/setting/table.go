@@ -10,7 +10,8 @@ const (
 	age = int64(TenYears)
 )
 
-var table = []Setting{
+// table is that of idle.Config.
+var table = Table{
 	{
 		Name: "read-timeout", Field: "ReadTimeout", Zero: "none",
 		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,

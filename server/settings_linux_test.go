@@ -1,0 +1,96 @@
+package server
+
+import (
+	"bytes"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/settings"
+)
+
+// parse returns a Config with some flags over its defaults.
+func parse(t *testing.T, cfg Config, args ...string) (Config, error) {
+	t.Helper()
+	set := flag.NewFlagSet("test", flag.ContinueOnError)
+	set.SetOutput(new(bytes.Buffer))
+	cfg.AddFlags(set)
+	return cfg, set.Parse(args)
+}
+
+func TestEachSettingIsAFlag(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(testToken+"\n"), 0o600))
+	var args []string
+	for _, s := range setting.Server {
+		text := map[string]string{"duration": "1s", "number": "1", "address": "127.0.0.1:1", "file": file, "": "true"}[s.Unit()]
+		args = append(args, "-"+s.Name+"="+text)
+	}
+	cfg, err := parse(t, Config{Addresses: []string{"127.0.0.1:7000"}}, append(args, "-addr", "127.0.0.1:2")...)
+	require.NoError(t, err)
+	require.Equal(t, Config{
+		Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, NumEventLoop: 1, PressureTimeout: time.Second,
+		Sources: SourceLimits{Connections: 1, Rate: 1}, AcceptRate: 1, OneAcceptor: true, ReusePort: true, Restart: true,
+		Drain: Drain{time.Second, time.Second, time.Second}, Admin: Admin{Addr: "127.0.0.1:1", Token: testToken, Profiles: true},
+	}, cfg)
+
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("serving", "config", cfg)
+	shown := setting.Server.JSON(&cfg)
+	require.Len(t, shown, len(setting.Server)-1, "all but the token")
+	require.NotContains(t, log.String(), testToken)
+	for name, value := range shown {
+		require.Contains(t, log.String(), "config."+name+"=", name)
+		require.NotEqual(t, testToken, value, name)
+	}
+	require.Equal(t, "127.0.0.1:1, 127.0.0.1:2", shown["addr"])
+	require.Equal(t, "1s", shown["drain-delay"])
+}
+
+func TestFlagsThatAreNotSetLeaveTheConfig(t *testing.T) {
+	want := Config{Addresses: []string{"127.0.0.1:7000"}, AcceptRate: 5, Admin: Admin{Token: testToken}}
+	cfg, err := parse(t, want, "-restart")
+	require.NoError(t, err)
+	want.Restart = true
+	require.Equal(t, want, cfg)
+	_, err = parse(t, want, "-admin-token-file", "/nope")
+	require.ErrorContains(t, err, "/nope")
+}
+
+// TestErrorsOfSettingsNameFlags explains errors of New and Run.
+func TestErrorsOfSettingsNameFlags(t *testing.T) {
+	_, refused := New(Config{
+		AcceptRate: -1, Sources: SourceLimits{Rate: -1}, Drain: Drain{Spread: 2, Timeout: 1}, ReusePort: true, OneAcceptor: true,
+		Addresses: []string{":1", ":1"}, Handler: &echo{}, Idle: idleConfig,
+	})
+	require.ErrorIs(t, refused, ErrBadAddress)
+	_, _, starved := budget{allowed: 1000, backlog: 4096}.connections()
+	taken := listenTCP(t)
+	inUse := run(t.Context(), Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: taken.Addr().String()},
+	})
+	for err, want := range map[error][]string{
+		refused: {
+			`bad address: -addr has ":1" twice; -share-port and -one-acceptor are set: set one of them`,
+			"-source-rate is -1: set a positive number, or 0 for any number; -accept-rate is -1",
+			"-drain-timeout is 1ns, less than -drain-spread of 2ns",
+		},
+		starved: {"too few file descriptors: 1000 descriptors allowed", "(leave -one-acceptor off)"},
+		inUse:   {"cannot listen for -admin: listen tcp4 " + taken.Addr().String()},
+	} {
+		text := settings.Explain(err, "-")
+		for _, part := range want {
+			require.Contains(t, text, part)
+		}
+		require.NotContains(t, text, "Config")
+		require.NotContains(t, text, "server: ")
+		require.True(t, strings.HasPrefix(err.Error(), "server: "), err)
+	}
+}

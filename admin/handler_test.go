@@ -478,7 +478,7 @@ func TestTheConfigHasAllSettings(t *testing.T) {
 	require.Equal(t, map[string]any{"addr": "x:1", "loops": 2.0}, got["server"])
 	given, want := got["limits"].(map[string]any), 0
 	cfg := h.reaper.Config()
-	for name, value := range setting.Values(&cfg) {
+	for name, value := range setting.Idle.Values(&cfg) {
 		want++
 		switch value := value.(type) {
 		case time.Duration:

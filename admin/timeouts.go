@@ -20,7 +20,7 @@ const maxBody = 4 << 10
 // adjustable are the settings that a request can change, by name.
 var adjustable = func() map[string]setting.Setting {
 	all := map[string]setting.Setting{}
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		if s.Adjustable {
 			all[s.Name] = s
 		}
@@ -29,7 +29,7 @@ var adjustable = func() map[string]setting.Setting {
 }()
 
 // limits returns the settings of a Config for JSON, with durations as in 1m30s.
-func limits(cfg idle.Config) map[string]any { return setting.JSON(&cfg) }
+func limits(cfg idle.Config) map[string]any { return setting.Idle.JSON(&cfg) }
 
 func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})
@@ -96,7 +96,7 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 
 // timeoutNames returns the names of the adjustable settings, in the order of the documentation.
 func timeoutNames() (names []string) {
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		if s.Adjustable {
 			names = append(names, s.Name)
 		}

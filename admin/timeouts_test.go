@@ -201,7 +201,7 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 // settings.
 func TestThePageHasAFieldForEachTimeoutOfAConnection(t *testing.T) {
 	var want, got []string
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		if s.Scope == setting.PerConnection {
 			require.True(t, s.Adjustable, "%s: the page changes it by a request", s.Name)
 			want = append(want, s.Name)

@@ -3,7 +3,6 @@ package idle
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -31,7 +30,7 @@ func (cfg *Config) stamped() []deadline {
 
 // durations returns the durations that are counted in ticks.
 func (cfg *Config) durations() (all []deadline) {
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		if s.Ticks {
 			all = append(all, deadline{fieldPath(s.Field), time.Duration(s.Of(cfg).Int())})
 		}
@@ -132,14 +131,14 @@ func (cfg *Config) longest() time.Duration {
 type checker struct{ errs []error }
 
 func (c *checker) refuse(field, format string, args ...any) {
-	c.errs = append(c.errs, newConfigError(field, format, args))
+	c.errs = append(c.errs, &ConfigError{field, setting.Idle.NameOf(field), setting.Idle.Errorf(format, args...)})
 }
 
 func (c *checker) err() error { return errors.Join(c.errs...) }
 
 // ranges checks each setting by itself.
 func (c *checker) ranges(cfg *Config) {
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		if v := s.Of(cfg); s.Mistake(v) != "" {
 			c.refuse(s.Field, "%s is %v: %s", fieldPath(s.Field), v.Interface(), s.Mistake(v))
 		}
@@ -225,13 +224,7 @@ func defaultTick(shortest time.Duration) time.Duration {
 
 // LogValue returns the settings that are not zero.
 func (cfg Config) LogValue() slog.Value {
-	var attrs []slog.Attr
-	for s := range setting.All() {
-		if v := s.Of(&cfg); !v.IsZero() {
-			attrs = append(attrs, slog.Any(s.Name, v.Interface()))
-		}
-	}
-	return slog.GroupValue(attrs...)
+	return setting.Idle.LogValue(&cfg)
 }
 
 // A ConfigError is one mistake in a Config. [Middleware] and [Reaper.Update] return all mistakes,
@@ -244,30 +237,19 @@ type ConfigError struct {
 	// if it has none.
 	Setting string
 
-	format string
-	args   []any // a fieldPath stands for the name of a field
+	mistake *setting.Error
 }
 
-type fieldPath string
-
-func newConfigError(field, format string, args []any) *ConfigError {
-	return &ConfigError{Field: field, Setting: setting.NameOf(field), format: format, args: args}
-}
+// A fieldPath stands for the name of a field in the arguments of an error.
+type fieldPath = setting.Field
 
 // Error returns the text with fields named as in "Config.ReadTimeout".
 func (e *ConfigError) Error() string {
-	return "idle: " + e.Text(func(field, _ string) string { return "Config." + field })
+	return "idle: " + e.mistake.Error()
 }
 
 // Text returns the text without "idle: ". It calls name for each field in it; setting is the name
 // of the field in flags, or "".
 func (e *ConfigError) Text(name func(field, setting string) string) string {
-	args := make([]any, len(e.args))
-	for i, arg := range e.args {
-		if field, ok := arg.(fieldPath); ok {
-			arg = name(string(field), setting.NameOf(string(field)))
-		}
-		args[i] = arg
-	}
-	return fmt.Sprintf(e.format, args...)
+	return e.mistake.Text(name)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +20,7 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	text, err := os.ReadFile("../docs/operating.md")
 	require.NoError(t, err)
 	for name, want := range map[string]string{
-		"settings":        markdown(slices.Collect(setting.All()), "idle.Config", new(idle.Config)),
+		"settings":        markdown(setting.Idle, "idle.Config", new(idle.Config)),
 		"server settings": markdown(setting.Server, "server.Config", new(server.Config)),
 	} {
 		_, rest, found := strings.Cut(string(text), "<!-- "+name+" -->\n")

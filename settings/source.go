@@ -12,7 +12,7 @@ import (
 
 // Names returns the names of all settings, in the order of the documentation.
 func Names() (names []string) {
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		names = append(names, s.Name)
 	}
 	return names
@@ -50,7 +50,7 @@ func New(set *flag.FlagSet, defaults idle.Config, names ...string) *Source {
 // rows yields the settings of the Source.
 func (s *Source) rows() func(yield func(setting.Setting) bool) {
 	return func(yield func(setting.Setting) bool) {
-		for row := range setting.All() {
+		for _, row := range setting.Idle {
 			if slices.Contains(s.names, row.Name) && !yield(row) {
 				return
 			}

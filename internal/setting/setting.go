@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 )
@@ -56,18 +55,6 @@ type Setting struct {
 // A Table holds the settings of a Config, in the order of the documentation. An argument cfg of its
 // methods is a pointer to a Config of that type.
 type Table []Setting
-
-// All yields the settings of idle.Config.
-func All() iter.Seq[Setting] { return slices.Values(table) }
-
-// Values is [Table.Values] of the table of idle.Config.
-func Values(cfg any) iter.Seq2[string, any] { return table.Values(cfg) }
-
-// JSON is [Table.JSON] of the table of idle.Config.
-func JSON(cfg any) map[string]any { return table.JSON(cfg) }
-
-// NameOf is [Table.NameOf] of the table of idle.Config.
-func NameOf(field string) string { return table.NameOf(field) }
 
 // Values yields the names and the values of all settings that are not secret. The value of a list
 // is a text.

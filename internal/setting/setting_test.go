@@ -5,7 +5,6 @@ import (
 	"math"
 	"reflect"
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 
 func find(t *testing.T, name string) setting.Setting {
 	t.Helper()
-	for s := range setting.All() {
+	for _, s := range setting.Idle {
 		if s.Name == name {
 			return s
 		}
@@ -28,12 +27,12 @@ func find(t *testing.T, name string) setting.Setting {
 }
 
 func TestEachRowIsComplete(t *testing.T) {
-	testRows(t, slices.Collect(setting.All()), new(idle.Config))
+	testRows(t, setting.Idle, new(idle.Config))
 	testRows(t, setting.Server, new(server.Config))
-	require.Empty(t, setting.NameOf("Heartbeat.Ping"))
+	require.Empty(t, setting.Idle.NameOf("Heartbeat.Ping"))
 	require.Empty(t, setting.Server.NameOf("Handler"))
 	for _, s := range setting.Server {
-		for other := range setting.All() {
+		for _, other := range setting.Idle {
 			require.NotEqual(t, other.Name, s.Name)
 		}
 	}
@@ -71,11 +70,8 @@ func TestErrorf(t *testing.T) {
 	err := setting.Server.Errorf("%w: %s is %d, and %s is nil", cause, setting.Field("AcceptRate"), 5, setting.Field("Handler"))
 	require.EqualError(t, err, "server: cause: Config.AcceptRate is 5, and Config.Handler is nil")
 	require.ErrorIs(t, err, cause)
-	named := err.(interface {
-		Text(name func(field, setting string) string) string
-	})
 	require.Equal(t, "server: cause: AcceptRate/accept-rate is 5, and Handler/ is nil",
-		named.Text(func(field, setting string) string { return field + "/" + setting }))
+		err.Text(func(field, setting string) string { return field + "/" + setting }))
 }
 
 func TestTokenMistake(t *testing.T) {

@@ -10,8 +10,8 @@ const (
 	age = int64(TenYears)
 )
 
-// table is that of idle.Config.
-var table = Table{
+// Idle is the table of idle.Config.
+var Idle = Table{
 	{
 		Name: "read-timeout", Field: "ReadTimeout", Zero: "none",
 		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,9 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"go.uber.org/zap"
+	"trpc.group/trpc-go/tnet"
+	tnetlog "trpc.group/trpc-go/tnet/log"
 
 	"github.com/idlewheel/idlewheel/idle"
 )
@@ -22,17 +26,19 @@ type serverKind struct {
 	name  string
 	note  string
 	reaps bool
+	early bool // it may close a connection before its timeout
 	serve func(timeout time.Duration, started func(net.Addr)) error
 }
 
 func serverKinds() []serverKind {
 	return []serverKind{
-		{"gnet alone", "nothing is closed", false, serveAlone},
-		{"gnet, idle.Middleware", "`ReadTimeout`, as in the README", true, serveIdle},
-		{"gnet, time.AfterFunc", "one per connection in its Context, reset by each message", true, serveAfterFunc},
-		{"gnet, scan in OnTick", "a map of all connections behind a lock, scanned once a second", true, serveScan},
-		{"goroutine, 64-byte buffer", "`net`, SetReadDeadline before each Read: the minimum", true, serveSmall},
-		{"goroutine, bufio.Reader", "the same with a bufio.Reader of its default size, 4 KiB", true, serveBuffered},
+		{name: "gnet alone", note: "nothing is closed", serve: serveAlone},
+		{name: "gnet, idle.Middleware", note: "`ReadTimeout`, as in the README", reaps: true, serve: serveIdle},
+		{name: "gnet, time.AfterFunc", note: "one per connection in its Context, reset by each message", reaps: true, serve: serveAfterFunc},
+		{name: "gnet, scan in OnTick", note: "a map of all connections behind a lock, scanned once a second", reaps: true, serve: serveScan},
+		{name: "tnet", note: "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", reaps: true, early: true, serve: serveTnet},
+		{name: "goroutine, 64-byte buffer", note: "`net`, SetReadDeadline before each Read: the minimum", reaps: true, serve: serveSmall},
+		{name: "goroutine, bufio.Reader", note: "the same with a bufio.Reader of its default size, 4 KiB", reaps: true, serve: serveBuffered},
 	}
 }
 
@@ -219,6 +225,32 @@ func serveScan(timeout time.Duration, started func(net.Addr)) error {
 			echo: echo{booted: booted}, timeout: timeout, origin: time.Now(), conns: map[gnet.Conn]*atomic.Int64{},
 		}, nil
 	}, gnet.WithTicker(true))
+}
+
+// --- tnet
+
+func serveTnet(timeout time.Duration, started func(net.Addr)) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	tnetlog.Default = zap.NewNop().Sugar() // standard output is for the parent
+	service, err := tnet.NewTCPService(l, echoTnet, tnet.WithTCPIdleTimeout(timeout))
+	if err != nil {
+		return err
+	}
+	started(l.Addr())
+	return service.Serve(context.Background())
+}
+
+// echoTnet returns the received bytes.
+func echoTnet(c tnet.Conn) error {
+	b, err := c.Next(c.Len())
+	if err == nil {
+		_, err = c.Write(b)
+	}
+	c.Release()
+	return err
 }
 
 // --- a goroutine for each connection

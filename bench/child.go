@@ -28,7 +28,7 @@ type job struct {
 	Seed    uint64 `json:"seed"`
 
 	Measure    time.Duration `json:"measure"`  // of operations
-	WarmUp     time.Duration `json:"warm_up"`  // of operations, for a JIT compiler
+	WarmUp     time.Duration `json:"warm_up"`  // of operations, before they are measured
 	Settle     time.Duration `json:"settle"`   // after filling
 	Patience   time.Duration `json:"patience"` // until a call that does not return fails
 	ExpiryLow  time.Duration `json:"expiry_low"`
@@ -40,8 +40,11 @@ type job struct {
 func newJob(quick bool, round int, w work, c candidate, n int) job {
 	j := job{
 		Subject: c.name, Work: w.name, N: n, Seed: uint64(round),
-		Measure: 600 * time.Millisecond, WarmUp: 2 * time.Second, Settle: 300 * time.Millisecond, Patience: 15 * time.Second,
+		Measure: time.Second, WarmUp: 500 * time.Millisecond, Settle: 300 * time.Millisecond, Patience: 15 * time.Second,
 		ExpiryLow: time.Second, ExpiryHigh: 3 * time.Second, Hold: 3 * time.Second, Heartbeat: 5 * time.Second,
+	}
+	if c.netty {
+		j.WarmUp = 2 * time.Second // for the JIT compiler
 	}
 	if quick {
 		j.Measure, j.WarmUp, j.Settle, j.Patience =

@@ -33,7 +33,7 @@ const usage = `usage: go run . [flags]
 
 Measures timer implementations side by side and writes timers.json (all figures), timers.md (tables)
 and timers.svg (chart). Each measurement is a process of its own that takes at most %v. A round with
-all subjects takes about seven minutes. --quick takes about a minute; its figures have no meaning.
+all subjects takes about twelve minutes. --quick takes about a minute; its figures have no meaning.
 
 Netty takes part if a JDK and Debian's libnetty-java are installed.
 
@@ -80,7 +80,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&o.quick, "quick", false, "small sizes, short times, one round: only checks that everything works")
-	flags.IntVar(&o.runs, "runs", 5, "`number` of rounds; the tables show medians over them")
+	flags.IntVar(&o.runs, "runs", 7, "`number` of rounds; the tables show medians over them")
 	flags.StringVar(&o.out, "out", "", "`directory` to write to (default results; results-partial with --quick or --only)")
 	flags.StringVar(&only, "only", "", "measure only steps that match this `regexp`")
 	flags.BoolVar(&o.render, "render", false, "do not measure: make the tables and the chart from timers.json")

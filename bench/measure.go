@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -47,7 +48,7 @@ type measurer struct {
 // failure of a step is in the record.
 func (m *measurer) run(ctx context.Context) error {
 	for round := 1; round <= m.record.Rounds; round++ {
-		for i, s := range m.steps {
+		for i, s := range inTurn(m.steps, round) {
 			began := time.Now()
 			o, err := m.do(ctx, s, round)
 			if err != nil {
@@ -59,6 +60,26 @@ func (m *measurer) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// inTurn returns the steps in the order of a round. Each subject of a work and size comes first in
+// turn, and each second round goes backwards, so that none always runs after the same other one.
+func inTurn(steps []step, round int) []step {
+	var all []step
+	for len(steps) > 0 {
+		n := 1
+		for n < len(steps) && steps[n].work.name == steps[0].work.name && steps[n].n == steps[0].n {
+			n++
+		}
+		group := slices.Clone(steps[:n])
+		if round%2 == 0 {
+			slices.Reverse(group)
+		}
+		first := round % n
+		all = append(append(all, group[first:]...), group[:first]...)
+		steps = steps[n:]
+	}
+	return all
 }
 
 func (m *measurer) do(ctx context.Context, s step, round int) (outcome, error) {

@@ -41,7 +41,8 @@ func writeSetting(b *strings.Builder, r *record) {
 	}
 	fmt.Fprintf(b, "\nMedians of %s, smallest and largest in brackets. Every measurement runs in a process of its own; a round "+
 		"takes all subjects in turn before the next begins. × is the median divided by the median of the subject with × = 1: "+
-		"above 1 costs more. The tick is %v for subjects with a tick; a single ring has %d slots. Timers that stay pending "+
+		"above 1 costs more. With ≈ the figures of the two overlap, so that the difference may be noise. The subjects take turns "+
+		"in an order that changes with each round, and warm up before they are measured. The tick is %v for subjects with a tick; a single ring has %d slots. Timers that stay pending "+
 		"have random timeouts from %v to %v, the same for all subjects.\n\n",
 		plural(r.Rounds, "round"), tick, ringSlots, minTimeout, maxTimeout)
 
@@ -97,6 +98,9 @@ func cell(r *record, v view, subject string, n int) string {
 
 func ratioCell(r *record, v view, subject string, n int) string {
 	if ratio, ok := v.ratio(r, subject, n); ok {
+		if v.isNoise(r, subject, n) {
+			return "≈ " + number(ratio)
+		}
 		return number(ratio)
 	}
 	return "-"

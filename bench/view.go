@@ -40,6 +40,14 @@ var views = []view{
 		intro: "The same by two goroutines, each with its own half of the timers: wall time by the operations of both.",
 	},
 	{
+		title: "Move both ways, one producer", work: workMove, metric: "ns", unit: "ns",
+		intro: "A random one of n pending timers is moved to a random instant from 60 s to 120 s from now, earlier or later.",
+	},
+	{
+		title: "Move both ways, two producers", work: workMove2, metric: "ns", unit: "ns",
+		intro: "The same by two goroutines, each with its own half of the timers: wall time by the operations of both.",
+	},
+	{
 		title: "Expire, in virtual time", work: workFire, metric: "ns", unit: "ns per timer", uncharted: true,
 		intro: "n timers with deadlines between 60 s and 120 s, advanced by a tick of 10 ms at a time until all have fired. " +
 			"The steps through empty slots, 12,000 in all, are in the figure and weigh most at the smallest n.",
@@ -59,9 +67,9 @@ var views = []view{
 			"the handle that the user keeps for each (8 bytes; 4 in Java; none if keys name the timers).",
 	},
 	{
-		title: "Bytes per pending timer after 0.6 s of cancel and schedule", work: workReplace, metric: "bytes_after",
+		title: "Bytes per pending timer after 1.5 s of cancel and schedule", work: workReplace, metric: "bytes_after",
 		unit: "bytes", uncharted: true,
-		intro: "Memory of cancelled timers, after the second of the first table. A faster subject cancels more timers in it.",
+		intro: "Memory of cancelled timers, after the warm-up and the second of the first table. A faster subject cancels more timers in it.",
 	},
 	{
 		title: "Processor time with nothing due", work: workHold, metric: "cpu_ms_per_s", unit: "ms per second",
@@ -109,6 +117,12 @@ func (v view) base(r *record) string {
 		}
 	}
 	return ""
+}
+
+// isNoise reports whether the figures of a subject and of the base overlap.
+func (v view) isNoise(r *record, subject string, n int) bool {
+	s, b := v.of(r, subject, n), v.of(r, v.base(r), n)
+	return subject != v.base(r) && s.low <= b.high && b.low <= s.high
 }
 
 // ratio returns the median of a subject divided by the median of the base. Only positive medians

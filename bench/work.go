@@ -16,6 +16,8 @@ const (
 	workInstant2    = "instant-2"
 	workReschedule  = "reschedule"
 	workReschedule2 = "reschedule-2"
+	workMove        = "move"
+	workMove2       = "move-2"
 	workFire        = "advance-fire"
 	workRefile      = "advance-refile"
 	workExpiry      = "expiry"
@@ -51,6 +53,8 @@ func works(quick bool) []work {
 		{name: workInstant2, producers: 2, sizes: sizes, run: runOperations},
 		{name: workReschedule, producers: 1, sizes: sizes, run: runOperations, moves: true},
 		{name: workReschedule2, producers: 2, sizes: sizes, run: runOperations, moves: true},
+		{name: workMove, producers: 1, sizes: sizes, run: runOperations, moves: true},
+		{name: workMove2, producers: 2, sizes: sizes, run: runOperations, moves: true},
 		{name: workFire, producers: 1, sizes: sizes, run: runAdvance, virtual: true},
 		{name: workRefile, producers: 1, sizes: sizes, run: runAdvance, virtual: true},
 		{name: workExpiry, producers: 1, sizes: sizes, run: runExpiry},
@@ -104,7 +108,8 @@ func fill(s subject, n int, now func() time.Duration, delays []time.Duration) {
 	}
 }
 
-// runOperations measures the wall time of one operation for a fixed time, with n timers pending.
+// runOperations measures the wall time of one operation for a fixed time, with n timers pending. A
+// warm-up before does the same operations.
 func runOperations(j job, c candidate) (metrics, error) {
 	w, _ := findWork(j.Work)
 	delays := delayTable(j, minTimeout, maxTimeout)
@@ -121,27 +126,13 @@ func runOperations(j job, c candidate) (metrics, error) {
 	runtime.GC()
 	time.Sleep(j.Settle)
 
-	watch := time.AfterFunc(j.Measure+j.Patience, func() {
+	watch := time.AfterFunc(j.WarmUp+j.Measure+j.Patience, func() {
 		exitStuck(fmt.Sprintf("operations have not returned %v after their end was due", j.Patience))
 	})
-	var start, end sync.WaitGroup
-	start.Add(1)
-	for _, p := range producers {
-		end.Go(func() {
-			start.Wait()
-			p.run(s, now, now()+j.Measure)
-		})
-	}
-	began := now()
-	start.Done()
-	end.Wait()
-	took := now() - began
+	operate(producers, s, now, j.WarmUp)
+	done, took := operate(producers, s, now, j.Measure)
 	watch.Stop()
 
-	var done int
-	for _, p := range producers {
-		done += p.done
-	}
 	result := metrics{"ns": float64(took) / float64(done), "operations": float64(done)}
 	if w.name == workReplace {
 		result["bytes_after"] = float64(heapBytes()-before) / float64(j.N)
@@ -149,6 +140,27 @@ func runOperations(j job, c candidate) (metrics, error) {
 	runtime.KeepAlive(s)
 	runtime.KeepAlive(producers)
 	return result, nil
+}
+
+// operate lets all producers do operations for a time. It returns their number and the time taken.
+func operate(producers []*producer, s subject, now func() time.Duration, length time.Duration) (done int, took time.Duration) {
+	var start, end sync.WaitGroup
+	start.Add(1)
+	for _, p := range producers {
+		p.done = 0
+		end.Go(func() {
+			start.Wait()
+			p.run(s, now, now()+length)
+		})
+	}
+	began := now()
+	start.Done()
+	end.Wait()
+	took = now() - began
+	for _, p := range producers {
+		done += p.done
+	}
+	return done, took
 }
 
 // A producer does operations on the timers that it owns, in a random order chosen in advance.
@@ -201,6 +213,8 @@ func (p *producer) run(s subject, now func() time.Duration, until time.Duration)
 				s.cancel(p.spare)
 			case workReschedule:
 				s.reschedule(int(p.order[next]), maxTimeout) // later than any before, since time has passed
+			case workMove:
+				s.reschedule(int(p.order[next]), p.delays[(p.done+next)%len(p.delays)])
 			}
 			if next++; next == len(p.order) {
 				next = 0

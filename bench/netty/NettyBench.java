@@ -55,8 +55,8 @@ public final class NettyBench {
 
     private void run(String work) throws Exception {
         switch (work) {
-            case "replace", "instant", "reschedule" -> operations(work, 1);
-            case "replace-2", "instant-2", "reschedule-2" -> operations(work.substring(0, work.length() - 2), 2);
+            case "replace", "instant", "reschedule", "move" -> operations(work, 1);
+            case "replace-2", "instant-2", "reschedule-2", "move-2" -> operations(work.substring(0, work.length() - 2), 2);
             case "expiry" -> expiry();
             case "memory" -> memory();
             case "hold" -> hold();
@@ -182,7 +182,7 @@ public final class NettyBench {
         private void operate() {
             int at = order[next];
             switch (work) {
-                case "replace" -> {
+                case "replace", "move" -> {
                     timeouts[at].cancel();
                     timeouts[at] = timer.newTimeout(
                         NOTHING, delays[(int) ((done + next) & (DELAYS - 1))], TimeUnit.NANOSECONDS);

@@ -66,7 +66,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 		cfg.Tick = tick
 	}
 	if len(c.errs) == 0 {
-		c.tick(&cfg)
+		c.tick(&cfg, tick != 0)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return cfg, c.err()
@@ -188,8 +188,8 @@ func (c *checker) heartbeat(h Heartbeat) {
 	}
 }
 
-// tick chooses the tick, or checks the one that is set.
-func (c *checker) tick(cfg *Config) {
+// tick chooses the tick, or checks the one that is set. A tick that is fixed cannot be changed.
+func (c *checker) tick(cfg *Config, fixed bool) {
 	shortest, longest := cfg.shortest(), deadline{}
 	for _, s := range cfg.durations() {
 		if s.value > longest.value {
@@ -203,6 +203,9 @@ func (c *checker) tick(cfg *Config) {
 	}
 	const tick = fieldPath("Tick")
 	switch {
+	case cfg.Tick > shortest.value && fixed:
+		c.refuse(string(shortest.field), "%s is %v, shorter than %s of %v, which only a new start changes: set a longer timeout",
+			shortest.field, shortest.value, tick, cfg.Tick)
 	case cfg.Tick > shortest.value && chosen:
 		c.refuse(string(shortest.field), "%s is %v, longer than %s of %v: set a longer timeout, or a tick of a tenth of it",
 			tick, cfg.Tick, shortest.field, shortest.value)

@@ -101,6 +101,12 @@ func TestAConfigErrorKeepsTheValueOfItsCheck(t *testing.T) {
 	require.ErrorContains(t, err, "Config.Tick is -1s: Update cannot change it, it stays 50ms until the next start")
 }
 
+func TestAnUpdateCannotGoBelowTheTick(t *testing.T) {
+	r := middleware(t, newEcho(), Config{ReadTimeout: time.Second, Tick: 50 * time.Millisecond})
+	err := r.Update(func(cfg *Config) { cfg.ReadTimeout = 10 * time.Millisecond })
+	require.EqualError(t, err, "idle: Config.ReadTimeout is 10ms, shorter than Config.Tick of 50ms, which only a new start changes: set a longer timeout")
+}
+
 func TestALoggedConfigHasTheSettingsThatAreOn(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

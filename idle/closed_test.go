@@ -16,7 +16,7 @@ func TestKeepClosedChanges(t *testing.T) {
 	keep := func(k int) { l.set = &settings{cfg: Config{KeepClosed: k}} }
 	s := &state{}
 	s.conn = &scriptedConn{}
-	add := func(i int) { c.add(l, s, &ReapError{Bytes: i}) }
+	add := func(i int) { c.add(l, 0, s, &ReapError{Bytes: i}) }
 	keep(2)
 	add(1)
 	add(2)

@@ -135,7 +135,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	}
 	if reason != nil {
 		l.counters.countReap(reason)
-		l.closed.add(l, s, reason)
+		l.closed.add(l, id, s, reason)
 	} else {
 		l.counters.countEnd(err)
 	}

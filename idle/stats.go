@@ -213,6 +213,7 @@ func (l *loop) publish(now coarse.Stamp) {
 
 // Closed is the record of a reaped connection.
 type Closed struct {
+	ID     ConnID // of ConnInfo while it was open
 	At     time.Time
 	Age    time.Duration
 	Remote net.Addr
@@ -244,7 +245,7 @@ type closedRing struct {
 	keep int      // guarded by mu; the capacity
 }
 
-func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
+func (c *closedRing) add(l *loop, id uint32, s *state, reason *ReapError) {
 	keep := l.set.cfg.KeepClosed
 	if keep == 0 {
 		return
@@ -252,7 +253,7 @@ func (c *closedRing) add(l *loop, s *state, reason *ReapError) {
 	now := l.clock.Elapsed()
 	opened := l.clock.Unpack(s.Opened(), now)
 	one := Closed{
-		At: time.Now(), Age: max(now-opened, reason.Lasted), Remote: l.remote(s), Err: reason,
+		ID: l.connID(id, s), At: time.Now(), Age: max(now-opened, reason.Lasted), Remote: l.remote(s), Err: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -262,6 +262,7 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 		{"a gap after the silence", outagesOf(70, 120, 170, 180), Outages{{60, 160, 50}}, 160, 210},
 		{"a gap from within the silence until after it", outagesOf(70, 180), Outages{{60, 160, 10}}, 180, 220},
 		{"a gap before the silence", outagesOf(55, 58), Outages{{60, 160, 100}}, 160, 203},
+		{"a second silence that began after the deadline", nil, Outages{{60, 80, 20}, {110, 140, 30}}, 140, 120},
 		{"the silence does not count", outagesOf(70, 75), Outages{{110, 160, 50}}, 160, 105},
 	} {
 		away := &Away{Server: tc.server, Silent: tc.silent}

@@ -84,7 +84,7 @@ var ErrNotWatched = errors.New("idle: the connection is not watched")
 // ReapError is the error that OnClose gets for a connection that the Reaper has closed. With
 // errors.Is it matches its Reason, and os.ErrDeadlineExceeded if Timeout is true. For all other
 // connections OnClose gets the error of gnet: nil if the handler has closed the connection or the
-// engine stops, io.EOF within an *os.SyscallError if the peer has, or why reading or writing failed.
+// engine stops, io.EOF within an *os.SyscallError if the peer has, or why a read or a write failed.
 type ReapError struct {
 	Reason Reason
 	// Limit is the timeout that has passed. For BelowMinRate it is the window of Config.MinRate.

@@ -153,6 +153,7 @@ func TestWhatTheKernelSaysIsKept(t *testing.T) {
 	f := c.facts()
 	require.False(t, f.Fresh)
 	require.InDelta(t, c.now-3*tick, f.Heard.To, float64(2*tick))
+	require.Equal(t, c.clock.StampAt(c.now-3*tick).Short(), c.record.Heard)
 	require.InDelta(t, c.now-5*tick, f.Wrote.To, float64(2*tick))
 	require.Equal(t, c.now, f.StalledSince)
 	require.True(t, f.Counting, "a window has begun")

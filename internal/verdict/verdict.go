@@ -175,12 +175,6 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Dur
 	}
 	heard := f.heardAfter(lim.Tick)
 	due, held := away.putOff(d, heard, lim.Grace)
-	if since := max(f.Heard.To, f.Noticed[AllIdle-1]); r == AllIdle && since < d.since {
-		// The server has sent something since the peer was heard. That must not shorten the time of
-		// the peer: an outage before the write may put off the deadline as well.
-		read, isHeld := away.putOff(deadline{since, d.limit, since + d.limit}, heard, lim.Grace)
-		due, held = max(due, read), held || isHeld
-	}
 	if held { // three ticks less, to close within two limits of the last byte despite rounding
 		due = max(due, min(away.HeldSince+2*lim.whole(r, d)-3*lim.Tick, due+lim.Hold))
 	}

@@ -30,8 +30,9 @@ type list struct {
 }
 
 // A hierarchy has the slots of a wheel and the tick that the wheel has reached. It maps instants to
-// slots and finds the slots that come up. It does not know the type of the entries.
+// slots and finds the slots that come up. It does not know the payloads of the entries.
 type hierarchy struct {
+	slab
 	tick     int64 // nanoseconds
 	cursor   int64 // the tick that the wheel has reached
 	draining slot  // the slot that came up at the cursor; no entry is added to it
@@ -100,4 +101,39 @@ func (h *hierarchy) instant(tick int64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(tick * h.tick)
+}
+
+// add puts an entry at the beginning of the list of a slot.
+func (h *hierarchy) add(id uint32, e *entry, s slot) {
+	l := &h.lists[s]
+	e.slot = s
+	*h.linkOf(id) = link{next: l.first}
+	if l.first != 0 {
+		h.linkOf(l.first).prev = id
+	}
+	l.first = id
+	l.n++
+	h.occupied[s.level()] |= 1 << s.group()
+}
+
+// remove takes an entry out of the list of its slot.
+func (h *hierarchy) remove(id uint32, e *entry) {
+	l, at := &h.lists[e.slot], *h.linkOf(id)
+	if at.next != 0 {
+		h.linkOf(at.next).prev = at.prev
+	}
+	if at.prev != 0 {
+		h.linkOf(at.prev).next = at.next
+	} else {
+		l.first = at.next
+	}
+	if l.n--; l.n == 0 {
+		h.occupied[e.slot.level()] &^= 1 << e.slot.group()
+	}
+}
+
+// move takes an entry out of its slot and adds it to another one.
+func (h *hierarchy) move(id uint32, e *entry, s slot) {
+	h.remove(id, e)
+	h.add(id, e, s)
 }

@@ -11,7 +11,7 @@ demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
-fuzz:  ; go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s
+fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s
 simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle -run "^TestSimulation$$" -v -count 1 -timeout 15m
 model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .

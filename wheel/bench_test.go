@@ -54,7 +54,7 @@ func BenchmarkWheel(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/entry")
 		})
-		run("due+deadlines", func(b *testing.B) { // what a page that shows the wheel costs
+		run("deadlines", func(b *testing.B) { // what a page that shows the wheel costs
 			w, _ := fill(b, n)
 			sum := time.Duration(0)
 			for b.Loop() {
@@ -80,78 +80,39 @@ func BenchmarkNothingDue(b *testing.B) {
 	}
 }
 
-// BenchmarkMoves times the Reschedule of a Wheel and the Reset of a time.Timer in turns, and reports
-// the median and the spread of the ratios of the rounds. Nine rounds: -benchtime 9x.
+// BenchmarkMoves times Reschedule of a Wheel and Reset of a time.Timer in turns, on random entries.
+// It reports the median and the spread of the ratios of the rounds. Nine rounds: -benchtime 9x.
 //
-// An entry is moved four times per timeout on average, and the wheel files entries again and expires
-// them in the measured time. The time of the wheel is computed for that, as if moves came in evenly.
+// The caller finds the Handle or the Timer by its index. With clock=read it reads the clock for
+// each move, as time.Timer does; with clock=coarse it loads an instant that another goroutine
+// stores, as the loops of package idle do. With time=runs, each entry is moved four times per
+// timeout, and the measured time includes the work that a Wheel has put off: it files entries again
+// and expires some.
 func BenchmarkMoves(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("moves=later/clock=coarse/n=%d", n), func(b *testing.B) {
-			var coarse atomic.Int64
-			benchMoves(b, n, func() time.Duration { return benchTimeout }, func() { coarse.Load() })
-		})
-		b.Run(fmt.Sprintf("moves=later/clock=read/n=%d", n), func(b *testing.B) {
-			benchMoves(b, n, func() time.Duration { return benchTimeout }, readClock)
-		})
-		b.Run(fmt.Sprintf("moves=both/clock=read/n=%d", n), func(b *testing.B) {
-			benchMoves(b, n, func() time.Duration { return benchTimeout/2 + rand.N(benchTimeout) }, readClock)
-		})
+		for _, c := range []struct {
+			name  string
+			moves benchMoves
+		}{
+			{"moves=later/clock=coarse/time=still", benchMoves{coarse: true}},
+			{"moves=later/clock=coarse/time=runs", benchMoves{coarse: true, runs: true}},
+			{"moves=later/clock=read/time=still", benchMoves{}},
+			{"moves=both/clock=read/time=still", benchMoves{both: true}},
+			{"moves=both/clock=read/time=runs", benchMoves{both: true, runs: true}},
+		} {
+			b.Run(fmt.Sprintf("%s/n=%d", c.name, n), func(b *testing.B) { c.moves.run(b, n) })
+		}
 	}
 }
 
-var benchOrigin = time.Now()
+type benchMoves struct{ both, coarse, runs bool }
 
-const moves = 1_000_000 // per round
+// benchRound is the number of moves in a round.
+const benchRound = 1_000_000
 
-func readClock() { time.Since(benchOrigin) }
-
-func benchMoves(b *testing.B, n int, timeout func() time.Duration, readClock func()) {
-	w, handles := fill(b, n)
-	timers := make([]*time.Timer, n)
-	for _, i := range rand.Perm(n) {
-		timers[i] = time.AfterFunc(time.Hour+timeout(), func() {})
-	}
-	defer func() {
-		for _, t := range timers {
-			t.Stop()
-		}
-	}()
-
-	type ourMove struct {
-		h Handle
-		d time.Duration
-	}
-	type theirMove struct {
-		t *time.Timer
-		d time.Duration
-	}
-	ourMoves, theirMoves := make([]ourMove, moves), make([]theirMove, moves)
-	order := rand.Perm(n)
-	for k := range ourMoves {
-		i, d := order[k%n], timeout()
-		ourMoves[k], theirMoves[k] = ourMove{handles[i], d}, theirMove{timers[i], time.Hour + d}
-	}
-
-	now, step := time.Duration(0), benchTimeout/4/time.Duration(n)
-	expire := func(h Handle, _ uint32) { w.Reschedule(h, now+benchTimeout) }
-	ours := func() {
-		for _, m := range ourMoves {
-			readClock()
-			if now += step; now%benchTick < step {
-				w.Advance(now, math.MaxInt, expire)
-			}
-			w.Reschedule(m.h, now+m.d)
-		}
-	}
-	theirs := func() {
-		for _, m := range theirMoves {
-			m.t.Reset(m.d)
-		}
-	}
-
-	ours() // time.Timer reaches its usual state within a round, a Wheel after several timeouts
-	for range 8 * n / moves {
+func (m benchMoves) run(b *testing.B, n int) {
+	ours, theirs := m.ours(b, n), m.theirs(b, n)
+	for range 1 + 8*n/benchRound { // until the entries lie where repeated moves bring them
 		ours()
 	}
 	theirs()
@@ -161,9 +122,9 @@ func benchMoves(b *testing.B, n int, timeout func() time.Duration, readClock fun
 		ours()
 		ended := time.Now()
 		theirs()
-		cost := float64(ended.Sub(began)) / moves
-		costs = append(costs, cost)
-		ratios = append(ratios, float64(time.Since(ended))/moves/cost)
+		cost := ended.Sub(began)
+		costs = append(costs, float64(cost)/benchRound)
+		ratios = append(ratios, float64(time.Since(ended))/float64(cost))
 	}
 	slices.Sort(costs)
 	slices.Sort(ratios)
@@ -172,4 +133,72 @@ func benchMoves(b *testing.B, n int, timeout func() time.Duration, readClock fun
 	b.ReportMetric(ratios[len(ratios)/2], "x-median")
 	b.ReportMetric(ratios[0], "x-min")
 	b.ReportMetric(ratios[len(ratios)-1], "x-max")
+}
+
+// A benchMove is the index of an entry, and a timeout. The index has 32 bits so that reading the
+// moves costs little.
+type benchMove struct {
+	i       uint32
+	timeout uint32 // milliseconds
+}
+
+func (m benchMoves) moves(n int) []benchMove {
+	moves := make([]benchMove, benchRound)
+	order := rand.Perm(n)
+	for k := range moves {
+		moves[k] = benchMove{uint32(order[k%n]), uint32(benchTimeout.Milliseconds())}
+		if m.both {
+			moves[k].timeout += uint32(rand.IntN(60_000))
+		}
+	}
+	return moves
+}
+
+var (
+	benchOrigin = time.Now()
+	benchClock  atomic.Int64
+)
+
+// ours returns a round of a Wheel. The clock that the caller reads is not the time of the Wheel,
+// which is computed instead, so that timeouts pass within a round.
+func (m benchMoves) ours(b *testing.B, n int) func() {
+	w, handles := fill(b, n)
+	moves := m.moves(n)
+	now, step := time.Duration(0), time.Duration(1)
+	if m.runs {
+		step = benchTimeout / 4 / time.Duration(n)
+	}
+	expire := func(h Handle, _ uint32) { w.Reschedule(h, now+benchTimeout) }
+	read := func() { time.Since(benchOrigin) }
+	if m.coarse {
+		read = func() { benchClock.Load() }
+	}
+	return func() {
+		for _, move := range moves {
+			read()
+			if now += step; now%benchTick < step {
+				w.Advance(now, math.MaxInt, expire)
+			}
+			w.Reschedule(handles[move.i], now+time.Duration(move.timeout)*time.Millisecond)
+		}
+	}
+}
+
+// theirs returns a round of time.Timer. The timeouts are an hour longer, so that none expires.
+func (m benchMoves) theirs(b *testing.B, n int) func() {
+	timers := make([]*time.Timer, n)
+	for _, i := range rand.Perm(n) {
+		timers[i] = time.AfterFunc(time.Hour+rand.N(benchTimeout), func() {})
+	}
+	b.Cleanup(func() {
+		for _, t := range timers {
+			t.Stop()
+		}
+	})
+	moves := m.moves(n)
+	return func() {
+		for _, move := range moves {
+			timers[move.i].Reset(time.Hour + time.Duration(move.timeout)*time.Millisecond)
+		}
+	}
 }

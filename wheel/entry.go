@@ -2,9 +2,9 @@ package wheel
 
 import "math"
 
-// Handle names one scheduled entry of one Wheel. The zero Handle names none. The Handle of an entry
-// stays the same until the entry has expired or was cancelled. Then it is stale: operations on it do
-// nothing and return false. A Handle must not be passed to another Wheel.
+// Handle names one scheduled entry of one Wheel, until the entry has expired or was cancelled. Then
+// the Handle is stale: operations on it do nothing and return false. The zero Handle names no
+// entry. A Handle must not be passed to another Wheel.
 type Handle uint64
 
 // newHandle packs the id of an entry with its generation.
@@ -51,8 +51,8 @@ func (s *slab) linkOf(id uint32) *link {
 	return &s.pieces[id/pieceEntries].links[id%pieceEntries]
 }
 
-// find returns the pending entry of h, nil if h is stale. Handles have odd generations only, so they
-// never match an entry that is not pending.
+// find returns the pending entry of h, nil if h is stale. Handles have odd generations only, so
+// they never match an entry that is not pending.
 func (s *slab) find(h Handle) *entry {
 	if int(h.id()/pieceEntries) >= len(s.pieces) {
 		return nil

@@ -47,8 +47,8 @@ func (m *model) remove(e *modelEntry) {
 	e.index = -1
 }
 
-// A player runs the operations that its bytes encode on a Wheel and on a model, and compares them at
-// each step. Callbacks run operations of their own.
+// A player runs the operations that its bytes encode on a Wheel and on a model, and compares them
+// at each step. Callbacks run operations of their own.
 type player struct {
 	testing.TB
 	next  func() int // a byte

@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	groupBits  = 6                                // a level has a slot for each value of a group of bits
-	levelSlots = 1 << groupBits                   // so its bitmap is one word
-	levels     = (63 + groupBits - 1) / groupBits // ticks have 63 bits
+	groupBits  = 6              // of a tick, per level
+	levelSlots = 1 << groupBits // one per value of the group: the bitmap of a level is one word
+	levels     = 11             // for 63 bits
 )
 
-// A slot is the index of a slot: 64 times its level plus the value of the group. An index that is
-// higher comes up later. The first slot of a level is never used, so the zero slot means none.
+// A slot is the index of a slot: 64 times its level plus the value of its group of bits. A slot
+// with a higher index comes up later. The first slot of a level is never used: it would come up with a
+// slot of the level above. So the zero slot means none.
 type slot uint16
 
-// expiring is a slot that never comes up. It holds the entry whose callback is running.
+// expiring is a slot that never comes up. It holds an entry while its callback is running.
 const expiring slot = levels * levelSlots
 
 func (s slot) level() uint { return uint(s) / levelSlots }
@@ -89,8 +90,8 @@ func (h *hierarchy) turn(target int64) bool {
 	return true
 }
 
-// target returns the tick to which Advance moves. It is below the last tick, so that there is always
-// a tick after the cursor.
+// target returns the tick to which Advance moves. It is below the last tick, so that there is
+// always a tick after the cursor.
 func (h *hierarchy) target(now time.Duration) int64 {
 	return max(min(int64(now)/h.tick, math.MaxInt64-1), h.cursor)
 }

@@ -63,9 +63,9 @@ func (w *Wheel[T]) Reschedule(h Handle, deadline time.Duration) bool {
 	return true
 }
 
-// Cancel removes a pending entry, and reports false if h is stale. An expiry callback may cancel any
-// other entry, also one that is due in the same slot, which then does not expire. If it cancels its
-// own entry, that only makes the Handle stale.
+// Cancel removes a pending entry, and reports false if h is stale. An expiry callback may cancel
+// any other entry, also one that is due in the same slot, which then does not expire. If it cancels
+// its own entry, that only makes the Handle stale.
 func (w *Wheel[T]) Cancel(h Handle) bool {
 	e := w.find(h)
 	if e == nil {
@@ -107,8 +107,8 @@ type Slot struct {
 	Entries int
 }
 
-// Slots returns the slots that hold entries, per level in the order in which they come up. The Wheel
-// must not be changed meanwhile.
+// Slots returns the slots that hold entries, in the order in which they come up. The Wheel must not
+// be changed meanwhile.
 func (w *Wheel[T]) Slots() iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for level, occupied := range w.occupied[:levels] {
@@ -122,8 +122,8 @@ func (w *Wheel[T]) Slots() iter.Seq[Slot] {
 	}
 }
 
-// Deadlines returns the deadlines of all pending entries, in no particular order. It reads the memory
-// of all entries. The Wheel must not be changed meanwhile.
+// Deadlines returns the deadlines of all pending entries, in no particular order. It takes a few
+// nanoseconds per entry. The Wheel must not be changed meanwhile.
 func (w *Wheel[T]) Deadlines() iter.Seq[time.Duration] {
 	return func(yield func(time.Duration) bool) {
 		for _, piece := range w.pieces {
@@ -185,8 +185,7 @@ func (w *Wheel[T]) drain(id uint32, expire func(Handle, T)) bool {
 	return true
 }
 
-// finish removes the entry whose callback has returned, unless the callback has cancelled or
-// rescheduled it.
+// finish removes an entry after its callback, unless the callback has cancelled or rescheduled it.
 func (w *Wheel[T]) finish() {
 	if id := w.lists[expiring].first; id != 0 {
 		w.release(id, w.at(id))

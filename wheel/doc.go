@@ -5,14 +5,14 @@
 // A [Wheel] reads no clock and starts no goroutine; its caller passes the time:
 //
 //	w, err := wheel.New[string](100*time.Millisecond)
-//	h := w.Schedule(2*time.Second, "close session 7") // an instant, counted from the caller's origin
+//	h := w.Schedule(2*time.Second, "close session 7") // 2 s after the caller's origin
 //	w.Reschedule(h, 5*time.Second)
 //	w.Advance(now, math.MaxInt, func(h wheel.Handle, session string) { ... })
 //
 // # Where an entry lies
 //
-// This Wheel has reached tick 75. Each slot shows the tick at which it comes up; * marks a slot that
-// is not used now, since its ticks are over or lie in the level below.
+// This Wheel has reached tick 75. Each slot shows the tick at which it comes up; * marks a slot
+// that is not used now, since its ticks are over or lie in the level below.
 //
 //	slot       0     1     2     3  ...    11    12  ...    16  ...    63
 //
@@ -80,5 +80,5 @@
 //
 // An entry is filed once when it is scheduled, once for each level that it moves down, and once for
 // each time that its slot comes up after a later deadline was stored. With a tick of 100 ms, an
-// entry that is due in a minute moves down once, one that is due in a day three times.
+// entry that is due in a minute moves down at most once, one that is due in a day three times.
 package wheel

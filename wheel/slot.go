@@ -13,8 +13,8 @@ const (
 )
 
 // A slot is the index of a slot: 64 times its level plus the value of its group of bits. A slot
-// with a higher index comes up later. The first slot of a level is never used: it would come up with a
-// slot of the level above. So the zero slot means none.
+// with a higher index comes up later. The first slot of a level is never used: it would come up
+// with a slot of the level above. So the zero slot means none.
 type slot uint16
 
 // expiring is a slot that never comes up. It holds an entry while its callback is running.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -226,4 +227,26 @@ func bytesPerEntry[T any](t *testing.T, n int, span time.Duration) float64 {
 	runtime.ReadMemStats(&after)
 	runtime.KeepAlive(w)
 	return float64(after.HeapAlloc-before.HeapAlloc) / float64(n)
+}
+
+func TestDeadlinesAreThoseOfPendingEntries(t *testing.T) {
+	w := newTestWheel(t)
+	require.Empty(t, slices.Collect(w.Deadlines()))
+	var want []time.Duration
+	for i := range 2 * pieceEntries {
+		h := w.Schedule(time.Duration(i)*time.Second, "x")
+		switch i % 3 {
+		case 0:
+			w.Cancel(h)
+		case 1:
+			w.Reschedule(h, time.Duration(i)*time.Hour)
+			want = append(want, time.Duration(i)*time.Hour)
+		default:
+			want = append(want, time.Duration(i)*time.Second)
+		}
+	}
+	require.ElementsMatch(t, want, slices.Collect(w.Deadlines()))
+	for range w.Deadlines() {
+		break
+	}
 }

@@ -37,6 +37,7 @@ func BenchmarkWheel(b *testing.B) {
 		run := func(op string, f func(b *testing.B)) { b.Run(fmt.Sprintf("op=%s/n=%d", op, n), f) }
 		run("cancel+schedule", func(b *testing.B) {
 			w, handles := fill(b, n)
+			b.ResetTimer()
 			for k := range b.N {
 				i := k % n
 				w.Cancel(handles[i])

@@ -223,7 +223,13 @@ func TestWheelAgainstModel(t *testing.T) {
 		require.NoError(t, err)
 	}
 	seed := uint64(time.Now().UnixNano())
-	for done, round := 0, uint64(0); done < total; round++ {
+	done, round := 0, uint64(0)
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d, round %d", seed, round)
+		}
+	}()
+	for ; done < total; round++ {
 		rng := rand.New(rand.NewPCG(seed, round))
 		p := newPlayer(t, func() int { return int(rng.Uint32() & 255) })
 		length := 1 << rng.IntN(16)
@@ -235,9 +241,6 @@ func TestWheelAgainstModel(t *testing.T) {
 		}
 		p.finish()
 		done += p.steps
-		if t.Failed() {
-			t.Fatalf("seed %d, round %d", seed, round)
-		}
 	}
 }
 

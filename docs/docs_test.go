@@ -199,7 +199,7 @@ func TestBuildFindsMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"var _ = idle.Config{ReadTimeout: time.Second}\n":   "",
 		"cfg := idle.Config{}\nreturn cfg.Nonsense\n":       "Nonsense",
-		"var _ = wheel.TimerConfig{Tick: \"ten\"}\n":        "time.Duration",
+		"var _ = idle.Config{ReadTimeout: \"ten\"}\n":       "Duration value",
 		"func f(c gnet.Conn) { c.Write() }\nfunc main() {}": "not enough arguments",
 	} {
 		source, err := packageOf("x.md", []block{{info: "go", line: 7, text: text}})

@@ -152,8 +152,8 @@ func ExampleWheel_Advance_periodic() {
 	// report at 3m0s
 }
 
-// This is the picture of the package comment: three entries at tick 75, in levels with slots of 1, 64
-// and 4096 ticks. An entry in an upper level moves down when its slot comes up.
+// This is the picture of the package comment: three entries at tick 75, in levels with slots of 1,
+// 64 and 4096 ticks. An entry in an upper level moves down when its slot comes up.
 func ExampleWheel_Slots() {
 	const tick = time.Millisecond
 	w, err := wheel.New[string](tick)

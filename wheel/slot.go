@@ -7,16 +7,17 @@ import (
 )
 
 const (
-	groupBits  = 6                                // a level has a slot for each value of a group of bits
-	levelSlots = 1 << groupBits                   // so its bitmap is one word
-	levels     = (63 + groupBits - 1) / groupBits // ticks have 63 bits
+	groupBits  = 6              // of a tick, per level
+	levelSlots = 1 << groupBits // one per value of the group: the bitmap of a level is one word
+	levels     = 11             // for 63 bits
 )
 
-// A slot is the index of a slot: 64 times its level plus the value of the group. An index that is
-// higher comes up later. The first slot of a level is never used, so the zero slot means none.
+// A slot is the index of a slot: 64 times its level plus the value of its group of bits. A slot
+// with a higher index comes up later. The first slot of a level is never used: it would come up
+// with a slot of the level above. So the zero slot means none.
 type slot uint16
 
-// expiring is a slot that never comes up. It holds the entry whose callback is running.
+// expiring is a slot that never comes up. It holds an entry while its callback is running.
 const expiring slot = levels * levelSlots
 
 func (s slot) level() uint { return uint(s) / levelSlots }
@@ -30,8 +31,9 @@ type list struct {
 }
 
 // A hierarchy has the slots of a wheel and the tick that the wheel has reached. It maps instants to
-// slots and finds the slots that come up. It does not know the type of the entries.
+// slots and finds the slots that come up. It does not know the payloads of the entries.
 type hierarchy struct {
+	slab
 	tick     int64 // nanoseconds
 	cursor   int64 // the tick that the wheel has reached
 	draining slot  // the slot that came up at the cursor; no entry is added to it
@@ -88,8 +90,8 @@ func (h *hierarchy) turn(target int64) bool {
 	return true
 }
 
-// target returns the tick to which Advance moves. It is below the last tick, so that there is always
-// a tick after the cursor.
+// target returns the tick to which Advance moves. It is below the last tick, so that there is
+// always a tick after the cursor.
 func (h *hierarchy) target(now time.Duration) int64 {
 	return max(min(int64(now)/h.tick, math.MaxInt64-1), h.cursor)
 }
@@ -100,4 +102,39 @@ func (h *hierarchy) instant(tick int64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(tick * h.tick)
+}
+
+// add puts an entry at the beginning of the list of a slot.
+func (h *hierarchy) add(id uint32, e *entry, s slot) {
+	l := &h.lists[s]
+	e.slot = s
+	*h.linkOf(id) = link{next: l.first}
+	if l.first != 0 {
+		h.linkOf(l.first).prev = id
+	}
+	l.first = id
+	l.n++
+	h.occupied[s.level()] |= 1 << s.group()
+}
+
+// remove takes an entry out of the list of its slot.
+func (h *hierarchy) remove(id uint32, e *entry) {
+	l, at := &h.lists[e.slot], *h.linkOf(id)
+	if at.next != 0 {
+		h.linkOf(at.next).prev = at.prev
+	}
+	if at.prev != 0 {
+		h.linkOf(at.prev).next = at.next
+	} else {
+		l.first = at.next
+	}
+	if l.n--; l.n == 0 {
+		h.occupied[e.slot.level()] &^= 1 << e.slot.group()
+	}
+}
+
+// move takes an entry out of its slot and adds it to another one.
+func (h *hierarchy) move(id uint32, e *entry, s slot) {
+	h.remove(id, e)
+	h.add(id, e, s)
 }

@@ -45,9 +45,9 @@ func check[T comparable](t testing.TB, w *Wheel[T], now time.Duration) {
 			t.Fatalf("slot %d comes up at tick %d, which is not after %d", s, w.first(s), w.cursor)
 		}
 		n, prev := uint32(0), uint32(0)
-		for id := l.first; id != 0; id = w.at(id).next {
+		for id := l.first; id != 0; id = w.linkOf(id).next {
 			e := w.at(id)
-			if linked[id] || e.prev != prev || e.slot != s || !e.pending() {
+			if linked[id] || w.linkOf(id).prev != prev || e.slot != s || !e.pending() {
 				t.Fatalf("slot %d: id %d after %d: linked twice is %v, entry is %+v", s, id, prev, linked[id], e)
 			}
 			due := e.deadline / w.tick
@@ -70,9 +70,9 @@ func check[T comparable](t testing.TB, w *Wheel[T], now time.Duration) {
 	}
 	var zero T
 	free := map[uint32]bool{}
-	for id := w.free; id != 0; id = w.at(id).next {
-		if e := w.at(id); free[id] || e.pending() || e.payload != zero {
-			t.Fatalf("id %d is free: twice is %v, entry is %+v", id, free[id], e)
+	for id := w.free; id != 0; id = w.linkOf(id).next {
+		if e := w.at(id); free[id] || e.pending() || *w.payload(id) != zero {
+			t.Fatalf("id %d is free: twice is %v, entry is %+v, payload %v", id, free[id], e, *w.payload(id))
 		}
 		free[id] = true
 	}
@@ -219,8 +219,8 @@ func TestPayloadIsReleased(t *testing.T) {
 	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
 	w.Cancel(cancelled)
 	advance(t, w, testTick)
-	require.Empty(t, w.at(cancelled.id()).payload)
-	require.Empty(t, w.at(fired.id()).payload, "what it points to can be collected")
+	require.Empty(t, *w.payload(cancelled.id()))
+	require.Empty(t, *w.payload(fired.id()), "what it points to can be collected")
 }
 
 func TestReschedule(t *testing.T) {

@@ -201,8 +201,8 @@ func bytesPerConnection(tb testing.TB, n, loops int) float64 {
 	return perConn
 }
 
-// maxBytesPerConnection is a budget. Measured on 2026-11-22: 149.
-const maxBytesPerConnection = 152
+// maxBytesPerConnection is a budget. Measured on 2026-11-22: 141.
+const maxBytesPerConnection = 146
 
 func TestMemoryPerConnectionIsWithinBudget(t *testing.T) {
 	got := bytesPerConnection(t, 100_000, 2)

@@ -167,7 +167,7 @@
 // shortest of those timeouts, once a second with OutputLimit.Hard, and less often while the event
 // loop hears nothing. The kernel is asked while output waits, and once in WriteStallTimeout.
 //
-// A connection adds 149 bytes of heap with two event loops, whatever is switched on: 24 bytes in a
+// A connection adds 141 bytes of heap with two event loops, whatever is switched on: 24 bytes in a
 // hash table, a state of 88, and 28 in the wheel. A message allocates nothing. The memory is used
 // again and not given back: it stays at its peak until the engine ends. While there are connections
 // the process wakes up once per tick.

@@ -11,11 +11,11 @@ demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
-fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s
+fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s
 simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle -run "^TestSimulation$$" -v -count 1 -timeout 15m
 model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .
-bench: ; go test ./wheel ./idle -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out
+bench: ; go test ./wheel ./timer ./idle -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out
 attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=5000 go test ./server ./cmd/echo-heartbeat -v -p 1 -count 1 -timeout 20m -run "Flood|Churn|Drain|Blast|FullServer|Kill|DiesIs|TooFew"
 load:  ; go run ./loadtest hold -c 20k --heartbeat 5s --timeout 15s --hold 15s $(HOLD) && go run ./loadtest storm -c 20k $(HOLD) && go run ./loadtest stall -c 20k --heartbeat 1s --timeout 3s $(HOLD)
 scale: ; bash loadtest/results/run 100k 300k
@@ -37,4 +37,4 @@ lint:
 cross:
 	GOOS=darwin GOARCH=arm64 go vet ./...
 	GOOS=freebsd go vet ./...
-	GOOS=windows go vet ./wheel ./idle ./metrics ./admin ./server ./cmd/...
+	GOOS=windows go vet ./wheel ./timer ./idle ./metrics ./admin ./server ./cmd/...

@@ -75,6 +75,7 @@ type candidate struct {
 func candidates() []candidate {
 	return []candidate{
 		coreCandidate(),
+		oursCandidate(),
 		afterFuncCandidate(),
 		heapCandidate(),
 		russellLuoCandidate(),

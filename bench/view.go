@@ -107,7 +107,7 @@ func (v view) subjects(r *record) []candidate {
 }
 
 // baseNames are the subjects for comparison. The first one with figures is the base.
-var baseNames = []string{"wheel.Wheel"}
+var baseNames = []string{"timer.Timer", "wheel.Wheel"}
 
 // base returns the name of the base, "" if none was measured.
 func (v view) base(r *record) string {

@@ -95,7 +95,7 @@ var imports = map[string]string{
 }
 
 func init() {
-	for _, p := range []string{"admin", "idle", "metrics", "server", "wheel"} {
+	for _, p := range []string{"admin", "idle", "metrics", "server", "timer", "wheel"} {
 		imports[p] = modulePath + "/" + p
 	}
 	for _, p := range []string{"bufio", "bytes", "context", "errors", "fmt", "io", "log", "log/slog", "math", "net", "net/http",
@@ -370,7 +370,7 @@ func (w world) ours() []string {
 
 // variables are the types of the variables in documents.
 var variables = map[string]string{
-	"reaper": "idle.Reaper", "conn": "idle.Conn", "ev": "idle.Event", "timer": "wheel.Timer", "timeout": "wheel.Timeout",
+	"reaper": "idle.Reaper", "conn": "idle.Conn", "ev": "idle.Event", "timers": "timer.Timer", "timeout": "timer.Timeout",
 }
 
 var (

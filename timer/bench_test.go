@@ -1,0 +1,269 @@
+package timer
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// rounds is the number of rounds in which the contestants take turns. A figure is the median of the
+// rounds, and a ratio the median of the ratios of each round.
+const rounds = 9
+
+// A contestant is a timer facility. Index i names one timeout.
+type contestant struct {
+	name  string
+	start func(i int, d time.Duration)
+	stop  func(i int)
+	reset func(i int, d time.Duration)
+}
+
+func contestants(b *testing.B, n int) []contestant {
+	timer := newTestTimer(b, Config{})
+	own, std, heaped := make([]*Timeout, n), make([]*time.Timer, n), make([]*heapEntry, n)
+	h := &lockedHeap{began: time.Now()}
+	return []contestant{{
+		name:  "timer",
+		start: func(i int, d time.Duration) { own[i], _ = timer.AfterFunc(d, nothing) },
+		stop:  func(i int) { own[i].Stop() },
+		reset: func(i int, d time.Duration) { own[i].Reset(d) },
+	}, {
+		name:  "AfterFunc",
+		start: func(i int, d time.Duration) { std[i] = time.AfterFunc(d, nothing) },
+		stop:  func(i int) { std[i].Stop() },
+		reset: func(i int, d time.Duration) { std[i].Reset(d) },
+	}, {
+		name:  "heap",
+		start: func(i int, d time.Duration) { heaped[i] = h.start(d, nothing) },
+		stop:  func(i int) { h.stop(heaped[i]) },
+		reset: func(i int, d time.Duration) { h.reset(heaped[i], d) },
+	}}
+}
+
+// A lockedHeap is container/heap behind a mutex. The benchmark needs no goroutine that runs what is
+// due.
+type lockedHeap struct {
+	began   time.Time
+	mu      sync.Mutex
+	entries []*heapEntry
+}
+
+type heapEntry struct {
+	deadline time.Duration
+	index    int // -1 if in no heap
+	task     func()
+}
+
+func (h *lockedHeap) Len() int           { return len(h.entries) }
+func (h *lockedHeap) Less(i, j int) bool { return h.entries[i].deadline < h.entries[j].deadline }
+func (h *lockedHeap) Swap(i, j int) {
+	e := h.entries
+	e[i], e[j] = e[j], e[i]
+	e[i].index, e[j].index = i, j
+}
+func (h *lockedHeap) Push(x any) {
+	e := x.(*heapEntry)
+	e.index = len(h.entries)
+	h.entries = append(h.entries, e)
+}
+func (h *lockedHeap) Pop() any {
+	last := len(h.entries) - 1
+	e := h.entries[last]
+	h.entries[last] = nil
+	h.entries = h.entries[:last]
+	e.index = -1
+	return e
+}
+
+func (h *lockedHeap) start(d time.Duration, task func()) *heapEntry {
+	e := &heapEntry{deadline: time.Since(h.began) + d, task: task}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	heap.Push(h, e)
+	return e
+}
+
+func (h *lockedHeap) stop(e *heapEntry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.index >= 0 {
+		heap.Remove(h, e.index)
+	}
+}
+
+func (h *lockedHeap) reset(e *heapEntry, d time.Duration) {
+	deadline := time.Since(h.began) + d
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.deadline = deadline
+	heap.Fix(h, e.index)
+}
+
+// BenchmarkStop compares AfterFunc and Stop with those of package time and a heap, while n timeouts
+// are pending: instant stops the timeout that was just made, replace a random one, and reset moves a
+// random one. Each producer has a share of the n.
+func BenchmarkStop(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		delays := make([]time.Duration, 1<<12)
+		for i := range delays {
+			delays[i] = time.Minute + time.Duration(rand.Int64N(int64(time.Minute)))
+		}
+		order := rand.Perm(n)
+		ops := map[string]func(c contestant, i, j int){
+			"instant": func(c contestant, i, j int) { c.stop(n + i%2); c.start(n+i%2, delays[j%len(delays)]) },
+			"replace": func(c contestant, i, j int) { c.stop(order[i]); c.start(order[i], delays[j%len(delays)]) },
+			"reset":   func(c contestant, i, j int) { c.reset(order[i], delays[j%len(delays)]) },
+		}
+		all := contestants(b, n+2)
+		for _, c := range all {
+			for i := range n + 2 {
+				c.start(i, delays[i%len(delays)])
+			}
+		}
+		for _, op := range []string{"instant", "replace", "reset"} {
+			for _, producers := range []int{1, 2} {
+				b.Run(fmt.Sprintf("%s/n=%d/producers=%d", op, n, producers), func(b *testing.B) {
+					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(producers, runtime.GOMAXPROCS(0))))
+					do := ops[op]
+					compare(b, all, func(c contestant) time.Duration {
+						return produce(producers, n, func(i, j int) { do(c, i, j) })
+					})
+				})
+			}
+		}
+		for _, c := range all {
+			for i := range n + 2 {
+				c.stop(i)
+			}
+		}
+	}
+}
+
+// produce calls op on some goroutines and returns the time per call. In each goroutine, i are indices
+// of its own, and j counts the calls.
+func produce(producers, n int, op func(i, j int)) time.Duration {
+	const calls = 100_000
+	runtime.GC()
+	var all sync.WaitGroup
+	began := time.Now()
+	for p := range producers {
+		all.Go(func() {
+			for j := range calls {
+				op(j*producers%(n/producers*producers)+p, j)
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began) / time.Duration(calls*producers)
+}
+
+// compare lets the contestants take turns and reports their times, and for each of the others the
+// ratio of its time to that of the first, with the least and greatest ratio of a round.
+func compare(b *testing.B, all []contestant, measure func(contestant) time.Duration) {
+	took := make([][]float64, len(all))
+	for b.Loop() {
+		for round := range rounds + 1 {
+			for turn := range all {
+				k := (turn + round) % len(all)
+				if d := measure(all[k]); round > 0 { // the first round is a warm-up
+					took[k] = append(took[k], float64(d))
+				}
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	for k, c := range all {
+		ratios := make([]float64, len(took[k]))
+		for i, d := range took[k] {
+			ratios[i] = d / took[0][i]
+		}
+		b.ReportMetric(median(took[k]), c.name+"-ns")
+		if k > 0 {
+			b.ReportMetric(median(ratios), c.name+"-ratio")
+			b.ReportMetric(slices.Min(ratios), c.name+"-least")
+			b.ReportMetric(slices.Max(ratios), c.name+"-most")
+		}
+	}
+}
+
+func median(of []float64) float64 {
+	of = slices.Sorted(slices.Values(of))
+	return of[len(of)/2]
+}
+
+// BenchmarkExpire lets tasks expire together: on a pool with a goroutine per processor, and on a
+// goroutine each, as those of time.AfterFunc do. The time is that from the deadline until all have
+// run, per task.
+func BenchmarkExpire(b *testing.B) {
+	const n = 50_000
+	queue := make(chan func(), n)
+	defer close(queue)
+	for range runtime.GOMAXPROCS(0) {
+		go func() {
+			for run := range queue {
+				run()
+			}
+		}()
+	}
+	pooled := newTestTimer(b, Config{Tick: time.Millisecond, Executor: func(run func()) error { queue <- run; return nil }})
+	spawned := newTestTimer(b, Config{Tick: time.Millisecond, Executor: spawn})
+	var left atomic.Int64
+	done := make(chan bool)
+	task := func() {
+		if left.Add(-1) == 0 {
+			done <- true
+		}
+	}
+	all := []contestant{
+		{name: "pool", start: func(_ int, d time.Duration) { _, _ = pooled.AfterFunc(d, task) }},
+		{name: "spawn", start: func(_ int, d time.Duration) { _, _ = spawned.AfterFunc(d, task) }},
+		{name: "AfterFunc", start: func(_ int, d time.Duration) { time.AfterFunc(d, task) }},
+	}
+	compare(b, all, func(c contestant) time.Duration {
+		runtime.GC()
+		left.Store(n)
+		due := time.Now().Add(200 * time.Millisecond)
+		for i := range n {
+			c.start(i, time.Until(due))
+		}
+		<-done
+		return time.Since(due) / n
+	})
+}
+
+// BenchmarkLateness reports how late tasks begin, as the median, the 99th percentile and the
+// greatest of all.
+func BenchmarkLateness(b *testing.B) {
+	const n = 20_000
+	timer := newTestTimer(b, Config{})
+	var late []float64
+	for b.Loop() {
+		times := make([]time.Duration, n)
+		var done sync.WaitGroup
+		done.Add(n)
+		for i := range n {
+			due := time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))
+			_, err := timer.AfterFunc(time.Until(due), func() { times[i] = time.Since(due); done.Done() })
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		done.Wait()
+		for _, d := range times {
+			late = append(late, d.Seconds()*1000)
+		}
+	}
+	slices.Sort(late)
+	if late[0] < 0 {
+		b.Fatalf("%v ms early", -late[0])
+	}
+	b.ReportMetric(median(late), "p50-ms")
+	b.ReportMetric(late[len(late)*99/100], "p99-ms")
+	b.ReportMetric(late[len(late)-1], "max-ms")
+}

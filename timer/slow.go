@@ -1,0 +1,96 @@
+package timer
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/ratelog"
+)
+
+// slowLimit is the number of slow runs per minute above which SlowExecutor runs a task, as in the
+// trigger pools of XXL-JOB.
+const slowLimit = 10
+
+// A slowRule counts slow runs per minute by the code of their tasks.
+type slowRule struct {
+	mu     sync.Mutex      // taken after the mu of a shard
+	minute time.Duration   // guarded by mu; minutes since New
+	counts map[uintptr]int // guarded by mu; of this minute
+}
+
+// turn empties the counts of an earlier minute.
+func (r *slowRule) turn(now time.Duration) {
+	if minute := now / time.Minute; r.counts == nil || minute != r.minute {
+		r.minute, r.counts = minute, map[uintptr]int{}
+	}
+}
+
+// count records a slow run.
+func (r *slowRule) count(t *Timeout, now time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turn(now)
+	r.counts[t.code()]++
+}
+
+// executor returns the executor of a task, nil if it runs on the goroutine of the driver.
+func (c *core) executor(t *Timeout, now time.Duration) func(run func()) error {
+	if c.cfg.SlowExecutor == nil {
+		return c.cfg.Executor
+	}
+	r := &c.slow
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turn(now); r.counts[t.code()] > slowLimit {
+		return c.cfg.SlowExecutor
+	}
+	return c.cfg.Executor
+}
+
+// A watchdog logs a task or an executor that occupies the goroutine of the driver for longer than
+// SlowAfter.
+type watchdog struct {
+	core    *core
+	alarm   *time.Timer
+	timeout atomic.Pointer[Timeout] // being dispatched
+	seen    atomic.Pointer[Timeout] // was being dispatched at the last look
+}
+
+func (w *watchdog) init(c *core) {
+	w.core = c
+	w.alarm = time.AfterFunc(never, w.look)
+	w.alarm.Stop()
+}
+
+// begin lets the watchdog look every SlowAfter, until end.
+func (w *watchdog) begin() { w.alarm.Reset(w.core.cfg.SlowAfter) }
+
+func (w *watchdog) end() {
+	w.alarm.Stop()
+	w.timeout.Store(nil)
+	w.seen.Store(nil)
+}
+
+// look logs the Timeout that is being dispatched if it was so at the last look.
+func (w *watchdog) look() {
+	t, c := w.timeout.Load(), w.core
+	if t == nil {
+		return
+	}
+	if w.seen.Swap(t) == t {
+		c.warn(&c.warnings.blocked, "a task blocks the goroutine of its timer and delays all others", "timeout", t)
+		return
+	}
+	w.alarm.Reset(c.cfg.SlowAfter)
+}
+
+// warnings has a limiter for each kind of warning.
+type warnings struct{ full, refused, skipped, blocked ratelog.Limiter }
+
+// warn logs a warning, at most once a second per limiter.
+func (c *core) warn(limiter *ratelog.Limiter, message string, args ...any) {
+	if limiter.AllowAt(c.now()) {
+		c.log().Warn(message, args...)
+	}
+}

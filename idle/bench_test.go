@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // A thinConn is a connection of gnet with methods that touch no memory. When gnet calls OnTraffic,
@@ -69,17 +70,17 @@ func watch(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 }
 
 // A handClock is a clock that the test moves.
-type handClock struct{ at time.Duration }
+type handClock struct{ at mono.Time }
 
-func (h *handClock) elapsed() time.Duration { return h.at }
+func (h *handClock) elapsed() mono.Time { return h.at }
 
 // move moves the clock of a Reaper to an instant.
-func (h *handClock) move(c *coarse.Clock, at time.Duration) {
+func (h *handClock) move(c *coarse.Clock, at mono.Time) {
 	h.at = at
 	c.Move()
 }
 
-func watchAt(tb testing.TB, n int, cfg Config, elapsed func() time.Duration) (*Reaper, []thinConn) {
+func watchAt(tb testing.TB, n int, cfg Config, elapsed func() mono.Time) (*Reaper, []thinConn) {
 	tb.Helper()
 	cfg, err := cfg.check(0)
 	require.NoError(tb, err)
@@ -156,7 +157,7 @@ func BenchmarkOpenClose(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%1000 == 0 { // 10,000 a second
-			hand.move(l.clock, time.Duration(i)*l.clock.Tick()/1000)
+			hand.move(l.clock, mono.Time(time.Duration(i)*l.clock.Tick()/1000))
 		}
 		l.add(c)
 		_, id := l.table.Find(key(c))

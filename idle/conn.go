@@ -180,7 +180,7 @@ func (c Conn) addTimer(d, every time.Duration, f func(gnet.Conn)) (stop func() b
 	if s == nil {
 		return func() bool { return false }
 	}
-	due := l.clock.Elapsed() + min(max(d, 0), maxTimeout)
+	due := l.clock.Elapsed().Add(min(max(d, 0), maxTimeout))
 	timer := l.timers.Add(s, due, min(every, maxTimeout), func() {
 		if l.pendingCloses[s] == nil {
 			f(l.outer(s))

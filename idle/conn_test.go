@@ -7,6 +7,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -137,14 +138,14 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	h.IsPong = func(gnet.Conn) bool { return true }
 	w := newWatched(t, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
 	s := w.state()
-	s.Leave(w.l.clock, 77*w.l.clock.Tick())
+	s.Leave(w.l.clock, mono.Time(77*w.l.clock.Tick()))
 	goodbye := w.facts().LastPing
 	handle(w.r, w.c).Alive()
 	w.c.buffered = 4
 	w.r.OnTraffic(w.c)
 	f := w.facts()
 	require.Equal(t, goodbye, f.LastPing)
-	v := w.l.limitsOf(s).Judge(&f, &w.l.outages, f.Opened.To+time.Hour/2)
+	v := w.l.limitsOf(s).Judge(&f, &w.l.outages, f.Opened.To.Add(time.Hour/2))
 	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 
@@ -176,8 +177,8 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	l = r.registry.Load().find(c.el)
 	record, id := l.table.Find(key(c))
 	f := l.facts(record, id, l.states.At(id), l.clock.Elapsed())
-	require.Less(t, r.clock.Elapsed()-f.Opened.To, 25*time.Millisecond+room)
-	require.Greater(t, f.Opened.To, 50*time.Millisecond)
+	require.Less(t, r.clock.Elapsed().Sub(f.Opened.To), 25*time.Millisecond+room)
+	require.Greater(t, f.Opened.To, mono.Time(50*time.Millisecond))
 	r.OnClose(c, nil)
 	r.OnClose(other, nil)
 }
@@ -202,7 +203,7 @@ func TestTheHardLimitIsCheckedAtOnce(t *testing.T) {
 			c.buffered = 1
 			r.OnTraffic(c)
 		}
-		require.LessOrEqual(t, w.due(t), r.clock.Elapsed(), "after %s", when)
+		require.LessOrEqual(t, w.due(t), time.Duration(r.clock.Elapsed()), "after %s", when)
 		r.OnClose(c, nil)
 	}
 }
@@ -221,7 +222,7 @@ func TestALateDriverClosesNothingEarly(t *testing.T) {
 	r.mu.Unlock()
 	w := watched{c, r, r.registry.Load().find(el)}
 	f := w.facts()
-	require.GreaterOrEqual(t, f.Opened.To, opened-10*time.Millisecond)
+	require.GreaterOrEqual(t, f.Opened.To, opened.Add(-10*time.Millisecond))
 	r.OnClose(c, nil)
 	r.OnClose(first, nil)
 }
@@ -230,7 +231,7 @@ func TestUpdateForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
 	h := pinging()
 	w := newWatched(t, Config{Heartbeat: h})
 	before := w.facts()
-	w.state().Ping(w.l.clock, &before, w.l.clock.Elapsed()+time.Minute) // after any read
+	w.state().Ping(w.l.clock, &before, w.l.clock.Elapsed().Add(time.Minute)) // after any read
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour, Heartbeat: h})))
 	w.follow()
 	require.Equal(t, 1, w.facts().Missed)
@@ -278,11 +279,11 @@ func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
 	began := s.at
 	conn := handle(s.Reaper, c)
 	require.NoError(t, conn.SetTimeouts(Timeouts{Read: keepAlive}))
-	for conn.state() != nil && s.at < began+2*keepAlive {
+	for conn.state() != nil && s.at < began.Add(2*keepAlive) {
 		s.pass(t, s.clock.Tick())
 	}
-	require.InDelta(t, keepAlive, s.at-began, float64(4*s.clock.Tick()))
-	require.GreaterOrEqual(t, s.at-began, keepAlive)
+	require.InDelta(t, keepAlive, s.at.Sub(began), float64(4*s.clock.Tick()))
+	require.GreaterOrEqual(t, s.at.Sub(began), keepAlive)
 	require.LessOrEqual(t, s.clock.Memory(), 2*maxHorizon*s.clock.Tick())
 
 	for text, timeouts := range map[string]Timeouts{

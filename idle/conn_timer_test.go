@@ -7,6 +7,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestTimersOfAConnection(t *testing.T) {
@@ -14,7 +16,7 @@ func TestTimersOfAConnection(t *testing.T) {
 	s := newHandSite(t, newEcho(), Config{ReadTimeout: time.Hour, Tick: tick})
 	c := s.open(2)[0]
 	conn := handle(s.Reaper, c)
-	var once, every []time.Duration
+	var once, every []mono.Time
 	conn.After(time.Second, func(got gnet.Conn) {
 		require.Same(t, c, got)
 		once = append(once, s.at)
@@ -25,7 +27,7 @@ func TestTimersOfAConnection(t *testing.T) {
 	require.False(t, never())
 	s.pass(t, 2*time.Second)
 	require.Len(t, once, 1)
-	require.InDelta(t, time.Second+tick, once[0], float64(tick))
+	require.InDelta(t, time.Second+tick, once[0].Sub(0), float64(tick))
 	require.Len(t, every, 8)
 	require.True(t, stop())
 	s.pass(t, 2*time.Second)
@@ -79,15 +81,15 @@ func TestTimersAndVerdictsTakeTurns(t *testing.T) {
 	const n, cost = 100, 100 * time.Microsecond
 	e := newEcho()
 	s := newHandSite(t, e, Config{ReadTimeout: time.Second, OutageGrace: -1})
-	e.closed = func(gnet.Conn, error) gnet.Action { s.at += cost; return gnet.None }
+	e.closed = func(gnet.Conn, error) gnet.Action { s.at = s.at.Add(cost); return gnet.None }
 	conns := s.open(n + 1)
 	calls := 0
 	for range n {
-		handle(s.Reaper, conns[n]).After(time.Second, func(gnet.Conn) { calls++; s.at += cost })
+		handle(s.Reaper, conns[n]).After(time.Second, func(gnet.Conn) { calls++; s.at = s.at.Add(cost) })
 	}
 	handle(s.Reaper, conns[n]).Exempt(true)
 	for calls < n/2 {
-		s.at += s.clock.Tick()
+		s.at = s.at.Add(s.clock.Tick())
 		s.round()
 		for len(s.el.tasks) > 0 {
 			require.NoError(t, s.el.run(t))

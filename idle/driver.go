@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 )
 
@@ -67,7 +68,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 		_, now := r.clock.Move() // it stood still without connections
 		r.monitor.Resume(now)
 		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
-		r.lag.expect(r.clock.Elapsed() + r.untilTick())
+		r.lag.expect(r.clock.Elapsed().Add(r.untilTick()))
 		r.startDriver(r.driver)
 	}
 	return l
@@ -123,7 +124,8 @@ func (r *Reaper) drive(d *driver) {
 
 // untilTick returns the time until the next multiple of the tick.
 func (r *Reaper) untilTick() time.Duration {
-	return r.clock.Tick() - r.clock.Elapsed()%r.clock.Tick()
+	now, tick := r.clock.Elapsed(), r.clock.Tick()
+	return now.Truncate(tick).Add(tick).Sub(now)
 }
 
 // round moves the clock and posts a task to each loop that has something due.
@@ -175,7 +177,7 @@ func (r *Reaper) post(l *loop) error {
 }
 
 // lastHeard returns the latest instant at which a peer may have been heard.
-func (r *Reaper) lastHeard(loops []*loop, now time.Duration) time.Duration {
+func (r *Reaper) lastHeard(loops []*loop, now mono.Time) mono.Time {
 	last := int64(0)
 	for _, l := range loops {
 		last = max(last, l.heardAt.Load())
@@ -214,24 +216,24 @@ const lagWindow = 10 * time.Second
 
 // A lag remembers the greatest delay of the driver.
 type lag struct {
-	due     time.Duration // the time of the next round
+	due     mono.Time // the time of the next round
 	longest coarse.Longest
 }
 
 // expect is called when the driver starts. Nothing has waited for it until now.
-func (l *lag) expect(due time.Duration) { l.due = due }
+func (l *lag) expect(due mono.Time) { l.due = due }
 
 // ran is called after a round. The next round is due after the given time.
-func (l *lag) ran(at, next time.Duration) {
-	l.longest.Add(at-l.due, at, lagWindow)
-	l.due = at + next
+func (l *lag) ran(at mono.Time, next time.Duration) {
+	l.longest.Add(at.Sub(l.due), at, lagWindow)
+	l.due = at.Add(next)
 }
 
 // worst returns the greatest delay of the last two windows. It includes the present delay of a
 // driver that runs.
-func (l *lag) worst(at time.Duration, runs bool) time.Duration {
+func (l *lag) worst(at mono.Time, runs bool) time.Duration {
 	if runs {
-		l.longest.Add(at-l.due, at, lagWindow)
+		l.longest.Add(at.Sub(l.due), at, lagWindow)
 	}
 	return l.longest.Worst(at, lagWindow)
 }

@@ -36,7 +36,7 @@ func TestTheLastReadIsKnownForever(t *testing.T) {
 	when := l.facts(r, id, st, s.at).Heard
 	require.LessOrEqual(t, when.From, heard)
 	require.GreaterOrEqual(t, when.To, heard)
-	require.Less(t, when.To, heard+3*s.clock.Tick())
+	require.Less(t, when.To, heard.Add(3*s.clock.Tick()))
 }
 
 // TestAReadFoundByTheKernelIsKept checks the stamp of the connection and that of its loop, which
@@ -50,7 +50,7 @@ func TestAReadFoundByTheKernelIsKept(t *testing.T) {
 	require.Zero(t, s.Stats().Closed)
 	require.EqualValues(t, 1, s.Stats().SavedByKernel)
 	l, r, _, _ := s.watched(c)
-	stamp := s.clock.StampAt(s.last - ago + s.answer.Step)
+	stamp := s.clock.StampAt(s.last.Add(-ago + s.answer.Step))
 	require.Equal(t, stamp.Short(), r.Heard)
 	require.EqualValues(t, stamp, l.heardAt.Load())
 }

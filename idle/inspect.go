@@ -15,6 +15,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/topn"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -106,12 +107,12 @@ func (q *Query) check() error {
 // An inspector collects what an Inspect finds.
 type inspector struct {
 	query Query
-	now   time.Duration
+	now   mono.Time
 	first *topn.List[ConnInfo]
 	found Inspection
 }
 
-func newInspector(q Query, now time.Duration) *inspector {
+func newInspector(q Query, now mono.Time) *inspector {
 	key := orders[q.By]
 	i := &inspector{query: q, now: now}
 	i.first = topn.New(q.Limit, func(a, b ConnInfo) int { return cmp.Compare(key(&b), key(&a)) })
@@ -158,7 +159,7 @@ func (l *loop) inspect(i *inspector, id uint32, s *state) {
 	state := stateOf(s, &f, l.limitsOf(s))
 	if i.query.States {
 		i.found.States[state]++
-		if due, ok := l.wheel.Deadline(s.timer); ok && due <= l.clock.Read() {
+		if due, ok := l.wheel.Deadline(s.timer); ok && mono.Time(due) <= l.clock.Read() {
 			i.found.Overdue++
 		}
 	}
@@ -241,13 +242,13 @@ func (l *loop) list(i *inspector, info ConnInfo, id uint32, s *state) {
 }
 
 // info returns what is known of a connection at an instant, without a question to the kernel.
-func (l *loop) info(s *state, f *verdict.Facts, now time.Duration) ConnInfo {
+func (l *loop) info(s *state, f *verdict.Facts, now mono.Time) ConnInfo {
 	i := ConnInfo{
-		Age: max(now-f.Opened.To, 0), ReadIdle: max(now-f.Heard.To, 0),
-		WriteIdle: max(now-f.Wrote.To, 0), Missed: f.Missed,
+		Age: max(now.Sub(f.Opened.To), 0), ReadIdle: max(now.Sub(f.Heard.To), 0),
+		WriteIdle: max(now.Sub(f.Wrote.To), 0), Missed: f.Missed,
 	}
 	if due, ok := l.wheel.Deadline(s.timer); ok {
-		i.Due = max(due-now, 0)
+		i.Due = max(mono.Time(due).Sub(now), 0)
 	}
 	return i
 }

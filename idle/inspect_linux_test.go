@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
@@ -66,7 +67,7 @@ func TestInspectCountsOverdueConnections(t *testing.T) {
 		return i.found
 	}
 	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}}, count())
-	hand.move(l.clock, 3*time.Second)
+	hand.move(l.clock, mono.Time(3*time.Second))
 	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}, Overdue: 5}, count())
 }
 
@@ -282,25 +283,29 @@ func TestLatenessIsCountedInBuckets(t *testing.T) {
 }
 
 func TestTheWorstDriverLagIsKeptForAWindow(t *testing.T) {
-	const ms, s = time.Millisecond, time.Second
+	const ( // untyped, for instants and durations
+		ms   = 1_000_000
+		s    = 1000 * ms
+		hour = 3600 * s
+	)
 	var l lag
 	l.expect(100 * ms)
 	l.ran(100*ms, 100*ms)
 	require.Zero(t, l.worst(150*ms, true))
-	require.Equal(t, 30*ms, l.worst(230*ms, true), "the driver is late now")
+	require.Equal(t, 30*time.Millisecond, l.worst(230*ms, true), "the driver is late now")
 	l.ran(250*ms, 50*ms)
-	require.Equal(t, 50*ms, l.worst(260*ms, true))
-	for at := 300 * ms; at < 30*s; at += 100 * ms { // always on time
+	require.Equal(t, 50*time.Millisecond, l.worst(260*ms, true))
+	for at := mono.Time(300 * ms); at < 30*s; at += 100 * ms { // always on time
 		l.ran(at, 100*ms)
-		if at < lagWindow {
-			require.Equal(t, 50*ms, l.worst(at, true), "%v", at)
-		} else if at > 2*lagWindow+s {
+		if at < mono.Time(lagWindow) {
+			require.Equal(t, 50*time.Millisecond, l.worst(at, true), "%v", at)
+		} else if at > mono.Time(2*lagWindow+s) {
 			require.Zero(t, l.worst(at, true), "%v", at)
 		}
 	}
-	require.Zero(t, l.worst(time.Hour, false), "the driver does not run")
-	l.expect(time.Hour + 100*ms)
-	require.Zero(t, l.worst(time.Hour+50*ms, true))
+	require.Zero(t, l.worst(hour, false), "the driver does not run")
+	l.expect(hour + 100*ms)
+	require.Zero(t, l.worst(hour+50*ms, true))
 }
 
 // TestInspectAndKickOnALoopReturnAtOnce calls them on the loop that they would wait for.
@@ -333,7 +338,7 @@ func TestInspectingChangesNothing(t *testing.T) {
 	conns := s.open(3)
 	s.pass(t, 3*time.Second)
 	s.receive(conns[1])
-	s.at += 2 * time.Second
+	s.at = s.at.Add(2 * time.Second)
 	l, _, _, _ := s.watched(conns[0])
 	for range 3 {
 		states, records := statesOf(l), recordsOf(l, conns)

@@ -10,6 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/conntimer"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -47,12 +48,12 @@ type loop struct {
 	pendingCloses map[*state]*ReapError // connections that gnet will close soon, and the reason
 	evidence      verdict.Evidence      // of the connection that is being judged
 	open          int                   // connections
-	due           time.Duration         // when the next task is needed
+	due           mono.Time             // when the next task is needed
 
 	sweep        sweep
 	monitorState *outage.State   // the last one that was followed
 	stalls       verdict.Outages // of this loop alone
-	lastRan      time.Duration   // the end of the last task
+	lastRan      mono.Time       // the end of the last task
 	outages      verdict.Away
 
 	candidates    []candidate  // the next connections to shed
@@ -266,7 +267,7 @@ func (l *loop) rearm(id uint32, s *state) {
 	if v := l.judge(s, &f, &l.outages, now); v.Act == verdict.Wait {
 		next = v.Next
 	}
-	if due, filed := l.wheel.Deadline(s.timer); filed && due <= next {
+	if due, filed := l.wheel.Deadline(s.timer); filed && mono.Time(due) <= next {
 		return
 	}
 	l.wheel.Reschedule(s.timer, l.upcoming(next))
@@ -277,18 +278,18 @@ func (l *loop) rearm(id uint32, s *state) {
 // is the tick before that instant. A deadline is counted from a move of the clock, so it lies as
 // long after a tick as that move was late. If the move at that tick is as late, the deadline has
 // passed.
-func (l *loop) upcoming(next time.Duration) time.Duration {
-	if early := next - next%l.clock.Tick(); early > l.clock.Read() {
-		return early
+func (l *loop) upcoming(next mono.Time) time.Duration {
+	if early := next.Truncate(l.clock.Tick()); early > l.clock.Read() {
+		return time.Duration(early)
 	}
-	return next
+	return time.Duration(next)
 }
 
 // wheelDue returns when the next connection is judged or the next timer is due.
-func (l *loop) wheelDue() time.Duration {
+func (l *loop) wheelDue() mono.Time {
 	next := never
 	if due, ok := l.wheel.NextDue(); ok {
-		next = due
+		next = mono.Time(due)
 	}
 	if due, ok := l.timers.NextDue(); ok {
 		next = min(next, due)
@@ -297,14 +298,14 @@ func (l *loop) wheelDue() time.Duration {
 }
 
 // nextDue returns when the loop needs the next task.
-func (l *loop) nextDue() time.Duration {
+func (l *loop) nextDue() mono.Time {
 	if l.sweep.next != l.sweep.end { // the sweep is not over
 		return 0
 	}
 	return min(l.wheelDue(), l.sweep.due)
 }
 
-func (l *loop) setDue(due time.Duration) {
+func (l *loop) setDue(due mono.Time) {
 	l.due = due
 	l.dueAt.Store(int64(due))
 }

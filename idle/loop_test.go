@@ -129,7 +129,7 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	r.round()
 	require.NoError(t, el.run(t))
 	due, _ := l.wheel.NextDue()
-	require.LessOrEqual(t, due, r.clock.Read(), "the task ends before all connections are judged")
+	require.LessOrEqual(t, due, time.Duration(r.clock.Read()), "the task ends before all connections are judged")
 	eventually(t, "another task follows", func() bool { return len(el.tasks) > 0 })
 	for i := range conns {
 		r.OnClose(&conns[i], nil)
@@ -146,7 +146,7 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	stall := func() {
 		before := l.clock.Elapsed()
 		time.Sleep(time.Millisecond)
-		l.addStall(before-time.Minute, l.clock.Elapsed())
+		l.addStall(before.Add(-time.Minute), l.clock.Elapsed())
 	}
 	stall()
 	stall()

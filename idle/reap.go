@@ -11,6 +11,7 @@ import (
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
 )
@@ -26,7 +27,7 @@ func (l *loop) judgeDue(timer wheel.Handle, id uint32) {
 		panic("BUG: idle: a state without a record")
 	}
 	if l.stop != nil { // the engine is stopping and closes all connections
-		l.wheel.Reschedule(timer, l.clock.Read()+l.clock.Tick())
+		l.wheel.Reschedule(timer, time.Duration(l.clock.Read().Add(l.clock.Tick())))
 		return
 	}
 	now := l.clock.Elapsed()
@@ -53,10 +54,10 @@ func (l *loop) countRescheduled(v verdict.Verdict) {
 }
 
 // judge returns the verdict on a connection. It waits if the connection is not to be judged.
-func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Duration) verdict.Verdict {
+func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now mono.Time) verdict.Verdict {
 	lim := l.limitsOf(s)
 	if !s.Judged() || l.pendingCloses[s] != nil {
-		return verdict.Verdict{Next: now + lim.Horizon}
+		return verdict.Verdict{Next: now.Add(lim.Horizon)}
 	}
 	return lim.Judge(f, away, now)
 }
@@ -65,19 +66,19 @@ func (l *loop) judge(s *state, f *verdict.Facts, away *verdict.Away, now time.Du
 // returns the time of the next judgement, and whether the connection is still open.
 func (l *loop) decide(
 	r *conntable.Record, id uint32, s *state, f *verdict.Facts, seemsDead bool,
-) (next time.Duration, open bool) {
+) (next mono.Time, open bool) {
 	c := s.conn
 	ev := &l.evidence
 	now := l.askKernel(c)
 	for range reasons {
 		if ev.Found == verdict.Ended { // gnet will report it; if it never does, this is repeated
-			return now + max(closeRetry, l.clock.Tick()), true
+			return now.Add(max(closeRetry, l.clock.Tick())), true
 		}
 		l.learn(r, s, f, ev, now, seemsDead)
 		seemsDead = false
 		lim := l.limitsOf(s)
 		// The kernel's answer was true before the question ended, and may be old by now.
-		asked := now - ev.Took
+		asked := now.Add(-ev.Took)
 		v := l.judge(s, f, l.outagesAt(asked), asked)
 		if v.Act == verdict.Wait {
 			l.countRescheduled(v)
@@ -95,20 +96,20 @@ func (l *loop) decide(
 		now = l.askKernel(c)
 		*f = l.facts(r, id, s, now)
 	}
-	return now + max(closeRetry, l.clock.Tick()), true
+	return now.Add(max(closeRetry, l.clock.Tick())), true
 }
 
 // askKernel queries the kernel about a connection. It returns the time after the query.
-func (l *loop) askKernel(c gnet.Conn) (now time.Duration) {
+func (l *loop) askKernel(c gnet.Conn) (now mono.Time) {
 	before := l.clock.Elapsed()
 	l.reaper.kernel.ask(c.Fd(), &l.evidence)
 	now = l.clock.Elapsed()
-	l.evidence.Took = now - before
+	l.evidence.Took = now.Sub(before)
 	return now
 }
 
 // carryOut carries out a verdict.
-func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Facts, now time.Duration) {
+func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Facts, now mono.Time) {
 	report := lim.Report(v, f, now)
 	switch v.Act {
 	case verdict.Raise:
@@ -150,7 +151,7 @@ func (l *loop) countMissed(f *verdict.Facts) {
 
 // raise calls OnIdle for an idle connection. Without OnIdle it reaps the connection, unless that is
 // write idle.
-func (l *loop) raise(s *state, ev Event, now time.Duration) {
+func (l *loop) raise(s *state, ev Event, now mono.Time) {
 	l.counters.events[ev.Reason]++
 	s.Notice(l.clock, verdict.Reason(ev.Reason), now)
 	action := gnet.Close

@@ -16,7 +16,7 @@ func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second})
 	s.open(1)
 	s.pass(t, 9*time.Second)
-	s.at += 3 * time.Second // the process is stopped
+	s.at = s.at.Add(3 * time.Second) // the process is stopped
 	s.pass(t, 2*s.clock.Tick())
 	require.NotZero(t, s.asked)
 	require.Zero(t, s.Stats().Closed)

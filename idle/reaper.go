@@ -12,6 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -78,7 +79,7 @@ type questions struct {
 var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 
 // newReaper returns a Reaper with a checked Config. A simulation passes its own clock and kernel.
-func newReaper(next gnet.EventHandler, cfg Config, elapsed func() time.Duration, ask questions) *Reaper {
+func newReaper(next gnet.EventHandler, cfg Config, elapsed func() mono.Time, ask questions) *Reaper {
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask}
 	r.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	r.monitor.Init(elapsed())

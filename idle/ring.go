@@ -50,7 +50,7 @@ func newRing(l *loop, set *settings, sectors int) (ring Ring, width time.Duratio
 	sectors = (ticks + n - 1) / n
 	return Ring{
 		Loop: int(l.number), Turn: width * time.Duration(sectors),
-		Now: l.clock.Elapsed(), Sectors: make([]int, sectors),
+		Now: time.Duration(l.clock.Elapsed()), Sectors: make([]int, sectors),
 	}, width
 }
 

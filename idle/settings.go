@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -16,8 +17,8 @@ type settings struct {
 	limits   *limits
 	reset    [reasons]bool
 	overlay  overlay
-	previous *settings     // the settings before, without their previous; nil at first
-	since    time.Duration // the time at which these settings replaced previous
+	previous *settings // the settings before, without their previous; nil at first
+	since    mono.Time // the time at which these settings replaced previous
 	rule     outage.Rule
 }
 
@@ -32,13 +33,13 @@ func newSettings(cfg Config, version int64, now overlay) *settings {
 }
 
 // next returns the settings that replace these at an instant.
-func (set *settings) next(cfg Config, now overlay, at time.Duration) *settings {
+func (set *settings) next(cfg Config, now overlay, at mono.Time) *settings {
 	before := *set
 	before.previous = nil
 	return makeSettings(cfg, set.version+1, now, &before, at)
 }
 
-func makeSettings(cfg Config, version int64, now overlay, before *settings, since time.Duration) *settings {
+func makeSettings(cfg Config, version int64, now overlay, before *settings, since mono.Time) *settings {
 	if now.drain != (verdict.Drain{}) {
 		cfg.ObserveOnly = false // Drain was called to close connections
 	}
@@ -197,7 +198,7 @@ func (cfg *Config) limits(t Timeouts) verdict.Limits {
 
 // needsKernel reports whether the kernel must be asked about a connection before any deadline has
 // passed: its output waits, or a window of MinRate begins.
-func (lim *limits) needsKernel(f *verdict.Facts, now time.Duration) bool {
+func (lim *limits) needsKernel(f *verdict.Facts, now mono.Time) bool {
 	return f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
 }
 

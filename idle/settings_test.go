@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -19,10 +20,10 @@ func TestAConnectionWithNothingDueSoonIsLeftAlone(t *testing.T) {
 		cfg, err := cfg.check(0)
 		require.NoError(t, err)
 		set := newSettings(cfg, 1, overlay{})
-		opened := verdict.At(time.Second)
+		opened, now := verdict.At(mono.Time(time.Second)), mono.Time(2*time.Second)
 		f := verdict.Facts{Opened: opened, Heard: opened, Wrote: opened, Ready: true, Held: true}
-		v := set.limits.Judge(&f, &verdict.Away{}, 2*time.Second)
-		require.GreaterOrEqual(t, v.Next-2*time.Second, minHorizon*cfg.Tick, "%+v", cfg)
+		v := set.limits.Judge(&f, &verdict.Away{}, now)
+		require.GreaterOrEqual(t, v.Next.Sub(now), minHorizon*cfg.Tick, "%+v", cfg)
 	}
 }
 

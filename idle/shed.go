@@ -8,6 +8,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/topn"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -106,7 +107,7 @@ func (l *loop) shed(spent func() bool) {
 	if !l.reaper.shouldShed() {
 		return
 	}
-	cutoff := l.clock.Elapsed() - cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect)
+	cutoff := l.clock.Elapsed().Add(-cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect))
 	now := l.clock.Stamp()
 	mayScan := l.noCandidateAt != now // after a scan without result, the next one is in the next tick
 	shed := 0
@@ -142,7 +143,7 @@ func (r *Reaper) mustShed(claimed int64) bool {
 }
 
 // nextCandidate returns the next connection to shed. It may scan the table once for new candidates.
-func (l *loop) nextCandidate(mayScan *bool, cutoff time.Duration) (v candidate, ok bool) {
+func (l *loop) nextCandidate(mayScan *bool, cutoff mono.Time) (v candidate, ok bool) {
 	if len(l.candidates) == 0 && *mayScan {
 		*mayScan = false
 		l.findCandidates(cutoff)
@@ -163,7 +164,7 @@ type candidate struct {
 }
 
 // findCandidates scans the table, or a part of it, for the connections that have been idle longest.
-func (l *loop) findCandidates(cutoff time.Duration) {
+func (l *loop) findCandidates(cutoff mono.Time) {
 	now, noHandshake := l.clock.Stamp(), l.set.limits.Handshake == 0
 	first := topn.New(maxCandidates, func(a, b candidate) int {
 		if !noHandshake && a.ready != b.ready {
@@ -184,7 +185,7 @@ func (l *loop) findCandidates(cutoff time.Duration) {
 
 // shedOne closes a candidate, and reports whether it did. A candidate may have become active, or be
 // closed already.
-func (l *loop) shedOne(v candidate, cutoff time.Duration) bool {
+func (l *loop) shedOne(v candidate, cutoff mono.Time) bool {
 	s := l.states.At(v.id)
 	if !s.used() || s.Held() || !s.Judged() || l.pendingCloses[s] != nil {
 		return false
@@ -200,11 +201,11 @@ func (l *loop) shedOne(v candidate, cutoff time.Duration) bool {
 	switch {
 	case ev.Found != verdict.Nothing || l.limitsOf(s).Hear(&f, ev, now) || f.Heard.To > cutoff:
 		return false // bytes of the peer have arrived
-	case ev.Dated && !ev.Resent && now-ev.Quiet+ev.Step > cutoff:
+	case ev.Dated && !ev.Resent && now.Add(-ev.Quiet+ev.Step) > cutoff:
 		return false // bytes were sent to the peer
 	case !l.reaper.mustShed(l.reaper.shedding.Load()):
 		return false // other loops have made room
 	}
-	l.end(s, &ReapError{Reason: Shed, Lasted: now - f.Heard.To})
+	l.end(s, &ReapError{Reason: Shed, Lasted: now.Sub(f.Heard.To)})
 	return !s.is(c) || s.Observed() || l.pendingCloses[s] != nil
 }

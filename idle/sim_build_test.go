@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func sortIntervals(all simIntervals) {
@@ -37,7 +39,8 @@ func newSimWorld(seed uint64) *simWorld {
 	w.chooseHandler()
 	w.readsToStop = 1 + w.rng.IntN(20000)
 	h := w.handler()
-	w.reaper = newReaper(h, w.cfg, w.elapsed, questions{w.ask, w.holdsOutput})
+	elapsed := func() mono.Time { return mono.Time(w.elapsed()) }
+	w.reaper = newReaper(h, w.cfg, elapsed, questions{w.ask, w.holdsOutput})
 	w.reaper.startDriver = w.startDriver
 	w.populate()
 	w.planFaults()

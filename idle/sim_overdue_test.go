@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// simNever is never in the time of the simulation.
+const simNever = time.Duration(never)
+
 // slack is the lateness that a verdict may have if the process was never away: two ticks, the steps
 // of the kernel, and the time to close all connections.
 func (w *simWorld) slack() time.Duration {
@@ -90,7 +93,7 @@ func (l *simLife) firstStage(k Reason, due time.Duration) time.Duration {
 
 // delayed returns how much later a deadline may be because the server was away at an earlier one.
 func (l *simLife) delayed(k Reason) time.Duration {
-	if first := l.firstStage(k, never); first != never {
+	if first := l.firstStage(k, simNever); first != simNever {
 		return l.absence(first)
 	}
 	return 0
@@ -220,7 +223,7 @@ func (l *simLife) untilAlways(k Reason) time.Duration {
 	case MaxAge:
 		return since + limit + limit/10 + cfg.MaxAgeGrace + l.w.slack()
 	}
-	return never
+	return simNever
 }
 
 // untilIdle returns the latest deadline of an idle timeout. An outage may count in full from any
@@ -286,7 +289,7 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 		// The deadline passed during the block.
 		if o.from <= since+limit+later+slack && (joined || o.to >= since+limit-slack) {
 			if l.el.running && o.to >= l.w.now {
-				return never / 2
+				return simNever / 2
 			}
 			length := o.length()
 			if joined {
@@ -341,7 +344,7 @@ func (l *simLife) noticing(limit, since time.Duration) time.Duration {
 
 // checkEvery returns the interval at which output is checked on a loop that is not quiet.
 func (w *simWorld) checkEvery() time.Duration {
-	every := never
+	every := simNever
 	if w.cfg.OutputLimit.Hard > 0 {
 		every = time.Second
 	}

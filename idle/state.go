@@ -1,12 +1,11 @@
 package idle
 
 import (
-	"time"
-
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
 )
@@ -23,7 +22,7 @@ func (s *state) used() bool          { return s.conn != nil }
 func (s *state) is(c gnet.Conn) bool { return s.conn != nil && address(s.conn) == address(c) }
 
 // facts collects the facts about a connection at an instant of the real clock. It changes nothing.
-func (l *loop) facts(r *conntable.Record, id uint32, s *state, now time.Duration) verdict.Facts {
+func (l *loop) facts(r *conntable.Record, id uint32, s *state, now mono.Time) verdict.Facts {
 	lim, output := l.limitsOf(s), 0
 	if lim.PollOutput() > 0 || lim.Drain != (verdict.Drain{}) {
 		output = s.conn.OutboundBuffered()
@@ -34,7 +33,7 @@ func (l *loop) facts(r *conntable.Record, id uint32, s *state, now time.Duration
 }
 
 // learn updates the facts with the kernel's answer, and keeps them.
-func (l *loop) learn(r *conntable.Record, s *state, f *verdict.Facts, ev *verdict.Evidence, now time.Duration, seemsDead bool) {
+func (l *loop) learn(r *conntable.Record, s *state, f *verdict.Facts, ev *verdict.Evidence, now mono.Time, seemsDead bool) {
 	if s.Learn(l.clock, r, &l.limitsOf(s).Limits, f, ev, now) {
 		if seemsDead {
 			l.counters.SavedByKernel++

@@ -253,7 +253,7 @@ func (c *closedRing) add(l *loop, id uint32, s *state, reason *ReapError) {
 	now := l.clock.Elapsed()
 	opened := l.clock.Unpack(s.Opened(), now)
 	one := Closed{
-		ID: l.connID(id, s), At: time.Now(), Age: max(now-opened, reason.Lasted), Remote: l.remote(s), Err: reason,
+		ID: l.connID(id, s), At: time.Now(), Age: max(now.Sub(opened), reason.Lasted), Remote: l.remote(s), Err: reason,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -160,10 +161,10 @@ func TestAStoppedDriverForgetsItsLag(t *testing.T) {
 		{time.Hour, 0},
 	} {
 		var l lag
-		l.expect(100 * ms)
-		l.ran(100*ms, 100*ms) // begins the first window
-		l.ran(250*ms, 50*ms)
-		require.Equal(t, tc.want, l.worst(tc.at, false), "at %v", tc.at)
+		l.expect(mono.Time(100 * ms))
+		l.ran(mono.Time(100*ms), 100*ms) // begins the first window
+		l.ran(mono.Time(250*ms), 50*ms)
+		require.Equal(t, tc.want, l.worst(mono.Time(tc.at), false), "at %v", tc.at)
 	}
 }
 

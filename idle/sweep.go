@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -14,7 +15,7 @@ import (
 type sweep struct {
 	next      uint32        // id of the next state to sweep
 	end       uint32        // id at which the sweep ends
-	due       time.Duration // when the next sweep begins; never if output is not limited
+	due       mono.Time     // when the next sweep begins; never if output is not limited
 	began     coarse.Stamp  // stamp of the last sweep
 	quiet     bool          // no peer was heard between the last two sweeps
 	stall     time.Duration // WriteStallTimeout, which has stallPhases phases
@@ -49,21 +50,21 @@ func (l *loop) resetSweep() {
 
 // nextSweep returns the time of the next sweep. All loops sweep at the same time: in a process
 // without traffic, waking the Go scheduler costs more than a sweep of thousands of connections.
-func (l *loop) nextSweep(now time.Duration) time.Duration {
+func (l *loop) nextSweep(now mono.Time) mono.Time {
 	every := l.set.limits.PollOutput()
 	if l.sweep.quiet {
 		every = l.set.limits.PollQuiet()
 	}
-	return (now/every + 1) * every
+	return now.Truncate(every).Add(every)
 }
 
 // stallPhase returns the number of the phase of WriteStallTimeout at a time.
-func (l *loop) stallPhase(now time.Duration) uint32 {
-	return uint32(now / max(l.set.limits.Stall/stallPhases, 1))
+func (l *loop) stallPhase(now mono.Time) uint32 {
+	return uint32(time.Duration(now) / max(l.set.limits.Stall/stallPhases, 1))
 }
 
 // beginSweep begins a sweep.
-func (l *loop) beginSweep(now time.Duration) {
+func (l *loop) beginSweep(now mono.Time) {
 	w := &l.sweep
 	w.quiet, w.began = coarse.Stamp(l.heardAt.Load()) < w.began, l.clock.Stamp()
 	w.next, w.end, w.due = 0, l.states.Len(), l.nextSweep(now)

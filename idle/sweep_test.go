@@ -72,7 +72,7 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 				conns := s.open(64) // more than there are phases of a sweep
 				talks := conns[63]
 				pass := func(d time.Duration) {
-					for end := s.at + d; s.at < end; {
+					for end := s.at.Add(d); s.at < end; {
 						if !quiet {
 							s.receive(talks)
 						}
@@ -113,7 +113,7 @@ func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
 	s.open(64)
 	s.pass(t, time.Minute)
 	s.answer = verdict.Evidence{Queued: 1}
-	for end := s.at + 4*limit; s.at < end; {
+	for end := s.at.Add(4 * limit); s.at < end; {
 		s.pass(t, 900*time.Millisecond)
 		require.NoError(t, s.Update(to(cfg)))
 	}

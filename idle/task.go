@@ -6,6 +6,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -34,9 +35,9 @@ func (l *loop) run(context.Context) error {
 	}
 	l.followOutages(l.reaper.monitor.State())
 	l.noteLateTask(began)
-	end := began + l.budget()
+	end := began.Add(l.budget())
 	spent := func() bool { return l.stop != nil || l.clock.Elapsed() >= end }
-	half := began + (end-began)/2
+	half := began.Add(end.Sub(began) / 2)
 	for l.adapted < l.toAdapt && l.stop == nil && l.clock.Elapsed() < half {
 		l.adaptSome(adaptStep)
 	}
@@ -44,13 +45,13 @@ func (l *loop) run(context.Context) error {
 	l.shed(spent)
 	more := true
 	for more && !spent() { // one at a time: each handler may take a millisecond
-		_, verdicts := l.wheel.Advance(l.clock.Read(), 1, l.expire)
+		_, verdicts := l.wheel.Advance(time.Duration(l.clock.Read()), 1, l.expire)
 		timers := l.timers.Advance(l.clock.Read())
 		more = verdicts || timers
 	}
 	l.counters.Behind = 0
 	if due := l.wheelDue(); more && due != never {
-		l.counters.Behind = max(l.clock.Elapsed()-due, 0)
+		l.counters.Behind = max(l.clock.Elapsed().Sub(due), 0)
 	}
 	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
@@ -106,12 +107,12 @@ func (l *loop) adaptSome(n int) {
 
 // noteLateTask records that this loop was blocked, if the task was posted long ago and the process
 // was not stopped since then. The loop may have been blocked since it last published its counters.
-func (l *loop) noteLateTask(now time.Duration) {
-	posted := time.Duration(l.postedAt.Load())
+func (l *loop) noteLateTask(now mono.Time) {
+	posted := mono.Time(l.postedAt.Load())
 	if posted == 0 || !l.set.rule.IsGap(posted, now) {
 		return
 	}
-	running := now - l.outagesAt(now).Server.Within(posted, now)
+	running := now.Add(-l.outagesAt(now).Server.Within(posted, now))
 	if l.set.rule.IsGap(posted, running) {
 		l.addStall(min(posted, l.clock.After(l.publishedAt)), now)
 	}
@@ -135,12 +136,12 @@ func (l *loop) addStallSince(entered coarse.Stamp) {
 // addStall records a time in which this loop was blocked. The time begins after the last task: two
 // stalls with a task between them are two. Otherwise a loop that is always busy would never close a
 // dead connection.
-func (l *loop) addStall(from, to time.Duration) {
+func (l *loop) addStall(from, to mono.Time) {
 	if from = max(from, l.lastRan); from >= to || !l.set.limits.NeedLoop() {
 		return
 	}
-	stall := verdict.Outage{From: from, To: to, Length: to - from}
-	l.stalls = l.stalls.Add(stall, from-2*l.set.rule.Memory)
+	stall := verdict.Outage{From: from, To: to, Length: to.Sub(from)}
+	l.stalls = l.stalls.Add(stall, from.Add(-2*l.set.rule.Memory))
 	l.combineOutages()
 }
 
@@ -168,14 +169,14 @@ func (l *loop) combineOutages() {
 
 // outagesAt returns the outages until now. If the process was stopped during the task, the Monitor
 // may not have recorded it yet: the driver has just moved the clock, or has not moved it yet.
-func (l *loop) outagesAt(now time.Duration) *verdict.Away {
+func (l *loop) outagesAt(now mono.Time) *verdict.Away {
 	from, to := l.clock.LastMove()
 	// The Monitor records a move before the next one, so it knows all moves before the last.
 	l.followOutages(l.reaper.monitor.State())
 	l.outages.HeldSince = l.monitorState.HeldSince()
 	away := &l.outages
 	moves := [...]verdict.Outage{
-		{From: from, To: to, Length: to - from}, {From: to, To: now, Length: now - to},
+		{From: from, To: to, Length: to.Sub(from)}, {From: to, To: now, Length: now.Sub(to)},
 	}
 	for _, gap := range moves {
 		if l.set.rule.IsGap(gap.From, gap.To) {

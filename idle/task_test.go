@@ -7,6 +7,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -29,15 +30,15 @@ type handSite struct {
 	handClock
 	el     *handLoop
 	asked  int           // number of questions to the kernel
-	last   time.Duration // time of the last question
+	last   mono.Time     // time of the last question
 	cost   time.Duration // of one reading of the clock
 	answer verdict.Evidence
 	opened int
 }
 
 // elapsed is the clock of the Reaper.
-func (s *handSite) elapsed() time.Duration {
-	s.at += s.cost
+func (s *handSite) elapsed() mono.Time {
+	s.at = s.at.Add(s.cost)
 	return s.at
 }
 
@@ -76,8 +77,8 @@ func (s *handSite) open(n int) (conns []*scriptedConn) {
 // pass moves the clock in ticks for a time, and runs the tasks that are posted.
 func (s *handSite) pass(t *testing.T, d time.Duration) {
 	t.Helper()
-	for end := s.at + d; s.at < end; {
-		s.at += s.clock.Tick()
+	for end := s.at.Add(d); s.at < end; {
+		s.at = s.at.Add(s.clock.Tick())
 		s.round()
 		for len(s.el.tasks) > 0 {
 			require.NoError(t, s.el.run(t))
@@ -89,17 +90,17 @@ func TestATaskWithASlowHandlerIsBounded(t *testing.T) {
 	e := newEcho()
 	s := newHandSite(t, e, Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond, OutageGrace: -1})
 	e.closed = func(gnet.Conn, error) gnet.Action {
-		s.at += time.Millisecond
+		s.at = s.at.Add(time.Millisecond)
 		return gnet.None
 	}
 	conns := s.open(100)
 	for range 11 {
-		s.at += 100 * time.Millisecond
+		s.at = s.at.Add(100 * time.Millisecond)
 		s.round()
 	}
 	began := s.at
 	require.NoError(t, s.el.run(t))
-	require.Less(t, s.at-began, 2*time.Millisecond, "half a millisecond, and the handler that runs at its end")
+	require.Less(t, s.at.Sub(began), 2*time.Millisecond, "half a millisecond, and the handler that runs at its end")
 	for _, c := range conns[s.Stats().Closed:] {
 		s.OnClose(c, nil)
 	}
@@ -126,7 +127,7 @@ func TestALateMoveOfTheClockDoesNotDelayADeadline(t *testing.T) {
 	const tick, late = 100 * time.Millisecond, time.Millisecond
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Tick: tick, OutageGrace: -1, Reset: []Reason{}})
 	c := s.open(1)[0]
-	s.at = late // each move from here on is a millisecond late
+	s.at = mono.Time(late) // each move from here on is a millisecond late
 	s.pass(t, 2*tick)
 	s.receive(c) // between the moves at 201 ms and 301 ms
 	s.pass(t, time.Second)
@@ -148,8 +149,8 @@ func TestAWaitingTaskRevealsABlockedLoop(t *testing.T) {
 			s.pass(t, 5*tick) // the loop has nothing to do
 			l, _, _, _ := s.watched(c)
 			require.NoError(t, s.post(l))
-			for end := s.at + blocked; s.at < end; {
-				s.at += tick
+			for end := s.at.Add(blocked); s.at < end; {
+				s.at = s.at.Add(tick)
 				if stopped {
 					s.at = end
 				}
@@ -162,7 +163,7 @@ func TestAWaitingTaskRevealsABlockedLoop(t *testing.T) {
 				require.Len(t, l.outages.Loop, 1, "an outage of the server counts for its loops")
 				return
 			}
-			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at - seen}}, l.stalls)
+			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at.Sub(seen)}}, l.stalls)
 			require.Empty(t, l.outages.Server)
 			require.Equal(t, l.stalls, l.outages.Loop)
 		})
@@ -225,7 +226,7 @@ func TestASlowHandlerBlocksTheLoop(t *testing.T) {
 	const tick, blocked = 100 * time.Millisecond, time.Second
 	slow := func(gnet.Conn, *ReapError) []byte {
 		for range blocked / tick {
-			s.at += tick
+			s.at = s.at.Add(tick)
 			s.round() // by the driver, on another thread
 		}
 		return nil
@@ -247,7 +248,7 @@ func TestASlowOnTrafficBlocksTheLoop(t *testing.T) {
 	e := newEcho()
 	e.traffic = func(gnet.Conn) gnet.Action {
 		for range blocked / tick {
-			s.at += tick
+			s.at = s.at.Add(tick)
 			s.clock.Move() // by the driver, on another thread
 		}
 		return gnet.None
@@ -267,8 +268,8 @@ func TestAGapIsKnownBeforeTheMonitorRecordsIt(t *testing.T) {
 	l, _, _, _ := s.watched(s.open(1)[0])
 	s.pass(t, time.Second)
 	from := s.at
-	s.at += 3 * time.Second
-	gap := verdict.Outages{{From: from, To: s.at, Length: s.at - from}}
+	s.at = s.at.Add(3 * time.Second)
+	gap := verdict.Outages{{From: from, To: s.at, Length: s.at.Sub(from)}}
 	require.Equal(t, gap, l.outagesAt(s.at).Server, "the clock has not moved yet")
 	s.clock.Move()
 	require.Equal(t, gap, l.outagesAt(s.at).Server, "the clock has moved")

@@ -96,7 +96,7 @@ func (r *Reaper) Drain(spread, deadline time.Duration) error {
 	defer r.mu.Unlock()
 	old := r.settings.Load()
 	began := max(r.clock.Elapsed(), 1)
-	if now := old.overlay; now.drain == (verdict.Drain{}) || began+deadline < now.drain.Began+now.drain.Deadline {
+	if now := old.overlay; now.drain == (verdict.Drain{}) || began.Add(deadline) < now.drain.Began.Add(now.drain.Deadline) {
 		now.drain = verdict.Drain{Began: began, Spread: spread, Deadline: deadline}
 		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
 		r.continueSoon()

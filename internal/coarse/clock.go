@@ -14,6 +14,8 @@ import (
 	"sort"
 	"sync/atomic"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // A Stamp is a reading of the number of a Clock.
@@ -31,11 +33,11 @@ func (s ShortStamp) Unwrap(now Stamp) Stamp { return now - Stamp(now.Short()-s) 
 // A Packed is an instant in 32 bits, counted in ticks; 0 is no instant. See [Clock.Pack].
 type Packed uint32
 
-// A Clock is a coarse clock. Init makes it ready. All instants are durations since its start. Safe
-// for concurrent use, except that calls of Move and Remember must not overlap.
+// A Clock is a coarse clock. Init makes it ready. Safe for concurrent use, except that calls of
+// Move and Remember must not overlap.
 type Clock struct {
 	tick    time.Duration
-	elapsed func() time.Duration           // the real clock
+	elapsed func() mono.Time               // the real clock
 	now     atomic.Int64                   // number of moves
 	moves   atomic.Pointer[[]atomic.Int64] // the time of move n at n modulo the length
 	first   atomic.Int64                   // the first move that is known, set by Remember
@@ -47,16 +49,16 @@ type Clock struct {
 const spareMoves = 8
 
 // Init makes a clock that remembers its moves for at least the given time. The function elapsed
-// returns the real time since the start of the clock and never decreases.
-func (c *Clock) Init(tick, memory time.Duration, elapsed func() time.Duration) {
+// reads the real clock and never decreases.
+func (c *Clock) Init(tick, memory time.Duration, elapsed func() mono.Time) {
 	c.tick, c.elapsed = tick, elapsed
 	c.moves.Store(newMoves(tick, memory))
 }
 
-// Real returns a function that returns the monotonic time since the call of Real.
-func Real() func() time.Duration {
+// Real returns a real clock. It starts with the call of Real.
+func Real() func() mono.Time {
 	start := time.Now()
-	return func() time.Duration { return time.Since(start) }
+	return func() mono.Time { return mono.Time(time.Since(start)) }
 }
 
 func newMoves(tick, memory time.Duration) *[]atomic.Int64 {
@@ -97,17 +99,17 @@ func (c *Clock) oldest(now Stamp) Stamp {
 func (c *Clock) Remembers(stamp Stamp) bool { return stamp >= c.oldest(c.Stamp()) }
 
 // Elapsed reads the real clock.
-func (c *Clock) Elapsed() time.Duration { return c.elapsed() }
+func (c *Clock) Elapsed() mono.Time { return c.elapsed() }
 
 // Stamp returns the number of moves: the stamp of an event that happens now.
 func (c *Clock) Stamp() Stamp { return Stamp(c.now.Load()) }
 
 // Move moves the clock to the real time, if a multiple of the tick has passed since the last move.
 // It returns the times of the last move and of this one. They are equal if the clock did not move.
-func (c *Clock) Move() (from, to time.Duration) {
+func (c *Clock) Move() (from, to mono.Time) {
 	now, at := c.Stamp(), c.elapsed()
 	from = c.at(now)
-	if at/c.tick <= from/c.tick {
+	if at.Truncate(c.tick) <= from.Truncate(c.tick) {
 		return from, from
 	}
 	moves := *c.moves.Load()
@@ -124,16 +126,16 @@ func (c *Clock) Move() (from, to time.Duration) {
 }
 
 // at returns the time of move n, which must be remembered.
-func (c *Clock) at(n Stamp) time.Duration {
+func (c *Clock) at(n Stamp) mono.Time {
 	moves := *c.moves.Load()
-	return time.Duration(moves[n%Stamp(len(moves))].Load())
+	return mono.Time(moves[n%Stamp(len(moves))].Load())
 }
 
 // Read returns the time of the last move.
-func (c *Clock) Read() time.Duration { return c.at(c.Stamp()) }
+func (c *Clock) Read() mono.Time { return c.at(c.Stamp()) }
 
 // LastMove returns the times of the last move and of the one before it.
-func (c *Clock) LastMove() (from, to time.Duration) {
+func (c *Clock) LastMove() (from, to mono.Time) {
 	now := c.Stamp()
 	return c.at(max(now-1, c.oldest(now))), c.at(now)
 }
@@ -141,7 +143,7 @@ func (c *Clock) LastMove() (from, to time.Duration) {
 // Before returns an instant before which an event with this stamp happened. The caller passes a
 // reading of the real clock after the event as now. It is the only bound of the current stamp,
 // because the next move may be late, and of the stamp before it while the clock moves.
-func (c *Clock) Before(stamp Stamp, now time.Duration) time.Duration {
+func (c *Clock) Before(stamp Stamp, now mono.Time) mono.Time {
 	last := c.Stamp()
 	if stamp >= last || stamp == last-1 && c.moving.Load() {
 		return max(now, c.at(last))
@@ -152,12 +154,12 @@ func (c *Clock) Before(stamp Stamp, now time.Duration) time.Duration {
 }
 
 // After returns an instant after which an event with this stamp happened.
-func (c *Clock) After(stamp Stamp) time.Duration {
+func (c *Clock) After(stamp Stamp) mono.Time {
 	return c.at(max(stamp, c.oldest(c.Stamp())))
 }
 
 // StampAt returns the stamp of an event at the given instant.
-func (c *Clock) StampAt(at time.Duration) Stamp {
+func (c *Clock) StampAt(at mono.Time) Stamp {
 	now := c.Stamp()
 	oldest := c.oldest(now)
 	moves := int(now-oldest) + 1
@@ -165,17 +167,20 @@ func (c *Clock) StampAt(at time.Duration) Stamp {
 	return oldest + Stamp(max(later-1, 0))
 }
 
+// ticks returns the number of whole ticks from the start of the clock to an instant.
+func (c *Clock) ticks(at mono.Time) int64 { return int64(at) / int64(c.tick) }
+
 // Pack returns an instant in 32 bits: its number of ticks, rounded up, so that no deadline that is
 // counted from it comes early. The result is never 0.
-func (c *Clock) Pack(at time.Duration) Packed {
-	return max(Packed((at+c.tick-1)/c.tick), 1) // the count wraps to 0 every 2^32 ticks
+func (c *Clock) Pack(at mono.Time) Packed {
+	return max(Packed(c.ticks(at.Add(c.tick-1))), 1) // the count wraps to 0 every 2^32 ticks
 }
 
 // PackNow packs the real time. Unlike a stamp, the result outlives the memory of the clock.
 func (c *Clock) PackNow() Packed { return c.Pack(c.elapsed()) }
 
 // PackSome is Pack, except that it returns 0, no instant, for 0.
-func (c *Clock) PackSome(at time.Duration) Packed {
+func (c *Clock) PackSome(at mono.Time) Packed {
 	if at == 0 {
 		return 0
 	}
@@ -183,18 +188,18 @@ func (c *Clock) PackSome(at time.Duration) Packed {
 }
 
 // Unpack returns the packed instant if it lies within 2^31 ticks of now. It returns 0 for 0.
-func (c *Clock) Unpack(p Packed, now time.Duration) time.Duration {
+func (c *Clock) Unpack(p Packed, now mono.Time) mono.Time {
 	if p == 0 {
 		return 0
 	}
-	n := now / c.tick
-	return (n + time.Duration(int32(p-Packed(n)))) * c.tick
+	n := c.ticks(now)
+	return mono.Time((n + int64(int32(p-Packed(n)))) * int64(c.tick))
 }
 
 // Clamp returns a packed instant. If the instant is more than 2^30 ticks old, which is longer than
 // any limit, Clamp returns the one of 2^30 ticks ago, so that it stays in the range of Unpack.
-func (c *Clock) Clamp(p Packed, now time.Duration) Packed {
-	if n := Packed(now / c.tick); p != 0 && int32(n-p) > 1<<30 {
+func (c *Clock) Clamp(p Packed, now mono.Time) Packed {
+	if n := Packed(c.ticks(now)); p != 0 && int32(n-p) > 1<<30 {
 		return max(n-1<<30, 1)
 	}
 	return p

@@ -1,33 +1,37 @@
 package coarse
 
-import "time"
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+)
 
 // Longest remembers the longest duration that was added within the last one to two windows. The
 // zero Longest is empty. Not safe for concurrent use.
 type Longest struct {
-	until     time.Duration // end of the current window
+	until     mono.Time     // end of the current window
 	now, last time.Duration // maximum of the current window and of the previous one
 }
 
 // Add adds a duration at an instant.
-func (l *Longest) Add(d, at, window time.Duration) {
+func (l *Longest) Add(d time.Duration, at mono.Time, window time.Duration) {
 	l.turn(at, window)
 	l.now = max(l.now, d)
 }
 
 // Worst returns the longest duration of the current and the previous window.
-func (l *Longest) Worst(at, window time.Duration) time.Duration {
+func (l *Longest) Worst(at mono.Time, window time.Duration) time.Duration {
 	l.turn(at, window)
 	return max(l.now, l.last)
 }
 
 // turn begins a new window if the current one has ended.
-func (l *Longest) turn(at, window time.Duration) {
+func (l *Longest) turn(at mono.Time, window time.Duration) {
 	if at < l.until {
 		return
 	}
-	if l.last, l.now = l.now, 0; at >= l.until+window {
+	if l.last, l.now = l.now, 0; at >= l.until.Add(window) {
 		l.last = 0
 	}
-	l.until = at + window
+	l.until = at.Add(window)
 }

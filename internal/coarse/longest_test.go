@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestLongestRemembersOneToTwoWindows(t *testing.T) {
@@ -31,12 +33,15 @@ func TestLongestNeverForgetsWithinAWindow(t *testing.T) {
 	const window = 50
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	type added struct{ d, at time.Duration }
+	type added struct {
+		d  time.Duration
+		at mono.Time
+	}
 	var l Longest
 	var all []added
-	at := time.Duration(0)
+	at := mono.Time(0)
 	for range 20_000 {
-		at += time.Duration(rng.IntN(30))
+		at += mono.Time(rng.IntN(30))
 		if rng.IntN(2) == 0 {
 			d := time.Duration(rng.IntN(1000))
 			l.Add(d, at, window)

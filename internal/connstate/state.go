@@ -11,6 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -46,10 +47,10 @@ type State struct {
 const stampStep = 2 * kernel.CoarsestStep
 
 // Open records that the connection was opened. With rate.Always its first message begins.
-func (s *State) Open(clock *coarse.Clock, rate verdict.Rate, now time.Duration) {
+func (s *State) Open(clock *coarse.Clock, rate verdict.Rate, now mono.Time) {
 	s.opened = clock.Pack(now)
 	if rate.Always {
-		s.rated = clock.Pack(now + rate.Grace)
+		s.rated = clock.Pack(now.Add(rate.Grace))
 	}
 }
 
@@ -109,17 +110,17 @@ func (s *State) Alive(clock *coarse.Clock) {
 }
 
 // Ping records that a ping is sent. The Facts are those of before.
-func (s *State) Ping(clock *coarse.Clock, f *verdict.Facts, now time.Duration) {
+func (s *State) Ping(clock *coarse.Clock, f *verdict.Facts, now mono.Time) {
 	s.missed, s.pinged = uint8(f.Missed+1), clock.Pack(now)
 }
 
 // Leave records that the connection gets its goodbye.
-func (s *State) Leave(clock *coarse.Clock, now time.Duration) {
+func (s *State) Leave(clock *coarse.Clock, now mono.Time) {
 	s.leaving, s.pinged = true, clock.Pack(now)
 }
 
 // Notice records an idle event.
-func (s *State) Notice(clock *coarse.Clock, r verdict.Reason, now time.Duration) {
+func (s *State) Notice(clock *coarse.Clock, r verdict.Reason, now mono.Time) {
 	s.noticed[r-verdict.ReadIdle] = clock.Pack(now)
 }
 
@@ -142,13 +143,13 @@ func (s *State) EndMessage(clock *coarse.Clock, rate verdict.Rate) {
 
 // packAfter packs the instant that is d after now.
 func packAfter(clock *coarse.Clock, d time.Duration) coarse.Packed {
-	return clock.Pack(clock.Elapsed() + d)
+	return clock.Pack(clock.Elapsed().Add(d))
 }
 
 // Facts returns the facts at an instant of the real clock. It changes nothing. The output waits in
 // the buffer of the event loop.
-func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, output int, now time.Duration) verdict.Facts {
-	instant := func(p coarse.Packed) time.Duration { return clock.Unpack(clock.Clamp(p, now), now) }
+func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, output int, now mono.Time) verdict.Facts {
+	instant := func(p coarse.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
 	f := verdict.Facts{
 		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
 		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.undated,
@@ -163,7 +164,7 @@ func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Lim
 	if to := instant(s.wrote); to != 0 {
 		f.Wrote = f.Opened.Or(span(clock, to)) // it is older than Opened after a Touch in a slow OnOpen
 	}
-	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing-lim.Tick {
+	if f.Missed > 0 && !lim.Heartbeat.PongsOnly && f.Heard.To > f.LastPing.Add(-lim.Tick) {
 		// Any byte is an answer.
 		f.Missed = 0
 	}
@@ -172,7 +173,7 @@ func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Lim
 
 // lastHeard returns the bounds of the last read. They come from the stamp in the record. If the
 // clock has forgotten that stamp, the upper bound is the one that KeepInReach has stored.
-func (s *State) lastHeard(clock *coarse.Clock, r *conntable.Record, now time.Duration) verdict.Span {
+func (s *State) lastHeard(clock *coarse.Clock, r *conntable.Record, now mono.Time) verdict.Span {
 	stamp := r.Heard.Unwrap(clock.Stamp())
 	switch known := s.heard; {
 	case clock.Remembers(stamp):
@@ -185,8 +186,8 @@ func (s *State) lastHeard(clock *coarse.Clock, r *conntable.Record, now time.Dur
 
 // span returns the bounds of a packed instant. The upper bound was rounded up to a tick. The lower
 // one was at most a tick or two steps of the kernel clock earlier.
-func span(clock *coarse.Clock, to time.Duration) verdict.Span {
-	return verdict.Span{From: to - clock.Tick() - max(clock.Tick(), stampStep), To: to}
+func span(clock *coarse.Clock, to mono.Time) verdict.Span {
+	return verdict.Span{From: to.Add(-clock.Tick() - max(clock.Tick(), stampStep)), To: to}
 }
 
 // instants returns all instants.
@@ -199,7 +200,7 @@ func (s *State) instants() [7 + verdict.IdleReasons]*coarse.Packed {
 
 // KeepInReach keeps the instants of a connection within the range of 32 bits and the memory of the
 // clock. Each judgement calls it, so it is called at least once per horizon.
-func (s *State) KeepInReach(clock *coarse.Clock, r *conntable.Record, now time.Duration) {
+func (s *State) KeepInReach(clock *coarse.Clock, r *conntable.Record, now mono.Time) {
 	for _, p := range s.instants() {
 		*p = clock.Clamp(*p, now)
 	}
@@ -221,7 +222,7 @@ func (s *State) KeepInReach(clock *coarse.Clock, r *conntable.Record, now time.D
 // Learn updates the Facts with the kernel's answer, and keeps them. It reports whether the kernel
 // has a later byte of the peer than the facts had. The instant now is after the question.
 func (s *State) Learn(
-	clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, f *verdict.Facts, ev *verdict.Evidence, now time.Duration,
+	clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, f *verdict.Facts, ev *verdict.Evidence, now mono.Time,
 ) (heard bool) {
 	if heard = lim.Hear(f, ev, now); heard {
 		r.Heard = clock.StampAt(f.Heard.To).Short()

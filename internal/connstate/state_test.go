@@ -10,6 +10,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -19,7 +20,7 @@ const tick = 10 * time.Millisecond
 type conn struct {
 	State
 	clock  coarse.Clock
-	now    time.Duration
+	now    mono.Time
 	record conntable.Record
 	lim    verdict.Limits
 }
@@ -27,15 +28,15 @@ type conn struct {
 func newConn(lim verdict.Limits) *conn {
 	c := &conn{lim: lim}
 	c.lim.Tick = tick
-	c.clock.Init(tick, time.Second, func() time.Duration { return c.now })
+	c.clock.Init(tick, time.Second, func() mono.Time { return c.now })
 	c.pass(tick)
 	c.Open(&c.clock, lim.Rate, c.now)
 	return c
 }
 
 func (c *conn) pass(d time.Duration) {
-	for end := c.now + d; c.now < end; {
-		c.now += tick
+	for end := c.now.Add(d); c.now < end; {
+		c.now = c.now.Add(tick)
 		c.clock.Move()
 	}
 }
@@ -68,7 +69,7 @@ func TestTheLastReadIsKnownAfterTheClockHasForgottenIt(t *testing.T) {
 	heard := c.facts().Heard
 	require.LessOrEqual(t, heard.From, read)
 	require.GreaterOrEqual(t, heard.To, read)
-	require.Less(t, heard.To, read+3*tick)
+	require.Less(t, heard.To, read.Add(3*tick))
 }
 
 func TestInstantsStayInReach(t *testing.T) {
@@ -76,7 +77,7 @@ func TestInstantsStayInReach(t *testing.T) {
 	for i, p := range c.instants() {
 		*p = coarse.Packed(i + 1)
 	}
-	c.now = (1<<30 + 100) * tick
+	c.now = mono.Time((1<<30 + 100) * tick)
 	c.clock.Move()
 	c.record.Heard = c.clock.Stamp().Short()
 	c.KeepInReach(&c.clock, &c.record, c.now)
@@ -85,8 +86,8 @@ func TestInstantsStayInReach(t *testing.T) {
 			require.EqualValues(t, 100, *p, "instant %d", i)
 		}
 	}
-	f := c.facts()
-	require.Equal(t, [...]time.Duration{100 * tick, 100 * tick, 100 * tick}, f.Noticed)
+	f, now := c.facts(), mono.Time(100*tick)
+	require.Equal(t, [...]mono.Time{now, now, now}, f.Noticed)
 }
 
 func TestOldStampsDoNotWrapAround(t *testing.T) {
@@ -100,10 +101,10 @@ func TestOldStampsDoNotWrapAround(t *testing.T) {
 func TestEachInstantIsAFactOfItsOwn(t *testing.T) {
 	c := newConn(verdict.Limits{})
 	c.pass(2 * time.Second)
-	for i, set := range []func(now time.Duration){
-		func(now time.Duration) { c.Notice(&c.clock, verdict.ReadIdle, now) },
-		func(now time.Duration) { c.Notice(&c.clock, verdict.WriteIdle, now) },
-		func(now time.Duration) { c.Notice(&c.clock, verdict.AllIdle, now) },
+	for i, set := range []func(now mono.Time){
+		func(now mono.Time) { c.Notice(&c.clock, verdict.ReadIdle, now) },
+		func(now mono.Time) { c.Notice(&c.clock, verdict.WriteIdle, now) },
+		func(now mono.Time) { c.Notice(&c.clock, verdict.AllIdle, now) },
 	} {
 		c.pass(tick)
 		set(c.now)
@@ -152,9 +153,9 @@ func TestWhatTheKernelSaysIsKept(t *testing.T) {
 	require.True(t, heard)
 	f := c.facts()
 	require.False(t, f.Fresh)
-	require.InDelta(t, c.now-3*tick, f.Heard.To, float64(2*tick))
-	require.Equal(t, c.clock.StampAt(c.now-3*tick).Short(), c.record.Heard)
-	require.InDelta(t, c.now-5*tick, f.Wrote.To, float64(2*tick))
+	require.InDelta(t, 3*tick, c.now.Sub(f.Heard.To), float64(2*tick))
+	require.Equal(t, c.clock.StampAt(c.now.Add(-3*tick)).Short(), c.record.Heard)
+	require.InDelta(t, 5*tick, c.now.Sub(f.Wrote.To), float64(2*tick))
 	require.Equal(t, c.now, f.StalledSince)
 	require.True(t, f.Counting, "a window has begun")
 	require.True(t, c.Polled())

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// Timers holds the timers of the connections of one event loop. Create one with New. Instants are
-// durations since an origin that the caller chooses. Not safe for concurrent use; the goroutine of
-// the event loop owns it.
+// Timers holds the timers of the connections of one event loop. Create one with New. Not safe
+// for concurrent use; the goroutine of the event loop owns it.
 type Timers[C comparable] struct {
 	wheel *wheel.Wheel[*Timer[C]]
 	of    map[C][]*Timer[C]
@@ -20,7 +20,7 @@ type Timers[C comparable] struct {
 type Timer[C comparable] struct {
 	conn   C
 	call   func()
-	due    time.Duration
+	due    mono.Time
 	every  time.Duration // 0 for once
 	handle wheel.Handle
 }
@@ -36,9 +36,9 @@ func New[C comparable](tick time.Duration) *Timers[C] {
 
 // Add adds a function of a connection that is called at an instant. If every is not 0, it is called
 // again after each such time.
-func (t *Timers[C]) Add(conn C, due, every time.Duration, call func()) *Timer[C] {
+func (t *Timers[C]) Add(conn C, due mono.Time, every time.Duration, call func()) *Timer[C] {
 	one := &Timer[C]{conn: conn, call: call, due: due, every: every}
-	one.handle = t.wheel.Schedule(due, one)
+	one.handle = t.wheel.Schedule(time.Duration(due), one)
 	t.of[conn] = append(t.of[conn], one)
 	return one
 }
@@ -78,18 +78,21 @@ func (t *Timers[C]) Len() int { return t.wheel.Len() }
 
 // NextDue returns the instant at which Advance may have something to do, and false if there is
 // none.
-func (t *Timers[C]) NextDue() (time.Duration, bool) { return t.wheel.NextDue() }
+func (t *Timers[C]) NextDue() (mono.Time, bool) {
+	due, ok := t.wheel.NextDue()
+	return mono.Time(due), ok
+}
 
 // Advance calls the next function that is due, and reports whether there may be more. A function
 // may add, stop and drop Timers.
-func (t *Timers[C]) Advance(now time.Duration) (more bool) {
-	_, more = t.wheel.Advance(now, 1, func(h wheel.Handle, one *Timer[C]) {
+func (t *Timers[C]) Advance(now mono.Time) (more bool) {
+	_, more = t.wheel.Advance(time.Duration(now), 1, func(h wheel.Handle, one *Timer[C]) {
 		if one.every == 0 {
 			t.Stop(one)
 		} else {
 			// Calls that were missed are made up for by one.
-			one.due += one.every * (1 + max(now-one.due, 0)/one.every)
-			t.wheel.Reschedule(h, one.due)
+			one.due = one.due.Add(one.every * (1 + max(now.Sub(one.due), 0)/one.every))
+			t.wheel.Reschedule(h, time.Duration(one.due))
 		}
 		one.call()
 	})

@@ -5,25 +5,31 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
-const tick = 10 * time.Millisecond
+// These constants are untyped, for instants and durations.
+const (
+	tick = 10_000_000
+	hour = 360_000 * tick
+)
 
 // advance calls all functions that are due.
-func advance(t *Timers[string], now time.Duration) {
+func advance(t *Timers[string], now mono.Time) {
 	for t.Advance(now) {
 	}
 }
 
 func TestAFunctionIsCalledOnce(t *testing.T) {
 	timers, calls := New[string](tick), 0
-	one := timers.Add("a", 25*time.Millisecond, 0, func() { calls++ })
-	advance(timers, 25*time.Millisecond-1)
+	one := timers.Add("a", 5*tick/2, 0, func() { calls++ })
+	advance(timers, 5*tick/2-1)
 	require.Zero(t, calls)
-	advance(timers, 30*time.Millisecond)
+	advance(timers, 3*tick)
 	require.Equal(t, 1, calls)
 	require.False(t, timers.Stop(one), "it was called")
-	advance(timers, time.Hour)
+	advance(timers, hour)
 	require.Equal(t, 1, calls)
 	require.Zero(t, timers.Len())
 	require.Empty(t, timers.of)
@@ -31,20 +37,20 @@ func TestAFunctionIsCalledOnce(t *testing.T) {
 
 func TestAFunctionIsCalledAgainAndAgain(t *testing.T) {
 	timers := New[string](tick)
-	var calls []time.Duration
-	now := time.Duration(0)
+	var calls []mono.Time
+	now := mono.Time(0)
 	one := timers.Add("a", tick, 3*tick, func() { calls = append(calls, now) })
 	for ; now <= 10*tick; now += tick {
 		advance(timers, now)
 	}
-	require.Equal(t, []time.Duration{tick, 4 * tick, 7 * tick, 10 * tick}, calls)
+	require.Equal(t, []mono.Time{tick, 4 * tick, 7 * tick, 10 * tick}, calls)
 	now = 100 * tick // 29 calls are late
 	advance(timers, now)
 	require.Len(t, calls, 5, "one call makes up for all")
 	for now = 101 * tick; now <= 106*tick; now += tick {
 		advance(timers, now)
 	}
-	require.Equal(t, []time.Duration{100 * tick, 103 * tick, 106 * tick}, calls[4:], "on the grid of before")
+	require.Equal(t, []mono.Time{100 * tick, 103 * tick, 106 * tick}, calls[4:], "on the grid of before")
 	require.True(t, timers.Stop(one))
 	require.False(t, timers.Stop(one))
 	require.Zero(t, timers.Len())
@@ -61,7 +67,7 @@ func TestTheTimersOfAClosedConnectionAreDropped(t *testing.T) {
 	timers.Drop("c")
 	timers.Drop("a")
 	require.False(t, timers.Stop(first))
-	advance(timers, time.Hour)
+	advance(timers, hour)
 	require.Equal(t, "3", calls)
 	require.Empty(t, timers.of)
 }
@@ -77,7 +83,7 @@ func TestAFunctionMayStopAndDropTimers(t *testing.T) {
 	})
 	timers.Add("b", tick, tick, func() { timers.Drop("b") })
 	timers.Add("c", tick, 0, func() { timers.Add("c", 5*tick, 0, func() { calls += 10 }) })
-	for now := time.Duration(0); now < 20*tick; now += tick {
+	for now := mono.Time(0); now < 20*tick; now += tick {
 		advance(timers, now)
 	}
 	require.Equal(t, 12, calls)

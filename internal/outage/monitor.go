@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -42,7 +43,7 @@ type State struct {
 func (s *State) Held() bool { return s.Count != nil && s.Count.enough() }
 
 // HeldSince returns the beginning of the silence for which verdicts are held, 0 if they are not.
-func (s *State) HeldSince() time.Duration {
+func (s *State) HeldSince() mono.Time {
 	if !s.Held() {
 		return 0
 	}
@@ -54,7 +55,7 @@ func (s *State) HeldSince() time.Duration {
 type Count struct {
 	// From and To bound the period. A connection counts if it was opened before the period and
 	// heard last within it.
-	From, To time.Duration
+	From, To mono.Time
 	busy     atomic.Int32
 }
 
@@ -71,12 +72,12 @@ func (c *Count) enough() bool { return c.busy.Load() >= minBusy }
 type Monitor struct {
 	state atomic.Pointer[State]
 
-	told    time.Duration  // the latest heard that Step got; up to a gap later than heard
-	heard   time.Duration  // the beginning of the silence
+	told    mono.Time      // the latest heard that Step got; up to a gap later than heard
+	heard   mono.Time      // the beginning of the silence
 	stopped time.Duration  // the sum of the gaps since then, in which no peer could be heard
 	longer  time.Duration  // the silence at which the busy connections are counted next
 	calm    coarse.Longest // recent silences that were no outages
-	ended   time.Duration  // the end of the last hold
+	ended   mono.Time      // the end of the last hold
 	inARow  int            // consecutive holds, each within Longest of the end of the previous one
 
 	// Outages, Time and Holds are totals. Owned by the caller of Step.
@@ -87,13 +88,13 @@ type Monitor struct {
 }
 
 // Init starts the Monitor at an instant.
-func (m *Monitor) Init(now time.Duration) {
+func (m *Monitor) Init(now mono.Time) {
 	m.state.Store(&State{})
 	m.heard = now
 }
 
 // Resume restarts the Monitor after a time without connections. It ends a hold.
-func (m *Monitor) Resume(now time.Duration) {
+func (m *Monitor) Resume(now mono.Time) {
 	m.hear(max(m.heard, now))
 	m.held = false
 	m.dropCount()
@@ -119,7 +120,7 @@ func LeastGap(tick, shortest time.Duration) time.Duration {
 }
 
 // IsGap reports whether the time between two moves of the clock is an outage.
-func (r *Rule) IsGap(from, to time.Duration) bool { return to-from-r.Tick > r.Gap }
+func (r *Rule) IsGap(from, to mono.Time) bool { return to.Sub(from)-r.Tick > r.Gap }
 
 // calm returns the time for which silences that were no outages are remembered.
 func (r *Rule) calm() time.Duration { return max(4*r.Longest, time.Minute) }
@@ -134,7 +135,7 @@ type Finding struct {
 
 // Step moves the Monitor from one reading of the clock to the next. The caller passes the instant
 // at which a peer was heard last.
-func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
+func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 	gap := rule.IsGap(from, to)
 	news := heard > m.told
 	m.told = max(m.told, heard)
@@ -153,7 +154,7 @@ func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 		f = m.endHold(to, rule)
 		m.hear(heard)
 		if gap {
-			m.stopped = to - from
+			m.stopped = to.Sub(from)
 		}
 	}
 	if gap || news && held {
@@ -163,8 +164,8 @@ func (m *Monitor) Step(from, to, heard time.Duration, rule Rule) (f Finding) {
 }
 
 // wait checks the silence so far. It begins a Count or a hold, or ends a hold that lasts too long.
-func (m *Monitor) wait(to time.Duration, rule Rule) (f Finding) {
-	silence := to - m.heard - m.stopped
+func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
+	silence := to.Sub(m.heard) - m.stopped
 	count := m.State().Count
 	switch {
 	case !rule.Hold: // an update of the Rule may have switched it off
@@ -183,7 +184,7 @@ func (m *Monitor) wait(to time.Duration, rule Rule) (f Finding) {
 		}
 	case rule.Shortest > 0 && silence >= m.threshold(to, rule):
 		m.longer = silence + silence/moreSilence
-		began := m.heard - silence
+		began := m.heard.Add(-silence)
 		if m.ended > 0 {
 			began = max(began, m.ended)
 		}
@@ -196,31 +197,32 @@ func (m *Monitor) wait(to time.Duration, rule Rule) (f Finding) {
 }
 
 // threshold returns the length of a silence after which the network may be down.
-func (m *Monitor) threshold(now time.Duration, rule Rule) time.Duration {
+func (m *Monitor) threshold(now mono.Time, rule Rule) time.Duration {
 	return max(m.longer, calmFactor*m.calm.Worst(now, rule.calm())+1, rule.Shortest/minSilence, 4*rule.Tick)
 }
 
 // hear begins a silence.
-func (m *Monitor) hear(at time.Duration) { m.heard, m.stopped, m.longer = at, 0, 0 }
+func (m *Monitor) hear(at mono.Time) { m.heard, m.stopped, m.longer = at, 0, 0 }
 
 // addGap adds a time in which the clock stood still. A silence continues after it, and so does a
 // hold, because the network may be down as well. Connections are counted again, because a Count
 // belongs to one State.
-func (m *Monitor) addGap(from, to time.Duration, rule Rule) Finding {
-	m.stopped += to - from
+func (m *Monitor) addGap(from, to mono.Time, rule Rule) Finding {
+	gap := verdict.Outage{From: from, To: to, Length: to.Sub(from)}
+	m.stopped += gap.Length
 	m.longer = 0
 	s := *m.State()
 	if !s.Held() {
 		s.Count = nil
 	}
-	s.Server = s.Server.Add(verdict.Outage{From: from, To: to, Length: to - from}, from-2*rule.Memory)
-	m.add(&s, to-from)
-	return Finding{Outage: verdict.Outage{From: from, To: to, Length: to - from}}
+	s.Server = s.Server.Add(gap, from.Add(-2*rule.Memory))
+	m.add(&s, gap.Length)
+	return Finding{Outage: gap}
 }
 
 // endSilence ends a silence that was no outage, except for its gaps.
-func (m *Monitor) endSilence(heard, now time.Duration, rule Rule) {
-	m.calm.Add(heard-m.heard-m.stopped, now, rule.calm())
+func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
+	m.calm.Add(heard.Sub(m.heard)-m.stopped, now, rule.calm())
 	m.dropCount()
 	m.hear(heard)
 }
@@ -235,25 +237,25 @@ func (m *Monitor) dropCount() {
 
 // learn records a held silence as normal traffic if it follows maxHolds consecutive holds: these
 // peers are regularly silent together.
-func (m *Monitor) learn(heard, now time.Duration, rule Rule) {
-	if m.ended == 0 || m.heard-m.ended > rule.Longest {
+func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
+	if m.ended == 0 || m.heard.Sub(m.ended) > rule.Longest {
 		m.inARow = 0
 	}
 	if m.inARow++; m.inARow > maxHolds {
-		m.calm.Add(heard-m.heard-m.stopped, now, rule.calm())
+		m.calm.Add(heard.Sub(m.heard)-m.stopped, now, rule.calm())
 	}
 }
 
 // endHold ends a silence in which verdicts were held and records it as an outage, without its gaps,
 // which are recorded already. The last byte may have come a tick before the clock reported it.
-func (m *Monitor) endHold(now time.Duration, rule Rule) Finding {
+func (m *Monitor) endHold(now mono.Time, rule Rule) Finding {
 	m.held, m.ended = false, now
-	length := now - m.heard - m.stopped
+	length := now.Sub(m.heard) - m.stopped
 	s := *m.State()
-	silent := verdict.Outage{From: m.heard - rule.Tick, To: now, Length: length + rule.Tick}
-	s.Count, s.Silent = nil, s.Silent.Add(silent, m.heard-2*rule.Memory)
+	silent := verdict.Outage{From: m.heard.Add(-rule.Tick), To: now, Length: length + rule.Tick}
+	s.Count, s.Silent = nil, s.Silent.Add(silent, m.heard.Add(-2*rule.Memory))
 	m.add(&s, length)
-	return Finding{Outage: verdict.Outage{From: m.heard, To: now, Length: now - m.heard}, Silent: true}
+	return Finding{Outage: verdict.Outage{From: m.heard, To: now, Length: now.Sub(m.heard)}, Silent: true}
 }
 
 // add publishes a State with one more outage. The given part of its time was not counted before.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -25,7 +26,7 @@ func testRule() Rule {
 
 // A peer is a connection of a server. It sends its next byte at next.
 type peer struct {
-	opened, heard, next time.Duration
+	opened, heard, next mono.Time
 	every               func() time.Duration
 }
 
@@ -34,8 +35,8 @@ type server struct {
 	*testing.T
 	Monitor
 	rule  Rule
-	now   time.Duration
-	heard time.Duration // upper bound, as of the coarse clock
+	now   mono.Time
+	heard mono.Time // upper bound, as of the coarse clock
 	peers []*peer
 	down  bool // the network is down
 	count *Count
@@ -51,28 +52,28 @@ func newServer(t *testing.T) *server {
 func (s *server) open(n int, every time.Duration) {
 	for i := range n {
 		phase := every * time.Duration(i) / time.Duration(n)
-		s.peers = append(s.peers, &peer{opened: s.now, heard: s.now, next: s.now + phase, every: func() time.Duration { return every }})
+		s.peers = append(s.peers, &peer{opened: s.now, heard: s.now, next: s.now.Add(phase), every: func() time.Duration { return every }})
 	}
 }
 
 // step advances the time and then moves the clock.
 func (s *server) step(d time.Duration) Finding {
 	from := s.now
-	s.now += d
+	s.now = s.now.Add(d)
 	for _, p := range s.peers {
 		for p.next <= s.now {
 			if !s.down {
 				p.heard = p.next
-				s.heard = max(s.heard, from+d)
+				s.heard = max(s.heard, s.now)
 			}
-			p.next += p.every()
+			p.next = p.next.Add(p.every())
 		}
 	}
 	return s.move(from)
 }
 
 // move moves the clock, and counts the busy connections if a Count has begun.
-func (s *server) move(from time.Duration) Finding {
+func (s *server) move(from mono.Time) Finding {
 	f := s.Step(from, s.now, s.heard, s.rule)
 	if c := s.State().Count; c != nil && c != s.count {
 		s.count = c
@@ -89,7 +90,7 @@ func (s *server) move(from time.Duration) Finding {
 
 // run advances the time tick by tick and returns the findings for the log.
 func (s *server) run(d time.Duration) (found []Finding) {
-	for end := s.now + d; s.now < end; {
+	for end := s.now.Add(d); s.now < end; {
 		if f := s.step(s.rule.Tick); f.Held > 0 || f.Outage.Length > 0 {
 			found = append(found, f)
 		}
@@ -125,7 +126,7 @@ func TestAGapIsALongDelayOfTheClock(t *testing.T) {
 		{20 * ms, 4 * second, 220*ms + 1, true},
 	} {
 		rule := Rule{Tick: tc.tick, Gap: LeastGap(tc.tick, tc.shortest)}
-		require.Equal(t, tc.want, rule.IsGap(second, second+tc.between), "%v with ticks of %v", tc.between, tc.tick)
+		require.Equal(t, tc.want, rule.IsGap(1, mono.Time(1).Add(tc.between)), "%v with ticks of %v", tc.between, tc.tick)
 	}
 }
 
@@ -176,10 +177,10 @@ func TestASilenceIsAnOutage(t *testing.T) {
 	require.Len(t, found, 1)
 	o := found[0].Outage
 	require.True(t, found[0].Silent)
-	require.Equal(t, o.To-o.From, o.Length)
+	require.Equal(t, o.To.Sub(o.From), o.Length)
 	require.InDelta(t, 4*second, o.Length, float64(2*tick))
-	require.InDelta(t, began, o.From, float64(tick))
-	require.Equal(t, verdict.Outages{{From: o.From - tick, To: o.To, Length: o.Length + tick}}, s.all(), "the last byte may be a tick older")
+	require.InDelta(t, 0, o.From.Sub(began), float64(tick))
+	require.Equal(t, verdict.Outages{{From: o.From.Add(-tick), To: o.To, Length: o.Length + tick}}, s.all(), "the last byte may be a tick older")
 	require.False(t, s.isHeld())
 	require.EqualValues(t, 1, s.Outages)
 	require.Equal(t, o.Length, s.Time)
@@ -237,12 +238,12 @@ func TestAGapInTheMiddleOfASilence(t *testing.T) {
 		require.EqualValues(t, 1, s.Holds)
 
 		s.down = false
-		length := s.now - began
+		length := s.now.Sub(began)
 		found := s.run(second)
 		require.Len(t, found, 1)
 		require.InDelta(t, length, found[0].Outage.Length, float64(2*tick))
 		silent := found[0].Outage
-		silent.From, silent.Length = silent.From-tick, silent.Length-3*tick
+		silent.From, silent.Length = silent.From.Add(-tick), silent.Length-3*tick
 		require.Equal(t, verdict.Outages{silent}, s.State().Silent, "its length leaves out the gap")
 		require.Len(t, s.State().Server, 1)
 		require.Equal(t, found[0].Outage.Length, s.Time, "no time counts twice")
@@ -279,11 +280,11 @@ func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
 	require.True(t, f.Silent)
 	require.InDelta(t, 7*second, f.Outage.Length, float64(tick))
 	silent := f.Outage
-	silent.From, silent.Length = silent.From-tick, silent.Length+tick-2*second
+	silent.From, silent.Length = silent.From.Add(-tick), silent.Length+tick-2*second
 	require.Equal(t, verdict.Outages{silent}, s.State().Silent, "its length leaves out the gap")
-	require.Equal(t, verdict.Outages{{From: s.now - 2*second, To: s.now, Length: 2 * second}}, s.State().Server)
+	require.Equal(t, verdict.Outages{{From: s.now.Add(-2 * second), To: s.now, Length: 2 * second}}, s.State().Server)
 	require.Equal(t, s.now, f.Outage.To)
-	require.InDelta(t, began, f.Outage.From, float64(tick))
+	require.InDelta(t, 0, f.Outage.From.Sub(began), float64(tick))
 	require.False(t, s.isHeld())
 	require.Equal(t, f.Outage.Length, s.Time)
 	require.Empty(t, s.run(30*second))
@@ -308,7 +309,7 @@ func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
 	s.run(30 * second)
 	s.down = true
 	from := s.now
-	s.now += 20 * second
+	s.now = s.now.Add(20 * second)
 	s.heard = s.now
 	require.Equal(t, 20*second, s.move(from).Outage.Length)
 	s.run(3 * second)
@@ -322,9 +323,9 @@ func TestBusyConnectionsAreCountedRarely(t *testing.T) {
 	s.run(30 * second)
 	s.down = true
 	var silences []time.Duration
-	for s.now < 90*second {
+	for s.now < mono.Time(90*second) {
 		if s.step(tick).Count {
-			silences = append(silences, s.now-s.heard)
+			silences = append(silences, s.now.Sub(s.heard))
 		}
 	}
 	require.Equal(t, second, silences[0], "an eighth of the timeout")
@@ -343,7 +344,7 @@ func TestABurstOfHellosIsNoTraffic(t *testing.T) {
 		for range 20 {
 			s.open(n, 30*second)
 			for _, p := range s.peers[len(s.peers)-n:] {
-				p.next = s.now + tick/2
+				p.next = s.now.Add(tick / 2)
 			}
 			require.Empty(t, s.run(7*second))
 			s.peers = nil // all are closed
@@ -396,7 +397,7 @@ func TestASilenceMustBeTwiceAsLongAsThoseBefore(t *testing.T) {
 	s := newServer(t)
 	s.open(40, 0)
 	for i, p := range s.peers {
-		p.next, p.every = time.Duration(i)*2100*time.Millisecond/39, func() time.Duration { return 3 * second }
+		p.next, p.every = mono.Time(time.Duration(i)*2100*time.Millisecond/39), func() time.Duration { return 3 * second }
 	}
 	require.Empty(t, s.run(32*second+second/10))
 	s.down = true
@@ -415,7 +416,7 @@ func TestAHabitIsNoOutage(t *testing.T) {
 	s.rule.Shortest, s.rule.Longest = 30*second, 200*second
 	s.open(1000, 0)
 	for i, p := range s.peers {
-		p.next, p.every = time.Duration(i)*5*second/1000, func() time.Duration { return 15 * second }
+		p.next, p.every = mono.Time(time.Duration(i)*5*second/1000), func() time.Duration { return 15 * second }
 	}
 	s.run(10 * time.Minute)
 	require.EqualValues(t, maxHolds+1, s.Holds)
@@ -456,7 +457,7 @@ func TestAHoldIsGivenUp(t *testing.T) {
 	require.False(t, s.isHeld())
 	require.EqualValues(t, 1, s.Outages)
 	require.InDelta(t, 2*s.rule.Longest, s.Time, float64(3*tick))
-	require.InDelta(t, began, s.all()[0].From, float64(tick))
+	require.InDelta(t, 0, s.all()[0].From.Sub(began), float64(tick))
 	s.run(4 * s.rule.Longest)
 	require.EqualValues(t, 1, s.Holds, "no connection has been busy since")
 }
@@ -465,7 +466,7 @@ func TestResume(t *testing.T) {
 	s := newServer(t)
 	s.open(40, second)
 	s.run(30 * second)
-	s.peers, s.now = nil, s.now+time.Hour // the driver stops with the last connection
+	s.peers, s.now = nil, s.now.Add(time.Hour) // the driver stops with the last connection
 	s.Resume(s.now)
 	s.open(40, second)
 	require.Empty(t, s.run(30*second), "the time without connections is no silence and no gap")
@@ -474,7 +475,7 @@ func TestResume(t *testing.T) {
 	s.down = true
 	s.run(5 * second)
 	require.True(t, s.isHeld())
-	s.peers, s.now = nil, s.now+time.Hour
+	s.peers, s.now = nil, s.now.Add(time.Hour)
 	s.Resume(s.now)
 	require.False(t, s.isHeld(), "nothing is known about new connections")
 	require.Nil(t, s.State().Count)
@@ -486,9 +487,9 @@ func TestResume(t *testing.T) {
 	require.EqualValues(t, 2, s.Holds)
 
 	m := &Monitor{}
-	m.Init(5 * second)
-	m.Resume(second)
-	require.Equal(t, 5*second, m.heard, "the time never decreases")
+	m.Init(5)
+	m.Resume(1)
+	require.EqualValues(t, 5, m.heard, "the time never decreases")
 }
 
 func TestACountIsOfAllLoopsTogether(t *testing.T) {
@@ -535,7 +536,7 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 				s.peers = nil
 				s.open(n, interval)
 				for _, p := range s.peers {
-					p.next, p.every = s.now+d.every(), d.every
+					p.next, p.every = s.now.Add(d.every()), d.every
 				}
 			}
 			fill()
@@ -546,19 +547,19 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 			for range trials {
 				s.down = false
 				s.run(2*s.rule.Longest + time.Duration(rng.Int64N(int64(time.Minute))))
-				first := time.Duration(math.MaxInt64)
+				first := verdict.Never
 				for _, p := range s.peers {
-					first = min(first, p.heard+timeout)
+					first = min(first, p.heard.Add(timeout))
 				}
 				s.down = true
 				began := s.now
-				for !s.isHeld() && s.now < began+2*timeout {
+				for !s.isHeld() && s.now < began.Add(2*timeout) {
 					s.step(s.rule.Tick)
 				}
 				if s.now >= first {
 					late++
 				}
-				worst, least = max(worst, (s.now-began).Seconds()), min(least, first-s.now)
+				worst, least = max(worst, s.now.Sub(began).Seconds()), min(least, first.Sub(s.now))
 			}
 			t.Logf("every %s, %3d connections: no false hold in %d h; an outage is known after %4.1f s at most, %5.1f s before the first verdict at least, too late in %d of %d",
 				d.name, n, hours, worst, least.Seconds(), late, trials)

@@ -5,6 +5,8 @@ package ratelog
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // Interval is the shortest time between two warnings that one Limiter allows.
@@ -20,11 +22,11 @@ type Limiter struct {
 var start = time.Now()
 
 // Allow reports whether a warning may be logged now.
-func (l *Limiter) Allow() bool { return l.AllowAt(time.Since(start)) }
+func (l *Limiter) Allow() bool { return l.AllowAt(mono.Time(time.Since(start))) }
 
-// AllowAt is Allow for callers that have a clock of their own. now is the time since a fixed
-// instant; it must not be negative. All calls for one Limiter use the same clock.
-func (l *Limiter) AllowAt(now time.Duration) bool {
+// AllowAt is Allow for callers that have a clock of their own. The instant now must not be before
+// the start of that clock. All calls for one Limiter use the same clock.
+func (l *Limiter) AllowAt(now mono.Time) bool {
 	next := l.next.Load()
-	return int64(now) >= next && l.next.CompareAndSwap(next, int64(now+Interval))
+	return int64(now) >= next && l.next.CompareAndSwap(next, int64(now.Add(Interval)))
 }

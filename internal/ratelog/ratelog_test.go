@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestOneWarningPerInterval(t *testing.T) {
-	for _, first := range []time.Duration{0, 1, Interval, time.Hour} {
+	for _, first := range []mono.Time{0, 1, mono.Time(Interval), mono.Time(time.Hour)} {
 		var l Limiter
 		for _, step := range []struct {
 			after time.Duration
@@ -20,7 +22,7 @@ func TestOneWarningPerInterval(t *testing.T) {
 			{0, true}, {0, false}, {1, false}, {Interval - 1, false}, {Interval, true},
 			{Interval + 1, false}, {2*Interval - 1, false}, {5 * Interval, true}, {5 * Interval, false},
 		} {
-			require.Equal(t, step.want, l.AllowAt(first+step.after), "%v after the first at %v", step.after, first)
+			require.Equal(t, step.want, l.AllowAt(first.Add(step.after)), "%v after the first at %v", step.after, first)
 		}
 	}
 }

@@ -7,7 +7,7 @@
 //
 // # Time
 //
-// All instants are durations since the start of one monotonic clock. The instant 0 means none.
+// All instants are of one clock. The instant 0 means none.
 //
 // # Ownership
 //

@@ -1,6 +1,10 @@
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+)
 
 // Evidence is the kernel's answer about a connection.
 type Evidence struct {
@@ -35,24 +39,24 @@ const (
 
 // Hear updates the Facts with the kernel's answer about the last byte of the peer. It reports
 // whether that byte is newer than the known ones. The instant now is after the query.
-func (lim *Limits) Hear(f *Facts, ev *Evidence, now time.Duration) (later bool) {
+func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 	f.Unread = ev.Found == Unread
 	if ev.Received == 0 && !f.Fresh { // bytes were read, so the answer is wrong
 		ev.Dated = false
 	}
-	latest := now - ev.Silent
-	arrived := latest - ev.Took
+	latest := now.Add(-ev.Silent)
+	arrived := latest.Add(-ev.Took)
 	if ev.Dated && ev.Received > 0 {
 		f.Fresh = false // even if a layer such as TLS has consumed all bytes
-		f.ArrivedAfter = max(arrived-ev.Step, 1)
+		f.ArrivedAfter = max(arrived.Add(-ev.Step), 1)
 	}
 	switch {
 	case f.Unread:
 		f.Heard, f.Fresh = At(now), false
 		later = true
 	case !ev.Dated:
-	case arrived-ev.Step > f.Heard.To && ev.Received > 0: // newer than the stamped bytes
-		f.Heard, f.Fresh = Span{arrived - ev.Step, latest + ev.Step}, false
+	case arrived.Add(-ev.Step) > f.Heard.To && ev.Received > 0: // newer than the stamped bytes
+		f.Heard, f.Fresh = Span{arrived.Add(-ev.Step), latest.Add(ev.Step)}, false
 		later = true
 	default: // the byte may be older than its stamp, if a handler was slow
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
@@ -73,7 +77,7 @@ func (f *Facts) alive(lim *Limits) {
 
 // CheckOutput updates the Facts with the output in the kernel and in the event loop. The counter
 // keeps Moved between checks. It reports whether new bytes were sent since the last check.
-func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now time.Duration) (sent bool) {
+func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono.Time) (sent bool) {
 	taken := false // by the peer
 	if ev.Dated {
 		changed := ev.Moved != *counter
@@ -82,7 +86,7 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now time
 		if !ev.Counted {
 			sent = changed || ev.InFlight && !ev.Resent
 		}
-		f.sent(Span{now - ev.Quiet - ev.Took - ev.Step, now - ev.Quiet + ev.Step}, sent)
+		f.sent(Span{now.Add(-ev.Quiet - ev.Took - ev.Step), now.Add(-ev.Quiet + ev.Step)}, sent)
 		if taken && ev.Unsent+f.Output > 0 {
 			f.Missed = 0 // the peer reads the output in front of the ping
 		}
@@ -104,7 +108,7 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now time
 	return sent
 }
 
-func (lim *Limits) checkSoft(f *Facts, now time.Duration) {
+func (lim *Limits) checkSoft(f *Facts, now mono.Time) {
 	switch {
 	case lim.Output.Soft == 0 || f.Output <= lim.Output.Soft:
 		f.OverSince = 0
@@ -123,7 +127,7 @@ func (f *Facts) sent(when Span, isNew bool) {
 
 // CountReceived counts the bytes received in a window of Rate and begins the next window. The
 // counter is one more than Received at the beginning of the window, and never 0.
-func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now time.Duration) {
+func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now mono.Time) {
 	switch {
 	case f.RatedSince == 0:
 		return
@@ -134,7 +138,7 @@ func (lim *Limits) CountReceived(f *Facts, ev *Evidence, counter *uint32, now ti
 	f.Taken = int(uint32(ev.Received) + 1 - *counter)
 	// Waiting bytes may complete the message: the server has to read them first.
 	enough := f.Taken >= lim.leastInWindow() || ev.Found == Unread
-	passed := f.Counting && now-ev.Took >= f.RatedSince+lim.Rate.Window && enough
+	passed := f.Counting && now.Add(-ev.Took) >= f.RatedSince.Add(lim.Rate.Window) && enough
 	if passed || !f.Counting && now >= f.RatedSince {
 		*counter, f.RatedSince, f.Counting, f.Taken = uint32(ev.Received)+1, now, true, 0
 		if *counter == 0 { // it wrapped: one byte too many is counted

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestHear(t *testing.T) {
@@ -15,7 +17,7 @@ func TestHear(t *testing.T) {
 		name  string
 		ev    Evidence
 		heard Span
-		exact time.Duration
+		exact mono.Time
 		later bool
 	}{
 		{"the kernel cannot say for how long", Evidence{}, stamped, 0, false},
@@ -68,14 +70,14 @@ func TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted(t *testing.T) {
 // TestReadIdleIsNeverEarly tries all combinations on a grid: an idle event needs a whole timeout of
 // silence.
 func TestReadIdleIsNeverEarly(t *testing.T) {
-	const step, timeout = 100 * time.Millisecond, second
+	const step, timeout = 100 * millisecond, second
 	lim := testLimits()
 	lim.Read = timeout
-	for heard := step; heard < 20*step; heard += step {
-		for noticed := time.Duration(0); noticed < 30*step; noticed += step {
+	for heard := mono.Time(step); heard < 20*step; heard += step {
+		for noticed := mono.Time(0); noticed < 30*step; noticed += step {
 			for now := heard; now < 50*step; now += step {
-				for silent := time.Duration(0); silent <= now; silent += step {
-					f := &Facts{Opened: At(0), Heard: Span{heard - step, heard}, Noticed: [IdleReasons]time.Duration{noticed}}
+				for silent := time.Duration(0); silent <= now.Sub(0); silent += step {
+					f := &Facts{Opened: At(0), Heard: Span{heard - step, heard}, Noticed: [IdleReasons]mono.Time{noticed}}
 					lim.Hear(f, &Evidence{Dated: true, Step: kernelStep, Silent: silent, Received: 1}, now)
 					v := lim.Judge(f, neverAway, now)
 					if v.Act == Wait {
@@ -84,7 +86,7 @@ func TestReadIdleIsNeverEarly(t *testing.T) {
 						}
 						continue
 					}
-					if now-f.Heard.To < timeout {
+					if now.Sub(f.Heard.To) < timeout {
 						t.Fatalf("%+v at %v is early", f, now)
 					}
 					if p := lim.Report(v, f, now); p.Lasted < timeout || p.Late < 0 {
@@ -97,10 +99,10 @@ func TestReadIdleIsNeverEarly(t *testing.T) {
 }
 
 // checker calls CheckOutput as a loop does, with one counter.
-func checker(t *testing.T, lim *Limits, f *Facts) func(now time.Duration, ev Evidence, output int) bool {
+func checker(t *testing.T, lim *Limits, f *Facts) func(now mono.Time, ev Evidence, output int) bool {
 	t.Helper()
 	var counter uint32
-	return func(now time.Duration, ev Evidence, output int) bool {
+	return func(now mono.Time, ev Evidence, output int) bool {
 		f.Output, ev.Step = output, kernelStep
 		return lim.CheckOutput(f, &ev, &counter, now)
 	}
@@ -113,14 +115,14 @@ func TestCheckOutput(t *testing.T) {
 	check := checker(t, lim, f)
 	require.True(t, check(10*second, Evidence{Dated: true, Moved: 7, Quiet: second}, 0))
 	require.Equal(t, Span{9*second - kernelStep, 9*second + kernelStep}, f.Wrote)
-	require.False(t, check(20*second, Evidence{Dated: true, Moved: 7, Quiet: 11*second + 5*time.Millisecond}, 0))
-	require.Equal(t, 9*second+kernelStep, f.Wrote.To, "no verdict is early")
-	require.Equal(t, 9*second-5*time.Millisecond, f.WroteAt, "the kernel knows it exactly")
+	require.False(t, check(20*second, Evidence{Dated: true, Moved: 7, Quiet: 11*second + 5*millisecond}, 0))
+	require.Equal(t, mono.Time(9*second+kernelStep), f.Wrote.To, "no verdict is early")
+	require.Equal(t, mono.Time(9*second-5*millisecond), f.WroteAt, "the kernel knows it exactly")
 	require.False(t, check(21*second, Evidence{Dated: true, Moved: 7, Quiet: second, InFlight: true, Resent: true}, 0), "it was sent again")
-	require.Equal(t, 9*second+kernelStep, f.Wrote.To)
+	require.Equal(t, mono.Time(9*second+kernelStep), f.Wrote.To)
 	require.Zero(t, f.StalledSince)
 	require.True(t, check(22*second, Evidence{Dated: true, Moved: 7, Quiet: 0, InFlight: true}, 0), "sent, and not acknowledged yet")
-	require.Equal(t, 22*second+kernelStep, f.Wrote.To)
+	require.Equal(t, mono.Time(22*second+kernelStep), f.Wrote.To)
 	f.Missed = 2
 	check(23*second, Evidence{Dated: true, Moved: 8}, 0)
 	require.Equal(t, 2, f.Missed, "the kernel of a peer that hangs takes something as well")
@@ -133,13 +135,13 @@ func TestCheckOutput(t *testing.T) {
 	require.Zero(t, f.Missed, "what lies before the ping is in the buffer of the loop")
 
 	require.True(t, check(30*second, Evidence{Dated: true, Moved: 19, Quiet: 0, Queued: 5}, 11))
-	require.Equal(t, 30*second, f.StalledSince, "output waits")
-	require.Equal(t, 30*second, f.OverSince)
+	require.Equal(t, mono.Time(30*second), f.StalledSince, "output waits")
+	require.Equal(t, mono.Time(30*second), f.OverSince)
 	require.False(t, check(40*second, Evidence{Dated: true, Moved: 19, Quiet: 0, Queued: 5}, 12))
-	require.Equal(t, 30*second, f.StalledSince, "and nothing moves, but for what is sent again")
-	require.Equal(t, 30*second, f.OverSince)
+	require.Equal(t, mono.Time(30*second), f.StalledSince, "and nothing moves, but for what is sent again")
+	require.Equal(t, mono.Time(30*second), f.OverSince)
 	require.True(t, check(50*second, Evidence{Dated: true, Moved: 20, Queued: 5}, 10))
-	require.Equal(t, 50*second, f.StalledSince, "a byte moves")
+	require.Equal(t, mono.Time(50*second), f.StalledSince, "a byte moves")
 	require.Zero(t, f.OverSince, "at the limit is not above it")
 	check(60*second, Evidence{Dated: true, Moved: 20, Queued: 0}, 10)
 	require.Zero(t, f.StalledSince, "the kernel would take more: it is not the peer")
@@ -156,22 +158,22 @@ func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	f.Wrote = At(second)
 
 	lost := Evidence{Dated: true, Counted: true, Moved: 150, InFlight: true, Resent: true}
-	lost.Quiet = 200 * time.Millisecond // the retransmission
+	lost.Quiet = 200 * millisecond // the retransmission
 	require.True(t, check(3*second, lost, 0), "new bytes, although they are being retransmitted")
-	sent := Span{2800*time.Millisecond - kernelStep, 2800*time.Millisecond + kernelStep}
+	sent := Span{2800*millisecond - kernelStep, 2800*millisecond + kernelStep}
 	require.Equal(t, sent, f.Wrote)
 	require.Equal(t, Wait, lim.Judge(f, neverAway, 3*second).Act)
 
-	lost.Quiet = 100 * time.Millisecond
+	lost.Quiet = 100 * millisecond
 	require.False(t, check(4*second, lost, 0), "only a retransmission")
 	require.Equal(t, sent, f.Wrote)
 	lost.Resent = false
-	require.False(t, check(4500*time.Millisecond, lost, 0), "the bytes in flight were counted before")
+	require.False(t, check(4500*millisecond, lost, 0), "the bytes in flight were counted before")
 	require.Equal(t, sent, f.Wrote)
-	v := lim.Judge(f, neverAway, 4800*time.Millisecond+kernelStep)
+	v := lim.Judge(f, neverAway, 4800*millisecond+kernelStep)
 	require.Equal(t, Raise, v.Act)
 	require.Equal(t, WriteIdle, v.Reason)
-	require.Equal(t, 4800*time.Millisecond+kernelStep, v.Due)
+	require.Equal(t, mono.Time(4800*millisecond+kernelStep), v.Due)
 }
 
 // TestKernelsThatDoNotCountWhatTheySend has answers of Linux before 4.19, on which a retransmission
@@ -192,7 +194,7 @@ func TestCheckOutputWithoutCounters(t *testing.T) {
 	for _, queued := range []int{-1, 0} { // unknown, and known to the kernel
 		f := &Facts{Opened: At(second), Wrote: At(second)}
 		var counter uint32
-		check := func(now time.Duration, waits int) {
+		check := func(now mono.Time, waits int) {
 			ev := Evidence{Queued: queued}
 			if f.Output = waits; queued == 0 {
 				ev.Queued, f.Output = waits, 0
@@ -203,20 +205,20 @@ func TestCheckOutputWithoutCounters(t *testing.T) {
 		require.True(t, f.Blind)
 		require.Zero(t, f.StalledSince)
 		check(20*second, 5)
-		require.Equal(t, 20*second, f.StalledSince)
+		require.Equal(t, mono.Time(20*second), f.StalledSince)
 		check(25*second, 5)
-		require.Equal(t, 20*second, f.StalledSince)
+		require.Equal(t, mono.Time(20*second), f.StalledSince)
 		check(30*second, 6)
-		require.Equal(t, 30*second, f.StalledSince, "another amount waits: some may have been taken")
+		require.Equal(t, mono.Time(30*second), f.StalledSince, "another amount waits: some may have been taken")
 		check(40*second, 5)
-		require.Equal(t, 40*second, f.StalledSince, "less waits")
+		require.Equal(t, mono.Time(40*second), f.StalledSince, "less waits")
 		check(50*second, 5)
-		require.Equal(t, 40*second, f.StalledSince)
+		require.Equal(t, mono.Time(40*second), f.StalledSince)
 		f.Heard = At(55 * second)
 		check(56*second, 5)
-		require.Equal(t, 56*second, f.StalledSince, "the peer sends")
+		require.Equal(t, mono.Time(56*second), f.StalledSince, "the peer sends")
 		check(57*second, 5)
-		require.Equal(t, 56*second, f.StalledSince, "it has sent nothing since")
+		require.Equal(t, mono.Time(56*second), f.StalledSince, "it has sent nothing since")
 		check(60*second, 0)
 		require.Zero(t, f.StalledSince)
 	}
@@ -228,15 +230,15 @@ func TestCountReceived(t *testing.T) {
 	require.Equal(t, 20, lim.leastInWindow())
 	f := &Facts{RatedSince: 11 * second}
 	var counter uint32
-	count := func(now time.Duration, received uint64) Verdict {
+	count := func(now mono.Time, received uint64) Verdict {
 		lim.CountReceived(f, &Evidence{Dated: true, Received: received}, &counter, now)
 		return lim.Judge(f, neverAway, now)
 	}
-	require.Equal(t, 11*second, count(10*second, 1000).Next, "its window begins after the grace")
-	require.Equal(t, 13*second, count(11*second, 1005).Next)
+	require.Equal(t, mono.Time(11*second), count(10*second, 1000).Next, "its window begins after the grace")
+	require.Equal(t, mono.Time(13*second), count(11*second, 1005).Next)
 	require.EqualValues(t, 1006, counter, "one more than the bytes")
-	require.Equal(t, 13*second, count(12*second, 1006).Next, "within the window nothing is decided")
-	require.Equal(t, 15*second, count(13*second, 1025).Next, "just enough: the next window")
+	require.Equal(t, mono.Time(13*second), count(12*second, 1006).Next, "within the window nothing is decided")
+	require.Equal(t, mono.Time(15*second), count(13*second, 1025).Next, "just enough: the next window")
 	v := count(15*second, 1044)
 	require.Equal(t, End, v.Act)
 	require.Equal(t, Report{Limit: 2 * second, Lasted: 2 * second, Bytes: 19, Least: 20}, lim.Report(v, f, 15*second))
@@ -244,7 +246,7 @@ func TestCountReceived(t *testing.T) {
 	require.Zero(t, f.Taken, "of the new window")
 
 	lim.CountReceived(f, &Evidence{Dated: true, Found: Unread, Received: 1<<33 + 1046}, &counter, 22*second)
-	require.Equal(t, 22*second, f.RatedSince, "what waits may be the end of the message")
+	require.Equal(t, mono.Time(22*second), f.RatedSince, "what waits may be the end of the message")
 
 	lim.CountReceived(f, &Evidence{}, &counter, 30*second)
 	require.Zero(t, f.RatedSince, "the bytes are not counted")
@@ -259,7 +261,7 @@ func TestAWindowLastsUntilItsEnd(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
 	f, counter := &Facts{RatedSince: 11 * second, Counting: true}, uint32(1000)
-	for _, step := range []struct{ now, since time.Duration }{{12 * second, 11 * second}, {13*second - 1, 11 * second}, {13 * second, 13 * second}} {
+	for _, step := range []struct{ now, since mono.Time }{{12 * second, 11 * second}, {13*second - 1, 11 * second}, {13 * second, 13 * second}} {
 		lim.CountReceived(f, &Evidence{Dated: true, Received: 1020}, &counter, step.now)
 		require.Equal(t, step.since, f.RatedSince, "at %v", step.now)
 	}
@@ -270,9 +272,9 @@ func TestAWindowBeginsInTime(t *testing.T) {
 	lim := testLimits()
 	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
 	f := &Facts{RatedSince: 11 * second}
-	require.Equal(t, 12*second+lim.Tick, lim.Judge(f, neverAway, 12*second).Next, "it should have begun")
+	require.Equal(t, mono.Time(12*second).Add(lim.Tick), lim.Judge(f, neverAway, 12*second).Next, "it should have begun")
 	var counter uint32
 	lim.CountReceived(f, &Evidence{Dated: true}, &counter, 12*second)
 	require.EqualValues(t, 1, counter, "0 would be none")
-	require.Equal(t, 14*second, lim.Judge(f, neverAway, 12*second).Next)
+	require.Equal(t, mono.Time(14*second), lim.Judge(f, neverAway, 12*second).Next)
 }

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // The tests of this file explore the judge exhaustively on a small grid: one tick is one
@@ -18,14 +20,15 @@ const exploreUntil = 40
 
 // A promise is the contract of one reason for a connection.
 type promise struct {
-	on            bool
-	since, length time.Duration
+	on     bool
+	since  mono.Time
+	length time.Duration
 	// The last byte of the peer, if the limit counts from a later write; or 0.
-	read         time.Duration
+	read         mono.Time
 	hold         time.Duration // the longest hold, plus three ticks; 0 is length
 	server, loop bool          // the peer needs the server, its loop, to keep the limit
 	unread       bool          // put off while bytes wait unread
-	at           time.Duration
+	at           mono.Time
 	fixed        bool // the deadline is at, and does not depend on since and length
 	act          Act
 }
@@ -74,12 +77,12 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 		}
 	case Drained:
 		d := lim.Drain
-		p = promise{on: d.Deadline > 0, fixed: true, at: d.Began + d.Spread/2, act: End}
+		p = promise{on: d.Deadline > 0, fixed: true, at: d.Began.Add(d.Spread / 2), act: End}
 		switch {
 		case f.Held || f.Output > 0:
-			p.at = d.Began + d.Deadline
+			p.at = d.Began.Add(d.Deadline)
 		case max(f.Heard.To, f.Wrote.To)+second > p.at:
-			p.at = d.Began + d.Spread + (d.Deadline-d.Spread)/2
+			p.at = d.Began.Add(d.Spread + (d.Deadline-d.Spread)/2)
 		}
 	}
 	if r.IsIdle() {
@@ -92,7 +95,7 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 }
 
 // covers reports whether an instant lies in an outage.
-func covers(all Outages, at time.Duration) bool {
+func covers(all Outages, at mono.Time) bool {
 	for _, o := range all {
 		if o.From <= at && at < o.To {
 			return true
@@ -105,13 +108,13 @@ func covers(all Outages, at time.Duration) bool {
 // ticks one by one. A tick of an outage does not count. A tick in which the loop was blocked does
 // not count for the limit, for at most as many ticks as the limit has. At the end of an outage, a
 // peer that was not heard since gets as many ticks as the outage was long, at most grace.
-func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Duration {
+func dueBy(p promise, all, loop Outages, heard mono.Time, grace time.Duration) mono.Time {
 	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
 	passed := false // the limit, not the grace
-	for now := range time.Duration(1000) {
+	for now := range mono.Time(1000) {
 		for _, o := range all {
 			if o.To == now && heard < now && grace >= 0 {
-				graceLeft = max(graceLeft, min(o.To-o.From, grace))
+				graceLeft = max(graceLeft, min(o.To.Sub(o.From), grace))
 			}
 		}
 		down := covers(all, now)
@@ -136,14 +139,14 @@ func dueBy(p promise, all, loop Outages, heard, grace time.Duration) time.Durati
 
 // allowed returns the first tick at which the contract allows the verdict, without regard to bytes
 // that wait unread.
-func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
+func allowed(p promise, lim *Limits, f *Facts, away *Away) mono.Time {
 	switch {
 	case !p.on:
 		return Never
 	case p.fixed:
 		return p.at
 	case !p.server:
-		return p.since + p.length
+		return p.since.Add(p.length)
 	}
 	heard := f.Heard.From - 2 // a byte read within two ticks of an outage may have waited during it
 	if f.ArrivedAfter > 0 {
@@ -156,14 +159,14 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) time.Duration {
 		due = max(due, dueBy(read, away.Server, nil, heard, lim.Grace))
 	}
 	if away.HeldSince != 0 && away.HeldSince <= due && lim.Grace >= 0 {
-		due = max(due, min(away.HeldSince+2*cmp.Or(p.hold, p.length)-3, due+lim.Hold))
+		due = max(due, min(away.HeldSince.Add(2*cmp.Or(p.hold, p.length)-3), due.Add(lim.Hold)))
 	}
 	if !p.loop {
 		return due
 	}
 	byLoop := dueBy(p, away.Server, away.Loop, heard, lim.Grace)
 	for _, o := range away.Loop { // the loop was blocked when the limit was reached
-		if at := p.since + p.length; o.From <= at && at < o.To && !covers(away.Server, at) {
+		if at := p.since.Add(p.length); o.From <= at && at < o.To && !covers(away.Server, at) {
 			again := promise{since: o.To, length: min(o.Length, p.length)}
 			byLoop = max(byLoop, dueBy(again, away.Server, nil, heard, lim.Grace))
 		}
@@ -185,7 +188,7 @@ func exploreLimits(r Reason, lengths ...time.Duration) (all []func(*Limits)) {
 			BelowMinRate:     func(lim *Limits) { lim.Rate = Rate{BytesPerSecond: 1, Window: d} },
 			HeartbeatTimeout: func(lim *Limits) { lim.Heartbeat = Heartbeat{Interval: d + 1, Retry: d, MaxMissed: 2} },
 			MaxAge:           func(lim *Limits) { lim.Age, lim.AgeGrace = 2*d, d-4 },
-			Drained:          func(lim *Limits) { lim.Drain = Drain{Began: d, Spread: 6, Deadline: 12} },
+			Drained:          func(lim *Limits) { lim.Drain = Drain{Began: mono.Time(d), Spread: 6, Deadline: 12} },
 		}
 		all = append(all, set[r])
 	}
@@ -207,12 +210,12 @@ func exploreFacts() (all []Facts) {
 		all = append(all, f)
 	}
 	for _, heard := range []Span{{1, 1}, {3, 4}, {7, 9}} {
-		for _, wrote := range []time.Duration{1, 8} {
+		for _, wrote := range []mono.Time{1, 8} {
 			add(func(f *Facts) { f.Heard, f.Wrote = heard, At(wrote) })
 		}
 	}
 	add(func(f *Facts) { f.HeardAt, f.ArrivedAfter, f.Heard = 7, 5, Span{4, 8} })
-	add(func(f *Facts) { f.Noticed = [IdleReasons]time.Duration{9, 10, 11} })
+	add(func(f *Facts) { f.Noticed = [IdleReasons]mono.Time{9, 10, 11} })
 	add(func(f *Facts) { f.Held = true })
 	add(func(f *Facts) { f.Unread, f.Fresh = true, false })
 	add(func(f *Facts) { f.Missed = 0 })
@@ -228,14 +231,14 @@ func exploreFacts() (all []Facts) {
 // and without a blocked loop and a hold.
 func exploreAways() (all []Away) {
 	lists := []Outages{nil}
-	for from := time.Duration(0); from <= 12; from += 2 {
-		for _, length := range []time.Duration{2, 7} {
+	for from := mono.Time(0); from <= 12; from += 2 {
+		for _, length := range []mono.Time{2, 7} {
 			lists = append(lists, outagesOf(from, from+length))
 		}
 	}
 	for _, first := range []Outage{{0, 1, 1}, {0, 6, 6}, {3, 5, 2}, {5, 12, 7}} {
-		for _, pause := range []time.Duration{1, 4} {
-			for _, length := range []time.Duration{1, 5} {
+		for _, pause := range []mono.Time{1, 4} {
+			for _, length := range []mono.Time{1, 5} {
 				second := first.To + pause
 				lists = append(lists, outagesOf(first.From, first.To, second, second+length))
 			}
@@ -243,7 +246,7 @@ func exploreAways() (all []Away) {
 	}
 	for _, server := range lists {
 		for _, loop := range []Outages{server, add(server, 5, 8, 0), add(server, 7, 30, 0)} {
-			for _, held := range []time.Duration{0, 6, 40} {
+			for _, held := range []mono.Time{0, 6, 40} {
 				all = append(all, Away{Server: server, Loop: loop, HeldSince: held})
 			}
 		}
@@ -301,7 +304,7 @@ func TestTheJudgeIsExplored(t *testing.T) {
 
 func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason) {
 	earliest, reason := Never, Reason(0)
-	var deferred time.Duration // of the handshake: the deadline that is put off while bytes wait
+	var deferred mono.Time // of the handshake: the deadline that is put off while bytes wait
 	var acts [LastDue + 1]Act
 	for _, r := range reasons {
 		p := promised(r, lim, f)
@@ -309,13 +312,13 @@ func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason)
 		acts[r] = p.act
 		if p.unread && due != Never {
 			deferred = due
-			due += p.length
+			due = due.Add(p.length)
 		}
 		if due < earliest || due == earliest && due != Never && r < reason {
 			earliest, reason = due, r
 		}
 	}
-	for now := time.Duration(1); now <= exploreUntil; now++ {
+	for now := mono.Time(1); now <= exploreUntil; now++ {
 		v := lim.Judge(f, away, now)
 		fail := func(msg string) {
 			t.Helper()
@@ -328,9 +331,9 @@ func explore(t *testing.T, lim *Limits, f *Facts, away *Away, reasons ...Reason)
 			fail("the next judgement is not in the future")
 		case now < earliest && v.Next > earliest:
 			fail("the next judgement comes too late")
-		case now < earliest && deferred != 0 && now >= deferred && v.Next > now+lim.Tick:
+		case now < earliest && deferred != 0 && now >= deferred && v.Next > now.Add(lim.Tick):
 			fail("the bytes that wait may be read at the next tick")
-		case now < earliest && v.Next > now+lim.Horizon:
+		case now < earliest && v.Next > now.Add(lim.Horizon):
 			fail("the next judgement lies after the horizon")
 		case now >= earliest && v.Act != acts[reason]:
 			fail("not closed")
@@ -363,7 +366,7 @@ func TestEveryConnectionIsJudgedInTime(t *testing.T) {
 						p := promised(r, lim, f)
 						want := allowed(p, lim, f, &away)
 						if p.unread && want != Never {
-							want += p.length
+							want = want.Add(p.length)
 						}
 						want = max(want, exploreFrom)
 						for want != Never && covers(away.Server, want) {
@@ -382,10 +385,10 @@ func TestEveryConnectionIsJudgedInTime(t *testing.T) {
 
 // exploreFrom is the tick at which the server begins to judge: after all known instants of the
 // connection.
-const exploreFrom time.Duration = 12
+const exploreFrom mono.Time = 12
 
 // live judges a connection from exploreFrom on, until a judgement acts.
-func live(lim *Limits, f *Facts, stops Outages) time.Duration {
+func live(lim *Limits, f *Facts, stops Outages) mono.Time {
 	for now := exploreFrom; now < 200; {
 		var away Away
 		for _, o := range stops {

@@ -1,13 +1,17 @@
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+)
 
 // A Span bounds an instant: it lies after From and not after To. Stamps of the coarse clock and
 // times of the kernel are no more exact.
-type Span struct{ From, To time.Duration }
+type Span struct{ From, To mono.Time }
 
 // At returns the span of an instant that is known exactly.
-func At(instant time.Duration) Span { return Span{instant, instant} }
+func At(instant mono.Time) Span { return Span{instant, instant} }
 
 // Or returns the bounds of the later of two instants.
 func (s Span) Or(o Span) Span { return Span{max(s.From, o.From), max(s.To, o.To)} }
@@ -15,18 +19,18 @@ func (s Span) Or(o Span) Span { return Span{max(s.From, o.From), max(s.To, o.To)
 // Facts are the known state of one connection.
 type Facts struct {
 	Opened  Span
-	Heard   Span                       // the last byte of the peer
-	Wrote   Span                       // the last new byte sent; Opened if there was none
-	Noticed [IdleReasons]time.Duration // the last idle events, rounded up to the tick
+	Heard   Span                   // the last byte of the peer
+	Wrote   Span                   // the last new byte sent; Opened if there was none
+	Noticed [IdleReasons]mono.Time // the last idle events, rounded up to the tick
 
 	// HeardAt and WroteAt are Heard and Wrote as the kernel reports them, to within one step of its
 	// clock; 0 if it does not. They are for reports: a verdict that relied on them could be early
 	// by that step.
-	HeardAt, WroteAt time.Duration
+	HeardAt, WroteAt mono.Time
 
 	// ArrivedAfter is an instant after which the last byte of the peer reached the kernel, 0 if it
 	// is unknown. Heard may be later, if the byte waited or its handler was slow.
-	ArrivedAfter time.Duration
+	ArrivedAfter mono.Time
 
 	Fresh  bool // nothing was heard yet
 	Ready  bool // the handshake is complete
@@ -34,17 +38,17 @@ type Facts struct {
 	Unread bool // bytes of the peer wait in the socket
 	Blind  bool // the kernel does not report when bytes were sent
 
-	Output       int           // bytes that wait in the buffer of the event loop
-	StalledSince time.Duration // output has waited since then, and the peer has read none of it
-	OverSince    time.Duration // output has been above the soft limit since then
+	Output       int       // bytes that wait in the buffer of the event loop
+	StalledSince mono.Time // output has waited since then, and the peer has read none of it
+	OverSince    mono.Time // output has been above the soft limit since then
 
-	RatedSince time.Duration // the beginning of the window of Rate
-	Counting   bool          // the window has begun
-	Taken      int           // bytes received in it
+	RatedSince mono.Time // the beginning of the window of Rate
+	Counting   bool      // the window has begun
+	Taken      int       // bytes received in it
 
-	LastPing time.Duration // the last ping or pong; if Leaving, the instant of the goodbye
-	Missed   int           // pings since the last answer
-	Leaving  bool          // the maximum age is reached
+	LastPing mono.Time // the last ping or pong; if Leaving, the instant of the goodbye
+	Missed   int       // pings since the last answer
+	Leaving  bool      // the maximum age is reached
 
 	Random float64 // in [0, 1), constant for the life of the connection
 }
@@ -67,7 +71,7 @@ func (f *Facts) active(r Reason) Span {
 }
 
 // known returns the last activity for an idle reason, as exactly as it is known.
-func (f *Facts) known(r Reason) time.Duration {
+func (f *Facts) known(r Reason) mono.Time {
 	exact := Facts{Heard: f.Heard, Wrote: f.Wrote}
 	if f.HeardAt != 0 {
 		exact.Heard = At(f.HeardAt)
@@ -80,9 +84,9 @@ func (f *Facts) known(r Reason) time.Duration {
 
 // heardAfter returns an instant after which the last byte of the peer arrived. If the kernel does
 // not date bytes, a byte read within two ticks of an outage may have waited during it.
-func (f *Facts) heardAfter(tick time.Duration) time.Duration {
+func (f *Facts) heardAfter(tick time.Duration) mono.Time {
 	if f.ArrivedAfter != 0 {
 		return f.ArrivedAfter
 	}
-	return f.Heard.From - 2*tick
+	return f.Heard.From.Add(-2 * tick)
 }

@@ -5,22 +5,24 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestLateCountsFromTheDeadlineOrALaterChange(t *testing.T) {
-	const s = time.Second
-	limit := func(read time.Duration) *Limits { return &Limits{Tick: s / 10, Read: read, Horizon: time.Hour} }
-	f := &Facts{Opened: At(100 * s), Heard: At(100 * s), Wrote: At(100 * s)}
+	limit := func(read time.Duration) *Limits { return &Limits{Tick: second / 10, Read: read, Horizon: time.Hour} }
+	f := &Facts{Opened: At(100 * second), Heard: At(100 * second), Wrote: At(100 * second)}
 	for _, tc := range []struct {
-		name              string
-		was, is           time.Duration
-		since, now, wants time.Duration
+		name       string
+		was, is    time.Duration
+		since, now mono.Time
+		want       time.Duration
 	}{
-		{"no change", 0, 10 * s, 0, 115 * s, 5 * s},
-		{"shorter while it was not due", 60 * s, 10 * s, 150 * s, 151 * s, 1 * s},
-		{"shorter before its time", 60 * s, 10 * s, 105 * s, 111 * s, 1 * s},
-		{"longer", 10 * s, 60 * s, 105 * s, 161 * s, 1 * s},
-		{"shorter when it was late already", 20 * s, 10 * s, 130 * s, 131 * s, 11 * s},
+		{"no change", 0, 10 * second, 0, 115 * second, 5 * second},
+		{"shorter while it was not due", 60 * second, 10 * second, 150 * second, 151 * second, 1 * second},
+		{"shorter before its time", 60 * second, 10 * second, 105 * second, 111 * second, 1 * second},
+		{"longer", 10 * second, 60 * second, 105 * second, 161 * second, 1 * second},
+		{"shorter when it was late already", 20 * second, 10 * second, 130 * second, 131 * second, 11 * second},
 	} {
 		lim := limit(tc.is)
 		if tc.was != 0 {
@@ -28,6 +30,6 @@ func TestLateCountsFromTheDeadlineOrALaterChange(t *testing.T) {
 		}
 		v := lim.Judge(f, &Away{}, tc.now)
 		require.Equal(t, ReadIdle, v.Reason, tc.name)
-		require.Equal(t, tc.wants, lim.late(v, f, tc.now), tc.name)
+		require.Equal(t, tc.want, lim.late(v, f, tc.now), tc.name)
 	}
 }

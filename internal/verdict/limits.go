@@ -3,6 +3,8 @@ package verdict
 import (
 	"math/bits"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // Limits are the limits of a connection. A limit of 0 is off. Immutable once in use.
@@ -31,7 +33,7 @@ type Limits struct {
 	// Previous are the limits that applied until Since, nil for the first ones. If a change brings
 	// a deadline forward into the past, the deadline counts as passed at the change.
 	Previous *Limits
-	Since    time.Duration
+	Since    mono.Time
 }
 
 // Output limits the bytes that wait in the buffer of a connection.
@@ -60,7 +62,7 @@ type Heartbeat struct {
 
 // A Drain says when connections are closed because the server stops. The zero Drain closes none.
 type Drain struct {
-	Began    time.Duration
+	Began    mono.Time
 	Spread   time.Duration // in which the idle connections are closed
 	Deadline time.Duration // from Began; all others are closed by then
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestPollOutput(t *testing.T) {
@@ -24,9 +26,9 @@ func TestPollOutput(t *testing.T) {
 		require.Equal(t, tc.want, tc.lim.PollOutput())
 		require.Equal(t, tc.quiet, tc.lim.PollQuiet())
 		v := tc.lim.Judge(&Facts{Opened: At(second), Heard: At(second), Wrote: At(second), Output: 1}, neverAway, 2*second)
-		want := 61 * second // the read timeout
+		want := mono.Time(61 * second) // the read timeout
 		if tc.want != 0 {
-			want = 2*second + tc.want
+			want = mono.Time(2 * second).Add(tc.want)
 		}
 		require.Equal(t, want, v.Next, "%+v", v)
 	}
@@ -39,16 +41,16 @@ func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
 		lim.Jitter = 0.5
 		base := lim.deadline(r, f).due
 		if r.IsIdle() {
-			require.Greater(t, base, 90*second)
+			require.Greater(t, base, mono.Time(90*second))
 			f.Random = 0
-			require.Equal(t, 90*second, lim.deadline(r, f).due, "never early")
+			require.Equal(t, mono.Time(90*second), lim.deadline(r, f).due, "never early")
 			f.Random = 1
-			require.Equal(t, 90*second+lim.IdleLimit(r)/2, lim.deadline(r, f).due)
+			require.Equal(t, mono.Time(90*second).Add(lim.IdleLimit(r)/2), lim.deadline(r, f).due)
 			v := lim.Judge(f, neverAway, lim.deadline(r, f).due)
 			require.Equal(t, lim.IdleLimit(r), lim.Report(v, f, v.Due).Limit)
 			require.Zero(t, lim.Report(v, f, v.Due).Late)
 		} else {
-			require.Equal(t, 90*second, base, "%v", r)
+			require.Equal(t, mono.Time(90*second), base, "%v", r)
 		}
 	}
 }
@@ -57,7 +59,7 @@ func TestMaxAge(t *testing.T) {
 	lim := testLimits()
 	lim.Age, lim.AgeGrace = 100*second, 5*second
 	f := testFacts()
-	for random, want := range map[float64]time.Duration{0: 100 * second, 0.5: 110 * second, 1: 120 * second} {
+	for random, want := range map[float64]mono.Time{0: 100 * second, 0.5: 110 * second, 1: 120 * second} {
 		f.Random = random
 		require.Equal(t, want, lim.deadline(MaxAge, f).due, "a tenth less or more")
 	}
@@ -81,7 +83,7 @@ func TestDrain(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		f    Facts
-		due  time.Duration
+		due  mono.Time
 	}{
 		{"idle", Facts{Heard: At(20 * second), Random: 0.5}, 105 * second},
 		{"idle, and the first", Facts{Heard: At(20 * second)}, 100 * second},
@@ -98,7 +100,7 @@ func TestDrain(t *testing.T) {
 	waits := Facts{Opened: At(20 * second), Heard: At(20 * second), Wrote: At(20 * second), Output: 1}
 	v := lim.Judge(&waits, neverAway, 110*second)
 	require.Equal(t, Wait, v.Act)
-	require.Equal(t, 110*second+drainPoll, v.Next, "it may be closed as soon as its output has been sent")
+	require.Equal(t, mono.Time(110*second).Add(drainPoll), v.Next, "it may be closed as soon as its output has been sent")
 	waits.Output = 0
 	require.Equal(t, End, lim.Judge(&waits, neverAway, 110*second).Act)
 }

@@ -4,19 +4,21 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // An Outage is a time in which the server could not hear or answer its peers: its process was
 // stopped, its machine was paused, its network was down, or its event loop was blocked.
 type Outage struct {
-	From, To time.Duration
+	From, To mono.Time
 	// Length is To - From for one outage, and the sum of the lengths where several were merged.
 	Length time.Duration
 }
 
 // after returns the part of the outage that lies after an instant.
-func (o Outage) after(since time.Duration) time.Duration {
-	return max(min(o.Length, o.To-since), 0)
+func (o Outage) after(since mono.Time) time.Duration {
+	return max(min(o.Length, o.To.Sub(since)), 0)
 }
 
 // Outages is a short list of outages in the order of time. They do not overlap.
@@ -27,12 +29,12 @@ type Outages []Outage
 const maxOutages = 16
 
 // covers reports whether an instant lies in the outage.
-func (o Outage) covers(at time.Duration) bool { return o.From <= at && at < o.To }
+func (o Outage) covers(at mono.Time) bool { return o.From <= at && at < o.To }
 
 // Within returns the time of the outages that lies between two instants.
-func (all Outages) Within(from, to time.Duration) (sum time.Duration) {
+func (all Outages) Within(from, to mono.Time) (sum time.Duration) {
 	for _, o := range all {
-		if part := min(o.To, to) - max(o.From, from); part > 0 {
+		if part := min(o.To, to).Sub(max(o.From, from)); part > 0 {
 			sum += min(part, o.Length)
 		}
 	}
@@ -42,7 +44,7 @@ func (all Outages) Within(from, to time.Duration) (sum time.Duration) {
 // Add returns a copy of the list with one more outage. Overlapping times count once. If one of them
 // was merged, their overlap is unknown, and the length is the largest possible one. Outages that
 // ended before the given instant are dropped.
-func (all Outages) Add(added Outage, forget time.Duration) Outages {
+func (all Outages) Add(added Outage, forget mono.Time) Outages {
 	list := make(Outages, 0, len(all)+1)
 	for _, o := range all {
 		switch {
@@ -51,7 +53,7 @@ func (all Outages) Add(added Outage, forget time.Duration) Outages {
 			list = append(list, o)
 		default: // they overlap or touch
 			union := Outage{From: min(o.From, added.From), To: max(o.To, added.To)}
-			union.Length = min(o.Length+added.Length, union.To-union.From)
+			union.Length = min(o.Length+added.Length, union.To.Sub(union.From))
 			added = union
 		}
 	}
@@ -89,7 +91,7 @@ type Away struct {
 	Silent Outages
 	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
 	// Verdicts about peers are held meanwhile.
-	HeldSince time.Duration
+	HeldSince mono.Time
 	// Loop are the outages of Server and the times in which the event loop of the connection was
 	// blocked. They count for limits that need the loop. Idle timeouts do not: the kernel receives
 	// while a loop is blocked, and its answer suffices.
@@ -98,21 +100,21 @@ type Away struct {
 
 // putOff returns a deadline after the outages of Server and Silent, and whether a lasting silence
 // holds it. The peer was heard last after the given instant.
-func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration, held bool) {
+func (a *Away) putOff(d deadline, heard mono.Time, grace time.Duration) (due mono.Time, held bool) {
 	all := postponed{limit: d.due}
 	certain := all // by Server alone
 	server, silent := a.Server, a.Silent
 	if grace < 0 {
 		silent = nil
 	}
-	var counted time.Duration // the end of the last silence that counted, including its gaps
+	var counted mono.Time // the end of the last silence that counted, including its gaps
 	for len(server) > 0 || len(silent) > 0 {
 		if len(silent) == 0 || len(server) > 0 && server[0].From < silent[0].From {
 			o, more := server[0], min(server[0].Length, grace)
 			if o.From <= certain.due() {
 				certain.pass(o, d.since, heard, more)
 			}
-			o.Length = min(o.Length, max(o.To-counted, 0))
+			o.Length = min(o.Length, max(o.To.Sub(counted), 0))
 			if o.From <= all.due() && o.Length > 0 {
 				all.pass(o, d.since, heard, more)
 			}
@@ -120,7 +122,7 @@ func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration
 			continue
 		}
 		if o := silent[0]; o.From <= certain.due() {
-			span := o.To - o.From
+			span := o.To.Sub(o.From)
 			o.Length = min(o.Length+a.Server.Within(o.From, o.To), span)
 			all.pass(o, d.since, heard, min(span, grace))
 			counted = o.To
@@ -131,9 +133,9 @@ func (a *Away) putOff(d deadline, heard, grace time.Duration) (due time.Duration
 }
 
 // A postponed deadline is the later of two: the deadline of the limit, and the end of the grace.
-type postponed struct{ limit, grace time.Duration }
+type postponed struct{ limit, grace mono.Time }
 
-func (p *postponed) due() time.Duration { return max(p.limit, p.grace) }
+func (p *postponed) due() mono.Time { return max(p.limit, p.grace) }
 
 // pass postpones the deadline of a limit that counts from since, after an outage that began before
 // the deadline.
@@ -142,13 +144,13 @@ func (p *postponed) due() time.Duration { return max(p.limit, p.grace) }
 //   - A peer that was not heard since the outage gets a grace, about as long as the outage, because
 //     it retransmits at intervals that double with each attempt (RFC 6298, 5.5). A negative value
 //     switches this off.
-func (p *postponed) pass(o Outage, since, heard, more time.Duration) {
+func (p *postponed) pass(o Outage, since, heard mono.Time, more time.Duration) {
 	if o.From <= p.grace {
-		p.grace += o.Length
+		p.grace = p.grace.Add(o.Length)
 	}
-	p.limit += o.after(since)
+	p.limit = p.limit.Add(o.after(since))
 	if heard < o.To && more >= 0 {
-		p.grace = max(p.grace, o.To+more)
+		p.grace = max(p.grace, o.To.Add(more))
 	}
 }
 
@@ -156,18 +158,18 @@ func (p *postponed) pass(o Outage, since, heard, more time.Duration) {
 // which only the loop was blocked add at most the limit once more, so that a loop that is always
 // busy keeps no dead connection. If only the loop was blocked when the deadline passed, the
 // connection gets as much time after the block as it lasted, at most the limit.
-func (a *Away) putOffLoop(d deadline, heard, grace time.Duration) time.Duration {
+func (a *Away) putOffLoop(d deadline, heard mono.Time, grace time.Duration) mono.Time {
 	due, again := d.due, deadline{}
 	for _, o := range a.Loop {
 		if o.From <= due {
-			due += o.after(d.since)
+			due = due.Add(o.after(d.since))
 		}
 		if o.covers(d.due) && !slices.ContainsFunc(a.Server, func(s Outage) bool { return s.covers(d.due) }) {
-			again = deadline{o.To, d.limit, o.To + min(o.Length, d.limit)}
+			again = deadline{o.To, d.limit, o.To.Add(min(o.Length, d.limit))}
 		}
 	}
-	blocked := due - d.due - a.Server.Within(d.since, due)
-	d.due += min(max(blocked, 0), d.limit)
+	blocked := due.Sub(d.due) - a.Server.Within(d.since, due)
+	d.due = d.due.Add(min(max(blocked, 0), d.limit))
 	due, _ = a.putOff(d, heard, grace)
 	if again != (deadline{}) {
 		later, _ := a.putOff(again, heard, grace)

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // outagesOf returns a list of outages, given by from and to in turn.
-func outagesOf(bounds ...time.Duration) (all Outages) {
+func outagesOf(bounds ...mono.Time) (all Outages) {
 	for i := 0; i < len(bounds); i += 2 {
 		all = add(all, bounds[i], bounds[i+1], 0)
 	}
@@ -18,16 +20,16 @@ func outagesOf(bounds ...time.Duration) (all Outages) {
 }
 
 // add returns a list with one more outage, given by its bounds.
-func add(all Outages, from, to, forget time.Duration) Outages {
-	return all.Add(Outage{from, to, to - from}, forget)
+func add(all Outages, from, to, forget mono.Time) Outages {
+	return all.Add(Outage{from, to, to.Sub(from)}, forget)
 }
 
 func TestAddOutage(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		have     Outages
-		from, to time.Duration
-		forget   time.Duration
+		from, to mono.Time
+		forget   mono.Time
 		want     Outages
 	}{
 		{"the first", nil, 5, 8, 0, Outages{{5, 8, 3}}},
@@ -64,8 +66,8 @@ func TestAddOutage(t *testing.T) {
 func TestAFullListMergesTheNeighboursThatSpanTheLeast(t *testing.T) {
 	for closest := range maxOutages {
 		var all Outages
-		var bounds []time.Duration
-		at := time.Duration(0)
+		var bounds []mono.Time
+		at := mono.Time(0)
 		for i := range maxOutages + 1 {
 			bounds = append(bounds, at, at+2)
 			if at += 10; i == closest {
@@ -79,7 +81,7 @@ func TestAFullListMergesTheNeighboursThatSpanTheLeast(t *testing.T) {
 		require.Equal(t, Outage{bounds[2*closest], bounds[2*closest+3], 4}, all[closest], "the neighbours %d", closest)
 		for i, o := range all {
 			if i != closest {
-				require.Equal(t, o.To-o.From, o.Length)
+				require.Equal(t, o.To.Sub(o.From), o.Length)
 			}
 		}
 	}
@@ -104,12 +106,12 @@ func TestOutagesAgainstATimeline(t *testing.T) {
 			}
 			receiver := all
 			before := slices.Clone(all)
-			all = add(all, time.Duration(from), time.Duration(to), time.Duration(forget))
+			all = add(all, mono.Time(from), mono.Time(to), mono.Time(forget))
 			if !slices.Equal(before, receiver) {
 				t.Fatalf("seed %d: Add has changed its receiver from %v to %v", seed, before, receiver)
 			}
 			for _, run := range runsOf(down[:]) {
-				if run.To <= time.Duration(forget) {
+				if run.To <= mono.Time(forget) {
 					clear(down[run.From:run.To])
 				}
 			}
@@ -141,7 +143,7 @@ func runsOf(down []bool) (runs Outages) {
 			runs[len(runs)-1].To++
 			runs[len(runs)-1].Length++
 		default:
-			runs = append(runs, Outage{time.Duration(i), time.Duration(i + 1), 1})
+			runs = append(runs, Outage{mono.Time(i), mono.Time(i + 1), 1})
 		}
 	}
 	return runs
@@ -154,9 +156,9 @@ func checkMerged(t *testing.T, seed uint64, all Outages, down []bool) {
 	if len(all) > maxOutages {
 		t.Fatalf("seed %d: %d outages", seed, len(all))
 	}
-	last := time.Duration(-1)
+	last := mono.Time(-1)
 	for _, o := range all {
-		if o.From <= last || o.To <= o.From || o.Length > o.To-o.From {
+		if o.From <= last || o.To <= o.From || o.Length > o.To.Sub(o.From) {
 			t.Fatalf("seed %d: %v in %v", seed, o, all)
 		}
 		last = o.To
@@ -187,11 +189,11 @@ func TestTheLengthOfOutagesInTheOrderOfTimeIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 200 {
 		var all Outages
-		at, down := time.Duration(0), time.Duration(0)
+		at, down := mono.Time(0), time.Duration(0)
 		for range 100 {
-			from := at + time.Duration(1+rng.IntN(50))
-			at = from + time.Duration(1+rng.IntN(50))
-			down += at - from
+			from := at + mono.Time(1+rng.IntN(50))
+			at = from + mono.Time(1+rng.IntN(50))
+			down += at.Sub(from)
 			all = add(all, from, at, 0)
 			sum := time.Duration(0)
 			for _, o := range all {
@@ -206,10 +208,11 @@ func TestTheLengthOfOutagesInTheOrderOfTimeIsExact(t *testing.T) {
 func TestPutOff(t *testing.T) {
 	const due, since = 100, 50 // a limit of 50
 	for _, tc := range []struct {
-		name        string
-		all         Outages
-		heard       time.Duration
-		grace, want time.Duration
+		name  string
+		all   Outages
+		heard mono.Time
+		grace time.Duration
+		want  mono.Time
 	}{
 		{"none", nil, 50, 1000, 100},
 		{"heard since then", outagesOf(60, 80), 80, 1000, 120},
@@ -252,7 +255,7 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		server, silent Outages
-		heard, want    time.Duration
+		heard, want    mono.Time
 	}{
 		{"a gap after the beginning", outagesOf(70, 120), Outages{{60, 160, 50}}, 50, 260},
 		{"a gap from the beginning", outagesOf(60, 110), Outages{{60, 160, 50}}, 50, 260},
@@ -272,7 +275,7 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 }
 
 // fairDue returns the fair deadline of a connection of testFacts with a limit that is due at 90 s.
-func fairDue(r Reason, change func(lim *Limits, f *Facts), away *Away) time.Duration {
+func fairDue(r Reason, change func(lim *Limits, f *Facts), away *Away) mono.Time {
 	lim, f := testLimits(), testFacts()
 	lim.Grace, lim.Hold = time.Hour, time.Hour
 	limit(lim, r, 90*second)
@@ -290,7 +293,7 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 	lim.All, lim.Grace, f.Wrote = 10*second, time.Hour, f.Heard
 	from := f.Heard.To + second
 	down := outagesOf(from, from+30*second, from+55*second, from+65*second)
-	due := func() time.Duration {
+	due := func() mono.Time {
 		return lim.fair(AllIdle, lim.deadline(AllIdle, f), f, &Away{Server: down}, 0)
 	}
 	silent := due()
@@ -304,7 +307,7 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 // TestWhichLimitsNeedTheServer says of each limit whether an outage of the server, an outage of the
 // loop, and a hold put it off.
 func TestWhichLimitsNeedTheServer(t *testing.T) {
-	const due, gap = 90 * second, 5 * second
+	const due, gap = mono.Time(90 * second), 5 * second
 	down := outagesOf(60*second, 60*second+gap)
 	heard := func(_ *Limits, f *Facts) { f.Heard = f.Heard.Or(At(20 * second)) }
 	type put struct{ server, loop, hold bool }
@@ -316,15 +319,15 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 		WriteIdle: {}, MaxAge: {}, Drained: {},
 	}
 	for _, r := range allReasons() {
-		by := func(is bool, length time.Duration) time.Duration {
+		by := func(is bool, length time.Duration) mono.Time {
 			if is {
-				return due + length
+				return due.Add(length)
 			}
 			return due
 		}
 		lim, f := testLimits(), testFacts()
 		limit(lim, r, due)
-		held := max(60*second+2*lim.whole(r, lim.deadline(r, f))-3*lim.Tick-due, 0)
+		held := max(mono.Time(60*second).Sub(due)+2*lim.whole(r, lim.deadline(r, f))-3*lim.Tick, 0)
 		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, &Away{Server: down, Loop: down}), "%v: server", r)
 		require.Equal(t, by(want[r].loop, gap), fairDue(r, heard, &Away{Loop: down}), "%v: loop", r)
 		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 60 * second}), "%v: hold", r)
@@ -344,18 +347,18 @@ func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
 		limit(lim, r, 90*second)
 		d := lim.deadline(r, f)
 		for _, length := range []time.Duration{second, d.limit - second, d.limit, d.limit + second, 100 * d.limit} {
-			busy := Outages{{d.since, d.since + length, length}}
-			want := 90*second + length
+			busy := Outages{{d.since, d.since.Add(length), length}}
+			want := mono.Time(90 * second).Add(length)
 			if length > d.limit { // the loop was blocked when the deadline passed
-				want = d.since + length + d.limit
+				want = d.since.Add(length + d.limit)
 			}
 			require.Equal(t, want, fairDue(r, nil, &Away{Loop: busy}), "%v, blocked for %v", r, length)
 		}
 		always := outagesOf(d.since, 90*second-2, 90*second-1, 200*second, 200*second+1, 900*second)
-		require.Equal(t, 200*second+d.limit, fairDue(r, nil, &Away{Loop: always}), "%v: once after the deadline", r)
+		require.Equal(t, mono.Time(200*second).Add(d.limit), fairDue(r, nil, &Away{Loop: always}), "%v: once after the deadline", r)
 		server := Outages{{60 * second, 65 * second, 5 * second}}
 		long := outagesOf(60*second, 90*second, 91*second, 500*second)
-		require.Equal(t, 95*second+d.limit, fairDue(r, nil, &Away{Server: server, Loop: long}), "%v: one more than the server has", r)
+		require.Equal(t, mono.Time(95*second).Add(d.limit), fairDue(r, nil, &Away{Server: server, Loop: long}), "%v: one more than the server has", r)
 	}
 }
 
@@ -375,13 +378,13 @@ func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 	} {
 		lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 		lim.Read, lim.Hold, lim.Grace = tc.read, tc.hold, tc.grace
-		due := 20*second + tc.read + tc.by
+		due := mono.Time(20 * second).Add(tc.read + tc.by)
 		v := lim.Judge(f, held, due-1)
 		require.Equal(t, Wait, v.Act, tc.name)
 		require.Equal(t, due, v.Next, tc.name)
 		require.Equal(t, tc.by > 0, v.PutOff, tc.name)
 		v = lim.Judge(f, held, due)
-		require.Equal(t, Verdict{Act: Raise, Reason: ReadIdle, Due: due, Next: due + lim.Horizon}, v, tc.name)
+		require.Equal(t, Verdict{Act: Raise, Reason: ReadIdle, Due: due, Next: due.Add(lim.Horizon)}, v, tc.name)
 	}
 }
 
@@ -393,10 +396,10 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 	v := lim.Judge(f, &Away{HeldSince: 20 * second}, 180*second)
 	require.Equal(t, Verdict{Due: Never, Next: 190 * second, PutOff: true}, v, "a sixteenth of the limit")
 	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 180*second-1)
-	require.Equal(t, Verdict{Due: Never, Next: 340*second - 3*lim.Tick}, v, "nothing is held yet")
+	require.Equal(t, Verdict{Due: Never, Next: mono.Time(340 * second).Add(-3 * lim.Tick)}, v, "nothing is held yet")
 	lim.Read = second
 	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 21*second)
-	require.Equal(t, 21*second+lim.Tick, v.Next, "at least a tick")
+	require.Equal(t, mono.Time(21*second).Add(lim.Tick), v.Next, "at least a tick")
 	lim.Grace = time.Hour
 	v = lim.Judge(f, &Away{Server: outagesOf(20*second+second/2, 80*second)}, 85*second)
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
@@ -407,7 +410,7 @@ func TestAHoldAndAnOutageAddUp(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, time.Hour
 	away := &Away{Server: outagesOf(25*second, 27*second), HeldSince: 20 * second}
-	due := 40*second - 3*lim.Tick // two limits after the silence began
+	due := mono.Time(40 * second).Add(-3 * lim.Tick) // two limits after the silence began
 	require.Equal(t, Wait, lim.Judge(f, away, due-1).Act)
 	require.Equal(t, due, lim.Judge(f, away, due).Due)
 }
@@ -419,16 +422,16 @@ func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
 	lim.Read, lim.Grace = 10*second, time.Hour
 	away := &Away{Server: outagesOf(20*second, 28*second)}
 	f := &Facts{Opened: At(second), Heard: Span{27 * second, 29 * second}}
-	due := func() time.Duration { return lim.fair(ReadIdle, lim.deadline(ReadIdle, f), f, away, 29*second) }
-	require.Equal(t, 39*second, due(), "it may have been heard in the outage")
+	due := func() mono.Time { return lim.fair(ReadIdle, lim.deadline(ReadIdle, f), f, away, 29*second) }
+	require.Equal(t, mono.Time(39*second), due(), "it may have been heard in the outage")
 	f.Heard = Span{19 * second, 21 * second}
-	require.Equal(t, 38*second, due())
+	require.Equal(t, mono.Time(38*second), due())
 	lim.Read = 5 * second
-	require.Equal(t, 36*second, due(), "as much time as the outage was long")
+	require.Equal(t, mono.Time(36*second), due(), "as much time as the outage was long")
 	f.Heard, f.ArrivedAfter = Span{27 * second, 29 * second}, 28*second
-	require.Equal(t, 34*second, due(), "heard after it")
+	require.Equal(t, mono.Time(34*second), due(), "heard after it")
 	f.ArrivedAfter--
-	require.Equal(t, 36*second, due())
+	require.Equal(t, mono.Time(36*second), due())
 }
 
 // TestLateIsCountedFromTheDeadlineAfterAnOutage has an outage of the loop.
@@ -438,6 +441,6 @@ func TestLateIsCountedFromTheDeadlineAfterAnOutage(t *testing.T) {
 	away := &Away{Loop: outagesOf(50*second, 60*second)}
 	require.Equal(t, Wait, lim.Judge(f, away, 100*second-1).Act)
 	v := lim.Judge(f, away, 101*second)
-	require.Equal(t, 100*second, v.Due)
+	require.Equal(t, mono.Time(100*second), v.Due)
 	require.Equal(t, Report{Limit: 50 * second, Lasted: 61 * second, Late: second}, lim.Report(v, f, 101*second))
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
@@ -15,22 +17,22 @@ func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 			timeout := lim.IdleLimit(r)
 			v := lim.Judge(f, neverAway, 90*second)
 			require.Equal(t, Report{
-				First: true, Limit: timeout, Lasted: timeout + 50*time.Millisecond, Late: 50 * time.Millisecond,
-			}, lim.Report(v, f, 90*second+50*time.Millisecond))
+				First: true, Limit: timeout, Lasted: timeout + 50*millisecond, Late: 50 * millisecond,
+			}, lim.Report(v, f, 90*second+50*millisecond))
 
 			f.Noticed[r-1] = 91 * second // rounded up
-			require.Equal(t, Wait, lim.Judge(f, neverAway, 91*second+timeout-1).Act)
-			v = lim.Judge(f, neverAway, 91*second+timeout)
+			require.Equal(t, Wait, lim.Judge(f, neverAway, mono.Time(91*second-1).Add(timeout)).Act)
+			v = lim.Judge(f, neverAway, mono.Time(91*second).Add(timeout))
 			require.Equal(t, Raise, v.Act)
-			p := lim.Report(v, f, 91*second+timeout)
+			p := lim.Report(v, f, mono.Time(91*second).Add(timeout))
 			require.False(t, p.First)
 			require.Equal(t, second+2*timeout, p.Lasted, "over all events")
 			require.Zero(t, p.Late)
 
 			f.Heard, f.Wrote = At(92*second), At(92*second)
-			v = lim.Judge(f, neverAway, 92*second+timeout)
+			v = lim.Judge(f, neverAway, mono.Time(92*second).Add(timeout))
 			require.Equal(t, Raise, v.Act)
-			require.True(t, lim.Report(v, f, 92*second+timeout).First, "active since")
+			require.True(t, lim.Report(v, f, mono.Time(92*second).Add(timeout)).First, "active since")
 		})
 	}
 }
@@ -38,7 +40,7 @@ func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 // TestFirstIdleEventInTheTickOfTheActivity tries the bounds of rounding.
 func TestFirstIdleEventInTheTickOfTheActivity(t *testing.T) {
 	lim, f := testLimits(), testFacts()
-	f.Noticed[ReadIdle-1] = 20*second + lim.Tick
+	f.Noticed[ReadIdle-1] = mono.Time(20 * second).Add(lim.Tick)
 	require.False(t, lim.first(ReadIdle, f), "noticed at the activity or after it")
 	f.Noticed[ReadIdle-1]--
 	require.True(t, lim.first(ReadIdle, f), "the notice was rounded up, and came before the activity")
@@ -90,16 +92,17 @@ func TestHeartbeatTimeoutLastsSinceTheLastSignOfLife(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
 		pongsOnly bool
-		heardAt   time.Duration // as the kernel reports
+		heardAt   mono.Time // as the kernel reports
 		random    float64
-		pings     []time.Duration
-		now, want time.Duration
+		pings     []mono.Time
+		now       mono.Time
+		want      time.Duration
 	}{
-		{"pings in time", false, 0, 0, []time.Duration{21 * second, 22 * second}, 23 * second, 3 * second},
-		{"the driver was late for the pings", false, 0, 0, []time.Duration{21*second + 400*time.Millisecond, 22*second + 750*time.Millisecond}, 23*second + 750*time.Millisecond, 3750 * time.Millisecond},
-		{"the kernel knows the last byte", false, 19*second + second/2, 0, []time.Duration{21 * second, 22 * second}, 23 * second, 3500 * time.Millisecond},
-		{"only pongs", true, 0, 0, []time.Duration{21 * second, 22 * second}, 23 * second, 3 * second},
-		{"only pongs, with jitter", true, 0, 0.5, []time.Duration{21250 * time.Millisecond, 22250 * time.Millisecond}, 23250 * time.Millisecond, 3250 * time.Millisecond},
+		{"pings in time", false, 0, 0, []mono.Time{21 * second, 22 * second}, 23 * second, 3 * second},
+		{"the driver was late for the pings", false, 0, 0, []mono.Time{21*second + 400*millisecond, 22*second + 750*millisecond}, 23*second + 750*millisecond, 3750 * millisecond},
+		{"the kernel knows the last byte", false, 19*second + second/2, 0, []mono.Time{21 * second, 22 * second}, 23 * second, 3500 * millisecond},
+		{"only pongs", true, 0, 0, []mono.Time{21 * second, 22 * second}, 23 * second, 3 * second},
+		{"only pongs, with jitter", true, 0, 0.5, []mono.Time{21250 * millisecond, 22250 * millisecond}, 23250 * millisecond, 3250 * millisecond},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			lim.Heartbeat.PongsOnly = tc.pongsOnly
@@ -129,13 +132,13 @@ func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 	for _, r := range []Reason{ReadIdle, AllIdle} {
 		v := Verdict{Act: Raise, Reason: r, Due: 30 * second}
 		p := lim.Report(v, f, 30*second+second/10)
-		require.Equal(t, second/10, p.Late)
-		require.Equal(t, 10*second+second/10, p.Lasted, "at least that")
+		require.Equal(t, time.Second/10, p.Late)
+		require.Equal(t, 10*time.Second+time.Second/10, p.Lasted, "at least that")
 
 		f.HeardAt = 19*second + second/4
 		p = lim.Report(v, f, 30*second+second/10)
-		require.Equal(t, second/10+3*second/4, p.Late, "the kernel knows better")
-		require.Equal(t, 10*second+second/10+3*second/4, p.Lasted)
+		require.Equal(t, time.Second/10+3*time.Second/4, p.Late, "the kernel knows better")
+		require.Equal(t, 10*time.Second+time.Second/10+3*time.Second/4, p.Lasted)
 		f.HeardAt = 0
 	}
 	f.Noticed[ReadIdle-1] = 30 * second
@@ -151,7 +154,7 @@ func TestLateAfterAChange(t *testing.T) {
 	before := testLimits()
 	lim.Previous, lim.Since = before, 50*second
 	v := lim.Judge(f, neverAway, 51*second)
-	require.Equal(t, 30*second, v.Due)
+	require.Equal(t, mono.Time(30*second), v.Due)
 	for _, tc := range []struct{ read, want time.Duration }{
 		{0, second},               // there was no limit before
 		{60 * second, second},     // the old deadline was later
@@ -164,5 +167,5 @@ func TestLateAfterAChange(t *testing.T) {
 	}
 	// The lateness counts from the change, whatever the kernel knows of the last byte.
 	f.HeardAt, f.Heard.From, before.Read = 19*second, 19*second, 0
-	require.Equal(t, second, lim.Report(v, f, 51*second).Late)
+	require.Equal(t, time.Second, lim.Report(v, f, 51*second).Late)
 }

@@ -1,9 +1,13 @@
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+)
 
 // Never is a deadline that never passes.
-const Never = time.Duration(1<<63 - 1)
+const Never = mono.Time(1<<63 - 1)
 
 // An Act is the action that a verdict requires.
 type Act uint8
@@ -19,40 +23,41 @@ const (
 // A Verdict is the outcome of a judgement.
 type Verdict struct {
 	Act    Act
-	Reason Reason        // the limit with the passed deadline
-	Due    time.Duration // that deadline
-	Next   time.Duration // when to judge again, if the act is Wait
-	PutOff bool          // a deadline has passed, and an outage puts the verdict off
+	Reason Reason    // the limit with the passed deadline
+	Due    mono.Time // that deadline
+	Next   mono.Time // when to judge again, if the act is Wait
+	PutOff bool      // a deadline has passed, and an outage puts the verdict off
 }
 
 // A deadline is the instant at which a limit is reached.
 type deadline struct {
-	since, limit time.Duration
-	due          time.Duration
+	since mono.Time
+	limit time.Duration
+	due   mono.Time
 }
 
 var none = deadline{due: Never}
 
 // after returns the deadline of a limit that counts from an instant, if the limit is on and
 // applies.
-func after(since, limit time.Duration, applies bool) deadline {
+func after(since mono.Time, limit time.Duration, applies bool) deadline {
 	if limit == 0 || !applies {
 		return none
 	}
-	return deadline{since, limit, since + limit}
+	return deadline{since, limit, since.Add(limit)}
 }
 
 // Judge returns the verdict about a connection. The earliest of the passed deadlines is the reason,
 // so that a late judgement gives the same reason as one in time.
-func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
-	v := Verdict{Due: Never, Next: now + lim.Horizon}
+func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
+	v := Verdict{Due: Never, Next: now.Add(lim.Horizon)}
 	for r := First; r <= LastDue; r++ {
 		raw := lim.deadline(r, f)
 		due := lim.fair(r, raw, f, away, now)
 		if due > now && raw.due <= now {
 			v.PutOff = true
 			if away.HeldSince != 0 { // the hold may end soon
-				v.Next = min(v.Next, now+max(lim.whole(r, raw)/holdPolls, lim.Tick))
+				v.Next = min(v.Next, now.Add(max(lim.whole(r, raw)/holdPolls, lim.Tick)))
 			}
 		}
 		switch {
@@ -67,21 +72,21 @@ func (lim *Limits) Judge(f *Facts, away *Away, now time.Duration) Verdict {
 	}
 	if f.OutputWaits() {
 		if every := lim.PollOutput(); every > 0 {
-			v.Next = min(v.Next, now+every)
+			v.Next = min(v.Next, now.Add(every))
 		}
 	}
 	if lim.Drain != (Drain{}) && f.Output > 0 {
-		v.Next = min(v.Next, now+drainPoll)
+		v.Next = min(v.Next, now.Add(drainPoll))
 	}
 	if f.RatedSince != 0 && !f.Counting {
-		v.Next = min(v.Next, max(f.RatedSince, now+lim.Tick))
+		v.Next = min(v.Next, max(f.RatedSince, now.Add(lim.Tick)))
 	}
 	return v
 }
 
 // review returns the instant of the next judgement for a deadline that has not passed. If an outage
 // has put it off, a byte of the peer ends that, and the next deadline is one limit after the byte.
-func (lim *Limits) review(r Reason, raw deadline, due, now time.Duration) time.Duration {
+func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time) mono.Time {
 	limit := raw.limit
 	if r == HeartbeatTimeout {
 		limit = lim.Heartbeat.Interval
@@ -89,7 +94,7 @@ func (lim *Limits) review(r Reason, raw deadline, due, now time.Duration) time.D
 	if due == raw.due || limit == 0 {
 		return due
 	}
-	return min(due, now+limit)
+	return min(due, now.Add(limit))
 }
 
 // deadline returns the deadline of a limit for a server that is never away.
@@ -114,7 +119,7 @@ func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 		return lim.heartbeat(f)
 	case MaxAge:
 		if f.Leaving && lim.Age > 0 {
-			return deadline{f.LastPing, lim.AgeGrace, f.LastPing + lim.AgeGrace}
+			return deadline{f.LastPing, lim.AgeGrace, f.LastPing.Add(lim.AgeGrace)}
 		}
 		return after(f.Opened.To, lim.Age+Share(lim.Age, ageSpread*(2*f.Random-1)), lim.Age > 0)
 	case Drained:
@@ -154,35 +159,35 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 // drained returns the instant at which a drain closes a connection: spread evenly over Spread if
 // the connection is idle, over the rest until Deadline if it is busy, and at Deadline if it is held
 // or output waits that would be lost.
-func (lim *Limits) drained(f *Facts) time.Duration {
+func (lim *Limits) drained(f *Facts) mono.Time {
 	d := lim.Drain
-	turn := d.Began + Share(d.Spread, f.Random)
+	turn := d.Began.Add(Share(d.Spread, f.Random))
 	switch {
 	case d == Drain{}:
 		return Never
 	case f.Held || f.Output > 0:
-		return d.Began + d.Deadline
-	case f.active(AllIdle).To > turn-busyFor:
-		return d.Began + d.Spread + Share(d.Deadline-d.Spread, f.Random)
+		return d.Began.Add(d.Deadline)
+	case f.active(AllIdle).To > turn.Add(-busyFor):
+		return d.Began.Add(d.Spread + Share(d.Deadline-d.Spread, f.Random))
 	}
 	return turn
 }
 
 // fair returns the deadline without the times for which the peer is not responsible.
-func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now time.Duration) time.Duration {
+func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Time) mono.Time {
 	if d.due == Never || !lim.needsServer(r, f) {
 		return d.due
 	}
 	heard := f.heardAfter(lim.Tick)
 	due, held := away.putOff(d, heard, lim.Grace)
 	if held { // three ticks less, to close within two limits of the last byte despite rounding
-		due = max(due, min(away.HeldSince+2*lim.whole(r, d)-3*lim.Tick, due+lim.Hold))
+		due = max(due, min(away.HeldSince.Add(2*lim.whole(r, d)-3*lim.Tick), due.Add(lim.Hold)))
 	}
 	if needsLoop(r) {
 		due = max(due, away.putOffLoop(d, heard, lim.Grace))
 	}
 	if r == NoHandshake && f.Unread && due <= now { // the waiting bytes may complete it
-		due = min(now+lim.Tick, due+d.limit)
+		due = min(now.Add(lim.Tick), due.Add(d.limit))
 	}
 	return due
 }
@@ -240,7 +245,7 @@ func (lim *Limits) act(r Reason, f *Facts) Act {
 
 // first reports whether an idle event would be the first since the last activity.
 func (lim *Limits) first(r Reason, f *Facts) bool {
-	return f.active(r).To > f.Noticed[r-1]-lim.Tick // Noticed is rounded up to the tick
+	return f.active(r).To > f.Noticed[r-1].Add(-lim.Tick) // Noticed is rounded up to the tick
 }
 
 // A Report has the figures behind a verdict.
@@ -254,61 +259,61 @@ type Report struct {
 }
 
 // Report returns the figures behind a verdict with the act Raise, Farewell or End.
-func (lim *Limits) Report(v Verdict, f *Facts, now time.Duration) Report {
+func (lim *Limits) Report(v Verdict, f *Facts, now mono.Time) Report {
 	p := Report{Late: lim.late(v, f, now)}
 	switch v.Reason {
 	case ReadIdle, WriteIdle, AllIdle:
 		lim.reportIdle(&p, v, f, now)
 	case NoFirstByte:
-		p.Limit, p.Lasted = lim.FirstByte, now-f.Opened.To
+		p.Limit, p.Lasted = lim.FirstByte, now.Sub(f.Opened.To)
 	case NoHandshake:
-		p.Limit, p.Lasted = lim.Handshake, now-f.Opened.To
+		p.Limit, p.Lasted = lim.Handshake, now.Sub(f.Opened.To)
 	case WriteStall:
-		p.Limit, p.Lasted = lim.Stall, now-f.StalledSince
+		p.Limit, p.Lasted = lim.Stall, now.Sub(f.StalledSince)
 	case OverLimit:
 		p.Bytes = f.Output
 		if lim.overHard(f) { // the check has just found it
 			p.Late, p.Least = 0, lim.Output.Hard
 			break
 		}
-		p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now-f.OverSince, lim.Output.Soft
+		p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now.Sub(f.OverSince), lim.Output.Soft
 	case BelowMinRate:
-		p.Limit, p.Lasted, p.Bytes, p.Least = lim.Rate.Window, now-f.RatedSince, f.Taken, lim.leastInWindow()
+		p.Limit, p.Lasted, p.Bytes, p.Least = lim.Rate.Window, now.Sub(f.RatedSince), f.Taken, lim.leastInWindow()
 	case HeartbeatTimeout:
 		lim.reportNoAnswer(&p, f, now)
 	case MaxAge:
-		p.Limit, p.Lasted = lim.Age, now-f.Opened.To
+		p.Limit, p.Lasted = lim.Age, now.Sub(f.Opened.To)
 	case Drained:
-		p.Lasted = now - f.known(ReadIdle)
+		p.Lasted = now.Sub(f.known(ReadIdle))
 	}
 	return p
 }
 
-func (lim *Limits) reportIdle(p *Report, v Verdict, f *Facts, now time.Duration) {
+func (lim *Limits) reportIdle(p *Report, v Verdict, f *Facts, now mono.Time) {
 	known := f.known(v.Reason)
-	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now-known
+	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now.Sub(known)
 	// The deadline counts from the upper bound of the last activity.
-	if p.First && p.Late == now-v.Due {
-		p.Late += f.active(v.Reason).To - known
+	if p.First && p.Late == now.Sub(v.Due) {
+		p.Late += f.active(v.Reason).To.Sub(known)
 	}
 }
 
-func (lim *Limits) reportNoAnswer(p *Report, f *Facts, now time.Duration) {
+func (lim *Limits) reportNoAnswer(p *Report, f *Facts, now mono.Time) {
 	h := &lim.Heartbeat
 	p.Limit = h.Interval + time.Duration(f.Missed)*h.Retry
-	p.Lasted = now - f.known(ReadIdle)
+	p.Lasted = now.Sub(f.known(ReadIdle))
 	if h.PongsOnly { // the first ping came an interval after the last pong
-		firstPing := f.LastPing - time.Duration(f.Missed-1)*h.Retry
-		p.Lasted = now - firstPing + h.Interval + Share(h.Interval, h.Jitter*f.Random)
+		firstPing := f.LastPing.Add(-time.Duration(f.Missed-1) * h.Retry)
+		p.Lasted = now.Sub(firstPing) + h.Interval + Share(h.Interval, h.Jitter*f.Random)
 	}
 }
 
 // late returns the time since the deadline of a verdict. If a change of the limits has brought the
 // deadline forward into the past, it counts from the change.
-func (lim *Limits) late(v Verdict, f *Facts, now time.Duration) time.Duration {
+func (lim *Limits) late(v Verdict, f *Facts, now mono.Time) time.Duration {
 	due := v.Due
 	if lim.Previous != nil {
 		due = max(due, min(lim.Since, lim.Previous.deadline(v.Reason, f).due))
 	}
-	return now - due
+	return now.Sub(due)
 }

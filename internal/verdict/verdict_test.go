@@ -6,12 +6,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
-const second = time.Second
-
-// kernelStep is the resolution of the kernel in these tests.
-const kernelStep = 5 * time.Millisecond
+// These constants are untyped, for instants and durations.
+const (
+	second      = 1_000_000_000
+	millisecond = second / 1000
+	kernelStep  = 5 * millisecond // the resolution of the kernel in these tests
+)
 
 // neverAway is a server that was never away.
 var neverAway = &Away{}
@@ -33,28 +37,28 @@ func testFacts() *Facts {
 }
 
 // limit sets the limit of a reason so that it is due at an instant.
-func limit(lim *Limits, r Reason, due time.Duration) {
+func limit(lim *Limits, r Reason, due mono.Time) {
 	switch r {
 	case ReadIdle:
-		lim.Read = due - 20*second
+		lim.Read = due.Sub(20 * second)
 	case WriteIdle:
-		lim.Write = due - 30*second
+		lim.Write = due.Sub(30 * second)
 	case AllIdle:
-		lim.All = due - 30*second
+		lim.All = due.Sub(30 * second)
 	case NoFirstByte:
-		lim.FirstByte = due - 10*second
+		lim.FirstByte = due.Sub(10 * second)
 	case NoHandshake:
-		lim.Handshake = due - 10*second
+		lim.Handshake = due.Sub(10 * second)
 	case WriteStall:
-		lim.Stall = due - 40*second
+		lim.Stall = due.Sub(40 * second)
 	case OverLimit:
-		lim.Output = Output{Soft: 99, SoftFor: due - 45*second}
+		lim.Output = Output{Soft: 99, SoftFor: due.Sub(45 * second)}
 	case BelowMinRate:
-		lim.Rate = Rate{BytesPerSecond: 1, Window: due - 50*second}
+		lim.Rate = Rate{BytesPerSecond: 1, Window: due.Sub(50 * second)}
 	case HeartbeatTimeout:
-		lim.Heartbeat.Interval, lim.Heartbeat.Retry, lim.Heartbeat.MaxMissed = second, due-55*second, 2
+		lim.Heartbeat.Interval, lim.Heartbeat.Retry, lim.Heartbeat.MaxMissed = second, due.Sub(55*second), 2
 	case MaxAge:
-		lim.Age = due - 10*second
+		lim.Age = due.Sub(10 * second)
 	case Drained:
 		// Half of Spread.
 		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second}
@@ -77,7 +81,7 @@ func allReasons() (all []Reason) {
 }
 
 func TestEachReasonIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
-	const due = 90 * second
+	const due = mono.Time(90 * second)
 	for _, r := range allReasons() {
 		t.Run(r.String(), func(t *testing.T) {
 			lim := testLimits()
@@ -101,12 +105,12 @@ func TestEachPairOfKinds(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v, %v", a, b), func(t *testing.T) {
-				const early, late = 90 * second, 95 * second
+				const early, late = mono.Time(90 * second), mono.Time(95 * second)
 				lim := testLimits()
 				limit(lim, a, early)
 				limit(lim, b, late)
 				require.Equal(t, early, lim.Judge(testFacts(), neverAway, 80*second).Next)
-				for _, now := range []time.Duration{early, late - 1, late, 100 * second} {
+				for _, now := range []mono.Time{early, late - 1, late, 100 * second} {
 					v := lim.Judge(testFacts(), neverAway, now)
 					require.Equal(t, a, v.Reason, "judged at %v", now)
 					require.Equal(t, early, v.Due)
@@ -165,13 +169,13 @@ func TestActivityInTheOtherDirection(t *testing.T) {
 	f := testFacts()
 	f.Fresh = false
 	f.Heard, f.Wrote = At(20*second), At(70*second)
-	require.Equal(t, 80*second, lim.deadline(ReadIdle, f).due)
-	require.Equal(t, 130*second, lim.deadline(WriteIdle, f).due)
-	require.Equal(t, 130*second, lim.deadline(AllIdle, f).due)
+	require.Equal(t, mono.Time(80*second), lim.deadline(ReadIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(WriteIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(AllIdle, f).due)
 	f.Heard, f.Wrote = f.Wrote, f.Heard
-	require.Equal(t, 130*second, lim.deadline(ReadIdle, f).due)
-	require.Equal(t, 80*second, lim.deadline(WriteIdle, f).due)
-	require.Equal(t, 130*second, lim.deadline(AllIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(ReadIdle, f).due)
+	require.Equal(t, mono.Time(80*second), lim.deadline(WriteIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(AllIdle, f).due)
 }
 
 // TestHeartbeats is the case of gnet issue 383: 60 seconds of silence, three pings 30 seconds
@@ -181,7 +185,7 @@ func TestHeartbeats(t *testing.T) {
 	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3}
 	f := &Facts{Opened: At(5 * second), Heard: At(20 * second), Ready: true}
 	for _, step := range []struct {
-		at  time.Duration
+		at  mono.Time
 		act Act
 	}{{80 * second, Ping}, {110 * second, Ping}, {140 * second, Ping}, {170 * second, End}} {
 		require.Equal(t, Wait, lim.Judge(f, neverAway, step.at-1).Act)
@@ -195,32 +199,32 @@ func TestHeartbeats(t *testing.T) {
 		f.LastPing, f.Missed = step.at, f.Missed+1
 	}
 	f.Missed, f.Heard = 0, At(165*second)
-	require.Equal(t, 225*second, lim.Judge(f, neverAway, 170*second).Next, "any byte is an answer")
+	require.Equal(t, mono.Time(225*second), lim.Judge(f, neverAway, 170*second).Next, "any byte is an answer")
 	f.Random = 1
-	require.Equal(t, 225*second, lim.Judge(f, neverAway, 170*second).Next, "without jitter all pings come at the interval")
+	require.Equal(t, mono.Time(225*second), lim.Judge(f, neverAway, 170*second).Next, "without jitter all pings come at the interval")
 	lim.Heartbeat.Jitter = 0.2
-	require.Equal(t, 237*second, lim.Judge(f, neverAway, 170*second).Next, "the first ping comes up to a fifth later")
+	require.Equal(t, mono.Time(237*second), lim.Judge(f, neverAway, 170*second).Next, "the first ping comes up to a fifth later")
 }
 
 func TestPongsOnly(t *testing.T) {
 	lim := testLimits()
 	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3, PongsOnly: true}
 	f := &Facts{Opened: At(5 * second), Heard: At(64 * second), Ready: true}
-	pong := func(at time.Duration) {
+	pong := func(at mono.Time) {
 		f.Heard = At(at)
 		f.alive(lim)
 	}
-	require.Equal(t, 65*second, lim.deadline(HeartbeatTimeout, f).due, "from when it was opened, whatever came")
+	require.Equal(t, mono.Time(65*second), lim.deadline(HeartbeatTimeout, f).due, "from when it was opened, whatever came")
 	pong(70 * second)
-	require.Equal(t, 130*second, lim.deadline(HeartbeatTimeout, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(HeartbeatTimeout, f).due)
 	f.LastPing, f.Missed = 130*second, 1
-	require.Equal(t, 160*second, lim.deadline(HeartbeatTimeout, f).due)
+	require.Equal(t, mono.Time(160*second), lim.deadline(HeartbeatTimeout, f).due)
 	pong(140 * second)
-	require.Equal(t, 200*second, lim.deadline(HeartbeatTimeout, f).due)
+	require.Equal(t, mono.Time(200*second), lim.deadline(HeartbeatTimeout, f).due)
 	require.Zero(t, f.Missed)
 	f.Leaving, f.LastPing = true, 150*second
 	pong(155 * second)
-	require.Equal(t, 150*second, f.LastPing, "the goodbye is not a pong")
+	require.Equal(t, mono.Time(150*second), f.LastPing, "the goodbye is not a pong")
 }
 
 // TestAHandshakeIsExcusedOnlyWhileTheServerIsLate puts a handshake off while bytes wait that may
@@ -228,16 +232,16 @@ func TestPongsOnly(t *testing.T) {
 func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 	lim := testLimits()
 	lim.Handshake = 10 * second
-	const due = 15 * second
+	const due = mono.Time(15 * second)
 	for _, late := range []time.Duration{0, 1, lim.Tick, 3 * lim.Tick, 10*second - 1, 10 * second, 11 * second} {
-		f, now := &Facts{Opened: At(5 * second)}, due+late
+		f, now := &Facts{Opened: At(5 * second)}, due.Add(late)
 		v := lim.Judge(f, neverAway, now)
-		require.Equal(t, Verdict{Act: End, Reason: NoHandshake, Due: due, Next: now + lim.Horizon}, v, "no bytes wait: the peer is slow")
+		require.Equal(t, Verdict{Act: End, Reason: NoHandshake, Due: due, Next: now.Add(lim.Horizon)}, v, "no bytes wait: the peer is slow")
 
 		lim.Hear(f, &Evidence{Found: Unread}, now)
 		v = lim.Judge(f, neverAway, now)
 		if late < 10*second {
-			require.Equal(t, Verdict{Due: Never, Next: min(now+lim.Tick, due+10*second), PutOff: true}, v, "late by %v", late)
+			require.Equal(t, Verdict{Due: Never, Next: min(now.Add(lim.Tick), due+10*second), PutOff: true}, v, "late by %v", late)
 		} else {
 			require.Equal(t, End, v.Act, "late by %v", late)
 			require.Equal(t, due+10*second, v.Due)
@@ -259,11 +263,12 @@ func TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits(t *testing.T) {
 		lim, f := testLimits(), testFacts()
 		limit(lim, r, 90*second)
 		f.Unread = true
-		require.Equal(t, 90*second, lim.Judge(f, neverAway, 90*second).Due, "%v", r)
+		require.Equal(t, mono.Time(90*second), lim.Judge(f, neverAway, 90*second).Due, "%v", r)
 	}
 }
 
 func TestEachReasonThatMayEndAConnectionNeedsALimit(t *testing.T) {
-	v := testLimits().Judge(testFacts(), neverAway, 1000*time.Hour)
-	require.Equal(t, Verdict{Due: Never, Next: 1001 * time.Hour}, v, "no limit is on")
+	const now = mono.Time(1000 * time.Hour)
+	v := testLimits().Judge(testFacts(), neverAway, now)
+	require.Equal(t, Verdict{Due: Never, Next: now.Add(time.Hour)}, v, "no limit is on")
 }

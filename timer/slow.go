@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
 )
 
@@ -90,7 +91,7 @@ type warnings struct{ full, refused, skipped, blocked ratelog.Limiter }
 
 // warn logs a warning, at most once a second per limiter.
 func (c *core) warn(limiter *ratelog.Limiter, message string, args ...any) {
-	if limiter.AllowAt(c.now()) {
+	if limiter.AllowAt(mono.Time(c.now())) {
 		c.log().Warn(message, args...)
 	}
 }

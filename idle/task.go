@@ -43,12 +43,7 @@ func (l *loop) run(context.Context) error {
 	}
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shed(spent)
-	more := true
-	for more && !spent() { // one at a time: each handler may take a millisecond
-		_, verdicts := l.wheel.Advance(time.Duration(l.clock.Read()), 1, l.expire)
-		timers := l.timers.Advance(l.clock.Read())
-		more = verdicts || timers
-	}
+	more := l.advance(spent)
 	l.counters.Behind = 0
 	if due := l.wheelDue(); more && due != never {
 		l.counters.Behind = max(l.clock.Elapsed().Sub(due), 0)
@@ -66,6 +61,18 @@ func (l *loop) run(context.Context) error {
 		l.reaper.continueSoon()
 	}
 	return l.stop
+}
+
+// advance judges the connections and calls the timers that are due, in turns, until its time is
+// spent. It reports whether there may be more.
+func (l *loop) advance(spent func() bool) (more bool) {
+	more = true
+	for more && !spent() { // one at a time: each handler may take a millisecond
+		_, verdicts := l.wheel.Advance(time.Duration(l.clock.Read()), 1, l.expire)
+		timers := l.timers.Advance(l.clock.Read())
+		more = verdicts || timers
+	}
+	return more
 }
 
 // budget returns how long a task may run. It is longer for a loop that is further behind: dead and

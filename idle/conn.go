@@ -156,8 +156,12 @@ func (c Conn) EndMessage() {
 // with it. The func stop, which belongs to the loop goroutine too, cancels the call. It returns
 // false if f was called or cannot be called any more.
 //
-// For a closed connection After does nothing. If d is above ten years, it is ten years. A nil f
-// panics. A timer takes about 200 bytes, and connections without timers cost nothing.
+// The tick is [Config.Tick], which depends on the timeouts. If d is 0 or less, f is called in the
+// next task of the event loop. If d is above ten years, it is ten years. A nil f panics. The func f
+// may call all methods of Conn, its own stop included, and close the connection with c.Close. Hold,
+// Exempt and ObserveOnly do not stop timers. For a closed connection After does nothing.
+//
+// A timer takes about 200 bytes, and connections without timers cost nothing.
 func (c Conn) After(d time.Duration, f func(gnet.Conn)) (stop func() bool) {
 	return c.addTimer(d, 0, f)
 }

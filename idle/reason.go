@@ -87,9 +87,10 @@ var ErrNotWatched = errors.New("idle: the connection is not watched")
 // engine stops, io.EOF within an *os.SyscallError if the peer has, or why a read or a write failed.
 type ReapError struct {
 	Reason Reason
-	// Limit is the timeout that has passed. For BelowMinRate it is the window of Config.MinRate.
-	// For HeartbeatTimeout it is the time from the last sign of life to the close. It is 0 for
-	// Drained, Kicked, Shed and the hard limit of OverLimit.
+	// Limit is the timeout that has passed, without the share of Config.Jitter. For BelowMinRate it
+	// is the window of Config.MinRate. For HeartbeatTimeout it is Interval and MaxMissed times
+	// Retry, without Heartbeat.Jitter. It is 0 for Drained, Kicked, Shed and the hard limit of
+	// OverLimit.
 	Limit time.Duration
 	// Lasted is the time that Limit limits. An idle connection was idle for it, see [Event]. For
 	// NoFirstByte, NoHandshake and MaxAge it begins with the opening of the connection. For

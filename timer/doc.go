@@ -19,7 +19,7 @@
 //   - periodic tasks whose runs do not overlap and do not pile up after a stall
 //   - one goroutine for all tasks, so that they need no lock between them
 //
-// Package idle does not need it: timeouts of connections are there already. A program that has an
+// A connection of package idle has timeouts, and After and Every of idle.Conn. A program that has an
 // event loop of its own can own a [wheel.Wheel] instead, without locks.
 //
 // # Contract

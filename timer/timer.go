@@ -148,9 +148,7 @@ func New(cfg Config) (*Timer, error) {
 const maxShards = 64
 
 // AfterFunc runs a task once after a delay. With a delay of zero or less the task is due at the next
-// tick.
-//
-// AfterFunc returns ErrShutdown after Shutdown, ErrTooManyPending at the limit, and an error if the
+// tick. It returns ErrShutdown after Shutdown, ErrTooManyPending at the limit, and an error if the
 // task is nil.
 func (t *Timer) AfterFunc(d time.Duration, task func()) (*Timeout, error) {
 	return t.core.add(d, 0, task)
@@ -164,21 +162,25 @@ func (t *Timer) AfterFunc(d time.Duration, task func()) (*Timeout, error) {
 //
 // Every returns the errors of AfterFunc, and one if the period is shorter than a tick.
 func (t *Timer) Every(period time.Duration, task func()) (*Timeout, error) {
-	return t.core.add(period, period, task)
+	return t.core.addPeriodic(period, period, task)
 }
 
 // EveryAfter runs a task repeatedly with a fixed delay: the first run is after one pause, and each
 // other run is a pause after the end of the run before. Otherwise it is like Every.
 func (t *Timer) EveryAfter(pause time.Duration, task func()) (*Timeout, error) {
-	return t.core.add(pause, -pause, task)
+	return t.core.addPeriodic(pause, -pause, task)
+}
+
+func (c *core) addPeriodic(d, period time.Duration, task func()) (*Timeout, error) {
+	if d < c.cfg.Tick {
+		return nil, fmt.Errorf("timer: the period is %v, must be at least the tick of %v", d, c.cfg.Tick)
+	}
+	return c.add(d, period, task)
 }
 
 func (c *core) add(d, period time.Duration, task func()) (*Timeout, error) {
-	switch {
-	case task == nil:
+	if task == nil {
 		return nil, errNilTask
-	case period != 0 && d < c.cfg.Tick:
-		return nil, fmt.Errorf("timer: the period is %v, must be at least the tick of %v", d, c.cfg.Tick)
 	}
 	s := c.shards[rand.Uint32()&uint32(len(c.shards)-1)] // the generator is local to the processor
 	t := &Timeout{shard: s, task: task, period: period, deadline: c.in(d)}

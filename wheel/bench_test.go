@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	benchTick    = 100 * time.Millisecond
+	benchTick    = 10 * time.Millisecond // that of package timer
 	benchTimeout = 60 * time.Second
 )
 

@@ -215,9 +215,9 @@ func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 }
 
 // slow serves a handler as the admin listener does, with the timeouts set to the given time.
-func slow(t *testing.T, d time.Duration, handler http.Handler) (addr string) {
+func slow(t *testing.T, d time.Duration, handler *admin.Handler) (addr string) {
 	t.Helper()
-	srv := newAdminServer(handler, slog.New(slog.DiscardHandler))
+	srv := handler.NewServer()
 	require.Positive(t, srv.ReadHeaderTimeout)
 	require.Positive(t, srv.IdleTimeout)
 	srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = d, d, d, d
@@ -300,7 +300,7 @@ func TestClientsThatHoldAdminDoNotKeepProbesOut(t *testing.T) {
 			var holders sync.WaitGroup
 			defer holders.Wait()
 			defer end()
-			for range 3 * adminConns {
+			for range 3 * admin.MaxConnections {
 				holders.Go(func() {
 					for sleep(holding, 10*time.Millisecond) {
 						if c, err := from.Dial("tcp", srv.AdminAddr().String()); err == nil {

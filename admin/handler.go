@@ -39,7 +39,8 @@ type Config struct {
 	Token string
 
 	// Open says that only this machine can reach the listener. Then requests that read need no
-	// token, and every request must be for localhost or a loopback address.
+	// token, except for profiles if there is a Token. Every request must be for localhost or a
+	// loopback address.
 	Open bool
 
 	// Status returns the state of the server around the Reaper. Safe for concurrent use. If nil,
@@ -53,7 +54,8 @@ type Config struct {
 	// Profiles adds /debug/pprof/. A profile may contain parts of the memory of the program.
 	Profiles bool
 
-	// Logger gets a record for each change. If nil, nothing is logged.
+	// Logger gets a record for each change, and for requests without the token that they need, at
+	// most once a second. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -205,7 +205,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.live.unsubscribe(v)
 	w.Header().Set("Connection", "close") // nothing follows the stream
-	keepLittle(r, viewerBuffer)
+	setSendBuffer(r, viewerBuffer)
 	first, err := json.Marshal(hello{
 		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(h.reaper.Stats()),
 		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),

@@ -39,8 +39,8 @@ type place struct {
 
 type placeKey struct{}
 
-// connContext is for http.Server.ConnContext. It delays the server, and so the next connection, if it
-// has to close a connection that is younger than the grace.
+// connContext is for http.Server.ConnContext. It delays the next connection if it has to close one
+// that is younger than the grace.
 func (p *places) connContext(ctx context.Context, conn net.Conn) context.Context {
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // a unix socket has no such address
 	added := &place{conn: conn, network: network.Of(from.Addr(), network.IPv4Bits, network.IPv6Bits), opened: time.Now()}
@@ -111,9 +111,9 @@ func (p *places) begin(r *http.Request, trusted bool) {
 	}
 }
 
-// keepLittle makes the output of a connection that is not received yet small, so that a client that
-// does not read is noticed soon.
-func keepLittle(r *http.Request, bytes int) {
+// setSendBuffer bounds the output of the connection that the peer has not received yet. With a
+// small buffer a write to a client that does not read fails soon.
+func setSendBuffer(r *http.Request, bytes int) {
 	if c, _ := r.Context().Value(placeKey{}).(*place); c != nil {
 		if tcp, ok := c.conn.(interface{ SetWriteBuffer(int) error }); ok {
 			_ = tcp.SetWriteBuffer(bytes)

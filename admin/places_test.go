@@ -46,7 +46,7 @@ func (c *visitor) Close() error {
 
 // open opens connections from an address, one for each letter of names.
 func (v *visit) open(names, from string) {
-	for _, name := range strings.Split(names, "") {
+	for name := range strings.SplitSeq(names, "") {
 		v.conns[name] = &visitor{from: from}
 		v.ctx[name] = v.connContext(context.Background(), v.conns[name])
 		v.connState(v.conns[name], http.StateNew)
@@ -63,7 +63,7 @@ func (v *visit) state(name string, state http.ConnState) { v.connState(v.conns[n
 
 // closed returns the names of all closed connections.
 func (v *visit) closed() (names string) {
-	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
+	for name := range strings.SplitSeq("abcdefghijklmnopqrstuvwxyz", "") {
 		if c := v.conns[name]; c != nil && c.closed {
 			names += name
 		}
@@ -133,7 +133,7 @@ func TestAConnectionWithTheTokenStays(t *testing.T) {
 	v.ask("a", "/metrics", false)
 	v.open("e", "10.0.0.2:1")
 	require.Equal(t, "ab", v.closed(), "the last request of a had no token")
-	for _, name := range strings.Split("cde", "") {
+	for name := range strings.SplitSeq("cde", "") {
 		v.ask(name, "/api/events", true)
 	}
 	v.open("f", "10.0.0.3:1")

@@ -33,8 +33,8 @@ func TestProfilesAreOffByDefault(t *testing.T) {
 	}
 }
 
-// TestProfilesNeedTheTokenOnLoopback sends requests as another user of the machine does. If there is
-// no token, every user may read profiles.
+// TestProfilesNeedTheTokenOnLoopback sends requests as another user of the machine does. If there
+// is no token, every user may read profiles.
 func TestProfilesNeedTheTokenOnLoopback(t *testing.T) {
 	with, without := newHandler(t, Config{Open: true, Profiles: true, Token: rightToken}), newHandler(t, Config{Open: true, Profiles: true})
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile", "/debug/pprof/nothing"} {

@@ -12,9 +12,12 @@ import (
 	"github.com/idlewheel/idlewheel/internal/network"
 )
 
-// grace is the time that each new connection has for its request, if no network has most of the
-// places.
-const grace = 50 * time.Millisecond
+const (
+	// grace is the time that each new connection has for its request.
+	grace = 50 * time.Millisecond
+	// shortGrace is the grace of a network with most of the places. Its flood delays others less.
+	shortGrace = grace / 5
+)
 
 // places bounds the number of connections of an http.Server. A new connection always gets a place.
 // If there are too many, another one is closed: the oldest of the network with the most
@@ -87,10 +90,11 @@ func (p *places) add(added *place) (surplus *place, wait time.Duration) {
 		}
 	}
 	p.removeLocked(surplus.conn)
-	if inNetwork[surplus.network] <= p.max/2 {
-		wait = grace - added.opened.Sub(surplus.opened)
+	least := grace
+	if inNetwork[surplus.network] > p.max/2 {
+		least = shortGrace
 	}
-	return surplus, wait
+	return surplus, least - added.opened.Sub(surplus.opened)
 }
 
 func (p *places) removeLocked(conn net.Conn) {

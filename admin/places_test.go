@@ -174,15 +174,18 @@ func TestAConnectionHasTimeForItsRequest(t *testing.T) {
 	})
 }
 
-// TestAFloodOfOneNetworkDelaysNoOther has no time for requests of a network with most of the
-// places: to wait would keep the others in the backlog.
-func TestAFloodOfOneNetworkDelaysNoOther(t *testing.T) {
+// TestAFloodOfOneNetworkDelaysLess gives less time to a network with most of the places, because
+// other clients wait in the backlog meanwhile.
+func TestAFloodOfOneNetworkDelaysLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVisit(3)
 		began := time.Now()
-		v.open("abcdefgh", "10.0.0.1:1")
+		v.open("abcdef", "10.0.0.1:1")
+		require.Equal(t, shortGrace, time.Since(began), "until a, b and c are as old")
+		v.open("gh", "10.0.0.1:1")
+		require.Equal(t, 2*shortGrace, time.Since(began), "until e is as old")
 		v.open("x", "10.0.0.2:1")
-		require.Zero(t, time.Since(began))
+		require.Equal(t, 2*shortGrace, time.Since(began))
 		require.Equal(t, "abcdef", v.closed())
 	})
 }

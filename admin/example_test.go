@@ -25,7 +25,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	srv := httptest.NewServer(handler) // in a program: an http.Server with timeouts
+	srv := httptest.NewServer(handler) // in a program: handler.NewServer()
 	defer srv.Close()
 
 	// The operator changes a timeout, as curl would with

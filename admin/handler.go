@@ -39,7 +39,8 @@ type Config struct {
 	Token string
 
 	// Open says that only this machine can reach the listener. Then requests that read need no
-	// token, and every request must be for localhost or a loopback address.
+	// token, except for profiles if there is a Token. Every request must be for localhost or a
+	// loopback address.
 	Open bool
 
 	// Status returns the state of the server around the Reaper. Safe for concurrent use. If nil,
@@ -53,7 +54,8 @@ type Config struct {
 	// Profiles adds /debug/pprof/. A profile may contain parts of the memory of the program.
 	Profiles bool
 
-	// Logger gets a record for each change. If nil, nothing is logged.
+	// Logger gets a record for each change, and for requests without the token that they need, at
+	// most once a second. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -95,6 +97,8 @@ type Handler struct {
 	origins   *http.CrossOriginProtection
 	mux       *http.ServeMux
 	live      live
+	places    places
+	refused   refused
 	began     time.Time
 }
 
@@ -125,8 +129,10 @@ func New(cfg Config) (*Handler, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	h := &Handler{
 		cfg: cfg, reaper: cfg.Reaper, inspector: inspector{cfg.Reaper}, token: sha256.Sum256([]byte(cfg.Token)),
-		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), began: time.Now(),
+		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), places: places{max: MaxConnections},
+		refused: refused{log: cfg.Logger}, began: time.Now(),
 	}
+	h.cfg.Metrics = prometheus.Gatherers{cfg.Metrics, h.refused.registry()}
 	h.live.makeFrame = h.makeFrame
 	h.route()
 	return h, nil
@@ -136,9 +142,10 @@ func New(cfg Config) (*Handler, error) {
 type access int
 
 const (
-	public     access = iota // nothing
-	readAccess               // the token, unless Config.Open
-	fullAccess               // the token
+	public       access = iota // nothing
+	readAccess                 // the token, unless Config.Open
+	secretAccess               // the token, unless Config.Open and there is none
+	fullAccess                 // the token
 )
 
 func (h *Handler) route() {
@@ -153,7 +160,7 @@ func (h *Handler) route() {
 	h.handle("POST", "/api/connections/{id}/kick", fullAccess, h.kick)
 	h.handle("POST", "/api/timeouts", fullAccess, h.changeTimeouts)
 	if h.cfg.Profiles {
-		h.handle("GET", "/debug/pprof/{name...}", readAccess, serveProfile)
+		h.handle("GET", "/debug/pprof/{name...}", secretAccess, serveProfile)
 	}
 	h.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "the path %.100q does not exist", r.URL.Path)
@@ -180,6 +187,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cache-Control", "no-store")
+	h.places.begin(r, h.hasToken(r))
+	defer answerBeforeBody(w, r)()
 	if h.cfg.Open && !isLoopback(r.Host) { // a foreign site can let its name point to this machine
 		fail(w, http.StatusForbidden, "%.100q is not a name of this machine: use localhost or 127.0.0.1", r.Host)
 		return
@@ -209,21 +218,24 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, needs access
 			return false
 		}
 	}
-	if needs == readAccess && isCrossSite(r) {
+	if (needs == readAccess || needs == secretAccess) && isCrossSite(r) {
 		fail(w, http.StatusForbidden, "the request comes from the page of another site")
 		return false
 	}
-	if needs == public || needs == readAccess && h.cfg.Open {
+	if needs == public || h.cfg.Open && (needs == readAccess || needs == secretAccess && h.cfg.Token == "") || h.hasToken(r) {
 		return true
 	}
+	h.refused.add(r)
+	w.Header().Set("WWW-Authenticate", `Bearer realm="idlewheel"`)
+	fail(w, http.StatusUnauthorized, "the token is missing or wrong: send it as Authorization: Bearer TOKEN")
+	return false
+}
+
+// hasToken reports whether a request has the token.
+func (h *Handler) hasToken(r *http.Request) bool {
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(given))
-	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(sum[:], h.token[:]) != 1 {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="idlewheel"`)
-		fail(w, http.StatusUnauthorized, "the token is missing or wrong: send it as Authorization: Bearer TOKEN")
-		return false
-	}
-	return true
+	return h.cfg.Token != "" && strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], h.token[:]) == 1
 }
 
 // isCrossSite reports whether a browser sent the request for the page of another site. That page
@@ -236,13 +248,9 @@ func isCrossSite(r *http.Request) bool {
 	return true
 }
 
-// contentPolicy allows the page to send requests to this server, and forbids everything else.
-const contentPolicy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
 func (h *Handler) servePage(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", contentPolicy)
+	w.Header().Set("Content-Security-Policy", page.Policy)
 	_, _ = w.Write(page.HTML)
 }
 

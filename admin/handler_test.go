@@ -3,6 +3,8 @@ package admin
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -87,8 +90,8 @@ var endpoints = []endpoint{
 	{"GET", "/api/closed", "", readAccess, 200},
 	{"GET", "/api/config", "", readAccess, 200},
 	{"GET", "/api/events", "", readAccess, 200},
-	{"GET", "/debug/pprof/", "", readAccess, 200},
-	{"GET", "/debug/pprof/goroutine", "", readAccess, 200},
+	{"GET", "/debug/pprof/", "", secretAccess, 200},
+	{"GET", "/debug/pprof/goroutine", "", secretAccess, 200},
 	{"POST", "/api/timeouts", `{"read-timeout":"2m"}`, fullAccess, 200},
 	{"POST", "/api/connections/%s/kick", "", fullAccess, 204},
 }
@@ -142,11 +145,11 @@ func clients(url string) (all []client) {
 // status returns the status of the answer that a client gets from an endpoint.
 func (c client) status(e endpoint, cfg Config) int {
 	switch e.needs {
-	case readAccess:
+	case readAccess, secretAccess:
 		if c.header == "Sec-Fetch-Site" && !c.sameSite { // a browser does not send Origin with each GET
 			return 403
 		}
-		if !cfg.Open && !c.validToken {
+		if (!cfg.Open || e.needs == secretAccess && cfg.Token != "") && !c.validToken {
 			return 401
 		}
 	case fullAccess:
@@ -406,6 +409,35 @@ func TestThePageMayLoadNothing(t *testing.T) {
 		"frame-ancestors 'none'"} {
 		require.Contains(t, csp, part)
 	}
+	require.NotContains(t, csp, "unsafe")
+	for tag, source := range map[string]string{"style": "style-src", "script": "script-src"} {
+		all := regexp.MustCompile("(?s)<"+tag+">(.*?)</"+tag+">").FindAllStringSubmatch(a.body, -1)
+		require.Len(t, all, 1)
+		sum := sha256.Sum256([]byte(all[0][1]))
+		require.Contains(t, csp, source+" 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"';")
+	}
+	require.NotRegexp(t, `<[^>]+ (style|on[a-z]+)=`, a.body, "an attribute that the policy forbids")
+}
+
+// TestRefusedRequestsAreLoggedAndCounted sends requests without the token, with a wrong one, and
+// with the right one. The warning is logged at most once a second.
+func TestRefusedRequestsAreLoggedAndCounted(t *testing.T) {
+	var log syncbuf.Buffer
+	h := newHandler(t, Config{Token: rightToken, Logger: newLogger(&log)})
+	for _, e := range endpoints {
+		if e.path != "/api/events" {
+			call(h, e.method, strings.Replace(e.path, "%s", "1-2-3", 1), e.body, "Authorization", "Bearer "+rightToken)
+		}
+	}
+	require.NotContains(t, log.String(), "refused")
+	for range 3 {
+		require.Equal(t, 401, call(h, "GET", "/api/connections", "", "Authorization", "").status)
+	}
+	require.Equal(t, 401, call(h, "POST", "/api/timeouts", `{}`, "Authorization", "Bearer wrong-wrong-wrong-").status)
+	require.Equal(t, 1, strings.Count(log.String(), "a request was refused: the token is missing or wrong"), log.String())
+	require.Contains(t, log.String(), " path=/api/connections total=1")
+	require.NotContains(t, log.String(), "wrong-wrong")
+	require.Contains(t, call(h, "GET", "/metrics", "").body, "\nidlewheel_admin_unauthorized_total 4\n")
 }
 
 func TestReadyzReportsTheState(t *testing.T) {
@@ -465,7 +497,9 @@ func TestMetricsOfTheConfigReplaceTheDefault(t *testing.T) {
 	mine.Inc()
 	a := call(newHandler(t, Config{Open: true, Metrics: registry}), "GET", "/metrics", "")
 	require.Equal(t, 200, a.status)
-	require.Equal(t, "# HELP mine_total Mine.\n# TYPE mine_total counter\nmine_total 1\n", a.body)
+	own := "# HELP idlewheel_admin_unauthorized_total Requests to the admin listener without the token that they need.\n" +
+		"# TYPE idlewheel_admin_unauthorized_total counter\nidlewheel_admin_unauthorized_total 0\n"
+	require.Equal(t, own+"# HELP mine_total Mine.\n# TYPE mine_total counter\nmine_total 1\n", a.body)
 }
 
 // TestTheConfigHasAllSettings compares the answer with Config.All of the Reaper.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +29,15 @@ const (
 	maxViewers = 32
 	// viewerTimeout bounds the time that a viewer takes to receive a frame.
 	viewerTimeout = 5 * time.Second
+	// viewerBuffer is the size of the send buffer of a viewer, in bytes.
+	viewerBuffer = 16 << 10
+	// fillerInterval is the shortest time between two fillers.
+	fillerInterval = 2 * viewerTimeout
 )
+
+// filler is a comment that viewers skip. It is larger than the usual buffers of a connection, 256
+// KB, so a viewer that does not read does not receive all of it.
+var filler = []byte(strings.Repeat(":"+strings.Repeat(" ", 1022)+"\n", 256))
 
 // interval returns the time from the start of one inspection to the start of the next. It is at
 // least least. If all inspections take as long as the last one, they use 1/share of the time.
@@ -49,44 +58,68 @@ type hello struct {
 // reasons returns all reasons, in their order.
 func reasons(s idle.Stats) []idle.Reason { return slices.Sorted(maps.Keys(s.Reaped)) }
 
+// A subscription is the place of a viewer, a client that gets frames.
+type subscription struct {
+	frames  chan []byte // closed if another viewer has taken the place
+	trusted bool        // it has the token; immutable
+}
+
 // A live sends frames to viewers. It has a goroutine while there are viewers. The first viewer
 // starts the goroutine. The last one stops it and waits for its end.
 type live struct {
 	makeFrame func(context.Context, *frameState) frame
 
 	mu      sync.Mutex
-	viewers map[chan []byte]bool // guarded by mu; true if the viewer has missed nothing
-	stop    context.CancelFunc   // guarded by mu; nil without viewers
-	done    chan struct{}        // guarded by mu; closed at the end of the goroutine
+	viewers map[subscription]bool // guarded by mu; true if the viewer has missed nothing
+	stop    context.CancelFunc    // guarded by mu; nil without viewers
+	done    chan struct{}         // guarded by mu; closed at the end of the goroutine
+	fill    bool                  // guarded by mu; the next frame has a filler
+	filled  time.Time             // guarded by mu; of the last filler
 }
 
-// subscribe adds a viewer, unless there are too many. A viewer that has not taken a frame yet
-// misses the next one.
-func (l *live) subscribe() (frames chan []byte, ok bool) {
+// subscribe adds a viewer, unless there are too many. One place is for a viewer with the token. If
+// it is taken, a viewer with the token takes the place of one without. If a viewer is refused, all
+// others are sent a filler: those that do not read make room. A viewer that has not taken a frame
+// yet misses the next one.
+func (l *live) subscribe(trusted bool) (v subscription, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.viewers) == maxViewers {
-		return nil, false
+	if most := maxViewers - 1; len(l.viewers) >= most && !trusted || len(l.viewers) > most && !l.replaceLocked() {
+		l.fill = time.Since(l.filled) >= fillerInterval
+		return v, false
 	}
 	if l.viewers == nil {
-		l.viewers = map[chan []byte]bool{}
+		l.viewers = map[subscription]bool{}
 	}
-	frames = make(chan []byte, 1)
-	l.viewers[frames] = false
+	v = subscription{make(chan []byte, 1), trusted}
+	l.viewers[v] = false
 	if l.stop == nil {
 		ctx, stop := context.WithCancel(context.Background())
 		l.stop, l.done = stop, make(chan struct{})
 		go l.run(ctx, l.done)
 	}
-	return frames, true
+	return v, true
+}
+
+// replaceLocked ends a viewer without the token. It returns false if there is none.
+func (l *live) replaceLocked() bool {
+	for v := range l.viewers {
+		if !v.trusted {
+			delete(l.viewers, v)
+			close(v.frames)
+			return true
+		}
+	}
+	return false
 }
 
 // unsubscribe removes a viewer.
-func (l *live) unsubscribe(frames chan []byte) {
+func (l *live) unsubscribe(v subscription) {
 	l.mu.Lock()
-	delete(l.viewers, frames)
+	_, there := l.viewers[v]
+	delete(l.viewers, v)
 	var done chan struct{}
-	if len(l.viewers) == 0 {
+	if there && len(l.viewers) == 0 {
 		l.stop()
 		done, l.stop = l.done, nil
 	}
@@ -130,9 +163,9 @@ func (l *live) needFull(ctx context.Context) (full bool) {
 	if ctx.Err() != nil {
 		return false
 	}
-	for frames, complete := range l.viewers {
+	for v, complete := range l.viewers {
 		full = full || !complete
-		l.viewers[frames] = true
+		l.viewers[v] = true
 	}
 	return full
 }
@@ -144,11 +177,15 @@ func (l *live) broadcast(ctx context.Context, event []byte) {
 	if ctx.Err() != nil {
 		return
 	}
-	for frames := range l.viewers {
+	if l.fill {
+		event = append(event, filler...)
+		l.fill, l.filled = false, time.Now()
+	}
+	for v := range l.viewers {
 		select {
-		case frames <- event:
+		case v.frames <- event:
 		default:
-			l.viewers[frames] = false // the missed frame may have had data that is not repeated
+			l.viewers[v] = false // the missed frame may have had data that is not repeated
 		}
 	}
 }
@@ -159,12 +196,16 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	if r.Method == "HEAD" {
 		return
 	}
-	frames, ok := h.live.subscribe()
+	trusted := h.cfg.Token == "" || h.hasToken(r)
+	v, ok := h.live.subscribe(trusted)
 	if !ok {
-		fail(w, http.StatusServiceUnavailable, "the page has %d viewers already: close one of them", maxViewers)
+		fail(w, http.StatusServiceUnavailable, "the page has %d viewers already: close one of them, or send the token if there is one. "+
+			"Those that do not read are closed within %v", maxViewers, fillerInterval+viewerTimeout)
 		return
 	}
-	defer h.live.unsubscribe(frames)
+	defer h.live.unsubscribe(v)
+	w.Header().Set("Connection", "close") // nothing follows the stream
+	setSendBuffer(r, viewerBuffer)
 	first, err := json.Marshal(hello{
 		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(h.reaper.Stats()),
 		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),
@@ -180,7 +221,11 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		select {
-		case event = <-frames:
+		case event = <-v.frames:
+			if event == nil {
+				fmt.Fprintf(w, "event: end\ndata: {\"error\":\"a viewer with the token has taken the place: the page has %d viewers\"}\n\n", maxViewers)
+				return
+			}
 		case <-r.Context().Done():
 			return
 		}

@@ -356,7 +356,7 @@ func TestFramesTakeATwentiethOfTheTime(t *testing.T) {
 				time.Sleep(c.cost)
 				return frame{}
 			}}
-			frames, ok := l.subscribe()
+			frames, ok := l.subscribe(true)
 			require.True(t, ok)
 			time.Sleep(3*c.every + c.every/2)
 			l.unsubscribe(frames)
@@ -380,13 +380,13 @@ func TestACanceledFrameIsNotSent(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return frame{Blocked: canceled}
 		}}
-		old, _ := l.subscribe()
+		old, _ := l.subscribe(true)
 		time.Sleep(5 * time.Millisecond)
 		var unsubscribed sync.WaitGroup
 		unsubscribed.Go(func() { l.unsubscribe(old) })
 		synctest.Wait()
-		frames, _ := l.subscribe()
-		first := string(<-frames)
+		frames, _ := l.subscribe(true)
+		first := string(<-frames.frames)
 		unsubscribed.Wait()
 		l.unsubscribe(frames)
 		require.NotContains(t, first, `"blocked":true`)

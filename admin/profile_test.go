@@ -33,6 +33,17 @@ func TestProfilesAreOffByDefault(t *testing.T) {
 	}
 }
 
+// TestProfilesNeedTheTokenOnLoopback sends requests as another user of the machine does. If there
+// is no token, every user may read profiles.
+func TestProfilesNeedTheTokenOnLoopback(t *testing.T) {
+	with, without := newHandler(t, Config{Open: true, Profiles: true, Token: rightToken}), newHandler(t, Config{Open: true, Profiles: true})
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile", "/debug/pprof/nothing"} {
+		requireError(t, 401, call(with, "GET", path, "", "Authorization", ""), path)
+	}
+	require.Equal(t, 200, call(with, "GET", "/debug/pprof/heap", "").status)
+	require.Equal(t, 200, call(without, "GET", "/debug/pprof/heap", "", "Authorization", "").status)
+}
+
 func TestTheIndexNamesTheProfiles(t *testing.T) {
 	s := serveProfiles(t)
 	all := decode[struct{ Profiles []string }](t, s.do(t, "GET", "/debug/pprof/", "")).Profiles

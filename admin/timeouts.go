@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,11 +68,7 @@ func (h *Handler) apply(changes map[string]time.Duration) error {
 // readTimeouts reads an object of durations.
 func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	const example = `{"read-timeout":"30s"}`
-	text, err := io.ReadAll(body)
-	var given map[string]json.RawMessage
-	if err == nil {
-		err = json.Unmarshal(text, &given)
-	}
+	given, err := readObject(body)
 	if err != nil {
 		return nil, fmt.Errorf("the body cannot be read: %w: send an object such as %s", err, example)
 	}
@@ -92,6 +89,31 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 		}
 	}
 	return changes, nil
+}
+
+// readObject reads a JSON object. A name that is given twice is an error, because readers of the
+// request may disagree on the value that counts.
+func readObject(body io.Reader) (map[string]json.RawMessage, error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil || all == nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	members := json.NewDecoder(bytes.NewReader(text))
+	for _, err = members.Token(); err == nil && members.More(); {
+		var value json.RawMessage
+		name, _ := members.Token()
+		_ = members.Decode(&value) // Unmarshal has accepted all of it
+		if seen[name.(string)] {
+			return nil, fmt.Errorf("%.40q is given twice", name)
+		}
+		seen[name.(string)] = true
+	}
+	return all, err
 }
 
 // timeoutNames returns the names of the adjustable settings, in the order of the documentation.

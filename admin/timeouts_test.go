@@ -109,6 +109,9 @@ var invalidBodies = []struct{ name, body, want string }{
 	{"a word after it", `{"read-timeout":"5s"} x`, "read-timeout"},
 	{"a megabyte", `{"read-timeout":"` + strings.Repeat(" ", 1<<20) + `5s"}`, "read-timeout"},
 	{"a megabyte before it", strings.Repeat(" ", 1<<20) + `{"read-timeout":"5s"}`, "read-timeout"},
+	{"a name twice", `{"read-timeout":"5s","write-timeout":"6s","read-timeout":"7s"}`, `"read-timeout" is given twice`},
+	{"a name twice, escaped", `{"read-timeout":"5s","read\u002dtimeout":"5s"}`, `"read-timeout" is given twice`},
+	{"an unknown name twice", `{"x":{"y":[1]},"x":2}`, `"x" is given twice`},
 	{"not UTF-8", "{\"read-timeout\":\"5s\xff\"}", "read-timeout"},
 }
 

@@ -3,18 +3,15 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idlewheel/idlewheel/admin"
 	"github.com/idlewheel/idlewheel/internal/setting"
-	"github.com/idlewheel/idlewheel/server/internal/connlimit"
 )
 
 // Admin configures an HTTP listener for operators, with a live page, JSON, metrics and probes, see
@@ -29,18 +26,13 @@ type Admin struct {
 	Profiles bool
 }
 
-const (
-	// adminConns is the limit of connections of the admin listener. Descriptors are kept for them.
-	adminConns = 64
-	// adminKeepClosed is the default of idle.Config.KeepClosed with an admin listener.
-	adminKeepClosed = 128
-)
+// adminKeepClosed is the default of idle.Config.KeepClosed with an admin listener.
+const adminKeepClosed = 128
 
 // An adminSite is what the admin listener serves, and where.
 type adminSite struct {
 	addr    *net.TCPAddr
-	handler http.Handler
-	log     *slog.Logger
+	handler *admin.Handler
 }
 
 // newAdminSite checks Config.Admin. It returns nil if Admin is off.
@@ -72,7 +64,7 @@ func (s *Server) newAdminSite() (*adminSite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: Config.Admin: %w", err)
 	}
-	return &adminSite{addr, handler, s.cfg.Logger}, nil
+	return &adminSite{addr, handler}, nil
 }
 
 // An adminListener serves an adminSite while Run runs, also while no engine does.
@@ -93,30 +85,14 @@ func (site *adminSite) listen() (*adminListener, error) {
 	if err != nil {
 		return nil, errorf("server: cannot listen for %s: %w", field("Admin.Addr"), err)
 	}
-	a := &adminListener{listener: listener, served: make(chan error, 1)}
-	a.server = newAdminServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	a := &adminListener{listener: listener, server: site.handler.NewServer(), served: make(chan error, 1)}
+	a.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.handling.Add(1)
 		defer a.handling.Done()
 		site.handler.ServeHTTP(w, r)
-	}), site.log)
+	})
 	go func() { a.served <- a.server.Serve(listener) }()
 	return a, nil
-}
-
-// newAdminServer returns an http.Server that bounds what a slow client, or one that sends too much,
-// can take.
-func newAdminServer(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ConnState:         (&connlimit.Limiter{Max: adminConns}).ConnState,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    8 << 10,
-		// Errors are mostly about clients that have gone.
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
 }
 
 // close closes the listener and ends all requests, those of viewers included, and waits for them.

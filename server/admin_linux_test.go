@@ -9,9 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -215,9 +213,9 @@ func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 }
 
 // slow serves a handler as the admin listener does, with the timeouts set to the given time.
-func slow(t *testing.T, d time.Duration, handler http.Handler) (addr string) {
+func slow(t *testing.T, d time.Duration, handler *admin.Handler) (addr string) {
 	t.Helper()
-	srv := newAdminServer(handler, slog.New(slog.DiscardHandler))
+	srv := handler.NewServer()
 	require.Positive(t, srv.ReadHeaderTimeout)
 	require.Positive(t, srv.IdleTimeout)
 	srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = d, d, d, d
@@ -281,58 +279,6 @@ func TestARequestThatIsTooLargeIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
-}
-
-// TestClientsThatHoldAdminDoNotKeepProbesOut opens more connections than the limit, which reconnect
-// when they are closed, and sends probes as an orchestrator does.
-func TestClientsThatHoldAdminDoNotKeepProbesOut(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
-	defer stop()
-	for name, send := range map[string]string{
-		"silent":        "",
-		"half a header": "GET /livez HTTP/1.1\r\nHost: local",
-		"kept alive":    "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		"half a body":   "POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-			holding, end := context.WithCancel(t.Context())
-			var holders sync.WaitGroup
-			defer holders.Wait()
-			defer end()
-			for range 3 * adminConns {
-				holders.Go(func() {
-					for sleep(holding, 10*time.Millisecond) {
-						if c, err := from.Dial("tcp", srv.AdminAddr().String()); err == nil {
-							_, _ = io.WriteString(c, send)
-							stopReading := context.AfterFunc(holding, func() { _ = c.Close() })
-							_, _ = io.Copy(io.Discard, c)
-							stopReading()
-							_ = c.Close()
-						}
-					}
-				})
-			}
-			failed := 0
-			for range 20 {
-				probe, stop := context.WithTimeout(t.Context(), 5*time.Second)
-				req, err := http.NewRequestWithContext(probe, "GET", "http://"+srv.AdminAddr().String()+"/livez", nil)
-				require.NoError(t, err)
-				req.Close = true
-				if resp, err := http.DefaultClient.Do(req); err != nil {
-					failed++
-				} else {
-					resp.Body.Close()
-				}
-				stop()
-				time.Sleep(20 * time.Millisecond)
-			}
-			require.Zero(t, failed, "of 20 probes")
-			fds, err := os.ReadDir("/proc/self/fd")
-			require.NoError(t, err)
-			t.Logf("%d probes failed, %d descriptors with those of the holders", failed, len(fds))
-		})
-	}
 }
 
 func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {

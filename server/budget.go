@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/idlewheel/idlewheel/admin"
 	"github.com/idlewheel/idlewheel/server/internal/accept"
 	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
@@ -40,7 +41,7 @@ func newBudget(cfg *Config, oneAcceptor bool) (b budget, err error) {
 		return b, fmt.Errorf("server: %w", err)
 	}
 	if cfg.Admin.Addr != "" {
-		b.admin = adminConns + 1
+		b.admin = admin.MaxConnections + 1
 	}
 	if b.allowed > 0 {
 		b.inUse = descriptor.InUse()

@@ -132,7 +132,7 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 func TestAdminOfAllAddressesOfIPv4IsNotOfIPv6(t *testing.T) {
 	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
-	require.Equal(t, adminConns+1, srv.setup().budget.admin)
+	require.Equal(t, admin.MaxConnections+1, srv.setup().budget.admin)
 	addr := srv.AdminAddr().(*net.TCPAddr)
 	require.True(t, addr.IP.Equal(net.IPv4zero), "%v", addr)
 	dial := func(host string) error {

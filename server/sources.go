@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/idlewheel/idlewheel/internal/network"
 )
 
 // ErrTooManyOfSource is returned by Sources.Admit for a source that has too many connections, or
@@ -36,17 +38,15 @@ type SourceLimits struct {
 }
 
 const (
-	defaultIPv4Bits = 32
-	defaultIPv6Bits = 64
-	defaultEntries  = 1 << 16
-	sourceShards    = 16
+	defaultEntries = 1 << 16
+	sourceShards   = 16
 )
 
 func (l SourceLimits) isSet() bool { return l.Connections != 0 || l.Rate != 0 }
 
 func (l *SourceLimits) check() error {
-	l.IPv4Bits = cmp.Or(l.IPv4Bits, defaultIPv4Bits)
-	l.IPv6Bits = cmp.Or(l.IPv6Bits, defaultIPv6Bits)
+	l.IPv4Bits = cmp.Or(l.IPv4Bits, network.IPv4Bits)
+	l.IPv6Bits = cmp.Or(l.IPv6Bits, network.IPv6Bits)
 	l.Entries = cmp.Or(l.Entries, defaultEntries)
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
@@ -164,15 +164,7 @@ func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
 			return key, false
 		}
 	}
-	bits := s.limits.IPv6Bits
-	if from.Is4() {
-		bits = s.limits.IPv4Bits
-	}
-	key, err := from.Prefix(bits)
-	if err != nil {
-		panic("BUG: " + err.Error()) // check has checked the bits
-	}
-	return key, true
+	return network.Of(from, s.limits.IPv4Bits, s.limits.IPv6Bits), true
 }
 
 func (s *Sources) shard(key netip.Prefix) *sourceShard {

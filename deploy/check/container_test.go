@@ -52,6 +52,28 @@ func words(node *parser.Node) (words []string) {
 	return words
 }
 
+// TestTheTokenOfTheGuideStaysOutside checks that the token, which the guide makes in the working
+// directory, is neither committed nor copied into the stage that builds the image.
+func TestTheTokenOfTheGuideStaysOutside(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := regexp.MustCompile(`openssl rand -hex 32 > (\w+)\)`).FindSubmatch(guide)
+	if made == nil {
+		t.Fatal("the guide makes no token")
+	}
+	for _, file := range []string{".gitignore", ".dockerignore"} {
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(strings.Split(string(text), "\n"), "/"+string(made[1])) {
+			t.Errorf("%s does not list /%s", file, made[1])
+		}
+	}
+}
+
 func TestImagesHaveOneFileAndNoRights(t *testing.T) {
 	all := stages(t)
 	base := words(all[0][0])[0]

@@ -2,7 +2,6 @@ package check
 
 import (
 	"net"
-	"net/netip"
 	"os"
 	"path"
 	"regexp"
@@ -47,11 +46,9 @@ func readKustomization(t *testing.T) (k kustomization) {
 	return k
 }
 
-// everywhere reports whether a host to listen on stands for all addresses of the machine.
-func everywhere(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "" || err == nil && addr.IsUnspecified()
-}
+// everywhere reports whether a host to listen on stands for all addresses of the machine. 0.0.0.0
+// would leave out a pod or a machine with IPv6 only.
+func everywhere(host string) bool { return host == "" }
 
 // portOf returns the port of a container on which a flag makes the server listen, at all addresses.
 func portOf(t *testing.T, c corev1.Container, flag string) corev1.ContainerPort {
@@ -98,6 +95,11 @@ func TestProbesUseTheAdminListenerAndFailLate(t *testing.T) {
 	for path, probe := range map[string]*corev1.Probe{"/readyz": c.ReadinessProbe, "/livez": c.LivenessProbe} {
 		if get := probe.HTTPGet; get == nil || get.Path != path || get.Port.StrVal != admin.Name {
 			t.Errorf("a probe asks %+v instead of %s of the port %s", get, path, admin.Name)
+		}
+	}
+	for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+		if p.TimeoutSeconds < 5 {
+			t.Errorf("a probe waits for %d s: during a flood of many networks it takes longer", p.TimeoutSeconds)
 		}
 	}
 	if p := c.LivenessProbe; p.PeriodSeconds*p.FailureThreshold < 60 {

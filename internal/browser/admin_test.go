@@ -25,9 +25,6 @@ import (
 	"github.com/idlewheel/idlewheel/admin/page"
 )
 
-const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
 var reasons = []string{
 	"read idle", "write idle", "all idle", "no first byte", "no handshake", "write stall", "over limit", "below min rate", "heartbeat timeout", "max age",
 	"drained", "kicked", "shed",
@@ -324,6 +321,17 @@ func TestReconnects(t *testing.T) {
 		"the charts start again")
 }
 
+// TestARefusedViewerIsToldWhy has a viewer that is refused, and one that loses its place.
+func TestARefusedViewerIsToldWhy(t *testing.T) {
+	f := serve(t, scene{loops: 1, connections: 3, crowded: "32 viewers already"})
+	tab, _ := open(t, f)
+	wait(t, tab, `/^32 viewers already; next try in \d s$/.test(document.querySelector("#retry").textContent)`)
+	f.set(func(s *scene) { s.crowded = "" })
+	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
+	f.set(func(s *scene) { s.ended, s.crowded = "another took the place", "32 viewers already" })
+	wait(t, tab, `/^another took the place; next try in \d s$/.test(document.querySelector("#retry").textContent)`)
+}
+
 // TestAHiddenPageDisconnects hides the page, which must leave the server alone until it is visible.
 func TestAHiddenPageDisconnects(t *testing.T) {
 	f := serve(t, scene{loops: 1, connections: 3})
@@ -444,6 +452,7 @@ type scene struct {
 	holding                    bool   // verdicts are held
 	limits                     object // those of hello if nil
 	missing, forbidden         bool   // the answers to a kick
+	crowded, ended             string // why there is no stream, and why one ends
 	thorough                   bool   // the test opens it in every window
 }
 
@@ -639,11 +648,13 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.answer(w, r.URL.Path, body)
 	case r.URL.Path == "/":
-		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Content-Security-Policy", page.Policy)
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Write(page.HTML)
 	case r.URL.Path == "/api/events" && s.private && !known:
 		fail(w, http.StatusUnauthorized, "a token is needed")
+	case r.URL.Path == "/api/events" && s.crowded != "":
+		fail(w, http.StatusServiceUnavailable, s.crowded)
 	case r.URL.Path == "/api/events":
 		f.stream(w, r)
 	default:
@@ -701,6 +712,10 @@ func (f *fake) stream(w http.ResponseWriter, r *http.Request) {
 	hello, _ := json.Marshal(f.get().hello())
 	fmt.Fprintf(w, ": welcome\n\nevent: hello\r\ndata: %s\r\n\r\n", hello)
 	for r.Context().Err() == nil {
+		if why := f.get().ended; why != "" {
+			fmt.Fprintf(w, ": %s\nevent: end\ndata: {\"error\":%q}\n\n", strings.Repeat(" ", 1<<18), why)
+			return
+		}
 		data, _ := json.Marshal(f.get().frame(time.Since(began).Seconds()))
 		fmt.Fprintf(w, "event: frame\ndata: %s", data[:len(data)/2])
 		flush.Flush()

@@ -1,0 +1,23 @@
+// Package network says which addresses count as one client.
+package network
+
+import "net/netip"
+
+// Usual lengths of prefixes: a customer usually has all addresses of an IPv6 network.
+const (
+	IPv4Bits = 32
+	IPv6Bits = 64
+)
+
+// Of returns the network of an address, by the length of its prefix in IPv4 and in IPv6. An IPv4
+// address that is mapped to IPv6 counts as IPv4, and a zone does not count. An address that is not
+// valid, such as that of a unix socket, has the zero Prefix.
+func Of(addr netip.Addr, ipv4Bits, ipv6Bits int) netip.Prefix {
+	addr = addr.Unmap()
+	bits := ipv6Bits
+	if addr.Is4() {
+		bits = ipv4Bits
+	}
+	of, _ := addr.Prefix(bits) // it removes the zone
+	return of
+}

@@ -1,0 +1,18 @@
+package network
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheNetworkOfAnAddress(t *testing.T) {
+	for addr, want := range map[string]string{
+		"192.0.2.1": "192.0.2.0/24", "::ffff:192.0.2.9": "192.0.2.0/24", "2001:db8::1": "2001:db8::/64",
+		"2001:db8::ffff:0:0:2%eth0": "2001:db8::/64", "2001:db8:0:1::1": "2001:db8:0:1::/64", "fe80::1%eth1": "fe80::/64", "::1": "::/64",
+	} {
+		require.Equal(t, netip.MustParsePrefix(want), Of(netip.MustParseAddr(addr), 24, 64), addr)
+	}
+	require.Zero(t, Of(netip.Addr{}, 32, 64))
+}

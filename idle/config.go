@@ -172,15 +172,15 @@ type MinRate struct {
 }
 
 // Heartbeat asks silent peers for a sign of life, from a server or from a client. A peer that sends
-// nothing for Interval gets a ping, whatever is sent to it. If it stays silent, another ping follows
-// after each Retry, MaxMissed in all. One Retry after the last ping the connection is closed with
-// the reason [HeartbeatTimeout].
+// nothing for Interval gets a ping, whatever is sent to it. If it stays silent, another ping
+// follows after each Retry, MaxMissed in all. One Retry after the last ping the connection is
+// closed with the reason [HeartbeatTimeout].
 //
 // For example, with 60s, 30s and 3: after 60 to 72 seconds of silence (12 seconds are Jitter) three
 // pings are sent 30 seconds apart, and the connection is closed after 150 to 162 seconds. Retry
-// counts from when a ping was sent, so each ping may add a tick. ReadTimeout and AllTimeout, if they
-// are set, should be longer than the whole, 162 seconds here: otherwise they close the connection
-// before the last ping, or before the first one. The zero Heartbeat is off.
+// counts from when a ping was sent, so each ping may add a tick. ReadTimeout and AllTimeout, if
+// they are set, should be longer than the whole, 162 seconds here: otherwise they close the
+// connection before the last ping, or before the first one. The zero Heartbeat is off.
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration

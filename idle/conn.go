@@ -200,11 +200,11 @@ type Timeouts struct {
 	NoHeartbeat      bool          // Config.Heartbeat does not apply
 }
 
-// SetTimeouts gives the connection idle timeouts of its own for the rest of its life: after a login,
-// or for the keep-alive time that a client asks for. They replace all three of the Config, and a
-// zero is no timeout, so check what a client asks for. They are rounded up to whole ticks,
-// Config.Jitter is added, and they count from the last activity. Later calls of Update do not change
-// them.
+// SetTimeouts gives the connection idle timeouts of its own for the rest of its life: after a
+// login, or for the keep-alive time that a client asks for. They replace all three of the Config,
+// and a zero is no timeout, so check what a client asks for. They are rounded up to whole ticks,
+// Config.Jitter is added, and they count from the last activity. Later calls of Update do not
+// change them.
 //
 // The error says what is wrong with them: a timeout is negative, longer than ten years, or longer
 // than 2^30 ticks. It is [ErrNotWatched] if the connection is closed.

@@ -34,7 +34,7 @@ func TestTheAdminOfServeSpeaksOfFlags(t *testing.T) {
 	url := serveWithAdmin(t, "--read-timeout", "4s")
 	for body, want := range map[string]string{
 		`{"read-timeout":"-1s"}`:                  "read-timeout is -1s: set a positive duration such as 60s, or 0 for none",
-		`{"read-timeout":"1ms"}`:                  "tick is 100ms, longer than read-timeout of 1ms",
+		`{"read-timeout":"1ms"}`:                  "read-timeout is 1ms, shorter than tick of 20ms",
 		`{"max-age-grace":"1s"}`:                  "max-age-grace is 1s without max-age",
 		`{"heartbeat":"1s"}`:                      `"heartbeat" cannot be changed here: take read-timeout,`,
 		`{"write-timeout":"1s","all-timeout":""}`: `all-timeout is "": write a duration such as "30s"`,

@@ -152,9 +152,10 @@ func (c Conn) EndMessage() {
 }
 
 // After calls f once, on the loop goroutine of the connection, when d has passed: never before, and
-// at most two ticks late unless the event loop is busy. A connection that closes takes its timers
-// with it. The func stop, which belongs to the loop goroutine too, cancels the call. It returns
-// false if f was called or cannot be called any more.
+// at most two ticks late unless the event loop is busy. The timers of a connection that closes are
+// dropped. The func stop, which belongs to the loop goroutine too, cancels the call. It returns
+// false if f cannot be called any more: it was called by After, stop was called, or the connection
+// is closed. A panic of f ends the process, as one of OnTraffic does.
 //
 // The tick is [Config.Tick], which depends on the timeouts. If d is 0 or less, f is called in the
 // next task of the event loop. If d is above ten years, it is ten years. A nil f panics. The func f

@@ -29,8 +29,10 @@ type Drain struct {
 	Timeout time.Duration
 }
 
+// fill sets the default.
+func (d *Drain) fill() { d.Timeout = cmp.Or(d.Timeout, 2*d.Spread) }
+
 func (d *Drain) check() error {
-	d.Timeout = cmp.Or(d.Timeout, 2*d.Spread)
 	if d.Timeout >= 0 && d.Timeout < d.Spread {
 		return errorf("server: %s is %v, less than %s of %v: set a longer one, or 0 for twice as long",
 			field("Drain.Timeout"), d.Timeout, field("Drain.Spread"), d.Spread)

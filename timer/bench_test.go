@@ -106,8 +106,8 @@ func (h *lockedHeap) reset(e *heapEntry, d time.Duration) {
 }
 
 // BenchmarkStop compares AfterFunc and Stop with those of package time and a heap, while n timeouts
-// are pending: instant stops the timeout that was just made, replace a random one, and reset moves a
-// random one. Each producer has a share of the n.
+// are pending: instant stops the timeout that was just made, replace a random one, and reset moves
+// a random one. Each producer has a share of the n.
 func BenchmarkStop(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		delays := make([]time.Duration, 1<<12)
@@ -145,8 +145,8 @@ func BenchmarkStop(b *testing.B) {
 	}
 }
 
-// produce calls op on some goroutines and returns the time per call. In each goroutine, i are indices
-// of its own, and j counts the calls.
+// produce calls op on some goroutines and returns the time per call. In each goroutine, i are
+// indices of its own, and j counts the calls.
 func produce(producers, n int, op func(i, j int)) time.Duration {
 	const calls = 100_000
 	runtime.GC()

@@ -16,15 +16,16 @@
 //   - a limit for the number of pending timeouts
 //   - tasks on a bounded pool, with retries while the pool is full
 //   - the end of all timeouts at once, with a list of those that were not run
-//   - periodic tasks whose runs do not overlap and do not pile up after a stall
+//   - periodic tasks with runs that do not overlap and do not pile up after a stall
 //   - one goroutine for all tasks, so that they need no lock between them
 //
-// A connection of package idle has timeouts, and After and Every of idle.Conn. A program that has an
-// event loop of its own can own a [wheel.Wheel] instead, without locks.
+// A connection of package idle has timeouts, and After and Every of idle.Conn. A program that has
+// an event loop of its own can own a [wheel.Wheel] instead, without locks.
 //
 // # Contract
 //
-// A task never begins early. It begins once per deadline, and runs of one Timeout never overlap.
+// A task never begins early. It begins at most once per deadline, and runs of one Timeout never
+// overlap.
 //
 // After a Stop that is true the task does not begin. A Stop that is false has no effect on a task
 // that is running, and does not wait for it. After Shutdown has returned nil nothing runs, not even
@@ -36,30 +37,30 @@
 // A Reset that has returned is final: a task that was due, waited for an executor or was refused by
 // one runs at the new deadline and not before.
 //
-// A task may call all methods of Timer and Timeout, its own included. Only Shutdown waits for the
-// task that calls it. A panic is recovered and logged, and runtime.Goexit is logged; neither ends
-// the Timer. A task that gets the Timeout from the variable to which AfterFunc is assigned needs a
-// lock or a channel, as with [time.AfterFunc]: the task may run before the assignment.
+// A task may call all methods of Timer and Timeout, except that a task or an Executor that calls
+// Shutdown waits for itself. A panic is recovered and logged, and runtime.Goexit is logged; neither
+// ends the Timer. A task that gets the Timeout from the variable to which AfterFunc is assigned
+// needs a lock or a channel, as with [time.AfterFunc]: the task may run before the assignment.
 //
 // # Ownership
 //
 // Timer and Timeout are safe for concurrent use. Tasks run on the goroutine of the Timer, one after
-// the other, or where the Executor calls them. The Executor is called on the goroutine of the Timer.
-// No lock is held while a task or the Executor runs.
+// the other, or where the Executor calls them. The Executor is called on the goroutine of the
+// Timer. No lock is held while a task or the Executor runs.
 //
-// The goroutine exists while something is pending. A Timer without references that was not shut
-// down is reported in the log; its pending tasks still run, and then its goroutine ends.
+// The goroutine exists while a Timeout waits for its deadline. A Timer without references that was
+// not shut down is reported in the log; its pending tasks still run, and then its goroutine ends.
 //
 // # Precision
 //
-// A task begins at most one tick after its deadline, plus the time that the machine needs to wake up
-// the goroutine, plus the tasks before it. Config.SkipAfter leaves out runs that are very late. Deadlines are on the monotonic clock, which on Linux stands still while the system is
-// suspended.
+// A task begins at most one tick after its deadline, plus the time that the machine needs to wake
+// up the goroutine, plus the tasks before it. Config.SkipAfter leaves out runs that are very late.
+// Deadlines are on the monotonic clock, which on Linux stands still while the system is suspended.
 //
 // # Algorithm
 //
-// A Timer has four shards per processor, up to 64. Each has a [wheel.Wheel] behind a mutex, which
-// also guards the state of its Timeouts. AfterFunc takes a shard at random.
+// A Timer has about four shards per processor, up to 64. Each has a [wheel.Wheel] behind a mutex,
+// which also guards the state of its Timeouts. AfterFunc takes a shard at random.
 //
 //	any goroutine                 a shard                    the driver
 //	AfterFunc, Stop, Reset --> mutex [ wheel ] <-- Advance -- sleeps until the earliest NextDue
@@ -69,8 +70,8 @@
 //
 // # Cost
 //
-// A pending Timeout takes an allocation of 48 bytes and 32 bytes in a wheel. Reset and Stop allocate
-// nothing. AfterFunc and Stop together take about 90 ns, Reset about 45 ns, of which 25 ns are the
-// clock; BenchmarkStop compares them with [time.AfterFunc] and a heap. A Timer itself takes 6 KiB per
-// shard, and 26 KiB once the shard is in use.
+// A pending Timeout takes an allocation of 48 bytes and 35 bytes in a wheel. Reset and Stop
+// allocate nothing. AfterFunc and Stop together take about 90 ns, Reset about 45 ns, of which 25 ns
+// are the clock; BenchmarkStop compares them with [time.AfterFunc] and a heap. A Timer itself takes
+// 6 KiB per shard, and 26 KiB once the shard is in use.
 package timer

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log"
 	"sync"
-	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/idlewheel/idlewheel/timer"
@@ -71,22 +69,24 @@ func ExampleTimer_Every() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	runs := make(chan bool)
-	t, err := timers.Every(2*time.Millisecond, func() { runs <- true })
+	runs, done := 0, make(chan bool)
+	_, err = timers.Every(2*time.Millisecond, func() { // one run at a time, so runs needs no lock
+		if runs++; runs <= 3 {
+			fmt.Println("run", runs)
+		}
+		if runs == 3 {
+			close(done)
+		}
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	t.Reset(0)
-	for i := range 3 {
-		<-runs
-		fmt.Println("run", i)
-	}
-	t.Stop()
-	_, _ = timers.Shutdown(context.Background())
+	<-done
+	_, _ = timers.Shutdown(context.Background()) // waits for a run
 	// Output:
-	// run 0
 	// run 1
 	// run 2
+	// run 3
 }
 
 // A task is tried again with growing pauses until it succeeds.
@@ -198,35 +198,39 @@ func ExampleConfig_maxPending() {
 	// <nil>
 }
 
-// After a stall of a minute the task runs once, at once, and then on its grid again. A test can let
-// hours pass with package synctest.
+// Another task stalls the Timer for a minute. Then a task of Every runs once, at once, and on its
+// grid again; with SkipAfter it waits for the grid.
 func ExampleConfig_skipAfter() {
-	var t testing.T // in a test, its argument
-	synctest.Test(&t, func(*testing.T) {
-		timers, err := timer.New(timer.Config{}) // with SkipAfter it would not run at once
+	for _, skipAfter := range []time.Duration{0, 30 * time.Millisecond} {
+		timers, err := timer.New(timer.Config{Tick: time.Millisecond, SkipAfter: skipAfter})
 		if err != nil {
 			log.Fatal(err)
 		}
-		began := time.Now()
-		_, err = timers.Every(10*time.Second, func() {
-			fmt.Println("run at", time.Since(began))
-			if time.Since(began) == 20*time.Second {
-				time.Sleep(65 * time.Second) // stalls the Timer
-			}
+		stalled := time.Now()
+		var once sync.Once
+		done := make(chan bool)
+		_, err = timers.Every(100*time.Millisecond, func() {
+			once.Do(func() {
+				if time.Since(stalled) < 390*time.Millisecond {
+					fmt.Println("the run is late")
+				} else {
+					fmt.Println("the run is on the grid")
+				}
+				close(done)
+			})
 		})
 		if err != nil {
 			log.Fatal(err)
 		}
-		time.Sleep(100*time.Second + time.Millisecond)
-		fmt.Println(timers.Stats().Missed, "missed")
+		if _, err := timers.AfterFunc(0, func() { time.Sleep(350 * time.Millisecond) }); err != nil {
+			log.Fatal(err)
+		}
+		<-done
 		_, _ = timers.Shutdown(context.Background())
-	})
+	}
 	// Output:
-	// run at 10s
-	// run at 20s
-	// run at 1m30s
-	// run at 1m40s
-	// 6 missed
+	// the run is late
+	// the run is on the grid
 }
 
 // Shutdown returns the Timeouts that were not run. This program runs them at once.

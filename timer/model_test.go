@@ -230,8 +230,8 @@ func (m *model) act(self *modelItem) {
 	}
 }
 
-// acts reports whether a task or executor does something. With SkipAfter the model sees only at the end
-// of a pass which runs were left out.
+// acts reports whether a task or executor does something. With SkipAfter the model sees only at the
+// end of a pass which runs were left out.
 func (m *model) acts() bool { return m.depth < 3 && m.core.cfg.SkipAfter == 0 }
 
 // run is the task of an item.

@@ -75,8 +75,8 @@ func (t *Timeout) skip(now time.Duration) {
 	s.file(t, t.deadline)
 }
 
-// advance moves the deadline of a periodic Timeout to the next one after now, and returns the number
-// of periods between them.
+// advance moves the deadline of a periodic Timeout to the next one after now, and returns the
+// number of periods between them.
 func (t *Timeout) advance(now time.Duration) (periods uint64) {
 	if t.period < 0 {
 		t.deadline = after(now, -t.period)

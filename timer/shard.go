@@ -9,8 +9,8 @@ import (
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
-// A shard has a part of the Timeouts, so that goroutines rarely wait for each other. Its methods are
-// called with mu.
+// A shard has a part of the Timeouts, so that goroutines rarely wait for each other. Its methods
+// are called with mu.
 type shard struct {
 	core  *core // immutable
 	mu    sync.Mutex

@@ -81,7 +81,6 @@ func (w *watchdog) look() {
 	}
 	if w.seen.Swap(t) == t {
 		c.warn(&c.warnings.blocked, "a task blocks the goroutine of its timer and delays all others", "timeout", t)
-		return
 	}
 	w.alarm.Reset(c.cfg.SlowAfter)
 }

@@ -3,7 +3,6 @@ package timer
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"runtime"
 	"time"
@@ -23,8 +22,8 @@ type Timeout struct {
 	handle   wheel.Handle  // in the wheel of the shard, if the place is filed
 	place    place
 	armed    bool   // a run is ahead
-	index    uint32 // among the active ones of the shard, if the place is submitted or running
 	moved    bool   // Reset has set the deadline while the task was running
+	index    uint32 // among the active ones of the shard, if the place is submitted or running
 }
 
 // A place says where a Timeout is.
@@ -131,8 +130,8 @@ func (t *Timeout) String() string {
 	return fmt.Sprintf("%s, due in %v", text, (deadline - s.core.now()).Round(time.Millisecond))
 }
 
-// LogValue returns the text of String.
-func (t *Timeout) LogValue() slog.Value { return slog.StringValue(t.String()) }
+// MarshalText returns the text of String, for logs in any format.
+func (t *Timeout) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // name returns the name of the function of the task.
 func (t *Timeout) name() string { return runtime.FuncForPC(t.code()).Name() }

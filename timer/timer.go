@@ -26,8 +26,8 @@ var (
 	errNilTask = errors.New("timer: the task is nil")
 )
 
-// A Config configures a Timer. The zero value is a Timer with a tick of 10 ms that runs tasks on its
-// own goroutine.
+// A Config configures a Timer. The zero value is a Timer with a tick of 10 ms that runs tasks on
+// its own goroutine.
 type Config struct {
 	// Tick is the precision: a task begins at most one tick late, and never early. If zero, the
 	// default of 10 ms is used. Must not be negative.
@@ -53,9 +53,9 @@ type Config struct {
 	SlowAfter time.Duration
 
 	// SkipAfter is the lateness above which a run is skipped, because the process was stopped, a
-	// task has blocked the Timer, or an Executor refuses tasks. A skipped Timeout of AfterFunc ends;
-	// one of Every returns to its grid. If zero, a run takes place however late it is: once, and
-	// then a Timeout of Every returns to its grid. Must not be negative.
+	// task has blocked the Timer, or an Executor refuses tasks. The time in the queue of an
+	// Executor does not count. A skipped Timeout of AfterFunc ends; one of Every returns to its
+	// grid. If zero, each run takes place, however late. Must not be negative.
 	SkipAfter time.Duration
 
 	// Logger gets errors and warnings: panics of tasks, tasks that block the Timer, refused tasks,
@@ -104,7 +104,7 @@ type core struct {
 	held   atomic.Int64  // 1 until Shutdown, and 1 for each use of the caller's code
 	quiet  chan struct{} // closed when held is 0
 
-	wakeAt   atomic.Int64 // the driver looks at the wheels then, or earlier; written with mu
+	wakeAt   atomic.Int64 // the driver looks at the wheels then, or earlier; lowered with mu only
 	wake     chan struct{}
 	stopping chan struct{}  // closed by Shutdown
 	driver   sync.WaitGroup // the goroutine of the driver
@@ -147,18 +147,18 @@ func New(cfg Config) (*Timer, error) {
 // maxShards bounds the memory of a Timer: a shard takes 26 KiB.
 const maxShards = 64
 
-// AfterFunc runs a task once after a delay. With a delay of zero or less the task is due at the next
-// tick. It returns ErrShutdown after Shutdown, ErrTooManyPending at the limit, and an error if the
-// task is nil.
+// AfterFunc runs a task once after a delay. With a delay of zero or less the task is due at the
+// next tick. It returns ErrShutdown after Shutdown, ErrTooManyPending at the limit, and an error if
+// the task is nil.
 func (t *Timer) AfterFunc(d time.Duration, task func()) (*Timeout, error) {
 	return t.core.add(d, 0, task)
 }
 
 // Every runs a task once per period, at a fixed rate: the first run is after one period, or when
 // [Timeout.Reset] says, and the others follow on a grid from there that does not drift. Runs never
-// overlap. A run that is late, or takes longer than a period, is not made up for: the next one is at
-// the next point of the grid, and Stats.Missed counts the points between them. A task that panics
-// does not run again.
+// overlap. A run that is late, or takes longer than a period, is not made up for: the next one is
+// at the next point of the grid, and Stats.Missed counts the points between them. A task that
+// panics does not run again.
 //
 // Every returns the errors of AfterFunc, and one if the period is shorter than a tick.
 func (t *Timer) Every(period time.Duration, task func()) (*Timeout, error) {
@@ -205,8 +205,8 @@ func after(now, d time.Duration) time.Duration { return now + min(max(d, 0), las
 // lastDeadline is 146 years after New. Longer delays end there.
 const lastDeadline = 1 << 62
 
-// Pending returns the number of pending Timeouts: those that wait for their deadline or in the queue
-// of an executor, and those that are running and will run again.
+// Pending returns the number of pending Timeouts: those that wait for their deadline or in the
+// queue of an executor, and those that are running and will run again.
 func (t *Timer) Pending() int { return t.Stats().Pending }
 
 // Shutdown stops the Timer, stops all pending Timeouts, and waits for running tasks, also in
@@ -279,8 +279,8 @@ func (c *core) unlockAll() {
 	}
 }
 
-// hold makes Shutdown wait for a release. The caller holds the mu of a shard and an armed Timeout of
-// it, so that the Timer is not closed.
+// hold makes Shutdown wait for a release. The caller holds the mu of a shard and an armed Timeout
+// of it, so that the Timer is not closed.
 func (c *core) hold() { c.held.Add(1) }
 
 func (c *core) release() {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 
@@ -688,8 +689,10 @@ func TestATimeoutInALogIsText(t *testing.T) {
 		timer := newTestTimer(t, Config{})
 		timeout := add(t, timer, 5*time.Second, nothing)
 		var log syncbuf.Buffer
-		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "timeout", timeout)
-		require.Contains(t, log.String(), `"timeout":"github.com/idlewheel/idlewheel/timer.nothing, due in 5s"`)
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "timeout", timeout, "all", []*Timeout{timeout})
+		const text = `"github.com/idlewheel/idlewheel/timer.nothing, due in 5s"`
+		require.Contains(t, log.String(), `"timeout":`+text)
+		require.Contains(t, log.String(), `"all":[`+text+`]`)
 		timeout.Stop()
 		require.Equal(t, "github.com/idlewheel/idlewheel/timer.nothing, not pending", fmt.Sprint(timeout))
 		running := make(chan string)
@@ -697,6 +700,10 @@ func TestATimeoutInALogIsText(t *testing.T) {
 		handle <- add(t, timer, 0, func() { running <- (<-handle).String() })
 		require.Contains(t, <-running, ", running, not pending")
 	})
+}
+
+func TestATimeoutIs48Bytes(t *testing.T) {
+	require.EqualValues(t, 48, unsafe.Sizeof(Timeout{}), "the package comment says so, and 56 would take 64")
 }
 
 func TestSlowTasksMoveToTheSlowExecutor(t *testing.T) {

@@ -33,7 +33,8 @@ func New[T any](tick time.Duration) (*Wheel[T], error) {
 func (w *Wheel[T]) Len() int { return w.pending }
 
 // Schedule adds an entry that is due at deadline and returns its Handle. If the deadline has
-// passed, the entry is due at the next tick at the latest.
+// passed, the entry is due at the next tick at the latest. In the last tick of the range, 292 years
+// after the origin, it never expires. Schedule panics at 2^32 entries.
 func (w *Wheel[T]) Schedule(deadline time.Duration, payload T) Handle {
 	id, e := w.take()
 	if len(w.payloads) < len(w.pieces) {
@@ -86,9 +87,9 @@ func (w *Wheel[T]) Deadline(h Handle) (time.Duration, bool) {
 }
 
 // NextDue returns the earliest instant at which Advance may find something to do, and false if
-// there is none. It is never later than the earliest deadline rounded up to its tick. It is earlier
-// if an entry was rescheduled to a later deadline or has to move down a level. A driver may sleep
-// until then.
+// there is none. It is never later than the earliest deadline rounded up to its tick, or, if that
+// has passed, than the next tick. It is earlier if an entry was rescheduled to a later deadline or
+// has to move down a level. A driver may sleep until then.
 func (w *Wheel[T]) NextDue() (due time.Duration, ok bool) {
 	s := w.next()
 	if w.lists[w.draining].n > 0 {
@@ -107,8 +108,8 @@ type Slot struct {
 	Entries int
 }
 
-// Slots returns the slots that hold entries, in the order in which they come up. The Wheel must not
-// be changed meanwhile.
+// Slots returns the slots that hold entries, in the order in which they come up, except for one
+// that Advance has begun to empty. The Wheel must not be changed meanwhile.
 func (w *Wheel[T]) Slots() iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for level, occupied := range w.occupied[:levels] {

@@ -2,7 +2,6 @@
 package conntimer
 
 import (
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -13,7 +12,7 @@ import (
 // for concurrent use; the goroutine of the event loop owns it.
 type Timers[C comparable] struct {
 	wheel *wheel.Wheel[*Timer[C]]
-	of    map[C][]*Timer[C]
+	first map[C]*Timer[C] // of each connection with timers; the others are linked
 }
 
 // A Timer is a function that is to be called once, or again and again.
@@ -23,6 +22,8 @@ type Timer[C comparable] struct {
 	due    mono.Time
 	every  time.Duration // 0 for once
 	handle wheel.Handle
+
+	next, prev *Timer[C] // of the same connection
 }
 
 // New returns Timers with a positive tick. A function is called at most two ticks late.
@@ -31,46 +32,50 @@ func New[C comparable](tick time.Duration) *Timers[C] {
 	if err != nil {
 		panic("BUG: conntimer: " + err.Error())
 	}
-	return &Timers[C]{wheel: w, of: make(map[C][]*Timer[C])}
+	return &Timers[C]{wheel: w, first: make(map[C]*Timer[C])}
 }
 
 // Add adds a function of a connection that is called at an instant. If every is not 0, it is called
 // again after each such time.
 func (t *Timers[C]) Add(conn C, due mono.Time, every time.Duration, call func()) *Timer[C] {
-	one := &Timer[C]{conn: conn, call: call, due: due, every: every}
-	one.handle = t.wheel.Schedule(time.Duration(due), one)
-	t.of[conn] = append(t.of[conn], one)
-	return one
+	timer := &Timer[C]{conn: conn, call: call, due: due, every: every, next: t.first[conn]}
+	timer.handle = t.wheel.Schedule(time.Duration(due), timer)
+	if timer.next != nil {
+		timer.next.prev = timer
+	}
+	t.first[conn] = timer
+	return timer
 }
 
-// Stop removes a Timer. It reports false if the function was called once and for all, or the Timer
-// was removed before.
-func (t *Timers[C]) Stop(one *Timer[C]) bool {
-	if !t.wheel.Cancel(one.handle) {
+// Stop removes a Timer. It reports false if its only call has begun, or the Timer was removed
+// before.
+func (t *Timers[C]) Stop(timer *Timer[C]) bool {
+	if !t.wheel.Cancel(timer.handle) {
 		return false
 	}
-	t.forget(one)
-	return true
-}
-
-func (t *Timers[C]) forget(one *Timer[C]) {
-	all := t.of[one.conn]
-	if all = slices.DeleteFunc(all, func(other *Timer[C]) bool { return other == one }); len(all) > 0 {
-		t.of[one.conn] = all
-	} else {
-		delete(t.of, one.conn)
+	if timer.next != nil {
+		timer.next.prev = timer.prev
 	}
+	switch {
+	case timer.prev != nil:
+		timer.prev.next = timer.next
+	case timer.next != nil:
+		t.first[timer.conn] = timer.next
+	default:
+		delete(t.first, timer.conn)
+	}
+	return true
 }
 
 // Drop removes all Timers of a connection, which has closed.
 func (t *Timers[C]) Drop(conn C) {
-	if len(t.of) == 0 {
+	if len(t.first) == 0 {
 		return
 	}
-	for _, one := range t.of[conn] {
-		t.wheel.Cancel(one.handle)
+	for timer := t.first[conn]; timer != nil; timer = timer.next {
+		t.wheel.Cancel(timer.handle)
 	}
-	delete(t.of, conn)
+	delete(t.first, conn)
 }
 
 // Len returns the number of Timers.
@@ -86,15 +91,15 @@ func (t *Timers[C]) NextDue() (mono.Time, bool) {
 // Advance calls the next function that is due, and reports whether there may be more. A function
 // may add, stop and drop Timers.
 func (t *Timers[C]) Advance(now mono.Time) (more bool) {
-	_, more = t.wheel.Advance(time.Duration(now), 1, func(h wheel.Handle, one *Timer[C]) {
-		if one.every == 0 {
-			t.Stop(one)
+	_, more = t.wheel.Advance(time.Duration(now), 1, func(h wheel.Handle, timer *Timer[C]) {
+		if timer.every == 0 {
+			t.Stop(timer)
 		} else {
-			// Calls that were missed are made up for by one.
-			one.due = one.due.Add(one.every * (1 + max(now.Sub(one.due), 0)/one.every))
-			t.wheel.Reschedule(h, time.Duration(one.due))
+			// Calls that were missed are made up for by timer.
+			timer.due = timer.due.Add(timer.every * (1 + max(now.Sub(timer.due), 0)/timer.every))
+			t.wheel.Reschedule(h, time.Duration(timer.due))
 		}
-		one.call()
+		timer.call()
 	})
 	return more
 }

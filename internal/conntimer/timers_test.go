@@ -32,7 +32,7 @@ func TestAFunctionIsCalledOnce(t *testing.T) {
 	advance(timers, hour)
 	require.Equal(t, 1, calls)
 	require.Zero(t, timers.Len())
-	require.Empty(t, timers.of)
+	require.Empty(t, timers.first)
 }
 
 func TestAFunctionIsCalledAgainAndAgain(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTheTimersOfAClosedConnectionAreDropped(t *testing.T) {
 	require.False(t, timers.Stop(first))
 	advance(timers, hour)
 	require.Equal(t, "3", calls)
-	require.Empty(t, timers.of)
+	require.Empty(t, timers.first)
 }
 
 func TestAFunctionMayStopAndDropTimers(t *testing.T) {
@@ -88,7 +88,28 @@ func TestAFunctionMayStopAndDropTimers(t *testing.T) {
 	}
 	require.Equal(t, 12, calls)
 	require.Zero(t, timers.Len())
-	require.Empty(t, timers.of)
+	require.Empty(t, timers.first)
+}
+
+func TestTimersAreRemovedInAnyOrder(t *testing.T) {
+	timers := New[string](tick)
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}} {
+		calls := 0
+		var all []*Timer[string]
+		for range 3 {
+			all = append(all, timers.Add("a", tick, tick, func() { calls++ }))
+		}
+		for i, n := range order {
+			require.True(t, timers.Stop(all[n]))
+			require.False(t, timers.Stop(all[n]))
+			require.Equal(t, 2-i, timers.Len())
+		}
+		require.Empty(t, timers.first)
+	}
+	timers.Add("a", tick, 0, func() {})
+	timers.Stop(timers.Add("a", tick, 0, func() {}))
+	timers.Drop("a")
+	require.Zero(t, timers.Len())
 }
 
 func TestAFunctionThatPanicsIsNotLost(t *testing.T) {

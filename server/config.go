@@ -103,7 +103,6 @@ func (cfg Config) check() (Config, error) {
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
 	}
-	cfg.Drain.fill()
 	errs = append(errs, cfg.ranges(), cfg.Drain.check(), cfg.Sources.check())
 	if err := errors.Join(errs...); err != nil {
 		return cfg, badConfig{err}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
 // Drain says how a server closes its connections when it stops, so that its clients do not all
@@ -25,14 +27,12 @@ type Drain struct {
 	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly
 	// spread between Spread and Timeout, held ones at its end. Exempt connections keep the server
 	// until then; they are closed without a goodbye, and OnClose gets nil. If zero, it is twice
-	// Spread.
+	// Spread, at most 30 days.
 	Timeout time.Duration
 }
 
-// fill sets the default.
-func (d *Drain) fill() { d.Timeout = cmp.Or(d.Timeout, 2*d.Spread) }
-
 func (d *Drain) check() error {
+	d.Timeout = cmp.Or(d.Timeout, min(2*d.Spread, max(d.Spread, setting.LongestDrain)))
 	if d.Timeout >= 0 && d.Timeout < d.Spread {
 		return errorf("server: %s is %v, less than %s of %v: set a longer one, or 0 for twice as long",
 			field("Drain.Timeout"), d.Timeout, field("Drain.Spread"), d.Spread)

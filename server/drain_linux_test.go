@@ -234,6 +234,9 @@ func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
 	d := Drain{Spread: time.Second}
 	require.NoError(t, d.check())
 	require.Equal(t, 2*time.Second, d.Timeout)
+	d = Drain{Spread: 20 * 24 * time.Hour}
+	require.NoError(t, d.check())
+	require.Equal(t, 30*24*time.Hour, d.Timeout)
 }
 
 func TestBadDrainIsRefused(t *testing.T) {

@@ -7,7 +7,10 @@ import (
 	"time"
 )
 
-const maxDrain = int64(30 * 24 * time.Hour)
+// LongestDrain is the longest spread and timeout of a drain.
+const LongestDrain = 30 * 24 * time.Hour
+
+const maxDrain = int64(LongestDrain)
 
 // Server is the table of server.Config.
 var Server = Table{

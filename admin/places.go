@@ -114,7 +114,8 @@ func (p *places) begin(r *http.Request, trusted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.trusted = trusted
-	if (r.URL.Path == "/livez" || r.URL.Path == "/readyz") && r.ContentLength == 0 { // it is answered soon
+	// A probe with a body may take longer.
+	if (r.URL.Path == "/livez" || r.URL.Path == "/readyz") && r.ContentLength == 0 {
 		p.probe = c
 	}
 }

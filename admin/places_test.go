@@ -205,7 +205,7 @@ func TestARequestDuringTheGraceIsNotLost(t *testing.T) {
 		v = newVisit(1)
 		v.open("a", "10.0.0.1:1")
 		a := v.conns["a"]
-		time.AfterFunc(grace-1, func() { v.connState(a, http.StateClosed) })
+		time.AfterFunc(shortGrace-1, func() { v.connState(a, http.StateClosed) })
 		v.open("b", "10.0.0.2:1")
 		require.Empty(t, v.closed(), "there is room")
 	})

@@ -16,7 +16,7 @@ const (
 	// grace is the time that each new connection has for its request.
 	grace = 50 * time.Millisecond
 	// shortGrace is the grace of a network with most of the places. Its flood delays others less.
-	shortGrace = grace / 5
+	shortGrace = 20 * time.Millisecond
 )
 
 // places bounds the number of connections of an http.Server. A new connection always gets a place.
@@ -42,14 +42,16 @@ type place struct {
 
 type placeKey struct{}
 
-// connContext is for http.Server.ConnContext. It delays the next connection if it has to close one
-// that is younger than the grace.
+// connContext is for http.Server.ConnContext. If it has to close a connection that is younger than
+// the grace, it waits, and the next connection waits in the backlog.
 func (p *places) connContext(ctx context.Context, conn net.Conn) context.Context {
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String()) // a unix socket has no such address
 	added := &place{conn: conn, network: network.Of(from.Addr(), network.IPv4Bits, network.IPv6Bits), opened: time.Now()}
-	if surplus, wait := p.add(added); surplus != nil {
+	p.mu.Lock()
+	p.all = append(p.all, added)
+	p.mu.Unlock()
+	for wait := p.makeRoom(); wait > 0; wait = p.makeRoom() {
 		time.Sleep(wait)
-		_ = surplus.conn.Close()
 	}
 	return context.WithValue(ctx, placeKey{}, added)
 }
@@ -69,32 +71,34 @@ func (p *places) connState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// add adds a connection. If there are too many, it removes another one and returns it. The caller
-// waits and then closes it.
-func (p *places) add(added *place) (surplus *place, wait time.Duration) {
+// makeRoom closes a connection if there are too many. If that connection is too young, makeRoom
+// returns the time to wait. Meanwhile it may send its request, or close itself.
+func (p *places) makeRoom() (wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all = append(p.all, added)
 	if len(p.all) <= p.max {
-		return nil, 0
+		return 0
 	}
 	inNetwork := map[netip.Prefix]int{}
 	for _, c := range p.all {
 		inNetwork[c.network]++
 	}
 	kept := func(c *place) bool { return c.trusted || c == p.probe }
-	surplus = p.all[0]
+	surplus := p.all[0]
 	for _, c := range p.all[:p.max] { // the new one is the last
 		if kept(surplus) && !kept(c) || kept(surplus) == kept(c) && inNetwork[c.network] > inNetwork[surplus.network] {
 			surplus = c
 		}
 	}
-	p.removeLocked(surplus.conn)
 	least := grace
 	if inNetwork[surplus.network] > p.max/2 {
 		least = shortGrace
 	}
-	return surplus, least - added.opened.Sub(surplus.opened)
+	if wait = least - time.Since(surplus.opened); wait <= 0 {
+		p.removeLocked(surplus.conn)
+		_ = surplus.conn.Close()
+	}
+	return wait
 }
 
 func (p *places) removeLocked(conn net.Conn) {
@@ -110,7 +114,8 @@ func (p *places) begin(r *http.Request, trusted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.trusted = trusted
-	if r.URL.Path == "/livez" || r.URL.Path == "/readyz" {
+	// A probe with a body may take longer.
+	if (r.URL.Path == "/livez" || r.URL.Path == "/readyz") && r.ContentLength == 0 {
 		p.probe = c
 	}
 }

@@ -190,6 +190,36 @@ func TestAFloodOfOneNetworkDelaysLess(t *testing.T) {
 	})
 }
 
+// TestARequestDuringTheGraceIsNotLost sends a request with the token just before its connection
+// would make room, and closes a connection.
+func TestARequestDuringTheGraceIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVisit(2)
+		v.open("a", "10.0.0.1:1")
+		v.open("b", "10.0.0.2:1")
+		r := httptest.NewRequest("GET", "/api/connections", nil).WithContext(v.ctx["a"])
+		time.AfterFunc(grace-1, func() { v.begin(r, true) })
+		v.open("c", "10.0.0.3:1")
+		require.Equal(t, "b", v.closed())
+
+		v = newVisit(1)
+		v.open("a", "10.0.0.1:1")
+		a := v.conns["a"]
+		time.AfterFunc(shortGrace-1, func() { v.connState(a, http.StateClosed) })
+		v.open("b", "10.0.0.2:1")
+		require.Empty(t, v.closed(), "there is room")
+	})
+}
+
+// TestAProbeWithABodyIsNoProbe has a connection that is open until the body is there.
+func TestAProbeWithABodyIsNoProbe(t *testing.T) {
+	v := newVisit(1)
+	v.open("a", "10.0.0.1:1")
+	r := httptest.NewRequest("GET", "/livez", strings.NewReader("x")).WithContext(v.ctx["a"])
+	v.begin(r, false)
+	require.Nil(t, v.probe)
+}
+
 func TestARequestOfAnotherServerHasNoPlace(t *testing.T) {
 	h := newHandler(t, Config{Token: rightToken})
 	require.Equal(t, 200, call(h, "GET", "/livez", "").status)

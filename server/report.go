@@ -21,7 +21,7 @@ const (
 	rejectedInterval = time.Second
 )
 
-// logQueues returns the queues of the Logger and, if it is another one, of the Logger of the Reaper.
+// logQueues returns the queue of the Logger, and that of the Reaper if it is another one.
 func (s *Server) logQueues() []*logqueue.Queue {
 	queues := []*logqueue.Queue{logqueue.Of(s.cfg.Logger), logqueue.Of(s.reaper.Config().Logger)}
 	return slices.Compact(queues)

@@ -141,7 +141,7 @@ func TestAnOutputThatIsNotReadStopsNothing(t *testing.T) {
 	requireServes(t, p, addr, floodTime())
 }
 
-// TestAnOutputWithoutAReaderStopsNothing closes the read end of the output: a write fails with EPIPE.
+// TestAnOutputWithoutAReaderStopsNothing closes the read end of the output: each write fails.
 func TestAnOutputWithoutAReaderStopsNothing(t *testing.T) {
 	p, output, addr := startServeInto(t, false, floodFlags...)
 	_, err := output.Read(make([]byte, 1)) // it has started

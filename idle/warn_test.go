@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -37,17 +38,13 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 
 // TestALoggerThatBlocksBlocksNoEventLoop reaps connections while the reader of the log is stalled.
 func TestALoggerThatBlocksBlocksNoEventLoop(t *testing.T) {
-	read := make(chan struct{})
-	stalled := writerFunc(func(b []byte) (int, error) {
-		<-read
-		return len(b), nil
-	})
+	unread, stalled := io.Pipe()
 	log := slog.New(slog.NewTextHandler(stalled, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Logger: log})
 	s.open(3)
 	s.pass(t, 2*time.Second)
 	require.EqualValues(t, 3, s.Stats().Reaped[ReadIdle])
 	require.NoError(t, s.Update(to(Config{ReadTimeout: time.Hour, Logger: log})))
-	close(read)
+	require.NoError(t, unread.Close())
 	flushLog(s.Reaper)
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -81,6 +83,54 @@ func TestAReloadFromAFIFOFailsAndBlocksNothing(t *testing.T) {
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, p.exitCode(t, 20*time.Second))
 	require.Regexp(t, `level=ERROR msg="the limits were not reloaded" error=".*is not a regular file"`, p.stderr.String())
+}
+
+// hangingMount mounts a file system that answers no call for a minute, and returns its directory.
+// The kernel lets no signal end the second process that waits for it.
+func hangingMount(t *testing.T) string {
+	t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no FUSE: ", err)
+	}
+	failCalls := sync.OnceFunc(func() { _ = unix.Close(fuse) })
+	late := time.AfterFunc(time.Minute, failCalls)
+	t.Cleanup(func() {
+		late.Stop()
+		failCalls()
+	})
+	dir := t.TempDir()
+	if err := unix.Mount("idlewheel-test", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+		t.Skip("mounting needs root: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// TestSigtermWorksWhileTheLimitsCannotBeRead has limits on file systems that do not answer.
+func TestSigtermWorksWhileTheLimitsCannotBeRead(t *testing.T) {
+	start := func() (p *process, limits string) {
+		limits = filepath.Join(t.TempDir(), "limits")
+		require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
+		p, _ = startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
+		require.NoError(t, os.Remove(limits))
+		require.NoError(t, os.Symlink(filepath.Join(hangingMount(t), "limits"), limits))
+		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+		return p, limits
+	}
+	stops, _ := start()
+	reloads, limits := start()
+	starts := startProcess(t, commandEnv+"=1", "serve", "--addr", "127.0.0.1:0", "--limits", filepath.Join(hangingMount(t), "limits"))
+	time.Sleep(500 * time.Millisecond) // they read
+	began := time.Now()
+	require.NoError(t, stops.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, stops.exitCode(t, 20*time.Second))
+	require.Less(t, time.Since(began), 4*time.Second, "the end does not wait for the read")
+
+	require.NoError(t, starts.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 2, starts.exitCode(t, 20*time.Second))
+	require.Contains(t, starts.stderr.String(), "takes longer than 5s")
+	require.Contains(t, reloads.line(t), "not reloaded: reading "+limits+" takes longer than 5s")
 }
 
 // A systemd receives the notifications of a service.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -68,7 +69,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 	if len(c.errs) == 0 {
 		c.tick(&cfg, tick != 0)
 	}
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	return cfg, c.err()
 }
 

@@ -48,6 +48,7 @@ func TestObserveOnlyClosesNothing(t *testing.T) {
 	stats := s.reaper.Stats()
 	require.EqualValues(t, 1, stats.Observed.Total(), "one verdict per connection")
 	require.Zero(t, stats.Reaped.Total())
+	flushLog(s.reaper)
 	require.Equal(t, 1, strings.Count(log.String(), "would reap connection"))
 	require.Contains(t, log.String(), `reason="read idle"`)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(limitOf/4)))

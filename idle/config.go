@@ -148,6 +148,10 @@ type Config struct {
 
 	// Logger gets a debug record per reaped connection, an info record per connection that
 	// ObserveOnly has spared, and warnings, each at most once a second. If nil, nothing is logged.
+	//
+	// A goroutine of its own writes the records, so a Logger that blocks blocks no event loop. Of
+	// more than 1,024 records that wait, the newest are dropped, and a warning tells how many. The
+	// last records may not be written yet when gnet.Run returns; those of package server are.
 	Logger *slog.Logger
 }
 

@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
 	"testing"
@@ -10,6 +9,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
 // A boxedConn is a wrapper that is not a pointer. Each conversion to gnet.Conn gives it another
@@ -78,7 +79,7 @@ func TestConnFindsTheConnectionInsideWrappers(t *testing.T) {
 // TestAForeignConnectionIsLoggedOnce asks for such connections for a minute. Other warnings repeat
 // each second.
 func TestAForeignConnectionIsLoggedOnce(t *testing.T) {
-	var log bytes.Buffer
+	var log syncbuf.Buffer
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	conns := s.open(3)
 	for range 60 {
@@ -89,6 +90,7 @@ func TestAForeignConnectionIsLoggedOnce(t *testing.T) {
 		}
 		s.pass(t, time.Second)
 	}
-	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), &log)
+	flushLog(s.Reaper)
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), log.String())
 	require.Contains(t, log.String(), "NetConn or Unwrap", "the warning says how to fix the wrapper")
 }

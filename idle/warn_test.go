@@ -1,7 +1,7 @@
 package idle
 
 import (
-	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,11 +9,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
+// flushLog waits until the records of a Reaper are written.
+func flushLog(r *Reaper) { logqueue.Of(r.Config().Logger).Flush() }
+
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {
-	var out bytes.Buffer
+	var out syncbuf.Buffer
 	hand := &handClock{at: mono.Time(time.Second)}
 	cfg, err := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}.check(0)
 	require.NoError(t, err)
@@ -22,9 +27,24 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 		r.warn(&r.warnings.closing, "closing a connection", "reason", ReadIdle)
 		r.warn(&r.warnings.keepalive, "setting keepalive")
 	}
+	flushLog(r)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
 	hand.at = hand.at.Add(2 * time.Second)
 	r.warn(&r.warnings.closing, "closing a connection")
+	flushLog(r)
 	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
+}
+
+// TestALoggerThatBlocksBlocksNoEventLoop reaps connections while the reader of the log is stalled.
+func TestALoggerThatBlocksBlocksNoEventLoop(t *testing.T) {
+	unread, stalled := io.Pipe()
+	log := slog.New(slog.NewTextHandler(stalled, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Logger: log})
+	s.open(3)
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 3, s.Stats().Reaped[ReadIdle])
+	require.NoError(t, s.Update(to(Config{ReadTimeout: time.Hour, Logger: log})))
+	require.NoError(t, unread.Close())
+	flushLog(s.Reaper)
 }

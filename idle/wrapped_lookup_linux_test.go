@@ -59,6 +59,7 @@ func TestNoWarningAboutClosedConnections(t *testing.T) {
 		require.NoError(t, wrapped.Close())
 		require.NoError(t, plain.Close())
 		eventually(t, "both connections are closed", func() bool { return len(s.reasons()) == 2 })
+		flushLog(s.reaper)
 		require.NotContains(t, log.String(), "NetConn")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 )
 
 // ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
@@ -90,6 +91,10 @@ type Config struct {
 	// Logger gets the log lines of gnet and of the Reaper. Level info has the configuration at
 	// start, and every ten seconds what was reaped; level debug has each reap. Each kind of warning
 	// is logged at most once a second. If nil, nothing is logged.
+	//
+	// A goroutine of its own writes the records, so a Logger that blocks does not block the server.
+	// Of more than 1,024 records that wait, the newest are dropped, and a warning tells how many.
+	// Run waits at its end until all records are written, but at most a second.
 	Logger *slog.Logger
 
 	// Options are further options of gnet. They are applied last.
@@ -108,8 +113,8 @@ func (cfg Config) check() (Config, error) {
 		return cfg, badConfig{err}
 	}
 	cfg.NumEventLoop = cmp.Or(cfg.NumEventLoop, runtime.GOMAXPROCS(0))
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	cfg.Idle.Logger = cmp.Or(cfg.Idle.Logger, cfg.Logger)
+	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
+	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
 	if cfg.Admin.Addr != "" {
 		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKeepClosed)
 	}

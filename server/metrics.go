@@ -26,6 +26,8 @@ var (
 	acceptPauses    = prom.Desc("accept_pauses_total", "How often accepting was paused because there was no room.")
 	isDraining      = prom.Desc("draining", "1 while connections are closed because the server stops, 0 otherwise.")
 	engineRestarts  = prom.Desc("engine_restarts_total", "Engines that were started after the death of another.")
+	reloads         = prom.Desc("reloads_total", "Reloads of the limits, by result: applied or failed.", "result")
+	droppedLogs     = prom.Desc("log_records_dropped_total", "Log records that were not written: the reader of the log was too slow or gone.")
 	openDescriptors = prom.Desc("open_descriptors", "Descriptors that the process has open.")
 	maxDescriptors  = prom.Desc("max_descriptors", "Descriptors that the process may have open; 0 if that is not known.")
 )
@@ -34,7 +36,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	c.Collector.Describe(ch)
 	for _, d := range []*prometheus.Desc{
-		pressureRatio, acceptPaused, acceptPauses, isDraining, engineRestarts, openDescriptors, maxDescriptors,
+		pressureRatio, acceptPaused, acceptPauses, isDraining, engineRestarts, reloads, droppedLogs, openDescriptors, maxDescriptors,
 	} {
 		ch <- d
 	}
@@ -57,6 +59,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(acceptPauses, prometheus.CounterValue, float64(s.Pauses))
 	send(isDraining, prometheus.GaugeValue, prom.OneIf(s.Draining))
 	send(engineRestarts, prometheus.CounterValue, float64(s.Restarts))
+	send(reloads, prometheus.CounterValue, float64(s.Reloads), "applied")
+	send(reloads, prometheus.CounterValue, float64(s.FailedReloads), "failed")
+	send(droppedLogs, prometheus.CounterValue, float64(s.DroppedLogs))
 	send(openDescriptors, prometheus.GaugeValue, float64(descriptor.InUse()))
 	send(maxDescriptors, prometheus.GaugeValue, float64(s.MaxDescriptors))
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/prom"
+	"github.com/idlewheel/idlewheel/settings"
 )
 
 const (
@@ -18,6 +20,31 @@ const (
 	// rejectedInterval is the time between two lines of the log about rejected connections.
 	rejectedInterval = time.Second
 )
+
+// logQueues returns the queue of the Logger, and that of the Reaper if it is another one.
+func (s *Server) logQueues() []*logqueue.Queue {
+	queues := []*logqueue.Queue{logqueue.Of(s.cfg.Logger), logqueue.Of(s.reaper.Config().Logger)}
+	return slices.Compact(queues)
+}
+
+// flushLogs waits until all records are written, but at most a second for each queue.
+func (s *Server) flushLogs() {
+	for _, queue := range s.logQueues() {
+		queue.Flush()
+	}
+}
+
+// Reloaded logs and counts a reload of settings, for [settings.Watcher.Run]. The error is the
+// reason why the settings were not applied, nil if they were.
+func (s *Server) Reloaded(err error) {
+	if err != nil {
+		s.reloads.failed.Add(1)
+		s.cfg.Logger.Error("the limits were not reloaded", "error", settings.Explain(err, ""))
+		return
+	}
+	s.reloads.done.Add(1)
+	s.cfg.Logger.Info("the limits were reloaded")
+}
 
 // report logs the configuration, and then what happens until the caller calls stop, which waits for
 // the last line.

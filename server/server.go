@@ -41,6 +41,7 @@ type Server struct {
 	engine   atomic.Pointer[engineHandler] // nil while no engine runs
 	restarts atomic.Uint64
 	pauses   atomic.Uint64 // of accepting
+	reloads  struct{ done, failed atomic.Uint64 }
 }
 
 // A setup is what Run finds out before the first engine starts. It is immutable.
@@ -91,6 +92,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer close(s.down)
+	defer s.flushLogs()
 	if ctx.Err() != nil {
 		return nil
 	}

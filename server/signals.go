@@ -8,8 +8,8 @@ import (
 )
 
 // RunUntilSignal is Run until the process gets SIGINT or SIGTERM. The first signal stops the server
-// as if ctx were done, and the second ends the drain, as Close does. After it has returned, such a
-// signal ends the process again.
+// as if ctx were done, and the second ends the drain, as Close does. A third signal ends the
+// process, and so does a signal after RunUntilSignal has returned.
 func (s *Server) RunUntilSignal(ctx context.Context) error {
 	signals := make(chan os.Signal, 2) // the second may arrive before the first is received
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -19,6 +19,7 @@ func (s *Server) RunUntilSignal(ctx context.Context) error {
 	returned := make(chan struct{})
 	defer close(returned)
 	go func() {
+		defer signal.Stop(signals)
 		for _, do := range []func(){cancel, s.cut} {
 			select {
 			case <-signals:

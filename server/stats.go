@@ -20,6 +20,12 @@ type Stats struct {
 	Draining bool
 	// Rejected counts the connections that were closed before the handler saw them.
 	Rejected Rejected
+	// Reloads is the number of reloads that were applied, and FailedReloads of those that were not,
+	// see [Server.Reloaded].
+	Reloads, FailedReloads uint64
+	// DroppedLogs is the number of log records that were not written, because the reader of the log
+	// was too slow or gone.
+	DroppedLogs uint64
 	// Pressure is the use of each resource now.
 	Pressure Pressure
 }
@@ -43,12 +49,17 @@ func (s *Server) Stats() Stats {
 		MaxDescriptors: s.setup().budget.allowed,
 		Restarts:       s.restarts.Load(),
 		Pauses:         s.pauses.Load(),
+		Reloads:        s.reloads.done.Load(),
+		FailedReloads:  s.reloads.failed.Load(),
 		Rejected: Rejected{
 			Source:         s.admission.rejected[sourceLimit].Load(),
 			AcceptRate:     s.admission.rejected[acceptRate].Load(),
 			NoDescriptors:  s.admission.rejected[noDescriptors].Load(),
 			MaxConnections: s.reaper.Stats().Refused,
 		},
+	}
+	for _, queue := range s.logQueues() {
+		st.DroppedLogs += queue.Dropped()
 	}
 	if h := s.engine.Load(); h != nil {
 		st.Paused, st.Draining, st.Pressure = h.pauser.IsPaused(), h.draining.Load(), h.pressure()

@@ -2,15 +2,44 @@ package settings
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/setting"
 )
+
+// readTimeout bounds the read of a file.
+const readTimeout = 5 * time.Second
+
+// bounded returns the result of read, or an error when ctx is done or the time is up. On a network
+// file system that does not answer, a read may never end, and cannot be interrupted. The goroutine
+// that reads ends with the read.
+func bounded[T any](ctx context.Context, file string, read func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, fmt.Errorf("settings: reading %s takes longer than %v", file, readTimeout))
+	defer cancel()
+	done := make(chan result, 1)
+	go func() {
+		value, err := read()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
 
 // readFile sets the settings that are in the file.
 func (s *Source) readFile(cfg *idle.Config) error {
@@ -71,12 +100,17 @@ func openRegular(name string) (*os.File, error) {
 func notRegular(name string) error { return fmt.Errorf("%s is not a regular file", name) }
 
 // ReadToken reads the token of the admin listener from a file, without white space at its ends. It
-// returns "" if the name of the file is empty, and an error if the file holds no token. The admin
-// listener checks the token itself. The file is read once: a new token needs a restart.
+// returns "" if the name of the file is empty, and an error if the file holds no token, or if the
+// read takes longer than 5 seconds. The file may be a FIFO. The admin listener checks the token
+// itself. The file is read once: a new token needs a restart.
 func ReadToken(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
+	return bounded(context.Background(), file, func() (string, error) { return readToken(file) })
+}
+
+func readToken(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("settings: %w", err)

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"slices"
@@ -59,9 +60,10 @@ func (s *Source) rows() func(yield func(setting.Setting) bool) {
 }
 
 // Load sets the fields of cfg to the values of the flags, and of the file if there is one. Other
-// fields of cfg stay. If Load returns an error, cfg is unchanged.
+// fields of cfg stay. If Load returns an error, cfg is unchanged. It gives up after 5 seconds, for
+// example when the file is on a network file system that does not answer.
 func (s *Source) Load(cfg *idle.Config) error {
-	values, err := s.read()
+	values, err := bounded(context.Background(), s.File, s.read)
 	if err != nil {
 		return err
 	}

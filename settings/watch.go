@@ -39,8 +39,9 @@ func (w *Watcher) Stop() { signal.Stop(w.signals) }
 // values are in force, otherwise with the error that kept the old ones. Both are called on the
 // goroutine of Run.
 //
-// Run returns when ctx is done even if reading hangs, as on a network file system. The goroutine
-// that reads ends with the read, and its values are dropped.
+// A read that takes longer than 5 seconds, as on a network file system that does not answer, is
+// reported as an error. Run returns when ctx is done even if a read hangs. The goroutine that reads
+// ends with the read, and its values are dropped.
 func (w *Watcher) Run(ctx context.Context, update func(edit func(*idle.Config)) error, report func(error)) {
 	for {
 		select {
@@ -59,24 +60,10 @@ func (w *Watcher) Run(ctx context.Context, update func(edit func(*idle.Config)) 
 	}
 }
 
-// readUntil reads the settings, or returns when ctx is done.
+// readUntil reads the settings, or returns when ctx is done or the time is up.
 func (w *Watcher) readUntil(ctx context.Context) (idle.Config, error) {
 	if w.source.File == "" {
 		return idle.Config{}, ErrNoFile
 	}
-	type result struct {
-		values idle.Config
-		err    error
-	}
-	done := make(chan result, 1)
-	go func() {
-		values, err := w.read()
-		done <- result{values, err}
-	}()
-	select {
-	case r := <-done:
-		return r.values, r.err
-	case <-ctx.Done():
-		return idle.Config{}, ctx.Err()
-	}
+	return bounded(ctx, w.source.File, w.read)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -168,6 +169,32 @@ func TestRunReturnsWhileAReadHangs(t *testing.T) {
 	close(answer)
 	<-done
 	require.Zero(t, f.cfg, "the values of a read that ends later are dropped")
+}
+
+func TestAReadThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		s := New(flag.NewFlagSet("test", flag.ContinueOnError), idle.Config{})
+		s.File = "limits"
+		w := &Watcher{source: s, read: func() (idle.Config, error) {
+			<-answer
+			return idle.Config{}, nil
+		}}
+		began := time.Now()
+		_, err := w.readUntil(t.Context())
+		require.EqualError(t, err, "settings: reading limits takes longer than 5s")
+		require.Equal(t, readTimeout, time.Since(began))
+		close(answer)
+	})
+}
+
+func TestTheTokenMayComeFromAFIFO(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	go func() { _ = os.WriteFile(file, []byte("0123456789abcdef\n"), 0) }()
+	token, err := ReadToken(file)
+	require.NoError(t, err)
+	require.Equal(t, "0123456789abcdef", token)
 }
 
 func TestStopMayBeCalledTwice(t *testing.T) {

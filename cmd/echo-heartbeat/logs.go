@@ -6,6 +6,8 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 )
 
 // logFlags are the level and the format of the log.
@@ -24,10 +26,10 @@ func (f *logFlags) logger(out io.Writer) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: level}
 	switch f.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(out, opts)), nil
+		return logqueue.Wrap(slog.New(slog.NewTextHandler(out, opts))), nil
 	case "json":
 		opts.ReplaceAttr = durationAsText
-		return slog.New(slog.NewJSONHandler(out, opts)), nil
+		return logqueue.Wrap(slog.New(slog.NewJSONHandler(out, opts))), nil
 	default:
 		return nil, fmt.Errorf("--log-format is %q: take text or json", f.format)
 	}

@@ -20,13 +20,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process, unless a server waits for it
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -49,7 +50,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newServe(), newConnect(), newDemo())
+	serve, hangups := newServe()
+	defer hangups.Stop()
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		if cmd != serve {
+			hangups.Stop()
+		}
+	}
+	root.AddCommand(serve, newConnect(), newDemo())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -59,12 +67,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	errs := logqueue.NewWriter(stderr)
+	defer errs.Flush()
 	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, "--"))
 	if wrongFlags(err) || cmd == root { // an error of root is an unknown command
-		fmt.Fprintf(stderr, "%s (see %s --help)\n", text, cmd.CommandPath())
+		fmt.Fprintf(errs, "%s (see %s --help)\n", text, cmd.CommandPath())
 		return 2
 	}
-	fmt.Fprintln(stderr, text)
+	fmt.Fprintln(errs, text)
 	return 1
 }
 

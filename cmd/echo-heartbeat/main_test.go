@@ -114,7 +114,9 @@ func TestErrorsNameFlagsAndNoFields(t *testing.T) {
 		"host.invalid:1", "unix://@s", "token"}
 	field := regexp.MustCompile(`\bConfig\b|\b[A-Z][a-z]+[A-Z]|[a-z]\.[A-Z]`)
 	parse := regexp.MustCompile(`strconv\.Parse\w+`) // in errors of pflag
-	for _, cmd := range []*cobra.Command{newServe(), newConnect(), newDemo()} {
+	serve, hangups := newServe()
+	hangups.Stop()
+	for _, cmd := range []*cobra.Command{serve, newConnect(), newDemo()} {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			wrong := 0
 			for _, value := range values {

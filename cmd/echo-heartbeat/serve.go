@@ -8,25 +8,29 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
-func newServe() *cobra.Command {
+// newServe returns the command serve, and catches SIGHUP from now on. The caller stops that.
+func newServe() (cmd *cobra.Command, hangups *settings.Watcher) {
 	var (
 		cfg   = server.Config{Addresses: []string{"127.0.0.1:7000"}}
 		logs  logFlags
 		alone bool
 	)
-	cmd := &cobra.Command{
+	cmd = &cobra.Command{
 		Use:   "serve",
 		Short: "Run an echo server that reaps idle connections",
 		Long: `Run an echo server that reaps idle connections.
@@ -36,6 +40,7 @@ the first line. When a connection exceeds a limit, the server sends a line with 
 Try it with: nc 127.0.0.1 7000
 
 SIGHUP reads the file of --limits again. Ctrl-C or SIGTERM drains the server and stops it; a second one stops it at once.
+The server goes on if nothing reads its output: lines that find no room are dropped and counted.
 Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		Args: noArgs,
 	}
@@ -50,9 +55,11 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 	cmd.Flags().AddGoFlagSet(flags)
 	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper and without limits, for comparison")
 	logs.add(cmd)
+	hangups = limits.Watch()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		hangups := limits.Watch()
-		defer hangups.Stop()
+		signal.Ignore(syscall.SIGPIPE) // the reader of the output may end before the server
+		out := logqueue.NewWriter(cmd.OutOrStdout())
+		defer out.Flush()
 		if err := limits.Load(&cfg.Idle); err != nil {
 			return usageError{err}
 		}
@@ -62,11 +69,11 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		}
 		if alone {
 			hangups.Stop()
-			return serveBare(cmd.Context(), cmd.OutOrStdout(), cfg)
+			return serveBare(cmd.Context(), out, cfg)
 		}
-		return serve(cmd.Context(), cmd.OutOrStdout(), cfg, limits, hangups)
+		return serve(cmd.Context(), out, cfg, limits, hangups)
 	}
-	return cmd
+	return cmd, hangups
 }
 
 // serve runs the server until ctx is done, and applies new limits on SIGHUP.
@@ -75,15 +82,22 @@ func serve(
 ) error {
 	handler := &echo{}
 	cfg.Handler = handler
-	started := false
+	ready, isReady := context.WithCancel(context.Background())
+	defer isReady()
+	tell := func(state string) {
+		if err := notify(state); err != nil {
+			cfg.Logger.Warn("systemd was not notified", "state", state, "error", err)
+		}
+	}
 	cfg.OnStarted = func(s *server.Server) {
-		started = true
 		n, why := s.Limit()
 		fmt.Fprintf(out, "listening on %s, %s, at most %d connections (%s); Ctrl-C stops\n",
 			list(s.Addrs()), limits.Describe(s.Reaper().Config()), n, why)
 		if addr := s.AdminAddr(); addr != nil {
 			fmt.Fprintf(out, "admin on http://%s/\n", addr)
 		}
+		tell("READY=1")
+		isReady()
 	}
 	srv, err := server.New(cfg)
 	if err != nil {
@@ -92,16 +106,25 @@ func serve(
 	handler.reaper = srv.Reaper()
 	reloadCtx, stopReloading := context.WithCancel(context.Background()) // SIGHUP works during a drain
 	var reloading sync.WaitGroup
-	reloading.Go(func() { reload(reloadCtx, out, srv.Reaper(), limits, hangups) })
-	if cfg.Drain != (server.Drain{}) {
-		defer context.AfterFunc(ctx, func() {
+	reloading.Go(func() {
+		select {
+		case <-ready.Done():
+			reload(reloadCtx, out, srv, limits, hangups, tell)
+		case <-reloadCtx.Done():
+		}
+	})
+	stopping := sync.OnceFunc(func() { tell("STOPPING=1") })
+	defer context.AfterFunc(ctx, func() {
+		stopping()
+		if cfg.Drain != (server.Drain{}) {
 			fmt.Fprintln(out, "stopping: draining connections; Ctrl-C again stops at once")
-		})()
-	}
+		}
+	})()
 	err = srv.RunUntilSignal(ctx)
+	stopping()
 	stopReloading()
 	reloading.Wait()
-	if started {
+	if ready.Err() != nil {
 		fmt.Fprintln(out, summary(srv))
 	}
 	return err
@@ -116,10 +139,11 @@ func list(addrs []net.Addr) string {
 	return strings.Join(all, " and ")
 }
 
-// reload applies new limits to a Reaper on each SIGHUP, until ctx is done.
+// reload applies new limits to a server on each SIGHUP, until ctx is done.
 func reload(
-	ctx context.Context, out io.Writer, reaper *idle.Reaper, limits *settings.Source, hangups *settings.Watcher,
+	ctx context.Context, out io.Writer, srv *server.Server, limits *settings.Source, hangups *settings.Watcher, tell func(state string),
 ) {
+	reaper := srv.Reaper()
 	update := func(edit func(*idle.Config)) error {
 		return reaper.Update(func(cfg *idle.Config) {
 			limit := cfg.MaxConnections // as many as there is room for, if it is not set
@@ -129,11 +153,14 @@ func reload(
 		})
 	}
 	hangups.Run(ctx, update, func(err error) {
+		tell("RELOADING=1")
+		srv.Reloaded(err)
+		status := "reloaded: " + limits.Describe(reaper.Config())
 		if err != nil {
-			fmt.Fprintf(out, "not reloaded: %s\n", settings.Explain(err, "--"))
-			return
+			status = "not reloaded: " + settings.Explain(err, "--")
 		}
-		fmt.Fprintf(out, "reloaded: %s\n", limits.Describe(reaper.Config()))
+		fmt.Fprintln(out, status)
+		tell("READY=1\nSTATUS=" + status)
 	})
 }
 

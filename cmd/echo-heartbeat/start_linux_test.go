@@ -1,0 +1,196 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// startOnFIFO starts serve with a FIFO as the file of the token. It returns when the process is
+// about to read the FIFO, and the file that writes to it.
+func startOnFIFO(t *testing.T, flags ...string) (p *process, token *os.File) {
+	t.Helper()
+	fifo := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	p = startProcess(t, commandEnv+"=1", append([]string{"serve", "--addr", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--admin-token-file", fifo}, flags...)...)
+	require.Eventually(t, func() (ok bool) {
+		var err error
+		token, err = os.OpenFile(fifo, os.O_WRONLY|syscall.O_NONBLOCK, 0) // fails without a reader
+		return err == nil
+	}, 20*time.Second, time.Millisecond)
+	t.Cleanup(func() { token.Close() })
+	return p, token
+}
+
+// TestHangupDuringTheStartIsDoneLater sends SIGHUP while the flags are parsed.
+func TestHangupDuringTheStartIsDoneLater(t *testing.T) {
+	limits := filepath.Join(t.TempDir(), "limits")
+	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
+	p, token := startOnFIFO(t, "--limits", limits)
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	time.Sleep(100 * time.Millisecond)
+	_, err := token.WriteString(testToken)
+	require.NoError(t, err)
+	require.NoError(t, token.Close())
+	require.Contains(t, p.line(t), "listening on")
+	require.Contains(t, p.line(t), "admin on")
+	require.Contains(t, p.line(t), "reloaded: read-timeout 1h0m0s")
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.exitCode(t, 20*time.Second))
+}
+
+// TestSigtermEndsAStartThatHangs leaves the FIFO without a writer that writes.
+func TestSigtermEndsAStartThatHangs(t *testing.T) {
+	t.Run("one signal ends it when the read is given up", func(t *testing.T) {
+		p, _ := startOnFIFO(t)
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, 2, p.exitCode(t, 20*time.Second))
+		require.Contains(t, p.stderr.String(), "takes longer than 5s")
+	})
+	t.Run("two signals end it at once", func(t *testing.T) {
+		p, _ := startOnFIFO(t)
+		began := time.Now()
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		p.exitCode(t, 20*time.Second)
+		require.Less(t, time.Since(began), 4*time.Second)
+		require.Equal(t, syscall.SIGTERM, p.ProcessState.Sys().(syscall.WaitStatus).Signal())
+	})
+}
+
+// TestAReloadFromAFIFOFailsAndBlocksNothing replaces the file of limits by a FIFO.
+func TestAReloadFromAFIFOFailsAndBlocksNothing(t *testing.T) {
+	limits := filepath.Join(t.TempDir(), "limits")
+	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
+	p, _ := startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
+	require.NoError(t, os.Remove(limits))
+	require.NoError(t, syscall.Mkfifo(limits, 0o600))
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	require.Regexp(t, "not reloaded: .*is not a regular file", p.line(t))
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.exitCode(t, 20*time.Second))
+	require.Regexp(t, `level=ERROR msg="the limits were not reloaded" error=".*is not a regular file"`, p.stderr.String())
+}
+
+// hangingMount mounts a file system that answers no call for a minute, and returns its directory.
+// The kernel lets no signal end the second process that waits for it.
+func hangingMount(t *testing.T) string {
+	t.Helper()
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("no FUSE: ", err)
+	}
+	failCalls := sync.OnceFunc(func() { _ = unix.Close(fuse) })
+	late := time.AfterFunc(time.Minute, failCalls)
+	t.Cleanup(func() {
+		late.Stop()
+		failCalls()
+	})
+	dir := t.TempDir()
+	if err := unix.Mount("idlewheel-test", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+		t.Skip("mounting needs root: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir
+}
+
+// TestSigtermWorksWhileTheLimitsCannotBeRead has limits on file systems that do not answer.
+func TestSigtermWorksWhileTheLimitsCannotBeRead(t *testing.T) {
+	start := func() (p *process, limits string) {
+		limits = filepath.Join(t.TempDir(), "limits")
+		require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
+		p, _ = startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
+		require.NoError(t, os.Remove(limits))
+		require.NoError(t, os.Symlink(filepath.Join(hangingMount(t), "limits"), limits))
+		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+		return p, limits
+	}
+	stops, _ := start()
+	reloads, limits := start()
+	starts := startProcess(t, commandEnv+"=1", "serve", "--addr", "127.0.0.1:0", "--limits", filepath.Join(hangingMount(t), "limits"))
+	time.Sleep(500 * time.Millisecond) // they read
+	began := time.Now()
+	require.NoError(t, stops.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, stops.exitCode(t, 20*time.Second))
+	require.Less(t, time.Since(began), 4*time.Second, "the end does not wait for the read")
+
+	require.NoError(t, starts.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 2, starts.exitCode(t, 20*time.Second))
+	require.Contains(t, starts.stderr.String(), "takes longer than 5s")
+	require.Contains(t, reloads.line(t), "not reloaded: reading "+limits+" takes longer than 5s")
+}
+
+// A systemd receives the notifications of a service.
+type systemd struct{ *net.UnixConn }
+
+// next returns the lines of the next notification.
+func (s systemd) next(t *testing.T) []string {
+	t.Helper()
+	require.NoError(t, s.SetReadDeadline(time.Now().Add(20*time.Second)))
+	b := make([]byte, 4096)
+	n, err := s.Read(b)
+	require.NoError(t, err)
+	return strings.Split(strings.TrimSpace(string(b[:n])), "\n")
+}
+
+// TestSystemdIsNotified starts, reloads and stops a service of Type=notify-reload.
+func TestSystemdIsNotified(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{filepath.Join(dir, "notify"), "@idlewheel-test-" + strconv.Itoa(os.Getpid())} {
+		socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+		require.NoError(t, err)
+		s := systemd{socket}
+		defer s.Close()
+		limits := filepath.Join(dir, "limits")
+		require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
+		t.Setenv("NOTIFY_SOCKET", name)
+
+		p, _ := startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
+		require.Equal(t, "READY=1", s.next(t)[0])
+		for lines, status := range map[string]string{
+			"read-timeout 2h\n":   "STATUS=reloaded: read-timeout 2h0m0s",
+			"read-timeout soon\n": `STATUS=not reloaded: ` + limits + `, line 1: read-timeout: "soon" is not a duration`,
+		} {
+			require.NoError(t, os.WriteFile(limits, []byte(lines), 0o600))
+			var before unix.Timespec
+			require.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &before))
+			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+			reloading := s.next(t)
+			require.Equal(t, "RELOADING=1", reloading[0])
+			at := regexp.MustCompile(`^MONOTONIC_USEC=(\d+)$`).FindStringSubmatch(reloading[1])
+			require.NotNil(t, at)
+			micros, err := strconv.ParseInt(at[1], 10, 64)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, micros, before.Nano()/1000, "systemd drops an answer that is older than its signal")
+			require.Less(t, micros, before.Nano()/1000+20e6)
+			ready := s.next(t)
+			require.Equal(t, "READY=1", ready[0])
+			require.Contains(t, ready[1], status)
+		}
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, "STOPPING=1", s.next(t)[0])
+		require.Zero(t, p.exitCode(t, 20*time.Second))
+	}
+}
+
+// TestAServiceManagerThatIsGoneIsLogged has a socket of a service manager that does not exist.
+func TestAServiceManagerThatIsGoneIsLogged(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "none"))
+	p, _ := startServe(t, "--addr", "127.0.0.1:0")
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.exitCode(t, 20*time.Second))
+	require.Contains(t, p.stderr.String(), `msg="systemd was not notified" state="READY=1"`)
+}

@@ -153,14 +153,15 @@ func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 		name := fmt.Sprintf("%08d", n)
 		sent := time.Now()
 		_, err = c.Write([]byte(name))
+		written := time.Now()
 		if err == nil {
 			_, err = io.ReadFull(c, b[:len(name)])
 		}
-		if err != nil && sent.Sub(began) >= cfg.ReadTimeout { // reaped: the test was too slow
+		if err != nil && written.Sub(began) >= cfg.ReadTimeout { // reaped: the test was too slow
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s was closed %v after its message: %w", name, time.Since(sent), err)
+			return fmt.Errorf("%s was closed %v after its message: %w", name, time.Since(written), err)
 		}
 		if got := string(b[:len(name)]); got != name {
 			return fmt.Errorf("%s got the echo of %s", name, got)

@@ -34,10 +34,10 @@ func TestConnectionsAreInTheRequestedOrder(t *testing.T) {
 	for _, message := range []string{"x", "hold", "output"} {
 		c := s.connect(t, message)
 		conns = append(conns, c)
-		eventually(t, "the newest connection is some ticks old", func() bool {
+		eventually(t, "the newest connection was heard some ticks ago", func() bool {
 			all, err := s.handler.inspector.connections(t.Context(), "age", 10)
 			require.NoError(t, err)
-			return len(all) == len(conns) && all[len(all)-1].Age > 5*of.Tick.Seconds()
+			return len(all) == len(conns) && all[len(all)-1].ReadIdle > 5*of.Tick.Seconds()
 		})
 	}
 	_, err := conns[0].Write([]byte("x")) // the oldest connection sends last

@@ -86,7 +86,7 @@ func (f *fleet) sendUntilHeard(period time.Duration) []int64 {
 
 // sentAt returns when a client has sent its last byte, as an instant of monotonic.
 func (f *fleet) sentAt(i int) int64 {
-	return monotonic() - f.now() + f.conns[i].sentUntil.Load()
+	return monotonic() - f.now() + f.conns[i].sentFrom.Load()
 }
 
 // TestAnOutageClosesNoLivingClient cuts living clients off from the server for longer than the

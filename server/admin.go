@@ -118,7 +118,7 @@ func (s *Server) AdminAddr() net.Addr {
 func (s *Server) status() admin.Status {
 	st, set := s.Stats(), s.setup()
 	return admin.Status{
-		State: s.adminState(st), Address: join(set.addrs), Limit: st.MaxConnections, LimitWhy: set.why, Rejected: st.Rejected.Total(),
+		State: s.adminState(st), Address: join(s.Addrs()), Limit: st.MaxConnections, LimitWhy: set.why, Rejected: st.Rejected.Total(),
 		Pressure: admin.Pressure(st.Pressure), Settings: setting.Server.JSON(&s.cfg),
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/time/rate"
 )
 
@@ -16,7 +15,6 @@ type rejection int
 const (
 	sourceLimit rejection = iota
 	acceptRate
-	noDescriptors
 	rejections
 )
 
@@ -44,37 +42,38 @@ func newAdmission(cfg *Config) (a *admission, err error) {
 // newRate returns a token bucket for n connections per second, and twice as many at once.
 func newRate(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n), 2*n) }
 
-// rejectedConn is the Context of a rejected connection between OnOpen and OnClose, which gnet calls
-// right after.
-type rejectedConn struct{}
-
-// admit reports whether a new connection is served. If not, the caller closes it.
-func (a *admission) admit(c gnet.Conn) bool {
+// admit reports whether a new connection from an address is served. If so, the caller calls release
+// when it is closed.
+func (a *admission) admit(from netip.Addr) bool {
 	if a.sources == nil && a.rate == nil {
 		return true
 	}
 	now := time.Now()
 	if a.sources != nil { // first, so that one source does not use up the rate of all
-		if err := a.sources.admit(addrOf(c), now); err != nil {
-			a.reject(c, sourceLimit, err.Error())
+		if err := a.sources.admit(from, now); err != nil {
+			a.reject(sourceLimit, err.Error())
 			return false
 		}
 	}
 	if a.rate == nil || a.rate.AllowN(now, 1) {
 		return true
 	}
-	if a.sources != nil {
-		a.sources.Release(addrOf(c))
-	}
-	a.reject(c, acceptRate, "more connections than the accept rate")
+	a.release(from)
+	a.reject(acceptRate, "more connections than the accept rate")
 	return false
 }
 
-// reject counts and marks a connection that the caller closes.
-func (a *admission) reject(c gnet.Conn, reason rejection, why string) {
-	c.SetContext(rejectedConn{})
+// reject counts a connection that is not served.
+func (a *admission) reject(reason rejection, why string) {
 	a.rejected[reason].Add(1)
 	a.last.Store(&why)
+}
+
+// release gives back what an admitted connection took of its source.
+func (a *admission) release(from netip.Addr) {
+	if a.sources != nil {
+		a.sources.Release(from)
+	}
 }
 
 // total returns the number of rejected connections, and why the last one was.
@@ -88,21 +87,9 @@ func (a *admission) total() (n uint64, last string) {
 	return n, last
 }
 
-// release reports whether a closed connection had been admitted, and gives back what it took of its
-// source.
-func (a *admission) release(c gnet.Conn) bool {
-	if c.Context() == (rejectedConn{}) {
-		return false
-	}
-	if a.sources != nil {
-		a.sources.Release(addrOf(c))
-	}
-	return true
-}
-
-// addrOf returns the remote address of a connection, the zero Addr for a unix socket.
-func addrOf(c gnet.Conn) netip.Addr {
-	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+// addrOf returns the address of a peer, the zero Addr for a unix socket.
+func addrOf(peer net.Addr) netip.Addr {
+	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"net"
 	"runtime"
 	"time"
 
@@ -19,23 +20,30 @@ var ErrBadConfig = errors.New("server: bad configuration")
 // Config is the configuration of a Server.
 type Config struct {
 	// Addresses are the addresses to listen on: host:port for TCP, or a URL with the scheme tcp,
-	// tcp4, tcp6 or unix, such as unix:///run/chat.sock. At least one is required. With port 0 the
-	// kernel chooses a free port, see [Server.Addr]. An address has no ?, no # and no user, and the
-	// path of a socket no %. Abstract sockets are refused, because gnet does not listen on them.
+	// tcp4, tcp6, unix or fd. At least one of these and of Listeners is required.
+	//
+	//	127.0.0.1:7000          with port 0 the kernel chooses a free port, see [Server.Addr]
+	//	unix:///run/chat.sock   the path as it is; the socket of a dead server is replaced
+	//	unix://@chat            an abstract socket of Linux
+	//	fd://3                  a socket that the process inherits, from systemd for example
 	Addresses []string
 
+	// Listeners are further listeners. Run closes them. Their connections must be *net.TCPConn or
+	// *net.UnixConn, which is what gnet takes: others are closed, and a warning is logged.
+	Listeners []net.Listener
+
 	// Handler gets the events of all connections. It is required. It stops the server by
-	// returning gnet.Shutdown. It must not call Engine.Stop: Run would report a dead engine.
+	// returning gnet.Shutdown. The Engine of OnBoot and OnShutdown is empty, because gnet does not
+	// listen: use the methods of the Server and of its Reaper instead.
 	Handler gnet.EventHandler
 
 	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.
 	//
 	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows
 	// (RLIMIT_NOFILE, which Run raises to its hard limit). It is never more than that. Run logs the
-	// limit, and [Server.Limit] returns it. At the limit accepting is paused, on Linux and TCP: the
-	// kernel drops new connection attempts, and clients retry. Connections already accepted, and
-	// every new one on other systems, are closed after Idle.Refusal is sent. Update of the Reaper
-	// changes how many connections the Reaper keeps, not the number at which accepting is paused.
+	// limit, and [Server.Limit] returns it. At the limit nothing is accepted: new clients wait in
+	// the queue of the kernel. Update of the Reaper changes how many connections the Reaper keeps,
+	// not the number at which accepting is paused.
 	Idle idle.Config
 
 	// NumEventLoop is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU
@@ -56,30 +64,15 @@ type Config struct {
 	// at once. A connection above the limit is closed at once. If zero, there is no limit.
 	AcceptRate int
 
-	// OneAcceptor makes one goroutine accept for all event loops, which spreads connections evenly.
-	// If false, each loop accepts for itself. The goroutine does not wait for the loops, and may
-	// have accepted a whole backlog (net.core.somaxconn) of each address before accepting is
-	// paused: there must be descriptors for that. It is implied by a unix address, and on systems
-	// other than Linux.
-	OneAcceptor bool
-
-	// ReusePort lets other processes listen on the same port at the same time (SO_REUSEPORT on
+	// ReusePort lets other processes listen on the same TCP port at the same time (SO_REUSEPORT on
 	// Linux). The kernel spreads new connections over all of them, a process that does not accept
-	// now included. If false, an address in use is an error. It cannot be combined with OneAcceptor
-	// or a unix address.
+	// now included. If false, an address in use is an error.
 	ReusePort bool
 
 	// Drain says how connections are closed when the server stops.
 	Drain Drain
 
-	// Restart starts another engine on the same addresses when one has died, as an engine of gnet
-	// does when accepting fails. Its connections are lost. Each restart is logged. The pause before
-	// a restart is 100 ms at first and doubles with each restart up to 5 s. It is 100 ms again
-	// after an engine that has lived for a minute.
-	Restart bool
-
-	// OnStarted is called when the server listens, before the first connection is served, and again
-	// after each restart. It must not call Shutdown or Close, which would wait for it. If nil,
+	// OnStarted is called when the server listens, before the first connection is served. It must not call Shutdown or Close, which would wait for it. If nil,
 	// nothing is called.
 	OnStarted func(*Server)
 
@@ -97,7 +90,8 @@ type Config struct {
 	// Run waits at its end until all records are written, but at most a second.
 	Logger *slog.Logger
 
-	// Options are further options of gnet. They are applied last.
+	// Options are further options of gnet. They are applied last. Those of listeners and of load
+	// balancing have no effect.
 	Options []gnet.Option
 }
 
@@ -121,16 +115,13 @@ func (cfg Config) check() (Config, error) {
 	return cfg, nil
 }
 
-// listeners returns the number of TCP sockets that the engine opens for each of some addresses.
-func (cfg *Config) listeners(oneAcceptor bool) int {
-	if oneAcceptor {
-		return 1
-	}
+// gnetOptions returns the options of gnet that are set.
+func (cfg *Config) gnetOptions() gnet.Options {
 	opts := gnet.Options{NumEventLoop: cfg.NumEventLoop}
-	for _, set := range cfg.Options { // which may set another number of loops
+	for _, set := range cfg.Options {
 		set(&opts)
 	}
-	return opts.NumEventLoop
+	return opts
 }
 
 // A badConfig is an error that is ErrBadConfig without the text of it.

@@ -12,10 +12,6 @@ import (
 // reconnect elsewhere at once. A connection is busy if it was active within the last second, and
 // idle otherwise. OnClose gets idle.Drained for a connection that the drain closes, and nil for one
 // that is left at its end. The zero Drain is none: all connections are closed at once.
-//
-// New clients wait until the server is gone, and are refused then. With ReusePort, and without
-// CAP_NET_ADMIN, they are accepted and closed at once, so that they retry and may reach another
-// server, which with ReusePort can listen on the address already.
 type Drain struct {
 	// Delay is the time for which the server goes on as before. In this time load balancers notice
 	// that the server stops.
@@ -29,6 +25,11 @@ type Drain struct {
 	// until then; they are closed without a goodbye, and OnClose gets nil. If zero, it is twice
 	// Spread, at most 30 days.
 	Timeout time.Duration
+	// KeepListening keeps the listeners after Delay, without accepting. New clients wait in the
+	// queue of the kernel. Set it if the sockets outlive the server, as those of systemd do: the
+	// next server accepts the clients that wait. If false, the listeners are closed after Delay, and
+	// new clients are refused at once, so that they can try another server.
+	KeepListening bool
 }
 
 func (d *Drain) check() error {
@@ -49,11 +50,10 @@ func (h *engineHandler) drain(ctx context.Context, d Drain) {
 	if !sleep(ctx, d.Delay) || d.Timeout == 0 {
 		return
 	}
-	h.log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
+	log := h.acceptors.log
+	log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
 	h.draining.Store(true)
-	if !h.reusePort { // otherwise the kernel would send new clients here and drop them
-		h.pauser.PauseForGood()
-	}
+	h.acceptors.stop(!d.KeepListening)
 	// A close may be two ticks late, and ten thousand closes take a while.
 	last := max(d.Timeout-d.Timeout/32-3*h.Config().Tick, d.Timeout/2, 1)
 	if err := h.Drain(min(d.Spread, last), last); err != nil {
@@ -63,8 +63,8 @@ func (h *engineHandler) drain(ctx context.Context, d Drain) {
 	for h.Connections() > 0 && time.Since(began) < d.Timeout && sleep(ctx, drainPoll) {
 	}
 	if n := h.Connections(); n > 0 {
-		h.log.Warn("the drain is over: the remaining connections are closed at once", "connections", n, "after", time.Since(began))
+		log.Warn("the drain is over: the remaining connections are closed at once", "connections", n, "after", time.Since(began))
 		return
 	}
-	h.log.Info("drained", "after", time.Since(began))
+	log.Info("drained", "after", time.Since(began))
 }

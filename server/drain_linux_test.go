@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -112,30 +111,72 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestNewClientsAreNotServedDuringADrain(t *testing.T) {
-	addr, stop, result := start(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
-		Drain: Drain{Spread: 2 * time.Second, Timeout: 4 * time.Second},
-	})
-	busy, err := net.Dial("tcp", addr.String()) // it stays until the second half
+func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
+	l := startWithClient(t, Drain{Spread: time.Hour})
+	l.cancel()
+	l.requireDraining(t)
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err == nil {
+			c.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, pingPong(l.client, 10*time.Second), "the server is still there")
+	require.NoError(t, l.Close())
+	require.NoError(t, await(t, l.result))
+}
+
+// TestADrainThatKeepsListening drains a server whose listener outlives it. A client that comes
+// during the drain is served by the next server.
+func TestADrainThatKeepsListening(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	outlives, err := ln.(*net.TCPListener).File()
+	require.NoError(t, err)
+	defer outlives.Close()
+	run := func() (s *Server, stop func()) {
+		inherited, err := net.FileListener(outlives)
+		require.NoError(t, err)
+		return startIn(t, Config{
+			Listeners: []net.Listener{inherited}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+			Drain: Drain{Spread: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, KeepListening: true},
+		})
+	}
+	s, stop := run()
+	busy, err := net.Dial("tcp", s.Addr().String())
 	require.NoError(t, err)
 	defer busy.Close()
 	require.NoError(t, pingPong(busy, 10*time.Second))
-	began := time.Now()
-	go stop()
-	for { // it begins within a moment
-		c, err := net.DialTimeout("tcp", addr.String(), 200*time.Millisecond)
-		if err == nil { // without CAP_NET_ADMIN it is closed at once
-			err = pingPong(c, 200*time.Millisecond)
-			c.Close()
+	go func() {
+		for !s.Stats().Draining {
+			time.Sleep(time.Millisecond)
 		}
-		require.NoError(t, pingPong(busy, 10*time.Second), "the server is still there")
-		if err != nil {
-			break
+		for busy.SetDeadline(time.Now().Add(time.Second)) == nil {
+			if _, err := busy.Write([]byte("x")); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
 		}
-		require.Less(t, time.Since(began), 2*time.Second, "new clients are still served")
-	}
-	require.NoError(t, await(t, result))
+	}()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
+	waits, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer waits.Close()
+	_, err = waits.Write([]byte("ping"))
+	require.NoError(t, err)
+	<-stopped
+	_, stop = run()
+	defer stop()
+	require.NoError(t, waits.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.ReadFull(waits, make([]byte, 4))
+	require.NoError(t, err)
 }
 
 func TestCloseEndsTheDelayOfADrain(t *testing.T) {
@@ -215,19 +256,6 @@ func TestADrainLetsAnswersEnd(t *testing.T) {
 	stop()
 	reading.Wait()
 	require.NoError(t, await(t, result))
-}
-
-func TestAnEngineThatDiesDuringADrainIsReported(t *testing.T) {
-	h := &keepsEngine{booted: make(chan gnet.Engine, 1)}
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, Drain: Drain{Delay: time.Hour}})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	result := inBackground(func() error { return s.Run(ctx) })
-	eng := <-h.booted
-	cancel()
-	<-s.serving.Done()
-	require.NoError(t, eng.Stop(t.Context())) // Run does not know
-	require.ErrorIs(t, await(t, result), ErrEngineDied)
 }
 
 func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {

@@ -149,9 +149,9 @@ func TestAFullServerAcceptsNewClients(t *testing.T) {
 // TestBlastingConnectionsDoNotStarveOthers has four connections that send as fast as they can,
 // and 1,000 with heartbeats.
 func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
-	timeout := time.Second
+	timeout := 2 * time.Second
 	if raceDetector { // to dial all connections takes a second
-		timeout = 3 * time.Second
+		timeout = 4 * time.Second
 	}
 	srv, stop := startIn(t, Config{
 		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,

@@ -14,16 +14,30 @@ import (
 // cause and its consequences.
 const keptErrors = 8
 
-// An engineLog is the logger of gnet. It keeps the last errors, since gnet does not return the
-// cause of the death of an engine.
+// loopExits is the start of what gnet logs when an event loop ends. It tells nobody else.
+const loopExits = "event-loop(%d) is exiting"
+
+// An engineLog is the logger of gnet. It finds out from the log that an event loop has ended, and
+// keeps the last errors: gnet returns neither.
 type engineLog struct {
 	*slog.Logger
+	alive context.Context // done when an event loop has ended
+	died  context.CancelFunc
 
 	mu   sync.Mutex
 	last []string // guarded by mu
 }
 
+func newEngineLog(log *slog.Logger) *engineLog {
+	l := &engineLog{Logger: log}
+	l.alive, l.died = context.WithCancel(context.Background())
+	return l
+}
+
 func (l *engineLog) logf(level slog.Level, format string, args []any) {
+	if strings.HasPrefix(format, loopExits) {
+		l.died()
+	}
 	if l.Enabled(context.Background(), level) {
 		l.Log(context.Background(), level, fmt.Sprintf(format, args...), "from", "gnet")
 	}

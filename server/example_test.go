@@ -41,7 +41,6 @@ func Example() {
 		Sources:         server.SourceLimits{Connections: 1000, Rate: 100},
 		PressureTimeout: 15 * time.Second,
 		Drain:           server.Drain{Delay: 5 * time.Second, Spread: 10 * time.Second},
-		Restart:         true,
 		Logger:          slog.Default(),
 	})
 	if err != nil {
@@ -241,38 +240,25 @@ func ExampleServer_Reaper() {
 	// <nil>
 }
 
-// mortal is an echo server that gives away its engine.
-type mortal struct {
-	echo
-	engines chan gnet.Engine
-}
-
-func (m *mortal) OnBoot(eng gnet.Engine) gnet.Action {
-	m.engines <- eng
-	return gnet.None
-}
-
-// With Restart another engine follows one that has died, on the same address and with the same
-// Server.
-func ExampleConfig_restart() {
-	h := &mortal{engines: make(chan gnet.Engine, 2)}
-	s, stop := start(server.Config{
-		Handler: h,
-		Idle:    idle.Config{ReadTimeout: time.Minute},
-		Restart: true,
+// A listener that is open already, such as that of a test.
+func ExampleConfig_listeners() {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, stop := start(server.Config{
+		Listeners: []net.Listener{ln},
+		Handler:   &echo{},
+		Idle:      idle.Config{ReadTimeout: time.Minute},
 	})
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_ = (<-h.engines).Stop(ctx) // as a failing accept does
-	<-h.engines
-
-	c := dial(s)
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer c.Close()
-	fmt.Println(ask(c, "still there?"))
-	fmt.Println(s.Stats().Restarts, "restart,", stop())
+	fmt.Println(ask(c, "hello"), stop())
 	// Output:
-	// still there?
-	// 1 restart, <nil>
+	// hello <nil>
 }
 
 // A source is a network rather than an address.

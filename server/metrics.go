@@ -25,7 +25,6 @@ var (
 	acceptPaused    = prom.Desc("accept_paused", "1 while accepting is paused because there is no room, 0 otherwise.")
 	acceptPauses    = prom.Desc("accept_pauses_total", "How often accepting was paused because there was no room.")
 	isDraining      = prom.Desc("draining", "1 while connections are closed because the server stops, 0 otherwise.")
-	engineRestarts  = prom.Desc("engine_restarts_total", "Engines that were started after the death of another.")
 	reloads         = prom.Desc("reloads_total", "Reloads of the limits, by result: applied or failed.", "result")
 	droppedLogs     = prom.Desc("log_records_dropped_total", "Log records that were not written: the reader of the log was too slow or gone.")
 	openDescriptors = prom.Desc("open_descriptors", "Descriptors that the process has open.")
@@ -36,7 +35,7 @@ var (
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	c.Collector.Describe(ch)
 	for _, d := range []*prometheus.Desc{
-		pressureRatio, acceptPaused, acceptPauses, isDraining, engineRestarts, reloads, droppedLogs, openDescriptors, maxDescriptors,
+		pressureRatio, acceptPaused, acceptPauses, isDraining, reloads, droppedLogs, openDescriptors, maxDescriptors,
 	} {
 		ch <- d
 	}
@@ -51,14 +50,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s := c.server.Stats()
 	ch <- prom.Rejected("source", s.Rejected.Source)
 	ch <- prom.Rejected("accept_rate", s.Rejected.AcceptRate)
-	ch <- prom.Rejected("no_descriptors", s.Rejected.NoDescriptors)
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Connections, "connections")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Descriptors, "descriptors")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Heap, "heap")
 	send(acceptPaused, prometheus.GaugeValue, prom.OneIf(s.Paused))
 	send(acceptPauses, prometheus.CounterValue, float64(s.Pauses))
 	send(isDraining, prometheus.GaugeValue, prom.OneIf(s.Draining))
-	send(engineRestarts, prometheus.CounterValue, float64(s.Restarts))
 	send(reloads, prometheus.CounterValue, float64(s.Reloads), "applied")
 	send(reloads, prometheus.CounterValue, float64(s.FailedReloads), "failed")
 	send(droppedLogs, prometheus.CounterValue, float64(s.DroppedLogs))

@@ -1,11 +1,11 @@
 package server
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,26 +50,22 @@ func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
 	s.admission.rejected[sourceLimit].Store(3)
 	s.admission.rejected[acceptRate].Store(4)
-	s.admission.rejected[noDescriptors].Store(5)
-	s.restarts.Store(6)
-	s.pauses.Store(7)
+	s.pauses.count.Store(7)
 	want := map[string]float64{
-		"connections_rejected_total source": 3, "connections_rejected_total accept_rate": 4, "connections_rejected_total no_descriptors": 5,
-		"connections_rejected_total max_connections": 0, "engine_restarts_total": 6, "accept_pauses_total": 7, "max_descriptors": 12_345,
+		"connections_rejected_total source": 3, "connections_rejected_total accept_rate": 4,
+		"connections_rejected_total max_connections": 0, "accept_pauses_total": 7, "max_descriptors": 12_345,
 		"accept_paused": 0, "draining": 0, "pressure_ratio descriptors": 0,
 	}
 	require.Subset(t, values(t, s), want)
 
-	var room atomic.Bool
-	h := &engineHandler{Reaper: s.reaper, full: 1 << 20, inUse: 1 << 19}
-	h.pauser = newTestPauser(t, listenTCP(t), room.Load)
+	log := slog.New(slog.DiscardHandler)
+	h := &engineHandler{Reaper: s.reaper, acceptors: &acceptors{full: 1 << 20}, inUse: 1 << 19}
 	s.engine.Store(h)
-	h.pauser.Pause("the test asks for it", func() {})
+	s.pauses.begin(log, "the test asks for it")
 	got := values(t, s)
 	require.Subset(t, got, map[string]float64{"accept_paused": 1, "draining": 0, "pressure_ratio connections": 0, "pressure_ratio heap": 0})
 	require.InDelta(t, 0.5, got["pressure_ratio descriptors"], 0.01)
-	room.Store(true)
-	require.Eventually(t, func() bool { return !h.pauser.IsPaused() }, 10*time.Second, time.Millisecond)
+	s.pauses.end(log)
 	h.draining.Store(true)
 	require.Subset(t, values(t, s), map[string]float64{"accept_paused": 0, "draining": 1})
 }
@@ -102,12 +98,10 @@ func TestADrainIsInTheMetrics(t *testing.T) {
 func TestTheStateOfAServer(t *testing.T) {
 	s := newIdleServer(t)
 	paused := Stats{Paused: true}
-	require.Equal(t, admin.Starting, s.adminState(Stats{}), "no engine runs yet")
+	require.Equal(t, admin.Starting, s.adminState(Stats{}), "no event loops run yet")
 	s.engine.Store(&engineHandler{})
 	require.Equal(t, admin.Ready, s.adminState(Stats{}))
 	require.Equal(t, admin.Paused, s.adminState(paused))
-	s.engine.Store(nil)
-	require.Equal(t, admin.Starting, s.adminState(Stats{}), "the engine has died, and another one follows")
 	for _, h := range []*engineHandler{nil, {}} {
 		s.engine.Store(h)
 		s.stop(nil)
@@ -116,7 +110,7 @@ func TestTheStateOfAServer(t *testing.T) {
 }
 
 func TestDescriptorsAreKeptForAdmin(t *testing.T) {
-	for _, b := range []budget{{allowed: 1000, loops: 2}, {allowed: 6000, loops: 4, inUse: 10, backlog: 4096}} {
+	for _, b := range []budget{{allowed: 1000, loops: 2, listeners: 1}, {allowed: 6000, loops: 4, inUse: 10}} {
 		with := b
 		with.admin = 65
 		require.Equal(t, b.full()-65, with.full(), "accepting is paused earlier")

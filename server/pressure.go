@@ -49,14 +49,15 @@ func (p Pressure) name() string {
 
 // pressure measures the pressure.
 func (h *engineHandler) pressure() (p Pressure) {
-	if h.limit > 0 {
-		p.Connections = float64(h.Connections()) / float64(h.limit)
+	limit, full := h.acceptors.limit, h.acceptors.full
+	if limit > 0 {
+		p.Connections = float64(h.Connections()) / float64(limit)
 	}
-	if h.full > 0 {
+	if full > 0 {
 		p.Descriptors = 1
 		// At least fd descriptors are in use, and more if there are gaps above the lowest free one.
 		if fd, ok := descriptor.LowestFree(); ok {
-			p.Descriptors = float64(max(fd, h.inUse+h.Connections())) / float64(h.full)
+			p.Descriptors = float64(max(fd, h.inUse+h.Connections())) / float64(full)
 		}
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {
@@ -103,7 +104,7 @@ func (h *engineHandler) scaleTimeouts(ctx context.Context, least time.Duration) 
 			unsaid = true
 		}
 		if unsaid && warning.Allow() {
-			h.log.Warn("pressure changes idle timeouts", "squeeze", float64(scale), "to", least, "pressure", p.Highest(), "of", p.name())
+			h.acceptors.log.Warn("pressure changes idle timeouts", "squeeze", float64(scale), "to", least, "pressure", p.Highest(), "of", p.name())
 			unsaid = false
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -35,22 +35,19 @@ type Server struct {
 	mu      sync.Mutex
 	started bool // guarded by mu; Run, Shutdown or Close was called
 
-	backoff  backoff                       // owned by the goroutine of Run
 	prepared atomic.Pointer[setup]         // nil before Run
 	admin    atomic.Pointer[adminListener] // nil before Run, and if there is none
-	engine   atomic.Pointer[engineHandler] // nil while no engine runs
-	restarts atomic.Uint64
-	pauses   atomic.Uint64 // of accepting
+	engine   atomic.Pointer[engineHandler] // nil while no event loops run
+	pauses   pauses                        // of accepting
 	reloads  struct{ done, failed atomic.Uint64 }
 }
 
-// A setup is what Run finds out before the first engine starts. It is immutable.
+// A setup is what Run finds out before the event loops start. It is immutable.
 type setup struct {
-	addrs       []address
-	oneAcceptor bool
-	budget      budget
-	limit       int    // of connections; 0 if there is none
-	why         string // the limit is not higher
+	listeners []net.Listener
+	budget    budget
+	limit     int    // of connections; 0 if there is none
+	why       string // the limit is not higher
 }
 
 // New returns a Server for a Config, or an error that wraps ErrBadConfig and joins all that is
@@ -61,8 +58,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, handler: &watchedHandler{EventHandler: cfg.Handler}, down: make(chan struct{})}
-	if s.reaper, err = idle.Middleware(s.handler, s.handler.watch(cfg.Idle)); err != nil {
+	s := &Server{cfg: cfg, down: make(chan struct{})}
+	s.handler = &watchedHandler{cfg.Handler, func() { s.stop(errShutdown) }}
+	if s.reaper, err = idle.Middleware(s.handler, s.handler.watchIdle(cfg.Idle)); err != nil {
 		return nil, badConfig{err}
 	}
 	if s.admission, err = newAdmission(&cfg); err != nil {
@@ -93,6 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer close(s.down)
 	defer s.flushLogs()
+	defer s.closeListeners()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -134,24 +133,23 @@ func (s *Server) start() error {
 	}
 }
 
-// prepare claims the addresses and finds out how many connections there is room for.
+// prepare listens on the addresses and finds out how many connections there is room for.
 func (s *Server) prepare() (err error) {
 	var set setup
-	if set.addrs, err = claimAll(s.cfg.Addresses, s.cfg.ReusePort); err != nil {
+	if set.listeners, err = s.cfg.listen(); err != nil {
 		return err
 	}
-	set.oneAcceptor = s.cfg.OneAcceptor || runtime.GOOS != "linux" || hasUnix(set.addrs)
-	if set.budget, err = newBudget(&s.cfg, set.oneAcceptor); err != nil {
-		return err
+	if set.budget, err = newBudget(&s.cfg, len(set.listeners)); err == nil {
+		set.limit, set.why, err = set.budget.connections()
 	}
-	if set.limit, set.why, err = set.budget.connections(); err != nil {
+	s.prepared.Store(&set)
+	if err != nil {
 		return err
 	}
 	if set.limit < s.cfg.Idle.MaxConnections {
 		s.cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.why)
 	}
 	setMaxConnections(s.reaper, set.limit)
-	s.prepared.Store(&set)
 	return nil
 }
 
@@ -210,10 +208,17 @@ func (s *Server) Addr() net.Addr {
 // ports that the kernel has chosen. It returns nil before OnStarted is called.
 func (s *Server) Addrs() []net.Addr {
 	var addrs []net.Addr
-	for _, a := range s.setup().addrs {
-		addrs = append(addrs, a.addr)
+	for _, ln := range s.setup().listeners {
+		addrs = append(addrs, ln.Addr())
 	}
 	return addrs
+}
+
+// closeListeners closes the listeners, those that have not been used included.
+func (s *Server) closeListeners() {
+	for _, ln := range slices.Concat(s.setup().listeners, s.cfg.Listeners) {
+		_ = ln.Close()
+	}
 }
 
 // Limit returns the limit of open connections, 0 if there is none, and the reason why it is not

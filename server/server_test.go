@@ -3,15 +3,11 @@
 package server
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,21 +15,17 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
 const childEnv = "IDLEWHEEL_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	switch child := os.Getenv(childEnv); {
-	case child == "dies", child == "restarts":
-		runOutOfDescriptors(child == "restarts")
-		return
-	case child != "":
+	if child := os.Getenv(childEnv); child != "" {
 		runFlooded(child)
 		return
 	}
@@ -65,7 +57,7 @@ func run(ctx context.Context, cfg Config) error {
 // launch runs a server until cancel is called, and returns it when it has started.
 func launch(t *testing.T, cfg Config) (s *Server, cancel func(), result <-chan error) {
 	t.Helper()
-	started := make(chan struct{}, 10) // again after a restart
+	started := make(chan struct{}, 1)
 	cfg.OnStarted = func(*Server) { started <- struct{}{} }
 	s, err := New(cfg)
 	require.NoError(t, err)
@@ -133,7 +125,7 @@ func TestRunServesReapsAndStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			at, stop, result := start(t, Config{Addresses: []string{addr}, Handler: &echo{}, Idle: idleConfig, NumEventLoop: 2})
-			for range 8 { // over both loops, which listen on the same port
+			for range 8 { // over both loops
 				c, err := net.Dial(at.Network(), at.String())
 				require.NoError(t, err)
 				defer c.Close()
@@ -208,44 +200,17 @@ func TestBadConfigIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 
-	for addr, want := range map[string]string{
-		"nonsense":             `server: bad address "nonsense"`,
-		"127.0.0.1:99999":      "99999",
-		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6 or unix",
-		"tcp://127.0.0.1:1/x":  "a path after host:port",
-		"tcp://u@127.0.0.1:0":  "users and abstract sockets are not supported",
-		"tcp://127.0.0.1:0?x":  "a query or a fragment",
-		"tcp://127.0.0.1:0#":   "a query or a fragment",
-		"unix://":              "no path",
-		"unix:/s":              "unknown port",
-		"unix:///a#b":          "a query or a fragment",
-		"unix:///a#":           "a query or a fragment",
-		"unix:///a?b=c":        "a query or a fragment",
-		"unix:///a%23b":        "a query or a fragment", // gnet would delete /a
-		"unix:///a%3Fb":        "a query or a fragment",
-		"unix://@abs":          "users and abstract sockets are not supported",
-		"unix://./@abs":        "users and abstract sockets are not supported",
-		"unix://u:p@/s":        "users and abstract sockets are not supported",
-		"unix://./a@b/c":       "gnet cannot listen on this path", // gnet would delete b/c
-		"unix:///a%00b":        "gnet cannot listen on this path",
-		"unix:///a%2541":       "gnet cannot listen on this path",
-		"unix://a:b":           "invalid port",
-		"127.0.0.1:0 ":         "address",
-		"":                     "Config.Addresses is not set",
-	} {
-		for _, addrs := range [][]string{{addr}, {"127.0.0.1:0", addr}} {
-			if len(addrs) == 2 && addr == "" {
-				want = `bad address ""`
-			}
-			_, err := New(Config{Addresses: addrs, Handler: &echo{}, Idle: idleConfig})
-			require.ErrorContains(t, err, want)
-			require.ErrorIs(t, err, ErrBadConfig)
-			require.ErrorIs(t, err, ErrBadAddress)
-		}
+	for _, addr := range []string{"nonsense", "udp://127.0.0.1:7000", "unix://relative", "fd://1", ""} {
+		_, err := New(Config{Addresses: []string{"127.0.0.1:0", addr}, Handler: &echo{}, Idle: idleConfig})
+		require.ErrorContains(t, err, fmt.Sprintf("server: bad address %q", addr))
+		require.ErrorIs(t, err, ErrBadConfig)
+		require.ErrorIs(t, err, ErrBadAddress)
 	}
+	_, err = New(Config{Listeners: []net.Listener{nil}, Handler: &echo{}, Idle: idleConfig})
+	require.ErrorContains(t, err, "Config.Listeners has a nil listener")
 	for addr, want := range map[string]string{
 		"192.0.2.1:7000":      "cannot listen: listen tcp 192.0.2.1:7000",
-		"host.invalid:7000":   "cannot listen: lookup host.invalid", // the name may be known later
+		"host.invalid:7000":   "cannot listen: listen tcp: lookup host.invalid", // the name may be known later
 		"tcp6://127.0.0.1:80": "cannot listen",
 	} {
 		err := run(t.Context(), Config{Addresses: []string{addr}, Handler: &echo{}, Idle: idleConfig})
@@ -257,26 +222,9 @@ func TestBadConfigIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrBadConfig)
 }
 
-func TestUnixAddresses(t *testing.T) {
-	for addr, want := range map[string]string{
-		"unix:///run/chat.sock": "/run/chat.sock", "unix:///run/../s/": "/s", "unix:///a@b:c": "/a@b:c", "unix:///a%20b": "/a b",
-		"unix:///@abs": "/@abs", "unix://run/s": "run/s", "unix://./s": "s", "unix://s": "s", "unix:///é": "/é",
-	} {
-		network, at, err := split(addr)
-		require.NoError(t, err, addr)
-		require.Equal(t, "unix", network)
-		require.Equal(t, want, at)
-		_, again, err := split(urlsOf([]address{{network, &net.UnixAddr{Name: at, Net: network}}})[0])
-		require.NoError(t, err, addr)
-		require.Equal(t, want, again, "a restart listens on the same path")
-	}
-}
-
 func TestAddressesThatDoNotGoTogetherAreRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
-		`Config.Addresses has "127.0.0.1:7000" twice`:                 {Addresses: []string{"127.0.0.1:7000", "127.0.0.1:7000"}},
-		"Config.ReusePort is set, and Config.Addresses has a unix":    {Addresses: []string{"127.0.0.1:0", "unix:///s"}, ReusePort: true},
-		"Config.ReusePort and Config.OneAcceptor are set: set one of": {Addresses: []string{"127.0.0.1:0"}, ReusePort: true, OneAcceptor: true},
+		`Config.Addresses has "127.0.0.1:7000" twice`: {Addresses: []string{"127.0.0.1:7000", "127.0.0.1:7000"}},
 	} {
 		cfg.Handler, cfg.Idle = &echo{}, idleConfig
 		_, err := New(cfg)
@@ -291,9 +239,10 @@ func TestAddressesThatDoNotGoTogetherAreRefused(t *testing.T) {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	addrs, err := claimAll([]string{":0"}, false)
+	ln, err := net.Listen("tcp", ":0")
 	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(addrs[0].addr.String())
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
 	require.NoError(t, err)
 	return port
 }
@@ -302,7 +251,6 @@ func TestSeveralAddresses(t *testing.T) {
 	socket := "unix://" + filepath.Join(shortDir(t), "s")
 	for name, cfg := range map[string]Config{
 		"two of TCP":                {Addresses: []string{"127.0.0.1:0", "tcp4://127.0.0.1:0"}},
-		"two of TCP, one acceptor":  {Addresses: []string{"127.0.0.1:0", "tcp4://127.0.0.1:0"}, OneAcceptor: true},
 		"two of TCP, shared":        {Addresses: []string{"127.0.0.1:0", "127.0.0.1:0"}, ReusePort: true},
 		"TCP and a unix socket":     {Addresses: []string{"127.0.0.1:0", socket}},
 		"a unix socket and two TCP": {Addresses: []string{socket, "127.0.0.1:0", "127.0.0.1:0"}},
@@ -390,15 +338,11 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// TestALimitOfTCPAndAUnixSocket fills a server that listens on both. The unix socket cannot be
-// paused.
+// TestALimitOfTCPAndAUnixSocket fills a server that listens on both. New clients of both wait.
 func TestALimitOfTCPAndAUnixSocket(t *testing.T) {
 	s, stop := startIn(t, Config{
 		Addresses: []string{"127.0.0.1:0", "unix://" + filepath.Join(shortDir(t), "s")}, Handler: &echo{},
-		Idle: idle.Config{
-			ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3,
-			Refusal: func(gnet.Conn) []byte { return []byte("full") },
-		},
+		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3},
 	})
 	defer stop()
 	dial := func(addr net.Addr) net.Conn {
@@ -413,161 +357,52 @@ func TestALimitOfTCPAndAUnixSocket(t *testing.T) {
 		require.NoError(t, pingPong(c, 10*time.Second))
 		conns = append(conns, c)
 	}
-	require.Eventually(t, func() bool { return s.Stats().Paused }, 10*time.Second, time.Millisecond)
-	refusal, err := io.ReadAll(dial(s.Addrs()[1]))
-	require.NoError(t, err)
-	require.Equal(t, "full", string(refusal))
-	require.EqualValues(t, 1, s.Stats().Rejected.MaxConnections)
+	require.EqualValues(t, 0, s.Stats().Pauses, "no client waits")
+	require.True(t, s.Stats().Paused, "the next one will")
+	waiting := []net.Conn{dial(s.Addrs()[0]), dial(s.Addrs()[1])}
+	for _, c := range waiting {
+		require.ErrorIs(t, pingPong(c, 100*time.Millisecond), os.ErrDeadlineExceeded)
+	}
+	stats := s.Stats()
+	require.True(t, stats.Paused)
+	require.Zero(t, stats.Rejected)
+	require.Equal(t, 3, stats.Connections)
+	require.EqualValues(t, 1, stats.Pauses)
 	conns[0].Close()
 	conns[1].Close()
-	for _, addr := range s.Addrs() {
-		require.Eventually(t, func() bool { return pingPong(dial(addr), 10*time.Second) == nil }, 10*time.Second, 10*time.Millisecond)
+	for _, c := range waiting {
+		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		_, err := io.ReadFull(c, make([]byte, 4))
+		require.NoError(t, err, "what it sent while it waited is answered")
 	}
+	conns[2].Close()
+	require.Eventually(t, func() bool { return !s.Stats().Paused }, 10*time.Second, time.Millisecond)
 }
 
-// TestEngineThatDiesIsReported runs a server out of descriptors, in a process of its own.
-func TestEngineThatDiesIsReported(t *testing.T) {
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"=dies")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	cmd.Stderr = os.Stderr
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	lines := bufio.NewScanner(out)
-	require.True(t, lines.Scan())
-	addr := lines.Text()
-	for range 100 { // more than the child may open
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			break // it has died
-		}
-		defer c.Close()
-	}
-	require.True(t, lines.Scan())
-	require.Regexp(t, `^true server: the gnet engine died on 127\.0\.0\.1:\d+: .*too many open files`, lines.Text())
-	require.NoError(t, cmd.Wait())
-}
+// A dies kills the event loop of a connection that sends something.
+type dies struct{ echo }
 
-// TestEngineThatDiesIsStartedAgain runs the first engine of a server out of descriptors.
-func TestEngineThatDiesIsStartedAgain(t *testing.T) {
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"=restarts")
-	var log strings.Builder
-	cmd.Stderr = &log
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	require.True(t, lines.Scan())
-	addr := lines.Text()
-	for range 100 {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			defer c.Close()
-		}
-	}
-	require.True(t, lines.Scan())
-	require.Equal(t, addr, lines.Text(), "on the same address")
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.Write([]byte("x"))
-	require.NoError(t, err)
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = c.Read(make([]byte, 1))
-	require.NoError(t, err, "it serves again")
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	require.Contains(t, log.String(), "the engine has died and is started again")
-	require.Contains(t, log.String(), "restarts=1")
-}
-
-// TestARestartWaitsForAnAddressInUse lets another server listen on an address of an engine that has
-// died.
-func TestARestartWaitsForAnAddressInUse(t *testing.T) {
-	h := &keepsEngine{booted: make(chan gnet.Engine, 10)}
-	var log syncbuf.Buffer
-	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0", "127.0.0.1:0"}, Handler: h, Idle: idle.Config{ReadTimeout: time.Minute}, Restart: true,
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
-	})
-	defer stop()
-	go (<-h.booted).Stop(t.Context())
-	var other net.Listener
-	require.Eventually(t, func() (ok bool) {
-		var err error
-		other, err = net.Listen("tcp", s.Addrs()[1].String())
-		return err == nil
-	}, 10*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "address already in use") }, 10*time.Second, time.Millisecond)
-	require.NoError(t, other.Close())
-	<-h.booted
-	for _, addr := range s.Addrs() {
-		require.Eventually(t, func() bool {
-			c, err := net.Dial("tcp", addr.String())
-			if err != nil {
-				return false
-			}
-			defer c.Close()
-			return pingPong(c, 10*time.Second) == nil
-		}, 10*time.Second, 10*time.Millisecond)
-	}
-	require.GreaterOrEqual(t, s.Stats().Restarts, uint64(2))
-}
-
-// A keepsEngine is an echo server that gives away its engines.
-type keepsEngine struct {
-	echo
-	booted chan gnet.Engine
-}
-
-func (h *keepsEngine) OnBoot(eng gnet.Engine) gnet.Action {
-	h.booted <- eng
+func (*dies) OnTraffic(c gnet.Conn) gnet.Action {
+	_ = c.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { return gneterrors.ErrEngineShutdown }))
 	return gnet.None
 }
 
-func TestTheTimeBetweenRestartsGrows(t *testing.T) {
-	var b backoff
-	for _, step := range []struct{ lived, want time.Duration }{
-		{0, minPause}, {0, 2 * minPause}, {0, 4 * minPause}, {healthyLife, minPause}, {0, 2 * minPause},
-	} {
-		require.Equal(t, step.want, b.next(step.lived))
-	}
-	for range 100 {
-		require.LessOrEqual(t, b.next(0), maxPause)
-	}
-	require.Equal(t, 105, b.deaths)
-}
-
-// runOutOfDescriptors serves, and lowers the limit of descriptors that the server relies on.
-func runOutOfDescriptors(restart bool) {
-	var usual syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &usual); err != nil {
-		panic(err)
-	}
-	few := usual
-	few.Cur = 64
-	limit := func(to syscall.Rlimit) {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &to); err != nil {
-			panic(err)
-		}
-	}
-	starts := 0
-	err := run(context.Background(), Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Restart: restart,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		OnStarted: func(s *Server) {
-			if starts++; starts == 1 {
-				limit(few)
-			} else {
-				limit(usual)
+func TestAnEventLoopThatDiesIsReported(t *testing.T) {
+	for name, drain := range map[string]Drain{"serving": {}, "draining": {Delay: time.Hour}} {
+		t.Run(name, func(t *testing.T) {
+			s, cancel, result := launch(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &dies{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
+			c, err := net.Dial("tcp", s.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			if drain.Delay > 0 {
+				cancel()
+				<-s.serving.Done()
 			}
-			fmt.Println(s.Addr())
-		},
-	})
-	fmt.Println(errors.Is(err, ErrEngineDied), err)
+			_, err = c.Write([]byte("x"))
+			require.NoError(t, err)
+			err = await(t, result)
+			require.ErrorIs(t, err, ErrEngineDied)
+			require.ErrorContains(t, err, s.Addr().String())
+		})
+	}
 }

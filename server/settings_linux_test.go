@@ -37,8 +37,8 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Config{
 		Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, NumEventLoop: 1, PressureTimeout: time.Second,
-		Sources: SourceLimits{Connections: 1, Rate: 1}, AcceptRate: 1, OneAcceptor: true, ReusePort: true, Restart: true,
-		Drain: Drain{time.Second, time.Second, time.Second}, Admin: Admin{Addr: "127.0.0.1:1", Token: testToken, Profiles: true},
+		Sources: SourceLimits{Connections: 1, Rate: 1}, AcceptRate: 1, ReusePort: true,
+		Drain: Drain{time.Second, time.Second, time.Second, true}, Admin: Admin{Addr: "127.0.0.1:1", Token: testToken, Profiles: true},
 	}, cfg)
 
 	var log bytes.Buffer
@@ -56,9 +56,9 @@ func TestEachSettingIsAFlag(t *testing.T) {
 
 func TestFlagsThatAreNotSetLeaveTheConfig(t *testing.T) {
 	want := Config{Addresses: []string{"127.0.0.1:7000"}, AcceptRate: 5, Admin: Admin{Token: testToken}}
-	cfg, err := parse(t, want, "-restart")
+	cfg, err := parse(t, want, "-share-port")
 	require.NoError(t, err)
-	want.Restart = true
+	want.ReusePort = true
 	require.Equal(t, want, cfg)
 	_, err = parse(t, want, "-admin-token-file", "/nope")
 	require.ErrorContains(t, err, "/nope")
@@ -67,22 +67,22 @@ func TestFlagsThatAreNotSetLeaveTheConfig(t *testing.T) {
 // TestErrorsOfSettingsNameFlags explains errors of New and Run.
 func TestErrorsOfSettingsNameFlags(t *testing.T) {
 	_, refused := New(Config{
-		AcceptRate: -1, Sources: SourceLimits{Rate: -1}, Drain: Drain{Spread: 2, Timeout: 1}, ReusePort: true, OneAcceptor: true,
+		AcceptRate: -1, Sources: SourceLimits{Rate: -1}, Drain: Drain{Spread: 2, Timeout: 1},
 		Addresses: []string{":1", ":1"}, Handler: &echo{}, Idle: idleConfig,
 	})
 	require.ErrorIs(t, refused, ErrBadAddress)
-	_, _, starved := budget{allowed: 1000, backlog: 4096}.connections()
+	_, _, starved := budget{allowed: 70}.connections()
 	taken := listenTCP(t)
 	inUse := run(t.Context(), Config{
 		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: taken.Addr().String()},
 	})
 	for err, want := range map[error][]string{
 		refused: {
-			`bad address: -addr has ":1" twice; -share-port and -one-acceptor are set: set one of them`,
+			`bad address: -addr has ":1" twice`,
 			"-source-rate is -1: set a positive number, or 0 for any number; -accept-rate is -1",
 			"-drain-timeout is 1ns, less than -drain-spread of 2ns",
 		},
-		starved: {"too few file descriptors: 1000 descriptors allowed", "(leave -one-acceptor off)"},
+		starved: {"too few file descriptors: 70 descriptors allowed"},
 		inUse:   {"cannot listen for -admin: listen tcp4 " + taken.Addr().String()},
 	} {
 		text := settings.Explain(err, "-")

@@ -16,20 +16,27 @@ func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {
 		require.NoError(t, err)
 		now := func() int { return r.Config().MaxConnections }
 		var s shortage
-		s.end(r)
+		begin, end := func() { s.lower(r, 1, false) }, func() { s.lower(r, 100, true) }
+		end()
 		require.Equal(t, limit, now(), "there was no shortage")
-		s.begin(r)
-		s.begin(r)
+		begin()
+		begin()
 		require.Equal(t, 1, now())
-		s.end(r)
+		s.lower(r, 2, false)
+		require.Equal(t, 2, now())
+		end()
 		require.Equal(t, limit, now())
 
-		s.begin(r)
+		begin()
 		setMaxConnections(r, 7) // by an Update of the user
-		s.end(r)
+		end()
 		require.Equal(t, 7, now())
-		s.begin(r)
-		s.end(r)
+		begin()
+		end()
+		require.Equal(t, 7, now())
+		s.lower(r, 50, false)
+		require.Equal(t, 7, now(), "it is lower anyway")
+		end()
 		require.Equal(t, 7, now())
 	}
 }

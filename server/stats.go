@@ -9,10 +9,8 @@ type Stats struct {
 	MaxConnections int
 	// MaxDescriptors is the limit of descriptors of the process, 0 if it is not known.
 	MaxDescriptors int
-	// Restarts is the number of engines that were started after the death of another.
-	Restarts uint64
-	// Paused reports whether accepting is paused, and Pauses is how often it was, because there was
-	// no room.
+	// Paused reports whether there is no room, so that new clients wait. Pauses is how often clients
+	// began to wait.
 	Paused bool
 	Pauses uint64
 	// Draining reports whether connections are being closed because the server stops: Drain.Delay
@@ -34,12 +32,11 @@ type Stats struct {
 type Rejected struct {
 	Source         uint64 // a limit of its source, see SourceLimits
 	AcceptRate     uint64 // Config.AcceptRate
-	NoDescriptors  uint64 // it had one of the last descriptors
-	MaxConnections uint64 // Idle.MaxConnections, or the server was draining
+	MaxConnections uint64 // descriptors were short, or the server was draining
 }
 
 // Total returns the sum over all reasons.
-func (r Rejected) Total() uint64 { return r.Source + r.AcceptRate + r.NoDescriptors + r.MaxConnections }
+func (r Rejected) Total() uint64 { return r.Source + r.AcceptRate + r.MaxConnections }
 
 // Stats returns a snapshot. It makes a few system calls.
 func (s *Server) Stats() Stats {
@@ -47,14 +44,13 @@ func (s *Server) Stats() Stats {
 		Connections:    s.reaper.Connections(),
 		MaxConnections: s.reaper.Config().MaxConnections,
 		MaxDescriptors: s.setup().budget.allowed,
-		Restarts:       s.restarts.Load(),
-		Pauses:         s.pauses.Load(),
+		Paused:         s.pauses.active(),
+		Pauses:         s.pauses.count.Load(),
 		Reloads:        s.reloads.done.Load(),
 		FailedReloads:  s.reloads.failed.Load(),
 		Rejected: Rejected{
 			Source:         s.admission.rejected[sourceLimit].Load(),
 			AcceptRate:     s.admission.rejected[acceptRate].Load(),
-			NoDescriptors:  s.admission.rejected[noDescriptors].Load(),
 			MaxConnections: s.reaper.Stats().Refused,
 		},
 	}
@@ -62,7 +58,8 @@ func (s *Server) Stats() Stats {
 		st.DroppedLogs += queue.Dropped()
 	}
 	if h := s.engine.Load(); h != nil {
-		st.Paused, st.Draining, st.Pressure = h.pauser.IsPaused(), h.draining.Load(), h.pressure()
+		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
+		st.Draining, st.Pressure = h.draining.Load(), h.pressure()
 	}
 	return st
 }

@@ -43,14 +43,12 @@ func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--addr: %w", err)}
 	}
-	if addr.Port == 0 {
-		if addr, err = freePort(addr); err != nil {
-			return err
-		}
+	if addr, err = claim(addr); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &bare{out: out, addr: addr, ctx: ctx, stopped: make(chan struct{})}
-	err = gnet.Run(b, "tcp://"+addr.String(), gnet.WithNumEventLoop(cfg.NumEventLoop), gnet.WithMulticore(true), gnet.WithReusePort(!cfg.OneAcceptor),
+	err = gnet.Run(b, "tcp://"+addr.String(), gnet.WithNumEventLoop(cfg.NumEventLoop), gnet.WithMulticore(true), gnet.WithReusePort(true),
 		gnet.WithReuseAddr(true), gnet.WithLogger(quiet{cfg.Logger}))
 	interrupted := ctx.Err() != nil
 	cancel()
@@ -64,8 +62,9 @@ func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	return nil
 }
 
-// freePort returns the address with a free port, which all event loops then share.
-func freePort(addr *net.TCPAddr) (*net.TCPAddr, error) {
+// claim finds out whether an address can be listened on: gnet itself would share a port with the
+// server that has it. It replaces the port 0 by a free one.
+func claim(addr *net.TCPAddr) (*net.TCPAddr, error) {
 	ln, err := net.ListenTCP("tcp", addr)
 	if err != nil {
 		return nil, err

@@ -173,14 +173,11 @@ func summary(srv *server.Server) string {
 		text += fmt.Sprintf(", mean %v late", mean.Round(time.Millisecond))
 	}
 	if n := load.Rejected.Total(); n > 0 {
-		text += fmt.Sprintf(", %d rejected (%d of one source, %d for the accept rate, %d without descriptors, %d above the limit)",
-			n, load.Rejected.Source, load.Rejected.AcceptRate, load.Rejected.NoDescriptors, load.Rejected.MaxConnections)
+		text += fmt.Sprintf(", %d rejected (%d of one source, %d for the accept rate, %d above the limit)",
+			n, load.Rejected.Source, load.Rejected.AcceptRate, load.Rejected.MaxConnections)
 	}
 	if load.Pauses > 0 {
 		text += fmt.Sprintf(", accepting paused %d times", load.Pauses)
-	}
-	if load.Restarts > 0 {
-		text += fmt.Sprintf(", %d restarts", load.Restarts)
 	}
 	return text
 }

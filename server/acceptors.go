@@ -1,0 +1,198 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/ratelog"
+)
+
+const (
+	// acceptorsPerLoop is the number of goroutines that accept for each event loop and listener.
+	// While the loop opens the connection of one of them, the others accept.
+	acceptorsPerLoop = 2
+	// An acceptor that cannot accept tries again after minAcceptPause, and then after twice the
+	// pause before, as net/http does.
+	minAcceptPause = 5 * time.Millisecond
+	maxAcceptPause = 500 * time.Millisecond
+)
+
+// acceptors accept connections while there is room for them, and hand them to event loops. The
+// others wait in the queue of the kernel. Safe for concurrent use.
+type acceptors struct {
+	listeners []net.Listener
+	admission *admission
+	reaper    *idle.Reaper
+	log       *slog.Logger
+	room      room // for connections
+	limit     int  // of connections; 0 if there is none
+	full      int  // descriptor from which on there is no room; 0 if not known
+	delay     bool // connections have Nagle's algorithm
+
+	accepting context.Context // done when accepting ends
+	end       context.CancelFunc
+	running   sync.WaitGroup
+
+	pauses   *pauses
+	failed   ratelog.Limiter
+	shortage shortage
+}
+
+// start accepts for an event loop.
+func (a *acceptors) start(loop *gnet.Client) {
+	for _, ln := range a.listeners {
+		for range acceptorsPerLoop {
+			a.running.Go(func() { a.accept(ln, loop) })
+		}
+	}
+}
+
+// stop ends accepting. With refuse, new clients are refused from now on. Otherwise they wait in the
+// queue of the kernel.
+func (a *acceptors) stop(refuse bool) {
+	a.end()
+	for _, ln := range a.listeners {
+		// A listener without deadlines cannot be kept.
+		if ln, ok := ln.(interface{ SetDeadline(time.Time) error }); !ok || refuse || ln.SetDeadline(time.Unix(1, 0)) != nil {
+			a.close()
+		}
+	}
+}
+
+// close closes the listeners.
+func (a *acceptors) close() {
+	for _, ln := range a.listeners {
+		_ = ln.Close()
+	}
+}
+
+// accept accepts connections of a listener for a loop, until accepting ends.
+func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
+	pause := time.Duration(0)
+	for {
+		conn, err := ln.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			a.open(conn, loop)
+		case a.accepting.Err() != nil:
+			return
+		default:
+			pause = min(max(2*pause, minAcceptPause), maxAcceptPause)
+			a.survive(err)
+			sleep(a.accepting, pause)
+		}
+	}
+}
+
+// survive logs an error of accepting or opening a connection. The next attempt may succeed.
+func (a *acceptors) survive(err error) {
+	if errors.Is(err, syscall.EMFILE) && !a.hasDescriptor() {
+		a.runShort()
+	}
+	if a.failed.Allow() {
+		a.log.Warn("a connection could not be accepted", "error", err)
+	}
+}
+
+// errNotTaken means that the poller of an event loop did not take a connection. gnet does not say
+// why.
+var errNotTaken = errors.New("the poller does not take it: see fs.epoll.max_user_watches")
+
+// An entry is the context of a connection until OnOpen.
+type entry struct{ opened bool }
+
+// open hands a connection to a loop when there is room for it, or closes it.
+func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
+	from := addrOf(conn.RemoteAddr())
+	if !a.admission.admit(from) {
+		_ = conn.Close()
+		return
+	}
+	if !a.hasDescriptor() { // for the duplicate that gnet keeps
+		a.runShort()
+	}
+	if !a.enter() {
+		a.admission.release(from)
+		_ = conn.Close()
+		return
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok && a.delay {
+		_ = tcp.SetNoDelay(false)
+	}
+	var e entry
+	_, err := loop.EnrollContext(conn, &e) // which closes conn, and returns after OnOpen
+	if !e.opened {
+		a.leave(from)
+		a.survive(fmt.Errorf("opening a connection of type %T: %w", conn, cmp.Or(err, errNotTaken)))
+	}
+}
+
+// enter waits for room, and reports whether there is some before accepting ends.
+func (a *acceptors) enter() bool {
+	if a.room.tryEnter() {
+		return true
+	}
+	a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.reaper.Connections()))
+	defer a.pauses.end(a.log)
+	return a.room.enter(a.accepting)
+}
+
+// leave makes room again: a connection is closed.
+func (a *acceptors) leave(from netip.Addr) {
+	a.room.leave()
+	a.admission.release(from)
+}
+
+// pauses logs and counts the times in which clients wait for room. Safe for concurrent use.
+type pauses struct {
+	warning ratelog.Limiter
+	count   atomic.Uint64
+
+	mu      sync.Mutex
+	waiting int       // guarded by mu; causes, such as a client that waits
+	began   time.Time // guarded by mu
+	logged  bool      // guarded by mu; the log has the present pause
+}
+
+// begin adds a cause of a pause.
+func (p *pauses) begin(log *slog.Logger, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting++; p.waiting > 1 {
+		return
+	}
+	n := p.count.Add(1)
+	p.began = time.Now()
+	if p.logged = p.warning.Allow(); p.logged {
+		log.Warn("accepting is paused", "because", why, "pauses", n)
+	}
+}
+
+// end takes a cause back.
+func (p *pauses) end(log *slog.Logger) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting--; p.waiting == 0 && p.logged {
+		log.Warn("accepting resumes", "after", time.Since(p.began))
+	}
+}
+
+// active reports whether accepting is paused.
+func (p *pauses) active() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting > 0
+}

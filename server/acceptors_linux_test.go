@@ -1,0 +1,222 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+)
+
+// A flaky listener fails a number of times before it accepts.
+type flaky struct {
+	*net.TCPListener
+	left  atomic.Int64
+	error error
+}
+
+func (f *flaky) Accept() (net.Conn, error) {
+	if f.left.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", f.error)}
+	}
+	return f.TCPListener.Accept()
+}
+
+// TestErrorsOfAcceptAreSurvived has accept fail 100 times with each error that accept(2) and
+// firewalls are known for. The open connection stays, and new clients are served soon after.
+func TestErrorsOfAcceptAreSurvived(t *testing.T) {
+	for _, failure := range []syscall.Errno{
+		syscall.ENOBUFS, syscall.ENOMEM, syscall.ENFILE, syscall.EMFILE, syscall.EPERM, syscall.EPROTO, syscall.ENETUNREACH,
+		syscall.ENETDOWN, syscall.EHOSTUNREACH, syscall.ETIMEDOUT, syscall.EOPNOTSUPP, syscall.ECONNABORTED, syscall.EINTR,
+	} {
+		t.Run(failure.Error(), func(t *testing.T) {
+			t.Parallel()
+			ln := &flaky{TCPListener: listenTCP(t).(*net.TCPListener), error: failure}
+			var log syncbuf.Buffer
+			s, stop := startIn(t, Config{
+				Listeners: []net.Listener{ln}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour},
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			})
+			live, err := net.Dial("tcp", s.Addr().String())
+			require.NoError(t, err)
+			defer live.Close()
+			require.NoError(t, pingPong(live, 10*time.Second))
+			ln.left.Store(100)
+			for range 4 { // each acceptor waits for a client already
+				c, err := net.Dial("tcp", s.Addr().String())
+				require.NoError(t, err)
+				defer c.Close()
+			}
+			require.Eventually(t, func() bool { return ln.left.Load() < 0 }, 60*time.Second, time.Millisecond)
+			c, err := net.Dial("tcp", s.Addr().String())
+			require.NoError(t, err)
+			defer c.Close()
+			require.NoError(t, pingPong(c, 10*time.Second))
+			require.NoError(t, pingPong(live, 10*time.Second))
+			require.Zero(t, s.Reaper().Stats().Closed, "no connection is lost")
+			stop()
+			require.Contains(t, log.String(), "a connection could not be accepted")
+			require.Contains(t, log.String(), "accept4: "+failure.Error())
+		})
+	}
+}
+
+// A wrapping listener returns connections that gnet cannot take.
+type wrapping struct{ net.Listener }
+
+func (w wrapping) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	return struct{ net.Conn }{c}, err
+}
+
+func TestAConnectionThatGnetCannotTakeIsClosed(t *testing.T) {
+	var log syncbuf.Buffer
+	s, stop := startIn(t, Config{
+		Listeners: []net.Listener{wrapping{listenTCP(t)}}, Handler: &echo{}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 20},
+	})
+	for range 40 { // more than there is room for
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF)
+		c.Close()
+	}
+	stop()
+	require.Contains(t, log.String(), "opening a connection of type struct { net.Conn }")
+}
+
+// blocks has a handler that blocks an event loop until release is closed.
+type blocks struct {
+	echo
+	release chan struct{}
+}
+
+func (b *blocks) OnTraffic(c gnet.Conn) gnet.Action {
+	if p, _ := c.Peek(-1); string(p) == "block" {
+		<-b.release
+	}
+	return b.echo.OnTraffic(c)
+}
+
+// TestABlockedLoopDoesNotKeepOthersFromAccepting blocks one loop of two. New clients of the other
+// are served.
+func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
+	h := &blocks{release: make(chan struct{})}
+	s, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour}})
+	defer stop()
+	defer close(h.release)
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	_, err := dial().Write([]byte("block"))
+	require.NoError(t, err)
+	var clients sync.WaitGroup
+	var served atomic.Int64
+	for range 100 {
+		c := dial()
+		clients.Go(func() {
+			if pingPong(c, 2*time.Second) == nil {
+				served.Add(1)
+			}
+		})
+	}
+	clients.Wait()
+	require.GreaterOrEqual(t, served.Load(), int64(100-acceptorsPerLoop), "the blocked loop has one for each of its acceptors")
+}
+
+// TestClientsThatWaitAreServedInTheirOrder fills a server. Each client that goes lets the next one
+// in. Some clients go while they wait.
+func TestClientsThatWaitAreServedInTheirOrder(t *testing.T) {
+	const waiting = 50
+	for name, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": "unix://" + filepath.Join(shortDir(t), "s")} {
+		t.Run(name, func(t *testing.T) {
+			s, stop := startIn(t, Config{
+				Addresses: []string{addr}, Handler: &echo{}, NumEventLoop: 1, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1},
+			})
+			defer stop()
+			var clients sync.WaitGroup
+			var served atomic.Int64
+			for i := range waiting {
+				c, err := net.Dial(s.Addr().Network(), s.Addr().String())
+				require.NoError(t, err, "client %d", i)
+				if i%5 == 3 {
+					c.Close()
+					continue
+				}
+				clients.Go(func() {
+					defer c.Close()
+					if assert.NoError(t, pingPong(c, 20*time.Second), "client %d", i) {
+						assert.LessOrEqual(t, s.Stats().Connections, 1)
+						n := int(served.Add(1) - 1)
+						assert.InDelta(t, i, n+n/4, acceptorsPerLoop+2, "its turn")
+					}
+				})
+			}
+			clients.Wait()
+		})
+	}
+}
+
+func TestAServerThatStopsWhileClientsWait(t *testing.T) {
+	s, stop := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1},
+	})
+	var conns []net.Conn
+	for range 10 {
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	require.Eventually(t, func() bool { return s.Stats().Paused }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Equal(t, uint64(1), s.Reaper().Stats().Opened)
+	for _, c := range conns {
+		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+		_, err := c.Read(make([]byte, 1))
+		require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it is closed")
+	}
+}
+
+// delayed records whether its connections have Nagle's algorithm.
+type delayed struct {
+	echo
+	noDelay chan int
+}
+
+func (d *delayed) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	on, _ := syscall.GetsockoptInt(c.Fd(), syscall.IPPROTO_TCP, syscall.TCP_NODELAY)
+	d.noDelay <- on
+	return nil, gnet.None
+}
+
+func TestOptionsOfGnetHold(t *testing.T) {
+	for want, opts := range [][]gnet.Option{{gnet.WithTCPNoDelay(gnet.TCPDelay)}, nil} {
+		h := &delayed{noDelay: make(chan int, 1)}
+		s, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, Options: append(opts, gnet.WithNumEventLoop(3))})
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		require.Equal(t, want, <-h.noDelay)
+		require.Equal(t, 3, s.setup().budget.loops)
+		stop()
+	}
+}

@@ -1,0 +1,106 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// All listens on all addresses, or on none and returns an error. With share other processes may
+// listen on the same TCP ports.
+func All(addrs []Address, share bool) (all []net.Listener, err error) {
+	for _, addr := range addrs {
+		ln, err := addr.listen(share)
+		if err != nil {
+			for _, ln := range all {
+				_ = ln.Close()
+			}
+			return nil, fmt.Errorf("server: cannot listen: %w", err)
+		}
+		all = append(all, ln)
+	}
+	return all, nil
+}
+
+func (a Address) listen(share bool) (net.Listener, error) {
+	switch a.Network {
+	case "unix":
+		return listenUnix(a.At)
+	case "fd":
+		return inherit(a.At)
+	}
+	// Package idle has keepalive of its own, and asks sockets what only plain TCP answers.
+	cfg := net.ListenConfig{KeepAlive: -1}
+	cfg.SetMultipathTCP(false)
+	if share {
+		cfg.Control = sharePort
+	}
+	return cfg.Listen(context.Background(), a.Network, a.At)
+}
+
+// inherit returns the listener that the process was started with, by systemd for example.
+func inherit(number string) (net.Listener, error) {
+	fd, _ := strconv.Atoi(number) // Parse has checked it
+	file := os.NewFile(uintptr(fd), "fd://"+number)
+	if file == nil {
+		return nil, fmt.Errorf("fd://%s: %w", number, syscall.EBADF)
+	}
+	defer file.Close()
+	ln, err := net.FileListener(file)
+	if err != nil {
+		return nil, fmt.Errorf("fd://%s is not an inherited socket that listens: %w", number, err)
+	}
+	return ln, nil
+}
+
+// listenUnix listens on a unix socket. It replaces the socket that a dead server has left behind,
+// and nothing else.
+func listenUnix(name string) (net.Listener, error) {
+	addr := &net.UnixAddr{Name: name, Net: "unix"}
+	if strings.HasPrefix(name, "@") { // it leaves nothing behind
+		return net.ListenUnix("unix", addr)
+	}
+	// Two servers that start at the same time must not remove each other's socket.
+	unlock, err := lock(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := removeDead(name); err != nil {
+		return nil, err
+	}
+	return net.ListenUnix("unix", addr)
+}
+
+// removeDead removes a socket that nothing listens on. It refuses a file of another kind, and the
+// socket of a live server.
+func removeDead(name string) error {
+	info, err := os.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("%s: a file that is not a socket is there", name)
+	}
+	c, err := net.Dial("unix", name)
+	switch {
+	case err == nil:
+		_ = c.Close()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(name)
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	}
+	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket
+	// refuse in other ways.
+	return fmt.Errorf("%s: %w", name, syscall.EADDRINUSE)
+}

@@ -1,0 +1,147 @@
+package listen
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAddressesAreParsed(t *testing.T) {
+	for addr, want := range map[string]Address{
+		"127.0.0.1:7000": {"tcp", "127.0.0.1:7000"}, ":0": {"tcp", ":0"}, "localhost:http": {"tcp", "localhost:http"},
+		"tcp4://127.0.0.1:0": {"tcp4", "127.0.0.1:0"}, "tcp6://[::1]:0": {"tcp6", "[::1]:0"}, "fd://3": {"fd", "3"},
+		"unix:///run/chat.sock": {"unix", "/run/chat.sock"}, "unix:///a%20b": {"unix", "/a%20b"}, "unix:///a#b?c": {"unix", "/a#b?c"},
+		"unix://@chat": {"unix", "@chat"},
+	} {
+		got, err := Parse(addr)
+		require.NoError(t, err, addr)
+		require.Equal(t, want, got, addr)
+		again, err := Parse(got.String())
+		require.NoError(t, err, addr)
+		require.Equal(t, want.At, again.At)
+	}
+	for addr, want := range map[string]string{
+		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "99999", "127.0.0.1:0 ": "unknown port",
+		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6, unix or fd", "tcp://127.0.0.1:1/x": "unknown port",
+		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix://s": "set an absolute path", "unix:///": "set an absolute path",
+		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///run/s", "/run/s": "write unix:///run/s",
+		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
+	} {
+		_, err := Parse(addr)
+		require.ErrorIs(t, err, ErrBadAddress, addr)
+		require.ErrorContains(t, err, want, addr)
+	}
+}
+
+// all is All for addresses as text.
+func all(t *testing.T, share bool, addrs ...string) ([]net.Listener, error) {
+	t.Helper()
+	var parsed []Address
+	for _, addr := range addrs {
+		a, err := Parse(addr)
+		require.NoError(t, err)
+		parsed = append(parsed, a)
+	}
+	return All(parsed, share)
+}
+
+// TestOneOfTwoServersListens has servers listen on the same address at the same moment, on a unix
+// socket that a dead server has left behind.
+func TestOneOfTwoServersListens(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "s")
+	for round := range 200 {
+		addr := "unix://" + name
+		if round%2 == 0 {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			addr = ln.Addr().String()
+			require.NoError(t, ln.Close())
+		} else {
+			dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
+			require.NoError(t, err)
+			dead.SetUnlinkOnClose(false)
+			require.NoError(t, dead.Close())
+		}
+		var starting sync.WaitGroup
+		var mu sync.Mutex
+		var open []net.Listener
+		for range 4 {
+			starting.Go(func() {
+				lns, err := all(t, false, addr)
+				if err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				open = append(open, lns...)
+			})
+		}
+		starting.Wait()
+		require.Len(t, open, 1)
+		c, err := net.Dial(open[0].Addr().Network(), open[0].Addr().String())
+		require.NoError(t, err, "its socket is there")
+		require.NoError(t, c.Close())
+		require.NoError(t, open[0].Close())
+	}
+}
+
+func TestAllOrNone(t *testing.T) {
+	first, err := all(t, false, "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := first[0].Addr().String()
+	require.NoError(t, first[0].Close())
+	name := filepath.Join(t.TempDir(), "s")
+	_, err = all(t, false, addr, "unix://"+name, "192.0.2.1:0")
+	require.ErrorContains(t, err, "server: cannot listen: listen tcp 192.0.2.1:0")
+	require.NoFileExists(t, name)
+	again, err := all(t, false, addr, "unix://"+name)
+	require.NoError(t, err)
+	for _, ln := range again {
+		require.NoError(t, ln.Close())
+	}
+	require.NoFileExists(t, name)
+}
+
+func TestAPortIsShared(t *testing.T) {
+	first, err := all(t, true, "127.0.0.1:0")
+	require.NoError(t, err)
+	defer first[0].Close()
+	addr := first[0].Addr().String()
+	_, err = all(t, false, addr)
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	second, err := all(t, true, addr)
+	require.NoError(t, err)
+	require.NoError(t, second[0].Close())
+}
+
+func TestAnInheritedSocket(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	file, err := ln.(*net.TCPListener).File()
+	require.NoError(t, err)
+	number, err := syscall.Dup(int(file.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
+	require.NoError(t, ln.Close())
+	at := Address{"fd", strconv.Itoa(number)}
+	inherited, err := All([]Address{at}, false)
+	require.NoError(t, err)
+	require.Equal(t, ln.Addr(), inherited[0].Addr())
+	require.NoError(t, inherited[0].Close())
+	_, err = All([]Address{at}, false)
+	require.ErrorContains(t, err, "server: cannot listen: "+at.String()+" is not an inherited socket that listens")
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	number, err = syscall.Dup(int(null.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, null.Close())
+	_, err = All([]Address{{"fd", strconv.Itoa(number)}}, false)
+	require.ErrorContains(t, err, "is not an inherited socket that listens")
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package listen
+
+import (
+	"errors"
+	"syscall"
+)
+
+// lock does nothing: this system has no such locks.
+func lock(string) (unlock func(), err error) { return func() {}, nil }
+
+func sharePort(string, string, syscall.RawConn) error { return errors.ErrUnsupported }

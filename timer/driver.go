@@ -122,14 +122,15 @@ func (c *core) dispatchDue() {
 	if len(c.due) == 0 {
 		return
 	}
-	c.watchdog.begin()
+	c.watchdog.alarm.Reset(c.cfg.SlowAfter)
 	defer c.watchdog.end()
 	for c.next < len(c.due) {
 		t := c.due[c.next]
 		c.due[c.next] = nil
 		c.next++ // before the task, which may call runtime.Goexit
-		c.watchdog.timeout.Store(t)
-		c.dispatch(t)
+		now := c.now()
+		c.watchdog.begin(t, now)
+		c.dispatch(t, now)
 	}
 	c.due, c.next = c.due[:0], 0
 	c.release()

@@ -16,8 +16,7 @@ var (
 const retryAfter = 100 * time.Millisecond
 
 // dispatch runs a submitted Timeout, or passes it to its executor.
-func (c *core) dispatch(t *Timeout) {
-	now := c.now()
+func (c *core) dispatch(t *Timeout, now time.Duration) {
 	if !t.confirm(now) {
 		return
 	}
@@ -28,8 +27,7 @@ func (c *core) dispatch(t *Timeout) {
 	}
 }
 
-// confirm reports whether a submitted Timeout is still due. It skips a run that is
-// too late.
+// confirm reports whether a submitted Timeout is still due. It skips a run that is too late.
 func (t *Timeout) confirm(now time.Duration) bool {
 	s, c := t.shard, t.shard.core
 	s.mu.Lock()

@@ -47,9 +47,9 @@ type Config struct {
 	// of that minute, so that slow tasks only delay other slow tasks. Functions made at the same
 	// place in the source count together. If nil, Executor runs all tasks.
 	SlowExecutor func(run func()) error
-	// SlowAfter is the time after which a run is slow. If a task or an executor occupies the
-	// goroutine of the Timer for twice that time, a warning is logged while it still does. If zero,
-	// the default of 500 ms is used. Must not be negative.
+	// SlowAfter is the time after which a run is slow. A warning is logged when a task or an
+	// executor has occupied the goroutine of the Timer for once to twice that time. If zero, the
+	// default of 500 ms is used. Must not be negative.
 	SlowAfter time.Duration
 
 	// SkipAfter is the lateness above which a run is skipped, because the process was stopped, a

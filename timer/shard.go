@@ -2,7 +2,6 @@ package timer
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -75,11 +74,6 @@ func (s *shard) retire(t *Timeout) {
 	s.active[t.index], last.index = last, t.index
 	s.active[end] = nil
 	s.active = s.active[:end]
-}
-
-// drain moves all Timeouts from the wheel to the active ones.
-func (s *shard) drain() {
-	s.wheel.Advance(math.MaxInt64, math.MaxInt, func(_ wheel.Handle, t *Timeout) { s.submit(t) })
 }
 
 // changePlaces adds n to the number of pending Timeouts, unless that exceeds the limit.

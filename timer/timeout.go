@@ -120,7 +120,7 @@ func (t *Timeout) String() string {
 	s.mu.Lock()
 	armed, place, deadline := t.armed, t.place, t.deadline
 	s.mu.Unlock()
-	text := t.name()
+	text := runtime.FuncForPC(t.code()).Name()
 	if place == running {
 		text += ", running"
 	}
@@ -132,9 +132,6 @@ func (t *Timeout) String() string {
 
 // MarshalText returns the text of String, for logs in any format.
 func (t *Timeout) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
-
-// name returns the name of the function of the task.
-func (t *Timeout) name() string { return runtime.FuncForPC(t.code()).Name() }
 
 // code returns the address of the code of the task, which functions made at the same place share.
 func (t *Timeout) code() uintptr { return reflect.ValueOf(t.task).Pointer() }

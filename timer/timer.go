@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -251,7 +252,7 @@ func (c *core) close() (left []*Timeout, first bool) {
 	c.closed = true
 	close(c.stopping)
 	for _, s := range c.shards {
-		s.drain()
+		s.wheel.Advance(math.MaxInt64, math.MaxInt, func(_ wheel.Handle, t *Timeout) { s.submit(t) })
 		for _, t := range slices.Backward(s.active) {
 			if t.armed {
 				s.stop(t)

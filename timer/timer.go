@@ -145,7 +145,7 @@ func New(cfg Config) (*Timer, error) {
 	return t, nil
 }
 
-// maxShards bounds the memory of a Timer: a shard takes 26 KiB.
+// maxShards bounds the memory of a Timer: a shard takes 23 KiB.
 const maxShards = 64
 
 // AfterFunc runs a task once after a delay. With a delay of zero or less the task is due at the

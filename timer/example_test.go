@@ -199,8 +199,8 @@ func ExampleConfig_maxPending() {
 	// <nil>
 }
 
-// Another task stalls the Timer. After the stall a task of Every runs once, at once, and on its grid
-// again. With SkipAfter it waits for the grid.
+// Another task stalls the Timer. After the stall a task of Every runs once, at once, and on its
+// grid again. With SkipAfter it waits for the grid.
 func ExampleConfig_skipAfter() {
 	const limit = 50 * time.Millisecond
 	for _, skipAfter := range []time.Duration{0, limit} {

@@ -65,7 +65,7 @@
 //	any goroutine                 a shard                    the driver
 //	AfterFunc, Stop, Reset --> mutex [ wheel ] <-- Advance -- sleeps until the earliest NextDue
 //	                                                 |
-//	                                                 +------> runs what is due, or passes it
+//	                                                 +------> runs what is due, or gives it
 //	                                                          to the Executor
 //
 // # Cost

@@ -10,8 +10,8 @@ import (
 // never is the value of wakeAt while nothing is filed.
 const never = math.MaxInt64
 
-// wakeBy makes the driver look at the wheels when a deadline is due, and starts the driver if there
-// is none. The caller holds the mu of a shard of a Timer that is not closed.
+// wakeBy makes the driver wake up when a deadline is due, and starts the driver if there is none.
+// The caller holds the mu of a shard of a Timer that is not closed.
 func (c *core) wakeBy(deadline time.Duration) {
 	if int64(deadline) >= c.wakeAt.Load() {
 		return
@@ -109,7 +109,7 @@ func (c *core) collect(s *shard, now time.Duration) (more bool) {
 		c.due = append(c.due, t)
 	})
 	if len(c.due) > 0 {
-		c.hold()
+		c.retain()
 	}
 	if due, ok := s.wheel.NextDue(); ok && !more && !c.closed {
 		c.wakeBy(due)
@@ -117,7 +117,7 @@ func (c *core) collect(s *shard, now time.Duration) (more bool) {
 	return more
 }
 
-// dispatchDue dispatches the Timeouts in due and releases the hold of collect.
+// dispatchDue dispatches the Timeouts in due, for which collect has called retain.
 func (c *core) dispatchDue() {
 	if len(c.due) == 0 {
 		return

@@ -38,9 +38,9 @@ func (c *choice) of(n int) int {
 
 func (c *choice) in(chances int) bool { return c.of(chances) == chances-1 }
 
-// A model is a simple description of a Timer, and drives one in steps: it passes the time by moving
-// the origin of the Timer, and calls pass where the driver would. It runs in a bubble, in which the
-// clock stands still. It knows nothing of wheels, shards and locks.
+// A model is a simple description of a Timer, and drives one in steps: it lets time elapse by
+// moving the origin of the Timer, and calls pass where the driver would. It runs in a bubble, in
+// which the clock stands still. It knows nothing of wheels, shards and locks.
 type model struct {
 	t      testing.TB
 	choose choice
@@ -103,7 +103,7 @@ func newModel(t testing.TB, choose choice) *model {
 
 func (m *model) now() time.Duration { return m.core.now() }
 
-func (m *model) pass(by time.Duration) { m.core.origin = m.core.origin.Add(-by) }
+func (m *model) elapse(by time.Duration) { m.core.origin = m.core.origin.Add(-by) }
 
 func (m *model) check(ok bool, format string, args ...any) {
 	if !ok {
@@ -260,7 +260,7 @@ func (m *model) run(i *modelItem) {
 		i.running = false
 		if i.armed && !i.moved {
 			if ended {
-				m.want.Missed += m.advance(i) - 1
+				m.want.Missed += m.renew(i) - 1
 			} else {
 				m.disarm(i)
 			}
@@ -274,7 +274,7 @@ func (m *model) run(i *modelItem) {
 	}
 	m.depth--
 	if m.shift && m.choose.in(4) {
-		m.pass(time.Duration(m.choose.of(2000)) * time.Millisecond)
+		m.elapse(time.Duration(m.choose.of(2000)) * time.Millisecond)
 	}
 	switch m.choose.of(16) {
 	case 0:
@@ -287,8 +287,8 @@ func (m *model) run(i *modelItem) {
 	ended = true
 }
 
-// advance moves an item to its next run and returns the number of periods.
-func (m *model) advance(i *modelItem) uint64 {
+// renew moves an item to its next run and returns the number of periods.
+func (m *model) renew(i *modelItem) uint64 {
 	now := m.now()
 	if i.period < 0 {
 		i.due = now - i.period
@@ -404,7 +404,7 @@ func (m *model) drive() {
 			m.want.Missed++
 			m.disarm(i)
 		} else {
-			m.want.Missed += m.advance(i)
+			m.want.Missed += m.renew(i)
 		}
 	}
 }
@@ -454,7 +454,7 @@ func (m *model) compare() {
 	m.check(inWheels == filedItems, "%d in the wheels, want %d", inWheels, filedItems)
 	m.check(m.closed || active == activeItems, "%d active, want %d", active, activeItems)
 	if limit := m.core.cfg.MaxPending; limit > 0 {
-		m.check(m.core.places == got.Pending && got.Pending <= limit, "%d places", m.core.places)
+		m.check(m.core.pending == got.Pending && got.Pending <= limit, "%d counted", m.core.pending)
 	}
 }
 
@@ -463,13 +463,13 @@ func (m *model) step() {
 	case 0, 1, 2:
 		m.act(nil)
 	case 3:
-		m.pass(time.Duration(m.choose.of(3)))
+		m.elapse(time.Duration(m.choose.of(3)))
 	case 4, 5:
-		m.pass(time.Duration(m.choose.of(300)) * time.Millisecond)
+		m.elapse(time.Duration(m.choose.of(300)) * time.Millisecond)
 	case 6:
 		m.work()
 	default:
-		m.pass(max(0, min(time.Duration(m.core.wakeAt.Load())-m.now(), 24*time.Hour)))
+		m.elapse(max(0, min(time.Duration(m.core.wakeAt.Load())-m.now(), 24*time.Hour)))
 		m.drive()
 	}
 	m.compare()
@@ -492,7 +492,7 @@ func (m *model) steps(max int) (n int) {
 	select {
 	case <-m.core.quiet:
 	default:
-		m.check(false, "Shutdown waits for ever: %d held", m.core.held.Load())
+		m.check(false, "Shutdown waits for ever: %d uses", m.core.uses.Load())
 	}
 	return n
 }

@@ -107,6 +107,10 @@ func TestFramesShowWhatHappens(t *testing.T) {
 	of := idle.Config{ReadTimeout: time.Minute, FirstByteTimeout: time.Hour, Tick: 10 * time.Millisecond, KeepClosed: 9}
 	s := newSite(t, 1, of, Config{Token: rightToken})
 	longest := s.connect(t, "x")
+	eventually(t, "the message is read", func() bool {
+		all, err := s.handler.inspector.connections(t.Context(), "age", 1)
+		return err == nil && len(all) == 1 && all[0].Received == 1
+	})
 	time.Sleep(50 * time.Millisecond) // some ticks, so that one is idle longer
 	other := s.connect(t, "x")
 	v := s.watch(t)

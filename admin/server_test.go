@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -21,7 +22,9 @@ func serveReal(t *testing.T, h *Handler) (addr string) {
 	srv, served := h.NewServer(), make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	t.Cleanup(func() {
-		_ = srv.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		require.NoError(t, srv.Shutdown(ctx), "a connection stays open")
 		<-served
 	})
 	return l.Addr().String()
@@ -155,10 +158,14 @@ func TestABodyThatArrivesAfterTheAnswerIsRead(t *testing.T) {
 	t.Parallel()
 	addr := serveReal(t, newHandler(t, Config{Open: true, Token: rightToken}))
 	c := raw(t, addr, "POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
-	time.Sleep(bodyTimeout / 5)
-	_, err := c.Write(make([]byte, 100_000))
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
 	require.NoError(t, err)
-	text, err := io.ReadAll(c)
-	require.NoError(t, err, "there is no reset")
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
 	require.Contains(t, string(text), "the token is missing or wrong")
+	_, err = c.Write(make([]byte, 100_000))
+	require.NoError(t, err)
+	_, err = in.ReadByte()
+	require.ErrorIs(t, err, io.EOF, "there is no reset")
 }

@@ -227,9 +227,7 @@ func defaultTick(shortest time.Duration) time.Duration {
 }
 
 // LogValue returns the settings that are not zero.
-func (cfg Config) LogValue() slog.Value {
-	return setting.Idle.LogValue(&cfg)
-}
+func (cfg Config) LogValue() slog.Value { return setting.Idle.LogValue(&cfg) }
 
 // A ConfigError is one mistake in a Config. [Middleware] and [Reaper.Update] return all mistakes,
 // joined by errors.Join.

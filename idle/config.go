@@ -83,8 +83,8 @@ type Config struct {
 	// Heartbeat asks silent peers for a sign of life.
 	Heartbeat Heartbeat
 
-	// MaxAge is how long a connection may live, randomized by ±10 % per connection. Then Goodbye is
-	// called, and after MaxAgeGrace the connection is closed, whatever it does.
+	// MaxAge is how long a connection may live, randomized by ±10 % per connection. Then Goodbye
+	// is called, and after MaxAgeGrace the connection is closed, whatever it does.
 	MaxAge, MaxAgeGrace time.Duration
 
 	// Goodbye returns the last bytes for the peer of a connection that is being reaped, or nil. It

@@ -33,6 +33,10 @@ func TestInspectKickAndClosed(t *testing.T) {
 		if what != "nothing" {
 			_, err := c.Write([]byte(what))
 			require.NoError(t, err)
+			eventually(t, "the message is read", func() bool {
+				all, err := list(t.Context(), s.reaper, byAge, 10)
+				return err == nil && len(all) == len(names) && all[len(all)-1].Received > 0
+			})
 		}
 		time.Sleep(limitOf / 4)
 	}

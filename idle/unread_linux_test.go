@@ -10,10 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// block keeps the loop busy with a task. The task of the Reaper then runs before the sockets are
-// read.
+// block keeps the loop busy with a task, and returns when the task has begun. The task of the
+// Reaper then runs before the sockets are read.
 func block(gc gnet.Conn, d time.Duration) {
-	_ = gc.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error { time.Sleep(d); return nil }))
+	begun := make(chan bool)
+	_ = gc.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		close(begun)
+		time.Sleep(d)
+		return nil
+	}))
+	<-begun
 }
 
 func TestAMessageThatWaitsUnreadIsNotSlow(t *testing.T) {
@@ -54,7 +60,6 @@ func TestAHandshakeThatWaitsUnreadIsNotMissed(t *testing.T) {
 		gc := <-conns
 		time.Sleep(700 * time.Millisecond)
 		block(gc, stall)
-		time.Sleep(10 * time.Millisecond)
 		_, _ = c.Write([]byte("login")) // 0.7 s after accept
 		time.Sleep(stall + time.Second)
 		if len(s.reasons()) > 0 {

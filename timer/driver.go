@@ -10,8 +10,8 @@ import (
 // never is the value of wakeAt while nothing is filed.
 const never = math.MaxInt64
 
-// wakeBy makes the driver look at the wheels when a deadline is due, and starts the driver if there
-// is none. The caller holds the mu of a shard of a Timer that is not closed.
+// wakeBy makes the driver wake up when a deadline is due, and starts the driver if there is none.
+// The caller holds the mu of a shard of a Timer that is not closed.
 func (c *core) wakeBy(deadline time.Duration) {
 	if int64(deadline) >= c.wakeAt.Load() {
 		return
@@ -109,7 +109,7 @@ func (c *core) collect(s *shard, now time.Duration) (more bool) {
 		c.due = append(c.due, t)
 	})
 	if len(c.due) > 0 {
-		c.hold()
+		c.retain()
 	}
 	if due, ok := s.wheel.NextDue(); ok && !more && !c.closed {
 		c.wakeBy(due)
@@ -117,19 +117,20 @@ func (c *core) collect(s *shard, now time.Duration) (more bool) {
 	return more
 }
 
-// dispatchDue dispatches the Timeouts in due and releases the hold of collect.
+// dispatchDue dispatches the Timeouts in due, for which collect has called retain.
 func (c *core) dispatchDue() {
 	if len(c.due) == 0 {
 		return
 	}
-	c.watchdog.begin()
+	c.watchdog.alarm.Reset(c.cfg.SlowAfter)
 	defer c.watchdog.end()
 	for c.next < len(c.due) {
 		t := c.due[c.next]
 		c.due[c.next] = nil
 		c.next++ // before the task, which may call runtime.Goexit
-		c.watchdog.timeout.Store(t)
-		c.dispatch(t)
+		now := c.now()
+		c.watchdog.begin(t, now)
+		c.dispatch(t, now)
 	}
 	c.due, c.next = c.due[:0], 0
 	c.release()

@@ -157,8 +157,11 @@ func ExampleConfig_executor() {
 		log.Fatal(err)
 	}
 	met := make(chan string)
+	var ended sync.WaitGroup
 	for _, name := range []string{"alice", "bob"} { // each waits for the other
+		ended.Add(1)
 		_, err := timers.AfterFunc(5*time.Millisecond, func() {
+			defer ended.Done()
 			select {
 			case met <- name:
 			case other := <-met:
@@ -169,9 +172,7 @@ func ExampleConfig_executor() {
 			log.Fatal(err)
 		}
 	}
-	for timers.Stats().Runs < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	ended.Wait()
 	_, _ = timers.Shutdown(context.Background()) // first the Timer, then what it uses
 	close(p.queue)
 	p.ended.Wait()
@@ -198,39 +199,44 @@ func ExampleConfig_maxPending() {
 	// <nil>
 }
 
-// Another task stalls the Timer for a minute. Then a task of Every runs once, at once, and on its
-// grid again; with SkipAfter it waits for the grid.
+// Another task stalls the Timer. After the stall a task of Every runs once, at once, and on its
+// grid again. With SkipAfter it waits for the grid.
 func ExampleConfig_skipAfter() {
-	for _, skipAfter := range []time.Duration{0, 30 * time.Millisecond} {
+	const limit = 50 * time.Millisecond
+	for _, skipAfter := range []time.Duration{0, limit} {
 		timers, err := timer.New(timer.Config{Tick: time.Millisecond, SkipAfter: skipAfter})
 		if err != nil {
 			log.Fatal(err)
 		}
-		stalled := time.Now()
-		var once sync.Once
-		done := make(chan bool)
-		_, err = timers.Every(100*time.Millisecond, func() {
-			once.Do(func() {
-				if time.Since(stalled) < 390*time.Millisecond {
-					fmt.Println("the run is late")
-				} else {
-					fmt.Println("the run is on the grid")
-				}
-				close(done)
-			})
+		stalled, release := make(chan bool), make(chan bool)
+		stall, err := timers.Every(time.Millisecond, func() {
+			stalled <- true
+			<-release
 		})
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := timers.AfterFunc(0, func() { time.Sleep(350 * time.Millisecond) }); err != nil {
+		<-stalled
+		stall.Stop()
+		ran := make(chan bool, 1)
+		_, err = timers.Every(limit, func() {
+			select {
+			case ran <- true:
+			default: // not the first run
+			}
+		})
+		if err != nil {
 			log.Fatal(err)
 		}
-		<-done
+		time.Sleep(3 * limit) // the first run was due at limit
+		close(release)
+		<-ran
 		_, _ = timers.Shutdown(context.Background())
+		fmt.Println("a run was later than the limit:", timers.Stats().MaxLate > limit)
 	}
 	// Output:
-	// the run is late
-	// the run is on the grid
+	// a run was later than the limit: true
+	// a run was later than the limit: false
 }
 
 // Shutdown returns the Timeouts that were not run. This program runs them at once.

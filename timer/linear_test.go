@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -180,7 +181,7 @@ func TestLinearizable(t *testing.T) {
 			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
 			shut.from = clock.Add(1)
 			left, err = timer.Shutdown(context.Background())
-			require.NoError(t, err)
+			assert.NoError(t, err)
 			shut.to = clock.Add(1)
 			mu.Lock()
 			defer mu.Unlock()

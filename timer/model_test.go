@@ -38,9 +38,9 @@ func (c *choice) of(n int) int {
 
 func (c *choice) in(chances int) bool { return c.of(chances) == chances-1 }
 
-// A model is a simple description of a Timer, and drives one in steps: it passes the time by moving
-// the origin of the Timer, and calls pass where the driver would. It runs in a bubble, in which the
-// clock stands still. It knows nothing of wheels, shards and locks.
+// A model is a simple description of a Timer, and drives one in steps: it lets time elapse by
+// moving the origin of the Timer, and calls pass where the driver would. It runs in a bubble, in
+// which the clock stands still. It knows nothing of wheels, shards and locks.
 type model struct {
 	t      testing.TB
 	choose choice
@@ -52,16 +52,23 @@ type model struct {
 	closed bool
 
 	passAt   time.Duration // the time that the last pass has seen
-	depth    int           // of calls of tasks and executors
+	slowRuns []slowRun
+	depth    int // of calls of tasks and executors
 	inline   bool
-	executor bool
-	goexit   bool // this step runs on a goroutine of its own
-	shift    bool // tasks take time
+	goexit   bool          // this step runs on a goroutine of its own
+	longest  time.Duration // time that a task takes
+}
+
+// A slowRun is the end of a run that took longer than SlowAfter.
+type slowRun struct {
+	literal int
+	at      time.Duration
 }
 
 // A modelItem is what the model knows about a Timeout.
 type modelItem struct {
 	timeout *Timeout
+	literal int // the task is a closure of this function literal
 	period  time.Duration
 	due     time.Duration // of the next run
 	set     time.Duration // when due was set, or the next attempt after a refusal
@@ -79,7 +86,7 @@ func newModel(t testing.TB, choose choice) *model {
 	if choose.in(2) {
 		cfg.SkipAfter = time.Second
 	} else {
-		m.shift = choose.in(2)
+		m.longest = []time.Duration{0, 2 * time.Second, 50 * time.Millisecond}[choose.of(3)]
 	}
 	if choose.in(2) {
 		cfg.MaxPending = 1 + choose.of(6)
@@ -89,8 +96,11 @@ func newModel(t testing.TB, choose choice) *model {
 		m.inline = true
 		fallthrough
 	case 2:
-		m.executor = true
-		cfg.Executor = m.execute
+		cfg.Executor = func(run func()) error { return m.execute(run, false) }
+	}
+	if choose.in(2) {
+		cfg.SlowAfter = modelTick
+		cfg.SlowExecutor = func(run func()) error { return m.execute(run, true) }
 	}
 	timer, err := New(cfg)
 	if err != nil {
@@ -103,7 +113,7 @@ func newModel(t testing.TB, choose choice) *model {
 
 func (m *model) now() time.Duration { return m.core.now() }
 
-func (m *model) pass(by time.Duration) { m.core.origin = m.core.origin.Add(-by) }
+func (m *model) elapse(by time.Duration) { m.core.origin = m.core.origin.Add(-by) }
 
 func (m *model) check(ok bool, format string, args ...any) {
 	if !ok {
@@ -156,9 +166,9 @@ func (m *model) add() {
 		m.reset(m.items[m.choose.of(len(m.items))])
 		return
 	}
-	i := &modelItem{set: m.now(), due: m.now()}
+	i := &modelItem{set: m.now(), due: m.now(), literal: m.choose.of(2)}
 	var err error
-	full, task := m.full(), func() { m.run(i) }
+	full, task := m.full(), [2]func(){func() { m.run(i) }, func() { m.run(i) }}[i.literal]
 	switch d := m.delay(); m.choose.of(4) {
 	case 0:
 		i.period = max(d, modelTick)
@@ -239,7 +249,9 @@ func (m *model) run(i *modelItem) {
 	late := m.now() - i.due
 	m.check(i.armed && !i.running && !m.closed, "a run: armed %v, running %v, closed %v", i.armed, i.running, m.closed)
 	m.check(late >= 0, "%v early", -late)
-	if !m.executor && m.core.cfg.SkipAfter > 0 {
+	driver := !i.queued && !i.handing // runs the task itself
+	m.check(!driver || m.core.cfg.Executor == nil && !m.isSlow(i.literal), "a task runs on the driver, literal %d", i.literal)
+	if !i.queued && m.core.cfg.SkipAfter > 0 {
 		m.check(late <= m.core.cfg.SkipAfter, "a run that is %v late is not skipped", late)
 	}
 	began := m.now()
@@ -253,6 +265,7 @@ func (m *model) run(i *modelItem) {
 	defer func() {
 		if m.now()-began > m.core.cfg.SlowAfter {
 			m.want.Slow++
+			m.slowRuns = append(m.slowRuns, slowRun{i.literal, m.now()})
 		}
 		if !ended {
 			m.want.Panics++
@@ -260,7 +273,7 @@ func (m *model) run(i *modelItem) {
 		i.running = false
 		if i.armed && !i.moved {
 			if ended {
-				m.want.Missed += m.advance(i) - 1
+				m.want.Missed += m.renew(i) - 1
 			} else {
 				m.disarm(i)
 			}
@@ -273,8 +286,8 @@ func (m *model) run(i *modelItem) {
 		}
 	}
 	m.depth--
-	if m.shift && m.choose.in(4) {
-		m.pass(time.Duration(m.choose.of(2000)) * time.Millisecond)
+	if m.longest > 0 && m.choose.in(2) {
+		m.elapse(time.Duration(m.choose.of(1000)) * m.longest / 1000)
 	}
 	switch m.choose.of(16) {
 	case 0:
@@ -287,8 +300,8 @@ func (m *model) run(i *modelItem) {
 	ended = true
 }
 
-// advance moves an item to its next run and returns the number of periods.
-func (m *model) advance(i *modelItem) uint64 {
+// renew moves an item to its next run and returns the number of periods.
+func (m *model) renew(i *modelItem) uint64 {
 	now := m.now()
 	if i.period < 0 {
 		i.due = now - i.period
@@ -299,8 +312,19 @@ func (m *model) advance(i *modelItem) uint64 {
 	return uint64(behind/i.period) + 1
 }
 
-// execute is the executor.
-func (m *model) execute(run func()) error {
+// isSlow reports whether SlowExecutor has to run a task of a function literal.
+func (m *model) isSlow(literal int) bool {
+	n := 0
+	for _, r := range m.slowRuns {
+		if r.literal == literal && r.at/time.Minute == m.now()/time.Minute {
+			n++
+		}
+	}
+	return m.core.cfg.SlowExecutor != nil && n > 10
+}
+
+// execute is the executor, or the one for slow tasks.
+func (m *model) execute(run func(), slow bool) error {
 	// The Timer does not tell which task it is: it is the one in the watchdog.
 	timeout := m.core.watchdog.timeout.Load()
 	var i *modelItem
@@ -310,6 +334,7 @@ func (m *model) execute(run func()) error {
 		}
 	}
 	m.check(i != nil && i.armed && !i.running && !i.queued && i.due <= m.now(), "the executor gets one that is not due")
+	m.check(slow == m.isSlow(i.literal), "a task is given to the wrong executor, slow: %v", slow)
 	if m.core.cfg.SkipAfter > 0 {
 		m.check(m.now()-i.due <= m.core.cfg.SkipAfter, "a late run is not skipped")
 	}
@@ -404,7 +429,7 @@ func (m *model) drive() {
 			m.want.Missed++
 			m.disarm(i)
 		} else {
-			m.want.Missed += m.advance(i)
+			m.want.Missed += m.renew(i)
 		}
 	}
 }
@@ -454,7 +479,7 @@ func (m *model) compare() {
 	m.check(inWheels == filedItems, "%d in the wheels, want %d", inWheels, filedItems)
 	m.check(m.closed || active == activeItems, "%d active, want %d", active, activeItems)
 	if limit := m.core.cfg.MaxPending; limit > 0 {
-		m.check(m.core.places == got.Pending && got.Pending <= limit, "%d places", m.core.places)
+		m.check(m.core.pending == got.Pending && got.Pending <= limit, "%d counted", m.core.pending)
 	}
 }
 
@@ -463,13 +488,13 @@ func (m *model) step() {
 	case 0, 1, 2:
 		m.act(nil)
 	case 3:
-		m.pass(time.Duration(m.choose.of(3)))
+		m.elapse(time.Duration(m.choose.of(3)))
 	case 4, 5:
-		m.pass(time.Duration(m.choose.of(300)) * time.Millisecond)
+		m.elapse(time.Duration(m.choose.of(300)) * time.Millisecond)
 	case 6:
 		m.work()
 	default:
-		m.pass(max(0, min(time.Duration(m.core.wakeAt.Load())-m.now(), 24*time.Hour)))
+		m.elapse(max(0, min(time.Duration(m.core.wakeAt.Load())-m.now(), 24*time.Hour)))
 		m.drive()
 	}
 	m.compare()
@@ -492,7 +517,7 @@ func (m *model) steps(max int) (n int) {
 	select {
 	case <-m.core.quiet:
 	default:
-		m.check(false, "Shutdown waits for ever: %d held", m.core.held.Load())
+		m.check(false, "Shutdown waits for ever: %d uses", m.core.uses.Load())
 	}
 	return n
 }

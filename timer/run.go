@@ -15,21 +15,19 @@ var (
 // retryAfter is the delay before a refused Timeout is submitted again.
 const retryAfter = 100 * time.Millisecond
 
-// dispatch runs a submitted Timeout, or passes it to its executor.
-func (c *core) dispatch(t *Timeout) {
-	now := c.now()
+// dispatch runs a submitted Timeout, or gives it to its executor.
+func (c *core) dispatch(t *Timeout, now time.Duration) {
 	if !t.confirm(now) {
 		return
 	}
 	if executor := c.executor(t, now); executor != nil {
-		t.pass(executor)
+		t.execute(executor)
 	} else {
 		t.runAt(now)
 	}
 }
 
-// confirm reports whether a submitted Timeout is still due. It skips a run that is
-// too late.
+// confirm reports whether a submitted Timeout is still due. It skips a run that is too late.
 func (t *Timeout) confirm(now time.Duration) bool {
 	s, c := t.shard, t.shard.core
 	s.mu.Lock()
@@ -71,13 +69,13 @@ func (t *Timeout) skip(now time.Duration) {
 		s.disarm(t)
 		return
 	}
-	s.stats.Missed += t.advance(now)
+	s.stats.Missed += t.renew(now)
 	s.file(t, t.deadline)
 }
 
-// advance moves the deadline of a periodic Timeout to the next one after now, and returns the
+// renew moves the deadline of a periodic Timeout to the next one after now, and returns the
 // number of periods between them.
-func (t *Timeout) advance(now time.Duration) (periods uint64) {
+func (t *Timeout) renew(now time.Duration) (periods uint64) {
 	if t.period < 0 {
 		t.deadline = after(now, -t.period)
 		return 1
@@ -87,9 +85,9 @@ func (t *Timeout) advance(now time.Duration) (periods uint64) {
 	return uint64(n)
 }
 
-// pass passes a Timeout to an executor. If the executor does not accept it, it is submitted again
+// execute gives a Timeout to an executor. If the executor does not accept it, it is submitted again
 // later.
-func (t *Timeout) pass(executor func(run func()) error) {
+func (t *Timeout) execute(executor func(run func()) error) {
 	err := errExecutorGoexit // unless the executor returns
 	defer func() {
 		if v := recover(); v != nil {
@@ -133,7 +131,7 @@ func (t *Timeout) runAt(began time.Duration) {
 		s.mu.Unlock()
 		return
 	}
-	c.hold()
+	c.retain()
 	t.place, t.moved = running, false
 	s.stats.Runs++
 	s.stats.MaxLate = max(s.stats.MaxLate, began-t.deadline)
@@ -183,7 +181,7 @@ func (t *Timeout) finish(began time.Duration, returned bool) {
 		s.disarm(t)
 		return
 	default:
-		s.stats.Missed += t.advance(now) - 1
+		s.stats.Missed += t.renew(now) - 1
 	}
 	s.file(t, t.deadline)
 }

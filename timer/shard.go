@@ -2,7 +2,6 @@ package timer
 
 import (
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -27,7 +26,7 @@ func (s *shard) arm(t *Timeout) error {
 	if s.core.closed {
 		return ErrShutdown
 	}
-	if !s.core.changePlaces(1) {
+	if !s.core.addPending(1) {
 		return fmt.Errorf("%w: %d", ErrTooManyPending, s.core.cfg.MaxPending)
 	}
 	t.armed = true
@@ -40,7 +39,7 @@ func (s *shard) arm(t *Timeout) error {
 func (s *shard) disarm(t *Timeout) {
 	t.armed = false
 	s.stats.Pending--
-	s.core.changePlaces(-1)
+	s.core.addPending(-1)
 }
 
 // stop disarms a pending Timeout and takes it out of the wheel.
@@ -77,21 +76,16 @@ func (s *shard) retire(t *Timeout) {
 	s.active = s.active[:end]
 }
 
-// drain moves all Timeouts from the wheel to the active ones.
-func (s *shard) drain() {
-	s.wheel.Advance(math.MaxInt64, math.MaxInt, func(_ wheel.Handle, t *Timeout) { s.submit(t) })
-}
-
-// changePlaces adds n to the number of pending Timeouts, unless that exceeds the limit.
-func (c *core) changePlaces(n int) bool {
+// addPending adds n to the number of pending Timeouts, unless that exceeds the limit.
+func (c *core) addPending(n int) bool {
 	if c.cfg.MaxPending == 0 {
 		return true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.places+n > c.cfg.MaxPending {
+	if c.pending+n > c.cfg.MaxPending {
 		return false
 	}
-	c.places += n
+	c.pending += n
 	return true
 }

@@ -49,13 +49,12 @@ func (c *core) executor(t *Timeout, now time.Duration) func(run func()) error {
 	return c.cfg.Executor
 }
 
-// A watchdog logs a task or an executor that occupies the goroutine of the driver for longer than
-// SlowAfter.
+// A watchdog logs a task or an executor that occupies the goroutine of the driver for SlowAfter.
 type watchdog struct {
 	core    *core
-	alarm   *time.Timer
+	alarm   *time.Timer             // calls look every SlowAfter while the driver dispatches
 	timeout atomic.Pointer[Timeout] // being dispatched
-	seen    atomic.Pointer[Timeout] // was being dispatched at the last look
+	since   atomic.Int64            // beginning of the dispatch, stored before timeout
 }
 
 func (w *watchdog) init(c *core) {
@@ -64,22 +63,25 @@ func (w *watchdog) init(c *core) {
 	w.alarm.Stop()
 }
 
-// begin lets the watchdog look every SlowAfter, until end.
-func (w *watchdog) begin() { w.alarm.Reset(w.core.cfg.SlowAfter) }
+// begin notes that a Timeout is dispatched from now on.
+func (w *watchdog) begin(t *Timeout, now time.Duration) {
+	w.since.Store(int64(now))
+	w.timeout.Store(t)
+}
 
 func (w *watchdog) end() {
 	w.alarm.Stop()
 	w.timeout.Store(nil)
-	w.seen.Store(nil)
 }
 
-// look logs the Timeout that is being dispatched if it was so at the last look.
+// look logs a dispatch that takes too long. It reads now, timeout and since in this order: if the
+// next dispatch begins meanwhile, since is after now.
 func (w *watchdog) look() {
-	t, c := w.timeout.Load(), w.core
+	c, now, t := w.core, w.core.now(), w.timeout.Load()
 	if t == nil {
 		return
 	}
-	if w.seen.Swap(t) == t {
+	if now-time.Duration(w.since.Load()) >= c.cfg.SlowAfter {
 		c.warn(&c.warnings.blocked, "a task blocks the goroutine of its timer and delays all others", "timeout", t)
 	}
 	w.alarm.Reset(c.cfg.SlowAfter)

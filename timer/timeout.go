@@ -44,7 +44,7 @@ const (
 	running         // the task is being called
 )
 
-// Task returns the task that was passed to the Timer, so that a caller of Shutdown can call it.
+// Task returns the task of the Timeout, so that a caller of Shutdown can call it.
 func (t *Timeout) Task() func() { return t.task }
 
 // Stop stops a Timeout. It reports true if that has prevented a run and the task is not running:
@@ -57,7 +57,7 @@ func (t *Timeout) Stop() bool {
 	s := t.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := t.pending()
+	was := t.waiting()
 	if t.armed {
 		s.stop(t)
 	}
@@ -84,7 +84,7 @@ func (t *Timeout) reset(deadline time.Duration) (was bool, err error) {
 	s := t.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was = t.pending()
+	was = t.waiting()
 	if !t.armed {
 		if err := s.arm(t); err != nil {
 			return false, err
@@ -111,8 +111,9 @@ func (t *Timeout) Pending() bool {
 	return t.armed
 }
 
-// pending reports whether the Timeout waits for a run. The caller holds the mu of the shard.
-func (t *Timeout) pending() bool { return t.armed && t.place != running }
+// waiting reports whether the Timeout is pending and its task is not running. The caller holds the
+// mu of the shard.
+func (t *Timeout) waiting() bool { return t.armed && t.place != running }
 
 // String returns the name of the task, its state and its deadline, for logs.
 func (t *Timeout) String() string {
@@ -120,7 +121,7 @@ func (t *Timeout) String() string {
 	s.mu.Lock()
 	armed, place, deadline := t.armed, t.place, t.deadline
 	s.mu.Unlock()
-	text := t.name()
+	text := runtime.FuncForPC(t.code()).Name()
 	if place == running {
 		text += ", running"
 	}
@@ -133,8 +134,5 @@ func (t *Timeout) String() string {
 // MarshalText returns the text of String, for logs in any format.
 func (t *Timeout) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// name returns the name of the function of the task.
-func (t *Timeout) name() string { return runtime.FuncForPC(t.code()).Name() }
-
-// code returns the address of the code of the task, which functions made at the same place share.
+// code returns the address of the code of the task. Closures of one function literal share it.
 func (t *Timeout) code() uintptr { return reflect.ValueOf(t.task).Pointer() }

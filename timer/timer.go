@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/bits"
 	"math/rand/v2"
 	"runtime"
@@ -44,18 +45,18 @@ type Config struct {
 	// other on the goroutine of the Timer, and each task delays the next.
 	Executor func(run func()) error
 	// SlowExecutor runs the tasks that were slow more than 10 times within a minute, until the end
-	// of that minute, so that slow tasks only delay other slow tasks. Functions made at the same
-	// place in the source count together. If nil, Executor runs all tasks.
+	// of that minute, so that slow tasks only delay other slow tasks. Closures of one function
+	// literal count together. If nil, Executor runs all tasks.
 	SlowExecutor func(run func()) error
-	// SlowAfter is the time after which a run is slow. If a task or an executor occupies the
-	// goroutine of the Timer for twice that time, a warning is logged while it still does. If zero,
-	// the default of 500 ms is used. Must not be negative.
+	// SlowAfter is the time after which a run is slow. A warning is logged when a task or an
+	// executor has occupied the goroutine of the Timer for once to twice that time. If zero, the
+	// default of 500 ms is used. Must not be negative.
 	SlowAfter time.Duration
 
 	// SkipAfter is the lateness above which a run is skipped, because the process was stopped, a
 	// task has blocked the Timer, or an Executor refuses tasks. The time in the queue of an
 	// Executor does not count. A skipped Timeout of AfterFunc ends; one of Every returns to its
-	// grid. If zero, each run takes place, however late. Must not be negative.
+	// grid. If zero, no run is skipped, however late. Must not be negative.
 	SkipAfter time.Duration
 
 	// Logger gets errors and warnings: panics of tasks, tasks that block the Timer, refused tasks,
@@ -101,16 +102,16 @@ type core struct {
 	shards []*shard  // immutable; their number is a power of two
 
 	closed bool          // guarded by the mu of each shard: Shutdown holds all of them
-	held   atomic.Int64  // 1 until Shutdown, and 1 for each use of the caller's code
-	quiet  chan struct{} // closed when held is 0
+	uses   atomic.Int64  // 1 until Shutdown, and 1 for each batch and each run
+	quiet  chan struct{} // closed when uses is 0
 
-	wakeAt   atomic.Int64 // the driver looks at the wheels then, or earlier; lowered with mu only
+	wakeAt   atomic.Int64 // the driver wakes up then, or earlier; lowered with mu only
 	wake     chan struct{}
 	stopping chan struct{}  // closed by Shutdown
 	driver   sync.WaitGroup // the goroutine of the driver
 	mu       sync.Mutex     // taken after the mu of a shard
 	driving  bool           // guarded by mu; there is a driver
-	places   int            // guarded by mu; pending Timeouts, if their number is limited
+	pending  int            // guarded by mu; the number of pending Timeouts, if it is limited
 	due      []*Timeout     // owned by the driver; the Timeouts to dispatch
 	next     int            // owned by the driver; index of the next one in due
 
@@ -136,7 +137,7 @@ func New(cfg Config) (*Timer, error) {
 		}
 		c.shards = append(c.shards, &shard{core: c, wheel: w})
 	}
-	c.held.Store(1)
+	c.uses.Store(1)
 	c.wakeAt.Store(never)
 	c.watchdog.init(c)
 	t := &Timer{core: c}
@@ -144,7 +145,7 @@ func New(cfg Config) (*Timer, error) {
 	return t, nil
 }
 
-// maxShards bounds the memory of a Timer: a shard takes 26 KiB.
+// maxShards bounds the memory of a Timer: a shard takes 23 KiB.
 const maxShards = 64
 
 // AfterFunc runs a task once after a delay. With a delay of zero or less the task is due at the
@@ -251,7 +252,7 @@ func (c *core) close() (left []*Timeout, first bool) {
 	c.closed = true
 	close(c.stopping)
 	for _, s := range c.shards {
-		s.drain()
+		s.wheel.Advance(math.MaxInt64, math.MaxInt, func(_ wheel.Handle, t *Timeout) { s.submit(t) })
 		for _, t := range slices.Backward(s.active) {
 			if t.armed {
 				s.stop(t)
@@ -279,12 +280,12 @@ func (c *core) unlockAll() {
 	}
 }
 
-// hold makes Shutdown wait for a release. The caller holds the mu of a shard and an armed Timeout
-// of it, so that the Timer is not closed.
-func (c *core) hold() { c.held.Add(1) }
+// retain makes Shutdown wait for a release. The caller holds the mu of a shard with an armed
+// Timeout, so that the Timer is not closed.
+func (c *core) retain() { c.uses.Add(1) }
 
 func (c *core) release() {
-	if c.held.Add(-1) == 0 {
+	if c.uses.Add(-1) == 0 {
 		close(c.quiet)
 	}
 }

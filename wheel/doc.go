@@ -55,7 +55,7 @@
 // slots, and one word has a bit for each occupied one. The next slot is the first bit that is set:
 // Advance goes from one occupied slot to the next and never scans.
 //
-// The eleven levels cover all instants. They are part of the Wheel and take 6 KB.
+// The eleven levels cover all instants. They are part of the Wheel and take 3 KB.
 //
 // # Differences from the paper
 //

@@ -24,21 +24,15 @@ func (s slot) level() uint { return uint(s) / levelSlots }
 func (s slot) group() uint { return uint(s) % levelSlots }
 func (s slot) shift() uint { return s.level() * groupBits }
 
-// A list has the entries of a slot, linked by id.
-type list struct {
-	first uint32 // id, 0 if the list is empty
-	n     uint32
-}
-
 // A hierarchy has the slots of a wheel and the tick that the wheel has reached. It maps instants to
 // slots and finds the slots that come up. It does not know the payloads of the entries.
 type hierarchy struct {
 	slab
-	tick     int64 // nanoseconds
-	cursor   int64 // the tick that the wheel has reached
-	draining slot  // the slot that came up at the cursor; no entry is added to it
-	lists    [expiring + 1]list
-	occupied [levels + 1]uint64 // per level, one bit per slot that holds entries
+	tick     int64                // nanoseconds
+	cursor   int64                // the tick that the wheel has reached
+	draining slot                 // the slot that came up at the cursor; no entry is added to it
+	heads    [expiring + 1]uint32 // per slot, the id of its first entry, 0 if it is empty
+	occupied [levels + 1]uint64   // per level, one bit per slot that holds entries
 }
 
 // slotOf returns the slot for a deadline. It comes up at the tick at which the deadline is due, or
@@ -106,31 +100,35 @@ func (h *hierarchy) instant(tick int64) time.Duration {
 
 // add puts an entry at the beginning of the list of a slot.
 func (h *hierarchy) add(id uint32, e *entry, s slot) {
-	l := &h.lists[s]
+	head := h.heads[s]
 	e.slot = s
-	*h.linkOf(id) = link{next: l.first}
-	if l.first != 0 {
-		h.linkOf(l.first).prev = id
+	*h.linkOf(id) = link{next: head}
+	if head != 0 {
+		h.linkOf(head).prev = id
 	}
-	l.first = id
-	l.n++
+	h.heads[s] = id
 	h.occupied[s.level()] |= 1 << s.group()
 }
 
 // remove takes an entry out of the list of its slot.
 func (h *hierarchy) remove(id uint32, e *entry) {
-	l, at := &h.lists[e.slot], *h.linkOf(id)
+	at := *h.linkOf(id)
 	if at.next != 0 {
 		h.linkOf(at.next).prev = at.prev
 	}
 	if at.prev != 0 {
 		h.linkOf(at.prev).next = at.next
-	} else {
-		l.first = at.next
-	}
-	if l.n--; l.n == 0 {
+	} else if h.heads[e.slot] = at.next; at.next == 0 {
 		h.occupied[e.slot.level()] &^= 1 << e.slot.group()
 	}
+}
+
+// count returns the number of entries of a slot.
+func (h *hierarchy) count(s slot) (n int) {
+	for id := h.heads[s]; id != 0; id = h.linkOf(id).next {
+		n++
+	}
+	return n
 }
 
 // move takes an entry out of its slot and adds it to another one.

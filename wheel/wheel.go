@@ -92,7 +92,7 @@ func (w *Wheel[T]) Deadline(h Handle) (time.Duration, bool) {
 // has to move down a level. A driver may sleep until then.
 func (w *Wheel[T]) NextDue() (due time.Duration, ok bool) {
 	s := w.next()
-	if w.lists[w.draining].n > 0 {
+	if w.heads[w.draining] != 0 {
 		s = w.draining
 	}
 	if s == 0 {
@@ -109,13 +109,13 @@ type Slot struct {
 }
 
 // Slots returns the slots that hold entries, in the order in which they come up, except for one
-// that Advance has begun to empty. The Wheel must not be changed meanwhile.
+// that Advance has begun to empty. It visits each entry. The Wheel must not be changed meanwhile.
 func (w *Wheel[T]) Slots() iter.Seq[Slot] {
 	return func(yield func(Slot) bool) {
 		for level, occupied := range w.occupied[:levels] {
 			for ; occupied != 0; occupied &= occupied - 1 {
 				s := slot(level*levelSlots + bits.TrailingZeros64(occupied))
-				if !yield(Slot{w.instant(w.first(s)), w.instant(1 << s.shift()), int(w.lists[s].n)}) {
+				if !yield(Slot{w.instant(w.first(s)), w.instant(1 << s.shift()), w.count(s)}) {
 					return
 				}
 			}
@@ -158,7 +158,7 @@ func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, 
 	defer w.settle()
 
 	for target := w.target(now); ; budget-- {
-		for w.lists[w.draining].n == 0 {
+		for w.heads[w.draining] == 0 {
 			if !w.turn(target) {
 				return expired, false
 			}
@@ -166,7 +166,7 @@ func (w *Wheel[T]) Advance(now time.Duration, budget int, expire func(h Handle, 
 		if budget <= 0 {
 			return expired, true
 		}
-		if w.drain(w.lists[w.draining].first, expire) {
+		if w.drain(w.heads[w.draining], expire) {
 			expired++
 		}
 	}
@@ -188,7 +188,7 @@ func (w *Wheel[T]) drain(id uint32, expire func(Handle, T)) bool {
 
 // finish removes an entry after its callback, unless the callback has cancelled or rescheduled it.
 func (w *Wheel[T]) finish() {
-	if id := w.lists[expiring].first; id != 0 {
+	if id := w.heads[expiring]; id != 0 {
 		w.release(id, w.at(id))
 	}
 }

@@ -1,0 +1,319 @@
+package timer
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{Executor: spawn})
+		rate, delay := newDiary(), newDiary()
+		every, err := timer.Every(25*ms, rate.write)
+		require.NoError(t, err)
+		after, err := timer.EveryAfter(25*ms, func() { delay.write(); time.Sleep(10 * ms) })
+		require.NoError(t, err)
+		time.Sleep(121 * ms)
+		require.True(t, every.Stop())
+		after.Stop()
+		require.Equal(t, []time.Duration{30 * ms, 50 * ms, 80 * ms, 100 * ms}, rate.read(), "the grid of 25 ms, rounded up to ticks")
+		require.Equal(t, []time.Duration{30 * ms, 70 * ms, 110 * ms}, delay.read(), "25 ms from the end of the one before")
+		time.Sleep(time.Second)
+		require.Len(t, rate.read(), 4)
+		require.Len(t, delay.read(), 3)
+
+		again := newDiary()
+		every, err = timer.Every(time.Hour, again.write)
+		require.NoError(t, err)
+		require.True(t, every.Reset(0), "the first run is at once")
+		time.Sleep(2*time.Hour + time.Second)
+		require.Len(t, again.read(), 3)
+	})
+}
+
+func TestRunsOfOneTimeoutDoNotOverlap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{Executor: spawn})
+		runs := newDiary()
+		var running atomic.Int32
+		every, err := timer.Every(time.Second, func() {
+			if running.Add(1) > 1 {
+				t.Error("two runs at the same time")
+			}
+			runs.write()
+			time.Sleep(2500 * time.Millisecond)
+			running.Add(-1)
+		})
+		require.NoError(t, err)
+		time.Sleep(8 * time.Second)
+		require.False(t, every.Stop(), "it is running")
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		require.Equal(t, []time.Duration{time.Second, 4 * time.Second, 7 * time.Second}, runs.read())
+		require.EqualValues(t, 4, timer.Stats().Missed)
+	})
+}
+
+func TestATaskThatPanicsDoesNotRunAgain(t *testing.T) {
+	for name, end := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": runtime.Goexit} {
+		for _, executor := range []func(func()) error{nil, spawn} {
+			synctest.Test(t, func(t *testing.T) {
+				var log syncbuf.Buffer
+				timer := newTestTimer(t, Config{Executor: executor, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				runs := newDiary()
+				_, err := timer.Every(time.Second, func() { runs.write(); end() })
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				require.Len(t, runs.read(), 1, name)
+				require.Zero(t, timer.Pending())
+				require.EqualValues(t, 1, timer.Stats().Panics)
+				require.Contains(t, log.String(), "TestATaskThatPanicsDoesNotRunAgain")
+			})
+		}
+	}
+}
+
+// After a stall of 60 s a task with a period of 1 s runs once, or not at all, and then on its grid.
+func TestARunAfterAStall(t *testing.T) {
+	const s = time.Second
+	for skipAfter, want := range map[time.Duration][]time.Duration{
+		0: {s, 2 * s, 63 * s, 64 * s, 65 * s}, 5 * s: {s, 2 * s, 64 * s, 65 * s},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			timer := newTestTimer(t, Config{SkipAfter: skipAfter})
+			runs, once := newDiary(), newDiary()
+			_, err := timer.Every(s, runs.write)
+			require.NoError(t, err)
+			add(t, timer, 2500*time.Millisecond, func() { time.Sleep(60500 * time.Millisecond) })
+			dropped := add(t, timer, 10*s, once.write)
+			time.Sleep(65*s + 500*time.Millisecond)
+			require.Equal(t, want, runs.read(), "%v", skipAfter)
+			require.False(t, dropped.Pending())
+			if skipAfter == 0 {
+				require.Len(t, once.read(), 1)
+				require.EqualValues(t, 60, timer.Stats().Missed, "from 3 to 62 s")
+			} else {
+				require.Empty(t, once.read())
+				require.EqualValues(t, 62, timer.Stats().Missed)
+			}
+		})
+	}
+}
+
+// A Timeout is moved while an executor refuses it.
+func TestAResetIsNotOverwrittenByARefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handle := make(chan *Timeout, 1)
+		var refusals atomic.Int32
+		timer := newTestTimer(t, Config{Executor: func(run func()) error {
+			if refusals.Add(1) > 1 {
+				return spawn(run)
+			}
+			if !(<-handle).Reset(time.Hour) {
+				t.Error("it is pending")
+			}
+			return errors.New("full")
+		}})
+		runs := newDiary()
+		handle <- add(t, timer, time.Second, runs.write)
+		time.Sleep(2 * time.Hour)
+		require.Equal(t, []time.Duration{time.Hour + time.Second}, runs.read())
+	})
+}
+
+// With a full pool no task runs before the time that Reset has confirmed.
+func TestNothingIsEarlyWithAFullPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := make(chan bool, 1)
+		timer := newTestTimer(t, Config{Executor: func(run func()) error {
+			select {
+			case slots <- true:
+				go func() { time.Sleep(30 * time.Millisecond); run(); <-slots }()
+				return nil
+			default:
+				time.Sleep(time.Millisecond) // a Reset comes meanwhile
+				return errors.New("full")
+			}
+		}})
+		type target struct {
+			timeout *Timeout
+			due     atomic.Int64
+		}
+		targets := make([]target, 100)
+		for i := range targets {
+			g := &targets[i]
+			g.timeout = add(t, timer, 20*time.Millisecond, func() {
+				if early := g.due.Load() - time.Now().UnixNano(); early > 0 {
+					t.Errorf("%v early", time.Duration(early))
+				}
+			})
+		}
+		for range 20_000 {
+			time.Sleep(time.Duration(rand.IntN(20_000_000)))
+			g := &targets[rand.IntN(len(targets))]
+			due := time.Now().Add(300 * time.Millisecond)
+			if g.timeout.Reset(300 * time.Millisecond) {
+				g.due.Store(due.UnixNano())
+			}
+		}
+		require.Positive(t, timer.Stats().Refused)
+		time.Sleep(time.Minute)
+		require.Zero(t, timer.Pending())
+	})
+}
+
+func TestATimeoutThatIsResetOrStoppedWhenDueIsNotSubmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var submitted atomic.Int32
+		var mu sync.Mutex
+		var others []*Timeout // guarded by mu
+		timer := newTestTimer(t, Config{Executor: func(run func()) error { submitted.Add(1); run(); return nil }})
+		runs := newDiary()
+		act := func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, other := range others {
+				if other.Stop(); i%2 == 0 {
+					other.Reset(time.Hour)
+				}
+			}
+			runs.write()
+		}
+		mu.Lock()
+		for range 20 {
+			others = append(others, add(t, timer, time.Second, act))
+		}
+		mu.Unlock()
+		time.Sleep(2 * time.Second)
+		require.EqualValues(t, 1, submitted.Load(), "the first one to run has moved or stopped the others")
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 2, submitted.Load())
+	})
+}
+
+func TestATimeoutInTheQueueOfAnExecutorIsPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var queue []func()
+		timer := newTestTimer(t, Config{Executor: func(run func()) error { queue = append(queue, run); return nil }})
+		var ran [4]int
+		var all []*Timeout
+		for i := range ran {
+			all = append(all, add(t, timer, time.Second+time.Duration(i)*20*time.Millisecond, func() { ran[i]++ }))
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Len(t, queue, 4)
+		require.Equal(t, 4, timer.Pending())
+		require.True(t, all[0].Stop())
+		require.True(t, all[1].Reset(time.Hour))
+		for _, run := range queue[:3] {
+			run()
+		}
+		require.Equal(t, [4]int{0, 0, 1, 0}, ran)
+		queue[2]() // a second time
+		left, err := timer.Shutdown(t.Context())
+		require.NoError(t, err)
+		require.ElementsMatch(t, []*Timeout{all[1], all[3]}, left)
+		queue[3]()
+		require.Equal(t, [4]int{0, 0, 1, 0}, ran)
+	})
+}
+
+func TestAnExecutorThatCallsRunTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := make(chan func(), 10)
+		timer := newTestTimer(t, Config{Executor: func(run func()) error { calls <- run; return nil }})
+		runs := newDiary()
+		var again func()
+		every, err := timer.Every(time.Second, func() {
+			runs.write()
+			again()
+		})
+		require.NoError(t, err)
+		again = <-calls
+		again()
+		require.Len(t, runs.read(), 1, "it does not run within itself")
+		again()
+		every.Reset(time.Hour)
+		again()
+		require.Len(t, runs.read(), 1)
+		entries := 0
+		for _, s := range timer.core.shards {
+			entries += s.wheel.Len()
+		}
+		require.Equal(t, 1, entries)
+	})
+}
+
+func TestARefusedTaskIsTriedAgain(t *testing.T) {
+	for name, refuse := range map[string]func() error{
+		"error": func() error { return errors.New("full") }, "panic": func() error { panic("full") },
+		"Goexit": func() error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log syncbuf.Buffer
+				var calls atomic.Int32
+				timer := newTestTimer(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Executor: func(run func()) error {
+					if calls.Add(1) <= 3 {
+						return refuse()
+					}
+					return spawn(run)
+				}})
+				runs := newDiary()
+				every, err := timer.Every(time.Second, runs.write)
+				require.NoError(t, err)
+				time.Sleep(2500 * time.Millisecond)
+				require.Equal(t, []time.Duration{1300 * time.Millisecond, 2 * time.Second}, runs.read(), "the grid stays")
+				require.EqualValues(t, 3, timer.Stats().Refused)
+				require.Equal(t, 1, strings.Count(log.String(), "refused"), "one warning a second")
+				require.True(t, every.Stop())
+			})
+		})
+	}
+}
+
+func TestGoexitLeaksNothing(t *testing.T) {
+	for name, executor := range map[string]func(func()) error{
+		"inline": nil, "goroutines": spawn, "the same goroutine": func(run func()) error { run(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			timer, err := New(Config{Tick: time.Millisecond, Executor: executor, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			ran := make(chan bool, 3)
+			freed := make(chan bool, 1)
+			func() {
+				big := new([1 << 16]byte)
+				runtime.AddCleanup(big, func(int) { freed <- true }, 0)
+				add(t, timer, 0, func() { big[0]++; runtime.Goexit() })
+			}()
+			for range 3 { // some of them in the same tick
+				add(t, timer, 0, func() { ran <- true })
+			}
+			for range 3 {
+				<-ran
+			}
+			require.Eventually(t, func() bool {
+				runtime.GC()
+				return len(freed) == 1
+			}, 10*time.Second, time.Millisecond, "the task stays in memory")
+			left, err := timer.Shutdown(t.Context())
+			require.NoError(t, err, "no task is running")
+			require.Empty(t, left)
+			require.EqualValues(t, 1, timer.Stats().Panics)
+		})
+	}
+}

@@ -1,0 +1,96 @@
+package timer
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStopAndResetReportLikeTimeTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{})
+		runs := newDiary()
+		timeout := add(t, timer, time.Second, runs.write)
+		require.True(t, timeout.Reset(2*time.Second))
+		require.True(t, timeout.Stop())
+		require.False(t, timeout.Stop())
+		require.False(t, timeout.Reset(3*time.Second), "it was stopped")
+		time.Sleep(4 * time.Second)
+		require.False(t, timeout.Stop(), "it has run")
+		require.False(t, timeout.Reset(time.Second), "it has run")
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []time.Duration{3 * time.Second, 5 * time.Second}, runs.read())
+	})
+}
+
+// A task resets its own Timeout, as a retry does.
+func TestResetWithinTheTask(t *testing.T) {
+	for name, executor := range map[string]func(func()) error{"inline": nil, "executor": spawn} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				timer := newTestTimer(t, Config{Executor: executor})
+				runs := newDiary()
+				handle := make(chan *Timeout, 1)
+				handle <- add(t, timer, time.Second, func() {
+					runs.write()
+					timeout := <-handle
+					handle <- timeout
+					if len(runs.read()) < 3 && timeout.Reset(time.Second) {
+						t.Error("Reset is true for a running one")
+					}
+					if timeout.Stop() {
+						t.Error("Stop is true for a running one")
+					}
+					if len(runs.read()) < 3 {
+						timeout.Reset(time.Second)
+					}
+					time.Sleep(1500 * time.Millisecond) // ends after the deadline: the next run waits
+				})
+				time.Sleep(10 * time.Second)
+				require.Equal(t, []time.Duration{time.Second, 2500 * time.Millisecond, 4 * time.Second}, runs.read())
+				require.Zero(t, timer.Pending())
+			})
+		})
+	}
+}
+
+func TestATimeoutInALogIsText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{})
+		timeout := add(t, timer, 5*time.Second, nothing)
+		var log syncbuf.Buffer
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "timeout", timeout, "all", []*Timeout{timeout})
+		const text = `"github.com/idlewheel/idlewheel/timer.nothing, due in 5s"`
+		require.Contains(t, log.String(), `"timeout":`+text)
+		require.Contains(t, log.String(), `"all":[`+text+`]`)
+		timeout.Stop()
+		require.Equal(t, "github.com/idlewheel/idlewheel/timer.nothing, not pending", fmt.Sprint(timeout))
+		running := make(chan string)
+		handle := make(chan *Timeout, 1)
+		handle <- add(t, timer, 0, func() { running <- (<-handle).String() })
+		require.Contains(t, <-running, ", running, not pending")
+	})
+}
+
+func TestATimeoutIs48Bytes(t *testing.T) {
+	require.EqualValues(t, 48, unsafe.Sizeof(Timeout{}), "the package comment says so, and 56 would take 64")
+}
+
+func TestOperationsDoNotAllocate(t *testing.T) {
+	timer := newTestTimer(t, Config{MaxPending: 10})
+	timeout := add(t, timer, time.Hour, nothing)
+	d := time.Hour
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		d = 3*time.Hour - d
+		timeout.Reset(d)
+	}))
+	require.Zero(t, testing.AllocsPerRun(1000, func() { timeout.Stop(); timeout.Reset(d) }))
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { add(t, timer, time.Hour, nothing).Stop() }), 1.0)
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
+	"github.com/idlewheel/idlewheel/server/internal/room"
 )
 
 const (
@@ -36,10 +37,10 @@ type acceptors struct {
 	admission *admission
 	reaper    *idle.Reaper
 	log       *slog.Logger
-	room      room // for connections
-	limit     int  // of connections; 0 if there is none
-	full      int  // descriptor from which on there is no room; 0 if not known
-	delay     bool // connections have Nagle's algorithm
+	room      room.Room // for connections
+	limit     int       // of connections; 0 if there is none
+	full      int       // descriptor from which on there is no room; 0 if not known
+	delay     bool      // connections have Nagle's algorithm
 
 	accepting context.Context // done when accepting ends
 	end       context.CancelFunc
@@ -142,17 +143,17 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 
 // enter waits for room, and reports whether there is some before accepting ends.
 func (a *acceptors) enter() bool {
-	if a.room.tryEnter() {
+	if a.room.TryEnter() {
 		return true
 	}
 	a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.reaper.Connections()))
 	defer a.pauses.end(a.log)
-	return a.room.enter(a.accepting)
+	return a.room.Enter(a.accepting)
 }
 
 // leave makes room again: a connection is closed.
 func (a *acceptors) leave(from netip.Addr) {
-	a.room.leave()
+	a.room.Leave()
 	a.admission.release(from)
 }
 

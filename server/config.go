@@ -72,8 +72,8 @@ type Config struct {
 	// Drain says how connections are closed when the server stops.
 	Drain Drain
 
-	// OnStarted is called when the server listens, before the first connection is served. It must not call Shutdown or Close, which would wait for it. If nil,
-	// nothing is called.
+	// OnStarted is called when the server listens, before the first connection is served. It must
+	// not call Shutdown or Close, which would wait for it. If nil, nothing is called.
 	OnStarted func(*Server)
 
 	// Admin is a listener for operators: a live page, metrics, probes, and changes of timeouts. It

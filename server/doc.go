@@ -13,48 +13,43 @@
 //	err = s.Run(ctx)
 //
 // It adds to gnet what gnet leaves to its callers. It stops with a context. It names an address
-// that is in use, instead of sharing it or deleting a file. It reports an engine that has died, or
-// starts another.
+// that is in use, instead of sharing it or deleting a file. It survives errors of accept, which end
+// an engine of gnet, and it reports an event loop that has died.
 //
 // It does not know the protocol of the handler, and decides nothing about connections: package idle
 // does.
 //
 // # What is around the handler
 //
-//	          clients
-//	             |
-//	+- engine ---|---------------------------+
-//	|        listeners  <--------------------|-- accept pauser: pauses
-//	|            |                           |   while there is no room,
-//	|    descriptors left?   none: closed    |   or few descriptors
-//	|            |                           |
-//	|    Sources, AcceptRate   above: closed |
-//	|            |                           |
-//	|         Reaper         full: Refusal   |<- pressure: shortens
-//	|            |                           |   idle timeouts
-//	|       your handler                     |
-//	+----------------------------------------+
-//	   Restart: another one if it died     Admin: a listener for operators
+//	  clients                   Admin: a listener for operators
+//	     |
+//	 listeners
+//	     |
+//	acceptors    Sources, AcceptRate: above them closed at once
+//	     |       no room: the others wait in the queue of the kernel
+//	+- event loop of gnet ---+
+//	|     Reaper             |<- pressure: shortens idle timeouts
+//	|        |               |
+//	|  your handler          |
+//	+------------------------+
+//
+// Each event loop is a gnet.Client with acceptors of its own. An acceptor accepts a connection,
+// waits until there is room for it, hands it to its loop, and waits until the loop has opened it. A
+// loop that is blocked delays its own connections and two new ones.
 //
 // # Several addresses
 //
-// One engine listens on all of Config.Addresses, and the limits hold for all of them together. A
-// unix socket among them implies OneAcceptor, and cannot be combined with ReusePort. Accepting is
-// paused on the TCP addresses only: while there is no room, connections on unix sockets are
-// accepted and closed.
+// All of Config.Addresses and Config.Listeners are served by the same event loops, and the limits
+// hold for all of them together.
 //
 // # Overload
 //
-// An engine of gnet dies if accepting fails once, for example because there is no free descriptor.
-// So Run finds out how many descriptors the process may have and for how many connections they
+// Run finds out how many descriptors the process may have and for how many connections they
 // suffice, and refuses to start with too few. From fifteen sixteenths of that on the connections
-// that have been idle longest are closed first (package idle). At the limit, and when descriptors
-// run short for any other reason, Run pauses accepting:
-//
-//   - On Linux, a filter on the listening sockets drops new connection attempts, and clients retry.
-//   - Since 2026 kernels require CAP_NET_ADMIN for the filter. Without it, the pollers of the
-//     engine stop watching the listeners, and their backlog is made as short as possible.
-//   - On other systems and on unix sockets, new connections are closed after they are accepted.
+// that have been idle longest are closed first (package idle). At the limit nothing is accepted.
+// New clients wait in the queue of the kernel, in their order, and when the queue is full, the
+// kernel drops their attempts, which they repeat. If other parts of the process take descriptors,
+// there is room for fewer connections until the descriptors are free again.
 //
 // Config.Sources bounds the connections of one network, and Config.AcceptRate the new connections
 // of all. Config.PressureTimeout shortens idle timeouts before the limits are reached.
@@ -68,7 +63,7 @@
 //
 //	ctx done     Delay over           + Spread             + Timeout
 //	    |-------------|--------------------|--------------------|
-//	not ready    accepting ends;      busy ones are        the rest is
+//	not ready    listeners close;     busy ones are        the rest is
 //	             idle ones are        closed               closed
 //	             closed
 //

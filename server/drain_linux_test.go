@@ -127,8 +127,8 @@ func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
 	require.NoError(t, await(t, l.result))
 }
 
-// TestADrainThatKeepsListening drains a server whose listener outlives it. A client that comes
-// during the drain is served by the next server.
+// TestADrainThatKeepsListening drains a server with a listener that outlives it. A client that
+// connects during the drain is served by the next server.
 func TestADrainThatKeepsListening(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -209,8 +209,9 @@ func TestBadConfigIsRefused(t *testing.T) {
 	_, err = New(Config{Listeners: []net.Listener{nil}, Handler: &echo{}, Idle: idleConfig})
 	require.ErrorContains(t, err, "Config.Listeners has a nil listener")
 	for addr, want := range map[string]string{
-		"192.0.2.1:7000":      "cannot listen: listen tcp 192.0.2.1:7000",
-		"host.invalid:7000":   "cannot listen: listen tcp: lookup host.invalid", // the name may be known later
+		"192.0.2.1:7000": "cannot listen: listen tcp 192.0.2.1:7000",
+		// The name may be known later.
+		"host.invalid:7000":   "cannot listen: listen tcp: lookup host.invalid",
 		"tcp6://127.0.0.1:80": "cannot listen",
 	} {
 		err := run(t.Context(), Config{Addresses: []string{addr}, Handler: &echo{}, Idle: idleConfig})

@@ -40,10 +40,10 @@ func (a *acceptors) runShort() {
 	if a.limit == 0 {
 		return
 	}
-	a.resize(min(a.room.occupied(), a.room.size()))
+	a.resize(min(a.room.Taken(), a.room.Limit()))
 	if !s.active {
 		s.active = true
-		a.log.Warn("descriptors are short: there is room for fewer connections", "room", a.room.size())
+		a.log.Warn("descriptors are short: there is room for fewer connections", "room", a.room.Limit())
 		a.running.Go(a.followDescriptors)
 	}
 }
@@ -52,9 +52,9 @@ func (a *acceptors) runShort() {
 func (a *acceptors) followDescriptors() {
 	for sleep(a.accepting, shortagePoll) {
 		// Connections are opened and closed while descriptors are counted.
-		before := a.room.occupied()
+		before := a.room.Taken()
 		free := a.full - descriptor.InUse()
-		if a.grow(min(before, a.room.occupied()) + free) {
+		if a.grow(min(before, a.room.Taken()) + free) {
 			a.log.Warn("descriptors suffice again", "room", a.limit)
 			return
 		}
@@ -66,7 +66,7 @@ func (a *acceptors) grow(n int) (over bool) {
 	a.shortage.mu.Lock()
 	defer a.shortage.mu.Unlock()
 	n = min(n, a.limit)
-	if n == a.limit || n > a.room.size()+growth {
+	if n == a.limit || n > a.room.Limit()+growth {
 		a.resize(n)
 	}
 	a.shortage.active = n < a.limit
@@ -77,11 +77,11 @@ func (a *acceptors) grow(n int) (over bool) {
 // it. The caller holds the mutex of the shortage.
 func (a *acceptors) resize(n int) {
 	n = max(n, 1)
-	if n <= a.room.size() { // first, so that the Reaper refuses none that has entered
-		a.room.resize(n)
+	if n <= a.room.Limit() { // first, so that the Reaper refuses none that has entered
+		a.room.SetLimit(n)
 	}
 	a.shortage.lower(a.reaper, n, n >= a.limit)
-	a.room.resize(n)
+	a.room.SetLimit(n)
 }
 
 // lower changes the limit of the Reaper to n, or restores it if the shortage is over. A limit that

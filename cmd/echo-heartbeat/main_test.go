@@ -53,15 +53,13 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --addr host.invalid:7000 --bare":      "lookup host.invalid",
 		"serve --addr tcp6://127.0.0.1:0":            "no suitable address",
 		"serve --addr 127.0.0.1:99999":               "invalid port",
-		"serve --addr unix:///a#b":                   "a query or a fragment",
-		"serve --addr unix://@abs":                   "users and abstract sockets are not supported",
+		"serve --addr unix://s":                      "set an absolute path",
+		"serve --addr unix:/run/s":                   "for a unix socket write unix:///run/s",
 		"serve --admin host.invalid:7080":            `--admin is "host.invalid:7080": lookup host.invalid`,
 		"serve --admin 127.0.0.1:99999":              "invalid port",
 		"connect --addr host.invalid:7000":           "lookup host.invalid",
 		"connect --addr 127.0.0.1:99999":             "invalid port",
 		"connect --addr unix://":                     "no path",
-		"serve --share-port --one-acceptor":          "--share-port and --one-acceptor are set: set one of them",
-		"serve --addr unix:///x --share-port":        "--share-port is set, and --addr has a unix socket, which cannot be shared",
 		"serve --addr :0 --addr 127.0.0.1:0 --bare":  "--bare needs one --addr",
 		"serve --read-timeout 1ns":                   "--read-timeout is 1ns",
 		"serve --admin nonsense":                     `--admin is "nonsense"`,
@@ -111,7 +109,7 @@ func TestErrorsNameFlagsAndNoFields(t *testing.T) {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("token", []byte("short"), 0o600))
 	values := []string{"", "-1", "-1s", "1", "1s", "2s", "99999h", "99999999h", "1e99", "2", "true", "nonsense", "192.0.2.1:1",
-		"host.invalid:1", "unix://@s", "token"}
+		"host.invalid:1", "unix://s", "token"}
 	field := regexp.MustCompile(`\bConfig\b|\b[A-Z][a-z]+[A-Z]|[a-z]\.[A-Z]`)
 	parse := regexp.MustCompile(`strconv\.Parse\w+`) // in errors of pflag
 	serve, hangups := newServe()

@@ -39,7 +39,10 @@ The server answers a line PING with PONG and echoes everything else byte for byt
 the first line. When a connection exceeds a limit, the server sends a line with the reason and closes it. A limit of 0 is off.
 Try it with: nc 127.0.0.1 7000
 
-SIGHUP reads the file of --limits again. Ctrl-C or SIGTERM drains the server and stops it; a second one stops it at once.
+Without --max-connections the number of connections is limited by the descriptors that the process may open.
+
+SIGHUP reads the file of --limits again. Ctrl-C or SIGTERM stops the server, after a drain if --drain-spread is set; a second
+one stops it at once.
 The server goes on if nothing reads its output: lines that find no room are dropped and counted.
 Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		Args: noArgs,
@@ -53,7 +56,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		"`file` with limits, one flag of the above per line, such as \"read-timeout 30s\"; # begins a comment.\n"+
 			"The file wins over flags. SIGHUP reads it again, for live connections as well")
 	cmd.Flags().AddGoFlagSet(flags)
-	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper and without limits, for comparison")
+	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper, for comparison: only --addr, --loops and the flags of the log have an effect")
 	logs.add(cmd)
 	hangups = limits.Watch()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -130,11 +133,15 @@ func serve(
 	return err
 }
 
-// list joins addresses.
+// list joins addresses, as --addr takes them.
 func list(addrs []net.Addr) string {
 	var all []string
 	for _, addr := range addrs {
-		all = append(all, addr.String())
+		text := addr.String()
+		if addr.Network() == "unix" {
+			text = "unix://" + text
+		}
+		all = append(all, text)
 	}
 	return strings.Join(all, " and ")
 }

@@ -110,17 +110,6 @@ func TestProbesUseTheAdminListenerAndFailLate(t *testing.T) {
 	}
 }
 
-// TestEnginesStartAgain checks that the alert IdlewheelEngineRestarted can fire.
-func TestEnginesStartAgain(t *testing.T) {
-	for name, args := range map[string][]string{
-		"pod": deployment(t).Spec.Template.Spec.Containers[0].Args, "unit": strings.Fields(unit(t)["ExecStart"]),
-	} {
-		if !slices.Contains(args, "--restart") {
-			t.Errorf("%s: it ends with its engine", name)
-		}
-	}
-}
-
 var createCommand = regexp.MustCompile(`kubectl -n \S+ create (secret generic|configmap) (\S+) --from-literal=([^=]+)=`)
 
 // TestSecretsAndConfigMapsAreCreated checks that kustomization.yaml or a command of the README

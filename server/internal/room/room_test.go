@@ -1,8 +1,9 @@
-package server
+package room
 
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,11 @@ func TestARoomIsNeverOverfull(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
-			var r room
-			inside, waiting := 0, 0
+			var r Room
+			var inside, waiting atomic.Int64
 			var leave []chan struct{}
 			for range 200 {
-				limit := r.limit
+				limit := r.Limit()
 				switch rnd.IntN(4) {
 				case 0, 1:
 					ctx, cancel := context.WithCancel(t.Context())
@@ -30,18 +31,18 @@ func TestARoomIsNeverOverfull(t *testing.T) {
 					}
 					gone := make(chan struct{})
 					leave = append(leave, gone)
-					waiting++
+					waiting.Add(1)
 					go func() {
 						defer cancel()
-						entered := r.enter(ctx)
-						waiting--
+						entered := r.Enter(ctx)
+						waiting.Add(-1)
 						if !entered {
 							return
 						}
-						inside++
+						inside.Add(1)
 						<-gone
-						inside--
-						r.leave()
+						inside.Add(-1)
+						r.Leave()
 					}()
 					synctest.Wait()
 				case 2:
@@ -52,26 +53,28 @@ func TestARoomIsNeverOverfull(t *testing.T) {
 					}
 				case 3:
 					limit = rnd.IntN(5)
-					r.resize(limit)
+					r.SetLimit(limit)
 				}
-				before := inside
+				before := inside.Load()
 				time.Sleep(time.Duration(rnd.IntN(3)))
 				synctest.Wait()
-				require.Equal(t, inside, r.taken)
-				require.Len(t, r.waiting, waiting)
+				r.mu.Lock()
+				require.EqualValues(t, inside.Load(), r.taken)
+				require.Len(t, r.waiting, int(waiting.Load()))
+				r.mu.Unlock()
 				if limit == 0 {
-					require.Zero(t, waiting)
+					require.Zero(t, waiting.Load())
 				} else {
-					require.LessOrEqual(t, inside, max(limit, before))
-					require.False(t, waiting > 0 && inside < limit, "%d wait, %d of %d are inside", waiting, inside, limit)
+					require.LessOrEqual(t, inside.Load(), max(int64(limit), before))
+					require.False(t, waiting.Load() > 0 && inside.Load() < int64(limit), "some wait while there is room")
 				}
 			}
 			for _, gone := range leave {
 				close(gone)
 			}
-			r.resize(0)
+			r.SetLimit(0)
 			synctest.Wait()
-			require.Zero(t, r.taken)
+			require.Zero(t, r.Taken())
 		})
 	}
 }

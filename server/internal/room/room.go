@@ -1,4 +1,5 @@
-package server
+// Package room bounds the number of open connections.
+package room
 
 import (
 	"context"
@@ -6,23 +7,23 @@ import (
 	"sync"
 )
 
-// A room is the number of connections that may be open. Those that want to enter a full one wait
-// and enter in their order. Safe for concurrent use.
-type room struct {
+// A Room is the number of connections that may be open. Connections that find it full wait and
+// Enter in their order. The zero Room has no limit. Safe for concurrent use.
+type Room struct {
 	mu      sync.Mutex
 	limit   int             // guarded by mu; 0 if there is none
 	taken   int             // guarded by mu; above the limit after the limit was lowered
 	waiting []chan struct{} // guarded by mu; each is closed when its connection may enter
 }
 
-// tryEnter reports whether there is room, and takes it.
-func (r *room) tryEnter() bool {
+// TryEnter reports whether there is room, and takes it.
+func (r *Room) TryEnter() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tryEnterLocked()
+	return r.tryEnter()
 }
 
-func (r *room) tryEnterLocked() bool {
+func (r *Room) tryEnter() bool {
 	if r.limit > 0 && (r.taken >= r.limit || len(r.waiting) > 0) {
 		return false
 	}
@@ -30,10 +31,10 @@ func (r *room) tryEnterLocked() bool {
 	return true
 }
 
-// enter waits until there is room and takes it. It reports false if ctx is done before.
-func (r *room) enter(ctx context.Context) bool {
+// Enter waits until there is room and takes it. It reports false if ctx is done before.
+func (r *Room) Enter(ctx context.Context) bool {
 	r.mu.Lock()
-	if r.tryEnterLocked() {
+	if r.tryEnter() {
 		r.mu.Unlock()
 		return true
 	}
@@ -54,30 +55,30 @@ func (r *room) enter(ctx context.Context) bool {
 	return true // its turn has come meanwhile
 }
 
-// leave gives back the room of one connection.
-func (r *room) leave() {
+// Leave gives back the room of one connection.
+func (r *Room) Leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.taken--
 	r.admit()
 }
 
-// occupied returns the number of connections that have entered and not left.
-func (r *room) occupied() int {
+// Taken returns the number of connections that have entered and not left.
+func (r *Room) Taken() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.taken
 }
 
-// size returns the limit.
-func (r *room) size() int {
+// Limit returns the limit.
+func (r *Room) Limit() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.limit
 }
 
-// resize changes the limit.
-func (r *room) resize(limit int) {
+// SetLimit changes the limit.
+func (r *Room) SetLimit(limit int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.limit = limit
@@ -85,7 +86,7 @@ func (r *room) resize(limit int) {
 }
 
 // admit lets connections enter while there is room. The caller holds the mutex.
-func (r *room) admit() {
+func (r *Room) admit() {
 	for len(r.waiting) > 0 && (r.limit == 0 || r.taken < r.limit) {
 		r.taken++
 		close(r.waiting[0])

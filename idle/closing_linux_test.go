@@ -1,9 +1,11 @@
 package idle
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +19,7 @@ import (
 func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	t.Parallel()
 	cfg := Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
-		return []byte("bye: " + reason.Reason.Error())
+		return fmt.Appendf(nil, "bye: %v, in %v", reason.Reason, reason.Grace)
 	}}
 	s := newSite(t, cfg, nil)
 	began := time.Now()
@@ -26,12 +28,34 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	b := make([]byte, 64)
 	n, err := c.Read(b)
 	require.NoError(t, err)
-	require.Equal(t, "bye: max age", string(b[:n]))
+	require.Equal(t, fmt.Sprint("bye: max age, in ", limitOf), string(b[:n]))
 	require.GreaterOrEqual(t, time.Since(began), 2*limitOf*9/10)
 	require.Empty(t, s.reasons())
 	rest, _ := io.ReadAll(c)
 	require.Empty(t, rest, "the goodbye is sent once")
 	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, MaxAge)
+}
+
+// TestADrainSpreadsReconnects drains connections. Their goodbyes suggest times over the spread.
+func TestADrainSpreadsReconnects(t *testing.T) {
+	t.Parallel()
+	const clients, spread = 64, time.Hour
+	var after [4]atomic.Int64 // clients by quarter of the spread
+	s := newSite(t, Config{ReadTimeout: time.Hour, ReconnectSpread: spread, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
+		if reason.Reason == Drained && reason.Grace == 0 {
+			after[4*reason.Reconnect/spread].Add(1)
+		}
+		return nil
+	}}, nil)
+	for range clients {
+		dial(t, s.addr)
+	}
+	eventually(t, "all are open", func() bool { return s.reaper.Connections() == clients })
+	require.NoError(t, s.reaper.Drain(0, limitOf))
+	eventually(t, "all are drained", func() bool { return s.reaper.Stats().Reaped[Drained] == clients })
+	for quarter := range after {
+		require.NotZero(t, after[quarter].Load(), "quarter %d", quarter)
+	}
 }
 
 func TestObserveOnlyClosesNothing(t *testing.T) {

@@ -92,6 +92,12 @@ type Config struct {
 	// that is reset. It must not change the bytes afterwards.
 	Goodbye func(c gnet.Conn, reason *ReapError) []byte
 
+	// ReconnectSpread is the time over which the clients of a drain should connect again, so that
+	// the servers that go on get them one by one. [ReapError] has a part of it for each client, and
+	// Goodbye can tell it. Choose the clients of a drain divided by the new connections that the
+	// other servers take in a second. If zero, there is no suggestion.
+	ReconnectSpread time.Duration
+
 	// Reset lists the reasons for which a connection is reset (RST) instead of closed (FIN). A
 	// reset frees the buffers of the kernel at once, and the peer may lose bytes that it has not
 	// read. If nil, these are WriteStall and OverLimit. An empty list is none.

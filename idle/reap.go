@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -126,7 +127,9 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 		}
 		s.Leave(l.clock, now)
 		if !l.set.reset[v.Reason] {
-			l.sayGoodbye(s, reapError(v, report))
+			reason := reapError(v, report)
+			reason.Grace = l.set.cfg.MaxAgeGrace
+			l.sayGoodbye(s, reason)
 		}
 	case verdict.End:
 		if v.Reason == verdict.HeartbeatTimeout {
@@ -188,6 +191,9 @@ func (l *loop) reap(s *state, reason *ReapError) {
 		return
 	}
 	l.logReap(slog.LevelDebug, "reaping connection", s, reason)
+	if spread := l.set.cfg.ReconnectSpread; spread > 0 && reason.Reason == Drained {
+		reason.Reconnect = rand.N(spread)
+	}
 	c := s.conn
 	l.reaping, l.reapReason = s, reason
 	defer func() { l.reaping, l.reapReason = nil, nil }()

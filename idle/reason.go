@@ -104,6 +104,12 @@ type ReapError struct {
 	// they are the bytes that arrived in the window and the bytes it requires. Otherwise they are
 	// 0.
 	Bytes, LimitBytes int
+	// Grace is, for the Goodbye at MaxAge, the time until the connection is closed. Otherwise the
+	// close follows at once, and Grace is 0.
+	Grace time.Duration
+	// Reconnect is, for Drained, the time after which the client should connect again: a random
+	// part of Config.ReconnectSpread.
+	Reconnect time.Duration
 }
 
 func (e *ReapError) Error() string {

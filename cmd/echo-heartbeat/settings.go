@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/spf13/cobra"
@@ -41,5 +42,9 @@ func complete(cfg *idle.Config) {
 
 // goodbye tells the peer why its connection is closed.
 func goodbye(_ gnet.Conn, reason *idle.ReapError) []byte {
-	return fmt.Appendf(nil, "closing: %s\n", strings.TrimPrefix(reason.Error(), "idle: connection reaped: "))
+	text := strings.TrimPrefix(reason.Error(), "idle: connection reaped: ")
+	if after := reason.Reconnect.Round(time.Millisecond); after > 0 {
+		text += fmt.Sprintf("; connect again after %v", after)
+	}
+	return fmt.Appendf(nil, "closing: %s\n", text)
 }

@@ -99,6 +99,10 @@ var Idle = Table{
 		Help: "`duration` between the goodbye at max-age and the close",
 	},
 	{
+		Name: "reconnect-spread", Field: "ReconnectSpread", Zero: "no suggestion", Max: maxDrain,
+		Help: "suggest that drained clients connect again after a random part of this `duration`",
+	},
+	{
 		Name: "tcp-keepalive", Field: "TCPKeepAlive", Zero: "none",
 		Min: int64(8 * time.Second), Max: int64(24 * time.Hour),
 		Help: "let the kernel detect a vanished peer within about this `duration`",

@@ -96,7 +96,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 	if t.holds > 0 {
 		return fmt.Sprintf("%v: it was held", k)
 	}
-	since, limit := max(t.arrival, t.anewFrom), timeouts.Read
+	since, limit := max(t.arrival, t.returned, t.anewFrom), timeouts.Read
 	if k == AllIdle {
 		if limit = timeouts.All; l.w.family == simTCP {
 			since = max(since, t.newSent)

@@ -38,6 +38,9 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	w, conn := h.w, c.(*simConn)
 	life := conn.sock.life
+	if conn.current > 0 { // otherwise this is a Wake
+		defer life.returning()
+	}
 	w.trace(life, "OnTraffic")
 	n := conn.InboundBuffered()
 	if w.leaves && w.one(3) {

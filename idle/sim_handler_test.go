@@ -65,7 +65,7 @@ func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	life := c.(*simConn).sock.life
 	life.closed(err)
 	if h.w.slow > 0 && h.w.one(64) && !h.w.locked {
-		h.w.sleep(h.w.upTo(h.w.slow))
+		life.el.stall(h.w.upTo(h.w.slow))
 	}
 	var reap *ReapError
 	if !errors.As(err, &reap) && h.w.one(8) {
@@ -100,7 +100,7 @@ func (h *simHandler) mischief(c gnet.Conn) gnet.Action {
 	life := conn.sock.life
 	if w.slow > 0 && w.one(100) && !w.locked {
 		w.trace(life, "handler is slow")
-		w.sleep(w.upTo(w.slow))
+		life.el.stall(w.upTo(w.slow))
 	}
 	if !w.busyHandler || w.locked || !w.one(6) || !conn.opened {
 		return gnet.None

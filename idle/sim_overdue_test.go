@@ -280,7 +280,7 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 	due, slack := since+limit+later, l.w.slack()
 	blocked, block := time.Duration(0), time.Duration(0)
 	times := l.unheard()
-	checked := time.Duration(0)           // the deadline if the first check waits for the end of a block
+	next := since + limit + later         // the last deadline that a block may put off
 	joined := len(times) > simMostOutages // the Reaper joins some of them, with the time in between
 	for _, o := range times {
 		if o.from-l.w.cfg.Tick <= due+slack {
@@ -288,7 +288,7 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 			due, blocked = due+part, blocked+part
 		}
 		// The deadline passed during the block.
-		if o.from <= max(since+limit+later, checked)+slack && (joined || o.to >= since+limit-slack) {
+		if o.from <= next+slack && (joined || o.to >= since+limit-slack) {
 			if l.el.running && o.to >= l.w.now {
 				return simNever / 2
 			}
@@ -296,8 +296,8 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 			if joined {
 				length = limit
 			}
-			if later > 0 && checked == 0 {
-				checked = o.to + limit
+			if joined || later > 0 && block == 0 { // the first check waits for the end of a block
+				next = max(next, o.to+limit)
 			}
 			block = max(block, l.latest(o.to, min(length, limit), l.now.came))
 		}

@@ -10,7 +10,7 @@ func (l *simLife) early(e *ReapError) string {
 	w, t, cfg := l.w, &l.asked, &l.w.cfg
 	since, limit := l.openedFrom, time.Duration(0)
 	heard := max(t.arrival, t.handled, t.anew)
-	away := l.w.wasOut(l.askedFrom)
+	away, needsLoop := l.w.wasOut(l.askedFrom), false
 	switch e.Reason {
 	case ReadIdle, AllIdle:
 		return l.earlyIdle(e.Reason)
@@ -24,7 +24,7 @@ func (l *simLife) early(e *ReapError) string {
 		if limit = cfg.HandshakeTimeout; t.ready || limit == 0 {
 			return "no handshake: it was ready"
 		}
-		away = l.loopAway()
+		needsLoop = true
 	case WriteStall:
 		since, limit = max(t.waits, t.took, l.resumedAt), cfg.WriteStallTimeout
 		if t.waits == 0 && t.outbound == 0 {
@@ -33,7 +33,7 @@ func (l *simLife) early(e *ReapError) string {
 		if w.family == simBSD && t.outbound == l.prior.outbound { // reads of the peer are invisible
 			since = l.resumedAt
 		}
-		away = l.loopAway()
+		needsLoop = true
 	case OverLimit:
 		if e.Limit == 0 {
 			if t.outbound <= cfg.OutputLimit.Hard {
@@ -44,7 +44,7 @@ func (l *simLife) early(e *ReapError) string {
 		if t.outbound <= cfg.OutputLimit.Soft {
 			return "over limit: output is below the soft limit"
 		}
-		since, limit, away = t.softFrom, cfg.OutputLimit.SoftFor, l.loopAway()
+		since, limit, needsLoop = t.softFrom, cfg.OutputLimit.SoftFor, true
 	case BelowMinRate:
 		return l.earlyMinRate(e)
 	case HeartbeatTimeout:
@@ -67,16 +67,38 @@ func (l *simLife) early(e *ReapError) string {
 	if e.Reason == WriteStall || e.Reason == OverLimit {
 		since = max(since, l.judged-e.Lasted) // the Reaper checks at intervals
 	}
-	if due := l.earliest(since, limit, heard, away); l.judged < due {
+	due := l.earliest(since, limit, heard, away)
+	if needsLoop {
+		due = l.earliestWithLoop(since, limit, heard)
+	}
+	if l.judged < due {
 		return fmt.Sprintf("%v: not before %v (since %v; outages %v)", e.Reason, due, since, away)
 	}
 	return ""
 }
 
+// earliestWithLoop is earliest for a limit that needs the loop. Blocked time extends it by at most
+// the limit.
+func (l *simLife) earliestWithLoop(since, limit, heard time.Duration) time.Duration {
+	due, blocked := since+limit, time.Duration(0)
+	counted := since + l.rounding()
+	for _, o := range l.el.certainStalls(l.askedFrom) {
+		if part := o.to - max(o.from, counted); part > 0 && o.from < due+blocked {
+			blocked += part
+		}
+	}
+	return l.earliest(since, limit+min(blocked, limit), heard, l.w.wasOut(l.askedFrom))
+}
+
+// rounding is how much later than the event the Reaper may begin to count.
+func (l *simLife) rounding() time.Duration {
+	return 2*l.w.cfg.Tick + 2*(l.w.jiffy+time.Millisecond)
+}
+
 // earliest returns the deadline of a limit after all certain outages.
 func (l *simLife) earliest(since, limit, heard time.Duration, away simIntervals) time.Duration {
 	due, grace := since+limit, l.w.grace()
-	since += 2*l.w.cfg.Tick + 2*(l.w.jiffy+time.Millisecond) // the Reaper may round up by so much
+	since += l.rounding()
 	for _, o := range away {
 		if o.from >= due {
 			break
@@ -96,7 +118,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 	if t.holds > 0 {
 		return fmt.Sprintf("%v: it was held", k)
 	}
-	since, limit := max(t.arrival, t.anewFrom), timeouts.Read
+	since, limit := max(t.arrival, t.returned, t.anewFrom), timeouts.Read
 	if k == AllIdle {
 		if limit = timeouts.All; l.w.family == simTCP {
 			since = max(since, t.newSent)
@@ -116,9 +138,6 @@ func (l *simLife) earlyIdle(k Reason) string {
 	return ""
 }
 
-// loopAway returns the times in which the server or the loop of the connection was certainly away.
-func (l *simLife) loopAway() simIntervals { return l.w.wasOut(l.askedFrom) }
-
 func (l *simLife) earlyMinRate(e *ReapError) string {
 	t, rate := &l.asked, &l.w.cfg.MinRate
 	if t.message == 0 {
@@ -126,7 +145,7 @@ func (l *simLife) earlyMinRate(e *ReapError) string {
 	}
 	// The Reaper chooses the beginning of the window.
 	since := max(t.message+rate.Grace, l.judged-e.Lasted)
-	due := l.earliest(since, rate.Window, max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom))
+	due := l.earliestWithLoop(since, rate.Window, max(t.arrival, t.handled, t.anew))
 	if l.judged < due {
 		return fmt.Sprintf("below min rate: not before %v", due)
 	}

@@ -38,6 +38,9 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	w, conn := h.w, c.(*simConn)
 	life := conn.sock.life
+	if conn.current > 0 { // otherwise this is a Wake
+		defer life.returning()
+	}
 	w.trace(life, "OnTraffic")
 	n := conn.InboundBuffered()
 	if w.leaves && w.one(3) {
@@ -62,7 +65,7 @@ func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	life := c.(*simConn).sock.life
 	life.closed(err)
 	if h.w.slow > 0 && h.w.one(64) && !h.w.locked {
-		h.w.sleep(h.w.upTo(h.w.slow))
+		life.el.stall(h.w.upTo(h.w.slow))
 	}
 	var reap *ReapError
 	if !errors.As(err, &reap) && h.w.one(8) {
@@ -97,7 +100,7 @@ func (h *simHandler) mischief(c gnet.Conn) gnet.Action {
 	life := conn.sock.life
 	if w.slow > 0 && w.one(100) && !w.locked {
 		w.trace(life, "handler is slow")
-		w.sleep(w.upTo(w.slow))
+		life.el.stall(w.upTo(w.slow))
 	}
 	if !w.busyHandler || w.locked || !w.one(6) || !conn.opened {
 		return gnet.None

@@ -84,6 +84,9 @@ func (l *simLife) arrived(n int) {
 
 func (l *simLife) reading(int) { l.now.unread = l.sock.unread > 0 }
 
+// returning is called when the handler that has read bytes returns.
+func (l *simLife) returning() { l.now.returned = l.w.now }
+
 func (l *simLife) read() {
 	if l.isOpen {
 		l.now.handled = l.w.now

@@ -40,6 +40,7 @@ type simLoop struct {
 	openThen       int           // connections of the server at the start of the current iteration
 	away           simIntervals  // times in which one call took long, or a task was refused
 	blocks         simIntervals  // the same, counted from seen; tasks of the Reaper separate them
+	stalls         simIntervals  // times in which a handler was slow
 	seen           time.Duration // end of the last iteration that called the Reaper
 	apart          bool          // a task of the Reaper has run since the last block began
 	called         bool          // the current iteration has called a handler of the Reaper
@@ -127,6 +128,26 @@ func (el *simLoop) addBlock() {
 		return
 	}
 	el.blocks = append(el.blocks, block)
+}
+
+// stall is a handler that takes long.
+func (el *simLoop) stall(d time.Duration) {
+	from := el.w.now
+	el.w.sleep(d)
+	el.stalls.add(from, el.w.now)
+}
+
+// certainStalls returns the stalls before an instant that are long enough to count, without those
+// in which the process was stopped.
+func (el *simLoop) certainStalls(before time.Duration) (all simIntervals) {
+	tick := el.w.cfg.Tick
+	for _, o := range el.stalls {
+		_, stops := el.w.driverAway.overlap(o.from-tick, o.to+tick)
+		if o.to <= before && stops == 0 && o.length() > el.w.least()+5*tick {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 func (el *simLoop) poll() {

@@ -280,6 +280,7 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 	due, slack := since+limit+later, l.w.slack()
 	blocked, block := time.Duration(0), time.Duration(0)
 	times := l.unheard()
+	next := since + limit + later         // the last deadline that a block may put off
 	joined := len(times) > simMostOutages // the Reaper joins some of them, with the time in between
 	for _, o := range times {
 		if o.from-l.w.cfg.Tick <= due+slack {
@@ -287,13 +288,16 @@ func (l *simLife) withLoop(since, limit, later time.Duration) time.Duration {
 			due, blocked = due+part, blocked+part
 		}
 		// The deadline passed during the block.
-		if o.from <= since+limit+later+slack && (joined || o.to >= since+limit-slack) {
+		if o.from <= next+slack && (joined || o.to >= since+limit-slack) {
 			if l.el.running && o.to >= l.w.now {
 				return simNever / 2
 			}
 			length := o.length()
 			if joined {
 				length = limit
+			}
+			if joined || later > 0 && block == 0 { // the first check waits for the end of a block
+				next = max(next, o.to+limit)
 			}
 			block = max(block, l.latest(o.to, min(length, limit), l.now.came))
 		}

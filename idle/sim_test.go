@@ -39,6 +39,7 @@ var simSeeds = []uint64{
 	1795352185104296175, // the grace of an outage went on during the next one
 	1795350889004700497, // a Touch in a slow OnOpen was taken for the last write
 	1795354738108757347, // the oracle knew when in a long stop bytes were sent
+	1795376068003145901, // the oracle told two blocks apart that the Reaper had joined
 	1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
 }
 

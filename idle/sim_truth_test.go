@@ -74,6 +74,7 @@ type simTruth struct {
 	arrival   time.Duration // the last byte of the peer, or OnOpen if that is later
 	came      time.Duration // the last byte of the peer
 	handled   time.Duration // OnTraffic for the last byte has returned, or the byte was found waiting
+	returned  time.Duration // the handler has returned from OnTraffic for the last byte that it read
 	anew      time.Duration // OnOpen has returned, or Touch, Release or Exempt was called
 	anewFrom  time.Duration // start of that call
 	newSent   time.Duration // new bytes were sent

@@ -131,6 +131,27 @@ func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
+// TestAnOldAnswerReportsNoNewByte stops the process between the kernel's answer to a sweep and the
+// next reading of the clock.
+func TestAnOldAnswerReportsNoNewByte(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Minute, WriteStallTimeout: time.Minute})
+	c := s.open(1)[0]
+	s.pass(t, time.Second)
+	s.receive(c)
+	heard := s.at
+	s.pass(t, time.Second)
+	l, r, id, st := s.watched(c)
+	stamp := r.Heard
+	s.answer = verdict.Evidence{
+		Dated: true, Received: 1, Silent: s.at.Sub(heard), Step: time.Millisecond, Unsent: 1, Queued: 1,
+	}
+	s.took = 10 * time.Second
+	l.sweepOne(id, st)
+	require.Equal(t, heard.Add(time.Second), s.last, "the kernel is asked")
+	require.Equal(t, stamp, r.Heard)
+	s.OnClose(c, nil)
+}
+
 // TestALoopThatHearsIsNotQuiet has a handler that closes the connection on a message, and bytes
 // that only the kernel reports.
 func TestALoopThatHearsIsNotQuiet(t *testing.T) {

@@ -32,6 +32,7 @@ type handSite struct {
 	asked  int           // number of questions to the kernel
 	last   mono.Time     // time of the last question
 	cost   time.Duration // of one reading of the clock
+	took   time.Duration // from the kernel's answer to the return of the question
 	answer verdict.Evidence
 	opened int
 }
@@ -52,6 +53,7 @@ func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 			s.asked++
 			s.last = s.at
 			*ev = s.answer
+			s.at = s.at.Add(s.took)
 		},
 		holdsOutput: func(int) bool {
 			s.asked++

@@ -34,7 +34,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	list := flags.String("list", "mutants.txt", "file with the mutants")
 	root := flags.String("root", "..", "the repository")
 	only := flags.String("run", "", "run only mutants with a file and description that match this regular expression")
-	timeout := flags.Duration("timeout", 2*time.Minute, "time of one test command; a mutant that takes longer is killed")
+	timeout := flags.Duration("timeout", 6*time.Minute, "time of one test command; a mutant that takes longer is killed")
 	least := flags.Float64("least", 95, "percentage of the mutants that must be killed")
 	flags.Func("test", "test command; {package} stands for the package of the mutant; may be repeated", func(s string) error {
 		tests = append(tests, s)

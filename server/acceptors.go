@@ -25,9 +25,10 @@ const (
 	// While the loop opens the connection of one of them, the others accept.
 	acceptorsPerLoop = 2
 	// An acceptor that cannot accept tries again after minAcceptPause, and then after twice the
-	// pause before, as net/http does.
-	minAcceptPause = 5 * time.Millisecond
-	maxAcceptPause = 500 * time.Millisecond
+	// pause before. New clients wait meanwhile, so the pause does not grow to a second as in
+	// net/http: a hundred errors in a row take less than that.
+	minAcceptPause = time.Millisecond
+	maxAcceptPause = 8 * time.Millisecond
 )
 
 // acceptors accept connections while there is room for them, and hand them to event loops. The

@@ -67,16 +67,10 @@ func (a *acceptors) stop(refuse bool) {
 	a.end()
 	for _, ln := range a.listeners {
 		// A listener without deadlines cannot be kept.
-		if ln, ok := ln.(interface{ SetDeadline(time.Time) error }); !ok || refuse || ln.SetDeadline(time.Unix(1, 0)) != nil {
-			a.close()
+		patient, ok := ln.(interface{ SetDeadline(time.Time) error })
+		if refuse || !ok || patient.SetDeadline(time.Unix(1, 0)) != nil {
+			_ = ln.Close()
 		}
-	}
-}
-
-// close closes the listeners.
-func (a *acceptors) close() {
-	for _, ln := range a.listeners {
-		_ = ln.Close()
 	}
 }
 
@@ -90,6 +84,9 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 			pause = 0
 			a.open(conn, loop)
 		case a.accepting.Err() != nil:
+			return
+		case errors.Is(err, net.ErrClosed): // by its owner
+			a.survive(err)
 			return
 		default:
 			pause = min(max(2*pause, minAcceptPause), maxAcceptPause)

@@ -228,14 +228,11 @@ func (l *loop) mustShedOutput() bool {
 // have more than OutputLimit.Total. A call of the handler for the given connection has just
 // returned; it is nil in a task. The result is the Action for gnet.
 func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
-	if !l.mustShedOutput() {
-		return gnet.None
-	}
 	var own *ReapError // for the given connection, which is closed last
 	closed := 0
 	for step := 0; step < outputSteps && closed < shedBatch; step++ {
 		id, n := l.outputs.Largest()
-		if n == 0 || l.reaper.output.Load() <= l.keepOutput(n) {
+		if !l.isOverTotal(n, closed) {
 			break
 		}
 		s := l.states.At(id)
@@ -243,17 +240,20 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 			continue // the peer has taken some
 		}
 		l.askKernel(s.conn)
-		n, all := s.conn.OutboundBuffered(), l.reaper.output.Load()
-		l.setOutput(id, 0) // a sweep counts it again if gnet does not close it
-		reason := &ReapError{Reason: OverLimit, Bytes: n, LimitBytes: l.totalLimit, TotalBytes: int(all)}
-		switch closed++; {
-		case l.evidence.Found == verdict.Ended: // gnet will report it
-		case s.is(returned):
-			own = reason
-		default:
-			l.end(s, reason)
+		if l.evidence.Found == verdict.Ended { // gnet will report it; otherwise a sweep counts it again
+			l.setOutput(id, 0)
+			continue
 		}
-		if l.stop != nil { // OnClose has asked for it
+		if !l.isOverTotal(n, closed) { // it may have taken long
+			break
+		}
+		reason := &ReapError{
+			Reason: OverLimit, Bytes: s.conn.OutboundBuffered(), LimitBytes: l.totalLimit, TotalBytes: int(l.reaper.output.Load()),
+		}
+		l.setOutput(id, 0)
+		if closed++; s.is(returned) {
+			own = reason
+		} else if l.end(s, reason); l.stop != nil { // OnClose has asked for it
 			return gnet.Shutdown
 		}
 	}
@@ -267,15 +267,25 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 	return l.endOnReturn(l.states.At(id), own)
 }
 
-// keepOutput returns how much output all connections together may keep, for a loop of which the
-// largest output has n bytes. If another loop has a larger one, the driver wakes that loop.
-func (l *loop) keepOutput(n int) int64 {
-	total := int64(l.totalLimit)
+// isOverTotal reports whether the loop is to close its connection with the most output, n bytes,
+// after it has closed some others. If another loop has a larger one, the driver wakes that loop.
+func (l *loop) isOverTotal(n, closed int) bool {
+	if n == 0 {
+		return false
+	}
+	all, total := l.reaper.output.Load(), int64(l.totalLimit)
+	keep := total
+	if closed > 0 {
+		keep -= total / outputFree
+	}
+	if all <= keep {
+		return false
+	}
 	for _, other := range l.reaper.registry.Load().loops {
 		if other != l && other.largestOutput.Load() > int64(n) {
 			l.reaper.continueSoon()
-			return total + total/outputSlack
+			return all > total+total/outputSlack
 		}
 	}
-	return total - total/outputFree
+	return true
 }

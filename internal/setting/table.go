@@ -59,7 +59,7 @@ var Idle = Table{
 		Help: "`duration` for which pending output may exceed output-soft-limit",
 	},
 	{
-		Name: "output-total", Field: "OutputLimit.Total", Zero: "none", Negative: "none", Min: 1, Max: noMax,
+		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax,
 		Help: "reset the connections with the most pending output when more `bytes` of it are pending for all together",
 	},
 	{

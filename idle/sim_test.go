@@ -40,7 +40,7 @@ var simSeeds = []uint64{
 	1795350889004700497, // a Touch in a slow OnOpen was taken for the last write
 	1795354738108757347, // the oracle knew when in a long stop bytes were sent
 	1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
-	1795374754450293586, // a check found less output than the total, and a connection was closed for it
+	1795374754450293586, // a check found less output than the total, and a connection was closed
 	1795374857474689703, // the process was stopped between such a check and the close
 	1795374668064098014, // the oracle counted output of an exempt connection
 }

@@ -137,10 +137,10 @@ func (cfg *Config) watches() bool {
 	return slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() })
 }
 
-// OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or if
-// that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container (cgroup v1
-// or v2), whichever is less; 256 MiB if there is neither. It is at least Hard and Soft. Callers that
-// replace all limits by Reaper.Update need it.
+// OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or,
+// if that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container
+// (cgroup v1 or v2), whichever is less. If there is neither, it is 256 MiB. It is at least Hard and
+// Soft. Callers that replace all limits by Reaper.Update need it.
 func OutputTotal(limit idle.OutputLimit) int {
 	if limit.Total != 0 {
 		return limit.Total

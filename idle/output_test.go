@@ -164,12 +164,15 @@ func TestALoopThatHearsIsNotQuiet(t *testing.T) {
 func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 	e := newEcho()
 	e.traffic = func(c gnet.Conn) gnet.Action {
-		c.(*scriptedConn).outbound = 1001
+		c.(*scriptedConn).outbound += 500
 		return gnet.None
 	}
 	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	c := s.open(1)[0]
 	s.pass(t, time.Minute+s.clock.Tick())
+	s.receive(c)
+	s.receive(c)
+	require.Zero(t, s.Stats().Closed, "the limit is not exceeded")
 	s.receive(c)
 	require.EqualValues(t, 1, s.Stats().Reaped[OverLimit])
 }
@@ -232,8 +235,11 @@ func TestTheLargestOutputsAreClosedAboveTheTotal(t *testing.T) {
 	require.EqualError(t, s.ended[0], "idle: connection reaped: over limit: 500 bytes of output wait, of all connections 1601, limit 1600")
 	require.False(t, s.ended[0].Timeout())
 	require.Equal(t, 1101, s.Stats().PendingOutput)
-	s.send(conns[2], 700) // the connection itself has the most
-	require.False(t, s.has(conns[2]))
+	conns[2].buffered = 700 // the connection itself has the most then
+	require.Equal(t, gnet.Close, s.OnTraffic(conns[2]))
+	require.True(t, s.has(conns[2]), "gnet closes it after the call")
+	_ = s.el.Close(conns[2])
+	require.Equal(t, 1100, s.ended[1].Bytes)
 	require.Equal(t, 701, s.Stats().PendingOutput)
 	s.OnClose(conns[3], nil)
 	s.OnClose(conns[0], nil)

@@ -56,9 +56,10 @@
 //     engine stop watching the listeners, and their backlog is made as short as possible.
 //   - On other systems and on unix sockets, new connections are closed after they are accepted.
 //
-// Clients that send requests and read no answers would fill the memory. So all output that waits is
-// limited to a share of the memory (OutputLimit.Total of package idle), and the connections with the
-// most output are reset above it. Set OutputLimit.Hard as well, above your largest answer.
+// Clients that send requests and read no answers would fill the memory. So all output that waits
+// is limited to a share of the memory (OutputLimit.Total of package idle). Above it, the
+// connections with the most output are reset. Set OutputLimit.Hard as well, above your largest
+// answer.
 //
 // Config.Sources bounds the connections of one network, and Config.AcceptRate the new connections
 // of all. Config.PressureTimeout shortens idle timeouts before the limits are reached.

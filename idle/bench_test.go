@@ -54,7 +54,7 @@ var (
 	everything = Config{
 		ReadTimeout: time.Hour, WriteTimeout: time.Hour, AllTimeout: time.Hour, Jitter: 0.1,
 		FirstByteTimeout: time.Hour, HandshakeTimeout: time.Hour, WriteStallTimeout: time.Hour,
-		OutputLimit: OutputLimit{Hard: 1 << 20, Soft: 1 << 19, SoftFor: time.Hour},
+		OutputLimit: OutputLimit{Hard: 1 << 20, Soft: 1 << 19, SoftFor: time.Hour, Total: 1 << 30},
 		MinRate:     MinRate{BytesPerSecond: 1, Window: time.Hour, Grace: time.Hour, Always: true},
 		Heartbeat:   Heartbeat{Interval: time.Hour, Ping: func(gnet.Conn) []byte { return nil }},
 		MaxAge:      time.Hour, MaxAgeGrace: time.Hour, KeepClosed: 100,

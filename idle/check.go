@@ -96,7 +96,7 @@ func (cfg *Config) watches() bool {
 			return true
 		}
 	}
-	return cfg.OutputLimit.Hard != 0 || cfg.TCPKeepAlive != 0 || cfg.MaxConnections != 0
+	return cfg.OutputLimit.Hard != 0 || cfg.OutputLimit.Total > 0 || cfg.TCPKeepAlive != 0 || cfg.MaxConnections != 0
 }
 
 // timeouts returns the timeouts that SetTimeouts can change.
@@ -156,6 +156,14 @@ func (c *checker) limits(cfg *Config) {
 		c.refuse(string(softFor), "%s is %v without %s: set the bytes above which it counts", softFor, o.SoftFor, soft)
 	case o.Hard > 0 && o.Soft > o.Hard:
 		c.refuse(string(soft), "%s is %d, above %s, which is %d: set less", soft, o.Soft, hard, o.Hard)
+	}
+	const total = fieldPath("OutputLimit.Total")
+	switch o := cfg.OutputLimit; {
+	case o.Total <= 0:
+	case o.Total < o.Hard:
+		c.refuse(string(total), "%s is %d, below %s, which is %d: set more", total, o.Total, hard, o.Hard)
+	case o.Total < o.Soft:
+		c.refuse(string(total), "%s is %d, below %s, which is %d: set more", total, o.Total, soft, o.Soft)
 	}
 	c.rate(cfg.MinRate)
 	c.heartbeat(cfg.Heartbeat)

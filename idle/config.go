@@ -161,15 +161,30 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// OutputLimit bounds the output in gnet's buffer of one connection, in bytes. Output that the
-// kernel has taken does not count. Redis has the same three in client-output-buffer-limit. Hard is
-// checked after each OnTraffic and OnOpen of the connection. For output that other goroutines
-// write, Hard is checked once a second, and Soft four times in SoftFor; while an event loop hears
-// nothing from any peer, every eight seconds, and once in SoftFor.
+// OutputLimit bounds the output in gnet's buffers, in bytes. Output that the kernel has taken does
+// not count. Hard and Soft are for each connection; Redis has the same in
+// client-output-buffer-limit. Total is for all connections of the Reaper together.
+//
+// Hard and Total are checked after each OnTraffic and OnOpen. For output that other goroutines
+// write, they are checked once a second, and Soft four times in SoftFor; while an event loop hears
+// nothing from any peer, every eight seconds, and once in SoftFor. While more than half of Total is
+// in use, Total is checked in each tick.
+//
+// Set Total wherever a peer may make the server write: a peer that sends requests and reads no
+// answer fills the memory otherwise, and no timeout is fast enough. A buffer takes up to twice the
+// memory of its bytes, and more if a handler writes answers of a few bytes one by one, so a quarter
+// of the memory of the process is a good value. Package server sets it so.
 type OutputLimit struct {
 	Hard    int           // above it the connection is closed at once
 	Soft    int           // above it the connection is closed after SoftFor
 	SoftFor time.Duration // required with Soft
+
+	// Total is the limit of all connections together, at least Hard and Soft. Above it, the
+	// connections with the most output are closed, until a sixteenth of Total is free. An event
+	// loop that is busy may be late with that. So from nine eighths of Total on, each event loop
+	// closes the largest of its own connections, even if another loop has larger ones. If negative,
+	// there is no limit, also with package server.
+	Total int
 }
 
 // MinRate is the least rate at which an open message must come in, see [Conn.BeginMessage]. It

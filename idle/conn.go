@@ -131,6 +131,7 @@ func (c Conn) Release() {
 func (c Conn) Exempt(on bool) {
 	if s := c.state(); s != nil && s.Exempt() != on {
 		s.SetExempt(on)
+		c.loop.noteOutput(c.id, s)
 		c.loop.touch(c.id, s)
 	}
 }

@@ -194,17 +194,17 @@ func TestTheHardLimitIsCheckedAtOnce(t *testing.T) {
 			return nil, gnet.None
 		}
 		e.traffic = func(c gnet.Conn) gnet.Action { over(c); return gnet.None }
-		r := middleware(t, e, Config{OutputLimit: OutputLimit{Hard: 99}})
-		c := newScriptedConn(newScriptedLoop(), 1)
-		r.OnOpen(c)
-		w := watched{c, r, r.registry.Load().find(c.el)}
+		r := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 99}, Reset: []Reason{}})
+		c := newScriptedConn(r.el, 1)
+		_, action := r.OnOpen(c)
 		if when == "OnTraffic" {
-			require.Greater(t, w.due(t), 500*time.Millisecond)
+			require.Equal(t, gnet.None, action)
 			c.buffered = 1
-			r.OnTraffic(c)
+			action = r.OnTraffic(c)
 		}
-		require.LessOrEqual(t, w.due(t), time.Duration(r.clock.Elapsed()), "after %s", when)
+		require.Equal(t, gnet.Close, action, "after %s", when)
 		r.OnClose(c, nil)
+		require.EqualValues(t, 1, r.Stats().Reaped[OverLimit])
 	}
 }
 

@@ -165,7 +165,8 @@
 // A judgement costs 0.1 µs, or 1 µs if the kernel has to be asked. With WriteStallTimeout or
 // OutputLimit the buffer of each connection is read without a system call: four times in the
 // shortest of those timeouts, once a second with OutputLimit.Hard, and less often while the event
-// loop hears nothing. The kernel is asked while output waits, and once in WriteStallTimeout.
+// loop hears nothing. The kernel is asked while output waits, and once in WriteStallTimeout. With
+// OutputLimit.Total, a connection with waiting output also has a place in a heap of its event loop.
 //
 // A connection adds 141 bytes of heap with two event loops, whatever is switched on: 24 bytes in a
 // hash table, a state of 88, and 28 in the wheel. A message allocates nothing. The memory is used

@@ -153,7 +153,7 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	}
 	r.lag.ran(r.clock.Elapsed(), r.untilTick())
 	now, state := int64(r.clock.Read()), r.monitor.State()
-	crowded := r.shouldShed()
+	crowded := r.shouldShed() || r.outputIsHigh()
 	for _, l := range loops {
 		count := state.Count != nil && l.followedState.Load() != state
 		if l.live && (crowded || count || l.dueAt.Load() <= now || l.version.Load() != set.version) {

@@ -12,6 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntimer"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/outputs"
 	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
@@ -31,13 +32,14 @@ type loop struct {
 	goroutine string
 	expire    func(wheel.Handle, uint32) // judgeDue, bound once
 
-	previous  *settings // by which all connections were judged before set
-	set       *settings
-	isPong    func(gnet.Conn) bool // of set
-	hardLimit int                  // OutputLimit.Hard of set
-	limits    limitsTable
-	adapted   uint32 // id of the first state that is not adapted to set yet
-	toAdapt   uint32 // id after the last such state
+	previous   *settings // by which all connections were judged before set
+	set        *settings
+	isPong     func(gnet.Conn) bool // of set
+	hardLimit  int                  // OutputLimit.Hard of set
+	totalLimit int                  // OutputLimit.Total of set, 0 if there is none
+	limits     limitsTable
+	adapted    uint32 // id of the first state that is not adapted to set yet
+	toAdapt    uint32 // id after the last such state
 
 	wheel         *wheel.Wheel[uint32] // ids of states
 	timers        *conntimer.Timers[*state]
@@ -51,6 +53,7 @@ type loop struct {
 	due           mono.Time             // when the next task is needed
 
 	sweep        sweep
+	outputs      outputs.Set     // of judged connections, as last seen; empty without totalLimit
 	monitorState *outage.State   // the last one that was followed
 	stalls       verdict.Outages // of this loop alone
 	lastRan      mono.Time       // the end of the last task
@@ -70,6 +73,7 @@ type loop struct {
 
 	// Atomic.
 	dueAt         atomic.Int64                 // copy of due for the driver
+	largestOutput atomic.Int64                 // copy of outputs.Largest for other loops
 	heardAt       atomic.Int64                 // the stamp at which a peer was heard last
 	followedState atomic.Pointer[outage.State] // copy of monitorState for the driver
 	version       atomic.Int64                 // of the settings by which all connections are judged
@@ -133,6 +137,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	s := l.states.At(id)
 	if reason = l.pendingCloses[s]; l.reaping == s {
 		reason = l.reapReason
+		l.reaping, l.reapReason = nil, nil
 	}
 	if reason != nil {
 		l.counters.countReap(reason)
@@ -151,6 +156,7 @@ func (l *loop) forget(id uint32) {
 	s := l.states.At(id)
 	l.wheel.Cancel(s.timer)
 	l.timers.Drop(s)
+	l.setOutput(id, 0)
 	l.limits.put(s.LimitsID)
 	delete(l.remotes, s)
 	delete(l.wrappers, s)
@@ -215,17 +221,6 @@ func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 func (l *loop) notePong(c gnet.Conn) {
 	_, id := l.table.Find(key(c))
 	l.states.At(id).Alive(l.clock)
-}
-
-// isOverHard reports whether a connection has more output than the hard limit.
-func (l *loop) isOverHard(c gnet.Conn) bool {
-	return l.hardLimit > 0 && c.OutboundBuffered() > l.hardLimit
-}
-
-// noteOverflow makes the next task judge a connection that has more output than the hard limit.
-func (l *loop) noteOverflow(c gnet.Conn) {
-	_, id := l.table.Find(key(c))
-	l.rearm(id, l.states.At(id))
 }
 
 // adapt brings the state of a connection in line with new settings. A limit that is switched on

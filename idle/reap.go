@@ -190,18 +190,9 @@ func (l *loop) reap(s *state, reason *ReapError) {
 	if l.pendingCloses[s] != nil {
 		return
 	}
-	l.logReap(slog.LevelDebug, "reaping connection", s, reason)
-	if spread := l.set.cfg.ReconnectSpread; spread > 0 && reason.Reason == Drained {
-		reason.Reconnect = rand.N(spread)
-	}
 	c := s.conn
-	l.reaping, l.reapReason = s, reason
+	l.beforeClose(s, reason)
 	defer func() { l.reaping, l.reapReason = nil, nil }()
-	if l.set.reset[reason.Reason] {
-		_ = c.SetLinger(0) // without it the close sends FIN
-	} else if !s.Leaving() || reason.Reason != MaxAge { // otherwise it got its goodbye
-		l.sayGoodbye(s, reason)
-	}
 	if !s.is(c) {
 		return
 	}
@@ -213,6 +204,33 @@ func (l *loop) reap(s *state, reason *ReapError) {
 		l.reaper.warn(&l.reaper.warnings.closing, "closing a connection",
 			"reason", reason.Reason, "error", err)
 	}
+}
+
+// beforeClose does what comes before gnet closes a connection. The peer gets its goodbye, which may
+// fail and close the connection, or is to be reset. OnClose gets the reason.
+func (l *loop) beforeClose(s *state, reason *ReapError) {
+	l.logReap(slog.LevelDebug, "reaping connection", s, reason)
+	if spread := l.set.cfg.ReconnectSpread; spread > 0 && reason.Reason == Drained {
+		reason.Reconnect = rand.N(spread)
+	}
+	l.reaping, l.reapReason = s, reason
+	if l.set.reset[reason.Reason] {
+		_ = s.conn.SetLinger(0) // without it the close sends FIN
+	} else if !s.Leaving() || reason.Reason != MaxAge { // otherwise it got its goodbye
+		l.sayGoodbye(s, reason)
+	}
+}
+
+// endOnReturn is end for the connection of which a call of the handler has just returned. gnet
+// closes the connection by the returned Action. So a layer around the handler does not find it
+// closed in the middle of a call.
+func (l *loop) endOnReturn(s *state, reason *ReapError) gnet.Action {
+	if l.set.cfg.ObserveOnly {
+		l.end(s, reason)
+		return gnet.None
+	}
+	l.beforeClose(s, reason)
+	return gnet.Close
 }
 
 func (l *loop) sayGoodbye(s *state, reason *ReapError) {

@@ -44,6 +44,7 @@ type Reaper struct {
 	total         atomic.Int64 // open connections
 	shedding      atomic.Int64 // of total, connections that a loop is about to shed
 	decided       atomic.Int64 // of total, connections that gnet will close, or ObserveOnly keeps
+	output        atomic.Int64 // bytes that wait for all connections, the sum of the loops' outputs
 	registry      atomic.Pointer[registry]
 	settings      atomic.Pointer[settings]
 
@@ -98,7 +99,7 @@ func (r *Reaper) Stats() Stats {
 		all.add(l.published.read())
 	}
 	s := all.export()
-	s.Updates = r.updates
+	s.Updates, s.PendingOutput = r.updates, int(r.output.Load())
 	s.DriverLag = r.lag.worst(r.clock.Elapsed(), r.driver != nil)
 	s.Outages, s.OutageTime, s.Holds = r.monitor.Outages, r.monitor.Time, r.monitor.Holds
 	s.Holding = r.driver != nil && r.monitor.State().Held()
@@ -139,8 +140,8 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if record, id := l.table.Find(key(own)); record != nil {
 		record.Heard = r.clock.Stamp().Short()
 		l.states.At(id).Open(l.clock, l.set.limits.Rate, r.clock.Elapsed())
-		if l.isOverHard(own) {
-			l.noteOverflow(own)
+		if l.hasLimitedOutput(own) {
+			action = l.checkOutput(own, action)
 		}
 	}
 	return out, action
@@ -200,8 +201,8 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 	}
 	l.noteLeftover(record, own, c.InboundBuffered())
-	if l.isOverHard(own) {
-		l.noteOverflow(own)
+	if l.hasLimitedOutput(own) {
+		action = l.checkOutput(own, action)
 	}
 	return action
 }

@@ -89,8 +89,8 @@ type ReapError struct {
 	Reason Reason
 	// Limit is the timeout that has passed, without the share of Config.Jitter. For BelowMinRate it
 	// is the window of Config.MinRate. For HeartbeatTimeout it is Interval and MaxMissed times
-	// Retry, without Heartbeat.Jitter. It is 0 for Drained, Kicked, Shed and the hard limit of
-	// OverLimit.
+	// Retry, without Heartbeat.Jitter. It is 0 for Drained, Kicked, Shed, and OverLimit unless it
+	// is for OutputLimit.Soft.
 	Limit time.Duration
 	// Lasted is the time that Limit limits. An idle connection was idle for it, see [Event]. For
 	// NoFirstByte, NoHandshake and MaxAge it begins with the opening of the connection. For
@@ -110,12 +110,18 @@ type ReapError struct {
 	// Reconnect is, for Drained, the time after which the client should connect again: a random
 	// part of Config.ReconnectSpread.
 	Reconnect time.Duration
+	// TotalBytes is, for OverLimit because of OutputLimit.Total, the waiting output of all
+	// connections. Then LimitBytes is the limit of it. Otherwise it is 0.
+	TotalBytes int
 }
 
 func (e *ReapError) Error() string {
 	const prefix = "idle: connection reaped: "
 	lasted := e.Lasted.Round(time.Millisecond)
 	switch {
+	case e.Reason == OverLimit && e.TotalBytes > 0:
+		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, of all connections %d, limit %d",
+			e.Reason, e.Bytes, e.TotalBytes, e.LimitBytes)
 	case e.Reason == OverLimit && e.Limit == 0:
 		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, limit %d", e.Reason, e.Bytes, e.LimitBytes)
 	case e.Reason == OverLimit:
@@ -132,7 +138,7 @@ func (e *ReapError) Error() string {
 }
 
 // Timeout reports whether a time limit has passed, as the errors of package net do. It is false for
-// Drained, Kicked, Shed and the hard limit of OverLimit.
+// Drained, Kicked, Shed, and OverLimit unless it is for OutputLimit.Soft.
 func (e *ReapError) Timeout() bool { return e.Limit > 0 }
 
 // Is reports whether target is the Reason, or os.ErrDeadlineExceeded if Timeout is true.

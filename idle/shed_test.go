@@ -48,7 +48,7 @@ func TestARefusalUsesTheCurrentConfig(t *testing.T) {
 	s := newHandSite(t, newEcho(), Config{MaxConnections: 1, Refusal: refusal("old")})
 	s.OnClose(s.open(1)[0], nil) // registers the loop
 	first := s.open(1)[0]
-	other := &handLoop{newScriptedLoop(), s.Reaper}
+	other := &handLoop{scriptedLoop: newScriptedLoop(), r: s.Reaper}
 	c := newScriptedConn(other, 1000)
 	s.OnOpen(c)
 	s.OnClose(c, nil)

@@ -37,6 +37,7 @@ func newSimWorld(seed uint64) *simWorld {
 	w.faulty = w.kind == simAnything
 	w.chooseConfig()
 	w.chooseHandler()
+	w.chooseTotal()
 	w.readsToStop = 1 + w.rng.IntN(20000)
 	h := w.handler()
 	elapsed := func() mono.Time { return mono.Time(w.elapsed()) }
@@ -175,6 +176,21 @@ func (w *simWorld) chooseHandler() {
 		w.greeting = 1 + w.rng.IntN(100000)
 	}
 }
+
+// chooseTotal sets a limit of all output in some worlds. It draws from a stream of its own, so that
+// the worlds of older seeds stay as they are.
+func (w *simWorld) chooseTotal() {
+	own := rand.New(rand.NewPCG(w.seed, simTotalStream))
+	if w.kind == simNetworkOut || own.IntN(8) != 0 {
+		return
+	}
+	limit := &w.cfg.OutputLimit
+	limit.Total = max(limit.Hard, limit.Soft, 5000+own.IntN(200_000))
+	w.reply = 40_000
+}
+
+// simTotalStream gives none of the older simSeeds a limit of all output.
+const simTotalStream = 0x707a3
 
 // populate makes loops and connections.
 func (w *simWorld) populate() {

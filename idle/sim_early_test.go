@@ -35,6 +35,9 @@ func (l *simLife) early(e *ReapError) string {
 		}
 		needsLoop = true
 	case OverLimit:
+		if e.TotalBytes > 0 {
+			return l.earlyTotal(e)
+		}
 		if e.Limit == 0 {
 			if t.outbound <= cfg.OutputLimit.Hard {
 				return fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, cfg.OutputLimit.Hard)

@@ -37,6 +37,7 @@ type simLife struct {
 	resumedAt   time.Duration // Exempt(false) was called
 	bytes       []simBytes    // the latest bytes, for MinRate
 	timers      []*simTimer
+	outputs     []simBytes // the output in the buffer of the loop from each instant on
 }
 
 type simBytes struct {
@@ -144,6 +145,7 @@ func (l *simLife) pending() {
 func (l *simLife) buffered(n int) {
 	l.check()
 	l.now.changed = l.w.now
+	l.noteOutput(n)
 	limit := l.w.cfg.OutputLimit
 	l.markSoft(limit.Soft > 0 && n > limit.Soft)
 }

@@ -45,6 +45,8 @@ type simLoop struct {
 	apart          bool          // a task of the Reaper has run since the last block began
 	called         bool          // the current iteration has called a handler of the Reaper
 	ran            bool          // the current iteration has run a task of the Reaper
+	shedAt         time.Duration // the last close of a connection for the total of output
+	handles        *simConn      // the subject of the current call of OnOpen or OnTraffic
 }
 
 func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
@@ -186,7 +188,10 @@ func (el *simLoop) open(c *simConn) error {
 	el.conns[c.fd] = c
 	el.order = append(el.order, c)
 	c.sock.life.opening()
+	el.handles = c
 	out, action := el.w.reaper.OnOpen(c)
+	el.handles = nil
+	c.sock.life.returned(action)
 	if c.sock.life.isRefused = !c.sock.life.isOpen; c.opened && !c.sock.life.isRefused {
 		c.sock.life.opened()
 	}
@@ -314,8 +319,11 @@ func (c *simConn) read() {
 	c.newPong, s.pongUnread = s.pongUnread, false
 	c.current = n
 	s.life.reading(n)
+	c.el.handles = c
 	action := c.el.w.reaper.OnTraffic(c)
+	c.el.handles = nil
 	s.life.read()
+	s.life.returned(action)
 	switch {
 	case action == gnet.Close:
 		_ = c.el.close(c, nil)

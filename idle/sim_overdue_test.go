@@ -349,7 +349,7 @@ func (l *simLife) noticing(limit, since time.Duration) time.Duration {
 // checkEvery returns the interval at which output is checked on a loop that is not quiet.
 func (w *simWorld) checkEvery() time.Duration {
 	every := simNever
-	if w.cfg.OutputLimit.Hard > 0 {
+	if w.cfg.OutputLimit.Hard > 0 || w.cfg.OutputLimit.Total > 0 {
 		every = time.Second
 	}
 	for _, limit := range []time.Duration{w.cfg.OutputLimit.SoftFor, w.cfg.WriteStallTimeout} {

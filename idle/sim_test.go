@@ -41,6 +41,9 @@ var simSeeds = []uint64{
 	1795354738108757347, // the oracle knew when in a long stop bytes were sent
 	1795376068003145901, // the oracle told two blocks apart that the Reaper had joined
 	1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
+	1795374754450293586, // a check found less output than the total, and a connection was closed
+	1795374857474689703, // the process was stopped between such a check and the close
+	1795374668064098014, // the oracle counted output of an exempt connection
 }
 
 // TestSimulation runs the code of this package in simulated worlds. An oracle that knows the
@@ -141,6 +144,7 @@ func (s *simTotal) add(w *simWorld) {
 	s.netDowns += w.netDowns
 	s.held += w.held
 	s.faultyLives += w.faultyLives
+	s.totals += w.totals
 	s.eofs += w.eofs
 	s.timerCalls += w.timerCalls
 	s.errs += w.errs
@@ -150,8 +154,8 @@ func (s *simTotal) add(w *simWorld) {
 }
 
 func (s *simTotal) report(t *testing.T, took time.Duration) {
-	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events, %d calls of timers",
-		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events, s.timerCalls)
+	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events, %d calls of timers, %d closes for the total of output",
+		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events, s.timerCalls, s.totals)
 	for k := firstReason; k <= lastReason; k++ {
 		t.Logf("%-14v %d", k, s.reaps[k])
 	}
@@ -166,6 +170,9 @@ func (s *simTotal) checkVacuity(t *testing.T) {
 	}
 	if s.held == 0 || s.pauses == 0 {
 		t.Error("no hold or no pause")
+	}
+	if s.totals == 0 {
+		t.Error("no connection was closed because of the total of output")
 	}
 	if s.timerCalls == 0 {
 		t.Error("no timer of a connection was called")

@@ -98,6 +98,7 @@ type simTruth struct {
 	unread    bool
 	resent    bool // bytes in flight were retransmitted, at the last question
 	outbound  int
+	seen      int                        // output when OnTraffic returned last, or less
 	open      int                        // connections of the server
 	own       *Timeouts                  // set by SetTimeouts
 	events    [idleReasons]time.Duration // verdicts of the last idle events

@@ -70,6 +70,8 @@ type simWorld struct {
 	slow                                time.Duration
 	reply, greeting                     int
 
+	overSince time.Duration // all connections have more output than the total since then, or 0
+
 	failure *simViolation
 	traced  *int // the connection to trace
 	lines   []string
@@ -82,6 +84,7 @@ type simCounts struct {
 	reaps                   reasonCounts
 	eofs, errs, timerCalls  int
 	stops, pauses, netDowns int
+	totals                  int // connections that were closed because of the total of output
 	held                    uint64
 	faultyLives             int
 }
@@ -331,6 +334,7 @@ func (w *simWorld) round() {
 	before := w.reaper.monitor.Time
 	w.reaper.round()
 	w.inRound = false
+	w.watchOutput()
 	w.watchSilence(w.reaper.monitor.Time - before)
 	w.watchHold()
 	w.roundDue = (w.now/w.cfg.Tick + 1) * w.cfg.Tick

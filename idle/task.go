@@ -27,7 +27,7 @@ const (
 
 // run is the task. For a bounded time it judges the connections that are due.
 func (l *loop) run(context.Context) error {
-	l.stop = nil
+	l.stop, l.reaping, l.reapReason = nil, nil, nil
 	entered := l.clock.Stamp()
 	began := l.clock.Elapsed()
 	if set := l.reaper.settings.Load(); set != l.set {
@@ -41,7 +41,11 @@ func (l *loop) run(context.Context) error {
 	for l.adapted < l.toAdapt && l.stop == nil && l.clock.Elapsed() < half {
 		l.adaptSome(adaptStep)
 	}
+	if l.reaper.outputIsHigh() {
+		l.sweep.due = min(l.sweep.due, l.sweep.beganAt.Add(l.clock.Tick()))
+	}
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
+	l.shedOutput(nil)
 	l.shed(spent)
 	more := l.advance(spent)
 	l.counters.Behind = 0
@@ -51,7 +55,7 @@ func (l *loop) run(context.Context) error {
 	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
 	l.setDue(l.nextDue())
-	more = more || sweeps || l.adapted < l.toAdapt
+	more = more || sweeps || l.adapted < l.toAdapt || l.mustShedOutput()
 	l.lastRan = l.clock.Elapsed() + 1
 	if !more {
 		l.version.Store(l.set.version)
@@ -89,7 +93,11 @@ func (l *loop) follow(set *settings) {
 	if l.adapted >= l.toAdapt { // otherwise some connections are not adapted to the last ones yet
 		l.previous = l.set
 	}
-	l.set, l.isPong, l.hardLimit = set, set.cfg.Heartbeat.IsPong, set.cfg.OutputLimit.Hard
+	l.set, l.isPong = set, set.cfg.Heartbeat.IsPong
+	l.hardLimit, l.totalLimit = set.cfg.OutputLimit.Hard, max(set.cfg.OutputLimit.Total, 0)
+	if l.totalLimit == 0 {
+		l.forgetOutputs()
+	}
 	l.resetSweep()
 	if l.adapted, l.toAdapt = 0, l.states.Len(); l.open == 0 {
 		l.toAdapt = 0

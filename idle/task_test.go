@@ -15,12 +15,13 @@ import (
 // A handLoop is a scriptedLoop that closes its connections as gnet does.
 type handLoop struct {
 	*scriptedLoop
-	r *Reaper
+	r        *Reaper
+	closeErr error // the result of Close
 }
 
 func (l *handLoop) Close(c gnet.Conn) error {
 	l.r.OnClose(c, nil)
-	return nil
+	return l.closeErr
 }
 
 // A handSite is a Reaper on one loop. The test moves its clock and sets the answers of its kernel.
@@ -61,7 +62,7 @@ func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 		},
 	})
 	s.startDriver = func(d *driver) { close(d.done) }
-	s.el = &handLoop{newScriptedLoop(), s.Reaper}
+	s.el = &handLoop{scriptedLoop: newScriptedLoop(), r: s.Reaper}
 	return s
 }
 
@@ -213,7 +214,7 @@ func TestThereIsOneTaskAtATime(t *testing.T) {
 func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
 	l, _, _, _ := s.watched(s.open(1)[0])
-	other := newLoop(s.Reaper, &handLoop{newScriptedLoop(), s.Reaper}, 2)
+	other := newLoop(s.Reaper, &handLoop{scriptedLoop: newScriptedLoop(), r: s.Reaper}, 2)
 	s.pass(t, time.Minute)
 	l.heardAt.Store(100)
 	other.heardAt.Store(50)

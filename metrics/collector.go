@@ -57,6 +57,8 @@ var (
 	behind   = prom.Desc("wheel_behind_seconds", "Delay of the event loop that is furthest behind with its wheel.")
 	lag      = prom.Desc("driver_lag_seconds",
 		"Largest delay of the clock of the wheels in the last 10 to 20 seconds.")
+	output = prom.Desc("pending_output_bytes",
+		"Bytes of output that wait in the buffers of all connections; 0 without a limit of all output.")
 	build = prom.Desc("build_info", "Always 1; the labels are the versions that the program was built with.",
 		"version", "goversion", "gnet")
 )
@@ -80,7 +82,7 @@ func NewCollector(r *idle.Reaper) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		connections, limit, opened, closed, observed, prom.RejectedDesc, reads, events, pings, missed, saved,
-		putOff, outages, outageTime, holds, holding, lateness, entries, backlog, behind, lag, build,
+		putOff, outages, outageTime, holds, holding, lateness, entries, backlog, behind, lag, output, build,
 	} {
 		ch <- d
 	}
@@ -130,6 +132,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(entries, float64(s.Entries))
 	gauge(behind, s.Behind.Seconds())
 	gauge(lag, s.DriverLag.Seconds())
+	gauge(output, float64(s.PendingOutput))
 	ch <- histogram(&s.Lateness)
 	ch <- c.build
 }

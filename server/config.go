@@ -6,12 +6,15 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/server/internal/memory"
 )
 
 // ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
@@ -44,6 +47,11 @@ type Config struct {
 	// limit, and [Server.Limit] returns it. At the limit nothing is accepted: new clients wait in
 	// the queue of the kernel. Update of the Reaper changes how many connections the Reaper keeps,
 	// not the number at which accepting is paused.
+	//
+	// If Idle.OutputLimit.Total is zero, it is what [OutputTotal] returns, so that clients that
+	// read no answers do not fill the memory. If negative, there is no such limit.
+	// Idle.OutputLimit.Hard stays as it is, because only the caller knows the largest answer: set
+	// it, so that one client cannot use up the total of all.
 	Idle idle.Config
 
 	// NumEventLoop is the number of event loops. If zero, it is GOMAXPROCS, which follows the CPU
@@ -109,10 +117,29 @@ func (cfg Config) check() (Config, error) {
 	cfg.NumEventLoop = cmp.Or(cfg.NumEventLoop, runtime.GOMAXPROCS(0))
 	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
+	if cfg.watches() {
+		cfg.Idle.OutputLimit.Total = OutputTotal(cfg.Idle.OutputLimit)
+	}
 	if cfg.Admin.Addr != "" {
 		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKeepClosed)
 	}
 	return cfg, nil
+}
+
+// watches reports whether a setting of Idle is set. If none is, package idle says so.
+func (cfg *Config) watches() bool {
+	return slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() })
+}
+
+// OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or,
+// if that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container
+// (cgroup v1 or v2), whichever is less. If there is neither, it is 256 MiB. It is at least Hard and
+// Soft. Callers that replace all limits by Reaper.Update need it.
+func OutputTotal(limit idle.OutputLimit) int {
+	if limit.Total != 0 {
+		return limit.Total
+	}
+	return max(memory.OutputTotal(), limit.Hard, limit.Soft)
 }
 
 // gnetOptions returns the options of gnet that are set.

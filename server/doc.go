@@ -51,6 +51,11 @@
 // kernel drops their attempts, which they repeat. If other parts of the process take descriptors,
 // there is room for fewer connections until the descriptors are free again.
 //
+// Clients that send requests and read no answers would fill the memory. So all output that waits
+// is limited to a share of the memory (OutputLimit.Total of package idle). Above it, the
+// connections with the most output are reset. Set OutputLimit.Hard as well, above your largest
+// answer.
+//
 // Config.Sources bounds the connections of one network, and Config.AcceptRate the new connections
 // of all. Config.PressureTimeout shortens idle timeouts before the limits are reached.
 //

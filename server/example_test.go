@@ -279,3 +279,15 @@ func ExampleNewSources() {
 	// 198.51.100.1 <nil>
 	// and now <nil>
 }
+
+// Other values replace all limits at run time.
+func ExampleOutputTotal() {
+	s, stop := start(server.Config{Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}})
+	defer stop()
+	err := s.Reaper().Update(func(cfg *idle.Config) {
+		*cfg = idle.Config{ReadTimeout: 30 * time.Second, MaxConnections: cfg.MaxConnections}
+		cfg.OutputLimit.Total = server.OutputTotal(cfg.OutputLimit)
+	})
+	fmt.Println(err, s.Reaper().Config().OutputLimit.Total > 0)
+	// Output: <nil> true
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"testing"
@@ -405,5 +406,27 @@ func TestAnEventLoopThatDiesIsReported(t *testing.T) {
 			require.ErrorIs(t, err, ErrEngineDied)
 			require.ErrorContains(t, err, s.Addr().String())
 		})
+	}
+}
+
+func TestAllOutputIsLimitedByDefault(t *testing.T) {
+	before := debug.SetMemoryLimit(4 << 20)
+	defer debug.SetMemoryLimit(before)
+	for _, tc := range []struct {
+		limit idle.OutputLimit
+		want  int
+	}{
+		{idle.OutputLimit{}, 1 << 20},
+		{idle.OutputLimit{Hard: 1000}, 1 << 20},
+		{idle.OutputLimit{Hard: 2 << 20}, 2 << 20},
+		{idle.OutputLimit{Soft: 3 << 20, SoftFor: time.Second}, 3 << 20},
+		{idle.OutputLimit{Total: 5}, 5},
+		{idle.OutputLimit{Total: -1}, -1},
+	} {
+		cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig}
+		cfg.Idle.OutputLimit = tc.limit
+		s, err := New(cfg)
+		require.NoError(t, err)
+		require.Equal(t, tc.want, s.Reaper().Config().OutputLimit.Total, "%+v", tc.limit)
 	}
 }

@@ -51,7 +51,9 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 	flags := flag.NewFlagSet(cmd.Use, flag.ContinueOnError)
 	cfg.AddFlags(flags)
 	cmd.Flags().AddGoFlag(flags.Lookup("addr"))
-	limits := addLimits(cmd, idle.Config{ReadTimeout: time.Minute, KeepClosed: keepClosed})
+	limits := addLimits(cmd, idle.Config{
+		ReadTimeout: time.Minute, KeepClosed: keepClosed, OutputLimit: idle.OutputLimit{Hard: outputLimit},
+	})
 	cmd.Flags().StringVar(&limits.File, "limits", "",
 		"`file` with limits, one flag of the above per line, such as \"read-timeout 30s\"; # begins a comment.\n"+
 			"The file wins over flags. SIGHUP reads it again, for live connections as well")
@@ -156,6 +158,7 @@ func reload(
 			limit := cfg.MaxConnections // as many as there is room for, if it is not set
 			edit(cfg)
 			cfg.MaxConnections = cmp.Or(cfg.MaxConnections, limit)
+			cfg.OutputLimit.Total = server.OutputTotal(cfg.OutputLimit)
 			complete(cfg)
 		})
 	}

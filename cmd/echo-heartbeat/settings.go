@@ -17,6 +17,10 @@ import (
 // keepClosed is the number of closed connections that serve keeps for its page.
 const keepClosed = 128
 
+// outputLimit is the most output in bytes that serve keeps for a connection. An answer has at most
+// the 64 KiB that gnet reads at a time.
+const outputLimit = 1 << 20
+
 // addLimits adds the named settings to the flags of a command, in their order, or all of them.
 func addLimits(cmd *cobra.Command, defaults idle.Config, names ...string) *settings.Source {
 	if len(names) == 0 {

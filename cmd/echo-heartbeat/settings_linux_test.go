@@ -25,7 +25,7 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 		t.Helper()
 		write(lines)
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-		require.Eventually(t, func() bool { return strings.Contains(withoutMaxConnections(console.String()), want) }, 20*time.Second, time.Millisecond, want)
+		require.Eventually(t, func() bool { return strings.Contains(withoutMachine(console.String()), want) }, 20*time.Second, time.Millisecond, want)
 	}
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -48,10 +48,10 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 		reloaded(lines, want)
 	}
 	for lines, want := range map[string]string{
-		"outage-grace -1s\nread-timeout 1h\n":                   "reloaded: read-timeout 1h0m0s, keep-closed 128, outage-grace -1s, tick 20ms\n",
-		"read-timeout 1h\noutage-grace 30s\n":                   "reloaded: read-timeout 1h0m0s, keep-closed 128, outage-grace 30s, tick 20ms\n",
+		"outage-grace -1s\nread-timeout 1h\n":                   "reloaded: read-timeout 1h0m0s, output-limit 1048576, keep-closed 128, outage-grace -1s, tick 20ms\n",
+		"read-timeout 1h\noutage-grace 30s\n":                   "reloaded: read-timeout 1h0m0s, output-limit 1048576, keep-closed 128, outage-grace 30s, tick 20ms\n",
 		"read-timeout 1h\nheartbeat 9s\nheartbeat-jitter 0.1\n": "heartbeat-jitter 0.1, keep-closed 128, tick 20ms\n",
-		"read-timeout 1h\nshed-protect 2s\nkeep-closed 0\n":     "reloaded: read-timeout 1h0m0s, shed-protect 2s, keep-closed 128, tick 20ms\n",
+		"read-timeout 1h\nshed-protect 2s\nkeep-closed 0\n":     "reloaded: read-timeout 1h0m0s, output-limit 1048576, shed-protect 2s, keep-closed 128, tick 20ms\n",
 	} {
 		reloaded(lines, want)
 	}
@@ -60,7 +60,7 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
 	require.Contains(t, string(got), "closing: read idle for")
-	out := withoutMaxConnections(interrupt())
-	require.Contains(t, out, "read-timeout 1h0m0s, max-age 2h0m0s, keep-closed 128, tick 20ms")
-	require.Contains(t, out, "reloaded: read-timeout 100ms, keep-closed 128, tick 20ms\n", "other settings are as on the command line")
+	out := withoutMachine(interrupt())
+	require.Contains(t, out, "read-timeout 1h0m0s, output-limit 1048576, max-age 2h0m0s, keep-closed 128, tick 20ms")
+	require.Contains(t, out, "reloaded: read-timeout 100ms, output-limit 1048576, keep-closed 128, tick 20ms\n", "other settings are as on the command line")
 }

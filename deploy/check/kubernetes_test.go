@@ -155,9 +155,68 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	if i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory" {
 		t.Fatal("GOMEMLIMIT is not the memory request")
 	}
-	if room := c.Resources.Limits.Memory().Value() - c.Resources.Requests.Memory().Value(); room < connections*kernelBytes {
-		t.Errorf("between GOMEMLIMIT and the memory limit are %d bytes: too few for the sockets of %d connections", room, connections)
+	perSource, _ := valueOf(c.Args, "max-per-source")
+	sysctls := pod.SecurityContext.Sysctls
+	i = slices.IndexFunc(sysctls, func(s corev1.Sysctl) bool { return s.Name == "net.ipv4.tcp_wmem" })
+	if i < 0 {
+		t.Fatal("net.ipv4.tcp_wmem is not set")
 	}
+	checkMemory(t, memoryPlan{
+		heap: c.Resources.Requests.Memory().Value(), all: c.Resources.Limits.Memory().Value(), connections: connections,
+		outputLimit: int64(numberIn(t, "kubernetes/limits", "output-limit")),
+		perSource:   int64(atoi(t, perSource)), sendBuffer: int64(atoi(t, strings.Fields(sysctls[i].Value)[2])),
+	})
+}
+
+// A memoryPlan has the numbers of the formula in docs/operating.md, "Memory in one formula".
+type memoryPlan struct {
+	heap, all             int64 // GOMEMLIMIT and the memory limit
+	connections           int64
+	outputLimit           int64
+	perSource, sendBuffer int64 // 0 if the connections of a source are not limited
+}
+
+func checkMemory(t *testing.T, p memoryPlan) {
+	t.Helper()
+	documented := strings.Join(strings.Fields(string(read(t, "../docs/operating.md"))), " ")
+	for _, line := range []struct {
+		what        string
+		least, most int64
+	}{
+		{"output-limit <= output-total / 16", p.outputLimit, min(p.heap/4, p.all/8) / 16},
+		{"GOMEMLIMIT >= 2 * (64 MiB + 1 KiB * connections)", 2 * (64<<20 + p.connections<<10), p.heap},
+		{"memory limit >= GOMEMLIMIT + 6 KiB * connections + tcp_wmem * max-per-source",
+			p.heap + kernelBytes*p.connections + p.sendBuffer*p.perSource, p.all},
+		{"memory limit >= 2 * GOMEMLIMIT", 2 * p.heap, p.all},
+	} {
+		if line.least > line.most {
+			t.Errorf("%s: %d is more than %d", line.what, line.least, line.most)
+		}
+		if !strings.Contains(documented, line.what) {
+			t.Errorf("docs/operating.md does not have the line %s", line.what)
+		}
+	}
+}
+
+func atoi(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// numberIn returns a number in a file for --limits.
+func numberIn(t *testing.T, name, setting string) int {
+	t.Helper()
+	for line := range strings.Lines(string(read(t, name))) {
+		if words := strings.Fields(line); len(words) == 2 && words[0] == setting {
+			return atoi(t, words[1])
+		}
+	}
+	t.Fatalf("%s has no %s", name, setting)
+	return 0
 }
 
 // TestTheJobFitsTheServer checks that the limits in the manifests allow the load test in the

@@ -84,9 +84,9 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	}
 	value, _ := strings.CutPrefix(u["Environment"], "GOMEMLIMIT=")
 	heap, all := sizeOf(t, "GOMEMLIMIT", value, "iB"), sizeOf(t, "MemoryMax", u["MemoryMax"], "")
-	if all-heap < descriptors*kernelBytes {
-		t.Errorf("between GOMEMLIMIT, %d, and MemoryMax, %d, there is too little for the sockets of %d connections", heap, all, descriptors)
-	}
+	checkMemory(t, memoryPlan{
+		heap: heap, all: all, connections: descriptors, outputLimit: int64(numberIn(t, "systemd/limits", "output-limit")),
+	})
 }
 
 // TestTheUnitRestartsAfterACrashUpToALimit checks that restarts are fast enough to reach

@@ -116,6 +116,8 @@ func TestMistake(t *testing.T) {
 		{"heartbeat-missed", -1, "set a positive number, or 0 for 2"},
 		{"output-limit", math.MaxInt, ""},
 		{"output-limit", -1, "set a positive number, or 0 for none"},
+		{"output-total", -1, ""},
+		{"output-total", math.MaxInt, ""},
 		{"max-connections", math.MaxInt32, ""},
 		{"max-connections", math.MaxInt32 + 1, "set at most 2147483647"},
 		{"keep-closed", 1 << 16, ""},

@@ -59,6 +59,10 @@ var Idle = Table{
 		Help: "`duration` for which pending output may exceed output-soft-limit",
 	},
 	{
+		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax,
+		Help: "reset the connections with the most pending output when more `bytes` of it are pending for all together",
+	},
+	{
 		Name: "min-rate", Field: "MinRate.BytesPerSecond", Zero: "none", Min: 1, Max: noMax,
 		Help: "close a connection when an open message arrives at fewer `bytes` per second",
 	},

@@ -41,6 +41,7 @@ type Output struct {
 	Hard    int           // bytes
 	Soft    int           // bytes
 	SoftFor time.Duration // the time for which Soft may be exceeded
+	Total   int           // bytes of all connections; 0 or less if there is no limit
 }
 
 // Rate is the minimum rate of received bytes while a message is open.
@@ -75,7 +76,7 @@ const (
 	busyFor = time.Second
 	// drainPoll is the interval at which a drain checks whether waiting output has been sent.
 	drainPoll = busyFor / 8
-	// hardPoll is the interval at which output is checked against the hard limit. On an event loop
+	// hardPoll is the interval at which output is checked against Hard and Total. On an event loop
 	// that hears nothing it is quietPoll.
 	hardPoll  = time.Second
 	quietPoll = 8 * time.Second
@@ -111,7 +112,7 @@ func (lim *Limits) poll(perLimit, hard time.Duration) (every time.Duration) {
 	}{
 		{lim.Stall > 0, lim.Stall / perLimit},
 		{lim.Output.Soft > 0, lim.Output.SoftFor / perLimit},
-		{lim.Output.Hard > 0, hard},
+		{lim.Output.Hard > 0 || lim.Output.Total > 0, hard},
 	} {
 		if limit.on && (every == 0 || limit.every < every) {
 			every = limit.every

@@ -1,0 +1,410 @@
+package idle
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+func TestConnectionsWithoutOutputNeedNoQuestions(t *testing.T) {
+	const n, stall = 100, 20 * time.Second
+	for name, tc := range map[string]struct {
+		cfg  Config
+		want int // questions in an hour
+	}{
+		"hard limit":  {Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, 0},
+		"soft limit":  {Config{OutputLimit: OutputLimit{Soft: 1 << 20, SoftFor: 2 * time.Second}}, 0},
+		"write stall": {Config{WriteStallTimeout: stall}, n * int(time.Hour/stall)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newHandSite(t, newEcho(), tc.cfg)
+			conns := s.open(n)
+			s.pass(t, time.Hour)
+			require.InDelta(t, tc.want, s.asked, float64(tc.want)/20, "one question per WriteStallTimeout, about output that only the kernel holds")
+			for _, c := range conns {
+				s.OnClose(c, nil)
+			}
+		})
+	}
+}
+
+// A reader reads all bytes.
+type reader struct{ gnet.BuiltinEventEngine }
+
+func (*reader) OnTraffic(c gnet.Conn) gnet.Action {
+	c.(*scriptedConn).buffered = 0
+	return gnet.None
+}
+
+// receive makes a byte arrive on a connection.
+func (s *handSite) receive(c *scriptedConn) {
+	c.buffered = 1
+	if s.OnTraffic(c) == gnet.Close {
+		_ = s.el.Close(c)
+	}
+}
+
+// TestOutputThatAnotherGoroutineWritesIsFound writes output that raises no event. A quiet loop is
+// checked less often.
+func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
+	const limit = 4 * time.Second
+	for name, tc := range map[string]struct {
+		cfg           Config
+		output        int
+		within, quiet time.Duration
+	}{
+		"hard limit":    {Config{OutputLimit: OutputLimit{Hard: 1000}}, 1001, time.Second, 8 * time.Second},
+		"soft limit":    {Config{OutputLimit: OutputLimit{Soft: 1000, SoftFor: limit}}, 1001, limit + limit/4, 2 * limit},
+		"write stall":   {Config{WriteStallTimeout: limit}, 1, limit + limit/4, 2 * limit},
+		"in the kernel": {Config{WriteStallTimeout: limit}, 0, 2*limit + limit/4, 3 * limit},
+	} {
+		for _, quiet := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/quiet=%v", name, quiet), func(t *testing.T) {
+				cfg, within := tc.cfg, tc.within
+				cfg.OutageGrace, cfg.Reset = -1, []Reason{}
+				if quiet {
+					within = tc.quiet
+				}
+				s := newHandSite(t, &reader{}, cfg)
+				conns := s.open(64) // more than there are phases of a sweep
+				talks := conns[63]
+				pass := func(d time.Duration) {
+					for end := s.at.Add(d); s.at < end; {
+						if !quiet {
+							s.receive(talks)
+						}
+						s.pass(t, s.clock.Tick())
+					}
+				}
+				pass(time.Minute)
+				s.answer = verdict.Evidence{Queued: 1}
+				conns[0].outbound = tc.output
+				pass(within + 3*s.clock.Tick())
+				l, r, _, _ := s.watched(conns[0])
+				require.Nil(t, r)
+				if tc.output == 0 {
+					require.LessOrEqual(t, l.open, 1, "only the peer that sends is left")
+				}
+			})
+		}
+	}
+}
+
+// TestALoopThatHearsSomethingIsCheckedSoon has a loop that was quiet before.
+func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
+	conns := s.open(2)
+	s.pass(t, time.Minute+100*time.Millisecond) // a quiet sweep was at 56 s, the next would be at 64 s
+	conns[0].outbound = 1001
+	s.receive(conns[1])
+	s.pass(t, time.Second+2*s.clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Closed)
+}
+
+// TestNewSettingsDoNotPutOffTheChecksOfOutput updates the Config more often than output in the
+// kernel is checked.
+func TestNewSettingsDoNotPutOffTheChecksOfOutput(t *testing.T) {
+	const limit = 4 * time.Second
+	cfg := Config{WriteStallTimeout: limit, OutageGrace: -1, Reset: []Reason{}}
+	s := newHandSite(t, &reader{}, cfg)
+	s.open(64)
+	s.pass(t, time.Minute)
+	s.answer = verdict.Evidence{Queued: 1}
+	for end := s.at.Add(4 * limit); s.at < end; {
+		s.pass(t, 900*time.Millisecond)
+		require.NoError(t, s.Update(to(cfg)))
+	}
+	require.EqualValues(t, 64, s.Stats().Closed)
+}
+
+// TestASweepThatNeedsSeveralTasksGoesOn continues a sweep at once, not when the next one is due.
+func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
+	conns := s.open(2000)
+	s.pass(t, time.Minute)
+	s.cost = 20 * time.Microsecond // per reading of the clock, which happens once for 64 connections
+	conns[len(conns)-1].outbound = 1001
+	s.pass(t, 8*time.Second+10*s.clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Closed)
+}
+
+// TestAnOldAnswerReportsNoNewByte stops the process between the kernel's answer to a sweep and the
+// next reading of the clock.
+func TestAnOldAnswerReportsNoNewByte(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Minute, WriteStallTimeout: time.Minute})
+	c := s.open(1)[0]
+	s.pass(t, time.Second)
+	s.receive(c)
+	heard := s.at
+	s.pass(t, time.Second)
+	l, r, id, st := s.watched(c)
+	stamp := r.Heard
+	s.answer = verdict.Evidence{
+		Dated: true, Received: 1, Silent: s.at.Sub(heard), Step: time.Millisecond, Unsent: 1, Queued: 1,
+	}
+	s.took = 10 * time.Second
+	l.sweepOne(id, st)
+	require.Equal(t, heard.Add(time.Second), s.last, "the kernel is asked")
+	require.Equal(t, stamp, r.Heard)
+	s.OnClose(c, nil)
+}
+
+// TestALoopThatHearsIsNotQuiet has a handler that closes the connection on a message, and bytes
+// that only the kernel reports.
+func TestALoopThatHearsIsNotQuiet(t *testing.T) {
+	e := newEcho()
+	cfg := Config{ReadTimeout: 30 * time.Second, OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1}
+	s := newHandSite(t, e, cfg)
+	conns := s.open(3)
+	l, _, _, _ := s.watched(conns[0])
+	s.pass(t, 20*time.Second)
+	require.True(t, l.sweep.quiet)
+	e.traffic = func(c gnet.Conn) gnet.Action { _ = s.el.Close(c); return gnet.None }
+	s.receive(conns[0])
+	require.False(t, l.sweep.quiet)
+	s.pass(t, time.Second+s.clock.Tick())
+	require.False(t, l.sweep.quiet, "a byte arrived since the check before the last")
+	s.pass(t, time.Second)
+	require.True(t, l.sweep.quiet)
+
+	s.answer.Found = verdict.Unread
+	s.pass(t, 7*time.Second)
+	require.True(t, l.sweep.quiet)
+	s.pass(t, time.Second+s.clock.Tick()) // the timeout
+	require.False(t, l.sweep.quiet)
+}
+
+// TestOutputOfAHandlerIsCheckedWhenItReturns checks output against the hard limit without a sweep.
+func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
+	e := newEcho()
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		c.(*scriptedConn).outbound += 500
+		return gnet.None
+	}
+	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
+	c := s.open(1)[0]
+	s.pass(t, time.Minute+s.clock.Tick())
+	s.receive(c)
+	s.receive(c)
+	require.Zero(t, s.Stats().Closed, "the limit is not exceeded")
+	s.receive(c)
+	require.EqualValues(t, 1, s.Stats().Reaped[OverLimit])
+}
+
+// A totalSite is a handSite with a limit of 1600 bytes for all connections, on two loops. The
+// handler writes as many bytes as the peer sends.
+type totalSite struct {
+	*handSite
+	other *handLoop
+	ended []*ReapError
+}
+
+func newTotalSite(t *testing.T, cfg Config) *totalSite {
+	t.Helper()
+	e, s := newEcho(), &totalSite{}
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		conn := c.(*scriptedConn)
+		conn.outbound += conn.buffered
+		conn.buffered = 0
+		return gnet.None
+	}
+	e.closed = func(_ gnet.Conn, err error) gnet.Action {
+		if reap, ok := errors.AsType[*ReapError](err); ok {
+			s.ended = append(s.ended, reap)
+		}
+		return gnet.None
+	}
+	cfg.OutputLimit.Total, cfg.OutageGrace, cfg.Reset = 1600, -1, []Reason{}
+	s.handSite = newHandSite(t, e, cfg)
+	s.other = &handLoop{scriptedLoop: newScriptedLoop(), r: s.Reaper}
+	return s
+}
+
+// send makes n bytes arrive, which the handler answers with as many.
+func (s *totalSite) send(c *scriptedConn, n int) {
+	c.buffered = n
+	if s.OnTraffic(c) == gnet.Close {
+		_ = c.el.(*handLoop).Close(c)
+	}
+}
+
+// has reports whether a connection is open.
+func (s *totalSite) has(c *scriptedConn) bool {
+	r, _ := s.registry.Load().find(c.EventLoop()).table.Find(key(c))
+	return r != nil
+}
+
+func TestTheLargestOutputsAreClosedAboveTheTotal(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(4)
+	for i, n := range []int{300, 500, 400, 400} {
+		s.send(conns[i], n)
+	}
+	require.Equal(t, 1600, s.Stats().PendingOutput)
+	require.Empty(t, s.ended, "the total is not exceeded yet")
+	s.send(conns[0], 1)
+	require.False(t, s.has(conns[1]))
+	require.Len(t, s.ended, 1)
+	require.Equal(t, &ReapError{Reason: OverLimit, Bytes: 500, LimitBytes: 1600, TotalBytes: 1601}, s.ended[0])
+	require.EqualError(t, s.ended[0], "idle: connection reaped: over limit: 500 bytes of output wait, of all connections 1601, limit 1600")
+	require.False(t, s.ended[0].Timeout())
+	require.Equal(t, 1101, s.Stats().PendingOutput)
+	conns[2].buffered = 700 // the connection itself has the most then
+	require.Equal(t, gnet.Close, s.OnTraffic(conns[2]))
+	require.True(t, s.has(conns[2]), "gnet closes it after the call")
+	_ = s.el.Close(conns[2])
+	require.Equal(t, 1100, s.ended[1].Bytes)
+	require.Equal(t, 701, s.Stats().PendingOutput)
+	s.OnClose(conns[3], nil)
+	s.OnClose(conns[0], nil)
+	require.Zero(t, s.Stats().PendingOutput)
+}
+
+// TestASixteenthOfTheTotalIsFreed has connections that are all as large.
+func TestASixteenthOfTheTotalIsFreed(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(33)
+	for _, c := range conns[:32] {
+		s.send(c, 50)
+	}
+	require.Empty(t, s.ended)
+	s.send(conns[32], 50)
+	require.Len(t, s.ended, 3)
+	require.Equal(t, 1500, s.Stats().PendingOutput)
+}
+
+// TestAnotherLoopHasTheLargestOutput exceeds the total on a loop with small outputs.
+func TestAnotherLoopHasTheLargestOutput(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	small := s.open(2)
+	s.el = s.other
+	large := s.open(1)[0]
+	s.send(large, 1400)
+	s.send(small[0], 150)
+	s.send(small[1], 100)
+	require.Empty(t, s.ended, "the loop of the largest output closes it")
+	require.Len(t, s.more, 1, "the driver is told")
+	s.pass(t, s.clock.Tick())
+	require.False(t, s.has(large))
+	require.True(t, s.has(small[0]))
+
+	again := s.open(1)[0]
+	s.send(again, 1350)
+	s.send(small[0], 200) // nine eighths
+	require.Empty(t, s.ended[1:])
+	s.send(small[0], 1)
+	require.Len(t, s.ended, 2, "the other loop does nothing for too long")
+	require.False(t, s.has(small[0]))
+	require.True(t, s.has(small[1]))
+	require.True(t, s.has(again))
+}
+
+// TestOutputThatPeersHaveTakenDoesNotCount has peers that take output, of which no event tells.
+func TestOutputThatPeersHaveTakenDoesNotCount(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(3)
+	s.send(conns[0], 900)
+	s.send(conns[1], 600)
+	conns[0].outbound = 10
+	s.send(conns[2], 400)
+	require.Empty(t, s.ended)
+	require.Equal(t, 1010, s.Stats().PendingOutput, "the largest was checked")
+	conns[1].outbound = 0
+	s.pass(t, 2*s.clock.Tick())
+	require.Equal(t, 410, s.Stats().PendingOutput, "more than half was in use")
+	conns[2].outbound = 0
+	s.pass(t, s.clock.Tick())
+	require.Equal(t, 410, s.Stats().PendingOutput)
+	s.pass(t, 8*time.Second)
+	require.Equal(t, 0, s.Stats().PendingOutput-conns[0].outbound)
+}
+
+// TestOutputOfOtherGoroutinesCountsForTheTotal writes output that raises no event.
+func TestOutputOfOtherGoroutinesCountsForTheTotal(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(100)
+	for _, c := range conns {
+		c.outbound = 100
+	}
+	s.pass(t, 8*time.Second+2*s.clock.Tick())
+	require.Len(t, s.ended, 85)
+	require.Equal(t, 1500, s.Stats().PendingOutput)
+}
+
+func TestExemptAndEndedConnectionsDoNotCountForTheTotal(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(3)
+	exempt := handle(s.Reaper, conns[0])
+	s.send(conns[0], 1000)
+	exempt.Exempt(true)
+	require.Zero(t, s.Stats().PendingOutput)
+	s.send(conns[0], 5000)
+	s.send(conns[1], 1600)
+	require.Empty(t, s.ended)
+	s.answer.Found = verdict.Ended // gnet will close it
+	s.send(conns[1], 1)
+	require.Empty(t, s.ended)
+	require.Zero(t, s.Stats().PendingOutput)
+	s.answer.Found = verdict.Nothing
+	exempt.Exempt(false)
+	require.False(t, s.has(conns[0]) && s.Stats().PendingOutput == 0)
+	s.send(conns[2], 1)
+	require.False(t, s.has(conns[0]))
+}
+
+func TestObserveOnlyClosesNothingForTheTotal(t *testing.T) {
+	s := newTotalSite(t, Config{ObserveOnly: true})
+	conns := s.open(2)
+	s.send(conns[0], 1000)
+	s.send(conns[1], 1000)
+	require.Equal(t, 1000, s.Stats().PendingOutput)
+	s.pass(t, 8*time.Second)
+	require.Empty(t, s.ended)
+	require.EqualValues(t, 1, s.Stats().Observed[OverLimit])
+	require.Equal(t, 1000, s.Stats().PendingOutput, "an observed connection does not count again")
+}
+
+func TestUpdateChangesTheTotal(t *testing.T) {
+	s := newTotalSite(t, Config{ReadTimeout: time.Hour})
+	conns := s.open(2)
+	s.send(conns[0], 700)
+	s.send(conns[1], 800)
+	require.NoError(t, s.Update(func(cfg *Config) { cfg.OutputLimit.Total = -1 }))
+	s.pass(t, 2*s.clock.Tick())
+	require.Zero(t, s.Stats().PendingOutput)
+	s.send(conns[0], 9000)
+	require.Empty(t, s.ended)
+	require.NoError(t, s.Update(func(cfg *Config) { cfg.OutputLimit.Total = 1000 }))
+	s.pass(t, 8*time.Second+2*s.clock.Tick())
+	require.Equal(t, 9700, s.ended[0].Bytes)
+	require.Equal(t, 800, s.Stats().PendingOutput)
+}
+
+// TestACloseOfAnotherConnectionMayStopTheEngine has an OnClose that asks for it.
+func TestACloseOfAnotherConnectionMayStopTheEngine(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(2)
+	s.send(conns[0], 1000)
+	s.el.closeErr = gneterrors.ErrEngineShutdown
+	conns[1].buffered = 900
+	require.Equal(t, gnet.Shutdown, s.OnTraffic(conns[1]))
+}
+
+func TestTheActionOfTheHandlerComesFirst(t *testing.T) {
+	e := newEcho()
+	e.traffic = func(c gnet.Conn) gnet.Action {
+		c.(*scriptedConn).outbound = 5000
+		return gnet.Shutdown
+	}
+	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000, Total: 2000}})
+	c := s.open(1)[0]
+	c.buffered = 1
+	require.Equal(t, gnet.Shutdown, s.OnTraffic(c))
+}

@@ -190,9 +190,9 @@ func (r *Reaper) lastHeard(loops []*loop, now mono.Time) mono.Time {
 
 // warnUndated logs which limits do not work because the kernel does not date bytes.
 func (r *Reaper) warnUndated() {
-	r.settings.Load().cfg.Logger.Warn("the kernel does not report when bytes arrived and were sent, " +
+	r.settings.Load().cfg.Logger.Warn("the kernel does not report when the bytes of some connections arrived and were sent, " +
 		"as on unix sockets, in gVisor and on systems other than Linux: " +
-		"no connection is write idle, AllTimeout counts reads, MinRate finds no slow peer")
+		"they are never write idle, AllTimeout counts their reads, and MinRate does not find them slow")
 }
 
 // report logs a finding of the Monitor.

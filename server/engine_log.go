@@ -44,7 +44,7 @@ func (l *engineLog) logf(level slog.Level, format string, args []any) {
 }
 
 func (l *engineLog) Debugf(format string, args ...any) { l.logf(slog.LevelDebug, format, args) }
-func (l *engineLog) Infof(format string, args ...any)  { l.logf(slog.LevelInfo, format, args) }
+func (l *engineLog) Infof(format string, args ...any)  { l.logf(slog.LevelDebug, format, args) }
 func (l *engineLog) Warnf(format string, args ...any)  { l.logf(slog.LevelWarn, format, args) }
 
 func (l *engineLog) Errorf(format string, args ...any) {

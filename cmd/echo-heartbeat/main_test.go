@@ -58,7 +58,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"connect --addr host.invalid:7000":                          "lookup host.invalid",
 		"connect --addr 127.0.0.1:99999":                            "invalid port",
 		"serve --addr unix://s":                                     "set an absolute path",
-		"serve --addr unix:/run/s":                                  "for a unix socket write unix:///run/s",
+		"serve --addr unix:/run/s":                                  "for a unix socket write unix:///path",
 		"connect --addr unix://":                                    "no path",
 		"serve --addr :0 --addr 127.0.0.1:0 --bare":                 "--bare needs one --addr",
 		"serve --read-timeout 1ns":                                  "--read-timeout is 1ns",

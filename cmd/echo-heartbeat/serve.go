@@ -155,9 +155,10 @@ func reload(
 	reaper := srv.Reaper()
 	update := func(edit func(*idle.Config)) error {
 		return reaper.Update(func(cfg *idle.Config) {
-			limit := cfg.MaxConnections // as many as there is room for, if it is not set
 			edit(cfg)
-			cfg.MaxConnections = cmp.Or(cfg.MaxConnections, limit)
+			if room, _ := srv.Limit(); room > 0 { // it does not grow
+				cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, room), room)
+			}
 			cfg.OutputLimit.Total = server.OutputTotal(cfg.OutputLimit)
 			complete(cfg)
 		})

@@ -55,6 +55,10 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 	} {
 		reloaded(lines, want)
 	}
+	reloaded("read-timeout 2h\nmax-connections 50\n", "reloaded: read-timeout 2h0m0s, ")
+	require.Contains(t, console.String(), "max-connections 50,")
+	reloaded("read-timeout 3h\n", "reloaded: read-timeout 3h0m0s, ")
+	require.Equal(t, 1, strings.Count(console.String(), "max-connections 50,"), "it is as at the start again")
 	write("read-timeout 100ms # soon\n")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	got, err := io.ReadAll(c)

@@ -35,7 +35,7 @@ var Server = Table{
 	{Name: "drain-timeout", Field: "Drain.Timeout", Zero: "twice the spread", Max: maxDrain, Scope: AtStart,
 		Help: "`duration` of the drain, at the end of which busy connections are closed"},
 	{Name: "drain-keep-listening", Field: "Drain.KeepListening", Scope: AtStart,
-		Help: "keep the listeners during the drain: new clients wait instead of being refused"},
+		Help: "keep the listeners during the drain, for sockets that outlive the server (fd://):\nnew clients wait for the next server instead of being refused"},
 	{Name: "admin", Field: "Admin.Addr", Scope: AtStart,
 		Help: "`address` of a live page, metrics and probes, such as 127.0.0.1:7080.\nAn address that other machines can reach needs a token"},
 	{Name: "admin-token-file", Field: "Admin.Token", Secret: true, Scope: AtStart,

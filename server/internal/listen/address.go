@@ -37,8 +37,8 @@ func Parse(addr string) (Address, error) {
 func mistake(network, at string) string {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
-		if path := strings.TrimPrefix(at, "unix:"); strings.HasPrefix(path, "/") {
-			return "for a unix socket write unix://" + path
+		if path, isUnix := strings.CutPrefix(at, "unix:"); isUnix || strings.HasPrefix(path, "/") {
+			return "for a unix socket write unix:///path"
 		}
 		_, port, err := net.SplitHostPort(at)
 		if err == nil {

@@ -53,6 +53,10 @@ func inherit(number string) (net.Listener, error) {
 	}
 	defer file.Close()
 	ln, err := net.FileListener(file)
+	if err == nil && !isListening(fd) { // it is bound
+		_ = ln.Close()
+		err = syscall.EINVAL
+	}
 	if err != nil {
 		return nil, fmt.Errorf("fd://%s is not an inherited socket that listens: %w", number, err)
 	}

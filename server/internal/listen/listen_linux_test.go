@@ -31,7 +31,7 @@ func TestAddressesAreParsed(t *testing.T) {
 		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "99999", "127.0.0.1:0 ": "unknown port",
 		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6, unix or fd", "tcp://127.0.0.1:1/x": "unknown port",
 		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix://s": "set an absolute path", "unix:///": "set an absolute path",
-		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///run/s", "/run/s": "write unix:///run/s",
+		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///path", "/run/s": "write unix:///path", "unix:s": "write unix:///path",
 		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
 	} {
 		_, err := Parse(addr)
@@ -137,6 +137,11 @@ func TestAnInheritedSocket(t *testing.T) {
 	require.NoError(t, inherited[0].Close())
 	_, err = All([]Address{at}, false)
 	require.ErrorContains(t, err, "server: cannot listen: "+at.String()+" is not an inherited socket that listens")
+	bound, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Bind(bound, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	_, err = All([]Address{{"fd", strconv.Itoa(bound)}}, false)
+	require.ErrorContains(t, err, "is not an inherited socket that listens")
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	number, err = syscall.Dup(int(null.Fd()))

@@ -31,6 +31,12 @@ func lock(dir string) (unlock func(), err error) {
 // lockTimeout is the time in which another server is expected to listen or to fail.
 const lockTimeout = 5 * time.Second
 
+// isListening reports whether a descriptor is a socket that listens.
+func isListening(fd int) bool {
+	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && listening != 0
+}
+
 // sharePort lets other sockets listen on the same port.
 func sharePort(_, _ string, socket syscall.RawConn) error {
 	var err error

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -74,6 +75,22 @@ func (a *acceptors) stop(refuse bool) {
 	}
 }
 
+// wait waits until all acceptors have ended. It reports false if an event loop dies before: that
+// loop does not open the connection that an acceptor has for it.
+func (a *acceptors) wait(alive context.Context) bool {
+	ended := make(chan struct{})
+	go func() {
+		a.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-alive.Done():
+		return false
+	}
+}
+
 // accept accepts connections of a listener for a loop, until accepting ends.
 func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 	pause := time.Duration(0)
@@ -113,9 +130,35 @@ var errNotTaken = errors.New("the poller does not take it: see fs.epoll.max_user
 // An entry is the context of a connection until OnOpen.
 type entry struct{ opened bool }
 
+// isKnown reports whether gnet takes a connection. gnet duplicates the descriptor of any other as
+// well, and does not close the duplicate.
+func isKnown(conn net.Conn) bool {
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		return true
+	case *net.UnixConn:
+		return c.LocalAddr().Network() == "unix"
+	}
+	return false
+}
+
+// ownZone gives an address a zone of its own. At the close gnet puts the bytes of the zones of both
+// addresses into a pool of buffers. Those of package net are of one string for all connections, so
+// that two connections would get the same buffer.
+func ownZone(addr net.Addr) {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.Zone != "" {
+		tcp.Zone = strings.Clone(tcp.Zone)
+	}
+}
+
 // open hands a connection to a loop when there is room for it, or closes it.
 func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	from := addrOf(conn.RemoteAddr())
+	if !isKnown(conn) {
+		_ = conn.Close()
+		a.survive(fmt.Errorf("a connection of type %T: gnet takes *net.TCPConn, and *net.UnixConn of streams", conn))
+		return
+	}
 	if !a.admission.admit(from) {
 		_ = conn.Close()
 		return
@@ -131,11 +174,13 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	if tcp, ok := conn.(*net.TCPConn); ok && a.delay {
 		_ = tcp.SetNoDelay(false)
 	}
+	ownZone(conn.LocalAddr())
+	ownZone(conn.RemoteAddr())
 	var e entry
 	_, err := loop.EnrollContext(conn, &e) // which closes conn, and returns after OnOpen
 	if !e.opened {
 		a.leave(from)
-		a.survive(fmt.Errorf("opening a connection of type %T: %w", conn, cmp.Or(err, errNotTaken)))
+		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, errNotTaken)))
 	}
 }
 
@@ -149,7 +194,7 @@ func (a *acceptors) enter() bool {
 	return a.room.Enter(a.accepting)
 }
 
-// leave makes room again: a connection is closed.
+// leave makes room again: a connection that had entered is closed.
 func (a *acceptors) leave(from netip.Addr) {
 	a.room.Leave()
 	a.admission.release(from)

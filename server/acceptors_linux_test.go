@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
@@ -74,12 +76,16 @@ func TestErrorsOfAcceptAreSurvived(t *testing.T) {
 	}
 }
 
-// A wrapping listener returns connections that gnet cannot take.
+// A wrapping listener returns connections that gnet cannot take. It would duplicate their
+// descriptors.
 type wrapping struct{ net.Listener }
 
 func (w wrapping) Accept() (net.Conn, error) {
 	c, err := w.Listener.Accept()
-	return struct{ net.Conn }{c}, err
+	if err != nil {
+		return nil, err
+	}
+	return struct{ *net.TCPConn }{c.(*net.TCPConn)}, nil
 }
 
 func TestAConnectionThatGnetCannotTakeIsClosed(t *testing.T) {
@@ -97,7 +103,80 @@ func TestAConnectionThatGnetCannotTakeIsClosed(t *testing.T) {
 		c.Close()
 	}
 	stop()
-	require.Contains(t, log.String(), "opening a connection of type struct { net.Conn }")
+	require.Contains(t, log.String(), "a connection of type struct { *net.TCPConn }: gnet takes *net.TCPConn")
+}
+
+// dials registers a connection to an upstream server with the event loop of each client.
+type dials struct {
+	echo
+	upstream net.Addr
+	closed   chan error
+}
+
+func (d *dials) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	if c.SafeContext() != nil || c.Context() != nil {
+		return nil, gnet.Close
+	}
+	if c.RemoteAddr().String() != d.upstream.String() {
+		if _, err := c.EventLoop().Register(context.Background(), d.upstream); err != nil {
+			panic(err)
+		}
+	}
+	return nil, gnet.None
+}
+
+func (d *dials) OnClose(c gnet.Conn, err error) gnet.Action {
+	if c.RemoteAddr().String() == d.upstream.String() {
+		d.closed <- err
+	}
+	return gnet.None
+}
+
+// TestAHandlerMayRegisterConnections has a handler that dials, as a proxy does. These connections
+// take no room of others, and give back none.
+func TestAHandlerMayRegisterConnections(t *testing.T) {
+	upstream := listenTCP(t)
+	h := &dials{upstream: upstream.Addr(), closed: make(chan error, 1)}
+	s, stop := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: h, Sources: SourceLimits{Connections: 2},
+		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 10},
+	})
+	defer stop()
+	client, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, pingPong(client, 10*time.Second))
+	far, err := upstream.Accept()
+	require.NoError(t, err)
+	room := &s.engine.Load().acceptors.room
+	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, 1, room.Taken())
+	require.NoError(t, far.Close())
+	<-h.closed
+	require.Equal(t, 1, room.Taken())
+}
+
+func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {
+	one, two := &net.TCPAddr{IP: net.IPv6loopback, Zone: "eth0"}, &net.TCPAddr{IP: net.IPv6loopback}
+	two.Zone = one.Zone
+	ownZone(one)
+	ownZone(two)
+	require.Equal(t, "eth0", one.Zone)
+	require.NotSame(t, unsafe.StringData(one.Zone), unsafe.StringData(two.Zone))
+	ownZone(&net.UnixAddr{})
+}
+
+func TestALoggerOfGnetDoesNotHideThatALoopDies(t *testing.T) {
+	s, _, result := launch(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &dies{}, Idle: idle.Config{ReadTimeout: time.Minute},
+		Options: []gnet.Option{gnet.WithLogger(newEngineLog(slog.New(slog.DiscardHandler)))},
+	})
+	c, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	require.ErrorIs(t, await(t, result), ErrEngineDied)
 }
 
 // blocks has a handler that blocks an event loop until release is closed.
@@ -206,6 +285,21 @@ func (d *delayed) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	on, _ := syscall.GetsockoptInt(c.Fd(), syscall.IPPROTO_TCP, syscall.TCP_NODELAY)
 	d.noDelay <- on
 	return nil, gnet.None
+}
+
+func TestOptionsWithoutLoopsHaveTheUsualNumber(t *testing.T) {
+	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Idle: idleConfig}
+	cfg.Options = []gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}
+	s, stop := startIn(t, cfg)
+	c, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, pingPong(c, 10*time.Second))
+	require.Equal(t, 2, s.setup().budget.loops)
+	stop()
+	cfg.Options = []gnet.Option{gnet.WithNumEventLoop(-1)}
+	_, err = New(cfg)
+	require.ErrorContains(t, err, "Config.Options has -1 event loops: set a positive number")
 }
 
 func TestOptionsOfGnetHold(t *testing.T) {

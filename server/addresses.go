@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net"
 	"slices"
@@ -34,7 +35,7 @@ func (cfg *Config) checkAddresses() error {
 }
 
 // listen returns the listeners of all addresses, and then those of the Config.
-func (cfg *Config) listen() ([]net.Listener, error) {
+func (cfg *Config) listen(ctx context.Context) ([]net.Listener, error) {
 	var addrs []listen.Address
 	for _, addr := range cfg.Addresses {
 		parsed, err := listen.Parse(addr)
@@ -43,7 +44,7 @@ func (cfg *Config) listen() ([]net.Listener, error) {
 		}
 		addrs = append(addrs, parsed)
 	}
-	all, err := listen.All(addrs, cfg.ReusePort)
+	all, err := listen.All(ctx, addrs, cfg.ReusePort)
 	return append(all, cfg.Listeners...), err
 }
 

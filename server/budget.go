@@ -41,7 +41,7 @@ func newBudget(cfg *Config, listeners int) (b budget, err error) {
 		b.admin = admin.MaxConnections + 1
 	}
 	if b.allowed > 0 {
-		b.inUse = descriptor.InUse()
+		b.inUse, _ = descriptor.InUse()
 	}
 	return b, nil
 }

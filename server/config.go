@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"runtime"
@@ -32,7 +33,8 @@ type Config struct {
 	Addresses []string
 
 	// Listeners are further listeners. Run closes them. Their connections must be *net.TCPConn or
-	// *net.UnixConn, which is what gnet takes: others are closed, and a warning is logged.
+	// *net.UnixConn, which is what gnet takes: others are closed, and a warning is logged. They keep
+	// the keepalive that their listener gives them, which by default is that of package net.
 	Listeners []net.Listener
 
 	// Handler gets the events of all connections. It is required. It stops the server by
@@ -98,8 +100,8 @@ type Config struct {
 	// Run waits at its end until all records are written, but at most a second.
 	Logger *slog.Logger
 
-	// Options are further options of gnet. They are applied last. Those of listeners and of load
-	// balancing have no effect.
+	// Options are further options of gnet. They are applied last. Those of listeners, of load
+	// balancing and of the logger have no effect.
 	Options []gnet.Option
 }
 
@@ -109,6 +111,9 @@ func (cfg Config) check() (Config, error) {
 	errs := []error{cfg.checkAddresses()}
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
+	}
+	if n := cfg.gnetOptions().NumEventLoop; n < 0 && cfg.NumEventLoop >= 0 {
+		errs = append(errs, fmt.Errorf("server: Config.Options has %d event loops: set a positive number", n))
 	}
 	errs = append(errs, cfg.ranges(), cfg.Drain.check(), cfg.Sources.check())
 	if err := errors.Join(errs...); err != nil {
@@ -148,6 +153,7 @@ func (cfg *Config) gnetOptions() gnet.Options {
 	for _, set := range cfg.Options {
 		set(&opts)
 	}
+	opts.NumEventLoop = cmp.Or(opts.NumEventLoop, cfg.NumEventLoop)
 	return opts
 }
 

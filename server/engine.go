@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,9 +33,9 @@ type engine struct {
 func newEngine(h gnet.EventHandler, cfg *Config) (*engine, error) {
 	e := &engine{log: newEngineLog(cfg.Logger)}
 	for i := range cfg.gnetOptions().NumEventLoop {
-		opts := append([]gnet.Option{gnet.WithLogger(e.log)}, cfg.Options...)
 		// Package net has switched Nagle's algorithm off.
-		opts = append(opts, gnet.WithNumEventLoop(1), gnet.WithTCPNoDelay(gnet.TCPDelay))
+		opts := append(slices.Clone(cfg.Options),
+			gnet.WithLogger(e.log), gnet.WithNumEventLoop(1), gnet.WithTCPNoDelay(gnet.TCPDelay))
 		if i > 0 { // OnTick is for one loop
 			opts = append(opts, gnet.WithTicker(false))
 		}
@@ -86,8 +87,8 @@ func (s *Server) serve() error {
 	s.drainWhenAsked(h, eng.log.alive)
 	h.acceptors.stop(true)
 	died := eng.log.alive.Err() != nil
-	if !died { // a dead loop does not open the connection that an acceptor has for it
-		h.acceptors.running.Wait()
+	if !died {
+		died = !h.acceptors.wait(eng.log.alive)
 	}
 	s.handler.OnShutdown(gnet.Engine{})
 	eng.stop()
@@ -121,7 +122,10 @@ func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
 type engineHandler struct {
 	*idle.Reaper
 	acceptors *acceptors
-	inUse     int // descriptors in use before the server started
+	// registered are the connections that the handler itself has given to an event loop, by
+	// Register or Enroll. They need no room.
+	registered sync.Map // of gnet.Conn
+	inUse      int      // descriptors in use before the server started
 
 	draining atomic.Bool // accepting has ended
 }
@@ -145,14 +149,21 @@ func (h *engineHandler) OnBoot(gnet.Engine) gnet.Action { return gnet.None }
 func (h *engineHandler) OnShutdown(gnet.Engine) {}
 
 func (h *engineHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	c.Context().(*entry).opened = true
-	c.SetContext(nil)
+	if e, ok := c.Context().(*entry); ok {
+		e.opened = true
+		c.SetContext(nil)
+		c.SetSafeContext(nil)
+	} else {
+		h.registered.Store(c, nil)
+	}
 	return h.Reaper.OnOpen(c)
 }
 
 func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	action := h.Reaper.OnClose(c, err)
-	h.acceptors.leave(addrOf(c.RemoteAddr()))
+	if _, ok := h.registered.LoadAndDelete(c); !ok {
+		h.acceptors.leave(addrOf(c.RemoteAddr()))
+	}
 	return action
 }
 

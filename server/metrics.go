@@ -59,6 +59,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(reloads, prometheus.CounterValue, float64(s.Reloads), "applied")
 	send(reloads, prometheus.CounterValue, float64(s.FailedReloads), "failed")
 	send(droppedLogs, prometheus.CounterValue, float64(s.DroppedLogs))
-	send(openDescriptors, prometheus.GaugeValue, float64(descriptor.InUse()))
+	open, ok := descriptor.InUse()
+	if !ok { // all of them
+		open = s.MaxDescriptors
+	}
+	send(openDescriptors, prometheus.GaugeValue, float64(open))
 	send(maxDescriptors, prometheus.GaugeValue, float64(s.MaxDescriptors))
 }

@@ -108,5 +108,5 @@ func (h *engineHandler) scaleTimeouts(ctx context.Context, least time.Duration) 
 			unsaid = false
 		}
 	}
-	_ = h.ScaleTimeouts(0, 0) // another engine may follow
+	_ = h.ScaleTimeouts(0, 0)
 }

@@ -17,8 +17,8 @@ var ErrServerClosed = errors.New("server: closed")
 // errRunning is returned by the second of two calls of Run.
 var errRunning = errors.New("server: Run was called twice")
 
-// A Server is a gnet engine with a Reaper around its handler, or one engine after the other with
-// Config.Restart. Create it with [New]. Safe for concurrent use, also after Run has returned.
+// A Server is event loops of gnet with a Reaper around their handler. Create it with [New]. Safe
+// for concurrent use, also after Run has returned.
 type Server struct {
 	// Immutable after New.
 	cfg       Config
@@ -80,7 +80,8 @@ func New(cfg Config) (*Server, error) {
 //
 // The error is nil if ctx or the handler has stopped the Server, and ErrServerClosed if Shutdown or
 // Close has. An address that cannot be listened on is an error with that address. ErrEngineDied
-// means that the engine has stopped without being asked to, and Config.Restart is false.
+// means that an event loop has stopped without being asked to. Then clients that waited for that
+// loop, and the goroutines that wait with them, are left until the process ends.
 //
 // A Server runs once. During a call of Run a second one returns an error, and after it
 // ErrServerClosed. Several Servers may run at the same time. gnet has one logger per process: the
@@ -97,6 +98,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer context.AfterFunc(ctx, func() { s.stop(ctx.Err()) })()
 	if err := s.prepare(); err != nil {
+		if errors.Is(err, context.Canceled) { // stopped during the look-up of a name
+			return s.result()
+		}
 		return err
 	}
 	if s.adminSite != nil {
@@ -111,6 +115,11 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.serve(); err != nil {
 		return err
 	}
+	return s.result()
+}
+
+// result returns what Run returns after it was asked to stop.
+func (s *Server) result() error {
 	if context.Cause(s.serving) == ErrServerClosed {
 		return ErrServerClosed
 	}
@@ -136,7 +145,7 @@ func (s *Server) start() error {
 // prepare listens on the addresses and finds out how many connections there is room for.
 func (s *Server) prepare() (err error) {
 	var set setup
-	if set.listeners, err = s.cfg.listen(); err != nil {
+	if set.listeners, err = s.cfg.listen(s.serving); err != nil {
 		return err
 	}
 	if set.budget, err = newBudget(&s.cfg, len(set.listeners)); err == nil {
@@ -189,11 +198,12 @@ func (s *Server) Close() error {
 func (s *Server) endServing() {
 	s.stop(ErrServerClosed)
 	if s.start() == nil { // Run was not called
+		s.closeListeners()
 		close(s.down)
 	}
 }
 
-// Reaper returns the Reaper. All engines share it.
+// Reaper returns the Reaper. All event loops share it.
 func (s *Server) Reaper() *idle.Reaper { return s.reaper }
 
 // Addr returns the first of Addrs, nil before OnStarted is called.

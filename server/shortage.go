@@ -53,8 +53,8 @@ func (a *acceptors) followDescriptors() {
 	for sleep(a.accepting, shortagePoll) {
 		// Connections are opened and closed while descriptors are counted.
 		before := a.room.Taken()
-		free := a.full - descriptor.InUse()
-		if a.grow(min(before, a.room.Taken()) + free) {
+		used, ok := descriptor.InUse()
+		if ok && a.grow(min(before, a.room.Taken())+a.full-used) {
 			a.log.Warn("descriptors suffice again", "room", a.limit)
 			return
 		}
@@ -77,8 +77,10 @@ func (a *acceptors) grow(n int) (over bool) {
 // it. The caller holds the mutex of the shortage.
 func (a *acceptors) resize(n int) {
 	n = max(n, 1)
-	if n <= a.room.Limit() { // first, so that the Reaper refuses none that has entered
+	if n <= a.room.Limit() { // the Reaper must refuse none that has entered
 		a.room.SetLimit(n)
+		a.shortage.lower(a.reaper, n, n >= a.limit)
+		return
 	}
 	a.shortage.lower(a.reaper, n, n >= a.limit)
 	a.room.SetLimit(n)

@@ -9,8 +9,8 @@ type Stats struct {
 	MaxConnections int
 	// MaxDescriptors is the limit of descriptors of the process, 0 if it is not known.
 	MaxDescriptors int
-	// Paused reports whether there is no room, so that new clients wait. Pauses is how often clients
-	// began to wait.
+	// Paused reports whether MaxConnections are open, so that new clients wait, or are refused if
+	// Update has lowered the limit. Pauses is how often clients began to wait.
 	Paused bool
 	Pauses uint64
 	// Draining reports whether connections are being closed because the server stops: Drain.Delay
@@ -32,7 +32,7 @@ type Stats struct {
 type Rejected struct {
 	Source         uint64 // a limit of its source, see SourceLimits
 	AcceptRate     uint64 // Config.AcceptRate
-	MaxConnections uint64 // descriptors were short, or the server was draining
+	MaxConnections uint64 // above a limit that Update has lowered, or the server was draining
 }
 
 // Total returns the sum over all reasons.

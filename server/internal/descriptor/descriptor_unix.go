@@ -26,14 +26,13 @@ func RaiseLimit() (int, error) {
 }
 
 // InUse returns the number of descriptors that the process has open. On systems without /proc it
-// returns the lowest free descriptor.
-func InUse() int {
+// returns the lowest free descriptor. It returns false if there is no free one.
+func InUse() (int, bool) {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		n, _ := LowestFree()
-		return n
+		return LowestFree()
 	}
-	return max(len(names)-1, 0) // one of them is the directory itself
+	return max(len(names)-1, 0), true // one of them is the directory itself
 }
 
 // LowestFree returns the lowest free descriptor, which the kernel gives to the next connection. It

@@ -9,14 +9,15 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 )
 
 // All listens on all addresses, or on none and returns an error. With share other processes may
-// listen on the same TCP ports.
-func All(addrs []Address, share bool) (all []net.Listener, err error) {
+// listen on the same TCP ports. A look-up of a name ends with ctx.
+func All(ctx context.Context, addrs []Address, share bool) (all []net.Listener, err error) {
 	for _, addr := range addrs {
-		ln, err := addr.listen(share)
+		ln, err := addr.listen(ctx, share)
 		if err != nil {
 			for _, ln := range all {
 				_ = ln.Close()
@@ -28,7 +29,7 @@ func All(addrs []Address, share bool) (all []net.Listener, err error) {
 	return all, nil
 }
 
-func (a Address) listen(share bool) (net.Listener, error) {
+func (a Address) listen(ctx context.Context, share bool) (net.Listener, error) {
 	switch a.Network {
 	case "unix":
 		return listenUnix(a.At)
@@ -41,26 +42,18 @@ func (a Address) listen(share bool) (net.Listener, error) {
 	if share {
 		cfg.Control = sharePort
 	}
-	return cfg.Listen(context.Background(), a.Network, a.At)
+	return cfg.Listen(ctx, a.Network, a.At)
 }
 
 // inherit returns the listener that the process was started with, by systemd for example.
 func inherit(number string) (net.Listener, error) {
 	fd, _ := strconv.Atoi(number) // Parse has checked it
+	if !isListening(fd) {         // it may be a file of somebody else
+		return nil, fmt.Errorf("fd://%s is not an inherited socket that listens", number)
+	}
 	file := os.NewFile(uintptr(fd), "fd://"+number)
-	if file == nil {
-		return nil, fmt.Errorf("fd://%s: %w", number, syscall.EBADF)
-	}
 	defer file.Close()
-	ln, err := net.FileListener(file)
-	if err == nil && !isListening(fd) { // it is bound
-		_ = ln.Close()
-		err = syscall.EINVAL
-	}
-	if err != nil {
-		return nil, fmt.Errorf("fd://%s is not an inherited socket that listens: %w", number, err)
-	}
-	return ln, nil
+	return net.FileListener(file)
 }
 
 // listenUnix listens on a unix socket. It replaces the socket that a dead server has left behind,
@@ -79,7 +72,36 @@ func listenUnix(name string) (net.Listener, error) {
 	if err := removeDead(name); err != nil {
 		return nil, err
 	}
-	return net.ListenUnix("unix", addr)
+	ln, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false)
+	info, err := os.Lstat(name)
+	return &socket{UnixListener: ln, name: name, info: info}, err
+}
+
+// A socket is a listener with a file. It removes the file when it is closed, unless another server
+// has replaced it.
+type socket struct {
+	*net.UnixListener
+	name string
+	info os.FileInfo
+	once sync.Once
+}
+
+func (s *socket) Close() error {
+	s.once.Do(func() {
+		unlock, err := lock(filepath.Dir(s.name))
+		if err != nil {
+			return
+		}
+		defer unlock()
+		if now, err := os.Lstat(s.name); err == nil && os.SameFile(s.info, now) {
+			_ = os.Remove(s.name)
+		}
+	})
+	return s.UnixListener.Close()
 }
 
 // removeDead removes a socket that nothing listens on. It refuses a file of another kind, and the

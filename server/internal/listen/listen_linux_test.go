@@ -49,7 +49,7 @@ func all(t *testing.T, share bool, addrs ...string) ([]net.Listener, error) {
 		require.NoError(t, err)
 		parsed = append(parsed, a)
 	}
-	return All(parsed, share)
+	return All(t.Context(), parsed, share)
 }
 
 // TestOneOfTwoServersListens has servers listen on the same address at the same moment, on a unix
@@ -109,6 +109,30 @@ func TestAllOrNone(t *testing.T) {
 	require.NoFileExists(t, name)
 }
 
+func TestASocketThatWasReplacedIsKept(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "s")
+	first, err := all(t, false, "unix://"+name)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(name))
+	second, err := all(t, false, "unix://"+name)
+	require.NoError(t, err)
+	require.NoError(t, first[0].Close())
+	require.FileExists(t, name)
+	require.NoError(t, second[0].Close())
+	require.NoFileExists(t, name)
+}
+
+// TestOtherDescriptorsAreNotClosed gives the number of a file that is not an inherited socket.
+func TestOtherDescriptorsAreNotClosed(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(int(null.Fd()))}}, false)
+	require.ErrorContains(t, err, "is not an inherited socket that listens")
+	_, err = null.Stat()
+	require.NoError(t, err)
+}
+
 func TestAPortIsShared(t *testing.T) {
 	first, err := all(t, true, "127.0.0.1:0")
 	require.NoError(t, err)
@@ -131,22 +155,22 @@ func TestAnInheritedSocket(t *testing.T) {
 	require.NoError(t, file.Close())
 	require.NoError(t, ln.Close())
 	at := Address{"fd", strconv.Itoa(number)}
-	inherited, err := All([]Address{at}, false)
+	inherited, err := All(t.Context(), []Address{at}, false)
 	require.NoError(t, err)
 	require.Equal(t, ln.Addr(), inherited[0].Addr())
 	require.NoError(t, inherited[0].Close())
-	_, err = All([]Address{at}, false)
+	_, err = All(t.Context(), []Address{at}, false)
 	require.ErrorContains(t, err, "server: cannot listen: "+at.String()+" is not an inherited socket that listens")
 	bound, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Bind(bound, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	_, err = All([]Address{{"fd", strconv.Itoa(bound)}}, false)
+	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(bound)}}, false)
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	number, err = syscall.Dup(int(null.Fd()))
 	require.NoError(t, err)
 	require.NoError(t, null.Close())
-	_, err = All([]Address{{"fd", strconv.Itoa(number)}}, false)
+	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(number)}}, false)
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 }

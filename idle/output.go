@@ -84,11 +84,14 @@ func (l *loop) beginSweep(now mono.Time) {
 func (l *loop) sweepOutput(spent func() bool) (more bool) {
 	w := &l.sweep
 	if w.next == w.end {
-		now := l.clock.Elapsed()
-		if now < w.due {
+		switch now := l.clock.Elapsed(); {
+		case now >= w.due:
+			l.beginSweep(now)
+		case l.reaper.outputIsHigh() && now >= w.beganAt.Add(l.clock.Tick()):
+			w.next, w.end, w.turns, w.beganAt = 0, l.states.Len(), 0, now // besides those that are due
+		default:
 			return false
 		}
-		l.beginSweep(now)
 	}
 	for w.next < w.end {
 		if spent() {

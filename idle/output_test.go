@@ -408,3 +408,20 @@ func TestTheActionOfTheHandlerComesFirst(t *testing.T) {
 	c.buffered = 1
 	require.Equal(t, gnet.Shutdown, s.OnTraffic(c))
 }
+
+// TestChecksInEachTickMakeNoLoopQuiet has a peer that is heard less often than in each tick.
+func TestChecksInEachTickMakeNoLoopQuiet(t *testing.T) {
+	s := newTotalSite(t, Config{})
+	conns := s.open(2)
+	s.send(conns[0], 900)
+	for range 10 {
+		s.pass(t, 500*time.Millisecond)
+		s.send(conns[1], 1)
+		conns[1].outbound = 0
+	}
+	s.pass(t, 2*s.clock.Tick())
+	l, _, _, _ := s.watched(conns[0])
+	require.False(t, l.sweep.quiet)
+	require.LessOrEqual(t, l.sweep.due, s.at.Add(time.Second))
+	require.GreaterOrEqual(t, l.sweep.beganAt, s.at.Add(-2*s.clock.Tick()))
+}

@@ -46,6 +46,7 @@ type simLoop struct {
 	called         bool          // the current iteration has called a handler of the Reaper
 	ran            bool          // the current iteration has run a task of the Reaper
 	shedAt         time.Duration // the last close of a connection for the total of output
+	sheds          int           // connections that the current call has closed for that
 	handles        *simConn      // the subject of the current call of OnOpen or OnTraffic
 }
 
@@ -188,7 +189,7 @@ func (el *simLoop) open(c *simConn) error {
 	el.conns[c.fd] = c
 	el.order = append(el.order, c)
 	c.sock.life.opening()
-	el.handles = c
+	el.handles, el.sheds = c, 0
 	out, action := el.w.reaper.OnOpen(c)
 	el.handles = nil
 	c.sock.life.returned(action)
@@ -319,7 +320,7 @@ func (c *simConn) read() {
 	c.newPong, s.pongUnread = s.pongUnread, false
 	c.current = n
 	s.life.reading(n)
-	c.el.handles = c
+	c.el.handles, c.el.sheds = c, 0
 	action := c.el.w.reaper.OnTraffic(c)
 	c.el.handles = nil
 	s.life.read()

@@ -43,6 +43,7 @@ var simSeeds = []uint64{
 	1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
 	1795374754450293586, // a check found less output than the total, and a connection was closed
 	1795374857474689703, // the process was stopped between such a check and the close
+	7000000000000202958, // sweeps in each tick made a loop quiet, and the next one came late
 	1795374668064098014, // the oracle counted output of an exempt connection
 }
 

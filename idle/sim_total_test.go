@@ -23,7 +23,8 @@ func (l *simLife) returned(action gnet.Action) {
 	}
 	l.w.watchOutput()
 	all := l.w.seenOutput()
-	if all <= total+total/8 {
+	l.w.shedsMore = all > total+total/8 && (l.w.shedsMore || l.el.sheds == shedBatch) // in tasks
+	if all <= total+total/8 || l.w.shedsMore {
 		return
 	}
 	for _, other := range l.w.all {
@@ -141,6 +142,7 @@ func (l *simLife) earlyTotal(e *ReapError) string {
 		least -= total / 16
 	}
 	l.el.shedAt = w.now
+	l.el.sheds++
 	if most <= least {
 		return fmt.Sprintf("over limit: all connections together have at most %d bytes, limit %d", most, total)
 	}

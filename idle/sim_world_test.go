@@ -70,6 +70,7 @@ type simWorld struct {
 	slow                                time.Duration
 	reply, greeting                     int
 
+	shedsMore bool          // one call has not closed enough connections for the total of output
 	overSince time.Duration // all connections have more output than the total since then, or 0
 
 	failure *simViolation

@@ -41,9 +41,6 @@ func (l *loop) run(context.Context) error {
 	for l.adapted < l.toAdapt && l.stop == nil && l.clock.Elapsed() < half {
 		l.adaptSome(adaptStep)
 	}
-	if l.reaper.outputIsHigh() {
-		l.sweep.due = min(l.sweep.due, l.sweep.beganAt.Add(l.clock.Tick()))
-	}
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shedOutput(nil)
 	l.shed(spent)

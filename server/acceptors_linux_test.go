@@ -182,11 +182,12 @@ func TestALoggerOfGnetDoesNotHideThatALoopDies(t *testing.T) {
 // blocks has a handler that blocks an event loop until release is closed.
 type blocks struct {
 	echo
-	release chan struct{}
+	blocked, release chan struct{}
 }
 
 func (b *blocks) OnTraffic(c gnet.Conn) gnet.Action {
 	if p, _ := c.Peek(-1); string(p) == "block" {
+		close(b.blocked)
 		<-b.release
 	}
 	return b.echo.OnTraffic(c)
@@ -195,7 +196,7 @@ func (b *blocks) OnTraffic(c gnet.Conn) gnet.Action {
 // TestABlockedLoopDoesNotKeepOthersFromAccepting blocks one loop of two. New clients of the other
 // are served.
 func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
-	h := &blocks{release: make(chan struct{})}
+	h := &blocks{blocked: make(chan struct{}), release: make(chan struct{})}
 	s, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour}})
 	defer stop()
 	defer close(h.release)
@@ -207,6 +208,7 @@ func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
 	}
 	_, err := dial().Write([]byte("block"))
 	require.NoError(t, err)
+	<-h.blocked
 	var clients sync.WaitGroup
 	var served atomic.Int64
 	for range 100 {

@@ -27,7 +27,9 @@ func requireAllServed(t *testing.T, probing *prober.Prober) {
 	t.Log(probes)
 	require.NotEmpty(t, probes)
 	require.Zero(t, probes.Failed())
-	require.Less(t, probes.Quantile(0.99), 2*time.Second)
+	if !raceDetector { // which takes most of the CPU
+		require.Less(t, probes.Quantile(0.99), 2*time.Second)
+	}
 }
 
 // TestChurnLeavesNothingBehind opens and closes connections as fast as it can for some seconds,

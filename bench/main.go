@@ -41,7 +41,7 @@ flags:
 `
 
 const names = `
---only matches subject/work/n, for example 'wheel|AfterFunc', 'wheel/expiry' or '1000000$'.
+--only matches a subject, a work and a number, joined by slashes: for example 'wheel|AfterFunc', 'wheel.expiry' or '1000000$'.
 subjects: %s
 works:    %s
 

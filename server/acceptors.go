@@ -75,9 +75,9 @@ func (a *acceptors) stop(refuse bool) {
 	}
 }
 
-// wait waits until all acceptors have ended. It reports false if an event loop dies before: that
-// loop does not open the connection that an acceptor has for it.
-func (a *acceptors) wait(alive context.Context) bool {
+// wait waits until all acceptors have ended, or an event loop has died: that loop does not open the
+// connection that an acceptor has for it.
+func (a *acceptors) wait(alive context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		a.running.Wait()
@@ -85,9 +85,7 @@ func (a *acceptors) wait(alive context.Context) bool {
 	}()
 	select {
 	case <-ended:
-		return true
 	case <-alive.Done():
-		return false
 	}
 }
 

@@ -33,7 +33,7 @@ type budget struct {
 
 // newBudget raises the limit of descriptors and counts those in use.
 func newBudget(cfg *Config, listeners int) (b budget, err error) {
-	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.gnetOptions().NumEventLoop, listeners: listeners}
+	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.NumEventLoop, listeners: listeners}
 	if b.allowed, err = descriptor.RaiseLimit(); err != nil {
 		return b, fmt.Errorf("server: %w", err)
 	}

@@ -32,9 +32,9 @@ type Config struct {
 	//	fd://3                  a socket that the process inherits, from systemd for example
 	Addresses []string
 
-	// Listeners are further listeners. Run closes them. Their connections must be *net.TCPConn or
-	// *net.UnixConn, which is what gnet takes: others are closed, and a warning is logged. They keep
-	// the keepalive that their listener gives them, which by default is that of package net.
+	// Listeners are further listeners. Run closes them. gnet takes connections of the types
+	// *net.TCPConn and *net.UnixConn: others are closed, and a warning is logged. Connections keep
+	// the keepalive of their listener, which by default is that of package net.
 	Listeners []net.Listener
 
 	// Handler gets the events of all connections. It is required. It stops the server by
@@ -112,14 +112,15 @@ func (cfg Config) check() (Config, error) {
 	if cfg.Handler == nil {
 		errs = append(errs, errors.New("server: Config.Handler is nil: set the gnet.EventHandler to run"))
 	}
-	if n := cfg.gnetOptions().NumEventLoop; n < 0 && cfg.NumEventLoop >= 0 {
-		errs = append(errs, fmt.Errorf("server: Config.Options has %d event loops: set a positive number", n))
+	loops := cfg.gnetOptions().NumEventLoop
+	if loops < 0 && cfg.NumEventLoop >= 0 {
+		errs = append(errs, fmt.Errorf("server: Config.Options has %d event loops: set a positive number", loops))
 	}
 	errs = append(errs, cfg.ranges(), cfg.Drain.check(), cfg.Sources.check())
 	if err := errors.Join(errs...); err != nil {
 		return cfg, badConfig{err}
 	}
-	cfg.NumEventLoop = cmp.Or(cfg.NumEventLoop, runtime.GOMAXPROCS(0))
+	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
 	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
 	if cfg.watches() {

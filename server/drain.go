@@ -27,8 +27,8 @@ type Drain struct {
 	Timeout time.Duration
 	// KeepListening keeps the listeners after Delay, without accepting. New clients wait in the
 	// queue of the kernel. Set it if the sockets outlive the server, as those of systemd do: the
-	// next server accepts the clients that wait. If false, the listeners are closed after Delay, and
-	// new clients are refused at once, so that they can try another server. Listeners without
+	// next server accepts the clients that wait. If false, the listeners are closed after Delay.
+	// New clients are refused at once then, so that they can try another server. Listeners without
 	// SetDeadline are closed in any case. If clients wait for room when the drain begins, up to two
 	// of them for each event loop and listener are closed: the server has accepted these already.
 	KeepListening bool

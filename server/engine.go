@@ -32,7 +32,7 @@ type engine struct {
 // newEngine starts event loops, or none and returns an error.
 func newEngine(h gnet.EventHandler, cfg *Config) (*engine, error) {
 	e := &engine{log: newEngineLog(cfg.Logger)}
-	for i := range cfg.gnetOptions().NumEventLoop {
+	for i := range cfg.NumEventLoop {
 		// Package net has switched Nagle's algorithm off.
 		opts := append(slices.Clone(cfg.Options),
 			gnet.WithLogger(e.log), gnet.WithNumEventLoop(1), gnet.WithTCPNoDelay(gnet.TCPDelay))
@@ -86,10 +86,8 @@ func (s *Server) serve() error {
 	}
 	s.drainWhenAsked(h, eng.log.alive)
 	h.acceptors.stop(true)
+	h.acceptors.wait(eng.log.alive)
 	died := eng.log.alive.Err() != nil
-	if !died {
-		died = !h.acceptors.wait(eng.log.alive)
-	}
 	s.handler.OnShutdown(gnet.Engine{})
 	eng.stop()
 	end()

@@ -14,7 +14,7 @@ import (
 // cause and its consequences.
 const keptErrors = 8
 
-// loopExits is the start of what gnet logs when an event loop ends. It tells nobody else.
+// loopExits is the start of what gnet logs when an event loop ends. gnet tells it in no other way.
 const loopExits = "event-loop(%d) is exiting"
 
 // An engineLog is the logger of gnet. It finds out from the log that an event loop has ended, and

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A Room is the number of connections that may be open. Connections that find it full wait and
-// Enter in their order. The zero Room has no limit. Safe for concurrent use.
+// A Room is the number of connections that may be open. Connections that find it full wait, and
+// enter in their order. The zero Room has no limit. Safe for concurrent use.
 type Room struct {
 	mu      sync.Mutex
 	limit   int             // guarded by mu; 0 if there is none

@@ -60,7 +60,8 @@
 // # Algorithm
 //
 // A Timer has about four shards per processor, up to 64. Each has a [wheel.Wheel] behind a mutex,
-// which also guards the state of its Timeouts. AfterFunc takes a shard at random.
+// which also guards the state of its Timeouts. AfterFunc takes the shard that it last took on the
+// same processor.
 //
 //	any goroutine                 a shard                    the driver
 //	AfterFunc, Stop, Reset --> mutex [ wheel ] <-- Advance -- sleeps until the earliest NextDue

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/bits"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -99,7 +97,8 @@ type Timer struct {
 type core struct {
 	cfg    Config    // immutable
 	origin time.Time // immutable; deadlines count from here
-	shards []*shard  // immutable; their number is a power of two
+	shards []*shard  // immutable
+	near   sync.Pool // has a *shard for each processor, so that two processors rarely share one
 
 	closed bool          // guarded by the mu of each shard: Shutdown holds all of them
 	uses   atomic.Int64  // 1 until Shutdown, and 1 for each batch and each run
@@ -130,13 +129,15 @@ func New(cfg Config) (*Timer, error) {
 		cfg: cfg, origin: time.Now(), quiet: make(chan struct{}),
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
-	for range 1 << bits.Len(uint(min(4*runtime.GOMAXPROCS(0), maxShards)-1)) {
+	for range min(4*runtime.GOMAXPROCS(0), maxShards) {
 		w, err := wheel.New[*Timeout](cfg.Tick)
 		if err != nil {
 			return nil, fmt.Errorf("timer: %w", err)
 		}
 		c.shards = append(c.shards, &shard{core: c, wheel: w})
 	}
+	var turn atomic.Uint32
+	c.near.New = func() any { return c.shards[turn.Add(1)%uint32(len(c.shards))] }
 	c.uses.Store(1)
 	c.wakeAt.Store(never)
 	c.watchdog.init(c)
@@ -183,7 +184,8 @@ func (c *core) add(d, period time.Duration, task func()) (*Timeout, error) {
 	if task == nil {
 		return nil, errNilTask
 	}
-	s := c.shards[rand.Uint32()&uint32(len(c.shards)-1)] // the generator is local to the processor
+	s := c.near.Get().(*shard)
+	c.near.Put(s)
 	t := &Timeout{shard: s, task: task, period: period, deadline: c.in(d)}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,41 +13,14 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A deadline is a duration of the Config that is counted in ticks.
-type deadline struct {
-	field fieldPath
-	value time.Duration
-}
-
 // stamped returns the timeouts that are judged by the stamps of the coarse clock.
-func (cfg *Config) stamped() []deadline {
-	return []deadline{
-		{"ReadTimeout", cfg.ReadTimeout},
-		{"WriteTimeout", cfg.WriteTimeout},
-		{"AllTimeout", cfg.AllTimeout},
-		{"Heartbeat.Interval", cfg.Heartbeat.Interval},
+func (cfg *Config) stamped() []setting.Deadline {
+	return []setting.Deadline{
+		{Field: "ReadTimeout", Value: cfg.ReadTimeout},
+		{Field: "WriteTimeout", Value: cfg.WriteTimeout},
+		{Field: "AllTimeout", Value: cfg.AllTimeout},
+		{Field: "Heartbeat.Interval", Value: cfg.Heartbeat.Interval},
 	}
-}
-
-// durations returns the durations that are counted in ticks.
-func (cfg *Config) durations() (all []deadline) {
-	for _, s := range setting.Idle {
-		if s.Ticks {
-			all = append(all, deadline{fieldPath(s.Field), time.Duration(s.Of(cfg).Int())})
-		}
-	}
-	return all
-}
-
-// shortest returns the shortest duration that is set, or one of ten years if there is none.
-func (cfg *Config) shortest() deadline {
-	shortest := deadline{value: maxTimeout}
-	for _, s := range cfg.durations() {
-		if s.value > 0 && s.value < shortest.value {
-			shortest = s
-		}
-	}
-	return shortest
 }
 
 // check returns the Config with its defaults filled in, or an error that joins all that is wrong
@@ -55,7 +28,7 @@ func (cfg *Config) shortest() deadline {
 func (cfg Config) check(tick time.Duration) (Config, error) {
 	var c checker
 	cfg.fill()
-	c.ranges(&cfg)
+	setting.Idle.CheckRanges(&cfg, c.refuse)
 	c.limits(&cfg)
 	if !cfg.watches() {
 		c.refuse("", "no limit is set, so no connection would ever be reaped: set one, for example %s to 60s", fieldPath("ReadTimeout"))
@@ -67,7 +40,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 		cfg.Tick = tick
 	}
 	if len(c.errs) == 0 {
-		c.tick(&cfg, tick != 0)
+		setting.Idle.ChooseTick(&cfg, &cfg.Tick, tick != 0, c.refuse)
 	}
 	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	return cfg, c.err()
@@ -91,8 +64,8 @@ func (cfg *Config) fill() {
 
 // watches reports whether there is anything to watch.
 func (cfg *Config) watches() bool {
-	for _, s := range cfg.durations() {
-		if s.value != 0 {
+	for _, s := range setting.Idle.Deadlines(cfg) {
+		if s.Value != 0 {
 			return true
 		}
 	}
@@ -110,7 +83,7 @@ func (cfg *Config) timeouts() Timeouts {
 func (cfg *Config) horizon() time.Duration {
 	longest := minHorizon * cfg.Tick
 	for _, s := range cfg.stamped() {
-		longest = max(longest, s.value)
+		longest = max(longest, s.Value)
 	}
 	longest += verdict.Share(longest, max(cfg.Jitter, cfg.Heartbeat.Jitter, firstPing))
 	return min(longest, maxHorizon*cfg.Tick)
@@ -137,15 +110,6 @@ func (c *checker) refuse(field, format string, args ...any) {
 
 func (c *checker) err() error { return errors.Join(c.errs...) }
 
-// ranges checks each setting by itself.
-func (c *checker) ranges(cfg *Config) {
-	for _, s := range setting.Idle {
-		if v := s.Of(cfg); s.Mistake(v) != "" {
-			c.refuse(s.Field, "%s is %v: %s", fieldPath(s.Field), v.Interface(), s.Mistake(v))
-		}
-	}
-}
-
 // limits checks settings that depend on each other.
 func (c *checker) limits(cfg *Config) {
 	const hard, soft, softFor = fieldPath("OutputLimit.Hard"), fieldPath("OutputLimit.Soft"), fieldPath("OutputLimit.SoftFor")
@@ -171,7 +135,7 @@ func (c *checker) limits(cfg *Config) {
 		c.refuse("MaxAgeGrace", "%s is %v without %s: set both", fieldPath("MaxAgeGrace"), cfg.MaxAgeGrace, fieldPath("MaxAge"))
 	}
 	for _, k := range cfg.Reset {
-		if !k.valid() {
+		if !verdict.Valid(k) {
 			c.refuse("Reset", "%s has %v, which is no reason", fieldPath("Reset"), k)
 		}
 	}
@@ -195,43 +159,6 @@ func (c *checker) heartbeat(h Heartbeat) {
 	case h.Interval != 0 && h.Ping == nil:
 		c.refuse(string(ping), "%s is nil: set the func that returns the bytes of a ping", ping)
 	}
-}
-
-// tick chooses the tick, or checks the one that is set. A tick that is fixed cannot be changed.
-func (c *checker) tick(cfg *Config, fixed bool) {
-	shortest, longest := cfg.shortest(), deadline{}
-	for _, s := range cfg.durations() {
-		if s.value > longest.value {
-			longest = s
-		}
-	}
-	least := max(longest.value/maxTicks+1, minTick)
-	chosen := cfg.Tick != 0
-	if !chosen {
-		cfg.Tick = max(defaultTick(shortest.value), least)
-	}
-	const tick = fieldPath("Tick")
-	switch {
-	case cfg.Tick > shortest.value && fixed:
-		c.refuse(string(shortest.field), "%s is %v, shorter than %s of %v, which only a new start changes: set a longer timeout",
-			shortest.field, shortest.value, tick, cfg.Tick)
-	case cfg.Tick > shortest.value && chosen:
-		c.refuse(string(shortest.field), "%s is %v, longer than %s of %v: set a longer timeout, or a tick of a tenth of it",
-			tick, cfg.Tick, shortest.field, shortest.value)
-	case cfg.Tick > shortest.value:
-		c.refuse(string(shortest.field), "%s is %v and %s is %v, too far apart for one tick: set a longer or a shorter one",
-			shortest.field, shortest.value, longest.field, longest.value)
-	case cfg.Tick < least:
-		c.refuse(string(longest.field), "%s is %v, more than %d times %s of %v: set a shorter timeout, or a tick of at least %v",
-			longest.field, longest.value, maxTicks, tick, cfg.Tick, least)
-	}
-}
-
-// defaultTick returns the tick for a shortest timeout: two ticks are 1 % of it, if the tick then is
-// neither too short to be cheap nor longer than any user notices.
-func defaultTick(shortest time.Duration) time.Duration {
-	fine := min(max(shortest/200, minDefaultTick), maxDefaultTick)
-	return min(fine, shortest/10)
 }
 
 // LogValue returns the settings that are not zero.

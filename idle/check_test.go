@@ -70,7 +70,7 @@ func TestTheRangesFitTheCode(t *testing.T) {
 		case "tcp-keepalive":
 			require.EqualValues(t, minKeepAlive, s.Min)
 		case "tick":
-			require.EqualValues(t, minTick, s.Min)
+			require.EqualValues(t, time.Millisecond, s.Min)
 		}
 	}
 }

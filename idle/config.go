@@ -10,13 +10,10 @@ import (
 )
 
 const (
-	minDefaultTick = 20 * time.Millisecond
-	maxDefaultTick = 100 * time.Millisecond
-	minTick        = time.Millisecond
-	maxTicks       = 1 << 30 // of any duration: an instant has 32 bits
-	maxTimeout     = setting.TenYears
-	minHorizon     = 1 << 11 // ticks
-	maxHorizon     = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
+	maxTicks   = setting.MaxTicks
+	maxTimeout = setting.TenYears
+	minHorizon = 1 << 11 // ticks
+	maxHorizon = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
 
 	defaultMaxMissed = 2
 	maxMaxMissed     = 15 // a state has four bits for them

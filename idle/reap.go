@@ -114,7 +114,9 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 	report := lim.Report(v, f, now)
 	switch v.Act {
 	case verdict.Raise:
-		l.raise(s, Event{Reason(v.Reason), report.First, report.Limit, report.Lasted, report.Late}, now)
+		l.raise(s, Event{
+			Reason: v.Reason, First: report.First, Timeout: report.Limit, Idle: report.Lasted, Late: report.Late,
+		}, now)
 	case verdict.Ping:
 		l.counters.Pings++
 		l.countMissed(f)
@@ -141,7 +143,7 @@ func (l *loop) carryOut(s *state, lim *limits, v verdict.Verdict, f *verdict.Fac
 
 func reapError(v verdict.Verdict, p verdict.Report) *ReapError {
 	return &ReapError{
-		Reason: Reason(v.Reason), Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least,
+		Reason: v.Reason, Limit: p.Limit, Lasted: p.Lasted, Late: p.Late, Bytes: p.Bytes, LimitBytes: p.Least,
 	}
 }
 
@@ -156,7 +158,7 @@ func (l *loop) countMissed(f *verdict.Facts) {
 // write idle.
 func (l *loop) raise(s *state, ev Event, now mono.Time) {
 	l.counters.events[ev.Reason]++
-	s.Notice(l.clock, verdict.Reason(ev.Reason), now)
+	s.Notice(l.clock, ev.Reason, now)
 	action := gnet.Close
 	if ev.Reason == WriteIdle {
 		action = gnet.None

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -57,13 +58,13 @@ func newRing(l *loop, set *settings, sectors int) (ring Ring, width time.Duratio
 // turn returns the usual distance of deadlines from now.
 func (cfg *Config) turn() (longest time.Duration) {
 	for _, s := range cfg.stamped() {
-		longest = max(longest, s.value)
+		longest = max(longest, s.Value)
 	}
 	if longest > 0 {
 		return longest + verdict.Share(longest, cfg.Jitter)
 	}
-	for _, s := range cfg.durations() {
-		longest = max(longest, s.value)
+	for _, s := range setting.Idle.Deadlines(cfg) {
+		longest = max(longest, s.Value)
 	}
 	return min(longest, cfg.horizon())
 }

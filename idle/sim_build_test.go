@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
 func sortIntervals(all simIntervals) {
@@ -84,10 +85,10 @@ func (w *simWorld) chooseConfig() {
 		cfg.OutageGrace = w.limit()
 	}
 	shortest := 5 * time.Second
-	for _, s := range cfg.durations() {
-		if s.value > 0 {
-			shortest = min(shortest, s.value)
-			w.longest = max(w.longest, s.value)
+	for _, s := range setting.Idle.Deadlines(&cfg) {
+		if s.Value > 0 {
+			shortest = min(shortest, s.Value)
+			w.longest = max(w.longest, s.Value)
 		}
 	}
 	w.longest = max(w.longest, 200*time.Millisecond)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
 // simNever is never in the time of the simulation.
@@ -19,9 +21,9 @@ func (w *simWorld) slack() time.Duration {
 // least is the shortest time that is certainly an outage.
 func (w *simWorld) least() time.Duration {
 	shortest := w.longest
-	for _, s := range w.cfg.durations() {
-		if s.value > 0 {
-			shortest = min(shortest, s.value)
+	for _, s := range setting.Idle.Deadlines(&w.cfg) {
+		if s.Value > 0 {
+			shortest = min(shortest, s.Value)
 		}
 	}
 	tenth := min(max(shortest/10, 20*time.Millisecond), 200*time.Millisecond)

@@ -3,6 +3,8 @@ package idle
 import (
 	"fmt"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // reaped checks that the contract allows to close a connection for this reason.
@@ -39,10 +41,10 @@ func (l *simLife) checkReason(k Reason) {
 	}
 	for other := firstReason; other <= lastDue; other++ {
 		since, limit := l.counts(other)
-		if other == k || limit == 0 || other == WriteIdle || other.isIdle() && l.w.keeps {
+		if other == k || limit == 0 || other == WriteIdle || verdict.IsIdle(other) && l.w.keeps {
 			continue
 		}
-		if other.isIdle() && l.w.now-since > 2048*l.w.cfg.Tick {
+		if verdict.IsIdle(other) && l.w.now-since > 2048*l.w.cfg.Tick {
 			continue // reads are not recorded that far back
 		}
 		if due := l.until(other) + l.w.slack() + l.delayed(other); due < mine {

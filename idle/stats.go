@@ -9,72 +9,20 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // Stats holds the counters of a Reaper since its start. Opened, Closed and Reaped are exact. Reads
 // of the current tick appear with the next message, open, close or task of their event loop, which
-// is at most one timeout later.
-type Stats struct {
-	Connections     int           // watched now
-	Opened          uint64        // connections watched so far
-	Closed          uint64        // of them, closed for any reason
-	ClosedByPeer    uint64        // of Closed, ended by the peer (FIN)
-	ClosedByHandler uint64        // of Closed, closed by the handler or by the end of the engine
-	Failed          uint64        // of Closed, ended with an error, such as a reset
-	Reaped          Counts        // of Closed, closed by the Reaper
-	Observed        Counts        // connections that only Config.ObserveOnly kept open
-	Refused         uint64        // connections refused for lack of room, unseen by the handler
-	Reads           uint64        // calls of OnTraffic with new bytes from the peer
-	Events          Counts        // idle events
-	Pings           uint64        // heartbeats sent
-	Missed          uint64        // of Pings, not answered in time
-	Rescheduled     uint64        // judgements that found the connection alive
-	SavedByKernel   uint64        // connections that seemed dead, but the kernel had newer bytes
-	Lateness        LatenessStats // of Reaped
-	Entries         int           // entries in the wheels
-	Updates         uint64        // calls of Update that changed the Config
-	PendingOutput   int           // bytes in gnet's buffers, as last seen; 0 without OutputLimit.Total
+// is at most one timeout later. See [reap.Stats] for the fields.
+type Stats = reap.Stats
 
-	// PutOff counts the judgements that an outage has put off: a deadline had passed, but the
-	// server could not have heard the peer. A connection may be judged several times.
-	PutOff uint64
-	// Outages counts the times in which the server could not hear its peers: its process was
-	// stopped, its machine was paused, or its network was down.
-	Outages    uint64
-	OutageTime time.Duration // the sum of their lengths
-	// Holds counts how often verdicts were held because all connections that had been busy together
-	// fell silent. Holding is true while verdicts are held.
-	Holds   uint64
-	Holding bool
-
-	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 if
-	// one task is enough for all that is due.
-	Behind time.Duration
-	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds. If it is
-	// large, the process was stopped or short of CPU.
-	DriverLag time.Duration
-}
-
-// Counts has an entry for each [Reason], also if its number is 0.
-type Counts map[Reason]uint64
-
-// Total returns the sum over all reasons.
-func (c Counts) Total() (n uint64) {
-	for _, of := range c {
-		n += of
-	}
-	return n
-}
+// Counts has an entry for each [Reason], also if its number is 0. See [reap.Counts].
+type Counts = reap.Counts
 
 // LatenessStats is a histogram of the times from the deadlines of connections until their reaping.
-type LatenessStats struct {
-	Count    uint64
-	Sum, Max time.Duration
-	// Buckets has the number of connections up to each of Bounds and above the bound before it. The
-	// last bucket counts the connections above the last bound.
-	Buckets []uint64
-	Bounds  []time.Duration
-}
+// See [reap.LatenessStats].
+type LatenessStats = reap.LatenessStats
 
 // latenessBounds are finest up to two default ticks, the promised precision.
 var latenessBounds = [...]time.Duration{

@@ -85,7 +85,7 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 			p.at = d.Began.Add(d.Spread + (d.Deadline-d.Spread)/2)
 		}
 	}
-	if r.IsIdle() {
+	if IsIdle(r) {
 		p.since = max(p.since, f.Noticed[r-1])
 	}
 	if r == AllIdle {
@@ -269,7 +269,7 @@ func TestTheJudgeIsExplored(t *testing.T) {
 	}
 	t.Run("pairs", func(t *testing.T) {
 		for a := First; a <= LastDue; a++ {
-			t.Run(a.String(), func(t *testing.T) {
+			t.Run(a.Error(), func(t *testing.T) {
 				t.Parallel()
 				var combined, judged int64
 				for b := a; b <= LastDue; b++ {

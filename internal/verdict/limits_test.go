@@ -40,7 +40,7 @@ func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
 		limit(lim, r, 90*second)
 		lim.Jitter = 0.5
 		base := lim.deadline(r, f).due
-		if r.IsIdle() {
+		if IsIdle(r) {
 			require.Greater(t, base, mono.Time(90*second))
 			f.Random = 0
 			require.Equal(t, mono.Time(90*second), lim.deadline(r, f).due, "never early")

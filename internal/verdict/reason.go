@@ -1,26 +1,26 @@
 package verdict
 
-import "fmt"
+import "github.com/idlewheel/idlewheel/reap"
 
-// A Reason says why a connection is closed. The zero Reason is none. If several deadlines passed at
-// the same instant, Judge returns the smallest Reason.
-type Reason uint8
+// A Reason says why a connection is closed. If several deadlines passed at the same instant, Judge
+// returns the smallest Reason.
+type Reason = reap.Reason
 
 // The reasons.
 const (
-	ReadIdle Reason = iota + 1
-	WriteIdle
-	AllIdle
-	NoFirstByte
-	NoHandshake
-	WriteStall
-	OverLimit
-	BelowMinRate
-	HeartbeatTimeout
-	MaxAge
-	Drained
-	Kicked
-	Shed
+	ReadIdle         = reap.ReadIdle
+	WriteIdle        = reap.WriteIdle
+	AllIdle          = reap.AllIdle
+	NoFirstByte      = reap.NoFirstByte
+	NoHandshake      = reap.NoHandshake
+	WriteStall       = reap.WriteStall
+	OverLimit        = reap.OverLimit
+	BelowMinRate     = reap.BelowMinRate
+	HeartbeatTimeout = reap.HeartbeatTimeout
+	MaxAge           = reap.MaxAge
+	Drained          = reap.Drained
+	Kicked           = reap.Kicked
+	Shed             = reap.Shed
 
 	First       = ReadIdle
 	LastDue     = Drained // later reasons have no deadline
@@ -28,32 +28,8 @@ const (
 	IdleReasons = int(AllIdle) // the first ones are idle events
 )
 
-var names = [Last + 1]string{
-	ReadIdle:         "read idle",
-	WriteIdle:        "write idle",
-	AllIdle:          "all idle",
-	NoFirstByte:      "no first byte",
-	NoHandshake:      "no handshake",
-	WriteStall:       "write stall",
-	OverLimit:        "over limit",
-	BelowMinRate:     "below min rate",
-	HeartbeatTimeout: "heartbeat timeout",
-	MaxAge:           "max age",
-	Drained:          "drained",
-	Kicked:           "kicked",
-	Shed:             "shed",
-}
-
-// String returns the name that logs, metrics and reports use.
-func (r Reason) String() string {
-	if r.Valid() {
-		return names[r]
-	}
-	return fmt.Sprintf("reason %d", uint8(r))
-}
+// IsIdle reports whether a reason is an idle event.
+func IsIdle(r Reason) bool { return r >= ReadIdle && r <= AllIdle }
 
 // Valid reports whether r is one of the reasons.
-func (r Reason) Valid() bool { return r >= First && r <= Last }
-
-// IsIdle reports whether the reason is an idle event.
-func (r Reason) IsIdle() bool { return r >= ReadIdle && r <= AllIdle }
+func Valid(r Reason) bool { return r >= First && r <= Last }

@@ -11,7 +11,7 @@ import (
 
 func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 	for _, r := range []Reason{ReadIdle, WriteIdle, AllIdle} {
-		t.Run(r.String(), func(t *testing.T) {
+		t.Run(r.Error(), func(t *testing.T) {
 			lim, f := testLimits(), testFacts()
 			limit(lim, r, 90*second)
 			timeout := lim.IdleLimit(r)

@@ -125,7 +125,7 @@ func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 	case Drained:
 		return deadline{due: lim.drained(f)}
 	default:
-		panic("BUG: verdict: no deadline for " + r.String())
+		panic("BUG: verdict: no deadline for " + r.Error())
 	}
 }
 
@@ -232,7 +232,7 @@ func (lim *Limits) NeedLoop() bool {
 // act returns the action that a passed deadline requires.
 func (lim *Limits) act(r Reason, f *Facts) Act {
 	switch {
-	case r.IsIdle():
+	case IsIdle(r):
 		return Raise
 	case r == HeartbeatTimeout && f.Missed < lim.Heartbeat.MaxMissed:
 		return Ping

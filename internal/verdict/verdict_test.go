@@ -67,7 +67,7 @@ func limit(lim *Limits, r Reason, due mono.Time) {
 
 // actOf returns the action that a reason requires.
 func actOf(r Reason) Act {
-	if r.IsIdle() {
+	if IsIdle(r) {
 		return Raise
 	}
 	return End
@@ -83,7 +83,7 @@ func allReasons() (all []Reason) {
 func TestEachReasonIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
 	const due = mono.Time(90 * second)
 	for _, r := range allReasons() {
-		t.Run(r.String(), func(t *testing.T) {
+		t.Run(r.Error(), func(t *testing.T) {
 			lim := testLimits()
 			limit(lim, r, due)
 			v := lim.Judge(testFacts(), neverAway, due-1)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
@@ -243,7 +244,7 @@ func BenchmarkInspect(b *testing.B) {
 	r, conns := watch(b, 100_000, everything)
 	l := r.registry.Load().loops[0]
 	b.Run("states", func(b *testing.B) {
-		i := inspector{query: Query{States: true}, found: Inspection{States: map[string]int{}}}
+		i := inspection.Inspector{Query: Query{States: true}, Found: Inspection{States: map[string]int{}}}
 		for b.Loop() {
 			for from := uint32(0); l.inspectFrom(from, &i); from += inspectStep {
 			}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/inspection"
 )
 
 func TestInspectKickAndClosed(t *testing.T) {
@@ -34,7 +36,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 			_, err := c.Write([]byte(what))
 			require.NoError(t, err)
 			eventually(t, "the message is read", func() bool {
-				all, err := list(t.Context(), s.reaper, byAge, 10)
+				all, err := list(t.Context(), s.reaper, inspection.ByAge, 10)
 				return err == nil && len(all) == len(names) && all[len(all)-1].Received > 0
 			})
 		}
@@ -48,26 +50,26 @@ func TestInspectKickAndClosed(t *testing.T) {
 		}
 		return all, shown
 	}
-	all, shown := show(byAge, 10)
+	all, shown := show(inspection.ByAge, 10)
 	require.Equal(t, []string{"nothing", "hold", "flood", "ready", "exempt"}, shown)
-	for i, want := range []string{stateHandshake, stateHeld, stateHandshake, stateOpen, stateExempt} {
+	for i, want := range []string{inspection.StateHandshake, inspection.StateHeld, inspection.StateHandshake, inspection.StateOpen, inspection.StateExempt} {
 		require.Equal(t, want, all[i].State)
 	}
 	require.EqualValues(t, 4, all[1].Received)
 	require.Greater(t, all[0].Age, limitOf)
 	require.Greater(t, all[0].ReadIdle, limitOf)
 	require.NotZero(t, all[0].Due)
-	_, shown = show(byIdle, 2)
+	_, shown = show(inspection.ByIdle, 2)
 	require.Equal(t, []string{"nothing", "hold"}, shown)
-	all, shown = show(byOutput, 1)
+	all, shown = show(inspection.ByOutput, 1)
 	require.Equal(t, []string{"flood"}, shown)
 	require.Greater(t, all[0].Output, 1<<20)
-	_, shown = show(byOutput, 0)
+	_, shown = show(inspection.ByOutput, 0)
 	require.Empty(t, shown)
 	_, err := list(t.Context(), s.reaper, "name", 1)
 	require.ErrorContains(t, err, `Query.By is "name"`)
 
-	all, _ = show(byAge, 10)
+	all, _ = show(inspection.ByAge, 10)
 	for i, info := range all[:3] {
 		id := info.ID
 		require.NoError(t, s.reaper.Kick(t.Context(), id))
@@ -103,7 +105,7 @@ func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limitOf)
 	defer cancel()
 	time.Sleep(limitOf / 4)
-	_, err = list(ctx, s.reaper, byAge, 1)
+	_, err = list(ctx, s.reaper, inspection.ByAge, 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	close(unblock)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 )
@@ -53,8 +54,8 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 			if other.live || len(known) < 2*r.live+spareLoops {
 				loops = append(loops, other)
 			} else {
-				r.past.add(other.published.read())
-				r.pastClosed = newest(append(r.pastClosed, other.closed.read()...), r.settings.Load().cfg.KeepClosed)
+				r.past.Add(other.published.read())
+				r.pastClosed = counts.Newest(append(r.pastClosed, other.closed.Read()...), r.settings.Load().cfg.KeepClosed)
 			}
 		}
 		r.registry.Store(newRegistry(loops))

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/counts"
+	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
@@ -35,14 +37,14 @@ func TestInspectCountsByState(t *testing.T) {
 		_, err := dial(t, s.addr).Write([]byte(what))
 		require.NoError(t, err)
 	}
-	want := newStates()
-	want[stateHeld], want[stateOpen], want[stateHandshake] = 1, 2, 1
+	want := inspection.NewStates()
+	want[inspection.StateHeld], want[inspection.StateOpen], want[inspection.StateHandshake] = 1, 2, 1
 	var got Inspection
 	eventually(t, "all states are reached", func() bool {
 		var err error
 		got, err = countStates(t.Context(), s.reaper)
 		require.NoError(t, err)
-		return got.States[stateOpen] == 2 && got.States[stateHeld] == 1 && got.States[stateHandshake] == 1
+		return got.States[inspection.StateOpen] == 2 && got.States[inspection.StateHeld] == 1 && got.States[inspection.StateHandshake] == 1
 	})
 	require.Equal(t, want, got.States)
 	require.Zero(t, got.Overdue)
@@ -62,13 +64,13 @@ func TestInspectCountsOverdueConnections(t *testing.T) {
 		l.add(&conns[i])
 	}
 	count := func() Inspection {
-		i := inspector{query: Query{States: true}, found: Inspection{States: map[string]int{}}}
+		i := inspection.Inspector{Query: Query{States: true}, Found: Inspection{States: map[string]int{}}}
 		l.inspectFrom(0, &i)
-		return i.found
+		return i.Found
 	}
-	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}}, count())
+	require.Equal(t, Inspection{States: map[string]int{inspection.StateOpen: 5}}, count())
 	hand.move(l.clock, mono.Time(3*time.Second))
-	require.Equal(t, Inspection{States: map[string]int{stateOpen: 5}, Overdue: 5}, count())
+	require.Equal(t, Inspection{States: map[string]int{inspection.StateOpen: 5}, Overdue: 5}, count())
 }
 
 func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
@@ -266,11 +268,11 @@ func TestMissedHeartbeatsAreCounted(t *testing.T) {
 }
 
 func TestLatenessIsCountedInBuckets(t *testing.T) {
-	var counts latenessCounts
+	var counts counts.Lateness
 	for _, late := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 200 * time.Millisecond, 10 * time.Second, time.Hour} {
-		counts.observe(late)
+		counts.Observe(late)
 	}
-	got := counts.export()
+	got := counts.Export()
 	bounds := got.Bounds
 	require.Len(t, got.Buckets, len(bounds)+1)
 	want := map[time.Duration]uint64{time.Millisecond: 2, 5 * time.Millisecond: 1, 200 * time.Millisecond: 1, 10 * time.Second: 1}
@@ -343,10 +345,11 @@ func TestInspectingChangesNothing(t *testing.T) {
 	for range 3 {
 		states, records := statesOf(l), recordsOf(l, conns)
 		stats, evidence := l.counters, l.evidence
-		i := newInspector(Query{Limit: 2, States: true, By: byOutput}, s.at)
+		i, err := inspection.New(Query{Limit: 2, States: true, By: inspection.ByOutput}, s.at)
+		require.NoError(t, err)
 		l.inspectFrom(0, i)
 		l.ring(4)
-		require.Len(t, i.first.Sorted(), 2)
+		require.Len(t, i.Result().Connections, 2)
 		require.Equal(t, states, statesOf(l))
 		require.Equal(t, records, recordsOf(l, conns))
 		require.Equal(t, stats, l.counters)
@@ -415,7 +418,7 @@ func TestAnAbandonedInspectionChangesNothing(t *testing.T) {
 	r.OnOpen(a)
 	shown := make(chan []ConnInfo)
 	go func() {
-		all, err := list(t.Context(), r, byIdle, 10)
+		all, err := list(t.Context(), r, inspection.ByIdle, 10)
 		assert.NoError(t, err)
 		shown <- all
 	}()

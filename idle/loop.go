@@ -10,6 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/conntimer"
+	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/outputs"
@@ -69,7 +70,7 @@ type loop struct {
 	reaping     *state       // the connection that is being reaped
 	reapReason  *ReapError   // the reason why
 	stop        error        // gnet's request to shut down, which the task must return
-	closed      closedRing
+	closed      counts.ClosedRing
 
 	// Atomic.
 	dueAt         atomic.Int64                 // copy of due for the driver
@@ -140,10 +141,10 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		l.reaping, l.reapReason = nil, nil
 	}
 	if reason != nil {
-		l.counters.countReap(reason)
-		l.closed.add(l, id, s, reason)
+		l.counters.CountReap(reason)
+		l.addClosed(id, s, reason)
 	} else {
-		l.counters.countEnd(err)
+		l.counters.CountEnd(err)
 	}
 	l.table.Remove(key(s.conn))
 	l.forget(id)

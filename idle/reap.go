@@ -157,7 +157,7 @@ func (l *loop) countMissed(f *verdict.Facts) {
 // raise calls OnIdle for an idle connection. Without OnIdle it reaps the connection, unless that is
 // write idle.
 func (l *loop) raise(s *state, ev Event, now mono.Time) {
-	l.counters.events[ev.Reason]++
+	l.counters.Events[ev.Reason]++
 	s.Notice(l.clock, ev.Reason, now)
 	action := gnet.Close
 	if ev.Reason == WriteIdle {
@@ -183,7 +183,7 @@ func (l *loop) end(s *state, reason *ReapError) {
 	}
 	s.SetObserved(true)
 	l.reaper.decided.Add(1)
-	l.counters.observed[reason.Reason]++
+	l.counters.Observed[reason.Reason]++
 	l.logReap(slog.LevelInfo, "would reap connection", s, reason)
 }
 

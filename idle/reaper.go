@@ -96,9 +96,9 @@ func (r *Reaper) Stats() Stats {
 	defer r.mu.Unlock()
 	all := r.past
 	for _, l := range r.registry.Load().loops {
-		all.add(l.published.read())
+		all.Add(l.published.read())
 	}
-	s := all.export()
+	s := all.Export()
 	s.Updates, s.PendingOutput = r.updates, int(r.output.Load())
 	s.DriverLag = r.lag.worst(r.clock.Elapsed(), r.driver != nil)
 	s.Outages, s.OutageTime, s.Holds = r.monitor.Outages, r.monitor.Time, r.monitor.Holds

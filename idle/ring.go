@@ -8,20 +8,11 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
-// A Ring is a picture of the timing wheel of an event loop: the number of connections in each part
-// of a turn. A turn is as long as the longest idle timeout. A connection that was heard keeps its
-// place until its slot comes up, and moves then.
-type Ring struct {
-	Loop        int // number of the loop, from 1
-	Connections int
-	Turn        time.Duration
-	Now         time.Duration // the hand stands at Now modulo Turn
-	Sectors     []int         // connections that come up in each part of a turn
-	Later       int           // connections that come up after more than a turn
-	Reaped      Counts
-}
+// A Ring is a picture of the timing wheel of an event loop. See [reap.Ring].
+type Ring = reap.Ring
 
 // rings returns the ring of each loop.
 func (r *Reaper) rings(ctx context.Context, sectors int) ([]Ring, error) {
@@ -34,7 +25,7 @@ func (r *Reaper) rings(ctx context.Context, sectors int) ([]Ring, error) {
 		}
 		if !ran { // the loop has no connections
 			ring, _ = newRing(l, r.settings.Load(), sectors)
-			ring.Reaped = l.published.read().reaped.export()
+			ring.Reaped = l.published.read().Reaped.Export()
 		}
 		rings = append(rings, ring)
 	}
@@ -71,7 +62,7 @@ func (cfg *Config) turn() (longest time.Duration) {
 
 func (l *loop) ring(sectors int) Ring {
 	ring, width := newRing(l, l.set, sectors)
-	ring.Connections, ring.Reaped = l.open, l.counters.reaped.export()
+	ring.Connections, ring.Reaped = l.open, l.counters.Reaped.Export()
 	for due := range l.wheel.Deadlines() {
 		if due-ring.Now >= ring.Turn {
 			ring.Later++

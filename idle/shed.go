@@ -55,7 +55,7 @@ func (r *Reaper) admit(l *loop) bool {
 	}
 	_ = r.post(l) // if it fails, the driver posts the task
 	if n > limit && set.cfg.ObserveOnly {
-		l.counters.observed[Shed]++
+		l.counters.Observed[Shed]++
 		return true
 	}
 	return n <= limit

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -82,7 +83,7 @@ type simWorld struct {
 // simCounts are the counts of a world for the report.
 type simCounts struct {
 	lives, events, refused  int
-	reaps                   reasonCounts
+	reaps                   counts.Reasons
 	eofs, errs, timerCalls  int
 	stops, pauses, netDowns int
 	totals                  int // connections that were closed because of the total of output

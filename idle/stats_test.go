@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -33,14 +34,14 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 	}
 	var got counters
 	for _, factor := range []int64{10, 100, 1} { // the largest is in the middle
-		got.add(part(factor))
+		got.Add(part(factor))
 	}
 	n := int64(0)
 	eachNumber("", reflect.ValueOf(&got).Elem(), func(name string, v reflect.Value) {
 		n++
 		want := n * 111
 		switch name {
-		case ".Stats.Behind", ".lateness.max":
+		case ".Stats.Behind", ".Lateness.max":
 			want = n * 100 // the worst of all parts
 		case ".Stats.DriverLag", ".Stats.Updates", ".Stats.Outages", ".Stats.OutageTime", ".Stats.Holds", ".Stats.PendingOutput":
 			want = 0 // counted by the Reaper, not by its loops
@@ -183,7 +184,7 @@ func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 			require.EqualValues(t, want, w.l.counters.Missed-before, "%v, %d pings without an answer", k, unanswered)
 		}
 	}
-	require.EqualValues(t, 2*int(lastDue), w.l.counters.observed.export().Total())
+	require.EqualValues(t, 2*int(lastDue), w.l.counters.Observed.Export().Total())
 }
 
 func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
@@ -202,14 +203,14 @@ func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
 }
 
 func TestCountsAsJSON(t *testing.T) {
-	var c reasonCounts
+	var c counts.Reasons
 	c[ReadIdle], c[Shed] = 3, 1
-	text, err := json.Marshal(c.export())
+	text, err := json.Marshal(c.Export())
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"read idle":3`)
 	var got Counts
 	require.NoError(t, json.Unmarshal(text, &got))
-	require.Equal(t, c.export(), got)
+	require.Equal(t, c.Export(), got)
 	require.Len(t, got, int(lastReason), "the JSON has all reasons")
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"bored": 1}`), &got), `idle: "bored" is not the name of a reason`)
 }

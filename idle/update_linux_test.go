@@ -8,6 +8,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/inspection"
 )
 
 func TestUpdateFromObservingToEnforcing(t *testing.T) {
@@ -24,8 +26,8 @@ func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
 	dial(t, s.addr)
 	eventually(t, "the goodbye is sent", func() bool {
-		all, err := list(t.Context(), s.reaper, byAge, 1)
-		return err == nil && len(all) == 1 && all[0].State == stateLeaving
+		all, err := list(t.Context(), s.reaper, inspection.ByAge, 1)
+		return err == nil && len(all) == 1 && all[0].State == inspection.StateLeaving
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)

@@ -9,6 +9,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/inspection"
 )
 
 // TestTheGoodbyeIsEncrypted reads the goodbye as a TLS client: application data, then the end of
@@ -65,7 +67,7 @@ func TestKickATLSClient(t *testing.T) {
 		stays, kicked := s.dial(t), s.dial(t)
 		s.requireReady(t, stays)
 		s.requireReady(t, kicked)
-		all, err := list(t.Context(), s.reaper, byAge, 10)
+		all, err := list(t.Context(), s.reaper, inspection.ByAge, 10)
 		require.NoError(t, err)
 		require.Len(t, all, 2)
 		var id ConnID

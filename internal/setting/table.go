@@ -2,6 +2,8 @@ package setting
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -136,4 +138,18 @@ var Idle = Table{
 		Name: "tick", Field: "Tick", Zero: "a 200th of the shortest timeout, 20ms to 100ms, at most a tenth", Min: ms, Max: age, Scope: AtStart,
 		Help: "close a connection at most two ticks of this `duration` after its deadline",
 	},
+}
+
+// Net is the table of idlenet.Config: that of idle.Config without what needs an event loop.
+var Net = append(Idle.without("OutputLimit", "ReconnectSpread"), Setting{
+	Name: "close-grace", Field: "CloseGrace", Zero: "5s", Min: ms, Max: age,
+	Help: "`duration` that the server gets to close a connection that has ended",
+})
+
+// without returns the settings of all fields but the given ones, and the fields in these.
+func (t Table) without(fields ...string) Table {
+	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool {
+		field, _, _ := strings.Cut(s.Field, ".")
+		return slices.Contains(fields, field)
+	})
 }

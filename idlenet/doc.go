@@ -1,0 +1,66 @@
+// Package idlenet ends the dead connections of servers on package net: net/http, TLS, gRPC,
+// WebSocket, or your own. It has the limits and the judgement of package idle, without gnet.
+//
+//	inner, err := net.Listen("tcp", ":8080")
+//	if err != nil {
+//		return err
+//	}
+//	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: time.Minute})
+//	if err != nil {
+//		return err
+//	}
+//	server := &http.Server{Handler: handler, ConnState: ln.ConnState}
+//	return server.Serve(ln)
+//
+// A [Listener] watches the connections that it accepts. Nothing is wrapped, and no code of it runs
+// when a message is read or written: Accept returns the *net.TCPConn itself. At a deadline the
+// Listener asks the kernel when the last byte arrived (TCP_INFO). So a heartbeat costs nothing, and
+// TLS, HTTP or WebSocket above do not notice.
+//
+// SetReadDeadline before each Read moves a timer for each message, and closes living connections
+// after a stall: their heartbeats wait in the sockets while the deadlines pass. The Listener asks
+// whether bytes wait before it judges.
+//
+// # How a connection ends
+//
+// The read deadline of the connection is set to an instant in the past. The server's Read returns
+// an error that is os.ErrDeadlineExceeded, as after SetReadDeadline, and the server closes the
+// connection in its own way. If it does not within Config.CloseGrace, the Listener closes the
+// connection. For the reasons in Config.Reset the Listener resets the connection at once.
+//
+// Deadlines that a server sets itself stay in force; the one that passes first wins. If the server
+// replaces the deadline in the past by one of its own, CloseGrace applies. Package net/http does so
+// when it begins to serve a request, so with [Listener.ConnState] a request that is being served is
+// not idle at all.
+//
+// # Layers
+//
+// The Listener stands below TLS:
+//
+//	server.ServeTLS(ln, "cert.pem", "key.pem")
+//
+// A listener that wraps the connections of package net may also stand below the Listener, such as
+// one for the PROXY protocol, if its connections have a method NetConn that returns the connection
+// inside.
+//
+// # Closed connections
+//
+// The server closes its connections, and the Listener is not told. It finds out at the next look at
+// a connection, or when others are accepted: each Accept checks two connections, so that about as
+// many closed connections as open ones are kept at most. [Listener.ConnState] tells at once. The
+// goroutine that looks ends when no connection is open.
+//
+// # Precision
+//
+// A verdict is never early. It is at most two ticks late, plus one step of the kernel's clock, 1 to
+// 10 ms. Times in which the process was stopped or the machine paused do not count against a peer;
+// if connections that were busy all fall silent together, verdicts about peers are held: see
+// docs/verdict.md. While bytes of a peer wait unread in the socket, the peer is not idle: the
+// server is.
+//
+// # Systems
+//
+// TCP on Linux has everything. For unix sockets, and on other systems, the kernel does not tell
+// when bytes arrived. There Config.Stamp wraps each connection, and [Listen] returns an error for
+// limits that cannot be kept.
+package idlenet

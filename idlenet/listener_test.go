@@ -1,0 +1,124 @@
+package idlenet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// An echo is a server on package net that echoes what it reads.
+type echo struct {
+	*Listener
+	t      testing.TB
+	mu     sync.Mutex
+	errs   []error // guarded by mu; the errors with which reading has ended
+	served sync.WaitGroup
+}
+
+func newEcho(t testing.TB, cfg Config) *echo {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return serveEcho(t, inner, cfg)
+}
+
+func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
+	ln, err := Listen(inner, cfg)
+	require.NoError(t, err)
+	e := &echo{Listener: ln, t: t}
+	e.served.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			e.served.Go(func() { e.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		require.NoError(t, ln.Close())
+		require.NoError(t, ln.Drain(0, 0))
+		e.served.Wait()
+		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+	})
+	return e
+}
+
+func (l *Listener) isJudging() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.judging
+}
+
+func (e *echo) serve(c net.Conn) {
+	defer c.Close()
+	_, err := io.Copy(c, onlyReader{c})
+	if reason := e.Reason(c); reason != nil {
+		err = errors.Join(err, reason)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.errs = append(e.errs, err)
+}
+
+// onlyReader hides the methods that io.Copy would use to let the kernel copy.
+type onlyReader struct{ io.Reader }
+
+func (e *echo) ended() []error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]error(nil), e.errs...)
+}
+
+func (e *echo) dial() net.Conn {
+	c, err := net.Dial(e.Addr().Network(), e.Addr().String())
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func say(t testing.TB, c net.Conn, text string) {
+	_, err := io.WriteString(c, text)
+	require.NoError(t, err)
+	b := make([]byte, len(text))
+	_, err = io.ReadFull(c, b)
+	require.NoError(t, err)
+	require.Equal(t, text, string(b))
+}
+
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, 20*time.Second, 5*time.Millisecond, what)
+}
+
+func TestASilentConnectionEndsAndALivingOneStays(t *testing.T) {
+	e := newEcho(t, Config{ReadTimeout: 500 * time.Millisecond})
+	dead, living := e.dial(), e.dial()
+	say(t, dead, "hello")
+	for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(100 * time.Millisecond) {
+		say(t, living, "beat")
+	}
+	_, err := dead.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the server has closed it")
+	require.Len(t, e.ended(), 1)
+	require.ErrorIs(t, e.ended()[0], os.ErrDeadlineExceeded)
+	require.ErrorIs(t, e.ended()[0], ReadIdle)
+	stats := e.Stats()
+	require.EqualValues(t, 1, stats.Reaped[ReadIdle])
+	require.Less(t, stats.Lateness.Max, 300*time.Millisecond)
+}
+
+func TestASilentServerDoesNotLeak(t *testing.T) {
+	e := newEcho(t, Config{ReadTimeout: time.Minute})
+	c := e.dial()
+	say(t, c, "hello")
+	require.Equal(t, 1, e.Connections())
+}

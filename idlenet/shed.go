@@ -1,0 +1,82 @@
+package idlenet
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"cmp"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// shedSample is the number of connections among which one is chosen to make room.
+const shedSample = 64
+
+// admit reports whether there is room for one more connection. If there is none, a connection that
+// has been silent for long ends.
+func (l *Listener) admit() bool {
+	set := l.settings.Load()
+	if set.drain != (verdict.Drain{}) {
+		return false
+	}
+	limit := set.cfg.MaxConnections
+	if limit == 0 || l.total.Load()-l.ending.Load() < int64(limit) {
+		return true
+	}
+	first := rand.IntN(len(l.shards))
+	for n := range l.shards {
+		s := l.shards[(first+n)%len(l.shards)]
+		if s.shedOne(cmp.Or(set.cfg.ShedProtect, defaultShedProtect)) {
+			s.makeCalls()
+			return true
+		}
+	}
+	return false
+}
+
+// shedOne ends the connection of a sample that has been silent longest. It reports false if there
+// is none that may end.
+func (s *shard) shedOne(protect time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ev := s.listener, new(verdict.Evidence)
+	longest, victim := protect, uint32(0)
+	var found *conn
+	n := s.conns.Len()
+	for k := range min(n, shedSample) {
+		id := (s.probed + k + 1) % n
+		c := s.conns.At(id)
+		if !c.used() || s.ends[id] != nil || c.Held() || !c.Judged() || !l.ask(c.conn, ev) {
+			continue
+		}
+		if silent := s.silent(c, ev); silent >= longest {
+			longest, victim, found = silent, id, c
+		}
+	}
+	if n > 0 {
+		s.probed = (s.probed + shedSample) % n
+	}
+	if found == nil {
+		return false
+	}
+	s.end(victim, found, &ReapError{Reason: Shed, Lasted: longest})
+	return true
+}
+
+// silent returns how long nothing was sent in either direction.
+func (s *shard) silent(c *conn, ev *verdict.Evidence) time.Duration {
+	l := s.listener
+	now := l.clock.Elapsed()
+	f := c.facts(l, &l.settings.Load().limits, 0, now)
+	silent := min(now.Sub(f.Heard.To), now.Sub(f.Wrote.To))
+	switch {
+	case ev.Found == verdict.Unread:
+		return 0
+	case ev.Dated && ev.Received > 0:
+		silent = min(silent, ev.Silent)
+	}
+	if ev.Dated {
+		silent = min(silent, ev.Quiet, now.Sub(f.Opened.To))
+	}
+	return silent
+}

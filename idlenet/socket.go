@@ -1,0 +1,162 @@
+package idlenet
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// A socket is a connection of package net, or one that offers the same.
+type socket interface {
+	net.Conn
+	syscall.Conn
+}
+
+// root returns the connection of package net inside c. It reports false if there is none.
+func root(c net.Conn) (own socket, ok bool) {
+	for range 8 { // layers
+		switch inner := c.(type) {
+		case interface{ NetConn() net.Conn }:
+			c = inner.NetConn()
+		case socket:
+			return inner, reflect.TypeOf(inner).Kind() == reflect.Pointer // its address is its name
+		default:
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+func errNoSocket(c net.Conn) error {
+	return fmt.Errorf("idlenet: %T is not a socket: it needs a method SyscallConn, or NetConn that returns the connection inside", c)
+}
+
+// checkSockets returns an error that names the limits that the kernel cannot keep for connections
+// of an address.
+func (cfg *Config) checkSockets(addr net.Addr) error {
+	_, tcp := addr.(*net.TCPAddr)
+	if tcp && runtime.GOOS == "linux" {
+		return nil
+	}
+	var errs []error
+	for _, limit := range []struct {
+		field   setting.Field
+		on      bool
+		stamped bool // a stamp is enough
+	}{
+		{"ReadTimeout", cfg.ReadTimeout != 0, true},
+		{"FirstByteTimeout", cfg.FirstByteTimeout != 0, true},
+		{"Heartbeat.Interval", cfg.Heartbeat.Interval != 0, true},
+		{"AllTimeout", cfg.AllTimeout != 0, false},
+		{"WriteTimeout", cfg.WriteTimeout != 0, false},
+		{"MinRate.BytesPerSecond", cfg.MinRate.BytesPerSecond != 0, false},
+	} {
+		switch {
+		case !limit.on, cfg.Stamp && limit.stamped:
+		case limit.stamped:
+			errs = append(errs, fmt.Errorf("idlenet: %w", setting.Net.Errorf(
+				"%s is set, but the kernel tells only for TCP on Linux when bytes arrived: set Config.Stamp", limit.field)))
+		default:
+			errs = append(errs, fmt.Errorf("idlenet: %w", setting.Net.Errorf(
+				"%s is set, but needs TCP on Linux", limit.field)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// askKernel queries the kernel about a connection.
+func askKernel(c net.Conn, ev *verdict.Evidence) (open bool) {
+	own, ok := root(c)
+	return ok && control(own, func(fd uintptr) { kernel.Ask(int(fd), ev) }) == nil
+}
+
+// control calls a function with the descriptor of a socket. The error says that the socket is
+// closed.
+func control(own socket, do func(fd uintptr)) error {
+	raw, err := own.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(do)
+}
+
+// isClosed reports whether the server has closed a connection.
+func isClosed(own socket) bool { return control(own, func(uintptr) {}) != nil }
+
+// keepAlive makes the kernel probe the peer.
+func (l *Listener) keepAlive(own socket, d time.Duration) {
+	const probes = 4
+	tcp, ok := own.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: d / 2, Interval: d / 2 / probes, Count: probes})
+	if err == nil {
+		_ = control(own, func(fd uintptr) { err = kernel.SetUserTimeout(int(fd), d) })
+	}
+	if err != nil {
+		l.warn(&l.warnings.keepalive, "setting keepalive", "remote", own.RemoteAddr(), "error", err)
+	}
+}
+
+// aLongTimeAgo is a deadline that has passed.
+var aLongTimeAgo = time.Unix(1, 0)
+
+// tell makes the server close a connection: its present and later Reads fail with
+// os.ErrDeadlineExceeded.
+func tell(own socket) { _ = own.SetReadDeadline(aLongTimeAgo) }
+
+// closeNow closes a connection. With reset the peer gets a RST. It does not block, whatever the
+// server has set with SetLinger.
+func closeNow(own socket, reset bool) {
+	if tcp, ok := own.(*net.TCPConn); ok {
+		linger := -1 // the kernel sends in the background what waits
+		if reset {
+			linger = 0
+		}
+		_ = tcp.SetLinger(linger)
+	}
+	_ = own.Close()
+}
+
+// A stampedConn is a connection with Config.Stamp.
+type stampedConn struct {
+	net.Conn
+	listener *Listener
+	heard    atomic.Uint32 // the stamp of the last Read that returned bytes, 0 if there was none
+}
+
+// Read reads from the connection inside and notes when bytes came.
+func (c *stampedConn) Read(b []byte) (n int, err error) {
+	if n, err = c.Conn.Read(b); n > 0 {
+		now := c.listener.clock.Stamp()
+		if short := uint32(now.Short()); c.heard.Load() != short {
+			c.heard.Store(short)
+		}
+		if c.listener.stamped.Load() != int64(now) {
+			c.listener.stamped.Store(int64(now))
+		}
+	}
+	return n, err
+}
+
+// NetConn returns the connection inside.
+func (c *stampedConn) NetConn() net.Conn { return c.Conn }
+
+// lastRead returns the stamp of the last Read of a connection with Config.Stamp.
+func lastRead(c net.Conn) (heard coarse.ShortStamp, ok bool) {
+	if stamped, is := c.(*stampedConn); is {
+		heard = coarse.ShortStamp(stamped.heard.Load())
+	}
+	return heard, heard != 0
+}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // Numbers of connections in an answer of /api/connections.
@@ -83,7 +84,7 @@ func (h *Handler) serveClosed(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (h *Handler) kick(w http.ResponseWriter, r *http.Request) {
-	id := idle.ConnID(r.PathValue("id"))
+	id := reap.ConnID(r.PathValue("id"))
 	ctx, cancel := context.WithTimeout(r.Context(), loopTimeout)
 	defer cancel()
 	switch err := h.reaper.Kick(ctx, id); {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const (
@@ -40,7 +40,7 @@ type frame struct {
 	PutOff      uint64         `json:"put_off"`        // verdicts, because of outages
 	Holds       uint64         `json:"holds"`
 	Holding     bool           `json:"holding"` // verdicts are held
-	Reaped      idle.Counts    `json:"reaped"`
+	Reaped      reap.Counts    `json:"reaped"`
 	Lateness    lateness       `json:"lateness"`
 	Behind      float64        `json:"behind_seconds"`
 	Lag         float64        `json:"driver_lag_seconds"`
@@ -82,7 +82,7 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 		Rings: rings, Blocked: blocked,
 	}
 	if state.full || s.Updates != state.updates {
-		state.updates, f.Limits = s.Updates, limits(h.reaper.Config())
+		state.updates, f.Limits = s.Updates, h.reaper.Limits()
 	}
 	if n := s.Reaped.Total(); state.full || n != state.reaped {
 		list := h.inspector.closed()

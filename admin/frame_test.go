@@ -91,8 +91,8 @@ func BenchmarkFrame(b *testing.B) {
 	for i := range all {
 		all[i] = fakeConn{fd: 1<<20 + i, on: on[i%loops]}
 	}
-	each(func(c *fakeConn) { h.reaper.OnOpen(c) })
-	defer each(func(c *fakeConn) { h.reaper.OnClose(c, nil) })
+	each(func(c *fakeConn) { idleReaper(h.reaper).OnOpen(c) })
+	defer each(func(c *fakeConn) { idleReaper(h.reaper).OnClose(c, nil) })
 	for name, table := range map[string]time.Duration{"rings": time.Hour, "rings and table": -time.Hour} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

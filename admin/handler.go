@@ -20,9 +20,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/idlewheel/idlewheel/admin/page"
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // loopTimeout bounds the time that a request waits for event loops.
@@ -30,8 +30,8 @@ const loopTimeout = 5 * time.Second
 
 // Config configures a Handler.
 type Config struct {
-	// Reaper is the Reaper to show. It is required.
-	Reaper *idle.Reaper
+	// Reaper is the *idle.Reaper or *idlenet.Listener to show. It is required.
+	Reaper reap.Reaper
 
 	// Token is the secret that requests need, see Access in the package documentation. It has at
 	// least 16 ASCII characters and no spaces, because it is sent in a header. If empty, nothing
@@ -91,7 +91,7 @@ type Pressure struct {
 // A Handler is the http.Handler of the package. Safe for concurrent use.
 type Handler struct {
 	cfg       Config
-	reaper    *idle.Reaper
+	reaper    reap.Reaper
 	inspector inspector
 	token     [sha256.Size]byte
 	origins   *http.CrossOriginProtection

@@ -24,6 +24,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestNewReportsAllMistakes(t *testing.T) {
@@ -249,9 +250,9 @@ func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
 					continue
 				}
 				requireError(t, 403, a, host+" "+e.path)
-				require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout, host)
+				require.Equal(t, time.Minute, idleReaper(h.reaper).Config().ReadTimeout, host)
 			}
-			require.NoError(t, open.reaper.Update(toMinute))
+			require.NoError(t, idleReaper(open.reaper).Update(toMinute))
 		}
 	}
 }
@@ -285,7 +286,7 @@ func TestAWrongMethodIsNotAllowed(t *testing.T) {
 			require.Contains(t, a.header.Get("Allow"), e.method, method+" "+e.path)
 		}
 	}
-	require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout)
+	require.Equal(t, time.Minute, idleReaper(h.reaper).Config().ReadTimeout)
 }
 
 func TestHEADWorksWhereGETDoes(t *testing.T) {
@@ -511,7 +512,7 @@ func TestTheConfigHasAllSettings(t *testing.T) {
 	require.Equal(t, true, got["writable"])
 	require.Equal(t, map[string]any{"addr": "x:1", "loops": 2.0}, got["server"])
 	given, want := got["limits"].(map[string]any), 0
-	cfg := h.reaper.Config()
+	cfg := idleReaper(h.reaper).Config()
 	for name, value := range setting.Idle.Values(&cfg) {
 		want++
 		switch value := value.(type) {
@@ -562,3 +563,6 @@ func TestNothingIsAddedToTheDefaultMux(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, string(deps), "net/http/pprof\n")
 }
+
+// idleReaper returns the Reaper of gnet that a test has made.
+func idleReaper(r reap.Reaper) *idle.Reaper { return r.(*idle.Reaper) }

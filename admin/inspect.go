@@ -7,21 +7,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // An inspector reads the connections of a Reaper. Its results have the form of the JSON answers.
-type inspector struct{ reaper *idle.Reaper }
+type inspector struct{ reaper reap.Reaper }
 
 // open returns the number of open connections.
 func (i inspector) open() int { return i.reaper.Connections() }
 
 // limit returns the largest number of open connections, 0 if it is unlimited.
-func (i inspector) limit() int { return i.reaper.Config().MaxConnections }
+func (i inspector) limit() int {
+	limit, _ := i.reaper.Limits()["max-connections"].(int)
+	return limit
+}
 
 // connections returns the first n connections in an order.
 func (i inspector) connections(ctx context.Context, by string, n int) ([]connection, error) {
-	found, err := i.reaper.Inspect(ctx, idle.Query{By: by, Limit: n})
+	found, err := i.reaper.Inspect(ctx, reap.Query{By: by, Limit: n})
 	list := make([]connection, 0, len(found.Connections))
 	for _, c := range found.Connections {
 		list = append(list, connection{
@@ -35,7 +38,7 @@ func (i inspector) connections(ctx context.Context, by string, n int) ([]connect
 
 // rings returns the timing wheels of all event loops, each in at most so many sectors.
 func (i inspector) rings(ctx context.Context, sectors int) (list []ring, err error) {
-	found, err := i.reaper.Inspect(ctx, idle.Query{Sectors: sectors})
+	found, err := i.reaper.Inspect(ctx, reap.Query{Sectors: sectors})
 	for _, r := range found.Rings {
 		list = append(list, ring{
 			r.Loop, r.Connections, r.Turn.Seconds(), r.Now.Seconds(), r.Sectors, r.Later, withoutZeros(r.Reaped),
@@ -46,11 +49,11 @@ func (i inspector) rings(ctx context.Context, sectors int) (list []ring, err err
 
 // closed returns the connections that were reaped last, newest first. It waits for no event loop.
 func (i inspector) closed() []closed {
-	found, _ := i.reaper.Inspect(context.Background(), idle.Query{Closed: true})
+	found, _ := i.reaper.Inspect(context.Background(), reap.Query{Closed: true})
 	return newClosed(found.Closed)
 }
 
-func newClosed(all []idle.Closed) []closed {
+func newClosed(all []reap.Closed) []closed {
 	list := make([]closed, 0, len(all))
 	for _, c := range all {
 		list = append(list, closed{
@@ -63,8 +66,8 @@ func newClosed(all []idle.Closed) []closed {
 }
 
 // withoutZeros takes the zeros out of counts: frames are short.
-func withoutZeros(c idle.Counts) idle.Counts {
-	maps.DeleteFunc(c, func(_ idle.Reason, n uint64) bool { return n == 0 })
+func withoutZeros(c reap.Counts) reap.Counts {
+	maps.DeleteFunc(c, func(_ reap.Reason, n uint64) bool { return n == 0 })
 	return c
 }
 
@@ -77,9 +80,9 @@ func addrText(addr net.Addr) string {
 	return addr.String()
 }
 
-// A connection is an idle.ConnInfo in JSON.
+// A connection is an reap.ConnInfo in JSON.
 type connection struct {
-	ID        idle.ConnID `json:"id"`
+	ID        reap.ConnID `json:"id"`
 	Remote    string      `json:"remote"`
 	State     string      `json:"state"`
 	Age       float64     `json:"age_seconds"`
@@ -92,11 +95,11 @@ type connection struct {
 	Missed    int         `json:"missed_heartbeats"`
 }
 
-// A closed is an idle.Closed in JSON.
+// A closed is an reap.Closed in JSON.
 type closed struct {
 	At     time.Time   `json:"at"`
 	Remote string      `json:"remote"`
-	Reason idle.Reason `json:"reason"`
+	Reason reap.Reason `json:"reason"`
 	Detail string      `json:"detail"`
 	Age    float64     `json:"age_seconds"`
 	Lasted float64     `json:"lasted_seconds"`
@@ -104,7 +107,7 @@ type closed struct {
 	Late   float64     `json:"late_seconds"`
 }
 
-// A ring is an idle.Ring in JSON.
+// A ring is an reap.Ring in JSON.
 type ring struct {
 	Loop        int         `json:"loop"`
 	Connections int         `json:"connections"`
@@ -112,5 +115,5 @@ type ring struct {
 	Position    float64     `json:"now_seconds"` // of the hand, over all turns
 	Sectors     []int       `json:"sectors"`
 	Later       int         `json:"later"`
-	Reaped      idle.Counts `json:"reaped"`
+	Reaped      reap.Counts `json:"reaped"`
 }

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/version"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const (
@@ -50,13 +50,13 @@ type hello struct {
 	Name     string         `json:"name"`
 	Version  string         `json:"version"`
 	Address  string         `json:"address"`
-	Reasons  []idle.Reason  `json:"reasons"`
+	Reasons  []reap.Reason  `json:"reasons"`
 	Writable bool           `json:"writable"`
 	Limits   map[string]any `json:"limits"`
 }
 
 // reasons returns all reasons, in their order.
-func reasons(s idle.Stats) []idle.Reason { return slices.Sorted(maps.Keys(s.Reaped)) }
+func reasons(s reap.Stats) []reap.Reason { return slices.Sorted(maps.Keys(s.Reaped)) }
 
 // A subscription is the place of a viewer, a client that gets frames.
 type subscription struct {
@@ -208,7 +208,7 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	setSendBuffer(r, viewerBuffer)
 	first, err := json.Marshal(hello{
 		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(h.reaper.Stats()),
-		Writable: h.cfg.Token != "", Limits: limits(h.reaper.Config()),
+		Writable: h.cfg.Token != "", Limits: h.reaper.Limits(),
 	})
 	if err != nil {
 		panic("BUG: admin: " + err.Error())

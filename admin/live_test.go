@@ -57,7 +57,7 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 }
 
 func limitsAsJSON(s *site) map[string]any {
-	all := limits(s.reaper.Config())
+	all := s.reaper.Limits()
 	for name, value := range all {
 		if n, ok := value.(int); ok {
 			all[name] = float64(n)

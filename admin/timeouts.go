@@ -7,33 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
 // maxBody is the most that a request may bring, in bytes.
 const maxBody = 4 << 10
 
-// adjustable are the settings that a request can change, by name.
-var adjustable = func() map[string]setting.Setting {
-	all := map[string]setting.Setting{}
-	for _, s := range setting.Idle {
-		if s.Adjustable {
-			all[s.Name] = s
-		}
-	}
-	return all
-}()
-
-// limits returns the settings of a Config for JSON, with durations as in 1m30s.
-func limits(cfg idle.Config) map[string]any { return setting.Idle.JSON(&cfg) }
-
 func (h *Handler) serveConfig(w http.ResponseWriter, _ *http.Request) {
-	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": limits(h.reaper.Config()), "writable": h.cfg.Token != ""})
+	answer(w, map[string]any{"server": h.cfg.Status().Settings, "limits": h.reaper.Limits(), "writable": h.cfg.Token != ""})
 }
 
 // changeTimeouts changes the timeouts in the request, and answers with all settings.
@@ -54,12 +37,7 @@ func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 // apply changes the named timeouts. Other settings stay, even if another request changes them at
 // the same time.
 func (h *Handler) apply(changes map[string]time.Duration) error {
-	err := h.reaper.Update(func(cfg *idle.Config) {
-		for name, d := range changes {
-			adjustable[name].Of(cfg).SetInt(int64(d))
-		}
-	})
-	if err != nil {
+	if err := h.reaper.Adjust(changes); err != nil {
 		return errors.New(settings.Explain(err, ""))
 	}
 	return nil
@@ -77,9 +55,6 @@ func readTimeouts(body io.Reader) (map[string]time.Duration, error) {
 	}
 	changes := map[string]time.Duration{}
 	for name, raw := range given {
-		if _, ok := adjustable[name]; !ok {
-			return nil, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(timeoutNames(), ", "))
-		}
 		var value string
 		if json.Unmarshal(raw, &value) == nil {
 			changes[name], err = time.ParseDuration(value)
@@ -114,14 +89,4 @@ func readObject(body io.Reader) (map[string]json.RawMessage, error) {
 		seen[name.(string)] = true
 	}
 	return all, err
-}
-
-// timeoutNames returns the names of the adjustable settings, in the order of the documentation.
-func timeoutNames() (names []string) {
-	for _, s := range setting.Idle {
-		if s.Adjustable {
-			names = append(names, s.Name)
-		}
-	}
-	return names
 }

@@ -47,15 +47,15 @@ func TestOmittedTimeoutsStay(t *testing.T) {
 		"read-timeout", "write-timeout", "all-timeout", "first-byte-timeout", "handshake-timeout", "write-stall-timeout",
 		"max-age", "max-age-grace", "outage-grace",
 	} {
-		want := limits(h.reaper.Config())
+		want := h.reaper.Limits()
 		all[name] = (time.Duration(i+1) * time.Hour).String()
 		want[name] = all[name]
 		decode[any](t, call(h, "POST", "/api/timeouts", fmt.Sprintf(`{%q:%q}`, name, all[name])))
-		require.Equal(t, want, limits(h.reaper.Config()), name)
+		require.Equal(t, want, h.reaper.Limits(), name)
 	}
 	a := call(h, "POST", "/api/timeouts", " \n{\"max-age-grace\":\"0s\",\"max-age\":\"0\"}\n ")
 	require.Equal(t, 200, a.status, a.body)
-	want := limits(h.reaper.Config())
+	want := h.reaper.Limits()
 	maps.DeleteFunc(all, func(name string, _ any) bool { return strings.HasPrefix(name, "max-age") })
 	for name, value := range all {
 		require.Equal(t, value, want[name])
@@ -70,8 +70,8 @@ func TestTheOutageGraceMayBeNegative(t *testing.T) {
 	for _, grace := range []time.Duration{-time.Second, 30 * time.Second, 0} {
 		a := call(h, "POST", "/api/timeouts", fmt.Sprintf(`{"outage-grace":%q}`, grace))
 		require.Equal(t, 200, a.status, a.body)
-		require.Equal(t, grace, h.reaper.Config().OutageGrace)
-		require.Equal(t, grace.String(), limits(h.reaper.Config())["outage-grace"])
+		require.Equal(t, grace, idleReaper(h.reaper).Config().OutageGrace)
+		require.Equal(t, grace.String(), h.reaper.Limits()["outage-grace"])
 	}
 	text := requireError(t, 400, call(h, "POST", "/api/timeouts", `{"outage-grace":"99999h"}`))
 	require.Equal(t, "outage-grace is 99999h0m0s: set at most ten years", text)
@@ -118,13 +118,13 @@ var invalidBodies = []struct{ name, body, want string }{
 func TestInvalidTimeoutsChangeNothing(t *testing.T) {
 	var log syncbuf.Buffer
 	h := newHandler(t, Config{Token: rightToken, Logger: newLogger(&log)})
-	before := limits(h.reaper.Config())
+	before := h.reaper.Limits()
 	for _, c := range invalidBodies {
 		text := requireError(t, 400, call(h, "POST", "/api/timeouts", c.body), c.name)
 		require.Contains(t, text, c.want, c.name)
 		require.NotContains(t, text, "idle:", c.name)
 		require.NotContains(t, text, "Config.", c.name)
-		require.Equal(t, before, limits(h.reaper.Config()), c.name)
+		require.Equal(t, before, h.reaper.Limits(), c.name)
 	}
 	require.Empty(t, log.String())
 }
@@ -135,7 +135,7 @@ func TestABracketAfterTheObjectIsRefused(t *testing.T) {
 		strings.Repeat(" ", 5000) + "garbage"} {
 		a := call(h, "POST", "/api/timeouts", `{"read-timeout":"5s"}`+after)
 		require.Equal(t, 400, a.status, "%.20q after it", after)
-		require.Equal(t, time.Minute, h.reaper.Config().ReadTimeout)
+		require.Equal(t, time.Minute, idleReaper(h.reaper).Config().ReadTimeout)
 	}
 }
 
@@ -189,9 +189,9 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHandler(t, Config{Token: rightToken})
-			before := limits(h.reaper.Config())
+			before := h.reaper.Limits()
 			text := requireError(t, 400, call(h, "POST", "/api/timeouts", c.body))
-			require.Equal(t, before, limits(h.reaper.Config()))
+			require.Equal(t, before, h.reaper.Limits())
 			require.Contains(t, text, c.want)
 			for _, inner := range []string{"Config", "idle:", "ReadTimeout", "MaxAge", "\n"} {
 				require.NotContains(t, text, inner)
@@ -244,7 +244,7 @@ func TestConcurrentChangesAreAllKept(t *testing.T) {
 		}
 		close(begin)
 		all.Wait()
-		got := limits(h.reaper.Config())
+		got := h.reaper.Limits()
 		for i, name := range names {
 			require.Equal(t, 200, answers[i].status, answers[i].body)
 			require.Equal(t, want, got[name], "%s in round %d", name, round)

@@ -16,9 +16,13 @@ import (
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
-var _ gnet.EventHandler = (*Reaper)(nil)
+var (
+	_ gnet.EventHandler = (*Reaper)(nil)
+	_ reap.Reaper       = (*Reaper)(nil)
+)
 
 // A Reaper is a gnet.EventHandler around yours. It forwards every call and every Action, hands out
 // gnet's own connections, and closes idle connections. [Middleware] makes one, for gnet.Run or

@@ -13,11 +13,17 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // ErrNotWatched is returned for a connection that the Listener does not watch: it is closed, or was
 // neither accepted nor passed to [Listener.Watch].
 var ErrNotWatched = errors.New("idlenet: the connection is not watched")
+
+var (
+	_ net.Listener = (*Listener)(nil)
+	_ reap.Reaper  = (*Listener)(nil)
+)
 
 // A Listener is a net.Listener that watches the connections that it accepts. [Listen] makes one.
 // Its methods are safe for concurrent use.

@@ -41,6 +41,22 @@ func (l *Listener) Update(edit func(*Config)) error {
 	return nil
 }
 
+// Limits returns the present configuration by the names of its settings, which docs/operating.md
+// lists for idle.Config. Durations are texts such as 1m30s.
+func (l *Listener) Limits() map[string]any {
+	cfg := l.Config()
+	return setting.Net.JSON(&cfg)
+}
+
+// Adjust is [Listener.Update] for timeouts by their names, such as read-timeout. The error joins
+// all that is wrong, a name that is no timeout included; then nothing is changed.
+func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
+	if err := setting.Net.CheckAdjustable(timeouts); err != nil {
+		return fmt.Errorf("idlenet: %w", err)
+	}
+	return l.Update(func(cfg *Config) { setting.Net.Adjust(cfg, timeouts) })
+}
+
 // Drain ends all connections bit by bit, so that their peers do not all come back elsewhere at the
 // same moment. Each connection has a moment of its own within spread, by chance. If it was active
 // in the second before that moment, it gets a later one between spread and deadline. A held

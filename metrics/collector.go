@@ -6,7 +6,7 @@
 // Package server has a collector with more metrics, Server.Collector, which includes this one.
 //
 // No metric has a label with a value per connection. Names have the prefix idlewheel_, units are
-// seconds, and the reason of a close is the name of its idle.Reason with underscores. The table of
+// seconds, and the reason of a close is the name of its reap.Reason with underscores. The table of
 // all metrics is in docs/operating.md.
 //
 // # Cost
@@ -21,9 +21,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/prom"
 	"github.com/idlewheel/idlewheel/internal/version"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // StateUnknown is the state of all connections in a scrape during which an event loop did not
@@ -63,9 +63,10 @@ var (
 		"version", "goversion", "gnet")
 )
 
-// A Collector is a prometheus.Collector of one Reaper. Safe for concurrent use.
+// A Collector is a prometheus.Collector of one *idle.Reaper or *idlenet.Listener. Safe for
+// concurrent use.
 type Collector struct {
-	reaper *idle.Reaper
+	reaper reap.Reaper
 	build  prometheus.Metric
 }
 
@@ -73,7 +74,7 @@ type Collector struct {
 //
 //	labels := prometheus.Labels{"server": "chat"}
 //	prometheus.WrapRegistererWith(labels, registry).MustRegister(collector)
-func NewCollector(r *idle.Reaper) *Collector {
+func NewCollector(r reap.Reaper) *Collector {
 	return &Collector{reaper: r, build: prometheus.MustNewConstMetric(build, prometheus.GaugeValue, 1,
 		version.Of(version.Idlewheel), runtime.Version(), version.Of(version.Gnet))}
 }
@@ -113,7 +114,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(closed, n, prom.Label(reason))
 		counter(observed, s.Observed[reason], prom.Label(reason))
 	}
-	for _, reason := range []idle.Reason{idle.ReadIdle, idle.WriteIdle, idle.AllIdle} {
+	for _, reason := range []reap.Reason{reap.ReadIdle, reap.WriteIdle, reap.AllIdle} {
 		counter(events, s.Events[reason], prom.Label(reason))
 	}
 	counter(closed, s.ClosedByPeer, "peer")
@@ -138,7 +139,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // histogram returns the lateness. Prometheus wants cumulative buckets.
-func histogram(l *idle.LatenessStats) prometheus.Metric {
+func histogram(l *reap.LatenessStats) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(l.Bounds))
 	total := uint64(0)
 	for i, bound := range l.Bounds {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // loopTimeout bounds the time that a scrape waits for event loops. Prometheus waits ten seconds for
@@ -13,7 +13,7 @@ const loopTimeout = time.Second
 
 // A reading is what one scrape reads from the Reaper.
 type reading struct {
-	stats   idle.Stats
+	stats   reap.Stats
 	limit   int            // of connections, 0 if there is none
 	states  map[string]int // connections by state
 	unknown int            // connections of unknown state
@@ -22,15 +22,16 @@ type reading struct {
 
 // read reads the Reaper. If an event loop does not answer in time, the state of all connections is
 // unknown, because a partial count would be wrong.
-func read(r *idle.Reaper) (in reading) {
+func read(r reap.Reaper) (in reading) {
 	ctx, cancel := context.WithTimeout(context.Background(), loopTimeout)
 	defer cancel()
 	// Before Stats: the loops publish their counters with it.
-	found, err := r.Inspect(ctx, idle.Query{States: true})
+	found, err := r.Inspect(ctx, reap.Query{States: true})
 	if err != nil {
 		in.unknown = r.Connections()
 	}
 	in.states, in.overdue = found.States, found.Overdue
-	in.stats, in.limit = r.Stats(), r.Config().MaxConnections
+	in.stats = r.Stats()
+	in.limit, _ = r.Limits()["max-connections"].(int)
 	return in
 }

@@ -8,11 +8,14 @@ package setting
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -202,4 +205,35 @@ func isDuration(t reflect.Type) bool { return t == reflect.TypeFor[time.Duration
 
 func isNumber(t reflect.Type) bool {
 	return t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64
+}
+
+// Adjustable returns the names of the adjustable settings, in the order of the documentation.
+func (t Table) Adjustable() (names []string) {
+	for _, s := range t {
+		if s.Adjustable {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// CheckAdjustable returns an error that joins the names that are not adjustable.
+func (t Table) CheckAdjustable(timeouts map[string]time.Duration) error {
+	var errs []error
+	names := t.Adjustable()
+	for _, name := range slices.Sorted(maps.Keys(timeouts)) {
+		if !slices.Contains(names, name) {
+			errs = append(errs, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(names, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Adjust sets adjustable settings.
+func (t Table) Adjust(cfg any, timeouts map[string]time.Duration) {
+	for _, s := range t {
+		if d, ok := timeouts[s.Name]; ok && s.Adjustable {
+			s.Of(cfg).SetInt(int64(d))
+		}
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -88,9 +87,9 @@ func (h *Handler) kick(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), loopTimeout)
 	defer cancel()
 	switch err := h.reaper.Kick(ctx, id); {
-	case errors.Is(err, idle.ErrBadConnID):
+	case errors.Is(err, reap.ErrBadConnID):
 		fail(w, http.StatusBadRequest, "%.60q is not the ID of a connection: use one of /api/connections, such as 1-23-456", id)
-	case errors.Is(err, idle.ErrNotWatched):
+	case errors.Is(err, reap.ErrNotWatched):
 		fail(w, http.StatusNotFound, "the connection %s is gone", id)
 	case err != nil:
 		failInspect(w, err)

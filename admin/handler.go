@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strings"
 	"time"
 
@@ -105,7 +106,7 @@ type Handler struct {
 // New returns a Handler. The error joins all mistakes in the Config.
 func New(cfg Config) (*Handler, error) {
 	var errs []error
-	if cfg.Reaper == nil {
+	if v := reflect.ValueOf(cfg.Reaper); !v.IsValid() || v.IsNil() {
 		errs = append(errs, errors.New("admin: Config.Reaper is nil: set the Reaper to show"))
 	}
 	if mistake := setting.TokenMistake(cfg.Token); mistake != "" {

@@ -38,6 +38,7 @@ func TestNewReportsAllMistakes(t *testing.T) {
 		{Config{Token: "123456789012345"}, []string{"Config.Reaper is nil", "Config.Token has 15 characters"}},
 		{Config{Token: "x", Open: true}, []string{"Config.Reaper is nil", "Config.Token has 1 characters"}},
 		{Config{Open: true}, []string{"Config.Reaper is nil"}},
+		{Config{Open: true, Reaper: (*idle.Reaper)(nil)}, []string{"Config.Reaper is nil"}},
 		{Config{Reaper: r}, []string{"Config.Token is empty"}},
 		{Config{Reaper: r, Token: "123456789012345"}, []string{"Config.Token has 15 characters"}},
 		{Config{Reaper: r, Token: "1234567890123456"}, nil},

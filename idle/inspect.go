@@ -150,7 +150,7 @@ func (l *loop) remote(s *state) net.Addr {
 }
 
 // ErrBadConnID is returned by Kick for a text that is not a ConnID.
-var ErrBadConnID = inspection.ErrBadConnID
+var ErrBadConnID = reap.ErrBadConnID
 
 // ConnID names a connection of a Reaper, for [Reaper.Kick]. See [reap.ConnID].
 type ConnID = reap.ConnID

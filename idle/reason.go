@@ -1,8 +1,6 @@
 package idle
 
 import (
-	"errors"
-
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -39,7 +37,7 @@ const (
 
 // ErrNotWatched is returned for a connection that the Reaper does not watch: it is closed, it is a
 // datagram socket, or it was not opened through this Reaper.
-var ErrNotWatched = errors.New("idle: the connection is not watched")
+var ErrNotWatched = reap.ErrNotWatched
 
 // ReapError is the error that OnClose gets for a connection that the Reaper has closed. With
 // errors.Is it matches its Reason, and os.ErrDeadlineExceeded if Timeout is true. For all other

@@ -3,11 +3,12 @@ package idle
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/setting"
-	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -24,7 +25,7 @@ func (r *Reaper) rings(ctx context.Context, sectors int) ([]Ring, error) {
 			return nil, err
 		}
 		if !ran { // the loop has no connections
-			ring, _ = newRing(l, r.settings.Load(), sectors)
+			ring = newRing(l, r.settings.Load(), sectors, inspection.NoDeadlines)
 			ring.Reaped = l.published.read().Reaped.Export()
 		}
 		rings = append(rings, ring)
@@ -33,42 +34,19 @@ func (r *Reaper) rings(ctx context.Context, sectors int) ([]Ring, error) {
 	return rings, nil
 }
 
-// newRing returns an empty ring, and the width of its sectors.
-func newRing(l *loop, set *settings, sectors int) (ring Ring, width time.Duration) {
-	ticks := int(set.cfg.turn()/l.clock.Tick()) + 2 // the clock and the wheel round up
-	sectors = min(sectors, ticks)
-	n := (ticks + sectors - 1) / sectors
-	width = time.Duration(n) * l.clock.Tick()
-	sectors = (ticks + n - 1) / n
-	return Ring{
-		Loop: int(l.number), Turn: width * time.Duration(sectors),
-		Now: time.Duration(l.clock.Elapsed()), Sectors: make([]int, sectors),
-	}, width
+// newRing returns the ring of a loop with the given deadlines.
+func newRing(l *loop, set *settings, sectors int, deadlines iter.Seq[time.Duration]) Ring {
+	return inspection.NewRing(l.number, set.cfg.turn(), l.clock.Tick(), sectors, l.clock.Elapsed(), deadlines)
 }
 
 // turn returns the usual distance of deadlines from now.
-func (cfg *Config) turn() (longest time.Duration) {
-	for _, s := range cfg.stamped() {
-		longest = max(longest, s.Value)
-	}
-	if longest > 0 {
-		return longest + verdict.Share(longest, cfg.Jitter)
-	}
-	for _, s := range setting.Idle.Deadlines(cfg) {
-		longest = max(longest, s.Value)
-	}
-	return min(longest, cfg.horizon())
+func (cfg *Config) turn() time.Duration {
+	active := max(cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout, cfg.Heartbeat.Interval)
+	return inspection.Turn(active, cfg.Jitter, setting.Idle.Deadlines(cfg), cfg.horizon())
 }
 
 func (l *loop) ring(sectors int) Ring {
-	ring, width := newRing(l, l.set, sectors)
+	ring := newRing(l, l.set, sectors, l.wheel.Deadlines())
 	ring.Connections, ring.Reaped = l.open, l.counters.Reaped.Export()
-	for due := range l.wheel.Deadlines() {
-		if due-ring.Now >= ring.Turn {
-			ring.Later++
-			continue
-		}
-		ring.Sectors[due/width%time.Duration(len(ring.Sectors))]++
-	}
 	return ring
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -14,7 +15,7 @@ import (
 type ConnID = reap.ConnID
 
 // ErrBadConnID is returned by Kick for a text that is not a ConnID.
-var ErrBadConnID = inspection.ErrBadConnID
+var ErrBadConnID = reap.ErrBadConnID
 
 func (s *shard) connID(id uint32, n *conn) ConnID {
 	return inspection.NewConnID(s.number+1, id, uint32(n.Opened()))
@@ -23,9 +24,9 @@ func (s *shard) connID(id uint32, n *conn) ConnID {
 // inspectStep is how many connections are inspected under one lock.
 const inspectStep = 1 << 8
 
-// Inspect looks at the connections, and changes nothing. There are no rings: Query.Sectors does
-// nothing. A connection that opens or closes meanwhile may be missing. The error is that of ctx if
-// ctx ends first, or says what is wrong with the Query.
+// Inspect looks at the connections, and changes nothing. There is a ring for each part of the
+// connections, one per processor. A connection that opens or closes meanwhile may be missing. The
+// error is that of ctx if ctx ends first, or says what is wrong with the Query.
 func (l *Listener) Inspect(ctx context.Context, q reap.Query) (reap.Inspection, error) {
 	i, err := inspection.New(q, l.clock.Elapsed())
 	if err != nil {
@@ -38,6 +39,11 @@ func (l *Listener) Inspect(ctx context.Context, q reap.Query) (reap.Inspection, 
 					return reap.Inspection{States: inspection.NewStates()}, err
 				}
 			}
+		}
+	}
+	if q.Sectors > 0 {
+		for _, s := range l.shards {
+			i.Found.Rings = append(i.Found.Rings, s.ring(q.Sectors))
 		}
 	}
 	if q.Closed {
@@ -83,6 +89,19 @@ func (s *shard) inspectOne(i *inspection.Inspector, id uint32, n *conn) {
 	}
 	info.ID, info.Remote = s.connID(id, n), n.conn.RemoteAddr()
 	i.First.Add(info)
+}
+
+// ring returns a picture of the wheel.
+func (s *shard) ring(sectors int) reap.Ring {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.listener
+	cfg := &l.settings.Load().cfg
+	active := max(cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout, cfg.Heartbeat.Interval)
+	turn := inspection.Turn(active, cfg.Jitter, setting.Net.Deadlines(cfg), cfg.horizon())
+	ring := inspection.NewRing(s.number+1, turn, l.clock.Tick(), sectors, l.clock.Elapsed(), s.wheel.Deadlines())
+	ring.Connections, ring.Reaped = s.wheel.Len(), s.counters.Reaped.Export()
+	return ring
 }
 
 // Kick ends a connection, held ones too, with the reason [Kicked]. The error is [ErrNotWatched] if

@@ -18,7 +18,7 @@ import (
 
 // ErrNotWatched is returned for a connection that the Listener does not watch: it is closed, or was
 // neither accepted nor passed to [Listener.Watch].
-var ErrNotWatched = errors.New("idlenet: the connection is not watched")
+var ErrNotWatched = reap.ErrNotWatched
 
 var (
 	_ net.Listener = (*Listener)(nil)

@@ -69,7 +69,7 @@ type Closed struct {
 // of a turn. A turn is as long as the longest idle timeout. A connection that was heard keeps its
 // place until its slot comes up, and moves then.
 type Ring struct {
-	Loop        int // number of the loop, from 1
+	Loop        int // number of the event loop, or of the part of the connections, from 1
 	Connections int
 	Turn        time.Duration
 	Now         time.Duration // the hand stands at Now modulo Turn

@@ -129,9 +129,6 @@ func AddEvidence(i *reap.ConnInfo, ev *verdict.Evidence) {
 	}
 }
 
-// ErrBadConnID is returned by Kick for a text that is not a ConnID.
-var ErrBadConnID = errors.New("idle: not the ID of a connection, such as 1-23-456")
-
 // NewConnID returns the ID of a connection: the number of its group, its number in the group, and
 // the instant at which it was opened. Two connections that were opened in the same tick have
 // different numbers.
@@ -146,7 +143,7 @@ func ParseConnID(id reap.ConnID) (group, number, opened uint32, err error) {
 	for i, part := range parts {
 		number, err := strconv.ParseUint(part, 10, 32)
 		if err != nil || len(parts) != len(n) {
-			return 0, 0, 0, fmt.Errorf("%w: %.60q", ErrBadConnID, string(id))
+			return 0, 0, 0, fmt.Errorf("%w: %.60q", reap.ErrBadConnID, string(id))
 		}
 		n[i] = uint32(number)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // RejectedDesc describes the metric of [Rejected].
@@ -25,7 +25,7 @@ func Rejected(reason string, n uint64) prometheus.Metric {
 }
 
 // Label returns the name of a reason in labels and logs, such as read_idle.
-func Label(r idle.Reason) string { return strings.ReplaceAll(r.Error(), " ", "_") }
+func Label(r reap.Reason) string { return strings.ReplaceAll(r.Error(), " ", "_") }
 
 // OneIf returns 1 for true and 0 for false.
 func OneIf(is bool) float64 {

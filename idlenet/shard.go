@@ -22,7 +22,7 @@ type shard struct {
 
 	mu       sync.Mutex // guards the fields below
 	conns    slab.Slab[conn]
-	ids      map[uintptr]uint32 // by the address of the socket
+	ids      idTable
 	wheel    *wheel.Wheel[uint32]
 	ends     map[uint32]*end // of connections that have ended, by id
 	counters counters
@@ -35,10 +35,10 @@ type shard struct {
 // A conn is what a Listener knows of one connection.
 type conn struct {
 	connstate.State
+	active bool // ConnState has seen a request that is not over
 	record conntable.Record
 	conn   net.Conn // as Accept has returned it; nil if the conn is free
 	timer  wheel.Handle
-	active bool // ConnState has seen a request that is not over
 }
 
 func (c *conn) used() bool { return c.conn != nil }
@@ -55,7 +55,7 @@ func newShard(l *Listener, number uint32) *shard {
 	if err != nil {
 		panic("BUG: idlenet: " + err.Error()) // the Config was checked
 	}
-	return &shard{listener: l, number: number, wheel: w, ids: make(map[uintptr]uint32), ends: make(map[uint32]*end)}
+	return &shard{listener: l, number: number, wheel: w, ids: newIDTable(), ends: make(map[uint32]*end)}
 }
 
 // address returns the address of a socket, which is its name while it is kept.
@@ -82,7 +82,7 @@ func (s *shard) add(c net.Conn, own socket) {
 	n.conn = c
 	n.Open(&l.clock, set.limits.Rate, now)
 	n.record = conntable.Record{Heard: l.clock.Stamp().Short(), Tag: conntable.Fresh}
-	s.ids[address(own)] = id
+	s.ids.add(address(own), id)
 	f := n.facts(l, &set.limits, id, now)
 	next := now
 	if v := set.limits.Judge(&f, &verdict.Away{}, now); v.Act == verdict.Wait {
@@ -119,7 +119,7 @@ func (s *shard) searchClosed() {
 // drop forgets a connection that is closed.
 func (s *shard) drop(id uint32, n *conn) {
 	if own, ok := root(n.conn); ok {
-		delete(s.ids, address(own))
+		s.ids.remove(address(own), id)
 	}
 	s.noteClosed(id)
 	delete(s.ends, id)
@@ -157,7 +157,7 @@ func (l *Listener) find(c net.Conn) (place, bool) {
 	s := l.shard(own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, ok := s.ids[address(own)]
+	id, ok := s.ids.find(address(own), s)
 	return place{s, id, own}, ok
 }
 
@@ -171,7 +171,7 @@ func (l *Listener) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
 	s := l.shard(own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := s.ids[address(own)]; ok {
+	if id, ok := s.ids.find(address(own), s); ok {
 		do(s, id, s.conns.At(id))
 	}
 }

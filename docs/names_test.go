@@ -22,12 +22,13 @@ type symbols struct {
 	fields  map[string]string          // of any struct: the type in the source
 	open    map[string]bool            // types that embed a type of another package
 	embeds  map[string][]string
+	aliases map[string]string // of types of other packages, as pkg.T
 }
 
 // readSymbols reads the files of a package for all systems, without tests.
 func readSymbols(t testing.TB, dir string) *symbols {
 	t.Helper()
-	s := &symbols{map[string]bool{}, map[string]map[string]bool{}, map[string]string{}, map[string]bool{}, map[string][]string{}}
+	s := &symbols{map[string]bool{}, map[string]map[string]bool{}, map[string]string{}, map[string]bool{}, map[string][]string{}, map[string]string{}}
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +65,9 @@ func (s *symbols) add(d ast.Decl) {
 				}
 			case *ast.TypeSpec:
 				s.names[spec.Name.Name] = true
+				if spec.Assign.IsValid() {
+					s.aliases[spec.Name.Name] = typeName(spec.Type)
+				}
 				s.addType(spec.Name.Name, spec.Type)
 			}
 		}
@@ -151,7 +155,21 @@ func readWorld(t testing.TB) world {
 		t.Fatalf("where is gnet? %v", err)
 	}
 	w["gnet"] = readSymbols(t, strings.TrimSpace(string(out)))
+	w.follow()
 	return w
+}
+
+// follow gives aliases the members of their types.
+func (w world) follow() {
+	for _, s := range w {
+		for name, of := range s.aliases {
+			from, typ, _ := strings.Cut(of, ".")
+			if w[from] != nil {
+				s.members[name] = w[from].members[typ]
+				maps.Copy(s.fields, w[from].fields)
+			}
+		}
+	}
 }
 
 // ours returns the packages of this module.
@@ -168,6 +186,7 @@ func (w world) ours() []string {
 // variables are the types of the variables in documents.
 var variables = map[string]string{
 	"reaper": "idle.Reaper", "conn": "idle.Conn", "ev": "idle.Event", "timers": "timer.Timer", "timeout": "timer.Timeout",
+	"ln": "idlenet.Listener",
 }
 
 var (

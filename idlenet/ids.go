@@ -1,10 +1,10 @@
 package idlenet
 
-// An idTable finds the ids of the connections of a shard by the addresses of their sockets. A map by
-// addresses would take 16 bytes more for each connection.
+// An idTable finds the ids of the connections of a shard by the addresses of their sockets. A map
+// by addresses would take 16 bytes more for each connection.
 type idTable struct {
-	short map[uint32]uint32  // by 32 bits of the address, which are unique within 32 GiB
-	rest  map[uintptr]uint32 // of addresses whose 32 bits were taken
+	short map[uint32]uint32  // by 32 bits of the address: unique within 32 GiB
+	rest  map[uintptr]uint32 // by the address, if its 32 bits were taken
 }
 
 func newIDTable() idTable {
@@ -14,7 +14,7 @@ func newIDTable() idTable {
 // shortOf returns 32 bits of an address. Sockets are aligned to 8 bytes.
 func shortOf(addr uintptr) uint32 { return uint32(addr >> 3) }
 
-// find returns the id of the connection whose socket has an address.
+// find returns the id of the connection of a socket with an address.
 func (t *idTable) find(addr uintptr, s *shard) (id uint32, ok bool) {
 	if id, ok = t.short[shortOf(addr)]; ok && s.addressOf(id) == addr {
 		return id, true

@@ -8,6 +8,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/cable"
 )
 
 // TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost sends to a peer when its connection has
@@ -31,7 +33,7 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			cable := newCable(t)
+			wire := cable.New(t)
 			opened := make(chan gnet.Conn, 1)
 			type noticed struct {
 				at time.Time
@@ -47,13 +49,13 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 				events <- noticed{time.Now(), ev}
 				return gnet.None
 			}))
-			addr := serve(t, r, e.booted, "tcp://"+cable.host+":0", gnet.WithNumEventLoop(1))
-			client := cable.dial(t, portOf(addr))
+			addr := serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
+			client := wire.Dial(t, cable.PortOf(addr))
 			c := <-opened
 			began := time.Now()
 
 			time.Sleep(time.Until(began.Add(writeAt - 20*time.Millisecond)))
-			mend := cable.lose(t, toServer)
+			mend := wire.Lose(t, cable.ToServer)
 			time.Sleep(time.Until(began.Add(writeAt)))
 			wrote := time.Now()
 			require.Less(t, wrote.Sub(began), timeout-100*time.Millisecond, "the machine is too slow for this test")

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/cable"
 )
 
 // outageConfig is the Config of servers in an outage.
@@ -106,9 +108,9 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			const n = outageClients
-			cable := newCable(t)
-			server := startPlay(t, "outage", "tcp://"+cable.host+":0")
-			f := cable.fleet(t, portOf(server.addr), n)
+			wire := cable.New(t)
+			server := startPlay(t, "outage", "tcp://"+wire.Host()+":0")
+			f := fleetOf(t, wire, cable.PortOf(server.addr), n)
 			for range 2 {
 				f.sendEvenly(outageInterval)
 			}
@@ -116,7 +118,7 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 
 			mend := func() {}
 			if tc.lost {
-				mend = cable.lose(t, toServer, toClient)
+				mend = wire.Lose(t, cable.ToServer, cable.ToClient)
 			}
 			if tc.stopped {
 				server.pause()
@@ -188,15 +190,15 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			t.Parallel()
 			const n = outageClients
 			server := startPlay(t, "outage", "tcp://0.0.0.0:0")
-			port := portOf(server.addr)
-			cable := newCable(t)
-			dead := cable.fleet(t, port, n)
+			port := cable.PortOf(server.addr)
+			wire := cable.New(t)
+			dead := fleetOf(t, wire, port, n)
 
 			over := make(chan struct{})
 			var sending sync.WaitGroup
 			var living *fleet
 			if tc.living > 0 {
-				living = newCable(t).fleet(t, port, tc.living)
+				living = fleetOf(t, cable.New(t), port, tc.living)
 				sending.Go(func() {
 					for {
 						select {
@@ -213,7 +215,7 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			defer stop()
 			dead.sendHeartbeats(0, n, outageInterval, 2*outageInterval)
 			require.Zero(t, server.account().closed(), "all clients are alive")
-			cable.lose(t, toServer, toClient)
+			wire.Lose(t, cable.ToServer, cable.ToClient)
 			died := monotonic()
 
 			a := server.await("the dead connections are closed", func(a account) bool { return a.closed() >= n })
@@ -240,4 +242,11 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fleetOf opens n connections from the far end of a cable.
+func fleetOf(t *testing.T, wire *cable.Cable, port, n int) (f *fleet) {
+	t.Helper()
+	wire.Inside(t, func() { f = dialFleet(t, &net.TCPAddr{IP: net.ParseIP(wire.Host()), Port: port}, n) })
+	return f
 }

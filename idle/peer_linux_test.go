@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/cable"
 )
 
 func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
@@ -82,16 +84,16 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 
 // TestACableThatIsPulled deletes the network between the two ends. Neither end is notified.
 func TestACableThatIsPulled(t *testing.T) {
-	cable := newCable(t)
+	wire := cable.New(t)
 	e := newEcho()
 	r := middleware(t, e, Config{ReadTimeout: limitOf, Tick: tickOf})
 	addr := serve(t, r, e.booted, "tcp://0.0.0.0:0", gnet.WithNumEventLoop(1))
-	c := cable.dial(t, addr.(*net.TCPAddr).Port)
+	c := wire.Dial(t, addr.(*net.TCPAddr).Port)
 	sendEvery(t, c, limitOf/8)
 	time.Sleep(3 * limitOf)
 	require.Empty(t, e.reasons(), "the peer is alive")
 	began := time.Now()
-	cable.pull(t)
+	wire.Pull(t)
 	eventually(t, "the connection is reaped", func() bool { return len(e.reasons()) == 1 })
 	require.ErrorIs(t, e.reasons()[0], ReadIdle)
 	require.GreaterOrEqual(t, time.Since(began), limitOf/2)

@@ -1,4 +1,4 @@
-package idle
+package cable
 
 import (
 	"fmt"
@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A cable connects this host with a network namespace of its own until pull is called. Servers
+// A Cable connects this host with a network namespace of its own until Pull is called. Servers
 // listen at its near end. Clients are in the namespace at its far end.
-type cable struct {
+type Cable struct {
 	space    string // the network namespace
 	near     string // the interface of this host; the one in the namespace is called far
 	host     string // the address of this host
@@ -28,12 +28,12 @@ type cable struct {
 // cables counts the cables of this process.
 var cables atomic.Int64
 
-// A way is a direction of the packets on a cable.
-type way string
+// A Way is a direction of the packets on a cable.
+type Way string
 
 const (
-	toServer way = "to the server"
-	toClient way = "to the client"
+	ToServer Way = "to the server"
+	ToClient Way = "to the client"
 )
 
 // needTool skips a test that needs a command, or fails it in CI, where all commands are installed.
@@ -53,9 +53,9 @@ func skipOrFail(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// newCable needs root and the ip command; without them the test is skipped. Names and addresses
+// New needs root and the ip command; without them the test is skipped. Names and addresses
 // differ between the cables of a process, and between processes.
-func newCable(t *testing.T) *cable {
+func New(t *testing.T) *Cable {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		skipOrFail(t, "a network namespace needs root")
@@ -63,7 +63,7 @@ func newCable(t *testing.T) *cable {
 	needTool(t, "ip", "iproute2")
 	id := int64(os.Getpid())*16 + cables.Add(1)
 	net30 := id % (1 << 20) * 4 // of 10.192.0.0/10
-	c := &cable{
+	c := &Cable{
 		space: fmt.Sprintf("idlewheel%d", id), near: fmt.Sprintf("iw%d", id%1e9),
 		prefix:   fmt.Sprintf("10.%d.%d", 192+net30>>16, net30>>8&255),
 		lastByte: int(net30&255) + 1,
@@ -89,8 +89,11 @@ func newCable(t *testing.T) *cable {
 	return c
 }
 
-// inside calls a function on a thread that is in the network namespace.
-func (c *cable) inside(t *testing.T, do func()) {
+// Host returns the address of this host.
+func (c *Cable) Host() string { return c.host }
+
+// Inside calls a function on a thread that is in the network namespace.
+func (c *Cable) Inside(t *testing.T, do func()) {
 	t.Helper()
 	var err error
 	done := make(chan struct{})
@@ -114,35 +117,28 @@ func (c *cable) inside(t *testing.T, do func()) {
 	}
 }
 
-// dial connects from the far end.
-func (c *cable) dial(t *testing.T, port int) (conn net.Conn) {
+// Dial connects from the far end.
+func (c *Cable) Dial(t *testing.T, port int) (conn net.Conn) {
 	t.Helper()
 	var err error
-	c.inside(t, func() { conn, err = net.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
+	c.Inside(t, func() { conn, err = net.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
 
-// portOf returns the port of a TCP address.
-func portOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
+// PortOf returns the port of a TCP address.
+func PortOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
 
-// fleet opens n connections from the far end.
-func (c *cable) fleet(t *testing.T, port, n int) (f *fleet) {
-	t.Helper()
-	c.inside(t, func() { f = dialFleet(t, &net.TCPAddr{IP: net.ParseIP(c.host), Port: port}, n) })
-	return f
-}
-
-// lose makes the network lose the packets of the given ways until mend is called. The sender of a
+// Lose makes the network lose the packets of the given ways until mend is called. The sender of a
 // packet does not notice: the packet is dropped on arrival.
-func (c *cable) lose(t *testing.T, ways ...way) (mend func()) {
+func (c *Cable) Lose(t *testing.T, ways ...Way) (mend func()) {
 	t.Helper()
 	needTool(t, "nft", "nftables")
 	var mends []func() error
 	for _, w := range ways {
 		dev, nft := c.near, []string{"nft"}
-		if w == toClient {
+		if w == ToClient {
 			dev, nft = "far", []string{"ip", "netns", "exec", c.space, "nft"}
 		}
 		table := "netdev " + c.space
@@ -175,8 +171,8 @@ func (c *cable) lose(t *testing.T, ways ...way) (mend func()) {
 	return mend
 }
 
-// pull deletes the network between the two ends.
-func (c *cable) pull(t *testing.T) {
+// Pull deletes the network between the two ends.
+func (c *Cable) Pull(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command("ip", "link", "delete", c.near).CombinedOutput()
 	require.NoError(t, err, string(out))

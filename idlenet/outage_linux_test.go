@@ -1,0 +1,54 @@
+package idlenet
+
+import (
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/cable"
+	"github.com/idlewheel/idlewheel/internal/testpeer"
+)
+
+// TestAnOutageOfTheNetworkEndsNoLivingConnection loses all packets for longer than the timeout.
+// Afterwards silent connections end as before.
+func TestAnOutageOfTheNetworkEndsNoLivingConnection(t *testing.T) {
+	const n, timeout = 200, 2 * time.Second
+	wire := cable.New(t)
+	inner, err := net.Listen("tcp", wire.Host()+":0")
+	require.NoError(t, err)
+	e := serveEcho(t, inner, Config{ReadTimeout: timeout, Tick: 50 * time.Millisecond})
+	addr := net.JoinHostPort(wire.Host(), strconv.Itoa(cable.PortOf(e.Addr())))
+	var conns []net.Conn
+	wire.Inside(t, func() {
+		for range n {
+			c, err := net.Dial("tcp", addr)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conns = append(conns, c)
+		}
+	})
+	t.Cleanup(func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	stop := testpeer.KeepSending(t, conns)
+	time.Sleep(timeout)
+	require.Empty(t, e.ended(), "before the outage")
+	mend := wire.Lose(t, cable.ToServer, cable.ToClient)
+	time.Sleep(timeout * 3 / 2)
+	mend()
+	eventually(t, "the hold is over", func() bool { s := e.Stats(); return s.Holds > 0 && !s.Holding })
+	time.Sleep(timeout)
+	require.Empty(t, e.ended(), "living connections have ended")
+	stop()
+	eventually(t, "silent connections end", func() bool { return len(e.ended()) == n })
+	for _, err := range e.ended() {
+		require.ErrorIs(t, err, ReadIdle)
+	}
+}

@@ -1,0 +1,2 @@
+// Package cable has a network for tests that loses packets, and can be cut. Linux only.
+package cable

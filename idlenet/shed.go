@@ -1,10 +1,9 @@
 package idlenet
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"time"
-
-	"cmp"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -27,7 +26,7 @@ func (l *Listener) admit() bool {
 	for n := range l.shards {
 		s := l.shards[(first+n)%len(l.shards)]
 		if s.shedOne(cmp.Or(set.cfg.ShedProtect, defaultShedProtect)) {
-			s.makeCalls()
+			l.poke()
 			return true
 		}
 	}

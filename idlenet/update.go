@@ -17,9 +17,9 @@ func (l *Listener) Config() Config {
 }
 
 // Update changes the configuration at run time. The function edits a copy of the present one, with
-// its defaults filled in. If the result is wrong, Update returns an error that joins all that is
-// wrong, and changes nothing. Tick and Stamp cannot change. All connections are judged by the new
-// configuration at the next tick.
+// its defaults filled in, and must not call the Listener. If the result is wrong, Update returns an
+// error that joins all that is wrong, and changes nothing. Tick and Stamp cannot change. All
+// connections are judged by the new configuration at the next tick.
 func (l *Listener) Update(edit func(*Config)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

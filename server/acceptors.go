@@ -16,9 +16,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
-	"github.com/idlewheel/idlewheel/server/internal/room"
+	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 const (
@@ -35,22 +34,28 @@ const (
 // acceptors accept connections while there is room for them, and hand them to event loops. The
 // others wait in the queue of the kernel. Safe for concurrent use.
 type acceptors struct {
-	listeners []net.Listener
+	setup
 	admission *admission
-	reaper    *idle.Reaper
+	room      *room
 	log       *slog.Logger
-	room      room.Room // for connections
-	limit     int       // of connections; 0 if there is none
-	full      int       // descriptor from which on there is no room; 0 if not known
-	delay     bool      // connections have Nagle's algorithm
+	delay     bool // connections have Nagle's algorithm
 
 	accepting context.Context // done when accepting ends
 	end       context.CancelFunc
 	running   sync.WaitGroup
 
-	pauses   *pauses
-	failed   ratelog.Limiter
-	shortage shortage
+	pauses *pauses
+	failed ratelog.Limiter
+}
+
+func newAcceptors(s *Server) *acceptors {
+	a := &acceptors{
+		setup: s.setup(), admission: s.admission, log: s.cfg.Logger, pauses: &s.pauses,
+		delay: s.cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
+	}
+	a.room = newRoom(a.limit, s.reaper)
+	a.accepting, a.end = context.WithCancel(context.Background())
+	return a
 }
 
 // start accepts for an event loop.
@@ -113,8 +118,10 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 
 // survive logs an error of accepting or opening a connection. The next attempt may succeed.
 func (a *acceptors) survive(err error) {
-	if errors.Is(err, syscall.EMFILE) && !a.hasDescriptor() {
-		a.runShort()
+	if errors.Is(err, syscall.EMFILE) {
+		if fd, ok := descriptor.LowestFree(); !ok || fd >= a.budget.full() {
+			a.runShort()
+		}
 	}
 	if a.failed.Allow() {
 		a.log.Warn("a connection could not be accepted", "error", err)
@@ -140,6 +147,15 @@ func isKnown(conn net.Conn) bool {
 	return false
 }
 
+// descriptorOf returns the descriptor of a connection: the lowest one that was free when the kernel
+// accepted it.
+func descriptorOf(conn net.Conn) (fd int) {
+	if raw, err := conn.(syscall.Conn).SyscallConn(); err == nil {
+		_ = raw.Control(func(is uintptr) { fd = int(is) })
+	}
+	return fd
+}
+
 // ownZone gives an address a zone of its own. At the close gnet puts the bytes of the zones of both
 // addresses into a pool of buffers. Those of package net are of one string for all connections, so
 // that two connections would get the same buffer.
@@ -161,7 +177,7 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 		_ = conn.Close()
 		return
 	}
-	if !a.hasDescriptor() { // for the duplicate that gnet keeps
+	if full := a.budget.full(); full > 0 && descriptorOf(conn) >= full {
 		a.runShort()
 	}
 	if !a.enter() {
@@ -184,17 +200,21 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 
 // enter waits for room, and reports whether there is some before accepting ends.
 func (a *acceptors) enter() bool {
-	if a.room.TryEnter() {
-		return true
+	if !a.room.places.TryAcquire(1) {
+		a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.room.reaper.Connections()))
+		err := a.room.places.Acquire(a.accepting, 1)
+		a.pauses.end(a.log, err == nil)
+		if err != nil {
+			return false
+		}
 	}
-	a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.reaper.Connections()))
-	defer a.pauses.end(a.log)
-	return a.room.Enter(a.accepting)
+	a.room.taken.Add(1)
+	return true
 }
 
 // leave makes room again: a connection that had entered is closed.
 func (a *acceptors) leave(from netip.Addr) {
-	a.room.Leave()
+	a.room.leave()
 	a.admission.release(from)
 }
 
@@ -223,11 +243,11 @@ func (p *pauses) begin(log *slog.Logger, why string) {
 	}
 }
 
-// end takes a cause back.
-func (p *pauses) end(log *slog.Logger) {
+// end takes a cause back. The server resumes accepting after the last one, if it is not stopping.
+func (p *pauses) end(log *slog.Logger, resumes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting--; p.waiting == 0 && p.logged {
+	if p.waiting--; p.waiting == 0 && p.logged && resumes {
 		log.Warn("accepting resumes", "after", time.Since(p.began))
 	}
 }

@@ -148,12 +148,15 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	require.NoError(t, pingPong(client, 10*time.Second))
 	far, err := upstream.Accept()
 	require.NoError(t, err)
-	room := &s.engine.Load().acceptors.room
+	room := s.engine.Load().acceptors.room
 	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, 1, room.Taken())
+	require.EqualValues(t, 1, room.taken.Load())
 	require.NoError(t, far.Close())
 	<-h.closed
-	require.Equal(t, 1, room.Taken())
+	require.EqualValues(t, 1, room.taken.Load())
+	require.True(t, room.places.TryAcquire(9))
+	require.False(t, room.places.TryAcquire(1))
+	room.places.Release(9)
 }
 
 func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {

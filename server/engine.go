@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -63,10 +62,10 @@ func (e *engine) stop() {
 
 // serve runs the event loops until the server is to stop.
 func (s *Server) serve() error {
-	if s.handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
+	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
 		return nil
 	}
-	h := newEngineHandler(s)
+	h := &engineHandler{Reaper: s.reaper, server: s, acceptors: newAcceptors(s)}
 	eng, err := newEngine(h, &s.cfg)
 	if err != nil {
 		return err
@@ -88,7 +87,7 @@ func (s *Server) serve() error {
 	h.acceptors.stop(true)
 	h.acceptors.wait(eng.log.alive)
 	died := eng.log.alive.Err() != nil
-	s.handler.OnShutdown(gnet.Engine{})
+	s.cfg.Handler.OnShutdown(gnet.Engine{})
 	eng.stop()
 	end()
 	helpers.Wait()
@@ -116,28 +115,24 @@ func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
 }
 
 // An engineHandler is the outermost handler of the event loops. It tells the acceptors which
-// connections are open.
+// connections are open, and stops the server when the handler asks for it: gnet would stop one
+// event loop and not tell.
 type engineHandler struct {
 	*idle.Reaper
+	server    *Server
 	acceptors *acceptors
 	// registered are the connections that the handler itself has given to an event loop, by
 	// Register or Enroll. They need no room.
 	registered sync.Map // of gnet.Conn
-	inUse      int      // descriptors in use before the server started
-
-	draining atomic.Bool // accepting has ended
 }
 
-// newEngineHandler returns the handler of the event loops of a Server.
-func newEngineHandler(s *Server) *engineHandler {
-	set := s.setup()
-	a := &acceptors{
-		listeners: set.listeners, admission: s.admission, reaper: s.reaper, log: s.cfg.Logger, pauses: &s.pauses,
-		limit: set.limit, full: set.budget.full(), delay: s.cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
+// watch returns the Action for gnet. It stops the Server instead of one event loop.
+func (s *Server) watch(action gnet.Action) gnet.Action {
+	if action == gnet.Shutdown {
+		s.stop(errShutdown)
+		return gnet.None
 	}
-	a.room.SetLimit(a.limit)
-	a.accepting, a.end = context.WithCancel(context.Background())
-	return &engineHandler{Reaper: s.reaper, acceptors: a, inUse: set.budget.inUse}
+	return action
 }
 
 // OnBoot does nothing: each event loop calls it, and the handler boots once.
@@ -154,7 +149,17 @@ func (h *engineHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	} else {
 		h.registered.Store(c, nil)
 	}
-	return h.Reaper.OnOpen(c)
+	out, action := h.Reaper.OnOpen(c)
+	return out, h.server.watch(action)
+}
+
+func (h *engineHandler) OnTraffic(c gnet.Conn) gnet.Action {
+	return h.server.watch(h.Reaper.OnTraffic(c))
+}
+
+func (h *engineHandler) OnTick() (time.Duration, gnet.Action) {
+	delay, action := h.Reaper.OnTick()
+	return delay, h.server.watch(action)
 }
 
 func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
@@ -162,7 +167,7 @@ func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if _, ok := h.registered.LoadAndDelete(c); !ok {
 		h.acceptors.leave(addrOf(c.RemoteAddr()))
 	}
-	return action
+	return h.server.watch(action)
 }
 
 // sleep waits, and reports whether the time has passed before the context was done.

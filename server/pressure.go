@@ -49,15 +49,15 @@ func (p Pressure) name() string {
 
 // pressure measures the pressure.
 func (h *engineHandler) pressure() (p Pressure) {
-	limit, full := h.acceptors.limit, h.acceptors.full
+	limit, b := h.acceptors.limit, h.acceptors.budget
 	if limit > 0 {
 		p.Connections = float64(h.Connections()) / float64(limit)
 	}
-	if full > 0 {
+	if full := b.full(); full > 0 {
 		p.Descriptors = 1
 		// At least fd descriptors are in use, and more if there are gaps above the lowest free one.
 		if fd, ok := descriptor.LowestFree(); ok {
-			p.Descriptors = float64(max(fd, h.inUse+h.Connections())) / float64(full)
+			p.Descriptors = float64(max(fd, b.inUse+h.Connections())) / float64(full)
 		}
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/panjf2000/gnet/v2"
+
 	"github.com/idlewheel/idlewheel/idle"
 )
 
@@ -22,7 +24,6 @@ var errRunning = errors.New("server: Run was called twice")
 type Server struct {
 	// Immutable after New.
 	cfg       Config
-	handler   *watchedHandler
 	reaper    *idle.Reaper
 	admission *admission
 	adminSite *adminSite      // nil if there is no admin listener
@@ -59,8 +60,10 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, down: make(chan struct{})}
-	s.handler = &watchedHandler{cfg.Handler, func() { s.stop(errShutdown) }}
-	if s.reaper, err = idle.Middleware(s.handler, s.handler.watchIdle(cfg.Idle)); err != nil {
+	if onIdle := cfg.Idle.OnIdle; onIdle != nil {
+		cfg.Idle.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return s.watch(onIdle(c, ev)) }
+	}
+	if s.reaper, err = idle.Middleware(cfg.Handler, cfg.Idle); err != nil {
 		return nil, badConfig{err}
 	}
 	if s.admission, err = newAdmission(&cfg); err != nil {

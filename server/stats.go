@@ -59,7 +59,7 @@ func (s *Server) Stats() Stats {
 	}
 	if h := s.engine.Load(); h != nil {
 		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
-		st.Draining, st.Pressure = h.draining.Load(), h.pressure()
+		st.Draining, st.Pressure = h.acceptors.accepting.Err() != nil, h.pressure()
 	}
 	return st
 }

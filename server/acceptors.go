@@ -83,15 +83,12 @@ func (a *acceptors) stop(refuse bool) {
 // wait waits until all acceptors have ended, or an event loop has died: that loop does not open the
 // connection that an acceptor has for it.
 func (a *acceptors) wait(alive context.Context) {
-	ended := make(chan struct{})
+	ended, end := context.WithCancel(alive)
 	go func() {
 		a.running.Wait()
-		close(ended)
+		end()
 	}()
-	select {
-	case <-ended:
-	case <-alive.Done():
-	}
+	<-ended.Done()
 }
 
 // accept accepts connections of a listener for a loop, until accepting ends.
@@ -181,7 +178,7 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 		a.runShort()
 	}
 	if !a.enter() {
-		a.admission.release(from)
+		a.admission.sources.Release(from)
 		_ = conn.Close()
 		return
 	}
@@ -215,7 +212,7 @@ func (a *acceptors) enter() bool {
 // leave makes room again: a connection that had entered is closed.
 func (a *acceptors) leave(from netip.Addr) {
 	a.room.leave()
-	a.admission.release(from)
+	a.admission.sources.Release(from)
 }
 
 // pauses logs and counts the times in which clients wait for room. Safe for concurrent use.

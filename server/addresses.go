@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"net"
 	"slices"
@@ -32,20 +31,6 @@ func (cfg *Config) checkAddresses() error {
 		errs = append(errs, errors.New("server: Config.Listeners has a nil listener: leave it out"))
 	}
 	return errors.Join(errs...)
-}
-
-// listen returns the listeners of all addresses, and then those of the Config.
-func (cfg *Config) listen(ctx context.Context) ([]net.Listener, error) {
-	var addrs []listen.Address
-	for _, addr := range cfg.Addresses {
-		parsed, err := listen.Parse(addr)
-		if err != nil {
-			return nil, err
-		}
-		addrs = append(addrs, parsed)
-	}
-	all, err := listen.All(ctx, addrs, cfg.ReusePort)
-	return append(all, cfg.Listeners...), err
 }
 
 // join lists addresses as text.

@@ -292,11 +292,11 @@ func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
 	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
 	began := make(chan struct{})
 	var over atomic.Bool
-	a := srv.admin.Load()
+	a := srv.adminSite
 	inner := a.server.Handler
 	a.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.handling.Add(1)
-		defer a.handling.Done()
+		a.serving.Add(1)
+		defer a.serving.Done()
 		close(began)
 		<-r.Context().Done()
 		time.Sleep(200 * time.Millisecond) // it cleans up

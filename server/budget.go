@@ -31,10 +31,10 @@ type budget struct {
 	wanted    int // Config.Idle.MaxConnections
 }
 
-// newBudget raises the limit of descriptors and counts those in use.
+// newBudget counts the descriptors in use.
 func newBudget(cfg *Config, listeners int) (b budget, err error) {
 	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.NumEventLoop, listeners: listeners}
-	if b.allowed, err = descriptor.RaiseLimit(); err != nil {
+	if b.allowed, err = descriptor.Limit(); err != nil {
 		return b, fmt.Errorf("server: %w", err)
 	}
 	if cfg.Admin.Addr != "" {

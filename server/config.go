@@ -45,7 +45,7 @@ type Config struct {
 	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.
 	//
 	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows
-	// (RLIMIT_NOFILE, which Run raises to its hard limit). It is never more than that. Run logs the
+	// (RLIMIT_NOFILE, which Go raises to its hard limit). It is never more than that. Run logs the
 	// limit, and [Server.Limit] returns it. At the limit nothing is accepted: new clients wait in
 	// the queue of the kernel. Update of the Reaper changes how many connections the Reaper keeps,
 	// not the number at which accepting is paused.

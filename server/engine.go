@@ -62,6 +62,12 @@ func (e *engine) stop() {
 
 // serve runs the event loops until the server is to stop.
 func (s *Server) serve() error {
+	helping, end := context.WithCancel(context.Background())
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer end()
+	s.logStart()
+	helpers.Go(func() { (&reporter{log: s.cfg.Logger}).run(helping, s) })
 	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
 		return nil
 	}
@@ -75,10 +81,8 @@ func (s *Server) serve() error {
 	if s.cfg.OnStarted != nil {
 		s.cfg.OnStarted(s)
 	}
-	scaling, end := context.WithCancel(context.Background())
-	var helpers sync.WaitGroup
 	if s.cfg.PressureTimeout > 0 {
-		helpers.Go(func() { h.scaleTimeouts(scaling, s.cfg.PressureTimeout) })
+		helpers.Go(func() { h.scaleTimeouts(helping, s.cfg.PressureTimeout) })
 	}
 	for _, loop := range eng.loops {
 		h.acceptors.start(loop)
@@ -89,8 +93,6 @@ func (s *Server) serve() error {
 	died := eng.log.alive.Err() != nil
 	s.cfg.Handler.OnShutdown(gnet.Engine{})
 	eng.stop()
-	end()
-	helpers.Wait()
 	if died {
 		return fmt.Errorf("%w on %s: %s", ErrEngineDied, join(s.Addrs()), eng.log.lastErrors())
 	}

@@ -48,8 +48,8 @@ func newIdleServer(t *testing.T) *Server {
 func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	s := newIdleServer(t)
 	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
-	s.admission.rejected[sourceLimit].Store(3)
-	s.admission.rejected[acceptRate].Store(4)
+	s.admission.bySource.Store(3)
+	s.admission.byRate.Store(4)
 	s.pauses.count.Store(7)
 	want := map[string]float64{
 		"connections_rejected_total source": 3, "connections_rejected_total accept_rate": 4,

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
@@ -46,17 +45,15 @@ func (s *Server) Reloaded(err error) {
 	s.cfg.Logger.Info("the limits were reloaded")
 }
 
-// report logs the configuration, and then what happens until the caller calls stop, which waits for
-// the last line.
-func (s *Server) report() (stop func()) {
+// logStart logs the configuration, and applies the limit of connections.
+func (s *Server) logStart() {
 	limit, why := s.Limit()
-	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", limit, "because", why)
-	ctx, cancel := context.WithCancel(context.Background())
-	var reporting sync.WaitGroup
-	reporting.Go(func() { (&reporter{log: s.cfg.Logger}).run(ctx, s) })
-	return func() {
-		cancel()
-		reporting.Wait()
+	cfg := s.reaper.Config()
+	changed := cfg.MaxConnections != limit
+	cfg.MaxConnections = limit
+	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", cfg, "limit", limit, "because", why)
+	if changed {
+		setMaxConnections(s.reaper, limit)
 	}
 }
 

@@ -1,16 +1,17 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/server/internal/listen"
 )
 
 // ErrServerClosed is returned by Run after a call of Shutdown or Close.
@@ -33,11 +34,8 @@ type Server struct {
 	cut       context.CancelFunc
 	down      chan struct{} // closed when Run has returned, or will never serve
 
-	mu      sync.Mutex
-	started bool // guarded by mu; Run, Shutdown or Close was called
-
+	started  atomic.Bool                   // Run, Shutdown or Close was called
 	prepared atomic.Pointer[setup]         // nil before Run
-	admin    atomic.Pointer[adminListener] // nil before Run, and if there is none
 	engine   atomic.Pointer[engineHandler] // nil while no event loops run
 	pauses   pauses                        // of accepting
 	reloads  struct{ done, failed atomic.Uint64 }
@@ -107,18 +105,12 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	if s.adminSite != nil {
-		admin, err := s.adminSite.listen()
-		if err != nil {
+		if err := s.adminSite.listen(); err != nil {
 			return err
 		}
-		defer admin.close()
-		s.admin.Store(admin)
+		defer s.adminSite.close()
 	}
-	defer s.report()()
-	if err := s.serve(); err != nil {
-		return err
-	}
-	return s.result()
+	return cmp.Or(s.serve(), s.result())
 }
 
 // result returns what Run returns after it was asked to stop.
@@ -131,10 +123,7 @@ func (s *Server) result() error {
 
 // start marks the Server as started.
 func (s *Server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.started {
-		s.started = true
+	if s.started.CompareAndSwap(false, true) {
 		return nil
 	}
 	select {
@@ -148,9 +137,10 @@ func (s *Server) start() error {
 // prepare listens on the addresses and finds out how many connections there is room for.
 func (s *Server) prepare() (err error) {
 	var set setup
-	if set.listeners, err = s.cfg.listen(s.serving); err != nil {
+	if set.listeners, err = listen.All(s.serving, s.cfg.Addresses, s.cfg.ReusePort); err != nil {
 		return err
 	}
+	set.listeners = append(set.listeners, s.cfg.Listeners...)
 	if set.budget, err = newBudget(&s.cfg, len(set.listeners)); err == nil {
 		set.limit, set.why, err = set.budget.connections()
 	}
@@ -161,7 +151,6 @@ func (s *Server) prepare() (err error) {
 	if set.limit < s.cfg.Idle.MaxConnections {
 		s.cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.why)
 	}
-	setMaxConnections(s.reaper, set.limit)
 	return nil
 }
 
@@ -174,18 +163,16 @@ func (s *Server) prepare() (err error) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.endServing()
 	select {
-	case <-s.down:
+	case <-s.down: // also if ctx is done
 		return nil
 	default:
 	}
-	select {
-	case <-s.down:
-		return nil
-	case <-ctx.Done():
-		s.cut()
-		<-s.down
+	inTime := context.AfterFunc(ctx, s.cut)
+	<-s.down
+	if !inTime() {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // Close closes all connections at once, and ends a drain that has begun. Otherwise it is like

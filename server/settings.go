@@ -40,10 +40,8 @@ func errorf(format string, args ...any) error { return setting.Server.Errorf(for
 // ranges checks each setting by itself.
 func (cfg *Config) ranges() error {
 	var errs []error
-	for _, s := range setting.Server {
-		if v := s.Of(cfg); s.Mistake(v) != "" {
-			errs = append(errs, errorf("server: %s is %v: %s", field(s.Field), v.Interface(), s.Mistake(v)))
-		}
-	}
+	setting.Server.CheckRanges(cfg, func(_, format string, args ...any) {
+		errs = append(errs, errorf("server: "+format, args...))
+	})
 	return errors.Join(errs...)
 }

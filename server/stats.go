@@ -49,8 +49,8 @@ func (s *Server) Stats() Stats {
 		Reloads:        s.reloads.done.Load(),
 		FailedReloads:  s.reloads.failed.Load(),
 		Rejected: Rejected{
-			Source:         s.admission.rejected[sourceLimit].Load(),
-			AcceptRate:     s.admission.rejected[acceptRate].Load(),
+			Source:         s.admission.bySource.Load(),
+			AcceptRate:     s.admission.byRate.Load(),
 			MaxConnections: s.reaper.Stats().Refused,
 		},
 	}

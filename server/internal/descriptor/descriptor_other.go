@@ -2,8 +2,8 @@
 
 package descriptor
 
-// RaiseLimit returns 0: this system has no such limit.
-func RaiseLimit() (int, error) { return 0, nil }
+// Limit returns 0: this system has no such limit.
+func Limit() (int, error) { return 0, nil }
 
 // InUse returns 0 and true: the number is not known.
 func InUse() (int, bool) { return 0, true }

@@ -1,5 +1,6 @@
 //go:build unix
 
+// Package descriptor tells how many file descriptors the process may have, and how many it has.
 package descriptor
 
 import (
@@ -8,21 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RaiseLimit raises the soft limit of descriptors of the process to the hard limit and returns it.
-// It returns 0 on systems without such a limit.
-func RaiseLimit() (int, error) {
+// Limit returns the limit of descriptors of the process, 0 on systems without such a limit. The Go
+// runtime has raised it to the hard limit.
+func Limit() (int, error) {
 	var lim unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil {
-		return 0, os.NewSyscallError("getrlimit", err)
-	}
-	if lim.Cur < lim.Max {
-		raised := unix.Rlimit{Cur: lim.Max, Max: lim.Max}
-		if unix.Setrlimit(unix.RLIMIT_NOFILE, &raised) == nil {
-			lim = raised
-		}
-	}
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
 	// The field is signed on some systems, where -1 is no limit.
-	return int(min(uint64(lim.Cur), 1<<30)), nil
+	return int(min(uint64(lim.Cur), 1<<30)), os.NewSyscallError("getrlimit", err)
 }
 
 // InUse returns the number of descriptors that the process has open. On systems without /proc it

@@ -9,15 +9,18 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 )
 
 // All listens on all addresses, or on none and returns an error. With share other processes may
 // listen on the same TCP ports. A look-up of a name ends with ctx.
-func All(ctx context.Context, addrs []Address, share bool) (all []net.Listener, err error) {
-	for _, addr := range addrs {
-		ln, err := addr.listen(ctx, share)
+func All(ctx context.Context, addrs []string, share bool) (all []net.Listener, err error) {
+	for _, text := range addrs {
+		var ln net.Listener
+		addr, err := Parse(text)
+		if err == nil {
+			ln, err = addr.listen(ctx, share)
+		}
 		if err != nil {
 			for _, ln := range all {
 				_ = ln.Close()
@@ -76,7 +79,6 @@ func listenUnix(name string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln.SetUnlinkOnClose(false)
 	info, err := os.Lstat(name)
 	return &socket{UnixListener: ln, name: name, info: info}, err
 }
@@ -87,20 +89,11 @@ type socket struct {
 	*net.UnixListener
 	name string
 	info os.FileInfo
-	once sync.Once
 }
 
 func (s *socket) Close() error {
-	s.once.Do(func() {
-		unlock, err := lock(filepath.Dir(s.name))
-		if err != nil {
-			return
-		}
-		defer unlock()
-		if now, err := os.Lstat(s.name); err == nil && os.SameFile(s.info, now) {
-			_ = os.Remove(s.name)
-		}
-	})
+	now, err := os.Lstat(s.name)
+	s.SetUnlinkOnClose(err == nil && os.SameFile(s.info, now)) // the first Close does that
 	return s.UnixListener.Close()
 }
 

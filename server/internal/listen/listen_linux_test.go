@@ -40,16 +40,10 @@ func TestAddressesAreParsed(t *testing.T) {
 	}
 }
 
-// all is All for addresses as text.
+// all is All with the context of the test.
 func all(t *testing.T, share bool, addrs ...string) ([]net.Listener, error) {
 	t.Helper()
-	var parsed []Address
-	for _, addr := range addrs {
-		a, err := Parse(addr)
-		require.NoError(t, err)
-		parsed = append(parsed, a)
-	}
-	return All(t.Context(), parsed, share)
+	return All(t.Context(), addrs, share)
 }
 
 // TestOneOfTwoServersListens has servers listen on the same address at the same moment, on a unix
@@ -127,7 +121,7 @@ func TestOtherDescriptorsAreNotClosed(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	defer null.Close()
-	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(int(null.Fd()))}}, false)
+	_, err = all(t, false, "fd://"+strconv.Itoa(int(null.Fd())))
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 	_, err = null.Stat()
 	require.NoError(t, err)
@@ -154,23 +148,23 @@ func TestAnInheritedSocket(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
 	require.NoError(t, ln.Close())
-	at := Address{"fd", strconv.Itoa(number)}
-	inherited, err := All(t.Context(), []Address{at}, false)
+	at := "fd://" + strconv.Itoa(number)
+	inherited, err := all(t, false, at)
 	require.NoError(t, err)
 	require.Equal(t, ln.Addr(), inherited[0].Addr())
 	require.NoError(t, inherited[0].Close())
-	_, err = All(t.Context(), []Address{at}, false)
-	require.ErrorContains(t, err, "server: cannot listen: "+at.String()+" is not an inherited socket that listens")
+	_, err = all(t, false, at)
+	require.ErrorContains(t, err, "server: cannot listen: "+at+" is not an inherited socket that listens")
 	bound, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Bind(bound, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(bound)}}, false)
+	_, err = all(t, false, "fd://"+strconv.Itoa(bound))
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	number, err = syscall.Dup(int(null.Fd()))
 	require.NoError(t, err)
 	require.NoError(t, null.Close())
-	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(number)}}, false)
+	_, err = all(t, false, "fd://"+strconv.Itoa(number))
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 }

@@ -3,6 +3,7 @@
 package listen
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"syscall"
@@ -38,12 +39,9 @@ func isListening(fd int) bool {
 }
 
 // sharePort lets other sockets listen on the same port.
-func sharePort(_, _ string, socket syscall.RawConn) error {
-	var err error
-	if e := socket.Control(func(fd uintptr) {
+func sharePort(_, _ string, socket syscall.RawConn) (err error) {
+	failed := socket.Control(func(fd uintptr) {
 		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
-	}); e != nil {
-		return e
-	}
-	return err
+	})
+	return cmp.Or(failed, err)
 }

@@ -43,73 +43,35 @@ func outputTotal(ofGo, ofContainer int64) int {
 }
 
 // containerLimit returns the lowest memory limit of the control groups that the process is in,
-// math.MaxInt64 if there is none. Other systems than Linux have none of the files.
+// math.MaxInt64 if there is none. It looks where systemd and the container engines of Linux mount
+// the groups. Other systems have none of the files.
 func containerLimit(root fs.FS) int64 {
-	limit := int64(math.MaxInt64)
-	mounts, _ := fs.ReadFile(root, "proc/self/mountinfo")
-	groups, _ := fs.ReadFile(root, "proc/self/cgroup")
-	for line := range strings.Lines(string(mounts)) {
-		m, ok := parseMount(line)
-		if !ok {
-			continue
-		}
-		dir, inside := m.point, m.inside(string(groups))
-		limit = min(limit, m.limitOf(root, dir))
-		for name := range strings.SplitSeq(inside, "/") { // the limit of each parent applies as well
-			dir = path.Join(dir, name)
-			limit = min(limit, m.limitOf(root, dir))
-		}
-	}
-	return limit
-}
-
-// A mount is a mount of a hierarchy of control groups that limit memory.
-type mount struct {
-	root, point string // the group that is mounted, and the folder without the first slash
-	controller  string // "memory", or "" for cgroup v2
-}
-
-// parseMount parses a line of /proc/self/mountinfo, see proc_pid_mountinfo(5).
-func parseMount(line string) (m mount, ok bool) {
-	before, after, _ := strings.Cut(line, " - ")
-	at, kind := strings.Fields(before), strings.Fields(after)
-	if len(at) < 5 || len(kind) < 3 {
-		return m, false
-	}
-	m = mount{root: at[3], point: strings.TrimPrefix(at[4], "/")}
-	switch kind[0] {
-	case "cgroup2":
-		return m, true
-	case "cgroup":
-		m.controller = "memory"
-		return m, strings.Contains(","+kind[2]+",", ",memory,")
-	}
-	return m, false
-}
-
-// inside returns the group of the process below the mount, from the text of /proc/self/cgroup.
-func (m mount) inside(groups string) string {
-	for line := range strings.Lines(groups) {
-		part := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(part) == 3 && strings.Contains(","+part[1]+",", ","+m.controller+",") {
-			if inside, ok := strings.CutPrefix(part[2], strings.TrimSuffix(m.root, "/")); ok && !strings.Contains(inside, "..") {
-				return strings.Trim(inside, "/")
+	text, _ := fs.ReadFile(root, "proc/self/cgroup")
+	groups := map[string]string{} // by controller; "" is cgroup v2
+	for line := range strings.Lines(string(text)) {
+		if part := strings.SplitN(strings.TrimSpace(line), ":", 3); len(part) == 3 {
+			for controller := range strings.SplitSeq(part[1], ",") {
+				groups[controller] = part[2]
 			}
 		}
 	}
-	return "" // the mount shows the group of the container
+	return min(groupLimit(root, "sys/fs/cgroup", groups[""], "memory.max"),
+		groupLimit(root, "sys/fs/cgroup/memory", groups["memory"], "memory.limit_in_bytes"))
 }
 
-// limitOf returns the limit of one group.
-func (m mount) limitOf(root fs.FS, dir string) int64 {
-	name := "memory.max"
-	if m.controller != "" {
-		name = "memory.limit_in_bytes"
+// groupLimit returns the lowest of the limits of a group and of its parents, which apply as well.
+// In a container the group of the container may be mounted as the topmost one: the folders below it
+// do not exist then.
+func groupLimit(root fs.FS, dir, group, name string) int64 {
+	limit := int64(math.MaxInt64)
+	for inside := path.Clean("/" + group); ; inside = path.Dir(inside) {
+		text, _ := fs.ReadFile(root, path.Join(dir, inside, name))
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && n < math.MaxInt64/2 { // otherwise "max", or the highest number of pages
+			limit = min(limit, n)
+		}
+		if inside == "/" {
+			return limit
+		}
 	}
-	text, _ := fs.ReadFile(root, path.Join(dir, name))
-	limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || limit > math.MaxInt64/2 { // "max", or the highest number of pages
-		return math.MaxInt64
-	}
-	return limit
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/ratelog"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 const (
@@ -116,7 +115,7 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 // survive logs an error of accepting or opening a connection. The next attempt may succeed.
 func (a *acceptors) survive(err error) {
 	if errors.Is(err, syscall.EMFILE) {
-		if fd, ok := descriptor.LowestFree(); !ok || fd >= a.budget.full() {
+		if fd, ok := lowestFree(); !ok || fd >= a.budget.full() {
 			a.runShort()
 		}
 	}

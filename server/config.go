@@ -15,7 +15,6 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/setting"
-	"github.com/idlewheel/idlewheel/server/internal/memory"
 )
 
 // ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
@@ -135,17 +134,6 @@ func (cfg Config) check() (Config, error) {
 // watches reports whether a setting of Idle is set. If none is, package idle says so.
 func (cfg *Config) watches() bool {
 	return slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() })
-}
-
-// OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or,
-// if that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container
-// (cgroup v1 or v2), whichever is less. If there is neither, it is 256 MiB. It is at least Hard and
-// Soft. Callers that replace all limits by Reaper.Update need it.
-func OutputTotal(limit idle.OutputLimit) int {
-	if limit.Total != 0 {
-		return limit.Total
-	}
-	return max(memory.OutputTotal(), limit.Hard, limit.Soft)
 }
 
 // gnetOptions returns the options of gnet that are set.

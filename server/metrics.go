@@ -5,7 +5,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/prom"
 	"github.com/idlewheel/idlewheel/metrics"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 // A collector adds the metrics of a server to those of its Reaper.
@@ -59,7 +58,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(reloads, prometheus.CounterValue, float64(s.Reloads), "applied")
 	send(reloads, prometheus.CounterValue, float64(s.FailedReloads), "failed")
 	send(droppedLogs, prometheus.CounterValue, float64(s.DroppedLogs))
-	open, ok := descriptor.InUse()
+	open, ok := descriptorsInUse()
 	if !ok { // all of them
 		open = s.MaxDescriptors
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/ratelog"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 const (
@@ -56,7 +55,7 @@ func (h *engineHandler) pressure() (p Pressure) {
 	if full := b.full(); full > 0 {
 		p.Descriptors = 1
 		// At least fd descriptors are in use, and more if there are gaps above the lowest free one.
-		if fd, ok := descriptor.LowestFree(); ok {
+		if fd, ok := lowestFree(); ok {
 			p.Descriptors = float64(max(fd, b.inUse+h.Connections())) / float64(full)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 // shortagePoll is the interval at which the descriptors in use are counted during a shortage.
@@ -116,7 +115,7 @@ func (a *acceptors) followDescriptors() {
 	for sleep(a.accepting, shortagePoll) {
 		// Connections are opened and closed while descriptors are counted.
 		before := a.room.taken.Load()
-		used, ok := descriptor.InUse()
+		used, ok := descriptorsInUse()
 		if ok && a.room.grow(int(min(before, a.room.taken.Load()))+a.budget.full()-used) {
 			a.log.Warn("descriptors suffice again", "room", a.limit)
 			return

@@ -11,7 +11,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/server/internal/listen"
 )
 
 // ErrServerClosed is returned by Run after a call of Shutdown or Close.
@@ -137,7 +136,7 @@ func (s *Server) start() error {
 // prepare listens on the addresses and finds out how many connections there is room for.
 func (s *Server) prepare() (err error) {
 	var set setup
-	if set.listeners, err = listen.All(s.serving, s.cfg.Addresses, s.cfg.ReusePort); err != nil {
+	if set.listeners, err = listenAll(s.serving, s.cfg.Addresses, s.cfg.ReusePort); err != nil {
 		return err
 	}
 	set.listeners = append(set.listeners, s.cfg.Listeners...)

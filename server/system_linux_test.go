@@ -1,4 +1,4 @@
-package descriptor
+package server
 
 import (
 	"os"
@@ -22,24 +22,24 @@ func TestTheLimitIsRaisedToTheHardLimit(t *testing.T) {
 	var lim unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &lim))
 	require.Greater(t, lim.Max, uint64(256))
-	n, err := Limit()
+	n, err := descriptorLimit()
 	require.NoError(t, err)
 	require.InDelta(t, min(lim.Max, 1<<30), n, 1)
 }
 
 func TestOpenFilesAreInUse(t *testing.T) {
 	const more = 20
-	before, _ := InUse()
-	free, ok := LowestFree()
+	before, _ := descriptorsInUse()
+	free, ok := lowestFree()
 	require.True(t, ok)
 	for range more {
 		f, err := os.Open(os.DevNull)
 		require.NoError(t, err)
 		defer f.Close()
 	}
-	now, _ := InUse()
+	now, _ := descriptorsInUse()
 	require.GreaterOrEqual(t, now, before+more)
-	next, ok := LowestFree()
+	next, ok := lowestFree()
 	require.True(t, ok)
 	require.Greater(t, next, free)
 }
@@ -47,10 +47,10 @@ func TestOpenFilesAreInUse(t *testing.T) {
 func TestNoDescriptorIsFreeAtTheLimit(t *testing.T) {
 	var was unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
-	next, ok := LowestFree()
+	next, ok := lowestFree()
 	require.True(t, ok)
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next), Max: was.Max}))
-	_, ok = LowestFree()
+	_, ok = lowestFree()
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	require.False(t, ok)
 }

@@ -1,4 +1,4 @@
-package listen
+package server
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"syscall"
 )
 
-// All listens on all addresses, or on none and returns an error. With share other processes may
+// listenAll listens on all addresses, or on none and returns an error. With share other processes may
 // listen on the same TCP ports. A look-up of a name ends with ctx.
-func All(ctx context.Context, addrs []string, share bool) (all []net.Listener, err error) {
+func listenAll(ctx context.Context, addrs []string, share bool) (all []net.Listener, err error) {
 	for _, text := range addrs {
 		var ln net.Listener
-		addr, err := Parse(text)
+		addr, err := parseAddress(text)
 		if err == nil {
 			ln, err = addr.listen(ctx, share)
 		}
@@ -32,12 +32,12 @@ func All(ctx context.Context, addrs []string, share bool) (all []net.Listener, e
 	return all, nil
 }
 
-func (a Address) listen(ctx context.Context, share bool) (net.Listener, error) {
-	switch a.Network {
+func (a address) listen(ctx context.Context, share bool) (net.Listener, error) {
+	switch a.network {
 	case "unix":
-		return listenUnix(a.At)
+		return listenUnix(a.at)
 	case "fd":
-		return inherit(a.At)
+		return inherit(a.at)
 	}
 	// Package idle has keepalive of its own, and asks sockets what only plain TCP answers.
 	cfg := net.ListenConfig{KeepAlive: -1}
@@ -45,12 +45,12 @@ func (a Address) listen(ctx context.Context, share bool) (net.Listener, error) {
 	if share {
 		cfg.Control = sharePort
 	}
-	return cfg.Listen(ctx, a.Network, a.At)
+	return cfg.Listen(ctx, a.network, a.at)
 }
 
 // inherit returns the listener that the process was started with, by systemd for example.
 func inherit(number string) (net.Listener, error) {
-	fd, _ := strconv.Atoi(number) // Parse has checked it
+	fd, _ := strconv.Atoi(number) // parseAddress has checked it
 	if !isListening(fd) {         // it may be a file of somebody else
 		return nil, fmt.Errorf("fd://%s is not an inherited socket that listens", number)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package listen
+package server
 
 import (
 	"cmp"
@@ -11,6 +11,36 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// descriptorLimit returns the limit of descriptors of the process, 0 on systems without such a limit. The Go
+// runtime has raised it to the hard limit.
+func descriptorLimit() (int, error) {
+	var lim unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
+	// The field is signed on some systems, where -1 is no limit.
+	return int(min(uint64(lim.Cur), 1<<30)), os.NewSyscallError("getrlimit", err)
+}
+
+// descriptorsInUse returns the number of descriptors that the process has open. On systems without /proc it
+// returns the lowest free descriptor. It returns false if there is no free one.
+func descriptorsInUse() (int, bool) {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return lowestFree()
+	}
+	return max(len(names)-1, 0), true // one of them is the directory itself
+}
+
+// lowestFree returns the lowest free descriptor, which the kernel gives to the next connection. It
+// returns false if there is none.
+func lowestFree() (int, bool) {
+	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return 0, err == unix.EBADF
+	}
+	_ = unix.Close(fd)
+	return fd, true
+}
 
 // lock keeps other servers from listening on a unix socket in a directory until unlock is called.
 func lock(dir string) (unlock func(), err error) {

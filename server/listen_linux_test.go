@@ -1,4 +1,4 @@
-package listen
+package server
 
 import (
 	"errors"
@@ -14,18 +14,18 @@ import (
 )
 
 func TestAddressesAreParsed(t *testing.T) {
-	for addr, want := range map[string]Address{
+	for addr, want := range map[string]address{
 		"127.0.0.1:7000": {"tcp", "127.0.0.1:7000"}, ":0": {"tcp", ":0"}, "localhost:http": {"tcp", "localhost:http"},
 		"tcp4://127.0.0.1:0": {"tcp4", "127.0.0.1:0"}, "tcp6://[::1]:0": {"tcp6", "[::1]:0"}, "fd://3": {"fd", "3"},
 		"unix:///run/chat.sock": {"unix", "/run/chat.sock"}, "unix:///a%20b": {"unix", "/a%20b"}, "unix:///a#b?c": {"unix", "/a#b?c"},
 		"unix://@chat": {"unix", "@chat"},
 	} {
-		got, err := Parse(addr)
+		got, err := parseAddress(addr)
 		require.NoError(t, err, addr)
 		require.Equal(t, want, got, addr)
-		again, err := Parse(got.String())
+		again, err := parseAddress(got.String())
 		require.NoError(t, err, addr)
-		require.Equal(t, want.At, again.At)
+		require.Equal(t, want.at, again.at)
 	}
 	for addr, want := range map[string]string{
 		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "99999", "127.0.0.1:0 ": "unknown port",
@@ -34,16 +34,16 @@ func TestAddressesAreParsed(t *testing.T) {
 		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///path", "/run/s": "write unix:///path", "unix:s": "write unix:///path",
 		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
 	} {
-		_, err := Parse(addr)
+		_, err := parseAddress(addr)
 		require.ErrorIs(t, err, ErrBadAddress, addr)
 		require.ErrorContains(t, err, want, addr)
 	}
 }
 
-// all is All with the context of the test.
+// all is listenAll with the context of the test.
 func all(t *testing.T, share bool, addrs ...string) ([]net.Listener, error) {
 	t.Helper()
-	return All(t.Context(), addrs, share)
+	return listenAll(t.Context(), addrs, share)
 }
 
 // TestOneOfTwoServersListens has servers listen on the same address at the same moment, on a unix

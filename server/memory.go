@@ -1,6 +1,4 @@
-// Package memory finds out how much memory the process may use, and which part of it is for output
-// that waits in the buffers of an engine.
-package memory
+package server
 
 import (
 	"io/fs"
@@ -10,6 +8,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+
+	"github.com/idlewheel/idlewheel/idle"
 )
 
 // The shares are such that output does not take the memory of the rest. A buffer of gnet takes up
@@ -24,11 +24,19 @@ const (
 // defaultTotal is the limit of output without any limit of memory.
 const defaultTotal = 256 << 20
 
-// OutputTotal returns the limit of all output for this process.
-func OutputTotal() int { return outputTotal(debug.SetMemoryLimit(-1), containerLimit(os.DirFS("/"))) }
+// OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or,
+// if that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container
+// (cgroup v1 or v2), whichever is less. If there is neither, it is 256 MiB. It is at least Hard and
+// Soft. Callers that replace all limits by Reaper.Update need it.
+func OutputTotal(limit idle.OutputLimit) int {
+	if limit.Total != 0 {
+		return limit.Total
+	}
+	return max(totalFor(debug.SetMemoryLimit(-1), containerLimit(os.DirFS("/"))), limit.Hard, limit.Soft)
+}
 
-// outputTotal returns the limit of all output for limits of memory, of which math.MaxInt64 is none.
-func outputTotal(ofGo, ofContainer int64) int {
+// totalFor returns the limit of all output for limits of memory, of which math.MaxInt64 is none.
+func totalFor(ofGo, ofContainer int64) int {
 	total := int64(math.MaxInt64)
 	if ofGo > 0 && ofGo < math.MaxInt64 {
 		total = ofGo / shareOfGo

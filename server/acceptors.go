@@ -124,23 +124,15 @@ func (a *acceptors) survive(err error) {
 	}
 }
 
-// errNotTaken means that the poller of an event loop did not take a connection. gnet does not say
-// why.
-var errNotTaken = errors.New("the poller does not take it: see fs.epoll.max_user_watches")
-
 // An entry is the context of a connection until OnOpen.
 type entry struct{ opened bool }
 
 // isKnown reports whether gnet takes a connection. gnet duplicates the descriptor of any other as
 // well, and does not close the duplicate.
 func isKnown(conn net.Conn) bool {
-	switch c := conn.(type) {
-	case *net.TCPConn:
-		return true
-	case *net.UnixConn:
-		return c.LocalAddr().Network() == "unix"
-	}
-	return false
+	_, isTCP := conn.(*net.TCPConn)
+	_, isUnix := conn.(*net.UnixConn)
+	return isTCP || isUnix && conn.LocalAddr().Network() == "unix"
 }
 
 // descriptorOf returns the descriptor of a connection: the lowest one that was free when the kernel
@@ -190,6 +182,7 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	_, err := loop.EnrollContext(conn, &e) // which closes conn, and returns after OnOpen
 	if !e.opened {
 		a.leave(from)
+		errNotTaken := errors.New("the poller does not take it: see fs.epoll.max_user_watches") // gnet does not say why
 		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, errNotTaken)))
 	}
 }
@@ -221,8 +214,7 @@ type pauses struct {
 
 	mu      sync.Mutex
 	waiting int       // guarded by mu; causes, such as a client that waits
-	began   time.Time // guarded by mu
-	logged  bool      // guarded by mu; the log has the present pause
+	logged  time.Time // guarded by mu; when the present pause began, zero if it is not in the log
 }
 
 // begin adds a cause of a pause.
@@ -233,8 +225,9 @@ func (p *pauses) begin(log *slog.Logger, why string) {
 		return
 	}
 	n := p.count.Add(1)
-	p.began = time.Now()
-	if p.logged = p.warning.Allow(); p.logged {
+	p.logged = time.Time{}
+	if p.warning.Allow() {
+		p.logged = time.Now()
 		log.Warn("accepting is paused", "because", why, "pauses", n)
 	}
 }
@@ -243,8 +236,8 @@ func (p *pauses) begin(log *slog.Logger, why string) {
 func (p *pauses) end(log *slog.Logger, resumes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting--; p.waiting == 0 && p.logged && resumes {
-		log.Warn("accepting resumes", "after", time.Since(p.began))
+	if p.waiting--; p.waiting == 0 && resumes && !p.logged.IsZero() {
+		log.Warn("accepting resumes", "after", time.Since(p.logged))
 	}
 }
 

@@ -14,8 +14,8 @@ type admission struct {
 	sources *Sources
 	rate    *rate.Limiter // of all connections
 
-	bySource, byRate atomic.Uint64          // rejected connections
-	last             atomic.Pointer[string] // why the last connection was rejected; nil if none was
+	bySource, byRate atomic.Uint64 // rejected connections
+	last             atomic.Value  // a string: why the last connection was rejected
 }
 
 func newAdmission(cfg *Config) (*admission, error) {
@@ -50,14 +50,12 @@ func (a *admission) admit(from netip.Addr) bool {
 // reject counts a connection that is not served.
 func (a *admission) reject(count *atomic.Uint64, why string) {
 	count.Add(1)
-	a.last.Store(&why)
+	a.last.Store(why)
 }
 
 // total returns the number of rejected connections, and why the last one was.
 func (a *admission) total() (n uint64, last string) {
-	if why := a.last.Load(); why != nil {
-		last = *why
-	}
+	last, _ = a.last.Load().(string)
 	return a.bySource.Load() + a.byRate.Load(), last
 }
 

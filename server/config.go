@@ -122,18 +122,14 @@ func (cfg Config) check() (Config, error) {
 	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
 	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
-	if cfg.watches() {
+	// If no setting of Idle is set, package idle says so.
+	if slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {
 		cfg.Idle.OutputLimit.Total = OutputTotal(cfg.Idle.OutputLimit)
 	}
 	if cfg.Admin.Addr != "" {
 		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKeepClosed)
 	}
 	return cfg, nil
-}
-
-// watches reports whether a setting of Idle is set. If none is, package idle says so.
-func (cfg *Config) watches() bool {
-	return slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() })
 }
 
 // gnetOptions returns the options of gnet that are set.

@@ -101,13 +101,12 @@ func (s *socket) Close() error {
 // socket of a live server.
 func removeDead(name string) error {
 	info, err := os.Lstat(name)
-	if errors.Is(err, os.ErrNotExist) {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if info.Mode()&os.ModeSocket == 0 {
+	case info.Mode()&os.ModeSocket == 0:
 		return fmt.Errorf("%s: a file that is not a socket is there", name)
 	}
 	c, err := net.Dial("unix", name)

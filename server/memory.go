@@ -37,14 +37,11 @@ func OutputTotal(limit idle.OutputLimit) int {
 
 // totalFor returns the limit of all output for limits of memory, of which math.MaxInt64 is none.
 func totalFor(ofGo, ofContainer int64) int {
-	total := int64(math.MaxInt64)
-	if ofGo > 0 && ofGo < math.MaxInt64 {
-		total = ofGo / shareOfGo
+	if ofGo <= 0 {
+		ofGo = math.MaxInt64
 	}
-	if ofContainer < math.MaxInt64 {
-		total = min(total, ofContainer/shareOfContainer)
-	}
-	if total == math.MaxInt64 {
+	total := min(ofGo/shareOfGo, ofContainer/shareOfContainer)
+	if min(ofGo, ofContainer) == math.MaxInt64 {
 		total = defaultTotal
 	}
 	return int(max(min(total, math.MaxInt), 1))

@@ -31,14 +31,7 @@ var (
 )
 
 // Describe sends the descriptions of all metrics.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	c.Collector.Describe(ch)
-	for _, d := range []*prometheus.Desc{
-		pressureRatio, acceptPaused, acceptPauses, isDraining, reloads, droppedLogs, openDescriptors, maxDescriptors,
-	} {
-		ch <- d
-	}
-}
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 // Collect sends the present values of all metrics.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {

@@ -75,11 +75,7 @@ type timeoutScale float64
 // follow changes the scale for a pressure and reports whether it has changed.
 func (s *timeoutScale) follow(pressure float64) (changed bool) {
 	before := *s
-	if up := scaleAt(pressure); up > *s {
-		*s = up
-	} else if down := scaleAt(pressure + pressureSlack); down < *s {
-		*s = down
-	}
+	*s = min(max(*s, scaleAt(pressure)), scaleAt(pressure+pressureSlack))
 	return *s != before
 }
 

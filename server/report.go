@@ -97,8 +97,9 @@ func (r *reporter) logRejected(now uint64, why string, logged *uint64) {
 func (r *reporter) logReaped(now idle.Stats) {
 	if n := now.Reaped.Total() - r.last.Reaped.Total(); n > 0 {
 		attrs := []any{"number", n, "reasons", reasons(now.Reaped, r.last.Reaped), "connections", now.Connections}
-		if now.Lateness.Count > r.last.Lateness.Count {
-			attrs = append(attrs, "late", meanBetween(r.last.Lateness, now.Lateness))
+		if late := now.Lateness.Count - r.last.Lateness.Count; late > 0 {
+			mean := (now.Lateness.Sum - r.last.Lateness.Sum) / time.Duration(late)
+			attrs = append(attrs, "late", mean.Round(time.Millisecond))
 		}
 		r.log.Info("reaped", attrs...)
 	}
@@ -117,10 +118,4 @@ func reasons(now, before idle.Counts) slog.Value {
 		}
 	}
 	return slog.GroupValue(some...)
-}
-
-// meanBetween returns the mean lateness of the connections reaped between two snapshots.
-func meanBetween(before, now idle.LatenessStats) time.Duration {
-	mean := (now.Sum - before.Sum) / time.Duration(max(now.Count-before.Count, 1))
-	return mean.Round(time.Millisecond)
 }

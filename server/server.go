@@ -16,9 +16,6 @@ import (
 // ErrServerClosed is returned by Run after a call of Shutdown or Close.
 var ErrServerClosed = errors.New("server: closed")
 
-// errRunning is returned by the second of two calls of Run.
-var errRunning = errors.New("server: Run was called twice")
-
 // A Server is event loops of gnet with a Reaper around their handler. Create it with [New]. Safe
 // for concurrent use, also after Run has returned.
 type Server struct {
@@ -34,7 +31,7 @@ type Server struct {
 	down      chan struct{} // closed when Run has returned, or will never serve
 
 	started  atomic.Bool                   // Run, Shutdown or Close was called
-	prepared atomic.Pointer[setup]         // nil before Run
+	prepared atomic.Pointer[setup]         // empty before Run
 	engine   atomic.Pointer[engineHandler] // nil while no event loops run
 	pauses   pauses                        // of accepting
 	reloads  struct{ done, failed atomic.Uint64 }
@@ -57,6 +54,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, down: make(chan struct{})}
+	s.prepared.Store(&setup{})
 	if onIdle := cfg.Idle.OnIdle; onIdle != nil {
 		cfg.Idle.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return s.watch(onIdle(c, ev)) }
 	}
@@ -129,7 +127,7 @@ func (s *Server) start() error {
 	case <-s.down:
 		return ErrServerClosed
 	default:
-		return errRunning
+		return errors.New("server: Run was called twice")
 	}
 }
 
@@ -228,9 +226,4 @@ func (s *Server) Limit() (connections int, why string) {
 }
 
 // setup returns what Run has found out, which is empty before Run.
-func (s *Server) setup() setup {
-	if set := s.prepared.Load(); set != nil {
-		return *set
-	}
-	return setup{}
-}
+func (s *Server) setup() setup { return *s.prepared.Load() }

@@ -42,6 +42,7 @@ type acceptors struct {
 	accepting context.Context // done when accepting ends
 	end       context.CancelFunc
 	running   sync.WaitGroup
+	ended     chan struct{} // closed when all acceptors have ended
 
 	pauses *pauses
 	failed ratelog.Limiter
@@ -49,7 +50,7 @@ type acceptors struct {
 
 func newAcceptors(s *Server) *acceptors {
 	a := &acceptors{
-		setup: s.setup(), admission: s.admission, log: s.cfg.Logger, pauses: &s.pauses,
+		ended: make(chan struct{}), setup: s.setup(), admission: s.admission, log: s.cfg.Logger, pauses: &s.pauses,
 		delay: s.cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
 	}
 	a.room = newRoom(a.limit, s.reaper)
@@ -57,13 +58,18 @@ func newAcceptors(s *Server) *acceptors {
 	return a
 }
 
-// start accepts for an event loop.
-func (a *acceptors) start(loop *gnet.Client) {
-	for _, ln := range a.listeners {
-		for range acceptorsPerLoop {
-			a.running.Go(func() { a.accept(ln, loop) })
+func (a *acceptors) start(loops []*gnet.Client) {
+	for _, loop := range loops {
+		for _, ln := range a.listeners {
+			for range acceptorsPerLoop {
+				a.running.Go(func() { a.accept(ln, loop) })
+			}
 		}
 	}
+	go func() {
+		a.running.Wait()
+		close(a.ended)
+	}()
 }
 
 // stop ends accepting. With refuse, new clients are refused from now on. Otherwise they wait in the
@@ -82,12 +88,10 @@ func (a *acceptors) stop(refuse bool) {
 // wait waits until all acceptors have ended, or an event loop has died: that loop does not open the
 // connection that an acceptor has for it.
 func (a *acceptors) wait(alive context.Context) {
-	ended, end := context.WithCancel(alive)
-	go func() {
-		a.running.Wait()
-		end()
-	}()
-	<-ended.Done()
+	select {
+	case <-a.ended:
+	case <-alive.Done():
+	}
 }
 
 // accept accepts connections of a listener for a loop, until accepting ends.
@@ -182,8 +186,8 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	_, err := loop.EnrollContext(conn, &e) // which closes conn, and returns after OnOpen
 	if !e.opened {
 		a.leave(from)
-		errNotTaken := errors.New("the poller does not take it: see fs.epoll.max_user_watches") // gnet does not say why
-		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, errNotTaken)))
+		unknown := errors.New("the poller does not take it: see fs.epoll.max_user_watches")
+		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, unknown)))
 	}
 }
 
@@ -213,15 +217,15 @@ type pauses struct {
 	count   atomic.Uint64
 
 	mu      sync.Mutex
-	waiting int       // guarded by mu; causes, such as a client that waits
-	logged  time.Time // guarded by mu; when the present pause began, zero if it is not in the log
+	waiting atomic.Int64 // changed under mu; clients that wait
+	logged  time.Time    // guarded by mu; when the present pause began, zero if it is not in the log
 }
 
-// begin adds a cause of a pause.
+// begin counts a client that waits.
 func (p *pauses) begin(log *slog.Logger, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting++; p.waiting > 1 {
+	if p.waiting.Add(1) > 1 {
 		return
 	}
 	n := p.count.Add(1)
@@ -232,18 +236,11 @@ func (p *pauses) begin(log *slog.Logger, why string) {
 	}
 }
 
-// end takes a cause back. The server resumes accepting after the last one, if it is not stopping.
+// end takes that back. The server resumes accepting after the last one, if it is not stopping.
 func (p *pauses) end(log *slog.Logger, resumes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting--; p.waiting == 0 && resumes && !p.logged.IsZero() {
+	if p.waiting.Add(-1) == 0 && resumes && !p.logged.IsZero() {
 		log.Warn("accepting resumes", "after", time.Since(p.logged))
 	}
-}
-
-// active reports whether accepting is paused.
-func (p *pauses) active() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waiting > 0
 }

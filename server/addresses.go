@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,25 +16,25 @@ var ErrBadAddress = errors.New("server: bad address")
 
 // checkAddresses checks what can be checked without a look-up of names.
 func (cfg *Config) checkAddresses() error {
-	const listed = field("Addresses")
 	if strings.Join(cfg.Addresses, "") == "" && len(cfg.Listeners) == 0 {
-		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, listed)
+		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, field("Addresses"))
 	}
 	var errs []error
 	for i, addr := range cfg.Addresses {
 		_, err := parseAddress(addr)
 		errs = append(errs, err)
 		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
-			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, listed, addr))
+			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, field("Addresses"), addr))
 		}
 	}
-	if slices.Contains(cfg.Listeners, nil) {
-		errs = append(errs, errors.New("server: Config.Listeners has a nil listener: leave it out"))
+	for _, ln := range cfg.Listeners {
+		if v := reflect.ValueOf(ln); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			errs = append(errs, errors.New("server: Config.Listeners has a nil listener: leave it out"))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// join lists addresses as text.
 func join(addrs []net.Addr) string {
 	var list []string
 	for _, addr := range addrs {
@@ -42,14 +43,17 @@ func join(addrs []net.Addr) string {
 	return strings.Join(list, ", ")
 }
 
+// longestUnix is the number of bytes that a path has at most on Linux.
+const longestUnix = 107
+
 // An address is what one listener listens on.
 type address struct {
 	network string // tcp, tcp4, tcp6, unix or fd
 	at      string // host:port, the path of a socket, or the number of a descriptor
 }
 
-// parseAddress returns an address from host:port, or from a URL with the scheme tcp, tcp4, tcp6, unix or
-// fd. It looks up no host. What follows unix:// is the path as it is: nothing is decoded.
+// parseAddress returns an address from host:port, or from a URL. It looks up no host. The text
+// after unix:// is the path as it is: nothing is decoded.
 func parseAddress(addr string) (address, error) {
 	network, at, isURL := strings.Cut(addr, "://")
 	if !isURL {
@@ -78,6 +82,9 @@ func mistake(network, at string) string {
 	case "unix":
 		if !strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "@") || len(at) < 2 {
 			return "set an absolute path, as in unix:///run/chat.sock, or @ and the name of an abstract socket"
+		}
+		if n := len(strings.TrimPrefix(at, "@")); n > longestUnix {
+			return fmt.Sprintf("the path has %d bytes: set at most %d", n, longestUnix)
 		}
 	case "fd":
 		if fd, err := strconv.Atoi(at); err != nil || fd < 3 {

@@ -26,9 +26,6 @@ type Admin struct {
 	Profiles bool
 }
 
-// adminKeepClosed is the default of idle.Config.KeepClosed with an admin listener.
-const adminKeepClosed = 128
-
 // An adminSite is the admin listener while Run runs, also while no event loops do.
 type adminSite struct {
 	addr     *net.TCPAddr
@@ -108,7 +105,6 @@ func (s *Server) AdminAddr() net.Addr {
 	return nil
 }
 
-// status is what the admin page shows of the server.
 func (s *Server) status() admin.Status {
 	st, set := s.Stats(), s.setup()
 	return admin.Status{

@@ -204,7 +204,7 @@ func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &got))
 	require.Equal(t, "2m0s", got.Server["drain-timeout"], "the default is filled in")
 	require.Equal(t, "300ms", got.Limits["read-timeout"])
-	require.EqualValues(t, adminKeepClosed, got.Limits["keep-closed"])
+	require.EqualValues(t, 128, got.Limits["keep-closed"])
 	require.False(t, got.Writable)
 	status, body := get(t, srv, "/debug/pprof/goroutine?debug=1")
 	require.Equal(t, 200, status)

@@ -18,9 +18,9 @@ type admission struct {
 	last             atomic.Value  // a string: why the last connection was rejected
 }
 
-func newAdmission(cfg *Config) (*admission, error) {
-	sources, err := NewSources(cfg.Sources)
-	return &admission{sources: sources, rate: newRate(cfg.AcceptRate)}, err
+func newAdmission(cfg *Config) *admission {
+	sources, _ := NewSources(cfg.Sources) // Config.check has checked it
+	return &admission{sources: sources, rate: newRate(cfg.AcceptRate)}
 }
 
 // newRate returns a token bucket for n connections per second, and twice as many at once. If n is
@@ -47,7 +47,6 @@ func (a *admission) admit(from netip.Addr) bool {
 	return true
 }
 
-// reject counts a connection that is not served.
 func (a *admission) reject(count *atomic.Uint64, why string) {
 	count.Add(1)
 	a.last.Store(why)
@@ -61,10 +60,6 @@ func (a *admission) total() (n uint64, last string) {
 
 // addrOf returns the address of a peer, the zero Addr for a unix socket.
 func addrOf(peer net.Addr) netip.Addr {
-	tcp, ok := peer.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	addr, _ := netip.AddrFromSlice(tcp.IP)
-	return addr
+	tcp, _ := peer.(*net.TCPAddr)
+	return tcp.AddrPort().Addr()
 }

@@ -30,7 +30,6 @@ type budget struct {
 	wanted    int // Config.Idle.MaxConnections
 }
 
-// newBudget counts the descriptors in use.
 func newBudget(cfg *Config, listeners int) (b budget, err error) {
 	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.NumEventLoop, listeners: listeners}
 	if b.allowed, err = descriptorLimit(); err != nil {

@@ -127,7 +127,7 @@ func (cfg Config) check() (Config, error) {
 		cfg.Idle.OutputLimit.Total = OutputTotal(cfg.Idle.OutputLimit)
 	}
 	if cfg.Admin.Addr != "" {
-		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKeepClosed)
+		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, 128)
 	}
 	return cfg, nil
 }

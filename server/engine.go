@@ -20,6 +20,9 @@ var ErrEngineDied = errors.New("server: the gnet engine died")
 // errShutdown is the cause when the handler stops the server.
 var errShutdown = errors.New("the handler has returned gnet.Shutdown")
 
+// errNoListener is the cause when other code has closed all listeners.
+var errNoListener = errors.New("server: all listeners were closed, and not by the server")
+
 // An engine is the event loops of a Server. Each of them is a gnet.Client with one loop, and has
 // acceptors of its own. A loop that is blocked delays its own connections only: a gnet.Client with
 // several loops gives a connection to the loop with the fewest, and waits for it.
@@ -84,9 +87,7 @@ func (s *Server) serve() error {
 	if s.cfg.PressureTimeout > 0 {
 		helpers.Go(func() { h.scaleTimeouts(helping, s.cfg.PressureTimeout) })
 	}
-	for _, loop := range eng.loops {
-		h.acceptors.start(loop)
-	}
+	h.acceptors.start(eng.loops)
 	s.drainWhenAsked(h, eng.log.alive)
 	h.acceptors.stop(true)
 	h.acceptors.wait(eng.log.alive)
@@ -99,11 +100,13 @@ func (s *Server) serve() error {
 	return nil
 }
 
-// drainWhenAsked waits until the server is to stop, and drains then. It returns at once when an
-// event loop has died.
+// drainWhenAsked waits until the server is to stop, or no listener is left, and drains then. It
+// returns at once when an event loop has died.
 func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
 	select {
 	case <-s.serving.Done():
+	case <-h.acceptors.ended:
+		s.stop(errNoListener)
 	case <-alive.Done():
 		return
 	}

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// listenAll listens on all addresses, or on none and returns an error. With share other processes may
-// listen on the same TCP ports. A look-up of a name ends with ctx.
+// listenAll listens on all addresses, or on none and returns an error. With share other processes
+// may listen on the same TCP ports. A look-up of a name ends with ctx.
 func listenAll(ctx context.Context, addrs []string, share bool) (all []net.Listener, err error) {
 	for _, text := range addrs {
 		var ln net.Listener
@@ -24,6 +24,9 @@ func listenAll(ctx context.Context, addrs []string, share bool) (all []net.Liste
 		if err != nil {
 			for _, ln := range all {
 				_ = ln.Close()
+			}
+			if errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w: stop the server that listens there, or choose another address", err)
 			}
 			return nil, fmt.Errorf("server: cannot listen: %w", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -30,7 +31,8 @@ func TestAddressesAreParsed(t *testing.T) {
 	for addr, want := range map[string]string{
 		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "99999", "127.0.0.1:0 ": "unknown port",
 		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6, unix or fd", "tcp://127.0.0.1:1/x": "unknown port",
-		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix://s": "set an absolute path", "unix:///": "set an absolute path",
+		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix:///" + strings.Repeat("s", 107): "the path has 108 bytes: set at most 107",
+		"unix://s": "set an absolute path", "unix:///": "set an absolute path",
 		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///path", "/run/s": "write unix:///path", "unix:s": "write unix:///path",
 		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
 	} {

@@ -17,12 +17,10 @@ import (
 // container includes the memory of the kernel for sockets. Without GOMEMLIMIT the heap may also
 // grow to twice its live bytes before a collection.
 const (
-	shareOfGo        = 4 // the part of GOMEMLIMIT
-	shareOfContainer = 8 // the part of the memory limit of the container
+	shareOfGo        = 4         // the part of GOMEMLIMIT
+	shareOfContainer = 8         // the part of the memory limit of the container
+	defaultTotal     = 256 << 20 // bytes, without any limit of memory
 )
-
-// defaultTotal is the limit of output without any limit of memory.
-const defaultTotal = 256 << 20
 
 // OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or,
 // if that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container

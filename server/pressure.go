@@ -34,7 +34,6 @@ type Pressure struct {
 // Highest returns the highest of the shares.
 func (p Pressure) Highest() float64 { return max(p.Connections, p.Descriptors, p.Heap) }
 
-// name returns the resource with the highest share.
 func (p Pressure) name() string {
 	switch p.Highest() {
 	case p.Connections:
@@ -46,7 +45,6 @@ func (p Pressure) name() string {
 	}
 }
 
-// pressure measures the pressure.
 func (h *engineHandler) pressure() (p Pressure) {
 	limit, b := h.acceptors.limit, h.acceptors.budget
 	if limit > 0 {

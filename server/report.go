@@ -49,12 +49,9 @@ func (s *Server) Reloaded(err error) {
 func (s *Server) logStart() {
 	limit, why := s.Limit()
 	cfg := s.reaper.Config()
-	changed := cfg.MaxConnections != limit
 	cfg.MaxConnections = limit
 	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", cfg, "limit", limit, "because", why)
-	if changed {
-		setMaxConnections(s.reaper, limit)
-	}
+	setMaxConnections(s.reaper, limit)
 }
 
 // A reporter logs what has happened since its last line: connections that were reaped, would have
@@ -69,19 +66,19 @@ type reporter struct {
 // run logs rejected connections every second and reaped ones every ten seconds, and both at the
 // end.
 func (r *reporter) run(ctx context.Context, s *Server) {
-	log := func(reaped bool) {
+	for n := 1; ; n++ {
+		more := sleep(ctx, rejectedInterval)
 		now := s.reaper.Stats()
 		rejected, why := s.admission.total()
 		r.logRejected(rejected, why, &r.rejected)
 		r.logRejected(now.Refused, "the limit of connections is reached, or the server drains", &r.refused)
-		if reaped {
+		if !more || n%int(reportInterval/rejectedInterval) == 0 {
 			r.logReaped(now)
 		}
+		if !more {
+			return
+		}
 	}
-	for n := 1; sleep(ctx, rejectedInterval); n++ {
-		log(n%int(reportInterval/rejectedInterval) == 0)
-	}
-	log(true)
 }
 
 // logRejected logs how many connections were rejected, if any were, and the reason for the last of

@@ -39,7 +39,6 @@ func newRoom(limit int, r *idle.Reaper) *room {
 	return &room{limit: limit, reaper: r, places: semaphore.NewWeighted(cmp.Or(int64(limit), math.MaxInt64))}
 }
 
-// leave gives back the place of a connection.
 func (r *room) leave() {
 	r.taken.Add(-1)
 	r.places.Release(1)
@@ -92,13 +91,14 @@ func (r *room) boundReaper() {
 	if r.kept == 0 || r.before != 0 && r.before <= left {
 		left, r.lowered = r.before, 0
 	}
-	if left != now {
-		setMaxConnections(r.reaper, left)
-	}
+	setMaxConnections(r.reaper, left)
 }
 
-// setMaxConnections changes the limit of the Reaper.
+// setMaxConnections changes the limit of the Reaper, which costs a pass over all connections.
 func setMaxConnections(r *idle.Reaper, n int) {
+	if r.Config().MaxConnections == n {
+		return
+	}
 	_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
 }
 

@@ -61,9 +61,7 @@ func New(cfg Config) (*Server, error) {
 	if s.reaper, err = idle.Middleware(cfg.Handler, cfg.Idle); err != nil {
 		return nil, badConfig{err}
 	}
-	if s.admission, err = newAdmission(&cfg); err != nil {
-		return nil, badConfig{err}
-	}
+	s.admission = newAdmission(&cfg)
 	if s.adminSite, err = s.newAdminSite(); err != nil {
 		return nil, badConfig{err}
 	}
@@ -79,7 +77,8 @@ func New(cfg Config) (*Server, error) {
 // The error is nil if ctx or the handler has stopped the Server, and ErrServerClosed if Shutdown or
 // Close has. An address that cannot be listened on is an error with that address. ErrEngineDied
 // means that an event loop has stopped without being asked to. Then clients that waited for that
-// loop, and the goroutines that wait with them, are left until the process ends.
+// loop, and the goroutines that wait with them, are left until the process ends. If other code
+// closes all listeners, Run closes the connections as Config.Drain says and returns an error.
 //
 // A Server runs once. During a call of Run a second one returns an error, and after it
 // ErrServerClosed. Several Servers may run at the same time. gnet has one logger per process: the
@@ -112,13 +111,12 @@ func (s *Server) Run(ctx context.Context) error {
 
 // result returns what Run returns after it was asked to stop.
 func (s *Server) result() error {
-	if context.Cause(s.serving) == ErrServerClosed {
-		return ErrServerClosed
+	if cause := context.Cause(s.serving); cause == ErrServerClosed || cause == errNoListener {
+		return cause
 	}
 	return nil
 }
 
-// start marks the Server as started.
 func (s *Server) start() error {
 	if s.started.CompareAndSwap(false, true) {
 		return nil

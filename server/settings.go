@@ -37,7 +37,6 @@ type field = setting.Field
 // errorf is fmt.Errorf for errors that name fields. [settings.Explain] can name flags instead.
 func errorf(format string, args ...any) error { return setting.Server.Errorf(format, args...) }
 
-// ranges checks each setting by itself.
 func (cfg *Config) ranges() error {
 	var errs []error
 	setting.Server.CheckRanges(cfg, func(_, format string, args ...any) {

@@ -72,7 +72,6 @@ type Sources struct {
 	all map[netip.Prefix]*source // guarded by mu
 }
 
-// A source is a network that connections come from.
 type source struct {
 	open int // connections
 	rate *rate.Limiter
@@ -134,15 +133,9 @@ func (s *Sources) Release(from netip.Addr) {
 // key returns the source of an address, and whether it has limits.
 func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
 	from = from.Unmap().WithZone("")
-	if !from.IsValid() || s.limits.Connections == 0 && s.limits.Rate == 0 { // a unix socket is not valid
-		return key, false
-	}
-	for _, p := range s.limits.Exempt {
-		if p.Contains(from) {
-			return key, false
-		}
-	}
-	return network.Of(from, s.limits.IPv4Bits, s.limits.IPv6Bits), true
+	exempt := slices.ContainsFunc(s.limits.Exempt, func(p netip.Prefix) bool { return p.Contains(from) })
+	limited = from.IsValid() && !exempt && (s.limits.Connections > 0 || s.limits.Rate > 0) // a unix socket is not valid
+	return network.Of(from, s.limits.IPv4Bits, s.limits.IPv6Bits), limited
 }
 
 // makeRoom forgets a source without connections, in the random order of a map, if there are

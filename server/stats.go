@@ -44,7 +44,7 @@ func (s *Server) Stats() Stats {
 		Connections:    s.reaper.Connections(),
 		MaxConnections: s.reaper.Config().MaxConnections,
 		MaxDescriptors: s.setup().budget.allowed,
-		Paused:         s.pauses.active(),
+		Paused:         s.pauses.waiting.Load() > 0,
 		Pauses:         s.pauses.count.Load(),
 		Reloads:        s.reloads.done.Load(),
 		FailedReloads:  s.reloads.failed.Load(),

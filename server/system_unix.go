@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptorLimit returns the limit of descriptors of the process, 0 on systems without such a limit. The Go
-// runtime has raised it to the hard limit.
+// descriptorLimit returns the limit of descriptors of the process, which the Go runtime has raised
+// to the hard limit.
 func descriptorLimit() (int, error) {
 	var lim unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
@@ -21,8 +21,8 @@ func descriptorLimit() (int, error) {
 	return int(min(uint64(lim.Cur), 1<<30)), os.NewSyscallError("getrlimit", err)
 }
 
-// descriptorsInUse returns the number of descriptors that the process has open. On systems without /proc it
-// returns the lowest free descriptor. It returns false if there is no free one.
+// descriptorsInUse returns the number of open descriptors of the process. On systems without /proc
+// it returns the lowest free descriptor. It returns false if there is no free one.
 func descriptorsInUse() (int, bool) {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -62,13 +62,11 @@ func lock(dir string) (unlock func(), err error) {
 // lockTimeout is the time in which another server is expected to listen or to fail.
 const lockTimeout = 5 * time.Second
 
-// isListening reports whether a descriptor is a socket that listens.
 func isListening(fd int) bool {
 	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	return err == nil && listening != 0
 }
 
-// sharePort lets other sockets listen on the same port.
 func sharePort(_, _ string, socket syscall.RawConn) (err error) {
 	failed := socket.Control(func(fd uintptr) {
 		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))

@@ -134,7 +134,8 @@ func (s *Sources) Release(from netip.Addr) {
 func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
 	from = from.Unmap().WithZone("")
 	exempt := slices.ContainsFunc(s.limits.Exempt, func(p netip.Prefix) bool { return p.Contains(from) })
-	limited = from.IsValid() && !exempt && (s.limits.Connections > 0 || s.limits.Rate > 0) // a unix socket is not valid
+	// The address of a unix socket is not valid.
+	limited = from.IsValid() && !exempt && (s.limits.Connections > 0 || s.limits.Rate > 0)
 	return network.Of(from, s.limits.IPv4Bits, s.limits.IPv6Bits), limited
 }
 

@@ -69,7 +69,6 @@ func TestFlagsOverDefaultsAndTheFileOverFlags(t *testing.T) {
 	const lines = `# limits of the night
 
 	max-age   2h  # later than usual
-jitter 0.5
 jitter 0.25
 observe-only true
 output-limit 0x10`

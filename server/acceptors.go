@@ -129,7 +129,10 @@ func (a *acceptors) survive(err error) {
 }
 
 // An entry is the context of a connection until OnOpen.
-type entry struct{ opened bool }
+type entry struct {
+	opened     bool
+	descriptor int // the lowest one that was free when gnet duplicated the descriptor
+}
 
 // isKnown reports whether gnet takes a connection. gnet duplicates the descriptor of any other as
 // well, and does not close the duplicate.
@@ -137,15 +140,6 @@ func isKnown(conn net.Conn) bool {
 	_, isTCP := conn.(*net.TCPConn)
 	_, isUnix := conn.(*net.UnixConn)
 	return isTCP || isUnix && conn.LocalAddr().Network() == "unix"
-}
-
-// descriptorOf returns the descriptor of a connection: the lowest one that was free when the kernel
-// accepted it.
-func descriptorOf(conn net.Conn) (fd int) {
-	if raw, err := conn.(syscall.Conn).SyscallConn(); err == nil {
-		_ = raw.Control(func(is uintptr) { fd = int(is) })
-	}
-	return fd
 }
 
 // ownZone gives an address a zone of its own. At the close gnet puts the bytes of the zones of both
@@ -169,9 +163,6 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 		_ = conn.Close()
 		return
 	}
-	if full := a.budget.full(); full > 0 && descriptorOf(conn) >= full {
-		a.runShort()
-	}
 	if !a.enter() {
 		a.admission.sources.Release(from)
 		_ = conn.Close()
@@ -188,6 +179,8 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 		a.leave(from)
 		unknown := errors.New("the poller does not take it: see fs.epoll.max_user_watches")
 		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, unknown)))
+	} else if full := a.budget.full(); full > 0 && e.descriptor >= full {
+		a.runShort()
 	}
 }
 

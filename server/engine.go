@@ -148,7 +148,7 @@ func (h *engineHandler) OnShutdown(gnet.Engine) {}
 
 func (h *engineHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if e, ok := c.Context().(*entry); ok {
-		e.opened = true
+		e.opened, e.descriptor = true, c.Fd()
 		c.SetContext(nil)
 		c.SetSafeContext(nil)
 	} else {

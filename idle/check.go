@@ -35,7 +35,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 	}
 	switch {
 	case tick != 0 && cfg.Tick != 0 && cfg.Tick != tick:
-		c.refuse("Tick", "%s is %v: Update cannot change it, it stays %v until the next start", fieldPath("Tick"), cfg.Tick, tick)
+		c.refuse("Tick", "%s is %v: it stays %v until the next start", fieldPath("Tick"), cfg.Tick, tick)
 	case tick != 0:
 		cfg.Tick = tick
 	}

@@ -2,7 +2,9 @@ package idle
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"sync"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
 )
 
 // flood is an OnOpen that writes so many bytes that most of them wait.
@@ -83,7 +87,9 @@ func TestAPeerThatReadsSlowlyIsNotStalled(t *testing.T) {
 
 func TestOverLimit(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) {
+	var log syncbuf.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}, Logger: logger}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); flood(16 << 20)(c); return gnet.None }
 	})
 	c := dial(t, s.addr)
@@ -93,6 +99,8 @@ func TestOverLimit(t *testing.T) {
 	require.Equal(t, 1<<20, reason.LimitBytes)
 	require.Greater(t, reason.Bytes, 1<<20)
 	requireReset(t, c)
+	flushLog(s.reaper)
+	require.Contains(t, log.String(), fmt.Sprintf("bytes=%d bytes-limit=%d\n", reason.Bytes, 1<<20))
 }
 
 // TestAPeerThatKeepsSendingIsOverTheLimitAsWell has a peer that sends continuously and reads

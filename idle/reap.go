@@ -263,7 +263,11 @@ func nameOf(addr net.Addr) string {
 
 func (l *loop) logReap(level slog.Level, msg string, s *state, reason *ReapError) {
 	if log := l.log(); log.Enabled(context.Background(), level) {
-		log.Log(context.Background(), level, msg, "remote", nameOf(l.remote(s)), "reason", reason.Reason,
-			"lasted", reason.Lasted, "limit", reason.Limit, "late", reason.Late)
+		attrs := []any{"remote", nameOf(l.remote(s)), "reason", reason.Reason,
+			"lasted", reason.Lasted, "limit", reason.Limit, "late", reason.Late}
+		if reason.LimitBytes > 0 {
+			attrs = append(attrs, "bytes", reason.Bytes, "bytes-limit", reason.LimitBytes)
+		}
+		log.Log(context.Background(), level, msg, attrs...)
 	}
 }

@@ -16,9 +16,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
-	"github.com/idlewheel/idlewheel/server/internal/room"
 )
 
 const (
@@ -35,31 +33,43 @@ const (
 // acceptors accept connections while there is room for them, and hand them to event loops. The
 // others wait in the queue of the kernel. Safe for concurrent use.
 type acceptors struct {
-	listeners []net.Listener
+	setup
 	admission *admission
-	reaper    *idle.Reaper
+	room      *room
 	log       *slog.Logger
-	room      room.Room // for connections
-	limit     int       // of connections; 0 if there is none
-	full      int       // descriptor from which on there is no room; 0 if not known
-	delay     bool      // connections have Nagle's algorithm
+	delay     bool // connections have Nagle's algorithm
 
 	accepting context.Context // done when accepting ends
 	end       context.CancelFunc
 	running   sync.WaitGroup
+	ended     chan struct{} // closed when all acceptors have ended
 
-	pauses   *pauses
-	failed   ratelog.Limiter
-	shortage shortage
+	pauses *pauses
+	failed ratelog.Limiter
 }
 
-// start accepts for an event loop.
-func (a *acceptors) start(loop *gnet.Client) {
-	for _, ln := range a.listeners {
-		for range acceptorsPerLoop {
-			a.running.Go(func() { a.accept(ln, loop) })
+func newAcceptors(s *Server) *acceptors {
+	a := &acceptors{
+		ended: make(chan struct{}), setup: s.setup(), admission: s.admission, log: s.cfg.Logger, pauses: &s.pauses,
+		delay: s.cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
+	}
+	a.room = newRoom(a.limit, s.reaper)
+	a.accepting, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+func (a *acceptors) start(loops []*gnet.Client) {
+	for _, loop := range loops {
+		for _, ln := range a.listeners {
+			for range acceptorsPerLoop {
+				a.running.Go(func() { a.accept(ln, loop) })
+			}
 		}
 	}
+	go func() {
+		a.running.Wait()
+		close(a.ended)
+	}()
 }
 
 // stop ends accepting. With refuse, new clients are refused from now on. Otherwise they wait in the
@@ -78,13 +88,8 @@ func (a *acceptors) stop(refuse bool) {
 // wait waits until all acceptors have ended, or an event loop has died: that loop does not open the
 // connection that an acceptor has for it.
 func (a *acceptors) wait(alive context.Context) {
-	ended := make(chan struct{})
-	go func() {
-		a.running.Wait()
-		close(ended)
-	}()
 	select {
-	case <-ended:
+	case <-a.ended:
 	case <-alive.Done():
 	}
 }
@@ -113,31 +118,28 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 
 // survive logs an error of accepting or opening a connection. The next attempt may succeed.
 func (a *acceptors) survive(err error) {
-	if errors.Is(err, syscall.EMFILE) && !a.hasDescriptor() {
-		a.runShort()
+	if errors.Is(err, syscall.EMFILE) {
+		if fd, ok := lowestFree(); !ok || fd >= a.budget.full() {
+			a.runShort()
+		}
 	}
 	if a.failed.Allow() {
 		a.log.Warn("a connection could not be accepted", "error", err)
 	}
 }
 
-// errNotTaken means that the poller of an event loop did not take a connection. gnet does not say
-// why.
-var errNotTaken = errors.New("the poller does not take it: see fs.epoll.max_user_watches")
-
 // An entry is the context of a connection until OnOpen.
-type entry struct{ opened bool }
+type entry struct {
+	opened     bool
+	descriptor int // the lowest one that was free when gnet duplicated the descriptor
+}
 
 // isKnown reports whether gnet takes a connection. gnet duplicates the descriptor of any other as
 // well, and does not close the duplicate.
 func isKnown(conn net.Conn) bool {
-	switch c := conn.(type) {
-	case *net.TCPConn:
-		return true
-	case *net.UnixConn:
-		return c.LocalAddr().Network() == "unix"
-	}
-	return false
+	_, isTCP := conn.(*net.TCPConn)
+	_, isUnix := conn.(*net.UnixConn)
+	return isTCP || isUnix && conn.LocalAddr().Network() == "unix"
 }
 
 // ownZone gives an address a zone of its own. At the close gnet puts the bytes of the zones of both
@@ -161,11 +163,8 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 		_ = conn.Close()
 		return
 	}
-	if !a.hasDescriptor() { // for the duplicate that gnet keeps
-		a.runShort()
-	}
 	if !a.enter() {
-		a.admission.release(from)
+		a.admission.sources.Release(from)
 		_ = conn.Close()
 		return
 	}
@@ -178,24 +177,31 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 	_, err := loop.EnrollContext(conn, &e) // which closes conn, and returns after OnOpen
 	if !e.opened {
 		a.leave(from)
-		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, errNotTaken)))
+		unknown := errors.New("the poller does not take it: see fs.epoll.max_user_watches")
+		a.survive(fmt.Errorf("opening a connection: %w", cmp.Or(err, unknown)))
+	} else if full := a.budget.full(); full > 0 && e.descriptor >= full {
+		a.runShort()
 	}
 }
 
 // enter waits for room, and reports whether there is some before accepting ends.
 func (a *acceptors) enter() bool {
-	if a.room.TryEnter() {
-		return true
+	if !a.room.places.TryAcquire(1) {
+		a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.room.reaper.Connections()))
+		err := a.room.places.Acquire(a.accepting, 1)
+		a.pauses.end(a.log, err == nil)
+		if err != nil {
+			return false
+		}
 	}
-	a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.reaper.Connections()))
-	defer a.pauses.end(a.log)
-	return a.room.Enter(a.accepting)
+	a.room.taken.Add(1)
+	return true
 }
 
 // leave makes room again: a connection that had entered is closed.
 func (a *acceptors) leave(from netip.Addr) {
-	a.room.Leave()
-	a.admission.release(from)
+	a.room.leave()
+	a.admission.sources.Release(from)
 }
 
 // pauses logs and counts the times in which clients wait for room. Safe for concurrent use.
@@ -204,37 +210,30 @@ type pauses struct {
 	count   atomic.Uint64
 
 	mu      sync.Mutex
-	waiting int       // guarded by mu; causes, such as a client that waits
-	began   time.Time // guarded by mu
-	logged  bool      // guarded by mu; the log has the present pause
+	waiting atomic.Int64 // changed under mu; clients that wait
+	logged  time.Time    // guarded by mu; when the present pause began, zero if it is not in the log
 }
 
-// begin adds a cause of a pause.
+// begin counts a client that waits.
 func (p *pauses) begin(log *slog.Logger, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting++; p.waiting > 1 {
+	if p.waiting.Add(1) > 1 {
 		return
 	}
 	n := p.count.Add(1)
-	p.began = time.Now()
-	if p.logged = p.warning.Allow(); p.logged {
+	p.logged = time.Time{}
+	if p.warning.Allow() {
+		p.logged = time.Now()
 		log.Warn("accepting is paused", "because", why, "pauses", n)
 	}
 }
 
-// end takes a cause back.
-func (p *pauses) end(log *slog.Logger) {
+// end takes that back. The server resumes accepting after the last one, if it is not stopping.
+func (p *pauses) end(log *slog.Logger, resumes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting--; p.waiting == 0 && p.logged {
-		log.Warn("accepting resumes", "after", time.Since(p.began))
+	if p.waiting.Add(-1) == 0 && resumes && !p.logged.IsZero() {
+		log.Warn("accepting resumes", "after", time.Since(p.logged))
 	}
-}
-
-// active reports whether accepting is paused.
-func (p *pauses) active() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.waiting > 0
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -148,12 +149,15 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	require.NoError(t, pingPong(client, 10*time.Second))
 	far, err := upstream.Accept()
 	require.NoError(t, err)
-	room := &s.engine.Load().acceptors.room
+	room := s.engine.Load().acceptors.room
 	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, 1, room.Taken())
+	require.EqualValues(t, 1, room.taken.Load())
 	require.NoError(t, far.Close())
 	<-h.closed
-	require.Equal(t, 1, room.Taken())
+	require.EqualValues(t, 1, room.taken.Load())
+	require.True(t, room.places.TryAcquire(9))
+	require.False(t, room.places.TryAcquire(1))
+	room.places.Release(9)
 }
 
 func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {
@@ -319,4 +323,45 @@ func TestOptionsOfGnetHold(t *testing.T) {
 		require.Equal(t, 3, s.setup().budget.loops)
 		stop()
 	}
+}
+
+// TestRunEndsWithoutListeners has other code close all listeners. Run drains and returns an error.
+func TestRunEndsWithoutListeners(t *testing.T) {
+	first, second := listenTCP(t), listenTCP(t)
+	s, _, result := launch(t, Config{
+		Listeners: []net.Listener{first, second}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour},
+		Drain: Drain{Timeout: 200 * time.Millisecond},
+	})
+	client, err := net.Dial("tcp", s.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, pingPong(client, 10*time.Second))
+	require.NoError(t, first.Close())
+	last, err := net.Dial("tcp", second.Addr().String())
+	require.NoError(t, err)
+	defer last.Close()
+	require.NoError(t, pingPong(last, 10*time.Second), "one listener is left")
+	require.NoError(t, second.Close())
+	require.ErrorIs(t, await(t, result), errNoListener)
+	require.Equal(t, uint64(2), s.Reaper().Stats().Reaped[idle.Drained])
+}
+
+// TestAStopDoesNotResumeAccepting stops a full server while a client waits.
+func TestAStopDoesNotResumeAccepting(t *testing.T) {
+	log := &syncbuf.Buffer{}
+	s, stop := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 1},
+	})
+	for range 2 {
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.Contains(t, log.String(), "accepting is paused")
+	require.NotContains(t, log.String(), "accepting resumes")
+	first, _, _ := strings.Cut(log.String(), "\n")
+	require.Contains(t, first, "msg=serving", "the log begins with the configuration")
 }

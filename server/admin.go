@@ -1,11 +1,11 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -26,13 +26,12 @@ type Admin struct {
 	Profiles bool
 }
 
-// adminKeepClosed is the default of idle.Config.KeepClosed with an admin listener.
-const adminKeepClosed = 128
-
-// An adminSite is what the admin listener serves, and where.
+// An adminSite is the admin listener while Run runs, also while no event loops do.
 type adminSite struct {
-	addr    *net.TCPAddr
-	handler *admin.Handler
+	addr     *net.TCPAddr
+	server   *http.Server
+	listener atomic.Pointer[net.TCPListener] // nil before Run
+	serving  sync.WaitGroup                  // the server and its requests
 }
 
 // newAdminSite checks Config.Admin. It returns nil if Admin is off.
@@ -64,57 +63,48 @@ func (s *Server) newAdminSite() (*adminSite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: Config.Admin: %w", err)
 	}
-	return &adminSite{addr, handler}, nil
-}
-
-// An adminListener serves an adminSite while Run runs, also while no engine does.
-type adminListener struct {
-	listener net.Listener
-	server   *http.Server
-	served   chan error
-	handling sync.WaitGroup // requests
+	site := &adminSite{addr: addr, server: handler.NewServer()}
+	site.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		site.serving.Add(1)
+		defer site.serving.Done()
+		handler.ServeHTTP(w, r)
+	})
+	return site, nil
 }
 
 // listen opens the listener and serves until close is called.
-func (site *adminSite) listen() (*adminListener, error) {
+func (site *adminSite) listen() error {
 	network := "tcp"
 	if site.addr.IP.To4() != nil { // with "tcp", 0.0.0.0 would include the addresses of IPv6
 		network = "tcp4"
 	}
 	listener, err := net.ListenTCP(network, site.addr)
 	if err != nil {
-		return nil, errorf("server: cannot listen for %s: %w", field("Admin.Addr"), err)
+		return errorf("server: cannot listen for %s: %w", field("Admin.Addr"), err)
 	}
-	a := &adminListener{listener: listener, server: site.handler.NewServer(), served: make(chan error, 1)}
-	a.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.handling.Add(1)
-		defer a.handling.Done()
-		site.handler.ServeHTTP(w, r)
-	})
-	go func() { a.served <- a.server.Serve(listener) }()
-	return a, nil
+	site.listener.Store(listener)
+	site.serving.Go(func() { _ = site.server.Serve(listener) })
+	return nil
 }
 
-// close closes the listener and ends all requests, those of viewers included, and waits for them.
-func (a *adminListener) close() {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // viewers would stay for ever
-	_ = a.server.Shutdown(ctx)
-	_ = a.server.Close()
-	<-a.served
-	a.handling.Wait() // a request that waits for an event loop may need a second
+// close closes the listener and ends all requests, those of viewers included, and waits for them. A
+// request that waits for an event loop may need a second.
+func (site *adminSite) close() {
+	_ = site.server.Close()
+	site.serving.Wait()
 }
 
 // AdminAddr returns the address of the admin listener with the port that the kernel has chosen. It
 // returns nil if there is none, and before OnStarted is called.
 func (s *Server) AdminAddr() net.Addr {
-	if a := s.admin.Load(); a != nil {
-		return a.listener.Addr()
+	if s.adminSite != nil {
+		if listener := s.adminSite.listener.Load(); listener != nil {
+			return listener.Addr()
+		}
 	}
 	return nil
 }
 
-// status is what the admin page shows of the server.
 func (s *Server) status() admin.Status {
 	st, set := s.Stats(), s.setup()
 	return admin.Status{

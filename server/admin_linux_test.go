@@ -204,7 +204,7 @@ func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(body), &got))
 	require.Equal(t, "2m0s", got.Server["drain-timeout"], "the default is filled in")
 	require.Equal(t, "300ms", got.Limits["read-timeout"])
-	require.EqualValues(t, adminKeepClosed, got.Limits["keep-closed"])
+	require.EqualValues(t, 128, got.Limits["keep-closed"])
 	require.False(t, got.Writable)
 	status, body := get(t, srv, "/debug/pprof/goroutine?debug=1")
 	require.Equal(t, 200, status)
@@ -292,11 +292,11 @@ func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
 	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
 	began := make(chan struct{})
 	var over atomic.Bool
-	a := srv.admin.Load()
+	a := srv.adminSite
 	inner := a.server.Handler
 	a.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.handling.Add(1)
-		defer a.handling.Done()
+		a.serving.Add(1)
+		defer a.serving.Done()
 		close(began)
 		<-r.Context().Done()
 		time.Sleep(200 * time.Millisecond) // it cleans up

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/idlewheel/idlewheel/admin"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 // ErrTooFewDescriptors is returned by Run when the process may not open enough files for a server
@@ -31,17 +30,16 @@ type budget struct {
 	wanted    int // Config.Idle.MaxConnections
 }
 
-// newBudget raises the limit of descriptors and counts those in use.
 func newBudget(cfg *Config, listeners int) (b budget, err error) {
 	b = budget{wanted: cfg.Idle.MaxConnections, loops: cfg.NumEventLoop, listeners: listeners}
-	if b.allowed, err = descriptor.RaiseLimit(); err != nil {
+	if b.allowed, err = descriptorLimit(); err != nil {
 		return b, fmt.Errorf("server: %w", err)
 	}
 	if cfg.Admin.Addr != "" {
 		b.admin = admin.MaxConnections + 1
 	}
 	if b.allowed > 0 {
-		b.inUse, _ = descriptor.InUse()
+		b.inUse, _ = descriptorsInUse()
 	}
 	return b, nil
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -15,7 +16,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/setting"
-	"github.com/idlewheel/idlewheel/server/internal/memory"
+	"github.com/idlewheel/idlewheel/settings"
 )
 
 // ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
@@ -45,7 +46,7 @@ type Config struct {
 	// Idle configures the Reaper. Its Logger, if nil, is the Logger below.
 	//
 	// If Idle.MaxConnections is zero, it is as many as the limit of descriptors allows
-	// (RLIMIT_NOFILE, which Run raises to its hard limit). It is never more than that. Run logs the
+	// (RLIMIT_NOFILE, which Go raises to its hard limit). It is never more than that. Run logs the
 	// limit, and [Server.Limit] returns it. At the limit nothing is accepted: new clients wait in
 	// the queue of the kernel. Update of the Reaper changes how many connections the Reaper keeps,
 	// not the number at which accepting is paused.
@@ -123,29 +124,14 @@ func (cfg Config) check() (Config, error) {
 	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
 	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
 	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
-	if cfg.watches() {
+	// If no setting of Idle is set, package idle says so.
+	if slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {
 		cfg.Idle.OutputLimit.Total = OutputTotal(cfg.Idle.OutputLimit)
 	}
 	if cfg.Admin.Addr != "" {
-		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, adminKeepClosed)
+		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, 128)
 	}
 	return cfg, nil
-}
-
-// watches reports whether a setting of Idle is set. If none is, package idle says so.
-func (cfg *Config) watches() bool {
-	return slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() })
-}
-
-// OutputTotal returns the value of OutputLimit.Total that a Server uses: the one of the limit, or,
-// if that is zero, a quarter of GOMEMLIMIT or an eighth of the memory limit of the container
-// (cgroup v1 or v2), whichever is less. If there is neither, it is 256 MiB. It is at least Hard and
-// Soft. Callers that replace all limits by Reaper.Update need it.
-func OutputTotal(limit idle.OutputLimit) int {
-	if limit.Total != 0 {
-		return limit.Total
-	}
-	return max(memory.OutputTotal(), limit.Hard, limit.Soft)
 }
 
 // gnetOptions returns the options of gnet that are set.
@@ -163,3 +149,39 @@ type badConfig struct{ error }
 
 func (e badConfig) Is(target error) bool { return target == ErrBadConfig }
 func (e badConfig) Unwrap() error        { return e.error }
+
+// AddFlags adds a flag for each setting of the server, such as addr and drain-spread, to a FlagSet.
+// The table of them is in docs/operating.md. The values of the Config are the defaults, and Parse
+// changes them. It reads Admin.Token from the file that admin-token-file names.
+//
+// Package settings adds the flags of Idle. [settings.Explain] names the flags in errors of New and
+// Run.
+func (cfg *Config) AddFlags(set *flag.FlagSet) {
+	for _, s := range setting.Server {
+		if s.Secret {
+			set.Func(s.Name, s.Usage(), func(file string) (err error) {
+				cfg.Admin.Token, err = settings.ReadToken(file)
+				return err
+			})
+			continue
+		}
+		s.AddFlag(set, cfg)
+	}
+}
+
+// LogValue returns the settings that are not zero, without Idle, which is logged by itself.
+func (cfg Config) LogValue() slog.Value { return setting.Server.LogValue(&cfg) }
+
+// field is the path of a field in the text of an error.
+type field = setting.Field
+
+// errorf is fmt.Errorf for errors that name fields. [settings.Explain] can name flags instead.
+func errorf(format string, args ...any) error { return setting.Server.Errorf(format, args...) }
+
+func (cfg *Config) ranges() error {
+	var errs []error
+	setting.Server.CheckRanges(cfg, func(_, format string, args ...any) {
+		errs = append(errs, errorf("server: "+format, args...))
+	})
+	return errors.Join(errs...)
+}

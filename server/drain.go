@@ -55,7 +55,6 @@ func (h *engineHandler) drain(ctx context.Context, d Drain) {
 	log := h.acceptors.log
 	log.Info("draining", "connections", h.Connections(), "spread", d.Spread, "timeout", d.Timeout)
 	h.acceptors.stop(!d.KeepListening)
-	h.draining.Store(true)
 	// A close may be two ticks late, and ten thousand closes take a while.
 	last := max(d.Timeout-d.Timeout/32-3*h.Config().Tick, d.Timeout/2, 1)
 	if err := h.Drain(min(d.Spread, last), last); err != nil {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/prober"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 // requireAllServed ends a prober. No probe may have failed.
@@ -82,13 +81,13 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 	}
 	churn(length / 5) // to begin with
 	probing := prober.Start(srv.Addr().String())
-	descriptors, _ := descriptor.InUse()
+	descriptors, _ := descriptorsInUse()
 	goroutines, memory := runtime.NumGoroutine(), heap()
 	churn(length)
 	requireAllServed(t, probing)
 	t.Logf("%d connections, %.0f a second, %d failed; heap %d before and %d after", opened.Load(),
 		float64(opened.Load())/length.Seconds()/1.2, failed.Load(), memory, heap())
-	now, _ := descriptor.InUse()
+	now, _ := descriptorsInUse()
 	require.LessOrEqual(t, now, descriptors+2)
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
 	require.LessOrEqual(t, heap(), memory+4<<20)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -20,6 +19,9 @@ var ErrEngineDied = errors.New("server: the gnet engine died")
 
 // errShutdown is the cause when the handler stops the server.
 var errShutdown = errors.New("the handler has returned gnet.Shutdown")
+
+// errNoListener is the cause when other code has closed all listeners.
+var errNoListener = errors.New("server: all listeners were closed, and not by the server")
 
 // An engine is the event loops of a Server. Each of them is a gnet.Client with one loop, and has
 // acceptors of its own. A loop that is blocked delays its own connections only: a gnet.Client with
@@ -63,10 +65,16 @@ func (e *engine) stop() {
 
 // serve runs the event loops until the server is to stop.
 func (s *Server) serve() error {
-	if s.handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
+	helping, end := context.WithCancel(context.Background())
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	defer end()
+	s.logStart()
+	helpers.Go(func() { (&reporter{log: s.cfg.Logger}).run(helping, s) })
+	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
 		return nil
 	}
-	h := newEngineHandler(s)
+	h := &engineHandler{Reaper: s.reaper, server: s, acceptors: newAcceptors(s)}
 	eng, err := newEngine(h, &s.cfg)
 	if err != nil {
 		return err
@@ -76,33 +84,29 @@ func (s *Server) serve() error {
 	if s.cfg.OnStarted != nil {
 		s.cfg.OnStarted(s)
 	}
-	scaling, end := context.WithCancel(context.Background())
-	var helpers sync.WaitGroup
 	if s.cfg.PressureTimeout > 0 {
-		helpers.Go(func() { h.scaleTimeouts(scaling, s.cfg.PressureTimeout) })
+		helpers.Go(func() { h.scaleTimeouts(helping, s.cfg.PressureTimeout) })
 	}
-	for _, loop := range eng.loops {
-		h.acceptors.start(loop)
-	}
+	h.acceptors.start(eng.loops)
 	s.drainWhenAsked(h, eng.log.alive)
 	h.acceptors.stop(true)
 	h.acceptors.wait(eng.log.alive)
 	died := eng.log.alive.Err() != nil
-	s.handler.OnShutdown(gnet.Engine{})
+	s.cfg.Handler.OnShutdown(gnet.Engine{})
 	eng.stop()
-	end()
-	helpers.Wait()
 	if died {
 		return fmt.Errorf("%w on %s: %s", ErrEngineDied, join(s.Addrs()), eng.log.lastErrors())
 	}
 	return nil
 }
 
-// drainWhenAsked waits until the server is to stop, and drains then. It returns at once when an
-// event loop has died.
+// drainWhenAsked waits until the server is to stop, or no listener is left, and drains then. It
+// returns at once when an event loop has died.
 func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
 	select {
 	case <-s.serving.Done():
+	case <-h.acceptors.ended:
+		s.stop(errNoListener)
 	case <-alive.Done():
 		return
 	}
@@ -116,28 +120,24 @@ func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
 }
 
 // An engineHandler is the outermost handler of the event loops. It tells the acceptors which
-// connections are open.
+// connections are open, and stops the server when the handler asks for it: gnet would stop one
+// event loop and not tell.
 type engineHandler struct {
 	*idle.Reaper
+	server    *Server
 	acceptors *acceptors
 	// registered are the connections that the handler itself has given to an event loop, by
 	// Register or Enroll. They need no room.
 	registered sync.Map // of gnet.Conn
-	inUse      int      // descriptors in use before the server started
-
-	draining atomic.Bool // accepting has ended
 }
 
-// newEngineHandler returns the handler of the event loops of a Server.
-func newEngineHandler(s *Server) *engineHandler {
-	set := s.setup()
-	a := &acceptors{
-		listeners: set.listeners, admission: s.admission, reaper: s.reaper, log: s.cfg.Logger, pauses: &s.pauses,
-		limit: set.limit, full: set.budget.full(), delay: s.cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
+// watch returns the Action for gnet. It stops the Server instead of one event loop.
+func (s *Server) watch(action gnet.Action) gnet.Action {
+	if action == gnet.Shutdown {
+		s.stop(errShutdown)
+		return gnet.None
 	}
-	a.room.SetLimit(a.limit)
-	a.accepting, a.end = context.WithCancel(context.Background())
-	return &engineHandler{Reaper: s.reaper, acceptors: a, inUse: set.budget.inUse}
+	return action
 }
 
 // OnBoot does nothing: each event loop calls it, and the handler boots once.
@@ -148,13 +148,23 @@ func (h *engineHandler) OnShutdown(gnet.Engine) {}
 
 func (h *engineHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if e, ok := c.Context().(*entry); ok {
-		e.opened = true
+		e.opened, e.descriptor = true, c.Fd()
 		c.SetContext(nil)
 		c.SetSafeContext(nil)
 	} else {
 		h.registered.Store(c, nil)
 	}
-	return h.Reaper.OnOpen(c)
+	out, action := h.Reaper.OnOpen(c)
+	return out, h.server.watch(action)
+}
+
+func (h *engineHandler) OnTraffic(c gnet.Conn) gnet.Action {
+	return h.server.watch(h.Reaper.OnTraffic(c))
+}
+
+func (h *engineHandler) OnTick() (time.Duration, gnet.Action) {
+	delay, action := h.Reaper.OnTick()
+	return delay, h.server.watch(action)
 }
 
 func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
@@ -162,7 +172,7 @@ func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if _, ok := h.registered.LoadAndDelete(c); !ok {
 		h.acceptors.leave(addrOf(c.RemoteAddr()))
 	}
-	return action
+	return h.server.watch(action)
 }
 
 // sleep waits, and reports whether the time has passed before the context was done.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/prom"
 	"github.com/idlewheel/idlewheel/metrics"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 // A collector adds the metrics of a server to those of its Reaper.
@@ -32,14 +31,7 @@ var (
 )
 
 // Describe sends the descriptions of all metrics.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	c.Collector.Describe(ch)
-	for _, d := range []*prometheus.Desc{
-		pressureRatio, acceptPaused, acceptPauses, isDraining, reloads, droppedLogs, openDescriptors, maxDescriptors,
-	} {
-		ch <- d
-	}
-}
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 // Collect sends the present values of all metrics.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
@@ -59,7 +51,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(reloads, prometheus.CounterValue, float64(s.Reloads), "applied")
 	send(reloads, prometheus.CounterValue, float64(s.FailedReloads), "failed")
 	send(droppedLogs, prometheus.CounterValue, float64(s.DroppedLogs))
-	open, ok := descriptor.InUse()
+	open, ok := descriptorsInUse()
 	if !ok { // all of them
 		open = s.MaxDescriptors
 	}

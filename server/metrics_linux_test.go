@@ -48,8 +48,8 @@ func newIdleServer(t *testing.T) *Server {
 func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	s := newIdleServer(t)
 	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
-	s.admission.rejected[sourceLimit].Store(3)
-	s.admission.rejected[acceptRate].Store(4)
+	s.admission.bySource.Store(3)
+	s.admission.byRate.Store(4)
 	s.pauses.count.Store(7)
 	want := map[string]float64{
 		"connections_rejected_total source": 3, "connections_rejected_total accept_rate": 4,
@@ -59,14 +59,15 @@ func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	require.Subset(t, values(t, s), want)
 
 	log := slog.New(slog.DiscardHandler)
-	h := &engineHandler{Reaper: s.reaper, acceptors: &acceptors{full: 1 << 20}, inUse: 1 << 19}
+	s.prepared.Store(&setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}})
+	h := &engineHandler{Reaper: s.reaper, acceptors: newAcceptors(s)}
 	s.engine.Store(h)
 	s.pauses.begin(log, "the test asks for it")
 	got := values(t, s)
 	require.Subset(t, got, map[string]float64{"accept_paused": 1, "draining": 0, "pressure_ratio connections": 0, "pressure_ratio heap": 0})
 	require.InDelta(t, 0.5, got["pressure_ratio descriptors"], 0.01)
-	s.pauses.end(log)
-	h.draining.Store(true)
+	s.pauses.end(log, true)
+	h.acceptors.stop(true)
 	require.Subset(t, values(t, s), map[string]float64{"accept_paused": 0, "draining": 1})
 }
 

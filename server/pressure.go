@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/ratelog"
-	"github.com/idlewheel/idlewheel/server/internal/descriptor"
 )
 
 const (
@@ -35,7 +34,6 @@ type Pressure struct {
 // Highest returns the highest of the shares.
 func (p Pressure) Highest() float64 { return max(p.Connections, p.Descriptors, p.Heap) }
 
-// name returns the resource with the highest share.
 func (p Pressure) name() string {
 	switch p.Highest() {
 	case p.Connections:
@@ -47,17 +45,16 @@ func (p Pressure) name() string {
 	}
 }
 
-// pressure measures the pressure.
 func (h *engineHandler) pressure() (p Pressure) {
-	limit, full := h.acceptors.limit, h.acceptors.full
+	limit, b := h.acceptors.limit, h.acceptors.budget
 	if limit > 0 {
 		p.Connections = float64(h.Connections()) / float64(limit)
 	}
-	if full > 0 {
+	if full := b.full(); full > 0 {
 		p.Descriptors = 1
 		// At least fd descriptors are in use, and more if there are gaps above the lowest free one.
-		if fd, ok := descriptor.LowestFree(); ok {
-			p.Descriptors = float64(max(fd, h.inUse+h.Connections())) / float64(full)
+		if fd, ok := lowestFree(); ok {
+			p.Descriptors = float64(max(fd, b.inUse+h.Connections())) / float64(full)
 		}
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {
@@ -76,11 +73,7 @@ type timeoutScale float64
 // follow changes the scale for a pressure and reports whether it has changed.
 func (s *timeoutScale) follow(pressure float64) (changed bool) {
 	before := *s
-	if up := scaleAt(pressure); up > *s {
-		*s = up
-	} else if down := scaleAt(pressure + pressureSlack); down < *s {
-		*s = down
-	}
+	*s = min(max(*s, scaleAt(pressure)), scaleAt(pressure+pressureSlack))
 	return *s != before
 }
 

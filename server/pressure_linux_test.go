@@ -51,9 +51,9 @@ func TestHeapPressure(t *testing.T) {
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {
 	r, err := idle.Middleware(&echo{}, idleConfig)
 	require.NoError(t, err)
-	h := &engineHandler{Reaper: r, acceptors: &acceptors{full: 1 << 20}, inUse: 1 << 19}
+	h := &engineHandler{Reaper: r, acceptors: &acceptors{setup: setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}}}}
 	require.InDelta(t, 0.5, h.pressure().Descriptors, 0.01, "the lowest free descriptor alone says less")
-	h.inUse = 0
+	h.acceptors.budget.inUse = 0
 	require.Less(t, h.pressure().Descriptors, 0.1)
 }
 

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
@@ -46,18 +45,13 @@ func (s *Server) Reloaded(err error) {
 	s.cfg.Logger.Info("the limits were reloaded")
 }
 
-// report logs the configuration, and then what happens until the caller calls stop, which waits for
-// the last line.
-func (s *Server) report() (stop func()) {
+// logStart logs the configuration, and applies the limit of connections.
+func (s *Server) logStart() {
 	limit, why := s.Limit()
-	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", s.reaper.Config(), "limit", limit, "because", why)
-	ctx, cancel := context.WithCancel(context.Background())
-	var reporting sync.WaitGroup
-	reporting.Go(func() { (&reporter{log: s.cfg.Logger}).run(ctx, s) })
-	return func() {
-		cancel()
-		reporting.Wait()
-	}
+	cfg := s.reaper.Config()
+	cfg.MaxConnections = limit
+	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", cfg, "limit", limit, "because", why)
+	setMaxConnections(s.reaper, limit)
 }
 
 // A reporter logs what has happened since its last line: connections that were reaped, would have
@@ -72,19 +66,19 @@ type reporter struct {
 // run logs rejected connections every second and reaped ones every ten seconds, and both at the
 // end.
 func (r *reporter) run(ctx context.Context, s *Server) {
-	log := func(reaped bool) {
+	for n := 1; ; n++ {
+		more := sleep(ctx, rejectedInterval)
 		now := s.reaper.Stats()
 		rejected, why := s.admission.total()
 		r.logRejected(rejected, why, &r.rejected)
 		r.logRejected(now.Refused, "the limit of connections is reached, or the server drains", &r.refused)
-		if reaped {
+		if !more || n%int(reportInterval/rejectedInterval) == 0 {
 			r.logReaped(now)
 		}
+		if !more {
+			return
+		}
 	}
-	for n := 1; sleep(ctx, rejectedInterval); n++ {
-		log(n%int(reportInterval/rejectedInterval) == 0)
-	}
-	log(true)
 }
 
 // logRejected logs how many connections were rejected, if any were, and the reason for the last of
@@ -100,8 +94,9 @@ func (r *reporter) logRejected(now uint64, why string, logged *uint64) {
 func (r *reporter) logReaped(now idle.Stats) {
 	if n := now.Reaped.Total() - r.last.Reaped.Total(); n > 0 {
 		attrs := []any{"number", n, "reasons", reasons(now.Reaped, r.last.Reaped), "connections", now.Connections}
-		if now.Lateness.Count > r.last.Lateness.Count {
-			attrs = append(attrs, "late", meanBetween(r.last.Lateness, now.Lateness))
+		if late := now.Lateness.Count - r.last.Lateness.Count; late > 0 {
+			mean := (now.Lateness.Sum - r.last.Lateness.Sum) / time.Duration(late)
+			attrs = append(attrs, "late", mean.Round(time.Millisecond))
 		}
 		r.log.Info("reaped", attrs...)
 	}
@@ -120,10 +115,4 @@ func reasons(now, before idle.Counts) slog.Value {
 		}
 	}
 	return slog.GroupValue(some...)
-}
-
-// meanBetween returns the mean lateness of the connections reaped between two snapshots.
-func meanBetween(before, now idle.LatenessStats) time.Duration {
-	mean := (now.Sum - before.Sum) / time.Duration(max(now.Count-before.Count, 1))
-	return mean.Round(time.Millisecond)
 }

@@ -1,12 +1,17 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"os"
+	"os/signal"
 	"slices"
-	"sync"
 	"sync/atomic"
+	"syscall"
+
+	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
 )
@@ -14,15 +19,11 @@ import (
 // ErrServerClosed is returned by Run after a call of Shutdown or Close.
 var ErrServerClosed = errors.New("server: closed")
 
-// errRunning is returned by the second of two calls of Run.
-var errRunning = errors.New("server: Run was called twice")
-
 // A Server is event loops of gnet with a Reaper around their handler. Create it with [New]. Safe
 // for concurrent use, also after Run has returned.
 type Server struct {
 	// Immutable after New.
 	cfg       Config
-	handler   *watchedHandler
 	reaper    *idle.Reaper
 	admission *admission
 	adminSite *adminSite      // nil if there is no admin listener
@@ -32,11 +33,8 @@ type Server struct {
 	cut       context.CancelFunc
 	down      chan struct{} // closed when Run has returned, or will never serve
 
-	mu      sync.Mutex
-	started bool // guarded by mu; Run, Shutdown or Close was called
-
-	prepared atomic.Pointer[setup]         // nil before Run
-	admin    atomic.Pointer[adminListener] // nil before Run, and if there is none
+	started  atomic.Bool                   // Run, Shutdown or Close was called
+	prepared atomic.Pointer[setup]         // empty before Run
 	engine   atomic.Pointer[engineHandler] // nil while no event loops run
 	pauses   pauses                        // of accepting
 	reloads  struct{ done, failed atomic.Uint64 }
@@ -59,13 +57,14 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, down: make(chan struct{})}
-	s.handler = &watchedHandler{cfg.Handler, func() { s.stop(errShutdown) }}
-	if s.reaper, err = idle.Middleware(s.handler, s.handler.watchIdle(cfg.Idle)); err != nil {
+	s.prepared.Store(&setup{})
+	if onIdle := cfg.Idle.OnIdle; onIdle != nil {
+		cfg.Idle.OnIdle = func(c gnet.Conn, ev idle.Event) gnet.Action { return s.watch(onIdle(c, ev)) }
+	}
+	if s.reaper, err = idle.Middleware(cfg.Handler, cfg.Idle); err != nil {
 		return nil, badConfig{err}
 	}
-	if s.admission, err = newAdmission(&cfg); err != nil {
-		return nil, badConfig{err}
-	}
+	s.admission = newAdmission(&cfg)
 	if s.adminSite, err = s.newAdminSite(); err != nil {
 		return nil, badConfig{err}
 	}
@@ -81,7 +80,8 @@ func New(cfg Config) (*Server, error) {
 // The error is nil if ctx or the handler has stopped the Server, and ErrServerClosed if Shutdown or
 // Close has. An address that cannot be listened on is an error with that address. ErrEngineDied
 // means that an event loop has stopped without being asked to. Then clients that waited for that
-// loop, and the goroutines that wait with them, are left until the process ends.
+// loop, and the goroutines that wait with them, are left until the process ends. If other code
+// closes all listeners, Run closes the connections as Config.Drain says and returns an error.
 //
 // A Server runs once. During a call of Run a second one returns an error, and after it
 // ErrServerClosed. Several Servers may run at the same time. gnet has one logger per process: the
@@ -104,50 +104,41 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	if s.adminSite != nil {
-		admin, err := s.adminSite.listen()
-		if err != nil {
+		if err := s.adminSite.listen(); err != nil {
 			return err
 		}
-		defer admin.close()
-		s.admin.Store(admin)
+		defer s.adminSite.close()
 	}
-	defer s.report()()
-	if err := s.serve(); err != nil {
-		return err
-	}
-	return s.result()
+	return cmp.Or(s.serve(), s.result())
 }
 
 // result returns what Run returns after it was asked to stop.
 func (s *Server) result() error {
-	if context.Cause(s.serving) == ErrServerClosed {
-		return ErrServerClosed
+	if cause := context.Cause(s.serving); cause == ErrServerClosed || cause == errNoListener {
+		return cause
 	}
 	return nil
 }
 
-// start marks the Server as started.
 func (s *Server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.started {
-		s.started = true
+	if s.started.CompareAndSwap(false, true) {
 		return nil
 	}
 	select {
 	case <-s.down:
 		return ErrServerClosed
 	default:
-		return errRunning
+		return errors.New("server: Run was called twice")
 	}
 }
 
 // prepare listens on the addresses and finds out how many connections there is room for.
 func (s *Server) prepare() (err error) {
 	var set setup
-	if set.listeners, err = s.cfg.listen(s.serving); err != nil {
+	if set.listeners, err = listenAll(s.serving, s.cfg.Addresses, s.cfg.ReusePort); err != nil {
 		return err
 	}
+	set.listeners = append(set.listeners, s.cfg.Listeners...)
 	if set.budget, err = newBudget(&s.cfg, len(set.listeners)); err == nil {
 		set.limit, set.why, err = set.budget.connections()
 	}
@@ -158,7 +149,6 @@ func (s *Server) prepare() (err error) {
 	if set.limit < s.cfg.Idle.MaxConnections {
 		s.cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.why)
 	}
-	setMaxConnections(s.reaper, set.limit)
 	return nil
 }
 
@@ -171,18 +161,16 @@ func (s *Server) prepare() (err error) {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.endServing()
 	select {
-	case <-s.down:
+	case <-s.down: // also if ctx is done
 		return nil
 	default:
 	}
-	select {
-	case <-s.down:
-		return nil
-	case <-ctx.Done():
-		s.cut()
-		<-s.down
+	inTime := context.AfterFunc(ctx, s.cut)
+	<-s.down
+	if !inTime() {
 		return ctx.Err()
 	}
+	return nil
 }
 
 // Close closes all connections at once, and ends a drain that has begun. Otherwise it is like
@@ -239,9 +227,29 @@ func (s *Server) Limit() (connections int, why string) {
 }
 
 // setup returns what Run has found out, which is empty before Run.
-func (s *Server) setup() setup {
-	if set := s.prepared.Load(); set != nil {
-		return *set
-	}
-	return setup{}
+func (s *Server) setup() setup { return *s.prepared.Load() }
+
+// RunUntilSignal is Run until the process gets SIGINT or SIGTERM. The first signal stops the server
+// as if ctx were done, and the second ends the drain, as Close does. A third signal ends the
+// process, and so does a signal after RunUntilSignal has returned.
+func (s *Server) RunUntilSignal(ctx context.Context) error {
+	signals := make(chan os.Signal, 2) // the second may arrive before the first is received
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	returned := make(chan struct{})
+	defer close(returned)
+	go func() {
+		defer signal.Stop(signals)
+		for _, do := range []func(){cancel, s.cut} {
+			select {
+			case <-signals:
+				do()
+			case <-returned:
+				return
+			}
+		}
+	}()
+	return s.Run(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"net/netip"
 	"slices"
 	"sync"
@@ -37,12 +36,7 @@ type SourceLimits struct {
 	Entries int
 }
 
-const (
-	defaultEntries = 1 << 16
-	sourceShards   = 16
-)
-
-func (l SourceLimits) isSet() bool { return l.Connections != 0 || l.Rate != 0 }
+const defaultEntries = 1 << 16
 
 func (l *SourceLimits) check() error {
 	l.IPv4Bits = cmp.Or(l.IPv4Bits, network.IPv4Bits)
@@ -73,19 +67,14 @@ func (l *SourceLimits) check() error {
 // Admit when the address is known, and Release in OnClose. Safe for concurrent use.
 type Sources struct {
 	limits SourceLimits
-	seed   maphash.Seed
-	shards [sourceShards]sourceShard
-}
 
-type sourceShard struct {
 	mu  sync.Mutex
 	all map[netip.Prefix]*source // guarded by mu
 }
 
-// A source is a network that connections come from.
 type source struct {
-	open int           // connections
-	rate *rate.Limiter // nil if there is no limit
+	open int // connections
+	rate *rate.Limiter
 }
 
 // NewSources returns a Sources without connections, or an error that joins all that is wrong with
@@ -94,11 +83,7 @@ func NewSources(limits SourceLimits) (*Sources, error) {
 	if err := errors.Join((&Config{Sources: limits}).ranges(), limits.check()); err != nil {
 		return nil, err
 	}
-	s := &Sources{limits: limits, seed: maphash.MakeSeed()}
-	for i := range s.shards {
-		s.shards[i].all = map[netip.Prefix]*source{}
-	}
-	return s, nil
+	return &Sources{limits: limits, all: map[netip.Prefix]*source{}}, nil
 }
 
 // Admit counts a connection from an address, or returns an error that wraps ErrTooManyOfSource and
@@ -110,22 +95,18 @@ func (s *Sources) admit(from netip.Addr, now time.Time) error {
 	if !limited {
 		return nil
 	}
-	shard := s.shard(key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	src := shard.all[key]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src := s.all[key]
 	if src == nil {
-		shard.makeRoom(s.entries())
-		src = &source{}
-		if s.limits.Rate > 0 {
-			src.rate = newRate(s.limits.Rate)
-		}
-		shard.all[key] = src
+		s.makeRoom()
+		src = &source{rate: newRate(s.limits.Rate)}
+		s.all[key] = src
 	}
 	switch {
 	case s.limits.Connections > 0 && src.open >= s.limits.Connections:
 		return fmt.Errorf("%w: %v has %d open", ErrTooManyOfSource, key, src.open)
-	case src.rate != nil && !src.rate.AllowN(now, 1):
+	case !src.rate.AllowN(now, 1):
 		return fmt.Errorf("%w: %v opens more than %d a second", ErrTooManyOfSource, key, s.limits.Rate)
 	}
 	src.open++
@@ -138,43 +119,30 @@ func (s *Sources) Release(from netip.Addr) {
 	if !limited {
 		return
 	}
-	shard := s.shard(key)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	src := shard.all[key]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	src := s.all[key]
 	if src == nil || src.open == 0 {
 		return
 	}
-	if src.open--; src.open == 0 && (s.limits.Rate == 0 || len(shard.all) > s.entries()) {
-		delete(shard.all, key)
+	if src.open--; src.open == 0 && (s.limits.Rate == 0 || len(s.all) > s.limits.Entries) {
+		delete(s.all, key)
 	}
 }
-
-// entries returns the number of sources that a shard keeps without an open connection.
-func (s *Sources) entries() int { return max(s.limits.Entries/sourceShards, 1) }
 
 // key returns the source of an address, and whether it has limits.
 func (s *Sources) key(from netip.Addr) (key netip.Prefix, limited bool) {
 	from = from.Unmap().WithZone("")
-	if !from.IsValid() {
-		return key, false // a unix socket
-	}
-	for _, p := range s.limits.Exempt {
-		if p.Contains(from) {
-			return key, false
-		}
-	}
-	return network.Of(from, s.limits.IPv4Bits, s.limits.IPv6Bits), true
+	exempt := slices.ContainsFunc(s.limits.Exempt, func(p netip.Prefix) bool { return p.Contains(from) })
+	// The address of a unix socket is not valid.
+	limited = from.IsValid() && !exempt && (s.limits.Connections > 0 || s.limits.Rate > 0)
+	return network.Of(from, s.limits.IPv4Bits, s.limits.IPv6Bits), limited
 }
 
-func (s *Sources) shard(key netip.Prefix) *sourceShard {
-	return &s.shards[maphash.Comparable(s.seed, key)%sourceShards]
-}
-
-// makeRoom forgets a source without connections, in the random order of a map, if the shard is
-// full. Sources with connections stay: their number is bounded by the number of connections.
-func (s *sourceShard) makeRoom(entries int) {
-	if len(s.all) < entries {
+// makeRoom forgets a source without connections, in the random order of a map, if there are
+// too many. Sources with connections stay: their number is bounded by the number of connections.
+func (s *Sources) makeRoom() {
+	if len(s.all) < s.limits.Entries {
 		return
 	}
 	tried := 0

@@ -44,13 +44,13 @@ func (s *Server) Stats() Stats {
 		Connections:    s.reaper.Connections(),
 		MaxConnections: s.reaper.Config().MaxConnections,
 		MaxDescriptors: s.setup().budget.allowed,
-		Paused:         s.pauses.active(),
+		Paused:         s.pauses.waiting.Load() > 0,
 		Pauses:         s.pauses.count.Load(),
 		Reloads:        s.reloads.done.Load(),
 		FailedReloads:  s.reloads.failed.Load(),
 		Rejected: Rejected{
-			Source:         s.admission.rejected[sourceLimit].Load(),
-			AcceptRate:     s.admission.rejected[acceptRate].Load(),
+			Source:         s.admission.bySource.Load(),
+			AcceptRate:     s.admission.byRate.Load(),
 			MaxConnections: s.reaper.Stats().Refused,
 		},
 	}
@@ -59,7 +59,7 @@ func (s *Server) Stats() Stats {
 	}
 	if h := s.engine.Load(); h != nil {
 		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
-		st.Draining, st.Pressure = h.draining.Load(), h.pressure()
+		st.Draining, st.Pressure = h.acceptors.accepting.Err() != nil, h.pressure()
 	}
 	return st
 }

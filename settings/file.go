@@ -52,6 +52,7 @@ func (s *Source) readFile(cfg *idle.Config) error {
 	for row := range s.rows() {
 		values[row.Name] = row.Value(cfg)
 	}
+	first := map[string]int{} // the line of each setting
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
 		line, _, _ := strings.Cut(lines.Text(), "#")
@@ -64,6 +65,10 @@ func (s *Source) readFile(cfg *idle.Config) error {
 			return fmt.Errorf(`settings: %s, line %d: %.80q is not a limit and its value, such as "read-timeout 30s"`,
 				s.File, n, lines.Text())
 		}
+		if at := first[words[0]]; at > 0 {
+			return fmt.Errorf("settings: %s, line %d: %s is set twice, first in line %d", s.File, n, words[0], at)
+		}
+		first[words[0]] = n
 		if err := v.Set(words[1]); err != nil {
 			return fmt.Errorf("settings: %s, line %d: %s: %w", s.File, n, words[0], err)
 		}

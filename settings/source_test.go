@@ -69,7 +69,6 @@ func TestFlagsOverDefaultsAndTheFileOverFlags(t *testing.T) {
 	const lines = `# limits of the night
 
 	max-age   2h  # later than usual
-jitter 0.5
 jitter 0.25
 observe-only true
 output-limit 0x10`
@@ -107,6 +106,7 @@ func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 	for lines, want := range map[string]string{
 		"read-timeout 1s\nread-timout 1s\n": `limits, line 2: "read-timout 1s" is not a limit and its value, such as "read-timeout 30s"`,
 		"\n--read-timeout 1s":               `limits, line 2: "--read-timeout 1s" is not`,
+		"tick 1s\nread-timeout 1s\ntick 2s": "limits, line 3: tick is set twice, first in line 1",
 		"read-timeout":                      "line 1",
 		"observe-only # needs a value":      "line 1",
 		"read-timeout 1 s":                  "line 1",

@@ -79,7 +79,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"serve --min-rate-grace 1s":                                 "--min-rate is not set",
 		"serve --min-rate-always":                                   "--min-rate is not set",
 		"serve --tcp-keepalive 1s":                                  "--tcp-keepalive is 1s: set at least 8s",
-		"serve --limits /nope":                                      "/nope: no such file",
+		"serve --limits /nope":                                      "--limits: stat /nope: no such file",
 		"serve --limits /dev/null":                                  "/dev/null is not a regular file",
 		"serve --outage-grace 99999h":                               "--outage-grace is 99999h0m0s: set at most ten years",
 		"serve --heartbeat 9s --heartbeat-jitter 2":                 "--heartbeat-jitter is 2: set at most 1",

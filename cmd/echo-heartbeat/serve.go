@@ -66,7 +66,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		out := logqueue.NewWriter(cmd.OutOrStdout())
 		defer out.Flush()
 		if err := limits.Load(&cfg.Idle); err != nil {
-			return usageError{err}
+			return usageError{fmt.Errorf("--limits: %w", err)}
 		}
 		complete(&cfg.Idle)
 		if cfg.Logger, err = logs.logger(cmd.ErrOrStderr()); err != nil {

@@ -1,4 +1,4 @@
-package listen
+package server
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,42 +15,37 @@ import (
 )
 
 func TestAddressesAreParsed(t *testing.T) {
-	for addr, want := range map[string]Address{
+	for addr, want := range map[string]address{
 		"127.0.0.1:7000": {"tcp", "127.0.0.1:7000"}, ":0": {"tcp", ":0"}, "localhost:http": {"tcp", "localhost:http"},
 		"tcp4://127.0.0.1:0": {"tcp4", "127.0.0.1:0"}, "tcp6://[::1]:0": {"tcp6", "[::1]:0"}, "fd://3": {"fd", "3"},
 		"unix:///run/chat.sock": {"unix", "/run/chat.sock"}, "unix:///a%20b": {"unix", "/a%20b"}, "unix:///a#b?c": {"unix", "/a#b?c"},
 		"unix://@chat": {"unix", "@chat"},
 	} {
-		got, err := Parse(addr)
+		got, err := parseAddress(addr)
 		require.NoError(t, err, addr)
 		require.Equal(t, want, got, addr)
-		again, err := Parse(got.String())
+		again, err := parseAddress(got.String())
 		require.NoError(t, err, addr)
-		require.Equal(t, want.At, again.At)
+		require.Equal(t, want.at, again.at)
 	}
 	for addr, want := range map[string]string{
 		"": "missing port", "nonsense": "missing port", "127.0.0.1:99999": "99999", "127.0.0.1:0 ": "unknown port",
 		"udp://127.0.0.1:7000": "the scheme must be tcp, tcp4, tcp6, unix or fd", "tcp://127.0.0.1:1/x": "unknown port",
-		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix://s": "set an absolute path", "unix:///": "set an absolute path",
+		"tcp://u@127.0.0.1:0?x": "unknown port", "unix://": "set an absolute path", "unix:///" + strings.Repeat("s", 107): "the path has 108 bytes: set at most 107",
+		"unix://s": "set an absolute path", "unix:///": "set an absolute path",
 		"unix://./s": "set an absolute path", "unix://@": "set an absolute path", "unix:/run/s": "write unix:///path", "/run/s": "write unix:///path", "unix:s": "write unix:///path",
 		"fd://": "set the number", "fd://x": "set the number", "fd://2": "set the number", "fd://-1": "set the number",
 	} {
-		_, err := Parse(addr)
+		_, err := parseAddress(addr)
 		require.ErrorIs(t, err, ErrBadAddress, addr)
 		require.ErrorContains(t, err, want, addr)
 	}
 }
 
-// all is All for addresses as text.
+// all is listenAll with the context of the test.
 func all(t *testing.T, share bool, addrs ...string) ([]net.Listener, error) {
 	t.Helper()
-	var parsed []Address
-	for _, addr := range addrs {
-		a, err := Parse(addr)
-		require.NoError(t, err)
-		parsed = append(parsed, a)
-	}
-	return All(t.Context(), parsed, share)
+	return listenAll(t.Context(), addrs, share)
 }
 
 // TestOneOfTwoServersListens has servers listen on the same address at the same moment, on a unix
@@ -127,7 +123,7 @@ func TestOtherDescriptorsAreNotClosed(t *testing.T) {
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	defer null.Close()
-	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(int(null.Fd()))}}, false)
+	_, err = all(t, false, "fd://"+strconv.Itoa(int(null.Fd())))
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 	_, err = null.Stat()
 	require.NoError(t, err)
@@ -154,23 +150,23 @@ func TestAnInheritedSocket(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
 	require.NoError(t, ln.Close())
-	at := Address{"fd", strconv.Itoa(number)}
-	inherited, err := All(t.Context(), []Address{at}, false)
+	at := "fd://" + strconv.Itoa(number)
+	inherited, err := all(t, false, at)
 	require.NoError(t, err)
 	require.Equal(t, ln.Addr(), inherited[0].Addr())
 	require.NoError(t, inherited[0].Close())
-	_, err = All(t.Context(), []Address{at}, false)
-	require.ErrorContains(t, err, "server: cannot listen: "+at.String()+" is not an inherited socket that listens")
+	_, err = all(t, false, at)
+	require.ErrorContains(t, err, "server: cannot listen: "+at+" is not an inherited socket that listens")
 	bound, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Bind(bound, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(bound)}}, false)
+	_, err = all(t, false, "fd://"+strconv.Itoa(bound))
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 	null, err := os.Open(os.DevNull)
 	require.NoError(t, err)
 	number, err = syscall.Dup(int(null.Fd()))
 	require.NoError(t, err)
 	require.NoError(t, null.Close())
-	_, err = All(t.Context(), []Address{{"fd", strconv.Itoa(number)}}, false)
+	_, err = all(t, false, "fd://"+strconv.Itoa(number))
 	require.ErrorContains(t, err, "is not an inherited socket that listens")
 }

@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// ErrBadAddress is returned by New for an address that no server could listen on, such as one
+// without a port.
+var ErrBadAddress = errors.New("server: bad address")
+
+// checkAddresses checks what can be checked without a look-up of names.
+func (cfg *Config) checkAddresses() error {
+	if strings.Join(cfg.Addresses, "") == "" && len(cfg.Listeners) == 0 {
+		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, field("Addresses"))
+	}
+	var errs []error
+	for i, addr := range cfg.Addresses {
+		_, err := parseAddress(addr)
+		errs = append(errs, err)
+		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
+			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, field("Addresses"), addr))
+		}
+	}
+	for _, ln := range cfg.Listeners {
+		if v := reflect.ValueOf(ln); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			errs = append(errs, errors.New("server: Config.Listeners has a nil listener: leave it out"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func join(addrs []net.Addr) string {
+	var list []string
+	for _, addr := range addrs {
+		list = append(list, address{addr.Network(), addr.String()}.String())
+	}
+	return strings.Join(list, ", ")
+}
+
+// longestUnix is the number of bytes that a path has at most on Linux.
+const longestUnix = 107
+
+// An address is what one listener listens on.
+type address struct {
+	network string // tcp, tcp4, tcp6, unix or fd
+	at      string // host:port, the path of a socket, or the number of a descriptor
+}
+
+// parseAddress returns an address from host:port, or from a URL. It looks up no host. The text
+// after unix:// is the path as it is: nothing is decoded.
+func parseAddress(addr string) (address, error) {
+	network, at, isURL := strings.Cut(addr, "://")
+	if !isURL {
+		network, at = "tcp", addr
+	}
+	if mistake := mistake(network, at); mistake != "" {
+		return address{}, fmt.Errorf("%w %q: %s", ErrBadAddress, addr, mistake)
+	}
+	return address{network, at}, nil
+}
+
+// mistake returns what is wrong with an address, or "".
+func mistake(network, at string) string {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+		if path, isUnix := strings.CutPrefix(at, "unix:"); isUnix || strings.HasPrefix(path, "/") {
+			return "for a unix socket write unix:///path"
+		}
+		_, port, err := net.SplitHostPort(at)
+		if err == nil {
+			_, err = net.LookupPort(network, port)
+		}
+		if err != nil {
+			return err.Error()
+		}
+	case "unix":
+		if !strings.HasPrefix(at, "/") && !strings.HasPrefix(at, "@") || len(at) < 2 {
+			return "set an absolute path, as in unix:///run/chat.sock, or @ and the name of an abstract socket"
+		}
+		if n := len(strings.TrimPrefix(at, "@")); n > longestUnix {
+			return fmt.Sprintf("the path has %d bytes: set at most %d", n, longestUnix)
+		}
+	case "fd":
+		if fd, err := strconv.Atoi(at); err != nil || fd < 3 {
+			return "set the number of an inherited socket, which is 3 or more"
+		}
+	default:
+		return "the scheme must be tcp, tcp4, tcp6, unix or fd"
+	}
+	return ""
+}
+
+// String returns the address as a URL, except for TCP.
+func (a address) String() string {
+	if strings.HasPrefix(a.network, "tcp") {
+		return a.at
+	}
+	return a.network + "://" + a.at
+}
+
+// listenAll listens on all addresses, or on none and returns an error. With share other processes
+// may listen on the same TCP ports. A look-up of a name ends with ctx.
+func listenAll(ctx context.Context, addrs []string, share bool) (all []net.Listener, err error) {
+	for _, text := range addrs {
+		var ln net.Listener
+		addr, err := parseAddress(text)
+		if err == nil {
+			ln, err = addr.listen(ctx, share)
+		}
+		if err != nil {
+			for _, ln := range all {
+				_ = ln.Close()
+			}
+			if errors.Is(err, syscall.EADDRINUSE) {
+				err = fmt.Errorf("%w: stop the server that listens there, or choose another address", err)
+			}
+			return nil, fmt.Errorf("server: cannot listen: %w", err)
+		}
+		all = append(all, ln)
+	}
+	return all, nil
+}
+
+func (a address) listen(ctx context.Context, share bool) (net.Listener, error) {
+	switch a.network {
+	case "unix":
+		return listenUnix(a.at)
+	case "fd":
+		return inherit(a.at)
+	}
+	// Package idle has keepalive of its own, and asks sockets what only plain TCP answers.
+	cfg := net.ListenConfig{KeepAlive: -1}
+	cfg.SetMultipathTCP(false)
+	if share {
+		cfg.Control = sharePort
+	}
+	return cfg.Listen(ctx, a.network, a.at)
+}
+
+// inherit returns the listener that the process was started with, by systemd for example.
+func inherit(number string) (net.Listener, error) {
+	fd, _ := strconv.Atoi(number) // parseAddress has checked it
+	if !isListening(fd) {         // it may be a file of somebody else
+		return nil, fmt.Errorf("fd://%s is not an inherited socket that listens", number)
+	}
+	file := os.NewFile(uintptr(fd), "fd://"+number)
+	defer file.Close()
+	return net.FileListener(file)
+}
+
+// listenUnix listens on a unix socket. It replaces the socket that a dead server has left behind,
+// and nothing else.
+func listenUnix(name string) (net.Listener, error) {
+	addr := &net.UnixAddr{Name: name, Net: "unix"}
+	if strings.HasPrefix(name, "@") { // it leaves nothing behind
+		return net.ListenUnix("unix", addr)
+	}
+	// Two servers that start at the same time must not remove each other's socket.
+	unlock, err := lock(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := removeDead(name); err != nil {
+		return nil, err
+	}
+	ln, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(name)
+	return &socket{UnixListener: ln, name: name, info: info}, err
+}
+
+// A socket is a listener with a file. It removes the file when it is closed, unless another server
+// has replaced it.
+type socket struct {
+	*net.UnixListener
+	name string
+	info os.FileInfo
+}
+
+func (s *socket) Close() error {
+	now, err := os.Lstat(s.name)
+	s.SetUnlinkOnClose(err == nil && os.SameFile(s.info, now)) // the first Close does that
+	return s.UnixListener.Close()
+}
+
+// removeDead removes a socket that nothing listens on. It refuses a file of another kind, and the
+// socket of a live server.
+func removeDead(name string) error {
+	info, err := os.Lstat(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&os.ModeSocket == 0:
+		return fmt.Errorf("%s: a file that is not a socket is there", name)
+	}
+	c, err := net.Dial("unix", name)
+	switch {
+	case err == nil:
+		_ = c.Close()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return os.Remove(name)
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	}
+	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket
+	// refuse in other ways.
+	return fmt.Errorf("%s: %w", name, syscall.EADDRINUSE)
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"cmp"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+// shortagePoll is the interval at which the descriptors in use are counted during a shortage.
+const shortagePoll = 500 * time.Millisecond
+
+// growth is the number of places that are given back together during a shortage: each change costs
+// a pass over all connections.
+const growth = 16
+
+// A room has a place for each connection that may be open. Connections that find it full wait, and
+// enter in their order. In a shortage other parts of the process use descriptors that were meant
+// for connections. Then the room keeps places back, and the Reaper closes those connections that
+// have been idle longest. Safe for concurrent use.
+type room struct {
+	limit  int // of connections; 0 if there is none
+	reaper *idle.Reaper
+	places *semaphore.Weighted
+	taken  atomic.Int64 // places of connections
+
+	mu      sync.Mutex
+	kept    int // guarded by mu; places that are kept back, 0 if there is no shortage
+	before  int // guarded by mu; the limit of the Reaper to restore
+	lowered int // guarded by mu; the limit of the Reaper that the shortage has set, 0 if none
+}
+
+func newRoom(limit int, r *idle.Reaper) *room {
+	return &room{limit: limit, reaper: r, places: semaphore.NewWeighted(cmp.Or(int64(limit), math.MaxInt64))}
+}
+
+func (r *room) leave() {
+	r.taken.Add(-1)
+	r.places.Release(1)
+}
+
+// shrink keeps back all free places, except the last one of a room. It returns the number of places
+// that are left, and whether a shortage begins with that.
+func (r *room) shrink() (left int, begins bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.kept
+	for n := r.limit; n > 0; n /= 2 {
+		for r.places.TryAcquire(int64(n)) {
+			r.kept += n
+		}
+	}
+	if r.limit > 0 && r.kept == r.limit {
+		r.kept--
+		r.places.Release(1)
+	}
+	if r.kept > before {
+		r.boundReaper()
+	}
+	return r.limit - r.kept, before == 0 && r.kept > 0
+}
+
+// grow gives places back, so that n are left if those are more than now. It reports whether the
+// shortage is over.
+func (r *room) grow(n int) (over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	more := r.kept - max(r.limit-n, 0)
+	if more > growth || more == r.kept {
+		r.kept -= more
+		r.boundReaper() // first: the Reaper must refuse none that has entered
+		r.places.Release(int64(more))
+	}
+	return r.kept == 0
+}
+
+// boundReaper changes the limit of the Reaper to the places that are left, or restores it if the
+// shortage is over. A limit that an Update of the user has set in between stays, unless it is
+// higher. The caller holds the mutex.
+func (r *room) boundReaper() {
+	left, now := r.limit-r.kept, r.reaper.Config().MaxConnections
+	if r.lowered == 0 || r.lowered != now {
+		r.before = now
+	}
+	r.lowered = left
+	if r.kept == 0 || r.before != 0 && r.before <= left {
+		left, r.lowered = r.before, 0
+	}
+	setMaxConnections(r.reaper, left)
+}
+
+// setMaxConnections changes the limit of the Reaper, which costs a pass over all connections.
+func setMaxConnections(r *idle.Reaper, n int) {
+	if r.Config().MaxConnections == n {
+		return
+	}
+	_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
+}
+
+// runShort begins a shortage, or makes it worse.
+func (a *acceptors) runShort() {
+	if left, begins := a.room.shrink(); begins {
+		a.log.Warn("descriptors are short: there is room for fewer connections", "room", left)
+		a.running.Go(a.followDescriptors)
+	}
+}
+
+// followDescriptors makes room again as descriptors become free, until there are enough.
+func (a *acceptors) followDescriptors() {
+	for sleep(a.accepting, shortagePoll) {
+		// Connections are opened and closed while descriptors are counted.
+		before := a.room.taken.Load()
+		used, ok := descriptorsInUse()
+		if ok && a.room.grow(int(min(before, a.room.taken.Load()))+a.budget.full()-used) {
+			a.log.Warn("descriptors suffice again", "room", a.limit)
+			return
+		}
+	}
+}

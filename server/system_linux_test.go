@@ -1,0 +1,56 @@
+package server
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestTheLimitIsRaisedToTheHardLimit runs this test again below a soft limit of 256 descriptors.
+func TestTheLimitIsRaisedToTheHardLimit(t *testing.T) {
+	const child = "IDLEWHEEL_LOW_LIMIT"
+	if os.Getenv(child) == "" {
+		cmd := exec.Command("sh", "-c", `ulimit -S -n 256 && exec "$0" -test.run '^TestTheLimitIsRaisedToTheHardLimit$'`, os.Args[0])
+		cmd.Env = append(os.Environ(), child+"=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return
+	}
+	var lim unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &lim))
+	require.Greater(t, lim.Max, uint64(256))
+	n, err := descriptorLimit()
+	require.NoError(t, err)
+	require.InDelta(t, min(lim.Max, 1<<30), n, 1)
+}
+
+func TestOpenFilesAreInUse(t *testing.T) {
+	const more = 20
+	before, _ := descriptorsInUse()
+	free, ok := lowestFree()
+	require.True(t, ok)
+	for range more {
+		f, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		defer f.Close()
+	}
+	now, _ := descriptorsInUse()
+	require.GreaterOrEqual(t, now, before+more)
+	next, ok := lowestFree()
+	require.True(t, ok)
+	require.Greater(t, next, free)
+}
+
+func TestNoDescriptorIsFreeAtTheLimit(t *testing.T) {
+	var was unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	next, ok := lowestFree()
+	require.True(t, ok)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next), Max: was.Max}))
+	_, ok = lowestFree()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
+	require.False(t, ok)
+}

@@ -1,0 +1,75 @@
+//go:build unix
+
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// descriptorLimit returns the limit of descriptors of the process, which the Go runtime has raised
+// to the hard limit.
+func descriptorLimit() (int, error) {
+	var lim unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
+	// The field is signed on some systems, where -1 is no limit.
+	return int(min(uint64(lim.Cur), 1<<30)), os.NewSyscallError("getrlimit", err)
+}
+
+// descriptorsInUse returns the number of open descriptors of the process. On systems without /proc
+// it returns the lowest free descriptor. It returns false if there is no free one.
+func descriptorsInUse() (int, bool) {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return lowestFree()
+	}
+	return max(len(names)-1, 0), true // one of them is the directory itself
+}
+
+// lowestFree returns the lowest free descriptor, which the kernel gives to the next connection. It
+// returns false if there is none.
+func lowestFree() (int, bool) {
+	fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return 0, err == unix.EBADF
+	}
+	_ = unix.Close(fd)
+	return fd, true
+}
+
+// lock keeps other servers from listening on a unix socket in a directory until unlock is called.
+func lock(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		switch err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return func() { _ = d.Close() }, nil
+		case err != unix.EWOULDBLOCK && err != unix.EINTR, time.Since(began) > lockTimeout:
+			_ = d.Close()
+			return nil, fmt.Errorf("locking %s: %w", dir, err)
+		}
+	}
+}
+
+// lockTimeout is the time in which another server is expected to listen or to fail.
+const lockTimeout = 5 * time.Second
+
+func isListening(fd int) bool {
+	listening, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	return err == nil && listening != 0
+}
+
+func sharePort(_, _ string, socket syscall.RawConn) (err error) {
+	failed := socket.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	})
+	return cmp.Or(failed, err)
+}

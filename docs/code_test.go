@@ -21,7 +21,7 @@ var imports = map[string]string{
 }
 
 func init() {
-	for _, p := range []string{"admin", "idle", "idlenet", "metrics", "reap", "server", "timer", "wheel"} {
+	for _, p := range []string{"admin", "idle", "idlenet", "metrics", "reap", "server", "sources", "timer", "wheel"} {
 		imports[p] = modulePath + "/" + p
 	}
 	for _, p := range []string{"bufio", "bytes", "context", "errors", "fmt", "io", "log", "log/slog", "math", "net", "net/http",

@@ -88,7 +88,7 @@ func BenchmarkAdd(b *testing.B) {
 		began := time.Now()
 		for i := range conns {
 			own := &conns[i]
-			l.shard(own).add(own, own)
+			l.shard(own).add(own, own, true)
 		}
 		b.ReportMetric(float64(time.Since(began).Nanoseconds())/n, "ns/conn")
 		b.StopTimer()

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 // Config says when a connection ends, and what happens then. It has the names and units of
@@ -87,6 +89,13 @@ type Config struct {
 	// ShedProtect is how long a connection must have been silent before it ends to make room. If
 	// zero, it is 1s.
 	ShedProtect time.Duration
+
+	// Sources limits the connections of each source, and how fast it opens new ones; AcceptRate is
+	// the limit of new connections per second of all sources, on average, and twice as many may
+	// arrive at once. A connection above a limit is closed before Accept returns it. Update cannot
+	// change them.
+	Sources    sources.Limits
+	AcceptRate int
 
 	// ObserveOnly counts and logs the connections that would end, and ends none: see
 	// Stats.Observed. A connection is counted once, and not judged again until Update switches

@@ -20,6 +20,8 @@ const (
 	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
 	// out whether they are closed.
 	searchedPerTick = 1 << 11
+	// searchedPerLock is the number of connections that are checked under one lock: 25 µs.
+	searchedPerLock = 1 << 8
 	// adaptedPerLock is the number of connections that a change of the Config makes due under one
 	// lock.
 	adaptedPerLock = 1 << 8

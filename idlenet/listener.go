@@ -8,12 +8,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 // ErrNotWatched is returned for a connection that the Listener does not watch: it is closed, or was
@@ -32,17 +35,20 @@ var (
 // that has a method NetConn, such as a *tls.Conn.
 type Listener struct {
 	// Immutable.
-	inner  net.Listener
-	clock  coarse.Clock
-	ask    ask
-	shards []*shard
+	inner   net.Listener
+	rate    *rate.Limiter // of all new connections
+	sources *sources.Sources
+	clock   coarse.Clock
+	ask     ask
+	shards  []*shard
 
 	settings atomic.Pointer[settings]
 	stamped  atomic.Int64 // the stamp at which a Read of a stamped connection returned last
 	total    atomic.Int64 // connections that are not known to be closed
 	ending   atomic.Int64 // of total, connections that have ended
 	refused  atomic.Uint64
-	closing  atomic.Bool // Close was called
+	searched atomic.Int64 // the instant of the last searchAll
+	closing  atomic.Bool  // Close was called
 	wake     chan struct{}
 	closed   counts.ClosedRing
 	warnings warnings
@@ -80,7 +86,8 @@ const maxShards = 64
 // newListener returns a Listener with a checked Config. A simulation passes its own clock and
 // kernel.
 func newListener(inner net.Listener, cfg Config, elapsed func() mono.Time, ask ask) *Listener {
-	l := &Listener{inner: inner, ask: ask, wake: make(chan struct{}, 1)}
+	all, _ := sources.New(cfg.Sources) // checked
+	l := &Listener{inner: inner, sources: all, rate: sources.NewRate(cfg.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
 	l.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	l.settings.Store(newSettings(cfg, verdict.Drain{}, nil, 0))
 	l.judge.init(l, elapsed())
@@ -98,12 +105,12 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !l.admit() {
+		if !l.admit(c) {
 			l.refused.Add(1)
 			_ = c.Close()
 			continue
 		}
-		return l.add(c), nil
+		return l.add(c, false), nil
 	}
 }
 
@@ -131,14 +138,17 @@ func (l *Listener) Watch(c net.Conn) (net.Conn, error) {
 	if _, ok := root(c); !ok {
 		return c, errNoSocket(c)
 	}
-	return l.add(c), nil
+	return l.add(c, true), nil
 }
 
 // add watches a connection.
-func (l *Listener) add(c net.Conn) net.Conn {
+func (l *Listener) add(c net.Conn, dialled bool) net.Conn {
 	own, ok := root(c)
 	if !ok {
 		l.warn(&l.warnings.foreign, "a connection is not watched", "error", errNoSocket(c))
+		if !dialled {
+			l.sources.Release(sources.AddrOf(c.RemoteAddr()))
+		}
 		return c
 	}
 	set := l.settings.Load()
@@ -150,7 +160,7 @@ func (l *Listener) add(c net.Conn) net.Conn {
 	}
 	l.total.Add(1)
 	l.startJudge()
-	l.shard(own).add(c, own)
+	l.shard(own).add(c, own, dialled)
 	return c
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -121,4 +123,35 @@ func TestASilentServerDoesNotLeak(t *testing.T) {
 	c := e.dial()
 	say(t, c, "hello")
 	require.Equal(t, 1, e.Connections())
+}
+
+func TestASourceHasFewConnections(t *testing.T) {
+	e := newEcho(t, Config{ReadTimeout: time.Minute, Sources: sources.Limits{Connections: 2}})
+	first, second := e.dial(), e.dial()
+	say(t, first, "hello")
+	say(t, second, "hello")
+	third := e.dial()
+	_, err := third.Read(make([]byte, 1))
+	require.Error(t, err, "the server has closed it")
+	require.EqualValues(t, 1, e.Stats().Refused)
+	require.NoError(t, first.Close())
+	eventually(t, "the closed connection makes room", func() bool {
+		c := e.dial()
+		_, _ = io.WriteString(c, "x")
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	})
+}
+
+func TestTheRateOfNewConnections(t *testing.T) {
+	e := newEcho(t, Config{AcceptRate: 1})
+	refused := 0
+	for range 5 {
+		c := e.dial()
+		_, _ = io.WriteString(c, "x")
+		if n, _ := c.Read(make([]byte, 1)); n == 0 {
+			refused++
+		}
+	}
+	require.GreaterOrEqual(t, refused, 1)
 }

@@ -108,7 +108,7 @@ func (s *shard) lookAtEnd(id uint32, n *conn, e *end, open bool, now mono.Time) 
 	case !open && e.closed:
 		return 0, false
 	case !open:
-		s.noteClosed(id)
+		s.noteClosed(id, n)
 		return now.Add(reasonKept), true
 	case now >= e.closeAt:
 		if own, ok := root(n.conn); ok {

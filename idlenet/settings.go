@@ -14,6 +14,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 const (
@@ -85,6 +86,11 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 	cfg.fill()
 	setting.Net.CheckRanges(&cfg, refuse)
 	cfg.checkParts(refuse)
+	if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise it is refused already
+		if _, err := sources.New(cfg.Sources); err != nil {
+			errs = append(errs, fmt.Errorf("idlenet: Config.Sources: %w", err))
+		}
+	}
 	if !cfg.watches() {
 		refuse("", "no limit is set, so no connection would ever end: set one, for example %s to 60s", setting.Field("ReadTimeout"))
 	}
@@ -126,13 +132,7 @@ func (cfg *Config) checkParts(refuse setting.Refuse) {
 	case h.Interval != 0 && h.Ping == nil:
 		refuse("", "%s is nil: set the func that sends a ping", ping)
 	}
-	const rate = setting.Field("MinRate.BytesPerSecond")
-	switch r := cfg.MinRate; {
-	case r.BytesPerSecond == 0 && r != (MinRate{}):
-		refuse("", "%s is not set: set the bytes per second that a message needs", rate)
-	case r.Window > 0 && r.BytesPerSecond > math.MaxInt32/int(max(r.Window/time.Second, 1)):
-		refuse("", "%s is %d for %v: set less than 2 GiB in a window", rate, r.BytesPerSecond, r.Window)
-	}
+	cfg.checkRate(refuse)
 	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
 		refuse("", "%s is %v without %s: set both", setting.Field("MaxAgeGrace"), cfg.MaxAgeGrace, setting.Field("MaxAge"))
 	}
@@ -143,6 +143,16 @@ func (cfg *Config) checkParts(refuse setting.Refuse) {
 	}
 }
 
+func (cfg *Config) checkRate(refuse setting.Refuse) {
+	const rate = setting.Field("MinRate.BytesPerSecond")
+	switch r := cfg.MinRate; {
+	case r.BytesPerSecond == 0 && r != (MinRate{}):
+		refuse("", "%s is not set: set the bytes per second that a message needs", rate)
+	case r.Window > 0 && r.BytesPerSecond > math.MaxInt32/int(max(r.Window/time.Second, 1)):
+		refuse("", "%s is %d for %v: set less than 2 GiB in a window", rate, r.BytesPerSecond, r.Window)
+	}
+}
+
 // watches reports whether there is anything to watch.
 func (cfg *Config) watches() bool {
 	for _, s := range setting.Net.Deadlines(cfg) {
@@ -150,7 +160,7 @@ func (cfg *Config) watches() bool {
 			return true
 		}
 	}
-	return cfg.TCPKeepAlive != 0 || cfg.MaxConnections != 0
+	return cfg.TCPKeepAlive != 0 || cfg.MaxConnections != 0 || cfg.Sources.Connections != 0 || cfg.Sources.Rate != 0 || cfg.AcceptRate != 0
 }
 
 // longestIdle returns the longest of the timeouts that count from the last activity.

@@ -11,6 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/sources"
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
@@ -35,10 +36,11 @@ type shard struct {
 // A conn is what a Listener knows of one connection.
 type conn struct {
 	connstate.State
-	active bool // ConnState has seen a request that is not over
-	record conntable.Record
-	conn   net.Conn // as Accept has returned it; nil if the conn is free
-	timer  wheel.Handle
+	active  bool // ConnState has seen a request that is not over
+	dialled bool // it came by Watch
+	record  conntable.Record
+	conn    net.Conn // as Accept has returned it; nil if the conn is free
+	timer   wheel.Handle
 }
 
 func (c *conn) used() bool { return c.conn != nil }
@@ -72,14 +74,14 @@ func (l *Listener) shard(own socket) *shard {
 const searchPerAdd = 2
 
 // add watches a connection.
-func (s *shard) add(c net.Conn, own socket) {
+func (s *shard) add(c net.Conn, own socket, dialled bool) {
 	l := s.listener
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	set := l.settings.Load()
 	now := l.clock.Elapsed()
 	id, n := s.conns.Take(uint32(l.clock.Pack(now)))
-	n.conn = c
+	n.conn, n.dialled = c, dialled
 	n.Open(&l.clock, set.limits.Rate, now)
 	n.record = conntable.Record{Heard: l.clock.Stamp().Short(), Tag: conntable.Fresh}
 	s.ids.add(address(own), id)
@@ -121,20 +123,23 @@ func (s *shard) drop(id uint32, n *conn) {
 	if own, ok := root(n.conn); ok {
 		s.ids.remove(address(own), id)
 	}
-	s.noteClosed(id)
+	s.noteClosed(id, n)
 	delete(s.ends, id)
 	s.wheel.Cancel(n.timer)
 	s.conns.Put(id, uint32(n.Opened()))
 }
 
 // noteClosed counts a connection that was found closed.
-func (s *shard) noteClosed(id uint32) {
+func (s *shard) noteClosed(id uint32, n *conn) {
 	e := s.ends[id]
 	if e != nil && e.closed {
 		return
 	}
 	s.counters.Closed++
 	s.listener.total.Add(-1)
+	if !n.dialled {
+		s.listener.sources.Release(sources.AddrOf(n.conn.RemoteAddr()))
+	}
 	if e != nil {
 		e.closed = true
 		s.listener.ending.Add(-1)

@@ -3,23 +3,40 @@ package idlenet
 import (
 	"cmp"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 // shedSample is the number of connections among which one is chosen to make room.
 const shedSample = 64
 
-// admit reports whether there is room for one more connection. If there is none, a connection that
-// has been silent for long ends.
-func (l *Listener) admit() bool {
+// admit reports whether a new connection may stay. If so, it is counted for its source until it is
+// dropped.
+func (l *Listener) admit(c net.Conn) bool {
+	from := sources.AddrOf(c.RemoteAddr())
+	if l.sources.Admit(from) != nil && (!l.searchAll() || l.sources.Admit(from) != nil) {
+		return false // before the rate of all, which one source must not use up
+	}
+	if !l.rate.Allow() || !l.hasRoom() {
+		l.sources.Release(from)
+		return false
+	}
+	return true
+}
+
+// hasRoom reports whether there is room for one more connection. If there is none, a connection
+// that has been silent for long ends.
+func (l *Listener) hasRoom() bool {
 	set := l.settings.Load()
 	if set.drain != (verdict.Drain{}) {
 		return false
 	}
 	limit := set.cfg.MaxConnections
-	if limit == 0 || l.total.Load()-l.ending.Load() < int64(limit) {
+	isFull := func() bool { return limit > 0 && l.total.Load()-l.ending.Load() >= int64(limit) }
+	if !isFull() || l.searchAll() && !isFull() {
 		return true
 	}
 	first := rand.IntN(len(l.shards))
@@ -31,6 +48,31 @@ func (l *Listener) admit() bool {
 		}
 	}
 	return false
+}
+
+// searchedAtMost bounds the number of connections that searchAll checks: 6 ms.
+const searchedAtMost = 1 << 16
+
+// searchAll drops the connections that are closed, before one is refused for want of room. It does
+// so once in a tick at most, and reports whether it did.
+func (l *Listener) searchAll() bool {
+	last, now := l.searched.Load(), int64(l.clock.Elapsed())
+	if now < last+int64(l.clock.Tick()) || !l.searched.CompareAndSwap(last, now) {
+		return false
+	}
+	for _, s := range l.shards {
+		for left := min(s.slots(), searchedAtMost/len(l.shards)); left > 0; left -= searchedPerLock {
+			s.searchSome(min(left, searchedPerLock))
+		}
+	}
+	return true
+}
+
+// slots returns the number of conns of a shard, free ones included.
+func (s *shard) slots() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int(s.conns.Len())
 }
 
 // shedOne ends the connection of a sample that has been silent longest. It reports false if there

@@ -18,7 +18,8 @@ func (l *Listener) Config() Config {
 
 // Update changes the configuration at run time. The function edits a copy of the present one, with
 // its defaults filled in, and must not call the Listener. If the result is wrong, Update returns an
-// error that joins all that is wrong, and changes nothing. Tick and Stamp cannot change. All
+// error that joins all that is wrong, and changes nothing. Tick, Stamp, Sources and AcceptRate
+// cannot change. All
 // connections are judged by the new configuration at the next tick.
 func (l *Listener) Update(edit func(*Config)) error {
 	l.mu.Lock()
@@ -26,7 +27,7 @@ func (l *Listener) Update(edit func(*Config)) error {
 	old := l.settings.Load()
 	cfg := l.Config()
 	edit(&cfg)
-	cfg.Stamp = old.cfg.Stamp
+	cfg.Stamp, cfg.Sources, cfg.AcceptRate = old.cfg.Stamp, old.cfg.Sources, old.cfg.AcceptRate
 	cfg, err := cfg.check(l.clock.Tick())
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/ratelog"
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 const (
@@ -153,7 +154,7 @@ func ownZone(addr net.Addr) {
 
 // open hands a connection to a loop when there is room for it, or closes it.
 func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
-	from := addrOf(conn.RemoteAddr())
+	from := sources.AddrOf(conn.RemoteAddr())
 	if !isKnown(conn) {
 		_ = conn.Close()
 		a.survive(fmt.Errorf("a connection of type %T: gnet takes *net.TCPConn, and *net.UnixConn of streams", conn))

@@ -1,17 +1,21 @@
 package server
 
 import (
-	"net"
 	"net/netip"
 	"sync/atomic"
 
 	"golang.org/x/time/rate"
+
+	"github.com/idlewheel/idlewheel/sources"
 )
+
+// SourceLimits are the limits of one source. See [sources.Limits].
+type SourceLimits = sources.Limits
 
 // An admission admits or rejects new connections by their source and by the rate of all. Safe for
 // concurrent use.
 type admission struct {
-	sources *Sources
+	sources *sources.Sources
 	rate    *rate.Limiter // of all connections
 
 	bySource, byRate atomic.Uint64 // rejected connections
@@ -19,17 +23,8 @@ type admission struct {
 }
 
 func newAdmission(cfg *Config) *admission {
-	sources, _ := NewSources(cfg.Sources) // Config.check has checked it
-	return &admission{sources: sources, rate: newRate(cfg.AcceptRate)}
-}
-
-// newRate returns a token bucket for n connections per second, and twice as many at once. If n is
-// zero, there is no limit.
-func newRate(n int) *rate.Limiter {
-	if n == 0 {
-		return rate.NewLimiter(rate.Inf, 0)
-	}
-	return rate.NewLimiter(rate.Limit(n), 2*n)
+	all, _ := sources.New(cfg.Sources) // Config.check has checked it
+	return &admission{sources: all, rate: sources.NewRate(cfg.AcceptRate)}
 }
 
 // admit reports whether a new connection from an address is served. If so, the caller releases it
@@ -56,10 +51,4 @@ func (a *admission) reject(count *atomic.Uint64, why string) {
 func (a *admission) total() (n uint64, last string) {
 	last, _ = a.last.Load().(string)
 	return a.bySource.Load() + a.byRate.Load(), last
-}
-
-// addrOf returns the address of a peer, the zero Addr for a unix socket.
-func addrOf(peer net.Addr) netip.Addr {
-	tcp, _ := peer.(*net.TCPAddr)
-	return tcp.AddrPort().Addr()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/settings"
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 // ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
@@ -117,7 +118,12 @@ func (cfg Config) check() (Config, error) {
 	if loops < 0 && cfg.NumEventLoop >= 0 {
 		errs = append(errs, fmt.Errorf("server: Config.Options has %d event loops: set a positive number", loops))
 	}
-	errs = append(errs, cfg.ranges(), cfg.Drain.check(), cfg.Sources.check())
+	errs = append(errs, cfg.ranges(), cfg.Drain.check())
+	if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise ranges says so
+		if _, err := sources.New(cfg.Sources); err != nil {
+			errs = append(errs, fmt.Errorf("server: Config.Sources: %w", err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return cfg, badConfig{err}
 	}

@@ -12,13 +12,14 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/server"
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 // proxied is a server behind a proxy that sends the address of the client in the first line, as the
 // PROXY protocol does.
 type proxied struct {
 	gnet.BuiltinEventEngine
-	sources *server.Sources
+	sources *sources.Sources
 }
 
 func (p *proxied) OnTraffic(c gnet.Conn) gnet.Action {
@@ -54,13 +55,13 @@ func (p *proxied) OnClose(c gnet.Conn, _ error) gnet.Action {
 
 // Behind a proxy all connections have one address. Config.Sources stays zero, and the handler calls
 // Admit and Release.
-func ExampleSources() {
-	sources, err := server.NewSources(server.SourceLimits{Connections: 1})
+func Example_proxy() {
+	clients, err := sources.New(sources.Limits{Connections: 1})
 	if err != nil {
 		log.Fatal(err)
 	}
 	s, stop := start(server.Config{
-		Handler: &proxied{sources: sources},
+		Handler: &proxied{sources: clients},
 		Idle:    idle.Config{ReadTimeout: time.Minute},
 	})
 	for _, from := range []string{"192.0.2.7", "192.0.2.7", "203.0.113.9"} {

@@ -8,7 +8,6 @@ import (
 	"log"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"syscall"
 	"time"
@@ -259,25 +258,6 @@ func ExampleConfig_listeners() {
 	fmt.Println(ask(c, "hello"), stop())
 	// Output:
 	// hello <nil>
-}
-
-// A source is a network rather than an address.
-func ExampleNewSources() {
-	sources, err := server.NewSources(server.SourceLimits{Connections: 2, IPv4Bits: 24})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, from := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "198.51.100.1"} {
-		fmt.Println(from, sources.Admit(netip.MustParseAddr(from)))
-	}
-	sources.Release(netip.MustParseAddr("192.0.2.1"))
-	fmt.Println("and now", sources.Admit(netip.MustParseAddr("192.0.2.3")))
-	// Output:
-	// 192.0.2.1 <nil>
-	// 192.0.2.2 <nil>
-	// 192.0.2.3 server: too many connections of one source: 192.0.2.0/24 has 2 open
-	// 198.51.100.1 <nil>
-	// and now <nil>
 }
 
 // Other values replace all limits at run time.

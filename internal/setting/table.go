@@ -141,15 +141,19 @@ var Idle = Table{
 }
 
 // Net is the table of idlenet.Config: that of idle.Config without what needs an event loop.
-var Net = append(Idle.without("OutputLimit", "ReconnectSpread"), Setting{
-	Name: "close-grace", Field: "CloseGrace", Zero: "5s", Min: ms, Max: age,
-	Help: "`duration` that the server gets to close a connection that has ended",
-})
+var Net = slices.Concat(
+	Idle.filter(false, "OutputLimit", "ReconnectSpread"),
+	Server.filter(true, "Sources", "AcceptRate"),
+	Table{{
+		Name: "close-grace", Field: "CloseGrace", Zero: "5s", Min: ms, Max: age,
+		Help: "`duration` that the server gets to close a connection that has ended",
+	}},
+)
 
-// without returns the settings of all fields but the given ones, and the fields in these.
-func (t Table) without(fields ...string) Table {
+// filter returns the settings of the given fields, and of the fields in these, or all others.
+func (t Table) filter(given bool, fields ...string) Table {
 	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool {
 		field, _, _ := strings.Cut(s.Field, ".")
-		return slices.Contains(fields, field)
+		return slices.Contains(fields, field) != given
 	})
 }

@@ -1,9 +1,13 @@
-package server
+// Package sources limits the connections of each client, by its network: their number, and how fast
+// it opens new ones. Servers of packages server and idlenet have it built in. A server behind a
+// proxy uses it by itself.
+package sources
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,13 +18,13 @@ import (
 	"github.com/idlewheel/idlewheel/internal/network"
 )
 
-// ErrTooManyOfSource is returned by Sources.Admit for a source that has too many connections, or
+// ErrTooMany is returned by Sources.Admit for a source that has too many connections, or
 // opens them too fast.
-var ErrTooManyOfSource = errors.New("server: too many connections of one source")
+var ErrTooMany = errors.New("sources: too many connections of one source")
 
-// SourceLimits are the limits of one source. A source is a network rather than an address. The zero
+// Limits are the limits of one source. A source is a network rather than an address. The zero
 // value limits nothing.
-type SourceLimits struct {
+type Limits struct {
 	// Connections is the limit of open connections of a source. If zero, there is no limit.
 	Connections int
 	// Rate is the limit of new connections of a source per second, on average; twice as many may
@@ -38,16 +42,19 @@ type SourceLimits struct {
 
 const defaultEntries = 1 << 16
 
-func (l *SourceLimits) check() error {
+// check fills in the defaults, and returns an error that joins all mistakes.
+func (l *Limits) check() error {
 	l.IPv4Bits = cmp.Or(l.IPv4Bits, network.IPv4Bits)
 	l.IPv6Bits = cmp.Or(l.IPv6Bits, network.IPv6Bits)
 	l.Entries = cmp.Or(l.Entries, defaultEntries)
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
 		if bad {
-			errs = append(errs, fmt.Errorf("server: Config.Sources."+format, args...))
+			errs = append(errs, fmt.Errorf("sources: "+format, args...))
 		}
 	}
+	refuse(l.Connections < 0, "Connections is %d: set a positive number, or 0 for any number", l.Connections)
+	refuse(l.Rate < 0, "Rate is %d: set a positive number, or 0 for any number", l.Rate)
 	refuse(l.IPv4Bits < 0 || l.IPv4Bits > 32, "IPv4Bits is %d: set 1 to 32", l.IPv4Bits)
 	refuse(l.IPv6Bits < 0 || l.IPv6Bits > 128, "IPv6Bits is %d: set 1 to 128", l.IPv6Bits)
 	refuse(l.Entries < 0, "Entries is %d: set a positive number", l.Entries)
@@ -61,12 +68,12 @@ func (l *SourceLimits) check() error {
 	return errors.Join(errs...)
 }
 
-// Sources counts the connections of each source. A Server with Config.Sources has one for the
+// Sources counts the connections of each source. A server with Config.Sources has one for the
 // remote addresses of its connections. Behind a proxy that sends the address of the client later,
-// as the PROXY protocol does, leave Config.Sources zero: make a Sources with [NewSources], call
-// Admit when the address is known, and Release in OnClose. Safe for concurrent use.
+// as the PROXY protocol does, leave Config.Sources zero: make a Sources with [New], call Admit when
+// the address is known, and Release when the connection is closed. Safe for concurrent use.
 type Sources struct {
-	limits SourceLimits
+	limits Limits
 
 	mu  sync.Mutex
 	all map[netip.Prefix]*source // guarded by mu
@@ -77,16 +84,16 @@ type source struct {
 	rate *rate.Limiter
 }
 
-// NewSources returns a Sources without connections, or an error that joins all that is wrong with
+// New returns a Sources without connections, or an error that joins all that is wrong with
 // the limits.
-func NewSources(limits SourceLimits) (*Sources, error) {
-	if err := errors.Join((&Config{Sources: limits}).ranges(), limits.check()); err != nil {
+func New(limits Limits) (*Sources, error) {
+	if err := limits.check(); err != nil {
 		return nil, err
 	}
 	return &Sources{limits: limits, all: map[netip.Prefix]*source{}}, nil
 }
 
-// Admit counts a connection from an address, or returns an error that wraps ErrTooManyOfSource and
+// Admit counts a connection from an address, or returns an error that wraps ErrTooMany and
 // has the numbers. The caller calls Release when an admitted connection is closed.
 func (s *Sources) Admit(from netip.Addr) error { return s.admit(from, time.Now()) }
 
@@ -100,14 +107,14 @@ func (s *Sources) admit(from netip.Addr, now time.Time) error {
 	src := s.all[key]
 	if src == nil {
 		s.makeRoom()
-		src = &source{rate: newRate(s.limits.Rate)}
+		src = &source{rate: NewRate(s.limits.Rate)}
 		s.all[key] = src
 	}
 	switch {
 	case s.limits.Connections > 0 && src.open >= s.limits.Connections:
-		return fmt.Errorf("%w: %v has %d open", ErrTooManyOfSource, key, src.open)
+		return fmt.Errorf("%w: %v has %d open", ErrTooMany, key, src.open)
 	case !src.rate.AllowN(now, 1):
-		return fmt.Errorf("%w: %v opens more than %d a second", ErrTooManyOfSource, key, s.limits.Rate)
+		return fmt.Errorf("%w: %v opens more than %d a second", ErrTooMany, key, s.limits.Rate)
 	}
 	src.open++
 	return nil
@@ -155,4 +162,19 @@ func (s *Sources) makeRoom() {
 			return
 		}
 	}
+}
+
+// NewRate returns a token bucket for n connections per second, and twice as many at once. If n is
+// zero, there is no limit.
+func NewRate(n int) *rate.Limiter {
+	if n == 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(n), 2*n)
+}
+
+// AddrOf returns the address of a peer, the zero Addr for a unix socket.
+func AddrOf(peer net.Addr) netip.Addr {
+	tcp, _ := peer.(*net.TCPAddr)
+	return tcp.AddrPort().Addr()
 }

@@ -22,6 +22,8 @@ const roleVariable = "IDLEWHEEL_NETTEST_ROLE"
 var roles = map[string]func(args []string) error{
 	"stall server": stallServer,
 	"stall client": stallClient,
+	"gRPC server":  grpcServerProcess,
+	"gRPC client":  grpcClientProcess,
 }
 
 func TestMain(m *testing.M) {
@@ -36,6 +38,7 @@ func TestMain(m *testing.M) {
 	// change of idlenet. It caches no result of a test without a log of the files that were read.
 	flag.Parse()
 	_ = flag.Set("test.testlogfile", "")
+	_ = flag.Set("test.parallel", "100") // most tests wait most of the time
 	os.Exit(m.Run())
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/idlewheel/idlewheel/idlenet"
 )
 
-// TestDeadlinesOfHTTPServer shows which limit ends a connection if the http.Server has limits of its
-// own: the limit that passes first. The limits of the server give no reason.
+// TestDeadlinesOfHTTPServer shows which limit ends a connection if the http.Server has limits of
+// its own: the limit that passes first. The limits of the server give no reason.
 func TestDeadlinesOfHTTPServer(t *testing.T) {
 	t.Parallel()
 	const request = "GET / HTTP/1.1\r\nHost: localhost\r\n"

@@ -2,7 +2,7 @@ package nettest
 
 import (
 	"crypto/tls"
-	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -19,6 +19,8 @@ import (
 const (
 	stallTimeout = 3 * time.Second
 	stallBeat    = stallTimeout / 3
+	stallLength  = stallTimeout * 3 / 2
+	stallMessage = "beat"
 )
 
 // TestStall stops a server for 1.5 times the timeout. None of its living connections ends. Then
@@ -42,7 +44,8 @@ func TestStall(t *testing.T) {
 			require.EqualValues(t, half, end.Reaped[idlenet.ReadIdle])
 			t.Logf("%d silent connections ended within %v, a verdict was at most %v late",
 				half, lasted.Round(time.Millisecond), end.Lateness.Max)
-			const step, busy = 10 * time.Millisecond, 500 * time.Millisecond // of the kernel's clock; for a busy machine
+			const step = 10 * time.Millisecond  // of the kernel's clock
+			const busy = 500 * time.Millisecond // for a busy machine
 			require.LessOrEqual(t, end.Lateness.Max, 2*end.Tick+step+busy)
 			require.Less(t, lasted, stallTimeout+end.Lateness.Max+2*time.Second)
 		})
@@ -70,10 +73,11 @@ func stall(t *testing.T, network, keeper string, all int) (server stallChild, cl
 	client.read(&connected)
 	require.Equal(t, all, connected)
 	server.await("all peers are heard", func(s stallStats) bool { return s.Serving == all && s.Messages >= 3*all })
-	server.stopFor(stallTimeout * 3 / 2)
+	server.stopFor(stallLength)
 	began := server.stats()
+	const waiting = int(stallLength/stallBeat) + 1 // messages of each peer
 	return server, client, server.await("the peers are heard again", func(s stallStats) bool {
-		return s.Messages >= began.Messages+4*s.Serving
+		return s.Messages >= began.Messages+(waiting+3)*s.Serving
 	})
 }
 
@@ -82,7 +86,7 @@ type stallStats struct {
 	idlenet.Stats
 	Tick     time.Duration
 	Serving  int // connections that the server has not closed
-	Messages int // Reads that returned bytes
+	Messages int // from all peers
 }
 
 type stallChild struct{ *child }
@@ -132,10 +136,12 @@ func stallServer(args []string) error {
 			go func() {
 				defer serving.Add(-1)
 				defer c.Close()
-				for b := make([]byte, 64); ; messages.Add(1) {
-					if _, err := c.Read(b); err != nil {
+				for b := make([]byte, 64); ; {
+					n, err := c.Read(b)
+					if err != nil {
 						return
 					}
+					messages.Add(int64(n / len(stallMessage)))
 				}
 			}()
 		}
@@ -205,7 +211,7 @@ func stallDial(network, addr string) (net.Conn, error) {
 func keepTalking(c net.Conn, silent func() bool) {
 	time.Sleep(rand.N(stallBeat)) // spreads the connections
 	for ; !silent(); time.Sleep(stallBeat) {
-		if _, err := fmt.Fprint(c, "beat"); err != nil {
+		if _, err := io.WriteString(c, stallMessage); err != nil {
 			return
 		}
 	}

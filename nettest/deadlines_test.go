@@ -1,6 +1,7 @@
 package nettest
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -100,4 +101,24 @@ func TestServerThatReplacesTheDeadline(t *testing.T) {
 	requireClosed(t, c)
 	require.Greater(t, time.Since(ended), timeout/2)
 	require.ErrorIs(t, <-failed, net.ErrClosed)
+}
+
+// TestHTTP2SlowHeader dribbles a header of HTTP/2. HandshakeTimeout has ended with the preface, and
+// bytes come in, so only http.Server.IdleTimeout ends it: no stream is open yet.
+func TestHTTP2SlowHeader(t *testing.T) {
+	t.Parallel()
+	l := listen(t, idlenet.Config{ReadTimeout: timeout, HandshakeTimeout: timeout})
+	serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState, IdleTimeout: long})
+	c, err := tls.Dial("tcp", l.address(), clientTLS("h2"))
+	require.NoError(t, err)
+	defer c.Close()
+	const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // an empty frame
+	const headers = "\x00\x03\xe8\x01\x04\x00\x00\x00\x01"  // the head of a frame of 1000 bytes
+	_, err = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings)
+	require.NoError(t, err)
+	began := time.Now()
+	go dribble(c, headers+strings.Repeat("\x00", 1000))
+	requireClosed(t, c)
+	require.Greater(t, time.Since(began), long*3/4)
+	l.requireNone()
 }

@@ -258,11 +258,15 @@ func TestHTTPDrain(t *testing.T) {
 	t.Parallel()
 	const each = 5
 	l := listen(t, idlenet.Config{ReadTimeout: forever})
-	started := make(chan struct{}, 2*each)
+	started, finish := make(chan struct{}, 2*each), make(chan struct{})
 	mux := http.NewServeMux()
 	mux.Handle("/long", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		started <- struct{}{}
-		answerIn(long).ServeHTTP(w, r)
+		select {
+		case <-finish:
+			_, _ = io.WriteString(w, "ok")
+		case <-r.Context().Done(): // the connection ended
+		}
 	}))
 	mux.Handle("/", answerIn(0))
 	url := serveHTTP(l, &http.Server{Handler: mux, ConnState: l.ConnState})
@@ -288,9 +292,10 @@ func TestHTTPDrain(t *testing.T) {
 		go func() { got <- get(client, url+"/long") }()
 		<-started
 	}
-	require.NoError(t, l.Drain(timeout/2, 3*long))
+	require.NoError(t, l.Drain(timeout/2, 4*long))
 	eventually(t, "the idle connections end", func() bool { return l.Connections() <= 2*each })
-	require.Empty(t, got, "no request has ended yet")
+	require.Empty(t, got, "no request has ended")
+	close(finish)
 	for range 2 * each {
 		require.Equal(t, "ok", <-got)
 	}

@@ -1,6 +1,7 @@
 package nettest
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -251,6 +252,23 @@ func TestHTTPSilentBody(t *testing.T) {
 	l.awaitEnd(c.LocalAddr(), idlenet.ReadIdle)
 	require.ErrorIs(t, <-failed, idlenet.ReadIdle)
 	requireClosed(t, c)
+}
+
+// TestHTTPHandlerThatReadsLate has no ConnState. The peer is not idle while its bytes wait.
+func TestHTTPHandlerThatReadsLate(t *testing.T) {
+	t.Parallel()
+	l := listen(t, idlenet.Config{ReadTimeout: timeout})
+	failed := make(chan error, 1)
+	url := serveHTTP(l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(long)
+		countBody(l, failed).ServeHTTP(w, r)
+	})})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: clientTLS("http/1.1")}}
+	answer, err := client.Post(url, "", bytes.NewReader(make([]byte, 1<<20)))
+	require.NoError(t, err)
+	_ = answer.Body.Close()
+	require.Empty(t, failed)
+	l.requireNone()
 }
 
 // TestHTTPDrain drains a server that has idle connections and requests.

@@ -24,14 +24,15 @@ const (
 )
 
 // TestStall stops a server for 1.5 times the timeout. None of its living connections ends. Then
-// half of the peers fall silent, and all of these connections end in time.
+// half of the peers fall silent, and all of these connections end in time. The peers send a message
+// per beat, with the kind "answers" only after the answer to the last one.
 func TestStall(t *testing.T) {
 	t.Parallel()
-	for _, network := range []string{"TCP", "TLS"} {
-		t.Run(network, func(t *testing.T) {
+	for kind, all := range map[string]int{"TCP": 5000, "TLS": 5000, "answers": 2000} {
+		half := all / 2
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			const all, half = 5000, 2500
-			server, client, stalled := stall(t, network, "idlenet", all)
+			server, client, stalled := stall(t, kind, "idlenet", all)
 			require.Equal(t, all, stalled.Serving, "a stall ends no connection")
 			require.Zero(t, stalled.Reaped.Total())
 
@@ -64,11 +65,11 @@ func TestStallEndsConnectionsWithADeadlinePerRead(t *testing.T) {
 
 // stall connects living peers to a server, stops the server for 1.5 times the timeout, and returns
 // what the server has counted after the peers were heard again.
-func stall(t *testing.T, network, keeper string, all int) (server stallChild, client *child, after stallStats) {
-	server = stallChild{startRole(t, "stall server", network, keeper)}
+func stall(t *testing.T, kind, keeper string, all int) (server stallChild, client *child, after stallStats) {
+	server = stallChild{startRole(t, "stall server", kind, keeper)}
 	var addr string
 	server.read(&addr)
-	client = startRole(t, "stall client", network, addr, strconv.Itoa(all))
+	client = startRole(t, "stall client", kind, addr, strconv.Itoa(all))
 	var connected int
 	client.read(&connected)
 	require.Equal(t, all, connected)
@@ -109,7 +110,7 @@ func (c stallChild) await(what string, is func(stallStats) bool) (s stallStats) 
 
 // stallServer is a server that reads. It prints its address, and its stats for each line of input.
 func stallServer(args []string) error {
-	network, keeper := args[0], args[1]
+	kind, keeper := args[0], args[1]
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -122,7 +123,7 @@ func stallServer(args []string) error {
 	if keeper == "deadline" {
 		ln = deadlineListener{inner}
 	}
-	if network == "TLS" {
+	if kind == "TLS" {
 		ln = tls.NewListener(ln, serverTLS())
 	}
 	var serving, messages atomic.Int64
@@ -142,6 +143,9 @@ func stallServer(args []string) error {
 						return
 					}
 					messages.Add(int64(n / len(stallMessage)))
+					if kind == "answers" {
+						_, _ = c.Write(b[:n])
+					}
 				}
 			}()
 		}
@@ -174,7 +178,7 @@ func (c deadlineConn) Read(b []byte) (int, error) {
 // stallClient keeps connections alive. It prints their number. For the input "half" it prints the
 // time, and every second connection is silent from then on.
 func stallClient(args []string) error {
-	network, addr := args[0], args[1]
+	kind, addr := args[0], args[1]
 	all, err := strconv.Atoi(args[2])
 	if err != nil {
 		return err
@@ -184,9 +188,9 @@ func stallClient(args []string) error {
 	dials.SetLimit(64)
 	for n := range all {
 		dials.Go(func() error {
-			c, err := stallDial(network, addr)
+			c, err := stallDial(kind, addr)
 			if err == nil {
-				go keepTalking(c, func() bool { return n%2 == 0 && half.Load() })
+				go keepTalking(c, kind == "answers", func() bool { return n%2 == 0 && half.Load() })
 			}
 			return err
 		})
@@ -200,19 +204,22 @@ func stallClient(args []string) error {
 	})
 }
 
-func stallDial(network, addr string) (net.Conn, error) {
-	if network == "TLS" {
+func stallDial(kind, addr string) (net.Conn, error) {
+	if kind == "TLS" {
 		return tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true}) // of another process
 	}
 	return net.Dial("tcp", addr)
 }
 
-// keepTalking sends a message per beat until silent reports true.
-func keepTalking(c net.Conn, silent func() bool) {
+// keepTalking sends a message per beat until silent reports true, and may wait for the answer.
+func keepTalking(c net.Conn, wait bool, silent func() bool) {
 	time.Sleep(rand.N(stallBeat)) // spreads the connections
 	for ; !silent(); time.Sleep(stallBeat) {
 		if _, err := io.WriteString(c, stallMessage); err != nil {
 			return
+		}
+		if wait {
+			_, _ = io.ReadFull(c, make([]byte, len(stallMessage)))
 		}
 	}
 	select {} // holds the connection

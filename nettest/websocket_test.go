@@ -131,14 +131,16 @@ func (c *chat) awaitOnlyEnd(name string, want idlenet.Reason) {
 // TestWebSocketChat has a client that talks, one that only sends pings, and one that only listens.
 func TestWebSocketChat(t *testing.T) {
 	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
 	c := serveChat(t, idlenet.Config{ReadTimeout: timeout})
 	talking, pinging, silent := c.join("talking"), c.join("pinging"), c.join("silent")
 	heard := c.listenTo(talking)
 	c.listenTo(pinging)
 	said := 0
 	everyBeat(3*timeout, func() {
-		require.NoError(t, talking.Write(t.Context(), websocket.MessageText, []byte("beat")))
-		require.NoError(t, pinging.Ping(t.Context()))
+		require.NoError(t, talking.Write(ctx, websocket.MessageText, []byte("beat")))
+		require.NoError(t, pinging.Ping(ctx))
 		said++
 	})
 	c.awaitOnlyEnd("silent", idlenet.ReadIdle)
@@ -146,7 +148,7 @@ func TestWebSocketChat(t *testing.T) {
 		require.Equal(t, "beat", <-heard)
 	}
 	for range said { // the silent client was told nothing after the end
-		if _, _, err := silent.Read(t.Context()); err != nil {
+		if _, _, err := silent.Read(ctx); err != nil {
 			return
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // packages are the folders of the packages that users import. A missing folder is skipped.
-var packages = []string{"wheel", "timer", "idle", "metrics", "admin", "server"}
+var packages = []string{"wheel", "timer", "idle", "idlenet", "metrics", "admin", "server"}
 
 // A library is the documentation of a package with its examples.
 type library struct {

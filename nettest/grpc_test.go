@@ -1,0 +1,300 @@
+package nettest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/peer"
+
+	"github.com/idlewheel/idlewheel/idlenet"
+)
+
+// A grpcServer has a call of each kind.
+type grpcServer struct {
+	pb.UnimplementedTestServiceServer
+	ended chan grpcEnd // FullDuplexCalls that have failed
+}
+
+// A grpcEnd is a call that has failed.
+type grpcEnd struct {
+	peer net.Addr
+	err  error
+}
+
+func (grpcServer) UnaryCall(context.Context, *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	return &pb.SimpleResponse{Hostname: "test"}, nil
+}
+
+// StreamingOutputCall sends a message per beat for the time that is long.
+func (grpcServer) StreamingOutputCall(_ *pb.StreamingOutputCallRequest, s pb.TestService_StreamingOutputCallServer) (err error) {
+	everyBeat(long, func() { err = s.Send(&pb.StreamingOutputCallResponse{}) })
+	return err
+}
+
+// StreamingInputCall counts messages.
+func (grpcServer) StreamingInputCall(s pb.TestService_StreamingInputCallServer) error {
+	for n := int32(0); ; n++ {
+		switch _, err := s.Recv(); err {
+		case nil:
+		case io.EOF:
+			return s.SendAndClose(&pb.StreamingInputCallResponse{AggregatedPayloadSize: n})
+		default:
+			return err
+		}
+	}
+}
+
+// FullDuplexCall answers each message.
+func (g grpcServer) FullDuplexCall(s pb.TestService_FullDuplexCallServer) error {
+	for {
+		_, err := s.Recv()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			err = s.Send(&pb.StreamingOutputCallResponse{})
+		}
+		if err != nil {
+			from, _ := peer.FromContext(s.Context())
+			g.ended <- grpcEnd{from.Addr, err}
+			return err
+		}
+	}
+}
+
+// serveGRPC serves with TLS, or without.
+func serveGRPC(l *listener, secure bool) grpcServer {
+	var options []grpc.ServerOption
+	if secure {
+		options = append(options, grpc.Creds(credentials.NewTLS(serverTLS())))
+	}
+	g := grpcServer{ended: make(chan grpcEnd, 100)}
+	server := grpc.NewServer(options...)
+	pb.RegisterTestServiceServer(server, g)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	l.t.Cleanup(func() {
+		server.Stop()
+		require.NoError(l.t, <-served)
+	})
+	return g
+}
+
+func dialGRPC(addr string, secure bool) (pb.TestServiceClient, *grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if secure {
+		creds = credentials.NewTLS(clientTLS())
+	}
+	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	return pb.NewTestServiceClient(c), c, err
+}
+
+func grpcClient(t testing.TB, addr string, secure bool) pb.TestServiceClient {
+	t.Helper()
+	client, c, err := dialGRPC(addr, secure)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return client
+}
+
+// TestGRPCLivingCalls has calls of each kind with a message per beat, on a connection of their own.
+// The peer of a server stream need not send, so the limit is AllTimeout there.
+func TestGRPCLivingCalls(t *testing.T) {
+	t.Parallel()
+	read, all := idlenet.Config{ReadTimeout: timeout}, idlenet.Config{AllTimeout: timeout}
+	for name, tc := range map[string]struct {
+		cfg  idlenet.Config
+		call func(testing.TB, pb.TestServiceClient)
+	}{
+		"unary":         {read, unaryCalls},
+		"client stream": {read, clientStream},
+		"server stream": {all, serverStream},
+		"both":          {read, duplexStream},
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(name+map[bool]string{true: " TLS"}[secure], func(t *testing.T) {
+				t.Parallel()
+				l := listen(t, tc.cfg)
+				serveGRPC(l, secure)
+				tc.call(t, grpcClient(t, l.address(), secure))
+				l.requireNone()
+				require.EqualValues(t, 1, l.Stats().Opened)
+			})
+		}
+	}
+}
+
+func unaryCalls(t testing.TB, client pb.TestServiceClient) {
+	everyBeat(long, func() {
+		_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+		require.NoError(t, err)
+	})
+}
+
+func clientStream(t testing.TB, client pb.TestServiceClient) {
+	stream, err := client.StreamingInputCall(t.Context())
+	require.NoError(t, err)
+	sent := int32(0)
+	everyBeat(long, func() {
+		require.NoError(t, stream.Send(&pb.StreamingInputCallRequest{}))
+		sent++
+	})
+	answer, err := stream.CloseAndRecv()
+	require.NoError(t, err)
+	require.Equal(t, sent, answer.GetAggregatedPayloadSize())
+}
+
+func serverStream(t testing.TB, client pb.TestServiceClient) {
+	stream, err := client.StreamingOutputCall(t.Context(), &pb.StreamingOutputCallRequest{})
+	require.NoError(t, err)
+	for {
+		if _, err = stream.Recv(); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func duplexStream(t testing.TB, client pb.TestServiceClient) {
+	stream, err := client.FullDuplexCall(t.Context())
+	require.NoError(t, err)
+	everyBeat(long, func() {
+		require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+		_, err := stream.Recv()
+		require.NoError(t, err)
+	})
+	require.NoError(t, stream.CloseSend())
+}
+
+// TestGRPCStoppedClient stops one of two client processes.
+func TestGRPCStoppedClient(t *testing.T) {
+	t.Parallel()
+	l := listen(t, idlenet.Config{ReadTimeout: timeout})
+	g := serveGRPC(l, false)
+	stopped, living := startRole(t, "gRPC client", l.address()), startRole(t, "gRPC client", l.address())
+	for _, c := range []*child{stopped, living} {
+		c.read(new(int))
+	}
+	stopped.signal(syscall.SIGSTOP)
+	end := <-g.ended
+	require.Error(t, end.err)
+	require.Equal(t, map[string]idlenet.Reason{end.peer.String(): idlenet.ReadIdle}, l.reasons())
+	var before, after int
+	living.read(&before)
+	eventually(t, "the living client goes on", func() bool {
+		living.read(&after)
+		return after > before+6
+	})
+	require.Len(t, l.reasons(), 1)
+}
+
+// grpcClientProcess has a stream with a message per beat, and prints the number of answers.
+func grpcClientProcess(args []string) error {
+	client, _, err := dialGRPC(args[0], false)
+	if err != nil {
+		return err
+	}
+	stream, err := client.FullDuplexCall(context.Background())
+	if err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
+			return err
+		}
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(n); err != nil {
+			return err
+		}
+		time.Sleep(beat)
+	}
+}
+
+// TestGRPCStoppedServer stops a server process for 1.5 times the timeout. No stream ends.
+func TestGRPCStoppedServer(t *testing.T) {
+	t.Parallel()
+	const streams = 50
+	server := startRole(t, "gRPC server")
+	var addr string
+	server.read(&addr)
+	var all sync.WaitGroup
+	errs := make(chan error, streams)
+	answers, stop := make(chan int, 1<<20), make(chan struct{})
+	for n := range streams {
+		client := grpcClient(t, addr, false)
+		stream, err := client.FullDuplexCall(t.Context())
+		require.NoError(t, err)
+		all.Go(func() {
+			for {
+				if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
+					errs <- err
+					return
+				}
+				if _, err := stream.Recv(); err != nil {
+					errs <- err
+					return
+				}
+				answers <- n
+				select {
+				case <-stop:
+					return
+				case <-time.After(beat):
+				}
+			}
+		})
+	}
+	awaitAnswers := func(each int) {
+		t.Helper()
+		seen := make(map[int]int)
+		for done := 0; done < streams; {
+			select {
+			case n := <-answers:
+				if seen[n]++; seen[n] == each {
+					done++
+				}
+			case err := <-errs:
+				require.NoError(t, err)
+			}
+		}
+	}
+	awaitAnswers(2)
+	server.stopFor(timeout * 3 / 2)
+	awaitAnswers(8)
+	close(stop)
+	all.Wait()
+	require.Empty(t, errs)
+	var stats idlenet.Stats
+	server.ask("stats", &stats)
+	require.Zero(t, stats.Reaped.Total())
+	require.EqualValues(t, streams, stats.Opened)
+}
+
+// grpcServerProcess prints its address, and its stats for each line of input.
+func grpcServerProcess([]string) error {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: timeout})
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	pb.RegisterTestServiceServer(server, grpcServer{ended: make(chan grpcEnd, 100)})
+	go func() { _ = server.Serve(ln) }()
+	return answer(inner.Addr().String(), func(string) any { return ln.Stats() })
+}

@@ -1,0 +1,134 @@
+package nettest
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roleVariable names the role of a child process.
+const roleVariable = "IDLEWHEEL_NETTEST_ROLE"
+
+// roles are what a child process of a test can do. A role ends when the parent closes its input.
+var roles = map[string]func(args []string) error{
+	"stall server": stallServer,
+	"stall client": stallClient,
+	"gRPC server":  grpcServerProcess,
+	"gRPC client":  grpcClientProcess,
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(roleVariable); name != "" {
+		if err := roles[name](os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, name+":", err)
+			os.Exit(1)
+		}
+		return
+	}
+	// go test only detects changes in the module of a test, and would report "ok (cached)" after a
+	// change of idlenet. It caches no result of a test without a log of the files that were read.
+	flag.Parse()
+	_ = flag.Set("test.testlogfile", "")
+	_ = flag.Set("test.parallel", "100") // most tests wait most of the time
+	os.Exit(m.Run())
+}
+
+// A process is a program that a test has started. It is killed when the test ends.
+type process struct {
+	*exec.Cmd
+	t   testing.TB
+	in  io.Writer
+	out io.Reader
+}
+
+// start starts a program.
+func start(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &process{Cmd: cmd, t: t, in: in, out: out}
+}
+
+// A child is this test binary in one of the roles. It answers each line with a JSON value.
+type child struct {
+	*process
+	answers *json.Decoder
+}
+
+func startRole(t testing.TB, role string, args ...string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	p := start(t, cmd)
+	return &child{process: p, answers: json.NewDecoder(p.out)}
+}
+
+// ask sends a line to a child, and decodes its answer.
+func (c *child) ask(line string, answer any) {
+	c.t.Helper()
+	_, err := fmt.Fprintln(c.in, line)
+	require.NoError(c.t, err)
+	c.read(answer)
+}
+
+// read decodes the next answer of a child.
+func (c *child) read(answer any) {
+	c.t.Helper()
+	require.NoError(c.t, c.answers.Decode(answer))
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	require.NoError(p.t, p.Process.Signal(s))
+}
+
+// stopFor stops a process for a time.
+func (p *process) stopFor(d time.Duration) {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(d)
+	p.signal(syscall.SIGCONT)
+}
+
+// answer prints a value, and another one for each line of input.
+func answer(first any, next func(line string) any) error {
+	out := json.NewEncoder(os.Stdout)
+	if err := out.Encode(first); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		if err := out.Encode(next(lines.Text())); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// program skips a test if a program is missing. In CI the test fails.
+func program(t testing.TB, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+}

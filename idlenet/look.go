@@ -133,7 +133,7 @@ func (s *shard) carryOut(id uint32, n *conn, set *settings, v verdict.Verdict, f
 		s.countMissed(f)
 		n.Ping(&s.listener.clock, f, now)
 		ping := set.cfg.Heartbeat.Ping
-		s.calls = append(s.calls, func() { go ping(c) })
+		s.calls = append(s.calls, func() { s.listener.spawn(func() { ping(c) }) })
 	case verdict.Farewell:
 		if set.cfg.ObserveOnly {
 			s.end(id, n, reapError(v.Reason, report))
@@ -143,7 +143,7 @@ func (s *shard) carryOut(id uint32, n *conn, set *settings, v verdict.Verdict, f
 		reason := reapError(v.Reason, report)
 		reason.Grace = set.cfg.MaxAgeGrace
 		if goodbye := set.cfg.Goodbye; goodbye != nil {
-			s.calls = append(s.calls, func() { go goodbye(c, reason) })
+			s.calls = append(s.calls, func() { s.listener.spawn(func() { goodbye(c, reason) }) })
 		}
 	case verdict.End:
 		if v.Reason == HeartbeatTimeout {

@@ -135,10 +135,12 @@ func (s *shard) noteClosed(id uint32) {
 	}
 	s.counters.Closed++
 	s.listener.total.Add(-1)
-	if e != nil {
-		e.closed = true
-		s.listener.ending.Add(-1)
+	if e == nil {
+		s.counters.ClosedByHandler++
+		return
 	}
+	e.closed = true
+	s.listener.ending.Add(-1)
 }
 
 // A place names a connection of a shard.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
@@ -61,10 +60,6 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 	ev.Took = now.Sub(before)
 	if ev.Found == verdict.Ended { // the server will read that; until then the limits apply
 		ev.Found = verdict.Nothing
-	}
-	if heard, ok := lastRead(n.conn); ok {
-		n.record.Heard = heard
-		n.record.Set(conntable.Fresh, false)
 	}
 	f := n.facts(l, &set.limits, id, now)
 	f = s.learn(id, n, &set.limits, f, now)

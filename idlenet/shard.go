@@ -95,8 +95,16 @@ func (s *shard) add(c net.Conn, own socket) {
 	}
 }
 
-// facts returns the facts about a connection. It changes nothing.
+// facts returns the facts about a connection. With Config.Stamp it takes note of the last Read,
+// unless a Touch was later.
 func (n *conn) facts(l *Listener, lim *verdict.Limits, id uint32, now mono.Time) verdict.Facts {
+	if heard, ok := lastRead(n.conn); ok {
+		last := l.clock.Stamp()
+		if heard.Unwrap(last) > n.record.Heard.Unwrap(last) {
+			n.record.Heard = heard
+		}
+		n.record.Set(conntable.Fresh, false)
+	}
 	f := n.Facts(&l.clock, &n.record, lim, 0, now)
 	f.Random = n.Random(id)
 	return f

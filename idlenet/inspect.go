@@ -119,7 +119,7 @@ func (l *Listener) Kick(_ context.Context, id ConnID) error {
 	if !s.kick(number, opened) {
 		return ErrNotWatched
 	}
-	s.makeCalls()
+	l.poke()
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (s *shard) advance() (more bool) {
 	for _, call := range calls {
 		call()
 	}
-	return more
+	return more || len(calls) > 0 // a call may have left more of them
 }
 
 // lookDue looks at a connection when its deadline in the wheel has passed.
@@ -176,24 +176,12 @@ func (s *shard) raise(id uint32, n *conn, set *settings, ev Event, now mono.Time
 	s.calls = append(s.calls, func() {
 		if onIdle(c, ev) == Close {
 			s.listener.with(c, func(s *shard, id uint32, n *conn) { s.end(id, n, reason) })
-			s.makeCalls()
 		}
 	})
 }
 
-// makeCalls makes the calls that have been left for after unlocking.
-func (s *shard) makeCalls() {
-	s.mu.Lock()
-	calls := s.calls
-	s.calls = nil
-	s.mu.Unlock()
-	for _, call := range calls {
-		call()
-	}
-}
-
 // end makes the server close a connection. With ObserveOnly it only counts and logs it. The calls
-// that follow are made after the shard is unlocked.
+// that follow are made by the judge.
 func (s *shard) end(id uint32, n *conn, reason *ReapError) {
 	l := s.listener
 	set := l.settings.Load()

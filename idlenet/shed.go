@@ -27,7 +27,7 @@ func (l *Listener) admit() bool {
 	for n := range l.shards {
 		s := l.shards[(first+n)%len(l.shards)]
 		if s.shedOne(cmp.Or(set.cfg.ShedProtect, defaultShedProtect)) {
-			s.makeCalls()
+			l.poke()
 			return true
 		}
 	}

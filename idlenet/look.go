@@ -79,11 +79,18 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 	return now.Add(l.clock.Tick()), true
 }
 
-// learn updates the facts with the kernel's answer, and keeps them.
+// learn updates the facts with the kernel's answer, and keeps them. A byte that came within a step
+// of the kernel's clock after the last known one has no date of its own, so it counts at its latest
+// possible instant.
 func (s *shard) learn(id uint32, n *conn, lim *verdict.Limits, f verdict.Facts, now mono.Time) verdict.Facts {
 	l := s.listener
-	n.Learn(&l.clock, &n.record, lim, &f, &s.evidence, now)
-	s.noteHeard(&s.evidence, now)
+	ev := &s.evidence
+	n.Learn(&l.clock, &n.record, lim, &f, ev, now)
+	if latest := now.Add(ev.Step - ev.Silent); ev.Dated && ev.Received > 0 && latest > f.Heard.To {
+		f.Heard.To = latest
+		n.record.Heard = l.clock.StampAt(latest).Short()
+	}
+	s.noteHeard(ev, now)
 	return f
 }
 

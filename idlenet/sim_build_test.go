@@ -4,7 +4,10 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/setting"
@@ -31,17 +34,49 @@ func newSimWorld(seed uint64) *simWorld {
 	w.chooseConfig()
 	w.chooseServer()
 	w.readsToStop = 1 + w.rng.IntN(20000)
+	w.listen(1 + w.rng.IntN(3))
+	w.populate()
+	w.planFaults()
+	return w
+}
+
+// listen makes the Listener. The number of shards does not depend on the machine.
+func (w *simWorld) listen(shards int) {
 	w.inner.w = w
 	elapsed := func() mono.Time { return mono.Time(w.elapsed()) }
 	w.ln = newListener(&w.inner, w.cfg, elapsed, w.ask)
 	w.ln.run, w.ln.spawn = w.startJudge, w.spawn
-	w.ln.shards = nil // their number depends on the machine
-	for n := range 1 + w.rng.IntN(3) {
+	w.ln.shards = nil
+	for n := range shards {
 		w.ln.shards = append(w.ln.shards, newShard(w.ln, uint32(n)))
 	}
-	w.populate()
-	w.planFaults()
+}
+
+// newQuietWorld builds a world without faults and without connections, for a test of one promise.
+func newQuietWorld(t testing.TB, cfg Config) *simWorld {
+	w := &simWorld{
+		quiet: true, rng: rand.New(rand.NewPCG(1, 1)), kind: simCalm, now: time.Second, horizon: time.Hour, jiffy: time.Millisecond,
+		addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}, server: simManners{late: 100 * time.Microsecond, work: time.Millisecond},
+	}
+	if cfg.OnReap == nil {
+		cfg.OnReap = w.onReap
+	}
+	checked, err := cfg.check(0)
+	require.NoError(t, err)
+	w.cfg, w.longest = checked, checked.longest()
+	w.listen(2)
+	t.Cleanup(func() { require.Nil(t, w.failure) })
 	return w
+}
+
+// accept accepts a connection of a peer that sends only what the test sends. Its server reads at
+// once, and does not close it.
+func (w *simWorld) accept() *simLife {
+	l := w.newLife()
+	l.simServer = simServer{deaf: true}
+	*l.sock.peer = simPeer{w: w, sock: l.sock, style: simSilent, delay: time.Millisecond, space: 1 << 16}
+	l.accept()
+	return l
 }
 
 // chooseConfig sets one to four limits.

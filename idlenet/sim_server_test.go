@@ -179,7 +179,7 @@ func (l *simLife) served() {
 	if l.use == simUseConnState && l.hijacks {
 		l.use = simUseNothing
 	}
-	if w.one(50) {
+	if !w.quiet && w.one(50) {
 		l.serverCloses()
 		return
 	}

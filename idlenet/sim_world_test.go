@@ -53,6 +53,7 @@ type simWorld struct {
 	ends     bool // no connection is accepted any more
 
 	faulty      bool
+	quiet       bool // nothing happens by chance
 	readsToStop int
 	longest     time.Duration // longest limit
 	loss        float64
@@ -235,7 +236,7 @@ func (w *simWorld) ask(c net.Conn, ev *verdict.Evidence) (open bool) {
 	switch {
 	case w.faulty && w.one(200):
 		w.readsToStop = 1 + w.rng.IntN(3)
-	case w.one(500):
+	case !w.quiet && w.one(500):
 		l.serverCloses()
 		w.raced++
 	}

@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -39,6 +40,7 @@ func newEcho(t testing.TB, cfg Config) *echo {
 }
 
 func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
+	cfg.CloseGrace = cmp.Or(cfg.CloseGrace, 300*time.Millisecond)
 	ln, err := Listen(inner, cfg)
 	require.NoError(t, err)
 	e := &echo{Listener: ln, t: t}

@@ -19,7 +19,7 @@ func newSimWorld(seed uint64) *simWorld {
 	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x1d1e))}
 	switch w.rng.IntN(10) {
 	case 0:
-		w.kind = simNetworkOut
+		w.kind, w.quiet = simNetworkOut, true
 	case 1, 2:
 		w.kind = simCalm
 	}

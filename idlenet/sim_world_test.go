@@ -53,7 +53,7 @@ type simWorld struct {
 	ends     bool // no connection is accepted any more
 
 	faulty      bool
-	quiet       bool // nothing happens by chance
+	quiet       bool // no server closes by chance
 	readsToStop int
 	longest     time.Duration // longest limit
 	loss        float64

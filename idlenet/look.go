@@ -98,8 +98,12 @@ func (s *shard) learn(id uint32, n *conn, lim *verdict.Limits, f verdict.Facts, 
 // looked at as often as others, so that a Release need not move its deadline forward.
 func (s *shard) nextLook(n *conn, set *settings, v verdict.Verdict, now mono.Time) mono.Time {
 	next := v.Next
-	if shortest := set.cfg.shortestIdle(); n.Held() && shortest > 0 {
-		next = min(next, now.Add(shortest))
+	if n.Held() {
+		for _, timeout := range [...]time.Duration{set.cfg.ReadTimeout, set.cfg.WriteTimeout, set.cfg.AllTimeout} {
+			if timeout > 0 {
+				next = min(next, now.Add(timeout))
+			}
+		}
 	}
 	return max(next, now+1)
 }

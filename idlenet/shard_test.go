@@ -120,3 +120,19 @@ func TestMethodsIgnoreOtherConnections(t *testing.T) {
 	_, err := w.ln.Watch(a)
 	require.ErrorContains(t, err, "is not a socket")
 }
+
+func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
+	events := 0
+	w := newQuietWorld(t, Config{WriteTimeout: time.Second, MaxAge: time.Hour, OnIdle: func(net.Conn, Event) Action {
+		events++
+		return Keep
+	}})
+	l := w.accept()
+	w.ln.Hold(l.c)
+	w.sleep(1500 * time.Millisecond)
+	w.ln.Release(l.c)
+	w.sleep(900 * time.Millisecond)
+	require.Zero(t, events)
+	w.sleep(100*time.Millisecond + w.slack())
+	require.Equal(t, 1, events)
+}

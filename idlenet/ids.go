@@ -46,3 +46,6 @@ func (s *shard) addressOf(id uint32) uintptr {
 	own, _ := root(s.conns.At(id).conn)
 	return address(own)
 }
+
+// len returns the number of connections.
+func (t *idTable) len() int { return len(t.short) + len(t.rest) }

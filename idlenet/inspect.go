@@ -34,10 +34,11 @@ func (l *Listener) Inspect(ctx context.Context, q reap.Query) (reap.Inspection, 
 	}
 	if q.Limit > 0 || q.States {
 		for _, s := range l.shards {
-			for from := uint32(0); s.inspect(from, i); from += inspectStep {
+			for from, more := uint32(0), true; more; from += inspectStep {
 				if err := ctx.Err(); err != nil {
 					return reap.Inspection{States: inspection.NewStates()}, err
 				}
+				more = s.inspect(from, i)
 			}
 		}
 	}

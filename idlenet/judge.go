@@ -17,6 +17,9 @@ const (
 	// countedAtMost bounds the number of connections that are asked, to find out whether a silence
 	// of all is unusual.
 	countedAtMost = 1 << 13
+	// stillPart is the part of a silence in which a byte may still have come that was not known when
+	// the silence was noticed.
+	stillPart = 4
 	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
 	// out whether they are closed.
 	searchedPerTick = 1 << 11
@@ -33,6 +36,8 @@ type judge struct {
 	listener *Listener
 	monitor  outage.Monitor
 	heard    mono.Time      // a peer was heard then; later ones may not be known yet
+	told     mono.Time      // the last one that the monitor knows of
+	still    mono.Time      // a byte until then does not end the silence that was counted last
 	turn     int            // of the shards, for probes
 	follows  *settings      // all connections are judged by these, or are due
 	late     coarse.Longest // delays of moves of the clock
@@ -101,9 +106,12 @@ func (j *judge) move() {
 	if stamp := l.stamped.Load(); stamp != 0 {
 		j.heard = max(j.heard, l.clock.Before(coarse.Stamp(stamp), to))
 	}
-	found := j.monitor.Step(from, to, j.heard, set.rule)
+	if state := j.monitor.State(); j.heard > j.still || !state.Held() {
+		j.told = j.heard
+	}
+	found := j.monitor.Step(from, to, j.told, set.rule)
 	if found.Count {
-		j.countBusy(j.monitor.State().Count)
+		j.countBusy(j.monitor.State().Count, to)
 	}
 	j.report(found)
 	l.mu.Lock()
@@ -164,32 +172,46 @@ func (j *judge) probe() {
 	}
 	for range n {
 		j.turn++
-		l.shards[j.turn%len(l.shards)].probe(nil)
+		s := l.shards[j.turn%len(l.shards)]
+		s.probe(nil, s.size())
 	}
 }
 
-// countBusy counts the connections that were heard in the period of a Count and not since. It stops
-// as soon as one was heard after the period, or enough are counted.
-func (j *judge) countBusy(c *outage.Count) {
-	l := j.listener
-	for range countedAtMost {
-		if c.Enough() == 0 || j.heard > c.To.Add(l.clock.Tick()) {
-			return
+// countBusy counts the connections that were heard in the period of a Count and not since, each
+// once. It counts none if one of them was heard well after the period: then there is no silence.
+// Until now the judge knew only when some of them were heard.
+func (j *judge) countBusy(c *outage.Count, now mono.Time) {
+	j.still = c.To.Add(now.Sub(c.To) / stillPart)
+	busy, asked := 0, 0
+	for _, s := range j.listener.shards {
+		for left := s.size(); left > 0 && asked < countedAtMost; asked++ {
+			passed, wasBusy := s.probe(c, left)
+			left -= passed
+			if wasBusy {
+				busy++
+			}
 		}
-		j.turn++
-		if !l.shards[j.turn%len(l.shards)].probe(c) {
-			return
-		}
+	}
+	if j.heard <= j.still {
+		c.Add(busy)
 	}
 }
 
-// probe asks the kernel when the next connection was heard last. With a Count it counts the
-// connection if it was busy then. It reports false if the shard has no connection.
-func (s *shard) probe(c *outage.Count) (found bool) {
+// size returns how many ids of connections the shard has, free ones included.
+func (s *shard) size() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns.Len()
+}
+
+// probe asks the kernel when the next connection was heard last. It returns the number of ids that
+// it has passed, at most most, and whether the connection was busy in the period of a Count.
+func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, ev := s.listener, &s.evidence
-	for range s.conns.Len() {
+	for passed < most {
+		passed++
 		s.probed = (s.probed + 1) % s.conns.Len()
 		n := s.conns.At(s.probed)
 		if !n.used() || s.ends[s.probed] != nil {
@@ -202,13 +224,11 @@ func (s *shard) probe(c *outage.Count) (found bool) {
 		now := l.clock.Elapsed()
 		ev.Took = now.Sub(before)
 		s.noteHeard(ev, now)
-		if heard := now.Add(-ev.Silent); c != nil && ev.Dated && ev.Received > 0 && heard >= c.From && heard <= c.To.Add(2*ev.Step) &&
-			l.clock.Unpack(n.Opened(), now) <= c.From {
-			c.Add(1)
-		}
-		return true
+		heard := now.Add(-ev.Silent)
+		return passed, c != nil && ev.Dated && ev.Received > 0 && heard >= c.From && heard <= c.To.Add(2*ev.Step) &&
+			l.clock.Unpack(n.Opened(), now) <= c.From
 	}
-	return false
+	return passed, false
 }
 
 // adapt brings all connections in line with other settings: they are judged at the next tick.

@@ -41,6 +41,8 @@ type Listener struct {
 	clock   coarse.Clock
 	ask     ask
 	shards  []*shard
+	run     func()       // runs the judge on a goroutine
+	spawn   func(func()) // makes a call on a goroutine of its own
 
 	settings atomic.Pointer[settings]
 	stamped  atomic.Int64 // the stamp at which a Read of a stamped connection returned last
@@ -88,6 +90,8 @@ const maxShards = 64
 func newListener(inner net.Listener, cfg Config, elapsed func() mono.Time, ask ask) *Listener {
 	all, _ := sources.New(cfg.Sources) // checked
 	l := &Listener{inner: inner, sources: all, rate: sources.NewRate(cfg.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
+	l.run = func() { go l.judge.run() }
+	l.spawn = func(call func()) { go call() }
 	l.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	l.settings.Store(newSettings(cfg, verdict.Drain{}, nil, 0))
 	l.judge.init(l, elapsed())
@@ -174,7 +178,7 @@ func (l *Listener) startJudge() {
 	l.judging = true
 	_, now := l.clock.Move() // it stood still without connections
 	l.judge.resume(now)
-	go l.judge.run()
+	l.run()
 }
 
 // poke makes the goroutine that judges look for work before the next tick.

@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -20,11 +21,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // An echo is a server on package net that echoes what it reads.
 type echo struct {
 	*Listener
-	t      testing.TB
-	mu     sync.Mutex
-	errs   []error // guarded by mu; the errors with which reading has ended
-	served sync.WaitGroup
+	t       testing.TB
+	mu      sync.Mutex
+	errs    []error   // guarded by mu; the errors with which reading has ended
+	conns   []*served // guarded by mu
+	dialled int
+	served  sync.WaitGroup
 }
+
+// A served is a connection of an echo.
+type served struct{ net.Conn }
+
+// NetConn returns the connection inside.
+func (c *served) NetConn() net.Conn { return c.Conn }
 
 func newEcho(t testing.TB, cfg Config) *echo {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -33,6 +42,7 @@ func newEcho(t testing.TB, cfg Config) *echo {
 }
 
 func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
+	cfg.CloseGrace = cmp.Or(cfg.CloseGrace, 300*time.Millisecond)
 	ln, err := Listen(inner, cfg)
 	require.NoError(t, err)
 	e := &echo{Listener: ln, t: t}
@@ -42,7 +52,11 @@ func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
 			if err != nil {
 				return
 			}
-			e.served.Go(func() { e.serve(c) })
+			one := &served{c}
+			e.mu.Lock()
+			e.conns = append(e.conns, one)
+			e.mu.Unlock()
+			e.served.Go(func() { e.serve(one) })
 		}
 	})
 	t.Cleanup(func() {
@@ -84,6 +98,7 @@ func (e *echo) dial() net.Conn {
 	c, err := net.Dial(e.Addr().Network(), e.Addr().String())
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { _ = c.Close() })
+	e.dialled++
 	return c
 }
 

@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
@@ -30,7 +29,7 @@ func (s *shard) advance() (more bool) {
 	for _, call := range calls {
 		call()
 	}
-	return more
+	return more || len(calls) > 0 // a call may have left more of them
 }
 
 // lookDue looks at a connection when its deadline in the wheel has passed.
@@ -62,10 +61,6 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 	if ev.Found == verdict.Ended { // the server will read that; until then the limits apply
 		ev.Found = verdict.Nothing
 	}
-	if heard, ok := lastRead(n.conn); ok {
-		n.record.Heard = heard
-		n.record.Set(conntable.Fresh, false)
-	}
 	f := n.facts(l, &set.limits, id, now)
 	f = s.learn(id, n, &set.limits, f, now)
 	asked := now.Add(-ev.Took) // the answer may be old by now
@@ -84,11 +79,18 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 	return now.Add(l.clock.Tick()), true
 }
 
-// learn updates the facts with the kernel's answer, and keeps them.
+// learn updates the facts with the kernel's answer, and keeps them. A byte that came within a step
+// of the kernel's clock after the last known one has no date of its own, so it counts at its latest
+// possible instant.
 func (s *shard) learn(id uint32, n *conn, lim *verdict.Limits, f verdict.Facts, now mono.Time) verdict.Facts {
 	l := s.listener
-	n.Learn(&l.clock, &n.record, lim, &f, &s.evidence, now)
-	s.noteHeard(&s.evidence, now)
+	ev := &s.evidence
+	n.Learn(&l.clock, &n.record, lim, &f, ev, now)
+	if latest := now.Add(ev.Step - ev.Silent); ev.Dated && ev.Received > 0 && latest > f.Heard.To {
+		f.Heard.To = latest
+		n.record.Heard = l.clock.StampAt(latest).Short()
+	}
+	s.noteHeard(ev, now)
 	return f
 }
 
@@ -96,8 +98,12 @@ func (s *shard) learn(id uint32, n *conn, lim *verdict.Limits, f verdict.Facts, 
 // looked at as often as others, so that a Release need not move its deadline forward.
 func (s *shard) nextLook(n *conn, set *settings, v verdict.Verdict, now mono.Time) mono.Time {
 	next := v.Next
-	if shortest := set.cfg.shortestIdle(); n.Held() && shortest > 0 {
-		next = min(next, now.Add(shortest))
+	if n.Held() {
+		for _, timeout := range [...]time.Duration{set.cfg.ReadTimeout, set.cfg.WriteTimeout, set.cfg.AllTimeout} {
+			if timeout > 0 {
+				next = min(next, now.Add(timeout))
+			}
+		}
 	}
 	return max(next, now+1)
 }
@@ -133,7 +139,7 @@ func (s *shard) carryOut(id uint32, n *conn, set *settings, v verdict.Verdict, f
 		s.countMissed(f)
 		n.Ping(&s.listener.clock, f, now)
 		ping := set.cfg.Heartbeat.Ping
-		s.calls = append(s.calls, func() { go ping(c) })
+		s.calls = append(s.calls, func() { s.listener.spawn(func() { ping(c) }) })
 	case verdict.Farewell:
 		if set.cfg.ObserveOnly {
 			s.end(id, n, reapError(v.Reason, report))
@@ -143,7 +149,7 @@ func (s *shard) carryOut(id uint32, n *conn, set *settings, v verdict.Verdict, f
 		reason := reapError(v.Reason, report)
 		reason.Grace = set.cfg.MaxAgeGrace
 		if goodbye := set.cfg.Goodbye; goodbye != nil {
-			s.calls = append(s.calls, func() { go goodbye(c, reason) })
+			s.calls = append(s.calls, func() { s.listener.spawn(func() { goodbye(c, reason) }) })
 		}
 	case verdict.End:
 		if v.Reason == HeartbeatTimeout {
@@ -181,24 +187,12 @@ func (s *shard) raise(id uint32, n *conn, set *settings, ev Event, now mono.Time
 	s.calls = append(s.calls, func() {
 		if onIdle(c, ev) == Close {
 			s.listener.with(c, func(s *shard, id uint32, n *conn) { s.end(id, n, reason) })
-			s.makeCalls()
 		}
 	})
 }
 
-// makeCalls makes the calls that have been left for after unlocking.
-func (s *shard) makeCalls() {
-	s.mu.Lock()
-	calls := s.calls
-	s.calls = nil
-	s.mu.Unlock()
-	for _, call := range calls {
-		call()
-	}
-}
-
 // end makes the server close a connection. With ObserveOnly it only counts and logs it. The calls
-// that follow are made after the shard is unlocked.
+// that follow are made by the judge.
 func (s *shard) end(id uint32, n *conn, reason *ReapError) {
 	l := s.listener
 	set := l.settings.Load()

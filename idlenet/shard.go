@@ -97,8 +97,16 @@ func (s *shard) add(c net.Conn, own socket, dialled bool) {
 	}
 }
 
-// facts returns the facts about a connection. It changes nothing.
+// facts returns the facts about a connection. With Config.Stamp it takes note of the last Read,
+// unless a Touch was later.
 func (n *conn) facts(l *Listener, lim *verdict.Limits, id uint32, now mono.Time) verdict.Facts {
+	if heard, ok := lastRead(n.conn); ok {
+		last := l.clock.Stamp()
+		if heard.Unwrap(last) > n.record.Heard.Unwrap(last) {
+			n.record.Heard = heard
+		}
+		n.record.Set(conntable.Fresh, false)
+	}
 	f := n.Facts(&l.clock, &n.record, lim, 0, now)
 	f.Random = n.Random(id)
 	return f
@@ -140,10 +148,12 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 	if !n.dialled {
 		s.listener.sources.Release(sources.AddrOf(n.conn.RemoteAddr()))
 	}
-	if e != nil {
-		e.closed = true
-		s.listener.ending.Add(-1)
+	if e == nil {
+		s.counters.ClosedByHandler++
+		return
 	}
+	e.closed = true
+	s.listener.ending.Add(-1)
 }
 
 // A place names a connection of a shard.

@@ -24,13 +24,16 @@ type monitorStats struct {
 // Reads, ClosedByPeer, Failed.
 func (l *Listener) Stats() Stats {
 	var all counters
+	var byHandler uint64 // an ended connection counts as reaped before it is closed
 	for _, s := range l.shards {
 		s.mu.Lock()
 		all.Add(&s.counters)
+		byHandler += s.counters.ClosedByHandler
 		all.Entries += s.wheel.Len()
 		s.mu.Unlock()
 	}
 	stats := all.Export()
+	stats.ClosedByHandler = byHandler
 	stats.Connections, stats.Refused = l.Connections(), l.refused.Load()
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,6 +3,7 @@
 package outage
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -48,6 +49,16 @@ func (s *State) HeldSince() mono.Time {
 		return 0
 	}
 	return max(s.Count.To, 1)
+}
+
+// forget returns the instant before which outages have no effect any more. Each later outage may put
+// a deadline off by its length, and has a grace of the same length.
+func (s *State) forget(now mono.Time, rule Rule) mono.Time {
+	memory := 2 * rule.Memory
+	for _, o := range slices.Concat(s.Server, s.Silent) {
+		memory += 2 * o.Length
+	}
+	return now.Add(-memory)
 }
 
 // A Count is the number of connections that were busy together before a silence. Safe for
@@ -215,7 +226,7 @@ func (m *Monitor) addGap(from, to mono.Time, rule Rule) Finding {
 	if !s.Held() {
 		s.Count = nil
 	}
-	s.Server = s.Server.Add(gap, from.Add(-2*rule.Memory))
+	s.Server = s.Server.Add(gap, s.forget(from, rule))
 	m.add(&s, gap.Length)
 	return Finding{Outage: gap}
 }
@@ -253,7 +264,7 @@ func (m *Monitor) endHold(now mono.Time, rule Rule) Finding {
 	length := now.Sub(m.heard) - m.stopped
 	s := *m.State()
 	silent := verdict.Outage{From: m.heard.Add(-rule.Tick), To: now, Length: length + rule.Tick}
-	s.Count, s.Silent = nil, s.Silent.Add(silent, m.heard.Add(-2*rule.Memory))
+	s.Count, s.Silent = nil, s.Silent.Add(silent, s.forget(m.heard, rule))
 	m.add(&s, length)
 	return Finding{Outage: verdict.Outage{From: m.heard, To: now, Length: now.Sub(m.heard)}, Silent: true}
 }

@@ -1,0 +1,99 @@
+package idlenet
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// accepted returns the connection that the server of an echo got for the last dial.
+func (e *echo) accepted() *served {
+	var last *served
+	eventually(e.t, "a connection is accepted", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.conns) > 0 {
+			last = e.conns[len(e.conns)-1]
+		}
+		return len(e.conns) == e.dialled
+	})
+	return last
+}
+
+const short = 300 * time.Millisecond
+
+func TestAHeldConnectionIsNotIdle(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: short})
+	e.dial()
+	c := e.accepted()
+	e.Release(c) // does nothing
+	e.Hold(c)
+	e.Hold(c)
+	e.Release(c)
+	time.Sleep(3 * short)
+	require.Nil(t, e.Reason(c))
+	released := time.Now()
+	e.Release(c)
+	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
+	require.ErrorIs(t, e.Reason(c), ReadIdle)
+	require.GreaterOrEqual(t, time.Since(released), short)
+}
+
+func TestTouchRestartsTheTimeouts(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: short})
+	e.dial()
+	c := e.accepted()
+	for range 8 {
+		e.Touch(c)
+		time.Sleep(short / 4)
+	}
+	require.Nil(t, e.Reason(c))
+	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
+}
+
+func TestReadyEndsTheHandshake(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{HandshakeTimeout: short})
+	e.dial()
+	ready := e.accepted()
+	e.Ready(ready)
+	say(t, e.dial(), "bytes do not extend it")
+	slow := e.accepted()
+	eventually(t, "it ends", func() bool { return e.Reason(slow) != nil })
+	require.ErrorIs(t, e.Reason(slow), NoHandshake)
+	time.Sleep(short)
+	require.Nil(t, e.Reason(ready))
+}
+
+func TestConnStateHoldsAndForgets(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: short, HandshakeTimeout: 2 * short})
+	e.dial()
+	c := e.accepted()
+	e.ConnState(c, http.StateNew)
+	e.ConnState(c, http.StateActive)
+	e.ConnState(c, http.StateActive) // HTTP/2 with another stream
+	time.Sleep(3 * short)
+	require.Nil(t, e.Reason(c), "a request is being served, and has ended the handshake")
+	e.ConnState(c, http.StateIdle)
+	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
+
+	e.dial()
+	c = e.accepted()
+	e.ConnState(c, http.StateActive)
+	e.ConnState(c, http.StateHijacked)
+	eventually(t, "a hijacked connection is judged by its bytes", func() bool { return e.Reason(c) != nil })
+
+	e.dial()
+	c = e.accepted()
+	require.NotEmpty(t, e.ID(c))
+	e.ConnState(c, http.StateClosed)
+	require.Empty(t, e.ID(c), "it is forgotten")
+	_ = c.Close()
+	eventually(t, "nothing is left", func() bool { return e.Connections() == 0 })
+	require.EqualValues(t, 3, e.Stats().Closed)
+}

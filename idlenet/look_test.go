@@ -1,0 +1,155 @@
+package idlenet
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// serveDeaf accepts connections and never closes them.
+func serveDeaf(t *testing.T, cfg Config) (ln *Listener, dial func() (client, conn net.Conn)) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln, err = Listen(inner, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, ln.Close())
+		require.NoError(t, ln.Drain(0, 0))
+		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+	})
+	return ln, func() (client, conn net.Conn) {
+		client, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		conn, err = ln.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { _, _ = client.Close(), conn.Close() })
+		return client, conn
+	}
+}
+
+func TestCloseGraceEndsAServerThatNeverCloses(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{ReadTimeout: short, CloseGrace: 400 * time.Millisecond})
+	client, conn := dial()
+	_, err := conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	ended := time.Now()
+	require.NoError(t, conn.SetReadDeadline(time.Time{}), "the server replaces the deadline")
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.InDelta(t, 400, time.Since(ended).Milliseconds(), 200)
+	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+	_, err = client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestAResetIsARST(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{ReadTimeout: short, Reset: []Reason{ReadIdle}})
+	client, conn := dial()
+	_, err := client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+}
+
+func TestAStalledWriteEnds(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs the counters of Linux")
+	}
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{WriteStallTimeout: short})
+	_, conn := dial()
+	big := strings.Repeat("x", 1<<20)
+	var err error
+	for err == nil {
+		_, err = io.WriteString(conn, big)
+	}
+	require.ErrorIs(t, err, net.ErrClosed, "the Write that was blocked returns")
+	require.ErrorIs(t, ln.Reason(conn), WriteStall)
+}
+
+// TestTheDeadlineThatPassesFirstWins has a server with deadlines of its own.
+func TestTheDeadlineThatPassesFirstWins(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{ReadTimeout: 2 * short})
+	_, conn := dial()
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(short)))
+	_, err := conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.Nil(t, ln.Reason(conn))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Hour)))
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+}
+
+func TestOnIdleDecides(t *testing.T) {
+	t.Parallel()
+	events := make(chan Event, 10)
+	answer := make(chan Action, 10)
+	ln, dial := serveDeaf(t, Config{ReadTimeout: short, OnIdle: func(_ net.Conn, ev Event) Action {
+		events <- ev
+		return <-answer
+	}})
+	answer <- Keep
+	answer <- Close
+	_, conn := dial()
+	first, second := <-events, <-events
+	require.True(t, first.First)
+	require.False(t, second.First)
+	require.Equal(t, short, second.Timeout)
+	require.GreaterOrEqual(t, second.Idle, 2*short-10*time.Millisecond)
+	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+	require.EqualValues(t, 2, ln.Stats().Events[ReadIdle])
+}
+
+func TestPeersThatDoNotAnswerPingsEnd(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{Heartbeat: Heartbeat{
+		Interval: short, Retry: short / 2, MaxMissed: 2, Jitter: -1, Ping: func(c net.Conn) { _, _ = io.WriteString(c, "ping") },
+	}})
+	client, conn := dial()
+	b := make([]byte, 8)
+	_, err := io.ReadFull(client, b)
+	require.NoError(t, err)
+	require.Equal(t, "pingping", string(b))
+	require.Nil(t, ln.Reason(conn))
+	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	require.ErrorIs(t, ln.Reason(conn), HeartbeatTimeout)
+	require.EqualValues(t, 2, ln.Stats().Pings)
+	require.EqualValues(t, 2, ln.Stats().Missed)
+}
+
+func TestGoodbyeComesAGraceBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	goodbye := make(chan *ReapError, 2)
+	ln, dial := serveDeaf(t, Config{MaxAge: short, MaxAgeGrace: short, Goodbye: func(c net.Conn, r *ReapError) { goodbye <- r }})
+	_, conn := dial()
+	r := <-goodbye
+	require.ErrorIs(t, r, MaxAge)
+	require.Equal(t, short, r.Grace)
+	require.Nil(t, ln.Reason(conn))
+	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	require.ErrorIs(t, ln.Reason(conn), MaxAge)
+	require.Empty(t, goodbye)
+}
+
+// TestNilReasonMatchesNothing is what the documentation of Reason shows.
+func TestNilReasonMatchesNothing(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{ReadTimeout: time.Minute})
+	_, conn := dial()
+	require.False(t, errors.Is(ln.Reason(conn), ReadIdle))
+	require.False(t, errors.Is(ln.Reason(conn), os.ErrDeadlineExceeded))
+}

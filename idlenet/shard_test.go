@@ -1,0 +1,138 @@
+package idlenet
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// used returns the number of connections that are kept, closed ones included.
+func (l *Listener) used() (n int) {
+	for _, s := range l.shards {
+		s.mu.Lock()
+		n += s.ids.len()
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func TestClosedConnectionsAreBoundedUnderChurn(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	const open = 100
+	var all []*simLife
+	for range open {
+		all = append(all, w.accept())
+	}
+	for n := range 5000 {
+		all[n%open].serverCloses()
+		all[n%open] = w.accept()
+		w.sleep(time.Millisecond)
+		require.LessOrEqual(t, w.ln.used(), 2*open+open/4)
+	}
+	require.NoError(t, w.ln.Close())
+	for _, l := range all {
+		l.serverCloses()
+	}
+	w.sleep(3 * w.cfg.Tick)
+	require.Zero(t, w.ln.Connections(), "a closed Listener searches")
+	require.False(t, w.judging)
+}
+
+func TestAReasonIsKeptForAMinute(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	l := w.accept()
+	_ = w.accept()
+	busy := w.accept()
+	var beat func()
+	beat = func() {
+		busy.sock.peer.transmit(1, false)
+		w.after(500*time.Millisecond, beat)
+	}
+	beat()
+	w.sleep(time.Second + w.slack())
+	require.ErrorIs(t, w.ln.Reason(l.c), ReadIdle)
+	require.Equal(t, l.reason, w.ln.Reason(l.c))
+	l.serverCloses()
+	w.sleep(59 * time.Second)
+	require.Equal(t, l.reason, w.ln.Reason(l.c))
+	w.sleep(time.Second + w.cfg.CloseGrace + w.slack()) // it was found closed after CloseGrace
+	require.Nil(t, w.ln.Reason(l.c))
+	require.Equal(t, ConnID(""), w.ln.ID(l.c))
+	require.Equal(t, 1, w.ln.Connections())
+}
+
+func TestTouchAndReleaseCountWithStamp(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Stamp: true})
+	touched, released := w.accept(), w.accept()
+	w.sleep(500 * time.Millisecond)
+	for _, l := range []*simLife{touched, released} {
+		l.sock.peer.transmit(1, false)
+	}
+	w.sleep(100 * time.Millisecond)
+	w.ln.Hold(released.c)
+	released.now.holds++
+	w.sleep(700 * time.Millisecond)
+	touched.restarts(func() { w.ln.Touch(touched.c) })
+	released.restarts(func() { w.ln.Release(released.c) })
+	released.now.holds--
+	w.sleep(900 * time.Millisecond)
+	require.Zero(t, w.ln.Stats().Reaped.Total())
+	w.sleep(100*time.Millisecond + w.slack())
+	require.EqualValues(t, 2, w.ln.Stats().Reaped[ReadIdle])
+}
+
+func TestConnectionsThatEndDoNotMakeStatsWrap(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	ended := w.accept()
+	w.sleep(time.Second + w.slack())
+	require.NotNil(t, ended.reason)
+	stats := w.ln.Stats()
+	require.EqualValues(t, 1, stats.Reaped.Total())
+	require.Zero(t, stats.Closed)
+	require.Zero(t, stats.ClosedByHandler)
+	l := w.accept()
+	l.serverCloses()
+	w.sleep(10 * time.Second)
+	stats = w.ln.Stats()
+	require.EqualValues(t, 2, stats.Closed)
+	require.EqualValues(t, 1, stats.ClosedByHandler)
+}
+
+// TestMethodsIgnoreOtherConnections calls each method for a connection that is not watched.
+func TestMethodsIgnoreOtherConnections(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	for _, c := range []net.Conn{a, new(simConn), (&simLife{}).c} {
+		w.ln.Hold(c)
+		w.ln.Release(c)
+		w.ln.Touch(c)
+		w.ln.Ready(c)
+		w.ln.BeginMessage(c)
+		w.ln.EndMessage(c)
+		w.ln.ConnState(c, 0)
+		require.Nil(t, w.ln.Reason(c))
+		require.Empty(t, w.ln.ID(c))
+	}
+	_, err := w.ln.Watch(a)
+	require.ErrorContains(t, err, "is not a socket")
+}
+
+func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
+	events := 0
+	w := newQuietWorld(t, Config{WriteTimeout: time.Second, MaxAge: time.Hour, OnIdle: func(net.Conn, Event) Action {
+		events++
+		return Keep
+	}})
+	l := w.accept()
+	w.ln.Hold(l.c)
+	w.sleep(1500 * time.Millisecond)
+	w.ln.Release(l.c)
+	w.sleep(900 * time.Millisecond)
+	require.Zero(t, events)
+	w.sleep(100*time.Millisecond + w.slack())
+	require.Equal(t, 1, events)
+}

@@ -1,0 +1,161 @@
+package idlenet
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+)
+
+func listenUnix(t *testing.T) net.Listener {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs unix sockets")
+	}
+	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = inner.Close() })
+	return inner
+}
+
+func TestUnixSocketsNeedStamp(t *testing.T) {
+	inner := listenUnix(t)
+	_, err := Listen(inner, Config{ReadTimeout: time.Minute, AllTimeout: time.Minute, WriteTimeout: time.Minute})
+	require.ErrorContains(t, err, "ReadTimeout is set, but the kernel tells only for TCP on Linux when bytes arrived: set Config.Stamp")
+	require.ErrorContains(t, err, "AllTimeout is set, but needs TCP on Linux")
+	require.ErrorContains(t, err, "WriteTimeout is set, but needs TCP on Linux")
+	_, err = Listen(inner, Config{MaxAge: time.Minute, HandshakeTimeout: time.Minute, WriteStallTimeout: time.Minute})
+	require.NoError(t, err, "these limits need no dates")
+	ln, err := Listen(inner, Config{MaxAge: time.Minute})
+	require.NoError(t, err)
+	require.ErrorContains(t, ln.Update(func(cfg *Config) { cfg.ReadTimeout = time.Minute }), "set Config.Stamp")
+}
+
+// TestStamp runs with both kinds of sockets: living connections stay, and silent ones end.
+func TestStamp(t *testing.T) {
+	for _, network := range []string{"unix", "tcp"} {
+		t.Run(network, func(t *testing.T) {
+			t.Parallel()
+			inner, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			if network == "unix" {
+				require.NoError(t, inner.Close())
+				inner = listenUnix(t)
+			}
+			e := serveEcho(t, inner, Config{ReadTimeout: 500 * time.Millisecond, Stamp: true})
+			e.dial()
+			silent := e.accepted()
+			living := e.dial()
+			live := e.accepted()
+			for range 10 {
+				say(t, living, "beat")
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.ErrorIs(t, e.Reason(silent), ReadIdle)
+			require.Nil(t, e.Reason(live))
+			require.IsType(t, &stampedConn{}, live.Conn)
+		})
+	}
+}
+
+func TestConnectionsInsideTLS(t *testing.T) {
+	t.Parallel()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	require.NoError(t, err)
+	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, InsecureSkipVerify: true}
+
+	ln, dial := serveDeaf(t, Config{ReadTimeout: short})
+	client, conn := dial()
+	server := tls.Server(conn, config)
+	go func() { _ = tls.Client(client, config).Handshake() }()
+	require.NoError(t, server.Handshake())
+	require.Equal(t, ln.ID(conn), ln.ID(server))
+	ln.Hold(server)
+	time.Sleep(2 * short)
+	require.Nil(t, ln.Reason(server))
+	ln.Release(server)
+	_, err = server.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.ErrorIs(t, ln.Reason(server), ReadIdle)
+	_, err = ln.Watch(server)
+	require.ErrorContains(t, err, "is watched already")
+}
+
+// wrapped is a listener that wraps its connections.
+type wrapped struct {
+	net.Listener
+	wrap func(net.Conn) net.Conn
+}
+
+func (w wrapped) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(c), nil
+}
+
+func TestAListenerBelowThatWrapsItsConnections(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return simLayer{c} }}, Config{ReadTimeout: short})
+	e.dial()
+	c := e.accepted()
+	require.IsType(t, simLayer{}, c.Conn, "Accept returns what the inner listener has returned")
+	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
+}
+
+// opaque is a connection without a socket.
+type opaque struct{ net.Conn }
+
+func TestAConnectionThatIsNoSocketIsServedButNotWatched(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var log syncbuf.Buffer
+	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{c} }}, Config{
+		ReadTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	client := e.dial()
+	c := e.accepted()
+	require.Empty(t, e.ID(c))
+	time.Sleep(2 * short)
+	say(t, client, "it stays")
+	require.Zero(t, e.Connections())
+	eventually(t, "there is a warning", func() bool {
+		return bytes.Contains([]byte(log.String()), []byte("it needs a method SyscallConn, or NetConn that returns the connection inside"))
+	})
+	_ = client.Close()
+}
+
+func TestWatchADialledConnection(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: short})
+	client := e.dial()
+	e.Hold(e.accepted())
+	watched, err := e.Watch(client)
+	require.NoError(t, err)
+	require.Equal(t, client, watched)
+	_, err = e.Watch(client)
+	require.ErrorContains(t, err, "is watched already")
+	_, err = client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, e.Reason(client), ReadIdle)
+}

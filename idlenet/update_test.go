@@ -1,0 +1,95 @@
+package idlenet
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: time.Minute, Tick: 50 * time.Millisecond})
+	e.dial()
+	c := e.accepted()
+	err := e.Update(func(cfg *Config) {
+		cfg.ReadTimeout, cfg.Jitter, cfg.MaxAgeGrace, cfg.Tick = -1, 2, time.Second, time.Second
+		cfg.Heartbeat.Interval, cfg.Reset = time.Second, []Reason{99}
+	})
+	for _, part := range []string{"ReadTimeout", "Jitter", "MaxAgeGrace", "Tick", "Heartbeat.Ping", "Reset"} {
+		require.ErrorContains(t, err, part)
+	}
+	require.Equal(t, time.Minute, e.Config().ReadTimeout, "nothing has changed")
+	require.Zero(t, e.Stats().Updates)
+
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Stamp, cfg.Tick = 500*time.Millisecond, true, 0 }))
+	require.False(t, e.Config().Stamp)
+	require.Equal(t, 50*time.Millisecond, e.Config().Tick)
+	require.EqualValues(t, 1, e.Stats().Updates)
+	eventually(t, "it ends by the new timeout", func() bool { return e.Reason(c) != nil })
+	require.Equal(t, 500*time.Millisecond, e.Reason(c).Limit)
+	require.Less(t, e.Reason(c).Late, time.Second)
+
+	cfg := e.Config()
+	cfg.Reset[0] = Kicked
+	require.Equal(t, []Reason{WriteStall}, e.Config().Reset, "Config returns a copy")
+}
+
+func TestAdjust(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: time.Minute})
+	err := e.Adjust(map[string]time.Duration{"read-timeout": time.Second, "no-timeout": 1, "jitter": 1})
+	require.ErrorContains(t, err, "no-timeout")
+	require.ErrorContains(t, err, "jitter")
+	require.Equal(t, "1m0s", e.Limits()["read-timeout"])
+	require.NoError(t, e.Adjust(map[string]time.Duration{"read-timeout": 30 * time.Second}))
+	require.Equal(t, "30s", e.Limits()["read-timeout"])
+}
+
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: time.Minute, ObserveOnly: true})
+	for _, bad := range [][2]time.Duration{{-1, 1}, {2, 1}, {0, 20 * 365 * 24 * time.Hour}} {
+		require.ErrorContains(t, e.Drain(bad[0], bad[1]), "set a spread from 0 to the deadline")
+	}
+	e.dial()
+	idle := e.accepted()
+	e.dial()
+	held := e.accepted()
+	e.Hold(held)
+	time.Sleep(1100 * time.Millisecond) // a connection that was active gets a later moment
+	require.NoError(t, e.Drain(200*time.Millisecond, time.Hour))
+	require.False(t, e.Config().ObserveOnly)
+	eventually(t, "the idle connection ends", func() bool { return e.Reason(idle) != nil })
+	require.ErrorIs(t, e.Reason(idle), Drained)
+	require.Nil(t, e.Reason(held))
+
+	refused := e.dial()
+	_, err := refused.Read(make([]byte, 1))
+	require.Error(t, err, "new connections are closed")
+	eventually(t, "it is counted", func() bool { return e.Stats().Refused == 1 })
+
+	require.NoError(t, e.Drain(0, 2*time.Hour), "a later deadline changes nothing")
+	require.Nil(t, e.Reason(held))
+	require.NoError(t, e.Drain(0, 0), "a sooner one does")
+	eventually(t, "the held connection ends", func() bool { return e.Reason(held) != nil })
+	eventually(t, "no connection is left", func() bool { return e.Connections() == 0 })
+	require.EqualValues(t, 2, e.Stats().Reaped[Drained])
+}
+
+func TestObserveOnlyEndsNothing(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: short, ObserveOnly: true})
+	client := e.dial()
+	c := e.accepted()
+	eventually(t, "it is counted", func() bool { return e.Stats().Observed[ReadIdle] == 1 })
+	time.Sleep(3 * short)
+	require.EqualValues(t, 1, e.Stats().Observed[ReadIdle], "once")
+	require.Nil(t, e.Reason(c))
+	say(t, client, "it lives")
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.ObserveOnly = false }))
+	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
+	_, err := client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}

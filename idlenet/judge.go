@@ -40,6 +40,8 @@ type judge struct {
 	still    mono.Time      // a byte until then does not end the silence that was counted last
 	turn     int            // of the shards, for probes
 	follows  *settings      // all connections are judged by these, or are due
+	state    *outage.State  // the findings in known
+	known    *verdict.Away  // the outages until the last move
 	late     coarse.Longest // delays of moves of the clock
 }
 
@@ -135,12 +137,18 @@ func (j *judge) lag(from, to mono.Time) time.Duration {
 // away returns the outages until now. The process may have been stopped since the last move.
 func (j *judge) away(rule *outage.Rule, now mono.Time) *verdict.Away {
 	state := j.monitor.State()
-	away := &verdict.Away{Server: state.Server, Silent: state.Silent, HeldSince: state.HeldSince()}
-	if to := j.listener.clock.Read(); rule.IsGap(to, now) {
-		away.Server = away.Server.Add(verdict.Outage{From: to, To: now, Length: now.Sub(to)}, 0)
+	if held := state.HeldSince(); state != j.state || held != j.known.HeldSince {
+		j.state = state
+		j.known = &verdict.Away{Server: state.Server, Silent: state.Silent, HeldSince: held, Loop: state.Server}
 	}
+	to := j.listener.clock.Read()
+	if !rule.IsGap(to, now) {
+		return j.known
+	}
+	away := *j.known
+	away.Server = away.Server.Add(verdict.Outage{From: to, To: now, Length: now.Sub(to)}, 0)
 	away.Loop = away.Server
-	return away
+	return &away
 }
 
 // noteHeard takes note of the last byte of a peer. The same byte may seem later by two steps of the

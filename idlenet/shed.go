@@ -61,18 +61,11 @@ func (l *Listener) searchAll() bool {
 		return false
 	}
 	for _, s := range l.shards {
-		for left := min(s.slots(), searchedAtMost/len(l.shards)); left > 0; left -= searchedPerLock {
+		for left := min(int(s.size()), searchedAtMost/len(l.shards)); left > 0; left -= searchedPerLock {
 			s.searchSome(min(left, searchedPerLock))
 		}
 	}
 	return true
-}
-
-// slots returns the number of conns of a shard, free ones included.
-func (s *shard) slots() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int(s.conns.Len())
 }
 
 // shedOne ends the connection of a sample that has been silent longest. It reports false if there

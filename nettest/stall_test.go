@@ -26,8 +26,7 @@ const (
 // TestStall stops a server for 1.5 times the timeout. None of its living connections ends. Then
 // half of the peers fall silent, and all of these connections end in time. The peers send a message
 // per beat, with the kind "answers" only after the answer to the last one.
-func TestStall(t *testing.T) {
-	t.Parallel()
+func TestStall(t *testing.T) { // before the parallel tests: it takes much of the machine
 	for kind, all := range map[string]int{"TCP": 5000, "TLS": 5000, "answers": 2000} {
 		half := all / 2
 		t.Run(kind, func(t *testing.T) {
@@ -45,8 +44,8 @@ func TestStall(t *testing.T) {
 			require.EqualValues(t, half, end.Reaped[idlenet.ReadIdle])
 			t.Logf("%d silent connections ended within %v, a verdict was at most %v late",
 				half, lasted.Round(time.Millisecond), end.Lateness.Max)
-			const step = 10 * time.Millisecond  // of the kernel's clock
-			const busy = 500 * time.Millisecond // for a busy machine
+			const step = 10 * time.Millisecond // of the kernel's clock
+			const busy = stallTimeout / 4      // for a busy machine
 			require.LessOrEqual(t, end.Lateness.Max, 2*end.Tick+step+busy)
 			require.Less(t, lasted, stallTimeout+end.Lateness.Max+2*time.Second)
 		})

@@ -134,7 +134,7 @@ func TestWebSocketChat(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c := serveChat(t, idlenet.Config{ReadTimeout: timeout})
-	talking, pinging, silent := c.join("talking"), c.join("pinging"), c.join("silent")
+	silent, pinging, talking := c.join("silent"), c.join("pinging"), c.join("talking")
 	heard := c.listenTo(talking)
 	c.listenTo(pinging)
 	said := 0

@@ -20,7 +20,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	}{
 		"no listener":             {nil, Config{ReadTimeout: second}, []string{"the listener is nil"}},
 		"no listener, no Config":  {nil, Config{}, []string{"the listener is nil", "no limit is set"}},
-		"no limit":                {inner, Config{}, []string{"no limit is set", "set one, for example ReadTimeout to 60s"}},
+		"no limit":                {inner, Config{}, []string{"no limit is set", "set one, for example Config.ReadTimeout to 60s"}},
 		"negative values":         {inner, Config{ReadTimeout: -1, MaxConnections: -1, MaxAge: -1}, []string{"ReadTimeout is -1ns", "MaxConnections is -1", "MaxAge is -1ns"}},
 		"Jitter":                  {inner, Config{ReadTimeout: second, Jitter: 2}, []string{"Jitter is 2"}},
 		"Heartbeat without Ping":  {inner, Config{Heartbeat: Heartbeat{Interval: second}}, []string{"Heartbeat.Ping is nil: set the func"}},

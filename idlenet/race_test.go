@@ -33,6 +33,7 @@ func TestConcurrentCalls(t *testing.T) {
 		group.Go(func() {
 			for time.Now().Before(stop) {
 				do()
+				time.Sleep(100 * time.Microsecond)
 			}
 		})
 	}

@@ -76,7 +76,11 @@ func (l *simLife) check() {
 		if verdict.IsIdle(k) { // the idle event counted, though ObserveOnly spared the connection
 			since = max(since, w.observedTo)
 		}
-		allowed := max(since+limit, w.updatedAt) + w.slack()
+		changed := w.updatedAt
+		if k == MaxAge { // the Goodbye may come after the change
+			changed += w.cfg.MaxAgeGrace + w.slack()
+		}
+		allowed := max(since+limit, changed) + w.slack()
 		if w.now <= allowed {
 			continue
 		}

@@ -45,8 +45,9 @@ func newSettings(cfg Config, drain verdict.Drain, before *settings, since mono.T
 	set := &settings{cfg: cfg, drain: drain, limits: cfg.limits()}
 	set.limits.Drain = drain
 	if before != nil {
-		set.limits.Previous, set.limits.Since = &before.limits, since
-		before.limits.Previous = nil
+		previous := before.limits // a copy: the judge may still use them
+		previous.Previous = nil
+		set.limits.Previous, set.limits.Since = &previous, since
 	}
 	set.rule = outage.Rule{
 		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, setting.Net.Shortest(&cfg).Value), Hold: cfg.OutageGrace >= 0,

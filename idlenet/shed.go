@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/sources"
 )
@@ -80,10 +81,11 @@ func (s *shard) shedOne(protect time.Duration) bool {
 	for k := range min(n, shedSample) {
 		id := (s.probed + k + 1) % n
 		c := s.conns.At(id)
+		asked := l.clock.Elapsed() // the answer may be old when it is known
 		if !c.used() || s.ends[id] != nil || c.Held() || !c.Judged() || !l.ask(c.conn, ev) {
 			continue
 		}
-		if silent := s.silent(c, ev); silent >= longest {
+		if silent := s.silent(c, ev, asked); silent >= longest {
 			longest, victim, found = silent, id, c
 		}
 	}
@@ -97,10 +99,9 @@ func (s *shard) shedOne(protect time.Duration) bool {
 	return true
 }
 
-// silent returns how long nothing was sent in either direction.
-func (s *shard) silent(c *conn, ev *verdict.Evidence) time.Duration {
+// silent returns how long nothing was sent in either direction before an instant.
+func (s *shard) silent(c *conn, ev *verdict.Evidence, now mono.Time) time.Duration {
 	l := s.listener
-	now := l.clock.Elapsed()
 	f := c.facts(l, &l.settings.Load().limits, 0, now)
 	silent := min(now.Sub(f.Heard.To), now.Sub(f.Wrote.To))
 	switch {

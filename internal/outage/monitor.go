@@ -51,8 +51,8 @@ func (s *State) HeldSince() mono.Time {
 	return max(s.Count.To, 1)
 }
 
-// forget returns the instant before which outages have no effect any more. Each later outage may put
-// a deadline off by its length, and has a grace of the same length.
+// forget returns the instant before which outages have no effect any more. Each later outage may
+// put a deadline off by its length, and has a grace of the same length.
 func (s *State) forget(now mono.Time, rule Rule) mono.Time {
 	memory := 2 * rule.Memory
 	for _, o := range slices.Concat(s.Server, s.Silent) {

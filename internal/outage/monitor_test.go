@@ -567,3 +567,17 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestOutagesInARowAreRemembered has outages that each put a deadline off until the next one.
+func TestOutagesInARowAreRemembered(t *testing.T) {
+	const second = mono.Time(time.Second)
+	rule := Rule{Tick: 20 * time.Millisecond, Gap: 100 * time.Millisecond, Memory: time.Second}
+	m := new(Monitor)
+	m.Init(0)
+	m.Step(10*second, 11*second, 0, rule)
+	m.Step(12*second, 16*second, 0, rule)
+	m.Step(17*second, 18*second, 0, rule)
+	require.Len(t, m.State().Server, 3)
+	m.Step(60*second, 61*second, 0, rule)
+	require.Len(t, m.State().Server, 1, "without outages the memory is short")
+}

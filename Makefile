@@ -12,7 +12,7 @@ test:  ; go test ./...
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s
-simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle -run "^TestSimulation$$" -v -count 1 -timeout 15m
+simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle ./idlenet -run "^TestSimulation$$" -v -count 1 -timeout 15m
 model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .
 bench: ; go test ./wheel ./timer ./idle -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out

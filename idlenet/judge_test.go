@@ -22,8 +22,8 @@ func TestFewConnectionsHoldNoVerdict(t *testing.T) {
 	require.EqualValues(t, 3, w.ln.Stats().Reaped[ReadIdle], "they end in time")
 }
 
-// TestAHoldLastsUntilBytesArrive has connections whose last bytes the judge does not know yet when
-// it notices the silence.
+// TestAHoldLastsUntilBytesArrive has many connections, so that the judge does not know all last
+// bytes when it notices the silence.
 func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
 	var all []*simLife

@@ -168,7 +168,8 @@ func (l *simLife) restarts(call func()) {
 // pinged is called by Ping.
 func (l *simLife) pinged() {
 	w, t, h := l.w, &l.asked, &l.askedCfg.Heartbeat
-	if due := max(t.arrival, l.openedFrom) + h.Interval; l.judged < due && w.kind == simCalm { // it may be decided before a stop
+	// A stop after the verdict may delay it.
+	if due := max(t.arrival, l.openedFrom) + h.Interval; l.judged < due && w.kind == simCalm {
 		w.violate(l, fmt.Sprintf("no ping before %v", due), fmt.Sprintf("a ping is sent, judged at %v", l.judged))
 	}
 	w.trace(l, "ping")

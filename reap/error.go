@@ -64,8 +64,8 @@ func (e *Error) Error() string {
 // Drained, Kicked, Shed, and OverLimit unless it is for OutputLimit.Soft.
 func (e *Error) Timeout() bool { return e.Limit > 0 }
 
-// Is reports whether target is the Reason, or os.ErrDeadlineExceeded if Timeout is true. It is false
-// for a nil Error.
+// Is reports whether target is the Reason, or os.ErrDeadlineExceeded if Timeout is true. It is
+// false for a nil Error.
 func (e *Error) Is(target error) bool {
 	if e == nil {
 		return false

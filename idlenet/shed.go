@@ -108,10 +108,10 @@ func (s *shard) silent(c *conn, ev *verdict.Evidence, now mono.Time) time.Durati
 	case ev.Found == verdict.Unread:
 		return 0
 	case ev.Dated && ev.Received > 0:
-		silent = min(silent, ev.Silent)
+		silent = min(silent, ev.Silent-ev.Step)
 	}
 	if ev.Dated {
-		silent = min(silent, ev.Quiet, now.Sub(f.Opened.To))
+		silent = min(silent, ev.Quiet-ev.Step, now.Sub(f.Opened.To))
 	}
 	return silent
 }

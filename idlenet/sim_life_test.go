@@ -31,6 +31,7 @@ type simTruth struct {
 	isOver   bool                               // the peer has ended the connection
 	open     int                                // connections
 	events   [verdict.IdleReasons]time.Duration // calls of OnIdle
+	raised   [verdict.IdleReasons]time.Duration // the verdicts of these events
 }
 
 // heard returns the latest instant from which the Listener may count silence.
@@ -191,12 +192,12 @@ func (l *simLife) idle(ev Event) Action {
 	if why := l.earlyIdle(ev.Reason); why != "" {
 		w.violate(l, why, fmt.Sprintf("OnIdle is called, judged at %v", l.judged))
 	}
-	if last := l.now.events[ev.Reason-1]; ev.First == (last > max(l.asked.anew, l.asked.arrival, l.asked.anySent)+w.slack()) && last != 0 &&
+	if last := l.now.raised[ev.Reason-1]; last > max(l.asked.anew, l.asked.arrival, l.asked.anySent)+w.slack() &&
 		ev.First && w.updatedAt == 0 {
 		w.violate(l, "the first event comes after activity", fmt.Sprintf("%+v after one at %v", ev, last))
 	}
 	w.events++
-	l.now.events[ev.Reason-1] = w.now
+	l.now.events[ev.Reason-1], l.now.raised[ev.Reason-1] = w.now, l.judged
 	w.maybeSlow()
 	if l.keeps {
 		return Keep

@@ -18,7 +18,8 @@ func (l *simLife) early(e *ReapError) string {
 		}
 		return l.earlyIdle(e.Reason)
 	case NoFirstByte:
-		if limit = cfg.FirstByteTimeout; t.received > 0 || limit == 0 {
+		lost := w.unix && l.sock.rst // the bytes that the server has not read
+		if limit = cfg.FirstByteTimeout; t.received > 0 && !lost || limit == 0 {
 			return "no first byte: a byte had arrived"
 		}
 	case NoHandshake:

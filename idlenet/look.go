@@ -105,7 +105,7 @@ func (s *shard) nextLook(n *conn, set *settings, v verdict.Verdict, now mono.Tim
 			}
 		}
 	}
-	if interval := set.cfg.Heartbeat.Interval; interval > 0 { // an answer may bring the next one forward
+	if interval := set.cfg.Heartbeat.Interval; interval > 0 { // an answer brings the next one forward
 		next = min(next, now.Add(interval))
 	}
 	return max(next, now+1)

@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -36,7 +37,6 @@ type simServer struct {
 	woken    bool
 	over     bool // the server has closed the connection
 	finished bool // it has forgotten the connection
-	busy     int  // messages that are worked on
 	restful  bool // it calls Touch at times
 }
 
@@ -230,7 +230,7 @@ func (w *simWorld) kick() {
 		if l.kickedAt == 0 {
 			l.kickedAt = w.now
 		}
-		err := w.ln.Kick(nil, id)
+		err := w.ln.Kick(context.Background(), id)
 		if err == nil && !w.cfg.ObserveOnly {
 			l.kicked = w.now
 		}

@@ -69,7 +69,6 @@ type simWorld struct {
 	drain       struct{ at, done, deadline time.Duration }
 
 	decides   bool // there is an OnIdle
-	connState bool // the server reports states
 	slowCalls bool
 	slowSince time.Duration // a call by the judge is slow since then, 0 if none is
 	server    simManners

@@ -105,8 +105,7 @@ func (s *shard) nextLook(n *conn, set *settings, v verdict.Verdict, now mono.Tim
 			}
 		}
 	}
-	// An answer may bring the next ping forward.
-	if interval := set.cfg.Heartbeat.Interval; interval > 0 {
+	if interval := set.cfg.Heartbeat.Interval; interval > 0 { // an answer brings the next one forward
 		next = min(next, now.Add(interval))
 	}
 	return max(next, now+1)

@@ -138,7 +138,11 @@ func (l *simLife) earlyHeartbeat() string {
 	if t.pings < h.MaxMissed {
 		return fmt.Sprintf("heartbeat timeout: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)
 	}
-	due := l.earliest(t.lastPing, h.Retry)
+	decided := t.lastPing // a short stop, which is no outage, may delay the call of Ping
+	if l.w.kind != simCalm {
+		decided -= l.w.least()
+	}
+	due := l.earliest(decided, h.Retry)
 	due = max(due, max(t.arrival, l.openedFrom)+h.Interval+time.Duration(h.MaxMissed)*h.Retry)
 	if l.judged < due {
 		return fmt.Sprintf("heartbeat timeout: not before %v (last ping %v)", due, t.lastPing)

@@ -176,7 +176,7 @@ func (l *simLife) pinged() {
 	w.trace(l, "ping")
 	w.pings++
 	l.now.pings++
-	l.now.lastPing = min(w.spawnedAt, w.now)
+	l.now.lastPing = min(w.spawnedAt, l.judged)
 	l.sock.pings++
 	l.sock.write(4)
 }

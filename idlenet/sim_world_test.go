@@ -262,7 +262,9 @@ func (w *simWorld) stop(d time.Duration, paused bool) {
 		w.netDown = simInterval{from, from + d}
 	}
 	w.away.add(from, from+d)
-	w.certain.add(from, from+d)
+	if d >= w.least() {
+		w.certain.add(from, from+d)
+	}
 	w.pass(d)
 	w.inStop = false
 }
@@ -326,7 +328,9 @@ func (w *simWorld) round() {
 	if w.now-w.roundDue > time.Millisecond {
 		w.trace(nil, "the judge is late by", w.now-w.roundDue)
 		w.away.add(w.roundDue, w.now)
-		w.certain.add(w.roundDue, w.now)
+		if w.now-w.roundDue >= w.least() { // by the Config of now
+			w.certain.add(w.roundDue, w.now)
+		}
 	}
 	w.inRound = true
 	w.ln.judge.round()

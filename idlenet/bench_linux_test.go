@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -234,4 +235,94 @@ func countEchoes(conns []net.Conn, d time.Duration) (n int) {
 		n += c
 	}
 	return n
+}
+
+// BenchmarkMassExpiry lets 7,000 silent connections end together, and times the echoes of 100
+// living ones meanwhile. Both ends are in this process.
+func BenchmarkMassExpiry(b *testing.B) {
+	const dead, living, timeout = 7000, 100, 3 * time.Second
+	for b.Loop() {
+		var reaped atomic.Int64
+		inner, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(b, err)
+		ln, err := Listen(inner, Config{ReadTimeout: timeout, OnReap: func(net.Conn, *ReapError) { reaped.Add(1) }})
+		require.NoError(b, err)
+		var served sync.WaitGroup
+		served.Go(func() {
+			for c, err := ln.Accept(); err == nil; c, err = ln.Accept() {
+				served.Go(func() {
+					defer c.Close()
+					echoWith(c, func() {})
+				})
+			}
+		})
+		dial := func(n int) (conns []net.Conn) {
+			for range n {
+				c, err := net.Dial("tcp", inner.Addr().String())
+				require.NoError(b, err)
+				conns = append(conns, c)
+			}
+			return conns
+		}
+		speaking := dial(living)
+		silent := dial(dead)
+		began := time.Now()
+		for _, c := range silent { // from here on they are silent together
+			_, err := c.Write([]byte("x"))
+			require.NoError(b, err)
+		}
+		var quiet, busy []float64
+		ended := time.Duration(0)
+		for i := 0; ended == 0 || time.Since(began) < ended+timeout/4; i++ {
+			at := time.Now()
+			c := speaking[i%living]
+			_, err := c.Write([]byte("y"))
+			require.NoError(b, err)
+			_, err = io.ReadFull(c, make([]byte, 1))
+			require.NoError(b, err)
+			took := float64(time.Since(at).Nanoseconds()) / 1e6
+			switch n := reaped.Load(); {
+			case n == 0:
+				quiet = append(quiet, took)
+			case n < dead:
+				busy = append(busy, took)
+			case ended == 0:
+				ended = time.Since(began)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		b.ReportMetric((ended-timeout).Seconds()*1e3, "ms-all-ended")
+		for name, all := range map[string][]float64{"before": quiet, "during": busy} {
+			slices.Sort(all)
+			if len(all) > 0 {
+				b.ReportMetric(all[len(all)*99/100], "ms-p99-"+name)
+			}
+		}
+		require.NoError(b, ln.Close())
+		for _, c := range append(speaking, silent...) {
+			require.NoError(b, c.Close())
+		}
+		served.Wait()
+		eventually(b, "the goroutine ends", func() bool { return !ln.isJudging() })
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkIdleCost measures the processor time of the whole process while 9,000 connections are
+// judged once per minute, as part of one core.
+func BenchmarkIdleCost(b *testing.B) {
+	const timeout = 5 * time.Second // each connection is judged once in that time
+	pairs(b, 9000, Config{ReadTimeout: timeout, OnIdle: func(net.Conn, Event) Action { return Keep }})
+	for b.Loop() {
+		began, used := time.Now(), processTime()
+		time.Sleep(timeout)
+		b.ReportMetric(100*(processTime()-used).Seconds()/time.Since(began).Seconds()*timeout.Minutes(), "%-of-a-core")
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+func processTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

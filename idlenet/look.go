@@ -210,11 +210,11 @@ func (s *shard) end(id uint32, n *conn, reason *ReapError) {
 	}
 	own, _ := root(n.conn)
 	now := l.clock.Elapsed()
-	s.ends[id] = &end{reason: reason, closeAt: now.Add(set.cfg.CloseGrace)}
+	e := &end{reason: reason, closeAt: verdict.Never}
+	s.ends[id] = e
 	l.ending.Add(1)
 	s.counters.CountReap(reason)
 	s.addClosed(id, n, reason, set.cfg.KeepClosed, now)
-	s.soon(n)
 	logEnd(set, slog.LevelDebug, "ending connection", n.conn, reason)
 	c, reset, onReap := n.conn, set.reset[reason.Reason], set.cfg.OnReap
 	s.calls = append(s.calls, func() {
@@ -226,7 +226,18 @@ func (s *shard) end(id uint32, n *conn, reason *ReapError) {
 		} else {
 			tell(own)
 		}
+		s.told(id, e, set.cfg.CloseGrace)
 	})
+}
+
+// told begins the grace in which the server is to close a connection.
+func (s *shard) told(id uint32, e *end, grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ends[id] == e && !e.closed {
+		e.closeAt = s.listener.clock.Elapsed().Add(grace)
+		s.soon(s.conns.At(id))
+	}
 }
 
 func logEnd(set *settings, level slog.Level, msg string, c net.Conn, reason *ReapError) {

@@ -48,7 +48,7 @@ func (c *conn) used() bool { return c.conn != nil }
 // An end is what is known of a connection that has ended.
 type end struct {
 	reason  *ReapError
-	closeAt mono.Time // the Listener closes the connection then
+	closeAt mono.Time // the Listener closes the connection then; Never before the server is told
 	closed  bool      // it was found closed
 }
 

@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -31,27 +32,32 @@ func TestSimulation(t *testing.T) {
 		simulate(t, seed, &simTotal{})
 		return
 	}
-	length := 3 * time.Second
+	// The worlds are the same each time, unless IDLEWHEEL_SIMULATE asks for a search.
+	length, worlds := time.Minute, uint64(150)
 	if testing.Short() {
-		length = time.Second
+		worlds = 40
 	}
 	if text := os.Getenv("IDLEWHEEL_SIMULATE"); text != "" {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
+		worlds = math.MaxUint64
 	}
 	total := &simTotal{}
 	for _, seed := range simSeeds {
 		simulate(t, seed, total)
 	}
-	base := uint64(time.Now().UnixNano())
+	base := uint64(1)
+	if worlds == math.MaxUint64 {
+		base = uint64(time.Now().UnixNano())
+	}
 	if text := os.Getenv("IDLEWHEEL_BASE_SEED"); text != "" {
 		base, _ = strconv.ParseUint(text, 10, 64)
 	}
 	t.Logf("base seed %d", base)
 	began := time.Now()
-	for seed := base; time.Since(began) < length && !t.Failed(); seed++ {
+	for seed := base; seed-base < worlds && time.Since(began) < length && !t.Failed(); seed++ {
 		simulate(t, seed, total)
 	}
 	if t.Failed() {

@@ -320,7 +320,11 @@ func (w *simWorld) planFaults() {
 		case 4:
 			w.later(at, w.startDrain)
 		case 5:
-			w.later(at, func() { _, _ = w.ln.Inspect(context.Background(), reap.Query{Limit: 5, States: true, Closed: true}) })
+			w.later(at, func() {
+				w.inspecting = true
+				_, _ = w.ln.Inspect(context.Background(), reap.Query{Limit: 5, States: true, Closed: true})
+				w.inspecting = false
+			})
 		}
 	}
 	if w.kind == simCalm {

@@ -59,6 +59,7 @@ type simWorld struct {
 	loss        float64
 	netDown     simInterval
 	away        simIntervals  // the process was stopped, or the judge was late
+	inspecting  bool          // no verdict follows a question to the kernel
 	certain     simIntervals  // of away, those that must be recognised
 	holds       simIntervals  // verdicts were held
 	outages     uint64        // of the monitor, so far
@@ -230,7 +231,9 @@ func (w *simWorld) ask(c net.Conn, ev *verdict.Evidence) (open bool) {
 	}
 	l.sock.answer(ev)
 	w.watchHold()
-	l.question()
+	if !w.inspecting { // otherwise no verdict follows
+		l.question()
+	}
 	w.trace(l, "asked:", ev.Found, ev.Silent, ev.Quiet, ev.Queued)
 	switch {
 	case w.faulty && w.one(200):

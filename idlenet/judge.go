@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
@@ -11,12 +12,12 @@ import (
 
 const (
 	// probesPerTick is the number of connections that are asked in each tick when they were heard
-	// last, so that a silence of all of them is noticed. While one lasts it is probesInSilence.
-	probesPerTick   = 8
-	probesInSilence = 64
+	// last, so that a silence of all of them is noticed. While verdicts are held it is probesInHold.
+	probesPerTick = 8
+	probesInHold  = 64
 	// countedAtMost bounds the number of connections that are asked, to find out whether a silence
 	// of all is unusual.
-	countedAtMost = 1 << 13
+	countedAtMost = 1 << 11
 	// stillPart is the part of a silence in which a byte may still have come that was not known when
 	// the silence was noticed.
 	stillPart = 4
@@ -88,7 +89,8 @@ func (j *judge) round() {
 	}
 	for _, s := range l.shards {
 		for s.advance() {
-			j.move() // so that a long round is no outage
+			j.move()          // so that a long round is no outage
+			runtime.Gosched() // so that servers close what has ended, and serve what lives
 		}
 		if l.closing.Load() {
 			s.searchSome(searchedPerTick)
@@ -175,8 +177,8 @@ func (j *judge) probe() {
 		return
 	}
 	n := probesPerTick
-	if j.monitor.State().Count != nil {
-		n = probesInSilence
+	if j.monitor.State().Held() {
+		n = probesInHold
 	}
 	for range n {
 		j.turn++

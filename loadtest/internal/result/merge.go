@@ -26,6 +26,23 @@ func (g *Group) Add(o *Group) {
 	g.Told += o.Told
 	g.Garbled += o.Garbled
 	g.Unanswered += o.Unanswered
+	g.Doubled += o.Doubled
+	g.Skipped += o.Skipped
+	g.Swapped += o.Swapped
+	for phase, e := range o.Exchanges {
+		if e == nil {
+			continue
+		}
+		if g.Exchanges == nil {
+			g.Exchanges = map[string]*Exchange{}
+		}
+		mine := g.Exchanges[phase]
+		if mine == nil {
+			mine = &Exchange{}
+			g.Exchanges[phase] = mine
+		}
+		mine.add(e)
+	}
 	g.Connect = sum(g.Connect, o.Connect)
 	g.Lateness = sum(g.Lateness, o.Lateness)
 	g.Lifetime = sum(g.Lifetime, o.Lifetime)
@@ -44,6 +61,13 @@ func (g *Group) Add(o *Group) {
 		mine.Corrected = sum(mine.Corrected, l.Corrected)
 		mine.Raw = sum(mine.Raw, l.Raw)
 	}
+}
+
+func (e *Exchange) add(o *Exchange) {
+	e.Sent += o.Sent
+	e.Answered += o.Answered
+	e.Outstanding += o.Outstanding
+	e.Unanswered += o.Unanswered
 }
 
 // sum returns the sum of two Histograms, either of which may be nil. It may change a, and never b.

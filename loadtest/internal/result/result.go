@@ -25,14 +25,17 @@ type Result struct {
 	Errors      []string      `json:"errors,omitempty"` // faults of the run itself
 	Notes       []string      `json:"notes,omitempty"`  // remarks, such as the number of processes
 
-	Machines     []Machine     `json:"machines"`
-	Setup        Setup         `json:"setup"`
-	Phases       []Phase       `json:"phases"`
-	Groups       []Group       `json:"groups"`
-	Failures     Failures      `json:"failures,omitempty"`
-	Samples      []Sample      `json:"samples,omitempty"`
-	Costs        *Costs        `json:"costs,omitempty"`
-	Expectations []Expectation `json:"expectations,omitempty"`
+	Machines []Machine `json:"machines"`
+	Setup    Setup     `json:"setup"`
+	Phases   []Phase   `json:"phases"`
+	Groups   []Group   `json:"groups"`
+	Failures Failures  `json:"failures,omitempty"`
+	Samples  []Sample  `json:"samples,omitempty"`
+	// OwnDelay is by phase how late this program itself was: the time from when an action or a
+	// wakeup of a client process was due until it ran.
+	OwnDelay     map[string]*Histogram `json:"own_delay,omitempty"`
+	Costs        *Costs                `json:"costs,omitempty"`
+	Expectations []Expectation         `json:"expectations,omitempty"`
 }
 
 // A Machine is a source of load.
@@ -101,6 +104,15 @@ type Group struct {
 	// than the limit for an answer at the end.
 	Garbled    uint64 `json:"garbled"`
 	Unanswered uint64 `json:"unanswered"`
+	// Doubled are answers that arrived more than once, Skipped are messages that were never
+	// answered although a later one of the connection was, and Swapped are answers to a message of
+	// another connection.
+	Doubled uint64 `json:"doubled"`
+	Skipped uint64 `json:"skipped"`
+	Swapped uint64 `json:"swapped"`
+
+	// Exchanges counts messages by the phase in which they were sent.
+	Exchanges map[string]*Exchange `json:"exchanges,omitempty"`
 
 	// Connect is the time to connect, from the intended start.
 	Connect *Histogram `json:"connect,omitempty"`
@@ -111,6 +123,16 @@ type Group struct {
 	// Lifetime is how long connections that never live, such as those of an attacker, were open
 	// before the target closed them.
 	Lifetime *Histogram `json:"lifetime,omitempty"`
+}
+
+// An Exchange counts the messages that were sent in a phase.
+type Exchange struct {
+	Sent        uint64 `json:"sent"`
+	Answered    uint64 `json:"answered"`    // at any time until the end of the run
+	Outstanding uint64 `json:"outstanding"` // not answered when the phase ended
+	// Unanswered waited longer than the limit, or their connection ended while the target should
+	// have kept it.
+	Unanswered uint64 `json:"unanswered"`
 }
 
 // Latency is the time to an answer. Corrected counts from the intended time of the message, Raw

@@ -47,8 +47,8 @@ its idle timeouts as they really are, and the heartbeat interval that would have
 			switch {
 			case r.Interrupted:
 				return errInterrupted
-			case r.ClosedAlive()+r.KeptDead > 0:
-				return fmt.Errorf("the server closed %d connections while they were alive, and kept %d dead ones", r.ClosedAlive(), r.KeptDead)
+			case r.ClosedAlive()+r.Verdicts[witness.KeptDead] > 0:
+				return fmt.Errorf("the server closed %d connections while they were alive, and kept %d dead ones", r.ClosedAlive(), r.Verdicts[witness.KeptDead])
 			}
 			return nil
 		},

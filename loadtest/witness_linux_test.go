@@ -64,8 +64,8 @@ func TestWitnessFailsForAServerThatDoesNotRead(t *testing.T) {
 	require.Equal(t, exitFailed, code, "%s", &errs)
 	var r witness.Report
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &r))
-	require.Equal(t, 5, r.AliveUnread)
-	require.EqualValues(t, 5, r.Closes[0].Unread)
+	require.Equal(t, 5, r.Verdicts[witness.AliveUnread])
+	require.EqualValues(t, 5, r.Closed[0].Unread)
 	require.Contains(t, errs.String(), "unread bytes waited 5")
 	require.Contains(t, errs.String(), "the server closed 5 connections while they were alive, and kept 0 dead ones")
 }

@@ -8,8 +8,8 @@
 // duration fails, the gap between it and the longest one that survived is divided in eight, and
 // again, until it is small enough. The durations of a round run at the same time.
 //
-// A FIN during the silence comes from the server, or from a proxy in its place: then the idle timeout
-// of the server hides what the path would do.
+// A FIN during the silence comes from the server, or from a proxy in its place: then the idle
+// timeout of the server hides what the path would do.
 package path
 
 import (
@@ -62,7 +62,7 @@ type Try struct {
 	// of a connection was seen during the silence.
 	Ended    time.Duration   `json:"ended_ns,omitempty"`
 	Outcomes map[Outcome]int `json:"outcomes"`
-	How      Outcome         `json:"how"` // Survived, or the outcome of the first connection that ended
+	How      Outcome         `json:"how"` // Survived, or the outcome of the first that ended
 }
 
 // probe is one connection of a Try.

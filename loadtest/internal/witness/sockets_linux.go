@@ -69,7 +69,7 @@ func dump(states uint32, local, remote int, each func(socket)) error {
 			}
 			return true
 		})
-		if err != nil && !(family == unix.AF_INET6 && errors.Is(err, unix.ENOENT)) { // a kernel without IPv6
+		if noIPv6 := family == unix.AF_INET6 && errors.Is(err, unix.ENOENT); err != nil && !noIPv6 {
 			return fmt.Errorf("witness: sock_diag: %w", err)
 		}
 	}
@@ -147,8 +147,8 @@ func ListeningPorts(pid int) (ports []int, err error) {
 	return slices.Compact(ports), err
 }
 
-// look returns the sockets of the ports, and for how many of the ports a socket listens.
-func look(ports []int) (sockets []socket, listening int, err error) {
+// list returns the sockets of the ports, and for how many of the ports a socket listens.
+func list(ports []int) (sockets []socket, listening int, err error) {
 	for _, port := range ports {
 		found := false
 		err := dump(watched|1<<listen, port, 0, func(s socket) {

@@ -29,7 +29,7 @@ type socket struct {
 	inode         uint32
 	unread        uint32 // bytes; a FIN counts as one
 	at            time.Time
-	lastByte      time.Time // when the peer's last byte arrived, or the connection was accepted
+	lastByte      time.Time // the arrival of the peer's last byte, or of the connection
 	finAcked      bool      // the peer's kernel has acknowledged the server's FIN
 
 	// Segments with data, and others: bare acknowledgments, FIN and RST.
@@ -42,62 +42,48 @@ type conn struct {
 	round   int    // of the last sample in which the kernel listed it
 	missing int    // samples since
 	ended   bool   // its end is recorded
-	sent    bool   // the peer has sent something
-	gaps    int    // observed silences that ended with a byte
+	gaps    int
 	longest time.Duration
 }
 
-// A Side is an end of a connection.
-type Side string
+// A side is an end of a connection.
+type side int
 
 const (
-	Server  Side = "server"
-	Peer    Side = "peer"
-	Unknown Side = "unknown"
+	server side = iota
+	peer
+	unknown
 )
-
-// A Close is the end of a connection.
-type Close struct {
-	Remote  netip.AddrPort `json:"remote"`
-	At      time.Time      `json:"at"`
-	By      Side           `json:"by"`
-	Verdict Verdict        `json:"verdict,omitempty"`
-	Silent  time.Duration  `json:"silent_ns"` // since the peer's last byte, or since the connection was accepted
-	Within  time.Duration  `json:"within_ns"` // the largest error of Silent
-	Unread  uint32         `json:"unread_bytes"`
-	Sent    bool           `json:"sent"` // the peer has sent something
-	// Gaps is the number of silences that the peer ended itself under watch, Longest is the longest.
-	Gaps    int           `json:"gaps"`
-	Longest time.Duration `json:"longest_gap_ns"`
-}
 
 // A tracker follows the connections of a server from sample to sample. Not safe for concurrent use.
 type tracker struct {
-	conns      map[uint64]*conn  // by cookie
-	freed      map[uint64]socket // events of connections that the last sample still listed
-	lost       bool              // the kernel has dropped events
-	rounds     int
-	last       time.Time // of the last sample
+	conns  map[uint64]*conn  // by cookie
+	freed  map[uint64]socket // events of connections that the last sample still listed
+	lost   bool              // the kernel has dropped events
+	rounds int
+	last   time.Time // of the last sample
+
 	listened   int       // ports with a listener in the first sample
 	listenedAt time.Time // start of the last sample with all of them
 	settled    int       // closes before it
-	seen       int       // connections
-	short      int       // connections that no sample listed while they were open
-	closes     []Close
-	dropped    int // closes beyond maxCloses
-	peerCloses int
+
+	seen    int // connections
+	short   int // connections that no sample listed while they were open
+	byPeer  int
+	closes  []Connection // by the server, or by an unknown side
+	dropped int          // closes beyond maxCloses
 }
 
 // maxCloses bounds the memory of a long watch: 100 MB.
 const maxCloses = 1e6
 
 func newTracker() *tracker {
-	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}}
+	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}, closes: []Connection{}}
 }
 
 // sample takes the sockets that the kernel lists, and then those that it has freed since the last
 // sample. listening is the number of ports with a listener.
-func (t *tracker) sample(at time.Time, sockets []socket, listening int, freed []socket) {
+func (t *tracker) sample(at time.Time, listed []socket, listening int, freed []socket) {
 	if t.rounds++; t.rounds == 1 {
 		t.listened = listening
 	}
@@ -107,8 +93,8 @@ func (t *tracker) sample(at time.Time, sockets []socket, listening int, freed []
 	for _, s := range freed {
 		t.freed[s.cookie] = s
 	}
-	for _, s := range sockets {
-		t.list(s, at)
+	for _, s := range listed {
+		t.observe(s, at)
 	}
 	for _, s := range freed {
 		if t.conns[s.cookie] == nil {
@@ -125,21 +111,21 @@ func (t *tracker) sample(at time.Time, sockets []socket, listening int, freed []
 		}
 	}
 	if listening < t.listened {
-		for i := range t.closes[t.settled:] {
-			if c := &t.closes[t.settled+i]; c.At.After(t.listenedAt) {
-				c.Verdict = Shutdown
+		for i := t.settled; i < len(t.closes); i++ {
+			if t.closes[i].Closed.After(t.listenedAt) {
+				t.closes[i].Verdict = Shutdown
 			}
 		}
 	}
 	t.last = at
 }
 
-// list takes a socket that the kernel lists.
-func (t *tracker) list(s socket, at time.Time) {
+// observe takes a socket that the kernel lists.
+func (t *tracker) observe(s socket, at time.Time) {
 	c := t.conns[s.cookie]
 	open := s.state == established || s.state == closeWait
 	if c == nil {
-		c = &conn{ended: !open, last: s, sent: s.dataIn > 0 && s.state == established}
+		c = &conn{ended: !open, last: s}
 		t.conns[s.cookie] = c
 		if open {
 			t.seen++
@@ -151,13 +137,13 @@ func (t *tracker) list(s socket, at time.Time) {
 	case open:
 		c.update(s)
 	case s.state == lastAck || c.last.state == closeWait:
-		t.end(c, at, Peer)
+		t.end(c, at, peer)
 	default:
 		if !s.lastByte.IsZero() {
 			c.update(s)
 		}
 		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
-		t.end(c, at, Server)
+		t.end(c, at, server)
 	}
 }
 
@@ -165,15 +151,12 @@ func (t *tracker) list(s socket, at time.Time) {
 const resolution = 20 * time.Millisecond
 
 // update notes the silence that ended since the last sample. If several messages arrived since
-// then, it is longer than any of theirs, by at most the time between samples.
+// then, it is longer than any of theirs, by at most the time between samples. The time until the
+// first byte is no gap.
 func (c *conn) update(s socket) {
-	if s.state == established { // a FIN counts as a byte
-		gap := s.lastByte.Sub(c.last.lastByte)
-		if c.sent && gap > resolution { // the time until the first byte is no gap
-			c.gaps++
-			c.longest = max(c.longest, gap)
-		}
-		c.sent = s.dataIn > 0
+	if gap := s.lastByte.Sub(c.last.lastByte); c.last.dataIn > 0 && gap > resolution {
+		c.gaps++
+		c.longest = max(c.longest, gap)
 	}
 	c.last = s
 }
@@ -185,79 +168,89 @@ func (t *tracker) vanished(c *conn, at time.Time) bool {
 	c.missing++
 	switch {
 	case c.last.state == closeWait:
-		t.end(c, at, Peer)
+		t.end(c, at, peer)
 	case known:
 		t.end(c, at, closedBy(c.last, freed))
 	case c.missing < 2:
 		return false
 	case t.lost:
-		t.end(c, at, Unknown)
+		t.end(c, at, unknown)
 	default: // the process still has the socket: a reset arrived, or the kernel gave up
-		t.end(c, at, Peer)
+		t.end(c, at, peer)
 	}
 	return true
 }
 
-// closedBy returns which side closed a connection that left no TIME_WAIT. That is a connection that
-// the peer closed first, or one that was reset. The segments since the last sample tell which.
-func closedBy(last, freed socket) Side {
+// closedBy returns the side that closed a connection without TIME_WAIT. Either the peer closed
+// first, or the connection was reset. The segments since the last sample tell which.
+func closedBy(last, freed socket) side {
 	in, out := freed.otherIn-last.otherIn, freed.otherOut-last.otherOut
 	data := freed.dataIn != last.dataIn || freed.dataOut != last.dataOut
 	switch {
-	case freed.remote.Port() == 0: // close with SO_LINGER of zero, which clears the socket
-		return Server
+	case freed.remote.Port() == 0: // a close with SO_LINGER of zero clears the socket
+		return server
 	case in == 0: // neither a FIN nor an RST arrived
-		return Server
+		return server
 	case !data && in == 1 && out >= 1: // the server's FIN, and its acknowledgment or an RST
-		return Server
+		return server
 	case freed.finAcked || freed.dataOut == last.dataOut:
-		return Peer
+		return peer
 	case freed.unread > 0: // the kernel resets a connection that is closed with unread bytes
-		return Server
+		return server
 	}
-	return Unknown
+	return unknown
 }
 
 // end records the end of a connection.
-func (t *tracker) end(c *conn, at time.Time, by Side) {
+func (t *tracker) end(c *conn, at time.Time, by side) {
 	c.ended = true
-	if by == Peer {
-		t.peerCloses++
+	switch {
+	case by == peer:
+		t.byPeer++
 		return
-	}
-	if len(t.closes) >= maxCloses {
+	case len(t.closes) >= maxCloses:
 		t.dropped++
 		return
 	}
 	// Without an event it was closed at any time since the last sample that listed it as open.
 	from := c.last.at
-	if from.After(t.last) { // this sample listed it with details
+	if from.After(t.last) { // this sample listed it, or the last one at its start
 		from = t.last
 	}
 	within := at.Sub(from) / 2
-	record := Close{
-		Remote: c.last.remote, At: at.Add(-within), By: by, Unread: c.last.unread, Within: within, Gaps: c.gaps, Longest: c.longest, Sent: c.sent,
-	}
-	lastByte := c.last.lastByte
+	end := c.last
+	end.at = at.Add(-within)
 	if freed, known := t.freed[c.last.cookie]; known {
-		record.At, record.Within = freed.at, resolution
 		if freed.remote.Port() != 0 {
-			lastByte, record.Unread, record.Sent = freed.lastByte, freed.unread, freed.dataIn > 0
+			end = freed
 		}
-		if freed.finAcked { // the bytes were read; the FIN of the peer may count as one
-			record.Unread = 0
+		end.at, within = freed.at, resolution
+		if freed.finAcked { // a FIN is sent only if all was read; the FIN of the peer counts as a byte
+			end.unread = 0
 		}
 	}
-	record.Silent = max(0, record.At.Sub(lastByte))
+	record := c.record(end)
+	record.Closed, record.Within = end.at, within
+	if by == unknown {
+		record.Verdict = Unknown
+	}
 	t.closes = append(t.closes, record)
 }
 
-// open returns the number of connections that the last sample listed as open.
-func (t *tracker) open() (n int) {
+// record returns the connection as its socket was at a moment.
+func (c *conn) record(s socket) Connection {
+	return Connection{
+		Remote: c.last.remote, Silent: max(0, s.at.Sub(s.lastByte)), Unread: s.unread, Sent: s.dataIn > 0,
+		Gaps: c.gaps, Longest: c.longest,
+	}
+}
+
+// open returns the connections that the last sample listed as open.
+func (t *tracker) open() (all []*conn) {
 	for _, c := range t.conns {
 		if !c.ended && c.missing == 0 {
-			n++
+			all = append(all, c)
 		}
 	}
-	return n
+	return all
 }

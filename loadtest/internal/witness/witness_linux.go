@@ -5,8 +5,8 @@
 //
 // At each sample the kernel lists the sockets of the server's ports, with the time since the last
 // byte of the peer and the number of unread bytes. In addition the kernel sends an event for each
-// socket that it frees, with the same figures, so a close is timed to 20 ms. If the peer does not
-// acknowledge the close, it is timed to half the time between samples.
+// socket that it frees, with the same figures, so a close is timed to 20 ms. If the peer's kernel
+// does not acknowledge the close, it is timed to half the time between samples.
 //
 // # Which side closed
 //
@@ -19,12 +19,12 @@
 // The server closed a connection while it was alive if it closed first, its listener was open, and
 //
 //   - bytes of the peer waited unread, or
-//   - the peer had a rhythm of at least three gaps between messages, and the last silence was not
-//     longer than the longest of them and a tenth, and shorter than nine tenths of the idle timeout.
+//   - the peer had a rhythm of at least three gaps between messages, and its last silence was not
+//     longer than the longest gap and a tenth, and shorter than nine tenths of the idle timeout.
 //
-// A close within 50 ms of a message that the server had read is reported apart, because the message
-// may have asked for it. The kernel knows no reasons: a kick or a drain of a connection with a rhythm
-// counts as closed while alive.
+// A close within 50 ms of a message that the server had read is reported apart, because the
+// message may have asked for it. The kernel knows no reasons: a kick or a drain of a connection
+// with a rhythm counts as closed while alive.
 package witness
 
 import (
@@ -72,7 +72,7 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 		}
 		r.Took = time.Since(r.Began)
 		if c.Progress != nil {
-			c.Progress(r.Took, t.open(), len(t.closes))
+			c.Progress(r.Took, len(t.open()), len(t.closes))
 		}
 		if c.For > 0 && r.Took >= c.For {
 			break
@@ -83,10 +83,11 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 		case <-ticks.C:
 		}
 	}
-	if err := t.look(r, c.Ports, freed); err != nil { // it decides about sockets that the last one missed
+	// One more sample decides about sockets that the last one missed.
+	if err := t.look(r, c.Ports, freed); err != nil {
 		return nil, err
 	}
-	t.judge(r, c.Timeout)
+	r.judge(t, c.Timeout)
 	r.Blind = t.blind(r)
 	return r, nil
 }
@@ -97,13 +98,13 @@ func (t *tracker) look(r *Report, ports []int, from *events) error {
 	if t.rounds > 0 {
 		r.LongestWait = max(r.LongestWait, at.Sub(t.last))
 	}
-	sockets, listening, err := look(ports)
+	listed, listening, err := list(ports)
 	if err != nil {
 		return err
 	}
 	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
 	t.lost = lost
-	t.sample(at, sockets, listening, freed)
+	t.sample(at, listed, listening, freed)
 	return nil
 }
 

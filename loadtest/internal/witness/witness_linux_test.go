@@ -97,7 +97,7 @@ func serve(behaviour func(net.Conn)) {
 func start(t *testing.T, behaviour string) (server *os.Process, port int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverVariable+"="+behaviour)
+	cmd.Env = append(os.Environ(), serverVariable+"="+behaviour, "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -210,7 +210,6 @@ func stall(t *testing.T, server *os.Process) {
 }
 
 func TestStalledServerClosesLivingConnections(t *testing.T) {
-	t.Parallel()
 	server, port := start(t, "deadline")
 	clients := dial(t, port, 300, -1)
 	r := watch(t, port, func() {
@@ -220,9 +219,9 @@ func TestStalledServerClosesLivingConnections(t *testing.T) {
 	require.Equal(t, 300, r.Seen)
 	truth := int(clients.closedAlive.Load())
 	t.Logf("the clients count %d of 300", truth)
-	require.Greater(t, truth, 100, "the server must be at fault for the test to mean anything")
+	require.Greater(t, truth, 30, "the server must be at fault for the test to mean anything")
 	require.InDelta(t, truth, r.ClosedAlive(), 6)
-	require.InDelta(t, truth, r.AliveUnread, 6)
+	require.InDelta(t, truth, r.Verdicts[AliveUnread], 6)
 	require.Contains(t, text(r), "no heartbeat would have saved")
 }
 
@@ -237,8 +236,8 @@ func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
 	})
 	require.Zero(t, living.closed.Load())
 	require.Zero(t, r.ClosedAlive())
-	require.Zero(t, r.KeptDead)
-	require.Equal(t, 50, r.Silent)
+	require.Zero(t, r.Verdicts[KeptDead])
+	require.Equal(t, 50, r.Verdicts[Silence])
 	require.Len(t, r.Open, 100)
 	require.Greater(t, r.Timeout.Count, 40)
 	require.InDelta(t, idleTimeout+100*time.Millisecond, r.Timeout.Median, float64(200*time.Millisecond))
@@ -246,14 +245,15 @@ func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
 }
 
 func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
-	for _, timeout := range []time.Duration{idleTimeout, 0} { // without a timeout the rhythm of the peer tells
+	// Without a timeout the rhythm of the peer tells.
+	for _, timeout := range []time.Duration{idleTimeout, 0} {
 		t.Run(timeout.String(), func(t *testing.T) {
 			t.Parallel()
 			_, port := start(t, "forgetful")
 			living := dial(t, port, 20, -1)
 			dial(t, port, 30, 6)
 			r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(10500 * time.Millisecond) })
-			require.Equal(t, 30, r.KeptDead)
+			require.Equal(t, 30, r.Verdicts[KeptDead])
 			require.Zero(t, r.ClosedAlive())
 			require.Zero(t, r.Enough)
 			require.Zero(t, living.closed.Load())
@@ -267,8 +267,8 @@ func TestCloseWithinRhythmIsAClosedLivingConnection(t *testing.T) {
 	clients := dial(t, port, 100, -1)
 	r := watch(t, port, func() { time.Sleep(6 * time.Second) })
 	require.EqualValues(t, 100, clients.closed.Load())
-	require.InDelta(t, 100, r.AliveRhythm+r.AfterMessage, 5)
-	require.Greater(t, r.AliveRhythm, 75, "a few are closed right after a message")
+	require.InDelta(t, 100, r.Verdicts[AliveRhythm]+r.Verdicts[AfterMessage], 5)
+	require.Greater(t, r.Verdicts[AliveRhythm], 75, "a few are closed right after a message")
 }
 
 func TestCloseAfterMessageIsNoFault(t *testing.T) {
@@ -282,7 +282,7 @@ func TestCloseAfterMessageIsNoFault(t *testing.T) {
 		}
 		time.Sleep(300 * time.Millisecond)
 	})
-	require.Equal(t, 20, r.AfterMessage)
+	require.Equal(t, 20, r.Verdicts[AfterMessage])
 	require.Zero(t, r.ClosedAlive())
 }
 
@@ -295,7 +295,7 @@ func TestEndOfServerIsAShutdown(t *testing.T) {
 		require.NoError(t, server.Kill())
 		time.Sleep(300 * time.Millisecond)
 	})
-	require.Equal(t, 20, r.Shutdown)
+	require.Equal(t, 20, r.Verdicts[Shutdown])
 	require.Zero(t, r.ClosedAlive())
 }
 
@@ -310,23 +310,23 @@ func TestWhichSideClosed(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		end    func(client, server *net.TCPConn)
-		by     Side
+		by     side
 		unread uint32
 	}{
-		{"server closes", func(c, s *net.TCPConn) { s.Close(); read(c); c.Close() }, Server, 0},
-		{"server closes, client does not", func(c, s *net.TCPConn) { s.Close() }, Server, 0},
-		{"server closes, client sends", func(c, s *net.TCPConn) { s.Close(); write(c) }, Server, 0},
-		{"server closes, client aborts", func(c, s *net.TCPConn) { s.Close(); read(c); abort(c) }, Server, 0},
-		{"server closes with unread bytes", func(c, s *net.TCPConn) { write(c); s.Close() }, Server, 1},
-		{"server aborts", func(c, s *net.TCPConn) { abort(s) }, Server, 0},
-		{"server shuts its side down", func(c, s *net.TCPConn) { s.CloseWrite() }, Server, 0},
-		{"client closes", func(c, s *net.TCPConn) { c.Close(); read(s); s.Close() }, Peer, 0},
-		{"client closes after a message", func(c, s *net.TCPConn) { write(c); c.Close(); read(s); read(s); s.Close() }, Peer, 0},
-		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { write(c); c.Close(); s.Close() }, Peer, 0},
-		{"client aborts", func(c, s *net.TCPConn) { abort(c); read(s); s.Close() }, Peer, 0},
-		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { write(c); abort(c); s.Close() }, Peer, 0},
-		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, Peer, 0},
-		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, "", 0},
+		{"server closes", func(c, s *net.TCPConn) { s.Close(); read(c); c.Close() }, server, 0},
+		{"server closes, client does not", func(c, s *net.TCPConn) { s.Close() }, server, 0},
+		{"server closes, client sends", func(c, s *net.TCPConn) { s.Close(); write(c) }, server, 0},
+		{"server closes, client aborts", func(c, s *net.TCPConn) { s.Close(); read(c); abort(c) }, server, 0},
+		{"server closes with unread bytes", func(c, s *net.TCPConn) { write(c); s.Close() }, server, 1},
+		{"server aborts", func(c, s *net.TCPConn) { abort(s) }, server, 0},
+		{"server shuts its side down", func(c, s *net.TCPConn) { s.CloseWrite() }, server, 0},
+		{"client closes", func(c, s *net.TCPConn) { c.Close(); read(s); s.Close() }, peer, 0},
+		{"client closes after a message", func(c, s *net.TCPConn) { write(c); c.Close(); read(s); read(s); s.Close() }, peer, 0},
+		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { write(c); c.Close(); s.Close() }, peer, 0},
+		{"client aborts", func(c, s *net.TCPConn) { abort(c); read(s); s.Close() }, peer, 0},
+		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { write(c); abort(c); s.Close() }, peer, 0},
+		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, peer, 0},
+		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, unknown, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -336,29 +336,29 @@ func TestWhichSideClosed(t *testing.T) {
 			client, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
 			require.NoError(t, err)
 			defer client.Close()
-			server, err := ln.Accept()
+			accepted, err := ln.Accept()
 			require.NoError(t, err)
-			defer server.Close()
-			for from, to := range map[net.Conn]net.Conn{client: server, server: client} { // every counter counts
+			defer accepted.Close()
+			for from, to := range map[net.Conn]net.Conn{client: accepted, accepted: client} {
 				_, _ = from.Write([]byte("hello"))
 				_, _ = to.Read(make([]byte, 10))
 			}
 			r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
 				time.Sleep(250 * time.Millisecond)
-				test.end(client.(*net.TCPConn), server.(*net.TCPConn))
+				test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
 				time.Sleep(250 * time.Millisecond)
 			})
 			require.Equal(t, 1, r.Seen)
 			switch test.by {
-			case Server:
-				require.Len(t, r.Closes, 1)
-				require.Equal(t, Server, r.Closes[0].By)
-				require.Equal(t, test.unread, r.Closes[0].Unread)
-			case Peer:
-				require.Empty(t, r.Closes)
-				require.Equal(t, 1, r.ClosedByPeer)
+			case server:
+				require.Len(t, r.Closed, 1)
+				require.NotEqual(t, Unknown, r.Closed[0].Verdict)
+				require.Equal(t, test.unread, r.Closed[0].Unread)
+			case peer:
+				require.Empty(t, r.Closed)
+				require.Equal(t, 1, r.Verdicts[ByPeer])
 			default:
-				require.Equal(t, 1, r.HalfClosed)
+				require.Equal(t, 1, r.Verdicts[HalfClosed])
 			}
 		})
 	}

@@ -110,7 +110,7 @@ func (c *Connection) inRhythm() bool {
 func (r *Report) judge(t *tracker, timeout time.Duration) {
 	r.Seen, r.Closed = t.seen, t.closes
 	r.Verdicts = map[Verdict]int{ByPeer: t.byPeer}
-	var silences []time.Duration
+	var silences, exact []time.Duration
 	for i := range r.Closed {
 		switch c := &r.Closed[i]; {
 		case c.Verdict != "":
@@ -121,7 +121,13 @@ func (r *Report) judge(t *tracker, timeout time.Duration) {
 		case !c.inRhythm():
 			c.Verdict = Silence
 			silences = append(silences, c.Silent)
+			if c.Within <= resolution {
+				exact = append(exact, c.Silent)
+			}
 		}
+	}
+	if len(exact) >= minGaps {
+		silences = exact
 	}
 	slices.Sort(silences)
 	r.Timeout = densest(silences)

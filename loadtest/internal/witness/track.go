@@ -61,7 +61,7 @@ type tracker struct {
 	freed  map[uint64]socket // events of connections that the last sample still listed
 	lost   bool              // the kernel has dropped events
 	rounds int
-	last   time.Time // of the last sample
+	last   time.Time // the start of the last sample
 
 	listened   int       // ports with a listener in the first sample
 	listenedAt time.Time // start of the last sample with all of them
@@ -81,31 +81,24 @@ func newTracker() *tracker {
 	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}, closes: []Connection{}}
 }
 
-// sample takes the sockets that the kernel lists, and then those that it has freed since the last
-// sample. listening is the number of ports with a listener.
-func (t *tracker) sample(at time.Time, listed []socket, listening int, freed []socket) {
+// sample takes the sockets that the kernel listed between two moments, and then those that it has
+// freed since the last sample. listening is the number of ports with a listener.
+func (t *tracker) sample(began, ended time.Time, listed []socket, listening int, freed []socket) {
 	if t.rounds++; t.rounds == 1 {
 		t.listened = listening
 	}
 	if listening >= t.listened {
-		t.listenedAt, t.settled = at, len(t.closes)
+		t.listenedAt, t.settled = began, len(t.closes)
 	}
 	for _, s := range freed {
 		t.freed[s.cookie] = s
 	}
 	for _, s := range listed {
-		t.observe(s, at)
+		t.observe(s)
 	}
-	for _, s := range freed {
-		if t.conns[s.cookie] == nil {
-			delete(t.freed, s.cookie)
-			if t.rounds > 1 && s.remote.Port() != 0 { // without a peer it was a listener
-				t.short++
-			}
-		}
-	}
+	t.countShort(freed)
 	for cookie, c := range t.conns {
-		if c.round < t.rounds && (c.ended || t.vanished(c, at)) {
+		if c.round < t.rounds && (c.ended || t.vanished(c, ended)) {
 			delete(t.conns, cookie)
 			delete(t.freed, cookie)
 		}
@@ -117,11 +110,23 @@ func (t *tracker) sample(at time.Time, listed []socket, listening int, freed []s
 			}
 		}
 	}
-	t.last = at
+	t.last = began
+}
+
+// countShort removes the freed sockets that no sample listed, and counts them.
+func (t *tracker) countShort(freed []socket) {
+	for _, s := range freed {
+		if t.conns[s.cookie] == nil {
+			delete(t.freed, s.cookie)
+			if t.rounds > 1 && s.remote.Port() != 0 { // without a peer it was a listener
+				t.short++
+			}
+		}
+	}
 }
 
 // observe takes a socket that the kernel lists.
-func (t *tracker) observe(s socket, at time.Time) {
+func (t *tracker) observe(s socket) {
 	c := t.conns[s.cookie]
 	open := s.state == established || s.state == closeWait
 	if c == nil {
@@ -137,13 +142,13 @@ func (t *tracker) observe(s socket, at time.Time) {
 	case open:
 		c.update(s)
 	case s.state == lastAck || c.last.state == closeWait:
-		t.end(c, at, peer)
+		t.end(c, s.at, peer)
 	default:
-		if !s.lastByte.IsZero() {
-			c.update(s)
-		}
 		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
-		t.end(c, at, server)
+		if !s.lastByte.IsZero() {
+			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
+		}
+		t.end(c, s.at, server)
 	}
 }
 
@@ -201,7 +206,7 @@ func closedBy(last, freed socket) side {
 	return unknown
 }
 
-// end records the end of a connection.
+// end records the end of a connection that was noticed at a moment.
 func (t *tracker) end(c *conn, at time.Time, by side) {
 	c.ended = true
 	switch {
@@ -213,11 +218,7 @@ func (t *tracker) end(c *conn, at time.Time, by side) {
 		return
 	}
 	// Without an event it was closed at any time since the last sample that listed it as open.
-	from := c.last.at
-	if from.After(t.last) { // this sample listed it, or the last one at its start
-		from = t.last
-	}
-	within := at.Sub(from) / 2
+	within := at.Sub(c.last.at) / 2
 	end := c.last
 	end.at = at.Add(-within)
 	if freed, known := t.freed[c.last.cookie]; known {

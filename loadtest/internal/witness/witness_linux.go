@@ -94,17 +94,18 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 
 // look takes a sample.
 func (t *tracker) look(r *Report, ports []int, from *events) error {
-	at := time.Now()
+	began := time.Now()
 	if t.rounds > 0 {
-		r.LongestWait = max(r.LongestWait, at.Sub(t.last))
+		r.LongestWait = max(r.LongestWait, began.Sub(t.last))
 	}
 	listed, listening, err := list(ports)
 	if err != nil {
 		return err
 	}
+	ended := time.Now()
 	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
 	t.lost = lost
-	t.sample(at, listed, listening, freed)
+	t.sample(began, ended, listed, listening, freed)
 	return nil
 }
 

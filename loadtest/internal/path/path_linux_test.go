@@ -10,14 +10,18 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/internal/cable"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit is how long the device on the path keeps an idle connection.
 const limit = 3 * time.Second
@@ -95,19 +99,24 @@ func behindFirewall(t *testing.T, action string) (addr string) {
 		t.Skip("connection tracking is needed:", err)
 	}
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
+	var serving sync.WaitGroup
+	t.Cleanup(func() {
+		_ = ln.Close()
+		serving.Wait()
+	})
+	serving.Go(func() {
 		for {
 			conn, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			serving.Go(func() {
 				defer conn.Close()
+				defer context.AfterFunc(t.Context(), func() { _ = conn.Close() })() // no FIN gets through
 				testserver.Echo(conn)
-			}()
+			})
 		}
-	}()
+	})
 	return ln.Addr().String()
 }
 

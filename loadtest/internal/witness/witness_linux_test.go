@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/internal/cable"
 )
 
 // serverVariable makes the test binary a server with this behaviour.
@@ -29,7 +32,7 @@ func TestMain(m *testing.M) {
 		serve(behaviours[behaviour])
 		return
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // behaviours are the servers under watch. Each is called in a goroutine per connection, which is
@@ -376,4 +379,33 @@ func TestWatchOfNothingFails(t *testing.T) {
 	require.ErrorIs(t, err, ErrNothing)
 	_, err = ListeningPorts(1 << 30)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestVanishedPeers has peers that do not acknowledge the server's FIN.
+func TestVanishedPeers(t *testing.T) {
+	t.Parallel()
+	c := cable.New(t)
+	ln, err := net.Listen("tcp4", c.Host()+":0")
+	require.NoError(t, err)
+	defer ln.Close()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for range 5 {
+		client := c.Dial(t, cable.PortOf(ln.Addr()))
+		conn, err := ln.Accept()
+		require.NoError(t, err)
+		serving.Go(func() {
+			defer conn.Close()
+			behaviours["deadline"](conn)
+		})
+		_, err = client.Write([]byte("hello"))
+		require.NoError(t, err)
+	}
+	r := watch(t, cable.PortOf(ln.Addr()), func() {
+		time.Sleep(300 * time.Millisecond)
+		c.Lose(t, cable.ToServer, cable.ToClient)
+		time.Sleep(idleTimeout + 300*time.Millisecond)
+	})
+	require.Equal(t, 5, r.Verdicts[Silence])
+	require.InDelta(t, idleTimeout, r.Timeout.Median, float64(200*time.Millisecond))
 }

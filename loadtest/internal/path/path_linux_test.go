@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,10 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "10") // the tests mostly sleep
+	goleak.VerifyTestMain(m)
+}
 
 // limit is how long the device on the path keeps an idle connection.
 const limit = 3 * time.Second
@@ -46,6 +50,7 @@ func find(t *testing.T, c Config) *Report {
 
 // TestFirewallThatForgets has a firewall in front of the server, with a table of connections.
 func TestFirewallThatForgets(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		action string
 		how    Outcome

@@ -178,7 +178,7 @@ type events struct {
 	lost  bool // the kernel has dropped events
 }
 
-// listenForEvents subscribes to freed sockets of the ports. Close ends it.
+// listenForEvents subscribes to the freed sockets of the ports. The caller must call close.
 func listenForEvents(ports []int) (*events, error) {
 	s, err := nl.Subscribe(unix.NETLINK_SOCK_DIAG, destroyed4, destroyed6)
 	if err != nil {
@@ -192,15 +192,16 @@ func listenForEvents(ports []int) (*events, error) {
 		for {
 			messages, _, err := s.Receive()
 			now := time.Now()
-			if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			e.add(messages, now, ports, err != nil)
+			if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed, or broken
 				return
 			}
-			e.add(messages, now, ports, err != nil)
 		}
 	})
 	return e, nil
 }
 
+// add keeps the sockets of the ports.
 func (e *events) add(messages []syscall.NetlinkMessage, now time.Time, ports []int, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

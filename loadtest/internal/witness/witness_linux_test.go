@@ -3,6 +3,7 @@ package witness
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -32,6 +33,7 @@ func TestMain(m *testing.M) {
 		serve(behaviours[behaviour])
 		return
 	}
+	_ = flag.Set("test.parallel", "10") // the tests mostly sleep
 	goleak.VerifyTestMain(m)
 }
 
@@ -248,6 +250,7 @@ func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
 }
 
 func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
+	t.Parallel()
 	// Without a timeout the rhythm of the peer tells.
 	for _, timeout := range []time.Duration{idleTimeout, 0} {
 		t.Run(timeout.String(), func(t *testing.T) {
@@ -304,6 +307,7 @@ func TestEndOfServerIsAShutdown(t *testing.T) {
 
 // TestWhichSideClosed ends connections in every way.
 func TestWhichSideClosed(t *testing.T) {
+	t.Parallel()
 	read := func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 10)) }
 	write := func(c *net.TCPConn) {
 		_, _ = c.Write([]byte("x"))

@@ -89,7 +89,7 @@ func TestPathToAServerWithTimeout(t *testing.T) {
 	var r path.Report
 	require.NoError(t, json.Unmarshal(b, &r))
 	require.True(t, r.Server)
-	require.InDelta(t, 700*time.Millisecond, r.Failed, float64(100*time.Millisecond))
+	require.InDelta(t, 700*time.Millisecond, r.Failed, float64(190*time.Millisecond))
 	require.Contains(t, out.String(), "the server, or a proxy in its place, ended the connection")
 	require.Contains(t, errs.String(), "500ms silent: survived")
 }

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 // limit is how long the device on the path keeps an idle connection.
 const limit = 3 * time.Second
 
+// late is how late a busy machine may notice an echo. The silence of the client begins there.
+const late = 400 * time.Millisecond
+
 // quick is a search that takes a few seconds.
 func quick(target string) Config {
 	return Config{
@@ -64,7 +67,7 @@ func TestFirewallThatForgets(t *testing.T) {
 			require.Equal(t, test.how, r.How)
 			require.False(t, r.Server)
 			require.LessOrEqual(t, r.Survived, limit)
-			require.GreaterOrEqual(t, r.Failed, limit)
+			require.GreaterOrEqual(t, r.Failed, limit-late)
 			require.LessOrEqual(t, r.Failed-r.Survived, 300*time.Millisecond)
 			require.Equal(t, r.Survived/2, r.Heartbeat)
 			require.Empty(t, r.Notes)
@@ -131,8 +134,8 @@ func TestServerThatClosesIsNotThePath(t *testing.T) {
 	require.Equal(t, ClosedInTime, r.How)
 	require.True(t, r.Server)
 	require.Equal(t, 2*time.Second, r.Survived)
-	require.InDelta(t, limit, r.Failed, float64(100*time.Millisecond))
-	require.InDelta(t, 2*time.Second/3, r.Heartbeat, float64(50*time.Millisecond))
+	require.InDelta(t, limit, r.Failed, float64(late))
+	require.InDelta(t, 2*time.Second/3, r.Heartbeat, float64(late))
 }
 
 func TestResetDuringTheSilence(t *testing.T) {
@@ -143,7 +146,7 @@ func TestResetDuringTheSilence(t *testing.T) {
 	})))
 	require.Equal(t, ResetInTime, r.How)
 	require.False(t, r.Server)
-	require.InDelta(t, limit, r.Failed, float64(100*time.Millisecond))
+	require.InDelta(t, limit, r.Failed, float64(late))
 	require.Equal(t, r.Failed/2, r.Heartbeat)
 }
 

@@ -42,7 +42,7 @@ const (
 	// minGaps is the number of gaps that make a rhythm, and of closes that make an idle timeout.
 	minGaps = 3
 	// afterMessage is the longest time from a message to a close that it may have asked for.
-	afterMessage = 50 * time.Millisecond
+	afterMessage = 100 * time.Millisecond
 	// rhythmMargin and timeoutMargin: a peer within its rhythm is silent for at most the longest of
 	// its gaps and a tenth, and for less than nine tenths of the idle timeout.
 	rhythmMargin, timeoutMargin = 1.1, 0.9

@@ -18,8 +18,8 @@ func TestVerdictOfACloseByTheServer(t *testing.T) {
 		want Verdict
 	}{
 		"unread bytes":                     {Connection{Silent: 20 * second, Unread: 1, Sent: true}, AliveUnread},
-		"after a message":                  {Connection{Silent: 60 * time.Millisecond, Within: resolution, Sent: true}, AfterMessage},
-		"soon, but nothing was sent":       {Connection{Silent: 60 * time.Millisecond, Within: resolution}, Silence},
+		"after a message":                  {Connection{Silent: 110 * time.Millisecond, Within: resolution, Sent: true}, AfterMessage},
+		"soon, but nothing was sent":       {Connection{Silent: 110 * time.Millisecond, Within: resolution}, Silence},
 		"no rhythm":                        {Connection{Silent: second, Sent: true, Gaps: 2, Longest: 5 * second}, Silence},
 		"within the rhythm":                {Connection{Silent: 5 * second, Sent: true, Gaps: 3, Longest: 5 * second}, AliveRhythm},
 		"a tenth longer":                   {Connection{Silent: 5500 * time.Millisecond, Sent: true, Gaps: 3, Longest: 5 * second}, AliveRhythm},

@@ -22,7 +22,7 @@
 //   - the peer had a rhythm of at least three gaps between messages, and its last silence was not
 //     longer than the longest gap and a tenth, and shorter than nine tenths of the idle timeout.
 //
-// A close within 50 ms of a message that the server had read is reported apart, because the
+// A close within 100 ms of a message that the server had read is reported apart, because the
 // message may have asked for it. The kernel knows no reasons: a kick or a drain of a connection
 // with a rhythm counts as closed while alive.
 package witness

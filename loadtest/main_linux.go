@@ -7,6 +7,8 @@
 //	loadtest stall  -c 10k                          the server stops for longer than its timeout
 //	loadtest mix | churn | attack NAME | echo       see --help of each
 //	loadtest doctor -c 1m                           check the limits of this machine
+//	loadtest witness --port 7000                    watch a server in production
+//	loadtest path --target example.com:7            find out how long a path keeps an idle connection
 //	loadtest merge  a.json b.json                   merge the results of several machines
 //
 // Without a --target it builds and launches cmd/echo-heartbeat. The exit code is 0 on success, 1 if
@@ -70,11 +72,12 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, merge or doctor")}
+			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, witness, path, merge or doctor")}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newHold(), newStorm(), newStall(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor())
+	root.AddCommand(newHold(), newStorm(), newStall(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor(),
+		newWitness(), newPath())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,6 +88,10 @@ func (r *run) prepare() error {
 	}
 	clients, servers := processCounts(total, descriptors-reservedDescriptors)
 	clients, servers = max(clients, o.clients), max(servers, o.servers)
+	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
+	if isApart {
+		clients++
+	}
 	if !o.launch {
 		servers = 0
 	}
@@ -100,7 +105,7 @@ func (r *run) prepare() error {
 		}
 		o.targets = r.servers.Targets
 	}
-	if r.clients, err = processes.StartClients(clients); err != nil {
+	if r.clients, err = processes.StartClients(clients, isApart); err != nil {
 		return err
 	}
 	if err := r.awaitBegin(); err != nil {
@@ -205,12 +210,16 @@ func (r *run) stop() {
 func (r *run) finish() error {
 	r.res.Interrupted = r.ctx.Err() != nil
 	r.progress.end()
-	last, err := r.clients.Finish(exitTimeout)
+	drain := r.opt.patience
+	if r.res.Interrupted {
+		drain = 0
+	}
+	last, err := r.clients.Finish(drain, exitTimeout)
 	if err != nil {
 		r.res.Errors = append(r.res.Errors, err.Error())
 	}
 	r.noteServerOutput(r.servers.Stop(exitTimeout))
-	r.res.Groups, r.res.Failures = last.Groups, last.Failures
+	r.res.Groups, r.res.Failures, r.res.OwnDelay = last.Groups, last.Failures, last.OwnDelay
 	r.res.Notes = append(r.res.Notes, last.Notes...)
 	r.res.Took = time.Since(r.began)
 	if r.clientDelay > notedDelay {

@@ -20,6 +20,12 @@ func (o *options) heartbeats(name string, connections int, interval time.Duratio
 	return o.behaving(name, load.Heartbeat, connections, interval)
 }
 
+// apart gives a group a client process of its own.
+func apart(s load.Spec) load.Spec {
+	s.Apart = true
+	return s
+}
+
 // behaving returns a group of connections with the given behaviour.
 func (o *options) behaving(name string, as load.Behaviour, n int, interval time.Duration) load.Spec {
 	return load.Spec{

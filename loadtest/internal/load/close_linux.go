@@ -114,12 +114,12 @@ func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || 
 // checkAnswers counts missing and wrong answers of a living connection before it is closed or
 // silenced.
 func (l *Loop) checkAnswers(g *group, c *conn) {
-	now, waited, oldest := l.now(), int64(0), int64(0)
+	waited, phase := int64(0), ""
 	if g.Behaviour.Echoes() && c.answered < c.whole(g.size) {
-		oldest = g.intended(c, c.answered, c.lastSend)
-		waited = now - oldest
+		waited = l.now() - g.intended(c, c.answered, c.lastSend)
+		phase = l.phaseAt(g.begins(c, c.answered, c.lastSend))
 	}
-	if phase := l.phaseAt(oldest); waited > int64(max(g.Interval, minRecordedWait)) && phase != "" {
+	if waited > int64(max(g.Interval, minRecordedWait)) && phase != "" {
 		g.latency(phase).Corrected.Record(time.Duration(waited)) // otherwise a target that hangs would look fast
 	}
 	switch {

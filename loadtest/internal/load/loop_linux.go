@@ -97,8 +97,8 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 			g.message = repeated(g.message)
 		}
 		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
-		for n := range s.Connections {
-			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + n)})
+		for range s.Connections {
+			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + len(l.conns))})
 		}
 		l.groups = append(l.groups, g)
 		if !s.Deferred {
@@ -180,11 +180,15 @@ func (l *Loop) Run(commands <-chan Command) error {
 	for reported := l.now(); ; {
 		select {
 		case cmd, ok := <-commands:
-			if !ok {
+			switch {
+			case ok:
+				l.execute(cmd)
+			case l.ending:
+				commands = nil
+			default:
 				l.finish()
 				return nil
 			}
-			l.execute(cmd)
 			continue
 		default:
 		}
@@ -339,7 +343,7 @@ func (l *Loop) isOver() bool {
 		c := &l.conns[i]
 		g := l.groups[c.group]
 		if c.state == open && g.Behaviour.Echoes() && g.Behaviour.reads() && c.flags&unexpected == 0 &&
-			c.answered < c.whole(g.size) && l.phaseAt(g.intended(c, c.answered, c.lastSend)) != "" {
+			c.answered < c.whole(g.size) && l.phaseAt(g.begins(c, c.answered, c.lastSend)) != "" {
 			return false
 		}
 	}

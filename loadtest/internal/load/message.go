@@ -99,6 +99,14 @@ func (s *Spec) intended(c *conn, k uint32, sent int64) int64 {
 	return sent
 }
 
+// begins returns when message k of a connection was to begin, as intended.
+func (s *Spec) begins(c *conn, k uint32, sent int64) int64 {
+	if s.Behaviour == OneByte {
+		return c.base + int64(k)*int64(s.Size)*int64(s.Interval)
+	}
+	return s.intended(c, k, sent)
+}
+
 // grid returns the distance between the times of sends. Messages of several connections share such
 // a time, because a process that wakes up for each message uses more CPU than the server that
 // answers. Messages sent together wait for each other; their latency includes that.

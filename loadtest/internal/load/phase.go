@@ -19,7 +19,7 @@ func (l *Loop) begin(name string) {
 		c := &l.conns[i]
 		if g := l.groups[c.group]; c.state == open && g.Behaviour.Echoes() {
 			for k := c.answered; k < c.whole(g.size); k++ {
-				if of := l.phaseAt(g.intended(c, k, c.lastSend)); of == l.phase() && of != "" {
+				if of := l.phaseAt(g.begins(c, k, c.lastSend)); of == l.phase() && of != "" {
 					g.exchange(of).Outstanding++
 				}
 			}

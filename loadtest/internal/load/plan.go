@@ -46,6 +46,8 @@ type Spec struct {
 	Timeout time.Duration
 	// Deferred groups are opened by a Command.
 	Deferred bool
+	// Apart groups have a client process of their own, so that other groups do not slow them down.
+	Apart bool
 }
 
 // A Behaviour defines what an open connection does.

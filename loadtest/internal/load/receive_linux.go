@@ -82,7 +82,7 @@ func (l *Loop) onEqual(g *group, c *conn, index int32, b []byte) {
 // onAnswer counts the answer to the oldest unanswered message, which was sent at the given time.
 func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	now := l.now()
-	intended := g.intended(c, c.answered, sent)
+	intended, phase := g.intended(c, c.answered, sent), l.phaseAt(g.begins(c, c.answered, sent))
 	raw := now - sent
 	if c.answered+1 < c.sent && !g.stamped() { // the time is that of a later message
 		raw = now - intended
@@ -91,7 +91,7 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
 		c.flags &^= sentLate
 	}
-	if phase := l.phaseAt(intended); phase != "" {
+	if phase != "" {
 		g.counts.Answers++
 		g.exchange(phase).Answered++
 		of := g.latency(phase)
@@ -112,7 +112,7 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 
 // unanswered counts message k, which was sent at the given time at the latest, as never answered.
 func (l *Loop) unanswered(g *group, c *conn, k uint32, sent int64) {
-	if phase := l.phaseAt(g.intended(c, k, sent)); phase != "" {
+	if phase := l.phaseAt(g.begins(c, k, sent)); phase != "" {
 		g.exchange(phase).Unanswered++
 	}
 }

@@ -14,7 +14,7 @@ func (l *Loop) sendMessage(g *group, c *conn, index int32) {
 // countMessage counts a message that begins.
 func (l *Loop) countMessage(g *group, c *conn) {
 	c.sent++
-	if phase := l.phase(); phase != "" {
+	if phase := l.phaseAt(g.begins(c, c.sent-1, l.now())); phase != "" {
 		g.counts.Messages++
 		if g.Behaviour.Echoes() {
 			g.exchange(phase).Sent++

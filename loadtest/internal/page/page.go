@@ -3,11 +3,13 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed" // for the template
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -90,11 +92,14 @@ func newView(r *result.Result) *view {
 			v.Missing.add(c.Title, c.Missing)
 		}
 	}
-	v.Grade, v.Verdict, v.Headline = judge(r, &total)
+	v.Verdict = cmp.Or(string(r.Verdict.Outcome), "not judged")
+	v.Grade, v.Headline = judged(r, &total)
+	v.Headline = cmp.Or(v.Headline, v.Verdict)
+	v.Notes = append(slices.Clone(r.Verdict.Remarks), v.Notes...)
 	if r.Interrupted {
 		v.Banners = append(v.Banners, "The run was interrupted after "+duration(r.Took)+": the figures cover the time until then.")
 	}
-	v.Banners = append(v.Banners, some(r.Errors, 20)...)
+	v.Banners = append(v.Banners, some(slices.Concat(r.Errors, r.Faults), 20)...)
 	for _, t := range []table{failures(r), costs(r.Costs), setup(r), phases(r), machines(r)} {
 		if len(t.Rows) > 0 {
 			v.Details = append(v.Details, t)
@@ -103,39 +108,19 @@ func newView(r *result.Result) *view {
 	return v
 }
 
-// judge returns the grade of the result, the verdict and the reason. A failure outweighs an
-// incomplete run.
-func judge(r *result.Result, total *result.Group) (grade, verdict, headline string) {
-	var why []string
-	blame := func(n uint64, one, more string) {
-		if n > 0 {
-			why = append(why, plural(n, one, more))
+// judged returns the grade of the verdict and the headline.
+func judged(r *result.Result, total *result.Group) (grade, headline string) {
+	switch r.Verdict.Outcome {
+	case result.Failed:
+		return bad, strings.Join(some(r.Verdict.Causes, 4), "; ")
+	case result.Passed:
+		if total.Reaped > 0 {
+			return good, "no living connection was closed, and " +
+				plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
 		}
+		return good, "no living connection was closed"
 	}
-	blame(total.Lost, "living connection was closed", "living connections were closed")
-	blame(total.Early, "connection was reaped early", "connections were reaped early")
-	if keptGrade(r) == bad {
-		blame(total.Kept, "dead connection was not reaped", "dead connections were not reaped")
-	}
-	blame(total.Garbled, "connection received a wrong answer", "connections received wrong answers")
-	blame(unmet(r), "expectation does not hold", "expectations do not hold")
-	asked := uint64(max(r.Setup.Connections, 0))
-	switch {
-	case len(why) > 0:
-		return bad, "Failed", strings.Join(why, ", ")
-	case r.Interrupted:
-		return warn, "Incomplete", "the run was interrupted after " + duration(r.Took)
-	case len(r.Errors) > 0:
-		return warn, "Incomplete", "the run had " + plural(len(r.Errors), "error", "errors")
-	case total.Opened == 0:
-		return warn, "Incomplete", "no connection was opened"
-	case total.Opened < asked:
-		return warn, "Incomplete", count(total.Opened) + " of " + count(asked) + " connections were opened"
-	case total.Reaped > 0:
-		return good, "Passed", "no living connection was closed, and " +
-			plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
-	}
-	return good, "Passed", "no living connection was closed"
+	return warn, strings.Join(some(r.Verdict.Causes, 4), "; ")
 }
 
 // keptGrade returns the grade of kept connections: bad if the target has a reaper and had the time
@@ -145,15 +130,6 @@ func keptGrade(r *result.Result) string {
 		return ""
 	}
 	return bad
-}
-
-func unmet(r *result.Result) (n uint64) {
-	for _, e := range r.Expectations {
-		if !e.OK {
-			n++
-		}
-	}
-	return n
 }
 
 // sentence describes the run.

@@ -109,7 +109,8 @@ func counts(w io.Writer, r *result.Result) {
 			what string
 		}{
 			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "with a wrong answer"},
-			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "with a goodbye"}, {g.Ended, "closed by this client"},
+			{g.Unanswered, "without an answer"}, {g.Swapped, "swapped answers"}, {g.Doubled, "doubled answers"}, {g.Skipped, "skipped messages"},
+			{g.Reset, "reset"}, {g.Told, "with a goodbye"}, {g.Ended, "closed by this client"},
 		} {
 			if of.n > 0 {
 				remarks = append(remarks, grouped(of.n)+" "+of.what)
@@ -145,6 +146,9 @@ func quantiles(w io.Writer, r *result.Result) {
 		}
 		line(g.Name+": lateness of reaps", g.Lateness)
 		line(g.Name+": lifetime", g.Lifetime)
+	}
+	for _, p := range r.Phases {
+		line("own delay of loadtest, "+p.Name, r.OwnDelay[p.Name])
 	}
 }
 

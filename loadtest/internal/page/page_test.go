@@ -205,7 +205,7 @@ func TestAllPartsAreShown(t *testing.T) {
 	got := render(t, storm()) + render(t, failed())
 	require.Len(t, drawn.FindAllString(got, -1), 24, "six charts on each page, each for wide and for narrow places")
 	for _, want := range []string{
-		"passed", "expected early&lt;=0, got 4", "99,985 opened of 100,000", "by up to 3\u00a0ms",
+		"passed", "expected early&lt;=0, got 4", ">99,985</b><span class=\"hint\">of 100,000<", "by up to 3\u00a0ms",
 		"storm: 100,000 connections from 4 client processes to 4 launched servers",
 		"Expectations", "lateness.p99", "Why connections could not be opened", "connection refused", "1.28\u00a0KiB", "AMD EPYC 7B13",
 		"split over 4", "--expect false-reaps==0", ">Told<", "Garbled", "corrected", "raw\u00a01", "15:09:26 UTC",

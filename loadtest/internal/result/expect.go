@@ -64,7 +64,7 @@ type figure struct {
 var figures = map[string]figure{
 	"held":         {percent, held},
 	"open-within":  {duration, openWithin},
-	"early-by":     {duration, func(r *Result) reading { return exact(float64(ptr(r.Total()).EarliestBy)) }},
+	"early-by":     {duration, func(r *Result) reading { return exact(float64(r.Total().EarliestBy)) }},
 	"client-bytes": {byteCount, costOf(func(c *Costs) float64 { return c.ClientBytes })},
 	"server-bytes": {byteCount, costOf(func(c *Costs) float64 { return c.ServerBytes })},
 	"false-reaps":  counted(falseReaps),
@@ -165,17 +165,15 @@ func figureOf(name string) (figure, bool) {
 			return figure{duration, func(r *Result) reading { return r.latency(phase, q) }}, true
 		case phase != "":
 		case base == "lateness":
-			return figure{duration, func(r *Result) reading { return r.quantile(ptr(r.Total()).Lateness, q) }}, true
+			return figure{duration, func(r *Result) reading { return r.quantile(r.Total().Lateness, q) }}, true
 		case base == "lifetime":
-			return figure{duration, func(r *Result) reading { return r.quantile(ptr(r.Total()).Lifetime, q) }}, true
+			return figure{duration, func(r *Result) reading { return r.quantile(r.Total().Lifetime, q) }}, true
 		case base == "connect":
-			return figure{duration, func(r *Result) reading { return r.quantile(ptr(r.Total()).Connect, q) }}, true
+			return figure{duration, func(r *Result) reading { return r.quantile(r.Total().Connect, q) }}, true
 		}
 	}
 	return figure{}, false
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // exact returns a reading that does not depend on the delay of this program.
 func exact(v float64) reading { return reading{v, v, true} }

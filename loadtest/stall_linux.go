@@ -41,6 +41,7 @@ reads its clock before its sockets closes living connections.`,
 					return usageError{err}
 				}
 			}
+			o.patience += stall // messages wait during the stop, and must be answered after it
 			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
 		},
 	}

@@ -31,9 +31,9 @@ func fields(of reflect.Type, path string) (paths []string) {
 		} else if reflect.PointerTo(of).Implements(reflect.TypeFor[json.Marshaler]()) {
 			return []string{path} // a time
 		}
-		for f := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(f).Tag.Get("json"), ",")
-			paths = append(paths, fields(of.Field(f).Type, strings.TrimPrefix(path+"."+name, "."))...)
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			paths = append(paths, fields(field.Type, strings.TrimPrefix(path+"."+name, "."))...)
 		}
 		return paths
 	}

@@ -23,7 +23,11 @@ func (l *Loop) runDue() {
 		case c.state == connecting:
 			l.openFailed(g, c, e.index, "connect: no answer for "+l.plan.Patience.String())
 		case g.Behaviour == Churn:
+			if c.flags&unexpected != 0 {
+				g.counts.Garbled++
+			}
 			g.counts.Unanswered++
+			l.countUnanswered(g, c, 0)
 			g.counts.Ended++
 			g.counts.Open--
 			l.close(c, true)
@@ -48,8 +52,7 @@ func (l *Loop) act(g *group, c *conn, index int32) {
 		l.flush(g, c, index)
 	case OneByte:
 		if c.wrote == 0 {
-			c.sent++
-			g.counts.Messages++
+			l.begin(g, c)
 		}
 		c.unsent++
 		l.flush(g, c, index)

@@ -19,20 +19,20 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	}
 	deadline := c.lastSend + int64(g.Timeout)
 	dead := l.isDead(g, c)
+	// This process may not have sent its message in time.
+	starved := c.flags&sentLate != 0 || !dead && g.Timeout > 0 && now >= deadline && c.unsent == 0
 	switch {
-	case !dead:
-		l.checkAnswers(g, c)
-	case c.flags&unexpected != 0:
-		g.counts.Told++
-	}
-	switch {
-	case c.flags&sentLate != 0:
+	case starved:
 		g.counts.Starved++
 	case dead:
+		if c.flags&unexpected != 0 || len(l.partial[c.fd]) > 0 {
+			g.counts.Told++
+		}
+		l.countUnanswered(g, c, 0)
 		l.countReaped(g, c, now, deadline)
-	case g.Timeout > 0 && now >= deadline && c.unsent == 0:
-		g.counts.Starved++ // this process did not send its message in time
 	default:
+		l.recordWait(g, c)
+		l.countUnanswered(g, c, 0)
 		g.counts.Lost++
 	}
 	l.close(c, false)
@@ -71,6 +71,7 @@ func (l *Loop) close(c *conn, hard bool) {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	}
 	_ = unix.Close(int(c.fd))
+	delete(l.partial, c.fd)
 	*c = conn{fd: -1, group: c.group, number: c.number, flags: c.flags & silenced}
 }
 
@@ -103,22 +104,28 @@ func (l *Loop) silence(g *group, c *conn) {
 // isDead reports whether the target should close the connection.
 func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
 
-// checkAnswers counts missing and wrong answers of a living connection before it is closed or
-// silenced.
+// checkAnswers counts missing and wrong answers of a living connection before this process closes
+// or silences it.
 func (l *Loop) checkAnswers(g *group, c *conn) {
-	waited := time.Duration(0)
-	if g.Behaviour.Echoes() && c.answered < c.sent {
-		waited = time.Duration(l.now() - g.oldestUnanswered(c))
-	}
-	if waited > max(g.Interval, minRecordedWait) { // otherwise a target that hangs would look fast
-		g.latency(l.phase).Corrected.Record(waited)
-	}
+	waited := l.recordWait(g, c)
 	switch {
-	case c.flags&unexpected != 0 && c.answered < c.sent:
+	case l.isGarbled(g, c):
 		g.counts.Garbled++
 	case waited > l.plan.Patience:
 		g.counts.Unanswered++
 	}
+}
+
+// recordWait records a long wait for a missing answer, and returns how long it is. Otherwise a
+// target that hangs would look fast.
+func (l *Loop) recordWait(g *group, c *conn) (waited time.Duration) {
+	if g.Behaviour.Echoes() && c.answered < c.sent {
+		waited = time.Duration(l.now() - g.oldestUnanswered(c))
+	}
+	if waited > max(g.Interval, minRecordedWait) {
+		g.latency(l.phase).Corrected.Record(waited)
+	}
+	return waited
 }
 
 // minRecordedWait is the shortest wait for a missing answer that counts as a latency.

@@ -1,21 +1,19 @@
 package load
 
 import (
-	"bytes"
 	"math"
 	"time"
 )
 
-// A conn is one connection. It takes 80 bytes, and a process may have 20,000 of them.
+// A conn is one connection. It takes 88 bytes, and a process may have 20,000 of them.
 type conn struct {
 	fd    int32
 	group uint8
 	state state
 	flags flag
-	// A connection sends the message of its group repeatedly. wrote is the offset in the message of
-	// the next byte to send, unsent the number of bytes to send from there, and read the offset of
-	// the next byte of the echo.
-	wrote, read uint32
+	// wrote is the offset in its message of the next byte to send, and unsent the number of bytes to
+	// send from there.
+	wrote       uint32
 	unsent      int64
 	sent        uint32 // messages begun; bytes of a Trickle
 	answered    uint32
@@ -25,7 +23,9 @@ type conn struct {
 	// Times are nanoseconds since NewLoop.
 	intended int64 // time to open it; once it is open, time at which it was opened
 	base     int64 // time of the first message
-	due      int64 // time of the next action; an entry of the schedule with another time is stale
+	// unplanned is the intended time of the last message if it has no time by the interval.
+	unplanned int64
+	due       int64 // time of the next action; an entry of the schedule with another time is stale
 	// lastSend is just before the last send or connect. The target cannot have seen it earlier.
 	lastSend int64
 }
@@ -46,6 +46,7 @@ const (
 	wantWrite                   // the poller watches for writability
 	reset                       // a write failed
 	sentLate                    // it sent a message after its timeout, which is not answered yet
+	lastWord                    // it sent its last message before the time by the interval
 )
 
 // never is the due time of a connection without a next action.
@@ -74,15 +75,26 @@ func (s *Spec) grid() int64 {
 	return int64(min(max(atOnce*s.Interval/time.Duration(max(s.Connections, 1)), 100*time.Microsecond), 20*time.Millisecond))
 }
 
-// oldestUnanswered returns when the oldest message without an answer was to be sent.
-func (s *Spec) oldestUnanswered(c *conn) int64 {
+// intendedTime returns when message k of a connection was to be sent, or to be begun.
+func (s *Spec) intendedTime(c *conn, k uint32) int64 {
 	switch s.Behaviour {
 	case Heartbeat, HalfOpen:
-		return min(s.messageTime(c, c.answered), c.lastSend) // a LastMessage is sent before its time
-	case OneByte: // the time of its last byte
-		return c.base + (int64(c.answered+1)*int64(s.Size)-1)*int64(s.Interval)
+		if c.flags&lastWord == 0 || k+1 != c.sent {
+			return s.messageTime(c, k)
+		}
+	case OneByte:
+		return c.base + int64(k)*int64(s.Size)*int64(s.Interval)
 	}
-	return c.lastSend
+	return c.unplanned
+}
+
+// oldestUnanswered returns when the oldest message without an answer was to be sent.
+func (s *Spec) oldestUnanswered(c *conn) int64 {
+	at := s.intendedTime(c, c.answered)
+	if s.Behaviour == OneByte { // the time of its last byte
+		at += int64(s.Size-1) * int64(s.Interval)
+	}
+	return at
 }
 
 // next returns when a connection acts next.
@@ -108,17 +120,4 @@ func randomUnit(n uint64) float64 {
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb
 	return float64((n^n>>31)>>11) / (1 << 53)
-}
-
-// message returns a line of the given size.
-func message(size int) []byte {
-	const text = "idlewheel load test "
-	line := bytes.Repeat([]byte(text), size/len(text)+1)[:size]
-	line[size-1] = '\n'
-	return line
-}
-
-// repeated returns at least 64 KB of repeated messages, so that one write can send many.
-func repeated(message []byte) []byte {
-	return bytes.Repeat(message, 1<<16/len(message)+2)
 }

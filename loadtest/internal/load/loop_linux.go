@@ -31,23 +31,31 @@ type Loop struct {
 	poller int
 	wakeup int // eventfd
 
-	conns      []conn
-	due        schedule
-	groups     []*group
-	targets    []unix.Sockaddr
-	sources    []unix.Sockaddr // nil if the kernel chooses
-	family     int
-	queue      []int32 // indexes of connections to open, in order
-	queueFrom  int64   // time at which the queue became non-empty
-	begun      int     // connections opened since queueFrom
-	total      int     // connections opened
-	phase      string
-	buf        []byte
-	failures   result.Failures
-	notes      []string
-	behind     int64
-	events     []unix.EpollEvent
-	epollEvent unix.EpollEvent
+	conns     []conn
+	due       schedule
+	groups    []*group
+	targets   []unix.Sockaddr
+	sources   []unix.Sockaddr // nil if the kernel chooses
+	family    int
+	queue     []int32 // indexes of connections to open, in order
+	queueFrom int64   // time at which the queue became non-empty
+	begun     int     // connections opened since queueFrom
+	total     int     // connections opened
+	phase     string
+	phases    []phaseStart
+	ownDelay  map[string]*result.Histogram // by phase
+	last      []int32                      // indexes of connections that wait to send a last message
+	lastAt    int64                        // time at which one was sent
+	// lastAwaited is the number of answers to last messages that are awaited.
+	lastAwaited int
+	buf         []byte
+	line        []byte           // room for a message
+	partial     map[int32][]byte // incomplete lines, by descriptor
+	failures    result.Failures
+	notes       []string
+	behind      int64
+	events      []unix.EpollEvent
+	epollEvent  unix.EpollEvent
 }
 
 // A group is a Spec and its counts.
@@ -62,7 +70,8 @@ type group struct {
 // NewLoop returns a Loop for a plan, or an error if the plan is invalid or a system call fails. Run
 // calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
-	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}, phase: "open"}
+	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{},
+		phase: "open", phases: []phaseStart{{"open", 0}}, ownDelay: map[string]*result.Histogram{}, partial: map[int32][]byte{}}
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
@@ -75,7 +84,8 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		if s.Size < 2 {
 			return nil, fmt.Errorf("group %s: a message of %d bytes: set at least 2", s.Name, s.Size)
 		}
-		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: repeated(message(s.Size))}
+		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: repeated(padding(s.Size))}
+		l.line = append(l.line, make([]byte, max(0, s.Size-len(l.line)))...)
 		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
 		for n := range s.Connections {
 			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + n)})
@@ -157,7 +167,8 @@ func (l *Loop) Wake() {
 func (l *Loop) Run(commands <-chan Command) error {
 	defer unix.Close(l.poller)
 	defer unix.Close(l.wakeup)
-	for reported := l.now(); ; {
+	woken := l.now()
+	for reported := woken; ; {
 		select {
 		case cmd, ok := <-commands:
 			if !ok || cmd.Finish {
@@ -170,12 +181,15 @@ func (l *Loop) Run(commands <-chan Command) error {
 		}
 		l.openDue()
 		l.runDue()
+		l.sendLastMessages()
 		now := l.now()
 		if now-reported >= int64(reportEvery) {
 			l.report(l.summary(false))
 			reported = now
 		}
-		if err := l.wait(now, reported+int64(reportEvery)); err != nil {
+		l.recordDelay(l.now() - woken) // events that arrived since then were not handled
+		var err error
+		if woken, err = l.wait(now, reported+int64(reportEvery)); err != nil {
 			return err
 		}
 	}
@@ -183,8 +197,12 @@ func (l *Loop) Run(commands <-chan Command) error {
 
 func (l *Loop) now() int64 { return int64(time.Since(l.began)) }
 
-// wait waits until the next action is due, and handles the events that arrive before.
-func (l *Loop) wait(now, until int64) error {
+// wait waits until the next action is due, and handles the events that arrive before. It returns
+// when it ceased to wait.
+func (l *Loop) wait(now, until int64) (woken int64, err error) {
+	if len(l.last) > 0 {
+		until = min(until, l.lastAt+int64(lastWait))
+	}
 	if at, ok := l.openAt(); ok {
 		until = min(until, at)
 	}
@@ -193,11 +211,13 @@ func (l *Loop) wait(now, until int64) error {
 	}
 	timeout := unix.NsecToTimespec(max(until-now, 0))
 	n, err := epollWait(l.poller, l.events, timeout)
+	woken = l.now()
+	l.recordDelay(max(woken-max(until, now), 0))
 	if err == unix.EINTR {
-		return nil
+		return woken, nil
 	}
 	if err != nil {
-		return fmt.Errorf("epoll_wait: %w", err)
+		return woken, fmt.Errorf("epoll_wait: %w", err)
 	}
 	for i := range l.events[:n] {
 		ev := &l.events[i]
@@ -208,7 +228,7 @@ func (l *Loop) wait(now, until int64) error {
 		}
 		l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 	}
-	return nil
+	return woken, nil
 }
 
 // epollWait waits with nanosecond resolution if the kernel has epoll_pwait2 (Linux 5.11), otherwise
@@ -250,7 +270,7 @@ func (l *Loop) onEvent(c *conn, index int32, events uint32) {
 // execute executes a command.
 func (l *Loop) execute(cmd Command) {
 	if cmd.Phase != "" {
-		l.phase = cmd.Phase
+		l.enterPhase(cmd.Phase)
 	}
 	for _, g := range l.groups {
 		if g.Name == cmd.Open {
@@ -261,9 +281,7 @@ func (l *Loop) execute(cmd Command) {
 			switch g.Name {
 			case cmd.LastMessage:
 				l.silence(g, c)
-				if c.state == open {
-					l.sendMessage(g, c, int32(index))
-				}
+				l.last = append(l.last, int32(index))
 			case cmd.Silence:
 				l.silence(g, c)
 			case cmd.Vanish:
@@ -277,6 +295,7 @@ func (l *Loop) execute(cmd Command) {
 // finish closes all connections and sends the last report.
 func (l *Loop) finish() {
 	now := l.now()
+	l.endPhase()
 	for index := range l.conns {
 		c := &l.conns[index]
 		g := l.groups[c.group]
@@ -292,6 +311,7 @@ func (l *Loop) finish() {
 			default:
 				l.checkAnswers(g, c)
 			}
+			l.countUnanswered(g, c, l.plan.Patience)
 			g.counts.Ended++
 		} else {
 			l.countFailure(g, "still connecting when the run ended")
@@ -306,9 +326,12 @@ func (l *Loop) summary(last bool) Report {
 	for _, g := range l.groups {
 		of := g.counts
 		if !last {
-			of.Connect, of.Latency, of.Lateness, of.Lifetime = nil, nil, nil, nil
+			of.Connect, of.Latency, of.Lateness, of.Lifetime, of.Exchanges = nil, nil, nil, nil, nil
 		}
 		r.Groups = append(r.Groups, of)
+	}
+	if last {
+		r.OwnDelay = l.ownDelay
 	}
 	l.behind = 0
 	return r

@@ -113,6 +113,9 @@ type Report struct {
 	Failures result.Failures `json:",omitempty"`
 	Notes    []string        `json:",omitempty"`
 	Behind   time.Duration   // largest delay of an action since the last Report
+	// OwnDelay is by phase how late the loop itself was: the time from when an action was due until
+	// the loop woke up, and the time from when it woke up until it waited for events again.
+	OwnDelay map[string]*result.Histogram `json:",omitempty"`
 	Last     bool
 }
 
@@ -121,6 +124,15 @@ func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)
 	r.Behind = max(r.Behind, o.Behind)
+	for phase, h := range o.OwnDelay {
+		if r.OwnDelay == nil {
+			r.OwnDelay = map[string]*result.Histogram{}
+		}
+		if r.OwnDelay[phase] == nil {
+			r.OwnDelay[phase] = result.NewHistogram()
+		}
+		r.OwnDelay[phase].Add(h)
+	}
 	for _, note := range o.Notes {
 		if !slices.Contains(r.Notes, note) {
 			r.Notes = append(r.Notes, note)

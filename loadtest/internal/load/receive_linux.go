@@ -1,7 +1,7 @@
 package load
 
 import (
-	"slices"
+	"bytes"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,30 +28,62 @@ func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
 	}
 }
 
-// onReceived compares received bytes with the expected echo.
+// onReceived handles the received lines. The last one may be incomplete.
 func (l *Loop) onReceived(g *group, c *conn, index int32, b []byte) {
-	if !g.Behaviour.Echoes() || c.flags&unexpected != 0 {
+	if !g.Behaviour.Echoes() {
 		return
 	}
+	if begun, ok := l.partial[c.fd]; ok {
+		b = append(begun, b...)
+		delete(l.partial, c.fd)
+	}
 	for len(b) > 0 {
-		if c.answered == c.sent {
-			c.flags |= unexpected // no message is waiting for an answer
-			return
-		}
-		n := min(len(b), int(g.size-c.read))
-		if !slices.Equal(b[:n], g.message[c.read:int(c.read)+n]) {
-			c.flags |= unexpected
-			return
-		}
-		b = b[n:]
-		if c.read += uint32(n); c.read == g.size {
-			c.read = 0
-			l.onAnswer(g, c, index)
+		n := bytes.IndexByte(b, '\n') + 1
+		switch {
+		case n > 0:
+			l.onLine(g, c, index, b[:n])
 			if c.state != open {
 				return
 			}
+			b = b[n:]
+		case len(b) >= int(g.size): // no answer is as long
+			c.flags |= unexpected
+			return
+		default:
+			l.partial[c.fd] = bytes.Clone(b)
+			return
 		}
 	}
+}
+
+// onLine compares a line with the messages of the connection that wait for an answer.
+func (l *Loop) onLine(g *group, c *conn, index int32, line []byte) {
+	connection, n, ok := parseMessage(line, g.message[:g.size], c.number, c.answered)
+	switch {
+	case !ok:
+		c.flags |= unexpected
+	case connection != c.number:
+		g.counts.Swapped++
+	case n < c.answered:
+		g.counts.Doubled++
+	case n >= c.sent:
+		c.flags |= unexpected
+	default:
+		g.counts.Skipped += uint64(n - c.answered)
+		c.answered = n
+		l.onAnswer(g, c, index)
+	}
+}
+
+// isGarbled reports whether the connection received something that is not an answer.
+func (l *Loop) isGarbled(g *group, c *conn) bool {
+	begun := l.partial[c.fd]
+	if c.flags&unexpected != 0 || len(begun) == 0 {
+		return c.flags&unexpected != 0
+	}
+	line := l.line[:g.size]
+	putMessage(line, g.message[:g.size], c.number, c.answered, g.intendedTime(c, c.answered))
+	return !bytes.HasPrefix(line, begun)
 }
 
 // onAnswer counts the answer to the oldest unanswered message.
@@ -61,7 +93,11 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32) {
 	if c.answered+1 < c.sent { // lastSend is that of a later message
 		raw = now - intended
 	}
+	l.exchange(g, g.intendedTime(c, c.answered)).Answered++
 	c.answered++
+	if c.flags&lastWord != 0 && c.answered == c.sent {
+		l.lastAwaited = max(l.lastAwaited-1, 0)
+	}
 	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
 		c.flags &^= sentLate
 	}

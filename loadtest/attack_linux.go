@@ -80,7 +80,6 @@ func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, l
 	if o.launch && !o.bare {
 		o.serverArgs = a.serverArgs + " " + o.serverArgs
 	}
-	const attackers = "attackers"
 	s := o.behaving(attackers, a.behaviour, int(o.connections), a.interval)
 	s.Deferred = true
 	if a.behaviour != load.Silent {

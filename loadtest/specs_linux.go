@@ -13,6 +13,8 @@ const (
 	living = "living"
 	silent = "silent"
 	during = "during"
+
+	attackers = "attackers"
 )
 
 // heartbeats returns a group of connections that send heartbeats.

@@ -38,9 +38,12 @@ func (l *Loop) openDue() {
 		if l.queue = l.queue[1:]; len(l.queue) == 0 {
 			l.queue = nil
 		}
+		c := &l.conns[index]
+		if c.flags&silenced != 0 && l.groups[c.group].Behaviour == Churn { // the churn has ended
+			continue
+		}
 		l.begun++
 		l.total++
-		c := &l.conns[index]
 		c.intended = at
 		l.connect(l.groups[c.group], c, index)
 	}

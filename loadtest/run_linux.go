@@ -219,7 +219,7 @@ func (r *run) finish() error {
 		r.res.Faults = append(r.res.Faults, err.Error())
 	}
 	r.noteServerOutput(r.servers.Stop(exitTimeout))
-	r.res.Groups, r.res.Failures = last.Groups, last.Failures
+	r.res.Groups, r.res.Failures, r.res.OwnDelay = last.Groups, last.Failures, last.OwnDelay
 	for i := range r.res.Groups {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
 	}

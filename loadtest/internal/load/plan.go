@@ -124,15 +124,7 @@ func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)
 	r.Behind = max(r.Behind, o.Behind)
-	for phase, h := range o.OwnDelay {
-		if r.OwnDelay == nil {
-			r.OwnDelay = map[string]*result.Histogram{}
-		}
-		if r.OwnDelay[phase] == nil {
-			r.OwnDelay[phase] = result.NewHistogram()
-		}
-		r.OwnDelay[phase].Add(h)
-	}
+	r.OwnDelay = result.AddDelays(r.OwnDelay, o.OwnDelay)
 	for _, note := range o.Notes {
 		if !slices.Contains(r.Notes, note) {
 			r.Notes = append(r.Notes, note)

@@ -18,7 +18,10 @@ import (
 )
 
 // A sum is what a server in a process of its own tells at its end.
-type sum struct{ Opened, Messages, Reaped int }
+type sum struct {
+	Opened, Messages, Reaped int
+	Closed                   []time.Time // of the reaped connections
+}
 
 // serveUntilEOF serves until stdin is closed, and prints its address and its sum.
 func serveUntilEOF(timeout string) {
@@ -33,7 +36,13 @@ func serveUntilEOF(timeout string) {
 	fmt.Println(s.addr)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	t := s.truth()
-	_ = json.NewEncoder(os.Stdout).Encode(sum{t.opened, t.messages, t.endings[reaped]})
+	told := sum{Opened: t.opened, Messages: t.messages, Reaped: t.endings[reaped]}
+	for _, r := range s.records() {
+		if r.how == reaped {
+			told.Closed = append(told.Closed, r.closed)
+		}
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(told)
 }
 
 // A remote is a server in a process of its own.
@@ -147,16 +156,20 @@ func TestStall(t *testing.T) {
 			server := serveElsewhere(t, timeout)
 			got := start(t, fmt.Sprintf("stall -c 100 --timeout 1500ms --heartbeat 200ms --tick 10ms --stall %v --pid %d --target %s",
 				tc.stall, server.cmd.Process.Pid, server.addr)).wait(t)
+			ended := time.Now()
 			want := server.end(t)
+			alive := 0 // closed right after the stall, 2.5 s before the end, and not in the phase of silence
+			for _, at := range want.Closed {
+				if ended.Sub(at) > 2300*time.Millisecond {
+					alive++
+				}
+			}
 			got.requireOutcome(t, tc.code)
 			g := got.group(t, "living")
 			require.Equal(t, want.Opened, g.Opened)
 			require.Equal(t, want.Reaped, g.Lost+g.Reaped)
-			if tc.code == exitFailed {
-				require.GreaterOrEqual(t, g.Lost, 90, "of 100 that were alive")
-			} else {
-				require.Zero(t, g.Lost)
-			}
+			require.Equal(t, alive, g.Lost)
+			require.Equal(t, tc.code == exitFailed, alive > 0)
 		})
 	}
 }

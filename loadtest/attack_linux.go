@@ -85,7 +85,7 @@ func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, l
 	if a.behaviour != load.Silent {
 		s.Timeout = 0
 	}
-	return o.perform(cmd, "attack "+a.name, []load.Spec{o.heartbeats(living, livingCount, every), s}, func(r *run) {
+	return o.perform(cmd, "attack "+a.name, []load.Spec{o.apart(livingCount, every), s}, func(r *run) {
 		if !r.openAll() || !r.hold("before", calm) || !r.phase(during, length, nil, load.Command{Open: attackers}) {
 			return
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ type run struct {
 	specs       []load.Spec
 	began       time.Time
 	sampled     time.Time
+	finished    func()        // adds to the result when its counts are final; may be nil
 	failed      bool          // it cannot continue
 	clientDelay time.Duration // largest delay of the client
 	baseline    measurement
@@ -86,6 +88,10 @@ func (r *run) prepare() error {
 	}
 	clients, servers := processCounts(total, descriptors-reservedDescriptors)
 	clients, servers = max(clients, o.clients), max(servers, o.servers)
+	if slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart }) {
+		clients++
+		r.res.Notes = append(r.res.Notes, "the group "+living+" has a client process of its own")
+	}
 	if !o.launch {
 		servers = 0
 	}
@@ -224,6 +230,9 @@ func (r *run) finish() error {
 		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
 	}
 	r.res.Notes = append(r.res.Notes, last.Notes...)
+	if r.finished != nil {
+		r.finished()
+	}
 	r.res.Took = time.Since(r.began)
 	if r.clientDelay > notedDelay {
 		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late by up to %v, which its figures of that time include", r.clientDelay))

@@ -22,6 +22,13 @@ func (o *options) heartbeats(name string, connections int, interval time.Duratio
 	return o.behaving(name, load.Heartbeat, connections, interval)
 }
 
+// apart returns the group that stays alive during a storm or an attack. It has a process of its own.
+func (o *options) apart(connections int, interval time.Duration) load.Spec {
+	s := o.heartbeats(living, connections, interval)
+	s.Apart = true
+	return s
+}
+
 // behaving returns a group of connections with the given behaviour.
 func (o *options) behaving(name string, as load.Behaviour, n int, interval time.Duration) load.Spec {
 	return load.Spec{

@@ -46,6 +46,8 @@ type Spec struct {
 	Timeout time.Duration
 	// Deferred groups are opened by a Command.
 	Deferred bool
+	// Apart groups have a process of their own, so that the work for others does not delay them.
+	Apart bool
 }
 
 // A Behaviour defines what an open connection does.

@@ -166,10 +166,32 @@ func (c *Clients) Begin(plan load.Plan) error {
 	return errors.Join(errs...)
 }
 
-// split divides a plan into n equal parts.
-func split(plan load.Plan, n int) []load.Plan {
+// split divides a plan into n parts. The first has the groups that are apart, if there are any. The
+// others are equal.
+func split(plan load.Plan, n int) (parts []load.Plan) {
+	apart, others, total := plan, plan, 0
+	apart.Specs, others.Specs = nil, nil
+	for _, s := range plan.Specs {
+		total += s.Connections
+		if s.Apart && n > 1 {
+			apart.Specs = append(apart.Specs, s)
+			others.First += s.Connections
+		} else {
+			others.Specs = append(others.Specs, s)
+		}
+	}
+	if apart.Specs == nil {
+		return splitEqually(plan, n)
+	}
+	apart.Rate *= float64(others.First-plan.First) / float64(total)
+	others.Rate -= apart.Rate
+	return append([]load.Plan{apart}, splitEqually(others, n-1)...)
+}
+
+// splitEqually divides a plan into n equal parts.
+func splitEqually(plan load.Plan, n int) []load.Plan {
 	parts := make([]load.Plan, n)
-	first := 0
+	first := plan.First
 	for i := range parts {
 		part := plan
 		part.Rate = plan.Rate / float64(n)

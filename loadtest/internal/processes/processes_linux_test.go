@@ -27,6 +27,20 @@ func TestPlanIsSplitEqually(t *testing.T) {
 	require.Equal(t, 3, b)
 }
 
+func TestGroupApartHasAProcessOfItsOwn(t *testing.T) {
+	plan := load.Plan{Rate: 100, Specs: []load.Spec{{Name: "a", Connections: 10, Apart: true}, {Name: "b", Connections: 30}}}
+	parts := split(plan, 3)
+	require.Len(t, parts, 3)
+	require.Equal(t, plan.Specs[:1], parts[0].Specs)
+	require.InDelta(t, 25, parts[0].Rate, 1e-9, "in proportion to its connections")
+	for i, part := range parts[1:] {
+		require.InDelta(t, 37.5, part.Rate, 1e-9)
+		require.Equal(t, 10+15*i, part.First)
+		require.Equal(t, []load.Spec{{Name: "b", Connections: 15}}, part.Specs)
+	}
+	require.Len(t, split(plan, 1)[0].Specs, 2, "one process has all")
+}
+
 func TestClientRefusesInvalidPlan(t *testing.T) {
 	var out bytes.Buffer
 	require.ErrorContains(t, RunClient(strings.NewReader("nonsense"), &out), "reading the plan")

@@ -18,9 +18,12 @@ func newEcho() *cobra.Command {
 	var length time.Duration
 	var pair string
 	var rounds int
+	var sendRate float64
 	cmd := &cobra.Command{
 		Use: "echo", Short: "Send messages one after the other and count the answers", Args: noArgs,
-		Long: `Send messages one after the other on each connection, and measure the rate and latency of the answers. --pair measures
+		Long: `Send messages one after the other on each connection, and measure the rate and latency of the answers. With --send-rate
+messages are sent at a rate, whether or not earlier ones are answered: only then does the latency show a target that stands
+still, because each message counts from its intended time (wrk2 calls it corrected for coordinated omission). --pair measures
 a second target in turn with the first, round by round: the ratio within a round is more precise than two separate runs.
 Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for the first round.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,8 +33,12 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 			if length < time.Second || rounds < 1 {
 				return usageError{errors.New("--for and --rounds: set at least 1s and 1")}
 			}
+			interval, err := o.sendInterval(sendRate)
+			if err != nil {
+				return usageError{err}
+			}
 			if pair == "" {
-				return o.echo(cmd, length, nil)
+				return o.echo(cmd, interval, length, nil)
 			}
 			second, err := resolve(pair)
 			if err != nil {
@@ -40,33 +47,64 @@ Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for 
 			if o.launch {
 				return usageError{errors.New("--pair needs a --target to compare with")}
 			}
-			return o.echoInTurns(cmd, second, length, rounds)
+			return o.echoInTurns(cmd, second, interval, length, rounds)
 		},
 	}
 	o.add(cmd, 100, time.Second, time.Minute)
 	cmd.Flags().DurationVar(&length, "for", 10*time.Second, "duration, with --pair of each round")
 	cmd.Flags().StringVar(&pair, "pair", "", "`host:port` of a second target")
+	cmd.Flags().Float64Var(&sendRate, "send-rate", 0, "messages per second of all connections together; 0 sends each after the last answer")
 	cmd.Flags().IntVar(&rounds, "rounds", 5, "number of rounds with --pair")
 	return cmd
 }
 
-// echo measures one target. It calls measured with the rate, unless it is nil.
-func (o *options) echo(cmd *cobra.Command, length time.Duration, measured func(rate float64)) error {
+// sendInterval returns the interval of each connection for a rate of all of them, or 0 for 0.
+func (o *options) sendInterval(rate float64) (time.Duration, error) {
+	if rate == 0 {
+		return 0, nil
+	}
+	interval := time.Duration(float64(o.connections) / rate * float64(time.Second))
+	switch {
+	case !(rate > 0) || interval < time.Millisecond:
+		return 0, fmt.Errorf("--send-rate is %v: set a positive rate, and at most 1000 per connection", rate)
+	case o.exceedsTimeout(interval):
+		return 0, fmt.Errorf("--send-rate of %v is too low for %d connections and a --timeout of %v", rate, o.connections, o.timeout)
+	}
+	return interval, nil
+}
+
+// echo measures one target, with a message per interval on each connection, or one after the other
+// if it is 0. It calls measured with the rate, unless it is nil.
+func (o *options) echo(cmd *cobra.Command, interval, length time.Duration, measured func(rate float64)) error {
 	group := o.behaving(living, load.PingPong, int(o.connections), 0)
+	if interval > 0 {
+		group = o.heartbeats(living, int(o.connections), interval)
+	}
 	return o.perform(cmd, "echo", []load.Spec{group}, func(r *run) {
 		if !r.openAll() {
 			return
 		}
-		before, _ := r.clients.Report()
-		from := time.Now()
 		r.hold("echo", length)
-		after, _ := r.clients.Report()
-		rate := float64(sumOf(after).Answers-sumOf(before).Answers) / time.Since(from).Seconds()
-		r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", grouped(uint64(rate))))
-		if measured != nil {
-			measured(rate)
+		r.finished = func() {
+			rate := r.answerRate("echo")
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", grouped(uint64(rate))))
+			if measured != nil {
+				measured(rate)
+			}
 		}
 	})
+}
+
+// answerRate returns the answers per second that arrived in a phase, from the final counts.
+func (r *run) answerRate(phase string) (perSecond float64) {
+	for _, p := range r.res.Phases {
+		for _, g := range r.res.Groups {
+			if of := g.Latency[phase]; of != nil && p.Name == phase && p.To > p.From {
+				perSecond += float64(of.Raw.Count()) / (p.To - p.From).Seconds()
+			}
+		}
+	}
+	return perSecond
 }
 
 // nameOfTurn returns the name of a file for one turn: x.json becomes x-1a.json for the first target
@@ -80,7 +118,7 @@ func nameOfTurn(name string, round, target int) string {
 }
 
 // echoInTurns compares two targets.
-func (o *options) echoInTurns(cmd *cobra.Command, second string, length time.Duration, rounds int) error {
+func (o *options) echoInTurns(cmd *cobra.Command, second string, interval, length time.Duration, rounds int) error {
 	both := []string{o.targets[0], second}
 	source, sources, out, html := o.source, o.sources, o.out, o.html
 	var ratios []float64
@@ -90,7 +128,7 @@ func (o *options) echoInTurns(cmd *cobra.Command, second string, length time.Dur
 			i := turn ^ round&1 // the order alternates
 			o.targets, o.source, o.sources = both[i:i+1], source, sources
 			o.out, o.html = nameOfTurn(out, round, i), nameOfTurn(html, round, i)
-			if err := o.echo(cmd, length, func(rate float64) { rates[i] = rate }); err != nil {
+			if err := o.echo(cmd, interval, length, func(rate float64) { rates[i] = rate }); err != nil {
 				return err
 			}
 		}

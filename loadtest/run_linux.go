@@ -52,6 +52,7 @@ type run struct {
 	clientDelay time.Duration // largest delay of the client
 	baseline    measurement
 	whileHeld   measurement
+	finished    func() // adds to the result when its counts are final; may be nil
 }
 
 // perform runs a load test with some groups of connections. The script controls its phases.
@@ -90,6 +91,7 @@ func (r *run) prepare() error {
 	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
 	if isApart {
 		clients++
+		r.res.Notes = append(r.res.Notes, "the group "+living+" has a client process of its own")
 	}
 	if !o.launch {
 		servers = 0
@@ -238,6 +240,9 @@ func (r *run) finish() error {
 		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late by up to %v, which its figures of that time include", r.clientDelay))
 	}
 	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
+	if r.finished != nil {
+		r.finished()
+	}
 	return r.opt.report(r.opt.cmd, r.res)
 }
 

@@ -35,7 +35,7 @@ func (l *Loop) runDue() {
 			g.counts.Open--
 			l.close(c, e.index, true)
 			l.reopen(g, e.index)
-		case c.flags&silenced == 0:
+		case c.flags&silenced == 0 && !l.ending:
 			l.act(g, c, e.index)
 			if c.state == open {
 				l.setDue(c, e.index, g.next(c, now))

@@ -33,8 +33,10 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	switch {
 	case c.flags&sentLate != 0:
 		g.counts.Starved++
+	case l.ending && !dead && g.Timeout > 0 && now >= deadline:
+		g.counts.Ended++ // it sends nothing any more
 	case dead:
-		l.countReaped(g, c, min(now, max(l.certain, deadline)), deadline)
+		l.countReaped(g, c, now, deadline)
 	case g.Timeout > 0 && now >= deadline && c.unsent == 0:
 		g.counts.Starved++ // this process did not send its message in time
 	default:
@@ -64,7 +66,8 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 	if g.counts.Lateness == nil {
 		g.counts.Lateness = result.NewHistogram()
 	}
-	g.counts.Lateness.Record(time.Duration(now - deadline))
+	// If this process was late, the lateness is the least that is certain.
+	g.counts.Lateness.Record(time.Duration(min(now, max(l.certain, deadline)) - deadline))
 }
 
 // close closes a connection, with a RST if hard is set.
@@ -139,7 +142,9 @@ func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
 	now := l.now()
 	for k := c.answered; k < c.whole(g.size); k++ {
 		if now-g.intended(c, k, c.lastSend) >= int64(least) {
-			l.unanswered(g, c, k, c.lastSend)
+			if phase := l.phaseAt(g.begins(c, k, c.lastSend)); phase != "" {
+				g.exchange(phase).Unanswered++
+			}
 		}
 	}
 }

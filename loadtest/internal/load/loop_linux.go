@@ -51,7 +51,7 @@ type Loop struct {
 	begun      int     // connections opened since queueFrom
 	total      int     // connections opened
 	phases     []phase
-	ending     bool  // no new messages are counted
+	ending     bool  // no messages are sent any more
 	endsAt     int64 // Run ends then, or when all messages are answered
 	clear      int64 // all events until then are known
 	certain    int64 // the events that are being handled happened then or later

@@ -6,8 +6,7 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A phase is a part of the run. What is sent after the end of the last phase has no name and is not
-// counted.
+// A phase is a part of the run. The time after the last one, which has no name, is for answers.
 type phase struct {
 	name string
 	from int64

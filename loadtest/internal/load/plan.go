@@ -125,7 +125,7 @@ func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)
 	r.Behind = max(r.Behind, o.Behind)
-	r.OwnDelay = result.AddHistograms(r.OwnDelay, o.OwnDelay)
+	r.OwnDelay = result.AddDelays(r.OwnDelay, o.OwnDelay)
 	for _, note := range o.Notes {
 		if !slices.Contains(r.Notes, note) {
 			r.Notes = append(r.Notes, note)

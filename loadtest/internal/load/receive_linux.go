@@ -59,10 +59,8 @@ func (l *Loop) onStamped(g *group, c *conn, index int32, b []byte) {
 	case s.number < c.answered:
 		g.counts.Doubled++
 	default:
-		for ; c.answered < s.number; c.answered++ {
-			g.counts.Skipped++
-			l.unanswered(g, c, c.answered, s.moment)
-		}
+		g.counts.Skipped += uint64(s.number - c.answered)
+		c.answered = s.number
 		l.onAnswer(g, c, index, s.moment)
 	}
 }
@@ -107,12 +105,5 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 		g.counts.Open--
 		l.close(c, index, g.counts.Ended%2 == 0)
 		l.reopen(g, index)
-	}
-}
-
-// unanswered counts message k, which was sent at the given time at the latest, as never answered.
-func (l *Loop) unanswered(g *group, c *conn, k uint32, sent int64) {
-	if phase := l.phaseAt(g.begins(c, k, sent)); phase != "" {
-		g.exchange(phase).Unanswered++
 	}
 }

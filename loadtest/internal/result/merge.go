@@ -83,17 +83,6 @@ func sum(a, b *Histogram) *Histogram {
 	return a
 }
 
-// AddHistograms adds the histograms with the same name and returns sum, which may be nil.
-func AddHistograms(all, others map[string]*Histogram) map[string]*Histogram {
-	if all == nil && len(others) > 0 {
-		all = map[string]*Histogram{}
-	}
-	for name, h := range others {
-		all[name] = sum(all[name], h)
-	}
-	return all
-}
-
 // AddGroups adds the counts of others to the groups with the same name, and returns groups. It
 // appends missing groups.
 func AddGroups(groups, others []Group) []Group {

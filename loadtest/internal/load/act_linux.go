@@ -20,12 +20,6 @@ func (l *Loop) runDue() {
 		l.delayed(now - e.at)
 		g := l.groups[c.group]
 		switch {
-		case c.flags&lastWord != 0:
-			c.flags &^= lastWord
-			l.silence(g, c)
-			if c.state == open {
-				l.sendMessage(g, c, e.index)
-			}
 		case c.state == connecting:
 			l.openFailed(g, c, e.index, "connect: no answer for "+l.plan.Patience.String())
 		case g.Behaviour == Churn:

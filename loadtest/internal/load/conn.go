@@ -41,7 +41,7 @@ const (
 	unexpected                  // it received data that is not an echo
 	wantWrite                   // the poller watches for writability
 	reset                       // a write failed
-	lastWord                    // its next message is the last one
+	unheard                     // its last message is not answered
 	sentLate                    // it sent a message after its timeout, which is not answered yet
 )
 

@@ -24,9 +24,6 @@ const (
 	blocked = 50 * time.Microsecond
 	// lateWake is how late the kernel may end a wait of a process that runs.
 	lateWake = time.Millisecond
-	// lastWordEvery is the time between two last messages of a group, so that the target can read
-	// the one before the other is sent.
-	lastWordEvery = 25 * time.Microsecond
 	// readChunk is the size of a read in bytes, and slowChunk that of a slow reader.
 	readChunk = 1 << 16
 	slowChunk = 256
@@ -53,6 +50,7 @@ type Loop struct {
 	phases     []phase
 	ending     bool  // no messages are sent any more
 	endsAt     int64 // Run ends then, or when all messages are answered
+	words      lastWords
 	clear      int64 // all events until then are known
 	certain    int64 // the events that are being handled happened then or later
 	buf        []byte
@@ -198,6 +196,7 @@ func (l *Loop) Run(commands <-chan Command) error {
 		}
 		l.openDue()
 		l.runDue()
+		l.sayLastWords()
 		now := l.now()
 		if late := now - reported - int64(reportEvery); late >= 0 {
 			l.delayed(late)
@@ -207,6 +206,9 @@ func (l *Loop) Run(commands <-chan Command) error {
 		until := reported + int64(reportEvery)
 		if l.ending {
 			until = min(until, now+int64(endPoll))
+		}
+		if len(l.words.queue) > 0 {
+			until = min(until, l.words.heardAt+int64(hearing)+1)
 		}
 		if err := l.wait(now, until); err != nil {
 			return err
@@ -318,12 +320,7 @@ func (l *Loop) execute(cmd Command) {
 			c := &l.conns[index]
 			switch g.Name {
 			case cmd.LastMessage:
-				if c.state != open {
-					l.silence(g, c)
-					break
-				}
-				c.flags |= lastWord
-				l.setDue(c, int32(index), l.now()+int64(index-g.first)*int64(lastWordEvery))
+				l.saveLastWord(g, c, int32(index))
 			case cmd.Silence:
 				l.silence(g, c)
 			case cmd.Vanish:

@@ -86,6 +86,7 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 		raw = now - intended
 	}
 	c.answered++
+	l.heard(c)
 	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
 		c.flags &^= sentLate
 	}

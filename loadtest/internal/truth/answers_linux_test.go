@@ -32,7 +32,7 @@ func requireSameCounts(t *testing.T, want truth, g group) {
 
 func TestCorrectServer(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, reaper(nil), living)
+	want, got := runTimed(t, reaper(nil), living)
 	got.requireOutcome(t, exitPassed)
 	g := got.group(t, "living")
 	requireSameCounts(t, want, g)
@@ -186,7 +186,7 @@ func TestAnswersInWrongOrder(t *testing.T) {
 func TestDelayedAnswers(t *testing.T) {
 	t.Parallel()
 	const delay = 60 * time.Millisecond
-	_, got := run(t, reaper(func(p *peer, m message) {
+	_, got := runTimed(t, reaper(func(p *peer, m message) {
 		time.AfterFunc(delay, func() { p.echo(m.line) })
 	}), living)
 	got.requireOutcome(t, exitPassed)
@@ -203,7 +203,7 @@ func TestPausesAreInTheTail(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 10 s")
 	}
-	_, got := run(t, func() faults {
+	_, got := runTimed(t, func() faults {
 		var once sync.Once
 		var began time.Time
 		return faults{answer: func(p *peer, m message) {
@@ -213,7 +213,7 @@ func TestPausesAreInTheTail(t *testing.T) {
 			}
 			p.echo(m.line)
 		}}
-	}, "echo -c 50 --timeout 0 --send-rate 1000 --for 8s")
+	}, "echo -c 50 --timeout 0 --send-rate 1000 --for 8s --patience 1s")
 	got.requireOutcome(t, exitPassed)
 	h := got.group(t, "living").Latency["echo"].Corrected
 	within(t, "p50", h.P50, 0, 60*time.Millisecond)
@@ -224,7 +224,7 @@ func TestPausesAreInTheTail(t *testing.T) {
 // TestRateOfAnswers limits all answers to exactly 1,000 per second. The bound is 2 percent.
 func TestRateOfAnswers(t *testing.T) {
 	t.Parallel()
-	_, got := run(t, func() faults {
+	_, got := runTimed(t, func() faults {
 		var mu sync.Mutex
 		var next time.Time
 		return faults{answer: func(p *peer, m message) {

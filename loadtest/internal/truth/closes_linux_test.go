@@ -20,7 +20,7 @@ func requireLateness(t *testing.T, want truth, g group) {
 // TestEarlyReaps closes dead connections 300 ms before their timeout. The bound is 20 ms.
 func TestEarlyReaps(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, func() faults { return faults{timeout: timeout, offset: -300 * time.Millisecond} }, living)
+	want, got := runTimed(t, func() faults { return faults{timeout: timeout, offset: -300 * time.Millisecond} }, living)
 	got.requireOutcome(t, exitFailed)
 	g := got.group(t, "living")
 	require.Equal(t, connections, want.endings[reaped])
@@ -35,7 +35,7 @@ func TestLateReaps(t *testing.T) {
 	for flags, code := range map[string]int{"": exitPassed, " --expect lateness.p99<2s": exitPassed, " --expect lateness.p50<250ms": exitFailed} {
 		t.Run("hold"+flags, func(t *testing.T) {
 			t.Parallel()
-			want, got := run(t, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
+			want, got := runTimed(t, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
 			got.requireOutcome(t, code)
 			g := got.group(t, "living")
 			require.Equal(t, connections, g.Reaped)
@@ -109,7 +109,7 @@ func TestWaysToReap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want, got := run(t, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
+			want, got := runTimed(t, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
 			got.requireOutcome(t, exitPassed)
 			g := got.group(t, "living")
 			require.Equal(t, connections, want.endings[reaped])

@@ -153,3 +153,42 @@ func TestNilReasonMatchesNothing(t *testing.T) {
 	require.False(t, errors.Is(ln.Reason(conn), ReadIdle))
 	require.False(t, errors.Is(ln.Reason(conn), os.ErrDeadlineExceeded))
 }
+
+// TestALookRaisesAllEventsThatAreDue makes three timeouts pass at the same time.
+func TestALookRaisesAllEventsThatAreDue(t *testing.T) {
+	for _, test := range []struct {
+		answer Action
+		want   int
+	}{{Keep, 3}, {Close, 1}} {
+		var w *simWorld
+		at := map[time.Duration]int{} // by tick
+		w = newQuietWorld(t, Config{MaxAge: time.Hour, OnIdle: func(net.Conn, Event) Action {
+			at[w.now.Truncate(w.cfg.Tick)]++
+			return test.answer
+		}})
+		l := w.accept()
+		w.sleep(5 * time.Second)
+		w.change(t, func(c *Config) {
+			c.ReadTimeout, c.WriteTimeout, c.AllTimeout = 2*time.Second, 3*time.Second, time.Second
+		})
+		w.sleep(w.slack())
+		require.Len(t, at, 1)
+		for _, events := range at {
+			require.Equal(t, test.want, events)
+		}
+		if test.answer == Close {
+			require.ErrorIs(t, l.reason, AllIdle, "its deadline passed first")
+		}
+	}
+}
+
+func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxAge: time.Hour})
+	l := w.accept()
+	w.sleep(5 * time.Second)
+	w.change(t, func(c *Config) { c.ReadTimeout, c.WriteTimeout = 2*time.Second, time.Second })
+	w.sleep(2*w.cfg.Tick + time.Millisecond)
+	require.NotNil(t, l.reason)
+	require.ErrorIs(t, l.reason, ReadIdle)
+	require.EqualValues(t, 1, w.ln.Stats().Events[WriteIdle])
+}

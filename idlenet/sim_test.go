@@ -13,9 +13,10 @@ import (
 
 // simSeeds are the seeds of worlds in which a promise was once broken.
 var simSeeds = []uint64{
-	500372, // the process was stopped between a question and the choice of a connection to shed
-	500802, // shed a step of the kernel's clock too early
-	520132, // a ping waited for the retry of an earlier one, which was answered
+	500372,     // the process was stopped between a question and the choice of a connection to shed
+	500802,     // shed a step of the kernel's clock too early
+	520132,     // a ping waited for the retry of an earlier one, which was answered
+	2165700506, // a limit that passed with the maximum age was noticed two ticks after the goodbye
 }
 
 // TestSimulation runs the code of this package in simulated worlds. An oracle that knows the

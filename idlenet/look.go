@@ -123,6 +123,10 @@ func (s *shard) lookAtEnd(id uint32, n *conn, e *end, open bool, now mono.Time) 
 		s.noteClosed(id, n)
 		return now.Add(reasonKept), true
 	case now >= e.closeAt:
+		away := s.listener.judge.away(&s.listener.settings.Load().rule, now)
+		if ran := e.closeAt.Add(away.Server.Within(e.told, now)); now < ran { // the server had no time to close it
+			return ran, true
+		}
 		if own, ok := root(n.conn); ok {
 			s.calls = append(s.calls, func() { closeNow(own, false) })
 		}
@@ -249,7 +253,8 @@ func (s *shard) told(id uint32, e *end, grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ends[id] == e && !e.closed {
-		e.closeAt = s.listener.clock.Elapsed().Add(grace)
+		e.told = s.listener.clock.Elapsed()
+		e.closeAt = e.told.Add(grace)
 		s.soon(s.conns.At(id))
 	}
 }

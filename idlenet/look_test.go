@@ -51,6 +51,23 @@ func TestCloseGraceEndsAServerThatNeverCloses(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+// TestAStopDoesNotUseUpCloseGrace stops the process while the server has time to close connections.
+func TestAStopDoesNotUseUpCloseGrace(t *testing.T) {
+	const grace = 2 * time.Second
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
+	l := w.accept()
+	w.sleep(time.Second + w.slack())
+	require.NotNil(t, l.reason)
+	for range 2 {
+		w.sleep(grace / 4)
+		w.stop(3*grace, false)
+	}
+	w.sleep(grace/2 - w.slack())
+	require.True(t, l.isOpen())
+	w.sleep(2 * w.slack())
+	require.False(t, l.isOpen())
+}
+
 func TestAResetIsARST(t *testing.T) {
 	t.Parallel()
 	ln, dial := serveDeaf(t, Config{ReadTimeout: short, Reset: []Reason{ReadIdle}})

@@ -63,6 +63,24 @@ func TestAReasonIsKeptForAMinute(t *testing.T) {
 	require.Equal(t, 1, w.ln.Connections())
 }
 
+func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	var all []*simLife
+	for range 10 {
+		all = append(all, w.accept())
+	}
+	w.sleep(time.Second + w.slack())
+	for _, l := range all {
+		require.ErrorIs(t, w.ln.Reason(l.c), ReadIdle)
+		l.serverCloses()
+	}
+	w.sleep(time.Minute)
+	require.NotNil(t, w.ln.Reason(all[0].c))
+	w.sleep(w.cfg.CloseGrace + w.slack()) // they were found closed after CloseGrace
+	w.checkEmpty()
+	require.False(t, w.judging)
+}
+
 func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Stamp: true})
 	touched, released := w.accept(), w.accept()

@@ -68,6 +68,20 @@ func TestAStopDoesNotUseUpCloseGrace(t *testing.T) {
 	require.False(t, l.isOpen())
 }
 
+func TestAnEarlyStopIsRememberedInALongCloseGrace(t *testing.T) {
+	const grace = 10 * time.Minute
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
+	l := w.accept()
+	w.sleep(time.Second + w.slack())
+	w.stop(time.Minute, false)
+	w.sleep(grace - time.Second)
+	w.stop(time.Second, false)
+	w.sleep(500 * time.Millisecond)
+	require.True(t, l.isOpen())
+	w.sleep(time.Second)
+	require.False(t, l.isOpen())
+}
+
 func TestAResetIsARST(t *testing.T) {
 	t.Parallel()
 	ln, dial := serveDeaf(t, Config{ReadTimeout: short, Reset: []Reason{ReadIdle}})

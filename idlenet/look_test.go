@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // serveDeaf accepts connections and never closes them.
@@ -222,4 +224,24 @@ func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 	require.NotNil(t, l.reason)
 	require.ErrorIs(t, l.reason, ReadIdle)
 	require.EqualValues(t, 1, w.ln.Stats().Events[WriteIdle])
+}
+
+// TestAVerdictIsAsOldAsTheAnswer delays the judge after the kernel has answered, less than an
+// outage. A byte comes meanwhile, before the timeout.
+func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Tick: 20 * time.Millisecond, OutageGrace: -1})
+	l := w.accept()
+	w.sleep(940 * time.Millisecond)
+	w.change(t, func(c *Config) { c.MaxAge = time.Hour }) // all connections are looked at
+	w.after(50*time.Millisecond, func() { l.sock.peer.transmit(1, false) })
+	w.ln.ask = func(c net.Conn, ev *verdict.Evidence) bool {
+		open := w.ask(c, ev)
+		w.pass(60 * time.Millisecond)
+		w.ln.ask = w.ask
+		return open
+	}
+	w.sleep(500 * time.Millisecond)
+	require.Nil(t, l.reason)
+	w.sleep(600*time.Millisecond + w.slack())
+	require.ErrorIs(t, l.reason, ReadIdle)
 }

@@ -87,13 +87,13 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 
 func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: time.Hour, Sources: sources.Limits{Connections: 2}})
-	first := w.accept()
+	c, err := w.ln.Watch(w.newLife().conn) // it has no place of a source
+	require.NoError(t, err)
 	for range 3 {
 		w.accept()
 	}
 	require.Equal(t, 3, w.refused)
-	first.serverCloses()
-	w.sleep(w.cfg.Tick)
+	w.ln.ConnState(c, http.StateClosed)
 	w.accept()
 	require.Equal(t, 3, w.refused)
 }

@@ -76,7 +76,8 @@ func serveHTTP(b *testing.B, name string, n int) (conns []net.Conn, stop func())
 		for _, c := range conns {
 			require.NoError(b, c.Close())
 		}
-		eventually(b, "the goroutines end", func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // one checks that
+		// One goroutine is that of the check.
+		eventually(b, "the goroutines end", func() bool { return runtime.NumGoroutine() <= goroutines+1 })
 	}
 }
 

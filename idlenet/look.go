@@ -124,7 +124,8 @@ func (s *shard) lookAtEnd(id uint32, n *conn, e *end, open bool, now mono.Time) 
 		return now.Add(reasonKept), true
 	case now >= e.closeAt:
 		away := s.listener.judge.away(&s.listener.settings.Load().rule, now)
-		if ran := e.closeAt.Add(away.Server.Within(e.told, now)); now < ran { // the server had no time to close it
+		// The server had no time to close it during outages.
+		if ran := e.closeAt.Add(away.Server.Within(e.told, now)); now < ran {
 			return ran, true
 		}
 		if own, ok := root(n.conn); ok {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -179,20 +180,30 @@ func BenchmarkEcho(b *testing.B) {
 		for round := range rounds {
 			for k := range servers {
 				i := (k + round) % len(servers)
-				echoes[i] = append(echoes[i], float64(countEchoes(clients[i], turn)))
+				echoes[i] = append(echoes[i], float64(countExchanges(clients[i], turn, exchangeEcho)))
 			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	for i, s := range servers {
-		ratios := make([]float64, len(echoes[i]))
-		for k, n := range echoes[i] {
-			ratios[k] = n / echoes[0][k]
+	var names []string
+	for _, s := range servers {
+		names = append(names, s.name)
+	}
+	reportRatios(b, names, echoes)
+}
+
+// reportRatios reports how many exchanges each subject made, compared with the first one in the
+// same turn: the median, the least and the greatest.
+func reportRatios(b *testing.B, names []string, done [][]float64) {
+	for i, name := range names {
+		ratios := make([]float64, len(done[i]))
+		for k, n := range done[i] {
+			ratios[k] = n / done[0][k]
 		}
 		slices.Sort(ratios)
-		b.ReportMetric(ratios[len(ratios)/2], s.name)
-		b.ReportMetric(ratios[0], s.name+"-least")
-		b.ReportMetric(ratios[len(ratios)-1], s.name+"-most")
+		b.ReportMetric(ratios[len(ratios)/2], name)
+		b.ReportMetric(ratios[0], name+"-least")
+		b.ReportMetric(ratios[len(ratios)-1], name+"-most")
 	}
 }
 
@@ -211,20 +222,26 @@ func echoWith(c net.Conn, before func()) {
 	}
 }
 
-// countEchoes returns the number of echoes of all connections in a time.
-func countEchoes(conns []net.Conn, d time.Duration) (n int) {
+// exchangeEcho sends 16 bytes and reads their echo.
+func exchangeEcho(c net.Conn) error {
+	var b [16]byte
+	if _, err := c.Write(b[:]); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, b[:])
+	return err
+}
+
+// countExchanges returns the number of exchanges on all connections in a time.
+func countExchanges(conns []net.Conn, d time.Duration, exchange func(net.Conn) error) (n int) {
 	counts := make([]int, len(conns))
 	end := time.Now().Add(d)
 	var all sync.WaitGroup
 	for i, c := range conns {
 		all.Go(func() {
-			b := make([]byte, 16)
 			for time.Now().Before(end) {
-				if _, err := c.Write(b); err != nil {
-					panic(fmt.Sprint("BUG: write: ", err))
-				}
-				if _, err := io.ReadFull(c, b); err != nil {
-					panic(fmt.Sprint("BUG: read: ", err))
+				if err := exchange(c); err != nil {
+					panic(fmt.Sprint("BUG: exchange: ", err))
 				}
 				counts[i]++
 			}
@@ -237,15 +254,19 @@ func countEchoes(conns []net.Conn, d time.Duration) (n int) {
 	return n
 }
 
-// BenchmarkMassExpiry lets 7,000 silent connections end together, and times the echoes of 100
-// living ones meanwhile. Both ends are in this process.
+// BenchmarkMassExpiry lets 15,000 silent connections end together, and times the echoes of 100
+// living ones meanwhile. The clients are in a process of their own.
 func BenchmarkMassExpiry(b *testing.B) {
-	const dead, living, timeout = 7000, 100, 3 * time.Second
+	const timeout = 3 * time.Second
 	for b.Loop() {
+		var ends []time.Time // guarded by reaped
 		var reaped atomic.Int64
 		inner, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(b, err)
-		ln, err := Listen(inner, Config{ReadTimeout: timeout, OnReap: func(net.Conn, *ReapError) { reaped.Add(1) }})
+		ln, err := Listen(inner, Config{ReadTimeout: timeout, OnReap: func(net.Conn, *ReapError) {
+			ends = append(ends, time.Now())
+			reaped.Add(1)
+		}})
 		require.NoError(b, err)
 		var served sync.WaitGroup
 		served.Go(func() {
@@ -256,56 +277,41 @@ func BenchmarkMassExpiry(b *testing.B) {
 				})
 			}
 		})
-		dial := func(n int) (conns []net.Conn) {
-			for range n {
-				c, err := net.Dial("tcp", inner.Addr().String())
-				require.NoError(b, err)
-				conns = append(conns, c)
-			}
-			return conns
-		}
-		speaking := dial(living)
-		silent := dial(dead)
-		began := time.Now()
-		for _, c := range silent { // from here on they are silent together
-			_, err := c.Write([]byte("x"))
-			require.NoError(b, err)
-		}
-		var quiet, busy []float64
-		ended := time.Duration(0)
-		for i := 0; ended == 0 || time.Since(began) < ended+timeout/4; i++ {
-			at := time.Now()
-			c := speaking[i%living]
-			_, err := c.Write([]byte("y"))
-			require.NoError(b, err)
-			_, err = io.ReadFull(c, make([]byte, 1))
-			require.NoError(b, err)
-			took := float64(time.Since(at).Nanoseconds()) / 1e6
-			switch n := reaped.Load(); {
-			case n == 0:
-				quiet = append(quiet, took)
-			case n < dead:
-				busy = append(busy, took)
-			case ended == 0:
-				ended = time.Since(began)
-			}
-			time.Sleep(time.Millisecond)
-		}
-		b.ReportMetric((ended-timeout).Seconds()*1e3, "ms-all-ended")
-		for name, all := range map[string][]float64{"before": quiet, "during": busy} {
+		clients := startChild(b, "clients "+inner.Addr().String())
+		silentSince, err := strconv.ParseInt(clients.line(b), 10, 64)
+		require.NoError(b, err)
+		eventually(b, "all silent connections end", func() bool { return reaped.Load() == massDead })
+		time.Sleep(timeout / 4)
+		before, during := splitEchoes(b, clients.end(b), ends[0], ends[massDead-1])
+		b.ReportMetric((ends[massDead-1].Sub(time.Unix(0, silentSince))-timeout).Seconds()*1e3, "ms-all-ended")
+		for name, all := range map[string][]float64{"before": before, "during": during} {
 			slices.Sort(all)
 			if len(all) > 0 {
 				b.ReportMetric(all[len(all)*99/100], "ms-p99-"+name)
 			}
 		}
 		require.NoError(b, ln.Close())
-		for _, c := range append(speaking, silent...) {
-			require.NoError(b, c.Close())
-		}
 		served.Wait()
 		eventually(b, "the goroutine ends", func() bool { return !ln.isJudging() })
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// splitEchoes returns the milliseconds of the echoes that were sent before an instant, and of those
+// until another one.
+func splitEchoes(b *testing.B, lines []string, from, to time.Time) (before, during []float64) {
+	for _, line := range lines {
+		var at, took int64
+		_, err := fmt.Sscan(line, &at, &took)
+		require.NoError(b, err)
+		switch sent := time.Unix(0, at); {
+		case sent.Before(from):
+			before = append(before, float64(took)/1e6)
+		case sent.Before(to):
+			during = append(during, float64(took)/1e6)
+		}
+	}
+	return before, during
 }
 
 // BenchmarkIdleCost measures the processor time of the whole process while 9,000 connections are

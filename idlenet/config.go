@@ -71,8 +71,8 @@ type Config struct {
 	Goodbye func(c net.Conn, reason *ReapError)
 
 	// CloseGrace is the time that the server gets to close a connection that has ended, see "How a
-	// connection ends" in the package comment. After it the Listener closes the connection. If
-	// zero, it is 5s.
+	// connection ends" in the package comment. After it the Listener closes the connection. Times
+	// in which the process was stopped do not count. If zero, it is 5s.
 	CloseGrace time.Duration
 
 	// Reset lists the reasons for which a connection is reset (RST) at once, without CloseGrace. A

@@ -36,7 +36,8 @@ const (
 )
 
 // A judge is the goroutine that moves the clock and looks at the connections that are due. A
-// Listener has one while it has connections. The goroutine owns all fields.
+// Listener has one while it has connections, or reasons of closed ones. The goroutine owns all
+// fields.
 type judge struct {
 	listener *Listener
 	monitor  outage.Monitor
@@ -75,13 +76,28 @@ func (j *judge) run() {
 	}
 }
 
-// leave ends the goroutine if no connection is open.
+// leave ends the goroutine if no connection is open, and no reason is kept. A closed Listener keeps
+// its reasons as long as the server keeps the Listener.
 func (j *judge) leave() bool {
 	l := j.listener
+	kept := !l.closing.Load() && l.keepsReasons()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.judging = l.total.Load() > 0
+	l.judging = kept || l.total.Load() > 0
 	return !l.judging
+}
+
+// keepsReasons reports whether the reason of a connection is known.
+func (l *Listener) keepsReasons() bool {
+	for _, s := range l.shards {
+		s.mu.Lock()
+		n := len(s.ends)
+		s.mu.Unlock()
+		if n > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // round moves the clock and looks at all connections that are due.
@@ -113,6 +129,9 @@ func (j *judge) move() {
 	from, to := l.clock.Move()
 	if from == to {
 		return
+	}
+	if l.total.Load() == 0 { // the silence says nothing
+		j.monitor.Resume(to)
 	}
 	set := l.settings.Load()
 	if stamp := l.stamped.Load(); stamp != 0 {

@@ -69,3 +69,72 @@ func TestEndsLeaveTimeForTheLiving(t *testing.T) {
 		require.GreaterOrEqual(t, at.Sub(ends[i]), rest)
 	}
 }
+
+// TestOneLivingConnectionIsNoSilence: the judge asks all connections before it holds verdicts.
+func TestOneLivingConnectionIsNoSilence(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
+	all := []*simLife{w.accept()}
+	for range 199 {
+		all = append(all, w.accept())
+	}
+	beat := func(some []*simLife) {
+		for _, l := range some {
+			l.sock.peer.transmit(1, false)
+		}
+		w.sleep(50 * time.Millisecond)
+	}
+	for range 100 {
+		beat(all)
+	}
+	for range 90 {
+		beat(all[:1])
+	}
+	require.Zero(t, w.ln.Stats().Holds)
+	require.EqualValues(t, 199, w.ln.Stats().Reaped[ReadIdle], "they end in time")
+}
+
+func TestABurstOfNewConnectionsIsNoTraffic(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 2 * time.Second})
+	w.sleep(time.Second)
+	for range 100 {
+		w.accept().sock.peer.transmit(1, false)
+	}
+	w.sleep(2*time.Second + w.slack())
+	require.Zero(t, w.ln.Stats().Holds)
+	require.EqualValues(t, 100, w.ln.Stats().Reaped[ReadIdle])
+}
+
+// TestTimeWithoutConnectionsIsNoSilence has the goroutine run without a connection, while it keeps
+// a reason. A silence in that time would hide a shorter one.
+func TestTimeWithoutConnectionsIsNoSilence(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
+	first := w.accept()
+	w.sleep(4*time.Second + w.slack())
+	require.NotNil(t, first.reason)
+	first.serverCloses()
+	w.sleep(40 * time.Second)
+	require.True(t, w.judging)
+	var all []*simLife
+	for range 100 {
+		all = append(all, w.accept())
+	}
+	for range 100 {
+		for _, l := range all {
+			l.sock.peer.transmit(1, false)
+		}
+		w.sleep(50 * time.Millisecond)
+	}
+	w.sleep(5 * time.Second)
+	require.True(t, w.ln.Stats().Holding)
+}
+
+func TestTimeWithoutConnectionsIsNoOutage(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	for range 2 {
+		l := w.accept()
+		l.serverCloses()
+		w.sleep(10 * time.Second)
+		require.False(t, w.judging)
+	}
+	require.Zero(t, w.ln.Stats().Outages)
+}

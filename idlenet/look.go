@@ -67,15 +67,18 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 	if !n.Judged() {
 		return now.Add(set.limits.Horizon), true
 	}
-	v := set.limits.Judge(&f, l.judge.away(&set.rule, asked), asked)
-	if v.Act == verdict.Wait {
-		s.counters.Rescheduled++
-		if v.PutOff {
-			s.counters.PutOff++
+	away := l.judge.away(&set.rule, asked)
+	for s.ends[id] == nil && n.Judged() {
+		v := set.limits.Judge(&f, away, asked)
+		if v.Act == verdict.Wait {
+			s.counters.Rescheduled++
+			if v.PutOff {
+				s.counters.PutOff++
+			}
+			return s.nextLook(n, set, v, now), true
 		}
-		return s.nextLook(n, set, v, now), true
+		s.carryOut(id, n, set, v, &f, now)
 	}
-	s.carryOut(id, n, set, v, &f, now)
 	return now.Add(l.clock.Tick()), true
 }
 
@@ -120,6 +123,11 @@ func (s *shard) lookAtEnd(id uint32, n *conn, e *end, open bool, now mono.Time) 
 		s.noteClosed(id, n)
 		return now.Add(reasonKept), true
 	case now >= e.closeAt:
+		away := s.listener.judge.away(&s.listener.settings.Load().rule, now)
+		// The server had no time to close it during outages.
+		if ran := e.closeAt.Add(away.Server.Within(e.told, now)); now < ran {
+			return ran, true
+		}
 		if own, ok := root(n.conn); ok {
 			s.calls = append(s.calls, func() { closeNow(own, false) })
 		}
@@ -128,19 +136,22 @@ func (s *shard) lookAtEnd(id uint32, n *conn, e *end, open bool, now mono.Time) 
 	return e.closeAt, true
 }
 
-// carryOut carries out a verdict.
+// carryOut carries out a verdict. It updates the facts, unless the connection ends.
 func (s *shard) carryOut(id uint32, n *conn, set *settings, v verdict.Verdict, f *verdict.Facts, now mono.Time) {
 	report := set.limits.Report(v, f, now)
 	c := n.conn
+	rounded := s.listener.clock.Unpack(s.listener.clock.Pack(now), now) // as the state keeps it
 	switch v.Act {
 	case verdict.Raise:
 		s.raise(id, n, set, Event{
 			Reason: v.Reason, First: report.First, Timeout: report.Limit, Idle: report.Lasted, Late: report.Late,
 		}, now)
+		f.Noticed[v.Reason-ReadIdle] = rounded
 	case verdict.Ping:
 		s.counters.Pings++
 		s.countMissed(f)
 		n.Ping(&s.listener.clock, f, now)
+		f.Missed, f.LastPing = f.Missed+1, rounded
 		ping := set.cfg.Heartbeat.Ping
 		s.calls = append(s.calls, func() { s.listener.spawn(func() { ping(c) }) })
 	case verdict.Farewell:
@@ -149,6 +160,7 @@ func (s *shard) carryOut(id uint32, n *conn, set *settings, v verdict.Verdict, f
 			return
 		}
 		n.Leave(&s.listener.clock, now)
+		f.Leaving, f.LastPing = true, rounded
 		reason := reapError(v.Reason, report)
 		reason.Grace = set.cfg.MaxAgeGrace
 		if goodbye := set.cfg.Goodbye; goodbye != nil {
@@ -188,10 +200,17 @@ func (s *shard) raise(id uint32, n *conn, set *settings, ev Event, now mono.Time
 	}
 	c := n.conn
 	s.calls = append(s.calls, func() {
-		if onIdle(c, ev) == Close {
-			s.listener.with(c, func(s *shard, id uint32, n *conn) { s.end(id, n, reason) })
+		if l := s.listener; l.isJudged(c) && onIdle(c, ev) == Close {
+			l.with(c, func(s *shard, id uint32, n *conn) { s.end(id, n, reason) })
 		}
 	})
+}
+
+// isJudged reports whether a connection is watched and has not ended. The call before may have
+// ended it.
+func (l *Listener) isJudged(c net.Conn) (judged bool) {
+	l.with(c, func(s *shard, id uint32, n *conn) { judged = s.ends[id] == nil && n.Judged() })
+	return judged
 }
 
 // end makes the server close a connection. With ObserveOnly it only counts and logs it. The calls
@@ -235,7 +254,8 @@ func (s *shard) told(id uint32, e *end, grace time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ends[id] == e && !e.closed {
-		e.closeAt = s.listener.clock.Elapsed().Add(grace)
+		e.told = s.listener.clock.Elapsed()
+		e.closeAt = e.told.Add(grace)
 		s.soon(s.conns.At(id))
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // serveDeaf accepts connections and never closes them.
@@ -49,6 +51,37 @@ func TestCloseGraceEndsAServerThatNeverCloses(t *testing.T) {
 	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestAStopDoesNotUseUpCloseGrace stops the process while the server has time to close connections.
+func TestAStopDoesNotUseUpCloseGrace(t *testing.T) {
+	const grace = 2 * time.Second
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
+	l := w.accept()
+	w.sleep(time.Second + w.slack())
+	require.NotNil(t, l.reason)
+	for range 2 {
+		w.sleep(grace / 4)
+		w.stop(3*grace, false)
+	}
+	w.sleep(grace/2 - w.slack())
+	require.True(t, l.isOpen())
+	w.sleep(2 * w.slack())
+	require.False(t, l.isOpen())
+}
+
+func TestAnEarlyStopIsRememberedInALongCloseGrace(t *testing.T) {
+	const grace = 10 * time.Minute
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
+	l := w.accept()
+	w.sleep(time.Second + w.slack())
+	w.stop(time.Minute, false)
+	w.sleep(grace - time.Second)
+	w.stop(time.Second, false)
+	w.sleep(500 * time.Millisecond)
+	require.True(t, l.isOpen())
+	w.sleep(time.Second)
+	require.False(t, l.isOpen())
 }
 
 func TestAResetIsARST(t *testing.T) {
@@ -152,4 +185,63 @@ func TestNilReasonMatchesNothing(t *testing.T) {
 	_, conn := dial()
 	require.False(t, errors.Is(ln.Reason(conn), ReadIdle))
 	require.False(t, errors.Is(ln.Reason(conn), os.ErrDeadlineExceeded))
+}
+
+// TestALookRaisesAllEventsThatAreDue makes three timeouts pass at the same time.
+func TestALookRaisesAllEventsThatAreDue(t *testing.T) {
+	for _, test := range []struct {
+		answer Action
+		want   int
+	}{{Keep, 3}, {Close, 1}} {
+		var w *simWorld
+		at := map[time.Duration]int{} // by tick
+		w = newQuietWorld(t, Config{MaxAge: time.Hour, OnIdle: func(net.Conn, Event) Action {
+			at[w.now.Truncate(w.cfg.Tick)]++
+			return test.answer
+		}})
+		l := w.accept()
+		w.sleep(5 * time.Second)
+		w.change(t, func(c *Config) {
+			c.ReadTimeout, c.WriteTimeout, c.AllTimeout = 2*time.Second, 3*time.Second, time.Second
+		})
+		w.sleep(w.slack())
+		require.Len(t, at, 1)
+		for _, events := range at {
+			require.Equal(t, test.want, events)
+		}
+		if test.answer == Close {
+			require.ErrorIs(t, l.reason, AllIdle, "its deadline passed first")
+		}
+	}
+}
+
+func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxAge: time.Hour})
+	l := w.accept()
+	w.sleep(5 * time.Second)
+	w.change(t, func(c *Config) { c.ReadTimeout, c.WriteTimeout = 2*time.Second, time.Second })
+	w.sleep(2*w.cfg.Tick + time.Millisecond)
+	require.NotNil(t, l.reason)
+	require.ErrorIs(t, l.reason, ReadIdle)
+	require.EqualValues(t, 1, w.ln.Stats().Events[WriteIdle])
+}
+
+// TestAVerdictIsAsOldAsTheAnswer delays the judge after the kernel has answered, less than an
+// outage. A byte comes meanwhile, before the timeout.
+func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Tick: 20 * time.Millisecond, OutageGrace: -1})
+	l := w.accept()
+	w.sleep(940 * time.Millisecond)
+	w.change(t, func(c *Config) { c.MaxAge = time.Hour }) // all connections are looked at
+	w.after(50*time.Millisecond, func() { l.sock.peer.transmit(1, false) })
+	w.ln.ask = func(c net.Conn, ev *verdict.Evidence) bool {
+		open := w.ask(c, ev)
+		w.pass(60 * time.Millisecond)
+		w.ln.ask = w.ask
+		return open
+	}
+	w.sleep(500 * time.Millisecond)
+	require.Nil(t, l.reason)
+	w.sleep(600*time.Millisecond + w.slack())
+	require.ErrorIs(t, l.reason, ReadIdle)
 }

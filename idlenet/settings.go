@@ -51,7 +51,7 @@ func newSettings(cfg Config, drain verdict.Drain, before *settings, since mono.T
 	}
 	set.rule = outage.Rule{
 		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, setting.Net.Shortest(&cfg).Value), Hold: cfg.OutageGrace >= 0,
-		Memory: max(cfg.horizon(), cfg.longest()), Longest: cfg.longest(), Shortest: cfg.shortestIdle(),
+		Memory: max(cfg.horizon(), cfg.longest(), cfg.CloseGrace), Longest: cfg.longest(), Shortest: cfg.shortestIdle(),
 	}
 	for _, r := range cfg.Reset {
 		set.reset[r] = true

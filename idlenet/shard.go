@@ -48,7 +48,8 @@ func (c *conn) used() bool { return c.conn != nil }
 // An end is what is known of a connection that has ended.
 type end struct {
 	reason  *ReapError
-	closeAt mono.Time // the Listener closes the connection then; Never before the server is told
+	told    mono.Time // the server was told to close the connection
+	closeAt mono.Time // the Listener closes it then, or later after an outage; Never before told
 	closed  bool      // it was found closed
 }
 

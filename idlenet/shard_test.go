@@ -63,6 +63,24 @@ func TestAReasonIsKeptForAMinute(t *testing.T) {
 	require.Equal(t, 1, w.ln.Connections())
 }
 
+func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	var all []*simLife
+	for range 10 {
+		all = append(all, w.accept())
+	}
+	w.sleep(time.Second + w.slack())
+	for _, l := range all {
+		require.ErrorIs(t, w.ln.Reason(l.c), ReadIdle)
+		l.serverCloses()
+	}
+	w.sleep(time.Minute)
+	require.NotNil(t, w.ln.Reason(all[0].c))
+	w.sleep(w.cfg.CloseGrace + w.slack()) // they were found closed after CloseGrace
+	w.checkEmpty()
+	require.False(t, w.judging)
+}
+
 func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Stamp: true})
 	touched, released := w.accept(), w.accept()
@@ -135,4 +153,42 @@ func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
 	require.Zero(t, events)
 	w.sleep(100*time.Millisecond + w.slack())
 	require.Equal(t, 1, events)
+}
+
+func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	l := w.accept()
+	w.sleep(500 * time.Millisecond)
+	w.ln.Release(l.c)
+	w.sleep(500*time.Millisecond + w.slack())
+	require.ErrorIs(t, l.reason, ReadIdle)
+}
+
+// TestAReasonStaysThoughTheServerWasFaster closes a connection after Kick, before the server is
+// told, and lets the judge look at it then.
+func TestAReasonStaysThoughTheServerWasFaster(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	l := w.accept()
+	w.sleep(time.Second)
+	w.change(t, func(c *Config) { c.MaxAge = time.Hour }) // all connections are looked at
+	w.sleep(w.cfg.Tick)
+	l.kickedAt = w.now
+	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(l.c)))
+	l.serverCloses()
+	w.sleep(59 * time.Second)
+	require.ErrorIs(t, w.ln.Reason(l.c), Kicked)
+}
+
+func TestKickDoesNotHitANewerConnection(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	w.listen(1)
+	old := w.accept()
+	id := w.ln.ID(old.c)
+	old.use = simUseConnState
+	old.serverCloses()
+	w.sleep(time.Second)
+	l := w.accept()
+	require.Equal(t, 1, w.ln.used())
+	require.ErrorIs(t, w.ln.Kick(t.Context(), id), ErrNotWatched)
+	require.Nil(t, w.ln.Reason(l.c))
 }

@@ -3,10 +3,13 @@ package idlenet
 import (
 	"io"
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/sources"
 )
 
 func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
@@ -48,4 +51,62 @@ func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	require.EqualValues(t, 1, e.Stats().Refused)
 	require.Zero(t, e.Stats().Reaped[Shed])
 	require.Equal(t, 2, e.Connections())
+}
+
+func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 3, ShedProtect: 100 * time.Millisecond})
+	w.listen(1)
+	all := []*simLife{w.accept(), w.accept(), w.accept()}
+	for _, l := range []*simLife{all[0], all[2]} {
+		w.sleep(time.Second)
+		l.sock.peer.transmit(1, false)
+	}
+	w.sleep(time.Second)
+	w.accept()
+	w.sleep(w.slack())
+	require.ErrorIs(t, all[1].reason, Shed)
+	require.InDelta(t, 3*time.Second, all[1].reason.Lasted, float64(w.slack()))
+}
+
+// TestEndedConnectionsTakeNoRoom counts connections that have ended and those that are closed.
+func TestEndedConnectionsTakeNoRoom(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 2, ShedProtect: time.Hour})
+	ended := w.accept()
+	w.accept()
+	ended.kickedAt = w.now
+	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(ended.c)))
+	w.sleep(w.slack())
+	w.accept()
+	require.Zero(t, w.refused)
+	ended.serverCloses()
+	w.sleep(w.cfg.CloseGrace + w.slack())
+	require.Equal(t, 2, w.ln.Connections())
+	w.accept()
+	require.Equal(t, 1, w.refused)
+}
+
+func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: time.Hour, Sources: sources.Limits{Connections: 2}})
+	c, err := w.ln.Watch(w.newLife().conn) // it has no place of a source
+	require.NoError(t, err)
+	for range 3 {
+		w.accept()
+	}
+	require.Equal(t, 3, w.refused)
+	w.ln.ConnState(c, http.StateClosed)
+	w.accept()
+	require.Equal(t, 3, w.refused)
+}
+
+func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
+	w := newQuietWorld(t, Config{Sources: sources.Limits{Connections: 1}})
+	w.accept()
+	dialled := w.newLife()
+	c, err := w.ln.Watch(dialled.conn)
+	require.NoError(t, err)
+	w.ln.ConnState(c, http.StateClosed)
+	require.Equal(t, 1, w.ln.Connections())
+	w.inner.next = w.newLife().conn
+	_, err = w.ln.Accept()
+	require.ErrorIs(t, err, errNoneWaits, "the connection is refused, and no other one waits")
 }

@@ -69,6 +69,15 @@ func newQuietWorld(t testing.TB, cfg Config) *simWorld {
 	return w
 }
 
+// change changes the Config of a quiet world.
+func (w *simWorld) change(t testing.TB, edit func(*Config)) {
+	w.updatedAt = w.now
+	require.NoError(t, w.ln.Update(func(c *Config) {
+		edit(c)
+		w.cfg = *c
+	}))
+}
+
 // accept accepts a connection of a peer that sends only what the test sends. Its server reads at
 // once, and does not close it.
 func (w *simWorld) accept() *simLife {

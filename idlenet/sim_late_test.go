@@ -168,9 +168,6 @@ func (l *simLife) countsIdle(k Reason) (since, limit time.Duration) {
 	case l.w.decides:
 		since, limit = max(t.anySent, t.anew), cfg.WriteTimeout
 	}
-	if limit > 0 && l.w.decides { // a look reports one event, and the next one follows two ticks later
-		limit += 4 * cfg.Tick
-	}
 	return max(since, t.events[k-ReadIdle]), limit
 }
 

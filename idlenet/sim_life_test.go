@@ -60,6 +60,7 @@ type simLife struct {
 	endedFrom  time.Duration // an instant before the end
 	mustEnd    bool          // OnIdle has returned Close
 	told, cuts int
+	toldAt     time.Duration
 	goodbyes   int
 	kickedAt   time.Duration // Kick was called
 	kicked     time.Duration // it has ended the connection
@@ -241,6 +242,7 @@ func (l *simLife) toldToClose(t time.Time) {
 	w.trace(l, "SetReadDeadline")
 	l.calledFor("SetReadDeadline is called")
 	w.simCounts.told++
+	l.toldAt = w.now
 	if l.told++; l.told > 1 || l.reason == nil || w.isReset(l.reason.Reason) || t.After(time.Unix(1, 0)) {
 		w.violate(l, "one read deadline in the past is set after OnReap, unless the connection is reset",
 			fmt.Sprintf("%v is set, reason %v", t, l.reason))
@@ -261,8 +263,8 @@ func (l *simLife) cut() {
 	case l.reason == nil || l.cuts > 1:
 		w.violate(l, "the Listener closes a connection once, after its end", "closed")
 	case w.isReset(l.reason.Reason):
-	case w.now < l.endedFrom+w.cfg.CloseGrace:
-		w.violate(l, "the server gets CloseGrace", fmt.Sprintf("closed, ended at %v", l.endedAt))
+	case w.now < l.endedFrom+w.cfg.CloseGrace+w.wasOut(w.now).since(l.toldAt):
+		w.violate(l, "the server gets CloseGrace", fmt.Sprintf("closed, ended at %v (outages %v)", l.endedAt, w.wasOut(w.now)))
 	}
 	l.leaves()
 }

@@ -441,6 +441,14 @@ func (all *simIntervals) add(from, to time.Duration) {
 	*all = append(list, simInterval{from, to})
 }
 
+// since returns the time of the intervals after an instant.
+func (all simIntervals) since(at time.Duration) (sum time.Duration) {
+	for _, i := range all {
+		sum += max(i.to-max(i.from, at), 0)
+	}
+	return sum
+}
+
 // merged joins intervals that are near each other, and drops short ones.
 func (all simIntervals) merged(near, least time.Duration) (list simIntervals) {
 	for _, i := range all {

@@ -40,7 +40,7 @@ lint:
 release:
 	rm -rf dist && mkdir dist
 	for arch in amd64 arm64; do for p in ./cmd/echo-heartbeat ./loadtest; do \
-		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags "-s -w" -o dist/$$(basename $$p)-linux-$$arch $$p || exit 1; \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -buildvcs=true -trimpath -ldflags "-s -w" -o dist/$$(basename $$p)-linux-$$arch $$p || exit 1; \
 	done; done
 	cd dist && sha256sum * > SHA256SUMS
 

@@ -53,11 +53,12 @@ func stepsOf(path string, blocks []block) (steps []string, err error) {
 			declarations[name] = fmt.Sprintf("//line %s:%d\n%s\n", path, first+begin.Line-1,
 				file[begin.Offset:positions.Position(d.End()).Offset])
 		}
-		step := "package main\n"
+		var step strings.Builder
+		step.WriteString("package main\n")
 		for _, name := range names {
-			step += declarations[name]
+			step.WriteString(declarations[name])
 		}
-		steps = append(steps, step)
+		steps = append(steps, step.String())
 	}
 	return steps, nil
 }

@@ -1,7 +1,6 @@
 package idlenet
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/coarse"
@@ -21,6 +20,11 @@ const (
 	// stillPart is the part of a silence in which a byte may still have come that was not known when
 	// the silence was noticed.
 	stillPart = 4
+	// callsAtOnce is the number of calls, most of which end a connection, after which the judge rests.
+	// The runtime asks the kernel for input only when no goroutine is ready to run. Without the rest
+	// living connections wait until the servers have closed all that end together.
+	callsAtOnce = 64
+	rest        = time.Millisecond
 	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
 	// out whether they are closed.
 	searchedPerTick = 1 << 11
@@ -87,10 +91,14 @@ func (j *judge) round() {
 	if set := l.settings.Load(); set != j.follows {
 		j.adapt(set)
 	}
+	made := 0
 	for _, s := range l.shards {
-		for s.advance() {
-			j.move()          // so that a long round is no outage
-			runtime.Gosched() // so that servers close what has ended, and serve what lives
+		for calls, more := s.advance(); more; calls, more = s.advance() {
+			if made += calls; made >= callsAtOnce {
+				made = 0
+				time.Sleep(rest)
+			}
+			j.move() // so that a long round is no outage
 		}
 		if l.closing.Load() {
 			s.searchSome(searchedPerTick)

@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -48,4 +49,23 @@ func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	require.False(t, w.ln.Stats().Holding)
 	require.Greater(t, w.ln.Stats().OutageTime, 4*time.Second)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
+}
+
+// TestEndsLeaveTimeForTheLiving: the judge rests while many connections end together. The rest is
+// real time, also in the simulation.
+func TestEndsLeaveTimeForTheLiving(t *testing.T) {
+	var w *simWorld
+	var ends []time.Time
+	w = newQuietWorld(t, Config{ReadTimeout: 2 * time.Second, OnReap: func(c net.Conn, reason *ReapError) {
+		ends = append(ends, time.Now())
+		w.onReap(c, reason)
+	}})
+	for range 500 {
+		w.accept()
+	}
+	w.sleep(2*time.Second + w.slack())
+	require.Len(t, ends, 500)
+	for i, at := range ends[callsAtOnce+looksPerLock:] {
+		require.GreaterOrEqual(t, at.Sub(ends[i]), rest)
+	}
 }

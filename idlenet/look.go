@@ -18,9 +18,9 @@ const (
 	looksPerLock = 16
 )
 
-// advance looks at connections that are due, and makes the calls that follow. It reports whether
-// there may be more.
-func (s *shard) advance() (more bool) {
+// advance looks at connections that are due, and makes the calls that follow. It returns their
+// number, and reports whether there may be more connections.
+func (s *shard) advance() (made int, more bool) {
 	s.mu.Lock()
 	_, more = s.wheel.Advance(time.Duration(s.listener.clock.Read()), looksPerLock, s.lookDue)
 	calls := s.calls
@@ -29,7 +29,7 @@ func (s *shard) advance() (more bool) {
 	for _, call := range calls {
 		call()
 	}
-	return more || len(calls) > 0 // a call may have left more of them
+	return len(calls), more || len(calls) > 0 // a call may have left more of them
 }
 
 // lookDue looks at a connection when its deadline in the wheel has passed.

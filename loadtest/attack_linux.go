@@ -80,13 +80,12 @@ func (o *options) attack(cmd *cobra.Command, a attack, livingCount int, every, l
 	if o.launch && !o.bare {
 		o.serverArgs = a.serverArgs + " " + o.serverArgs
 	}
-	const attackers = "attackers"
 	s := o.behaving(attackers, a.behaviour, int(o.connections), a.interval)
 	s.Deferred = true
 	if a.behaviour != load.Silent {
 		s.Timeout = 0
 	}
-	return o.perform(cmd, "attack "+a.name, []load.Spec{o.heartbeats(living, livingCount, every), s}, func(r *run) {
+	return o.perform(cmd, "attack "+a.name, []load.Spec{apart(o.heartbeats(living, livingCount, every)), s}, func(r *run) {
 		if !r.openAll() || !r.hold("before", calm) || !r.phase(during, length, nil, load.Command{Open: attackers}) {
 			return
 		}

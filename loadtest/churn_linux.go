@@ -22,11 +22,12 @@ connections exist at the same time.`,
 				return err
 			}
 			return o.perform(cmd, "churn", []load.Spec{o.behaving("churn", load.Churn, int(o.connections), o.heartbeat)}, func(r *run) {
-				_ = r.phase("churn", length, func(now load.Report) bool {
+				on := r.phase("churn", length, func(now load.Report) bool {
 					all := sumOf(now)
 					return all.Opened == 0 && all.OpenFailed >= maxFailedOpens
-				}) && r.phase("after", 2*time.Second, nil, load.Command{Silence: "churn"})
+				})
 				r.reportChurn()
+				_ = on && r.phase("after", 2*time.Second, nil, load.Command{Silence: "churn"})
 			})
 		},
 	}

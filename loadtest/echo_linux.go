@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +21,8 @@ func newEcho() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "echo", Short: "Send messages one after the other and count the answers", Args: noArgs,
 		Long: `Send messages one after the other on each connection, and measure the rate and latency of the answers. --pair measures
-a second target in turn with the first, round by round: the ratio within a round is more precise than two separate runs.`,
+a second target in turn with the first, round by round: the ratio within a round is more precise than two separate runs.
+Each turn has files of its own: --out x.json writes x-1a.json and x-1b.json for the first round.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
 				return err
@@ -66,16 +69,27 @@ func (o *options) echo(cmd *cobra.Command, length time.Duration, measured func(r
 	})
 }
 
+// nameOfTurn returns the name of a file for one turn: x.json becomes x-1a.json for the first target
+// of the first round. Names of devices stay.
+func nameOfTurn(name string, round, target int) string {
+	if name == "" || name == toStdout || strings.HasPrefix(name, "/dev/") {
+		return name
+	}
+	ext := filepath.Ext(name)
+	return fmt.Sprintf("%s-%d%c%s", strings.TrimSuffix(name, ext), round+1, 'a'+target, ext)
+}
+
 // echoInTurns compares two targets.
 func (o *options) echoInTurns(cmd *cobra.Command, second string, length time.Duration, rounds int) error {
 	both := []string{o.targets[0], second}
-	source, sources := o.source, o.sources
+	source, sources, out, html := o.source, o.sources, o.out, o.html
 	var ratios []float64
 	for round := range rounds {
 		var rates [2]float64
 		for turn := range both {
 			i := turn ^ round&1 // the order alternates
 			o.targets, o.source, o.sources = both[i:i+1], source, sources
+			o.out, o.html = nameOfTurn(out, round, i), nameOfTurn(html, round, i)
 			if err := o.echo(cmd, length, func(rate float64) { rates[i] = rate }); err != nil {
 				return err
 			}

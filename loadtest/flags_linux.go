@@ -66,12 +66,15 @@ type options struct {
 	jitter      float64
 	size        int
 	out, html   string
-	expect      expectations
+	conditions  []string             // of --expect
+	expected    []result.Expectation // parsed conditions
+	cmd         *cobra.Command
 }
 
 // add adds the flags, with the defaults of the verb.
 func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout time.Duration) {
 	o.connections = count(connections)
+	o.cmd = cmd
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.VarP(&o.connections, "connections", "c", "number of connections, such as 500, 100k or 1m")
@@ -91,29 +94,51 @@ func (o *options) add(cmd *cobra.Command, connections int, heartbeat, timeout ti
 	f.DurationVar(&o.ramp, "ramp", 0, "time in which the rate rises to --rate")
 	f.Int64Var(&o.beginAt, "begin-at", 0, "start at this `unix` second, together with other machines; a late start fails")
 	f.DurationVar(&o.patience, "patience", 20*time.Second, "longest wait for a connection or an answer")
-	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "interval between messages of a living connection")
+	f.DurationVar(&o.heartbeat, "heartbeat", heartbeat, "interval between messages of a living connection; by default at most a third of --timeout")
 	f.Float64Var(&o.jitter, "jitter", 0.1, "largest deviation of an interval, as a part of it, 0 to 0.5")
-	f.IntVar(&o.size, "size", 32, "bytes of a message")
+	f.IntVar(&o.size, "size", 64, "bytes of a message; below 44 an answer to another connection is not noticed")
 	f.IntSliceVar(&o.pids, "pid", nil, "processes of a --target on this machine, to measure them and to stop them in a stall")
 	f.StringVar(&o.against, "against", "", "result of the same load with --bare, to show the cost of the reaper alone")
-	f.StringVar(&o.out, "out", "", "write the result to a `file`, as JSON")
-	f.StringVar(&o.html, "html", "", "write a report to a `file`, as an HTML page")
-	o.expect.add(cmd)
+	o.addReport(cmd)
+}
+
+// addReport adds the flags of the report.
+func (o *options) addReport(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.out, "out", "", "write the result to a `file`, as JSON; - is stdout")
+	f.StringVar(&o.html, "html", "", "write a report to a `file`, as an HTML page; - is stdout")
+	f.StringArrayVar(&o.conditions, "expect", nil, "`condition` on the result, such as 'lateness.p99<250ms'; can be repeated; the README lists the names")
+}
+
+// parseExpectations parses the conditions of --expect.
+func (o *options) parseExpectations() error {
+	var errs []error
+	for _, text := range o.conditions {
+		e, err := result.ParseExpectation(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--expect %w", err))
+		}
+		o.expected = append(o.expected, e)
+	}
+	return errors.Join(errs...)
 }
 
 // check checks the flags, resolves targets, and reads the result of --against.
 func (o *options) check() error {
+	if !o.cmd.Flags().Changed("heartbeat") && o.exceedsTimeout(o.heartbeat) {
+		o.heartbeat = o.timeout / 3
+	}
 	var p problems
 	p.require(o.connections >= 1, "--connections is %d: set at least 1", o.connections)
 	o.checkServers(&p)
 	o.checkRate(&p)
 	o.checkMessages(&p)
 	for _, name := range []string{o.out, o.html} {
-		if name != "" { // an error now is better than one after the run
+		if name != "" && name != toStdout { // an error now is better than one after the run
 			p.add(checkWritable(name))
 		}
 	}
-	p.add(o.resolveTargets(), o.readAgainst(), o.expect.check())
+	p.add(o.resolveTargets(), o.readAgainst(), o.parseExpectations())
 	if err := errors.Join(p...); err != nil {
 		return usageError{err}
 	}

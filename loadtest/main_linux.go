@@ -7,11 +7,13 @@
 //	loadtest stall  -c 10k                          the server stops for longer than its timeout
 //	loadtest mix | churn | attack NAME | echo       see --help of each
 //	loadtest doctor -c 1m                           check the limits of this machine
+//	loadtest witness --port 7000                    watch a server in production
+//	loadtest path --target example.com:7            find out how long a path keeps an idle connection
 //	loadtest merge  a.json b.json                   merge the results of several machines
 //
-// Without a --target it builds and launches cmd/echo-heartbeat. The exit code is 0 on success, 1 if
-// the run failed or an expectation does not hold, 2 for wrong flags, 3 if the limits of this
-// machine are too low, and 130 if the run was interrupted.
+// Without a --target it builds and launches cmd/echo-heartbeat. The exit code is 0 if the result is
+// passed, 1 if it is failed, 2 for wrong flags, 3 if it is not valid or the limits of this machine
+// are too low, and 130 if the run was interrupted.
 package main
 
 import (
@@ -47,19 +49,29 @@ func main() {
 		}
 		return
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endingSignals()...)
 	defer stop()
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// endingSignals are the signals that end a run with a report, and continue a stopped server. Under
+// nohup SIGHUP stays ignored.
+func endingSignals() []os.Signal {
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		ending = append(ending, syscall.SIGHUP)
+	}
+	return ending
 }
 
 type (
 	// usageError is a mistake in the flags.
 	usageError struct{ error }
-	// cannotError says that the limits of this machine are too low.
+	// cannotError says that this program or this machine could not do what was asked.
 	cannotError struct{ error }
 )
 
-// errInterrupted is returned by a run that ended on SIGINT or SIGTERM.
+// errInterrupted is returned by a run that ended on a signal.
 var errInterrupted = errors.New("interrupted")
 
 // execute runs the command line and returns the exit code.
@@ -70,11 +82,12 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, merge or doctor")}
+			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, witness, path, merge or doctor")}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newHold(), newStorm(), newStall(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor())
+	root.AddCommand(newHold(), newStorm(), newStall(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor(),
+		newWitness(), newPath())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetArgs(args)
 	root.SetOut(stdout)

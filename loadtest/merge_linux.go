@@ -23,7 +23,7 @@ A file may also be the log of a run with --out /dev/stdout.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.expect.check(); err != nil {
+			if err := o.parseExpectations(); err != nil {
 				return usageError{err}
 			}
 			if expected != 0 && expected != len(args) {
@@ -41,13 +41,11 @@ A file may also be the log of a run with --out /dev/stdout.`,
 			if err != nil {
 				return err
 			}
-			return o.report(cmd.OutOrStdout(), sum)
+			return o.report(cmd, sum)
 		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().IntVar(&expected, "expect-results", 0, "exact `number` of files; 0 is any number")
-	cmd.Flags().StringVar(&o.out, "out", "", "write the merged result to a `file`, as JSON")
-	cmd.Flags().StringVar(&o.html, "html", "", "write a report to a `file`, as an HTML page")
-	o.expect.add(cmd)
+	o.addReport(cmd)
 	return cmd
 }

@@ -18,6 +18,12 @@ func (r *run) fail(format string, args ...any) {
 	r.res.Errors = append(r.res.Errors, fmt.Sprintf(format, args...))
 }
 
+// cannot ends the run with a fault of this program or this machine.
+func (r *run) cannot(format string, args ...any) {
+	r.failed = true
+	r.res.Faults = append(r.res.Faults, fmt.Sprintf(format, args...))
+}
+
 // phase starts a phase with some commands, and waits until the condition holds, the time is over or
 // the run ends. It reports whether the run continues.
 func (r *run) phase(name string, atMost time.Duration, until func(load.Report) bool, commands ...load.Command) bool {
@@ -37,7 +43,7 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 		case died != nil:
 			r.fail("%v", died)
 		case !working:
-			r.fail("a client process ended before the run")
+			r.cannot("a client process ended before the run")
 		}
 		left := atMost - (time.Since(r.began) - from)
 		if left <= 0 || until != nil && until(report) {
@@ -77,7 +83,7 @@ func (r *run) openAll() bool {
 			why = reasons[0]
 		}
 		if strings.HasPrefix(why, "bind") {
-			r.fail("no connection can be opened: %s: set another --source", why)
+			r.cannot("no connection can be opened: %s: set another --source", why)
 		} else {
 			r.fail("no server can be reached at %s: %s", strings.Join(r.opt.targets, ", "), why)
 		}

@@ -6,23 +6,28 @@ import (
 	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// A progress shows the state of a run, as a bar on a terminal and otherwise as a line per second.
+// A progress shows the state of a run: one line that changes on a terminal, and otherwise a line
+// per second.
 type progress struct {
-	out io.Writer
-	bar *progressbar.ProgressBar // nil without a terminal
+	out   io.Writer
+	width func() int // of the terminal; nil without one
 }
 
 func newProgress(out io.Writer) *progress {
 	p := &progress{out: out}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		p.bar = progressbar.NewOptions(1000, progressbar.OptionSetWriter(out), progressbar.OptionSetWidth(8),
-			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish())
+		p.width = func() int {
+			width, _, err := term.GetSize(int(f.Fd()))
+			if err != nil || width == 0 {
+				return 80
+			}
+			return width
+		}
 	}
 	return p
 }
@@ -42,17 +47,18 @@ func (p *progress) update(samples []result.Sample, phase string, all *result.Gro
 	if all.OpenFailed > 0 {
 		line += fmt.Sprintf(" %s not opened", grouped(all.OpenFailed))
 	}
-	if p.bar == nil {
+	if p.width == nil {
 		fmt.Fprintln(p.out, line)
 		return
 	}
-	p.bar.Describe(line)
-	_ = p.bar.Set(min(int(1000*passed.Seconds()/max(of.Seconds(), 1e-3)), 999))
+	line = fmt.Sprintf("%3.0f%% %s", min(100*passed.Seconds()/max(of.Seconds(), 1e-3), 100), line)
+	// A line as wide as the terminal would wrap on some.
+	fmt.Fprintf(p.out, "\r\x1b[K%s", line[:min(len(line), max(p.width()-1, 0))])
 }
 
-// end removes the bar. It accepts a nil progress.
+// end removes the line. It accepts a nil progress.
 func (p *progress) end() {
-	if p != nil && p.bar != nil {
-		_ = p.bar.Finish()
+	if p != nil && p.width != nil {
+		fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }

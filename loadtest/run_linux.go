@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/limits"
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
@@ -40,7 +41,6 @@ const (
 type run struct {
 	ctx         context.Context
 	opt         *options
-	out         io.Writer
 	progress    *progress
 	res         *result.Result
 	clients     *processes.Clients
@@ -57,7 +57,7 @@ type run struct {
 // perform runs a load test with some groups of connections. The script controls its phases.
 func (o *options) perform(cmd *cobra.Command, verb string, specs []load.Spec, script func(r *run)) error {
 	r := &run{
-		ctx: cmd.Context(), opt: o, out: cmd.OutOrStdout(), progress: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs,
+		ctx: cmd.Context(), opt: o, progress: newProgress(cmd.ErrOrStderr()), began: time.Now(), specs: specs,
 	}
 	r.res = &result.Result{
 		Schema: result.Schema, Verb: verb, Command: "loadtest " + strings.Join(os.Args[1:], " "), Began: r.began,
@@ -87,6 +87,10 @@ func (r *run) prepare() error {
 	}
 	clients, servers := processCounts(total, descriptors-reservedDescriptors)
 	clients, servers = max(clients, o.clients), max(servers, o.servers)
+	isApart := slices.ContainsFunc(r.specs, func(s load.Spec) bool { return s.Apart })
+	if isApart {
+		clients++
+	}
 	if !o.launch {
 		servers = 0
 	}
@@ -100,7 +104,7 @@ func (r *run) prepare() error {
 		}
 		o.targets = r.servers.Targets
 	}
-	if r.clients, err = processes.StartClients(clients); err != nil {
+	if r.clients, err = processes.StartClients(clients, isApart); err != nil {
 		return err
 	}
 	if err := r.awaitBegin(); err != nil {
@@ -123,7 +127,7 @@ func (r *run) awaitBegin() error {
 	}
 	left := time.Until(time.Unix(r.opt.beginAt, 0))
 	if left < -beginTolerance {
-		return fmt.Errorf("%v later than --begin-at: the other machines have already begun", -left.Round(time.Second))
+		return cannotError{fmt.Errorf("%v later than --begin-at: the other machines have already begun", -left.Round(time.Second))}
 	}
 	fmt.Fprintf(r.progress.out, "waiting for --begin-at, %v\n", left.Round(time.Second))
 	select {
@@ -143,7 +147,7 @@ func (r *run) checkLimits(total, clients, servers int) error {
 		Loopback: r.opt.launch,
 	})
 	if limits.Worst(checks) == limits.Cannot {
-		limits.Print(r.out, checks)
+		limits.Print(r.opt.cmd.OutOrStdout(), checks)
 		return cannotError{errors.New("this machine cannot hold that many connections")}
 	}
 	return nil
@@ -177,7 +181,17 @@ func (r *run) launchConfig(servers int) processes.Launch {
 // describe adds the setup and its remarks to the result.
 func (r *run) describe(total, clients, servers, descriptors int) {
 	o := r.opt
-	r.res.Setup = result.Setup{Targets: o.targets, Connections: total, Clients: clients, Servers: servers, Bare: o.bare, Timeout: o.timeout}
+	r.res.Setup = result.Setup{
+		Targets: o.targets, Connections: total, Clients: clients, Servers: servers, Bare: o.bare, Timeout: o.timeout, Rate: o.rate,
+		Ramp: o.ramp, Patience: o.patience, Source: o.source, Sources: o.sources, Flags: map[string]string{},
+	}
+	o.cmd.Flags().VisitAll(func(f *pflag.Flag) { r.res.Setup.Flags[f.Name] = f.Value.String() })
+	for _, s := range r.specs {
+		r.res.Setup.Groups = append(r.res.Setup.Groups, result.GroupSetup{
+			Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections, Interval: s.Interval, Jitter: s.Jitter,
+			Size: s.Size, Timeout: s.Timeout,
+		})
+	}
 	if o.launch && !o.bare {
 		r.res.Setup.Tick = o.tick
 	}
@@ -205,19 +219,26 @@ func (r *run) stop() {
 func (r *run) finish() error {
 	r.res.Interrupted = r.ctx.Err() != nil
 	r.progress.end()
-	last, err := r.clients.Finish(exitTimeout)
+	drain := r.opt.patience
+	if r.res.Interrupted {
+		drain = 0
+	}
+	last, err := r.clients.Finish(drain, exitTimeout)
 	if err != nil {
-		r.res.Errors = append(r.res.Errors, err.Error())
+		r.res.Faults = append(r.res.Faults, err.Error())
 	}
 	r.noteServerOutput(r.servers.Stop(exitTimeout))
-	r.res.Groups, r.res.Failures = last.Groups, last.Failures
+	r.res.Groups, r.res.Failures, r.res.OwnDelay = last.Groups, last.Failures, last.OwnDelay
+	for i := range r.res.Groups {
+		r.res.Groups[i].Hostile = r.res.Groups[i].Name == attackers
+	}
 	r.res.Notes = append(r.res.Notes, last.Notes...)
 	r.res.Took = time.Since(r.began)
 	if r.clientDelay > notedDelay {
 		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late by up to %v, which its figures of that time include", r.clientDelay))
 	}
 	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
-	return r.opt.report(r.out, r.res)
+	return r.opt.report(r.opt.cmd, r.res)
 }
 
 // noteServerOutput adds the output of servers to the notes, at most a few lines.

@@ -13,11 +13,19 @@ const (
 	living = "living"
 	silent = "silent"
 	during = "during"
+
+	attackers = "attackers"
 )
 
 // heartbeats returns a group of connections that send heartbeats.
 func (o *options) heartbeats(name string, connections int, interval time.Duration) load.Spec {
 	return o.behaving(name, load.Heartbeat, connections, interval)
+}
+
+// apart gives a group a client process of its own.
+func apart(s load.Spec) load.Spec {
+	s.Apart = true
+	return s
 }
 
 // behaving returns a group of connections with the given behaviour.

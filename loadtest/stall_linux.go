@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
+	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
 
 func newStall() *cobra.Command {
@@ -33,12 +36,32 @@ reads its clock before its sockets closes living connections.`,
 			case len(o.targets) > 0 && len(o.pids) == 0:
 				return usageError{errors.New("name the processes of the --target with --pid")}
 			}
+			for _, pid := range o.pids {
+				if err := o.checkListens(pid); err != nil {
+					return usageError{err}
+				}
+			}
+			o.patience += stall // messages wait during the stop, and must be answered after it
 			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
 		},
 	}
 	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)
 	cmd.Flags().DurationVar(&stall, "stall", 0, "time for which the server is stopped; 0 is 1.5 times --timeout")
 	return cmd
+}
+
+// checkListens returns an error unless the process has a listening socket of a target.
+func (o *options) checkListens(pid int) error {
+	for _, t := range o.targets {
+		addr, err := netip.ParseAddrPort(t)
+		if err != nil {
+			return err
+		}
+		if ok, err := machine.Listens(pid, addr.Port()); ok || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("--pid %d: this process has no listening socket of %s", pid, strings.Join(o.targets, ", "))
 }
 
 // stall stops the servers for a time.
@@ -60,9 +83,11 @@ func (r *run) stall(d time.Duration) {
 	if !r.openAll() || !r.hold("before", timeout) {
 		return
 	}
-	if signal(syscall.SIGSTOP) {
-		_ = r.phase("stopped", d, nil)
-	}
-	resume()
+	func() {
+		defer resume()
+		if signal(syscall.SIGSTOP) {
+			_ = r.phase("stopped", d, nil)
+		}
+	}()
 	_ = r.phase("after", timeout+2*r.opt.tick+time.Second, nil) && r.awaitReaping(living)
 }

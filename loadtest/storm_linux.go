@@ -24,7 +24,7 @@ latency of the others before, during and after the storm shows what users notice
 				return err
 			}
 			groups := []load.Spec{
-				o.heartbeats(living, int(livingCount), every),
+				apart(o.heartbeats(living, int(livingCount), every)),
 				o.heartbeats(silent, int(o.connections), o.heartbeat),
 			}
 			return o.perform(cmd, "storm", groups, func(r *run) { r.storm(calm) })

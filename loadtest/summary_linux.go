@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/page"
@@ -72,8 +75,12 @@ func summarize(out io.Writer, r *result.Result) {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Want, e.Got, verdict)
 		}
 	}
-	for _, e := range r.Errors {
-		fmt.Fprintf(w, "\nfailed: %s\n", e)
+	fmt.Fprintf(w, "\n%s\n", r.Verdict.Outcome)
+	for _, cause := range r.Verdict.Causes {
+		fmt.Fprintf(w, "%s: %s\n", r.Verdict.Outcome, cause)
+	}
+	for _, remark := range r.Verdict.Remarks {
+		fmt.Fprintf(w, "remark: %s\n", remark)
 	}
 	if r.Interrupted {
 		fmt.Fprintln(w, "\ninterrupted: the figures cover the time until then")
@@ -102,7 +109,8 @@ func counts(w io.Writer, r *result.Result) {
 			what string
 		}{
 			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "with a wrong answer"},
-			{g.Unanswered, "without an answer"}, {g.Reset, "reset"}, {g.Told, "with a goodbye"}, {g.Ended, "closed by this client"},
+			{g.Unanswered, "without an answer"}, {g.Swapped, "swapped answers"}, {g.Doubled, "doubled answers"}, {g.Skipped, "skipped messages"},
+			{g.Reset, "reset"}, {g.Told, "with a goodbye"}, {g.Ended, "closed by this client"},
 		} {
 			if of.n > 0 {
 				remarks = append(remarks, grouped(of.n)+" "+of.what)
@@ -139,37 +147,54 @@ func quantiles(w io.Writer, r *result.Result) {
 		line(g.Name+": lateness of reaps", g.Lateness)
 		line(g.Name+": lifetime", g.Lifetime)
 	}
+	for _, p := range r.Phases {
+		line("own delay of loadtest, "+p.Name, r.OwnDelay[p.Name])
+	}
 }
 
-// report writes a result in every requested form, and returns an error according to the exit code.
-func (o *options) report(out io.Writer, res *result.Result) error {
-	o.expect.evaluate(res)
-	summarize(out, res)
+// toStdout is the name of a file that stands for standard output.
+const toStdout = "-"
+
+// report judges a result, writes it in every requested form, and returns an error according to the
+// exit code. The summary goes to stderr if stdout has a file.
+func (o *options) report(cmd *cobra.Command, res *result.Result) error {
+	res.Expectations = slices.Clone(o.expected)
+	res.Judge()
+	stdout, summary := cmd.OutOrStdout(), cmd.OutOrStdout()
+	if o.out == toStdout || o.html == toStdout {
+		summary = cmd.ErrOrStderr()
+	}
+	summarize(summary, res)
 	var errs []error
 	if o.out != "" {
-		errs = append(errs, res.Write(o.out))
+		errs = append(errs, writeFile(o.out, stdout, res.Write))
 	}
 	if o.html != "" {
-		errs = append(errs, writePage(o.html, res))
+		errs = append(errs, writeFile(o.html, stdout, func(w io.Writer) error { return page.Write(w, res) }))
 	}
+	causes := errors.New(strings.Join(res.Verdict.Causes, "; "))
 	switch {
 	case res.Interrupted:
 		errs = append(errs, errInterrupted)
-	case len(res.Errors) > 0:
-		errs = append(errs, errors.New(strings.Join(res.Errors, "; ")))
-	case res.Failed():
-		errs = append(errs, errors.New("an expectation does not hold"))
+	case res.Verdict.Outcome == result.Failed:
+		errs = append(errs, causes)
+	case res.Verdict.Outcome == result.NotValid:
+		errs = append(errs, cannotError{fmt.Errorf("not valid: %w", causes)})
 	}
 	return errors.Join(errs...)
 }
 
-func writePage(name string, res *result.Result) (err error) {
+// writeFile writes a file, or stdout.
+func writeFile(name string, stdout io.Writer, write func(io.Writer) error) (err error) {
+	if name == toStdout {
+		return write(stdout)
+	}
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return page.Write(f, res)
+	return write(f)
 }
 
 // targetErrors returns the faults of the target as a whole. Only groups that expect an echo count.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -29,6 +30,25 @@ func (d *drained) OnClose(_ gnet.Conn, err error) gnet.Action {
 	defer d.mu.Unlock()
 	d.reasons = append(d.reasons, err)
 	return gnet.None
+}
+
+// longestStall measures for how long this process does not run, until the caller asks for the
+// longest time.
+func longestStall(ctx context.Context) func() time.Duration {
+	ctx, end := context.WithCancel(ctx)
+	longest := make(chan time.Duration, 1)
+	go func() {
+		worst, last := time.Duration(0), time.Now()
+		for ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+			worst, last = max(worst, time.Since(last)), time.Now()
+		}
+		longest <- worst
+	}()
+	return func() time.Duration {
+		end()
+		return <-longest
+	}
 }
 
 func TestADrainSpreadsTheCloses(t *testing.T) {
@@ -75,11 +95,13 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 	}
 	time.Sleep(1200 * time.Millisecond) // the silent clients are idle
 	began := time.Now()
+	stalled := longestStall(t.Context())
 	go stop()
 	require.NoError(t, await(t, result))
 	took := time.Since(began)
 	clients.Wait()
-	t.Logf("stopped after %v", took)
+	stall := stalled()
+	t.Logf("stopped after %v, the longest stall of this process was %v", took, stall)
 	require.Less(t, took, d.Delay+d.Timeout+2*time.Second)
 
 	for _, part := range []struct {
@@ -97,8 +119,9 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 		}
 		mean := float64(busy) * float64(bucket) / float64(part.to-part.from)
 		t.Logf("%s: %v, mean %.0f", part.name, buckets, mean)
+		atOnce := mean * float64(stall) / float64(bucket) // what became due during a stall
 		for _, n := range buckets {
-			assert.LessOrEqual(t, float64(n), 2*mean, part.name)
+			assert.LessOrEqual(t, float64(n), 2*mean+atOnce, part.name)
 		}
 	}
 	h.mu.Lock()

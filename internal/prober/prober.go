@@ -131,7 +131,8 @@ type Span struct{ From, To time.Time }
 
 func (p Probes) String() string {
 	round := func(q float64) time.Duration { return p.Quantile(q).Round(10 * time.Microsecond) }
-	s := fmt.Sprintf("%d probes, %d failed, p50 %v, p99 %v, max %v", len(p), p.Failed(), round(0.5), round(0.99), round(1))
+	s := fmt.Sprintf("%d probes, %d failed, p50 %v, p90 %v, p99 %v, max %v",
+		len(p), p.Failed(), round(0.5), round(0.9), round(0.99), round(1))
 	if i := slices.IndexFunc(p, func(of Probe) bool { return of.Err != nil }); i >= 0 {
 		s += fmt.Sprintf(", first failure: %v", p[i].Err)
 	}

@@ -6,6 +6,7 @@ import "fmt"
 const (
 	reserve = 64 // descriptors for listeners, epoll, pipes and files
 	threads = 16 // of a Go process on few CPUs, rounded up
+	pipes   = 3  // descriptors of a process in its parent: input, output, and one for its end
 )
 
 // Bytes per end of a connection. A million connections with both ends on one machine took 10.3 GB
@@ -58,6 +59,18 @@ func (s system) descriptorCeiling(w Demand) Limit {
 		need = max(need, w.perProcess(w.Servers))
 	}
 	return atLeast("fs.nr_open", s.field("sys/fs/nr_open", 0), need, Cannot, fmt.Sprintf("sysctl -w fs.nr_open=%d", need))
+}
+
+// ownDescriptors checks the limit of the process that starts the others. A higher limit needs fewer
+// processes.
+func (s system) ownDescriptors(w Demand) Limit {
+	processes := func(n int) int { return (w.Connections+n-1)/n + (w.Connections*8/7+n-1)/n }
+	enough := 4 * reserve
+	for enough < pipes*processes(enough-2*reserve)+reserve {
+		enough *= 2
+	}
+	return atLeast("descriptors of loadtest", s.fieldAfter("self/limits", "Max open files", 1), uint64(pipes*(w.Clients+w.Servers)+reserve), Cannot,
+		fmt.Sprintf("as root ulimit -n %d, or LimitNOFILE=%[1]d in a unit of systemd", enough))
 }
 
 func (s system) clientDescriptors(w Demand) Limit {

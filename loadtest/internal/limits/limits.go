@@ -132,7 +132,8 @@ type system struct {
 func (s system) check(w Demand) []Limit {
 	w.Connections, w.Servers = max(w.Connections, 0), max(w.Servers, 0)
 	w.Clients, w.Sources, w.Targets = max(w.Clients, 1), max(w.Sources, 1), max(w.Targets, 1)
-	limits := []Limit{s.descriptorCeiling(w), s.clientDescriptors(w)}
+	own := s.ownDescriptors(w)
+	limits := []Limit{s.descriptorCeiling(w), own, s.clientDescriptors(w)}
 	if w.Servers > 0 {
 		limits = append(limits, s.serverDescriptors(w))
 	}
@@ -140,5 +141,9 @@ func (s system) check(w Demand) []Limit {
 	if w.bothEnds() && w.Connections > fewConnections {
 		limits = append(limits, s.acceptQueue(), s.handshakes())
 	}
-	return append(limits, s.conntrack(w), s.memory(w), s.buffers(w), s.processes(w), s.processors())
+	limits = append(limits, s.conntrack(w), s.memory(w), s.buffers(w))
+	if own.Level != Cannot { // otherwise there are so many processes because of their descriptors
+		limits = append(limits, s.processes(w))
+	}
+	return append(limits, s.processors())
 }

@@ -59,7 +59,7 @@ func find(checks []Limit, name string) Limit {
 
 func TestSufficientLimits(t *testing.T) {
 	checks := able().check(demand(), 2)
-	require.Len(t, checks, 12)
+	require.Len(t, checks, 13)
 	for _, c := range checks {
 		require.Equal(t, Fine, c.Level, "%+v", c)
 		require.Empty(t, c.Fix, c.Name)
@@ -74,6 +74,7 @@ func TestChecks(t *testing.T) {
 	}
 	const (
 		client, server   = "descriptors of a client", "descriptors of a server"
+		own              = "descriptors of loadtest"
 		tracked, portset = "net.netfilter.nf_conntrack_max", "local ports"
 		backlogName      = "net.ipv4.tcp_max_syn_backlog"
 		portRange        = "sys/net/ipv4/ip_local_port_range"
@@ -100,6 +101,11 @@ func TestChecks(t *testing.T) {
 		{check: client, file: "self/limits", text: "Max open files\n"},
 		{check: client, file: "self/limits"},
 		{check: client, change: func(w *Demand) { w.Clients = 0 }, want: Cannot, need: "100,064"},
+
+		{check: own, file: "self/limits", text: limits("106", "9999"), have: "106", need: "106"},
+		{check: own, file: "self/limits", text: limits("105", "9999"), want: Cannot,
+			fix: "as root ulimit -n 1024, or LimitNOFILE=1024 in a unit of systemd"},
+		{check: own, file: "self/limits"},
 
 		{check: server, file: "self/limits", text: limits("12564", "9999"), have: "12,564", need: "12,564"},
 		{check: server, file: "self/limits", text: limits("12563", "9999"), want: Cannot,
@@ -237,7 +243,7 @@ func TestTargetElsewhere(t *testing.T) {
 	for _, name := range []string{"descriptors of a server", "net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog"} {
 		require.Empty(t, find(checks, name), "it concerns the other machine")
 	}
-	require.Len(t, checks, 9)
+	require.Len(t, checks, 10)
 }
 
 func TestFewConnectionsNeedNoQueue(t *testing.T) {
@@ -304,5 +310,16 @@ This machine can do it.
 		var b strings.Builder
 		Print(&b, test.checks)
 		require.Equal(t, test.want, "\n"+b.String())
+	}
+}
+
+// TestFewDescriptorsAreTheOnlyCause has 200 descriptors per process: the many processes that they
+// need do not fit either, and the number of threads is not to blame.
+func TestFewDescriptorsAreTheOnlyCause(t *testing.T) {
+	few := able()
+	few["self/limits"] = "Max processes  0  9999  processes\nMax open files  0  200  files\n"
+	checks := few.check(Demand{Connections: 100_000, Clients: 1389, Servers: 1588, Sources: 100, Targets: 1}, 2)
+	for _, c := range checks {
+		require.Equal(t, c.Name == "descriptors of loadtest", c.Level == Cannot, "%+v", c)
 	}
 }

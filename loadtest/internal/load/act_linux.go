@@ -17,16 +17,23 @@ func (l *Loop) runDue() {
 		if c.due != e.at || c.state == free {
 			continue
 		}
-		l.behind = max(l.behind, now-e.at)
+		l.delayed(now - e.at)
 		g := l.groups[c.group]
 		switch {
+		case c.flags&lastWord != 0:
+			c.flags &^= lastWord
+			l.silence(g, c)
+			if c.state == open {
+				l.sendMessage(g, c, e.index)
+			}
 		case c.state == connecting:
 			l.openFailed(g, c, e.index, "connect: no answer for "+l.plan.Patience.String())
 		case g.Behaviour == Churn:
 			g.counts.Unanswered++
+			l.missAnswers(g, c, 0)
 			g.counts.Ended++
 			g.counts.Open--
-			l.close(c, true)
+			l.close(c, e.index, true)
 			l.reopen(g, e.index)
 		case c.flags&silenced == 0:
 			l.act(g, c, e.index)
@@ -47,9 +54,8 @@ func (l *Loop) act(g *group, c *conn, index int32) {
 		c.unsent++
 		l.flush(g, c, index)
 	case OneByte:
-		if c.wrote == 0 {
-			c.sent++
-			g.counts.Messages++
+		if c.wrote == 0 && c.unsent == 0 {
+			l.countMessage(g, c)
 		}
 		c.unsent++
 		l.flush(g, c, index)

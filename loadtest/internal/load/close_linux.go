@@ -20,22 +20,27 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	deadline := c.lastSend + int64(g.Timeout)
 	dead := l.isDead(g, c)
 	switch {
+	case c.flags&sentLate != 0: // the missing answers are not the fault of the target
 	case !dead:
 		l.checkAnswers(g, c)
-	case c.flags&unexpected != 0:
-		g.counts.Told++
+		l.missAnswers(g, c, 0)
+	default:
+		l.missAnswers(g, c, 0)
+		if c.flags&unexpected != 0 || c.read > 0 {
+			g.counts.Told++
+		}
 	}
 	switch {
 	case c.flags&sentLate != 0:
 		g.counts.Starved++
 	case dead:
-		l.countReaped(g, c, now, deadline)
+		l.countReaped(g, c, min(now, max(l.certain, deadline)), deadline)
 	case g.Timeout > 0 && now >= deadline && c.unsent == 0:
 		g.counts.Starved++ // this process did not send its message in time
 	default:
 		g.counts.Lost++
 	}
-	l.close(c, false)
+	l.close(c, index, false)
 	l.reopen(g, index)
 }
 
@@ -63,9 +68,12 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 }
 
 // close closes a connection, with a RST if hard is set.
-func (l *Loop) close(c *conn, hard bool) {
+func (l *Loop) close(c *conn, index int32, hard bool) {
 	if c.fd < 0 {
 		return
+	}
+	if c.read > 0 {
+		delete(l.parts, index)
 	}
 	if hard {
 		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
@@ -76,7 +84,7 @@ func (l *Loop) close(c *conn, hard bool) {
 
 // vanish closes a connection without sending a packet, as if the machine lost its power
 // (TCP_REPAIR). Without CAP_NET_ADMIN the connection stays open and silent.
-func (l *Loop) vanish(g *group, c *conn) {
+func (l *Loop) vanish(g *group, c *conn, index int32) {
 	if c.state != open {
 		return
 	}
@@ -89,7 +97,7 @@ func (l *Loop) vanish(g *group, c *conn) {
 	}
 	g.counts.Open--
 	g.counts.Ended++
-	l.close(c, false)
+	l.close(c, index, false)
 }
 
 // silence makes a connection stop sending.
@@ -106,18 +114,33 @@ func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || 
 // checkAnswers counts missing and wrong answers of a living connection before it is closed or
 // silenced.
 func (l *Loop) checkAnswers(g *group, c *conn) {
-	waited := time.Duration(0)
-	if g.Behaviour.Echoes() && c.answered < c.sent {
-		waited = time.Duration(l.now() - g.oldestUnanswered(c))
+	waited, phase := int64(0), ""
+	if g.Behaviour.Echoes() && c.answered < c.whole(g.size) {
+		waited = l.now() - g.intended(c, c.answered, c.lastSend)
+		phase = l.phaseAt(g.begins(c, c.answered, c.lastSend))
 	}
-	if waited > max(g.Interval, minRecordedWait) { // otherwise a target that hangs would look fast
-		g.latency(l.phase).Corrected.Record(waited)
+	if waited > int64(max(g.Interval, minRecordedWait)) && phase != "" {
+		g.latency(phase).Corrected.Record(time.Duration(waited)) // otherwise a target that hangs would look fast
 	}
 	switch {
 	case c.flags&unexpected != 0 && c.answered < c.sent:
 		g.counts.Garbled++
-	case waited > l.plan.Patience:
+	case waited > int64(l.plan.Patience):
 		g.counts.Unanswered++
+	}
+}
+
+// missAnswers counts the messages that have waited for an answer for at least some time, when no
+// answer can come any more.
+func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
+	if !g.Behaviour.Echoes() {
+		return
+	}
+	now := l.now()
+	for k := c.answered; k < c.whole(g.size); k++ {
+		if now-g.intended(c, k, c.lastSend) >= int64(least) {
+			l.unanswered(g, c, k, c.lastSend)
+		}
 	}
 }
 

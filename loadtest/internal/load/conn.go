@@ -1,20 +1,15 @@
 package load
 
-import (
-	"bytes"
-	"math"
-	"time"
-)
+import "math"
 
-// A conn is one connection. It takes 80 bytes, and a process may have 20,000 of them.
+// A conn is one connection. It takes 88 bytes, and a process may have 20,000 of them.
 type conn struct {
 	fd    int32
 	group uint8
 	state state
 	flags flag
-	// A connection sends the message of its group repeatedly. wrote is the offset in the message of
-	// the next byte to send, unsent the number of bytes to send from there, and read the offset of
-	// the next byte of the echo.
+	// wrote is the offset in the present message of the next byte to send, unsent the number of bytes
+	// to send from there, and read the offset of the next byte of the echo.
 	wrote, read uint32
 	unsent      int64
 	sent        uint32 // messages begun; bytes of a Trickle
@@ -28,6 +23,7 @@ type conn struct {
 	due      int64 // time of the next action; an entry of the schedule with another time is stale
 	// lastSend is just before the last send or connect. The target cannot have seen it earlier.
 	lastSend int64
+	moment   int64 // just before the first byte of the present message was sent
 }
 
 type state uint8
@@ -45,45 +41,24 @@ const (
 	unexpected                  // it received data that is not an echo
 	wantWrite                   // the poller watches for writability
 	reset                       // a write failed
+	lastWord                    // its next message is the last one
 	sentLate                    // it sent a message after its timeout, which is not answered yet
 )
 
 // never is the due time of a connection without a next action.
 const never = 0
 
+// whole returns the number of messages that were sent as a whole.
+func (c *conn) whole(size uint32) uint32 {
+	partial := (c.unsent + int64(size) - 1) / int64(size)
+	if partial == 0 && c.wrote > 0 { // the next byte of a OneByte is not due
+		partial = 1
+	}
+	return c.sent - uint32(partial)
+}
+
 // endless is the number of unsent bytes of a connection that sends as much as it can.
 const endless = math.MaxInt64 / 2
-
-// messageTime returns when message k of a connection is to be sent.
-func (s *Spec) messageTime(c *conn, k uint32) int64 {
-	at := c.base + int64(k)*int64(s.Interval)
-	if s.Jitter > 0 {
-		at += int64((2*randomUnit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
-	}
-	return at - at%s.grid()
-}
-
-// grid returns the distance between the times of sends. Messages of several connections share such
-// a time, because a process that wakes up for each message uses more CPU than the server that
-// answers. Messages sent together wait for each other; their latency includes that.
-func (s *Spec) grid() int64 {
-	atOnce := time.Duration(8)
-	if s.Interval >= time.Second {
-		atOnce = 32
-	}
-	return int64(min(max(atOnce*s.Interval/time.Duration(max(s.Connections, 1)), 100*time.Microsecond), 20*time.Millisecond))
-}
-
-// oldestUnanswered returns when the oldest message without an answer was to be sent.
-func (s *Spec) oldestUnanswered(c *conn) int64 {
-	switch s.Behaviour {
-	case Heartbeat, HalfOpen:
-		return min(s.messageTime(c, c.answered), c.lastSend) // a LastMessage is sent before its time
-	case OneByte: // the time of its last byte
-		return c.base + (int64(c.answered+1)*int64(s.Size)-1)*int64(s.Interval)
-	}
-	return c.lastSend
-}
 
 // next returns when a connection acts next.
 func (s *Spec) next(c *conn, now int64) int64 {
@@ -108,17 +83,4 @@ func randomUnit(n uint64) float64 {
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
 	n = (n ^ n>>27) * 0x94d049bb133111eb
 	return float64((n^n>>31)>>11) / (1 << 53)
-}
-
-// message returns a line of the given size.
-func message(size int) []byte {
-	const text = "idlewheel load test "
-	line := bytes.Repeat([]byte(text), size/len(text)+1)[:size]
-	line[size-1] = '\n'
-	return line
-}
-
-// repeated returns at least 64 KB of repeated messages, so that one write can send many.
-func repeated(message []byte) []byte {
-	return bytes.Repeat(message, 1<<16/len(message)+2)
 }

@@ -18,6 +18,15 @@ const (
 	reportEvery = 200 * time.Millisecond
 	// openBatch is the largest number of connections opened before the loop handles events.
 	openBatch = 64
+	// endPoll is the interval at which the end checks for missing answers.
+	endPoll = 10 * time.Millisecond
+	// blocked is the length of a wait that has blocked.
+	blocked = 50 * time.Microsecond
+	// lateWake is how late the kernel may end a wait of a process that runs.
+	lateWake = time.Millisecond
+	// lastWordEvery is the time between two last messages of a group, so that the target can read
+	// the one before the other is sent.
+	lastWordEvery = 25 * time.Microsecond
 	// readChunk is the size of a read in bytes, and slowChunk that of a slow reader.
 	readChunk = 1 << 16
 	slowChunk = 256
@@ -41,8 +50,14 @@ type Loop struct {
 	queueFrom  int64   // time at which the queue became non-empty
 	begun      int     // connections opened since queueFrom
 	total      int     // connections opened
-	phase      string
+	phases     []phase
+	ending     bool  // no new messages are counted
+	endsAt     int64 // Run ends then, or when all messages are answered
+	clear      int64 // all events until then are known
+	certain    int64 // the events that are being handled happened then or later
 	buf        []byte
+	parts      map[int32][]byte // of incomplete messages with a stamp, by connection
+	delays     map[string]*result.Histogram
 	failures   result.Failures
 	notes      []string
 	behind     int64
@@ -54,7 +69,7 @@ type Loop struct {
 type group struct {
 	Spec
 	counts  result.Group
-	message []byte // repeated
+	message []byte // the present message if it has a stamp, otherwise repeated ones
 	size    uint32
 	first   int // index of its first connection
 }
@@ -62,7 +77,9 @@ type group struct {
 // NewLoop returns a Loop for a plan, or an error if the plan is invalid or a system call fails. Run
 // calls report with each Report.
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
-	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}, phase: "open"}
+	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}}
+	l.phases = []phase{{name: "open"}}
+	l.parts, l.delays = map[int32][]byte{}, map[string]*result.Histogram{}
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
@@ -75,10 +92,13 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		if s.Size < 2 {
 			return nil, fmt.Errorf("group %s: a message of %d bytes: set at least 2", s.Name, s.Size)
 		}
-		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: repeated(message(s.Size))}
+		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: padding(s.Size)}
+		if !g.stamped() {
+			g.message = repeated(g.message)
+		}
 		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
-		for n := range s.Connections {
-			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + n)})
+		for range s.Connections {
+			l.conns = append(l.conns, conn{fd: -1, group: uint8(len(l.groups)), number: uint32(plan.First + len(l.conns))})
 		}
 		l.groups = append(l.groups, g)
 		if !s.Deferred {
@@ -160,22 +180,35 @@ func (l *Loop) Run(commands <-chan Command) error {
 	for reported := l.now(); ; {
 		select {
 		case cmd, ok := <-commands:
-			if !ok || cmd.Finish {
+			switch {
+			case ok:
+				l.execute(cmd)
+			case l.ending:
+				commands = nil
+			default:
 				l.finish()
 				return nil
 			}
-			l.execute(cmd)
 			continue
 		default:
+		}
+		if l.ending && l.isOver() {
+			l.finish()
+			return nil
 		}
 		l.openDue()
 		l.runDue()
 		now := l.now()
-		if now-reported >= int64(reportEvery) {
+		if late := now - reported - int64(reportEvery); late >= 0 {
+			l.delayed(late)
 			l.report(l.summary(false))
 			reported = now
 		}
-		if err := l.wait(now, reported+int64(reportEvery)); err != nil {
+		until := reported + int64(reportEvery)
+		if l.ending {
+			until = min(until, now+int64(endPoll))
+		}
+		if err := l.wait(now, until); err != nil {
 			return err
 		}
 	}
@@ -193,6 +226,7 @@ func (l *Loop) wait(now, until int64) error {
 	}
 	timeout := unix.NsecToTimespec(max(until-now, 0))
 	n, err := epollWait(l.poller, l.events, timeout)
+	l.woke(now, until, n == len(l.events))
 	if err == unix.EINTR {
 		return nil
 	}
@@ -208,7 +242,27 @@ func (l *Loop) wait(now, until int64) error {
 		}
 		l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 	}
+	if n > 0 {
+		l.delayed(l.now() - l.certain)
+	}
 	return nil
+}
+
+// woke finds out when the events of a wait happened at the earliest: when it ended, if it has
+// blocked and the process was running. full says that there may be more events.
+func (l *Loop) woke(began, until int64, full bool) {
+	woke := l.now()
+	switch {
+	case woke < began+int64(blocked): // they happened while the last ones were handled
+		l.certain = l.clear
+	case woke > max(until, began)+int64(lateWake): // the process did not run
+		l.certain = began
+	default:
+		l.certain = woke
+	}
+	if !full {
+		l.clear = woke
+	}
 }
 
 // epollWait waits with nanosecond resolution if the kernel has epoll_pwait2 (Linux 5.11), otherwise
@@ -250,7 +304,11 @@ func (l *Loop) onEvent(c *conn, index int32, events uint32) {
 // execute executes a command.
 func (l *Loop) execute(cmd Command) {
 	if cmd.Phase != "" {
-		l.phase = cmd.Phase
+		l.begin(cmd.Phase)
+	}
+	if cmd.Finish {
+		l.begin("")
+		l.ending, l.endsAt = true, l.now()+int64(cmd.Drain)
 	}
 	for _, g := range l.groups {
 		if g.Name == cmd.Open {
@@ -260,18 +318,36 @@ func (l *Loop) execute(cmd Command) {
 			c := &l.conns[index]
 			switch g.Name {
 			case cmd.LastMessage:
-				l.silence(g, c)
-				if c.state == open {
-					l.sendMessage(g, c, int32(index))
+				if c.state != open {
+					l.silence(g, c)
+					break
 				}
+				c.flags |= lastWord
+				l.setDue(c, int32(index), l.now()+int64(index-g.first)*int64(lastWordEvery))
 			case cmd.Silence:
 				l.silence(g, c)
 			case cmd.Vanish:
 				l.silence(g, c)
-				l.vanish(g, c)
+				l.vanish(g, c, int32(index))
 			}
 		}
 	}
+}
+
+// isOver reports whether the time is over or all messages are answered that were sent in a phase.
+func (l *Loop) isOver() bool {
+	if l.now() >= l.endsAt {
+		return true
+	}
+	for i := range l.conns {
+		c := &l.conns[i]
+		g := l.groups[c.group]
+		if c.state == open && g.Behaviour.Echoes() && g.Behaviour.reads() && c.flags&unexpected == 0 &&
+			c.answered < c.whole(g.size) && l.phaseAt(g.begins(c, c.answered, c.lastSend)) != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // finish closes all connections and sends the last report.
@@ -292,11 +368,12 @@ func (l *Loop) finish() {
 			default:
 				l.checkAnswers(g, c)
 			}
+			l.missAnswers(g, c, l.plan.Patience)
 			g.counts.Ended++
 		} else {
 			l.countFailure(g, "still connecting when the run ended")
 		}
-		l.close(c, true)
+		l.close(c, int32(index), true)
 	}
 	l.report(l.summary(true))
 }
@@ -306,9 +383,13 @@ func (l *Loop) summary(last bool) Report {
 	for _, g := range l.groups {
 		of := g.counts
 		if !last {
-			of.Connect, of.Latency, of.Lateness, of.Lifetime = nil, nil, nil, nil
+			of.Connect, of.Latency, of.Lateness, of.Lifetime, of.Exchanges = nil, nil, nil, nil, nil
 		}
 		r.Groups = append(r.Groups, of)
+	}
+	if last {
+		r.OwnDelay = l.delays
+		delete(r.OwnDelay, "")
 	}
 	l.behind = 0
 	return r

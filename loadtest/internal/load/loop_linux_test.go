@@ -70,10 +70,11 @@ func (d *driven) pause(length time.Duration) {
 	d.stall <- length
 }
 
-// finish ends the loop and returns its last report.
-func (d *driven) finish() Report {
+// finish ends the loop, which may wait for answers, and returns its last report.
+func (d *driven) finish(drain ...time.Duration) Report {
 	d.t.Helper()
-	d.tell(Command{Finish: true})
+	drain = append(drain, 0)
+	d.tell(Command{Finish: true, Drain: drain[0]})
 	require.NoError(d.t, <-d.done)
 	for {
 		if r := <-d.reports; r.Last {

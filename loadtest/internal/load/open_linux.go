@@ -31,16 +31,20 @@ func (l *Loop) openAt() (int64, bool) {
 func (l *Loop) openDue() {
 	for range openBatch {
 		at, ok := l.openAt()
-		if !ok || at > l.now() {
+		if !ok || at > l.now() || l.ending {
 			return
 		}
 		index := l.queue[0]
 		if l.queue = l.queue[1:]; len(l.queue) == 0 {
 			l.queue = nil
 		}
+		c := &l.conns[index]
+		if c.flags&silenced != 0 && l.groups[c.group].Behaviour == Churn { // the churn has ended
+			continue
+		}
+		l.delayed(l.now() - at)
 		l.begun++
 		l.total++
-		c := &l.conns[index]
 		c.intended = at
 		l.connect(l.groups[c.group], c, index)
 	}
@@ -106,10 +110,11 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 		c.base += g.grid()
 	}
 	l.setInterest(g, c, index)
-	switch g.Behaviour {
-	case Silent, PingPong, Churn:
+	switch {
+	case l.ending:
+	case g.Behaviour == Silent, g.Behaviour == PingPong, g.Behaviour == Churn:
 		l.sendMessage(g, c, index)
-	case SlowReader, ZeroWindow:
+	case !g.Behaviour.reads():
 		c.unsent = endless
 		l.flush(g, c, index)
 	}
@@ -124,7 +129,7 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 
 // openFailed closes a connection that could not be opened.
 func (l *Loop) openFailed(g *group, c *conn, index int32, why string) {
-	l.close(c, false)
+	l.close(c, index, false)
 	l.countFailure(g, why)
 	l.reopen(g, index)
 }

@@ -46,6 +46,8 @@ type Spec struct {
 	Timeout time.Duration
 	// Deferred groups are opened by a Command.
 	Deferred bool
+	// Apart groups have a client process of their own, so that other groups do not slow them down.
+	Apart bool
 }
 
 // A Behaviour defines what an open connection does.
@@ -90,7 +92,7 @@ func (b Behaviour) reads() bool { return b != SlowReader && b != ZeroWindow }
 // Echoes reports whether the connection expects the bytes it has sent.
 func (b Behaviour) Echoes() bool { return b.living() || b == Silent }
 
-// A Command changes what a loop does. It has one field set.
+// A Command changes what a loop does. It has one field set, or Finish and Drain.
 type Command struct {
 	// Phase is the name of the phase that begins. Latencies count for it from now on.
 	Phase string `json:",omitempty"`
@@ -103,16 +105,18 @@ type Command struct {
 	// Vanish is the name of a group. Its connections end without a packet, as if the machine lost
 	// its power.
 	Vanish string `json:",omitempty"`
-	// Finish ends the loop.
-	Finish bool `json:",omitempty"`
+	// Finish ends the loop, when all messages are answered or the time Drain is over.
+	Finish bool          `json:",omitempty"`
+	Drain  time.Duration `json:",omitempty"`
 }
 
 // A Report has the counts of a loop so far. Only the last one has histograms.
 type Report struct {
 	Groups   []result.Group
-	Failures result.Failures `json:",omitempty"`
-	Notes    []string        `json:",omitempty"`
-	Behind   time.Duration   // largest delay of an action since the last Report
+	Failures result.Failures              `json:",omitempty"`
+	Notes    []string                     `json:",omitempty"`
+	Behind   time.Duration                // largest delay of this process since the last Report
+	OwnDelay map[string]*result.Histogram `json:",omitempty"` // by phase, in the last Report
 	Last     bool
 }
 
@@ -121,6 +125,7 @@ func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)
 	r.Behind = max(r.Behind, o.Behind)
+	r.OwnDelay = result.AddHistograms(r.OwnDelay, o.OwnDelay)
 	for _, note := range o.Notes {
 		if !slices.Contains(r.Notes, note) {
 			r.Notes = append(r.Notes, note)

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // readAvailable reads all data, or at most one chunk if the connection is slow.
@@ -28,67 +26,93 @@ func (l *Loop) readAvailable(g *group, c *conn, index int32, atMost int) {
 	}
 }
 
-// onReceived compares received bytes with the expected echo.
+// onReceived checks received bytes.
 func (l *Loop) onReceived(g *group, c *conn, index int32, b []byte) {
-	if !g.Behaviour.Echoes() || c.flags&unexpected != 0 {
-		return
-	}
-	for len(b) > 0 {
-		if c.answered == c.sent {
-			c.flags |= unexpected // no message is waiting for an answer
-			return
-		}
+	for len(b) > 0 && c.state == open && g.Behaviour.Echoes() && c.flags&unexpected == 0 {
 		n := min(len(b), int(g.size-c.read))
-		if !slices.Equal(b[:n], g.message[c.read:int(c.read)+n]) {
-			c.flags |= unexpected
-			return
+		if g.stamped() {
+			l.onStamped(g, c, index, b[:n])
+		} else {
+			l.onEqual(g, c, index, b[:n])
 		}
 		b = b[n:]
-		if c.read += uint32(n); c.read == g.size {
-			c.read = 0
-			l.onAnswer(g, c, index)
-			if c.state != open {
-				return
-			}
-		}
 	}
 }
 
-// onAnswer counts the answer to the oldest unanswered message.
-func (l *Loop) onAnswer(g *group, c *conn, index int32) {
+// onStamped handles a message with a stamp, or a part of one.
+func (l *Loop) onStamped(g *group, c *conn, index int32, b []byte) {
+	if len(b) < int(g.size) {
+		b = append(l.parts[index], b...)
+		l.parts[index] = b
+		if c.read = uint32(len(b)); c.read < g.size {
+			return
+		}
+		c.read = 0
+		delete(l.parts, index)
+	}
+	s, ok := readStamp(b)
+	switch {
+	case !ok, s.conn == c.number && s.number >= c.sent:
+		c.flags |= unexpected
+	case s.conn != c.number:
+		g.counts.Swapped++
+	case s.number < c.answered:
+		g.counts.Doubled++
+	default:
+		for ; c.answered < s.number; c.answered++ {
+			g.counts.Skipped++
+			l.unanswered(g, c, c.answered, s.moment)
+		}
+		l.onAnswer(g, c, index, s.moment)
+	}
+}
+
+// onEqual compares a part of a message with the one that all messages equal.
+func (l *Loop) onEqual(g *group, c *conn, index int32, b []byte) {
+	if c.answered == c.sent || !slices.Equal(b, g.message[c.read:int(c.read)+len(b)]) {
+		c.flags |= unexpected
+		return
+	}
+	if c.read += uint32(len(b)); c.read == g.size {
+		c.read = 0
+		l.onAnswer(g, c, index, c.lastSend)
+	}
+}
+
+// onAnswer counts the answer to the oldest unanswered message, which was sent at the given time.
+func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	now := l.now()
-	intended, raw := g.oldestUnanswered(c), now-c.lastSend
-	if c.answered+1 < c.sent { // lastSend is that of a later message
+	intended, phase := g.intended(c, c.answered, sent), l.phaseAt(g.begins(c, c.answered, sent))
+	raw := now - sent
+	if c.answered+1 < c.sent && !g.stamped() { // the time is that of a later message
 		raw = now - intended
 	}
 	c.answered++
 	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
 		c.flags &^= sentLate
 	}
-	g.counts.Answers++
-	of := g.latency(l.phase)
-	of.Corrected.Record(time.Duration(now - intended))
-	of.Raw.Record(time.Duration(raw))
+	if phase != "" {
+		g.counts.Answers++
+		g.exchange(phase).Answered++
+		of := g.latency(phase)
+		of.Corrected.Record(time.Duration(now - intended))
+		of.Raw.Record(time.Duration(raw))
+	}
 	switch {
 	case c.flags&silenced != 0:
-	case g.Behaviour == PingPong:
+	case g.Behaviour == PingPong && !l.ending:
 		l.sendMessage(g, c, index)
 	case g.Behaviour == Churn:
 		g.counts.Ended++
 		g.counts.Open--
-		l.close(c, g.counts.Ended%2 == 0)
+		l.close(c, index, g.counts.Ended%2 == 0)
 		l.reopen(g, index)
 	}
 }
 
-func (g *group) latency(phase string) *result.Latency {
-	of := g.counts.Latency[phase]
-	if of == nil {
-		if g.counts.Latency == nil {
-			g.counts.Latency = map[string]*result.Latency{}
-		}
-		of = &result.Latency{Corrected: result.NewHistogram(), Raw: result.NewHistogram()}
-		g.counts.Latency[phase] = of
+// unanswered counts message k, which was sent at the given time at the latest, as never answered.
+func (l *Loop) unanswered(g *group, c *conn, k uint32, sent int64) {
+	if phase := l.phaseAt(g.begins(c, k, sent)); phase != "" {
+		g.exchange(phase).Unanswered++
 	}
-	return of
 }

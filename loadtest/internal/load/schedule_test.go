@@ -49,7 +49,7 @@ func TestMessageTimesKeepOrderAndDistance(t *testing.T) {
 }
 
 func TestRepeatedMessages(t *testing.T) {
-	m := message(32)
+	m := padding(32)
 	require.Len(t, m, 32)
 	require.Equal(t, byte('\n'), m[31])
 	require.NotContains(t, string(m[:31]), "\n")

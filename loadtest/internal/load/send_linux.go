@@ -6,10 +6,20 @@ import (
 
 // sendMessage sends one message.
 func (l *Loop) sendMessage(g *group, c *conn, index int32) {
-	c.sent++
-	g.counts.Messages++
+	l.countMessage(g, c)
 	c.unsent += int64(g.size)
 	l.flush(g, c, index)
+}
+
+// countMessage counts a message that begins.
+func (l *Loop) countMessage(g *group, c *conn) {
+	c.sent++
+	if phase := l.phaseAt(g.begins(c, c.sent-1, l.now())); phase != "" {
+		g.counts.Messages++
+		if g.Behaviour.Echoes() {
+			g.exchange(phase).Sent++
+		}
+	}
 }
 
 // maxWrites is the number of writes of one connection before the others have a turn.
@@ -22,15 +32,13 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 			l.wantWrite(g, c, index)
 			return
 		}
-		from := int(c.wrote)
-		to := from + int(min(c.unsent, int64(len(g.message)-from)))
 		before := l.now()
 		if g.Timeout > 0 && before >= c.lastSend+int64(g.Timeout) {
 			// The target may have closed the connection, and a successful write would hide that.
 			c.flags |= sentLate
 			c.lateMessage = c.sent
 		}
-		n, err := unix.Write(int(c.fd), g.message[from:to])
+		n, err := unix.Write(int(c.fd), l.unsent(g, c, before))
 		switch {
 		case err == unix.EAGAIN:
 			l.wantWrite(g, c, index)
@@ -46,12 +54,27 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 		}
 		c.lastSend = before
 		c.unsent -= int64(n)
-		c.wrote = uint32((from + n) % int(g.size))
+		c.wrote = uint32((int(c.wrote) + n) % int(g.size))
 	}
 	if c.flags&wantWrite != 0 {
 		c.flags &^= wantWrite
 		l.setInterest(g, c, index)
 	}
+}
+
+// unsent returns the next bytes to send.
+func (l *Loop) unsent(g *group, c *conn, now int64) []byte {
+	from := int64(c.wrote)
+	if !g.stamped() {
+		return g.message[from : from+min(c.unsent, int64(len(g.message))-from)]
+	}
+	if from == 0 {
+		c.moment = now
+	}
+	// Of the messages that were begun, those that wait after this one are unsent as a whole.
+	waiting := (from + c.unsent - 1) / int64(g.size)
+	stamp{c.number, c.sent - 1 - uint32(waiting), c.moment}.write(g.message)
+	return g.message[from:min(from+c.unsent, int64(g.size))]
 }
 
 // wantWrite makes epoll report when the connection is writable.

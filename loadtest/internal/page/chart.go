@@ -30,7 +30,6 @@ type chart struct {
 	columns []column
 	bands   []band
 	marks   []tick // vertical lines
-	tips    []tick // tooltips at an x, for a chart without dots
 	dots    bool
 }
 
@@ -177,7 +176,7 @@ type drawing struct {
 	Title, Desc, XUnit, YUnit      string
 	W, H, Left, Right, Top, Bottom px
 	XTicks, YTicks, Labels         []text
-	Bands, Columns, Hits           []box
+	Bands, Columns                 []box
 	Marks, Dots                    []text
 	Lines                          []line
 }
@@ -240,7 +239,6 @@ func (c *chart) draw(class string, w, h px) drawing {
 	for i, s := range c.series {
 		d.line(c, i, s)
 	}
-	d.hits(c)
 	return d
 }
 
@@ -310,18 +308,4 @@ func (d *drawing) line(c *chart, i int, s series) {
 		l.Area = fmt.Sprintf("%sL%v %vL%v %vZ", l.Path, d.x(c, s[len(s)-1].x), d.Bottom, d.x(c, s[0].x), d.Bottom)
 	}
 	d.Lines = append(d.Lines, l)
-}
-
-// hits covers the area with strips that have tooltips. Each reaches to the middle between its
-// neighbours.
-func (d *drawing) hits(c *chart) {
-	from := d.Left
-	for i, t := range c.tips {
-		to := d.Right
-		if i+1 < len(c.tips) {
-			to = d.x(c, (t.at+c.tips[i+1].at)/2)
-		}
-		d.Hits = append(d.Hits, box{from, d.Top, max(to-from, 0), d.Bottom - d.Top, t.label, "hit"})
-		from = to
-	}
 }

@@ -3,11 +3,13 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed" // for the template
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -90,12 +92,15 @@ func newView(r *result.Result) *view {
 			v.Missing.add(c.Title, c.Missing)
 		}
 	}
-	v.Grade, v.Verdict, v.Headline = judge(r, &total)
+	v.Verdict = cmp.Or(string(r.Verdict.Outcome), "not judged")
+	v.Grade, v.Headline = judged(r, &total)
+	v.Headline = cmp.Or(v.Headline, v.Verdict)
+	v.Notes = append(slices.Clone(r.Verdict.Remarks), v.Notes...)
 	if r.Interrupted {
 		v.Banners = append(v.Banners, "The run was interrupted after "+duration(r.Took)+": the figures cover the time until then.")
 	}
-	v.Banners = append(v.Banners, some(r.Errors, 20)...)
-	for _, t := range []table{failures(r), costs(r.Costs), setup(r), phases(r), machines(r)} {
+	v.Banners = append(v.Banners, some(slices.Concat(r.Errors, r.Faults), 20)...)
+	for _, t := range []table{failures(r), ownDelay(r), costs(r.Costs), setup(r), machines(r)} {
 		if len(t.Rows) > 0 {
 			v.Details = append(v.Details, t)
 		}
@@ -103,57 +108,19 @@ func newView(r *result.Result) *view {
 	return v
 }
 
-// judge returns the grade of the result, the verdict and the reason. A failure outweighs an
-// incomplete run.
-func judge(r *result.Result, total *result.Group) (grade, verdict, headline string) {
-	var why []string
-	blame := func(n uint64, one, more string) {
-		if n > 0 {
-			why = append(why, plural(n, one, more))
+// judged returns the grade of the verdict and the headline.
+func judged(r *result.Result, total *result.Group) (grade, headline string) {
+	switch r.Verdict.Outcome {
+	case result.Failed:
+		return bad, strings.Join(some(r.Verdict.Causes, 4), "; ")
+	case result.Passed:
+		if total.Reaped > 0 {
+			return good, "no living connection was closed, and " +
+				plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
 		}
+		return good, "no living connection was closed"
 	}
-	blame(total.Lost, "living connection was closed", "living connections were closed")
-	blame(total.Early, "connection was reaped early", "connections were reaped early")
-	if keptGrade(r) == bad {
-		blame(total.Kept, "dead connection was not reaped", "dead connections were not reaped")
-	}
-	blame(total.Garbled, "connection received a wrong answer", "connections received wrong answers")
-	blame(unmet(r), "expectation does not hold", "expectations do not hold")
-	asked := uint64(max(r.Setup.Connections, 0))
-	switch {
-	case len(why) > 0:
-		return bad, "Failed", strings.Join(why, ", ")
-	case r.Interrupted:
-		return warn, "Incomplete", "the run was interrupted after " + duration(r.Took)
-	case len(r.Errors) > 0:
-		return warn, "Incomplete", "the run had " + plural(len(r.Errors), "error", "errors")
-	case total.Opened == 0:
-		return warn, "Incomplete", "no connection was opened"
-	case total.Opened < asked:
-		return warn, "Incomplete", count(total.Opened) + " of " + count(asked) + " connections were opened"
-	case total.Reaped > 0:
-		return good, "Passed", "no living connection was closed, and " +
-			plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
-	}
-	return good, "Passed", "no living connection was closed"
-}
-
-// keptGrade returns the grade of kept connections: bad if the target has a reaper and had the time
-// to reap.
-func keptGrade(r *result.Result) string {
-	if r.Setup.Bare || r.Setup.Timeout == 0 || r.Interrupted {
-		return ""
-	}
-	return bad
-}
-
-func unmet(r *result.Result) (n uint64) {
-	for _, e := range r.Expectations {
-		if !e.OK {
-			n++
-		}
-	}
-	return n
+	return warn, strings.Join(some(r.Verdict.Causes, 4), "; ")
 }
 
 // sentence describes the run.
@@ -183,72 +150,41 @@ func sentence(r *result.Result) string {
 	return said + "."
 }
 
+// cards returns the main figures. Expectations judge durations, so those have no grade.
 func cards(r *result.Result, total *result.Group) []card {
-	return []card{held(r, total), lost(total), reaped(r, total), early(r, total), late(total), living(total)}
-}
-
-func held(r *result.Result, total *result.Group) card {
-	peak := uint64(0)
-	for _, s := range r.Samples {
-		peak = max(peak, s.Open)
-	}
-	if len(r.Samples) == 0 {
-		peak = total.Opened
-	}
-	c := card{"Connections held", count(peak), count(total.Opened) + " opened of " + count(r.Setup.Connections), ""}
-	switch asked := uint64(max(r.Setup.Connections, 0)); {
-	case asked > 0 && peak >= asked:
-		c.Grade = good
-	case total.Opened < asked:
-		c.Grade = warn
-	}
-	return c
-}
-
-func lost(total *result.Group) card {
-	c := card{"Lost", count(total.Lost), "false reaps: living connections closed by the target", ""}
-	if total.Lost > 0 {
-		c.Grade = bad
-	} else if total.Opened > 0 {
-		c.Grade = good
-	}
-	return c
-}
-
-func reaped(r *result.Result, total *result.Group) card {
-	c := card{"Reaped", count(total.Reaped), "dead connections closed by the target", ""}
-	switch {
-	case total.Kept > 0:
-		c.Hint, c.Grade = count(total.Kept)+" dead connections were kept open", keptGrade(r)
-	case total.Reaped > 0:
-		c.Hint, c.Grade = "all dead connections", good
-	}
-	return c
-}
-
-func early(r *result.Result, total *result.Group) card {
-	switch {
-	case total.Early > 0:
-		return card{"Reaped early", count(total.Early), "by up to " + duration(total.EarliestBy), bad}
-	case total.Reaped == 0 || r.Setup.Timeout == 0:
-		return card{"Reaped early", none, "no reap after a known timeout", ""}
-	}
-	return card{"Reaped early", "0", "none before its timeout", good}
-}
-
-func late(total *result.Group) card {
-	return slow("Reap lateness, p99", total.Lateness, "no reap after a known timeout")
-}
-
-func living(total *result.Group) card {
-	h := result.NewHistogram()
+	all := result.NewHistogram()
 	for _, l := range total.Latency {
-		h.Add(l.Corrected)
+		all.Add(l.Corrected)
 	}
-	return slow("Latency of living connections, p99", h, "no message was answered")
+	asked := uint64(max(r.Setup.Connections, 0))
+	early := card{"Reaped early", count(total.Early), "none before its timeout", ""}
+	if total.Early > 0 {
+		early.Hint = "by up to " + duration(total.EarliestBy)
+	} else if total.Lateness.Count() == 0 {
+		early.Value, early.Hint = none, "no reap after a known timeout"
+	}
+	return []card{
+		{"Opened", count(total.Opened), "of " + count(r.Setup.Connections), grade(total.Opened < asked, warn, total.Opened)},
+		{"Lost", count(total.Lost), "false reaps: living connections closed by the target", grade(total.Lost > 0, bad, total.Opened)},
+		{"Reaped", count(total.Reaped), count(total.Kept) + " dead connections were kept open", grade(total.Kept > 0, warn, total.Reaped)},
+		early,
+		slow("Reap lateness, p99", total.Lateness, "no reap after a known timeout"),
+		slow("Latency of living connections, p99", all, "no message was answered"),
+	}
 }
 
-// slow returns a card for a duration. Expectations judge durations, so it has no grade.
+// grade returns fault if it happened, and good if anything was measured.
+func grade(happened bool, fault string, measured uint64) string {
+	switch {
+	case happened:
+		return fault
+	case measured > 0:
+		return good
+	}
+	return ""
+}
+
+// slow returns a card for a duration.
 func slow(label string, h *result.Histogram, missing string) card {
 	if h.Count() == 0 {
 		return card{label, none, missing, ""}

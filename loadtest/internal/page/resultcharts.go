@@ -76,7 +76,6 @@ func timeChart(r *result.Result, sc timeChartStyle, metrics ...metric) *chart {
 	end := c.phases(r, samples[len(samples)-1].At)
 	c.Desc = strings.Join(said, "; ")
 	c.x, c.y = linear(end.Seconds(), seconds, " since the start of the run"), rounded(peak, sc.units, sc.suffix)
-	c.tips = tips(samples, sc, metrics)
 	return c
 }
 
@@ -118,23 +117,6 @@ func (sc timeChartStyle) summary(s series, top point) string {
 		sum += p.y
 	}
 	return "mean " + sc.write(sum/float64(len(s))) + ", up to " + sc.write(top.y) + at
-}
-
-// tips returns tooltips with the values of all metrics, at about a hundred samples.
-func tips(samples []*result.Sample, sc timeChartStyle, metrics []metric) (tips []tick) {
-	every := max(1, len(samples)/100)
-	for i := 0; i < len(samples); i += every {
-		var said []string
-		for _, m := range metrics {
-			v := m.of(samples[i])
-			if sc.rate {
-				v = m.growth(samples[max(i-1, 0)], samples[min(max(i, 1), len(samples)-1)])
-			}
-			said = append(said, m.name+" "+sc.write(v))
-		}
-		tips = append(tips, tick{samples[i].At.Seconds(), "at " + duration(samples[i].At) + ": " + strings.Join(said, ", ")})
-	}
-	return tips
 }
 
 // phases adds the phases as bands, and returns the end of the last phase or sample.

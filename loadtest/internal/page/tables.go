@@ -1,6 +1,8 @@
 package page
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +42,40 @@ func expectations(r *result.Result) table {
 	return t
 }
 
+// counters are the counts of a group.
+var counters = []struct {
+	name, hint, grade string
+	of                func(*result.Group) uint64
+}{
+	{"Requested", "", "", func(g *result.Group) uint64 { return uint64(max(g.Connections, 0)) }},
+	{"Opened", "", "", func(g *result.Group) uint64 { return g.Opened }},
+	{"Failed", "could not be opened", warn, func(g *result.Group) uint64 { return g.OpenFailed }},
+	{"Open", "at the end", "", func(g *result.Group) uint64 { return g.Open }},
+	{"Messages", "sent", "", func(g *result.Group) uint64 { return g.Messages }},
+	{"Answers", "received", "", func(g *result.Group) uint64 { return g.Answers }},
+	{"Lost", "false reaps: living connections closed by the target", bad, func(g *result.Group) uint64 { return g.Lost }},
+	{"Starved", "closed because this client did not send in time", warn, func(g *result.Group) uint64 { return g.Starved }},
+	{"Reaped", "dead connections closed by the target", "", func(g *result.Group) uint64 { return g.Reaped }},
+	{"Early", "reaped before their timeout", bad, func(g *result.Group) uint64 { return g.Early }},
+	{"Kept", "dead connections open at the end of the run", warn, func(g *result.Group) uint64 { return g.Kept }},
+	{"Ended", "closed by this client", "", func(g *result.Group) uint64 { return g.Ended }},
+	{"Told", "received a goodbye before the close", "", func(g *result.Group) uint64 { return g.Told }},
+	{"Reset", "closed by the target with a reset", "", func(g *result.Group) uint64 { return g.Reset }},
+	{"Garbled", "received something other than their echo", bad, func(g *result.Group) uint64 { return g.Garbled }},
+	{"Swapped", "answers of other connections", bad, func(g *result.Group) uint64 { return g.Swapped }},
+	{"Doubled", "answers that came more than once", bad, func(g *result.Group) uint64 { return g.Doubled }},
+	{"Skipped", "messages without an answer although later ones have one", bad, func(g *result.Group) uint64 { return g.Skipped }},
+	{"Unanswered", "connections that waited too long for an answer at the end", warn, func(g *result.Group) uint64 { return g.Unanswered }},
+	{"Unanswered messages", "waited too long, or were lost with their connection", warn, func(g *result.Group) (n uint64) {
+		for _, e := range g.Exchanges {
+			if e != nil {
+				n += e.Unanswered
+			}
+		}
+		return n
+	}},
+}
+
 // groups returns a table with a column per group and one for their sum: there are more counters
 // than groups.
 func groups(r *result.Result) table {
@@ -56,34 +92,18 @@ func groups(r *result.Result) table {
 		all = append(all, r.Total())
 		t.Head = append(t.Head, "all")
 	}
-	line := func(name, hint, grade string, of func(*result.Group) uint64) {
-		cells := []cell{{Text: name, Hint: hint}}
+	t.words("Behaviour", all, func(g *result.Group) string { return g.Behaviour })
+	for _, c := range counters {
+		cells := []cell{{Text: c.name, Hint: c.hint}}
 		for i := range all {
-			c := cell{Text: count(of(&all[i]))}
-			if of(&all[i]) > 0 {
-				c.Class = grade
+			n := cell{Text: count(c.of(&all[i]))}
+			if c.of(&all[i]) > 0 {
+				n.Class = c.grade
 			}
-			cells = append(cells, c)
+			cells = append(cells, n)
 		}
 		t.Rows = append(t.Rows, cells)
 	}
-	t.words("Behaviour", all, func(g *result.Group) string { return g.Behaviour })
-	line("Requested", "", "", func(g *result.Group) uint64 { return uint64(max(g.Connections, 0)) })
-	line("Opened", "", "", func(g *result.Group) uint64 { return g.Opened })
-	line("Failed", "could not be opened", warn, func(g *result.Group) uint64 { return g.OpenFailed })
-	line("Open", "at the end", "", func(g *result.Group) uint64 { return g.Open })
-	line("Messages", "sent", "", func(g *result.Group) uint64 { return g.Messages })
-	line("Answers", "received", "", func(g *result.Group) uint64 { return g.Answers })
-	line("Lost", "false reaps: living connections closed by the target", bad, func(g *result.Group) uint64 { return g.Lost })
-	line("Starved", "closed because this client did not send in time", warn, func(g *result.Group) uint64 { return g.Starved })
-	line("Reaped", "dead connections closed by the target", "", func(g *result.Group) uint64 { return g.Reaped })
-	line("Early", "reaped before their timeout", bad, func(g *result.Group) uint64 { return g.Early })
-	line("Kept", "dead connections open at the end of the run", keptGrade(r), func(g *result.Group) uint64 { return g.Kept })
-	line("Ended", "closed by this client", "", func(g *result.Group) uint64 { return g.Ended })
-	line("Told", "received a goodbye before the close", "", func(g *result.Group) uint64 { return g.Told })
-	line("Reset", "closed by the target with a reset", "", func(g *result.Group) uint64 { return g.Reset })
-	line("Garbled", "received something other than their echo", bad, func(g *result.Group) uint64 { return g.Garbled })
-	line("Unanswered", "waited too long for an answer at the end", warn, func(g *result.Group) uint64 { return g.Unanswered })
 	t.words("Time to connect", all, func(g *result.Group) string { return spread(g.Connect) })
 	t.words("Lateness", all, func(g *result.Group) string { return spread(g.Lateness) })
 	t.words("Lifetime", all, func(g *result.Group) string { return spread(g.Lifetime) })
@@ -183,12 +203,28 @@ func setup(r *result.Result) table {
 	t := table{Title: "Setup"}
 	s := &r.Setup
 	t.add("Targets", strings.Join(some(s.Targets, 12), ", "))
-	t.add("Connections", count(s.Connections))
-	t.add("Client processes", count(s.Clients))
-	t.add("Servers launched", count(s.Servers))
-	t.add("Reaper", map[bool]string{false: "yes", true: "no, bare gnet"}[s.Bare])
-	t.add("Idle timeout", known(s.Timeout))
-	t.add("Tick", known(s.Tick))
+	t.add("Processes", plural(s.Clients, "client", "clients")+", "+plural(s.Servers, "launched server", "launched servers"))
+	t.add("Idle timeout, tick", known(s.Timeout)+", "+known(s.Tick))
+	for _, name := range slices.Sorted(maps.Keys(s.Flags)) {
+		if v := s.Flags[name]; v != "" && v != "[]" && v != "0" && v != "0s" && v != "false" {
+			t.add("--"+name, v)
+		}
+	}
+	return t
+}
+
+// ownDelay returns how late the program itself was.
+func ownDelay(r *result.Result) table {
+	var late []*result.Histogram
+	names := slices.Sorted(maps.Keys(r.OwnDelay))
+	for _, name := range names {
+		late = append(late, r.OwnDelay[name])
+	}
+	if len(late) == 0 {
+		return table{}
+	}
+	t := quantileTable("Phase", "Actions and wakeups", names, late, nil)
+	t.Title = "Own delay of this program"
 	return t
 }
 
@@ -197,16 +233,4 @@ func known(d time.Duration) string {
 		return "unknown"
 	}
 	return duration(d)
-}
-
-func phases(r *result.Result) table {
-	t := table{Title: "Phases", Numbers: true, Head: []string{"Phase", "From", "To", "Length"}}
-	for _, p := range r.Phases {
-		if p.To <= p.From {
-			t.add(p.Name, duration(p.From), none, none)
-			continue
-		}
-		t.add(p.Name, duration(p.From), duration(p.To), duration(p.To-p.From))
-	}
-	return t
 }

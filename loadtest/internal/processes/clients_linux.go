@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
 )
@@ -79,15 +81,21 @@ type client struct {
 // startTimeout limits the time a client process takes to start.
 const startTimeout = 20 * time.Second
 
-// StartClients starts n client processes. They wait for Begin.
-func StartClients(n int) (*Clients, error) {
+// StartClients starts n client processes. They wait for Begin. With apart the first one has the
+// last processor for itself, and the others have the rest, if there are several.
+func StartClients(n int, apart bool) (*Clients, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	c := &Clients{}
-	for range n {
+	for i := range n {
+		restore := func() {}
+		if apart {
+			restore = pin(i == 0)
+		}
 		w, err := startClient(exe)
+		restore()
 		if err != nil {
 			c.Kill()
 			return nil, fmt.Errorf("starting client process %d of %d: %w", len(c.clients)+1, n, err)
@@ -95,6 +103,29 @@ func StartClients(n int) (*Clients, error) {
 		c.clients = append(c.clients, w)
 	}
 	return c, nil
+}
+
+// pin lets this thread, and the processes that it starts, run on the last processor only, or on the
+// others. Without the right to that the kernel chooses. restore takes it back.
+func pin(last bool) (restore func()) {
+	var before, after unix.CPUSet
+	if unix.SchedGetaffinity(0, &before) != nil || before.Count() < 2 {
+		return func() {}
+	}
+	end := 0
+	for cpu := range len(before) * 64 {
+		if before.IsSet(cpu) {
+			end = cpu
+		}
+	}
+	if after = before; last {
+		after.Zero()
+		after.Set(end)
+	} else {
+		after.Clear(end)
+	}
+	_ = unix.SchedSetaffinity(0, &after)
+	return func() { _ = unix.SchedSetaffinity(0, &before) }
 }
 
 func startClient(exe string) (*client, error) {
@@ -166,22 +197,37 @@ func (c *Clients) Begin(plan load.Plan) error {
 	return errors.Join(errs...)
 }
 
-// split divides a plan into n equal parts.
-func split(plan load.Plan, n int) []load.Plan {
-	parts := make([]load.Plan, n)
+// split divides a plan into n equal parts. If it has groups that are apart, the first part has
+// these and nothing else.
+func split(plan load.Plan, n int) (parts []load.Plan) {
+	var apart, together []load.Spec
 	first := 0
-	for i := range parts {
+	for _, s := range plan.Specs {
+		if s.Apart && n > 1 {
+			apart = append(apart, s)
+			first += s.Connections
+		} else {
+			together = append(together, s)
+		}
+	}
+	if len(apart) > 0 {
+		part := plan
+		part.Specs = apart
+		parts = append(parts, part)
+		n--
+	}
+	for i := range n {
 		part := plan
 		part.Rate = plan.Rate / float64(n)
 		part.First = first
 		part.Specs = nil
-		for _, s := range plan.Specs {
+		for _, s := range together {
 			total := s.Connections
 			s.Connections = total*(i+1)/n - total*i/n
 			first += s.Connections
 			part.Specs = append(part.Specs, s)
 		}
-		parts[i] = part
+		parts = append(parts, part)
 	}
 	return parts
 }
@@ -211,10 +257,11 @@ func (c *Clients) Report() (sum load.Report, working bool) {
 }
 
 // Finish makes the client processes close their connections, and returns the sum of their final
-// reports. Processes still running after the given time are killed.
-func (c *Clients) Finish(within time.Duration) (load.Report, error) {
-	c.Tell(load.Command{Finish: true})
-	late := time.AfterFunc(within, c.Kill)
+// reports. They wait for answers under way, at most for the time drain. Processes that run for
+// longer than within after that are killed.
+func (c *Clients) Finish(drain, within time.Duration) (load.Report, error) {
+	c.Tell(load.Command{Finish: true, Drain: drain})
+	late := time.AfterFunc(drain+within, c.Kill)
 	defer late.Stop()
 	var errs []error
 	var sum load.Report

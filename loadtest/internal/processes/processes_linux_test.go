@@ -2,10 +2,12 @@ package processes
 
 import (
 	"bytes"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
@@ -25,6 +27,41 @@ func TestPlanIsSplitEqually(t *testing.T) {
 	}
 	require.Equal(t, 10, a)
 	require.Equal(t, 3, b)
+}
+
+func TestGroupsThatAreApartHaveAProcess(t *testing.T) {
+	plan := load.Plan{Rate: 100, Specs: []load.Spec{{Name: "a", Connections: 3, Apart: true}, {Name: "b", Connections: 10}}}
+	parts := split(plan, 3)
+	require.Len(t, parts, 3)
+	require.Equal(t, []load.Spec{{Name: "a", Connections: 3, Apart: true}}, parts[0].Specs)
+	require.Equal(t, []load.Spec{{Name: "b", Connections: 5}}, parts[1].Specs)
+	require.Equal(t, []int{0, 3, 8}, []int{parts[0].First, parts[1].First, parts[2].First})
+	require.InDelta(t, 50, parts[1].Rate, 1e-9)
+}
+
+// TestPinIsTakenBack has an effect on machines with several processors.
+func TestPinIsTakenBack(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	allowed := func() (set unix.CPUSet) {
+		require.NoError(t, unix.SchedGetaffinity(0, &set))
+		return set
+	}
+	before := allowed()
+	if before.Count() < 2 {
+		t.Skip("one processor")
+	}
+	for _, last := range []bool{true, false} {
+		restore := pin(last)
+		now := allowed()
+		if last {
+			require.Equal(t, 1, now.Count())
+		} else {
+			require.Equal(t, before.Count()-1, now.Count())
+		}
+		restore()
+		require.Equal(t, before, allowed())
+	}
 }
 
 func TestClientRefusesInvalidPlan(t *testing.T) {

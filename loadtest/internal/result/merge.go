@@ -10,6 +10,7 @@ import (
 // Add adds the counts of another part of the group.
 func (g *Group) Add(o *Group) {
 	g.Connections += o.Connections
+	g.Hostile = g.Hostile || o.Hostile
 	g.Opened += o.Opened
 	g.OpenFailed += o.OpenFailed
 	g.Open += o.Open
@@ -82,6 +83,17 @@ func sum(a, b *Histogram) *Histogram {
 	return a
 }
 
+// AddHistograms adds the histograms with the same name and returns sum, which may be nil.
+func AddHistograms(all, others map[string]*Histogram) map[string]*Histogram {
+	if all == nil && len(others) > 0 {
+		all = map[string]*Histogram{}
+	}
+	for name, h := range others {
+		all[name] = sum(all[name], h)
+	}
+	return all
+}
+
 // AddGroups adds the counts of others to the groups with the same name, and returns groups. It
 // appends missing groups.
 func AddGroups(groups, others []Group) []Group {
@@ -107,7 +119,8 @@ func (f Failures) Add(o Failures) Failures {
 	return f
 }
 
-// Merge adds up results of one verb that several machines measured at the same time. Samples and
+// Merge adds up results of one verb that several machines measured at the same time, with setups
+// that differ only in the numbers of connections and processes, in targets and sources. Samples and
 // costs are those of the first result, because clocks differ. Expectations are not merged.
 func Merge(all []*Result) (*Result, error) {
 	if len(all) == 0 {
@@ -119,32 +132,17 @@ func Merge(all []*Result) (*Result, error) {
 		Samples: first.Samples, Costs: first.Costs,
 	}
 	sum.Setup.Connections, sum.Setup.Clients, sum.Setup.Servers, sum.Setup.Targets = 0, 0, 0, nil
+	sum.Setup.Rate, sum.Setup.Sources, sum.Setup.Groups = 0, 0, nil
 	for i, r := range all {
-		if r.Verb != first.Verb {
-			return nil, fmt.Errorf("results of %s and of %s cannot be merged", first.Verb, r.Verb)
-		}
-		if r.Setup.Timeout != first.Setup.Timeout || r.Setup.Bare != first.Setup.Bare {
-			return nil, fmt.Errorf("results of targets with timeouts of %v and %v, or with and without a reaper, cannot be merged",
-				first.Setup.Timeout, r.Setup.Timeout)
+		if err := first.alike(r); err != nil {
+			return nil, err
 		}
 		for _, other := range all[:i] {
 			if r.Began.Equal(other.Began) && r.Command == other.Command && slices.Equal(r.Machines, other.Machines) {
 				return nil, errors.New("the same result twice")
 			}
 		}
-		if r.Began.Before(sum.Began) {
-			sum.Began = r.Began
-		}
-		sum.Took = max(sum.Took, r.Took)
-		sum.Interrupted = sum.Interrupted || r.Interrupted
-		sum.Errors = append(sum.Errors, r.Errors...)
-		sum.Machines = append(sum.Machines, r.Machines...)
-		sum.Setup.Connections += r.Setup.Connections
-		sum.Setup.Clients += r.Setup.Clients
-		sum.Setup.Servers += r.Setup.Servers
-		sum.Setup.Targets = append(sum.Setup.Targets, r.Setup.Targets...)
-		sum.Groups = AddGroups(sum.Groups, r.Groups)
-		sum.Failures = sum.Failures.Add(r.Failures)
+		sum.add(r)
 	}
 	slices.Sort(sum.Setup.Targets)
 	sum.Setup.Targets = slices.Compact(sum.Setup.Targets)
@@ -152,6 +150,94 @@ func Merge(all []*Result) (*Result, error) {
 		sum.Notes = append(sum.Notes, fmt.Sprintf("merged from %d results; charts over time and costs are those of the first", len(all)))
 	}
 	return sum, nil
+}
+
+// add adds a result of another machine.
+func (r *Result) add(o *Result) {
+	if o.Began.Before(r.Began) {
+		r.Began = o.Began
+	}
+	r.Took = max(r.Took, o.Took)
+	r.Interrupted = r.Interrupted || o.Interrupted
+	r.Errors = append(r.Errors, o.Errors...)
+	r.Faults = append(r.Faults, o.Faults...)
+	for _, note := range o.Notes {
+		if !slices.Contains(r.Notes, note) {
+			r.Notes = append(r.Notes, note)
+		}
+	}
+	r.Machines = append(r.Machines, o.Machines...)
+	r.Setup.add(&o.Setup)
+	r.Groups = AddGroups(r.Groups, o.Groups)
+	r.Failures = r.Failures.Add(o.Failures)
+	r.OwnDelay = AddDelays(r.OwnDelay, o.OwnDelay)
+}
+
+// AddDelays adds Histograms by phase to delays, and returns delays.
+func AddDelays(delays, others map[string]*Histogram) map[string]*Histogram {
+	for phase, h := range others {
+		if delays == nil {
+			delays = map[string]*Histogram{}
+		}
+		delays[phase] = sum(delays[phase], h)
+	}
+	return delays
+}
+
+// add adds the counts of another setup.
+func (s *Setup) add(o *Setup) {
+	s.Connections += o.Connections
+	s.Clients += o.Clients
+	s.Servers += o.Servers
+	s.Sources += o.Sources
+	s.Rate += o.Rate
+	s.Targets = append(s.Targets, o.Targets...)
+	for _, g := range o.Groups {
+		i := slices.IndexFunc(s.Groups, func(mine GroupSetup) bool { return mine.Name == g.Name })
+		if i < 0 {
+			s.Groups = append(s.Groups, g)
+			continue
+		}
+		s.Groups[i].Connections += g.Connections
+	}
+}
+
+// perMachine are the flags that may differ between merged results.
+var perMachine = []string{
+	"connections", "living", "target", "servers", "clients", "pid", "source", "sources", "rate", "out", "html", "against", "begin-at", "expect",
+}
+
+// alike returns an error unless the results are of the same load.
+func (r *Result) alike(o *Result) error {
+	differ := func(what string, a, b any) error {
+		return fmt.Errorf("results with a %s of %v and of %v cannot be merged", what, a, b)
+	}
+	switch {
+	case r.Verb != o.Verb:
+		return fmt.Errorf("results of %s and of %s cannot be merged", r.Verb, o.Verb)
+	case r.Setup.Timeout != o.Setup.Timeout:
+		return differ("timeout", r.Setup.Timeout, o.Setup.Timeout)
+	case r.Setup.Bare != o.Setup.Bare:
+		return errors.New("results of targets with and without a reaper cannot be merged")
+	case r.Setup.Ramp != o.Setup.Ramp:
+		return differ("ramp", r.Setup.Ramp, o.Setup.Ramp)
+	case r.Setup.Patience != o.Setup.Patience:
+		return differ("patience", r.Setup.Patience, o.Setup.Patience)
+	}
+	for name := range maps.Keys(r.Setup.Flags) {
+		if a, b := r.Setup.Flags[name], o.Setup.Flags[name]; a != b && !slices.Contains(perMachine, name) {
+			return differ("--"+name, a, b)
+		}
+	}
+	for _, g := range r.Setup.Groups {
+		for _, other := range o.Setup.Groups {
+			other.Connections = g.Connections
+			if other.Name == g.Name && other != g {
+				return fmt.Errorf("results with unlike groups %s cannot be merged", g.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // Reasons returns the reasons of failures, the most frequent first.

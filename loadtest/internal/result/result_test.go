@@ -1,6 +1,7 @@
 package result
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// write writes a result to a file.
+func write(t *testing.T, name string, r *Result) {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, r.Write(&b))
+	require.NoError(t, os.WriteFile(name, b.Bytes(), 0o600))
+}
+
 func sample() *Result {
 	h := NewHistogram()
 	for ms := range 100 {
@@ -16,7 +25,9 @@ func sample() *Result {
 	}
 	return &Result{
 		Schema: Schema, Verb: "hold", Began: time.Unix(1_700_000_000, 0).UTC(), Took: time.Minute,
-		Setup: Setup{Targets: []string{"a:1"}, Connections: 10, Clients: 1, Timeout: time.Second},
+		Setup: Setup{Targets: []string{"a:1"}, Connections: 10, Clients: 1, Timeout: time.Second,
+			Groups: []GroupSetup{{Name: "living", Connections: 15}}, Flags: map[string]string{"size": "32", "target": "a"}},
+		Notes: []string{"a"},
 		Groups: []Group{{
 			Name: "living", Behaviour: "heartbeat", Connections: 10, Opened: 10, Messages: 5, Answers: 4, Lost: 1, Reaped: 9,
 			Early: 2, EarliestBy: 3, Lateness: h, Latency: map[string]*Latency{"hold": {Corrected: h, Raw: h}},
@@ -28,13 +39,13 @@ func sample() *Result {
 func TestReadReturnsWhatWriteWrote(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "r.json")
 	r := sample()
-	require.NoError(t, r.Write(name))
+	write(t, name, r)
 	got, err := Read(name)
 	require.NoError(t, err)
 	require.Equal(t, r.Groups[0].Lateness.Bars(), got.Groups[0].Lateness.Bars())
 	require.Equal(t, 50*time.Millisecond, got.Groups[0].Lateness.Quantile(0.5).Round(time.Millisecond))
 	again := filepath.Join(t.TempDir(), "r.json")
-	require.NoError(t, got.Write(again))
+	write(t, again, got)
 	a, err := os.ReadFile(name)
 	require.NoError(t, err)
 	b, err := os.ReadFile(again)
@@ -45,7 +56,7 @@ func TestReadReturnsWhatWriteWrote(t *testing.T) {
 func TestReadFindsResultInLog(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
 	r := sample()
-	require.NoError(t, r.Write(name))
+	write(t, name, r)
 	b, err := os.ReadFile(name)
 	require.NoError(t, err)
 	for _, around := range [][2]string{{"", "\nlast words {\n"}, {"  1s open  {10}\nall held\n\n", ""}, {"x\n", "{\n"}} {
@@ -76,7 +87,7 @@ func TestMerge(t *testing.T) {
 	require.Equal(t, uint64(300), g.Lateness.Count())
 	require.Equal(t, uint64(300), g.Latency["hold"].Raw.Count())
 	require.Equal(t, Failures{"refused": 6}, sum.Failures)
-	require.Len(t, sum.Notes, 1)
+	require.Len(t, sum.Notes, 2)
 
 	one := sample()
 	_, err = Merge([]*Result{one})
@@ -92,7 +103,27 @@ func TestMerge(t *testing.T) {
 	other = sample()
 	other.Setup.Timeout = time.Hour
 	_, err = Merge([]*Result{sample(), other})
-	require.ErrorContains(t, err, "timeouts of 1s and 1h0m0s,")
+	require.ErrorContains(t, err, "a timeout of 1s and of 1h0m0s")
+	for want, change := range map[string]func(*Result){
+		"a ramp of": func(r *Result) { r.Setup.Ramp = 1 }, "a patience of": func(r *Result) { r.Setup.Patience = 1 },
+		"without a reaper":         func(r *Result) { r.Setup.Bare = true },
+		"a --size of 32 and of 64": func(r *Result) { r.Setup.Flags = map[string]string{"size": "64"} },
+		"unlike groups living":     func(r *Result) { r.Setup.Groups = []GroupSetup{{Name: "living", Connections: 5, Size: 64}} },
+	} {
+		other = later(1)
+		change(other)
+		_, err = Merge([]*Result{sample(), other})
+		require.ErrorContains(t, err, want)
+	}
+	other = later(1)
+	other.Setup.Connections, other.Setup.Targets, other.Setup.Flags = 5, []string{"b:1"}, map[string]string{"size": "32", "target": "b"}
+	other.Notes = []string{"b"}
+	other.OwnDelay = map[string]*Histogram{"hold": times(time.Second)}
+	sum, err = Merge([]*Result{sample(), other})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, sum.Notes[:2])
+	require.Equal(t, uint64(1), sum.OwnDelay["hold"].Count())
+	require.Equal(t, 30, sum.Setup.Groups[0].Connections)
 	_, err = Merge(nil)
 	require.Error(t, err)
 }
@@ -100,11 +131,13 @@ func TestMerge(t *testing.T) {
 func TestReadRefusesInvalidResult(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "r.json")
 	for text, want := range map[string]string{
-		"":              "not a result",
+		"":              "the file is empty",
+		" \n":           "the file is empty",
 		"[]":            "not a result",
-		`{"schema": 2}`: "its schema is 2",
+		`{"schema": 1}`: "its schema is 1: this program reads 2",
+		`{"schema": 3}`: "its schema is 3",
 		`{}`:            "its schema is 0",
-		`{"schema": 1, "groups": [{"lateness": {"hdr_v2_us": "!"}}]}`: "histogram",
+		`{"schema": 2, "groups": [{"lateness": {"hdr_v2_us": "!"}}]}`: "histogram",
 	} {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 		_, err := Read(name)
@@ -112,7 +145,7 @@ func TestReadRefusesInvalidResult(t *testing.T) {
 	}
 	_, err := Read(name + "x")
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NoError(t, os.WriteFile(name, []byte(`{"schema": 1, "groups": [{"name": "a", "latency": {"x": null}}]}`), 0o600))
+	require.NoError(t, os.WriteFile(name, []byte(`{"schema": 2, "groups": [{"name": "a", "latency": {"x": null}}]}`), 0o600))
 	r, err := Read(name)
 	require.NoError(t, err)
 	r.Total() // does not panic

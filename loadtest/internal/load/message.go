@@ -1,0 +1,119 @@
+package load
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"hash/crc32"
+	"time"
+)
+
+// minStamped is the size of the shortest message with a stamp. Shorter messages are all equal, and
+// an answer to another connection is not noticed.
+const minStamped = 44
+
+// A stamp makes a message unique. The message is a line: the connection, the number of the message
+// and its moment in hexadecimal, a checksum (CRC-32C) of the rest of the line, and padding.
+type stamp struct {
+	conn, number uint32
+	moment       int64 // nanoseconds since NewLoop, before the first byte was sent
+}
+
+// Offsets in a stamped message.
+const (
+	numberAt   = 9
+	momentAt   = 18
+	checksumAt = 35
+	paddingAt  = 43
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// write writes the stamp into a message that has its padding.
+func (s stamp) write(message []byte) {
+	var b [8]byte
+	putHex := func(at int, size int, v uint64) {
+		binary.BigEndian.PutUint64(b[:], v)
+		hex.Encode(message[at:], b[8-size:])
+		message[at+2*size] = ' '
+	}
+	putHex(0, 4, uint64(s.conn))
+	putHex(numberAt, 4, uint64(s.number))
+	putHex(momentAt, 8, uint64(s.moment))
+	last := message[paddingAt]
+	putHex(checksumAt, 4, uint64(checksum(message)))
+	message[paddingAt] = last // the end of the line, if there is no padding
+}
+
+func checksum(message []byte) uint32 {
+	return crc32.Update(crc32.Checksum(message[:checksumAt], castagnoli), castagnoli, message[paddingAt:])
+}
+
+// readStamp returns the stamp of a message, and false if the message is garbled.
+func readStamp(message []byte) (s stamp, ok bool) {
+	field := func(at, size int) uint64 {
+		var b [8]byte
+		_, err := hex.Decode(b[8-size:], message[at:at+2*size])
+		ok = ok && err == nil
+		return binary.BigEndian.Uint64(b[:])
+	}
+	ok = true
+	s = stamp{uint32(field(0, 4)), uint32(field(numberAt, 4)), int64(field(momentAt, 8))}
+	return s, uint32(field(checksumAt, 4)) == checksum(message) && ok
+}
+
+// padding returns a line of the given size.
+func padding(size int) []byte {
+	const text = "idlewheel load test "
+	line := bytes.Repeat([]byte(text), size/len(text)+1)[:size]
+	line[size-1] = '\n'
+	return line
+}
+
+// repeated returns at least 64 KB of repeated messages, so that one write can send many.
+func repeated(message []byte) []byte {
+	return bytes.Repeat(message, 1<<16/len(message)+2)
+}
+
+// stamped reports whether the messages of the group have stamps.
+func (s *Spec) stamped() bool { return s.Behaviour.Echoes() && s.Size >= minStamped }
+
+// messageTime returns when message k of a connection is to be sent.
+func (s *Spec) messageTime(c *conn, k uint32) int64 {
+	at := c.base + int64(k)*int64(s.Interval)
+	if s.Jitter > 0 {
+		at += int64((2*randomUnit(uint64(c.number)<<32|uint64(k)) - 1) * s.Jitter * float64(s.Interval))
+	}
+	return at - at%s.grid()
+}
+
+// intended returns when message k of a connection was to be sent. It was sent at the given time at
+// the latest.
+func (s *Spec) intended(c *conn, k uint32, sent int64) int64 {
+	switch s.Behaviour {
+	case Heartbeat, HalfOpen:
+		return min(s.messageTime(c, k), sent) // a LastMessage is sent before its time
+	case OneByte: // the time of its last byte
+		return c.base + (int64(k+1)*int64(s.Size)-1)*int64(s.Interval)
+	}
+	return sent
+}
+
+// begins returns when message k of a connection was to begin, as intended.
+func (s *Spec) begins(c *conn, k uint32, sent int64) int64 {
+	if s.Behaviour == OneByte {
+		return c.base + int64(k)*int64(s.Size)*int64(s.Interval)
+	}
+	return s.intended(c, k, sent)
+}
+
+// grid returns the distance between the times of sends. Messages of several connections share such
+// a time, because a process that wakes up for each message uses more CPU than the server that
+// answers. Messages sent together wait for each other; their latency includes that.
+func (s *Spec) grid() int64 {
+	atOnce := time.Duration(8)
+	if s.Interval >= time.Second {
+		atOnce = 32
+	}
+	return int64(min(max(atOnce*s.Interval/time.Duration(max(s.Connections, 1)), 100*time.Microsecond), 20*time.Millisecond))
+}

@@ -1,0 +1,30 @@
+package machine
+
+import (
+	"net"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestListens(t *testing.T) {
+	for _, network := range []string{"tcp4", "tcp"} {
+		ln, err := net.Listen(network, "localhost:0")
+		require.NoError(t, err)
+		port := uint16(ln.Addr().(*net.TCPAddr).Port)
+		ok, err := Listens(os.Getpid(), port)
+		require.NoError(t, err)
+		require.True(t, ok)
+		ok, err = Listens(os.Getppid(), port)
+		if err == nil { // it may belong to another user
+			require.False(t, ok)
+		}
+		require.NoError(t, ln.Close())
+		ok, err = Listens(os.Getpid(), port)
+		require.NoError(t, err)
+		require.False(t, ok)
+	}
+	_, err := Listens(-1, 1)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

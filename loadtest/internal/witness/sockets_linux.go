@@ -1,0 +1,228 @@
+package witness
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// infoAttribute is the attribute with a struct tcp_info, INET_DIAG_INFO.
+	infoAttribute = 2
+	// destroyed4 and destroyed6 are the multicast groups with an event for each freed socket,
+	// SKNLGRP_INET_TCP_DESTROY and SKNLGRP_INET6_TCP_DESTROY.
+	destroyed4, destroyed6 = 1, 3
+	// eventBuffer is the receive buffer of events: about 40,000 of them.
+	eventBuffer = 32 << 20 // bytes
+)
+
+// diagRequest is a struct inet_diag_req_v2, see sock_diag(7).
+type diagRequest struct {
+	Family, Protocol, Extensions, _ uint8
+	States                          uint32 // a bit for each state
+	ID                              diagID
+}
+
+// diagID is a struct inet_diag_sockid. Ports and addresses are big-endian.
+type diagID struct {
+	LocalPort, RemotePort [2]byte
+	Local, Remote         [16]byte
+	Interface             uint32
+	Cookie                [2]uint32
+}
+
+// diagMessage is a struct inet_diag_msg. Attributes follow it.
+type diagMessage struct {
+	Family, State, Timer, Retransmits uint8
+	ID                                diagID
+	Expires, Unread, Unsent, UID      uint32
+	Inode                             uint32
+}
+
+// dump calls each for every TCP socket in one of the states, of both address families, with these
+// ports. Port 0 is any port.
+func dump(states uint32, local, remote int, each func(socket)) error {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		r := diagRequest{Family: family, Protocol: unix.IPPROTO_TCP, Extensions: 1 << (infoAttribute - 1), States: states}
+		binary.BigEndian.PutUint16(r.ID.LocalPort[:], uint16(local))
+		binary.BigEndian.PutUint16(r.ID.RemotePort[:], uint16(remote))
+		data, err := binary.Append(nil, binary.NativeEndian, r)
+		if err != nil {
+			return err
+		}
+		request := nl.NewNetlinkRequest(unix.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+		request.AddRawData(data)
+		err = request.ExecuteIter(unix.NETLINK_SOCK_DIAG, unix.SOCK_DIAG_BY_FAMILY, func(message []byte) bool {
+			if s, ok := parse(message, time.Now()); ok {
+				each(s)
+			}
+			return true
+		})
+		if noIPv6 := family == unix.AF_INET6 && errors.Is(err, unix.ENOENT); err != nil && !noIPv6 {
+			return fmt.Errorf("witness: sock_diag: %w", err)
+		}
+	}
+	return nil
+}
+
+// parse returns the socket of a message that arrived now.
+func parse(message []byte, now time.Time) (s socket, ok bool) {
+	var m diagMessage
+	size := int(unsafe.Sizeof(m))
+	if len(message) < size {
+		return s, false
+	}
+	copy(bytesOf(&m), message)
+	s = socket{
+		cookie: uint64(m.ID.Cookie[1])<<32 | uint64(m.ID.Cookie[0]), state: m.State, inode: m.Inode, unread: m.Unread,
+		local: address(m.Family, m.ID.Local, m.ID.LocalPort), remote: address(m.Family, m.ID.Remote, m.ID.RemotePort), at: now,
+	}
+	for rest := message[size:]; len(rest) >= unix.SizeofRtAttr; {
+		length, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
+		if length < unix.SizeofRtAttr || length > len(rest) {
+			return s, false
+		}
+		if kind == infoAttribute {
+			var info unix.TCPInfo
+			copy(bytesOf(&info), rest[unix.SizeofRtAttr:length]) // older kernels send less
+			s.lastByte = now.Add(-time.Duration(info.Last_data_recv) * time.Millisecond)
+			s.dataIn, s.otherIn = info.Data_segs_in, info.Segs_in-info.Data_segs_in
+			s.dataOut, s.otherOut = info.Data_segs_out, info.Segs_out-info.Data_segs_out
+			s.finAcked = info.Bytes_acked > info.Bytes_sent-info.Bytes_retrans
+		}
+		rest = rest[min(len(rest), (length+3)&^3):]
+	}
+	return s, true
+}
+
+// bytesOf returns the memory of a value without pointers.
+func bytesOf[T any](v *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)) }
+
+func address(family uint8, ip [16]byte, port [2]byte) netip.AddrPort {
+	addr := netip.AddrFrom16(ip).Unmap()
+	if family == unix.AF_INET {
+		addr = netip.AddrFrom4([4]byte(ip[:4]))
+	}
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(port[:]))
+}
+
+// ListeningPorts returns the TCP ports on which a process listens, in ascending order. The process
+// must be in the network namespace of the caller.
+func ListeningPorts(pid int) (ports []int, err error) {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	theirs, err := os.Readlink(dir + "ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("witness: process %d: %w", pid, err)
+	}
+	if ours, err := os.Readlink("/proc/self/ns/net"); err != nil || ours != theirs {
+		return nil, fmt.Errorf("witness: process %d is in another network namespace: run nsenter -t %d -n loadtest witness", pid, pid)
+	}
+	links, err := os.ReadDir(dir + "fd")
+	if err != nil {
+		return nil, fmt.Errorf("witness: process %d: %w", pid, err)
+	}
+	inodes := map[string]bool{}
+	for _, l := range links {
+		if target, err := os.Readlink(filepath.Join(dir, "fd", l.Name())); err == nil {
+			inodes[target] = true
+		}
+	}
+	err = dump(1<<listen, 0, 0, func(s socket) {
+		if inodes[fmt.Sprintf("socket:[%d]", s.inode)] {
+			ports = append(ports, int(s.local.Port()))
+		}
+	})
+	slices.Sort(ports)
+	return slices.Compact(ports), err
+}
+
+// list returns the sockets of the ports, and for how many of the ports a socket listens.
+func list(ports []int) (sockets []socket, listening int, err error) {
+	for _, port := range ports {
+		found := false
+		err := dump(watched|1<<listen, port, 0, func(s socket) {
+			if s.state == listen {
+				found = true
+			} else {
+				sockets = append(sockets, s)
+			}
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		if found {
+			listening++
+		}
+	}
+	return sockets, listening, nil
+}
+
+// events collects the sockets that the kernel frees. Safe for concurrent use.
+type events struct {
+	netlink *nl.NetlinkSocket
+	reading sync.WaitGroup
+
+	mu    sync.Mutex
+	freed []socket
+	lost  bool // the kernel has dropped events
+}
+
+// listenForEvents subscribes to the freed sockets of the ports. The caller must call close.
+func listenForEvents(ports []int) (*events, error) {
+	s, err := nl.Subscribe(unix.NETLINK_SOCK_DIAG, destroyed4, destroyed6)
+	if err != nil {
+		return nil, fmt.Errorf("witness: events of sock_diag: %w", err)
+	}
+	if err := s.SetReceiveBufferSize(eventBuffer, true); err != nil { // it needs CAP_NET_ADMIN
+		_ = s.SetReceiveBufferSize(eventBuffer, false)
+	}
+	e := &events{netlink: s}
+	e.reading.Go(func() {
+		for {
+			messages, _, err := s.Receive()
+			now := time.Now()
+			e.add(messages, now, ports, err != nil)
+			if err != nil && !errors.Is(err, unix.ENOBUFS) { // closed, or broken
+				return
+			}
+		}
+	})
+	return e, nil
+}
+
+// add keeps the sockets of the ports.
+func (e *events) add(messages []syscall.NetlinkMessage, now time.Time, ports []int, lost bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost = e.lost || lost
+	for _, m := range messages {
+		if s, ok := parse(m.Data, now); ok && slices.Contains(ports, int(s.local.Port())) {
+			e.freed = append(e.freed, s)
+		}
+	}
+}
+
+// take returns the sockets freed since the last call, and whether events were ever lost.
+func (e *events) take() (freed []socket, lost bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	freed, e.freed = e.freed, nil
+	return freed, e.lost
+}
+
+// close ends the subscription and waits for its goroutine.
+func (e *events) close() {
+	e.netlink.Close()
+	e.reading.Wait()
+}

@@ -1,0 +1,257 @@
+package witness
+
+import (
+	"net/netip"
+	"time"
+)
+
+// States of a TCP socket, as in the kernel.
+const (
+	established = 1
+	finWait1    = 4
+	finWait2    = 5
+	timeWait    = 6
+	closeWait   = 8
+	lastAck     = 9
+	listen      = 10
+	closing     = 11
+
+	// watched has a bit for each state of a connection after its handshake.
+	watched = 1<<established | 1<<finWait1 | 1<<finWait2 | 1<<timeWait | 1<<closeWait | 1<<lastAck | 1<<closing
+)
+
+// A socket is the server's end of a connection at a moment. In TIME_WAIT, and in FIN_WAIT2 without
+// a process, the kernel keeps the state and the addresses only.
+type socket struct {
+	cookie        uint64 // unique until the next boot
+	local, remote netip.AddrPort
+	state         uint8
+	inode         uint32
+	unread        uint32 // bytes; a FIN counts as one
+	at            time.Time
+	lastByte      time.Time // the arrival of the peer's last byte, or of the connection
+	finAcked      bool      // the peer's kernel has acknowledged the server's FIN
+
+	// Segments with data, and others: bare acknowledgments, FIN and RST.
+	dataIn, otherIn, dataOut, otherOut uint32
+}
+
+// A conn is a connection under watch.
+type conn struct {
+	last    socket // its last sample with details
+	round   int    // of the last sample in which the kernel listed it
+	missing int    // samples since
+	ended   bool   // its end is recorded
+	gaps    int
+	longest time.Duration
+}
+
+// A side is an end of a connection.
+type side int
+
+const (
+	server side = iota
+	peer
+	unknown
+)
+
+// A tracker follows the connections of a server from sample to sample. Not safe for concurrent use.
+type tracker struct {
+	conns  map[uint64]*conn  // by cookie
+	freed  map[uint64]socket // events of connections that the last sample still listed
+	lost   bool              // the kernel has dropped events
+	rounds int
+	last   time.Time // the start of the last sample
+
+	listened   int       // ports with a listener in the first sample
+	listenedAt time.Time // start of the last sample with all of them
+	settled    int       // closes before it
+
+	seen    int // connections
+	short   int // connections that no sample listed while they were open
+	byPeer  int
+	closes  []Connection // by the server, or by an unknown side
+	dropped int          // closes beyond maxCloses
+}
+
+// maxCloses bounds the memory of a long watch: 100 MB.
+const maxCloses = 1e6
+
+func newTracker() *tracker {
+	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}, closes: []Connection{}}
+}
+
+// sample takes the sockets that the kernel listed between two moments, and then those that it has
+// freed since the last sample. listening is the number of ports with a listener.
+func (t *tracker) sample(began, ended time.Time, listed []socket, listening int, freed []socket) {
+	if t.rounds++; t.rounds == 1 {
+		t.listened = listening
+	}
+	if listening >= t.listened {
+		t.listenedAt, t.settled = began, len(t.closes)
+	}
+	for _, s := range freed {
+		t.freed[s.cookie] = s
+	}
+	for _, s := range listed {
+		t.observe(s)
+	}
+	t.countShort(freed)
+	for cookie, c := range t.conns {
+		if c.round < t.rounds && (c.ended || t.vanished(c, ended)) {
+			delete(t.conns, cookie)
+			delete(t.freed, cookie)
+		}
+	}
+	if listening < t.listened {
+		for i := t.settled; i < len(t.closes); i++ {
+			if t.closes[i].Closed.After(t.listenedAt) {
+				t.closes[i].Verdict = Shutdown
+			}
+		}
+	}
+	t.last = began
+}
+
+// countShort removes the freed sockets that no sample listed, and counts them.
+func (t *tracker) countShort(freed []socket) {
+	for _, s := range freed {
+		if t.conns[s.cookie] == nil {
+			delete(t.freed, s.cookie)
+			if t.rounds > 1 && s.remote.Port() != 0 { // without a peer it was a listener
+				t.short++
+			}
+		}
+	}
+}
+
+// observe takes a socket that the kernel lists.
+func (t *tracker) observe(s socket) {
+	c := t.conns[s.cookie]
+	open := s.state == established || s.state == closeWait
+	if c == nil {
+		c = &conn{ended: !open, last: s}
+		t.conns[s.cookie] = c
+		if open {
+			t.seen++
+		}
+	}
+	c.round, c.missing = t.rounds, 0
+	switch {
+	case c.ended:
+	case open:
+		c.update(s)
+	case s.state == lastAck || c.last.state == closeWait:
+		t.end(c, s.at, peer)
+	default:
+		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
+		if !s.lastByte.IsZero() {
+			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
+		}
+		t.end(c, s.at, server)
+	}
+}
+
+// resolution is the precision of lastByte: two ticks of a kernel with 100 ticks per second.
+const resolution = 20 * time.Millisecond
+
+// update notes the silence that ended since the last sample. If several messages arrived since
+// then, it is longer than any of theirs, by at most the time between samples. The time until the
+// first byte is no gap.
+func (c *conn) update(s socket) {
+	if gap := s.lastByte.Sub(c.last.lastByte); c.last.dataIn > 0 && gap > resolution {
+		c.gaps++
+		c.longest = max(c.longest, gap)
+	}
+	c.last = s
+}
+
+// vanished records the end of a connection that the kernel does not list. It returns false if the
+// next sample must decide: a dump may miss a socket while others come and go.
+func (t *tracker) vanished(c *conn, at time.Time) bool {
+	freed, known := t.freed[c.last.cookie]
+	c.missing++
+	switch {
+	case c.last.state == closeWait:
+		t.end(c, at, peer)
+	case known:
+		t.end(c, at, closedBy(c.last, freed))
+	case c.missing < 2:
+		return false
+	case t.lost:
+		t.end(c, at, unknown)
+	default: // the process still has the socket: a reset arrived, or the kernel gave up
+		t.end(c, at, peer)
+	}
+	return true
+}
+
+// closedBy returns the side that closed a connection without TIME_WAIT. Either the peer closed
+// first, or the connection was reset. The segments since the last sample tell which.
+func closedBy(last, freed socket) side {
+	in, out := freed.otherIn-last.otherIn, freed.otherOut-last.otherOut
+	data := freed.dataIn != last.dataIn || freed.dataOut != last.dataOut
+	switch {
+	case freed.remote.Port() == 0: // a close with SO_LINGER of zero clears the socket
+		return server
+	case in == 0: // neither a FIN nor an RST arrived
+		return server
+	case !data && in == 1 && out >= 1: // the server's FIN, and its acknowledgment or an RST
+		return server
+	case freed.finAcked || freed.dataOut == last.dataOut:
+		return peer
+	case freed.unread > 0: // the kernel resets a connection that is closed with unread bytes
+		return server
+	}
+	return unknown
+}
+
+// end records the end of a connection that was noticed at a moment.
+func (t *tracker) end(c *conn, at time.Time, by side) {
+	c.ended = true
+	switch {
+	case by == peer:
+		t.byPeer++
+		return
+	case len(t.closes) >= maxCloses:
+		t.dropped++
+		return
+	}
+	// Without an event it was closed at any time since the last sample that listed it as open.
+	within := at.Sub(c.last.at) / 2
+	end := c.last
+	end.at = at.Add(-within)
+	if freed, known := t.freed[c.last.cookie]; known {
+		if freed.remote.Port() != 0 {
+			end = freed
+		}
+		end.at, within = freed.at, resolution
+		if freed.finAcked { // a FIN is sent only if all was read; the FIN of the peer counts as a byte
+			end.unread = 0
+		}
+	}
+	record := c.record(end)
+	record.Closed, record.Within = end.at, within
+	if by == unknown {
+		record.Verdict = Unknown
+	}
+	t.closes = append(t.closes, record)
+}
+
+// record returns the connection as its socket was at a moment.
+func (c *conn) record(s socket) Connection {
+	return Connection{
+		Remote: c.last.remote, Silent: max(0, s.at.Sub(s.lastByte)), Unread: s.unread, Sent: s.dataIn > 0,
+		Gaps: c.gaps, Longest: c.longest,
+	}
+}
+
+// open returns the connections that the last sample listed as open.
+func (t *tracker) open() (all []*conn) {
+	for _, c := range t.conns {
+		if !c.ended && c.missing == 0 {
+			all = append(all, c)
+		}
+	}
+	return all
+}

@@ -1,0 +1,129 @@
+// Package witness watches the connections of a TCP server through the kernel. The server takes no
+// part in it and may be written in any language. Linux only.
+//
+// # Model
+//
+// At each sample the kernel lists the sockets of the server's ports, with the time since the last
+// byte of the peer and the number of unread bytes. In addition the kernel sends an event for each
+// socket that it frees, with the same figures, so a close is timed to 20 ms. If the peer's kernel
+// does not acknowledge the close, it is timed to half the time between samples.
+//
+// # Which side closed
+//
+// The server closed first if its socket enters FIN_WAIT or TIME_WAIT, the peer if it enters
+// CLOSE_WAIT or LAST_ACK. A reset leaves no state: the segments counted by the kernel show whether
+// a FIN or an RST arrived before the socket was freed.
+//
+// # Closed while alive
+//
+// The server closed a connection while it was alive if it closed first, its listener was open, and
+//
+//   - bytes of the peer waited unread, or
+//   - the peer had a rhythm of at least three gaps between messages, and its last silence was not
+//     longer than the longest gap and a tenth, and shorter than nine tenths of the idle timeout.
+//
+// A close within 100 ms of a message that the server had read is reported apart, because the
+// message may have asked for it. The kernel knows no reasons: a kick or a drain of a connection
+// with a rhythm counts as closed while alive.
+package witness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Schema is the version of the JSON of a Report.
+const Schema = 1
+
+// Config is what to watch.
+type Config struct {
+	Ports   []int         // at least one
+	Every   time.Duration // between samples
+	For     time.Duration // 0 is until the context ends
+	Timeout time.Duration // idle timeout of the server; 0 if it is not known
+	// Progress is called after each sample with the number of open connections and of closes by the
+	// server. It may be nil.
+	Progress func(passed time.Duration, open, closed int)
+}
+
+// ErrNothing is returned by Watch if there was nothing to watch.
+var ErrNothing = errors.New("no socket listens there, and there is no connection, in this network namespace")
+
+// Watch watches until the time is over or the context ends, and returns what it saw. It needs no
+// privileges.
+func Watch(ctx context.Context, c Config) (*Report, error) {
+	freed, err := listenForEvents(c.Ports)
+	if err != nil {
+		return nil, err
+	}
+	defer freed.close()
+	r := &Report{Schema: Schema, Ports: c.Ports, Began: time.Now(), Every: c.Every}
+	t := newTracker()
+	ticks := time.NewTicker(c.Every)
+	defer ticks.Stop()
+	for open := true; open; {
+		if err := t.look(r, c.Ports, freed); err != nil {
+			return nil, err
+		}
+		if t.rounds == 1 && t.listened == 0 && t.seen == 0 {
+			return nil, fmt.Errorf("witness: %s: %w", ports(c.Ports), ErrNothing)
+		}
+		r.Took = time.Since(r.Began)
+		if c.Progress != nil {
+			c.Progress(r.Took, len(t.open()), len(t.closes))
+		}
+		if c.For > 0 && r.Took >= c.For {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			open, r.Interrupted = false, c.For > 0
+		case <-ticks.C:
+		}
+	}
+	// One more sample decides about sockets that the last one missed.
+	if err := t.look(r, c.Ports, freed); err != nil {
+		return nil, err
+	}
+	r.judge(t, c.Timeout)
+	r.Blind = t.blind(r)
+	return r, nil
+}
+
+// look takes a sample.
+func (t *tracker) look(r *Report, ports []int, from *events) error {
+	began := time.Now()
+	if t.rounds > 0 {
+		r.LongestWait = max(r.LongestWait, began.Sub(t.last))
+	}
+	listed, listening, err := list(ports)
+	if err != nil {
+		return err
+	}
+	ended := time.Now()
+	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
+	t.lost = lost
+	t.sample(began, ended, listed, listening, freed)
+	return nil
+}
+
+// blind returns what could not be seen, and why.
+func (t *tracker) blind(r *Report) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	add("what happens between samples: one every %v, at most %s apart; gaps between messages are too long by up to that", r.Every, short(r.LongestWait))
+	add("connections that ended between two samples: %d of them were noticed", t.short)
+	add("other network namespaces, such as those of containers: run it in theirs, with nsenter -t PID -n")
+	add("why the server closed: a kick or a drain looks like a mistake")
+	if t.lost {
+		add("some closes, because the kernel dropped events")
+	}
+	if t.dropped > 0 {
+		add("%d closes beyond the first %d", t.dropped, len(t.closes))
+	}
+	if t.listened == 0 {
+		add("a shutdown of the server, because nothing listened on the port")
+	}
+	return all
+}

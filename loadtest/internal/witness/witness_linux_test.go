@@ -1,0 +1,414 @@
+package witness
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/internal/cable"
+)
+
+// serverVariable makes the test binary a server with this behaviour.
+const serverVariable = "WITNESS_TEST_SERVER"
+
+const idleTimeout = 2 * time.Second
+
+func TestMain(m *testing.M) {
+	if behaviour := os.Getenv(serverVariable); behaviour != "" {
+		serve(behaviours[behaviour])
+		return
+	}
+	_ = flag.Set("test.parallel", "10") // the tests mostly sleep
+	goleak.VerifyTestMain(m)
+}
+
+// behaviours are the servers under watch. Each is called in a goroutine per connection, which is
+// closed afterwards.
+var behaviours = map[string]func(net.Conn){
+	// deadline is faulty: after a stop of the process its deadline ends before the bytes are read.
+	"deadline": func(c net.Conn) {
+		_, _ = io.Copy(io.Discard, deadlineReader{c})
+	},
+	// careful reads what waits before it believes its deadline.
+	"careful": func(c net.Conn) {
+		for b := make([]byte, 100); ; {
+			_ = c.SetReadDeadline(time.Now().Add(idleTimeout))
+			_, err := c.Read(b)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+				_, err = c.Read(b)
+			}
+			if err != nil {
+				return
+			}
+		}
+	},
+	// forgetful never closes a silent connection.
+	"forgetful": func(c net.Conn) { _, _ = io.Copy(io.Discard, c) },
+	// absolute has read all, and closes at the end of a time that bytes do not extend.
+	"absolute": func(c net.Conn) {
+		_ = c.SetReadDeadline(time.Now().Add(6*time.Second + rand.N(time.Second)))
+		_, _ = io.Copy(io.Discard, c)
+	},
+	// polite closes after each message.
+	"polite": func(c net.Conn) { _, _ = c.Read(make([]byte, 100)) },
+}
+
+type deadlineReader struct{ net.Conn }
+
+func (d deadlineReader) Read(b []byte) (int, error) {
+	_ = d.SetReadDeadline(time.Now().Add(idleTimeout))
+	return d.Conn.Read(b)
+}
+
+// serve is the process of a server. It prints its port and ends with its standard input.
+func serve(behaviour func(net.Conn)) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(ln.Addr().(*net.TCPAddr).Port)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				behaviour(c)
+			}()
+		}
+	}()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// start starts a server process.
+func start(t *testing.T, behaviour string) (server *os.Process, port int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), serverVariable+"="+behaviour, "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Process.Signal(syscall.SIGCONT)
+		_ = cmd.Wait()
+	})
+	_, err = fmt.Fscan(out, &port)
+	require.NoError(t, err)
+	return cmd.Process, port
+}
+
+// clients are peers with a count of their own. Half a second to one second is between heartbeats.
+type clients struct {
+	conns       []net.Conn
+	running     sync.WaitGroup
+	closedAlive atomic.Int64 // closed by the server within its timeout after a heartbeat
+	closed      atomic.Int64
+}
+
+// dial opens connections. Each sends a number of heartbeats, -1 is any number.
+func dial(t *testing.T, port, number, heartbeats int) *clients {
+	t.Helper()
+	var all clients
+	for range number {
+		c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+		require.NoError(t, err)
+		all.conns = append(all.conns, c)
+		var last atomic.Int64
+		done := make(chan struct{})
+		all.running.Go(func() {
+			for sent := 0; sent != heartbeats; sent++ {
+				last.Store(time.Now().UnixNano())
+				if _, err := c.Write([]byte("heartbeat")); err != nil {
+					return
+				}
+				select {
+				case <-time.After(idleTimeout/4 + rand.N(idleTimeout/4)):
+				case <-done:
+					return
+				}
+			}
+		})
+		all.running.Go(func() {
+			defer close(done)
+			_, err := c.Read(make([]byte, 1))
+			if errors.Is(err, net.ErrClosed) {
+				return // by this client
+			}
+			all.closed.Add(1)
+			if time.Since(time.Unix(0, last.Load())) < idleTimeout*9/10 {
+				all.closedAlive.Add(1)
+			}
+			_ = c.Close()
+		})
+	}
+	t.Cleanup(all.end)
+	return &all
+}
+
+// end closes the connections.
+func (c *clients) end() {
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+	c.running.Wait()
+}
+
+// watch watches a port until during returns.
+func watch(t *testing.T, port int, during func()) *Report {
+	t.Helper()
+	return watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond}, during)
+}
+
+func watchWith(t *testing.T, c Config, during func()) *Report {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var r *Report
+	var err error
+	var watching sync.WaitGroup
+	began := make(chan struct{})
+	first := sync.OnceFunc(func() { close(began) })
+	c.Progress = func(time.Duration, int, int) { first() }
+	watching.Go(func() { r, err = Watch(ctx, c) })
+	<-began
+	during()
+	stop()
+	watching.Wait()
+	require.NoError(t, err)
+	t.Logf("%s", text(r))
+	return r
+}
+
+func text(r *Report) string {
+	var b strings.Builder
+	r.Write(&b)
+	return b.String()
+}
+
+// stall stops a server for one and a half of its timeouts.
+func stall(t *testing.T, server *os.Process) {
+	require.NoError(t, server.Signal(syscall.SIGSTOP))
+	time.Sleep(idleTimeout * 3 / 2)
+	require.NoError(t, server.Signal(syscall.SIGCONT))
+	time.Sleep(time.Second)
+}
+
+func TestStalledServerClosesLivingConnections(t *testing.T) {
+	server, port := start(t, "deadline")
+	clients := dial(t, port, 300, -1)
+	r := watch(t, port, func() {
+		time.Sleep(3 * time.Second)
+		stall(t, server)
+	})
+	require.Equal(t, 300, r.Seen)
+	truth := int(clients.closedAlive.Load())
+	t.Logf("the clients count %d of 300", truth)
+	require.Greater(t, truth, 30, "the server must be at fault for the test to mean anything")
+	require.InDelta(t, truth, r.ClosedAlive(), 6)
+	require.InDelta(t, truth, r.Verdicts[AliveUnread], 6)
+	require.Contains(t, text(r), "no heartbeat would have saved")
+}
+
+func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
+	t.Parallel()
+	server, port := start(t, "careful")
+	living, silent := dial(t, port, 100, -1), dial(t, port, 50, 5)
+	r := watch(t, port, func() {
+		time.Sleep(8 * time.Second)
+		require.EqualValues(t, 50, silent.closed.Load())
+		stall(t, server)
+	})
+	require.Zero(t, living.closed.Load())
+	require.Zero(t, r.ClosedAlive())
+	require.Zero(t, r.Verdicts[KeptDead])
+	require.Equal(t, 50, r.Verdicts[Silence])
+	require.Len(t, r.Open, 100)
+	require.Greater(t, r.Timeout.Count, 40)
+	require.InDelta(t, idleTimeout+100*time.Millisecond, r.Timeout.Median, float64(200*time.Millisecond))
+	require.InDelta(t, 0.37*float64(time.Second), r.Enough, float64(100*time.Millisecond))
+}
+
+func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
+	t.Parallel()
+	// Without a timeout the rhythm of the peer tells.
+	for _, timeout := range []time.Duration{idleTimeout, 0} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			t.Parallel()
+			_, port := start(t, "forgetful")
+			living := dial(t, port, 20, -1)
+			dial(t, port, 30, 6)
+			r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(12 * time.Second) })
+			require.Equal(t, 30, r.Verdicts[KeptDead])
+			require.Zero(t, r.ClosedAlive())
+			require.Zero(t, r.Enough)
+			require.Zero(t, living.closed.Load())
+		})
+	}
+}
+
+func TestCloseWithinRhythmIsAClosedLivingConnection(t *testing.T) {
+	t.Parallel()
+	_, port := start(t, "absolute")
+	clients := dial(t, port, 100, -1)
+	r := watch(t, port, func() { time.Sleep(8 * time.Second) })
+	require.EqualValues(t, 100, clients.closed.Load())
+	require.InDelta(t, 100, r.Verdicts[AliveRhythm]+r.Verdicts[AfterMessage], 10)
+	require.Greater(t, r.Verdicts[AliveRhythm], 60, "a few are closed right after a message")
+}
+
+func TestCloseAfterMessageIsNoFault(t *testing.T) {
+	_, port := start(t, "polite")
+	r := watch(t, port, func() {
+		clients := dial(t, port, 20, 0)
+		time.Sleep(300 * time.Millisecond)
+		for _, c := range clients.conns {
+			_, _ = c.Write([]byte("bye"))
+		}
+		time.Sleep(300 * time.Millisecond)
+	})
+	require.Equal(t, 20, r.Verdicts[AfterMessage])
+	require.Zero(t, r.ClosedAlive())
+}
+
+func TestEndOfServerIsAShutdown(t *testing.T) {
+	t.Parallel()
+	server, port := start(t, "forgetful")
+	dial(t, port, 20, -1)
+	r := watch(t, port, func() {
+		time.Sleep(3 * time.Second)
+		require.NoError(t, server.Kill())
+		time.Sleep(300 * time.Millisecond)
+	})
+	require.Equal(t, 20, r.Verdicts[Shutdown])
+	require.Zero(t, r.ClosedAlive())
+}
+
+// TestWhichSideClosed ends connections in every way.
+func TestWhichSideClosed(t *testing.T) {
+	t.Parallel()
+	read := func(c *net.TCPConn) { _, _ = c.Read(make([]byte, 10)) }
+	write := func(c *net.TCPConn) {
+		_, _ = c.Write([]byte("x"))
+		time.Sleep(20 * time.Millisecond)
+	}
+	abort := func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() }
+	for _, test := range []struct {
+		name   string
+		end    func(client, server *net.TCPConn)
+		by     side
+		unread uint32
+	}{
+		{"server closes", func(c, s *net.TCPConn) { s.Close(); read(c); c.Close() }, server, 0},
+		{"server closes, client does not", func(c, s *net.TCPConn) { s.Close() }, server, 0},
+		{"server closes, client sends", func(c, s *net.TCPConn) { s.Close(); write(c) }, server, 0},
+		{"server closes, client aborts", func(c, s *net.TCPConn) { s.Close(); read(c); abort(c) }, server, 0},
+		{"server closes with unread bytes", func(c, s *net.TCPConn) { write(c); s.Close() }, server, 1},
+		{"server aborts", func(c, s *net.TCPConn) { abort(s) }, server, 0},
+		{"server shuts its side down", func(c, s *net.TCPConn) { s.CloseWrite() }, server, 0},
+		{"client closes", func(c, s *net.TCPConn) { c.Close(); read(s); s.Close() }, peer, 0},
+		{"client closes after a message", func(c, s *net.TCPConn) { write(c); c.Close(); read(s); read(s); s.Close() }, peer, 0},
+		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { write(c); c.Close(); s.Close() }, peer, 0},
+		{"client aborts", func(c, s *net.TCPConn) { abort(c); read(s); s.Close() }, peer, 0},
+		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { write(c); abort(c); s.Close() }, peer, 0},
+		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, peer, 0},
+		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, unknown, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			ln, err := net.Listen("tcp", ":0") // of both address families
+			require.NoError(t, err)
+			defer ln.Close()
+			client, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
+			require.NoError(t, err)
+			defer client.Close()
+			accepted, err := ln.Accept()
+			require.NoError(t, err)
+			defer accepted.Close()
+			for from, to := range map[net.Conn]net.Conn{client: accepted, accepted: client} {
+				_, _ = from.Write([]byte("hello"))
+				_, _ = to.Read(make([]byte, 10))
+			}
+			r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
+				time.Sleep(250 * time.Millisecond)
+				test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
+				time.Sleep(250 * time.Millisecond)
+			})
+			require.Equal(t, 1, r.Seen)
+			switch test.by {
+			case server:
+				require.Len(t, r.Closed, 1)
+				require.NotEqual(t, Unknown, r.Closed[0].Verdict)
+				require.Equal(t, test.unread, r.Closed[0].Unread)
+			case peer:
+				require.Empty(t, r.Closed)
+				require.Equal(t, 1, r.Verdicts[ByPeer])
+			default:
+				require.Equal(t, 1, r.Verdicts[HalfClosed])
+			}
+		})
+	}
+}
+
+func TestWatchOfNothingFails(t *testing.T) {
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := ln.Addr().(*net.TCPAddr).Port
+	found, err := ListeningPorts(os.Getpid())
+	require.NoError(t, err)
+	require.Contains(t, found, port)
+	require.NoError(t, ln.Close())
+	_, err = Watch(t.Context(), Config{Ports: []int{port}, Every: time.Second})
+	require.ErrorIs(t, err, ErrNothing)
+	_, err = ListeningPorts(1 << 30)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestVanishedPeers has peers that do not acknowledge the server's FIN.
+func TestVanishedPeers(t *testing.T) {
+	t.Parallel()
+	c := cable.New(t)
+	ln, err := net.Listen("tcp4", c.Host()+":0")
+	require.NoError(t, err)
+	defer ln.Close()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for range 5 {
+		client := c.Dial(t, cable.PortOf(ln.Addr()))
+		conn, err := ln.Accept()
+		require.NoError(t, err)
+		serving.Go(func() {
+			defer conn.Close()
+			behaviours["deadline"](conn)
+		})
+		_, err = client.Write([]byte("hello"))
+		require.NoError(t, err)
+	}
+	r := watch(t, cable.PortOf(ln.Addr()), func() {
+		time.Sleep(300 * time.Millisecond)
+		c.Lose(t, cable.ToServer, cable.ToClient)
+		time.Sleep(idleTimeout + 300*time.Millisecond)
+	})
+	require.Equal(t, 5, r.Verdicts[Silence])
+	require.InDelta(t, idleTimeout, r.Timeout.Median, float64(200*time.Millisecond))
+}

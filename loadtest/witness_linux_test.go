@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/loadtest/internal/path"
+	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
+	"github.com/idlewheel/idlewheel/loadtest/internal/witness"
+)
+
+func TestWrongFlagsOfWitnessAndPath(t *testing.T) {
+	for line, want := range map[string]string{
+		"witness":                                 "--port and --pid: set one",
+		"witness --port 0":                        "--port 0: set 1 to 65535",
+		"witness --port 7 --every 1ms":            "--every is 1ms",
+		"witness --port 7 --for 100ms":            "--for is 100ms",
+		"witness --port 7 --timeout -1s":          "--timeout is -1s",
+		"witness --port 7 --out /nonexistent/x":   "/nonexistent/x",
+		"witness --pid -1":                        "--pid is -1",
+		"path":                                    "--target : set host:port",
+		"path --target 127.0.0.1:1 --from 1ms":    "--from is 1ms",
+		"path --target 127.0.0.1:1 --to 1s":       "--to is 1s",
+		"path --target 127.0.0.1:1 --parallel 0":  "--parallel is 0",
+		"path --target 127.0.0.1:1 --precision 0": "--precision is 0s",
+		"path --target 127.0.0.1:1 --patience 2h": "--patience is 2h",
+	} {
+		t.Run(line, func(t *testing.T) {
+			var out, errs syncbuf.Buffer
+			require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(line), &out, &errs), "%s", &errs)
+			require.Contains(t, errs.String(), want)
+			require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line, not: %s", &errs)
+		})
+	}
+	for _, verb := range []string{"witness", "path"} {
+		var out, errs syncbuf.Buffer
+		require.Zero(t, execute(t.Context(), []string{verb, "--help"}, &out, &errs))
+		require.Contains(t, out.String(), "Usage:")
+	}
+}
+
+func TestWitnessFailsForAServerThatDoesNotRead(t *testing.T) {
+	addr := testserver.Serve(t, func(c net.Conn) { time.Sleep(500 * time.Millisecond) })
+	for range 5 {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.WriteString(c, "hello")
+		require.NoError(t, err)
+	}
+	_, port, _ := strings.Cut(addr, ":")
+	var out, errs syncbuf.Buffer
+	code := execute(t.Context(), strings.Fields("witness --every 50ms --for 1s --out - --port "+port), &out, &errs)
+	require.Equal(t, exitFailed, code, "%s", &errs)
+	var r witness.Report
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &r))
+	require.Equal(t, 5, r.Verdicts[witness.AliveUnread])
+	require.EqualValues(t, 5, r.Closed[0].Unread)
+	require.Contains(t, errs.String(), "unread bytes waited 5")
+	require.Contains(t, errs.String(), "the server closed 5 connections while they were alive, and kept 0 dead ones")
+}
+
+func TestWitnessOfNothing(t *testing.T) {
+	var out, errs syncbuf.Buffer
+	require.Equal(t, exitCannot, execute(t.Context(), strings.Fields("witness --port 1"), &out, &errs))
+	require.Contains(t, errs.String(), "no socket listens there")
+	require.Equal(t, exitFailed, execute(t.Context(), strings.Fields(fmt.Sprintf("witness --pid %d", 1<<30)), &out, &errs))
+	require.Contains(t, errs.String(), "no such file or directory")
+}
+
+func TestPathToAServerWithTimeout(t *testing.T) {
+	addr := testserver.Serve(t, testserver.Reap(700*time.Millisecond, ""))
+	file := filepath.Join(t.TempDir(), "path.json")
+	var out, errs syncbuf.Buffer
+	code := execute(t.Context(), strings.Fields("path --from 500ms --to 3s --out "+file+" --target "+addr), &out, &errs)
+	require.Zero(t, code, "%s", &errs)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r path.Report
+	require.NoError(t, json.Unmarshal(b, &r))
+	require.True(t, r.Server)
+	require.InDelta(t, 700*time.Millisecond, r.Failed, float64(190*time.Millisecond))
+	require.Contains(t, out.String(), "the server, or a proxy in its place, ended the connection")
+	require.Contains(t, errs.String(), "500ms silent: survived")
+}

@@ -1,6 +1,6 @@
 # CI runs .ci/run, which calls some of these targets.
 
-.PHONY: demo test race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
+.PHONY: release demo test race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
 
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
@@ -35,6 +35,14 @@ lint:
 	go -C internal/browser $(TOOL) staticcheck ./...
 	go -C nettest vet ./...
 	go -C nettest $(TOOL) staticcheck ./...
+
+# Static programs for Linux, and their checksums. On a tag they have its version.
+release:
+	rm -rf dist && mkdir dist
+	for arch in amd64 arm64; do for p in ./cmd/echo-heartbeat ./loadtest; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -buildvcs=true -trimpath -ldflags "-s -w" -o dist/$$(basename $$p)-linux-$$arch $$p || exit 1; \
+	done; done
+	cd dist && sha256sum * > SHA256SUMS
 
 cross:
 	GOOS=darwin GOARCH=arm64 go vet ./...

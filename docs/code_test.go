@@ -17,38 +17,60 @@ import (
 
 // imports are the packages that a block may use without an import, by their names.
 var imports = map[string]string{
-	"gnet": "github.com/panjf2000/gnet/v2",
+	"gnet":       "github.com/panjf2000/gnet/v2",
+	"prometheus": "github.com/prometheus/client_golang/prometheus",
 }
 
 func init() {
-	for _, p := range []string{"admin", "idle", "idlenet", "metrics", "reap", "server", "sources", "timer", "wheel"} {
+	for _, p := range []string{"admin", "idle", "idlenet", "metrics", "reap", "server", "settings", "sources", "timer", "wheel"} {
 		imports[p] = modulePath + "/" + p
 	}
-	for _, p := range []string{"bufio", "bytes", "context", "errors", "fmt", "io", "log", "log/slog", "math", "net", "net/http",
+	for _, p := range []string{"bufio", "bytes", "context", "crypto/tls", "errors", "flag", "fmt", "io", "log", "log/slog", "math", "net", "net/http",
 		"net/netip", "os", "os/signal", "strconv", "strings", "sync", "sync/atomic", "syscall", "testing", "time"} {
 		imports[p[strings.LastIndex(p, "/")+1:]] = p
 	}
 }
 
-// TestGoBlocksCompile makes a package of all Go blocks of a document. Declarations are copied, and
-// a block of statements becomes a function. A block with the mark "go fragment" is left out.
+// TestGoBlocksCompile compiles the programs of each document. A block with the mark "go fragment"
+// is left out.
 func TestGoBlocksCompile(t *testing.T) {
 	for _, d := range documents(t) {
 		t.Run(d.path, func(t *testing.T) {
 			t.Parallel()
-			_, blocks := d.split()
-			source, err := packageOf(d.path, blocks)
+			sources, err := sourcesOf(d)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if source == "" {
-				t.Skip("has no Go")
-			}
-			if out, err := build(t, source); err != nil {
-				t.Errorf("%v\n%s\nThe names above are lines of %s.", err, out, d.path)
+			for _, source := range sources {
+				if out, err := build(t, source, os.DevNull); err != nil {
+					t.Errorf("%v\n%s\nThe names above are lines of %s.", err, out, d.path)
+				}
 			}
 		})
 	}
+}
+
+// sourcesOf returns the programs of a document. A block with a package clause is a program of its
+// own. All other Go blocks are one package: declarations are copied, and a block of statements
+// becomes a function. The tutorial has a program for each of its steps.
+func sourcesOf(d document) (sources []string, err error) {
+	_, blocks := d.split()
+	if d.path == tutorial {
+		return stepsOf(d.path, blocks)
+	}
+	var rest []block
+	for _, b := range blocks {
+		if b.info == "go" && strings.HasPrefix(b.text, "package ") {
+			sources = append(sources, fmt.Sprintf("//line %s:%d\n%s", d.path, b.line, b.text))
+		} else {
+			rest = append(rest, b)
+		}
+	}
+	source, err := packageOf(d.path, rest)
+	if source != "" {
+		sources = append(sources, source)
+	}
+	return sources, err
 }
 
 // packageOf returns a Go file with the blocks of a document, "" if they have no Go.
@@ -97,7 +119,8 @@ func parse(declarations string) (*ast.File, error) {
 }
 
 // build compiles a file as a package of this module, with an overlay instead of a file in it.
-func build(t *testing.T, source string) (string, error) {
+// It writes the program to the file out.
+func build(t *testing.T, source, out string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "snippets.go")
@@ -116,9 +139,9 @@ func build(t *testing.T, source string) (string, error) {
 	if err := os.WriteFile(list, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "-o", os.DevNull, "./snippets")
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "-o", out, "./snippets")
+	messages, err := cmd.CombinedOutput()
+	return string(messages), err
 }
 
 func TestBuildFindsMistakes(t *testing.T) {
@@ -132,7 +155,7 @@ func TestBuildFindsMistakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := build(t, source)
+		out, err := build(t, source, os.DevNull)
 		if (err == nil) != (want == "") || !strings.Contains(out, want) || want != "" && !strings.Contains(out, "x.md:") {
 			t.Errorf("%q: %v, %q; want %q at a line of x.md", text, err, out, want)
 		}

@@ -88,3 +88,35 @@ func TestProseIsNarrow(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesBeginWithTheirUse checks that the first sentence of a page tells what a reader can do
+// after it, and that the index has the page.
+func TestPagesBeginWithTheirUse(t *testing.T) {
+	index := strings.Join(readDocument(t, filepath.Join(root, "docs", "README.md")).lines, "\n")
+	for _, d := range documents(t) {
+		name := strings.TrimPrefix(d.path, "docs/")
+		if name == d.path || name == "README.md" {
+			continue
+		}
+		if !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md has no link to %s", name)
+		}
+		// net.md begins with the package that it is about.
+		if len(d.lines) < 3 || name != "net.md" && !strings.HasPrefix(d.lines[2], "After this page you ") {
+			t.Errorf("%s does not begin with its use", d.path)
+		}
+	}
+}
+
+// TestReadmeIsShort checks that the README is read to its end: it has few lines and names no tests.
+func TestReadmeIsShort(t *testing.T) {
+	d := readDocument(t, filepath.Join(root, "README.md"))
+	if n := len(d.lines) - 1; n > 130 {
+		t.Errorf("README.md has %d lines, want at most 130", n)
+	}
+	for i, line := range d.lines {
+		if testPattern.MatchString(line) {
+			t.Errorf("README.md:%d names a test: move it to a page of docs/", i+1)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (r *Reaper) Update(edit func(*Config)) error {
 	}
 }
 
-// Limits returns the present configuration by the names of its settings, which docs/operating.md
+// Limits returns the present configuration by the names of its settings, which docs/settings.md
 // lists. Durations are texts such as 1m30s. Safe for concurrent use.
 func (r *Reaper) Limits() map[string]any {
 	cfg := r.Config()

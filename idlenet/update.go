@@ -42,7 +42,7 @@ func (l *Listener) Update(edit func(*Config)) error {
 	return nil
 }
 
-// Limits returns the present configuration by the names of its settings, which docs/operating.md
+// Limits returns the present configuration by the names of its settings, which docs/settings.md
 // lists for idle.Config. Durations are texts such as 1m30s.
 func (l *Listener) Limits() map[string]any {
 	cfg := l.Config()

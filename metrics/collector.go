@@ -7,7 +7,7 @@
 //
 // No metric has a label with a value per connection. Names have the prefix idlewheel_, units are
 // seconds, and the reason of a close is the name of its reap.Reason with underscores. The table of
-// all metrics is in docs/operating.md.
+// all metrics is in docs/metrics.md.
 //
 // # Cost
 //

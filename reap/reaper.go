@@ -20,7 +20,7 @@ type Reaper interface {
 	Inspect(ctx context.Context, q Query) (Inspection, error)
 	Kick(ctx context.Context, id ConnID) error
 
-	// Limits returns the present Config by the names of its settings, which docs/operating.md
+	// Limits returns the present Config by the names of its settings, which docs/settings.md
 	// lists. Durations are texts such as 1m30s.
 	Limits() map[string]any
 	// Adjust changes the timeouts with these names. The error joins all that is wrong; then nothing

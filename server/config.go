@@ -157,7 +157,7 @@ func (e badConfig) Is(target error) bool { return target == ErrBadConfig }
 func (e badConfig) Unwrap() error        { return e.error }
 
 // AddFlags adds a flag for each setting of the server, such as addr and drain-spread, to a FlagSet.
-// The table of them is in docs/operating.md. The values of the Config are the defaults, and Parse
+// The table of them is in docs/settings.md. The values of the Config are the defaults, and Parse
 // changes them. It reads Admin.Token from the file that admin-token-file names.
 //
 // Package settings adds the flags of Idle. [settings.Explain] names the flags in errors of New and

@@ -2,8 +2,10 @@ package server_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -60,19 +62,30 @@ func Example_proxy() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, stop := start(server.Config{
-		Handler: &proxied{sources: clients},
-		Idle:    idle.Config{ReadTimeout: time.Minute},
+	started := make(chan net.Addr)
+	s, err := server.New(server.Config{
+		Addresses: []string{"127.0.0.1:0"},
+		Handler:   &proxied{sources: clients},
+		Idle:      idle.Config{ReadTimeout: time.Minute},
+		OnStarted: func(s *server.Server) { started <- s.Addr() },
 	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() { _ = s.Run(context.Background()) }()
+	addr := (<-started).String()
 	for _, from := range []string{"192.0.2.7", "192.0.2.7", "203.0.113.9"} {
-		c := dial(s)
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			log.Fatal(err)
+		}
 		defer c.Close()
 		fmt.Fprintf(c, "PROXY TCP4 %s 198.51.100.1 51234 443\r\n", from)
 		answer := make([]byte, 64)
 		n, _ := c.Read(answer)
 		fmt.Printf("%s: %s", from, answer[:n])
 	}
-	fmt.Println(stop())
+	fmt.Println(s.Close())
 	// Output:
 	// 192.0.2.7: welcome
 	// 192.0.2.7: too many

@@ -2,7 +2,7 @@
 // again on SIGHUP.
 //
 // Each setting has one name, such as read-timeout, in flags, in the file, in logs and in JSON. The
-// table of all settings is in docs/operating.md. A program binds them to a [flag.FlagSet]:
+// table of all settings is in docs/settings.md. A program binds them to a [flag.FlagSet]:
 //
 //	limits := settings.New(flag.CommandLine, idle.Config{ReadTimeout: time.Minute})
 //	flag.StringVar(&limits.File, "limits", "", "`file` with limits, read again on SIGHUP")

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -14,21 +15,31 @@ import (
 	"github.com/idlewheel/idlewheel/server"
 )
 
-// TestTheTablesOfTheDocumentationAreTheTablesOfTheCode compares docs/operating.md with the tables
-// of settings.
+const page = "../docs/settings.md"
+
+var update = flag.Bool("update", false, "write the tables of settings into docs/settings.md")
+
+// TestTheTablesOfTheDocumentationAreTheTablesOfTheCode compares docs/settings.md with the tables of
+// settings. To write them, run go test ./settings -update.
 func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
-	text, err := os.ReadFile("../docs/operating.md")
+	b, err := os.ReadFile(page)
 	require.NoError(t, err)
+	text := string(b)
 	for name, want := range map[string]string{
 		"settings":        markdown(setting.Idle, "idle.Config", new(idle.Config)),
 		"server settings": markdown(setting.Server, "server.Config", new(server.Config)),
 	} {
-		_, rest, found := strings.Cut(string(text), "<!-- "+name+" -->\n")
-		got, _, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
-		require.True(t, found && ended, "docs/operating.md has no table of %s", name)
-		if got != want {
-			t.Errorf("The table of %s in docs/operating.md is not the one in the code. Replace it by:\n%s", name, want)
+		before, rest, found := strings.Cut(text, "<!-- "+name+" -->\n")
+		got, after, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
+		require.True(t, found && ended, "docs/settings.md has no table of %s", name)
+		if *update {
+			text = before + "<!-- " + name + " -->\n" + want + "<!-- end of " + name + " -->\n" + after
+		} else if got != want {
+			t.Errorf("The table of %s in docs/settings.md is not the one in the code: run go test ./settings -update", name)
 		}
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 	}
 }
 

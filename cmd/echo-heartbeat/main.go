@@ -4,6 +4,7 @@
 //	echo-heartbeat serve   --addr 127.0.0.1:7000 --read-timeout 60s
 //	echo-heartbeat connect --addr 127.0.0.1:7000 --heartbeat 20s
 //	echo-heartbeat demo
+//	echo-heartbeat version
 //
 // The exit code is 0 after an orderly end, 1 after a failure and 2 for wrong flags.
 package main
@@ -46,7 +47,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		DisableSuggestions: true,
 		Args:               cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError{errors.New("a command is missing: serve, connect or demo")}
+			return usageError{errors.New("a command is missing: serve, connect, demo or version")}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -57,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			hangups.Stop()
 		}
 	}
-	root.AddCommand(serve, newConnect(), newDemo())
+	root.AddCommand(serve, newConnect(), newDemo(), newVersion())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.SetArgs(args)
 	root.SetOut(stdout)

@@ -27,7 +27,7 @@ func runTests(m *testing.M) {
 
 func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                 "a command is missing: serve, connect or demo",
+		"":                 "a command is missing: serve, connect, demo or version",
 		"bogus":            `unknown command "bogus"`,
 		"--nope":           "unknown flag: --nope",
 		"serve --nope":     "unknown flag: --nope",
@@ -89,6 +89,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"connect --heartbeat 999999h":                               "--heartbeat is 999999h0m0s",
 		"demo --read-timeout 1h":                                    "--read-timeout is 1h0m0s: set at most 5s",
 		"demo --read-timeout 1s --tick 5s":                          "--tick is 5s, longer than --read-timeout of 1s",
+		"version extra":                                             `unexpected argument "extra"`,
 		"demo --max-age 1h":                                         "unknown flag: --max-age",
 		"demo --clients 1":                                          "--clients is 1",
 		"demo --read-timeout 1s --clients 1e9":                      "invalid argument",

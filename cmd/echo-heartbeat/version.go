@@ -1,0 +1,44 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/idlewheel/idlewheel/internal/version"
+)
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of this program, of Go and of gnet",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info, ok := debug.ReadBuildInfo()
+			if !ok {
+				info = &debug.BuildInfo{GoVersion: runtime.Version()}
+			}
+			_, err := fmt.Fprint(cmd.OutOrStdout(), describe(info, version.Of(version.Gnet)))
+			return err
+		},
+	}
+}
+
+// describe returns the lines of version. The revision is there if the program was built in a clone.
+func describe(info *debug.BuildInfo, gnet string) string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	text := fmt.Sprintf("echo-heartbeat %s\n", cmp.Or(info.Main.Version, "unknown"))
+	if revision := settings["vcs.revision"]; revision != "" {
+		if settings["vcs.modified"] == "true" {
+			revision += ", with changes"
+		}
+		text += fmt.Sprintf("revision %s\ncommitted %s\n", revision, settings["vcs.time"])
+	}
+	return text + fmt.Sprintf("go %s\ngnet %s\n", info.GoVersion, gnet)
+}

@@ -1,0 +1,94 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func readText(t *testing.T, elements ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{root}, elements...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestDependabotKnowsEachModule checks that each go.mod is in the configuration of Dependabot.
+func TestDependabotKnowsEachModule(t *testing.T) {
+	listed := readText(t, ".github", "dependabot.yml")
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() != "go.mod" {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		entry := "      - /" + strings.TrimPrefix(filepath.ToSlash(dir), ".") + "\n"
+		if !strings.Contains(listed, entry) {
+			t.Errorf(".github/dependabot.yml has no line %q", entry)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCIRunsTheGoOfTheModule checks that the oldest Go of CI is that of go.mod, and that the README
+// and the policy name it.
+func TestCIRunsTheGoOfTheModule(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readText(t, "go.mod"))
+	if line == nil {
+		t.Fatal("go.mod has no go line")
+	}
+	for path, want := range map[string]string{
+		".github/workflows/ci.yml": `go: ["` + line[1] + `", "stable"]`,
+		"README.md":                "Go " + line[1],
+		"docs/compatibility.md":    "Go " + line[1],
+		"CONTRIBUTING.md":          "Go " + line[1],
+		"docs/start.md":            "Go " + line[1],
+	} {
+		if !strings.Contains(readText(t, path), want) {
+			t.Errorf("%s does not have %q", path, want)
+		}
+	}
+	gnet := regexp.MustCompile(`gnet/v2 (v\S+)`).FindStringSubmatch(readText(t, "go.mod"))
+	for _, path := range []string{"README.md", "docs/start.md"} {
+		if !strings.Contains(readText(t, path), "gnet/v2@"+gnet[1]) {
+			t.Errorf("%s does not get gnet %s", path, gnet[1])
+		}
+	}
+}
+
+// TestTheChangelogHasVersions checks the form of the changelog: versions with dates and links, the
+// newest first, and known kinds of changes.
+func TestTheChangelogHasVersions(t *testing.T) {
+	text := readText(t, "CHANGELOG.md")
+	heading := regexp.MustCompile(`^## \[(Unreleased|\d+\.\d+\.\d+)\]( - \d{4}-\d{2}-\d{2})?$`)
+	kind := regexp.MustCompile(`^### (Added|Changed|Deprecated|Removed|Fixed|Security)$`)
+	versions := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		if !strings.HasPrefix(line, "##") {
+			continue
+		}
+		m := heading.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			if !kind.MatchString(line) {
+				t.Errorf("%q is not a heading of the form", line)
+			}
+			continue
+		case (m[1] == "Unreleased") != (m[2] == "") || (m[1] == "Unreleased") != (versions == 0):
+			t.Errorf("%q: only the first heading is Unreleased, the others have dates", line)
+		case !strings.Contains(text, "\n["+m[1]+"]: https://"):
+			t.Errorf("%s has no link at the end", m[1])
+		}
+		versions++
+	}
+	if versions < 2 {
+		t.Error("there is no version")
+	}
+}

@@ -1,0 +1,214 @@
+package docs_test
+
+import (
+	"bufio"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// tutorial is the document with a program that grows from block to block.
+const tutorial = "docs/start.md"
+
+// stepsOf returns the program after each block of the tutorial. A declaration replaces an earlier
+// one of the same name.
+func stepsOf(path string, blocks []block) (steps []string, err error) {
+	var names []string
+	declarations := map[string]string{}
+	for _, b := range blocks {
+		if b.info != "go" {
+			continue
+		}
+		text := strings.TrimPrefix(b.text, "package main\n")
+		file := "package main\n" + text
+		if formatted, err := format.Source([]byte(file)); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, b.line, err)
+		} else if strings.Join(strings.Fields(string(formatted)), " ") != strings.Join(strings.Fields(file), " ") {
+			return nil, fmt.Errorf("%s:%d is not formatted", path, b.line)
+		}
+		positions := token.NewFileSet()
+		f, err := parser.ParseFile(positions, "", file, parser.ParseComments)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, b.line, err)
+		}
+		// The line of the document with the package clause, or the line before the block.
+		first := b.line + strings.Count(b.text, "\n") - strings.Count(file, "\n")
+		for _, d := range f.Decls {
+			name, begin := nameOf(d), positions.Position(d.Pos())
+			if declarations[name] == "" {
+				names = append(names, name)
+			}
+			declarations[name] = fmt.Sprintf("//line %s:%d\n%s\n", path, first+begin.Line-1,
+				file[begin.Offset:positions.Position(d.End()).Offset])
+		}
+		var step strings.Builder
+		step.WriteString("package main\n")
+		for _, name := range names {
+			step.WriteString(declarations[name])
+		}
+		steps = append(steps, step.String())
+	}
+	return steps, nil
+}
+
+// nameOf returns the name of a declaration: import, T, v, f or T.m.
+func nameOf(d ast.Decl) string {
+	if f, ok := d.(*ast.FuncDecl); ok {
+		if f.Recv == nil {
+			return f.Name.Name
+		}
+		return typeName(f.Recv.List[0].Type) + "." + f.Name.Name
+	}
+	switch spec := d.(*ast.GenDecl).Specs[0].(type) {
+	case *ast.TypeSpec:
+		return spec.Name.Name
+	case *ast.ValueSpec:
+		return spec.Names[0].Name
+	}
+	return "import"
+}
+
+// A chatter is a client of the chat.
+type chatter struct {
+	net.Conn
+	lines *bufio.Reader
+}
+
+func newChatter(t *testing.T, addr, name string) chatter {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	client := chatter{c, bufio.NewReader(c)}
+	client.wantLine(t, "your name?")
+	if name != "" {
+		fmt.Fprintln(c, name)
+		client.wantLine(t, name+" joined")
+	}
+	return client
+}
+
+// wantLine reads lines until the wanted one, and answers pings.
+func (c chatter) wantLine(t *testing.T, want string) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		line, err := c.lines.ReadString('\n')
+		switch line = strings.TrimSpace(line); {
+		case err != nil:
+			t.Fatalf("%v, want the line %q", err, want)
+		case line == want:
+			return
+		case line == "PING":
+			fmt.Fprintln(c, "PONG")
+		}
+	}
+}
+
+// wantEnd reads to the end, without an answer to pings, and requires the last line.
+func (c chatter) wantEnd(t *testing.T, last string) (pings int) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	all, err := io.ReadAll(c.lines)
+	if err != nil || !strings.HasSuffix(string(all), last+"\n") {
+		t.Fatalf("read %q, %v; want the last line %q", all, err, last)
+	}
+	return strings.Count(string(all), "PING\n")
+}
+
+// TestTheTutorialRuns runs the last program of the tutorial with clients that talk, say nothing,
+// are kicked and are drained.
+func TestTheTutorialRuns(t *testing.T) {
+	_, blocks := readDocument(t, filepath.Join(root, tutorial)).split()
+	steps, err := stepsOf(tutorial, blocks)
+	if err != nil || len(steps) < 5 {
+		t.Fatal(len(steps), err)
+	}
+	program := filepath.Join(t.TempDir(), "chat")
+	if out, err := build(t, steps[len(steps)-1], program); err != nil {
+		t.Fatal(err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-page", "127.0.0.1:0", "-quiet", "300ms")
+	log, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	output := bufio.NewReader(log)
+	line, err := output.ReadString('\n')
+	m := regexp.MustCompile(`listening on (\S+), page on (http://\S+/)\n`).FindStringSubmatch(line)
+	if m == nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	addr, page := m[1], m[2]
+
+	alice, bob := newChatter(t, addr, "alice"), newChatter(t, addr, "bob")
+	fmt.Fprintln(bob, "hello")
+	alice.wantLine(t, "bob: hello")
+	fmt.Fprintln(alice, "/kick bob")
+	bob.wantEnd(t, "goodbye: kicked")
+	alice.wantLine(t, "bob left")
+
+	newChatter(t, addr, "").wantEnd(t, "goodbye: no handshake")
+	carol := newChatter(t, addr, "carol")
+	left := make(chan int)
+	go func() { left <- carol.wantEnd(t, "goodbye: heartbeat timeout") }()
+	alice.wantLine(t, "carol left") // alice answers the pings meanwhile
+	if pings := <-left; pings != 2 {
+		t.Errorf("carol read %d pings, want 2", pings)
+	}
+
+	closed, err := http.Get(page + "api/closed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons, _ := io.ReadAll(closed.Body)
+	closed.Body.Close()
+	for _, reason := range []string{"kicked", "no handshake", "heartbeat timeout"} {
+		if !strings.Contains(string(reasons), reason) {
+			t.Errorf("%q is not in %s", reason, reasons)
+		}
+	}
+
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	alice.wantEnd(t, "goodbye: drained")
+	rest, _ := io.ReadAll(output)
+	if err := cmd.Wait(); err != nil || !strings.Contains(string(rest), "drained\n") {
+		t.Errorf("%v, %s", err, rest)
+	}
+}
+
+// TestLaterDeclarationsReplaceEarlierOnes checks the steps of a small document.
+func TestLaterDeclarationsReplaceEarlierOnes(t *testing.T) {
+	steps, err := stepsOf("x.md", []block{
+		{info: "go", line: 3, text: "package main\n\nimport \"fmt\"\n\nfunc f() int { return 1 }\n\nfunc main() { fmt.Println(f()) }\n"},
+		{info: "text", line: 12, text: "nothing\n"},
+		{info: "go", line: 20, text: "type t struct{}\n\nfunc f() int { return 2 }\n"},
+	})
+	if err != nil || len(steps) != 2 {
+		t.Fatal(steps, err)
+	}
+	want := "package main\n//line x.md:5\nimport \"fmt\"\n//line x.md:22\nfunc f() int { return 2 }\n" +
+		"//line x.md:9\nfunc main() { fmt.Println(f()) }\n//line x.md:20\ntype t struct{}\n"
+	if steps[1] != want {
+		t.Errorf("got %s\nwant %s", steps[1], want)
+	}
+}

@@ -99,8 +99,8 @@ func (o *options) echo(cmd *cobra.Command, interval, length time.Duration, measu
 func (r *run) answerRate(phase string) (perSecond float64) {
 	for _, p := range r.res.Phases {
 		for _, g := range r.res.Groups {
-			if of := g.Latency[phase]; of != nil && p.Name == phase && p.To > p.From {
-				perSecond += float64(of.Raw.Count()) / (p.To - p.From).Seconds()
+			if of := g.Exchanges[phase]; of != nil && p.Name == phase && p.To > p.From {
+				perSecond += float64(of.Arrived) / (p.To - p.From).Seconds()
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package load
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -92,10 +91,7 @@ func (l *Loop) vanish(g *group, c *conn, index int32) {
 		return
 	}
 	if err := unix.SetsockoptInt(int(c.fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1); err != nil {
-		note := fmt.Sprintf("half-open connections only fall silent: TCP_REPAIR: %v: it needs CAP_NET_ADMIN", err)
-		if !slices.Contains(l.notes, note) {
-			l.notes = append(l.notes, note)
-		}
+		l.note(fmt.Sprintf("half-open connections only fall silent: TCP_REPAIR: %v: it needs CAP_NET_ADMIN", err))
 		return
 	}
 	g.counts.Open--
@@ -123,7 +119,8 @@ func (l *Loop) checkAnswers(g *group, c *conn) {
 		phase = l.phaseAt(g.begins(c, c.answered, c.lastSend))
 	}
 	if waited > int64(max(g.Interval, minRecordedWait)) && phase != "" {
-		g.latency(phase).Corrected.Record(time.Duration(waited)) // otherwise a target that hangs would look fast
+		// Without this a target that hangs would look fast.
+		g.latency(phase).Corrected.Record(time.Duration(waited))
 	}
 	switch {
 	case c.flags&unexpected != 0 && c.answered < c.sent:

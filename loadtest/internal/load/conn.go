@@ -2,7 +2,7 @@ package load
 
 import "math"
 
-// A conn is one connection. It takes 88 bytes, and a process may have 20,000 of them.
+// A conn is one connection. It takes 80 bytes, and a process may have 20,000 of them.
 type conn struct {
 	fd    int32
 	group uint8

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -18,6 +19,8 @@ const (
 	reportEvery = 200 * time.Millisecond
 	// openBatch is the largest number of connections opened before the loop handles events.
 	openBatch = 64
+	// longestWait bounds a wait for events, and with it a stop of the process that is not noticed.
+	longestWait = 50 * time.Millisecond
 	// endPoll is the interval at which the end checks for missing answers.
 	endPoll = 10 * time.Millisecond
 	// blocked is the length of a wait that has blocked.
@@ -53,6 +56,7 @@ type Loop struct {
 	words      lastWords
 	clear      int64 // all events until then are known
 	certain    int64 // the events that are being handled happened then or later
+	handling   int64 // they should have been handled since then
 	buf        []byte
 	parts      map[int32][]byte // of incomplete messages with a stamp, by connection
 	delays     map[string]*result.Histogram
@@ -93,6 +97,9 @@ func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 		g := &group{Spec: s, first: len(l.conns), size: uint32(s.Size), message: padding(s.Size)}
 		if !g.stamped() {
 			g.message = repeated(g.message)
+			if s.Behaviour.Echoes() {
+				l.note(fmt.Sprintf("messages are shorter than %d bytes: an answer to another connection is not noticed", minStamped))
+			}
 		}
 		g.counts = result.Group{Name: s.Name, Behaviour: string(s.Behaviour), Connections: s.Connections}
 		for range s.Connections {
@@ -155,6 +162,13 @@ func (l *Loop) resolve() error {
 	return nil
 }
 
+// note adds a note, once.
+func (l *Loop) note(text string) {
+	if !slices.Contains(l.notes, text) {
+		l.notes = append(l.notes, text)
+	}
+}
+
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if ip := a.Addr().Unmap(); ip.Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}
@@ -203,7 +217,7 @@ func (l *Loop) Run(commands <-chan Command) error {
 			l.report(l.summary(false))
 			reported = now
 		}
-		until := reported + int64(reportEvery)
+		until := min(reported+int64(reportEvery), now+int64(longestWait))
 		if l.ending {
 			until = min(until, now+int64(endPoll))
 		}
@@ -245,7 +259,7 @@ func (l *Loop) wait(now, until int64) error {
 		l.onEvent(&l.conns[ev.Fd], ev.Fd, ev.Events)
 	}
 	if n > 0 {
-		l.delayed(l.now() - l.certain)
+		l.delayed(l.now() - l.handling)
 	}
 	return nil
 }
@@ -254,13 +268,13 @@ func (l *Loop) wait(now, until int64) error {
 // blocked and the process was running. full says that there may be more events.
 func (l *Loop) woke(began, until int64, full bool) {
 	woke := l.now()
-	switch {
+	switch due := max(until, began); {
 	case woke < began+int64(blocked): // they happened while the last ones were handled
-		l.certain = l.clear
-	case woke > max(until, began)+int64(lateWake): // the process did not run
-		l.certain = began
+		l.certain, l.handling = l.clear, l.clear
+	case woke > due+int64(lateWake): // the process did not run
+		l.certain, l.handling = began, due
 	default:
-		l.certain = woke
+		l.certain, l.handling = woke, woke
 	}
 	if !full {
 		l.clear = woke

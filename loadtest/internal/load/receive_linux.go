@@ -93,6 +93,9 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	if phase != "" {
 		g.counts.Answers++
 		g.exchange(phase).Answered++
+		if now := l.phase(); now != "" {
+			g.exchange(now).Arrived++
+		}
 		of := g.latency(phase)
 		of.Corrected.Record(time.Duration(now - intended))
 		of.Raw.Record(time.Duration(raw))

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -31,6 +32,7 @@ func RunClient(in io.Reader, out io.Writer) error {
 	if _, err := machine.RaiseDescriptors(); err != nil {
 		return err
 	}
+	runtime.GOMAXPROCS(2)  // the loop occupies one while it waits; another one reads commands
 	debug.SetGCPercent(20) // memory matters here; there is little garbage to collect
 	reports, input := json.NewEncoder(out), json.NewDecoder(in)
 	// The first report says that the process runs. Its memory is measured before it reads the plan.
@@ -201,8 +203,9 @@ func (c *Clients) Begin(plan load.Plan) error {
 // these and nothing else.
 func split(plan load.Plan, n int) (parts []load.Plan) {
 	var apart, together []load.Spec
-	first := 0
+	first, total := 0, 0
 	for _, s := range plan.Specs {
+		total += s.Connections
 		if s.Apart && n > 1 {
 			apart = append(apart, s)
 			first += s.Connections
@@ -213,6 +216,8 @@ func split(plan load.Plan, n int) (parts []load.Plan) {
 	if len(apart) > 0 {
 		part := plan
 		part.Specs = apart
+		part.Rate = plan.Rate * float64(first) / float64(total)
+		plan.Rate -= part.Rate
 		parts = append(parts, part)
 		n--
 	}
@@ -222,8 +227,7 @@ func split(plan load.Plan, n int) (parts []load.Plan) {
 		part.First = first
 		part.Specs = nil
 		for _, s := range together {
-			total := s.Connections
-			s.Connections = total*(i+1)/n - total*i/n
+			s.Connections = s.Connections*(i+1)/n - s.Connections*i/n
 			first += s.Connections
 			part.Specs = append(part.Specs, s)
 		}

@@ -36,7 +36,7 @@ func TestGroupsThatAreApartHaveAProcess(t *testing.T) {
 	require.Equal(t, []load.Spec{{Name: "a", Connections: 3, Apart: true}}, parts[0].Specs)
 	require.Equal(t, []load.Spec{{Name: "b", Connections: 5}}, parts[1].Specs)
 	require.Equal(t, []int{0, 3, 8}, []int{parts[0].First, parts[1].First, parts[2].First})
-	require.InDelta(t, 50, parts[1].Rate, 1e-9)
+	require.InDelta(t, 100, parts[0].Rate+parts[1].Rate+parts[2].Rate, 1e-9)
 }
 
 // TestPinIsTakenBack has an effect on machines with several processors.

@@ -68,6 +68,7 @@ func (e *Exchange) add(o *Exchange) {
 	e.Sent += o.Sent
 	e.Answered += o.Answered
 	e.Outstanding += o.Outstanding
+	e.Arrived += o.Arrived
 	e.Unanswered += o.Unanswered
 }
 

@@ -5,6 +5,8 @@ go 1.26.0
 replace github.com/idlewheel/idlewheel => ../
 
 require (
+	github.com/coder/websocket v1.8.15
+	github.com/gobwas/ws v1.5.0
 	github.com/idlewheel/idlewheel v0.0.0-00010101000000-000000000000
 	github.com/panjf2000/gnet/v2 v2.10.0
 	github.com/stretchr/testify v1.11.1
@@ -14,6 +16,7 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/panjf2000/ants/v2 v2.12.1 // indirect
 	github.com/pmezard/go-difflib v1.0.0 // indirect

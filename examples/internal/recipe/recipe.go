@@ -3,6 +3,7 @@ package recipe
 
 import (
 	"bytes"
+	"flag"
 	"io"
 	"os"
 	"os/exec"
@@ -33,6 +34,11 @@ func Main(m *testing.M, main func()) {
 		main()
 		return
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", "100") // tests wait most of the time
+	// Go only detects changes in the module of a test. It caches no result of a test without a log
+	// of the files that were read.
+	_ = flag.Set("test.testlogfile", "")
 	os.Exit(m.Run())
 }
 
@@ -151,7 +157,11 @@ func (p *Process) Await(pattern string) (match []string) {
 	p.t.Helper()
 	is := regexp.MustCompile(pattern)
 	Eventually(p.t, pattern, func() bool {
+		ended := p.hasEnded()
 		match = is.FindStringSubmatch(p.Output())
+		if ended && match == nil {
+			p.t.Fatalf("%q has ended without %q", p.Args, pattern)
+		}
 		return match != nil
 	})
 	return match
@@ -171,10 +181,17 @@ func (p *Process) AwaitEnd() int {
 // RequireAlive requires that the process runs.
 func (p *Process) RequireAlive() {
 	p.t.Helper()
+	if p.hasEnded() {
+		p.t.Fatalf("%q has ended", p.Args)
+	}
+}
+
+func (p *Process) hasEnded() bool {
 	select {
 	case <-p.ended:
-		p.t.Fatalf("%q has ended:\n%s", p.Args, p.Output())
+		return true
 	default:
+		return false
 	}
 }
 

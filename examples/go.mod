@@ -9,6 +9,7 @@ require (
 	github.com/gobwas/ws v1.5.0
 	github.com/idlewheel/idlewheel v0.0.0-00010101000000-000000000000
 	github.com/panjf2000/gnet/v2 v2.10.0
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/stretchr/testify v1.11.1
 )
 

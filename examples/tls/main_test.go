@@ -51,7 +51,7 @@ func TestHandshake(t *testing.T) {
 	recipe.Client(t, "socat", "-", "TCP:"+addr).Say("GET / HTTP/1.1\r\n\r")
 	server.Await("first record does not look like a TLS handshake")
 
-	strict := recipe.Client(t, "openssl", "s_client", "-quiet", "-verify_return_error", "-connect", addr)
+	strict := recipe.Client(t, "openssl", "s_client", "-quiet", "-tls1_2", "-verify_return_error", "-connect", addr)
 	require.NotZero(t, strict.AwaitEnd())
 	server.Await(`tls: (unknown certificate authority|bad certificate)|remote error`)
 }

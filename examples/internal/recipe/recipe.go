@@ -31,6 +31,7 @@ const variable = "IDLEWHEEL_RECIPE"
 // recipe.
 func Main(m *testing.M, main func()) {
 	if os.Getenv(variable) != "" {
+		flag.CommandLine = flag.NewFlagSet(os.Args[0], flag.ExitOnError) // without those of tests
 		main()
 		return
 	}
@@ -68,23 +69,24 @@ func Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Client starts a program. If it is not installed, the test is skipped. In CI the test fails.
+// Client starts a program.
 func Client(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
-	return Start(t, program(t, name, args...))
+	return Start(t, Program(t, name, args...))
 }
 
 // Run runs a program, requires that it succeeds, and returns its output.
 func Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
-	out, err := program(t, name, args...).CombinedOutput()
+	out, err := Program(t, name, args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
 	}
 	return string(out)
 }
 
-func program(t testing.TB, name string, args ...string) *exec.Cmd {
+// Program returns a command. If it is not installed, the test is skipped. In CI the test fails.
+func Program(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil && os.Getenv("CI") != "" {

@@ -1,12 +1,12 @@
 // Command addresses is one echo server on several addresses, TCP and unix, on gnet.
 //
-//	go -C examples run ./addresses -addr 127.0.0.1:7000 -addr unix:///tmp/echo.sock -max-connections 100
+//	go -C examples run ./addresses -max-connections 100
 //	socat - TCP:127.0.0.1:7000            # in another terminal
 //	socat - UNIX-CONNECT:/tmp/echo.sock   # in a third one
 //
-// A client that sends nothing for -read-timeout is closed, whatever its address. The limits, such as
-// -max-connections, hold for all addresses together: at the limit the connections that have been
-// silent longest are closed.
+// Each -addr adds an address and replaces the two above. A client that sends nothing for
+// -read-timeout is closed, whatever its address. The limits, such as -max-connections, hold for all
+// addresses together: at the limit the connections that have been silent longest are closed.
 package main
 
 import (

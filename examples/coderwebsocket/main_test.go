@@ -33,9 +33,8 @@ func TestHeartbeat(t *testing.T) {
 		return server.Count("closed: idle: connection reaped: heartbeat timeout") == 2
 	})
 	for range 2 {
-		ping, err := ws.ReadFrame(dead)
-		require.NoError(t, err)
-		require.Equal(t, ws.OpPing, ping.Header.OpCode)
+		ping, _ := recipe.ReadFrame(t, dead)
+		require.Equal(t, ws.OpPing, ping.OpCode)
 	}
 	_, err = io.ReadAll(dead)
 	require.NoError(t, err)

@@ -5,8 +5,8 @@
 //	socat - TCP:127.0.0.1:7000                                     # in 19 more: the alert fires
 //
 // The metrics are at http://127.0.0.1:7080/metrics, next to those of the program itself. The alerts
-// are those of ../../deploy/prometheus/alerts.yaml. A client that sends nothing for -read-timeout is
-// closed, and counted with the reason.
+// are in ../../deploy/prometheus/alerts.yaml. A client that sends nothing for -read-timeout is
+// closed and counted by its reason.
 package main
 
 import (

@@ -48,7 +48,7 @@ func startPrometheus(t *testing.T, target string) (get func(path string) string)
 // ends it.
 func TestAlert(t *testing.T) {
 	t.Parallel()
-	server, addr := recipe.Serve(t, "-metrics", "127.0.0.1:0", "-max-connections", "20", "-read-timeout", "8s")
+	server, addr := recipe.Serve(t, "-metrics", "127.0.0.1:0", "-max-connections", "20", "-read-timeout", "6s")
 	get := startPrometheus(t, server.Await(`metrics on (\S+)`)[1])
 	firing := func(alert string) bool {
 		return regexp.MustCompile(`"alertname":"` + alert + `"[^}]*}[^}]*}[^}]*"state":"firing"|` +

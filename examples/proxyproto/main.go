@@ -1,15 +1,14 @@
-// Command proxyproto is an echo server on gnet behind a proxy that sends the PROXY protocol, version
-// 1 or 2, such as HAProxy with send-proxy-v2. It needs no trust in clients, but the proxy must be
-// the only peer that can connect.
+// Command proxyproto is an echo server on gnet behind a proxy that sends the PROXY protocol, as
+// HAProxy does with send-proxy-v2. The proxy must be the only peer that can connect, because the
+// server believes each header.
 //
 //	go -C examples run ./proxyproto -admin 127.0.0.1:7080
 //	haproxy -f examples/proxyproto/haproxy.cfg   # in another terminal
 //	socat - TCP:127.0.0.1:7001                   # in a third one
 //
-// The log, and the page at http://127.0.0.1:7080/, have the addresses of the clients instead of that
+// The log and the page at http://127.0.0.1:7080/ show the addresses of the clients instead of that
 // of the proxy. A connection without a header is closed after -handshake-timeout, and a client that
-// sends nothing after -read-timeout. The server closes connections above -max-per-source of one
-// client; HAProxy keeps its own side open for a moment then.
+// sends nothing after -read-timeout. A client has at most -max-per-source connections.
 package main
 
 import (

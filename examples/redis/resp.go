@@ -41,11 +41,11 @@ func number(b []byte, kind byte) (value, n int, err error) {
 		return 0, 0, nil
 	}
 	if end < 1 || b[0] != kind {
-		return 0, 0, errors.New("Protocol error")
+		return 0, 0, errors.New("protocol error")
 	}
 	value, err = strconv.Atoi(string(b[1:end]))
 	if err != nil || value < 1 && kind == '*' || value < 0 || value > maxBytes || value > maxArgs && kind == '*' {
-		return 0, 0, errors.New("Protocol error: invalid length")
+		return 0, 0, errors.New("protocol error: invalid length")
 	}
 	return value, end + 2, nil
 }

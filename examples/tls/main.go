@@ -8,10 +8,9 @@
 // that ends a connection.
 //
 // gnet has no TLS, and crypto/tls blocks. So a connection has a goroutine during its handshake, and
-// none later: a read deadline does not end a tls.Conn, so a wire without bytes answers a read with
-// os.ErrDeadlineExceeded, and the next read goes on. Handshakes need CPU: in production bound them
-// with -accept-rate. A server on package net has an easier way, tls.NewListener around an
-// idlenet.Listener, see ../http.
+// none later: a tls.Conn can be read again after a read deadline, so a wire without bytes answers a
+// read with os.ErrDeadlineExceeded. Handshakes need CPU: -accept-rate bounds them. A server on
+// package net has an easier way: tls.NewListener around an idlenet.Listener.
 package main
 
 import (

@@ -41,14 +41,12 @@ func TestHeartbeat(t *testing.T) {
 	}()
 	server.Await("closed: idle: connection reaped: heartbeat timeout")
 	for range 2 {
-		ping, err := ws.ReadFrame(dead)
-		require.NoError(t, err)
-		require.Equal(t, ws.OpPing, ping.Header.OpCode)
+		ping, _ := recipe.ReadFrame(t, dead)
+		require.Equal(t, ws.OpPing, ping.OpCode)
 	}
-	last, err := ws.ReadFrame(dead)
-	require.NoError(t, err)
-	require.Equal(t, ws.OpClose, last.Header.OpCode)
-	code, reason := ws.ParseCloseFrameData(last.Payload)
+	last, payload := recipe.ReadFrame(t, dead)
+	require.Equal(t, ws.OpClose, last.OpCode)
+	code, reason := ws.ParseCloseFrameData(payload)
 	require.Equal(t, ws.StatusPolicyViolation, code)
 	require.Equal(t, "heartbeat timeout", reason)
 

@@ -58,10 +58,9 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			err = socket.Write(r.Context(), kind, message)
 		}
 	}
-	if reason := h.ln.Reason(c); reason != nil {
-		err = reason // instead of the error of the read that it has ended
+	if h.ln.Reason(c) == nil { // otherwise OnReap has logged the reason
+		log.Printf("%v closed: %v", c.RemoteAddr(), err)
 	}
-	log.Printf("%v closed: %v", c.RemoteAddr(), err)
 }
 
 func main() {
@@ -77,12 +76,15 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	h.ln, err = idlenet.Listen(inner, idlenet.Config{HandshakeTimeout: *handshake, Heartbeat: beat})
+	h.ln, err = idlenet.Listen(inner, idlenet.Config{
+		HandshakeTimeout: *handshake, Heartbeat: beat,
+		OnReap: func(c net.Conn, reason *idlenet.ReapError) { log.Printf("%v closed: %v", c.RemoteAddr(), reason) },
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	server := &http.Server{
-		Handler: h, ConnState: h.ln.ConnState, ReadHeaderTimeout: *handshake,
+		Handler: h, ConnState: h.ln.ConnState, ReadHeaderTimeout: 2 * *handshake, // of later requests
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

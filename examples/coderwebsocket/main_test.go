@@ -51,6 +51,6 @@ func TestHeartbeat(t *testing.T) {
 func TestNoRequest(t *testing.T) {
 	t.Parallel()
 	server, addr := recipe.Serve(t, "-handshake-timeout", recipe.Timeout.String())
-	recipe.Client(t, "socat", "-", "TCP:"+addr).AwaitEnd()
-	server.RequireAlive()
+	recipe.Client(t, "socat", "-u", "TCP:"+addr, "-").AwaitEnd()
+	server.Await("closed: idle: connection reaped: no handshake")
 }

@@ -1,0 +1,97 @@
+// Command coderwebsocket is a WebSocket echo server on net/http with github.com/coder/websocket.
+//
+//	go -C examples run ./coderwebsocket -heartbeat 5s
+//	python3 -m websockets ws://127.0.0.1:8082   # in another terminal; kill -STOP it
+//
+// A silent client gets a ping after -heartbeat. If it does not answer two pings, its connection is
+// closed. A connection without a request is closed after -handshake-timeout.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/idlewheel/idlewheel/idlenet"
+)
+
+type connKey struct{}
+
+// A hub finds the WebSocket of a connection. Safe for concurrent use.
+type hub struct {
+	ln      *idlenet.Listener
+	sockets sync.Map // *websocket.Conn by net.Conn
+}
+
+// ping sends a ping, and waits for the pong for a second. The Listener sees the pong by itself.
+func (h *hub) ping(c net.Conn) {
+	if socket, ok := h.sockets.Load(c); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = socket.(*websocket.Conn).Ping(ctx)
+	}
+}
+
+func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	socket, err := websocket.Accept(w, r, nil)
+	if err != nil {
+		return // Accept has answered
+	}
+	defer func() { _ = socket.CloseNow() }()
+	c := r.Context().Value(connKey{}).(net.Conn)
+	h.sockets.Store(c, socket)
+	defer h.sockets.Delete(c)
+	for err == nil {
+		var kind websocket.MessageType
+		var message []byte
+		if kind, message, err = socket.Read(r.Context()); err == nil {
+			err = socket.Write(r.Context(), kind, message)
+		}
+	}
+	if h.ln.Reason(c) == nil { // otherwise OnReap has logged the reason
+		log.Printf("%v closed: %v", c.RemoteAddr(), err)
+	}
+}
+
+func main() {
+	h := &hub{}
+	var beat idlenet.Heartbeat
+	addr := flag.String("addr", "127.0.0.1:8082", "`host:port` to listen on")
+	handshake := flag.Duration("handshake-timeout", 10*time.Second, "time for the first request")
+	flag.DurationVar(&beat.Interval, "heartbeat", 30*time.Second, "silence after which a client gets a ping")
+	flag.DurationVar(&beat.Retry, "heartbeat-retry", 0, "time for the pong; 0 is -heartbeat")
+	flag.Parse()
+	beat.Ping = h.ping
+	inner, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	h.ln, err = idlenet.Listen(inner, idlenet.Config{
+		HandshakeTimeout: *handshake, Heartbeat: beat,
+		OnReap: func(c net.Conn, reason *idlenet.ReapError) { log.Printf("%v closed: %v", c.RemoteAddr(), reason) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	server := &http.Server{
+		Handler: h, ConnState: h.ln.ConnState, ReadHeaderTimeout: 2 * *handshake, // of later requests
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	log.Printf("listening on %v", h.ln.Addr())
+	if err := server.Serve(h.ln); !errors.Is(err, http.ErrServerClosed) {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/examples/internal/recipe"
+)
+
+func TestMain(m *testing.M) { recipe.Main(m, main) }
+
+// haproxy runs HAProxy with the file of the recipe, and returns its addresses for version 2 and 1.
+// It inherits its listeners, so that the kernel can choose their ports.
+func haproxy(t *testing.T, addr string) (v2, v1 string) {
+	t.Helper()
+	text, err := os.ReadFile("haproxy.cfg")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "haproxy.cfg")
+	require.NoError(t, os.WriteFile(file, []byte(strings.NewReplacer(
+		"127.0.0.1:7000", addr, "127.0.0.1:7001", "fd@3", "127.0.0.1:7002", "fd@4",
+	).Replace(string(text))), 0o600))
+	cmd := recipe.Program(t, "haproxy", "-db", "-f", file)
+	var addrs []string
+	for range 2 {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		f, err := ln.(*net.TCPListener).File()
+		require.NoError(t, err)
+		require.NoError(t, ln.Close())
+		defer f.Close()
+		cmd.ExtraFiles, addrs = append(cmd.ExtraFiles, f), append(addrs, ln.Addr().String())
+	}
+	recipe.Start(t, cmd)
+	return addrs[0], addrs[1]
+}
+
+// TestAddresses has clients with addresses of their own behind HAProxy: living ones, silent ones,
+// and one too many of its address.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t, "-read-timeout", recipe.Timeout.String(), "-admin", "127.0.0.1:0", "-max-per-source", "2")
+	admin := server.Await(`for operators, (\S+)`)[1]
+	v2, v1 := haproxy(t, addr)
+	dial := func(proxy, from string) *recipe.Process {
+		c := recipe.Client(t, "socat", "-", "TCP:"+proxy+",bind="+from)
+		c.Say("hello")
+		return c
+	}
+	living := []*recipe.Process{dial(v2, "127.0.0.2"), dial(v1, "127.0.0.3")}
+	silent := []*recipe.Process{dial(v2, "127.0.0.4"), dial(v1, "127.0.0.5")}
+	for range 3 * recipe.Timeout / recipe.Beat {
+		for _, c := range living {
+			c.Say("beat")
+		}
+		time.Sleep(recipe.Beat)
+	}
+	for _, from := range []string{`127\.0\.0\.4`, `127\.0\.0\.5`} {
+		server.Await(from + `:\d+, proxy 127\.0\.0\.1:\d+, closed: idle: connection reaped: read idle`)
+	}
+	for _, c := range silent {
+		require.Zero(t, c.AwaitEnd())
+	}
+	for _, c := range living {
+		c.RequireAlive()
+		c.Await("(beat\n){10}")
+	}
+	page := recipe.Run(t, "curl", "--silent", "--show-error", "--fail", "http://"+admin+"/api/connections")
+	require.Contains(t, page, "127.0.0.2:")
+	require.Contains(t, page, "127.0.0.3:")
+	require.NotContains(t, page, "127.0.0.1:")
+	require.Equal(t, 2, server.Count("reaped"))
+
+	dial(v2, "127.0.0.2").Await("hello")
+	dial(v2, "127.0.0.2")
+	server.Await(`127\.0\.0\.2:\d+, proxy .*: sources: too many connections of one source`)
+}
+
+// TestNoHeader has a client that goes around the proxy, and one that sends a part of a header.
+func TestNoHeader(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t, "-handshake-timeout", recipe.Timeout.String())
+	recipe.Client(t, "socat", "-", "TCP:"+addr).Say("hello")
+	server.Await("no header of the PROXY protocol")
+	recipe.Client(t, "socat", "-", "TCP:"+addr).Say("PROXY TCP4 127")
+	server.Await("no header of the PROXY protocol(?s:.)*no header|(?s:.)*ProxyProtocol|proxyproto")
+	recipe.Client(t, "socat", "-u", "SYSTEM:printf PROXY; sleep 5", "TCP:"+addr)
+	server.Await("closed: idle: connection reaped: no handshake")
+}

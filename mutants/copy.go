@@ -49,15 +49,24 @@ func newCopy(root string, timeout time.Duration, tests []string) (*workCopy, err
 			c.sources[file] = string(b)
 		}
 	}
-	if c.tests == nil {
-		c.tests = c.defaultTests()
-	}
 	return c, nil
 }
 
-// defaultTests returns the tests of the package of the mutant, and the simulation if there is one.
-func (c *workCopy) defaultTests() []string {
-	tests := []string{fmt.Sprintf("go test -short -failfast -count=1 -timeout %v {package}", c.timeout)}
+// testsFor returns the tests for a mutant. By default they are those of its package, those against
+// servers with known faults for loadtest, and the simulation for others, if there is one.
+func (c *workCopy) testsFor(m mutant) []string {
+	if c.tests != nil {
+		return c.tests
+	}
+	const truth = "loadtest/internal/truth"
+	short := fmt.Sprintf("go test -short -failfast -count=1 -timeout %v ", c.timeout)
+	tests := []string{short + "{package}"}
+	if strings.HasPrefix(m.file, "loadtest/") {
+		if _, ok := c.sources[truth+"/doc.go"]; ok {
+			tests = append(tests, short+"./"+truth)
+		}
+		return tests
+	}
 	for file, source := range c.sources {
 		if path.Dir(file) == "idle" && strings.HasSuffix(file, "_test.go") && strings.Contains(source, "func TestSimulation(") {
 			return append(tests, fmt.Sprintf("go test -count=1 -timeout %v ./idle -run TestSimulation", c.timeout))
@@ -89,7 +98,7 @@ func (c *workCopy) mutate(m mutant) (string, error) {
 func (c *workCopy) checkTests(mutants []mutant) error {
 	passed := map[string]bool{}
 	for _, m := range mutants {
-		for _, test := range c.tests {
+		for _, test := range c.testsFor(m) {
 			command := commandOf(test, m)
 			if passed[command] {
 				continue
@@ -120,7 +129,7 @@ func (c *workCopy) try(m mutant) (by string, err error) {
 	if out, err := c.command(commandOf("go build {package}", m)); err != nil {
 		return "", fmt.Errorf("mutants: %s: %s: it does not compile: %w\n%s", m.file, m.description, err, out)
 	}
-	for _, test := range c.tests {
+	for _, test := range c.testsFor(m) {
 		command := commandOf(test, m)
 		if _, err := c.command(command); err != nil {
 			return command, nil

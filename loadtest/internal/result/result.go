@@ -156,7 +156,7 @@ type Exchange struct {
 	Sent        uint64 `json:"sent"`
 	Answered    uint64 `json:"answered"`    // at any time until the end of the run
 	Outstanding uint64 `json:"outstanding"` // not answered when the phase ended
-	Arrived     uint64 `json:"arrived"`     // answers that arrived in the phase, to messages of any phase
+	Arrived     uint64 `json:"arrived"`     // answers in this phase, to messages of any phase
 	// Unanswered waited longer than the limit, or their connection ended while the target should
 	// have kept it.
 	Unanswered uint64 `json:"unanswered"`

@@ -65,7 +65,7 @@ func TestMissingAnswers(t *testing.T) {
 			g := got.group(t, "living")
 			require.Less(t, want.answers, want.messages, "the server loses answers")
 			requireSameCounts(t, want, g)
-			// A message whose answer is lost is skipped if a later one is answered.
+			// A message without an answer is skipped if a later one is answered.
 			unanswered := 0
 			for _, e := range g.Exchanges {
 				unanswered += e.Unanswered
@@ -184,6 +184,7 @@ func TestAnswersInWrongOrder(t *testing.T) {
 
 // TestDelayedAnswers delays each answer by 60 ms. The bound is 40 ms.
 func TestDelayedAnswers(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	const delay = 60 * time.Millisecond
 	_, got := runTimed(t, reaper(func(p *peer, m message) {
@@ -199,10 +200,8 @@ func TestDelayedAnswers(t *testing.T) {
 // rate meets it with a tenth of its messages: their delays are evenly spread from 0 to 400 ms, so
 // the p99 is 360 ms and the p99.9 is 396 ms. The bound is 60 ms.
 func TestPausesAreInTheTail(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it takes 10 s")
-	}
 	_, got := runTimed(t, func() faults {
 		var once sync.Once
 		var began time.Time
@@ -224,7 +223,7 @@ func TestPausesAreInTheTail(t *testing.T) {
 // TestRateOfAnswers limits all answers to exactly 1,000 per second. The bound is 2 percent.
 func TestRateOfAnswers(t *testing.T) {
 	t.Parallel()
-	_, got := runTimed(t, func() faults {
+	_, got := run(t, func() faults {
 		var mu sync.Mutex
 		var next time.Time
 		return faults{answer: func(p *peer, m message) {
@@ -258,13 +257,14 @@ func TestServerThatNeverReads(t *testing.T) {
 
 // TestFewConnectionsThatAreNeverRead reads all but a tenth of the connections.
 func TestFewConnectionsThatAreNeverRead(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	want, got := run(t, func() faults {
 		return faults{ignore: func(n int) bool { return n%10 == 0 }}
 	}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 2500ms --patience 1s")
 	got.requireOutcome(t, exitFailed)
 	g := got.group(t, "living")
-	require.Equal(t, want.answers, want.messages, "of the others")
-	require.Equal(t, want.answers, g.Answers)
-	require.Greater(t, g.Messages, want.messages)
+	require.InDelta(t, want.answers, want.messages, 5, "of the others, except at the end")
+	require.InDelta(t, want.answers, g.Answers, 5, "except at the end")
+	require.Greater(t, g.Messages, want.messages*105/100)
 }

@@ -47,10 +47,8 @@ func TestLateReaps(t *testing.T) {
 }
 
 func TestServerThatNeverReaps(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it takes 15 s")
-	}
 	want, got := run(t, func() faults { return faults{} }, living)
 	got.requireOutcome(t, exitFailed)
 	require.Zero(t, want.endings[reaped])
@@ -122,8 +120,8 @@ func TestWaysToReap(t *testing.T) {
 	}
 }
 
-// TestRefusedConnections refuses 96 of 500 connections, by a RST after accept, or by a listener that
-// is closed. The program may see a RST before or after it counts the connection as opened.
+// TestRefusedConnections refuses 96 of 500 connections, by a RST after accept, or by a closed
+// listener. The program may see a RST before or after it counts the connection as opened.
 func TestRefusedConnections(t *testing.T) {
 	t.Parallel()
 	const all, served = 500, 404

@@ -146,6 +146,7 @@ func TestStarvedConnectionsAreNotBlamedOnTheTarget(t *testing.T) {
 // TestStall stops a server for half of its timeout, which it survives, and for one and a half: its
 // deadlines pass while messages wait, and it closes living connections.
 func TestStall(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	for _, tc := range []struct {
 		stall time.Duration
@@ -208,6 +209,7 @@ func TestStallRefusesForeignProcess(t *testing.T) {
 
 // TestUnlikeResultsAreNotMerged merges results of equal and of unlike runs, and an empty file.
 func TestUnlikeResultsAreNotMerged(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	const brief = "hold -c 20 --timeout 5s --hold 1s --reap=false --heartbeat "
 	_, a := run(t, func() faults { return faults{timeout: 5 * time.Second} }, brief+"100ms")

@@ -187,7 +187,7 @@ func (p *process) workers(t testing.TB) (pids []int) {
 	require.NoError(t, err)
 	for _, name := range files {
 		b, _ := os.ReadFile(name) // the thread may have ended
-		for _, word := range strings.Fields(string(b)) {
+		for word := range strings.FieldsSeq(string(b)) {
 			child, err := strconv.Atoi(word)
 			require.NoError(t, err)
 			pids = append(pids, child)
@@ -222,7 +222,7 @@ func runTimed(t testing.TB, f func() faults, line string) (want truth, got finis
 }
 
 // busy is a delay of this process from which times of the server and the program are not compared.
-const busy = 25 * time.Millisecond
+const busy = 40 * time.Millisecond
 
 // repeat calls once, which returns an exit code, until the result is valid and this process was not
 // late by the given time, at most four times. It skips the test if the machine was always busy.
@@ -277,6 +277,14 @@ func (f *finished) requireOutcome(t testing.TB, code int) {
 	require.Equal(t, outcome, f.Verdict.Outcome, f.text)
 	require.Contains(t, f.text, outcome)
 	require.Equal(t, code == exitPassed, len(f.Verdict.Causes) == 0, "a cause unless passed: %v", f.Verdict.Causes)
+}
+
+// skipIfShort skips a test with -short.
+func skipIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("with -short only the main faults are tried")
+	}
 }
 
 // within requires got to be from least to most.

@@ -189,10 +189,15 @@ func (p *peer) postpone(now time.Time) {
 func (p *peer) end(err error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
+		p.note(func(r *record) { // before the client can see it
+			if r.how == unended {
+				r.how, r.closed = reaped, time.Now()
+			}
+		})
 		if p.s.reap != nil {
 			p.s.reap(p)
 		}
-		p.close(reaped)
+		_ = p.conn.Close()
 	case errors.Is(err, syscall.ECONNRESET):
 		p.close(broken)
 	default:

@@ -33,8 +33,9 @@ func noted(t *testing.T, f finished, text string) float64 {
 
 // TestLatenessOfStorm compares the lateness of a storm with that of independent clients. The server
 // handles one message after the other in 100 µs, so that 500 messages sent at once take 50 ms. The
-// clients send their last message when the server has handled those of the storm. Medians are within
-// 5 ms on an idle machine; the bound is 15 ms, because other tests run at the same time.
+// clients send their last message when the server has handled those of the storm. The medians
+// differ by less than 5 ms on an idle machine; the bound is 15 ms, because other tests run at the
+// same time.
 func TestLatenessOfStorm(t *testing.T) {
 	t.Parallel()
 	var got finished
@@ -108,11 +109,12 @@ func outlive(t *testing.T, c net.Conn, storm <-chan struct{}) time.Duration {
 	}
 }
 
-// TestRateOfChurn compares the rate of a churn with the connections that the server has counted. The
-// bound is 5 percent.
+// TestRateOfChurn compares the rate of a churn with the connections that the server has counted.
+// The bound is 5 percent.
 func TestRateOfChurn(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
-	want, got := runTimed(t, func() faults { return faults{} }, "churn -c 100 --rate 200 --timeout 0 --for 4s")
+	want, got := run(t, func() faults { return faults{} }, "churn -c 100 --rate 200 --timeout 0 --for 4s")
 	got.requireOutcome(t, exitPassed)
 	g := got.group(t, "churn")
 	require.Equal(t, want.opened, g.Opened)
@@ -126,18 +128,19 @@ func TestRateOfChurn(t *testing.T) {
 // TestAttackLeavesOthersAlone attacks a server that serves all connections alike: the others are
 // answered within 50 ms at the median, and none is lost.
 func TestAttackLeavesOthersAlone(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
-	for _, attack := range []string{"idle-flood", "slowloris", "handshake-stall"} {
+	for _, attack := range []string{"idle-flood", "slowloris", "handshake-stall", "flood --rate 2000", "one-byte"} {
 		t.Run(attack, func(t *testing.T) {
 			t.Parallel()
-			want, got := runTimed(t, func() faults { return faults{timeout: timeout} },
+			want, got := run(t, func() faults { return faults{timeout: timeout} },
 				"attack "+attack+" -c 100 --living 20 --every 50ms --heartbeat 300ms --timeout 1500ms --for 2s --calm 1s")
 			got.requireOutcome(t, exitPassed)
 			living, attackers := got.group(t, "living"), got.group(t, "attackers")
-			require.Equal(t, want.opened, living.Opened+attackers.Opened)
+			require.InDelta(t, want.opened, living.Opened+attackers.Opened, 10, "except for connections at the end")
 			require.Zero(t, living.Lost+living.Starved+living.Unanswered+living.Skipped)
 			require.Less(t, living.Latency["during"].Corrected.P50, 50*time.Millisecond)
-			if attack != "slowloris" {
+			if attack == "idle-flood" || attack == "handshake-stall" {
 				require.GreaterOrEqual(t, attackers.Reaped, 100)
 			}
 		})
@@ -147,6 +150,7 @@ func TestAttackLeavesOthersAlone(t *testing.T) {
 // TestAttackThatHurtsOthers attacks a server that does not answer any longer when it has more than
 // 60 connections.
 func TestAttackThatHurtsOthers(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	want, got := run(t, func() faults {
 		return faults{timeout: timeout, answer: func(p *peer, m message) {
@@ -168,6 +172,7 @@ func TestAttackThatHurtsOthers(t *testing.T) {
 
 // TestMixOfBehaviours compares a mix with the counts of the server.
 func TestMixOfBehaviours(t *testing.T) {
+	skipIfShort(t)
 	t.Parallel()
 	want, got := runTimed(t, func() faults { return faults{timeout: timeout} },
 		"mix -c 200 --mix heartbeat=50,silent=30,trickle=20 --heartbeat 300ms --timeout 1500ms --tick 10ms --for 4s")

@@ -132,12 +132,17 @@ func (cfg Config) check() (Config, error) {
 	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
 	// If no setting of Idle is set, package idle says so.
 	if slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {
-		cfg.Idle.OutputLimit.Total = OutputTotal(cfg.Idle.OutputLimit)
-	}
-	if cfg.Admin.Addr != "" {
-		cfg.Idle.KeepClosed = cmp.Or(cfg.Idle.KeepClosed, 128)
+		cfg.complete(&cfg.Idle)
 	}
 	return cfg, nil
+}
+
+// complete sets what a server has and package idle has not, unless it is set.
+func (cfg *Config) complete(of *idle.Config) {
+	of.OutputLimit.Total = OutputTotal(of.OutputLimit)
+	if cfg.Admin.Addr != "" {
+		of.KeepClosed = cmp.Or(of.KeepClosed, 128)
+	}
 }
 
 // gnetOptions returns the options of gnet that are set.

@@ -194,6 +194,19 @@ func (s *Server) endServing() {
 // Reaper returns the Reaper. All event loops share it.
 func (s *Server) Reaper() *idle.Reaper { return s.reaper }
 
+// Update changes limits at run time. It is Update of the Reaper, and sets what New sets if edit
+// leaves it zero: MaxConnections, which stays within Limit, OutputLimit.Total and KeepClosed.
+// [settings.Watcher.Run] takes it. Safe for concurrent use, not on an event loop.
+func (s *Server) Update(edit func(*idle.Config)) error {
+	return s.reaper.Update(func(cfg *idle.Config) {
+		edit(cfg)
+		if limit, _ := s.Limit(); limit > 0 {
+			cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, limit), limit)
+		}
+		s.cfg.complete(cfg)
+	})
+}
+
 // Addr returns the first of Addrs, nil before OnStarted is called.
 func (s *Server) Addr() net.Addr {
 	if addrs := s.Addrs(); len(addrs) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/settings"
 )
@@ -93,4 +94,21 @@ func TestErrorsOfSettingsNameFlags(t *testing.T) {
 		require.NotContains(t, text, "server: ")
 		require.True(t, strings.HasPrefix(err.Error(), "server: "), err)
 	}
+}
+
+// TestUpdateKeepsWhatNewHasSet: a file of limits has neither of these.
+func TestUpdateKeepsWhatNewHasSet(t *testing.T) {
+	s, stop := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Admin: Admin{Addr: "127.0.0.1:0"},
+		Idle: idle.Config{ReadTimeout: time.Minute, MaxConnections: 100, OutputLimit: idle.OutputLimit{Total: 1 << 20}},
+	})
+	defer stop()
+	require.NoError(t, s.Update(func(cfg *idle.Config) {
+		cfg.ReadTimeout, cfg.MaxConnections, cfg.OutputLimit, cfg.KeepClosed = time.Hour, 0, idle.OutputLimit{}, 0
+	}))
+	cfg := s.Reaper().Config()
+	require.Equal(t, time.Hour, cfg.ReadTimeout)
+	require.Equal(t, 100, cfg.MaxConnections)
+	require.Equal(t, OutputTotal(idle.OutputLimit{}), cfg.OutputLimit.Total)
+	require.Equal(t, 128, cfg.KeepClosed)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -152,21 +151,16 @@ func list(addrs []net.Addr) string {
 func reload(
 	ctx context.Context, out io.Writer, srv *server.Server, limits *settings.Source, hangups *settings.Watcher, tell func(state string),
 ) {
-	reaper := srv.Reaper()
 	update := func(edit func(*idle.Config)) error {
-		return reaper.Update(func(cfg *idle.Config) {
+		return srv.Update(func(cfg *idle.Config) {
 			edit(cfg)
-			if room, _ := srv.Limit(); room > 0 { // it does not grow
-				cfg.MaxConnections = min(cmp.Or(cfg.MaxConnections, room), room)
-			}
-			cfg.OutputLimit.Total = server.OutputTotal(cfg.OutputLimit)
 			complete(cfg)
 		})
 	}
 	hangups.Run(ctx, update, func(err error) {
 		tell("RELOADING=1")
 		srv.Reloaded(err)
-		status := "reloaded: " + limits.Describe(reaper.Config())
+		status := "reloaded: " + limits.Describe(srv.Reaper().Config())
 		if err != nil {
 			status = "not reloaded: " + settings.Explain(err, "--")
 		}

@@ -78,13 +78,7 @@ func main() {
 	cfg.OnStarted = func(s *server.Server) {
 		log.Printf("listening on %v", s.Addr())
 		notify("READY=1")
-		update := func(edit func(*idle.Config)) error {
-			return s.Reaper().Update(func(cfg *idle.Config) {
-				edit(cfg) // sets all limits, also those that server.New has filled in
-				cfg.OutputLimit.Total = server.OutputTotal(cfg.OutputLimit)
-			})
-		}
-		go hangups.Run(ctx, update, func(err error) {
+		go hangups.Run(ctx, s.Update, func(err error) {
 			s.Reloaded(err)
 			status := "reloaded: " + limits.Describe(s.Reaper().Config())
 			if err != nil {

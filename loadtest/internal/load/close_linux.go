@@ -16,19 +16,8 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	if err != nil || c.flags&reset != 0 {
 		g.counts.Reset++
 	}
-	deadline := c.lastSend + int64(g.Timeout)
-	dead := l.isDead(g, c)
-	switch {
-	case c.flags&sentLate != 0: // the missing answers are not the fault of the target
-	case !dead:
-		l.checkAnswers(g, c)
-		l.missAnswers(g, c, 0)
-	default:
-		l.missAnswers(g, c, 0)
-		if c.flags&unexpected != 0 || c.read > 0 {
-			g.counts.Told++
-		}
-	}
+	l.countMissing(g, c)
+	dead, deadline := l.isDead(g, c), c.lastSend+int64(g.Timeout)
 	switch {
 	case c.flags&sentLate != 0:
 		g.counts.Starved++
@@ -43,6 +32,21 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 	}
 	l.close(c, index, false)
 	l.reopen(g, index)
+}
+
+// countMissing counts what is missing and wrong on a connection that the target has closed.
+func (l *Loop) countMissing(g *group, c *conn) {
+	switch {
+	case c.flags&sentLate != 0: // the missing answers are not the fault of the target
+	case !l.isDead(g, c):
+		l.checkAnswers(g, c)
+		l.missAnswers(g, c, 0)
+	default:
+		l.missAnswers(g, c, 0)
+		if c.flags&unexpected != 0 || c.read > 0 {
+			g.counts.Told++
+		}
+	}
 }
 
 // countReaped counts a dead connection that the target closed.

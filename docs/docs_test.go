@@ -101,8 +101,7 @@ func TestPagesBeginWithTheirUse(t *testing.T) {
 		if !strings.Contains(index, "]("+name+")") {
 			t.Errorf("docs/README.md has no link to %s", name)
 		}
-		// net.md begins with the package that it is about.
-		if len(d.lines) < 3 || name != "net.md" && !strings.HasPrefix(d.lines[2], "After this page you ") {
+		if len(d.lines) < 3 || !strings.HasPrefix(d.lines[2], "After this page you ") {
 			t.Errorf("%s does not begin with its use", d.path)
 		}
 	}

@@ -301,7 +301,7 @@ func TestReapedAttackersAreCounted(t *testing.T) {
 			require.Equal(t, uint64(5), g.Reaped)
 			require.Equal(t, uint64(5), g.Reset)
 			require.Equal(t, uint64(5), g.Lifetime.Count())
-			require.GreaterOrEqual(t, g.Lifetime.Quantile(0), 150*time.Millisecond)
+			require.GreaterOrEqual(t, g.Lifetime.Max(), 150*time.Millisecond, "a late client sees some connect late")
 			require.Zero(t, g.Lost)
 		})
 	}

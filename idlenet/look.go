@@ -14,6 +14,9 @@ import (
 const (
 	// reasonKept is how long the reason of a closed connection is kept.
 	reasonKept = time.Minute
+	// verdictsPerLook is the number of verdicts that a look carries out: an event of each idle reason,
+	// a ping, a goodbye and an end.
+	verdictsPerLook = 6
 	// looksPerLock is the number of connections that are looked at under one lock.
 	looksPerLock = 16
 )
@@ -68,7 +71,10 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 		return now.Add(set.limits.Horizon), true
 	}
 	away := l.judge.away(&set.rule, asked)
-	for s.ends[id] == nil && n.Judged() {
+	for range verdictsPerLook {
+		if s.ends[id] != nil || !n.Judged() {
+			break
+		}
 		v := set.limits.Judge(&f, away, asked)
 		if v.Act == verdict.Wait {
 			s.counters.Rescheduled++

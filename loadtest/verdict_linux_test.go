@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -98,7 +100,8 @@ func TestInterruptedStallContinuesTheServer(t *testing.T) {
 }
 
 func TestEndingSignals(t *testing.T) {
-	require.Subset(t, endingSignals(), []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP})
+	require.Subset(t, endingSignals(), []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT})
+	require.Equal(t, !signal.Ignored(syscall.SIGHUP), slices.Contains(endingSignals(), os.Signal(syscall.SIGHUP)), "nohup")
 }
 
 func TestProgressFitsTheTerminal(t *testing.T) {

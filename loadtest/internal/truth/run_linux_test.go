@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,6 +54,8 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building loadtest: %v\n%s", err, out)
 		return 1
 	}
+	// The program gets SIGHUP also if these tests run under nohup.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
 	// The runs wait most of the time.
 	if err := flag.Set("test.parallel", "4"); err != nil {

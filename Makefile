@@ -5,7 +5,7 @@
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
 
-HOLD = --expect 'held>=100%' --expect 'lateness.max<=2s'
+HOLD = --expect 'held>=100%' --expect 'lateness.max<=2s' --expect 'own-delay.max<=1s'
 
 demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...

@@ -21,7 +21,7 @@ const (
 )
 
 // largeAnswer is the number of bytes that a server sends on request.
-const largeAnswer = 20 << 20
+const largeAnswer = 12 << 20
 
 // chunk is a piece of an upload. The server acknowledges each.
 const chunk = 1000 // bytes

@@ -15,6 +15,9 @@ import (
 // watched, and that is subtracted.
 func BenchmarkLivingCost(b *testing.B) {
 	const conns, timeout = 9000, 5 * time.Second
+	if testing.Short() {
+		b.Skip("20 s")
+	}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	l, err := Listen(inner, Config{ReadTimeout: timeout})

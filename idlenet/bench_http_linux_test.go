@@ -84,7 +84,7 @@ func serveHTTP(b *testing.B, name string, n int) (conns []net.Conn, stop func())
 // BenchmarkHTTP compares the subjects by requests on 100 connections that are kept alive. They take
 // turns, see BenchmarkEcho.
 func BenchmarkHTTP(b *testing.B) {
-	const conns, rounds, turn = 100, 11, 200 * time.Millisecond
+	const conns, turn = 100, 200 * time.Millisecond
 	done := make([][]float64, len(httpSubjects)) // by subject, in each turn
 	for b.Loop() {
 		clients := make([][]net.Conn, len(httpSubjects))
@@ -93,7 +93,7 @@ func BenchmarkHTTP(b *testing.B) {
 			defer stop()
 			clients[i] = some
 		}
-		for round := range rounds {
+		for round := range roundsOf(11) {
 			for k := range httpSubjects {
 				i := (k + round) % len(httpSubjects)
 				done[i] = append(done[i], float64(countExchanges(clients[i], turn, request)))
@@ -108,7 +108,7 @@ func BenchmarkHTTP(b *testing.B) {
 // That of the subjects with a timeout is told as the difference to the bare one. The subjects take
 // turns, after one that does not count, and a figure is the median.
 func BenchmarkHTTPMemory(b *testing.B) {
-	const conns, rounds = 3000, 5
+	const conns = 3000
 	measure := func(name string) float64 {
 		before := memory()
 		clients, stop := serveHTTP(b, name, conns)
@@ -118,7 +118,7 @@ func BenchmarkHTTPMemory(b *testing.B) {
 	used := make([][]float64, len(httpSubjects)) // by subject, in each turn
 	for b.Loop() {
 		measure(httpSubjects[0])
-		for range rounds {
+		for range roundsOf(5) {
 			for i, name := range httpSubjects {
 				used[i] = append(used[i], measure(name))
 			}

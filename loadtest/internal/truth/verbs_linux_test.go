@@ -184,5 +184,6 @@ func TestMixOfBehaviours(t *testing.T) {
 	require.Equal(t, 60, silent.Reaped)
 	require.Equal(t, want.endings[reaped], silent.Reaped)
 	require.Zero(t, beats.Lost+trickle.Lost)
-	requireLateness(t, want, silent)
+	// The server reads the only message of a silent connection while others are opened.
+	within(t, "lateness p50", silent.Lateness.P50, quantile(want.lateness, 0.5)-time.Millisecond, quantile(want.lateness, 0.5)+200*time.Millisecond)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,8 @@ func TestSlowClients(t *testing.T) {
 	for option, reason := range map[string]string{"-H": "no handshake", "-B": "below min rate"} {
 		t.Run(option, func(t *testing.T) {
 			t.Parallel()
-			server, addr := recipe.Serve(t, fast...)
+			// A read timeout as long as the other limits could be the reason as well.
+			server, addr := recipe.Serve(t, append(slices.Clone(fast), "-read-timeout", "1h")...)
 			const clients = "20"
 			attack := recipe.Client(t, "slowhttptest", option, "-c", clients, "-r", clients, "-i", "1", "-x", "8", "-l", "8", "-u", "http://"+addr+"/")
 			out := curl(t, "--limit-rate", "100k", "--data-binary", "@main_test.go", "http://"+addr+"/")

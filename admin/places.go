@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -50,6 +51,7 @@ func (p *places) connContext(ctx context.Context, conn net.Conn) context.Context
 	p.mu.Lock()
 	p.all = append(p.all, added)
 	p.mu.Unlock()
+	runtime.Gosched() // on a busy machine the connections before this one read their requests first
 	for wait := p.makeRoom(); wait > 0; wait = p.makeRoom() {
 		time.Sleep(wait)
 	}

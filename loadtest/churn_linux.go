@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
 
@@ -47,7 +48,7 @@ func (r *run) reportChurn() {
 	for _, p := range r.res.Phases {
 		if p.Name == "churn" {
 			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s connections per second were opened, used and closed; the requested rate is %s",
-				grouped(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), grouped(uint64(r.opt.rate))))
+				format.Count(uint64(float64(all.Answers)/(p.To-p.From).Seconds())), format.Count(uint64(r.opt.rate))))
 		}
 	}
 }

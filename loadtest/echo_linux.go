@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 )
 
@@ -87,7 +88,7 @@ func (o *options) echo(cmd *cobra.Command, interval, length time.Duration, measu
 		r.hold("echo", length)
 		r.finished = func() {
 			rate := r.answerRate("echo")
-			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", grouped(uint64(rate))))
+			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", format.Count(uint64(rate))))
 			if measured != nil {
 				measured(rate)
 			}

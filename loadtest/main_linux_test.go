@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
@@ -407,6 +408,6 @@ func TestCounts(t *testing.T) {
 		require.NoError(t, c.Set(text))
 		require.Equal(t, want, c)
 	}
-	require.Equal(t, "1,234,567", grouped(1_234_567))
-	require.Equal(t, "999", grouped(999))
+	require.Equal(t, "1,234,567", format.Count(1_234_567))
+	require.Equal(t, "999", format.Count(999))
 }

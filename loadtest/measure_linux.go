@@ -48,7 +48,8 @@ func (r *run) sample(phase string, report load.Report, passed, of time.Duration)
 	now := r.measure(all.Open)
 	r.res.Samples = append(r.res.Samples, result.Sample{
 		At: time.Since(r.began), Open: all.Open, Opened: all.Opened, Closed: all.Opened - all.Open, Messages: all.Messages,
-		Server: now.server, Client: now.client, Kernel: now.kernel - min(now.kernel, r.baseline.kernel),
+		Latency: r.clients.TakeLatency().Quantiles(),
+		Server:  now.server, Client: now.client, Kernel: now.kernel - min(now.kernel, r.baseline.kernel),
 	})
 	r.progress.update(r.res.Samples, phase, &all, passed, of)
 }

@@ -37,7 +37,6 @@ func (r *run) phase(name string, atMost time.Duration, until func(load.Report) b
 	from := time.Since(r.began)
 	for r.running() {
 		report, working := r.clients.Report()
-		r.clientDelay = max(r.clientDelay, report.Behind)
 		r.sample(name, report, time.Since(r.began)-from, atMost)
 		switch died := r.servers.Died(); {
 		case died != nil:

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
@@ -42,10 +43,10 @@ func (p *progress) update(samples []result.Sample, phase string, all *result.Gro
 			rate = uint64(float64(now.Messages-before.Messages) / since.Seconds())
 		}
 	}
-	line := fmt.Sprintf("%3.0fs %-8s %7s open %6s msg/s %s lost %s reaped", now.At.Seconds(), phase, grouped(now.Open), grouped(rate),
-		grouped(all.Lost), grouped(all.Reaped))
+	line := fmt.Sprintf("%3.0fs %-8s %7s open %6s msg/s %s lost %s reaped", now.At.Seconds(), phase, format.Count(now.Open), format.Count(rate),
+		format.Count(all.Lost), format.Count(all.Reaped))
 	if all.OpenFailed > 0 {
-		line += fmt.Sprintf(" %s not opened", grouped(all.OpenFailed))
+		line += fmt.Sprintf(" %s not opened", format.Count(all.OpenFailed))
 	}
 	if p.width == nil {
 		fmt.Fprintln(p.out, line)

@@ -31,28 +31,25 @@ const (
 	sampleEvery = time.Second
 	// closeGrace is how late the target may close dead connections before the run gives up.
 	closeGrace = 10 * time.Second
-	// notedDelay is the delay of this client above which the report has a note.
-	notedDelay = 200 * time.Millisecond
 	// exitTimeout limits the time that processes take to end.
 	exitTimeout = 30 * time.Second
 )
 
 // A run is one load test, from the start of its processes to its report.
 type run struct {
-	ctx         context.Context
-	opt         *options
-	progress    *progress
-	res         *result.Result
-	clients     *processes.Clients
-	servers     *processes.Servers
-	specs       []load.Spec
-	began       time.Time
-	sampled     time.Time
-	failed      bool          // it cannot continue
-	clientDelay time.Duration // largest delay of the client
-	baseline    measurement
-	whileHeld   measurement
-	finished    func() // adds to the result when its counts are final; may be nil
+	ctx       context.Context
+	opt       *options
+	progress  *progress
+	res       *result.Result
+	clients   *processes.Clients
+	servers   *processes.Servers
+	specs     []load.Spec
+	began     time.Time
+	sampled   time.Time
+	failed    bool // it cannot continue
+	baseline  measurement
+	whileHeld measurement
+	finished  func() // adds to the result when its counts are final; may be nil
 }
 
 // perform runs a load test with some groups of connections. The script controls its phases.
@@ -236,9 +233,6 @@ func (r *run) finish() error {
 	}
 	r.res.Notes = append(r.res.Notes, last.Notes...)
 	r.res.Took = time.Since(r.began)
-	if r.clientDelay > notedDelay {
-		r.res.Notes = append(r.res.Notes, fmt.Sprintf("this client was late by up to %v, which its figures of that time include", r.clientDelay))
-	}
 	r.res.Errors = append(r.res.Errors, r.targetErrors()...)
 	if r.finished != nil {
 		r.finished()

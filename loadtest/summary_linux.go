@@ -6,51 +6,29 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/page"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// grouped formats a number with commas between thousands.
-func grouped(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// short rounds a duration for the summary.
-func short(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return d.Round(time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(10 * time.Microsecond).String()
-	default:
-		return d.Round(time.Millisecond).String()
-	}
-}
-
 // summarize writes the result as tables.
 func summarize(out io.Writer, r *result.Result) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprintf(w, "\n%s of %s connections to %s, %s\n", r.Verb, grouped(uint64(r.Setup.Connections)), targets(r), short(r.Took))
+	fmt.Fprintf(w, "\n%s\n", r.Sentence())
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "  %s\n", note)
 	}
 	fmt.Fprintln(w)
 	counts(w, r)
 	for _, reason := range r.Failures.Reasons() {
-		fmt.Fprintf(w, "  not opened: %s: %s\n", grouped(r.Failures[reason]), reason)
+		fmt.Fprintf(w, "  not opened: %s: %s\n", format.Count(r.Failures[reason]), reason)
 	}
 	quantiles(w, r)
 	if c := r.Costs; c != nil {
@@ -61,7 +39,7 @@ func summarize(out io.Writer, r *result.Result) {
 				fmt.Fprintf(w, " (gnet %.0f, the reaper %.0f)", c.BareBytes, c.ServerBytes-c.BareBytes)
 			}
 			fmt.Fprintf(w, ", kernel %.0f B for both ends; CPU while held: server %s, client %s",
-				c.KernelBytes, short(c.ServerCPU), short(c.ClientCPU))
+				c.KernelBytes, format.Duration(c.ServerCPU), format.Duration(c.ClientCPU))
 		}
 		fmt.Fprintln(w)
 	}
@@ -87,68 +65,39 @@ func summarize(out io.Writer, r *result.Result) {
 	}
 }
 
-func targets(r *result.Result) string {
-	text := strings.Join(r.Setup.Targets, ", ")
-	if n := r.Setup.Servers; n > 0 {
-		kind := "echo-heartbeat"
-		if r.Setup.Bare {
-			kind = "bare gnet"
-		}
-		text += fmt.Sprintf(" (%d launched, %s)", n, kind)
-	}
-	return text
-}
-
 // counts writes the counts of each group.
 func counts(w io.Writer, r *result.Result) {
-	fmt.Fprintln(w, "group\trequested\topened\tfalse reaps\treaped\tearly\tkept\tmessages\tanswers\tremarks\t")
-	for _, g := range r.Groups {
-		var remarks []string
-		for _, of := range []struct {
-			n    uint64
-			what string
-		}{
-			{g.OpenFailed, "not opened"}, {g.Starved, "starved by this client"}, {g.Garbled, "with a wrong answer"},
-			{g.Unanswered, "without an answer"}, {g.Swapped, "swapped answers"}, {g.Doubled, "doubled answers"}, {g.Skipped, "skipped messages"},
-			{g.Reset, "reset"}, {g.Told, "with a goodbye"}, {g.Ended, "closed by this client"},
-		} {
-			if of.n > 0 {
-				remarks = append(remarks, grouped(of.n)+" "+of.what)
+	head := "group"
+	for _, c := range result.Counters {
+		if c.Main {
+			head += "\t" + c.Name
+		}
+	}
+	fmt.Fprintln(w, head+"\tremarks\t")
+	for i := range r.Groups {
+		line, remarks := r.Groups[i].Name, []string(nil)
+		for _, c := range result.Counters {
+			n := format.Count(c.Of(&r.Groups[i]))
+			switch {
+			case c.Main:
+				line += "\t" + n
+			case n != "0":
+				remarks = append(remarks, n+" "+c.Name)
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", g.Name, grouped(uint64(g.Connections)), grouped(g.Opened), grouped(g.Lost),
-			grouped(g.Reaped), grouped(g.Early), grouped(g.Kept), grouped(g.Messages), grouped(g.Answers), strings.Join(remarks, ", "))
+		fmt.Fprintln(w, line+"\t"+strings.Join(remarks, ", ")+"\t")
 	}
 }
 
 // quantiles writes the quantiles of all durations.
 func quantiles(w io.Writer, r *result.Result) {
-	if total := r.Total(); total.Opened == 0 {
-		return
-	}
-	fmt.Fprintln(w, "\n\tcount\tp50\tp99\tp99.9\tmax\t")
-	line := func(name string, h *result.Histogram) {
-		if h.Count() > 0 {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", name, grouped(h.Count()), short(h.Quantile(0.5)), short(h.Quantile(0.99)),
-				short(h.Quantile(0.999)), short(h.Max()))
+	for i, of := range r.Times() {
+		if i == 0 {
+			fmt.Fprintln(w, "\n\tcount\tp50\tp99\tp99.9\tmax\t")
 		}
-	}
-	for i := range r.Groups {
-		g := &r.Groups[i]
-		line(g.Name+": connected in", g.Connect)
-		for _, p := range r.Phases {
-			if l := g.Latency[p.Name]; l != nil {
-				line(g.Name+": answer, "+p.Name, l.Corrected)
-				if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
-					line(g.Name+": raw answer, "+p.Name, l.Raw)
-				}
-			}
-		}
-		line(g.Name+": lateness of reaps", g.Lateness)
-		line(g.Name+": lifetime", g.Lifetime)
-	}
-	for _, p := range r.Phases {
-		line("own delay of loadtest, "+p.Name, r.OwnDelay[p.Name])
+		q := of.Quantiles()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", of.Name, format.Count(q.Count), format.Duration(q.P50), format.Duration(q.P99),
+			format.Duration(q.P999), format.Duration(q.Max))
 	}
 }
 

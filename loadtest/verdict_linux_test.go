@@ -31,7 +31,7 @@ func TestResultOnStandardOutput(t *testing.T) {
 	require.Equal(t, result.Passed, r.Verdict.Outcome)
 	require.Equal(t, "5", r.Setup.Flags["connections"])
 	require.Equal(t, 100*time.Millisecond, r.Setup.Groups[0].Interval)
-	require.Contains(t, errs.String(), "hold of 5 connections")
+	require.Contains(t, errs.String(), "hold: 5 connections")
 	require.NoFileExists(t, toStdout)
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/path"
 	"github.com/idlewheel/idlewheel/loadtest/internal/witness"
 )
@@ -32,7 +33,7 @@ its idle timeouts as they really are, and the heartbeat interval that would have
 			c.Progress = func(passed time.Duration, open, closed int) {
 				if passed-told >= time.Second {
 					told = passed
-					fmt.Fprintf(cmd.ErrOrStderr(), "%3.0fs %7s open %7s closed by the server\n", passed.Seconds(), grouped(uint64(open)), grouped(uint64(closed)))
+					fmt.Fprintf(cmd.ErrOrStderr(), "%3.0fs %7s open %7s closed by the server\n", passed.Seconds(), format.Count(uint64(open)), format.Count(uint64(closed)))
 				}
 			}
 			r, err := witness.Watch(cmd.Context(), c)

@@ -1,6 +1,10 @@
 package limits
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+)
 
 // Use of one process.
 const (
@@ -45,7 +49,7 @@ func (w Demand) perProcess(n int) uint64 { return uint64((w.Connections+n-1)/n) 
 
 // atLeast returns a limit that has the given Level if it is lower than needed.
 func atLeast(name string, have value, need uint64, below Level, fix string) Limit {
-	c := Limit{Name: name, Have: have.String(), Need: count(need)}
+	c := Limit{Name: name, Have: have.String(), Need: format.Count(need)}
 	if have.known && have.n < need {
 		c.Level, c.Fix = below, fix
 	}
@@ -105,13 +109,13 @@ func (s system) ports(w Demand) Limit {
 	const file = "sys/net/ipv4/ip_local_port_range"
 	first, last := s.field(file, 0), s.field(file, 1)
 	pairs, need := uint64(w.Sources)*uint64(w.Targets), uint64(w.Connections)
-	c := Limit{Name: "local ports", Have: "not known", Need: count(need)}
+	c := Limit{Name: "local ports", Have: "not known", Need: format.Count(need)}
 	if !first.known || !last.known || last.n < first.n || last.n > 65535 {
 		return c
 	}
 	each := last.n - first.n + 1
 	have := each * pairs
-	c.Have = fmt.Sprintf("%s (%s for each source and target)", count(have), count(each))
+	c.Have = fmt.Sprintf("%s (%s for each source and target)", format.Count(have), format.Count(each))
 	switch {
 	case have < need:
 		c.Level = Cannot
@@ -164,7 +168,7 @@ func (s system) conntrack(w Demand) Limit {
 	have, need := s.field("sys/net/netfilter/nf_conntrack_max", 0), used.n+uint64(w.Connections)
 	const name = "net.netfilter.nf_conntrack_max"
 	if have.known && used.known && used.n == 0 {
-		return Limit{Name: name, Have: have.String() + ", not in use", Need: count(need)}
+		return Limit{Name: name, Have: have.String() + ", not in use", Need: format.Count(need)}
 	}
 	return atLeast(name, have, need, Cannot, fmt.Sprintf("sysctl -w %s=%d", name, need))
 }
@@ -173,12 +177,12 @@ func (s system) conntrack(w Demand) Limit {
 // the processes themselves.
 func (s system) memory(w Demand) Limit {
 	have, need := s.fieldAfter("meminfo", "MemAvailable:", 0), w.ends()*(kernelBytes+processBytes)
-	c := Limit{Name: "memory available", Have: "not known", Need: bytesText(need)}
+	c := Limit{Name: "memory available", Have: "not known", Need: format.Bytes(float64(need))}
 	if !have.known {
 		return c
 	}
 	bytes := have.n << 10
-	c.Have = bytesText(bytes)
+	c.Have = format.Bytes(float64(bytes))
 	switch {
 	case bytes < need:
 		c.Level = Cannot
@@ -188,7 +192,7 @@ func (s system) memory(w Demand) Limit {
 		return c
 	}
 	fits := (bytes - bytes/4) / (kernelBytes + processBytes) * uint64(w.Connections) / w.ends()
-	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, bytesText(need+need/3-bytes))
+	c.Fix = fmt.Sprintf("--connections %d, or %s more memory", fits, format.Bytes(float64(need+need/3-bytes)))
 	return c
 }
 

@@ -17,6 +17,8 @@ import (
 	"runtime"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
 // A Demand is the load that this machine should carry. Clients, Sources and Targets below 1 count
@@ -108,17 +110,9 @@ func verdict(limits []Limit) string {
 	case Fine:
 		return "This machine can do it."
 	case Slow:
-		return fmt.Sprintf("This machine can do it, but not well: %s.", plural(problems, "limit is low", "limits are low"))
+		return fmt.Sprintf("This machine can do it, but not well: %s.", format.Plural(problems, "limit is low", "limits are low"))
 	}
-	return fmt.Sprintf("This machine cannot do it: %s.", plural(problems, "limit is too low", "limits are too low"))
-}
-
-// plural returns a number and its noun.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+	return fmt.Sprintf("This machine cannot do it: %s.", format.Plural(problems, "limit is too low", "limits are too low"))
 }
 
 // A system is the machine to check.

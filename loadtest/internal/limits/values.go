@@ -1,11 +1,12 @@
 package limits
 
 import (
-	"fmt"
 	"io/fs"
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
 // A value is a number in /proc. It is 0 if it is not known.
@@ -22,23 +23,7 @@ func (v value) String() string {
 	case v.n >= math.MaxInt64:
 		return "unlimited"
 	}
-	return count(v.n)
-}
-
-// count formats a number with commas: 1,000,000.
-func count(n uint64) string {
-	if n < 1000 {
-		return strconv.FormatUint(n, 10)
-	}
-	return fmt.Sprintf("%s,%03d", count(n/1000), n%1000)
-}
-
-// bytesText formats a number of bytes: 1.5 GB.
-func bytesText(n uint64) string {
-	if n < 1e9 {
-		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
-	}
-	return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	return format.Count(v.n)
 }
 
 // field returns field i of a file that contains only numbers.

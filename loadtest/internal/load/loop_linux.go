@@ -62,7 +62,7 @@ type Loop struct {
 	delays     map[string]*result.Histogram
 	failures   result.Failures
 	notes      []string
-	behind     int64
+	recent     *result.Histogram // latency since the last report
 	events     []unix.EpollEvent
 	epollEvent unix.EpollEvent
 }
@@ -81,7 +81,7 @@ type group struct {
 func NewLoop(plan Plan, report func(Report)) (*Loop, error) {
 	l := &Loop{plan: plan, report: report, began: time.Now(), buf: make([]byte, readChunk), failures: result.Failures{}}
 	l.phases = []phase{{name: "open"}}
-	l.parts, l.delays = map[int32][]byte{}, map[string]*result.Histogram{}
+	l.parts, l.delays, l.recent = map[int32][]byte{}, map[string]*result.Histogram{}, result.NewCoarse()
 	if err := l.resolve(); err != nil {
 		return nil, err
 	}
@@ -390,7 +390,7 @@ func (l *Loop) finish() {
 }
 
 func (l *Loop) summary(last bool) Report {
-	r := Report{Failures: l.failures, Notes: l.notes, Behind: time.Duration(l.behind), Last: last}
+	r := Report{Failures: l.failures, Notes: l.notes, Last: last}
 	for _, g := range l.groups {
 		of := g.counts
 		if !last {
@@ -402,7 +402,9 @@ func (l *Loop) summary(last bool) Report {
 		r.OwnDelay = l.delays
 		delete(r.OwnDelay, "")
 	}
-	l.behind = 0
+	if l.recent.Count() > 0 {
+		r.Latency, l.recent = l.recent, result.NewCoarse()
+	}
 	return r
 }
 

@@ -65,7 +65,6 @@ func (g *group) exchange(phase string) *result.Exchange {
 
 // delayed records that this process did something later than it was due.
 func (l *Loop) delayed(by int64) {
-	l.behind = max(l.behind, by)
 	name := l.phase()
 	of := l.delays[name]
 	if of == nil {

@@ -110,12 +110,12 @@ type Command struct {
 	Drain  time.Duration `json:",omitempty"`
 }
 
-// A Report has the counts of a loop so far. Only the last one has histograms.
+// A Report has the counts of a loop so far. Only the last one has the histograms of the groups.
 type Report struct {
 	Groups   []result.Group
 	Failures result.Failures              `json:",omitempty"`
 	Notes    []string                     `json:",omitempty"`
-	Behind   time.Duration                // largest delay of this process since the last Report
+	Latency  *result.Histogram            `json:",omitempty"` // since the last Report, corrected
 	OwnDelay map[string]*result.Histogram `json:",omitempty"` // by phase, in the last Report
 	Last     bool
 }
@@ -124,7 +124,6 @@ type Report struct {
 func (r *Report) Add(o *Report) {
 	r.Groups = result.AddGroups(r.Groups, o.Groups)
 	r.Failures = r.Failures.Add(o.Failures)
-	r.Behind = max(r.Behind, o.Behind)
 	r.OwnDelay = result.AddDelays(r.OwnDelay, o.OwnDelay)
 	for _, note := range o.Notes {
 		if !slices.Contains(r.Notes, note) {

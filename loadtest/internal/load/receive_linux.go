@@ -99,6 +99,7 @@ func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 		of := g.latency(phase)
 		of.Corrected.Record(time.Duration(now - intended))
 		of.Raw.Record(time.Duration(raw))
+		l.recent.Record(time.Duration(now - intended))
 	}
 	switch {
 	case c.flags&silenced != 0:

@@ -8,43 +8,37 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
 const (
-	letterWidth      = 6.2 // px: mean width of a letter at an axis, rounded up
-	labelLetterWidth = 7.2 // px: mean width of a letter of a label above the area
-	labelHeight      = 14  // px
-	labelRows        = 3   // above the area, at most
+	// A drawing has this size in pixels, and the page scales it.
+	chartWidth, chartHeight = 460, 270
+	letterWidth             = 7.6 // px: mean width of the largest letters, rounded up
+	labelHeight             = 16  // px
+	labelRows               = 3   // above the area, at most
 )
 
-// A chart is lines or columns over an axis. It is drawn for two widths, because text in an SVG
-// shrinks with the drawing, and CSS shows one of them.
+// A chart is lines over two axes.
 type chart struct {
 	Title, Desc string
 	Missing     string // why there is no chart
-	Table       table
 
-	x, y    axis
-	legend  []string // names of the series
-	series  []series
-	columns []column
-	bands   []band
-	marks   []tick // vertical lines
-	dots    bool
+	x, y  axis
+	lines []line
+	bands []band
+	marks []tick // vertical lines
 }
 
 type (
-	series []point
-	point  struct {
-		x, y float64
-		tip  string // tooltip of a dot; of a line over time, the time
+	line struct {
+		name   string
+		points []point
 	}
-	column struct {
-		from, to, y float64
-		tip         string
-		rest        bool // counts all values beyond the axis
-	}
-	band struct {
+	// A point without a y value, NaN, interrupts its line.
+	point struct{ x, y float64 }
+	band  struct {
 		name     string
 		from, to float64
 	}
@@ -54,112 +48,80 @@ type (
 	}
 )
 
-// An axis maps values to 0..1 and labels round values, as many as there is room for.
+// An axis maps values to 0..1.
 type axis struct {
 	unit  string
 	at    func(v float64) float64
-	ticks func(room int) []tick
+	ticks []tick
 }
 
-// niceStep returns the least of 1, 2 and 5 times a power of ten that divides a span into at most n
-// parts.
-func niceStep(span float64, n int) float64 {
-	raw := span / float64(n)
+// A unit labels an axis. The last unit with a from up to the greatest value applies.
+type unit struct {
+	name       string
+	size, from float64
+}
+
+// linear returns an axis from 0 to greatest, with at most n round steps. The suffix follows the
+// unit, such as "/s".
+func linear(greatest float64, n int, units []unit, suffix string) axis {
+	u := units[0]
+	for _, other := range units {
+		if greatest >= other.from {
+			u = other
+		}
+	}
+	a := axis{unit: u.name + suffix, at: func(v float64) float64 { return v / greatest }}
+	raw := greatest / u.size / float64(n)
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
-	for _, m := range []float64{1, 2, 5} {
+	step := 10 * power
+	for _, m := range []float64{5, 2, 1} {
 		if m*power >= raw*(1-1e-9) {
-			return m * power
+			step = m * power
 		}
 	}
-	return 10 * power
-}
-
-// niceTicks returns the multiples of a nice step from 0 to greatest, and the number of their
-// decimals.
-func niceTicks(greatest float64, n int) (at []float64, decimals int) {
-	step := niceStep(greatest, n)
-	for i := 0.0; i*step <= greatest*(1+1e-9); i++ {
-		at = append(at, i*step)
+	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
+	for i := 0.0; i*step <= greatest/u.size*(1+1e-9); i++ {
+		a.ticks = append(a.ticks, tick{i * step * u.size, format.Fixed(i*step, decimals)})
 	}
-	return at, max(0, -int(math.Floor(math.Log10(step)+1e-9)))
-}
-
-// linear returns an axis from 0 to greatest. The suffix follows the unit, such as "/s".
-func linear(greatest float64, units []unit, suffix string) axis {
-	u := unitFor(units, greatest)
-	return axis{u.name + suffix, func(v float64) float64 { return v / greatest }, func(room int) (ticks []tick) {
-		at, decimals := niceTicks(greatest/u.size, room)
-		for _, v := range at {
-			ticks = append(ticks, tick{v * u.size, grouped(v, decimals)})
-		}
-		return ticks
-	}}
-}
-
-// rounded returns a linear axis that ends at a tick.
-func rounded(greatest float64, units []unit, suffix string) axis {
-	if greatest <= 0 {
-		greatest = 1
-	}
-	u, n := unitFor(units, greatest), 5
-	step := niceStep(greatest/u.size, n) * u.size
-	a := linear(math.Ceil(greatest/step-1e-9)*step, []unit{u}, suffix)
-	ticks := a.ticks
-	a.ticks = func(int) []tick { return ticks(n) }
 	return a
 }
 
 // logarithmic returns an axis between values of 1, 2 or 5 times a power of ten that enclose least
 // and greatest. Both must be positive.
 func logarithmic(least, greatest float64, label func(float64) string) axis {
-	var ladder []float64
-	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(greatest)); power++ {
-		for _, m := range []float64{1, 2, 5} {
-			ladder = append(ladder, m*math.Pow(10, power))
-		}
+	rung := func(i int) float64 {
+		return []float64{1, 2, 5}[(i%3+3)%3] * math.Pow(10, math.Floor(float64(i)/3))
 	}
-	above := func(v float64) int { // the first rung that is at least v
-		return slices.IndexFunc(ladder, func(rung float64) bool { return rung >= v*(1-1e-9) })
+	first := 3 * int(math.Floor(math.Log10(least)))
+	for rung(first+1) <= least*(1+1e-9) {
+		first++
 	}
-	first, last := above(least), above(greatest)
-	if first > 0 && ladder[first] > least*(1+1e-9) {
-		first--
-	}
-	if last == first { // an axis needs two ends
+	last := first + 1 // an axis needs two ends
+	for rung(last) < greatest*(1-1e-9) {
 		last++
 	}
-	from, decades := math.Log10(ladder[first]), math.Log10(ladder[last]/ladder[first])
-	return axis{"", func(v float64) float64 { return (math.Log10(v) - from) / decades }, func(int) (ticks []tick) {
-		for i := first; i <= last; i++ {
-			if i%3 == 0 || last-first < 10 { // a long axis shows powers of ten only
-				ticks = append(ticks, tick{ladder[i], label(ladder[i])})
-			}
+	from, decades := math.Log10(rung(first)), math.Log10(rung(last)/rung(first))
+	a := axis{at: func(v float64) float64 { return (math.Log10(v) - from) / decades }}
+	for i := first; i <= last; i++ {
+		if i%3 == 0 || last-first < 10 { // a long axis shows powers of ten only
+			a.ticks = append(a.ticks, tick{rung(i), label(rung(i))})
 		}
-		return ticks
-	}}
+	}
+	return a
 }
 
 // thinned returns about 2n of many points: the least and the greatest of each n-th part.
-func thinned(s series, n int) series {
+func thinned(s []point, n int) []point {
 	if len(s) <= 2*n {
 		return s
 	}
-	thin := make(series, 0, 2*n+2)
+	var thin []point
+	byY := func(a, b point) int { return cmp.Compare(a.y, b.y) }
 	for i := range n {
 		part := s[i*len(s)/n : (i+1)*len(s)/n]
-		least, greatest := 0, 0
-		for j, p := range part {
-			if p.y < part[least].y {
-				least = j
-			}
-			if p.y > part[greatest].y {
-				greatest = j
-			}
-		}
-		thin = append(thin, part[min(least, greatest)])
-		if least != greatest {
-			thin = append(thin, part[max(least, greatest)])
-		}
+		ends := []point{slices.MinFunc(part, byY), slices.MaxFunc(part, byY)}
+		slices.SortFunc(ends, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+		thin = append(thin, slices.CompactFunc(ends, func(a, b point) bool { return a.x == b.x })...)
 	}
 	return thin
 }
@@ -170,74 +132,60 @@ type px float64
 // String implements fmt.Stringer. It rounds to a tenth of a pixel.
 func (p px) String() string { return strconv.FormatFloat(math.Round(float64(p)*10)/10, 'f', -1, 64) }
 
-// A drawing is a chart at one size, as the template needs it.
+// A drawing is a chart with positions, as the template needs it.
 type drawing struct {
-	Class                          string
-	Title, Desc, XUnit, YUnit      string
+	XUnit, YUnit                   string
 	W, H, Left, Right, Top, Bottom px
 	XTicks, YTicks, Labels         []text
-	Bands, Columns                 []box
-	Marks, Dots                    []text
-	Lines                          []line
+	Marks                          []text
+	Bands                          []box
+	Lines                          []path
 }
 
 type (
 	text struct {
-		X, Y  px
-		Text  string
-		Class string
+		X, Y        px
+		Text, Class string
 	}
 	box struct {
 		X, Y, W, H px
 		Tip, Class string
 	}
-	line struct{ Class, Path, Area string }
+	path struct{ Class, Path string } // there are six classes, each with a colour and a dash
 )
 
 // Legend returns the names of the lines with their classes. A single line has no legend: the title
 // names it.
 func (c *chart) Legend() (names []text) {
-	if len(c.legend) > 1 {
-		for i, name := range c.legend {
-			names = append(names, text{Text: name, Class: lineClass(i)})
+	for i, l := range c.lines {
+		if len(c.lines) > 1 {
+			names = append(names, text{Text: l.name, Class: fmt.Sprintf("s%d", i%6)})
 		}
 	}
 	return names
 }
 
-// lineClass returns the CSS class of a line. There are six, each with a colour and a dash.
-func lineClass(i int) string { return fmt.Sprintf("s%d", i%6) }
-
-// Drawings returns the chart for a wide and for a narrow place.
-func (c *chart) Drawings() []drawing {
-	return []drawing{c.draw("wide", 560, 290), c.draw("narrow", 320, 250)}
-}
-
-func (c *chart) draw(class string, w, h px) drawing {
+// Drawing places everything in the chart.
+func (c *chart) Drawing() drawing {
 	d := drawing{
-		Class: class, Title: c.Title, Desc: c.Desc, XUnit: c.x.unit, YUnit: c.y.unit,
-		W: w, H: h, Right: w - 14, Bottom: h - 38, Left: 30,
+		XUnit: c.x.unit, YUnit: c.y.unit, W: chartWidth, H: chartHeight, Right: chartWidth - 14, Bottom: chartHeight - 42, Left: 30,
 	}
-	ys := c.y.ticks(0)
-	for _, t := range ys {
+	for _, t := range c.y.ticks {
 		d.Left = max(d.Left, 14+px(letterWidth*float64(utf8.RuneCountInString(t.label))))
 	}
 	d.label(c)
-	for _, t := range ys {
+	for _, t := range c.y.ticks {
 		d.YTicks = append(d.YTicks, text{Y: d.y(c, t.at), Text: t.label})
 	}
-	for _, t := range c.x.ticks(int((d.Right-d.Left)/42 + 0.5)) {
+	for _, t := range c.x.ticks {
 		d.XTicks = append(d.XTicks, text{X: d.x(c, t.at), Text: t.label})
 	}
 	for i, b := range c.bands {
 		from, to := d.x(c, b.from), d.x(c, b.to)
-		d.Bands = append(d.Bands, box{from, d.Top, to - from, d.Bottom - d.Top, b.name, fmt.Sprintf("band%d", i%2)})
+		d.Bands = append(d.Bands, box{from, d.Top, max(to-from, 0), d.Bottom - d.Top, b.name, fmt.Sprintf("band%d", i%2)})
 	}
-	for _, k := range c.columns {
-		d.Columns = append(d.Columns, d.column(c, k))
-	}
-	for i, s := range c.series {
-		d.line(c, i, s)
+	for i, l := range c.lines {
+		d.line(c, i, l.points)
 	}
 	return d
 }
@@ -265,47 +213,33 @@ func (d *drawing) label(c *chart) {
 	var ends [labelRows]px
 	used := 0
 	for _, n := range named {
-		n.Text = clipped(n.Text, 22)
-		width := px(labelLetterWidth * float64(utf8.RuneCountInString(n.Text)))
+		if r := []rune(n.Text); len(r) > 22 {
+			n.Text = string(r[:21]) + "…"
+		}
+		width := px(letterWidth * float64(utf8.RuneCountInString(n.Text)))
 		n.X = min(n.X+3, d.Right-width)
-		for i := range ends {
-			if n.X >= ends[i] {
-				ends[i] = n.X + width + 6
-				used = max(used, i+1)
-				n.Y = px(30 + labelHeight*i)
-				d.Labels = append(d.Labels, n)
-				break
-			}
+		if row := slices.IndexFunc(ends[:], func(end px) bool { return n.X >= end }); row >= 0 {
+			ends[row] = n.X + width + 6
+			used = max(used, row+1)
+			n.Y = px(32 + labelHeight*row)
+			d.Labels = append(d.Labels, n)
 		}
 	}
-	d.Top = px(24 + labelHeight*used)
+	d.Top = px(26 + labelHeight*used)
 }
 
-func (d *drawing) column(c *chart, k column) box {
-	from, to, top := d.x(c, k.from), d.x(c, k.to), d.y(c, k.y)
-	if k.y > 0 {
-		top = min(top, d.Bottom-1) // small columns stay visible
-	}
-	class := "column"
-	if k.rest {
-		class = "column rest"
-	}
-	return box{from + 0.5, top, max(to-from-1, 0.5), d.Bottom - top, k.tip, class}
-}
-
-func (d *drawing) line(c *chart, i int, s series) {
+func (d *drawing) line(c *chart, i int, points []point) {
 	var b strings.Builder
-	class := lineClass(i)
-	for j, p := range s {
-		x, y := d.x(c, p.x), d.y(c, p.y)
-		fmt.Fprintf(&b, "%c%v %v", "ML"[min(j, 1)], x, y)
-		if c.dots {
-			d.Dots = append(d.Dots, text{x, y, p.tip, class})
+	l, step := path{Class: fmt.Sprintf("s%d", i%6)}, "M"
+	for _, p := range points {
+		if math.IsNaN(p.y) {
+			step = "M"
+			continue
 		}
+		x, y := d.x(c, p.x), d.y(c, p.y)
+		fmt.Fprintf(&b, "%s%v %v", step, x, y)
+		step = "L"
 	}
-	l := line{Class: class, Path: b.String()}
-	if len(c.series) == 1 && len(s) > 0 {
-		l.Area = fmt.Sprintf("%sL%v %vL%v %vZ", l.Path, d.x(c, s[len(s)-1].x), d.Bottom, d.x(c, s[0].x), d.Bottom)
-	}
+	l.Path = b.String()
 	d.Lines = append(d.Lines, l)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
@@ -39,8 +40,8 @@ type view struct {
 	Cards    []card
 	Wanted   table
 	Charts   []*chart
-	Missing  *table // missing charts and the reasons
 	Groups   table
+	Times    table
 	Details  []table
 	Command  string
 	Notes    []string
@@ -56,10 +57,11 @@ func Write(w io.Writer, r *result.Result) error {
 		return errors.New("page: no result")
 	}
 	var b bytes.Buffer
-	if err := report.Execute(&b, newView(r)); err != nil {
-		return fmt.Errorf("page: %w", err)
+	err := report.Execute(&b, newView(r))
+	if err == nil {
+		_, err = w.Write(bytes.Map(printable, b.Bytes()))
 	}
-	if _, err := bytes.NewReader(bytes.Map(printable, b.Bytes())).WriteTo(w); err != nil {
+	if err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
 	return nil
@@ -78,29 +80,25 @@ func printable(r rune) rune {
 func newView(r *result.Result) *view {
 	total := r.Total()
 	v := &view{
-		Sentence: sentence(r), Cards: cards(r, &total), Wanted: expectations(r), Charts: resultCharts(r),
-		Groups: groups(r), Command: r.Command, Notes: r.Notes,
+		Sentence: r.Sentence(), Cards: cards(&total), Wanted: expectations(r), Charts: reportCharts(r),
+		Groups: groups(r), Times: times(r), Command: r.Command, Notes: slices.Concat(r.Verdict.Remarks, r.Notes),
 	}
 	if !r.Began.IsZero() {
 		v.Began = r.Began.Format("2 January 2006, 15:04:05 MST")
 	}
+	missing := table{Title: "Not shown"}
 	for _, c := range v.Charts {
 		if c.Missing != "" {
-			if v.Missing == nil {
-				v.Missing = &table{Title: "Not shown"}
-			}
-			v.Missing.add(c.Title, c.Missing)
+			missing.add(c.Title, c.Missing)
 		}
 	}
 	v.Verdict = cmp.Or(string(r.Verdict.Outcome), "not judged")
 	v.Grade, v.Headline = judged(r, &total)
-	v.Headline = cmp.Or(v.Headline, v.Verdict)
-	v.Notes = append(slices.Clone(r.Verdict.Remarks), v.Notes...)
 	if r.Interrupted {
-		v.Banners = append(v.Banners, "The run was interrupted after "+duration(r.Took)+": the figures cover the time until then.")
+		v.Banners = append(v.Banners, "The run was interrupted after "+format.Duration(r.Took)+": the figures cover the time until then.")
 	}
-	v.Banners = append(v.Banners, some(slices.Concat(r.Errors, r.Faults), 20)...)
-	for _, t := range []table{failures(r), ownDelay(r), costs(r.Costs), setup(r), machines(r)} {
+	v.Banners = append(v.Banners, result.Some(slices.Concat(r.Errors, r.Faults), 20)...)
+	for _, t := range []table{missing, failures(r), costs(r.Costs), setup(r), machines(r)} {
 		if len(t.Rows) > 0 {
 			v.Details = append(v.Details, t)
 		}
@@ -110,84 +108,50 @@ func newView(r *result.Result) *view {
 
 // judged returns the grade of the verdict and the headline.
 func judged(r *result.Result, total *result.Group) (grade, headline string) {
+	grade, headline = warn, strings.Join(result.Some(r.Verdict.Causes, 4), "; ")
 	switch r.Verdict.Outcome {
 	case result.Failed:
-		return bad, strings.Join(some(r.Verdict.Causes, 4), "; ")
+		grade = bad
 	case result.Passed:
+		grade, headline = good, "no living connection was closed"
 		if total.Reaped > 0 {
-			return good, "no living connection was closed, and " +
-				plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
+			headline += ", and " + format.Plural(total.Reaped, "dead connection was reaped", "dead connections were reaped")
 		}
-		return good, "no living connection was closed"
 	}
-	return warn, strings.Join(some(r.Verdict.Causes, 4), "; ")
-}
-
-// sentence describes the run.
-func sentence(r *result.Result) string {
-	s := &r.Setup
-	said := plural(s.Connections, "connection", "connections")
-	if s.Clients > 0 {
-		said += " from " + plural(s.Clients, "client process", "client processes")
-	}
-	if s.Servers > 0 {
-		said += " to " + plural(s.Servers, "launched server", "launched servers")
-	} else if len(s.Targets) > 0 {
-		said += " to " + strings.Join(some(s.Targets, 3), ", ")
-	}
-	if s.Bare {
-		said += ", without a reaper"
-	}
-	if s.Timeout > 0 {
-		said += ", with an idle timeout of " + duration(s.Timeout)
-	}
-	if r.Verb != "" {
-		said = r.Verb + ": " + said
-	}
-	if r.Took > 0 {
-		said += ", in " + duration(r.Took)
-	}
-	return said + "."
+	return grade, cmp.Or(headline, "not judged")
 }
 
 // cards returns the main figures. Expectations judge durations, so those have no grade.
-func cards(r *result.Result, total *result.Group) []card {
-	all := result.NewHistogram()
+func cards(total *result.Group) (all []card) {
+	for _, c := range result.Counters[:6] {
+		n := c.Of(total)
+		class := grade(c, n)
+		if n == 0 && c.Fault != "" && total.Opened > 0 {
+			class = good
+		}
+		if c.Name == "early" && n > 0 {
+			c.Hint = "by up to " + format.Duration(total.EarliestBy)
+		}
+		all = append(all, card{c.Name, format.Count(n), c.Hint, class})
+	}
+	latency := result.NewHistogram()
 	for _, l := range total.Latency {
-		all.Add(l.Corrected)
+		latency.Add(l.Corrected)
 	}
-	asked := uint64(max(r.Setup.Connections, 0))
-	early := card{"Reaped early", count(total.Early), "none before its timeout", ""}
-	if total.Early > 0 {
-		early.Hint = "by up to " + duration(total.EarliestBy)
-	} else if total.Lateness.Count() == 0 {
-		early.Value, early.Hint = none, "no reap after a known timeout"
+	for _, t := range []result.Times{{Name: "lateness of reaps, p99", Histogram: total.Lateness}, {Name: "time to an answer, p99", Histogram: latency}} {
+		value := format.None
+		if t.Count() > 0 {
+			value = format.Duration(t.Quantile(0.99))
+		}
+		all = append(all, card{t.Name, value, t.Spread(), ""})
 	}
-	return []card{
-		{"Opened", count(total.Opened), "of " + count(r.Setup.Connections), grade(total.Opened < asked, warn, total.Opened)},
-		{"Lost", count(total.Lost), "false reaps: living connections closed by the target", grade(total.Lost > 0, bad, total.Opened)},
-		{"Reaped", count(total.Reaped), count(total.Kept) + " dead connections were kept open", grade(total.Kept > 0, warn, total.Reaped)},
-		early,
-		slow("Reap lateness, p99", total.Lateness, "no reap after a known timeout"),
-		slow("Latency of living connections, p99", all, "no message was answered"),
-	}
+	return all
 }
 
-// grade returns fault if it happened, and good if anything was measured.
-func grade(happened bool, fault string, measured uint64) string {
-	switch {
-	case happened:
-		return fault
-	case measured > 0:
-		return good
+// grade returns the grade of a count that should be 0.
+func grade(c result.Counter, n uint64) string {
+	if n == 0 {
+		return ""
 	}
-	return ""
-}
-
-// slow returns a card for a duration.
-func slow(label string, h *result.Histogram, missing string) card {
-	if h.Count() == 0 {
-		return card{label, none, missing, ""}
-	}
-	return card{label, duration(h.Quantile(0.99)), quantile(h, "p50", 0.5) + " · " + quantile(h, "max", 1), ""}
+	return map[result.Outcome]string{result.Failed: bad, result.NotValid: warn}[c.Fault]
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // ClientVerb is the hidden verb that makes the command a client process.
@@ -76,8 +77,9 @@ type client struct {
 	err      chan error // result of Wait
 
 	mu       sync.Mutex
-	last     load.Report // guarded by mu
-	finished bool        // guarded by mu; last is the final report
+	last     load.Report       // guarded by mu
+	recent   *result.Histogram // guarded by mu; latency since it was taken
+	finished bool              // guarded by mu; last is the final report
 }
 
 // startTimeout limits the time a client process takes to start.
@@ -174,7 +176,7 @@ func (w *client) listen(reports *json.Decoder) {
 			break
 		}
 		w.mu.Lock()
-		w.last, w.finished = r, r.Last
+		w.last, w.finished, w.recent = r, r.Last, result.Sum(w.recent, r.Latency)
 		w.mu.Unlock()
 	}
 	w.err <- w.cmd.Wait()
@@ -258,6 +260,16 @@ func (c *Clients) Report() (sum load.Report, working bool) {
 		}
 	}
 	return sum, working
+}
+
+// TakeLatency returns the latencies since the last call.
+func (c *Clients) TakeLatency() (sum *result.Histogram) {
+	for _, w := range c.clients {
+		w.mu.Lock()
+		sum, w.recent = result.Sum(sum, w.recent), nil
+		w.mu.Unlock()
+	}
+	return sum
 }
 
 // Finish makes the client processes close their connections, and returns the sum of their final

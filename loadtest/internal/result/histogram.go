@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// precision is the number of significant digits.
+	// precision is the number of significant digits, and coarse that of a coarse Histogram.
 	precision = 3
+	coarse    = 2
 	// longest is the longest recorded time; longer ones count as longest.
 	longest = time.Hour
 )
@@ -22,6 +23,11 @@ type Histogram struct{ h *hdrhistogram.Histogram }
 // NewHistogram returns an empty Histogram. It takes about 190 KB.
 func NewHistogram() *Histogram {
 	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), precision)}
+}
+
+// NewCoarse returns an empty Histogram with two significant digits. It takes about 26 KB.
+func NewCoarse() *Histogram {
+	return &Histogram{hdrhistogram.New(1, longest.Microseconds(), coarse)}
 }
 
 // Record counts a duration. A negative one counts as 0.
@@ -75,14 +81,24 @@ func (h *Histogram) Add(o *Histogram) {
 	}
 }
 
-// A written Histogram has the main quantiles beside the encoded data, for readers without a
-// library.
-type written struct {
+// Quantiles are the main figures of a Histogram.
+type Quantiles struct {
 	Count uint64        `json:"count"`
 	P50   time.Duration `json:"p50_ns"`
 	P99   time.Duration `json:"p99_ns"`
 	P999  time.Duration `json:"p999_ns"`
 	Max   time.Duration `json:"max_ns"`
+}
+
+// Quantiles returns the main figures. They are 0 for a nil or empty Histogram.
+func (h *Histogram) Quantiles() Quantiles {
+	return Quantiles{h.Count(), h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999), h.Max()}
+}
+
+// A written Histogram has the main quantiles beside the encoded data, for readers without a
+// library.
+type written struct {
+	Quantiles
 	// Data is in the compressed V2 format of HdrHistogram, in base64. The unit is a microsecond.
 	Data string `json:"hdr_v2_us"`
 }
@@ -93,7 +109,7 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(written{h.Count(), h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999), h.Max(), string(data)})
+	return json.Marshal(written{h.Quantiles(), string(data)})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -3,9 +3,10 @@ package result
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
 // An Outcome is what a result says about the target.
@@ -101,7 +102,7 @@ func (r *Result) expects(names ...string) bool {
 // blame adds a cause, unless n is 0 or the user has an expectation about it.
 func (r *Result) blame(causes *[]string, name string, n uint64, one, more string) {
 	if n > 0 && !r.expects(name) {
-		*causes = append(*causes, name+": "+plural(n, one, more))
+		*causes = append(*causes, name+": "+format.Plural(n, one, more))
 	}
 }
 
@@ -282,12 +283,4 @@ func (r *Result) isSettled(phase string) bool {
 		limit = min(limit, r.Setup.Patience)
 	}
 	return last > 0 && end-last >= limit
-}
-
-// plural formats a number of things.
-func plural(n uint64, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.FormatUint(n, 10) + " " + more
 }

@@ -44,9 +44,9 @@ func (g *Group) Add(o *Group) {
 		}
 		mine.add(e)
 	}
-	g.Connect = sum(g.Connect, o.Connect)
-	g.Lateness = sum(g.Lateness, o.Lateness)
-	g.Lifetime = sum(g.Lifetime, o.Lifetime)
+	g.Connect = Sum(g.Connect, o.Connect)
+	g.Lateness = Sum(g.Lateness, o.Lateness)
+	g.Lifetime = Sum(g.Lifetime, o.Lifetime)
 	for phase, l := range o.Latency {
 		if l == nil { // the file has another origin
 			continue
@@ -59,8 +59,8 @@ func (g *Group) Add(o *Group) {
 			mine = &Latency{}
 			g.Latency[phase] = mine
 		}
-		mine.Corrected = sum(mine.Corrected, l.Corrected)
-		mine.Raw = sum(mine.Raw, l.Raw)
+		mine.Corrected = Sum(mine.Corrected, l.Corrected)
+		mine.Raw = Sum(mine.Raw, l.Raw)
 	}
 }
 
@@ -72,8 +72,8 @@ func (e *Exchange) add(o *Exchange) {
 	e.Unanswered += o.Unanswered
 }
 
-// sum returns the sum of two Histograms, either of which may be nil. It may change a, and never b.
-func sum(a, b *Histogram) *Histogram {
+// Sum returns the sum of two Histograms, either of which may be nil. It may change a, and never b.
+func Sum(a, b *Histogram) *Histogram {
 	if b == nil {
 		return a
 	}
@@ -169,7 +169,7 @@ func AddDelays(delays, others map[string]*Histogram) map[string]*Histogram {
 		if delays == nil {
 			delays = map[string]*Histogram{}
 		}
-		delays[phase] = sum(delays[phase], h)
+		delays[phase] = Sum(delays[phase], h)
 	}
 	return delays
 }

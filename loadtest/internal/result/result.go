@@ -178,6 +178,7 @@ type Sample struct {
 	Opened   uint64        `json:"opened"`
 	Closed   uint64        `json:"closed"`
 	Messages uint64        `json:"messages"`
+	Latency  Quantiles     `json:"latency,omitzero"` // corrected, of the answers since the last sample
 	Server   Usage         `json:"server"`
 	Client   Usage         `json:"client"`
 	Kernel   uint64        `json:"kernel_bytes"` // growth of kernel memory for sockets

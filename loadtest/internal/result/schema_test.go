@@ -33,7 +33,8 @@ func fields(of reflect.Type, path string) (paths []string) {
 		}
 		for field := range of.Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			paths = append(paths, fields(field.Type, strings.TrimPrefix(path+"."+name, "."))...)
+			// An embedded field has no name.
+			paths = append(paths, fields(field.Type, strings.Trim(path+"."+name, "."))...)
 		}
 		return paths
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
 // A Verdict says what became of a connection, and in which condition it was then.
@@ -196,9 +198,9 @@ func Heartbeat(timeout time.Duration) time.Duration {
 func (r *Report) Write(out io.Writer) {
 	n := r.Verdicts
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nwitness of %s for %s: %d connections, %d open at the end\n\n", ports(r.Ports), short(r.Took), r.Seen, len(r.Open))
+	fmt.Fprintf(w, "\nwitness of %s for %s: %d connections, %d open at the end\n\n", ports(r.Ports), format.Duration(r.Took), r.Seen, len(r.Open))
 	fmt.Fprintf(w, "closed while alive\t%d\tunread bytes waited %d, within the rhythm of the peer %d\n", r.ClosedAlive(), n[AliveUnread], n[AliveRhythm])
-	kept := fmt.Sprintf("silent for more than %s, %v times the idle timeout", short(r.KeptAfter), keptMargin)
+	kept := fmt.Sprintf("silent for more than %s, %v times the idle timeout", format.Duration(r.KeptAfter), keptMargin)
 	if r.KeptAfter == 0 {
 		kept = fmt.Sprintf("silent for more than %d times the longest gap of the peer; no idle timeout was seen", lostRhythm)
 	}
@@ -214,7 +216,7 @@ func (r *Report) Write(out io.Writer) {
 	if t := r.Timeout; t.Count > 0 {
 		fmt.Fprintf(out, "\nidle timeout: the server closed %d connections after a silence of %s to %s, median %s\n"+
 			"a heartbeat every %s would have been enough, jitter included; the rule is in docs/operating.md#the-rule\n",
-			t.Count, short(t.Shortest), short(t.Longest), short(t.Median), short(r.Enough))
+			t.Count, format.Duration(t.Shortest), format.Duration(t.Longest), format.Duration(t.Median), format.Duration(r.Enough))
 	} else {
 		fmt.Fprintln(out, "\nidle timeout: not seen, because the server closed too few silent connections")
 	}
@@ -259,13 +261,4 @@ func histogram(out io.Writer, title string, all []Connection, of ...Verdict) {
 }
 
 // edge returns the lower edge of a bar.
-func edge(i int) string { return short(time.Duration(math.Pow(10, float64(i)/10) * 1e6)) }
-
-// short rounds a duration to about three digits.
-func short(d time.Duration) string {
-	unit := time.Millisecond
-	for d >= 1000*unit {
-		unit *= 10
-	}
-	return d.Round(unit).String()
-}
+func edge(i int) string { return format.Duration(time.Duration(math.Pow(10, float64(i)/10) * 1e6)) }

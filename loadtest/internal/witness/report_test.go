@@ -90,11 +90,3 @@ func TestHeartbeatFollowsTheRule(t *testing.T) {
 		require.Equal(t, want, Heartbeat(timeout))
 	}
 }
-
-func TestShortDuration(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		1234567: "1ms", 1234 * time.Millisecond: "1.23s", 61250 * time.Millisecond: "1m1.3s", 2 * time.Hour: "2h0m0s",
-	} {
-		require.Equal(t, want, short(d))
-	}
-}

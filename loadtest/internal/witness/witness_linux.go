@@ -32,6 +32,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 )
 
 // Schema is the version of the JSON of a Report.
@@ -112,7 +114,7 @@ func (t *tracker) look(r *Report, ports []int, from *events) error {
 // blind returns what could not be seen, and why.
 func (t *tracker) blind(r *Report) (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	add("what happens between samples: one every %v, at most %s apart; gaps between messages are too long by up to that", r.Every, short(r.LongestWait))
+	add("what happens between samples: one every %v, at most %s apart; gaps between messages are too long by up to that", r.Every, format.Duration(r.LongestWait))
 	add("connections that ended between two samples: %d of them were noticed", t.short)
 	add("other network namespaces, such as those of containers: run it in theirs, with nsenter -t PID -n")
 	add("why the server closed: a kick or a drain looks like a mistake")

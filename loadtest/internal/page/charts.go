@@ -1,0 +1,163 @@
+package page
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
+)
+
+var (
+	plain   = []unit{{"", 1, 0}}
+	seconds = []unit{{"s", 1, 0}, {"min", 60, 240}, {"h", 3600, 4 * 3600}}
+	memory  = []unit{{"B", 1, 0}, {"KiB", 1 << 10, 1 << 10}, {"MiB", 1 << 20, 1 << 20}, {"GiB", 1 << 30, 1 << 30}}
+)
+
+// reportCharts returns the charts of a report.
+func reportCharts(r *result.Result) []*chart {
+	wait := func(of func(result.Quantiles) time.Duration) func(*result.Sample) float64 {
+		return func(s *result.Sample) float64 {
+			if s.Latency.Count == 0 {
+				return math.NaN()
+			}
+			return float64(max(of(s.Latency), time.Microsecond))
+		}
+	}
+	return []*chart{
+		overTime(r, quantity{title: "Connections over time", suffix: "connections", units: plain, write: format.Number},
+			metric{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),
+		overTime(r, quantity{title: "Time to an answer over time", write: durationText},
+			metric{"max", wait(func(q result.Quantiles) time.Duration { return q.Max })},
+			metric{"p99", wait(func(q result.Quantiles) time.Duration { return q.P99 })},
+			metric{"p50", wait(func(q result.Quantiles) time.Duration { return q.P50 })}),
+		lateness(r),
+		overTime(r, quantity{title: "Messages per second", suffix: "messages/s", units: plain, write: format.Number, rate: true},
+			metric{"sent", func(s *result.Sample) float64 { return float64(s.Messages) }}),
+		overTime(r, quantity{title: "CPU over time", suffix: "cores", units: plain, write: format.Number, rate: true},
+			metric{"server", func(s *result.Sample) float64 { return s.Server.CPU.Seconds() }},
+			metric{"client", func(s *result.Sample) float64 { return s.Client.CPU.Seconds() }}),
+		overTime(r, quantity{title: "Memory over time", units: memory, write: format.Bytes},
+			metric{"server RSS", func(s *result.Sample) float64 { return float64(s.Server.RSS) }},
+			metric{"client RSS", func(s *result.Sample) float64 { return float64(s.Client.RSS) }},
+			metric{"kernel, for sockets", func(s *result.Sample) float64 { return float64(s.Kernel) }}),
+	}
+}
+
+func durationText(v float64) string { return format.Duration(time.Duration(math.Round(v))) }
+
+// A quantity is what the lines of a chart over time have in common.
+type quantity struct {
+	title, suffix string
+	units         []unit // nil for a logarithmic axis
+	write         func(float64) string
+	rate          bool // lines show the growth of a count per second
+}
+
+// A metric is one line of a chart over time. It is NaN where nothing was measured.
+type metric struct {
+	name string
+	of   func(*result.Sample) float64
+}
+
+// overTime draws samples over time. Metrics that are always 0 were not measured and are left out.
+func overTime(r *result.Result, q quantity, metrics ...metric) *chart {
+	c := &chart{Title: q.title}
+	samples := ordered(r.Samples)
+	if len(samples) < 2 {
+		c.Missing = "The run has no samples."
+		return c
+	}
+	least, peak := math.Inf(1), 0.0
+	var said []string
+	for _, m := range metrics {
+		points := m.points(samples, q.rate)
+		top := slices.MaxFunc(points, func(a, b point) int { return cmp.Compare(a.y, b.y) })
+		if !(top.y > 0) {
+			continue
+		}
+		peak = max(peak, top.y)
+		for _, p := range points {
+			if p.y < least { // not so for NaN
+				least = p.y
+			}
+		}
+		c.lines = append(c.lines, line{m.name, thinned(points, 300)})
+		said = append(said, strings.TrimSpace(m.name+": up to "+q.write(top.y)+" "+q.suffix)+" at "+durationText(top.x*1e9))
+	}
+	if len(said) == 0 {
+		c.Missing = "All samples are 0, or it was not measured."
+		return c
+	}
+	end := samples[len(samples)-1].At
+	for _, p := range r.Phases {
+		end = max(end, p.To)
+		c.bands = append(c.bands, band{p.Name, p.From.Seconds(), p.To.Seconds()})
+	}
+	c.Desc = strings.Join(said, "; ")
+	c.x = linear(end.Seconds(), 6, seconds, " since the start of the run")
+	if q.units == nil {
+		c.y = logarithmic(least, peak, q.write)
+	} else {
+		c.y = linear(1.05*peak, 5, q.units, q.suffix)
+	}
+	return c
+}
+
+// ordered returns the samples in increasing time, without those that go back.
+func ordered(samples []result.Sample) (kept []*result.Sample) {
+	for i := range samples {
+		if s := &samples[i]; s.At >= 0 && (len(kept) == 0 || s.At > kept[len(kept)-1].At) {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// points returns a value for each sample, or with rate the growth per second. A count that shrinks
+// is of a restarted process; its growth is 0.
+func (m metric) points(samples []*result.Sample, rate bool) (points []point) {
+	for i, b := range samples {
+		p := point{b.At.Seconds(), m.of(b)}
+		if rate {
+			a := samples[max(i-1, 0)]
+			p.y = max(0, p.y-m.of(a)) / (b.At - a.At).Seconds() // NaN for the first one
+		}
+		points = append(points, p)
+	}
+	return points
+}
+
+// lateness draws which part of the connections was reaped how long after its timeout.
+func lateness(r *result.Result) *chart {
+	c, h := &chart{Title: "Time from the timeout to the reap"}, r.Total().Lateness
+	if h.Count() == 0 {
+		c.Missing = "No connection was reaped after a known timeout."
+		return c
+	}
+	c.Desc = format.Count(h.Count()) + " reaped: " + h.Spread() + " after the timeout"
+	c.marks = []tick{{h.Quantile(0.5).Seconds(), "p50 " + format.Duration(h.Quantile(0.5))}, {h.Quantile(0.99).Seconds(), "p99 " + format.Duration(h.Quantile(0.99))}}
+	greatest := max(h.Max(), time.Millisecond)
+	// Outliers would leave no room for the others.
+	if far := max(h.Quantile(0.999), time.Millisecond); greatest > 2*far {
+		greatest = far + far/4
+		c.Desc += "; longer times than " + format.Duration(greatest) + " are not shown"
+	}
+	if of := r.Setup.Tick; of > 0 && of < 20*greatest {
+		greatest = max(greatest, of)
+		c.marks = append(c.marks, tick{of.Seconds(), "tick " + format.Duration(of)})
+	}
+	curve, n := []point{{}}, uint64(0)
+	for _, b := range h.Bars() {
+		if n += b.Count; b.To <= greatest {
+			curve = append(curve, point{x: b.To.Seconds(), y: 100 * float64(n) / float64(h.Count())})
+		}
+	}
+	c.lines = []line{{"reaped", thinned(curve, 100)}}
+	c.x = linear(greatest.Seconds(), 6, []unit{{"ms", 1e-3, 0}, {"s", 1, 2}}, " after the timeout")
+	c.y = linear(100, 5, plain, "% reaped")
+	return c
+}

@@ -1,0 +1,126 @@
+package result
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+)
+
+// A Counter is a count that each Group has.
+type Counter struct {
+	Name, Hint string
+	Main       bool    // worth showing even if it is 0
+	Fault      Outcome // of a run in which it is not 0, unless it is expected; may be empty
+	Of         func(*Group) uint64
+}
+
+// Counters are the counts of a Group, in the order in which to show them.
+var Counters = []Counter{
+	{"requested", "", true, "", func(g *Group) uint64 { return uint64(max(g.Connections, 0)) }},
+	{"opened", "", true, "", func(g *Group) uint64 { return g.Opened }},
+	{"false reaps", "living connections closed by the target", true, Failed, func(g *Group) uint64 { return g.Lost }},
+	{"reaped", "dead connections closed by the target", true, "", func(g *Group) uint64 { return g.Reaped }},
+	{"early", "reaped before their timeout", true, Failed, func(g *Group) uint64 { return g.Early }},
+	{"kept", "dead connections open at the end of the run", true, Failed, func(g *Group) uint64 { return g.Kept }},
+	{"messages", "sent", true, "", func(g *Group) uint64 { return g.Messages }},
+	{"answers", "received", true, "", func(g *Group) uint64 { return g.Answers }},
+	{"not opened", "", false, Failed, func(g *Group) uint64 { return g.OpenFailed }},
+	{"starved", "closed because this client did not send in time", false, NotValid, func(g *Group) uint64 { return g.Starved }},
+	{"with a wrong answer", "received something other than their echo", false, Failed, func(g *Group) uint64 { return g.Garbled }},
+	{"without an answer", "connections that waited too long at the end", false, Failed, func(g *Group) uint64 { return g.Unanswered }},
+	{"unanswered messages", "waited too long, or were lost with their connection", false, Failed, (*Group).unansweredMessages},
+	{"swapped answers", "to messages of other connections", false, Failed, func(g *Group) uint64 { return g.Swapped }},
+	{"doubled answers", "came more than once", false, Failed, func(g *Group) uint64 { return g.Doubled }},
+	{"skipped messages", "without an answer although later ones have one", false, Failed, func(g *Group) uint64 { return g.Skipped }},
+	{"reset", "closed by the target with a reset", false, "", func(g *Group) uint64 { return g.Reset }},
+	{"with a goodbye", "received data before the close", false, "", func(g *Group) uint64 { return g.Told }},
+	{"closed by this client", "", false, "", func(g *Group) uint64 { return g.Ended }},
+}
+
+func (g *Group) unansweredMessages() (n uint64) {
+	for _, e := range g.Exchanges {
+		if e != nil {
+			n += e.Unanswered
+		}
+	}
+	return n
+}
+
+// Times are measured durations with their name.
+type Times struct {
+	Name string
+	*Histogram
+}
+
+// Times returns all durations of a result that were measured.
+func (r *Result) Times() (all []Times) {
+	add := func(name string, h *Histogram) {
+		if h.Count() > 0 {
+			all = append(all, Times{name, h})
+		}
+	}
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		add(g.Name+": connected in", g.Connect)
+		for _, phase := range r.phaseNames() {
+			l := g.Latency[phase]
+			if l == nil {
+				continue
+			}
+			add(g.Name+": answer, "+phase, l.Corrected)
+			if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
+				add(g.Name+": raw answer, "+phase, l.Raw)
+			}
+		}
+		add(g.Name+": lateness of reaps", g.Lateness)
+		add(g.Name+": lifetime", g.Lifetime)
+	}
+	for _, phase := range r.phaseNames() {
+		add("own delay of loadtest, "+phase, r.OwnDelay[phase])
+	}
+	return all
+}
+
+// Spread returns the median, p99 and maximum in one line.
+func (h *Histogram) Spread() string {
+	if h.Count() == 0 {
+		return format.None
+	}
+	return "p50 " + format.Duration(h.Quantile(0.5)) + " · p99 " + format.Duration(h.Quantile(0.99)) + " · max " + format.Duration(h.Max())
+}
+
+// Sentence describes the run.
+func (r *Result) Sentence() string {
+	s := &r.Setup
+	said := format.Plural(s.Connections, "connection", "connections")
+	if s.Clients > 0 {
+		said += " from " + format.Plural(s.Clients, "client process", "client processes")
+	}
+	if s.Servers > 0 {
+		said += " to " + format.Plural(s.Servers, "launched server", "launched servers")
+	} else if len(s.Targets) > 0 {
+		said += " to " + strings.Join(Some(s.Targets, 3), ", ")
+	}
+	if s.Bare {
+		said += ", without a reaper"
+	}
+	if s.Timeout > 0 {
+		said += ", with an idle timeout of " + format.Duration(s.Timeout)
+	}
+	if r.Verb != "" {
+		said = r.Verb + ": " + said
+	}
+	if r.Took > 0 {
+		said += ", in " + format.Duration(r.Took)
+	}
+	return said + "."
+}
+
+// Some returns the first elements, and the number of the others as text.
+func Some(all []string, most int) []string {
+	if len(all) <= most {
+		return all
+	}
+	return append(slices.Clone(all[:most]), "and "+format.Count(len(all)-most)+" more")
+}

@@ -141,7 +141,9 @@ func TestHoldWithTarget(t *testing.T) {
 		phases = append(phases, p.Name)
 	}
 	require.Equal(t, []string{"open", "hold", "silent"}, phases)
-	require.NotEmpty(t, f.result.Samples)
+	latest := f.result.Samples[len(f.result.Samples)-1]
+	require.GreaterOrEqual(t, latest.At, time.Second)
+	require.Positive(t, f.result.Samples[1].Latency.Count, "answers since the first sample")
 	require.Len(t, f.result.Expectations, 8)
 	require.Contains(t, f.out, "held")
 	require.Contains(t, f.errs, " open ", "a line of progress per second")
@@ -284,7 +286,7 @@ func TestLaunchedServer(t *testing.T) {
 			require.Len(t, r.Setup.Targets, 2)
 			require.Zero(t, r.Groups[0].Reaped)
 		},
-		"hold --hold 2s --bare" + quick: func(t *testing.T, r *result.Result) {
+		"hold --hold 2s --bare --servers 2" + quick: func(t *testing.T, r *result.Result) {
 			require.True(t, r.Setup.Bare)
 			require.Equal(t, uint64(60), r.Groups[0].Ended)
 		},

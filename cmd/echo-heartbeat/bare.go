@@ -43,8 +43,10 @@ func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--addr: %w", err)}
 	}
-	if addr, err = claim(addr); err != nil {
-		return err
+	if !cfg.ReusePort || addr.Port == 0 {
+		if addr, err = claim(addr); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	b := &bare{out: out, addr: addr, ctx: ctx, stopped: make(chan struct{})}

@@ -57,7 +57,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 		"`file` with limits, one flag of the above per line, such as \"read-timeout 30s\"; # begins a comment.\n"+
 			"The file wins over flags. SIGHUP reads it again, for live connections as well")
 	cmd.Flags().AddGoFlagSet(flags)
-	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper, for comparison: only --addr, --loops and the flags of the log have an effect")
+	cmd.Flags().BoolVar(&alone, "bare", false, "run gnet without the reaper, for comparison: only --addr, --share-port, --loops and the flags of the log have an effect")
 	logs.add(cmd)
 	hangups = limits.Watch()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {

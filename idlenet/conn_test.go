@@ -97,3 +97,27 @@ func TestConnStateHoldsAndForgets(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return e.Connections() == 0 })
 	require.EqualValues(t, 3, e.Stats().Closed)
 }
+
+func TestConnStateKeepsTheReasonOfAnEndedConnection(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	l := w.accept()
+	w.sleep(time.Second + w.slack())
+	require.ErrorIs(t, l.reason, ReadIdle)
+	l.use = simUseConnState
+	l.serverCloses()
+	w.sleep(59 * time.Second)
+	require.Equal(t, l.reason, w.ln.Reason(l.c))
+}
+
+// TestTheFirstWindowBeginsWithTheMessage has no other limit, so that nothing else makes the
+// connection due.
+func TestTheFirstWindowBeginsWithTheMessage(t *testing.T) {
+	w := newQuietWorld(t, Config{MinRate: MinRate{BytesPerSecond: 10, Window: time.Second}})
+	l := w.accept()
+	w.sleep(5 * time.Second)
+	w.ln.BeginMessage(l.c)
+	l.now.message = w.now
+	w.sleep(time.Second + w.slack())
+	require.NotNil(t, l.reason)
+	require.ErrorIs(t, l.reason, BelowMinRate)
+}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // TestFewConnectionsHoldNoVerdict: 3 connections that were busy say nothing about the network.
@@ -137,4 +139,29 @@ func TestTimeWithoutConnectionsIsNoOutage(t *testing.T) {
 		require.False(t, w.judging)
 	}
 	require.Zero(t, w.ln.Stats().Outages)
+}
+
+// TestAStopBetweenTwoLooksIsAnOutage stops the process in a round, after the clock has moved. The
+// silence of the connection that is looked at next is longer than its timeout.
+func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	w.listen(1) // one lock for both looks
+	all := []*simLife{w.accept(), w.accept()}
+	w.sleep(500 * time.Millisecond)
+	w.change(t, func(c *Config) { c.MaxAge = time.Hour })
+	w.sleep(w.cfg.Tick) // both are looked at in the next round
+	w.ln.ask = func(c net.Conn, ev *verdict.Evidence) bool {
+		w.ln.ask = w.ask
+		open := w.ask(c, ev)
+		w.stop(5*time.Second, false)
+		return open
+	}
+	w.sleep(w.slack())
+	require.Equal(t, 1, w.stops)
+	for _, l := range all {
+		require.Nil(t, l.reason)
+		l.sock.peer.transmit(1, false)
+	}
+	w.sleep(900 * time.Millisecond)
+	require.Zero(t, w.ln.Stats().Reaped.Total())
 }

@@ -245,3 +245,76 @@ func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w.sleep(600*time.Millisecond + w.slack())
 	require.ErrorIs(t, l.reason, ReadIdle)
 }
+
+// TestAByteRightAfterTheLastOneCounts sends a byte 4 ms after the first tick. The kernel rounds its
+// age up by 9 ms, so it seems as old as the connection. The age of that is known to within a tick.
+func TestAByteRightAfterTheLastOneCounts(t *testing.T) {
+	const ms = time.Millisecond
+	w := newQuietWorld(t, Config{ReadTimeout: 1025 * ms, Tick: 25 * ms})
+	w.jiffy = 10 * ms
+	l := w.accept()
+	w.sleep(1028*ms - w.now)
+	l.sock.peer.transmit(1, false)
+	w.sleep(2 * ms)
+	require.Equal(t, 1029*ms, l.now.arrival)
+	w.sleep(l.now.arrival + w.cfg.ReadTimeout - w.now)
+	require.Nil(t, l.reason, "a verdict is never early")
+	w.sleep(w.slack())
+	require.ErrorIs(t, l.reason, ReadIdle)
+}
+
+// TestAnAnsweredPingIsFollowedByOneAfterInterval has a Retry that is much longer than Interval.
+func TestAnAnsweredPingIsFollowedByOneAfterInterval(t *testing.T) {
+	var l *simLife
+	pings := 0
+	w := newQuietWorld(t, Config{Heartbeat: Heartbeat{
+		Interval: time.Second, Retry: time.Minute, Jitter: -1,
+		Ping: func(net.Conn) {
+			pings++
+			l.sock.peer.transmit(1, false)
+		},
+	}})
+	l = w.accept()
+	for n := range 5 {
+		w.sleep(time.Second + w.slack())
+		require.Equal(t, n+1, pings)
+	}
+}
+
+func TestObserveOnlySaysNoGoodbye(t *testing.T) {
+	goodbyes := 0
+	w := newQuietWorld(t, Config{
+		MaxAge: time.Second, MaxAgeGrace: time.Second, ObserveOnly: true,
+		Goodbye: func(net.Conn, *ReapError) { goodbyes++ },
+	})
+	w.accept()
+	w.sleep(1100*time.Millisecond + w.slack())
+	require.EqualValues(t, 1, w.ln.Stats().Observed[MaxAge])
+	w.sleep(10 * time.Second)
+	require.Zero(t, goodbyes, "the connection does not end")
+	require.EqualValues(t, 1, w.ln.Stats().Observed[MaxAge], "it is counted once")
+}
+
+// TestAConnectionEndsOnce ends a connection with Kick while OnIdle decides to end it.
+func TestAConnectionEndsOnce(t *testing.T) {
+	var w *simWorld
+	var l *simLife
+	reaped := 0
+	w = newQuietWorld(t, Config{
+		ReadTimeout: time.Second,
+		OnIdle: func(c net.Conn, _ Event) Action {
+			l.kickedAt = w.now
+			require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(c)))
+			return Close
+		},
+		OnReap: func(c net.Conn, reason *ReapError) {
+			reaped++
+			w.onReap(c, reason)
+		},
+	})
+	l = w.accept()
+	w.sleep(time.Second + w.slack())
+	require.Equal(t, 1, reaped)
+	require.EqualValues(t, 1, w.ln.Stats().Reaped.Total())
+	require.ErrorIs(t, w.ln.Reason(l.c), Kicked)
+}

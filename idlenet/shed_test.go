@@ -110,3 +110,35 @@ func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	_, err = w.ln.Accept()
 	require.ErrorIs(t, err, errNoneWaits, "the connection is refused, and no other one waits")
 }
+
+func TestAConnectionWithUnreadBytesIsNotShed(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: 100 * time.Millisecond})
+	l := w.accept()
+	l.reading = false // the server is busy
+	l.sock.peer.transmit(1, false)
+	w.sleep(10 * time.Second)
+	w.accept()
+	require.Equal(t, 1, w.refused)
+	w.sleep(w.slack())
+	require.Nil(t, l.reason, "the server is silent, not the peer")
+}
+
+// TestNoConnectionIsShedWithinShedProtect has a kernel that rounds the age of a byte up, from 94 to
+// 100 ms.
+func TestNoConnectionIsShedWithinShedProtect(t *testing.T) {
+	const ms = time.Millisecond
+	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: 100 * ms})
+	w.jiffy = 10 * ms
+	l := w.accept()
+	w.sleep(2*time.Second + 8*ms - w.now)
+	l.sock.peer.transmit(1, false)
+	w.sleep(95 * ms)
+	require.Equal(t, 94*ms, (w.now - l.now.arrival).Round(ms))
+	w.accept()
+	require.Equal(t, 1, w.refused, "the connection is protected")
+	w.sleep(100 * ms)
+	w.accept()
+	w.sleep(w.slack())
+	require.Equal(t, 1, w.refused)
+	require.ErrorIs(t, l.reason, Shed)
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/idlewheel/idlewheel/admin/page"
+	"github.com/idlewheel/idlewheel/internal/logqueue"
 	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/metrics"
 	"github.com/idlewheel/idlewheel/reap"
@@ -56,7 +57,7 @@ type Config struct {
 	Profiles bool
 
 	// Logger gets a record for each change, and for requests without the token that they need, at
-	// most once a second. If nil, nothing is logged.
+	// most once a second. If nil, warnings go to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -127,7 +128,7 @@ func New(cfg Config) (*Handler, error) {
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		cfg.Metrics = registry
 	}
-	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Logger = cmp.Or(cfg.Logger, logqueue.Wrap(nil))
 	h := &Handler{
 		cfg: cfg, reaper: cfg.Reaper, inspector: inspector{cfg.Reaper}, token: sha256.Sum256([]byte(cfg.Token)),
 		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), places: places{max: MaxConnections},

@@ -42,7 +42,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 	if len(c.errs) == 0 {
 		setting.Idle.ChooseTick(&cfg, &cfg.Tick, tick != 0, c.refuse)
 	}
-	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
+	cfg.Logger = logqueue.Wrap(cfg.Logger)
 	return cfg, c.err()
 }
 

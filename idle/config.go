@@ -150,7 +150,8 @@ type Config struct {
 	Tick time.Duration
 
 	// Logger gets a debug record per reaped connection, an info record per connection that
-	// ObserveOnly has spared, and warnings, each at most once a second. If nil, nothing is logged.
+	// ObserveOnly has spared, and warnings, each at most once a second. If nil, warnings go to
+	// slog.Default().
 	//
 	// A goroutine of its own writes the records, so a Logger that blocks blocks no event loop. Of
 	// more than 1,024 records that wait, the newest are dropped, and a warning tells how many. The

@@ -125,7 +125,8 @@ type Config struct {
 	Stamp bool
 
 	// Logger gets a debug record per connection that ends, an info record per connection that
-	// ObserveOnly has spared, and warnings, each at most once a second. If nil, nothing is logged.
+	// ObserveOnly has spared, and warnings, each at most once a second. If nil, warnings go to
+	// slog.Default().
 	Logger *slog.Logger
 }
 

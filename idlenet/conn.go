@@ -63,8 +63,13 @@ func (l *Listener) EndMessage(c net.Conn) {
 //
 // A request that is being served holds its connection, and the first one ends the handshake. A
 // connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
-// connection is forgotten at once. With HTTP/2 a connection is held while it has streams.
+// connection is forgotten at once. With HTTP/2 a connection is held while it has streams. A warning
+// tells of a listener around this one that hides its connections.
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
+	if _, ok := root(c); !ok && state == http.StateNew {
+		l.warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
+		return
+	}
 	l.with(c, func(s *shard, id uint32, n *conn) {
 		switch active := state == http.StateActive; {
 		case active && !n.active:

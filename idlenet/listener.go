@@ -67,7 +67,7 @@ type Listener struct {
 type ask func(c net.Conn, ev *verdict.Evidence) (open bool)
 
 // warnings limit each warning to one per second.
-type warnings struct{ outage, hold, keepalive, foreign ratelog.Limiter }
+type warnings struct{ outage, hold, keepalive, foreign, hidden ratelog.Limiter }
 
 // Listen returns a Listener around inner, a listener of TCP or unix sockets. The error joins all
 // mistakes in the Config. It names the limits that the sockets of inner cannot keep.
@@ -149,7 +149,7 @@ func (l *Listener) Watch(c net.Conn) (net.Conn, error) {
 func (l *Listener) add(c net.Conn, dialled bool) net.Conn {
 	own, ok := root(c)
 	if !ok {
-		l.warn(&l.warnings.foreign, "a connection is not watched", "error", errNoSocket(c))
+		l.warn(&l.warnings.foreign, "a connection is not watched: no limit applies to it", "error", errNoSocket(c))
 		if !dialled {
 			l.sources.Release(sources.AddrOf(c.RemoteAddr()))
 		}

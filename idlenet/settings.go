@@ -102,7 +102,7 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 	if len(errs) == 0 {
 		setting.Net.ChooseTick(&cfg, &cfg.Tick, tick != 0, refuse)
 	}
-	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
+	cfg.Logger = logqueue.Wrap(cfg.Logger)
 	return cfg, errors.Join(errs...)
 }
 

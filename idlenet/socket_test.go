@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,6 +145,29 @@ func TestAConnectionThatIsNoSocketIsServedButNotWatched(t *testing.T) {
 		return bytes.Contains([]byte(log.String()), []byte("it needs a method SyscallConn, or NetConn that returns the connection inside"))
 	})
 	_ = client.Close()
+}
+
+// TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout: net/http tells of connections by what its
+// listener returned, so requests cannot hold them.
+func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var log syncbuf.Buffer
+	ln, err := Listen(inner, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	srv := &http.Server{Handler: http.NotFoundHandler(), ConnState: ln.ConnState}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(wrapped{ln, func(c net.Conn) net.Conn { return opaque{c} }}) }()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	eventually(t, "there is a warning", func() bool {
+		return strings.Contains(log.String(), "requests of a connection do not hold it") &&
+			strings.Contains(log.String(), "idlenet.opaque is not a socket")
+	})
+	require.NoError(t, srv.Close())
+	require.ErrorIs(t, <-served, http.ErrServerClosed)
 }
 
 func TestWatchADialledConnection(t *testing.T) {

@@ -95,7 +95,7 @@ type Config struct {
 
 	// Logger gets the log lines of gnet and of the Reaper. Level info has the configuration at
 	// start, and every ten seconds what was reaped; level debug has each reap. Each kind of warning
-	// is logged at most once a second. If nil, nothing is logged.
+	// is logged at most once a second. If nil, warnings go to slog.Default().
 	//
 	// A goroutine of its own writes the records, so a Logger that blocks does not block the server.
 	// Of more than 1,024 records that wait, the newest are dropped, and a warning tells how many.
@@ -128,7 +128,7 @@ func (cfg Config) check() (Config, error) {
 		return cfg, badConfig{err}
 	}
 	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
-	cfg.Logger = logqueue.Wrap(cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)))
+	cfg.Logger = logqueue.Wrap(cfg.Logger)
 	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
 	// If no setting of Idle is set, package idle says so.
 	if slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {

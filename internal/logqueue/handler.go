@@ -8,8 +8,12 @@ import (
 )
 
 // Wrap returns a Logger that hands its records to a queue, or the Logger itself if it does so
-// already. Loggers made by its With and WithGroup share the queue.
+// already. Loggers made by its With and WithGroup share the queue. If l is nil, the queue takes the
+// warnings and errors for slog.Default(): what nobody asked for should not be lost in silence.
 func Wrap(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		l = slog.New(warnings{slog.Default().Handler()})
+	}
 	if Of(l) != nil {
 		return l
 	}
@@ -73,3 +77,16 @@ func (h *handler) warn(dropped uint64) {
 		_ = h.Handler.Handle(ctx, r)
 	}
 }
+
+// A warnings handler drops records below the level warn.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
+}
+
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }

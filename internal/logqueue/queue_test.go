@@ -210,3 +210,20 @@ func TestManyGoroutinesLog(t *testing.T) {
 	require.Equal(t, 800, strings.Count(out.String(), "\n"))
 	require.Zero(t, Of(log).Dropped())
 }
+
+// TestWithoutALoggerWarningsAreLogged: a program that sets no Logger still learns what is wrong.
+func TestWithoutALoggerWarningsAreLogged(t *testing.T) {
+	var out syncbuf.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(plain(&out))
+	log := Wrap(nil)
+	for _, l := range []*slog.Logger{log, log.With("a", 1), log.WithGroup("g").With("b", 2)} {
+		l.Info("not asked for")
+		l.Warn("warning")
+		l.Error("fault")
+	}
+	Of(log).Flush()
+	require.Equal(t, "level=WARN msg=warning\nlevel=ERROR msg=fault\nlevel=WARN msg=warning a=1\nlevel=ERROR msg=fault a=1\n"+
+		"level=WARN msg=warning g.b=2\nlevel=ERROR msg=fault g.b=2\n", out.String())
+}

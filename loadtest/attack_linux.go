@@ -47,7 +47,7 @@ func newAttack() *cobra.Command {
 			strings.Join(help, "\n  "),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(names, args[0]) {
-				return usageError{fmt.Errorf("%q: name an attack: %s", strings.Join(args, " "), strings.Join(names, ", "))}
+				return usageError{fmt.Errorf("attack %q: name one of %s", strings.Join(args, " "), strings.Join(names, ", "))}
 			}
 			return nil
 		},

@@ -31,7 +31,7 @@ func (c *count) Set(text string) error {
 	}
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || n*factor < 0 || n*factor > maxConnections || n*factor != float64(int(n*factor)) {
-		return fmt.Errorf("%q is not a number of connections, such as 500, 100k or 1m", text)
+		return fmt.Errorf("%q is not a number of connections up to 100m, such as 500, 100k or 1m", text)
 	}
 	*c = count(n * factor)
 	return nil
@@ -138,6 +138,7 @@ func (o *options) check() error {
 			p.add(checkWritable(name))
 		}
 	}
+	p.require(o.out != toStdout || o.html != toStdout, "--out and --html are both -: write one of them to a file")
 	p.add(o.resolveTargets(), o.readAgainst(), o.parseExpectations())
 	if err := errors.Join(p...); err != nil {
 		return usageError{err}

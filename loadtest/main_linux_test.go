@@ -91,6 +91,7 @@ func TestWrongFlagsExitWithTwo(t *testing.T) {
 		"hold --expect held>=nan":            "held>=nan: set a value such as 100%",
 		"hold --jitter nan":                  "--jitter is NaN",
 		"hold --hold -1s":                    "--hold is -1s",
+		"hold --out - --html -":              "--out and --html are both -",
 		"hold --out /nonexistent/x":          "/nonexistent/x",
 		"hold --target 127.0.0.1:1 --pid 0":  "--pid 0: no such process",
 		"storm --every 9s":                   "--every of 9s is too long",
@@ -102,8 +103,8 @@ func TestWrongFlagsExitWithTwo(t *testing.T) {
 		"mix --mix active=50":                "the sum of the shares is 50 percent",
 		"mix --mix bogus=100":                `"bogus=100" is not a share`,
 		"mix --mix active=50,active=50":      `"active=50" is not a share`,
-		"attack":                             "name an attack: slowloris",
-		"attack bogus":                       "name an attack: slowloris",
+		"attack":                             "name one of slowloris",
+		"attack bogus":                       "name one of slowloris",
 		"echo --pair 127.0.0.1:1":            "--pair needs a --target",
 		"merge":                              "name the files",
 	} {

@@ -139,7 +139,7 @@ round takes as long as the shortest silence that fails. Run it where the clients
 func checkPath(c *path.Config, out string) error {
 	var p problems
 	if addr, err := resolve(c.Target); err != nil {
-		p.add(fmt.Errorf("--target %s: %w", c.Target, err))
+		p.add(fmt.Errorf("--target %q: %w", c.Target, err))
 	} else {
 		c.Target = addr
 	}

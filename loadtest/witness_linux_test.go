@@ -28,7 +28,7 @@ func TestWrongFlagsOfWitnessAndPath(t *testing.T) {
 		"witness --port 7 --timeout -1s":          "--timeout is -1s",
 		"witness --port 7 --out /nonexistent/x":   "/nonexistent/x",
 		"witness --pid -1":                        "--pid is -1",
-		"path":                                    "--target : set host:port",
+		"path":                                    `--target "": set host:port`,
 		"path --target 127.0.0.1:1 --from 1ms":    "--from is 1ms",
 		"path --target 127.0.0.1:1 --to 1s":       "--to is 1s",
 		"path --target 127.0.0.1:1 --parallel 0":  "--parallel is 0",

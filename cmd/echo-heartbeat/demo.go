@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	maxDemoTimeout = 5 * time.Second // the demo then ends within 20 s
+	minDemoTimeout = 100 * time.Millisecond // below it the clients of a busy machine are late
+	maxDemoTimeout = 5 * time.Second        // the demo then ends within 20 s
 	maxDemoClients = 3000
 	demoPage       = "127.0.0.1:7080" // another port if this one is taken
 )
@@ -51,8 +52,8 @@ With --web it goes on with new clients until Ctrl-C, and prints the address of a
 			return usageError{err}
 		}
 		complete(&cfg)
-		if cfg.ReadTimeout > maxDemoTimeout {
-			return usageError{fmt.Errorf("--read-timeout is %v: set at most %v, or the demo takes too long", cfg.ReadTimeout, maxDemoTimeout)}
+		if cfg.ReadTimeout < minDemoTimeout || cfg.ReadTimeout > maxDemoTimeout {
+			return usageError{fmt.Errorf("--read-timeout is %v: set %v to %v", cfg.ReadTimeout, minDemoTimeout, maxDemoTimeout)}
 		}
 		if clients < len(fates) || clients > maxDemoClients {
 			return usageError{fmt.Errorf("--clients is %d: set %d to %d", clients, len(fates), maxDemoClients)}

@@ -70,7 +70,7 @@ func dump(states uint32, local, remote int, each func(socket)) error {
 			return true
 		})
 		if noIPv6 := family == unix.AF_INET6 && errors.Is(err, unix.ENOENT); err != nil && !noIPv6 {
-			return fmt.Errorf("witness: sock_diag: %w", err)
+			return fmt.Errorf("sock_diag: %w", err)
 		}
 	}
 	return nil
@@ -123,14 +123,14 @@ func ListeningPorts(pid int) (ports []int, err error) {
 	dir := fmt.Sprintf("/proc/%d/", pid)
 	theirs, err := os.Readlink(dir + "ns/net")
 	if err != nil {
-		return nil, fmt.Errorf("witness: process %d: %w", pid, err)
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	if ours, err := os.Readlink("/proc/self/ns/net"); err != nil || ours != theirs {
-		return nil, fmt.Errorf("witness: process %d is in another network namespace: run nsenter -t %d -n loadtest witness", pid, pid)
+		return nil, fmt.Errorf("process %d is in another network namespace: run nsenter -t %d -n loadtest witness", pid, pid)
 	}
 	links, err := os.ReadDir(dir + "fd")
 	if err != nil {
-		return nil, fmt.Errorf("witness: process %d: %w", pid, err)
+		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	inodes := map[string]bool{}
 	for _, l := range links {
@@ -182,7 +182,7 @@ type events struct {
 func listenForEvents(ports []int) (*events, error) {
 	s, err := nl.Subscribe(unix.NETLINK_SOCK_DIAG, destroyed4, destroyed6)
 	if err != nil {
-		return nil, fmt.Errorf("witness: events of sock_diag: %w", err)
+		return nil, fmt.Errorf("events of sock_diag: %w", err)
 	}
 	if err := s.SetReceiveBufferSize(eventBuffer, true); err != nil { // it needs CAP_NET_ADMIN
 		_ = s.SetReceiveBufferSize(eventBuffer, false)

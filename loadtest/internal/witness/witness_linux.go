@@ -70,7 +70,7 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 			return nil, err
 		}
 		if t.rounds == 1 && t.listened == 0 && t.seen == 0 {
-			return nil, fmt.Errorf("witness: %s: %w", ports(c.Ports), ErrNothing)
+			return nil, fmt.Errorf("%s: %w", ports(c.Ports), ErrNothing)
 		}
 		r.Took = time.Since(r.Began)
 		if c.Progress != nil {

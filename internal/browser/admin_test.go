@@ -9,6 +9,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 )
 
@@ -201,6 +202,42 @@ func TestKick(t *testing.T) {
 	run(t, tab, chromedp.Evaluate(`document.querySelector('[data-id="1-2-1002"] button.kick').click()`, nil))
 	wait(t, tab, message+` === "The server refused the request: not from here"`)
 	require.Len(t, eval[string](t, tab, `document.querySelector("#message").getAttribute("role")`), len("status"))
+}
+
+// TestTheKeyboardIsEnough goes through the page with the Tab key. Each stop shows that it has the
+// focus, and Enter kicks a connection, opens the limits, and changes a timeout.
+func TestTheKeyboardIsEnough(t *testing.T) {
+	f := serve(t, scene{loops: 1, connections: 2, writable: true, token: "s3cret"})
+	tab, _ := open(t, f, "/#token=s3cret")
+	wait(t, tab, `document.querySelector("button.kick")`)
+	const focused = `(() => {
+		const e = document.activeElement, style = getComputedStyle(e);
+		if (style.outlineStyle === "none" && style.boxShadow === "none") return "invisible: " + e.outerHTML.slice(0, 80);
+		return e.id || e.className || e.tagName.toLowerCase();
+	})()`
+	stop := func(name string) {
+		for range 60 {
+			run(t, tab, chromedp.KeyEvent(kb.Tab))
+			got := eval[string](t, tab, focused)
+			require.NotContains(t, got, "invisible")
+			if got == name {
+				return
+			}
+		}
+		t.Fatalf("no stop is %s", name)
+	}
+	stop("skip")
+	run(t, tab, chromedp.KeyEvent(kb.Enter))
+	wait(t, tab, `document.activeElement.id === "main"`)
+	stop("kick")
+	run(t, tab, chromedp.KeyEvent(kb.Enter))
+	wait(t, tab, `document.querySelector("#message").textContent.startsWith("Kicked ")`)
+	stop("read-timeout")
+	run(t, tab, chromedp.KeyEvent("45s"), chromedp.KeyEvent(kb.Enter)) // Tab has selected the value
+	wait(t, tab, `document.querySelector("#message").textContent === "Changed: read-timeout 45s."`)
+	stop("summary")
+	run(t, tab, chromedp.KeyEvent(kb.Enter))
+	wait(t, tab, `document.querySelector("details").open`)
 }
 
 func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -196,8 +197,8 @@ func (o *oracle) judge(l *oracleLife, tr trace) {
 
 // near returns when the last stop before an instant was, relative to that instant.
 func (o *oracle) near(at int64) string {
-	for i := len(o.stops) - 1; i >= 0; i-- {
-		if s := o.stops[i]; s.from < at {
+	for _, s := range slices.Backward(o.stops) {
+		if s.from < at {
 			return fmt.Sprintf("from %v to %v before", time.Duration(at-s.from), time.Duration(at-s.to))
 		}
 	}

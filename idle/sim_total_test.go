@@ -2,6 +2,7 @@ package idle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -98,9 +99,9 @@ func (l *simLife) mayCount() (most int) {
 		return 0
 	}
 	from := l.lastCheck()
-	for i := len(l.outputs) - 1; i >= 0; i-- {
-		most = max(most, l.outputs[i].n)
-		if l.outputs[i].at < from {
+	for _, o := range slices.Backward(l.outputs) {
+		most = max(most, o.n)
+		if o.at < from {
 			break
 		}
 	}

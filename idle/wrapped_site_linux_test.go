@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -128,8 +129,8 @@ func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrapped
 	if w.place == layerOutside {
 		reap()
 	}
-	for i := len(w.as) - 1; i >= 0; i-- {
-		layer := w.as[i].layer(h)
+	for i, kind := range slices.Backward(w.as) {
+		layer := kind.layer(h)
 		layer.isPlain = func(c gnet.Conn) bool {
 			addr, ok := c.RemoteAddr().(*net.TCPAddr)
 			return ok && addr.IP.Equal(plainSource)

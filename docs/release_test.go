@@ -45,7 +45,7 @@ func TestCIRunsTheGoOfTheModule(t *testing.T) {
 		t.Fatal("go.mod has no go line")
 	}
 	for path, want := range map[string]string{
-		".github/workflows/ci.yml": `go: ["` + line[1] + `", "stable"]`,
+		".github/workflows/ci.yml": `go: ["` + line[1] + `-trixie", "trixie"]`,
 		"README.md":                "Go " + line[1],
 		"docs/compatibility.md":    "Go " + line[1],
 		"CONTRIBUTING.md":          "Go " + line[1],

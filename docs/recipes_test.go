@@ -1,17 +1,31 @@
 package docs_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
-// TestEachRecipeHasAProgram compares the programs in docs/recipes.md with the folders of examples/.
-func TestEachRecipeHasAProgram(t *testing.T) {
+// programs returns the paths of the programs of examples/. It skips the test if there is no such
+// folder.
+func programs(t *testing.T) []string {
+	t.Helper()
 	if _, err := os.Stat(filepath.Join(root, "examples")); os.IsNotExist(err) {
 		t.Skip("there is no module of examples")
 	}
+	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "main.go"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d programs, %v", len(paths), err)
+	}
+	return paths
+}
+
+// TestEachRecipeHasAProgram compares the programs in docs/recipes.md with the folders of examples/.
+func TestEachRecipeHasAProgram(t *testing.T) {
+	paths := programs(t)
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile("`go -C examples run ./([a-z-]+)`").FindAllStringSubmatch(readText(t, "docs", "recipes.md"), -1) {
 		named[m[1]] = true
@@ -19,13 +33,27 @@ func TestEachRecipeHasAProgram(t *testing.T) {
 			t.Errorf("docs/recipes.md runs a program that does not exist: %v", err)
 		}
 	}
-	programs, err := filepath.Glob(filepath.Join(root, "examples", "*", "main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range programs {
+	for _, path := range paths {
 		if name := filepath.Base(filepath.Dir(path)); !named[name] {
 			t.Errorf("docs/recipes.md does not have the program %s", name)
+		}
+	}
+}
+
+// TestProgramsOfRecipesAreShort checks the promise of examples/README.md about each main.go.
+func TestProgramsOfRecipesAreShort(t *testing.T) {
+	const limit = 150
+	paths := programs(t)
+	if promise := fmt.Sprintf("`main.go` has fewer than %d lines", limit); !strings.Contains(readText(t, "examples", "README.md"), promise) {
+		t.Errorf("examples/README.md does not have %q", promise)
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(b), "\n"); n >= limit {
+			t.Errorf("%s has %d lines, want fewer than %d", path, n, limit)
 		}
 	}
 }

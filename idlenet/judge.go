@@ -11,7 +11,8 @@ import (
 
 const (
 	// probesPerTick is the number of connections that are asked in each tick when they were heard
-	// last, so that a silence of all of them is noticed. While verdicts are held it is probesInHold.
+	// last, so that a silence of all of them is noticed. Looks that have found news count. While
+	// verdicts are held it is probesInHold.
 	probesPerTick = 8
 	probesInHold  = 64
 	// countedAtMost bounds the number of connections that are asked, to find out whether a silence
@@ -45,6 +46,7 @@ type judge struct {
 	told     mono.Time      // the last one that the monitor knows of
 	still    mono.Time      // a byte until then does not end the silence that was counted last
 	turn     int            // of the shards, for probes
+	news     int            // looks since the last probes that have found a later byte of a peer
 	follows  *settings      // all connections are judged by these, or are due
 	state    *outage.State  // the findings in known
 	known    *verdict.Away  // the outages until the last move
@@ -203,7 +205,8 @@ func (j *judge) probe() {
 	if !rule.Hold || rule.Shortest == 0 {
 		return
 	}
-	n := probesPerTick
+	n := probesPerTick - j.news
+	j.news = 0
 	if j.monitor.State().Held() {
 		n = probesInHold
 	}

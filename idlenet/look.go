@@ -94,7 +94,9 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 func (s *shard) learn(id uint32, n *conn, lim *verdict.Limits, f verdict.Facts, now mono.Time) verdict.Facts {
 	l := s.listener
 	ev := &s.evidence
-	n.Learn(&l.clock, &n.record, lim, &f, ev, now)
+	if n.Learn(&l.clock, &n.record, lim, &f, ev, now) {
+		l.judge.news++
+	}
 	if latest := now.Add(ev.Step - ev.Silent); ev.Dated && ev.Received > 0 && latest > f.Heard.To {
 		f.Heard.To = latest
 		n.record.Heard = l.clock.StampAt(latest).Short()

@@ -20,12 +20,11 @@ import (
 )
 
 // pairs returns connections of TCP: the accepted ends, after a Listener has watched them.
-func pairs(b *testing.B, n int, cfg Config) (l *Listener, conns []net.Conn) {
+func pairs(b *testing.B, n int, cfg Config) (l *Listener, conns, clients []net.Conn) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(b, err)
 	l, err = Listen(inner, cfg)
 	require.NoError(b, err)
-	var clients []net.Conn
 	for range n {
 		c, err := net.Dial("tcp", inner.Addr().String())
 		require.NoError(b, err)
@@ -42,17 +41,29 @@ func pairs(b *testing.B, n int, cfg Config) (l *Listener, conns []net.Conn) {
 		}
 		eventually(b, "the goroutine ends", func() bool { return !l.isJudging() })
 	})
-	return l, conns
+	return l, conns, clients
 }
 
-// BenchmarkLook measures a look at a connection that stays: two questions to the kernel, the
-// judgement, and the new place in the wheel.
+// BenchmarkLook measures a look at a connection that stays: the questions to the kernel, the
+// judgement, and the new place in the wheel. A living connection has sent a byte, and the kernel
+// need not be asked whether one waits.
 func BenchmarkLook(b *testing.B) {
-	l, conns := pairs(b, 1000, Config{ReadTimeout: time.Hour, WriteStallTimeout: time.Hour})
+	b.Run("living", func(b *testing.B) { benchmarkLook(b, true) })
+	b.Run("silent", func(b *testing.B) { benchmarkLook(b, false) })
+}
+
+func benchmarkLook(b *testing.B, living bool) {
+	l, conns, clients := pairs(b, 1000, Config{ReadTimeout: time.Hour, WriteStallTimeout: time.Hour})
 	var places []place
-	for _, c := range conns {
+	for i, c := range conns {
 		p, _ := l.find(c)
 		places = append(places, p)
+		if one := make([]byte, 1); living {
+			_, err := clients[i].Write(one)
+			require.NoError(b, err)
+			_, err = c.Read(one)
+			require.NoError(b, err)
+		}
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -66,7 +77,7 @@ func BenchmarkLook(b *testing.B) {
 
 // BenchmarkConnState measures the two calls that net/http makes for each request.
 func BenchmarkConnState(b *testing.B) {
-	l, conns := pairs(b, 1000, Config{ReadTimeout: time.Hour})
+	l, conns, _ := pairs(b, 1000, Config{ReadTimeout: time.Hour})
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		l.ConnState(conns[i%len(conns)], http.StateActive)

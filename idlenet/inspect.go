@@ -85,7 +85,7 @@ func (s *shard) inspectOne(i *inspection.Inspector, id uint32, n *conn) {
 		info.Due = max(mono.Time(due).Sub(i.Now), 0)
 	}
 	info.State = state
-	if l.ask(n.conn, ev) { // the kernel knows best when the peer was heard
+	if l.ask(n.conn, 0, ev) { // the kernel knows best when the peer was heard
 		inspection.AddEvidence(&info, ev)
 	}
 	info.ID, info.Remote = s.connID(id, n), n.conn.RemoteAddr()

@@ -6,6 +6,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -258,7 +259,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 			continue
 		}
 		before := l.clock.Elapsed()
-		if !l.ask(n.conn, ev) {
+		if !l.ask(n.conn, setting.TenYears, ev) {
 			continue
 		}
 		now := l.clock.Elapsed()

@@ -150,9 +150,9 @@ func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
 	w.sleep(500 * time.Millisecond)
 	w.change(t, func(c *Config) { c.MaxAge = time.Hour })
 	w.sleep(w.cfg.Tick) // both are looked at in the next round
-	w.ln.ask = func(c net.Conn, ev *verdict.Evidence) bool {
+	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
 		w.ln.ask = w.ask
-		open := w.ask(c, ev)
+		open := w.ask(c, fresh, ev)
 		w.stop(5*time.Second, false)
 		return open
 	}

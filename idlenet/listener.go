@@ -63,8 +63,9 @@ type Listener struct {
 	monitor monitorStats
 }
 
-// An ask queries the kernel about a connection. It reports false if the connection is closed.
-type ask func(c net.Conn, ev *verdict.Evidence) (open bool)
+// An ask queries the kernel about a connection. Whether bytes wait unread need not be found out if
+// the last one came less than fresh ago. It reports false if the connection is closed.
+type ask func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool)
 
 // warnings limit each warning to one per second.
 type warnings struct{ outage, hold, keepalive, foreign, hidden ratelog.Limiter }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/wheel"
@@ -52,7 +53,7 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 	before := l.clock.Elapsed()
 	n.KeepInReach(&l.clock, &n.record, before)
 	set, ev := l.settings.Load(), &s.evidence
-	open = l.ask(n.conn, ev)
+	open = l.ask(n.conn, n.fresh(set), ev)
 	now := l.clock.Elapsed()
 	if e := s.ends[id]; e != nil {
 		return s.lookAtEnd(id, n, e, open, now)
@@ -86,6 +87,15 @@ func (s *shard) look(id uint32, n *conn) (next mono.Time, open bool) {
 		s.carryOut(id, n, set, v, &f, now)
 	}
 	return now.Add(l.clock.Tick()), true
+}
+
+// fresh returns an age of the last byte below which it does not matter whether it is unread. Unread
+// bytes save a connection if they are old. They may also complete a handshake or a message.
+func (n *conn) fresh(set *settings) time.Duration {
+	if set.cfg.MinRate.BytesPerSecond > 0 || set.cfg.HandshakeTimeout > 0 && !n.record.Has(conntable.Ready) {
+		return 0
+	}
+	return set.fresh
 }
 
 // learn updates the facts with the kernel's answer, and keeps them. A byte that came within a step

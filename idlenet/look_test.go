@@ -234,8 +234,8 @@ func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w.sleep(940 * time.Millisecond)
 	w.change(t, func(c *Config) { c.MaxAge = time.Hour }) // all connections are looked at
 	w.after(50*time.Millisecond, func() { l.sock.peer.transmit(1, false) })
-	w.ln.ask = func(c net.Conn, ev *verdict.Evidence) bool {
-		open := w.ask(c, ev)
+	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
+		open := w.ask(c, fresh, ev)
 		w.pass(60 * time.Millisecond)
 		w.ln.ask = w.ask
 		return open
@@ -317,4 +317,20 @@ func TestAConnectionEndsOnce(t *testing.T) {
 	require.Equal(t, 1, reaped)
 	require.EqualValues(t, 1, w.ln.Stats().Reaped.Total())
 	require.ErrorIs(t, w.ln.Reason(l.c), Kicked)
+}
+
+// TestUnreadBytesMayCompleteAHandshake sends the last byte of a handshake right before its end to a
+// server that reads a quarter of a second later.
+func TestUnreadBytesMayCompleteAHandshake(t *testing.T) {
+	w := newQuietWorld(t, Config{HandshakeTimeout: time.Second, ReadTimeout: time.Minute})
+	l := w.accept()
+	l.reading = false
+	w.sleep(time.Second - time.Millisecond)
+	l.sock.peer.transmit(1, false)
+	w.sleep(250 * time.Millisecond)
+	require.Nil(t, l.reason)
+	w.ln.Ready(l.c)
+	l.now.ready = true
+	w.sleep(10 * time.Second)
+	require.Nil(t, l.reason)
 }

@@ -36,13 +36,14 @@ type settings struct {
 	reset  [verdict.Last + 1]bool
 	drain  verdict.Drain
 	rule   outage.Rule
+	fresh  time.Duration // the age of a byte that an idle timeout does not count yet
 }
 
 func newSettings(cfg Config, drain verdict.Drain, before *settings, since mono.Time) *settings {
 	if drain != (verdict.Drain{}) {
 		cfg.ObserveOnly = false // Drain was called to end connections
 	}
-	set := &settings{cfg: cfg, drain: drain, limits: cfg.limits()}
+	set := &settings{cfg: cfg, drain: drain, limits: cfg.limits(), fresh: cfg.shortestIdle() / 2}
 	set.limits.Drain = drain
 	if before != nil {
 		previous := before.limits // a copy: the judge may still use them

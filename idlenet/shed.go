@@ -82,7 +82,7 @@ func (s *shard) shedOne(protect time.Duration) bool {
 		id := (s.probed + k + 1) % n
 		c := s.conns.At(id)
 		asked := l.clock.Elapsed() // the answer may be old when it is known
-		if !c.used() || s.ends[id] != nil || c.Held() || !c.Judged() || !l.ask(c.conn, ev) {
+		if !c.used() || s.ends[id] != nil || c.Held() || !c.Judged() || !l.ask(c.conn, protect, ev) {
 			continue
 		}
 		if silent := s.silent(c, ev, asked); silent >= longest {

@@ -218,7 +218,7 @@ func (w *simWorld) stopLength() time.Duration {
 }
 
 // ask answers a question of the Listener about a connection.
-func (w *simWorld) ask(c net.Conn, ev *verdict.Evidence) (open bool) {
+func (w *simWorld) ask(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool) {
 	l := w.lifeOf(c)
 	l.calledFor("the kernel is asked")
 	l.askedFrom = w.readAt
@@ -230,6 +230,9 @@ func (w *simWorld) ask(c net.Conn, ev *verdict.Evidence) (open bool) {
 		return false
 	}
 	l.sock.answer(ev)
+	if ev.Dated && ev.Received > 0 && ev.Silent < fresh {
+		ev.Found = verdict.Nothing // not asked for
+	}
 	w.watchHold()
 	if !w.inspecting { // otherwise no verdict follows
 		l.question()

@@ -75,9 +75,9 @@ func (cfg *Config) checkSockets(addr net.Addr) error {
 }
 
 // askKernel queries the kernel about a connection.
-func askKernel(c net.Conn, ev *verdict.Evidence) (open bool) {
+func askKernel(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool) {
 	own, ok := root(c)
-	return ok && control(own, func(fd uintptr) { kernel.Ask(int(fd), ev) }) == nil
+	return ok && control(own, func(fd uintptr) { kernel.AskUnlessFresh(int(fd), fresh, ev) }) == nil
 }
 
 // control calls a function with the descriptor of a socket. The error says that the socket is

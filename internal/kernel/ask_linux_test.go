@@ -102,6 +102,27 @@ func TestAskKernel(t *testing.T) {
 	}
 }
 
+// TestAFreshByteIsNotLookedFor asks while a byte waits. An old one is found.
+func TestAFreshByteIsNotLookedFor(t *testing.T) {
+	p := connect(t, "tcp")
+	var ev verdict.Evidence
+	AskUnlessFresh(p.fd, time.Hour, &ev)
+	require.Zero(t, ev.Received)
+	write(t, p.far, 1)
+	p.eventually(t, "the byte arrives", found(verdict.Unread))
+	AskUnlessFresh(p.fd, time.Hour, &ev)
+	require.Equal(t, verdict.Nothing, ev.Found)
+	require.EqualValues(t, 1, ev.Received)
+	require.Less(t, ev.Silent, slack)
+	AskUnlessFresh(p.fd, 0, &ev)
+	require.Equal(t, verdict.Unread, ev.Found)
+
+	p = connect(t, "unix") // the age is not known
+	write(t, p.far, 1)
+	AskUnlessFresh(p.fd, time.Hour, &ev)
+	require.Equal(t, verdict.Unread, ev.Found)
+}
+
 func TestAskFindsAReset(t *testing.T) {
 	p := connect(t, "tcp")
 	require.NoError(t, p.far.(*net.TCPConn).SetLinger(0))

@@ -67,25 +67,25 @@ func summarize(out io.Writer, r *result.Result) {
 
 // counts writes the counts of each group.
 func counts(w io.Writer, r *result.Result) {
-	head := "group"
+	head := []string{"group"}
 	for _, c := range result.Counters {
 		if c.Main {
-			head += "\t" + c.Name
+			head = append(head, c.Name)
 		}
 	}
-	fmt.Fprintln(w, head+"\tremarks\t")
+	fmt.Fprintln(w, strings.Join(append(head, "remarks"), "\t")+"\t")
 	for i := range r.Groups {
-		line, remarks := r.Groups[i].Name, []string(nil)
+		cells, remarks := []string{r.Groups[i].Name}, []string(nil)
 		for _, c := range result.Counters {
 			n := format.Count(c.Of(&r.Groups[i]))
 			switch {
 			case c.Main:
-				line += "\t" + n
+				cells = append(cells, n)
 			case n != "0":
 				remarks = append(remarks, n+" "+c.Name)
 			}
 		}
-		fmt.Fprintln(w, line+"\t"+strings.Join(remarks, ", ")+"\t")
+		fmt.Fprintln(w, strings.Join(append(cells, strings.Join(remarks, ", ")), "\t")+"\t")
 	}
 }
 

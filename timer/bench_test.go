@@ -109,7 +109,11 @@ func (h *lockedHeap) reset(e *heapEntry, d time.Duration) {
 // are pending: instant stops the timeout that was just made, replace a random one, and reset moves
 // a random one. Each producer has a share of the n.
 func BenchmarkStop(b *testing.B) {
-	for _, n := range []int{10_000, 100_000} {
+	sizes := []int{10_000, 100_000}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, n := range sizes {
 		delays := make([]time.Duration, 1<<12)
 		for i := range delays {
 			delays[i] = time.Minute + time.Duration(rand.Int64N(int64(time.Minute)))

@@ -90,7 +90,11 @@ func BenchmarkNothingDue(b *testing.B) {
 // timeout, and the measured time includes the work that a Wheel has put off: it files entries again
 // and expires some.
 func BenchmarkMoves(b *testing.B) {
-	for _, n := range []int{100_000, 1_000_000} {
+	sizes := []int{100_000, 1_000_000}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, n := range sizes {
 		for _, c := range []struct {
 			name  string
 			moves benchMoves

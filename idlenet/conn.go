@@ -66,9 +66,10 @@ func (l *Listener) EndMessage(c net.Conn) {
 // connection is forgotten at once. With HTTP/2 a connection is held while it has streams. A warning
 // tells of a listener around this one that hides its connections.
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
-	if _, ok := root(c); !ok && state == http.StateNew {
-		l.warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
-		return
+	if state == http.StateNew {
+		if _, ok := root(c); !ok {
+			l.warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
+		}
 	}
 	l.with(c, func(s *shard, id uint32, n *conn) {
 		switch active := state == http.StateActive; {

@@ -36,7 +36,7 @@ type settings struct {
 	reset  [verdict.Last + 1]bool
 	drain  verdict.Drain
 	rule   outage.Rule
-	fresh  time.Duration // the age of a byte that an idle timeout does not count yet
+	fresh  time.Duration // a peer is alive if its last byte is younger
 }
 
 func newSettings(cfg Config, drain verdict.Drain, before *settings, since mono.Time) *settings {

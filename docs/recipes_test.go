@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// programs returns the paths of the programs of examples/. It skips the test if there is no such
-// folder.
+// programs returns the paths of the programs of examples/. It fails the test if there is none.
 func programs(t *testing.T) []string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(root, "examples")); os.IsNotExist(err) {

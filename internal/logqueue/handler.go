@@ -8,8 +8,8 @@ import (
 )
 
 // Wrap returns a Logger that hands its records to a queue, or the Logger itself if it does so
-// already. Loggers made by its With and WithGroup share the queue. If l is nil, the queue takes the
-// warnings and errors for slog.Default(): what nobody asked for should not be lost in silence.
+// already. Loggers made by its With and WithGroup share the queue. If l is nil, warnings and errors
+// go to slog.Default(), and nothing else is logged.
 func Wrap(l *slog.Logger) *slog.Logger {
 	if l == nil {
 		l = slog.New(warnings{slog.Default().Handler()})

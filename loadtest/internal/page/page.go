@@ -121,7 +121,7 @@ func judged(r *result.Result, total *result.Group) (grade, headline string) {
 	return grade, cmp.Or(headline, "not judged")
 }
 
-// cards returns the main figures. Expectations judge durations, so those have no grade.
+// cards returns the main figures: the first counters, and two durations, which have no grade.
 func cards(total *result.Group) (all []card) {
 	for _, c := range result.Counters[:6] {
 		n := c.Of(total)

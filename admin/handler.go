@@ -21,8 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/idlewheel/idlewheel/admin/page"
-	"github.com/idlewheel/idlewheel/internal/logqueue"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/metrics"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -110,7 +110,7 @@ func New(cfg Config) (*Handler, error) {
 	if v := reflect.ValueOf(cfg.Reaper); !v.IsValid() || v.IsNil() {
 		errs = append(errs, errors.New("admin: Config.Reaper is nil: set the Reaper to show"))
 	}
-	if mistake := setting.TokenMistake(cfg.Token); mistake != "" {
+	if mistake := configtable.TokenMistake(cfg.Token); mistake != "" {
 		errs = append(errs, errors.New("admin: Config.Token "+mistake))
 	}
 	if cfg.Token == "" && !cfg.Open {
@@ -128,7 +128,7 @@ func New(cfg Config) (*Handler, error) {
 			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		cfg.Metrics = registry
 	}
-	cfg.Logger = cmp.Or(cfg.Logger, logqueue.Wrap(nil))
+	cfg.Logger = cmp.Or(cfg.Logger, logging.Wrap(nil))
 	h := &Handler{
 		cfg: cfg, reaper: cfg.Reaper, inspector: inspector{cfg.Reaper}, token: sha256.Sum256([]byte(cfg.Token)),
 		origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(), places: places{max: MaxConnections},

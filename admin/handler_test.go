@@ -22,8 +22,8 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -514,7 +514,7 @@ func TestTheConfigHasAllSettings(t *testing.T) {
 	require.Equal(t, map[string]any{"addr": "x:1", "loops": 2.0}, got["server"])
 	given, want := got["limits"].(map[string]any), 0
 	cfg := idleReaper(h.reaper).Config()
-	for name, value := range setting.Idle.Values(&cfg) {
+	for name, value := range configtable.Idle.Values(&cfg) {
 		want++
 		switch value := value.(type) {
 		case time.Duration:

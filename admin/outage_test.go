@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/testpeer"
+	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 )
 
 // TestHeldVerdictsAreShown silences all busy connections at once, and then lets one of them send

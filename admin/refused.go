@@ -7,13 +7,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/idlewheel/idlewheel/internal/ratelog"
+	"github.com/idlewheel/idlewheel/internal/logging"
 )
 
 // refused counts and logs requests without the token that they need. Safe for concurrent use.
 type refused struct {
 	log     *slog.Logger
-	warning ratelog.Limiter
+	warning logging.Limiter
 	total   atomic.Uint64
 }
 

@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 // rightToken is the token of every handler that has one.

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // maxBody is the most that a request may bring, in bytes.
@@ -38,7 +38,7 @@ func (h *Handler) changeTimeouts(w http.ResponseWriter, r *http.Request) {
 // the same time.
 func (h *Handler) apply(changes map[string]time.Duration) error {
 	if err := h.reaper.Adjust(changes); err != nil {
-		return errors.New(setting.Explain(err, ""))
+		return errors.New(configtable.Explain(err, ""))
 	}
 	return nil
 }

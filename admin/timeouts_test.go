@@ -17,8 +17,8 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 func TestANewTimeoutAppliesToOpenConnections(t *testing.T) {
@@ -204,8 +204,8 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 // settings.
 func TestThePageHasAFieldForEachTimeoutOfAConnection(t *testing.T) {
 	var want, got []string
-	for _, s := range setting.Idle {
-		if s.Scope == setting.PerConnection {
+	for _, s := range configtable.Idle {
+		if s.Scope == configtable.PerConnection {
 			require.True(t, s.Adjustable, "%s: the page changes it by a request", s.Name)
 			want = append(want, s.Name)
 		}

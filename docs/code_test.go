@@ -22,7 +22,7 @@ var imports = map[string]string{
 }
 
 func init() {
-	for _, p := range []string{"admin", "idle", "idlenet", "metrics", "reap", "server", "settings", "sources", "timer", "wheel"} {
+	for _, p := range []string{"admin", "idle", "idlenet", "metrics", "reap", "server", "settings", "sourcelimit", "timer", "wheel"} {
 		imports[p] = modulePath + "/" + p
 	}
 	for _, p := range []string{"bufio", "bytes", "context", "crypto/tls", "errors", "flag", "fmt", "io", "log", "log/slog", "math", "net", "net/http",

@@ -56,7 +56,7 @@ func TestTheDiagramOfPackagesIsTrue(t *testing.T) {
 func TestPackagesLinkWhatTheDocumentsSay(t *testing.T) {
 	deps := importsOf(t, ".Deps")
 	for name, http := range map[string]bool{
-		"wheel": false, "timer": false, "sources": false, "reap": false, "idle": true, "idlenet": true,
+		"wheel": false, "timer": false, "sourcelimit": false, "reap": false, "idle": true, "idlenet": true,
 	} {
 		if got := slices.Contains(deps[name], "net/http"); got != http {
 			t.Errorf("%s links net/http: %v, want %v", name, got, http)

@@ -11,7 +11,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
@@ -67,7 +66,7 @@ var (
 // message path is measured.
 func watch(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	tb.Helper()
-	return watchAt(tb, n, cfg, coarse.Real())
+	return watchAt(tb, n, cfg, mono.Real())
 }
 
 // A handClock is a clock that the test moves.
@@ -76,7 +75,7 @@ type handClock struct{ at mono.Time }
 func (h *handClock) elapsed() mono.Time { return h.at }
 
 // move moves the clock of a Reaper to an instant.
-func (h *handClock) move(c *coarse.Clock, at mono.Time) {
+func (h *handClock) move(c *mono.Clock, at mono.Time) {
 	h.at = at
 	c.Move()
 }

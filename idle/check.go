@@ -8,14 +8,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/logqueue"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // stamped returns the timeouts that are judged by the stamps of the coarse clock.
-func (cfg *Config) stamped() []setting.Deadline {
-	return []setting.Deadline{
+func (cfg *Config) stamped() []configtable.Deadline {
+	return []configtable.Deadline{
 		{Field: "ReadTimeout", Value: cfg.ReadTimeout},
 		{Field: "WriteTimeout", Value: cfg.WriteTimeout},
 		{Field: "AllTimeout", Value: cfg.AllTimeout},
@@ -28,7 +28,7 @@ func (cfg *Config) stamped() []setting.Deadline {
 func (cfg Config) check(tick time.Duration) (Config, error) {
 	var c checker
 	cfg.fill()
-	setting.Idle.CheckRanges(&cfg, c.refuse)
+	configtable.Idle.CheckRanges(&cfg, c.refuse)
 	c.limits(&cfg)
 	if !cfg.watches() {
 		c.refuse("", "no limit is set, so no connection would ever be reaped: set one, for example %s to 60s", fieldPath("ReadTimeout"))
@@ -40,9 +40,9 @@ func (cfg Config) check(tick time.Duration) (Config, error) {
 		cfg.Tick = tick
 	}
 	if len(c.errs) == 0 {
-		setting.Idle.ChooseTick(&cfg, &cfg.Tick, tick != 0, c.refuse)
+		configtable.Idle.ChooseTick(&cfg, &cfg.Tick, tick != 0, c.refuse)
 	}
-	cfg.Logger = logqueue.Wrap(cfg.Logger)
+	cfg.Logger = logging.Wrap(cfg.Logger)
 	return cfg, c.err()
 }
 
@@ -64,7 +64,7 @@ func (cfg *Config) fill() {
 
 // watches reports whether there is anything to watch.
 func (cfg *Config) watches() bool {
-	for _, s := range setting.Idle.Deadlines(cfg) {
+	for _, s := range configtable.Idle.Deadlines(cfg) {
 		if s.Value != 0 {
 			return true
 		}
@@ -105,7 +105,7 @@ func (cfg *Config) longest() time.Duration {
 type checker struct{ errs []error }
 
 func (c *checker) refuse(field, format string, args ...any) {
-	c.errs = append(c.errs, &ConfigError{field, setting.Idle.NameOf(field), setting.Idle.Errorf(format, args...)})
+	c.errs = append(c.errs, &ConfigError{field, configtable.Idle.NameOf(field), configtable.Idle.Errorf(format, args...)})
 }
 
 func (c *checker) err() error { return errors.Join(c.errs...) }
@@ -162,7 +162,7 @@ func (c *checker) heartbeat(h Heartbeat) {
 }
 
 // LogValue returns the settings that are not zero.
-func (cfg Config) LogValue() slog.Value { return setting.Idle.LogValue(&cfg) }
+func (cfg Config) LogValue() slog.Value { return configtable.Idle.LogValue(&cfg) }
 
 // A ConfigError is one mistake in a Config. [Middleware] and [Reaper.Update] return all mistakes,
 // joined by errors.Join.
@@ -174,11 +174,11 @@ type ConfigError struct {
 	// if it has none.
 	Setting string
 
-	mistake *setting.Error
+	mistake *configtable.Error
 }
 
 // A fieldPath stands for the name of a field in the arguments of an error.
-type fieldPath = setting.Field
+type fieldPath = configtable.Field
 
 // Error returns the text with fields named as in "Config.ReadTimeout".
 func (e *ConfigError) Error() string {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // notSettings are the fields of Config that flags cannot set.
@@ -22,7 +22,7 @@ var notSettings = []string{"Goodbye", "Heartbeat.IsPong", "Heartbeat.Ping", "Log
 // above.
 func TestEachFieldIsASetting(t *testing.T) {
 	want := slices.Clone(notSettings)
-	for _, s := range setting.Idle {
+	for _, s := range configtable.Idle {
 		want = append(want, s.Field)
 	}
 	require.ElementsMatch(t, want, fieldsOf(reflect.TypeFor[Config](), ""))
@@ -43,7 +43,7 @@ func fieldsOf(t reflect.Type, path string) (all []string) {
 func TestAllReturnsTheValueOfEachSetting(t *testing.T) {
 	var cfg Config
 	want := map[string]any{}
-	for _, s := range setting.Idle {
+	for _, s := range configtable.Idle {
 		switch v := s.Of(&cfg); v.Kind() {
 		case reflect.Float64:
 			v.SetFloat(0.5)
@@ -54,7 +54,7 @@ func TestAllReturnsTheValueOfEachSetting(t *testing.T) {
 		}
 		want[s.Name] = s.Of(&cfg).Interface()
 	}
-	require.Equal(t, want, maps.Collect(setting.Idle.Values(&cfg)))
+	require.Equal(t, want, maps.Collect(configtable.Idle.Values(&cfg)))
 	require.Equal(t, 0.5, want["jitter"])
 	require.Equal(t, time.Duration(1), want["read-timeout"])
 	require.Equal(t, true, want["min-rate-always"])
@@ -63,7 +63,7 @@ func TestAllReturnsTheValueOfEachSetting(t *testing.T) {
 // TestTheRangesFitTheCode compares the table with the sizes of other parts of the
 // package.
 func TestTheRangesFitTheCode(t *testing.T) {
-	for _, s := range setting.Idle {
+	for _, s := range configtable.Idle {
 		switch s.Name {
 		case "heartbeat-missed":
 			require.EqualValues(t, maxMaxMissed, s.Max)

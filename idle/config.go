@@ -6,12 +6,12 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 const (
-	maxTicks   = setting.MaxTicks
-	maxTimeout = setting.TenYears
+	maxTicks   = configtable.MaxTicks
+	maxTimeout = configtable.TenYears
 	minHorizon = 1 << 11 // ticks
 	maxHorizon = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
 

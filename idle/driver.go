@@ -7,7 +7,6 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
@@ -186,7 +185,7 @@ func (r *Reaper) lastHeard(loops []*loop, now mono.Time) mono.Time {
 	if last == 0 {
 		return 0
 	}
-	return r.clock.Before(coarse.Stamp(last), now)
+	return r.clock.Before(mono.Stamp(last), now)
 }
 
 // warnUndated logs which limits do not work because the kernel does not date bytes.
@@ -218,7 +217,7 @@ const lagWindow = 10 * time.Second
 // A lag remembers the greatest delay of the driver.
 type lag struct {
 	due     mono.Time // the time of the next round
-	longest coarse.Longest
+	longest mono.Longest
 }
 
 // expect is called when the driver starts. Nothing has waited for it until now.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 // A boxedConn is a wrapper that is not a pointer. Each conversion to gnet.Conn gives it another

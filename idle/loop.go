@@ -7,7 +7,6 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/conntimer"
 	"github.com/idlewheel/idlewheel/internal/counts"
@@ -27,7 +26,7 @@ const never = verdict.Never
 type loop struct {
 	// Immutable.
 	reaper    *Reaper
-	clock     *coarse.Clock
+	clock     *mono.Clock
 	el        gnet.EventLoop
 	number    uint32
 	goroutine string
@@ -60,12 +59,12 @@ type loop struct {
 	lastRan      mono.Time       // the end of the last task
 	outages      verdict.Away
 
-	candidates    []candidate  // the next connections to shed
-	scanAt        int          // the piece of the table at which the next scan begins
-	noCandidateAt coarse.Stamp // the stamp at which there was no connection to shed
+	candidates    []candidate // the next connections to shed
+	scanAt        int         // the piece of the table at which the next scan begins
+	noCandidateAt mono.Stamp  // the stamp at which there was no connection to shed
 
 	counters    counters
-	publishedAt coarse.Stamp // the stamp at which the counters were last published
+	publishedAt mono.Stamp   // the stamp at which the counters were last published
 	refused     map[uint]int // the connections that are being refused, by descriptor
 	reaping     *state       // the connection that is being reaped
 	reapReason  *ReapError   // the reason why
@@ -172,7 +171,7 @@ func (l *loop) forget(id uint32) {
 }
 
 // noteHeard records that a peer was heard. A quiet loop is swept soon, because answers may follow.
-func (l *loop) noteHeard(stamp coarse.Stamp) {
+func (l *loop) noteHeard(stamp mono.Stamp) {
 	l.heardAt.Store(max(l.heardAt.Load(), int64(stamp)))
 	if l.sweep.quiet {
 		l.sweep.quiet = false

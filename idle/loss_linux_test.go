@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/cable"
+	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 )
 
 // TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost sends to a peer when its connection has
@@ -33,7 +33,7 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			wire := cable.New(t)
+			wire := faultynet.New(t)
 			opened := make(chan gnet.Conn, 1)
 			type noticed struct {
 				at time.Time
@@ -50,12 +50,12 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 				return gnet.None
 			}))
 			addr := serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
-			client := wire.Dial(t, cable.PortOf(addr))
+			client := wire.Dial(t, faultynet.PortOf(addr))
 			c := <-opened
 			began := time.Now()
 
 			time.Sleep(time.Until(began.Add(writeAt - 20*time.Millisecond)))
-			mend := wire.Lose(t, cable.ToServer)
+			mend := wire.Lose(t, faultynet.ToServer)
 			time.Sleep(time.Until(began.Add(writeAt)))
 			wrote := time.Now()
 			require.Less(t, wrote.Sub(began), timeout-100*time.Millisecond, "the machine is too slow for this test")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/internal/cable"
+	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 )
 
 // outageConfig is the Config of servers in an outage.
@@ -108,9 +108,9 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			const n = outageClients
-			wire := cable.New(t)
+			wire := faultynet.New(t)
 			server := startPlay(t, "outage", "tcp://"+wire.Host()+":0")
-			f := fleetOf(t, wire, cable.PortOf(server.addr), n)
+			f := fleetOf(t, wire, faultynet.PortOf(server.addr), n)
 			for range 2 {
 				f.sendEvenly(outageInterval)
 			}
@@ -118,7 +118,7 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 
 			mend := func() {}
 			if tc.lost {
-				mend = wire.Lose(t, cable.ToServer, cable.ToClient)
+				mend = wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
 			}
 			if tc.stopped {
 				server.pause()
@@ -190,15 +190,15 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			t.Parallel()
 			const n = outageClients
 			server := startPlay(t, "outage", "tcp://0.0.0.0:0")
-			port := cable.PortOf(server.addr)
-			wire := cable.New(t)
+			port := faultynet.PortOf(server.addr)
+			wire := faultynet.New(t)
 			dead := fleetOf(t, wire, port, n)
 
 			over := make(chan struct{})
 			var sending sync.WaitGroup
 			var living *fleet
 			if tc.living > 0 {
-				living = fleetOf(t, cable.New(t), port, tc.living)
+				living = fleetOf(t, faultynet.New(t), port, tc.living)
 				sending.Go(func() {
 					for {
 						select {
@@ -215,7 +215,7 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 			defer stop()
 			dead.sendHeartbeats(0, n, outageInterval, 2*outageInterval)
 			require.Zero(t, server.account().closed(), "all clients are alive")
-			wire.Lose(t, cable.ToServer, cable.ToClient)
+			wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
 			died := monotonic()
 
 			a := server.await("the dead connections are closed", func(a account) bool { return a.closed() >= n })
@@ -245,7 +245,7 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 }
 
 // fleetOf opens n connections from the far end of a cable.
-func fleetOf(t *testing.T, wire *cable.Cable, port, n int) (f *fleet) {
+func fleetOf(t *testing.T, wire *faultynet.Cable, port, n int) (f *fleet) {
 	t.Helper()
 	wire.Inside(t, func() { f = dialFleet(t, &net.TCPAddr{IP: net.ParseIP(wire.Host()), Port: port}, n) })
 	return f

@@ -5,7 +5,6 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outputs"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -19,7 +18,7 @@ type sweep struct {
 	next      uint32        // id of the next state to sweep
 	end       uint32        // id at which the sweep ends
 	due       mono.Time     // when the next sweep begins; never if output is not limited
-	began     coarse.Stamp  // stamp of the last sweep
+	began     mono.Stamp    // stamp of the last sweep
 	beganAt   mono.Time     // when the last sweep began
 	quiet     bool          // no peer was heard between the last two sweeps
 	stall     time.Duration // WriteStallTimeout, which has stallPhases phases
@@ -70,7 +69,7 @@ func (l *loop) stallPhase(now mono.Time) uint32 {
 // beginSweep begins a sweep.
 func (l *loop) beginSweep(now mono.Time) {
 	w := &l.sweep
-	w.quiet, w.began = coarse.Stamp(l.heardAt.Load()) < w.began, l.clock.Stamp()
+	w.quiet, w.began = mono.Stamp(l.heardAt.Load()) < w.began, l.clock.Stamp()
 	w.next, w.end, w.due, w.beganAt = 0, l.states.Len(), l.nextSweep(now), now
 	w.turns = 0
 	if l.set.limits.Stall > 0 {

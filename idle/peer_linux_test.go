@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/internal/cable"
+	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 )
 
 func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
@@ -84,7 +84,7 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 
 // TestACableThatIsPulled deletes the network between the two ends. Neither end is notified.
 func TestACableThatIsPulled(t *testing.T) {
-	wire := cable.New(t)
+	wire := faultynet.New(t)
 	e := newEcho()
 	r := middleware(t, e, Config{ReadTimeout: limitOf, Tick: tickOf})
 	addr := serve(t, r, e.booted, "tcp://0.0.0.0:0", gnet.WithNumEventLoop(1))

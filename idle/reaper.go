@@ -9,12 +9,11 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
-	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -32,7 +31,7 @@ var (
 type Reaper struct {
 	// Immutable.
 	next        gnet.EventHandler
-	clock       coarse.Clock
+	clock       mono.Clock
 	kernel      questions
 	startDriver func(*driver) // starts drive in a goroutine; a simulation has its own
 	more        chan struct{} // a loop needs another task, or the settings have changed
@@ -72,7 +71,7 @@ func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReaper(next, cfg, coarse.Real(), realKernel), nil
+	return newReaper(next, cfg, mono.Real(), realKernel), nil
 }
 
 // questions are the functions that query the kernel about a socket.
@@ -199,7 +198,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 			l.notePong(own)
 		}
 		l.counters.Reads++
-		if now != coarse.Stamp(l.heardAt.Load()) {
+		if now != mono.Stamp(l.heardAt.Load()) {
 			l.noteHeard(now)
 			l.publish(now)
 		}
@@ -237,11 +236,11 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 
 // warnings limit each warning of a Reaper to one per second.
 type warnings struct {
-	posting, crowded, keepalive, closing, hold, outage ratelog.Limiter
+	posting, crowded, keepalive, closing, hold, outage logging.Limiter
 }
 
 // warn logs a warning, unless the same one was logged less than a second ago.
-func (r *Reaper) warn(w *ratelog.Limiter, text string, args ...any) {
+func (r *Reaper) warn(w *logging.Limiter, text string, args ...any) {
 	if w.AllowAt(r.clock.Elapsed()) {
 		r.settings.Load().cfg.Logger.Warn(text, args...)
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/inspection"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -42,7 +42,7 @@ func newRing(l *loop, set *settings, sectors int, deadlines iter.Seq[time.Durati
 // turn returns the usual distance of deadlines from now.
 func (cfg *Config) turn() time.Duration {
 	active := max(cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout, cfg.Heartbeat.Interval)
-	return inspection.Turn(active, cfg.Jitter, setting.Idle.Deadlines(cfg), cfg.horizon())
+	return inspection.Turn(active, cfg.Jitter, configtable.Idle.Deadlines(cfg), cfg.horizon())
 }
 
 func (l *loop) ring(sectors int) Ring {

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -50,7 +50,7 @@ func makeSettings(cfg Config, version int64, now overlay, before *settings, sinc
 		set.limits.Previous = &before.newLimits(before.cfg.timeouts()).Limits
 	}
 	set.rule = outage.Rule{
-		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, setting.Idle.Shortest(&cfg).Value), Memory: max(cfg.horizon(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
+		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, configtable.Idle.Shortest(&cfg).Value), Memory: max(cfg.horizon(), cfg.longest()), Hold: cfg.OutageGrace >= 0,
 		Longest: cfg.longest(), Shortest: set.limits.shortestIdle(),
 	}
 	for _, k := range cfg.Reset {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/topn"
@@ -159,7 +158,7 @@ func (l *loop) nextCandidate(mayScan *bool, cutoff mono.Time) (v candidate, ok b
 // A candidate is a connection that may be shed.
 type candidate struct {
 	id    uint32
-	heard coarse.ShortStamp
+	heard mono.ShortStamp
 	ready bool
 }
 

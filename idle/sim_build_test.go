@@ -7,8 +7,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/setting"
 )
 
 func sortIntervals(all simIntervals) {
@@ -85,7 +85,7 @@ func (w *simWorld) chooseConfig() {
 		cfg.OutageGrace = w.limit()
 	}
 	shortest := 5 * time.Second
-	for _, s := range setting.Idle.Deadlines(&cfg) {
+	for _, s := range configtable.Idle.Deadlines(&cfg) {
 		if s.Value > 0 {
 			shortest = min(shortest, s.Value)
 			w.longest = max(w.longest, s.Value)

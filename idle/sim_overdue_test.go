@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // simNever is never in the time of the simulation.
@@ -21,7 +21,7 @@ func (w *simWorld) slack() time.Duration {
 // least is the shortest time that is certainly an outage.
 func (w *simWorld) least() time.Duration {
 	shortest := w.longest
-	for _, s := range setting.Idle.Deadlines(&w.cfg) {
+	for _, s := range configtable.Idle.Deadlines(&w.cfg) {
 		if s.Value > 0 {
 			shortest = min(shortest, s.Value)
 		}

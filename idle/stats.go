@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/counts"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -39,7 +39,7 @@ func (p *published) read() *counters {
 }
 
 // publish copies the counters for other goroutines.
-func (l *loop) publish(now coarse.Stamp) {
+func (l *loop) publish(now mono.Stamp) {
 	l.publishedAt = now
 	l.counters.Connections, l.counters.Entries = l.open, l.wheel.Len()
 	l.published.mu.Lock()

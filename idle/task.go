@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
@@ -132,13 +131,13 @@ func (l *loop) noteLateTask(now mono.Time) {
 
 // noteStall records that a handler blocked this loop, if it ran for long since the given stamp.
 // Usually it did not, and the call is inlined.
-func (l *loop) noteStall(entered, now coarse.Stamp) {
+func (l *loop) noteStall(entered, now mono.Stamp) {
 	if now-entered >= stallMoves {
 		l.addStallSince(entered)
 	}
 }
 
-func (l *loop) addStallSince(entered coarse.Stamp) {
+func (l *loop) addStallSince(entered mono.Stamp) {
 	from, to := l.clock.After(entered), l.clock.Elapsed()
 	if l.set.rule.IsGap(from, to) {
 		l.addStall(from, to)
@@ -205,7 +204,7 @@ func (l *loop) outagesAt(now mono.Time) *verdict.Away {
 func (l *loop) countBusy(c *outage.Count) {
 	n, enough, now := 0, c.Enough(), l.clock.Stamp()
 	elapsed := l.clock.Elapsed()
-	if l.clock.Before(coarse.Stamp(l.heardAt.Load()), elapsed) > c.To {
+	if l.clock.Before(mono.Stamp(l.heardAt.Load()), elapsed) > c.To {
 		return // peers were heard after the period: this loop was blocked
 	}
 	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -45,17 +45,17 @@ func (r *Reaper) Update(edit func(*Config)) error {
 // lists. Durations are texts such as 1m30s. Safe for concurrent use.
 func (r *Reaper) Limits() map[string]any {
 	cfg := r.Config()
-	return setting.Idle.JSON(&cfg)
+	return configtable.Idle.JSON(&cfg)
 }
 
 // Adjust is [Reaper.Update] for timeouts by their names, such as read-timeout. The error joins all
 // that is wrong, a name that is no timeout included; then nothing is changed. Safe for concurrent
 // use.
 func (r *Reaper) Adjust(timeouts map[string]time.Duration) error {
-	if err := setting.Idle.CheckAdjustable(timeouts); err != nil {
+	if err := configtable.Idle.CheckAdjustable(timeouts); err != nil {
 		return fmt.Errorf("idle: %w", err)
 	}
-	return r.Update(func(cfg *Config) { setting.Idle.Adjust(cfg, timeouts) })
+	return r.Update(func(cfg *Config) { configtable.Idle.Adjust(cfg, timeouts) })
 }
 
 // replace puts a checked Config in the place of old settings. It reports false if these are not the

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 // flushLog waits until the records of a Reaper are written.
-func flushLog(r *Reaper) { logqueue.Of(r.Config().Logger).Flush() }
+func flushLog(r *Reaper) { logging.Of(r.Config().Logger).Flush() }
 
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out syncbuf.Buffer

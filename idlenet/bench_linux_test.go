@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // pairs returns connections of TCP: the accepted ends, after a Listener has watched them.
@@ -94,7 +94,7 @@ func BenchmarkAdd(b *testing.B) {
 		require.NoError(b, err)
 		cfg, err := Config{ReadTimeout: time.Hour}.check(0)
 		require.NoError(b, err)
-		l := newListener(inner, cfg, coarse.Real(), askKernel)
+		l := newListener(inner, cfg, mono.Real(), askKernel)
 		conns := make([]openSocket, n)
 		before := heap()
 		b.StartTimer()

@@ -5,7 +5,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // Config says when a connection ends, and what happens then. It has the names and units of
@@ -94,7 +94,7 @@ type Config struct {
 	// the limit of new connections per second of all sources, on average, and twice as many may
 	// arrive at once. A connection above a limit is closed before Accept returns it. Update cannot
 	// change them.
-	Sources    sources.Limits
+	Sources    sourcelimit.Limits
 	AcceptRate int
 
 	// ObserveOnly counts and logs the connections that would end, and ends none: see

@@ -4,9 +4,9 @@ import (
 	"context"
 	"net"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -99,7 +99,7 @@ func (s *shard) ring(sectors int) reap.Ring {
 	l := s.listener
 	cfg := &l.settings.Load().cfg
 	active := max(cfg.ReadTimeout, cfg.WriteTimeout, cfg.AllTimeout, cfg.Heartbeat.Interval)
-	turn := inspection.Turn(active, cfg.Jitter, setting.Net.Deadlines(cfg), cfg.horizon())
+	turn := inspection.Turn(active, cfg.Jitter, configtable.Net.Deadlines(cfg), cfg.horizon())
 	ring := inspection.NewRing(s.number+1, turn, l.clock.Tick(), sectors, l.clock.Elapsed(), s.wheel.Deadlines())
 	ring.Connections, ring.Reaped = s.wheel.Len(), s.counters.Reaped.Export()
 	return ring

@@ -3,10 +3,9 @@ package idlenet
 import (
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -43,15 +42,15 @@ const (
 type judge struct {
 	listener *Listener
 	monitor  outage.Monitor
-	heard    mono.Time      // a peer was heard then; later ones may not be known yet
-	told     mono.Time      // the last one that the monitor knows of
-	still    mono.Time      // a byte until then does not end the silence that was counted last
-	turn     int            // of the shards, for probes
-	news     int            // looks since the last probes that have found a later byte of a peer
-	follows  *settings      // all connections are judged by these, or are due
-	state    *outage.State  // the findings in known
-	known    *verdict.Away  // the outages until the last move
-	late     coarse.Longest // delays of moves of the clock
+	heard    mono.Time     // a peer was heard then; later ones may not be known yet
+	told     mono.Time     // the last one that the monitor knows of
+	still    mono.Time     // a byte until then does not end the silence that was counted last
+	turn     int           // of the shards, for probes
+	news     int           // looks since the last probes that have found a later byte of a peer
+	follows  *settings     // all connections are judged by these, or are due
+	state    *outage.State // the findings in known
+	known    *verdict.Away // the outages until the last move
+	late     mono.Longest  // delays of moves of the clock
 }
 
 func (j *judge) init(l *Listener, now mono.Time) {
@@ -138,7 +137,7 @@ func (j *judge) move() {
 	}
 	set := l.settings.Load()
 	if stamp := l.stamped.Load(); stamp != 0 {
-		j.heard = max(j.heard, l.clock.Before(coarse.Stamp(stamp), to))
+		j.heard = max(j.heard, l.clock.Before(mono.Stamp(stamp), to))
 	}
 	if state := j.monitor.State(); j.heard > j.still || !state.Held() {
 		j.told = j.heard
@@ -259,7 +258,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 			continue
 		}
 		before := l.clock.Elapsed()
-		if !l.ask(n.conn, setting.TenYears, ev) {
+		if !l.ask(n.conn, configtable.TenYears, ev) {
 			continue
 		}
 		now := l.clock.Elapsed()

@@ -10,13 +10,12 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/counts"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/ratelog"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // ErrNotWatched is returned for a connection that the Listener does not watch: it is closed, or was
@@ -37,8 +36,8 @@ type Listener struct {
 	// Immutable.
 	inner   net.Listener
 	rate    *rate.Limiter // of all new connections
-	sources *sources.Sources
-	clock   coarse.Clock
+	sources *sourcelimit.Sources
+	clock   mono.Clock
 	ask     ask
 	shards  []*shard
 	run     func()       // runs the judge on a goroutine
@@ -68,7 +67,7 @@ type Listener struct {
 type ask func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool)
 
 // warnings limit each warning to one per second.
-type warnings struct{ outage, hold, keepalive, foreign, hidden ratelog.Limiter }
+type warnings struct{ outage, hold, keepalive, foreign, hidden logging.Limiter }
 
 // Listen returns a Listener around inner, a listener of TCP or unix sockets. The error joins all
 // mistakes in the Config. It names the limits that the sockets of inner cannot keep.
@@ -80,7 +79,7 @@ func Listen(inner net.Listener, cfg Config) (*Listener, error) {
 	if err := errors.Join(err, cfg.checkSockets(inner.Addr())); err != nil {
 		return nil, err
 	}
-	return newListener(inner, checked, coarse.Real(), askKernel), nil
+	return newListener(inner, checked, mono.Real(), askKernel), nil
 }
 
 // maxShards bounds the memory of a Listener that serves few connections on a large machine.
@@ -89,8 +88,8 @@ const maxShards = 64
 // newListener returns a Listener with a checked Config. A simulation passes its own clock and
 // kernel.
 func newListener(inner net.Listener, cfg Config, elapsed func() mono.Time, ask ask) *Listener {
-	all, _ := sources.New(cfg.Sources) // checked
-	l := &Listener{inner: inner, sources: all, rate: sources.NewRate(cfg.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
+	all, _ := sourcelimit.New(cfg.Sources) // checked
+	l := &Listener{inner: inner, sources: all, rate: sourcelimit.NewRate(cfg.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
 	l.run = func() { go l.judge.run() }
 	l.spawn = func(call func()) { go call() }
 	l.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
@@ -152,7 +151,7 @@ func (l *Listener) add(c net.Conn, dialled bool) net.Conn {
 	if !ok {
 		l.warn(&l.warnings.foreign, "a connection is not watched: no limit applies to it", "error", errNoSocket(c))
 		if !dialled {
-			l.sources.Release(sources.AddrOf(c.RemoteAddr()))
+			l.sources.Release(sourcelimit.AddrOf(c.RemoteAddr()))
 		}
 		return c
 	}
@@ -191,7 +190,7 @@ func (l *Listener) poke() {
 }
 
 // warn logs a warning, unless the same one was logged less than a second ago.
-func (l *Listener) warn(w *ratelog.Limiter, text string, args ...any) {
+func (l *Listener) warn(w *logging.Limiter, text string, args ...any) {
 	if w.AllowAt(l.clock.Elapsed()) {
 		l.settings.Load().cfg.Logger.Warn(text, args...)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -141,7 +141,7 @@ func TestASilentServerDoesNotLeak(t *testing.T) {
 }
 
 func TestASourceHasFewConnections(t *testing.T) {
-	e := newEcho(t, Config{ReadTimeout: time.Minute, Sources: sources.Limits{Connections: 2}})
+	e := newEcho(t, Config{ReadTimeout: time.Minute, Sources: sourcelimit.Limits{Connections: 2}})
 	first, second := e.dial(), e.dial()
 	say(t, first, "hello")
 	say(t, second, "hello")

@@ -8,19 +8,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/cable"
-	"github.com/idlewheel/idlewheel/internal/testpeer"
+	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 )
 
 // TestAnOutageOfTheNetworkEndsNoLivingConnection loses all packets for longer than the timeout.
 // Afterwards silent connections end as before.
 func TestAnOutageOfTheNetworkEndsNoLivingConnection(t *testing.T) {
 	const n, timeout = 200, 2 * time.Second
-	wire := cable.New(t)
+	wire := faultynet.New(t)
 	inner, err := net.Listen("tcp", wire.Host()+":0")
 	require.NoError(t, err)
 	e := serveEcho(t, inner, Config{ReadTimeout: timeout, Tick: 50 * time.Millisecond})
-	addr := net.JoinHostPort(wire.Host(), strconv.Itoa(cable.PortOf(e.Addr())))
+	addr := net.JoinHostPort(wire.Host(), strconv.Itoa(faultynet.PortOf(e.Addr())))
 	var conns []net.Conn
 	wire.Inside(t, func() {
 		for range n {
@@ -40,7 +40,7 @@ func TestAnOutageOfTheNetworkEndsNoLivingConnection(t *testing.T) {
 	stop := testpeer.KeepSending(t, conns)
 	time.Sleep(timeout)
 	require.Empty(t, e.ended(), "before the outage")
-	mend := wire.Lose(t, cable.ToServer, cable.ToClient)
+	mend := wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
 	time.Sleep(timeout * 3 / 2)
 	mend()
 	eventually(t, "the hold is over", func() bool { s := e.Stats(); return s.Holds > 0 && !s.Holding })

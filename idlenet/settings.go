@@ -9,12 +9,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 const (
@@ -51,7 +51,7 @@ func newSettings(cfg Config, drain verdict.Drain, before *settings, since mono.T
 		set.limits.Previous, set.limits.Since = &previous, since
 	}
 	set.rule = outage.Rule{
-		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, setting.Net.Shortest(&cfg).Value), Hold: cfg.OutageGrace >= 0,
+		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, configtable.Net.Shortest(&cfg).Value), Hold: cfg.OutageGrace >= 0,
 		Memory: max(cfg.horizon(), cfg.longest(), cfg.CloseGrace), Longest: cfg.longest(), Shortest: cfg.shortestIdle(),
 	}
 	for _, r := range cfg.Reset {
@@ -73,7 +73,7 @@ func (cfg *Config) limits() verdict.Limits {
 		Tick: cfg.Tick, Horizon: cfg.horizon(),
 	}
 	if cfg.OutageGrace == 0 {
-		lim.Grace, lim.Hold = maxGrace, setting.TenYears
+		lim.Grace, lim.Hold = maxGrace, configtable.TenYears
 	}
 	return lim
 }
@@ -83,27 +83,27 @@ func (cfg *Config) limits() verdict.Limits {
 func (cfg Config) check(tick time.Duration) (Config, error) {
 	var errs []error
 	refuse := func(_, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("idlenet: %w", setting.Net.Errorf(format, args...)))
+		errs = append(errs, fmt.Errorf("idlenet: %w", configtable.Net.Errorf(format, args...)))
 	}
 	cfg.fill()
-	setting.Net.CheckRanges(&cfg, refuse)
+	configtable.Net.CheckRanges(&cfg, refuse)
 	cfg.checkParts(refuse)
 	if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise it is refused already
-		if _, err := sources.New(cfg.Sources); err != nil {
+		if _, err := sourcelimit.New(cfg.Sources); err != nil {
 			errs = append(errs, fmt.Errorf("idlenet: Config.Sources: %w", err))
 		}
 	}
 	if !cfg.watches() {
-		refuse("", "no limit is set, so no connection would ever end: set one, for example %s to 60s", setting.Field("ReadTimeout"))
+		refuse("", "no limit is set, so no connection would ever end: set one, for example %s to 60s", configtable.Field("ReadTimeout"))
 	}
 	if tick != 0 && cfg.Tick != 0 && cfg.Tick != tick {
-		refuse("", "%s is %v: Update cannot change it, it stays %v until the next start", setting.Field("Tick"), cfg.Tick, tick)
+		refuse("", "%s is %v: Update cannot change it, it stays %v until the next start", configtable.Field("Tick"), cfg.Tick, tick)
 	}
 	cfg.Tick = cmp.Or(tick, cfg.Tick)
 	if len(errs) == 0 {
-		setting.Net.ChooseTick(&cfg, &cfg.Tick, tick != 0, refuse)
+		configtable.Net.ChooseTick(&cfg, &cfg.Tick, tick != 0, refuse)
 	}
-	cfg.Logger = logqueue.Wrap(cfg.Logger)
+	cfg.Logger = logging.Wrap(cfg.Logger)
 	return cfg, errors.Join(errs...)
 }
 
@@ -125,8 +125,8 @@ func (cfg *Config) fill() {
 }
 
 // checkParts checks settings that depend on each other.
-func (cfg *Config) checkParts(refuse setting.Refuse) {
-	const interval, ping = setting.Field("Heartbeat.Interval"), setting.Field("Heartbeat.Ping")
+func (cfg *Config) checkParts(refuse configtable.Refuse) {
+	const interval, ping = configtable.Field("Heartbeat.Interval"), configtable.Field("Heartbeat.Ping")
 	h := &cfg.Heartbeat
 	switch {
 	case h.Interval == 0 && (h.Retry != 0 || h.MaxMissed != 0 || h.Jitter != 0 || h.Ping != nil):
@@ -136,17 +136,17 @@ func (cfg *Config) checkParts(refuse setting.Refuse) {
 	}
 	cfg.checkRate(refuse)
 	if cfg.MaxAgeGrace != 0 && cfg.MaxAge == 0 {
-		refuse("", "%s is %v without %s: set both", setting.Field("MaxAgeGrace"), cfg.MaxAgeGrace, setting.Field("MaxAge"))
+		refuse("", "%s is %v without %s: set both", configtable.Field("MaxAgeGrace"), cfg.MaxAgeGrace, configtable.Field("MaxAge"))
 	}
 	for _, r := range cfg.Reset {
 		if !verdict.Valid(r) {
-			refuse("", "%s has %v, which is no reason", setting.Field("Reset"), r)
+			refuse("", "%s has %v, which is no reason", configtable.Field("Reset"), r)
 		}
 	}
 }
 
-func (cfg *Config) checkRate(refuse setting.Refuse) {
-	const rate = setting.Field("MinRate.BytesPerSecond")
+func (cfg *Config) checkRate(refuse configtable.Refuse) {
+	const rate = configtable.Field("MinRate.BytesPerSecond")
 	switch r := cfg.MinRate; {
 	case r.BytesPerSecond == 0 && r != (MinRate{}):
 		refuse("", "%s is not set: set the bytes per second that a message needs", rate)
@@ -157,7 +157,7 @@ func (cfg *Config) checkRate(refuse setting.Refuse) {
 
 // watches reports whether there is anything to watch.
 func (cfg *Config) watches() bool {
-	for _, s := range setting.Net.Deadlines(cfg) {
+	for _, s := range configtable.Net.Deadlines(cfg) {
 		if s.Value != 0 && s.Field != "ShedProtect" {
 			return true
 		}
@@ -203,4 +203,4 @@ func (cfg *Config) longest() time.Duration {
 }
 
 // LogValue returns the settings that are not zero.
-func (cfg Config) LogValue() slog.Value { return setting.Net.LogValue(&cfg) }
+func (cfg Config) LogValue() slog.Value { return configtable.Net.LogValue(&cfg) }

@@ -11,7 +11,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 	"github.com/idlewheel/idlewheel/wheel"
 )
 
@@ -147,7 +147,7 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 	s.counters.Closed++
 	s.listener.total.Add(-1)
 	if !n.dialled {
-		s.listener.sources.Release(sources.AddrOf(n.conn.RemoteAddr()))
+		s.listener.sources.Release(sourcelimit.AddrOf(n.conn.RemoteAddr()))
 	}
 	if e == nil {
 		s.counters.ClosedByHandler++

@@ -8,7 +8,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // shedSample is the number of connections among which one is chosen to make room.
@@ -17,7 +17,7 @@ const shedSample = 64
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is
 // dropped.
 func (l *Listener) admit(c net.Conn) bool {
-	from := sources.AddrOf(c.RemoteAddr())
+	from := sourcelimit.AddrOf(c.RemoteAddr())
 	if l.sources.Admit(from) != nil && (!l.searchAll() || l.sources.Admit(from) != nil) {
 		return false // before the rate of all, which one source must not use up
 	}

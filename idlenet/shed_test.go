@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
@@ -86,7 +86,7 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 }
 
 func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
-	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: time.Hour, Sources: sources.Limits{Connections: 2}})
+	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: time.Hour, Sources: sourcelimit.Limits{Connections: 2}})
 	c, err := w.ln.Watch(w.newLife().conn) // it has no place of a source
 	require.NoError(t, err)
 	for range 3 {
@@ -99,7 +99,7 @@ func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 }
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
-	w := newQuietWorld(t, Config{Sources: sources.Limits{Connections: 1}})
+	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 1}})
 	w.accept()
 	dialled := w.newLife()
 	c, err := w.ln.Watch(dialled.conn)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -105,7 +105,7 @@ func (w *simWorld) chooseConfig() {
 	}
 	cfg.OnReap = w.onReap
 	shortest := 5 * time.Second
-	for _, s := range setting.Net.Deadlines(&cfg) {
+	for _, s := range configtable.Net.Deadlines(&cfg) {
 		if s.Value > 0 {
 			shortest = min(shortest, s.Value)
 			w.longest = max(w.longest, s.Value)

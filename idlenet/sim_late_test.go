@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -17,7 +17,7 @@ func (w *simWorld) slack() time.Duration {
 // least is the shortest time that is certainly an outage.
 func (w *simWorld) least() time.Duration {
 	shortest := w.longest
-	for _, s := range setting.Net.Deadlines(&w.cfg) {
+	for _, s := range configtable.Net.Deadlines(&w.cfg) {
 		if s.Value > 0 {
 			shortest = min(shortest, s.Value)
 		}

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -50,7 +50,7 @@ func (cfg *Config) checkSockets(addr net.Addr) error {
 	}
 	var errs []error
 	for _, limit := range []struct {
-		field   setting.Field
+		field   configtable.Field
 		on      bool
 		stamped bool // a stamp is enough
 	}{
@@ -64,10 +64,10 @@ func (cfg *Config) checkSockets(addr net.Addr) error {
 		switch {
 		case !limit.on, cfg.Stamp && limit.stamped:
 		case limit.stamped:
-			errs = append(errs, fmt.Errorf("idlenet: %w", setting.Net.Errorf(
+			errs = append(errs, fmt.Errorf("idlenet: %w", configtable.Net.Errorf(
 				"%s is set, but the kernel tells only for TCP on Linux when bytes arrived: set Config.Stamp", limit.field)))
 		default:
-			errs = append(errs, fmt.Errorf("idlenet: %w", setting.Net.Errorf(
+			errs = append(errs, fmt.Errorf("idlenet: %w", configtable.Net.Errorf(
 				"%s is set, but needs TCP on Linux", limit.field)))
 		}
 	}
@@ -154,9 +154,9 @@ func (c *stampedConn) Read(b []byte) (n int, err error) {
 func (c *stampedConn) NetConn() net.Conn { return c.Conn }
 
 // lastRead returns the stamp of the last Read of a connection with Config.Stamp.
-func lastRead(c net.Conn) (heard coarse.ShortStamp, ok bool) {
+func lastRead(c net.Conn) (heard mono.ShortStamp, ok bool) {
 	if stamped, is := c.(*stampedConn); is {
-		heard = coarse.ShortStamp(stamped.heard.Load())
+		heard = mono.ShortStamp(stamped.heard.Load())
 	}
 	return heard, heard != 0
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -46,16 +46,16 @@ func (l *Listener) Update(edit func(*Config)) error {
 // lists for idle.Config. Durations are texts such as 1m30s.
 func (l *Listener) Limits() map[string]any {
 	cfg := l.Config()
-	return setting.Net.JSON(&cfg)
+	return configtable.Net.JSON(&cfg)
 }
 
 // Adjust is [Listener.Update] for timeouts by their names, such as read-timeout. The error joins
 // all that is wrong, a name that is no timeout included; then nothing is changed.
 func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
-	if err := setting.Net.CheckAdjustable(timeouts); err != nil {
+	if err := configtable.Net.CheckAdjustable(timeouts); err != nil {
 		return fmt.Errorf("idlenet: %w", err)
 	}
-	return l.Update(func(cfg *Config) { setting.Net.Adjust(cfg, timeouts) })
+	return l.Update(func(cfg *Config) { configtable.Net.Adjust(cfg, timeouts) })
 }
 
 // Drain ends all connections bit by bit, so that their peers do not all come back elsewhere at the
@@ -69,7 +69,7 @@ func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
 // drain cannot be taken back. Another call with a sooner deadline replaces the first one; a later
 // deadline changes nothing.
 func (l *Listener) Drain(spread, deadline time.Duration) error {
-	if spread < 0 || spread > deadline || deadline > setting.TenYears {
+	if spread < 0 || spread > deadline || deadline > configtable.TenYears {
 		return fmt.Errorf("idlenet: Drain with a spread of %v and a deadline of %v: set a spread from 0 to the deadline, "+
 			"and a deadline of at most ten years", spread, deadline)
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )

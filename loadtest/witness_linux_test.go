@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/path"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 	"github.com/idlewheel/idlewheel/loadtest/internal/witness"

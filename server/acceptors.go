@@ -16,8 +16,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/ratelog"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 const (
@@ -46,7 +46,7 @@ type acceptors struct {
 	ended     chan struct{} // closed when all acceptors have ended
 
 	pauses *pauses
-	failed ratelog.Limiter
+	failed logging.Limiter
 }
 
 func newAcceptors(s *Server) *acceptors {
@@ -154,7 +154,7 @@ func ownZone(addr net.Addr) {
 
 // open hands a connection to a loop when there is room for it, or closes it.
 func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
-	from := sources.AddrOf(conn.RemoteAddr())
+	from := sourcelimit.AddrOf(conn.RemoteAddr())
 	if !isKnown(conn) {
 		_ = conn.Close()
 		a.survive(fmt.Errorf("a connection of type %T: gnet takes *net.TCPConn, and *net.UnixConn of streams", conn))
@@ -207,7 +207,7 @@ func (a *acceptors) leave(from netip.Addr) {
 
 // pauses logs and counts the times in which clients wait for room. Safe for concurrent use.
 type pauses struct {
-	warning ratelog.Limiter
+	warning logging.Limiter
 	count   atomic.Uint64
 
 	mu      sync.Mutex

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idlewheel/idlewheel/admin"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // Admin configures an HTTP listener for operators, with a live page, JSON, metrics and probes, see
@@ -51,7 +51,7 @@ func (s *Server) newAdminSite() (*adminSite, error) {
 		return nil, errorf("server: %s is %q, which others can reach: set %s, or listen on 127.0.0.1",
 			field("Admin.Addr"), cfg.Addr, field("Admin.Token"))
 	}
-	if mistake := setting.TokenMistake(cfg.Token); mistake != "" {
+	if mistake := configtable.TokenMistake(cfg.Token); mistake != "" {
 		return nil, errorf("server: %s %s", field("Admin.Token"), mistake)
 	}
 	registry := prometheus.NewRegistry()
@@ -109,7 +109,7 @@ func (s *Server) status() admin.Status {
 	st, set := s.Stats(), s.setup()
 	return admin.Status{
 		State: s.adminState(st), Address: join(s.Addrs()), Limit: st.MaxConnections, LimitWhy: set.why, Rejected: st.Rejected.Total(),
-		Pressure: admin.Pressure(st.Pressure), Settings: setting.Server.JSON(&s.cfg),
+		Pressure: admin.Pressure(st.Pressure), Settings: configtable.Server.JSON(&s.cfg),
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin"
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 const testToken = "open-sesame-and-16-more"

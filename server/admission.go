@@ -6,16 +6,16 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
-// SourceLimits are the limits of one source. See [sources.Limits].
-type SourceLimits = sources.Limits
+// SourceLimits are the limits of one source. See [sourcelimit.Limits].
+type SourceLimits = sourcelimit.Limits
 
 // An admission admits or rejects new connections by their source and by the rate of all. Safe for
 // concurrent use.
 type admission struct {
-	sources *sources.Sources
+	sources *sourcelimit.Sources
 	rate    *rate.Limiter // of all connections
 
 	bySource, byRate atomic.Uint64 // rejected connections
@@ -23,8 +23,8 @@ type admission struct {
 }
 
 func newAdmission(cfg *Config) *admission {
-	all, _ := sources.New(cfg.Sources) // Config.check has checked it
-	return &admission{sources: all, rate: sources.NewRate(cfg.AcceptRate)}
+	all, _ := sourcelimit.New(cfg.Sources) // Config.check has checked it
+	return &admission{sources: all, rate: sourcelimit.NewRate(cfg.AcceptRate)}
 }
 
 // admit reports whether a new connection from an address is served. If so, the caller releases it

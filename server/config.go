@@ -14,10 +14,10 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/logqueue"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/settings"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // ErrBadConfig is returned by New for a Config that it refuses, ErrBadAddress included.
@@ -120,7 +120,7 @@ func (cfg Config) check() (Config, error) {
 	}
 	errs = append(errs, cfg.ranges(), cfg.Drain.check())
 	if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise ranges says so
-		if _, err := sources.New(cfg.Sources); err != nil {
+		if _, err := sourcelimit.New(cfg.Sources); err != nil {
 			errs = append(errs, fmt.Errorf("server: Config.Sources: %w", err))
 		}
 	}
@@ -128,10 +128,10 @@ func (cfg Config) check() (Config, error) {
 		return cfg, badConfig{err}
 	}
 	cfg.NumEventLoop = cmp.Or(loops, runtime.GOMAXPROCS(0))
-	cfg.Logger = logqueue.Wrap(cfg.Logger)
-	cfg.Idle.Logger = logqueue.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
+	cfg.Logger = logging.Wrap(cfg.Logger)
+	cfg.Idle.Logger = logging.Wrap(cmp.Or(cfg.Idle.Logger, cfg.Logger))
 	// If no setting of Idle is set, package idle says so.
-	if slices.ContainsFunc(setting.Idle, func(s setting.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {
+	if slices.ContainsFunc(configtable.Idle, func(s configtable.Setting) bool { return !s.Of(&cfg.Idle).IsZero() }) {
 		cfg.complete(&cfg.Idle)
 	}
 	return cfg, nil
@@ -168,7 +168,7 @@ func (e badConfig) Unwrap() error        { return e.error }
 // Package settings adds the flags of Idle. [settings.Explain] names the flags in errors of New and
 // Run.
 func (cfg *Config) AddFlags(set *flag.FlagSet) {
-	for _, s := range setting.Server {
+	for _, s := range configtable.Server {
 		if s.Secret {
 			set.Func(s.Name, s.Usage(), func(file string) (err error) {
 				cfg.Admin.Token, err = settings.ReadToken(file)
@@ -181,17 +181,17 @@ func (cfg *Config) AddFlags(set *flag.FlagSet) {
 }
 
 // LogValue returns the settings that are not zero, without Idle, which is logged by itself.
-func (cfg Config) LogValue() slog.Value { return setting.Server.LogValue(&cfg) }
+func (cfg Config) LogValue() slog.Value { return configtable.Server.LogValue(&cfg) }
 
 // field is the path of a field in the text of an error.
-type field = setting.Field
+type field = configtable.Field
 
 // errorf is fmt.Errorf for errors that name fields. [settings.Explain] can name flags instead.
-func errorf(format string, args ...any) error { return setting.Server.Errorf(format, args...) }
+func errorf(format string, args ...any) error { return configtable.Server.Errorf(format, args...) }
 
 func (cfg *Config) ranges() error {
 	var errs []error
-	setting.Server.CheckRanges(cfg, func(_, format string, args ...any) {
+	configtable.Server.CheckRanges(cfg, func(_, format string, args ...any) {
 		errs = append(errs, errorf("server: "+format, args...))
 	})
 	return errors.Join(errs...)

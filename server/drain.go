@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // Drain says how a server closes its connections when it stops, so that its clients do not all
@@ -35,7 +35,7 @@ type Drain struct {
 }
 
 func (d *Drain) check() error {
-	d.Timeout = cmp.Or(d.Timeout, min(2*d.Spread, max(d.Spread, setting.LongestDrain)))
+	d.Timeout = cmp.Or(d.Timeout, min(2*d.Spread, max(d.Spread, configtable.LongestDrain)))
 	if d.Timeout >= 0 && d.Timeout < d.Spread {
 		return errorf("server: %s is %v, less than %s of %v: set a longer one, or 0 for twice as long",
 			field("Drain.Timeout"), d.Timeout, field("Drain.Spread"), d.Spread)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/prober"
+	"github.com/idlewheel/idlewheel/internal/testing/prober"
 )
 
 // requireAllServed ends a prober. No probe may have failed.

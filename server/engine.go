@@ -11,7 +11,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // ErrEngineDied is returned by Run when an event loop has stopped without being asked to. All
@@ -171,7 +171,7 @@ func (h *engineHandler) OnTick() (time.Duration, gnet.Action) {
 func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	action := h.Reaper.OnClose(c, err)
 	if _, ok := h.registered.LoadAndDelete(c); !ok {
-		h.acceptors.leave(sources.AddrOf(c.RemoteAddr()))
+		h.acceptors.leave(sourcelimit.AddrOf(c.RemoteAddr()))
 	}
 	return h.server.watch(action)
 }

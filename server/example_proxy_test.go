@@ -14,14 +14,14 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/server"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // proxied is a server behind a proxy that sends the address of the client in the first line, as the
 // PROXY protocol does.
 type proxied struct {
 	gnet.BuiltinEventEngine
-	sources *sources.Sources
+	sources *sourcelimit.Sources
 }
 
 func (p *proxied) OnTraffic(c gnet.Conn) gnet.Action {
@@ -58,7 +58,7 @@ func (p *proxied) OnClose(c gnet.Conn, _ error) gnet.Action {
 // Behind a proxy all connections have one address. Config.Sources stays zero, and the handler calls
 // Admit and Release.
 func Example_proxy() {
-	clients, err := sources.New(sources.Limits{Connections: 1})
+	clients, err := sourcelimit.New(sourcelimit.Limits{Connections: 1})
 	if err != nil {
 		log.Fatal(err)
 	}

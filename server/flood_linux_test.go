@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/prober"
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/prober"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 // A flooded is the configuration of a child process of a flood test.

@@ -7,7 +7,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/ratelog"
+	"github.com/idlewheel/idlewheel/internal/logging"
 )
 
 const (
@@ -86,7 +86,7 @@ func scaleAt(pressure float64) timeoutScale {
 // scaleTimeouts shortens idle timeouts to least while there is pressure, until the context is done.
 func (h *engineHandler) scaleTimeouts(ctx context.Context, least time.Duration) {
 	var scale timeoutScale
-	var warning ratelog.Limiter
+	var warning logging.Limiter
 	unsaid := false
 	for sleep(ctx, pressureInterval) {
 		p := h.pressure()

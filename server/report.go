@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/prom"
 	"github.com/idlewheel/idlewheel/settings"
 )
@@ -21,8 +21,8 @@ const (
 )
 
 // logQueues returns the queue of the Logger, and that of the Reaper if it is another one.
-func (s *Server) logQueues() []*logqueue.Queue {
-	queues := []*logqueue.Queue{logqueue.Of(s.cfg.Logger), logqueue.Of(s.reaper.Config().Logger)}
+func (s *Server) logQueues() []*logging.Queue {
+	queues := []*logging.Queue{logging.Of(s.cfg.Logger), logging.Of(s.reaper.Config().Logger)}
 	return slices.Compact(queues)
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
@@ -30,7 +30,7 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(testToken+"\n"), 0o600))
 	var args []string
-	for _, s := range setting.Server {
+	for _, s := range configtable.Server {
 		text := map[string]string{"duration": "1s", "number": "1", "address": "127.0.0.1:1", "file": file, "": "true"}[s.Unit()]
 		args = append(args, "-"+s.Name+"="+text)
 	}
@@ -44,8 +44,8 @@ func TestEachSettingIsAFlag(t *testing.T) {
 
 	var log bytes.Buffer
 	slog.New(slog.NewTextHandler(&log, nil)).Info("serving", "config", cfg)
-	shown := setting.Server.JSON(&cfg)
-	require.Len(t, shown, len(setting.Server)-1, "all but the token")
+	shown := configtable.Server.JSON(&cfg)
+	require.Len(t, shown, len(configtable.Server)-1, "all but the token")
 	require.NotContains(t, log.String(), testToken)
 	for name, value := range shown {
 		require.Contains(t, log.String(), "config."+name+"=", name)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/server"
 )
 
@@ -26,8 +26,8 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	require.NoError(t, err)
 	text := string(b)
 	for name, want := range map[string]string{
-		"settings":        markdown(setting.Idle, "idle.Config", new(idle.Config)),
-		"server settings": markdown(setting.Server, "server.Config", new(server.Config)),
+		"settings":        markdown(configtable.Idle, "idle.Config", new(idle.Config)),
+		"server settings": markdown(configtable.Server, "server.Config", new(server.Config)),
 	} {
 		before, rest, found := strings.Cut(text, "<!-- "+name+" -->\n")
 		got, after, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
@@ -44,7 +44,7 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 }
 
 // markdown returns a table of settings.
-func markdown(table setting.Table, name string, cfg any) string {
+func markdown(table configtable.Table, name string, cfg any) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| setting | field of `%s` | value | 0 means | applies | what it does |\n|---|---|---|---|---|---|\n", name)
 	for _, s := range table {

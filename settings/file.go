@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // readTimeout bounds the read of a file.
@@ -48,7 +48,7 @@ func (s *Source) readFile(cfg *idle.Config) error {
 		return fmt.Errorf("settings: %w", err)
 	}
 	defer in.Close()
-	values := map[string]*setting.Value{}
+	values := map[string]*configtable.Value{}
 	for row := range s.rows() {
 		values[row.Name] = row.Value(cfg)
 	}

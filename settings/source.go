@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 // Names returns the names of all settings, in the order of the documentation.
 func Names() (names []string) {
-	for _, s := range setting.Idle {
+	for _, s := range configtable.Idle {
 		names = append(names, s.Name)
 	}
 	return names
@@ -49,9 +49,9 @@ func New(set *flag.FlagSet, defaults idle.Config, names ...string) *Source {
 }
 
 // rows yields the settings of the Source.
-func (s *Source) rows() func(yield func(setting.Setting) bool) {
-	return func(yield func(setting.Setting) bool) {
-		for _, row := range setting.Idle {
+func (s *Source) rows() func(yield func(configtable.Setting) bool) {
+	return func(yield func(configtable.Setting) bool) {
+		for _, row := range configtable.Idle {
 			if slices.Contains(s.names, row.Name) && !yield(row) {
 				return
 			}

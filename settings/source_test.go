@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/setting"
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
@@ -55,7 +55,7 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	})
 	cfg := load(t, s)
 	require.Len(t, settings.Names(), n)
-	for name, value := range setting.Idle.Values(&cfg) {
+	for name, value := range configtable.Idle.Values(&cfg) {
 		n--
 		require.NotZero(t, value, name)
 	}
@@ -200,7 +200,7 @@ func TestDescribeIsAFileOfLimits(t *testing.T) {
 
 func TestNamesAreThoseOfTheConfig(t *testing.T) {
 	var names []string
-	for name := range setting.Idle.Values(new(idle.Config)) {
+	for name := range configtable.Idle.Values(new(idle.Config)) {
 		names = append(names, name)
 	}
 	require.Equal(t, names, settings.Names())

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
 	"github.com/stretchr/testify/require"
 )

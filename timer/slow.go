@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/ratelog"
 )
 
 // slowLimit is the number of slow runs per minute above which SlowExecutor runs a task, as in the
@@ -88,10 +88,10 @@ func (w *watchdog) look() {
 }
 
 // warnings has a limiter for each kind of warning.
-type warnings struct{ full, refused, skipped, blocked ratelog.Limiter }
+type warnings struct{ full, refused, skipped, blocked logging.Limiter }
 
 // warn logs a warning, at most once a second per limiter.
-func (c *core) warn(limiter *ratelog.Limiter, message string, args ...any) {
+func (c *core) warn(limiter *logging.Limiter, message string, args ...any) {
 	if limiter.AllowAt(mono.Time(c.now())) {
 		c.log().Warn(message, args...)
 	}

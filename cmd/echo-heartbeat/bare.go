@@ -10,7 +10,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/server"
 )
 
@@ -35,7 +35,7 @@ func (b *bare) OnBoot(eng gnet.Engine) gnet.Action {
 
 // serveBare runs a bare server until ctx is done.
 func serveBare(ctx context.Context, out io.Writer, cfg server.Config) error {
-	defer logqueue.Of(cfg.Logger).Flush()
+	defer logging.Of(cfg.Logger).Flush()
 	if len(cfg.Addresses) != 1 {
 		return usageError{errors.New("--bare needs one --addr")}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/logging"
 )
 
 // logFlags are the level and the format of the log.
@@ -26,10 +26,10 @@ func (f *logFlags) logger(out io.Writer) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: level}
 	switch f.format {
 	case "text":
-		return logqueue.Wrap(slog.New(slog.NewTextHandler(out, opts))), nil
+		return logging.Wrap(slog.New(slog.NewTextHandler(out, opts))), nil
 	case "json":
 		opts.ReplaceAttr = durationAsText
-		return logqueue.Wrap(slog.New(slog.NewJSONHandler(out, opts))), nil
+		return logging.Wrap(slog.New(slog.NewJSONHandler(out, opts))), nil
 	default:
 		return nil, fmt.Errorf("--log-format is %q: take text or json", f.format)
 	}

@@ -21,7 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
 )
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	errs := logqueue.NewWriter(stderr)
+	errs := logging.NewWriter(stderr)
 	defer errs.Flush()
 	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, "--"))
 	if wrongFlags(err) || cmd == root { // an error of root is an unknown command

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/internal/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 // startServeInto starts serve in a process of its own with an output that is a pipe of 4 KB, which

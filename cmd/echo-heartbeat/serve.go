@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/logqueue"
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
 )
@@ -62,7 +62,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 	hangups = limits.Watch()
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		signal.Ignore(syscall.SIGPIPE) // the reader of the output may end before the server
-		out := logqueue.NewWriter(cmd.OutOrStdout())
+		out := logging.NewWriter(cmd.OutOrStdout())
 		defer out.Flush()
 		if err := limits.Load(&cfg.Idle); err != nil {
 			return usageError{fmt.Errorf("--limits: %w", err)}

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idlenet"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 type connKey struct{}
@@ -59,7 +59,7 @@ func (b *body) Read(p []byte) (int, error) {
 
 func main() {
 	var cfg idlenet.Config
-	var limits sources.Limits
+	var limits sourcelimit.Limits
 	addr := flag.String("addr", "127.0.0.1:8081", "`host:port` to listen on")
 	head := flag.Duration("head-timeout", 10*time.Second, "time for the head of a request after the first one")
 	flag.DurationVar(&cfg.ReadTimeout, "read-timeout", time.Minute, "silence after which a connection is closed")

@@ -28,13 +28,13 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
-	"github.com/idlewheel/idlewheel/sources"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 type echo struct {
 	gnet.BuiltinEventEngine
 	reaper  *idle.Reaper
-	clients *sources.Sources
+	clients *sourcelimit.Sources
 }
 
 func (e *echo) OnTraffic(c gnet.Conn) gnet.Action {
@@ -44,7 +44,7 @@ func (e *echo) OnTraffic(c gnet.Conn) gnet.Action {
 			return gnet.None // the rest of the header is on its way
 		}
 		if err == nil {
-			err = e.clients.Admit(sources.AddrOf(client))
+			err = e.clients.Admit(sourcelimit.AddrOf(client))
 		}
 		if err != nil {
 			log.Printf("%v, proxy %v: %v", client, c.RemoteAddr(), err)
@@ -63,7 +63,7 @@ func (e *echo) OnTraffic(c gnet.Conn) gnet.Action {
 func (e *echo) OnClose(c gnet.Conn, err error) gnet.Action {
 	client, ok := c.Context().(net.Addr)
 	if ok {
-		e.clients.Release(sources.AddrOf(client))
+		e.clients.Release(sourcelimit.AddrOf(client))
 	}
 	log.Printf("%v, proxy %v, closed: %v", client, c.RemoteAddr(), err)
 	return gnet.None
@@ -117,11 +117,11 @@ func main() {
 	limits := settings.New(flag.CommandLine, idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: 10 * time.Second})
 	flag.Parse()
 	// The server would apply the limits to the proxy.
-	clients, err := sources.New(cfg.Sources)
+	clients, err := sourcelimit.New(cfg.Sources)
 	if err != nil {
 		log.Fatal(err)
 	}
-	cfg.Sources = sources.Limits{}
+	cfg.Sources = sourcelimit.Limits{}
 	e.clients = clients
 	if err := limits.Load(&cfg.Idle); err != nil {
 		log.Fatal(settings.Explain(err, "-"))

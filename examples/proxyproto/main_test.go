@@ -78,7 +78,7 @@ func TestAddresses(t *testing.T) {
 
 	dial(v2, "127.0.0.2").Await("hello")
 	dial(v2, "127.0.0.2")
-	server.Await(`127\.0\.0\.2:\d+, proxy .*: sources: too many connections of one source`)
+	server.Await(`127\.0\.0\.2:\d+, proxy .*: sourcelimit: too many connections of one source`)
 }
 
 // TestNoHeader has a client that goes around the proxy, and one that sends a part of a header.

@@ -8,7 +8,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -19,14 +18,14 @@ import (
 // record of the table. The zero State belongs to no connection; Open begins its life. Not safe for
 // concurrent use.
 type State struct {
-	opened  coarse.Packed
-	heard   coarse.Packed // bounds the last read if the clock has forgotten the stamp in the record
-	wrote   coarse.Packed
-	stalled coarse.Packed
-	over    coarse.Packed
-	rated   coarse.Packed
-	pinged  coarse.Packed
-	noticed [verdict.IdleReasons]coarse.Packed // the last event of each idle reason
+	opened  mono.Packed
+	heard   mono.Packed // bounds the last read if the clock has forgotten the stamp in the record
+	wrote   mono.Packed
+	stalled mono.Packed
+	over    mono.Packed
+	rated   mono.Packed
+	pinged  mono.Packed
+	noticed [verdict.IdleReasons]mono.Packed // the last event of each idle reason
 
 	lastMoved uint32 // the counter of CheckOutput
 	received  uint32 // the counter of CountReceived
@@ -47,7 +46,7 @@ type State struct {
 const stampStep = 2 * kernel.CoarsestStep
 
 // Open records that the connection was opened. With rate.Always its first message begins.
-func (s *State) Open(clock *coarse.Clock, rate verdict.Rate, now mono.Time) {
+func (s *State) Open(clock *mono.Clock, rate verdict.Rate, now mono.Time) {
 	s.opened = clock.Pack(now)
 	if rate.Always {
 		s.rated = clock.Pack(now.Add(rate.Grace))
@@ -55,7 +54,7 @@ func (s *State) Open(clock *coarse.Clock, rate verdict.Rate, now mono.Time) {
 }
 
 // Opened returns the instant at which the connection was opened.
-func (s *State) Opened() coarse.Packed { return s.opened }
+func (s *State) Opened() mono.Packed { return s.opened }
 
 // Judged reports whether the connection is judged: it is neither exempt nor observed.
 func (s *State) Judged() bool { return !s.exempt && !s.observed }
@@ -96,13 +95,13 @@ func (s *State) SetExempt(on bool) {
 func (s *State) SetObserved(on bool) { s.observed = on }
 
 // Touch restarts the idle timeouts.
-func (s *State) Touch(clock *coarse.Clock, r *conntable.Record) {
+func (s *State) Touch(clock *mono.Clock, r *conntable.Record) {
 	r.Heard = clock.Stamp().Short()
 	s.wrote = clock.PackNow()
 }
 
 // Alive records a sign of life that is an answer to all pings.
-func (s *State) Alive(clock *coarse.Clock) {
+func (s *State) Alive(clock *mono.Clock) {
 	s.missed = 0
 	if !s.leaving {
 		s.pinged = clock.PackNow()
@@ -110,22 +109,22 @@ func (s *State) Alive(clock *coarse.Clock) {
 }
 
 // Ping records that a ping is sent. The Facts are those of before.
-func (s *State) Ping(clock *coarse.Clock, f *verdict.Facts, now mono.Time) {
+func (s *State) Ping(clock *mono.Clock, f *verdict.Facts, now mono.Time) {
 	s.missed, s.pinged = uint8(f.Missed+1), clock.Pack(now)
 }
 
 // Leave records that the connection gets its goodbye.
-func (s *State) Leave(clock *coarse.Clock, now mono.Time) {
+func (s *State) Leave(clock *mono.Clock, now mono.Time) {
 	s.leaving, s.pinged = true, clock.Pack(now)
 }
 
 // Notice records an idle event.
-func (s *State) Notice(clock *coarse.Clock, r verdict.Reason, now mono.Time) {
+func (s *State) Notice(clock *mono.Clock, r verdict.Reason, now mono.Time) {
 	s.noticed[r-verdict.ReadIdle] = clock.Pack(now)
 }
 
 // BeginMessage begins a window of rate, unless a message is open. It reports whether it did.
-func (s *State) BeginMessage(clock *coarse.Clock, rate verdict.Rate) bool {
+func (s *State) BeginMessage(clock *mono.Clock, rate verdict.Rate) bool {
 	if s.rated != 0 || rate.BytesPerSecond == 0 {
 		return false
 	}
@@ -134,7 +133,7 @@ func (s *State) BeginMessage(clock *coarse.Clock, rate verdict.Rate) bool {
 }
 
 // EndMessage ends a message. With rate.Always the next one begins.
-func (s *State) EndMessage(clock *coarse.Clock, rate verdict.Rate) {
+func (s *State) EndMessage(clock *mono.Clock, rate verdict.Rate) {
 	s.rated, s.received = 0, 0
 	if rate.Always {
 		s.rated = packAfter(clock, rate.Grace)
@@ -142,14 +141,14 @@ func (s *State) EndMessage(clock *coarse.Clock, rate verdict.Rate) {
 }
 
 // packAfter packs the instant that is d after now.
-func packAfter(clock *coarse.Clock, d time.Duration) coarse.Packed {
+func packAfter(clock *mono.Clock, d time.Duration) mono.Packed {
 	return clock.Pack(clock.Elapsed().Add(d))
 }
 
 // Facts returns the facts at an instant of the real clock. It changes nothing. The output waits in
 // the buffer of the event loop.
-func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, output int, now mono.Time) verdict.Facts {
-	instant := func(p coarse.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
+func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limits, output int, now mono.Time) verdict.Facts {
+	instant := func(p mono.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
 	f := verdict.Facts{
 		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
 		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.undated,
@@ -173,7 +172,7 @@ func (s *State) Facts(clock *coarse.Clock, r *conntable.Record, lim *verdict.Lim
 
 // lastHeard returns the bounds of the last read. They come from the stamp in the record. If the
 // clock has forgotten that stamp, the upper bound is the one that KeepInReach has stored.
-func (s *State) lastHeard(clock *coarse.Clock, r *conntable.Record, now mono.Time) verdict.Span {
+func (s *State) lastHeard(clock *mono.Clock, r *conntable.Record, now mono.Time) verdict.Span {
 	stamp := r.Heard.Unwrap(clock.Stamp())
 	switch known := s.heard; {
 	case clock.Remembers(stamp):
@@ -186,13 +185,13 @@ func (s *State) lastHeard(clock *coarse.Clock, r *conntable.Record, now mono.Tim
 
 // span returns the bounds of a packed instant. The upper bound was rounded up to a tick. The lower
 // one was at most a tick or two steps of the kernel clock earlier.
-func span(clock *coarse.Clock, to mono.Time) verdict.Span {
+func span(clock *mono.Clock, to mono.Time) verdict.Span {
 	return verdict.Span{From: to.Add(-clock.Tick() - max(clock.Tick(), stampStep)), To: to}
 }
 
 // instants returns all instants.
-func (s *State) instants() [7 + verdict.IdleReasons]*coarse.Packed {
-	return [...]*coarse.Packed{
+func (s *State) instants() [7 + verdict.IdleReasons]*mono.Packed {
+	return [...]*mono.Packed{
 		&s.opened, &s.heard, &s.wrote, &s.stalled, &s.over, &s.rated, &s.pinged,
 		&s.noticed[0], &s.noticed[1], &s.noticed[2],
 	}
@@ -200,7 +199,7 @@ func (s *State) instants() [7 + verdict.IdleReasons]*coarse.Packed {
 
 // KeepInReach keeps the instants of a connection within the range of 32 bits and the memory of the
 // clock. Each judgement calls it, so it is called at least once per horizon.
-func (s *State) KeepInReach(clock *coarse.Clock, r *conntable.Record, now mono.Time) {
+func (s *State) KeepInReach(clock *mono.Clock, r *conntable.Record, now mono.Time) {
 	for _, p := range s.instants() {
 		*p = clock.Clamp(*p, now)
 	}
@@ -222,7 +221,7 @@ func (s *State) KeepInReach(clock *coarse.Clock, r *conntable.Record, now mono.T
 // Learn updates the Facts with the kernel's answer, and keeps them. It reports whether the kernel
 // has a later byte of the peer than the facts had. The instant now is after the question.
 func (s *State) Learn(
-	clock *coarse.Clock, r *conntable.Record, lim *verdict.Limits, f *verdict.Facts, ev *verdict.Evidence, now mono.Time,
+	clock *mono.Clock, r *conntable.Record, lim *verdict.Limits, f *verdict.Facts, ev *verdict.Evidence, now mono.Time,
 ) (heard bool) {
 	if heard = lim.Hear(f, ev, now); heard {
 		r.Heard = clock.StampAt(f.Heard.To).Short()
@@ -249,7 +248,7 @@ func (s *State) Learn(
 
 // Adapt brings the state in line with other limits, so that a limit that is switched on again does
 // not use old values. The limits of before are nil for the first ones.
-func (s *State) Adapt(clock *coarse.Clock, before, lim *verdict.Limits) {
+func (s *State) Adapt(clock *mono.Clock, before, lim *verdict.Limits) {
 	if before == nil {
 		before = new(verdict.Limits)
 	}
@@ -268,7 +267,7 @@ func (s *State) Adapt(clock *coarse.Clock, before, lim *verdict.Limits) {
 	}
 }
 
-func (s *State) adaptPings(clock *coarse.Clock, before, lim *verdict.Limits) {
+func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
 	if lim.Age == 0 && s.leaving {
 		s.leaving, s.pinged = false, clock.PackNow()
 	}

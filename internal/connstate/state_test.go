@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -19,7 +18,7 @@ const tick = 10 * time.Millisecond
 // A conn is a State with a clock that the test moves.
 type conn struct {
 	State
-	clock  coarse.Clock
+	clock  mono.Clock
 	now    mono.Time
 	record conntable.Record
 	lim    verdict.Limits
@@ -75,7 +74,7 @@ func TestTheLastReadIsKnownAfterTheClockHasForgottenIt(t *testing.T) {
 func TestInstantsStayInReach(t *testing.T) {
 	c := newConn(verdict.Limits{})
 	for i, p := range c.instants() {
-		*p = coarse.Packed(i + 1)
+		*p = mono.Packed(i + 1)
 	}
 	c.now = mono.Time((1<<30 + 100) * tick)
 	c.clock.Move()

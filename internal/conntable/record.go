@@ -5,7 +5,7 @@
 // table returns with the Record.
 package conntable
 
-import "github.com/idlewheel/idlewheel/internal/coarse"
+import "github.com/idlewheel/idlewheel/internal/mono"
 
 // A Key identifies a connection while it is open.
 type Key struct {
@@ -15,8 +15,8 @@ type Key struct {
 
 // A Record is what one message touches of a connection. The owner of the Table owns it.
 type Record struct {
-	Heard coarse.ShortStamp // of the last read
-	Tag   Tag               // 0 if the Record is free
+	Heard mono.ShortStamp // of the last read
+	Tag   Tag             // 0 if the Record is free
 }
 
 // A Tag identifies the connection of a Record by 28 bits of its address: two connections are taken

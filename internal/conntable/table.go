@@ -5,7 +5,7 @@ package conntable
 import (
 	"math/bits"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // ByDescriptor says that Key.FD is used.
@@ -103,7 +103,7 @@ func (t *Table) FindDescriptor(k Key) (r *Record, id uint32) {
 // Insert adds a Record with the flag Fresh for a connection, with a number below Max. If the table
 // has a connection with the same descriptor, one that was never removed, that connection is
 // replaced, and its number is returned.
-func (t *Table) Insert(k Key, id uint32, heard coarse.ShortStamp) (old uint32, replaced bool) {
+func (t *Table) Insert(k Key, id uint32, heard mono.ShortStamp) (old uint32, replaced bool) {
 	for k.FD/pieceFDs >= uint(len(t.pieces)) {
 		t.pieces = append(t.pieces, piece{})
 	}

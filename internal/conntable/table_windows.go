@@ -1,6 +1,6 @@
 package conntable
 
-import "github.com/idlewheel/idlewheel/internal/coarse"
+import "github.com/idlewheel/idlewheel/internal/mono"
 
 // ByDescriptor says that Key.FD is not used: Windows has no dense descriptors, and gnet needs two
 // calls and an allocation to return the handle.
@@ -37,7 +37,7 @@ func (t *Table) FindDescriptor(k Key) (r *Record, id uint32) { return t.Find(k) 
 
 // Insert adds a Record with the flag Fresh for a connection. It replaces none: no two connections
 // have the same address.
-func (t *Table) Insert(k Key, id uint32, heard coarse.ShortStamp) (old uint32, replaced bool) {
+func (t *Table) Insert(k Key, id uint32, heard mono.ShortStamp) (old uint32, replaced bool) {
 	if t.records == nil {
 		t.records = make(map[uintptr]*entry)
 	}

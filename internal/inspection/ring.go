@@ -4,15 +4,15 @@ import (
 	"iter"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/setting"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
 // Turn returns the usual distance of deadlines from now: the longest of the timeouts that count
 // from the last activity, or else the longest duration of a Config.
-func Turn(active time.Duration, jitter float64, all []setting.Deadline, horizon time.Duration) (longest time.Duration) {
+func Turn(active time.Duration, jitter float64, all []configtable.Deadline, horizon time.Duration) (longest time.Duration) {
 	if active > 0 {
 		return active + verdict.Share(active, jitter)
 	}

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/coarse"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -83,13 +82,13 @@ func (c *Count) enough() bool { return c.busy.Load() >= minBusy }
 type Monitor struct {
 	state atomic.Pointer[State]
 
-	told    mono.Time      // the latest heard that Step got; up to a gap later than heard
-	heard   mono.Time      // the beginning of the silence
-	stopped time.Duration  // the sum of the gaps since then, in which no peer could be heard
-	longer  time.Duration  // the silence at which the busy connections are counted next
-	calm    coarse.Longest // recent silences that were no outages
-	ended   mono.Time      // the end of the last hold
-	inARow  int            // consecutive holds, each within Longest of the end of the previous one
+	told    mono.Time     // the latest heard that Step got; up to a gap later than heard
+	heard   mono.Time     // the beginning of the silence
+	stopped time.Duration // the sum of the gaps since then, in which no peer could be heard
+	longer  time.Duration // the silence at which the busy connections are counted next
+	calm    mono.Longest  // recent silences that were no outages
+	ended   mono.Time     // the end of the last hold
+	inARow  int           // consecutive holds, each within Longest of the end of the previous one
 
 	// Outages, Time and Holds are totals. Owned by the caller of Step.
 	Outages uint64

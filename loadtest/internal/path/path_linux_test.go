@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/idlewheel/idlewheel/internal/cable"
+	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
@@ -79,7 +79,7 @@ func TestFirewallThatForgets(t *testing.T) {
 // is what it does with packets of unknown ones.
 func behindFirewall(t *testing.T, action string) (addr string) {
 	t.Helper()
-	c := cable.New(t)
+	c := faultynet.New(t)
 	var ln net.Listener
 	var err error
 	c.Inside(t, func() {

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/idlewheel/idlewheel/internal/cable"
+	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 )
 
 // serverVariable makes the test binary a server with this behaviour.
@@ -387,14 +387,14 @@ func TestWatchOfNothingFails(t *testing.T) {
 // TestVanishedPeers has peers that do not acknowledge the server's FIN.
 func TestVanishedPeers(t *testing.T) {
 	t.Parallel()
-	c := cable.New(t)
+	c := faultynet.New(t)
 	ln, err := net.Listen("tcp4", c.Host()+":0")
 	require.NoError(t, err)
 	defer ln.Close()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for range 5 {
-		client := c.Dial(t, cable.PortOf(ln.Addr()))
+		client := c.Dial(t, faultynet.PortOf(ln.Addr()))
 		conn, err := ln.Accept()
 		require.NoError(t, err)
 		serving.Go(func() {
@@ -404,9 +404,9 @@ func TestVanishedPeers(t *testing.T) {
 		_, err = client.Write([]byte("hello"))
 		require.NoError(t, err)
 	}
-	r := watch(t, cable.PortOf(ln.Addr()), func() {
+	r := watch(t, faultynet.PortOf(ln.Addr()), func() {
 		time.Sleep(300 * time.Millisecond)
-		c.Lose(t, cable.ToServer, cable.ToClient)
+		c.Lose(t, faultynet.ToServer, faultynet.ToClient)
 		time.Sleep(idleTimeout + 300*time.Millisecond)
 	})
 	require.Equal(t, 5, r.Verdicts[Silence])

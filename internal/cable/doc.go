@@ -1,2 +1,0 @@
-// Package cable has a network for tests that loses packets, and can be cut. Linux only.
-package cable

@@ -1,0 +1,239 @@
+// Package configtable holds the tables of the settings of idle.Config, idlenet.Config and
+// server.Config: name, field, unit, range, what 0 means, and help. Flags, the limits file, JSON,
+// logs, checks, errors and the documentation use these tables.
+//
+// The package does not import idle, idlenet and server, so that they can use it. Fields are found
+// by reflection.
+package configtable
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+)
+
+// TenYears is the longest timeout.
+const TenYears = 10 * 365 * 24 * time.Hour
+
+const noMax = math.MaxInt64
+
+// A Scope says when a new value takes effect.
+type Scope int
+
+// The scopes of settings.
+const (
+	AtReload      Scope = iota // Reaper.Update applies it to live connections
+	PerConnection              // the same, and a connection can have a value of its own
+	AtStart                    // a new value needs a restart
+)
+
+// String returns the scope as the documentation names it.
+func (s Scope) String() string {
+	return [...]string{"at reload", "at reload, per connection", "at start"}[s]
+}
+
+// A Setting describes one field of a Config that is a duration, an int, a float64, a bool, a string
+// or a list of strings.
+type Setting struct {
+	Name       string // in flags, files, logs and JSON
+	Field      string // path of the field, such as "OutputLimit.Soft"
+	Help       string // the unit is in back quotes, as package flag has it
+	Zero       string // what 0 means; empty if the field is no number
+	Negative   string // what a negative value means; empty if it is refused
+	Min, Max   int64  // of values above 0: nanoseconds, a number, or a part of 1
+	Ticks      bool   // a deadline that is counted in ticks
+	Adjustable bool   // POST /api/timeouts can change it
+	Secret     bool   // the flag names a file with the value, and the value is never shown
+	Scope      Scope
+}
+
+// A Table holds the settings of a Config, in the order of the documentation. An argument cfg of its
+// methods is a pointer to a Config of that type.
+type Table []Setting
+
+// Values yields the names and the values of all settings that are not secret. The value of a list
+// is a text.
+func (t Table) Values(cfg any) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for _, s := range t {
+			if !s.Secret && !yield(s.Name, plain(s.Of(cfg))) {
+				return
+			}
+		}
+	}
+}
+
+// JSON returns what Values yields, with durations as text such as 1m30s.
+func (t Table) JSON(cfg any) map[string]any {
+	all := map[string]any{}
+	for name, value := range t.Values(cfg) {
+		if d, ok := value.(time.Duration); ok {
+			value = d.String()
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// LogValue returns what Values yields without zero values.
+func (t Table) LogValue(cfg any) slog.Value {
+	var attrs []slog.Attr
+	for name, value := range t.Values(cfg) {
+		if !reflect.ValueOf(value).IsZero() {
+			attrs = append(attrs, slog.Any(name, value))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
+// NameOf returns the name of the setting of a field, or "" if the field has none.
+func (t Table) NameOf(field string) string {
+	for _, s := range t {
+		if s.Field == field {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// Of returns the field of a Config. The argument is a pointer to the Config.
+func (s Setting) Of(cfg any) reflect.Value {
+	v := reflect.ValueOf(cfg).Elem()
+	for name := range strings.SplitSeq(s.Field, ".") {
+		v = v.FieldByName(name)
+	}
+	return v
+}
+
+// Usage returns the help text of a flag, in two lines if it is long.
+func (s Setting) Usage() string {
+	var notes []string
+	if s.Zero != "" && s.Zero != "none" {
+		notes = append(notes, "0 is "+s.Zero)
+	}
+	if s.Negative != "" {
+		notes = append(notes, "a negative value is "+s.Negative)
+	}
+	if len(notes) == 0 {
+		return s.Help
+	}
+	note := strings.Join(notes, "; ")
+	if len(s.Help)+len(note) > 100 {
+		return s.Help + ";\n" + note
+	}
+	return s.Help + "; " + note
+}
+
+// Mistake returns what to do about a value out of range, or "" if the value is in range.
+func (s Setting) Mistake(v reflect.Value) string {
+	if !isNumber(v.Type()) || v.IsZero() {
+		return ""
+	}
+	switch {
+	case compare(v, 0) < 0 && s.Negative != "":
+		return ""
+	case compare(v, 0) < 0 && isDuration(v.Type()):
+		return "set a positive duration such as 60s, or 0 for " + s.Zero
+	case compare(v, 0) < 0:
+		return "set a positive number, or 0 for " + s.Zero
+	case compare(v, s.Min) < 0:
+		return fmt.Sprintf("set at least %s, or 0 for %s", boundText(v.Type(), s.Min), s.Zero)
+	case compare(v, s.Max) > 0:
+		return "set at most " + boundText(v.Type(), s.Max)
+	}
+	return ""
+}
+
+// compare compares a value with a bound. NaN is above every bound.
+func compare(v reflect.Value, bound int64) int {
+	if v.Kind() != reflect.Float64 {
+		return cmp.Compare(v.Int(), bound)
+	}
+	if math.IsNaN(v.Float()) {
+		return 1
+	}
+	return cmp.Compare(v.Float(), float64(bound))
+}
+
+// Range returns the values above 0 that are allowed for a field of type t, such as "1ms to 24h", or
+// "" if it is no number.
+func (s Setting) Range(t reflect.Type) string {
+	switch {
+	case !isNumber(t):
+		return ""
+	case s.Min == 0:
+		return "up to " + boundText(t, s.Max)
+	case s.Max == noMax:
+		return boundText(t, s.Min) + " or more"
+	}
+	return boundText(t, s.Min) + " to " + boundText(t, s.Max)
+}
+
+// Unit returns the unit of a setting, or "" for a bool. It stands in back quotes in Help.
+func (s Setting) Unit() string {
+	_, rest, _ := strings.Cut(s.Help, "`")
+	unit, _, _ := strings.Cut(rest, "`")
+	return unit
+}
+
+func boundText(t reflect.Type, bound int64) string {
+	if !isDuration(t) {
+		return fmt.Sprint(bound)
+	}
+	if time.Duration(bound) == TenYears {
+		return "ten years"
+	}
+	text := time.Duration(bound).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+func isDuration(t reflect.Type) bool { return t == reflect.TypeFor[time.Duration]() }
+
+func isNumber(t reflect.Type) bool {
+	return t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64
+}
+
+// Adjustable returns the names of the adjustable settings, in the order of the documentation.
+func (t Table) Adjustable() (names []string) {
+	for _, s := range t {
+		if s.Adjustable {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// CheckAdjustable returns an error that joins the names that are not adjustable.
+func (t Table) CheckAdjustable(timeouts map[string]time.Duration) error {
+	var errs []error
+	names := t.Adjustable()
+	for _, name := range slices.Sorted(maps.Keys(timeouts)) {
+		if !slices.Contains(names, name) {
+			errs = append(errs, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(names, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Adjust sets adjustable settings.
+func (t Table) Adjust(cfg any, timeouts map[string]time.Duration) {
+	for _, s := range t {
+		if d, ok := timeouts[s.Name]; ok && s.Adjustable {
+			s.Of(cfg).SetInt(int64(d))
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package configtable
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	ms  = int64(time.Millisecond)
+	age = int64(TenYears)
+)
+
+// Idle is the table of idle.Config.
+var Idle = Table{
+	{
+		Name: "read-timeout", Field: "ReadTimeout", Zero: "none",
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,
+		Help: "close a connection when its peer sends nothing for this `duration`",
+	},
+	{
+		Name: "write-timeout", Field: "WriteTimeout", Zero: "none",
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,
+		Help: "report a connection as write idle when nothing is sent to its peer for this `duration`",
+	},
+	{
+		Name: "all-timeout", Field: "AllTimeout", Zero: "none",
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,
+		Help: "close a connection when neither side sends anything for this `duration`",
+	},
+	{
+		Name: "jitter", Field: "Jitter", Zero: "none", Max: 1,
+		Help: "lengthen read-timeout, write-timeout and all-timeout by up to this `part`, at random for each connection",
+	},
+	{
+		Name: "first-byte-timeout", Field: "FirstByteTimeout", Zero: "none",
+		Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Help: "close a connection when its first byte takes longer than this `duration`",
+	},
+	{
+		Name: "handshake-timeout", Field: "HandshakeTimeout", Zero: "none",
+		Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Help: "close a connection when its handshake takes longer than this `duration`",
+	},
+	{
+		Name: "write-stall-timeout", Field: "WriteStallTimeout", Zero: "none",
+		Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Help: "reset a connection when its peer takes none of its pending output for this `duration`",
+	},
+	{
+		Name: "output-limit", Field: "OutputLimit.Hard", Zero: "none", Min: 1, Max: noMax,
+		Help: "reset a connection when more `bytes` of output are pending",
+	},
+	{
+		Name: "output-soft-limit", Field: "OutputLimit.Soft", Zero: "none", Min: 1, Max: noMax,
+		Help: "reset a connection when more `bytes` of output are pending for longer than output-soft-for",
+	},
+	{
+		Name: "output-soft-for", Field: "OutputLimit.SoftFor", Zero: "none", Min: ms, Max: age, Ticks: true,
+		Help: "`duration` for which pending output may exceed output-soft-limit",
+	},
+	{
+		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax,
+		Help: "reset the connections with the most pending output when more `bytes` of it are pending for all together",
+	},
+	{
+		Name: "min-rate", Field: "MinRate.BytesPerSecond", Zero: "none", Min: 1, Max: noMax,
+		Help: "close a connection when an open message arrives at fewer `bytes` per second",
+	},
+	{
+		Name: "min-rate-window", Field: "MinRate.Window", Zero: "5s", Min: ms, Max: age, Ticks: true,
+		Help: "`duration` over which min-rate is measured",
+	},
+	{
+		Name: "min-rate-grace", Field: "MinRate.Grace", Zero: "none", Min: ms, Max: age, Ticks: true,
+		Help: "`duration` between the start of a message and its first window of min-rate",
+	},
+	{
+		Name: "min-rate-always", Field: "MinRate.Always",
+		Help: "apply min-rate all the time, not only while a message is open",
+	},
+	{
+		Name: "heartbeat", Field: "Heartbeat.Interval", Zero: "none", Min: ms, Max: age, Ticks: true,
+		Help: "send a ping when the peer sends nothing for this `duration`",
+	},
+	{
+		Name: "heartbeat-retry", Field: "Heartbeat.Retry", Zero: "the value of heartbeat", Min: ms, Max: age, Ticks: true,
+		Help: "send the next ping, or close the connection, when a ping is not answered for this `duration`",
+	},
+	{
+		Name: "heartbeat-missed", Field: "Heartbeat.MaxMissed", Zero: "2", Min: 1, Max: 15,
+		Help: "close a connection after this `number` of unanswered pings in a row",
+	},
+	{
+		Name: "heartbeat-jitter", Field: "Heartbeat.Jitter", Zero: "0.2", Negative: "none", Max: 1,
+		Help: "lengthen heartbeat by up to this `part`, at random for each connection",
+	},
+	{
+		Name: "max-age", Field: "MaxAge", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Help: "close a connection when it is older than this `duration`, ±10 %",
+	},
+	{
+		Name: "max-age-grace", Field: "MaxAgeGrace", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Help: "`duration` between the goodbye at max-age and the close",
+	},
+	{
+		Name: "reconnect-spread", Field: "ReconnectSpread", Zero: "no suggestion", Max: maxDrain,
+		Help: "suggest that drained clients connect again after a random part of this `duration`",
+	},
+	{
+		Name: "tcp-keepalive", Field: "TCPKeepAlive", Zero: "none",
+		Min: int64(8 * time.Second), Max: int64(24 * time.Hour),
+		Help: "let the kernel detect a vanished peer within about this `duration`",
+	},
+	{
+		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32,
+		Help: "limit the `number` of open connections; from 15/16 of it on, the longest idle ones are closed",
+	},
+	{
+		Name: "shed-protect", Field: "ShedProtect", Zero: "1s", Min: ms, Max: age, Ticks: true,
+		Help: "`duration` of silence before a connection may be closed to make room for new ones",
+	},
+	{
+		Name: "observe-only", Field: "ObserveOnly",
+		Help: "close nothing; log and count the connections that would be closed",
+	},
+	{
+		Name: "keep-closed", Field: "KeepClosed", Zero: "none", Min: 1, Max: 1 << 16,
+		Help: "remember this `number` of reaped connections, with the reason",
+	},
+	{
+		Name: "outage-grace", Field: "OutageGrace", Zero: "2m after an outage and one more timeout during it", Negative: "off",
+		Max: age, Adjustable: true,
+		Help: "delay verdicts after, and during, an outage of this server for at most this `duration`",
+	},
+	{
+		Name: "tick", Field: "Tick", Zero: "a 200th of the shortest timeout, 20ms to 100ms, at most a tenth", Min: ms, Max: age, Scope: AtStart,
+		Help: "close a connection at most two ticks of this `duration` after its deadline",
+	},
+}
+
+// Net is the table of idlenet.Config: that of idle.Config without what needs an event loop.
+var Net = slices.Concat(
+	Idle.filter(false, "OutputLimit", "ReconnectSpread"),
+	Server.filter(true, "Sources", "AcceptRate"),
+	Table{{
+		Name: "close-grace", Field: "CloseGrace", Zero: "5s", Min: ms, Max: age,
+		Help: "`duration` that the server gets to close a connection that has ended",
+	}},
+)
+
+// filter returns the settings of the given fields, and of the fields in these, or all others.
+func (t Table) filter(given bool, fields ...string) Table {
+	return slices.DeleteFunc(slices.Clone(t), func(s Setting) bool {
+		field, _, _ := strings.Cut(s.Field, ".")
+		return slices.Contains(fields, field) != given
+	})
+}

@@ -1,0 +1,179 @@
+package faultynet
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A Cable connects this host with a network namespace of its own until Pull is called. Servers
+// listen at its near end. Clients are in the namespace at its far end.
+type Cable struct {
+	space    string // the network namespace
+	near     string // the interface of this host; the one in the namespace is called far
+	host     string // the address of this host
+	prefix   string // the two addresses without their last byte, as a.b.c
+	lastByte int    // of host; the far end has the next one
+}
+
+// cables counts the cables of this process.
+var cables atomic.Int64
+
+// A Way is a direction of the packets on a cable.
+type Way string
+
+const (
+	ToServer Way = "to the server"
+	ToClient Way = "to the client"
+)
+
+// needTool skips a test that needs a command, or fails it in CI, where all commands are installed.
+func needTool(t *testing.T, name, debianPackage string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		skipOrFail(t, "the test needs the %s command: install %s", name, debianPackage)
+	}
+}
+
+// skipOrFail skips a test that cannot run here, or fails it in CI.
+func skipOrFail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
+// New needs root and the ip command; without them the test is skipped. Names and addresses
+// differ between the cables of a process, and between processes.
+func New(t *testing.T) *Cable {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		skipOrFail(t, "a network namespace needs root")
+	}
+	needTool(t, "ip", "iproute2")
+	id := int64(os.Getpid())*16 + cables.Add(1)
+	net30 := id % (1 << 20) * 4 // of 10.192.0.0/10
+	c := &Cable{
+		space: fmt.Sprintf("idlewheel%d", id), near: fmt.Sprintf("iw%d", id%1e9),
+		prefix:   fmt.Sprintf("10.%d.%d", 192+net30>>16, net30>>8&255),
+		lastByte: int(net30&255) + 1,
+	}
+	c.host = fmt.Sprintf("%s.%d", c.prefix, c.lastByte)
+	run := func(args ...string) error {
+		out, err := exec.Command("ip", args...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %v: %w: %s", args, err, out)
+		}
+		return nil
+	}
+	if err := run("netns", "add", c.space); err != nil {
+		skipOrFail(t, "no network namespace can be made here: %v", err)
+	}
+	t.Cleanup(func() { _ = run("netns", "delete", c.space) })
+	require.NoError(t, run("link", "add", c.near, "type", "veth", "peer", "name", "far", "netns", c.space))
+	t.Cleanup(func() { _ = run("link", "delete", c.near) }) // if it was not pulled
+	require.NoError(t, run("addr", "add", c.host+"/30", "dev", c.near))
+	require.NoError(t, run("link", "set", c.near, "up"))
+	require.NoError(t, run("-n", c.space, "addr", "add", fmt.Sprintf("%s.%d/30", c.prefix, c.lastByte+1), "dev", "far"))
+	require.NoError(t, run("-n", c.space, "link", "set", "far", "up"))
+	return c
+}
+
+// Host returns the address of this host.
+func (c *Cable) Host() string { return c.host }
+
+// Inside calls a function on a thread that is in the network namespace.
+func (c *Cable) Inside(t *testing.T, do func()) {
+	t.Helper()
+	var err error
+	done := make(chan struct{})
+	go func() { // the thread ends with the goroutine, because it stays locked
+		defer close(done)
+		runtime.LockOSThread()
+		var f *os.File
+		if f, err = os.Open("/run/netns/" + c.space); err != nil {
+			return
+		}
+		err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+		f.Close()
+		if err == nil {
+			do()
+		}
+	}()
+	<-done
+	require.NoError(t, err)
+	if t.Failed() {
+		t.FailNow() // the function has failed inside
+	}
+}
+
+// Dial connects from the far end.
+func (c *Cable) Dial(t *testing.T, port int) (conn net.Conn) {
+	t.Helper()
+	var err error
+	c.Inside(t, func() { conn, err = net.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// PortOf returns the port of a TCP address.
+func PortOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
+
+// Lose makes the network lose the packets of the given ways until mend is called. The sender of a
+// packet does not notice: the packet is dropped on arrival.
+func (c *Cable) Lose(t *testing.T, ways ...Way) (mend func()) {
+	t.Helper()
+	needTool(t, "nft", "nftables")
+	var mends []func() error
+	for _, w := range ways {
+		dev, nft := c.near, []string{"nft"}
+		if w == ToClient {
+			dev, nft = "far", []string{"ip", "netns", "exec", c.space, "nft"}
+		}
+		table := "netdev " + c.space
+		run := func(rules string) error {
+			cmd := exec.Command(nft[0], append(nft[1:], "-f", "-")...)
+			cmd.Stdin = strings.NewReader(rules)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("nft: losing packets %s: %w: %s", w, err, out)
+			}
+			return nil
+		}
+		require.NoError(t, run(fmt.Sprintf("table %s { chain lost {\n"+
+			"type filter hook ingress device \"%s\" priority 0;\nether type ip drop\n}\n}\n", table, dev)))
+		mends = append(mends, func() error { return run("delete table " + table) })
+	}
+	mended := false
+	mend = func() {
+		if mended {
+			return
+		}
+		mended = true
+		for _, m := range mends {
+			if err := m(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(mend)
+	return mend
+}
+
+// Pull deletes the network between the two ends.
+func (c *Cable) Pull(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command("ip", "link", "delete", c.near).CombinedOutput()
+	require.NoError(t, err, string(out))
+}

@@ -14,18 +14,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
-// Admin configures an HTTP listener for operators, with a live page, JSON, metrics and probes, see
-// package admin. The zero Admin is off.
-type Admin struct {
-	// Addr is the host:port to listen on, such as 127.0.0.1:7080. An address that other machines
-	// can reach needs a Token.
-	Addr string
-	// Token is the secret for changes, at least 16 characters. If empty, nothing can be changed.
-	Token string
-	// Profiles adds /debug/pprof/.
-	Profiles bool
-}
-
 // An adminSite is the admin listener while Run runs, also while no event loops do.
 type adminSite struct {
 	addr     *net.TCPAddr

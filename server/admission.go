@@ -9,9 +9,6 @@ import (
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
-// SourceLimits are the limits of one source. See [sourcelimit.Limits].
-type SourceLimits = sourcelimit.Limits
-
 // An admission admits or rejects new connections by their source and by the rate of all. Safe for
 // concurrent use.
 type admission struct {

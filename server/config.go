@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -107,6 +109,47 @@ type Config struct {
 	Options []gnet.Option
 }
 
+// SourceLimits are the limits of one source. See [sourcelimit.Limits].
+type SourceLimits = sourcelimit.Limits
+
+// Drain says how a server closes its connections when it stops, so that its clients do not all
+// reconnect elsewhere at once. A connection is busy if it was active within the last second, and
+// idle otherwise. OnClose gets idle.Drained for a connection that the drain closes, and nil for one
+// that is left at its end. The zero Drain is none: all connections are closed at once.
+type Drain struct {
+	// Delay is the time for which the server goes on as before. In this time load balancers notice
+	// that the server stops.
+	Delay time.Duration
+	// Spread is the time after Delay in which idle connections are closed, evenly spread. New
+	// connections are not served any more. A peer that sends something at the moment of the close
+	// may see a reset instead of an end.
+	Spread time.Duration
+	// Timeout is the time after Delay in which all connections are closed: the busy ones evenly
+	// spread between Spread and Timeout, held ones at its end. Exempt connections keep the server
+	// until then; they are closed without a goodbye, and OnClose gets nil. If zero, it is twice
+	// Spread, at most 30 days.
+	Timeout time.Duration
+	// KeepListening keeps the listeners after Delay, without accepting. New clients wait in the
+	// queue of the kernel. Set it if the sockets outlive the server, as those of systemd do: the
+	// next server accepts the clients that wait. If false, the listeners are closed after Delay.
+	// New clients are refused at once then, so that they can try another server. Listeners without
+	// SetDeadline are closed in any case. If clients wait for room when the drain begins, up to two
+	// of them for each event loop and listener are closed: the server has accepted these already.
+	KeepListening bool
+}
+
+// Admin configures an HTTP listener for operators, with a live page, JSON, metrics and probes, see
+// package admin. The zero Admin is off.
+type Admin struct {
+	// Addr is the host:port to listen on, such as 127.0.0.1:7080. An address that other machines
+	// can reach needs a Token.
+	Addr string
+	// Token is the secret for changes, at least 16 characters. If empty, nothing can be changed.
+	Token string
+	// Profiles adds /debug/pprof/.
+	Profiles bool
+}
+
 // check returns the Config with its defaults filled in, or an error that joins all that is wrong
 // with it.
 func (cfg Config) check() (Config, error) {
@@ -135,6 +178,44 @@ func (cfg Config) check() (Config, error) {
 		cfg.complete(&cfg.Idle)
 	}
 	return cfg, nil
+}
+
+// checkAddresses checks what can be checked without a look-up of names.
+func (cfg *Config) checkAddresses() error {
+	if strings.Join(cfg.Addresses, "") == "" && len(cfg.Listeners) == 0 {
+		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, field("Addresses"))
+	}
+	var errs []error
+	for i, addr := range cfg.Addresses {
+		_, err := parseAddress(addr)
+		errs = append(errs, err)
+		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
+			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, field("Addresses"), addr))
+		}
+	}
+	for _, ln := range cfg.Listeners {
+		if v := reflect.ValueOf(ln); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			errs = append(errs, errors.New("server: Config.Listeners has a nil listener: leave it out"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Drain) check() error {
+	d.Timeout = cmp.Or(d.Timeout, min(2*d.Spread, max(d.Spread, configtable.LongestDrain)))
+	if d.Timeout >= 0 && d.Timeout < d.Spread {
+		return errorf("server: %s is %v, less than %s of %v: set a longer one, or 0 for twice as long",
+			field("Drain.Timeout"), d.Timeout, field("Drain.Spread"), d.Spread)
+	}
+	return nil
+}
+
+func (cfg *Config) ranges() error {
+	var errs []error
+	configtable.Server.CheckRanges(cfg, func(_, format string, args ...any) {
+		errs = append(errs, errorf("server: "+format, args...))
+	})
+	return errors.Join(errs...)
 }
 
 // complete sets what a server has and package idle has not, unless it is set.
@@ -188,11 +269,3 @@ type field = configtable.Field
 
 // errorf is fmt.Errorf for errors that name fields. [settings.Explain] can name flags instead.
 func errorf(format string, args ...any) error { return configtable.Server.Errorf(format, args...) }
-
-func (cfg *Config) ranges() error {
-	var errs []error
-	configtable.Server.CheckRanges(cfg, func(_, format string, args ...any) {
-		errs = append(errs, errorf("server: "+format, args...))
-	})
-	return errors.Join(errs...)
-}

@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,27 +15,6 @@ import (
 // ErrBadAddress is returned by New for an address that no server could listen on, such as one
 // without a port.
 var ErrBadAddress = errors.New("server: bad address")
-
-// checkAddresses checks what can be checked without a look-up of names.
-func (cfg *Config) checkAddresses() error {
-	if strings.Join(cfg.Addresses, "") == "" && len(cfg.Listeners) == 0 {
-		return errorf("%w: %s is not set: set it, for example to 127.0.0.1:7000", ErrBadAddress, field("Addresses"))
-	}
-	var errs []error
-	for i, addr := range cfg.Addresses {
-		_, err := parseAddress(addr)
-		errs = append(errs, err)
-		if slices.Contains(cfg.Addresses[:i], addr) && !strings.HasSuffix(addr, ":0") {
-			errs = append(errs, errorf("%w: %s has %q twice", ErrBadAddress, field("Addresses"), addr))
-		}
-	}
-	for _, ln := range cfg.Listeners {
-		if v := reflect.ValueOf(ln); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-			errs = append(errs, errors.New("server: Config.Listeners has a nil listener: leave it out"))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 func join(addrs []net.Addr) string {
 	var list []string

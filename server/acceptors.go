@@ -10,31 +10,30 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 const (
-	// acceptorsPerLoop is the number of goroutines that accept for each event loop and listener.
-	// While the loop opens the connection of one of them, the others accept.
-	acceptorsPerLoop = 2
 	// An acceptor that cannot accept tries again after minAcceptPause, and then after twice the
 	// pause before. New clients wait meanwhile, so the pause does not grow to a second as in
 	// net/http: a hundred errors in a row take less than that.
 	minAcceptPause = time.Millisecond
 	maxAcceptPause = 8 * time.Millisecond
+	// shortagePoll is the interval at which the descriptors in use are counted during a shortage.
+	shortagePoll = 500 * time.Millisecond
 )
 
 // acceptors accept connections while there is room for them, and hand them to event loops. The
 // others wait in the queue of the kernel. Safe for concurrent use.
 type acceptors struct {
-	setup
+	*setup
 	admission *admission
 	room      *room
 	log       *slog.Logger
@@ -49,12 +48,11 @@ type acceptors struct {
 	failed logging.Limiter
 }
 
-func newAcceptors(s *Server) *acceptors {
+func newAcceptors(cfg *Config, set *setup, r *idle.Reaper, admission *admission, pauses *pauses) *acceptors {
 	a := &acceptors{
-		ended: make(chan struct{}), setup: s.setup(), admission: s.admission, log: s.cfg.Logger, pauses: &s.pauses,
-		delay: s.cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
+		setup: set, admission: admission, room: newRoom(set.limit, r), log: cfg.Logger, delay: cfg.gnetOptions().TCPNoDelay == gnet.TCPDelay,
+		ended: make(chan struct{}), pauses: pauses,
 	}
-	a.room = newRoom(a.limit, s.reaper)
 	a.accepting, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -205,36 +203,33 @@ func (a *acceptors) leave(from netip.Addr) {
 	a.admission.sources.Release(from)
 }
 
-// pauses logs and counts the times in which clients wait for room. Safe for concurrent use.
-type pauses struct {
-	warning logging.Limiter
-	count   atomic.Uint64
-
-	mu      sync.Mutex
-	waiting atomic.Int64 // changed under mu; clients that wait
-	logged  time.Time    // guarded by mu; when the present pause began, zero if it is not in the log
-}
-
-// begin counts a client that waits.
-func (p *pauses) begin(log *slog.Logger, why string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting.Add(1) > 1 {
-		return
-	}
-	n := p.count.Add(1)
-	p.logged = time.Time{}
-	if p.warning.Allow() {
-		p.logged = time.Now()
-		log.Warn("accepting is paused", "because", why, "pauses", n)
+// runShort begins a shortage, or makes it worse.
+func (a *acceptors) runShort() {
+	if left, begins := a.room.shrink(); begins {
+		a.log.Warn("descriptors are short: there is room for fewer connections", "room", left)
+		a.running.Go(a.followDescriptors)
 	}
 }
 
-// end takes that back. The server resumes accepting after the last one, if it is not stopping.
-func (p *pauses) end(log *slog.Logger, resumes bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting.Add(-1) == 0 && resumes && !p.logged.IsZero() {
-		log.Warn("accepting resumes", "after", time.Since(p.logged))
+// followDescriptors makes room again as descriptors become free, until there are enough.
+func (a *acceptors) followDescriptors() {
+	for sleep(a.accepting, shortagePoll) {
+		// Connections are opened and closed while descriptors are counted.
+		before := a.room.taken.Load()
+		used, ok := descriptorsInUse()
+		if ok && a.room.grow(int(min(before, a.room.taken.Load()))+a.budget.full()-used) {
+			a.log.Warn("descriptors suffice again", "room", a.limit)
+			return
+		}
+	}
+}
+
+// sleep waits, and reports whether the time has passed before the context was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

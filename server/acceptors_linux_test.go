@@ -149,7 +149,7 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	require.NoError(t, pingPong(client, 10*time.Second))
 	far, err := upstream.Accept()
 	require.NoError(t, err)
-	room := s.engine.Load().acceptors.room
+	room := s.acceptors.Load().room
 	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, 1, room.taken.Load())
 	require.NoError(t, far.Close())
@@ -305,7 +305,7 @@ func TestOptionsWithoutLoopsHaveTheUsualNumber(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	require.NoError(t, pingPong(c, 10*time.Second))
-	require.Equal(t, 2, s.setup().budget.loops)
+	require.Equal(t, 2, s.setup.Load().budget.loops)
 	stop()
 	cfg.Options = []gnet.Option{gnet.WithNumEventLoop(-1)}
 	_, err = New(cfg)
@@ -320,7 +320,7 @@ func TestOptionsOfGnetHold(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 		require.Equal(t, want, <-h.noDelay)
-		require.Equal(t, 3, s.setup().budget.loops)
+		require.Equal(t, 3, s.setup.Load().budget.loops)
 		stop()
 	}
 }

@@ -22,9 +22,9 @@ type adminSite struct {
 	serving  sync.WaitGroup                  // the server and its requests
 }
 
-// newAdminSite checks Config.Admin. It returns nil if Admin is off.
-func (s *Server) newAdminSite() (*adminSite, error) {
-	cfg := s.cfg.Admin
+// newAdminSite checks an Admin. It returns nil if the Admin is off. The handler has the fields of
+// its Config that are not settings.
+func newAdminSite(cfg Admin, of admin.Config, c prometheus.Collector) (*adminSite, error) {
 	if cfg.Addr == "" {
 		if cfg != (Admin{}) {
 			return nil, errorf("server: %s is not set: set it, for example to 127.0.0.1:7080", field("Admin.Addr"))
@@ -43,11 +43,9 @@ func (s *Server) newAdminSite() (*adminSite, error) {
 		return nil, errorf("server: %s %s", field("Admin.Token"), mistake)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	handler, err := admin.New(admin.Config{
-		Reaper: s.reaper, Token: cfg.Token, Open: addr.IP.IsLoopback(), Status: s.status, Metrics: registry, Profiles: cfg.Profiles,
-		Logger: s.cfg.Logger,
-	})
+	registry.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	of.Token, of.Open, of.Profiles, of.Metrics = cfg.Token, addr.IP.IsLoopback(), cfg.Profiles, registry
+	handler, err := admin.New(of)
 	if err != nil {
 		return nil, fmt.Errorf("server: Config.Admin: %w", err)
 	}
@@ -80,36 +78,4 @@ func (site *adminSite) listen() error {
 func (site *adminSite) close() {
 	_ = site.server.Close()
 	site.serving.Wait()
-}
-
-// AdminAddr returns the address of the admin listener with the port that the kernel has chosen. It
-// returns nil if there is none, and before OnStarted is called.
-func (s *Server) AdminAddr() net.Addr {
-	if s.adminSite != nil {
-		if listener := s.adminSite.listener.Load(); listener != nil {
-			return listener.Addr()
-		}
-	}
-	return nil
-}
-
-func (s *Server) status() admin.Status {
-	st, set := s.Stats(), s.setup()
-	return admin.Status{
-		State: s.adminState(st), Address: join(s.Addrs()), Limit: st.MaxConnections, LimitWhy: set.why, Rejected: st.Rejected.Total(),
-		Pressure: admin.Pressure(st.Pressure), Settings: configtable.Server.JSON(&s.cfg),
-	}
-}
-
-// adminState says whether new connections are welcome.
-func (s *Server) adminState(st Stats) admin.State {
-	switch {
-	case s.serving.Err() != nil:
-		return admin.Draining
-	case s.engine.Load() == nil:
-		return admin.Starting
-	case st.Paused:
-		return admin.Paused
-	}
-	return admin.Ready
 }

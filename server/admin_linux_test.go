@@ -333,40 +333,6 @@ func TestTheConfigurationAndReapedConnectionsAreLogged(t *testing.T) {
 	require.NotContains(t, out.String(), "level=DEBUG")
 }
 
-func TestAReportHasNewReapsOnly(t *testing.T) {
-	var out strings.Builder
-	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
-	var s idle.Stats
-	r.logReaped(s)
-	require.Empty(t, out.String(), "nothing was reaped")
-	s.Reaped = idle.Counts{idle.ReadIdle: 5}
-	s.Lateness = idle.LatenessStats{Count: 5, Sum: 5 * time.Second}
-	r.logReaped(s)
-	require.Contains(t, out.String(), `msg=reaped number=5 reasons.read_idle=5 connections=0 late=1s`)
-	out.Reset()
-	r.logReaped(s)
-	require.Empty(t, out.String(), "nothing is new")
-	s.Reaped = idle.Counts{idle.ReadIdle: 5, idle.Kicked: 1}
-	s.Observed = idle.Counts{idle.MaxAge: 2}
-	r.logReaped(s)
-	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
-	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n")
-}
-
-func TestRejectedConnectionsAreLogged(t *testing.T) {
-	var out strings.Builder
-	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
-	r.logRejected(0, "nothing", &r.refused)
-	require.Empty(t, out.String())
-	r.logRejected(5, "too many", &r.refused)
-	require.Contains(t, out.String(), `level=WARN msg="connections were rejected" number=5 last="too many"`)
-	out.Reset()
-	r.logRejected(5, "too many", &r.refused)
-	require.Empty(t, out.String(), "they are in the log already")
-	r.logRejected(7, "too fast", &r.refused)
-	require.Contains(t, out.String(), `number=2 last="too fast"`)
-}
-
 // BenchmarkAdmin measures an echo over one connection without the admin listener, with one, and
 // with one that has a viewer.
 func BenchmarkAdmin(b *testing.B) {

@@ -18,6 +18,9 @@ const (
 	reserve = 64
 	// minConnections is the smallest number of connections that a server is started for.
 	minConnections = 16
+	// acceptorsPerLoop is the number of goroutines that accept for each event loop and listener.
+	// While the loop opens the connection of one of them, the others accept.
+	acceptorsPerLoop = 2
 )
 
 // A budget divides the descriptors that the process may have.

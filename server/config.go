@@ -161,8 +161,11 @@ func (cfg Config) check() (Config, error) {
 	if loops < 0 && cfg.NumEventLoop >= 0 {
 		errs = append(errs, fmt.Errorf("server: Config.Options has %d event loops: set a positive number", loops))
 	}
-	errs = append(errs, cfg.ranges(), cfg.Drain.check())
-	if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise ranges says so
+	configtable.Server.CheckRanges(&cfg, func(_, format string, args ...any) {
+		errs = append(errs, errorf("server: "+format, args...))
+	})
+	errs = append(errs, cfg.Drain.check())
+	if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise CheckRanges says so
 		if _, err := sourcelimit.New(cfg.Sources); err != nil {
 			errs = append(errs, fmt.Errorf("server: Config.Sources: %w", err))
 		}
@@ -208,14 +211,6 @@ func (d *Drain) check() error {
 			field("Drain.Timeout"), d.Timeout, field("Drain.Spread"), d.Spread)
 	}
 	return nil
-}
-
-func (cfg *Config) ranges() error {
-	var errs []error
-	configtable.Server.CheckRanges(cfg, func(_, format string, args ...any) {
-		errs = append(errs, errorf("server: "+format, args...))
-	})
-	return errors.Join(errs...)
 }
 
 // complete sets what a server has and package idle has not, unless it is set.

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,9 +23,6 @@ var ErrEngineDied = errors.New("server: the gnet engine died")
 
 // errShutdown is the cause when the handler stops the server.
 var errShutdown = errors.New("the handler has returned gnet.Shutdown")
-
-// errNoListener is the cause when other code has closed all listeners.
-var errNoListener = errors.New("server: all listeners were closed, and not by the server")
 
 // An engine is the event loops of a Server. Each of them is a gnet.Client with one loop, and has
 // acceptors of its own. A loop that is blocked delays its own connections only: a gnet.Client with
@@ -64,60 +64,62 @@ func (e *engine) stop() {
 	stopping.Wait()
 }
 
-// serve runs the event loops until the server is to stop.
-func (s *Server) serve() error {
-	helping, end := context.WithCancel(context.Background())
-	var helpers sync.WaitGroup
-	defer helpers.Wait()
-	defer end()
-	s.logStart()
-	helpers.Go(func() { (&reporter{log: s.cfg.Logger}).run(helping, s) })
-	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
-		return nil
-	}
-	h := &engineHandler{Reaper: s.reaper, server: s, acceptors: newAcceptors(s)}
-	eng, err := newEngine(h, &s.cfg)
-	if err != nil {
-		return err
-	}
-	s.engine.Store(h)
-	defer s.engine.Store(nil)
-	if s.cfg.OnStarted != nil {
-		s.cfg.OnStarted(s)
-	}
-	if s.cfg.PressureTimeout > 0 {
-		helpers.Go(func() { h.scaleTimeouts(helping, s.cfg.PressureTimeout) })
-	}
-	h.acceptors.start(eng.loops)
-	s.drainWhenAsked(h, eng.log.alive)
-	h.acceptors.stop(true)
-	h.acceptors.wait(eng.log.alive)
-	died := eng.log.alive.Err() != nil
-	s.cfg.Handler.OnShutdown(gnet.Engine{})
-	eng.stop()
-	if died {
-		return fmt.Errorf("%w on %s: %s", ErrEngineDied, join(s.Addrs()), eng.log.lastErrors())
-	}
-	return nil
+// keptErrors is the number of different lines in which gnet may explain the death of an engine: the
+// cause and its consequences.
+const keptErrors = 8
+
+// loopExits is the start of what gnet logs when an event loop ends. gnet tells it in no other way.
+const loopExits = "event-loop(%d) is exiting"
+
+// An engineLog is the logger of gnet. It finds out from the log that an event loop has ended, and
+// keeps the last errors: gnet returns neither.
+type engineLog struct {
+	*slog.Logger
+	alive context.Context // done when an event loop has ended
+	died  context.CancelFunc
+
+	mu   sync.Mutex
+	last []string // guarded by mu
 }
 
-// drainWhenAsked waits until the server is to stop, or no listener is left, and drains then. It
-// returns at once when an event loop has died.
-func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
-	select {
-	case <-s.serving.Done():
-	case <-h.acceptors.ended:
-		s.stop(errNoListener)
-	case <-alive.Done():
-		return
+func newEngineLog(log *slog.Logger) *engineLog {
+	l := &engineLog{Logger: log}
+	l.alive, l.died = context.WithCancel(context.Background())
+	return l
+}
+
+func (l *engineLog) logf(level slog.Level, format string, args []any) {
+	if strings.HasPrefix(format, loopExits) {
+		l.died()
 	}
-	if context.Cause(s.serving) == errShutdown {
-		return
+	if l.Enabled(context.Background(), level) {
+		l.Log(context.Background(), level, fmt.Sprintf(format, args...), "from", "gnet")
 	}
-	draining, end := context.WithCancel(s.draining)
-	defer end()
-	defer context.AfterFunc(alive, end)()
-	h.drain(draining, s.cfg.Drain)
+}
+
+func (l *engineLog) Debugf(format string, args ...any) { l.logf(slog.LevelDebug, format, args) }
+func (l *engineLog) Infof(format string, args ...any)  { l.logf(slog.LevelDebug, format, args) }
+func (l *engineLog) Warnf(format string, args ...any)  { l.logf(slog.LevelWarn, format, args) }
+
+func (l *engineLog) Errorf(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	l.mu.Lock()
+	if !slices.Contains(l.last, line) {
+		l.last = append(l.last, line)
+		l.last = l.last[max(0, len(l.last)-keptErrors):]
+	}
+	l.mu.Unlock()
+	l.logf(slog.LevelError, format, args)
+}
+
+// Fatalf logs an error. It does not end the process.
+func (l *engineLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
+
+// lastErrors returns what gnet has logged about the end.
+func (l *engineLog) lastErrors() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(strings.Join(l.last, "; "), "gnet does not say why")
 }
 
 // An engineHandler is the outermost handler of the event loops. It tells the acceptors which
@@ -125,17 +127,17 @@ func (s *Server) drainWhenAsked(h *engineHandler, alive context.Context) {
 // event loop and not tell.
 type engineHandler struct {
 	*idle.Reaper
-	server    *Server
 	acceptors *acceptors
+	stop      context.CancelCauseFunc // of the server
 	// registered are the connections that the handler itself has given to an event loop, by
 	// Register or Enroll. They need no room.
 	registered sync.Map // of gnet.Conn
 }
 
-// watch returns the Action for gnet. It stops the Server instead of one event loop.
-func (s *Server) watch(action gnet.Action) gnet.Action {
+// watch returns the Action for gnet. It calls stop instead of stopping one event loop.
+func watch(action gnet.Action, stop context.CancelCauseFunc) gnet.Action {
 	if action == gnet.Shutdown {
-		s.stop(errShutdown)
+		stop(errShutdown)
 		return gnet.None
 	}
 	return action
@@ -156,16 +158,16 @@ func (h *engineHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		h.registered.Store(c, nil)
 	}
 	out, action := h.Reaper.OnOpen(c)
-	return out, h.server.watch(action)
+	return out, watch(action, h.stop)
 }
 
 func (h *engineHandler) OnTraffic(c gnet.Conn) gnet.Action {
-	return h.server.watch(h.Reaper.OnTraffic(c))
+	return watch(h.Reaper.OnTraffic(c), h.stop)
 }
 
 func (h *engineHandler) OnTick() (time.Duration, gnet.Action) {
 	delay, action := h.Reaper.OnTick()
-	return delay, h.server.watch(action)
+	return delay, watch(action, h.stop)
 }
 
 func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
@@ -173,15 +175,5 @@ func (h *engineHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 	if _, ok := h.registered.LoadAndDelete(c); !ok {
 		h.acceptors.leave(sourcelimit.AddrOf(c.RemoteAddr()))
 	}
-	return h.server.watch(action)
-}
-
-// sleep waits, and reports whether the time has passed before the context was done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
+	return watch(action, h.stop)
 }

@@ -89,11 +89,8 @@ func (a address) String() string {
 // may listen on the same TCP ports. A look-up of a name ends with ctx.
 func listenAll(ctx context.Context, addrs []string, share bool) (all []net.Listener, err error) {
 	for _, text := range addrs {
-		var ln net.Listener
-		addr, err := parseAddress(text)
-		if err == nil {
-			ln, err = addr.listen(ctx, share)
-		}
+		addr, _ := parseAddress(text) // Config.check has checked it
+		ln, err := addr.listen(ctx, share)
 		if err != nil {
 			for _, ln := range all {
 				_ = ln.Close()

@@ -10,13 +10,7 @@ import (
 // A collector adds the metrics of a server to those of its Reaper.
 type collector struct {
 	*metrics.Collector
-	server *Server
-}
-
-// Collector returns a prometheus.Collector for the metrics of the server and of its Reaper, see
-// package metrics. Register it in one registry. The metrics of Config.Admin include it.
-func (s *Server) Collector() prometheus.Collector {
-	return &collector{metrics.NewCollector(s.reaper), s}
+	stats func() Stats
 }
 
 var (
@@ -39,7 +33,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, as prometheus.ValueType, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, as, value, labels...)
 	}
-	s := c.server.Stats()
+	s := c.stats()
 	ch <- prom.Rejected("source", s.Rejected.Source)
 	ch <- prom.Rejected("accept_rate", s.Rejected.AcceptRate)
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Connections, "connections")

@@ -47,7 +47,7 @@ func newIdleServer(t *testing.T) *Server {
 
 func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	s := newIdleServer(t)
-	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
+	s.setup.Store(&setup{budget: budget{allowed: 12_345}})
 	s.admission.bySource.Store(3)
 	s.admission.byRate.Store(4)
 	s.pauses.count.Store(7)
@@ -59,22 +59,22 @@ func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	require.Subset(t, values(t, s), want)
 
 	log := slog.New(slog.DiscardHandler)
-	s.prepared.Store(&setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}})
-	h := &engineHandler{Reaper: s.reaper, acceptors: newAcceptors(s)}
-	s.engine.Store(h)
+	s.setup.Store(&setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}})
+	a := newAcceptors(&s.cfg, s.setup.Load(), s.reaper, s.admission, &s.pauses)
+	s.acceptors.Store(a)
 	s.pauses.begin(log, "the test asks for it")
 	got := values(t, s)
 	require.Subset(t, got, map[string]float64{"accept_paused": 1, "draining": 0, "pressure_ratio connections": 0, "pressure_ratio heap": 0})
 	require.InDelta(t, 0.5, got["pressure_ratio descriptors"], 0.01)
 	s.pauses.end(log, true)
-	h.acceptors.stop(true)
+	a.stop(true)
 	require.Subset(t, values(t, s), map[string]float64{"accept_paused": 0, "draining": 1})
 }
 
 func TestOpenDescriptorsAreThoseOfTheProcess(t *testing.T) {
 	const more = 100
 	s := newIdleServer(t)
-	s.prepared.Store(&setup{budget: budget{allowed: 12_345}})
+	s.setup.Store(&setup{budget: budget{allowed: 12_345}})
 	before := values(t, s)["open_descriptors"]
 	require.Positive(t, before)
 	for range more {
@@ -100,11 +100,11 @@ func TestTheStateOfAServer(t *testing.T) {
 	s := newIdleServer(t)
 	paused := Stats{Paused: true}
 	require.Equal(t, admin.Starting, s.adminState(Stats{}), "no event loops run yet")
-	s.engine.Store(&engineHandler{})
+	s.acceptors.Store(&acceptors{})
 	require.Equal(t, admin.Ready, s.adminState(Stats{}))
 	require.Equal(t, admin.Paused, s.adminState(paused))
-	for _, h := range []*engineHandler{nil, {}} {
-		s.engine.Store(h)
+	for _, a := range []*acceptors{nil, {}} {
+		s.acceptors.Store(a)
 		s.stop(nil)
 		require.Equal(t, admin.Draining, s.adminState(paused), "the server is to stop, with or without an engine")
 	}
@@ -127,7 +127,7 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 func TestAdminOfAllAddressesOfIPv4IsNotOfIPv6(t *testing.T) {
 	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
-	require.Equal(t, admin.MaxConnections+1, srv.setup().budget.admin)
+	require.Equal(t, admin.MaxConnections+1, srv.setup.Load().budget.admin)
 	addr := srv.AdminAddr().(*net.TCPAddr)
 	require.True(t, addr.IP.Equal(net.IPv4zero), "%v", addr)
 	dial := func(host string) error {

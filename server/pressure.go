@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 
+	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/logging"
 )
 
@@ -45,16 +47,16 @@ func (p Pressure) name() string {
 	}
 }
 
-func (h *engineHandler) pressure() (p Pressure) {
-	limit, b := h.acceptors.limit, h.acceptors.budget
-	if limit > 0 {
-		p.Connections = float64(h.Connections()) / float64(limit)
+// pressure returns the pressure with a number of open connections.
+func (set *setup) pressure(connections int) (p Pressure) {
+	if set.limit > 0 {
+		p.Connections = float64(connections) / float64(set.limit)
 	}
-	if full := b.full(); full > 0 {
+	if full := set.budget.full(); full > 0 {
 		p.Descriptors = 1
 		// At least fd descriptors are in use, and more if there are gaps above the lowest free one.
 		if fd, ok := lowestFree(); ok {
-			p.Descriptors = float64(max(fd, b.inUse+h.Connections())) / float64(full)
+			p.Descriptors = float64(max(fd, set.budget.inUse+connections)) / float64(full)
 		}
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 && limit > 0 {
@@ -84,22 +86,22 @@ func scaleAt(pressure float64) timeoutScale {
 }
 
 // scaleTimeouts shortens idle timeouts to least while there is pressure, until the context is done.
-func (h *engineHandler) scaleTimeouts(ctx context.Context, least time.Duration) {
+func (set *setup) scaleTimeouts(ctx context.Context, r *idle.Reaper, least time.Duration, log *slog.Logger) {
 	var scale timeoutScale
 	var warning logging.Limiter
 	unsaid := false
 	for sleep(ctx, pressureInterval) {
-		p := h.pressure()
+		p := set.pressure(r.Connections())
 		if scale.follow(p.Highest()) {
-			if err := h.ScaleTimeouts(float64(scale), least); err != nil {
+			if err := r.ScaleTimeouts(float64(scale), least); err != nil {
 				panic("BUG: " + err.Error())
 			}
 			unsaid = true
 		}
 		if unsaid && warning.Allow() {
-			h.acceptors.log.Warn("pressure changes idle timeouts", "squeeze", float64(scale), "to", least, "pressure", p.Highest(), "of", p.name())
+			log.Warn("pressure changes idle timeouts", "squeeze", float64(scale), "to", least, "pressure", p.Highest(), "of", p.name())
 			unsaid = false
 		}
 	}
-	_ = h.ScaleTimeouts(0, 0)
+	_ = r.ScaleTimeouts(0, 0)
 }

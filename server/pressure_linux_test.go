@@ -39,22 +39,20 @@ func TestPressureHasANameAndIsTheHighest(t *testing.T) {
 }
 
 func TestHeapPressure(t *testing.T) {
-	h := &engineHandler{acceptors: &acceptors{}}
-	require.Zero(t, h.pressure().Heap, "without GOMEMLIMIT")
+	set := &setup{}
+	require.Zero(t, set.pressure(0).Heap, "without GOMEMLIMIT")
 	debug.FreeOSMemory() // a collection, so that there is a figure
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	debug.SetMemoryLimit(1 << 20)
-	require.Greater(t, h.pressure().Heap, 0.1)
+	require.Greater(t, set.pressure(0).Heap, 0.1)
 	debug.SetMemoryLimit(math.MaxInt64)
 }
 
 func TestDescriptorsAboveAGapArePressure(t *testing.T) {
-	r, err := idle.Middleware(&echo{}, idleConfig)
-	require.NoError(t, err)
-	h := &engineHandler{Reaper: r, acceptors: &acceptors{setup: setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}}}}
-	require.InDelta(t, 0.5, h.pressure().Descriptors, 0.01, "the lowest free descriptor alone says less")
-	h.acceptors.budget.inUse = 0
-	require.Less(t, h.pressure().Descriptors, 0.1)
+	set := &setup{budget: budget{allowed: 1 << 20, inUse: 1 << 19}}
+	require.InDelta(t, 0.5, set.pressure(0).Descriptors, 0.01, "the lowest free descriptor alone says less")
+	set.budget.inUse = 0
+	require.Less(t, set.pressure(0).Descriptors, 0.1)
 }
 
 // TestIdleTimeoutsShrinkUnderPressure almost fills a server. Connections with a timeout of an hour
@@ -145,7 +143,7 @@ func TestIdleConnectionsMakeRoomForDescriptors(t *testing.T) {
 		require.NoError(t, dial())
 	}
 	time.Sleep(200 * time.Millisecond) // they are idle
-	defer take(t, srv.setup().budget.full())()
+	defer take(t, srv.setup.Load().budget.full())()
 	require.NoError(t, dial(), "it has one of the last descriptors")
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, 10*time.Second, time.Millisecond)
 }

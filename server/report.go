@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/prom"
-	"github.com/idlewheel/idlewheel/settings"
 )
 
 const (
@@ -20,56 +18,25 @@ const (
 	rejectedInterval = time.Second
 )
 
-// logQueues returns the queue of the Logger, and that of the Reaper if it is another one.
-func (s *Server) logQueues() []*logging.Queue {
-	queues := []*logging.Queue{logging.Of(s.cfg.Logger), logging.Of(s.reaper.Config().Logger)}
-	return slices.Compact(queues)
-}
-
-// flushLogs waits until all records are written, but at most a second for each queue.
-func (s *Server) flushLogs() {
-	for _, queue := range s.logQueues() {
-		queue.Flush()
-	}
-}
-
-// Reloaded logs and counts a reload of settings, for [settings.Watcher.Run]. The error is the
-// reason why the settings were not applied, nil if they were.
-func (s *Server) Reloaded(err error) {
-	if err != nil {
-		s.reloads.failed.Add(1)
-		s.cfg.Logger.Error("the limits were not reloaded", "error", settings.Explain(err, ""))
-		return
-	}
-	s.reloads.done.Add(1)
-	s.cfg.Logger.Info("the limits were reloaded")
-}
-
-// logStart logs the configuration, and applies the limit of connections.
-func (s *Server) logStart() {
-	limit, why := s.Limit()
-	cfg := s.reaper.Config()
-	cfg.MaxConnections = limit
-	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", cfg, "limit", limit, "because", why)
-	setMaxConnections(s.reaper, limit)
-}
-
 // A reporter logs what has happened since its last line: connections that were reaped, would have
 // been reaped, or were rejected.
 type reporter struct {
-	log      *slog.Logger
-	last     idle.Stats
-	rejected uint64 // by the admission, as logged
-	refused  uint64 // by the Reaper, as logged
+	log       *slog.Logger
+	reaper    *idle.Reaper
+	admission *admission
+
+	last     idle.Stats // as logged
+	rejected uint64     // by the admission, as logged
+	refused  uint64     // by the Reaper, as logged
 }
 
 // run logs rejected connections every second and reaped ones every ten seconds, and both at the
 // end.
-func (r *reporter) run(ctx context.Context, s *Server) {
+func (r *reporter) run(ctx context.Context) {
 	for n := 1; ; n++ {
 		more := sleep(ctx, rejectedInterval)
-		now := s.reaper.Stats()
-		rejected, why := s.admission.total()
+		now := r.reaper.Stats()
+		rejected, why := r.admission.total()
 		r.logRejected(rejected, why, &r.rejected)
 		r.logRejected(now.Refused, "the limit of connections is reached, or the server drains", &r.refused)
 		if !more || n%int(reportInterval/rejectedInterval) == 0 {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -10,10 +11,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/logging"
 )
-
-// shortagePoll is the interval at which the descriptors in use are counted during a shortage.
-const shortagePoll = 500 * time.Millisecond
 
 // growth is the number of places that are given back together during a shortage: each change costs
 // a pass over all connections.
@@ -102,23 +101,36 @@ func setMaxConnections(r *idle.Reaper, n int) {
 	_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
 }
 
-// runShort begins a shortage, or makes it worse.
-func (a *acceptors) runShort() {
-	if left, begins := a.room.shrink(); begins {
-		a.log.Warn("descriptors are short: there is room for fewer connections", "room", left)
-		a.running.Go(a.followDescriptors)
+// pauses logs and counts the times in which clients wait for room. Safe for concurrent use.
+type pauses struct {
+	warning logging.Limiter
+	count   atomic.Uint64
+
+	mu      sync.Mutex
+	waiting atomic.Int64 // changed under mu; clients that wait
+	logged  time.Time    // guarded by mu; when the present pause began, zero if it is not in the log
+}
+
+// begin counts a client that waits.
+func (p *pauses) begin(log *slog.Logger, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting.Add(1) > 1 {
+		return
+	}
+	n := p.count.Add(1)
+	p.logged = time.Time{}
+	if p.warning.Allow() {
+		p.logged = time.Now()
+		log.Warn("accepting is paused", "because", why, "pauses", n)
 	}
 }
 
-// followDescriptors makes room again as descriptors become free, until there are enough.
-func (a *acceptors) followDescriptors() {
-	for sleep(a.accepting, shortagePoll) {
-		// Connections are opened and closed while descriptors are counted.
-		before := a.room.taken.Load()
-		used, ok := descriptorsInUse()
-		if ok && a.room.grow(int(min(before, a.room.taken.Load()))+a.budget.full()-used) {
-			a.log.Warn("descriptors suffice again", "room", a.limit)
-			return
-		}
+// end takes that back. The server resumes accepting after the last one, if it is not stopping.
+func (p *pauses) end(log *slog.Logger, resumes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting.Add(-1) == 0 && resumes && !p.logged.IsZero() {
+		log.Warn("accepting resumes", "after", time.Since(p.logged))
 	}
 }

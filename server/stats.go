@@ -37,29 +37,3 @@ type Rejected struct {
 
 // Total returns the sum over all reasons.
 func (r Rejected) Total() uint64 { return r.Source + r.AcceptRate + r.MaxConnections }
-
-// Stats returns a snapshot. It makes a few system calls.
-func (s *Server) Stats() Stats {
-	st := Stats{
-		Connections:    s.reaper.Connections(),
-		MaxConnections: s.reaper.Config().MaxConnections,
-		MaxDescriptors: s.setup().budget.allowed,
-		Paused:         s.pauses.waiting.Load() > 0,
-		Pauses:         s.pauses.count.Load(),
-		Reloads:        s.reloads.done.Load(),
-		FailedReloads:  s.reloads.failed.Load(),
-		Rejected: Rejected{
-			Source:         s.admission.bySource.Load(),
-			AcceptRate:     s.admission.byRate.Load(),
-			MaxConnections: s.reaper.Stats().Refused,
-		},
-	}
-	for _, queue := range s.logQueues() {
-		st.DroppedLogs += queue.Dropped()
-	}
-	if h := s.engine.Load(); h != nil {
-		st.Paused = st.Paused || st.MaxConnections > 0 && st.Connections >= st.MaxConnections
-		st.Draining, st.Pressure = h.acceptors.accepting.Err() != nil, h.pressure()
-	}
-	return st
-}

@@ -67,8 +67,8 @@ func isListening(fd int) bool {
 	return err == nil && listening != 0
 }
 
-func sharePort(_, _ string, socket syscall.RawConn) (err error) {
-	failed := socket.Control(func(fd uintptr) {
+func sharePort(_, _ string, conn syscall.RawConn) (err error) {
+	failed := conn.Control(func(fd uintptr) {
 		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	})
 	return cmp.Or(failed, err)

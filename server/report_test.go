@@ -1,0 +1,46 @@
+package server
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+)
+
+func TestAReportHasNewReapsOnly(t *testing.T) {
+	var out strings.Builder
+	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	var s idle.Stats
+	r.logReaped(s)
+	require.Empty(t, out.String(), "nothing was reaped")
+	s.Reaped = idle.Counts{idle.ReadIdle: 5}
+	s.Lateness = idle.LatenessStats{Count: 5, Sum: 5 * time.Second}
+	r.logReaped(s)
+	require.Contains(t, out.String(), `msg=reaped number=5 reasons.read_idle=5 connections=0 late=1s`)
+	out.Reset()
+	r.logReaped(s)
+	require.Empty(t, out.String(), "nothing is new")
+	s.Reaped = idle.Counts{idle.ReadIdle: 5, idle.Kicked: 1}
+	s.Observed = idle.Counts{idle.MaxAge: 2}
+	r.logReaped(s)
+	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
+	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n")
+}
+
+func TestRejectedConnectionsAreLogged(t *testing.T) {
+	var out strings.Builder
+	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	r.logRejected(0, "nothing", &r.refused)
+	require.Empty(t, out.String())
+	r.logRejected(5, "too many", &r.refused)
+	require.Contains(t, out.String(), `level=WARN msg="connections were rejected" number=5 last="too many"`)
+	out.Reset()
+	r.logRejected(5, "too many", &r.refused)
+	require.Empty(t, out.String(), "they are in the log already")
+	r.logRejected(7, "too fast", &r.refused)
+	require.Contains(t, out.String(), `number=2 last="too fast"`)
+}

@@ -1,0 +1,32 @@
+package server
+
+import (
+	"context"
+	"net"
+)
+
+// A setup is what Run finds out before the event loops start. It is immutable.
+type setup struct {
+	listeners []net.Listener
+	budget    budget
+	limit     int    // of connections; 0 if there is none
+	why       string // the limit is not higher
+}
+
+// newSetup listens on the addresses and finds out how many connections there is room for. If it
+// returns an error, the setup has the listeners that are open.
+func newSetup(ctx context.Context, cfg *Config) (*setup, error) {
+	var err error
+	set := &setup{}
+	if set.listeners, err = listenAll(ctx, cfg.Addresses, cfg.ReusePort); err != nil {
+		return set, err
+	}
+	set.listeners = append(set.listeners, cfg.Listeners...)
+	if set.budget, err = newBudget(cfg, len(set.listeners)); err == nil {
+		set.limit, set.why, err = set.budget.connections()
+	}
+	if err == nil && set.limit < cfg.Idle.MaxConnections {
+		cfg.Logger.Warn("fewer connections than configured", "limit", set.limit, "because", set.why)
+	}
+	return set, err
+}

@@ -1,5 +1,5 @@
-// Package settings reads an [idle.Config] from flags and from a file of limits, and reads both
-// again on SIGHUP.
+// Package settings reads an [idle.Config] or an [idlenet.Config] from flags and from a file of
+// limits, and reads both again on SIGHUP.
 //
 // Each setting has one name, such as read-timeout, in flags, in the file, in logs and in JSON. The
 // table of all settings is in docs/settings.md. A program binds them to a [flag.FlagSet]:
@@ -9,7 +9,8 @@
 //	flag.Parse()
 //
 // [Source.Load] sets the fields of a Config. [Source.Watch] catches SIGHUP, and [Watcher.Run] hands
-// the new values to [idle.Reaper.Update]. Fields that are funcs, such as Goodbye, stay as they are.
+// the new values to [idle.Reaper.Update] or [idlenet.Listener.Update]. Fields that are funcs, such
+// as Goodbye, stay as they are.
 // For cobra, bind a FlagSet and give it to AddGoFlagSet. The method AddFlags of server.Config adds
 // the flags of a server.
 //
@@ -24,7 +25,7 @@
 //
 // # Mistakes
 //
-// Flags and lines of the file are parsed here. Ranges are checked by [idle.Middleware] and
-// [idle.Reaper.Update], which return one [idle.ConfigError] per mistake, and those of a server by
-// server.New. [Explain] turns these errors into a line for operators, with settings named as flags.
+// Flags and lines of the file are parsed here. Ranges are checked by [idle.Middleware],
+// [idlenet.Listen] and Update, and those of a server by server.New. [Explain] turns these errors
+// into a line for operators, with settings named as flags.
 package settings

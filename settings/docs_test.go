@@ -5,12 +5,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/server"
 )
@@ -27,6 +29,7 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	text := string(b)
 	for name, want := range map[string]string{
 		"settings":        markdown(configtable.Idle, "idle.Config", new(idle.Config)),
+		"net settings":    netMarkdown(),
 		"server settings": markdown(configtable.Server, "server.Config", new(server.Config)),
 	} {
 		before, rest, found := strings.Cut(text, "<!-- "+name+" -->\n")
@@ -41,6 +44,21 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 	}
+}
+
+// netMarkdown returns a table of the settings of idlenet.Config that are not those of idle.Config,
+// and names the settings that only idle.Config has.
+func netMarkdown() string {
+	var missing []string
+	for _, name := range configtable.Idle.Names() {
+		if !slices.Contains(configtable.Net.Names(), name) {
+			missing = append(missing, "`"+name+"`")
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(configtable.Net), func(s configtable.Setting) bool { return slices.Contains(configtable.Idle, s) })
+	return fmt.Sprintf("`idlenet.Config` has the settings of the table above in the same fields, except\n%s.\n"+
+		"The settings below are its own, or have another rule:\n\n%s",
+		strings.Join(missing, ", "), markdown(others, "idlenet.Config", new(idlenet.Config)))
 }
 
 // markdown returns a table of settings.

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
@@ -41,15 +40,16 @@ func bounded[T any](ctx context.Context, file string, read func() (T, error)) (T
 	}
 }
 
-// readFile sets the settings that are in the file.
-func (s *Source) readFile(cfg *idle.Config) error {
-	in, err := openRegular(s.File)
+// readFile sets the settings that are in a file. Only those of the table may be in it. cfg is a
+// pointer to a Config.
+func readFile(file string, table configtable.Table, cfg any) error {
+	in, err := openRegular(file)
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
 	defer in.Close()
 	values := map[string]*configtable.Value{}
-	for row := range s.rows() {
+	for _, row := range table {
 		values[row.Name] = row.Value(cfg)
 	}
 	first := map[string]int{} // the line of each setting
@@ -62,19 +62,18 @@ func (s *Source) readFile(cfg *idle.Config) error {
 		}
 		v, ok := values[words[0]]
 		if !ok || len(words) != 2 {
-			return fmt.Errorf(`settings: %s, line %d: %.80q is not a limit and its value, such as "read-timeout 30s"`,
-				s.File, n, lines.Text())
+			return fmt.Errorf(`settings: %s, line %d: %.80q is not a limit and its value, such as "read-timeout 30s"`, file, n, lines.Text())
 		}
 		if at := first[words[0]]; at > 0 {
-			return fmt.Errorf("settings: %s, line %d: %s is set twice, first in line %d", s.File, n, words[0], at)
+			return fmt.Errorf("settings: %s, line %d: %s is set twice, first in line %d", file, n, words[0], at)
 		}
 		first[words[0]] = n
 		if err := v.Set(words[1]); err != nil {
-			return fmt.Errorf("settings: %s, line %d: %s: %w", s.File, n, words[0], err)
+			return fmt.Errorf("settings: %s, line %d: %s: %w", file, n, words[0], err)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("settings: %s: %w", s.File, err)
+		return fmt.Errorf("settings: %s: %w", file, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,12 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
 // newSource returns a Source with a file that holds some lines, after parsing some flags.
-func newSource(t *testing.T, lines, args string) *settings.Source {
+func newSource(t *testing.T, lines, args string) *settings.Source[idle.Config] {
 	t.Helper()
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
 	s := settings.New(flags, idle.Config{ReadTimeout: time.Minute})
@@ -32,15 +34,28 @@ func newSource(t *testing.T, lines, args string) *settings.Source {
 	return s
 }
 
-func load(t *testing.T, s *settings.Source) (cfg idle.Config) {
+func load(t *testing.T, s *settings.Source[idle.Config]) (cfg idle.Config) {
 	t.Helper()
 	require.NoError(t, s.Load(&cfg))
 	return cfg
 }
 
 func TestEachSettingIsAFlag(t *testing.T) {
+	cfg := testFlags[idle.Config](t, configtable.Idle, settings.Names())
+	require.Equal(t, time.Second, cfg.ShedProtect)
+	require.Equal(t, time.Second, cfg.MinRate.Grace)
+	require.True(t, cfg.MinRate.Always)
+	ofNet := testFlags[idlenet.Config](t, configtable.Net, settings.NetNames())
+	require.Equal(t, time.Second, ofNet.CloseGrace)
+	require.Equal(t, 1, ofNet.Sources.Rate)
+}
+
+// testFlags sets the flag of each setting, and returns the Config. The names are those of all
+// settings.
+func testFlags[C idle.Config | idlenet.Config](t *testing.T, table configtable.Table, names []string) (cfg C) {
+	t.Helper()
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
-	s := settings.New(flags, idle.Config{})
+	s := settings.New(flags, cfg)
 	n := 0
 	flags.VisitAll(func(f *flag.Flag) {
 		n++
@@ -53,16 +68,14 @@ func TestEachSettingIsAFlag(t *testing.T) {
 		require.NoError(t, flags.Set(f.Name, text), f.Name)
 		require.Equal(t, text, f.Value.String(), f.Name)
 	})
-	cfg := load(t, s)
-	require.Len(t, settings.Names(), n)
-	for name, value := range configtable.Idle.Values(&cfg) {
+	require.Len(t, names, n)
+	require.NoError(t, s.Load(&cfg))
+	for name, value := range table.Values(&cfg) {
 		n--
 		require.NotZero(t, value, name)
 	}
 	require.Zero(t, n)
-	require.Equal(t, time.Second, cfg.ShedProtect)
-	require.Equal(t, time.Second, cfg.MinRate.Grace)
-	require.True(t, cfg.MinRate.Always)
+	return cfg
 }
 
 func TestFlagsOverDefaultsAndTheFileOverFlags(t *testing.T) {
@@ -99,6 +112,9 @@ func TestOtherFieldsStay(t *testing.T) {
 func TestNewPanicsForAnUnknownName(t *testing.T) {
 	require.PanicsWithValue(t, `settings: there is no setting "nonsense"`, func() {
 		settings.New(flag.NewFlagSet("test", flag.ContinueOnError), idle.Config{}, "tick", "nonsense")
+	})
+	require.PanicsWithValue(t, `settings: there is no setting "reconnect-spread"`, func() {
+		settings.New(flag.NewFlagSet("test", flag.ContinueOnError), idlenet.Config{}, "tick", "reconnect-spread")
 	})
 }
 
@@ -185,6 +201,15 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, "a; b", settings.Explain(errors.Join(errors.New("a"), errors.New("settings: b")), "--"))
 	require.Equal(t, "a and b", settings.Explain(fmt.Errorf("%w and %w", errors.New("a"), errors.New("b")), "--"))
 	require.Equal(t, "x; y", settings.Explain(errors.New("x\ny"), "--"))
+}
+
+func TestExplainNamesTheFlagsOfAListener(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer inner.Close()
+	_, err = idlenet.Listen(inner, idlenet.Config{ReadTimeout: -time.Second, AcceptRate: -1, MaxAgeGrace: time.Second})
+	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; "+
+		"--accept-rate is -1: set a positive number, or 0 for any number; --max-age-grace is 1s without --max-age: set both", settings.Explain(err, "--"))
 }
 
 // TestDescribeIsAFileOfLimits writes the text of Describe as a file, and reads the same Config

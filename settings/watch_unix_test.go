@@ -5,8 +5,11 @@ package settings
 import (
 	"context"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -17,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/idlenet"
 )
 
 func TestMain(m *testing.M) {
@@ -26,8 +30,8 @@ func TestMain(m *testing.M) {
 // A fixture is a Watcher that runs.
 type fixture struct {
 	t       *testing.T
-	source  *Source
-	watcher *Watcher
+	source  *Source[idle.Config]
+	watcher *Watcher[idle.Config]
 	cfg     idle.Config // guarded by the channel
 	reports chan error
 	stop    func() // ends Run and waits for it
@@ -142,6 +146,59 @@ func TestHangupBeforeRunIsHandled(t *testing.T) {
 	require.Equal(t, time.Hour, f.cfg.MaxAge)
 }
 
+// TestHangupChangesAListener reloads the limits of a server on package net. A silent connection
+// ends by the new timeout. A file with a mistake changes nothing.
+func TestHangupChangesAListener(t *testing.T) {
+	s := New(flag.NewFlagSet("test", flag.ContinueOnError), idlenet.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond})
+	s.File = filepath.Join(t.TempDir(), "limits")
+	write := func(lines string) { require.NoError(t, os.WriteFile(s.File, []byte(lines), 0o600)) }
+	write("max-connections 10")
+	var cfg idlenet.Config
+	require.NoError(t, s.Load(&cfg))
+	cfg.Stamp = runtime.GOOS != "linux"
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln, err := idlenet.Listen(inner, cfg)
+	require.NoError(t, err)
+	defer ln.Close()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	served, err := ln.Accept()
+	require.NoError(t, err)
+	defer served.Close()
+
+	w := s.Watch()
+	defer w.Stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	reports := make(chan error)
+	running.Go(func() { w.Run(ctx, ln.Update, func(err error) { reports <- err }) })
+	reload := func(lines string) error {
+		write(lines)
+		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+		select {
+		case err := <-reports:
+			return err
+		case <-time.After(20 * time.Second):
+			t.Fatal("no report")
+			return nil
+		}
+	}
+	before := s.Describe(ln.Config())
+	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: "output-limit 5" is not a limit`, "idlenet has no such limit")
+	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none", Explain(reload("read-timeout -1s"), "--"))
+	require.Equal(t, before, s.Describe(ln.Config()))
+
+	require.NoError(t, reload("read-timeout 300ms\nclose-grace 1s\n"))
+	require.Equal(t, "read-timeout 300ms, tick 20ms, close-grace 1s", s.Describe(ln.Config()))
+	_, err = served.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.ErrorIs(t, ln.Reason(served), idlenet.ReadIdle)
+}
+
 // TestAFIFODoesNotBlock puts a FIFO without a writer in the place of the file: opening it would
 // wait for a writer.
 func TestAFIFODoesNotBlock(t *testing.T) {
@@ -176,7 +233,7 @@ func TestAReadThatHangsIsGivenUp(t *testing.T) {
 		answer := make(chan struct{})
 		s := New(flag.NewFlagSet("test", flag.ContinueOnError), idle.Config{})
 		s.File = "limits"
-		w := &Watcher{source: s, read: func() (idle.Config, error) {
+		w := &Watcher[idle.Config]{source: s, read: func() (idle.Config, error) {
 			<-answer
 			return idle.Config{}, nil
 		}}

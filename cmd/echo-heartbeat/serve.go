@@ -23,7 +23,7 @@ import (
 )
 
 // newServe returns the command serve, and catches SIGHUP from now on. The caller stops that.
-func newServe() (cmd *cobra.Command, hangups *settings.Watcher) {
+func newServe() (cmd *cobra.Command, hangups *settings.Watcher[idle.Config]) {
 	var (
 		cfg   = server.Config{Addresses: []string{"127.0.0.1:7000"}}
 		logs  logFlags
@@ -82,7 +82,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 
 // serve runs the server until ctx is done, and applies new limits on SIGHUP.
 func serve(
-	ctx context.Context, out io.Writer, cfg server.Config, limits *settings.Source, hangups *settings.Watcher,
+	ctx context.Context, out io.Writer, cfg server.Config, limits *settings.Source[idle.Config], hangups *settings.Watcher[idle.Config],
 ) error {
 	handler := &echo{}
 	cfg.Handler = handler
@@ -149,7 +149,7 @@ func list(addrs []net.Addr) string {
 
 // reload applies new limits to a server on each SIGHUP, until ctx is done.
 func reload(
-	ctx context.Context, out io.Writer, srv *server.Server, limits *settings.Source, hangups *settings.Watcher, tell func(state string),
+	ctx context.Context, out io.Writer, srv *server.Server, limits *settings.Source[idle.Config], hangups *settings.Watcher[idle.Config], tell func(state string),
 ) {
 	update := func(edit func(*idle.Config)) error {
 		return srv.Update(func(cfg *idle.Config) {

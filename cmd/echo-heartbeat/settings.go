@@ -22,7 +22,7 @@ const keepClosed = 128
 const outputLimit = 1 << 20
 
 // addLimits adds the named settings to the flags of a command, in their order, or all of them.
-func addLimits(cmd *cobra.Command, defaults idle.Config, names ...string) *settings.Source {
+func addLimits(cmd *cobra.Command, defaults idle.Config, names ...string) *settings.Source[idle.Config] {
 	if len(names) == 0 {
 		names = settings.Names()
 	}

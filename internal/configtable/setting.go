@@ -59,6 +59,14 @@ type Setting struct {
 // methods is a pointer to a Config of that type.
 type Table []Setting
 
+// Names returns the names of all settings.
+func (t Table) Names() (names []string) {
+	for _, s := range t {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // Values yields the names and the values of all settings that are not secret. The value of a list
 // is a text.
 func (t Table) Values(cfg any) iter.Seq2[string, any] {

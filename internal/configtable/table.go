@@ -142,7 +142,11 @@ var Idle = Table{
 
 // Net is the table of idlenet.Config: that of idle.Config without what needs an event loop.
 var Net = slices.Concat(
-	Idle.filter(false, "OutputLimit", "ReconnectSpread"),
+	Idle.filter(false, "OutputLimit", "ReconnectSpread", "MaxConnections"),
+	Table{{
+		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32,
+		Help: "limit the `number` of open connections; at the limit, each new one replaces a silent one, or is closed",
+	}},
 	Server.filter(true, "Sources", "AcceptRate"),
 	Table{{
 		Name: "close-grace", Field: "CloseGrace", Zero: "5s", Min: ms, Max: age,

@@ -17,7 +17,7 @@ func (l *Loop) runDue() {
 		if c.due != e.at || c.state == free {
 			continue
 		}
-		l.delayed(now - e.at)
+		l.phases.delayed(now - e.at)
 		g := l.groups[c.group]
 		switch {
 		case c.state == connecting:

@@ -17,7 +17,7 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 		g.counts.Reset++
 	}
 	l.countMissing(g, c)
-	dead, deadline := l.isDead(g, c), c.lastSend+int64(g.Timeout)
+	dead, deadline := g.isDead(c), c.lastSend+int64(g.Timeout)
 	switch {
 	case c.flags&sentLate != 0:
 		g.counts.Starved++
@@ -38,7 +38,7 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 func (l *Loop) countMissing(g *group, c *conn) {
 	switch {
 	case c.flags&sentLate != 0: // the missing answers are not the fault of the target
-	case !l.isDead(g, c):
+	case !g.isDead(c):
 		l.checkAnswers(g, c)
 		l.missAnswers(g, c, 0)
 	default:
@@ -70,7 +70,7 @@ func (l *Loop) countReaped(g *group, c *conn, now, deadline int64) {
 		g.counts.Lateness = result.NewHistogram()
 	}
 	// If this process was late, the lateness is the least that is certain.
-	g.counts.Lateness.Record(time.Duration(min(now, max(l.certain, deadline)) - deadline))
+	g.counts.Lateness.Record(time.Duration(min(now, max(l.moments.certain, deadline)) - deadline))
 }
 
 // close closes a connection, with a RST if hard is set.
@@ -105,14 +105,14 @@ func (l *Loop) vanish(g *group, c *conn, index int32) {
 
 // silence makes a connection stop sending.
 func (l *Loop) silence(g *group, c *conn) {
-	if c.state == open && !l.isDead(g, c) {
+	if c.state == open && !g.isDead(c) {
 		l.checkAnswers(g, c)
 	}
 	c.flags |= silenced
 }
 
 // isDead reports whether the target should close the connection.
-func (l *Loop) isDead(g *group, c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
+func (g *group) isDead(c *conn) bool { return c.flags&silenced != 0 || !g.Behaviour.living() }
 
 // checkAnswers counts missing and wrong answers of a living connection before it is closed or
 // silenced.
@@ -120,7 +120,7 @@ func (l *Loop) checkAnswers(g *group, c *conn) {
 	waited, phase := int64(0), ""
 	if g.Behaviour.Echoes() && c.answered < c.whole(g.size) {
 		waited = l.now() - g.intended(c, c.answered, c.lastSend)
-		phase = l.phaseAt(g.begins(c, c.answered, c.lastSend))
+		phase = l.phases.at(g.begins(c, c.answered, c.lastSend))
 	}
 	if waited > int64(max(g.Interval, minRecordedWait)) && phase != "" {
 		// Without this a target that hangs would look fast.
@@ -143,7 +143,7 @@ func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
 	now := l.now()
 	for k := c.answered; k < c.whole(g.size); k++ {
 		if now-g.intended(c, k, c.lastSend) >= int64(least) {
-			if phase := l.phaseAt(g.begins(c, k, c.lastSend)); phase != "" {
+			if phase := l.phases.at(g.begins(c, k, c.lastSend)); phase != "" {
 				g.exchange(phase).Unanswered++
 			}
 		}

@@ -25,6 +25,15 @@ func (w *lastWords) mayGoOn(now int64) bool {
 	return len(w.queue) > 0 && w.unheard < maxUnheard
 }
 
+// heard notes that the target has answered all messages of a connection.
+func (w *lastWords) heard(c *conn, now int64) {
+	if c.flags&unheard != 0 && c.answered == c.sent {
+		c.flags &^= unheard
+		w.unheard = max(w.unheard-1, 0)
+		w.heardAt = now
+	}
+}
+
 // saveLastWord lets a connection send its last message as soon as the target has answered others.
 func (l *Loop) saveLastWord(g *group, c *conn, index int32) {
 	if c.state != open {
@@ -52,14 +61,5 @@ func (l *Loop) sayLastWords() {
 		l.words.unheard++
 		c.flags |= unheard
 		l.sendMessage(g, c, index)
-	}
-}
-
-// heard notes that the target has answered all messages of a connection.
-func (l *Loop) heard(c *conn) {
-	if c.flags&unheard != 0 && c.answered == c.sent {
-		c.flags &^= unheard
-		l.words.unheard = max(l.words.unheard-1, 0)
-		l.words.heardAt = l.now()
 	}
 }

@@ -9,41 +9,48 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
-// enqueue adds the connections of a group to the queue.
-func (l *Loop) enqueue(g *group) {
-	if len(l.queue) == 0 {
-		l.queueFrom, l.begun = l.now(), 0
+// A queue is the connections that are to be opened, in order.
+type queue struct {
+	indexes []int32
+	from    int64 // time at which the queue became non-empty
+	begun   int   // connections opened since then
+}
+
+// add adds the connections of a group.
+func (q *queue) add(g *group, now int64) {
+	if len(q.indexes) == 0 {
+		q.from, q.begun = now, 0
 	}
 	for n := range g.Connections {
-		l.queue = append(l.queue, int32(g.first+n))
+		q.indexes = append(q.indexes, int32(g.first+n))
 	}
 }
 
-// openAt returns when the next connection is to be opened, and false if the queue is empty.
-func (l *Loop) openAt() (int64, bool) {
-	if len(l.queue) == 0 {
+// next returns when the next connection is to be opened, and false if the queue is empty.
+func (q *queue) next(plan *Plan) (int64, bool) {
+	if len(q.indexes) == 0 {
 		return 0, false
 	}
-	return l.queueFrom + l.plan.opensAt(l.begun), true
+	return q.from + plan.opensAt(q.begun), true
 }
 
 // openDue opens the connections that are due, at most openBatch.
 func (l *Loop) openDue() {
 	for range openBatch {
-		at, ok := l.openAt()
+		at, ok := l.queue.next(&l.plan)
 		if !ok || at > l.now() || l.ending {
 			return
 		}
-		index := l.queue[0]
-		if l.queue = l.queue[1:]; len(l.queue) == 0 {
-			l.queue = nil
+		index := l.queue.indexes[0]
+		if l.queue.indexes = l.queue.indexes[1:]; len(l.queue.indexes) == 0 {
+			l.queue.indexes = nil
 		}
 		c := &l.conns[index]
 		if c.flags&silenced != 0 && l.groups[c.group].Behaviour == Churn { // the churn has ended
 			continue
 		}
-		l.delayed(l.now() - at)
-		l.begun++
+		l.phases.delayed(l.now() - at)
+		l.queue.begun++
 		l.total++
 		c.intended = at
 		l.connect(l.groups[c.group], c, index)
@@ -53,7 +60,7 @@ func (l *Loop) openDue() {
 // connect starts to connect.
 func (l *Loop) connect(g *group, c *conn, index int32) {
 	n := l.plan.First + l.total
-	fd, err := unix.Socket(l.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(l.addresses.family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		l.openFailed(g, c, index, fmt.Sprintf("socket: %v", err))
 		return
@@ -63,21 +70,21 @@ func (l *Loop) connect(g *group, c *conn, index int32) {
 	if !g.Behaviour.reads() {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 4096)
 	}
-	if l.sources != nil {
+	if l.addresses.sources != nil {
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
-		if err := unix.Bind(fd, l.sources[n%len(l.sources)]); err != nil {
+		if err := unix.Bind(fd, l.addresses.sources[n%len(l.addresses.sources)]); err != nil {
 			l.openFailed(g, c, index, fmt.Sprintf("bind to an address of %s: %v", l.plan.Source, err))
 			return
 		}
 	}
 	c.lastSend = l.now()
-	err = unix.Connect(fd, l.targets[n%len(l.targets)])
+	err = unix.Connect(fd, l.addresses.targets[n%len(l.addresses.targets)])
 	if err != nil && err != unix.EINPROGRESS {
 		l.openFailed(g, c, index, fmt.Sprintf("connect: %v", err))
 		return
 	}
 	c.state = connecting
-	if err := l.epollCtl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, index); err != nil {
+	if err := l.poller.control(unix.EPOLL_CTL_ADD, fd, unix.EPOLLOUT, index); err != nil {
 		l.openFailed(g, c, index, fmt.Sprintf("epoll_ctl: %v", err))
 		return
 	}
@@ -109,7 +116,7 @@ func (l *Loop) onConnected(g *group, c *conn, index int32) {
 		c.base += int64((randomUnit(uint64(c.number)) + g.Jitter) * float64(g.Interval))
 		c.base += g.grid()
 	}
-	l.setInterest(g, c, index)
+	l.poller.watch(c, index, g.Behaviour.reads())
 	switch {
 	case l.ending:
 	case g.Behaviour == Silent, g.Behaviour == PingPong, g.Behaviour == Churn:
@@ -143,6 +150,6 @@ func (l *Loop) countFailure(g *group, why string) {
 // reopen puts a connection of a churn back into the queue.
 func (l *Loop) reopen(g *group, index int32) {
 	if g.Behaviour == Churn && l.conns[index].flags&silenced == 0 {
-		l.queue = append(l.queue, index)
+		l.queue.indexes = append(l.queue.indexes, index)
 	}
 }

@@ -12,31 +12,48 @@ type phase struct {
 	from int64
 }
 
+// phases are the phases until now, in order, and how late this process was in each of them.
+type phases struct {
+	list   []phase
+	delays map[string]*result.Histogram // by phase
+}
+
+// present returns the name of the present phase.
+func (p *phases) present() string { return p.list[len(p.list)-1].name }
+
+// at returns the name of the phase at an instant.
+func (p *phases) at(at int64) string {
+	i := len(p.list) - 1
+	for i > 0 && p.list[i].from > at {
+		i--
+	}
+	return p.list[i].name
+}
+
+// delayed records that this process did something later than it was due.
+func (p *phases) delayed(by int64) {
+	name := p.present()
+	of := p.delays[name]
+	if of == nil {
+		of = result.NewHistogram()
+		p.delays[name] = of
+	}
+	of.Record(time.Duration(by))
+}
+
 // begin begins a phase, and counts the messages of the last one that wait for an answer.
 func (l *Loop) begin(name string) {
 	for i := range l.conns {
 		c := &l.conns[i]
 		if g := l.groups[c.group]; c.state == open && g.Behaviour.Echoes() {
 			for k := c.answered; k < c.whole(g.size); k++ {
-				if of := l.phaseAt(g.begins(c, k, c.lastSend)); of == l.phase() && of != "" {
+				if of := l.phases.at(g.begins(c, k, c.lastSend)); of == l.phases.present() && of != "" {
 					g.exchange(of).Outstanding++
 				}
 			}
 		}
 	}
-	l.phases = append(l.phases, phase{name, l.now()})
-}
-
-// phase returns the name of the present phase.
-func (l *Loop) phase() string { return l.phases[len(l.phases)-1].name }
-
-// phaseAt returns the name of the phase at an instant.
-func (l *Loop) phaseAt(at int64) string {
-	i := len(l.phases) - 1
-	for i > 0 && l.phases[i].from > at {
-		i--
-	}
-	return l.phases[i].name
+	l.phases.list = append(l.phases.list, phase{name, l.now()})
 }
 
 func (g *group) latency(phase string) *result.Latency {
@@ -61,15 +78,4 @@ func (g *group) exchange(phase string) *result.Exchange {
 		g.counts.Exchanges[phase] = of
 	}
 	return of
-}
-
-// delayed records that this process did something later than it was due.
-func (l *Loop) delayed(by int64) {
-	name := l.phase()
-	of := l.delays[name]
-	if of == nil {
-		of = result.NewHistogram()
-		l.delays[name] = of
-	}
-	of.Record(time.Duration(by))
 }

@@ -80,20 +80,20 @@ func (l *Loop) onEqual(g *group, c *conn, index int32, b []byte) {
 // onAnswer counts the answer to the oldest unanswered message, which was sent at the given time.
 func (l *Loop) onAnswer(g *group, c *conn, index int32, sent int64) {
 	now := l.now()
-	intended, phase := g.intended(c, c.answered, sent), l.phaseAt(g.begins(c, c.answered, sent))
+	intended, phase := g.intended(c, c.answered, sent), l.phases.at(g.begins(c, c.answered, sent))
 	raw := now - sent
 	if c.answered+1 < c.sent && !g.stamped() { // the time is that of a later message
 		raw = now - intended
 	}
 	c.answered++
-	l.heard(c)
+	l.words.heard(c, now)
 	if int32(c.answered-c.lateMessage) >= 0 { // the late message itself is answered
 		c.flags &^= sentLate
 	}
 	if phase != "" {
 		g.counts.Answers++
 		g.exchange(phase).Answered++
-		if now := l.phase(); now != "" {
+		if now := l.phases.present(); now != "" {
 			g.exchange(now).Arrived++
 		}
 		of := g.latency(phase)

@@ -14,7 +14,7 @@ func (l *Loop) sendMessage(g *group, c *conn, index int32) {
 // countMessage counts a message that begins.
 func (l *Loop) countMessage(g *group, c *conn) {
 	c.sent++
-	if phase := l.phaseAt(g.begins(c, c.sent-1, l.now())); phase != "" {
+	if phase := l.phases.at(g.begins(c, c.sent-1, l.now())); phase != "" {
 		g.counts.Messages++
 		if g.Behaviour.Echoes() {
 			g.exchange(phase).Sent++
@@ -38,7 +38,7 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 			c.flags |= sentLate
 			c.lateMessage = c.sent
 		}
-		n, err := unix.Write(int(c.fd), l.unsent(g, c, before))
+		n, err := unix.Write(int(c.fd), g.unsent(c, before))
 		switch {
 		case err == unix.EAGAIN:
 			l.wantWrite(g, c, index)
@@ -58,12 +58,12 @@ func (l *Loop) flush(g *group, c *conn, index int32) {
 	}
 	if c.flags&wantWrite != 0 {
 		c.flags &^= wantWrite
-		l.setInterest(g, c, index)
+		l.poller.watch(c, index, g.Behaviour.reads())
 	}
 }
 
 // unsent returns the next bytes to send.
-func (l *Loop) unsent(g *group, c *conn, now int64) []byte {
+func (g *group) unsent(c *conn, now int64) []byte {
 	from := int64(c.wrote)
 	if !g.stamped() {
 		return g.message[from : from+min(c.unsent, int64(len(g.message))-from)]
@@ -81,6 +81,6 @@ func (l *Loop) unsent(g *group, c *conn, now int64) []byte {
 func (l *Loop) wantWrite(g *group, c *conn, index int32) {
 	if c.flags&wantWrite == 0 {
 		c.flags |= wantWrite
-		l.setInterest(g, c, index)
+		l.poller.watch(c, index, g.Behaviour.reads())
 	}
 }

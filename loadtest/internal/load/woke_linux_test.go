@@ -2,7 +2,6 @@ package load
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,14 +28,11 @@ func TestSinceWhenEventsShouldHaveBeenHandled(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := &Loop{began: time.Now(), clear: int64(3 * ms)}
-				time.Sleep(10*ms + tt.length)
-				l.woke(int64(10*ms), int64(tt.until), tt.full)
-				require.Equal(t, tt.certain, time.Duration(l.certain), "certain")
-				require.Equal(t, tt.handling, time.Duration(l.handling), "handling")
-				require.Equal(t, tt.clear, time.Duration(l.clear), "clear")
-			})
+			m := moments{clear: int64(3 * ms)}
+			m.woke(int64(10*ms+tt.length), int64(10*ms), int64(tt.until), tt.full)
+			require.Equal(t, tt.certain, time.Duration(m.certain), "certain")
+			require.Equal(t, tt.handling, time.Duration(m.handling), "handling")
+			require.Equal(t, tt.clear, time.Duration(m.clear), "clear")
 		})
 	}
 }

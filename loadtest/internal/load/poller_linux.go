@@ -1,0 +1,89 @@
+package load
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxEvents is the number of events that a poller returns at a time.
+const maxEvents = 512
+
+// A poller waits for events of connections (epoll). Not safe for concurrent use, except wake.
+type poller struct {
+	fd     int
+	wakeup int // eventfd
+	events []unix.EpollEvent
+	event  unix.EpollEvent // for control
+}
+
+func newPoller() (*poller, error) {
+	p := &poller{events: make([]unix.EpollEvent, maxEvents)}
+	var err error
+	if p.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("epoll_create1: %w", err)
+	}
+	if p.wakeup, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return p, p.control(unix.EPOLL_CTL_ADD, p.wakeup, unix.EPOLLIN, -1)
+}
+
+func (p *poller) close() {
+	_ = unix.Close(p.wakeup)
+	_ = unix.Close(p.fd)
+}
+
+// wake ends a wait with an event of the descriptor -1. Safe for concurrent use until close.
+func (p *poller) wake() {
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(p.wakeup, one[:])
+}
+
+// woken takes back wake.
+func (p *poller) woken() {
+	var count [8]byte
+	_, _ = unix.Read(p.wakeup, count[:])
+}
+
+// wait waits for some nanoseconds at most, and returns the number of events. The resolution is a
+// nanosecond if the kernel has epoll_pwait2 (Linux 5.11), otherwise a millisecond, which would add
+// up to a millisecond to the measured latencies. It bypasses the Go scheduler: handing over the
+// processor for each wait costs more CPU than the rest of the loop. The wait must be short, because
+// a garbage collection waits for its end.
+func (p *poller) wait(atMost int64) (int, error) {
+	timeout := unix.NsecToTimespec(atMost)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)),
+		uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	switch errno {
+	case 0:
+		return int(n), nil
+	case unix.ENOSYS, unix.EPERM: // containers may return EPERM
+		return unix.EpollWait(p.fd, p.events, int((atMost+999_999)/1_000_000))
+	default:
+		return 0, errno
+	}
+}
+
+// watch updates the events of an open connection that wait returns.
+func (p *poller) watch(c *conn, index int32, reads bool) {
+	events := uint32(unix.EPOLLRDHUP)
+	if reads {
+		events |= unix.EPOLLIN
+	}
+	if c.flags&wantWrite != 0 {
+		events |= unix.EPOLLOUT
+	}
+	if err := p.control(unix.EPOLL_CTL_MOD, int(c.fd), events, index); err != nil {
+		panic("BUG: epoll_ctl: " + err.Error())
+	}
+}
+
+// control calls epoll_ctl. The event is a field because a local one would be allocated per call.
+func (p *poller) control(op, fd int, events uint32, index int32) error {
+	p.event = unix.EpollEvent{Events: events, Fd: index}
+	return unix.EpollCtl(p.fd, op, fd, &p.event)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 type shownConns struct {
@@ -131,7 +132,7 @@ func TestAKickEndsAConnection(t *testing.T) {
 	require.Equal(t, 204, a.status, a.body)
 	require.Empty(t, a.body)
 	requireEnd(t, victim)
-	require.ErrorIs(t, s.reason(t, victim), idle.Kicked)
+	require.ErrorIs(t, s.reason(t, victim), reap.Kicked)
 	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
 	require.Len(t, gone, 1)
 	require.Equal(t, victim.LocalAddr().String(), gone[0].Remote)
@@ -186,7 +187,7 @@ func TestOneOfManyKicksOfAConnectionSucceeds(t *testing.T) {
 		require.Equal(t, int32(15), late.Load())
 		requireEnd(t, victim)
 	}
-	require.Equal(t, uint64(10), s.reaper.Stats().Reaped[idle.Kicked])
+	require.Equal(t, uint64(10), s.reaper.Stats().Reaped[reap.Kicked])
 }
 
 func TestABlockedLoopIsReported(t *testing.T) {

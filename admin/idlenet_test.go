@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestAListenerOfPackageNetIsShown shows, changes and closes connections of an idlenet.Listener.
@@ -56,7 +57,7 @@ func TestAListenerOfPackageNetIsShown(t *testing.T) {
 
 	w = ask(http.MethodPost, "/api/connections/"+string(list.Connections[0].ID)+"/kick", "")
 	require.Less(t, w.Code, 300, w.Body)
-	require.ErrorIs(t, ln.Reason(c), idlenet.Kicked)
+	require.ErrorIs(t, ln.Reason(c), reap.Kicked)
 	found, blocked := h.inspectRings(t.Context())
 	require.False(t, blocked)
 	require.NotEmpty(t, found)

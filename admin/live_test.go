@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
@@ -31,7 +32,7 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.Equal(t, "idlewheel", h["name"])
 	require.Equal(t, "a:1", h["address"])
 	require.Equal(t, true, h["writable"])
-	require.Len(t, h["reasons"], int(idle.Shed))
+	require.Len(t, h["reasons"], int(reap.Shed))
 	require.Equal(t, "read idle", h["reasons"].([]any)[0])
 	require.Equal(t, limitsAsJSON(s), h["limits"])
 	require.NotEmpty(t, h["version"])

@@ -19,6 +19,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestANewTimeoutAppliesToOpenConnections(t *testing.T) {
@@ -33,7 +34,7 @@ func TestANewTimeoutAppliesToOpenConnections(t *testing.T) {
 	require.Equal(t, "300ms", got["limits"].(map[string]any)["read-timeout"])
 	requireEnd(t, c)
 	require.GreaterOrEqual(t, time.Since(began), 250*time.Millisecond, "not early, except for the time since its last message")
-	require.ErrorIs(t, s.reason(t, c), idle.ReadIdle)
+	require.ErrorIs(t, s.reason(t, c), reap.ReadIdle)
 	gone := decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed
 	require.Equal(t, 0.3, gone[0].Limit)
 	require.GreaterOrEqual(t, gone[0].Lasted, 0.3, "never early")

@@ -311,7 +311,7 @@ var oldNamePattern = regexp.MustCompile("`((?:admin|idle|metrics|reaper|server)\
 func TestWrongNamesAreFound(t *testing.T) {
 	w := readWorld(t)
 	for span, want := range map[string]string{
-		"idle.Config.ReadTimeout": "", "idle.ReadIdle": "", "Reaper.Update": "", "conn.Ready()": "", "Conn.Touch": "",
+		"idle.Config.ReadTimeout": "", "reap.ReadIdle": "", "Reaper.Update": "", "conn.Ready()": "", "Conn.Touch": "",
 		"idle.Config{ReadTimeout: time.Second}": "", "wheel.New[T](tick, slots)": "", "Heartbeat{Interval, Retry}": "",
 		"gnet.Conn.Wake": "", "gnet.WithMulticore": "", "Server.Reaper().Update": "", "time.AfterFunc": "",
 		"ChannelOption.SO_KEEPALIVE": "", "Timer.newTimeout": "", "Idle.ShedProtect": "", "TimerConfig{Tick}": "",

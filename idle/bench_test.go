@@ -11,7 +11,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
@@ -62,9 +61,9 @@ var (
 	}
 )
 
-// watch returns a Reaper that watches n connections. The driver does not run, so that only the
+// openAll returns a Reaper that watches n connections. The driver does not run, so that only the
 // message path is measured.
-func watch(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
+func openAll(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	tb.Helper()
 	return watchAt(tb, n, cfg, mono.Real())
 }
@@ -82,16 +81,16 @@ func (h *handClock) move(c *mono.Clock, at mono.Time) {
 
 func watchAt(tb testing.TB, n int, cfg Config, elapsed func() mono.Time) (*Reaper, []thinConn) {
 	tb.Helper()
-	cfg, err := cfg.check(0)
+	checked, err := cfg.check(0)
 	require.NoError(tb, err)
-	r := newReaper(&sink{}, cfg, elapsed, realKernel)
+	r := newReaper(&sink{}, checked, elapsed, realKernel)
 	thin.el = &fakeEventLoop{}
 	l := newLoop(r, thin.el, 1)
 	r.registry.Store(newRegistry([]*loop{l}))
 	all := make([]thinConn, n)
 	thin.first = uintptr(unsafe.Pointer(&all[0]))
 	for i := range all {
-		l.add(&all[i])
+		r.add(l, &all[i])
 	}
 	return r, all
 }
@@ -119,7 +118,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 			name string
 			cfg  Config
 		}{{"bare", readOnly}, {"reaper", readOnly}, {"everything", everything}} {
-			r, conns := watch(b, n, with.cfg)
+			r, conns := openAll(b, n, with.cfg)
 			var handler gnet.EventHandler = r
 			if with.name == "bare" {
 				handler = r.next
@@ -159,7 +158,7 @@ func BenchmarkOpenClose(b *testing.B) {
 		if i%1000 == 0 { // 10,000 a second
 			hand.move(l.clock, mono.Time(time.Duration(i)*l.clock.Tick()/1000))
 		}
-		l.add(c)
+		r.add(l, c)
 		_, id := l.table.Find(key(c))
 		l.remove(id, nil)
 	}
@@ -195,7 +194,7 @@ func bytesPerConnection(tb testing.TB, n, loops int) float64 {
 	}
 	for i := range conns {
 		conns[i].fd = 8 + i
-		all[rand.IntN(loops)].add(&conns[i])
+		r.add(all[rand.IntN(loops)], &conns[i])
 	}
 	perConn := float64(heap()-before) / float64(n)
 	runtime.KeepAlive(all)
@@ -213,7 +212,7 @@ func TestMemoryPerConnectionIsWithinBudget(t *testing.T) {
 
 func TestHeartbeatDoesNotAllocate(t *testing.T) {
 	for _, cfg := range []Config{readOnly, everything} {
-		r, conns := watch(t, 1000, cfg)
+		r, conns := openAll(t, 1000, cfg)
 		i := 0
 		message := func() {
 			thin.buffered = i % 3
@@ -227,32 +226,37 @@ func TestHeartbeatDoesNotAllocate(t *testing.T) {
 // BenchmarkUpdate measures the cost of applying another Config to one connection, among 100,000
 // with everything switched on.
 func BenchmarkUpdate(b *testing.B) {
-	r, _ := watch(b, 100_000, everything)
+	r, _ := openAll(b, 100_000, everything)
 	l := r.registry.Load().loops[0]
 	for b.Loop() {
-		if l.adapted == l.toAdapt {
-			l.adapted, l.toAdapt = 0, l.states.Len()
+		if l.IsAdapted() {
+			b.StopTimer()
+			require.NoError(b, r.Update(func(cfg *Config) { cfg.ReadTimeout += time.Second }))
+			l.follow()
+			b.StartTimer()
 		}
-		l.adaptSome(1)
+		l.AdaptSome(1)
 	}
 }
 
 // BenchmarkInspect measures the cost per connection of counting 100,000 connections by state, and
 // of drawing a ring.
 func BenchmarkInspect(b *testing.B) {
-	r, conns := watch(b, 100_000, everything)
+	r, conns := openAll(b, 100_000, everything)
 	l := r.registry.Load().loops[0]
 	b.Run("states", func(b *testing.B) {
-		i := inspection.Inspector{Query: Query{States: true}, Found: Inspection{States: map[string]int{}}}
+		i, err := r.watch.NewInspector(Query{States: true})
+		require.NoError(b, err)
 		for b.Loop() {
-			for from := uint32(0); l.inspectFrom(from, &i); from += inspectStep {
+			for next, more := uint32(0), true; more; {
+				next, more = l.Inspect(next, i)
 			}
 		}
 		b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(len(conns)), "ns/conn")
 	})
 	b.Run("ring", func(b *testing.B) {
 		for b.Loop() {
-			l.ring(128)
+			l.Ring(128)
 		}
 		b.ReportMetric(float64(b.Elapsed())/float64(b.N)/float64(len(conns)), "ns/conn")
 	})

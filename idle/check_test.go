@@ -66,7 +66,7 @@ func TestTheRangesFitTheCode(t *testing.T) {
 	for _, s := range configtable.Idle {
 		switch s.Name {
 		case "heartbeat-missed":
-			require.EqualValues(t, maxMaxMissed, s.Max)
+			require.EqualValues(t, 15, s.Max)
 		case "tcp-keepalive":
 			require.EqualValues(t, minKeepAlive, s.Min)
 		case "tick":

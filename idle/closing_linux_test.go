@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
@@ -33,7 +35,7 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	require.Empty(t, s.reasons())
 	rest, _ := io.ReadAll(c)
 	require.Empty(t, rest, "the goodbye is sent once")
-	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, MaxAge)
+	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, reap.MaxAge)
 }
 
 // TestADrainSpreadsReconnects drains connections. Their goodbyes suggest times over the spread.
@@ -42,7 +44,7 @@ func TestADrainSpreadsReconnects(t *testing.T) {
 	const clients, spread = 64, time.Hour
 	var after [4]atomic.Int64 // clients by quarter of the spread
 	s := newSite(t, Config{ReadTimeout: time.Hour, ReconnectSpread: spread, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
-		if reason.Reason == Drained && reason.Grace == 0 {
+		if reason.Reason == reap.Drained && reason.Grace == 0 {
 			after[4*reason.Reconnect/spread].Add(1)
 		}
 		return nil
@@ -52,7 +54,7 @@ func TestADrainSpreadsReconnects(t *testing.T) {
 	}
 	eventually(t, "all are open", func() bool { return s.reaper.Connections() == clients })
 	require.NoError(t, s.reaper.Drain(0, limitOf))
-	eventually(t, "all are drained", func() bool { return s.reaper.Stats().Reaped[Drained] == clients })
+	eventually(t, "all are drained", func() bool { return s.reaper.Stats().Reaped[reap.Drained] == clients })
 	for quarter := range after {
 		require.NotZero(t, after[quarter].Load(), "quarter %d", quarter)
 	}
@@ -66,7 +68,7 @@ func TestObserveOnlyClosesNothing(t *testing.T) {
 		Goodbye: func(gnet.Conn, *ReapError) []byte { return []byte("bye") },
 	}, nil)
 	c := dial(t, s.addr)
-	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[reap.ReadIdle] == 1 })
 	time.Sleep(3 * limitOf)
 	require.Empty(t, s.reasons())
 	stats := s.reaper.Stats()
@@ -88,12 +90,12 @@ func TestGoodbyeOrReset(t *testing.T) {
 	require.NoError(t, err, "the stream ends without a reset")
 	require.Contains(t, string(got), "read idle for")
 
-	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Reason{ReadIdle}}, nil)
+	s = newSite(t, Config{ReadTimeout: limitOf, Goodbye: bye, Reset: []Reason{reap.ReadIdle}}, nil)
 	requireReset(t, dial(t, s.addr))
 
 	s = newSite(t, Config{WriteStallTimeout: limitOf, Reset: []Reason{}}, func(s *site) { s.open = flood(16 << 20) })
 	c := dial(t, s.addr)
-	s.requireReaped(t, time.Now(), 0, WriteStall)
+	s.requireReaped(t, time.Now(), 0, reap.WriteStall)
 	_, err = io.Copy(io.Discard, c)
 	require.NoError(t, err, "the kernel still sends its output")
 }
@@ -105,7 +107,7 @@ func TestGoodbyeMayClose(t *testing.T) {
 		return []byte("bye")
 	}}, nil)
 	awaitClose(t, dial(t, s.addr))
-	s.requireReaped(t, time.Now(), 0, ReadIdle)
+	s.requireReaped(t, time.Now(), 0, reap.ReadIdle)
 	time.Sleep(limitOf)
 	require.Len(t, s.reasons(), 1)
 }
@@ -135,7 +137,7 @@ func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 func TestNoGoodbyeBeforeAReset(t *testing.T) {
 	t.Parallel()
 	n := make(chan Reason, 9)
-	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Reason{MaxAge}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
+	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Reason{reap.MaxAge}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
 		n <- r.Reason
 		return nil
 	}}, nil)

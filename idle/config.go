@@ -5,19 +5,6 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-
-	"github.com/idlewheel/idlewheel/internal/configtable"
-)
-
-const (
-	maxTicks   = configtable.MaxTicks
-	maxTimeout = configtable.TenYears
-	minHorizon = 1 << 11 // ticks
-	maxHorizon = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
-
-	defaultMaxMissed = 2
-	maxMaxMissed     = 15 // a state has four bits for them
-	defaultWindow    = 5 * time.Second
 )
 
 // Config says when a connection is closed, and what happens then. Each limit is off if it is zero;
@@ -74,7 +61,8 @@ type Config struct {
 	// OutputLimit bounds the output that waits because the peer does not take it.
 	OutputLimit OutputLimit
 
-	// MinRate bounds how slowly a message may come in.
+	// MinRate bounds how slowly a message may come in, see [Conn.BeginMessage]. It needs the
+	// counters of Linux and TCP; elsewhere it does nothing. If MinRate.Window is zero, it is 5s.
 	MinRate MinRate
 
 	// Heartbeat asks silent peers for a sign of life.
@@ -185,19 +173,10 @@ type OutputLimit struct {
 	Total int
 }
 
-// MinRate is the least rate at which an open message must come in, see [Conn.BeginMessage]. It
-// needs the counters of Linux and TCP; elsewhere it does nothing.
-type MinRate struct {
-	BytesPerSecond int
-	Window         time.Duration // in which the bytes are counted; 5s if zero
-	Grace          time.Duration // from the beginning of a message to its first window
-	Always         bool          // a message is always open, from the first moment on
-}
-
 // Heartbeat asks silent peers for a sign of life, from a server or from a client. A peer that sends
 // nothing for Interval gets a ping, whatever is sent to it. If it stays silent, another ping
 // follows after each Retry, MaxMissed in all. One Retry after the last ping the connection is
-// closed with the reason [HeartbeatTimeout].
+// closed with the reason reap.HeartbeatTimeout.
 //
 // For example, with 60s, 30s and 3: after 60 to 72 seconds of silence (12 seconds are Jitter) three
 // pings are sent 30 seconds apart, and the connection is closed after 150 to 162 seconds. Retry

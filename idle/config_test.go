@@ -7,6 +7,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/configtable"
 )
 
 func TestMiddlewareRefusesBadConfig(t *testing.T) {
@@ -30,7 +32,7 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"only a negative total", newEcho(), Config{OutputLimit: OutputLimit{Total: math.MinInt}},
 			[]string{"no limit is set"}},
 		{"soft limit without a time", newEcho(), Config{OutputLimit: OutputLimit{Soft: 1 << 20}},
-			[]string{"Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set how long"}},
+			[]string{"Config.OutputLimit.Soft is 1048576 without Config.OutputLimit.SoftFor: set both"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
 			[]string{"Config.Tick is 1µs: set at least 1ms"}},
 		{"tick above timeout", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute},
@@ -60,7 +62,7 @@ func TestDefaults(t *testing.T) {
 		{10 * time.Second, 50 * time.Millisecond},
 		{time.Hour, 100 * time.Millisecond},
 		{365 * 24 * time.Hour, 100 * time.Millisecond},
-		{maxTimeout, maxTimeout/maxTicks + 1},
+		{configtable.TenYears, configtable.TenYears/configtable.MaxTicks + 1},
 	} {
 		r := middleware(t, newEcho(), Config{ReadTimeout: tc.timeout})
 		require.Equal(t, tc.tick, r.Config().Tick, "%v", tc.timeout)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 )
 
@@ -31,32 +32,43 @@ func (r *Reaper) Conn(c gnet.Conn) (Conn, bool) {
 		return Conn{}, false
 	}
 	own, record, id := l.seek(c)
-	if record == nil || !l.states.At(id).is(own) {
+	if record == nil || !isOf(l.At(id), own) {
 		if isForeign(own) {
 			r.noteForeign(own)
 		}
 		return Conn{}, false
 	}
-	l.setOuter(l.states.At(id), c)
+	l.setOuter(l.At(id), c)
 	return Conn{l, own, id}, true
 }
 
 // state returns the state of the connection, nil if it is closed.
-func (c Conn) state() *state {
+func (c Conn) state() *conn {
 	if c.loop == nil {
 		return nil
 	}
-	if s := c.loop.states.At(c.id); s.is(c.own) {
+	if s := c.loop.At(c.id); isOf(s, c.own) {
 		return s
 	}
 	return nil
+}
+
+// rearm makes the next look come in time after a change of the state.
+func (c Conn) rearm(s *conn) {
+	c.loop.Rearm(c.id, s)
+	c.loop.plan()
+}
+
+func (c Conn) touch(s *conn) {
+	c.loop.Shard.Touch(c.id, s)
+	c.loop.plan()
 }
 
 // ID returns the name of the connection for [Reaper.Kick] and reports. It is empty if the
 // connection is closed: to log it in OnClose, save it in OnOpen.
 func (c Conn) ID() ConnID {
 	if s := c.state(); s != nil {
-		return c.loop.connID(c.id, s)
+		return c.loop.ID(c.id, s)
 	}
 	return ""
 }
@@ -71,7 +83,7 @@ func (c Conn) SetRemote(addr net.Addr) {
 		delete(c.loop.remotes, s)
 	default:
 		if c.loop.remotes == nil {
-			c.loop.remotes = make(map[*state]net.Addr)
+			c.loop.remotes = make(map[*conn]net.Addr)
 		}
 		c.loop.remotes[s] = addr
 	}
@@ -82,7 +94,7 @@ func (c Conn) Ready() {
 	if s := c.state(); s != nil {
 		record, _ := c.loop.table.Find(key(c.own))
 		record.Set(conntable.Ready, true)
-		c.loop.rearm(c.id, s)
+		c.rearm(s)
 	}
 }
 
@@ -91,7 +103,7 @@ func (c Conn) Ready() {
 func (c Conn) Alive() {
 	if s := c.state(); s != nil {
 		s.Alive(c.loop.clock)
-		c.loop.rearm(c.id, s)
+		c.rearm(s)
 	}
 }
 
@@ -100,14 +112,8 @@ func (c Conn) Alive() {
 // package comment.
 func (c Conn) Touch() {
 	if s := c.state(); s != nil {
-		c.loop.touch(c.id, s)
+		c.touch(s)
 	}
-}
-
-func (l *loop) touch(id uint32, s *state) {
-	record, _ := l.table.Find(key(s.conn))
-	s.Touch(l.clock, record)
-	l.rearm(id, s) // it may have been held beyond what the wheel knows
 }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
@@ -122,7 +128,7 @@ func (c Conn) Hold() {
 // calls of Release than of Hold do nothing.
 func (c Conn) Release() {
 	if s := c.state(); s != nil && s.Release() {
-		c.loop.touch(c.id, s)
+		c.touch(s)
 	}
 }
 
@@ -132,23 +138,23 @@ func (c Conn) Exempt(on bool) {
 	if s := c.state(); s != nil && s.Exempt() != on {
 		s.SetExempt(on)
 		c.loop.noteOutput(c.id, s)
-		c.loop.touch(c.id, s)
+		c.touch(s)
 	}
 }
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
 // EndMessage. It does nothing while a message is open.
 func (c Conn) BeginMessage() {
-	if s := c.state(); s != nil && s.BeginMessage(c.loop.clock, c.loop.set.limits.Rate) {
-		c.loop.rearm(c.id, s)
+	if s := c.state(); s != nil && s.BeginMessage(c.loop.clock, c.loop.LimitsOf(s).Rate) {
+		c.rearm(s)
 	}
 }
 
 // EndMessage says that the message is complete. With MinRate.Always the next message begins.
 func (c Conn) EndMessage() {
 	if s := c.state(); s != nil {
-		s.EndMessage(c.loop.clock, c.loop.set.limits.Rate)
-		c.loop.rearm(c.id, s)
+		s.EndMessage(c.loop.clock, c.loop.LimitsOf(s).Rate)
+		c.rearm(s)
 	}
 }
 
@@ -186,13 +192,13 @@ func (c Conn) addTimer(d, every time.Duration, f func(gnet.Conn)) (stop func() b
 	if s == nil {
 		return func() bool { return false }
 	}
-	due := l.clock.Elapsed().Add(min(max(d, 0), maxTimeout))
-	timer := l.timers.Add(s, due, min(every, maxTimeout), func() {
-		if l.pendingCloses[s] == nil {
+	due := l.clock.Elapsed().Add(min(max(d, 0), configtable.TenYears))
+	timer := l.timers.Add(s, due, min(every, configtable.TenYears), func() {
+		if l.Ends.Of(c.id) == nil {
 			f(l.outer(s))
 		}
 	})
-	l.setDue(min(l.due, l.nextDue()))
+	l.plan()
 	return func() bool { return l.timers.Stop(timer) }
 }
 
@@ -202,48 +208,49 @@ type Timeouts struct {
 	NoHeartbeat      bool          // Config.Heartbeat does not apply
 }
 
-// SetTimeouts gives the connection idle timeouts of its own for the rest of its life: after a
-// login, or for the keep-alive time that a client asks for. They replace all three of the Config,
-// and a zero is no timeout, so check what a client asks for. They are rounded up to whole ticks,
-// Config.Jitter is added, and they count from the last activity. Later calls of Update do not
-// change them.
-//
-// The error says what is wrong with them: a timeout is negative, longer than ten years, or longer
-// than 2^30 ticks. It is [ErrNotWatched] if the connection is closed.
-//
-// Connections with the same timeouts share memory. An event loop can have 65,535 different ones.
+// SetTimeouts is [Conn.SetLimits] for the idle timeouts, after a login, or for the keep-alive time
+// that a client asks for. They replace all three of the Config, and a zero is no timeout, so check
+// what a client asks for. Other limits of SetLimits stay.
 func (c Conn) SetTimeouts(t Timeouts) error {
 	s := c.state()
 	if s == nil {
-		return ErrNotWatched
+		return errNotWatched
+	}
+	if min(t.Read, t.Write, t.All) < 0 {
+		return fmt.Errorf("idle: Timeouts are %+v: set positive durations, or 0 for none", t)
+	}
+	none := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return -1
+		}
+		return d
+	}
+	own := c.loop.LimitsOf(s).Own
+	own.ReadTimeout, own.WriteTimeout, own.AllTimeout = none(t.Read), none(t.Write), none(t.All)
+	own.NoHeartbeat = t.NoHeartbeat
+	return c.SetLimits(own)
+}
+
+// SetLimits gives the connection limits of its own for the rest of its life. The idle timeouts
+// count from the last activity. A second call replaces all limits of the first one. Later calls of
+// Update do not change them.
+//
+// The error says what is wrong with the limits: one is longer than ten years or than 2^30 ticks, or
+// a rate has no bytes per second. It is [ErrNotWatched] if the connection is closed.
+//
+// Connections with the same limits share memory. An event loop can have 65,535 different ones.
+func (c Conn) SetLimits(limits ConnLimits) error {
+	s := c.state()
+	if s == nil {
+		return errNotWatched
 	}
 	l := c.loop
-	t, err := t.round(l.clock.Tick())
-	if err != nil {
+	if err := l.Shard.SetLimits(c.id, s, limits); err != nil {
 		return err
 	}
-	old := s.LimitsID
-	if s.LimitsID, err = l.limits.take(l.set, t); err != nil {
-		s.LimitsID = old
-		return err
-	}
-	l.reaper.own.add(t)
-	l.limits.put(old)
-	l.rearm(c.id, s)
+	l.outputs.addStall(limits.WriteStallTimeout, l.Set, l.clock.Elapsed())
+	l.plan()
 	return nil
 }
 
-// round checks timeouts, and rounds them up to whole ticks.
-func (t Timeouts) round(tick time.Duration) (Timeouts, error) {
-	longest := min(maxTimeout, maxTicks*tick)
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-	}{{"Read", &t.Read}, {"Write", &t.Write}, {"All", &t.All}} {
-		if *d.value < 0 || *d.value > longest {
-			return t, fmt.Errorf("idle: Timeouts.%s is %v: set a positive duration up to %v, or 0 for none", d.name, *d.value, longest)
-		}
-		*d.value = (*d.value + tick - 1) / tick * tick
-	}
-	return t, nil
-}
+var errNotWatched = fmt.Errorf("idle: %w", ErrNotWatched)

@@ -30,3 +30,9 @@ func list(ctx context.Context, r *Reaper, by string, limit int) ([]ConnInfo, err
 func countStates(ctx context.Context, r *Reaper) (Inspection, error) {
 	return r.Inspect(ctx, Query{States: true})
 }
+
+// ringsOf returns the ring of each loop.
+func ringsOf(ctx context.Context, r *Reaper, sectors int) ([]Ring, error) {
+	found, err := r.Inspect(ctx, Query{Sectors: sectors})
+	return found.Rings, err
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/inspection"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestInspectKickAndClosed(t *testing.T) {
@@ -36,7 +36,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 			_, err := c.Write([]byte(what))
 			require.NoError(t, err)
 			eventually(t, "the message is read", func() bool {
-				all, err := list(t.Context(), s.reaper, inspection.ByAge, 10)
+				all, err := list(t.Context(), s.reaper, "age", 10)
 				return err == nil && len(all) == len(names) && all[len(all)-1].Received > 0
 			})
 		}
@@ -50,30 +50,30 @@ func TestInspectKickAndClosed(t *testing.T) {
 		}
 		return all, shown
 	}
-	all, shown := show(inspection.ByAge, 10)
+	all, shown := show("age", 10)
 	require.Equal(t, []string{"nothing", "hold", "flood", "ready", "exempt"}, shown)
-	for i, want := range []string{inspection.StateHandshake, inspection.StateHeld, inspection.StateHandshake, inspection.StateOpen, inspection.StateExempt} {
+	for i, want := range []string{"handshake", "held", "handshake", "open", "exempt"} {
 		require.Equal(t, want, all[i].State)
 	}
 	require.EqualValues(t, 4, all[1].Received)
 	require.Greater(t, all[0].Age, limitOf)
 	require.Greater(t, all[0].ReadIdle, limitOf)
 	require.NotZero(t, all[0].Due)
-	_, shown = show(inspection.ByIdle, 2)
+	_, shown = show("idle", 2)
 	require.Equal(t, []string{"nothing", "hold"}, shown)
-	all, shown = show(inspection.ByOutput, 1)
+	all, shown = show("output", 1)
 	require.Equal(t, []string{"flood"}, shown)
 	require.Greater(t, all[0].Output, 1<<20)
-	_, shown = show(inspection.ByOutput, 0)
+	_, shown = show("output", 0)
 	require.Empty(t, shown)
 	_, err := list(t.Context(), s.reaper, "name", 1)
 	require.ErrorContains(t, err, `Query.By is "name"`)
 
-	all, _ = show(inspection.ByAge, 10)
+	all, _ = show("age", 10)
 	for i, info := range all[:3] {
 		id := info.ID
 		require.NoError(t, s.reaper.Kick(t.Context(), id))
-		require.ErrorIs(t, s.reason(t, i), Kicked)
+		require.ErrorIs(t, s.reason(t, i), reap.Kicked)
 		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
 	}
 	found, err := s.reaper.Inspect(t.Context(), Query{Closed: true})
@@ -82,7 +82,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 	require.Len(t, closed, 2, "the latest two are kept")
 	for i, c := range closed {
 		require.Equal(t, all[2-i].Remote.String(), c.Remote.String())
-		require.Equal(t, Kicked, c.Err.Reason)
+		require.Equal(t, reap.Kicked, c.Err.Reason)
 		require.Greater(t, c.Age, limitOf/4)
 	}
 	for _, id := range []ConnID{"", "1-2", "1-2-x", "1-2-3-4", "1-2--3", "1-2-4294967296"} {
@@ -105,7 +105,7 @@ func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limitOf)
 	defer cancel()
 	time.Sleep(limitOf / 4)
-	_, err = list(ctx, s.reaper, inspection.ByAge, 1)
+	_, err = list(ctx, s.reaper, "age", 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	close(unblock)
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestHeldConnectionsAreNotIdle(t *testing.T) {
@@ -41,7 +43,7 @@ func TestHeldConnectionsAreNotIdle(t *testing.T) {
 	_, err := c.Write([]byte("request"))
 	require.NoError(t, err)
 	awaitClose(t, c)
-	s.requireReaped(t, began, 5*limitOf, ReadIdle)
+	s.requireReaped(t, began, 5*limitOf, reap.ReadIdle)
 }
 
 func TestExemptConnectionsAreNotJudged(t *testing.T) {
@@ -62,7 +64,7 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 	require.Empty(t, s.reasons())
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	s.requireReaped(t, time.Now(), 0, MaxAge)
+	s.requireReaped(t, time.Now(), 0, reap.MaxAge)
 }
 
 func TestTimeoutsOfOneConnection(t *testing.T) {
@@ -126,7 +128,7 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	time.Sleep(limitOf)
 	began := time.Now()
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 2 * limitOf})))
-	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
+	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == n })
 	t.Logf("reaped %v after Update", time.Since(began))
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 20 * limitOf})))
 	dial(t, s.addr)
@@ -168,9 +170,9 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		r.OnOpen(next)
 		l := r.registry.Load().find(el)
 		_, id := l.table.Find(key(next))
-		before := *l.states.At(id)
+		before := *l.At(id)
 		useAll(conn)
-		require.Equal(t, before, *l.states.At(id), "the handle does not reach the next connection")
+		require.Equal(t, before, *l.At(id), "the handle does not reach the next connection")
 		require.Empty(t, l.remotes)
 		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
 		require.Zero(t, conn.ID())
@@ -192,7 +194,7 @@ func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, "both connections are open", func() bool { return s.reaper.Stats().Connections == 2 })
 	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
-	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == 2 })
+	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == 2 })
 	for _, bad := range []float64{-1, 2, math.NaN()} {
 		require.Error(t, s.reaper.ScaleTimeouts(bad, 0))
 	}

@@ -9,7 +9,12 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
+
+// maxHorizon is the longest time in which a connection is not judged, in ticks.
+const maxHorizon = 1 << 15
 
 // watched is a connection of a scripted loop, and the Reaper that watches it.
 type watched struct {
@@ -30,28 +35,27 @@ func newWatched(t *testing.T, cfg Config) watched {
 	return watched{c, r, r.registry.Load().find(c.el)}
 }
 
-func (w watched) state() *state {
+func (w watched) state() *conn {
 	_, id := w.l.table.Find(key(w.c))
-	return w.l.states.At(id)
+	return w.l.At(id)
 }
 
 func (w watched) facts() verdict.Facts {
-	record, id := w.l.table.Find(key(w.c))
-	return w.l.facts(record, id, w.state(), w.l.clock.Elapsed())
+	_, id := w.l.table.Find(key(w.c))
+	return w.l.Facts(id, w.state(), w.l.clock.Elapsed())
 }
 
 // due returns the time at which the wheel judges the connection.
 func (w watched) due(t *testing.T) time.Duration {
 	t.Helper()
-	at, ok := w.l.wheel.Deadline(w.state().timer)
-	require.True(t, ok)
-	return at
+	require.Equal(t, 1, w.l.Schedule.Len())
+	return time.Duration(w.l.Schedule.NextDue())
 }
 
 // follow makes the loop take over the current settings.
 func (w watched) follow() {
-	w.l.follow(w.r.settings.Load())
-	w.l.adaptSome(int(w.l.toAdapt))
+	w.l.follow()
+	w.l.AdaptSome(int(w.l.Len()))
 }
 
 func TestTheReasonIsOfTheReapedConnection(t *testing.T) {
@@ -63,12 +67,12 @@ func TestTheReasonIsOfTheReapedConnection(t *testing.T) {
 	r.OnOpen(other)
 	l := r.registry.Load().find(el)
 	_, id := l.table.Find(key(reaped))
-	l.reaping, l.reapReason = l.states.At(id), &ReapError{Reason: ReadIdle}
+	l.closing = closing{l.At(id), &ReapError{Reason: reap.ReadIdle}}
 	r.OnClose(other, nil) // a handler may close another connection meanwhile
 	r.OnClose(reaped, nil)
-	l.reaping, l.reapReason = nil, nil
+	l.closing = closing{}
 	require.NoError(t, e.reasons()[0])
-	require.ErrorIs(t, e.reasons()[1], ReadIdle)
+	require.ErrorIs(t, e.reasons()[1], reap.ReadIdle)
 }
 
 func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
@@ -76,7 +80,7 @@ func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: time.Minute}))
 	require.Less(t, w.due(t), 2*time.Minute)
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 20 * time.Hour}))
-	require.Equal(t, 20*time.Hour, w.l.limitsOf(w.state()).Read)
+	require.Equal(t, 20*time.Hour, w.l.LimitsOf(w.state()).Read)
 }
 
 func TestUpdateChangesTheTimeoutsThatSetTimeoutsLeaves(t *testing.T) {
@@ -84,13 +88,13 @@ func TestUpdateChangesTheTimeoutsThatSetTimeoutsLeaves(t *testing.T) {
 	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute})))
 	w.follow()
-	lim := w.l.limitsOf(w.state())
+	lim := w.l.LimitsOf(w.state())
 	require.Equal(t, 2*time.Hour, lim.Read)
 	require.Equal(t, time.Minute, lim.Age)
 	require.Less(t, w.due(t), 2*time.Minute)
 	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 25 * time.Hour})))
-	require.Equal(t, maxHorizon*w.r.clock.Tick(), w.r.settings.Load().limits.Horizon)
-	require.Equal(t, 2*maxHorizon*w.r.clock.Tick(), w.l.clock.Memory())
+	require.Equal(t, maxHorizon*w.r.watch.Clock.Tick(), w.r.watch.Settings().Horizon)
+	require.Equal(t, 2*maxHorizon*w.r.watch.Clock.Tick(), w.l.clock.Memory())
 }
 
 func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
@@ -99,11 +103,7 @@ func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
 		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
 		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 3 * time.Hour}))
 	}
-	require.Len(t, w.l.limits.index, 1)
-	require.LessOrEqual(t, len(w.l.limits.all), 3)
-	w.r.OnClose(w.c, nil)
-	require.Empty(t, w.l.limits.index)
-	w.r.OnOpen(w.c)
+	require.EqualValues(t, 2, w.state().LimitsID, "numbers are used again")
 }
 
 func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
@@ -145,7 +145,7 @@ func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	w.r.OnTraffic(w.c)
 	f := w.facts()
 	require.Equal(t, goodbye, f.LastPing)
-	v := w.l.limitsOf(s).Judge(&f, &w.l.outages, f.Opened.To.Add(time.Hour/2))
+	v := w.l.LimitsOf(s).Judge(&f, &verdict.Away{}, f.Opened.To.Add(time.Hour/2))
 	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 
@@ -168,16 +168,16 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	r.OnOpen(other) // starts the driver
 	var l *loop
 	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
-		now := r.clock.Stamp()
-		eventually(t, "ten ticks have passed", func() bool { return r.clock.Stamp() > now+10 })
+		now := r.watch.Clock.Stamp()
+		eventually(t, "ten ticks have passed", func() bool { return r.watch.Clock.Stamp() > now+10 })
 		return nil, gnet.None
 	}
 	c := newScriptedConn(other.el, 2)
 	r.OnOpen(c)
 	l = r.registry.Load().find(c.el)
-	record, id := l.table.Find(key(c))
-	f := l.facts(record, id, l.states.At(id), l.clock.Elapsed())
-	require.Less(t, r.clock.Elapsed().Sub(f.Opened.To), 25*time.Millisecond+room)
+	_, id := l.table.Find(key(c))
+	f := l.Facts(id, l.At(id), l.clock.Elapsed())
+	require.Less(t, r.watch.Clock.Elapsed().Sub(f.Opened.To), 25*time.Millisecond+room)
 	require.Greater(t, f.Opened.To, mono.Time(50*time.Millisecond))
 	r.OnClose(c, nil)
 	r.OnClose(other, nil)
@@ -204,7 +204,7 @@ func TestTheHardLimitIsCheckedAtOnce(t *testing.T) {
 		}
 		require.Equal(t, gnet.Close, action, "after %s", when)
 		r.OnClose(c, nil)
-		require.EqualValues(t, 1, r.Stats().Reaped[OverLimit])
+		require.EqualValues(t, 1, r.Stats().Reaped[reap.OverLimit])
 	}
 }
 
@@ -217,7 +217,7 @@ func TestALateDriverClosesNothingEarly(t *testing.T) {
 	r.OnOpen(first)
 	r.mu.Lock() // the driver cannot move the clock
 	time.Sleep(50 * time.Millisecond)
-	opened := r.clock.Elapsed()
+	opened := r.watch.Clock.Elapsed()
 	r.OnOpen(c)
 	r.mu.Unlock()
 	w := watched{c, r, r.registry.Load().find(el)}
@@ -249,7 +249,7 @@ func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {
 		conn.BeginMessage()
 		s.pass(t, 200*time.Millisecond)
 	}
-	require.EqualValues(t, 1, s.Stats().Reaped[BelowMinRate])
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.BelowMinRate])
 }
 
 func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
@@ -280,15 +280,15 @@ func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
 	conn := handle(s.Reaper, c)
 	require.NoError(t, conn.SetTimeouts(Timeouts{Read: keepAlive}))
 	for conn.state() != nil && s.at < began.Add(2*keepAlive) {
-		s.pass(t, s.clock.Tick())
+		s.pass(t, s.watch.Clock.Tick())
 	}
-	require.InDelta(t, keepAlive, s.at.Sub(began), float64(4*s.clock.Tick()))
+	require.InDelta(t, keepAlive, s.at.Sub(began), float64(4*s.watch.Clock.Tick()))
 	require.GreaterOrEqual(t, s.at.Sub(began), keepAlive)
-	require.LessOrEqual(t, s.clock.Memory(), 2*maxHorizon*s.clock.Tick())
+	require.LessOrEqual(t, s.watch.Clock.Memory(), 2*maxHorizon*s.watch.Clock.Tick())
 
 	for text, timeouts := range map[string]Timeouts{
-		"idle: Timeouts.All is -1s":            {All: -time.Second},
-		"idle: Timeouts.Write is 1000000h0m0s": {Write: 1_000_000 * time.Hour},
+		"idle: Timeouts are {Read:0s Write:0s All:-1s":  {All: -time.Second},
+		"idle: ConnLimits.WriteTimeout is 1000000h0m0s": {Write: 1_000_000 * time.Hour},
 	} {
 		require.ErrorContains(t, handle(s.Reaper, s.open(1)[0]).SetTimeouts(timeouts), text)
 	}
@@ -299,7 +299,7 @@ func TestASoonerDrainTightensTheDeadline(t *testing.T) {
 	for _, c := range s.open(8) {
 		handle(s.Reaper, c).Hold()
 	}
-	drained := func() uint64 { return s.Stats().Reaped[Drained] }
+	drained := func() uint64 { return s.Stats().Reaped[reap.Drained] }
 	require.NoError(t, s.Drain(0, time.Hour))
 	s.pass(t, time.Minute)
 	require.Zero(t, drained())

@@ -55,7 +55,7 @@ func TestTimersWithBadArguments(t *testing.T) {
 	far := func(gnet.Conn) { t.Error("a timer of ten years is called") }
 	conn.After(math.MaxInt64, far)
 	conn.Every(math.MaxInt64, far)
-	s.pass(t, 3*s.clock.Tick())
+	s.pass(t, 3*s.watch.Clock.Tick())
 	require.Equal(t, 3, calls)
 }
 
@@ -89,7 +89,7 @@ func TestTimersAndVerdictsTakeTurns(t *testing.T) {
 	}
 	handle(s.Reaper, conns[n]).Exempt(true)
 	for calls < n/2 {
-		s.at = s.at.Add(s.clock.Tick())
+		s.at = s.at.Add(s.watch.Clock.Tick())
 		s.round()
 		for len(s.el.tasks) > 0 {
 			require.NoError(t, s.el.run(t))

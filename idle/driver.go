@@ -3,11 +3,12 @@ package idle
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
-	"github.com/idlewheel/idlewheel/internal/counts"
+	"github.com/idlewheel/idlewheel/internal/conntimer"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 )
@@ -38,7 +39,7 @@ type driver struct {
 // If most of the loops have no connections, join drops these loops. Otherwise loops of ended
 // engines would be kept for ever. An event loop that still runs gets a new loop.
 func (r *Reaper) join(c gnet.Conn) *loop {
-	if l := r.registry.Load().find(c.EventLoop()); l != nil && l.open > 0 {
+	if l := r.registry.Load().find(c.EventLoop()); l != nil && l.Open > 0 {
 		return l
 	}
 	r.mu.Lock()
@@ -50,38 +51,56 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 		known := r.registry.Load().loops
 		loops := append(make([]*loop, 0, len(known)+1), l)
 		for _, other := range known {
-			if other.live || len(known) < 2*r.live+spareLoops {
+			if r.live[other] || len(known) < 2*len(r.live)+spareLoops {
 				loops = append(loops, other)
 			} else {
 				r.past.Add(other.published.read())
-				r.pastClosed = counts.Newest(append(r.pastClosed, other.closed.Read()...), r.settings.Load().cfg.KeepClosed)
 			}
 		}
 		r.registry.Store(newRegistry(loops))
 	}
-	if l.live { // its last connections are being refused
+	if r.live[l] { // its last connections are being refused
 		return l
 	}
-	l.live = true
-	r.live++
+	r.live[l] = true
 	if r.driver == nil {
-		_, now := r.clock.Move() // it stood still without connections
-		r.monitor.Resume(now)
+		r.watch.Resume() // it stood still without connections
 		r.driver = &driver{stop: make(chan struct{}), done: make(chan struct{})}
-		r.lag.expect(r.clock.Elapsed().Add(r.untilTick()))
 		r.startDriver(r.driver)
 	}
 	return l
+}
+
+// newLoop returns the loop of an event loop, on its goroutine.
+func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
+	l := &loop{clock: &r.watch.Clock, kernel: &r.kernel, el: el, root: rootOfStack(), crowd: &r.crowd}
+	l.timers = conntimer.New[*conn](r.watch.Clock.Tick())
+	l.task.time, l.task.more = r.taskTime, r.continueSoon
+	l.task.followed.Store(r.watch.Outages())
+	l.outputs.all, l.outputs.largestOfOthers, l.outputs.due = &r.output, r.largestOutput, never
+	l.task.setDue(never)
+	l.Init(&r.watch, number, &port{l, r})
+	l.followed()
+	return l
+}
+
+// largestOutput returns the largest output of a connection of any loop but one.
+func (r *Reaper) largestOutput(except *outputs) (most int64) {
+	for _, l := range r.registry.Load().loops {
+		if &l.outputs != except {
+			most = max(most, l.outputs.mostWaiting.Load())
+		}
+	}
+	return most
 }
 
 // retire is called when a loop has lost its last connection. If no loop has connections, it stops
 // the driver and waits for it.
 func (r *Reaper) retire(l *loop) {
 	r.mu.Lock()
-	l.live = false
-	r.live--
+	delete(r.live, l)
 	var last *driver
-	if r.live == 0 {
+	if len(r.live) == 0 {
 		last, r.driver = r.driver, nil
 		close(last.stop)
 	}
@@ -101,7 +120,7 @@ func (r *Reaper) continueSoon() {
 
 func (r *Reaper) drive(d *driver) {
 	defer close(d.done)
-	timer := time.NewTimer(r.untilTick())
+	timer := time.NewTimer(r.watch.UntilTick())
 	defer timer.Stop()
 	soon := false
 	for {
@@ -110,31 +129,25 @@ func (r *Reaper) drive(d *driver) {
 			return
 		case <-r.more:
 			if !soon { // the first of several requests sets the time
-				timer.Reset(min(pause, r.untilTick()))
+				timer.Reset(min(pause, r.watch.UntilTick()))
 				soon = true
 			}
 			continue
 		case <-timer.C:
 		}
 		r.round()
-		timer.Reset(r.untilTick())
+		timer.Reset(r.watch.UntilTick())
 		soon = false
 	}
-}
-
-// untilTick returns the time until the next multiple of the tick.
-func (r *Reaper) untilTick() time.Duration {
-	now, tick := r.clock.Elapsed(), r.clock.Tick()
-	return now.Truncate(tick).Add(tick).Sub(now)
 }
 
 // round moves the clock and posts a task to each loop that has something due.
 func (r *Reaper) round() {
 	found, err := r.moveAndPost()
 	if err != nil {
-		r.warn(&r.warnings.posting, "posting tasks to event loops", "error", err)
+		r.watch.Warn(&r.warnings.posting, "posting tasks to event loops", "error", err)
 	}
-	r.report(found)
+	r.watch.Report(found)
 	if r.undated.Load() {
 		r.warnedUndated.Do(r.warnUndated)
 	}
@@ -147,16 +160,12 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error
-	set, loops := r.settings.Load(), r.registry.Load().loops
-	if from, to := r.clock.Move(); from != to {
-		found = r.monitor.Step(from, to, r.lastHeard(loops, to), r.own.extend(set.rule))
-	}
-	r.lag.ran(r.clock.Elapsed(), r.untilTick())
-	now, state := int64(r.clock.Read()), r.monitor.State()
-	crowded := r.shouldShed() || r.outputIsHigh()
+	set, loops := r.watch.Settings(), r.registry.Load().loops
+	found, _ = r.watch.Move(func(now mono.Time) mono.Time { return r.lastHeard(loops, now) })
+	now, state := r.watch.Clock.Read(), r.watch.Outages()
+	crowded := r.crowd.isLarge() || isHigh(&r.output, set.Front.(*Config).OutputLimit.Total)
 	for _, l := range loops {
-		count := state.Count != nil && l.followedState.Load() != state
-		if l.live && (crowded || count || l.dueAt.Load() <= now || l.version.Load() != set.version) {
+		if r.live[l] && (crowded || l.task.isNeeded(now, set.Version, state)) {
 			errs = append(errs, r.post(l))
 		}
 	}
@@ -165,13 +174,13 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 
 // post posts a task to a loop that has connections, unless a task is on its way.
 func (r *Reaper) post(l *loop) error {
-	if l.posted.Swap(true) {
+	if l.task.posted.Swap(true) {
 		return nil
 	}
-	l.postedAt.Store(int64(r.clock.Elapsed()))
+	l.task.postedAt.Store(int64(r.watch.Clock.Elapsed()))
 	err := l.el.Execute(context.Background(), gnet.RunnableFunc(l.run))
 	if err != nil {
-		l.posted.Store(false)
+		l.task.posted.Store(false)
 	}
 	return err
 }
@@ -185,55 +194,24 @@ func (r *Reaper) lastHeard(loops []*loop, now mono.Time) mono.Time {
 	if last == 0 {
 		return 0
 	}
-	return r.clock.Before(mono.Stamp(last), now)
+	return r.watch.Clock.Before(mono.Stamp(last), now)
 }
 
 // warnUndated logs which limits do not work because the kernel does not date bytes.
 func (r *Reaper) warnUndated() {
-	r.settings.Load().cfg.Logger.Warn("the kernel does not report when the bytes of some connections arrived and were sent, " +
+	r.watch.Settings().Logger.Warn("the kernel does not report when the bytes of some connections arrived and were sent, " +
 		"as on unix sockets, in gVisor and on systems other than Linux: " +
 		"they are never write idle, AllTimeout counts their reads, and MinRate does not find them slow")
 }
 
-// report logs a finding of the Monitor.
-func (r *Reaper) report(f outage.Finding) {
-	switch {
-	case f.Held > 0:
-		r.warn(&r.warnings.hold, "nothing is heard from connections that were busy until now: "+
-			"verdicts about peers are held", "silent", f.Held)
-	case f.Outage.Length > 0 && f.Silent:
-		r.warn(&r.warnings.outage, "the silence of all connections is over: "+
-			"verdicts about peers are put off by its length", "outage", f.Outage.Length)
-	case f.Outage.Length > 0:
-		r.warn(&r.warnings.outage, "the server stood still: "+
-			"verdicts about peers are put off by the length of the outage", "outage", f.Outage.Length)
+// noteForeign stores the type of a connection that hides gnet's own, for the driver to log.
+func (r *Reaper) noteForeign(c gnet.Conn) {
+	if r.foreign.Load() == nil {
+		r.foreign.CompareAndSwap(nil, new(reflect.TypeOf(c).String()))
 	}
 }
 
-// lagWindow is the length of a window. A lag is remembered for one to two windows, which is longer
-// than the usual time between two scrapes of a monitor.
-const lagWindow = 10 * time.Second
-
-// A lag remembers the greatest delay of the driver.
-type lag struct {
-	due     mono.Time // the time of the next round
-	longest mono.Longest
-}
-
-// expect is called when the driver starts. Nothing has waited for it until now.
-func (l *lag) expect(due mono.Time) { l.due = due }
-
-// ran is called after a round. The next round is due after the given time.
-func (l *lag) ran(at mono.Time, next time.Duration) {
-	l.longest.Add(at.Sub(l.due), at, lagWindow)
-	l.due = at.Add(next)
-}
-
-// worst returns the greatest delay of the last two windows. It includes the present delay of a
-// driver that runs.
-func (l *lag) worst(at mono.Time, runs bool) time.Duration {
-	if runs {
-		l.longest.Add(at.Sub(l.due), at, lagWindow)
-	}
-	return l.longest.Worst(at, lagWindow)
+func (r *Reaper) warnForeign() {
+	r.watch.Settings().Logger.Warn("a connection is not gnet's own and hides the connection inside: "+
+		"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", *r.foreign.Load())
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/server"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A lineHandler answers lines.
@@ -68,7 +70,7 @@ func ExampleConn_BeginMessage() {
 	_, _ = io.ReadFull(c, answer)
 	fmt.Printf("%s", answer)
 	fmt.Fprint(c, "G") // the rest of the message never comes
-	fmt.Println(errors.Is(<-h.closed, idle.BelowMinRate))
+	fmt.Println(errors.Is(<-h.closed, reap.BelowMinRate))
 	// Output:
 	// ok
 	// true

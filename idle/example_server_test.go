@@ -14,6 +14,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // The helpers are in the file of the examples, so that each example on pkg.go.dev is a whole
@@ -129,7 +131,7 @@ func ExampleMiddleware() {
 
 	defer connect(addr).Close() // a silent client
 	reason := <-h.closed
-	fmt.Println(errors.Is(reason, idle.ReadIdle), errors.Is(reason, os.ErrDeadlineExceeded))
+	fmt.Println(errors.Is(reason, reap.ReadIdle), errors.Is(reason, os.ErrDeadlineExceeded))
 	// Output: true true
 }
 
@@ -160,7 +162,7 @@ func ExampleMiddleware_client() {
 		log.Fatal(err)
 	}
 	reason := <-h.closed
-	fmt.Println("time to connect to another one:", errors.Is(reason, idle.HeartbeatTimeout))
+	fmt.Println("time to connect to another one:", errors.Is(reason, reap.HeartbeatTimeout))
 	_ = client.Stop()
 	// Output: time to connect to another one: true
 }
@@ -228,7 +230,7 @@ func ExampleConfig_observeOnly() {
 	defer stop()
 
 	defer connect(addr).Close()
-	for reaper.Stats().Observed[idle.ReadIdle] == 0 { // each is logged as well
+	for reaper.Stats().Observed[reap.ReadIdle] == 0 { // each is logged as well
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
@@ -236,7 +238,7 @@ func ExampleConfig_observeOnly() {
 	if err := reaper.Update(func(cfg *idle.Config) { cfg.ObserveOnly = false }); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("and now:", errors.Is(<-h.closed, idle.ReadIdle))
+	fmt.Println("and now:", errors.Is(<-h.closed, reap.ReadIdle))
 	// Output:
 	// 1 would be closed, 1 is open
 	// and now: true
@@ -260,7 +262,7 @@ func ExampleHeartbeat() {
 	defer c.Close()
 	heard, _ := io.ReadAll(c) // any byte would be an answer
 	fmt.Printf("%s", heard)
-	fmt.Println("gave up:", errors.Is(<-h.closed, idle.HeartbeatTimeout))
+	fmt.Println("gave up:", errors.Is(<-h.closed, reap.HeartbeatTimeout))
 	// Output:
 	// PING
 	// PING
@@ -290,7 +292,7 @@ func ExampleConfig_onIdle() {
 	defer c.Close()
 	heard, _ := io.ReadAll(c) // and sends nothing
 	fmt.Printf("%s", heard)
-	fmt.Println("closed, read idle:", errors.Is(<-h.closed, idle.ReadIdle))
+	fmt.Println("closed, read idle:", errors.Is(<-h.closed, reap.ReadIdle))
 	// Output:
 	// are you there?
 	// closed, read idle: true
@@ -389,7 +391,7 @@ func ExampleConn_Hold() {
 	defer c.Close()
 	heard, _ := io.ReadAll(c)
 	fmt.Printf("%s", heard)
-	fmt.Println("and then:", errors.Is(<-h.closed, idle.ReadIdle))
+	fmt.Println("and then:", errors.Is(<-h.closed, reap.ReadIdle))
 	// Output:
 	// your report
 	// and then: true
@@ -632,7 +634,7 @@ func ExampleReaper_Drain() {
 	}
 	heard, _ := io.ReadAll(c)
 	fmt.Printf("%s", heard)
-	fmt.Println(errors.Is(<-h.closed, idle.Drained), reaper.Connections(), "left")
+	fmt.Println(errors.Is(<-h.closed, reap.Drained), reaper.Connections(), "left")
 	// Output:
 	// going down
 	// true 0 left
@@ -652,7 +654,7 @@ func ExampleReaper_Stats() {
 
 	s := reaper.Stats()
 	fmt.Println(s.Opened, "opened,", s.Closed, "closed,", s.Connections, "open")
-	fmt.Println(s.Reaped[idle.ReadIdle], idle.ReadIdle)
+	fmt.Println(s.Reaped[reap.ReadIdle], reap.ReadIdle)
 	fmt.Println("late by less than an hour:", s.Lateness.Max < time.Hour)
 	// Output:
 	// 1 opened, 1 closed, 0 open

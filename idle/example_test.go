@@ -10,6 +10,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // handler is the handler of the README.
@@ -22,7 +24,7 @@ func (*handler) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func (*handler) OnClose(c gnet.Conn, err error) gnet.Action {
-	if errors.Is(err, idle.ReadIdle) {
+	if errors.Is(err, reap.ReadIdle) {
 		log.Printf("%v: %v", c.RemoteAddr(), err)
 	}
 	return gnet.None
@@ -72,15 +74,15 @@ func ExampleReapError() {
 		switch {
 		case !reaped:
 			fmt.Println("closed by the peer or the handler:", err)
-		case errors.Is(err, idle.WriteStall), errors.Is(err, idle.OverLimit):
+		case errors.Is(err, reap.WriteStall), errors.Is(err, reap.OverLimit):
 			fmt.Println("slow:", reason)
 		default:
 			fmt.Println(reason.Reason, "after", reason.Lasted, "timeout:", reason.Timeout())
 		}
 	}
 	onClose(io.EOF)
-	onClose(&idle.ReapError{Reason: idle.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
-	onClose(&idle.ReapError{Reason: idle.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
+	onClose(&idle.ReapError{Package: "idle", Reason: reap.ReadIdle, Limit: time.Minute, Lasted: 60100 * time.Millisecond})
+	onClose(&idle.ReapError{Package: "idle", Reason: reap.OverLimit, Bytes: 9 << 20, LimitBytes: 8 << 20})
 	// Output:
 	// closed by the peer or the handler: EOF
 	// read idle after 1m0.1s timeout: true
@@ -89,8 +91,8 @@ func ExampleReapError() {
 
 // The numbers of a Stats for each reason.
 func ExampleCounts() {
-	s := idle.Stats{Reaped: idle.Counts{idle.ReadIdle: 3, idle.Shed: 1}} // of Reaper.Stats
-	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped[idle.ReadIdle], "of them", idle.ReadIdle)
+	s := idle.Stats{Reaped: idle.Counts{reap.ReadIdle: 3, reap.Shed: 1}} // of Reaper.Stats
+	fmt.Println(s.Reaped.Total(), "reaped,", s.Reaped[reap.ReadIdle], "of them", reap.ReadIdle)
 	// Output:
 	// 4 reaped, 3 of them read idle
 }

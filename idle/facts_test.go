@@ -12,10 +12,10 @@ import (
 )
 
 // watched returns what the only loop of a site keeps about a connection.
-func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32, st *state) {
+func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32, st *conn) {
 	l = s.registry.Load().loops[0]
 	r, id = l.table.Find(key(c))
-	return l, r, id, l.states.At(id)
+	return l, r, id, l.At(id)
 }
 
 // TestTheLastReadIsKnownForever checks it after the clock has forgotten the time of its stamp.
@@ -26,17 +26,17 @@ func TestTheLastReadIsKnownForever(t *testing.T) {
 	s.pass(t, time.Second)
 	heard := s.at
 	s.receive(c)
-	l, r, id, st := s.watched(c)
-	require.Equal(t, s.at, l.facts(r, id, st, s.at).Heard.To, "the bound of the current stamp is now")
-	s.pass(t, s.clock.Tick())
+	l, _, id, st := s.watched(c)
+	require.Equal(t, s.at, l.Facts(id, st, s.at).Heard.To, "the bound of the current stamp is now")
+	s.pass(t, s.watch.Clock.Tick())
 	for range 100 { // judged every 5 s
-		l.facts(r, id, st, s.at)
+		l.Facts(id, st, s.at)
 		s.pass(t, 5*time.Second)
 	}
-	when := l.facts(r, id, st, s.at).Heard
+	when := l.Facts(id, st, s.at).Heard
 	require.LessOrEqual(t, when.From, heard)
 	require.GreaterOrEqual(t, when.To, heard)
-	require.Less(t, when.To, heard.Add(3*s.clock.Tick()))
+	require.Less(t, when.To, heard.Add(3*s.watch.Clock.Tick()))
 }
 
 // TestAReadFoundByTheKernelIsKept checks the stamp of the connection and that of its loop, which
@@ -46,11 +46,11 @@ func TestAReadFoundByTheKernelIsKept(t *testing.T) {
 	c := s.open(1)[0]
 	const ago = 320 * time.Millisecond
 	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: ago, Step: 5 * time.Millisecond, Queued: -1}
-	s.pass(t, 10*time.Second+3*s.clock.Tick())
+	s.pass(t, 10*time.Second+3*s.watch.Clock.Tick())
 	require.Zero(t, s.Stats().Closed)
 	require.EqualValues(t, 1, s.Stats().SavedByKernel)
 	l, r, _, _ := s.watched(c)
-	stamp := s.clock.StampAt(s.last.Add(-ago + s.answer.Step))
+	stamp := s.watch.Clock.StampAt(s.last.Add(-ago + s.answer.Step))
 	require.Equal(t, stamp.Short(), r.Heard)
 	require.EqualValues(t, stamp, l.heardAt.Load())
 }

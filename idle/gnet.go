@@ -53,23 +53,26 @@ func packageOf(v any) string {
 	return t.PkgPath()
 }
 
+// isOf reports whether s is the state of one of gnet's own connections.
+func isOf(s *conn, c gnet.Conn) bool { return s.Used() && address(s.Front) == address(c) }
+
 // outer returns a connection as the handler sees it, with the layers around it.
-func (l *loop) outer(s *state) gnet.Conn {
-	if c, ok := l.wrappers[s]; ok {
+func (l *loop) outer(s *conn) gnet.Conn {
+	if c, ok := l.outers[s]; ok {
 		return c
 	}
-	return s.conn
+	return s.Front
 }
 
 // setOuter stores the connection around that of a state.
-func (l *loop) setOuter(s *state, c gnet.Conn) {
-	if s.is(c) || l.wrappers[s] != nil && address(l.wrappers[s]) == address(c) {
+func (l *loop) setOuter(s *conn, c gnet.Conn) {
+	if isOf(s, c) || l.outers[s] != nil && address(l.outers[s]) == address(c) {
 		return
 	}
-	if l.wrappers == nil {
-		l.wrappers = make(map[*state]gnet.Conn)
+	if l.outers == nil {
+		l.outers = make(map[*conn]gnet.Conn)
 	}
-	l.wrappers[s] = c
+	l.outers[s] = c
 }
 
 // seek returns the watched connection that c is or contains, and its record. The record is nil if
@@ -83,43 +86,12 @@ func (l *loop) seek(c gnet.Conn) (own gnet.Conn, r *conntable.Record, id uint32)
 		// A wrapper that is not a pointer has another address at each event. Two of them are equal
 		// if they wrap the same connection.
 		if found, at := l.table.FindDescriptor(key(own)); found != nil {
-			if known := l.states.At(at).conn; reflect.TypeOf(own).Comparable() && known == own {
+			if known := l.At(at).Front; reflect.TypeOf(own).Comparable() && known == own {
 				return known, found, at
 			}
 		}
 	}
 	return own, r, id
-}
-
-// close closes a connection. gnet closes a foreign connection a moment later.
-func (l *loop) close(c gnet.Conn, s *state, reason *ReapError) error {
-	if !isForeign(c) {
-		return l.el.Close(c)
-	}
-	l.reaper.noteForeign(c)
-	if l.pendingCloses == nil {
-		l.pendingCloses = make(map[*state]*ReapError)
-	}
-	l.pendingCloses[s] = reason
-	l.reaper.decided.Add(1)
-	err := c.Close()
-	if err != nil {
-		delete(l.pendingCloses, s)
-		l.reaper.decided.Add(-1)
-	}
-	return err
-}
-
-// noteForeign stores the type of a connection that hides gnet's own, for the driver to log.
-func (r *Reaper) noteForeign(c gnet.Conn) {
-	if r.foreign.Load() == nil {
-		r.foreign.CompareAndSwap(nil, new(reflect.TypeOf(c).String()))
-	}
-}
-
-func (r *Reaper) warnForeign() {
-	r.settings.Load().cfg.Logger.Warn("a connection is not gnet's own and hides the connection inside: "+
-		"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", *r.foreign.Load())
 }
 
 const (

@@ -15,6 +15,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const handshakeTimeout = time.Second
@@ -194,7 +196,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 				eventually(t, "all handshakes have ended", func() bool { return len(ready)+len(e.reasons()) >= n+1 })
 				cut := 0
 				for _, err := range e.reasons() {
-					if errors.Is(err, NoHandshake) {
+					if errors.Is(err, reap.NoHandshake) {
 						cut++
 					}
 				}

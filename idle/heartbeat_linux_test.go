@@ -11,6 +11,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // answer reads from a connection and answers each PING until the connection is closed.
@@ -44,7 +46,7 @@ func TestHeartbeatsCloseAPeerThatDoesNotAnswer(t *testing.T) {
 	got, err := io.ReadAll(silent)
 	require.NoError(t, err)
 	require.Equal(t, "PING\nPING\n", string(got))
-	reason := s.requireReaped(t, began, 2*limitOf, HeartbeatTimeout)
+	reason := s.requireReaped(t, began, 2*limitOf, reap.HeartbeatTimeout)
 	require.Equal(t, 2*limitOf, reason.Limit)
 	time.Sleep(4 * limitOf)
 	require.Len(t, s.reasons(), 1)
@@ -66,7 +68,7 @@ func TestOnlyPongsCount(t *testing.T) {
 	pings := answer(t, living, "PONG\n")
 	answer(t, talking, "what?\n")
 	sendEvery(t, talking, limitOf/8)
-	s.requireReaped(t, time.Now(), 0, HeartbeatTimeout)
+	s.requireReaped(t, time.Now(), 0, reap.HeartbeatTimeout)
 	time.Sleep(3 * limitOf)
 	require.Len(t, s.reasons(), 1)
 	require.GreaterOrEqual(t, pings.Load(), int32(3))
@@ -109,7 +111,7 @@ func TestHeartbeatsOfAClient(t *testing.T) {
 			require.Empty(t, e.reasons())
 		} else {
 			eventually(t, "the client closes the connection", func() bool { return len(e.reasons()) == 1 })
-			require.ErrorIs(t, e.reasons()[0], HeartbeatTimeout)
+			require.ErrorIs(t, e.reasons()[0], reap.HeartbeatTimeout)
 		}
 		require.NoError(t, client.Stop())
 		accepted.Close()
@@ -176,8 +178,8 @@ func TestACloseForAnotherReasonMissesNoHeartbeat(t *testing.T) {
 		cfg  Config
 		want error
 	}{
-		"idle": {Config{ReadTimeout: limitOf}, ReadIdle},
-		"old":  {Config{MaxAge: limitOf}, MaxAge},
+		"idle": {Config{ReadTimeout: limitOf}, reap.ReadIdle},
+		"old":  {Config{MaxAge: limitOf}, reap.MaxAge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

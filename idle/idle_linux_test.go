@@ -10,6 +10,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestWriteIdleIsRaisedAndNothingIsClosed(t *testing.T) {
@@ -20,7 +22,7 @@ func TestWriteIdleIsRaisedAndNothingIsClosed(t *testing.T) {
 	sendEvery(t, c, limitOf/8) // reads do not matter
 	for i := range 3 {
 		ev := <-s.events
-		require.Equal(t, WriteIdle, ev.Reason)
+		require.Equal(t, reap.WriteIdle, ev.Reason)
 		require.Equal(t, i == 0, ev.First)
 		require.GreaterOrEqual(t, ev.Idle, time.Duration(i+1)*limitOf)
 		require.GreaterOrEqual(t, time.Since(began), time.Duration(i+1)*limitOf)
@@ -32,7 +34,7 @@ func TestWithoutOnIdleWriteIdleDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{WriteTimeout: limitOf}, nil)
 	dial(t, s.addr)
-	eventually(t, "three events are counted", func() bool { return s.reaper.Stats().Events[WriteIdle] > 2 })
+	eventually(t, "three events are counted", func() bool { return s.reaper.Stats().Events[reap.WriteIdle] > 2 })
 	require.Empty(t, s.reasons())
 }
 
@@ -124,7 +126,7 @@ func TestAllIdle(t *testing.T) {
 	s := newSite(t, Config{AllTimeout: limitOf}, nil)
 	began := time.Now()
 	awaitClose(t, dial(t, s.addr))
-	reason := s.requireReaped(t, began, limitOf, AllIdle)
+	reason := s.requireReaped(t, began, limitOf, reap.AllIdle)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
 	living := dial(t, s.addr)
 	sendEvery(t, living, limitOf/8)
@@ -140,7 +142,7 @@ func TestNoFirstByte(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	awaitClose(t, dial(t, s.addr))
-	s.requireReaped(t, began, limitOf, NoFirstByte)
+	s.requireReaped(t, began, limitOf, reap.NoFirstByte)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1, "a peer may be silent after its first byte")
 }
@@ -162,7 +164,7 @@ func TestNoHandshake(t *testing.T) {
 	trickling := dial(t, s.addr)
 	sendEvery(t, trickling, limitOf/20)
 	awaitClose(t, trickling)
-	s.requireReaped(t, began, limitOf, NoHandshake)
+	s.requireReaped(t, began, limitOf, reap.NoHandshake)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
 }
@@ -181,7 +183,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 			mu.Lock()
 			evs = append(evs, event{ev.Reason, time.Now()})
 			mu.Unlock()
-			if ev.Reason == ReadIdle {
+			if ev.Reason == reap.ReadIdle {
 				_, _ = c.Write([]byte("PING\n"))
 			}
 			return gnet.None
@@ -200,7 +202,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 		// Of two events that are due together, either may come first.
 		for i, ev := range evs[:len(evs)-1] {
 			next := evs[i+1]
-			if after := next.at.Sub(ev.at); ev.reason == ReadIdle && next.reason != ReadIdle && after < limitOf/2 {
+			if after := next.at.Sub(ev.at); ev.reason == reap.ReadIdle && next.reason != reap.ReadIdle && after < limitOf/2 {
 				t.Errorf("the write for %v was followed by %v after %v", ev.reason, next.reason, after)
 			}
 		}

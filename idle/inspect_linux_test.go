@@ -14,10 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
-	"github.com/idlewheel/idlewheel/internal/counts"
-	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestInspectCountsByState(t *testing.T) {
@@ -37,14 +37,14 @@ func TestInspectCountsByState(t *testing.T) {
 		_, err := dial(t, s.addr).Write([]byte(what))
 		require.NoError(t, err)
 	}
-	want := inspection.NewStates()
-	want[inspection.StateHeld], want[inspection.StateOpen], want[inspection.StateHandshake] = 1, 2, 1
+	want := map[string]int{"exempt": 0, "observed": 0, "leaving": 0, "stalled": 0}
+	want["held"], want["open"], want["handshake"] = 1, 2, 1
 	var got Inspection
 	eventually(t, "all states are reached", func() bool {
 		var err error
 		got, err = countStates(t.Context(), s.reaper)
 		require.NoError(t, err)
-		return got.States[inspection.StateOpen] == 2 && got.States[inspection.StateHeld] == 1 && got.States[inspection.StateHandshake] == 1
+		return got.States["open"] == 2 && got.States["held"] == 1 && got.States["handshake"] == 1
 	})
 	require.Equal(t, want, got.States)
 	require.Zero(t, got.Overdue)
@@ -54,23 +54,27 @@ func TestInspectCountsByState(t *testing.T) {
 // loop.
 func TestInspectCountsOverdueConnections(t *testing.T) {
 	hand := new(handClock)
-	cfg, err := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}.check(0)
+	own := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}
+	cfg, err := own.check(0)
 	require.NoError(t, err)
 	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
 	l := newLoop(r, &fakeEventLoop{}, 1)
 	conns := make([]fakeConn, 5)
 	for i := range conns {
 		conns[i].fd = 8 + i
-		l.add(&conns[i])
+		r.add(l, &conns[i])
 	}
-	count := func() Inspection {
-		i := inspection.Inspector{Query: Query{States: true}, Found: Inspection{States: map[string]int{}}}
-		l.inspectFrom(0, &i)
-		return i.Found
+	count := func() (open, overdue int) {
+		i, err := r.watch.NewInspector(Query{States: true})
+		require.NoError(t, err)
+		l.Inspect(0, i)
+		return i.Result().States["open"], i.Result().Overdue
 	}
-	require.Equal(t, Inspection{States: map[string]int{inspection.StateOpen: 5}}, count())
+	open, overdue := count()
+	require.Equal(t, []int{5, 0}, []int{open, overdue})
 	hand.move(l.clock, mono.Time(3*time.Second))
-	require.Equal(t, Inspection{States: map[string]int{inspection.StateOpen: 5}, Overdue: 5}, count())
+	open, overdue = count()
+	require.Equal(t, []int{5, 5}, []int{open, overdue})
 }
 
 func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
@@ -81,7 +85,7 @@ func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
 		dial(t, s.addr)
 	}
 	eventually(t, "all connections are open", func() bool { return s.reaper.Stats().Opened == 3 })
-	rings, err := s.reaper.rings(t.Context(), 20)
+	rings, err := ringsOf(t.Context(), s.reaper, 20)
 	require.NoError(t, err)
 	require.Len(t, rings, 1)
 	ring := rings[0]
@@ -106,7 +110,7 @@ func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
 	}
 	require.Equal(t, 3, total)
 
-	rings, err = s.reaper.rings(t.Context(), 1<<20)
+	rings, err = ringsOf(t.Context(), s.reaper, 1<<20)
 	require.NoError(t, err)
 	require.Len(t, rings[0].Sectors, 52, "one sector per tick, and two for rounding")
 	_, err = s.reaper.Inspect(t.Context(), Query{Sectors: -1})
@@ -121,7 +125,7 @@ func TestARingOmitsClosedConnections(t *testing.T) {
 		require.NoError(t, dial(t, s.addr).Close())
 	}
 	eventually(t, "one connection is left in the ring", func() bool {
-		rings, err := s.reaper.rings(t.Context(), 120)
+		rings, err := ringsOf(t.Context(), s.reaper, 120)
 		require.NoError(t, err)
 		if len(rings) != 1 || rings[0].Connections != 1 || s.reaper.Stats().Closed != 50 {
 			return false
@@ -208,25 +212,15 @@ func TestConcurrentUpdatesAreAllKept(t *testing.T) {
 	require.ErrorContains(t, r.Update(func(cfg *Config) { cfg.ReadTimeout = -1 }), "Config.ReadTimeout is -1ns")
 }
 
-func TestARingCountsDistantDeadlines(t *testing.T) {
-	l := newLoop(middleware(t, &sink{}, readOnly), &fakeEventLoop{}, 1)
-	l.wheel.Schedule(l.clock.Tick(), 1)
-	l.wheel.Schedule(100*time.Hour, 2)
-	l.wheel.Schedule(30*24*time.Hour, 3)
-	ring := l.ring(4)
-	require.Equal(t, []int{1, 0, 0, 0}, ring.Sectors)
-	require.Equal(t, 2, ring.Later)
-}
-
 func TestARingOfAnEmptyLoopStays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
 	dial(t, s.addr)
 	s.reason(t, 0)
 	eventually(t, "the reap is counted", func() bool {
-		rings, err := s.reaper.rings(t.Context(), 8)
+		rings, err := ringsOf(t.Context(), s.reaper, 8)
 		require.NoError(t, err)
-		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped[ReadIdle] == 1
+		return len(rings) == 1 && rings[0].Connections == 0 && rings[0].Reaped[reap.ReadIdle] == 1
 	})
 }
 
@@ -251,8 +245,8 @@ func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	require.EqualValues(t, 2, got.ClosedByPeer+got.Failed, "a FIN, and a reset that gnet may report as a FIN")
 	require.GreaterOrEqual(t, got.ClosedByPeer, uint64(1))
 	require.EqualValues(t, 3, got.ClosedByHandler)
-	require.EqualValues(t, 1, got.Reaped[ReadIdle])
-	require.EqualValues(t, 1, got.Events[ReadIdle])
+	require.EqualValues(t, 1, got.Reaped[reap.ReadIdle])
+	require.EqualValues(t, 1, got.Events[reap.ReadIdle])
 	require.EqualValues(t, 1, got.Events.Total())
 }
 
@@ -260,54 +254,11 @@ func TestMissedHeartbeatsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{Heartbeat: pinging()}, nil)
 	dial(t, s.addr)
-	require.ErrorIs(t, s.reason(t, 0), HeartbeatTimeout)
+	require.ErrorIs(t, s.reason(t, 0), reap.HeartbeatTimeout)
 	eventually(t, "both pings were missed", func() bool {
 		got := s.reaper.Stats()
 		return got.Pings == 2 && got.Missed == 2
 	})
-}
-
-func TestLatenessIsCountedInBuckets(t *testing.T) {
-	var counts counts.Lateness
-	for _, late := range []time.Duration{0, time.Millisecond, time.Millisecond + 1, 200 * time.Millisecond, 10 * time.Second, time.Hour} {
-		counts.Observe(late)
-	}
-	got := counts.Export()
-	bounds := got.Bounds
-	require.Len(t, got.Buckets, len(bounds)+1)
-	want := map[time.Duration]uint64{time.Millisecond: 2, 5 * time.Millisecond: 1, 200 * time.Millisecond: 1, 10 * time.Second: 1}
-	for i, bound := range bounds {
-		require.Equal(t, want[bound], got.Buckets[i], "%v", bound)
-	}
-	require.EqualValues(t, 1, got.Buckets[len(bounds)], "above the last bound")
-	require.EqualValues(t, 6, got.Count)
-	require.Equal(t, time.Hour, got.Max)
-}
-
-func TestTheWorstDriverLagIsKeptForAWindow(t *testing.T) {
-	const ( // untyped, for instants and durations
-		ms   = 1_000_000
-		s    = 1000 * ms
-		hour = 3600 * s
-	)
-	var l lag
-	l.expect(100 * ms)
-	l.ran(100*ms, 100*ms)
-	require.Zero(t, l.worst(150*ms, true))
-	require.Equal(t, 30*time.Millisecond, l.worst(230*ms, true), "the driver is late now")
-	l.ran(250*ms, 50*ms)
-	require.Equal(t, 50*time.Millisecond, l.worst(260*ms, true))
-	for at := mono.Time(300 * ms); at < 30*s; at += 100 * ms { // always on time
-		l.ran(at, 100*ms)
-		if at < mono.Time(lagWindow) {
-			require.Equal(t, 50*time.Millisecond, l.worst(at, true), "%v", at)
-		} else if at > mono.Time(2*lagWindow+s) {
-			require.Zero(t, l.worst(at, true), "%v", at)
-		}
-	}
-	require.Zero(t, l.worst(hour, false), "the driver does not run")
-	l.expect(hour + 100*ms)
-	require.Zero(t, l.worst(hour+50*ms, true))
 }
 
 // TestInspectAndKickOnALoopReturnAtOnce calls them on the loop that they would wait for.
@@ -344,23 +295,22 @@ func TestInspectingChangesNothing(t *testing.T) {
 	l, _, _, _ := s.watched(conns[0])
 	for range 3 {
 		states, records := statesOf(l), recordsOf(l, conns)
-		stats, evidence := l.counters, l.evidence
-		i, err := inspection.New(Query{Limit: 2, States: true, By: inspection.ByOutput}, s.at)
+		stats := l.Counters
+		i, err := s.watch.NewInspector(Query{Limit: 2, States: true, By: "output"})
 		require.NoError(t, err)
-		l.inspectFrom(0, i)
-		l.ring(4)
+		l.Inspect(0, i)
+		l.Ring(4)
 		require.Len(t, i.Result().Connections, 2)
 		require.Equal(t, states, statesOf(l))
 		require.Equal(t, records, recordsOf(l, conns))
-		require.Equal(t, stats, l.counters)
-		require.Equal(t, evidence, l.evidence)
+		require.Equal(t, stats, l.Counters)
 		s.pass(t, time.Second)
 	}
 }
 
-func statesOf(l *loop) (all []state) {
-	for id := range l.states.Len() {
-		all = append(all, *l.states.At(id))
+func statesOf(l *loop) (all []conn) {
+	for id := range l.Len() {
+		all = append(all, *l.At(id))
 	}
 	return all
 }
@@ -418,7 +368,7 @@ func TestAnAbandonedInspectionChangesNothing(t *testing.T) {
 	r.OnOpen(a)
 	shown := make(chan []ConnInfo)
 	go func() {
-		all, err := list(t.Context(), r, inspection.ByIdle, 10)
+		all, err := list(t.Context(), r, "idle", 10)
 		assert.NoError(t, err)
 		shown <- all
 	}()

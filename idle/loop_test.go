@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A scriptedLoop is an event loop that runs its tasks when the test calls run.
@@ -54,7 +56,9 @@ var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Mill
 // know the descriptor.
 func idleNow(l *loop, c gnet.Conn) {
 	_, id := l.table.Find(key(c))
-	l.raise(l.states.At(id), Event{Reason: ReadIdle, First: true}, l.clock.Elapsed())
+	s := l.At(id)
+	s.Notice(l.clock, reap.ReadIdle, l.clock.Elapsed())
+	(&port{l, nil}).Raise(id, s, Event{Reason: reap.ReadIdle, First: true})
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
@@ -105,9 +109,10 @@ func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	time.Sleep(2 * quickConfig.ReadTimeout)
 	r.round()
 	_, id := l.table.Find(key(conns[1]))
-	rescheduled := l.counters.Rescheduled
-	l.judgeDue(l.states.At(id).timer, id)
-	require.Equal(t, rescheduled, l.counters.Rescheduled, "no connection is judged after the request")
+	rescheduled := l.Counters.Rescheduled
+	l.Soon(l.At(id))
+	l.Schedule.Advance(1)
+	require.Equal(t, rescheduled, l.Counters.Rescheduled, "no connection is judged after the request")
 	require.Equal(t, 1, asked)
 	for _, c := range conns {
 		r.OnClose(c, nil)
@@ -128,8 +133,7 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	time.Sleep(2 * quickConfig.ReadTimeout) // all connections are due
 	r.round()
 	require.NoError(t, el.run(t))
-	due, _ := l.wheel.NextDue()
-	require.LessOrEqual(t, due, time.Duration(r.clock.Read()), "the task ends before all connections are judged")
+	require.LessOrEqual(t, l.Schedule.NextDue(), r.watch.Clock.Read(), "the task ends before all connections are judged")
 	eventually(t, "another task follows", func() bool { return len(el.tasks) > 0 })
 	for i := range conns {
 		r.OnClose(&conns[i], nil)
@@ -146,17 +150,18 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	stall := func() {
 		before := l.clock.Elapsed()
 		time.Sleep(time.Millisecond)
-		l.addStall(before.Add(-time.Minute), l.clock.Elapsed())
+		l.Outages.AddStall(l.Set, before.Add(-time.Minute), l.clock.Elapsed())
 	}
 	stall()
 	stall()
-	require.Len(t, l.stalls, 1, "stalls without a task between them are one")
+	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 1, "stalls without a task between them are one")
 	require.NoError(t, l.run(t.Context()))
 	stall()
-	require.Len(t, l.stalls, 2)
+	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 2)
+	began := l.clock.Elapsed()
 	require.NoError(t, l.run(t.Context()))
-	l.addStall(0, l.lastRan)
-	require.Len(t, l.stalls, 2, "the stall ended before the task")
+	l.Outages.AddStall(l.Set, 0, began)
+	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 2, "the stall ended before the task")
 	r.OnClose(c, nil)
 }
 
@@ -192,19 +197,19 @@ func TestAHandlerMayCloseOthers(t *testing.T) {
 		speaker := conns[5]
 		record, _ := l.table.Find(key(speaker))
 		record.Heard = 1 << 20 // any stamp but the current one
-		reads := l.counters.Reads
+		reads := l.Counters.Reads
 		speaker.buffered = 4
 		r.OnTraffic(speaker)
 		record, _ = l.table.Find(key(speaker))
 		require.NotNil(t, record)
-		require.Equal(t, r.clock.Stamp().Short(), record.Heard, "the read stamps the record at its new place")
-		require.Equal(t, reads+1, l.counters.Reads)
+		require.Equal(t, r.watch.Clock.Stamp().Short(), record.Heard, "the read stamps the record at its new place")
+		require.Equal(t, reads+1, l.Counters.Reads)
 		for i, c := range conns {
 			if i%2 == 1 {
 				r.OnClose(c, nil)
 			}
 		}
-		require.Zero(t, l.open)
+		require.Zero(t, l.Open)
 	}
 }
 
@@ -269,18 +274,18 @@ func TestTheEventAfterAReadIsTheFirst(t *testing.T) {
 	r.OnOpen(c)
 	l := r.registry.Load().find(c.el)
 	record, id := l.table.Find(key(c))
-	s := l.states.At(id)
+	s := l.At(id)
 	twoTicks := func() {
 		now := l.clock.Stamp()
 		eventually(t, "two ticks have passed", func() bool { return l.clock.Stamp() >= now+2 })
 	}
 	twoTicks()
 	idleNow(l, c)
-	f := l.facts(record, id, s, l.clock.Elapsed())
+	f := l.Facts(id, s, l.clock.Elapsed())
 	require.NotZero(t, f.Noticed[0])
 	first := func() bool {
-		f := l.facts(record, id, s, l.clock.Elapsed())
-		return l.limitsOf(s).Report(verdict.Verdict{Reason: verdict.ReadIdle}, &f, l.clock.Elapsed()).First
+		f := l.Facts(id, s, l.clock.Elapsed())
+		return l.LimitsOf(s).Report(verdict.Verdict{Reason: reap.ReadIdle}, &f, l.clock.Elapsed()).First
 	}
 	require.False(t, first())
 	twoTicks()
@@ -295,17 +300,17 @@ func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None } // reads nothing
 	s := newHandSite(t, e, Config{ReadTimeout: time.Second, OutageGrace: -1})
 	c := s.open(1)[0]
-	s.pass(t, s.clock.Tick())
+	s.pass(t, s.watch.Clock.Tick())
 	s.receive(c)
 	for range 2 { // Wake
-		s.pass(t, 3*s.clock.Tick())
+		s.pass(t, 3*s.watch.Clock.Tick())
 		s.OnTraffic(c)
 	}
-	s.pass(t, s.clock.Tick())
+	s.pass(t, s.watch.Clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Reads)
 	c.buffered = 2
 	s.OnTraffic(c)
-	s.pass(t, 2*s.clock.Tick())
+	s.pass(t, 2*s.watch.Clock.Tick())
 	require.EqualValues(t, 2, s.Stats().Reads)
 	c.buffered = 0
 	s.pass(t, 2*time.Second)

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost sends to a peer when its connection has
@@ -26,10 +28,10 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 		reason Reason
 		lost   time.Duration
 	}{
-		{"all idle, lost for 600 ms", Config{AllTimeout: timeout}, AllIdle, 600 * time.Millisecond},
-		{"all idle, lost for good", Config{AllTimeout: timeout}, AllIdle, time.Minute},
-		{"write idle, lost for 600 ms", Config{WriteTimeout: timeout}, WriteIdle, 600 * time.Millisecond},
-		{"write idle, lost for good", Config{WriteTimeout: timeout}, WriteIdle, time.Minute},
+		{"all idle, lost for 600 ms", Config{AllTimeout: timeout}, reap.AllIdle, 600 * time.Millisecond},
+		{"all idle, lost for good", Config{AllTimeout: timeout}, reap.AllIdle, time.Minute},
+		{"write idle, lost for 600 ms", Config{WriteTimeout: timeout}, reap.WriteIdle, 600 * time.Millisecond},
+		{"write idle, lost for good", Config{WriteTimeout: timeout}, reap.WriteIdle, time.Minute},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,98 +1,27 @@
 package idle
 
 import (
-	"time"
-
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/outputs"
-	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 )
-
-// A sweep reads all connections of a loop and finds those with waiting output. No event reports
-// output, because other goroutines write too. A connection without output costs one read of the
-// buffer of the event loop, and one question to the kernel per WriteStallTimeout. A loop that hears
-// nothing is swept less often.
-type sweep struct {
-	next      uint32        // id of the next state to sweep
-	end       uint32        // id at which the sweep ends
-	due       mono.Time     // when the next sweep begins; never if output is not limited
-	began     mono.Stamp    // stamp of the last sweep
-	beganAt   mono.Time     // when the last sweep began
-	quiet     bool          // no peer was heard between the last two sweeps
-	stall     time.Duration // WriteStallTimeout, which has stallPhases phases
-	lastPhase uint32        // number of the last phase in which the kernel was asked
-	first     uint32        // first phase for which this sweep asks the kernel
-	turns     uint32        // number of phases for which this sweep asks the kernel
-}
-
-const (
-	// sweepStep is the number of connections that are swept between two readings of the clock.
-	sweepStep = 64
-	// stallPhases is the number of phases of WriteStallTimeout. The id of a connection selects the
-	// phase in which the kernel is asked about it.
-	stallPhases = 32 // power of two
-)
-
-// resetSweep adapts the sweeps to the present settings.
-func (l *loop) resetSweep() {
-	w, lim := &l.sweep, l.set.limits
-	if lim.PollOutput() == 0 {
-		*w = sweep{due: never}
-		return
-	}
-	now := l.clock.Elapsed()
-	if w.stall != lim.Stall { // the next sweep asks the kernel about all connections
-		w.stall = lim.Stall
-		w.lastPhase = l.stallPhase(now) - stallPhases
-	}
-	w.quiet = false
-	w.due = min(w.due, l.nextSweep(now))
-}
-
-// nextSweep returns the time of the next sweep. All loops sweep at the same time: in a process
-// without traffic, waking the Go scheduler costs more than a sweep of thousands of connections.
-func (l *loop) nextSweep(now mono.Time) mono.Time {
-	every := l.set.limits.PollOutput()
-	if l.sweep.quiet {
-		every = l.set.limits.PollQuiet()
-	}
-	return now.Truncate(every).Add(every)
-}
-
-// stallPhase returns the number of the phase of WriteStallTimeout at a time.
-func (l *loop) stallPhase(now mono.Time) uint32 {
-	return uint32(time.Duration(now) / max(l.set.limits.Stall/stallPhases, 1))
-}
-
-// beginSweep begins a sweep.
-func (l *loop) beginSweep(now mono.Time) {
-	w := &l.sweep
-	w.quiet, w.began = mono.Stamp(l.heardAt.Load()) < w.began, l.clock.Stamp()
-	w.next, w.end, w.due, w.beganAt = 0, l.states.Len(), l.nextSweep(now), now
-	w.turns = 0
-	if l.set.limits.Stall > 0 {
-		phase := l.stallPhase(now)
-		w.first, w.turns, w.lastPhase = w.lastPhase+1, min(phase-w.lastPhase, stallPhases), phase
-	}
-}
 
 // sweepOutput begins or continues a sweep until its time is spent. It reports whether there is
 // more.
 func (l *loop) sweepOutput(spent func() bool) (more bool) {
-	w := &l.sweep
-	if w.next == w.end {
+	w := &l.outputs.sweep
+	if !w.isSweeping() {
 		switch now := l.clock.Elapsed(); {
 		case now >= w.due:
-			l.beginSweep(now)
-		case l.reaper.outputIsHigh() && now >= w.beganAt.Add(l.clock.Tick()):
-			w.next, w.end, w.turns, w.beganAt = 0, l.states.Len(), 0, now // besides those that are due
+			w.begin(l.Len(), mono.Stamp(l.heardAt.Load()), l.clock.Stamp(), now)
+		case isHigh(l.outputs.all, l.outputs.totalLimit) && now >= w.beganAt.Add(l.clock.Tick()):
+			w.next, w.end, w.turns, w.beganAt = 0, l.Len(), 0, now // besides those that are due
 		default:
 			return false
 		}
 	}
-	for w.next < w.end {
+	for w.isSweeping() {
 		if spent() {
 			return true
 		}
@@ -104,43 +33,29 @@ func (l *loop) sweepOutput(spent func() bool) (more bool) {
 // sweepStep sweeps the connections before the given id. Without output it reads only two cache
 // lines of a connection, so that the processor fetches several connections at a time.
 func (l *loop) sweepStep(end uint32) {
-	w := &l.sweep
+	w := &l.outputs.sweep
 	for ; w.next < end; w.next++ {
-		ask := (w.next-w.first)%stallPhases < w.turns
-		s := l.states.At(w.next)
-		if !s.used() {
+		id := w.next
+		s := l.At(id)
+		if !s.Used() {
 			continue
 		}
-		waits := s.conn.OutboundBuffered() > 0
-		if waits || l.outputs.Has(w.next) {
-			l.noteOutput(w.next, s)
+		waits := s.Front.OutboundBuffered() > 0
+		if waits || l.outputs.waiting.has(id) {
+			l.noteOutput(id, s)
 		}
-		if waits || ask {
-			l.sweepOne(w.next, s)
+		if waits || w.asks(id) {
+			l.sweepOne(id, s)
 		}
 	}
 }
 
 // sweepOne starts the polls of a connection if output waits. The kernel may hold output that has
 // left the buffer of the event loop.
-func (l *loop) sweepOne(id uint32, s *state) {
-	if !s.Judged() || s.Polled() {
-		return // not limited, or polled already
-	}
-	c := s.conn
-	if c.OutboundBuffered() == 0 && !l.reaper.kernel.holdsOutput(c.Fd()) {
-		return
-	}
-	ev := &l.evidence
-	now := l.askKernel(c)
-	if ev.Found == verdict.Ended {
-		return
-	}
-	r, _ := l.table.Find(key(c))
-	f := l.facts(r, id, s, now)
-	l.learn(r, s, &f, ev, now, false)
-	if f.OutputWaits() {
-		l.rearm(id, s)
+func (l *loop) sweepOne(id uint32, s *conn) {
+	if s.Judged() && !s.Polled() && (s.Front.OutboundBuffered() > 0 || l.kernel.holdsOutput(s.Front.Fd())) {
+		l.Poll(id, s)
+		l.plan()
 	}
 }
 
@@ -159,71 +74,39 @@ const (
 // hasLimitedOutput reports whether output of a connection waits, and is limited by Hard or Total.
 // It is small, to be inlined into the path of a message.
 func (l *loop) hasLimitedOutput(c gnet.Conn) bool {
-	return l.hardLimit|l.totalLimit != 0 && c.OutboundBuffered() > 0
+	return l.outputs.hardLimit|l.outputs.totalLimit != 0 && c.OutboundBuffered() > 0
 }
 
 // checkOutput checks the output that waits for a connection after a call of the handler. It returns
 // the Action of that call, or one that closes the connection.
 func (l *loop) checkOutput(c gnet.Conn, action gnet.Action) gnet.Action {
-	_, id := l.table.Find(key(c))
-	s := l.states.At(id)
-	if action != gnet.None || !l.isOutputLimited(s) {
+	_, id, s := l.find(c)
+	if action != gnet.None || !l.isOutputLimited(id, s) {
 		return action
 	}
-	n := c.OutboundBuffered()
-	l.setOutput(id, n)
-	if l.hardLimit == 0 || n <= l.hardLimit {
+	n, hard := c.OutboundBuffered(), l.outputs.hardLimit
+	l.outputs.set(id, n)
+	if hard == 0 || n <= hard {
 		return l.shedOutput(c)
 	}
-	l.askKernel(c)
-	if l.evidence.Found == verdict.Ended { // gnet will report it
+	if l.HasEnded(s) { // gnet will report it
 		return action
 	}
-	l.setOutput(id, 0)
-	return l.endOnReturn(s, &ReapError{Reason: OverLimit, Bytes: n, LimitBytes: l.hardLimit})
+	l.outputs.set(id, 0)
+	reason := l.Watcher.NewError(reap.OverLimit)
+	reason.Bytes, reason.LimitBytes = n, hard
+	return l.endOnReturn(s, reason)
 }
 
-func (l *loop) isOutputLimited(s *state) bool { return s.Judged() && l.pendingCloses[s] == nil }
+func (l *loop) isOutputLimited(id uint32, s *conn) bool { return s.Judged() && l.Ends.Of(id) == nil }
 
 // noteOutput records and returns how much output of a connection waits.
-func (l *loop) noteOutput(id uint32, s *state) (n int) {
-	if l.isOutputLimited(s) {
-		n = s.conn.OutboundBuffered()
+func (l *loop) noteOutput(id uint32, s *conn) (n int) {
+	if l.isOutputLimited(id, s) {
+		n = s.Front.OutboundBuffered()
 	}
-	l.setOutput(id, n)
+	l.outputs.set(id, n)
 	return n
-}
-
-// setOutput records that n bytes of output of a connection wait.
-func (l *loop) setOutput(id uint32, n int) {
-	if l.totalLimit == 0 {
-		return
-	}
-	if grown := l.outputs.Set(id, n); grown != 0 {
-		_, most := l.outputs.Largest()
-		l.largestOutput.Store(int64(most))
-		l.reaper.output.Add(int64(grown))
-	}
-}
-
-// forgetOutputs is called when there is no OutputLimit.Total any more.
-func (l *loop) forgetOutputs() {
-	l.reaper.output.Add(-int64(l.outputs.Sum()))
-	l.largestOutput.Store(0)
-	l.outputs = outputs.Set{}
-}
-
-// outputIsHigh reports whether more than half of OutputLimit.Total is in use. Then the outputs are
-// swept in each tick.
-func (r *Reaper) outputIsHigh() bool {
-	total := r.settings.Load().cfg.OutputLimit.Total
-	return total > 0 && r.output.Load() > int64(total/2)
-}
-
-// mustShedOutput reports whether all connections together have more output than OutputLimit.Total,
-// and this loop can close some.
-func (l *loop) mustShedOutput() bool {
-	return l.totalLimit > 0 && l.reaper.output.Load() > int64(l.totalLimit) && l.outputs.Len() > 0
 }
 
 // shedOutput closes the connections of the loop with the most output, if all connections together
@@ -233,29 +116,28 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 	var own *ReapError // for the given connection, which is closed last
 	closed := 0
 	for step := 0; step < outputSteps && closed < shedBatch; step++ {
-		id, n := l.outputs.Largest()
+		id, n := l.outputs.waiting.largest()
 		if !l.isOverTotal(n, closed) {
 			break
 		}
-		s := l.states.At(id)
+		s := l.At(id)
 		if l.noteOutput(id, s) < n {
 			continue // the peer has taken some
 		}
-		l.askKernel(s.conn)
-		if l.evidence.Found == verdict.Ended { // gnet will report it; otherwise a sweep counts it again
-			l.setOutput(id, 0)
+		if l.HasEnded(s) { // gnet will report it; otherwise a sweep counts it again
+			l.outputs.set(id, 0)
 			continue
 		}
 		if !l.isOverTotal(n, closed) { // it may have taken long
 			break
 		}
-		reason := &ReapError{
-			Reason: OverLimit, Bytes: s.conn.OutboundBuffered(), LimitBytes: l.totalLimit, TotalBytes: int(l.reaper.output.Load()),
-		}
-		l.setOutput(id, 0)
-		if closed++; s.is(returned) {
+		reason := l.Watcher.NewError(reap.OverLimit)
+		reason.Bytes, reason.LimitBytes = s.Front.OutboundBuffered(), l.outputs.totalLimit
+		reason.TotalBytes = int(l.outputs.all.Load())
+		l.outputs.set(id, 0)
+		if closed++; returned != nil && isOf(s, returned) {
 			own = reason
-		} else if l.end(s, reason); l.stop != nil { // OnClose has asked for it
+		} else if l.End(id, s, reason); l.stop != nil { // OnClose has asked for it
 			return gnet.Shutdown
 		}
 	}
@@ -266,7 +148,7 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 	if r == nil { // OnClose of another connection has closed it
 		return gnet.None
 	}
-	return l.endOnReturn(l.states.At(id), own)
+	return l.endOnReturn(l.At(id), own)
 }
 
 // isOverTotal reports whether the loop is to close its connection with the most output, n bytes,
@@ -275,7 +157,7 @@ func (l *loop) isOverTotal(n, closed int) bool {
 	if n == 0 {
 		return false
 	}
-	all, total := l.reaper.output.Load(), int64(l.totalLimit)
+	all, total := l.outputs.all.Load(), int64(l.outputs.totalLimit)
 	keep := total
 	if closed > 0 {
 		keep -= total / outputFree
@@ -283,11 +165,9 @@ func (l *loop) isOverTotal(n, closed int) bool {
 	if all <= keep {
 		return false
 	}
-	for _, other := range l.reaper.registry.Load().loops {
-		if other != l && other.largestOutput.Load() > int64(n) {
-			l.reaper.continueSoon()
-			return all > total+total/outputSlack
-		}
+	if l.outputs.largestOfOthers(&l.outputs) > int64(n) {
+		l.task.more()
+		return all > total+total/outputSlack
 	}
 	return true
 }

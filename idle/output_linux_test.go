@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // flood is an OnOpen that writes so many bytes that most of them wait.
@@ -40,7 +42,7 @@ func TestWriteStall(t *testing.T) {
 	began := time.Now()
 	c := dial(t, s.addr)
 	sendEvery(t, c, limitOf/8) // the peer is alive and reads nothing: zero window
-	reason := s.requireReaped(t, began, limitOf, WriteStall)
+	reason := s.requireReaped(t, began, limitOf, reap.WriteStall)
 	require.GreaterOrEqual(t, reason.Lasted, limitOf)
 }
 
@@ -59,7 +61,7 @@ func TestAReapedStalledPeerFreesItsMemory(t *testing.T) {
 	c := dial(t, s.addr)
 	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.Greater(t, heap(), before+size/2, "unread output waits")
-	s.requireReaped(t, time.Now(), 0, WriteStall)
+	s.requireReaped(t, time.Now(), 0, reap.WriteStall)
 	require.Less(t, heap(), before+size/8)
 	requireReset(t, c)
 }
@@ -95,7 +97,7 @@ func TestOverLimit(t *testing.T) {
 	c := dial(t, s.addr)
 	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
-	reason := s.requireReaped(t, time.Now(), 0, OverLimit)
+	reason := s.requireReaped(t, time.Now(), 0, reap.OverLimit)
 	require.Equal(t, 1<<20, reason.LimitBytes)
 	require.Greater(t, reason.Bytes, 1<<20)
 	requireReset(t, c)
@@ -124,7 +126,7 @@ func TestAPeerThatKeepsSendingIsOverTheLimitAsWell(t *testing.T) {
 		sent += n
 	}
 	require.ErrorIs(t, err, syscall.ECONNRESET, "after %d bytes", sent)
-	reason := s.requireReaped(t, time.Now(), -time.Hour, OverLimit)
+	reason := s.requireReaped(t, time.Now(), -time.Hour, reap.OverLimit)
 	require.Less(t, reason.Bytes, 512<<20, "the excess is noticed soon")
 }
 
@@ -135,7 +137,7 @@ func TestOverTheSoftLimit(t *testing.T) {
 	})
 	began := time.Now()
 	c := dial(t, s.addr)
-	reason := s.requireReaped(t, began, limitOf, OverLimit)
+	reason := s.requireReaped(t, began, limitOf, reap.OverLimit)
 	require.Equal(t, limitOf, reason.Limit)
 	requireReset(t, c)
 }
@@ -181,7 +183,7 @@ func TestSlowPeer(t *testing.T) {
 	})
 	defer sending.Wait()
 	defer close(over)
-	reason := s.requireReaped(t, began, 2*limitOf, BelowMinRate)
+	reason := s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
 	require.Less(t, reason.Bytes, reason.LimitBytes)
 	require.Equal(t, 200, reason.LimitBytes)
 	time.Sleep(4 * limitOf)
@@ -194,5 +196,5 @@ func TestMinRateAlways(t *testing.T) {
 	began := time.Now()
 	c := dial(t, s.addr)
 	sendEvery(t, c, limitOf/20)
-	s.requireReaped(t, began, 2*limitOf, BelowMinRate)
+	s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
 }

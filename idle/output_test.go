@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestConnectionsWithoutOutputNeedNoQuestions(t *testing.T) {
@@ -80,17 +82,17 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 						if !quiet {
 							s.receive(talks)
 						}
-						s.pass(t, s.clock.Tick())
+						s.pass(t, s.watch.Clock.Tick())
 					}
 				}
 				pass(time.Minute)
 				s.answer = verdict.Evidence{Queued: 1}
 				conns[0].outbound = tc.output
-				pass(within + 3*s.clock.Tick())
+				pass(within + 3*s.watch.Clock.Tick())
 				l, r, _, _ := s.watched(conns[0])
 				require.Nil(t, r)
 				if tc.output == 0 {
-					require.LessOrEqual(t, l.open, 1, "only the peer that sends is left")
+					require.LessOrEqual(t, l.Open, 1, "only the peer that sends is left")
 				}
 			})
 		}
@@ -104,7 +106,7 @@ func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
 	s.pass(t, time.Minute+100*time.Millisecond) // a quiet sweep was at 56 s, the next would be at 64 s
 	conns[0].outbound = 1001
 	s.receive(conns[1])
-	s.pass(t, time.Second+2*s.clock.Tick())
+	s.pass(t, time.Second+2*s.watch.Clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
@@ -131,7 +133,7 @@ func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
 	s.pass(t, time.Minute)
 	s.cost = 20 * time.Microsecond // per reading of the clock, which happens once for 64 connections
 	conns[len(conns)-1].outbound = 1001
-	s.pass(t, 8*time.Second+10*s.clock.Tick())
+	s.pass(t, 8*time.Second+10*s.watch.Clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
@@ -165,20 +167,20 @@ func TestALoopThatHearsIsNotQuiet(t *testing.T) {
 	conns := s.open(3)
 	l, _, _, _ := s.watched(conns[0])
 	s.pass(t, 20*time.Second)
-	require.True(t, l.sweep.quiet)
+	require.True(t, l.outputs.sweep.quiet)
 	e.traffic = func(c gnet.Conn) gnet.Action { _ = s.el.Close(c); return gnet.None }
 	s.receive(conns[0])
-	require.False(t, l.sweep.quiet)
-	s.pass(t, time.Second+s.clock.Tick())
-	require.False(t, l.sweep.quiet, "a byte arrived since the check before the last")
+	require.False(t, l.outputs.sweep.quiet)
+	s.pass(t, time.Second+s.watch.Clock.Tick())
+	require.False(t, l.outputs.sweep.quiet, "a byte arrived since the check before the last")
 	s.pass(t, time.Second)
-	require.True(t, l.sweep.quiet)
+	require.True(t, l.outputs.sweep.quiet)
 
 	s.answer.Found = verdict.Unread
 	s.pass(t, 7*time.Second)
-	require.True(t, l.sweep.quiet)
-	s.pass(t, time.Second+s.clock.Tick()) // the timeout
-	require.False(t, l.sweep.quiet)
+	require.True(t, l.outputs.sweep.quiet)
+	s.pass(t, time.Second+s.watch.Clock.Tick()) // the timeout
+	require.False(t, l.outputs.sweep.quiet)
 }
 
 // TestOutputOfAHandlerIsCheckedWhenItReturns checks output against the hard limit without a sweep.
@@ -190,12 +192,12 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 	}
 	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
 	c := s.open(1)[0]
-	s.pass(t, time.Minute+s.clock.Tick())
+	s.pass(t, time.Minute+s.watch.Clock.Tick())
 	s.receive(c)
 	s.receive(c)
 	require.Zero(t, s.Stats().Closed, "the limit is not exceeded")
 	s.receive(c)
-	require.EqualValues(t, 1, s.Stats().Reaped[OverLimit])
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.OverLimit])
 }
 
 // A totalSite is a handSite with a limit of 1600 bytes for all connections, on two loops. The
@@ -252,7 +254,7 @@ func TestTheLargestOutputsAreClosedAboveTheTotal(t *testing.T) {
 	s.send(conns[0], 1)
 	require.False(t, s.has(conns[1]))
 	require.Len(t, s.ended, 1)
-	require.Equal(t, &ReapError{Reason: OverLimit, Bytes: 500, LimitBytes: 1600, TotalBytes: 1601}, s.ended[0])
+	require.Equal(t, &ReapError{Package: "idle", Reason: reap.OverLimit, Bytes: 500, LimitBytes: 1600, TotalBytes: 1601}, s.ended[0])
 	require.EqualError(t, s.ended[0], "idle: connection reaped: over limit: 500 bytes of output wait, of all connections 1601, limit 1600")
 	require.False(t, s.ended[0].Timeout())
 	require.Equal(t, 1101, s.Stats().PendingOutput)
@@ -291,7 +293,7 @@ func TestAnotherLoopHasTheLargestOutput(t *testing.T) {
 	s.send(small[1], 100)
 	require.Empty(t, s.ended, "the loop of the largest output closes it")
 	require.Len(t, s.more, 1, "the driver is told")
-	s.pass(t, s.clock.Tick())
+	s.pass(t, s.watch.Clock.Tick())
 	require.False(t, s.has(large))
 	require.True(t, s.has(small[0]))
 
@@ -317,10 +319,10 @@ func TestOutputThatPeersHaveTakenDoesNotCount(t *testing.T) {
 	require.Empty(t, s.ended)
 	require.Equal(t, 1010, s.Stats().PendingOutput, "the largest was checked")
 	conns[1].outbound = 0
-	s.pass(t, 2*s.clock.Tick())
+	s.pass(t, 2*s.watch.Clock.Tick())
 	require.Equal(t, 410, s.Stats().PendingOutput, "more than half was in use")
 	conns[2].outbound = 0
-	s.pass(t, s.clock.Tick())
+	s.pass(t, s.watch.Clock.Tick())
 	require.Equal(t, 410, s.Stats().PendingOutput)
 	s.pass(t, 8*time.Second)
 	require.Equal(t, 0, s.Stats().PendingOutput-conns[0].outbound)
@@ -333,7 +335,7 @@ func TestOutputOfOtherGoroutinesCountsForTheTotal(t *testing.T) {
 	for _, c := range conns {
 		c.outbound = 100
 	}
-	s.pass(t, 8*time.Second+2*s.clock.Tick())
+	s.pass(t, 8*time.Second+2*s.watch.Clock.Tick())
 	require.Len(t, s.ended, 85)
 	require.Equal(t, 1500, s.Stats().PendingOutput)
 }
@@ -367,7 +369,7 @@ func TestObserveOnlyClosesNothingForTheTotal(t *testing.T) {
 	require.Equal(t, 1000, s.Stats().PendingOutput)
 	s.pass(t, 8*time.Second)
 	require.Empty(t, s.ended)
-	require.EqualValues(t, 1, s.Stats().Observed[OverLimit])
+	require.EqualValues(t, 1, s.Stats().Observed[reap.OverLimit])
 	require.Equal(t, 1000, s.Stats().PendingOutput, "an observed connection does not count again")
 }
 
@@ -377,12 +379,12 @@ func TestUpdateChangesTheTotal(t *testing.T) {
 	s.send(conns[0], 700)
 	s.send(conns[1], 800)
 	require.NoError(t, s.Update(func(cfg *Config) { cfg.OutputLimit.Total = -1 }))
-	s.pass(t, 2*s.clock.Tick())
+	s.pass(t, 2*s.watch.Clock.Tick())
 	require.Zero(t, s.Stats().PendingOutput)
 	s.send(conns[0], 9000)
 	require.Empty(t, s.ended)
 	require.NoError(t, s.Update(func(cfg *Config) { cfg.OutputLimit.Total = 1000 }))
-	s.pass(t, 8*time.Second+2*s.clock.Tick())
+	s.pass(t, 8*time.Second+2*s.watch.Clock.Tick())
 	require.Equal(t, 9700, s.ended[0].Bytes)
 	require.Equal(t, 800, s.Stats().PendingOutput)
 }
@@ -419,9 +421,9 @@ func TestChecksInEachTickMakeNoLoopQuiet(t *testing.T) {
 		s.send(conns[1], 1)
 		conns[1].outbound = 0
 	}
-	s.pass(t, 2*s.clock.Tick())
+	s.pass(t, 2*s.watch.Clock.Tick())
 	l, _, _, _ := s.watched(conns[0])
-	require.False(t, l.sweep.quiet)
-	require.LessOrEqual(t, l.sweep.due, s.at.Add(time.Second))
-	require.GreaterOrEqual(t, l.sweep.beganAt, s.at.Add(-2*s.clock.Tick()))
+	require.False(t, l.outputs.sweep.quiet)
+	require.LessOrEqual(t, l.outputs.sweep.due, s.at.Add(time.Second))
+	require.GreaterOrEqual(t, l.outputs.sweep.beganAt, s.at.Add(-2*s.watch.Clock.Tick()))
 }

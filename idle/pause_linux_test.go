@@ -12,6 +12,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // pauseLimit is shorter than pauseLength, the length of a pause of the server.
@@ -144,15 +146,15 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 		only             string // the only network; all if empty
 		n                int
 	}{
-		{"first byte that waits", "first byte", speaksWhileStopped, silentPeer, pauseLimit / 4, pauseLimit / 4, NoFirstByte, "", 50},
-		{"first byte that answers a greeting", "greeting", answersWith("x"), silentPeer, pauseLimit / 4, pauseLimit, NoFirstByte, "", 50},
-		{"write stall", "write stall", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, WriteStall, "", 4},
-		{"soft limit", "soft limit", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, OverLimit, "", 4},
-		{"minimum rate", "minimum rate", uploads, speaksOnce, pauseLimit * 3 / 5, 2 * pauseLimit, BelowMinRate, "tcp", 50},
-		{"heartbeat, before the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit / 2, 2 * pauseLimit, HeartbeatTimeout, "", 50},
-		{"heartbeat, after the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit * 11 / 10, 2 * pauseLimit, HeartbeatTimeout, "", 50},
-		{"pong, before the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit / 2, 2 * pauseLimit, HeartbeatTimeout, "", 50},
-		{"pong, after the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit * 11 / 10, 2 * pauseLimit, HeartbeatTimeout, "", 50},
+		{"first byte that waits", "first byte", speaksWhileStopped, silentPeer, pauseLimit / 4, pauseLimit / 4, reap.NoFirstByte, "", 50},
+		{"first byte that answers a greeting", "greeting", answersWith("x"), silentPeer, pauseLimit / 4, pauseLimit, reap.NoFirstByte, "", 50},
+		{"write stall", "write stall", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, reap.WriteStall, "", 4},
+		{"soft limit", "soft limit", readsOn, asks, pauseLimit * 2 / 5, pauseLimit, reap.OverLimit, "", 4},
+		{"minimum rate", "minimum rate", uploads, speaksOnce, pauseLimit * 3 / 5, 2 * pauseLimit, reap.BelowMinRate, "tcp", 50},
+		{"heartbeat, before the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit / 2, 2 * pauseLimit, reap.HeartbeatTimeout, "", 50},
+		{"heartbeat, after the ping", "heartbeat", answersWith("x"), silentPeer, pauseLimit * 11 / 10, 2 * pauseLimit, reap.HeartbeatTimeout, "", 50},
+		{"pong, before the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit / 2, 2 * pauseLimit, reap.HeartbeatTimeout, "", 50},
+		{"pong, after the ping", "pong", answersWith("PONG"), answersWith("what?"), pauseLimit * 11 / 10, 2 * pauseLimit, reap.HeartbeatTimeout, "", 50},
 	} {
 		for _, network := range networks {
 			if tc.only != "" && tc.only != network.name {

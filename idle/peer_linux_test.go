@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
@@ -25,7 +27,7 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 	awaitClose(t, c)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
-	require.NotErrorIs(t, s.reasons()[0], ReadIdle)
+	require.NotErrorIs(t, s.reasons()[0], reap.ReadIdle)
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
 }
 
@@ -36,7 +38,7 @@ func TestAResetByThePeerIsNotAReap(t *testing.T) {
 	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.NoError(t, c.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, c.Close())
-	require.NotErrorIs(t, s.reason(t, 0), ReadIdle)
+	require.NotErrorIs(t, s.reason(t, 0), reap.ReadIdle)
 	time.Sleep(2 * limitOf)
 	require.Len(t, s.reasons(), 1)
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
@@ -59,7 +61,7 @@ func TestAPeerThatVanishesIsReaped(t *testing.T) {
 	require.NoError(t, set)
 	began := time.Now()
 	require.NoError(t, c.Close())
-	s.requireReaped(t, began, 0, ReadIdle)
+	s.requireReaped(t, began, 0, reap.ReadIdle)
 }
 
 func TestAFrozenPeerIsReaped(t *testing.T) {
@@ -78,7 +80,7 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 	require.Empty(t, s.reasons(), "the peer is alive")
 	require.NoError(t, peer.Process.Signal(syscall.SIGSTOP))
 	began := time.Now()
-	reason := s.requireReaped(t, began, limitOf, ReadIdle)
+	reason := s.requireReaped(t, began, limitOf, reap.ReadIdle)
 	require.GreaterOrEqual(t, reason.Lasted, 2*limitOf)
 }
 
@@ -95,7 +97,7 @@ func TestACableThatIsPulled(t *testing.T) {
 	began := time.Now()
 	wire.Pull(t)
 	eventually(t, "the connection is reaped", func() bool { return len(e.reasons()) == 1 })
-	require.ErrorIs(t, e.reasons()[0], ReadIdle)
+	require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
 	require.GreaterOrEqual(t, time.Since(began), limitOf/2)
 	assert.Equal(t, 0, r.Stats().Connections)
 }

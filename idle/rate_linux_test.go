@@ -3,6 +3,8 @@ package idle
 import (
 	"testing"
 	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestAPeerThatNeverSendsIsTooSlow sends no byte at all. A message is open from the beginning.
@@ -11,5 +13,5 @@ func TestAPeerThatNeverSendsIsTooSlow(t *testing.T) {
 	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf, Always: true}}, nil)
 	began := time.Now()
 	dial(t, s.addr)
-	s.requireReaped(t, began, 2*limitOf, BelowMinRate)
+	s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
 }

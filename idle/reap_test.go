@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestADeadlineThatIsPutOffAsksTheKernel puts a deadline off. Only the kernel may know of the bytes
@@ -17,7 +19,7 @@ func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
 	s.open(1)
 	s.pass(t, 9*time.Second)
 	s.at = s.at.Add(3 * time.Second) // the process is stopped
-	s.pass(t, 2*s.clock.Tick())
+	s.pass(t, 2*s.watch.Clock.Tick())
 	require.NotZero(t, s.asked)
 	require.Zero(t, s.Stats().Closed)
 }
@@ -55,22 +57,6 @@ func TestAnEndedConnectionIsLeftToGnet(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
-// TestLimitsOfAClosedConnectionAreGivenBack checks the number of users of shared limits.
-func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second})
-	conns := s.open(2)
-	for _, c := range conns {
-		require.NoError(t, handle(s.Reaper, c).SetTimeouts(Timeouts{Read: time.Minute}))
-	}
-	l, _, _, st := s.watched(conns[0])
-	number := st.LimitsID
-	require.EqualValues(t, 2, l.limits.uses[number])
-	s.OnClose(conns[0], nil)
-	require.EqualValues(t, 1, l.limits.uses[number])
-	s.OnClose(conns[1], nil)
-	require.Zero(t, l.limits.uses[number])
-}
-
 // TestAConnectionThatOnIdleHasClosedIsNotReaped has an OnIdle that closes and also returns Close.
 func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	var s *handSite
@@ -84,6 +70,6 @@ func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	s.open(1)
 	s.pass(t, 5*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
-	require.Zero(t, s.Stats().Reaped[ReadIdle])
+	require.Zero(t, s.Stats().Reaped[reap.ReadIdle])
 	require.Zero(t, said)
 }

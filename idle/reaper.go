@@ -13,8 +13,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -31,47 +31,41 @@ var (
 type Reaper struct {
 	// Immutable.
 	next        gnet.EventHandler
-	clock       mono.Clock
 	kernel      questions
 	startDriver func(*driver) // starts drive in a goroutine; a simulation has its own
 	more        chan struct{} // a loop needs another task, or the settings have changed
 	taskTime    time.Duration
 
-	warnings      warnings
+	watch         watch.Watcher
+	crowd         crowd
+	output        atomic.Int64 // bytes that wait for all connections, the sum of the loops' outputs
+	registry      atomic.Pointer[registry]
 	foreign       atomic.Pointer[string] // a type of connection that hides gnet's own
 	undated       atomic.Bool            // the kernel does not date bytes
 	warnedUndated sync.Once              // the warning about undated was logged
 	warnedForeign sync.Once              // the warning about foreign was logged
-	own           ownTimeouts            // of SetTimeouts
-	monitor       outage.Monitor
-	total         atomic.Int64 // open connections
-	shedding      atomic.Int64 // of total, connections that a loop is about to shed
-	decided       atomic.Int64 // of total, connections that gnet will close, or ObserveOnly keeps
-	output        atomic.Int64 // bytes that wait for all connections, the sum of the loops' outputs
-	registry      atomic.Pointer[registry]
-	settings      atomic.Pointer[settings]
 
-	mu         sync.Mutex // guards the fields below, registry, settings and moves of the clock
-	live       int        // loops with connections
-	loops      uint32     // loops made so far
-	driver     *driver    // nil if there are no connections
-	lag        lag        // of the driver
-	updates    uint64     // of the Config
-	past       counters   // of loops that are no longer in the registry
-	pastClosed []Closed   // the connections that these loops reaped last
+	// One warning a second of each.
+	warnings struct{ posting, crowded, keepalive, closing logging.Limiter }
+
+	mu     sync.Mutex     // guards the fields below and registry
+	live   map[*loop]bool // loops with connections, so that gnet runs them and accepts tasks
+	loops  uint32         // loops made so far
+	driver *driver        // nil if there are no connections
+	past   watch.Counters // of loops that are no longer in the registry
 }
 
 // Middleware returns a Reaper around next. The error joins all mistakes in the arguments, and names
 // the field of each.
 func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
-	cfg, err := cfg.check(0)
+	checked, err := cfg.check(0)
 	if next == nil {
 		err = errors.Join(errors.New("idle: the handler is nil: pass the gnet.EventHandler to wrap"), err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return newReaper(next, cfg, mono.Real(), realKernel), nil
+	return newReaper(next, checked, mono.Real(), realKernel), nil
 }
 
 // questions are the functions that query the kernel about a socket.
@@ -83,15 +77,17 @@ type questions struct {
 var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 
 // newReaper returns a Reaper with a checked Config. A simulation passes its own clock and kernel.
-func newReaper(next gnet.EventHandler, cfg Config, elapsed func() mono.Time, ask questions) *Reaper {
-	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask}
-	r.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
-	r.monitor.Init(elapsed())
+func newReaper(next gnet.EventHandler, cfg watch.Config, elapsed func() mono.Time, ask questions) *Reaper {
+	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask, live: make(map[*loop]bool)}
+	r.watch.Init(&form, cfg, elapsed, r.continueSoon)
+	r.crowd.watcher = &r.watch
 	r.startDriver = func(d *driver) { go r.drive(d) }
-	r.settings.Store(newSettings(cfg, 1, overlay{}))
 	r.registry.Store(newRegistry(nil))
 	return r
 }
+
+// Connections returns the number of open connections. Safe for concurrent use.
+func (r *Reaper) Connections() int { return int(r.watch.Open.Load()) }
 
 // Stats returns a snapshot of the counters over all engines. Safe for concurrent use.
 func (r *Reaper) Stats() Stats {
@@ -102,10 +98,8 @@ func (r *Reaper) Stats() Stats {
 		all.Add(l.published.read())
 	}
 	s := all.Export()
-	s.Updates, s.PendingOutput = r.updates, int(r.output.Load())
-	s.DriverLag = r.lag.worst(r.clock.Elapsed(), r.driver != nil)
-	s.Outages, s.OutageTime, s.Holds = r.monitor.Outages, r.monitor.Time, r.monitor.Holds
-	s.Holding = r.driver != nil && r.monitor.State().Held()
+	s.PendingOutput = int(r.output.Load())
+	r.watch.Complete(&s, r.driver != nil)
 	return s
 }
 
@@ -125,29 +119,50 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	}
 	l := r.join(c)
 	own := inner(c)
-	if !r.admit(l) {
+	if !l.hasRoom(r.post) {
 		l.refuse(c)
 		return nil, gnet.Close
 	}
-	entered := r.clock.Stamp()
-	l.add(own)
-	if record, id := l.table.Find(key(own)); record != nil {
-		l.setOuter(l.states.At(id), c)
+	entered := r.watch.Clock.Stamp()
+	r.add(l, own)
+	if record, _, s := l.find(own); record != nil {
+		l.setOuter(s, c)
 	}
-	if keepAlive := l.set.cfg.TCPKeepAlive; keepAlive > 0 {
-		l.setTCPKeepAlive(own, keepAlive)
+	if keepAlive := l.Set.TCPKeepAlive; keepAlive > 0 {
+		l.setKeepAlive(r, own, keepAlive)
 	}
 	out, action := r.next.OnOpen(c)
-	l.noteStall(entered, r.clock.Stamp())
+	l.noteStall(entered, r.watch.Clock.Stamp())
 	// A slow OnOpen does not count against the peer.
-	if record, id := l.table.Find(key(own)); record != nil {
-		record.Heard = r.clock.Stamp().Short()
-		l.states.At(id).Open(l.clock, l.set.limits.Rate, r.clock.Elapsed())
+	if record, _, s := l.find(own); record != nil {
+		record.Heard = r.watch.Clock.Stamp().Short()
+		s.State.Open(l.clock, l.LimitsOf(s).Rate, r.watch.Clock.Elapsed())
 		if l.hasLimitedOutput(own) {
 			action = l.checkOutput(own, action)
 		}
 	}
 	return out, action
+}
+
+// add starts to watch one of gnet's own connections.
+func (r *Reaper) add(l *loop, c gnet.Conn) {
+	if l.Open == conntable.Max {
+		r.watch.Warn(&r.warnings.crowded, "too many connections of one event loop: one more is not watched", "limit", conntable.Max)
+		r.watch.Open.Add(-1)
+		return
+	}
+	if l.Open == 0 {
+		l.follow()
+	}
+	now, stamp := l.clock.Elapsed(), l.clock.Stamp()
+	id, s := l.Take(now)
+	s.Front = c
+	if old, replaced := l.table.Insert(key(c), id, stamp.Short()); replaced {
+		l.forget(old, l.At(old))
+	}
+	l.File(id, s, now)
+	l.plan()
+	l.publish(stamp)
 }
 
 // OnTraffic forwards, and records whether the peer has sent something.
@@ -156,7 +171,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if l == nil {
 		return r.next.OnTraffic(c)
 	}
-	entered := r.clock.Stamp()
+	entered := r.watch.Clock.Stamp()
 	own, record := c, l.table.AtHome(descriptor(c))
 	tag := tagOf(c)
 	if !record.Is(tag) {
@@ -180,7 +195,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 	}
 	action := r.next.OnTraffic(c)
-	now := r.clock.Stamp()
+	now := r.watch.Clock.Stamp()
 	l.noteStall(entered, now)
 	// The handler may have closed this connection, or another one, so that the records moved. A
 	// failing Write closes the connection.
@@ -197,7 +212,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		if pong {
 			l.notePong(own)
 		}
-		l.counters.Reads++
+		l.Counters.Reads++
 		if now != mono.Stamp(l.heardAt.Load()) {
 			l.noteHeard(now)
 			l.publish(now)
@@ -217,9 +232,9 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 		return r.next.OnClose(c, err)
 	}
 	own, record, id := l.seek(c)
-	if record == nil || !l.states.At(id).is(own) {
+	if record == nil || !isOf(l.At(id), own) {
 		if l.wasRefused(own) { // the handler has not seen it
-			l.retireIfEmpty()
+			r.retireIfEmpty(l)
 			return gnet.None
 		}
 		return r.next.OnClose(c, err)
@@ -227,21 +242,37 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	if reason := l.remove(id, err); reason != nil {
 		err = reason
 	}
-	l.retireIfEmpty()
-	entered := r.clock.Stamp()
+	r.retireIfEmpty(l)
+	entered := r.watch.Clock.Stamp()
 	action := r.next.OnClose(c, err)
-	l.noteStall(entered, r.clock.Stamp())
+	l.noteStall(entered, r.watch.Clock.Stamp())
 	return action
 }
 
-// warnings limit each warning of a Reaper to one per second.
-type warnings struct {
-	posting, crowded, keepalive, closing, hold, outage logging.Limiter
+// remove stops watching a connection. It returns the reason if the Reaper has closed the
+// connection, and nil otherwise. The error is gnet's.
+func (l *loop) remove(id uint32, err error) (reason *ReapError) {
+	s := l.At(id)
+	if e := l.Ends.Of(id); e != nil {
+		reason = e.Reason
+	}
+	if l.closing.conn == s {
+		reason, l.closing = l.closing.reason, closing{}
+	}
+	if reason != nil {
+		l.CountReap(id, s, reason)
+	} else {
+		l.Counters.CountEnd(err)
+	}
+	l.table.Remove(key(s.Front))
+	l.forget(id, s)
+	l.publish(l.clock.Stamp())
+	return reason
 }
 
-// warn logs a warning, unless the same one was logged less than a second ago.
-func (r *Reaper) warn(w *logging.Limiter, text string, args ...any) {
-	if w.AllowAt(r.clock.Elapsed()) {
-		r.settings.Load().cfg.Logger.Warn(text, args...)
+// retireIfEmpty retires a loop if it has lost its last connection.
+func (r *Reaper) retireIfEmpty(l *loop) {
+	if l.Open == 0 && len(l.refused) == 0 {
+		r.retire(l)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // testConfig is fast enough for a test and slow enough for a loaded machine.
@@ -65,23 +67,23 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 			eventually(t, "both connections are closed", func() bool { return len(e.reasons()) == 2 })
 
 			reason := e.reasons()[0]
-			assert.ErrorIs(t, reason, ReadIdle)
+			assert.ErrorIs(t, reason, reap.ReadIdle)
 			assert.ErrorIs(t, reason, os.ErrDeadlineExceeded)
 			var timeout interface{ Timeout() bool }
 			require.ErrorAs(t, reason, &timeout)
 			assert.True(t, timeout.Timeout())
 			var reaped *ReapError
 			require.ErrorAs(t, reason, &reaped)
-			assert.Equal(t, ReadIdle, reaped.Reason)
+			assert.Equal(t, reap.ReadIdle, reaped.Reason)
 			assert.Equal(t, testConfig.ReadTimeout, reaped.Limit)
 			assert.GreaterOrEqual(t, reaped.Lasted, testConfig.ReadTimeout)
-			assert.NotErrorIs(t, e.reasons()[1], ReadIdle)
+			assert.NotErrorIs(t, e.reasons()[1], reap.ReadIdle)
 
 			eventually(t, "the counts arrive", func() bool { return r.Stats().Connections == 0 })
 			s := r.Stats()
 			assert.EqualValues(t, 2, s.Opened)
 			assert.EqualValues(t, 2, s.Closed)
-			assert.EqualValues(t, 1, s.Reaped[ReadIdle])
+			assert.EqualValues(t, 1, s.Reaped[reap.ReadIdle])
 			assert.EqualValues(t, 1, s.Lateness.Count)
 			assert.GreaterOrEqual(t, s.Reads, uint64(4))
 			assert.NotZero(t, s.Rescheduled)
@@ -117,7 +119,7 @@ func TestOnIdleDecides(t *testing.T) {
 		}
 	}
 	first := next()
-	assert.Equal(t, ReadIdle, first.Reason)
+	assert.Equal(t, reap.ReadIdle, first.Reason)
 	assert.True(t, first.First)
 	assert.Equal(t, testConfig.ReadTimeout, first.Timeout)
 	assert.GreaterOrEqual(t, first.Idle, testConfig.ReadTimeout)
@@ -143,7 +145,7 @@ func TestOnIdleDecides(t *testing.T) {
 	require.Equal(t, "bye\n", string(b[:n]), "OnIdle may send a goodbye")
 	awaitClose(t, c)
 	eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
-	require.ErrorIs(t, e.reasons()[0], ReadIdle)
+	require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
 }
 
 func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
@@ -157,7 +159,7 @@ func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
 	eventually(t, "the connection is closed", func() bool { return len(e.reasons()) > 0 })
 	time.Sleep(2 * testConfig.ReadTimeout) // a second OnClose would come within this time
 	require.Equal(t, []error{nil}, e.reasons(), "exactly one OnClose, and the first reason wins")
-	require.Zero(t, r.Stats().Reaped[ReadIdle])
+	require.Zero(t, r.Stats().Reaped[reap.ReadIdle])
 }
 
 func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
@@ -227,7 +229,7 @@ func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
 			close(stop)
 			<-waking
 			eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
-			require.ErrorIs(t, e.reasons()[0], ReadIdle)
+			require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
 			require.GreaterOrEqual(t, wakes.Load(), int32(2), "Wake was called meanwhile")
 			eventually(t, "only the bytes of the peer count as a read", func() bool { return r.Stats().Reads == 1 })
 		})
@@ -297,7 +299,7 @@ func TestPeerThatClosesIsNotReaped(t *testing.T) {
 		require.NoError(t, dial(t, addr).Close())
 	}
 	eventually(t, "all connections are closed", func() bool { return len(e.reasons()) == 20 })
-	require.Zero(t, r.Stats().Reaped[ReadIdle])
+	require.Zero(t, r.Stats().Reaped[reap.ReadIdle])
 	require.EqualValues(t, 20, r.Stats().Closed)
 }
 
@@ -375,7 +377,7 @@ func TestOneReaperServesARestart(t *testing.T) {
 		require.Zero(t, r.Stats().Connections)
 		require.EqualValues(t, 2*(run+1), r.Stats().Opened, "counts add up over the runs")
 	}
-	require.EqualValues(t, 3, r.Stats().Reaped[ReadIdle])
+	require.EqualValues(t, 3, r.Stats().Reaped[reap.ReadIdle])
 }
 
 func TestOneReaperServesTwoEngines(t *testing.T) {
@@ -393,7 +395,7 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 		eventually(t, "all connections are watched", func() bool { return r.Stats().Connections == 17 })
 	})
 	require.NotNil(t, survivor)
-	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped[ReadIdle] >= 9 })
+	eventually(t, "the first engine works without the second", func() bool { return r.Stats().Reaped[reap.ReadIdle] >= 9 })
 	awaitClose(t, dial(t, first))
 	eventually(t, "no connection is left", func() bool { return r.Stats().Connections == 0 })
 }
@@ -424,7 +426,7 @@ func TestClientIsWatchedAsWell(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, c)
 			eventually(t, "the silent server is reaped", func() bool { return len(e.reasons()) == 1 })
-			require.ErrorIs(t, e.reasons()[0], ReadIdle)
+			require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
 			require.NoError(t, client.Stop())
 		})
 	}

@@ -2,18 +2,18 @@ package idle
 
 import (
 	"cmp"
+	"sync/atomic"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/topn"
-	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const (
-	defaultShedProtect = time.Second
 	// shedBatch is the most connections that one task sheds. nginx has the same number in
 	// ngx_drain_connections.
 	shedBatch = 32
@@ -24,37 +24,59 @@ const (
 	maxCandidates = 1 << 8
 )
 
-// shedThreshold returns the number of connections above which the longest idle connections are
-// shed. Like nginx, it keeps a sixteenth free, so that new connections seldom wait for a close.
-func (r *Reaper) shedThreshold(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
-
-// limit returns Config.MaxConnections. If it is 0, there is no limit.
-func (r *Reaper) limit() int64 { return int64(r.settings.Load().cfg.MaxConnections) }
-
-// shouldShed reports whether connections are to be shed. Each tick checks it, even without new
-// connections.
-func (r *Reaper) shouldShed() bool {
-	limit := r.limit()
-	return limit > 0 && r.total.Load()-r.decided.Load() > r.shedThreshold(limit)
+// A shedder chooses the connections of a loop that are closed to make room. The loop goroutine owns
+// it.
+type shedder struct {
+	candidates    []candidate // the next connections to shed
+	scanAt        int         // the piece of the table at which the next scan begins
+	noCandidateAt mono.Stamp  // the stamp at which there was no connection to shed
 }
 
-// Connections returns the number of open connections. Safe for concurrent use.
-func (r *Reaper) Connections() int { return int(r.total.Load()) }
+// A crowd is the number of connections of all loops against Config.MaxConnections. Safe for
+// concurrent use.
+type crowd struct {
+	watcher  *watch.Watcher
+	shedding atomic.Int64 // connections that a loop is about to shed
+}
 
-// admit counts a new connection of a loop, and reports whether there is room for it. If there is
-// little room left, it posts a task that sheds others. With ObserveOnly there is always room.
-func (r *Reaper) admit(l *loop) bool {
-	n, set := r.total.Add(1), r.settings.Load()
-	limit := int64(set.cfg.MaxConnections)
-	if set.overlay.drain != (verdict.Drain{}) {
-		return false
-	}
-	if limit == 0 || n <= r.shedThreshold(limit) {
+// shedThreshold returns the number of connections above which the longest idle connections are
+// shed. Like nginx, it keeps a sixteenth free, so that new connections seldom wait for a close.
+func shedThreshold(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
+
+// isLarge reports whether connections are to be shed. Each tick checks it, even without new
+// connections.
+func (c *crowd) isLarge() bool { return c.mustShed(1) }
+
+// mustShed reports whether the claimed connections are to be shed.
+func (c *crowd) mustShed(claimed int64) bool {
+	limit := int64(c.watcher.Settings().MaxConnections)
+	return limit > 0 && c.watcher.Open.Load()-c.watcher.Decided.Load()-claimed >= shedThreshold(limit)
+}
+
+// claim reports whether one more connection is to be shed. It takes into account the connections
+// that other loops are about to shed. The caller decrements shedding afterwards.
+func (c *crowd) claim() bool {
+	if c.mustShed(c.shedding.Add(1)) {
 		return true
 	}
-	_ = r.post(l) // if it fails, the driver posts the task
-	if n > limit && set.cfg.ObserveOnly {
-		l.counters.Observed[Shed]++
+	c.shedding.Add(-1)
+	return false
+}
+
+// hasRoom counts a new connection of a loop, and reports whether there is room for it. If there is
+// little room left, it posts a task that sheds others. With ObserveOnly there is always room.
+func (l *loop) hasRoom(post func(*loop) error) bool {
+	n, set := l.Watcher.Open.Add(1), l.Watcher.Settings()
+	limit := int64(set.MaxConnections)
+	switch {
+	case set.Draining():
+		return false
+	case limit == 0 || n <= shedThreshold(limit):
+		return true
+	}
+	_ = post(l) // if it fails, the driver posts the task
+	if n > limit && set.ObserveOnly {
+		l.Counters.Observed[reap.Shed]++
 		return true
 	}
 	return n <= limit
@@ -63,14 +85,14 @@ func (r *Reaper) admit(l *loop) bool {
 // refuse takes back the count of admit, and writes the refusal to a connection for which there is
 // no room. gnet closes the connection when OnOpen returns, or earlier, and calls OnClose.
 func (l *loop) refuse(c gnet.Conn) {
-	l.reaper.total.Add(-1)
+	l.Watcher.Open.Add(-1)
 	if l.refused == nil {
 		l.refused = make(map[uint]int)
 	}
 	l.refused[descriptor(inner(c))]++
-	l.counters.Refused++
+	l.Counters.Refused++
 	l.publish(l.clock.Stamp())
-	if refusal := l.reaper.settings.Load().cfg.Refusal; refusal != nil {
+	if refusal := l.Watcher.Settings().Front.(*Config).Refusal; refusal != nil {
 		if b := refusal(c); len(b) > 0 {
 			// OnOpen does not return these bytes: gnet keeps a connection to which it cannot write
 			// them.
@@ -91,67 +113,46 @@ func (l *loop) wasRefused(c gnet.Conn) bool {
 	return n > 0
 }
 
-// retireIfEmpty retires the loop if it has lost its last connection.
-func (l *loop) retireIfEmpty() {
-	if l.open == 0 && len(l.refused) == 0 {
-		l.reaper.retire(l)
-	}
-}
-
 // shed closes the longest idle connections of the loop if too many are open. If there is a
 // HandshakeTimeout, connections in the handshake are closed first. Held and exempt connections
 // stay. So do connections that were active within ShedProtect, in either direction if the kernel
 // reports it.
 func (l *loop) shed(spent func() bool) {
-	if !l.reaper.shouldShed() {
+	crowd := l.crowd
+	if !crowd.isLarge() {
 		return
 	}
-	cutoff := l.clock.Elapsed().Add(-cmp.Or(l.set.cfg.ShedProtect, defaultShedProtect))
+	protect := l.Set.ShedProtect
 	now := l.clock.Stamp()
-	mayScan := l.noCandidateAt != now // after a scan without result, the next one is in the next tick
+	// After a scan without result, the next one is in the next tick.
+	mayScan := l.shedder.noCandidateAt != now
 	shed := 0
-	for n := min(max(l.open/8, 1), shedBatch); shed < n && !spent() && l.reaper.claimShed(); {
-		v, ok := l.nextCandidate(&mayScan, cutoff)
-		if ok && l.shedOne(v, cutoff) {
+	for n := min(max(l.Open/8, 1), shedBatch); shed < n && !spent() && crowd.claim(); {
+		v, ok := l.nextCandidate(&mayScan, l.clock.Elapsed().Add(-protect))
+		if ok && l.shedOne(v, protect) {
 			shed++
 		}
-		l.reaper.shedding.Add(-1)
+		crowd.shedding.Add(-1)
 		if !ok {
 			break
 		}
 	}
 	if shed == 0 {
-		l.noCandidateAt = now
+		l.shedder.noCandidateAt = now
 	}
-}
-
-// claimShed reports whether one more connection is to be shed. It takes into account the
-// connections that other loops are about to shed. The caller decrements shedding afterwards.
-func (r *Reaper) claimShed() bool {
-	if r.mustShed(r.shedding.Add(1)) {
-		return true
-	}
-	r.shedding.Add(-1)
-	return false
-}
-
-// mustShed reports whether the claimed connections are to be shed.
-func (r *Reaper) mustShed(claimed int64) bool {
-	limit := r.limit()
-	return limit > 0 && r.total.Load()-r.decided.Load()-claimed >= r.shedThreshold(limit)
 }
 
 // nextCandidate returns the next connection to shed. It may scan the table once for new candidates.
 func (l *loop) nextCandidate(mayScan *bool, cutoff mono.Time) (v candidate, ok bool) {
-	if len(l.candidates) == 0 && *mayScan {
+	if len(l.shedder.candidates) == 0 && *mayScan {
 		*mayScan = false
 		l.findCandidates(cutoff)
 	}
-	if len(l.candidates) == 0 {
+	if len(l.shedder.candidates) == 0 {
 		return v, false
 	}
-	v = l.candidates[0]
-	l.candidates = l.candidates[1:]
+	v = l.shedder.candidates[0]
+	l.shedder.candidates = l.shedder.candidates[1:]
 	return v, true
 }
 
@@ -164,8 +165,8 @@ type candidate struct {
 
 // findCandidates scans the table, or a part of it, for the connections that have been idle longest.
 func (l *loop) findCandidates(cutoff mono.Time) {
-	now, noHandshake := l.clock.Stamp(), l.set.limits.Handshake == 0
-	first := topn.New(maxCandidates, func(a, b candidate) int {
+	now, noHandshake := l.clock.Stamp(), l.Set.Common.Handshake == 0
+	first := watch.NewFirst(maxCandidates, func(a, b candidate) int {
 		if !noHandshake && a.ready != b.ready {
 			if b.ready {
 				return -1
@@ -174,37 +175,31 @@ func (l *loop) findCandidates(cutoff mono.Time) {
 		}
 		return cmp.Compare(now.Short()-b.heard, now.Short()-a.heard)
 	})
-	l.scanAt = l.table.Scan(l.scanAt, shedScan, func(id uint32, r conntable.Record) {
+	l.shedder.scanAt = l.table.Scan(l.shedder.scanAt, shedScan, func(id uint32, r conntable.Record) {
 		if stamp := r.Heard.Unwrap(now); stamp < now && l.clock.Before(stamp, never) <= cutoff {
 			first.Add(candidate{id, r.Heard, r.Has(conntable.Ready)})
 		}
 	})
-	l.candidates = first.Sorted()
+	l.shedder.candidates = first.Sorted()
 }
 
 // shedOne closes a candidate, and reports whether it did. A candidate may have become active, or be
 // closed already.
-func (l *loop) shedOne(v candidate, cutoff mono.Time) bool {
-	s := l.states.At(v.id)
-	if !s.used() || s.Held() || !s.Judged() || l.pendingCloses[s] != nil {
+func (l *loop) shedOne(v candidate, protect time.Duration) bool {
+	s := l.At(v.id)
+	if !s.Used() || s.Held() || !s.Judged() || l.Ends.Of(v.id) != nil {
 		return false
 	}
-	c := s.conn
-	r, _ := l.table.Find(key(c))
-	if r.Heard != v.heard {
+	if r, _ := l.table.Find(key(s.Front)); r.Heard != v.heard {
 		return false
 	}
-	ev := &l.evidence
-	now := l.askKernel(c)
-	f := l.facts(r, v.id, s, now)
-	switch {
-	case ev.Found != verdict.Nothing || l.limitsOf(s).Hear(&f, ev, now) || f.Heard.To > cutoff:
-		return false // bytes of the peer have arrived
-	case ev.Dated && !ev.Resent && now.Add(-ev.Quiet+ev.Step) > cutoff:
-		return false // bytes were sent to the peer
-	case !l.reaper.mustShed(l.reaper.shedding.Load()):
-		return false // other loops have made room
+	peer, both, news := l.Silence(v.id, s)
+	// Other loops may have made room.
+	if news || both < protect || !l.crowd.mustShed(l.crowd.shedding.Load()) {
+		return false
 	}
-	l.end(s, &ReapError{Reason: Shed, Lasted: now.Sub(f.Heard.To)})
-	return !s.is(c) || s.Observed() || l.pendingCloses[s] != nil
+	reason, opened := l.Watcher.NewError(reap.Shed), s.Opened()
+	reason.Lasted = peer
+	l.End(v.id, s, reason)
+	return s.Opened() != opened || s.Observed() || l.Ends.Of(v.id) != nil
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // dialMany opens n connections one after the other.
@@ -69,10 +71,10 @@ func TestTheLongestIdleAreShedFirst(t *testing.T) {
 	stats := s.reaper.Stats()
 	t.Logf("%+v", stats)
 	require.Zero(t, stats.Refused)
-	require.GreaterOrEqual(t, stats.Reaped[Shed], uint64(30))
-	require.Less(t, stats.Reaped[Shed], uint64(30+limit/8), "at most a batch more")
+	require.GreaterOrEqual(t, stats.Reaped[reap.Shed], uint64(30))
+	require.Less(t, stats.Reaped[reap.Shed], uint64(30+limit/8), "at most a batch more")
 	for _, err := range s.reasons() {
-		require.ErrorIs(t, err, Shed)
+		require.ErrorIs(t, err, reap.Shed)
 	}
 	for _, c := range append(special, newcomers...) {
 		require.False(t, isClosed(t, c, time.Millisecond), "connections in use and new ones are not shed")
@@ -193,7 +195,7 @@ func TestASmallTableShedsAsWell(t *testing.T) {
 	dialMany(t, s, 3)
 	time.Sleep(limitOf)
 	dialMany(t, s, 3)
-	eventually(t, "two connections are shed", func() bool { return s.reaper.Stats().Reaped[Shed] >= 2 })
+	eventually(t, "two connections are shed", func() bool { return s.reaper.Stats().Reaped[reap.Shed] >= 2 })
 	require.Zero(t, s.reaper.Stats().Refused)
 }
 
@@ -227,7 +229,7 @@ func TestASilentSubscriberIsNotShed(t *testing.T) {
 	dialMany(t, s, 6)
 	time.Sleep(2 * limitOf)
 	dialMany(t, s, 4)
-	eventually(t, "other connections are shed", func() bool { return s.reaper.Stats().Reaped[Shed] > 0 })
+	eventually(t, "other connections are shed", func() bool { return s.reaper.Stats().Reaped[reap.Shed] > 0 })
 	close(over)
 	pushing.Wait()
 	require.False(t, isClosed(t, subscriber, time.Millisecond))

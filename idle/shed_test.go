@@ -6,6 +6,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestOnlyTheExcessIsShed fills a table up to the number at which shedding begins.
@@ -33,7 +35,7 @@ func TestObserveOnlyRefusesNoConnection(t *testing.T) {
 	s.pass(t, time.Second)
 	require.Equal(t, 5, s.Connections())
 	require.Zero(t, s.Stats().Refused)
-	require.EqualValues(t, 3, s.Stats().Observed[Shed])
+	require.EqualValues(t, 3, s.Stats().Observed[reap.Shed])
 	for _, c := range conns {
 		s.OnClose(c, nil)
 	}
@@ -66,14 +68,13 @@ func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	c := s.open(1)[0]
 	s.pass(t, time.Second)
 	s.receive(c)
-	heard := s.at
 	s.pass(t, time.Second)
 	l, r, id, _ := s.watched(c)
 	chosen := candidate{id, r.Heard, false}
 	require.NoError(t, setMax(s.Reaper, 100))
-	require.False(t, l.shedOne(chosen, s.at), "the limit was raised meanwhile")
+	require.False(t, l.shedOne(chosen, 0), "the limit was raised meanwhile")
 	require.NoError(t, setMax(s.Reaper, 1))
-	s.shedding.Store(-10) // ten connections too many
-	require.False(t, l.shedOne(chosen, heard))
-	require.True(t, l.shedOne(chosen, s.at))
+	s.crowd.shedding.Store(-10) // ten connections too many
+	require.False(t, l.shedOne(chosen, time.Minute))
+	require.True(t, l.shedOne(chosen, 0))
 }

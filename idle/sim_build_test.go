@@ -9,6 +9,8 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 func sortIntervals(all simIntervals) {
@@ -41,8 +43,14 @@ func newSimWorld(seed uint64) *simWorld {
 	w.chooseTotal()
 	w.readsToStop = 1 + w.rng.IntN(20000)
 	h := w.handler()
+	cfg := w.cfg
+	checked, err := cfg.check(0)
+	if err != nil {
+		panic("BUG: simulated Config: " + err.Error())
+	}
+	w.checked = checked
 	elapsed := func() mono.Time { return mono.Time(w.elapsed()) }
-	w.reaper = newReaper(h, w.cfg, elapsed, questions{w.ask, w.holdsOutput})
+	w.reaper = newReaper(h, w.checked, elapsed, questions{w.ask, w.holdsOutput})
 	w.reaper.startDriver = w.startDriver
 	w.populate()
 	w.planFaults()
@@ -100,7 +108,7 @@ func (w *simWorld) chooseConfig() {
 	if err != nil {
 		panic("BUG: simulated Config: " + err.Error())
 	}
-	w.cfg = checked
+	w.cfg, w.checked = cfg, checked
 	w.horizon = w.now + w.skewed(w.longest, 6*w.longest)
 }
 
@@ -359,7 +367,7 @@ func (w *simWorld) run() {
 	if w.failure == nil {
 		w.checkStats()
 	}
-	w.held = w.reaper.monitor.Holds
+	w.held = w.reaper.Stats().Holds
 	if w.stops+w.netDowns > 0 {
 		w.faultyLives = w.lives
 	}
@@ -380,7 +388,7 @@ func (w *simWorld) checkStats() {
 	want("Connections", uint64(s.Connections), 0)
 	want("Connections()", uint64(w.reaper.Connections()), 0)
 	want("Entries", uint64(s.Entries), 0)
-	for k := firstReason; k <= lastReason; k++ {
+	for k := verdict.First; k <= verdict.Last; k++ {
 		want("Reaped "+k.Error(), s.Reaped[k], w.reaps[k])
 	}
 }

@@ -3,6 +3,8 @@ package idle
 import (
 	"fmt"
 	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // early returns the promise that was broken if a connection was closed too early, otherwise "".
@@ -12,20 +14,20 @@ func (l *simLife) early(e *ReapError) string {
 	heard := max(t.arrival, t.handled, t.anew)
 	away, needsLoop := l.w.wasOut(l.askedFrom), false
 	switch e.Reason {
-	case ReadIdle, AllIdle:
+	case reap.ReadIdle, reap.AllIdle:
 		return l.earlyIdle(e.Reason)
-	case WriteIdle:
+	case reap.WriteIdle:
 		return "write idle closes nothing by itself"
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		if limit = cfg.FirstByteTimeout; t.received > 0 || limit == 0 {
 			return "no first byte: a byte had arrived"
 		}
-	case NoHandshake:
+	case reap.NoHandshake:
 		if limit = cfg.HandshakeTimeout; t.ready || limit == 0 {
 			return "no handshake: it was ready"
 		}
 		needsLoop = true
-	case WriteStall:
+	case reap.WriteStall:
 		since, limit = max(t.waits, t.took, l.resumedAt), cfg.WriteStallTimeout
 		if t.waits == 0 && t.outbound == 0 {
 			return "write stall: no output waits"
@@ -34,7 +36,7 @@ func (l *simLife) early(e *ReapError) string {
 			since = l.resumedAt
 		}
 		needsLoop = true
-	case OverLimit:
+	case reap.OverLimit:
 		if e.TotalBytes > 0 {
 			return l.earlyTotal(e)
 		}
@@ -48,26 +50,26 @@ func (l *simLife) early(e *ReapError) string {
 			return "over limit: output is below the soft limit"
 		}
 		since, limit, needsLoop = t.softFrom, cfg.OutputLimit.SoftFor, true
-	case BelowMinRate:
+	case reap.BelowMinRate:
 		return l.earlyMinRate(e)
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		return l.earlyHeartbeat()
-	case MaxAge:
+	case reap.MaxAge:
 		if due := since + cfg.MaxAge*9/10 + cfg.MaxAgeGrace; l.w.now < due {
 			return fmt.Sprintf("max age: not before %v", due)
 		}
 		return ""
-	case Drained:
+	case reap.Drained:
 		return l.earlyDrained()
-	case Kicked:
+	case reap.Kicked:
 		if !l.isKicked {
 			return "kicked: Kick was not called"
 		}
 		return ""
-	case Shed:
+	case reap.Shed:
 		return l.earlyShed()
 	}
-	if e.Reason == WriteStall || e.Reason == OverLimit {
+	if e.Reason == reap.WriteStall || e.Reason == reap.OverLimit {
 		since = max(since, l.judged-e.Lasted) // the Reaper checks at intervals
 	}
 	due := l.earliest(since, limit, heard, away)
@@ -122,7 +124,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 		return fmt.Sprintf("%v: it was held", k)
 	}
 	since, limit := max(t.arrival, t.returned, t.anewFrom), timeouts.Read
-	if k == AllIdle {
+	if k == reap.AllIdle {
 		if limit = timeouts.All; l.w.family == simTCP {
 			since = max(since, t.newSent)
 		}
@@ -132,7 +134,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 	}
 	heard, away := max(t.arrival, t.handled, t.anew), l.w.wasOut(l.askedFrom)
 	due := l.earliest(since, limit, heard, away)
-	if k == AllIdle && l.w.family == simTCP { // a retransmission may count
+	if k == reap.AllIdle && l.w.family == simTCP { // a retransmission may count
 		due = min(due, l.earliest(max(since, t.anySent), limit, heard, away))
 	}
 	if l.judged < due {

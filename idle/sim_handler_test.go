@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A simHandler is the handler of a user: it makes every call that a user may make, at random.
@@ -77,7 +79,7 @@ func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
 	w, life := h.w, c.(*simConn).sock.life
 	action := gnet.Close
-	if ev.Reason == WriteIdle || life.keeps || w.one(4) {
+	if ev.Reason == reap.WriteIdle || life.keeps || w.one(4) {
 		action = gnet.None
 	}
 	w.trace(life, "OnIdle", ev.Reason, ev.First, ev.Idle, ev.Late, action)
@@ -231,8 +233,8 @@ func (h *simHandler) kick(c *simConn) {
 		}
 		l, s := conn.loop, conn.state()
 		victim.sock.life.isKicked = true
-		l.stop = nil
-		l.reap(s, &ReapError{Reason: Kicked})
+		l.halt(nil)
+		l.Kick(conn.id, uint32(s.Opened()))
 		l.publish(l.clock.Stamp())
 		return l.stop
 	})

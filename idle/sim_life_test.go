@@ -49,7 +49,8 @@ func (l *simLife) timeouts() Timeouts {
 	if l.now.own != nil {
 		return *l.now.own
 	}
-	return l.w.cfg.timeouts()
+	cfg := &l.w.cfg
+	return Timeouts{Read: cfg.ReadTimeout, Write: cfg.WriteTimeout, All: cfg.AllTimeout}
 }
 
 // The methods below record events of the connection.

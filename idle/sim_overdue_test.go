@@ -7,6 +7,10 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
+
+	"github.com/idlewheel/idlewheel/reap"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // simNever is never in the time of the simulation.
@@ -47,7 +51,7 @@ func (l *simLife) check() {
 	if l.now.exempt || l.w.failure != nil {
 		return
 	}
-	for k := firstReason; k <= lastDue; k++ {
+	for k := verdict.First; k <= verdict.LastDue; k++ {
 		since, limit := l.counts(k)
 		if limit == 0 || l.w.now <= since+limit {
 			continue
@@ -84,9 +88,9 @@ func (l *simLife) absence(due time.Duration) time.Duration {
 // firstStage returns the first of the consecutive deadlines that end with due.
 func (l *simLife) firstStage(k Reason, due time.Duration) time.Duration {
 	switch k {
-	case MaxAge:
+	case reap.MaxAge:
 		return l.openedAt + l.w.cfg.MaxAge*9/10
-	case WriteStall, OverLimit, BelowMinRate, HeartbeatTimeout, Drained: // the first check may be late
+	case reap.WriteStall, reap.OverLimit, reap.BelowMinRate, reap.HeartbeatTimeout, reap.Drained: // the first check may be late
 		since, _ := l.counts(k)
 		return since
 	}
@@ -106,19 +110,19 @@ func (l *simLife) delayed(k Reason) time.Duration {
 func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 	t, cfg := &l.now, &l.w.cfg
 	switch k {
-	case ReadIdle, WriteIdle, AllIdle:
+	case reap.ReadIdle, reap.WriteIdle, reap.AllIdle:
 		return l.countsIdle(k)
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		if t.received > 0 {
 			return 0, 0
 		}
 		return l.openedAt, cfg.FirstByteTimeout
-	case NoHandshake:
+	case reap.NoHandshake:
 		if t.ready {
 			return 0, 0
 		}
 		return l.openedAt, cfg.HandshakeTimeout
-	case WriteStall:
+	case reap.WriteStall:
 		if t.waits == 0 || l.w.family == simBSD {
 			return 0, 0
 		}
@@ -127,12 +131,12 @@ func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 			since = max(since, t.heard(), t.changed)
 		}
 		return since, cfg.WriteStallTimeout
-	case OverLimit:
+	case reap.OverLimit:
 		if t.soft == 0 {
 			return 0, 0
 		}
 		return max(t.soft, l.resumedAt), cfg.OutputLimit.SoftFor
-	case BelowMinRate:
+	case reap.BelowMinRate:
 		if t.message == 0 || l.w.family != simTCP {
 			return 0, 0
 		}
@@ -141,16 +145,16 @@ func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 			return 0, 0
 		}
 		return since, 2 * cfg.MinRate.Window
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		// The connection may be in its grace, or OnIdle may write to it.
 		if cfg.MaxAge > 0 || l.w.decides {
 			return 0, 0
 		}
 		h := &cfg.Heartbeat
 		return max(t.heard(), t.tookSome), h.Interval + time.Duration(h.MaxMissed)*h.Retry
-	case MaxAge:
+	case reap.MaxAge:
 		return l.openedAt, cfg.MaxAge
-	case Drained:
+	case reap.Drained:
 		if l.w.drain.done == 0 {
 			return 0, 0
 		}
@@ -166,17 +170,17 @@ func (l *simLife) countsIdle(k Reason) (since, limit time.Duration) {
 	}
 	timeouts := l.timeouts()
 	switch k {
-	case ReadIdle:
+	case reap.ReadIdle:
 		since, limit = t.heard(), timeouts.Read
-	case WriteIdle:
+	case reap.WriteIdle:
 		if l.w.family != simTCP || !l.w.decides {
 			return 0, 0
 		}
 		since, limit = max(l.w.driverAway.end(t.anySent), t.anew), timeouts.Write
-	case AllIdle:
+	case reap.AllIdle:
 		since, limit = max(t.heard(), l.w.driverAway.end(t.anySent)), timeouts.All
 	}
-	return max(since, t.delivered[k-ReadIdle], l.changedAt), limit
+	return max(since, t.delivered[k-reap.ReadIdle], l.changedAt), limit
 }
 
 // until returns the latest deadline of a limit that is on.
@@ -186,7 +190,7 @@ func (l *simLife) until(k Reason) time.Duration {
 		return due
 	}
 	resumed := l.resumedAt
-	if k == MaxAge {
+	if k == reap.MaxAge {
 		resumed += l.w.cfg.MaxAgeGrace + l.w.slack()
 	}
 	return max(due, resumed)
@@ -197,32 +201,32 @@ func (l *simLife) untilAlways(k Reason) time.Duration {
 	t, cfg := &l.now, &l.w.cfg
 	since, limit := l.counts(k)
 	switch k {
-	case ReadIdle, AllIdle:
+	case reap.ReadIdle, reap.AllIdle:
 		return l.untilIdle(k, since, limit+time.Duration(cfg.Jitter*float64(limit)))
-	case WriteIdle: // a stop during a question leaves open when in it the bytes were sent
+	case reap.WriteIdle: // a stop during a question leaves open when in it the bytes were sent
 		since = max(since, l.w.mayBeOut().end(t.anySent))
 		return since + limit + time.Duration(cfg.Jitter*float64(limit))
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		return l.latest(since, limit, t.came)
-	case NoHandshake:
+	case reap.NoHandshake:
 		due := l.withLoop(since, limit, 0)
 		if t.unread || t.handled > since { // bytes waited unread
 			due += limit
 		}
 		return due
-	case WriteStall: // for output in the kernel there is one question per timeout, at the next check
+	case reap.WriteStall: // for output in the kernel there is one question per timeout, at the next check
 		return l.withLoop(since, limit, limit+l.noticing(limit, t.waits)+3*cfg.Tick)
-	case OverLimit:
+	case reap.OverLimit:
 		return l.withLoop(since, limit, l.noticing(limit, t.soft)+3*cfg.Tick)
-	case BelowMinRate: // one window with enough bytes and one without
+	case reap.BelowMinRate: // one window with enough bytes and one without
 		return l.withLoop(since, limit, 6*cfg.Tick)
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		jitter := time.Duration(max(cfg.Heartbeat.Jitter, 0) * float64(cfg.Heartbeat.Interval))
 		late := time.Duration(cfg.Heartbeat.MaxMissed) * l.w.slack()
 		return max(l.latest(since, limit+jitter+late, t.came), l.latest(max(t.lastPing, since), limit, t.came))
-	case Drained:
+	case reap.Drained:
 		return since + limit
-	case MaxAge:
+	case reap.MaxAge:
 		return since + limit + limit/10 + cfg.MaxAgeGrace + l.w.slack()
 	}
 	return simNever
@@ -235,10 +239,10 @@ func (l *simLife) untilIdle(k Reason, since, limit time.Duration) time.Duration 
 	due := l.latest(since, limit, l.now.came)
 	for _, t := range []*simTruth{&l.now, &l.asked, &l.prior} {
 		earliest, latest := l.activity(t, k)
-		noticed := t.delivered[k-ReadIdle]
-		heardFrom, heardTo := l.activity(t, ReadIdle) // a question tells the Reaper of sent bytes
+		noticed := t.delivered[k-reap.ReadIdle]
+		heardFrom, heardTo := l.activity(t, reap.ReadIdle) // a question tells the Reaper of sent bytes
 		activities := []time.Duration{earliest, latest, heardFrom, heardTo}
-		if k == AllIdle {
+		if k == reap.AllIdle {
 			activities = append(activities, t.dated, l.w.mayBeOut().end(t.anySent))
 		}
 		for _, since := range activities {

@@ -5,17 +5,19 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // reaped checks that the contract allows to close a connection for this reason.
 func (l *simLife) reaped(e *ReapError) {
 	w, t := l.w, &l.asked
 	w.reaps[e.Reason]++
-	if t.exempt && e.Reason != Kicked {
+	if t.exempt && e.Reason != reap.Kicked {
 		w.violate(l, "an exempt connection is not closed", "closed: "+e.Error())
 		return
 	}
-	if t.ended && e.Reason != Kicked {
+	if t.ended && e.Reason != reap.Kicked {
 		w.violate(l, "a connection that the peer has ended is left to gnet", "closed: "+e.Error())
 		return
 	}
@@ -30,7 +32,7 @@ func (l *simLife) reaped(e *ReapError) {
 
 // checkReason checks that no other limit was reached clearly before the limit of the reason.
 func (l *simLife) checkReason(k Reason) {
-	if k > lastDue || l.w.failure != nil {
+	if k > verdict.LastDue || l.w.failure != nil {
 		return
 	}
 	defer func(now simTruth) { l.now = now }(l.now)
@@ -39,9 +41,9 @@ func (l *simLife) checkReason(k Reason) {
 	if !ok {
 		return
 	}
-	for other := firstReason; other <= lastDue; other++ {
+	for other := verdict.First; other <= verdict.LastDue; other++ {
 		since, limit := l.counts(other)
-		if other == k || limit == 0 || other == WriteIdle || verdict.IsIdle(other) && l.w.keeps {
+		if other == k || limit == 0 || other == reap.WriteIdle || verdict.IsIdle(other) && l.w.keeps {
 			continue
 		}
 		if verdict.IsIdle(other) && l.w.now-since > 2048*l.w.cfg.Tick {
@@ -59,22 +61,22 @@ func (l *simLife) checkReason(k Reason) {
 func (l *simLife) soonest(k Reason) (due time.Duration, ok bool) {
 	t, cfg := &l.now, &l.w.cfg
 	switch k {
-	case ReadIdle, AllIdle:
+	case reap.ReadIdle, reap.AllIdle:
 		since, _ := l.activity(t, k)
 		return since + l.limitOf(k), true
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		return l.openedFrom + cfg.FirstByteTimeout, true
-	case NoHandshake:
+	case reap.NoHandshake:
 		return l.openedFrom + cfg.HandshakeTimeout, true
-	case WriteStall:
+	case reap.WriteStall:
 		return max(t.waits, t.took) + cfg.WriteStallTimeout, true
-	case OverLimit:
+	case reap.OverLimit:
 		return t.softFrom + cfg.OutputLimit.SoftFor, true
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		return t.lastPing + cfg.Heartbeat.Retry, true
-	case MaxAge:
+	case reap.MaxAge:
 		return l.openedFrom + cfg.MaxAge*9/10, true
-	case Drained:
+	case reap.Drained:
 		return l.w.drain.at, true
 	}
 	return 0, false

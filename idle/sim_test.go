@@ -6,6 +6,10 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // simSeeds are the seeds of worlds in which a promise was once broken.
@@ -157,15 +161,15 @@ func (s *simTotal) add(w *simWorld) {
 func (s *simTotal) report(t *testing.T, took time.Duration) {
 	t.Logf("%d worlds, %d lives (%.0f a second), %d of them in worlds with faults; %d stops, %d pauses, %d network outages, %d holds, %d refused tasks, %d idle events, %d calls of timers, %d closes for the total of output",
 		s.worlds, s.lives, float64(s.lives)/took.Seconds(), s.faultyLives, s.stops, s.pauses, s.netDowns, s.held, s.refused, s.events, s.timerCalls, s.totals)
-	for k := firstReason; k <= lastReason; k++ {
+	for k := verdict.First; k <= verdict.Last; k++ {
 		t.Logf("%-14v %d", k, s.reaps[k])
 	}
 }
 
 // checkVacuity fails if a reason, a hold or a pause never occurred.
 func (s *simTotal) checkVacuity(t *testing.T) {
-	for k := firstReason; k <= lastReason; k++ {
-		if s.reaps[k] == 0 && k != WriteIdle {
+	for k := verdict.First; k <= verdict.Last; k++ {
+		if s.reaps[k] == 0 && k != reap.WriteIdle && k != reap.HalfClosed { // gnet closes it
 			t.Errorf("no connection was closed as %v", k)
 		}
 	}

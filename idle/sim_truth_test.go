@@ -1,6 +1,10 @@
 package idle
 
-import "time"
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
 
 // A simInterval is the time between two instants.
 type simInterval struct{ from, to time.Duration }
@@ -98,11 +102,11 @@ type simTruth struct {
 	unread    bool
 	resent    bool // bytes in flight were retransmitted, at the last question
 	outbound  int
-	seen      int                        // output when OnTraffic returned last, or less
-	open      int                        // connections of the server
-	own       *Timeouts                  // set by SetTimeouts
-	events    [idleReasons]time.Duration // verdicts of the last idle events
-	delivered [idleReasons]time.Duration // calls of OnIdle for them
+	seen      int                                // output when OnTraffic returned last, or less
+	open      int                                // connections of the server
+	own       *Timeouts                          // set by SetTimeouts
+	events    [verdict.IdleReasons]time.Duration // verdicts of the last idle events
+	delivered [verdict.IdleReasons]time.Duration // calls of OnIdle for them
 }
 
 // heard returns the latest instant from which the Reaper may count silence.

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // A simKind selects the faults of a world.
@@ -28,6 +29,7 @@ type simWorld struct {
 	rng     *rand.Rand
 	kind    simKind
 	cfg     Config
+	checked watch.Config
 	family  simFamily
 	jiffy   time.Duration
 	reaper  *Reaper
@@ -83,7 +85,7 @@ type simWorld struct {
 // simCounts are the counts of a world for the report.
 type simCounts struct {
 	lives, events, refused  int
-	reaps                   counts.Reasons
+	reaps                   watch.Reasons
 	eofs, errs, timerCalls  int
 	stops, pauses, netDowns int
 	totals                  int // connections that were closed because of the total of output
@@ -275,8 +277,7 @@ func (w *simWorld) stop(d time.Duration, paused bool) {
 	w.driverAway.add(from, from+d)
 	w.pass(d)
 	w.inStop = false
-	if !w.inRound && w.reaper != nil && w.one(2) && w.reaper.mu.TryLock() {
-		w.reaper.mu.Unlock()
+	if !w.inRound && w.reaper != nil && w.one(2) && isFree(&w.reaper.mu) && isFree(watcherMutex(w.reaper)) {
 		w.sleep(0) // the other threads run first
 	}
 }
@@ -333,11 +334,11 @@ func (w *simWorld) round() {
 	}
 	w.heardThen, w.heardRound = w.heardRound, w.heardAt
 	w.inRound = true
-	before := w.reaper.monitor.Time
+	before := w.reaper.Stats().OutageTime
 	w.reaper.round()
 	w.inRound = false
 	w.watchOutput()
-	w.watchSilence(w.reaper.monitor.Time - before)
+	w.watchSilence(w.reaper.Stats().OutageTime - before)
 	w.watchHold()
 	w.roundDue = (w.now/w.cfg.Tick + 1) * w.cfg.Tick
 	w.soon = false
@@ -359,7 +360,7 @@ func (w *simWorld) pollMore() {
 
 // watchHold records holds of verdicts, and checks that they are allowed.
 func (w *simWorld) watchHold() {
-	held := w.reaper.monitor.State().Held()
+	held := w.reaper.watch.Outages().Held()
 	switch {
 	case held && w.holding == 0:
 		w.holding = w.heardThen

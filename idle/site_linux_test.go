@@ -55,10 +55,10 @@ func (s *site) update(t *testing.T, cfg Config) {
 	t.Helper()
 	cfg.OnIdle = s.reaper.Config().OnIdle
 	require.NoError(t, s.reaper.Update(to(cfg)))
-	version := s.reaper.settings.Load().version
+	version := s.reaper.watch.Settings().Version
 	eventually(t, "the new Config applies to all connections", func() bool {
 		for _, l := range s.reaper.registry.Load().loops {
-			if l.version.Load() != version {
+			if l.task.version.Load() != version {
 				return false
 			}
 		}

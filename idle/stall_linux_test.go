@@ -9,6 +9,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
@@ -30,9 +32,9 @@ func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
 	assert.LessOrEqual(t, longest, promised+room, "no silent connection is left for long")
 	assert.Zero(t, f.lost(0, n/2), "no living connection is closed")
 	for _, reason := range e.reasons() {
-		require.ErrorIs(t, reason, ReadIdle)
+		require.ErrorIs(t, reason, reap.ReadIdle)
 	}
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n/2 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == n/2 })
 }
 
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while
@@ -76,7 +78,7 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				require.GreaterOrEqual(t, shortest, timeout)
 				s := server.finish(t)
 				t.Logf("%+v", s)
-				require.EqualValues(t, n, s.Reaped[ReadIdle])
+				require.EqualValues(t, n, s.Reaped[reap.ReadIdle])
 				if how == "loops blocked" && network.name == "tcp" {
 					require.NotZero(t, s.SavedByKernel, "some connections are judged before gnet has read their heartbeats")
 				}
@@ -95,8 +97,8 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	dial(t, addr)
 	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
-	before := r.clock.Stamp()
-	eventually(t, "a tick begins", func() bool { return r.clock.Stamp() > before })
+	before := r.watch.Clock.Stamp()
+	eventually(t, "a tick begins", func() bool { return r.watch.Clock.Stamp() > before })
 	f := dialFleet(t, addr, n) // within one tick
 	eventually(t, "the first connection is reaped", func() bool { return f.lost(0, n) > 0 })
 	began := time.Now()
@@ -105,5 +107,5 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	t.Logf("%d closed within %v", n, took)
 	// A connection that is judged just before its deadline waits for one more tick.
 	require.Less(t, took, 2*cfg.Tick, "one batch per tick would take a hundred ticks")
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[ReadIdle] == n+1 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == n+1 })
 }

@@ -8,5 +8,5 @@ import (
 )
 
 func TestAStateIs88Bytes(t *testing.T) {
-	require.EqualValues(t, 88, unsafe.Sizeof(state{}), "the budget per connection, with the table and the wheel, is 146 bytes")
+	require.EqualValues(t, 88, unsafe.Sizeof(conn{}), "the budget per connection, with the table and the wheel, is 146 bytes")
 }

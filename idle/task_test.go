@@ -46,10 +46,10 @@ func (s *handSite) elapsed() mono.Time {
 
 func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 	t.Helper()
-	cfg, err := cfg.check(0)
+	checked, err := cfg.check(0)
 	require.NoError(t, err)
 	s := &handSite{answer: verdict.Evidence{Queued: -1}}
-	s.Reaper = newReaper(h, cfg, s.elapsed, questions{
+	s.Reaper = newReaper(h, checked, s.elapsed, questions{
 		ask: func(_ int, ev *verdict.Evidence) {
 			s.asked++
 			s.last = s.at
@@ -81,7 +81,7 @@ func (s *handSite) open(n int) (conns []*scriptedConn) {
 func (s *handSite) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	for end := s.at.Add(d); s.at < end; {
-		s.at = s.at.Add(s.clock.Tick())
+		s.at = s.at.Add(s.watch.Clock.Tick())
 		s.round()
 		for len(s.el.tasks) > 0 {
 			require.NoError(t, s.el.run(t))
@@ -107,21 +107,6 @@ func TestATaskWithASlowHandlerIsBounded(t *testing.T) {
 	for _, c := range conns[s.Stats().Closed:] {
 		s.OnClose(c, nil)
 	}
-}
-
-// TestTimeoutsAreRebuiltWhenTheyAreUsed updates the Config, which would otherwise rebuild the
-// limits of thousands of connections at once.
-func TestTimeoutsAreRebuiltWhenTheyAreUsed(t *testing.T) {
-	w := newWatched(t, Config{ReadTimeout: time.Hour})
-	s := w.state()
-	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
-	old := w.l.limits.all[s.LimitsID]
-	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour, MaxAge: time.Hour})))
-	w.l.follow(w.r.settings.Load())
-	require.Same(t, old, w.l.limits.all[s.LimitsID])
-	require.Equal(t, time.Hour, w.l.limitsOf(s).Age)
-	require.Equal(t, 2*time.Hour, w.l.limitsOf(s).Read)
-	require.NotSame(t, old, w.l.limits.all[s.LimitsID])
 }
 
 // TestALateMoveOfTheClockDoesNotDelayADeadline has moves of the clock that are all late by the same
@@ -161,14 +146,12 @@ func TestAWaitingTaskRevealsABlockedLoop(t *testing.T) {
 			}
 			require.NoError(t, s.el.run(t))
 			if stopped {
-				require.Empty(t, l.stalls)
-				require.Len(t, l.outages.Server, 1)
-				require.Len(t, l.outages.Loop, 1, "an outage of the server counts for its loops")
+				require.Len(t, l.Outages.At(s.at).Server, 1)
+				require.Equal(t, l.Outages.At(s.at).Server, l.Outages.At(s.at).Loop, "an outage of the server counts for its loops")
 				return
 			}
-			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at.Sub(seen)}}, l.stalls)
-			require.Empty(t, l.outages.Server)
-			require.Equal(t, l.stalls, l.outages.Loop)
+			require.Equal(t, verdict.Outages{{From: seen, To: s.at, Length: s.at.Sub(seen)}}, l.Outages.At(s.at).Loop)
+			require.Empty(t, l.Outages.At(s.at).Server)
 		})
 	}
 }
@@ -184,7 +167,7 @@ func TestOnlyBusyConnectionsAreCounted(t *testing.T) {
 	}
 	s.pass(t, time.Second)
 	from := s.at
-	s.pass(t, s.clock.Tick())
+	s.pass(t, s.watch.Clock.Tick())
 	late := s.open(4)
 	s.pass(t, time.Second)
 	for _, c := range append(busy, late...) {
@@ -194,7 +177,7 @@ func TestOnlyBusyConnectionsAreCounted(t *testing.T) {
 	l, _, _, _ := s.watched(busy[0])
 	count := &outage.Count{From: from, To: s.at}
 	enough := count.Enough()
-	l.countBusy(count)
+	(&port{l, s.Reaper}).CountBusy(count)
 	require.Equal(t, enough-len(busy), count.Enough())
 }
 
@@ -219,7 +202,7 @@ func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	l.heardAt.Store(100)
 	other.heardAt.Store(50)
 	for _, loops := range [][]*loop{{l, other}, {other, l}} {
-		require.Equal(t, s.clock.Before(100, s.at), s.lastHeard(loops, s.at))
+		require.Equal(t, s.watch.Clock.Before(100, s.at), s.lastHeard(loops, s.at))
 	}
 }
 
@@ -240,8 +223,9 @@ func TestASlowHandlerBlocksTheLoop(t *testing.T) {
 	handle(s.Reaper, c).Exempt(true)
 	s.pass(t, 2*time.Second)
 	l, _, _, _ := s.watched(c)
-	require.Len(t, l.stalls, 1)
-	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
+	stalls := l.Outages.At(s.at).Loop
+	require.Len(t, stalls, 1)
+	require.InDelta(t, blocked, stalls[0].Length, float64(tick))
 }
 
 // TestASlowOnTrafficBlocksTheLoop calls the handler while no task waits.
@@ -252,7 +236,7 @@ func TestASlowOnTrafficBlocksTheLoop(t *testing.T) {
 	e.traffic = func(gnet.Conn) gnet.Action {
 		for range blocked / tick {
 			s.at = s.at.Add(tick)
-			s.clock.Move() // by the driver, on another thread
+			s.watch.Clock.Move() // by the driver, on another thread
 		}
 		return gnet.None
 	}
@@ -261,8 +245,9 @@ func TestASlowOnTrafficBlocksTheLoop(t *testing.T) {
 	s.pass(t, time.Second)
 	s.receive(c)
 	l, _, _, _ := s.watched(c)
-	require.Len(t, l.stalls, 1)
-	require.InDelta(t, blocked, l.stalls[0].Length, float64(tick))
+	stalls := l.Outages.At(s.at).Loop
+	require.Len(t, stalls, 1)
+	require.InDelta(t, blocked, stalls[0].Length, float64(tick))
 }
 
 // TestAGapIsKnownBeforeTheMonitorRecordsIt judges in between.
@@ -273,8 +258,8 @@ func TestAGapIsKnownBeforeTheMonitorRecordsIt(t *testing.T) {
 	from := s.at
 	s.at = s.at.Add(3 * time.Second)
 	gap := verdict.Outages{{From: from, To: s.at, Length: s.at.Sub(from)}}
-	require.Equal(t, gap, l.outagesAt(s.at).Server, "the clock has not moved yet")
-	s.clock.Move()
-	require.Equal(t, gap, l.outagesAt(s.at).Server, "the clock has moved")
-	require.Empty(t, l.outages.Server, "the Monitor has not recorded the gap")
+	require.Equal(t, gap, l.Outages.At(s.at).Server, "the clock has not moved yet")
+	s.watch.Clock.Move()
+	require.Equal(t, gap, l.Outages.At(s.at).Server, "the clock has moved")
+	require.Empty(t, s.watch.Outages().Server, "the Monitor has not recorded the gap")
 }

@@ -1,44 +1,28 @@
 package idle
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
-	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // Config returns the present configuration with its defaults filled in. Safe for concurrent use.
-func (r *Reaper) Config() Config {
-	cfg := r.settings.Load().cfg
-	cfg.Reset = slices.Clone(cfg.Reset)
-	return cfg
-}
+func (r *Reaper) Config() Config { return watch.Present[Config](&r.watch) }
 
 // Update changes the configuration at run time. The function edits a copy of the present one, with
 // its defaults filled in. It may be called again if another Update comes in between, and must not
 // call the Reaper. If the result is wrong, Update returns an error that joins all that is wrong,
-// and changes nothing. The Tick cannot change. Timeouts of [Conn.SetTimeouts] stay. Safe for
+// and changes nothing. The Tick cannot change. Limits of [Conn.SetLimits] stay. Safe for
 // concurrent use.
 //
 // The loops bring their connections in line in tasks of half a millisecond, about 5,000 connections
 // per task, with their other work in between. A deadline that has passed by then is judged by the
 // new configuration from the call of Update on.
 func (r *Reaper) Update(edit func(*Config)) error {
-	for {
-		old := r.settings.Load()
-		cfg := r.Config()
-		edit(&cfg)
-		cfg, err := cfg.check(r.clock.Tick())
-		if err != nil {
-			return err
-		}
-		if r.replace(old, cfg) {
-			cfg.Logger.Info("configuration changed", "idle", cfg)
-			return nil
-		}
-	}
+	return watch.Update(&r.watch, edit, func(cfg *Config, tick time.Duration, _ *Config) (watch.Config, error) {
+		return cfg.check(tick)
+	})
 }
 
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
@@ -52,52 +36,23 @@ func (r *Reaper) Limits() map[string]any {
 // that is wrong, a name that is no timeout included; then nothing is changed. Safe for concurrent
 // use.
 func (r *Reaper) Adjust(timeouts map[string]time.Duration) error {
-	if err := configtable.Idle.CheckAdjustable(timeouts); err != nil {
-		return fmt.Errorf("idle: %w", err)
-	}
-	return r.Update(func(cfg *Config) { configtable.Idle.Adjust(cfg, timeouts) })
-}
-
-// replace puts a checked Config in the place of old settings. It reports false if these are not the
-// present ones any more.
-func (r *Reaper) replace(old *settings, cfg Config) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.settings.Load() != old {
-		return false
-	}
-	r.clock.Remember(cfg.clockMemory())
-	r.settings.Store(old.next(cfg, old.overlay, r.clock.Elapsed()))
-	r.updates++
-	r.continueSoon()
-	return true
+	return watch.Adjust(&r.watch, timeouts, r.Update)
 }
 
 // ScaleTimeouts shortens the idle timeouts of all connections, for a server under pressure: each
 // timeout moves from its own value (by = 0) towards least (by = 1). Timeouts below least stay. It
-// includes the timeouts of [Conn.SetTimeouts], and stays in force after Update until it is called
+// includes the timeouts of [Conn.SetLimits], and stays in force after Update until it is called
 // with by = 0. The error says that by is not from 0 to 1, or that least is negative. Safe for
 // concurrent use.
 func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
-	if !(by >= 0 && by <= 1) || least < 0 {
-		return fmt.Errorf("idle: ScaleTimeouts by %v to %v: set a part from 0 to 1 and a timeout that is not negative", by, least)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.settings.Load()
-	now := old.overlay
-	if now.scale = (scale{by, least}); now != old.overlay {
-		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
-		r.continueSoon()
-	}
-	return nil
+	return r.watch.ScaleTimeouts(by, least)
 }
 
-// Drain closes all connections bit by bit, so that their peers do not all come back elsewhere at
+// Drain closes all connections gradually, so that their peers do not all come back elsewhere at
 // the same moment. Each connection has a moment of its own within spread, by chance. If it was
 // active in the second before that moment, it gets a later one between spread and deadline. It also
 // stays while it is held or while output waits in gnet's buffer. At the deadline all of them are
-// closed. OnClose gets the reason [Drained], and the peer its Goodbye. Exempt connections stay.
+// closed. OnClose gets the reason reap.Drained, and the peer its Goodbye. Exempt connections stay.
 // From the call on new connections are refused, and ObserveOnly is off.
 //
 // Both times count from now. Drain(0, 0) closes all connections at once, in tasks of half a
@@ -105,19 +60,4 @@ func (r *Reaper) ScaleTimeouts(by float64, least time.Duration) error {
 // years. Drain returns at once: [Reaper.Connections] tells how many are left. A drain cannot be
 // taken back. Another call with a sooner deadline replaces the first one; a later deadline changes
 // nothing. Safe for concurrent use.
-func (r *Reaper) Drain(spread, deadline time.Duration) error {
-	if spread < 0 || spread > deadline || deadline > maxTimeout {
-		return fmt.Errorf("idle: Drain with a spread of %v and a deadline of %v: set a spread from 0 to the deadline, "+
-			"and a deadline of at most ten years", spread, deadline)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	old := r.settings.Load()
-	began := max(r.clock.Elapsed(), 1)
-	if now := old.overlay; now.drain == (verdict.Drain{}) || began.Add(deadline) < now.drain.Began.Add(now.drain.Deadline) {
-		now.drain = verdict.Drain{Began: began, Spread: spread, Deadline: deadline}
-		r.settings.Store(old.next(old.cfg, now, r.clock.Elapsed()))
-		r.continueSoon()
-	}
-	return nil
-}
+func (r *Reaper) Drain(spread, deadline time.Duration) error { return r.watch.Drain(spread, deadline) }

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/internal/inspection"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestUpdateFromObservingToEnforcing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
 	dial(t, s.addr)
-	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[ReadIdle] == 1 })
+	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[reap.ReadIdle] == 1 })
 	s.update(t, Config{ReadTimeout: limitOf})
 	eventually(t, "the silent connection is reaped", func() bool { return s.reaper.Connections() == 0 })
 }
@@ -26,8 +26,8 @@ func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
 	dial(t, s.addr)
 	eventually(t, "the goodbye is sent", func() bool {
-		all, err := list(t.Context(), s.reaper, inspection.ByAge, 1)
-		return err == nil && len(all) == 1 && all[0].State == inspection.StateLeaving
+		all, err := list(t.Context(), s.reaper, "age", 1)
+		return err == nil && len(all) == 1 && all[0].State == "leaving"
 	})
 	s.update(t, Config{ReadTimeout: time.Hour})
 	time.Sleep(2 * limitOf)

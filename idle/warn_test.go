@@ -12,6 +12,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // flushLog waits until the records of a Reaper are written.
@@ -20,18 +22,19 @@ func flushLog(r *Reaper) { logging.Of(r.Config().Logger).Flush() }
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out syncbuf.Buffer
 	hand := &handClock{at: mono.Time(time.Second)}
-	cfg, err := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}.check(0)
+	own := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	cfg, err := own.check(0)
 	require.NoError(t, err)
 	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
 	for range 5 {
-		r.warn(&r.warnings.closing, "closing a connection", "reason", ReadIdle)
-		r.warn(&r.warnings.keepalive, "setting keepalive")
+		r.watch.Warn(&r.warnings.closing, "closing a connection", "reason", reap.ReadIdle)
+		r.watch.Warn(&r.warnings.keepalive, "setting keepalive")
 	}
 	flushLog(r)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
 	hand.at = hand.at.Add(2 * time.Second)
-	r.warn(&r.warnings.closing, "closing a connection")
+	r.watch.Warn(&r.warnings.closing, "closing a connection")
 	flushLog(r)
 	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
 }
@@ -43,7 +46,7 @@ func TestALoggerThatBlocksBlocksNoEventLoop(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Logger: log})
 	s.open(3)
 	s.pass(t, 2*time.Second)
-	require.EqualValues(t, 3, s.Stats().Reaped[ReadIdle])
+	require.EqualValues(t, 3, s.Stats().Reaped[reap.ReadIdle])
 	require.NoError(t, s.Update(to(Config{ReadTimeout: time.Hour, Logger: log})))
 	require.NoError(t, unread.Close())
 	flushLog(s.Reaper)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/inspection"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestTheGoodbyeIsEncrypted reads the goodbye as a TLS client: application data, then the end of
@@ -41,7 +41,7 @@ func TestTheGoodbyeIsEncrypted(t *testing.T) {
 		}
 		for _, c := range []net.Conn{c, silent, half} {
 			awaitClose(t, c)
-			s.requireEnd(t, c, ReadIdle)
+			s.requireEnd(t, c, reap.ReadIdle)
 		}
 	})
 }
@@ -55,7 +55,7 @@ func TestMaxAgeOfATLSClient(t *testing.T) {
 		c := s.dial(t)
 		s.requireReady(t, c)
 		requireLastWords(t, c, "bye: max age")
-		s.requireEnd(t, c, MaxAge)
+		s.requireEnd(t, c, reap.MaxAge)
 	})
 }
 
@@ -67,7 +67,7 @@ func TestKickATLSClient(t *testing.T) {
 		stays, kicked := s.dial(t), s.dial(t)
 		s.requireReady(t, stays)
 		s.requireReady(t, kicked)
-		all, err := list(t.Context(), s.reaper, inspection.ByAge, 10)
+		all, err := list(t.Context(), s.reaper, "age", 10)
 		require.NoError(t, err)
 		require.Len(t, all, 2)
 		var id ConnID
@@ -83,7 +83,7 @@ func TestKickATLSClient(t *testing.T) {
 		} else {
 			requireLastWords(t, kicked, "bye: kicked")
 		}
-		s.requireEnd(t, kicked, Kicked)
+		s.requireEnd(t, kicked, reap.Kicked)
 		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
 		require.NoError(t, exchangeMessage(stays))
 		require.Equal(t, 1, s.reaper.Connections())
@@ -104,7 +104,7 @@ func TestATLSClientThatReadsNothing(t *testing.T) {
 		c := speakTLS(t, dialSmall(t, s.addr), clientTLS(), 1)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
-		s.requireEnd(t, c, OverLimit)
+		s.requireEnd(t, c, reap.OverLimit)
 	})
 }
 
@@ -136,7 +136,7 @@ func TestDrainTLSClients(t *testing.T) {
 		require.NoError(t, s.reaper.Drain(0, limitOf))
 		for _, c := range []net.Conn{a, b} {
 			requireLastWords(t, c, "bye: drained")
-			s.requireEnd(t, c, Drained)
+			s.requireEnd(t, c, reap.Drained)
 		}
 		require.Zero(t, s.reaper.Connections())
 	})
@@ -164,6 +164,6 @@ func TestAHandleShowsTheOuterConnection(t *testing.T) {
 		got, err := io.ReadAll(c)
 		assert.NoError(t, err)
 		assert.Equal(t, "bye: max age", string(got))
-		s.requireEnd(t, c, MaxAge)
+		s.requireEnd(t, c, reap.MaxAge)
 	})
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // handshakeOf is longer than the handshakes of a test take, and shorter than the life of its
@@ -56,9 +58,9 @@ func requireSilentClosed(t *testing.T, s *wrappedSite, dial func() net.Conn) {
 	time.Sleep(handshakeOf + limitOf)
 	waiting.Wait()
 	for _, c := range silent {
-		s.requireEnd(t, c, ReadIdle)
+		s.requireEnd(t, c, reap.ReadIdle)
 	}
-	eventually(t, "the silent clients are counted", func() bool { return s.reaper.Stats().Reaped[ReadIdle] == n })
+	eventually(t, "the silent clients are counted", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == n })
 	for _, c := range living {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	}
@@ -104,7 +106,7 @@ func TestStackedLayers(t *testing.T) {
 		s.requireReady(t, living)
 		requireAlive(t, living, handshakeOf+limitOf)
 		requireLastWords(t, silent, "bye: read idle")
-		s.requireEnd(t, silent, ReadIdle)
+		s.requireEnd(t, silent, reap.ReadIdle)
 		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	})
 }
@@ -169,7 +171,7 @@ func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		require.Less(t, awaitClose(t, c).Sub(began), limitOf+room)
-		s.requireEnd(t, c, ReadIdle)
+		s.requireEnd(t, c, reap.ReadIdle)
 	})
 }
 
@@ -229,13 +231,13 @@ func TestAPingIsEncrypted(t *testing.T) {
 		answer(t, talking, "what?\n")
 		sendEvery(t, talking, limitOf/4)
 		requireLastWords(t, silent, "PING\nPING\n")
-		s.requireEnd(t, silent, HeartbeatTimeout)
+		s.requireEnd(t, silent, reap.HeartbeatTimeout)
 		eventually(t, "two pings are answered", func() bool { return pings.Load() >= 2 })
 		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client answers pings") })
 		if anyByte {
 			s.guest(talking.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client sends bytes") })
 		} else {
-			s.requireEnd(t, talking, HeartbeatTimeout)
+			s.requireEnd(t, talking, reap.HeartbeatTimeout)
 		}
 	})
 }
@@ -259,6 +261,6 @@ func TestOnIdleGetsTheConnectionOfTheLayer(t *testing.T) {
 		c := s.dial(t)
 		s.requireReady(t, c)
 		requireLastWords(t, c, "idle?")
-		s.requireEnd(t, c, ReadIdle)
+		s.requireEnd(t, c, reap.ReadIdle)
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestAForeignConnectionIsLogged has a handler with connections that the Reaper cannot find.
@@ -120,7 +122,7 @@ func TestAWrapperForEachEvent(t *testing.T) {
 				requireAlive(t, living, 2*limitOf)
 				requireLastWords(t, silent, "bye: read idle")
 				require.Len(t, e.reasons(), 1)
-				require.ErrorIs(t, e.reasons()[0], ReadIdle)
+				require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
 				require.Equal(t, 1, r.Connections())
 			})
 		}

@@ -54,10 +54,13 @@ func BenchmarkLook(b *testing.B) {
 
 func benchmarkLook(b *testing.B, living bool) {
 	l, conns, clients := pairs(b, 1000, Config{ReadTimeout: time.Hour, WriteStallTimeout: time.Hour})
+	type place struct {
+		shard *shard
+		id    uint32
+	}
 	var places []place
 	for i, c := range conns {
-		p, _ := l.find(c)
-		places = append(places, p)
+		l.with(c, func(s *shard, id uint32, _ *conn) { places = append(places, place{s, id}) })
 		if one := make([]byte, 1); living {
 			_, err := clients[i].Write(one)
 			require.NoError(b, err)
@@ -69,8 +72,8 @@ func benchmarkLook(b *testing.B, living bool) {
 	for i := 0; b.Loop(); i++ {
 		p := places[i%len(places)]
 		p.shard.mu.Lock()
-		n := p.shard.conns.At(p.id)
-		p.shard.lookDue(n.timer, p.id)
+		p.shard.Soon(p.shard.At(p.id))
+		p.shard.Schedule.Advance(1)
 		p.shard.mu.Unlock()
 	}
 }
@@ -92,7 +95,7 @@ func BenchmarkAdd(b *testing.B) {
 		b.StopTimer()
 		inner, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(b, err)
-		cfg, err := Config{ReadTimeout: time.Hour}.check(0)
+		cfg, err := (&Config{ReadTimeout: time.Hour}).check(inner.Addr(), 0, nil)
 		require.NoError(b, err)
 		l := newListener(inner, cfg, mono.Real(), askKernel)
 		conns := make([]openSocket, n)
@@ -101,7 +104,7 @@ func BenchmarkAdd(b *testing.B) {
 		began := time.Now()
 		for i := range conns {
 			own := &conns[i]
-			l.shard(own).add(own, own, true)
+			l.shard(own).add(own, own, dialled)
 		}
 		b.ReportMetric(float64(time.Since(began).Nanoseconds())/n, "ns/conn")
 		b.StopTimer()

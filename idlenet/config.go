@@ -55,8 +55,14 @@ type Config struct {
 	// buffer: set a longer time than a slow peer needs for one step, 30s or more.
 	WriteStallTimeout time.Duration
 
-	// MinRate bounds how slowly a message may come in.
+	// MinRate bounds how slowly a message may come in, see [Listener.BeginMessage]. It needs the
+	// counters of Linux and TCP. If MinRate.Window is zero, it is 5s.
 	MinRate MinRate
+
+	// HalfClosedTimeout is how long a connection may stay after its peer has ended its side (FIN)
+	// and the server has not. HAProxy calls it client-fin. The kernel is asked four times in that
+	// time, so a connection may stay for 1.25 times as long. It needs TCP on Linux.
+	HalfClosedTimeout time.Duration
 
 	// Heartbeat asks silent peers for a sign of life.
 	Heartbeat Heartbeat
@@ -93,7 +99,7 @@ type Config struct {
 	// Sources limits the connections of each source, and how fast it opens new ones; AcceptRate is
 	// the limit of new connections per second of all sources, on average, and twice as many may
 	// arrive at once. A connection above a limit is closed before Accept returns it. Update cannot
-	// change them.
+	// change them, and returns an error.
 	Sources    sourcelimit.Limits
 	AcceptRate int
 
@@ -139,19 +145,10 @@ const (
 	Close               // the connection ends
 )
 
-// MinRate is the least rate at which an open message must come in, see [Listener.BeginMessage]. It
-// needs the counters of Linux and TCP.
-type MinRate struct {
-	BytesPerSecond int
-	Window         time.Duration // in which the bytes are counted; 5s if zero
-	Grace          time.Duration // from the beginning of a message to its first window
-	Always         bool          // a message is always open, from the first moment on
-}
-
 // Heartbeat asks silent peers for a sign of life. A peer that sends nothing for Interval gets a
 // ping. If it stays silent, another ping follows after each Retry, MaxMissed in all. One Retry
-// after the last ping the connection ends with the reason [HeartbeatTimeout]. The zero Heartbeat is
-// off.
+// after the last ping the connection ends with the reason reap.HeartbeatTimeout. The zero Heartbeat
+// is off.
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration

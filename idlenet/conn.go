@@ -11,11 +11,17 @@ import (
 // the connection was closed.
 func (l *Listener) Reason(c net.Conn) (reason *ReapError) {
 	l.with(c, func(s *shard, id uint32, _ *conn) {
-		if e := s.ends[id]; e != nil {
-			reason = e.reason
+		if e := s.Ends.Of(id); e != nil {
+			reason = e.Reason
 		}
 	})
 	return reason
+}
+
+// isJudged reports whether a connection is watched and has not ended.
+func (l *Listener) isJudged(c net.Conn) (judged bool) {
+	l.with(c, func(s *shard, id uint32, n *conn) { judged = s.Ends.Of(id) == nil && n.Judged() })
+	return judged
 }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
@@ -24,37 +30,50 @@ func (l *Listener) Hold(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn
 
 // Release takes one Hold back. After the last one the idle timeouts restart. More calls of Release
 // than of Hold do nothing.
-func (l *Listener) Release(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { n.release(l) }) }
+func (l *Listener) Release(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.release(n) }) }
 
-func (n *conn) release(l *Listener) {
+func (s *shard) release(n *conn) {
 	if n.State.Release() {
-		n.Touch(&l.clock, &n.record)
+		s.touch(n)
 	}
 }
 
+// touch restarts the idle timeouts. The next look finds that.
+func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
+
 // Touch restarts the idle timeouts, as if bytes had passed in both directions.
 func (l *Listener) Touch(c net.Conn) {
-	l.with(c, func(_ *shard, _ uint32, n *conn) { n.Touch(&l.clock, &n.record) })
+	l.with(c, func(s *shard, _ uint32, n *conn) { s.touch(n) })
 }
 
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
-func (l *Listener) Ready(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { n.ready() }) }
+func (l *Listener) Ready(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { ready(n) }) }
 
-func (n *conn) ready() { n.record.Set(conntable.Ready, true) }
+func ready(n *conn) { n.Front.record.Set(conntable.Ready, true) }
+
+// SetLimits gives a connection limits of its own for the rest of its life: after a login, or for
+// one long download. They count from the last activity, and later calls of Update do not change
+// them. A second call replaces all of the first one. The error says what is wrong with them, or is
+// [ErrNotWatched].
+func (l *Listener) SetLimits(c net.Conn, limits ConnLimits) error {
+	err := l.watch.NotWatched()
+	l.with(c, func(s *shard, id uint32, n *conn) { err = s.SetLimits(id, n, limits) })
+	return err
+}
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
 // EndMessage. It does nothing while a message is open.
 func (l *Listener) BeginMessage(c net.Conn) {
 	l.with(c, func(s *shard, _ uint32, n *conn) {
-		if n.State.BeginMessage(&l.clock, l.settings.Load().limits.Rate) {
-			s.soon(n)
+		if n.State.BeginMessage(&l.watch.Clock, s.LimitsOf(n).Rate) {
+			s.Soon(n)
 		}
 	})
 }
 
 // EndMessage says that the message is complete. With MinRate.Always the next message begins.
 func (l *Listener) EndMessage(c net.Conn) {
-	l.with(c, func(_ *shard, _ uint32, n *conn) { n.State.EndMessage(&l.clock, l.settings.Load().limits.Rate) })
+	l.with(c, func(s *shard, _ uint32, n *conn) { n.State.EndMessage(&l.watch.Clock, s.LimitsOf(n).Rate) })
 }
 
 // ConnState tells the Listener what a net/http server does with a connection:
@@ -68,19 +87,23 @@ func (l *Listener) EndMessage(c net.Conn) {
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		if _, ok := root(c); !ok {
-			l.warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
+			l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
 		}
 	}
 	l.with(c, func(s *shard, id uint32, n *conn) {
-		switch active := state == http.StateActive; {
-		case active && !n.active:
-			n.ready()
+		isActive, wasActive := state == http.StateActive, n.Own&active != 0
+		n.Own &^= active
+		switch {
+		case isActive && !wasActive:
+			ready(n)
 			n.Hold()
-		case !active && n.active:
-			n.release(l)
+		case !isActive && wasActive:
+			s.release(n)
 		}
-		n.active = state == http.StateActive
-		if state == http.StateClosed && s.ends[id] == nil {
+		if isActive {
+			n.Own |= active
+		}
+		if state == http.StateClosed && s.Ends.Of(id) == nil {
 			s.drop(id, n)
 		}
 	})

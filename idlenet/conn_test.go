@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // accepted returns the connection that the server of an echo got for the last dial.
@@ -38,7 +40,7 @@ func TestAHeldConnectionIsNotIdle(t *testing.T) {
 	released := time.Now()
 	e.Release(c)
 	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
-	require.ErrorIs(t, e.Reason(c), ReadIdle)
+	require.ErrorIs(t, e.Reason(c), reap.ReadIdle)
 	require.GreaterOrEqual(t, time.Since(released), short)
 }
 
@@ -64,7 +66,7 @@ func TestReadyEndsTheHandshake(t *testing.T) {
 	say(t, e.dial(), "bytes do not extend it")
 	slow := e.accepted()
 	eventually(t, "it ends", func() bool { return e.Reason(slow) != nil })
-	require.ErrorIs(t, e.Reason(slow), NoHandshake)
+	require.ErrorIs(t, e.Reason(slow), reap.NoHandshake)
 	time.Sleep(short)
 	require.Nil(t, e.Reason(ready))
 }
@@ -102,7 +104,7 @@ func TestConnStateKeepsTheReasonOfAnEndedConnection(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	l := w.accept()
 	w.sleep(time.Second + w.slack())
-	require.ErrorIs(t, l.reason, ReadIdle)
+	require.ErrorIs(t, l.reason, reap.ReadIdle)
 	l.use = simUseConnState
 	l.serverCloses()
 	w.sleep(59 * time.Second)
@@ -119,5 +121,5 @@ func TestTheFirstWindowBeginsWithTheMessage(t *testing.T) {
 	l.now.message = w.now
 	w.sleep(time.Second + w.slack())
 	require.NotNil(t, l.reason)
-	require.ErrorIs(t, l.reason, BelowMinRate)
+	require.ErrorIs(t, l.reason, reap.BelowMinRate)
 }

@@ -81,7 +81,7 @@ func ExampleListen() {
 	defer c.Close()
 	_, err = c.Read(make([]byte, 1))
 	fmt.Println(errors.Is(err, os.ErrDeadlineExceeded))
-	fmt.Println(errors.Is(ln.Reason(c), idlenet.ReadIdle))
+	fmt.Println(errors.Is(ln.Reason(c), reap.ReadIdle))
 	// Output:
 	// true
 	// true

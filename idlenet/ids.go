@@ -43,7 +43,7 @@ func (t *idTable) remove(addr uintptr, id uint32) {
 
 // addressOf returns the address of the socket of a connection.
 func (s *shard) addressOf(id uint32) uintptr {
-	own, _ := root(s.conns.At(id).conn)
+	own, _ := root(s.At(id).Front.conn)
 	return address(own)
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/inspection"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -33,7 +32,7 @@ func TestKick(t *testing.T) {
 	id := e.ID(c)
 	require.NoError(t, e.Kick(ctx, id))
 	require.ErrorIs(t, e.Kick(ctx, id), ErrNotWatched, "it has ended")
-	require.ErrorIs(t, e.Reason(c), Kicked)
+	require.ErrorIs(t, e.Reason(c), reap.Kicked)
 	require.Equal(t, e.Reason(c), <-reaped)
 	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
@@ -44,7 +43,7 @@ func TestKick(t *testing.T) {
 	require.Len(t, i.Closed, 1)
 	require.Equal(t, id, i.Closed[0].ID)
 	require.Equal(t, client.LocalAddr().String(), i.Closed[0].Remote.String())
-	require.ErrorIs(t, i.Closed[0].Err, Kicked)
+	require.ErrorIs(t, i.Closed[0].Err, reap.Kicked)
 }
 
 func TestInspect(t *testing.T) {
@@ -68,8 +67,7 @@ func TestInspect(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, i.Connections, 3)
 	require.Equal(t, map[string]int{
-		inspection.StateExempt: 0, inspection.StateObserved: 0, inspection.StateLeaving: 0, inspection.StateStalled: 0,
-		inspection.StateHeld: 1, inspection.StateHandshake: 1, inspection.StateOpen: 4,
+		"exempt": 0, "observed": 0, "leaving": 0, "stalled": 0, "held": 1, "handshake": 1, "open": 4,
 	}, i.States)
 	entries := 0
 	for _, ring := range i.Rings {

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestFewConnectionsHoldNoVerdict: 3 connections that were busy say nothing about the network.
@@ -22,7 +24,7 @@ func TestFewConnectionsHoldNoVerdict(t *testing.T) {
 	}
 	w.sleep(2*time.Second + w.slack())
 	require.Zero(t, w.ln.Stats().Holds)
-	require.EqualValues(t, 3, w.ln.Stats().Reaped[ReadIdle], "they end in time")
+	require.EqualValues(t, 3, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
 }
 
 // TestAHoldLastsUntilBytesArrive has many connections, so that the judge does not know all last
@@ -92,7 +94,7 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 		beat(all[:1])
 	}
 	require.Zero(t, w.ln.Stats().Holds)
-	require.EqualValues(t, 199, w.ln.Stats().Reaped[ReadIdle], "they end in time")
+	require.EqualValues(t, 199, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
 }
 
 func TestABurstOfNewConnectionsIsNoTraffic(t *testing.T) {
@@ -103,7 +105,7 @@ func TestABurstOfNewConnectionsIsNoTraffic(t *testing.T) {
 	}
 	w.sleep(2*time.Second + w.slack())
 	require.Zero(t, w.ln.Stats().Holds)
-	require.EqualValues(t, 100, w.ln.Stats().Reaped[ReadIdle])
+	require.EqualValues(t, 100, w.ln.Stats().Reaped[reap.ReadIdle])
 }
 
 // TestTimeWithoutConnectionsIsNoSilence has the goroutine run without a connection, while it keeps
@@ -148,8 +150,7 @@ func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
 	w.listen(1) // one lock for both looks
 	all := []*simLife{w.accept(), w.accept()}
 	w.sleep(500 * time.Millisecond)
-	w.change(t, func(c *Config) { c.MaxAge = time.Hour })
-	w.sleep(w.cfg.Tick) // both are looked at in the next round
+	w.lookSoon(all...)
 	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
 		w.ln.ask = w.ask
 		open := w.ask(c, fresh, ev)

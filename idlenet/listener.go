@@ -10,17 +10,13 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/idlewheel/idlewheel/internal/counts"
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
-
-// ErrNotWatched is returned for a connection that the Listener does not watch: it is closed, or was
-// neither accepted nor passed to [Listener.Watch].
-var ErrNotWatched = reap.ErrNotWatched
 
 var (
 	_ net.Listener = (*Listener)(nil)
@@ -37,46 +33,41 @@ type Listener struct {
 	inner   net.Listener
 	rate    *rate.Limiter // of all new connections
 	sources *sourcelimit.Sources
-	clock   mono.Clock
+	watch   watch.Watcher
 	ask     ask
 	shards  []*shard
-	run     func()       // runs the judge on a goroutine
+	run     func()       // runs the driver on a goroutine
 	spawn   func(func()) // makes a call on a goroutine of its own
 
-	settings atomic.Pointer[settings]
 	stamped  atomic.Int64 // the stamp at which a Read of a stamped connection returned last
-	total    atomic.Int64 // connections that are not known to be closed
-	ending   atomic.Int64 // of total, connections that have ended
 	refused  atomic.Uint64
 	searched atomic.Int64 // the instant of the last searchAll
 	closing  atomic.Bool  // Close was called
 	wake     chan struct{}
-	closed   counts.ClosedRing
-	warnings warnings
+	warnings struct{ keepalive, foreign, hidden logging.Limiter } // one a second of each
 
-	judge judge // owned by its goroutine
+	driver driver // owned by its goroutine
 
-	mu      sync.Mutex // guards the fields below and replacing settings
-	judging bool       // there is a goroutine
-	updates uint64
-	monitor monitorStats
+	mu      sync.Mutex
+	driving bool // guarded by mu; there is a goroutine
 }
 
 // An ask queries the kernel about a connection. Whether bytes wait unread need not be found out if
 // the last one came less than fresh ago. It reports false if the connection is closed.
 type ask func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool)
 
-// warnings limit each warning to one per second.
-type warnings struct{ outage, hold, keepalive, foreign, hidden logging.Limiter }
-
 // Listen returns a Listener around inner, a listener of TCP or unix sockets. The error joins all
 // mistakes in the Config. It names the limits that the sockets of inner cannot keep.
 func Listen(inner net.Listener, cfg Config) (*Listener, error) {
-	checked, err := cfg.check(0)
-	if inner == nil {
-		return nil, errors.Join(errors.New("idlenet: the listener is nil"), err)
+	var addr net.Addr
+	if inner != nil {
+		addr = inner.Addr()
 	}
-	if err := errors.Join(err, cfg.checkSockets(inner.Addr())); err != nil {
+	checked, err := cfg.check(addr, 0, nil)
+	if inner == nil {
+		err = errors.Join(errors.New("idlenet: the listener is nil: pass the net.Listener to wrap"), err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return newListener(inner, checked, mono.Real(), askKernel), nil
@@ -87,16 +78,16 @@ const maxShards = 64
 
 // newListener returns a Listener with a checked Config. A simulation passes its own clock and
 // kernel.
-func newListener(inner net.Listener, cfg Config, elapsed func() mono.Time, ask ask) *Listener {
-	all, _ := sourcelimit.New(cfg.Sources) // checked
-	l := &Listener{inner: inner, sources: all, rate: sourcelimit.NewRate(cfg.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
-	l.run = func() { go l.judge.run() }
+func newListener(inner net.Listener, cfg watch.Config, elapsed func() mono.Time, ask ask) *Listener {
+	own := cfg.Front.(*Config)
+	all, _ := sourcelimit.New(own.Sources) // checked
+	l := &Listener{inner: inner, sources: all, rate: sourcelimit.NewRate(own.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
+	l.run = func() { go l.driver.run() }
 	l.spawn = func(call func()) { go call() }
-	l.clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
-	l.settings.Store(newSettings(cfg, verdict.Drain{}, nil, 0))
-	l.judge.init(l, elapsed())
+	l.watch.Init(&form, cfg, elapsed, l.poke)
+	l.driver.listener = l
 	for n := range min(runtime.GOMAXPROCS(0), maxShards) {
-		l.shards = append(l.shards, newShard(l, uint32(n)))
+		l.shards = append(l.shards, newShard(l, uint32(n+1)))
 	}
 	return l
 }
@@ -114,7 +105,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			_ = c.Close()
 			continue
 		}
-		return l.add(c, false), nil
+		return l.add(c, 0), nil
 	}
 }
 
@@ -130,74 +121,59 @@ func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 
 // Connections returns the number of open connections. A connection that its server has closed
 // counts until it is found closed, see "Closed connections" in the package comment.
-func (l *Listener) Connections() int { return int(l.total.Load()) }
+func (l *Listener) Connections() int { return int(l.watch.Open.Load()) }
 
 // Watch begins to watch a connection that was dialled. MaxConnections does not apply to it. With
 // Config.Stamp use the connection that Watch returns; otherwise it is c. The error says that c is
 // no socket, or that the Listener watches it already.
 func (l *Listener) Watch(c net.Conn) (net.Conn, error) {
-	if _, ok := l.find(c); ok {
+	if l.watches(c) {
 		return c, errors.New("idlenet: the connection is watched already")
 	}
 	if _, ok := root(c); !ok {
 		return c, errNoSocket(c)
 	}
-	return l.add(c, true), nil
+	return l.add(c, dialled), nil
 }
 
 // add watches a connection.
-func (l *Listener) add(c net.Conn, dialled bool) net.Conn {
+func (l *Listener) add(c net.Conn, flags uint32) net.Conn {
 	own, ok := root(c)
 	if !ok {
-		l.warn(&l.warnings.foreign, "a connection is not watched: no limit applies to it", "error", errNoSocket(c))
-		if !dialled {
+		l.watch.Warn(&l.warnings.foreign, "a connection is not watched: no limit applies to it", "error", errNoSocket(c))
+		if flags&dialled == 0 {
 			l.sources.Release(sourcelimit.AddrOf(c.RemoteAddr()))
 		}
 		return c
 	}
-	set := l.settings.Load()
-	if keepAlive := set.cfg.TCPKeepAlive; keepAlive > 0 {
-		l.keepAlive(own, keepAlive)
+	set := l.watch.Settings()
+	if set.TCPKeepAlive > 0 {
+		l.keepAlive(own, set.TCPKeepAlive)
 	}
-	if set.cfg.Stamp {
+	if set.Front.(*Config).Stamp {
 		c = &stampedConn{Conn: c, listener: l}
 	}
-	l.total.Add(1)
-	l.startJudge()
-	l.shard(own).add(c, own, dialled)
+	l.watch.Open.Add(1)
+	l.startDriver()
+	l.shard(own).add(c, own, flags)
 	return c
 }
 
-// startJudge starts the goroutine that judges, unless it runs. The caller has counted a connection.
-func (l *Listener) startJudge() {
+// startDriver starts the driver, unless it runs. The caller has counted a connection.
+func (l *Listener) startDriver() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.judging {
-		return
+	if !l.driving {
+		l.driving = true
+		l.watch.Resume() // it stood still without connections
+		l.run()
 	}
-	l.judging = true
-	_, now := l.clock.Move() // it stood still without connections
-	l.judge.resume(now)
-	l.run()
 }
 
-// poke makes the goroutine that judges look for work before the next tick.
+// poke makes the driver look for work before the next tick.
 func (l *Listener) poke() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
 	}
-}
-
-// warn logs a warning, unless the same one was logged less than a second ago.
-func (l *Listener) warn(w *logging.Limiter, text string, args ...any) {
-	if w.AllowAt(l.clock.Elapsed()) {
-		l.settings.Load().cfg.Logger.Warn(text, args...)
-	}
-}
-
-// untilTick returns the time until the next multiple of the tick.
-func (l *Listener) untilTick() time.Duration {
-	now, tick := l.clock.Elapsed(), l.clock.Tick()
-	return now.Truncate(tick).Add(tick).Sub(now)
 }

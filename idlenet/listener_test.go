@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/sourcelimit"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,7 +73,7 @@ func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
 func (l *Listener) isJudging() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.judging
+	return l.driving
 }
 
 func (e *echo) serve(c net.Conn) {
@@ -127,9 +129,9 @@ func TestASilentConnectionEndsAndALivingOneStays(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF, "the server has closed it")
 	require.Len(t, e.ended(), 1)
 	require.ErrorIs(t, e.ended()[0], os.ErrDeadlineExceeded)
-	require.ErrorIs(t, e.ended()[0], ReadIdle)
+	require.ErrorIs(t, e.ended()[0], reap.ReadIdle)
 	stats := e.Stats()
-	require.EqualValues(t, 1, stats.Reaped[ReadIdle])
+	require.EqualValues(t, 1, stats.Reaped[reap.ReadIdle])
 	require.Less(t, stats.Lateness.Max, 300*time.Millisecond)
 }
 

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // serveDeaf accepts connections and never closes them.
@@ -48,7 +50,7 @@ func TestCloseGraceEndsAServerThatNeverCloses(t *testing.T) {
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
 	require.InDelta(t, 400, time.Since(ended).Milliseconds(), 200)
-	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+	require.ErrorIs(t, ln.Reason(conn), reap.ReadIdle)
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 }
@@ -86,13 +88,13 @@ func TestAnEarlyStopIsRememberedInALongCloseGrace(t *testing.T) {
 
 func TestAResetIsARST(t *testing.T) {
 	t.Parallel()
-	ln, dial := serveDeaf(t, Config{ReadTimeout: short, Reset: []Reason{ReadIdle}})
+	ln, dial := serveDeaf(t, Config{ReadTimeout: short, Reset: []Reason{reap.ReadIdle}})
 	client, conn := dial()
 	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
-	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+	require.ErrorIs(t, ln.Reason(conn), reap.ReadIdle)
 }
 
 func TestAStalledWriteEnds(t *testing.T) {
@@ -108,7 +110,7 @@ func TestAStalledWriteEnds(t *testing.T) {
 		_, err = io.WriteString(conn, big)
 	}
 	require.ErrorIs(t, err, net.ErrClosed, "the Write that was blocked returns")
-	require.ErrorIs(t, ln.Reason(conn), WriteStall)
+	require.ErrorIs(t, ln.Reason(conn), reap.WriteStall)
 }
 
 // TestTheDeadlineThatPassesFirstWins has a server with deadlines of its own.
@@ -123,7 +125,7 @@ func TestTheDeadlineThatPassesFirstWins(t *testing.T) {
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Hour)))
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
+	require.ErrorIs(t, ln.Reason(conn), reap.ReadIdle)
 }
 
 func TestOnIdleDecides(t *testing.T) {
@@ -143,8 +145,8 @@ func TestOnIdleDecides(t *testing.T) {
 	require.Equal(t, short, second.Timeout)
 	require.GreaterOrEqual(t, second.Idle, 2*short-10*time.Millisecond)
 	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
-	require.ErrorIs(t, ln.Reason(conn), ReadIdle)
-	require.EqualValues(t, 2, ln.Stats().Events[ReadIdle])
+	require.ErrorIs(t, ln.Reason(conn), reap.ReadIdle)
+	require.EqualValues(t, 2, ln.Stats().Events[reap.ReadIdle])
 }
 
 func TestPeersThatDoNotAnswerPingsEnd(t *testing.T) {
@@ -159,7 +161,7 @@ func TestPeersThatDoNotAnswerPingsEnd(t *testing.T) {
 	require.Equal(t, "pingping", string(b))
 	require.Nil(t, ln.Reason(conn))
 	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
-	require.ErrorIs(t, ln.Reason(conn), HeartbeatTimeout)
+	require.ErrorIs(t, ln.Reason(conn), reap.HeartbeatTimeout)
 	require.EqualValues(t, 2, ln.Stats().Pings)
 	require.EqualValues(t, 2, ln.Stats().Missed)
 }
@@ -170,11 +172,11 @@ func TestGoodbyeComesAGraceBeforeTheEnd(t *testing.T) {
 	ln, dial := serveDeaf(t, Config{MaxAge: short, MaxAgeGrace: short, Goodbye: func(c net.Conn, r *ReapError) { goodbye <- r }})
 	_, conn := dial()
 	r := <-goodbye
-	require.ErrorIs(t, r, MaxAge)
+	require.ErrorIs(t, r, reap.MaxAge)
 	require.Equal(t, short, r.Grace)
 	require.Nil(t, ln.Reason(conn))
 	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
-	require.ErrorIs(t, ln.Reason(conn), MaxAge)
+	require.ErrorIs(t, ln.Reason(conn), reap.MaxAge)
 	require.Empty(t, goodbye)
 }
 
@@ -183,7 +185,7 @@ func TestNilReasonMatchesNothing(t *testing.T) {
 	t.Parallel()
 	ln, dial := serveDeaf(t, Config{ReadTimeout: time.Minute})
 	_, conn := dial()
-	require.False(t, errors.Is(ln.Reason(conn), ReadIdle))
+	require.False(t, errors.Is(ln.Reason(conn), reap.ReadIdle))
 	require.False(t, errors.Is(ln.Reason(conn), os.ErrDeadlineExceeded))
 }
 
@@ -210,7 +212,7 @@ func TestALookRaisesAllEventsThatAreDue(t *testing.T) {
 			require.Equal(t, test.want, events)
 		}
 		if test.answer == Close {
-			require.ErrorIs(t, l.reason, AllIdle, "its deadline passed first")
+			require.ErrorIs(t, l.reason, reap.AllIdle, "its deadline passed first")
 		}
 	}
 }
@@ -222,8 +224,8 @@ func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 	w.change(t, func(c *Config) { c.ReadTimeout, c.WriteTimeout = 2*time.Second, time.Second })
 	w.sleep(2*w.cfg.Tick + time.Millisecond)
 	require.NotNil(t, l.reason)
-	require.ErrorIs(t, l.reason, ReadIdle)
-	require.EqualValues(t, 1, w.ln.Stats().Events[WriteIdle])
+	require.ErrorIs(t, l.reason, reap.ReadIdle)
+	require.EqualValues(t, 1, w.ln.Stats().Events[reap.WriteIdle])
 }
 
 // TestAVerdictIsAsOldAsTheAnswer delays the judge after the kernel has answered, less than an
@@ -232,7 +234,7 @@ func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Tick: 20 * time.Millisecond, OutageGrace: -1})
 	l := w.accept()
 	w.sleep(940 * time.Millisecond)
-	w.change(t, func(c *Config) { c.MaxAge = time.Hour }) // all connections are looked at
+	w.lookSoon(l)
 	w.after(50*time.Millisecond, func() { l.sock.peer.transmit(1, false) })
 	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
 		open := w.ask(c, fresh, ev)
@@ -243,7 +245,7 @@ func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w.sleep(500 * time.Millisecond)
 	require.Nil(t, l.reason)
 	w.sleep(600*time.Millisecond + w.slack())
-	require.ErrorIs(t, l.reason, ReadIdle)
+	require.ErrorIs(t, l.reason, reap.ReadIdle)
 }
 
 // TestAByteRightAfterTheLastOneCounts sends a byte 4 ms after the first tick. The kernel rounds its
@@ -260,7 +262,7 @@ func TestAByteRightAfterTheLastOneCounts(t *testing.T) {
 	w.sleep(l.now.arrival + w.cfg.ReadTimeout - w.now)
 	require.Nil(t, l.reason, "a verdict is never early")
 	w.sleep(w.slack())
-	require.ErrorIs(t, l.reason, ReadIdle)
+	require.ErrorIs(t, l.reason, reap.ReadIdle)
 }
 
 // TestAnAnsweredPingIsFollowedByOneAfterInterval has a Retry that is much longer than Interval.
@@ -289,10 +291,10 @@ func TestObserveOnlySaysNoGoodbye(t *testing.T) {
 	})
 	w.accept()
 	w.sleep(1100*time.Millisecond + w.slack())
-	require.EqualValues(t, 1, w.ln.Stats().Observed[MaxAge])
+	require.EqualValues(t, 1, w.ln.Stats().Observed[reap.MaxAge])
 	w.sleep(10 * time.Second)
 	require.Zero(t, goodbyes, "the connection does not end")
-	require.EqualValues(t, 1, w.ln.Stats().Observed[MaxAge], "it is counted once")
+	require.EqualValues(t, 1, w.ln.Stats().Observed[reap.MaxAge], "it is counted once")
 }
 
 // TestAConnectionEndsOnce ends a connection with Kick while OnIdle decides to end it.
@@ -316,7 +318,7 @@ func TestAConnectionEndsOnce(t *testing.T) {
 	w.sleep(time.Second + w.slack())
 	require.Equal(t, 1, reaped)
 	require.EqualValues(t, 1, w.ln.Stats().Reaped.Total())
-	require.ErrorIs(t, w.ln.Reason(l.c), Kicked)
+	require.ErrorIs(t, w.ln.Reason(l.c), reap.Kicked)
 }
 
 // TestUnreadBytesMayCompleteAHandshake sends the last byte of a handshake right before its end to a

@@ -10,6 +10,8 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestAnOutageOfTheNetworkEndsNoLivingConnection loses all packets for longer than the timeout.
@@ -49,6 +51,6 @@ func TestAnOutageOfTheNetworkEndsNoLivingConnection(t *testing.T) {
 	stop()
 	eventually(t, "silent connections end", func() bool { return len(e.ended()) == n })
 	for _, err := range e.ended() {
-		require.ErrorIs(t, err, ReadIdle)
+		require.ErrorIs(t, err, reap.ReadIdle)
 	}
 }

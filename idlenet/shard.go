@@ -6,60 +6,47 @@ import (
 	"sync"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/slab"
-	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/sourcelimit"
-	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // A shard has a part of the connections, so that goroutines that accept, hold and release rarely
 // wait for each other, or for a look at a connection, which takes 1 or 2 µs.
 type shard struct {
 	listener *Listener
-	number   uint32
 
-	mu       sync.Mutex // guards the fields below
-	conns    slab.Slab[conn]
-	ids      idTable
-	wheel    *wheel.Wheel[uint32]
-	ends     map[uint32]*end // of connections that have ended, by id
-	counters counters
-	evidence verdict.Evidence // of the connection that is being looked at
-	calls    []func()         // to make after unlocking
-	hand     uint32           // the id at which the search for closed connections goes on
-	probed   uint32           // the id that was probed last
+	mu sync.Mutex // guards the fields below
+	watch.Shard[front]
+	ids    idTable
+	calls  []func() // to make after unlocking
+	hand   uint32   // the id at which the search for closed connections goes on
+	probed uint32   // the id that was probed last
 }
 
-// A conn is what a Listener knows of one connection.
-type conn struct {
-	connstate.State
-	active  bool // ConnState has seen a request that is not over
-	dialled bool // it came by Watch
-	record  conntable.Record
-	conn    net.Conn // as Accept has returned it; nil if the conn is free
-	timer   wheel.Handle
+// A front is what a Listener keeps of a connection.
+type front struct {
+	record conntable.Record
+	conn   net.Conn // as Accept has returned it
 }
 
-func (c *conn) used() bool { return c.conn != nil }
+type conn = watch.Conn[front]
 
-// An end is what is known of a connection that has ended.
-type end struct {
-	reason  *ReapError
-	told    mono.Time // the server was told to close the connection
-	closeAt mono.Time // the Listener closes it then, or later after an outage; Never before told
-	closed  bool      // it was found closed
-}
+// The bits of State.Own.
+const (
+	active  = 1 << iota // ConnState has seen a request that is not over
+	dialled             // the connection came by Watch
+)
 
 func newShard(l *Listener, number uint32) *shard {
-	w, err := wheel.New[uint32](l.clock.Tick())
-	if err != nil {
-		panic("BUG: idlenet: " + err.Error()) // the Config was checked
-	}
-	return &shard{listener: l, number: number, wheel: w, ids: newIDTable(), ends: make(map[uint32]*end)}
+	s := &shard{listener: l, ids: newIDTable()}
+	s.Init(&l.watch, number, s)
+	return s
 }
+
+// config returns the settings of the Listener that the shard follows.
+func (s *shard) config() *Config { return s.Set.Front.(*Config) }
 
 // address returns the address of a socket, which is its name while it is kept.
 func address(own socket) uintptr { return reflect.ValueOf(own).Pointer() }
@@ -75,106 +62,79 @@ func (l *Listener) shard(own socket) *shard {
 const searchPerAdd = 2
 
 // add watches a connection.
-func (s *shard) add(c net.Conn, own socket, dialled bool) {
-	l := s.listener
+func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	set := l.settings.Load()
-	now := l.clock.Elapsed()
-	id, n := s.conns.Take(uint32(l.clock.Pack(now)))
-	n.conn, n.dialled = c, dialled
-	n.Open(&l.clock, set.limits.Rate, now)
-	n.record = conntable.Record{Heard: l.clock.Stamp().Short(), Tag: conntable.Fresh}
-	s.ids.add(address(own), id)
-	f := n.facts(l, &set.limits, id, now)
-	next := now
-	if v := set.limits.Judge(&f, &verdict.Away{}, now); v.Act == verdict.Wait {
-		next = v.Next
+	if s.Open == 0 {
+		s.Follow(s.Watcher.Settings())
 	}
-	n.timer = s.wheel.Schedule(time.Duration(next), id)
-	s.counters.Opened++
+	now := s.Watcher.Clock.Elapsed()
+	id, n := s.Take(now)
+	n.Own = flags
+	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, c}
+	s.ids.add(address(own), id)
+	s.File(id, n, now)
 	for range searchPerAdd {
 		s.searchClosed()
 	}
 }
 
-// facts returns the facts about a connection. With Config.Stamp it takes note of the last Read,
-// unless a Touch was later.
-func (n *conn) facts(l *Listener, lim *verdict.Limits, id uint32, now mono.Time) verdict.Facts {
-	if heard, ok := lastRead(n.conn); ok {
-		last := l.clock.Stamp()
-		if heard.Unwrap(last) > n.record.Heard.Unwrap(last) {
-			n.record.Heard = heard
-		}
-		n.record.Set(conntable.Fresh, false)
-	}
-	f := n.Facts(&l.clock, &n.record, lim, 0, now)
-	f.Random = n.Random(id)
-	return f
-}
-
 // searchClosed drops the next connection if it is closed.
 func (s *shard) searchClosed() {
-	if s.conns.Len() == 0 {
+	if s.Len() == 0 {
 		return
 	}
-	id := s.hand % s.conns.Len()
+	id := s.hand % s.Len()
 	s.hand = id + 1
-	if n := s.conns.At(id); n.used() && s.ends[id] == nil {
-		if own, ok := root(n.conn); ok && isClosed(own) {
+	if n := s.At(id); n.Used() && s.Ends.Of(id) == nil {
+		if own, ok := root(n.Front.conn); ok && isClosed(own) {
 			s.drop(id, n)
 		}
 	}
 }
 
+// searchSome finds out which of the next connections are closed.
+func (s *shard) searchSome(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range min(n, int(s.Len())) {
+		s.searchClosed()
+	}
+}
+
+// size returns how many ids of connections the shard has, free ones included.
+func (s *shard) size() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Len()
+}
+
 // drop forgets a connection that is closed.
 func (s *shard) drop(id uint32, n *conn) {
-	if own, ok := root(n.conn); ok {
+	if own, ok := root(n.Front.conn); ok {
 		s.ids.remove(address(own), id)
 	}
 	s.noteClosed(id, n)
-	delete(s.ends, id)
-	s.wheel.Cancel(n.timer)
-	s.conns.Put(id, uint32(n.Opened()))
+	s.Remove(id, n)
 }
 
 // noteClosed counts a connection that was found closed.
 func (s *shard) noteClosed(id uint32, n *conn) {
-	e := s.ends[id]
-	if e != nil && e.closed {
+	if !s.CountClosed(id, n) {
 		return
 	}
-	s.counters.Closed++
-	s.listener.total.Add(-1)
-	if !n.dialled {
-		s.listener.sources.Release(sourcelimit.AddrOf(n.conn.RemoteAddr()))
+	if n.Own&dialled == 0 {
+		s.listener.sources.Release(sourcelimit.AddrOf(n.Front.conn.RemoteAddr()))
 	}
-	if e == nil {
-		s.counters.ClosedByHandler++
-		return
+	if s.Ends.Of(id) == nil {
+		s.Counters.ClosedByHandler++
 	}
-	e.closed = true
-	s.listener.ending.Add(-1)
 }
 
-// A place names a connection of a shard.
-type place struct {
-	shard *shard
-	id    uint32
-	own   socket
-}
-
-// find returns the place of a connection. It reports false if the Listener does not watch it.
-func (l *Listener) find(c net.Conn) (place, bool) {
-	own, ok := root(c)
-	if !ok {
-		return place{}, false
-	}
-	s := l.shard(own)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, ok := s.ids.find(address(own), s)
-	return place{s, id, own}, ok
+// watches reports whether the Listener watches a connection.
+func (l *Listener) watches(c net.Conn) (found bool) {
+	l.with(c, func(*shard, uint32, *conn) { found = true })
+	return found
 }
 
 // with calls a function with the state of a connection. It does nothing if the Listener does not
@@ -188,11 +148,50 @@ func (l *Listener) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id, ok := s.ids.find(address(own), s); ok {
-		do(s, id, s.conns.At(id))
+		do(s, id, s.At(id))
 	}
 }
 
-// soon makes the next tick look at a connection.
-func (s *shard) soon(n *conn) {
-	s.wheel.Reschedule(n.timer, time.Duration(s.listener.clock.Elapsed()))
+// fresh returns an age of the last byte below which it does not matter whether it is unread. Unread
+// bytes save a connection if they are old. They may also complete a handshake or a message.
+func (s *shard) fresh(n *conn) time.Duration {
+	lim := s.LimitsOf(n)
+	if lim.Rate.BytesPerSecond > 0 || lim.Handshake > 0 && !n.Front.record.Has(conntable.Ready) {
+		return 0
+	}
+	return lim.ShortestIdle() / 2
+}
+
+// reason returns why an idle connection ends.
+func (l *Listener) reason(ev Event) *ReapError {
+	reason := l.watch.NewError(ev.Reason)
+	reason.Limit, reason.Lasted, reason.Late = ev.Timeout, ev.Idle, ev.Late
+	return reason
+}
+
+// told begins the grace in which the server is to close a connection.
+func (s *shard) told(id uint32, e *watch.End, grace time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Ends.Of(id) == e && !e.Closed {
+		e.Told = s.Watcher.Clock.Elapsed()
+		e.CloseAt = e.Told.Add(grace)
+		s.Soon(s.At(id))
+	}
+}
+
+// lastRead returns the record of a connection. With Config.Stamp it has the last Read, unless a
+// Touch was later.
+func (s *shard) lastRead(n *conn) *conntable.Record {
+	r := &n.Front.record
+	if c, is := n.Front.conn.(*stampedConn); is {
+		if heard := mono.ShortStamp(c.heard.Load()); heard != 0 {
+			last := s.Watcher.Clock.Stamp()
+			if heard.Unwrap(last) > r.Heard.Unwrap(last) {
+				r.Heard = heard
+			}
+			r.Set(conntable.Fresh, false)
+		}
+	}
+	return r
 }

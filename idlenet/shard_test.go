@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // used returns the number of connections that are kept, closed ones included.
@@ -16,6 +18,13 @@ func (l *Listener) used() (n int) {
 		s.mu.Unlock()
 	}
 	return n
+}
+
+// lookSoon makes the next round look at connections.
+func (w *simWorld) lookSoon(all ...*simLife) {
+	for _, l := range all {
+		w.ln.with(l.c, func(s *shard, _ uint32, n *conn) { s.Soon(n) })
+	}
 }
 
 func TestClosedConnectionsAreBoundedUnderChurn(t *testing.T) {
@@ -52,7 +61,7 @@ func TestAReasonIsKeptForAMinute(t *testing.T) {
 	}
 	beat()
 	w.sleep(time.Second + w.slack())
-	require.ErrorIs(t, w.ln.Reason(l.c), ReadIdle)
+	require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
 	require.Equal(t, l.reason, w.ln.Reason(l.c))
 	l.serverCloses()
 	w.sleep(59 * time.Second)
@@ -71,7 +80,7 @@ func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
 	}
 	w.sleep(time.Second + w.slack())
 	for _, l := range all {
-		require.ErrorIs(t, w.ln.Reason(l.c), ReadIdle)
+		require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
 		l.serverCloses()
 	}
 	w.sleep(time.Minute)
@@ -98,7 +107,7 @@ func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	w.sleep(900 * time.Millisecond)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 	w.sleep(100*time.Millisecond + w.slack())
-	require.EqualValues(t, 2, w.ln.Stats().Reaped[ReadIdle])
+	require.EqualValues(t, 2, w.ln.Stats().Reaped[reap.ReadIdle])
 }
 
 func TestConnectionsThatEndDoNotMakeStatsWrap(t *testing.T) {
@@ -161,7 +170,7 @@ func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
 	w.sleep(500 * time.Millisecond)
 	w.ln.Release(l.c)
 	w.sleep(500*time.Millisecond + w.slack())
-	require.ErrorIs(t, l.reason, ReadIdle)
+	require.ErrorIs(t, l.reason, reap.ReadIdle)
 }
 
 // TestAReasonStaysThoughTheServerWasFaster closes a connection after Kick. The judge looks at the
@@ -170,15 +179,14 @@ func TestAReasonStaysThoughTheServerWasFaster(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
 	l := w.accept()
 	w.sleep(time.Second)
-	w.change(t, func(c *Config) { c.MaxAge = time.Hour })
-	w.sleep(w.cfg.Tick) // the connection is looked at in the next round
+	w.lookSoon(l)
 	w.sleep(w.roundDue - w.now - 1)
 	l.kickedAt = w.now
 	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(l.c)))
 	l.serverCloses()
 	w.sleep(59 * time.Second)
 	require.NotNil(t, w.ln.Reason(l.c))
-	require.ErrorIs(t, w.ln.Reason(l.c), Kicked)
+	require.ErrorIs(t, w.ln.Reason(l.c), reap.Kicked)
 }
 
 func TestKickDoesNotHitANewerConnection(t *testing.T) {

@@ -1,13 +1,11 @@
 package idlenet
 
 import (
-	"cmp"
 	"math/rand/v2"
 	"net"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
@@ -31,24 +29,34 @@ func (l *Listener) admit(c net.Conn) bool {
 // hasRoom reports whether there is room for one more connection. If there is none, a connection
 // that has been silent for long ends.
 func (l *Listener) hasRoom() bool {
-	set := l.settings.Load()
-	if set.drain != (verdict.Drain{}) {
+	set := l.watch.Settings()
+	if set.Draining() {
 		return false
 	}
-	limit := set.cfg.MaxConnections
-	isFull := func() bool { return limit > 0 && l.total.Load()-l.ending.Load() >= int64(limit) }
+	limit := int64(set.MaxConnections)
+	isFull := func() bool { return limit > 0 && l.watch.Open.Load()-l.watch.Decided.Load() >= limit }
 	if !isFull() || l.searchAll() && !isFull() {
 		return true
 	}
 	first := rand.IntN(len(l.shards))
 	for n := range l.shards {
 		s := l.shards[(first+n)%len(l.shards)]
-		if s.shedOne(cmp.Or(set.cfg.ShedProtect, defaultShedProtect)) {
+		if s.shedOne(set.ShedProtect) {
 			l.poke()
 			return true
 		}
 	}
-	return false
+	if set.ObserveOnly {
+		l.shards[first].observeRefusal()
+	}
+	return set.ObserveOnly
+}
+
+// observeRefusal counts a connection that would be refused without ObserveOnly.
+func (s *shard) observeRefusal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Counters.Observed[reap.Shed]++
 }
 
 // searchedAtMost bounds the number of connections that searchAll checks: 6 ms.
@@ -57,8 +65,8 @@ const searchedAtMost = 1 << 16
 // searchAll drops the connections that are closed, before one is refused for want of room. It does
 // so once in a tick at most, and reports whether it did.
 func (l *Listener) searchAll() bool {
-	last, now := l.searched.Load(), int64(l.clock.Elapsed())
-	if now < last+int64(l.clock.Tick()) || !l.searched.CompareAndSwap(last, now) {
+	last, now := l.searched.Load(), int64(l.watch.Clock.Elapsed())
+	if now < last+int64(l.watch.Clock.Tick()) || !l.searched.CompareAndSwap(last, now) {
 		return false
 	}
 	for _, s := range l.shards {
@@ -74,19 +82,17 @@ func (l *Listener) searchAll() bool {
 func (s *shard) shedOne(protect time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, ev := s.listener, new(verdict.Evidence)
-	longest, victim := protect, uint32(0)
+	longest, lasted, victim := protect, time.Duration(0), uint32(0)
 	var found *conn
-	n := s.conns.Len()
+	n := s.Len()
 	for k := range min(n, shedSample) {
 		id := (s.probed + k + 1) % n
-		c := s.conns.At(id)
-		asked := l.clock.Elapsed() // the answer may be old when it is known
-		if !c.used() || s.ends[id] != nil || c.Held() || !c.Judged() || !l.ask(c.conn, protect, ev) {
+		c := s.At(id)
+		if !c.Used() || s.Ends.Of(id) != nil || c.Held() || !c.Judged() {
 			continue
 		}
-		if silent := s.silent(c, ev, asked); silent >= longest {
-			longest, victim, found = silent, id, c
+		if peer, both, _ := s.Silence(id, c); both >= longest {
+			longest, lasted, victim, found = both, peer, id, c
 		}
 	}
 	if n > 0 {
@@ -95,23 +101,8 @@ func (s *shard) shedOne(protect time.Duration) bool {
 	if found == nil {
 		return false
 	}
-	s.end(victim, found, &ReapError{Reason: Shed, Lasted: longest})
+	reason := s.Watcher.NewError(reap.Shed)
+	reason.Lasted = lasted
+	s.End(victim, found, reason)
 	return true
-}
-
-// silent returns how long nothing was sent in either direction before an instant.
-func (s *shard) silent(c *conn, ev *verdict.Evidence, now mono.Time) time.Duration {
-	l := s.listener
-	f := c.facts(l, &l.settings.Load().limits, 0, now)
-	silent := min(now.Sub(f.Heard.To), now.Sub(f.Wrote.To))
-	switch {
-	case ev.Found == verdict.Unread:
-		return 0
-	case ev.Dated && ev.Received > 0:
-		silent = min(silent, ev.Silent-ev.Step)
-	}
-	if ev.Dated {
-		silent = min(silent, ev.Quiet-ev.Step, now.Sub(f.Opened.To))
-	}
-	return silent
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/sourcelimit"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
@@ -26,12 +28,12 @@ func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	say(t, busy, "hello")
 	say(t, e.dial(), "hello")
-	require.ErrorIs(t, e.Reason(first), Shed)
+	require.ErrorIs(t, e.Reason(first), reap.Shed)
 	_, err := silent.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
 	say(t, busy, "I stay")
 	say(t, held, "I stay")
-	require.EqualValues(t, 1, e.Stats().Reaped[Shed])
+	require.EqualValues(t, 1, e.Stats().Reaped[reap.Shed])
 	require.Zero(t, e.Stats().Refused)
 }
 
@@ -49,7 +51,7 @@ func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	say(t, a, "I stay")
 	say(t, b, "I stay")
 	require.EqualValues(t, 1, e.Stats().Refused)
-	require.Zero(t, e.Stats().Reaped[Shed])
+	require.Zero(t, e.Stats().Reaped[reap.Shed])
 	require.Equal(t, 2, e.Connections())
 }
 
@@ -64,7 +66,7 @@ func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
 	w.sleep(time.Second)
 	w.accept()
 	w.sleep(w.slack())
-	require.ErrorIs(t, all[1].reason, Shed)
+	require.ErrorIs(t, all[1].reason, reap.Shed)
 	require.InDelta(t, 3*time.Second, all[1].reason.Lasted, float64(w.slack()))
 }
 
@@ -140,5 +142,5 @@ func TestNoConnectionIsShedWithinShedProtect(t *testing.T) {
 	w.accept()
 	w.sleep(w.slack())
 	require.Equal(t, 1, w.refused)
-	require.ErrorIs(t, l.reason, Shed)
+	require.ErrorIs(t, l.reason, reap.Shed)
 }

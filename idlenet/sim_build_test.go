@@ -44,11 +44,11 @@ func newSimWorld(seed uint64) *simWorld {
 func (w *simWorld) listen(shards int) {
 	w.inner.w = w
 	elapsed := func() mono.Time { return mono.Time(w.elapsed()) }
-	w.ln = newListener(&w.inner, w.cfg, elapsed, w.ask)
+	w.ln = newListener(&w.inner, w.checked, elapsed, w.ask)
 	w.ln.run, w.ln.spawn = w.startJudge, w.spawn
 	w.ln.shards = nil
 	for n := range shards {
-		w.ln.shards = append(w.ln.shards, newShard(w.ln, uint32(n)))
+		w.ln.shards = append(w.ln.shards, newShard(w.ln, uint32(n+1)))
 	}
 }
 
@@ -61,9 +61,9 @@ func newQuietWorld(t testing.TB, cfg Config) *simWorld {
 	if cfg.OnReap == nil {
 		cfg.OnReap = w.onReap
 	}
-	checked, err := cfg.check(0)
+	checked, err := cfg.check(w.addr, 0, nil)
 	require.NoError(t, err)
-	w.cfg, w.longest = checked, checked.longest()
+	w.cfg, w.checked, w.longest = cfg, checked, checked.Limits.Longest()
 	w.listen(2)
 	t.Cleanup(func() { require.Nil(t, w.failure) })
 	return w
@@ -116,15 +116,12 @@ func (w *simWorld) chooseConfig() {
 	if w.kind == simNetworkOut {
 		cfg.Tick = min(cfg.Tick, shortest/40)
 	}
-	cfg.Reset = [][]Reason{nil, {}, {ReadIdle, WriteStall, Kicked}}[w.rng.IntN(3)]
-	checked, err := cfg.check(0)
+	cfg.Reset = [][]Reason{nil, {}, {reap.ReadIdle, reap.WriteStall, reap.Kicked}}[w.rng.IntN(3)]
+	checked, err := cfg.check(w.addr, 0, nil)
 	if err != nil {
 		panic("BUG: simulated Config: " + err.Error())
 	}
-	if err := checked.checkSockets(w.addr); err != nil {
-		panic("BUG: simulated Config: " + err.Error())
-	}
-	w.cfg = checked
+	w.cfg, w.checked = cfg, checked
 	w.horizon = w.now + w.skewed(w.longest, 6*w.longest)
 }
 
@@ -177,11 +174,11 @@ func (w *simWorld) chooseLimit(cfg *Config, which int) {
 func (w *simWorld) goodbye(c net.Conn, reason *ReapError) {
 	l := w.lifeOf(c)
 	w.simCounts.goodbyes++
-	if l.goodbyes++; l.goodbyes > 1 || reason.Reason != MaxAge || reason.Grace == 0 {
-		w.violate(l, "one Goodbye is called, for MaxAge", reason.Error())
+	if l.goodbyes++; l.goodbyes > 1 || reason.Reason != reap.MaxAge || reason.Grace == 0 {
+		w.violate(l, "one Goodbye is called, for reap.MaxAge", reason.Error())
 	}
 	if due := l.openedFrom + w.cfg.MaxAge*9/10; w.now < due {
-		w.violate(l, "no Goodbye before MaxAge", "it is called")
+		w.violate(l, "no Goodbye before reap.MaxAge", "it is called")
 	}
 }
 
@@ -263,7 +260,7 @@ func (w *simWorld) newConn() *simConn {
 		}
 	}
 	for shard := w.rng.IntN(len(w.ln.shards)); ; {
-		if c := new(simConn); w.ln.shard(c).number == uint32(shard) {
+		if c := new(simConn); w.ln.shard(c).Number == uint32(shard+1) {
 			return c
 		}
 	}
@@ -283,7 +280,7 @@ func (w *simWorld) newServer() (s simServer) {
 
 func (w *simWorld) newPeer() *simPeer {
 	p := &simPeer{w: w, style: simStyle(w.rng.IntN(int(simStyles))), message: 1 + w.rng.IntN(200)}
-	base := w.cfg.shortestIdle()
+	base := w.checked.Limits.ShortestIdle()
 	if base == 0 {
 		base = w.longest
 	}
@@ -359,7 +356,7 @@ func (w *simWorld) planFaults() {
 // been heard for some time. Deadlines pass during the outage, and it ends before verdicts have been
 // held for long enough.
 func (w *simWorld) planNetworkOut() {
-	base := w.cfg.shortestIdle()
+	base := w.checked.Limits.ShortestIdle()
 	at := w.now + base + w.upTo(base)
 	d := base/4 + w.upTo(base*6/10)
 	w.horizon = at + 4*base + d

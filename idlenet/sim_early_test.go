@@ -3,6 +3,8 @@ package idlenet
 import (
 	"fmt"
 	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // early returns the promise that was broken if a connection ended too early, otherwise "".
@@ -10,44 +12,44 @@ func (l *simLife) early(e *ReapError) string {
 	w, t, cfg := l.w, &l.asked, &l.askedCfg
 	since, limit := l.openedFrom, time.Duration(0)
 	switch e.Reason {
-	case ReadIdle, AllIdle:
+	case reap.ReadIdle, reap.AllIdle:
 		return l.earlyIdle(e.Reason)
-	case WriteIdle:
+	case reap.WriteIdle:
 		if !w.decides || l.keeps {
 			return "write idle ends nothing by itself"
 		}
 		return l.earlyIdle(e.Reason)
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		lost := w.unix && l.sock.rst // the bytes that the server has not read
 		if limit = cfg.FirstByteTimeout; t.received > 0 && !lost || limit == 0 {
 			return "no first byte: a byte had arrived"
 		}
-	case NoHandshake:
+	case reap.NoHandshake:
 		if limit = cfg.HandshakeTimeout; t.ready || limit == 0 {
 			return "no handshake: it was ready"
 		}
-	case WriteStall:
+	case reap.WriteStall:
 		if t.waits == 0 {
 			return "write stall: no output waits"
 		}
 		since, limit = max(t.waits, t.took, l.judged-e.Lasted), cfg.WriteStallTimeout
-	case BelowMinRate:
+	case reap.BelowMinRate:
 		return l.earlyMinRate(e)
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		return l.earlyHeartbeat()
-	case MaxAge:
+	case reap.MaxAge:
 		if due := since + cfg.MaxAge*9/10 + cfg.MaxAgeGrace; w.now < due || cfg.MaxAge == 0 {
 			return fmt.Sprintf("max age: not before %v", due)
 		}
 		return ""
-	case Drained:
+	case reap.Drained:
 		return l.earlyDrained()
-	case Kicked:
+	case reap.Kicked:
 		if l.kickedAt == 0 {
 			return "kicked: Kick was not called"
 		}
 		return ""
-	case Shed:
+	case reap.Shed:
 		return l.earlyShed()
 	default:
 		return fmt.Sprintf("there is no reason %v", e.Reason)
@@ -86,13 +88,13 @@ func (l *simLife) earlyIdle(k Reason) string {
 	}
 	var due, limit time.Duration
 	switch k {
-	case ReadIdle:
+	case reap.ReadIdle:
 		limit = cfg.ReadTimeout
 		due = l.earliest(max(t.arrival, t.anewFrom), limit)
-	case WriteIdle:
+	case reap.WriteIdle:
 		limit = cfg.WriteTimeout
 		due = max(t.newSent, t.anewFrom) + limit
-	case AllIdle:
+	case reap.AllIdle:
 		limit = cfg.AllTimeout
 		since := max(t.arrival, t.anewFrom, t.newSent)
 		due = min(l.earliest(since, limit), l.earliest(max(since, t.anySent), limit))
@@ -100,7 +102,7 @@ func (l *simLife) earlyIdle(k Reason) string {
 	switch {
 	case limit == 0:
 		return fmt.Sprintf("%v: the limit is off", k)
-	case t.unread && k != WriteIdle:
+	case t.unread && k != reap.WriteIdle:
 		return fmt.Sprintf("%v: bytes of the peer wait", k)
 	case l.judged < due:
 		return fmt.Sprintf("%v: not before %v (outages %v)", k, due, l.w.wasOut(l.askedFrom))

@@ -6,6 +6,8 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // slack is the lateness that a verdict may have if the process was never away: two ticks, the steps
@@ -77,7 +79,7 @@ func (l *simLife) check() {
 			since = max(since, w.observedTo)
 		}
 		changed := w.updatedAt
-		if k == MaxAge { // the Goodbye may come after the change
+		if k == reap.MaxAge { // the Goodbye may come after the change
 			changed += w.cfg.MaxAgeGrace + w.slack()
 		}
 		allowed := max(since+limit, changed) + w.slack()
@@ -110,14 +112,14 @@ func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 	t, cfg, w := &l.now, &l.w.cfg, l.w
 	rest := w.updatedAt // windows and counters may begin again
 	switch k {
-	case ReadIdle, WriteIdle, AllIdle:
+	case reap.ReadIdle, reap.WriteIdle, reap.AllIdle:
 		since, limit = l.countsIdle(k)
 		return since, limit + time.Duration(cfg.Jitter*float64(limit))
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		if t.received == 0 {
 			return l.openedAt, cfg.FirstByteTimeout
 		}
-	case NoHandshake:
+	case reap.NoHandshake:
 		if !t.ready {
 			limit = cfg.HandshakeTimeout
 			if t.unread || t.handled > l.openedAt || t.arrival > l.openedAt { // bytes waited unread
@@ -125,7 +127,7 @@ func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 			}
 			return l.openedAt, limit
 		}
-	case WriteStall: // it is checked once per limit, and four times while output waits
+	case reap.WriteStall: // it is checked once per limit, and four times while output waits
 		if t.waits != 0 {
 			since = max(t.waits, t.took, t.newSent, rest)
 			if w.unix {
@@ -133,22 +135,22 @@ func (l *simLife) counts(k Reason) (since, limit time.Duration) {
 			}
 			return since, cfg.WriteStallTimeout*9/4 + delayOf(cfg.WriteStallTimeout, 2*cfg.Tick)
 		}
-	case BelowMinRate:
+	case reap.BelowMinRate:
 		if t.message != 0 {
 			since = max(t.message+cfg.MinRate.Grace, t.heard(), l.openedAt+cfg.MinRate.Grace, rest)
 			return since, 2*cfg.MinRate.Window + delayOf(cfg.MinRate.Window, 6*cfg.Tick)
 		}
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		if h := &cfg.Heartbeat; cfg.MaxAge == 0 && h.Interval > 0 && !w.decides {
 			jitter := time.Duration(max(h.Jitter, 0) * float64(h.Interval))
 			n := time.Duration(h.MaxMissed)
 			return max(t.heard(), t.tookSome, rest), h.Interval + jitter + n*(h.Retry+w.slack())
 		}
-	case MaxAge:
+	case reap.MaxAge:
 		if cfg.MaxAge > 0 {
 			return l.openedAt, cfg.MaxAge*11/10 + cfg.MaxAgeGrace + w.slack()
 		}
-	case Drained:
+	case reap.Drained:
 		if w.drain.done != 0 {
 			return max(w.drain.done, l.openedAt), w.drain.deadline
 		}
@@ -161,14 +163,14 @@ func (l *simLife) countsIdle(k Reason) (since, limit time.Duration) {
 	switch {
 	case t.holds > 0:
 		return 0, 0
-	case k == ReadIdle:
+	case k == reap.ReadIdle:
 		since, limit = t.heard(), cfg.ReadTimeout
-	case k == AllIdle:
+	case k == reap.AllIdle:
 		since, limit = max(t.heard(), t.anySent), cfg.AllTimeout
 	case l.w.decides:
 		since, limit = max(t.anySent, t.anew), cfg.WriteTimeout
 	}
-	return max(since, t.events[k-ReadIdle]), limit
+	return max(since, t.events[k-reap.ReadIdle]), limit
 }
 
 // delayOf returns a delay of a limit, or 0 if the limit is off.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A simTruth is the physical history of a connection so far.
@@ -123,7 +125,7 @@ func (l *simLife) question() {
 	}
 	l.now.resent, l.now.open = l.sock.retransmits > 0, l.w.ln.Connections()
 	s := l.w.ln.shard(l.conn)
-	if id, ok := s.ids.find(address(l.conn), s); ok && s.ends[id] != nil {
+	if id, ok := s.ids.find(address(l.conn), s); ok && s.Ends.Of(id) != nil {
 		return // the verdict stands
 	}
 	l.now.isOver = l.sock.isOver()
@@ -220,7 +222,7 @@ func (l *simLife) reaped(e *ReapError) {
 		w.violate(l, "OnReap is called once", fmt.Sprintf("%v after %v", e, l.reason))
 	case w.ln.Reason(l.c) != e:
 		w.violate(l, "Reason returns the error that OnReap gets", fmt.Sprintf("%v, not %v", w.ln.Reason(l.c), e))
-	case l.askedCfg.ObserveOnly && e.Reason != Drained && e.Reason != Kicked && e.Reason != Shed:
+	case l.askedCfg.ObserveOnly && e.Reason != reap.Drained && e.Reason != reap.Kicked && e.Reason != reap.Shed:
 		w.violate(l, "ObserveOnly ends no connection", e.Error())
 	}
 	if why := l.early(e); why != "" {
@@ -230,7 +232,7 @@ func (l *simLife) reaped(e *ReapError) {
 		w.violate(l, "no living connection ends after an outage of the network", e.Error())
 	}
 	l.reason, l.endedAt, l.endedFrom = e, w.now, l.judged
-	if e.Reason == Kicked {
+	if e.Reason == reap.Kicked {
 		l.endedFrom = l.kickedAt
 	}
 	w.maybeSlow()
@@ -281,7 +283,7 @@ func (l *simLife) leaves() {
 // keeps the reason long enough, and the connection not too long.
 func (l *simLife) forgotten() bool {
 	w := l.w
-	if _, ok := w.ln.find(l.conn); ok {
+	if w.ln.watches(l.conn) {
 		if found := l.closedAt + w.foundWithin(l.closedAt); l.reason == nil && w.now > found && w.judging {
 			w.violate(l, fmt.Sprintf("a closed connection is dropped by %v", found), fmt.Sprintf("it is kept at %v", w.now))
 		}

@@ -204,7 +204,7 @@ func (l *simLife) serverCloses() {
 		l.checkReason()
 		if l.use == simUseConnState {
 			w.ln.ConnState(l.c, http.StateClosed)
-			if _, ok := w.ln.find(l.conn); ok && w.ln.Reason(l.c) == nil && !l.gone {
+			if w.ln.watches(l.conn) && w.ln.Reason(l.c) == nil && !l.gone {
 				w.violate(l, "a connection is dropped when ConnState reports that it is closed", "it is kept")
 			}
 		}

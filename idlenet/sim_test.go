@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // simSeeds are the seeds of worlds in which a promise was once broken.
@@ -112,7 +114,7 @@ func (w *simWorld) simulate() {
 		w.sleep(min(w.horizon-w.now, time.Second))
 	}
 	w.faulty, w.ends = false, true
-	w.held = w.ln.judge.monitor.Holds
+	w.held = w.ln.Stats().Holds
 	w.watchClosed()
 	for _, l := range w.all {
 		if l.openedAt != 0 {
@@ -175,14 +177,14 @@ func (w *simWorld) checkReasonsGo() {
 func (w *simWorld) checkEmpty() {
 	for _, s := range w.ln.shards {
 		left := 0
-		for id := range s.conns.Len() {
-			if s.conns.At(id).used() {
+		for id := range s.Len() {
+			if s.At(id).Used() {
 				left++
 			}
 		}
-		if left+s.ids.len()+len(s.ends)+s.wheel.Len()+len(s.calls) > 0 && w.failure == nil {
+		if left+s.ids.len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls) > 0 && w.failure == nil {
 			w.violate(nil, "the Listener is empty in the end", fmt.Sprintf("%d connections, %d addresses, %d ends, %d entries, %d calls",
-				left, s.ids.len(), len(s.ends), s.wheel.Len(), len(s.calls)))
+				left, s.ids.len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls)))
 		}
 	}
 }
@@ -225,7 +227,7 @@ func (s *simTotal) report(t *testing.T, took time.Duration) {
 // checkVacuity fails if something never occurred.
 func (s *simTotal) checkVacuity(t *testing.T) {
 	for k := verdict.First; k <= verdict.Last; k++ {
-		if s.reaps[k] == 0 && k != verdict.OverLimit {
+		if s.reaps[k] == 0 && k != reap.OverLimit {
 			t.Errorf("no connection ended as %v", k)
 		}
 	}

@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/counts"
+	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // A simKind selects the faults of a world.
@@ -47,6 +48,7 @@ type simWorld struct {
 	dropped  []*simLife // their addresses may be used again
 	roundDue time.Duration
 	plannedN uint64 // number of the planned round; earlier ones are void
+	checked  watch.Config
 	judging  bool
 	inRound  bool
 	inStop   bool
@@ -62,7 +64,7 @@ type simWorld struct {
 	inspecting  bool          // no verdict follows a question to the kernel
 	certain     simIntervals  // of away, those that must be recognised
 	holds       simIntervals  // verdicts were held
-	outages     uint64        // of the monitor, so far
+	outages     *outage.State // of the monitor, so far
 	readAt      time.Duration // the last reading of the clock
 	spawnedAt   time.Duration // the running call was spawned then
 	updatedAt   time.Duration
@@ -83,7 +85,7 @@ type simWorld struct {
 // simCounts are the counts of a world for the report.
 type simCounts struct {
 	lives, refused, events, pings, goodbyes  int
-	reaps                                    counts.Reasons
+	reaps                                    watch.Reasons
 	stops, pauses, netDowns, updates, reused int
 	cut, told, raced                         int
 	held                                     uint64
@@ -339,11 +341,11 @@ func (w *simWorld) round() {
 		}
 	}
 	w.inRound = true
-	w.ln.judge.round()
+	w.ln.driver.round()
 	w.inRound = false
 	w.watchHold()
 	w.watchClosed()
-	if w.ln.judge.leave() {
+	if w.ln.driver.leave() {
 		w.judging = false
 		return
 	}
@@ -361,13 +363,12 @@ func (w *simWorld) pollWake() {
 
 // watchHold records holds of verdicts, and checks that they are allowed.
 func (w *simWorld) watchHold() {
-	m := &w.ln.judge.monitor
-	state := m.State()
+	state := w.ln.watch.Outages()
 	since := time.Duration(state.HeldSince())
-	if since == 0 && m.Outages == w.outages {
+	if since == 0 && state == w.outages {
 		return
 	}
-	w.outages = m.Outages
+	w.outages = state
 	if since != 0 {
 		w.addHold(simInterval{since, w.now})
 	}

@@ -1,19 +1,16 @@
 package idlenet
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"reflect"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/kernel"
-	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // A socket is a connection of package net, or one that offers the same.
@@ -39,39 +36,6 @@ func root(c net.Conn) (own socket, ok bool) {
 
 func errNoSocket(c net.Conn) error {
 	return fmt.Errorf("idlenet: %T is not a socket: it needs a method SyscallConn, or NetConn that returns the connection inside", c)
-}
-
-// checkSockets returns an error that names the limits that the kernel cannot keep for connections
-// of an address.
-func (cfg *Config) checkSockets(addr net.Addr) error {
-	_, tcp := addr.(*net.TCPAddr)
-	if tcp && runtime.GOOS == "linux" {
-		return nil
-	}
-	var errs []error
-	for _, limit := range []struct {
-		field   configtable.Field
-		on      bool
-		stamped bool // a stamp is enough
-	}{
-		{"ReadTimeout", cfg.ReadTimeout != 0, true},
-		{"FirstByteTimeout", cfg.FirstByteTimeout != 0, true},
-		{"Heartbeat.Interval", cfg.Heartbeat.Interval != 0, true},
-		{"AllTimeout", cfg.AllTimeout != 0, false},
-		{"WriteTimeout", cfg.WriteTimeout != 0, false},
-		{"MinRate.BytesPerSecond", cfg.MinRate.BytesPerSecond != 0, false},
-	} {
-		switch {
-		case !limit.on, cfg.Stamp && limit.stamped:
-		case limit.stamped:
-			errs = append(errs, fmt.Errorf("idlenet: %w", configtable.Net.Errorf(
-				"%s is set, but the kernel tells only for TCP on Linux when bytes arrived: set Config.Stamp", limit.field)))
-		default:
-			errs = append(errs, fmt.Errorf("idlenet: %w", configtable.Net.Errorf(
-				"%s is set, but needs TCP on Linux", limit.field)))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // askKernel queries the kernel about a connection.
@@ -100,12 +64,12 @@ func (l *Listener) keepAlive(own socket, d time.Duration) {
 	if !ok {
 		return
 	}
-	err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: d / 2, Interval: d / 2 / probes, Count: probes})
+	err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: d > 0, Idle: d / 2, Interval: d / 2 / probes, Count: probes})
 	if err == nil {
 		_ = control(own, func(fd uintptr) { err = kernel.SetUserTimeout(int(fd), d) })
 	}
 	if err != nil {
-		l.warn(&l.warnings.keepalive, "setting keepalive", "remote", own.RemoteAddr(), "error", err)
+		l.watch.Warn(&l.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(own.RemoteAddr()), "error", err)
 	}
 }
 
@@ -139,7 +103,7 @@ type stampedConn struct {
 // Read reads from the connection inside and notes when bytes came.
 func (c *stampedConn) Read(b []byte) (n int, err error) {
 	if n, err = c.Conn.Read(b); n > 0 {
-		now := c.listener.clock.Stamp()
+		now := c.listener.watch.Clock.Stamp()
 		if short := uint32(now.Short()); c.heard.Load() != short {
 			c.heard.Store(short)
 		}
@@ -152,11 +116,3 @@ func (c *stampedConn) Read(b []byte) (n int, err error) {
 
 // NetConn returns the connection inside.
 func (c *stampedConn) NetConn() net.Conn { return c.Conn }
-
-// lastRead returns the stamp of the last Read of a connection with Config.Stamp.
-func lastRead(c net.Conn) (heard mono.ShortStamp, ok bool) {
-	if stamped, is := c.(*stampedConn); is {
-		heard = mono.ShortStamp(stamped.heard.Load())
-	}
-	return heard, heard != 0
-}

@@ -21,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func listenUnix(t *testing.T) net.Listener {
@@ -66,7 +68,7 @@ func TestStamp(t *testing.T) {
 				say(t, living, "beat")
 				time.Sleep(100 * time.Millisecond)
 			}
-			require.ErrorIs(t, e.Reason(silent), ReadIdle)
+			require.ErrorIs(t, e.Reason(silent), reap.ReadIdle)
 			require.Nil(t, e.Reason(live))
 			require.IsType(t, &stampedConn{}, live.Conn)
 		})
@@ -94,7 +96,7 @@ func TestConnectionsInsideTLS(t *testing.T) {
 	ln.Release(server)
 	_, err = server.Read(make([]byte, 1))
 	require.Error(t, err)
-	require.ErrorIs(t, ln.Reason(server), ReadIdle)
+	require.ErrorIs(t, ln.Reason(server), reap.ReadIdle)
 	_, err = ln.Watch(server)
 	require.ErrorContains(t, err, "is watched already")
 }
@@ -182,5 +184,5 @@ func TestWatchADialledConnection(t *testing.T) {
 	require.ErrorContains(t, err, "is watched already")
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorIs(t, e.Reason(client), ReadIdle)
+	require.ErrorIs(t, e.Reason(client), reap.ReadIdle)
 }

@@ -1,45 +1,25 @@
 package idlenet
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
-	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // Config returns the present configuration with its defaults filled in.
-func (l *Listener) Config() Config {
-	cfg := l.settings.Load().cfg
-	cfg.Reset = slices.Clone(cfg.Reset)
-	return cfg
-}
+func (l *Listener) Config() Config { return watch.Present[Config](&l.watch) }
 
 // Update changes the configuration at run time. The function edits a copy of the present one, with
-// its defaults filled in, and must not call the Listener. If the result is wrong, Update returns an
-// error that joins all that is wrong, and changes nothing. Tick, Stamp, Sources and AcceptRate
-// cannot change. All
-// connections are judged by the new configuration at the next tick.
+// its defaults filled in. It may be called again if another Update comes in between, and must not
+// call the Listener. If the result is wrong, Update returns an error that joins all that is wrong,
+// and changes nothing. Tick, Stamp, Sources and AcceptRate cannot change. Limits of
+// [Listener.SetLimits] stay. A deadline that has passed by the next ticks is judged by the new
+// configuration from the call of Update on.
 func (l *Listener) Update(edit func(*Config)) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old := l.settings.Load()
-	cfg := l.Config()
-	edit(&cfg)
-	cfg.Stamp, cfg.Sources, cfg.AcceptRate = old.cfg.Stamp, old.cfg.Sources, old.cfg.AcceptRate
-	cfg, err := cfg.check(l.clock.Tick())
-	if err != nil {
-		return err
-	}
-	if err := cfg.checkSockets(l.inner.Addr()); err != nil {
-		return err
-	}
-	l.clock.Remember(cfg.clockMemory())
-	l.settings.Store(newSettings(cfg, old.drain, old, l.clock.Elapsed()))
-	l.updates++
-	cfg.Logger.Info("configuration changed", "idlenet", cfg)
-	return nil
+	return watch.Update(&l.watch, edit, func(cfg *Config, tick time.Duration, before *Config) (watch.Config, error) {
+		return cfg.check(l.inner.Addr(), tick, before)
+	})
 }
 
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
@@ -52,16 +32,13 @@ func (l *Listener) Limits() map[string]any {
 // Adjust is [Listener.Update] for timeouts by their names, such as read-timeout. The error joins
 // all that is wrong, a name that is no timeout included; then nothing is changed.
 func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
-	if err := configtable.Net.CheckAdjustable(timeouts); err != nil {
-		return fmt.Errorf("idlenet: %w", err)
-	}
-	return l.Update(func(cfg *Config) { configtable.Net.Adjust(cfg, timeouts) })
+	return watch.Adjust(&l.watch, timeouts, l.Update)
 }
 
 // Drain ends all connections bit by bit, so that their peers do not all come back elsewhere at the
 // same moment. Each connection has a moment of its own within spread, by chance. If it was active
 // in the second before that moment, it gets a later one between spread and deadline. A held
-// connection stays until the deadline. The reason is [Drained]. From the call on new connections
+// connection stays until the deadline. The reason is reap.Drained. From the call on new connections
 // are closed, and ObserveOnly is off.
 //
 // Both times count from now. The error says that spread is not from 0 to deadline, or that deadline
@@ -69,18 +46,13 @@ func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
 // drain cannot be taken back. Another call with a sooner deadline replaces the first one; a later
 // deadline changes nothing.
 func (l *Listener) Drain(spread, deadline time.Duration) error {
-	if spread < 0 || spread > deadline || deadline > configtable.TenYears {
-		return fmt.Errorf("idlenet: Drain with a spread of %v and a deadline of %v: set a spread from 0 to the deadline, "+
-			"and a deadline of at most ten years", spread, deadline)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old := l.settings.Load()
-	now := l.clock.Elapsed()
-	began := max(now, 1)
-	if d := old.drain; d == (verdict.Drain{}) || began.Add(deadline) < d.Began.Add(d.Deadline) {
-		l.settings.Store(newSettings(old.cfg, verdict.Drain{Began: began, Spread: spread, Deadline: deadline}, old, now))
-		l.poke()
-	}
-	return nil
+	return l.watch.Drain(spread, deadline)
+}
+
+// ScaleTimeouts shortens the idle timeouts of all connections, for a server under pressure: each
+// timeout moves from its own value (by = 0) towards least (by = 1). Timeouts below least stay. It
+// includes the timeouts of [Listener.SetLimits], and stays in force after Update until it is called
+// with by = 0. The error says that by is not from 0 to 1, or that least is negative.
+func (l *Listener) ScaleTimeouts(by float64, least time.Duration) error {
+	return l.watch.ScaleTimeouts(by, least)
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestUpdate(t *testing.T) {
@@ -23,8 +25,11 @@ func TestUpdate(t *testing.T) {
 	require.Equal(t, time.Minute, e.Config().ReadTimeout, "nothing has changed")
 	require.Zero(t, e.Stats().Updates)
 
-	require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Stamp, cfg.Tick = 500*time.Millisecond, true, 0 }))
-	require.False(t, e.Config().Stamp)
+	err = e.Update(func(cfg *Config) { cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate = true, 1, 1 })
+	for _, field := range []string{"Stamp", "AcceptRate", "Sources"} {
+		require.ErrorContains(t, err, "Config."+field+" cannot change before the next start")
+	}
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Tick = 500*time.Millisecond, 0 }))
 	require.Equal(t, 50*time.Millisecond, e.Config().Tick)
 	require.EqualValues(t, 1, e.Stats().Updates)
 	eventually(t, "it ends by the new timeout", func() bool { return e.Reason(c) != nil })
@@ -32,8 +37,8 @@ func TestUpdate(t *testing.T) {
 	require.Less(t, e.Reason(c).Late, time.Second)
 
 	cfg := e.Config()
-	cfg.Reset[0] = Kicked
-	require.Equal(t, []Reason{WriteStall}, e.Config().Reset, "Config returns a copy")
+	cfg.Reset[0] = reap.Kicked
+	require.Equal(t, []Reason{reap.WriteStall}, e.Config().Reset, "Config returns a copy")
 }
 
 func TestAdjust(t *testing.T) {
@@ -62,7 +67,7 @@ func TestDrain(t *testing.T) {
 	require.NoError(t, e.Drain(200*time.Millisecond, time.Hour))
 	require.False(t, e.Config().ObserveOnly)
 	eventually(t, "the idle connection ends", func() bool { return e.Reason(idle) != nil })
-	require.ErrorIs(t, e.Reason(idle), Drained)
+	require.ErrorIs(t, e.Reason(idle), reap.Drained)
 	require.Nil(t, e.Reason(held))
 
 	refused := e.dial()
@@ -75,7 +80,7 @@ func TestDrain(t *testing.T) {
 	require.NoError(t, e.Drain(0, 0), "a sooner one does")
 	eventually(t, "the held connection ends", func() bool { return e.Reason(held) != nil })
 	eventually(t, "no connection is left", func() bool { return e.Connections() == 0 })
-	require.EqualValues(t, 2, e.Stats().Reaped[Drained])
+	require.EqualValues(t, 2, e.Stats().Reaped[reap.Drained])
 }
 
 func TestObserveOnlyEndsNothing(t *testing.T) {
@@ -83,9 +88,9 @@ func TestObserveOnlyEndsNothing(t *testing.T) {
 	e := newEcho(t, Config{ReadTimeout: short, ObserveOnly: true})
 	client := e.dial()
 	c := e.accepted()
-	eventually(t, "it is counted", func() bool { return e.Stats().Observed[ReadIdle] == 1 })
+	eventually(t, "it is counted", func() bool { return e.Stats().Observed[reap.ReadIdle] == 1 })
 	time.Sleep(3 * short)
-	require.EqualValues(t, 1, e.Stats().Observed[ReadIdle], "once")
+	require.EqualValues(t, 1, e.Stats().Observed[reap.ReadIdle], "once")
 	require.Nil(t, e.Reason(c))
 	say(t, client, "it lives")
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.ObserveOnly = false }))

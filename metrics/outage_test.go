@@ -10,6 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // dialBusy opens connections that send until stop is called.
@@ -60,7 +61,7 @@ func TestNothingIsHeldWithoutAGrace(t *testing.T) {
 	_, stop := dialBusy(t, addr)
 	time.Sleep(time.Second)
 	stop()
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 40 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[reap.ReadIdle] == 40 }, 20*time.Second, 10*time.Millisecond)
 	require.Zero(t, values(t, c, "idlewheel_holds_total")[""])
 	require.Zero(t, values(t, c, "idlewheel_holding")[""])
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // values returns the values of a metric by its label. Without a label, the key is empty.
@@ -79,7 +80,7 @@ func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
 func TestObservedConnectionsAreNotCountedAsClosed(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: true})
 	dial(t, addr, "x")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[reap.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	observed := values(t, c, "idlewheel_connections_observed_total")
 	require.EqualValues(t, 1, observed["read_idle"])
@@ -90,7 +91,7 @@ func TestObservedConnectionsAreNotCountedAsClosed(t *testing.T) {
 func TestReapedConnectionsAreNotCountedAsObserved(t *testing.T) {
 	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond})
 	dial(t, addr, "x")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[idle.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[reap.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
 	c := metrics.NewCollector(h.reaper)
 	closed := values(t, c, "idlewheel_connections_closed_total")
 	require.EqualValues(t, 1, closed["read_idle"])

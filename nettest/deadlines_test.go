@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestDeadlinesOfHTTPServer shows which limit ends a connection if the http.Server has limits of
@@ -39,17 +40,17 @@ func TestDeadlinesOfHTTPServer(t *testing.T) {
 		"IdleTimeout first": {
 			&http.Server{IdleTimeout: timeout}, idlenet.Config{ReadTimeout: forever}, silence, 0},
 		"ReadTimeout of idlenet before IdleTimeout": {
-			&http.Server{IdleTimeout: forever}, idlenet.Config{ReadTimeout: timeout}, silence, idlenet.ReadIdle},
+			&http.Server{IdleTimeout: forever}, idlenet.Config{ReadTimeout: timeout}, silence, reap.ReadIdle},
 		"ReadHeaderTimeout first": {
 			&http.Server{ReadHeaderTimeout: timeout}, idlenet.Config{HandshakeTimeout: forever}, slowHeader, 0},
 		"HandshakeTimeout before ReadHeaderTimeout": {
-			&http.Server{ReadHeaderTimeout: forever}, idlenet.Config{HandshakeTimeout: timeout}, slowHeader, idlenet.NoHandshake},
+			&http.Server{ReadHeaderTimeout: forever}, idlenet.Config{HandshakeTimeout: timeout}, slowHeader, reap.NoHandshake},
 		"HandshakeTimeout ends with the first request": {
 			&http.Server{ReadHeaderTimeout: long, IdleTimeout: forever}, idlenet.Config{HandshakeTimeout: timeout}, slowSecondHeader, 0},
 		"ReadTimeout of the server before MinRate": {
 			&http.Server{ReadTimeout: timeout}, idlenet.Config{MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: forever}}, slowBody, 0},
 		"MinRate before ReadTimeout of the server": {
-			&http.Server{ReadTimeout: forever}, idlenet.Config{MinRate: rate}, slowBody, idlenet.BelowMinRate},
+			&http.Server{ReadTimeout: forever}, idlenet.Config{MinRate: rate}, slowBody, reap.BelowMinRate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,7 +97,7 @@ func TestServerThatReplacesTheDeadline(t *testing.T) {
 	defer c.Close()
 	_, err = io.WriteString(c, "hello")
 	require.NoError(t, err)
-	l.awaitEnd(c.LocalAddr(), idlenet.ReadIdle)
+	l.awaitEnd(c.LocalAddr(), reap.ReadIdle)
 	ended := time.Now()
 	requireClosed(t, c)
 	require.Greater(t, time.Since(ended), timeout/2)

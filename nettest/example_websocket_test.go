@@ -13,6 +13,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A WebSocket server that sends pings to silent clients. The client here does not read, so it does
@@ -69,6 +70,6 @@ func Example_webSocket() {
 		log.Fatal(err)
 	}
 	defer client.CloseNow()
-	fmt.Println(errors.Is(<-left, idlenet.HeartbeatTimeout))
+	fmt.Println(errors.Is(<-left, reap.HeartbeatTimeout))
 	// Output: true
 }

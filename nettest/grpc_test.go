@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A grpcServer has a call of each kind.
@@ -190,7 +191,7 @@ func TestGRPCStoppedClient(t *testing.T) {
 	stopped.signal(syscall.SIGSTOP)
 	end := <-g.ended
 	require.Error(t, end.err)
-	require.Equal(t, map[string]idlenet.Reason{end.peer.String(): idlenet.ReadIdle}, l.reasons())
+	require.Equal(t, map[string]idlenet.Reason{end.peer.String(): reap.ReadIdle}, l.reasons())
 	var before, after int
 	living.read(&before)
 	eventually(t, "the living client goes on", func() bool {

@@ -133,7 +133,7 @@ func TestHTTPSilentKeepAliveConnection(t *testing.T) {
 			out := curl(t, version, "--rate", "15/m", url+"/[1-2]") // one in 4 s
 			require.Equal(t, "ok 1\nok 1\n", out)
 			for _, reason := range l.reasons() {
-				require.Equal(t, idlenet.ReadIdle, reason)
+				require.Equal(t, reap.ReadIdle, reason)
 			}
 			require.Len(t, l.reasons(), 1)
 		})
@@ -169,7 +169,7 @@ func TestHTTPSlowHeader(t *testing.T) {
 	url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
 	c := dialTLS(t, l.address())
 	go dribble(c, "GET / HTTP/1.1\r\nHost: "+strings.Repeat("x", 1000))
-	l.awaitEnd(c.LocalAddr(), idlenet.NoHandshake)
+	l.awaitEnd(c.LocalAddr(), reap.NoHandshake)
 	requireClosed(t, c)
 	require.Equal(t, "ok 1\n", curl(t, url))
 	require.Len(t, l.reasons(), 1)
@@ -183,7 +183,7 @@ func TestHTTPSlowTLSHandshake(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	go dribble(c, "\x16\x03\x01\x10\x00"+strings.Repeat("x", 1000))
-	l.awaitEnd(c.LocalAddr(), idlenet.NoHandshake)
+	l.awaitEnd(c.LocalAddr(), reap.NoHandshake)
 	requireClosed(t, c)
 }
 
@@ -212,10 +212,10 @@ func TestHTTPSlowBody(t *testing.T) {
 	go dribble(c, strings.Repeat("x", 1000))
 	_, err := io.WriteString(c, uploadHeader)
 	require.NoError(t, err)
-	l.awaitEnd(c.LocalAddr(), idlenet.BelowMinRate)
+	l.awaitEnd(c.LocalAddr(), reap.BelowMinRate)
 	err = <-failed
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorIs(t, err, idlenet.BelowMinRate)
+	require.ErrorIs(t, err, reap.BelowMinRate)
 	requireClosed(t, c)
 }
 
@@ -249,8 +249,8 @@ func TestHTTPSilentBody(t *testing.T) {
 	c := dialTLS(t, l.address())
 	_, err := io.WriteString(c, uploadHeader+"some bytes")
 	require.NoError(t, err)
-	l.awaitEnd(c.LocalAddr(), idlenet.ReadIdle)
-	require.ErrorIs(t, <-failed, idlenet.ReadIdle)
+	l.awaitEnd(c.LocalAddr(), reap.ReadIdle)
+	require.ErrorIs(t, <-failed, reap.ReadIdle)
 	requireClosed(t, c)
 }
 
@@ -319,7 +319,7 @@ func TestHTTPDrain(t *testing.T) {
 	}
 	eventually(t, "all connections end", func() bool { return l.Connections() == 0 })
 	for _, reason := range l.reasons() {
-		require.Equal(t, idlenet.Drained, reason)
+		require.Equal(t, reap.Drained, reason)
 	}
 	require.Len(t, l.reasons(), 4*each)
 }
@@ -365,8 +365,8 @@ func TestHTTPHijackedConnection(t *testing.T) {
 	}
 	silent, living, held := dial("/"), dial("/"), dial("/held")
 	everyBeat(long, func() { echo(t, living) })
-	l.awaitEnd(silent.LocalAddr(), idlenet.ReadIdle)
-	require.ErrorIs(t, <-failed, idlenet.ReadIdle)
+	l.awaitEnd(silent.LocalAddr(), reap.ReadIdle)
+	require.ErrorIs(t, <-failed, reap.ReadIdle)
 	requireClosed(t, silent)
 	echo(t, living)
 	echo(t, held)

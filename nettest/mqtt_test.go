@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A broker is an MQTT server. As a hook of it, it counts pings and notes the ends of clients.
@@ -122,7 +123,7 @@ func TestMQTTStoppedSubscriber(t *testing.T) {
 		time.Sleep(beat)
 	}
 	_, _, err := b.of("stopped")
-	require.ErrorIs(t, err, idlenet.ReadIdle)
+	require.ErrorIs(t, err, reap.ReadIdle)
 	heard := len(livingLines)
 	everyBeat(long, publish)
 	eventually(t, "the living subscriber hears", func() bool { return len(livingLines) >= heard+5 })

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const (
@@ -41,7 +42,7 @@ func TestStall(t *testing.T) { // before the parallel tests: it takes much of th
 			lasted := time.Since(silentFrom)
 			end := server.await("the living connections stay", func(s stallStats) bool { return s.Messages >= silent.Messages+3*half })
 			require.Equal(t, all-half, end.Serving)
-			require.EqualValues(t, half, end.Reaped[idlenet.ReadIdle])
+			require.EqualValues(t, half, end.Reaped[reap.ReadIdle])
 			t.Logf("%d silent connections ended within %v, a verdict was at most %v late",
 				half, lasted.Round(time.Millisecond), end.Lateness.Max)
 			const step = 10 * time.Millisecond // of the kernel's clock

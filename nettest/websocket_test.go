@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A chat is a WebSocket server that sends each message to all clients.
@@ -143,7 +144,7 @@ func TestWebSocketChat(t *testing.T) {
 		require.NoError(t, pinging.Ping(ctx))
 		said++
 	})
-	c.awaitOnlyEnd("silent", idlenet.ReadIdle)
+	c.awaitOnlyEnd("silent", reap.ReadIdle)
 	for range said {
 		require.Equal(t, "beat", <-heard)
 	}
@@ -163,7 +164,7 @@ func TestWebSocketHeartbeat(t *testing.T) {
 	})
 	c.listenTo(c.join("answering"))
 	c.join("deaf")
-	c.awaitOnlyEnd("deaf", idlenet.HeartbeatTimeout)
+	c.awaitOnlyEnd("deaf", reap.HeartbeatTimeout)
 	pings := c.Stats().Pings
 	eventually(t, "more pings", func() bool { return c.Stats().Pings > pings+5 })
 	require.Empty(t, c.ended)

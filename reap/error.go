@@ -9,7 +9,9 @@ import (
 // Error says why a connection was reaped. With errors.Is it matches its Reason, and
 // os.ErrDeadlineExceeded if Timeout is true.
 type Error struct {
-	Reason Reason
+	// Package is the package that has reaped the connection, "idle" or "idlenet".
+	Package string
+	Reason  Reason
 	// Limit is the timeout that has passed, without the share of Config.Jitter. For BelowMinRate it
 	// is the window of Config.MinRate. For HeartbeatTimeout it is Interval and MaxMissed times
 	// Retry, without Heartbeat.Jitter. It is 0 for Drained, Kicked, Shed, and OverLimit unless it
@@ -38,26 +40,35 @@ type Error struct {
 	TotalBytes int
 }
 
+// Error returns the text with the name of the package.
 func (e *Error) Error() string {
-	const prefix = "idle: connection reaped: "
+	text := "connection reaped: " + e.Text()
+	if e.Package == "" {
+		return text
+	}
+	return e.Package + ": " + text
+}
+
+// Text returns the reason and the figures behind it, such as "read idle for 1m0.1s, limit 1m0s".
+func (e *Error) Text() string {
 	lasted := e.Lasted.Round(time.Millisecond)
 	switch {
 	case e.Reason == OverLimit && e.TotalBytes > 0:
-		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, of all connections %d, limit %d",
+		return fmt.Sprintf("%v: %d bytes of output wait, of all connections %d, limit %d",
 			e.Reason, e.Bytes, e.TotalBytes, e.LimitBytes)
 	case e.Reason == OverLimit && e.Limit == 0:
-		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, limit %d", e.Reason, e.Bytes, e.LimitBytes)
+		return fmt.Sprintf("%v: %d bytes of output wait, limit %d", e.Reason, e.Bytes, e.LimitBytes)
 	case e.Reason == OverLimit:
-		return fmt.Sprintf(prefix+"%v: %d bytes of output wait, more than %d for %v, limit %v",
+		return fmt.Sprintf("%v: %d bytes of output wait, more than %d for %v, limit %v",
 			e.Reason, e.Bytes, e.LimitBytes, lasted, e.Limit)
 	case e.Reason == BelowMinRate:
-		return fmt.Sprintf(prefix+"%v: %d bytes arrived in %v, fewer than %d", e.Reason, e.Bytes, lasted, e.LimitBytes)
+		return fmt.Sprintf("%v: %d bytes arrived in %v, fewer than %d", e.Reason, e.Bytes, lasted, e.LimitBytes)
 	case e.Reason == Kicked || e.Reason == Drained:
-		return prefix + e.Reason.Error()
+		return e.Reason.Error()
 	case e.Reason == Shed:
-		return fmt.Sprintf(prefix+"%v to make room, after a silence of %v", e.Reason, lasted)
+		return fmt.Sprintf("%v to make room, after a silence of %v", e.Reason, lasted)
 	}
-	return fmt.Sprintf(prefix+"%v for %v, limit %v", e.Reason, lasted, e.Limit)
+	return fmt.Sprintf("%v for %v, limit %v", e.Reason, lasted, e.Limit)
 }
 
 // Timeout reports whether a time limit has passed, as the errors of package net do. It is false for

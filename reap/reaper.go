@@ -6,11 +6,13 @@ import (
 	"time"
 )
 
-// ErrNotWatched is returned for a connection that the reaper does not watch.
-var ErrNotWatched = errors.New("idle: the connection is not watched")
+// ErrNotWatched is, behind the name of the package, the error for a connection that the reaper does
+// not watch.
+var ErrNotWatched = errors.New("the connection is not watched")
 
-// ErrBadConnID is returned by Kick for a text that is not a ConnID.
-var ErrBadConnID = errors.New("idle: not the ID of a connection, such as 1-23-456")
+// ErrBadConnID is, behind the name of the package, the error of Kick for a text that is not a
+// ConnID.
+var ErrBadConnID = errors.New("not the ID of a connection, such as 1-23-456")
 
 // A Reaper is what packages metrics and admin show of a server: a *idle.Reaper or a
 // *idlenet.Listener. Safe for concurrent use.

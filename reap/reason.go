@@ -29,6 +29,8 @@ const (
 	BelowMinRate
 	// HeartbeatTimeout: the peer did not answer the pings of Config.Heartbeat.
 	HeartbeatTimeout
+	// HalfClosed: the peer had ended its side for Config.HalfClosedTimeout, and the server had not.
+	HalfClosed
 	// MaxAge: the connection reached Config.MaxAge.
 	MaxAge
 	// Drained: Drain was called.
@@ -49,6 +51,7 @@ var names = [Shed + 1]string{
 	OverLimit:        "over limit",
 	BelowMinRate:     "below min rate",
 	HeartbeatTimeout: "heartbeat timeout",
+	HalfClosed:       "half closed",
 	MaxAge:           "max age",
 	Drained:          "drained",
 	Kicked:           "kicked",

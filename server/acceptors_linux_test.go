@@ -22,6 +22,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A flaky listener fails a number of times before it accepts.
@@ -343,7 +344,7 @@ func TestRunEndsWithoutListeners(t *testing.T) {
 	require.NoError(t, pingPong(last, 10*time.Second), "one listener is left")
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, await(t, result), errNoListener)
-	require.Equal(t, uint64(2), s.Reaper().Stats().Reaped[idle.Drained])
+	require.Equal(t, uint64(2), s.Reaper().Stats().Reaped[reap.Drained])
 }
 
 // TestAStopDoesNotResumeAccepting stops a full server while a client waits.

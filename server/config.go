@@ -114,7 +114,7 @@ type SourceLimits = sourcelimit.Limits
 
 // Drain says how a server closes its connections when it stops, so that its clients do not all
 // reconnect elsewhere at once. A connection is busy if it was active within the last second, and
-// idle otherwise. OnClose gets idle.Drained for a connection that the drain closes, and nil for one
+// idle otherwise. OnClose gets reap.Drained for a connection that the drain closes, and nil for one
 // that is left at its end. The zero Drain is none: all connections are closed at once.
 type Drain struct {
 	// Delay is the time for which the server goes on as before. In this time load balancers notice
@@ -161,7 +161,7 @@ func (cfg Config) check() (Config, error) {
 	if loops < 0 && cfg.NumEventLoop >= 0 {
 		errs = append(errs, fmt.Errorf("server: Config.Options has %d event loops: set a positive number", loops))
 	}
-	configtable.Server.CheckRanges(&cfg, func(_, format string, args ...any) {
+	configtable.Server.CheckEach(&cfg, func(_, format string, args ...any) {
 		errs = append(errs, errorf("server: "+format, args...))
 	})
 	errs = append(errs, cfg.Drain.check())

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A drained is an echo that records why connections are closed.
@@ -128,7 +129,7 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 	defer h.mu.Unlock()
 	require.Len(t, h.reasons, busy+silent)
 	for _, reason := range h.reasons {
-		require.ErrorIs(t, reason, idle.Drained)
+		require.ErrorIs(t, reason, reap.Drained)
 	}
 	_, err := net.DialTimeout("tcp", addr.String(), time.Second)
 	require.Error(t, err)
@@ -223,13 +224,13 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 		defer c.Close()
 		require.NoError(t, pingPong(c, 10*time.Second))
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[idle.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[reap.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	require.Len(t, h.reasons, 10)
 	for _, reason := range h.reasons {
-		require.True(t, errors.Is(reason, idle.Drained) || errors.Is(reason, idle.ReadIdle), "%v", reason)
+		require.True(t, errors.Is(reason, reap.Drained) || errors.Is(reason, reap.ReadIdle), "%v", reason)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/prober"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // requireAllServed ends a prober. No probe may have failed.
@@ -141,9 +142,9 @@ func TestAFullServerAcceptsNewClients(t *testing.T) {
 	playing.Wait()
 	stats := srv.Reaper().Stats()
 	t.Logf("%d were shed for %d new clients, %d rejected, accepting paused %d times",
-		stats.Reaped[idle.Shed], newcomers, srv.Stats().Rejected.Total(), srv.Stats().Pauses)
-	require.Equal(t, stats.Reaped.Total(), stats.Reaped[idle.Shed])
-	require.GreaterOrEqual(t, int(stats.Reaped[idle.Shed]), newcomers-limit/16)
+		stats.Reaped[reap.Shed], newcomers, srv.Stats().Rejected.Total(), srv.Stats().Pauses)
+	require.Equal(t, stats.Reaped.Total(), stats.Reaped[reap.Shed])
+	require.GreaterOrEqual(t, int(stats.Reaped[reap.Shed]), newcomers-limit/16)
 	require.Zero(t, srv.Stats().Rejected)
 	stop()
 }

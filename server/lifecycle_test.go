@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A lifecycle is a Server that Run runs, with one connection.
@@ -77,7 +78,7 @@ func TestShutdownDrains(t *testing.T) {
 	require.NoError(t, l.Shutdown(t.Context()))
 	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
 	l.requireClosed(t)
-	require.EqualValues(t, 1, l.Reaper().Stats().Reaped[idle.Drained])
+	require.EqualValues(t, 1, l.Reaper().Stats().Reaped[reap.Drained])
 	require.NoError(t, l.Shutdown(t.Context()), "it is down")
 	require.NoError(t, l.Close())
 	goleak.VerifyNone(t, before)

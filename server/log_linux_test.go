@@ -12,6 +12,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A stalledLog is a slog.Handler that blocks until read is closed.
@@ -40,7 +41,7 @@ func TestALoggerThatBlocksBlocksNoServer(t *testing.T) {
 		defer c.Close()
 		require.NoError(t, pingPong(c, 10*time.Second))
 	}
-	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped[idle.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped[reap.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	for range 2000 {
 		s.cfg.Logger.Info("more than fit")
 	}

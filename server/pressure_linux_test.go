@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestTheScaleFollowsThePressureWithHysteresis(t *testing.T) {
@@ -69,7 +70,7 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 		require.NoError(t, err)
 		defer c.Close()
 	}
-	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[idle.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[reap.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)
 }
 

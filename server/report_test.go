@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestAReportHasNewReapsOnly(t *testing.T) {
@@ -17,15 +18,15 @@ func TestAReportHasNewReapsOnly(t *testing.T) {
 	var s idle.Stats
 	r.logReaped(s)
 	require.Empty(t, out.String(), "nothing was reaped")
-	s.Reaped = idle.Counts{idle.ReadIdle: 5}
+	s.Reaped = idle.Counts{reap.ReadIdle: 5}
 	s.Lateness = idle.LatenessStats{Count: 5, Sum: 5 * time.Second}
 	r.logReaped(s)
 	require.Contains(t, out.String(), `msg=reaped number=5 reasons.read_idle=5 connections=0 late=1s`)
 	out.Reset()
 	r.logReaped(s)
 	require.Empty(t, out.String(), "nothing is new")
-	s.Reaped = idle.Counts{idle.ReadIdle: 5, idle.Kicked: 1}
-	s.Observed = idle.Counts{idle.MaxAge: 2}
+	s.Reaped = idle.Counts{reap.ReadIdle: 5, reap.Kicked: 1}
+	s.Observed = idle.Counts{reap.MaxAge: 2}
 	r.logReaped(s)
 	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
 	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n")

@@ -78,7 +78,7 @@ func markdown(table configtable.Table, name string, cfg any) string {
 			applies += ", POST"
 		}
 		help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, value, s.Zero, applies, help)
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, value, s.ZeroText(), applies, help)
 	}
 	return b.String()
 }

@@ -51,7 +51,7 @@ func Example_net() {
 	reloaded := make(chan error)
 	go hangups.Run(ctx, ln.Update, func(err error) { reloaded <- err })
 
-	writeFile(file, "read-timeout 5s\nmax-connections 1000")
+	writeFile(file, "read-timeout 5s\nkeep-closed 100")
 	_ = syscall.Kill(os.Getpid(), syscall.SIGHUP) // as the command kill -HUP does
 	fmt.Println(<-reloaded, limits.Describe(ln.Config()))
 
@@ -60,7 +60,7 @@ func Example_net() {
 	fmt.Println(settings.Explain(<-reloaded, "--"))
 	// Output:
 	// read-timeout 30s, handshake-timeout 10s, max-age 12h0m0s, tick 50ms, close-grace 5s
-	// <nil> read-timeout 5s, handshake-timeout 10s, tick 50ms, max-connections 1000, close-grace 5s
+	// <nil> read-timeout 5s, handshake-timeout 10s, keep-closed 100, tick 50ms, close-grace 5s
 	// --read-timeout is -5s: set a positive duration such as 60s, or 0 for none
 }
 

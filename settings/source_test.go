@@ -194,7 +194,7 @@ func TestExplain(t *testing.T) {
 		ReadTimeout: -time.Second, Heartbeat: idle.Heartbeat{Interval: time.Second}, MaxAgeGrace: time.Second,
 	})
 	const want = "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; " +
-		"Config.Heartbeat.Ping is nil: set the func that returns the bytes of a ping; --max-age-grace is 1s without --max-age: set both"
+		"--max-age-grace is 1s without --max-age: set both; Config.Heartbeat.Ping is nil: set the func of a ping"
 	require.Equal(t, want, settings.Explain(err, "--"))
 	require.Equal(t, strings.ReplaceAll(want, "--", ""), settings.Explain(err, ""))
 	require.Equal(t, "at start: "+want, settings.Explain(fmt.Errorf("at start: %w", err), "--"))
@@ -209,7 +209,7 @@ func TestExplainNamesTheFlagsOfAListener(t *testing.T) {
 	defer inner.Close()
 	_, err = idlenet.Listen(inner, idlenet.Config{ReadTimeout: -time.Second, AcceptRate: -1, MaxAgeGrace: time.Second})
 	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; "+
-		"--accept-rate is -1: set a positive number, or 0 for any number; --max-age-grace is 1s without --max-age: set both", settings.Explain(err, "--"))
+		"--max-age-grace is 1s without --max-age: set both; --accept-rate is -1: set a positive number, or 0 for any number", settings.Explain(err, "--"))
 }
 
 // TestDescribeIsAFileOfLimits writes the text of Describe as a file, and reads the same Config

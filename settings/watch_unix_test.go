@@ -21,6 +21,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestMain(m *testing.M) {
@@ -196,7 +197,7 @@ func TestHangupChangesAListener(t *testing.T) {
 	require.Equal(t, "read-timeout 300ms, tick 20ms, close-grace 1s", s.Describe(ln.Config()))
 	_, err = served.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorIs(t, ln.Reason(served), idlenet.ReadIdle)
+	require.ErrorIs(t, ln.Reason(served), reap.ReadIdle)
 }
 
 // TestAFIFODoesNotBlock puts a FIFO without a writer in the place of the file: opening it would

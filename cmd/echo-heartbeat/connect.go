@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // maxMissed is the number of unanswered heartbeats after which the client takes the server for
@@ -85,7 +86,7 @@ func connect(ctx context.Context, out io.Writer, addr string, heartbeat time.Dur
 	}
 	select {
 	case err := <-h.closed:
-		if errors.Is(err, idle.HeartbeatTimeout) {
+		if errors.Is(err, reap.HeartbeatTimeout) {
 			return fmt.Errorf("the server is dead: %w", err)
 		}
 		h.out.printf("closed by the server")

@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 var (
 	echoConfig = idle.Config{ReadTimeout: time.Second}
-	errReaped  = &idle.ReapError{Reason: idle.ReadIdle}
+	errReaped  = &idle.ReapError{Reason: reap.ReadIdle}
 )
 
 func TestAnswer(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A fate is the behavior of a client.
@@ -141,7 +142,7 @@ func (c *client) send(msg string) bool {
 func (c *client) mistake() string {
 	silence := c.closedAt.Sub(c.lastSent)
 	switch {
-	case errors.Is(c.reason, idle.Kicked): // on the page
+	case errors.Is(c.reason, reap.Kicked): // on the page
 		return ""
 	case c.fate == lives && !c.closedAt.IsZero():
 		return "a living client was cut off"
@@ -149,7 +150,7 @@ func (c *client) mistake() string {
 		return ""
 	case c.closedAt.IsZero():
 		return "a dead client was kept"
-	case !errors.Is(c.reason, idle.ReadIdle):
+	case !errors.Is(c.reason, reap.ReadIdle):
 		return fmt.Sprintf("closed for another reason: %v", c.reason)
 	case silence < c.round.show.cfg.ReadTimeout:
 		return fmt.Sprintf("reaped too early, after %v", silence)

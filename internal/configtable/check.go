@@ -1,6 +1,11 @@
 package configtable
 
-import "time"
+import (
+	"reflect"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
 
 const (
 	minDefaultTick = 20 * time.Millisecond
@@ -38,14 +43,60 @@ func (t Table) Shortest(cfg any) Deadline {
 	return shortest
 }
 
+// Fill sets the defaults that depend on no other setting, or only on one that is set.
+func (t Table) Fill(cfg any) {
+	for _, s := range t {
+		v, with := s.Of(cfg), s.With
+		if s.Needs != "" {
+			with = s.Needs
+		}
+		switch of := s.Default.(type) {
+		case nil:
+		case Field:
+			if v.IsZero() {
+				v.Set(of.Of(cfg))
+			}
+		default:
+			if v.IsZero() && (with == "" || !with.Of(cfg).IsZero()) {
+				v.Set(reflect.ValueOf(of).Convert(v.Type()))
+			}
+		}
+	}
+}
+
+// Limits returns the limits that the fields of a Config fill.
+func (t Table) Limits(cfg any) (lim verdict.Limits) {
+	for _, s := range t {
+		if s.Limit != "" {
+			Field(s.Limit).Of(&lim).Set(s.Of(cfg))
+		}
+	}
+	return lim
+}
+
+// Watches reports whether a Config has a setting that alone closes connections.
+func (t Table) Watches(cfg any) bool {
+	for _, s := range t {
+		if v := s.Of(cfg); s.Alone && !v.IsZero() && (v.Int() > 0 || s.Negative == "") {
+			return true
+		}
+	}
+	return false
+}
+
 // A Refuse notes a mistake in a field of a Config.
 type Refuse func(field, format string, args ...any)
 
-// CheckRanges checks each setting by itself.
-func (t Table) CheckRanges(cfg any, refuse Refuse) {
+// CheckEach checks each setting by itself, and that of two settings that need each other none is
+// alone.
+func (t Table) CheckEach(cfg any, refuse Refuse) {
 	for _, s := range t {
-		if v := s.Of(cfg); s.Mistake(v) != "" {
+		v := s.Of(cfg)
+		if s.Mistake(v) != "" {
 			refuse(s.Field, "%s is %v: %s", Field(s.Field), v.Interface(), s.Mistake(v))
+		}
+		if s.Needs != "" && !v.IsZero() && s.Needs.Of(cfg).IsZero() {
+			refuse(s.Field, "%s is %v without %s: set both", Field(s.Field), v.Interface(), s.Needs)
 		}
 	}
 }

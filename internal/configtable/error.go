@@ -3,11 +3,23 @@ package configtable
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 )
 
-// A Field in the arguments of Errorf is the path of a field. It stands for its name in the text.
+// A Field is the path of a field of a Config. In the arguments of Errorf it stands for its name in
+// the text.
 type Field string
+
+// Of returns the field of a Config. The argument is a pointer to the Config.
+func (f Field) Of(cfg any) reflect.Value {
+	v := reflect.ValueOf(cfg).Elem()
+	for name := range strings.SplitSeq(string(f), ".") {
+		v = v.FieldByName(name)
+	}
+	return v
+}
 
 // An Error is an error with the names of fields in its text.
 type Error struct {

@@ -46,7 +46,12 @@ type Setting struct {
 	Name       string // in flags, files, logs and JSON
 	Field      string // path of the field, such as "OutputLimit.Soft"
 	Help       string // the unit is in back quotes, as package flag has it
-	Zero       string // what 0 means; empty if the field is no number
+	Zero       string // what 0 means; empty if the field is no number or has a Default
+	Default    any    // the value instead of 0, or the Field that has it
+	With       Field  // the Default applies if this field is set
+	Needs      Field  // the field is of no use without this one; With is the same field then
+	Limit      string // path of the field of verdict.Limits that it fills
+	Alone      bool   // a Config with nothing else closes connections
 	Negative   string // what a negative value means; empty if it is refused
 	Min, Max   int64  // of values above 0: nanoseconds, a number, or a part of 1
 	Ticks      bool   // a deadline that is counted in ticks
@@ -113,19 +118,28 @@ func (t Table) NameOf(field string) string {
 }
 
 // Of returns the field of a Config. The argument is a pointer to the Config.
-func (s Setting) Of(cfg any) reflect.Value {
-	v := reflect.ValueOf(cfg).Elem()
-	for name := range strings.SplitSeq(s.Field, ".") {
-		v = v.FieldByName(name)
+func (s Setting) Of(cfg any) reflect.Value { return Field(s.Field).Of(cfg) }
+
+// ZeroText returns what 0 means, or "" if the field is no number.
+func (s Setting) ZeroText() string {
+	switch d := s.Default.(type) {
+	case nil:
+		return s.Zero
+	case Field:
+		return "the value of " + Idle.NameOf(string(d))
+	case time.Duration:
+		return shortDuration(d)
+	default:
+		return fmt.Sprint(d)
 	}
-	return v
 }
 
 // Usage returns the help text of a flag, in two lines if it is long.
 func (s Setting) Usage() string {
 	var notes []string
-	if s.Zero != "" && s.Zero != "none" {
-		notes = append(notes, "0 is "+s.Zero)
+	zero := s.ZeroText()
+	if zero != "" && zero != "none" {
+		notes = append(notes, "0 is "+zero)
 	}
 	if s.Negative != "" {
 		notes = append(notes, "a negative value is "+s.Negative)
@@ -149,11 +163,11 @@ func (s Setting) Mistake(v reflect.Value) string {
 	case compare(v, 0) < 0 && s.Negative != "":
 		return ""
 	case compare(v, 0) < 0 && isDuration(v.Type()):
-		return "set a positive duration such as 60s, or 0 for " + s.Zero
+		return "set a positive duration such as 60s, or 0 for " + s.ZeroText()
 	case compare(v, 0) < 0:
-		return "set a positive number, or 0 for " + s.Zero
+		return "set a positive number, or 0 for " + s.ZeroText()
 	case compare(v, s.Min) < 0:
-		return fmt.Sprintf("set at least %s, or 0 for %s", boundText(v.Type(), s.Min), s.Zero)
+		return fmt.Sprintf("set at least %s, or 0 for %s", boundText(v.Type(), s.Min), s.ZeroText())
 	case compare(v, s.Max) > 0:
 		return "set at most " + boundText(v.Type(), s.Max)
 	}
@@ -199,7 +213,12 @@ func boundText(t reflect.Type, bound int64) string {
 	if time.Duration(bound) == TenYears {
 		return "ten years"
 	}
-	text := time.Duration(bound).String()
+	return shortDuration(time.Duration(bound))
+}
+
+// shortDuration returns a duration without its zero minutes and seconds.
+func shortDuration(d time.Duration) string {
+	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}

@@ -55,10 +55,10 @@ func testRows(t *testing.T, table configtable.Table, cfg any) {
 		names[s.Name], fields[s.Field] = true, true
 		require.Equal(t, s.Name, table.NameOf(s.Field))
 		if !v.CanInt() && !v.CanFloat() {
-			require.Empty(t, s.Zero, s.Name)
+			require.Empty(t, s.ZeroText(), s.Name)
 			continue
 		}
-		require.NotEmpty(t, s.Zero, s.Name)
+		require.NotEmpty(t, s.ZeroText(), s.Name)
 		require.Less(t, s.Min, s.Max, s.Name)
 		require.False(t, s.Adjustable && s.Unit() != "duration", "%s: POST takes durations", s.Name)
 		require.False(t, s.Ticks && s.Unit() != "duration", "%s: ticks are of durations", s.Name)

@@ -12,96 +12,99 @@ const (
 	age = int64(TenYears)
 )
 
+// DefaultWindow is the default of MinRate.Window.
+const DefaultWindow = 5 * time.Second
+
 // Idle is the table of idle.Config.
 var Idle = Table{
 	{
 		Name: "read-timeout", Field: "ReadTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "Read", Alone: true,
 		Help: "close a connection when its peer sends nothing for this `duration`",
 	},
 	{
 		Name: "write-timeout", Field: "WriteTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "Write", Alone: true,
 		Help: "report a connection as write idle when nothing is sent to its peer for this `duration`",
 	},
 	{
 		Name: "all-timeout", Field: "AllTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "All", Alone: true,
 		Help: "close a connection when neither side sends anything for this `duration`",
 	},
 	{
-		Name: "jitter", Field: "Jitter", Zero: "none", Max: 1,
+		Name: "jitter", Field: "Jitter", Zero: "none", Max: 1, Limit: "Jitter",
 		Help: "lengthen read-timeout, write-timeout and all-timeout by up to this `part`, at random for each connection",
 	},
 	{
 		Name: "first-byte-timeout", Field: "FirstByteTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "FirstByte", Alone: true,
 		Help: "close a connection when its first byte takes longer than this `duration`",
 	},
 	{
 		Name: "handshake-timeout", Field: "HandshakeTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Handshake", Alone: true, Scope: PerConnection,
 		Help: "close a connection when its handshake takes longer than this `duration`",
 	},
 	{
 		Name: "write-stall-timeout", Field: "WriteStallTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Stall", Alone: true, Scope: PerConnection,
 		Help: "reset a connection when its peer takes none of its pending output for this `duration`",
 	},
 	{
-		Name: "output-limit", Field: "OutputLimit.Hard", Zero: "none", Min: 1, Max: noMax,
+		Name: "output-limit", Field: "OutputLimit.Hard", Zero: "none", Min: 1, Max: noMax, Limit: "Output.Hard", Alone: true,
 		Help: "reset a connection when more `bytes` of output are pending",
 	},
 	{
-		Name: "output-soft-limit", Field: "OutputLimit.Soft", Zero: "none", Min: 1, Max: noMax,
+		Name: "output-soft-limit", Field: "OutputLimit.Soft", Zero: "none", Min: 1, Max: noMax, Limit: "Output.Soft", Needs: "OutputLimit.SoftFor", Alone: true,
 		Help: "reset a connection when more `bytes` of output are pending for longer than output-soft-for",
 	},
 	{
-		Name: "output-soft-for", Field: "OutputLimit.SoftFor", Zero: "none", Min: ms, Max: age, Ticks: true,
+		Name: "output-soft-for", Field: "OutputLimit.SoftFor", Zero: "none", Min: ms, Max: age, Ticks: true, Limit: "Output.SoftFor", Needs: "OutputLimit.Soft",
 		Help: "`duration` for which pending output may exceed output-soft-limit",
 	},
 	{
-		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax,
+		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax, Limit: "Output.Total", Alone: true,
 		Help: "reset the connections with the most pending output when more `bytes` of it are pending for all together",
 	},
 	{
-		Name: "min-rate", Field: "MinRate.BytesPerSecond", Zero: "none", Min: 1, Max: noMax,
+		Name: "min-rate", Field: "MinRate.BytesPerSecond", Zero: "none", Min: 1, Max: noMax, Limit: "Rate.BytesPerSecond", Alone: true, Scope: PerConnection,
 		Help: "close a connection when an open message arrives at fewer `bytes` per second",
 	},
 	{
-		Name: "min-rate-window", Field: "MinRate.Window", Zero: "5s", Min: ms, Max: age, Ticks: true,
+		Name: "min-rate-window", Field: "MinRate.Window", Min: ms, Max: age, Ticks: true, Limit: "Rate.Window", Needs: "MinRate.BytesPerSecond", Default: DefaultWindow, Scope: PerConnection,
 		Help: "`duration` over which min-rate is measured",
 	},
 	{
-		Name: "min-rate-grace", Field: "MinRate.Grace", Zero: "none", Min: ms, Max: age, Ticks: true,
+		Name: "min-rate-grace", Field: "MinRate.Grace", Zero: "none", Min: ms, Max: age, Ticks: true, Limit: "Rate.Grace", Needs: "MinRate.BytesPerSecond", Scope: PerConnection,
 		Help: "`duration` between the start of a message and its first window of min-rate",
 	},
 	{
-		Name: "min-rate-always", Field: "MinRate.Always",
+		Name: "min-rate-always", Field: "MinRate.Always", Limit: "Rate.Always", Needs: "MinRate.BytesPerSecond", Scope: PerConnection,
 		Help: "apply min-rate all the time, not only while a message is open",
 	},
 	{
-		Name: "heartbeat", Field: "Heartbeat.Interval", Zero: "none", Min: ms, Max: age, Ticks: true,
+		Name: "heartbeat", Field: "Heartbeat.Interval", Zero: "none", Min: ms, Max: age, Ticks: true, Limit: "Heartbeat.Interval", Alone: true,
 		Help: "send a ping when the peer sends nothing for this `duration`",
 	},
 	{
-		Name: "heartbeat-retry", Field: "Heartbeat.Retry", Zero: "the value of heartbeat", Min: ms, Max: age, Ticks: true,
+		Name: "heartbeat-retry", Field: "Heartbeat.Retry", Min: ms, Max: age, Ticks: true, Limit: "Heartbeat.Retry", Needs: "Heartbeat.Interval", Default: Field("Heartbeat.Interval"),
 		Help: "send the next ping, or close the connection, when a ping is not answered for this `duration`",
 	},
 	{
-		Name: "heartbeat-missed", Field: "Heartbeat.MaxMissed", Zero: "2", Min: 1, Max: 15,
+		Name: "heartbeat-missed", Field: "Heartbeat.MaxMissed", Min: 1, Max: 15, Limit: "Heartbeat.MaxMissed", Needs: "Heartbeat.Interval", Default: 2,
 		Help: "close a connection after this `number` of unanswered pings in a row",
 	},
 	{
-		Name: "heartbeat-jitter", Field: "Heartbeat.Jitter", Zero: "0.2", Negative: "none", Max: 1,
+		Name: "heartbeat-jitter", Field: "Heartbeat.Jitter", Negative: "none", Max: 1, Limit: "Heartbeat.Jitter", Needs: "Heartbeat.Interval", Default: 0.2,
 		Help: "lengthen heartbeat by up to this `part`, at random for each connection",
 	},
 	{
-		Name: "max-age", Field: "MaxAge", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Name: "max-age", Field: "MaxAge", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Age", Alone: true, Scope: PerConnection,
 		Help: "close a connection when it is older than this `duration`, ±10 %",
 	},
 	{
-		Name: "max-age-grace", Field: "MaxAgeGrace", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true,
+		Name: "max-age-grace", Field: "MaxAgeGrace", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "AgeGrace", Needs: "MaxAge",
 		Help: "`duration` between the goodbye at max-age and the close",
 	},
 	{
@@ -110,15 +113,15 @@ var Idle = Table{
 	},
 	{
 		Name: "tcp-keepalive", Field: "TCPKeepAlive", Zero: "none",
-		Min: int64(8 * time.Second), Max: int64(24 * time.Hour),
+		Min: int64(8 * time.Second), Max: int64(24 * time.Hour), Alone: true,
 		Help: "let the kernel detect a vanished peer within about this `duration`",
 	},
 	{
-		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32,
+		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32, Alone: true,
 		Help: "limit the `number` of open connections; from 15/16 of it on, the longest idle ones are closed",
 	},
 	{
-		Name: "shed-protect", Field: "ShedProtect", Zero: "1s", Min: ms, Max: age, Ticks: true,
+		Name: "shed-protect", Field: "ShedProtect", Min: ms, Max: age, Ticks: true, With: "MaxConnections", Default: time.Second,
 		Help: "`duration` of silence before a connection may be closed to make room for new ones",
 	},
 	{
@@ -144,14 +147,21 @@ var Idle = Table{
 var Net = slices.Concat(
 	Idle.filter(false, "OutputLimit", "ReconnectSpread", "MaxConnections"),
 	Table{{
-		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32,
+		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32, Alone: true,
 		Help: "limit the `number` of open connections; at the limit, each new one replaces a silent one, or is closed",
 	}},
 	Server.filter(true, "Sources", "AcceptRate"),
-	Table{{
-		Name: "close-grace", Field: "CloseGrace", Zero: "5s", Min: ms, Max: age,
-		Help: "`duration` that the server gets to close a connection that has ended",
-	}},
+	Table{
+		{
+			Name: "half-closed-timeout", Field: "HalfClosedTimeout", Zero: "none",
+			Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "HalfClosed", Alone: true,
+			Help: "close a connection when its peer has ended its side and the server has not for this `duration`",
+		},
+		{
+			Name: "close-grace", Field: "CloseGrace", Min: ms, Max: age, Default: 5 * time.Second,
+			Help: "`duration` that the server gets to close a connection that has ended",
+		},
+	},
 )
 
 // filter returns the settings of the given fields, and of the fields in these, or all others.

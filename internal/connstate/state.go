@@ -12,6 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A State holds the facts about one connection that not every message needs. The others are in its
@@ -25,20 +26,38 @@ type State struct {
 	over    mono.Packed
 	rated   mono.Packed
 	pinged  mono.Packed
+	ended   mono.Packed                      // the peer had ended its side by then
 	noticed [verdict.IdleReasons]mono.Packed // the last event of each idle reason
 
 	lastMoved uint32 // the counter of CheckOutput
 	received  uint32 // the counter of CountReceived
 	holds     uint32 // calls of Hold minus calls of Release
 
-	// LimitsID is the number of the limits that apply. The owner of the State gives it out.
+	// Own is for the owner of the State. So is LimitsID, the number of the limits that apply.
+	Own      uint32
 	LimitsID uint16
 
-	missed   uint8 // pings since the last answer
-	undated  bool  // the kernel does not report when bytes were sent
-	exempt   bool
-	leaving  bool // the goodbye for the maximum age was sent
-	observed bool
+	missed uint8 // pings since the last answer
+	flags  flags
+}
+
+// flags are conditions of a connection.
+type flags uint8
+
+const (
+	undated  flags = 1 << iota // the kernel does not report when bytes were sent
+	exempt                     // out of all limits
+	leaving                    // the goodbye for the maximum age was sent
+	observed                   // spared although a limit was exceeded
+)
+
+func (s *State) is(f flags) bool { return s.flags&f != 0 }
+
+func (s *State) set(f flags, on bool) {
+	s.flags &^= f
+	if on {
+		s.flags |= f
+	}
 }
 
 // stampStep is the largest distance between the bounds of an instant that has no stamp: two steps
@@ -53,20 +72,23 @@ func (s *State) Open(clock *mono.Clock, rate verdict.Rate, now mono.Time) {
 	}
 }
 
+// Used reports whether the State belongs to a connection.
+func (s *State) Used() bool { return s.opened != 0 }
+
 // Opened returns the instant at which the connection was opened.
 func (s *State) Opened() mono.Packed { return s.opened }
 
 // Judged reports whether the connection is judged: it is neither exempt nor observed.
-func (s *State) Judged() bool { return !s.exempt && !s.observed }
+func (s *State) Judged() bool { return !s.is(exempt | observed) }
 
 // Exempt reports whether the connection is out of all limits.
-func (s *State) Exempt() bool { return s.exempt }
+func (s *State) Exempt() bool { return s.is(exempt) }
 
 // Observed reports whether the connection was spared although a limit was exceeded.
-func (s *State) Observed() bool { return s.observed }
+func (s *State) Observed() bool { return s.is(observed) }
 
 // Leaving reports whether the connection got its goodbye.
-func (s *State) Leaving() bool { return s.leaving }
+func (s *State) Leaving() bool { return s.is(leaving) }
 
 // Held reports whether the server works on a request.
 func (s *State) Held() bool { return s.holds > 0 }
@@ -88,11 +110,12 @@ func (s *State) Release() (last bool) {
 
 // SetExempt takes the connection out of all limits, or puts it back.
 func (s *State) SetExempt(on bool) {
-	s.exempt, s.stalled, s.over = on, 0, 0
+	s.set(exempt, on)
+	s.stalled, s.over = 0, 0
 }
 
 // SetObserved records whether the connection is spared.
-func (s *State) SetObserved(on bool) { s.observed = on }
+func (s *State) SetObserved(on bool) { s.set(observed, on) }
 
 // Touch restarts the idle timeouts.
 func (s *State) Touch(clock *mono.Clock, r *conntable.Record) {
@@ -103,7 +126,7 @@ func (s *State) Touch(clock *mono.Clock, r *conntable.Record) {
 // Alive records a sign of life that is an answer to all pings.
 func (s *State) Alive(clock *mono.Clock) {
 	s.missed = 0
-	if !s.leaving {
+	if !s.is(leaving) {
 		s.pinged = clock.PackNow()
 	}
 }
@@ -115,12 +138,13 @@ func (s *State) Ping(clock *mono.Clock, f *verdict.Facts, now mono.Time) {
 
 // Leave records that the connection gets its goodbye.
 func (s *State) Leave(clock *mono.Clock, now mono.Time) {
-	s.leaving, s.pinged = true, clock.Pack(now)
+	s.set(leaving, true)
+	s.pinged = clock.Pack(now)
 }
 
 // Notice records an idle event.
 func (s *State) Notice(clock *mono.Clock, r verdict.Reason, now mono.Time) {
-	s.noticed[r-verdict.ReadIdle] = clock.Pack(now)
+	s.noticed[r-reap.ReadIdle] = clock.Pack(now)
 }
 
 // BeginMessage begins a window of rate, unless a message is open. It reports whether it did.
@@ -151,10 +175,11 @@ func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limit
 	instant := func(p mono.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
 	f := verdict.Facts{
 		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
-		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.undated,
+		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.is(undated),
 		Output: output, StalledSince: instant(s.stalled), OverSince: instant(s.over),
 		RatedSince: instant(s.rated), Counting: s.received != 0,
-		LastPing: instant(s.pinged), Missed: int(s.missed), Leaving: s.leaving,
+		LastPing: instant(s.pinged), Missed: int(s.missed), Leaving: s.is(leaving),
+		EndedSince: instant(s.ended),
 	}
 	for i, p := range s.noticed {
 		f.Noticed[i] = instant(p)
@@ -190,9 +215,9 @@ func span(clock *mono.Clock, to mono.Time) verdict.Span {
 }
 
 // instants returns all instants.
-func (s *State) instants() [7 + verdict.IdleReasons]*mono.Packed {
+func (s *State) instants() [8 + verdict.IdleReasons]*mono.Packed {
 	return [...]*mono.Packed{
-		&s.opened, &s.heard, &s.wrote, &s.stalled, &s.over, &s.rated, &s.pinged,
+		&s.opened, &s.heard, &s.wrote, &s.stalled, &s.over, &s.rated, &s.pinged, &s.ended,
 		&s.noticed[0], &s.noticed[1], &s.noticed[2],
 	}
 }
@@ -230,7 +255,8 @@ func (s *State) Learn(
 	if !f.Fresh {
 		r.Set(conntable.Fresh, false)
 	}
-	s.undated = !ev.Dated
+	s.set(undated, !ev.Dated)
+	s.ended = clock.PackSome(f.EndedSince)
 	if lim.PollOutput() > 0 || lim.Write > 0 || lim.All > 0 || lim.Heartbeat.Interval > 0 || lim.Drain != (verdict.Drain{}) {
 		if lim.CheckOutput(f, ev, &s.lastMoved, now) {
 			s.wrote = clock.Pack(f.Wrote.To)
@@ -268,13 +294,14 @@ func (s *State) Adapt(clock *mono.Clock, before, lim *verdict.Limits) {
 }
 
 func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
-	if lim.Age == 0 && s.leaving {
-		s.leaving, s.pinged = false, clock.PackNow()
+	if lim.Age == 0 && s.is(leaving) {
+		s.set(leaving, false)
+		s.pinged = clock.PackNow()
 	}
 	switch {
 	case lim.Heartbeat.Interval == 0:
 		s.missed = 0
-	case lim.Heartbeat.PongsOnly && !before.Heartbeat.PongsOnly && !s.leaving:
+	case lim.Heartbeat.PongsOnly && !before.Heartbeat.PongsOnly && !s.is(leaving):
 		// Otherwise all old connections would get a ping at once.
 		s.missed, s.pinged = 0, clock.PackNow()
 	}

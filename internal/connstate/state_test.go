@@ -11,6 +11,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const tick = 10 * time.Millisecond
@@ -49,8 +51,8 @@ func (c *conn) learn(ev verdict.Evidence) (heard bool) {
 	return c.Learn(&c.clock, &c.record, &c.lim, &f, &ev, c.now)
 }
 
-func TestAStateIs60Bytes(t *testing.T) {
-	require.EqualValues(t, 60, unsafe.Sizeof(State{}))
+func TestAStateIs64Bytes(t *testing.T) {
+	require.EqualValues(t, 64, unsafe.Sizeof(State{}))
 }
 
 func TestTheLastReadIsKnownAfterTheClockHasForgottenIt(t *testing.T) {
@@ -101,9 +103,9 @@ func TestEachInstantIsAFactOfItsOwn(t *testing.T) {
 	c := newConn(verdict.Limits{})
 	c.pass(2 * time.Second)
 	for i, set := range []func(now mono.Time){
-		func(now mono.Time) { c.Notice(&c.clock, verdict.ReadIdle, now) },
-		func(now mono.Time) { c.Notice(&c.clock, verdict.WriteIdle, now) },
-		func(now mono.Time) { c.Notice(&c.clock, verdict.AllIdle, now) },
+		func(now mono.Time) { c.Notice(&c.clock, reap.ReadIdle, now) },
+		func(now mono.Time) { c.Notice(&c.clock, reap.WriteIdle, now) },
+		func(now mono.Time) { c.Notice(&c.clock, reap.AllIdle, now) },
 	} {
 		c.pass(tick)
 		set(c.now)

@@ -57,6 +57,8 @@ func askTCP(fd int, ev *verdict.Evidence) {
 	// Kernels before 4.19 do not count sent bytes. The SYN may count as one acknowledged byte.
 	ev.Counted = info.Bytes_sent > 0 || info.Bytes_acked <= 1 && info.Unacked == 0
 	ev.Moved = uint32(info.Bytes_acked + sent)
+	const closeWait = 8 // TCP_CLOSE_WAIT
+	ev.HalfEnded = info.State == closeWait
 	ev.InFlight, ev.Resent = info.Unacked > 0, info.Retransmits > 0
 	ev.Unsent = int(info.Notsent_bytes)
 	if ev.Queued = ev.Unsent; ev.InFlight {

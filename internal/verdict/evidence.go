@@ -16,16 +16,17 @@ type Evidence struct {
 	// kernel answered.
 	Took time.Duration
 
-	Silent   time.Duration // since the last byte arrived, to within Step
-	Quiet    time.Duration // since the last transmission or retransmission, to within Step
-	Moved    uint32        // changes whenever new bytes are sent or sent bytes are acknowledged
-	InFlight bool          // sent bytes are not acknowledged yet
-	Resent   bool          // the bytes in flight were retransmitted
-	Counted  bool          // Moved counts sent bytes: Linux 4.19 and later
-	Unsent   int           // bytes that the kernel has not sent yet
-	Received uint64        // bytes received
-	Acked    uint64        // bytes that the peer has acknowledged
-	Queued   int           // bytes in the kernel that the peer has not acknowledged; -1 if unknown
+	Silent    time.Duration // since the last byte arrived, to within Step
+	Quiet     time.Duration // since the last transmission or retransmission, to within Step
+	Moved     uint32        // changes whenever new bytes are sent or sent bytes are acknowledged
+	InFlight  bool          // sent bytes are not acknowledged yet
+	Resent    bool          // the bytes in flight were retransmitted
+	Counted   bool          // Moved counts sent bytes: Linux 4.19 and later
+	Unsent    int           // bytes that the kernel has not sent yet
+	Received  uint64        // bytes received
+	Acked     uint64        // bytes that the peer has acknowledged
+	HalfEnded bool          // the peer has ended its side of the connection, and this side is open
+	Queued    int           // bytes in the kernel that the peer has not acknowledged; -1 if unknown
 }
 
 // A Finding is the result of inspecting a socket without reading from it.
@@ -46,6 +47,9 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 	}
 	latest := now.Add(-ev.Silent)
 	arrived := latest.Add(-ev.Took)
+	if ev.HalfEnded && f.EndedSince == 0 {
+		f.EndedSince = now
+	}
 	if ev.Dated && ev.Received > 0 {
 		f.Fresh = false // even if a layer such as TLS has consumed all bytes
 		f.ArrivedAfter = max(arrived.Add(-ev.Step), 1)

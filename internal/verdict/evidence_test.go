@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestHear(t *testing.T) {
@@ -55,7 +57,7 @@ func TestAnAnswerWithoutTheBytesThatCameInIsNotTrusted(t *testing.T) {
 	require.Zero(t, f.HeardAt)
 	v := lim.Judge(f, neverAway, 80*second)
 	require.Equal(t, Raise, v.Act)
-	require.Equal(t, ReadIdle, v.Reason)
+	require.Equal(t, reap.ReadIdle, v.Reason)
 
 	fresh := &Facts{Opened: At(second), Heard: At(20 * second), Fresh: true}
 	ev = Evidence{Dated: true, Step: kernelStep, Silent: 70 * second}
@@ -172,7 +174,7 @@ func TestSentBytesCountThoughTheirAcknowledgementIsLost(t *testing.T) {
 	require.Equal(t, sent, f.Wrote)
 	v := lim.Judge(f, neverAway, 4800*millisecond+kernelStep)
 	require.Equal(t, Raise, v.Act)
-	require.Equal(t, WriteIdle, v.Reason)
+	require.Equal(t, reap.WriteIdle, v.Reason)
 	require.Equal(t, mono.Time(4800*millisecond+kernelStep), v.Due)
 }
 

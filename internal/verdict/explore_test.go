@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // The tests of this file explore the judge exhaustively on a small grid: one tick is one
@@ -36,28 +38,28 @@ type promise struct {
 // promised returns the contract of a reason.
 func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 	switch r {
-	case ReadIdle:
+	case reap.ReadIdle:
 		p = promise{on: lim.Read > 0 && !f.Held, since: f.Heard.To, length: lim.Read, server: true, act: Raise}
-	case WriteIdle:
+	case reap.WriteIdle:
 		p = promise{on: lim.Write > 0 && !f.Held && !f.Blind, since: f.Wrote.To, length: lim.Write, act: Raise}
-	case AllIdle:
+	case reap.AllIdle:
 		p = promise{on: lim.All > 0 && !f.Held, since: max(f.Heard.To, f.Wrote.To), length: lim.All, server: true, act: Raise}
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		p = promise{on: lim.FirstByte > 0 && f.Fresh, since: f.Opened.To, length: lim.FirstByte, server: true, act: End}
-	case NoHandshake:
+	case reap.NoHandshake:
 		p = promise{on: lim.Handshake > 0 && !f.Ready, since: f.Opened.To, length: lim.Handshake,
 			server: true, loop: true, unread: f.Unread, act: End}
-	case WriteStall:
+	case reap.WriteStall:
 		p = promise{on: lim.Stall > 0 && f.StalledSince > 0, since: f.StalledSince, length: lim.Stall, server: true, loop: true, act: End}
-	case OverLimit:
+	case reap.OverLimit:
 		p = promise{on: lim.Output.Soft > 0 && f.OverSince > 0, since: f.OverSince, length: lim.Output.SoftFor,
 			server: true, loop: true, act: End}
 		if lim.Output.Hard > 0 && f.Output > lim.Output.Hard {
 			p = promise{on: true, fixed: true, at: 0, act: End}
 		}
-	case BelowMinRate:
+	case reap.BelowMinRate:
 		p = promise{on: lim.Rate.Window > 0 && f.Counting, since: f.RatedSince, length: lim.Rate.Window, server: true, loop: true, act: End}
-	case HeartbeatTimeout:
+	case reap.HeartbeatTimeout:
 		h := lim.Heartbeat
 		p = promise{on: h.Interval > 0 && !f.Leaving, since: f.LastPing, length: h.Retry, server: true, act: End}
 		p.hold = h.Interval + time.Duration(h.MaxMissed)*h.Retry
@@ -67,7 +69,9 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 		if f.Missed == 0 {
 			p.since, p.length = f.Heard.To, h.Interval
 		}
-	case MaxAge: // Random is a half, which neither lengthens nor shortens it
+	case reap.HalfClosed:
+		p = promise{on: lim.HalfClosed > 0 && f.EndedSince > 0, since: f.EndedSince, length: lim.HalfClosed, server: true, act: End}
+	case reap.MaxAge: // Random is a half, which neither lengthens nor shortens it
 		p = promise{on: lim.Age > 0, since: f.Opened.To, length: lim.Age, act: End}
 		switch {
 		case f.Leaving:
@@ -75,7 +79,7 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 		case lim.AgeGrace > 0:
 			p.act = Farewell
 		}
-	case Drained:
+	case reap.Drained:
 		d := lim.Drain
 		p = promise{on: d.Deadline > 0, fixed: true, at: d.Began.Add(d.Spread / 2), act: End}
 		switch {
@@ -88,7 +92,7 @@ func promised(r Reason, lim *Limits, f *Facts) (p promise) {
 	if IsIdle(r) {
 		p.since = max(p.since, f.Noticed[r-1])
 	}
-	if r == AllIdle {
+	if r == reap.AllIdle {
 		p.read = max(f.Heard.To, f.Noticed[r-1])
 	}
 	return p
@@ -178,17 +182,18 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) mono.Time {
 func exploreLimits(r Reason, lengths ...time.Duration) (all []func(*Limits)) {
 	for _, d := range lengths {
 		set := map[Reason]func(*Limits){
-			ReadIdle:         func(lim *Limits) { lim.Read = d },
-			WriteIdle:        func(lim *Limits) { lim.Write = d },
-			AllIdle:          func(lim *Limits) { lim.All = d },
-			NoFirstByte:      func(lim *Limits) { lim.FirstByte = d },
-			NoHandshake:      func(lim *Limits) { lim.Handshake = d },
-			WriteStall:       func(lim *Limits) { lim.Stall = d },
-			OverLimit:        func(lim *Limits) { lim.Output.Soft, lim.Output.SoftFor = 1, d },
-			BelowMinRate:     func(lim *Limits) { lim.Rate = Rate{BytesPerSecond: 1, Window: d} },
-			HeartbeatTimeout: func(lim *Limits) { lim.Heartbeat = Heartbeat{Interval: d + 1, Retry: d, MaxMissed: 2} },
-			MaxAge:           func(lim *Limits) { lim.Age, lim.AgeGrace = 2*d, d-4 },
-			Drained:          func(lim *Limits) { lim.Drain = Drain{Began: mono.Time(d), Spread: 6, Deadline: 12} },
+			reap.ReadIdle:         func(lim *Limits) { lim.Read = d },
+			reap.WriteIdle:        func(lim *Limits) { lim.Write = d },
+			reap.AllIdle:          func(lim *Limits) { lim.All = d },
+			reap.NoFirstByte:      func(lim *Limits) { lim.FirstByte = d },
+			reap.NoHandshake:      func(lim *Limits) { lim.Handshake = d },
+			reap.WriteStall:       func(lim *Limits) { lim.Stall = d },
+			reap.OverLimit:        func(lim *Limits) { lim.Output.Soft, lim.Output.SoftFor = 1, d },
+			reap.BelowMinRate:     func(lim *Limits) { lim.Rate = Rate{BytesPerSecond: 1, Window: d} },
+			reap.HeartbeatTimeout: func(lim *Limits) { lim.Heartbeat = Heartbeat{Interval: d + 1, Retry: d, MaxMissed: 2} },
+			reap.HalfClosed:       func(lim *Limits) { lim.HalfClosed = d },
+			reap.MaxAge:           func(lim *Limits) { lim.Age, lim.AgeGrace = 2*d, d-4 },
+			reap.Drained:          func(lim *Limits) { lim.Drain = Drain{Began: mono.Time(d), Spread: 6, Deadline: 12} },
 		}
 		all = append(all, set[r])
 	}
@@ -200,7 +205,7 @@ func exploreLimits(r Reason, lengths ...time.Duration) (all []func(*Limits)) {
 func exploreFacts() (all []Facts) {
 	base := Facts{
 		Opened: At(1), Heard: Span{3, 4}, Wrote: At(5), StalledSince: 4, OverSince: 6, RatedSince: 3, Counting: true,
-		LastPing: 6, Missed: 2, Fresh: true, Random: 0.5,
+		LastPing: 6, Missed: 2, EndedSince: 5, Fresh: true, Random: 0.5,
 	}
 	add := func(changes ...func(*Facts)) {
 		f := base
@@ -224,6 +229,7 @@ func exploreFacts() (all []Facts) {
 	add(func(f *Facts) { f.Ready, f.Fresh, f.Blind = true, false, true })
 	add(func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 9, 11, 2 })
 	add(func(f *Facts) { f.RatedSince, f.Counting = 0, false })
+	add(func(f *Facts) { f.EndedSince = 0 })
 	return all
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A Span bounds an instant: it lies after From and not after To. Stamps of the coarse clock and
@@ -50,6 +51,8 @@ type Facts struct {
 	Missed   int       // pings since the last answer
 	Leaving  bool      // the maximum age is reached
 
+	EndedSince mono.Time // the peer had ended its side by then
+
 	Random float64 // in [0, 1), constant for the life of the connection
 }
 
@@ -61,9 +64,9 @@ func (f *Facts) OutputWaits() bool {
 // active returns the last activity that counts against an idle reason.
 func (f *Facts) active(r Reason) Span {
 	switch r {
-	case ReadIdle:
+	case reap.ReadIdle:
 		return f.Heard
-	case WriteIdle:
+	case reap.WriteIdle:
 		return f.Wrote
 	default:
 		return f.Heard.Or(f.Wrote)

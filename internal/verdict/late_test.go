@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestLateCountsFromTheDeadlineOrALaterChange(t *testing.T) {
@@ -29,7 +31,7 @@ func TestLateCountsFromTheDeadlineOrALaterChange(t *testing.T) {
 			lim.Previous, lim.Since = limit(tc.was), tc.since
 		}
 		v := lim.Judge(f, &Away{}, tc.now)
-		require.Equal(t, ReadIdle, v.Reason, tc.name)
+		require.Equal(t, reap.ReadIdle, v.Reason, tc.name)
 		require.Equal(t, tc.want, lim.late(v, f, tc.now), tc.name)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // Limits are the limits of a connection. A limit of 0 is off. Immutable once in use.
@@ -17,6 +18,7 @@ type Limits struct {
 	Output           Output
 	Rate             Rate
 	Heartbeat        Heartbeat
+	HalfClosed       time.Duration
 	Age, AgeGrace    time.Duration
 	Drain            Drain
 
@@ -34,6 +36,8 @@ type Limits struct {
 	// a deadline forward into the past, the deadline counts as passed at the change.
 	Previous *Limits
 	Since    mono.Time
+
+	on uint16 // the reasons with a limit that is on, as bits; 0 before Ready
 }
 
 // Output limits the bytes that wait in the buffer of a connection.
@@ -45,12 +49,7 @@ type Output struct {
 }
 
 // Rate is the minimum rate of received bytes while a message is open.
-type Rate struct {
-	BytesPerSecond int
-	Window         time.Duration // bytes are counted over this time
-	Grace          time.Duration // from the beginning of a message to its first window
-	Always         bool          // a message is always open
-}
+type Rate = reap.MinRate
 
 // Heartbeat says when a silent peer is pinged.
 type Heartbeat struct {
@@ -89,13 +88,27 @@ const (
 // IdleLimit returns the idle timeout of a reason, 0 if there is none.
 func (lim *Limits) IdleLimit(r Reason) time.Duration {
 	switch r {
-	case ReadIdle:
+	case reap.ReadIdle:
 		return lim.Read
-	case WriteIdle:
+	case reap.WriteIdle:
 		return lim.Write
 	default:
 		return lim.All
 	}
+}
+
+// ShortestIdle returns the shortest silence after which a connection may be closed, 0 if there is
+// none.
+func (lim *Limits) ShortestIdle() time.Duration {
+	return Shorter(Shorter(lim.Read, lim.All), lim.Heartbeat.Interval)
+}
+
+// Shorter returns the shorter of two limits. A limit of 0 is none.
+func Shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // PollOutput returns the interval at which the output of a connection is checked, 0 if output is

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestPollOutput(t *testing.T) {
@@ -61,7 +63,7 @@ func TestMaxAge(t *testing.T) {
 	f := testFacts()
 	for random, want := range map[float64]mono.Time{0: 100 * second, 0.5: 110 * second, 1: 120 * second} {
 		f.Random = random
-		require.Equal(t, want, lim.deadline(MaxAge, f).due, "a tenth less or more")
+		require.Equal(t, want, lim.deadline(reap.MaxAge, f).due, "a tenth less or more")
 	}
 	f.Random = 0.5
 	v := lim.Judge(f, neverAway, 110*second)
@@ -95,7 +97,7 @@ func TestDrain(t *testing.T) {
 		{"held", Facts{Heard: At(20 * second), Held: true}, 130 * second},
 		{"its output waits", Facts{Heard: At(20 * second), Output: 1}, 130 * second},
 	} {
-		require.Equal(t, tc.due, lim.deadline(Drained, &tc.f).due, tc.name)
+		require.Equal(t, tc.due, lim.deadline(reap.Drained, &tc.f).due, tc.name)
 	}
 	waits := Facts{Opened: At(20 * second), Heard: At(20 * second), Wrote: At(20 * second), Output: 1}
 	v := lim.Judge(&waits, neverAway, 110*second)

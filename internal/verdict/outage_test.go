@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // outagesOf returns a list of outages, given by from and to in turn.
@@ -294,7 +296,7 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 	from := f.Heard.To + second
 	down := outagesOf(from, from+30*second, from+55*second, from+65*second)
 	due := func() mono.Time {
-		return lim.fair(AllIdle, lim.deadline(AllIdle, f), f, &Away{Server: down}, 0)
+		return lim.fair(reap.AllIdle, lim.deadline(reap.AllIdle, f), f, &Away{Server: down}, 0)
 	}
 	silent := due()
 	require.Equal(t, from+75*second, silent, "the grace of the first outage reaches the second")
@@ -312,11 +314,11 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 	heard := func(_ *Limits, f *Facts) { f.Heard = f.Heard.Or(At(20 * second)) }
 	type put struct{ server, loop, hold bool }
 	want := map[Reason]put{
-		ReadIdle: {true, false, true}, AllIdle: {true, false, true}, NoFirstByte: {true, false, true},
-		HeartbeatTimeout: {true, false, true},
-		NoHandshake:      {true, true, true}, WriteStall: {true, true, true},
-		OverLimit: {true, true, true}, BelowMinRate: {true, true, true},
-		WriteIdle: {}, MaxAge: {}, Drained: {},
+		reap.ReadIdle: {true, false, true}, reap.AllIdle: {true, false, true}, reap.NoFirstByte: {true, false, true},
+		reap.HeartbeatTimeout: {true, false, true}, reap.HalfClosed: {true, false, true},
+		reap.NoHandshake: {true, true, true}, reap.WriteStall: {true, true, true},
+		reap.OverLimit: {true, true, true}, reap.BelowMinRate: {true, true, true},
+		reap.WriteIdle: {}, reap.MaxAge: {}, reap.Drained: {},
 	}
 	for _, r := range allReasons() {
 		by := func(is bool, length time.Duration) mono.Time {
@@ -333,16 +335,16 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 60 * second}), "%v: hold", r)
 	}
 	ping := func(_ *Limits, f *Facts) { f.Missed = 1 }
-	require.Equal(t, due, fairDue(HeartbeatTimeout, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
+	require.Equal(t, due, fairDue(reap.HeartbeatTimeout, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
 	hard := func(lim *Limits, f *Facts) { lim.Output.Hard, f.Output = 99, 100 }
 	down = outagesOf(0, 65*second)
-	require.Zero(t, fairDue(OverLimit, hard, &Away{Server: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
+	require.Zero(t, fairDue(reap.OverLimit, hard, &Away{Server: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
 }
 
 // TestALoopThatIsAlwaysBusyKeepsNoDeadConnection bounds what the outages of a loop count: one more
 // limit.
 func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
-	for _, r := range []Reason{NoHandshake, WriteStall, OverLimit, BelowMinRate} {
+	for _, r := range []Reason{reap.NoHandshake, reap.WriteStall, reap.OverLimit, reap.BelowMinRate} {
 		lim, f := testLimits(), testFacts()
 		limit(lim, r, 90*second)
 		d := lim.deadline(r, f)
@@ -384,7 +386,7 @@ func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 		require.Equal(t, due, v.Next, tc.name)
 		require.Equal(t, tc.by > 0, v.PutOff, tc.name)
 		v = lim.Judge(f, held, due)
-		require.Equal(t, Verdict{Act: Raise, Reason: ReadIdle, Due: due, Next: due.Add(lim.Horizon)}, v, tc.name)
+		require.Equal(t, Verdict{Act: Raise, Reason: reap.ReadIdle, Due: due, Next: due.Add(lim.Horizon)}, v, tc.name)
 	}
 }
 
@@ -422,7 +424,7 @@ func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
 	lim.Read, lim.Grace = 10*second, time.Hour
 	away := &Away{Server: outagesOf(20*second, 28*second)}
 	f := &Facts{Opened: At(second), Heard: Span{27 * second, 29 * second}}
-	due := func() mono.Time { return lim.fair(ReadIdle, lim.deadline(ReadIdle, f), f, away, 29*second) }
+	due := func() mono.Time { return lim.fair(reap.ReadIdle, lim.deadline(reap.ReadIdle, f), f, away, 29*second) }
 	require.Equal(t, mono.Time(39*second), due(), "it may have been heard in the outage")
 	f.Heard = Span{19 * second, 21 * second}
 	require.Equal(t, mono.Time(38*second), due())
@@ -437,7 +439,7 @@ func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
 // TestLateIsCountedFromTheDeadlineAfterAnOutage has an outage of the loop.
 func TestLateIsCountedFromTheDeadlineAfterAnOutage(t *testing.T) {
 	lim, f := testLimits(), testFacts()
-	limit(lim, WriteStall, 90*second)
+	limit(lim, reap.WriteStall, 90*second)
 	away := &Away{Loop: outagesOf(50*second, 60*second)}
 	require.Equal(t, Wait, lim.Judge(f, away, 100*second-1).Act)
 	v := lim.Judge(f, away, 101*second)

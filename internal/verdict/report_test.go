@@ -7,10 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
-	for _, r := range []Reason{ReadIdle, WriteIdle, AllIdle} {
+	for _, r := range []Reason{reap.ReadIdle, reap.WriteIdle, reap.AllIdle} {
 		t.Run(r.Error(), func(t *testing.T) {
 			lim, f := testLimits(), testFacts()
 			limit(lim, r, 90*second)
@@ -40,10 +42,10 @@ func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 // TestFirstIdleEventInTheTickOfTheActivity tries the bounds of rounding.
 func TestFirstIdleEventInTheTickOfTheActivity(t *testing.T) {
 	lim, f := testLimits(), testFacts()
-	f.Noticed[ReadIdle-1] = mono.Time(20 * second).Add(lim.Tick)
-	require.False(t, lim.first(ReadIdle, f), "noticed at the activity or after it")
-	f.Noticed[ReadIdle-1]--
-	require.True(t, lim.first(ReadIdle, f), "the notice was rounded up, and came before the activity")
+	f.Noticed[reap.ReadIdle-1] = mono.Time(20 * second).Add(lim.Tick)
+	require.False(t, lim.first(reap.ReadIdle, f), "noticed at the activity or after it")
+	f.Noticed[reap.ReadIdle-1]--
+	require.True(t, lim.first(reap.ReadIdle, f), "the notice was rounded up, and came before the activity")
 }
 
 func TestReasons(t *testing.T) {
@@ -54,13 +56,13 @@ func TestReasons(t *testing.T) {
 		return f
 	}
 	for r, want := range map[Reason]Report{
-		NoFirstByte:      {Limit: 80 * second, Lasted: 81 * second},
-		NoHandshake:      {Limit: 80 * second, Lasted: 81 * second},
-		WriteStall:       {Limit: 50 * second, Lasted: 51 * second},
-		OverLimit:        {Limit: 45 * second, Lasted: 46 * second, Bytes: 100, Least: 99},
-		BelowMinRate:     {Limit: 40 * second, Lasted: 41 * second, Least: 40},
-		HeartbeatTimeout: {Limit: 71 * second, Lasted: 71 * second}, // an interval and two retries
-		MaxAge:           {Limit: 80 * second, Lasted: 81 * second},
+		reap.NoFirstByte:      {Limit: 80 * second, Lasted: 81 * second},
+		reap.NoHandshake:      {Limit: 80 * second, Lasted: 81 * second},
+		reap.WriteStall:       {Limit: 50 * second, Lasted: 51 * second},
+		reap.OverLimit:        {Limit: 45 * second, Lasted: 46 * second, Bytes: 100, Least: 99},
+		reap.BelowMinRate:     {Limit: 40 * second, Lasted: 41 * second, Least: 40},
+		reap.HeartbeatTimeout: {Limit: 71 * second, Lasted: 71 * second}, // an interval and two retries
+		reap.MaxAge:           {Limit: 80 * second, Lasted: 81 * second},
 	} {
 		lim := testLimits()
 		limit(lim, r, 90*second)
@@ -69,13 +71,13 @@ func TestReasons(t *testing.T) {
 		require.Equal(t, want, lim.Report(v, full(), now), "%v", r)
 	}
 	lim, f := testLimits(), testFacts()
-	limit(lim, Drained, 90*second)
+	limit(lim, reap.Drained, 90*second)
 	require.Equal(t, Report{Lasted: 71 * second, Late: second}, lim.Report(lim.Judge(f, neverAway, now), f, now))
 
 	lim = testLimits()
 	lim.Output.Hard = 99
 	v := lim.Judge(full(), neverAway, now)
-	require.Equal(t, OverLimit, v.Reason)
+	require.Equal(t, reap.OverLimit, v.Reason)
 	require.Equal(t, Report{Bytes: 100, Least: 99}, lim.Report(v, full(), now))
 	lim.Output = Output{Hard: 99, Soft: 10, SoftFor: second}
 	v = lim.Judge(full(), neverAway, now)
@@ -129,7 +131,7 @@ func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 	lim := testLimits()
 	lim.Read, lim.All = 10*second, 10*second
 	f := &Facts{Opened: At(second), Heard: Span{19 * second, 20 * second}, Wrote: At(second)}
-	for _, r := range []Reason{ReadIdle, AllIdle} {
+	for _, r := range []Reason{reap.ReadIdle, reap.AllIdle} {
 		v := Verdict{Act: Raise, Reason: r, Due: 30 * second}
 		p := lim.Report(v, f, 30*second+second/10)
 		require.Equal(t, time.Second/10, p.Late)
@@ -141,9 +143,9 @@ func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 		require.Equal(t, 10*time.Second+time.Second/10+3*time.Second/4, p.Lasted)
 		f.HeardAt = 0
 	}
-	f.Noticed[ReadIdle-1] = 30 * second
+	f.Noticed[reap.ReadIdle-1] = 30 * second
 	f.HeardAt = 19 * second
-	p := lim.Report(Verdict{Act: Raise, Reason: ReadIdle, Due: 40 * second}, f, 41*second)
+	p := lim.Report(Verdict{Act: Raise, Reason: reap.ReadIdle, Due: 40 * second}, f, 41*second)
 	require.Equal(t, Report{Limit: 10 * second, Lasted: 22 * second, Late: second}, p, "the deadline of a repetition is known")
 }
 

@@ -1,9 +1,11 @@
 package verdict
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // Never is a deadline that never passes.
@@ -51,7 +53,8 @@ func after(since mono.Time, limit time.Duration, applies bool) deadline {
 // so that a late judgement gives the same reason as one in time.
 func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 	v := Verdict{Due: Never, Next: now.Add(lim.Horizon)}
-	for r := First; r <= LastDue; r++ {
+	for on := lim.reasons(); on != 0; on &= on - 1 {
+		r := Reason(bits.TrailingZeros16(on))
 		raw := lim.deadline(r, f)
 		due := lim.fair(r, raw, f, away, now)
 		if due > now && raw.due <= now {
@@ -88,7 +91,7 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 // has put it off, a byte of the peer ends that, and the next deadline is one limit after the byte.
 func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time) mono.Time {
 	limit := raw.limit
-	if r == HeartbeatTimeout {
+	if r == reap.HeartbeatTimeout {
 		limit = lim.Heartbeat.Interval
 	}
 	if due == raw.due || limit == 0 {
@@ -97,85 +100,10 @@ func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time) mono.Time 
 	return min(due, now.Add(limit))
 }
 
-// deadline returns the deadline of a limit for a server that is never away.
-func (lim *Limits) deadline(r Reason, f *Facts) deadline {
-	switch r {
-	case ReadIdle, WriteIdle, AllIdle:
-		return lim.idle(r, f)
-	case NoFirstByte:
-		return after(f.Opened.To, lim.FirstByte, f.Fresh)
-	case NoHandshake:
-		return after(f.Opened.To, lim.Handshake, !f.Ready)
-	case WriteStall:
-		return after(f.StalledSince, lim.Stall, f.StalledSince != 0)
-	case OverLimit:
-		if lim.overHard(f) {
-			return deadline{}
-		}
-		return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
-	case BelowMinRate:
-		return after(f.RatedSince, lim.Rate.Window, f.Counting)
-	case HeartbeatTimeout:
-		return lim.heartbeat(f)
-	case MaxAge:
-		if f.Leaving && lim.Age > 0 {
-			return deadline{f.LastPing, lim.AgeGrace, f.LastPing.Add(lim.AgeGrace)}
-		}
-		return after(f.Opened.To, lim.Age+Share(lim.Age, ageSpread*(2*f.Random-1)), lim.Age > 0)
-	case Drained:
-		return deadline{due: lim.drained(f)}
-	default:
-		panic("BUG: verdict: no deadline for " + r.Error())
-	}
-}
-
-func (lim *Limits) overHard(f *Facts) bool {
-	return lim.Output.Hard > 0 && f.Output > lim.Output.Hard
-}
-
-func (lim *Limits) idle(r Reason, f *Facts) deadline {
-	limit := lim.IdleLimit(r)
-	if f.Held || f.Blind && r == WriteIdle {
-		return none
-	}
-	return after(max(f.active(r).To, f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), limit > 0)
-}
-
-func (lim *Limits) heartbeat(f *Facts) deadline {
-	h := &lim.Heartbeat
-	switch {
-	case h.Interval == 0 || f.Leaving:
-		return none
-	case f.Missed > 0:
-		return after(f.LastPing, h.Retry, true)
-	}
-	alive := f.Heard.To
-	if h.PongsOnly {
-		alive = max(f.LastPing, f.Opened.To)
-	}
-	return after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
-}
-
-// drained returns the instant at which a drain closes a connection: spread evenly over Spread if
-// the connection is idle, over the rest until Deadline if it is busy, and at Deadline if it is held
-// or output waits that would be lost.
-func (lim *Limits) drained(f *Facts) mono.Time {
-	d := lim.Drain
-	turn := d.Began.Add(Share(d.Spread, f.Random))
-	switch {
-	case d == Drain{}:
-		return Never
-	case f.Held || f.Output > 0:
-		return d.Began.Add(d.Deadline)
-	case f.active(AllIdle).To > turn.Add(-busyFor):
-		return d.Began.Add(d.Spread + Share(d.Deadline-d.Spread, f.Random))
-	}
-	return turn
-}
-
 // fair returns the deadline without the times for which the peer is not responsible.
 func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Time) mono.Time {
-	if d.due == Never || !lim.needsServer(r, f) {
+	rule := &rules[r]
+	if d.due == Never || rule.server == nil || !rule.server(lim, f) {
 		return d.due
 	}
 	heard := f.heardAfter(lim.Tick)
@@ -183,10 +111,10 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 	if held { // three ticks less, to close within two limits of the last byte despite rounding
 		due = max(due, min(away.HeldSince.Add(2*lim.whole(r, d)-3*lim.Tick), due.Add(lim.Hold)))
 	}
-	if needsLoop(r) {
+	if rule.loop {
 		due = max(due, away.putOffLoop(d, heard, lim.Grace))
 	}
-	if r == NoHandshake && f.Unread && due <= now { // the waiting bytes may complete it
+	if r == reap.NoHandshake && f.Unread && due <= now { // the waiting bytes may complete it
 		due = min(now.Add(lim.Tick), due.Add(d.limit))
 	}
 	return due
@@ -194,39 +122,10 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 
 // whole returns the whole time of a limit. A heartbeat has several deadlines in a row.
 func (lim *Limits) whole(r Reason, d deadline) time.Duration {
-	if h := &lim.Heartbeat; r == HeartbeatTimeout {
+	if h := &lim.Heartbeat; r == reap.HeartbeatTimeout {
 		return h.Interval + time.Duration(h.MaxMissed)*h.Retry
 	}
 	return d.limit
-}
-
-// needsServer reports whether a peer can keep a limit only while the server hears and answers it.
-func (lim *Limits) needsServer(r Reason, f *Facts) bool {
-	switch r {
-	case WriteIdle, MaxAge, Drained:
-		return false
-	case OverLimit:
-		return !lim.overHard(f)
-	case HeartbeatTimeout: // a ping does no harm
-		return f.Missed >= lim.Heartbeat.MaxMissed
-	default:
-		return true
-	}
-}
-
-// needsLoop reports whether a peer can keep a limit only while its event loop runs.
-func needsLoop(r Reason) bool {
-	switch r {
-	case NoHandshake, WriteStall, OverLimit, BelowMinRate:
-		return true
-	default:
-		return false
-	}
-}
-
-// NeedLoop reports whether any of the limits needs the event loop, see [Away].
-func (lim *Limits) NeedLoop() bool {
-	return lim.Handshake > 0 || lim.Stall > 0 || lim.Output.Soft > 0 || lim.Rate.BytesPerSecond > 0
 }
 
 // act returns the action that a passed deadline requires.
@@ -234,18 +133,13 @@ func (lim *Limits) act(r Reason, f *Facts) Act {
 	switch {
 	case IsIdle(r):
 		return Raise
-	case r == HeartbeatTimeout && f.Missed < lim.Heartbeat.MaxMissed:
+	case r == reap.HeartbeatTimeout && f.Missed < lim.Heartbeat.MaxMissed:
 		return Ping
-	case r == MaxAge && !f.Leaving && lim.AgeGrace > 0:
+	case r == reap.MaxAge && !f.Leaving && lim.AgeGrace > 0:
 		return Farewell
 	default:
 		return End
 	}
-}
-
-// first reports whether an idle event would be the first since the last activity.
-func (lim *Limits) first(r Reason, f *Facts) bool {
-	return f.active(r).To > f.Noticed[r-1].Add(-lim.Tick) // Noticed is rounded up to the tick
 }
 
 // A Report has the figures behind a verdict.
@@ -261,51 +155,12 @@ type Report struct {
 // Report returns the figures behind a verdict with the act Raise, Farewell or End.
 func (lim *Limits) Report(v Verdict, f *Facts, now mono.Time) Report {
 	p := Report{Late: lim.late(v, f, now)}
-	switch v.Reason {
-	case ReadIdle, WriteIdle, AllIdle:
-		lim.reportIdle(&p, v, f, now)
-	case NoFirstByte:
-		p.Limit, p.Lasted = lim.FirstByte, now.Sub(f.Opened.To)
-	case NoHandshake:
-		p.Limit, p.Lasted = lim.Handshake, now.Sub(f.Opened.To)
-	case WriteStall:
-		p.Limit, p.Lasted = lim.Stall, now.Sub(f.StalledSince)
-	case OverLimit:
-		p.Bytes = f.Output
-		if lim.overHard(f) { // the check has just found it
-			p.Late, p.Least = 0, lim.Output.Hard
-			break
-		}
-		p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now.Sub(f.OverSince), lim.Output.Soft
-	case BelowMinRate:
-		p.Limit, p.Lasted, p.Bytes, p.Least = lim.Rate.Window, now.Sub(f.RatedSince), f.Taken, lim.leastInWindow()
-	case HeartbeatTimeout:
-		lim.reportNoAnswer(&p, f, now)
-	case MaxAge:
-		p.Limit, p.Lasted = lim.Age, now.Sub(f.Opened.To)
-	case Drained:
-		p.Lasted = now.Sub(f.known(ReadIdle))
+	if rule := &rules[v.Reason]; rule.report != nil {
+		rule.report(lim, f, v, now, &p)
+	} else {
+		p.Limit, p.Lasted = rule.limit(lim), now.Sub(rule.since(f))
 	}
 	return p
-}
-
-func (lim *Limits) reportIdle(p *Report, v Verdict, f *Facts, now mono.Time) {
-	known := f.known(v.Reason)
-	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now.Sub(known)
-	// The deadline counts from the upper bound of the last activity.
-	if p.First && p.Late == now.Sub(v.Due) {
-		p.Late += f.active(v.Reason).To.Sub(known)
-	}
-}
-
-func (lim *Limits) reportNoAnswer(p *Report, f *Facts, now mono.Time) {
-	h := &lim.Heartbeat
-	p.Limit = h.Interval + time.Duration(f.Missed)*h.Retry
-	p.Lasted = now.Sub(f.known(ReadIdle))
-	if h.PongsOnly { // the first ping came an interval after the last pong
-		firstPing := f.LastPing.Add(-time.Duration(f.Missed-1) * h.Retry)
-		p.Lasted = now.Sub(firstPing) + h.Interval + Share(h.Interval, h.Jitter*f.Random)
-	}
 }
 
 // late returns the time since the deadline of a verdict. If a change of the limits has brought the

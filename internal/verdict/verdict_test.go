@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // These constants are untyped, for instants and durations.
@@ -31,7 +33,7 @@ func testFacts() *Facts {
 		Opened: At(10 * second), Heard: At(20 * second), Wrote: At(30 * second),
 		StalledSince: 40 * second, OverSince: 45 * second,
 		RatedSince: 50 * second, Counting: true,
-		LastPing: 55 * second, Missed: 2,
+		LastPing: 55 * second, Missed: 2, EndedSince: 60 * second,
 		Fresh: true, Random: 0.5,
 	}
 }
@@ -39,27 +41,29 @@ func testFacts() *Facts {
 // limit sets the limit of a reason so that it is due at an instant.
 func limit(lim *Limits, r Reason, due mono.Time) {
 	switch r {
-	case ReadIdle:
+	case reap.ReadIdle:
 		lim.Read = due.Sub(20 * second)
-	case WriteIdle:
+	case reap.WriteIdle:
 		lim.Write = due.Sub(30 * second)
-	case AllIdle:
+	case reap.AllIdle:
 		lim.All = due.Sub(30 * second)
-	case NoFirstByte:
+	case reap.NoFirstByte:
 		lim.FirstByte = due.Sub(10 * second)
-	case NoHandshake:
+	case reap.NoHandshake:
 		lim.Handshake = due.Sub(10 * second)
-	case WriteStall:
+	case reap.WriteStall:
 		lim.Stall = due.Sub(40 * second)
-	case OverLimit:
+	case reap.OverLimit:
 		lim.Output = Output{Soft: 99, SoftFor: due.Sub(45 * second)}
-	case BelowMinRate:
+	case reap.BelowMinRate:
 		lim.Rate = Rate{BytesPerSecond: 1, Window: due.Sub(50 * second)}
-	case HeartbeatTimeout:
+	case reap.HalfClosed:
+		lim.HalfClosed = due.Sub(60 * second)
+	case reap.HeartbeatTimeout:
 		lim.Heartbeat.Interval, lim.Heartbeat.Retry, lim.Heartbeat.MaxMissed = second, due.Sub(55*second), 2
-	case MaxAge:
+	case reap.MaxAge:
 		lim.Age = due.Sub(10 * second)
-	case Drained:
+	case reap.Drained:
 		// Half of Spread.
 		lim.Drain = Drain{Began: due - 10*second, Spread: 20 * second, Deadline: 40 * second}
 	}
@@ -141,15 +145,15 @@ func TestEachReasonInEachCondition(t *testing.T) {
 		want   map[Reason]bool
 	}{
 		"plain":                 {func(*Facts) {}, but()},
-		"held":                  {func(f *Facts) { f.Held = true }, but(ReadIdle, WriteIdle, AllIdle, Drained)},
-		"heard":                 {func(f *Facts) { f.Fresh = false }, but(NoFirstByte)},
-		"ready":                 {func(f *Facts) { f.Ready = true }, but(NoHandshake)},
-		"no output waits":       {func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 0, 0, 0 }, but(WriteStall, OverLimit)},
-		"no message is open":    {func(f *Facts) { f.RatedSince, f.Counting = 0, false }, but(BelowMinRate)},
-		"writes are not known":  {func(f *Facts) { f.Blind = true }, but(WriteIdle)},
-		"bytes wait unread":     {func(f *Facts) { f.Unread = true }, but(NoHandshake)},
-		"leaving":               {func(f *Facts) { f.Leaving, f.LastPing = true, due+1 }, but(HeartbeatTimeout, MaxAge)},
-		"the window is to come": {func(f *Facts) { f.Counting = false }, but(BelowMinRate)},
+		"held":                  {func(f *Facts) { f.Held = true }, but(reap.ReadIdle, reap.WriteIdle, reap.AllIdle, reap.Drained)},
+		"heard":                 {func(f *Facts) { f.Fresh = false }, but(reap.NoFirstByte)},
+		"ready":                 {func(f *Facts) { f.Ready = true }, but(reap.NoHandshake)},
+		"no output waits":       {func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 0, 0, 0 }, but(reap.WriteStall, reap.OverLimit)},
+		"no message is open":    {func(f *Facts) { f.RatedSince, f.Counting = 0, false }, but(reap.BelowMinRate)},
+		"writes are not known":  {func(f *Facts) { f.Blind = true }, but(reap.WriteIdle)},
+		"bytes wait unread":     {func(f *Facts) { f.Unread = true }, but(reap.NoHandshake)},
+		"leaving":               {func(f *Facts) { f.Leaving, f.LastPing = true, due+1 }, but(reap.HeartbeatTimeout, reap.MaxAge)},
+		"the window is to come": {func(f *Facts) { f.Counting = false }, but(reap.BelowMinRate)},
 	} {
 		for _, r := range allReasons() {
 			t.Run(fmt.Sprintf("%s, %v", name, r), func(t *testing.T) {
@@ -169,13 +173,13 @@ func TestActivityInTheOtherDirection(t *testing.T) {
 	f := testFacts()
 	f.Fresh = false
 	f.Heard, f.Wrote = At(20*second), At(70*second)
-	require.Equal(t, mono.Time(80*second), lim.deadline(ReadIdle, f).due)
-	require.Equal(t, mono.Time(130*second), lim.deadline(WriteIdle, f).due)
-	require.Equal(t, mono.Time(130*second), lim.deadline(AllIdle, f).due)
+	require.Equal(t, mono.Time(80*second), lim.deadline(reap.ReadIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(reap.WriteIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(reap.AllIdle, f).due)
 	f.Heard, f.Wrote = f.Wrote, f.Heard
-	require.Equal(t, mono.Time(130*second), lim.deadline(ReadIdle, f).due)
-	require.Equal(t, mono.Time(80*second), lim.deadline(WriteIdle, f).due)
-	require.Equal(t, mono.Time(130*second), lim.deadline(AllIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(reap.ReadIdle, f).due)
+	require.Equal(t, mono.Time(80*second), lim.deadline(reap.WriteIdle, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(reap.AllIdle, f).due)
 }
 
 // TestHeartbeats is the case of gnet issue 383: 60 seconds of silence, three pings 30 seconds
@@ -192,7 +196,7 @@ func TestHeartbeats(t *testing.T) {
 		require.Equal(t, step.at, lim.Judge(f, neverAway, step.at-1).Next)
 		v := lim.Judge(f, neverAway, step.at)
 		require.Equal(t, step.act, v.Act)
-		require.Equal(t, HeartbeatTimeout, v.Reason)
+		require.Equal(t, reap.HeartbeatTimeout, v.Reason)
 		if step.act == End {
 			require.Equal(t, Report{Limit: 150 * second, Lasted: 151 * second, Late: second}, lim.Report(v, f, step.at+second))
 		}
@@ -214,13 +218,13 @@ func TestPongsOnly(t *testing.T) {
 		f.Heard = At(at)
 		f.alive(lim)
 	}
-	require.Equal(t, mono.Time(65*second), lim.deadline(HeartbeatTimeout, f).due, "from when it was opened, whatever came")
+	require.Equal(t, mono.Time(65*second), lim.deadline(reap.HeartbeatTimeout, f).due, "from when it was opened, whatever came")
 	pong(70 * second)
-	require.Equal(t, mono.Time(130*second), lim.deadline(HeartbeatTimeout, f).due)
+	require.Equal(t, mono.Time(130*second), lim.deadline(reap.HeartbeatTimeout, f).due)
 	f.LastPing, f.Missed = 130*second, 1
-	require.Equal(t, mono.Time(160*second), lim.deadline(HeartbeatTimeout, f).due)
+	require.Equal(t, mono.Time(160*second), lim.deadline(reap.HeartbeatTimeout, f).due)
 	pong(140 * second)
-	require.Equal(t, mono.Time(200*second), lim.deadline(HeartbeatTimeout, f).due)
+	require.Equal(t, mono.Time(200*second), lim.deadline(reap.HeartbeatTimeout, f).due)
 	require.Zero(t, f.Missed)
 	f.Leaving, f.LastPing = true, 150*second
 	pong(155 * second)
@@ -236,7 +240,7 @@ func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, lim.Tick, 3 * lim.Tick, 10*second - 1, 10 * second, 11 * second} {
 		f, now := &Facts{Opened: At(5 * second)}, due.Add(late)
 		v := lim.Judge(f, neverAway, now)
-		require.Equal(t, Verdict{Act: End, Reason: NoHandshake, Due: due, Next: now.Add(lim.Horizon)}, v, "no bytes wait: the peer is slow")
+		require.Equal(t, Verdict{Act: End, Reason: reap.NoHandshake, Due: due, Next: now.Add(lim.Horizon)}, v, "no bytes wait: the peer is slow")
 
 		lim.Hear(f, &Evidence{Found: Unread}, now)
 		v = lim.Judge(f, neverAway, now)
@@ -257,7 +261,7 @@ func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 // TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits puts off nothing but the handshake.
 func TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits(t *testing.T) {
 	for _, r := range allReasons() {
-		if r == NoHandshake {
+		if r == reap.NoHandshake {
 			continue
 		}
 		lim, f := testLimits(), testFacts()

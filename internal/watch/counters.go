@@ -1,5 +1,4 @@
-// Package counts keeps the counters of a part of the connections, for [reap.Stats].
-package counts
+package watch
 
 import (
 	"errors"

@@ -1,18 +1,16 @@
-// Package outputs keeps which connections of an event loop have pending output, and which of them
-// has the most. Connections without output take no memory.
-package outputs
+package idle
 
 import "container/heap"
 
-// A Set holds the bytes that wait for each connection, by the number of the connection. The zero
-// Set is empty. Not safe for concurrent use.
-type Set struct {
+// An outputHeap holds the bytes that wait for each connection, by the number of the connection. The
+// zero outputHeap is empty. Not safe for concurrent use.
+type outputHeap struct {
 	sum  int
 	heap largestFirst
 }
 
-// Set records the bytes that wait for a connection, and returns by how many the sum has grown.
-func (s *Set) Set(id uint32, bytes int) (grown int) {
+// set records the bytes that wait for a connection, and returns by how many the sum has grown.
+func (s *outputHeap) set(id uint32, bytes int) (grown int) {
 	i, known := s.heap.at[id]
 	switch {
 	case known:
@@ -31,25 +29,25 @@ func (s *Set) Set(id uint32, bytes int) (grown int) {
 	return grown
 }
 
-// Has reports whether output waits for a connection.
-func (s *Set) Has(id uint32) bool {
+// has reports whether output waits for a connection.
+func (s *outputHeap) has(id uint32) bool {
 	_, ok := s.heap.at[id]
 	return ok
 }
 
-// Largest returns the connection with the most output, and its bytes; 0 bytes if there is none.
-func (s *Set) Largest() (id uint32, bytes int) {
+// largest returns the connection with the most output, and its bytes; 0 bytes if there is none.
+func (s *outputHeap) largest() (id uint32, bytes int) {
 	if len(s.heap.all) == 0 {
 		return 0, 0
 	}
 	return s.heap.all[0].id, s.heap.all[0].bytes
 }
 
-// Sum returns the bytes that wait for all connections.
-func (s *Set) Sum() int { return s.sum }
+// total returns the bytes that wait for all connections.
+func (s *outputHeap) total() int { return s.sum }
 
-// Len returns the number of connections with output.
-func (s *Set) Len() int { return len(s.heap.all) }
+// count returns the number of connections with output.
+func (s *outputHeap) count() int { return len(s.heap.all) }
 
 type output struct {
 	id    uint32

@@ -1,4 +1,4 @@
-package counts
+package watch
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// Newest returns the newest entries, at most keep, in descending order of time.
-func Newest(all []reap.Closed, keep int) []reap.Closed {
+// newest returns the newest entries, at most keep, in descending order of time.
+func newest(all []reap.Closed, keep int) []reap.Closed {
 	slices.SortFunc(all, func(a, b reap.Closed) int { return b.At.Compare(a.At) })
 	return all[:min(len(all), keep)]
 }
@@ -26,7 +26,7 @@ func (c *ClosedRing) Add(one reap.Closed, keep int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if keep != c.keep { // Update has changed it
-		c.kept, c.next, c.keep = Newest(c.kept, keep), 0, keep
+		c.kept, c.next, c.keep = newest(c.kept, keep), 0, keep
 		slices.Reverse(c.kept)
 	}
 	if len(c.kept) < keep {

@@ -1,4 +1,4 @@
-package topn
+package watch
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 func TestTheFirstAreKept(t *testing.T) {
 	for _, limit := range []int{0, 1, 7, 100, 1000} {
 		all := rand.Perm(500)
-		l := New(limit, cmp.Compare[int])
+		l := NewFirst(limit, cmp.Compare[int])
 		var dropped []int
 		for _, x := range all {
 			if !l.Admits(x) {

@@ -1,0 +1,192 @@
+package idle
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// This file has what package watch needs of a loop.
+
+var _ watch.Port[gnet.Conn] = (*port)(nil)
+
+// A port is the loop for package watch.
+type port struct {
+	*loop
+	reaper *Reaper
+}
+
+func (p *port) Record(s *conn) *conntable.Record {
+	r, _ := p.table.Find(key(s.Front))
+	return r
+}
+
+func (p *port) Ask(s *conn, ev *verdict.Evidence) (open bool) {
+	p.kernel.ask(s.Front.Fd(), ev)
+	return true
+}
+
+func (p *port) Output(s *conn) int { return s.Front.OutboundBuffered() }
+
+func (p *port) Remote(s *conn) net.Addr {
+	if addr, ok := p.remotes[s]; ok {
+		return addr
+	}
+	return s.Front.RemoteAddr()
+}
+
+func (p *port) Learned(s *conn, heard bool, ev *verdict.Evidence, _ mono.Time) {
+	if heard {
+		p.noteHeard(p.Record(s).Heard.Unwrap(p.clock.Stamp()))
+	}
+	if !ev.Dated && !p.reaper.undated.Load() {
+		p.reaper.undated.Store(true)
+	}
+}
+
+func (p *port) Raise(_ uint32, s *conn, ev Event) (end bool) {
+	action := gnet.Close
+	if ev.Reason == reap.WriteIdle {
+		action = gnet.None
+	}
+	if onIdle := p.config().OnIdle; onIdle != nil {
+		action = onIdle(p.outer(s), ev)
+	}
+	if action == gnet.Shutdown {
+		p.halt(gneterrors.ErrEngineShutdown)
+	}
+	return action == gnet.Close
+}
+
+func (p *port) Ping(s *conn) { p.write(s, p.config().Heartbeat.Ping(p.outer(s))) }
+
+func (p *port) Farewell(s *conn, reason *ReapError) {
+	if !p.Set.Resets[reason.Reason] {
+		p.sayGoodbye(s, reason)
+	}
+}
+
+// Close makes gnet close a connection. It calls OnClose meanwhile, which gets the reason.
+func (p *port) Close(id uint32, s *conn, reason *ReapError) {
+	opened := s.Opened()
+	p.beforeClose(s, reason)
+	defer func() { p.closing = closing{} }()
+	if s.Opened() != opened { // a failing Write has closed it
+		return
+	}
+	err := p.close(id, s, reason)
+	switch {
+	case errors.Is(err, gneterrors.ErrEngineShutdown): // the user's OnClose asked for it
+		p.halt(err)
+	case err != nil:
+		p.Watcher.Warn(&p.reaper.warnings.closing, "closing a connection", "reason", reason.Reason, "error", err)
+	}
+}
+
+// close closes a connection. gnet closes a foreign connection a moment later.
+func (p *port) close(id uint32, s *conn, reason *ReapError) error {
+	if !isForeign(s.Front) {
+		return p.el.Close(s.Front)
+	}
+	p.reaper.noteForeign(s.Front)
+	observed := s.Observed()
+	p.Ends.Add(id, observed, reason)
+	err := s.Front.Close()
+	if err != nil {
+		p.Ends.Undo(id, observed)
+	}
+	return err
+}
+
+// LookAtEnded waits: gnet closes the connection.
+func (p *port) LookAtEnded(_ uint32, s *conn, _ *watch.End, now mono.Time) (next mono.Time, keep bool) {
+	return now.Add(p.LimitsOf(s).Horizon), true
+}
+
+// Gone is not called: gnet tells of each connection that has closed.
+func (p *port) Gone(uint32, *conn) { panic("BUG: idle: gnet has not told that a connection is closed") }
+
+func (p *port) SetKeepAlive(s *conn, d time.Duration) { p.setKeepAlive(p.reaper, s.Front, d) }
+
+// CountBusy counts the connections that were open before a period and heard last in it. It stops
+// when there are enough.
+func (p *port) CountBusy(c *outage.Count) {
+	n, enough, now := 0, c.Enough(), p.clock.Stamp()
+	elapsed := p.clock.Elapsed()
+	if p.clock.Before(mono.Stamp(p.heardAt.Load()), elapsed) > c.To {
+		return // peers were heard after the period: this loop was blocked
+	}
+	p.shedder.scanAt = p.table.Scan(p.shedder.scanAt, shedScan, func(id uint32, r conntable.Record) {
+		if n >= enough {
+			return
+		}
+		stamp := r.Heard.Unwrap(now)
+		if !p.clock.Remembers(stamp) || p.clock.After(stamp) < c.From || p.clock.After(stamp) > c.To {
+			return
+		}
+		if p.clock.Unpack(p.At(id).Opened(), elapsed) <= c.From {
+			n++
+		}
+	})
+	c.Add(n)
+}
+
+// beforeClose does what comes before gnet closes a connection. The peer gets its goodbye, which may
+// fail and close the connection, or is to be reset. OnClose gets the reason.
+func (l *loop) beforeClose(s *conn, reason *ReapError) {
+	if spread := l.config().ReconnectSpread; spread > 0 && reason.Reason == reap.Drained {
+		reason.Reconnect = rand.N(spread)
+	}
+	l.closing = closing{s, reason}
+	if l.Set.Resets[reason.Reason] {
+		_ = s.Front.SetLinger(0) // without it the close sends FIN
+	} else if !s.Leaving() || reason.Reason != reap.MaxAge { // otherwise it got its goodbye
+		l.sayGoodbye(s, reason)
+	}
+}
+
+// endOnReturn ends a connection by the Action that the current handler call returns. So a layer
+// around the handler does not find the connection closed in the middle of a call.
+func (l *loop) endOnReturn(s *conn, reason *ReapError) gnet.Action {
+	if l.Set.ObserveOnly {
+		l.Observe(s, reason)
+		return gnet.None
+	}
+	l.LogReap(s, reason)
+	l.beforeClose(s, reason)
+	return gnet.Close
+}
+
+func (l *loop) sayGoodbye(s *conn, reason *ReapError) {
+	if goodbye := l.config().Goodbye; goodbye != nil {
+		opened := s.Opened()
+		if b := goodbye(l.outer(s), reason); s.Opened() == opened {
+			l.write(s, b)
+		}
+	}
+}
+
+// write sends bytes to a connection through the layers around it.
+func (l *loop) write(s *conn, b []byte) {
+	if len(b) > 0 && s.Used() {
+		_, _ = l.outer(s).Write(b) // after an error gnet has closed the connection
+	}
+}
+
+// setKeepAlive sets the options of the kernel for a connection. If d is 0, it switches them off.
+func (l *loop) setKeepAlive(r *Reaper, c gnet.Conn, d time.Duration) {
+	if err := setTCPKeepAlive(c, d); err != nil {
+		l.Watcher.Warn(&r.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(c.RemoteAddr()), "error", err)
+	}
+}

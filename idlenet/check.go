@@ -1,0 +1,69 @@
+package idlenet
+
+import (
+	"log/slog"
+	"net"
+	"reflect"
+	"runtime"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/watch"
+	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
+)
+
+// form is the front end for package watch.
+var form = watch.Form{
+	Package: "idlenet", Table: configtable.Net, Reset: []reap.Reason{reap.WriteStall}, AsksFirst: true,
+}
+
+// check fills in the defaults of a Config for the sockets of an address. A tick that is not 0 and
+// the Config before are those of a Listener, which cannot change all.
+func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (watch.Config, error) {
+	return form.Check(cfg, tick, func(refuse configtable.Refuse) {
+		if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise it is refused already
+			if _, err := sourcelimit.New(cfg.Sources); err != nil {
+				refuse("Sources", "%s: %w", configtable.Field("Sources"), err)
+			}
+		}
+		cfg.checkSockets(addr, refuse)
+		if before == nil {
+			return
+		}
+		for field, same := range map[configtable.Field]bool{
+			"Stamp": cfg.Stamp == before.Stamp, "AcceptRate": cfg.AcceptRate == before.AcceptRate,
+			"Sources": reflect.DeepEqual(cfg.Sources, before.Sources),
+		} {
+			if !same {
+				refuse(string(field), "%s cannot change before the next start", field)
+			}
+		}
+	})
+}
+
+// checkSockets refuses the limits that the kernel cannot keep for the sockets of an address.
+func (cfg *Config) checkSockets(addr net.Addr, refuse configtable.Refuse) {
+	if _, tcp := addr.(*net.TCPAddr); addr == nil || tcp && runtime.GOOS == "linux" {
+		return
+	}
+	for _, limit := range []struct {
+		field   configtable.Field
+		stamped bool // a stamp is enough
+	}{
+		{"ReadTimeout", true}, {"FirstByteTimeout", true}, {"Heartbeat.Interval", true},
+		{"AllTimeout", false}, {"WriteTimeout", false}, {"MinRate.BytesPerSecond", false}, {"HalfClosedTimeout", false},
+	} {
+		switch {
+		case limit.field.Of(cfg).IsZero(), cfg.Stamp && limit.stamped:
+		case limit.stamped:
+			refuse(string(limit.field), "%s is set, but the kernel tells only for TCP on Linux when bytes arrived: set %s",
+				limit.field, configtable.Field("Stamp"))
+		default:
+			refuse(string(limit.field), "%s is set, but needs TCP on Linux", limit.field)
+		}
+	}
+}
+
+// LogValue returns the settings that are not zero.
+func (cfg Config) LogValue() slog.Value { return configtable.Net.LogValue(&cfg) }

@@ -1,0 +1,254 @@
+package idlenet
+
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
+)
+
+const (
+	// probesPerTick is the number of connections that are asked in each tick when they were heard
+	// last, so that a silence of all of them is noticed. Looks that have found news count. While
+	// verdicts are held it is probesInHold.
+	probesPerTick = 8
+	probesInHold  = 64
+	// countedAtMost bounds the number of connections that are asked, to find out whether a silence
+	// of all is unusual.
+	countedAtMost = 1 << 11
+	// stillPart is the part of a silence in which a byte may still have come that was not known
+	// when the silence was noticed.
+	stillPart = 4
+	// callsAtOnce is the number of calls, most of which end a connection, after which the driver
+	// rests. The runtime asks the kernel for input only when no goroutine is ready to run. Without
+	// the rest living connections wait until the servers have closed all that end together.
+	callsAtOnce = 64
+	rest        = time.Millisecond
+	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
+	// out whether they are closed.
+	searchedPerTick = 1 << 11
+	// searchedPerLock is the number of connections that are checked under one lock: 25 µs.
+	searchedPerLock = 1 << 8
+	// adaptedPerLock is the number of connections that are adapted to another Config under one
+	// lock.
+	adaptedPerLock = 1 << 8
+	// looksPerLock is the number of connections that are looked at under one lock.
+	looksPerLock = 16
+)
+
+// A driver is the goroutine that moves the clock and looks at the connections that are due. A
+// Listener has one while it has connections, or reasons of closed ones. The goroutine owns all
+// fields.
+type driver struct {
+	listener *Listener
+	heard    mono.Time // a peer was heard then; later ones may not be known yet
+	told     mono.Time // the last one that the monitor knows of
+	still    mono.Time // a byte until then does not end the silence that was counted last
+	turn     int       // of the shards, for probes
+	news     int       // looks since the last probes that have found a later byte of a peer
+}
+
+func (d *driver) run() {
+	w := &d.listener.watch
+	timer := time.NewTimer(w.UntilTick())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-d.listener.wake:
+		}
+		d.round()
+		if d.leave() {
+			return
+		}
+		timer.Reset(w.UntilTick())
+	}
+}
+
+// leave ends the goroutine if no connection is open, and no reason is kept. A closed Listener keeps
+// its reasons as long as the server keeps the Listener.
+func (d *driver) leave() bool {
+	l := d.listener
+	kept := !l.closing.Load() && l.keepsReasons()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.driving = kept || l.watch.Open.Load() > 0
+	return !l.driving
+}
+
+// keepsReasons reports whether the reason of a connection is known.
+func (l *Listener) keepsReasons() bool {
+	for _, s := range l.shards {
+		s.mu.Lock()
+		n := s.Ends.Len()
+		s.mu.Unlock()
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// round moves the clock and looks at all connections that are due.
+func (d *driver) round() {
+	l := d.listener
+	d.move()
+	d.follow(l.watch.Settings())
+	made := 0
+	for _, s := range l.shards {
+		for calls, more := s.advance(); more; calls, more = s.advance() {
+			if made += calls; made >= callsAtOnce {
+				made = 0
+				time.Sleep(rest)
+			}
+			d.move() // so that a long round is no outage
+		}
+		if l.closing.Load() {
+			s.searchSome(searchedPerTick)
+		}
+	}
+	d.probe()
+}
+
+// advance looks at connections that are due, and makes the calls that follow. It returns their
+// number, and reports whether there may be more connections.
+func (s *shard) advance() (made int, more bool) {
+	s.mu.Lock()
+	more = s.Schedule.Advance(looksPerLock)
+	calls := s.calls
+	s.calls = nil
+	s.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+	return len(calls), more || len(calls) > 0 // a call may have left more of them
+}
+
+// follow brings all connections in line with other settings.
+func (d *driver) follow(set *watch.Settings) {
+	for _, s := range d.listener.shards {
+		for s.follow(set) {
+			d.move()
+		}
+	}
+}
+
+// follow adapts some connections. It reports whether there are more.
+func (s *shard) follow(set *watch.Settings) (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Follow(set)
+	s.AdaptSome(adaptedPerLock)
+	return !s.IsAdapted()
+}
+
+// move moves the clock, if a tick has passed, and takes note of outages.
+func (d *driver) move() {
+	w := &d.listener.watch
+	found, moved := w.Move(d.lastHeard)
+	if !moved {
+		return
+	}
+	if found.Count {
+		d.countBusy(w.Outages().Count, w.Clock.Read())
+	}
+	w.Report(found)
+}
+
+// lastHeard returns the last instant at which a peer was heard, for the monitor.
+func (d *driver) lastHeard(now mono.Time) mono.Time {
+	l := d.listener
+	if stamp := l.stamped.Load(); stamp != 0 {
+		d.heard = max(d.heard, l.watch.Clock.Before(mono.Stamp(stamp), now))
+	}
+	if d.heard > d.still || !l.watch.Outages().Held() {
+		d.told = d.heard
+	}
+	return d.told
+}
+
+// noteHeard takes note of the last byte of a peer. The same byte may seem later by two steps of the
+// kernel's clock.
+func (s *shard) noteHeard(ev *verdict.Evidence, now mono.Time) {
+	d, at := &s.listener.driver, now
+	switch {
+	case ev.Dated && ev.Received > 0:
+		at = now.Add(-ev.Took - ev.Silent)
+	case ev.Found != verdict.Unread:
+		return
+	}
+	if at > d.heard.Add(2*ev.Step) {
+		d.heard = at
+	}
+}
+
+// probe asks the kernel about some connections, one after the other over time, when they were heard
+// last.
+func (d *driver) probe() {
+	l := d.listener
+	rule := &l.watch.Settings().Rule
+	if !rule.Hold || rule.Shortest == 0 {
+		return
+	}
+	n := probesPerTick - d.news
+	d.news = 0
+	if l.watch.Outages().Held() {
+		n = probesInHold
+	}
+	for range n {
+		d.turn++
+		s := l.shards[d.turn%len(l.shards)]
+		s.probe(nil, s.size())
+	}
+}
+
+// countBusy counts the connections that were heard in the period of a Count and not since, each
+// once. It counts none if one of them was heard well after the period: then there is no silence.
+// Until now the driver knew only when some of them were heard.
+func (d *driver) countBusy(c *outage.Count, now mono.Time) {
+	d.still = c.To.Add(now.Sub(c.To) / stillPart)
+	busy, asked := 0, 0
+	for _, s := range d.listener.shards {
+		for left := s.size(); left > 0 && asked < countedAtMost; asked++ {
+			passed, wasBusy := s.probe(c, left)
+			left -= passed
+			if wasBusy {
+				busy++
+			}
+		}
+	}
+	if d.heard <= d.still {
+		c.Add(busy)
+	}
+}
+
+// probe asks the kernel when the next connection was heard last. It returns the number of ids that
+// it has passed, at most most, and whether the connection was busy in the period of a Count.
+func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, clock := s.listener, &s.Watcher.Clock
+	var ev verdict.Evidence
+	for passed < most {
+		passed++
+		s.probed = (s.probed + 1) % s.Len()
+		n := s.At(s.probed)
+		if !n.Used() || s.Ends.Of(s.probed) != nil {
+			continue
+		}
+		before := clock.Elapsed()
+		if !l.ask(n.Front.conn, configtable.TenYears, &ev) {
+			continue
+		}
+		now := clock.Elapsed()
+		ev.Took = now.Sub(before)
+		s.noteHeard(&ev, now)
+		heard := now.Add(-ev.Silent)
+		return passed, c != nil && ev.Dated && ev.Received > 0 && heard >= c.From && heard <= c.To.Add(2*ev.Step) &&
+			clock.Unpack(n.Opened(), now) <= c.From
+	}
+	return passed, false
+}

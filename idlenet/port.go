@@ -1,0 +1,120 @@
+package idlenet
+
+import (
+	"net"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// This file has what package watch needs of a shard. The caller holds its mutex, so calls of
+// functions of the Config are collected, and made after it is unlocked.
+
+var _ watch.Port[front] = (*shard)(nil)
+
+// reasonKept is how long the reason of a closed connection is kept.
+const reasonKept = time.Minute
+
+func (s *shard) Record(n *conn) *conntable.Record { return s.lastRead(n) }
+
+// Ask takes a peer that has ended its side for a silent one: the server will read that. Until then
+// the limits apply.
+func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
+	open = s.listener.ask(n.Front.conn, s.fresh(n), ev)
+	if ev.Found == verdict.Ended {
+		ev.Found = verdict.Nothing
+	}
+	return open
+}
+
+func (s *shard) Output(*conn) int { return 0 }
+
+func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn.RemoteAddr() }
+
+func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time) {
+	if heard {
+		s.listener.driver.news++
+	}
+	s.noteHeard(ev, now)
+}
+
+func (s *shard) Raise(_ uint32, n *conn, ev Event) (end bool) {
+	onIdle := s.config().OnIdle
+	if onIdle == nil {
+		return ev.Reason != reap.WriteIdle
+	}
+	l, c := s.listener, n.Front.conn
+	s.calls = append(s.calls, func() {
+		if l.isJudged(c) && onIdle(c, ev) == Close {
+			l.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, l.reason(ev)) })
+		}
+	})
+	return false
+}
+
+func (s *shard) Ping(n *conn) {
+	ping, c := s.config().Heartbeat.Ping, n.Front.conn
+	s.calls = append(s.calls, func() { s.listener.spawn(func() { ping(c) }) })
+}
+
+func (s *shard) Farewell(n *conn, reason *ReapError) {
+	if goodbye, c := s.config().Goodbye, n.Front.conn; goodbye != nil {
+		s.calls = append(s.calls, func() { s.listener.spawn(func() { goodbye(c, reason) }) })
+	}
+}
+
+// Close makes the server close a connection.
+func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
+	cfg, c := s.config(), n.Front.conn
+	own, _ := root(c)
+	e := s.Ends.Add(id, n.Observed(), reason)
+	s.CountReap(id, n, reason)
+	reset := s.Set.Resets[reason.Reason]
+	s.calls = append(s.calls, func() {
+		if cfg.OnReap != nil { // first, so that the server finds what it has noted
+			cfg.OnReap(c, reason)
+		}
+		if reset {
+			closeNow(own, true)
+		} else {
+			tell(own)
+		}
+		s.told(id, e, cfg.CloseGrace)
+	})
+}
+
+// LookAtEnded closes a connection that the server should have closed by now.
+func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (next mono.Time, keep bool) {
+	own, _ := root(n.Front.conn)
+	switch open := !isClosed(own); {
+	case !open && e.Closed:
+		return 0, false
+	case !open:
+		s.noteClosed(id, n)
+		return now.Add(reasonKept), true
+	case now >= e.CloseAt:
+		// The server had no time to close it during outages.
+		if ran := e.CloseAt.Add(s.Outages.At(now).Server.Within(e.Told, now)); now < ran {
+			return ran, true
+		}
+		s.calls = append(s.calls, func() { closeNow(own, false) })
+		return now.Add(s.Watcher.Clock.Tick()), true
+	}
+	return e.CloseAt, true
+}
+
+func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }
+
+func (s *shard) SetKeepAlive(n *conn, d time.Duration) {
+	if own, ok := root(n.Front.conn); ok {
+		s.listener.keepAlive(own, d)
+	}
+}
+
+// CountBusy does nothing: the driver counts.
+func (s *shard) CountBusy(*outage.Count) {}

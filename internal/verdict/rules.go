@@ -1,0 +1,284 @@
+package verdict
+
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// A rule is all that the judge knows of one reason.
+type rule struct {
+	// limit returns the time that the peer has, 0 if the limit is off.
+	limit func(lim *Limits) time.Duration
+	// since returns the instant from which the limit counts, 0 if it does not apply now.
+	since func(f *Facts) mono.Time
+	// server reports whether the peer can keep the limit only while the server hears and answers
+	// it. If nil, it can keep the limit without the server.
+	server func(lim *Limits, f *Facts) bool
+	// loop says that the peer can keep the limit only while its event loop runs as well.
+	loop bool
+	// poll returns how often the kernel must be asked about a connection to find out that the limit
+	// has begun to count. If nil, an event tells.
+	poll func(lim *Limits) time.Duration
+
+	// The functions below are for limits that are more than one time. If nil, limit and since say
+	// it all. Only a limit that is on is asked for a deadline.
+	on       func(lim *Limits) bool
+	deadline func(lim *Limits, f *Facts) deadline
+	report   func(lim *Limits, f *Facts, v Verdict, now mono.Time, p *Report) // Late is set
+}
+
+// halfClosedPolls is the number of questions within HalfClosed.
+const halfClosedPolls = 4
+
+var rules = [LastDue + 1]rule{
+	reap.ReadIdle:  idleRule(reap.ReadIdle, always),
+	reap.WriteIdle: idleRule(reap.WriteIdle, nil),
+	reap.AllIdle:   idleRule(reap.AllIdle, always),
+	reap.NoFirstByte: {
+		limit:  func(lim *Limits) time.Duration { return lim.FirstByte },
+		since:  func(f *Facts) mono.Time { return when(f.Fresh, f.Opened.To) },
+		server: always,
+	},
+	reap.NoHandshake: {
+		limit:  func(lim *Limits) time.Duration { return lim.Handshake },
+		since:  func(f *Facts) mono.Time { return when(!f.Ready, f.Opened.To) },
+		server: always,
+		loop:   true,
+	},
+	reap.WriteStall: {
+		limit:  func(lim *Limits) time.Duration { return lim.Stall },
+		since:  func(f *Facts) mono.Time { return f.StalledSince },
+		server: always,
+		loop:   true,
+		poll:   func(lim *Limits) time.Duration { return lim.Stall },
+	},
+	reap.OverLimit: {
+		limit:  func(lim *Limits) time.Duration { return lim.Output.SoftFor },
+		since:  func(f *Facts) mono.Time { return f.OverSince },
+		server: func(lim *Limits, f *Facts) bool { return !lim.overHard(f) },
+		loop:   true,
+		on:     func(lim *Limits) bool { return lim.Output.Hard > 0 || lim.Output.Soft > 0 },
+		deadline: func(lim *Limits, f *Facts) deadline {
+			if lim.overHard(f) {
+				return deadline{}
+			}
+			return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
+		},
+		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
+			p.Bytes = f.Output
+			if lim.overHard(f) { // the check has just found it
+				p.Late, p.Least = 0, lim.Output.Hard
+				return
+			}
+			p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now.Sub(f.OverSince), lim.Output.Soft
+		},
+	},
+	reap.BelowMinRate: {
+		limit:  func(lim *Limits) time.Duration { return lim.Rate.Window },
+		since:  func(f *Facts) mono.Time { return when(f.Counting, f.RatedSince) },
+		server: always,
+		loop:   true,
+		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
+			p.Limit, p.Lasted = lim.Rate.Window, now.Sub(f.RatedSince)
+			p.Bytes, p.Least = f.Taken, lim.leastInWindow()
+		},
+	},
+	reap.HeartbeatTimeout: {
+		limit: func(lim *Limits) time.Duration {
+			return lim.Heartbeat.Interval + time.Duration(lim.Heartbeat.MaxMissed)*lim.Heartbeat.Retry
+		},
+		server: func(lim *Limits, f *Facts) bool { // a ping does no harm
+			return f.Missed >= lim.Heartbeat.MaxMissed
+		},
+		on:       func(lim *Limits) bool { return lim.Heartbeat.Interval > 0 },
+		deadline: (*Limits).heartbeat,
+		report:   (*Limits).reportNoAnswer,
+	},
+	reap.HalfClosed: {
+		limit:  func(lim *Limits) time.Duration { return lim.HalfClosed },
+		since:  func(f *Facts) mono.Time { return f.EndedSince },
+		server: always,
+		poll:   func(lim *Limits) time.Duration { return max(lim.HalfClosed/halfClosedPolls, lim.Tick) },
+	},
+	reap.MaxAge: {
+		limit: func(lim *Limits) time.Duration { return lim.Age },
+		deadline: func(lim *Limits, f *Facts) deadline {
+			if f.Leaving {
+				return deadline{f.LastPing, lim.AgeGrace, f.LastPing.Add(lim.AgeGrace)}
+			}
+			return after(f.Opened.To, lim.Age+Share(lim.Age, ageSpread*(2*f.Random-1)), true)
+		},
+		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
+			p.Limit, p.Lasted = lim.Age, now.Sub(f.Opened.To)
+		},
+	},
+	reap.Drained: {
+		on:       func(lim *Limits) bool { return lim.Drain != (Drain{}) },
+		deadline: func(lim *Limits, f *Facts) deadline { return deadline{due: lim.drained(f)} },
+		report: func(_ *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
+			p.Lasted = now.Sub(f.known(reap.ReadIdle))
+		},
+	},
+}
+
+func always(*Limits, *Facts) bool { return true }
+
+// when returns an instant if a condition holds, and 0 otherwise.
+func when(holds bool, at mono.Time) mono.Time {
+	if !holds {
+		return 0
+	}
+	return at
+}
+
+// isOn reports whether the limit is on.
+func (r *rule) isOn(lim *Limits) bool {
+	if r.on != nil {
+		return r.on(lim)
+	}
+	return r.limit(lim) > 0
+}
+
+// deadline returns the deadline of a limit for a server that is never away.
+func (lim *Limits) deadline(r Reason, f *Facts) deadline {
+	switch rule := &rules[r]; {
+	case !rule.isOn(lim):
+		return none
+	case rule.deadline != nil:
+		return rule.deadline(lim, f)
+	default:
+		since := rule.since(f)
+		return after(since, rule.limit(lim), since != 0)
+	}
+}
+
+// idleRule returns the rule of an idle event.
+func idleRule(r Reason, server func(*Limits, *Facts) bool) rule {
+	return rule{
+		limit:    func(lim *Limits) time.Duration { return lim.IdleLimit(r) },
+		deadline: func(lim *Limits, f *Facts) deadline { return lim.idle(r, f) },
+		report:   (*Limits).reportIdle,
+		server:   server,
+	}
+}
+
+// reasons returns the reasons with a limit that is on, as a set of bits.
+func (lim *Limits) reasons() (on uint16) {
+	if lim.on != 0 {
+		return lim.on
+	}
+	for r := First; r <= LastDue; r++ {
+		if rules[r].isOn(lim) {
+			on |= 1 << r
+		}
+	}
+	return on
+}
+
+// Ready prepares the limits for use, so that Judge needs to look only at those that are on. It is
+// called after the last change.
+func (lim *Limits) Ready() {
+	lim.on = 0
+	lim.on = lim.reasons()
+}
+
+// NeedLoop reports whether any of the limits needs the event loop, see [Away].
+func (lim *Limits) NeedLoop() bool {
+	for r := First; r <= LastDue; r++ {
+		if rules[r].loop && rules[r].isOn(lim) {
+			return true
+		}
+	}
+	return false
+}
+
+// Longest returns the longest time of a limit that a peer can keep only while the server hears it.
+func (lim *Limits) Longest() (longest time.Duration) {
+	for r := First; r <= LastDue; r++ {
+		if rule := &rules[r]; rule.server != nil {
+			longest = max(longest, rule.limit(lim))
+		}
+	}
+	return longest + Share(longest, lim.Jitter)
+}
+
+// PollKernel returns how often the kernel must be asked about each connection, because no event
+// tells that a deadline has begun to count. If it is 0, it need not be asked.
+func (lim *Limits) PollKernel() (every time.Duration) {
+	for r := First; r <= LastDue; r++ {
+		if rule := &rules[r]; rule.poll != nil && rule.isOn(lim) {
+			if d := rule.poll(lim); every == 0 || d < every {
+				every = d
+			}
+		}
+	}
+	return every
+}
+
+func (lim *Limits) overHard(f *Facts) bool {
+	return lim.Output.Hard > 0 && f.Output > lim.Output.Hard
+}
+
+func (lim *Limits) idle(r Reason, f *Facts) deadline {
+	limit := lim.IdleLimit(r)
+	if f.Held || f.Blind && r == reap.WriteIdle {
+		return none
+	}
+	return after(max(f.active(r).To, f.Noticed[r-1]), limit+Share(limit, lim.Jitter*f.Random), limit > 0)
+}
+
+func (lim *Limits) heartbeat(f *Facts) deadline {
+	h := &lim.Heartbeat
+	switch {
+	case f.Leaving:
+		return none
+	case f.Missed > 0:
+		return after(f.LastPing, h.Retry, true)
+	}
+	alive := f.Heard.To
+	if h.PongsOnly {
+		alive = max(f.LastPing, f.Opened.To)
+	}
+	return after(alive, h.Interval+Share(h.Interval, h.Jitter*f.Random), true)
+}
+
+// drained returns the instant at which a drain closes a connection: spread evenly over Spread if
+// the connection is idle, over the rest until Deadline if it is busy, and at Deadline if it is held
+// or output waits that would be lost.
+func (lim *Limits) drained(f *Facts) mono.Time {
+	d := lim.Drain
+	turn := d.Began.Add(Share(d.Spread, f.Random))
+	switch {
+	case f.Held || f.Output > 0:
+		return d.Began.Add(d.Deadline)
+	case f.active(reap.AllIdle).To > turn.Add(-busyFor):
+		return d.Began.Add(d.Spread + Share(d.Deadline-d.Spread, f.Random))
+	}
+	return turn
+}
+
+// first reports whether an idle event would be the first since the last activity.
+func (lim *Limits) first(r Reason, f *Facts) bool {
+	return f.active(r).To > f.Noticed[r-1].Add(-lim.Tick) // Noticed is rounded up to the tick
+}
+
+func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {
+	known := f.known(v.Reason)
+	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now.Sub(known)
+	// The deadline counts from the upper bound of the last activity.
+	if p.First && p.Late == now.Sub(v.Due) {
+		p.Late += f.active(v.Reason).To.Sub(known)
+	}
+}
+
+func (lim *Limits) reportNoAnswer(f *Facts, _ Verdict, now mono.Time, p *Report) {
+	h := &lim.Heartbeat
+	p.Limit = h.Interval + time.Duration(f.Missed)*h.Retry
+	p.Lasted = now.Sub(f.known(reap.ReadIdle))
+	if h.PongsOnly { // the first ping came an interval after the last pong
+		firstPing := f.LastPing.Add(-time.Duration(f.Missed-1) * h.Retry)
+		p.Lasted = now.Sub(firstPing) + h.Interval + Share(h.Interval, h.Jitter*f.Random)
+	}
+}

@@ -1,0 +1,55 @@
+package watch
+
+// Follow switches to other settings. It reports false if they are followed already. Each connection
+// is judged by them after AdaptSome.
+func (s *Shard[C]) Follow(set *Settings) (changed bool) {
+	if set == s.Set {
+		return false
+	}
+	if s.IsAdapted() { // otherwise some connections are not adapted to the last ones yet
+		s.previous = s.Set
+	}
+	s.Set = set
+	if s.adapted, s.toAdapt = 0, s.conns.Len(); s.Open == 0 {
+		s.toAdapt = 0
+	}
+	return true
+}
+
+// IsAdapted reports whether all connections are judged by Set.
+func (s *Shard[C]) IsAdapted() bool { return s.adapted >= s.toAdapt }
+
+// AdaptSome adapts the next n connections to the present settings, and moves looks forward that are
+// sooner now.
+func (s *Shard[C]) AdaptSome(n int) {
+	for ; n > 0 && s.adapted < s.toAdapt; n-- {
+		id := s.adapted
+		s.adapted++
+		if c := s.conns.At(id); c.Used() {
+			s.adapt(id, c)
+			s.Rearm(id, c)
+		}
+	}
+}
+
+// adapt brings a connection in line with new settings. A limit that is switched on again must not
+// use old values.
+func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {
+	if !s.Set.ObserveOnly && c.Observed() && s.Ends.Of(id) == nil {
+		c.SetObserved(false)
+		s.Watcher.Decided.Add(-1)
+	}
+	lim := s.LimitsOf(c)
+	if s.previous == nil {
+		c.Adapt(s.clock, nil, &lim.Limits)
+		return
+	}
+	before := s.previous.Common
+	if c.LimitsID != 0 {
+		before = s.previous.limitsOf(lim.Own)
+	}
+	c.Adapt(s.clock, &before.Limits, &lim.Limits)
+	if d := s.Set.TCPKeepAlive; d != s.previous.TCPKeepAlive {
+		s.port.SetKeepAlive(c, d)
+	}
+}

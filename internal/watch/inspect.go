@@ -1,0 +1,220 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/idlewheel/idlewheel/internal/connstate"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// The orders of a list of connections.
+const (
+	byIdle   = "idle"
+	byAge    = "age"
+	byOutput = "output"
+)
+
+// orders are the values of Query.By, and what each compares: the larger, the sooner it is listed.
+var orders = map[string]func(i *reap.ConnInfo) int64{
+	byIdle:   func(i *reap.ConnInfo) int64 { return int64(i.ReadIdle) },
+	byAge:    func(i *reap.ConnInfo) int64 { return int64(i.Age) },
+	byOutput: func(i *reap.ConnInfo) int64 { return int64(i.Output) },
+}
+
+// An Inspector collects what an Inspect finds. Not safe for concurrent use.
+type Inspector struct {
+	Query   reap.Query
+	watcher *Watcher
+	now     mono.Time
+	first   *First[reap.ConnInfo]
+	found   reap.Inspection
+}
+
+// NewInspector returns an Inspector, or an error that joins all that is wrong with a Query.
+func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
+	q.By = cmp.Or(q.By, byIdle)
+	if err := checkQuery(w.form.Package, &q); err != nil {
+		return nil, err
+	}
+	key := orders[q.By]
+	i := &Inspector{Query: q, now: w.Clock.Elapsed(), watcher: w}
+	i.first = NewFirst(q.Limit, func(a, b reap.ConnInfo) int { return cmp.Compare(key(&b), key(&a)) })
+	if q.States {
+		i.found.States = newStates()
+	}
+	return i, nil
+}
+
+// Lists reports whether the Query needs all connections.
+func (i *Inspector) Lists() bool { return i.Query.Limit > 0 || i.Query.States }
+
+// Failed returns what is found if not all connections could be inspected: a part of the counts
+// would be wrong.
+func Failed() reap.Inspection { return reap.Inspection{States: newStates()} }
+
+// AddRing adds the ring of a shard.
+func (i *Inspector) AddRing(ring reap.Ring) { i.found.Rings = append(i.found.Rings, ring) }
+
+// Result returns what was found.
+func (i *Inspector) Result() reap.Inspection {
+	slices.SortFunc(i.found.Rings, func(a, b reap.Ring) int { return cmp.Compare(a.Loop, b.Loop) })
+	if i.Query.Closed {
+		i.found.Closed = i.watcher.LastClosed()
+	}
+	i.found.Connections = i.first.Sorted()
+	return i.found
+}
+
+// checkQuery returns an error that joins all that is wrong with a Query.
+func checkQuery(pkg string, q *reap.Query) error {
+	var errs []error
+	if orders[q.By] == nil {
+		errs = append(errs, fmt.Errorf(pkg+": Query.By is %q: set %s, %s or %s", q.By, byIdle, byAge, byOutput))
+	}
+	if q.Limit < 0 {
+		errs = append(errs, fmt.Errorf(pkg+": Query.Limit is %d: set a positive number, or 0 for no list", q.Limit))
+	}
+	if q.Sectors < 0 {
+		errs = append(errs, fmt.Errorf(pkg+": Query.Sectors is %d: set a positive number, or 0 for no rings", q.Sectors))
+	}
+	return errors.Join(errs...)
+}
+
+// inspectStep is how many connections Inspect inspects at a time: about half a millisecond.
+const inspectStep = 1 << 8
+
+// Inspect inspects the connections from a number on. It returns the number at which to go on, and
+// false if there are no more.
+func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
+	end := min(from+inspectStep, s.conns.Len())
+	for id := from; id < end; id++ {
+		if c := s.conns.At(id); c.Used() && (s.Ends.Of(id) == nil || !s.Ends.Of(id).Closed) {
+			s.inspect(i, id, c)
+		}
+	}
+	return end, end < s.conns.Len()
+}
+
+func (s *Shard[C]) inspect(i *Inspector, id uint32, c *Conn[C]) {
+	f := s.Facts(id, c, s.clock.Elapsed())
+	state := stateOf(&c.State, &f, &s.LimitsOf(c).Limits)
+	due, filed := s.Schedule.wheel.Deadline(c.timer)
+	if i.Query.States {
+		i.found.States[state]++
+		if filed && mono.Time(due) <= s.clock.Read() {
+			i.found.Overdue++
+		}
+	}
+	if i.Query.Limit > 0 {
+		info := infoOf(&f, i.now)
+		if info.State = state; filed {
+			info.Due = max(mono.Time(due).Sub(i.now), 0)
+		}
+		s.list(i, info, id, c)
+	}
+}
+
+// list adds a connection to the list if it is one of the first. Without events the kernel knows
+// best when the peer was heard, and it always does how much output waits.
+func (s *Shard[C]) list(i *Inspector, info reap.ConnInfo, id uint32, c *Conn[C]) {
+	first := s.asks || i.Query.By == byOutput
+	if info.Output = s.port.Output(c); first {
+		s.addEvidence(&info, c)
+	}
+	if !i.first.Admits(info) {
+		return
+	}
+	if !first {
+		s.addEvidence(&info, c)
+	}
+	info.ID, info.Remote = s.ID(id, c), s.port.Remote(c)
+	i.first.Add(info)
+}
+
+// The states of a connection, in their order: if several apply, it is the first.
+const (
+	stateExempt    = "exempt"
+	stateObserved  = "observed"
+	stateLeaving   = "leaving"
+	stateHeld      = "held"
+	stateStalled   = "stalled"
+	stateHandshake = "handshake"
+	stateOpen      = "open"
+)
+
+// newStates returns the number 0 for each state.
+func newStates() map[string]int {
+	return map[string]int{
+		stateExempt: 0, stateObserved: 0, stateLeaving: 0, stateHeld: 0, stateStalled: 0, stateHandshake: 0, stateOpen: 0,
+	}
+}
+
+// stateOf returns the state of a connection.
+func stateOf(s *connstate.State, f *verdict.Facts, lim *verdict.Limits) string {
+	switch {
+	case s.Exempt():
+		return stateExempt
+	case s.Observed():
+		return stateObserved
+	case f.Leaving:
+		return stateLeaving
+	case f.Held:
+		return stateHeld
+	case f.StalledSince != 0 && lim.PollOutput() > 0:
+		return stateStalled
+	case !f.Ready && lim.Handshake > 0:
+		return stateHandshake
+	}
+	return stateOpen
+}
+
+// infoOf returns what is known of a connection at an instant, without a question to the kernel.
+func infoOf(f *verdict.Facts, now mono.Time) reap.ConnInfo {
+	return reap.ConnInfo{
+		Age: max(now.Sub(f.Opened.To), 0), ReadIdle: max(now.Sub(f.Heard.To), 0),
+		WriteIdle: max(now.Sub(f.Wrote.To), 0), Missed: f.Missed,
+	}
+}
+
+// addEvidence adds the answer of the kernel.
+func (s *Shard[C]) addEvidence(i *reap.ConnInfo, c *Conn[C]) {
+	ev := new(verdict.Evidence) // not that of the Shard: a look may be using it
+	if !s.port.Ask(c, ev) {
+		return
+	}
+	i.Output += max(ev.Queued, 0)
+	i.Received, i.Sent = ev.Received, ev.Acked
+	if ev.Dated {
+		i.ReadIdle = min(i.ReadIdle, ev.Silent)
+		i.Age = max(i.Age, i.ReadIdle) // it is kept in whole ticks
+		i.WriteIdle = ev.Quiet
+	}
+}
+
+// newConnID returns the ID of a connection: the number of its group, its number in the group, and
+// the instant at which it was opened. Two connections that were opened in the same tick have
+// different numbers.
+func newConnID(group, number, opened uint32) reap.ConnID {
+	return reap.ConnID(fmt.Sprintf("%d-%d-%d", group, number, opened))
+}
+
+// ParseConnID returns the numbers in a ConnID, or an error.
+func (w *Watcher) ParseConnID(id reap.ConnID) (group, number, opened uint32, err error) {
+	var n [3]uint32
+	parts := strings.Split(string(id), "-")
+	for i, part := range parts {
+		number, err := strconv.ParseUint(part, 10, 32)
+		if err != nil || len(parts) != len(n) {
+			return 0, 0, 0, fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
+		}
+		n[i] = uint32(number)
+	}
+	return n[0], n[1], n[2], nil
+}

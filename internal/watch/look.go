@@ -1,0 +1,236 @@
+package watch
+
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/wheel"
+)
+
+const (
+	// closeRetry is the time after which a connection is looked at again if it should be closed and
+	// is not.
+	closeRetry = time.Second
+	// verdictsPerLook bounds the verdicts that a look carries out. Each reason needs one.
+	verdictsPerLook = int(verdict.Last) + 1
+)
+
+// Look looks at a connection when its deadline in the wheel has passed.
+func (s *Shard[C]) Look(timer wheel.Handle, id uint32) {
+	if s.Halted {
+		s.Schedule.at(timer, s.clock.Read().Add(s.clock.Tick()))
+		return
+	}
+	if s.asks { // a round may take long
+		s.Follow(s.Watcher.Settings())
+	}
+	c := s.conns.At(id)
+	if next, open := s.lookAt(id, c); open {
+		s.Schedule.at(c.timer, next)
+	}
+}
+
+// lookAt looks at a connection. It returns the time of the next look, or false if the connection is
+// closed.
+func (s *Shard[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
+	now := s.clock.Elapsed()
+	c.KeepInReach(s.clock, s.port.Record(c), now)
+	if e := s.Ends.Of(id); e != nil {
+		return s.lookAtEnded(id, c, e)
+	}
+	seemsDead := false
+	if !s.asks {
+		s.facts = s.Facts(id, c, now)
+		v := s.judge(id, c, &s.facts, s.Outages.At(now), now)
+		if v.Act == verdict.Wait && !v.PutOff && !(c.Judged() && s.LimitsOf(c).needsKernel(&s.facts, now)) {
+			s.countRescheduled(v)
+			return v.Next, true
+		}
+		seemsDead = v.Act != verdict.Wait
+	}
+	return s.ask(id, c, seemsDead)
+}
+
+// lookAtEnded looks at a connection that should be closed by now.
+func (s *Shard[C]) lookAtEnded(id uint32, c *Conn[C], e *End) (next mono.Time, open bool) {
+	if next, open = s.port.LookAtEnded(id, c, e, s.clock.Elapsed()); !open {
+		s.port.Gone(id, c)
+	}
+	return next, open
+}
+
+// needsKernel reports whether the kernel must be asked about a connection before any deadline has
+// passed: its output waits, or a window of the minimum rate begins.
+func (lim *Limits) needsKernel(f *verdict.Facts, now mono.Time) bool {
+	return f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
+}
+
+// ask asks the kernel about a connection, judges it, and carries out the verdicts.
+func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, open bool) {
+	opened, ev, f := c.Opened(), &s.evidence, &s.facts
+	var now mono.Time
+	for n := range verdictsPerLook {
+		if n == 0 || !s.asks { // the handler may have written, and time has passed
+			now, open = s.askKernel(c)
+		}
+		switch {
+		case !open:
+			s.port.Gone(id, c)
+			return 0, false
+		case ev.Found == verdict.Ended: // the event loop will report it, or this is repeated
+			return now.Add(max(closeRetry, s.clock.Tick())), true
+		}
+		if n > 0 || s.asks {
+			*f = s.Facts(id, c, now)
+		}
+		s.learn(c, f, now, seemsDead)
+		seemsDead = false
+		asked := now.Add(-ev.Took) // the answer was true before the question ended, and may be old by now
+		v := s.judge(id, c, f, s.Outages.At(asked), asked)
+		if v.Act == verdict.Wait {
+			s.countRescheduled(v)
+			return s.nextLook(c, v, now), true
+		}
+		s.carryOut(id, c, v, f, now)
+		switch e := s.Ends.Of(id); {
+		case c.Opened() != opened:
+			return 0, false
+		case e != nil:
+			return s.lookAtEnded(id, c, e)
+		case v.Act == verdict.End && !c.Observed() || s.Halted:
+			return s.clock.Elapsed().Add(max(closeRetry, s.clock.Tick())), true // it could not be closed
+		}
+	}
+	return s.clock.Elapsed().Add(s.clock.Tick()), true
+}
+
+// askKernel asks the kernel about a connection. It returns the time after the answer.
+func (s *Shard[C]) askKernel(c *Conn[C]) (now mono.Time, open bool) {
+	before := s.clock.Elapsed()
+	open = s.port.Ask(c, &s.evidence)
+	now = s.clock.Elapsed()
+	s.evidence.Took = now.Sub(before)
+	return now, open
+}
+
+// HasEnded asks the kernel whether a connection has ended, so that its event loop will report it.
+func (s *Shard[C]) HasEnded(c *Conn[C]) bool {
+	_, open := s.askKernel(c)
+	return !open || s.evidence.Found == verdict.Ended
+}
+
+// Poll asks the kernel about the output of a connection. If output waits, the connection is looked
+// at more often from now on.
+func (s *Shard[C]) Poll(id uint32, c *Conn[C]) {
+	now, open := s.askKernel(c)
+	if !open || s.evidence.Found == verdict.Ended {
+		return
+	}
+	s.facts = s.Facts(id, c, now)
+	s.learn(c, &s.facts, now, false)
+	if s.facts.OutputWaits() {
+		s.Rearm(id, c)
+	}
+}
+
+// learn updates the facts with the kernel's answer, and keeps them.
+func (s *Shard[C]) learn(c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead bool) {
+	ev, r := &s.evidence, s.port.Record(c)
+	heard := c.State.Learn(s.clock, r, &s.LimitsOf(c).Limits, f, ev, now)
+	if heard && seemsDead {
+		s.Counters.SavedByKernel++
+	}
+	// A byte that came within a step of the kernel's clock after the last known one has no date of
+	// its own. It counts at its latest possible instant if no event has told of it.
+	if latest := now.Add(ev.Step - ev.Silent); s.asks && ev.Dated && ev.Received > 0 && latest > f.Heard.To {
+		f.Heard.To = latest
+		r.Heard = s.clock.StampAt(latest).Short()
+	}
+	s.port.Learned(c, heard, ev, now)
+}
+
+// countRescheduled counts a connection that stays open.
+func (s *Shard[C]) countRescheduled(v verdict.Verdict) {
+	s.Counters.Rescheduled++
+	if v.PutOff {
+		s.Counters.PutOff++
+	}
+}
+
+// nextLook returns the time of the next look at a connection that stays. If a front end does not
+// see messages, a held connection is looked at as often as others, so that a Release need not move
+// its deadline forward, and the next ping may come sooner because the last one was answered.
+func (s *Shard[C]) nextLook(c *Conn[C], v verdict.Verdict, now mono.Time) mono.Time {
+	next := v.Next
+	if !s.asks {
+		return next
+	}
+	lim := s.LimitsOf(c)
+	if c.Held() {
+		for _, timeout := range [...]time.Duration{lim.Read, lim.Write, lim.All} {
+			if timeout > 0 {
+				next = min(next, now.Add(timeout))
+			}
+		}
+	}
+	if interval := lim.Heartbeat.Interval; interval > 0 {
+		next = min(next, now.Add(interval))
+	}
+	return max(next, now+1)
+}
+
+// judge returns the verdict on a connection. It waits if the connection is not to be judged.
+func (s *Shard[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.Away, now mono.Time) verdict.Verdict {
+	lim := s.LimitsOf(c)
+	if !c.Judged() || s.Ends.Of(id) != nil {
+		return verdict.Verdict{Next: now.Add(lim.Horizon)}
+	}
+	return lim.Judge(f, away, now)
+}
+
+// carryOut carries out a verdict.
+func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict.Facts, now mono.Time) {
+	lim := s.LimitsOf(c)
+	report := lim.Report(v, f, now)
+	reason := &reap.Error{
+		Package: s.Watcher.form.Package, Reason: v.Reason, Limit: report.Limit, Lasted: report.Lasted, Late: report.Late,
+		Bytes: report.Bytes, LimitBytes: report.Least,
+	}
+	switch v.Act {
+	case verdict.Raise:
+		s.Counters.Events[v.Reason]++
+		c.Notice(s.clock, v.Reason, now)
+		opened := c.Opened()
+		event := reap.Event{Reason: v.Reason, First: report.First, Timeout: report.Limit, Idle: report.Lasted, Late: report.Late}
+		if s.port.Raise(id, c, event) && c.Opened() == opened { // the handler may have closed it
+			s.End(id, c, reason)
+		}
+	case verdict.Ping:
+		s.Counters.Pings++
+		s.countMissed(f)
+		c.Ping(s.clock, f, now)
+		s.port.Ping(c)
+	case verdict.Farewell:
+		if s.Set.ObserveOnly {
+			s.End(id, c, reason)
+			return
+		}
+		c.Leave(s.clock, now)
+		reason.Grace = lim.AgeGrace
+		s.port.Farewell(c, reason)
+	case verdict.End:
+		if v.Reason == reap.HeartbeatTimeout {
+			s.countMissed(f)
+		}
+		s.End(id, c, reason)
+	}
+}
+
+// countMissed counts the last ping if it was not answered before the next verdict.
+func (s *Shard[C]) countMissed(f *verdict.Facts) {
+	if f.Missed > 0 {
+		s.Counters.Missed++
+	}
+}

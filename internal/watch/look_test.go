@@ -1,0 +1,67 @@
+package watch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+func TestASilentConnectionIsClosedInTime(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, KeepClosed: 1})
+	p.open()
+	p.pass(10*time.Second - p.Clock.Tick())
+	require.Empty(t, p.closed)
+	p.pass(3 * p.Clock.Tick())
+	require.Len(t, p.closed, 1)
+	require.Equal(t, "test: connection reaped: read idle for 10s, limit 10s", p.closed[0].Error())
+	require.Zero(t, p.Watcher.Open.Load())
+	require.Zero(t, p.Shard.Open)
+	require.Zero(t, p.Schedule.Len())
+	require.Same(t, p.closed[0], p.LastClosed()[0].Err)
+}
+
+// TestObserveOnlyIsCountedOnce observes a connection, which is closed by a kick all the same.
+func TestObserveOnlyIsCountedOnce(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second, ObserveOnly: true})
+	id, c := p.open()
+	p.pass(10 * time.Second)
+	require.EqualValues(t, 1, p.Counters.Observed[reap.ReadIdle])
+	require.EqualValues(t, 1, p.Decided.Load())
+	require.False(t, p.Kick(id, uint32(c.Opened())+1), "another connection")
+	require.True(t, p.Kick(id, uint32(c.Opened())))
+	require.Equal(t, reap.Kicked, p.closed[0].Reason)
+	require.Zero(t, p.Decided.Load())
+}
+
+func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, ObserveOnly: true})
+	id, c := p.open()
+	for r := verdict.First; r <= verdict.LastDue; r++ {
+		for unanswered := range 2 {
+			f, before := p.Facts(id, c, p.now), p.Counters.Missed
+			f.Missed = unanswered
+			p.carryOut(id, c, verdict.Verdict{Act: verdict.End, Reason: r}, &f, p.now)
+			want := 0
+			if r == reap.HeartbeatTimeout {
+				want = unanswered
+			}
+			require.EqualValues(t, want, p.Counters.Missed-before, "%v, %d pings without an answer", r, unanswered)
+		}
+	}
+	require.EqualValues(t, 2*int(verdict.LastDue), p.Counters.Observed.Export().Total())
+}
+
+// TestNoAllocations looks at connections, and rearms them.
+func TestNoAllocations(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	id, c := p.open()
+	require.Zero(t, testing.AllocsPerRun(1000, func() { p.Touch(id, c) }))
+	require.Zero(t, testing.AllocsPerRun(1000, func() {
+		p.Soon(c)
+		p.Schedule.Advance(1)
+	}))
+}

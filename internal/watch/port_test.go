@@ -1,0 +1,104 @@
+package watch
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// A testConfig is the Config of a front end with one setting.
+type testConfig struct {
+	ReadTimeout time.Duration
+	Heartbeat   struct{ Ping func() }
+	ObserveOnly bool
+	KeepClosed  int
+	Tick        time.Duration
+	Reset       []reap.Reason
+	Logger      *slog.Logger
+}
+
+var testForm = Form{Package: "test", Table: configtable.Table{{
+	Name: "read-timeout", Field: "ReadTimeout", Limit: "Read", Ticks: true, Adjustable: true, Alone: true,
+	Min: int64(time.Millisecond), Max: int64(configtable.TenYears), Zero: "none",
+}}}
+
+// A testPort is a front end that closes connections at once. The test moves the clock and sets the
+// answer of the kernel.
+type testPort struct {
+	Watcher
+	Shard[conntable.Record]
+	now    mono.Time
+	answer verdict.Evidence
+	closed []*reap.Error
+}
+
+type testConn = Conn[conntable.Record]
+
+func newTestPort(t *testing.T, cfg testConfig) *testPort {
+	t.Helper()
+	p := &testPort{answer: verdict.Evidence{Queued: -1}}
+	checked, err := testForm.Check(&cfg, 0, func(configtable.Refuse) {})
+	require.NoError(t, err)
+	p.Watcher.Init(&testForm, checked, func() mono.Time { return p.now }, func() {})
+	p.Shard.Init(&p.Watcher, 1, p)
+	return p
+}
+
+// open opens a connection.
+func (p *testPort) open() (id uint32, c *testConn) {
+	p.Watcher.Open.Add(1)
+	id, c = p.Take(p.now)
+	c.Front = conntable.Record{Heard: p.Clock.Stamp().Short(), Tag: conntable.Fresh}
+	p.File(id, c, p.now)
+	return id, c
+}
+
+// pass moves the clock in ticks for a time, and looks at the connections that are due.
+func (p *testPort) pass(d time.Duration) {
+	for end := p.now.Add(d); p.now < end; {
+		p.now = p.now.Add(p.Clock.Tick())
+		p.Move(func(mono.Time) mono.Time { return p.now })
+		p.Follow(p.Settings())
+		for !p.IsAdapted() {
+			p.AdaptSome(1)
+		}
+		for p.Schedule.Advance(1) {
+		}
+	}
+}
+
+func (p *testPort) Record(c *testConn) *conntable.Record { return &c.Front }
+
+func (p *testPort) Ask(_ *testConn, ev *verdict.Evidence) bool {
+	*ev = p.answer
+	return true
+}
+
+func (p *testPort) Output(*testConn) int                                  { return 0 }
+func (p *testPort) Remote(*testConn) net.Addr                             { return nil }
+func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
+func (p *testPort) Raise(_ uint32, _ *testConn, ev reap.Event) bool {
+	return ev.Reason != reap.WriteIdle
+}
+func (p *testPort) Ping(*testConn)                                                   {}
+func (p *testPort) Farewell(*testConn, *reap.Error)                                  {}
+func (p *testPort) SetKeepAlive(*testConn, time.Duration)                            {}
+func (p *testPort) CountBusy(*outage.Count)                                          {}
+func (p *testPort) Gone(id uint32, c *testConn)                                      { p.CountClosed(id, c); p.Remove(id, c) }
+func (p *testPort) LookAtEnded(uint32, *testConn, *End, mono.Time) (mono.Time, bool) { return 0, false }
+
+func (p *testPort) Close(id uint32, c *testConn, reason *reap.Error) {
+	p.closed = append(p.closed, reason)
+	p.CountReap(id, c, reason)
+	p.Gone(id, c)
+}

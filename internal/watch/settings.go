@@ -1,0 +1,177 @@
+package watch
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+const (
+	minHorizon = 1 << 11 // ticks
+	maxHorizon = 1 << 15 // ticks: the clock remembers twice as many moves, 512 KiB
+)
+
+// Settings are a checked Config and the values derived from it. Immutable: a change makes others.
+type Settings struct {
+	Config
+	Common  *Limits                // of connections without limits of their own
+	Resets  [verdict.Last + 1]bool // the reasons for which a connection is reset
+	Horizon time.Duration          // the longest time in which a connection is not judged
+	Rule    outage.Rule
+	Version int64 // counts from 1
+
+	form     *Form
+	overlay  overlay
+	previous *Settings // the ones before, without their previous; nil at first
+	since    mono.Time // the time at which these replaced previous
+}
+
+// An overlay changes the limits of a Config until it is replaced.
+type overlay struct {
+	drain verdict.Drain
+	scale scale
+}
+
+// A scale holds the arguments of ScaleTimeouts. The zero scale changes nothing.
+type scale struct {
+	by    float64       // from 0 to 1
+	least time.Duration // the timeouts if by is 1
+}
+
+// of returns the scaled timeout.
+func (s scale) of(d time.Duration) time.Duration {
+	if d <= s.least {
+		return d
+	}
+	return d - verdict.Share(d-s.least, s.by)
+}
+
+// Limits are limits in the form that verdicts use, those of the Config or of some connections.
+// Immutable.
+type Limits struct {
+	verdict.Limits
+	Own     reap.ConnLimits // of these connections
+	version int64           // of the Settings
+}
+
+// next returns the settings that replace these at an instant.
+func (set *Settings) next(cfg Config, now overlay, at mono.Time) *Settings {
+	before := *set
+	before.previous = nil
+	return newSettings(set.form, cfg, set.Version+1, now, &before, at)
+}
+
+func newSettings(form *Form, cfg Config, version int64, now overlay, before *Settings, since mono.Time) *Settings {
+	if now.drain != (verdict.Drain{}) {
+		cfg.ObserveOnly = false // Drain was called to close connections
+	}
+	set := &Settings{Config: cfg, form: form, Version: version, overlay: now, previous: before, since: since}
+	set.Horizon = cfg.horizon()
+	set.Common = set.limitsOf(reap.ConnLimits{})
+	longest := cfg.Limits.Longest()
+	set.Rule = outage.Rule{
+		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, form.Table.Shortest(cfg.Front).Value),
+		Memory: max(set.Horizon, longest, cfg.CloseGrace), Hold: cfg.OutageGrace >= 0, Longest: longest,
+		Shortest: set.Common.ShortestIdle(),
+	}
+	for _, r := range cfg.Reset {
+		set.Resets[r] = true
+	}
+	return set
+}
+
+// Draining reports whether Drain was called.
+func (set *Settings) Draining() bool { return set.overlay.drain != (verdict.Drain{}) }
+
+// horizon returns the longest time in which a connection is not judged. It is the longest timeout
+// that counts from the last activity, but never very short, and bounded, since the clock must
+// remember as long.
+func (cfg *Config) horizon() time.Duration {
+	lim := &cfg.Limits
+	longest := max(lim.Read, lim.Write, lim.All)
+	longest += verdict.Share(longest, lim.Jitter)
+	ping := lim.Heartbeat.Interval + verdict.Share(lim.Heartbeat.Interval, lim.Heartbeat.Jitter)
+	return min(max(longest, ping, minHorizon*cfg.Tick), maxHorizon*cfg.Tick)
+}
+
+// clockMemory returns how long the clock remembers its moves: long enough for a look that is late
+// by a whole horizon.
+func (cfg *Config) clockMemory() time.Duration { return 2 * cfg.horizon() }
+
+// limitsOf returns the limits of connections with some limits of their own.
+func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
+	lim := &Limits{set.Config.Limits, own, set.Version}
+	override(&lim.Read, own.ReadTimeout)
+	override(&lim.Write, own.WriteTimeout)
+	override(&lim.All, own.AllTimeout)
+	override(&lim.Handshake, own.HandshakeTimeout)
+	override(&lim.Stall, own.WriteStallTimeout)
+	override(&lim.Age, own.MaxAge)
+	if own.MinRate.BytesPerSecond != 0 {
+		if lim.Rate = own.MinRate; lim.Rate.BytesPerSecond < 0 {
+			lim.Rate = verdict.Rate{}
+		}
+	}
+	if own.NoHeartbeat {
+		lim.Heartbeat = verdict.Heartbeat{}
+	}
+	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
+		*d = max(set.overlay.scale.of(*d), min(*d, set.Tick))
+	}
+	lim.Drain = set.overlay.drain
+	lim.Tick, lim.Horizon = set.Tick, set.Horizon
+	if every := lim.PollKernel(); set.form.AsksFirst && every > 0 {
+		lim.Horizon = min(lim.Horizon, every)
+	}
+	if set.previous != nil {
+		lim.Previous, lim.Since = &set.previous.limitsOf(own).Limits, set.since
+	}
+	lim.Ready()
+	return lim
+}
+
+// override replaces a limit by one of a connection.
+func override(d *time.Duration, own time.Duration) {
+	if own != 0 {
+		*d = max(own, 0)
+	}
+}
+
+// checkOwn checks limits of a connection, fills in their defaults, and rounds idle timeouts up to
+// whole ticks.
+func (set *Settings) checkOwn(own reap.ConnLimits) (reap.ConnLimits, error) {
+	longest := min(configtable.TenYears, configtable.MaxTicks*set.Tick)
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+	}{
+		{"ReadTimeout", &own.ReadTimeout}, {"WriteTimeout", &own.WriteTimeout}, {"AllTimeout", &own.AllTimeout},
+		{"HandshakeTimeout", &own.HandshakeTimeout}, {"WriteStallTimeout", &own.WriteStallTimeout}, {"MaxAge", &own.MaxAge},
+	} {
+		isOff := *d.value < 0
+		if *d.value > longest {
+			return own, fmt.Errorf("%s: ConnLimits.%s is %v: set at most %v", set.form.Package, d.name, *d.value, longest)
+		}
+		if *d.value = (*d.value + set.Tick - 1) / set.Tick * set.Tick; *d.value <= 0 && isOff {
+			*d.value = -1
+		}
+	}
+	switch rate := &own.MinRate; {
+	case rate.BytesPerSecond <= 0 && *rate != (reap.MinRate{BytesPerSecond: rate.BytesPerSecond}):
+		return own, fmt.Errorf("%s: ConnLimits.MinRate.BytesPerSecond is %d: set the bytes per second that a message needs",
+			set.form.Package, rate.BytesPerSecond)
+	case rate.BytesPerSecond > 0:
+		rate.Window = cmp.Or(rate.Window, configtable.DefaultWindow)
+		if min(rate.Window, rate.Grace) < 0 || max(rate.Window, rate.Grace) > longest || !rateFits(*rate) {
+			return own, fmt.Errorf("%s: ConnLimits.MinRate is %+v: set times that are not negative, and less than 2 GiB in a window",
+				set.form.Package, *rate)
+		}
+	}
+	return own, nil
+}

@@ -1,0 +1,207 @@
+package watch
+
+import (
+	"net"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/connstate"
+	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/slab"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/wheel"
+)
+
+// A Shard has a part of the connections. C is what the front end keeps of a connection. Not safe
+// for concurrent use: see "Ownership" in the package comment.
+type Shard[C any] struct {
+	// Immutable.
+	Watcher *Watcher
+	Number  uint32 // from 1
+	clock   *mono.Clock
+	port    Port[C]
+	asks    bool // Form.AsksFirst
+
+	Counters Counters
+	Set      *Settings // that are followed
+	Open     int       // connections
+	Halted   bool      // the engine stops and closes all connections: none is looked at
+	Schedule Schedule
+	Ends     Ends
+	Outages  Outages
+
+	conns    slab.Slab[Conn[C]]
+	limits   limitsTable
+	evidence verdict.Evidence // about the connection in hand
+	facts    verdict.Facts    // about the connection that is looked at
+	rearmed  verdict.Facts    // about the connection that Rearm or File judges
+
+	previous *Settings // by which all connections were judged before Set
+	adapted  uint32    // number of the first connection that is not adapted to Set yet
+	toAdapt  uint32    // number after the last such connection
+}
+
+// A Conn is the state of a connection.
+type Conn[C any] struct {
+	connstate.State
+	timer wheel.Handle
+	Front C
+}
+
+// A Port is the front end of a Shard. Its methods are called on the owner of the Shard, by a look
+// or a rearm only, never for a message.
+type Port[C any] interface {
+	// Record returns the record of a connection. It is valid until the next call of a handler.
+	Record(c *Conn[C]) *conntable.Record
+	// Ask asks the kernel about a connection. It reports false if the connection is closed.
+	Ask(c *Conn[C], ev *verdict.Evidence) (open bool)
+	// Output returns how many bytes of output the buffer of the event loop has.
+	Output(c *Conn[C]) int
+	// Remote returns the address that reports show.
+	Remote(c *Conn[C]) net.Addr
+	// Learned is called with each answer of the kernel. It says whether the peer was heard later
+	// than the Shard knew.
+	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
+
+	// Raise tells the handler that a connection is idle. It reports true if the connection is to
+	// be closed.
+	Raise(id uint32, c *Conn[C], ev reap.Event) (end bool)
+	Ping(c *Conn[C])
+	// Farewell tells the peer that the connection ends after reason.Grace.
+	Farewell(c *Conn[C], reason *reap.Error)
+	// Close closes a connection, or makes its server close it.
+	Close(id uint32, c *Conn[C], reason *reap.Error)
+	// LookAtEnded looks at a connection with an End. It returns the time of the next look, or false
+	// if the connection is to be forgotten. It reports whether Ask found it open.
+	LookAtEnded(id uint32, c *Conn[C], e *End, now mono.Time) (next mono.Time, keep bool)
+	// Gone forgets a connection that Ask found closed, or that LookAtEnded does not keep.
+	Gone(id uint32, c *Conn[C])
+
+	// SetKeepAlive changes the keepalive probes of the kernel.
+	SetKeepAlive(c *Conn[C], d time.Duration)
+	// CountBusy counts the connections that were heard last in a period.
+	CountBusy(c *outage.Count)
+}
+
+// Init makes a Shard ready. Numbers count from 1.
+func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
+	set := w.Settings()
+	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
+	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
+	s.Ends.init(w)
+	s.Outages.init(w, port.CountBusy)
+	s.Follow(set)
+}
+
+// Take returns a connection that is new, and its number. The caller sets Front, and calls File.
+func (s *Shard[C]) Take(now mono.Time) (id uint32, c *Conn[C]) {
+	id, c = s.conns.Take(uint32(s.clock.Pack(now)))
+	c.State.Open(s.clock, s.Set.Common.Rate, now)
+	return id, c
+}
+
+// File schedules the first look at a connection.
+func (s *Shard[C]) File(id uint32, c *Conn[C], now mono.Time) {
+	s.rearmed = s.Facts(id, c, now)
+	next := s.clock.Read()
+	if v := s.Set.Common.Judge(&s.rearmed, &s.Outages.away, next); v.Act == verdict.Wait {
+		next = v.Next // otherwise the process was stopped in between
+	}
+	c.timer = s.Schedule.add(id, next)
+	s.Open++
+	s.Counters.Opened++
+}
+
+// Remove forgets a connection, which was counted as closed.
+func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
+	s.Schedule.wheel.Cancel(c.timer)
+	s.limits.put(c.LimitsID)
+	delete(s.Ends.all, id)
+	s.conns.Put(id, uint32(c.Opened()))
+	s.Open--
+}
+
+// CountClosed counts a connection that was found closed, once. It reports whether it was the first
+// time.
+func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
+	e := s.Ends.Of(id)
+	if e != nil && e.Closed {
+		return false
+	}
+	if e != nil || c.Observed() {
+		s.Watcher.Decided.Add(-1)
+	}
+	if e != nil {
+		e.Closed = true
+	}
+	s.Counters.Closed++
+	s.Watcher.Open.Add(-1)
+	return true
+}
+
+// At returns the connection with a number.
+func (s *Shard[C]) At(id uint32) *Conn[C] { return s.conns.At(id) }
+
+// Len returns a number above those of all connections.
+func (s *Shard[C]) Len() uint32 { return s.conns.Len() }
+
+// LimitsOf returns the limits of a connection.
+func (s *Shard[C]) LimitsOf(c *Conn[C]) *Limits { return s.limits.at(c.LimitsID, s.Set) }
+
+// SetLimits gives a connection limits of its own.
+func (s *Shard[C]) SetLimits(id uint32, c *Conn[C], own reap.ConnLimits) error {
+	own, err := s.Set.checkOwn(own)
+	if err != nil {
+		return err
+	}
+	old := s.LimitsOf(c)
+	number, err := s.limits.take(s.Set, own)
+	if err != nil {
+		return err
+	}
+	s.limits.put(c.LimitsID)
+	c.LimitsID = number
+	s.Watcher.own.add(own.ReadTimeout)
+	s.Watcher.own.add(own.AllTimeout)
+	c.Adapt(s.clock, &old.Limits, &s.LimitsOf(c).Limits)
+	s.Rearm(id, c)
+	return nil
+}
+
+// Facts returns what is known of a connection at an instant of the real clock. It changes nothing.
+func (s *Shard[C]) Facts(id uint32, c *Conn[C], now mono.Time) verdict.Facts {
+	lim, output := s.LimitsOf(c), 0
+	if lim.PollOutput() > 0 || lim.Drain != (verdict.Drain{}) {
+		output = s.port.Output(c)
+	}
+	f := c.State.Facts(s.clock, s.port.Record(c), &lim.Limits, output, now)
+	f.Random = c.Random(id)
+	return f
+}
+
+// Touch restarts the idle timeouts.
+func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
+	c.State.Touch(s.clock, s.port.Record(c))
+	s.Rearm(id, c) // it may have been held beyond what the wheel knows
+}
+
+// Rearm moves the deadline of a connection in the wheel forward, after a change of its state. It
+// never moves the deadline back: otherwise frequent calls would put off the checks of output for
+// ever. If the deadline is later now, the next look finds that.
+func (s *Shard[C]) Rearm(id uint32, c *Conn[C]) {
+	if s.Ends.Of(id) != nil { // the next look at it has another purpose
+		return
+	}
+	s.rearmed = s.Facts(id, c, s.clock.Elapsed())
+	now := s.clock.Read()
+	next := now
+	if v := s.judge(id, c, &s.rearmed, &s.Outages.away, now); v.Act == verdict.Wait {
+		next = s.nextLook(c, v, now)
+	}
+	s.Schedule.by(c.timer, next)
+}
+
+// Soon makes the next tick look at a connection.
+func (s *Shard[C]) Soon(c *Conn[C]) { s.Schedule.by(c.timer, s.clock.Read()) }

@@ -1,0 +1,217 @@
+package watch
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// A Watcher has what the shards of a front end share. Init makes it ready. Safe for concurrent use.
+type Watcher struct {
+	// Immutable.
+	Clock mono.Clock
+	form  *Form
+	wake  func() // makes the driver start a round before the next tick
+
+	Open     atomic.Int64 // connections
+	Decided  atomic.Int64 // of Open, those that will close, or that only ObserveOnly keeps
+	Closed   ClosedRing
+	monitor  outage.Monitor
+	own      extreme // of SetLimits
+	settings atomic.Pointer[Settings]
+	warnings struct{ hold, outage logging.Limiter }
+
+	mu      sync.Mutex // guards the fields below, replacing settings, and moves of Clock and monitor
+	updates uint64     // of the Config
+	lag     lag        // of the driver
+}
+
+// Init makes a Watcher ready, with a checked Config and a real clock.
+func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake func()) {
+	w.form, w.wake = form, wake
+	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
+	w.monitor.Init(elapsed())
+	w.settings.Store(newSettings(form, cfg, 1, overlay{}, nil, 0))
+}
+
+// Settings returns the settings in force.
+func (w *Watcher) Settings() *Settings { return w.settings.Load() }
+
+// Outages returns the findings of the Monitor.
+func (w *Watcher) Outages() *outage.State { return w.monitor.State() }
+
+// Resume begins again after a time without connections. It returns the present instant.
+func (w *Watcher) Resume() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, now := w.Clock.Move()
+	w.monitor.Resume(now)
+	w.lag.due = now.Add(w.UntilTick())
+}
+
+// Move moves the clock, if a tick has passed, and looks for outages. The function returns the last
+// instant at which a peer may have been heard.
+func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Finding, moved bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	from, to := w.Clock.Move()
+	if moved = from != to; moved {
+		if w.Open.Load() == 0 { // the silence says nothing
+			w.monitor.Resume(to)
+		}
+		found = w.monitor.Step(from, to, heard(to), w.own.extend(w.settings.Load().Rule))
+	}
+	w.lag.ran(w.Clock.Elapsed(), w.UntilTick())
+	return found, moved
+}
+
+// UntilTick returns the time until the next multiple of the tick.
+func (w *Watcher) UntilTick() time.Duration {
+	now, tick := w.Clock.Elapsed(), w.Clock.Tick()
+	return now.Truncate(tick).Add(tick).Sub(now)
+}
+
+// Warn logs a warning, unless the same one was logged less than a second ago.
+func (w *Watcher) Warn(limit *logging.Limiter, text string, args ...any) {
+	if limit.AllowAt(w.Clock.Elapsed()) {
+		w.Settings().Logger.Warn(text, args...)
+	}
+}
+
+// Report logs a finding about outages.
+func (w *Watcher) Report(f outage.Finding) {
+	switch {
+	case f.Held > 0:
+		w.Warn(&w.warnings.hold, "nothing is heard from connections that were busy until now: "+
+			"verdicts about peers are held", "silent", f.Held)
+	case f.Outage.Length > 0 && f.Silent:
+		w.Warn(&w.warnings.outage, "the silence of all connections is over: "+
+			"verdicts about peers are put off by its length", "outage", f.Outage.Length)
+	case f.Outage.Length > 0:
+		w.Warn(&w.warnings.outage, "the server stood still: "+
+			"verdicts about peers are put off by the length of the outage", "outage", f.Outage.Length)
+	}
+}
+
+// Complete adds what the Watcher has counted to the Stats of all shards. It says whether the driver
+// runs.
+func (w *Watcher) Complete(s *reap.Stats, runs bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.Updates = w.updates
+	s.DriverLag = w.lag.worst(w.Clock.Elapsed(), runs)
+	s.Outages, s.OutageTime, s.Holds = w.monitor.Outages, w.monitor.Time, w.monitor.Holds
+	s.Holding = runs && w.monitor.State().Held()
+}
+
+// Present returns a copy of the Config of the front end in force.
+func Present[C any](w *Watcher) C {
+	set := w.Settings()
+	cfg := *set.Front.(*C)
+	cloneReset(&cfg)
+	configtable.Field("ObserveOnly").Of(&cfg).SetBool(set.ObserveOnly) // Drain switches it off
+	return cfg
+}
+
+// Update replaces the Config by an edited copy. The function check checks it, and compares it with
+// the one before.
+func Update[C any](w *Watcher, edit func(*C), check func(cfg *C, tick time.Duration, before *C) (Config, error)) error {
+	for {
+		old := w.Settings()
+		cfg := Present[C](w)
+		edit(&cfg)
+		checked, err := check(&cfg, w.Clock.Tick(), old.Front.(*C))
+		if err != nil {
+			return err
+		}
+		if w.replace(old, checked) {
+			checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.LogValue(&cfg))
+			return nil
+		}
+	}
+}
+
+// replace puts a checked Config in the place of old settings. It reports false if these are not the
+// present ones any more.
+func (w *Watcher) replace(old *Settings, cfg Config) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settings.Load() != old {
+		return false
+	}
+	w.Clock.Remember(cfg.clockMemory())
+	w.settings.Store(old.next(cfg, old.overlay, w.Clock.Elapsed()))
+	w.updates++
+	w.wake()
+	return true
+}
+
+// Adjust is Update for timeouts by their names.
+func Adjust[C any](w *Watcher, timeouts map[string]time.Duration, update func(edit func(*C)) error) error {
+	if err := w.form.Table.CheckAdjustable(timeouts); err != nil {
+		return fmt.Errorf("%s: %w", w.form.Package, err)
+	}
+	return update(func(cfg *C) { w.form.Table.Adjust(cfg, timeouts) })
+}
+
+// ScaleTimeouts shortens the idle timeouts: each moves from its own value (by = 0) towards least
+// (by = 1).
+func (w *Watcher) ScaleTimeouts(by float64, least time.Duration) error {
+	if !(by >= 0 && by <= 1) || least < 0 {
+		return fmt.Errorf("%s: ScaleTimeouts by %v to %v: set a part from 0 to 1 and a timeout that is not negative",
+			w.form.Package, by, least)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lay(func(o *overlay) { o.scale = scale{by, least} })
+	return nil
+}
+
+// Drain closes all connections gradually.
+func (w *Watcher) Drain(spread, deadline time.Duration) error {
+	if spread < 0 || spread > deadline || deadline > configtable.TenYears {
+		return fmt.Errorf("%s: Drain with a spread of %v and a deadline of %v: set a spread from 0 to the deadline, "+
+			"and a deadline of at most ten years", w.form.Package, spread, deadline)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	began := max(w.Clock.Elapsed(), 1)
+	w.lay(func(o *overlay) {
+		if d := o.drain; d == (verdict.Drain{}) || began.Add(deadline) < d.Began.Add(d.Deadline) {
+			o.drain = verdict.Drain{Began: began, Spread: spread, Deadline: deadline}
+		}
+	})
+	return nil
+}
+
+// lay changes the overlay of the settings. The caller holds mu.
+func (w *Watcher) lay(change func(*overlay)) {
+	old := w.settings.Load()
+	now := old.overlay
+	if change(&now); now != old.overlay {
+		w.settings.Store(old.next(old.Config, now, w.Clock.Elapsed()))
+		w.wake()
+	}
+}
+
+// NewError returns the reason for a connection that the front end ends by itself.
+func (w *Watcher) NewError(r reap.Reason) *reap.Error {
+	return &reap.Error{Package: w.form.Package, Reason: r}
+}
+
+// NotWatched returns the error for a connection that is not watched.
+func (w *Watcher) NotWatched() error { return fmt.Errorf("%s: %w", w.form.Package, reap.ErrNotWatched) }
+
+// LastClosed returns the connections that were reaped last, in descending order of time.
+func (w *Watcher) LastClosed() []reap.Closed {
+	return newest(slices.Clone(w.Closed.Read()), w.Settings().KeepClosed)
+}

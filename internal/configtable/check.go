@@ -46,20 +46,14 @@ func (t Table) Shortest(cfg any) Deadline {
 // Fill sets the defaults that depend on no other setting, or only on one that is set.
 func (t Table) Fill(cfg any) {
 	for _, s := range t {
-		v, with := s.Of(cfg), s.With
-		if s.Needs != "" {
-			with = s.Needs
+		v := s.Of(cfg)
+		if s.Default == nil || s.Quiet || !v.IsZero() || s.Needs != "" && s.Needs.Of(cfg).IsZero() {
+			continue
 		}
-		switch of := s.Default.(type) {
-		case nil:
-		case Field:
-			if v.IsZero() {
-				v.Set(of.Of(cfg))
-			}
-		default:
-			if v.IsZero() && (with == "" || !with.Of(cfg).IsZero()) {
-				v.Set(reflect.ValueOf(of).Convert(v.Type()))
-			}
+		if of, ok := s.Default.(Field); ok {
+			v.Set(of.Of(cfg))
+		} else {
+			v.Set(reflect.ValueOf(s.Default).Convert(v.Type()))
 		}
 	}
 }

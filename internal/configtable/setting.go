@@ -48,8 +48,8 @@ type Setting struct {
 	Help       string // the unit is in back quotes, as package flag has it
 	Zero       string // what 0 means; empty if the field is no number or has a Default
 	Default    any    // the value instead of 0, or the Field that has it
-	With       Field  // the Default applies if this field is set
-	Needs      Field  // the field is of no use without this one; With is the same field then
+	Quiet      bool   // the Default is not filled in, so that reports leave it out
+	Needs      Field  // the field is of no use without this one, and has no Default then
 	Limit      string // path of the field of verdict.Limits that it fills
 	Alone      bool   // a Config with nothing else closes connections
 	Negative   string // what a negative value means; empty if it is refused

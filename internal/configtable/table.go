@@ -12,8 +12,10 @@ const (
 	age = int64(TenYears)
 )
 
-// DefaultWindow is the default of MinRate.Window.
-const DefaultWindow = 5 * time.Second
+const (
+	DefaultWindow      = 5 * time.Second // of MinRate.Window
+	DefaultShedProtect = time.Second
+)
 
 // Idle is the table of idle.Config.
 var Idle = Table{
@@ -121,7 +123,7 @@ var Idle = Table{
 		Help: "limit the `number` of open connections; from 15/16 of it on, the longest idle ones are closed",
 	},
 	{
-		Name: "shed-protect", Field: "ShedProtect", Min: ms, Max: age, Ticks: true, With: "MaxConnections", Default: time.Second,
+		Name: "shed-protect", Field: "ShedProtect", Min: ms, Max: age, Ticks: true, Default: DefaultShedProtect, Quiet: true,
 		Help: "`duration` of silence before a connection may be closed to make room for new ones",
 	},
 	{

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"math"
@@ -101,6 +102,7 @@ func (cfg *Config) copyFields(front any) {
 			v.Set(f)
 		}
 	}
+	cfg.ShedProtect = cmp.Or(cfg.ShedProtect, configtable.DefaultShedProtect)
 	lim := &cfg.Limits
 	lim.Heartbeat.Jitter = max(lim.Heartbeat.Jitter, 0)
 	lim.Grace, lim.Hold = cfg.OutageGrace, cfg.OutageGrace

@@ -38,7 +38,7 @@ func (r *Reaper) Conn(c gnet.Conn) (Conn, bool) {
 		}
 		return Conn{}, false
 	}
-	l.setOuter(l.At(id), c)
+	l.layers.set(l.At(id), c)
 	return Conn{l, own, id}, true
 }
 
@@ -195,7 +195,7 @@ func (c Conn) addTimer(d, every time.Duration, f func(gnet.Conn)) (stop func() b
 	due := l.clock.Elapsed().Add(min(max(d, 0), configtable.TenYears))
 	timer := l.timers.Add(s, due, min(every, configtable.TenYears), func() {
 		if l.Ends.Of(c.id) == nil {
-			f(l.outer(s))
+			f(l.layers.outer(s))
 		}
 	})
 	l.plan()

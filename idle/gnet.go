@@ -56,16 +56,19 @@ func packageOf(v any) string {
 // isOf reports whether s is the state of one of gnet's own connections.
 func isOf(s *conn, c gnet.Conn) bool { return s.Used() && address(s.Front) == address(c) }
 
+// layers are the connections around gnet's own. The zero layers is empty.
+type layers struct{ outers map[*conn]gnet.Conn }
+
 // outer returns a connection as the handler sees it, with the layers around it.
-func (l *loop) outer(s *conn) gnet.Conn {
+func (l *layers) outer(s *conn) gnet.Conn {
 	if c, ok := l.outers[s]; ok {
 		return c
 	}
 	return s.Front
 }
 
-// setOuter stores the connection around that of a state.
-func (l *loop) setOuter(s *conn, c gnet.Conn) {
+// set stores the connection around that of a state.
+func (l *layers) set(s *conn, c gnet.Conn) {
 	if isOf(s, c) || l.outers[s] != nil && address(l.outers[s]) == address(c) {
 		return
 	}

@@ -35,12 +35,12 @@ type loop struct {
 	table   conntable.Table
 	timers  *conntimer.Timers[*conn]
 	isPong  func(gnet.Conn) bool // of the Config
-	outers  map[*conn]gnet.Conn  // the connections around gnet's own
-	remotes map[*conn]net.Addr   // of SetRemote
-	refused map[uint]int         // the connections that are being refused, by descriptor
-	closing closing              // the connection that is being closed
-	stop    error                // gnet's request to shut down, which the task must return
-	heardAt atomic.Int64         // the stamp at which a peer was heard last; for all goroutines
+	layers  layers
+	remotes map[*conn]net.Addr // of SetRemote
+	refused refusals
+	closing closing      // the connection that is being closed
+	stop    error        // gnet's request to shut down, which the task must return
+	heardAt atomic.Int64 // the stamp at which a peer was heard last; for all goroutines
 
 	crowd     *crowd
 	shedder   shedder
@@ -69,7 +69,7 @@ func (l *loop) forget(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
 	delete(l.remotes, s)
-	delete(l.outers, s)
+	delete(l.layers.outers, s)
 	l.CountClosed(id, s)
 	l.Remove(id, s)
 }

@@ -59,17 +59,9 @@ func (l *loop) sweepOne(id uint32, s *conn) {
 	}
 }
 
-const (
-	// outputFree is the part of OutputLimit.Total that is free after connections were closed for
-	// it.
-	outputFree = 16
-	// outputSlack is the part of OutputLimit.Total by which it may be exceeded while the loop with
-	// the largest output has not closed connections yet.
-	outputSlack = 8
-	// outputSteps is the most connections that are checked at a time. At most shedBatch of them are
-	// closed.
-	outputSteps = 256
-)
+// outputSteps is the most connections that are checked at a time. At most shedBatch of them are
+// closed.
+const outputSteps = 256
 
 // hasLimitedOutput reports whether output of a connection waits, and is limited by Hard or Total.
 // It is small, to be inlined into the path of a message.
@@ -81,7 +73,7 @@ func (l *loop) hasLimitedOutput(c gnet.Conn) bool {
 // the Action of that call, or one that closes the connection.
 func (l *loop) checkOutput(c gnet.Conn, action gnet.Action) gnet.Action {
 	_, id, s := l.find(c)
-	if action != gnet.None || !l.isOutputLimited(id, s) {
+	if action != gnet.None || !l.IsJudged(id, s) {
 		return action
 	}
 	n, hard := c.OutboundBuffered(), l.outputs.hardLimit
@@ -98,11 +90,9 @@ func (l *loop) checkOutput(c gnet.Conn, action gnet.Action) gnet.Action {
 	return l.endOnReturn(s, reason)
 }
 
-func (l *loop) isOutputLimited(id uint32, s *conn) bool { return s.Judged() && l.Ends.Of(id) == nil }
-
 // noteOutput records and returns how much output of a connection waits.
 func (l *loop) noteOutput(id uint32, s *conn) (n int) {
-	if l.isOutputLimited(id, s) {
+	if l.IsJudged(id, s) {
 		n = s.Front.OutboundBuffered()
 	}
 	l.outputs.set(id, n)
@@ -117,7 +107,7 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 	closed := 0
 	for step := 0; step < outputSteps && closed < shedBatch; step++ {
 		id, n := l.outputs.waiting.largest()
-		if !l.isOverTotal(n, closed) {
+		if !l.outputs.isOver(n, closed, l.task.more) {
 			break
 		}
 		s := l.At(id)
@@ -128,7 +118,7 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 			l.outputs.set(id, 0)
 			continue
 		}
-		if !l.isOverTotal(n, closed) { // it may have taken long
+		if !l.outputs.isOver(n, closed, l.task.more) { // it may have taken long
 			break
 		}
 		reason := l.Watcher.NewError(reap.OverLimit)
@@ -149,25 +139,4 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 		return gnet.None
 	}
 	return l.endOnReturn(l.At(id), own)
-}
-
-// isOverTotal reports whether the loop is to close its connection with the most output, n bytes,
-// after it has closed some others. If another loop has a larger one, the driver wakes that loop.
-func (l *loop) isOverTotal(n, closed int) bool {
-	if n == 0 {
-		return false
-	}
-	all, total := l.outputs.all.Load(), int64(l.outputs.totalLimit)
-	keep := total
-	if closed > 0 {
-		keep -= total / outputFree
-	}
-	if all <= keep {
-		return false
-	}
-	if l.outputs.largestOfOthers(&l.outputs) > int64(n) {
-		l.task.more()
-		return all > total+total/outputSlack
-	}
-	return true
 }

@@ -61,7 +61,7 @@ func (p *port) Raise(_ uint32, s *conn, ev Event) (end bool) {
 		action = gnet.None
 	}
 	if onIdle := p.config().OnIdle; onIdle != nil {
-		action = onIdle(p.outer(s), ev)
+		action = onIdle(p.layers.outer(s), ev)
 	}
 	if action == gnet.Shutdown {
 		p.halt(gneterrors.ErrEngineShutdown)
@@ -69,7 +69,7 @@ func (p *port) Raise(_ uint32, s *conn, ev Event) (end bool) {
 	return action == gnet.Close
 }
 
-func (p *port) Ping(s *conn) { p.write(s, p.config().Heartbeat.Ping(p.outer(s))) }
+func (p *port) Ping(s *conn) { p.write(s, p.config().Heartbeat.Ping(p.layers.outer(s))) }
 
 func (p *port) Farewell(s *conn, reason *ReapError) {
 	if !p.Set.Resets[reason.Reason] {
@@ -171,7 +171,7 @@ func (l *loop) endOnReturn(s *conn, reason *ReapError) gnet.Action {
 func (l *loop) sayGoodbye(s *conn, reason *ReapError) {
 	if goodbye := l.config().Goodbye; goodbye != nil {
 		opened := s.Opened()
-		if b := goodbye(l.outer(s), reason); s.Opened() == opened {
+		if b := goodbye(l.layers.outer(s), reason); s.Opened() == opened {
 			l.write(s, b)
 		}
 	}
@@ -180,7 +180,7 @@ func (l *loop) sayGoodbye(s *conn, reason *ReapError) {
 // write sends bytes to a connection through the layers around it.
 func (l *loop) write(s *conn, b []byte) {
 	if len(b) > 0 && s.Used() {
-		_, _ = l.outer(s).Write(b) // after an error gnet has closed the connection
+		_, _ = l.layers.outer(s).Write(b) // after an error gnet has closed the connection
 	}
 }
 

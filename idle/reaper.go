@@ -126,7 +126,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	entered := r.watch.Clock.Stamp()
 	r.add(l, own)
 	if record, _, s := l.find(own); record != nil {
-		l.setOuter(s, c)
+		l.layers.set(s, c)
 	}
 	if keepAlive := l.Set.TCPKeepAlive; keepAlive > 0 {
 		l.setKeepAlive(r, own, keepAlive)
@@ -233,7 +233,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	}
 	own, record, id := l.seek(c)
 	if record == nil || !isOf(l.At(id), own) {
-		if l.wasRefused(own) { // the handler has not seen it
+		if l.refused.forget(descriptor(own)) { // the handler has not seen it
 			r.retireIfEmpty(l)
 			return gnet.None
 		}

@@ -87,7 +87,7 @@ func (l *loop) hasRoom(post func(*loop) error) bool {
 func (l *loop) refuse(c gnet.Conn) {
 	l.Watcher.Open.Add(-1)
 	if l.refused == nil {
-		l.refused = make(map[uint]int)
+		l.refused = make(refusals)
 	}
 	l.refused[descriptor(inner(c))]++
 	l.Counters.Refused++
@@ -101,14 +101,16 @@ func (l *loop) refuse(c gnet.Conn) {
 	}
 }
 
-// wasRefused reports whether a connection was refused, and forgets the refusal.
-func (l *loop) wasRefused(c gnet.Conn) bool {
-	fd := descriptor(c)
-	n := l.refused[fd]
+// refusals are the connections that are being refused, by descriptor.
+type refusals map[uint]int
+
+// forget forgets a refused connection. It reports false if the connection was not refused.
+func (r refusals) forget(fd uint) (was bool) {
+	n := r[fd]
 	if n > 1 {
-		l.refused[fd] = n - 1
+		r[fd] = n - 1
 	} else {
-		delete(l.refused, fd)
+		delete(r, fd)
 	}
 	return n > 0
 }
@@ -128,7 +130,7 @@ func (l *loop) shed(spent func() bool) {
 	mayScan := l.shedder.noCandidateAt != now
 	shed := 0
 	for n := min(max(l.Open/8, 1), shedBatch); shed < n && !spent() && crowd.claim(); {
-		v, ok := l.nextCandidate(&mayScan, l.clock.Elapsed().Add(-protect))
+		v, ok := l.shedder.next(&mayScan, func() { l.findCandidates(l.clock.Elapsed().Add(-protect)) })
 		if ok && l.shedOne(v, protect) {
 			shed++
 		}
@@ -142,17 +144,17 @@ func (l *loop) shed(spent func() bool) {
 	}
 }
 
-// nextCandidate returns the next connection to shed. It may scan the table once for new candidates.
-func (l *loop) nextCandidate(mayScan *bool, cutoff mono.Time) (v candidate, ok bool) {
-	if len(l.shedder.candidates) == 0 && *mayScan {
+// next returns the next connection to shed. It may scan the table once for new candidates.
+func (d *shedder) next(mayScan *bool, scan func()) (v candidate, ok bool) {
+	if len(d.candidates) == 0 && *mayScan {
 		*mayScan = false
-		l.findCandidates(cutoff)
+		scan()
 	}
-	if len(l.shedder.candidates) == 0 {
+	if len(d.candidates) == 0 {
 		return v, false
 	}
-	v = l.shedder.candidates[0]
-	l.shedder.candidates = l.shedder.candidates[1:]
+	v = d.candidates[0]
+	d.candidates = d.candidates[1:]
 	return v, true
 }
 
@@ -187,7 +189,7 @@ func (l *loop) findCandidates(cutoff mono.Time) {
 // closed already.
 func (l *loop) shedOne(v candidate, protect time.Duration) bool {
 	s := l.At(v.id)
-	if !s.Used() || s.Held() || !s.Judged() || l.Ends.Of(v.id) != nil {
+	if !s.Used() || s.Held() || !l.IsJudged(v.id, s) {
 		return false
 	}
 	if r, _ := l.table.Find(key(s.Front)); r.Heard != v.heard {

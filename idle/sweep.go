@@ -70,6 +70,34 @@ func (o *outputs) mustShed() bool {
 	return o.totalLimit > 0 && o.all.Load() > int64(o.totalLimit) && o.waiting.count() > 0
 }
 
+const (
+	// outputFree is the part of OutputLimit.Total that is free after connections were closed for
+	// it.
+	outputFree = 16
+	// outputSlack is the part of OutputLimit.Total by which it may be exceeded while the loop with
+	// the largest output has not closed connections yet.
+	outputSlack = 8
+)
+
+// isOver reports whether the loop is to close its connection with the most output, n bytes, after
+// it has closed some others. If another loop has a larger one, wake makes the driver wake that
+// loop.
+func (o *outputs) isOver(n, closed int, wake func()) bool {
+	all, total := o.all.Load(), int64(o.totalLimit)
+	keep := total
+	if closed > 0 {
+		keep -= total / outputFree
+	}
+	switch {
+	case n == 0 || all <= keep:
+		return false
+	case o.largestOfOthers(o) > int64(n):
+		wake()
+		return all > total+total/outputSlack
+	}
+	return true
+}
+
 // isHigh reports whether more than half of a limit of all output is in use. Then the outputs are
 // swept in each tick.
 func isHigh(all *atomic.Int64, limit int) bool { return limit > 0 && all.Load() > int64(limit/2) }

@@ -54,9 +54,12 @@ func (l *loop) run(context.Context) error {
 	entered := l.clock.Stamp()
 	began := l.clock.Elapsed()
 	l.follow()
-	l.followOutages(l.Watcher.Outages())
+	state := l.Watcher.Outages()
+	l.Outages.Follow(state)
+	l.task.followed.Store(state)
 	l.noteLateTask(began)
-	end := began.Add(l.budget())
+	// A loop that is further behind gets a longer task: dead and living connections share the loop.
+	end := began.Add(max(l.task.time, min(l.Counters.Behind/behindPerTask, maxTaskTime)))
 	spent := func() bool { return l.stop != nil || l.clock.Elapsed() >= end }
 	half := began.Add(end.Sub(began) / 2)
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
@@ -97,12 +100,6 @@ func (l *loop) advance(spent func() bool) (more bool) {
 	return more
 }
 
-// budget returns how long a task may run. It is longer for a loop that is further behind: dead and
-// living connections share the loop.
-func (l *loop) budget() time.Duration {
-	return max(l.task.time, min(l.Counters.Behind/behindPerTask, maxTaskTime))
-}
-
 // follow switches to the settings in force. Each watched connection is judged by them after
 // AdaptSome.
 func (l *loop) follow() {
@@ -118,12 +115,6 @@ func (l *loop) followed() {
 	if l.Open == 0 {
 		l.task.version.Store(l.Set.Version)
 	}
-}
-
-// followOutages takes over a new state of the Monitor.
-func (l *loop) followOutages(state *outage.State) {
-	l.Outages.Follow(state)
-	l.task.followed.Store(state)
 }
 
 // noteLateTask records that this loop was blocked, if the task was posted long ago and the process

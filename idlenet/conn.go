@@ -20,7 +20,7 @@ func (l *Listener) Reason(c net.Conn) (reason *ReapError) {
 
 // isJudged reports whether a connection is watched and has not ended.
 func (l *Listener) isJudged(c net.Conn) (judged bool) {
-	l.with(c, func(s *shard, id uint32, n *conn) { judged = s.Ends.Of(id) == nil && n.Judged() })
+	l.with(c, func(s *shard, id uint32, n *conn) { judged = s.IsJudged(id, n) })
 	return judged
 }
 

@@ -88,7 +88,7 @@ func (s *shard) shedOne(protect time.Duration) bool {
 	for k := range min(n, shedSample) {
 		id := (s.probed + k + 1) % n
 		c := s.At(id)
-		if !c.Used() || s.Ends.Of(id) != nil || c.Held() || !c.Judged() {
+		if !c.Used() || c.Held() || !s.IsJudged(id, c) {
 			continue
 		}
 		if peer, both, _ := s.Silence(id, c); both >= longest {

@@ -68,6 +68,9 @@ func (e *Error) Text() string {
 	case e.Reason == Shed:
 		return fmt.Sprintf("%v to make room, after a silence of %v", e.Reason, lasted)
 	}
+	if e.Limit == 0 && e.LimitBytes > 0 {
+		return fmt.Sprintf("%v: %d bytes, limit %d", e.Reason, e.Bytes, e.LimitBytes)
+	}
 	return fmt.Sprintf("%v for %v, limit %v", e.Reason, lasted, e.Limit)
 }
 

@@ -21,6 +21,8 @@ type rule struct {
 	// poll returns how often the kernel must be asked about a connection to find out that the limit
 	// has begun to count. If nil, an event tells.
 	poll func(lim *Limits) time.Duration
+	// swept says that the sweeps of package idle find it out without looking at each connection.
+	swept bool
 
 	// The functions below are for limits that are more than one time. If nil, limit and since say
 	// it all. Only a limit that is on is asked for a deadline.
@@ -53,6 +55,7 @@ var rules = [LastDue + 1]rule{
 		server: always,
 		loop:   true,
 		poll:   func(lim *Limits) time.Duration { return lim.Stall },
+		swept:  true,
 	},
 	reap.OverLimit: {
 		limit:  func(lim *Limits) time.Duration { return lim.Output.SoftFor },
@@ -205,10 +208,11 @@ func (lim *Limits) Longest() (longest time.Duration) {
 }
 
 // PollKernel returns how often the kernel must be asked about each connection, because no event
-// tells that a deadline has begun to count. If it is 0, it need not be asked.
-func (lim *Limits) PollKernel() (every time.Duration) {
+// tells that a deadline has begun to count. If it is 0, it need not be asked. The front end says
+// whether it sweeps its connections.
+func (lim *Limits) PollKernel(sweeps bool) (every time.Duration) {
 	for r := First; r <= LastDue; r++ {
-		if rule := &rules[r]; rule.poll != nil && rule.isOn(lim) {
+		if rule := &rules[r]; rule.poll != nil && rule.isOn(lim) && !(sweeps && rule.swept) {
 			if d := rule.poll(lim); every == 0 || d < every {
 				every = d
 			}

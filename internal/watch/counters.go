@@ -84,6 +84,13 @@ func (c *Counters) CountReap(reason *reap.Error) {
 	}
 }
 
+// countMissed counts the last of some pings, which was not answered before the next verdict.
+func (c *Counters) countMissed(pings int) {
+	if pings > 0 {
+		c.Missed++
+	}
+}
+
 // Export completes the Stats.
 func (c *Counters) Export() reap.Stats {
 	s := c.Stats

@@ -19,7 +19,7 @@
 //
 // # Ownership
 //
-// A Watcher is safe for concurrent use. A Shard is not: one goroutine owns it, or a
-// mutex of the front end guards it. A Port is called by the owner of its Shard. It may remove connections,
-// the one in hand too. The number of a connection and the instant at which it was opened name it.
+// A Watcher is safe for concurrent use. A Shard is not: one goroutine owns it, or a mutex of the
+// front end guards it. A Port is called by the owner of its Shard. It may remove connections, the
+// one in hand too. The number of a connection and the instant at which it was opened name it.
 package watch

@@ -96,13 +96,14 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 	end := min(from+inspectStep, s.conns.Len())
 	for id := from; id < end; id++ {
 		if c := s.conns.At(id); c.Used() && (s.Ends.Of(id) == nil || !s.Ends.Of(id).Closed) {
-			s.inspect(i, id, c)
+			inspect(i, s, id, c)
 		}
 	}
 	return end, end < s.conns.Len()
 }
 
-func (s *Shard[C]) inspect(i *Inspector, id uint32, c *Conn[C]) {
+// inspect shows a connection to the Inspector.
+func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 	f := s.Facts(id, c, s.clock.Elapsed())
 	state := stateOf(&c.State, &f, &s.LimitsOf(c).Limits)
 	due, filed := s.Schedule.wheel.Deadline(c.timer)
@@ -117,22 +118,22 @@ func (s *Shard[C]) inspect(i *Inspector, id uint32, c *Conn[C]) {
 		if info.State = state; filed {
 			info.Due = max(mono.Time(due).Sub(i.now), 0)
 		}
-		s.list(i, info, id, c)
+		list(i, s, info, id, c)
 	}
 }
 
 // list adds a connection to the list if it is one of the first. Without events the kernel knows
 // best when the peer was heard, and it always does how much output waits.
-func (s *Shard[C]) list(i *Inspector, info reap.ConnInfo, id uint32, c *Conn[C]) {
+func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Conn[C]) {
 	first := s.asks || i.Query.By == byOutput
 	if info.Output = s.port.Output(c); first {
-		s.addEvidence(&info, c)
+		addEvidence(&info, s, c)
 	}
 	if !i.first.Admits(info) {
 		return
 	}
 	if !first {
-		s.addEvidence(&info, c)
+		addEvidence(&info, s, c)
 	}
 	info.ID, info.Remote = s.ID(id, c), s.port.Remote(c)
 	i.first.Add(info)
@@ -184,7 +185,7 @@ func infoOf(f *verdict.Facts, now mono.Time) reap.ConnInfo {
 }
 
 // addEvidence adds the answer of the kernel.
-func (s *Shard[C]) addEvidence(i *reap.ConnInfo, c *Conn[C]) {
+func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C]) {
 	ev := new(verdict.Evidence) // not that of the Shard: a look may be using it
 	if !s.port.Ask(c, ev) {
 		return

@@ -64,7 +64,7 @@ func (s *Shard[C]) lookAtEnded(id uint32, c *Conn[C], e *End) (next mono.Time, o
 // needsKernel reports whether the kernel must be asked about a connection before any deadline has
 // passed: its output waits, or a window of the minimum rate begins.
 func (lim *Limits) needsKernel(f *verdict.Facts, now mono.Time) bool {
-	return f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
+	return lim.polled || f.OutputWaits() && lim.PollOutput() > 0 || f.RatedSince != 0 && !f.Counting && f.RatedSince <= now
 }
 
 // ask asks the kernel about a connection, judges it, and carries out the verdicts.
@@ -184,11 +184,14 @@ func (s *Shard[C]) nextLook(c *Conn[C], v verdict.Verdict, now mono.Time) mono.T
 // judge returns the verdict on a connection. It waits if the connection is not to be judged.
 func (s *Shard[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.Away, now mono.Time) verdict.Verdict {
 	lim := s.LimitsOf(c)
-	if !c.Judged() || s.Ends.Of(id) != nil {
+	if !s.IsJudged(id, c) {
 		return verdict.Verdict{Next: now.Add(lim.Horizon)}
 	}
 	return lim.Judge(f, away, now)
 }
+
+// IsJudged reports whether limits apply to a connection.
+func (s *Shard[C]) IsJudged(id uint32, c *Conn[C]) bool { return c.Judged() && s.Ends.Of(id) == nil }
 
 // carryOut carries out a verdict.
 func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict.Facts, now mono.Time) {
@@ -209,7 +212,7 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 		}
 	case verdict.Ping:
 		s.Counters.Pings++
-		s.countMissed(f)
+		s.Counters.countMissed(f.Missed)
 		c.Ping(s.clock, f, now)
 		s.port.Ping(c)
 	case verdict.Farewell:
@@ -222,15 +225,8 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 		s.port.Farewell(c, reason)
 	case verdict.End:
 		if v.Reason == reap.HeartbeatTimeout {
-			s.countMissed(f)
+			s.Counters.countMissed(f.Missed)
 		}
 		s.End(id, c, reason)
-	}
-}
-
-// countMissed counts the last ping if it was not answered before the next verdict.
-func (s *Shard[C]) countMissed(f *verdict.Facts) {
-	if f.Missed > 0 {
-		s.Counters.Missed++
 	}
 }

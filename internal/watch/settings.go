@@ -58,6 +58,7 @@ type Limits struct {
 	verdict.Limits
 	Own     reap.ConnLimits // of these connections
 	version int64           // of the Settings
+	polled  bool            // each look asks the kernel
 }
 
 // next returns the settings that replace these at an instant.
@@ -106,7 +107,7 @@ func (cfg *Config) clockMemory() time.Duration { return 2 * cfg.horizon() }
 
 // limitsOf returns the limits of connections with some limits of their own.
 func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
-	lim := &Limits{set.Config.Limits, own, set.Version}
+	lim := &Limits{Limits: set.Config.Limits, Own: own, version: set.Version}
 	override(&lim.Read, own.ReadTimeout)
 	override(&lim.Write, own.WriteTimeout)
 	override(&lim.All, own.AllTimeout)
@@ -126,8 +127,8 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	}
 	lim.Drain = set.overlay.drain
 	lim.Tick, lim.Horizon = set.Tick, set.Horizon
-	if every := lim.PollKernel(); set.form.AsksFirst && every > 0 {
-		lim.Horizon = min(lim.Horizon, every)
+	if every := lim.PollKernel(!set.form.AsksFirst); every > 0 {
+		lim.Horizon, lim.polled = min(lim.Horizon, every), true
 	}
 	if set.previous != nil {
 		lim.Previous, lim.Since = &set.previous.limitsOf(own).Limits, set.since

@@ -1,0 +1,81 @@
+package idlenet
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// TestAHalfClosedConnectionEnds has a server that does not close connections: one after its peer has
+// ended its side, one of a peer that has not, and one whose server still answers.
+func TestAHalfClosedConnectionEnds(t *testing.T) {
+	t.Parallel()
+	const timeout = 400 * time.Millisecond
+	ln, dial := serveDeaf(t, Config{HalfClosedTimeout: timeout})
+	ended, conn := dial()
+	_, kept := dial()
+	time.Sleep(2 * timeout)
+	require.Nil(t, ln.Reason(conn))
+	_, err := ended.Write([]byte("the last bytes wait unread"))
+	require.NoError(t, err)
+	require.NoError(t, ended.(*net.TCPConn).CloseWrite())
+	began := time.Now()
+	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	reason := ln.Reason(conn)
+	require.ErrorIs(t, reason, reap.HalfClosed)
+	require.Equal(t, timeout, reason.Limit)
+	require.GreaterOrEqual(t, time.Since(began), timeout)
+	require.GreaterOrEqual(t, reason.Lasted, timeout)
+	require.True(t, strings.HasPrefix(reason.Error(), "idlenet: connection reaped: half closed for "), "%v", reason)
+	require.Nil(t, ln.Reason(kept))
+}
+
+// TestLimitsOfOneConnection gives one connection each limit, and another one none of them.
+func TestLimitsOfOneConnection(t *testing.T) {
+	t.Parallel()
+	const limit = 300 * time.Millisecond
+	for want, limits := range map[Reason]ConnLimits{
+		reap.ReadIdle:     {ReadTimeout: limit},
+		reap.NoHandshake:  {HandshakeTimeout: limit},
+		reap.BelowMinRate: {MinRate: MinRate{BytesPerSecond: 1000, Window: limit, Always: true}},
+		reap.MaxAge:       {MaxAge: limit},
+		reap.WriteStall:   {WriteStallTimeout: limit},
+	} {
+		t.Run(want.Error(), func(t *testing.T) {
+			t.Parallel()
+			ln, dial := serveDeaf(t, Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond})
+			_, conn := dial()
+			_, other := dial()
+			if want == reap.WriteStall {
+				go func() { _, _ = io.WriteString(conn, strings.Repeat("x", 16<<20)) }()
+			}
+			require.NoError(t, ln.SetLimits(conn, limits))
+			eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+			require.ErrorIs(t, ln.Reason(conn), want)
+			require.Nil(t, ln.Reason(other))
+			require.ErrorContains(t, ln.SetLimits(other, ConnLimits{MinRate: MinRate{Window: limit}}), "idlenet: ConnLimits.MinRate.BytesPerSecond is 0")
+			a, b := net.Pipe()
+			defer func() { _, _ = a.Close(), b.Close() }()
+			require.ErrorIs(t, ln.SetLimits(a, limits), ErrNotWatched)
+			require.ErrorContains(t, ln.SetLimits(a, limits), "idlenet: the connection is not watched")
+		})
+	}
+}
+
+// TestNoLimitForOneConnection takes a connection out of the limit of the others.
+func TestNoLimitForOneConnection(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{ReadTimeout: short})
+	_, conn := dial()
+	_, other := dial()
+	require.NoError(t, ln.SetLimits(conn, ConnLimits{ReadTimeout: -1}))
+	eventually(t, "the other one ends", func() bool { return ln.Reason(other) != nil })
+	time.Sleep(short)
+	require.Nil(t, ln.Reason(conn))
+}

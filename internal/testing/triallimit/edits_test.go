@@ -1,0 +1,88 @@
+package triallimit
+
+// maxGoFiles is the number of Go files without tests that a new limit may change.
+const maxGoFiles = 8
+
+// An edit adds text behind the first place of a file where a text stands.
+type edit struct{ file, behind, text string }
+
+// edits add the limit MaxBytes to both front ends: a connection may receive so many bytes.
+var edits = []edit{
+	{"reap/reason.go", "\tHalfClosed\n", "\t// OverBytes: the connection received more than Config.MaxBytes.\n\tOverBytes\n"},
+	{"reap/reason.go", "HalfClosed:       \"half closed\",\n", "\tOverBytes:        \"over bytes\",\n"},
+	{"idle/config.go", "type Config struct {\n", maxBytesField},
+	{"idlenet/config.go", "type Config struct {\n", maxBytesField},
+	{"internal/configtable/table.go", "var Idle = Table{\n", `	{
+		Name: "max-bytes", Field: "MaxBytes", Zero: "none", Min: 1, Max: noMax, Limit: "Bytes", Alone: true,
+		Help: "close a connection when it has received more ` + "`bytes`" + `",
+	},
+`},
+	{"internal/verdict/limits.go", "type Limits struct {\n", "\tBytes int // received by a connection\n"},
+	{"internal/verdict/facts.go", "type Facts struct {\n", "\tReceived int // bytes\n"},
+	{"internal/verdict/evidence.go", "\tf.Unread = ev.Found == Unread\n", "\tf.Received = int(ev.Received)\n"},
+	{"internal/verdict/rules.go", "var rules = [LastDue + 1]rule{\n", `	reap.OverBytes: {
+		limit: func(*Limits) time.Duration { return 0 },
+		on:    func(lim *Limits) bool { return lim.Bytes > 0 },
+		poll:  func(*Limits) time.Duration { return time.Second },
+		deadline: func(lim *Limits, f *Facts) deadline {
+			if f.Received <= lim.Bytes {
+				return none
+			}
+			return deadline{}
+		},
+		report: func(lim *Limits, f *Facts, _ Verdict, _ mono.Time, p *Report) {
+			p.Late, p.Bytes, p.Least = 0, f.Received, lim.Bytes
+		},
+	},
+`},
+}
+
+const maxBytesField = "\t// MaxBytes is how many bytes a connection may receive.\n\tMaxBytes int\n\n"
+
+// tests are the files that test the limit, with real sockets.
+var tests = map[string]string{
+	"idlenet/trial_test.go": `package idlenet
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTrialLimit(t *testing.T) {
+	ln, dial := serveDeaf(t, Config{MaxBytes: 1000, Tick: 20 * time.Millisecond})
+	few, kept := dial()
+	many, conn := dial()
+	for client, n := range map[io.Writer]int{few: 1000, many: 1001} {
+		_, err := client.Write(make([]byte, n))
+		require.NoError(t, err)
+	}
+	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	require.EqualError(t, ln.Reason(conn), "idlenet: connection reaped: over bytes: 1001 bytes, limit 1000")
+	require.Nil(t, ln.Reason(kept))
+	require.Equal(t, 1000, ln.Limits()["max-bytes"])
+}
+`,
+	"idle/trial_linux_test.go": `package idle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTrialLimit(t *testing.T) {
+	s := newSite(t, Config{MaxBytes: 1000, Tick: 20 * time.Millisecond}, nil)
+	few, many := dial(t, s.addr), dial(t, s.addr)
+	_, err := few.Write(make([]byte, 1000))
+	require.NoError(t, err)
+	_, err = many.Write(make([]byte, 1001))
+	require.NoError(t, err)
+	require.EqualError(t, s.reason(t, 0), "idle: connection reaped: over bytes: 1001 bytes, limit 1000")
+	require.Equal(t, 1, s.reaper.Connections())
+}
+`,
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -58,7 +57,7 @@ func newClosed(all []reap.Closed) []closed {
 	for _, c := range all {
 		list = append(list, closed{
 			At: c.At.UTC(), Remote: addrText(c.Remote), Reason: c.Err.Reason,
-			Detail: strings.TrimPrefix(c.Err.Error(), "idle: connection reaped: "),
+			Detail: c.Err.Text(),
 			Age:    c.Age.Seconds(), Lasted: c.Err.Lasted.Seconds(), Limit: c.Err.Limit.Seconds(), Late: c.Err.Late.Seconds(),
 		})
 	}

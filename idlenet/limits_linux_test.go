@@ -12,8 +12,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// TestAHalfClosedConnectionEnds has a server that does not close connections: one after its peer has
-// ended its side, one of a peer that has not, and one whose server still answers.
+// TestAHalfClosedConnectionEnds has a server that does not close connections. One peer ends its
+// side, and one does not.
 func TestAHalfClosedConnectionEnds(t *testing.T) {
 	t.Parallel()
 	const timeout = 400 * time.Millisecond

@@ -17,33 +17,54 @@ import (
 	"github.com/idlewheel/idlewheel/server"
 )
 
-const page = "../docs/settings.md"
+var update = flag.Bool("update", false, "write the tables of settings into docs/settings.md and docs/limits.md")
 
-var update = flag.Bool("update", false, "write the tables of settings into docs/settings.md")
-
-// TestTheTablesOfTheDocumentationAreTheTablesOfTheCode compares docs/settings.md with the tables of
-// settings. To write them, run go test ./settings -update.
+// TestTheTablesOfTheDocumentationAreTheTablesOfTheCode compares the tables of documents with the
+// tables of settings. To write them, run go test ./settings -update.
 func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
-	b, err := os.ReadFile(page)
-	require.NoError(t, err)
-	text := string(b)
-	for name, want := range map[string]string{
-		"settings":        markdown(configtable.Idle, "idle.Config", new(idle.Config)),
-		"net settings":    netMarkdown(),
-		"server settings": markdown(configtable.Server, "server.Config", new(server.Config)),
+	for page, tables := range map[string]map[string]string{
+		"../docs/settings.md": {
+			"settings":        markdown(configtable.Idle, "idle.Config", new(idle.Config)),
+			"net settings":    netMarkdown(),
+			"server settings": markdown(configtable.Server, "server.Config", new(server.Config)),
+		},
+		"../docs/limits.md": {"limits": limitsMarkdown()},
 	} {
-		before, rest, found := strings.Cut(text, "<!-- "+name+" -->\n")
-		got, after, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
-		require.True(t, found && ended, "docs/settings.md has no table of %s", name)
+		b, err := os.ReadFile(page)
+		require.NoError(t, err)
+		text := string(b)
+		for name, want := range tables {
+			before, rest, found := strings.Cut(text, "<!-- "+name+" -->\n")
+			got, after, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
+			require.True(t, found && ended, "%s has no table of %s", page, name)
+			if *update {
+				text = before + "<!-- " + name + " -->\n" + want + "<!-- end of " + name + " -->\n" + after
+			} else if got != want {
+				t.Errorf("The table of %s in %s is not the one in the code: run go test ./settings -update", name, page)
+			}
+		}
 		if *update {
-			text = before + "<!-- " + name + " -->\n" + want + "<!-- end of " + name + " -->\n" + after
-		} else if got != want {
-			t.Errorf("The table of %s in docs/settings.md is not the one in the code: run go test ./settings -update", name)
+			require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
 		}
 	}
-	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
+}
+
+// limitsMarkdown returns a table of the limits with a reason.
+func limitsMarkdown() string {
+	var b strings.Builder
+	b.WriteString("| what the limit does | field | setting | reason |\n|---|---|---|---|\n")
+	for _, s := range append(slices.Clone(configtable.Idle), ownOfNet()...) {
+		if s.Reason != 0 {
+			help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
+			fmt.Fprintf(&b, "| %s | `%s` | `%s` | %v |\n", help, s.Field, s.Name, s.Reason)
+		}
 	}
+	return b.String()
+}
+
+// ownOfNet returns the settings of idlenet.Config that are not those of idle.Config.
+func ownOfNet() configtable.Table {
+	return slices.DeleteFunc(slices.Clone(configtable.Net), func(s configtable.Setting) bool { return slices.Contains(configtable.Idle, s) })
 }
 
 // netMarkdown returns a table of the settings of idlenet.Config that are not those of idle.Config,
@@ -55,10 +76,9 @@ func netMarkdown() string {
 			missing = append(missing, "`"+name+"`")
 		}
 	}
-	others := slices.DeleteFunc(slices.Clone(configtable.Net), func(s configtable.Setting) bool { return slices.Contains(configtable.Idle, s) })
 	return fmt.Sprintf("`idlenet.Config` has the settings of the table above in the same fields, except\n%s.\n"+
 		"The settings below are its own, or have another rule:\n\n%s",
-		strings.Join(missing, ", "), markdown(others, "idlenet.Config", new(idlenet.Config)))
+		strings.Join(missing, ", "), markdown(ownOfNet(), "idlenet.Config", new(idlenet.Config)))
 }
 
 // markdown returns a table of settings.

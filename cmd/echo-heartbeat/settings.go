@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -46,7 +45,7 @@ func complete(cfg *idle.Config) {
 
 // goodbye tells the peer why its connection is closed.
 func goodbye(_ gnet.Conn, reason *idle.ReapError) []byte {
-	text := strings.TrimPrefix(reason.Error(), "idle: connection reaped: ")
+	text := reason.Text()
 	if after := reason.Reconnect.Round(time.Millisecond); after > 0 {
 		text += fmt.Sprintf("; connect again after %v", after)
 	}

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TenYears is the longest timeout.
@@ -43,20 +45,21 @@ func (s Scope) String() string {
 // A Setting describes one field of a Config that is a duration, an int, a float64, a bool, a string
 // or a list of strings.
 type Setting struct {
-	Name       string // in flags, files, logs and JSON
-	Field      string // path of the field, such as "OutputLimit.Soft"
-	Help       string // the unit is in back quotes, as package flag has it
-	Zero       string // what 0 means; empty if the field is no number or has a Default
-	Default    any    // the value instead of 0, or the Field that has it
-	Quiet      bool   // the Default is not filled in, so that reports leave it out
-	Needs      Field  // the field is of no use without this one, and has no Default then
-	Limit      string // path of the field of verdict.Limits that it fills
-	Alone      bool   // a Config with nothing else closes connections
-	Negative   string // what a negative value means; empty if it is refused
-	Min, Max   int64  // of values above 0: nanoseconds, a number, or a part of 1
-	Ticks      bool   // a deadline that is counted in ticks
-	Adjustable bool   // POST /api/timeouts can change it
-	Secret     bool   // the flag names a file with the value, and the value is never shown
+	Name       string      // in flags, files, logs and JSON
+	Field      string      // path of the field, such as "OutputLimit.Soft"
+	Help       string      // the unit is in back quotes, as package flag has it
+	Zero       string      // what 0 means; empty if the field is no number or has a Default
+	Default    any         // the value instead of 0, or the Field that has it
+	Quiet      bool        // the Default is not filled in, so that reports leave it out
+	Needs      Field       // the field is of no use without this one, and has no Default then
+	Limit      string      // path of the field of verdict.Limits that it fills
+	Reason     reap.Reason // of the connections that it closes
+	Alone      bool        // a Config with nothing else closes connections
+	Negative   string      // what a negative value means; empty if it is refused
+	Min, Max   int64       // of values above 0: nanoseconds, a number, or a part of 1
+	Ticks      bool        // a deadline that is counted in ticks
+	Adjustable bool        // POST /api/timeouts can change it
+	Secret     bool        // the flag names a file with the value, and the value is never shown
 	Scope      Scope
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 const (
@@ -21,17 +23,17 @@ const (
 var Idle = Table{
 	{
 		Name: "read-timeout", Field: "ReadTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "Read", Alone: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "Read", Reason: reap.ReadIdle, Alone: true,
 		Help: "close a connection when its peer sends nothing for this `duration`",
 	},
 	{
 		Name: "write-timeout", Field: "WriteTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "Write", Alone: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "Write", Reason: reap.WriteIdle, Alone: true,
 		Help: "report a connection as write idle when nothing is sent to its peer for this `duration`",
 	},
 	{
 		Name: "all-timeout", Field: "AllTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "All", Alone: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Scope: PerConnection, Limit: "All", Reason: reap.AllIdle, Alone: true,
 		Help: "close a connection when neither side sends anything for this `duration`",
 	},
 	{
@@ -40,25 +42,25 @@ var Idle = Table{
 	},
 	{
 		Name: "first-byte-timeout", Field: "FirstByteTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "FirstByte", Alone: true,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "FirstByte", Reason: reap.NoFirstByte, Alone: true,
 		Help: "close a connection when its first byte takes longer than this `duration`",
 	},
 	{
 		Name: "handshake-timeout", Field: "HandshakeTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Handshake", Alone: true, Scope: PerConnection,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Handshake", Reason: reap.NoHandshake, Alone: true, Scope: PerConnection,
 		Help: "close a connection when its handshake takes longer than this `duration`",
 	},
 	{
 		Name: "write-stall-timeout", Field: "WriteStallTimeout", Zero: "none",
-		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Stall", Alone: true, Scope: PerConnection,
+		Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Stall", Reason: reap.WriteStall, Alone: true, Scope: PerConnection,
 		Help: "reset a connection when its peer takes none of its pending output for this `duration`",
 	},
 	{
-		Name: "output-limit", Field: "OutputLimit.Hard", Zero: "none", Min: 1, Max: noMax, Limit: "Output.Hard", Alone: true,
+		Name: "output-limit", Field: "OutputLimit.Hard", Zero: "none", Min: 1, Max: noMax, Limit: "Output.Hard", Reason: reap.OverLimit, Alone: true,
 		Help: "reset a connection when more `bytes` of output are pending",
 	},
 	{
-		Name: "output-soft-limit", Field: "OutputLimit.Soft", Zero: "none", Min: 1, Max: noMax, Limit: "Output.Soft", Needs: "OutputLimit.SoftFor", Alone: true,
+		Name: "output-soft-limit", Field: "OutputLimit.Soft", Zero: "none", Min: 1, Max: noMax, Limit: "Output.Soft", Needs: "OutputLimit.SoftFor", Reason: reap.OverLimit, Alone: true,
 		Help: "reset a connection when more `bytes` of output are pending for longer than output-soft-for",
 	},
 	{
@@ -66,11 +68,11 @@ var Idle = Table{
 		Help: "`duration` for which pending output may exceed output-soft-limit",
 	},
 	{
-		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax, Limit: "Output.Total", Alone: true,
+		Name: "output-total", Field: "OutputLimit.Total", Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax, Limit: "Output.Total", Reason: reap.OverLimit, Alone: true,
 		Help: "reset the connections with the most pending output when more `bytes` of it are pending for all together",
 	},
 	{
-		Name: "min-rate", Field: "MinRate.BytesPerSecond", Zero: "none", Min: 1, Max: noMax, Limit: "Rate.BytesPerSecond", Alone: true, Scope: PerConnection,
+		Name: "min-rate", Field: "MinRate.BytesPerSecond", Zero: "none", Min: 1, Max: noMax, Limit: "Rate.BytesPerSecond", Reason: reap.BelowMinRate, Alone: true, Scope: PerConnection,
 		Help: "close a connection when an open message arrives at fewer `bytes` per second",
 	},
 	{
@@ -86,7 +88,7 @@ var Idle = Table{
 		Help: "apply min-rate all the time, not only while a message is open",
 	},
 	{
-		Name: "heartbeat", Field: "Heartbeat.Interval", Zero: "none", Min: ms, Max: age, Ticks: true, Limit: "Heartbeat.Interval", Alone: true,
+		Name: "heartbeat", Field: "Heartbeat.Interval", Zero: "none", Min: ms, Max: age, Ticks: true, Limit: "Heartbeat.Interval", Reason: reap.HeartbeatTimeout, Alone: true,
 		Help: "send a ping when the peer sends nothing for this `duration`",
 	},
 	{
@@ -102,7 +104,7 @@ var Idle = Table{
 		Help: "lengthen heartbeat by up to this `part`, at random for each connection",
 	},
 	{
-		Name: "max-age", Field: "MaxAge", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Age", Alone: true, Scope: PerConnection,
+		Name: "max-age", Field: "MaxAge", Zero: "none", Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "Age", Reason: reap.MaxAge, Alone: true, Scope: PerConnection,
 		Help: "close a connection when it is older than this `duration`, ±10 %",
 	},
 	{
@@ -119,7 +121,7 @@ var Idle = Table{
 		Help: "let the kernel detect a vanished peer within about this `duration`",
 	},
 	{
-		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32, Alone: true,
+		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32, Reason: reap.Shed, Alone: true,
 		Help: "limit the `number` of open connections; from 15/16 of it on, the longest idle ones are closed",
 	},
 	{
@@ -149,14 +151,14 @@ var Idle = Table{
 var Net = slices.Concat(
 	Idle.filter(false, "OutputLimit", "ReconnectSpread", "MaxConnections"),
 	Table{{
-		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32, Alone: true,
+		Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32, Reason: reap.Shed, Alone: true,
 		Help: "limit the `number` of open connections; at the limit, each new one replaces a silent one, or is closed",
 	}},
 	Server.filter(true, "Sources", "AcceptRate"),
 	Table{
 		{
 			Name: "half-closed-timeout", Field: "HalfClosedTimeout", Zero: "none",
-			Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "HalfClosed", Alone: true,
+			Min: ms, Max: age, Ticks: true, Adjustable: true, Limit: "HalfClosed", Reason: reap.HalfClosed, Alone: true,
 			Help: "close a connection when its peer has ended its side and the server has not for this `duration`",
 		},
 		{

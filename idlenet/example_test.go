@@ -185,7 +185,7 @@ func ExampleListener_Drain() {
 	for ln.Connections() > 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	// Output: idle: connection reaped: drained
+	// Output: idlenet: connection reaped: drained
 }
 
 // The connection of a client is watched too: its server has fallen silent.

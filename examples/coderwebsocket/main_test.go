@@ -30,7 +30,7 @@ func TestHeartbeat(t *testing.T) {
 	require.NoError(t, err)
 	defer dead.Close()
 	recipe.Eventually(t, "two are closed", func() bool {
-		return server.Count("closed: idle: connection reaped: heartbeat timeout") == 2
+		return server.Count("closed: idlenet: connection reaped: heartbeat timeout") == 2
 	})
 	for range 2 {
 		ping, _ := recipe.ReadFrame(t, dead)
@@ -52,5 +52,5 @@ func TestNoRequest(t *testing.T) {
 	t.Parallel()
 	server, addr := recipe.Serve(t, "-handshake-timeout", recipe.Timeout.String())
 	recipe.Client(t, "socat", "-u", "TCP:"+addr, "-").AwaitEnd()
-	server.Await("closed: idle: connection reaped: no handshake")
+	server.Await("closed: idlenet: connection reaped: no handshake")
 }

@@ -37,7 +37,7 @@ func TestKeepAlive(t *testing.T) {
 	server.RequireNone("closed")
 
 	require.Equal(t, "hello\n1 connects\nhello\n1 connects\n", curl(t, "--rate", "15/m", url+"/?[1-2]"))
-	server.Await("closed: idle: connection reaped: read idle")
+	server.Await("closed: idlenet: connection reaped: read idle")
 	require.Equal(t, 1, server.Count("closed"))
 }
 

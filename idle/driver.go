@@ -76,7 +76,7 @@ func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	l := &loop{clock: &r.watch.Clock, kernel: &r.kernel, el: el, root: rootOfStack(), crowd: &r.crowd}
 	l.timers = conntimer.New[*conn](r.watch.Clock.Tick())
 	l.task.time, l.task.more = r.taskTime, r.continueSoon
-	l.task.followed.Store(r.watch.Outages())
+	l.task.followed.Store(r.watch.Monitor.State())
 	l.outputs.all, l.outputs.largestOfOthers, l.outputs.due = &r.output, r.largestOutput, never
 	l.task.setDue(never)
 	l.Init(&r.watch, number, &port{l, r})
@@ -162,7 +162,7 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	var errs []error
 	set, loops := r.watch.Settings(), r.registry.Load().loops
 	found, _ = r.watch.Move(func(now mono.Time) mono.Time { return r.lastHeard(loops, now) })
-	now, state := r.watch.Clock.Read(), r.watch.Outages()
+	now, state := r.watch.Clock.Read(), r.watch.Monitor.State()
 	crowded := r.crowd.isLarge() || isHigh(&r.output, set.Front.(*Config).OutputLimit.Total)
 	for _, l := range loops {
 		if r.live[l] && (crowded || l.task.isNeeded(now, set.Version, state)) {

@@ -2,9 +2,13 @@ package idle
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
 
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -16,22 +20,18 @@ type simHandler struct {
 }
 
 func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	w, life := h.w, c.(*simConn).sock.life
-	life.isOpen = true
-	w.lives++
-	w.open++
-	if limit := w.cfg.MaxConnections; limit > 0 && w.open > limit {
-		w.violate(life, "no more connections than MaxConnections", "MaxConnections is exceeded")
-	}
-	w.trace(life, "OnOpen")
-	if w.cfg.HandshakeTimeout > 0 && w.one(4) {
+	w, conn := h.w, c.(*simConn)
+	life := conn.life
+	conn.wasOpened = true
+	life.Open()
+	if w.Set.HandshakeTimeout > 0 && w.One(4) {
 		handle(w.reaper, c).Ready()
-		life.ready()
+		life.Ready()
 	}
-	h.setTimers(c)
-	action := h.mischief(c)
-	life.openedFrom = w.now
-	if w.greeting > 0 && c.(*simConn).opened {
+	h.setTimers(conn)
+	action := h.mischief(conn)
+	life.OpenedFrom = w.Now
+	if w.greeting > 0 && conn.opened {
 		return make([]byte, w.greeting), action
 	}
 	return nil, action
@@ -39,127 +39,150 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 
 func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	w, conn := h.w, c.(*simConn)
-	life := conn.sock.life
+	life := conn.life
 	if conn.current > 0 { // otherwise this is a Wake
-		defer life.returning()
+		defer life.Returning()
 	}
-	w.trace(life, "OnTraffic")
+	w.Trace(life, "OnTraffic")
 	n := conn.InboundBuffered()
-	if w.leaves && w.one(3) {
-		n = w.rng.IntN(n + 1)
+	if w.leaves && w.One(3) {
+		n = w.Rand.IntN(n + 1)
 	}
 	conn.take(n)
-	life.messages++
-	if life.messages == 2 && w.cfg.HandshakeTimeout > 0 && !w.locked {
+	conn.messages++
+	if conn.messages == 2 && w.Set.HandshakeTimeout > 0 {
 		handle(w.reaper, c).Ready()
-		life.ready()
+		life.Ready()
 	}
-	if w.reply > 0 && w.one(2) {
-		conn.writeOut(1 + w.rng.IntN(w.reply))
+	if w.Reply > 0 && w.One(2) {
+		conn.writeOut(1 + w.Rand.IntN(w.Reply))
 	}
 	if !conn.opened {
 		return gnet.None
 	}
-	return h.mischief(c)
+	return h.mischief(conn)
 }
 
 func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
-	life := c.(*simConn).sock.life
-	life.closed(err)
-	if h.w.slow > 0 && h.w.one(64) && !h.w.locked {
-		life.el.stall(h.w.upTo(h.w.slow))
-	}
-	var reap *ReapError
-	if !errors.As(err, &reap) && h.w.one(8) {
-		h.touchOther(c.(*simConn))
-	}
-	return gnet.None
-}
-
-func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
-	w, life := h.w, c.(*simConn).sock.life
-	action := gnet.Close
-	if ev.Reason == reap.WriteIdle || life.keeps || w.one(4) {
-		action = gnet.None
-	}
-	w.trace(life, "OnIdle", ev.Reason, ev.First, ev.Idle, ev.Late, action)
-	life.idle(ev)
-	switch {
-	case w.one(8):
-		c.(*simConn).writeOut(w.rng.IntN(100) + 1)
-	case w.one(16):
-		h.mischief(c)
-	}
-	if action == gnet.None && life.isOpen {
-		life.spared(ev.Reason)
-	}
-	return action
-}
-
-// mischief sometimes makes one of the calls that a handler may make.
-func (h *simHandler) mischief(c gnet.Conn) gnet.Action {
 	w, conn := h.w, c.(*simConn)
-	life := conn.sock.life
-	if w.slow > 0 && w.one(100) && !w.locked {
-		w.trace(life, "handler is slow")
-		life.el.stall(w.upTo(w.slow))
+	var reason *ReapError
+	w.Trace(conn.life, "OnClose", err)
+	conn.life.Check()
+	switch isReaped := errors.As(err, &reason); {
+	case isReaped:
+		conn.life.Reap(reason)
+	case errors.Is(err, io.EOF):
+		w.N["ended by the peer"]++
+	case err != nil:
+		w.N["failed"]++
 	}
-	if !w.busyHandler || w.locked || !w.one(6) || !conn.opened {
-		return gnet.None
+	conn.life.Closed()
+	if w.slow > 0 && w.One(64) {
+		conn.el.Stall(w.UpTo(w.slow))
 	}
-	what := w.rng.IntN(16)
-	w.trace(life, "mischief", what)
-	switch what {
-	case 0:
-		w.trace(life, "handler closes")
-		return gnet.Close
-	case 1:
-		_ = conn.Close()
-	case 2:
-		_ = conn.el.Close(c)
-	case 3:
-		h.closeOther(conn)
-	case 4, 5:
-		h.hold(conn)
-	case 6:
-		h.exempt(conn)
-	case 7, 8:
-		h.setTimeouts(conn)
-	case 9:
-		life.touching()
-		handle(w.reaper, c).Touch()
-		life.touched()
-	case 10, 11:
-		life.message(true)
-		handle(w.reaper, c).BeginMessage()
-	case 12:
-		handle(w.reaper, c).EndMessage()
-		life.message(false)
-		life.message(w.cfg.MinRate.Always)
-	case 13:
-		_ = conn.Wake(nil)
-	case 14:
-		h.kick(conn)
-	case 15:
+	if reason == nil && w.One(8) {
 		h.touchOther(conn)
 	}
 	return gnet.None
 }
 
-func (h *simHandler) other(c *simConn) *simConn {
-	return c.el.order[h.w.rng.IntN(len(c.el.order))]
+func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
+	w, conn := h.w, c.(*simConn)
+	action := gnet.Close
+	if ev.Reason == reap.WriteIdle && !w.Changes || conn.life.Keeps || w.One(4) {
+		action = gnet.None
+	}
+	conn.life.Idle(ev, action == gnet.Close)
+	switch {
+	case w.One(8):
+		conn.writeOut(w.Rand.IntN(100) + 1)
+	case w.One(16):
+		h.mischief(conn)
+	}
+	return action
 }
 
-func (h *simHandler) closeOther(c *simConn) {
-	h.w.trace(c.sock.life, "closes another connection")
-	_ = c.el.Close(h.other(c))
+func (h *simHandler) ping(c gnet.Conn) []byte {
+	l := c.(*simConn).life
+	l.Pinged(l.Judged, true)
+	return []byte("ping")
+}
+
+func (h *simHandler) goodbye(c gnet.Conn, reason *ReapError) []byte {
+	c.(*simConn).life.Goodbye(reason)
+	return []byte("bye")
+}
+
+// mischief sometimes makes one of the calls that a handler may make.
+func (h *simHandler) mischief(c *simConn) gnet.Action {
+	w, life := h.w, c.life
+	if w.slow > 0 && w.One(100) {
+		w.Trace(life, "handler is slow")
+		c.el.Stall(w.UpTo(w.slow))
+	}
+	if !w.busyHandler || !w.One(6) || !c.opened {
+		return gnet.None
+	}
+	what := w.Rand.IntN(16)
+	w.Trace(life, "mischief", what)
+	switch what {
+	case 0:
+		w.Trace(life, "handler closes")
+		return gnet.Close
+	case 1:
+		_ = c.Close()
+	case 2:
+		_ = c.el.Close(c)
+	case 3:
+		w.Trace(life, "closes another connection")
+		_ = c.el.Close(h.other(c))
+	case 4, 5:
+		h.hold(c)
+	case 6:
+		h.exempt(c, !life.IsExempt())
+	case 7, 8:
+		h.setTimeouts(c)
+	case 9:
+		life.Touching()
+		handle(w.reaper, c).Touch()
+		life.Touched()
+	case 10, 11:
+		life.Message(true)
+		handle(w.reaper, c).BeginMessage()
+	case 12:
+		handle(w.reaper, c).EndMessage()
+		life.Message(false)
+	case 13:
+		_ = c.Wake(nil)
+	case 14:
+		w.Kick(h.other(c).life)
+	case 15:
+		h.touchOther(c)
+	}
+	return gnet.None
+}
+
+func (h *simHandler) other(c *simConn) *simConn {
+	return c.el.order[h.w.Rand.IntN(len(c.el.order))]
 }
 
 // touchOther writes to another connection, which may fail and close it.
 func (h *simHandler) touchOther(c *simConn) {
 	if len(c.el.order) > 0 {
-		h.other(c).writeOut(1 + h.w.rng.IntN(50))
+		h.other(c).writeOut(1 + h.w.Rand.IntN(50))
 	}
+}
+
+// later makes a call for a connection in a task, if it is still open then.
+func (h *simHandler) later(c *simConn, do func()) {
+	h.w.After(h.w.UpTo(2*time.Second), func() {
+		c.el.post(func() error {
+			if c.opened {
+				do()
+			}
+			return nil
+		})
+	})
 }
 
 // hold holds a connection, and releases it in a task.
@@ -169,73 +192,113 @@ func (h *simHandler) hold(c *simConn) {
 		return
 	}
 	conn.Hold()
-	c.sock.life.held()
-	h.w.after(h.w.upTo(2*time.Second), func() {
-		c.el.post(func() error {
-			if c.opened {
-				c.sock.life.touching()
-				handle(h.w.reaper, c).Release()
-				c.sock.life.released()
-			}
-			return nil
-		})
+	c.life.Held()
+	h.later(c, func() {
+		c.life.Touching()
+		handle(h.w.reaper, c).Release()
+		c.life.Released()
 	})
 }
 
-func (h *simHandler) exempt(c *simConn) {
-	life := c.sock.life
-	on := !life.isExempt
-	life.touching()
+func (h *simHandler) exempt(c *simConn, on bool) {
+	c.life.Touching()
 	handle(h.w.reaper, c).Exempt(on)
-	life.exempt(on)
+	c.life.Exempt(on)
 	if on {
-		h.w.after(h.w.upTo(2*time.Second), func() {
-			c.el.post(func() error {
-				if c.opened && life.isExempt {
-					life.touching()
-					handle(h.w.reaper, c).Exempt(false)
-					life.exempt(false)
-				}
-				return nil
-			})
+		h.later(c, func() {
+			if c.life.IsExempt() {
+				h.exempt(c, false)
+			}
 		})
 	}
 }
 
 func (h *simHandler) setTimeouts(c *simConn) {
 	w := h.w
-	var t Timeouts
-	if w.cfg.ReadTimeout > 0 {
-		t.Read = w.limit()
+	var t sim.Timeouts
+	for k, d := range []time.Duration{w.Set.ReadTimeout, w.Set.WriteTimeout, w.Set.AllTimeout} {
+		if d > 0 {
+			t[k] = w.Limit()
+		}
 	}
-	if w.cfg.AllTimeout > 0 {
-		t.All = w.limit()
-	}
-	if w.cfg.WriteTimeout > 0 {
-		t.Write = w.limit()
-	}
-	if err := handle(w.reaper, c).SetTimeouts(t); err == nil {
-		c.sock.life.setTimeouts(t)
+	if err := handle(w.reaper, c).SetTimeouts(Timeouts{Read: t[0], Write: t[1], All: t[2]}); err == nil {
+		c.life.SetTimeouts(t)
 	}
 }
 
-// kick does the work of the task of Reaper.Kick. Kick itself would wait for the loop.
-func (h *simHandler) kick(c *simConn) {
+// A simTimer is the knowledge of the oracle about one After or Every of a connection.
+type simTimer struct {
+	earliest time.Duration // of the next call
+	latest   time.Duration // it is due then at the latest; a call for it may stand for earlier ones
+	every    time.Duration
+	ended    bool // it was called, or stopped
+	stop     func() bool
+}
+
+// setTimers sets timers of a connection in a quarter of the worlds.
+func (h *simHandler) setTimers(c *simConn) {
 	w := h.w
-	victim := h.other(c)
-	c.el.post(func() error {
-		if !victim.opened {
-			return nil
+	if w.Seed%4 != 0 || !w.One(2) {
+		return
+	}
+	for range 1 + w.Rand.IntN(3) {
+		t := &simTimer{}
+		d := w.UpTo(w.Longest)
+		call := func(gnet.Conn) { h.timer(c, t) }
+		t.earliest = w.Now + d
+		if conn := handle(w.reaper, c); w.One(2) {
+			t.every = d
+			t.stop = conn.Every(d, call)
+		} else {
+			t.stop = conn.After(d, call)
 		}
-		conn, ok := w.reaper.Conn(victim)
-		if !ok {
-			return nil
-		}
-		l, s := conn.loop, conn.state()
-		victim.sock.life.isKicked = true
-		l.halt(nil)
-		l.Kick(conn.id, uint32(s.Opened()))
-		l.publish(l.clock.Stamp())
-		return l.stop
-	})
+		t.latest = w.Now + d
+		c.timers = append(c.timers, t)
+	}
+}
+
+// timer is called by a timer.
+func (h *simHandler) timer(c *simConn, t *simTimer) {
+	w, life := h.w, c.life
+	w.N["timer calls"]++
+	w.Trace(life, "timer", t.earliest, t.every)
+	switch {
+	case !life.IsOpen:
+		w.Violate(life, "no timer is called after OnClose", "a timer is called")
+	case t.ended:
+		w.Violate(life, "no timer is called after its end", "it is called again")
+	case w.Now < t.earliest:
+		w.Violate(life, fmt.Sprintf("no timer is called before %v", t.earliest), fmt.Sprintf("it is called at %v", w.Now))
+	}
+	t.check(life)
+	if t.every == 0 {
+		t.ended = true
+	} else {
+		t.earliest += t.every
+		t.latest += t.every * (1 + max(w.Now-t.latest, 0)/t.every)
+	}
+	switch {
+	case w.One(8):
+		_ = c.Close()
+	case w.One(8) && t.every > 0:
+		h.stopTimer(life, t)
+	case w.One(8) && len(c.timers) > 0:
+		h.stopTimer(life, c.timers[w.Rand.IntN(len(c.timers))])
+	case w.One(16) && w.slow > 0:
+		w.Sleep(w.UpTo(w.slow))
+	}
+}
+
+func (h *simHandler) stopTimer(l *sim.Life, t *simTimer) {
+	if stopped := t.stop(); stopped == t.ended && l.IsOpen {
+		h.w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), fmt.Sprintf("it returns %v", stopped))
+	}
+	t.ended = true
+}
+
+// check reports a violation if the timer of an open connection is overdue.
+func (t *simTimer) check(l *sim.Life) {
+	if !t.ended {
+		l.CheckDue("a timer is called", t.latest)
+	}
 }

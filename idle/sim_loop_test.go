@@ -10,6 +10,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
 )
 
 const (
@@ -25,45 +27,31 @@ var errSimRefused = errors.New("the simulated loop refuses the task")
 // events, and then runs its tasks.
 type simLoop struct {
 	gnet.EventLoop // for the methods that the Reaper does not use
-	w              *simWorld
-	id             int
-	conns          map[int]*simConn // by descriptor
-	order          []*simConn       // in the order of opening
-	ready          []*simConn
-	urgent, tasks  []func() error
-	perPoll        int // events
-	planned        bool
-	running        bool
-	began          time.Duration // start of the current iteration
-	heardAt        time.Duration // last read
-	quietAt        time.Duration // last read that ended a quiet time
-	openThen       int           // connections of the server at the start of the current iteration
-	away           simIntervals  // times in which one call took long, or a task was refused
-	blocks         simIntervals  // the same, counted from seen; tasks of the Reaper separate them
-	stalls         simIntervals  // times in which a handler was slow
-	seen           time.Duration // end of the last iteration that called the Reaper
-	apart          bool          // a task of the Reaper has run since the last block began
-	called         bool          // the current iteration has called a handler of the Reaper
-	ran            bool          // the current iteration has run a task of the Reaper
-	shedAt         time.Duration // the last close of a connection for the total of output
-	sheds          int           // connections that the current call has closed for that
-	handles        *simConn      // the subject of the current call of OnOpen or OnTraffic
+	*sim.Loop
+	w             *simWorld
+	order         []*simConn // in the order of opening
+	ready         []*simConn
+	urgent, tasks []func() error
+	perPoll       int // events
+	planned       bool
 }
 
+// Execute posts a task of the Reaper.
 func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
-	if el.w.refusesTask() {
-		el.w.refused++
-		el.away.add(el.w.now, el.w.now+el.w.cfg.Tick)
+	if el.w.Faulty && el.w.One(200) {
+		el.w.N["refused tasks"]++
+		el.Away.Add(el.w.Now, el.w.Now+el.w.Set.Tick)
 		return errSimRefused
 	}
 	el.post(func() error {
 		err := run.Run(ctx)
-		el.ran = true
+		el.Ran = true
 		return err
 	})
 	return nil
 }
 
+// Close closes a connection at once.
 func (el *simLoop) Close(c gnet.Conn) error { return el.close(c.(*simConn), nil) }
 
 func (el *simLoop) post(task func() error) {
@@ -73,84 +61,25 @@ func (el *simLoop) post(task func() error) {
 
 // plan makes the loop run soon, unless it runs already.
 func (el *simLoop) plan() {
-	if el.planned || el.running {
-		return
+	if !el.planned && !el.Running {
+		el.planned = true
+		el.w.Later(el.w.Now+time.Duration(1+el.w.Rand.IntN(20))*time.Microsecond, el.iterate)
 	}
-	el.planned = true
-	el.w.later(el.w.now+time.Duration(1+el.w.rng.IntN(20))*time.Microsecond, el.iterate)
 }
 
 // iterate is one iteration of the loop.
 func (el *simLoop) iterate() {
 	el.planned = false
-	if el.running {
+	if el.Running {
 		return
 	}
-	el.running = true
-	el.began, el.openThen, el.called, el.ran = el.w.now, el.w.open, false, false
+	el.Begin()
 	el.poll()
 	el.runTasks()
-	el.running = false
-	if el.w.now-el.began > time.Millisecond {
-		el.away.add(el.began, el.w.now)
-		el.addBlock()
-		el.apart = false
-		el.w.trace(nil, "loop", el.id, "was busy since", el.began)
-	}
-	el.apart = el.apart || el.ran
-	if el.called || el.ran {
-		el.seen = el.w.now
-	}
+	el.End()
 	if len(el.ready)+len(el.urgent)+len(el.tasks) > 0 {
 		el.plan()
 	}
-}
-
-// hear is called when a byte of a peer is read or found.
-func (el *simLoop) hear() {
-	if el.isQuiet() {
-		el.quietAt = el.w.now
-	}
-	el.heardAt = el.w.now
-}
-
-// isQuiet reports whether output may be checked less often: no peer was heard between two checks.
-func (el *simLoop) isQuiet() bool { return el.w.now-el.heardAt > el.w.checkEvery() }
-
-// wasQuiet reports whether the loop may have been quiet since an instant.
-func (el *simLoop) wasQuiet(since time.Duration) bool { return el.isQuiet() || el.quietAt >= since }
-
-// addBlock records the iteration that ends now as a block. The Reaper may take the block to begin
-// when it last saw the loop run.
-func (el *simLoop) addBlock() {
-	block := simInterval{min(el.began, el.seen) - el.w.cfg.Tick, el.w.now}
-	if n := len(el.blocks); n > 0 && el.apart {
-		block.from = max(block.from, el.blocks[n-1].to+1)
-	} else if n > 0 && block.from <= el.blocks[n-1].to {
-		el.blocks[n-1].to = block.to
-		return
-	}
-	el.blocks = append(el.blocks, block)
-}
-
-// stall is a handler that takes long.
-func (el *simLoop) stall(d time.Duration) {
-	from := el.w.now
-	el.w.sleep(d)
-	el.stalls.add(from, el.w.now)
-}
-
-// certainStalls returns the stalls before an instant that are long enough to count, without those
-// in which the process was stopped.
-func (el *simLoop) certainStalls(before time.Duration) (all simIntervals) {
-	tick := el.w.cfg.Tick
-	for _, o := range el.stalls {
-		_, stops := el.w.driverAway.overlap(o.from-tick, o.to+tick)
-		if o.to <= before && stops == 0 && o.length() > el.w.least()+5*tick {
-			all = append(all, o)
-		}
-	}
-	return all
 }
 
 func (el *simLoop) poll() {
@@ -160,11 +89,11 @@ func (el *simLoop) poll() {
 	for _, c := range events {
 		c.isReady = false
 		if c.opened {
-			el.w.pass(simReadCost)
+			el.w.Pass(simReadCost)
 			c.handle()
 		}
-		if c.opened && (c.sock.unread > 0 || c.sock.fin || c.sock.rst) { // level-triggered
-			c.readable()
+		if c.opened && c.life.Sock.HasInput() { // level-triggered
+			c.Readable()
 		}
 	}
 }
@@ -178,36 +107,41 @@ func (el *simLoop) runTasks() {
 		task := (*queue)[0]
 		*queue = (*queue)[1:]
 		if err := task(); errors.Is(err, gneterrors.ErrEngineShutdown) {
-			el.w.violate(nil, "no engine is asked to stop", "a task returned "+err.Error())
+			el.w.Violate(nil, "no engine is asked to stop", "a task returned "+err.Error())
 		}
 	}
 }
 
 // open registers a connection as gnet does after accept.
 func (el *simLoop) open(c *simConn) error {
-	c.opened, el.called = true, true
-	el.conns[c.fd] = c
+	c.opened, c.isKnown, el.Called = true, true, true
 	el.order = append(el.order, c)
-	c.sock.life.opening()
-	el.handles, el.sheds = c, 0
+	c.life.Opening()
+	open, most := el.w.Open, el.w.Set.MaxConnections
+	el.Handles, el.Sheds = c.life, 0
 	out, action := el.w.reaper.OnOpen(c)
-	el.handles = nil
-	c.sock.life.returned(action)
-	if c.sock.life.isRefused = !c.sock.life.isOpen; c.opened && !c.sock.life.isRefused {
-		c.sock.life.opened()
+	el.Handles = nil
+	if action == gnet.None {
+		c.life.Returned(simBatch)
+	}
+	if !c.wasOpened {
+		open = max(open, el.w.Open) + len(el.w.loops) // each loop may open one
+		el.w.Refused(c.life, most > 0 && open > most)
+	} else if c.opened && c.life.IsOpen {
+		c.life.Opened()
 	}
 	if out != nil && c.opened {
 		c.writeOut(len(out))
 	}
-	c.readable()
+	c.Readable()
 	return el.act(c, action)
 }
 
 func (el *simLoop) close(c *simConn, err error) error {
-	if !c.opened || el.conns[c.fd] == nil {
+	if !c.opened || !c.isKnown {
 		return nil
 	}
-	delete(el.conns, c.fd)
+	c.isKnown = false
 	for i, other := range el.order {
 		if other == c {
 			el.order = append(el.order[:i], el.order[i+1:]...)
@@ -215,11 +149,10 @@ func (el *simLoop) close(c *simConn, err error) error {
 		}
 	}
 	action := el.w.reaper.OnClose(c, err)
-	el.w.pass(simCloseCost)
+	el.w.Pass(simCloseCost)
 	c.opened = false
-	c.sock.closed = true
-	el.w.freeFD(c.fd)
-	c.sock.peer.serverClosed()
+	el.w.fds[c.fd] = nil
+	c.life.Sock.Close()
 	return el.act(c, action)
 }
 
@@ -237,14 +170,17 @@ func (el *simLoop) act(c *simConn, action gnet.Action) error {
 type simConn struct {
 	gnet.Conn // for the methods that the Reaper does not use
 	el        *simLoop
-	sock      *simSock
+	life      *sim.Life
 	fd        int
 	opened    bool
+	isKnown   bool // the descriptor is open
+	wasOpened bool // the handler has seen it
 	isReady   bool
-	newPong   bool // the bytes just read are a pong
-	inbound   int  // bytes that handlers have not read
-	current   int  // bytes just read
+	inbound   int // bytes that handlers have not read
+	current   int // bytes just read
 	outbound  int
+	messages  int
+	timers    []*simTimer
 }
 
 var simAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
@@ -257,6 +193,21 @@ func (c *simConn) LocalAddr() net.Addr       { return simAddr }
 func (c *simConn) RemoteAddr() net.Addr      { return simAddr }
 func (c *simConn) SetLinger(int) error       { return nil }
 
+// Buffered returns the output that the kernel has not taken.
+func (c *simConn) Buffered() int { return c.outbound }
+
+// Decided reports false: a Reaper closes a connection in the call that decides it.
+func (c *simConn) Decided() bool { return false }
+
+// CheckOwn checks the timers.
+func (c *simConn) CheckOwn() {
+	for _, t := range c.timers {
+		if s := c.life.Sock; !s.Fin && !s.Rst {
+			t.check(c.life)
+		}
+	}
+}
+
 // take reads bytes from the buffer, as a handler does.
 func (c *simConn) take(n int) {
 	fromInbound := min(n, c.inbound)
@@ -264,11 +215,9 @@ func (c *simConn) take(n int) {
 	c.current -= min(n-fromInbound, c.current)
 }
 
-func (c *simConn) readable() {
-	if c.isReady || !c.opened {
-		return
-	}
-	if c.sock.unread == 0 && !c.sock.fin && !c.sock.rst && !c.canWrite() {
+// Readable makes the loop handle the connection, if there is something to read or to flush.
+func (c *simConn) Readable() {
+	if c.isReady || !c.opened || !c.life.Sock.HasInput() && !c.canWrite() {
 		return
 	}
 	c.isReady = true
@@ -276,55 +225,50 @@ func (c *simConn) readable() {
 	c.el.plan()
 }
 
-func (c *simConn) canWrite() bool { return c.outbound > 0 && c.sock.queued < c.sock.room }
-
-func (c *simConn) writable() {
+// Writable makes the loop flush the output, if there is any.
+func (c *simConn) Writable() {
 	if c.canWrite() {
-		c.readable()
+		c.Readable()
 	}
 }
+
+func (c *simConn) canWrite() bool { return c.outbound > 0 && c.life.Sock.HasRoom() }
 
 // handle works like processIO of gnet.
 func (c *simConn) handle() {
 	if c.outbound > 0 {
-		c.flush()
+		c.outbound -= c.life.Sock.Write(c.outbound)
+		c.life.Buffers(c.outbound)
 	}
 	c.read()
-	for c.opened && c.sock.fin && !c.sock.rst {
+	for c.opened && c.life.Sock.Fin && !c.life.Sock.Rst {
 		c.read()
 	}
 }
 
-func (c *simConn) flush() {
-	c.outbound -= c.sock.write(c.outbound)
-	c.sock.life.buffered(c.outbound)
-}
-
 func (c *simConn) read() {
-	s := c.sock
+	s := c.life.Sock
 	switch {
 	case !c.opened:
 		return
-	case s.rst:
+	case s.Rst:
 		_ = c.el.close(c, syscall.ECONNRESET)
 		return
-	case s.unread == 0 && s.fin:
+	case s.IsOver():
 		_ = c.el.close(c, io.EOF)
 		return
-	case s.unread == 0:
+	case s.Unread == 0:
 		return
 	}
-	c.el.called = true
-	n := min(s.unread, simReadBuffer)
-	s.unread -= n
-	c.newPong, s.pongUnread = s.pongUnread, false
-	c.current = n
-	s.life.reading(n)
-	c.el.handles, c.el.sheds = c, 0
+	c.el.Called = true
+	c.current = s.Read(simReadBuffer)
+	c.el.Handles, c.el.Sheds = c.life, 0
 	action := c.el.w.reaper.OnTraffic(c)
-	c.el.handles = nil
-	s.life.read()
-	s.life.returned(action)
+	c.el.Handles = nil
+	c.life.Read()
+	if action != gnet.Close {
+		c.life.Returned(simBatch)
+	}
 	switch {
 	case action == gnet.Close:
 		_ = c.el.close(c, nil)
@@ -337,14 +281,14 @@ func (c *simConn) read() {
 // write sends bytes of a handler.
 func (c *simConn) write(n int) error {
 	if c.outbound == 0 {
-		if c.sock.rst {
+		if c.life.Sock.Rst {
 			_ = c.el.close(c, syscall.EPIPE)
 			return syscall.EPIPE
 		}
-		n -= c.sock.write(n)
+		n -= c.life.Sock.Write(n)
 	}
 	c.outbound += n
-	c.sock.life.buffered(c.outbound)
+	c.life.Buffers(c.outbound)
 	return nil
 }
 

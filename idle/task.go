@@ -54,7 +54,7 @@ func (l *loop) run(context.Context) error {
 	entered := l.clock.Stamp()
 	began := l.clock.Elapsed()
 	l.follow()
-	state := l.Watcher.Outages()
+	state := l.Watcher.Monitor.State()
 	l.Outages.Follow(state)
 	l.task.followed.Store(state)
 	l.noteLateTask(began)

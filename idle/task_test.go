@@ -261,5 +261,5 @@ func TestAGapIsKnownBeforeTheMonitorRecordsIt(t *testing.T) {
 	require.Equal(t, gap, l.Outages.At(s.at).Server, "the clock has not moved yet")
 	s.watch.Clock.Move()
 	require.Equal(t, gap, l.Outages.At(s.at).Server, "the clock has moved")
-	require.Empty(t, s.watch.Outages().Server, "the Monitor has not recorded the gap")
+	require.Empty(t, s.watch.Monitor.State().Server, "the Monitor has not recorded the gap")
 }

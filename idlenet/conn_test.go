@@ -103,12 +103,12 @@ func TestConnStateHoldsAndForgets(t *testing.T) {
 func TestConnStateKeepsTheReasonOfAnEndedConnection(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	l := w.accept()
-	w.sleep(time.Second + w.slack())
-	require.ErrorIs(t, l.reason, reap.ReadIdle)
+	w.Sleep(time.Second + w.Slack())
+	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 	l.use = simUseConnState
 	l.serverCloses()
-	w.sleep(59 * time.Second)
-	require.Equal(t, l.reason, w.ln.Reason(l.c))
+	w.Sleep(59 * time.Second)
+	require.Equal(t, l.Ended, w.ln.Reason(l.c))
 }
 
 // TestTheFirstWindowBeginsWithTheMessage has no other limit, so that nothing else makes the
@@ -116,10 +116,10 @@ func TestConnStateKeepsTheReasonOfAnEndedConnection(t *testing.T) {
 func TestTheFirstWindowBeginsWithTheMessage(t *testing.T) {
 	w := newQuietWorld(t, Config{MinRate: MinRate{BytesPerSecond: 10, Window: time.Second}})
 	l := w.accept()
-	w.sleep(5 * time.Second)
+	w.Sleep(5 * time.Second)
 	w.ln.BeginMessage(l.c)
-	l.now.message = w.now
-	w.sleep(time.Second + w.slack())
-	require.NotNil(t, l.reason)
-	require.ErrorIs(t, l.reason, reap.BelowMinRate)
+	l.Message(true)
+	w.Sleep(time.Second + w.Slack())
+	require.NotNil(t, l.Ended)
+	require.ErrorIs(t, l.Ended, reap.BelowMinRate)
 }

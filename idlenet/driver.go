@@ -153,7 +153,7 @@ func (d *driver) move() {
 		return
 	}
 	if found.Count {
-		d.countBusy(w.Outages().Count, w.Clock.Read())
+		d.countBusy(w.Monitor.State().Count, w.Clock.Read())
 	}
 	w.Report(found)
 }
@@ -164,7 +164,7 @@ func (d *driver) lastHeard(now mono.Time) mono.Time {
 	if stamp := l.stamped.Load(); stamp != 0 {
 		d.heard = max(d.heard, l.watch.Clock.Before(mono.Stamp(stamp), now))
 	}
-	if d.heard > d.still || !l.watch.Outages().Held() {
+	if d.heard > d.still || !l.watch.Monitor.State().Held() {
 		d.told = d.heard
 	}
 	return d.told
@@ -195,7 +195,7 @@ func (d *driver) probe() {
 	}
 	n := probesPerTick - d.news
 	d.news = 0
-	if l.watch.Outages().Held() {
+	if l.watch.Monitor.State().Held() {
 		n = probesInHold
 	}
 	for range n {

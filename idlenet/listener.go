@@ -41,8 +41,9 @@ type Listener struct {
 
 	stamped  atomic.Int64 // the stamp at which a Read of a stamped connection returned last
 	refused  atomic.Uint64
-	searched atomic.Int64 // the instant of the last searchAll
-	closing  atomic.Bool  // Close was called
+	turn     atomic.Uint64 // of the shards, to make room
+	searched atomic.Int64  // the instant of the last searchAll
+	closing  atomic.Bool   // Close was called
 	wake     chan struct{}
 	warnings struct{ keepalive, foreign, hidden logging.Limiter } // one a second of each
 

@@ -60,30 +60,30 @@ func TestAStopDoesNotUseUpCloseGrace(t *testing.T) {
 	const grace = 2 * time.Second
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
 	l := w.accept()
-	w.sleep(time.Second + w.slack())
-	require.NotNil(t, l.reason)
+	w.Sleep(time.Second + w.Slack())
+	require.NotNil(t, l.Ended)
 	for range 2 {
-		w.sleep(grace / 4)
-		w.stop(3*grace, false)
+		w.Sleep(grace / 4)
+		w.Stop(3*grace, false)
 	}
-	w.sleep(grace/2 - w.slack())
-	require.True(t, l.isOpen())
-	w.sleep(2 * w.slack())
-	require.False(t, l.isOpen())
+	w.Sleep(grace/2 - w.Slack())
+	require.True(t, l.IsOpen)
+	w.Sleep(2 * w.Slack())
+	require.False(t, l.IsOpen)
 }
 
 func TestAnEarlyStopIsRememberedInALongCloseGrace(t *testing.T) {
 	const grace = 10 * time.Minute
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
 	l := w.accept()
-	w.sleep(time.Second + w.slack())
-	w.stop(time.Minute, false)
-	w.sleep(grace - time.Second)
-	w.stop(time.Second, false)
-	w.sleep(500 * time.Millisecond)
-	require.True(t, l.isOpen())
-	w.sleep(time.Second)
-	require.False(t, l.isOpen())
+	w.Sleep(time.Second + w.Slack())
+	w.Stop(time.Minute, false)
+	w.Sleep(grace - time.Second)
+	w.Stop(time.Second, false)
+	w.Sleep(500 * time.Millisecond)
+	require.True(t, l.IsOpen)
+	w.Sleep(time.Second)
+	require.False(t, l.IsOpen)
 }
 
 func TestAResetIsARST(t *testing.T) {
@@ -198,21 +198,21 @@ func TestALookRaisesAllEventsThatAreDue(t *testing.T) {
 		var w *simWorld
 		at := map[time.Duration]int{} // by tick
 		w = newQuietWorld(t, Config{MaxAge: time.Hour, OnIdle: func(net.Conn, Event) Action {
-			at[w.now.Truncate(w.cfg.Tick)]++
+			at[w.Now.Truncate(w.cfg.Tick)]++
 			return test.answer
 		}})
 		l := w.accept()
-		w.sleep(5 * time.Second)
+		w.Sleep(5 * time.Second)
 		w.change(t, func(c *Config) {
 			c.ReadTimeout, c.WriteTimeout, c.AllTimeout = 2*time.Second, 3*time.Second, time.Second
 		})
-		w.sleep(w.slack())
+		w.Sleep(w.Slack())
 		require.Len(t, at, 1)
 		for _, events := range at {
 			require.Equal(t, test.want, events)
 		}
 		if test.answer == Close {
-			require.ErrorIs(t, l.reason, reap.AllIdle, "its deadline passed first")
+			require.ErrorIs(t, l.Ended, reap.AllIdle, "its deadline passed first")
 		}
 	}
 }
@@ -220,11 +220,11 @@ func TestALookRaisesAllEventsThatAreDue(t *testing.T) {
 func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxAge: time.Hour})
 	l := w.accept()
-	w.sleep(5 * time.Second)
+	w.Sleep(5 * time.Second)
 	w.change(t, func(c *Config) { c.ReadTimeout, c.WriteTimeout = 2*time.Second, time.Second })
-	w.sleep(2*w.cfg.Tick + time.Millisecond)
-	require.NotNil(t, l.reason)
-	require.ErrorIs(t, l.reason, reap.ReadIdle)
+	w.Sleep(2*w.cfg.Tick + time.Millisecond)
+	require.NotNil(t, l.Ended)
+	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 	require.EqualValues(t, 1, w.ln.Stats().Events[reap.WriteIdle])
 }
 
@@ -233,19 +233,19 @@ func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Tick: 20 * time.Millisecond, OutageGrace: -1})
 	l := w.accept()
-	w.sleep(940 * time.Millisecond)
+	w.Sleep(940 * time.Millisecond)
 	w.lookSoon(l)
-	w.after(50*time.Millisecond, func() { l.sock.peer.transmit(1, false) })
+	w.After(50*time.Millisecond, func() { l.Sock.Peer.Send(1) })
 	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
 		open := w.ask(c, fresh, ev)
-		w.pass(60 * time.Millisecond)
+		w.Stop(60*time.Millisecond, false)
 		w.ln.ask = w.ask
 		return open
 	}
-	w.sleep(500 * time.Millisecond)
-	require.Nil(t, l.reason)
-	w.sleep(600*time.Millisecond + w.slack())
-	require.ErrorIs(t, l.reason, reap.ReadIdle)
+	w.Sleep(500 * time.Millisecond)
+	require.Nil(t, l.Ended)
+	w.Sleep(600*time.Millisecond + w.Slack())
+	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 }
 
 // TestAByteRightAfterTheLastOneCounts sends a byte 4 ms after the first tick. The kernel rounds its
@@ -253,16 +253,16 @@ func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 func TestAByteRightAfterTheLastOneCounts(t *testing.T) {
 	const ms = time.Millisecond
 	w := newQuietWorld(t, Config{ReadTimeout: 1025 * ms, Tick: 25 * ms})
-	w.jiffy = 10 * ms
+	w.Jiffy = 10 * ms
 	l := w.accept()
-	w.sleep(1028*ms - w.now)
-	l.sock.peer.transmit(1, false)
-	w.sleep(2 * ms)
-	require.Equal(t, 1029*ms, l.now.arrival)
-	w.sleep(l.now.arrival + w.cfg.ReadTimeout - w.now)
-	require.Nil(t, l.reason, "a verdict is never early")
-	w.sleep(w.slack())
-	require.ErrorIs(t, l.reason, reap.ReadIdle)
+	w.Sleep(1028*ms - w.Now)
+	l.Sock.Peer.Send(1)
+	w.Sleep(2 * ms)
+	require.Equal(t, 1029*ms, l.LastByte())
+	w.Sleep(l.LastByte() + w.cfg.ReadTimeout - w.Now)
+	require.Nil(t, l.Ended, "a verdict is never early")
+	w.Sleep(w.Slack())
+	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 }
 
 // TestAnAnsweredPingIsFollowedByOneAfterInterval has a Retry that is much longer than Interval.
@@ -273,12 +273,12 @@ func TestAnAnsweredPingIsFollowedByOneAfterInterval(t *testing.T) {
 		Interval: time.Second, Retry: time.Minute, Jitter: -1,
 		Ping: func(net.Conn) {
 			pings++
-			l.sock.peer.transmit(1, false)
+			l.Sock.Peer.Send(1)
 		},
 	}})
 	l = w.accept()
 	for n := range 5 {
-		w.sleep(time.Second + w.slack())
+		w.Sleep(time.Second + w.Slack())
 		require.Equal(t, n+1, pings)
 	}
 }
@@ -290,9 +290,9 @@ func TestObserveOnlySaysNoGoodbye(t *testing.T) {
 		Goodbye: func(net.Conn, *ReapError) { goodbyes++ },
 	})
 	w.accept()
-	w.sleep(1100*time.Millisecond + w.slack())
+	w.Sleep(1100*time.Millisecond + w.Slack())
 	require.EqualValues(t, 1, w.ln.Stats().Observed[reap.MaxAge])
-	w.sleep(10 * time.Second)
+	w.Sleep(10 * time.Second)
 	require.Zero(t, goodbyes, "the connection does not end")
 	require.EqualValues(t, 1, w.ln.Stats().Observed[reap.MaxAge], "it is counted once")
 }
@@ -305,7 +305,7 @@ func TestAConnectionEndsOnce(t *testing.T) {
 	w = newQuietWorld(t, Config{
 		ReadTimeout: time.Second,
 		OnIdle: func(c net.Conn, _ Event) Action {
-			l.kickedAt = w.now
+			l.KickedAt = w.Now
 			require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(c)))
 			return Close
 		},
@@ -315,7 +315,7 @@ func TestAConnectionEndsOnce(t *testing.T) {
 		},
 	})
 	l = w.accept()
-	w.sleep(time.Second + w.slack())
+	w.Sleep(time.Second + w.Slack())
 	require.Equal(t, 1, reaped)
 	require.EqualValues(t, 1, w.ln.Stats().Reaped.Total())
 	require.ErrorIs(t, w.ln.Reason(l.c), reap.Kicked)
@@ -327,12 +327,12 @@ func TestUnreadBytesMayCompleteAHandshake(t *testing.T) {
 	w := newQuietWorld(t, Config{HandshakeTimeout: time.Second, ReadTimeout: time.Minute})
 	l := w.accept()
 	l.reading = false
-	w.sleep(time.Second - time.Millisecond)
-	l.sock.peer.transmit(1, false)
-	w.sleep(250 * time.Millisecond)
-	require.Nil(t, l.reason)
+	w.Sleep(time.Second - time.Millisecond)
+	l.Sock.Peer.Send(1)
+	w.Sleep(250 * time.Millisecond)
+	require.Nil(t, l.Ended)
 	w.ln.Ready(l.c)
-	l.now.ready = true
-	w.sleep(10 * time.Second)
-	require.Nil(t, l.reason)
+	l.Ready()
+	w.Sleep(10 * time.Second)
+	require.Nil(t, l.Ended)
 }

@@ -20,13 +20,6 @@ func (l *Listener) used() (n int) {
 	return n
 }
 
-// lookSoon makes the next round look at connections.
-func (w *simWorld) lookSoon(all ...*simLife) {
-	for _, l := range all {
-		w.ln.with(l.c, func(s *shard, _ uint32, n *conn) { s.Soon(n) })
-	}
-}
-
 func TestClosedConnectionsAreBoundedUnderChurn(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
 	const open = 100
@@ -37,14 +30,14 @@ func TestClosedConnectionsAreBoundedUnderChurn(t *testing.T) {
 	for n := range 5000 {
 		all[n%open].serverCloses()
 		all[n%open] = w.accept()
-		w.sleep(time.Millisecond)
+		w.Sleep(time.Millisecond)
 		require.LessOrEqual(t, w.ln.used(), 2*open+open/4)
 	}
 	require.NoError(t, w.ln.Close())
 	for _, l := range all {
 		l.serverCloses()
 	}
-	w.sleep(3 * w.cfg.Tick)
+	w.Sleep(3 * w.cfg.Tick)
 	require.Zero(t, w.ln.Connections(), "a closed Listener searches")
 	require.False(t, w.judging)
 }
@@ -56,17 +49,17 @@ func TestAReasonIsKeptForAMinute(t *testing.T) {
 	busy := w.accept()
 	var beat func()
 	beat = func() {
-		busy.sock.peer.transmit(1, false)
-		w.after(500*time.Millisecond, beat)
+		busy.Sock.Peer.Send(1)
+		w.After(500*time.Millisecond, beat)
 	}
 	beat()
-	w.sleep(time.Second + w.slack())
+	w.Sleep(time.Second + w.Slack())
 	require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
-	require.Equal(t, l.reason, w.ln.Reason(l.c))
+	require.Equal(t, l.Ended, w.ln.Reason(l.c))
 	l.serverCloses()
-	w.sleep(59 * time.Second)
-	require.Equal(t, l.reason, w.ln.Reason(l.c))
-	w.sleep(time.Second + w.cfg.CloseGrace + w.slack()) // it was found closed after CloseGrace
+	w.Sleep(59 * time.Second)
+	require.Equal(t, l.Ended, w.ln.Reason(l.c))
+	w.Sleep(time.Second + w.cfg.CloseGrace + w.Slack()) // it was found closed after CloseGrace
 	require.Nil(t, w.ln.Reason(l.c))
 	require.Equal(t, ConnID(""), w.ln.ID(l.c))
 	require.Equal(t, 1, w.ln.Connections())
@@ -78,14 +71,14 @@ func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
 	for range 10 {
 		all = append(all, w.accept())
 	}
-	w.sleep(time.Second + w.slack())
+	w.Sleep(time.Second + w.Slack())
 	for _, l := range all {
 		require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
 		l.serverCloses()
 	}
-	w.sleep(time.Minute)
+	w.Sleep(time.Minute)
 	require.NotNil(t, w.ln.Reason(all[0].c))
-	w.sleep(w.cfg.CloseGrace + w.slack()) // they were found closed after CloseGrace
+	w.Sleep(w.cfg.CloseGrace + w.Slack()) // they were found closed after CloseGrace
 	w.checkEmpty()
 	require.False(t, w.judging)
 }
@@ -93,35 +86,38 @@ func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
 func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Stamp: true})
 	touched, released := w.accept(), w.accept()
-	w.sleep(500 * time.Millisecond)
+	w.Sleep(500 * time.Millisecond)
 	for _, l := range []*simLife{touched, released} {
-		l.sock.peer.transmit(1, false)
+		l.Sock.Peer.Send(1)
 	}
-	w.sleep(100 * time.Millisecond)
+	w.Sleep(100 * time.Millisecond)
 	w.ln.Hold(released.c)
-	released.now.holds++
-	w.sleep(700 * time.Millisecond)
-	touched.restarts(func() { w.ln.Touch(touched.c) })
-	released.restarts(func() { w.ln.Release(released.c) })
-	released.now.holds--
-	w.sleep(900 * time.Millisecond)
+	released.Held()
+	w.Sleep(700 * time.Millisecond)
+	touched.Touching()
+	w.ln.Touch(touched.c)
+	touched.Touched()
+	released.Touching()
+	w.ln.Release(released.c)
+	released.Released()
+	w.Sleep(900 * time.Millisecond)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
-	w.sleep(100*time.Millisecond + w.slack())
+	w.Sleep(100*time.Millisecond + w.Slack())
 	require.EqualValues(t, 2, w.ln.Stats().Reaped[reap.ReadIdle])
 }
 
 func TestConnectionsThatEndDoNotMakeStatsWrap(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	ended := w.accept()
-	w.sleep(time.Second + w.slack())
-	require.NotNil(t, ended.reason)
+	w.Sleep(time.Second + w.Slack())
+	require.NotNil(t, ended.Ended)
 	stats := w.ln.Stats()
 	require.EqualValues(t, 1, stats.Reaped.Total())
 	require.Zero(t, stats.Closed)
 	require.Zero(t, stats.ClosedByHandler)
 	l := w.accept()
 	l.serverCloses()
-	w.sleep(10 * time.Second)
+	w.Sleep(10 * time.Second)
 	stats = w.ln.Stats()
 	require.EqualValues(t, 2, stats.Closed)
 	require.EqualValues(t, 1, stats.ClosedByHandler)
@@ -156,21 +152,21 @@ func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
 	}})
 	l := w.accept()
 	w.ln.Hold(l.c)
-	w.sleep(1500 * time.Millisecond)
+	w.Sleep(1500 * time.Millisecond)
 	w.ln.Release(l.c)
-	w.sleep(900 * time.Millisecond)
+	w.Sleep(900 * time.Millisecond)
 	require.Zero(t, events)
-	w.sleep(100*time.Millisecond + w.slack())
+	w.Sleep(100*time.Millisecond + w.Slack())
 	require.Equal(t, 1, events)
 }
 
 func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	l := w.accept()
-	w.sleep(500 * time.Millisecond)
+	w.Sleep(500 * time.Millisecond)
 	w.ln.Release(l.c)
-	w.sleep(500*time.Millisecond + w.slack())
-	require.ErrorIs(t, l.reason, reap.ReadIdle)
+	w.Sleep(500*time.Millisecond + w.Slack())
+	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 }
 
 // TestAReasonStaysThoughTheServerWasFaster closes a connection after Kick. The judge looks at the
@@ -178,13 +174,13 @@ func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
 func TestAReasonStaysThoughTheServerWasFaster(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
 	l := w.accept()
-	w.sleep(time.Second)
+	w.Sleep(time.Second)
 	w.lookSoon(l)
-	w.sleep(w.roundDue - w.now - 1)
-	l.kickedAt = w.now
+	w.Sleep(w.RoundDue - w.Now - 1)
+	l.KickedAt = w.Now
 	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(l.c)))
 	l.serverCloses()
-	w.sleep(59 * time.Second)
+	w.Sleep(59 * time.Second)
 	require.NotNil(t, w.ln.Reason(l.c))
 	require.ErrorIs(t, w.ln.Reason(l.c), reap.Kicked)
 }
@@ -196,7 +192,7 @@ func TestKickDoesNotHitANewerConnection(t *testing.T) {
 	id := w.ln.ID(old.c)
 	old.use = simUseConnState
 	old.serverCloses()
-	w.sleep(time.Second)
+	w.Sleep(time.Second)
 	l := w.accept()
 	require.Equal(t, 1, w.ln.used())
 	require.ErrorIs(t, w.ln.Kick(t.Context(), id), ErrNotWatched)

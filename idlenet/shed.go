@@ -1,7 +1,6 @@
 package idlenet
 
 import (
-	"math/rand/v2"
 	"net"
 	"time"
 
@@ -38,7 +37,7 @@ func (l *Listener) hasRoom() bool {
 	if !isFull() || l.searchAll() && !isFull() {
 		return true
 	}
-	first := rand.IntN(len(l.shards))
+	first := int(l.turn.Add(1) % uint64(len(l.shards)))
 	for n := range l.shards {
 		s := l.shards[(first+n)%len(l.shards)]
 		if s.shedOne(set.ShedProtect) {

@@ -60,14 +60,14 @@ func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
 	w.listen(1)
 	all := []*simLife{w.accept(), w.accept(), w.accept()}
 	for _, l := range []*simLife{all[0], all[2]} {
-		w.sleep(time.Second)
-		l.sock.peer.transmit(1, false)
+		w.Sleep(time.Second)
+		l.Sock.Peer.Send(1)
 	}
-	w.sleep(time.Second)
+	w.Sleep(time.Second)
 	w.accept()
-	w.sleep(w.slack())
-	require.ErrorIs(t, all[1].reason, reap.Shed)
-	require.InDelta(t, 3*time.Second, all[1].reason.Lasted, float64(w.slack()))
+	w.Sleep(w.Slack())
+	require.ErrorIs(t, all[1].Ended, reap.Shed)
+	require.InDelta(t, 3*time.Second, all[1].Ended.Lasted, float64(w.Slack()))
 }
 
 // TestEndedConnectionsTakeNoRoom counts connections that have ended and those that are closed.
@@ -75,16 +75,16 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxConnections: 2, ShedProtect: time.Hour})
 	ended := w.accept()
 	w.accept()
-	ended.kickedAt = w.now
+	ended.KickedAt = w.Now
 	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(ended.c)))
-	w.sleep(w.slack())
+	w.Sleep(w.Slack())
 	w.accept()
-	require.Zero(t, w.refused)
+	require.Zero(t, w.N["refused"])
 	ended.serverCloses()
-	w.sleep(w.cfg.CloseGrace + w.slack())
+	w.Sleep(w.cfg.CloseGrace + w.Slack())
 	require.Equal(t, 2, w.ln.Connections())
 	w.accept()
-	require.Equal(t, 1, w.refused)
+	require.Equal(t, 1, w.N["refused"])
 }
 
 func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
@@ -94,10 +94,10 @@ func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 	for range 3 {
 		w.accept()
 	}
-	require.Equal(t, 3, w.refused)
+	require.Equal(t, 3, w.N["refused"])
 	w.ln.ConnState(c, http.StateClosed)
 	w.accept()
-	require.Equal(t, 3, w.refused)
+	require.Equal(t, 3, w.N["refused"])
 }
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
@@ -108,7 +108,7 @@ func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	require.NoError(t, err)
 	w.ln.ConnState(c, http.StateClosed)
 	require.Equal(t, 1, w.ln.Connections())
-	w.inner.next = w.newLife().conn
+	w.next = w.newLife().conn
 	_, err = w.ln.Accept()
 	require.ErrorIs(t, err, errNoneWaits, "the connection is refused, and no other one waits")
 }
@@ -117,12 +117,12 @@ func TestAConnectionWithUnreadBytesIsNotShed(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: 100 * time.Millisecond})
 	l := w.accept()
 	l.reading = false // the server is busy
-	l.sock.peer.transmit(1, false)
-	w.sleep(10 * time.Second)
+	l.Sock.Peer.Send(1)
+	w.Sleep(10 * time.Second)
 	w.accept()
-	require.Equal(t, 1, w.refused)
-	w.sleep(w.slack())
-	require.Nil(t, l.reason, "the server is silent, not the peer")
+	require.Equal(t, 1, w.N["refused"])
+	w.Sleep(w.Slack())
+	require.Nil(t, l.Ended, "the server is silent, not the peer")
 }
 
 // TestNoConnectionIsShedWithinShedProtect has a kernel that rounds the age of a byte up, from 94 to
@@ -130,17 +130,17 @@ func TestAConnectionWithUnreadBytesIsNotShed(t *testing.T) {
 func TestNoConnectionIsShedWithinShedProtect(t *testing.T) {
 	const ms = time.Millisecond
 	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: 100 * ms})
-	w.jiffy = 10 * ms
+	w.Jiffy = 10 * ms
 	l := w.accept()
-	w.sleep(2*time.Second + 8*ms - w.now)
-	l.sock.peer.transmit(1, false)
-	w.sleep(95 * ms)
-	require.Equal(t, 94*ms, (w.now - l.now.arrival).Round(ms))
+	w.Sleep(2*time.Second + 8*ms - w.Now)
+	l.Sock.Peer.Send(1)
+	w.Sleep(95 * ms)
+	require.Equal(t, 94*ms, (w.Now - l.LastByte()).Round(ms))
 	w.accept()
-	require.Equal(t, 1, w.refused, "the connection is protected")
-	w.sleep(100 * ms)
+	require.Equal(t, 1, w.N["refused"], "the connection is protected")
+	w.Sleep(100 * ms)
 	w.accept()
-	w.sleep(w.slack())
-	require.Equal(t, 1, w.refused)
-	require.ErrorIs(t, l.reason, reap.Shed)
+	w.Sleep(w.Slack())
+	require.Equal(t, 1, w.N["refused"])
+	require.ErrorIs(t, l.Ended, reap.Shed)
 }

@@ -1,20 +1,20 @@
 package idlenet
 
 import (
-	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"syscall"
 	"time"
-)
 
-// simManners are the habits of a server.
-type simManners struct {
-	late  time.Duration // up to this time passes until a Read that could return does
-	work  time.Duration // up to this time is needed for a message
-	reply int           // bytes
-}
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
+
+	"github.com/idlewheel/idlewheel/reap"
+)
 
 // A simUse says by which calls a server tells the Listener of its work.
 type simUse uint8
@@ -25,20 +25,160 @@ const (
 	simUseConnState
 )
 
-// A simServer is the code of the server for one connection.
-type simServer struct {
+// simManners are the habits of the server for one connection. A Read that could return does so up
+// to late after that, and a message needs up to work.
+type simManners struct {
 	use      simUse
 	deaf     bool          // it does not close the connection when the deadline has passed
 	again    bool          // it replaces a deadline that has passed, and reads on
-	deadline time.Duration // it sets such a deadline before each Read; 0 for none
+	timeout  time.Duration // it sets such a deadline before each Read; 0 for none
 	hijacks  bool
 	messages bool // it tells of messages
-	reading  bool // a Read waits
+	restful  bool // it calls Touch at times
+}
+
+func (w *simWorld) newManners() (m simManners) {
+	if w.quiet {
+		return m
+	}
+	m.use = simUse(w.Rand.IntN(3))
+	m.deaf, m.again, m.hijacks, m.messages, m.restful = w.One(4), w.One(6), w.One(4), w.One(2), w.One(4)
+	if w.One(5) {
+		m.timeout = w.UpTo(2 * w.Longest)
+	}
+	return m
+}
+
+// A simConn is a connection of package net. Its address is used again when the Listener and the
+// server have forgotten it.
+type simConn struct{ *simLife }
+
+// A simLife is a connection with the code of the server for it.
+type simLife struct {
+	*sim.Life
+	simManners
+	w    *simWorld
+	conn *simConn
+	c    net.Conn // the connection as the server has it, perhaps in a layer; nil before Accept
+
+	deadline time.Duration // of Read; 0 if there is none
+	reading  bool          // a Read waits
 	woken    bool
 	over     bool // the server has closed the connection
 	finished bool // it has forgotten the connection
-	restful  bool // it calls Touch at times
+
+	endedAt    time.Duration // OnReap was called
+	endedFrom  time.Duration // an instant before the end
+	told, cuts int
+	toldAt     time.Duration
+	kicked     time.Duration // Kick has ended it
+	closedAt   time.Duration
+	gone       bool // the Listener has forgotten the connection
+	goneAt     time.Duration
 }
+
+// calledFor checks that the Listener has not forgotten the connection.
+func (l *simLife) calledFor(what string) {
+	if l.gone {
+		l.w.Violate(l.Life, "nothing is called for a connection that was dropped", what)
+	}
+}
+
+// The methods below are those of package net.
+
+func (l *simLife) Read(b []byte) (int, error) {
+	switch s := l.Sock; {
+	case s.Closed:
+		return 0, net.ErrClosed
+	case l.hasTimedOut():
+		return 0, os.ErrDeadlineExceeded
+	case s.Unread > 0:
+		n := s.Read(len(b))
+		if l.w.cfg.Stamp {
+			l.Life.Read()
+		}
+		return n, nil
+	case s.Rst:
+		return 0, syscall.ECONNRESET
+	case s.Fin:
+		return 0, io.EOF
+	}
+	panic("BUG: the simulated server reads from an empty socket")
+}
+
+func (l *simLife) Write(b []byte) (int, error) {
+	if l.Sock.Closed {
+		return 0, net.ErrClosed
+	}
+	return l.Sock.Write(len(b)), nil
+}
+
+// Close is called by the Listener only.
+func (l *simLife) Close() error {
+	w := l.w
+	w.N["closed by the Listener"]++
+	w.Trace(l.Life, "closed by the Listener")
+	l.calledFor("Close is called")
+	if l.c != nil { // otherwise it is refused
+		l.Check()
+		switch l.cuts++; {
+		case l.Ended == nil || l.cuts > 1:
+			w.Violate(l.Life, "the Listener closes a connection once, after its end", "closed")
+		case l.isReset():
+		case w.Now < l.endedFrom+w.cfg.CloseGrace+w.StoppedSince(l.toldAt):
+			w.Violate(l.Life, "the server gets CloseGrace", fmt.Sprintf("closed, ended at %v", l.endedAt))
+		}
+		l.leaves()
+	}
+	l.Sock.Close()
+	return nil
+}
+
+// SetReadDeadline is called by the Listener only.
+func (l *simLife) SetReadDeadline(t time.Time) error {
+	w := l.w
+	if w.Faulty && w.One(20) {
+		l.serverCloses() // another goroutine was faster
+	}
+	w.N["told to close"]++
+	w.Trace(l.Life, "SetReadDeadline")
+	l.calledFor("SetReadDeadline is called")
+	l.toldAt = w.Now
+	if l.told++; l.told > 1 || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
+		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset",
+			fmt.Sprintf("%v is set, reason %v", t, l.Ended))
+	}
+	if !l.Sock.Closed {
+		l.deadline = w.Now
+		l.Readable()
+	}
+	return nil
+}
+
+// A simRaw is what SyscallConn returns.
+type simRaw struct {
+	syscall.RawConn
+	sock *sim.Sock
+}
+
+func (r simRaw) Control(do func(fd uintptr)) error {
+	if r.sock.Closed {
+		return net.ErrClosed
+	}
+	do(0)
+	return nil
+}
+
+func (l *simLife) SyscallConn() (syscall.RawConn, error) { return simRaw{sock: l.Sock}, nil }
+func (l *simLife) LocalAddr() net.Addr                   { return l.w.addr }
+func (l *simLife) RemoteAddr() net.Addr                  { return l.w.addr }
+func (l *simLife) SetDeadline(time.Time) error           { panic("BUG: not called") }
+func (l *simLife) SetWriteDeadline(time.Time) error      { panic("BUG: not called") }
+
+func (l *simLife) hasTimedOut() bool { return l.deadline != 0 && l.deadline <= l.w.Now }
+func (l *simLife) readReturns() bool { return l.Sock.HasInput() || l.Sock.Closed || l.hasTimedOut() }
+
+// The methods below are those of the server.
 
 // A simLayer is a layer around a connection, such as TLS.
 type simLayer struct{ net.Conn }
@@ -49,25 +189,22 @@ func (c simLayer) NetConn() net.Conn { return c.Conn }
 func (l *simLife) accept() {
 	w := l.w
 	if w.ends {
-		l.sock.shut()
+		l.Sock.Close()
 		return
 	}
-	l.openedFrom = w.now
-	w.inner.next = l.conn
+	l.Opening()
+	w.next = l.conn
 	full := w.cfg.MaxConnections > 0 && w.ln.Connections() >= w.cfg.MaxConnections
 	c, err := w.ln.Accept()
 	if err != nil {
-		w.refused++
-		w.trace(l, "refused")
-		if !l.sock.closed || !full && w.drain.at == 0 {
-			w.violate(l, "a connection is refused only for lack of room, or in a drain", err.Error())
-		}
+		w.Refused(l.Life, full && l.Sock.Closed)
 		return
 	}
-	if l.c = c; w.one(4) {
+	if l.c = c; w.One(4) {
 		l.c = simLayer{c}
 	}
-	l.opened()
+	l.Open()
+	l.Opened()
 	if l.use == simUseConnState {
 		w.ln.ConnState(l.c, http.StateNew)
 	}
@@ -80,74 +217,76 @@ func (l *simLife) listen() {
 		return
 	}
 	l.reading = true
-	if l.deadline > 0 {
-		l.sock.setDeadline(l.w.now + l.deadline)
-		l.w.after(l.deadline, l.wake)
+	if l.timeout > 0 {
+		l.deadline = l.w.Now + l.timeout
+		l.w.After(l.timeout, l.Readable)
 	}
-	l.wake()
+	l.Readable()
 }
 
-// wake makes a Read that waits return, if it can.
-func (l *simLife) wake() {
-	if !l.reading || l.woken || !l.sock.readReturns() {
+// Readable makes a Read that waits return, if it can.
+func (l *simLife) Readable() {
+	if !l.reading || l.woken || !l.readReturns() {
 		return
 	}
 	l.woken = true
-	l.w.later(l.w.now+l.w.upTo(l.w.server.late), func() {
+	l.w.Later(l.w.Now+l.w.UpTo(l.w.late), func() {
 		l.woken = false
-		if l.reading && !l.over && l.sock.readReturns() {
+		if l.reading && !l.over && l.readReturns() {
 			l.reading = false
 			l.readReturned()
 		}
 	})
 }
 
+// All output is in the kernel, and a Write takes what fits.
+
+func (l *simLife) Writable()     {}
+func (l *simLife) Buffered() int { return 0 }
+
 func (l *simLife) readReturned() {
-	n, err := l.c.Read(make([]byte, 1<<12))
-	switch {
-	case n > 0:
+	n, err := l.c.Read(l.w.buffer[:])
+	if l.checkReason(); n > 0 {
 		l.serve()
-	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return
+	}
+	switch timedOut := errors.Is(err, os.ErrDeadlineExceeded); {
+	case !timedOut:
 		l.serverCloses()
-	default:
-		l.checkReason()
-		switch {
-		case l.again:
-			l.listen()
-		case !l.deaf:
-			l.w.later(l.w.now+l.w.upTo(l.w.server.work), l.serverCloses)
-		}
+	case l.again:
+		l.listen()
+	case !l.deaf:
+		l.w.Later(l.w.Now+l.w.UpTo(l.w.work), l.serverCloses)
 	}
 }
 
 // serve works on a message.
 func (l *simLife) serve() {
 	w := l.w
+	l.Check()
 	switch l.use {
 	case simUseHold:
-		l.check()
 		w.ln.Hold(l.c)
-		l.now.holds++
+		l.Held()
 	case simUseConnState:
-		l.check()
 		w.ln.ConnState(l.c, http.StateActive)
-		l.now.holds, l.now.ready = 1, true
+		l.Held()
+		l.Ready()
 	}
-	if !l.now.ready && w.one(2) {
-		l.check()
+	if w.One(2) {
 		w.ln.Ready(l.c)
-		l.now.ready = true
+		l.Ready()
 	}
-	if l.restful && w.one(4) {
-		l.restarts(func() { w.ln.Touch(l.c) })
+	if l.restful && w.One(4) {
+		l.Touching()
+		w.ln.Touch(l.c)
+		l.Touched()
 	}
 	if l.messages {
 		w.ln.BeginMessage(l.c)
-		if l.now.message == 0 {
-			l.now.message = w.now
-		}
+		l.Message(true)
 	}
-	w.later(w.now+w.upTo(w.server.work), l.served)
+	w.Later(w.Now+w.UpTo(w.work), l.served)
 }
 
 func (l *simLife) served() {
@@ -155,31 +294,25 @@ func (l *simLife) served() {
 	if l.over {
 		return
 	}
-	switch l.use {
+	switch l.Touching(); l.use {
 	case simUseHold:
-		l.restarts(func() { w.ln.Release(l.c) })
-		l.now.holds--
+		w.ln.Release(l.c)
+		l.Released()
 	case simUseConnState:
-		next := http.StateIdle
-		if l.hijacks {
-			next = http.StateHijacked
-		}
-		l.restarts(func() { w.ln.ConnState(l.c, next) })
-		l.now.holds = 0
+		w.ln.ConnState(l.c, map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
+		l.Released()
 	}
-	if l.messages && w.one(2) {
+	if l.messages && w.One(2) {
 		w.ln.EndMessage(l.c)
-		if l.now.message = 0; w.cfg.MinRate.Always {
-			l.now.message = w.now
-		}
+		l.Message(false)
 	}
-	if !l.sock.closed {
-		l.sock.write(w.server.reply)
+	if !l.Sock.Closed {
+		l.Sock.Write(w.Reply)
 	}
 	if l.use == simUseConnState && l.hijacks {
 		l.use = simUseNothing
 	}
-	if !w.quiet && w.one(50) {
+	if !w.quiet && w.One(50) {
 		l.serverCloses()
 		return
 	}
@@ -193,73 +326,130 @@ func (l *simLife) serverCloses() {
 		return
 	}
 	w := l.w
-	l.check()
+	l.Check()
 	l.over, l.reading = true, false
-	if !l.sock.closed {
-		w.trace(l, "closed by the server")
-		l.sock.shut()
+	if !l.Sock.Closed {
+		w.Trace(l.Life, "closed by the server")
+		l.Sock.Close()
 	}
 	l.leaves()
-	w.later(w.now+w.upTo(w.server.late), func() {
+	w.Later(w.Now+w.UpTo(w.late), func() {
 		l.checkReason()
 		if l.use == simUseConnState {
 			w.ln.ConnState(l.c, http.StateClosed)
-			if w.ln.watches(l.conn) && w.ln.Reason(l.c) == nil && !l.gone {
-				w.violate(l, "a connection is dropped when ConnState reports that it is closed", "it is kept")
+			if l.isWatched() && w.ln.Reason(l.c) == nil && !l.gone {
+				w.Violate(l.Life, "a connection is dropped when ConnState reports that it is closed", "it is kept")
 			}
 		}
 		l.finished = true
 	})
 }
 
-// kick calls Kick for a connection.
-func (w *simWorld) kick() {
-	if len(w.all) == 0 {
-		return
-	}
-	l := w.all[w.rng.IntN(len(w.all))]
-	if l.openedAt == 0 || l.gone {
-		return
-	}
-	id := w.ln.ID(l.c)
-	w.later(w.now+w.upTo(w.longest), func() {
-		if l.gone {
-			return
-		}
-		ended, open := w.ln.Reason(l.c) != nil, l.isOpen()
-		if l.kickedAt == 0 {
-			l.kickedAt = w.now
-		}
-		err := w.ln.Kick(context.Background(), id)
-		if err == nil && !w.cfg.ObserveOnly {
-			l.kicked = w.now
-		}
-		switch {
-		case ended && err == nil:
-			w.violate(l, "an ended connection is not kicked", "Kick returns no error")
-		case open && !ended && (err != nil || w.ln.Reason(l.c) == nil && !w.cfg.ObserveOnly):
-			w.violate(l, "Kick ends an open connection", "it does not")
-		}
-	})
+// The methods below are callbacks of the Config.
+
+func (w *simWorld) ping(c net.Conn) {
+	l := w.lifeOf(c)
+	isPrompt := w.Kind == sim.Calm // otherwise a stop after the verdict may delay the call
+	l.Pinged(min(w.spawnedAt, l.Judged), isPrompt && !l.LosesInput())
+	l.Sock.Write(4)
 }
 
-// onReap is Config.OnReap.
-func (w *simWorld) onReap(c net.Conn, reason *ReapError) { w.lifeOf(c).reaped(reason) }
+func (w *simWorld) goodbye(c net.Conn, reason *ReapError) {
+	l := w.lifeOf(c)
+	if l.Goodbye(reason); reason.Grace == 0 {
+		w.Violate(l.Life, "Goodbye is called for reap.MaxAge", reason.Error())
+	}
+}
 
-// maybeSlow makes a callback of the Config slow.
+func (w *simWorld) onIdle(c net.Conn, ev Event) Action {
+	l := w.lifeOf(c)
+	l.calledFor("OnIdle is called")
+	l.Idle(ev, !l.Keeps)
+	w.maybeSlow()
+	if l.Keeps {
+		return Keep
+	}
+	return Close
+}
+
+func (w *simWorld) onReap(c net.Conn, e *ReapError) {
+	l := w.lifeOf(c)
+	w.Trace(l.Life, "OnReap", e)
+	l.calledFor("OnReap is called")
+	switch {
+	case l.Ended != nil:
+		w.Violate(l.Life, "OnReap is called once", fmt.Sprintf("%v after %v", e, l.Ended))
+	case w.ln.Reason(l.c) != e:
+		w.Violate(l.Life, "Reason returns the error that OnReap gets", fmt.Sprintf("%v, not %v", w.ln.Reason(l.c), e))
+	}
+	l.Reap(e)
+	if l.endedAt, l.endedFrom = w.Now, l.Judged; e.Reason == reap.Kicked {
+		l.endedFrom = l.KickedAt
+	}
+	w.maybeSlow()
+}
+
+// maybeSlow makes a callback slow.
 func (w *simWorld) maybeSlow() {
-	if !w.slowCalls || !w.one(20) || !w.faulty {
-		return
-	}
-	from := w.now
-	if w.inRound && w.slowSince == 0 {
-		w.slowSince = from
-	}
-	w.sleep(w.upTo(w.longest / 4))
-	if w.inRound {
-		w.away.add(from, w.now)
-		if w.slowSince == from {
-			w.slowSince = 0
-		}
+	if w.slowCalls && w.Faulty && w.One(20) {
+		w.Slow(w.UpTo(w.Longest / 4))
 	}
 }
+
+// The methods below check what a Listener promises besides verdicts.
+
+// CheckOwn checks that a kick and the end of a connection are carried out in time.
+func (l *simLife) CheckOwn() {
+	w := l.w
+	switch {
+	case l.Ended == nil && l.kicked != 0:
+		l.CheckDue("OnReap is called after Kick", l.kicked)
+	case l.Ended == nil:
+	case l.isReset():
+		l.CheckDue("a reset connection is closed", l.endedAt)
+	default:
+		l.CheckDue("an ended connection is closed", l.endedAt+w.cfg.CloseGrace+w.outagesSince(l.endedAt))
+	}
+}
+
+// leaves records that the connection is closed.
+func (l *simLife) leaves() {
+	if l.closedAt == 0 {
+		l.Closed()
+		l.closedAt = l.w.Now
+		l.w.closed = append(l.w.closed, l)
+	}
+}
+
+// forgotten reports whether the Listener has forgotten a closed connection, and checks that it
+// keeps the reason long enough, and the connection not too long.
+func (l *simLife) forgotten() bool {
+	w := l.w
+	if l.isWatched() {
+		if l.Ended == nil && w.judging && w.Now > l.closedAt+1<<11*w.Set.Tick {
+			if found := w.foundBy(l.closedAt); w.Now > found {
+				w.Violate(l.Life, fmt.Sprintf("a closed connection is dropped by %v", found), fmt.Sprintf("it is kept at %v", w.Now))
+			}
+		}
+		return false
+	}
+	if kept := l.closedAt + time.Minute; l.Ended != nil && w.Now < kept {
+		w.Violate(l.Life, fmt.Sprintf("the reason is kept until %v", kept), "it is dropped")
+	}
+	w.Trace(l.Life, "forgotten")
+	l.gone, l.goneAt = true, w.Now
+	w.dropped = append(w.dropped, l)
+	return true
+}
+
+// checkReason checks that Reason returns what OnReap got.
+func (l *simLife) checkReason() {
+	if l.gone || l.c == nil || l.Ended == nil {
+		return
+	}
+	if got := l.w.ln.Reason(l.c); got != l.Ended {
+		l.w.Violate(l.Life, "Reason returns the error that OnReap got", fmt.Sprintf("%v, not %v", got, l.Ended))
+	}
+}
+
+func (l *simLife) isReset() bool { return slices.Contains(l.w.cfg.Reset, l.Ended.Reason) }

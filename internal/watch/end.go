@@ -81,11 +81,14 @@ func (s *Shard[C]) Silence(id uint32, c *Conn[C]) (peer, both time.Duration, new
 	}
 	news = s.LimitsOf(c).Hear(&f, ev, now)
 	asked := now.Add(-ev.Took)
-	peer, both = asked.Sub(f.Heard.To), asked.Sub(max(f.Heard.To, f.Wrote.To))
+	peer, both = asked.Sub(f.Heard.To), asked.Sub(f.Wrote.To)
+	if ev.Dated && ev.Received > 0 {
+		peer = min(peer, ev.Silent-ev.Step)
+	}
 	if ev.Dated && !ev.Resent {
 		both = min(both, ev.Quiet-ev.Step)
 	}
-	return max(peer, 0), max(both, 0), news
+	return max(peer, 0), max(min(both, peer), 0), news
 }
 
 func (s *Shard[C]) log(level slog.Level, text string, c *Conn[C], reason *reap.Error) {

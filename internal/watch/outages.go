@@ -19,7 +19,7 @@ type Outages struct {
 }
 
 func (o *Outages) init(w *Watcher, count func(*outage.Count)) {
-	o.watcher, o.count, o.followed = w, count, w.monitor.State()
+	o.watcher, o.count, o.followed = w, count, w.Monitor.State()
 }
 
 // AddStall records a time in which the event loop was blocked. The time begins after the last task:
@@ -63,7 +63,7 @@ func (o *Outages) combine() {
 func (o *Outages) At(now mono.Time) *verdict.Away {
 	from, to := o.watcher.Clock.LastMove()
 	// The Monitor records a move before the next one, so it knows all moves before the last.
-	o.Follow(o.watcher.monitor.State())
+	o.Follow(o.watcher.Monitor.State())
 	o.away.HeldSince = o.followed.HeldSince()
 	away, rule := &o.away, &o.watcher.Settings().Rule
 	moves := [...]verdict.Outage{

@@ -191,14 +191,18 @@ func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
 // never moves the deadline back: otherwise frequent calls would put off the checks of output for
 // ever. If the deadline is later now, the next look finds that.
 func (s *Shard[C]) Rearm(id uint32, c *Conn[C]) {
-	if s.Ends.Of(id) != nil { // the next look at it has another purpose
+	switch {
+	case s.Ends.Of(id) != nil: // the next look at it has another purpose
+		return
+	case s.asks: // what is known may be old
+		s.Soon(c)
 		return
 	}
 	s.rearmed = s.Facts(id, c, s.clock.Elapsed())
 	now := s.clock.Read()
 	next := now
 	if v := s.judge(id, c, &s.rearmed, &s.Outages.away, now); v.Act == verdict.Wait {
-		next = s.nextLook(c, v, now)
+		next = v.Next
 	}
 	s.Schedule.by(c.timer, next)
 }

@@ -25,12 +25,12 @@ type Watcher struct {
 	Open     atomic.Int64 // connections
 	Decided  atomic.Int64 // of Open, those that will close, or that only ObserveOnly keeps
 	Closed   ClosedRing
-	monitor  outage.Monitor
-	own      extreme // of SetLimits
+	Monitor  outage.Monitor // except for State, guarded by mu
+	own      extreme        // of SetLimits
 	settings atomic.Pointer[Settings]
 	warnings struct{ hold, outage logging.Limiter }
 
-	mu      sync.Mutex // guards the fields below, replacing settings, and moves of Clock and monitor
+	mu      sync.Mutex // guards the fields below, replacing settings, and moves of Clock and Monitor
 	updates uint64     // of the Config
 	lag     lag        // of the driver
 }
@@ -39,22 +39,19 @@ type Watcher struct {
 func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake func()) {
 	w.form, w.wake = form, wake
 	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
-	w.monitor.Init(elapsed())
+	w.Monitor.Init(elapsed())
 	w.settings.Store(newSettings(form, cfg, 1, overlay{}, nil, 0))
 }
 
 // Settings returns the settings in force.
 func (w *Watcher) Settings() *Settings { return w.settings.Load() }
 
-// Outages returns the findings of the Monitor.
-func (w *Watcher) Outages() *outage.State { return w.monitor.State() }
-
 // Resume begins again after a time without connections. It returns the present instant.
 func (w *Watcher) Resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, now := w.Clock.Move()
-	w.monitor.Resume(now)
+	w.Monitor.Resume(now)
 	w.lag.due = now.Add(w.UntilTick())
 }
 
@@ -66,9 +63,9 @@ func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Findin
 	from, to := w.Clock.Move()
 	if moved = from != to; moved {
 		if w.Open.Load() == 0 { // the silence says nothing
-			w.monitor.Resume(to)
+			w.Monitor.Resume(to)
 		}
-		found = w.monitor.Step(from, to, heard(to), w.own.extend(w.settings.Load().Rule))
+		found = w.Monitor.Step(from, to, heard(to), w.own.extend(w.settings.Load().Rule))
 	}
 	w.lag.ran(w.Clock.Elapsed(), w.UntilTick())
 	return found, moved
@@ -109,8 +106,8 @@ func (w *Watcher) Complete(s *reap.Stats, runs bool) {
 	defer w.mu.Unlock()
 	s.Updates = w.updates
 	s.DriverLag = w.lag.worst(w.Clock.Elapsed(), runs)
-	s.Outages, s.OutageTime, s.Holds = w.monitor.Outages, w.monitor.Time, w.monitor.Holds
-	s.Holding = runs && w.monitor.State().Held()
+	s.Outages, s.OutageTime, s.Holds = w.Monitor.Outages, w.Monitor.Time, w.Monitor.Holds
+	s.Holding = runs && w.Monitor.State().Held()
 }
 
 // Present returns a copy of the Config of the front end in force.

@@ -18,11 +18,11 @@ func TestFewConnectionsHoldNoVerdict(t *testing.T) {
 	all := []*simLife{w.accept(), w.accept(), w.accept()}
 	for range 100 {
 		for _, l := range all {
-			l.sock.peer.transmit(1, false)
+			l.Sock.Peer.Send(1)
 		}
-		w.sleep(50 * time.Millisecond)
+		w.Sleep(50 * time.Millisecond)
 	}
-	w.sleep(2*time.Second + w.slack())
+	w.Sleep(2*time.Second + w.Slack())
 	require.Zero(t, w.ln.Stats().Holds)
 	require.EqualValues(t, 3, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
 }
@@ -37,19 +37,19 @@ func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	}
 	beat := func() {
 		for _, l := range all {
-			l.sock.peer.transmit(1, false)
-			w.sleep(time.Millisecond)
+			l.Sock.Peer.Send(1)
+			w.Sleep(time.Millisecond)
 		}
 	}
 	for range 100 {
 		beat()
 	}
-	w.sleep(5 * time.Second)
+	w.Sleep(5 * time.Second)
 	require.True(t, w.ln.Stats().Holding)
 	require.Zero(t, w.ln.Stats().Outages, "no byte has ended the silence")
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 	beat()
-	w.sleep(200 * time.Millisecond)
+	w.Sleep(200 * time.Millisecond)
 	require.False(t, w.ln.Stats().Holding)
 	require.Greater(t, w.ln.Stats().OutageTime, 4*time.Second)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
@@ -67,7 +67,7 @@ func TestEndsLeaveTimeForTheLiving(t *testing.T) {
 	for range 500 {
 		w.accept()
 	}
-	w.sleep(2*time.Second + w.slack())
+	w.Sleep(2*time.Second + w.Slack())
 	require.Len(t, ends, 500)
 	for i, at := range ends[callsAtOnce+looksPerLock:] {
 		require.GreaterOrEqual(t, at.Sub(ends[i]), rest)
@@ -83,9 +83,9 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 	}
 	beat := func(some []*simLife) {
 		for _, l := range some {
-			l.sock.peer.transmit(1, false)
+			l.Sock.Peer.Send(1)
 		}
-		w.sleep(50 * time.Millisecond)
+		w.Sleep(50 * time.Millisecond)
 	}
 	for range 100 {
 		beat(all)
@@ -99,11 +99,11 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 
 func TestABurstOfNewConnectionsIsNoTraffic(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 2 * time.Second})
-	w.sleep(time.Second)
+	w.Sleep(time.Second)
 	for range 100 {
-		w.accept().sock.peer.transmit(1, false)
+		w.accept().Sock.Peer.Send(1)
 	}
-	w.sleep(2*time.Second + w.slack())
+	w.Sleep(2*time.Second + w.Slack())
 	require.Zero(t, w.ln.Stats().Holds)
 	require.EqualValues(t, 100, w.ln.Stats().Reaped[reap.ReadIdle])
 }
@@ -113,10 +113,10 @@ func TestABurstOfNewConnectionsIsNoTraffic(t *testing.T) {
 func TestTimeWithoutConnectionsIsNoSilence(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
 	first := w.accept()
-	w.sleep(4*time.Second + w.slack())
-	require.NotNil(t, first.reason)
+	w.Sleep(4*time.Second + w.Slack())
+	require.NotNil(t, first.Ended)
 	first.serverCloses()
-	w.sleep(40 * time.Second)
+	w.Sleep(40 * time.Second)
 	require.True(t, w.judging)
 	var all []*simLife
 	for range 100 {
@@ -124,11 +124,11 @@ func TestTimeWithoutConnectionsIsNoSilence(t *testing.T) {
 	}
 	for range 100 {
 		for _, l := range all {
-			l.sock.peer.transmit(1, false)
+			l.Sock.Peer.Send(1)
 		}
-		w.sleep(50 * time.Millisecond)
+		w.Sleep(50 * time.Millisecond)
 	}
-	w.sleep(5 * time.Second)
+	w.Sleep(5 * time.Second)
 	require.True(t, w.ln.Stats().Holding)
 }
 
@@ -137,7 +137,7 @@ func TestTimeWithoutConnectionsIsNoOutage(t *testing.T) {
 	for range 2 {
 		l := w.accept()
 		l.serverCloses()
-		w.sleep(10 * time.Second)
+		w.Sleep(10 * time.Second)
 		require.False(t, w.judging)
 	}
 	require.Zero(t, w.ln.Stats().Outages)
@@ -149,20 +149,20 @@ func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	w.listen(1) // one lock for both looks
 	all := []*simLife{w.accept(), w.accept()}
-	w.sleep(500 * time.Millisecond)
+	w.Sleep(500 * time.Millisecond)
 	w.lookSoon(all...)
 	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
 		w.ln.ask = w.ask
 		open := w.ask(c, fresh, ev)
-		w.stop(5*time.Second, false)
+		w.Stop(5*time.Second, false)
 		return open
 	}
-	w.sleep(w.slack())
-	require.Equal(t, 1, w.stops)
+	w.Sleep(w.Slack())
+	require.Equal(t, 1, w.N["stops"])
 	for _, l := range all {
-		require.Nil(t, l.reason)
-		l.sock.peer.transmit(1, false)
+		require.Nil(t, l.Ended)
+		l.Sock.Peer.Send(1)
 	}
-	w.sleep(900 * time.Millisecond)
+	w.Sleep(900 * time.Millisecond)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 }

@@ -1,0 +1,260 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Build builds the world of a seed.
+func (w *World) Build(seed uint64, front Front, traits Traits) {
+	w.init(seed, front, traits)
+	w.Kind = [10]Kind{NetworkOut, pause, Calm}[w.Rand.IntN(10)]
+	w.Now = w.UpTo(10 * time.Second)
+	if w.One(4) {
+		w.Family = Family(w.Rand.IntN(int(families)))
+	}
+	w.Jiffy = []time.Duration{time.Millisecond, 4 * time.Millisecond, 10 * time.Millisecond}[w.Rand.IntN(3)]
+	w.Faulty = w.Kind == Anything
+	w.chooseSettings()
+	if w.Decides = w.One(3); w.Kind == NetworkOut {
+		w.Decides = false
+	} else {
+		w.front.Choose()
+	}
+	w.chooseTotal()
+	w.readsToStop = 1 + w.Rand.IntN(20000)
+	w.Changes = w.Kind != NetworkOut && w.extra.IntN(3) == 0
+	w.observes = w.Changes && w.extra.IntN(4) == 0
+	w.Set.ObserveOnly = w.observes
+	front.Start()
+	w.populate()
+	w.planFaults()
+	if w.Changes {
+		w.planChanges()
+	}
+}
+
+// BuildQuiet builds a world without faults and without connections, for a test of one promise.
+func (w *World) BuildQuiet(front Front, traits Traits) {
+	w.init(3, front, traits)
+	w.Kind, w.Set, w.Now, w.Horizon, w.Jiffy = Calm, &Settings{}, time.Second, time.Hour, time.Millisecond
+}
+
+// extraStream gives none of the older seeds of package idle a change of the settings or a kick.
+const extraStream = 0xc428f
+
+func (w *World) init(seed uint64, front Front, traits Traits) {
+	w.Seed, w.front, w.Traits, w.N = seed, front, traits, map[string]int{}
+	w.Rand = rand.New(rand.NewPCG(seed, 0x1d1e))
+	w.extra = rand.New(rand.NewPCG(seed, extraStream))
+}
+
+// ChooseReply chooses the length of replies.
+func (w *World) ChooseReply() {
+	if w.One(2) {
+		w.Reply = []int{10, 1000, 40000}[w.Rand.IntN(3)]
+	}
+}
+
+// populate makes connections.
+func (w *World) populate() {
+	n := int(w.Skewed(1, 200))
+	if w.Kind == NetworkOut {
+		n = 32 + w.Rand.IntN(100)
+	}
+	within := w.UpTo(w.Longest)
+	if w.Kind == NetworkOut {
+		within = w.Set.Tick
+	}
+	for range n {
+		w.After(w.UpTo(within), w.connect)
+	}
+}
+
+// connect makes a new connection.
+func (w *World) connect() {
+	l := w.NewLife()
+	w.front.Accept(l)
+	l.Sock.Peer.begin()
+}
+
+// NewLife returns a connection that the kernel has accepted.
+func (w *World) NewLife() *Life {
+	l := &Life{w: w, ID: len(w.All), acceptedAt: w.Now}
+	w.front.Attach(l)
+	l.Keeps = w.One(4)
+	p := w.newPeer()
+	l.Sock = &Sock{w: w, Peer: p, life: l, lastRecv: w.Now, lastSend: w.Now, room: 1000 + w.Rand.IntN(60000)}
+	p.sock = l.Sock
+	w.All = append(w.All, l)
+	return l
+}
+
+// NewSilentLife returns a connection of a peer that sends only what a test sends.
+func (w *World) NewSilentLife() *Life {
+	l := w.NewLife()
+	*l.Sock.Peer = Peer{w: w, sock: l.Sock, style: silent, delay: time.Millisecond, space: 1 << 16}
+	return l
+}
+
+// planFaults plans the faults that do not depend on the process.
+func (w *World) planFaults() {
+	switch w.Kind {
+	case Calm:
+		return
+	case NetworkOut:
+		w.planNetworkOut()
+		return
+	case pause:
+		at, d := w.Now+w.UpTo(2*w.Longest), w.UpTo(3*w.Longest)
+		w.Horizon = at + 2*d + 2*w.Longest
+		w.Later(at, func() { w.Stop(d, true) })
+		return
+	}
+	if w.One(4) {
+		w.loss = []float64{0.01, 0.1}[w.Rand.IntN(2)]
+	}
+	for range w.Rand.IntN(4) {
+		w.planFault(w.Now + w.UpTo(w.Horizon-w.Now))
+	}
+}
+
+func (w *World) planFault(at time.Duration) {
+	switch w.Rand.IntN(7) {
+	case 0, 1:
+		w.Later(at, func() { w.Stop(w.stopLength(), w.One(2)) })
+	case 2:
+		w.After(at-w.Now, func() { w.downFor(w.UpTo(w.Longest)) })
+	case 3:
+		w.After(at-w.Now, func() { w.acksDown = Interval{w.Now, w.Now + w.UpTo(w.Longest)} })
+	case 4:
+		w.front.Disturb(at)
+	case 5:
+		w.Later(at, func() { w.update(*w.Set) }) // all connections are judged again
+	case 6:
+		w.Later(at, w.startDrain)
+	}
+}
+
+// downFor makes the server's own network lose all packets for a time.
+func (w *World) downFor(d time.Duration) {
+	w.netDown = Interval{w.Now, w.Now + d}
+	w.N["network outages"]++
+	w.Trace(nil, "the network is down until", w.netDown.To)
+}
+
+// planNetworkOut plans one outage of the server's own network. It begins when all connections have
+// been heard for some time. If holds are unbounded, deadlines pass during the outage, and it ends
+// before verdicts have been held for long enough.
+func (w *World) planNetworkOut() {
+	base := w.Set.shortestIdle(0)
+	at := w.Now + base + w.UpTo(base)
+	d := base/4 + w.UpTo(base/4)
+	if w.Set.OutageGrace == 0 {
+		d = base/4 + w.UpTo(base*6/10)
+	}
+	w.Horizon = at + 4*base + d
+	w.After(at-w.Now, func() {
+		w.downFor(d)
+		w.netAway.Add(w.netDown.From, w.netDown.To)
+	})
+}
+
+// planChanges plans calls of the operator: Kick, and changes of one limit, which end ObserveOnly.
+// They draw from a stream of their own, so that the worlds of older seeds stay as they are.
+func (w *World) planChanges() {
+	for range 1 + w.extra.IntN(3) {
+		at := w.Now + 1 + time.Duration(w.extra.Int64N(max(int64(w.Horizon-w.Now), 1)))
+		kicks, n := w.extra.IntN(2) == 0, w.extra.IntN(5000)
+		w.Later(at, func() {
+			switch {
+			case !kicks:
+				w.changeLimit(200*time.Millisecond + time.Duration(n)*time.Millisecond)
+			case len(w.All) > 0:
+				w.kick(w.All[n%len(w.All)])
+			}
+		})
+	}
+}
+
+func (w *World) kick(l *Life) {
+	if l.IsOpen && l.Ended == nil && !l.Conn.Decided() {
+		w.Trace(l, "is kicked")
+		w.N["kicks"]++
+		w.front.Kick(l)
+	}
+}
+
+func (w *World) changeLimit(limit time.Duration) {
+	s := *w.Set
+	s.ObserveOnly = false
+	timeouts := []*time.Duration{&s.ReadTimeout, &s.WriteStallTimeout, &s.FirstByteTimeout, &s.HandshakeTimeout}
+	n := slices.IndexFunc(timeouts, func(d *time.Duration) bool { return *d > 0 || d == &s.HandshakeTimeout })
+	*timeouts[n] = max(limit, 5*s.Tick)
+	w.N["updates"]++
+	w.update(s)
+}
+
+// update calls Update. Without loops, a server looks at all connections in the next round, and puts
+// off looks that are due. The contract does not allow this delay, and the oracle does.
+func (w *World) update(s Settings) {
+	for _, l := range w.All {
+		l.Check()
+	}
+	w.Trace(nil, "Update", s)
+	isNew := s != *w.Set || !w.Traits.Loops
+	if err := w.front.Update(s); err != nil {
+		w.Violate(nil, "Update takes the Config", err.Error())
+	}
+	if isNew {
+		w.Changed(&s)
+	}
+}
+
+// Changed is called when other settings are in force. The argument is a pointer to a Config.
+func (w *World) Changed(cfg any) {
+	before := w.Set
+	w.Set = new(*before) // verdicts of before have the old ones
+	w.Adopt(cfg)
+	if w.changedAt = w.Now; before.ObserveOnly && !w.Set.ObserveOnly {
+		w.observedTo = w.Now
+	}
+	w.certain = slices.DeleteFunc(w.certain, func(o Interval) bool { // the server may notice it later
+		return o.To >= w.RoundDue-w.Set.Tick && o.length() < w.least()
+	})
+}
+
+func (w *World) startDrain() {
+	if w.drain.at != 0 {
+		return
+	}
+	spread := w.UpTo(w.Longest / 2)
+	w.drain.at, w.drain.deadline = w.Now, spread+w.UpTo(w.Longest)
+	w.Trace(nil, "Drain", spread, w.drain.deadline)
+	if err := w.Server.Drain(spread, w.drain.deadline); err != nil {
+		w.Violate(nil, "Drain takes its arguments", err.Error())
+	}
+	if s := *w.Set; s.ObserveOnly {
+		s.ObserveOnly = false
+		w.Changed(&s)
+	}
+	w.drain.done = w.Now
+}
+
+// run runs the world until its horizon, and then closes all connections.
+func (w *World) run() {
+	for !w.Failed() && w.Now < w.Horizon {
+		w.Sleep(min(w.Horizon-w.Now, time.Second))
+	}
+	w.Faulty = false
+	if w.Failed() {
+		return
+	}
+	for _, l := range w.All {
+		l.Check()
+	}
+	w.N["holds"] = int(w.Monitor.Holds)
+	w.front.Finish()
+	w.N["observed"] = int(w.Server.Stats().Observed.Total())
+}

@@ -1,0 +1,159 @@
+package sim
+
+import "time"
+
+// faults are the times in which the server could not do its work.
+type faults struct {
+	Faulty   bool
+	loss     float64
+	netDown  Interval
+	acksDown Interval
+	Away     Intervals     // the driver did not run
+	certain  Intervals     // the same, if they must be recognised
+	netAway  Intervals     // outages of the server's network that must be recognised
+	slow     time.Duration // a call by the driver takes long since then, 0 if none does
+
+	inStop      bool
+	readsToStop int
+
+	holds   Intervals // verdicts were held
+	outages uint64    // of the Monitor, so far
+}
+
+// Stop stops the process for a time. During a pause, packets are lost as well.
+func (w *World) Stop(d time.Duration, paused bool) {
+	if w.inStop {
+		return
+	}
+	w.inStop = true
+	from := w.Now
+	w.N["stops"]++
+	w.Trace(nil, "stopped for", d, "paused:", paused)
+	if paused {
+		w.N["pauses"]++
+		w.netDown = Interval{from, from + d}
+	}
+	w.Away.Add(from, from+d)
+	if !w.Traits.Loops {
+		w.addCertain(from, from+d)
+	}
+	w.Pass(d)
+	w.inStop = false
+	w.front.Stopped()
+}
+
+func (w *World) stopLength() time.Duration {
+	return w.UpTo([]time.Duration{5 * w.Set.Tick, w.Longest, 3 * w.Longest}[w.Rand.IntN(3)])
+}
+
+// Slow makes a call by the driver slow, if one is under way.
+func (w *World) Slow(d time.Duration) {
+	from := w.Now
+	if w.InRound && w.slow == 0 {
+		w.slow = from
+	}
+	w.Sleep(d)
+	if w.InRound {
+		w.Away.Add(from, w.Now)
+		if w.slow == from {
+			w.slow = 0
+		}
+	}
+}
+
+// isLost reports whether the network drops a packet now.
+func (w *World) isLost() bool {
+	return w.Family != Unix && (w.netDown.contains(w.Now) || w.loss > 0 && w.Rand.Float64() < w.loss)
+}
+
+func (w *World) acksAreLost() bool { return w.Family != Unix && w.acksDown.contains(w.Now) }
+
+// least is the shortest time that is certainly an outage.
+func (w *World) least() time.Duration {
+	tenth := min(max(w.Set.shortest(w.Longest)/10, 20*time.Millisecond), 200*time.Millisecond)
+	return max(2*w.Set.Tick, tenth) + w.Set.Tick
+}
+
+// addCertain adds an outage that must be recognised, if it is long enough by the present settings.
+func (w *World) addCertain(from, to time.Duration) {
+	if to-from >= w.least() {
+		w.certain.Add(from, to)
+	}
+}
+
+// Grace returns the bound of the grace after an outage, negative if there is none.
+func (w *World) Grace() time.Duration {
+	if w.Set.OutageGrace == 0 {
+		return 2 * time.Minute
+	}
+	return w.Set.OutageGrace
+}
+
+// Slack is the lateness that a verdict may have if the process was never away: two ticks, the steps
+// of the kernel, and the time to close all connections.
+func (w *World) Slack() time.Duration {
+	return w.rounding() + w.Traits.Late + time.Duration(len(w.All))*w.Traits.LatePer
+}
+
+// isLate reports whether a round of the driver is overdue.
+func (w *World) isLate() bool { return w.plannedN > 0 && !w.InRound && w.Now > w.RoundDue }
+
+// watchHold records holds of verdicts and silences that were outages, as the server has found them.
+// It checks that they are allowed.
+func (w *World) watchHold() {
+	state := w.Monitor.State()
+	since := time.Duration(state.HeldSince())
+	if since == 0 && w.outages == w.Monitor.Outages {
+		return
+	}
+	w.outages = w.Monitor.Outages
+	if since != 0 {
+		w.holds = append(w.holds, Interval{since, w.Now})
+	}
+	for _, o := range state.Silent {
+		w.holds = append(w.holds, Interval{time.Duration(o.From), time.Duration(o.To)})
+	}
+	w.holds.sort()
+	w.holds = w.holds.merged(0, 0)
+	if len(w.holds) > 0 && (len(w.All) < 16 || w.Grace() < 0) {
+		w.Violate(nil, "no hold with fewer than 16 connections or without a grace", "verdicts are held")
+	}
+}
+
+// wasOut returns the outages that certainly counted at a verdict.
+func (w *World) wasOut(judged time.Duration) (all Intervals) {
+	for _, o := range w.certain {
+		if o.From < judged {
+			all = append(all, Interval{o.From, min(o.To, judged)})
+		}
+	}
+	if w.isLate() && judged > w.RoundDue {
+		all.Add(w.RoundDue, judged)
+	}
+	for _, o := range w.netAway {
+		if o.From < judged {
+			all = append(all, Interval{o.From, min(o.To, judged+w.Set.Tick)})
+		}
+	}
+	return all.merged(0, w.least())
+}
+
+// StoppedSince returns the time of the certain outages since an instant.
+func (w *World) StoppedSince(since time.Duration) time.Duration {
+	sum, _ := w.wasOut(w.Now).Within(since, w.Now)
+	return sum
+}
+
+// MayBeOut returns the outages that may count.
+func (w *World) MayBeOut() Intervals {
+	all := append(Intervals(nil), w.Away...)
+	if w.isLate() {
+		all.Add(w.RoundDue, w.Now)
+	}
+	all = append(all, w.holds...)
+	if w.slow != 0 {
+		all = append(all, Interval{w.slow, w.Now})
+	}
+	all.sort()
+	return all.merged(3*w.Set.Tick, time.Millisecond)
+}

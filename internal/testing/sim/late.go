@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// Check reports a violation if a close or an idle event is overdue.
+func (l *Life) Check() {
+	w := l.w
+	if !l.IsOpen || l.OpenedAt == 0 || w.Failed() {
+		return
+	}
+	l.Conn.CheckOwn()
+	if l.closing != 0 && !l.Loop.Running && !w.InRound && !w.observes {
+		w.Violate(l, "a connection is closed when OnIdle returns Close", "it is not")
+	}
+	if l.Ended == nil && !l.now.exempt && !(l.now.ended && w.Traits.Loops) && !w.Set.ObserveOnly {
+		l.checkLimits()
+	}
+}
+
+func (l *Life) checkLimits() {
+	w, slack := l.w, l.w.Slack()
+	for _, k := range w.limited {
+		r := l.rule(k, &l.now)
+		if r.limit == 0 || r.vague || w.Now <= r.to+r.limit+slack {
+			continue
+		}
+		due := l.until(k, r)
+		if allowed := due + slack + l.absence(cmp.Or(r.stage, due)); w.Now > allowed {
+			w.Violate(l, fmt.Sprintf("%v is noticed by %v (deadline %v)", k, allowed, due),
+				fmt.Sprintf("not noticed at %v (since %v, limit %v; outages %v)", w.Now, r.to, r.limit, w.MayBeOut()))
+			return
+		}
+	}
+}
+
+// CheckDue reports a violation if something that was due at an instant has not happened.
+func (l *Life) CheckDue(what string, due time.Duration) {
+	allowed := due + l.w.Slack()
+	if l.w.Now <= allowed || l.w.Failed() {
+		return
+	}
+	if allowed += l.absence(due); l.w.Now > allowed {
+		l.w.Violate(l, fmt.Sprintf("%s by %v (due at %v)", what, allowed, due), fmt.Sprintf("it is %v", l.w.Now))
+	}
+}
+
+// absence returns how long the server could not close the connection since its deadline.
+func (l *Life) absence(due time.Duration) time.Duration {
+	w := l.w
+	from := due - w.Set.Tick
+	sum, n := w.Away.Within(from, w.Now)
+	if w.Now > w.RoundDue && !w.InRound { // the driver is late now
+		sum += max(w.Now-max(w.RoundDue, from), 0)
+		n++
+	}
+	if w.slow != 0 {
+		sum += max(w.Now-max(w.slow, from), 0)
+	}
+	loops, m := l.Loop.Away.Within(from, w.Now)
+	if l.Loop.Running {
+		loops += max(w.Now-max(l.Loop.Began, from), 0)
+	}
+	return sum + loops + time.Duration(n+m)*w.Set.Tick
+}
+
+// until returns the latest deadline of a limit that is on.
+func (l *Life) until(k reap.Reason, r rule) time.Duration {
+	due, resumed := l.untilAlways(k, r), max(l.resumedAt, l.w.changedAt)
+	if k == reap.MaxAge && resumed != 0 { // the goodbye may come after the change
+		resumed += l.set(&l.now).MaxAgeGrace + l.w.Slack()
+	}
+	return max(due, resumed)
+}
+
+// untilAlways is until for a connection that was never exempt, and settings that never changed.
+func (l *Life) untilAlways(k reap.Reason, r rule) time.Duration {
+	t, s, w := &l.now, l.set(&l.now), l.w
+	jitter := time.Duration(s.Jitter * float64(r.limit))
+	switch k {
+	case reap.ReadIdle, reap.AllIdle:
+		return l.untilIdle(k, r.to, r.limit+jitter)
+	case reap.WriteIdle: // a stop during a question leaves open when in it the bytes were sent
+		return max(r.to, w.MayBeOut().end(t.anySent)) + r.limit + jitter
+	case reap.NoFirstByte:
+		return l.latest(r.to, r.limit, t.came)
+	case reap.HeartbeatTimeout:
+		jitter := time.Duration(max(s.Heartbeat.Jitter, 0) * float64(s.Heartbeat.Interval))
+		late := time.Duration(s.Heartbeat.MaxMissed) * w.Slack()
+		return max(l.latest(r.to, r.limit+jitter+late, t.came), l.latest(max(t.lastPing, r.to), r.limit, t.came))
+	case reap.Drained:
+		return r.to + r.limit
+	case reap.MaxAge:
+		return r.to + r.limit + r.limit/10 + s.MaxAgeGrace + w.Slack()
+	}
+	due := l.withLoop(r.to, r.limit, r.polled)
+	if k == reap.NoHandshake && (t.unread || t.handled > r.to) { // bytes waited unread
+		due += r.limit
+	}
+	return due
+}
+
+// untilIdle returns the latest deadline of an idle timeout. An outage may count in full from any
+// instant that the server may take for the last activity, including its knowledge at the last
+// question.
+func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duration {
+	due := l.latest(since, limit, l.now.came)
+	for _, t := range []*Truth{&l.now, &l.asked, &l.prior} {
+		earliest, latest := l.activity(t, k)
+		noticed := t.delivered[k-reap.ReadIdle]
+		heardFrom, heardTo := l.activity(t, reap.ReadIdle) // a question tells the server of sent bytes
+		activities := []time.Duration{earliest, latest, heardFrom, heardTo}
+		if k == reap.AllIdle {
+			activities = append(activities, t.dated, l.w.MayBeOut().end(t.anySent))
+		}
+		for _, since := range activities {
+			due = max(due, l.latest(max(since, noticed), limit, l.now.came))
+		}
+	}
+	return due
+}
+
+// latest returns the deadline of a limit after all possible outages.
+func (l *Life) latest(since, limit, heard time.Duration) time.Duration {
+	w, due, ends := l.w, since+limit, time.Duration(0) // the deadline, and the end of the grace
+	tick, slack, grace := w.Set.Tick, w.Slack(), w.Grace()
+	for _, o := range w.MayBeOut() {
+		if o.From-tick > max(due, ends)+slack { // the server may date an outage a tick earlier
+			break
+		}
+		length := o.length() + 2*tick
+		if o.From-tick <= ends+slack {
+			ends += length
+		}
+		due += min(max(o.To+tick-since, 0), length)
+		end := o.To + tick + min(length, grace)
+		if heard > o.To+slack+3*tick { // the byte ends the grace at the next check
+			end = min(end, l.now.heard()+limit)
+		}
+		if grace >= 0 {
+			ends = max(ends, end)
+		}
+	}
+	due = max(due, ends)
+	if n := len(w.holds); n > 0 && w.holds[n-1].To > since { // verdicts may have been held
+		due += 2*limit + limit/8 + tick
+	}
+	return due
+}
+
+// withLoop returns the latest deadline of a limit that needs the loop. The limit counts from since,
+// and its deadline may be later by the given time. Blocked time extends it by at most the limit.
+func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
+	if !l.w.Traits.Loops {
+		return l.latest(since, limit+later, l.now.came)
+	}
+	due, slack := since+limit+later, l.w.Slack()
+	blocked, block := time.Duration(0), time.Duration(0)
+	times := l.unheard()
+	next := since + limit + later      // the last deadline that a block may put off
+	joined := len(times) > mostOutages // the server joins some of them, with the time in between
+	for _, o := range times {
+		if o.From-l.w.Set.Tick <= due+slack {
+			part := min(max(o.To-since, 0), o.length())
+			due, blocked = due+part, blocked+part
+		}
+		// The deadline passed during the block.
+		if o.From <= next+slack && (joined || o.To >= since+limit-slack) {
+			if l.Loop.Running && o.To >= l.w.Now {
+				return never / 2
+			}
+			length := o.length()
+			if joined {
+				length = limit
+			}
+			if joined || later > 0 && block == 0 { // the first check waits for the end of a block
+				next = max(next, o.To+limit)
+			}
+			block = max(block, l.latest(o.To, min(length, limit), l.now.came))
+		}
+	}
+	if joined {
+		blocked = limit
+	}
+	return max(l.latest(since, limit+later+min(blocked, limit), l.now.came), block)
+}
+
+// mostOutages is how many outages a loop tells apart.
+const mostOutages = 16
+
+// unheard returns the times in which the loop of the connection may be taken for blocked or the
+// server for away, with two extra ticks for each.
+func (l *Life) unheard() (all Intervals) {
+	w, tick := l.w, l.w.Set.Tick
+	all = append(all, l.Loop.blocks...)
+	if l.Loop.Running {
+		all = append(all, Interval{min(l.Loop.Began, l.Loop.seen), w.Now})
+	}
+	away := w.Away
+	if w.isLate() {
+		away = append(slices.Clone(away), Interval{w.RoundDue, w.Now})
+	}
+	for _, o := range away {
+		all = append(all, Interval{o.From - tick, o.To + tick})
+	}
+	all.sort()
+	return all.merged(0, 0)
+}

@@ -1,0 +1,115 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// Run runs worlds in which the oracle checks each verdict: first those of the seeds of the Traits,
+// then others. IDLEWHEEL_SIMULATE sets the duration, such as 60s. IDLEWHEEL_SEED replays one world,
+// and IDLEWHEEL_BASE_SEED sets the first of the others.
+func Run(t *testing.T, traits Traits, build func(seed uint64) Front) {
+	if text := os.Getenv("IDLEWHEEL_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runWorld(t, build, seed, math.MaxInt)
+		return
+	}
+	length, base, worlds := 5*time.Second, uint64(time.Now().UnixNano()), uint64(math.MaxUint64)
+	text, isLong := os.LookupEnv("IDLEWHEEL_SIMULATE")
+	switch {
+	case isLong:
+		var err error
+		if length, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	case traits.Worlds > 0 && testing.Short():
+		length, base, worlds = time.Minute, 1, traits.Short
+	case traits.Worlds > 0:
+		length, base, worlds = time.Minute, 1, traits.Worlds
+	}
+	if text := os.Getenv("IDLEWHEEL_BASE_SEED"); text != "" {
+		base, _ = strconv.ParseUint(text, 10, 64)
+	}
+	t.Logf("base seed %d", base)
+	total := &total{n: map[string]int{}}
+	for _, seed := range traits.Seeds {
+		total.add(runWorld(t, build, seed, 60))
+	}
+	began := time.Now()
+	for seed := base; seed-base < worlds && time.Since(began) < length && !t.Failed(); seed++ {
+		total.add(runWorld(t, build, seed, 60))
+	}
+	if t.Failed() {
+		return // the last lines are the seed and the broken promise
+	}
+	total.report(t, time.Since(began), isLong && length >= 20*time.Second, traits)
+}
+
+// runWorld runs the world of a seed. If a promise was broken, it runs the world again, and prints
+// the last lines of a trace.
+func runWorld(t *testing.T, build func(seed uint64) Front, seed uint64, lines int) *World {
+	w := build(seed).Base()
+	w.run()
+	if !w.Failed() {
+		return w
+	}
+	again, traced := build(seed).Base(), -1
+	if w.failure != nil {
+		traced = w.failure.ID
+	}
+	again.traced = &traced
+	again.run()
+	if again.promised != w.promised {
+		t.Errorf("seed %d does not replay exactly", seed)
+	}
+	for _, line := range again.lines[max(len(again.lines)-lines, 0):] {
+		fmt.Println(line)
+	}
+	t.Errorf("seed %d: promised: %s\nworld: kind %d, family %d, jiffy %v, %d loops, %d connections, %+v\n"+
+		"replay: IDLEWHEEL_SEED=%d go test ./%s -run TestSimulation", seed, w.Failure(), w.Kind, w.Family, w.Jiffy,
+		len(w.Loops), len(w.All), *w.Set, seed, w.Traits.Package)
+	return w
+}
+
+// A total adds up many worlds.
+type total struct {
+	worlds int
+	n      map[string]int
+}
+
+func (s *total) add(w *World) {
+	s.worlds++
+	for what, n := range w.N {
+		s.n[what] += n
+	}
+}
+
+// counted are the counts that occur in a long run, besides the reasons.
+var counted = []string{
+	"lives", "stops", "pauses", "network outages", "holds", "idle events", "pings", "goodbyes", "updates", "kicks", "observed", "refused",
+}
+
+// report logs the counts. In a long run it fails if one of them is 0.
+func (s *total) report(t *testing.T, took time.Duration, isLong bool, traits Traits) {
+	t.Logf("%d worlds, %.0f a second", s.worlds, float64(s.worlds)/took.Seconds())
+	all := slices.Concat(counted, traits.Counts)
+	for k := verdict.First; k <= verdict.Last; k++ {
+		all = append(all, k.Error())
+	}
+	for _, what := range all {
+		t.Logf("%-20s %d", what, s.n[what])
+		if isLong && s.n[what] == 0 && !slices.Contains(traits.Never, what) {
+			t.Errorf("%s: none", what)
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// A Family is the knowledge of the simulated kernel about its sockets.
+type Family uint8
+
+// The families.
+const (
+	TCP      Family = iota // dates received and sent bytes
+	Unix                   // knows only how many bytes wait; loses none
+	BSD                    // TCP without dates, and without the amount of output
+	zeros                  // TCP with zeros in all answers
+	families               // number of families
+)
+
+// A Sock is a connection in the kernel. It does not depend on the server's process.
+type Sock struct {
+	w    *World
+	Peer *Peer
+	life *Life
+
+	Unread   int // waiting bytes of the peer
+	received uint64
+	lastRecv time.Duration
+	Fin, Rst bool // has arrived
+
+	room        int // size of the send buffer
+	queued      int // bytes in the send buffer
+	unsent      int // bytes in the send buffer that were not sent yet
+	sent, acked uint64
+	lastSend    time.Duration // retransmissions included
+	retransmits int
+	resending   bool
+	outLost     int // sent bytes that did not reach the peer
+	ackLost     int // sent bytes that reached the peer without an acknowledgement
+	pings       int // written
+	Closed      bool
+}
+
+// arrive receives bytes of the peer from the network.
+func (s *Sock) arrive(n int, fin bool) {
+	if s.Closed || s.Rst {
+		return
+	}
+	if n > 0 {
+		s.life.Check()
+		s.Unread += n
+		s.received += uint64(n)
+		s.lastRecv = s.w.Now
+		s.life.arrived(n)
+	}
+	if fin {
+		s.Fin = true
+		s.life.ended()
+		s.w.Trace(s.life, "FIN arrives")
+	}
+	s.life.Conn.Readable()
+}
+
+// reset receives a RST of the peer from the network. It discards what waits in both directions.
+func (s *Sock) reset() {
+	if s.Closed {
+		return
+	}
+	s.life.ended()
+	s.Rst, s.Unread, s.queued, s.unsent = true, 0, 0, 0
+	s.life.pending()
+	s.w.Trace(s.life, "RST arrives")
+	s.life.Conn.Readable()
+}
+
+// Read takes bytes that wait, at most n.
+func (s *Sock) Read(n int) int {
+	n = min(n, s.Unread)
+	s.Unread -= n
+	s.life.now.unread = s.Unread > 0
+	return n
+}
+
+// Write takes as many bytes of the server as the send buffer has room for.
+func (s *Sock) Write(n int) int {
+	if s.Rst {
+		return 0
+	}
+	n = min(n, s.room-s.queued)
+	s.queued += n
+	s.unsent += n
+	s.push()
+	s.life.pending()
+	return n
+}
+
+// HasRoom reports whether the send buffer takes bytes, HasInput whether a read returns something,
+// IsOver whether the server cannot read any more, and Outstanding how many bytes the kernel holds
+// that the peer has not acknowledged. On a unix socket these are the bytes that it has not read.
+
+func (s *Sock) HasRoom() bool    { return s.queued < s.room }
+func (s *Sock) HasInput() bool   { return s.Unread > 0 || s.Fin || s.Rst }
+func (s *Sock) IsOver() bool     { return s.Rst || s.Fin && s.Unread == 0 }
+func (s *Sock) Outstanding() int { return s.queued }
+
+// Close closes the connection on the side of the server. The peer may connect again.
+func (s *Sock) Close() {
+	if p := s.Peer; !s.Closed && p.returns && s.w.Now < s.w.Horizon {
+		s.w.After(s.w.UpTo(p.interval), s.w.connect)
+	}
+	s.Closed = true
+}
+
+// push sends as many bytes as the window of the peer has room for.
+func (s *Sock) push() {
+	n := min(s.unsent, s.Peer.space-s.Peer.buffered-int(s.sent-s.acked))
+	if n <= 0 || s.Closed || s.Rst {
+		return
+	}
+	s.unsent -= n
+	s.sent += uint64(n)
+	s.lastSend = s.w.Now
+	s.life.wrote()
+	s.w.After(s.Peer.delay, func() { s.delivered(n) })
+}
+
+// delivered is called when bytes reach the peer, or would have reached it without loss. The peer
+// acknowledges them.
+func (s *Sock) delivered(n int) {
+	if s.resending || s.Peer.vanished || s.w.isLost() {
+		s.outLost += n
+		s.resendLater()
+		return
+	}
+	s.Peer.receive(n)
+	s.w.After(s.Peer.delay, func() {
+		if s.w.isLost() || s.w.acksAreLost() {
+			s.ackLost += n
+			s.resendLater()
+			return
+		}
+		s.taken(n)
+	})
+}
+
+// taken is called when the acknowledgement of bytes reaches the server.
+func (s *Sock) taken(n int) {
+	if s.Rst {
+		return
+	}
+	s.acked += uint64(n)
+	s.queued -= n
+	s.retransmits = 0
+	s.life.took(s.unsent > 0 || s.life.Conn.Buffered() > 0)
+	s.push()
+	s.life.pending()
+	s.life.Conn.Writable()
+}
+
+func (s *Sock) resendLater() {
+	if !s.resending {
+		s.resending = true
+		s.w.After(rto-2*min(s.Peer.delay, rto/2), s.resend)
+	}
+}
+
+// resend retransmits unacknowledged bytes with exponential back-off.
+func (s *Sock) resend() {
+	if s.Closed || s.Rst {
+		return
+	}
+	s.retransmits++
+	s.life.resent()
+	s.lastSend = s.w.Now
+	if s.Peer.vanished || s.w.isLost() || s.w.acksAreLost() {
+		s.w.After(min(rto<<min(s.retransmits, 20), maxRTO), s.resend)
+		return
+	}
+	s.w.After(2*s.Peer.delay, func() {
+		n := s.outLost + s.ackLost
+		s.Peer.receive(s.outLost)
+		s.outLost, s.ackLost, s.resending = 0, 0, false
+		s.taken(n)
+	})
+}
+
+// answer answers a question about the socket.
+func (s *Sock) answer(ev *verdict.Evidence) {
+	*ev = verdict.Evidence{Queued: -1}
+	switch {
+	case s.IsOver():
+		ev.Found = verdict.Ended
+	case s.Unread > 0:
+		ev.Found = verdict.Unread
+	}
+	switch s.w.Family {
+	case BSD:
+		return
+	case Unix, zeros:
+		ev.Queued = s.queued
+		return
+	}
+	jiffy := s.w.Jiffy
+	since := func(at time.Duration) time.Duration {
+		return ((s.w.Now/jiffy - at/jiffy) * jiffy).Truncate(time.Millisecond)
+	}
+	ev.Dated, ev.Step = true, jiffy+time.Millisecond
+	ev.Silent, ev.Quiet = since(s.lastRecv), since(s.lastSend)
+	ev.Received, ev.Acked = s.received, s.acked
+	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
+	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
+	ev.Unsent, ev.Queued = s.unsent, s.queued
+}

@@ -1,0 +1,334 @@
+// Package sim simulates servers with their kernel, their network and their peers in virtual time,
+// for tests of packages idle and idlenet. A [World] owns all that does not depend on the front end:
+// events, random choices, peers, sockets, faults, and an oracle. The oracle knows the physical
+// events, and checks each verdict by the contract in docs/verdict.md. It does not know how a front
+// end judges. A [Front] makes the server of a world, and drives it.
+package sim
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// A Kind selects the faults of a world.
+type Kind uint8
+
+// The kinds.
+const (
+	Anything   Kind = iota
+	NetworkOut      // the server's own network is down for less than one timeout
+	pause           // the machine is paused, once
+	Calm            // no faults
+)
+
+// A Front is the front end of a world: the server, and the code that drives it.
+type Front interface {
+	Base() *World
+	Choose()                  // chooses the behaviour of the code of the server, before Start
+	Start()                   // makes the server by the settings, and completes these
+	Attach(l *Life)           // sets the Conn of a new connection, and its Loop
+	Accept(l *Life)           // the kernel has accepted a connection
+	Drives() bool             // there is a driver
+	Round()                   // is one round of the driver
+	Poll()                    // is called after each event, and plans rounds before the next tick
+	Stopped()                 // is called after a stop of the process
+	Disturb(at time.Duration) // plans a disturbance of its own
+	Update(s Settings) error  // calls Update
+	Kick(l *Life)             // calls Kick
+	Finish()                  // closes all connections, and checks that nothing is left
+}
+
+// A Server is what a Front has made.
+type Server interface {
+	reap.Reaper
+	Drain(spread, deadline time.Duration) error
+}
+
+// Traits are properties of a front end.
+type Traits struct {
+	Package string
+	Seeds   []uint64 // of worlds in which a promise was once broken
+	// Worlds is the number of worlds of a run without a duration, and Short that of a short run. If
+	// 0, a run has new worlds for five seconds.
+	Worlds, Short uint64
+	// A verdict may be later than two ticks by Late and by LatePer for each connection.
+	Late, LatePer time.Duration
+	// Loops says that event loops judge connections, and leave those that their peers have ended. A
+	// front end without loops judges in its rounds.
+	Loops bool
+	// Counts occur in a long run, besides those of all front ends; Never are reasons that do not.
+	Counts, Never []string
+}
+
+// A World is a server with its kernel, its network and its peers in virtual time. One goroutine
+// runs all of it, and the same seed gives the same world.
+type World struct {
+	front   Front
+	Traits  Traits
+	Server  Server          // set by Start
+	Monitor *outage.Monitor // of the server
+	Seed    uint64
+	Rand    *rand.Rand
+	extra   *rand.Rand // for what the worlds of older seeds do not have
+	Kind    Kind
+	Family  Family
+	Jiffy   time.Duration
+	Set     *Settings     // in force; replaced by an Update
+	Longest time.Duration // longest limit
+	limited []reap.Reason // the limits that may apply
+	Decides bool          // there is an OnIdle
+	Changes bool          // there are things that the worlds of older seeds do not have
+	Reply   int           // bytes, at most
+
+	Now     time.Duration
+	Horizon time.Duration
+	seq     uint64
+	physics queue // of the kernel, the network and the peers
+	process queue // of the server; waits while the process is stopped
+
+	All      []*Life
+	Loops    []*Loop
+	Open     int // connections
+	asked    *Life
+	readAt   time.Duration // the last reading of the clock
+	RoundDue time.Duration // the next multiple of the tick, at which the driver should run
+	plannedN uint64        // number of the planned round; earlier ones are void
+	rounds   int
+	InRound  bool
+	frozen   bool // reading the clock takes no time
+	faults
+
+	changedAt  time.Duration // the settings were changed then
+	observedTo time.Duration // ObserveOnly was on until then
+	observes   bool          // ObserveOnly was on at some time
+	drain      struct{ at, done, deadline time.Duration }
+	shedsMore  bool          // one call has not closed enough connections for the total of output
+	overSince  time.Duration // all connections have more output than the total since then, or 0
+
+	failure            *Life // of the broken promise, perhaps nil
+	promised, happened string
+	traced             *int // the connection to trace
+	lines              []string
+	N                  map[string]int // counts for the report
+}
+
+// Base returns the world.
+func (w *World) Base() *World { return w }
+
+// Violate records that a promise was broken. Only the first one counts.
+func (w *World) Violate(l *Life, promised, happened string) {
+	if !w.Failed() {
+		w.failure, w.promised, w.happened = l, promised, happened
+		w.Trace(l, "VIOLATION: promised: "+promised+"; "+happened)
+	}
+}
+
+// Failed reports whether a promise was broken.
+func (w *World) Failed() bool { return w.promised != "" }
+
+// Failure describes the first promise that was broken.
+func (w *World) Failure() string { return w.promised + "\nbut: " + w.happened }
+
+// Trace records an event of the traced connection or of the server.
+func (w *World) Trace(l *Life, what ...any) {
+	if w.traced == nil || l != nil && l.ID != *w.traced {
+		return
+	}
+	subject := "server"
+	if l != nil {
+		subject = fmt.Sprintf("conn %d", l.ID)
+	}
+	w.lines = append(w.lines, fmt.Sprintf("%14v %-8s ", w.Now, subject)+strings.TrimSpace(fmt.Sprintln(what...)))
+}
+
+// One reports true once in n calls on average.
+func (w *World) One(n int) bool { return w.Rand.IntN(n) == 0 }
+
+// UpTo returns a duration between 1 ns and another.
+func (w *World) UpTo(d time.Duration) time.Duration {
+	return time.Duration(w.Rand.Int64N(int64(max(d, 1)))) + 1
+}
+
+// Skewed returns a duration between two others. Each order of magnitude is equally likely.
+func (w *World) Skewed(from, to time.Duration) time.Duration {
+	return time.Duration(float64(from) * math.Pow(float64(to)/float64(from), w.Rand.Float64()))
+}
+
+// Limit returns a timeout.
+func (w *World) Limit() time.Duration {
+	return w.Skewed(200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
+}
+
+// After plans an event of the kernel, the network or a peer.
+func (w *World) After(d time.Duration, do func()) {
+	w.seq++
+	w.physics.push(event{w.Now + d, w.seq, do})
+}
+
+// Later plans an action of the server's process.
+func (w *World) Later(at time.Duration, do func()) {
+	w.seq++
+	w.process.push(event{at, w.seq, do})
+}
+
+// Pass passes time in which the server's process does nothing else.
+func (w *World) Pass(d time.Duration) {
+	until := w.Now + d
+	for at := w.physics.next(); at <= until; at = w.physics.next() {
+		w.Now = max(w.Now, at)
+		w.physics.pop().do()
+	}
+	w.Now = until
+}
+
+// Sleep passes time in which the other threads of the process run.
+func (w *World) Sleep(d time.Duration) {
+	until := w.Now + d
+	for !w.Failed() {
+		queue := &w.physics
+		if w.process.next() < queue.next() {
+			queue = &w.process
+		}
+		if queue.next() > until {
+			break
+		}
+		w.Now = max(w.Now, queue.next())
+		queue.pop().do()
+		w.watchHold()
+		w.front.Poll()
+	}
+	w.Now = max(w.Now, until)
+}
+
+// Elapsed is the clock of the server.
+func (w *World) Elapsed() time.Duration {
+	if w.frozen {
+		return w.Now
+	}
+	w.Pass(50 * time.Nanosecond)
+	at := w.Now
+	if w.readsToStop--; w.readsToStop == 0 && w.Faulty && w.Now < w.Horizon {
+		w.readsToStop = 1 + w.Rand.IntN(20000)
+		w.Stop(w.stopLength(), w.One(4))
+		if w.One(2) {
+			at = w.Now // half of the stops come before the reading, half after it
+		}
+	}
+	if l := w.asked; l != nil { // the server cannot know how old the answer is
+		if w.asked = nil; w.Now-l.Judged > time.Millisecond {
+			l.now.anySent = w.Now
+		}
+	}
+	w.readAt = at
+	return at
+}
+
+// AboutToAsk is called before a question to the kernel. The process may be stopped before it.
+func (w *World) AboutToAsk(l *Life) {
+	l.askedFrom = w.readAt
+	w.Pass(time.Microsecond)
+	if w.Faulty && w.One(300) && w.Now < w.Horizon {
+		w.Stop(w.stopLength(), w.One(4))
+	}
+}
+
+// Answer answers a question about an open connection. A verdict may follow.
+func (w *World) Answer(l *Life, ev *verdict.Evidence, mayJudge bool) {
+	l.Sock.answer(ev)
+	w.watchHold()
+	if mayJudge {
+		l.question()
+	}
+	w.asked = l
+	w.Trace(l, "asked:", ev.Found, ev.Silent, ev.Quiet, ev.Queued)
+	if w.Faulty && w.One(200) {
+		w.readsToStop = 1 + w.Rand.IntN(3)
+	}
+}
+
+// PlanRounds begins the rounds of a driver.
+func (w *World) PlanRounds() {
+	w.RoundDue = (w.Now/w.Set.Tick + 1) * w.Set.Tick
+	w.PlanRound(w.RoundDue)
+}
+
+// PlanRound plans the next round of the driver, which may be late. Those planned before are void.
+func (w *World) PlanRound(at time.Duration) {
+	w.plannedN++
+	n := w.plannedN
+	if w.Faulty && w.One(100) {
+		tick := 4 * w.Set.Tick
+		at += w.UpTo([]time.Duration{w.Longest, tick, tick, tick}[w.Rand.IntN(4)])
+	}
+	w.Later(at, func() {
+		if n == w.plannedN && w.front.Drives() && !w.InRound {
+			w.round()
+		}
+	})
+}
+
+// round is one round of the driver.
+func (w *World) round() {
+	if w.Now-w.RoundDue > time.Millisecond {
+		w.Trace(nil, "the driver is late by", w.Now-w.RoundDue)
+		w.Away.Add(w.RoundDue, w.Now)
+		w.addCertain(w.RoundDue, w.Now)
+	}
+	w.InRound = true
+	w.front.Round()
+	w.InRound = false
+	w.watchOutput()
+	w.watchHold()
+	isBusy := func(l *Loop) bool { return l.Running }
+	if w.rounds++; w.rounds%16 == 0 && !slices.ContainsFunc(w.Loops, isBusy) {
+		w.CheckCounts(false)
+	}
+	if w.front.Drives() {
+		w.PlanRounds()
+	}
+}
+
+// Refused is called when a new connection was refused. It says whether the server may be full.
+func (w *World) Refused(l *Life, isFull bool) {
+	w.N["refused"]++
+	w.Trace(l, "refused")
+	if !isFull && w.drain.at == 0 {
+		w.Violate(l, "a connection is refused only for lack of room, or in a drain", "it is refused")
+	}
+}
+
+// CheckCounts checks that the counters add up, and returns them. That takes no time. Callbacks may
+// be under way, unless all connections are closed.
+func (w *World) CheckCounts(isEnd bool) reap.Stats {
+	w.frozen = true
+	s := w.Server.Stats()
+	w.frozen = false
+	w.Want("Opened", s.Opened, w.N["lives"])
+	w.Want("Opened - Closed", s.Opened-s.Closed, s.Connections)
+	w.Want("Refused", s.Refused, w.N["refused"])
+	for k := verdict.First; k <= verdict.Last; k++ {
+		if n := w.N[k.Error()]; isEnd || s.Reaped[k] < uint64(n) {
+			w.Want("Reaped "+k.Error(), s.Reaped[k], n)
+		}
+	}
+	if s.ClosedByHandler > s.Closed || s.Connections < w.Open || isEnd && s.Connections+w.Server.Connections() > 0 {
+		w.Violate(nil, "ClosedByHandler is a part of Closed, and open connections are one of Connections",
+			fmt.Sprintf("%d of %d, %d of %d", s.ClosedByHandler, s.Closed, w.Open, s.Connections))
+	}
+	return s
+}
+
+// Want checks a counter.
+func (w *World) Want(what string, got uint64, want int) {
+	if got != uint64(want) {
+		w.Violate(nil, what+" is exact", fmt.Sprintf("%s is %d, want %d", what, got, want))
+	}
+}

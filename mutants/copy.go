@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -52,8 +53,14 @@ func newCopy(root string, timeout time.Duration, tests []string) (*workCopy, err
 	return c, nil
 }
 
+// shared are the packages that both front ends, packages idle and idlenet, are built on.
+var shared = []string{
+	"internal/connstate", "internal/conntable", "internal/mono", "internal/outage", "internal/verdict", "internal/watch",
+}
+
 // testsFor returns the tests for a mutant. By default they are those of its package, those against
-// servers with known faults for loadtest, and the simulation for others, if there is one.
+// servers with known faults for loadtest, and the simulation of a front end for others. A mutant in
+// a shared package is tried against both front ends, and against their simulations last.
 func (c *workCopy) testsFor(m mutant) []string {
 	if c.tests != nil {
 		return c.tests
@@ -67,12 +74,34 @@ func (c *workCopy) testsFor(m mutant) []string {
 		}
 		return tests
 	}
+	dir, fronts := path.Dir(m.file), []string{"idle"}
+	isShared := slices.Contains(shared, dir)
+	switch {
+	case isShared:
+		fronts = []string{"idle", "idlenet"}
+	case dir == "idlenet":
+		fronts = []string{"idlenet"}
+	}
+	var simulations []string
+	for _, front := range fronts {
+		if !c.hasSimulation(front) {
+			continue
+		}
+		if isShared {
+			tests = append(tests, short+"./"+front+" -skip ^TestSimulation$")
+		}
+		simulations = append(simulations, fmt.Sprintf("go test -count=1 -timeout %v ./%s -run ^TestSimulation$", c.timeout, front))
+	}
+	return append(tests, simulations...)
+}
+
+func (c *workCopy) hasSimulation(dir string) bool {
 	for file, source := range c.sources {
-		if path.Dir(file) == "idle" && strings.HasSuffix(file, "_test.go") && strings.Contains(source, "func TestSimulation(") {
-			return append(tests, fmt.Sprintf("go test -count=1 -timeout %v ./idle -run TestSimulation", c.timeout))
+		if path.Dir(file) == dir && strings.HasSuffix(file, "_test.go") && strings.Contains(source, "func TestSimulation(") {
+			return true
 		}
 	}
-	return tests
+	return false
 }
 
 func (c *workCopy) remove() { _ = os.RemoveAll(c.dir) }

@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParse(t *testing.T) {
@@ -57,6 +59,32 @@ func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestTestsForAMutant(t *testing.T) {
+	const short, long = "go test -short -failfast -count=1 -timeout 1m0s ", "go test -count=1 -timeout 1m0s "
+	const skip, simulation = " -skip ^TestSimulation$", " -run ^TestSimulation$"
+	c := &workCopy{timeout: time.Minute, sources: map[string]string{
+		"idle/sim_test.go": "func TestSimulation(", "idlenet/sim_test.go": "func TestSimulation(", "loadtest/internal/truth/doc.go": "",
+	}}
+	own := short + "{package}"
+	for file, want := range map[string][]string{
+		"wheel/wheel.go":         {own, long + "./idle" + simulation},
+		"idle/loop.go":           {own, long + "./idle" + simulation},
+		"idlenet/shard.go":       {own, long + "./idlenet" + simulation},
+		"loadtest/echo_linux.go": {own, short + "./loadtest/internal/truth"},
+		"internal/watch/look.go": {
+			own, short + "./idle" + skip, short + "./idlenet" + skip, long + "./idle" + simulation, long + "./idlenet" + simulation,
+		},
+	} {
+		if got := c.testsFor(mutant{file: file}); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", file, got, want)
+		}
+	}
+	c.tests = []string{"true"}
+	if got := c.testsFor(mutant{file: "idle/loop.go"}); !slices.Equal(got, c.tests) {
+		t.Errorf("got %q", got)
 	}
 }
 

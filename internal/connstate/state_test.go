@@ -165,6 +165,18 @@ func TestWhatTheKernelSaysIsKept(t *testing.T) {
 	require.True(t, c.facts().Blind)
 }
 
+func TestTheEndOfAPeerIsKept(t *testing.T) {
+	c := newConn(verdict.Limits{HalfClosed: time.Minute})
+	c.pass(time.Second)
+	require.False(t, c.learn(verdict.Evidence{HalfEnded: true}))
+	ended := c.now
+	for range 2 {
+		require.Equal(t, ended, c.facts().EndedSince)
+		c.pass(time.Second)
+		c.learn(verdict.Evidence{HalfEnded: true})
+	}
+}
+
 func TestAdaptForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
 	rate := verdict.Rate{BytesPerSecond: 1, Window: time.Second, Always: true}
 	beat := verdict.Heartbeat{Interval: time.Minute}

@@ -36,6 +36,22 @@ func TestPollOutput(t *testing.T) {
 	}
 }
 
+func TestPollKernel(t *testing.T) {
+	for _, tc := range []struct {
+		lim  Limits
+		want time.Duration
+	}{
+		{Limits{Read: time.Minute}, 0},
+		{Limits{Stall: 60 * second}, 60 * second},
+		{Limits{HalfClosed: 60 * second}, 15 * second},
+		{Limits{HalfClosed: 60 * second, Stall: 10 * second}, 10 * second},
+		{Limits{HalfClosed: 200 * time.Millisecond}, 100 * time.Millisecond}, // a tick
+	} {
+		tc.lim.Tick = 100 * time.Millisecond
+		require.Equal(t, tc.want, tc.lim.PollKernel(), "%+v", tc.lim)
+	}
+}
+
 func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {
 	for _, r := range allReasons() {
 		lim, f := testLimits(), testFacts()

@@ -37,6 +37,43 @@ func TestObserveOnlyIsCountedOnce(t *testing.T) {
 	require.Zero(t, p.Decided.Load())
 }
 
+func TestADrainClosesObservedConnections(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second, ObserveOnly: true})
+	p.open()
+	p.pass(10 * time.Second)
+	require.EqualValues(t, 1, p.Decided.Load())
+	require.NoError(t, p.Drain(0, 0))
+	p.pass(3 * p.Clock.Tick())
+	require.Len(t, p.closed, 1)
+	require.Zero(t, p.Decided.Load())
+}
+
+// TestALongRoundFollowsNewSettings changes the settings between two looks of a round.
+func TestALongRoundFollowsNewSettings(t *testing.T) {
+	p := newAskingPort(t, testConfig{ReadTimeout: time.Minute})
+	id, c := p.open()
+	p.pass(30 * time.Second)
+	require.NoError(t, p.ScaleTimeouts(1, 10*time.Second))
+	p.Look(c.timer, id)
+	require.Same(t, p.Settings(), p.Set)
+	require.Len(t, p.closed, 1)
+}
+
+// TestAReleasedConnectionIsClosedInTime ends a Hold without a rearm, as package idlenet does.
+func TestAReleasedConnectionIsClosedInTime(t *testing.T) {
+	const timeout = 10 * time.Second
+	p := newAskingPort(t, testConfig{ReadTimeout: timeout})
+	_, c := p.open()
+	c.Hold()
+	p.pass(timeout + timeout/2)
+	require.True(t, c.Release())
+	c.State.Touch(&p.Clock, &c.Front)
+	p.pass(timeout - p.Clock.Tick())
+	require.Empty(t, p.closed)
+	p.pass(3 * p.Clock.Tick())
+	require.Len(t, p.closed, 1)
+}
+
 func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, ObserveOnly: true})
 	id, c := p.open()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -27,6 +28,41 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	require.Len(t, p.closed, 2)
 	require.Zero(t, p.limits.uses[number])
 	require.Empty(t, p.limits.index)
+}
+
+// TestLimitsOfAConnectionApplyAtOnce gives limits to a connection whose next look is in an hour.
+func TestLimitsOfAConnectionApplyAtOnce(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	id, c := p.open()
+	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{ReadTimeout: 10 * time.Second}))
+	p.pass(10*time.Second + 2*p.Clock.Tick())
+	require.Len(t, p.closed, 1)
+}
+
+// TestLimitsOfAConnectionAdaptItsState begins and ends the windows of a minimum rate.
+func TestLimitsOfAConnectionAdaptItsState(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	id, c := p.open()
+	p.pass(time.Second)
+	always := reap.MinRate{BytesPerSecond: 1, Always: true}
+	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: always}))
+	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
+	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: reap.MinRate{BytesPerSecond: -1}}))
+	require.Zero(t, p.Facts(id, c, p.now).RatedSince)
+}
+
+// TestTheMonitorKnowsTheTimeoutsOfConnections has a silence that is long for one connection only.
+func TestTheMonitorKnowsTheTimeoutsOfConnections(t *testing.T) {
+	for _, own := range []time.Duration{0, 10 * time.Second} {
+		p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+		id, c := p.open()
+		require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{ReadTimeout: own}))
+		for p.now < mono.Time(5*time.Second) {
+			p.now = p.now.Add(p.Clock.Tick())
+			p.Move(func(mono.Time) mono.Time { return 0 })
+		}
+		require.Equal(t, own > 0, p.Watcher.Outages().Count != nil, "%v", own)
+	}
 }
 
 // TestLimitsAreRebuiltWhenTheyAreUsed changes the settings, which would otherwise rebuild the

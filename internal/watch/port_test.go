@@ -46,10 +46,23 @@ type testConn = Conn[conntable.Record]
 
 func newTestPort(t *testing.T, cfg testConfig) *testPort {
 	t.Helper()
+	return newTestPortOf(t, testForm, cfg)
+}
+
+// newAskingPort returns a front end that does not see messages.
+func newAskingPort(t *testing.T, cfg testConfig) *testPort {
+	t.Helper()
+	form := testForm
+	form.AsksFirst = true
+	return newTestPortOf(t, form, cfg)
+}
+
+func newTestPortOf(t *testing.T, form Form, cfg testConfig) *testPort {
+	t.Helper()
 	p := &testPort{answer: verdict.Evidence{Queued: -1}}
-	checked, err := testForm.Check(&cfg, 0, func(configtable.Refuse) {})
+	checked, err := form.Check(&cfg, 0, func(configtable.Refuse) {})
 	require.NoError(t, err)
-	p.Watcher.Init(&testForm, checked, func() mono.Time { return p.now }, func() {})
+	p.Watcher.Init(&form, checked, func() mono.Time { return p.now }, func() {})
 	p.Shard.Init(&p.Watcher, 1, p)
 	return p
 }

@@ -33,6 +33,13 @@ func TestATurnOfARingDoesNotOverlapTheNext(t *testing.T) {
 	require.Equal(t, 2, ring.Later)
 }
 
+// TestATurnOfARingHasRoomForRounding has a deadline that the clock and the wheel have rounded up.
+func TestATurnOfARingHasRoomForRounding(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond})
+	p.Schedule.wheel.Schedule(10*time.Second+p.Clock.Tick(), 1)
+	require.Zero(t, p.Ring(1000).Later)
+}
+
 func TestATurnOfARingHasRoomForJitter(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond})
 	cfg := p.Settings().Config

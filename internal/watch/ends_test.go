@@ -1,0 +1,28 @@
+package watch
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// TestAnEndIsCountedOnce ends a connection that is counted already if it was observed.
+func TestAnEndIsCountedOnce(t *testing.T) {
+	for _, observed := range []bool{false, true} {
+		var w Watcher
+		var e Ends
+		e.init(&w)
+		if observed {
+			w.Decided.Add(1)
+		}
+		before := w.Decided.Load()
+		end := e.Add(7, observed, &reap.Error{Reason: reap.Kicked})
+		require.Same(t, end, e.Of(7))
+		require.EqualValues(t, 1, w.Decided.Load(), "observed: %v", observed)
+		e.Undo(7, observed)
+		require.Nil(t, e.Of(7))
+		require.Equal(t, before, w.Decided.Load(), "observed: %v", observed)
+	}
+}

@@ -1,0 +1,23 @@
+package watch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+)
+
+func TestALookIsNeverPutOff(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Minute})
+	timer := p.Schedule.add(1, mono.Time(20*time.Second))
+	for _, tc := range []struct{ by, want time.Duration }{
+		{30 * time.Second, 20 * time.Second}, {10 * time.Second, 10 * time.Second}, {20 * time.Second, 10 * time.Second},
+	} {
+		p.Schedule.by(timer, mono.Time(tc.by))
+		due, filed := p.Schedule.wheel.Deadline(timer)
+		require.True(t, filed)
+		require.Equal(t, tc.want, due, "by %v", tc.by)
+	}
+}

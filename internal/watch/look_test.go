@@ -37,6 +37,48 @@ func TestObserveOnlyIsCountedOnce(t *testing.T) {
 	require.Zero(t, p.Decided.Load())
 }
 
+// TestTheKernelIsAskedWhenAVerdictIsPutOff stops the process beyond a deadline. The peer may have
+// sent something meanwhile.
+func TestTheKernelIsAskedWhenAVerdictIsPutOff(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	p.open()
+	p.pass(time.Second)
+	p.now = p.now.Add(30 * time.Second)
+	p.pass(p.Clock.Tick())
+	require.EqualValues(t, 1, p.Counters.PutOff)
+	require.Equal(t, 1, p.asked)
+}
+
+// TestAConnectionThatTheHandlerClosesIsNotClosedAgain closes an idle connection in OnIdle.
+func TestAConnectionThatTheHandlerClosesIsNotClosedAgain(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second})
+	p.onIdle = p.Gone
+	p.open()
+	p.pass(2 * time.Second)
+	require.Empty(t, p.closed)
+	require.EqualValues(t, 1, p.Counters.Closed)
+}
+
+// TestABrokenConnectionIsLookedAtAgain has an event loop that does not report the end.
+func TestABrokenConnectionIsLookedAtAgain(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	p.open()
+	p.answer.Found = verdict.Ended
+	p.pass(15 * time.Second)
+	require.Empty(t, p.closed)
+	p.answer.Found = verdict.Nothing
+	p.pass(closeRetry + 2*p.Clock.Tick())
+	require.Len(t, p.closed, 1)
+}
+
+func TestAPollKnowsHowLongItsQuestionTook(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	id, c := p.open()
+	p.takes = time.Second
+	p.Poll(id, c)
+	require.Equal(t, time.Second, p.evidence.Took)
+}
+
 func TestADrainClosesObservedConnections(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Second, ObserveOnly: true})
 	p.open()

@@ -39,6 +39,9 @@ type testPort struct {
 	Shard[conntable.Record]
 	now    mono.Time
 	answer verdict.Evidence
+	asked  int           // questions to the kernel
+	takes  time.Duration // of each question
+	onIdle func(id uint32, c *testConn)
 	closed []*reap.Error
 }
 
@@ -94,13 +97,18 @@ func (p *testPort) Record(c *testConn) *conntable.Record { return &c.Front }
 
 func (p *testPort) Ask(_ *testConn, ev *verdict.Evidence) bool {
 	*ev = p.answer
+	p.asked++
+	p.now = p.now.Add(p.takes)
 	return true
 }
 
 func (p *testPort) Output(*testConn) int                                  { return 0 }
 func (p *testPort) Remote(*testConn) net.Addr                             { return nil }
 func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
-func (p *testPort) Raise(_ uint32, _ *testConn, ev reap.Event) bool {
+func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event) bool {
+	if p.onIdle != nil {
+		p.onIdle(id, c)
+	}
 	return ev.Reason != reap.WriteIdle
 }
 func (p *testPort) Ping(*testConn)                                                   {}

@@ -21,3 +21,11 @@ func TestALookIsNeverPutOff(t *testing.T) {
 		require.Equal(t, tc.want, due, "by %v", tc.by)
 	}
 }
+
+// TestAFrontEndThatSeesMessagesLooksInTheTickOfADeadline has a deadline between two ticks.
+func TestAFrontEndThatSeesMessagesLooksInTheTickOfADeadline(t *testing.T) {
+	cfg := testConfig{ReadTimeout: time.Minute, Tick: 100 * time.Millisecond}
+	const due = 10*time.Second + 30*time.Millisecond
+	require.Equal(t, 10*time.Second, newTestPort(t, cfg).Schedule.upcoming(mono.Time(due)))
+	require.Equal(t, due, newAskingPort(t, cfg).Schedule.upcoming(mono.Time(due)))
+}

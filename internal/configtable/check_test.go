@@ -20,7 +20,7 @@ func TestDefaults(t *testing.T) {
 	cfg.MinRate.BytesPerSecond = 1
 	cfg.Heartbeat.Interval, cfg.Heartbeat.MaxMissed = time.Minute, 3
 	configtable.Idle.Fill(&cfg)
-	require.Equal(t, time.Second, cfg.ShedProtect)
+	require.Zero(t, cfg.ShedProtect, "its default is quiet")
 	require.Equal(t, configtable.DefaultWindow, cfg.MinRate.Window)
 	require.Equal(t, time.Minute, cfg.Heartbeat.Retry, "that of another setting")
 	require.Equal(t, 3, cfg.Heartbeat.MaxMissed, "it is set")

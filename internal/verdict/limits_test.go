@@ -48,7 +48,7 @@ func TestPollKernel(t *testing.T) {
 		{Limits{HalfClosed: 200 * time.Millisecond}, 100 * time.Millisecond}, // a tick
 	} {
 		tc.lim.Tick = 100 * time.Millisecond
-		require.Equal(t, tc.want, tc.lim.PollKernel(), "%+v", tc.lim)
+		require.Equal(t, tc.want, tc.lim.PollKernel(false), "%+v", tc.lim)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestTheMonitorKnowsTheTimeoutsOfConnections(t *testing.T) {
 			p.now = p.now.Add(p.Clock.Tick())
 			p.Move(func(mono.Time) mono.Time { return 0 })
 		}
-		require.Equal(t, own > 0, p.Watcher.Outages().Count != nil, "%v", own)
+		require.Equal(t, own > 0, p.Monitor.State().Count != nil, "%v", own)
 	}
 }
 

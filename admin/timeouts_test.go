@@ -19,6 +19,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -203,10 +204,12 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 
 // TestThePageHasAFieldForEachTimeoutOfAConnection compares the form of the page with the table of
 // settings.
-func TestThePageHasAFieldForEachTimeoutOfAConnection(t *testing.T) {
+// TestThePageHasAFieldForEachIdleTimeout has no field for other limits that a connection can have of
+// its own.
+func TestThePageHasAFieldForEachIdleTimeout(t *testing.T) {
 	var want, got []string
 	for _, s := range configtable.Idle {
-		if s.Scope == configtable.PerConnection {
+		if verdict.IsIdle(s.Reason) {
 			require.True(t, s.Adjustable, "%s: the page changes it by a request", s.Name)
 			want = append(want, s.Name)
 		}

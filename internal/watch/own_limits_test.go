@@ -30,7 +30,7 @@ func TestLimitsOfAClosedConnectionAreGivenBack(t *testing.T) {
 	require.Empty(t, p.limits.index)
 }
 
-// TestLimitsOfAConnectionApplyAtOnce gives limits to a connection whose next look is in an hour.
+// TestLimitsOfAConnectionApplyAtOnce gives limits to a connection with its next look in an hour.
 func TestLimitsOfAConnectionApplyAtOnce(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
 	id, c := p.open()

@@ -203,9 +203,8 @@ func TestErrorsOfTheReaperNameFlags(t *testing.T) {
 }
 
 // TestThePageHasAFieldForEachTimeoutOfAConnection compares the form of the page with the table of
-// settings.
-// TestThePageHasAFieldForEachIdleTimeout has no field for other limits that a connection can have of
-// its own.
+// settings. TestThePageHasAFieldForEachIdleTimeout has no field for other limits that a connection
+// can have of its own.
 func TestThePageHasAFieldForEachIdleTimeout(t *testing.T) {
 	var want, got []string
 	for _, s := range configtable.Idle {

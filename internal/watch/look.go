@@ -109,9 +109,9 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 // questions is how often the kernel is asked until its answer is exact.
 const questions = 3
 
-// askKernel asks the kernel about a connection. It returns the time after the answer. If the process
-// was stopped meanwhile, it is not known how old the answer is. A front end that sees no messages
-// asks again then: otherwise a byte from before the stop could count as one of the stop.
+// askKernel asks the kernel about a connection. It returns the time after the answer. If the
+// process was stopped meanwhile, it is not known how old the answer is. A front end that sees no
+// messages asks again then: otherwise a byte from before the stop could count as one of the stop.
 func (s *Shard[C]) askKernel(c *Conn[C]) (now mono.Time, open bool) {
 	for range questions {
 		before := s.clock.Elapsed()

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"os"
 	"time"
 	"unsafe"
 
@@ -87,4 +88,30 @@ func tcpInfo(fd int, info *unix.TCPInfo) bool {
 func complete(info *unix.TCPInfo, size uintptr) bool {
 	received := unsafe.Offsetof(info.Bytes_received) + unsafe.Sizeof(info.Bytes_received)
 	return size >= received && info.Rcv_mss > 0
+}
+
+// peek inspects the socket without reading from it. unix.Recvfrom would allocate an address.
+func peek(fd int) verdict.Finding {
+	var b [1]byte
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
+			unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+		switch {
+		// The last two errors mean that a sandbox forbids the call.
+		case errno == unix.EAGAIN, errno == unix.ENOSYS, errno == unix.EPERM:
+			return verdict.Nothing
+		case errno == unix.EINTR:
+			continue
+		case errno != 0 || n == 0:
+			return verdict.Ended
+		default:
+			return verdict.Unread
+		}
+	}
+}
+
+// SetUserTimeout bounds how long sent data may stay without acknowledgement (RFC 5482).
+func SetUserTimeout(fd int, d time.Duration) error {
+	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
+	return os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", err)
 }

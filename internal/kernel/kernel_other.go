@@ -1,0 +1,18 @@
+//go:build !linux
+
+package kernel
+
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/verdict"
+)
+
+// AskUnlessFresh is Ask, because the age of the last byte is not known on these systems.
+func AskUnlessFresh(fd int, _ time.Duration, ev *verdict.Evidence) { Ask(fd, ev) }
+
+// HoldsOutput reports false, because Ask reports no output on these systems.
+func HoldsOutput(int) bool { return false }
+
+// SetUserTimeout does nothing: retransmission gives up when the system sees fit.
+func SetUserTimeout(int, time.Duration) error { return nil }

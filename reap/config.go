@@ -45,7 +45,8 @@ type MinRate struct {
 
 // ConnLimits are limits that one connection has of its own, instead of those of the Config. A limit
 // of 0 is that of the Config, and a negative one is none. The idle timeouts are rounded up to whole
-// ticks, and Config.Jitter is added to them.
+// ticks, and Config.Jitter is added to them. A MinRate with BytesPerSecond replaces all fields of
+// Config.MinRate: its Window is 5 s if zero, and its Grace is none.
 type ConnLimits struct {
 	ReadTimeout, WriteTimeout, AllTimeout time.Duration
 	HandshakeTimeout                      time.Duration

@@ -213,7 +213,7 @@ func (d *Drain) check() error {
 	return nil
 }
 
-// complete sets what a server has and package idle has not, unless it is set.
+// complete fills in the defaults that only a server has.
 func (cfg *Config) complete(of *idle.Config) {
 	of.OutputLimit.Total = OutputTotal(of.OutputLimit)
 	if cfg.Admin.Addr != "" {

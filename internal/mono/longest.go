@@ -1,8 +1,6 @@
 package mono
 
-import (
-	"time"
-)
+import "time"
 
 // Longest remembers the longest duration that was added within the last one to two windows. The
 // zero Longest is empty. Not safe for concurrent use.

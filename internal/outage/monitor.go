@@ -200,7 +200,7 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 		}
 		s := *m.State()
 		s.Count = &Count{From: began, To: m.heard}
-		m.publish(&s)
+		m.state.Store(&s)
 		return Finding{Count: true}
 	}
 	return Finding{}
@@ -241,7 +241,7 @@ func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
 func (m *Monitor) dropCount() {
 	if s := *m.State(); s.Count != nil {
 		s.Count = nil
-		m.publish(&s)
+		m.state.Store(&s)
 	}
 }
 
@@ -272,7 +272,5 @@ func (m *Monitor) endHold(now mono.Time, rule Rule) Finding {
 func (m *Monitor) add(s *State, more time.Duration) {
 	m.Outages++
 	m.Time += more
-	m.publish(s)
+	m.state.Store(s)
 }
-
-func (m *Monitor) publish(s *State) { m.state.Store(s) }

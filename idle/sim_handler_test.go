@@ -150,8 +150,8 @@ func (h *simHandler) mischief(c *simConn) gnet.Action {
 		life.Message(true)
 		handle(w.reaper, c).BeginMessage()
 	case 12:
-		handle(w.reaper, c).EndMessage()
 		life.Message(false)
+		handle(w.reaper, c).EndMessage()
 	case 13:
 		_ = c.Wake(nil)
 	case 14:
@@ -231,7 +231,8 @@ type simTimer struct {
 	earliest time.Duration // of the next call
 	latest   time.Duration // it is due then at the latest; a call for it may stand for earlier ones
 	every    time.Duration
-	ended    bool // it was called, or stopped
+	vague    time.Duration // the call that set the timer took so long
+	ended    bool          // it was called, or stopped
 	stop     func() bool
 }
 
@@ -253,6 +254,7 @@ func (h *simHandler) setTimers(c *simConn) {
 			t.stop = conn.After(d, call)
 		}
 		t.latest = w.Now + d
+		t.vague = t.latest - t.earliest
 		c.timers = append(c.timers, t)
 	}
 }
@@ -275,7 +277,7 @@ func (h *simHandler) timer(c *simConn, t *simTimer) {
 		t.ended = true
 	} else {
 		t.earliest += t.every
-		t.latest += t.every * (1 + max(w.Now-t.latest, 0)/t.every)
+		t.latest += t.every * (1 + max(w.Now-t.latest+t.vague, 0)/t.every)
 	}
 	switch {
 	case w.One(8):

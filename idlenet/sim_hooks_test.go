@@ -11,7 +11,7 @@ import (
 
 // This file has all that the simulation needs to know of the inside of a Listener.
 
-// listen makes the Listener, with the clock, the kernel and the judge of the world. The number of
+// listen makes the Listener, with the clock, the kernel and the driver of the world. The number of
 // shards does not depend on the machine. It fills in the defaults of the Config.
 func (w *simWorld) listen(shards int) {
 	checked, err := w.cfg.check(w.addr, 0, nil)
@@ -38,7 +38,7 @@ func (w *simWorld) Round() {
 	w.judging = !w.ln.driver.leave()
 }
 
-// Poll takes the place of the judge's wait for work before the next tick.
+// Poll takes the place of the driver's wait for work before the next tick.
 func (w *simWorld) Poll() {
 	if w.judging && !w.InRound && len(w.ln.wake) > 0 {
 		<-w.ln.wake
@@ -58,7 +58,7 @@ func (w *simWorld) newAddress() *simConn {
 // Decided reports whether the connection has ended. The caller may hold the mutex of its shard.
 func (l *simLife) Decided() bool {
 	s := l.w.ln.shard(l.conn)
-	id, ok := s.ids.find(address(l.conn), s)
+	id, ok := s.ids.Find(address(l.conn))
 	return ok && s.Ends.Of(id) != nil
 }
 
@@ -80,9 +80,9 @@ func (w *simWorld) checkEmpty() {
 				left++
 			}
 		}
-		if left+s.ids.len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls) > 0 {
+		if left+s.ids.Len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls) > 0 {
 			w.Violate(nil, "the Listener is empty in the end", fmt.Sprintf("%d connections, %d addresses, %d ends, %d entries, %d calls",
-				left, s.ids.len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls)))
+				left, s.ids.Len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls)))
 		}
 	}
 }

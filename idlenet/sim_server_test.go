@@ -29,7 +29,7 @@ const (
 // to late after that, and a message needs up to work.
 type simManners struct {
 	use      simUse
-	deaf     bool          // it does not close the connection when the deadline has passed
+	deaf     bool          // it closes no connection after the deadline, nor soon after a FIN
 	again    bool          // it replaces a deadline that has passed, and reads on
 	timeout  time.Duration // it sets such a deadline before each Read; 0 for none
 	hijacks  bool
@@ -195,7 +195,9 @@ func (l *simLife) accept() {
 	l.Opening()
 	w.next = l.conn
 	full := w.cfg.MaxConnections > 0 && w.ln.Connections() >= w.cfg.MaxConnections
+	w.Admits = true
 	c, err := w.ln.Accept()
+	w.Admits = false
 	if err != nil {
 		w.Refused(l.Life, full && l.Sock.Closed)
 		return
@@ -251,6 +253,8 @@ func (l *simLife) readReturned() {
 		return
 	}
 	switch timedOut := errors.Is(err, os.ErrDeadlineExceeded); {
+	case !timedOut && l.deaf && l.w.Set.HalfClosedTimeout > 0: // it still sends
+		l.w.Later(l.w.Now+l.w.UpTo(2*l.w.Longest), l.serverCloses)
 	case !timedOut:
 		l.serverCloses()
 	case l.again:
@@ -303,8 +307,8 @@ func (l *simLife) served() {
 		l.Released()
 	}
 	if l.messages && w.One(2) {
-		w.ln.EndMessage(l.c)
 		l.Message(false)
+		w.ln.EndMessage(l.c)
 	}
 	if !l.Sock.Closed {
 		l.Sock.Write(w.Reply)

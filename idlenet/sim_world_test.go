@@ -86,6 +86,9 @@ func (w *simWorld) Start() {
 	if s.OutputLimit = (verdict.Output{}); !dated {
 		s.WriteTimeout, s.AllTimeout, s.MinRate = 0, 0, verdict.Rate{}
 	}
+	if own := w.Stream(halfClosedStream); dated && own.IntN(2) == 0 {
+		s.HalfClosedTimeout = 200*time.Millisecond + time.Duration(own.Int64N(int64(5*time.Second)))
+	}
 	w.cfg = Config{
 		Stamp: !dated || w.One(4), OnReap: w.onReap, CloseGrace: time.Duration(w.Rand.IntN(2)) * w.Limit(),
 		KeepClosed: w.Rand.IntN(3), Reset: [][]Reason{nil, {}, {reap.ReadIdle, reap.WriteStall, reap.Kicked}}[w.Rand.IntN(3)],
@@ -107,6 +110,9 @@ func (w *simWorld) Start() {
 	}
 	w.listen(1 + w.Rand.IntN(3))
 }
+
+// halfClosedStream gives few of the older seeds a HalfClosedTimeout.
+const halfClosedStream = 0x4a1f
 
 // Attach gives a connection the code of the server.
 func (w *simWorld) Attach(l *sim.Life) {

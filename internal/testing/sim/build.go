@@ -46,9 +46,11 @@ const extraStream = 0xc428f
 
 func (w *World) init(seed uint64, front Front, traits Traits) {
 	w.Seed, w.front, w.Traits, w.N = seed, front, traits, map[string]int{}
-	w.Rand = rand.New(rand.NewPCG(seed, 0x1d1e))
-	w.extra = rand.New(rand.NewPCG(seed, extraStream))
+	w.Rand, w.extra = w.Stream(0x1d1e), w.Stream(extraStream)
 }
+
+// Stream returns a stream of random numbers of the seed.
+func (w *World) Stream(number uint64) *rand.Rand { return rand.New(rand.NewPCG(w.Seed, number)) }
 
 // ChooseReply chooses the length of replies.
 func (w *World) ChooseReply() {
@@ -196,14 +198,13 @@ func (w *World) changeLimit(limit time.Duration) {
 	w.update(s)
 }
 
-// update calls Update. Without loops, a server looks at all connections in the next round, and puts
-// off looks that are due. The contract does not allow this delay, and the oracle does.
+// update calls Update.
 func (w *World) update(s Settings) {
 	for _, l := range w.All {
 		l.Check()
 	}
 	w.Trace(nil, "Update", s)
-	isNew := s != *w.Set || !w.Traits.Loops
+	isNew := s != *w.Set
 	if err := w.front.Update(s); err != nil {
 		w.Violate(nil, "Update takes the Config", err.Error())
 	}

@@ -13,6 +13,9 @@ import (
 func (l *Life) Reap(e *reap.Error) {
 	l.Check()
 	w, t := l.w, &l.asked
+	if e.Reason == reap.Shed && l.chosenAt != 0 {
+		l.asked, l.Judged = l.chosen, l.chosenAt
+	}
 	if t.set == nil { // it is kicked before any question
 		t.set = w.Set
 	}
@@ -262,8 +265,8 @@ func (l *Life) wrongEvent(ev reap.Event) string {
 	w, t, last := l.w, &l.asked, l.asked.events[ev.Reason-reap.ReadIdle]
 	earliest, latest := l.activity(t, ev.Reason)
 	slack := w.Slack()
-	// The stamps are inexact while the driver is away.
-	vague := w.Away.since(earliest-w.Set.Tick) + w.Set.Tick + 22*time.Millisecond
+	// The stamps are inexact while the driver is away, and until it runs again.
+	vague := w.Away.merged(w.Set.Tick, 0).since(earliest-w.Set.Tick) + w.Set.Tick + 22*time.Millisecond
 	if earliest <= l.OpenedAt {
 		earliest = l.acceptedAt
 	}

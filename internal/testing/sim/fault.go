@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // faults are the times in which the server could not do its work.
 type faults struct {
@@ -82,12 +85,7 @@ func (w *World) addCertain(from, to time.Duration) {
 }
 
 // Grace returns the bound of the grace after an outage, negative if there is none.
-func (w *World) Grace() time.Duration {
-	if w.Set.OutageGrace == 0 {
-		return 2 * time.Minute
-	}
-	return w.Set.OutageGrace
-}
+func (w *World) Grace() time.Duration { return cmp.Or(w.Set.OutageGrace, 2*time.Minute) }
 
 // Slack is the lateness that a verdict may have if the process was never away: two ticks, the steps
 // of the kernel, and the time to close all connections.
@@ -113,7 +111,6 @@ func (w *World) watchHold() {
 	for _, o := range state.Silent {
 		w.holds = append(w.holds, Interval{time.Duration(o.From), time.Duration(o.To)})
 	}
-	w.holds.sort()
 	w.holds = w.holds.merged(0, 0)
 	if len(w.holds) > 0 && (len(w.All) < 16 || w.Grace() < 0) {
 		w.Violate(nil, "no hold with fewer than 16 connections or without a grace", "verdicts are held")
@@ -154,6 +151,5 @@ func (w *World) MayBeOut() Intervals {
 	if w.slow != 0 {
 		all = append(all, Interval{w.slow, w.Now})
 	}
-	all.sort()
 	return all.merged(3*w.Set.Tick, time.Millisecond)
 }

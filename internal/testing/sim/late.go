@@ -89,11 +89,11 @@ func (l *Life) untilAlways(k reap.Reason, r rule) time.Duration {
 	case reap.WriteIdle: // a stop during a question leaves open when in it the bytes were sent
 		return max(r.to, w.MayBeOut().end(t.anySent)) + r.limit + jitter
 	case reap.NoFirstByte:
-		return l.latest(r.to, r.limit, t.came)
+		return l.latest(r.to, r.limit)
 	case reap.HeartbeatTimeout:
 		jitter := time.Duration(max(s.Heartbeat.Jitter, 0) * float64(s.Heartbeat.Interval))
 		late := time.Duration(s.Heartbeat.MaxMissed) * w.Slack()
-		return max(l.latest(r.to, r.limit+jitter+late, t.came), l.latest(max(t.lastPing, r.to), r.limit, t.came))
+		return max(l.latest(r.to, r.limit+jitter+late), l.latest(max(t.lastPing, r.to), r.limit))
 	case reap.Drained:
 		return r.to + r.limit
 	case reap.MaxAge:
@@ -110,7 +110,7 @@ func (l *Life) untilAlways(k reap.Reason, r rule) time.Duration {
 // instant that the server may take for the last activity, including its knowledge at the last
 // question.
 func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duration {
-	due := l.latest(since, limit, l.now.came)
+	due := l.latest(since, limit)
 	for _, t := range []*Truth{&l.now, &l.asked, &l.prior} {
 		earliest, latest := l.activity(t, k)
 		noticed := t.delivered[k-reap.ReadIdle]
@@ -120,15 +120,19 @@ func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duratio
 			activities = append(activities, t.dated, l.w.MayBeOut().end(t.anySent))
 		}
 		for _, since := range activities {
-			due = max(due, l.latest(max(since, noticed), limit, l.now.came))
+			due = max(due, l.latest(max(since, noticed), limit))
 		}
 	}
 	return due
 }
 
 // latest returns the deadline of a limit after all possible outages.
-func (l *Life) latest(since, limit, heard time.Duration) time.Duration {
+func (l *Life) latest(since, limit time.Duration) time.Duration {
 	w, due, ends := l.w, since+limit, time.Duration(0) // the deadline, and the end of the grace
+	heard := l.now.came
+	if l.LosesInput() { // bytes that were discarded before a check end no grace
+		heard = l.now.handled
+	}
 	tick, slack, grace := w.Set.Tick, w.Slack(), w.Grace()
 	for _, o := range w.MayBeOut() {
 		if o.From-tick > max(due, ends)+slack { // the server may date an outage a tick earlier
@@ -158,7 +162,7 @@ func (l *Life) latest(since, limit, heard time.Duration) time.Duration {
 // and its deadline may be later by the given time. Blocked time extends it by at most the limit.
 func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
 	if !l.w.Traits.Loops {
-		return l.latest(since, limit+later, l.now.came)
+		return l.latest(since, limit+later)
 	}
 	due, slack := since+limit+later, l.w.Slack()
 	blocked, block := time.Duration(0), time.Duration(0)
@@ -182,13 +186,13 @@ func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
 			if joined || later > 0 && block == 0 { // the first check waits for the end of a block
 				next = max(next, o.To+limit)
 			}
-			block = max(block, l.latest(o.To, min(length, limit), l.now.came))
+			block = max(block, l.latest(o.To, min(length, limit)))
 		}
 	}
 	if joined {
 		blocked = limit
 	}
-	return max(l.latest(since, limit+later+min(blocked, limit), l.now.came), block)
+	return max(l.latest(since, limit+later+min(blocked, limit)), block)
 }
 
 // mostOutages is how many outages a loop tells apart.
@@ -209,6 +213,5 @@ func (l *Life) unheard() (all Intervals) {
 	for _, o := range away {
 		all = append(all, Interval{o.From - tick, o.To + tick})
 	}
-	all.sort()
 	return all.merged(0, 0)
 }

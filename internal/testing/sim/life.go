@@ -39,6 +39,7 @@ type Truth struct {
 	exempt    bool
 	ready     bool
 	ended     bool
+	finished  time.Duration // the FIN of the peer has arrived; 0 if none has
 	unread    bool
 	own       *Timeouts
 	set       *Settings                          // in force then; nil if they are those of now
@@ -75,6 +76,8 @@ type Life struct {
 	asked     Truth         // as of the last question to the kernel
 	prior     Truth         // as of an earlier question
 	Judged    time.Duration // time of the last question
+	chosen    Truth         // as of the last question for making room, if the World Admits
+	chosenAt  time.Duration
 	askedFrom time.Duration // the verdict is as of this time; a stop may delay the question itself
 
 	acceptedAt time.Duration // the kernel has accepted the connection
@@ -192,11 +195,16 @@ func (l *Life) question() {
 	if l.now.newSent > l.asked.newSent || l.now.took > l.asked.took {
 		l.now.dated = l.now.anySent
 	}
+	asked := l.now
+	asked.ended, asked.set = l.Sock.IsOver(), cmp.Or(l.Loop.Set, l.w.Set)
+	if l.w.Admits {
+		l.chosen, l.chosenAt = asked, l.w.Now
+		return
+	}
 	if l.w.Now-l.Judged > l.w.Set.Tick/2 {
 		l.prior = l.asked
 	}
-	l.asked, l.Judged = l.now, l.w.Now
-	l.asked.ended, l.asked.set = l.Sock.IsOver(), cmp.Or(l.Loop.Set, l.w.Set)
+	l.asked, l.Judged = asked, l.w.Now
 }
 
 // pending is called when the amount of output in the kernel has changed.
@@ -275,7 +283,7 @@ func (l *Life) Exempt(on bool) {
 	l.Touched()
 }
 
-// Message is called when a message begins or ends.
+// Message is called before a message begins or ends: the process may be stopped in that call.
 func (l *Life) Message(open bool) {
 	switch {
 	case !open && !l.w.Set.MinRate.Always:

@@ -65,14 +65,11 @@ func (l *Loop) addBlock() {
 	l.blocks = append(l.blocks, block)
 }
 
-// Stall is a handler that takes long. The server forgets that if no limit needs the loop, so the
-// time counts for a limit that is switched on later. The contract does not allow this.
+// Stall is a handler that takes long.
 func (l *Loop) Stall(d time.Duration) {
-	from, s := l.w.Now, l.w.Set
+	from := l.w.Now
 	l.w.Sleep(d)
-	if s.HandshakeTimeout+s.WriteStallTimeout+s.OutputLimit.SoftFor+s.MinRate.Window > 0 {
-		l.stalls.Add(from, l.w.Now)
-	}
+	l.stalls.Add(from, l.w.Now)
 }
 
 // hear is called when a byte of a peer is read or found.

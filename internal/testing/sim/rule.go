@@ -76,7 +76,14 @@ var rules = [...]func(l *Life, t *Truth, s *Settings) rule{
 		r.vague = s.MaxAge > 0 || l.w.Decides // it may be in its grace, or OnIdle may write to it
 		return r
 	},
-	reap.HalfClosed: func(*Life, *Truth, *Settings) rule { return rule{} },
+	reap.HalfClosed: func(l *Life, t *Truth, s *Settings) rule {
+		if t.finished == 0 {
+			return rule{}
+		}
+		r := rule{limit: s.HalfClosedTimeout, polled: s.HalfClosedTimeout/4 + 3*s.Tick, vague: l.Sock.Rst}
+		r.from, r.to = t.finished, max(t.finished, l.OpenedAt, l.w.changedAt)
+		return r
+	},
 	reap.MaxAge: func(l *Life, _ *Truth, s *Settings) rule {
 		return rule{limit: s.MaxAge, from: l.OpenedFrom - s.MaxAge/10, to: l.OpenedAt, stage: l.OpenedAt + s.MaxAge*9/10}
 	},

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"time"
@@ -16,6 +15,7 @@ type Settings struct {
 	ReadTimeout, WriteTimeout, AllTimeout                 time.Duration
 	Jitter                                                float64
 	FirstByteTimeout, HandshakeTimeout, WriteStallTimeout time.Duration
+	HalfClosedTimeout                                     time.Duration // of idlenet
 	OutputLimit                                           verdict.Output
 	MinRate                                               verdict.Rate
 	Heartbeat                                             verdict.Heartbeat
@@ -37,10 +37,9 @@ func (w *World) Adopt(cfg any) {
 	s := w.Set
 	w.Longest = max(w.Longest, s.longest())
 	w.limited = []reap.Reason{reap.Drained}
-	// HalfClosedTimeout, the 0, is not simulated.
 	for k, d := range []time.Duration{
 		s.ReadTimeout, s.WriteTimeout, s.AllTimeout, s.FirstByteTimeout, s.HandshakeTimeout, s.WriteStallTimeout,
-		s.OutputLimit.SoftFor, s.MinRate.Window, s.Heartbeat.Interval, 0, s.MaxAge,
+		s.OutputLimit.SoftFor, s.MinRate.Window, s.Heartbeat.Interval, s.HalfClosedTimeout, s.MaxAge,
 	} {
 		if d > 0 {
 			w.limited = append(w.limited, verdict.First+reap.Reason(k))
@@ -67,7 +66,7 @@ func (s *Settings) deadlines() []time.Duration {
 	return []time.Duration{
 		s.ReadTimeout, s.WriteTimeout, s.AllTimeout, s.FirstByteTimeout, s.HandshakeTimeout, s.WriteStallTimeout,
 		s.OutputLimit.SoftFor, s.MinRate.Window, s.MinRate.Grace, s.Heartbeat.Interval, s.Heartbeat.Retry,
-		s.MaxAge, s.MaxAgeGrace, s.ShedProtect,
+		s.HalfClosedTimeout, s.MaxAge, s.MaxAgeGrace, s.ShedProtect,
 	}
 }
 
@@ -171,7 +170,7 @@ func (w *World) chooseLimit(s *Settings, which int) {
 // chooseTotal sets a limit of all output in some worlds. It draws from a stream of its own, so that
 // the worlds of older seeds stay as they are.
 func (w *World) chooseTotal() {
-	own := rand.New(rand.NewPCG(w.Seed, totalStream))
+	own := w.Stream(totalStream)
 	if w.Kind == NetworkOut || own.IntN(8) != 0 {
 		return
 	}

@@ -57,6 +57,7 @@ func (s *Sock) arrive(n int, fin bool) {
 	if fin {
 		s.Fin = true
 		s.life.ended()
+		s.life.now.finished = s.w.Now
 		s.w.Trace(s.life, "FIN arrives")
 	}
 	s.life.Conn.Readable()
@@ -211,4 +212,5 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
 	ev.Unsent, ev.Queued = s.unsent, s.queued
+	ev.HalfEnded = s.Fin && !s.Rst
 }

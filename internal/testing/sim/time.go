@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -53,8 +54,9 @@ func (all Intervals) since(at time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// merged joins intervals that are near each other, and drops short ones.
+// merged sorts intervals by their beginnings, joins those near each other, and drops short ones.
 func (all Intervals) merged(near, least time.Duration) (list Intervals) {
+	slices.SortStableFunc(all, func(a, b Interval) int { return int(a.From - b.From) })
 	for _, i := range all {
 		if n := len(list); n > 0 && i.From-list[n-1].To <= near {
 			list[n-1].To = max(list[n-1].To, i.To)
@@ -65,32 +67,23 @@ func (all Intervals) merged(near, least time.Duration) (list Intervals) {
 	return slices.DeleteFunc(list, func(i Interval) bool { return i.length() < least })
 }
 
-// sort sorts the intervals by their beginnings.
-func (all Intervals) sort() {
-	slices.SortStableFunc(all, func(a, b Interval) int { return int(a.From - b.From) })
-}
-
 // never is an instant that is never in the time of the simulation.
 const never = time.Duration(1<<63 - 1)
 
 // An event is a function that runs at an instant of virtual time.
 type event struct {
-	at  time.Duration
-	seq uint64 // orders events of the same instant by when they were planned
-	do  func()
+	at time.Duration
+	do func()
 }
 
-func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
-
-// A queue is a heap of events. It is twice as fast as container/heap.
+// A queue has the events in the reverse order. Most new events are soon, and move few others. That
+// is twice as fast as container/heap.
 type queue []event
 
-func (q *queue) push(e event) {
-	all := append(*q, e)
-	for i := len(all) - 1; i > 0 && all[i].before(&all[(i-1)/2]); i = (i - 1) / 2 {
-		all[i], all[(i-1)/2] = all[(i-1)/2], all[i]
-	}
-	*q = all
+// push adds an event, which runs after the events of the same instant.
+func (q *queue) push(at time.Duration, do func()) {
+	i, _ := slices.BinarySearchFunc(*q, at, func(e event, at time.Duration) int { return cmp.Compare(at, e.at) })
+	*q = slices.Insert(*q, i, event{at, do})
 }
 
 // next returns the instant of the first event, or never.
@@ -98,23 +91,12 @@ func (q queue) next() time.Duration {
 	if len(q) == 0 {
 		return never
 	}
-	return q[0].at
+	return q[len(q)-1].at
 }
 
-func (q *queue) pop() event {
-	all, last := *q, len(*q)-1
-	first := all[0]
-	all[0], all[last] = all[last], event{}
-	*q = all[:last]
-	for i, least := 0, 0; ; i = least {
-		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
-			if all[child].before(&all[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return first
-		}
-		all[i], all[least] = all[least], all[i]
-	}
+// run takes the first event, and runs it.
+func (q *queue) run() {
+	first := (*q)[len(*q)-1]
+	*q = slices.Delete(*q, len(*q)-1, len(*q))
+	first.do()
 }

@@ -90,7 +90,6 @@ type World struct {
 
 	Now     time.Duration
 	Horizon time.Duration
-	seq     uint64
 	physics queue // of the kernel, the network and the peers
 	process queue // of the server; waits while the process is stopped
 
@@ -103,6 +102,7 @@ type World struct {
 	plannedN uint64        // number of the planned round; earlier ones are void
 	rounds   int
 	InRound  bool
+	Admits   bool // a connection is accepted; the verdict of a look may wait for its call meanwhile
 	frozen   bool // reading the clock takes no time
 	faults
 
@@ -168,23 +168,17 @@ func (w *World) Limit() time.Duration {
 }
 
 // After plans an event of the kernel, the network or a peer.
-func (w *World) After(d time.Duration, do func()) {
-	w.seq++
-	w.physics.push(event{w.Now + d, w.seq, do})
-}
+func (w *World) After(d time.Duration, do func()) { w.physics.push(w.Now+d, do) }
 
 // Later plans an action of the server's process.
-func (w *World) Later(at time.Duration, do func()) {
-	w.seq++
-	w.process.push(event{at, w.seq, do})
-}
+func (w *World) Later(at time.Duration, do func()) { w.process.push(at, do) }
 
 // Pass passes time in which the server's process does nothing else.
 func (w *World) Pass(d time.Duration) {
 	until := w.Now + d
 	for at := w.physics.next(); at <= until; at = w.physics.next() {
 		w.Now = max(w.Now, at)
-		w.physics.pop().do()
+		w.physics.run()
 	}
 	w.Now = until
 }
@@ -201,7 +195,7 @@ func (w *World) Sleep(d time.Duration) {
 			break
 		}
 		w.Now = max(w.Now, queue.next())
-		queue.pop().do()
+		queue.run()
 		w.watchHold()
 		w.front.Poll()
 	}
@@ -233,7 +227,9 @@ func (w *World) Elapsed() time.Duration {
 
 // AboutToAsk is called before a question to the kernel. The process may be stopped before it.
 func (w *World) AboutToAsk(l *Life) {
-	l.askedFrom = w.readAt
+	if !w.Admits {
+		l.askedFrom = w.readAt
+	}
 	w.Pass(time.Microsecond)
 	if w.Faulty && w.One(300) && w.Now < w.Horizon {
 		w.Stop(w.stopLength(), w.One(4))

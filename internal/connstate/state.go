@@ -109,13 +109,17 @@ func (s *State) Release() (last bool) {
 }
 
 // SetExempt takes the connection out of all limits, or puts it back.
-func (s *State) SetExempt(on bool) {
-	s.set(exempt, on)
-	s.stalled, s.over = 0, 0
-}
+func (s *State) SetExempt(on bool) { s.setUnjudged(exempt, on) }
 
 // SetObserved records whether the connection is spared.
-func (s *State) SetObserved(on bool) { s.set(observed, on) }
+func (s *State) SetObserved(on bool) { s.setUnjudged(observed, on) }
+
+// setUnjudged sets a flag that keeps the connection from being judged. Its output is not checked
+// meanwhile, so what is known of it may not hold any more.
+func (s *State) setUnjudged(flag flags, on bool) {
+	s.set(flag, on)
+	s.stalled, s.over = 0, 0
+}
 
 // Touch restarts the idle timeouts.
 func (s *State) Touch(clock *mono.Clock, r *conntable.Record) {

@@ -224,6 +224,8 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 	require.False(t, s.Judged())
 	require.False(t, s.Polled())
 	s.SetExempt(false)
+	s.stalled, s.over = 1, 1
 	s.SetObserved(true)
 	require.False(t, s.Judged())
+	require.False(t, s.Polled())
 }

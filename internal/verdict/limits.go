@@ -119,17 +119,12 @@ func (lim *Limits) PollOutput() time.Duration { return lim.poll(pollsPerLimit, h
 func (lim *Limits) PollQuiet() time.Duration { return lim.poll(1, quietPoll) }
 
 func (lim *Limits) poll(perLimit, hard time.Duration) (every time.Duration) {
-	for _, limit := range [...]struct {
-		on    bool
-		every time.Duration
-	}{
-		{lim.Stall > 0, lim.Stall / perLimit},
-		{lim.Output.Soft > 0, lim.Output.SoftFor / perLimit},
-		{lim.Output.Hard > 0 || lim.Output.Total > 0, hard},
-	} {
-		if limit.on && (every == 0 || limit.every < every) {
-			every = limit.every
-		}
+	every = lim.Stall / perLimit
+	if lim.Output.Soft > 0 {
+		every = Shorter(every, lim.Output.SoftFor/perLimit)
+	}
+	if lim.Output.Hard > 0 || lim.Output.Total > 0 {
+		every = Shorter(every, hard)
 	}
 	if every == 0 {
 		return 0

@@ -107,7 +107,7 @@ func (a *Away) putOff(d deadline, heard mono.Time, grace time.Duration) (due mon
 	if grace < 0 {
 		silent = nil
 	}
-	var counted mono.Time // the end of the last silence that counted, including its gaps
+	var counted mono.Time // the end of what has counted; a merged outage may have ended later
 	for len(server) > 0 || len(silent) > 0 {
 		if len(silent) == 0 || len(server) > 0 && server[0].From < silent[0].From {
 			o, more := server[0], min(server[0].Length, grace)
@@ -117,13 +117,15 @@ func (a *Away) putOff(d deadline, heard mono.Time, grace time.Duration) (due mon
 			o.Length = min(o.Length, max(o.To.Sub(counted), 0))
 			if o.From <= all.due() && o.Length > 0 {
 				all.pass(o, d.since, heard, more)
+				counted = max(counted, o.From.Add(o.Length))
 			}
 			server = server[1:]
 			continue
 		}
 		if o := silent[0]; o.From <= certain.due() {
 			span := o.To.Sub(o.From)
-			o.Length = min(o.Length+a.Server.Within(o.From, o.To), span)
+			o.From = max(o.From, counted)
+			o.Length = max(min(o.Length+a.Server.Within(o.From, o.To), o.To.Sub(o.From)), 0)
 			all.pass(o, d.since, heard, min(span, grace))
 			counted = o.To
 		}

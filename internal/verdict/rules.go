@@ -187,16 +187,6 @@ func (lim *Limits) Ready() {
 	lim.on = lim.reasons()
 }
 
-// NeedLoop reports whether any of the limits needs the event loop, see [Away].
-func (lim *Limits) NeedLoop() bool {
-	for r := First; r <= LastDue; r++ {
-		if rules[r].loop && rules[r].isOn(lim) {
-			return true
-		}
-	}
-	return false
-}
-
 // Longest returns the longest time of a limit that a peer can keep only while the server hears it.
 func (lim *Limits) Longest() (longest time.Duration) {
 	for r := First; r <= LastDue; r++ {
@@ -213,9 +203,7 @@ func (lim *Limits) Longest() (longest time.Duration) {
 func (lim *Limits) PollKernel(sweeps bool) (every time.Duration) {
 	for r := First; r <= LastDue; r++ {
 		if rule := &rules[r]; rule.poll != nil && rule.isOn(lim) && !(sweeps && rule.swept) {
-			if d := rule.poll(lim); every == 0 || d < every {
-				every = d
-			}
+			every = Shorter(every, rule.poll(lim))
 		}
 	}
 	return every

@@ -20,7 +20,8 @@ func (cfg *Config) check(tick time.Duration) (watch.Config, error) {
 	checked, err := form.Check(cfg, tick, func(refuse configtable.Refuse) {
 		cfg.OutputLimit.check(refuse)
 		const interval = configtable.Field("Heartbeat.Interval")
-		if cfg.Heartbeat.Interval == 0 && cfg.Heartbeat.IsPong != nil {
+		// A Ping without Interval is refused already.
+		if h := &cfg.Heartbeat; h.Interval == 0 && h.IsPong != nil && h.Ping == nil {
 			refuse(string(interval), "%s is not set: set how long the peer may be silent before it gets a ping", interval)
 		}
 	})

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
@@ -117,4 +119,12 @@ func TestALoggedConfigHasTheSettingsThatAreOn(t *testing.T) {
 	}}))
 	log.Info("is", "limits", Config{ReadTimeout: time.Minute, Jitter: 0.25, ObserveOnly: true, OutputLimit: OutputLimit{Hard: 5}})
 	require.Equal(t, "msg=is limits.read-timeout=1m0s limits.jitter=0.25 limits.output-limit=5 limits.observe-only=true\n", out.String())
+}
+
+func TestAMistakeIsReportedOnce(t *testing.T) {
+	_, err := Middleware(&sink{}, Config{ReadTimeout: time.Minute, Heartbeat: Heartbeat{
+		Ping: func(gnet.Conn) []byte { return nil }, IsPong: func(gnet.Conn) bool { return true },
+	}})
+	require.Error(t, err)
+	require.Equal(t, 1, strings.Count(err.Error(), "Heartbeat.Interval is not set"), "%v", err)
 }

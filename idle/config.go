@@ -133,8 +133,8 @@ type Config struct {
 	// its timeout, and never before. Each tick wakes the process once while there are connections.
 	// If zero, it is a 200th of the shortest timeout, but 20 to 100 ms, at most a tenth of that
 	// timeout, and at least 1 ms.
-	// A Tick below 1 ms, above the shortest timeout, or of which the longest has more than 2^30 is
-	// refused. Update cannot change it.
+	// A Tick must be at least 1 ms, at most the shortest timeout, and at least a 2^30th of the
+	// longest. Update cannot change it.
 	Tick time.Duration
 
 	// Logger gets a debug record per reaped connection, an info record per connection that

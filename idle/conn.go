@@ -34,7 +34,7 @@ func (r *Reaper) Conn(c gnet.Conn) (Conn, bool) {
 	own, record, id := l.seek(c)
 	if record == nil || !isOf(l.At(id), own) {
 		if isForeign(own) {
-			r.noteForeign(own)
+			r.warnForeign(own)
 		}
 		return Conn{}, false
 	}

@@ -6,7 +6,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	return gnet.Run(reaper, "tcp://:9000", gnet.WithMulticore(true))
+//	return gnet.Run(reaper, "tcp://:9000", gnet.WithMulticore(true), gnet.WithReuseAddr(true))
 //
 // [Middleware] wraps a gnet.EventHandler. The [Reaper] that it returns forwards every call and
 // every Action, and hands out gnet's own connections. It adds no goroutine per connection, and no

@@ -75,7 +75,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	l := &loop{clock: &r.watch.Clock, kernel: &r.kernel, el: el, root: rootOfStack(), crowd: &r.crowd}
 	l.timers = conntimer.New[*conn](r.watch.Clock.Tick())
-	l.task.time, l.task.more = r.taskTime, r.continueSoon
+	l.task.time, l.task.more = r.taskTime, r.watch.Wake
 	l.task.followed.Store(r.watch.Monitor.State())
 	l.outputs.all, l.outputs.largestOfOthers, l.outputs.due = &r.output, r.largestOutput, never
 	l.task.setDue(never)
@@ -110,35 +110,12 @@ func (r *Reaper) retire(l *loop) {
 	}
 }
 
-// continueSoon requests another round before the next tick.
-func (r *Reaper) continueSoon() {
-	select {
-	case r.more <- struct{}{}:
-	default:
-	}
-}
-
 func (r *Reaper) drive(d *driver) {
 	defer close(d.done)
-	timer := time.NewTimer(r.watch.UntilTick())
-	defer timer.Stop()
-	soon := false
-	for {
-		select {
-		case <-d.stop:
-			return
-		case <-r.more:
-			if !soon { // the first of several requests sets the time
-				timer.Reset(min(pause, r.watch.UntilTick()))
-				soon = true
-			}
-			continue
-		case <-timer.C:
-		}
+	r.watch.Drive(d.stop, pause, func() bool {
 		r.round()
-		timer.Reset(r.watch.UntilTick())
-		soon = false
-	}
+		return true
+	})
 }
 
 // round moves the clock and posts a task to each loop that has something due.
@@ -148,12 +125,6 @@ func (r *Reaper) round() {
 		r.watch.Warn(&r.warnings.posting, "posting tasks to event loops", "error", err)
 	}
 	r.watch.Report(found)
-	if r.undated.Load() {
-		r.warnedUndated.Do(r.warnUndated)
-	}
-	if r.foreign.Load() != nil {
-		r.warnedForeign.Do(r.warnForeign)
-	}
 }
 
 func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
@@ -197,21 +168,21 @@ func (r *Reaper) lastHeard(loops []*loop, now mono.Time) mono.Time {
 	return r.watch.Clock.Before(mono.Stamp(last), now)
 }
 
-// warnUndated logs which limits do not work because the kernel does not date bytes.
+// warnUndated logs once which limits do not work because the kernel does not date bytes.
 func (r *Reaper) warnUndated() {
+	if r.undated.Load() || r.undated.Swap(true) {
+		return
+	}
 	r.watch.Settings().Logger.Warn("the kernel does not report when the bytes of some connections arrived and were sent, " +
 		"as on unix sockets, in gVisor and on systems other than Linux: " +
 		"they are never write idle, AllTimeout counts their reads, and MinRate does not find them slow")
 }
 
-// noteForeign stores the type of a connection that hides gnet's own, for the driver to log.
-func (r *Reaper) noteForeign(c gnet.Conn) {
-	if r.foreign.Load() == nil {
-		r.foreign.CompareAndSwap(nil, new(reflect.TypeOf(c).String()))
+// warnForeign logs once the type of a connection that hides gnet's own.
+func (r *Reaper) warnForeign(c gnet.Conn) {
+	if r.foreign.Load() || r.foreign.Swap(true) {
+		return
 	}
-}
-
-func (r *Reaper) warnForeign() {
 	r.watch.Settings().Logger.Warn("a connection is not gnet's own and hides the connection inside: "+
-		"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", *r.foreign.Load())
+		"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", reflect.TypeOf(c).String())
 }

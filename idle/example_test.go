@@ -36,7 +36,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Fatal(gnet.Run(reaper, "tcp://:9000", gnet.WithMulticore(true)))
+	log.Fatal(gnet.Run(reaper, "tcp://:9000", gnet.WithMulticore(true), gnet.WithReuseAddr(true)))
 }
 
 // An error names every field that is wrong.

@@ -108,15 +108,9 @@ func setTCPKeepAlive(c gnet.Conn, d time.Duration) error {
 	if _, ok := c.LocalAddr().(*net.TCPAddr); !ok {
 		return nil
 	}
-	probe := d > 0
-	if !probe {
-		d = minKeepAlive // the kernel ignores it
-	}
-	if err := c.SetKeepAlive(probe, d/2, d/2/probes, probes); err != nil {
+	half := max(d, minKeepAlive) / 2 // the kernel ignores it if the probes are off
+	if err := c.SetKeepAlive(d > 0, half, half/probes, probes); err != nil {
 		return err
-	}
-	if !probe {
-		d = 0
 	}
 	return kernel.SetUserTimeout(c.Fd(), d)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrOnLoop is returned by Inspect and Kick if they must wait for event loops and are called on the
-// goroutine of one: it would wait for itself. Call them on another goroutine.
+// goroutine of an event loop, of any gnet engine: the goroutines of two engines look the same.
 var ErrOnLoop = errors.New("idle: called on the goroutine of an event loop, which would wait for itself: call it on another goroutine")
 
 // Inspect looks at the connections, and changes nothing. It goes through the event loops one after

@@ -3,6 +3,7 @@ package idle
 import (
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
 	"github.com/panjf2000/gnet/v2"
@@ -119,12 +120,6 @@ func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 	return heard
 }
 
-// notePong records a sign of life that IsPong has seen.
-func (l *loop) notePong(c gnet.Conn) {
-	_, _, s := l.find(c)
-	s.Alive(l.clock)
-}
-
 // halt makes the task return a request to shut the engine down. No connection is looked at any
 // more.
 func (l *loop) halt(err error) { l.stop, l.Halted = err, err != nil }
@@ -153,6 +148,28 @@ func (l *loop) plan() { l.task.setDue(min(l.task.due, l.nextDue())) }
 func (l *loop) publish(now mono.Stamp) {
 	l.Counters.Connections, l.Counters.Entries = l.Open, l.Schedule.Len()
 	l.published.store(&l.Counters, now)
+}
+
+// A published is the copy of a loop's counters for other goroutines. It is made once per tick: an
+// atomic addition per message would cost as much as the rest of a heartbeat.
+type published struct {
+	at mono.Stamp // of the copy; owned by the loop goroutine
+
+	mu    sync.Mutex
+	stats watch.Counters // guarded by mu
+}
+
+func (p *published) store(c *watch.Counters, now mono.Stamp) {
+	p.at = now
+	p.mu.Lock()
+	p.stats = *c
+	p.mu.Unlock()
+}
+
+func (p *published) read() *watch.Counters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return new(p.stats)
 }
 
 // A stackRoot names the functions at the root of the stack of a goroutine. Those of an event loop

@@ -58,7 +58,7 @@ func idleNow(l *loop, c gnet.Conn) {
 	_, id := l.table.Find(key(c))
 	s := l.At(id)
 	s.Notice(l.clock, reap.ReadIdle, l.clock.Elapsed())
-	(&port{l, nil}).Raise(id, s, Event{Reason: reap.ReadIdle, First: true})
+	(&port{l, nil}).Raise(id, s, Event{Reason: reap.ReadIdle, First: true}, nil)
 }
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
@@ -150,7 +150,7 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	stall := func() {
 		before := l.clock.Elapsed()
 		time.Sleep(time.Millisecond)
-		l.Outages.AddStall(l.Set, before.Add(-time.Minute), l.clock.Elapsed())
+		l.Outages.AddStall(before.Add(-time.Minute), l.clock.Elapsed())
 	}
 	stall()
 	stall()
@@ -160,7 +160,7 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 2)
 	began := l.clock.Elapsed()
 	require.NoError(t, l.run(t.Context()))
-	l.Outages.AddStall(l.Set, 0, began)
+	l.Outages.AddStall(0, began)
 	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 2, "the stall ended before the task")
 	r.OnClose(c, nil)
 }

@@ -12,7 +12,7 @@ func TestOutputHeap(t *testing.T) {
 	_, bytes := s.largest()
 	require.Zero(t, bytes)
 	require.Zero(t, s.set(7, 0), "a connection without output is not kept")
-	require.Zero(t, s.count())
+	require.Zero(t, s.Len())
 	require.Equal(t, 10, s.set(7, 10))
 	require.Equal(t, 20, s.set(8, 20))
 	require.True(t, s.has(7))
@@ -22,12 +22,12 @@ func TestOutputHeap(t *testing.T) {
 	require.Equal(t, -15, s.set(8, 5))
 	id, _ = s.largest()
 	require.Equal(t, uint32(7), id)
-	require.Equal(t, 15, s.total())
+	require.Equal(t, 15, s.sum)
 	require.Equal(t, -10, s.set(7, 0))
 	require.False(t, s.has(7))
 	require.Equal(t, -5, s.set(8, 0))
-	require.Nil(t, s.heap.all)
-	require.Nil(t, s.heap.at)
+	require.Nil(t, s.all)
+	require.Nil(t, s.at)
 }
 
 // TestSetAgainstAMap compares a Set with a map after random calls.
@@ -55,11 +55,11 @@ func TestSetAgainstAMap(t *testing.T) {
 		of, largest := s.largest()
 		require.Equal(t, most, largest)
 		require.Equal(t, want[of], largest)
-		require.Equal(t, sum, s.total())
-		require.Equal(t, len(want), s.count())
+		require.Equal(t, sum, s.sum)
+		require.Equal(t, len(want), s.Len())
 		require.Equal(t, want[id] > 0, s.has(id))
-		for i, o := range s.heap.all {
-			require.Equal(t, i, s.heap.at[o.id])
+		for i, o := range s.all {
+			require.Equal(t, i, s.at[o.id])
 		}
 	}
 }

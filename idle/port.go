@@ -50,12 +50,12 @@ func (p *port) Learned(s *conn, heard bool, ev *verdict.Evidence, _ mono.Time) {
 	if heard {
 		p.noteHeard(p.Record(s).Heard.Unwrap(p.clock.Stamp()))
 	}
-	if !ev.Dated && !p.reaper.undated.Load() {
-		p.reaper.undated.Store(true)
+	if !ev.Dated {
+		p.reaper.warnUndated()
 	}
 }
 
-func (p *port) Raise(_ uint32, s *conn, ev Event) (end bool) {
+func (p *port) Raise(_ uint32, s *conn, ev Event, _ *ReapError) (end bool) {
 	action := gnet.Close
 	if ev.Reason == reap.WriteIdle {
 		action = gnet.None
@@ -72,7 +72,7 @@ func (p *port) Raise(_ uint32, s *conn, ev Event) (end bool) {
 func (p *port) Ping(s *conn) { p.write(s, p.config().Heartbeat.Ping(p.layers.outer(s))) }
 
 func (p *port) Farewell(s *conn, reason *ReapError) {
-	if !p.Set.Resets[reason.Reason] {
+	if !p.Set.Resets(reason.Reason) {
 		p.sayGoodbye(s, reason)
 	}
 }
@@ -99,7 +99,7 @@ func (p *port) close(id uint32, s *conn, reason *ReapError) error {
 	if !isForeign(s.Front) {
 		return p.el.Close(s.Front)
 	}
-	p.reaper.noteForeign(s.Front)
+	p.reaper.warnForeign(s.Front)
 	observed := s.Observed()
 	p.Ends.Add(id, observed, reason)
 	err := s.Front.Close()
@@ -149,7 +149,7 @@ func (l *loop) beforeClose(s *conn, reason *ReapError) {
 		reason.Reconnect = rand.N(spread)
 	}
 	l.closing = closing{s, reason}
-	if l.Set.Resets[reason.Reason] {
+	if l.Set.Resets(reason.Reason) {
 		_ = s.Front.SetLinger(0) // without it the close sends FIN
 	} else if !s.Leaving() || reason.Reason != reap.MaxAge { // otherwise it got its goodbye
 		l.sayGoodbye(s, reason)

@@ -36,14 +36,12 @@ type Reaper struct {
 	more        chan struct{} // a loop needs another task, or the settings have changed
 	taskTime    time.Duration
 
-	watch         watch.Watcher
-	crowd         crowd
-	output        atomic.Int64 // bytes that wait for all connections, the sum of the loops' outputs
-	registry      atomic.Pointer[registry]
-	foreign       atomic.Pointer[string] // a type of connection that hides gnet's own
-	undated       atomic.Bool            // the kernel does not date bytes
-	warnedUndated sync.Once              // the warning about undated was logged
-	warnedForeign sync.Once              // the warning about foreign was logged
+	watch    watch.Watcher
+	crowd    crowd
+	output   atomic.Int64 // bytes that wait for all connections, the sum of the loops' outputs
+	registry atomic.Pointer[registry]
+	foreign  atomic.Bool // a connection hid gnet's own
+	undated  atomic.Bool // the kernel did not date bytes
 
 	// One warning a second of each.
 	warnings struct{ posting, crowded, keepalive, closing logging.Limiter }
@@ -79,7 +77,7 @@ var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 // newReaper returns a Reaper with a checked Config. A simulation passes its own clock and kernel.
 func newReaper(next gnet.EventHandler, cfg watch.Config, elapsed func() mono.Time, ask questions) *Reaper {
 	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask, live: make(map[*loop]bool)}
-	r.watch.Init(&form, cfg, elapsed, r.continueSoon)
+	r.watch.Init(&form, cfg, elapsed, r.more)
 	r.crowd.watcher = &r.watch
 	r.startDriver = func(d *driver) { go r.drive(d) }
 	r.registry.Store(newRegistry(nil))
@@ -97,10 +95,8 @@ func (r *Reaper) Stats() Stats {
 	for _, l := range r.registry.Load().loops {
 		all.Add(l.published.read())
 	}
-	s := all.Export()
-	s.PendingOutput = int(r.output.Load())
-	r.watch.Complete(&s, r.driver != nil)
-	return s
+	all.PendingOutput = int(r.output.Load())
+	return r.watch.Stats(&all, r.driver != nil)
 }
 
 // OnBoot forwards to the wrapped handler.
@@ -158,6 +154,7 @@ func (r *Reaper) add(l *loop, c gnet.Conn) {
 	id, s := l.Take(now)
 	s.Front = c
 	if old, replaced := l.table.Insert(key(c), id, stamp.Short()); replaced {
+		l.Counters.CountEnd(nil)
 		l.forget(old, l.At(old))
 	}
 	l.File(id, s, now)
@@ -210,7 +207,8 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		// stamp is that of the end, so that a slow handler does not make its own connection idle.
 		record.Heard = now.Short()
 		if pong {
-			l.notePong(own)
+			_, _, s := l.find(own)
+			s.Alive(l.clock)
 		}
 		l.Counters.Reads++
 		if now != mono.Stamp(l.heardAt.Load()) {

@@ -42,7 +42,7 @@ func (o *outputs) follow(set *watch.Settings, now mono.Time) {
 	limit := set.Front.(*Config).OutputLimit
 	o.hardLimit, o.totalLimit = limit.Hard, max(limit.Total, 0)
 	if o.totalLimit == 0 {
-		o.all.Add(-int64(o.waiting.total()))
+		o.all.Add(-int64(o.waiting.sum))
 		o.mostWaiting.Store(0)
 		o.waiting = outputHeap{}
 	}
@@ -67,7 +67,7 @@ func (o *outputs) addStall(stall time.Duration, set *watch.Settings, now mono.Ti
 // mustShed reports whether all connections together have more output than OutputLimit.Total, and
 // this loop can close some.
 func (o *outputs) mustShed() bool {
-	return o.totalLimit > 0 && o.all.Load() > int64(o.totalLimit) && o.waiting.count() > 0
+	return o.totalLimit > 0 && o.all.Load() > int64(o.totalLimit) && len(o.waiting.all) > 0
 }
 
 const (

@@ -126,7 +126,7 @@ func (l *loop) noteLateTask(now mono.Time) {
 	}
 	running := now.Add(-l.Outages.At(now).Server.Within(posted, now))
 	if rule.IsGap(posted, running) {
-		l.Outages.AddStall(l.Set, min(posted, l.clock.After(l.published.at)), now)
+		l.Outages.AddStall(min(posted, l.clock.After(l.published.at)), now)
 	}
 }
 
@@ -141,6 +141,6 @@ func (l *loop) noteStall(entered, now mono.Stamp) {
 func (l *loop) addStallSince(entered mono.Stamp) {
 	from, to := l.clock.After(entered), l.clock.Elapsed()
 	if l.Set.Rule.IsGap(from, to) {
-		l.Outages.AddStall(l.Set, from, to)
+		l.Outages.AddStall(from, to)
 	}
 }

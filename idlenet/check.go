@@ -1,9 +1,10 @@
 package idlenet
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
-	"reflect"
 	"runtime"
 	"time"
 
@@ -28,18 +29,21 @@ func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (wat
 			}
 		}
 		cfg.checkSockets(addr, refuse)
-		if before == nil {
-			return
-		}
-		for field, same := range map[configtable.Field]bool{
-			"Stamp": cfg.Stamp == before.Stamp, "AcceptRate": cfg.AcceptRate == before.AcceptRate,
-			"Sources": reflect.DeepEqual(cfg.Sources, before.Sources),
-		} {
-			if !same {
-				refuse(string(field), "%s cannot change before the next start", field)
-			}
+		if before != nil {
+			cfg.checkFixed(before, refuse)
 		}
 	})
+}
+
+// checkFixed refuses changes of what cannot change.
+func (cfg *Config) checkFixed(before *Config, refuse configtable.Refuse) {
+	for _, field := range []configtable.Field{
+		"Stamp", "AcceptRate", "Sources.Connections", "Sources.Rate", "Sources.IPv4Bits", "Sources.IPv6Bits",
+	} {
+		if was := field.Of(before).Interface(); field.Of(cfg).Interface() != was {
+			refuse(string(field), "%s cannot change before the next start: leave it at %v", field, was)
+		}
+	}
 }
 
 // checkSockets refuses the limits that the kernel cannot keep for the sockets of an address.
@@ -63,6 +67,18 @@ func (cfg *Config) checkSockets(addr net.Addr, refuse configtable.Refuse) {
 			refuse(string(limit.field), "%s is set, but needs TCP on Linux", limit.field)
 		}
 	}
+}
+
+// checkOwn refuses the limits of a connection that the kernel cannot keep for its socket.
+func (s *shard) checkOwn(n *conn, own ConnLimits) (err error) {
+	cfg := Config{
+		ReadTimeout: max(own.ReadTimeout, 0), AllTimeout: max(own.AllTimeout, 0), WriteTimeout: max(own.WriteTimeout, 0),
+		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: s.config().Stamp,
+	}
+	cfg.checkSockets(n.Front.conn.LocalAddr(), func(_, format string, args ...any) {
+		err = errors.Join(err, fmt.Errorf("idlenet: "+format, args...))
+	})
+	return err
 }
 
 // LogValue returns the settings that are not zero.

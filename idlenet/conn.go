@@ -42,9 +42,7 @@ func (s *shard) release(n *conn) {
 func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
 
 // Touch restarts the idle timeouts, as if bytes had passed in both directions.
-func (l *Listener) Touch(c net.Conn) {
-	l.with(c, func(s *shard, _ uint32, n *conn) { s.touch(n) })
-}
+func (l *Listener) Touch(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.touch(n) }) }
 
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
 func (l *Listener) Ready(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { ready(n) }) }
@@ -52,13 +50,21 @@ func (l *Listener) Ready(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *con
 func ready(n *conn) { n.Front.record.Set(conntable.Ready, true) }
 
 // SetLimits gives a connection limits of its own for the rest of its life: after a login, or for
-// one long download. They count from the last activity, and later calls of Update do not change
-// them. A second call replaces all of the first one. The error says what is wrong with them, or is
-// [ErrNotWatched].
+// one long download. The idle timeouts count from the last activity, the maximum age and the
+// handshake from the opening. Later calls of Update do not change them. A second call replaces all
+// of the first one. The error says what is wrong with them, or is [ErrNotWatched].
 func (l *Listener) SetLimits(c net.Conn, limits ConnLimits) error {
 	err := l.watch.NotWatched()
-	l.with(c, func(s *shard, id uint32, n *conn) { err = s.SetLimits(id, n, limits) })
+	l.with(c, func(s *shard, id uint32, n *conn) { err = s.limit(id, n, limits) })
 	return err
+}
+
+// limit gives a connection limits of its own, if the kernel can keep them for its socket.
+func (s *shard) limit(id uint32, n *conn, own ConnLimits) error {
+	if err := s.checkOwn(n, own); err != nil {
+		return err
+	}
+	return s.SetLimits(id, n, own)
 }
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until

@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
@@ -22,9 +23,9 @@ const (
 	// stillPart is the part of a silence in which a byte may still have come that was not known
 	// when the silence was noticed.
 	stillPart = 4
-	// callsAtOnce is the number of calls, most of which end a connection, after which the driver
-	// rests. The runtime asks the kernel for input only when no goroutine is ready to run. Without
-	// the rest living connections wait until the servers have closed all that end together.
+	// callsAtOnce is the number of calls between two rests of the driver. Most of them end a
+	// connection. The runtime asks the kernel for input only when no goroutine is ready to run.
+	// Without the rest living connections wait until the servers have closed all that end together.
 	callsAtOnce = 64
 	rest        = time.Millisecond
 	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
@@ -49,23 +50,14 @@ type driver struct {
 	still    mono.Time // a byte until then does not end the silence that was counted last
 	turn     int       // of the shards, for probes
 	news     int       // looks since the last probes that have found a later byte of a peer
+	evidence verdict.Evidence
 }
 
-func (d *driver) run() {
-	w := &d.listener.watch
-	timer := time.NewTimer(w.UntilTick())
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-		case <-d.listener.wake:
-		}
+func (d *driver) drive() {
+	d.listener.watch.Drive(nil, 0, func() bool {
 		d.round()
-		if d.leave() {
-			return
-		}
-		timer.Reset(w.UntilTick())
-	}
+		return !d.leave()
+	})
 }
 
 // leave ends the goroutine if no connection is open, and no reason is kept. A closed Listener keeps
@@ -81,22 +73,17 @@ func (d *driver) leave() bool {
 
 // keepsReasons reports whether the reason of a connection is known.
 func (l *Listener) keepsReasons() bool {
-	for _, s := range l.shards {
-		s.mu.Lock()
-		n := s.Ends.Len()
-		s.mu.Unlock()
-		if n > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.shards, func(s *shard) (keeps bool) {
+		s.locked(func() { keeps = s.Ends.Len() > 0 })
+		return keeps
+	})
 }
 
 // round moves the clock and looks at all connections that are due.
 func (d *driver) round() {
 	l := d.listener
 	d.move()
-	d.follow(l.watch.Settings())
+	d.adapt(l.watch.Settings())
 	made := 0
 	for _, s := range l.shards {
 		for calls, more := s.advance(); more; calls, more = s.advance() {
@@ -104,7 +91,7 @@ func (d *driver) round() {
 				made = 0
 				time.Sleep(rest)
 			}
-			d.move() // so that a long round is no outage
+			d.move() // so that a long round does not count as an outage
 		}
 		if l.closing.Load() {
 			s.searchSome(searchedPerTick)
@@ -127,22 +114,20 @@ func (s *shard) advance() (made int, more bool) {
 	return len(calls), more || len(calls) > 0 // a call may have left more of them
 }
 
-// follow brings all connections in line with other settings.
-func (d *driver) follow(set *watch.Settings) {
+// adapt brings all connections in line with other settings.
+func (d *driver) adapt(set *watch.Settings) {
 	for _, s := range d.listener.shards {
-		for s.follow(set) {
-			d.move()
+		for more := true; more; {
+			s.locked(func() {
+				s.Follow(set)
+				s.AdaptSome(adaptedPerLock)
+				more = !s.IsAdapted()
+			})
+			if more {
+				d.move()
+			}
 		}
 	}
-}
-
-// follow adapts some connections. It reports whether there are more.
-func (s *shard) follow(set *watch.Settings) (more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Follow(set)
-	s.AdaptSome(adaptedPerLock)
-	return !s.IsAdapted()
 }
 
 // move moves the clock, if a tick has passed, and takes note of outages.
@@ -189,7 +174,7 @@ func (s *shard) noteHeard(ev *verdict.Evidence, now mono.Time) {
 // last.
 func (d *driver) probe() {
 	l := d.listener
-	rule := &l.watch.Settings().Rule
+	rule := l.watch.Rule()
 	if !rule.Hold || rule.Shortest == 0 {
 		return
 	}
@@ -231,7 +216,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, clock := s.listener, &s.Watcher.Clock
-	var ev verdict.Evidence
+	ev := &l.driver.evidence
 	for passed < most {
 		passed++
 		s.probed = (s.probed + 1) % s.Len()
@@ -240,12 +225,12 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 			continue
 		}
 		before := clock.Elapsed()
-		if !l.ask(n.Front.conn, configtable.TenYears, &ev) {
+		if !l.ask(n.Front.conn, configtable.TenYears, ev) {
 			continue
 		}
 		now := clock.Elapsed()
 		ev.Took = now.Sub(before)
-		s.noteHeard(&ev, now)
+		s.noteHeard(ev, now)
 		heard := now.Add(-ev.Silent)
 		return passed, c != nil && ev.Dated && ev.Received > 0 && heard >= c.From && heard <= c.To.Add(2*ev.Step) &&
 			clock.Unpack(n.Opened(), now) <= c.From

@@ -27,7 +27,7 @@ func TestFewConnectionsHoldNoVerdict(t *testing.T) {
 	require.EqualValues(t, 3, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
 }
 
-// TestAHoldLastsUntilBytesArrive has many connections, so that the judge does not know all last
+// TestAHoldLastsUntilBytesArrive has many connections, so that the driver does not know all last
 // bytes when it notices the silence.
 func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
@@ -55,7 +55,7 @@ func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 }
 
-// TestEndsLeaveTimeForTheLiving: the judge rests while many connections end together. The rest is
+// TestEndsLeaveTimeForTheLiving: the driver rests while many connections end together. The rest is
 // real time, also in the simulation.
 func TestEndsLeaveTimeForTheLiving(t *testing.T) {
 	var w *simWorld
@@ -74,7 +74,7 @@ func TestEndsLeaveTimeForTheLiving(t *testing.T) {
 	}
 }
 
-// TestOneLivingConnectionIsNoSilence: the judge asks all connections before it holds verdicts.
+// TestOneLivingConnectionIsNoSilence: the driver asks all connections before it holds verdicts.
 func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
 	all := []*simLife{w.accept()}

@@ -23,30 +23,17 @@ func (l *Listener) Inspect(ctx context.Context, q Query) (Inspection, error) {
 		return Inspection{}, err
 	}
 	for _, s := range l.shards {
-		next, more := uint32(0), i.Lists()
-		for more {
+		for next, more := uint32(0), i.Lists(); more; {
 			if err := ctx.Err(); err != nil {
 				return watch.Failed(), err
 			}
-			next, more = s.inspect(next, i)
+			s.locked(func() { next, more = s.Inspect(next, i) })
 		}
 		if q.Sectors > 0 {
-			i.AddRing(s.ring(q.Sectors))
+			s.locked(func() { i.AddRing(s.Ring(q.Sectors)) })
 		}
 	}
 	return i.Result(), nil
-}
-
-func (s *shard) inspect(from uint32, i *watch.Inspector) (next uint32, more bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Shard.Inspect(from, i)
-}
-
-func (s *shard) ring(sectors int) Ring {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Shard.Ring(sectors)
 }
 
 // Kick ends a connection, held and observed ones too, with the reason reap.Kicked. The error is
@@ -57,15 +44,14 @@ func (l *Listener) Kick(_ context.Context, id ConnID) error {
 	if err != nil {
 		return err
 	}
-	if group == 0 || int(group) > len(l.shards) || !l.shards[group-1].kick(number, opened) {
+	found := false
+	if group > 0 && int(group) <= len(l.shards) {
+		s := l.shards[group-1]
+		s.locked(func() { found = s.Kick(number, opened) })
+	}
+	if !found {
 		return l.watch.NotWatched()
 	}
-	l.poke()
+	l.watch.Wake()
 	return nil
-}
-
-func (s *shard) kick(number, opened uint32) (found bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Shard.Kick(number, opened)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
+
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -24,8 +26,8 @@ func TestAHalfClosedConnectionEnds(t *testing.T) {
 	require.Nil(t, ln.Reason(conn))
 	_, err := ended.Write([]byte("the last bytes wait unread"))
 	require.NoError(t, err)
-	require.NoError(t, ended.(*net.TCPConn).CloseWrite())
 	began := time.Now()
+	require.NoError(t, ended.(*net.TCPConn).CloseWrite())
 	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
 	reason := ln.Reason(conn)
 	require.ErrorIs(t, reason, reap.HalfClosed)
@@ -78,4 +80,39 @@ func TestNoLimitForOneConnection(t *testing.T) {
 	eventually(t, "the other one ends", func() bool { return ln.Reason(other) != nil })
 	time.Sleep(short)
 	require.Nil(t, ln.Reason(conn))
+}
+
+// TestASilenceHoldsVerdictsOfOwnLimits loses all packets of peers with limits of their own.
+func TestASilenceHoldsVerdictsOfOwnLimits(t *testing.T) {
+	w := newQuietWorld(t, Config{HandshakeTimeout: time.Hour, Tick: 20 * time.Millisecond})
+	var all []*simLife
+	for range 100 {
+		l := w.accept()
+		w.ln.Ready(l.c)
+		require.NoError(t, w.ln.SetLimits(l.c, ConnLimits{ReadTimeout: 4 * time.Second}))
+		l.SetTimeouts(sim.Timeouts{4 * time.Second})
+		all = append(all, l)
+	}
+	for range 50 {
+		for _, l := range all {
+			l.Sock.Peer.Send(1)
+			w.Sleep(time.Millisecond)
+		}
+	}
+	w.Sleep(5 * time.Second)
+	require.True(t, w.ln.Stats().Holding)
+	require.Zero(t, w.ln.Stats().Reaped.Total())
+}
+
+// TestSetLimitsNeedsTheKernel sets limits that the kernel cannot keep for a unix socket.
+func TestSetLimitsNeedsTheKernel(t *testing.T) {
+	w := newQuietWorld(t, Config{MaxConnections: 10})
+	l := w.accept()
+	w.addr = &net.UnixAddr{Net: "unix", Name: "simulated"}
+	for _, own := range []ConnLimits{
+		{ReadTimeout: time.Second}, {AllTimeout: time.Second}, {WriteTimeout: time.Second}, {MinRate: MinRate{BytesPerSecond: 1}},
+	} {
+		require.ErrorContains(t, w.ln.SetLimits(l.c, own), "TCP on Linux")
+	}
+	require.NoError(t, w.ln.SetLimits(l.c, ConnLimits{ReadTimeout: -1, MaxAge: time.Second}))
 }

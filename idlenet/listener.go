@@ -83,9 +83,9 @@ func newListener(inner net.Listener, cfg watch.Config, elapsed func() mono.Time,
 	own := cfg.Front.(*Config)
 	all, _ := sourcelimit.New(own.Sources) // checked
 	l := &Listener{inner: inner, sources: all, rate: sourcelimit.NewRate(own.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
-	l.run = func() { go l.driver.run() }
+	l.run = func() { go l.driver.drive() }
 	l.spawn = func(call func()) { go call() }
-	l.watch.Init(&form, cfg, elapsed, l.poke)
+	l.watch.Init(&form, cfg, elapsed, l.wake)
 	l.driver.listener = l
 	for n := range min(runtime.GOMAXPROCS(0), maxShards) {
 		l.shards = append(l.shards, newShard(l, uint32(n+1)))
@@ -113,7 +113,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 // Close closes the inner listener. The connections stay, and are watched until they close.
 func (l *Listener) Close() error {
 	l.closing.Store(true)
-	l.poke()
+	l.watch.Wake()
 	return l.inner.Close()
 }
 
@@ -123,6 +123,22 @@ func (l *Listener) Addr() net.Addr { return l.inner.Addr() }
 // Connections returns the number of open connections. A connection that its server has closed
 // counts until it is found closed, see "Closed connections" in the package comment.
 func (l *Listener) Connections() int { return int(l.watch.Open.Load()) }
+
+// Stats returns a snapshot of the counters. What is not known without a call for each message is 0:
+// Reads, ClosedByPeer, Failed.
+func (l *Listener) Stats() Stats {
+	var all watch.Counters
+	for _, s := range l.shards {
+		s.locked(func() {
+			all.Add(&s.Counters)
+			all.Entries += s.Schedule.Len()
+		})
+	}
+	all.Connections, all.Refused = l.Connections(), l.refused.Load()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watch.Stats(&all, l.driving)
+}
 
 // Watch begins to watch a connection that was dialled. MaxConnections does not apply to it. With
 // Config.Stamp use the connection that Watch returns; otherwise it is c. The error says that c is
@@ -168,13 +184,5 @@ func (l *Listener) startDriver() {
 		l.driving = true
 		l.watch.Resume() // it stood still without connections
 		l.run()
-	}
-}
-
-// poke makes the driver look for work before the next tick.
-func (l *Listener) poke() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
 	}
 }

@@ -217,6 +217,28 @@ func TestALookRaisesAllEventsThatAreDue(t *testing.T) {
 	}
 }
 
+// TestAnEventThatIsNotRaisedIsNotCounted makes two timeouts pass at the same time with ObserveOnly.
+// OnIdle ends the connection at the first event, so the second one is not raised. When ObserveOnly
+// is switched off, it is the first of its kind.
+func TestAnEventThatIsNotRaisedIsNotCounted(t *testing.T) {
+	var events []Event
+	w := newQuietWorld(t, Config{MaxAge: time.Hour, ObserveOnly: true, OnIdle: func(_ net.Conn, ev Event) Action {
+		events = append(events, ev)
+		return Close
+	}})
+	w.accept()
+	w.Sleep(5 * time.Second)
+	w.change(t, func(c *Config) { c.ReadTimeout, c.AllTimeout = 2*time.Second, time.Second })
+	w.Sleep(w.Slack())
+	require.Len(t, events, 1)
+	require.Equal(t, reap.AllIdle, events[0].Reason)
+	w.change(t, func(c *Config) { c.ObserveOnly = false })
+	w.Sleep(2 * w.Slack())
+	require.Len(t, events, 2)
+	require.Equal(t, reap.ReadIdle, events[1].Reason)
+	require.True(t, events[1].First)
+}
+
 func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxAge: time.Hour})
 	l := w.accept()
@@ -228,7 +250,7 @@ func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 	require.EqualValues(t, 1, w.ln.Stats().Events[reap.WriteIdle])
 }
 
-// TestAVerdictIsAsOldAsTheAnswer delays the judge after the kernel has answered, less than an
+// TestAVerdictIsAsOldAsTheAnswer delays the driver after the kernel has answered, less than an
 // outage. A byte comes meanwhile, before the timeout.
 func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Tick: 20 * time.Millisecond, OutageGrace: -1})

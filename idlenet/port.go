@@ -43,7 +43,7 @@ func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time
 	s.noteHeard(ev, now)
 }
 
-func (s *shard) Raise(_ uint32, n *conn, ev Event) (end bool) {
+func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool) {
 	onIdle := s.config().OnIdle
 	if onIdle == nil {
 		return ev.Reason != reap.WriteIdle
@@ -51,7 +51,7 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event) (end bool) {
 	l, c := s.listener, n.Front.conn
 	s.calls = append(s.calls, func() {
 		if l.isJudged(c) && onIdle(c, ev) == Close {
-			l.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, l.reason(ev)) })
+			l.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
 		}
 	})
 	return false
@@ -74,7 +74,7 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	own, _ := root(c)
 	e := s.Ends.Add(id, n.Observed(), reason)
 	s.CountReap(id, n, reason)
-	reset := s.Set.Resets[reason.Reason]
+	reset := s.Set.Resets(reason.Reason)
 	s.calls = append(s.calls, func() {
 		if cfg.OnReap != nil { // first, so that the server finds what it has noted
 			cfg.OnReap(c, reason)
@@ -110,11 +110,7 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 
 func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }
 
-func (s *shard) SetKeepAlive(n *conn, d time.Duration) {
-	if own, ok := root(n.Front.conn); ok {
-		s.listener.keepAlive(own, d)
-	}
-}
+func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.listener.keepAlive(n.Front.conn, d) }
 
 // CountBusy does nothing: the driver counts.
 func (s *shard) CountBusy(*outage.Count) {}

@@ -20,19 +20,19 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 		cfg   Config
 		want  []string
 	}{
-		"no listener":                 {nil, Config{ReadTimeout: second}, []string{"the listener is nil"}},
-		"no listener, no Config":      {nil, Config{}, []string{"the listener is nil", "no limit is set"}},
-		"no limit":                    {inner, Config{}, []string{"no limit is set", "set one, for example Config.ReadTimeout to 60s"}},
-		"negative values":             {inner, Config{ReadTimeout: -1, MaxConnections: -1, MaxAge: -1}, []string{"ReadTimeout is -1ns", "MaxConnections is -1", "MaxAge is -1ns"}},
-		"Jitter":                      {inner, Config{ReadTimeout: second, Jitter: 2}, []string{"Jitter is 2"}},
-		"Heartbeat without Ping":      {inner, Config{Heartbeat: Heartbeat{Interval: second}}, []string{"Heartbeat.Ping is nil: set the func"}},
-		"Heartbeat, no Interval":      {inner, Config{ReadTimeout: second, Heartbeat: Heartbeat{Retry: second}}, []string{"Heartbeat.Retry is 1s without Config.Heartbeat.Interval"}},
-		"MinRate without rate":        {inner, Config{ReadTimeout: second, MinRate: MinRate{Window: second}}, []string{"MinRate.Window is 1s without Config.MinRate.BytesPerSecond"}},
-		"MinRate of gigabytes":        {inner, Config{MinRate: MinRate{BytesPerSecond: 1 << 30, Window: time.Hour}}, []string{"set less than 2 GiB"}},
-		"MaxAgeGrace, no reap.MaxAge": {inner, Config{ReadTimeout: second, MaxAgeGrace: second}, []string{"MaxAgeGrace is 1s without Config.MaxAge"}},
-		"a Tick that is too long":     {inner, Config{ReadTimeout: second, Tick: 2 * second}, []string{"Tick is 2s, longer than Config.ReadTimeout of 1s"}},
-		"Reset without a reason":      {inner, Config{ReadTimeout: second, Reset: []Reason{77}}, []string{"Reset has reason 77"}},
-		"TCPKeepAlive":                {inner, Config{TCPKeepAlive: second}, []string{"TCPKeepAlive is 1s"}},
+		"no listener":                {nil, Config{ReadTimeout: second}, []string{"the listener is nil"}},
+		"no listener, no Config":     {nil, Config{}, []string{"the listener is nil", "no limit is set"}},
+		"no limit":                   {inner, Config{}, []string{"no limit is set", "set one, for example Config.ReadTimeout to 60s"}},
+		"negative values":            {inner, Config{ReadTimeout: -1, MaxConnections: -1, MaxAge: -1}, []string{"ReadTimeout is -1ns", "MaxConnections is -1", "MaxAge is -1ns"}},
+		"Jitter":                     {inner, Config{ReadTimeout: second, Jitter: 2}, []string{"Jitter is 2"}},
+		"Heartbeat without Ping":     {inner, Config{Heartbeat: Heartbeat{Interval: second}}, []string{"Heartbeat.Ping is nil: set the func"}},
+		"Heartbeat, no Interval":     {inner, Config{ReadTimeout: second, Heartbeat: Heartbeat{Retry: second}}, []string{"Heartbeat.Retry is 1s without Config.Heartbeat.Interval"}},
+		"MinRate without rate":       {inner, Config{ReadTimeout: second, MinRate: MinRate{Window: second}}, []string{"MinRate.Window is 1s without Config.MinRate.BytesPerSecond"}},
+		"MinRate of gigabytes":       {inner, Config{MinRate: MinRate{BytesPerSecond: 1 << 30, Window: time.Hour}}, []string{"set less than 2 GiB"}},
+		"MaxAgeGrace without MaxAge": {inner, Config{ReadTimeout: second, MaxAgeGrace: second}, []string{"MaxAgeGrace is 1s without Config.MaxAge"}},
+		"a Tick that is too long":    {inner, Config{ReadTimeout: second, Tick: 2 * second}, []string{"Tick is 2s, longer than Config.ReadTimeout of 1s"}},
+		"Reset without a reason":     {inner, Config{ReadTimeout: second, Reset: []Reason{77}}, []string{"Reset has reason 77"}},
+		"TCPKeepAlive":               {inner, Config{TCPKeepAlive: second}, []string{"TCPKeepAlive is 1s"}},
 	} {
 		_, err := Listen(tc.inner, tc.cfg)
 		for _, want := range tc.want {

@@ -19,10 +19,11 @@ type shard struct {
 
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
-	ids    idTable
+	ids    conntable.AddressTable
 	calls  []func() // to make after unlocking
 	hand   uint32   // the id at which the search for closed connections goes on
 	probed uint32   // the id that was probed last
+	sheds  bool     // a connection is chosen to make room
 }
 
 // A front is what a Listener keeps of a connection.
@@ -40,9 +41,17 @@ const (
 )
 
 func newShard(l *Listener, number uint32) *shard {
-	s := &shard{listener: l, ids: newIDTable()}
+	s := &shard{listener: l}
+	s.ids = conntable.NewAddressTable(s.addressOf)
 	s.Init(&l.watch, number, s)
 	return s
+}
+
+// locked calls a function that needs the mutex.
+func (s *shard) locked(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
 }
 
 // config returns the settings of the Listener that the shard follows.
@@ -50,6 +59,12 @@ func (s *shard) config() *Config { return s.Set.Front.(*Config) }
 
 // address returns the address of a socket, which is its name while it is kept.
 func address(own socket) uintptr { return reflect.ValueOf(own).Pointer() }
+
+// addressOf returns the address of the socket of a connection.
+func (s *shard) addressOf(id uint32) uintptr {
+	own, _ := root(s.At(id).Front.conn)
+	return address(own)
+}
 
 // shard returns the shard of a socket.
 func (l *Listener) shard(own socket) *shard {
@@ -72,7 +87,7 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	id, n := s.Take(now)
 	n.Own = flags
 	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, c}
-	s.ids.add(address(own), id)
+	s.ids.Add(address(own), id)
 	s.File(id, n, now)
 	for range searchPerAdd {
 		s.searchClosed()
@@ -103,16 +118,15 @@ func (s *shard) searchSome(n int) {
 }
 
 // size returns how many ids of connections the shard has, free ones included.
-func (s *shard) size() uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Len()
+func (s *shard) size() (n uint32) {
+	s.locked(func() { n = s.Len() })
+	return n
 }
 
 // drop forgets a connection that is closed.
 func (s *shard) drop(id uint32, n *conn) {
 	if own, ok := root(n.Front.conn); ok {
-		s.ids.remove(address(own), id)
+		s.ids.Remove(address(own), id)
 	}
 	s.noteClosed(id, n)
 	s.Remove(id, n)
@@ -147,26 +161,20 @@ func (l *Listener) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
 	s := l.shard(own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if id, ok := s.ids.find(address(own), s); ok {
+	if id, ok := s.ids.Find(address(own)); ok {
 		do(s, id, s.At(id))
 	}
 }
 
 // fresh returns an age of the last byte below which it does not matter whether it is unread. Unread
-// bytes save a connection if they are old. They may also complete a handshake or a message.
+// bytes save a connection if they are old, or if it would make room for another. They may also
+// complete a handshake or a message.
 func (s *shard) fresh(n *conn) time.Duration {
 	lim := s.LimitsOf(n)
-	if lim.Rate.BytesPerSecond > 0 || lim.Handshake > 0 && !n.Front.record.Has(conntable.Ready) {
+	if s.sheds || lim.Rate.BytesPerSecond > 0 || lim.Handshake > 0 && !n.Front.record.Has(conntable.Ready) {
 		return 0
 	}
 	return lim.ShortestIdle() / 2
-}
-
-// reason returns why an idle connection ends.
-func (l *Listener) reason(ev Event) *ReapError {
-	reason := l.watch.NewError(ev.Reason)
-	reason.Limit, reason.Lasted, reason.Late = ev.Timeout, ev.Idle, ev.Late
-	return reason
 }
 
 // told begins the grace in which the server is to close a connection.

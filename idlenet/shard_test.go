@@ -14,7 +14,7 @@ import (
 func (l *Listener) used() (n int) {
 	for _, s := range l.shards {
 		s.mu.Lock()
-		n += s.ids.len()
+		n += s.ids.Len()
 		s.mu.Unlock()
 	}
 	return n

@@ -18,16 +18,16 @@ func (l *Listener) admit(c net.Conn) bool {
 	if l.sources.Admit(from) != nil && (!l.searchAll() || l.sources.Admit(from) != nil) {
 		return false // before the rate of all, which one source must not use up
 	}
-	if !l.rate.Allow() || !l.hasRoom() {
+	if !l.rate.Allow() || !l.makeRoom() {
 		l.sources.Release(from)
 		return false
 	}
 	return true
 }
 
-// hasRoom reports whether there is room for one more connection. If there is none, a connection
-// that has been silent for long ends.
-func (l *Listener) hasRoom() bool {
+// makeRoom ends a connection that has been silent for long, if there is no room for one more. It
+// reports whether there is room then.
+func (l *Listener) makeRoom() bool {
 	set := l.watch.Settings()
 	if set.Draining() {
 		return false
@@ -41,21 +41,15 @@ func (l *Listener) hasRoom() bool {
 	for n := range l.shards {
 		s := l.shards[(first+n)%len(l.shards)]
 		if s.shedOne(set.ShedProtect) {
-			l.poke()
+			l.watch.Wake()
 			return true
 		}
 	}
 	if set.ObserveOnly {
-		l.shards[first].observeRefusal()
+		s := l.shards[first]
+		s.locked(func() { s.Counters.Observed[reap.Shed]++ })
 	}
 	return set.ObserveOnly
-}
-
-// observeRefusal counts a connection that would be refused without ObserveOnly.
-func (s *shard) observeRefusal() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Counters.Observed[reap.Shed]++
 }
 
 // searchedAtMost bounds the number of connections that searchAll checks: 6 ms.
@@ -81,8 +75,21 @@ func (l *Listener) searchAll() bool {
 func (s *shard) shedOne(protect time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	longest, lasted, victim := protect, time.Duration(0), uint32(0)
-	var found *conn
+	id, n, lasted := s.mostSilent(protect)
+	if n == nil {
+		return false
+	}
+	reason := s.Watcher.NewError(reap.Shed)
+	reason.Lasted = lasted
+	s.End(id, n, reason)
+	return true
+}
+
+// mostSilent returns the connection of the next sample in which nothing was sent for longest, at
+// least for a time, and how long its peer sent nothing. It returns nil if there is none.
+func (s *shard) mostSilent(longest time.Duration) (victim uint32, found *conn, lasted time.Duration) {
+	s.sheds = true
+	defer func() { s.sheds = false }()
 	n := s.Len()
 	for k := range min(n, shedSample) {
 		id := (s.probed + k + 1) % n
@@ -97,11 +104,5 @@ func (s *shard) shedOne(protect time.Duration) bool {
 	if n > 0 {
 		s.probed = (s.probed + shedSample) % n
 	}
-	if found == nil {
-		return false
-	}
-	reason := s.Watcher.NewError(reap.Shed)
-	reason.Lasted = lasted
-	s.End(victim, found, reason)
-	return true
+	return victim, found, lasted
 }

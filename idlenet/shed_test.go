@@ -144,3 +144,15 @@ func TestNoConnectionIsShedWithinShedProtect(t *testing.T) {
 	require.Equal(t, 1, w.N["refused"])
 	require.ErrorIs(t, l.Ended, reap.Shed)
 }
+
+// TestUnreadBytesProtectFromShedding has a server that does not read: it is slow, not its peer.
+func TestUnreadBytesProtectFromShedding(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Minute, MaxConnections: 1, ShedProtect: 50 * time.Millisecond})
+	l := w.accept()
+	l.reading = false // the server does not read
+	l.Sock.Peer.Send(1)
+	w.Sleep(400 * time.Millisecond)
+	w.accept()
+	require.Nil(t, l.Ended)
+	require.EqualValues(t, 1, w.ln.Stats().Refused)
+}

@@ -23,7 +23,7 @@ var simTraits = sim.Traits{
 	},
 	Worlds: 150, Short: 40,
 	Counts: []string{"told to close", "closed by the Listener", "closed at a question", "addresses used again"},
-	Never:  []string{reap.OverLimit.Error(), reap.HalfClosed.Error()},
+	Never:  []string{reap.OverLimit.Error()},
 }
 
 // TestSimulation runs the code of this package in simulated worlds, see [sim.Run].

@@ -58,8 +58,9 @@ func control(own socket, do func(fd uintptr)) error {
 func isClosed(own socket) bool { return control(own, func(uintptr) {}) != nil }
 
 // keepAlive makes the kernel probe the peer.
-func (l *Listener) keepAlive(own socket, d time.Duration) {
+func (l *Listener) keepAlive(c net.Conn, d time.Duration) {
 	const probes = 4
+	own, _ := root(c)
 	tcp, ok := own.(*net.TCPConn)
 	if !ok {
 		return

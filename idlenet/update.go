@@ -35,7 +35,7 @@ func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
 	return watch.Adjust(&l.watch, timeouts, l.Update)
 }
 
-// Drain ends all connections bit by bit, so that their peers do not all come back elsewhere at the
+// Drain ends all connections gradually, so that their peers do not all come back elsewhere at the
 // same moment. Each connection has a moment of its own within spread, by chance. If it was active
 // in the second before that moment, it gets a later one between spread and deadline. A held
 // connection stays until the deadline. The reason is reap.Drained. From the call on new connections

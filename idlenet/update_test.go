@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -26,8 +27,8 @@ func TestUpdate(t *testing.T) {
 	require.Zero(t, e.Stats().Updates)
 
 	err = e.Update(func(cfg *Config) { cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate = true, 1, 1 })
-	for _, field := range []string{"Stamp", "AcceptRate", "Sources"} {
-		require.ErrorContains(t, err, "Config."+field+" cannot change before the next start")
+	for _, field := range []string{"Stamp", "AcceptRate", "Sources.Rate"} {
+		require.ErrorContains(t, err, "Config."+field+" cannot change before the next start: leave it at ")
 	}
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Tick = 500*time.Millisecond, 0 }))
 	require.Equal(t, 50*time.Millisecond, e.Config().Tick)
@@ -63,7 +64,7 @@ func TestDrain(t *testing.T) {
 	e.dial()
 	held := e.accepted()
 	e.Hold(held)
-	time.Sleep(1100 * time.Millisecond) // a connection that was active gets a later moment
+	time.Sleep(1500 * time.Millisecond) // a connection that was active gets a later moment
 	require.NoError(t, e.Drain(200*time.Millisecond, time.Hour))
 	require.False(t, e.Config().ObserveOnly)
 	eventually(t, "the idle connection ends", func() bool { return e.Reason(idle) != nil })
@@ -97,4 +98,35 @@ func TestObserveOnlyEndsNothing(t *testing.T) {
 	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
 	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)
+}
+
+// TestObserveOnlyHoldsFromUpdateOn calls Update while the driver calls OnIdle.
+func TestObserveOnlyHoldsFromUpdateOn(t *testing.T) {
+	var w *simWorld
+	w = newQuietWorld(t, Config{
+		ReadTimeout: time.Second,
+		OnIdle: func(net.Conn, Event) Action {
+			w.change(t, func(cfg *Config) { cfg.ObserveOnly = true })
+			for _, s := range w.ln.shards { // as if there were no room
+				s.shedOne(time.Millisecond)
+			}
+			return Close
+		},
+	})
+	w.accept()
+	w.Sleep(time.Second + w.Slack())
+	require.Zero(t, w.ln.Stats().Reaped.Total())
+	require.EqualValues(t, 1, w.ln.Stats().Observed.Total(), "a connection is observed once")
+	require.EqualValues(t, 1, w.ln.watch.Decided.Load())
+}
+
+// TestUpdatesPutOffNoVerdict calls Update all the time.
+func TestUpdatesPutOffNoVerdict(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	l := w.accept()
+	for age := 0; l.Ended == nil && age < 200; age++ {
+		w.change(t, func(cfg *Config) { cfg.MaxAge = time.Hour + time.Duration(age)*time.Second })
+		w.Sleep(10 * time.Millisecond)
+	}
+	require.ErrorIs(t, l.Ended, reap.ReadIdle)
 }

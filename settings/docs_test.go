@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/server"
 )
 
@@ -52,12 +54,19 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 // limitsMarkdown returns a table of the limits with a reason.
 func limitsMarkdown() string {
 	var b strings.Builder
-	b.WriteString("| what the limit does | field | setting | reason |\n|---|---|---|---|\n")
+	b.WriteString("| what the limit does | field | of package | setting | reason |\n|---|---|---|---|---|\n")
 	for _, s := range append(slices.Clone(configtable.Idle), ownOfNet()...) {
-		if s.Reason != 0 {
-			help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
-			fmt.Fprintf(&b, "| %s | `%s` | `%s` | %v |\n", help, s.Field, s.Name, s.Reason)
+		if s.Reason == 0 {
+			continue
 		}
+		owner := "idle, idlenet"
+		if !slices.Contains(configtable.Net, s) {
+			owner = "idle"
+		} else if !slices.Contains(configtable.Idle, s) {
+			owner = "idlenet"
+		}
+		help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` | %v |\n", help, s.Field, owner, s.Name, s.Reason)
 	}
 	return b.String()
 }
@@ -93,7 +102,13 @@ func markdown(table configtable.Table, name string, cfg any) string {
 		if s.Negative != "" {
 			value += "; negative: " + s.Negative
 		}
-		applies := s.Scope.String()
+		applies := "at reload"
+		field, _, _ := strings.Cut(s.Field, ".")
+		if _, own := reflect.TypeFor[reap.ConnLimits]().FieldByName(field); s.AtStart {
+			applies = "at start"
+		} else if own {
+			applies += ", per connection"
+		}
 		if s.Adjustable {
 			applies += ", POST"
 		}

@@ -20,7 +20,7 @@
  *             the coarse clock (asks). Spin checks runs with and without it.
  *
  * Left out: the dates that the kernel gives to bytes of TCP, so this is a unix socket; more than
- * one connection or loop; the time budget of a task and continueSoon; FIN, reset and OnIdle;
+ * one connection or loop; the time budget of a task and Wake; FIN, reset and OnIdle;
  * jitter; other limits and their change; a tick number that wraps; the length of the clock's ring;
  * an Execute that fails. The wheel is one entry with one deadline, rounded up to a tick. Memory is
  * sequentially consistent, as it is for Go's atomics.

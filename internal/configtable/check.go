@@ -1,7 +1,9 @@
 package configtable
 
 import (
+	"cmp"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -71,7 +73,7 @@ func (t Table) Limits(cfg any) (lim verdict.Limits) {
 // Watches reports whether a Config has a setting that alone closes connections.
 func (t Table) Watches(cfg any) bool {
 	for _, s := range t {
-		if v := s.Of(cfg); s.Alone && !v.IsZero() && (v.Int() > 0 || s.Negative == "") {
+		if v := s.Of(cfg); (s.Alone || s.Reason != 0) && !v.IsZero() && (v.Int() > 0 || s.Negative == "") {
 			return true
 		}
 	}
@@ -81,8 +83,7 @@ func (t Table) Watches(cfg any) bool {
 // A Refuse notes a mistake in a field of a Config.
 type Refuse func(field, format string, args ...any)
 
-// CheckEach checks each setting by itself, and that of two settings that need each other none is
-// alone.
+// CheckEach checks each setting by itself, and refuses a setting without the one that it needs.
 func (t Table) CheckEach(cfg any, refuse Refuse) {
 	for _, s := range t {
 		v := s.Of(cfg)
@@ -98,12 +99,8 @@ func (t Table) CheckEach(cfg any, refuse Refuse) {
 // ChooseTick chooses the tick of a Config, or checks the one that is set. A tick that is fixed
 // cannot be changed.
 func (t Table) ChooseTick(cfg any, tick *time.Duration, fixed bool, refuse Refuse) {
-	shortest, longest := t.Shortest(cfg), Deadline{}
-	for _, s := range t.Deadlines(cfg) {
-		if s.Value > longest.Value {
-			longest = s
-		}
-	}
+	shortest := t.Shortest(cfg)
+	longest := slices.MaxFunc(t.Deadlines(cfg), func(a, b Deadline) int { return cmp.Compare(a.Value, b.Value) })
 	least := max(longest.Value/MaxTicks+1, minTick)
 	chosen := *tick != 0
 	if !chosen {

@@ -27,40 +27,25 @@ const TenYears = 10 * 365 * 24 * time.Hour
 
 const noMax = math.MaxInt64
 
-// A Scope says when a new value takes effect.
-type Scope int
-
-// The scopes of settings.
-const (
-	AtReload      Scope = iota // Reaper.Update applies it to live connections
-	PerConnection              // the same, and a connection can have a value of its own
-	AtStart                    // a new value needs a restart
-)
-
-// String returns the scope as the documentation names it.
-func (s Scope) String() string {
-	return [...]string{"at reload", "at reload, per connection", "at start"}[s]
-}
-
 // A Setting describes one field of a Config that is a duration, an int, a float64, a bool, a string
 // or a list of strings.
 type Setting struct {
 	Name       string      // in flags, files, logs and JSON
 	Field      string      // path of the field, such as "OutputLimit.Soft"
 	Help       string      // the unit is in back quotes, as package flag has it
-	Zero       string      // what 0 means; empty if the field is no number or has a Default
+	Zero       string      // what 0 means for a number without a Default, if it is not "none"
 	Default    any         // the value instead of 0, or the Field that has it
 	Quiet      bool        // the Default is not filled in, so that reports leave it out
 	Needs      Field       // the field is of no use without this one, and has no Default then
 	Limit      string      // path of the field of verdict.Limits that it fills
 	Reason     reap.Reason // of the connections that it closes
-	Alone      bool        // a Config with nothing else closes connections
+	Alone      bool        // it closes connections without a Reason of its own
 	Negative   string      // what a negative value means; empty if it is refused
-	Min, Max   int64       // of values above 0: nanoseconds, a number, or a part of 1
-	Ticks      bool        // a deadline that is counted in ticks
+	Min, Max   int64       // of values above 0, without Ticks: nanoseconds, a number, or a part of 1
+	Ticks      bool        // a deadline that is counted in ticks, from 1ms to ten years
 	Adjustable bool        // POST /api/timeouts can change it
 	Secret     bool        // the flag names a file with the value, and the value is never shown
-	Scope      Scope
+	AtStart    bool        // a new value needs a restart; others apply to live connections
 }
 
 // A Table holds the settings of a Config, in the order of the documentation. An argument cfg of its
@@ -127,7 +112,10 @@ func (s Setting) Of(cfg any) reflect.Value { return Field(s.Field).Of(cfg) }
 func (s Setting) ZeroText() string {
 	switch d := s.Default.(type) {
 	case nil:
-		return s.Zero
+		if s.Ticks || s.Max > 0 {
+			return cmp.Or(s.Zero, "none")
+		}
+		return ""
 	case Field:
 		return "the value of " + Idle.NameOf(string(d))
 	case time.Duration:
@@ -162,19 +150,27 @@ func (s Setting) Mistake(v reflect.Value) string {
 	if !isNumber(v.Type()) || v.IsZero() {
 		return ""
 	}
-	switch {
+	switch least, most := s.bounds(); {
 	case compare(v, 0) < 0 && s.Negative != "":
 		return ""
 	case compare(v, 0) < 0 && isDuration(v.Type()):
 		return "set a positive duration such as 60s, or 0 for " + s.ZeroText()
 	case compare(v, 0) < 0:
 		return "set a positive number, or 0 for " + s.ZeroText()
-	case compare(v, s.Min) < 0:
-		return fmt.Sprintf("set at least %s, or 0 for %s", boundText(v.Type(), s.Min), s.ZeroText())
-	case compare(v, s.Max) > 0:
-		return "set at most " + boundText(v.Type(), s.Max)
+	case compare(v, least) < 0:
+		return fmt.Sprintf("set at least %s, or 0 for %s", boundText(v.Type(), least), s.ZeroText())
+	case compare(v, most) > 0:
+		return "set at most " + boundText(v.Type(), most)
 	}
 	return ""
+}
+
+// bounds returns the bounds of values above 0.
+func (s Setting) bounds() (least, most int64) {
+	if s.Ticks {
+		return ms, age
+	}
+	return s.Min, s.Max
 }
 
 // compare compares a value with a bound. NaN is above every bound.
@@ -191,15 +187,16 @@ func compare(v reflect.Value, bound int64) int {
 // Range returns the values above 0 that are allowed for a field of type t, such as "1ms to 24h", or
 // "" if it is no number.
 func (s Setting) Range(t reflect.Type) string {
-	switch {
+	switch least, most := s.bounds(); {
 	case !isNumber(t):
 		return ""
-	case s.Min == 0:
-		return "up to " + boundText(t, s.Max)
-	case s.Max == noMax:
-		return boundText(t, s.Min) + " or more"
+	case least == 0:
+		return "up to " + boundText(t, most)
+	case most == noMax:
+		return boundText(t, least) + " or more"
+	default:
+		return boundText(t, least) + " to " + boundText(t, most)
 	}
-	return boundText(t, s.Min) + " to " + boundText(t, s.Max)
 }
 
 // Unit returns the unit of a setting, or "" for a bool. It stands in back quotes in Help.

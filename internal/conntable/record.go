@@ -1,8 +1,9 @@
-// Package conntable has the table in which an event loop finds what it knows of a connection.
+// Package conntable has the tables in which a front end finds what it knows of a connection: a
+// [Table] for each event loop, and an [AddressTable] for connections without events.
 //
-// Each message needs one lookup. So a Record is eight bytes, and those of a million connections fit
-// a cache. The rest of what is known of a connection is stored elsewhere, by the number that the
-// table returns with the Record.
+// Each message needs one lookup in a Table. So a Record is eight bytes, and those of a million
+// connections fit a cache. The rest of what is known of a connection is stored elsewhere, by the
+// number that the tables return.
 package conntable
 
 import "github.com/idlewheel/idlewheel/internal/mono"

@@ -84,11 +84,10 @@ func (t *Table) search(fd uint) (*piece, int) {
 // Find returns the Record of a connection and its number. The Record is nil if the connection is
 // not in the table. It is valid until the next Insert or Remove.
 func (t *Table) Find(k Key) (r *Record, id uint32) {
-	p, at := t.search(k.FD)
-	if at < 0 || !p.records[at].Is(TagOf(k.Addr)) {
+	if r, id = t.FindDescriptor(k); r == nil || !r.Is(TagOf(k.Addr)) {
 		return nil, 0
 	}
-	return &p.records[at], refID(p.refs[at])
+	return r, id
 }
 
 // FindDescriptor is Find for any connection with the descriptor of k.

@@ -1,19 +1,27 @@
 package watch
 
-// Follow switches to other settings. It reports false if they are followed already. Each connection
-// is judged by them after AdaptSome.
+// Follow switches to newer settings. It reports false if they are followed already, or later ones.
+// Each connection is judged by them after AdaptSome.
 func (s *Shard[C]) Follow(set *Settings) (changed bool) {
-	if set == s.Set {
+	if s.Set != nil && set.Version <= s.Set.Version {
 		return false
 	}
 	if s.IsAdapted() { // otherwise some connections are not adapted to the last ones yet
 		s.previous = s.Set
 	}
 	s.Set = set
-	if s.adapted, s.toAdapt = 0, s.conns.Len(); s.Open == 0 {
+	if s.adapted, s.toAdapt = 0, s.Len(); s.Open == 0 {
 		s.toAdapt = 0
 	}
 	return true
+}
+
+// catchUp follows the settings in force, if the front end sees no messages: its rounds may take
+// long, and a call of Update must hold from its return on.
+func (s *Shard[C]) catchUp() {
+	if s.asks {
+		s.Follow(s.Watcher.Settings())
+	}
 }
 
 // IsAdapted reports whether all connections are judged by Set.
@@ -25,7 +33,7 @@ func (s *Shard[C]) AdaptSome(n int) {
 	for ; n > 0 && s.adapted < s.toAdapt; n-- {
 		id := s.adapted
 		s.adapted++
-		if c := s.conns.At(id); c.Used() {
+		if c := s.conns.at(id); c.Used() {
 			s.adapt(id, c)
 			s.Rearm(id, c)
 		}

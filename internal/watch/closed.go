@@ -7,12 +7,6 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// newest returns the newest entries, at most keep, in descending order of time.
-func newest(all []reap.Closed, keep int) []reap.Closed {
-	slices.SortFunc(all, func(a, b reap.Closed) int { return b.At.Compare(a.At) })
-	return all[:min(len(all), keep)]
-}
-
 // A ClosedRing keeps the connections that were reaped last. Safe for concurrent use.
 type ClosedRing struct {
 	mu   sync.Mutex
@@ -26,7 +20,7 @@ func (c *ClosedRing) Add(one reap.Closed, keep int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if keep != c.keep { // Update has changed it
-		c.kept, c.next, c.keep = newest(c.kept, keep), 0, keep
+		c.kept, c.next, c.keep = c.newest(keep), 0, keep
 		slices.Reverse(c.kept)
 	}
 	if len(c.kept) < keep {
@@ -37,9 +31,15 @@ func (c *ClosedRing) Add(one reap.Closed, keep int) {
 	c.next = (c.next + 1) % keep
 }
 
-// Read returns the entries, in no particular order.
-func (c *ClosedRing) Read() []reap.Closed {
+// Newest returns the newest entries, at most n, in descending order of time.
+func (c *ClosedRing) Newest(n int) []reap.Closed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.kept)
+	return c.newest(n)
+}
+
+func (c *ClosedRing) newest(n int) []reap.Closed {
+	all := slices.Clone(c.kept)
+	slices.SortFunc(all, func(a, b reap.Closed) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), n)]
 }

@@ -23,7 +23,7 @@ func TestTheNumberOfKeptEntriesChanges(t *testing.T) {
 	add(6, 4)
 	add(7, 4)
 	var got []int
-	for _, o := range newest(c.Read(), 4) {
+	for _, o := range c.Newest(4) {
 		got = append(got, o.Err.Bytes)
 	}
 	require.Equal(t, []int{7, 6, 5, 4}, got)

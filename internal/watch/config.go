@@ -56,7 +56,11 @@ func (form *Form) Check(front any, tick time.Duration, own func(refuse configtab
 			Package: form.Package, Field: field, Setting: form.Table.NameOf(field), Err: form.Table.Errorf(format, args...),
 		})
 	}
-	form.fill(front)
+	form.Table.Fill(front)
+	if reset := configtable.Field("Reset").Of(front); reset.IsNil() {
+		reset.Set(reflect.ValueOf(form.Reset))
+	}
+	cloneReset(front)
 	form.Table.CheckEach(front, refuse)
 	cfg := Config{Front: front, Limits: form.Table.Limits(front)}
 	cfg.copyFields(front)
@@ -77,15 +81,6 @@ func (form *Form) Check(front any, tick time.Duration, own func(refuse configtab
 	configtable.Field("Tick").Of(front).SetInt(int64(cfg.Tick))
 	configtable.Field("Logger").Of(front).Set(reflect.ValueOf(cfg.Logger))
 	return cfg, errors.Join(errs...)
-}
-
-// fill sets defaults.
-func (form *Form) fill(front any) {
-	form.Table.Fill(front)
-	if reset := configtable.Field("Reset").Of(front); reset.IsNil() {
-		reset.Set(reflect.ValueOf(form.Reset))
-	}
-	cloneReset(front)
 }
 
 // cloneReset gives a Config a list Reset of its own.

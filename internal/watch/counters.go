@@ -45,10 +45,7 @@ func (l *Lateness) Observe(late time.Duration) {
 	l.count++
 	l.sum += late
 	l.max = max(l.max, late)
-	i := 0
-	for i < len(latenessBounds) && late > latenessBounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(latenessBounds[:], late)
 	l.buckets[i]++
 }
 
@@ -84,29 +81,31 @@ func (c *Counters) CountReap(reason *reap.Error) {
 	}
 }
 
-// countMissed counts the last of some pings, which was not answered before the next verdict.
-func (c *Counters) countMissed(pings int) {
-	if pings > 0 {
-		c.Missed++
+// countStay counts a connection that a look leaves open.
+func (c *Counters) countStay(v verdict.Verdict) {
+	c.Rescheduled++
+	if v.PutOff {
+		c.PutOff++
 	}
 }
 
-// Export completes the Stats.
-func (c *Counters) Export() reap.Stats {
+// export completes the Stats.
+func (c *Counters) export() reap.Stats {
 	s := c.Stats
 	s.Events, s.Reaped, s.Observed = c.Events.Export(), c.Reaped.Export(), c.Observed.Export()
 	s.Lateness = c.Lateness.Export()
-	s.ClosedByHandler = s.Closed - s.Reaped.Total() - s.ClosedByPeer - s.Failed
 	return s
 }
 
-// CountEnd counts a connection that was not reaped, by the error of gnet.
+// CountEnd counts a connection that was closed and not reaped, by the error of gnet.
 func (c *Counters) CountEnd(err error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		c.ClosedByPeer++
 	case err != nil:
 		c.Failed++
+	default:
+		c.ClosedByHandler++
 	}
 }
 
@@ -121,6 +120,7 @@ func (c *Counters) Add(o *Counters) {
 	c.Missed += o.Missed
 	c.SavedByKernel += o.SavedByKernel
 	c.ClosedByPeer += o.ClosedByPeer
+	c.ClosedByHandler += o.ClosedByHandler
 	c.Failed += o.Failed
 	c.Refused += o.Refused
 	c.PutOff += o.PutOff

@@ -6,14 +6,60 @@ import (
 	"net"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
+// An End is what is known of a connection that was ended and is not closed yet.
+type End struct {
+	Reason  *reap.Error
+	Told    mono.Time // the server was told to close the connection
+	CloseAt mono.Time // the front end closes it then, or later after an outage
+	Closed  bool      // it was found closed
+}
+
+// Ends are the connections of a Shard that were ended and are not closed yet, by number. Not safe
+// for concurrent use.
+type Ends struct {
+	watcher *Watcher
+	all     map[uint32]*End
+}
+
+// Of returns the End of a connection, nil if it has none.
+func (e *Ends) Of(id uint32) *End {
+	if len(e.all) == 0 {
+		return nil
+	}
+	return e.all[id]
+}
+
+// Len returns the number of connections.
+func (e *Ends) Len() int { return len(e.all) }
+
+// Add adds a connection. It says whether the connection was observed before.
+func (e *Ends) Add(id uint32, observed bool, reason *reap.Error) *End {
+	if !observed { // otherwise it is counted already
+		e.watcher.Decided.Add(1)
+	}
+	end := &End{Reason: reason, CloseAt: verdict.Never}
+	e.all[id] = end
+	return end
+}
+
+// Undo takes Add back, for a connection that could not be closed.
+func (e *Ends) Undo(id uint32, observed bool) {
+	delete(e.all, id)
+	if !observed {
+		e.watcher.Decided.Add(-1)
+	}
+}
+
 // End closes a connection. With ObserveOnly it only counts and logs the connection.
 func (s *Shard[C]) End(id uint32, c *Conn[C], reason *reap.Error) {
+	s.catchUp()
 	switch {
-	case s.Ends.Of(id) != nil:
+	case s.Ends.Of(id) != nil, s.Set.ObserveOnly && c.Observed():
 	case s.Set.ObserveOnly:
 		s.Observe(c, reason)
 	default:
@@ -24,7 +70,7 @@ func (s *Shard[C]) End(id uint32, c *Conn[C], reason *reap.Error) {
 
 // LogReap logs that a connection is closed.
 func (s *Shard[C]) LogReap(c *Conn[C], reason *reap.Error) {
-	s.log(slog.LevelDebug, "reaping connection", c, reason)
+	s.Set.log(slog.LevelDebug, "reaping connection", s.port.Remote(c), reason)
 }
 
 // Observe counts and logs a connection that would be closed without ObserveOnly.
@@ -32,16 +78,17 @@ func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
 	c.SetObserved(true)
 	s.Watcher.Decided.Add(1)
 	s.Counters.Observed[reason.Reason]++
-	s.log(slog.LevelInfo, "would reap connection", c, reason)
+	s.Set.log(slog.LevelInfo, "would reap connection", s.port.Remote(c), reason)
 }
 
 // Kick closes the connection with a number that was opened at an instant, with ObserveOnly too. It
 // reports false if there is none.
 func (s *Shard[C]) Kick(id, opened uint32) (found bool) {
-	if id >= s.conns.Len() {
+	if id >= s.Len() {
 		return false
 	}
-	c := s.conns.At(id)
+	s.catchUp()
+	c := s.conns.at(id)
 	if !c.Used() || uint32(c.Opened()) != opened || s.Ends.Of(id) != nil {
 		return false
 	}
@@ -65,11 +112,6 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	}, keep)
 }
 
-// ID returns the name of a connection.
-func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID {
-	return newConnID(s.Number, id, uint32(c.Opened()))
-}
-
 // Silence asks the kernel about a connection. It returns how long the peer was silent, and how long
 // nothing was sent in either direction; 0 if the connection has ended. It reports whether the peer
 // was heard later than the Shard knew.
@@ -91,9 +133,9 @@ func (s *Shard[C]) Silence(id uint32, c *Conn[C]) (peer, both time.Duration, new
 	return max(peer, 0), max(min(both, peer), 0), news
 }
 
-func (s *Shard[C]) log(level slog.Level, text string, c *Conn[C], reason *reap.Error) {
-	if log := s.Set.Logger; log.Enabled(context.Background(), level) {
-		attrs := []any{"remote", NameOf(s.port.Remote(c)), "reason", reason.Reason,
+func (set *Settings) log(level slog.Level, text string, remote net.Addr, reason *reap.Error) {
+	if log := set.Logger; log.Enabled(context.Background(), level) {
+		attrs := []any{"remote", NameOf(remote), "reason", reason.Reason,
 			"lasted", reason.Lasted, "limit", reason.Limit, "late", reason.Late}
 		if reason.LimitBytes > 0 {
 			attrs = append(attrs, "bytes", reason.Bytes, "bytes-limit", reason.LimitBytes)

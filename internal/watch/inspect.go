@@ -14,17 +14,12 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// The orders of a list of connections.
-const (
-	byIdle   = "idle"
-	byAge    = "age"
-	byOutput = "output"
-)
+const byOutput = "output"
 
 // orders are the values of Query.By, and what each compares: the larger, the sooner it is listed.
 var orders = map[string]func(i *reap.ConnInfo) int64{
-	byIdle:   func(i *reap.ConnInfo) int64 { return int64(i.ReadIdle) },
-	byAge:    func(i *reap.ConnInfo) int64 { return int64(i.Age) },
+	"idle":   func(i *reap.ConnInfo) int64 { return int64(i.ReadIdle) },
+	"age":    func(i *reap.ConnInfo) int64 { return int64(i.Age) },
 	byOutput: func(i *reap.ConnInfo) int64 { return int64(i.Output) },
 }
 
@@ -39,7 +34,7 @@ type Inspector struct {
 
 // NewInspector returns an Inspector, or an error that joins all that is wrong with a Query.
 func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
-	q.By = cmp.Or(q.By, byIdle)
+	q.By = cmp.Or(q.By, "idle")
 	if err := checkQuery(w.form.Package, &q); err != nil {
 		return nil, err
 	}
@@ -66,7 +61,7 @@ func (i *Inspector) AddRing(ring reap.Ring) { i.found.Rings = append(i.found.Rin
 func (i *Inspector) Result() reap.Inspection {
 	slices.SortFunc(i.found.Rings, func(a, b reap.Ring) int { return cmp.Compare(a.Loop, b.Loop) })
 	if i.Query.Closed {
-		i.found.Closed = i.watcher.LastClosed()
+		i.found.Closed = i.watcher.Closed.Newest(i.watcher.Settings().KeepClosed)
 	}
 	i.found.Connections = i.first.Sorted()
 	return i.found
@@ -76,7 +71,7 @@ func (i *Inspector) Result() reap.Inspection {
 func checkQuery(pkg string, q *reap.Query) error {
 	var errs []error
 	if orders[q.By] == nil {
-		errs = append(errs, fmt.Errorf(pkg+": Query.By is %q: set %s, %s or %s", q.By, byIdle, byAge, byOutput))
+		errs = append(errs, fmt.Errorf(pkg+": Query.By is %q: set idle, age or output", q.By))
 	}
 	if q.Limit < 0 {
 		errs = append(errs, fmt.Errorf(pkg+": Query.Limit is %d: set a positive number, or 0 for no list", q.Limit))
@@ -93,13 +88,13 @@ const inspectStep = 1 << 8
 // Inspect inspects the connections from a number on. It returns the number at which to go on, and
 // false if there are no more.
 func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
-	end := min(from+inspectStep, s.conns.Len())
+	end := min(from+inspectStep, s.Len())
 	for id := from; id < end; id++ {
-		if c := s.conns.At(id); c.Used() && (s.Ends.Of(id) == nil || !s.Ends.Of(id).Closed) {
+		if c := s.conns.at(id); c.Used() && (s.Ends.Of(id) == nil || !s.Ends.Of(id).Closed) {
 			inspect(i, s, id, c)
 		}
 	}
-	return end, end < s.conns.Len()
+	return end, end < s.Len()
 }
 
 // inspect shows a connection to the Inspector.
@@ -114,8 +109,11 @@ func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 		}
 	}
 	if i.Query.Limit > 0 {
-		info := infoOf(&f, i.now)
-		if info.State = state; filed {
+		info := reap.ConnInfo{
+			State: state, Age: max(i.now.Sub(f.Opened.To), 0), ReadIdle: max(i.now.Sub(f.Heard.To), 0),
+			WriteIdle: max(i.now.Sub(f.Wrote.To), 0), Missed: f.Missed,
+		}
+		if filed {
 			info.Due = max(mono.Time(due).Sub(i.now), 0)
 		}
 		list(i, s, info, id, c)
@@ -139,49 +137,28 @@ func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Co
 	i.first.Add(info)
 }
 
-// The states of a connection, in their order: if several apply, it is the first.
-const (
-	stateExempt    = "exempt"
-	stateObserved  = "observed"
-	stateLeaving   = "leaving"
-	stateHeld      = "held"
-	stateStalled   = "stalled"
-	stateHandshake = "handshake"
-	stateOpen      = "open"
-)
-
-// newStates returns the number 0 for each state.
+// newStates returns the number 0 for each state of a connection.
 func newStates() map[string]int {
-	return map[string]int{
-		stateExempt: 0, stateObserved: 0, stateLeaving: 0, stateHeld: 0, stateStalled: 0, stateHandshake: 0, stateOpen: 0,
-	}
+	return map[string]int{"exempt": 0, "observed": 0, "leaving": 0, "held": 0, "stalled": 0, "handshake": 0, "open": 0}
 }
 
-// stateOf returns the state of a connection.
+// stateOf returns the state of a connection, the first that applies.
 func stateOf(s *connstate.State, f *verdict.Facts, lim *verdict.Limits) string {
 	switch {
 	case s.Exempt():
-		return stateExempt
+		return "exempt"
 	case s.Observed():
-		return stateObserved
+		return "observed"
 	case f.Leaving:
-		return stateLeaving
+		return "leaving"
 	case f.Held:
-		return stateHeld
+		return "held"
 	case f.StalledSince != 0 && lim.PollOutput() > 0:
-		return stateStalled
+		return "stalled"
 	case !f.Ready && lim.Handshake > 0:
-		return stateHandshake
+		return "handshake"
 	}
-	return stateOpen
-}
-
-// infoOf returns what is known of a connection at an instant, without a question to the kernel.
-func infoOf(f *verdict.Facts, now mono.Time) reap.ConnInfo {
-	return reap.ConnInfo{
-		Age: max(now.Sub(f.Opened.To), 0), ReadIdle: max(now.Sub(f.Heard.To), 0),
-		WriteIdle: max(now.Sub(f.Wrote.To), 0), Missed: f.Missed,
-	}
+	return "open"
 }
 
 // addEvidence adds the answer of the kernel.
@@ -199,11 +176,11 @@ func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C]) {
 	}
 }
 
-// newConnID returns the ID of a connection: the number of its group, its number in the group, and
-// the instant at which it was opened. Two connections that were opened in the same tick have
-// different numbers.
-func newConnID(group, number, opened uint32) reap.ConnID {
-	return reap.ConnID(fmt.Sprintf("%d-%d-%d", group, number, opened))
+// ID returns the name of a connection: the number of the Shard, that of the connection, and the
+// instant at which it was opened. Two connections that were opened in the same tick have different
+// numbers.
+func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID {
+	return reap.ConnID(fmt.Sprintf("%d-%d-%d", s.Number, id, uint32(c.Opened())))
 }
 
 // ParseConnID returns the numbers in a ConnID, or an error.

@@ -23,10 +23,8 @@ func (s *Shard[C]) Look(timer wheel.Handle, id uint32) {
 		s.Schedule.at(timer, s.clock.Read().Add(s.clock.Tick()))
 		return
 	}
-	if s.asks { // a round may take long
-		s.Follow(s.Watcher.Settings())
-	}
-	c := s.conns.At(id)
+	s.catchUp()
+	c := s.conns.at(id)
 	if next, open := s.lookAt(id, c); open {
 		s.Schedule.at(c.timer, next)
 	}
@@ -45,7 +43,7 @@ func (s *Shard[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
 		s.facts = s.Facts(id, c, now)
 		v := s.judge(id, c, &s.facts, s.Outages.At(now), now)
 		if v.Act == verdict.Wait && !v.PutOff && !(c.Judged() && s.LimitsOf(c).needsKernel(&s.facts, now)) {
-			s.countRescheduled(v)
+			s.Counters.countStay(v)
 			return v.Next, true
 		}
 		seemsDead = v.Act != verdict.Wait
@@ -90,20 +88,34 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 		asked := now.Add(-ev.Took) // the answer was true before the question ended, and may be old by now
 		v := s.judge(id, c, f, s.Outages.At(asked), asked)
 		if v.Act == verdict.Wait {
-			s.countRescheduled(v)
+			s.Counters.countStay(v)
 			return s.nextLook(c, v, now), true
 		}
 		s.carryOut(id, c, v, f, now)
-		switch e := s.Ends.Of(id); {
-		case c.Opened() != opened:
-			return 0, false
-		case e != nil:
-			return s.lookAtEnded(id, c, e)
-		case v.Act == verdict.End && !c.Observed() || s.Halted:
-			return s.clock.Elapsed().Add(max(closeRetry, s.clock.Tick())), true // it could not be closed
+		if next, open, done := s.isDone(id, c, opened, v.Act, now); done {
+			return next, open
 		}
 	}
 	return s.clock.Elapsed().Add(s.clock.Tick()), true
+}
+
+// isDone reports whether a look ends after a verdict was carried out. It returns the time of the
+// next look then, or false if the connection is closed.
+func (s *Shard[C]) isDone(
+	id uint32, c *Conn[C], opened mono.Packed, act verdict.Act, now mono.Time,
+) (next mono.Time, open, done bool) {
+	switch e := s.Ends.Of(id); {
+	case c.Opened() != opened:
+		return 0, false, true
+	case e != nil:
+		next, open = s.lookAtEnded(id, c, e)
+		return next, open, true
+	case act == verdict.End && !c.Observed() || s.Halted: // it could not be closed
+		return s.clock.Elapsed().Add(max(closeRetry, s.clock.Tick())), true, true
+	case act == verdict.Raise && s.asks && s.Set.ObserveOnly: // OnIdle is called after the look
+		return now, true, true
+	}
+	return 0, true, false
 }
 
 // questions is how often the kernel is asked until its answer is exact.
@@ -160,14 +172,6 @@ func (s *Shard[C]) learn(c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead 
 	s.port.Learned(c, heard, ev, now)
 }
 
-// countRescheduled counts a connection that stays open.
-func (s *Shard[C]) countRescheduled(v verdict.Verdict) {
-	s.Counters.Rescheduled++
-	if v.PutOff {
-		s.Counters.PutOff++
-	}
-}
-
 // nextLook returns the time of the next look at a connection that stays. If a front end does not
 // see messages, a held connection is looked at as often as others, so that a Release need not move
 // its deadline forward, and the next ping may come sooner because the last one was answered.
@@ -210,18 +214,20 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 		Package: s.Watcher.form.Package, Reason: v.Reason, Limit: report.Limit, Lasted: report.Lasted, Late: report.Late,
 		Bytes: report.Bytes, LimitBytes: report.Least,
 	}
+	if v.Reason == reap.HeartbeatTimeout && f.Missed > 0 { // the last ping was not answered
+		s.Counters.Missed++
+	}
 	switch v.Act {
 	case verdict.Raise:
 		s.Counters.Events[v.Reason]++
 		c.Notice(s.clock, v.Reason, now)
 		opened := c.Opened()
 		event := reap.Event{Reason: v.Reason, First: report.First, Timeout: report.Limit, Idle: report.Lasted, Late: report.Late}
-		if s.port.Raise(id, c, event) && c.Opened() == opened { // the handler may have closed it
+		if s.port.Raise(id, c, event, reason) && c.Opened() == opened { // the handler may have closed it
 			s.End(id, c, reason)
 		}
 	case verdict.Ping:
 		s.Counters.Pings++
-		s.Counters.countMissed(f.Missed)
 		c.Ping(s.clock, f, now)
 		s.port.Ping(c)
 	case verdict.Farewell:
@@ -233,9 +239,6 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 		reason.Grace = lim.AgeGrace
 		s.port.Farewell(c, reason)
 	case verdict.End:
-		if v.Reason == reap.HeartbeatTimeout {
-			s.Counters.countMissed(f.Missed)
-		}
 		s.End(id, c, reason)
 	}
 }

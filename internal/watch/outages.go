@@ -18,19 +18,15 @@ type Outages struct {
 	lastRan  mono.Time       // the end of the last task of the event loop
 }
 
-func (o *Outages) init(w *Watcher, count func(*outage.Count)) {
-	o.watcher, o.count, o.followed = w, count, w.Monitor.State()
-}
-
 // AddStall records a time in which the event loop was blocked. The time begins after the last task:
 // two stalls with a task between them are two. Otherwise a loop that is always busy would never
 // close a dead connection.
-func (o *Outages) AddStall(set *Settings, from, to mono.Time) {
-	if from = max(from, o.lastRan); from >= to || !set.Common.NeedLoop() {
+func (o *Outages) AddStall(from, to mono.Time) {
+	if from = max(from, o.lastRan); from >= to {
 		return
 	}
 	stall := verdict.Outage{From: from, To: to, Length: to.Sub(from)}
-	o.stalls = o.stalls.Add(stall, from.Add(-2*set.Rule.Memory))
+	o.stalls = o.stalls.Add(stall, from.Add(-2*o.watcher.Rule().Memory))
 	o.combine()
 }
 

@@ -32,3 +32,13 @@ func TestAnOutageOfTheServerBlocksItsLoops(t *testing.T) {
 	require.Len(t, away.Server, 1)
 	require.Equal(t, away.Server, away.Loop)
 }
+
+// TestABlockedLoopCountsForALimitOfAnUpdate blocks a loop before it follows an Update that switches
+// on the first limit that needs the loop.
+func TestABlockedLoopCountsForALimitOfAnUpdate(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	p.pass(time.Second)
+	stall := verdict.Outage{From: p.now, To: p.now.Add(30 * time.Second), Length: 30 * time.Second}
+	p.Shard.Outages.AddStall(stall.From, stall.To)
+	require.Equal(t, verdict.Outages{stall}, p.Shard.Outages.away.Loop)
+}

@@ -85,26 +85,24 @@ func (t *limitsTable) put(i uint16) {
 	}
 }
 
-// An extreme is the shortest and the longest of many limits. Safe for concurrent use.
+// An extreme has the shortest idle timeout and the longest limit of many connections. Safe for
+// concurrent use.
 type extreme struct{ shortest, longest atomic.Int64 }
 
-// add adds a limit if it is above 0.
-func (o *extreme) add(d time.Duration) {
-	for d > 0 {
-		old := o.shortest.Load()
-		if old != 0 && old <= int64(d) || o.shortest.CompareAndSwap(old, int64(d)) {
-			break
-		}
-	}
-	for {
-		old := o.longest.Load()
-		if old >= int64(d) || o.longest.CompareAndSwap(old, int64(d)) {
-			return
-		}
+// add adds the limits of a connection.
+func (o *extreme) add(lim *verdict.Limits) {
+	replace(&o.shortest, lim.ShortestIdle(), func(old, d time.Duration) bool { return old == 0 || d < old })
+	replace(&o.longest, lim.Longest(), func(old, d time.Duration) bool { return d > old })
+}
+
+// replace replaces a value by one that is not 0, if that is more extreme.
+func replace(v *atomic.Int64, d time.Duration, isMore func(old, d time.Duration) bool) {
+	for old := v.Load(); d > 0 && isMore(time.Duration(old), d) && !v.CompareAndSwap(old, int64(d)); {
+		old = v.Load()
 	}
 }
 
-// extend returns a rule for connections with timeouts of their own as well.
+// extend returns a rule for connections with limits of their own as well.
 func (o *extreme) extend(rule outage.Rule) outage.Rule {
 	longest := time.Duration(o.longest.Load())
 	rule.Shortest = verdict.Shorter(rule.Shortest, time.Duration(o.shortest.Load()))

@@ -79,3 +79,13 @@ func TestLimitsAreRebuiltWhenTheyAreUsed(t *testing.T) {
 	require.Equal(t, time.Minute, p.LimitsOf(c).All)
 	require.NotSame(t, old, p.limits.all[c.LimitsID])
 }
+
+func TestOutagesAreRememberedForOwnLimits(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	id, c := p.open()
+	require.NoError(t, p.Shard.SetLimits(id, c, reap.ConnLimits{HandshakeTimeout: time.Hour, AllTimeout: time.Second}))
+	rule := p.Watcher.Rule()
+	require.Equal(t, time.Hour, rule.Memory)
+	require.Equal(t, time.Hour, rule.Longest)
+	require.Equal(t, time.Second, rule.Shortest)
+}

@@ -65,7 +65,7 @@ func newTestPortOf(t *testing.T, form Form, cfg testConfig) *testPort {
 	p := &testPort{answer: verdict.Evidence{Queued: -1}}
 	checked, err := form.Check(&cfg, 0, func(configtable.Refuse) {})
 	require.NoError(t, err)
-	p.Watcher.Init(&form, checked, func() mono.Time { return p.now }, func() {})
+	p.Watcher.Init(&form, checked, func() mono.Time { return p.now }, make(chan struct{}, 1))
 	p.Shard.Init(&p.Watcher, 1, p)
 	return p
 }
@@ -105,7 +105,7 @@ func (p *testPort) Ask(_ *testConn, ev *verdict.Evidence) bool {
 func (p *testPort) Output(*testConn) int                                  { return 0 }
 func (p *testPort) Remote(*testConn) net.Addr                             { return nil }
 func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
-func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event) bool {
+func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) bool {
 	if p.onIdle != nil {
 		p.onIdle(id, c)
 	}

@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
@@ -20,9 +21,8 @@ const (
 // Settings are a checked Config and the values derived from it. Immutable: a change makes others.
 type Settings struct {
 	Config
-	Common  *Limits                // of connections without limits of their own
-	Resets  [verdict.Last + 1]bool // the reasons for which a connection is reset
-	Horizon time.Duration          // the longest time in which a connection is not judged
+	Common  *Limits       // of connections without limits of their own
+	Horizon time.Duration // the longest time in which a connection is not judged
 	Rule    outage.Rule
 	Version int64 // counts from 1
 
@@ -81,11 +81,11 @@ func newSettings(form *Form, cfg Config, version int64, now overlay, before *Set
 		Memory: max(set.Horizon, longest, cfg.CloseGrace), Hold: cfg.OutageGrace >= 0, Longest: longest,
 		Shortest: set.Common.ShortestIdle(),
 	}
-	for _, r := range cfg.Reset {
-		set.Resets[r] = true
-	}
 	return set
 }
+
+// Resets reports whether a connection that ends for a reason is reset.
+func (set *Settings) Resets(r reap.Reason) bool { return slices.Contains(set.Reset, r) }
 
 // Draining reports whether Drain was called.
 func (set *Settings) Draining() bool { return set.overlay.drain != (verdict.Drain{}) }

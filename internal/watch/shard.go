@@ -8,7 +8,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
-	"github.com/idlewheel/idlewheel/internal/slab"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/wheel"
@@ -32,7 +31,7 @@ type Shard[C any] struct {
 	Ends     Ends
 	Outages  Outages
 
-	conns    slab.Slab[Conn[C]]
+	conns    slab[Conn[C]]
 	limits   limitsTable
 	evidence verdict.Evidence // about the connection in hand
 	facts    verdict.Facts    // about the connection that is looked at
@@ -66,8 +65,8 @@ type Port[C any] interface {
 	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
 
 	// Raise tells the handler that a connection is idle. It reports true if the connection is to
-	// be closed.
-	Raise(id uint32, c *Conn[C], ev reap.Event) (end bool)
+	// be closed, for the reason.
+	Raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool)
 	Ping(c *Conn[C])
 	// Farewell tells the peer that the connection ends after reason.Grace.
 	Farewell(c *Conn[C], reason *reap.Error)
@@ -90,14 +89,14 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	set := w.Settings()
 	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
-	s.Ends.init(w)
-	s.Outages.init(w, port.CountBusy)
+	s.Ends = Ends{w, make(map[uint32]*End)}
+	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
 	s.Follow(set)
 }
 
 // Take returns a connection that is new, and its number. The caller sets Front, and calls File.
 func (s *Shard[C]) Take(now mono.Time) (id uint32, c *Conn[C]) {
-	id, c = s.conns.Take(uint32(s.clock.Pack(now)))
+	id, c = s.conns.take(uint32(s.clock.Pack(now)))
 	c.State.Open(s.clock, s.Set.Common.Rate, now)
 	return id, c
 }
@@ -119,7 +118,7 @@ func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
 	s.Schedule.wheel.Cancel(c.timer)
 	s.limits.put(c.LimitsID)
 	delete(s.Ends.all, id)
-	s.conns.Put(id, uint32(c.Opened()))
+	s.conns.put(id, uint32(c.Opened()))
 	s.Open--
 }
 
@@ -142,10 +141,10 @@ func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
 }
 
 // At returns the connection with a number.
-func (s *Shard[C]) At(id uint32) *Conn[C] { return s.conns.At(id) }
+func (s *Shard[C]) At(id uint32) *Conn[C] { return s.conns.at(id) }
 
 // Len returns a number above those of all connections.
-func (s *Shard[C]) Len() uint32 { return s.conns.Len() }
+func (s *Shard[C]) Len() uint32 { return s.conns.taken }
 
 // LimitsOf returns the limits of a connection.
 func (s *Shard[C]) LimitsOf(c *Conn[C]) *Limits { return s.limits.at(c.LimitsID, s.Set) }
@@ -163,9 +162,9 @@ func (s *Shard[C]) SetLimits(id uint32, c *Conn[C], own reap.ConnLimits) error {
 	}
 	s.limits.put(c.LimitsID)
 	c.LimitsID = number
-	s.Watcher.own.add(own.ReadTimeout)
-	s.Watcher.own.add(own.AllTimeout)
-	c.Adapt(s.clock, &old.Limits, &s.LimitsOf(c).Limits)
+	now := &s.LimitsOf(c).Limits
+	s.Watcher.own.add(now)
+	c.Adapt(s.clock, &old.Limits, now)
 	s.Rearm(id, c)
 	return nil
 }

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +19,7 @@ type Watcher struct {
 	// Immutable.
 	Clock mono.Clock
 	form  *Form
-	wake  func() // makes the driver start a round before the next tick
+	wake  chan struct{} // Drive starts a round before the next tick; has room for one
 
 	Open     atomic.Int64 // connections
 	Decided  atomic.Int64 // of Open, those that will close, or that only ObserveOnly keeps
@@ -35,8 +34,8 @@ type Watcher struct {
 	lag     lag        // of the driver
 }
 
-// Init makes a Watcher ready, with a checked Config and a real clock.
-func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake func()) {
+// Init makes a Watcher ready, with a checked Config, a real clock and a channel with room for one.
+func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake chan struct{}) {
 	w.form, w.wake = form, wake
 	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	w.Monitor.Init(elapsed())
@@ -46,13 +45,16 @@ func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake fu
 // Settings returns the settings in force.
 func (w *Watcher) Settings() *Settings { return w.settings.Load() }
 
-// Resume begins again after a time without connections. It returns the present instant.
+// Rule returns the rule of outages, for connections with limits of their own as well.
+func (w *Watcher) Rule() outage.Rule { return w.own.extend(w.Settings().Rule) }
+
+// Resume begins again after a time without connections.
 func (w *Watcher) Resume() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, now := w.Clock.Move()
 	w.Monitor.Resume(now)
-	w.lag.due = now.Add(w.UntilTick())
+	w.lag.due = now.Add(w.untilTick())
 }
 
 // Move moves the clock, if a tick has passed, and looks for outages. The function returns the last
@@ -65,16 +67,10 @@ func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Findin
 		if w.Open.Load() == 0 { // the silence says nothing
 			w.Monitor.Resume(to)
 		}
-		found = w.Monitor.Step(from, to, heard(to), w.own.extend(w.settings.Load().Rule))
+		found = w.Monitor.Step(from, to, heard(to), w.Rule())
 	}
-	w.lag.ran(w.Clock.Elapsed(), w.UntilTick())
+	w.lag.ran(w.Clock.Elapsed(), w.untilTick())
 	return found, moved
-}
-
-// UntilTick returns the time until the next multiple of the tick.
-func (w *Watcher) UntilTick() time.Duration {
-	now, tick := w.Clock.Elapsed(), w.Clock.Tick()
-	return now.Truncate(tick).Add(tick).Sub(now)
 }
 
 // Warn logs a warning, unless the same one was logged less than a second ago.
@@ -99,15 +95,17 @@ func (w *Watcher) Report(f outage.Finding) {
 	}
 }
 
-// Complete adds what the Watcher has counted to the Stats of all shards. It says whether the driver
-// runs.
-func (w *Watcher) Complete(s *reap.Stats, runs bool) {
+// Stats exports the sum of the Counters of all shards, with what the Watcher has counted. It says
+// whether the driver runs.
+func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	s := all.export()
 	s.Updates = w.updates
 	s.DriverLag = w.lag.worst(w.Clock.Elapsed(), runs)
 	s.Outages, s.OutageTime, s.Holds = w.Monitor.Outages, w.Monitor.Time, w.Monitor.Holds
 	s.Holding = runs && w.Monitor.State().Held()
+	return s
 }
 
 // Present returns a copy of the Config of the front end in force.
@@ -148,7 +146,7 @@ func (w *Watcher) replace(old *Settings, cfg Config) bool {
 	w.Clock.Remember(cfg.clockMemory())
 	w.settings.Store(old.next(cfg, old.overlay, w.Clock.Elapsed()))
 	w.updates++
-	w.wake()
+	w.Wake()
 	return true
 }
 
@@ -196,7 +194,7 @@ func (w *Watcher) lay(change func(*overlay)) {
 	now := old.overlay
 	if change(&now); now != old.overlay {
 		w.settings.Store(old.next(old.Config, now, w.Clock.Elapsed()))
-		w.wake()
+		w.Wake()
 	}
 }
 
@@ -207,8 +205,3 @@ func (w *Watcher) NewError(r reap.Reason) *reap.Error {
 
 // NotWatched returns the error for a connection that is not watched.
 func (w *Watcher) NotWatched() error { return fmt.Errorf("%s: %w", w.form.Package, reap.ErrNotWatched) }
-
-// LastClosed returns the connections that were reaped last, in descending order of time.
-func (w *Watcher) LastClosed() []reap.Closed {
-	return newest(slices.Clone(w.Closed.Read()), w.Settings().KeepClosed)
-}

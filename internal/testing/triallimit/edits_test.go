@@ -13,7 +13,7 @@ var edits = []edit{
 	{"idle/config.go", "type Config struct {\n", maxBytesField},
 	{"idlenet/config.go", "type Config struct {\n", maxBytesField},
 	{"internal/configtable/table.go", "var Idle = Table{\n", `	{
-		Name: "max-bytes", Field: "MaxBytes", Zero: "none", Min: 1, Max: noMax, Limit: "Bytes", Alone: true,
+		Name: "max-bytes", Field: "MaxBytes", Min: 1, Max: noMax, Limit: "Bytes", Alone: true,
 		Help: "close a connection when it has received more ` + "`bytes`" + `",
 	},
 `},

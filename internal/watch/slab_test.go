@@ -1,4 +1,4 @@
-package slab
+package watch
 
 import (
 	"testing"
@@ -7,31 +7,31 @@ import (
 )
 
 func TestNumbersAreUsedAgainAndValuesNeverMove(t *testing.T) {
-	var s Slab[int]
-	first, p := s.Take(1)
+	var s slab[int]
+	first, p := s.take(1)
 	*p = 7
 	for range 10 * pieceLen {
-		s.Take(1)
+		s.take(1)
 	}
-	require.Same(t, p, s.At(first))
-	s.Put(first, 1)
-	_, other := s.Take(1)
+	require.Same(t, p, s.at(first))
+	s.put(first, 1)
+	_, other := s.take(1)
 	require.NotSame(t, p, other, "not in the tick in which it was taken before")
-	again, q := s.Take(2)
+	again, q := s.take(2)
 	require.Equal(t, first, again)
 	require.Same(t, p, q)
 	require.Zero(t, *q, "nothing of the old value is left")
-	require.EqualValues(t, 10*pieceLen+2, s.Len())
+	require.EqualValues(t, 10*pieceLen+2, s.taken)
 }
 
 func TestChurnNeedsFewValues(t *testing.T) {
-	var s Slab[int]
+	var s slab[int]
 	for tick := uint32(1); tick < 1000; tick++ {
 		for range 100 { // taken and given back within the tick
-			id, _ := s.Take(tick)
-			s.Put(id, tick)
+			id, _ := s.take(tick)
+			s.put(id, tick)
 		}
 	}
-	require.LessOrEqual(t, s.Len(), uint32(200), "no more than are used within a tick or two")
-	require.LessOrEqual(t, cap(s.free.all), 1000)
+	require.LessOrEqual(t, s.taken, uint32(200), "no more than are used within a tick or two")
+	require.LessOrEqual(t, cap(s.freed), 1000)
 }

@@ -12,8 +12,7 @@ import (
 func TestAnEndIsCountedOnce(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		var w Watcher
-		var e Ends
-		e.init(&w)
+		e := Ends{&w, make(map[uint32]*End)}
 		if observed {
 			w.Decided.Add(1)
 		}

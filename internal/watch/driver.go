@@ -1,0 +1,72 @@
+package watch
+
+import (
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+)
+
+// untilTick returns the time until the next multiple of the tick.
+func (w *Watcher) untilTick() time.Duration {
+	now, tick := w.Clock.Elapsed(), w.Clock.Tick()
+	return now.Truncate(tick).Add(tick).Sub(now)
+}
+
+// Drive is the loop of the driver. It calls round in each tick, and a pause after a call of Wake.
+// It ends when stop is closed or round reports false.
+func (w *Watcher) Drive(stop <-chan struct{}, pause time.Duration, round func() (more bool)) {
+	timer := time.NewTimer(w.untilTick())
+	defer timer.Stop()
+	woken := false
+	for {
+		select {
+		case <-stop:
+			return
+		case <-w.wake:
+			if !woken { // the first of several calls sets the time
+				timer.Reset(min(pause, w.untilTick()))
+				woken = true
+			}
+			continue
+		case <-timer.C:
+		}
+		if !round() {
+			return
+		}
+		timer.Reset(w.untilTick())
+		woken = false
+	}
+}
+
+// Wake requests a round before the next tick.
+func (w *Watcher) Wake() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lagWindow is the length of a window. A lag is remembered for one to two windows, which is longer
+// than the usual time between two scrapes of a monitor.
+const lagWindow = 10 * time.Second
+
+// A lag remembers the greatest delay of the driver.
+type lag struct {
+	due     mono.Time // the time of the next round
+	longest mono.Longest
+}
+
+// ran is called after a round. The next round is due after the given time.
+func (l *lag) ran(at mono.Time, next time.Duration) {
+	l.longest.Add(at.Sub(l.due), at, lagWindow)
+	l.due = at.Add(next)
+}
+
+// worst returns the greatest delay of the last two windows. It includes the present delay of a
+// driver that runs.
+func (l *lag) worst(at mono.Time, runs bool) time.Duration {
+	if runs {
+		l.longest.Add(at.Sub(l.due), at, lagWindow)
+	}
+	return l.longest.Worst(at, lagWindow)
+}

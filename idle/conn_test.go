@@ -287,8 +287,8 @@ func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
 	require.LessOrEqual(t, s.watch.Clock.Memory(), 2*maxHorizon*s.watch.Clock.Tick())
 
 	for text, timeouts := range map[string]Timeouts{
-		"idle: Timeouts are {Read:0s Write:0s All:-1s":  {All: -time.Second},
-		"idle: ConnLimits.WriteTimeout is 1000000h0m0s": {Write: 1_000_000 * time.Hour},
+		"idle: Timeouts are {Read:0s Write:0s All:-1s":       {All: -time.Second},
+		"idle: WriteTimeout of a connection is 1000000h0m0s": {Write: 1_000_000 * time.Hour},
 	} {
 		require.ErrorContains(t, handle(s.Reaper, s.open(1)[0]).SetTimeouts(timeouts), text)
 	}

@@ -44,7 +44,7 @@ func TestLimitsOfOneConnection(t *testing.T) {
 			require.NoError(t, <-errs)
 			_, err = dial(t, s.addr).Write([]byte("x"))
 			require.NoError(t, err)
-			require.ErrorContains(t, <-errs, "idle: ConnLimits.MinRate.BytesPerSecond is 0")
+			require.ErrorContains(t, <-errs, "idle: MinRate.BytesPerSecond of a connection is 0")
 			require.ErrorIs(t, s.reason(t, 0), want)
 			require.Equal(t, 1, s.reaper.Connections())
 		})

@@ -61,7 +61,7 @@ func TestLimitsOfOneConnection(t *testing.T) {
 			eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
 			require.ErrorIs(t, ln.Reason(conn), want)
 			require.Nil(t, ln.Reason(other))
-			require.ErrorContains(t, ln.SetLimits(other, ConnLimits{MinRate: MinRate{Window: limit}}), "idlenet: ConnLimits.MinRate.BytesPerSecond is 0")
+			require.ErrorContains(t, ln.SetLimits(other, ConnLimits{MinRate: MinRate{Window: limit}}), "idlenet: MinRate.BytesPerSecond of a connection is 0")
 			a, b := net.Pipe()
 			defer func() { _, _ = a.Close(), b.Close() }()
 			require.ErrorIs(t, ln.SetLimits(a, limits), ErrNotWatched)

@@ -31,7 +31,8 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(testToken+"\n"), 0o600))
 	var args []string
 	for _, s := range configtable.Server {
-		text := map[string]string{"duration": "1s", "number": "1", "address": "127.0.0.1:1", "file": file, "": "true"}[s.Unit()]
+		unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(new(Config))})
+		text := map[string]string{"duration": "1s", "number": "1", "address": "127.0.0.1:1", "file": file, "": "true"}[unit]
 		args = append(args, "-"+s.Name+"="+text)
 	}
 	cfg, err := parse(t, Config{Addresses: []string{"127.0.0.1:7000"}}, append(args, "-addr", "127.0.0.1:2")...)

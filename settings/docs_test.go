@@ -95,7 +95,8 @@ func markdown(table configtable.Table, name string, cfg any) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| setting | field of `%s` | value | 0 means | applies | what it does |\n|---|---|---|---|---|---|\n", name)
 	for _, s := range table {
-		value := cmp.Or(s.Unit(), "true or false")
+		unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(cfg)})
+		value := cmp.Or(unit, "true or false")
 		if r := s.Range(s.Of(cfg).Type()); r != "" {
 			value += ", " + r
 		}

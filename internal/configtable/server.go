@@ -10,8 +10,6 @@ import (
 // LongestDrain is the longest spread and timeout of a drain.
 const LongestDrain = 30 * 24 * time.Hour
 
-const maxDrain = int64(LongestDrain)
-
 // Server is the table of server.Config.
 var Server = Table{
 	{Name: "addr", Field: "Addresses", AtStart: true,
@@ -30,9 +28,9 @@ var Server = Table{
 		Help: "let other processes listen on the same TCP port"},
 	{Name: "drain-delay", Field: "Drain.Delay", Max: age, AtStart: true,
 		Help: "`duration` between the signal to stop and the start of the drain"},
-	{Name: "drain-spread", Field: "Drain.Spread", Max: maxDrain, AtStart: true,
+	{Name: "drain-spread", Field: "Drain.Spread", Max: int64(LongestDrain), AtStart: true,
 		Help: "`duration` over which the drain closes idle connections evenly"},
-	{Name: "drain-timeout", Field: "Drain.Timeout", Zero: "twice the spread", Max: maxDrain, AtStart: true,
+	{Name: "drain-timeout", Field: "Drain.Timeout", Zero: "twice the spread", Max: int64(LongestDrain), AtStart: true,
 		Help: "`duration` of the drain, at the end of which busy connections are closed"},
 	{Name: "drain-keep-listening", Field: "Drain.KeepListening", AtStart: true,
 		Help: "keep the listeners during the drain, for sockets that outlive the server (fd://):\nnew clients wait for the next server instead of being refused"},

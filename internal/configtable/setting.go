@@ -199,13 +199,6 @@ func (s Setting) Range(t reflect.Type) string {
 	}
 }
 
-// Unit returns the unit of a setting, or "" for a bool. It stands in back quotes in Help.
-func (s Setting) Unit() string {
-	_, rest, _ := strings.Cut(s.Help, "`")
-	unit, _, _ := strings.Cut(rest, "`")
-	return unit
-}
-
 func boundText(t reflect.Type, bound int64) string {
 	if !isDuration(t) {
 		return fmt.Sprint(bound)
@@ -244,13 +237,14 @@ func (t Table) Adjustable() (names []string) {
 	return names
 }
 
-// CheckAdjustable returns an error that joins the names that are not adjustable.
-func (t Table) CheckAdjustable(timeouts map[string]time.Duration) error {
+// CheckAdjustable returns an error that joins the names that are not adjustable. It begins with the
+// name of a package.
+func (t Table) CheckAdjustable(pkg string, timeouts map[string]time.Duration) error {
 	var errs []error
 	names := t.Adjustable()
 	for _, name := range slices.Sorted(maps.Keys(timeouts)) {
 		if !slices.Contains(names, name) {
-			errs = append(errs, fmt.Errorf("%.40q cannot be changed here: take %s", name, strings.Join(names, ", ")))
+			errs = append(errs, fmt.Errorf("%s: %.40q cannot be changed here: take %s", pkg, name, strings.Join(names, ", ")))
 		}
 	}
 	return errors.Join(errs...)

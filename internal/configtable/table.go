@@ -72,7 +72,7 @@ var Idle = Table{
 		Help: "close a connection when it is older than this `duration`, ±10 %"},
 	{Name: "max-age-grace", Field: "MaxAgeGrace", Ticks: true, Adjustable: true, Limit: "AgeGrace", Needs: "MaxAge",
 		Help: "`duration` between the goodbye at max-age and the close"},
-	{Name: "reconnect-spread", Field: "ReconnectSpread", Zero: "no suggestion", Max: maxDrain,
+	{Name: "reconnect-spread", Field: "ReconnectSpread", Zero: "no suggestion", Max: int64(LongestDrain),
 		Help: "suggest that drained clients connect again after a random part of this `duration`"},
 	{Name: "tcp-keepalive", Field: "TCPKeepAlive", Min: int64(8 * time.Second), Max: int64(24 * time.Hour), Alone: true,
 		Help: "let the kernel detect a vanished peer within about this `duration`"},

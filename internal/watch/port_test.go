@@ -16,9 +16,10 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// A testConfig is the Config of a front end with one setting.
+// A testConfig is the Config of a front end with few settings.
 type testConfig struct {
-	ReadTimeout time.Duration
+	ReadTimeout, WriteTimeout, AllTimeout, HandshakeTimeout, WriteStallTimeout, MaxAge time.Duration
+
 	Heartbeat   struct{ Ping func() }
 	ObserveOnly bool
 	KeepClosed  int
@@ -27,10 +28,14 @@ type testConfig struct {
 	Logger      *slog.Logger
 }
 
-var testForm = Form{Package: "test", Table: configtable.Table{{
-	Name: "read-timeout", Field: "ReadTimeout", Limit: "Read", Ticks: true, Adjustable: true, Alone: true,
-	Min: int64(time.Millisecond), Max: int64(configtable.TenYears), Zero: "none",
-}}}
+var testForm = Form{Package: "test", Table: configtable.Table{
+	{Name: "read-timeout", Field: "ReadTimeout", Limit: "Read", Ticks: true, Adjustable: true, Alone: true},
+	{Name: "write-timeout", Field: "WriteTimeout", Limit: "Write", Ticks: true},
+	{Name: "all-timeout", Field: "AllTimeout", Limit: "All", Ticks: true},
+	{Name: "handshake-timeout", Field: "HandshakeTimeout", Limit: "Handshake", Ticks: true},
+	{Name: "write-stall-timeout", Field: "WriteStallTimeout", Limit: "Stall", Ticks: true},
+	{Name: "max-age", Field: "MaxAge", Limit: "Age", Ticks: true},
+}}
 
 // A testPort is a front end that closes connections at once. The test moves the clock and sets the
 // answer of the kernel.

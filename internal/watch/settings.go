@@ -3,6 +3,7 @@ package watch
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -108,12 +109,7 @@ func (cfg *Config) clockMemory() time.Duration { return 2 * cfg.horizon() }
 // limitsOf returns the limits of connections with some limits of their own.
 func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	lim := &Limits{Limits: set.Config.Limits, Own: own, version: set.Version}
-	override(&lim.Read, own.ReadTimeout)
-	override(&lim.Write, own.WriteTimeout)
-	override(&lim.All, own.AllTimeout)
-	override(&lim.Handshake, own.HandshakeTimeout)
-	override(&lim.Stall, own.WriteStallTimeout)
-	override(&lim.Age, own.MaxAge)
+	set.form.Table.Override(&lim.Limits, own)
 	if own.MinRate.BytesPerSecond != 0 {
 		if lim.Rate = own.MinRate; lim.Rate.BytesPerSecond < 0 {
 			lim.Rate = verdict.Rate{}
@@ -137,40 +133,31 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	return lim
 }
 
-// override replaces a limit by one of a connection.
-func override(d *time.Duration, own time.Duration) {
-	if own != 0 {
-		*d = max(own, 0)
-	}
-}
-
 // checkOwn checks limits of a connection, fills in their defaults, and rounds idle timeouts up to
 // whole ticks.
 func (set *Settings) checkOwn(own reap.ConnLimits) (reap.ConnLimits, error) {
 	longest := min(configtable.TenYears, configtable.MaxTicks*set.Tick)
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-	}{
-		{"ReadTimeout", &own.ReadTimeout}, {"WriteTimeout", &own.WriteTimeout}, {"AllTimeout", &own.AllTimeout},
-		{"HandshakeTimeout", &own.HandshakeTimeout}, {"WriteStallTimeout", &own.WriteStallTimeout}, {"MaxAge", &own.MaxAge},
-	} {
-		isOff := *d.value < 0
-		if *d.value > longest {
-			return own, fmt.Errorf("%s: ConnLimits.%s is %v: set at most %v", set.form.Package, d.name, *d.value, longest)
-		}
-		if *d.value = (*d.value + set.Tick - 1) / set.Tick * set.Tick; *d.value <= 0 && isOff {
-			*d.value = -1
+	for fields, i := reflect.ValueOf(&own).Elem(), 0; i < fields.NumField(); i++ {
+		d, ok := fields.Field(i).Addr().Interface().(*time.Duration)
+		switch {
+		case !ok:
+		case *d > longest:
+			return own, fmt.Errorf("%s: %s of a connection is %v: set at most %v",
+				set.form.Package, fields.Type().Field(i).Name, *d, longest)
+		case *d < 0:
+			*d = -1
+		default:
+			*d = (*d + set.Tick - 1) / set.Tick * set.Tick
 		}
 	}
 	switch rate := &own.MinRate; {
 	case rate.BytesPerSecond <= 0 && *rate != (reap.MinRate{BytesPerSecond: rate.BytesPerSecond}):
-		return own, fmt.Errorf("%s: ConnLimits.MinRate.BytesPerSecond is %d: set the bytes per second that a message needs",
+		return own, fmt.Errorf("%s: MinRate.BytesPerSecond of a connection is %d: set the bytes per second that a message needs",
 			set.form.Package, rate.BytesPerSecond)
 	case rate.BytesPerSecond > 0:
 		rate.Window = cmp.Or(rate.Window, configtable.DefaultWindow)
 		if min(rate.Window, rate.Grace) < 0 || max(rate.Window, rate.Grace) > longest || !rateFits(*rate) {
-			return own, fmt.Errorf("%s: ConnLimits.MinRate is %+v: set times that are not negative, and less than 2 GiB in a window",
+			return own, fmt.Errorf("%s: MinRate of a connection is %+v: set times that are not negative, and less than 2 GiB in a window",
 				set.form.Package, *rate)
 		}
 	}

@@ -84,11 +84,11 @@ func TestOwnLimitsReplaceThoseOfTheConfig(t *testing.T) {
 func TestMistakesInOwnLimits(t *testing.T) {
 	set := settingsFor(verdict.Limits{Read: time.Second}, 100*time.Millisecond, overlay{})
 	for want, own := range map[string]reap.ConnLimits{
-		"test: ConnLimits.ReadTimeout is 87601h0m0s: set at most 29826h9m42.4s": {ReadTimeout: configtable.TenYears + time.Hour},
-		"test: ConnLimits.MaxAge is":                            {MaxAge: configtable.TenYears + time.Hour},
-		"ConnLimits.MinRate.BytesPerSecond is 0: set the bytes": {MinRate: reap.MinRate{Window: time.Second}},
-		"set times that are not negative":                       {MinRate: reap.MinRate{BytesPerSecond: 1, Grace: -1}},
-		"less than 2 GiB in a window":                           {MinRate: reap.MinRate{BytesPerSecond: 1 << 30, Window: time.Hour}},
+		"test: ReadTimeout of a connection is 87601h0m0s: set at most 29826h9m42.4s": {ReadTimeout: configtable.TenYears + time.Hour},
+		"test: MaxAge of a connection is":                                            {MaxAge: configtable.TenYears + time.Hour},
+		"MinRate.BytesPerSecond of a connection is 0: set the bytes":                 {MinRate: reap.MinRate{Window: time.Second}},
+		"set times that are not negative":                                            {MinRate: reap.MinRate{BytesPerSecond: 1, Grace: -1}},
+		"less than 2 GiB in a window":                                                {MinRate: reap.MinRate{BytesPerSecond: 1 << 30, Window: time.Hour}},
 	} {
 		_, err := set.checkOwn(own)
 		require.ErrorContains(t, err, want)

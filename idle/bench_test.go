@@ -81,7 +81,7 @@ func (h *handClock) move(c *mono.Clock, at mono.Time) {
 
 func watchAt(tb testing.TB, n int, cfg Config, elapsed func() mono.Time) (*Reaper, []thinConn) {
 	tb.Helper()
-	checked, err := cfg.check(0)
+	checked, err := cfg.check(0, nil)
 	require.NoError(tb, err)
 	r := newReaper(&sink{}, checked, elapsed, realKernel)
 	thin.el = &fakeEventLoop{}

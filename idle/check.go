@@ -15,8 +15,8 @@ var form = watch.Form{
 }
 
 // check fills in the defaults of a Config. A tick that is not 0 is that of the Reaper, which cannot
-// change.
-func (cfg *Config) check(tick time.Duration) (watch.Config, error) {
+// change. Everything else can, so the Config before does not matter.
+func (cfg *Config) check(tick time.Duration, _ *Config) (watch.Config, error) {
 	checked, err := form.Check(cfg, tick, func(refuse configtable.Refuse) {
 		cfg.OutputLimit.check(refuse)
 		const interval = configtable.Field("Heartbeat.Interval")
@@ -35,13 +35,14 @@ func (o OutputLimit) check(refuse configtable.Refuse) {
 	if o.Hard > 0 && o.Soft > o.Hard {
 		refuse(string(soft), "%s is %d, above %s, which is %d: set less", soft, o.Soft, hard, o.Hard)
 	}
-	switch {
-	case o.Total <= 0:
-	case o.Total < o.Hard:
-		refuse(string(total), "%s is %d, below %s, which is %d: set more", total, o.Total, hard, o.Hard)
-	case o.Total < o.Soft:
-		refuse(string(total), "%s is %d, below %s, which is %d: set more", total, o.Total, soft, o.Soft)
+	if o.Total <= 0 || o.Total >= max(o.Hard, o.Soft) {
+		return
 	}
+	largest, bytes := hard, o.Hard
+	if o.Soft > o.Hard {
+		largest, bytes = soft, o.Soft
+	}
+	refuse(string(total), "%s is %d, below %s, which is %d: set more", total, o.Total, largest, bytes)
 }
 
 // LogValue returns the settings that are not zero.

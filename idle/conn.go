@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 )
 
@@ -135,8 +136,8 @@ func (c Conn) Release() {
 // Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
 // timeouts restart, and all other limits count as if it had never been out.
 func (c Conn) Exempt(on bool) {
-	if s := c.state(); s != nil && s.Exempt() != on {
-		s.SetExempt(on)
+	if s := c.state(); s != nil && s.Is(connstate.Exempt) != on {
+		s.Spare(connstate.Exempt, on)
 		c.loop.noteOutput(c.id, s)
 		c.touch(s)
 	}

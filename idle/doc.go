@@ -99,11 +99,8 @@
 //	                         may be reaped
 //
 // Time in which the process was stopped, the machine paused or an event loop blocked does not count
-// against a peer. A peer that is silent after an outage is closed only when as much time has passed
-// since its end as it took, because peers retransmit at growing intervals. If connections that were
-// busy all fall silent together, verdicts about peers are held until two timeouts after the last
-// byte. Config.OutageGrace bounds both or switches them off. The contract, with the tests that show
-// it, is docs/verdict.md.
+// against a peer. What follows for peers that are silent after it, and for a network that is down,
+// says Config.OutageGrace. The contract, with the tests that show it, is docs/verdict.md.
 //
 // # Layers
 //

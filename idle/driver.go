@@ -94,9 +94,12 @@ func (r *Reaper) largestOutput(except *outputs) (most int64) {
 	return most
 }
 
-// retire is called when a loop has lost its last connection. If no loop has connections, it stops
-// the driver and waits for it.
-func (r *Reaper) retire(l *loop) {
+// retireIfEmpty retires a loop if it has lost its last connection. If no loop has connections, it
+// stops the driver and waits for it.
+func (r *Reaper) retireIfEmpty(l *loop) {
+	if l.Open > 0 || len(l.refused) > 0 {
+		return
+	}
 	r.mu.Lock()
 	delete(r.live, l)
 	var last *driver
@@ -134,7 +137,7 @@ func (r *Reaper) moveAndPost() (found outage.Finding, err error) {
 	set, loops := r.watch.Settings(), r.registry.Load().loops
 	found, _ = r.watch.Move(func(now mono.Time) mono.Time { return r.lastHeard(loops, now) })
 	now, state := r.watch.Clock.Read(), r.watch.Monitor.State()
-	crowded := r.crowd.isLarge() || isHigh(&r.output, set.Front.(*Config).OutputLimit.Total)
+	crowded := r.crowd.mustShed(1) || isHigh(&r.output, set.Front.(*Config).OutputLimit.Total)
 	for _, l := range loops {
 		if r.live[l] && (crowded || l.task.isNeeded(now, set.Version, state)) {
 			errs = append(errs, r.post(l))
@@ -170,19 +173,17 @@ func (r *Reaper) lastHeard(loops []*loop, now mono.Time) mono.Time {
 
 // warnUndated logs once which limits do not work because the kernel does not date bytes.
 func (r *Reaper) warnUndated() {
-	if r.undated.Load() || r.undated.Swap(true) {
-		return
-	}
-	r.watch.Settings().Logger.Warn("the kernel does not report when the bytes of some connections arrived and were sent, " +
-		"as on unix sockets, in gVisor and on systems other than Linux: " +
-		"they are never write idle, AllTimeout counts their reads, and MinRate does not find them slow")
+	r.warnings.undated.Do(func() {
+		r.watch.Settings().Logger.Warn("the kernel does not report when the bytes of some connections arrived and were sent, " +
+			"as on unix sockets, in gVisor and on systems other than Linux: " +
+			"they are never write idle, AllTimeout counts their reads, and MinRate does not find them slow")
+	})
 }
 
 // warnForeign logs once the type of a connection that hides gnet's own.
 func (r *Reaper) warnForeign(c gnet.Conn) {
-	if r.foreign.Load() || r.foreign.Swap(true) {
-		return
-	}
-	r.watch.Settings().Logger.Warn("a connection is not gnet's own and hides the connection inside: "+
-		"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", reflect.TypeOf(c).String())
+	r.warnings.foreign.Do(func() {
+		r.watch.Settings().Logger.Warn("a connection is not gnet's own and hides the connection inside: "+
+			"give its type a method NetConn or Unwrap that returns the gnet.Conn", "type", reflect.TypeOf(c).String())
+	})
 }

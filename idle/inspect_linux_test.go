@@ -55,7 +55,7 @@ func TestInspectCountsByState(t *testing.T) {
 func TestInspectCountsOverdueConnections(t *testing.T) {
 	hand := new(handClock)
 	own := Config{ReadTimeout: time.Second, Tick: 100 * time.Millisecond}
-	cfg, err := own.check(0)
+	cfg, err := own.check(0, nil)
 	require.NoError(t, err)
 	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
 	l := newLoop(r, &fakeEventLoop{}, 1)

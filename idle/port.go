@@ -9,6 +9,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
@@ -100,7 +101,7 @@ func (p *port) close(id uint32, s *conn, reason *ReapError) error {
 		return p.el.Close(s.Front)
 	}
 	p.reaper.warnForeign(s.Front)
-	observed := s.Observed()
+	observed := s.Is(connstate.Observed)
 	p.Ends.Add(id, observed, reason)
 	err := s.Front.Close()
 	if err != nil {
@@ -151,8 +152,8 @@ func (l *loop) beforeClose(s *conn, reason *ReapError) {
 	l.closing = closing{s, reason}
 	if l.Set.Resets(reason.Reason) {
 		_ = s.Front.SetLinger(0) // without it the close sends FIN
-	} else if !s.Leaving() || reason.Reason != reap.MaxAge { // otherwise it got its goodbye
-		l.sayGoodbye(s, reason)
+	} else if !s.Is(connstate.Leaving) || reason.Reason != reap.MaxAge {
+		l.sayGoodbye(s, reason) // otherwise it got its goodbye
 	}
 }
 

@@ -40,11 +40,11 @@ type Reaper struct {
 	crowd    crowd
 	output   atomic.Int64 // bytes that wait for all connections, the sum of the loops' outputs
 	registry atomic.Pointer[registry]
-	foreign  atomic.Bool // a connection hid gnet's own
-	undated  atomic.Bool // the kernel did not date bytes
 
-	// One warning a second of each.
-	warnings struct{ posting, crowded, keepalive, closing logging.Limiter }
+	warnings struct { // each is logged at most once a second, or once
+		posting, crowded, keepalive, closing logging.Limiter
+		foreign, undated                     sync.Once
+	}
 
 	mu     sync.Mutex     // guards the fields below and registry
 	live   map[*loop]bool // loops with connections, so that gnet runs them and accepts tasks
@@ -56,7 +56,7 @@ type Reaper struct {
 // Middleware returns a Reaper around next. The error joins all mistakes in the arguments, and names
 // the field of each.
 func Middleware(next gnet.EventHandler, cfg Config) (*Reaper, error) {
-	checked, err := cfg.check(0)
+	checked, err := cfg.check(0, nil)
 	if next == nil {
 		err = errors.Join(errors.New("idle: the handler is nil: pass the gnet.EventHandler to wrap"), err)
 	}
@@ -266,11 +266,4 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 	l.forget(id, s)
 	l.publish(l.clock.Stamp())
 	return reason
-}
-
-// retireIfEmpty retires a loop if it has lost its last connection.
-func (r *Reaper) retireIfEmpty(l *loop) {
-	if l.Open == 0 && len(l.refused) == 0 {
-		r.retire(l)
-	}
 }

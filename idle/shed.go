@@ -7,6 +7,7 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/watch"
@@ -43,11 +44,8 @@ type crowd struct {
 // shed. Like nginx, it keeps a sixteenth free, so that new connections seldom wait for a close.
 func shedThreshold(limit int64) int64 { return max(limit-max(limit/16, 1), 1) }
 
-// isLarge reports whether connections are to be shed. Each tick checks it, even without new
-// connections.
-func (c *crowd) isLarge() bool { return c.mustShed(1) }
-
-// mustShed reports whether the claimed connections are to be shed.
+// mustShed reports whether the claimed connections are to be shed. Each tick checks it for one,
+// even without new connections.
 func (c *crowd) mustShed(claimed int64) bool {
 	limit := int64(c.watcher.Settings().MaxConnections)
 	return limit > 0 && c.watcher.Open.Load()-c.watcher.Decided.Load()-claimed >= shedThreshold(limit)
@@ -121,7 +119,7 @@ func (r refusals) forget(fd uint) (was bool) {
 // reports it.
 func (l *loop) shed(spent func() bool) {
 	crowd := l.crowd
-	if !crowd.isLarge() {
+	if !crowd.mustShed(1) {
 		return
 	}
 	protect := l.Set.ShedProtect
@@ -203,5 +201,5 @@ func (l *loop) shedOne(v candidate, protect time.Duration) bool {
 	reason, opened := l.Watcher.NewError(reap.Shed), s.Opened()
 	reason.Lasted = peer
 	l.End(v.id, s, reason)
-	return s.Opened() != opened || s.Observed() || l.Ends.Of(v.id) != nil
+	return s.Opened() != opened || s.Is(connstate.Observed) || l.Ends.Of(v.id) != nil
 }

@@ -27,7 +27,7 @@ type simInside struct {
 // makeReaper makes the Reaper, with the clock, the kernel and the driver of the world. It fills in
 // the defaults of the Config.
 func (w *simWorld) makeReaper(h gnet.EventHandler, cfg *Config) {
-	checked, err := cfg.check(0)
+	checked, err := cfg.check(0, nil)
 	if err != nil {
 		panic("BUG: simulated Config: " + err.Error())
 	}

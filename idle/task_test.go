@@ -46,7 +46,7 @@ func (s *handSite) elapsed() mono.Time {
 
 func newHandSite(t *testing.T, h gnet.EventHandler, cfg Config) *handSite {
 	t.Helper()
-	checked, err := cfg.check(0)
+	checked, err := cfg.check(0, nil)
 	require.NoError(t, err)
 	s := &handSite{answer: verdict.Evidence{Queued: -1}}
 	s.Reaper = newReaper(h, checked, s.elapsed, questions{

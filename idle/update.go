@@ -20,9 +20,7 @@ func (r *Reaper) Config() Config { return watch.Present[Config](&r.watch) }
 // per task, with their other work in between. A deadline that has passed by then is judged by the
 // new configuration from the call of Update on.
 func (r *Reaper) Update(edit func(*Config)) error {
-	return watch.Update(&r.watch, edit, func(cfg *Config, tick time.Duration, _ *Config) (watch.Config, error) {
-		return cfg.check(tick)
-	})
+	return watch.Update(&r.watch, edit, (*Config).check)
 }
 
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
@@ -36,7 +34,7 @@ func (r *Reaper) Limits() map[string]any {
 // that is wrong, a name that is no timeout included; then nothing is changed. Safe for concurrent
 // use.
 func (r *Reaper) Adjust(timeouts map[string]time.Duration) error {
-	return watch.Adjust(&r.watch, timeouts, r.Update)
+	return watch.Adjust(&r.watch, timeouts, (*Config).check)
 }
 
 // ScaleTimeouts shortens the idle timeouts of all connections, for a server under pressure: each

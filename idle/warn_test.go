@@ -23,7 +23,7 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out syncbuf.Buffer
 	hand := &handClock{at: mono.Time(time.Second)}
 	own := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}
-	cfg, err := own.check(0)
+	cfg, err := own.check(0, nil)
 	require.NoError(t, err)
 	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
 	for range 5 {

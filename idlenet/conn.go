@@ -18,12 +18,6 @@ func (l *Listener) Reason(c net.Conn) (reason *ReapError) {
 	return reason
 }
 
-// isJudged reports whether a connection is watched and has not ended.
-func (l *Listener) isJudged(c net.Conn) (judged bool) {
-	l.with(c, func(s *shard, id uint32, n *conn) { judged = s.IsJudged(id, n) })
-	return judged
-}
-
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
 // until Release was called as often as Hold. All other limits and heartbeats go on.
 func (l *Listener) Hold(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { n.Hold() }) }

@@ -64,19 +64,14 @@ func (d *driver) drive() {
 // its reasons as long as the server keeps the Listener.
 func (d *driver) leave() bool {
 	l := d.listener
-	kept := !l.closing.Load() && l.keepsReasons()
+	kept := !l.closing.Load() && slices.ContainsFunc(l.shards, func(s *shard) (keeps bool) {
+		s.locked(func() { keeps = s.Ends.Len() > 0 })
+		return keeps
+	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.driving = kept || l.watch.Open.Load() > 0
 	return !l.driving
-}
-
-// keepsReasons reports whether the reason of a connection is known.
-func (l *Listener) keepsReasons() bool {
-	return slices.ContainsFunc(l.shards, func(s *shard) (keeps bool) {
-		s.locked(func() { keeps = s.Ends.Len() > 0 })
-		return keeps
-	})
 }
 
 // round moves the clock and looks at all connections that are due.

@@ -144,7 +144,7 @@ func (l *Listener) Stats() Stats {
 // Config.Stamp use the connection that Watch returns; otherwise it is c. The error says that c is
 // no socket, or that the Listener watches it already.
 func (l *Listener) Watch(c net.Conn) (net.Conn, error) {
-	if l.watches(c) {
+	if l.ID(c) != "" {
 		return c, errors.New("idlenet: the connection is watched already")
 	}
 	if _, ok := root(c); !ok {

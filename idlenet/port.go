@@ -4,6 +4,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
@@ -50,7 +51,9 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool)
 	}
 	l, c := s.listener, n.Front.conn
 	s.calls = append(s.calls, func() {
-		if l.isJudged(c) && onIdle(c, ev) == Close {
+		judged := false // it is watched, and has not ended
+		l.with(c, func(s *shard, id uint32, n *conn) { judged = s.IsJudged(id, n) })
+		if judged && onIdle(c, ev) == Close {
 			l.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
 		}
 	})
@@ -72,7 +75,7 @@ func (s *shard) Farewell(n *conn, reason *ReapError) {
 func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	cfg, c := s.config(), n.Front.conn
 	own, _ := root(c)
-	e := s.Ends.Add(id, n.Observed(), reason)
+	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
 	reset := s.Set.Resets(reason.Reason)
 	s.calls = append(s.calls, func() {

@@ -145,12 +145,6 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 	}
 }
 
-// watches reports whether the Listener watches a connection.
-func (l *Listener) watches(c net.Conn) (found bool) {
-	l.with(c, func(*shard, uint32, *conn) { found = true })
-	return found
-}
-
 // with calls a function with the state of a connection. It does nothing if the Listener does not
 // watch the connection.
 func (l *Listener) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {

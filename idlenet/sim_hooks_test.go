@@ -63,7 +63,7 @@ func (l *simLife) Decided() bool {
 }
 
 // isWatched reports whether the Listener knows the connection.
-func (l *simLife) isWatched() bool { return l.w.ln.watches(l.conn) }
+func (l *simLife) isWatched() bool { return l.w.ln.ID(l.conn) != "" }
 
 // lifeOf returns the connection that the Listener means.
 func (w *simWorld) lifeOf(c net.Conn) *simLife {

@@ -17,9 +17,11 @@ func (l *Listener) Config() Config { return watch.Present[Config](&l.watch) }
 // [Listener.SetLimits] stay. A deadline that has passed by the next ticks is judged by the new
 // configuration from the call of Update on.
 func (l *Listener) Update(edit func(*Config)) error {
-	return watch.Update(&l.watch, edit, func(cfg *Config, tick time.Duration, before *Config) (watch.Config, error) {
-		return cfg.check(l.inner.Addr(), tick, before)
-	})
+	return watch.Update(&l.watch, edit, l.check)
+}
+
+func (l *Listener) check(cfg *Config, tick time.Duration, before *Config) (watch.Config, error) {
+	return cfg.check(l.inner.Addr(), tick, before)
 }
 
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
@@ -32,7 +34,7 @@ func (l *Listener) Limits() map[string]any {
 // Adjust is [Listener.Update] for timeouts by their names, such as read-timeout. The error joins
 // all that is wrong, a name that is no timeout included; then nothing is changed.
 func (l *Listener) Adjust(timeouts map[string]time.Duration) error {
-	return watch.Adjust(&l.watch, timeouts, l.Update)
+	return watch.Adjust(&l.watch, timeouts, l.check)
 }
 
 // Drain ends all connections gradually, so that their peers do not all come back elsewhere at the

@@ -38,22 +38,23 @@ type State struct {
 	LimitsID uint16
 
 	missed uint8 // pings since the last answer
-	flags  flags
+	flags  Flags
 }
 
-// flags are conditions of a connection.
-type flags uint8
+// Flags are conditions of a connection.
+type Flags uint8
 
 const (
-	undated  flags = 1 << iota // the kernel does not report when bytes were sent
-	exempt                     // out of all limits
-	leaving                    // the goodbye for the maximum age was sent
-	observed                   // spared although a limit was exceeded
+	undated  Flags = 1 << iota // the kernel does not report when bytes were sent
+	Exempt                     // out of all limits
+	Leaving                    // the goodbye for the maximum age was sent
+	Observed                   // spared although a limit was exceeded
 )
 
-func (s *State) is(f flags) bool { return s.flags&f != 0 }
+// Is reports whether one of some flags is set.
+func (s *State) Is(f Flags) bool { return s.flags&f != 0 }
 
-func (s *State) set(f flags, on bool) {
+func (s *State) set(f Flags, on bool) {
 	s.flags &^= f
 	if on {
 		s.flags |= f
@@ -79,16 +80,7 @@ func (s *State) Used() bool { return s.opened != 0 }
 func (s *State) Opened() mono.Packed { return s.opened }
 
 // Judged reports whether the connection is judged: it is neither exempt nor observed.
-func (s *State) Judged() bool { return !s.is(exempt | observed) }
-
-// Exempt reports whether the connection is out of all limits.
-func (s *State) Exempt() bool { return s.is(exempt) }
-
-// Observed reports whether the connection was spared although a limit was exceeded.
-func (s *State) Observed() bool { return s.is(observed) }
-
-// Leaving reports whether the connection got its goodbye.
-func (s *State) Leaving() bool { return s.is(leaving) }
+func (s *State) Judged() bool { return !s.Is(Exempt | Observed) }
 
 // Held reports whether the server works on a request.
 func (s *State) Held() bool { return s.holds > 0 }
@@ -108,15 +100,9 @@ func (s *State) Release() (last bool) {
 	return s.holds == 0
 }
 
-// SetExempt takes the connection out of all limits, or puts it back.
-func (s *State) SetExempt(on bool) { s.setUnjudged(exempt, on) }
-
-// SetObserved records whether the connection is spared.
-func (s *State) SetObserved(on bool) { s.setUnjudged(observed, on) }
-
-// setUnjudged sets a flag that keeps the connection from being judged. Its output is not checked
-// meanwhile, so what is known of it may not hold any more.
-func (s *State) setUnjudged(flag flags, on bool) {
+// Spare sets or clears Exempt or Observed. The output of such a connection is not checked, so what
+// is known of it may not hold any more.
+func (s *State) Spare(flag Flags, on bool) {
 	s.set(flag, on)
 	s.stalled, s.over = 0, 0
 }
@@ -130,7 +116,7 @@ func (s *State) Touch(clock *mono.Clock, r *conntable.Record) {
 // Alive records a sign of life that is an answer to all pings.
 func (s *State) Alive(clock *mono.Clock) {
 	s.missed = 0
-	if !s.is(leaving) {
+	if !s.Is(Leaving) {
 		s.pinged = clock.PackNow()
 	}
 }
@@ -142,7 +128,7 @@ func (s *State) Ping(clock *mono.Clock, f *verdict.Facts, now mono.Time) {
 
 // Leave records that the connection gets its goodbye.
 func (s *State) Leave(clock *mono.Clock, now mono.Time) {
-	s.set(leaving, true)
+	s.set(Leaving, true)
 	s.pinged = clock.Pack(now)
 }
 
@@ -179,10 +165,10 @@ func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limit
 	instant := func(p mono.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
 	f := verdict.Facts{
 		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
-		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.is(undated),
+		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Blind: s.Is(undated),
 		Output: output, StalledSince: instant(s.stalled), OverSince: instant(s.over),
 		RatedSince: instant(s.rated), Counting: s.received != 0,
-		LastPing: instant(s.pinged), Missed: int(s.missed), Leaving: s.is(leaving),
+		LastPing: instant(s.pinged), Missed: int(s.missed), Leaving: s.Is(Leaving),
 		EndedSince: instant(s.ended),
 	}
 	for i, p := range s.noticed {
@@ -298,14 +284,14 @@ func (s *State) Adapt(clock *mono.Clock, before, lim *verdict.Limits) {
 }
 
 func (s *State) adaptPings(clock *mono.Clock, before, lim *verdict.Limits) {
-	if lim.Age == 0 && s.is(leaving) {
-		s.set(leaving, false)
+	if lim.Age == 0 && s.Is(Leaving) {
+		s.set(Leaving, false)
 		s.pinged = clock.PackNow()
 	}
 	switch {
 	case lim.Heartbeat.Interval == 0:
 		s.missed = 0
-	case lim.Heartbeat.PongsOnly && !before.Heartbeat.PongsOnly && !s.is(leaving):
+	case lim.Heartbeat.PongsOnly && !before.Heartbeat.PongsOnly && !s.Is(Leaving):
 		// Otherwise all old connections would get a ping at once.
 		s.missed, s.pinged = 0, clock.PackNow()
 	}

@@ -212,7 +212,7 @@ func TestOldConnectionsAreNotPingedAtOnce(t *testing.T) {
 	c.Leave(&c.clock, c.now)
 	c.pass(time.Minute)
 	c.Adapt(&c.clock, &pongs, &verdict.Limits{Heartbeat: pongs.Heartbeat})
-	require.False(t, c.Leaving(), "there is no maximum age any more")
+	require.False(t, c.Is(Leaving), "there is no maximum age any more")
 	require.Equal(t, c.now, c.facts().LastPing)
 }
 
@@ -220,12 +220,12 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 	var s State
 	require.True(t, s.Judged())
 	s.stalled, s.over = 1, 1
-	s.SetExempt(true)
+	s.Spare(Exempt, true)
 	require.False(t, s.Judged())
 	require.False(t, s.Polled())
-	s.SetExempt(false)
+	s.Spare(Exempt, false)
 	s.stalled, s.over = 1, 1
-	s.SetObserved(true)
+	s.Spare(Observed, true)
 	require.False(t, s.Judged())
 	require.False(t, s.Polled())
 }

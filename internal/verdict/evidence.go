@@ -65,18 +65,13 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 	default: // the byte may be older than its stamp, if a handler was slow
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
 	}
-	if later {
-		f.alive(lim)
+	if later { // a sign of life, which answers all pings
+		f.Missed = 0
+		if lim.Heartbeat.PongsOnly && !f.Leaving {
+			f.LastPing = f.Heard.To
+		}
 	}
 	return later
-}
-
-// alive records a sign of life, which answers all pings.
-func (f *Facts) alive(lim *Limits) {
-	f.Missed = 0
-	if lim.Heartbeat.PongsOnly && !f.Leaving {
-		f.LastPing = f.Heard.To
-	}
 }
 
 // CheckOutput updates the Facts with the output in the kernel and in the event loop. The counter
@@ -90,7 +85,11 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono
 		if !ev.Counted {
 			sent = changed || ev.InFlight && !ev.Resent
 		}
-		f.sent(Span{now.Add(-ev.Quiet - ev.Took - ev.Step), now.Add(-ev.Quiet + ev.Step)}, sent)
+		last := Span{now.Add(-ev.Quiet - ev.Took - ev.Step), now.Add(-ev.Quiet + ev.Step)}
+		if sent { // a retransmission leaves Wrote alone
+			f.Wrote = f.Wrote.Or(last)
+		}
+		f.WroteAt = min(max((last.From+last.To)/2, f.Wrote.From), f.Wrote.To)
 		if taken && ev.Unsent+f.Output > 0 {
 			f.Missed = 0 // the peer reads the output in front of the ping
 		}
@@ -108,25 +107,13 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono
 	case taken || f.StalledSince == 0:
 		f.StalledSince = now
 	}
-	lim.checkSoft(f, now)
-	return sent
-}
-
-func (lim *Limits) checkSoft(f *Facts, now mono.Time) {
 	switch {
 	case lim.Output.Soft == 0 || f.Output <= lim.Output.Soft:
 		f.OverSince = 0
 	case f.OverSince == 0:
 		f.OverSince = now
 	}
-}
-
-// sent records the instant of the last transmission. A retransmission leaves Wrote alone.
-func (f *Facts) sent(when Span, isNew bool) {
-	if isNew {
-		f.Wrote = f.Wrote.Or(when)
-	}
-	f.WroteAt = min(max((when.From+when.To)/2, f.Wrote.From), f.Wrote.To)
+	return sent
 }
 
 // CountReceived counts the bytes received in a window of Rate and begins the next window. The

@@ -32,6 +32,6 @@ func TestLateCountsFromTheDeadlineOrALaterChange(t *testing.T) {
 		}
 		v := lim.Judge(f, &Away{}, tc.now)
 		require.Equal(t, reap.ReadIdle, v.Reason, tc.name)
-		require.Equal(t, tc.want, lim.late(v, f, tc.now), tc.name)
+		require.Equal(t, tc.want, lim.Report(v, f, tc.now).Late, tc.name)
 	}
 }

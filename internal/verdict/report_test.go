@@ -43,9 +43,10 @@ func TestIdleEventsRepeatUntilThereIsActivity(t *testing.T) {
 func TestFirstIdleEventInTheTickOfTheActivity(t *testing.T) {
 	lim, f := testLimits(), testFacts()
 	f.Noticed[reap.ReadIdle-1] = mono.Time(20 * second).Add(lim.Tick)
-	require.False(t, lim.first(reap.ReadIdle, f), "noticed at the activity or after it")
+	v := Verdict{Reason: reap.ReadIdle}
+	require.False(t, lim.Report(v, f, 0).First, "noticed at the activity or after it")
 	f.Noticed[reap.ReadIdle-1]--
-	require.True(t, lim.first(reap.ReadIdle, f), "the notice was rounded up, and came before the activity")
+	require.True(t, lim.Report(v, f, 0).First, "the notice was rounded up, and came before the activity")
 }
 
 func TestReasons(t *testing.T) {

@@ -251,17 +251,12 @@ func (lim *Limits) drained(f *Facts) mono.Time {
 	return turn
 }
 
-// first reports whether an idle event would be the first since the last activity.
-func (lim *Limits) first(r Reason, f *Facts) bool {
-	return f.active(r).To > f.Noticed[r-1].Add(-lim.Tick) // Noticed is rounded up to the tick
-}
-
 func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {
-	known := f.known(v.Reason)
-	p.First, p.Limit, p.Lasted = lim.first(v.Reason, f), lim.IdleLimit(v.Reason), now.Sub(known)
-	// The deadline counts from the upper bound of the last activity.
-	if p.First && p.Late == now.Sub(v.Due) {
-		p.Late += f.active(v.Reason).To.Sub(known)
+	last, known := f.active(v.Reason).To, f.known(v.Reason)
+	p.Limit, p.Lasted = lim.IdleLimit(v.Reason), now.Sub(known)
+	p.First = last > f.Noticed[v.Reason-1].Add(-lim.Tick) // Noticed is rounded up to the tick
+	if p.First && p.Late == now.Sub(v.Due) {              // the deadline counts from the upper bound
+		p.Late += last.Sub(known)
 	}
 }
 

@@ -169,23 +169,18 @@ type Report struct {
 	Least  int           // the limit of Bytes
 }
 
-// Report returns the figures behind a verdict with the act Raise, Farewell or End.
+// Report returns the figures behind a verdict with the act Raise, Farewell or End. If a change of
+// the limits has brought the deadline forward into the past, Late counts from the change.
 func (lim *Limits) Report(v Verdict, f *Facts, now mono.Time) Report {
-	p := Report{Late: lim.late(v, f, now)}
+	due := v.Due
+	if lim.Previous != nil {
+		due = max(due, min(lim.Since, lim.Previous.deadline(v.Reason, f).due))
+	}
+	p := Report{Late: now.Sub(due)}
 	if rule := &rules[v.Reason]; rule.report != nil {
 		rule.report(lim, f, v, now, &p)
 	} else {
 		p.Limit, p.Lasted = rule.limit(lim), now.Sub(rule.since(f))
 	}
 	return p
-}
-
-// late returns the time since the deadline of a verdict. If a change of the limits has brought the
-// deadline forward into the past, it counts from the change.
-func (lim *Limits) late(v Verdict, f *Facts, now mono.Time) time.Duration {
-	due := v.Due
-	if lim.Previous != nil {
-		due = max(due, min(lim.Since, lim.Previous.deadline(v.Reason, f).due))
-	}
-	return now.Sub(due)
 }

@@ -215,8 +215,7 @@ func TestPongsOnly(t *testing.T) {
 	lim.Heartbeat = Heartbeat{Interval: 60 * second, Retry: 30 * second, MaxMissed: 3, PongsOnly: true}
 	f := &Facts{Opened: At(5 * second), Heard: At(64 * second), Ready: true}
 	pong := func(at mono.Time) {
-		f.Heard = At(at)
-		f.alive(lim)
+		require.True(t, lim.Hear(f, &Evidence{Found: Unread}, at))
 	}
 	require.Equal(t, mono.Time(65*second), lim.deadline(reap.HeartbeatTimeout, f).due, "from when it was opened, whatever came")
 	pong(70 * second)

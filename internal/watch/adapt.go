@@ -1,5 +1,7 @@
 package watch
 
+import "github.com/idlewheel/idlewheel/internal/connstate"
+
 // Follow switches to newer settings. It reports false if they are followed already, or later ones.
 // Each connection is judged by them after AdaptSome.
 func (s *Shard[C]) Follow(set *Settings) (changed bool) {
@@ -43,8 +45,8 @@ func (s *Shard[C]) AdaptSome(n int) {
 // adapt brings a connection in line with new settings. A limit that is switched on again must not
 // use old values.
 func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {
-	if !s.Set.ObserveOnly && c.Observed() && s.Ends.Of(id) == nil {
-		c.SetObserved(false)
+	if !s.Set.ObserveOnly && c.Is(connstate.Observed) && s.Ends.Of(id) == nil {
+		c.Spare(connstate.Observed, false)
 		s.Watcher.Decided.Add(-1)
 	}
 	lim := s.LimitsOf(c)

@@ -9,30 +9,43 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
+// newLagging returns the functions of a Watcher with ticks of 100 ms: its lag at an instant, and a
+// round of its driver. The first round was in time.
+func newLagging(t *testing.T) (lag func(at mono.Time, runs bool) time.Duration, round func(at mono.Time)) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	require.Equal(t, 100*time.Millisecond, p.Clock.Tick())
+	p.Resume()
+	round = func(at mono.Time) {
+		p.now = at
+		p.Move(func(mono.Time) mono.Time { return 0 })
+	}
+	round(mono.Time(100 * time.Millisecond))
+	return func(at mono.Time, runs bool) time.Duration {
+		p.now = at
+		return p.Stats(new(Counters), runs).DriverLag
+	}, round
+}
+
 func TestTheWorstDriverLagIsKeptForAWindow(t *testing.T) {
 	const ( // untyped, for instants and durations
-		ms   = 1_000_000
-		s    = 1000 * ms
-		hour = 3600 * s
+		ms = 1_000_000
+		s  = 1000 * ms
 	)
-	var l lag
-	l.due = 100 * ms
-	l.ran(100*ms, 100*ms)
-	require.Zero(t, l.worst(150*ms, true))
-	require.Equal(t, 30*time.Millisecond, l.worst(230*ms, true), "the driver is late now")
-	l.ran(250*ms, 50*ms)
-	require.Equal(t, 50*time.Millisecond, l.worst(260*ms, true))
+	lag, round := newLagging(t)
+	require.Zero(t, lag(150*ms, true))
+	require.Equal(t, 30*time.Millisecond, lag(230*ms, true), "the driver is late now")
+	round(250 * ms)
+	require.Equal(t, 50*time.Millisecond, lag(260*ms, true))
 	for at := mono.Time(300 * ms); at < 30*s; at += 100 * ms { // always on time
-		l.ran(at, 100*ms)
+		round(at)
 		if at < mono.Time(lagWindow) {
-			require.Equal(t, 50*time.Millisecond, l.worst(at, true), "%v", at)
+			require.Equal(t, 50*time.Millisecond, lag(at, true), "%v", at)
 		} else if at > mono.Time(2*lagWindow+s) {
-			require.Zero(t, l.worst(at, true), "%v", at)
+			require.Zero(t, lag(at, true), "%v", at)
 		}
 	}
-	require.Zero(t, l.worst(hour, false), "the driver does not run")
-	l.due = hour + 100*ms
-	require.Zero(t, l.worst(hour+50*ms, true))
+	require.Zero(t, lag(3600*s, false), "the driver does not run")
+	require.NotZero(t, lag(3600*s, true))
 }
 
 // TestAStoppedDriverForgetsItsLag lets two windows pass without activity.
@@ -45,10 +58,8 @@ func TestAStoppedDriverForgetsItsLag(t *testing.T) {
 		{2*lagWindow + 100*ms, 0},
 		{time.Hour, 0},
 	} {
-		var l lag
-		l.due = mono.Time(100 * ms)
-		l.ran(mono.Time(100*ms), 100*ms) // begins the first window
-		l.ran(mono.Time(250*ms), 50*ms)
-		require.Equal(t, tc.want, l.worst(mono.Time(tc.at), false), "at %v", tc.at)
+		lag, round := newLagging(t)
+		round(mono.Time(250 * ms))
+		require.Equal(t, tc.want, lag(mono.Time(tc.at), false), "at %v", tc.at)
 	}
 }

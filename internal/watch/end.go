@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
@@ -59,7 +60,7 @@ func (e *Ends) Undo(id uint32, observed bool) {
 func (s *Shard[C]) End(id uint32, c *Conn[C], reason *reap.Error) {
 	s.catchUp()
 	switch {
-	case s.Ends.Of(id) != nil, s.Set.ObserveOnly && c.Observed():
+	case s.Ends.Of(id) != nil, s.Set.ObserveOnly && c.Is(connstate.Observed):
 	case s.Set.ObserveOnly:
 		s.Observe(c, reason)
 	default:
@@ -75,7 +76,7 @@ func (s *Shard[C]) LogReap(c *Conn[C], reason *reap.Error) {
 
 // Observe counts and logs a connection that would be closed without ObserveOnly.
 func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
-	c.SetObserved(true)
+	c.Spare(connstate.Observed, true)
 	s.Watcher.Decided.Add(1)
 	s.Counters.Observed[reason.Reason]++
 	s.Set.log(slog.LevelInfo, "would reap connection", s.port.Remote(c), reason)

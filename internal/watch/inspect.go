@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -35,10 +33,20 @@ type Inspector struct {
 // NewInspector returns an Inspector, or an error that joins all that is wrong with a Query.
 func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 	q.By = cmp.Or(q.By, "idle")
-	if err := checkQuery(w.form.Package, &q); err != nil {
-		return nil, err
-	}
 	key := orders[q.By]
+	var errs []error
+	if key == nil {
+		errs = append(errs, fmt.Errorf("%s: Query.By is %q: set idle, age or output", w.form.Package, q.By))
+	}
+	if q.Limit < 0 {
+		errs = append(errs, fmt.Errorf("%s: Query.Limit is %d: set a positive number, or 0 for no list", w.form.Package, q.Limit))
+	}
+	if q.Sectors < 0 {
+		errs = append(errs, fmt.Errorf("%s: Query.Sectors is %d: set a positive number, or 0 for no rings", w.form.Package, q.Sectors))
+	}
+	if errs != nil {
+		return nil, errors.Join(errs...)
+	}
 	i := &Inspector{Query: q, now: w.Clock.Elapsed(), watcher: w}
 	i.first = NewFirst(q.Limit, func(a, b reap.ConnInfo) int { return cmp.Compare(key(&b), key(&a)) })
 	if q.States {
@@ -65,21 +73,6 @@ func (i *Inspector) Result() reap.Inspection {
 	}
 	i.found.Connections = i.first.Sorted()
 	return i.found
-}
-
-// checkQuery returns an error that joins all that is wrong with a Query.
-func checkQuery(pkg string, q *reap.Query) error {
-	var errs []error
-	if orders[q.By] == nil {
-		errs = append(errs, fmt.Errorf(pkg+": Query.By is %q: set idle, age or output", q.By))
-	}
-	if q.Limit < 0 {
-		errs = append(errs, fmt.Errorf(pkg+": Query.Limit is %d: set a positive number, or 0 for no list", q.Limit))
-	}
-	if q.Sectors < 0 {
-		errs = append(errs, fmt.Errorf(pkg+": Query.Sectors is %d: set a positive number, or 0 for no rings", q.Sectors))
-	}
-	return errors.Join(errs...)
 }
 
 // inspectStep is how many connections Inspect inspects at a time: about half a millisecond.
@@ -145,9 +138,9 @@ func newStates() map[string]int {
 // stateOf returns the state of a connection, the first that applies.
 func stateOf(s *connstate.State, f *verdict.Facts, lim *verdict.Limits) string {
 	switch {
-	case s.Exempt():
+	case s.Is(connstate.Exempt):
 		return "exempt"
-	case s.Observed():
+	case s.Is(connstate.Observed):
 		return "observed"
 	case f.Leaving:
 		return "leaving"
@@ -180,19 +173,18 @@ func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C]) {
 // instant at which it was opened. Two connections that were opened in the same tick have different
 // numbers.
 func (s *Shard[C]) ID(id uint32, c *Conn[C]) reap.ConnID {
-	return reap.ConnID(fmt.Sprintf("%d-%d-%d", s.Number, id, uint32(c.Opened())))
+	return connID(s.Number, id, uint32(c.Opened()))
+}
+
+func connID(group, number, opened uint32) reap.ConnID {
+	return reap.ConnID(fmt.Sprintf("%d-%d-%d", group, number, opened))
 }
 
 // ParseConnID returns the numbers in a ConnID, or an error.
 func (w *Watcher) ParseConnID(id reap.ConnID) (group, number, opened uint32, err error) {
-	var n [3]uint32
-	parts := strings.Split(string(id), "-")
-	for i, part := range parts {
-		number, err := strconv.ParseUint(part, 10, 32)
-		if err != nil || len(parts) != len(n) {
-			return 0, 0, 0, fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
-		}
-		n[i] = uint32(number)
+	_, err = fmt.Sscanf(string(id), "%d-%d-%d", &group, &number, &opened)
+	if err != nil || connID(group, number, opened) != id {
+		return 0, 0, 0, fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
 	}
-	return n[0], n[1], n[2], nil
+	return group, number, opened, nil
 }

@@ -3,6 +3,7 @@ package watch
 import (
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
@@ -110,7 +111,7 @@ func (s *Shard[C]) isDone(
 	case e != nil:
 		next, open = s.lookAtEnded(id, c, e)
 		return next, open, true
-	case act == verdict.End && !c.Observed() || s.Halted: // it could not be closed
+	case act == verdict.End && !c.Is(connstate.Observed) || s.Halted: // it could not be closed
 		return s.clock.Elapsed().Add(max(closeRetry, s.clock.Tick())), true, true
 	case act == verdict.Raise && s.asks && s.Set.ObserveOnly: // OnIdle is called after the look
 		return now, true, true

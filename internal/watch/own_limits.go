@@ -2,11 +2,7 @@ package watch
 
 import (
 	"fmt"
-	"sync/atomic"
-	"time"
 
-	"github.com/idlewheel/idlewheel/internal/outage"
-	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -83,29 +79,4 @@ func (t *limitsTable) put(i uint16) {
 		delete(t.index, t.all[i].Own)
 		t.unused = append(t.unused, i)
 	}
-}
-
-// An extreme has the shortest idle timeout and the longest limit of many connections. Safe for
-// concurrent use.
-type extreme struct{ shortest, longest atomic.Int64 }
-
-// add adds the limits of a connection.
-func (o *extreme) add(lim *verdict.Limits) {
-	replace(&o.shortest, lim.ShortestIdle(), func(old, d time.Duration) bool { return old == 0 || d < old })
-	replace(&o.longest, lim.Longest(), func(old, d time.Duration) bool { return d > old })
-}
-
-// replace replaces a value by one that is not 0, if that is more extreme.
-func replace(v *atomic.Int64, d time.Duration, isMore func(old, d time.Duration) bool) {
-	for old := v.Load(); d > 0 && isMore(time.Duration(old), d) && !v.CompareAndSwap(old, int64(d)); {
-		old = v.Load()
-	}
-}
-
-// extend returns a rule for connections with limits of their own as well.
-func (o *extreme) extend(rule outage.Rule) outage.Rule {
-	longest := time.Duration(o.longest.Load())
-	rule.Shortest = verdict.Shorter(rule.Shortest, time.Duration(o.shortest.Load()))
-	rule.Longest, rule.Memory = max(rule.Longest, longest), max(rule.Memory, longest)
-	return rule
 }

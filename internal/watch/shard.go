@@ -129,7 +129,7 @@ func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
 	if e != nil && e.Closed {
 		return false
 	}
-	if e != nil || c.Observed() {
+	if e != nil || c.Is(connstate.Observed) {
 		s.Watcher.Decided.Add(-1)
 	}
 	if e != nil {
@@ -163,7 +163,7 @@ func (s *Shard[C]) SetLimits(id uint32, c *Conn[C], own reap.ConnLimits) error {
 	s.limits.put(c.LimitsID)
 	c.LimitsID = number
 	now := &s.LimitsOf(c).Limits
-	s.Watcher.own.add(now)
+	s.Watcher.extendRule(now)
 	c.Adapt(s.clock, &old.Limits, now)
 	s.Rearm(id, c)
 	return nil

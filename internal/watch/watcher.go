@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -25,13 +26,15 @@ type Watcher struct {
 	Decided  atomic.Int64 // of Open, those that will close, or that only ObserveOnly keeps
 	Closed   ClosedRing
 	Monitor  outage.Monitor // except for State, guarded by mu
-	own      extreme        // of SetLimits
 	settings atomic.Pointer[Settings]
 	warnings struct{ hold, outage logging.Limiter }
 
-	mu      sync.Mutex // guards the fields below, replacing settings, and moves of Clock and Monitor
-	updates uint64     // of the Config
-	lag     lag        // of the driver
+	mu       sync.Mutex    // guards the fields below, settings, and moves of Clock and Monitor
+	updates  uint64        // of the Config
+	due      mono.Time     // the time of the driver's next round
+	lag      mono.Longest  // the greatest delay of the driver
+	shortest time.Duration // the shortest idle timeout that SetLimits has given, 0 if none
+	longest  time.Duration // the longest limit that SetLimits has given
 }
 
 // Init makes a Watcher ready, with a checked Config, a real clock and a channel with room for one.
@@ -46,7 +49,26 @@ func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake ch
 func (w *Watcher) Settings() *Settings { return w.settings.Load() }
 
 // Rule returns the rule of outages, for connections with limits of their own as well.
-func (w *Watcher) Rule() outage.Rule { return w.own.extend(w.Settings().Rule) }
+func (w *Watcher) Rule() outage.Rule {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rule()
+}
+
+// rule is Rule for callers that hold mu.
+func (w *Watcher) rule() outage.Rule {
+	rule := w.Settings().Rule
+	rule.Shortest = verdict.Shorter(rule.Shortest, w.shortest)
+	rule.Longest, rule.Memory = max(rule.Longest, w.longest), max(rule.Memory, w.longest)
+	return rule
+}
+
+// extendRule makes Rule hold for the limits of a connection.
+func (w *Watcher) extendRule(own *verdict.Limits) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shortest, w.longest = verdict.Shorter(w.shortest, own.ShortestIdle()), max(w.longest, own.Longest())
+}
 
 // Resume begins again after a time without connections.
 func (w *Watcher) Resume() {
@@ -54,7 +76,7 @@ func (w *Watcher) Resume() {
 	defer w.mu.Unlock()
 	_, now := w.Clock.Move()
 	w.Monitor.Resume(now)
-	w.lag.due = now.Add(w.untilTick())
+	w.due = now.Add(w.untilTick())
 }
 
 // Move moves the clock, if a tick has passed, and looks for outages. The function returns the last
@@ -67,9 +89,11 @@ func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Findin
 		if w.Open.Load() == 0 { // the silence says nothing
 			w.Monitor.Resume(to)
 		}
-		found = w.Monitor.Step(from, to, heard(to), w.Rule())
+		found = w.Monitor.Step(from, to, heard(to), w.rule())
 	}
-	w.lag.ran(w.Clock.Elapsed(), w.untilTick())
+	now := w.Clock.Elapsed()
+	w.noteLag(now)
+	w.due = now.Add(w.untilTick())
 	return found, moved
 }
 
@@ -102,7 +126,11 @@ func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	defer w.mu.Unlock()
 	s := all.export()
 	s.Updates = w.updates
-	s.DriverLag = w.lag.worst(w.Clock.Elapsed(), runs)
+	now := w.Clock.Elapsed()
+	if runs { // it may be late at present
+		w.noteLag(now)
+	}
+	s.DriverLag = w.lag.Worst(now, lagWindow)
 	s.Outages, s.OutageTime, s.Holds = w.Monitor.Outages, w.Monitor.Time, w.Monitor.Holds
 	s.Holding = runs && w.Monitor.State().Held()
 	return s
@@ -117,9 +145,11 @@ func Present[C any](w *Watcher) C {
 	return cfg
 }
 
-// Update replaces the Config by an edited copy. The function check checks it, and compares it with
-// the one before.
-func Update[C any](w *Watcher, edit func(*C), check func(cfg *C, tick time.Duration, before *C) (Config, error)) error {
+// A Checker checks a Config that is to replace the one before.
+type Checker[C any] func(cfg *C, tick time.Duration, before *C) (Config, error)
+
+// Update replaces the Config by an edited copy.
+func Update[C any](w *Watcher, edit func(*C), check Checker[C]) error {
 	for {
 		old := w.Settings()
 		cfg := Present[C](w)
@@ -151,11 +181,12 @@ func (w *Watcher) replace(old *Settings, cfg Config) bool {
 }
 
 // Adjust is Update for timeouts by their names.
-func Adjust[C any](w *Watcher, timeouts map[string]time.Duration, update func(edit func(*C)) error) error {
-	if err := w.form.Table.CheckAdjustable(timeouts); err != nil {
-		return fmt.Errorf("%s: %w", w.form.Package, err)
-	}
-	return update(func(cfg *C) { w.form.Table.Adjust(cfg, timeouts) })
+func Adjust[C any](w *Watcher, timeouts map[string]time.Duration, check Checker[C]) error {
+	edit := func(cfg *C) { w.form.Table.Adjust(cfg, timeouts) }
+	return Update(w, edit, func(cfg *C, tick time.Duration, before *C) (Config, error) {
+		checked, err := check(cfg, tick, before)
+		return checked, errors.Join(w.form.Table.CheckAdjustable(w.form.Package, timeouts), err)
+	})
 }
 
 // ScaleTimeouts shortens the idle timeouts: each moves from its own value (by = 0) towards least

@@ -23,10 +23,10 @@ var form = watch.Form{
 // the Config before are those of a Listener, which cannot change all.
 func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (watch.Config, error) {
 	return form.Check(cfg, tick, func(refuse configtable.Refuse) {
-		if cfg.Sources.Connections >= 0 && cfg.Sources.Rate >= 0 { // otherwise it is refused already
-			if _, err := sourcelimit.New(cfg.Sources); err != nil {
-				refuse("Sources", "%s: %w", configtable.Field("Sources"), err)
-			}
+		sources := cfg.Sources
+		sources.Connections, sources.Rate = max(sources.Connections, 0), max(sources.Rate, 0) // they are in the table
+		if _, err := sourcelimit.New(sources); err != nil {
+			refuse("Sources", "%s: %w", configtable.Field("Sources"), err)
 		}
 		cfg.checkSockets(addr, refuse)
 		if before != nil {

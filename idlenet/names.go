@@ -5,20 +5,21 @@ import "github.com/idlewheel/idlewheel/reap"
 // The types that package idlenet shares with package idle. Their documentation is in package reap,
 // which has the reasons as well: errors.Is(ln.Reason(conn), reap.ReadIdle).
 type (
-	Reason      = reap.Reason
-	ReapError   = reap.Error       // why a connection ends
-	ConfigError = reap.ConfigError // one mistake in a Config
-	Event       = reap.Event       // a connection is idle
-	MinRate     = reap.MinRate     // of Config and ConnLimits
-	ConnLimits  = reap.ConnLimits  // of one connection, see [Listener.SetLimits]
-	ConnID      = reap.ConnID      // names a connection for [Listener.Kick]
-	ConnInfo    = reap.ConnInfo    // what is known of a connection
-	Query       = reap.Query       // what [Listener.Inspect] is to find out
-	Inspection  = reap.Inspection  // what it has found out
-	Closed      = reap.Closed      // the record of a connection that has ended
-	Ring        = reap.Ring        // a picture of a timing wheel
-	Stats       = reap.Stats
-	Counts      = reap.Counts
+	Reason        = reap.Reason
+	ReapError     = reap.Error       // why a connection ends
+	ConfigError   = reap.ConfigError // one mistake in a Config
+	Event         = reap.Event       // a connection is idle
+	MinRate       = reap.MinRate     // of Config and ConnLimits
+	ConnLimits    = reap.ConnLimits  // of one connection, see [Listener.SetLimits]
+	ConnID        = reap.ConnID      // names a connection for [Listener.Kick]
+	ConnInfo      = reap.ConnInfo    // what is known of a connection
+	Query         = reap.Query       // what [Listener.Inspect] is to find out
+	Inspection    = reap.Inspection  // what it has found out
+	Closed        = reap.Closed      // the record of a connection that has ended
+	Ring          = reap.Ring        // a picture of a timing wheel
+	Stats         = reap.Stats
+	Counts        = reap.Counts
+	LatenessStats = reap.LatenessStats
 )
 
 // Errors of methods, to be compared by errors.Is.

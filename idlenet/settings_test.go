@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestListenSaysWhatIsWrong(t *testing.T) {
@@ -24,6 +25,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 		"no listener, no Config":     {nil, Config{}, []string{"the listener is nil", "no limit is set"}},
 		"no limit":                   {inner, Config{}, []string{"no limit is set", "set one, for example Config.ReadTimeout to 60s"}},
 		"negative values":            {inner, Config{ReadTimeout: -1, MaxConnections: -1, MaxAge: -1}, []string{"ReadTimeout is -1ns", "MaxConnections is -1", "MaxAge is -1ns"}},
+		"sources":                    {inner, Config{Sources: sourcelimit.Limits{Rate: -5, IPv4Bits: 33}}, []string{"Sources.Rate is -5", "IPv4Bits is 33"}},
 		"Jitter":                     {inner, Config{ReadTimeout: second, Jitter: 2}, []string{"Jitter is 2"}},
 		"Heartbeat without Ping":     {inner, Config{Heartbeat: Heartbeat{Interval: second}}, []string{"Heartbeat.Ping is nil: set the func"}},
 		"Heartbeat, no Interval":     {inner, Config{ReadTimeout: second, Heartbeat: Heartbeat{Retry: second}}, []string{"Heartbeat.Retry is 1s without Config.Heartbeat.Interval"}},
@@ -39,6 +41,9 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 			require.ErrorContains(t, err, want, what)
 		}
 	}
+	_, err = Listen(inner, Config{Heartbeat: Heartbeat{Interval: -second, Ping: func(net.Conn) {}}})
+	require.ErrorContains(t, err, "Heartbeat.Interval is -1s")
+	require.NotContains(t, err.Error(), "Retry", "whose default is the Interval")
 	ln, err := Listen(inner, Config{ReadTimeout: time.Minute})
 	require.NoError(t, err)
 	cfg := ln.Config()

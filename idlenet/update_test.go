@@ -45,9 +45,10 @@ func TestUpdate(t *testing.T) {
 func TestAdjust(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{ReadTimeout: time.Minute})
-	err := e.Adjust(map[string]time.Duration{"read-timeout": time.Second, "no-timeout": 1, "jitter": 1})
-	require.ErrorContains(t, err, "no-timeout")
-	require.ErrorContains(t, err, "jitter")
+	err := e.Adjust(map[string]time.Duration{"read-timeout": -time.Second, "no-timeout": 1, "jitter": 1})
+	for _, mistake := range []string{"no-timeout", "jitter", "Config.ReadTimeout is -1s"} {
+		require.ErrorContains(t, err, mistake)
+	}
 	require.Equal(t, "1m0s", e.Limits()["read-timeout"])
 	require.NoError(t, e.Adjust(map[string]time.Duration{"read-timeout": 30 * time.Second}))
 	require.Equal(t, "30s", e.Limits()["read-timeout"])

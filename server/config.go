@@ -91,8 +91,8 @@ type Config struct {
 	OnStarted func(*Server)
 
 	// Admin is a listener for operators: a live page, metrics, probes, and changes of timeouts. It
-	// is open from before the first connection until Run returns. If Idle.KeepClosed is zero, the
-	// last 128 reaped connections are kept for it.
+	// is open from before the first connection until Run returns. If Idle.KeepClosed is zero, it
+	// is [KeepClosed].
 	Admin Admin
 
 	// Logger gets the log lines of gnet and of the Reaper. Level info has the configuration at
@@ -213,11 +213,14 @@ func (d *Drain) check() error {
 	return nil
 }
 
+// KeepClosed is the default of Config.Idle.KeepClosed for a server with a page.
+const KeepClosed = 128
+
 // complete fills in the defaults that only a server has.
 func (cfg *Config) complete(of *idle.Config) {
 	of.OutputLimit.Total = OutputTotal(of.OutputLimit)
 	if cfg.Admin.Addr != "" {
-		of.KeepClosed = cmp.Or(of.KeepClosed, 128)
+		of.KeepClosed = cmp.Or(of.KeepClosed, KeepClosed)
 	}
 }
 

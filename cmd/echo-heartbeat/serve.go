@@ -51,7 +51,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong flags.`,
 	cfg.AddFlags(flags)
 	cmd.Flags().AddGoFlag(flags.Lookup("addr"))
 	limits := addLimits(cmd, idle.Config{
-		ReadTimeout: time.Minute, KeepClosed: keepClosed, OutputLimit: idle.OutputLimit{Hard: outputLimit},
+		ReadTimeout: time.Minute, KeepClosed: server.KeepClosed, OutputLimit: idle.OutputLimit{Hard: outputLimit},
 	})
 	cmd.Flags().StringVar(&limits.File, "limits", "",
 		"`file` with limits, one flag of the above per line, such as \"read-timeout 30s\"; # begins a comment.\n"+

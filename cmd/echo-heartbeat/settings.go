@@ -10,11 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
 )
-
-// keepClosed is the number of closed connections that serve keeps for its page.
-const keepClosed = 128
 
 // outputLimit is the most output in bytes that serve keeps for a connection. An answer has at most
 // the 64 KiB that gnet reads at a time.
@@ -35,7 +33,7 @@ func addLimits(cmd *cobra.Command, defaults idle.Config, names ...string) *setti
 
 // complete sets the fields of a Config that are not flags.
 func complete(cfg *idle.Config) {
-	cfg.KeepClosed = cmp.Or(cfg.KeepClosed, keepClosed)
+	cfg.KeepClosed = cmp.Or(cfg.KeepClosed, server.KeepClosed)
 	cfg.Goodbye = goodbye
 	cfg.Heartbeat.Ping = nil
 	if cfg.Heartbeat.Interval != 0 {

@@ -52,10 +52,10 @@ func (t Table) Fill(cfg any) {
 		if s.Default == nil || s.Quiet || !v.IsZero() || s.Needs != "" && s.Needs.Of(cfg).IsZero() {
 			continue
 		}
-		if of, ok := s.Default.(Field); ok {
-			v.Set(of.Of(cfg))
-		} else {
+		if of, ok := s.Default.(Field); !ok {
 			v.Set(reflect.ValueOf(s.Default).Convert(v.Type()))
+		} else if of.Of(cfg).Int() > 0 { // otherwise it is refused
+			v.Set(of.Of(cfg))
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (cfg *Config) checkParts(refuse configtable.Refuse) {
 	}
 	for _, r := range cfg.Reset {
 		if !verdict.Valid(r) {
-			refuse("Reset", "%s has %v, which is no reason", configtable.Field("Reset"), r)
+			refuse("Reset", "%s has %v: set reasons of package reap", configtable.Field("Reset"), r)
 		}
 	}
 }

@@ -23,8 +23,8 @@ var form = watch.Form{
 // the Config before are those of a Listener, which cannot change all.
 func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (watch.Config, error) {
 	return form.Check(cfg, tick, func(refuse configtable.Refuse) {
-		sources := cfg.Sources
-		sources.Connections, sources.Rate = max(sources.Connections, 0), max(sources.Rate, 0) // they are in the table
+		sources := cfg.Sources // the table has checked Connections and Rate
+		sources.Connections, sources.Rate = max(sources.Connections, 0), max(sources.Rate, 0)
 		if _, err := sourcelimit.New(sources); err != nil {
 			refuse("Sources", "%s: %w", configtable.Field("Sources"), err)
 		}

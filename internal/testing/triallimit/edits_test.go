@@ -1,7 +1,9 @@
 package triallimit
 
-// maxGoFiles is the number of Go files without tests that a new limit may change.
-const maxGoFiles = 8
+const (
+	maxGoFiles = 8  // Go files without tests that a new limit may change
+	maxFiles   = 16 // files that it may change, with tests, documents and the changelog
+)
 
 // An edit adds text behind the first place of a file where a text stands.
 type edit struct{ file, behind, text string }
@@ -13,7 +15,7 @@ var edits = []edit{
 	{"idle/config.go", "type Config struct {\n", maxBytesField},
 	{"idlenet/config.go", "type Config struct {\n", maxBytesField},
 	{"internal/configtable/table.go", "var Idle = Table{\n", `	{
-		Name: "max-bytes", Field: "MaxBytes", Min: 1, Max: noMax, Limit: "Bytes", Alone: true,
+		Name: "max-bytes", Field: "MaxBytes", Min: 1, Max: noMax, Limit: "Bytes", Reason: reap.OverBytes,
 		Help: "close a connection when it has received more ` + "`bytes`" + `",
 	},
 `},
@@ -35,7 +37,19 @@ var edits = []edit{
 		},
 	},
 `},
+
+	{exploreTest, "	switch r {\n", "	case reap.OverBytes:\n\t\tp = promise{on: lim.Bytes > 0 && f.Received > lim.Bytes, fixed: true, act: End}\n"},
+	{exploreTest, "set := map[Reason]func(*Limits){\n", "\t\t\treap.OverBytes: func(lim *Limits) { lim.Bytes = int(d) },\n"},
+	{exploreTest, "base := Facts{\n", "\t\tReceived: 6,\n"},
+	{"docs/faq.md", "| `half closed` |", " the peer sent too much | a quota |\n| `over bytes` |"},
+	{"docs/verdict.md", "| half closed (package idlenet) |", " see limits | no |\n| over bytes |"},
+	{"CHANGELOG.md", "### Added\n", "\n- `idle`, `idlenet`: `Config.MaxBytes` closes a connection that has received more.\n"},
 }
+
+const exploreTest = "internal/verdict/explore_test.go"
+
+// generated are the files that a test writes.
+var generated = []string{"docs/settings.md", "docs/limits.md"}
 
 const maxBytesField = "\t// MaxBytes is how many bytes a connection may receive.\n\tMaxBytes int\n\n"
 

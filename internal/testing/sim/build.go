@@ -150,7 +150,7 @@ func (w *World) downFor(d time.Duration) {
 // been heard for some time. If holds are unbounded, deadlines pass during the outage, and it ends
 // before verdicts have been held for long enough.
 func (w *World) planNetworkOut() {
-	base := w.Set.shortestIdle(0)
+	base := w.shortestIdle()
 	at := w.Now + base + w.UpTo(base)
 	d := base/4 + w.UpTo(base/4)
 	if w.Set.OutageGrace == 0 {

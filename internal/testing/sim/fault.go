@@ -73,7 +73,7 @@ func (w *World) acksAreLost() bool { return w.Family != Unix && w.acksDown.conta
 
 // least is the shortest time that is certainly an outage.
 func (w *World) least() time.Duration {
-	tenth := min(max(w.Set.shortest(w.Longest)/10, 20*time.Millisecond), 200*time.Millisecond)
+	tenth := min(max(shortest(w.Longest, w.Set.deadlines()...)/10, 20*time.Millisecond), 200*time.Millisecond)
 	return max(2*w.Set.Tick, tenth) + w.Set.Tick
 }
 

@@ -51,7 +51,7 @@ type Peer struct {
 // newPeer returns a peer by chance.
 func (w *World) newPeer() *Peer {
 	p := &Peer{w: w, style: style(w.Rand.IntN(int(styles))), message: 1 + w.Rand.IntN(200)}
-	base := w.Set.shortestIdle(w.Longest)
+	base := w.shortestIdle()
 	p.interval = w.Skewed(base/8, base*3/4)
 	p.delay = w.Skewed(20*time.Microsecond, 20*time.Millisecond)
 	p.answers, p.returns = w.One(2), w.One(3)

@@ -41,18 +41,25 @@ func Run(t *testing.T, traits Traits, build func(seed uint64) Front) {
 		base, _ = strconv.ParseUint(text, 10, 64)
 	}
 	t.Logf("base seed %d", base)
-	total := &total{n: map[string]int{}}
-	for _, seed := range traits.Seeds {
-		total.add(runWorld(t, build, seed, 60))
+	sums := map[string]int{}
+	try := func(seed uint64) {
+		for what, n := range runWorld(t, build, seed, 60).N {
+			sums[what] += n
+		}
 	}
-	began := time.Now()
-	for seed := base; seed-base < worlds && time.Since(began) < length && !t.Failed(); seed++ {
-		total.add(runWorld(t, build, seed, 60))
+	for _, seed := range traits.Seeds {
+		try(seed)
+	}
+	began, seed := time.Now(), base
+	for ; seed-base < worlds && time.Since(began) < length && !t.Failed(); seed++ {
+		try(seed)
 	}
 	if t.Failed() {
 		return // the last lines are the seed and the broken promise
 	}
-	total.report(t, time.Since(began), isLong && length >= 20*time.Second, traits)
+	ran := seed - base + uint64(len(traits.Seeds))
+	t.Logf("%d worlds, %.0f a second", ran, float64(ran)/time.Since(began).Seconds())
+	traits.report(t, sums, isLong && length >= 20*time.Second)
 }
 
 // runWorld runs the world of a seed. If a promise was broken, it runs the world again, and prints
@@ -81,34 +88,18 @@ func runWorld(t *testing.T, build func(seed uint64) Front, seed uint64, lines in
 	return w
 }
 
-// A total adds up many worlds.
-type total struct {
-	worlds int
-	n      map[string]int
-}
-
-func (s *total) add(w *World) {
-	s.worlds++
-	for what, n := range w.N {
-		s.n[what] += n
-	}
-}
-
-// counted are the counts that occur in a long run, besides the reasons.
-var counted = []string{
-	"lives", "stops", "pauses", "network outages", "holds", "idle events", "pings", "goodbyes", "updates", "kicks", "observed", "refused",
-}
-
-// report logs the counts. In a long run it fails if one of them is 0.
-func (s *total) report(t *testing.T, took time.Duration, isLong bool, traits Traits) {
-	t.Logf("%d worlds, %.0f a second", s.worlds, float64(s.worlds)/took.Seconds())
-	all := slices.Concat(counted, traits.Counts)
+// report logs the counts of all worlds. In a long run it fails if one of them is 0.
+func (traits Traits) report(t *testing.T, sums map[string]int, isLong bool) {
+	all := append([]string{
+		"lives", "stops", "pauses", "network outages", "holds", "idle events", "pings", "goodbyes", "updates", "kicks",
+		"observed", "refused",
+	}, traits.Counts...)
 	for k := verdict.First; k <= verdict.Last; k++ {
 		all = append(all, k.Error())
 	}
 	for _, what := range all {
-		t.Logf("%-20s %d", what, s.n[what])
-		if isLong && s.n[what] == 0 && !slices.Contains(traits.Never, what) {
+		t.Logf("%-20s %d", what, sums[what])
+		if isLong && sums[what] == 0 && !slices.Contains(traits.Never, what) {
 			t.Errorf("%s: none", what)
 		}
 	}

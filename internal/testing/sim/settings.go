@@ -28,46 +28,46 @@ type Settings struct {
 
 // CopyTo sets the fields of a Config. The argument is a pointer to the Config.
 func (s *Settings) CopyTo(cfg any) {
-	matchFields(reflect.ValueOf(s).Elem(), reflect.ValueOf(cfg).Elem(), func(own, other reflect.Value) { other.Set(own) })
+	copyFields(reflect.ValueOf(cfg).Elem(), reflect.ValueOf(s).Elem())
 }
 
 // Adopt takes the settings of a world from a Config. The argument is a pointer to the Config.
 func (w *World) Adopt(cfg any) {
-	matchFields(reflect.ValueOf(w.Set).Elem(), reflect.ValueOf(cfg).Elem(), func(own, other reflect.Value) { own.Set(other) })
-	s := w.Set
-	w.Longest = max(w.Longest, s.longest())
+	copyFields(reflect.ValueOf(w.Set).Elem(), reflect.ValueOf(cfg).Elem())
+	w.Longest = max(w.Longest, w.Set.longest())
 	w.limited = []reap.Reason{reap.Drained}
-	for k, d := range []time.Duration{
-		s.ReadTimeout, s.WriteTimeout, s.AllTimeout, s.FirstByteTimeout, s.HandshakeTimeout, s.WriteStallTimeout,
-		s.OutputLimit.SoftFor, s.MinRate.Window, s.Heartbeat.Interval, s.HalfClosedTimeout, s.MaxAge,
-	} {
+	for k, d := range w.Set.limits() {
 		if d > 0 {
 			w.limited = append(w.limited, verdict.First+reap.Reason(k))
 		}
 	}
 }
 
-// matchFields calls a function for the fields that two structs have in common by their names.
-func matchFields(own, other reflect.Value, each func(own, other reflect.Value)) {
-	for n := range own.NumField() {
-		a, b := own.Field(n), other.FieldByName(own.Type().Field(n).Name)
+// copyFields copies the fields that two structs have in common by their names.
+func copyFields(to, from reflect.Value) {
+	for n := range to.NumField() {
+		a, b := to.Field(n), from.FieldByName(to.Type().Field(n).Name)
 		switch {
-		case !b.IsValid(): // idlenet has no OutputLimit
+		case !b.IsValid():
 		case a.Kind() == reflect.Struct:
-			matchFields(a, b, each)
+			copyFields(a, b)
 		default:
-			each(a, b)
+			a.Set(b)
 		}
+	}
+}
+
+// limits returns the limits of the reasons, in their order.
+func (s *Settings) limits() []time.Duration {
+	return []time.Duration{
+		s.ReadTimeout, s.WriteTimeout, s.AllTimeout, s.FirstByteTimeout, s.HandshakeTimeout, s.WriteStallTimeout,
+		s.OutputLimit.SoftFor, s.MinRate.Window, s.Heartbeat.Interval, s.HalfClosedTimeout, s.MaxAge,
 	}
 }
 
 // deadlines returns the times that connections have.
 func (s *Settings) deadlines() []time.Duration {
-	return []time.Duration{
-		s.ReadTimeout, s.WriteTimeout, s.AllTimeout, s.FirstByteTimeout, s.HandshakeTimeout, s.WriteStallTimeout,
-		s.OutputLimit.SoftFor, s.MinRate.Window, s.MinRate.Grace, s.Heartbeat.Interval, s.Heartbeat.Retry,
-		s.HalfClosedTimeout, s.MaxAge, s.MaxAgeGrace, s.ShedProtect,
-	}
+	return append(s.limits(), s.MinRate.Grace, s.Heartbeat.Retry, s.MaxAgeGrace, s.ShedProtect)
 }
 
 // longest returns the longest of the times, at least 200 ms.
@@ -75,18 +75,13 @@ func (s *Settings) longest() time.Duration {
 	return max(200*time.Millisecond, slices.Max(s.deadlines()))
 }
 
-// shortest returns the shortest of the times that are set, at most the given one.
-func (s *Settings) shortest(most time.Duration) time.Duration { return shortest(most, s.deadlines()) }
-
-// shortestIdle returns the shortest idle timeout, or the given time if there is none.
-func (s *Settings) shortestIdle(none time.Duration) time.Duration {
-	if d := shortest(never, []time.Duration{s.ReadTimeout, s.AllTimeout, s.Heartbeat.Interval}); d < never {
-		return d
-	}
-	return none
+// shortestIdle returns the shortest idle timeout, or the longest limit if there is none.
+func (w *World) shortestIdle() time.Duration {
+	return shortest(w.Longest, w.Set.ReadTimeout, w.Set.AllTimeout, w.Set.Heartbeat.Interval)
 }
 
-func shortest(most time.Duration, all []time.Duration) time.Duration {
+// shortest returns the shortest of the times that are set, at most the given one.
+func shortest(most time.Duration, all ...time.Duration) time.Duration {
 	for _, d := range all {
 		if d > 0 {
 			most = min(most, d)
@@ -123,7 +118,7 @@ func (w *World) chooseSettings() {
 		s.OutageGrace = w.Limit()
 	}
 	w.Longest = s.longest()
-	shortest := s.shortest(5 * time.Second)
+	shortest := shortest(5*time.Second, s.deadlines()...)
 	s.Tick = min(w.Skewed(5*time.Millisecond, 100*time.Millisecond), shortest/5)
 	if w.Kind == NetworkOut {
 		s.Tick = min(s.Tick, shortest/40)

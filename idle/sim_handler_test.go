@@ -270,7 +270,7 @@ func (h *simHandler) timer(c *simConn, t *simTimer) {
 	case t.ended:
 		w.Violate(life, "no timer is called after its end", "it is called again")
 	case w.Now < t.earliest:
-		w.Violate(life, fmt.Sprintf("no timer is called before %v", t.earliest), fmt.Sprintf("it is called at %v", w.Now))
+		w.Violate(life, fmt.Sprintf("no timer is called before %v", t.earliest), "it is called at %v", w.Now)
 	}
 	t.check(life)
 	if t.every == 0 {
@@ -293,7 +293,7 @@ func (h *simHandler) timer(c *simConn, t *simTimer) {
 
 func (h *simHandler) stopTimer(l *sim.Life, t *simTimer) {
 	if stopped := t.stop(); stopped == t.ended && l.IsOpen {
-		h.w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), fmt.Sprintf("it returns %v", stopped))
+		h.w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), "it returns %v", stopped)
 	}
 	t.ended = true
 }

@@ -107,7 +107,7 @@ func (el *simLoop) runTasks() {
 		task := (*queue)[0]
 		*queue = (*queue)[1:]
 		if err := task(); errors.Is(err, gneterrors.ErrEngineShutdown) {
-			el.w.Violate(nil, "no engine is asked to stop", "a task returned "+err.Error())
+			el.w.Violate(nil, "no engine is asked to stop", "a task returned %v", err)
 		}
 	}
 }

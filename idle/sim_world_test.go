@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
@@ -98,7 +97,7 @@ func (w *simWorld) aboutToAsk(fd int) *simConn {
 		w.AboutToAsk(c.life)
 	}
 	if c == nil || c != w.fds[fd] || !c.isKnown {
-		w.Violate(nil, "only open descriptors are asked about", fmt.Sprintf("descriptor %d is closed", fd))
+		w.Violate(nil, "only open descriptors are asked about", "descriptor %d is closed", fd)
 		return nil
 	}
 	return c

@@ -1,7 +1,6 @@
 package idlenet
 
 import (
-	"fmt"
 	"net"
 	"time"
 
@@ -81,8 +80,8 @@ func (w *simWorld) checkEmpty() {
 			}
 		}
 		if left+s.ids.Len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls) > 0 {
-			w.Violate(nil, "the Listener is empty in the end", fmt.Sprintf("%d connections, %d addresses, %d ends, %d entries, %d calls",
-				left, s.ids.Len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls)))
+			w.Violate(nil, "the Listener is empty in the end", "%d connections, %d addresses, %d ends, %d entries, %d calls",
+				left, s.ids.Len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls))
 		}
 	}
 }

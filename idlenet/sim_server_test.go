@@ -80,7 +80,7 @@ type simLife struct {
 // calledFor checks that the Listener has not forgotten the connection.
 func (l *simLife) calledFor(what string) {
 	if l.gone {
-		l.w.Violate(l.Life, "nothing is called for a connection that was dropped", what)
+		l.w.Violate(l.Life, "nothing is called for a connection that was dropped", "%s", what)
 	}
 }
 
@@ -126,7 +126,7 @@ func (l *simLife) Close() error {
 			w.Violate(l.Life, "the Listener closes a connection once, after its end", "closed")
 		case l.isReset():
 		case w.Now < l.endedFrom+w.cfg.CloseGrace+w.StoppedSince(l.toldAt):
-			w.Violate(l.Life, "the server gets CloseGrace", fmt.Sprintf("closed, ended at %v", l.endedAt))
+			w.Violate(l.Life, "the server gets CloseGrace", "closed, ended at %v", l.endedAt)
 		}
 		l.leaves()
 	}
@@ -146,7 +146,7 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	l.toldAt = w.Now
 	if l.told++; l.told > 1 || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
 		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset",
-			fmt.Sprintf("%v is set, reason %v", t, l.Ended))
+			"%v is set, reason %v", t, l.Ended)
 	}
 	if !l.Sock.Closed {
 		l.deadline = w.Now
@@ -361,7 +361,7 @@ func (w *simWorld) ping(c net.Conn) {
 func (w *simWorld) goodbye(c net.Conn, reason *ReapError) {
 	l := w.lifeOf(c)
 	if l.Goodbye(reason); reason.Grace == 0 {
-		w.Violate(l.Life, "Goodbye is called for reap.MaxAge", reason.Error())
+		w.Violate(l.Life, "Goodbye is called for reap.MaxAge", "%v", reason)
 	}
 }
 
@@ -382,9 +382,9 @@ func (w *simWorld) onReap(c net.Conn, e *ReapError) {
 	l.calledFor("OnReap is called")
 	switch {
 	case l.Ended != nil:
-		w.Violate(l.Life, "OnReap is called once", fmt.Sprintf("%v after %v", e, l.Ended))
+		w.Violate(l.Life, "OnReap is called once", "%v after %v", e, l.Ended)
 	case w.ln.Reason(l.c) != e:
-		w.Violate(l.Life, "Reason returns the error that OnReap gets", fmt.Sprintf("%v, not %v", w.ln.Reason(l.c), e))
+		w.Violate(l.Life, "Reason returns the error that OnReap gets", "%v, not %v", w.ln.Reason(l.c), e)
 	}
 	l.Reap(e)
 	if l.endedAt, l.endedFrom = w.Now, l.Judged; e.Reason == reap.Kicked {
@@ -432,7 +432,7 @@ func (l *simLife) forgotten() bool {
 	if l.isWatched() {
 		if l.Ended == nil && w.judging && w.Now > l.closedAt+1<<11*w.Set.Tick {
 			if found := w.foundBy(l.closedAt); w.Now > found {
-				w.Violate(l.Life, fmt.Sprintf("a closed connection is dropped by %v", found), fmt.Sprintf("it is kept at %v", w.Now))
+				w.Violate(l.Life, fmt.Sprintf("a closed connection is dropped by %v", found), "it is kept at %v", w.Now)
 			}
 		}
 		return false
@@ -452,7 +452,7 @@ func (l *simLife) checkReason() {
 		return
 	}
 	if got := l.w.ln.Reason(l.c); got != l.Ended {
-		l.w.Violate(l.Life, "Reason returns the error that OnReap got", fmt.Sprintf("%v, not %v", got, l.Ended))
+		l.w.Violate(l.Life, "Reason returns the error that OnReap got", "%v, not %v", got, l.Ended)
 	}
 }
 

@@ -228,7 +228,7 @@ func (w *simWorld) watchClosed() {
 	w.closed = slices.DeleteFunc(w.closed, (*simLife).forgotten)
 	if n := w.ln.Connections(); n < w.Open || n > w.Open+len(w.closed) {
 		w.Violate(nil, "Connections counts the open ones, and closed ones that were not found",
-			fmt.Sprintf("%d of %d and %d", n, w.Open, len(w.closed)))
+			"%d of %d and %d", n, w.Open, len(w.closed))
 	}
 }
 
@@ -291,7 +291,7 @@ func (w *simWorld) checkReasonsGo() {
 	l.Opening()
 	c, err := w.ln.Watch(l.conn)
 	if err != nil {
-		w.Violate(l.Life, "Watch takes a connection", err.Error())
+		w.Violate(l.Life, "Watch takes a connection", "%v", err)
 		return
 	}
 	l.c = c

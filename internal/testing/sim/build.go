@@ -17,9 +17,8 @@ func (w *World) Build(seed uint64, front Front, traits Traits) {
 	w.Jiffy = []time.Duration{time.Millisecond, 4 * time.Millisecond, 10 * time.Millisecond}[w.Rand.IntN(3)]
 	w.Faulty = w.Kind == Anything
 	w.chooseSettings()
-	if w.Decides = w.One(3); w.Kind == NetworkOut {
-		w.Decides = false
-	} else {
+	w.Decides = w.One(3) && w.Kind != NetworkOut
+	if w.Kind != NetworkOut {
 		w.front.Choose()
 	}
 	w.chooseTotal()
@@ -172,7 +171,7 @@ func (w *World) planChanges() {
 		w.Later(at, func() {
 			switch {
 			case !kicks:
-				w.changeLimit(200*time.Millisecond + time.Duration(n)*time.Millisecond)
+				w.changeLimit(time.Duration(200+n) * time.Millisecond)
 			case len(w.All) > 0:
 				w.kick(w.All[n%len(w.All)])
 			}
@@ -206,7 +205,7 @@ func (w *World) update(s Settings) {
 	w.Trace(nil, "Update", s)
 	isNew := s != *w.Set
 	if err := w.front.Update(s); err != nil {
-		w.Violate(nil, "Update takes the Config", err.Error())
+		w.Violate(nil, "Update takes the Config", "%v", err)
 	}
 	if isNew {
 		w.Changed(&s)
@@ -234,7 +233,7 @@ func (w *World) startDrain() {
 	w.drain.at, w.drain.deadline = w.Now, spread+w.UpTo(w.Longest)
 	w.Trace(nil, "Drain", spread, w.drain.deadline)
 	if err := w.Server.Drain(spread, w.drain.deadline); err != nil {
-		w.Violate(nil, "Drain takes its arguments", err.Error())
+		w.Violate(nil, "Drain takes its arguments", "%v", err)
 	}
 	if s := *w.Set; s.ObserveOnly {
 		s.ObserveOnly = false

@@ -32,7 +32,7 @@ func (l *Life) Reap(e *reap.Error) {
 		why = "ObserveOnly closes no connection"
 	}
 	if why != "" {
-		w.Violate(l, why, fmt.Sprintf("closed at %v (judged %v): %v", w.Now, l.Judged, e))
+		w.Violate(l, why, "closed at %v (judged %v): %v", w.Now, l.Judged, e)
 		return
 	}
 	if e.Limit > 0 { // the hard limit has no deadline
@@ -135,8 +135,6 @@ func (w *World) rounding() time.Duration { return 2*w.Set.Tick + 2*(w.Jiffy+time
 
 // earliest returns the deadline of a limit after all certain outages.
 func (l *Life) earliest(since, limit time.Duration) time.Duration {
-	t := &l.asked
-	heard := max(t.arrival, t.handled, t.anew)
 	due, grace := since+limit, l.w.Grace()
 	since += l.w.rounding()
 	for _, o := range l.w.wasOut(l.askedFrom) {
@@ -144,7 +142,7 @@ func (l *Life) earliest(since, limit time.Duration) time.Duration {
 			break
 		}
 		due += max(o.To-max(o.From, since), 0)
-		if grace >= 0 && heard < o.From {
+		if grace >= 0 && l.asked.heard() < o.From {
 			due = max(due, o.To+min(o.length(), grace))
 		}
 	}
@@ -244,14 +242,14 @@ func (l *Life) Idle(ev reap.Event, closes bool) {
 	w, k := l.w, ev.Reason
 	w.Trace(l, "OnIdle", k, ev.First, ev.Idle, ev.Late, closes)
 	if l.Ended != nil {
-		w.Violate(l, "OnIdle is not called after the end", k.Error())
+		w.Violate(l, "OnIdle is not called after the end", "%v", k)
 	}
 	why := l.earlyIdle(k)
 	if why == "" && !l.LosesInput() {
 		why = l.wrongEvent(ev)
 	}
 	if why != "" {
-		w.Violate(l, why, fmt.Sprintf("OnIdle is called at %v, judged at %v: %+v", w.Now, l.Judged, ev))
+		w.Violate(l, why, "OnIdle is called at %v, judged at %v: %+v", w.Now, l.Judged, ev)
 	}
 	l.now.events[k-reap.ReadIdle], l.now.delivered[k-reap.ReadIdle] = l.Judged, w.Now
 	w.N["idle events"]++
@@ -318,7 +316,7 @@ func (l *Life) checkReason(k reap.Reason) {
 		}
 		if due < mine.from+mine.limit {
 			l.w.Violate(l, fmt.Sprintf("the reason is the first limit, and %v was reached at %v", other, due),
-				fmt.Sprintf("the reason is %v, reached at %v", k, mine.from+mine.limit))
+				"the reason is %v, reached at %v", k, mine.from+mine.limit)
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"slices"
 	"time"
 )
 
@@ -96,6 +97,14 @@ func (w *World) Slack() time.Duration {
 // isLate reports whether a round of the driver is overdue.
 func (w *World) isLate() bool { return w.plannedN > 0 && !w.InRound && w.Now > w.RoundDue }
 
+// away returns the times so far in which the driver did not run.
+func (w *World) away() Intervals {
+	if w.isLate() {
+		return append(slices.Clone(w.Away), Interval{w.RoundDue, w.Now})
+	}
+	return slices.Clone(w.Away)
+}
+
 // watchHold records holds of verdicts and silences that were outages, as the server has found them.
 // It checks that they are allowed.
 func (w *World) watchHold() {
@@ -143,11 +152,7 @@ func (w *World) StoppedSince(since time.Duration) time.Duration {
 
 // MayBeOut returns the outages that may count.
 func (w *World) MayBeOut() Intervals {
-	all := append(Intervals(nil), w.Away...)
-	if w.isLate() {
-		all.Add(w.RoundDue, w.Now)
-	}
-	all = append(all, w.holds...)
+	all := append(w.away(), w.holds...)
 	if w.slow != 0 {
 		all = append(all, Interval{w.slow, w.Now})
 	}

@@ -3,7 +3,6 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -34,7 +33,7 @@ func (l *Life) checkLimits() {
 		due := l.until(k, r)
 		if allowed := due + slack + l.absence(cmp.Or(r.stage, due)); w.Now > allowed {
 			w.Violate(l, fmt.Sprintf("%v is noticed by %v (deadline %v)", k, allowed, due),
-				fmt.Sprintf("not noticed at %v (since %v, limit %v; outages %v)", w.Now, r.to, r.limit, w.MayBeOut()))
+				"not noticed at %v (since %v, limit %v; outages %v)", w.Now, r.to, r.limit, w.MayBeOut())
 			return
 		}
 	}
@@ -47,7 +46,7 @@ func (l *Life) CheckDue(what string, due time.Duration) {
 		return
 	}
 	if allowed += l.absence(due); l.w.Now > allowed {
-		l.w.Violate(l, fmt.Sprintf("%s by %v (due at %v)", what, allowed, due), fmt.Sprintf("it is %v", l.w.Now))
+		l.w.Violate(l, fmt.Sprintf("%s by %v (due at %v)", what, allowed, due), "it is %v", l.w.Now)
 	}
 }
 
@@ -55,11 +54,7 @@ func (l *Life) CheckDue(what string, due time.Duration) {
 func (l *Life) absence(due time.Duration) time.Duration {
 	w := l.w
 	from := due - w.Set.Tick
-	sum, n := w.Away.Within(from, w.Now)
-	if w.Now > w.RoundDue && !w.InRound { // the driver is late now
-		sum += max(w.Now-max(w.RoundDue, from), 0)
-		n++
-	}
+	sum, n := w.away().Within(from, w.Now)
 	if w.slow != 0 {
 		sum += max(w.Now-max(w.slow, from), 0)
 	}
@@ -206,11 +201,7 @@ func (l *Life) unheard() (all Intervals) {
 	if l.Loop.Running {
 		all = append(all, Interval{min(l.Loop.Began, l.Loop.seen), w.Now})
 	}
-	away := w.Away
-	if w.isLate() {
-		away = append(slices.Clone(away), Interval{w.RoundDue, w.Now})
-	}
-	for _, o := range away {
+	for _, o := range w.away() {
 		all = append(all, Interval{o.From - tick, o.To + tick})
 	}
 	return all.merged(0, 0)

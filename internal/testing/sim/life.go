@@ -140,7 +140,7 @@ func (l *Life) Open() {
 		}
 	}
 	if staying > most {
-		l.w.Violate(l, "no more connections than MaxConnections", fmt.Sprintf("there are %d", staying))
+		l.w.Violate(l, "no more connections than MaxConnections", "there are %d", staying)
 	}
 }
 
@@ -307,7 +307,7 @@ func (l *Life) SetTimeouts(t Timeouts) {
 func (l *Life) Pinged(decided time.Duration, exact bool) {
 	t, h := &l.asked, &l.asked.set.Heartbeat
 	if due := max(t.arrival, t.anewFrom) + h.Interval; l.Judged < due && exact {
-		l.w.Violate(l, fmt.Sprintf("no ping before %v", due), fmt.Sprintf("a ping is sent at %v", l.w.Now))
+		l.w.Violate(l, fmt.Sprintf("no ping before %v", due), "a ping is sent at %v", l.w.Now)
 	}
 	l.w.Trace(l, "ping")
 	l.w.N["pings"]++
@@ -325,6 +325,6 @@ func (l *Life) Goodbye(reason *reap.Error) {
 	l.w.N["goodbyes"]++
 	l.goodbyes++
 	if due := l.OpenedFrom + l.w.Set.MaxAge*9/10; l.goodbyes > 1 || reason.Reason != reap.MaxAge || l.w.Now < due {
-		l.w.Violate(l, fmt.Sprintf("one goodbye is said before the end, for the maximum age, after %v", due), reason.Error())
+		l.w.Violate(l, fmt.Sprintf("one goodbye is said before the end, for the maximum age, after %v", due), "%v", reason)
 	}
 }

@@ -101,15 +101,15 @@ func (l *Life) idleRule(k reap.Reason, t *Truth) rule {
 	if t.holds > 0 {
 		return rule{}
 	}
-	w, sent := l.w, max(l.w.Away.end(t.anySent), t.anew)
-	r := rule{limit: l.timeouts(t)[k-reap.ReadIdle], from: max(t.arrival, t.returned, t.anewFrom), to: t.heard()}
-	switch {
-	case k == reap.WriteIdle:
-		r.from, r.to, r.vague = max(t.newSent, t.anewFrom), sent, w.Family != TCP || !w.Decides
-	case k == reap.AllIdle && w.Family == TCP:
-		r.from, r.to = max(r.from, t.newSent), max(r.to, sent)
-	case k == reap.AllIdle:
-		r.to = max(r.to, sent)
+	w, r := l.w, rule{limit: l.timeouts(t)[k-reap.ReadIdle]}
+	r.from, r.to = l.activity(t, k)
+	if k == reap.WriteIdle {
+		r.vague = w.Family != TCP || !w.Decides
+	} else {
+		r.from = max(r.from, t.returned)
+	}
+	if k != reap.ReadIdle {
+		r.to = max(r.to, w.Away.end(t.anySent))
 	}
 	r.to = max(r.to, t.delivered[k-reap.ReadIdle], l.ownAt, w.observedTo)
 	return r

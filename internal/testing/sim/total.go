@@ -33,7 +33,7 @@ func (l *Life) Returned(batch int) {
 	own := func(other *Life) bool { return other.Loop == l.Loop && other.counted() > 0 }
 	if slices.ContainsFunc(l.w.All, own) {
 		l.w.Violate(l, fmt.Sprintf("output of all connections is at most %d after OnTraffic, or all of this loop are closed",
-			total+total/8), fmt.Sprintf("it is %d", all))
+			total+total/8), "it is %d", all)
 	}
 }
 
@@ -73,7 +73,7 @@ func (w *World) watchOutput() {
 	if due := w.overSince + w.Slack() + away; w.Now > due {
 		largest := slices.MaxFunc(w.All, func(a, b *Life) int { return cmp.Compare(a.counted(), b.counted()) })
 		w.Violate(largest, fmt.Sprintf("output of all connections is at most %d by %v", total, due),
-			fmt.Sprintf("it is %d at %v", w.seenOutput(), w.Now))
+			"it is %d at %v", w.seenOutput(), w.Now)
 	}
 }
 

@@ -123,11 +123,11 @@ type World struct {
 // Base returns the world.
 func (w *World) Base() *World { return w }
 
-// Violate records that a promise was broken. Only the first one counts.
-func (w *World) Violate(l *Life, promised, happened string) {
+// Violate records that a promise was broken, and what happened instead. Only the first one counts.
+func (w *World) Violate(l *Life, promised, format string, args ...any) {
 	if !w.Failed() {
-		w.failure, w.promised, w.happened = l, promised, happened
-		w.Trace(l, "VIOLATION: promised: "+promised+"; "+happened)
+		w.failure, w.promised, w.happened = l, promised, fmt.Sprintf(format, args...)
+		w.Trace(l, "VIOLATION: promised: "+promised+"; "+w.happened)
 	}
 }
 
@@ -317,7 +317,7 @@ func (w *World) CheckCounts(isEnd bool) reap.Stats {
 	}
 	if s.ClosedByHandler > s.Closed || s.Connections < w.Open || isEnd && s.Connections+w.Server.Connections() > 0 {
 		w.Violate(nil, "ClosedByHandler is a part of Closed, and open connections are one of Connections",
-			fmt.Sprintf("%d of %d, %d of %d", s.ClosedByHandler, s.Closed, w.Open, s.Connections))
+			"%d of %d, %d of %d", s.ClosedByHandler, s.Closed, w.Open, s.Connections)
 	}
 	return s
 }
@@ -325,6 +325,6 @@ func (w *World) CheckCounts(isEnd bool) reap.Stats {
 // Want checks a counter.
 func (w *World) Want(what string, got uint64, want int) {
 	if got != uint64(want) {
-		w.Violate(nil, what+" is exact", fmt.Sprintf("%s is %d, want %d", what, got, want))
+		w.Violate(nil, what+" is exact", "%s is %d, want %d", what, got, want)
 	}
 }

@@ -16,84 +16,75 @@ type rule struct {
 	polled   time.Duration // a check may find so much later that the limit is reached
 }
 
-// rules has the rules of all reasons with a deadline.
-var rules = [...]func(l *Life, t *Truth, s *Settings) rule{
-	reap.ReadIdle:  func(l *Life, t *Truth, _ *Settings) rule { return l.idleRule(reap.ReadIdle, t) },
-	reap.WriteIdle: func(l *Life, t *Truth, _ *Settings) rule { return l.idleRule(reap.WriteIdle, t) },
-	reap.AllIdle:   func(l *Life, t *Truth, _ *Settings) rule { return l.idleRule(reap.AllIdle, t) },
-	reap.NoFirstByte: func(l *Life, t *Truth, s *Settings) rule {
-		if t.received > 0 && !l.LosesInput() {
-			return rule{}
-		}
-		return rule{limit: s.FirstByteTimeout, from: l.OpenedFrom, to: l.OpenedAt, vague: t.received > 0}
-	},
-	reap.NoHandshake: func(l *Life, t *Truth, s *Settings) rule {
-		if t.ready {
-			return rule{}
-		}
-		return rule{limit: s.HandshakeTimeout, from: l.OpenedFrom, to: l.OpenedAt, loop: true}
-	},
-	reap.WriteStall: func(l *Life, t *Truth, s *Settings) rule {
-		if s.WriteStallTimeout == 0 || t.waits == 0 && t.outbound == 0 {
-			return rule{}
-		}
-		r := rule{limit: s.WriteStallTimeout, loop: true, vague: t.waits == 0 || l.w.Family == BSD}
-		// For output in the kernel there is one question in each timeout, at the next check.
-		r.polled = r.limit + l.Loop.noticing(r.limit, t.waits) + 3*s.Tick
-		r.from = max(t.waits, t.took, l.resumedAt)
-		r.to = max(r.from, t.newSent, l.w.changedAt)
-		if l.w.Family != TCP {
-			r.to = max(r.to, t.heard(), t.changed)
-		}
-		return r
-	},
-	reap.OverLimit: func(l *Life, t *Truth, s *Settings) rule {
-		if t.soft == 0 {
-			return rule{}
-		}
-		limit := s.OutputLimit.SoftFor
-		return rule{limit: limit, from: t.softFrom, to: max(t.soft, l.resumedAt, l.w.changedAt), loop: true,
-			polled: l.Loop.noticing(limit, t.soft) + 3*s.Tick}
-	},
-	reap.BelowMinRate: func(l *Life, t *Truth, s *Settings) rule {
-		if t.message == 0 {
-			return rule{}
-		}
-		// There may be one window with enough bytes, and one without.
-		r := rule{limit: 2 * s.MinRate.Window, from: t.message + s.MinRate.Grace, loop: true, polled: 6 * s.Tick}
-		r.to = max(r.from, t.heard(), l.OpenedAt+s.MinRate.Grace, l.w.changedAt)
-		_, stops := l.w.Away.Within(r.to-l.w.Longest, l.w.Now)
-		r.vague = l.w.Family != TCP || r.to > l.w.Now || stops > 0 // windows may be put off
-		return r
-	},
-	reap.HeartbeatTimeout: func(l *Life, t *Truth, s *Settings) rule {
+// rule returns the rule of a limit by what is known.
+func (l *Life) rule(k reap.Reason, t *Truth) rule {
+	s, r := l.set(t), rule{from: l.OpenedFrom, to: l.OpenedAt}
+	switch k {
+	case reap.ReadIdle, reap.WriteIdle, reap.AllIdle:
+		return l.idleRule(k, t)
+	case reap.NoFirstByte:
+		r.limit, r.vague = when(t.received == 0 || l.LosesInput(), s.FirstByteTimeout), t.received > 0
+	case reap.NoHandshake:
+		r.limit, r.loop = when(!t.ready, s.HandshakeTimeout), true
+	case reap.WriteStall:
+		r = l.stallRule(t, s)
+	case reap.OverLimit:
+		r = rule{limit: when(t.soft != 0, s.OutputLimit.SoftFor), from: t.softFrom, loop: true}
+		r.to = max(t.soft, l.resumedAt, l.w.changedAt)
+		r.polled = l.Loop.noticing(r.limit, t.soft) + 3*s.Tick
+	case reap.BelowMinRate:
+		r = l.rateRule(t, s)
+	case reap.HeartbeatTimeout:
 		h := &s.Heartbeat
-		if h.Interval == 0 {
-			return rule{}
-		}
-		r := rule{limit: h.Interval + time.Duration(h.MaxMissed)*h.Retry, to: max(t.heard(), t.tookSome, l.w.changedAt)}
-		r.from = t.lastPing + h.Retry - r.limit
+		r.limit = when(h.Interval > 0, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
+		r.from, r.to = t.lastPing+h.Retry-r.limit, max(t.heard(), t.tookSome, l.w.changedAt)
 		r.vague = s.MaxAge > 0 || l.w.Decides // it may be in its grace, or OnIdle may write to it
-		return r
-	},
-	reap.HalfClosed: func(l *Life, t *Truth, s *Settings) rule {
-		if t.finished == 0 {
-			return rule{}
-		}
-		r := rule{limit: s.HalfClosedTimeout, polled: s.HalfClosedTimeout/4 + 3*s.Tick, vague: l.Sock.Rst}
-		r.from, r.to = t.finished, max(t.finished, l.OpenedAt, l.w.changedAt)
-		return r
-	},
-	reap.MaxAge: func(l *Life, _ *Truth, s *Settings) rule {
-		return rule{limit: s.MaxAge, from: l.OpenedFrom - s.MaxAge/10, to: l.OpenedAt, stage: l.OpenedAt + s.MaxAge*9/10}
-	},
-	reap.Drained: func(l *Life, _ *Truth, _ *Settings) rule {
+	case reap.HalfClosed:
+		r = rule{limit: when(t.finished != 0, s.HalfClosedTimeout), from: t.finished, vague: l.Sock.Rst}
+		r.to, r.polled = max(t.finished, l.OpenedAt, l.w.changedAt), r.limit/4+3*s.Tick
+	case reap.MaxAge:
+		r.limit, r.from, r.stage = s.MaxAge, l.OpenedFrom-s.MaxAge/10, l.OpenedAt+s.MaxAge*9/10
+	case reap.Drained:
 		d := &l.w.drain
-		if d.done == 0 {
-			return rule{}
-		}
-		return rule{limit: d.deadline, from: d.at - d.deadline, to: max(d.done, l.OpenedAt)}
-	},
+		r = rule{limit: when(d.done != 0, d.deadline), from: d.at - d.deadline, to: max(d.done, l.OpenedAt)}
+	}
+	if k >= reap.WriteStall && k != reap.MaxAge { // the first check may be late
+		r.stage = r.to
+	}
+	return r
+}
+
+// when returns a limit that applies, otherwise 0.
+func when(applies bool, limit time.Duration) time.Duration {
+	if applies {
+		return limit
+	}
+	return 0
+}
+
+// stallRule returns the rule of reap.WriteStall.
+func (l *Life) stallRule(t *Truth, s *Settings) rule {
+	r := rule{limit: when(t.waits != 0 || t.outbound > 0, s.WriteStallTimeout), loop: true}
+	r.vague = t.waits == 0 || l.w.Family == BSD
+	// For output in the kernel there is one question in each timeout, at the next check.
+	r.polled = r.limit + l.Loop.noticing(r.limit, t.waits) + 3*s.Tick
+	r.from = max(t.waits, t.took, l.resumedAt)
+	r.to = max(r.from, t.newSent, l.w.changedAt)
+	if l.w.Family != TCP {
+		r.to = max(r.to, t.heard(), t.changed)
+	}
+	return r
+}
+
+// rateRule returns the rule of reap.BelowMinRate.
+func (l *Life) rateRule(t *Truth, s *Settings) rule {
+	// There may be one window with enough bytes, and one without.
+	r := rule{limit: when(t.message != 0, 2*s.MinRate.Window), loop: true, polled: 6 * s.Tick}
+	r.from = t.message + s.MinRate.Grace
+	r.to = max(r.from, t.heard(), l.OpenedAt+s.MinRate.Grace, l.w.changedAt)
+	_, stops := l.w.Away.Within(r.to-l.w.Longest, l.w.Now)
+	r.vague = l.w.Family != TCP || r.to > l.w.Now || stops > 0 // windows may be put off
+	return r
 }
 
 // idleRule returns the rule of an idle reason.
@@ -112,14 +103,5 @@ func (l *Life) idleRule(k reap.Reason, t *Truth) rule {
 		r.to = max(r.to, w.Away.end(t.anySent))
 	}
 	r.to = max(r.to, t.delivered[k-reap.ReadIdle], l.ownAt, w.observedTo)
-	return r
-}
-
-// rule returns the rule of a limit by what is known.
-func (l *Life) rule(k reap.Reason, t *Truth) rule {
-	r := rules[k](l, t, l.set(t))
-	if k >= reap.WriteStall && k != reap.MaxAge { // the first check may be late
-		r.stage = r.to
-	}
 	return r
 }

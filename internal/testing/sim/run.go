@@ -32,10 +32,11 @@ func Run(t *testing.T, traits Traits, build func(seed uint64) Front) {
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
-	case traits.Worlds > 0 && testing.Short():
-		length, base, worlds = time.Minute, 1, traits.Short
 	case traits.Worlds > 0:
 		length, base, worlds = time.Minute, 1, traits.Worlds
+		if testing.Short() {
+			worlds = traits.Short
+		}
 	}
 	if text := os.Getenv("IDLEWHEEL_BASE_SEED"); text != "" {
 		base, _ = strconv.ParseUint(text, 10, 64)

@@ -55,7 +55,7 @@ func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
 		life.Ready()
 	}
 	if w.Reply > 0 && w.One(2) {
-		conn.writeOut(1 + w.Rand.IntN(w.Reply))
+		_ = conn.write(1 + w.Rand.IntN(w.Reply))
 	}
 	if !conn.opened {
 		return gnet.None
@@ -95,7 +95,7 @@ func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
 	conn.life.Idle(ev, action == gnet.Close)
 	switch {
 	case w.One(8):
-		conn.writeOut(w.Rand.IntN(100) + 1)
+		_ = conn.write(w.Rand.IntN(100) + 1)
 	case w.One(16):
 		h.mischief(conn)
 	}
@@ -169,7 +169,7 @@ func (h *simHandler) other(c *simConn) *simConn {
 // touchOther writes to another connection, which may fail and close it.
 func (h *simHandler) touchOther(c *simConn) {
 	if len(c.el.order) > 0 {
-		h.other(c).writeOut(1 + h.w.Rand.IntN(50))
+		_ = h.other(c).write(1 + h.w.Rand.IntN(50))
 	}
 }
 

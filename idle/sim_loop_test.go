@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -84,8 +85,8 @@ func (el *simLoop) iterate() {
 
 func (el *simLoop) poll() {
 	n := min(len(el.ready), el.perPoll)
-	events := append([]*simConn(nil), el.ready[:n]...)
-	el.ready = append(el.ready[:0], el.ready[n:]...)
+	events := slices.Clone(el.ready[:n])
+	el.ready = slices.Delete(el.ready, 0, n)
 	for _, c := range events {
 		c.isReady = false
 		if c.opened {
@@ -122,7 +123,7 @@ func (el *simLoop) open(c *simConn) error {
 	out, action := el.w.reaper.OnOpen(c)
 	el.Handles = nil
 	if action == gnet.None {
-		c.life.Returned(simBatch)
+		c.life.Returned(shedBatch)
 	}
 	if !c.wasOpened {
 		open = max(open, el.w.Open) + len(el.w.loops) // each loop may open one
@@ -131,7 +132,7 @@ func (el *simLoop) open(c *simConn) error {
 		c.life.Opened()
 	}
 	if out != nil && c.opened {
-		c.writeOut(len(out))
+		_ = c.write(len(out))
 	}
 	c.Readable()
 	return el.act(c, action)
@@ -142,12 +143,7 @@ func (el *simLoop) close(c *simConn, err error) error {
 		return nil
 	}
 	c.isKnown = false
-	for i, other := range el.order {
-		if other == c {
-			el.order = append(el.order[:i], el.order[i+1:]...)
-			break
-		}
-	}
+	el.order = slices.DeleteFunc(el.order, func(other *simConn) bool { return other == c })
 	action := el.w.reaper.OnClose(c, err)
 	el.w.Pass(simCloseCost)
 	c.opened = false
@@ -192,9 +188,6 @@ func (c *simConn) OutboundBuffered() int     { return c.outbound }
 func (c *simConn) LocalAddr() net.Addr       { return simAddr }
 func (c *simConn) RemoteAddr() net.Addr      { return simAddr }
 func (c *simConn) SetLinger(int) error       { return nil }
-
-// Buffered returns the output that the kernel has not taken.
-func (c *simConn) Buffered() int { return c.outbound }
 
 // Decided reports false: a Reaper closes a connection in the call that decides it.
 func (c *simConn) Decided() bool { return false }
@@ -267,7 +260,7 @@ func (c *simConn) read() {
 	c.el.Handles = nil
 	c.life.Read()
 	if action != gnet.Close {
-		c.life.Returned(simBatch)
+		c.life.Returned(shedBatch)
 	}
 	switch {
 	case action == gnet.Close:
@@ -291,8 +284,6 @@ func (c *simConn) write(n int) error {
 	c.life.Buffers(c.outbound)
 	return nil
 }
-
-func (c *simConn) writeOut(n int) { _ = c.write(n) }
 
 func (c *simConn) Write(b []byte) (int, error) {
 	if err := c.write(len(b)); err != nil {

@@ -1,9 +1,16 @@
 package idle
 
 import (
+	"cmp"
+	"reflect"
+	"slices"
+	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // A simWorld is a world with a Reaper on simulated event loops of gnet.
@@ -11,10 +18,11 @@ type simWorld struct {
 	sim.World
 	cfg    Config
 	reaper *Reaper
-	simInside
-	soon  bool // an early round is planned
-	loops []*simLoop
-	fds   []*simConn // connections by descriptor; the first ones are in use by others
+	driver *driver
+	sets   map[*watch.Settings]*sim.Settings
+	soon   bool // an early round is planned
+	loops  []*simLoop
+	fds    []*simConn // connections by descriptor; the first ones are in use by others
 
 	leaves, busyHandler bool
 	slow                time.Duration
@@ -43,7 +51,7 @@ func (w *simWorld) Choose() {
 	}
 }
 
-// Start makes the Reaper and its loops.
+// Start makes the Reaper, with the clock, the kernel and the driver of the world, and its loops.
 func (w *simWorld) Start() {
 	h := &simHandler{w: w}
 	w.Set.CopyTo(&w.cfg)
@@ -56,7 +64,17 @@ func (w *simWorld) Start() {
 	if w.cfg.MaxAgeGrace > 0 {
 		w.cfg.Goodbye = h.goodbye
 	}
-	w.makeReaper(h, &w.cfg)
+	checked, err := w.cfg.check(0, nil) // fills in the defaults
+	if err != nil {
+		panic("BUG: simulated Config: " + err.Error())
+	}
+	w.reaper = newReaper(h, checked, w.Elapsed, questions{w.ask, w.holdsOutput})
+	w.Server, w.Monitor, w.sets = w.reaper, &w.reaper.watch.Monitor, make(map[*watch.Settings]*sim.Settings)
+	w.reaper.startDriver = func(d *driver) {
+		close(d.done)
+		w.driver = d
+		w.PlanRounds()
+	}
 	w.Adopt(&w.cfg)
 	for range 1 + w.Rand.IntN(3) {
 		w.loops = append(w.loops, &simLoop{Loop: w.NewLoop(), w: w, perPoll: 1 + w.Rand.IntN(128)})
@@ -72,10 +90,8 @@ func (w *simWorld) Attach(l *sim.Life) {
 // Accept registers a connection with its loop.
 func (w *simWorld) Accept(l *sim.Life) {
 	c := l.Conn.(*simConn)
-	for c.fd = otherFDs; c.fd < len(w.fds) && w.fds[c.fd] != nil; {
-		c.fd++
-	}
-	if c.fd == len(w.fds) {
+	if c.fd = otherFDs + slices.Index(w.fds[otherFDs:], nil); c.fd < otherFDs {
+		c.fd = len(w.fds)
 		w.fds = append(w.fds, nil)
 	}
 	w.fds[c.fd] = c
@@ -83,10 +99,62 @@ func (w *simWorld) Accept(l *sim.Life) {
 	c.el.plan()
 }
 
+// Drives reports whether there is a driver.
+func (w *simWorld) Drives() bool { return w.driver != nil && w.driver == w.reaper.driver }
+
+// Round is one round of the driver.
+func (w *simWorld) Round() {
+	w.reaper.round()
+	w.soon = false
+}
+
+// Poll takes the place of the driver's wait for loops that need another round.
+func (w *simWorld) Poll() {
+	w.sets[w.reaper.watch.Settings()] = w.Set
+	if !w.soon && w.Drives() && len(w.reaper.more) > 0 {
+		<-w.reaper.more
+		w.soon = true
+		w.PlanRound(min(w.Now+pause, max(w.RoundDue, w.Now)))
+	}
+}
+
+// Stopped lets the other threads run first after a stop, at times, unless a call holds a mutex.
+func (w *simWorld) Stopped() {
+	if !w.InRound && w.reaper != nil && w.One(2) && isFree(&w.reaper.mu) && isFree(watcherMutex(w.reaper)) {
+		w.Sleep(0)
+	}
+}
+
+// isFree reports whether a mutex is not held. The simulation has one goroutine: a call that needs a
+// mutex that is held would wait for ever.
+func isFree(mu *sync.Mutex) bool {
+	free := mu.TryLock()
+	if free {
+		mu.Unlock()
+	}
+	return free
+}
+
+// watcherMutex returns the mutex of the Watcher of a Reaper.
+func watcherMutex(r *Reaper) *sync.Mutex {
+	return (*sync.Mutex)(unsafe.Pointer(reflect.ValueOf(&r.watch).Elem().FieldByName("mu").UnsafeAddr()))
+}
+
+// ask answers a question of the Reaper about a descriptor.
+func (w *simWorld) ask(fd int, ev *verdict.Evidence) {
+	*ev = verdict.Evidence{Found: verdict.Ended, Queued: -1}
+	if c := w.aboutToAsk(fd); c != nil {
+		if l := w.reaper.registry.Load().find(c.el); l != nil {
+			c.el.Set = w.sets[l.Set]
+		}
+		w.Answer(c.life, ev, true)
+	}
+}
+
 // holdsOutput takes the place of kernel.HoldsOutput.
 func (w *simWorld) holdsOutput(fd int) bool {
 	c := w.aboutToAsk(fd)
-	return c == nil || w.Family != sim.BSD && c.life.Sock.Outstanding() > 0
+	return c == nil || w.Family != sim.BSD && c.life.Sock.Queued > 0
 }
 
 // aboutToAsk returns the connection of a descriptor. The process may be stopped before the
@@ -117,21 +185,25 @@ func (w *simWorld) Update(s sim.Settings) error {
 	return w.reaper.Update(to(w.cfg))
 }
 
-// Kick closes a connection in a task.
+// Kick does the work of the task of Reaper.Kick, which itself would wait for the loop.
 func (w *simWorld) Kick(l *sim.Life) {
 	c := l.Conn.(*simConn)
 	c.el.post(func() error {
 		if !c.opened {
 			return nil
 		}
-		if l.KickedAt == 0 {
-			l.KickedAt = w.Now
+		l.KickedAt = cmp.Or(l.KickedAt, w.Now)
+		var stop error
+		if conn, ok := w.reaper.Conn(c); ok {
+			conn.loop.halt(nil)
+			conn.loop.Kick(conn.id, uint32(conn.state().Opened()))
+			conn.loop.publish(conn.loop.clock.Stamp())
+			stop = conn.loop.stop
 		}
-		err := w.kickNow(c)
 		if l.IsOpen {
 			w.Violate(l, "Kick closes an open connection", "it does not")
 		}
-		return err
+		return stop
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
-	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // This file has all that the simulation needs to know of the inside of a Listener.
@@ -18,8 +17,7 @@ func (w *simWorld) listen(shards int) {
 		panic("BUG: simulated Config: " + err.Error())
 	}
 	w.Adopt(&w.cfg)
-	elapsed := func() mono.Time { return mono.Time(w.Elapsed()) }
-	w.ln = newListener(&simListener{w: w}, checked, elapsed, w.ask)
+	w.ln = newListener(&simListener{w: w}, checked, w.Elapsed, w.ask)
 	w.Server, w.Monitor = w.ln, &w.ln.watch.Monitor
 	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil
 	for n := range shards {

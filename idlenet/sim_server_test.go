@@ -243,8 +243,8 @@ func (l *simLife) Readable() {
 
 // All output is in the kernel, and a Write takes what fits.
 
-func (l *simLife) Writable()     {}
-func (l *simLife) Buffered() int { return 0 }
+func (l *simLife) Writable()             {}
+func (l *simLife) OutboundBuffered() int { return 0 }
 
 func (l *simLife) readReturned() {
 	n, err := l.c.Read(l.w.buffer[:])

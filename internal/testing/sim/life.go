@@ -55,11 +55,11 @@ type Timeouts [verdict.IdleReasons]time.Duration
 
 // A Conn is the server's end of a connection.
 type Conn interface {
-	Readable()     // there is input
-	Writable()     // there is room for output
-	Buffered() int // output in the buffer of the server
-	Decided() bool // the verdict about the connection stands
-	CheckOwn()     // checks promises of this front end, before each event
+	Readable()             // there is input
+	Writable()             // there is room for output
+	OutboundBuffered() int // output in the buffer of the server
+	Decided() bool         // the verdict about the connection stands
+	CheckOwn()             // checks promises of this front end, before each event
 }
 
 // A Life is the knowledge of the oracle about one connection. The oracle judges by the contract and
@@ -188,7 +188,7 @@ func (l *Life) question() {
 	if l.Conn.Decided() {
 		return
 	}
-	l.now.outbound, l.now.open, l.now.resent = l.Conn.Buffered(), l.w.Open, l.Sock.retransmits > 0
+	l.now.outbound, l.now.open, l.now.resent = l.Conn.OutboundBuffered(), l.w.Open, l.Sock.retransmits > 0
 	if !l.w.Traits.Loops { // closed connections count until they are found
 		l.now.open = l.w.Server.Connections()
 	}
@@ -211,7 +211,7 @@ func (l *Life) question() {
 func (l *Life) pending() {
 	l.now.changed = l.w.Now
 	switch {
-	case l.Sock.queued == 0:
+	case l.Sock.Queued == 0:
 		l.now.waits = 0
 	case l.now.waits == 0:
 		l.now.waits = l.w.Now

@@ -30,7 +30,7 @@ type Sock struct {
 	Fin, Rst bool // has arrived
 
 	room        int // size of the send buffer
-	queued      int // bytes in the send buffer
+	Queued      int // bytes in the send buffer that the peer has not acknowledged; on a unix socket, not read
 	unsent      int // bytes in the send buffer that were not sent yet
 	sent, acked uint64
 	lastSend    time.Duration // retransmissions included
@@ -69,7 +69,7 @@ func (s *Sock) reset() {
 		return
 	}
 	s.life.ended()
-	s.Rst, s.Unread, s.queued, s.unsent = true, 0, 0, 0
+	s.Rst, s.Unread, s.Queued, s.unsent = true, 0, 0, 0
 	s.life.pending()
 	s.w.Trace(s.life, "RST arrives")
 	s.life.Conn.Readable()
@@ -88,8 +88,8 @@ func (s *Sock) Write(n int) int {
 	if s.Rst {
 		return 0
 	}
-	n = min(n, s.room-s.queued)
-	s.queued += n
+	n = min(n, s.room-s.Queued)
+	s.Queued += n
 	s.unsent += n
 	s.push()
 	s.life.pending()
@@ -97,13 +97,11 @@ func (s *Sock) Write(n int) int {
 }
 
 // HasRoom reports whether the send buffer takes bytes, HasInput whether a read returns something,
-// IsOver whether the server cannot read any more, and Outstanding how many bytes the kernel holds
-// that the peer has not acknowledged. On a unix socket these are the bytes that it has not read.
+// and IsOver whether the server cannot read any more.
 
-func (s *Sock) HasRoom() bool    { return s.queued < s.room }
-func (s *Sock) HasInput() bool   { return s.Unread > 0 || s.Fin || s.Rst }
-func (s *Sock) IsOver() bool     { return s.Rst || s.Fin && s.Unread == 0 }
-func (s *Sock) Outstanding() int { return s.queued }
+func (s *Sock) HasRoom() bool  { return s.Queued < s.room }
+func (s *Sock) HasInput() bool { return s.Unread > 0 || s.Fin || s.Rst }
+func (s *Sock) IsOver() bool   { return s.Rst || s.Fin && s.Unread == 0 }
 
 // Close closes the connection on the side of the server. The peer may connect again.
 func (s *Sock) Close() {
@@ -151,9 +149,9 @@ func (s *Sock) taken(n int) {
 		return
 	}
 	s.acked += uint64(n)
-	s.queued -= n
+	s.Queued -= n
 	s.retransmits = 0
-	s.life.took(s.unsent > 0 || s.life.Conn.Buffered() > 0)
+	s.life.took(s.unsent > 0 || s.life.Conn.OutboundBuffered() > 0)
 	s.push()
 	s.life.pending()
 	s.life.Conn.Writable()
@@ -199,7 +197,7 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	case BSD:
 		return
 	case Unix, zeros:
-		ev.Queued = s.queued
+		ev.Queued = s.Queued
 		return
 	}
 	jiffy := s.w.Jiffy
@@ -211,6 +209,6 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	ev.Received, ev.Acked = s.received, s.acked
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
-	ev.Unsent, ev.Queued = s.unsent, s.queued
+	ev.Unsent, ev.Queued = s.unsent, s.Queued
 	ev.HalfEnded = s.Fin && !s.Rst
 }

@@ -22,7 +22,7 @@ func (l *Life) Returned(batch int) {
 	}
 	l.now.seen = 0
 	if !l.now.exempt {
-		l.now.seen = l.Conn.Buffered()
+		l.now.seen = l.Conn.OutboundBuffered()
 	}
 	l.w.watchOutput()
 	all := l.w.seenOutput()

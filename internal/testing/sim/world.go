@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
@@ -203,9 +204,9 @@ func (w *World) Sleep(d time.Duration) {
 }
 
 // Elapsed is the clock of the server.
-func (w *World) Elapsed() time.Duration {
+func (w *World) Elapsed() mono.Time {
 	if w.frozen {
-		return w.Now
+		return mono.Time(w.Now)
 	}
 	w.Pass(50 * time.Nanosecond)
 	at := w.Now
@@ -222,7 +223,7 @@ func (w *World) Elapsed() time.Duration {
 		}
 	}
 	w.readAt = at
-	return at
+	return mono.Time(at)
 }
 
 // AboutToAsk is called before a question to the kernel. The process may be stopped before it.

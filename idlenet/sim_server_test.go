@@ -53,6 +53,8 @@ func (w *simWorld) newManners() (m simManners) {
 // server have forgotten it.
 type simConn struct{ *simLife }
 
+var _ socket = (*simConn)(nil)
+
 // A simLife is a connection with the code of the server for it.
 type simLife struct {
 	*sim.Life
@@ -401,6 +403,16 @@ func (w *simWorld) maybeSlow() {
 }
 
 // The methods below check what a Listener promises besides verdicts.
+
+// Decided reports whether the connection has ended. The caller may hold the mutex of its shard.
+func (l *simLife) Decided() bool {
+	s := l.w.ln.shard(l.conn)
+	id, ok := s.ids.Find(address(l.conn))
+	return ok && s.Ends.Of(id) != nil
+}
+
+// isWatched reports whether the Listener knows the connection.
+func (l *simLife) isWatched() bool { return l.w.ln.watches(l.conn) }
 
 // CheckOwn checks that a kick and the end of a connection are carried out in time.
 func (l *simLife) CheckOwn() {

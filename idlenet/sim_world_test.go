@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,12 +42,11 @@ type simListener struct{ w *simWorld }
 
 var errNoneWaits = errors.New("no connection waits")
 
-func (l *simListener) Accept() (net.Conn, error) {
-	c := l.w.next
-	if l.w.next = nil; c == nil {
-		return nil, errNoneWaits
+func (l *simListener) Accept() (c net.Conn, err error) {
+	if c, l.w.next = l.w.next, nil; c == nil {
+		err = errNoneWaits
 	}
-	return c, nil
+	return c, err
 }
 
 func (l *simListener) Close() error   { return nil }
@@ -93,7 +93,7 @@ func (w *simWorld) Start() {
 		Stamp: !dated || w.One(4), OnReap: w.onReap, CloseGrace: time.Duration(w.Rand.IntN(2)) * w.Limit(),
 		KeepClosed: w.Rand.IntN(3), Reset: [][]Reason{nil, {}, {reap.ReadIdle, reap.WriteStall, reap.Kicked}}[w.Rand.IntN(3)],
 	}
-	if s.CopyTo(&w.cfg); !w.isLimited() {
+	if s.CopyTo(&w.cfg); !configtable.Net.Watches(&w.cfg) {
 		w.cfg.ReadTimeout = w.Limit()
 	}
 	if w.Decides {
@@ -113,6 +113,22 @@ func (w *simWorld) Start() {
 
 // halfClosedStream gives few of the older seeds a HalfClosedTimeout.
 const halfClosedStream = 0x4a1f
+
+// listen makes the Listener, with the clock, the kernel and the driver of the world. The number of
+// shards does not depend on the machine. It fills in the defaults of the Config.
+func (w *simWorld) listen(shards int) {
+	checked, err := w.cfg.check(w.addr, 0, nil)
+	if err != nil {
+		panic("BUG: simulated Config: " + err.Error())
+	}
+	w.Adopt(&w.cfg)
+	w.ln = newListener(&simListener{w: w}, checked, w.Elapsed, w.ask)
+	w.Server, w.Monitor = w.ln, &w.ln.watch.Monitor
+	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil
+	for n := range shards {
+		w.ln.shards = append(w.ln.shards, newShard(w.ln, uint32(n+1)))
+	}
+}
 
 // Attach gives a connection the code of the server.
 func (w *simWorld) Attach(l *sim.Life) {
@@ -135,8 +151,23 @@ func (w *simWorld) newConn() *simConn {
 	return w.newAddress()
 }
 
+// newAddress returns a connection at a new address. Its shard is chosen by chance.
+func (w *simWorld) newAddress() *simConn {
+	for number := w.Rand.IntN(len(w.ln.shards)); ; {
+		if c := new(simConn); w.ln.shard(c).Number == uint32(number+1) {
+			return c
+		}
+	}
+}
+
 // Accept lets the server accept a connection, soon.
 func (w *simWorld) Accept(l *sim.Life) { w.Later(w.Now+w.UpTo(w.late), l.Conn.(*simLife).accept) }
+
+// lifeOf returns the connection that the Listener means.
+func (w *simWorld) lifeOf(c net.Conn) *simLife {
+	own, _ := root(c)
+	return own.(*simConn).simLife
+}
 
 // ask answers a question of the Listener about a connection.
 func (w *simWorld) ask(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool) {
@@ -155,6 +186,21 @@ func (w *simWorld) ask(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (o
 		l.serverCloses()
 	}
 	return true
+}
+
+// Round is one round of the goroutine that judges.
+func (w *simWorld) Round() {
+	w.ln.driver.round()
+	w.watchClosed()
+	w.judging = !w.ln.driver.leave()
+}
+
+// Poll takes the place of the driver's wait for work before the next tick.
+func (w *simWorld) Poll() {
+	if w.judging && !w.InRound && len(w.ln.wake) > 0 {
+		<-w.ln.wake
+		w.PlanRound(max(w.Now, min(w.RoundDue, w.Now+w.UpTo(time.Millisecond))))
+	}
 }
 
 // startJudge takes the place of the goroutine that judges.
@@ -207,9 +253,7 @@ func (w *simWorld) Kick(sl *sim.Life) {
 			return
 		}
 		ended, open := w.ln.Reason(l.c) != nil, l.IsOpen
-		if l.KickedAt == 0 {
-			l.KickedAt = w.Now
-		}
+		l.KickedAt = cmp.Or(l.KickedAt, w.Now)
 		err := w.ln.Kick(context.Background(), id)
 		if err == nil && !w.Set.ObserveOnly {
 			l.kicked = w.Now
@@ -302,5 +346,21 @@ func (w *simWorld) checkReasonsGo() {
 	w.Sleep(3*w.cfg.Tick + 2*w.late)
 	if l.Ended == nil && !w.Failed() { // in a drain its reason is kept
 		w.checkEmpty()
+	}
+}
+
+// checkEmpty checks that the Listener has forgotten everything.
+func (w *simWorld) checkEmpty() {
+	for _, s := range w.ln.shards {
+		left := 0
+		for id := range s.Len() {
+			if s.At(id).Used() {
+				left++
+			}
+		}
+		if left+s.ids.Len()+s.Ends.Len()+s.Schedule.Len()+len(s.calls) > 0 {
+			w.Violate(nil, "the Listener is empty in the end", "%d connections, %d addresses, %d ends, %d entries, %d calls",
+				left, s.ids.Len(), s.Ends.Len(), s.Schedule.Len(), len(s.calls))
+		}
 	}
 }

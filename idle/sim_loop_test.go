@@ -24,8 +24,7 @@ const (
 
 var errSimRefused = errors.New("the simulated loop refuses the task")
 
-// A simLoop is an event loop that works as in gnet 2.10: it polls, handles a bounded number of
-// events, and then runs its tasks.
+// A simLoop works as a loop of gnet 2.10: it polls, handles some events, and then runs its tasks.
 type simLoop struct {
 	gnet.EventLoop // for the methods that the Reaper does not use
 	*sim.Loop

@@ -120,24 +120,21 @@ func (w *simWorld) Poll() {
 
 // Stopped lets the other threads run first after a stop, at times, unless a call holds a mutex.
 func (w *simWorld) Stopped() {
-	if !w.InRound && w.reaper != nil && w.One(2) && isFree(&w.reaper.mu) && isFree(watcherMutex(w.reaper)) {
+	if !w.InRound && w.reaper != nil && w.One(2) && w.isFree() {
 		w.Sleep(0)
 	}
 }
 
-// isFree reports whether a mutex is not held. The simulation has one goroutine: a call that needs a
-// mutex that is held would wait for ever.
-func isFree(mu *sync.Mutex) bool {
-	free := mu.TryLock()
-	if free {
+// isFree reports whether the Reaper holds no mutex, for which the only goroutine would wait forever.
+func (w *simWorld) isFree() bool {
+	watcher := unsafe.Pointer(reflect.ValueOf(&w.reaper.watch).Elem().FieldByName("mu").UnsafeAddr())
+	for _, mu := range []*sync.Mutex{&w.reaper.mu, (*sync.Mutex)(watcher)} {
+		if !mu.TryLock() {
+			return false
+		}
 		mu.Unlock()
 	}
-	return free
-}
-
-// watcherMutex returns the mutex of the Watcher of a Reaper.
-func watcherMutex(r *Reaper) *sync.Mutex {
-	return (*sync.Mutex)(unsafe.Pointer(reflect.ValueOf(&r.watch).Elem().FieldByName("mu").UnsafeAddr()))
+	return true
 }
 
 // ask answers a question of the Reaper about a descriptor.
@@ -157,8 +154,7 @@ func (w *simWorld) holdsOutput(fd int) bool {
 	return c == nil || w.Family != sim.BSD && c.life.Sock.Queued > 0
 }
 
-// aboutToAsk returns the connection of a descriptor. The process may be stopped before the
-// question.
+// aboutToAsk returns the connection of a descriptor, before a question about it.
 func (w *simWorld) aboutToAsk(fd int) *simConn {
 	c := w.fds[fd]
 	if c != nil {

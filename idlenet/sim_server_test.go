@@ -437,8 +437,7 @@ func (l *simLife) leaves() {
 	}
 }
 
-// forgotten reports whether the Listener has forgotten a closed connection, and checks that it
-// keeps the reason long enough, and the connection not too long.
+// forgotten reports whether a closed connection is forgotten. That may be neither early nor late.
 func (l *simLife) forgotten() bool {
 	w := l.w
 	if l.isWatched() {

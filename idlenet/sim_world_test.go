@@ -86,7 +86,7 @@ func (w *simWorld) Start() {
 	if s.OutputLimit = (verdict.Output{}); !dated {
 		s.WriteTimeout, s.AllTimeout, s.MinRate = 0, 0, verdict.Rate{}
 	}
-	if own := w.Stream(halfClosedStream); dated && own.IntN(2) == 0 {
+	if own := w.Stream(0x4a1f); dated && own.IntN(2) == 0 {
 		s.HalfClosedTimeout = 200*time.Millisecond + time.Duration(own.Int64N(int64(5*time.Second)))
 	}
 	w.cfg = Config{
@@ -111,11 +111,8 @@ func (w *simWorld) Start() {
 	w.listen(1 + w.Rand.IntN(3))
 }
 
-// halfClosedStream gives few of the older seeds a HalfClosedTimeout.
-const halfClosedStream = 0x4a1f
-
-// listen makes the Listener, with the clock, the kernel and the driver of the world. The number of
-// shards does not depend on the machine. It fills in the defaults of the Config.
+// listen makes the Listener, with the clock, the kernel and the driver of the world, and with a
+// number of shards that does not depend on the machine.
 func (w *simWorld) listen(shards int) {
 	checked, err := w.cfg.check(w.addr, 0, nil)
 	if err != nil {

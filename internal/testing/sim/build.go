@@ -40,12 +40,9 @@ func (w *World) BuildQuiet(front Front, traits Traits) {
 	w.Kind, w.Set, w.Now, w.Horizon, w.Jiffy = Calm, &Settings{}, time.Second, time.Hour, time.Millisecond
 }
 
-// extraStream gives none of the older seeds of package idle a change of the settings or a kick.
-const extraStream = 0xc428f
-
 func (w *World) init(seed uint64, front Front, traits Traits) {
 	w.Seed, w.front, w.Traits, w.N = seed, front, traits, map[string]int{}
-	w.Rand, w.extra = w.Stream(0x1d1e), w.Stream(extraStream)
+	w.Rand, w.extra = w.Stream(0x1d1e), w.Stream(0xc428f)
 }
 
 // Stream returns a stream of random numbers of the seed.
@@ -102,22 +99,19 @@ func (w *World) NewSilentLife() *Life {
 // planFaults plans the faults that do not depend on the process.
 func (w *World) planFaults() {
 	switch w.Kind {
-	case Calm:
-		return
 	case NetworkOut:
 		w.planNetworkOut()
-		return
 	case pause:
 		at, d := w.Now+w.UpTo(2*w.Longest), w.UpTo(3*w.Longest)
 		w.Horizon = at + 2*d + 2*w.Longest
 		w.Later(at, func() { w.Stop(d, true) })
-		return
-	}
-	if w.One(4) {
-		w.loss = []float64{0.01, 0.1}[w.Rand.IntN(2)]
-	}
-	for range w.Rand.IntN(4) {
-		w.planFault(w.Now + w.UpTo(w.Horizon-w.Now))
+	case Anything:
+		if w.One(4) {
+			w.loss = []float64{0.01, 0.1}[w.Rand.IntN(2)]
+		}
+		for range w.Rand.IntN(4) {
+			w.planFault(w.Now + w.UpTo(w.Horizon-w.Now))
+		}
 	}
 }
 
@@ -163,7 +157,6 @@ func (w *World) planNetworkOut() {
 }
 
 // planChanges plans calls of the operator: Kick, and changes of one limit, which end ObserveOnly.
-// They draw from a stream of their own, so that the worlds of older seeds stay as they are.
 func (w *World) planChanges() {
 	for range 1 + w.extra.IntN(3) {
 		at := w.Now + 1 + time.Duration(w.extra.Int64N(max(int64(w.Horizon-w.Now), 1)))

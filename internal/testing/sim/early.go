@@ -115,8 +115,7 @@ func (l *Life) earlyOther(e *reap.Error) string {
 	return ""
 }
 
-// earliestWithLoop is earliest for a limit that needs the loop. Blocked time extends it by at most
-// the limit. Times in which the process was stopped count elsewhere.
+// earliestWithLoop is earliest for a limit that time in slow handlers extends, at most twofold.
 func (l *Life) earliestWithLoop(since, limit time.Duration) time.Duration {
 	due, blocked, tick := since+limit, time.Duration(0), l.w.Set.Tick
 	counted := since + l.w.rounding()

@@ -52,16 +52,13 @@ func (w *World) stopLength() time.Duration {
 
 // Slow makes a call by the driver slow, if one is under way.
 func (w *World) Slow(d time.Duration) {
-	from := w.Now
-	if w.InRound && w.slow == 0 {
-		w.slow = from
+	from, before := w.Now, w.slow
+	if w.InRound {
+		w.slow = cmp.Or(before, from)
 	}
 	w.Sleep(d)
-	if w.InRound {
+	if w.slow = before; w.InRound {
 		w.Away.Add(from, w.Now)
-		if w.slow == from {
-			w.slow = 0
-		}
 	}
 }
 
@@ -105,8 +102,7 @@ func (w *World) away() Intervals {
 	return slices.Clone(w.Away)
 }
 
-// watchHold records holds of verdicts and silences that were outages, as the server has found them.
-// It checks that they are allowed.
+// watchHold records and checks holds of verdicts, and silences that the server takes for outages.
 func (w *World) watchHold() {
 	state := w.Monitor.State()
 	since := time.Duration(state.HeldSince())

@@ -102,8 +102,7 @@ func (l *Life) untilAlways(k reap.Reason, r rule) time.Duration {
 }
 
 // untilIdle returns the latest deadline of an idle timeout. An outage may count in full from any
-// instant that the server may take for the last activity, including its knowledge at the last
-// question.
+// instant that the server may take for the last activity, now or at its last questions.
 func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duration {
 	due := l.latest(since, limit)
 	for _, t := range []*Truth{&l.now, &l.asked, &l.prior} {
@@ -153,8 +152,8 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 	return due
 }
 
-// withLoop returns the latest deadline of a limit that needs the loop. The limit counts from since,
-// and its deadline may be later by the given time. Blocked time extends it by at most the limit.
+// withLoop is latest for a limit that needs the loop, and is reached up to the given time later.
+// Blocked time extends it at most twofold.
 func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
 	if !l.w.Traits.Loops {
 		return l.latest(since, limit+later)
@@ -193,8 +192,7 @@ func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
 // mostOutages is how many outages a loop tells apart.
 const mostOutages = 16
 
-// unheard returns the times in which the loop of the connection may be taken for blocked or the
-// server for away, with two extra ticks for each.
+// unheard returns the times in which the loop may count as blocked, or the server as away.
 func (l *Life) unheard() (all Intervals) {
 	w, tick := l.w, l.w.Set.Tick
 	all = append(all, l.Loop.blocks...)

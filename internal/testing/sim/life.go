@@ -62,8 +62,7 @@ type Conn interface {
 	CheckOwn()             // checks promises of this front end, before each event
 }
 
-// A Life is the knowledge of the oracle about one connection. The oracle judges by the contract and
-// by physical events. It does not know how the front end judges.
+// A Life is the knowledge of the oracle about one connection.
 type Life struct {
 	w     *World
 	ID    int

@@ -52,8 +52,7 @@ func (l *Loop) End() {
 	}
 }
 
-// addBlock records the iteration that ends now as a block. The server may take the block to begin
-// when it last saw the loop run.
+// addBlock records the iteration as a block, which may begin when the server last saw the loop run.
 func (l *Loop) addBlock() {
 	block := Interval{min(l.Began, l.seen) - l.w.Set.Tick, l.w.Now}
 	if n := len(l.blocks); n > 0 && l.apart {
@@ -88,8 +87,7 @@ func (l *Loop) wasQuiet(since time.Duration) bool {
 	return l.w.Traits.Loops && (l.isQuiet() || l.quietAt >= since)
 }
 
-// noticing returns the interval between two checks of output against a limit. The output waits
-// since the given instant.
+// noticing returns the interval between two checks of output that waits since the given instant.
 func (l *Loop) noticing(limit, since time.Duration) time.Duration {
 	if l.wasQuiet(since) {
 		return limit

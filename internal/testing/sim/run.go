@@ -63,8 +63,7 @@ func Run(t *testing.T, traits Traits, build func(seed uint64) Front) {
 	traits.report(t, sums, isLong && length >= 20*time.Second)
 }
 
-// runWorld runs the world of a seed. If a promise was broken, it runs the world again, and prints
-// the last lines of a trace.
+// runWorld runs the world of a seed. If a promise was broken, it runs it again with a trace.
 func runWorld(t *testing.T, build func(seed uint64) Front, seed uint64, lines int) *World {
 	w := build(seed).Base()
 	w.run()

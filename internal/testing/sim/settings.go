@@ -9,8 +9,7 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// Settings are the settings of a world. The fields have the names that they have in idle.Config and
-// in idlenet.Config.
+// Settings are the settings of a world. The fields have their names in the Config of a front end.
 type Settings struct {
 	ReadTimeout, WriteTimeout, AllTimeout                 time.Duration
 	Jitter                                                float64
@@ -162,10 +161,9 @@ func (w *World) chooseLimit(s *Settings, which int) {
 	}
 }
 
-// chooseTotal sets a limit of all output in some worlds. It draws from a stream of its own, so that
-// the worlds of older seeds stay as they are.
+// chooseTotal sets a limit of all output in some worlds.
 func (w *World) chooseTotal() {
-	own := w.Stream(totalStream)
+	own := w.Stream(0x707a3) // which leaves the older seeds of package idle as they are
 	if w.Kind == NetworkOut || own.IntN(8) != 0 {
 		return
 	}
@@ -173,6 +171,3 @@ func (w *World) chooseTotal() {
 	limit.Total = max(limit.Hard, limit.Soft, 5000+own.IntN(200_000))
 	w.Reply = 40_000
 }
-
-// totalStream gives none of the older seeds of package idle a limit of all output.
-const totalStream = 0x707a3

@@ -30,7 +30,7 @@ type Sock struct {
 	Fin, Rst bool // has arrived
 
 	room        int // size of the send buffer
-	Queued      int // bytes in the send buffer that the peer has not acknowledged; on a unix socket, not read
+	Queued      int // bytes in the send buffer, which the peer has not acknowledged
 	unsent      int // bytes in the send buffer that were not sent yet
 	sent, acked uint64
 	lastSend    time.Duration // retransmissions included
@@ -124,8 +124,7 @@ func (s *Sock) push() {
 	s.w.After(s.Peer.delay, func() { s.delivered(n) })
 }
 
-// delivered is called when bytes reach the peer, or would have reached it without loss. The peer
-// acknowledges them.
+// delivered is called when bytes reach the peer, which acknowledges them, or would have done so.
 func (s *Sock) delivered(n int) {
 	if s.resending || s.Peer.vanished || s.w.isLost() {
 		s.outLost += n

@@ -10,11 +10,10 @@ import (
 )
 
 // The oracle of OutputLimit.Total. Output is seen when OnOpen or OnTraffic of its connection
-// returns. Less of it may wait afterwards, and the server learns that when it checks the output the
-// next time.
+// returns. The server learns at its next check that less of it waits.
 
-// Returned is called when a call of the handler for the connection has returned, and does not close
-// it. One call closes at most batch connections for the total.
+// Returned is called when the handler has returned without a close. One call of the server closes
+// at most batch connections for the total.
 func (l *Life) Returned(batch int) {
 	total := l.w.Set.OutputLimit.Total
 	if total == 0 || !l.IsOpen {
@@ -92,8 +91,7 @@ func (l *Life) mayCount() (most int) {
 	return most
 }
 
-// lastCheck returns an instant after which the server has certainly checked the output of the
-// connection.
+// lastCheck returns an instant after which the server has certainly checked the output.
 func (l *Life) lastCheck() time.Duration {
 	for from := l.w.Now; ; {
 		every := l.w.checkEvery()
@@ -108,8 +106,7 @@ func (l *Life) lastCheck() time.Duration {
 	}
 }
 
-// earlyTotal returns the promise that was broken if a connection was closed for the total without
-// need, otherwise "".
+// earlyTotal is early for OutputLimit.Total.
 func (l *Life) earlyTotal(e *reap.Error) string {
 	w, t, total := l.w, &l.asked, l.w.Set.OutputLimit.Total
 	w.N["closed for Total"]++

@@ -57,8 +57,7 @@ type Server interface {
 type Traits struct {
 	Package string
 	Seeds   []uint64 // of worlds in which a promise was once broken
-	// Worlds is the number of worlds of a run without a duration, and Short that of a short run. If
-	// 0, a run has new worlds for five seconds.
+	// The worlds of a run without a duration, and of a short one. 0 stands for five seconds.
 	Worlds, Short uint64
 	// A verdict may be later than two ticks by Late and by LatePer for each connection.
 	Late, LatePer time.Duration
@@ -69,8 +68,7 @@ type Traits struct {
 	Counts, Never []string
 }
 
-// A World is a server with its kernel, its network and its peers in virtual time. One goroutine
-// runs all of it, and the same seed gives the same world.
+// A World is a server, its kernel, its network and its peers. Its seed determines all of it.
 type World struct {
 	front   Front
 	Traits  Traits
@@ -302,8 +300,7 @@ func (w *World) Refused(l *Life, isFull bool) {
 	}
 }
 
-// CheckCounts checks that the counters add up, and returns them. That takes no time. Callbacks may
-// be under way, unless all connections are closed.
+// CheckCounts checks that the counters add up. Before the end, callbacks may be under way.
 func (w *World) CheckCounts(isEnd bool) reap.Stats {
 	w.frozen = true
 	s := w.Server.Stats()

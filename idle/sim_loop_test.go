@@ -18,11 +18,7 @@ import (
 const (
 	simReadBuffer = 64 << 10
 	simMaxTasks   = 256 // of low priority between two polls
-	simCloseCost  = 10 * time.Microsecond
-	simReadCost   = time.Microsecond
 )
-
-var errSimRefused = errors.New("the simulated loop refuses the task")
 
 // A simLoop works as a loop of gnet 2.10: it polls, handles some events, and then runs its tasks.
 type simLoop struct {
@@ -36,12 +32,11 @@ type simLoop struct {
 	planned       bool
 }
 
-// Execute posts a task of the Reaper.
 func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
 	if el.w.Faulty && el.w.One(200) {
 		el.w.N["refused tasks"]++
 		el.Away.Add(el.w.Now, el.w.Now+el.w.Set.Tick)
-		return errSimRefused
+		return errors.New("the simulated loop refuses the task")
 	}
 	el.post(func() error {
 		err := run.Run(ctx)
@@ -89,7 +84,7 @@ func (el *simLoop) poll() {
 	for _, c := range events {
 		c.isReady = false
 		if c.opened {
-			el.w.Pass(simReadCost)
+			el.w.Pass(time.Microsecond)
 			c.handle()
 		}
 		if c.opened && c.life.Sock.HasInput() { // level-triggered
@@ -144,7 +139,7 @@ func (el *simLoop) close(c *simConn, err error) error {
 	c.isKnown = false
 	el.order = slices.DeleteFunc(el.order, func(other *simConn) bool { return other == c })
 	action := el.w.reaper.OnClose(c, err)
-	el.w.Pass(simCloseCost)
+	el.w.Pass(10 * time.Microsecond)
 	c.opened = false
 	el.w.fds[c.fd] = nil
 	c.life.Sock.Close()

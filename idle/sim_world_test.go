@@ -32,14 +32,12 @@ type simWorld struct {
 // otherFDs is the number of descriptors that are in use by others.
 const otherFDs = 8
 
-// newSimWorld builds the world of a seed.
 func newSimWorld(seed uint64) sim.Front {
 	w := &simWorld{fds: make([]*simConn, otherFDs)}
 	w.Build(seed, w, simTraits)
 	return w
 }
 
-// Choose chooses the behaviour of the handler.
 func (w *simWorld) Choose() {
 	w.leaves, w.busyHandler = w.One(4), w.One(2)
 	if w.One(3) {
@@ -81,7 +79,6 @@ func (w *simWorld) Start() {
 	}
 }
 
-// Attach gives a connection a loop.
 func (w *simWorld) Attach(l *sim.Life) {
 	el := w.loops[w.Rand.IntN(len(w.loops))]
 	l.Loop, l.Conn = el.Loop, &simConn{el: el, life: l}
@@ -99,10 +96,8 @@ func (w *simWorld) Accept(l *sim.Life) {
 	c.el.plan()
 }
 
-// Drives reports whether there is a driver.
 func (w *simWorld) Drives() bool { return w.driver != nil && w.driver == w.reaper.driver }
 
-// Round is one round of the driver.
 func (w *simWorld) Round() {
 	w.reaper.round()
 	w.soon = false
@@ -125,7 +120,7 @@ func (w *simWorld) Stopped() {
 	}
 }
 
-// isFree reports whether the Reaper holds no mutex, for which the only goroutine would wait forever.
+// isFree reports whether the Reaper holds no mutex. The only goroutine would wait for it forever.
 func (w *simWorld) isFree() bool {
 	watcher := unsafe.Pointer(reflect.ValueOf(&w.reaper.watch).Elem().FieldByName("mu").UnsafeAddr())
 	for _, mu := range []*sync.Mutex{&w.reaper.mu, (*sync.Mutex)(watcher)} {
@@ -175,7 +170,6 @@ func (w *simWorld) Disturb(at time.Duration) {
 	})
 }
 
-// Update replaces the settings of the Reaper.
 func (w *simWorld) Update(s sim.Settings) error {
 	s.CopyTo(&w.cfg)
 	return w.reaper.Update(to(w.cfg))

@@ -187,7 +187,6 @@ type simLayer struct{ net.Conn }
 
 func (c simLayer) NetConn() net.Conn { return c.Conn }
 
-// accept accepts the connection.
 func (l *simLife) accept() {
 	w := l.w
 	if w.ends {

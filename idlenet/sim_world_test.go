@@ -54,17 +54,14 @@ func (l *simListener) Addr() net.Addr { return l.w.addr }
 
 var simAddr net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
 
-// newSimWorld builds the world of a seed.
 func newSimWorld(seed uint64) sim.Front {
 	w := &simWorld{late: 100 * time.Microsecond, work: time.Millisecond}
 	w.Build(seed, w, simTraits)
 	return w
 }
 
-// newLife returns a connection that the kernel has accepted.
 func (w *simWorld) newLife() *simLife { return w.NewLife().Conn.(*simLife) }
 
-// Choose chooses the habits of the server.
 func (w *simWorld) Choose() {
 	w.slowCalls = w.One(4)
 	if w.One(3) {
@@ -127,7 +124,6 @@ func (w *simWorld) listen(shards int) {
 	}
 }
 
-// Attach gives a connection the code of the server.
 func (w *simWorld) Attach(l *sim.Life) {
 	if len(w.Loops) == 0 {
 		w.NewLoop()
@@ -136,7 +132,8 @@ func (w *simWorld) Attach(l *sim.Life) {
 	l.Loop, l.Conn, s.conn.simLife = w.Loops[0], s, s
 }
 
-// newConn returns a connection at a new address, or at one of a connection that was forgotten.
+// newConn returns a connection at the address of one that was forgotten, or else at a new one in a
+// shard that is chosen by chance.
 func (w *simWorld) newConn() *simConn {
 	for i, l := range w.dropped {
 		if w.Now > l.goneAt+w.cfg.Tick && l.finished && w.spawned == 0 {
@@ -145,11 +142,6 @@ func (w *simWorld) newConn() *simConn {
 			return l.conn
 		}
 	}
-	return w.newAddress()
-}
-
-// newAddress returns a connection at a new address. Its shard is chosen by chance.
-func (w *simWorld) newAddress() *simConn {
 	for number := w.Rand.IntN(len(w.ln.shards)); ; {
 		if c := new(simConn); w.ln.shard(c).Number == uint32(number+1) {
 			return c
@@ -185,10 +177,13 @@ func (w *simWorld) ask(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (o
 	return true
 }
 
-// Round is one round of the goroutine that judges.
 func (w *simWorld) Round() {
 	w.ln.driver.round()
-	w.watchClosed()
+	w.closed = slices.DeleteFunc(w.closed, (*simLife).forgotten)
+	if n := w.ln.Connections(); n < w.Open || n > w.Open+len(w.closed) {
+		w.Violate(nil, "Connections counts the open ones, and closed ones that were not found",
+			"%d of %d and %d", n, w.Open, len(w.closed))
+	}
 	w.judging = !w.ln.driver.leave()
 }
 
@@ -220,11 +215,10 @@ func (w *simWorld) spawn(call func()) {
 	})
 }
 
-// Drives reports whether there is a goroutine that judges.
-func (w *simWorld) Drives() bool { return w.judging }
-
 // Stopped does nothing: a Listener may hold a mutex whenever the process stops.
-func (w *simWorld) Stopped() {}
+
+func (w *simWorld) Drives() bool { return w.judging }
+func (w *simWorld) Stopped()     {}
 
 // Disturb plans an Inspect.
 func (w *simWorld) Disturb(at time.Duration) {
@@ -235,7 +229,6 @@ func (w *simWorld) Disturb(at time.Duration) {
 	})
 }
 
-// Update replaces the settings of the Listener.
 func (w *simWorld) Update(s sim.Settings) error {
 	s.CopyTo(&w.cfg)
 	return w.ln.Update(func(c *Config) { *c = w.cfg })
@@ -262,15 +255,6 @@ func (w *simWorld) Kick(sl *sim.Life) {
 			w.Violate(l.Life, "Kick ends an open connection", "it does not")
 		}
 	})
-}
-
-// watchClosed checks which closed connections the Listener has forgotten.
-func (w *simWorld) watchClosed() {
-	w.closed = slices.DeleteFunc(w.closed, (*simLife).forgotten)
-	if n := w.ln.Connections(); n < w.Open || n > w.Open+len(w.closed) {
-		w.Violate(nil, "Connections counts the open ones, and closed ones that were not found",
-			"%d of %d and %d", n, w.Open, len(w.closed))
-	}
 }
 
 // outagesSince bounds the time by which outages put off what follows an instant.

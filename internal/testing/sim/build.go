@@ -55,7 +55,6 @@ func (w *World) ChooseReply() {
 	}
 }
 
-// populate makes connections.
 func (w *World) populate() {
 	n := int(w.Skewed(1, 200))
 	if w.Kind == NetworkOut {
@@ -70,7 +69,6 @@ func (w *World) populate() {
 	}
 }
 
-// connect makes a new connection.
 func (w *World) connect() {
 	l := w.NewLife()
 	w.front.Accept(l)
@@ -190,7 +188,6 @@ func (w *World) changeLimit(limit time.Duration) {
 	w.update(s)
 }
 
-// update calls Update.
 func (w *World) update(s Settings) {
 	for _, l := range w.All {
 		l.Check()

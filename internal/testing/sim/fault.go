@@ -6,24 +6,6 @@ import (
 	"time"
 )
 
-// faults are the times in which the server could not do its work.
-type faults struct {
-	Faulty   bool
-	loss     float64
-	netDown  Interval
-	acksDown Interval
-	Away     Intervals     // the driver did not run
-	certain  Intervals     // the same, if they must be recognised
-	netAway  Intervals     // outages of the server's network that must be recognised
-	slow     time.Duration // a call by the driver takes long since then, 0 if none does
-
-	inStop      bool
-	readsToStop int
-
-	holds   Intervals // verdicts were held
-	outages uint64    // of the Monitor, so far
-}
-
 // Stop stops the process for a time. During a pause, packets are lost as well.
 func (w *World) Stop(d time.Duration, paused bool) {
 	if w.inStop {

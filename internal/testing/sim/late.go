@@ -66,39 +66,35 @@ func (l *Life) absence(due time.Duration) time.Duration {
 }
 
 // until returns the latest deadline of a limit that is on.
-func (l *Life) until(k reap.Reason, r rule) time.Duration {
-	due, resumed := l.untilAlways(k, r), max(l.resumedAt, l.w.changedAt)
-	if k == reap.MaxAge && resumed != 0 { // the goodbye may come after the change
-		resumed += l.set(&l.now).MaxAgeGrace + l.w.Slack()
-	}
-	return max(due, resumed)
-}
-
-// untilAlways is until for a connection that was never exempt, and settings that never changed.
-func (l *Life) untilAlways(k reap.Reason, r rule) time.Duration {
+func (l *Life) until(k reap.Reason, r rule) (due time.Duration) {
 	t, s, w := &l.now, l.set(&l.now), l.w
 	jitter := time.Duration(s.Jitter * float64(r.limit))
+	resumed := max(l.resumedAt, w.changedAt)
 	switch k {
 	case reap.ReadIdle, reap.AllIdle:
-		return l.untilIdle(k, r.to, r.limit+jitter)
+		due = l.untilIdle(k, r.to, r.limit+jitter)
 	case reap.WriteIdle: // a stop during a question leaves open when in it the bytes were sent
-		return max(r.to, w.MayBeOut().end(t.anySent)) + r.limit + jitter
+		due = max(r.to, w.MayBeOut().end(t.anySent)) + r.limit + jitter
 	case reap.NoFirstByte:
-		return l.latest(r.to, r.limit)
+		due = l.latest(r.to, r.limit)
 	case reap.HeartbeatTimeout:
 		jitter := time.Duration(max(s.Heartbeat.Jitter, 0) * float64(s.Heartbeat.Interval))
 		late := time.Duration(s.Heartbeat.MaxMissed) * w.Slack()
-		return max(l.latest(r.to, r.limit+jitter+late), l.latest(max(t.lastPing, r.to), r.limit))
+		due = max(l.latest(r.to, r.limit+jitter+late), l.latest(max(t.lastPing, r.to), r.limit))
 	case reap.Drained:
-		return r.to + r.limit
+		due = r.to + r.limit
 	case reap.MaxAge:
-		return r.to + r.limit + r.limit/10 + s.MaxAgeGrace + w.Slack()
+		due = r.to + r.limit + r.limit/10 + s.MaxAgeGrace + w.Slack()
+		if resumed != 0 { // the goodbye may come after the change
+			resumed += s.MaxAgeGrace + w.Slack()
+		}
+	default:
+		due = l.withLoop(r.to, r.limit, r.polled)
+		if k == reap.NoHandshake && (t.unread || t.handled > r.to) { // bytes waited unread
+			due += r.limit
+		}
 	}
-	due := l.withLoop(r.to, r.limit, r.polled)
-	if k == reap.NoHandshake && (t.unread || t.handled > r.to) { // bytes waited unread
-		due += r.limit
-	}
-	return due
+	return max(due, resumed)
 }
 
 // untilIdle returns the latest deadline of an idle timeout. An outage may count in full from any

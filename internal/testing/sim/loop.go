@@ -25,19 +25,16 @@ type Loop struct {
 	shedAt   time.Duration // the last close of a connection for the total of output
 }
 
-// NewLoop returns a loop of a world.
 func (w *World) NewLoop() *Loop {
 	l := &Loop{w: w}
 	w.Loops = append(w.Loops, l)
 	return l
 }
 
-// Begin begins an iteration.
 func (l *Loop) Begin() {
 	l.Running, l.Began, l.openThen, l.Called, l.Ran = true, l.w.Now, l.w.Open, false, false
 }
 
-// End ends an iteration.
 func (l *Loop) End() {
 	l.Running = false
 	if l.w.Now-l.Began > time.Millisecond {

@@ -78,7 +78,6 @@ func (w *World) newPeer() *Peer {
 	return p
 }
 
-// begin plans the actions of the peer.
 func (p *Peer) begin() {
 	if p.appetite > 0 {
 		p.w.After(p.readsAt, p.eat)
@@ -170,7 +169,6 @@ func (p *Peer) retry() {
 	p.sock.arrive(n, fin)
 }
 
-// receive receives bytes of the server.
 func (p *Peer) receive(n int) {
 	if p.appetite != 0 {
 		p.buffered += n

@@ -62,7 +62,6 @@ func when(applies bool, limit time.Duration) time.Duration {
 	return 0
 }
 
-// stallRule returns the rule of reap.WriteStall.
 func (l *Life) stallRule(t *Truth, s *Settings) rule {
 	r := rule{limit: when(t.waits != 0 || t.outbound > 0, s.WriteStallTimeout), loop: true}
 	r.vague = t.waits == 0 || l.w.Family == BSD
@@ -76,7 +75,6 @@ func (l *Life) stallRule(t *Truth, s *Settings) rule {
 	return r
 }
 
-// rateRule returns the rule of reap.BelowMinRate.
 func (l *Life) rateRule(t *Truth, s *Settings) rule {
 	// There may be one window with enough bytes, and one without.
 	r := rule{limit: when(t.message != 0, 2*s.MinRate.Window), loop: true, polled: 6 * s.Tick}
@@ -87,7 +85,6 @@ func (l *Life) rateRule(t *Truth, s *Settings) rule {
 	return r
 }
 
-// idleRule returns the rule of an idle reason.
 func (l *Life) idleRule(k reap.Reason, t *Truth) rule {
 	if t.holds > 0 {
 		return rule{}

@@ -9,7 +9,6 @@ import (
 // A Family is the knowledge of the simulated kernel about its sockets.
 type Family uint8
 
-// The families.
 const (
 	TCP      Family = iota // dates received and sent bytes
 	Unix                   // knows only how many bytes wait; loses none

@@ -22,7 +22,6 @@ import (
 // A Kind selects the faults of a world.
 type Kind uint8
 
-// The kinds.
 const (
 	Anything   Kind = iota
 	NetworkOut      // the server's own network is down for less than one timeout
@@ -47,12 +46,6 @@ type Front interface {
 	Finish()                  // closes all connections, and checks that nothing is left
 }
 
-// A Server is what a Front has made.
-type Server interface {
-	reap.Reaper
-	Drain(spread, deadline time.Duration) error
-}
-
 // Traits are properties of a front end.
 type Traits struct {
 	Package string
@@ -70,9 +63,12 @@ type Traits struct {
 
 // A World is a server, its kernel, its network and its peers. Its seed determines all of it.
 type World struct {
-	front   Front
-	Traits  Traits
-	Server  Server          // set by Start
+	front  Front
+	Traits Traits
+	Server interface { // set by Start
+		reap.Reaper
+		Drain(spread, deadline time.Duration) error
+	}
 	Monitor *outage.Monitor // of the server
 	Seed    uint64
 	Rand    *rand.Rand
@@ -103,7 +99,21 @@ type World struct {
 	InRound  bool
 	Admits   bool // a connection is accepted; the verdict of a look may wait for its call meanwhile
 	frozen   bool // reading the clock takes no time
-	faults
+
+	Faulty   bool
+	loss     float64
+	netDown  Interval
+	acksDown Interval
+	Away     Intervals     // the driver did not run
+	certain  Intervals     // the same, if they must be recognised
+	netAway  Intervals     // outages of the server's network that must be recognised
+	slow     time.Duration // a call by the driver takes long since then, 0 if none does
+
+	inStop      bool
+	readsToStop int
+
+	holds   Intervals // verdicts were held
+	outages uint64    // of the Monitor, so far
 
 	changedAt  time.Duration // the settings were changed then
 	observedTo time.Duration // ObserveOnly was on until then
@@ -119,9 +129,6 @@ type World struct {
 	N                  map[string]int // counts for the report
 }
 
-// Base returns the world.
-func (w *World) Base() *World { return w }
-
 // Violate records that a promise was broken, and what happened instead. Only the first one counts.
 func (w *World) Violate(l *Life, promised, format string, args ...any) {
 	if !w.Failed() {
@@ -130,10 +137,10 @@ func (w *World) Violate(l *Life, promised, format string, args ...any) {
 	}
 }
 
-// Failed reports whether a promise was broken.
-func (w *World) Failed() bool { return w.promised != "" }
+// Base returns the world, Failed reports whether a promise was broken, and Failure describes it.
 
-// Failure describes the first promise that was broken.
+func (w *World) Base() *World    { return w }
+func (w *World) Failed() bool    { return w.promised != "" }
 func (w *World) Failure() string { return w.promised + "\nbut: " + w.happened }
 
 // Trace records an event of the traced connection or of the server.
@@ -166,10 +173,9 @@ func (w *World) Limit() time.Duration {
 	return w.Skewed(200*time.Millisecond, 5*time.Second).Round(time.Millisecond)
 }
 
-// After plans an event of the kernel, the network or a peer.
-func (w *World) After(d time.Duration, do func()) { w.physics.push(w.Now+d, do) }
+// After plans an event of the kernel, the network or a peer, and Later one of the server's process.
 
-// Later plans an action of the server's process.
+func (w *World) After(d time.Duration, do func())  { w.physics.push(w.Now+d, do) }
 func (w *World) Later(at time.Duration, do func()) { w.process.push(at, do) }
 
 // Pass passes time in which the server's process does nothing else.
@@ -270,7 +276,6 @@ func (w *World) PlanRound(at time.Duration) {
 	})
 }
 
-// round is one round of the driver.
 func (w *World) round() {
 	if w.Now-w.RoundDue > time.Millisecond {
 		w.Trace(nil, "the driver is late by", w.Now-w.RoundDue)
@@ -282,8 +287,7 @@ func (w *World) round() {
 	w.InRound = false
 	w.watchOutput()
 	w.watchHold()
-	isBusy := func(l *Loop) bool { return l.Running }
-	if w.rounds++; w.rounds%16 == 0 && !slices.ContainsFunc(w.Loops, isBusy) {
+	if w.rounds++; w.rounds%16 == 0 && !slices.ContainsFunc(w.Loops, func(l *Loop) bool { return l.Running }) {
 		w.CheckCounts(false)
 	}
 	if w.front.Drives() {
@@ -320,7 +324,6 @@ func (w *World) CheckCounts(isEnd bool) reap.Stats {
 	return s
 }
 
-// Want checks a counter.
 func (w *World) Want(what string, got uint64, want int) {
 	if got != uint64(want) {
 		w.Violate(nil, what+" is exact", "%s is %d, want %d", what, got, want)

@@ -13,14 +13,10 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// A simHandler is the handler of a user: it makes every call that a user may make, at random.
-type simHandler struct {
-	gnet.BuiltinEventEngine
-	w *simWorld
-}
+// The methods below are the handler of a user: it makes every call that a user may make, at random.
 
-func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	w, conn := h.w, c.(*simConn)
+func (w *simWorld) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	conn := c.(*simConn)
 	life := conn.life
 	conn.wasOpened = true
 	life.Open()
@@ -28,8 +24,8 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		handle(w.reaper, c).Ready()
 		life.Ready()
 	}
-	h.setTimers(conn)
-	action := h.mischief(conn)
+	w.setTimers(conn)
+	action := w.mischief(conn)
 	life.OpenedFrom = w.Now
 	if w.greeting > 0 && conn.opened {
 		return make([]byte, w.greeting), action
@@ -37,8 +33,8 @@ func (h *simHandler) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	return nil, action
 }
 
-func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
-	w, conn := h.w, c.(*simConn)
+func (w *simWorld) OnTraffic(c gnet.Conn) gnet.Action {
+	conn := c.(*simConn)
 	life := conn.life
 	if conn.current > 0 { // otherwise this is a Wake
 		defer life.Returning()
@@ -60,11 +56,11 @@ func (h *simHandler) OnTraffic(c gnet.Conn) gnet.Action {
 	if !conn.opened {
 		return gnet.None
 	}
-	return h.mischief(conn)
+	return w.mischief(conn)
 }
 
-func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
-	w, conn := h.w, c.(*simConn)
+func (w *simWorld) OnClose(c gnet.Conn, err error) gnet.Action {
+	conn := c.(*simConn)
 	var reason *ReapError
 	w.Trace(conn.life, "OnClose", err)
 	conn.life.Check()
@@ -81,13 +77,13 @@ func (h *simHandler) OnClose(c gnet.Conn, err error) gnet.Action {
 		conn.el.Stall(w.UpTo(w.slow))
 	}
 	if reason == nil && w.One(8) {
-		h.touchOther(conn)
+		w.touchOther(conn)
 	}
 	return gnet.None
 }
 
-func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
-	w, conn := h.w, c.(*simConn)
+func (w *simWorld) onIdle(c gnet.Conn, ev Event) gnet.Action {
+	conn := c.(*simConn)
 	action := gnet.Close
 	if ev.Reason == reap.WriteIdle && !w.Changes || conn.life.Keeps || w.One(4) {
 		action = gnet.None
@@ -97,25 +93,25 @@ func (h *simHandler) onIdle(c gnet.Conn, ev Event) gnet.Action {
 	case w.One(8):
 		_ = conn.write(w.Rand.IntN(100) + 1)
 	case w.One(16):
-		h.mischief(conn)
+		w.mischief(conn)
 	}
 	return action
 }
 
-func (h *simHandler) ping(c gnet.Conn) []byte {
+func (w *simWorld) ping(c gnet.Conn) []byte {
 	l := c.(*simConn).life
 	l.Pinged(l.Judged, true)
 	return []byte("ping")
 }
 
-func (h *simHandler) goodbye(c gnet.Conn, reason *ReapError) []byte {
+func (w *simWorld) goodbye(c gnet.Conn, reason *ReapError) []byte {
 	c.(*simConn).life.Goodbye(reason)
 	return []byte("bye")
 }
 
 // mischief sometimes makes one of the calls that a handler may make.
-func (h *simHandler) mischief(c *simConn) gnet.Action {
-	w, life := h.w, c.life
+func (w *simWorld) mischief(c *simConn) gnet.Action {
+	life := c.life
 	if w.slow > 0 && w.One(100) {
 		w.Trace(life, "handler is slow")
 		c.el.Stall(w.UpTo(w.slow))
@@ -135,13 +131,13 @@ func (h *simHandler) mischief(c *simConn) gnet.Action {
 		_ = c.el.Close(c)
 	case 3:
 		w.Trace(life, "closes another connection")
-		_ = c.el.Close(h.other(c))
+		_ = c.el.Close(w.other(c))
 	case 4, 5:
-		h.hold(c)
+		w.hold(c)
 	case 6:
-		h.exempt(c, !life.IsExempt())
+		w.exempt(c, !life.IsExempt())
 	case 7, 8:
-		h.setTimeouts(c)
+		w.setTimeouts(c)
 	case 9:
 		life.Touching()
 		handle(w.reaper, c).Touch()
@@ -155,27 +151,27 @@ func (h *simHandler) mischief(c *simConn) gnet.Action {
 	case 13:
 		_ = c.Wake(nil)
 	case 14:
-		w.Kick(h.other(c).life)
+		w.Kick(w.other(c).life)
 	case 15:
-		h.touchOther(c)
+		w.touchOther(c)
 	}
 	return gnet.None
 }
 
-func (h *simHandler) other(c *simConn) *simConn {
-	return c.el.order[h.w.Rand.IntN(len(c.el.order))]
+func (w *simWorld) other(c *simConn) *simConn {
+	return c.el.order[w.Rand.IntN(len(c.el.order))]
 }
 
 // touchOther writes to another connection, which may fail and close it.
-func (h *simHandler) touchOther(c *simConn) {
+func (w *simWorld) touchOther(c *simConn) {
 	if len(c.el.order) > 0 {
-		_ = h.other(c).write(1 + h.w.Rand.IntN(50))
+		_ = w.other(c).write(1 + w.Rand.IntN(50))
 	}
 }
 
 // later makes a call for a connection in a task, if it is still open then.
-func (h *simHandler) later(c *simConn, do func()) {
-	h.w.After(h.w.UpTo(2*time.Second), func() {
+func (w *simWorld) later(c *simConn, do func()) {
+	w.After(w.UpTo(2*time.Second), func() {
 		c.el.post(func() error {
 			if c.opened {
 				do()
@@ -186,35 +182,34 @@ func (h *simHandler) later(c *simConn, do func()) {
 }
 
 // hold holds a connection, and releases it in a task.
-func (h *simHandler) hold(c *simConn) {
-	conn, ok := h.w.reaper.Conn(c)
+func (w *simWorld) hold(c *simConn) {
+	conn, ok := w.reaper.Conn(c)
 	if !ok {
 		return
 	}
 	conn.Hold()
 	c.life.Held()
-	h.later(c, func() {
+	w.later(c, func() {
 		c.life.Touching()
-		handle(h.w.reaper, c).Release()
+		handle(w.reaper, c).Release()
 		c.life.Released()
 	})
 }
 
-func (h *simHandler) exempt(c *simConn, on bool) {
+func (w *simWorld) exempt(c *simConn, on bool) {
 	c.life.Touching()
-	handle(h.w.reaper, c).Exempt(on)
+	handle(w.reaper, c).Exempt(on)
 	c.life.Exempt(on)
 	if on {
-		h.later(c, func() {
+		w.later(c, func() {
 			if c.life.IsExempt() {
-				h.exempt(c, false)
+				w.exempt(c, false)
 			}
 		})
 	}
 }
 
-func (h *simHandler) setTimeouts(c *simConn) {
-	w := h.w
+func (w *simWorld) setTimeouts(c *simConn) {
 	var t sim.Timeouts
 	for k, d := range []time.Duration{w.Set.ReadTimeout, w.Set.WriteTimeout, w.Set.AllTimeout} {
 		if d > 0 {
@@ -237,15 +232,14 @@ type simTimer struct {
 }
 
 // setTimers sets timers of a connection in a quarter of the worlds.
-func (h *simHandler) setTimers(c *simConn) {
-	w := h.w
+func (w *simWorld) setTimers(c *simConn) {
 	if w.Seed%4 != 0 || !w.One(2) {
 		return
 	}
 	for range 1 + w.Rand.IntN(3) {
 		t := &simTimer{}
 		d := w.UpTo(w.Longest)
-		call := func(gnet.Conn) { h.timer(c, t) }
+		call := func(gnet.Conn) { w.timer(c, t) }
 		t.earliest = w.Now + d
 		if conn := handle(w.reaper, c); w.One(2) {
 			t.every = d
@@ -260,8 +254,8 @@ func (h *simHandler) setTimers(c *simConn) {
 }
 
 // timer is called by a timer.
-func (h *simHandler) timer(c *simConn, t *simTimer) {
-	w, life := h.w, c.life
+func (w *simWorld) timer(c *simConn, t *simTimer) {
+	life := c.life
 	w.N["timer calls"]++
 	w.Trace(life, "timer", t.earliest, t.every)
 	switch {
@@ -283,17 +277,17 @@ func (h *simHandler) timer(c *simConn, t *simTimer) {
 	case w.One(8):
 		_ = c.Close()
 	case w.One(8) && t.every > 0:
-		h.stopTimer(life, t)
+		w.stopTimer(life, t)
 	case w.One(8) && len(c.timers) > 0:
-		h.stopTimer(life, c.timers[w.Rand.IntN(len(c.timers))])
+		w.stopTimer(life, c.timers[w.Rand.IntN(len(c.timers))])
 	case w.One(16) && w.slow > 0:
 		w.Sleep(w.UpTo(w.slow))
 	}
 }
 
-func (h *simHandler) stopTimer(l *sim.Life, t *simTimer) {
+func (w *simWorld) stopTimer(l *sim.Life, t *simTimer) {
 	if stopped := t.stop(); stopped == t.ended && l.IsOpen {
-		h.w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), "it returns %v", stopped)
+		w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), "it returns %v", stopped)
 	}
 	t.ended = true
 }

@@ -39,9 +39,8 @@ func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
 		return errors.New("the simulated loop refuses the task")
 	}
 	el.post(func() error {
-		err := run.Run(ctx)
 		el.Ran = true
-		return err
+		return run.Run(ctx)
 	})
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/panjf2000/gnet/v2"
+
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/internal/watch"
@@ -16,6 +18,7 @@ import (
 // A simWorld is a world with a Reaper on simulated event loops of gnet.
 type simWorld struct {
 	sim.World
+	gnet.BuiltinEventEngine
 	cfg    Config
 	reaper *Reaper
 	driver *driver
@@ -51,22 +54,21 @@ func (w *simWorld) Choose() {
 
 // Start makes the Reaper, with the clock, the kernel and the driver of the world, and its loops.
 func (w *simWorld) Start() {
-	h := &simHandler{w: w}
 	w.Set.CopyTo(&w.cfg)
 	if w.Decides {
-		w.cfg.OnIdle = h.onIdle
+		w.cfg.OnIdle = w.onIdle
 	}
 	if w.cfg.Heartbeat.Interval > 0 {
-		w.cfg.Heartbeat.Ping = h.ping
+		w.cfg.Heartbeat.Ping = w.ping
 	}
 	if w.cfg.MaxAgeGrace > 0 {
-		w.cfg.Goodbye = h.goodbye
+		w.cfg.Goodbye = w.goodbye
 	}
 	checked, err := w.cfg.check(0, nil) // fills in the defaults
 	if err != nil {
 		panic("BUG: simulated Config: " + err.Error())
 	}
-	w.reaper = newReaper(h, checked, w.Elapsed, questions{w.ask, w.holdsOutput})
+	w.reaper = newReaper(w, checked, w.Elapsed, questions{w.ask, w.holdsOutput})
 	w.Server, w.Monitor, w.sets = w.reaper, &w.reaper.watch.Monitor, make(map[*watch.Settings]*sim.Settings)
 	w.reaper.startDriver = func(d *driver) {
 		close(d.done)

@@ -69,14 +69,14 @@ type simLife struct {
 	over     bool // the server has closed the connection
 	finished bool // it has forgotten the connection
 
-	endedAt    time.Duration // OnReap was called
-	endedFrom  time.Duration // an instant before the end
-	told, cuts int
-	toldAt     time.Duration
-	kicked     time.Duration // Kick has ended it
-	closedAt   time.Duration
-	gone       bool // the Listener has forgotten the connection
-	goneAt     time.Duration
+	endedAt   time.Duration // OnReap was called
+	endedFrom time.Duration // an instant before the end
+	cuts      int           // by the Listener
+	toldAt    time.Duration
+	kicked    time.Duration // Kick has ended it
+	closedAt  time.Duration
+	gone      bool // the Listener has forgotten the connection
+	goneAt    time.Duration
 }
 
 // calledFor checks that the Listener has not forgotten the connection.
@@ -145,12 +145,11 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	w.N["told to close"]++
 	w.Trace(l.Life, "SetReadDeadline")
 	l.calledFor("SetReadDeadline is called")
-	l.toldAt = w.Now
-	if l.told++; l.told > 1 || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
+	if l.toldAt != 0 || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
 		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset",
 			"%v is set, reason %v", t, l.Ended)
 	}
-	if !l.Sock.Closed {
+	if l.toldAt = w.Now; !l.Sock.Closed {
 		l.deadline = w.Now
 		l.Readable()
 	}

@@ -208,12 +208,9 @@ func (l *Life) question() {
 
 // pending is called when the amount of output in the kernel has changed.
 func (l *Life) pending() {
-	l.now.changed = l.w.Now
-	switch {
-	case l.Sock.Queued == 0:
+	l.now.changed, l.now.waits = l.w.Now, cmp.Or(l.now.waits, l.w.Now)
+	if l.Sock.Queued == 0 {
 		l.now.waits = 0
-	case l.now.waits == 0:
-		l.now.waits = l.w.Now
 	}
 }
 

@@ -181,7 +181,6 @@ func (w *simWorld) later(c *simConn, do func()) {
 	})
 }
 
-// hold holds a connection, and releases it in a task.
 func (w *simWorld) hold(c *simConn) {
 	conn, ok := w.reaper.Conn(c)
 	if !ok {
@@ -237,10 +236,9 @@ func (w *simWorld) setTimers(c *simConn) {
 		return
 	}
 	for range 1 + w.Rand.IntN(3) {
-		t := &simTimer{}
 		d := w.UpTo(w.Longest)
+		t := &simTimer{earliest: w.Now + d}
 		call := func(gnet.Conn) { w.timer(c, t) }
-		t.earliest = w.Now + d
 		if conn := handle(w.reaper, c); w.One(2) {
 			t.every = d
 			t.stop = conn.Every(d, call)
@@ -253,7 +251,6 @@ func (w *simWorld) setTimers(c *simConn) {
 	}
 }
 
-// timer is called by a timer.
 func (w *simWorld) timer(c *simConn, t *simTimer) {
 	life := c.life
 	w.N["timer calls"]++
@@ -266,7 +263,7 @@ func (w *simWorld) timer(c *simConn, t *simTimer) {
 	case w.Now < t.earliest:
 		w.Violate(life, fmt.Sprintf("no timer is called before %v", t.earliest), "it is called at %v", w.Now)
 	}
-	t.check(life)
+	life.CheckDue("a timer is called", t.latest)
 	if t.every == 0 {
 		t.ended = true
 	} else {
@@ -290,11 +287,4 @@ func (w *simWorld) stopTimer(l *sim.Life, t *simTimer) {
 		w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), "it returns %v", stopped)
 	}
 	t.ended = true
-}
-
-// check reports a violation if the timer of an open connection is overdue.
-func (t *simTimer) check(l *sim.Life) {
-	if !t.ended {
-		l.CheckDue("a timer is called", t.latest)
-	}
 }

@@ -15,11 +15,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 )
 
-const (
-	simReadBuffer = 64 << 10
-	simMaxTasks   = 256 // of low priority between two polls
-)
-
 // A simLoop works as a loop of gnet 2.10: it polls, handles some events, and then runs its tasks.
 type simLoop struct {
 	gnet.EventLoop // for the methods that the Reaper does not use
@@ -45,7 +40,6 @@ func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
 	return nil
 }
 
-// Close closes a connection at once.
 func (el *simLoop) Close(c gnet.Conn) error { return el.close(c.(*simConn), nil) }
 
 func (el *simLoop) post(task func() error) {
@@ -61,7 +55,6 @@ func (el *simLoop) plan() {
 	}
 }
 
-// iterate is one iteration of the loop.
 func (el *simLoop) iterate() {
 	el.planned = false
 	if el.Running {
@@ -93,7 +86,7 @@ func (el *simLoop) poll() {
 }
 
 func (el *simLoop) runTasks() {
-	for i := 0; i < simMaxTasks && len(el.urgent)+len(el.tasks) > 0; i++ {
+	for i := 0; i < 256 && len(el.urgent)+len(el.tasks) > 0; i++ {
 		queue := &el.tasks
 		if len(el.urgent) > 0 {
 			queue = &el.urgent
@@ -181,15 +174,12 @@ func (c *simConn) OutboundBuffered() int     { return c.outbound }
 func (c *simConn) LocalAddr() net.Addr       { return simAddr }
 func (c *simConn) RemoteAddr() net.Addr      { return simAddr }
 func (c *simConn) SetLinger(int) error       { return nil }
+func (c *simConn) Decided() bool             { return false } // the call that decides it closes it
 
-// Decided reports false: a Reaper closes a connection in the call that decides it.
-func (c *simConn) Decided() bool { return false }
-
-// CheckOwn checks the timers.
 func (c *simConn) CheckOwn() {
 	for _, t := range c.timers {
-		if s := c.life.Sock; !s.Fin && !s.Rst {
-			t.check(c.life)
+		if s := c.life.Sock; !t.ended && !s.Fin && !s.Rst {
+			c.life.CheckDue("a timer is called", t.latest)
 		}
 	}
 }
@@ -235,7 +225,7 @@ func (c *simConn) handle() {
 func (c *simConn) read() {
 	s := c.life.Sock
 	switch {
-	case !c.opened:
+	case !c.opened || !s.HasInput():
 		return
 	case s.Rst:
 		_ = c.el.close(c, syscall.ECONNRESET)
@@ -243,22 +233,19 @@ func (c *simConn) read() {
 	case s.IsOver():
 		_ = c.el.close(c, io.EOF)
 		return
-	case s.Unread == 0:
-		return
 	}
 	c.el.Called = true
-	c.current = s.Read(simReadBuffer)
+	c.current = s.Read(64 << 10)
 	c.el.Handles, c.el.Sheds = c.life, 0
 	action := c.el.w.reaper.OnTraffic(c)
 	c.el.Handles = nil
 	c.life.Read()
-	if action != gnet.Close {
-		c.life.Returned(shedBatch)
-	}
-	switch {
-	case action == gnet.Close:
+	if action == gnet.Close {
 		_ = c.el.close(c, nil)
-	case c.opened:
+		return
+	}
+	c.life.Returned(shedBatch)
+	if c.opened {
 		c.inbound += c.current
 		c.current = 0
 	}

@@ -75,18 +75,17 @@ type simLife struct {
 	toldAt    time.Duration
 	kicked    time.Duration // Kick has ended it
 	closedAt  time.Duration
-	gone      bool // the Listener has forgotten the connection
-	goneAt    time.Duration
+	goneAt    time.Duration // the Listener has forgotten the connection; 0 if it has not
 }
 
 // calledFor checks that the Listener has not forgotten the connection.
 func (l *simLife) calledFor(what string) {
-	if l.gone {
+	if l.goneAt != 0 {
 		l.w.Violate(l.Life, "nothing is called for a connection that was dropped", "%s", what)
 	}
 }
 
-// The methods below are those of package net.
+// The methods below are those of package net. Only the Listener calls Close and SetReadDeadline.
 
 func (l *simLife) Read(b []byte) (int, error) {
 	switch s := l.Sock; {
@@ -115,7 +114,6 @@ func (l *simLife) Write(b []byte) (int, error) {
 	return l.Sock.Write(len(b)), nil
 }
 
-// Close is called by the Listener only.
 func (l *simLife) Close() error {
 	w := l.w
 	w.N["closed by the Listener"]++
@@ -136,7 +134,6 @@ func (l *simLife) Close() error {
 	return nil
 }
 
-// SetReadDeadline is called by the Listener only.
 func (l *simLife) SetReadDeadline(t time.Time) error {
 	w := l.w
 	if w.Faulty && w.One(20) {
@@ -213,7 +210,6 @@ func (l *simLife) accept() {
 	l.listen()
 }
 
-// listen waits in Read.
 func (l *simLife) listen() {
 	if l.over {
 		return
@@ -264,7 +260,6 @@ func (l *simLife) readReturned() {
 	}
 }
 
-// serve works on a message.
 func (l *simLife) serve() {
 	w := l.w
 	l.Check()
@@ -341,7 +336,7 @@ func (l *simLife) serverCloses() {
 		l.checkReason()
 		if l.use == simUseConnState {
 			w.ln.ConnState(l.c, http.StateClosed)
-			if l.isWatched() && w.ln.Reason(l.c) == nil && !l.gone {
+			if l.isWatched() && w.ln.Reason(l.c) == nil && l.goneAt == 0 {
 				w.Violate(l.Life, "a connection is dropped when ConnState reports that it is closed", "it is kept")
 			}
 		}
@@ -450,14 +445,14 @@ func (l *simLife) forgotten() bool {
 		w.Violate(l.Life, fmt.Sprintf("the reason is kept until %v", kept), "it is dropped")
 	}
 	w.Trace(l.Life, "forgotten")
-	l.gone, l.goneAt = true, w.Now
+	l.goneAt = w.Now
 	w.dropped = append(w.dropped, l)
 	return true
 }
 
 // checkReason checks that Reason returns what OnReap got.
 func (l *simLife) checkReason() {
-	if l.gone || l.c == nil || l.Ended == nil {
+	if l.goneAt != 0 || l.c == nil || l.Ended == nil {
 		return
 	}
 	if got := l.w.ln.Reason(l.c); got != l.Ended {

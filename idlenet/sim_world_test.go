@@ -220,7 +220,6 @@ func (w *simWorld) spawn(call func()) {
 func (w *simWorld) Drives() bool { return w.judging }
 func (w *simWorld) Stopped()     {}
 
-// Disturb plans an Inspect.
 func (w *simWorld) Disturb(at time.Duration) {
 	w.Later(at, func() {
 		w.inspecting = true
@@ -239,7 +238,7 @@ func (w *simWorld) Kick(sl *sim.Life) {
 	l := sl.Conn.(*simLife)
 	id := w.ln.ID(l.c)
 	w.Later(w.Now+w.UpTo(w.Longest), func() {
-		if l.gone {
+		if l.goneAt != 0 {
 			return
 		}
 		ended, open := w.ln.Reason(l.c) != nil, l.IsOpen

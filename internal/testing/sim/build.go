@@ -277,7 +277,7 @@ func (s *Settings) CopyTo(cfg any) {
 // Adopt takes the settings of a world from a Config. The argument is a pointer to the Config.
 func (w *World) Adopt(cfg any) {
 	copyFields(reflect.ValueOf(w.Set).Elem(), reflect.ValueOf(cfg).Elem())
-	w.Longest = max(w.Longest, w.Set.longest())
+	w.Longest = max(200*time.Millisecond, w.Longest, slices.Max(w.Set.deadlines()))
 	w.limited = []reap.Reason{reap.Drained}
 	for k, d := range w.Set.limits() {
 		if d > 0 {
@@ -311,11 +311,6 @@ func (s *Settings) limits() []time.Duration {
 // deadlines returns the times that connections have.
 func (s *Settings) deadlines() []time.Duration {
 	return append(s.limits(), s.MinRate.Grace, s.Heartbeat.Retry, s.MaxAgeGrace, s.ShedProtect)
-}
-
-// longest returns the longest of the times, at least 200 ms.
-func (s *Settings) longest() time.Duration {
-	return max(200*time.Millisecond, slices.Max(s.deadlines()))
 }
 
 // shortestIdle returns the shortest idle timeout, or the longest limit if there is none.
@@ -360,7 +355,7 @@ func (w *World) chooseSettings() {
 	case 1:
 		s.OutageGrace = w.Limit()
 	}
-	w.Longest = s.longest()
+	w.Longest = max(200*time.Millisecond, slices.Max(s.deadlines()))
 	shortest := shortest(5*time.Second, s.deadlines()...)
 	s.Tick = min(w.Skewed(5*time.Millisecond, 100*time.Millisecond), shortest/5)
 	if w.Kind == NetworkOut {

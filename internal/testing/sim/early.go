@@ -267,14 +267,13 @@ func (l *Life) wrongEvent(ev reap.Event) string {
 	if earliest <= l.OpenedAt {
 		earliest = l.acceptedAt
 	}
-	limit := l.timeouts(t)[ev.Reason-reap.ReadIdle]
-	isChanged := l.ownAt != 0 || w.changedAt != 0
+	next := last + l.timeouts(t)[ev.Reason-reap.ReadIdle] // unless the timeout has changed
 	switch {
 	case ev.First && last != 0 && latest < last-slack:
 		return fmt.Sprintf("the first event comes after activity, which was at %v, and an event at %v", latest, last)
 	case !ev.First && (last == 0 || earliest > t.delivered[ev.Reason-reap.ReadIdle]+slack):
 		return fmt.Sprintf("an event after activity is the first: activity at %v, last event %v", earliest, last)
-	case last != 0 && last > t.anew && l.Judged < last+limit && !isChanged:
+	case last != 0 && last > t.anew && l.Judged < next && l.ownAt == 0 && w.changedAt == 0:
 		return fmt.Sprintf("one event comes in each timeout, the last was at %v", last)
 	// The clock is read after the question.
 	case ev.Idle < l.Judged-latest-slack-vague || ev.Idle > w.Now-earliest+slack+vague:

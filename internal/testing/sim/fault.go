@@ -12,16 +12,15 @@ func (w *World) Stop(d time.Duration, paused bool) {
 		return
 	}
 	w.inStop = true
-	from := w.Now
 	w.N["stops"]++
 	w.Trace(nil, "stopped for", d, "paused:", paused)
 	if paused {
 		w.N["pauses"]++
-		w.netDown = Interval{from, from + d}
+		w.netDown = Interval{w.Now, w.Now + d}
 	}
-	w.Away.Add(from, from+d)
+	w.Away.Add(w.Now, w.Now+d)
 	if !w.Traits.Loops {
-		w.addCertain(from, from+d)
+		w.addCertain(w.Now, w.Now+d)
 	}
 	w.Pass(d)
 	w.inStop = false

@@ -254,8 +254,8 @@ func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
 	due, slack := since+limit+later, l.w.Slack()
 	blocked, block := time.Duration(0), time.Duration(0)
 	times := l.unheard()
-	next := since + limit + later      // the last deadline that a block may put off
-	joined := len(times) > mostOutages // the server joins some of them, with the time in between
+	next := since + limit + later // the last deadline that a block may put off
+	joined := len(times) > 16     // the server joins some of them, with the time in between
 	for _, o := range times {
 		if o.From-l.w.Set.Tick <= due+slack {
 			part := min(max(o.To-since, 0), o.length())
@@ -281,9 +281,6 @@ func (l *Life) withLoop(since, limit, later time.Duration) time.Duration {
 	}
 	return max(l.latest(since, limit+later+min(blocked, limit)), block)
 }
-
-// mostOutages is how many outages a loop tells apart.
-const mostOutages = 16
 
 // unheard returns the times in which the loop may count as blocked, or the server as away.
 func (l *Life) unheard() (all Intervals) {

@@ -94,14 +94,10 @@ func (l *Loop) noticing(limit, since time.Duration) time.Duration {
 
 // checkEvery returns the interval at which output is checked on a loop that is not quiet.
 func (w *World) checkEvery() time.Duration {
-	every := never
-	if w.Set.OutputLimit.Hard > 0 || w.Set.OutputLimit.Total > 0 {
-		every = time.Second
-	}
-	for _, limit := range []time.Duration{w.Set.OutputLimit.SoftFor, w.Set.WriteStallTimeout} {
-		if limit > 0 {
-			every = min(every, limit/4)
-		}
+	limit := w.Set.OutputLimit
+	every := shortest(never, limit.SoftFor, w.Set.WriteStallTimeout) / 4
+	if limit.Hard > 0 || limit.Total > 0 {
+		every = min(every, time.Second)
 	}
 	return max(every, w.Set.Tick)
 }

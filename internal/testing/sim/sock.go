@@ -257,7 +257,6 @@ type Peer struct {
 	answered int // pings
 }
 
-// newPeer returns a peer by chance.
 func (w *World) newPeer() *Peer {
 	p := &Peer{w: w, style: style(w.Rand.IntN(int(styles))), message: 1 + w.Rand.IntN(200)}
 	base := w.shortestIdle()
@@ -344,7 +343,6 @@ func (p *Peer) end() {
 
 func (p *Peer) isGone() bool { return p.vanished || p.sock.Closed }
 
-// Send sends bytes.
 func (p *Peer) Send(n int) { p.transmit(n, false) }
 
 // transmit sends bytes. Bytes after a lost packet wait for its retransmission.
@@ -363,7 +361,6 @@ func (p *Peer) transmit(n int, fin bool) {
 	})
 }
 
-// retry retransmits with exponential back-off.
 func (p *Peer) retry() {
 	if p.isGone() {
 		return

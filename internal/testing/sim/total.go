@@ -44,7 +44,6 @@ func (l *Life) counted() int {
 	return l.now.seen
 }
 
-// seenOutput returns the seen output of all connections.
 func (w *World) seenOutput() (sum int) {
 	for _, l := range w.All {
 		sum += l.counted()

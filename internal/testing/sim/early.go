@@ -49,7 +49,7 @@ func (l *Life) early(e *reap.Error) string {
 		return "write idle closes nothing by itself"
 	case verdict.IsIdle(k):
 		return l.earlyIdle(k)
-	case k > reap.OverLimit || k == reap.OverLimit && e.Limit == 0:
+	case k > reap.OverLimit && k != reap.HalfClosed, k == reap.OverLimit && e.Limit == 0:
 		return l.earlyOther(e)
 	}
 	r := l.rule(k, t)
@@ -315,7 +315,6 @@ func (l *Life) checkReason(k reap.Reason) {
 		if due < mine.from+mine.limit {
 			l.w.Violate(l, fmt.Sprintf("the reason is the first limit, and %v was reached at %v", other, due),
 				"the reason is %v, reached at %v", k, mine.from+mine.limit)
-			return
 		}
 	}
 }

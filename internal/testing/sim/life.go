@@ -28,6 +28,7 @@ type Truth struct {
 	softFrom  time.Duration // the same, ignoring dips that are too short to be seen
 	dip       time.Duration // start of the last dip
 	message   time.Duration // a message is open since then, 0 if none is open
+	finished  time.Duration // the FIN of the peer has arrived; 0 if none has
 	lastPing  time.Duration
 	pings     int // since the peer was last heard
 	received  int
@@ -36,15 +37,12 @@ type Truth struct {
 	seen      int  // outbound when a handler returned last, or less
 	open      int  // connections of the server
 	resent    bool // bytes in flight were retransmitted, at the last question
-	exempt    bool
-	ready     bool
-	ended     bool
-	finished  time.Duration // the FIN of the peer has arrived; 0 if none has
-	unread    bool
 	own       *Timeouts
 	set       *Settings                          // in force then; nil if they are those of now
 	events    [verdict.IdleReasons]time.Duration // verdicts of the last idle events
 	delivered [verdict.IdleReasons]time.Duration // calls of OnIdle for them
+
+	exempt, ready, ended, unread bool
 }
 
 // heard returns the latest instant from which the server may count silence.

@@ -236,9 +236,7 @@ func (c *simConn) read() {
 	}
 	c.el.Called = true
 	c.current = s.Read(64 << 10)
-	c.el.Handles, c.el.Sheds = c.life, 0
-	action := c.el.w.reaper.OnTraffic(c)
-	c.el.Handles = nil
+	action := c.traffic()
 	c.life.Read()
 	if action == gnet.Close {
 		_ = c.el.close(c, nil)
@@ -249,6 +247,12 @@ func (c *simConn) read() {
 		c.inbound += c.current
 		c.current = 0
 	}
+}
+
+func (c *simConn) traffic() gnet.Action {
+	c.el.Handles, c.el.Sheds = c.life, 0
+	defer func() { c.el.Handles = nil }()
+	return c.el.w.reaper.OnTraffic(c)
 }
 
 // write sends bytes of a handler.
@@ -284,7 +288,7 @@ func (c *simConn) Wake(gnet.AsyncCallback) error {
 		if !c.opened {
 			return nil
 		}
-		return c.el.act(c, c.el.w.reaper.OnTraffic(c))
+		return c.el.act(c, c.traffic())
 	})
 	c.el.plan()
 	return nil

@@ -405,7 +405,7 @@ func (l *simLife) Decided() bool {
 }
 
 // isWatched reports whether the Listener knows the connection.
-func (l *simLife) isWatched() bool { return l.w.ln.watches(l.conn) }
+func (l *simLife) isWatched() bool { return l.w.ln.ID(l.conn) != "" }
 
 // CheckOwn checks that a kick and the end of a connection are carried out in time.
 func (l *simLife) CheckOwn() {

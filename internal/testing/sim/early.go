@@ -121,7 +121,7 @@ func (l *Life) earliestWithLoop(since, limit time.Duration) time.Duration {
 	counted := since + l.w.rounding()
 	for _, o := range l.Loop.stalls {
 		_, stops := l.w.Away.Within(o.From-tick, o.To+tick)
-		isCertain := o.To <= l.askedFrom && stops == 0 && o.length() > l.w.least()+5*tick
+		isCertain := o.To <= l.askedFrom && stops == 0
 		if part := o.To - max(o.From, counted); isCertain && part > 0 && o.From < due+blocked {
 			blocked += part
 		}

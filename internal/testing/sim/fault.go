@@ -51,9 +51,11 @@ func (w *World) isLost() bool {
 func (w *World) acksAreLost() bool { return w.Family != Unix && w.acksDown.contains(w.Now) }
 
 // least is the shortest time that is certainly an outage.
-func (w *World) least() time.Duration {
-	tenth := min(max(shortest(w.Longest, w.Set.deadlines()...)/10, 20*time.Millisecond), 200*time.Millisecond)
-	return max(2*w.Set.Tick, tenth) + w.Set.Tick
+func (w *World) least() time.Duration { return w.leastBy(w.Set) }
+
+func (w *World) leastBy(s *Settings) time.Duration {
+	tenth := min(max(shortest(w.Longest, s.deadlines()...)/10, 20*time.Millisecond), 200*time.Millisecond)
+	return max(2*s.Tick, tenth) + s.Tick
 }
 
 // addCertain adds an outage that must be recognised, if it is long enough by the present settings.

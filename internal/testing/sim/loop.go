@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // A Loop is the knowledge of the oracle about an event loop. Without event loops there is one for
 // all connections, which is never blocked.
@@ -61,11 +64,12 @@ func (l *Loop) addBlock() {
 	l.blocks = append(l.blocks, block)
 }
 
-// Stall is a handler that takes long.
+// Stall is a handler that takes long. By the settings in force then, it is an outage or not.
 func (l *Loop) Stall(d time.Duration) {
-	from := l.w.Now
-	l.w.Sleep(d)
-	l.stalls.Add(from, l.w.Now)
+	from, least := l.w.Now, max(l.w.least(), l.w.leastBy(cmp.Or(l.Set, l.w.Set)))
+	if l.w.Sleep(d); d > least+5*l.w.Set.Tick {
+		l.stalls.Add(from, l.w.Now)
+	}
 }
 
 // hear is called when a byte of a peer is read or found.

@@ -99,8 +99,7 @@
 //	                         may be reaped
 //
 // Time in which the process was stopped, the machine paused or an event loop blocked does not count
-// against a peer. What follows for peers that are silent after it, and for a network that is down,
-// says Config.OutageGrace. The contract, with the tests that show it, is docs/verdict.md.
+// against a peer, see Config.OutageGrace. The contract with its tests is docs/verdict.md.
 //
 // # Layers
 //

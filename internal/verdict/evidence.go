@@ -79,12 +79,9 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono.Time) (sent bool) {
 	taken := false // by the peer
 	if ev.Dated {
-		changed := ev.Moved != *counter
+		taken = ev.Moved != *counter
 		*counter = ev.Moved
-		taken, sent = changed, changed
-		if !ev.Counted {
-			sent = changed || ev.InFlight && !ev.Resent
-		}
+		sent = taken || !ev.Counted && ev.InFlight && !ev.Resent
 		last := Span{now.Add(-ev.Quiet - ev.Took - ev.Step), now.Add(-ev.Quiet + ev.Step)}
 		if sent { // a retransmission leaves Wrote alone
 			f.Wrote = f.Wrote.Or(last)
@@ -107,13 +104,17 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono
 	case taken || f.StalledSince == 0:
 		f.StalledSince = now
 	}
+	lim.checkSoft(f, now)
+	return sent
+}
+
+func (lim *Limits) checkSoft(f *Facts, now mono.Time) {
 	switch {
 	case lim.Output.Soft == 0 || f.Output <= lim.Output.Soft:
 		f.OverSince = 0
 	case f.OverSince == 0:
 		f.OverSince = now
 	}
-	return sent
 }
 
 // CountReceived counts the bytes received in a window of Rate and begins the next window. The

@@ -57,6 +57,7 @@ func (p *port) Learned(s *conn, heard bool, ev *verdict.Evidence, _ mono.Time) {
 }
 
 func (p *port) Raise(_ uint32, s *conn, ev Event, _ *ReapError) (end bool) {
+	p.Counters.Events[ev.Reason]++
 	action := gnet.Close
 	if ev.Reason == reap.WriteIdle {
 		action = gnet.None

@@ -128,32 +128,25 @@ func (l *loop) shed(spent func() bool) {
 	mayScan := l.shedder.noCandidateAt != now
 	shed := 0
 	for n := min(max(l.Open/8, 1), shedBatch); shed < n && !spent() && crowd.claim(); {
-		v, ok := l.shedder.next(&mayScan, func() { l.findCandidates(l.clock.Elapsed().Add(-protect)) })
-		if ok && l.shedOne(v, protect) {
-			shed++
+		if len(l.shedder.candidates) == 0 && mayScan {
+			mayScan = false
+			l.findCandidates(l.clock.Elapsed().Add(-protect))
+		}
+		next := l.shedder.candidates
+		if len(next) > 0 {
+			l.shedder.candidates = next[1:]
+			if l.shedOne(next[0], protect) {
+				shed++
+			}
 		}
 		crowd.shedding.Add(-1)
-		if !ok {
+		if len(next) == 0 {
 			break
 		}
 	}
 	if shed == 0 {
 		l.shedder.noCandidateAt = now
 	}
-}
-
-// next returns the next connection to shed. It may scan the table once for new candidates.
-func (d *shedder) next(mayScan *bool, scan func()) (v candidate, ok bool) {
-	if len(d.candidates) == 0 && *mayScan {
-		*mayScan = false
-		scan()
-	}
-	if len(d.candidates) == 0 {
-		return v, false
-	}
-	v = d.candidates[0]
-	d.candidates = d.candidates[1:]
-	return v, true
 }
 
 // A candidate is a connection that may be shed.

@@ -120,7 +120,7 @@ func (l *loop) followed() {
 // noteLateTask records that this loop was blocked, if the task was posted long ago and the process
 // was not stopped since then. The loop may have been blocked since it last published its counters.
 func (l *loop) noteLateTask(now mono.Time) {
-	posted, rule := mono.Time(l.task.postedAt.Load()), &l.Set.Rule
+	posted, rule := mono.Time(l.task.postedAt.Load()), l.Watcher.Rule()
 	if posted == 0 || !rule.IsGap(posted, now) {
 		return
 	}
@@ -140,7 +140,7 @@ func (l *loop) noteStall(entered, now mono.Stamp) {
 
 func (l *loop) addStallSince(entered mono.Stamp) {
 	from, to := l.clock.After(entered), l.clock.Elapsed()
-	if l.Set.Rule.IsGap(from, to) {
+	if l.Watcher.Rule().IsGap(from, to) {
 		l.Outages.AddStall(from, to)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"runtime"
 	"time"
 
@@ -39,8 +40,9 @@ func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (wat
 func (cfg *Config) checkFixed(before *Config, refuse configtable.Refuse) {
 	for _, field := range []configtable.Field{
 		"Stamp", "AcceptRate", "Sources.Connections", "Sources.Rate", "Sources.IPv4Bits", "Sources.IPv6Bits",
+		"Sources.Entries", "Sources.Exempt",
 	} {
-		if was := field.Of(before).Interface(); field.Of(cfg).Interface() != was {
+		if was := field.Of(before).Interface(); !reflect.DeepEqual(field.Of(cfg).Interface(), was) {
 			refuse(string(field), "%s cannot change before the next start: leave it at %v", field, was)
 		}
 	}
@@ -75,7 +77,8 @@ func (s *shard) checkOwn(n *conn, own ConnLimits) (err error) {
 		ReadTimeout: max(own.ReadTimeout, 0), AllTimeout: max(own.AllTimeout, 0), WriteTimeout: max(own.WriteTimeout, 0),
 		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: s.config().Stamp,
 	}
-	cfg.checkSockets(n.Front.conn.LocalAddr(), func(_, format string, args ...any) {
+	socket, _ := root(n.Front.conn)
+	cfg.checkSockets(socket.LocalAddr(), func(_, format string, args ...any) {
 		err = errors.Join(err, fmt.Errorf("idlenet: "+format, args...))
 	})
 	return err

@@ -31,11 +31,9 @@ const (
 	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
 	// out whether they are closed.
 	searchedPerTick = 1 << 11
-	// searchedPerLock is the number of connections that are checked under one lock: 25 µs.
-	searchedPerLock = 1 << 8
-	// adaptedPerLock is the number of connections that are adapted to another Config under one
-	// lock.
-	adaptedPerLock = 1 << 8
+	// perLock is the number of connections that are checked, or adapted to another Config, under one
+	// lock: 25 µs.
+	perLock = 1 << 8
 	// looksPerLock is the number of connections that are looked at under one lock.
 	looksPerLock = 16
 )
@@ -115,7 +113,7 @@ func (d *driver) adapt(set *watch.Settings) {
 		for more := true; more; {
 			s.locked(func() {
 				s.Follow(set)
-				s.AdaptSome(adaptedPerLock)
+				s.AdaptSome(perLock)
 				more = !s.IsAdapted()
 			})
 			if more {

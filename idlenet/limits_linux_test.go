@@ -70,6 +70,30 @@ func TestLimitsOfOneConnection(t *testing.T) {
 	}
 }
 
+// A named listener wraps the connections of a listener of TCP sockets, and gives each another
+// address.
+type namedListener struct{ net.Listener }
+
+func (l namedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return namedConn{c}, err
+}
+
+type namedConn struct{ net.Conn }
+
+func (c namedConn) NetConn() net.Conn   { return c.Conn }
+func (c namedConn) LocalAddr() net.Addr { return &net.UnixAddr{Name: "service"} }
+
+// TestTheSocketDecidesWhichLimitsItKeeps asks a wrapped connection for limits that need TCP.
+func TestTheSocketDecidesWhichLimitsItKeeps(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	e := serveEcho(t, namedListener{inner}, Config{AllTimeout: time.Minute})
+	e.dial()
+	require.NoError(t, e.SetLimits(e.accepted(), ConnLimits{AllTimeout: 2 * time.Minute}))
+}
+
 // TestNoLimitForOneConnection takes a connection out of the limit of the others.
 func TestNoLimitForOneConnection(t *testing.T) {
 	t.Parallel()

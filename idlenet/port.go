@@ -47,12 +47,17 @@ func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time
 func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool) {
 	onIdle := s.config().OnIdle
 	if onIdle == nil {
+		s.Counters.Events[ev.Reason]++
 		return ev.Reason != reap.WriteIdle
 	}
 	l, c := s.listener, n.Front.conn
 	s.calls = append(s.calls, func() {
 		judged := false // it is watched, and has not ended
-		l.with(c, func(s *shard, id uint32, n *conn) { judged = s.IsJudged(id, n) })
+		l.with(c, func(s *shard, id uint32, n *conn) {
+			if judged = s.IsJudged(id, n); judged {
+				s.Counters.Events[ev.Reason]++
+			}
+		})
 		if judged && onIdle(c, ev) == Close {
 			l.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
 		}

@@ -63,8 +63,8 @@ func (l *Listener) searchAll() bool {
 		return false
 	}
 	for _, s := range l.shards {
-		for left := min(int(s.size()), searchedAtMost/len(l.shards)); left > 0; left -= searchedPerLock {
-			s.searchSome(min(left, searchedPerLock))
+		for left := min(int(s.size()), searchedAtMost/len(l.shards)); left > 0; left -= perLock {
+			s.searchSome(min(left, perLock))
 		}
 	}
 	return true

@@ -3,6 +3,7 @@ package idlenet
 import (
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -26,8 +27,11 @@ func TestUpdate(t *testing.T) {
 	require.Equal(t, time.Minute, e.Config().ReadTimeout, "nothing has changed")
 	require.Zero(t, e.Stats().Updates)
 
-	err = e.Update(func(cfg *Config) { cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate = true, 1, 1 })
-	for _, field := range []string{"Stamp", "AcceptRate", "Sources.Rate"} {
+	err = e.Update(func(cfg *Config) {
+		cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate, cfg.Sources.Entries = true, 1, 1, 1
+		cfg.Sources.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	for _, field := range []string{"Stamp", "AcceptRate", "Sources.Rate", "Sources.Entries", "Sources.Exempt"} {
 		require.ErrorContains(t, err, "Config."+field+" cannot change before the next start: leave it at ")
 	}
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Tick = 500*time.Millisecond, 0 }))

@@ -70,18 +70,6 @@ func (t Table) Limits(cfg any) (lim verdict.Limits) {
 	return lim
 }
 
-// Override replaces the limits that a connection has of its own, in fields with the names of those
-// of a Config. A negative duration is none.
-func (t Table) Override(lim *verdict.Limits, own any) {
-	for v, i := reflect.ValueOf(own), 0; i < v.NumField(); i++ {
-		field, name := v.Field(i), v.Type().Field(i).Name
-		if field.CanInt() && !field.IsZero() {
-			at := slices.IndexFunc(t, func(s Setting) bool { return s.Field == name })
-			Field(t[at].Limit).Of(lim).SetInt(max(field.Int(), 0))
-		}
-	}
-}
-
 // Watches reports whether a Config has a setting that alone closes connections.
 func (t Table) Watches(cfg any) bool {
 	for _, s := range t {

@@ -128,8 +128,7 @@ func (s Setting) ZeroText() string {
 // Usage returns the help text of a flag, in two lines if it is long.
 func (s Setting) Usage() string {
 	var notes []string
-	zero := s.ZeroText()
-	if zero != "" && zero != "none" {
+	if zero := s.ZeroText(); zero != "" && zero != "none" {
 		notes = append(notes, "0 is "+zero)
 	}
 	if s.Negative != "" {

@@ -59,6 +59,11 @@ func (e *Ends) Undo(id uint32, observed bool) {
 // End closes a connection. With ObserveOnly it only counts and logs the connection.
 func (s *Shard[C]) End(id uint32, c *Conn[C], reason *reap.Error) {
 	s.catchUp()
+	s.end(id, c, reason)
+}
+
+// end is End by the settings that are followed.
+func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 	switch {
 	case s.Ends.Of(id) != nil, s.Set.ObserveOnly && c.Is(connstate.Observed):
 	case s.Set.ObserveOnly:

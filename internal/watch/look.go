@@ -24,7 +24,6 @@ func (s *Shard[C]) Look(timer wheel.Handle, id uint32) {
 		s.Schedule.at(timer, s.clock.Read().Add(s.clock.Tick()))
 		return
 	}
-	s.catchUp()
 	c := s.conns.at(id)
 	if next, open := s.lookAt(id, c); open {
 		s.Schedule.at(c.timer, next)
@@ -73,6 +72,7 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 	for n := range verdictsPerLook {
 		if n == 0 || !s.asks { // the handler may have written, and time has passed
 			now, open = s.askKernel(c)
+			s.catchUp()
 		}
 		switch {
 		case !open:
@@ -220,12 +220,11 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 	}
 	switch v.Act {
 	case verdict.Raise:
-		s.Counters.Events[v.Reason]++
 		c.Notice(s.clock, v.Reason, now)
 		opened := c.Opened()
 		event := reap.Event{Reason: v.Reason, First: report.First, Timeout: report.Limit, Idle: report.Lasted, Late: report.Late}
 		if s.port.Raise(id, c, event, reason) && c.Opened() == opened { // the handler may have closed it
-			s.End(id, c, reason)
+			s.end(id, c, reason)
 		}
 	case verdict.Ping:
 		s.Counters.Pings++
@@ -233,13 +232,13 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 		s.port.Ping(c)
 	case verdict.Farewell:
 		if s.Set.ObserveOnly {
-			s.End(id, c, reason)
+			s.end(id, c, reason)
 			return
 		}
 		c.Leave(s.clock, now)
 		reason.Grace = lim.AgeGrace
 		s.port.Farewell(c, reason)
 	case verdict.End:
-		s.End(id, c, reason)
+		s.end(id, c, reason)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -143,4 +144,33 @@ func TestNoAllocations(t *testing.T) {
 		p.Soon(c)
 		p.Schedule.Advance(1)
 	}))
+}
+
+// TestUpdateHoldsDuringAQuestion calls Update while a front end that does not see messages asks the
+// kernel.
+func TestUpdateHoldsDuringAQuestion(t *testing.T) {
+	open := func(cfg testConfig, edit func(*testConfig)) *testPort {
+		p := newAskingPort(t, cfg)
+		p.open()
+		p.pass(500 * time.Millisecond)
+		p.onAsk = func() {
+			if p.now >= mono.Time(900*time.Millisecond) && p.Settings().Version == 1 {
+				require.NoError(t, p.update(edit))
+			}
+		}
+		p.pass(time.Second)
+		require.EqualValues(t, 2, p.Settings().Version)
+		return p
+	}
+	cfg := testConfig{ReadTimeout: time.Second, Tick: 20 * time.Millisecond}
+	require.Empty(t, open(cfg, func(cfg *testConfig) { cfg.ReadTimeout = time.Hour }).closed)
+
+	cfg = testConfig{ReadTimeout: time.Hour, MaxAge: time.Second, MaxAgeGrace: time.Minute, Tick: 20 * time.Millisecond}
+	p := open(cfg, func(cfg *testConfig) { cfg.ObserveOnly = true })
+	require.Zero(t, p.farewells, "it is observed")
+	require.EqualValues(t, 1, p.Counters.Observed[reap.MaxAge])
+	cfg.ObserveOnly = true
+	p = open(cfg, func(cfg *testConfig) { cfg.ObserveOnly = false })
+	require.Equal(t, 1, p.farewells)
+	require.Empty(t, p.closed, "before the grace")
 }

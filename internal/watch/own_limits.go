@@ -42,9 +42,6 @@ func (t *limitsTable) take(set *Settings, own reap.ConnLimits) (uint16, error) {
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", set.form.Package, err)
 		}
-		if t.index == nil {
-			t.index = make(map[reap.ConnLimits]uint16)
-		}
 		i = n
 		t.index[own] = i
 		t.all[i] = set.limitsOf(own)
@@ -55,9 +52,6 @@ func (t *limitsTable) take(set *Settings, own reap.ConnLimits) (uint16, error) {
 
 // free returns an unused number.
 func (t *limitsTable) free() (uint16, error) {
-	if len(t.all) == 0 {
-		t.all, t.uses = make([]*Limits, 1), make([]uint32, 1) // number 0
-	}
 	if n := len(t.unused); n > 0 {
 		i := t.unused[n-1]
 		t.unused = t.unused[:n-1]

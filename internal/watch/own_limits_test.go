@@ -89,3 +89,32 @@ func TestOutagesAreRememberedForOwnLimits(t *testing.T) {
 	require.Equal(t, time.Hour, rule.Longest)
 	require.Equal(t, time.Second, rule.Shortest)
 }
+
+// TestTheRuleForgetsTimeoutsOfTheConfig gives a connection a maximum age only.
+func TestTheRuleForgetsTimeoutsOfTheConfig(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second})
+	id, c := p.open()
+	require.NoError(t, p.ScaleTimeouts(1, 500*time.Millisecond))
+	require.NoError(t, p.Shard.SetLimits(id, c, reap.ConnLimits{MaxAge: time.Hour}))
+	require.Equal(t, 500*time.Millisecond, p.Watcher.Rule().Shortest)
+	require.NoError(t, p.ScaleTimeouts(0, 0))
+	require.NoError(t, p.update(func(cfg *testConfig) { cfg.ReadTimeout = 10 * time.Minute }))
+	require.Equal(t, 10*time.Minute, p.Watcher.Rule().Shortest)
+}
+
+// TestAStopIsAsLongForLimitsOfAConnection stops the process for more than a tenth of a timeout.
+func TestAStopIsAsLongForLimitsOfAConnection(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	closed := func(cfg, own time.Duration) mono.Time {
+		p := newTestPort(t, testConfig{ReadTimeout: cfg, Tick: 10 * time.Millisecond})
+		id, c := p.open()
+		require.NoError(t, p.Shard.SetLimits(id, c, reap.ConnLimits{ReadTimeout: own}))
+		p.pass(150 * time.Millisecond)
+		p.now = p.now.Add(170 * time.Millisecond)
+		for len(p.closed) == 0 && p.now < mono.Time(time.Second) {
+			p.pass(10 * time.Millisecond)
+		}
+		return p.now
+	}
+	require.Equal(t, closed(timeout, 0), closed(time.Minute, timeout))
+}

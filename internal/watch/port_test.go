@@ -18,7 +18,7 @@ import (
 
 // A testConfig is the Config of a front end with few settings.
 type testConfig struct {
-	ReadTimeout, WriteTimeout, AllTimeout, HandshakeTimeout, WriteStallTimeout, MaxAge time.Duration
+	ReadTimeout, WriteTimeout, AllTimeout, HandshakeTimeout, WriteStallTimeout, MaxAge, MaxAgeGrace time.Duration
 
 	Heartbeat   struct{ Ping func() }
 	ObserveOnly bool
@@ -35,6 +35,7 @@ var testForm = Form{Package: "test", Table: configtable.Table{
 	{Name: "handshake-timeout", Field: "HandshakeTimeout", Limit: "Handshake", Ticks: true},
 	{Name: "write-stall-timeout", Field: "WriteStallTimeout", Limit: "Stall", Ticks: true},
 	{Name: "max-age", Field: "MaxAge", Limit: "Age", Ticks: true},
+	{Name: "max-age-grace", Field: "MaxAgeGrace", Limit: "AgeGrace", Ticks: true},
 }}
 
 // A testPort is a front end that closes connections at once. The test moves the clock and sets the
@@ -46,8 +47,11 @@ type testPort struct {
 	answer verdict.Evidence
 	asked  int           // questions to the kernel
 	takes  time.Duration // of each question
+	onAsk  func()        // called by each question
 	onIdle func(id uint32, c *testConn)
 	closed []*reap.Error
+
+	farewells int
 }
 
 type testConn = Conn[conntable.Record]
@@ -73,6 +77,13 @@ func newTestPortOf(t *testing.T, form Form, cfg testConfig) *testPort {
 	p.Watcher.Init(&form, checked, func() mono.Time { return p.now }, make(chan struct{}, 1))
 	p.Shard.Init(&p.Watcher, 1, p)
 	return p
+}
+
+// update changes the Config.
+func (p *testPort) update(edit func(*testConfig)) error {
+	return Update(&p.Watcher, edit, func(cfg *testConfig, tick time.Duration, _ *testConfig) (Config, error) {
+		return p.form.Check(cfg, tick, func(configtable.Refuse) {})
+	})
 }
 
 // open opens a connection.
@@ -104,6 +115,9 @@ func (p *testPort) Ask(_ *testConn, ev *verdict.Evidence) bool {
 	*ev = p.answer
 	p.asked++
 	p.now = p.now.Add(p.takes)
+	if p.onAsk != nil {
+		p.onAsk()
+	}
 	return true
 }
 
@@ -111,13 +125,14 @@ func (p *testPort) Output(*testConn) int                                  { retu
 func (p *testPort) Remote(*testConn) net.Addr                             { return nil }
 func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
 func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) bool {
+	p.Counters.Events[ev.Reason]++
 	if p.onIdle != nil {
 		p.onIdle(id, c)
 	}
 	return ev.Reason != reap.WriteIdle
 }
 func (p *testPort) Ping(*testConn)                                                   {}
-func (p *testPort) Farewell(*testConn, *reap.Error)                                  {}
+func (p *testPort) Farewell(*testConn, *reap.Error)                                  { p.farewells++ }
 func (p *testPort) SetKeepAlive(*testConn, time.Duration)                            {}
 func (p *testPort) CountBusy(*outage.Count)                                          {}
 func (p *testPort) Gone(id uint32, c *testConn)                                      { p.CountClosed(id, c); p.Remove(id, c) }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/mono"
-	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -24,8 +23,7 @@ type Settings struct {
 	Config
 	Common  *Limits       // of connections without limits of their own
 	Horizon time.Duration // the longest time in which a connection is not judged
-	Rule    outage.Rule
-	Version int64 // counts from 1
+	Version int64         // counts from 1
 
 	form     *Form
 	overlay  overlay
@@ -76,12 +74,6 @@ func newSettings(form *Form, cfg Config, version int64, now overlay, before *Set
 	set := &Settings{Config: cfg, form: form, Version: version, overlay: now, previous: before, since: since}
 	set.Horizon = cfg.horizon()
 	set.Common = set.limitsOf(reap.ConnLimits{})
-	longest := cfg.Limits.Longest()
-	set.Rule = outage.Rule{
-		Tick: cfg.Tick, Gap: outage.LeastGap(cfg.Tick, form.Table.Shortest(cfg.Front).Value),
-		Memory: max(set.Horizon, longest, cfg.CloseGrace), Hold: cfg.OutageGrace >= 0, Longest: longest,
-		Shortest: set.Common.ShortestIdle(),
-	}
 	return set
 }
 
@@ -109,15 +101,7 @@ func (cfg *Config) clockMemory() time.Duration { return 2 * cfg.horizon() }
 // limitsOf returns the limits of connections with some limits of their own.
 func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	lim := &Limits{Limits: set.Config.Limits, Own: own, version: set.Version}
-	set.form.Table.Override(&lim.Limits, own)
-	if own.MinRate.BytesPerSecond != 0 {
-		if lim.Rate = own.MinRate; lim.Rate.BytesPerSecond < 0 {
-			lim.Rate = verdict.Rate{}
-		}
-	}
-	if own.NoHeartbeat {
-		lim.Heartbeat = verdict.Heartbeat{}
-	}
+	override(&lim.Limits, &own)
 	for _, d := range []*time.Duration{&lim.Read, &lim.Write, &lim.All} {
 		*d = max(set.overlay.scale.of(*d), min(*d, set.Tick))
 	}
@@ -131,6 +115,26 @@ func (set *Settings) limitsOf(own reap.ConnLimits) *Limits {
 	}
 	lim.Ready()
 	return lim
+}
+
+// override replaces the limits that a connection has of its own.
+func override(lim *verdict.Limits, own *reap.ConnLimits) {
+	for limit, d := range map[*time.Duration]time.Duration{
+		&lim.Read: own.ReadTimeout, &lim.Write: own.WriteTimeout, &lim.All: own.AllTimeout,
+		&lim.Handshake: own.HandshakeTimeout, &lim.Stall: own.WriteStallTimeout, &lim.Age: own.MaxAge,
+	} {
+		if d != 0 {
+			*limit = max(d, 0)
+		}
+	}
+	if own.MinRate.BytesPerSecond != 0 {
+		if lim.Rate = own.MinRate; lim.Rate.BytesPerSecond < 0 {
+			lim.Rate = verdict.Rate{}
+		}
+	}
+	if own.NoHeartbeat {
+		lim.Heartbeat = verdict.Heartbeat{}
+	}
 }
 
 // checkOwn checks limits of a connection, fills in their defaults, and rounds idle timeouts up to

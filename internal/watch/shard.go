@@ -64,8 +64,8 @@ type Port[C any] interface {
 	// than the Shard knew.
 	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
 
-	// Raise tells the handler that a connection is idle. It reports true if the connection is to
-	// be closed, for the reason.
+	// Raise counts an idle event and tells the handler. It reports true if the connection is to be
+	// closed, for the reason.
 	Raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool)
 	Ping(c *Conn[C])
 	// Farewell tells the peer that the connection ends after reason.Grace.
@@ -90,6 +90,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends = Ends{w, make(map[uint32]*End)}
+	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
 	s.Follow(set)
 }
@@ -162,9 +163,8 @@ func (s *Shard[C]) SetLimits(id uint32, c *Conn[C], own reap.ConnLimits) error {
 	}
 	s.limits.put(c.LimitsID)
 	c.LimitsID = number
-	now := &s.LimitsOf(c).Limits
-	s.Watcher.extendRule(now)
-	c.Adapt(s.clock, &old.Limits, now)
+	s.Watcher.extendRule(&own)
+	c.Adapt(s.clock, &old.Limits, &s.LimitsOf(c).Limits)
 	s.Rearm(id, c)
 	return nil
 }

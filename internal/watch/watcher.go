@@ -27,14 +27,16 @@ type Watcher struct {
 	Closed   ClosedRing
 	Monitor  outage.Monitor // except for State, guarded by mu
 	settings atomic.Pointer[Settings]
+	rule     atomic.Pointer[outage.Rule]
 	warnings struct{ hold, outage logging.Limiter }
 
-	mu       sync.Mutex    // guards the fields below, settings, and moves of Clock and Monitor
-	updates  uint64        // of the Config
-	due      mono.Time     // the time of the driver's next round
-	lag      mono.Longest  // the greatest delay of the driver
-	shortest time.Duration // the shortest idle timeout that SetLimits has given, 0 if none
-	longest  time.Duration // the longest limit that SetLimits has given
+	mu      sync.Mutex   // guards the fields below, put, and moves of Clock and Monitor
+	updates uint64       // of the Config
+	due     mono.Time    // the time of the driver's next round
+	lag     mono.Longest // the greatest delay of the driver
+
+	// The shortest idle timeout, and the shortest and longest limit, that SetLimits has given.
+	own struct{ idle, shortest, longest time.Duration }
 }
 
 // Init makes a Watcher ready, with a checked Config, a real clock and a channel with room for one.
@@ -42,32 +44,41 @@ func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake ch
 	w.form, w.wake = form, wake
 	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	w.Monitor.Init(elapsed())
-	w.settings.Store(newSettings(form, cfg, 1, overlay{}, nil, 0))
+	w.put(newSettings(form, cfg, 1, overlay{}, nil, 0))
 }
 
 // Settings returns the settings in force.
 func (w *Watcher) Settings() *Settings { return w.settings.Load() }
 
 // Rule returns the rule of outages, for connections with limits of their own as well.
-func (w *Watcher) Rule() outage.Rule {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rule()
-}
+func (w *Watcher) Rule() *outage.Rule { return w.rule.Load() }
 
-// rule is Rule for callers that hold mu.
-func (w *Watcher) rule() outage.Rule {
-	rule := w.Settings().Rule
-	rule.Shortest = verdict.Shorter(rule.Shortest, w.shortest)
-	rule.Longest, rule.Memory = max(rule.Longest, w.longest), max(rule.Memory, w.longest)
-	return rule
+// put puts settings in force. The caller holds mu.
+func (w *Watcher) put(set *Settings) {
+	w.settings.Store(set)
+	longest := max(set.Config.Limits.Longest(), w.own.longest)
+	shortest := verdict.Shorter(set.form.Table.Shortest(set.Front).Value, w.own.shortest)
+	w.rule.Store(&outage.Rule{
+		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest,
+		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: verdict.Shorter(set.Common.ShortestIdle(), w.own.idle),
+	})
 }
 
 // extendRule makes Rule hold for the limits of a connection.
-func (w *Watcher) extendRule(own *verdict.Limits) {
+func (w *Watcher) extendRule(own *reap.ConnLimits) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.shortest, w.longest = verdict.Shorter(w.shortest, own.ShortestIdle()), max(w.longest, own.Longest())
+	lim := verdict.Limits{Jitter: w.Settings().Config.Limits.Jitter}
+	override(&lim, own)
+	all := w.own
+	all.idle, all.longest = verdict.Shorter(all.idle, lim.ShortestIdle()), max(all.longest, lim.Longest())
+	for _, d := range []time.Duration{lim.Read, lim.Write, lim.All, lim.Handshake, lim.Stall, lim.Rate.Window, lim.Age} {
+		all.shortest = verdict.Shorter(all.shortest, d)
+	}
+	if all != w.own {
+		w.own = all
+		w.put(w.Settings())
+	}
 }
 
 // Resume begins again after a time without connections.
@@ -89,7 +100,7 @@ func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Findin
 		if w.Open.Load() == 0 { // the silence says nothing
 			w.Monitor.Resume(to)
 		}
-		found = w.Monitor.Step(from, to, heard(to), w.rule())
+		found = w.Monitor.Step(from, to, heard(to), *w.Rule())
 	}
 	now := w.Clock.Elapsed()
 	w.noteLag(now)
@@ -174,7 +185,7 @@ func (w *Watcher) replace(old *Settings, cfg Config) bool {
 		return false
 	}
 	w.Clock.Remember(cfg.clockMemory())
-	w.settings.Store(old.next(cfg, old.overlay, w.Clock.Elapsed()))
+	w.put(old.next(cfg, old.overlay, w.Clock.Elapsed()))
 	w.updates++
 	w.Wake()
 	return true
@@ -224,7 +235,7 @@ func (w *Watcher) lay(change func(*overlay)) {
 	old := w.settings.Load()
 	now := old.overlay
 	if change(&now); now != old.overlay {
-		w.settings.Store(old.next(old.Config, now, w.Clock.Elapsed()))
+		w.put(old.next(old.Config, now, w.Clock.Elapsed()))
 		w.Wake()
 	}
 }

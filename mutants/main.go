@@ -10,6 +10,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -46,11 +47,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	killed, of, err := runAll(*list, *root, *only, tests, *timeout, stdout)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
-		return exitError
 	}
 	percent := 100 * float64(killed) / float64(max(of, 1))
 	fmt.Fprintf(stdout, "%d of %d mutants killed: %.1f %%\n", killed, of, percent)
-	if percent < *least {
+	switch {
+	case err != nil:
+		return exitError
+	case percent < *least:
 		return exitSurvivors
 	}
 	return exitOK
@@ -86,11 +89,13 @@ func runAll(list, root, only string, tests []string, timeout time.Duration, stdo
 	if err := work.checkTests(some); err != nil {
 		return 0, 0, err
 	}
+	var errs []error
 	for _, m := range some {
 		began := time.Now()
 		by, err := work.try(m)
-		if err != nil {
-			return 0, 0, err
+		if err != nil { // the others are tried all the same
+			errs = append(errs, err)
+			continue
 		}
 		outcome := "SURVIVED"
 		if by != "" {
@@ -103,5 +108,5 @@ func runAll(list, root, only string, tests []string, timeout time.Duration, stdo
 		}
 		fmt.Fprintln(stdout)
 	}
-	return killed, len(some), nil
+	return killed, len(some), errors.Join(errs...)
 }

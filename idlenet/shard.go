@@ -187,10 +187,9 @@ func (s *shard) told(id uint32, e *watch.End, grace time.Duration) {
 func (s *shard) lastRead(n *conn) *conntable.Record {
 	r := &n.Front.record
 	if c, is := n.Front.conn.(*stampedConn); is {
-		if heard := mono.ShortStamp(c.heard.Load()); heard != 0 {
-			last := s.Watcher.Clock.Stamp()
-			if heard.Unwrap(last) > r.Heard.Unwrap(last) {
-				r.Heard = heard
+		if heard := mono.Stamp(c.heard.Load() - 1); heard >= 0 {
+			if heard > r.Heard.Unwrap(s.Watcher.Clock.Stamp()) {
+				r.Heard = heard.Short()
 			}
 			r.Set(conntable.Fresh, false)
 		}

@@ -98,15 +98,15 @@ func closeNow(own socket, reset bool) {
 type stampedConn struct {
 	net.Conn
 	listener *Listener
-	heard    atomic.Uint32 // the stamp of the last Read that returned bytes, 0 if there was none
+	heard    atomic.Int64 // one more than the stamp of the last Read that returned bytes; 0 for none
 }
 
 // Read reads from the connection inside and notes when bytes came.
 func (c *stampedConn) Read(b []byte) (n int, err error) {
 	if n, err = c.Conn.Read(b); n > 0 {
 		now := c.listener.watch.Clock.Stamp()
-		if short := uint32(now.Short()); c.heard.Load() != short {
-			c.heard.Store(short)
+		if heard := int64(now) + 1; c.heard.Load() != heard {
+			c.heard.Store(heard)
 		}
 		if c.listener.stamped.Load() != int64(now) {
 			c.listener.stamped.Store(int64(now))

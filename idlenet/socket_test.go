@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
+
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -185,4 +187,19 @@ func TestWatchADialledConnection(t *testing.T) {
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorIs(t, e.Reason(client), reap.ReadIdle)
+}
+
+// TestBytesOfTheFirstTickCount reads before the clock of a Listener has moved.
+func TestBytesOfTheFirstTickCount(t *testing.T) {
+	ln, err := Listen(listenUnix(t), Config{FirstByteTimeout: time.Hour, Stamp: true})
+	require.NoError(t, err)
+	inner, peer := net.Pipe()
+	defer func() { _, _ = inner.Close(), peer.Close() }()
+	n := &conn{Front: front{conntable.Record{Tag: conntable.Fresh}, &stampedConn{Conn: inner, listener: ln}}}
+	require.True(t, ln.shards[0].lastRead(n).Has(conntable.Fresh))
+	go func() { _, _ = peer.Write([]byte("x")) }()
+	_, err = n.Front.conn.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.Zero(t, ln.watch.Clock.Stamp())
+	require.False(t, ln.shards[0].lastRead(n).Has(conntable.Fresh))
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,11 +51,8 @@ func TestNewReportsAllMistakes(t *testing.T) {
 			continue
 		}
 		require.Nil(t, h)
-		joined, ok := errors.AsType[interface {
-			error
-			Unwrap() []error
-		}](err)
-		require.True(t, ok, "%v is joined", err)
+		var joined interface{ Unwrap() []error }
+		require.ErrorAs(t, err, &joined)
 		require.Len(t, joined.Unwrap(), len(c.want), "%v", err)
 		for _, want := range c.want {
 			require.ErrorContains(t, err, "admin: "+want)

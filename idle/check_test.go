@@ -32,7 +32,7 @@ func TestEachFieldIsASetting(t *testing.T) {
 
 // fieldsOf returns the paths of the fields of a struct, with the fields of nested structs.
 func fieldsOf(t reflect.Type, path string) (all []string) {
-	for f := range t.Fields() {
+	for _, f := range reflect.VisibleFields(t) {
 		if f.Type.Kind() == reflect.Struct {
 			all = append(all, fieldsOf(f.Type, path+f.Name+".")...)
 		} else {
@@ -79,7 +79,8 @@ func TestTheRangesFitTheCode(t *testing.T) {
 
 func TestAConfigErrorNamesFieldsLikeItsCaller(t *testing.T) {
 	_, err := Middleware(newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute})
-	mistake, ok := errors.AsType[*ConfigError](err)
+	var mistake *ConfigError
+	ok := errors.As(err, &mistake)
 	require.True(t, ok)
 	require.Equal(t, "ReadTimeout", mistake.Field)
 	require.Equal(t, "read-timeout", mistake.Setting)
@@ -88,7 +89,7 @@ func TestAConfigErrorNamesFieldsLikeItsCaller(t *testing.T) {
 		mistake.Text(func(_, setting string) string { return "--" + setting }))
 
 	_, err = Middleware(newEcho(), Config{Heartbeat: Heartbeat{Interval: time.Second}})
-	mistake, ok = errors.AsType[*ConfigError](err)
+	ok = errors.As(err, &mistake)
 	require.True(t, ok)
 	require.Equal(t, "Heartbeat.Ping", mistake.Field)
 	require.Empty(t, mistake.Setting)

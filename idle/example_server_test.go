@@ -360,7 +360,8 @@ func ExampleConn_SetTimeouts() {
 	c := connect(addr)
 	defer c.Close()
 	fmt.Fprintln(c, 100*time.Millisecond) // then the device is silent
-	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
+	var reason *idle.ReapError
+	if errors.As(<-h.closed, &reason) {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 	// Output: read idle limit 150ms
@@ -503,7 +504,8 @@ func ExampleReaper_Update() {
 	if err := reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = 200 * time.Millisecond }); err != nil {
 		log.Fatal(err)
 	}
-	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
+	var reason *idle.ReapError
+	if errors.As(<-h.closed, &reason) {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 
@@ -528,7 +530,8 @@ func ExampleReaper_ScaleTimeouts() {
 	if err := reaper.ScaleTimeouts(1, 200*time.Millisecond); err != nil { // 0.5 halves an hour
 		log.Fatal(err)
 	}
-	if reason, ok := errors.AsType[*idle.ReapError](<-h.closed); ok {
+	var reason *idle.ReapError
+	if errors.As(<-h.closed, &reason) {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 	fmt.Println("and back:", reaper.ScaleTimeouts(0, 0))

@@ -70,7 +70,8 @@ func ExampleLatenessStats() {
 // The error that OnClose gets says why the connection was closed.
 func ExampleReapError() {
 	onClose := func(err error) {
-		reason, reaped := errors.AsType[*idle.ReapError](err)
+		var reason *idle.ReapError
+		reaped := errors.As(err, &reason)
 		switch {
 		case !reaped:
 			fmt.Println("closed by the peer or the handler:", err)

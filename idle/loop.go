@@ -169,7 +169,8 @@ func (p *published) store(c *watch.Counters, now mono.Stamp) {
 func (p *published) read() *watch.Counters {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return new(p.stats)
+	stats := p.stats
+	return &stats
 }
 
 // A stackRoot names the functions at the root of the stack of a goroutine. Those of an event loop

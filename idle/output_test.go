@@ -218,7 +218,8 @@ func newTotalSite(t *testing.T, cfg Config) *totalSite {
 		return gnet.None
 	}
 	e.closed = func(_ gnet.Conn, err error) gnet.Action {
-		if reap, ok := errors.AsType[*ReapError](err); ok {
+		var reap *ReapError
+		if errors.As(err, &reap) {
 			s.ended = append(s.ended, reap)
 		}
 		return gnet.None

@@ -103,7 +103,8 @@ func newWitness(p play) *witness {
 			if err != nil {
 				tr.Message = err.Error()
 			}
-			if reason, ok := errors.AsType[*ReapError](err); ok {
+			var reason *ReapError
+			if errors.As(err, &reason) {
 				tr.Reaped, tr.Reason, tr.Lasted = true, reason.Reason.Error(), reason.Lasted
 			}
 		})

@@ -110,6 +110,5 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func isError[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
+	return errors.As(err, new(E))
 }

@@ -199,7 +199,8 @@ func (s *show) OnClose(conn gnet.Conn, err error) gnet.Action {
 	if !counts {
 		return gnet.None
 	}
-	if reaped, ok := errors.AsType[*idle.ReapError](err); ok {
+	var reaped *idle.ReapError
+	if errors.As(err, &reaped) {
 		s.out.printf("client %d (%s) reaped: %v for %.3fs, %v late",
 			c.number, c.fate, reaped.Reason, reaped.Lasted.Seconds(), reaped.Late.Round(time.Millisecond))
 	} else {

@@ -82,9 +82,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 // wrongFlags reports whether the flags are to blame for an error. The host of an address is looked
 // up when the address is used.
 func wrongFlags(err error) bool {
-	_, usage := errors.AsType[usageError](err)
-	_, unknownHost := errors.AsType[*net.DNSError](err)
-	_, badAddress := errors.AsType[*net.AddrError](err)
+	usage := errors.As(err, new(usageError))
+	unknownHost := errors.As(err, new(*net.DNSError))
+	badAddress := errors.As(err, new(*net.AddrError))
 	return usage || unknownHost || badAddress || errors.Is(err, server.ErrBadConfig)
 }
 

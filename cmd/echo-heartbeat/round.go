@@ -203,7 +203,8 @@ func (r *round) line(f fate) string {
 		if c.mistake() != "" {
 			wrong++
 		}
-		if reaped, ok := errors.AsType[*idle.ReapError](c.reason); ok {
+		var reaped *idle.ReapError
+		if errors.As(c.reason, &reaped) {
 			late = append(late, reaped.Late)
 		}
 	}

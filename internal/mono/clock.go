@@ -50,7 +50,8 @@ func Real() func() Time {
 }
 
 func newMoves(tick, memory time.Duration) *[]atomic.Int64 {
-	return new(make([]atomic.Int64, memory/tick+spareMoves))
+	moves := make([]atomic.Int64, memory/tick+spareMoves)
+	return &moves
 }
 
 // Remember makes the clock remember its moves for at least the given time. Moves that it has

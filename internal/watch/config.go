@@ -92,16 +92,15 @@ func cloneReset(front any) {
 // copyFields sets the shared fields.
 func (cfg *Config) copyFields(front any) {
 	own, from := reflect.ValueOf(cfg).Elem(), reflect.ValueOf(front).Elem()
-	for field, v := range own.Fields() {
-		if f := from.FieldByName(field.Name); f.IsValid() && f.Type() == v.Type() {
-			v.Set(f)
+	for i := range own.NumField() {
+		if f := from.FieldByName(own.Type().Field(i).Name); f.IsValid() && f.Type() == own.Field(i).Type() {
+			own.Field(i).Set(f)
 		}
 	}
 	cfg.ShedProtect = cmp.Or(cfg.ShedProtect, configtable.DefaultShedProtect)
 	lim := &cfg.Limits
 	lim.Heartbeat.Jitter = max(lim.Heartbeat.Jitter, 0)
-	lim.Grace, lim.Hold = cfg.OutageGrace, cfg.OutageGrace
-	if cfg.OutageGrace == 0 {
+	if lim.Grace, lim.Hold = cfg.OutageGrace, cfg.OutageGrace; cfg.OutageGrace == 0 {
 		lim.Grace, lim.Hold = maxGrace, configtable.TenYears
 	}
 }

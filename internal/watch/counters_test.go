@@ -69,7 +69,8 @@ func TestThePartsOfStatsAddUp(t *testing.T) {
 func eachNumber(name string, v reflect.Value, show func(name string, v reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
-		for field, f := range v.Fields() {
+		for i := range v.NumField() {
+			field, f := v.Type().Field(i), v.Field(i)
 			if !field.IsExported() { // of counters
 				f = reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem()
 			}

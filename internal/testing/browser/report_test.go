@@ -2,6 +2,7 @@ package browser
 
 import (
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,13 +22,12 @@ var views = []struct {
 	{"light-768", 768, "light"}, {"light-1920", 1920, "light"},
 }
 
-// reports returns the files of the pages that the tests of loadtest keep as artifacts.
+// reports returns the files of the pages that the tests of loadtest write.
 func reports(t *testing.T) []string {
 	t.Helper()
 	dir := t.TempDir()
-	test := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-artifacts", "-outputdir="+dir,
-		"-run=^TestPagesAreWellFormed$", "./loadtest/internal/page")
-	test.Dir = root
+	test := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run=^TestPagesAreWellFormed$", "./loadtest/internal/page")
+	test.Dir, test.Env = root, append(os.Environ(), "IDLEWHEEL_PAGES="+dir)
 	out, err := test.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	var files []string

@@ -208,8 +208,8 @@ func (w *World) update(s Settings) {
 
 // Changed is called when other settings are in force. The argument is a pointer to a Config.
 func (w *World) Changed(cfg any) {
-	before := w.Set
-	w.Set = new(*before) // verdicts of before have the old ones
+	before, set := w.Set, *w.Set
+	w.Set = &set // verdicts of before have the old ones
 	w.Adopt(cfg)
 	if w.changedAt = w.Now; before.ObserveOnly && !w.Set.ObserveOnly {
 		w.observedTo = w.Now

@@ -172,13 +172,15 @@ func render(t *testing.T, r *result.Result) string {
 
 var drawn = regexp.MustCompile(`(?s)<svg.*?</svg>`)
 
-// TestPagesAreWellFormed keeps each page as an artifact, which the tests with a browser open.
+// TestPagesAreWellFormed writes each page to the directory IDLEWHEEL_PAGES, where the tests with a
+// browser find it.
 func TestPagesAreWellFormed(t *testing.T) {
+	dir := cmp.Or(os.Getenv("IDLEWHEEL_PAGES"), t.TempDir())
 	for name, r := range results() {
 		t.Run(name, func(t *testing.T) {
 			got := render(t, r)
 			name := strings.ReplaceAll(name, " ", "-") + ".html"
-			require.NoError(t, os.WriteFile(filepath.Join(t.ArtifactDir(), name), []byte(got), 0o644))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(got), 0o644))
 			require.Equal(t, got, render(t, r), "the same result gives the same page")
 			require.NotContains(t, strings.ToLower(got), "<script")
 			require.NotContains(t, got, "<img")

@@ -31,7 +31,8 @@ func fields(of reflect.Type, path string) (paths []string) {
 		} else if reflect.PointerTo(of).Implements(reflect.TypeFor[json.Marshaler]()) {
 			return []string{path} // a time
 		}
-		for field := range of.Fields() {
+		for i := range of.NumField() {
+			field := of.Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			// An embedded field has no name.
 			paths = append(paths, fields(field.Type, strings.Trim(path+"."+name, "."))...)

@@ -12,6 +12,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -116,7 +117,7 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 
 func TestUpdateReachesLiveConnections(t *testing.T) {
 	t.Parallel()
-	const n = 500
+	n := needs.Connections(t, 500, 100, 2)
 	s := newSite(t, Config{ReadTimeout: time.Hour}, nil)
 	require.ErrorContains(t, s.reaper.Update(to(Config{ReadTimeout: -1})), "Config.ReadTimeout is -1ns")
 	require.ErrorContains(t, s.reaper.Update(to(Config{ReadTimeout: time.Minute, Tick: time.Second})), "until the next start")
@@ -128,7 +129,7 @@ func TestUpdateReachesLiveConnections(t *testing.T) {
 	time.Sleep(limitOf)
 	began := time.Now()
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 2 * limitOf})))
-	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == n })
+	eventually(t, "all connections are reaped", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == uint64(n) })
 	t.Logf("reaped %v after Update", time.Since(began))
 	require.NoError(t, s.reaper.Update(to(Config{ReadTimeout: 20 * limitOf})))
 	dial(t, s.addr)

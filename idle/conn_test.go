@@ -272,6 +272,7 @@ func TestAConnectionWithoutHeartbeatIsNotPinged(t *testing.T) {
 // TestTimeoutsFarFromTheTickAreAccepted has an MQTT client that asks for a keep-alive time of
 // 60,000 s, and a limit of 500 ms that makes the tick short.
 func TestTimeoutsFarFromTheTickAreAccepted(t *testing.T) {
+	t.Parallel()
 	const keepAlive = 60_000 * time.Second
 	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: 500 * time.Millisecond, OutageGrace: -1})
 	c := s.open(1)[0]

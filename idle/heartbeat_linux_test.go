@@ -16,7 +16,7 @@ import (
 )
 
 // answer reads from a connection and answers each PING until the connection is closed.
-func answer(t *testing.T, c net.Conn, with string) (pings *atomic.Int32) {
+func answer(t testing.TB, c net.Conn, with string) (pings *atomic.Int32) {
 	pings = new(atomic.Int32)
 	var answering sync.WaitGroup
 	answering.Go(func() {
@@ -93,6 +93,7 @@ func TestConnAlive(t *testing.T) {
 // TestHeartbeatsOfAClient keeps a connection of a gnet.Client alive, and reaps the connection to a
 // server that does not answer.
 func TestHeartbeatsOfAClient(t *testing.T) {
+	t.Parallel()
 	for _, alive := range []bool{true, false} {
 		ln := listenAt(t, "tcp://127.0.0.1:0")
 		e := newEcho()
@@ -153,6 +154,7 @@ func TestAPingBehindOutputIsNotMissed(t *testing.T) {
 }
 
 func TestIsPongMayClose(t *testing.T) {
+	t.Parallel()
 	h := pinging()
 	var closed atomic.Bool
 	h.IsPong = func(c gnet.Conn) bool { _ = c.EventLoop().Close(c); return true }

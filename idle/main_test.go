@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // childEnv names the part of a test that runs in a process of its own, so that the test can stop or
@@ -34,6 +36,6 @@ func TestMain(m *testing.M) {
 	}
 	flag.Parse()
 	// Parallel tests wait for timeouts most of the time.
-	_ = flag.Set("test.parallel", "4")
+	_ = flag.Set("test.parallel", needs.Parallel(12))
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }

@@ -245,7 +245,7 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 }
 
 // fleetOf opens n connections from the far end of a cable.
-func fleetOf(t *testing.T, wire *faultynet.Cable, port, n int) (f *fleet) {
+func fleetOf(t testing.TB, wire *faultynet.Cable, port, n int) (f *fleet) {
 	t.Helper()
 	wire.Inside(t, func() { f = dialFleet(t, &net.TCPAddr{IP: net.ParseIP(wire.Host()), Port: port}, n) })
 	return f

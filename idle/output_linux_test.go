@@ -29,7 +29,7 @@ func flood(size int) func(gnet.Conn) ([]byte, gnet.Action) {
 }
 
 // requireReset reads until the end of the stream, which must be a reset.
-func requireReset(t *testing.T, c net.Conn) {
+func requireReset(t testing.TB, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err := io.Copy(io.Discard, c)

@@ -86,6 +86,7 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 
 // TestACableThatIsPulled deletes the network between the two ends. Neither end is notified.
 func TestACableThatIsPulled(t *testing.T) {
+	t.Parallel()
 	wire := faultynet.New(t)
 	e := newEcho()
 	r := middleware(t, e, Config{ReadTimeout: limitOf, Tick: tickOf})

@@ -16,6 +16,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // TestRacesGiveExactlyOneReason makes expiry, data, a FIN or reset of the peer, a close by the user
@@ -47,7 +49,8 @@ func TestRacesGiveExactlyOneReason(t *testing.T) {
 		s.closed = func(c gnet.Conn, err error) gnet.Action {
 			f := c.Context().(*fate)
 			assert.EqualValues(t, 1, f.closes.Add(1), "OnClose is called once")
-			if reason, ok := errors.AsType[*ReapError](err); ok {
+			var reason *ReapError
+			if errors.As(err, &reason) {
 				f.reaps.Add(1)
 				assert.GreaterOrEqual(t, reason.Lasted, reason.Limit)
 			}
@@ -124,9 +127,9 @@ func TestRacesGiveExactlyOneReason(t *testing.T) {
 // of the connection that the verdict is about.
 func TestNoVerdictHitsAnotherConnection(t *testing.T) {
 	t.Parallel()
-	cycles := 100_000
-	if testing.Short() {
-		cycles = 10_000
+	cycles := 20_000
+	if needs.IsLong() {
+		cycles = 100_000
 	}
 	cfg := Config{ReadTimeout: 60 * time.Millisecond, Tick: 5 * time.Millisecond, Goodbye: func(c gnet.Conn, _ *ReapError) []byte {
 		name, _ := c.Context().(string)

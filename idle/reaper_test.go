@@ -27,6 +27,7 @@ var networks = []struct {
 }
 
 func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
+	t.Parallel()
 	for _, network := range networks {
 		t.Run(network.name, func(t *testing.T) {
 			e := newEcho()
@@ -92,6 +93,7 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 }
 
 func TestOnIdleDecides(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	events := make(chan Event, 64)
 	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, ev Event) gnet.Action {
@@ -149,6 +151,7 @@ func TestOnIdleDecides(t *testing.T) {
 }
 
 func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, _ Event) gnet.Action {
 		_ = c.EventLoop().Close(c)
@@ -163,6 +166,7 @@ func TestOnIdleMayCloseTheConnectionItself(t *testing.T) {
 }
 
 func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
+	t.Parallel()
 	for _, from := range []string{"OnIdle", "OnClose"} {
 		t.Run(from, func(t *testing.T) {
 			e := newEcho()
@@ -190,6 +194,7 @@ func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
 }
 
 func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
+	t.Parallel()
 	for name, handler := range map[string]func(gnet.Conn) gnet.Action{
 		"nothing left over": nil,
 		"a partial frame left over": func(gnet.Conn) gnet.Action {
@@ -237,6 +242,7 @@ func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
 }
 
 func TestSlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	slow := 3 * testConfig.ReadTimeout
 	e.traffic = func(c gnet.Conn) gnet.Action {
@@ -256,6 +262,7 @@ func TestSlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
 }
 
 func TestSlowOnOpenDoesNotIdleOutItsOwnConnection(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	slow := 3 * testConfig.ReadTimeout
 	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
@@ -270,6 +277,7 @@ func TestSlowOnOpenDoesNotIdleOutItsOwnConnection(t *testing.T) {
 }
 
 func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	e.traffic = func(c gnet.Conn) gnet.Action {
 		_, _ = c.Next(-1)
@@ -292,6 +300,7 @@ func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
 }
 
 func TestPeerThatClosesIsNotReaped(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, testConfig)
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
@@ -364,6 +373,7 @@ func (r *recorder) OnTick() (time.Duration, gnet.Action) {
 }
 
 func TestOneReaperServesARestart(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, testConfig)
 	for run := range 3 {
@@ -381,6 +391,7 @@ func TestOneReaperServesARestart(t *testing.T) {
 }
 
 func TestOneReaperServesTwoEngines(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, testConfig)
 	var survivor net.Conn
@@ -414,6 +425,7 @@ type recorderThatRefuses struct{ gnet.BuiltinEventEngine }
 func (*recorderThatRefuses) OnBoot(gnet.Engine) gnet.Action { return gnet.Shutdown }
 
 func TestClientIsWatchedAsWell(t *testing.T) {
+	t.Parallel()
 	for _, network := range networks {
 		t.Run(network.name, func(t *testing.T) {
 			ln := listenSilently(t, network.addr(t))
@@ -455,6 +467,7 @@ func listenSilently(t testing.TB, addr string) net.Listener {
 }
 
 func TestNoStateIsKeptForDatagrams(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, testConfig)
 	addr := serve(t, r, e.booted, "udp://127.0.0.1:0")
@@ -477,6 +490,7 @@ func TestNoStateIsKeptForDatagrams(t *testing.T) {
 }
 
 func TestConnectionOpenedDuringShutdown(t *testing.T) {
+	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, testConfig)
 	inShutdown := &shutdownHandler{Reaper: r, entered: make(chan struct{}), release: make(chan struct{})}

@@ -16,7 +16,7 @@ import (
 )
 
 // dialMany opens n connections one after the other.
-func dialMany(t *testing.T, s *site, n int) (all []net.Conn) {
+func dialMany(t testing.TB, s *site, n int) (all []net.Conn) {
 	t.Helper()
 	opened := int(s.reaper.Stats().Opened)
 	for i := range n {
@@ -27,7 +27,7 @@ func dialMany(t *testing.T, s *site, n int) (all []net.Conn) {
 }
 
 // isClosed reports whether a connection is closed within a time.
-func isClosed(t *testing.T, c net.Conn, within time.Duration) bool {
+func isClosed(t testing.TB, c net.Conn, within time.Duration) bool {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(within)))
 	_, err := io.Copy(io.Discard, c)

@@ -22,7 +22,7 @@ type site struct {
 }
 
 // newSite runs a server on one loop. setUp may set fields of the site before the Reaper is made.
-func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
+func newSite(t testing.TB, cfg Config, setUp func(*site)) *site {
 	t.Helper()
 	s := &site{echo: newEcho()}
 	s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.None }
@@ -44,14 +44,14 @@ func newSite(t *testing.T, cfg Config, setUp func(*site)) *site {
 }
 
 // reason waits for OnClose number n, counted from 0, and returns its error.
-func (s *site) reason(t *testing.T, n int) error {
+func (s *site) reason(t testing.TB, n int) error {
 	t.Helper()
 	eventually(t, "OnClose", func() bool { return len(s.reasons()) > n })
 	return s.reasons()[n]
 }
 
 // update replaces the Config, and waits until it applies to all connections.
-func (s *site) update(t *testing.T, cfg Config) {
+func (s *site) update(t testing.TB, cfg Config) {
 	t.Helper()
 	cfg.OnIdle = s.reaper.Config().OnIdle
 	require.NoError(t, s.reaper.Update(to(cfg)))
@@ -68,13 +68,14 @@ func (s *site) update(t *testing.T, cfg Config) {
 
 // requireReaped waits until a connection is closed. It checks the time and the reason, and that no
 // other connection was closed.
-func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration, want error) *ReapError {
+func (s *site) requireReaped(t testing.TB, since time.Time, limit time.Duration, want error) *ReapError {
 	t.Helper()
 	err := s.reason(t, 0)
 	took := time.Since(since)
 	require.ErrorIs(t, err, want)
 	require.GreaterOrEqual(t, took, limit, "never early")
-	reason, ok := errors.AsType[*ReapError](err)
+	var reason *ReapError
+	ok := errors.As(err, &reason)
 	require.True(t, ok)
 	eventually(t, "the reap is counted", func() bool { return s.reaper.Stats().Reaped[reason.Reason] == 1 })
 	t.Logf("%v, %v after it began", err, took)
@@ -82,7 +83,7 @@ func (s *site) requireReaped(t *testing.T, since time.Time, limit time.Duration,
 }
 
 // sendEvery sends a byte at an interval until the test or the connection ends.
-func sendEvery(t *testing.T, c net.Conn, every time.Duration) {
+func sendEvery(t testing.TB, c net.Conn, every time.Duration) {
 	over := make(chan struct{})
 	var sending sync.WaitGroup
 	sending.Go(func() {
@@ -101,7 +102,7 @@ func sendEvery(t *testing.T, c net.Conn, every time.Duration) {
 }
 
 // dialSmall connects with a small receive buffer.
-func dialSmall(t *testing.T, addr net.Addr) net.Conn {
+func dialSmall(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		var set error

@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
-	const n = 2000
+	t.Parallel()
+	n := needs.Connections(t, 2000, 100, 2)
 	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond}
 	e := newEcho()
 	r := middleware(t, e, cfg)
@@ -34,7 +36,7 @@ func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
 	for _, reason := range e.reasons() {
 		require.ErrorIs(t, reason, reap.ReadIdle)
 	}
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == n/2 })
+	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == uint64(n/2) })
 }
 
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while
@@ -44,14 +46,17 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 	timeout := childConfig.ReadTimeout
 	for _, network := range networks {
 		for _, how := range []string{"process stopped", "loops blocked"} {
-			n := 10_000
-			if network.name == "unix" {
+			n := 500
+			if needs.IsLong() && network.name == "tcp" {
+				n = 10_000
+			} else if needs.IsLong() {
 				n = 2000
 			}
 			t.Run(fmt.Sprintf("%s/%s/%d", how, network.name, n), func(t *testing.T) {
-				if network.name == "unix" { // the larger tests need all descriptors of the process
+				if n < 10_000 { // the larger tests need all descriptors of the process
 					t.Parallel()
 				}
+				needs.Descriptors(t, n)
 				server := startChild(t, network.addr(t))
 				f := dialFleet(t, server.addr, n)
 				f.sendHeartbeats(0, n, timeout/2, timeout)
@@ -90,7 +95,9 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 // TestMassExpiryDoesNotWaitForTicks lets more connections expire at once than one task may close.
 // The ticks are so long that the batches must follow each other within one.
 func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
+	t.Parallel()
 	const n = 4000
+	needs.Descriptors(t, 2*n)
 	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 2 * time.Second}
 	e := newEcho()
 	r := middleware(t, e, cfg)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func unixSite(t *testing.T, cfg Config, s *site) *site {
+func unixSite(t testing.TB, cfg Config, s *site) *site {
 	s.reaper = middleware(t, s.echo, cfg)
 	s.addr = serve(t, s.reaper, s.booted, unixAddr(t), gnet.WithNumEventLoop(1))
 	return s

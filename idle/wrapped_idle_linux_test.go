@@ -34,7 +34,7 @@ func TestLivingTLSClientsAreNotCutOff(t *testing.T) {
 
 // requireSilentClosed has clients that keep sending and clients that are silent after their first
 // message. It checks that only the silent clients are closed.
-func requireSilentClosed(t *testing.T, s *wrappedSite, dial func() net.Conn) {
+func requireSilentClosed(t testing.TB, s *wrappedSite, dial func() net.Conn) {
 	t.Helper()
 	const n = 4 // clients of each sort
 	var living, silent []net.Conn

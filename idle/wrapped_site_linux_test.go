@@ -89,7 +89,7 @@ type tlsGuest struct {
 func sayReason(_ gnet.Conn, reason *ReapError) []byte { return []byte("bye: " + reason.Reason.Error()) }
 
 // newWrappedSite runs a server. setUp may change its handler and the Config.
-func newWrappedSite(t *testing.T, w wrappedCase, cfg Config, setUp func(*wrappedSite, *Config)) *wrappedSite {
+func newWrappedSite(t testing.TB, w wrappedCase, cfg Config, setUp func(*wrappedSite, *Config)) *wrappedSite {
 	t.Helper()
 	s := &wrappedSite{echo: newEcho(), wrappedCase: w, guests: map[string]*tlsGuest{}}
 	s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
@@ -164,13 +164,13 @@ func (s *wrappedSite) conn(client net.Addr) (c gnet.Conn) {
 }
 
 // dial returns a client that speaks TLS once for each layer of the server.
-func (s *wrappedSite) dial(t *testing.T) net.Conn {
+func (s *wrappedSite) dial(t testing.TB) net.Conn {
 	t.Helper()
 	return speakTLS(t, dial(t, s.addr), clientTLS(), len(s.as))
 }
 
 // dialPlain returns a client for which the server has no layer.
-func (s *wrappedSite) dialPlain(t *testing.T) net.Conn {
+func (s *wrappedSite) dialPlain(t testing.TB) net.Conn {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: plainSource}}
 	c, err := d.Dial("tcp", s.addr.String())
@@ -180,7 +180,7 @@ func (s *wrappedSite) dialPlain(t *testing.T) net.Conn {
 }
 
 // requireReady sends a message, and checks that Reaper.Conn has found the connection.
-func (s *wrappedSite) requireReady(t *testing.T, c net.Conn) {
+func (s *wrappedSite) requireReady(t testing.TB, c net.Conn) {
 	t.Helper()
 	require.NoError(t, exchangeMessage(c))
 	s.guest(c.LocalAddr(), func(g *tlsGuest) {
@@ -190,7 +190,7 @@ func (s *wrappedSite) requireReady(t *testing.T, c net.Conn) {
 }
 
 // requireEnd waits for the OnClose of a client, and checks its reason.
-func (s *wrappedSite) requireEnd(t *testing.T, c net.Conn, want error) {
+func (s *wrappedSite) requireEnd(t testing.TB, c net.Conn, want error) {
 	t.Helper()
 	var ends []error
 	eventually(t, "OnClose", func() bool {
@@ -199,12 +199,12 @@ func (s *wrappedSite) requireEnd(t *testing.T, c net.Conn, want error) {
 	})
 	require.Len(t, ends, 1, "OnClose is called once")
 	require.ErrorIs(t, ends[0], want)
-	_, ok := errors.AsType[*ReapError](ends[0])
+	ok := errors.As(ends[0], new(*ReapError))
 	require.True(t, ok, "%T", ends[0])
 }
 
 // requireLastWords reads the stream of a client to its end, and compares it.
-func requireLastWords(t *testing.T, c net.Conn, want string) {
+func requireLastWords(t testing.TB, c net.Conn, want string) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	got, err := io.ReadAll(c)
@@ -229,7 +229,7 @@ func exchangeMessage(c net.Conn) error {
 
 // keepExchanging exchanges messages until stop is closed. It reports an error if the client is cut
 // off.
-func keepExchanging(t *testing.T, c net.Conn, stop <-chan struct{}) {
+func keepExchanging(t testing.TB, c net.Conn, stop <-chan struct{}) {
 	for {
 		if err := exchangeMessage(c); err != nil {
 			t.Errorf("a living client was cut off: %v", err)
@@ -244,7 +244,7 @@ func keepExchanging(t *testing.T, c net.Conn, stop <-chan struct{}) {
 }
 
 // requireAlive exchanges messages for a time.
-func requireAlive(t *testing.T, c net.Conn, length time.Duration) {
+func requireAlive(t testing.TB, c net.Conn, length time.Duration) {
 	t.Helper()
 	stop := make(chan struct{})
 	time.AfterFunc(length, func() { close(stop) })

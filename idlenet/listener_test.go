@@ -119,6 +119,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 }
 
 func TestASilentConnectionEndsAndALivingOneStays(t *testing.T) {
+	t.Parallel()
 	e := newEcho(t, Config{ReadTimeout: 500 * time.Millisecond})
 	dead, living := e.dial(), e.dial()
 	say(t, dead, "hello")

@@ -17,6 +17,7 @@ import (
 // TestAnOutageOfTheNetworkEndsNoLivingConnection loses all packets for longer than the timeout.
 // Afterwards silent connections end as before.
 func TestAnOutageOfTheNetworkEndsNoLivingConnection(t *testing.T) {
+	t.Parallel()
 	const n, timeout = 200, 2 * time.Second
 	wire := faultynet.New(t)
 	inner, err := net.Listen("tcp", wire.Host()+":0")

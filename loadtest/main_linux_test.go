@@ -127,6 +127,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 }
 
 func TestHoldWithTarget(t *testing.T) {
+	t.Parallel()
 	addr := testserver.Serve(t, testserver.Reap(600*time.Millisecond, ""))
 	f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
 		"--expect held>=100% --expect false-reaps==0 --expect early==0 --expect kept==0 "+
@@ -174,6 +175,7 @@ func TestFailedExpectationExitsWithOne(t *testing.T) {
 
 // TestBadTargetsAreNamed loads targets that are not echo servers.
 func TestBadTargetsAreNamed(t *testing.T) {
+	t.Parallel()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	dead := ln.Addr().String()
@@ -199,6 +201,7 @@ func TestBadTargetsAreNamed(t *testing.T) {
 
 // TestReapingBadTargetsAreNamed loads targets that reap in time and answer nothing.
 func TestReapingBadTargetsAreNamed(t *testing.T) {
+	t.Parallel()
 	quietly := func(greeting string) func(net.Conn) {
 		return func(c net.Conn) {
 			_, _ = io.WriteString(c, greeting)
@@ -246,6 +249,7 @@ func TestInterruptedRunReports(t *testing.T) {
 // TestBeginAt runs two commands that begin together and one that is late, and merges the logs of
 // the two.
 func TestBeginAt(t *testing.T) {
+	t.Parallel()
 	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	begin := time.Now().Add(2 * time.Second).Truncate(time.Second)
 	flags := fmt.Sprintf("hold -c 10 --target %s --timeout 1m --heartbeat 100ms --hold 1s --reap=false --begin-at %d", addr, begin.Unix())
@@ -340,6 +344,7 @@ func TestLaunchedServer(t *testing.T) {
 }
 
 func TestEchoPair(t *testing.T) {
+	t.Parallel()
 	a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 	require.Zero(t, f.code, f.errs)

@@ -43,6 +43,7 @@ func TestHeartbeatFitsTheTimeout(t *testing.T) {
 }
 
 func TestEchoPairKeepsAllTurns(t *testing.T) {
+	t.Parallel()
 	a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 	dir := t.TempDir()
 	var out, errs syncbuf.Buffer
@@ -75,6 +76,7 @@ func TestStallRefusesAProcessOfAnotherServer(t *testing.T) {
 
 // TestInterruptedStallContinuesTheServer ends a run while its server is stopped.
 func TestInterruptedStallContinuesTheServer(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan bool, 1)
 	go func() {

@@ -27,21 +27,21 @@ import (
 const testToken = "open-sesame-and-16-more"
 
 // get returns the status and body of a page of the admin listener.
-func get(t *testing.T, s *Server, path string, token ...string) (status int, body string) {
+func get(t testing.TB, s *Server, path string, token ...string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+s.AdminAddr().String()+path, nil)
 	require.NoError(t, err)
 	return do(t, req, token...)
 }
 
-func post(t *testing.T, s *Server, path, send string, token ...string) (status int, body string) {
+func post(t testing.TB, s *Server, path, send string, token ...string) (status int, body string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.AdminAddr().String()+path, strings.NewReader(send))
 	require.NoError(t, err)
 	return do(t, req, token...)
 }
 
-func do(t *testing.T, req *http.Request, token ...string) (status int, body string) {
+func do(t testing.TB, req *http.Request, token ...string) (status int, body string) {
 	t.Helper()
 	req.Close = true
 	if len(token) > 0 {
@@ -211,7 +211,7 @@ func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 	require.Contains(t, body, "goroutine profile")
 }
 
-func listenTCP(t *testing.T) net.Listener {
+func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -220,7 +220,7 @@ func listenTCP(t *testing.T) net.Listener {
 }
 
 // slow serves a handler as the admin listener does, with the timeouts set to the given time.
-func slow(t *testing.T, d time.Duration, handler *admin.Handler) (addr string) {
+func slow(t testing.TB, d time.Duration, handler *admin.Handler) (addr string) {
 	t.Helper()
 	srv := handler.NewServer()
 	require.Positive(t, srv.ReadHeaderTimeout)
@@ -236,7 +236,7 @@ func slow(t *testing.T, d time.Duration, handler *admin.Handler) (addr string) {
 	return l.Addr().String()
 }
 
-func newAdmin(t *testing.T) *admin.Handler {
+func newAdmin(t testing.TB) *admin.Handler {
 	t.Helper()
 	reaper, err := idle.Middleware(&gnet.BuiltinEventEngine{}, idleConfig)
 	require.NoError(t, err)

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -53,86 +55,90 @@ func longestStall(ctx context.Context) func() time.Duration {
 }
 
 func TestADrainSpreadsTheCloses(t *testing.T) {
-	const busy, silent = 300, 300
-	const bucket = 200 * time.Millisecond
-	d := Drain{Delay: 300 * time.Millisecond, Spread: 2 * time.Second, Timeout: 4 * time.Second}
-	h := &drained{}
-	addr, stop, result := start(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Drain: d,
-		Idle: idle.Config{ReadTimeout: time.Minute, Tick: 20 * time.Millisecond, Goodbye: func(gnet.Conn, *idle.ReapError) []byte { return []byte("bye") }},
-	})
-	var clients sync.WaitGroup
-	var mu sync.Mutex
-	closed := map[bool][]time.Time{} // when, for the busy (true) and the silent clients
-	for i := range busy + silent {
-		c, err := net.Dial("tcp", addr.String())
-		require.NoError(t, err)
-		defer c.Close()
-		over := make(chan struct{})
-		clients.Go(func() {
-			defer close(over)
-			got, err := io.ReadAll(c)
-			// A byte of a busy client may cross the close. Then the kernel resets.
-			if !errors.Is(err, syscall.ECONNRESET) {
-				assert.NoError(t, err)
-				assert.Contains(t, string(got), "bye")
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			closed[i < busy] = append(closed[i < busy], time.Now())
+	fair.Try(t, func(t testing.TB) {
+		needs.Descriptors(t, 1200)
+		const busy, silent = 300, 300
+		const bucket = 200 * time.Millisecond
+		d := Drain{Delay: 300 * time.Millisecond, Spread: 2 * time.Second, Timeout: 4 * time.Second}
+		h := &drained{}
+		addr, stop, result := start(t, Config{
+			Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Drain: d,
+			Idle: idle.Config{ReadTimeout: time.Minute, Tick: 20 * time.Millisecond, Goodbye: func(gnet.Conn, *idle.ReapError) []byte { return []byte("bye") }},
 		})
-		if i < busy {
+		var clients sync.WaitGroup
+		t.Cleanup(clients.Wait) // after the closes
+		var mu sync.Mutex
+		closed := map[bool][]time.Time{} // when, for the busy (true) and the silent clients
+		for i := range busy + silent {
+			c, err := net.Dial("tcp", addr.String())
+			require.NoError(t, err)
+			defer c.Close()
+			over := make(chan struct{})
 			clients.Go(func() {
-				for {
-					select {
-					case <-over:
-						return
-					case <-time.After(200 * time.Millisecond):
-						_, _ = c.Write([]byte("x"))
-					}
+				defer close(over)
+				got, err := io.ReadAll(c)
+				// A byte of a busy client may cross the close. Then the kernel resets.
+				if !errors.Is(err, syscall.ECONNRESET) {
+					assert.NoError(t, err)
+					assert.Contains(t, string(got), "bye")
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				closed[i < busy] = append(closed[i < busy], time.Now())
 			})
+			if i < busy {
+				clients.Go(func() {
+					for {
+						select {
+						case <-over:
+							return
+						case <-time.After(200 * time.Millisecond):
+							_, _ = c.Write([]byte("x"))
+						}
+					}
+				})
+			}
 		}
-	}
-	time.Sleep(1200 * time.Millisecond) // the silent clients are idle
-	began := time.Now()
-	stalled := longestStall(t.Context())
-	go stop()
-	require.NoError(t, await(t, result))
-	took := time.Since(began)
-	clients.Wait()
-	stall := stalled()
-	t.Logf("stopped after %v, the longest stall of this process was %v", took, stall)
-	require.Less(t, took, d.Delay+d.Timeout+2*time.Second)
+		time.Sleep(1200 * time.Millisecond) // the silent clients are idle
+		began := time.Now()
+		stalled := longestStall(t.Context())
+		go stop()
+		require.NoError(t, await(t, result))
+		took := time.Since(began)
+		clients.Wait()
+		stall := stalled()
+		t.Logf("stopped after %v, the longest stall of this process was %v", took, stall)
+		require.Less(t, took, d.Delay+d.Timeout+2*time.Second)
 
-	for _, part := range []struct {
-		name     string
-		at       []time.Time
-		from, to time.Duration
-	}{{"silent", closed[false], d.Delay, d.Delay + d.Spread}, {"busy", closed[true], d.Delay + d.Spread, d.Delay + d.Timeout}} {
-		require.Len(t, part.at, busy)
-		slices.SortFunc(part.at, time.Time.Compare)
-		require.GreaterOrEqual(t, part.at[0].Sub(began), part.from, part.name)
-		require.LessOrEqual(t, part.at[len(part.at)-1].Sub(began), part.to+time.Second, part.name)
-		buckets := map[int]int{}
-		for _, at := range part.at {
-			buckets[int(at.Sub(began)/bucket)]++
+		for _, part := range []struct {
+			name     string
+			at       []time.Time
+			from, to time.Duration
+		}{{"silent", closed[false], d.Delay, d.Delay + d.Spread}, {"busy", closed[true], d.Delay + d.Spread, d.Delay + d.Timeout}} {
+			require.Len(t, part.at, busy)
+			slices.SortFunc(part.at, time.Time.Compare)
+			require.GreaterOrEqual(t, part.at[0].Sub(began), part.from, part.name)
+			require.LessOrEqual(t, part.at[len(part.at)-1].Sub(began), part.to+time.Second, part.name)
+			buckets := map[int]int{}
+			for _, at := range part.at {
+				buckets[int(at.Sub(began)/bucket)]++
+			}
+			mean := float64(busy) * float64(bucket) / float64(part.to-part.from)
+			t.Logf("%s: %v, mean %.0f", part.name, buckets, mean)
+			atOnce := mean * float64(stall) / float64(bucket) // what became due during a stall
+			for _, n := range buckets {
+				assert.LessOrEqual(t, float64(n), 2*mean+atOnce, part.name)
+			}
 		}
-		mean := float64(busy) * float64(bucket) / float64(part.to-part.from)
-		t.Logf("%s: %v, mean %.0f", part.name, buckets, mean)
-		atOnce := mean * float64(stall) / float64(bucket) // what became due during a stall
-		for _, n := range buckets {
-			assert.LessOrEqual(t, float64(n), 2*mean+atOnce, part.name)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		require.Len(t, h.reasons, busy+silent)
+		for _, reason := range h.reasons {
+			require.ErrorIs(t, reason, reap.Drained)
 		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.Len(t, h.reasons, busy+silent)
-	for _, reason := range h.reasons {
-		require.ErrorIs(t, reason, reap.Drained)
-	}
-	_, err := net.DialTimeout("tcp", addr.String(), time.Second)
-	require.Error(t, err)
+		_, err := net.DialTimeout("tcp", addr.String(), time.Second)
+		require.Error(t, err)
+	})
 }
 
 func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
@@ -248,35 +254,37 @@ func (a *answers) OnTraffic(c gnet.Conn) gnet.Action {
 
 // TestADrainLetsAnswersEnd has clients that read a large answer slowly while the server drains.
 func TestADrainLetsAnswersEnd(t *testing.T) {
-	const size, clients = 16 << 20, 10
-	addr, stop, result := start(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
-		Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 9 * time.Second},
-	})
-	var reading sync.WaitGroup
-	for range clients {
-		c, err := net.Dial("tcp", addr.String())
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = c.Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = io.ReadFull(c, make([]byte, 1))
-		require.NoError(t, err)
-		reading.Go(func() {
-			n := 1
-			for b := make([]byte, 1<<18); ; {
-				m, err := c.Read(b)
-				if n += m; err != nil {
-					assert.Equal(t, size, n, "%v", err)
-					return
-				}
-				time.Sleep(2 * time.Millisecond)
-			}
+	fair.Try(t, func(t testing.TB) {
+		const size, clients = 16 << 20, 10
+		addr, stop, result := start(t, Config{
+			Addresses: []string{"127.0.0.1:0"}, Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
+			Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 9 * time.Second},
 		})
-	}
-	stop()
-	reading.Wait()
-	require.NoError(t, await(t, result))
+		var reading sync.WaitGroup
+		for range clients {
+			c, err := net.Dial("tcp", addr.String())
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = c.Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = io.ReadFull(c, make([]byte, 1))
+			require.NoError(t, err)
+			reading.Go(func() {
+				n := 1
+				for b := make([]byte, 1<<18); ; {
+					m, err := c.Read(b)
+					if n += m; err != nil {
+						assert.Equal(t, size, n, "%v", err)
+						return
+					}
+					time.Sleep(2 * time.Millisecond)
+				}
+			})
+		}
+		stop()
+		reading.Wait()
+		require.NoError(t, await(t, result))
+	})
 }
 
 func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/prober"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
@@ -74,7 +75,7 @@ type floodedChild struct {
 	addr  string
 }
 
-func startFlooded(t *testing.T, f flooded) *floodedChild {
+func startFlooded(t testing.TB, f flooded) *floodedChild {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -99,7 +100,7 @@ func startFlooded(t *testing.T, f flooded) *floodedChild {
 }
 
 // end ends the child and returns the result of Run.
-func (c *floodedChild) end(t *testing.T) string {
+func (c *floodedChild) end(t testing.TB) string {
 	t.Helper()
 	require.NoError(t, c.stdin.Close())
 	require.True(t, c.lines.Scan())
@@ -107,7 +108,7 @@ func (c *floodedChild) end(t *testing.T) string {
 }
 
 // flood dials n connections at once and keeps them until the caller calls end.
-func flood(t *testing.T, addr string, n int) (end func()) {
+func flood(t testing.TB, addr string, n int) (end func()) {
 	t.Helper()
 	to, err := net.ResolveTCPAddr("tcp4", addr)
 	require.NoError(t, err)
@@ -130,7 +131,7 @@ func flood(t *testing.T, addr string, n int) (end func()) {
 
 // requireAccepts waits until a server accepts and answers, for at most a second. It dials often,
 // because the kernel retries a dropped attempt after a second only.
-func requireAccepts(t *testing.T, addr string) {
+func requireAccepts(t testing.TB, addr string) {
 	t.Helper()
 	began := time.Now()
 	for {
@@ -153,7 +154,7 @@ func requireAccepts(t *testing.T, addr string) {
 // requireProbesServed checks the probes during floods and between them. A probe during a flood
 // competes with thousands for the room that there is. If it is dropped, the kernel retries after
 // one second and after three, and most probes are served then.
-func requireProbesServed(t *testing.T, probes prober.Probes, floods []prober.Span) {
+func requireProbesServed(t testing.TB, probes prober.Probes, floods []prober.Span) {
 	t.Helper()
 	during, between := probes.Split(floods)
 	t.Logf("during a flood: %v", during)
@@ -165,10 +166,14 @@ func requireProbesServed(t *testing.T, probes prober.Probes, floods []prober.Spa
 	require.Less(t, between.Quantile(0.99), time.Second)
 }
 
-// TestFloods dials 8,000 connections at once to a server with descriptors for a fraction of them.
+// TestFloods dials thousands of connections at once to a server with descriptors for a fraction of
+// them.
 // Active connections stay. After the flood a new client is served within a second.
 func TestFloods(t *testing.T) {
-	rounds := 3
+	rounds, size := 1, 3000
+	if needs.IsLong() {
+		rounds, size = 3, 8000
+	}
 	if n, err := strconv.Atoi(os.Getenv("IDLEWHEEL_FLOODS")); err == nil {
 		rounds = n
 	}
@@ -181,6 +186,7 @@ func TestFloods(t *testing.T) {
 		{"descriptors taken by something else", flooded{Descriptors: 17_000, Taken: 15_000}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			needs.Descriptors(t, max(size, int(tc.Descriptors)))
 			server := startFlooded(t, tc.flooded)
 			var active []net.Conn
 			for range 20 {
@@ -206,7 +212,7 @@ func TestFloods(t *testing.T) {
 			served, tried := 0, 0
 			for range rounds {
 				began := time.Now()
-				end := flood(t, server.addr, 8000)
+				end := flood(t, server.addr, size)
 				time.Sleep(1500 * time.Millisecond)
 				end()
 				requireAccepts(t, server.addr)

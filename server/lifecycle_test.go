@@ -32,7 +32,7 @@ type lifecycle struct {
 var longDrain = Drain{Spread: time.Hour}
 
 // startWithClient starts a server with a connection.
-func startWithClient(t *testing.T, drain Drain) *lifecycle {
+func startWithClient(t testing.TB, drain Drain) *lifecycle {
 	t.Helper()
 	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain}
 	started := make(chan struct{})
@@ -51,7 +51,7 @@ func startWithClient(t *testing.T, drain Drain) *lifecycle {
 }
 
 // requireClosed waits until the connection is closed.
-func (l *lifecycle) requireClosed(t *testing.T) {
+func (l *lifecycle) requireClosed(t testing.TB) {
 	t.Helper()
 	require.NoError(t, l.client.SetDeadline(time.Now().Add(10*time.Second)))
 	_, err := l.client.Read(make([]byte, 1))
@@ -66,7 +66,7 @@ func inBackground(f func() error) <-chan error {
 	return result
 }
 
-func (l *lifecycle) requireDraining(t *testing.T) {
+func (l *lifecycle) requireDraining(t testing.TB) {
 	t.Helper()
 	require.Eventually(t, func() bool { return l.Stats().Draining }, 10*time.Second, time.Millisecond)
 	require.NoError(t, pingPong(l.client, 10*time.Second), "a drain serves the connections that are left")

@@ -43,7 +43,7 @@ func TestAddressesAreParsed(t *testing.T) {
 }
 
 // all is listenAll with the context of the test.
-func all(t *testing.T, share bool, addrs ...string) ([]net.Listener, error) {
+func all(t testing.TB, share bool, addrs ...string) ([]net.Listener, error) {
 	t.Helper()
 	return listenAll(t.Context(), addrs, share)
 }

@@ -17,7 +17,7 @@ import (
 
 // values returns the values of the metrics of a server. The keys are names without idlewheel_, and
 // labels: "draining" and "pressure_ratio heap".
-func values(t *testing.T, s *Server) map[string]float64 {
+func values(t testing.TB, s *Server) map[string]float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	require.NoError(t, reg.Register(s.Collector()))
@@ -38,7 +38,7 @@ func values(t *testing.T, s *Server) map[string]float64 {
 }
 
 // newIdleServer returns a server that does not run.
-func newIdleServer(t *testing.T) *Server {
+func newIdleServer(t testing.TB) *Server {
 	t.Helper()
 	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
 	require.NoError(t, err)

@@ -17,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // attacks are what clients without the token send, by name. An attack ends when its context does.
@@ -115,8 +117,11 @@ func asks(ctx context.Context, method, url, token string) (status int, body stri
 	return resp.StatusCode, string(text)
 }
 
-// TestTheOperatorAlwaysGetsIn runs each attack from one and from many addresses, while a prober
-// asks for /livez and /readyz, and an operator lists connections, kicks one, and opens the page.
+// TestTheOperatorAlwaysGetsIn runs each attack from the address of the prober, and in its long form
+// from another one and from many, while the prober asks for /livez and /readyz, and an operator
+// lists connections, kicks one, and opens the page. If most clients have one address, each of them
+// has 20 ms for its request: on a machine that starves the prober for longer, an attempt proves
+// nothing.
 func TestTheOperatorAlwaysGetsIn(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	srv, stop := startIn(t, Config{
@@ -124,18 +129,23 @@ func TestTheOperatorAlwaysGetsIn(t *testing.T) {
 		Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
 	})
 	for name, attack := range attacks {
-		crowds := []crowd{{70, "one address"}, {70, "many addresses"}, {70, "the address of the prober"}}
-		if name == "no body" {
+		crowds := []crowd{{70, "the address of the prober"}}
+		if needs.IsLong() {
+			crowds = append(crowds, crowd{70, "one address"}, crowd{70, "many addresses"})
+		}
+		if needs.IsLong() && name == "no body" {
 			crowds = append(crowds, crowd{200, "one address"}, crowd{200, "many addresses"})
 		}
 		for _, from := range crowds {
 			t.Run(fmt.Sprintf("%s/%d of %s", name, from.size, from.addresses), func(t *testing.T) {
-				ctx, end := context.WithCancel(t.Context())
-				wait := besiege(ctx, srv.AdminAddr().String(), from, attack)
-				defer wait()
-				defer end()
-				time.Sleep(200 * time.Millisecond) // until all have connected
-				requireAnswers(ctx, t, srv)
+				fair.Try(t, func(t testing.TB) {
+					ctx, end := context.WithCancel(t.Context())
+					wait := besiege(ctx, srv.AdminAddr().String(), from, attack)
+					defer wait()
+					defer end()
+					time.Sleep(200 * time.Millisecond) // until all have connected
+					requireAnswers(ctx, t, srv)
+				})
 			})
 		}
 	}
@@ -145,7 +155,7 @@ func TestTheOperatorAlwaysGetsIn(t *testing.T) {
 }
 
 // requireAnswers sends 65 probes, and what an operator asks with the token.
-func requireAnswers(ctx context.Context, t *testing.T, srv *Server) {
+func requireAnswers(ctx context.Context, t testing.TB, srv *Server) {
 	t.Helper()
 	url := "http://" + srv.AdminAddr().String()
 	probes, lists, kicks, why := 0, 0, 0, ""

@@ -76,7 +76,7 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 
 // take opens descriptors until none is left, or until one has the number last. The caller calls
 // giveBack, once or more.
-func take(t *testing.T, last int) (giveBack func()) {
+func take(t testing.TB, last int) (giveBack func()) {
 	t.Helper()
 	var taken []int
 	for {

@@ -16,7 +16,7 @@ import (
 )
 
 // newTestRoom returns a room with a Reaper that has a limit of its own.
-func newTestRoom(t *testing.T, limit, ofReaper int) *room {
+func newTestRoom(t testing.TB, limit, ofReaper int) *room {
 	t.Helper()
 	r, err := idle.Middleware(&gnet.BuiltinEventEngine{}, idle.Config{ReadTimeout: time.Minute, MaxConnections: ofReaper})
 	require.NoError(t, err)

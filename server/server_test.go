@@ -56,7 +56,7 @@ func run(ctx context.Context, cfg Config) error {
 }
 
 // launch runs a server until cancel is called, and returns it when it has started.
-func launch(t *testing.T, cfg Config) (s *Server, cancel func(), result <-chan error) {
+func launch(t testing.TB, cfg Config) (s *Server, cancel func(), result <-chan error) {
 	t.Helper()
 	started := make(chan struct{}, 1)
 	cfg.OnStarted = func(*Server) { started <- struct{}{} }
@@ -77,14 +77,14 @@ func launch(t *testing.T, cfg Config) (s *Server, cancel func(), result <-chan e
 }
 
 // start is launch for tests that need the address only.
-func start(t *testing.T, cfg Config) (addr net.Addr, stop func(), result <-chan error) {
+func start(t testing.TB, cfg Config) (addr net.Addr, stop func(), result <-chan error) {
 	t.Helper()
 	s, stop, result := launch(t, cfg)
 	return s.Addr(), stop, result
 }
 
 // startIn is launch with a stop that waits for Run.
-func startIn(t *testing.T, cfg Config) (s *Server, stop func()) {
+func startIn(t testing.TB, cfg Config) (s *Server, stop func()) {
 	t.Helper()
 	s, cancel, result := launch(t, cfg)
 	return s, func() {
@@ -106,7 +106,7 @@ func pingPong(c net.Conn, within time.Duration) error {
 	return err
 }
 
-func await(t *testing.T, result <-chan error) error {
+func await(t testing.TB, result <-chan error) error {
 	t.Helper()
 	select {
 	case err := <-result:
@@ -238,7 +238,7 @@ func TestAddressesThatDoNotGoTogetherAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "in use: stop the server that listens there, or choose another address")
 }
 
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", ":0")
 	require.NoError(t, err)
@@ -321,7 +321,7 @@ func TestTheSocketOfAnotherServerIsNotDeleted(t *testing.T) {
 
 // requireDatagramSocketIsKept checks that a live datagram socket, which refuses a stream in its own
 // way, is not taken for a dead socket.
-func requireDatagramSocketIsKept(t *testing.T, name string) {
+func requireDatagramSocketIsKept(t testing.TB, name string) {
 	t.Helper()
 	pc, err := net.ListenPacket("unixgram", name)
 	require.NoError(t, err)
@@ -331,7 +331,7 @@ func requireDatagramSocketIsKept(t *testing.T, name string) {
 	require.FileExists(t, name)
 }
 
-func shortDir(t *testing.T) string {
+func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "server")
 	require.NoError(t, err)

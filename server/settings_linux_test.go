@@ -18,7 +18,7 @@ import (
 )
 
 // parse returns a Config with some flags over its defaults.
-func parse(t *testing.T, cfg Config, args ...string) (Config, error) {
+func parse(t testing.TB, cfg Config, args ...string) (Config, error) {
 	t.Helper()
 	set := flag.NewFlagSet("test", flag.ContinueOnError)
 	set.SetOutput(new(bytes.Buffer))

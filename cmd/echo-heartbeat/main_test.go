@@ -218,6 +218,7 @@ func withoutMachine(line string) string {
 
 // TestServeHasAFlagForEachLimit lets a client exceed each limit.
 func TestServeHasAFlagForEachLimit(t *testing.T) {
+	t.Parallel()
 	const none = "--read-timeout=0"
 	for _, tc := range []struct {
 		flags, send, listening, reason string
@@ -259,6 +260,7 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 }
 
 func TestBareServeReapsNothing(t *testing.T) {
+	t.Parallel()
 	addr, interrupt := serveInBackground(t, "--bare", "--read-timeout", "100ms")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -273,6 +275,7 @@ func TestBareServeReapsNothing(t *testing.T) {
 }
 
 func TestServeObservesOnly(t *testing.T) {
+	t.Parallel()
 	addr, interrupt := serveInBackground(t, "--read-timeout", "200ms", "--observe-only", "--write-timeout", "100ms")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -284,6 +287,7 @@ func TestServeObservesOnly(t *testing.T) {
 }
 
 func TestACompleteLineEndsTheMessage(t *testing.T) {
+	t.Parallel()
 	addr, _ := serveInBackground(t, "--read-timeout=0", "--min-rate", "100", "--min-rate-window", "200ms", "--handshake-timeout", "500ms")
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -308,6 +312,7 @@ func TestServeNamesThePortInUse(t *testing.T) {
 }
 
 func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {
+	t.Parallel()
 	addr, _ := serveInBackground(t, "--read-timeout", "1s")
 	ctx, cancel := context.WithCancel(t.Context())
 	var out, errs syncbuf.Buffer
@@ -352,6 +357,7 @@ func TestConnectNeedsAServer(t *testing.T) {
 }
 
 func TestEveryVerdictOfTheDemoIsRight(t *testing.T) {
+	t.Parallel()
 	var out, errs syncbuf.Buffer
 	require.Zero(t, run(t.Context(), []string{"demo", "--read-timeout", "1s", "--clients", "9"}, &out, &errs),
 		"%s\n%s", out.String(), errs.String())

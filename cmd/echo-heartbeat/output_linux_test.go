@@ -137,12 +137,14 @@ var floodFlags = []string{"--read-timeout", "500ms", "--max-connections", "64", 
 
 // TestAnOutputThatIsNotReadStopsNothing leaves all lines of the output in a pipe, which is full.
 func TestAnOutputThatIsNotReadStopsNothing(t *testing.T) {
+	t.Parallel()
 	p, _, addr := startServeInto(t, true, floodFlags...)
 	requireServes(t, p, addr, floodTime())
 }
 
 // TestAnOutputWithoutAReaderStopsNothing closes the read end of the output: each write fails.
 func TestAnOutputWithoutAReaderStopsNothing(t *testing.T) {
+	t.Parallel()
 	p, output, addr := startServeInto(t, false, floodFlags...)
 	_, err := output.Read(make([]byte, 1)) // it has started
 	require.NoError(t, err)
@@ -152,6 +154,7 @@ func TestAnOutputWithoutAReaderStopsNothing(t *testing.T) {
 
 // TestAStalledOutputDoesNotDelayAnError leaves the line of an error in the pipe.
 func TestAStalledOutputDoesNotDelayAnError(t *testing.T) {
+	t.Parallel()
 	p, _, _ := startServeInto(t, true, "--loops", "many")
 	require.Equal(t, 2, p.exitCode(t, 10*time.Second))
 }

@@ -53,6 +53,7 @@ func TestHangupDuringTheStartIsDoneLater(t *testing.T) {
 
 // TestSigtermEndsAStartThatHangs leaves the FIFO without a writer that writes.
 func TestSigtermEndsAStartThatHangs(t *testing.T) {
+	t.Parallel()
 	t.Run("one signal ends it when the read is given up", func(t *testing.T) {
 		p, _ := startOnFIFO(t)
 		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
@@ -109,6 +110,7 @@ func hangingMount(t *testing.T) string {
 
 // TestSigtermWorksWhileTheLimitsCannotBeRead has limits on file systems that do not answer.
 func TestSigtermWorksWhileTheLimitsCannotBeRead(t *testing.T) {
+	t.Parallel()
 	start := func() (p *process, limits string) {
 		limits = filepath.Join(t.TempDir(), "limits")
 		require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))

@@ -157,6 +157,7 @@ func lastLine(c net.Conn) (last string) {
 // clients, is a process of its own. IDLEWHEEL_DRAIN is the number of busy clients per server, and
 // also of idle ones. With a limit of 20,000 descriptors per process it can be 5,000.
 func TestSigtermDrains(t *testing.T) {
+	t.Parallel()
 	const (
 		servers = 2
 		delay   = 500 * time.Millisecond

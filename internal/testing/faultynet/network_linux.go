@@ -37,7 +37,7 @@ const (
 )
 
 // needTool skips a test that needs a command, or fails it in CI, where all commands are installed.
-func needTool(t *testing.T, name, debianPackage string) {
+func needTool(t testing.TB, name, debianPackage string) {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
 		skipOrFail(t, "the test needs the %s command: install %s", name, debianPackage)
@@ -45,7 +45,7 @@ func needTool(t *testing.T, name, debianPackage string) {
 }
 
 // skipOrFail skips a test that cannot run here, or fails it in CI.
-func skipOrFail(t *testing.T, format string, args ...any) {
+func skipOrFail(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
 		t.Fatalf(format, args...)
@@ -55,7 +55,7 @@ func skipOrFail(t *testing.T, format string, args ...any) {
 
 // New needs root and the ip command; without them the test is skipped. Names and addresses
 // differ between the cables of a process, and between processes.
-func New(t *testing.T) *Cable {
+func New(t testing.TB) *Cable {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		skipOrFail(t, "a network namespace needs root")
@@ -93,7 +93,7 @@ func New(t *testing.T) *Cable {
 func (c *Cable) Host() string { return c.host }
 
 // Inside calls a function on a thread that is in the network namespace.
-func (c *Cable) Inside(t *testing.T, do func()) {
+func (c *Cable) Inside(t testing.TB, do func()) {
 	t.Helper()
 	var err error
 	done := make(chan struct{})
@@ -118,7 +118,7 @@ func (c *Cable) Inside(t *testing.T, do func()) {
 }
 
 // Dial connects from the far end.
-func (c *Cable) Dial(t *testing.T, port int) (conn net.Conn) {
+func (c *Cable) Dial(t testing.TB, port int) (conn net.Conn) {
 	t.Helper()
 	var err error
 	c.Inside(t, func() { conn, err = net.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
@@ -132,7 +132,7 @@ func PortOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
 
 // Lose makes the network lose the packets of the given ways until mend is called. The sender of a
 // packet does not notice: the packet is dropped on arrival.
-func (c *Cable) Lose(t *testing.T, ways ...Way) (mend func()) {
+func (c *Cable) Lose(t testing.TB, ways ...Way) (mend func()) {
 	t.Helper()
 	needTool(t, "nft", "nftables")
 	var mends []func() error
@@ -172,7 +172,7 @@ func (c *Cable) Lose(t *testing.T, ways ...Way) (mend func()) {
 }
 
 // Pull deletes the network between the two ends.
-func (c *Cable) Pull(t *testing.T) {
+func (c *Cable) Pull(t testing.TB) {
 	t.Helper()
 	out, err := exec.Command("ip", "link", "delete", c.near).CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // TestANewLimitTouchesFewFiles adds a limit to a copy of the repository, and uses it there in both
 // front ends.
 func TestANewLimitTouchesFewFiles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds both front ends")
-	}
+	needs.Long(t)
 	dir := copyRepository(t)
 	touched := map[string]bool{}
 	for _, e := range edits {

@@ -9,21 +9,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
 // A driven loop runs under the control of a test.
 type driven struct {
-	t        *testing.T
+	t        testing.TB
 	loop     *Loop
 	commands chan Command
 	reports  chan Report
 	stall    chan time.Duration
 	done     chan error
+	finished bool
 }
 
-func drive(t *testing.T, addr string, specs ...Spec) *driven {
+func drive(t testing.TB, addr string, specs ...Spec) *driven {
 	t.Helper()
 	d := &driven{
 		t: t, commands: make(chan Command, 16), reports: make(chan Report, 1024), stall: make(chan time.Duration, 1), done: make(chan error, 1),
@@ -40,7 +42,26 @@ func drive(t *testing.T, addr string, specs ...Spec) *driven {
 		})
 	require.NoError(t, err)
 	go func() { d.done <- d.loop.Run(d.commands) }()
+	t.Cleanup(d.end)
 	return d
+}
+
+// end ends the loop of a test that has failed.
+func (d *driven) end() {
+	if d.finished {
+		return
+	}
+	d.tell(Command{Finish: true})
+	for late := time.After(20 * time.Second); ; {
+		select {
+		case <-d.reports:
+		case <-d.done:
+			return
+		case <-late:
+			d.t.Error("the loop did not end within 20 s")
+			return
+		}
+	}
 }
 
 func (d *driven) tell(cmd Command) {
@@ -71,6 +92,7 @@ func (d *driven) pause(length time.Duration) {
 // finish ends the loop, which may wait for answers, and returns its last report.
 func (d *driven) finish(drain ...time.Duration) Report {
 	d.t.Helper()
+	d.finished = true
 	drain = append(drain, 0)
 	d.tell(Command{Finish: true, Drain: drain[0]})
 	require.NoError(d.t, <-d.done)
@@ -89,92 +111,106 @@ func heartbeats(n int) Spec {
 }
 
 func TestHeartbeatsAreAnswered(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(50))
-	d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
-	d.tell(Command{Phase: "next"})
-	d.until("more of them", func(g result.Group) bool { return g.Answers >= 700 })
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(50), g.Opened)
-	require.Equal(t, uint64(50), g.Ended)
-	require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
-	require.Equal(t, uint64(50), g.Connect.Count())
-	require.NotZero(t, g.Latency["open"].Corrected.Count())
-	require.NotZero(t, g.Latency["next"].Raw.Count())
-	require.Equal(t, g.Answers, g.Latency["open"].Corrected.Count()+g.Latency["next"].Corrected.Count())
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(50))
+		d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
+		d.tell(Command{Phase: "next"})
+		d.until("more of them", func(g result.Group) bool { return g.Answers >= 700 })
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(50), g.Opened)
+		require.Equal(t, uint64(50), g.Ended)
+		require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
+		require.Equal(t, uint64(50), g.Connect.Count())
+		require.NotZero(t, g.Latency["open"].Corrected.Count())
+		require.NotZero(t, g.Latency["next"].Raw.Count())
+		require.Equal(t, g.Answers, g.Latency["open"].Corrected.Count()+g.Latency["next"].Corrected.Count())
+	})
 }
 
 func TestLivingBehavioursAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		t.Run(string(b), func(t *testing.T) {
-			s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
-			d := drive(t, testserver.Serve(t, testserver.Echo), s)
-			d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
-			g := d.finish().Groups[0]
-			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
-			if b == Churn {
-				require.GreaterOrEqual(t, g.Opened, uint64(100), "each is reopened")
-			}
+			fair.Try(t, func(t testing.TB) {
+				s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
+				d := drive(t, testserver.Serve(t, testserver.Echo), s)
+				d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
+				g := d.finish().Groups[0]
+				require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
+				if b == Churn {
+					require.GreaterOrEqual(t, g.Opened, uint64(100), "each is reopened")
+				}
+			})
 		})
 	}
 }
 
 func TestSilentConnectionsAreReaped(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
-	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-	d.tell(Command{Silence: "living"})
-	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(20), g.Reaped)
-	require.Equal(t, uint64(20), g.Told)
-	require.Equal(t, uint64(20), g.Lateness.Count())
-	require.InDelta(t, 100, g.Lateness.Quantile(0.5).Milliseconds(), 90, "Spec.Timeout is 300ms")
-	require.Zero(t, g.Early+g.Lost+g.Starved+g.Garbled)
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
+		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
+		d.tell(Command{Silence: "living"})
+		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(20), g.Reaped)
+		require.Equal(t, uint64(20), g.Told)
+		require.Equal(t, uint64(20), g.Lateness.Count())
+		require.InDelta(t, 100, g.Lateness.Quantile(0.5).Milliseconds(), 90, "Spec.Timeout is 300ms")
+		require.Zero(t, g.Early+g.Lost+g.Starved+g.Garbled)
+	})
 }
 
 func TestEarlyReapsAreCounted(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
-	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-	d.tell(Command{LastMessage: "living"})
-	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(20), g.Early)
-	require.InDelta(t, 200, g.EarliestBy.Milliseconds(), 90)
-	require.Zero(t, g.Lateness.Count())
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
+		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
+		d.tell(Command{LastMessage: "living"})
+		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(20), g.Early)
+		require.InDelta(t, 200, g.EarliestBy.Milliseconds(), 90)
+		require.Zero(t, g.Lateness.Count())
+	})
 }
 
 func TestFalseReapsAreCounted(t *testing.T) {
-	d := drive(t, testserver.Serve(t, func(c net.Conn) {
-		for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
-			line, err := lines.ReadSlice('\n')
-			if err != nil {
-				return
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, func(c net.Conn) {
+			for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
+				line, err := lines.ReadSlice('\n')
+				if err != nil {
+					return
+				}
+				_, _ = c.Write(line)
 			}
-			_, _ = c.Write(line)
-		}
-	}), heartbeats(10))
-	d.until("all closed", func(g result.Group) bool { return g.Opened == 10 && g.Open == 0 })
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(10), g.Lost)
-	require.Equal(t, uint64(30), g.Answers)
-	require.Zero(t, g.Reaped+g.Starved+g.Early)
+		}), heartbeats(10))
+		d.until("all closed", func(g result.Group) bool { return g.Opened == 10 && g.Open == 0 })
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(10), g.Lost)
+		require.Equal(t, uint64(30), g.Answers)
+		require.Zero(t, g.Reaped+g.Starved+g.Early)
+	})
 }
 
 func TestKeptConnectionsAreCounted(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
-	d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
-	d.tell(Command{Silence: "living"})
-	time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(10), g.Kept)
-	require.Zero(t, g.Reaped)
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
+		d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
+		d.tell(Command{Silence: "living"})
+		time.Sleep(500 * time.Millisecond) // the timeout is 300 ms
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(10), g.Kept)
+		require.Zero(t, g.Reaped)
+	})
 }
 
 func TestWrongAnswersAreCounted(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
-	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(10), g.Garbled)
-	require.Zero(t, g.Answers+g.Told)
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
+		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(10), g.Garbled)
+		require.Zero(t, g.Answers+g.Told)
+	})
 }
 
 // TestSilenceCountsEarlierFaults silences connections with wrong or missing answers.
@@ -189,78 +225,90 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
-			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-			time.Sleep(1200 * time.Millisecond) // the patience is a second
-			d.tell(Command{Silence: "living"})
-			g := d.finish().Groups[0]
-			require.Equal(t, tc.garbled, g.Garbled)
-			require.Equal(t, tc.unanswered, g.Unanswered)
+			fair.Try(t, func(t testing.TB) {
+				d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
+				d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+				time.Sleep(1200 * time.Millisecond) // the patience is a second
+				d.tell(Command{Silence: "living"})
+				g := d.finish().Groups[0]
+				require.Equal(t, tc.garbled, g.Garbled)
+				require.Equal(t, tc.unanswered, g.Unanswered)
+			})
 		})
 	}
 }
 
 func TestMissingAnswersAreCounted(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
-	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-	time.Sleep(1200 * time.Millisecond) // the patience is a second
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(10), g.Unanswered)
-	require.Zero(t, g.Lost)
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
+		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+		time.Sleep(1200 * time.Millisecond) // the patience is a second
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(10), g.Unanswered)
+		require.Zero(t, g.Lost)
+	})
 }
 
 func TestFailedOpensAreCounted(t *testing.T) {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := ln.Addr().String()
-	require.NoError(t, ln.Close())
-	d := drive(t, addr, heartbeats(10))
-	d.until("all failed", func(g result.Group) bool { return g.OpenFailed == 10 })
-	r := d.finish()
-	require.Equal(t, result.Failures{"connect: connection refused": 10}, r.Failures)
+	fair.Try(t, func(t testing.TB) {
+		ln, err := net.Listen("tcp4", "127.0.0.1:0")
+		require.NoError(t, err)
+		addr := ln.Addr().String()
+		require.NoError(t, ln.Close())
+		d := drive(t, addr, heartbeats(10))
+		d.until("all failed", func(g result.Group) bool { return g.OpenFailed == 10 })
+		r := d.finish()
+		require.Equal(t, result.Failures{"connect: connection refused": 10}, r.Failures)
+	})
 }
 
 // TestLateClientDoesNotBlameTarget stops the loop for longer than the timeout, so that the target
 // closes all connections.
 func TestLateClientDoesNotBlameTarget(t *testing.T) {
-	d := drive(t, testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")), heartbeats(600))
-	d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
-	d.pause(900 * time.Millisecond)
-	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
-	r := d.finish()
-	g := r.Groups[0]
-	require.Equal(t, uint64(600), g.Starved)
-	require.Greater(t, r.OwnDelay["open"].Max(), 500*time.Millisecond, "the report says so")
-	require.Zero(t, g.Lost+g.Early)
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")), heartbeats(600))
+		d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
+		d.pause(900 * time.Millisecond)
+		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+		r := d.finish()
+		g := r.Groups[0]
+		require.Equal(t, uint64(600), g.Starved)
+		require.Greater(t, r.OwnDelay["open"].Max(), 500*time.Millisecond, "the report says so")
+		require.Zero(t, g.Lost+g.Early)
+	})
 }
 
 func TestMissingAnswerCountsAsLatency(t *testing.T) {
-	d := drive(t, testserver.Serve(t, func(c net.Conn) {
-		line, _ := bufio.NewReader(c).ReadString('\n')
-		_, _ = c.Write([]byte(line))
-		_, _ = io.Copy(io.Discard, c)
-	}), heartbeats(20))
-	d.until("messages", func(g result.Group) bool { return g.Messages >= 500 })
-	g := d.finish().Groups[0]
-	require.Equal(t, uint64(20), g.Answers)
-	require.Greater(t, g.Latency["open"].Corrected.Quantile(0.9), 200*time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, func(c net.Conn) {
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			_, _ = c.Write([]byte(line))
+			_, _ = io.Copy(io.Discard, c)
+		}), heartbeats(20))
+		d.until("messages", func(g result.Group) bool { return g.Messages >= 500 })
+		g := d.finish().Groups[0]
+		require.Equal(t, uint64(20), g.Answers)
+		require.Greater(t, g.Latency["open"].Corrected.Quantile(0.9), 200*time.Millisecond)
+	})
 }
 
 func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
-	d := drive(t, testserver.Serve(t, func(c net.Conn) {
-		for lines := bufio.NewReader(c); ; {
-			line, err := lines.ReadSlice('\n')
-			if err != nil {
-				return
+	fair.Try(t, func(t testing.TB) {
+		d := drive(t, testserver.Serve(t, func(c net.Conn) {
+			for lines := bufio.NewReader(c); ; {
+				line, err := lines.ReadSlice('\n')
+				if err != nil {
+					return
+				}
+				time.Sleep(200 * time.Millisecond)
+				_, _ = c.Write(line)
 			}
-			time.Sleep(200 * time.Millisecond)
-			_, _ = c.Write(line)
-		}
-	}), Spec{Name: "bytes", Behaviour: OneByte, Connections: 3, Interval: 10 * time.Millisecond, Size: 40})
-	d.until("answers", func(g result.Group) bool { return g.Answers >= 9 })
-	g := d.finish().Groups[0]
-	require.InDelta(t, 200, g.Latency["open"].Corrected.Quantile(0.5).Milliseconds(), 150)
-	require.GreaterOrEqual(t, g.Latency["open"].Corrected.Quantile(0.1), 190*time.Millisecond)
+		}), Spec{Name: "bytes", Behaviour: OneByte, Connections: 3, Interval: 10 * time.Millisecond, Size: 40})
+		d.until("answers", func(g result.Group) bool { return g.Answers >= 9 })
+		g := d.finish().Groups[0]
+		require.InDelta(t, 200, g.Latency["open"].Corrected.Quantile(0.5).Milliseconds(), 150)
+		require.GreaterOrEqual(t, g.Latency["open"].Corrected.Quantile(0.1), 190*time.Millisecond)
+	})
 }
 
 // TestPatienceForConnectingEnds keeps idle connections open for longer than Patience.
@@ -268,40 +316,46 @@ func TestPatienceForConnectingEnds(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
 		t.Run(string(b), func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
-			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
-			time.Sleep(1500 * time.Millisecond) // the patience is a second
-			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
-			d.finish()
+			fair.Try(t, func(t testing.TB) {
+				d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+				d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
+				time.Sleep(1500 * time.Millisecond) // the patience is a second
+				d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
+				d.finish()
+			})
 		})
 	}
 }
 
 func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
-	waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
-	d := drive(t, testserver.Serve(t, testserver.Echo), waits)
-	d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
-	d.tell(Command{Open: "attackers"})
-	d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
-	d.finish()
+	fair.Try(t, func(t testing.TB) {
+		waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
+		d := drive(t, testserver.Serve(t, testserver.Echo), waits)
+		d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
+		d.tell(Command{Open: "attackers"})
+		d.until("opened", func(g result.Group) bool { return g.Opened == 5 })
+		d.finish()
+	})
 }
 
 func TestReapedAttackersAreCounted(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
 		t.Run(string(b), func(t *testing.T) {
-			addr := testserver.Serve(t, func(c net.Conn) {
-				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
-				time.Sleep(200 * time.Millisecond)
-				_ = c.(*net.TCPConn).SetLinger(0)
+			fair.Try(t, func(t testing.TB) {
+				addr := testserver.Serve(t, func(c net.Conn) {
+					go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
+					time.Sleep(200 * time.Millisecond)
+					_ = c.(*net.TCPConn).SetLinger(0)
+				})
+				d := drive(t, addr, Spec{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64})
+				d.until("all closed", func(g result.Group) bool { return g.Opened == 5 && g.Open == 0 })
+				g := d.finish().Groups[0]
+				require.Equal(t, uint64(5), g.Reaped)
+				require.Equal(t, uint64(5), g.Reset)
+				require.Equal(t, uint64(5), g.Lifetime.Count())
+				require.GreaterOrEqual(t, g.Lifetime.Max(), 150*time.Millisecond, "a late client sees some connect late")
+				require.Zero(t, g.Lost)
 			})
-			d := drive(t, addr, Spec{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64})
-			d.until("all closed", func(g result.Group) bool { return g.Opened == 5 && g.Open == 0 })
-			g := d.finish().Groups[0]
-			require.Equal(t, uint64(5), g.Reaped)
-			require.Equal(t, uint64(5), g.Reset)
-			require.Equal(t, uint64(5), g.Lifetime.Count())
-			require.GreaterOrEqual(t, g.Lifetime.Max(), 150*time.Millisecond, "a late client sees some connect late")
-			require.Zero(t, g.Lost)
 		})
 	}
 }

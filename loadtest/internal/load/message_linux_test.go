@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
@@ -63,9 +64,9 @@ func TestAnswersAreChecked(t *testing.T) {
 	var other []byte // an answer to another connection
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
-		check  func(t *testing.T, g result.Group, e result.Exchange)
+		check  func(t testing.TB, g result.Group, e result.Exchange)
 	}{
-		"an echo": {testserver.Echo, func(t *testing.T, g result.Group, e result.Exchange) {
+		"an echo": {testserver.Echo, func(t testing.TB, g result.Group, e result.Exchange) {
 			require.Zero(t, g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered+e.Unanswered)
 			require.InDelta(t, e.Sent, e.Answered, underWay, "the last ones are under way")
 		}},
@@ -73,13 +74,13 @@ func TestAnswersAreChecked(t *testing.T) {
 			if n%3 != 1 {
 				write(c, line)
 			}
-		}), func(t *testing.T, g result.Group, e result.Exchange) {
+		}), func(t testing.TB, g result.Group, e result.Exchange) {
 			require.InDelta(t, e.Sent/3, g.Skipped, underWay)
 			require.Zero(t, g.Garbled+g.Doubled+g.Swapped)
 			require.Zero(t, e.Unanswered, "the patience for the last ones is not over")
 		}},
 		"each is doubled": {lines(func(c net.Conn, line []byte, _ int) { write(c, line); write(c, line) }),
-			func(t *testing.T, g result.Group, e result.Exchange) {
+			func(t testing.TB, g result.Group, e result.Exchange) {
 				require.InDelta(t, e.Sent, g.Doubled, underWay)
 				require.Zero(t, g.Garbled+g.Skipped+g.Swapped+e.Unanswered)
 			}},
@@ -90,30 +91,32 @@ func TestAnswersAreChecked(t *testing.T) {
 				write(c, other)
 			}
 			other = append([]byte(nil), line...)
-		}), func(t *testing.T, g result.Group, _ result.Exchange) {
+		}), func(t testing.TB, g result.Group, _ result.Exchange) {
 			require.NotZero(t, g.Swapped)
 			require.Zero(t, g.Garbled+g.Doubled)
 		}},
 		"a wrong byte": {lines(func(c net.Conn, line []byte, n int) {
 			line[50] ^= byte(n % 2)
 			write(c, line)
-		}), func(t *testing.T, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
+		}), func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
 		"truncated": {lines(func(c net.Conn, line []byte, _ int) { write(c, line[1:]) }),
-			func(t *testing.T, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
+			func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
 		"an invented number": {lines(func(c net.Conn, line []byte, _ int) {
 			s, _ := readStamp(line)
 			s.number += 1000
 			s.write(line)
 			write(c, line)
-		}), func(t *testing.T, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
+		}), func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
-			d.until("messages", func(g result.Group) bool { return g.Messages >= 300 })
-			g := d.finish().Groups[0]
-			require.Zero(t, g.Lost)
-			tc.check(t, g, *g.Exchanges["open"])
+			fair.Try(t, func(t testing.TB) {
+				d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
+				d.until("messages", func(g result.Group) bool { return g.Messages >= 300 })
+				g := d.finish().Groups[0]
+				require.Zero(t, g.Lost)
+				tc.check(t, g, *g.Exchanges["open"])
+			})
 		})
 	}
 }
@@ -140,12 +143,14 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, testserver.Serve(t, tc.handle), tc.spec)
-			d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
-			g := d.finish(time.Second).Groups[0]
-			require.Empty(t, d.loop.parts)
-			require.Zero(t, g.Lost+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
-			require.Zero(t, g.Exchanges["open"].Unanswered)
+			fair.Try(t, func(t testing.TB) {
+				d := drive(t, testserver.Serve(t, tc.handle), tc.spec)
+				d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
+				g := d.finish(time.Second).Groups[0]
+				require.Empty(t, d.loop.parts)
+				require.Zero(t, g.Lost+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
+				require.Zero(t, g.Exchanges["open"].Unanswered)
+			})
 		})
 	}
 }
@@ -153,22 +158,24 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 // TestMessagesCountInThePhaseInWhichTheyWereSent has a server that answers all messages of the
 // first phase in the second one.
 func TestMessagesCountInThePhaseInWhichTheyWereSent(t *testing.T) {
-	answering := make(chan struct{})
-	d := drive(t, testserver.Serve(t, func(c net.Conn) { <-answering; _, _ = io.Copy(c, c) }), stampedOf(10))
-	d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-	d.tell(Command{Phase: "next"})
-	time.Sleep(300 * time.Millisecond)
-	close(answering)
-	d.until("answers", func(g result.Group) bool { return g.Answers >= 200 })
-	g := d.finish(time.Second).Groups[0]
-	first, next := g.Exchanges["open"], g.Exchanges["next"]
-	require.GreaterOrEqual(t, first.Sent, uint64(100))
-	require.Equal(t, first.Sent, first.Outstanding)
-	require.Equal(t, first.Sent, first.Answered)
-	require.Equal(t, next.Sent, next.Answered, "the last ones are awaited")
-	require.Equal(t, g.Messages, first.Sent+next.Sent)
-	require.Equal(t, first.Answered, g.Latency["open"].Raw.Count())
-	require.GreaterOrEqual(t, g.Latency["open"].Raw.Quantile(0), 290*time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		answering := make(chan struct{})
+		d := drive(t, testserver.Serve(t, func(c net.Conn) { <-answering; _, _ = io.Copy(c, c) }), stampedOf(10))
+		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+		d.tell(Command{Phase: "next"})
+		time.Sleep(300 * time.Millisecond)
+		close(answering)
+		d.until("answers", func(g result.Group) bool { return g.Answers >= 200 })
+		g := d.finish(time.Second).Groups[0]
+		first, next := g.Exchanges["open"], g.Exchanges["next"]
+		require.GreaterOrEqual(t, first.Sent, uint64(100))
+		require.Equal(t, first.Sent, first.Outstanding)
+		require.Equal(t, first.Sent, first.Answered)
+		require.Equal(t, next.Sent, next.Answered, "the last ones are awaited")
+		require.Equal(t, g.Messages, first.Sent+next.Sent)
+		require.Equal(t, first.Answered, g.Latency["open"].Raw.Count())
+		require.GreaterOrEqual(t, g.Latency["open"].Raw.Quantile(0), 290*time.Millisecond)
+	})
 }
 
 func TestMessagesWithoutAnAnswerAreCounted(t *testing.T) {
@@ -178,62 +185,70 @@ func TestMessagesWithoutAnAnswerAreCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := drive(t, testserver.Serve(t, handle), stampedOf(10))
-			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-			g := d.finish(1200 * time.Millisecond).Groups[0] // the patience is a second
-			e := g.Exchanges["open"]
-			require.Zero(t, e.Answered)
-			require.Equal(t, e.Sent, e.Unanswered)
-			require.Equal(t, g.Messages, e.Sent)
+			fair.Try(t, func(t testing.TB) {
+				d := drive(t, testserver.Serve(t, handle), stampedOf(10))
+				d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+				g := d.finish(1200 * time.Millisecond).Groups[0] // the patience is a second
+				e := g.Exchanges["open"]
+				require.Zero(t, e.Answered)
+				require.Equal(t, e.Sent, e.Unanswered)
+				require.Equal(t, g.Messages, e.Sent)
+			})
 		})
 	}
 }
 
 // TestAStopOfTheClientIsSeen stops the loop while it has nothing to do.
 func TestAStopOfTheClientIsSeen(t *testing.T) {
-	s := stampedOf(10)
-	s.Timeout = 400 * time.Millisecond
-	d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "")), s)
-	d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-	d.tell(Command{Silence: "living"})
-	d.tell(Command{Phase: "silence"})
-	d.pause(1500 * time.Millisecond)
-	d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
-	last := d.finish()
-	g := last.Groups[0]
-	require.EqualValues(t, 10, g.Reaped)
-	require.Less(t, g.Lateness.Max(), 500*time.Millisecond, "the stop is not the fault of the target")
-	require.Greater(t, last.OwnDelay["silence"].Max(), time.Second)
-	require.Less(t, last.OwnDelay["open"].Max(), time.Second)
+	fair.Try(t, func(t testing.TB) {
+		s := stampedOf(10)
+		s.Timeout = 400 * time.Millisecond
+		d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "")), s)
+		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
+		d.tell(Command{Silence: "living"})
+		d.tell(Command{Phase: "silence"})
+		d.pause(1500 * time.Millisecond)
+		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
+		last := d.finish()
+		g := last.Groups[0]
+		require.EqualValues(t, 10, g.Reaped)
+		require.Less(t, g.Lateness.Max(), 500*time.Millisecond, "the stop is not the fault of the target")
+		require.Greater(t, last.OwnDelay["silence"].Max(), time.Second)
+		require.Less(t, last.OwnDelay["open"].Max(), time.Second)
+	})
 }
 
 // TestLastMessagesWaitForTheTarget has a target that takes a millisecond for each message. Of a
 // burst most would wait there.
 func TestLastMessagesWaitForTheTarget(t *testing.T) {
-	const n = 200
-	var one sync.Mutex
-	s := stampedOf(n)
-	s.Interval, s.Timeout = time.Minute, 2*time.Minute
-	d := drive(t, testserver.Serve(t, lines(func(c net.Conn, line []byte, _ int) {
-		one.Lock()
-		defer one.Unlock()
-		time.Sleep(time.Millisecond)
-		write(c, line)
-	})), s)
-	d.until("opened", func(g result.Group) bool { return g.Opened == n })
-	d.tell(Command{LastMessage: "living"})
-	d.until("answers", func(g result.Group) bool { return g.Answers == n })
-	g := d.finish().Groups[0]
-	require.Less(t, g.Latency["open"].Raw.Quantile(0.5), n/2*time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		const n = 200
+		var one sync.Mutex
+		s := stampedOf(n)
+		s.Interval, s.Timeout = time.Minute, 2*time.Minute
+		d := drive(t, testserver.Serve(t, lines(func(c net.Conn, line []byte, _ int) {
+			one.Lock()
+			defer one.Unlock()
+			time.Sleep(time.Millisecond)
+			write(c, line)
+		})), s)
+		d.until("opened", func(g result.Group) bool { return g.Opened == n })
+		d.tell(Command{LastMessage: "living"})
+		d.until("answers", func(g result.Group) bool { return g.Answers == n })
+		g := d.finish().Groups[0]
+		require.Less(t, g.Latency["open"].Raw.Quantile(0.5), n/2*time.Millisecond)
+	})
 }
 
 // TestLastMessagesAreSentWithoutAnAnswer has a target that answers nothing.
 func TestLastMessagesAreSentWithoutAnAnswer(t *testing.T) {
-	s := stampedOf(2 * maxUnheard)
-	s.Interval = time.Minute
-	d := drive(t, testserver.Serve(t, testserver.Discard), s)
-	d.until("opened", func(g result.Group) bool { return g.Opened == 2*maxUnheard })
-	d.tell(Command{LastMessage: "living"})
-	d.until("messages", func(g result.Group) bool { return g.Messages == 2*maxUnheard })
-	d.finish()
+	fair.Try(t, func(t testing.TB) {
+		s := stampedOf(2 * maxUnheard)
+		s.Interval = time.Minute
+		d := drive(t, testserver.Serve(t, testserver.Discard), s)
+		d.until("opened", func(g result.Group) bool { return g.Opened == 2*maxUnheard })
+		d.tell(Command{LastMessage: "living"})
+		d.until("messages", func(g result.Group) bool { return g.Messages == 2*maxUnheard })
+		d.finish()
+	})
 }

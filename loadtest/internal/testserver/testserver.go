@@ -16,7 +16,7 @@ import (
 // Serve runs a server until the test ends and returns its address. It calls handle in a goroutine
 // per connection and closes the connection afterwards. handle must return when the client closes
 // its end.
-func Serve(t *testing.T, handle func(net.Conn)) string {
+func Serve(t testing.TB, handle func(net.Conn)) string {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // living is a run of 200 connections that live for 1.5 s and then time out.
@@ -22,7 +25,7 @@ func reaper(answer func(p *peer, m message)) func() faults {
 }
 
 // requireSameCounts requires that messages and answers are those that the server counted.
-func requireSameCounts(t *testing.T, want truth, g group) {
+func requireSameCounts(t testing.TB, want truth, g group) {
 	t.Helper()
 	sent, answered := g.sent()
 	require.Equal(t, want.messages, g.Messages, "messages")
@@ -32,17 +35,19 @@ func requireSameCounts(t *testing.T, want truth, g group) {
 
 func TestCorrectServer(t *testing.T) {
 	t.Parallel()
-	want, got := runTimed(t, reaper(nil), living)
-	got.requireOutcome(t, exitPassed)
-	g := got.group(t, "living")
-	requireSameCounts(t, want, g)
-	require.Equal(t, connections, want.opened)
-	require.Equal(t, want.opened, g.Opened)
-	require.Equal(t, want.answers, g.Answers)
-	require.Equal(t, want.endings[reaped], g.Reaped)
-	require.Zero(t, g.Early+g.Kept+g.Lost+g.Starved+g.Reset+g.Told+g.Garbled+g.Unanswered+g.Doubled+g.Skipped+g.Swapped)
-	require.Equal(t, connections, g.Lateness.Count)
-	requireLateness(t, want, g)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, reaper(nil), living)
+		got.requireOutcome(t, exitPassed)
+		g := got.group(t, "living")
+		requireSameCounts(t, want, g)
+		require.Equal(t, connections, want.opened)
+		require.Equal(t, want.opened, g.Opened)
+		require.Equal(t, want.answers, g.Answers)
+		require.Equal(t, want.endings[reaped], g.Reaped)
+		require.Zero(t, g.Early+g.Kept+g.Lost+g.Starved+g.Reset+g.Told+g.Garbled+g.Unanswered+g.Doubled+g.Skipped+g.Swapped)
+		require.Equal(t, connections, g.Lateness.Count)
+		requireLateness(t, want, g)
+	})
 }
 
 // TestMissingAnswers loses answers: of most messages, of every hundredth, and of all on some
@@ -56,215 +61,237 @@ func TestMissingAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want, got := run(t, reaper(func(p *peer, m message) {
-				if !loses(p, m) {
-					p.echo(m.line)
+			fair.Try(t, func(t testing.TB) {
+				want, got := run(t, reaper(func(p *peer, m message) {
+					if !loses(p, m) {
+						p.echo(m.line)
+					}
+				}), living)
+				got.requireOutcome(t, exitFailed)
+				g := got.group(t, "living")
+				require.Less(t, want.answers, want.messages, "the server loses answers")
+				requireSameCounts(t, want, g)
+				// A message without an answer is skipped if a later one is answered.
+				unanswered := 0
+				for _, e := range g.Exchanges {
+					unanswered += e.Unanswered
 				}
-			}), living)
-			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
-			require.Less(t, want.answers, want.messages, "the server loses answers")
-			requireSameCounts(t, want, g)
-			// A message without an answer is skipped if a later one is answered.
-			unanswered := 0
-			for _, e := range g.Exchanges {
-				unanswered += e.Unanswered
-			}
-			require.Equal(t, want.messages-want.answers, g.Skipped+unanswered, "each lost answer counts once")
+				require.Equal(t, want.messages-want.answers, g.Skipped+unanswered, "each lost answer counts once")
+			})
 		})
 	}
 }
 
 func TestGarbageOnSomeConnections(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, reaper(func(p *peer, m message) {
-		if p.n%10 < 3 {
-			p.send(bytes.Repeat([]byte("?"), len(m.line)-1))
-			p.send([]byte("\n"))
-		} else {
-			p.echo(m.line)
-		}
-	}), living)
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.Equal(t, connections*3/10, want.wronged)
-	require.Equal(t, want.wronged, g.Garbled)
-	require.Equal(t, want.messages, g.Messages)
-	require.Equal(t, want.answers, g.Answers)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, reaper(func(p *peer, m message) {
+			if p.n%10 < 3 {
+				p.send(bytes.Repeat([]byte("?"), len(m.line)-1))
+				p.send([]byte("\n"))
+			} else {
+				p.echo(m.line)
+			}
+		}), living)
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.Equal(t, connections*3/10, want.wronged)
+		require.Equal(t, want.wronged, g.Garbled)
+		require.Equal(t, want.messages, g.Messages)
+		require.Equal(t, want.answers, g.Answers)
+	})
 }
 
 // TestSwappedAnswers sends the answers of two connections to each other.
 func TestSwappedAnswers(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, func() faults {
-		var mu sync.Mutex
-		var first *peer
-		var kept message
-		return faults{timeout: timeout, answer: func(p *peer, m message) {
-			if p.n%10 != 0 {
-				p.echo(m.line)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			switch first {
-			case nil:
-				first, kept = p, m
-			case p: // not with itself
-				p.echo(kept.line)
-				kept = m
-			default:
-				first.send(m.line)
-				p.send(kept.line)
-				first = nil
-			}
-		}}
-	}, living+" --size 64")
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.NotZero(t, want.wrong)
-	require.Equal(t, want.messages, g.Messages)
-	require.Equal(t, want.wrong, g.Swapped)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, func() faults {
+			var mu sync.Mutex
+			var first *peer
+			var kept message
+			return faults{timeout: timeout, answer: func(p *peer, m message) {
+				if p.n%10 != 0 {
+					p.echo(m.line)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				switch first {
+				case nil:
+					first, kept = p, m
+				case p: // not with itself
+					p.echo(kept.line)
+					kept = m
+				default:
+					first.send(m.line)
+					p.send(kept.line)
+					first = nil
+				}
+			}}
+		}, living+" --size 64")
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.NotZero(t, want.wrong)
+		require.Equal(t, want.messages, g.Messages)
+		require.Equal(t, want.wrong, g.Swapped)
+	})
 }
 
 func TestDoubledAnswers(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, reaper(func(p *peer, m message) {
-		p.echo(m.line)
-		if (p.n+m.n)%10 == 0 {
-			p.send(m.line)
-		}
-	}), living+" --size 64")
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.NotZero(t, want.wrong)
-	require.Equal(t, want.messages, g.Messages)
-	require.Equal(t, want.answers, g.Answers)
-	require.Equal(t, want.wrong, g.Doubled)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, reaper(func(p *peer, m message) {
+			p.echo(m.line)
+			if (p.n+m.n)%10 == 0 {
+				p.send(m.line)
+			}
+		}), living+" --size 64")
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.NotZero(t, want.wrong)
+		require.Equal(t, want.messages, g.Messages)
+		require.Equal(t, want.answers, g.Answers)
+		require.Equal(t, want.wrong, g.Doubled)
+	})
 }
 
 // TestTruncatedAnswers leaves out the end of one answer of some connections.
 func TestTruncatedAnswers(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, reaper(func(p *peer, m message) {
-		if p.n%4 == 0 && m.n == 3 {
-			p.send(m.line[:len(m.line)-5])
-		} else {
-			p.echo(m.line)
-		}
-	}), living)
-	got.requireOutcome(t, exitFailed)
-	require.Equal(t, connections/4, want.wronged)
-	require.Equal(t, want.wronged, got.group(t, "living").Garbled)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, reaper(func(p *peer, m message) {
+			if p.n%4 == 0 && m.n == 3 {
+				p.send(m.line[:len(m.line)-5])
+			} else {
+				p.echo(m.line)
+			}
+		}), living)
+		got.requireOutcome(t, exitFailed)
+		require.Equal(t, connections/4, want.wronged)
+		require.Equal(t, want.wronged, got.group(t, "living").Garbled)
+	})
 }
 
 // TestAnswersInWrongOrder answers two messages of a connection in the opposite order.
 func TestAnswersInWrongOrder(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, func() faults {
-		var kept sync.Map
-		return faults{timeout: timeout, answer: func(p *peer, m message) {
-			switch {
-			case p.n%5 != 0:
-				p.echo(m.line)
-			case m.n%2 == 0:
-				kept.Store(p, m.line)
-			default:
-				first, _ := kept.Load(p)
-				p.send(m.line)
-				p.send(first.([]byte))
-			}
-		}}
-	}, living+" --size 64")
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.NotZero(t, want.wrong)
-	require.GreaterOrEqual(t, g.Garbled+g.Skipped, connections/5, "on each such connection")
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, func() faults {
+			var kept sync.Map
+			return faults{timeout: timeout, answer: func(p *peer, m message) {
+				switch {
+				case p.n%5 != 0:
+					p.echo(m.line)
+				case m.n%2 == 0:
+					kept.Store(p, m.line)
+				default:
+					first, _ := kept.Load(p)
+					p.send(m.line)
+					p.send(first.([]byte))
+				}
+			}}
+		}, living+" --size 64")
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.NotZero(t, want.wrong)
+		require.GreaterOrEqual(t, g.Garbled+g.Skipped, connections/5, "on each such connection")
+	})
 }
 
 // TestDelayedAnswers delays each answer by 60 ms. The bound is 40 ms.
 func TestDelayedAnswers(t *testing.T) {
-	skipIfShort(t)
+	needs.Long(t)
 	t.Parallel()
-	const delay = 60 * time.Millisecond
-	_, got := runTimed(t, reaper(func(p *peer, m message) {
-		time.AfterFunc(delay, func() { p.echo(m.line) })
-	}), living)
-	got.requireOutcome(t, exitPassed)
-	g := got.group(t, "living")
-	within(t, "corrected p50", g.Latency["hold"].Corrected.P50, delay, delay+40*time.Millisecond)
-	within(t, "raw p50", g.Latency["hold"].Raw.P50, delay-time.Millisecond, delay+40*time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		const delay = 60 * time.Millisecond
+		_, got := run(t, reaper(func(p *peer, m message) {
+			time.AfterFunc(delay, func() { p.echo(m.line) })
+		}), living)
+		got.requireOutcome(t, exitPassed)
+		g := got.group(t, "living")
+		within(t, "corrected p50", g.Latency["hold"].Corrected.P50, delay, delay+40*time.Millisecond)
+		within(t, "raw p50", g.Latency["hold"].Raw.P50, delay-time.Millisecond, delay+40*time.Millisecond)
+	})
 }
 
 // TestPausesAreInTheTail stands still for the first 400 ms of each 4 s. A client that sends at a
 // rate meets it with a tenth of its messages: their delays are evenly spread from 0 to 400 ms, so
 // the p99 is 360 ms and the p99.9 is 396 ms. The bound is 60 ms.
 func TestPausesAreInTheTail(t *testing.T) {
-	skipIfShort(t)
+	needs.Long(t)
 	t.Parallel()
-	_, got := runTimed(t, func() faults {
-		var once sync.Once
-		var began time.Time
-		return faults{answer: func(p *peer, m message) {
-			once.Do(func() { began = time.Now() })
-			if at := time.Since(began) % (4 * time.Second); at < 400*time.Millisecond {
-				time.Sleep(400*time.Millisecond - at)
-			}
-			p.echo(m.line)
-		}}
-	}, "echo -c 50 --timeout 0 --send-rate 1000 --for 8s --patience 1s")
-	got.requireOutcome(t, exitPassed)
-	h := got.group(t, "living").Latency["echo"].Corrected
-	within(t, "p50", h.P50, 0, 60*time.Millisecond)
-	within(t, "p99", h.P99, 300*time.Millisecond, 420*time.Millisecond)
-	within(t, "p99.9", h.P999, 336*time.Millisecond, 456*time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		_, got := run(t, func() faults {
+			var once sync.Once
+			var began time.Time
+			return faults{answer: func(p *peer, m message) {
+				once.Do(func() { began = time.Now() })
+				if at := time.Since(began) % (4 * time.Second); at < 400*time.Millisecond {
+					time.Sleep(400*time.Millisecond - at)
+				}
+				p.echo(m.line)
+			}}
+		}, "echo -c 50 --timeout 0 --send-rate 1000 --for 8s --patience 1s")
+		got.requireOutcome(t, exitPassed)
+		h := got.group(t, "living").Latency["echo"].Corrected
+		within(t, "p50", h.P50, 0, 60*time.Millisecond)
+		within(t, "p99", h.P99, 300*time.Millisecond, 420*time.Millisecond)
+		within(t, "p99.9", h.P999, 336*time.Millisecond, 456*time.Millisecond)
+	})
 }
 
 // TestRateOfAnswers limits all answers to exactly 1,000 per second. The bound is 2 percent.
 func TestRateOfAnswers(t *testing.T) {
 	t.Parallel()
-	_, got := run(t, func() faults {
-		var mu sync.Mutex
-		var next time.Time
-		return faults{answer: func(p *peer, m message) {
-			mu.Lock()
-			if next.IsZero() {
-				next = time.Now()
-			}
-			next = next.Add(time.Millisecond)
-			slot := next
-			mu.Unlock()
-			time.Sleep(time.Until(slot))
-			p.echo(m.line)
-		}}
-	}, "echo -c 100 --timeout 0 --for 4s")
-	got.requireOutcome(t, exitPassed)
-	require.InEpsilon(t, 1000, noted(t, got, "answers per second"), 0.02)
+	fair.Try(t, func(t testing.TB) {
+		_, got := run(t, func() faults {
+			var mu sync.Mutex
+			var next time.Time
+			return faults{answer: func(p *peer, m message) {
+				mu.Lock()
+				if next.IsZero() {
+					next = time.Now()
+				}
+				next = next.Add(time.Millisecond)
+				slot := next
+				mu.Unlock()
+				time.Sleep(time.Until(slot))
+				p.echo(m.line)
+			}}
+		}, "echo -c 100 --timeout 0 --for 4s")
+		got.requireOutcome(t, exitPassed)
+		require.InEpsilon(t, 1000, noted(t, got, "answers per second"), 0.02)
+	})
 }
 
 func TestServerThatNeverReads(t *testing.T) {
 	t.Parallel()
-	want, got := run(t, func() faults {
-		return faults{ignore: func(int) bool { return true }}
-	}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 1500ms --patience 1s")
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.Zero(t, want.messages)
-	require.Equal(t, connections, g.Opened)
-	require.Zero(t, g.Answers)
-	require.Contains(t, got.text, "the target never answers")
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, func() faults {
+			return faults{ignore: func(int) bool { return true }}
+		}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 1500ms --patience 1s")
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.Zero(t, want.messages)
+		require.Equal(t, connections, g.Opened)
+		require.Zero(t, g.Answers)
+		require.Contains(t, got.text, "the target never answers")
+	})
 }
 
 // TestFewConnectionsThatAreNeverRead reads all but a tenth of the connections.
 func TestFewConnectionsThatAreNeverRead(t *testing.T) {
-	skipIfShort(t)
+	needs.Long(t)
 	t.Parallel()
-	want, got := run(t, func() faults {
-		return faults{ignore: func(n int) bool { return n%10 == 0 }}
-	}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 2500ms --patience 1s")
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.InDelta(t, want.answers, want.messages, 5, "of the others, except at the end")
-	require.InDelta(t, want.answers, g.Answers, 5, "except at the end")
-	require.Greater(t, g.Messages, want.messages*105/100)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, func() faults {
+			return faults{ignore: func(n int) bool { return n%10 == 0 }}
+		}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 2500ms --patience 1s")
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.InDelta(t, want.answers, want.messages, 5, "of the others, except at the end")
+		require.InDelta(t, want.answers, g.Answers, 5, "except at the end")
+		require.Greater(t, g.Messages, want.messages*105/100)
+	})
 }

@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // requireLateness compares the lateness with that of the server. The program may see a close later
 // than the server: by up to 50 ms at the median and 150 ms at the p99, and never earlier.
-func requireLateness(t *testing.T, want truth, g group) {
+func requireLateness(t testing.TB, want truth, g group) {
 	t.Helper()
 	within(t, "lateness p50", g.Lateness.P50, quantile(want.lateness, 0.5)-time.Millisecond, quantile(want.lateness, 0.5)+50*time.Millisecond)
 	within(t, "lateness p99", g.Lateness.P99, quantile(want.lateness, 0.98)-time.Millisecond, quantile(want.lateness, 1)+150*time.Millisecond)
@@ -20,13 +23,15 @@ func requireLateness(t *testing.T, want truth, g group) {
 // TestEarlyReaps closes dead connections 300 ms before their timeout. The bound is 20 ms.
 func TestEarlyReaps(t *testing.T) {
 	t.Parallel()
-	want, got := runTimed(t, func() faults { return faults{timeout: timeout, offset: -300 * time.Millisecond} }, living)
-	got.requireOutcome(t, exitFailed)
-	g := got.group(t, "living")
-	require.Equal(t, connections, want.endings[reaped])
-	require.Equal(t, connections, g.Early)
-	within(t, "earliest", time.Duration(g.EarliestBy), 270*time.Millisecond, 301*time.Millisecond)
-	require.Contains(t, got.text, "early", "the text tells by how much")
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, func() faults { return faults{timeout: timeout, offset: -300 * time.Millisecond} }, living)
+		got.requireOutcome(t, exitFailed)
+		g := got.group(t, "living")
+		require.Equal(t, connections, want.endings[reaped])
+		require.Equal(t, connections, g.Early)
+		within(t, "earliest", time.Duration(g.EarliestBy), 270*time.Millisecond, 301*time.Millisecond)
+		require.Contains(t, got.text, "early", "the text tells by how much")
+	})
 }
 
 // TestLateReaps closes dead connections 500 ms after their timeout.
@@ -35,24 +40,28 @@ func TestLateReaps(t *testing.T) {
 	for flags, code := range map[string]int{"": exitPassed, " --expect lateness.p99<2s": exitPassed, " --expect lateness.p50<250ms": exitFailed} {
 		t.Run("hold"+flags, func(t *testing.T) {
 			t.Parallel()
-			want, got := runTimed(t, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
-			got.requireOutcome(t, code)
-			g := got.group(t, "living")
-			require.Equal(t, connections, g.Reaped)
-			require.Zero(t, g.Early)
-			within(t, "truth", quantile(want.lateness, 0.5), 500*time.Millisecond, 540*time.Millisecond)
-			requireLateness(t, want, g)
+			fair.Try(t, func(t testing.TB) {
+				want, got := run(t, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
+				got.requireOutcome(t, code)
+				g := got.group(t, "living")
+				require.Equal(t, connections, g.Reaped)
+				require.Zero(t, g.Early)
+				within(t, "truth", quantile(want.lateness, 0.5), 500*time.Millisecond, 540*time.Millisecond)
+				requireLateness(t, want, g)
+			})
 		})
 	}
 }
 
 func TestServerThatNeverReaps(t *testing.T) {
-	skipIfShort(t)
+	needs.Long(t)
 	t.Parallel()
-	want, got := run(t, func() faults { return faults{} }, living)
-	got.requireOutcome(t, exitFailed)
-	require.Zero(t, want.endings[reaped])
-	require.Equal(t, connections, got.group(t, "living").Kept)
+	fair.Try(t, func(t testing.TB) {
+		want, got := run(t, func() faults { return faults{} }, living)
+		got.requireOutcome(t, exitFailed)
+		require.Zero(t, want.endings[reaped])
+		require.Equal(t, connections, got.group(t, "living").Kept)
+	})
 }
 
 // TestClosesOfLivingConnections closes living connections: some of them at their sixth message, by
@@ -83,13 +92,15 @@ func TestClosesOfLivingConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want, got := run(t, tc.faults, living)
-			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
-			require.Equal(t, connections, want.opened)
-			require.Equal(t, tc.closed, g.Lost)
-			require.Equal(t, connections-tc.closed, g.Reaped)
-			require.Zero(t, g.Starved+g.Early+g.Kept)
+			fair.Try(t, func(t testing.TB) {
+				want, got := run(t, tc.faults, living)
+				got.requireOutcome(t, exitFailed)
+				g := got.group(t, "living")
+				require.Equal(t, connections, want.opened)
+				require.Equal(t, tc.closed, g.Lost)
+				require.Equal(t, connections-tc.closed, g.Reaped)
+				require.Zero(t, g.Starved+g.Early+g.Kept)
+			})
 		})
 	}
 }
@@ -107,15 +118,17 @@ func TestWaysToReap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want, got := runTimed(t, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
-			got.requireOutcome(t, exitPassed)
-			g := got.group(t, "living")
-			require.Equal(t, connections, want.endings[reaped])
-			require.Equal(t, connections, g.Reaped)
-			require.Equal(t, tc.reset, g.Reset)
-			require.Equal(t, tc.told, g.Told)
-			requireSameCounts(t, want, g)
-			requireLateness(t, want, g)
+			fair.Try(t, func(t testing.TB) {
+				want, got := run(t, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
+				got.requireOutcome(t, exitPassed)
+				g := got.group(t, "living")
+				require.Equal(t, connections, want.endings[reaped])
+				require.Equal(t, connections, g.Reaped)
+				require.Equal(t, tc.reset, g.Reset)
+				require.Equal(t, tc.told, g.Told)
+				requireSameCounts(t, want, g)
+				requireLateness(t, want, g)
+			})
 		})
 	}
 }
@@ -131,16 +144,18 @@ func TestRefusedConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want, got := run(t, func() faults { return f },
-				"hold -c 500 --rate 500 --timeout 1500ms --heartbeat 150ms --hold 500ms --tick 10ms --patience 1s")
-			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
-			require.Equal(t, served, want.opened-want.endings[refused])
-			require.Equal(t, all-served, g.OpenFailed+g.Lost)
-			require.Equal(t, served, g.Reaped)
-			if f.limit > 0 {
-				require.InDelta(t, all-served, g.OpenFailed, 5)
-			}
+			fair.Try(t, func(t testing.TB) {
+				want, got := run(t, func() faults { return f },
+					"hold -c 500 --rate 500 --timeout 1500ms --heartbeat 150ms --hold 500ms --tick 10ms --patience 1s")
+				got.requireOutcome(t, exitFailed)
+				g := got.group(t, "living")
+				require.Equal(t, served, want.opened-want.endings[refused])
+				require.Equal(t, all-served, g.OpenFailed+g.Lost)
+				require.Equal(t, served, g.Reaped)
+				if f.limit > 0 {
+					require.InDelta(t, all-served, g.OpenFailed, 5)
+				}
+			})
 		})
 	}
 }

@@ -58,7 +58,7 @@ func buildAndRun(m *testing.M) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
 	// The runs wait most of the time.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	return m.Run()
@@ -173,7 +173,7 @@ func (p *process) wait(t testing.TB) finished {
 	late := time.AfterFunc(time.Minute, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	err := p.cmd.Wait()
-	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		require.NoError(t, err)
 	}
 	f := finished{code: p.cmd.ProcessState.ExitCode(), text: p.out.String(), file: p.result}
@@ -200,77 +200,12 @@ func (p *process) workers(t testing.TB) (pids []int) {
 	return pids
 }
 
-// run runs the program against a server with faults, again if the result is not valid: on a busy
-// machine the program may be late, and says so.
+// run runs the program against a server with faults.
 func run(t testing.TB, f func() faults, line string) (want truth, got finished) {
 	t.Helper()
-	repeat(t, time.Minute, func() int {
-		s := serve(t, f())
-		got = start(t, line+" --target "+s.addr).wait(t)
-		want = s.truth()
-		return got.code
-	})
-	return want, got
-}
-
-// runTimed is run for tests that compare times. It runs again if the machine was busy.
-func runTimed(t testing.TB, f func() faults, line string) (want truth, got finished) {
-	t.Helper()
-	repeat(t, busy, func() int {
-		s := serve(t, f())
-		got = start(t, line+" --target "+s.addr).wait(t)
-		want = s.truth()
-		return got.code
-	})
-	return want, got
-}
-
-// busy is a delay of this process from which times of the server and the program are not compared.
-const busy = 40 * time.Millisecond
-
-// repeat calls once, which returns an exit code, until the result is valid and this process was not
-// late by the given time, at most four times. It skips the test if the machine was always busy.
-func repeat(t testing.TB, tooLate time.Duration, once func() int) {
-	t.Helper()
-	for attempt := 1; ; attempt++ {
-		stop := measureDelay()
-		code := once()
-		late := stop()
-		if code != exitNotValid && late < tooLate {
-			return
-		}
-		t.Logf("attempt %d: exit code %d, this process was late by %v", attempt, code, late)
-		if attempt == 4 && late >= busy {
-			t.Skip("the machine is too busy to compare times")
-		}
-		if attempt == 4 {
-			return
-		}
-	}
-}
-
-// measureDelay measures how late this process wakes up. The function that it returns ends the
-// measurement and returns the largest delay.
-func measureDelay() (stop func() time.Duration) {
-	const pause = 2 * time.Millisecond
-	end, largest := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		late := time.Duration(0)
-		for {
-			before := time.Now()
-			select {
-			case <-end:
-				largest <- late
-				return
-			case <-time.After(pause):
-				late = max(late, time.Since(before)-pause)
-			}
-		}
-	}()
-	return func() time.Duration {
-		close(end)
-		return <-largest
-	}
+	s := serve(t, f())
+	got = start(t, line+" --target "+s.addr).wait(t)
+	return s.truth(), got
 }
 
 // requireOutcome checks that the JSON, the text and the exit code agree about the outcome.
@@ -281,14 +216,6 @@ func (f *finished) requireOutcome(t testing.TB, code int) {
 	require.Equal(t, outcome, f.Verdict.Outcome, f.text)
 	require.Contains(t, f.text, outcome)
 	require.Equal(t, code == exitPassed, len(f.Verdict.Causes) == 0, "a cause unless passed: %v", f.Verdict.Causes)
-}
-
-// skipIfShort skips a test with -short.
-func skipIfShort(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("with -short only the main faults are tried")
-	}
 }
 
 // within requires got to be from least to most.

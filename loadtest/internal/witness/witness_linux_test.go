@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 )
 
@@ -99,7 +100,7 @@ func serve(behaviour func(net.Conn)) {
 }
 
 // start starts a server process.
-func start(t *testing.T, behaviour string) (server *os.Process, port int) {
+func start(t testing.TB, behaviour string) (server *os.Process, port int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), serverVariable+"="+behaviour, "GOMAXPROCS=1")
@@ -128,7 +129,7 @@ type clients struct {
 }
 
 // dial opens connections. Each sends a number of heartbeats, -1 is any number.
-func dial(t *testing.T, port, number, heartbeats int) *clients {
+func dial(t testing.TB, port, number, heartbeats int) *clients {
 	t.Helper()
 	var all clients
 	for range number {
@@ -176,12 +177,12 @@ func (c *clients) end() {
 }
 
 // watch watches a port until during returns.
-func watch(t *testing.T, port int, during func()) *Report {
+func watch(t testing.TB, port int, during func()) *Report {
 	t.Helper()
 	return watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond}, during)
 }
 
-func watchWith(t *testing.T, c Config, during func()) *Report {
+func watchWith(t testing.TB, c Config, during func()) *Report {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var r *Report
@@ -207,7 +208,7 @@ func text(r *Report) string {
 }
 
 // stall stops a server for one and a half of its timeouts.
-func stall(t *testing.T, server *os.Process) {
+func stall(t testing.TB, server *os.Process) {
 	require.NoError(t, server.Signal(syscall.SIGSTOP))
 	time.Sleep(idleTimeout * 3 / 2)
 	require.NoError(t, server.Signal(syscall.SIGCONT))
@@ -215,38 +216,42 @@ func stall(t *testing.T, server *os.Process) {
 }
 
 func TestStalledServerClosesLivingConnections(t *testing.T) {
-	server, port := start(t, "deadline")
-	clients := dial(t, port, 300, -1)
-	r := watch(t, port, func() {
-		time.Sleep(3 * time.Second)
-		stall(t, server)
+	fair.Try(t, func(t testing.TB) {
+		server, port := start(t, "deadline")
+		clients := dial(t, port, 300, -1)
+		r := watch(t, port, func() {
+			time.Sleep(3 * time.Second)
+			stall(t, server)
+		})
+		require.Equal(t, 300, r.Seen)
+		truth := int(clients.closedAlive.Load())
+		t.Logf("the clients count %d of 300", truth)
+		require.Greater(t, truth, 30, "the server must be at fault for the test to mean anything")
+		require.InDelta(t, truth, r.ClosedAlive(), 6)
+		require.InDelta(t, truth, r.Verdicts[AliveUnread], 6)
+		require.Contains(t, text(r), "no heartbeat would have saved")
 	})
-	require.Equal(t, 300, r.Seen)
-	truth := int(clients.closedAlive.Load())
-	t.Logf("the clients count %d of 300", truth)
-	require.Greater(t, truth, 30, "the server must be at fault for the test to mean anything")
-	require.InDelta(t, truth, r.ClosedAlive(), 6)
-	require.InDelta(t, truth, r.Verdicts[AliveUnread], 6)
-	require.Contains(t, text(r), "no heartbeat would have saved")
 }
 
 func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
 	t.Parallel()
-	server, port := start(t, "careful")
-	living, silent := dial(t, port, 100, -1), dial(t, port, 50, 5)
-	r := watch(t, port, func() {
-		time.Sleep(8 * time.Second)
-		require.EqualValues(t, 50, silent.closed.Load())
-		stall(t, server)
+	fair.Try(t, func(t testing.TB) {
+		server, port := start(t, "careful")
+		living, silent := dial(t, port, 100, -1), dial(t, port, 50, 5)
+		r := watch(t, port, func() {
+			time.Sleep(8 * time.Second)
+			require.EqualValues(t, 50, silent.closed.Load())
+			stall(t, server)
+		})
+		require.Zero(t, living.closed.Load())
+		require.Zero(t, r.ClosedAlive())
+		require.Zero(t, r.Verdicts[KeptDead])
+		require.Equal(t, 50, r.Verdicts[Silence])
+		require.Len(t, r.Open, 100)
+		require.Greater(t, r.Timeout.Count, 40)
+		require.InDelta(t, idleTimeout+100*time.Millisecond, r.Timeout.Median, float64(200*time.Millisecond))
+		require.InDelta(t, 0.37*float64(time.Second), r.Enough, float64(100*time.Millisecond))
 	})
-	require.Zero(t, living.closed.Load())
-	require.Zero(t, r.ClosedAlive())
-	require.Zero(t, r.Verdicts[KeptDead])
-	require.Equal(t, 50, r.Verdicts[Silence])
-	require.Len(t, r.Open, 100)
-	require.Greater(t, r.Timeout.Count, 40)
-	require.InDelta(t, idleTimeout+100*time.Millisecond, r.Timeout.Median, float64(200*time.Millisecond))
-	require.InDelta(t, 0.37*float64(time.Second), r.Enough, float64(100*time.Millisecond))
 }
 
 func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
@@ -255,53 +260,61 @@ func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
 	for _, timeout := range []time.Duration{idleTimeout, 0} {
 		t.Run(timeout.String(), func(t *testing.T) {
 			t.Parallel()
-			_, port := start(t, "forgetful")
-			living := dial(t, port, 20, -1)
-			dial(t, port, 30, 6)
-			r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(12 * time.Second) })
-			require.Equal(t, 30, r.Verdicts[KeptDead])
-			require.Zero(t, r.ClosedAlive())
-			require.Zero(t, r.Enough)
-			require.Zero(t, living.closed.Load())
+			fair.Try(t, func(t testing.TB) {
+				_, port := start(t, "forgetful")
+				living := dial(t, port, 20, -1)
+				dial(t, port, 30, 6)
+				r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(12 * time.Second) })
+				require.Equal(t, 30, r.Verdicts[KeptDead])
+				require.Zero(t, r.ClosedAlive())
+				require.Zero(t, r.Enough)
+				require.Zero(t, living.closed.Load())
+			})
 		})
 	}
 }
 
 func TestCloseWithinRhythmIsAClosedLivingConnection(t *testing.T) {
 	t.Parallel()
-	_, port := start(t, "absolute")
-	clients := dial(t, port, 100, -1)
-	r := watch(t, port, func() { time.Sleep(8 * time.Second) })
-	require.EqualValues(t, 100, clients.closed.Load())
-	require.InDelta(t, 100, r.Verdicts[AliveRhythm]+r.Verdicts[AfterMessage], 10)
-	require.Greater(t, r.Verdicts[AliveRhythm], 60, "a few are closed right after a message")
+	fair.Try(t, func(t testing.TB) {
+		_, port := start(t, "absolute")
+		clients := dial(t, port, 100, -1)
+		r := watch(t, port, func() { time.Sleep(8 * time.Second) })
+		require.EqualValues(t, 100, clients.closed.Load())
+		require.InDelta(t, 100, r.Verdicts[AliveRhythm]+r.Verdicts[AfterMessage], 10)
+		require.Greater(t, r.Verdicts[AliveRhythm], 60, "a few are closed right after a message")
+	})
 }
 
 func TestCloseAfterMessageIsNoFault(t *testing.T) {
-	_, port := start(t, "polite")
-	r := watch(t, port, func() {
-		clients := dial(t, port, 20, 0)
-		time.Sleep(300 * time.Millisecond)
-		for _, c := range clients.conns {
-			_, _ = c.Write([]byte("bye"))
-		}
-		time.Sleep(300 * time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		_, port := start(t, "polite")
+		r := watch(t, port, func() {
+			clients := dial(t, port, 20, 0)
+			time.Sleep(300 * time.Millisecond)
+			for _, c := range clients.conns {
+				_, _ = c.Write([]byte("bye"))
+			}
+			time.Sleep(300 * time.Millisecond)
+		})
+		require.Equal(t, 20, r.Verdicts[AfterMessage])
+		require.Zero(t, r.ClosedAlive())
 	})
-	require.Equal(t, 20, r.Verdicts[AfterMessage])
-	require.Zero(t, r.ClosedAlive())
 }
 
 func TestEndOfServerIsAShutdown(t *testing.T) {
 	t.Parallel()
-	server, port := start(t, "forgetful")
-	dial(t, port, 20, -1)
-	r := watch(t, port, func() {
-		time.Sleep(3 * time.Second)
-		require.NoError(t, server.Kill())
-		time.Sleep(300 * time.Millisecond)
+	fair.Try(t, func(t testing.TB) {
+		server, port := start(t, "forgetful")
+		dial(t, port, 20, -1)
+		r := watch(t, port, func() {
+			time.Sleep(3 * time.Second)
+			require.NoError(t, server.Kill())
+			time.Sleep(300 * time.Millisecond)
+		})
+		require.Equal(t, 20, r.Verdicts[Shutdown])
+		require.Zero(t, r.ClosedAlive())
 	})
-	require.Equal(t, 20, r.Verdicts[Shutdown])
-	require.Zero(t, r.ClosedAlive())
 }
 
 // TestWhichSideClosed ends connections in every way.
@@ -313,6 +326,8 @@ func TestWhichSideClosed(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	abort := func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() }
+	// last does not sleep: a sample between a message and the end would see a living client.
+	last := func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.Close() }
 	for _, test := range []struct {
 		name   string
 		end    func(client, server *net.TCPConn)
@@ -328,44 +343,46 @@ func TestWhichSideClosed(t *testing.T) {
 		{"server shuts its side down", func(c, s *net.TCPConn) { s.CloseWrite() }, server, 0},
 		{"client closes", func(c, s *net.TCPConn) { c.Close(); read(s); s.Close() }, peer, 0},
 		{"client closes after a message", func(c, s *net.TCPConn) { write(c); c.Close(); read(s); read(s); s.Close() }, peer, 0},
-		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { write(c); c.Close(); s.Close() }, peer, 0},
+		{"client closes, server has unread bytes", func(c, s *net.TCPConn) { last(c); s.Close() }, peer, 0},
 		{"client aborts", func(c, s *net.TCPConn) { abort(c); read(s); s.Close() }, peer, 0},
-		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { write(c); abort(c); s.Close() }, peer, 0},
+		{"client aborts, server has unread bytes", func(c, s *net.TCPConn) { _ = c.SetLinger(0); last(c); s.Close() }, peer, 0},
 		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, peer, 0},
 		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, unknown, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			ln, err := net.Listen("tcp", ":0") // of both address families
-			require.NoError(t, err)
-			defer ln.Close()
-			client, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
-			require.NoError(t, err)
-			defer client.Close()
-			accepted, err := ln.Accept()
-			require.NoError(t, err)
-			defer accepted.Close()
-			for from, to := range map[net.Conn]net.Conn{client: accepted, accepted: client} {
-				_, _ = from.Write([]byte("hello"))
-				_, _ = to.Read(make([]byte, 10))
-			}
-			r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
-				time.Sleep(250 * time.Millisecond)
-				test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
-				time.Sleep(250 * time.Millisecond)
+			fair.Try(t, func(t testing.TB) {
+				ln, err := net.Listen("tcp", ":0") // of both address families
+				require.NoError(t, err)
+				defer ln.Close()
+				client, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
+				require.NoError(t, err)
+				defer client.Close()
+				accepted, err := ln.Accept()
+				require.NoError(t, err)
+				defer accepted.Close()
+				for from, to := range map[net.Conn]net.Conn{client: accepted, accepted: client} {
+					_, _ = from.Write([]byte("hello"))
+					_, _ = to.Read(make([]byte, 10))
+				}
+				r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
+					time.Sleep(250 * time.Millisecond)
+					test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
+					time.Sleep(250 * time.Millisecond)
+				})
+				require.Equal(t, 1, r.Seen)
+				switch test.by {
+				case server:
+					require.Len(t, r.Closed, 1)
+					require.NotEqual(t, Unknown, r.Closed[0].Verdict)
+					require.Equal(t, test.unread, r.Closed[0].Unread)
+				case peer:
+					require.Empty(t, r.Closed)
+					require.Equal(t, 1, r.Verdicts[ByPeer])
+				default:
+					require.Equal(t, 1, r.Verdicts[HalfClosed])
+				}
 			})
-			require.Equal(t, 1, r.Seen)
-			switch test.by {
-			case server:
-				require.Len(t, r.Closed, 1)
-				require.NotEqual(t, Unknown, r.Closed[0].Verdict)
-				require.Equal(t, test.unread, r.Closed[0].Unread)
-			case peer:
-				require.Empty(t, r.Closed)
-				require.Equal(t, 1, r.Verdicts[ByPeer])
-			default:
-				require.Equal(t, 1, r.Verdicts[HalfClosed])
-			}
 		})
 	}
 }
@@ -387,28 +404,30 @@ func TestWatchOfNothingFails(t *testing.T) {
 // TestVanishedPeers has peers that do not acknowledge the server's FIN.
 func TestVanishedPeers(t *testing.T) {
 	t.Parallel()
-	c := faultynet.New(t)
-	ln, err := net.Listen("tcp4", c.Host()+":0")
-	require.NoError(t, err)
-	defer ln.Close()
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for range 5 {
-		client := c.Dial(t, faultynet.PortOf(ln.Addr()))
-		conn, err := ln.Accept()
+	fair.Try(t, func(t testing.TB) {
+		c := faultynet.New(t)
+		ln, err := net.Listen("tcp4", c.Host()+":0")
 		require.NoError(t, err)
-		serving.Go(func() {
-			defer conn.Close()
-			behaviours["deadline"](conn)
+		defer ln.Close()
+		var serving sync.WaitGroup
+		defer serving.Wait()
+		for range 5 {
+			client := c.Dial(t, faultynet.PortOf(ln.Addr()))
+			conn, err := ln.Accept()
+			require.NoError(t, err)
+			serving.Go(func() {
+				defer conn.Close()
+				behaviours["deadline"](conn)
+			})
+			_, err = client.Write([]byte("hello"))
+			require.NoError(t, err)
+		}
+		r := watch(t, faultynet.PortOf(ln.Addr()), func() {
+			time.Sleep(300 * time.Millisecond)
+			c.Lose(t, faultynet.ToServer, faultynet.ToClient)
+			time.Sleep(idleTimeout + 300*time.Millisecond)
 		})
-		_, err = client.Write([]byte("hello"))
-		require.NoError(t, err)
-	}
-	r := watch(t, faultynet.PortOf(ln.Addr()), func() {
-		time.Sleep(300 * time.Millisecond)
-		c.Lose(t, faultynet.ToServer, faultynet.ToClient)
-		time.Sleep(idleTimeout + 300*time.Millisecond)
+		require.Equal(t, 5, r.Verdicts[Silence])
+		require.InDelta(t, idleTimeout, r.Timeout.Median, float64(200*time.Millisecond))
 	})
-	require.Equal(t, 5, r.Verdicts[Silence])
-	require.InDelta(t, idleTimeout, r.Timeout.Median, float64(200*time.Millisecond))
 }

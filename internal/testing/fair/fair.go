@@ -1,0 +1,130 @@
+// Package fair lets a test that compares times fail only on a machine that gave it processor time.
+package fair
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	attempts = 4
+	tooLong  = time.Minute // no further attempt begins after this time
+)
+
+// Late is the delay of the test's process from which its attempt proves nothing.
+const Late = 30 * time.Millisecond
+
+// Try calls test until it passes. If it fails although the process was never late, t fails. If the
+// process was late at each of four attempts, or for a minute, Try skips t.
+//
+// The TB of an attempt has no subtests. FailNow and Skip must be called in the goroutine of test.
+func Try(t *testing.T, test func(t testing.TB)) {
+	t.Helper()
+	try(t, test, MeasureDelay)
+}
+
+func try(t testing.TB, test func(t testing.TB), measure func() func() time.Duration) {
+	t.Helper()
+	began := time.Now()
+	for n := 1; ; n++ {
+		stop := measure()
+		a := &attempt{TB: t}
+		a.run(test)
+		late := stop()
+		switch text := strings.Join(a.texts, "\n"); {
+		case !a.failed:
+			t.Logf("%s", text)
+			return
+		case late < Late:
+			t.Fatalf("%s\nThe process was never late by more than %v.", text, late)
+		case n == attempts || time.Since(began) >= tooLong:
+			t.Skipf("the machine is too busy to compare times: attempt %d, the process was late by %v:\n%s", n, late, text)
+		default:
+			t.Logf("attempt %d: the process was late by %v:\n%s", n, late, text)
+		}
+	}
+}
+
+// An attempt is a test that may fail and be tried again. Safe for concurrent use, as its TB is.
+type attempt struct {
+	testing.TB
+	mu       sync.Mutex
+	failed   bool
+	texts    []string
+	cleanups []func()
+}
+
+// run calls the test, and then what it has given to Cleanup, in a goroutine that FailNow can end.
+func (a *attempt) run(test func(t testing.TB)) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer a.cleanUp()
+		test(a)
+	})
+	running.Wait()
+	if a.TB.Skipped() {
+		a.TB.SkipNow()
+	}
+}
+
+func (a *attempt) cleanUp() {
+	for _, f := range a.cleanups {
+		defer f() // the last one runs first, each of them also after one that ends the goroutine
+	}
+	a.cleanups = nil
+}
+
+func (a *attempt) Cleanup(f func()) { a.cleanups = append(a.cleanups, f) }
+
+func (a *attempt) Log(args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.texts = append(a.texts, strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+}
+
+func (a *attempt) Fail() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = true
+}
+
+func (a *attempt) Failed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failed
+}
+
+func (a *attempt) FailNow()                          { a.Fail(); runtime.Goexit() }
+func (a *attempt) Logf(format string, args ...any)   { a.Log(fmt.Sprintf(format, args...)) }
+func (a *attempt) Error(args ...any)                 { a.Log(args...); a.Fail() }
+func (a *attempt) Errorf(format string, args ...any) { a.Logf(format, args...); a.Fail() }
+func (a *attempt) Fatal(args ...any)                 { a.Log(args...); a.FailNow() }
+func (a *attempt) Fatalf(format string, args ...any) { a.Logf(format, args...); a.FailNow() }
+
+// MeasureDelay measures how late this process wakes up. The function that it returns ends the
+// measurement and returns the largest delay.
+func MeasureDelay() (stop func() time.Duration) {
+	const pause = 2 * time.Millisecond
+	end, largest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		late := time.Duration(0)
+		for {
+			before := time.Now()
+			select {
+			case <-end:
+				largest <- late
+				return
+			case <-time.After(pause):
+				late = max(late, time.Since(before)-pause)
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(end)
+		return <-largest
+	}
+}

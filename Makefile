@@ -1,6 +1,6 @@
 # CI runs .ci/run, which calls some of these targets.
 
-.PHONY: release demo test race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
+.PHONY: release demo test long others race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
 
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
@@ -9,6 +9,10 @@ HOLD = --expect 'held>=100%' --expect 'lateness.max<=2s' --expect 'own-delay.max
 
 demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
+# The long forms of tests: more connections, faults, rounds and attackers.
+long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m ./server ./loadtest/internal/truth ./internal/testing/triallimit && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
+# The tests with the oldest Go, without root, and with 1,024 descriptors.
+others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user go test -count 1 ./...
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s

@@ -70,18 +70,13 @@ func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error
 // [ErrBadConnID] if id is not written like one, or that of ctx if ctx ends first. Safe for
 // concurrent use.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
-	group, number, opened, err := r.watch.ParseConnID(id)
-	if err != nil {
-		return err
-	}
-	loops, found := r.registry.Load().loops, false
-	if n := slices.IndexFunc(loops, func(l *loop) bool { return l.Number == group }); n >= 0 {
-		_, err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, opened) })
-	}
-	if err == nil && !found {
-		return errNotWatched
-	}
-	return err
+	return r.watch.Kick(id, func(shard, number, opened uint32) (found bool, err error) {
+		loops := r.registry.Load().loops
+		if n := slices.IndexFunc(loops, func(l *loop) bool { return l.Number == shard }); n >= 0 {
+			_, err = r.runOn(ctx, loops[n], func() { found = loops[n].Kick(number, opened) })
+		}
+		return found, err
+	})
 }
 
 // alivePoll is the interval at which runOn checks that a loop that does not answer still exists.

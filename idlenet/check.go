@@ -30,14 +30,15 @@ func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (wat
 			refuse("Sources", "%s: %w", configtable.Field("Sources"), err)
 		}
 		cfg.checkSockets(addr, refuse)
-		if before != nil {
-			cfg.checkFixed(before, refuse)
-		}
+		cfg.checkFixed(before, refuse)
 	})
 }
 
-// checkFixed refuses changes of what cannot change.
+// checkFixed refuses changes of what cannot change. There is no Config before the first one.
 func (cfg *Config) checkFixed(before *Config, refuse configtable.Refuse) {
+	if before == nil {
+		return
+	}
 	for _, field := range []configtable.Field{
 		"Stamp", "AcceptRate", "Sources.Connections", "Sources.Rate", "Sources.IPv4Bits", "Sources.IPv6Bits",
 		"Sources.Entries", "Sources.Exempt",

@@ -40,18 +40,13 @@ func (l *Listener) Inspect(ctx context.Context, q Query) (Inspection, error) {
 // [ErrNotWatched] if there is no such connection any more, or [ErrBadConnID] if id is not written
 // like one. The context is not used.
 func (l *Listener) Kick(_ context.Context, id ConnID) error {
-	group, number, opened, err := l.watch.ParseConnID(id)
-	if err != nil {
-		return err
-	}
-	found := false
-	if group > 0 && int(group) <= len(l.shards) {
-		s := l.shards[group-1]
-		s.locked(func() { found = s.Kick(number, opened) })
-	}
-	if !found {
-		return l.watch.NotWatched()
-	}
+	err := l.watch.Kick(id, func(shard, number, opened uint32) (found bool, _ error) {
+		if shard > 0 && int(shard) <= len(l.shards) {
+			s := l.shards[shard-1]
+			s.locked(func() { found = s.Kick(number, opened) })
+		}
+		return found, nil
+	})
 	l.watch.Wake()
-	return nil
+	return err
 }

@@ -180,11 +180,17 @@ func connID(group, number, opened uint32) reap.ConnID {
 	return reap.ConnID(fmt.Sprintf("%d-%d-%d", group, number, opened))
 }
 
-// ParseConnID returns the numbers in a ConnID, or an error.
-func (w *Watcher) ParseConnID(id reap.ConnID) (group, number, opened uint32, err error) {
-	_, err = fmt.Sscanf(string(id), "%d-%d-%d", &group, &number, &opened)
-	if err != nil || connID(group, number, opened) != id {
-		return 0, 0, 0, fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
+// Kick closes the connection with an ID. The front end finds it by the number of its Shard, its own
+// number, and the instant of its opening.
+func (w *Watcher) Kick(id reap.ConnID, kick func(shard, number, opened uint32) (found bool, err error)) error {
+	var shard, number, opened uint32
+	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &opened)
+	if err != nil || connID(shard, number, opened) != id {
+		return fmt.Errorf("%s: %w: %.60q", w.form.Package, reap.ErrBadConnID, string(id))
 	}
-	return group, number, opened, nil
+	found, err := kick(shard, number, opened)
+	if err == nil && !found {
+		return w.NotWatched()
+	}
+	return err
 }

@@ -32,8 +32,8 @@ func TestObserveOnlyIsCountedOnce(t *testing.T) {
 	p.pass(10 * time.Second)
 	require.EqualValues(t, 1, p.Counters.Observed[reap.ReadIdle])
 	require.EqualValues(t, 1, p.Decided.Load())
-	require.False(t, p.Kick(id, uint32(c.Opened())+1), "another connection")
-	require.True(t, p.Kick(id, uint32(c.Opened())))
+	require.False(t, p.Shard.Kick(id, uint32(c.Opened())+1), "another connection")
+	require.True(t, p.Shard.Kick(id, uint32(c.Opened())))
 	require.Equal(t, reap.Kicked, p.closed[0].Reason)
 	require.Zero(t, p.Decided.Load())
 }

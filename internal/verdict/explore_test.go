@@ -111,17 +111,23 @@ func covers(all Outages, at mono.Time) bool {
 // dueBy returns the first tick at which the contract allows the verdict, or Never. It counts the
 // ticks one by one. A tick of an outage does not count. A tick in which the loop was blocked does
 // not count for the limit, for at most as many ticks as the limit has. At the end of an outage, a
-// peer that was not heard since gets as many ticks as the outage was long, at most grace.
+// peer that was not heard since gets as many ticks without an outage as have passed since its first
+// segment may have been lost, at most grace, and an eighth of the limit more.
 func dueBy(p promise, all, loop Outages, heard mono.Time, grace time.Duration) mono.Time {
 	left, graceLeft, blockedLeft := p.length, time.Duration(0), p.length
 	passed := false // the limit, not the grace
+	lost := Never   // the first segment since the last time of grace
 	for now := range mono.Time(1000) {
-		for _, o := range all {
-			if o.To == now && heard < now && grace >= 0 {
-				graceLeft = max(graceLeft, min(o.To.Sub(o.From), grace))
-			}
+		if now > 0 && !covers(all, now-1) && graceLeft <= 0 { // it has had its time
+			lost = Never
 		}
 		down := covers(all, now)
+		switch {
+		case down:
+			lost = min(lost, now)
+		case now > 0 && covers(all, now-1) && heard < now && grace >= 0:
+			graceLeft = min(now.Sub(max(lost, heard)), grace) + p.length/8
+		}
 		blocked := !passed && !down && blockedLeft > 0 && covers(loop, now)
 		if now >= p.since && left <= 0 && !down && !blocked {
 			if passed = true; graceLeft <= 0 {
@@ -242,7 +248,7 @@ func exploreAways() (all []Away) {
 			lists = append(lists, outagesOf(from, from+length))
 		}
 	}
-	for _, first := range []Outage{{0, 1, 1}, {0, 6, 6}, {3, 5, 2}, {5, 12, 7}} {
+	for _, first := range []Outage{{0, 1, 1, 0}, {0, 6, 6, 0}, {3, 5, 2, 0}, {5, 12, 7, 0}} {
 		for _, pause := range []mono.Time{1, 4} {
 			for _, length := range []mono.Time{1, 5} {
 				second := first.To + pause
@@ -253,7 +259,9 @@ func exploreAways() (all []Away) {
 	for _, server := range lists {
 		for _, loop := range []Outages{server, add(server, 5, 8, 0), add(server, 7, 30, 0)} {
 			for _, held := range []mono.Time{0, 6, 40} {
-				all = append(all, Away{Server: server, Loop: loop, HeldSince: held})
+				away := paused(server).with(loop)
+				away.HeldSince = held
+				all = append(all, *away)
 			}
 		}
 	}
@@ -402,8 +410,7 @@ func live(lim *Limits, f *Facts, stops Outages) mono.Time {
 				now = o.To // the process stands still
 			}
 			if o.To <= now {
-				away.Server = away.Server.Add(o, 0)
-				away.Loop = away.Server
+				away = *paused(away.Server.Add(o, 0))
 			}
 		}
 		v := lim.Judge(f, &away, now)

@@ -14,6 +14,7 @@ type Outage struct {
 	From, To mono.Time
 	// Length is To - From for one outage, and the sum of the lengths where several were merged.
 	Length time.Duration
+	More   int // how many were merged, except for one
 }
 
 // after returns the part of the outage that lies after an instant.
@@ -54,6 +55,10 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 		default: // they overlap or touch
 			union := Outage{From: min(o.From, added.From), To: max(o.To, added.To)}
 			union.Length = min(o.Length+added.Length, union.To.Sub(union.From))
+			union.More = max(o.More, added.More)
+			if o.To == added.From || o.From == added.To { // the server ran in between, for less than a tick
+				union.More = o.More + added.More + 1
+			}
 			added = union
 		}
 	}
@@ -74,7 +79,7 @@ func (all Outages) merge() Outages {
 		}
 	}
 	a, b := all[least], all[least+1]
-	all[least] = Outage{a.From, b.To, a.Length + b.Length}
+	all[least] = Outage{a.From, b.To, a.Length + b.Length, a.More + b.More + 1}
 	return slices.Delete(all, least+1, least+2)
 }
 
@@ -84,11 +89,9 @@ type Away struct {
 	// Server are the times in which the process or the machine was paused. They count for each
 	// limit that a peer can keep only while the server hears and answers it.
 	Server Outages
-	// Silent are the times in which nothing was heard from any connection, so that the network was
-	// probably down. Their Length leaves out the times of Server. They count for the same limits,
-	// but only if they began before the deadline that Server gives: they are inferred, and must not
-	// add up without end.
-	Silent Outages
+	// All are the outages of Server, and the times in which nothing was heard from any connection,
+	// so that the network was probably down. They count for the same limits.
+	All Outages
 	// HeldSince is the beginning of a silence of all connections that lasts, 0 if there is none.
 	// Verdicts about peers are held meanwhile.
 	HeldSince mono.Time
@@ -98,69 +101,88 @@ type Away struct {
 	Loop Outages
 }
 
-// putOff returns a deadline after the outages of Server and Silent, and whether a lasting silence
-// holds it. The peer was heard last after the given instant.
-func (a *Away) putOff(d deadline, heard mono.Time, grace time.Duration) (due mono.Time, held bool) {
-	all := postponed{limit: d.due}
-	certain := all // by Server alone
-	server, silent := a.Server, a.Silent
-	if grace < 0 {
-		silent = nil
+// NewAway returns the times in which the process or the machine was paused, and in which nothing was
+// heard from any connection.
+func NewAway(server, silent Outages) Away {
+	away := Away{Server: server, All: server, Loop: server}
+	for _, o := range silent {
+		away.All = away.All.Add(o, 0)
 	}
-	var counted mono.Time // the end of what has counted; a merged outage may have ended later
-	for len(server) > 0 || len(silent) > 0 {
-		if len(silent) == 0 || len(server) > 0 && server[0].From < silent[0].From {
-			o, more := server[0], min(server[0].Length, grace)
-			if o.From <= certain.due() {
-				certain.pass(o, d.since, heard, more)
-			}
-			o.Length = min(o.Length, max(o.To.Sub(counted), 0))
-			if o.From <= all.due() && o.Length > 0 {
-				all.pass(o, d.since, heard, more)
-				counted = max(counted, o.From.Add(o.Length))
-			}
-			server = server[1:]
-			continue
-		}
-		if o := silent[0]; o.From <= certain.due() {
-			span := o.To.Sub(o.From)
-			o.From = max(o.From, counted)
-			o.Length = max(min(o.Length+a.Server.Within(o.From, o.To), o.To.Sub(o.From)), 0)
-			all.pass(o, d.since, heard, min(span, grace))
-			counted = o.To
-		}
-		silent = silent[1:]
-	}
-	return all.due(), grace >= 0 && a.HeldSince != 0 && a.HeldSince <= certain.due()
+	return away
 }
 
-// A postponed deadline is the later of two: the deadline of the limit, and the end of the grace.
-type postponed struct{ limit, grace mono.Time }
+const (
+	// maxTimeouts bounds the time by which outages put a verdict off: see [Limits.bound].
+	maxTimeouts = 24
+	// chancePart is the part of a limit that is added to a chance.
+	chancePart = 8
+)
 
-func (p *postponed) due() mono.Time { return max(p.limit, p.grace) }
+// putOff returns a deadline after the outages, and whether a lasting silence holds it. The peer was
+// heard last after the given instant.
+//   - An outage does not count: the deadline moves by the part of it after since.
+//   - A peer that was not heard since an outage gets a chance. TCP sends a lost segment again after
+//     intervals that double (RFC 6298, 5.5). A segment that was lost first at an instant or later is
+//     sent again in any time without outage that is as long as the time from that instant to its
+//     beginning. So the chance is such a time, for segments that were lost since the first outage
+//     for which the peer has had none.
+func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Time, held bool) {
+	all := away.All
+	if lim.Grace < 0 {
+		all = away.Server
+	}
+	if len(all) > 0 {
+		d = lim.passAll(d, heard, all)
+	}
+	return d.due, lim.Grace >= 0 && away.HeldSince != 0 && away.HeldSince <= d.due
+}
 
-// pass postpones the deadline of a limit that counts from since, after an outage that began before
-// the deadline.
-//   - The outage does not count: the deadline of the limit moves by the part of the outage after
-//     since, and the grace of an earlier outage moves by the length of this one.
-//   - A peer that was not heard since the outage gets a grace, about as long as the outage, because
-//     it retransmits at intervals that double with each attempt (RFC 6298, 5.5). A negative value
-//     switches this off.
-func (p *postponed) pass(o Outage, since, heard mono.Time, more time.Duration) {
-	if o.From <= p.grace {
-		p.grace = p.grace.Add(o.Length)
+// passAll returns a deadline after outages.
+func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
+	due, bound := d.due, lim.bound(d, heard, all)
+	lost, chance := Never, d.since // the first segment that was lost since the last chance; the next one
+	for _, o := range all {
+		if o.From > d.due {
+			break
+		}
+		due = due.Add(o.after(d.since))
+		if heard < o.To && lim.Grace >= 0 {
+			if lost == Never || o.From >= chance {
+				lost = max(o.From, heard)
+			}
+			chance = o.To.Add(min(o.To.Sub(lost), lim.Grace) + lim.moreChance(d.limit))
+		}
+		d.due = min(max(due, chance), bound)
 	}
-	p.limit = p.limit.Add(o.after(since))
-	if heard < o.To && more >= 0 {
-		p.grace = max(p.grace, o.To.Add(more))
+	return d
+}
+
+// moreChance returns what is added to a chance: the time until TCP sends a lost segment again for the
+// first time, and until the next silence of all connections is noticed.
+func (lim *Limits) moreChance(limit time.Duration) time.Duration {
+	return max(limit/chancePart, lim.Resend)
+}
+
+// bound returns the latest deadline that outages can give: maxTimeouts after the peer was heard. Of
+// each outage the time beyond one timeout does not count, and the longest one is added, because TCP
+// may be silent for as long.
+func (lim *Limits) bound(d deadline, heard mono.Time, all Outages) mono.Time {
+	bound, longest := d.since.Add(maxTimeouts*d.limit), time.Duration(0)
+	for _, o := range all {
+		n := time.Duration(o.More + 1)
+		bound = bound.Add(max(o.after(d.since)-n*d.limit, 0))
+		if heard < o.To {
+			longest = max(longest, o.Length/n)
+		}
 	}
+	return bound.Add(min(longest, max(lim.Grace, 0)))
 }
 
 // putOffLoop returns a deadline after the outages of an event loop and of the server. Times in
 // which only the loop was blocked add at most the limit once more, so that a loop that is always
 // busy keeps no dead connection. If only the loop was blocked when the deadline passed, the
 // connection gets as much time after the block as it lasted, at most the limit.
-func (a *Away) putOffLoop(d deadline, heard mono.Time, grace time.Duration) mono.Time {
+func (lim *Limits) putOffLoop(d deadline, heard mono.Time, a *Away) mono.Time {
 	due, again := d.due, deadline{}
 	for _, o := range a.Loop {
 		if o.From <= due {
@@ -172,9 +194,9 @@ func (a *Away) putOffLoop(d deadline, heard mono.Time, grace time.Duration) mono
 	}
 	blocked := due.Sub(d.due) - a.Server.Within(d.since, due)
 	d.due = d.due.Add(min(max(blocked, 0), d.limit))
-	due, _ = a.putOff(d, heard, grace)
+	due, _ = lim.putOff(d, heard, a)
 	if again != (deadline{}) {
-		later, _ := a.putOff(again, heard, grace)
+		later, _ := lim.putOff(again, heard, a)
 		due = max(due, later)
 	}
 	return due

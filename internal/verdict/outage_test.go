@@ -23,7 +23,19 @@ func outagesOf(bounds ...mono.Time) (all Outages) {
 
 // add returns a list with one more outage, given by its bounds.
 func add(all Outages, from, to, forget mono.Time) Outages {
-	return all.Add(Outage{from, to, to.Sub(from)}, forget)
+	return all.Add(Outage{From: from, To: to, Length: to.Sub(from)}, forget)
+}
+
+// paused returns a server that was paused.
+func paused(all Outages) *Away {
+	away := NewAway(all, nil)
+	return &away
+}
+
+// with returns it with an event loop that was blocked as well.
+func (a Away) with(loop Outages) *Away {
+	a.Loop = loop
+	return &a
 }
 
 func TestAddOutage(t *testing.T) {
@@ -34,27 +46,27 @@ func TestAddOutage(t *testing.T) {
 		forget   mono.Time
 		want     Outages
 	}{
-		{"the first", nil, 5, 8, 0, Outages{{5, 8, 3}}},
-		{"after the last", Outages{{5, 8, 3}}, 10, 14, 0, Outages{{5, 8, 3}, {10, 14, 4}}},
-		{"before the first", Outages{{5, 8, 3}}, 1, 2, 0, Outages{{1, 2, 1}, {5, 8, 3}}},
-		{"between two", Outages{{1, 2, 1}, {8, 9, 1}}, 4, 6, 0, Outages{{1, 2, 1}, {4, 6, 2}, {8, 9, 1}}},
-		{"it overlaps the end", Outages{{5, 8, 3}}, 7, 10, 0, Outages{{5, 10, 5}}},
-		{"it overlaps the beginning", Outages{{5, 8, 3}}, 3, 6, 0, Outages{{3, 8, 5}}},
-		{"it touches the end", Outages{{5, 8, 3}}, 8, 10, 0, Outages{{5, 10, 5}}},
-		{"it touches the beginning", Outages{{5, 8, 3}}, 3, 5, 0, Outages{{3, 8, 5}}},
-		{"it lies inside", Outages{{5, 8, 3}}, 6, 7, 0, Outages{{5, 8, 3}}},
-		{"it is the same", Outages{{5, 8, 3}}, 5, 8, 0, Outages{{5, 8, 3}}},
-		{"it lies around", Outages{{5, 8, 3}}, 4, 9, 0, Outages{{4, 9, 5}}},
-		{"it joins two", Outages{{1, 3, 2}, {5, 8, 3}}, 2, 6, 0, Outages{{1, 8, 7}}},
-		{"it fills the gap of two", Outages{{1, 3, 2}, {5, 8, 3}}, 3, 5, 0, Outages{{1, 8, 7}}},
-		{"one is forgotten", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 3, Outages{{5, 8, 3}, {10, 11, 1}}},
-		{"an outage that lasts is kept", Outages{{1, 3, 2}, {5, 8, 3}}, 10, 11, 2, Outages{{1, 3, 2}, {5, 8, 3}, {10, 11, 1}}},
-		{"of a merged one: it may be what lies in the gaps", Outages{{0, 20, 18}}, 5, 15, 0, Outages{{0, 20, 20}}},
-		{"of a merged one: all of it", Outages{{0, 20, 18}}, 0, 20, 0, Outages{{0, 20, 20}}},
-		{"of a merged one: it is not known what lies in the gaps", Outages{{0, 20, 18}}, 15, 25, 0, Outages{{0, 25, 25}}},
-		{"of a merged one: the overlap is less than the gaps", Outages{{0, 20, 5}}, 18, 25, 0, Outages{{0, 25, 12}}},
-		{"seconds apart", outagesOf(second, 2*second), 5 * second, 6 * second, 0, Outages{{second, 2 * second, second}, {5 * second, 6 * second, second}}},
-		{"seconds apart, before", outagesOf(9*second, 10*second), 5 * second, 6 * second, 0, Outages{{5 * second, 6 * second, second}, {9 * second, 10 * second, second}}},
+		{"the first", nil, 5, 8, 0, Outages{{5, 8, 3, 0}}},
+		{"after the last", Outages{{5, 8, 3, 0}}, 10, 14, 0, Outages{{5, 8, 3, 0}, {10, 14, 4, 0}}},
+		{"before the first", Outages{{5, 8, 3, 0}}, 1, 2, 0, Outages{{1, 2, 1, 0}, {5, 8, 3, 0}}},
+		{"between two", Outages{{1, 2, 1, 0}, {8, 9, 1, 0}}, 4, 6, 0, Outages{{1, 2, 1, 0}, {4, 6, 2, 0}, {8, 9, 1, 0}}},
+		{"it overlaps the end", Outages{{5, 8, 3, 0}}, 7, 10, 0, Outages{{5, 10, 5, 0}}},
+		{"it overlaps the beginning", Outages{{5, 8, 3, 0}}, 3, 6, 0, Outages{{3, 8, 5, 0}}},
+		{"it touches the end", Outages{{5, 8, 3, 0}}, 8, 10, 0, Outages{{5, 10, 5, 1}}},
+		{"it touches the beginning", Outages{{5, 8, 3, 0}}, 3, 5, 0, Outages{{3, 8, 5, 1}}},
+		{"it lies inside", Outages{{5, 8, 3, 0}}, 6, 7, 0, Outages{{5, 8, 3, 0}}},
+		{"it is the same", Outages{{5, 8, 3, 0}}, 5, 8, 0, Outages{{5, 8, 3, 0}}},
+		{"it lies around", Outages{{5, 8, 3, 0}}, 4, 9, 0, Outages{{4, 9, 5, 0}}},
+		{"it joins two", Outages{{1, 3, 2, 0}, {5, 8, 3, 0}}, 2, 6, 0, Outages{{1, 8, 7, 0}}},
+		{"it fills the gap of two", Outages{{1, 3, 2, 0}, {5, 8, 3, 0}}, 3, 5, 0, Outages{{1, 8, 7, 2}}},
+		{"one is forgotten", Outages{{1, 3, 2, 0}, {5, 8, 3, 0}}, 10, 11, 3, Outages{{5, 8, 3, 0}, {10, 11, 1, 0}}},
+		{"an outage that lasts is kept", Outages{{1, 3, 2, 0}, {5, 8, 3, 0}}, 10, 11, 2, Outages{{1, 3, 2, 0}, {5, 8, 3, 0}, {10, 11, 1, 0}}},
+		{"of a merged one: it may be what lies in the gaps", Outages{{0, 20, 18, 0}}, 5, 15, 0, Outages{{0, 20, 20, 0}}},
+		{"of a merged one: all of it", Outages{{0, 20, 18, 0}}, 0, 20, 0, Outages{{0, 20, 20, 0}}},
+		{"of a merged one: it is not known what lies in the gaps", Outages{{0, 20, 18, 0}}, 15, 25, 0, Outages{{0, 25, 25, 0}}},
+		{"of a merged one: the overlap is less than the gaps", Outages{{0, 20, 5, 0}}, 18, 25, 0, Outages{{0, 25, 12, 0}}},
+		{"seconds apart", outagesOf(second, 2*second), 5 * second, 6 * second, 0, Outages{{second, 2 * second, second, 0}, {5 * second, 6 * second, second, 0}}},
+		{"seconds apart, before", outagesOf(9*second, 10*second), 5 * second, 6 * second, 0, Outages{{5 * second, 6 * second, second, 0}, {9 * second, 10 * second, second, 0}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			have := slices.Clone(tc.have)
@@ -80,7 +92,7 @@ func TestAFullListMergesTheNeighboursThatSpanTheLeast(t *testing.T) {
 			all = add(all, bounds[i], bounds[i+1], 0)
 		}
 		require.Len(t, all, maxOutages)
-		require.Equal(t, Outage{bounds[2*closest], bounds[2*closest+3], 4}, all[closest], "the neighbours %d", closest)
+		require.Equal(t, Outage{bounds[2*closest], bounds[2*closest+3], 4, 1}, all[closest], "the neighbours %d", closest)
 		for i, o := range all {
 			if i != closest {
 				require.Equal(t, o.To.Sub(o.From), o.Length)
@@ -124,7 +136,7 @@ func TestOutagesAgainstATimeline(t *testing.T) {
 			wasFull = wasFull || len(want) > maxOutages
 			if !wasFull {
 				exact++
-				if !slices.Equal(want, all) {
+				if !slices.EqualFunc(want, all, func(a, b Outage) bool { b.More = a.More; return a == b }) {
 					t.Fatalf("seed %d: %v, want %v", seed, all, want)
 				}
 				continue
@@ -145,7 +157,7 @@ func runsOf(down []bool) (runs Outages) {
 			runs[len(runs)-1].To++
 			runs[len(runs)-1].Length++
 		default:
-			runs = append(runs, Outage{mono.Time(i), mono.Time(i + 1), 1})
+			runs = append(runs, Outage{mono.Time(i), mono.Time(i + 1), 1, 0})
 		}
 	}
 	return runs
@@ -219,35 +231,57 @@ func TestPutOff(t *testing.T) {
 		{"none", nil, 50, 1000, 100},
 		{"heard since then", outagesOf(60, 80), 80, 1000, 120},
 		{"not heard since then, and time is left", outagesOf(60, 70), 50, 1000, 110},
-		{"not heard since then, and as much time as it was long", outagesOf(55, 95), 50, 1000, 140},
-		{"heard in it", outagesOf(60, 120), 119, 1000, 180},
-		{"in it, and the grace bounds the time", outagesOf(60, 120), 119, 10, 160},
+		{"not heard since then, and as much time as it was long", outagesOf(55, 95), 50, 1000, 141},
+		{"heard in it", outagesOf(60, 120), 119, 1000, 160},
+		{"heard before it, and the grace bounds the time", outagesOf(60, 120), 59, 10, 160},
+		{"heard in its beginning", outagesOf(60, 120), 65, 1000, 181},
 		{"it began before the limit", outagesOf(40, 70), 50, 1000, 120},
-		{"it began before the limit, and was long", outagesOf(0, 70), 49, 1000, 140},
-		{"the same, and the grace bounds the time", outagesOf(0, 70), 49, 55, 125},
-		{"the same without a grace", outagesOf(0, 70), 49, 0, 120},
+		{"it began before the limit, and was long", outagesOf(0, 70), -1, 1000, 146},
+		{"the same, and the grace bounds the time", outagesOf(0, 70), -1, 55, 131},
+		{"the same without a grace", outagesOf(0, 70), -1, 0, 120},
 		{"the same, heard since then", outagesOf(0, 70), 70, 1000, 120},
 		{"it was over before the limit, and not heard since then", outagesOf(0, 45), 0, 1000, 100},
-		{"it was over before the limit, and long", outagesOf(-100, 45), 0, 1000, 190},
-		{"it ended when the limit began", outagesOf(0, 50), 0, 1000, 100},
-		{"it began at the deadline", outagesOf(100, 110), 50, 1000, 120},
+		{"it was over before the limit, and long", outagesOf(-100, 45), -101, 1000, 196},
+		{"it ended when the limit began", outagesOf(0, 50), 0, 1000, 106},
+		{"it began at the deadline", outagesOf(100, 110), 50, 1000, 126},
 		{"it began after the deadline", outagesOf(101, 110), 50, 1000, 100},
-		{"the deadline lies in it", outagesOf(90, 200), 50, 1000, 310},
+		{"the deadline lies in it", outagesOf(90, 200), 50, 1000, 316},
 		{"the first puts off the deadline until after the beginning of the second", outagesOf(60, 80, 110, 115), 115, 1000, 125},
-		{"so does the grace", outagesOf(90, 130, 160, 165), 50, 1000, 175},
+		{"so does the chance, which the second ends too soon", outagesOf(90, 130, 160, 165), 50, 1000, 246},
+		{"the chance was had", outagesOf(90, 130, 176, 181), 50, 1000, 192},
+		{"the chance was had, and the second one was not", outagesOf(90, 130, 176, 186, 190, 192), 50, 1000, 214},
 		{"the first does not reach the second", outagesOf(60, 65, 110, 115), 115, 1000, 105},
-		{"heard between them", outagesOf(60, 80, 110, 140), 100, 1000, 170},
-		{"heard between them: the second was short", outagesOf(55, 75, 115, 119), 100, 1000, 124},
+		{"heard between them", outagesOf(60, 80, 110, 140), 100, 1000, 176},
+		{"heard between them: the second was short", outagesOf(55, 75, 115, 119), 100, 1000, 129},
 		{"no grace, and nothing but the length", outagesOf(55, 95), 50, -1, 140},
 		{"no grace: one before the limit does not count", outagesOf(-100, 45), 0, -1, 100},
-		{"one that was merged", Outages{{60, 90, 10}}, 90, 1000, 110},
-		{"one that was merged, the limit began in its end", Outages{{20, 55, 10}}, 55, 1000, 105},
-		{"one that was merged, the limit began in it", Outages{{20, 65, 10}}, 65, 1000, 110},
+		{"one that was merged", Outages{{60, 90, 10, 0}}, 90, 1000, 110},
+		{"one that was merged, the limit began in its end", Outages{{20, 55, 10, 0}}, 55, 1000, 105},
+		{"one that was merged, the limit began in it", Outages{{20, 65, 10, 0}}, 65, 1000, 110},
 	} {
-		away := &Away{Server: tc.all}
-		got, held := away.putOff(deadline{since, due - since, due}, tc.heard, tc.grace)
+		lim := Limits{Grace: tc.grace}
+		got, held := lim.putOff(deadline{since, due - since, due}, tc.heard, paused(tc.all))
 		require.Equal(t, tc.want, got, tc.name)
 		require.False(t, held)
+	}
+}
+
+// TestTheDeadAreClosedInTheEnd has a server that is stopped again and again, for ever.
+func TestTheDeadAreClosedInTheEnd(t *testing.T) {
+	const limit = 10 * time.Second
+	for name, tc := range map[string]struct{ stop, run, want time.Duration }{
+		"throttled":           {95 * time.Millisecond, 5 * time.Millisecond, 24*limit + 95*time.Millisecond},
+		"stops of a limit":    {limit, limit / 100, 24*limit + limit},
+		"stops of two limits": {2 * limit, 2 * limit, 24*limit + 9*limit + 2*limit}, // nine stops, less a limit each
+	} {
+		lim := Limits{Grace: 2 * time.Minute, Resend: 250 * time.Millisecond}
+		var all Outages
+		due := mono.Time(limit)
+		for at := mono.Time(second); at <= due; at = at.Add(tc.stop + tc.run) {
+			all = add(all, at, at.Add(tc.stop), 0)
+			due, _ = lim.putOff(deadline{0, limit, mono.Time(limit)}, 0, paused(all))
+		}
+		require.Equal(t, mono.Time(tc.want), due, name)
 	}
 }
 
@@ -259,22 +293,22 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 		server, silent Outages
 		heard, want    mono.Time
 	}{
-		{"a gap after the beginning", outagesOf(70, 120), Outages{{60, 160, 50}}, 50, 260},
-		{"a gap from the beginning", outagesOf(60, 110), Outages{{60, 160, 50}}, 50, 260},
-		{"a gap at the end", outagesOf(110, 160), Outages{{60, 160, 50}}, 50, 260},
-		{"heard since then", outagesOf(70, 120), Outages{{60, 160, 50}}, 160, 200},
-		{"heard since then, the deadline lies before the gap", outagesOf(110, 160), Outages{{60, 160, 50}}, 160, 200},
-		{"a gap after the silence", outagesOf(70, 120, 170, 180), Outages{{60, 160, 50}}, 160, 210},
-		{"a gap from within the silence until after it", outagesOf(70, 180), Outages{{60, 160, 10}}, 180, 220},
-		{"a gap from before the silence until within it", outagesOf(55, 100), Outages{{60, 160, 100}}, 50, 260},
-		{"a gap around the silence", outagesOf(55, 170), Outages{{60, 160, 100}}, 170, 215},
-		{"a merged gap, of which any part may lie in the silence", Outages{{55, 100, 10}}, Outages{{60, 160, 60}}, 160, 180},
-		{"a gap before the silence", outagesOf(55, 58), Outages{{60, 160, 100}}, 160, 203},
-		{"a second silence that began after the deadline", nil, Outages{{60, 80, 20}, {110, 140, 30}}, 140, 120},
-		{"the silence does not count", outagesOf(70, 75), Outages{{110, 160, 50}}, 160, 105},
+		{"a gap after the beginning", outagesOf(70, 120), Outages{{60, 160, 50, 0}}, 50, 266},
+		{"a gap from the beginning", outagesOf(60, 110), Outages{{60, 160, 50, 0}}, 50, 266},
+		{"a gap at the end", outagesOf(110, 160), Outages{{60, 160, 50, 0}}, 50, 266},
+		{"heard since then", outagesOf(70, 120), Outages{{60, 160, 50, 0}}, 160, 200},
+		{"heard since then, the deadline lies before the gap", outagesOf(110, 160), Outages{{60, 160, 50, 0}}, 160, 200},
+		{"a gap after the silence", outagesOf(70, 120, 170, 180), Outages{{60, 160, 50, 0}}, 160, 210},
+		{"a gap from within the silence until after it", outagesOf(70, 180), Outages{{60, 160, 10, 0}}, 180, 220},
+		{"a gap from before the silence until within it", outagesOf(55, 100), Outages{{60, 160, 100, 0}}, 50, 271},
+		{"a gap around the silence", outagesOf(55, 170), Outages{{60, 160, 100, 0}}, 170, 215},
+		{"a merged gap, of which any part may lie in the silence", Outages{{55, 100, 10, 0}}, Outages{{60, 160, 60, 0}}, 160, 170},
+		{"a gap before the silence", outagesOf(55, 58), Outages{{60, 160, 100, 0}}, 160, 203},
+		{"a second silence that began after the deadline", nil, Outages{{60, 80, 20, 0}, {110, 140, 30, 0}}, 140, 150},
+		{"the silence does not count", outagesOf(70, 75), Outages{{110, 160, 50, 0}}, 160, 105},
 	} {
-		away := &Away{Server: tc.server, Silent: tc.silent}
-		got, _ := away.putOff(deadline{since, due - since, due}, tc.heard, 1000)
+		lim, away := Limits{Grace: 1000}, NewAway(tc.server, tc.silent)
+		got, _ := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
 		require.Equal(t, tc.want, got, tc.name)
 	}
 }
@@ -299,14 +333,14 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 	from := f.Heard.To + second
 	down := outagesOf(from, from+30*second, from+55*second, from+65*second)
 	due := func() mono.Time {
-		return lim.fair(reap.AllIdle, lim.deadline(reap.AllIdle, f), f, &Away{Server: down}, 0)
+		return lim.fair(reap.AllIdle, lim.deadline(reap.AllIdle, f), f, paused(down), 0)
 	}
 	silent := due()
-	require.Equal(t, from+75*second, silent, "the grace of the first outage reaches the second")
-	f.Wrote = At(from + 35*second)
-	require.Equal(t, silent, due())
+	require.Equal(t, from+130*second+10*second/8, silent, "the second outage began before the chance was over")
 	f.Wrote = At(from + 70*second)
-	require.Equal(t, from+80*second, due())
+	require.Equal(t, silent, due())
+	f.Wrote = At(from + 125*second)
+	require.Equal(t, from+135*second, due())
 }
 
 // TestWhichLimitsNeedTheServer says of each limit whether an outage of the server, an outage of the
@@ -333,15 +367,15 @@ func TestWhichLimitsNeedTheServer(t *testing.T) {
 		lim, f := testLimits(), testFacts()
 		limit(lim, r, due)
 		held := max(mono.Time(60*second).Sub(due)+2*lim.whole(r, lim.deadline(r, f))-3*lim.Tick, 0)
-		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, &Away{Server: down, Loop: down}), "%v: server", r)
+		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, paused(down)), "%v: server", r)
 		require.Equal(t, by(want[r].loop, gap), fairDue(r, heard, &Away{Loop: down}), "%v: loop", r)
 		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 60 * second}), "%v: hold", r)
 	}
 	ping := func(_ *Limits, f *Facts) { f.Missed = 1 }
-	require.Equal(t, due, fairDue(reap.HeartbeatTimeout, ping, &Away{Server: down, HeldSince: 1}), "a ping is no harm")
+	require.Equal(t, due, fairDue(reap.HeartbeatTimeout, ping, &Away{Server: down, All: down, HeldSince: 1}), "a ping is no harm")
 	hard := func(lim *Limits, f *Facts) { lim.Output.Hard, f.Output = 99, 100 }
 	down = outagesOf(0, 65*second)
-	require.Zero(t, fairDue(reap.OverLimit, hard, &Away{Server: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
+	require.Zero(t, fairDue(reap.OverLimit, hard, &Away{Server: down, All: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
 }
 
 // TestALoopThatIsAlwaysBusyKeepsNoDeadConnection bounds what the outages of a loop count: one more
@@ -352,7 +386,7 @@ func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
 		limit(lim, r, 90*second)
 		d := lim.deadline(r, f)
 		for _, length := range []time.Duration{second, d.limit - second, d.limit, d.limit + second, 100 * d.limit} {
-			busy := Outages{{d.since, d.since.Add(length), length}}
+			busy := Outages{{d.since, d.since.Add(length), length, 0}}
 			want := mono.Time(90 * second).Add(length)
 			if length > d.limit { // the loop was blocked when the deadline passed
 				want = d.since.Add(length + d.limit)
@@ -361,9 +395,9 @@ func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
 		}
 		always := outagesOf(d.since, 90*second-2, 90*second-1, 200*second, 200*second+1, 900*second)
 		require.Equal(t, mono.Time(200*second).Add(d.limit), fairDue(r, nil, &Away{Loop: always}), "%v: once after the deadline", r)
-		server := Outages{{60 * second, 65 * second, 5 * second}}
+		server := Outages{{60 * second, 65 * second, 5 * second, 0}}
 		long := outagesOf(60*second, 90*second, 91*second, 500*second)
-		require.Equal(t, mono.Time(95*second).Add(d.limit), fairDue(r, nil, &Away{Server: server, Loop: long}), "%v: one more than the server has", r)
+		require.Equal(t, mono.Time(95*second).Add(d.limit), fairDue(r, nil, paused(server).with(long)), "%v: one more than the server has", r)
 	}
 }
 
@@ -406,7 +440,7 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 	v = lim.Judge(f, &Away{HeldSince: 20 * second}, 21*second)
 	require.Equal(t, mono.Time(21*second).Add(lim.Tick), v.Next, "at least a tick")
 	lim.Grace = time.Hour
-	v = lim.Judge(f, &Away{Server: outagesOf(20*second+second/2, 80*second)}, 85*second)
+	v = lim.Judge(f, paused(outagesOf(20*second+second/2, 80*second)), 85*second)
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
 }
 
@@ -414,7 +448,8 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 func TestAHoldAndAnOutageAddUp(t *testing.T) {
 	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
 	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, time.Hour
-	away := &Away{Server: outagesOf(25*second, 27*second), HeldSince: 20 * second}
+	away := paused(outagesOf(25*second, 27*second))
+	away.HeldSince = 20 * second
 	due := mono.Time(40 * second).Add(-3 * lim.Tick) // two limits after the silence began
 	require.Equal(t, Wait, lim.Judge(f, away, due-1).Act)
 	require.Equal(t, due, lim.Judge(f, away, due).Due)
@@ -425,18 +460,20 @@ func TestAHoldAndAnOutageAddUp(t *testing.T) {
 func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
 	lim := testLimits()
 	lim.Read, lim.Grace = 10*second, time.Hour
-	away := &Away{Server: outagesOf(20*second, 28*second)}
+	away := paused(outagesOf(20*second, 28*second))
 	f := &Facts{Opened: At(second), Heard: Span{27 * second, 29 * second}}
 	due := func() mono.Time { return lim.fair(reap.ReadIdle, lim.deadline(reap.ReadIdle, f), f, away, 29*second) }
 	require.Equal(t, mono.Time(39*second), due(), "it may have been heard in the outage")
 	f.Heard = Span{19 * second, 21 * second}
 	require.Equal(t, mono.Time(38*second), due())
 	lim.Read = 5 * second
-	require.Equal(t, mono.Time(36*second), due(), "as much time as the outage was long")
+	require.Equal(t, mono.Time(36*second+5*second/8), due(), "as much time as the outage was long")
 	f.Heard, f.ArrivedAfter = Span{27 * second, 29 * second}, 28*second
 	require.Equal(t, mono.Time(34*second), due(), "heard after it")
-	f.ArrivedAfter--
-	require.Equal(t, mono.Time(36*second), due())
+	f.ArrivedAfter = 27 * second
+	require.Equal(t, mono.Time(34*second), due(), "heard in it: a later segment may be lost")
+	f.ArrivedAfter = 21 * second
+	require.Equal(t, mono.Time(35*second+5*second/8), due())
 }
 
 // TestLateIsCountedFromTheDeadlineAfterAnOutage has an outage of the loop.

@@ -124,12 +124,12 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 		return d.due
 	}
 	heard := f.heardAfter(lim.Tick)
-	due, held := away.putOff(d, heard, lim.Grace)
+	due, held := lim.putOff(d, heard, away)
 	if held { // three ticks less, to close within two limits of the last byte despite rounding
 		due = max(due, min(away.HeldSince.Add(2*lim.whole(r, d)-3*lim.Tick), due.Add(lim.Hold)))
 	}
 	if rule.loop {
-		due = max(due, away.putOffLoop(d, heard, lim.Grace))
+		due = max(due, lim.putOffLoop(d, heard, away))
 	}
 	if r == reap.NoHandshake && f.Unread && due <= now { // the waiting bytes may complete it
 		due = min(now.Add(lim.Tick), due.Add(d.limit))

@@ -47,8 +47,7 @@ func (o *Outages) Follow(state *outage.State) {
 
 // combine joins the outages of the server and the stalls of the event loop.
 func (o *Outages) combine() {
-	server := o.followed.Server
-	o.away = verdict.Away{Server: server, Silent: o.followed.Silent, Loop: server}
+	o.away = verdict.NewAway(o.followed.Server, o.followed.Silent)
 	for _, stall := range o.stalls {
 		o.away.Loop = o.away.Loop.Add(stall, 0)
 	}
@@ -68,7 +67,7 @@ func (o *Outages) At(now mono.Time) *verdict.Away {
 	for _, gap := range moves {
 		if rule.IsGap(gap.From, gap.To) {
 			longer := *away
-			longer.Server, longer.Loop = away.Server.Add(gap, 0), away.Loop.Add(gap, 0)
+			longer.Server, longer.All, longer.Loop = away.Server.Add(gap, 0), away.All.Add(gap, 0), away.Loop.Add(gap, 0)
 			away = &longer
 		}
 	}

@@ -134,18 +134,41 @@ func (w *World) rounding() time.Duration { return 2*w.Set.Tick + 2*(w.Jiffy+time
 
 // earliest returns the deadline of a limit after all certain outages.
 func (l *Life) earliest(since, limit time.Duration) time.Duration {
-	due, grace := since+limit, l.w.Grace()
+	due, chance := since+limit, time.Duration(0)
+	bound := l.bound(since, limit)
+	lost := never // the first segment that may be lost since the peer had its last chance
 	since += l.w.rounding()
 	for _, o := range l.w.wasOut(l.askedFrom) {
-		if o.From >= due {
+		if o.From >= min(max(due, chance), bound.due) {
 			break
 		}
 		due += max(o.To-max(o.From, since), 0)
-		if grace >= 0 && l.asked.heard() < o.From {
-			due = max(due, o.To+min(o.length(), grace))
+		bound.pass(o)
+		if l.w.Grace() >= 0 && l.asked.heard() < o.From {
+			if o.From > chance-3*l.w.Set.Tick {
+				lost = never
+			}
+			lost = min(lost, o.From)
+			chance = max(chance, o.To+min(o.To-lost, l.w.Grace()))
 		}
 	}
-	return due
+	return min(max(due, chance), bound.due)
+}
+
+// A bound is the latest instant until which outages may put off a verdict.
+type bound struct {
+	due, since, limit, longest, grace time.Duration
+}
+
+func (l *Life) bound(since, limit time.Duration) *bound {
+	return &bound{due: since + 24*limit, since: since, limit: limit, grace: max(l.w.Grace(), 0)}
+}
+
+// pass counts an outage: the time beyond one limit, and the longest of all.
+func (b *bound) pass(o Interval) {
+	grace := min(o.length(), b.grace)
+	b.due += max(o.To-max(o.From, b.since)-b.limit, 0) + max(grace-b.longest, 0)
+	b.longest = max(b.longest, grace)
 }
 
 // earlyIdle is early for an idle event.

@@ -215,30 +215,33 @@ func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duratio
 
 // latest returns the deadline of a limit after all possible outages.
 func (l *Life) latest(since, limit time.Duration) time.Duration {
-	w, due, ends := l.w, since+limit, time.Duration(0) // the deadline, and the end of the grace
+	w, due, chance := l.w, since+limit, time.Duration(0) // the deadline, and the end of the chance
 	heard := l.now.came
-	if l.LosesInput() { // bytes that were discarded before a check end no grace
+	if l.LosesInput() { // bytes that were discarded before a check end no chance
 		heard = l.now.handled
 	}
-	tick, slack, grace := w.Set.Tick, w.Slack(), w.Grace()
+	tick, slack, lost, bound := w.Set.Tick, w.Slack(), never, l.bound(since, limit)
 	for _, o := range w.MayBeOut() {
-		if o.From-tick > max(due, ends)+slack { // the server may date an outage a tick earlier
+		o = Interval{o.From - tick, o.To + tick} // the server may date an outage a tick earlier
+		if o.From > max(due, chance)+slack {
 			break
 		}
-		length := o.length() + 2*tick
-		if o.From-tick <= ends+slack {
-			ends += length
+		due += min(max(o.To-since, 0), o.length())
+		bound.pass(o)
+		if w.Grace() < 0 {
+			continue
 		}
-		due += min(max(o.To+tick-since, 0), length)
-		end := o.To + tick + min(length, grace)
-		if heard > o.To+slack+3*tick { // the byte ends the grace at the next check
+		if o.From > chance+slack {
+			lost = never
+		}
+		lost = min(lost, o.From)
+		end := o.To + min(o.To-lost, w.Grace()) + max(limit/8, 250*time.Millisecond)
+		if heard > o.To+slack+2*tick { // the byte ends the chance at the next check
 			end = min(end, l.now.heard()+limit)
 		}
-		if grace >= 0 {
-			ends = max(ends, end)
-		}
+		chance = max(chance, end)
 	}
-	due = max(due, ends)
+	due = min(max(due, chance), max(due, bound.due+slack))
 	if n := len(w.holds); n > 0 && w.holds[n-1].To > since { // verdicts may have been held
 		due += 2*limit + limit/8 + tick
 	}

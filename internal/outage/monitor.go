@@ -22,14 +22,16 @@ const (
 	minBusy = 16
 	// calmFactor is the factor by which a silence must exceed the silences before it.
 	calmFactor = 2
+	// minTicks is the number of ticks below which a silence says nothing.
+	minTicks = 4
 	// moreSilence is the divisor of a silence that gives the time until the busy connections are
 	// counted again, if they were too few. The next count covers a longer time before the silence.
 	moreSilence = 4
 	// maxHolds is the number of consecutive holds that count as outages. After that, a common
 	// silence is normal traffic.
 	maxHolds = 3
-	// minSilence is the divisor of the shortest idle timeout: shorter silences are ignored.
-	minSilence = 8
+	// countPart is the part of the shortest idle timeout for which verdicts wait for a count.
+	countPart = 8
 )
 
 // A State has the findings of a Monitor. Immutable, except for its Count.
@@ -39,21 +41,22 @@ type State struct {
 	Count  *Count          // nil while peers are heard
 }
 
-// Held reports whether verdicts about peers are held.
+// Held reports whether verdicts about peers are held, because enough connections were busy together.
 func (s *State) Held() bool { return s.Count != nil && s.Count.enough() }
 
 // HeldSince returns the beginning of the silence for which verdicts are held, 0 if they are not.
-func (s *State) HeldSince() mono.Time {
-	if !s.Held() {
+// They also wait for a short time while it is not known how many connections were busy together.
+func (s *State) HeldSince(now mono.Time) mono.Time {
+	if c := s.Count; c == nil || !c.enough() && now >= c.until {
 		return 0
 	}
 	return max(s.Count.To, 1)
 }
 
-// forget returns the instant before which outages have no effect any more. Each later outage may
-// put a deadline off by its length, and has a grace of the same length.
+// forget returns the instant before which outages have no effect any more: none puts a deadline off
+// by more than MaxTimeouts, the time beyond one timeout, and its length.
 func (s *State) forget(now mono.Time, rule Rule) mono.Time {
-	memory := 2 * rule.Memory
+	memory := verdict.MaxTimeouts * rule.Memory
 	for _, o := range slices.Concat(s.Server, s.Silent) {
 		memory += 2 * o.Length
 	}
@@ -66,6 +69,7 @@ type Count struct {
 	// From and To bound the period. A connection counts if it was opened before the period and
 	// heard last within it.
 	From, To mono.Time
+	until    mono.Time // verdicts wait until then, if they are not held
 	busy     atomic.Int32
 }
 
@@ -199,16 +203,21 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 			began = max(began, m.ended)
 		}
 		s := *m.State()
-		s.Count = &Count{From: began, To: m.heard}
+		s.Count = &Count{From: began, To: m.heard, until: m.heard.Add(m.stopped + rule.Shortest/countPart)}
 		m.state.Store(&s)
 		return Finding{Count: true}
 	}
 	return Finding{}
 }
 
-// threshold returns the length of a silence after which the network may be down.
+// threshold returns the length of a silence after which the network may be down. If it is not known
+// how long silences are, or the bytes of a gap may still be on their way, it is longer.
 func (m *Monitor) threshold(now mono.Time, rule Rule) time.Duration {
-	return max(m.longer, calmFactor*m.calm.Worst(now, rule.calm())+1, rule.Shortest/minSilence, 4*rule.Tick)
+	calm, least := m.calm.Worst(now, rule.calm()), minTicks*rule.Tick
+	if calm == 0 || m.stopped > 0 {
+		least = max(least, rule.Shortest/countPart)
+	}
+	return max(m.longer, calmFactor*calm+1, least)
 }
 
 // hear begins a silence.

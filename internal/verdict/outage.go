@@ -112,8 +112,10 @@ func NewAway(server, silent Outages) Away {
 }
 
 const (
-	// maxTimeouts bounds the time by which outages put a verdict off: see [Limits.bound].
-	maxTimeouts = 24
+	// MaxTimeouts bounds the time by which outages put a verdict off: a dead peer is closed so many
+	// timeouts after it was heard, and later only by the time that outages were longer than one
+	// timeout, and by the longest of them once.
+	MaxTimeouts = 24
 	// chancePart is the part of a limit that is added to a chance.
 	chancePart = 8
 )
@@ -163,11 +165,10 @@ func (lim *Limits) moreChance(limit time.Duration) time.Duration {
 	return max(limit/chancePart, lim.Resend)
 }
 
-// bound returns the latest deadline that outages can give: maxTimeouts after the peer was heard. Of
-// each outage the time beyond one timeout does not count, and the longest one is added, because TCP
-// may be silent for as long.
+// bound returns the latest deadline that outages can give, see MaxTimeouts. The longest one is added
+// because TCP may be silent for as long after it.
 func (lim *Limits) bound(d deadline, heard mono.Time, all Outages) mono.Time {
-	bound, longest := d.since.Add(maxTimeouts*d.limit), time.Duration(0)
+	bound, longest := d.since.Add(MaxTimeouts*d.limit), time.Duration(0)
 	for _, o := range all {
 		n := time.Duration(o.More + 1)
 		bound = bound.Add(max(o.after(d.since)-n*d.limit, 0))

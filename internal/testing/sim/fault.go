@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // Stop stops the process for a time. During a pause, packets are lost as well.
@@ -88,7 +90,11 @@ func (w *World) away() Intervals {
 // watchHold records and checks holds of verdicts, and silences that the server takes for outages.
 func (w *World) watchHold() {
 	state := w.Monitor.State()
-	since := time.Duration(state.HeldSince())
+	since := time.Duration(state.HeldSince(mono.Time(w.Now)))
+	if since != 0 && !state.Held() {
+		w.counts.Add(since, since+w.shortestIdle()/8)
+		since = 0
+	}
 	if since == 0 && w.outages == w.Monitor.Outages {
 		return
 	}

@@ -83,7 +83,8 @@ func (l *Life) rateRule(t *Truth, s *Settings) rule {
 	r.from = t.message + s.MinRate.Grace
 	r.to = max(r.from, t.heard(), l.OpenedAt+s.MinRate.Grace, l.w.changedAt)
 	_, stops := l.w.Away.Within(r.to-l.w.Longest, l.w.Now)
-	r.vague = l.w.Family != TCP || r.to > l.w.Now || stops > 0 // windows may be put off
+	_, counts := l.w.counts.Within(r.to, l.w.Now)
+	r.vague = l.w.Family != TCP || r.to > l.w.Now || stops+counts > 0 // windows may be put off
 	return r
 }
 
@@ -244,6 +245,11 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 	due = min(max(due, chance), max(due, bound.due+slack))
 	if n := len(w.holds); n > 0 && w.holds[n-1].To > since { // verdicts may have been held
 		due += 2*limit + limit/8 + tick
+	}
+	for _, c := range w.counts { // it lasts for an eighth of a timeout at most
+		if c.From <= due+slack && due < c.To+slack {
+			due = max(due, c.To) + limit/16 + tick
+		}
 	}
 	return due
 }

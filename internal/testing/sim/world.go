@@ -113,6 +113,7 @@ type World struct {
 	readsToStop int
 
 	holds   Intervals // verdicts were held
+	counts  Intervals // verdicts waited for a count of the connections that were busy together
 	outages uint64    // of the Monitor, so far
 
 	changedAt  time.Duration // the settings were changed then

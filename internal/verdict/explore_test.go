@@ -248,7 +248,7 @@ func exploreAways() (all []Away) {
 			lists = append(lists, outagesOf(from, from+length))
 		}
 	}
-	for _, first := range []Outage{{0, 1, 1, 0}, {0, 6, 6, 0}, {3, 5, 2, 0}, {5, 12, 7, 0}} {
+	for _, first := range []Outage{lasting(0, 1, 1), lasting(0, 6, 6), lasting(3, 5, 2), lasting(5, 12, 7)} {
 		for _, pause := range []mono.Time{1, 4} {
 			for _, length := range []mono.Time{1, 5} {
 				second := first.To + pause

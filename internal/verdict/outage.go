@@ -14,7 +14,17 @@ type Outage struct {
 	From, To mono.Time
 	// Length is To - From for one outage, and the sum of the lengths where several were merged.
 	Length time.Duration
-	More   int // how many were merged, except for one
+	More   int           // how many were merged, except for one
+	Rest   time.Duration // of Length, without the longest of those that were merged
+}
+
+// longest returns the length of the longest outage of those that were merged.
+func (o Outage) longest() time.Duration { return o.Length - o.Rest }
+
+// beyond returns the time after an instant by which those that were merged were longer than a limit.
+func (o Outage) beyond(since mono.Time, limit time.Duration) time.Duration {
+	length := o.after(since)
+	return max(length-time.Duration(o.More+1)*limit, min(length, o.longest())-limit, 0)
 }
 
 // after returns the part of the outage that lies after an instant.
@@ -55,9 +65,9 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 		default: // they overlap or touch
 			union := Outage{From: min(o.From, added.From), To: max(o.To, added.To)}
 			union.Length = min(o.Length+added.Length, union.To.Sub(union.From))
-			union.More = max(o.More, added.More)
+			union.More, union.Rest = max(o.More, added.More), max(o.Rest, added.Rest)
 			if o.To == added.From || o.From == added.To { // the server ran in between, for less than a tick
-				union.More = o.More + added.More + 1
+				union.count(o, added)
 			}
 			added = union
 		}
@@ -79,8 +89,15 @@ func (all Outages) merge() Outages {
 		}
 	}
 	a, b := all[least], all[least+1]
-	all[least] = Outage{a.From, b.To, a.Length + b.Length, a.More + b.More + 1}
+	all[least] = Outage{From: a.From, To: b.To, Length: a.Length + b.Length}
+	all[least].count(a, b)
 	return slices.Delete(all, least+1, least+2)
+}
+
+// count says how many outages an outage is, and how long they are without the longest one.
+func (o *Outage) count(a, b Outage) {
+	o.More = a.More + b.More + 1
+	o.Rest = max(o.Length-max(a.longest(), b.longest()), 0)
 }
 
 // Away has the times in which the server could not hear or answer its peers. Immutable once in use.
@@ -170,10 +187,9 @@ func (lim *Limits) moreChance(limit time.Duration) time.Duration {
 func (lim *Limits) bound(d deadline, heard mono.Time, all Outages) mono.Time {
 	bound, longest := d.since.Add(MaxTimeouts*d.limit), time.Duration(0)
 	for _, o := range all {
-		n := time.Duration(o.More + 1)
-		bound = bound.Add(max(o.after(d.since)-n*d.limit, 0))
+		bound = bound.Add(o.beyond(d.since, d.limit))
 		if heard < o.To {
-			longest = max(longest, o.Length/n)
+			longest = max(longest, o.longest())
 		}
 	}
 	return bound.Add(min(longest, max(lim.Grace, 0)))

@@ -126,7 +126,7 @@ func (l *Life) earliestWithLoop(since, limit time.Duration) time.Duration {
 			blocked += part
 		}
 	}
-	return l.earliest(since, limit+min(blocked, limit))
+	return l.earliestAfter(since, limit, min(blocked, limit))
 }
 
 // rounding is how much later than the event a server may begin to count.
@@ -134,17 +134,22 @@ func (w *World) rounding() time.Duration { return 2*w.Set.Tick + 2*(w.Jiffy+time
 
 // earliest returns the deadline of a limit after all certain outages.
 func (l *Life) earliest(since, limit time.Duration) time.Duration {
-	due, chance := since+limit, time.Duration(0)
-	bound := l.bound(since, limit)
-	lost := never // the first segment that may be lost since the peer had its last chance
+	return l.earliestAfter(since, limit, 0)
+}
+
+// earliestAfter is earliest for a limit that is extended by a time.
+func (l *Life) earliestAfter(since, limit, more time.Duration) time.Duration {
+	due, chance := since+limit+more, time.Duration(0)
+	bound := since + 24*limit                // and the longest outage, so far
+	lost, longest := never, time.Duration(0) // the first segment that may be lost since the peer had its last chance
 	since += l.w.rounding()
 	for _, o := range l.w.wasOut(l.askedFrom) {
-		if o.From >= min(max(due, chance), bound.due) {
+		if o.From >= min(max(due, chance), bound+longest) {
 			break
 		}
 		due += max(o.To-max(o.From, since), 0)
-		bound.pass(o)
 		if l.w.Grace() >= 0 && l.asked.heard() < o.From {
+			longest = max(longest, min(o.length(), l.w.Grace()))
 			if o.From > chance-3*l.w.Set.Tick {
 				lost = never
 			}
@@ -152,23 +157,7 @@ func (l *Life) earliest(since, limit time.Duration) time.Duration {
 			chance = max(chance, o.To+min(o.To-lost, l.w.Grace()))
 		}
 	}
-	return min(max(due, chance), bound.due)
-}
-
-// A bound is the latest instant until which outages may put off a verdict.
-type bound struct {
-	due, since, limit, longest, grace time.Duration
-}
-
-func (l *Life) bound(since, limit time.Duration) *bound {
-	return &bound{due: since + 24*limit, since: since, limit: limit, grace: max(l.w.Grace(), 0)}
-}
-
-// pass counts an outage: the time beyond one limit, and the longest of all.
-func (b *bound) pass(o Interval) {
-	grace := min(o.length(), b.grace)
-	b.due += max(o.To-max(o.From, b.since)-b.limit, 0) + max(grace-b.longest, 0)
-	b.longest = max(b.longest, grace)
+	return min(max(due, chance), bound+longest)
 }
 
 // earlyIdle is early for an idle event.

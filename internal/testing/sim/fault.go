@@ -92,7 +92,8 @@ func (w *World) watchHold() {
 	state := w.Monitor.State()
 	since := time.Duration(state.HeldSince(mono.Time(w.Now)))
 	if since != 0 && !state.Held() {
-		w.counts.Add(since, since+w.shortestIdle()/8)
+		stopped, _ := w.Away.Within(since, w.Now)
+		w.counts.Add(since, since+stopped+w.shortestIdle()/8)
 		since = 0
 	}
 	if since == 0 && w.outages == w.Monitor.Outages {

@@ -216,7 +216,7 @@ func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duratio
 
 // latest returns the deadline of a limit after all possible outages.
 func (l *Life) latest(since, limit time.Duration) time.Duration {
-	w, due, chance := l.w, since+limit, time.Duration(0) // the deadline, and the end of the chance
+	w, due, chance := l.w, l.afterCounts(since+limit, limit), time.Duration(0) // the deadline, and the end of the chance
 	heard := l.now.came
 	if l.LosesInput() { // bytes that were discarded before a check end no chance
 		heard = l.now.handled
@@ -246,12 +246,34 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 	if n := len(w.holds); n > 0 && w.holds[n-1].To > since { // verdicts may have been held
 		due += 2*limit + limit/8 + tick
 	}
-	for _, c := range w.counts { // it lasts for an eighth of a timeout at most
-		if c.From <= due+slack && due < c.To+slack {
-			due = max(due, c.To) + limit/16 + tick
+	return l.afterCounts(due, limit)
+}
+
+// afterCounts returns a deadline of a limit after the counts of busy connections. Each of them lasts for
+// an eighth of a timeout at most.
+func (l *Life) afterCounts(due, limit time.Duration) time.Duration {
+	for _, c := range l.w.counts {
+		if slack := l.w.Slack(); c.From <= due+slack && due < c.To+slack {
+			due = max(due, c.To) + limit/16 + l.w.Set.Tick
 		}
 	}
 	return due
+}
+
+// A bound is the latest instant until which outages may put off a verdict.
+type bound struct {
+	due, since, limit, longest, grace time.Duration
+}
+
+func (l *Life) bound(since, limit time.Duration) *bound {
+	return &bound{due: since + 24*limit, since: since, limit: limit, grace: max(l.w.Grace(), 0)}
+}
+
+// pass counts an outage: the time beyond one limit, and the longest of all.
+func (b *bound) pass(o Interval) {
+	grace := min(o.length(), b.grace)
+	b.due += max(o.To-max(o.From, b.since)-b.limit, 0) + max(grace-b.longest, 0)
+	b.longest = max(b.longest, grace)
 }
 
 // withLoop is latest for a limit that needs the loop, and is reached up to the given time later.

@@ -122,11 +122,12 @@ type Config struct {
 
 	// OutageGrace bounds how long verdicts about peers are put off after the server could not hear
 	// them. An outage is a time in which the process was stopped, the machine was paused or the
-	// network of the server was down. A peer that is silent after an outage is closed only when as
-	// much time has passed since its end as it took, because peers retransmit at growing intervals.
-	// If connections that were busy all fall silent together, verdicts are held. If zero, the grace
-	// is at most 2 minutes, and a hold ends two timeouts after the last byte. A positive value
-	// bounds both. A negative value switches both off. See docs/verdict.md for the rules.
+	// network of the server was down. A peer that is silent after an outage is closed only when it
+	// has had a chance to be heard: as much time as the outage took, because peers retransmit at
+	// growing intervals, and an eighth of the timeout. If connections that were busy all fall silent
+	// together, verdicts are held. If zero, a chance is at most 2 minutes long, and a hold ends two
+	// timeouts after the last byte. A positive value bounds both. A negative value switches both
+	// off. See docs/verdict.md for the rules.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after

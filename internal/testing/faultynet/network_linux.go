@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -130,8 +131,8 @@ func (c *Cable) Dial(t testing.TB, port int) (conn net.Conn) {
 // PortOf returns the port of a TCP address.
 func PortOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
 
-// Lose makes the network lose the packets of the given ways until mend is called. The sender of a
-// packet does not notice: the packet is dropped on arrival.
+// Lose makes the network lose the packets of the given ways until mend is called, which mends the
+// last way first. The sender of a packet does not notice: the packet is dropped on arrival.
 func (c *Cable) Lose(t testing.TB, ways ...Way) (mend func()) {
 	t.Helper()
 	needTool(t, "nft", "nftables")
@@ -161,7 +162,7 @@ func (c *Cable) Lose(t testing.TB, ways ...Way) (mend func()) {
 			return
 		}
 		mended = true
-		for _, m := range mends {
+		for _, m := range slices.Backward(mends) {
 			if err := m(); err != nil {
 				t.Error(err)
 			}

@@ -90,11 +90,9 @@ func (w *World) away() Intervals {
 // watchHold records and checks holds of verdicts, and silences that the server takes for outages.
 func (w *World) watchHold() {
 	state := w.Monitor.State()
-	since := time.Duration(state.HeldSince(mono.Time(w.Now)))
-	if since != 0 && !state.Held() {
-		stopped, _ := w.Away.Within(since, w.Now)
-		w.counts.Add(since, since+stopped+w.shortestIdle()/8)
-		since = 0
+	since := time.Duration(0)
+	if state.Held() {
+		since = time.Duration(state.HeldSince(mono.Time(w.Now)))
 	}
 	if since == 0 && w.outages == w.Monitor.Outages {
 		return
@@ -109,6 +107,16 @@ func (w *World) watchHold() {
 	w.holds = w.holds.merged(0, 0)
 	if len(w.holds) > 0 && (len(w.All) < 16 || w.Grace() < 0) {
 		w.Violate(nil, "no hold with fewer than 16 connections or without a grace", "verdicts are held")
+	}
+}
+
+// heardKept is the number of instants at which a peer was heard that a World remembers.
+const heardKept = 1000
+
+// noteHeard is called when a byte of a peer is read or found, or a connection is opened.
+func (w *World) noteHeard() {
+	if w.heard = append(w.heard, w.Now); len(w.heard) > 2*heardKept {
+		w.heard = append(w.heard[:0], w.heard[heardKept:]...)
 	}
 }
 

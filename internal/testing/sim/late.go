@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -83,8 +84,8 @@ func (l *Life) rateRule(t *Truth, s *Settings) rule {
 	r.from = t.message + s.MinRate.Grace
 	r.to = max(r.from, t.heard(), l.OpenedAt+s.MinRate.Grace, l.w.changedAt)
 	_, stops := l.w.Away.Within(r.to-l.w.Longest, l.w.Now)
-	_, counts := l.w.counts.Within(r.to, l.w.Now)
-	r.vague = l.w.Family != TCP || r.to > l.w.Now || stops+counts > 0 // windows may be put off
+	waits := l.afterCounts(r.to, 0) > r.to
+	r.vague = l.w.Family != TCP || r.to > l.w.Now || stops > 0 || waits // windows may be put off
 	return r
 }
 
@@ -249,13 +250,18 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 	return l.afterCounts(due, limit)
 }
 
-// afterCounts returns a deadline of a limit after the counts of busy connections. Each of them lasts for
-// an eighth of a timeout at most.
+// afterCounts returns a deadline of a limit that may wait until it is known how many connections were
+// busy together: an eighth of the shortest idle timeout after the last byte of any peer.
 func (l *Life) afterCounts(due, limit time.Duration) time.Duration {
-	for _, c := range l.w.counts {
-		if slack := l.w.Slack(); c.From <= due+slack && due < c.To+slack {
-			due = max(due, c.To) + limit/16 + l.w.Set.Tick
-		}
+	w, tick := l.w, l.w.Set.Tick
+	n, _ := slices.BinarySearch(w.heard, due+w.Slack())
+	if n == 0 || w.Grace() < 0 {
+		return due
+	}
+	last := w.heard[n-1] + tick
+	stopped, _ := w.Away.Within(last-tick, due+w.shortestIdle()/8)
+	if until := last + stopped + w.shortestIdle()/8; until > due {
+		return until + limit/16 + tick
 	}
 	return due
 }

@@ -124,6 +124,7 @@ func (l *Life) Opening() {
 // Open is called when the server has the connection.
 func (l *Life) Open() {
 	l.w.Trace(l, "opened")
+	l.w.noteHeard()
 	l.IsOpen = true
 	l.w.N["lives"]++
 	l.w.Open++

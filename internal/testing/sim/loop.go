@@ -78,6 +78,7 @@ func (l *Loop) hear() {
 		l.quietAt = l.w.Now
 	}
 	l.heardAt = l.w.Now
+	l.w.noteHeard()
 }
 
 // isQuiet reports whether output may be checked less often: no peer was heard between two checks.

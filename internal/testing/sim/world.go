@@ -112,9 +112,9 @@ type World struct {
 	inStop      bool
 	readsToStop int
 
-	holds   Intervals // verdicts were held
-	counts  Intervals // verdicts waited for a count of the connections that were busy together
-	outages uint64    // of the Monitor, so far
+	holds   Intervals       // verdicts were held
+	heard   []time.Duration // when a byte of any peer was read or found, the last ones
+	outages uint64          // of the Monitor, so far
 
 	changedAt  time.Duration // the settings were changed then
 	observedTo time.Duration // ObserveOnly was on until then

@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
@@ -315,4 +316,8 @@ func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	c.buffered = 0
 	s.pass(t, 2*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
+}
+
+func TestAStateIs88Bytes(t *testing.T) {
+	require.EqualValues(t, 88, unsafe.Sizeof(conn{}), "the budget per connection, with the table and the wheel, is 146 bytes")
 }

@@ -521,3 +521,11 @@ func (h *shutdownHandler) OnShutdown(eng gnet.Engine) {
 	<-h.release
 	h.Reaper.OnShutdown(eng)
 }
+
+func TestPanicOfTheHandlerIsNotSwallowed(t *testing.T) {
+	c := startChild(t, "tcp://127.0.0.1:0")
+	_, err := dial(t, c.addr).Write([]byte(panicMessage))
+	require.NoError(t, err)
+	require.Error(t, c.cmd.Wait())
+	require.Contains(t, c.stderr.String(), "panic: the handler panics")
+}

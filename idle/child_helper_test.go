@@ -133,10 +133,71 @@ func (c *child) finish(t testing.TB) (s Stats) {
 	return s
 }
 
-func TestPanicOfTheHandlerIsNotSwallowed(t *testing.T) {
-	c := startChild(t, "tcp://127.0.0.1:0")
-	_, err := dial(t, c.addr).Write([]byte(panicMessage))
-	require.NoError(t, err)
-	require.Error(t, c.cmd.Wait())
-	require.Contains(t, c.stderr.String(), "panic: the handler panics")
+// expiryTimeout is the timeout of the servers of BenchmarkMassExpiry.
+const expiryTimeout = 4 * time.Second
+
+// expiryPrefix is followed by the name of a server in childEnv.
+const expiryPrefix = "expiry:"
+
+// expiryServer returns the handler of a server of BenchmarkMassExpiry.
+func expiryServer(name string) (gnet.EventHandler, *echo) {
+	e := newEcho()
+	if name == "AfterFunc" {
+		return &afterFunc{e}, e
+	}
+	r, err := Middleware(e, Config{ReadTimeout: expiryTimeout})
+	if err != nil {
+		panic(err)
+	}
+	if name == "unbounded" { // closes everything that is due in one task
+		r.taskTime = time.Hour
+	}
+	return r, e
+}
+
+// afterFunc closes silent connections with one time.AfterFunc each. Each message resets it.
+type afterFunc struct{ *echo }
+
+func (h *afterFunc) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	c.SetContext(time.AfterFunc(expiryTimeout, func() { _ = c.Close() }))
+	return h.echo.OnOpen(c)
+}
+
+func (h *afterFunc) OnTraffic(c gnet.Conn) gnet.Action {
+	c.Context().(*time.Timer).Reset(expiryTimeout)
+	return h.echo.OnTraffic(c)
+}
+
+func (h *afterFunc) OnClose(c gnet.Conn, err error) gnet.Action {
+	c.Context().(*time.Timer).Stop()
+	return h.echo.OnClose(c, err)
+}
+
+// silentPrefix is followed by the name of a server of BenchmarkSilence in childEnv.
+const silentPrefix = "silent:"
+
+// silentConfigs are the servers of BenchmarkSilence. No deadline is near while it measures.
+var silentConfigs = map[string]Config{
+	"read timeout": {ReadTimeout: time.Hour},
+	"everything": {
+		ReadTimeout: time.Hour, WriteTimeout: time.Hour, AllTimeout: time.Hour, FirstByteTimeout: time.Hour,
+		HandshakeTimeout: time.Hour, WriteStallTimeout: 30 * time.Second,
+		OutputLimit: OutputLimit{Hard: 1 << 20, Soft: 1 << 19, SoftFor: 10 * time.Second},
+		MinRate:     MinRate{BytesPerSecond: 1}, MaxAge: 24 * time.Hour, MaxConnections: 1 << 20,
+		Heartbeat: Heartbeat{Interval: time.Hour, Ping: func(gnet.Conn) []byte { return nil }},
+	},
+}
+
+// silentServer returns the handler of a server of BenchmarkSilence.
+func silentServer(name string) (gnet.EventHandler, *echo) {
+	e := newEcho()
+	cfg, watched := silentConfigs[name]
+	if !watched {
+		return e, e
+	}
+	r, err := Middleware(e, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return r, e
 }

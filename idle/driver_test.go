@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,7 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestStatsAndRingsCoverAllLoops(t *testing.T) {
@@ -59,17 +64,38 @@ func TestADriverWithoutConnectionsHasNoLag(t *testing.T) {
 	})
 }
 
-func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
+// flushLog waits until the records of a Reaper are written.
+func flushLog(r *Reaper) { logging.Of(r.Config().Logger).Flush() }
+
+func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out syncbuf.Buffer
-	log := slog.New(slog.NewTextHandler(&out, nil))
-	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
-	require.Empty(t, out.String())
-	require.Error(t, r.Update(to(Config{ReadTimeout: -1, Logger: log})))
+	hand := &handClock{at: mono.Time(time.Second)}
+	own := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	cfg, err := own.check(0, nil)
+	require.NoError(t, err)
+	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
+	for range 5 {
+		r.watch.Warn(&r.warnings.closing, "closing a connection", "reason", reap.ReadIdle)
+		r.watch.Warn(&r.warnings.keepalive, "setting keepalive")
+	}
 	flushLog(r)
-	require.Empty(t, out.String(), "an error changes nothing")
-	require.NoError(t, r.Update(to(Config{ReadTimeout: 2 * time.Hour, Logger: log})))
+	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
+	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
+	hand.at = hand.at.Add(2 * time.Second)
+	r.watch.Warn(&r.warnings.closing, "closing a connection")
 	flushLog(r)
-	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
-	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
-	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s ")
+	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
+}
+
+// TestALoggerThatBlocksBlocksNoEventLoop reaps connections while the reader of the log is stalled.
+func TestALoggerThatBlocksBlocksNoEventLoop(t *testing.T) {
+	unread, stalled := io.Pipe()
+	log := slog.New(slog.NewTextHandler(stalled, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Logger: log})
+	s.open(3)
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 3, s.Stats().Reaped[reap.ReadIdle])
+	require.NoError(t, s.Update(to(Config{ReadTimeout: time.Hour, Logger: log})))
+	require.NoError(t, unread.Close())
+	flushLog(s.Reaper)
 }

@@ -1,0 +1,27 @@
+package idle
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+)
+
+func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
+	var out syncbuf.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: log})
+	require.Empty(t, out.String())
+	require.Error(t, r.Update(to(Config{ReadTimeout: -1, Logger: log})))
+	flushLog(r)
+	require.Empty(t, out.String(), "an error changes nothing")
+	require.NoError(t, r.Update(to(Config{ReadTimeout: 2 * time.Hour, Logger: log})))
+	flushLog(r)
+	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
+	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
+	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s ")
+}

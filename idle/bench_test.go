@@ -16,7 +16,8 @@ import (
 
 // A thinConn is a connection of gnet with methods that touch no memory. When gnet calls OnTraffic,
 // the connection is in the cache, because gnet has just read into it. A million idle fakes in
-// random order would not be. A thinConn answers each question from its address alone.
+// random order would not be. A thinConn answers each question from its address alone. Benchmarks
+// and the tests of memory use it.
 type thinConn struct {
 	gnet.Conn
 }
@@ -36,7 +37,8 @@ func (c *thinConn) Fd() int {
 func (c *thinConn) EventLoop() gnet.EventLoop { return thin.el }
 func (c *thinConn) InboundBuffered() int      { return thin.buffered }
 
-// sink is a handler that reads everything and does nothing else.
+// sink is a handler that reads everything and does nothing else. Benchmarks and tests of the Reaper
+// use it.
 type sink struct{ gnet.BuiltinEventEngine }
 
 func (*sink) OnTraffic(gnet.Conn) gnet.Action {
@@ -68,7 +70,7 @@ func openAll(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	return watchAt(tb, n, cfg, mono.Real())
 }
 
-// A handClock is a clock that the test moves.
+// A handClock is a clock that the test moves. Benchmarks and tests without sockets use it.
 type handClock struct{ at mono.Time }
 
 func (h *handClock) elapsed() mono.Time { return h.at }

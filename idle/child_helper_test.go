@@ -72,7 +72,8 @@ func runEngine(h gnet.EventHandler, e *echo, addr string, last func()) int {
 	return 0
 }
 
-// A child is a server in a process of its own. A test can stop the process.
+// A child is a server in a process of its own, which a test can stop or let panic. Benchmarks use
+// it, and a stage has one.
 type child struct {
 	cmd    *exec.Cmd
 	addr   net.Addr

@@ -16,7 +16,8 @@ import (
 // maxHorizon is the longest time in which a connection is not judged, in ticks.
 const maxHorizon = 1 << 15
 
-// watched is a connection of a scripted loop, and the Reaper that watches it.
+// A watched is a connection of a scripted loop, and the Reaper that watches it. Tests of the facts
+// of one connection use it.
 type watched struct {
 	c *scriptedConn
 	r *Reaper

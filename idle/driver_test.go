@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
@@ -63,9 +62,6 @@ func TestADriverWithoutConnectionsHasNoLag(t *testing.T) {
 		}
 	})
 }
-
-// flushLog waits until the records of a Reaper are written.
-func flushLog(r *Reaper) { logging.Of(r.Config().Logger).Flush() }
 
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out syncbuf.Buffer

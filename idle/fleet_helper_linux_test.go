@@ -12,7 +12,7 @@ import (
 )
 
 // A fleet is many client connections served by one goroutine over epoll. It drains incoming bytes,
-// and records when the server closes a connection.
+// and records when the server closes a connection. The tests of outages use it.
 type fleet struct {
 	t      testing.TB
 	start  time.Time
@@ -24,6 +24,7 @@ type fleet struct {
 	done   chan struct{}
 }
 
+// A fleetConn is a connection of a fleet.
 type fleetConn struct {
 	fd        int
 	sentFrom  atomic.Int64 // just before the last write, nanoseconds since start

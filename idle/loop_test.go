@@ -16,7 +16,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// A scriptedLoop is an event loop that runs its tasks when the test calls run.
+// A scriptedLoop is an event loop that runs its tasks when the test calls run. Tests of tasks and
+// loops without sockets use it.
 type scriptedLoop struct {
 	gnet.EventLoop
 	tasks chan gnet.Runnable
@@ -41,7 +42,8 @@ func (l *scriptedLoop) run(t *testing.T) error {
 	}
 }
 
-// scriptedConn is a fakeConn with the methods that OnOpen needs. Its descriptor is no socket.
+// A scriptedConn is a fakeConn with the methods that OnOpen needs. Its descriptor is no socket.
+// Tests with a scriptedLoop or a handSite use it.
 type scriptedConn struct{ fakeConn }
 
 func (*scriptedConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }

@@ -18,6 +18,28 @@ const childEnv = "IDLEWHEEL_TEST_CHILD"
 // childKinds are further main functions of child processes, by the prefix of the value of childEnv.
 var childKinds = map[string]func(arg string) int{}
 
+// TestMain runs the tests, or one of the servers that tests start in a process of its own.
+//
+// The name of a test file begins with the file that it tests: port_heartbeat_linux_test.go is about
+// port.go. The helpers of more than one of them are:
+//
+//	without sockets, in virtual time
+//	  handSite       a Reaper on one loop; the test moves its clock and answers for the kernel
+//	  scriptedLoop   an event loop that runs its tasks when the test calls run; scriptedConn
+//	  fakeConn       a connection for tables; thinConn: one for benchmarks, without memory
+//	  handClock      a clock that the test moves
+//	  watched        one connection and its facts
+//	  simWorld       gnet for the simulation of package internal/testing/sim
+//	with sockets
+//	  site           a server on gnet with a Reaper; echo: its handler
+//	  wrappedSite    a site with layers around or inside its Reaper; tlsLayer: a layer
+//	  fleet          many clients on one goroutine
+//	  pacer          clients that measure the latency of echoes
+//	with a server in a process of its own
+//	  child          the process; the test stops it
+//	  play, stage    a server with a witness as its handler, and the child that runs it
+//	  witness        a handler that records what happens to its connections
+//	  oracle         judges what a server did by what its real peers did
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
 		kind, arg, _ := strings.Cut(child, " ")

@@ -37,7 +37,7 @@ func TestConnectionsWithoutOutputNeedNoQuestions(t *testing.T) {
 	}
 }
 
-// A reader reads all bytes.
+// A reader reads all bytes. Tests with a handSite use it as the handler.
 type reader struct{ gnet.BuiltinEventEngine }
 
 func (*reader) OnTraffic(c gnet.Conn) gnet.Action {
@@ -201,7 +201,7 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 }
 
 // A totalSite is a handSite with a limit of 1600 bytes for all connections, on two loops. The
-// handler writes as many bytes as the peer sends.
+// handler writes as many bytes as the peer sends. The tests of OutputLimit.Total use it.
 type totalSite struct {
 	*handSite
 	other *handLoop

@@ -15,7 +15,7 @@ import (
 
 // A pacer is a group of connections that each send a message of 64 bytes every period and wait for
 // its echo. The latency of an echo counts from when its message should have been sent. One thread
-// serves all of them.
+// serves all of them. The benchmarks of load use it.
 type pacer struct {
 	start   time.Time
 	fds     []int

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/panjf2000/gnet/v2"
+
+	"github.com/idlewheel/idlewheel/internal/logging"
 )
 
 // handle returns the Conn of a connection, or a closed Conn if the connection is not watched.
@@ -36,3 +38,6 @@ func ringsOf(ctx context.Context, r *Reaper, sectors int) ([]Ring, error) {
 	found, err := r.Inspect(ctx, Query{Sectors: sectors})
 	return found.Rings, err
 }
+
+// flushLog waits until the records of a Reaper are written.
+func flushLog(r *Reaper) { logging.Of(r.Config().Logger).Flush() }

@@ -102,6 +102,7 @@ func live(addr net.Addr, end <-chan struct{}) (*oracleLife, error) {
 }
 
 // An oracle judges the actions of a server by the actions of its peers and by its stops.
+// TestOracleOfRealPeers uses it.
 type oracle struct {
 	t     *testing.T
 	stops []interval

@@ -340,7 +340,8 @@ func TestEveryCallAndActionIsForwarded(t *testing.T) {
 	require.ElementsMatch(t, []string{"OnOpen", "OnTraffic", "OnClose", "OnShutdown"}, []string{<-calls, <-calls, <-calls, <-calls})
 }
 
-// recorder records each call and returns an action that is not the default.
+// A recorder is a handler that records each call and returns an action that is not the default. The
+// test of forwarding uses it.
 type recorder struct {
 	calls   chan string
 	addr    atomic.Value

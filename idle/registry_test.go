@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fakeConn is a gnet.Conn with the few methods that a table needs.
+// A fakeConn is a gnet.Conn with the few methods that a table needs. A scriptedConn has one, and
+// tests of tables use it.
 type fakeConn struct {
 	gnet.Conn
 	fd       int
@@ -21,6 +22,8 @@ func (c *fakeConn) InboundBuffered() int      { return c.buffered }
 func (c *fakeConn) EventLoop() gnet.EventLoop { return c.el }
 func (c *fakeConn) OutboundBuffered() int     { return c.outbound }
 
+// A fakeEventLoop is a gnet.EventLoop of which only the address matters. Tests of the registry and
+// benchmarks use it.
 type fakeEventLoop struct {
 	gnet.EventLoop
 	_ int // not of size zero: each value needs its own address

@@ -15,7 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// echo is a handler for tests: it echoes. Functions in its fields replace its methods.
+// echo is a handler that echoes. Functions in its fields replace its methods. A site has one, and
+// tests give one to serve or to middleware.
 type echo struct {
 	gnet.BuiltinEventEngine
 
@@ -134,7 +135,7 @@ func listenAddr(eng gnet.Engine) net.Addr {
 	return pc.LocalAddr()
 }
 
-// quiet is a logger of gnet that discards everything.
+// quiet is a logger of gnet that discards everything. All servers of tests use it.
 type quiet struct{}
 
 func (quiet) Debugf(string, ...any) {}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A site is a server with a Reaper for a test.
+// A site is a server on gnet with a Reaper. Most tests with real sockets use it.
 type site struct {
 	*echo
 	reaper *Reaper

@@ -12,7 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
-// A handLoop is a scriptedLoop that closes its connections as gnet does.
+// A handLoop is a scriptedLoop that closes its connections as gnet does. A handSite has one.
 type handLoop struct {
 	*scriptedLoop
 	r        *Reaper
@@ -25,7 +25,7 @@ func (l *handLoop) Close(c gnet.Conn) error {
 }
 
 // A handSite is a Reaper on one loop. The test moves its clock and sets the answers of its kernel.
-// Its driver does nothing by itself.
+// Its driver does nothing by itself. Most tests without sockets use it.
 type handSite struct {
 	*Reaper
 	handClock

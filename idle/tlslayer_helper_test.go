@@ -26,7 +26,7 @@ import (
 
 // A tlsLayer is a gnet.EventHandler that speaks TLS with the peers of the handler inside it. The
 // inner handler gets a connection of the layer that reads and writes plain text. Layers can be
-// stacked.
+// stacked. A wrappedSite has them.
 type tlsLayer struct {
 	gnet.EventHandler                          // the handler inside
 	dress             func(*tlsConn) gnet.Conn // returns the connection for the handler inside

@@ -23,7 +23,8 @@ import (
 
 func init() { childKinds["play"] = runPlay }
 
-// A play is a server that runs in a child process with a witness as its handler.
+// A play is a server that runs in a child process with a witness as its handler. Tests that stop
+// the server each add one to plays.
 type play struct {
 	cfg   Config
 	loops int                                     // 2 if zero
@@ -48,7 +49,7 @@ type trace struct {
 	Message string // of the error that OnClose got
 }
 
-// An account is the report of a child.
+// An account is the report of a child about its connections, which a stage reads.
 type account struct {
 	Traces []trace // in the order in which the connections were opened
 	Stats  struct {
@@ -66,7 +67,7 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// A witness is the handler of a play, and keeps traces of its connections.
+// A witness is the handler of a play, and keeps traces of its connections for the account.
 type witness struct {
 	*echo
 	play   play
@@ -171,7 +172,8 @@ func runPlay(arg string) int {
 	return 0
 }
 
-// A stage is a child process that runs a play.
+// A stage is a child process that runs a play. The test pauses and resumes it, and asks it for
+// accounts.
 type stage struct {
 	*child
 	t      testing.TB

@@ -66,7 +66,8 @@ func forEachCase(t *testing.T, cases []wrappedCase, run func(*testing.T, wrapped
 var plainSource = net.IPv4(127, 0, 0, 2)
 
 // A wrappedSite is a server of one loop with a Reaper and layers. It calls Conn.Ready when a
-// connection has sent a message, and echoes.
+// connection has sent a message, and echoes. The tests of handlers around or inside a Reaper use
+// it.
 type wrappedSite struct {
 	*echo
 	wrappedCase

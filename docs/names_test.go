@@ -25,10 +25,14 @@ type symbols struct {
 	aliases map[string]string // of types of other packages, as pkg.T
 }
 
+func newSymbols() *symbols {
+	return &symbols{map[string]bool{}, map[string]map[string]bool{}, map[string]string{}, map[string]bool{}, map[string][]string{}, map[string]string{}}
+}
+
 // readSymbols reads the files of a package for all systems, without tests.
 func readSymbols(t testing.TB, dir string) *symbols {
 	t.Helper()
-	s := &symbols{map[string]bool{}, map[string]map[string]bool{}, map[string]string{}, map[string]bool{}, map[string][]string{}, map[string]string{}}
+	s := newSymbols()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -37,15 +41,22 @@ func readSymbols(t testing.TB, dir string) *symbols {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			s.add(d)
-		}
+		s.addFile(t, path)
 	}
 	return s
+}
+
+// addFile adds the names of a file, and returns the name of its package.
+func (s *symbols) addFile(t testing.TB, path string) string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range f.Decls {
+		s.add(d)
+	}
+	return f.Name.Name
 }
 
 func (s *symbols) add(d ast.Decl) {
@@ -270,6 +281,9 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	w := readWorld(t)
 	for _, d := range documents(t) {
 		prose, _ := d.split()
+		if d.path == "docs/map.md" {
+			continue // TestTheMapIsTrue looks each name up in its file
+		}
 		for i, line := range prose {
 			if d.path == "docs/upgrading.md" {
 				line = withoutOldNames(line)

@@ -55,15 +55,9 @@ func (w *simWorld) Choose() {
 // Start makes the Reaper, with the clock, the kernel and the driver of the world, and its loops.
 func (w *simWorld) Start() {
 	w.Set.CopyTo(&w.cfg)
-	if w.Decides {
-		w.cfg.OnIdle = w.onIdle
-	}
-	if w.cfg.Heartbeat.Interval > 0 {
-		w.cfg.Heartbeat.Ping = w.ping
-	}
-	if w.cfg.MaxAgeGrace > 0 {
-		w.cfg.Goodbye = w.goodbye
-	}
+	w.cfg.OnIdle = sim.When(w.Decides, w.onIdle)
+	w.cfg.Heartbeat.Ping = sim.When(w.cfg.Heartbeat.Interval > 0, w.ping)
+	w.cfg.Goodbye = sim.When(w.cfg.MaxAgeGrace > 0, w.goodbye)
 	checked, err := w.cfg.check(0, nil) // fills in the defaults
 	if err != nil {
 		panic("BUG: simulated Config: " + err.Error())

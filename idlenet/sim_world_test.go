@@ -93,15 +93,9 @@ func (w *simWorld) Start() {
 	if s.CopyTo(&w.cfg); !configtable.Net.Watches(&w.cfg) {
 		w.cfg.ReadTimeout = w.Limit()
 	}
-	if w.Decides {
-		w.cfg.OnIdle = w.onIdle
-	}
-	if s.Heartbeat.Interval > 0 {
-		w.cfg.Heartbeat.Ping = w.ping
-	}
-	if s.MaxAgeGrace > 0 {
-		w.cfg.Goodbye = w.goodbye
-	}
+	w.cfg.OnIdle = sim.When(w.Decides, w.onIdle)
+	w.cfg.Heartbeat.Ping = sim.When(s.Heartbeat.Interval > 0, w.ping)
+	w.cfg.Goodbye = sim.When(s.MaxAgeGrace > 0, w.goodbye)
 	if w.addr = simAddr; w.Family == sim.Unix {
 		w.addr = &net.UnixAddr{Net: "unix", Name: "simulated"}
 	}

@@ -66,10 +66,8 @@ func (l *Life) early(e *reap.Error) string {
 	if r.loop {
 		due = l.earliestWithLoop(r.from, r.limit)
 	}
-	if k == reap.NoHandshake && t.unread { // the bytes may complete it
-		due += r.limit
-	}
-	return l.notBefore(k, due)
+	mayComplete := k == reap.NoHandshake && t.unread
+	return l.notBefore(k, due+When(mayComplete, r.limit))
 }
 
 // notBefore returns the promise that was broken if a verdict came before an instant.
@@ -211,11 +209,9 @@ func (l *Life) earlyHeartbeat() string {
 	if t.pings < h.MaxMissed {
 		return fmt.Sprintf("heartbeat timeout: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)
 	}
-	decided := t.lastPing
-	if !l.w.Traits.Loops && l.w.Kind != Calm { // a short stop, which is no outage, may delay the ping
-		decided -= l.w.least()
-	}
-	due := l.earliest(decided, h.Retry)
+	// A short stop, which is no outage, may delay the ping.
+	late := When(!l.w.Traits.Loops && l.w.Kind != Calm, l.w.least())
+	due := l.earliest(t.lastPing-late, h.Retry)
 	if !l.LosesInput() {
 		due = max(due, max(t.arrival, l.OpenedFrom)+h.Interval+time.Duration(h.MaxMissed)*h.Retry)
 	}
@@ -320,11 +316,8 @@ func (l *Life) checkReason(k reap.Reason) {
 		if other == k || r.limit == 0 || r.vague || mayStay {
 			continue
 		}
-		due := l.until(other, r) + l.w.Slack()
-		if r.stage != 0 { // the server may have been away then
-			due += l.absence(r.stage)
-		}
-		if due < mine.from+mine.limit {
+		away := When(r.stage != 0, l.absence(r.stage)) // the server may have been away then
+		if due := l.until(other, r) + l.w.Slack() + away; due < mine.from+mine.limit {
 			l.w.Violate(l, fmt.Sprintf("the reason is the first limit, and %v was reached at %v", other, due),
 				"the reason is %v, reached at %v", k, mine.from+mine.limit)
 		}

@@ -26,30 +26,30 @@ func (l *Life) rule(k reap.Reason, t *Truth) rule {
 	case reap.ReadIdle, reap.WriteIdle, reap.AllIdle:
 		return l.idleRule(k, t)
 	case reap.NoFirstByte:
-		r.limit, r.vague = when(t.received == 0 || l.LosesInput(), s.FirstByteTimeout), t.received > 0
+		r.limit, r.vague = When(t.received == 0 || l.LosesInput(), s.FirstByteTimeout), t.received > 0
 	case reap.NoHandshake:
-		r.limit, r.loop = when(!t.ready, s.HandshakeTimeout), true
+		r.limit, r.loop = When(!t.ready, s.HandshakeTimeout), true
 	case reap.WriteStall:
 		r = l.stallRule(t, s)
 	case reap.OverLimit:
-		r = rule{limit: when(t.soft != 0, s.OutputLimit.SoftFor), from: t.softFrom, loop: true}
+		r = rule{limit: When(t.soft != 0, s.OutputLimit.SoftFor), from: t.softFrom, loop: true}
 		r.to = max(t.soft, l.resumedAt, l.w.changedAt)
 		r.polled = l.Loop.noticing(r.limit, t.soft) + 3*s.Tick
 	case reap.BelowMinRate:
 		r = l.rateRule(t, s)
 	case reap.HeartbeatTimeout:
 		h := &s.Heartbeat
-		r.limit = when(h.Interval > 0, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
+		r.limit = When(h.Interval > 0, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
 		r.from, r.to = t.lastPing+h.Retry-r.limit, max(t.heard(), t.tookSome, l.w.changedAt)
 		r.vague = s.MaxAge > 0 || l.w.Decides // it may be in its grace, or OnIdle may write to it
 	case reap.HalfClosed:
-		r = rule{limit: when(t.finished != 0, s.HalfClosedTimeout), from: t.finished, vague: l.Sock.Rst}
+		r = rule{limit: When(t.finished != 0, s.HalfClosedTimeout), from: t.finished, vague: l.Sock.Rst}
 		r.to, r.polled = max(t.finished, l.OpenedAt, l.w.changedAt), r.limit/4+3*s.Tick
 	case reap.MaxAge:
 		r.limit, r.from, r.stage = s.MaxAge, l.OpenedFrom-s.MaxAge/10, l.OpenedAt+s.MaxAge*9/10
 	case reap.Drained:
 		d := &l.w.drain
-		r = rule{limit: when(d.done != 0, d.deadline), from: d.at - d.deadline, to: max(d.done, l.OpenedAt)}
+		r = rule{limit: When(d.done != 0, d.deadline), from: d.at - d.deadline, to: max(d.done, l.OpenedAt)}
 	}
 	if k >= reap.WriteStall && k != reap.MaxAge { // the first check may be late
 		r.stage = r.to
@@ -57,16 +57,16 @@ func (l *Life) rule(k reap.Reason, t *Truth) rule {
 	return r
 }
 
-// when returns a limit that applies, otherwise 0.
-func when(applies bool, limit time.Duration) time.Duration {
+// When returns a value that applies, otherwise the zero value.
+func When[T any](applies bool, value T) (zero T) {
 	if applies {
-		return limit
+		return value
 	}
-	return 0
+	return zero
 }
 
 func (l *Life) stallRule(t *Truth, s *Settings) rule {
-	r := rule{limit: when(t.waits != 0 || t.outbound > 0, s.WriteStallTimeout), loop: true}
+	r := rule{limit: When(t.waits != 0 || t.outbound > 0, s.WriteStallTimeout), loop: true}
 	r.vague = t.waits == 0 || l.w.Family == BSD
 	// For output in the kernel there is one question in each timeout, at the next check.
 	r.polled = r.limit + l.Loop.noticing(r.limit, t.waits) + 3*s.Tick
@@ -80,7 +80,7 @@ func (l *Life) stallRule(t *Truth, s *Settings) rule {
 
 func (l *Life) rateRule(t *Truth, s *Settings) rule {
 	// There may be one window with enough bytes, and one without.
-	r := rule{limit: when(t.message != 0, 2*s.MinRate.Window), loop: true, polled: 6 * s.Tick}
+	r := rule{limit: When(t.message != 0, 2*s.MinRate.Window), loop: true, polled: 6 * s.Tick}
 	r.from = t.message + s.MinRate.Grace
 	r.to = max(r.from, t.heard(), l.OpenedAt+s.MinRate.Grace, l.w.changedAt)
 	_, stops := l.w.Away.Within(r.to-l.w.Longest, l.w.Now)
@@ -154,14 +154,10 @@ func (l *Life) absence(due time.Duration) time.Duration {
 	w := l.w
 	from := due - w.Set.Tick
 	sum, n := w.away().Within(from, w.Now)
-	if w.slow != 0 {
-		sum += max(w.Now-max(w.slow, from), 0)
-	}
 	loops, m := l.Loop.Away.Within(from, w.Now)
-	if l.Loop.Running {
-		loops += max(w.Now-max(l.Loop.Began, from), 0)
-	}
-	return sum + loops + time.Duration(n+m)*w.Set.Tick
+	call := When(w.slow != 0, max(w.Now-max(w.slow, from), 0))
+	iteration := When(l.Loop.Running, max(w.Now-max(l.Loop.Began, from), 0))
+	return sum + call + loops + iteration + time.Duration(n+m)*w.Set.Tick
 }
 
 // until returns the latest deadline of a limit that is on.
@@ -183,15 +179,12 @@ func (l *Life) until(k reap.Reason, r rule) (due time.Duration) {
 	case reap.Drained:
 		due = r.to + r.limit
 	case reap.MaxAge:
-		due = r.to + r.limit + r.limit/10 + s.MaxAgeGrace + w.Slack()
-		if resumed != 0 { // the goodbye may come after the change
-			resumed += s.MaxAgeGrace + w.Slack()
-		}
+		grace := s.MaxAgeGrace + w.Slack()
+		due = r.to + r.limit + r.limit/10 + grace
+		resumed += When(resumed != 0, grace) // the goodbye may come after the change
 	default:
-		due = l.withLoop(r.to, r.limit, r.polled)
-		if k == reap.NoHandshake && (t.unread || t.handled > r.to) { // bytes waited unread
-			due += r.limit
-		}
+		waited := k == reap.NoHandshake && (t.unread || t.handled > r.to) // bytes, unread
+		due = l.withLoop(r.to, r.limit, r.polled) + When(waited, r.limit)
 	}
 	return max(due, resumed)
 }

@@ -207,10 +207,8 @@ func (l *Life) question() {
 
 // pending is called when the amount of output in the kernel has changed.
 func (l *Life) pending() {
-	l.now.changed, l.now.waits = l.w.Now, cmp.Or(l.now.waits, l.w.Now)
-	if l.Sock.Queued == 0 {
-		l.now.waits = 0
-	}
+	l.now.changed = l.w.Now
+	l.now.waits = When(l.Sock.Queued > 0, cmp.Or(l.now.waits, l.w.Now))
 }
 
 // Buffers is called when the amount of output in the buffer of the loop has changed. The front end

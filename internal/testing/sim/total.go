@@ -19,10 +19,7 @@ func (l *Life) Returned(batch int) {
 	if total == 0 || !l.IsOpen {
 		return
 	}
-	l.now.seen = 0
-	if !l.now.exempt {
-		l.now.seen = l.Conn.OutboundBuffered()
-	}
+	l.now.seen = When(!l.now.exempt, l.Conn.OutboundBuffered())
 	l.w.watchOutput()
 	all := l.w.seenOutput()
 	l.w.shedsMore = all > total+total/8 && (l.w.shedsMore || l.Loop.Sheds == batch) // in tasks
@@ -38,10 +35,7 @@ func (l *Life) Returned(batch int) {
 
 // counted returns the seen output if the limit applies to the connection.
 func (l *Life) counted() int {
-	if !l.IsOpen || l.now.exempt || l.now.ended || l.Loop.Handles == l {
-		return 0
-	}
-	return l.now.seen
+	return When(l.IsOpen && !l.now.exempt && !l.now.ended && l.Loop.Handles != l, l.now.seen)
 }
 
 func (w *World) seenOutput() (sum int) {

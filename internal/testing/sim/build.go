@@ -24,8 +24,12 @@ func (w *World) Build(seed uint64, front Front, traits Traits) {
 	w.Decides = w.One(3) && w.Kind != NetworkOut
 	if w.Kind != NetworkOut {
 		w.front.Choose()
+		own := w.Stream(0x707a3) // which leaves the older seeds of package idle as they are
+		if limit := &w.Set.OutputLimit; own.IntN(8) == 0 {
+			limit.Total = max(limit.Hard, limit.Soft, 5000+own.IntN(200_000))
+			w.Reply = 40_000
+		}
 	}
-	w.chooseTotal()
 	w.readsToStop = 1 + w.Rand.IntN(20000)
 	w.Changes = w.Kind != NetworkOut && w.extra.IntN(3) == 0
 	w.observes = w.Changes && w.extra.IntN(4) == 0
@@ -112,25 +116,22 @@ func (w *World) planFaults() {
 			w.loss = []float64{0.01, 0.1}[w.Rand.IntN(2)]
 		}
 		for range w.Rand.IntN(4) {
-			w.planFault(w.Now + w.UpTo(w.Horizon-w.Now))
+			at := w.Now + w.UpTo(w.Horizon-w.Now)
+			switch w.Rand.IntN(7) {
+			case 0, 1:
+				w.Later(at, func() { w.Stop(w.stopLength(), w.One(2)) })
+			case 2:
+				w.After(at-w.Now, func() { w.downFor(w.UpTo(w.Longest)) })
+			case 3:
+				w.After(at-w.Now, func() { w.acksDown = Interval{w.Now, w.Now + w.UpTo(w.Longest)} })
+			case 4:
+				w.front.Disturb(at)
+			case 5:
+				w.Later(at, func() { w.update(*w.Set) }) // all connections are judged again
+			case 6:
+				w.Later(at, w.startDrain)
+			}
 		}
-	}
-}
-
-func (w *World) planFault(at time.Duration) {
-	switch w.Rand.IntN(7) {
-	case 0, 1:
-		w.Later(at, func() { w.Stop(w.stopLength(), w.One(2)) })
-	case 2:
-		w.After(at-w.Now, func() { w.downFor(w.UpTo(w.Longest)) })
-	case 3:
-		w.After(at-w.Now, func() { w.acksDown = Interval{w.Now, w.Now + w.UpTo(w.Longest)} })
-	case 4:
-		w.front.Disturb(at)
-	case 5:
-		w.Later(at, func() { w.update(*w.Set) }) // all connections are judged again
-	case 6:
-		w.Later(at, w.startDrain)
 	}
 }
 
@@ -168,17 +169,13 @@ func (w *World) planChanges() {
 			case !kicks:
 				w.changeLimit(time.Duration(200+n) * time.Millisecond)
 			case len(w.All) > 0:
-				w.kick(w.All[n%len(w.All)])
+				if l := w.All[n%len(w.All)]; l.IsOpen && l.Ended == nil && !l.Conn.Decided() {
+					w.Trace(l, "is kicked")
+					w.N["kicks"]++
+					w.front.Kick(l)
+				}
 			}
 		})
-	}
-}
-
-func (w *World) kick(l *Life) {
-	if l.IsOpen && l.Ended == nil && !l.Conn.Decided() {
-		w.Trace(l, "is kicked")
-		w.N["kicks"]++
-		w.front.Kick(l)
 	}
 }
 
@@ -336,10 +333,7 @@ func (w *World) chooseSettings() {
 	}
 	if w.Kind == NetworkOut {
 		limit := w.Skewed(time.Second, 5*time.Second)
-		*s = Settings{ReadTimeout: limit}
-		if w.One(2) {
-			*s = Settings{AllTimeout: limit}
-		}
+		*s = []Settings{{AllTimeout: limit}, {ReadTimeout: limit}}[w.Rand.IntN(2)]
 		if w.Family == Unix {
 			w.Family = TCP
 		}
@@ -347,12 +341,10 @@ func (w *World) chooseSettings() {
 	if w.One(4) {
 		s.Jitter = w.Rand.Float64() * 0.5
 	}
-	switch w.Rand.IntN(8) {
-	case 0:
-		if w.Kind != NetworkOut {
-			s.OutageGrace = -1
-		}
-	case 1:
+	switch grace := w.Rand.IntN(8); {
+	case grace == 0 && w.Kind != NetworkOut:
+		s.OutageGrace = -1
+	case grace == 1:
 		s.OutageGrace = w.Limit()
 	}
 	w.Longest = max(200*time.Millisecond, slices.Max(s.deadlines()))
@@ -377,9 +369,7 @@ func (w *World) chooseLimit(s *Settings, which int) {
 	switch which - len(timeouts) {
 	case 0:
 		s.OutputLimit = verdict.Output{Soft: 10000, SoftFor: w.Limit()}
-		if w.One(2) {
-			s.OutputLimit.Hard = 30000
-		}
+		s.OutputLimit.Hard = []int{30000, 0}[w.Rand.IntN(2)]
 	case 1:
 		s.MinRate = verdict.Rate{BytesPerSecond: 1 + w.Rand.IntN(100), Window: w.Limit(), Always: w.One(2)}
 		if w.One(2) {
@@ -398,15 +388,4 @@ func (w *World) chooseLimit(s *Settings, which int) {
 	case 4:
 		s.MaxConnections, s.ShedProtect = 5+w.Rand.IntN(60), w.Limit()/4
 	}
-}
-
-// chooseTotal sets a limit of all output in some worlds.
-func (w *World) chooseTotal() {
-	own := w.Stream(0x707a3) // which leaves the older seeds of package idle as they are
-	if w.Kind == NetworkOut || own.IntN(8) != 0 {
-		return
-	}
-	limit := &w.Set.OutputLimit
-	limit.Total = max(limit.Hard, limit.Soft, 5000+own.IntN(200_000))
-	w.Reply = 40_000
 }

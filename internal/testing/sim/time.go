@@ -15,15 +15,9 @@ func (i Interval) contains(at time.Duration) bool { return i.From <= at && at < 
 // Intervals are intervals in the order of their ends.
 type Intervals []Interval
 
-// Add adds an interval that ends now. It swallows earlier intervals that it overlaps.
+// Add adds an interval that ends now or later. It is joined with those that it touches.
 func (all *Intervals) Add(from, to time.Duration) {
-	list := *all
-	for len(list) > 0 && list[len(list)-1].To >= from {
-		from = min(from, list[len(list)-1].From)
-		to = max(to, list[len(list)-1].To)
-		list = list[:len(list)-1]
-	}
-	*all = append(list, Interval{from, to})
+	*all = append(*all, Interval{from, to}).merged(0, 0)
 }
 
 // Within returns the length of the parts of the intervals within a time, and their number.

@@ -9,7 +9,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -44,7 +43,9 @@ func (w *simWorld) OnTraffic(c gnet.Conn) gnet.Action {
 	if w.leaves && w.One(3) {
 		n = w.Rand.IntN(n + 1)
 	}
-	conn.take(n)
+	fromInbound := min(n, conn.inbound)
+	conn.inbound -= fromInbound
+	conn.current -= n - fromInbound
 	conn.messages++
 	if conn.messages == 2 && w.Set.HandshakeTimeout > 0 {
 		handle(w.reaper, c).Ready()
@@ -238,13 +239,11 @@ func (w *simWorld) setTimers(c *simConn) {
 	for range 1 + w.Rand.IntN(3) {
 		d := w.UpTo(w.Longest)
 		t := &simTimer{earliest: w.Now + d}
-		call := func(gnet.Conn) { w.timer(c, t) }
-		if conn := handle(w.reaper, c); w.One(2) {
-			t.every = d
-			t.stop = conn.Every(d, call)
-		} else {
-			t.stop = conn.After(d, call)
+		set := handle(w.reaper, c).After
+		if w.One(2) {
+			t.every, set = d, handle(w.reaper, c).Every
 		}
+		t.stop = set(d, func(gnet.Conn) { w.timer(c, t) })
 		t.latest = w.Now + d
 		t.vague = t.latest - t.earliest
 		c.timers = append(c.timers, t)

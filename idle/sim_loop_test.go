@@ -184,13 +184,6 @@ func (c *simConn) CheckOwn() {
 	}
 }
 
-// take reads bytes from the buffer, as a handler does.
-func (c *simConn) take(n int) {
-	fromInbound := min(n, c.inbound)
-	c.inbound -= fromInbound
-	c.current -= min(n-fromInbound, c.current)
-}
-
 // Readable makes the loop handle the connection, if there is something to read or to flush.
 func (c *simConn) Readable() {
 	if c.isReady || !c.opened || !c.life.Sock.HasInput() && !c.canWrite() {

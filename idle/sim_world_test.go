@@ -35,10 +35,9 @@ type simWorld struct {
 // otherFDs is the number of descriptors that are in use by others.
 const otherFDs = 8
 
-func newSimWorld(seed uint64) sim.Front {
+func newSimWorld(seed uint64) *sim.World {
 	w := &simWorld{fds: make([]*simConn, otherFDs)}
-	w.Build(seed, w, simTraits)
-	return w
+	return w.Build(seed, w, simTraits)
 }
 
 func (w *simWorld) Choose() {
@@ -109,23 +108,20 @@ func (w *simWorld) Poll() {
 	}
 }
 
-// Stopped lets the other threads run first after a stop, at times, unless a call holds a mutex.
+// Stopped lets the other threads run first after a stop, at times, unless a call holds a mutex, for
+// which the only goroutine would wait forever.
 func (w *simWorld) Stopped() {
-	if !w.InRound && w.reaper != nil && w.One(2) && w.isFree() {
-		w.Sleep(0)
+	if w.InRound || w.reaper == nil || !w.One(2) {
+		return
 	}
-}
-
-// isFree reports whether the Reaper holds no mutex. The only goroutine would wait for it forever.
-func (w *simWorld) isFree() bool {
 	watcher := unsafe.Pointer(reflect.ValueOf(&w.reaper.watch).Elem().FieldByName("mu").UnsafeAddr())
 	for _, mu := range []*sync.Mutex{&w.reaper.mu, (*sync.Mutex)(watcher)} {
 		if !mu.TryLock() {
-			return false
+			return
 		}
 		mu.Unlock()
 	}
-	return true
+	w.Sleep(0)
 }
 
 // ask answers a question of the Reaper about a descriptor.
@@ -202,9 +198,6 @@ func (w *simWorld) Finish() {
 			_ = el.close(el.order[0], nil)
 		}
 		el.Running = false
-	}
-	if w.Failed() {
-		return
 	}
 	s := w.CheckCounts(true)
 	w.Want("ClosedByPeer", s.ClosedByPeer, w.N["ended by the peer"])

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -54,10 +54,9 @@ func (l *simListener) Addr() net.Addr { return l.w.addr }
 
 var simAddr net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
 
-func newSimWorld(seed uint64) sim.Front {
+func newSimWorld(seed uint64) *sim.World {
 	w := &simWorld{late: 100 * time.Microsecond, work: time.Millisecond}
-	w.Build(seed, w, simTraits)
-	return w
+	return w.Build(seed, w, simTraits)
 }
 
 func (w *simWorld) newLife() *simLife { return w.NewLife().Conn.(*simLife) }
@@ -111,6 +110,7 @@ func (w *simWorld) listen(shards int) {
 	}
 	w.Adopt(&w.cfg)
 	w.ln = newListener(&simListener{w: w}, checked, w.Elapsed, w.ask)
+	w.NewLoop()
 	w.Server, w.Monitor = w.ln, &w.ln.watch.Monitor
 	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil
 	for n := range shards {
@@ -119,9 +119,6 @@ func (w *simWorld) listen(shards int) {
 }
 
 func (w *simWorld) Attach(l *sim.Life) {
-	if len(w.Loops) == 0 {
-		w.NewLoop()
-	}
 	s := &simLife{Life: l, w: w, conn: w.newConn(), simManners: w.newManners()}
 	l.Loop, l.Conn, s.conn.simLife = w.Loops[0], s, s
 }
@@ -288,9 +285,7 @@ func (w *simWorld) Finish() {
 	if w.judging && (closed || patient) {
 		w.Violate(nil, fmt.Sprintf("the goroutine ends by %v, when all connections are closed", found), "it runs")
 	}
-	if !w.Failed() {
-		w.CheckCounts(true)
-	}
+	w.CheckCounts(true)
 	switch {
 	case w.Failed():
 	case closed:

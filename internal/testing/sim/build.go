@@ -10,8 +10,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// Build builds the world of a seed.
-func (w *World) Build(seed uint64, front Front, traits Traits) {
+// Build builds the world of a seed, and returns it.
+func (w *World) Build(seed uint64, front Front, traits Traits) *World {
 	w.init(seed, front, traits)
 	w.Kind = [10]Kind{NetworkOut, pause, Calm}[w.Rand.IntN(10)]
 	w.Now = w.UpTo(10 * time.Second)
@@ -40,6 +40,7 @@ func (w *World) Build(seed uint64, front Front, traits Traits) {
 	if w.Changes {
 		w.planChanges()
 	}
+	return w
 }
 
 // BuildQuiet builds a world without faults and without connections, for a test of one promise.

@@ -15,7 +15,7 @@ import (
 // Run runs worlds in which the oracle checks each verdict: first those of the seeds of the Traits,
 // then others. IDLEWHEEL_SIMULATE sets the duration, such as 60s. IDLEWHEEL_SEED replays one world,
 // and IDLEWHEEL_BASE_SEED sets the first of the others.
-func Run(t *testing.T, traits Traits, build func(seed uint64) Front) {
+func Run(t *testing.T, traits Traits, build func(seed uint64) *World) {
 	if text := os.Getenv("IDLEWHEEL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
@@ -64,13 +64,13 @@ func Run(t *testing.T, traits Traits, build func(seed uint64) Front) {
 }
 
 // runWorld runs the world of a seed. If a promise was broken, it runs it again with a trace.
-func runWorld(t *testing.T, build func(seed uint64) Front, seed uint64, lines int) *World {
-	w := build(seed).Base()
+func runWorld(t *testing.T, build func(seed uint64) *World, seed uint64, lines int) *World {
+	w := build(seed)
 	w.run()
 	if !w.Failed() {
 		return w
 	}
-	again, traced := build(seed).Base(), -1
+	again, traced := build(seed), -1
 	if w.failure != nil {
 		traced = w.failure.ID
 	}

@@ -37,7 +37,7 @@ type Sock struct {
 	resending   bool
 	outLost     int // sent bytes that did not reach the peer
 	ackLost     int // sent bytes that reached the peer without an acknowledgement
-	pings       int // written
+	pings       int // written, and not answered
 	Closed      bool
 }
 
@@ -191,11 +191,10 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	case s.Unread > 0:
 		ev.Found = verdict.Unread
 	}
-	switch s.w.Family {
-	case BSD:
-		return
-	case Unix, zeros:
+	if s.w.Family != BSD {
 		ev.Queued = s.Queued
+	}
+	if s.w.Family != TCP {
 		return
 	}
 	jiffy := s.w.Jiffy
@@ -207,8 +206,7 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	ev.Received, ev.Acked = s.received, s.acked
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
-	ev.Unsent, ev.Queued = s.unsent, s.Queued
-	ev.HalfEnded = s.Fin && !s.Rst
+	ev.Unsent, ev.HalfEnded = s.unsent, s.Fin && !s.Rst
 }
 
 // A style is the behaviour of a peer.
@@ -245,16 +243,14 @@ type Peer struct {
 	returns  bool          // connects again after the server has closed
 	vanished bool
 
-	lost     int // sent bytes that the network has lost
-	lostFin  bool
-	retries  int
-	retrying bool
+	lost    int // sent bytes that the network has lost
+	lostFin bool
+	retries int // of the lost bytes; 0 if none are lost
 
 	space    int // size of the receive buffer
 	buffered int // received bytes that were not read
 	appetite int // bytes per read; 0 for all, -1 for none
 	readsAt  time.Duration
-	answered int // pings
 }
 
 func (w *World) newPeer() *Peer {
@@ -342,20 +338,19 @@ func (p *Peer) end() {
 }
 
 func (p *Peer) isGone() bool { return p.vanished || p.sock.Closed }
-
-func (p *Peer) Send(n int) { p.transmit(n, false) }
+func (p *Peer) Send(n int)   { p.transmit(n, false) }
 
 // transmit sends bytes. Bytes after a lost packet wait for its retransmission.
 func (p *Peer) transmit(n int, fin bool) {
 	p.w.After(p.delay, func() {
-		if !p.retrying && !p.w.isLost() {
+		if p.retries == 0 && !p.w.isLost() {
 			p.sock.arrive(n, fin)
 			return
 		}
 		p.lost += n
 		p.lostFin = p.lostFin || fin
-		if !p.retrying {
-			p.retrying, p.retries = true, 0
+		if p.retries == 0 {
+			p.retries = 1
 			p.w.After(rto, p.retry)
 		}
 	})
@@ -366,12 +361,12 @@ func (p *Peer) retry() {
 		return
 	}
 	if p.w.isLost() {
-		p.retries++
 		p.w.After(min(rto<<min(p.retries, 20), maxRTO), p.retry)
+		p.retries++
 		return
 	}
 	n, fin := p.lost, p.lostFin
-	p.lost, p.lostFin, p.retrying = 0, false, false
+	p.lost, p.lostFin, p.retries = 0, false, 0
 	p.sock.arrive(n, fin)
 }
 
@@ -379,8 +374,8 @@ func (p *Peer) receive(n int) {
 	if p.appetite != 0 {
 		p.buffered += n
 	}
-	if p.answers && p.sock.pings > p.answered {
-		p.answered = p.sock.pings
+	if p.answers && p.sock.pings > 0 {
+		p.sock.pings = 0
 		p.Send(2)
 	}
 }

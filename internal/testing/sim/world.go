@@ -31,7 +31,6 @@ const (
 
 // A Front is the front end of a world: the server, and the code that drives it.
 type Front interface {
-	Base() *World
 	Choose()                  // chooses the behaviour of the code of the server, before Start
 	Start()                   // makes the server by the settings, and completes these
 	Attach(l *Life)           // sets the Conn of a new connection, and its Loop
@@ -138,9 +137,8 @@ func (w *World) Violate(l *Life, promised, format string, args ...any) {
 	}
 }
 
-// Base returns the world, Failed reports whether a promise was broken, and Failure describes it.
+// Failed reports whether a promise was broken, and Failure describes it.
 
-func (w *World) Base() *World    { return w }
 func (w *World) Failed() bool    { return w.promised != "" }
 func (w *World) Failure() string { return w.promised + "\nbut: " + w.happened }
 

@@ -183,11 +183,7 @@ func (w *simWorld) later(c *simConn, do func()) {
 }
 
 func (w *simWorld) hold(c *simConn) {
-	conn, ok := w.reaper.Conn(c)
-	if !ok {
-		return
-	}
-	conn.Hold()
+	handle(w.reaper, c).Hold()
 	c.life.Held()
 	w.later(c, func() {
 		c.life.Touching()

@@ -343,8 +343,6 @@ func (l *simLife) serverCloses() {
 	})
 }
 
-// The methods below are callbacks of the Config.
-
 func (w *simWorld) ping(c net.Conn) {
 	l := w.lifeOf(c)
 	isPrompt := w.Kind == sim.Calm // otherwise a stop after the verdict may delay the call

@@ -213,7 +213,7 @@ func (w *World) Changed(cfg any) {
 		w.observedTo = w.Now
 	}
 	w.certain = slices.DeleteFunc(w.certain, func(o Interval) bool { // the server may notice it later
-		return o.To >= w.RoundDue-w.Set.Tick && o.length() < w.least()
+		return o.To >= w.RoundDue-w.Set.Tick && o.length() < w.least(w.Set)
 	})
 }
 

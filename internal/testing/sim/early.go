@@ -16,9 +16,7 @@ func (l *Life) Reap(e *reap.Error) {
 	if e.Reason == reap.Shed && l.chosenAt != 0 {
 		l.asked, l.Judged = l.chosen, l.chosenAt
 	}
-	if t.set == nil { // it is kicked before any question
-		t.set = w.Set
-	}
+	t.set = cmp.Or(t.set, w.Set) // it may be kicked before any question
 	w.N[e.Reason.Error()]++
 	l.Ended = e
 	why := l.early(e)
@@ -210,7 +208,7 @@ func (l *Life) earlyHeartbeat() string {
 		return fmt.Sprintf("heartbeat timeout: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)
 	}
 	// A short stop, which is no outage, may delay the ping.
-	late := When(!l.w.Traits.Loops && l.w.Kind != Calm, l.w.least())
+	late := When(!l.w.Traits.Loops && l.w.Kind != Calm, l.w.least(l.w.Set))
 	due := l.earliest(t.lastPing-late, h.Retry)
 	if !l.LosesInput() {
 		due = max(due, max(t.arrival, l.OpenedFrom)+h.Interval+time.Duration(h.MaxMissed)*h.Retry)

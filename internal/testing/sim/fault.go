@@ -52,17 +52,15 @@ func (w *World) isLost() bool {
 
 func (w *World) acksAreLost() bool { return w.Family != Unix && w.acksDown.contains(w.Now) }
 
-// least is the shortest time that is certainly an outage.
-func (w *World) least() time.Duration { return w.leastBy(w.Set) }
-
-func (w *World) leastBy(s *Settings) time.Duration {
+// least is the shortest time that is certainly an outage by the given settings.
+func (w *World) least(s *Settings) time.Duration {
 	tenth := min(max(shortest(w.Longest, s.deadlines()...)/10, 20*time.Millisecond), 200*time.Millisecond)
 	return max(2*s.Tick, tenth) + s.Tick
 }
 
 // addCertain adds an outage that must be recognised, if it is long enough by the present settings.
 func (w *World) addCertain(from, to time.Duration) {
-	if to-from >= w.least() {
+	if to-from >= w.least(w.Set) {
 		w.certain.Add(from, to)
 	}
 }
@@ -135,7 +133,7 @@ func (w *World) wasOut(judged time.Duration) (all Intervals) {
 			all = append(all, Interval{o.From, min(o.To, judged+w.Set.Tick)})
 		}
 	}
-	return all.merged(0, w.least())
+	return all.merged(0, w.least(w.Set))
 }
 
 // StoppedSince returns the time of the certain outages since an instant.

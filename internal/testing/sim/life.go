@@ -110,8 +110,6 @@ func (l *Life) timeouts(t *Truth) Timeouts {
 	return Timeouts{s.ReadTimeout, s.WriteTimeout, s.AllTimeout}
 }
 
-// The methods below record events of the connection.
-
 // Opening is called before the front end is told of the connection.
 func (l *Life) Opening() {
 	now := l.w.Now

@@ -66,7 +66,7 @@ func (l *Loop) addBlock() {
 
 // Stall is a handler that takes long. By the settings in force then, it is an outage or not.
 func (l *Loop) Stall(d time.Duration) {
-	from, least := l.w.Now, max(l.w.least(), l.w.leastBy(cmp.Or(l.Set, l.w.Set)))
+	from, least := l.w.Now, max(l.w.least(l.w.Set), l.w.least(cmp.Or(l.Set, l.w.Set)))
 	if l.w.Sleep(d); d > least+5*l.w.Set.Tick {
 		l.stalls.Add(from, l.w.Now)
 	}

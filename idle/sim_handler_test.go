@@ -259,9 +259,7 @@ func (w *simWorld) timer(c *simConn, t *simTimer) {
 		w.Violate(life, fmt.Sprintf("no timer is called before %v", t.earliest), "it is called at %v", w.Now)
 	}
 	life.CheckDue("a timer is called", t.latest)
-	if t.every == 0 {
-		t.ended = true
-	} else {
+	if t.ended = t.every == 0; !t.ended {
 		t.earliest += t.every
 		t.latest += t.every * (1 + max(w.Now-t.latest+t.vague, 0)/t.every)
 	}

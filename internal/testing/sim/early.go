@@ -98,10 +98,8 @@ func (l *Life) earlyOther(e *reap.Error) string {
 			return fmt.Sprintf("max age: not before %v", due)
 		}
 	case reap.Drained:
-		due := cmp.Or(l.w.drain.at, never)
-		if due < never && l.asked.holds+l.asked.outbound > 0 { // it is busy
-			due += l.w.drain.deadline
-		}
+		isBusy := l.asked.holds+l.asked.outbound > 0
+		due := cmp.Or(l.w.drain.at, never) + When(isBusy, l.w.drain.deadline) // 0 if there is no drain
 		return l.notBefore(e.Reason, due)
 	case reap.Kicked:
 		if l.KickedAt == 0 {

@@ -95,9 +95,8 @@ func (l *Life) idleRule(k reap.Reason, t *Truth) rule {
 	}
 	w, r := l.w, rule{limit: l.timeouts(t)[k-reap.ReadIdle]}
 	r.from, r.to = l.activity(t, k)
-	if k == reap.WriteIdle {
-		r.vague = w.Family != TCP || !w.Decides
-	} else {
+	r.vague = k == reap.WriteIdle && (w.Family != TCP || !w.Decides)
+	if k != reap.WriteIdle {
 		r.from = max(r.from, t.returned)
 	}
 	if k != reap.ReadIdle {
@@ -133,7 +132,6 @@ func (l *Life) checkLimits() {
 		if allowed := due + slack + l.absence(cmp.Or(r.stage, due)); w.Now > allowed {
 			w.Violate(l, fmt.Sprintf("%v is noticed by %v (deadline %v)", k, allowed, due),
 				"not noticed at %v (since %v, limit %v; outages %v)", w.Now, r.to, r.limit, w.MayBeOut())
-			return
 		}
 	}
 }

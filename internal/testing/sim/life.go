@@ -170,16 +170,24 @@ func (l *Life) arrived(n int) {
 // Read is called when the front end has seen that bytes were read.
 func (l *Life) Read() {
 	if l.IsOpen {
-		l.now.handled = l.w.Now
-		l.Loop.hear()
+		l.hear()
 	}
+}
+
+// hear is called when bytes of the peer are read or found.
+func (l *Life) hear() {
+	l.now.handled = l.w.Now
+	if l.Loop.isQuiet() {
+		l.Loop.quietAt = l.w.Now
+	}
+	l.Loop.heardAt = l.w.Now
+	l.w.noteHeard()
 }
 
 // question is called when the kernel is asked about the connection.
 func (l *Life) question() {
 	if l.now.unread = l.Sock.Unread > 0; l.now.unread {
-		l.now.handled = l.w.Now
-		l.Loop.hear()
+		l.hear()
 	}
 	if l.Conn.Decided() {
 		return

@@ -72,15 +72,6 @@ func (l *Loop) Stall(d time.Duration) {
 	}
 }
 
-// hear is called when a byte of a peer is read or found.
-func (l *Loop) hear() {
-	if l.isQuiet() {
-		l.quietAt = l.w.Now
-	}
-	l.heardAt = l.w.Now
-	l.w.noteHeard()
-}
-
 // isQuiet reports whether output may be checked less often: no peer was heard between two checks.
 func (l *Loop) isQuiet() bool { return l.w.Traits.Loops && l.w.Now-l.heardAt > l.w.checkEvery() }
 

@@ -124,14 +124,12 @@ func (w *simWorld) mischief(c *simConn) gnet.Action {
 	w.Trace(life, "mischief", what)
 	switch what {
 	case 0:
-		w.Trace(life, "handler closes")
 		return gnet.Close
 	case 1:
 		_ = c.Close()
 	case 2:
 		_ = c.el.Close(c)
 	case 3:
-		w.Trace(life, "closes another connection")
 		_ = c.el.Close(w.other(c))
 	case 4, 5:
 		w.hold(c)

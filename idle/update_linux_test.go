@@ -73,10 +73,15 @@ func TestUpdateOfTCPKeepAlive(t *testing.T) {
 	})
 	dial(t, s.addr)
 	gc := <-conns
-	s.update(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: 30 * time.Second})
-	v, err := unix.GetsockoptInt(gc.Fd(), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
-	require.NoError(t, err)
-	require.Equal(t, 30000, v)
+	for _, d := range []time.Duration{30 * time.Second, time.Minute, 0} {
+		s.update(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: d})
+		on, err := unix.GetsockoptInt(gc.Fd(), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		require.NoError(t, err)
+		require.Equal(t, d > 0, on == 1)
+		ms, err := unix.GetsockoptInt(gc.Fd(), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+		require.NoError(t, err)
+		require.EqualValues(t, d.Milliseconds(), ms)
+	}
 }
 
 // TestALoweredLimitCountsNoLateness lowers limits below the silence of connections. Their deadlines

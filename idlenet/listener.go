@@ -163,11 +163,7 @@ func (l *Listener) add(c net.Conn, flags uint32) net.Conn {
 		}
 		return c
 	}
-	set := l.watch.Settings()
-	if set.TCPKeepAlive > 0 {
-		l.keepAlive(own, set.TCPKeepAlive)
-	}
-	if set.Front.(*Config).Stamp {
+	if l.watch.Settings().Front.(*Config).Stamp {
 		c = &stampedConn{Conn: c, listener: l}
 	}
 	l.watch.Open.Add(1)

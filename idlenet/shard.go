@@ -83,6 +83,9 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	if s.Open == 0 {
 		s.Follow(s.Watcher.Settings())
 	}
+	if d := s.Set.TCPKeepAlive; d > 0 {
+		s.listener.keepAlive(own, d)
+	}
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
 	n.Own = flags

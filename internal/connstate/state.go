@@ -263,11 +263,8 @@ func (s *State) Learn(
 }
 
 // Adapt brings the state in line with other limits, so that a limit that is switched on again does
-// not use old values. The limits of before are nil for the first ones.
+// not use old values.
 func (s *State) Adapt(clock *mono.Clock, before, lim *verdict.Limits) {
-	if before == nil {
-		before = new(verdict.Limits)
-	}
 	if lim.PollOutput() == 0 {
 		s.stalled, s.over = 0, 0
 	}

@@ -185,7 +185,7 @@ func TestAdaptForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
 	c.pass(time.Second)
 	c.stalled, c.over, c.rated, c.received, c.missed = 7, 7, 7, 7, 1
 	before := c.State
-	c.Adapt(&c.clock, nil, on)
+	c.Adapt(&c.clock, on, on)
 	require.Equal(t, before, c.State, "all limits are on")
 	soft := *on
 	soft.Output.Soft = 0

@@ -8,8 +8,10 @@ func (s *Shard[C]) Follow(set *Settings) (changed bool) {
 	if s.Set != nil && set.Version <= s.Set.Version {
 		return false
 	}
-	if s.IsAdapted() { // otherwise some connections are not adapted to the last ones yet
+	if s.IsAdapted() {
 		s.previous = s.Set
+	} else { // only some connections are adapted to the last ones
+		s.previous = s.previous.joined(s.Set)
 	}
 	s.Set = set
 	if s.adapted, s.toAdapt = 0, s.Len(); s.Open == 0 {
@@ -50,10 +52,6 @@ func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {
 		s.Watcher.Decided.Add(-1)
 	}
 	lim := s.LimitsOf(c)
-	if s.previous == nil {
-		c.Adapt(s.clock, nil, &lim.Limits)
-		return
-	}
 	before := s.previous.Common
 	if c.LimitsID != 0 {
 		before = s.previous.limitsOf(lim.Own)

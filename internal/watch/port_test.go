@@ -52,6 +52,7 @@ type testPort struct {
 	closed []*reap.Error
 
 	farewells int
+	keepAlive map[*testConn]time.Duration // as set last
 }
 
 type testConn = Conn[conntable.Record]
@@ -71,7 +72,7 @@ func newAskingPort(t *testing.T, cfg testConfig) *testPort {
 
 func newTestPortOf(t *testing.T, form Form, cfg testConfig) *testPort {
 	t.Helper()
-	p := &testPort{answer: verdict.Evidence{Queued: -1}}
+	p := &testPort{answer: verdict.Evidence{Queued: -1}, keepAlive: make(map[*testConn]time.Duration)}
 	checked, err := form.Check(&cfg, 0, func(configtable.Refuse) {})
 	require.NoError(t, err)
 	p.Watcher.Init(&form, checked, func() mono.Time { return p.now }, make(chan struct{}, 1))
@@ -133,7 +134,7 @@ func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) b
 }
 func (p *testPort) Ping(*testConn)                                                   {}
 func (p *testPort) Farewell(*testConn, *reap.Error)                                  { p.farewells++ }
-func (p *testPort) SetKeepAlive(*testConn, time.Duration)                            {}
+func (p *testPort) SetKeepAlive(c *testConn, d time.Duration)                        { p.keepAlive[c] = d }
 func (p *testPort) CountBusy(*outage.Count)                                          {}
 func (p *testPort) Gone(id uint32, c *testConn)                                      { p.CountClosed(id, c); p.Remove(id, c) }
 func (p *testPort) LookAtEnded(uint32, *testConn, *End, mono.Time) (mono.Time, bool) { return 0, false }

@@ -77,6 +77,20 @@ func newSettings(form *Form, cfg Config, version int64, now overlay, before *Set
 	return set
 }
 
+// joined returns settings that take the place of these and the next ones, while some connections
+// are adapted to either. Adapt finds each difference that there is to one of them.
+func (set *Settings) joined(next *Settings) *Settings {
+	both := *set
+	if next.TCPKeepAlive != set.TCPKeepAlive {
+		both.TCPKeepAlive = -1 // another one than in all settings
+	}
+	lim := &both.Config.Limits
+	lim.Rate.Always = lim.Rate.Always || next.Config.Limits.Rate.Always
+	lim.Heartbeat.PongsOnly = lim.Heartbeat.PongsOnly && next.Config.Limits.Heartbeat.PongsOnly
+	both.Common = both.limitsOf(reap.ConnLimits{})
+	return &both
+}
+
 // Resets reports whether a connection that ends for a reason is reset.
 func (set *Settings) Resets(r reap.Reason) bool { return slices.Contains(set.Reset, r) }
 

@@ -45,7 +45,6 @@ func TestAnUpdateFollowsBeforeAllAreAdapted(t *testing.T) {
 				})
 			}
 			set(4, 0)
-			p.pass(time.Minute)
 			set(2, 1)
 			open()
 			p.now = p.now.Add(p.Clock.Tick())

@@ -1,0 +1,93 @@
+package watch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/connstate"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// TestAClosedConnectionLeavesNothing closes a connection with all that a Shard keeps of it. The
+// next connection has its number.
+func TestAClosedConnectionLeavesNothing(t *testing.T) {
+	for _, how := range []string{"open", "observed", "ended", "observed and ended"} {
+		p := newTestPort(t, testConfig{ReadTimeout: time.Hour, ObserveOnly: true})
+		p.pass(p.Clock.Tick())
+		id, c := p.open()
+		require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{ReadTimeout: time.Minute}))
+		c.Hold()
+		if strings.Contains(how, "observed") {
+			p.Observe(c, &reap.Error{Reason: reap.ReadIdle})
+		}
+		if strings.Contains(how, "ended") {
+			p.Ends.Add(id, c.Is(connstate.Observed), &reap.Error{})
+			p.follow(1, func(cfg *Config) { cfg.ObserveOnly = false })
+			require.True(t, p.CountClosed(id, c))
+			require.False(t, p.CountClosed(id, c), "it was counted")
+		}
+		p.Gone(id, c)
+		require.Zero(t, p.Decided.Load(), how)
+		require.Zero(t, p.Watcher.Open.Load(), how)
+		require.EqualValues(t, 1, p.Counters.Closed)
+		require.Zero(t, p.Schedule.Len()+p.Ends.Len())
+		p.pass(p.Clock.Tick())
+		next, c := p.open()
+		require.Equal(t, id, next)
+		require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{ReadTimeout: time.Second}))
+		require.EqualValues(t, 1, c.LimitsID, "the number of the limits is used again")
+		require.True(t, p.IsJudged(id, c))
+		require.False(t, c.Held())
+	}
+}
+
+func TestAKickHitsNoOtherConnection(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	require.False(t, p.Kick(0, 0), "there was no connection yet")
+	p.pass(p.Clock.Tick())
+	id, c := p.open()
+	opened := uint32(c.Opened())
+	p.Gone(id, c)
+	require.False(t, p.Kick(id, opened))
+	require.False(t, p.Kick(id, 0), "the number is free")
+	p.pass(p.Clock.Tick())
+	next, c := p.open()
+	require.Equal(t, id, next)
+	require.False(t, p.Kick(id, opened), "the number is that of the next connection")
+	p.Ends.Add(id, false, &reap.Error{})
+	require.False(t, p.Kick(id, uint32(c.Opened())), "it has ended")
+	require.Empty(t, p.closed)
+}
+
+// TestASecondCallChangesNothing saves a pass over all connections.
+func TestASecondCallChangesNothing(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	for _, call := range []func() error{
+		func() error { return p.ScaleTimeouts(0.5, time.Minute) },
+		func() error { return p.Drain(0, time.Hour) },
+	} {
+		require.NoError(t, call())
+		set := p.Settings()
+		require.True(t, p.Follow(set))
+		p.now = p.now.Add(time.Second)
+		require.NoError(t, call())
+		require.Same(t, set, p.Settings())
+		require.False(t, p.Follow(set))
+	}
+}
+
+// TestAnUpdateOfOtherLimitsLeavesAMessageOpen has a connection with a rate of its own.
+func TestAnUpdateOfOtherLimitsLeavesAMessageOpen(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	rate := reap.MinRate{BytesPerSecond: 1, Window: time.Hour, Always: true}
+	p.follow(0, func(cfg *Config) { cfg.Limits.Rate = rate })
+	id, c := p.open()
+	rate.Always = false
+	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: rate}))
+	require.True(t, c.BeginMessage(&p.Clock, p.LimitsOf(c).Rate))
+	p.follow(1, func(cfg *Config) { cfg.Limits.Rate = rate })
+	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
+}

@@ -99,26 +99,6 @@ func TestUpdateChangesTheTimeoutsThatSetTimeoutsLeaves(t *testing.T) {
 	require.Equal(t, 2*maxHorizon*w.r.watch.Clock.Tick(), w.l.clock.Memory())
 }
 
-func TestTimeoutsAreSharedAndGivenBack(t *testing.T) {
-	w := newWatched(t, Config{ReadTimeout: time.Hour})
-	for range 3 {
-		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
-		require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 3 * time.Hour}))
-	}
-	require.EqualValues(t, 2, w.state().LimitsID, "numbers are used again")
-}
-
-func TestHoldsDoNotSurviveTheConnection(t *testing.T) {
-	w := newWatched(t, Config{ReadTimeout: time.Hour})
-	for range 300 {
-		handle(w.r, w.c).Hold()
-	}
-	require.True(t, w.facts().Held)
-	w.r.OnClose(w.c, nil)
-	w.r.OnOpen(w.c)
-	require.False(t, w.facts().Held)
-}
-
 func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
 	for _, touch := range []func(){

@@ -301,7 +301,10 @@ func TestTheEventAfterAReadIsTheFirst(t *testing.T) {
 func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	e := newEcho()
 	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None } // reads nothing
-	s := newHandSite(t, e, Config{ReadTimeout: time.Second, OutageGrace: -1})
+	pongs := uint64(0)
+	beat := pinging()
+	beat.Interval, beat.IsPong = time.Minute, func(gnet.Conn) bool { pongs++; return false }
+	s := newHandSite(t, e, Config{ReadTimeout: time.Second, Heartbeat: beat, OutageGrace: -1})
 	c := s.open(1)[0]
 	s.pass(t, s.watch.Clock.Tick())
 	s.receive(c)
@@ -315,6 +318,7 @@ func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	s.OnTraffic(c)
 	s.pass(t, 2*s.watch.Clock.Tick())
 	require.EqualValues(t, 2, s.Stats().Reads)
+	require.EqualValues(t, 2, pongs, "no pong comes without new bytes")
 	c.buffered = 0
 	s.pass(t, 2*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)

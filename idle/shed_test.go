@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -77,4 +78,86 @@ func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	s.crowd.shedding.Store(-10) // ten connections too many
 	require.False(t, l.shedOne(chosen, time.Minute))
 	require.True(t, l.shedOne(chosen, 0))
+}
+
+// TestALoopOfRefusedConnectionsIsRetired has two loops on which the last connection to close was
+// refused. One of them had no other connection.
+func TestALoopOfRefusedConnectionsIsRetired(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 1})
+	other := &handLoop{scriptedLoop: newScriptedLoop(), r: s.Reaper}
+	for range 2 {
+		first := s.open(1)[0]
+		refused := s.open(2)
+		for n := range 2 {
+			refused = append(refused, newScriptedConn(other, 1000+n))
+			s.OnOpen(refused[2+n])
+		}
+		require.Len(t, s.live, 2)
+		s.OnClose(first, nil)
+		require.Len(t, s.live, 2)
+		for n, c := range refused {
+			require.NotNil(t, s.driver, "gnet has not told yet that connection %d is closed", n)
+			s.OnClose(c, nil)
+		}
+		require.Empty(t, s.live)
+		require.Nil(t, s.driver)
+		require.Zero(t, s.Connections())
+	}
+	require.EqualValues(t, 8, s.Stats().Refused)
+	require.EqualValues(t, 2, s.Stats().Closed)
+}
+
+// TestHeldAndExemptConnectionsMakeNoRoom fills a table with them, and drains it.
+func TestHeldAndExemptConnectionsMakeNoRoom(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 4})
+	conns := s.open(4)
+	for i, c := range conns {
+		if conn := handle(s.Reaper, c); i < 2 {
+			conn.Hold()
+		} else {
+			conn.Exempt(true)
+		}
+	}
+	s.pass(t, 10*time.Second)
+	require.Equal(t, 4, s.Connections())
+	require.Zero(t, s.crowd.shedding.Load())
+	handle(s.Reaper, conns[0]).Release()
+	s.pass(t, 10*time.Second)
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.Shed])
+	require.Zero(t, s.crowd.shedding.Load())
+	require.NoError(t, s.Drain(0, time.Second))
+	s.open(1)
+	require.EqualValues(t, 1, s.Stats().Refused)
+	s.pass(t, 2*time.Second)
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.Drained], "the held one, at the deadline")
+	require.Equal(t, 2, s.Connections(), "exempt connections stay")
+}
+
+// A stuckConn is a connection that gnet has not made. Its Close returns an error at first.
+type stuckConn struct {
+	*scriptedConn
+	err error
+}
+
+func (c *stuckConn) Close() error { return c.err }
+
+// TestAConnectionThatCannotBeClosedTakesRoom tries to close it again.
+func TestAConnectionThatCannotBeClosedTakesRoom(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, Reset: []Reason{}})
+	c := &struct{ *stuckConn }{&stuckConn{newScriptedConn(s.el, 1), errors.New("stuck")}}
+	s.OnOpen(c)
+	calls := 0
+	handle(s.Reaper, c).Every(time.Second, func(gnet.Conn) { calls++ })
+	for _, decided := range []int{0, 1} {
+		s.pass(t, 3*time.Second)
+		require.EqualValues(t, decided, s.watch.Decided.Load())
+		require.Equal(t, decided, s.registry.Load().loops[0].Ends.Len())
+		c.err = nil
+	}
+	before := calls
+	s.pass(t, 3*time.Second)
+	require.Equal(t, before, calls, "timers of a connection that has ended are not called")
+	s.OnClose(c, nil)
+	require.Zero(t, s.watch.Decided.Load())
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.ReadIdle])
 }

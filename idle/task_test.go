@@ -249,17 +249,3 @@ func TestASlowOnTrafficBlocksTheLoop(t *testing.T) {
 	require.Len(t, stalls, 1)
 	require.InDelta(t, blocked, stalls[0].Length, float64(tick))
 }
-
-// TestAGapIsKnownBeforeTheMonitorRecordsIt judges in between.
-func TestAGapIsKnownBeforeTheMonitorRecordsIt(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
-	l, _, _, _ := s.watched(s.open(1)[0])
-	s.pass(t, time.Second)
-	from := s.at
-	s.at = s.at.Add(3 * time.Second)
-	gap := verdict.Outages{{From: from, To: s.at, Length: s.at.Sub(from)}}
-	require.Equal(t, gap, l.Outages.At(s.at).Server, "the clock has not moved yet")
-	s.watch.Clock.Move()
-	require.Equal(t, gap, l.Outages.At(s.at).Server, "the clock has moved")
-	require.Empty(t, s.watch.Monitor.State().Server, "the Monitor has not recorded the gap")
-}

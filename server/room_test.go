@@ -18,9 +18,14 @@ import (
 // newTestRoom returns a room with a Reaper that has a limit of its own.
 func newTestRoom(t testing.TB, limit, ofReaper int) *room {
 	t.Helper()
-	r, err := idle.Middleware(&gnet.BuiltinEventEngine{}, idle.Config{ReadTimeout: time.Minute, MaxConnections: ofReaper})
+	return newRoom(limit, newTestReaper(t, &gnet.BuiltinEventEngine{}, ofReaper))
+}
+
+func newTestReaper(t testing.TB, h gnet.EventHandler, limit int) *idle.Reaper {
+	t.Helper()
+	r, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Minute, MaxConnections: limit})
 	require.NoError(t, err)
-	return newRoom(limit, r)
+	return r
 }
 
 func TestAShortageKeepsTheLimitOfTheUser(t *testing.T) {

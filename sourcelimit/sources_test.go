@@ -111,6 +111,14 @@ func TestTheTableOfSourcesIsBounded(t *testing.T) {
 	for _, from := range held {
 		require.Error(t, s.Admit(from), "a source with connections is not forgotten")
 	}
+	for _, from := range held {
+		s.Release(from)
+		s.Release(from) // it has no connection
+	}
+	require.LessOrEqual(t, size(), entries)
+	last := held[len(held)-1]
+	require.NoError(t, s.Admit(last))
+	require.Error(t, s.Admit(last), "a second Release makes no room")
 	s = newTestSources(t, Limits{Connections: 1})
 	require.NoError(t, s.Admit(held[0]))
 	s.Release(held[0])

@@ -298,6 +298,15 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 	}
 }
 
+// TestWithoutAGraceNoSilenceCounts has silences that were noticed before the grace was switched off.
+func TestWithoutAGraceNoSilenceCounts(t *testing.T) {
+	away := NewAway(nil, outagesOf(60, 80))
+	away.HeldSince = 90
+	due, held := (&Limits{Grace: -1}).putOff(deadline{50, 50, 100}, 55, &away)
+	require.EqualValues(t, 100, due)
+	require.False(t, held)
+}
+
 // TestGapsInASilenceCountOnce is a regression test: the gaps in a silence were added to its grace.
 func TestGapsInASilenceCountOnce(t *testing.T) {
 	const due, since = 100, 50

@@ -59,6 +59,7 @@ func TestAKickHitsNoOtherConnection(t *testing.T) {
 	require.False(t, p.Kick(id, opened), "the number is that of the next connection")
 	p.Ends.Add(id, false, &reap.Error{})
 	require.False(t, p.Kick(id, uint32(c.Opened())), "it has ended")
+	p.End(id, c, &reap.Error{})
 	require.Empty(t, p.closed)
 }
 
@@ -77,6 +78,7 @@ func TestASecondCallChangesNothing(t *testing.T) {
 		require.Same(t, set, p.Settings())
 		require.False(t, p.Follow(set))
 	}
+	require.Nil(t, p.Settings().previous.previous, "older settings take no memory")
 }
 
 // TestAnUpdateOfOtherLimitsLeavesAMessageOpen has a connection with a rate of its own.

@@ -36,6 +36,7 @@ func raw(t *testing.T, addr, request string) net.Conn {
 	c, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
 	_, err = io.WriteString(c, request)
 	require.NoError(t, err)
 	return c

@@ -125,7 +125,9 @@ func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 		t.Fatalf("gnet.Run returned: %v", err)
 	}
 	t.Cleanup(func() {
-		require.NoError(t, eng.Stop(context.Background()))
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		require.NoError(t, eng.Stop(ctx))
 		require.NoError(t, <-ran)
 	})
 	cfg.Reaper = s.reaper
@@ -216,7 +218,9 @@ func (s *site) do(t testing.TB, method, path, body string, headers ...string) an
 // request returns a request as do sends it.
 func (s *site) request(t testing.TB, method, path string, body io.Reader, headers ...string) *http.Request {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, body)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
 	require.NoError(t, err)
 	setHeaders(r, headers)
 	return r

@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -165,8 +166,14 @@ func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
 	l := w.accept()
 	w.Sleep(500 * time.Millisecond)
 	w.ln.Release(l.c)
+	held := w.accept()
+	w.ln.Hold(held.c)
+	held.Held()
+	w.ln.ConnState(held.c, http.StateIdle) // it was not active
 	w.Sleep(500*time.Millisecond + w.Slack())
 	require.ErrorIs(t, l.Ended, reap.ReadIdle)
+	w.Sleep(2 * time.Second)
+	require.Nil(t, held.Ended)
 }
 
 // TestAReasonStaysThoughTheServerWasFaster closes a connection after Kick. The judge looks at the

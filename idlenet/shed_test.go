@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/idlewheel/idlewheel/sourcelimit"
 
@@ -98,6 +99,32 @@ func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 	w.ln.ConnState(c, http.StateClosed)
 	w.accept()
 	require.Equal(t, 3, w.N["refused"])
+}
+
+// A pipe is a connection that is no socket.
+type pipe struct{ net.Conn }
+
+func (pipe) RemoteAddr() net.Addr { return simAddr }
+func (pipe) Close() error         { return nil }
+
+// TestAPlaceOfASourceIsNotLost refuses connections for the rate of all, and accepts some that are
+// not watched.
+func TestAPlaceOfASourceIsNotLost(t *testing.T) {
+	ln := newQuietWorld(t, Config{ReadTimeout: time.Hour, AcceptRate: 1, Sources: sourcelimit.Limits{Connections: 3}}).ln
+	admitted := 0
+	for range 10 {
+		if ln.admit(pipe{}) {
+			admitted++
+		}
+	}
+	require.Equal(t, 2, admitted, "twice the rate at once")
+	ln.rate.SetLimit(rate.Inf)
+	for range 3 {
+		require.True(t, ln.admit(pipe{}))
+		require.Equal(t, pipe{}, ln.add(pipe{}, 0))
+	}
+	require.True(t, ln.admit(pipe{}))
+	require.False(t, ln.admit(pipe{}))
 }
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {

@@ -154,7 +154,7 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Stats().Connections == 2 }, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, 1, room.taken.Load())
 	require.NoError(t, far.Close())
-	<-h.closed
+	await(t, h.closed)
 	require.EqualValues(t, 1, room.taken.Load())
 	require.True(t, room.places.TryAcquire(9))
 	require.False(t, room.places.TryAcquire(1))
@@ -214,7 +214,7 @@ func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
 	}
 	_, err := dial().Write([]byte("block"))
 	require.NoError(t, err)
-	<-h.blocked
+	await(t, h.blocked)
 	var clients sync.WaitGroup
 	var served atomic.Int64
 	for range 100 {
@@ -320,7 +320,7 @@ func TestOptionsOfGnetHold(t *testing.T) {
 		c, err := net.Dial("tcp", s.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
-		require.Equal(t, want, <-h.noDelay)
+		require.Equal(t, want, await(t, h.noDelay))
 		require.Equal(t, 3, s.setup.Load().budget.loops)
 		stop()
 	}

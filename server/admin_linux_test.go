@@ -41,13 +41,16 @@ func post(t testing.TB, s *Server, path, send string, token ...string) (status i
 	return do(t, req, token...)
 }
 
+// client gives up if an answer does not end.
+var client = &http.Client{Timeout: 20 * time.Second}
+
 func do(t testing.TB, req *http.Request, token ...string) (status int, body string) {
 	t.Helper()
 	req.Close = true
 	if len(token) > 0 {
 		req.Header.Set("Authorization", "Bearer "+token[0])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
@@ -267,7 +270,7 @@ func TestASlowClientOfAdminIsClosed(t *testing.T) {
 
 func TestAViewerStaysLongerThanARequestMayTake(t *testing.T) {
 	addr := slow(t, 200*time.Millisecond, newAdmin(t))
-	resp, err := http.Get("http://" + addr + "/api/events")
+	resp, err := client.Get("http://" + addr + "/api/events")
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	began, frames := time.Now(), 0
@@ -282,7 +285,7 @@ func TestAViewerStaysLongerThanARequestMayTake(t *testing.T) {
 
 func TestARequestThatIsTooLargeIsRefused(t *testing.T) {
 	addr := slow(t, 10*time.Second, newAdmin(t))
-	resp, err := http.Get("http://" + addr + "/api/connections?sort=" + strings.Repeat("x", 64<<10))
+	resp, err := client.Get("http://" + addr + "/api/connections?sort=" + strings.Repeat("x", 64<<10))
 	require.NoError(t, err)
 	resp.Body.Close()
 	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, resp.StatusCode)
@@ -308,7 +311,7 @@ func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
 			resp.Body.Close()
 		}
 	}()
-	<-began
+	await(t, began)
 	stop()
 	require.True(t, over.Load())
 }

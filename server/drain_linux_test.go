@@ -166,15 +166,15 @@ func TestADrainThatKeepsListening(t *testing.T) {
 	outlives, err := ln.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer outlives.Close()
-	run := func() (s *Server, stop func()) {
+	run := func() (s *Server, stop func(), result <-chan error) {
 		inherited, err := net.FileListener(outlives)
 		require.NoError(t, err)
-		return startIn(t, Config{
+		return launch(t, Config{
 			Listeners: []net.Listener{inherited}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
 			Drain: Drain{Spread: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, KeepListening: true},
 		})
 	}
-	s, stop := run()
+	s, stop, result := run()
 	busy, err := net.Dial("tcp", s.Addr().String())
 	require.NoError(t, err)
 	defer busy.Close()
@@ -187,20 +187,16 @@ func TestADrainThatKeepsListening(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		stop()
-	}()
+	stop()
 	require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
 	waits, err := net.Dial("tcp", s.Addr().String())
 	require.NoError(t, err)
 	defer waits.Close()
 	_, err = waits.Write([]byte("ping"))
 	require.NoError(t, err)
-	<-stopped
-	_, stop = run()
-	defer stop()
+	require.NoError(t, await(t, result))
+	_, stop, result = run()
+	defer func() { stop(); require.NoError(t, await(t, result)) }()
 	require.NoError(t, waits.SetDeadline(time.Now().Add(10*time.Second)))
 	_, err = io.ReadFull(waits, make([]byte, 4))
 	require.NoError(t, err)
@@ -261,6 +257,7 @@ func TestADrainLetsAnswersEnd(t *testing.T) {
 			Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 9 * time.Second},
 		})
 		var reading sync.WaitGroup
+		t.Cleanup(reading.Wait) // after the closes
 		for range clients {
 			c, err := net.Dial("tcp", addr.String())
 			require.NoError(t, err)

@@ -25,7 +25,7 @@ type lifecycle struct {
 	*Server
 	client net.Conn
 	cancel context.CancelFunc // of the context of Run
-	result chan error         // of Run
+	result <-chan error       // of Run
 }
 
 // longDrain does not end within a test.
@@ -34,20 +34,12 @@ var longDrain = Drain{Spread: time.Hour}
 // startWithClient starts a server with a connection.
 func startWithClient(t testing.TB, drain Drain) *lifecycle {
 	t.Helper()
-	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain}
-	started := make(chan struct{})
-	cfg.OnStarted = func(*Server) { close(started) }
-	s, err := New(cfg)
+	s, cancel, result := launch(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
+	client, err := net.Dial("tcp", s.Addr().String())
 	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	l := &lifecycle{Server: s, cancel: cancel, result: make(chan error, 1)}
-	go func() { l.result <- s.Run(ctx) }()
-	<-started
-	l.client, err = net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { l.client.Close() })
-	require.NoError(t, pingPong(l.client, 10*time.Second))
-	return l
+	t.Cleanup(func() { client.Close() })
+	require.NoError(t, pingPong(client, 10*time.Second))
+	return &lifecycle{Server: s, cancel: cancel, result: result, client: client}
 }
 
 // requireClosed waits until the connection is closed.
@@ -176,7 +168,10 @@ type closesAtBoot struct {
 
 func (h *closesAtBoot) OnBoot(gnet.Engine) gnet.Action {
 	go h.server.Close()
-	<-h.server.serving.Done()
+	select {
+	case <-h.server.serving.Done():
+	case <-time.After(10 * time.Second): // the test fails
+	}
 	return gnet.None
 }
 
@@ -233,9 +228,9 @@ func TestSignalsStopAndEndTheDrain(t *testing.T) {
 		})
 		require.NoError(t, err)
 		result := inBackground(func() error { return s.RunUntilSignal(t.Context()) })
-		<-started
+		await(t, started)
 		require.NoError(t, self.Signal(sig))
-		<-s.serving.Done()
+		await(t, s.serving.Done())
 		require.NoError(t, self.Signal(sig))
 		require.NoError(t, await(t, result))
 	}

@@ -106,15 +106,15 @@ func pingPong(c net.Conn, within time.Duration) error {
 	return err
 }
 
-func await(t testing.TB, result <-chan error) error {
+// await returns what a channel has, and fails a test that would wait for ever.
+func await[T any](t testing.TB, ch <-chan T) (v T) {
 	t.Helper()
 	select {
-	case err := <-result:
-		return err
+	case v = <-ch:
 	case <-time.After(10 * time.Second):
-		t.Fatal("Run did not return within 10 s")
-		return nil
+		t.Fatal("nothing came within 10 s")
 	}
+	return v
 }
 
 func TestRunServesReapsAndStops(t *testing.T) {
@@ -397,7 +397,7 @@ func TestAnEventLoopThatDiesIsReported(t *testing.T) {
 			defer c.Close()
 			if drain.Delay > 0 {
 				cancel()
-				<-s.serving.Done()
+				await(t, s.serving.Done())
 			}
 			_, err = c.Write([]byte("x"))
 			require.NoError(t, err)

@@ -63,7 +63,7 @@ func watch(t *testing.T) (f *fixture, begin func()) {
 		}()
 		f.stop = func() {
 			cancel()
-			<-ended
+			await(t, ended)
 		}
 		t.Cleanup(f.stop)
 	}
@@ -80,15 +80,20 @@ func (f *fixture) hangup() {
 	require.NoError(f.t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 }
 
+// await returns what a channel has, and fails a test that would wait for ever.
+func await[T any](t *testing.T, ch <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-ch:
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing came within 20 s")
+	}
+	return v
+}
+
 func (f *fixture) report() error {
 	f.t.Helper()
-	select {
-	case err := <-f.reports:
-		return err
-	case <-time.After(20 * time.Second):
-		f.t.Fatal("no report")
-		return nil
-	}
+	return await(f.t, f.reports)
 }
 
 func TestHangupReadsTheFileAgain(t *testing.T) {
@@ -180,13 +185,7 @@ func TestHangupChangesAListener(t *testing.T) {
 	reload := func(lines string) error {
 		write(lines)
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-		select {
-		case err := <-reports:
-			return err
-		case <-time.After(20 * time.Second):
-			t.Fatal("no report")
-			return nil
-		}
+		return await(t, reports)
 	}
 	before := s.Describe(ln.Config())
 	require.ErrorContains(t, reload("read-timeout 1s\noutput-limit 5\n"), `limits, line 2: "output-limit 5" is not a limit`, "idlenet has no such limit")
@@ -195,6 +194,7 @@ func TestHangupChangesAListener(t *testing.T) {
 
 	require.NoError(t, reload("read-timeout 300ms\nclose-grace 1s\n"))
 	require.Equal(t, "read-timeout 300ms, tick 20ms, close-grace 1s", s.Describe(ln.Config()))
+	require.NoError(t, served.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = served.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorIs(t, ln.Reason(served), reap.ReadIdle)
@@ -222,10 +222,10 @@ func TestRunReturnsWhileAReadHangs(t *testing.T) {
 	}
 	begin()
 	f.hangup()
-	<-reading
+	await(t, reading)
 	f.stop()
 	close(answer)
-	<-done
+	await(t, done)
 	require.Zero(t, f.cfg, "the values of a read that ends later are dropped")
 }
 

@@ -113,6 +113,11 @@ func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
 		require.Greater(t, after.Heard.To, before.Heard.To)
 		require.Greater(t, after.Wrote.To, before.Wrote.To)
 	}
+	stamp, before := w.l.clock.Stamp(), *w.state()
+	eventually(t, "three ticks have passed", func() bool { return w.l.clock.Stamp() > stamp+3 })
+	handle(w.r, w.c).Exempt(false)
+	handle(w.r, w.c).Release()
+	require.Equal(t, before, *w.state(), "a second call does nothing")
 }
 
 func TestPongsDoNotExtendTheGrace(t *testing.T) {

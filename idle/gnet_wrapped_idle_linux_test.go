@@ -41,6 +41,7 @@ func requireSilentClosed(t testing.TB, s *wrappedSite, dial func() net.Conn) {
 	var sending, waiting sync.WaitGroup
 	stop := make(chan struct{})
 	defer sending.Wait()
+	defer waiting.Wait()
 	defer close(stop)
 	for range n {
 		alive, dead := dial(), dial()

@@ -36,34 +36,13 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 
 			opened := time.Now()
 			silent, living := dial(t, addr), dial(t, addr)
-			stop := make(chan struct{})
-			sending := make(chan struct{})
-			go func() {
-				defer close(sending)
-				b := make([]byte, 16)
-				for {
-					select {
-					case <-stop:
-						return
-					case <-time.After(testConfig.ReadTimeout / 4):
-						if _, err := living.Write([]byte("beat")); err != nil {
-							t.Errorf("the living connection was closed: %v", err)
-							return
-						}
-						if _, err := living.Read(b); err != nil {
-							t.Errorf("the living connection was closed: %v", err)
-							return
-						}
-					}
-				}
-			}()
+			sendEvery(t, living, testConfig.ReadTimeout/4)
 			took := awaitClose(t, silent).Sub(opened)
 			assert.GreaterOrEqual(t, took, testConfig.ReadTimeout, "never early")
 			t.Logf("closed %v after it was opened", took)
 
 			time.Sleep(3 * testConfig.ReadTimeout) // several timeouts of the living connection
-			close(stop)
-			<-sending
+			require.Len(t, e.reasons(), 1, "the living connection stays")
 			require.NoError(t, living.Close())
 			eventually(t, "both connections are closed", func() bool { return len(e.reasons()) == 2 })
 

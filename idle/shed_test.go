@@ -20,6 +20,7 @@ func TestOnlyTheExcessIsShed(t *testing.T) {
 		conns := s.open(tc.open)
 		s.pass(t, 10*time.Second)
 		require.Equal(t, tc.stay, s.Connections(), "of %d with a limit of %d", tc.open, tc.limit)
+		require.Zero(t, s.crowd.shedding.Load())
 		for _, c := range conns[tc.open-tc.stay:] {
 			s.OnClose(c, nil)
 		}

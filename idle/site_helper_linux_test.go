@@ -3,7 +3,6 @@ package idle
 import (
 	"errors"
 	"net"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -80,25 +79,6 @@ func (s *site) requireReaped(t testing.TB, since time.Time, limit time.Duration,
 	eventually(t, "the reap is counted", func() bool { return s.reaper.Stats().Reaped[reason.Reason] == 1 })
 	t.Logf("%v, %v after it began", err, took)
 	return reason
-}
-
-// sendEvery sends a byte at an interval until the test or the connection ends.
-func sendEvery(t testing.TB, c net.Conn, every time.Duration) {
-	over := make(chan struct{})
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			case <-time.After(every):
-				if _, err := c.Write([]byte("b")); err != nil {
-					return
-				}
-			}
-		}
-	})
-	t.Cleanup(func() { close(over); sending.Wait() })
 }
 
 // dialSmall connects with a small receive buffer.

@@ -390,6 +390,7 @@ func TestTheTLSLayerAlone(t *testing.T) {
 			addr := serve(t, h, e.booted, "tcp://127.0.0.1:0")
 
 			var all sync.WaitGroup
+			defer all.Wait()
 			for i := range test.clients {
 				raw := dial(t, addr)
 				all.Go(func() {

@@ -243,6 +243,7 @@ func TestClientsThatWaitAreServedInTheirOrder(t *testing.T) {
 			})
 			defer stop()
 			var clients sync.WaitGroup
+			defer clients.Wait()
 			var served atomic.Int64
 			for i := range waiting {
 				c, err := net.Dial(s.Addr().Network(), s.Addr().String())

@@ -171,6 +171,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 		})
 		var over atomic.Bool
 		var running sync.WaitGroup
+		t.Cleanup(running.Wait) // after the closes
 		for range 4 {
 			c, err := net.Dial("tcp", srv.Addr().String())
 			require.NoError(t, err)

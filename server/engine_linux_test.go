@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,4 +137,22 @@ func TestAConnectionThatIsNotOpenedGivesItsPlaceBack(t *testing.T) {
 	a.open(conn, loop)
 	require.EqualValues(t, 1, a.admission.byRate.Load())
 	require.NoError(t, a.admission.sources.Admit(netip.MustParseAddr("10.0.0.1")))
+}
+
+// A ticker counts its ticks.
+type ticker struct {
+	echo
+	ticks atomic.Int64
+}
+
+func (h *ticker) OnTick() (time.Duration, gnet.Action) { h.ticks.Add(1); return time.Hour, gnet.None }
+
+func TestOneLoopTicks(t *testing.T) {
+	h := &ticker{}
+	_, stop := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 3, Idle: idleConfig, Options: []gnet.Option{gnet.WithTicker(true)},
+	})
+	require.Eventually(t, func() bool { return h.ticks.Load() > 0 }, 10*time.Second, time.Millisecond)
+	stop()
+	require.EqualValues(t, 1, h.ticks.Load())
 }

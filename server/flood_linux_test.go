@@ -197,6 +197,8 @@ func TestFloods(t *testing.T) {
 			}
 			var over atomic.Bool
 			var playing sync.WaitGroup
+			defer playing.Wait()
+			defer over.Store(true)
 			for i, c := range active {
 				playing.Go(func() {
 					for !over.Load() {

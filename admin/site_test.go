@@ -91,7 +91,7 @@ func (s *site) reason(t testing.TB, c net.Conn) (err error) {
 	return err
 }
 
-// listenAddr returns the address that an engine listens on, with its port, or nothing after an error.
+// listenAddr returns the address that an engine listens on, with its port.
 func listenAddr(eng gnet.Engine) string {
 	fd, err := eng.Dup()
 	if err != nil {

@@ -115,8 +115,8 @@ func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, o
 	return up.addr
 }
 
-// listenAddr returns the address of the engine with its port, nil for a client or after an error. It
-// must be called in OnBoot, because gnet does not synchronize access to its listeners.
+// listenAddr returns the address of the engine with its port, nil for a client or after an error.
+// It must be called in OnBoot, because gnet does not synchronize access to its listeners.
 func listenAddr(eng gnet.Engine) net.Addr {
 	fd, err := eng.Dup()
 	if err != nil {

@@ -24,9 +24,9 @@ const (
 	sequenceDead   = 50
 )
 
-// TestSequencesOfOutagesCloseNoLivingClient has sequences of one to six outages, 0.1 to 1.9 timeouts
-// long and 0.1 to 1.5 apart: the server is stopped, packets are lost, or both. Each living client
-// has an interval of its own, of 0.3 to 0.95 timeouts. The dead ones are programs that are frozen.
+// TestSequencesOfOutagesCloseNoLivingClient has sequences of one to six outages, 0.1 to 1.9
+// timeouts long and 0.1 to 1.5 apart: the server is stopped, packets are lost, or both. Each living
+// client has an interval of its own, of 0.3 to 0.95 timeouts. The dead ones are frozen programs.
 // IDLEWHEEL_SEQUENCES is the number of sequences, and IDLEWHEEL_BASE_SEED the seed of the first.
 func TestSequencesOfOutagesCloseNoLivingClient(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,8 @@ type beats struct {
 	late    []time.Duration // how late each client was at most
 }
 
-// beat sends heartbeats from the first n clients. Each has an interval of its own between two times.
+// beat sends heartbeats from the first n clients. Each has an interval of its own between two
+// times.
 func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
 	b := &beats{over: make(chan struct{}), late: make([]time.Duration, n)}
 	intervals, next := make([]time.Duration, n), make([]time.Time, n)

@@ -41,7 +41,7 @@ type State struct {
 	Count  *Count          // nil while peers are heard
 }
 
-// Held reports whether verdicts about peers are held, because enough connections were busy together.
+// Held reports whether verdicts about peers are held, because enough of them were busy together.
 func (s *State) Held() bool { return s.Count != nil && s.Count.enough() }
 
 // HeldSince returns the beginning of the silence for which verdicts are held, 0 if they are not.
@@ -89,6 +89,7 @@ type Monitor struct {
 	told    mono.Time     // the latest heard that Step got; up to a gap later than heard
 	heard   mono.Time     // the beginning of the silence
 	stopped time.Duration // the sum of the gaps since then, in which no peer could be heard
+	late    time.Duration // the sum of the delays since then that are no gaps
 	longer  time.Duration // the silence at which the busy connections are counted next
 	calm    mono.Longest  // recent silences that were no outages
 	ended   mono.Time     // the end of the last hold
@@ -157,6 +158,9 @@ func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 		heard = min(heard, from)
 	}
 	held := m.State().Held()
+	if !gap {
+		m.late += max(to.Sub(from)-rule.Tick, 0)
+	}
 	if news && !held {
 		m.endSilence(heard, to, rule)
 	}
@@ -179,7 +183,7 @@ func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 
 // wait checks the silence so far. It begins a Count or a hold, or ends a hold that lasts too long.
 func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
-	silence := to.Sub(m.heard) - m.stopped
+	silence := m.silence(to)
 	count := m.State().Count
 	switch {
 	case !rule.Hold: // an update of the Rule may have switched it off
@@ -203,7 +207,7 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 			began = max(began, m.ended)
 		}
 		s := *m.State()
-		s.Count = &Count{From: began, To: m.heard, until: m.heard.Add(m.stopped + rule.Shortest/countPart)}
+		s.Count = &Count{From: began, To: m.heard, until: m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)}
 		m.state.Store(&s)
 		return Finding{Count: true}
 	}
@@ -221,7 +225,12 @@ func (m *Monitor) threshold(now mono.Time, rule Rule) time.Duration {
 }
 
 // hear begins a silence.
-func (m *Monitor) hear(at mono.Time) { m.heard, m.stopped, m.longer = at, 0, 0 }
+func (m *Monitor) hear(at mono.Time) { m.heard, m.stopped, m.late, m.longer = at, 0, 0, 0 }
+
+// silence returns how long no peer was heard while the server ran.
+func (m *Monitor) silence(now mono.Time) time.Duration {
+	return max(now.Sub(m.heard)-m.stopped-m.late, 0)
+}
 
 // addGap adds a time in which the clock stood still. A silence continues after it, and so does a
 // hold, because the network may be down as well. Connections are counted again, because a Count
@@ -241,7 +250,7 @@ func (m *Monitor) addGap(from, to mono.Time, rule Rule) Finding {
 
 // endSilence ends a silence that was no outage, except for its gaps.
 func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
-	m.calm.Add(heard.Sub(m.heard)-m.stopped, now, rule.calm())
+	m.calm.Add(m.silence(heard), now, rule.calm())
 	m.dropCount()
 	m.hear(heard)
 }
@@ -261,7 +270,7 @@ func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
 		m.inARow = 0
 	}
 	if m.inARow++; m.inARow > maxHolds {
-		m.calm.Add(heard.Sub(m.heard)-m.stopped, now, rule.calm())
+		m.calm.Add(m.silence(heard), now, rule.calm())
 	}
 }
 

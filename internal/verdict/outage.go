@@ -21,7 +21,7 @@ type Outage struct {
 // longest returns the length of the longest outage of those that were merged.
 func (o Outage) longest() time.Duration { return o.Length - o.Rest }
 
-// beyond returns the time after an instant by which those that were merged were longer than a limit.
+// beyond returns the time after an instant by which the merged outages were longer than a limit.
 func (o Outage) beyond(since mono.Time, limit time.Duration) time.Duration {
 	length := o.after(since)
 	return max(length-time.Duration(o.More+1)*limit, min(length, o.longest())-limit, 0)
@@ -118,8 +118,8 @@ type Away struct {
 	Loop Outages
 }
 
-// NewAway returns the times in which the process or the machine was paused, and in which nothing was
-// heard from any connection.
+// NewAway returns the times in which the process or the machine was paused, and in which nothing
+// was heard from any connection.
 func NewAway(server, silent Outages) Away {
 	away := Away{Server: server, All: server, Loop: server}
 	for _, o := range silent {
@@ -140,11 +140,11 @@ const (
 // putOff returns a deadline after the outages, and whether a lasting silence holds it. The peer was
 // heard last after the given instant.
 //   - An outage does not count: the deadline moves by the part of it after since.
-//   - A peer that was not heard since an outage gets a chance. TCP sends a lost segment again after
-//     intervals that double (RFC 6298, 5.5). A segment that was lost first at an instant or later is
-//     sent again in any time without outage that is as long as the time from that instant to its
-//     beginning. So the chance is such a time, for segments that were lost since the first outage
-//     for which the peer has had none.
+//   - A peer that was not heard since an outage gets a chance. TCP sends a lost segment again
+//     after intervals that double (RFC 6298, 5.5). A segment that was lost first at an instant or
+//     later is sent again in any time without outage that is as long as the time from that instant
+//     to its beginning. So the chance is such a time, for segments that were lost since the first
+//     outage for which the peer has had none.
 func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Time, held bool) {
 	all := away.All
 	if lim.Grace < 0 {
@@ -159,7 +159,7 @@ func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Tim
 // passAll returns a deadline after outages.
 func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 	due, bound := d.due, lim.bound(d, heard, all)
-	lost, chance := Never, d.since // the first segment that was lost since the last chance; the next one
+	lost, chance := Never, d.since // the first segment lost since the last chance; the next chance
 	for _, o := range all {
 		if o.From > d.due {
 			break
@@ -176,14 +176,14 @@ func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 	return d
 }
 
-// moreChance returns what is added to a chance: the time until TCP sends a lost segment again for the
-// first time, and until the next silence of all connections is noticed.
+// moreChance returns what is added to a chance: the time until TCP sends a lost segment again for
+// the first time, and until the next silence of all connections is noticed.
 func (lim *Limits) moreChance(limit time.Duration) time.Duration {
 	return max(limit/chancePart, lim.Resend)
 }
 
-// bound returns the latest deadline that outages can give, see MaxTimeouts. The longest one is added
-// because TCP may be silent for as long after it.
+// bound returns the latest deadline that outages can give, see MaxTimeouts. The longest one is
+// added because TCP may be silent for as long after it.
 func (lim *Limits) bound(d deadline, heard mono.Time, all Outages) mono.Time {
 	bound, longest := d.since.Add(MaxTimeouts*d.limit), time.Duration(0)
 	for _, o := range all {

@@ -285,7 +285,7 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 	for name, tc := range map[string]struct{ stop, run, want time.Duration }{
 		"throttled":           {95 * time.Millisecond, 5 * time.Millisecond, 24*limit + 95*time.Millisecond},
 		"stops of a limit":    {limit, limit / 100, 24*limit + limit},
-		"stops of two limits": {2 * limit, 2 * limit, 24*limit + 9*limit + 2*limit}, // nine stops, less a limit each
+		"stops of two limits": {2 * limit, 2 * limit, 24*limit + 9*limit + 2*limit}, // nine stops
 	} {
 		lim := Limits{Grace: 2 * time.Minute, Resend: 250 * time.Millisecond}
 		var all Outages
@@ -298,7 +298,7 @@ func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 	}
 }
 
-// TestWithoutAGraceNoSilenceCounts has silences that were noticed before the grace was switched off.
+// TestWithoutAGraceNoSilenceCounts has silences from before the grace was switched off.
 func TestWithoutAGraceNoSilenceCounts(t *testing.T) {
 	away := NewAway(nil, outagesOf(60, 80))
 	away.HeldSince = 90

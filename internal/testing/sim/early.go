@@ -134,8 +134,8 @@ func (l *Life) earliest(since, limit time.Duration) time.Duration {
 // earliestAfter is earliest for a limit that is extended by a time.
 func (l *Life) earliestAfter(since, limit, more time.Duration) time.Duration {
 	due, chance := since+limit+more, time.Duration(0)
-	bound := since + 24*limit                // and the longest outage, so far
-	lost, longest := never, time.Duration(0) // the first segment that may be lost since the peer had its last chance
+	bound, longest := since+24*limit, time.Duration(0) // without the longest outage, and that one
+	lost := never                                      // the first segment since the last chance
 	since += l.w.rounding()
 	for _, o := range l.w.wasOut(l.askedFrom) {
 		if o.From >= min(max(due, chance), bound+longest) {

@@ -208,41 +208,43 @@ func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duratio
 
 // latest returns the deadline of a limit after all possible outages.
 func (l *Life) latest(since, limit time.Duration) time.Duration {
-	w, due, chance := l.w, l.afterCounts(since+limit, limit), time.Duration(0) // the deadline, and the end of the chance
+	w, due, chance := l.w, l.afterCounts(since+limit, limit), time.Duration(0)
 	heard := l.now.came
 	if l.LosesInput() { // bytes that were discarded before a check end no chance
 		heard = l.now.handled
 	}
-	tick, slack, lost, bound := w.Set.Tick, w.Slack(), never, l.bound(since, limit)
+	tick, slack, lost, grace := w.Set.Tick, w.Slack(), never, w.Grace()
+	bound, longest := since+24*limit, time.Duration(0) // without the longest outage, and that one
 	for _, o := range w.MayBeOut() {
 		o = Interval{o.From - tick, o.To + tick} // the server may date an outage a tick earlier
 		if o.From > max(due, chance)+slack {
 			break
 		}
 		due += min(max(o.To-since, 0), o.length())
-		bound.pass(o)
-		if w.Grace() < 0 {
+		bound += max(o.To-max(o.From, since)-limit, 0)
+		if grace < 0 {
 			continue
 		}
+		longest = max(longest, min(o.length(), grace))
 		if o.From > chance+slack {
 			lost = never
 		}
 		lost = min(lost, o.From)
-		end := o.To + min(o.To-lost, w.Grace()) + max(limit/8, 250*time.Millisecond)
+		end := o.To + min(o.To-lost, grace) + max(limit/8, 250*time.Millisecond)
 		if heard > o.To+slack+2*tick { // the byte ends the chance at the next check
 			end = min(end, l.now.heard()+limit)
 		}
 		chance = max(chance, end)
 	}
-	due = min(max(due, chance), max(due, bound.due+slack))
+	due = max(due, min(chance, bound+longest+slack))
 	if n := len(w.holds); n > 0 && w.holds[n-1].To > since { // verdicts may have been held
 		due += 2*limit + limit/8 + tick
 	}
 	return l.afterCounts(due, limit)
 }
 
-// afterCounts returns a deadline of a limit that may wait until it is known how many connections were
-// busy together: an eighth of the shortest idle timeout after the last byte of any peer.
+// afterCounts returns a deadline of a limit that may wait until it is known how many connections
+// were busy together: an eighth of the shortest idle timeout after the last byte of any peer.
 func (l *Life) afterCounts(due, limit time.Duration) time.Duration {
 	w, tick := l.w, l.w.Set.Tick
 	n, _ := slices.BinarySearch(w.heard, due+w.Slack())
@@ -255,22 +257,6 @@ func (l *Life) afterCounts(due, limit time.Duration) time.Duration {
 		return until + limit/16 + tick
 	}
 	return due
-}
-
-// A bound is the latest instant until which outages may put off a verdict.
-type bound struct {
-	due, since, limit, longest, grace time.Duration
-}
-
-func (l *Life) bound(since, limit time.Duration) *bound {
-	return &bound{due: since + 24*limit, since: since, limit: limit, grace: max(l.w.Grace(), 0)}
-}
-
-// pass counts an outage: the time beyond one limit, and the longest of all.
-func (b *bound) pass(o Interval) {
-	grace := min(o.length(), b.grace)
-	b.due += max(o.To-max(o.From, b.since)-b.limit, 0) + max(grace-b.longest, 0)
-	b.longest = max(b.longest, grace)
 }
 
 // withLoop is latest for a limit that needs the loop, and is reached up to the given time later.

@@ -249,6 +249,7 @@ func newAdmin(t testing.TB) *admin.Handler {
 }
 
 func TestASlowClientOfAdminIsClosed(t *testing.T) {
+	t.Parallel()
 	addr := slow(t, 200*time.Millisecond, newAdmin(t))
 	for name, send := range map[string]string{
 		"nothing":          "",
@@ -269,6 +270,7 @@ func TestASlowClientOfAdminIsClosed(t *testing.T) {
 }
 
 func TestAViewerStaysLongerThanARequestMayTake(t *testing.T) {
+	t.Parallel()
 	addr := slow(t, 200*time.Millisecond, newAdmin(t))
 	resp, err := client.Get("http://" + addr + "/api/events")
 	require.NoError(t, err)
@@ -317,6 +319,7 @@ func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
 }
 
 func TestTheConfigurationAndReapedConnectionsAreLogged(t *testing.T) {
+	t.Parallel()
 	var out syncbuf.Buffer
 	srv, stop := startIn(t, Config{
 		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Millisecond}, Logger: slog.New(slog.NewTextHandler(&out, nil)),

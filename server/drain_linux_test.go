@@ -55,6 +55,7 @@ func longestStall(ctx context.Context) func() time.Duration {
 }
 
 func TestADrainSpreadsTheCloses(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		needs.Descriptors(t, 1200)
 		const busy, silent = 300, 300
@@ -142,6 +143,7 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 }
 
 func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
+	t.Parallel()
 	l := startWithClient(t, Drain{Spread: time.Hour})
 	l.cancel()
 	l.requireDraining(t)
@@ -160,6 +162,7 @@ func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
 // TestADrainThatKeepsListening drains a server with a listener that outlives it. A client that
 // connects during the drain is served by the next server.
 func TestADrainThatKeepsListening(t *testing.T) {
+	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer ln.Close()
@@ -203,6 +206,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 }
 
 func TestCloseEndsTheDelayOfADrain(t *testing.T) {
+	t.Parallel()
 	l := startWithClient(t, Drain{Delay: time.Hour, Spread: time.Hour})
 	began := time.Now()
 	l.cancel()
@@ -215,6 +219,7 @@ func TestCloseEndsTheDelayOfADrain(t *testing.T) {
 
 // TestADrainIsNotOnlyObserved drains a server with a Reaper that closes nothing else.
 func TestADrainIsNotOnlyObserved(t *testing.T) {
+	t.Parallel()
 	h := &drained{}
 	srv, stop := startIn(t, Config{
 		Addresses: []string{"127.0.0.1:0"}, Handler: h, Drain: Drain{Spread: 300 * time.Millisecond},
@@ -250,11 +255,12 @@ func (a *answers) OnTraffic(c gnet.Conn) gnet.Action {
 
 // TestADrainLetsAnswersEnd has clients that read a large answer slowly while the server drains.
 func TestADrainLetsAnswersEnd(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		const size, clients = 16 << 20, 10
 		addr, stop, result := start(t, Config{
 			Addresses: []string{"127.0.0.1:0"}, Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
-			Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 9 * time.Second},
+			Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 5 * time.Second},
 		})
 		var reading sync.WaitGroup
 		t.Cleanup(reading.Wait) // after the closes

@@ -38,7 +38,7 @@ func requireAllServed(t testing.TB, probing *prober.Prober) {
 // half of them with a reset.
 func TestChurnLeavesNothingBehind(t *testing.T) {
 	fair.Try(t, func(t testing.TB) {
-		length := 3 * time.Second
+		length := 2 * time.Second
 		if d, err := time.ParseDuration(os.Getenv("IDLEWHEEL_CHURN")); err == nil {
 			length = d
 		}
@@ -107,7 +107,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 func TestAFullServerAcceptsNewClients(t *testing.T) {
 	fair.Try(t, func(t testing.TB) {
 		needs.Descriptors(t, 6000) // both ends
-		const limit, active, newcomers = 1000, 100, 1500
+		const limit, active, newcomers = 1000, 100, 1000
 		srv, stop := startIn(t, Config{
 			Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
 			Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond, MaxConnections: limit},
@@ -136,7 +136,7 @@ func TestAFullServerAcceptsNewClients(t *testing.T) {
 		for range limit - limit/16 - active {
 			dial()
 		}
-		time.Sleep(time.Second) // they are idle
+		time.Sleep(600 * time.Millisecond) // they are idle
 		probing := prober.Start(srv.Addr().String())
 		began := time.Now()
 		for n := range newcomers { // 500 a second
@@ -202,7 +202,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 			conns = append(conns, c)
 		}
 		probing := prober.Start(srv.Addr().String())
-		for until := time.Now().Add(2 * timeout); time.Now().Before(until); {
+		for until := time.Now().Add(timeout * 3 / 2); time.Now().Before(until); {
 			began := time.Now()
 			for _, c := range conns {
 				_, err := c.Write([]byte("beat"))

@@ -143,7 +143,7 @@ func TestTheOperatorAlwaysGetsIn(t *testing.T) {
 					wait := besiege(ctx, srv.AdminAddr().String(), from, attack)
 					defer wait()
 					defer end()
-					time.Sleep(200 * time.Millisecond) // until all have connected
+					time.Sleep(100 * time.Millisecond) // until all have connected
 					requireAnswers(ctx, t, srv)
 				})
 			})
@@ -185,7 +185,7 @@ func requireAnswers(ctx context.Context, t testing.TB, srv *Server) {
 			}
 			c.Close()
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(3 * time.Millisecond)
 	}
 	page := "the page got a frame"
 	if err := view(ctx, url); err != nil {

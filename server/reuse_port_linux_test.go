@@ -22,6 +22,7 @@ func sharing(addr string) Config {
 // TestARollingRestartLosesNoClient stops a server while another one listens on the same port. A new
 // client is served there, or refused at once and may retry.
 func TestARollingRestartLosesNoClient(t *testing.T) {
+	t.Parallel()
 	cfg := sharing("127.0.0.1:0")
 	cfg.Drain = Drain{Spread: 100 * time.Millisecond, Timeout: 3 * time.Second}
 	old, stopOld := startIn(t, cfg)

@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 const childEnv = "IDLEWHEEL_TEST_CHILD"
@@ -30,6 +32,8 @@ func TestMain(m *testing.M) {
 		runFlooded(child)
 		return
 	}
+	flag.Parse()
+	_ = flag.Set("test.parallel", needs.Parallel(8)) // parallel tests wait most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }
 

@@ -1,18 +1,17 @@
 package docs_test
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/idlewheel/idlewheel/internal/testing/typecheck"
 )
 
 // imports are the packages that a block may use without an import, by their names.
@@ -31,22 +30,21 @@ func init() {
 	}
 }
 
-// TestGoBlocksCompile compiles the programs of each document. A block with the mark "go fragment"
-// is left out.
+// TestGoBlocksCompile checks the programs of all documents. A block with the mark "go fragment" is
+// left out.
 func TestGoBlocksCompile(t *testing.T) {
+	var programs []typecheck.Program
 	for _, d := range documents(t) {
-		t.Run(d.path, func(t *testing.T) {
-			t.Parallel()
-			sources, err := sourcesOf(d)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, source := range sources {
-				if out, err := build(t, source, os.DevNull); err != nil {
-					t.Errorf("%v\n%s\nThe names above are lines of %s.", err, out, d.path)
-				}
-			}
-		})
+		sources, err := sourcesOf(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, source := range sources {
+			programs = append(programs, typecheck.Program{Source: source})
+		}
+	}
+	if err := errors.Join(typecheck.Check(t, programs)...); err != nil {
+		t.Errorf("%v\nThe names above are lines of documents.", err)
 	}
 }
 
@@ -118,46 +116,32 @@ func parse(declarations string) (*ast.File, error) {
 	return parser.ParseFile(token.NewFileSet(), "", "package p\n"+declarations, 0)
 }
 
-// build compiles a file as a package of this module, with an overlay instead of a file in it.
-// It writes the program to the file out.
-func build(t *testing.T, source, out string) (string, error) {
-	t.Helper()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "snippets.go")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(here, "snippets", "snippets.go"): file}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "-o", out, "./snippets")
-	messages, err := cmd.CombinedOutput()
-	return string(messages), err
-}
-
-func TestBuildFindsMistakes(t *testing.T) {
+func TestMistakesAreFound(t *testing.T) {
+	var wanted []string
+	var programs []typecheck.Program
 	for text, want := range map[string]string{
 		"var _ = idle.Config{ReadTimeout: time.Second}\n":   "",
 		"cfg := idle.Config{}\nreturn cfg.Nonsense\n":       "Nonsense",
 		"var _ = idle.Config{ReadTimeout: \"ten\"}\n":       "Duration value",
 		"func f(c gnet.Conn) { c.Write() }\nfunc main() {}": "not enough arguments",
+		"x := 1\n": "declared and not used",
 	} {
 		source, err := packageOf("x.md", []block{{info: "go", line: 7, text: text}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := build(t, source, os.DevNull)
-		if (err == nil) != (want == "") || !strings.Contains(out, want) || want != "" && !strings.Contains(out, "x.md:") {
-			t.Errorf("%q: %v, %q; want %q at a line of x.md", text, err, out, want)
+		programs, wanted = append(programs, typecheck.Program{Source: source}), append(wanted, want)
+	}
+	for text, want := range map[string]string{
+		"package main": "function main is undeclared", "package p\n\nimport \"os\"\n": "imported and not used",
+		"package p\n\nimport _ \"example.invalid\"\n": "could not import", "package p {": "expected ';'",
+	} {
+		programs, wanted = append(programs, typecheck.Program{Source: "//line x.md:7\n" + text}), append(wanted, want)
+	}
+	for i, err := range typecheck.Check(t, programs) {
+		want := wanted[i]
+		if (err == nil) != (want == "") || want != "" && (!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.md:")) {
+			t.Errorf("%q: %v; want %q at a line of x.md", programs[i].Source, err, want)
 		}
 	}
 	if _, err := packageOf("x.md", []block{{info: "go", line: 7, text: "func {"}}); err == nil {

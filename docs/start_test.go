@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -138,9 +139,13 @@ func TestTheTutorialRuns(t *testing.T) {
 	if err != nil || len(steps) < 5 {
 		t.Fatal(len(steps), err)
 	}
-	program := filepath.Join(t.TempDir(), "chat")
-	if out, err := build(t, steps[len(steps)-1], program); err != nil {
-		t.Fatal(err, out)
+	dir := t.TempDir()
+	program, file := filepath.Join(dir, "chat"), filepath.Join(dir, "chat.go")
+	if err := os.WriteFile(file, []byte(steps[len(steps)-1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-page", "127.0.0.1:0", "-quiet", "300ms")
 	log, err := cmd.StderrPipe()

@@ -2,7 +2,6 @@ package apidoc_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"go/doc"
 	"go/format"
@@ -10,62 +9,54 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/typecheck"
 )
 
 var exampleFile = regexp.MustCompile(`^example\w*_test\.go$`)
 
-// TestExamplesStandAlone compiles each example as pkg.go.dev shows it: a program of the example and
-// of the declarations in its file that it uses. An example that needs another file has none.
+// TestExamplesStandAlone checks each example as pkg.go.dev shows it: a program of the example and of
+// the declarations in its file that it uses. An example that needs another file has none.
 func TestExamplesStandAlone(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
 	require.NoError(t, err)
-	overlay := struct{ Replace map[string]string }{map[string]string{}}
-	dir := t.TempDir()
-	var packages []string
+	var names []string
+	var all []typecheck.Program
 	require.NoError(t, filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case e.IsDir() && path != root && isOther(path):
 			return fs.SkipDir
-		case !exampleFile.MatchString(e.Name()):
+		case !exampleFile.MatchString(e.Name()) || isForeign(path):
 			return nil
 		}
-		for name, program := range programs(t, path) {
-			pkg := fmt.Sprintf("internal/apidoc/alone/example%d", len(packages))
-			packages = append(packages, "./"+pkg)
-			file := filepath.Join(dir, filepath.Base(pkg)+".go")
-			overlay.Replace[filepath.Join(root, filepath.FromSlash(pkg), "main"+system(path)+".go")] = file
-			program = fmt.Appendf(nil, "//line %s(%s):1\n%s", path, name, program)
-			require.NoError(t, os.WriteFile(file, program, 0o600))
+		for name, source := range programs(t, path) {
+			names = append(names, name)
+			all = append(all, typecheck.Program{Source: fmt.Sprintf("//line %s(%s):1\n%s", path, name, source)})
 		}
 		return nil
 	}))
-	require.Greater(t, len(packages), 40)
-
-	list := filepath.Join(dir, "overlay.json")
-	b, err := json.Marshal(overlay)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(list, b, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-overlay", list}, packages...)...)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.Greater(t, len(all), 40)
+	for i, err := range typecheck.Check(t, all) {
+		assert.NoError(t, err, names[i])
+	}
 }
 
 // programs returns the programs of the examples in a file, by name.
-func programs(t *testing.T, path string) map[string][]byte {
+func programs(t *testing.T, path string) map[string]string {
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, path, nil, parser.ParseComments)
 	require.NoError(t, err)
-	list := map[string][]byte{}
+	list := map[string]string{}
 	for _, example := range doc.Examples(f) {
 		if example.Play == nil {
 			t.Errorf("%s: Example%s needs another file", path, example.Name)
@@ -73,8 +64,7 @@ func programs(t *testing.T, path string) map[string][]byte {
 		}
 		var b bytes.Buffer
 		require.NoError(t, format.Node(&b, files, example.Play))
-		// As a library it is compiled and not linked.
-		list["Example"+example.Name] = bytes.Replace(b.Bytes(), []byte("package main\n"), []byte("package alone\n"), 1)
+		list["Example"+example.Name] = b.String()
 	}
 	return list
 }
@@ -85,13 +75,9 @@ func isOther(path string) bool {
 	return err == nil || filepath.Base(path) == ".git"
 }
 
-// system returns the suffix of a file name that restricts it to a system, such as _linux.
-func system(path string) string {
-	name, _ := strings.CutSuffix(path, "_test.go")
-	if strings.HasSuffix(name, "_linux") {
-		return "_linux"
-	}
-	return ""
+// isForeign reports whether a file is for Linux and this system is another one.
+func isForeign(path string) bool {
+	return strings.HasSuffix(path, "_linux_test.go") && runtime.GOOS != "linux"
 }
 
 // TestAnExampleThatNeedsAnotherFileIsFound checks that go/doc makes no program of such an example.

@@ -16,52 +16,64 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
 
 func TestResultOnStandardOutput(t *testing.T) {
-	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
-	var out, errs syncbuf.Buffer
-	require.Zero(t, execute(t.Context(), strings.Fields("hold -c 5 --target "+addr+" --timeout 1m --heartbeat 100ms --hold 500ms --reap=false --out -"),
-		&out, &errs), "%s", &errs)
-	var r result.Result
-	require.NoError(t, json.Unmarshal([]byte(out.String()), &r), "stdout has only the result")
-	require.Equal(t, result.Passed, r.Verdict.Outcome)
-	require.Equal(t, "5", r.Setup.Flags["connections"])
-	require.Equal(t, 100*time.Millisecond, r.Setup.Groups[0].Interval)
-	require.Contains(t, errs.String(), "hold: 5 connections")
-	require.NoFileExists(t, toStdout)
+	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
+		addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
+		var out, errs syncbuf.Buffer
+		require.Zero(t, execute(t.Context(), strings.Fields("hold -c 5 --target "+addr+" --timeout 1m --heartbeat 100ms --hold 500ms --reap=false --out -"),
+			&out, &errs), "%s", &errs)
+		var r result.Result
+		require.NoError(t, json.Unmarshal([]byte(out.String()), &r), "stdout has only the result")
+		require.Equal(t, result.Passed, r.Verdict.Outcome)
+		require.Equal(t, "5", r.Setup.Flags["connections"])
+		require.Equal(t, 100*time.Millisecond, r.Setup.Groups[0].Interval)
+		require.Contains(t, errs.String(), "hold: 5 connections")
+		require.NoFileExists(t, toStdout)
+	})
 }
 
 func TestHeartbeatFitsTheTimeout(t *testing.T) {
-	addr := testserver.Serve(t, testserver.Reap(3*time.Second, ""))
-	f := command(t, t.Context(), "hold -c 5 --target "+addr+" --timeout 3s --hold 500ms --reap=false")
-	require.Zero(t, f.code, f.errs)
-	require.Equal(t, time.Second, f.result.Setup.Groups[0].Interval)
+	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
+		addr := testserver.Serve(t, testserver.Reap(3*time.Second, ""))
+		f := command(t, t.Context(), "hold -c 5 --target "+addr+" --timeout 3s --hold 500ms --reap=false")
+		require.Zero(t, f.code, f.errs)
+		require.Equal(t, time.Second, f.result.Setup.Groups[0].Interval)
+	})
 }
 
 func TestEchoPairKeepsAllTurns(t *testing.T) {
 	t.Parallel()
-	a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
-	dir := t.TempDir()
-	var out, errs syncbuf.Buffer
-	require.Zero(t, execute(t.Context(), strings.Fields("echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 2 --timeout 0 --out "+
-		filepath.Join(dir, "x.json")), &out, &errs), "%s", &errs)
-	for name, addr := range map[string]string{"x-1a.json": a, "x-1b.json": b, "x-2a.json": a, "x-2b.json": b} {
-		r, err := result.Read(filepath.Join(dir, name))
-		require.NoError(t, err)
-		require.Equal(t, []string{addr}, r.Setup.Targets)
-	}
+	fair.Try(t, func(t testing.TB) {
+		a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
+		dir := t.TempDir()
+		var out, errs syncbuf.Buffer
+		require.Zero(t, execute(t.Context(), strings.Fields("echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 2 --timeout 0 --out "+
+			filepath.Join(dir, "x.json")), &out, &errs), "%s", &errs)
+		for name, addr := range map[string]string{"x-1a.json": a, "x-1b.json": b, "x-2a.json": a, "x-2b.json": b} {
+			r, err := result.Read(filepath.Join(dir, name))
+			require.NoError(t, err)
+			require.Equal(t, []string{addr}, r.Setup.Targets)
+		}
+	})
 }
 
 func TestMissingConnectionsFail(t *testing.T) {
-	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
-	f := command(t, t.Context(), "hold -c 10 --target "+addr+" --target 127.0.0.1:1 --timeout 1m --heartbeat 100ms --hold 500ms --reap=false")
-	require.Equal(t, exitFailed, f.code)
-	require.Contains(t, f.out, "failed: open-failed: 5 connections were not opened")
-	require.Contains(t, f.reportBytes, "failed")
+	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
+		addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
+		f := command(t, t.Context(), "hold -c 10 --target "+addr+" --target 127.0.0.1:1 --timeout 1m --heartbeat 100ms --hold 500ms --reap=false")
+		require.Equal(t, exitFailed, f.code)
+		require.Contains(t, f.out, "failed: open-failed: 5 connections were not opened")
+		require.Contains(t, f.reportBytes, "failed")
+	})
 }
 
 func TestStallRefusesAProcessOfAnotherServer(t *testing.T) {
@@ -94,7 +106,7 @@ func TestInterruptedStallContinuesTheServer(t *testing.T) {
 		stopped <- false
 	}()
 	began := time.Now()
-	f := command(t, ctx, "stall -c 20 --timeout 1s --heartbeat 200ms --stall 10m")
+	f := command(t, ctx, "stall -c 20 --timeout 1s --heartbeat 200ms --stall 10m --server "+echoServer())
 	require.True(t, <-stopped)
 	require.Equal(t, exitInterrupted, f.code)
 	require.Less(t, time.Since(began), exitTimeout, "the server has ended in an orderly way")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/path"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
@@ -50,24 +51,27 @@ func TestWrongFlagsOfWitnessAndPath(t *testing.T) {
 }
 
 func TestWitnessFailsForAServerThatDoesNotRead(t *testing.T) {
-	addr := testserver.Serve(t, func(c net.Conn) { time.Sleep(500 * time.Millisecond) })
-	for range 5 {
-		c, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = io.WriteString(c, "hello")
-		require.NoError(t, err)
-	}
-	_, port, _ := strings.Cut(addr, ":")
-	var out, errs syncbuf.Buffer
-	code := execute(t.Context(), strings.Fields("witness --every 50ms --for 1s --out - --port "+port), &out, &errs)
-	require.Equal(t, exitFailed, code, "%s", &errs)
-	var r witness.Report
-	require.NoError(t, json.Unmarshal([]byte(out.String()), &r))
-	require.Equal(t, 5, r.Verdicts[witness.AliveUnread])
-	require.EqualValues(t, 5, r.Closed[0].Unread)
-	require.Contains(t, errs.String(), "unread bytes waited 5")
-	require.Contains(t, errs.String(), "the server closed 5 connections while they were alive, and kept 0 dead ones")
+	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
+		addr := testserver.Serve(t, func(c net.Conn) { time.Sleep(500 * time.Millisecond) })
+		for range 5 {
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = io.WriteString(c, "hello")
+			require.NoError(t, err)
+		}
+		_, port, _ := strings.Cut(addr, ":")
+		var out, errs syncbuf.Buffer
+		code := execute(t.Context(), strings.Fields("witness --every 50ms --for 1s --out - --port "+port), &out, &errs)
+		require.Equal(t, exitFailed, code, "%s", &errs)
+		var r witness.Report
+		require.NoError(t, json.Unmarshal([]byte(out.String()), &r))
+		require.Equal(t, 5, r.Verdicts[witness.AliveUnread])
+		require.EqualValues(t, 5, r.Closed[0].Unread)
+		require.Contains(t, errs.String(), "unread bytes waited 5")
+		require.Contains(t, errs.String(), "the server closed 5 connections while they were alive, and kept 0 dead ones")
+	})
 }
 
 func TestWitnessOfNothing(t *testing.T) {
@@ -79,17 +83,20 @@ func TestWitnessOfNothing(t *testing.T) {
 }
 
 func TestPathToAServerWithTimeout(t *testing.T) {
-	addr := testserver.Serve(t, testserver.Reap(700*time.Millisecond, ""))
-	file := filepath.Join(t.TempDir(), "path.json")
-	var out, errs syncbuf.Buffer
-	code := execute(t.Context(), strings.Fields("path --from 500ms --to 3s --out "+file+" --target "+addr), &out, &errs)
-	require.Zero(t, code, "%s", &errs)
-	b, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r path.Report
-	require.NoError(t, json.Unmarshal(b, &r))
-	require.True(t, r.Server)
-	require.InDelta(t, 700*time.Millisecond, r.Failed, float64(190*time.Millisecond))
-	require.Contains(t, out.String(), "the server, or a proxy in its place, ended the connection")
-	require.Contains(t, errs.String(), "500ms silent: survived")
+	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
+		addr := testserver.Serve(t, testserver.Reap(700*time.Millisecond, ""))
+		file := filepath.Join(t.TempDir(), "path.json")
+		var out, errs syncbuf.Buffer
+		code := execute(t.Context(), strings.Fields("path --from 500ms --to 3s --out "+file+" --target "+addr), &out, &errs)
+		require.Zero(t, code, "%s", &errs)
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var r path.Report
+		require.NoError(t, json.Unmarshal(b, &r))
+		require.True(t, r.Server)
+		require.InDelta(t, 700*time.Millisecond, r.Failed, float64(190*time.Millisecond))
+		require.Contains(t, out.String(), "the server, or a proxy in its place, ended the connection")
+		require.Contains(t, errs.String(), "500ms silent: survived")
+	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"io"
 	"net"
 	"os"
@@ -17,11 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 // runTests runs the tests of the package.
 func runTests(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", needs.Parallel(8)) // parallel tests wait most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,6 +109,24 @@ func hangingMount(t *testing.T) string {
 	return dir
 }
 
+// awaitHang waits until a thread of a process has not left a system call for 100 ms, and cannot be
+// interrupted.
+func awaitHang(t *testing.T, p *process) {
+	t.Helper()
+	var since time.Time
+	require.Eventually(t, func() bool {
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Process.Pid))
+		hangs := slices.ContainsFunc(stats, func(name string) bool {
+			text, _ := os.ReadFile(name)
+			return strings.Contains(string(text), ") D ")
+		})
+		if !hangs || since.IsZero() {
+			since = time.Now()
+		}
+		return hangs && time.Since(since) > 100*time.Millisecond
+	}, 20*time.Second, 5*time.Millisecond)
+}
+
 // TestSigtermWorksWhileTheLimitsCannotBeRead has limits on file systems that do not answer.
 func TestSigtermWorksWhileTheLimitsCannotBeRead(t *testing.T) {
 	t.Parallel()
@@ -123,7 +142,9 @@ func TestSigtermWorksWhileTheLimitsCannotBeRead(t *testing.T) {
 	stops, _ := start()
 	reloads, limits := start()
 	starts := startProcess(t, commandEnv+"=1", "serve", "--addr", "127.0.0.1:0", "--limits", filepath.Join(hangingMount(t), "limits"))
-	time.Sleep(500 * time.Millisecond) // they read
+	for _, p := range []*process{stops, reloads, starts} {
+		awaitHang(t, p)
+	}
 	began := time.Now()
 	require.NoError(t, stops.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, stops.exitCode(t, 20*time.Second))

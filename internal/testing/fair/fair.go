@@ -35,6 +35,9 @@ func try(t testing.TB, test func(t testing.TB), measure func() func() time.Durat
 		a := &attempt{TB: t}
 		a.run(test)
 		late := stop()
+		if t.Skipped() {
+			t.SkipNow()
+		}
 		switch text := strings.Join(a.texts, "\n"); {
 		case !a.failed:
 			t.Logf("%s", text)
@@ -66,9 +69,6 @@ func (a *attempt) run(test func(t testing.TB)) {
 		test(a)
 	})
 	running.Wait()
-	if a.TB.Skipped() {
-		a.TB.SkipNow()
-	}
 }
 
 func (a *attempt) cleanUp() {

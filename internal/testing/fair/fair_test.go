@@ -48,6 +48,15 @@ func TestOnlyAFairFailureCounts(t *testing.T) {
 	}
 }
 
+// TestASkippedAttemptEndsItsMeasurement skips a test in its attempt. TestMain finds a goroutine that
+// is left.
+func TestASkippedAttemptEndsItsMeasurement(t *testing.T) {
+	t.Run("skipped", func(t *testing.T) {
+		Try(t, func(t testing.TB) { t.Skip("on purpose") })
+		t.Error("Try has returned")
+	})
+}
+
 // An outer test may fail or be skipped without an effect on the test that runs it.
 type outer struct {
 	attempt

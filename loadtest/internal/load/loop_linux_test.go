@@ -2,17 +2,26 @@ package load
 
 import (
 	"bufio"
+	stdflag "flag" // the package has a type flag
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
+
+func TestMain(m *testing.M) {
+	stdflag.Parse()
+	_ = stdflag.Set("test.parallel", needs.Parallel(8)) // the tests wait most of the time
+	os.Exit(m.Run())
+}
 
 // A driven loop runs under the control of a test.
 type driven struct {
@@ -72,14 +81,14 @@ func (d *driven) tell(cmd Command) {
 // until waits for a report about the only group.
 func (d *driven) until(what string, holds func(g result.Group) bool) result.Group {
 	d.t.Helper()
-	for late := time.After(20 * time.Second); ; {
+	for late := time.After(5 * time.Second); ; {
 		select {
 		case r := <-d.reports:
 			if holds(r.Groups[0]) {
 				return r.Groups[0]
 			}
 		case <-late:
-			d.t.Fatal("waited 20 s for: " + what)
+			d.t.Fatal("waited 5 s for: " + what)
 		}
 	}
 }
@@ -111,6 +120,7 @@ func heartbeats(n int) Spec {
 }
 
 func TestHeartbeatsAreAnswered(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(50))
 		d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
@@ -122,6 +132,7 @@ func TestHeartbeatsAreAnswered(t *testing.T) {
 		require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
 		require.Equal(t, uint64(50), g.Connect.Count())
 		require.NotZero(t, g.Latency["open"].Corrected.Count())
+		require.NotNil(t, g.Latency["next"], "the phase began after all messages")
 		require.NotZero(t, g.Latency["next"].Raw.Count())
 		require.Equal(t, g.Answers, g.Latency["open"].Corrected.Count()+g.Latency["next"].Corrected.Count())
 	})
@@ -130,6 +141,7 @@ func TestHeartbeatsAreAnswered(t *testing.T) {
 func TestLivingBehavioursAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		t.Run(string(b), func(t *testing.T) {
+			t.Parallel()
 			fair.Try(t, func(t testing.TB) {
 				s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
 				d := drive(t, testserver.Serve(t, testserver.Echo), s)
@@ -145,6 +157,7 @@ func TestLivingBehavioursAreAnswered(t *testing.T) {
 }
 
 func TestSilentConnectionsAreReaped(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
@@ -160,6 +173,7 @@ func TestSilentConnectionsAreReaped(t *testing.T) {
 }
 
 func TestEarlyReapsAreCounted(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
@@ -173,6 +187,7 @@ func TestEarlyReapsAreCounted(t *testing.T) {
 }
 
 func TestFalseReapsAreCounted(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, func(c net.Conn) {
 			for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
@@ -192,6 +207,7 @@ func TestFalseReapsAreCounted(t *testing.T) {
 }
 
 func TestKeptConnectionsAreCounted(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
@@ -204,6 +220,7 @@ func TestKeptConnectionsAreCounted(t *testing.T) {
 }
 
 func TestWrongAnswersAreCounted(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
 		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
@@ -239,6 +256,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 }
 
 func TestMissingAnswersAreCounted(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
 		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
@@ -250,6 +268,7 @@ func TestMissingAnswersAreCounted(t *testing.T) {
 }
 
 func TestFailedOpensAreCounted(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		ln, err := net.Listen("tcp4", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -265,6 +284,7 @@ func TestFailedOpensAreCounted(t *testing.T) {
 // TestLateClientDoesNotBlameTarget stops the loop for longer than the timeout, so that the target
 // closes all connections.
 func TestLateClientDoesNotBlameTarget(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")), heartbeats(600))
 		d.until("messages", func(g result.Group) bool { return g.Opened == 600 && g.Answers >= 1000 })
@@ -279,6 +299,7 @@ func TestLateClientDoesNotBlameTarget(t *testing.T) {
 }
 
 func TestMissingAnswerCountsAsLatency(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, func(c net.Conn) {
 			line, _ := bufio.NewReader(c).ReadString('\n')
@@ -293,6 +314,7 @@ func TestMissingAnswerCountsAsLatency(t *testing.T) {
 }
 
 func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, func(c net.Conn) {
 			for lines := bufio.NewReader(c); ; {
@@ -328,6 +350,7 @@ func TestPatienceForConnectingEnds(t *testing.T) {
 }
 
 func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
 		d := drive(t, testserver.Serve(t, testserver.Echo), waits)
@@ -341,6 +364,7 @@ func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
 func TestReapedAttackersAreCounted(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
 		t.Run(string(b), func(t *testing.T) {
+			t.Parallel()
 			fair.Try(t, func(t testing.TB) {
 				addr := testserver.Serve(t, func(c net.Conn) {
 					go func() { _, _ = c.Write(make([]byte, 1<<22)) }()

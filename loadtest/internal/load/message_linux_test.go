@@ -158,6 +158,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 // TestMessagesCountInThePhaseInWhichTheyWereSent has a server that answers all messages of the
 // first phase in the second one.
 func TestMessagesCountInThePhaseInWhichTheyWereSent(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		answering := make(chan struct{})
 		d := drive(t, testserver.Serve(t, func(c net.Conn) { <-answering; _, _ = io.Copy(c, c) }), stampedOf(10))
@@ -200,6 +201,7 @@ func TestMessagesWithoutAnAnswerAreCounted(t *testing.T) {
 
 // TestAStopOfTheClientIsSeen stops the loop while it has nothing to do.
 func TestAStopOfTheClientIsSeen(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		s := stampedOf(10)
 		s.Timeout = 400 * time.Millisecond
@@ -221,6 +223,7 @@ func TestAStopOfTheClientIsSeen(t *testing.T) {
 // TestLastMessagesWaitForTheTarget has a target that takes a millisecond for each message. Of a
 // burst most would wait there.
 func TestLastMessagesWaitForTheTarget(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		const n = 200
 		var one sync.Mutex
@@ -242,6 +245,7 @@ func TestLastMessagesWaitForTheTarget(t *testing.T) {
 
 // TestLastMessagesAreSentWithoutAnAnswer has a target that answers nothing.
 func TestLastMessagesAreSentWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		s := stampedOf(2 * maxUnheard)
 		s.Interval = time.Minute

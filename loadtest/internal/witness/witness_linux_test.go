@@ -216,6 +216,7 @@ func stall(t testing.TB, server *os.Process) {
 }
 
 func TestStalledServerClosesLivingConnections(t *testing.T) {
+	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		server, port := start(t, "deadline")
 		clients := dial(t, port, 300, -1)

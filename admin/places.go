@@ -8,9 +8,12 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/network"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 const (
@@ -18,11 +21,15 @@ const (
 	grace = 50 * time.Millisecond
 	// shortGrace is the grace of a network with most of the places. Its flood delays others less.
 	shortGrace = 20 * time.Millisecond
+	// answerTime is the time for which a connection with an unanswered request is closed last of its
+	// network.
+	answerTime = time.Second
 )
 
 // places bounds the number of connections of an http.Server. A new connection always gets a place.
 // If there are too many, another one is closed: the oldest of the network with the most
-// connections. Two are closed only if nothing else is left: a connection with the token, and the
+// connections, before those of the same network that answer a probe or have not read a request that
+// has arrived. Two are closed only if nothing else is left: a connection with the token, and the
 // one that answers the newest probe. So clients that hold connections, of one network or of many,
 // keep neither the operator nor a probe out. Safe for concurrent use.
 type places struct {
@@ -37,8 +44,9 @@ type places struct {
 type place struct {
 	conn    net.Conn
 	network netip.Prefix
-	opened  time.Time
-	trusted bool // guarded by places.mu; its last request had the token
+	opened  time.Time // guarded by places.mu; when it got its place, and its requests are read
+	trusted bool      // guarded by places.mu; its last request had the token
+	asked   time.Time // guarded by places.mu; when the probe arrived that it answers; zero if there is none
 }
 
 type placeKey struct{}
@@ -55,6 +63,9 @@ func (p *places) connContext(ctx context.Context, conn net.Conn) context.Context
 	for wait := p.makeRoom(); wait > 0; wait = p.makeRoom() {
 		time.Sleep(wait)
 	}
+	p.mu.Lock()
+	added.opened = time.Now()
+	p.mu.Unlock()
 	return context.WithValue(ctx, placeKey{}, added)
 }
 
@@ -67,6 +78,9 @@ func (p *places) connState(conn net.Conn, state http.ConnState) {
 	}
 	if p.probe != nil && p.probe.conn == conn {
 		p.probe = nil
+	}
+	if i := slices.IndexFunc(p.all, func(c *place) bool { return c.conn == conn }); i >= 0 {
+		p.all[i].asked = time.Time{}
 	}
 	if state != http.StateIdle {
 		p.removeLocked(conn)
@@ -87,8 +101,17 @@ func (p *places) makeRoom() (wait time.Duration) {
 	}
 	kept := func(c *place) bool { return c.trusted || c == p.probe }
 	surplus := p.all[0]
-	for _, c := range p.all[:p.max] { // the new one is the last
-		if kept(surplus) && !kept(c) || kept(surplus) == kept(c) && inNetwork[c.network] > inNetwork[surplus.network] {
+	for _, c := range p.all[1:p.max] { // the new one is the last
+		switch {
+		case kept(surplus) != kept(c):
+			if kept(surplus) {
+				surplus = c
+			}
+		case inNetwork[surplus.network] != inNetwork[c.network]:
+			if inNetwork[surplus.network] < inNetwork[c.network] {
+				surplus = c
+			}
+		case surplus.isBusy() && !c.isBusy():
 			surplus = c
 		}
 	}
@@ -101,6 +124,30 @@ func (p *places) makeRoom() (wait time.Duration) {
 		_ = surplus.conn.Close()
 	}
 	return wait
+}
+
+// isBusy reports whether the connection answers a probe, or is new and has not read a request that
+// has arrived. A client cannot prolong that.
+func (c *place) isBusy() bool {
+	return time.Since(c.asked) < answerTime || time.Since(c.opened) < answerTime && hasUnread(c.conn)
+}
+
+// hasUnread reports whether bytes of the peer wait in the socket.
+func hasUnread(conn net.Conn) bool {
+	if tls, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = tls.NetConn()
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var ev verdict.Evidence
+	err = raw.Control(func(fd uintptr) { kernel.Ask(int(fd), &ev) })
+	return err == nil && ev.Found == verdict.Unread
 }
 
 func (p *places) removeLocked(conn net.Conn) {
@@ -118,7 +165,7 @@ func (p *places) begin(r *http.Request, trusted bool) {
 	c.trusted = trusted
 	// A probe with a body may take longer.
 	if (r.URL.Path == "/livez" || r.URL.Path == "/readyz") && r.ContentLength == 0 {
-		p.probe = c
+		p.probe, c.asked = c, time.Now()
 	}
 }
 

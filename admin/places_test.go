@@ -2,10 +2,12 @@ package admin
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +44,14 @@ func (c *visitor) RemoteAddr() net.Addr {
 func (c *visitor) Close() error {
 	c.closed = true
 	return nil
+}
+
+// SyscallConn is that of the real connection, if there is one.
+func (c *visitor) SyscallConn() (syscall.RawConn, error) {
+	if real, ok := c.Conn.(*net.TCPConn); ok {
+		return real.SyscallConn()
+	}
+	return nil, net.ErrClosed
 }
 
 // open opens connections from an address, one for each letter of names.
@@ -148,10 +158,72 @@ func TestTheConnectionOfTheNewestProbeStays(t *testing.T) {
 	require.Equal(t, "b", v.closed())
 	v.ask("c", "/readyz", false)
 	v.open("e", "10.0.0.1:1")
-	require.Equal(t, "ab", v.closed(), "c is the newest probe")
+	require.Equal(t, "bd", v.closed(), "a and c answer")
+	v.state("a", http.StateIdle)
+	v.open("fgh", "10.0.0.3:1")
+	require.Equal(t, "abdef", v.closed(), "c is the newest probe")
 	v.state("c", http.StateIdle)
-	v.open("f", "10.0.0.1:1")
-	require.Equal(t, "abc", v.closed(), "its probe is answered")
+	v.open("i", "10.0.0.1:1")
+	require.Equal(t, "abcdef", v.closed(), "its probe is answered")
+}
+
+// TestAnUnansweredRequestIsNotLost has a probe that is answered while newer probes are, and a request
+// that waits in the socket of a connection that was not read yet.
+func TestAnUnansweredRequestIsNotLost(t *testing.T) {
+	v := newVisit(4)
+	v.open("abcd", "10.0.0.1:1")
+	v.ask("a", "/readyz", false)
+	v.ask("d", "/livez", false)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	client := raw(t, l.Addr().String(), "GET /readyz HTTP/1.1\r\n\r\n")
+	v.conns["b"].Conn, err = l.Accept()
+	require.NoError(t, err)
+	defer v.conns["b"].Conn.Close()
+	eventually(t, "the request arrives", func() bool { return hasUnread(v.conns["b"]) })
+	v.open("e", "10.0.0.1:1")
+	require.Equal(t, "c", v.closed(), "a and d answer, b has not read")
+	v.open("f", "10.0.0.2:1")
+	require.Equal(t, "ce", v.closed())
+	v.open("g", "10.0.0.1:1")
+	require.Equal(t, "ace", v.closed(), "all of the network are busy")
+	_, err = io.ReadFull(v.conns["b"].Conn, make([]byte, 24))
+	require.NoError(t, err)
+	v.state("d", http.StateIdle)
+	v.open("h", "10.0.0.1:1")
+	require.Equal(t, "abce", v.closed(), "b and d are not busy")
+	require.NoError(t, client.Close())
+}
+
+// TestARequestIsAnsweredForASecond has a probe of which the answer cannot be sent.
+func TestARequestIsAnsweredForASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVisit(2)
+		v.open("ab", "10.0.0.1:1")
+		v.ask("a", "/readyz", false)
+		v.ask("b", "/readyz", false)
+		v.state("b", http.StateIdle)
+		time.Sleep(answerTime - 1)
+		v.open("c", "10.0.0.1:1")
+		require.Equal(t, "b", v.closed())
+		time.Sleep(1)
+		v.open("d", "10.0.0.1:1")
+		require.Equal(t, "ab", v.closed())
+	})
+}
+
+// TestTheGraceBeginsWithThePlace has connections that wait for their place.
+func TestTheGraceBeginsWithThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVisit(2)
+		began := time.Now()
+		v.open("abcd", "10.0.0.1:1")
+		require.Equal(t, shortGrace, time.Since(began), "until a and b are as old")
+		v.open("e", "10.0.0.1:1")
+		require.Equal(t, 2*shortGrace, time.Since(began), "c is served since d came")
+		require.Equal(t, "abc", v.closed())
+	})
 }
 
 // TestAConnectionHasTimeForItsRequest opens more connections at once than there are places.

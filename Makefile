@@ -1,6 +1,6 @@
 # CI runs .ci/run, which calls some of these targets.
 
-.PHONY: release demo test long others race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
+.PHONY: release demo test long others narrow race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
 
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
@@ -13,6 +13,10 @@ test:  ; go test ./...
 long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m ./server ./loadtest/internal/truth ./internal/testing/triallimit && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
 # The tests with the oldest Go, without root, and with 1,024 descriptors.
 others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user go test -count 1 ./...
+# The tests with 32 bits. A kernel without 32-bit programs needs EXEC="-exec qemu-i386".
+narrow: export GOARCH = 386
+narrow: export CGO_ENABLED = 0
+narrow: ; go vet ./... && go test $(EXEC) -count 1 ./idle ./idlenet ./settings ./server ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s

@@ -121,7 +121,7 @@ func TestAPeerThatKeepsSendingIsOverTheLimitAsWell(t *testing.T) {
 	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 	b := make([]byte, 1<<16)
 	sent, err := 0, error(nil)
-	for err == nil && sent < 4<<30 {
+	for err == nil && sent < 1<<30 {
 		var n int
 		n, err = c.Write(b)
 		sent += n

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -216,7 +217,7 @@ func TestExplainNamesTheFlagsOfAListener(t *testing.T) {
 // back.
 func TestDescribeIsAFileOfLimits(t *testing.T) {
 	want := idle.Config{
-		ReadTimeout: time.Minute + 1, Jitter: 1e-9, OutputLimit: idle.OutputLimit{Hard: 1 << 40}, ObserveOnly: true,
+		ReadTimeout: time.Minute + 1, Jitter: 1e-9, OutputLimit: idle.OutputLimit{Hard: math.MaxInt}, ObserveOnly: true,
 		OutageGrace: -time.Second, MinRate: idle.MinRate{Always: true, Window: time.Hour}, Heartbeat: idle.Heartbeat{Jitter: -1},
 	}
 	s := newSource(t, strings.ReplaceAll(newSource(t, "", "").Describe(want), ", ", "\n"), "-read-timeout 0")

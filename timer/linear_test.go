@@ -1,6 +1,7 @@
 package timer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func TestLinearizable(t *testing.T) {
 		mu.Lock()
 		events = append(events, shut)
 		if !linearizable(events, history{armed: [2]bool{true, false}}) {
-			slices.SortFunc(events, func(a, b event) int { return int(a.from - b.from) })
+			slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.from, b.from) })
 			for _, e := range events {
 				t.Logf("%d to %d: %s", e.from, e.to, e.name)
 			}

@@ -121,7 +121,7 @@ func TestMistake(t *testing.T) {
 		{"output-total", -1, ""},
 		{"output-total", math.MaxInt, ""},
 		{"max-connections", math.MaxInt32, ""},
-		{"max-connections", math.MaxInt32 + 1, "set at most 2147483647"},
+		{"max-connections", int64(math.MaxInt32 + 1), "set at most 2147483647"},
 		{"keep-closed", 1 << 16, ""},
 		{"keep-closed", 1<<16 + 1, "set at most 65536"},
 		{"observe-only", true, ""},

@@ -50,7 +50,7 @@ func (all Intervals) since(at time.Duration) (sum time.Duration) {
 
 // merged sorts intervals by their beginnings, joins those near each other, and drops short ones.
 func (all Intervals) merged(near, least time.Duration) (list Intervals) {
-	slices.SortStableFunc(all, func(a, b Interval) int { return int(a.From - b.From) })
+	slices.SortStableFunc(all, func(a, b Interval) int { return cmp.Compare(a.From, b.From) })
 	for _, i := range all {
 		if n := len(list); n > 0 && i.From-list[n-1].To <= near {
 			list[n-1].To = max(list[n-1].To, i.To)

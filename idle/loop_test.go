@@ -325,5 +325,6 @@ func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 }
 
 func TestAStateIs88Bytes(t *testing.T) {
+	needs.Bits64(t)
 	require.EqualValues(t, 88, unsafe.Sizeof(conn{}), "the budget per connection, with the table and the wheel, is 146 bytes")
 }

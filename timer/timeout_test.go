@@ -11,6 +11,8 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 func TestStopAndResetReportLikeTimeTimer(t *testing.T) {
@@ -80,6 +82,7 @@ func TestATimeoutInALogIsText(t *testing.T) {
 }
 
 func TestATimeoutIs48Bytes(t *testing.T) {
+	needs.Bits64(t)
 	require.EqualValues(t, 48, unsafe.Sizeof(Timeout{}), "the package comment says so, and 56 would take 64")
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -52,6 +53,7 @@ func (c *conn) learn(ev verdict.Evidence) (heard bool) {
 }
 
 func TestAStateIs64Bytes(t *testing.T) {
+	needs.Bits64(t)
 	require.EqualValues(t, 64, unsafe.Sizeof(State{}))
 }
 

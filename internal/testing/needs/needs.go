@@ -1,9 +1,10 @@
-// Package needs says what a test needs: time, or many descriptors. A test that cannot have it is
+// Package needs says what a test needs: time, many descriptors, or 64 bits. A test that cannot have it is
 // skipped or becomes smaller.
 package needs
 
 import (
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -17,3 +18,11 @@ func Long(t testing.TB) {
 
 // IsLong reports whether tests take their long form.
 func IsLong() bool { return os.Getenv("IDLEWHEEL_LONG") != "" }
+
+// Bits64 skips a test of sizes, which are those of 64-bit systems.
+func Bits64(t testing.TB) {
+	t.Helper()
+	if strconv.IntSize < 64 {
+		t.Skipf("needs 64 bits, have %d", strconv.IntSize)
+	}
+}

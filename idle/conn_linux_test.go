@@ -12,6 +12,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -71,6 +72,7 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 
 func TestTimeoutsOfOneConnection(t *testing.T) {
 	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
 	s := newSite(t, Config{ReadTimeout: 2 * limitOf}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			var err error
@@ -114,6 +116,7 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 	require.GreaterOrEqual(t, long, 20*limitOf)
 	require.Less(t, long, 20*limitOf+room)
 	require.Len(t, s.reasons(), 3, "a connection without timeouts stays open")
+	})
 }
 
 func TestUpdateReachesLiveConnections(t *testing.T) {

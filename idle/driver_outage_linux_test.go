@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 )
 
@@ -107,69 +108,71 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			const n = outageClients
-			wire := faultynet.New(t)
-			server := startPlay(t, "outage", "tcp://"+wire.Host()+":0")
-			f := fleetOf(t, wire, faultynet.PortOf(server.addr), n)
-			for range 2 {
-				f.sendEvenly(outageInterval)
-			}
-			require.Zero(t, server.account().closed(), "before the outage")
-
-			mend := func() {}
-			if tc.lost {
-				mend = wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
-			}
-			if tc.stopped {
-				server.pause()
-			}
-			began := time.Now()
-			for time.Since(began) < outageLength {
-				f.sendEvenly(outageInterval)
-			}
-			mend()
-			if tc.stopped {
-				server.resume(0)
-			}
-			ended := monotonic()
-			t.Logf("outage of %v", time.Since(began))
-
-			heard := f.sendUntilHeard(outageInterval)
-			var after, closed []time.Duration
-			for _, at := range heard {
-				if at != 0 {
-					after = append(after, time.Duration(at-ended))
+			fair.Try(t, func(t testing.TB) {
+				const n = outageClients
+				wire := faultynet.New(t)
+				server := startPlay(t, "outage", "tcp://"+wire.Host()+":0")
+				f := fleetOf(t, wire, faultynet.PortOf(server.addr), n)
+				for range 2 {
+					f.sendEvenly(outageInterval)
 				}
-			}
-			a := server.account()
-			for _, tr := range a.Traces {
-				if tr.Closed != 0 {
-					closed = append(closed, time.Duration(tr.Closed-ended))
-				}
-			}
-			t.Logf("%d clients heard again after the outage: first %v, p50 %v, all %v", len(after), part(after, 0), part(after, 0.5), part(after, 1))
-			t.Logf("%d of %d closed, the first %v after the outage, the last %v; %d saved by the kernel",
-				len(closed), n, part(closed, 0), part(closed, 1), a.Stats.SavedByKernel)
-			require.Len(t, a.Traces, n)
-			assert.Zero(t, len(closed), "living clients were closed")
+				require.Zero(t, server.account().closed(), "before the outage")
 
-			// Dead and living connections are still told apart.
-			a = server.await("silent clients are closed", func(a account) bool { return a.closed() == n })
-			by := a.by()
-			var silences []time.Duration
-			for i := range n {
-				tr := by[f.addressOf(i)]
-				assert.Equal(t, "read idle", tr.Reason, tr.Message)
-				if heard[i] != 0 {
-					silences = append(silences, time.Duration(tr.Closed-f.sentAt(i)))
+				mend := func() {}
+				if tc.lost {
+					mend = wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
 				}
-			}
-			t.Logf("then silent, closed after p50 %v, all %v", part(silences, 0.5), part(silences, 1))
-			if len(closed) == 0 {
-				shortest, _ := f.silences(0, n)
-				assert.GreaterOrEqual(t, shortest, outageConfig.ReadTimeout, "never early")
-			}
-			server.end()
+				if tc.stopped {
+					server.pause()
+				}
+				began := time.Now()
+				for time.Since(began) < outageLength {
+					f.sendEvenly(outageInterval)
+				}
+				mend()
+				if tc.stopped {
+					server.resume(0)
+				}
+				ended := monotonic()
+				t.Logf("outage of %v", time.Since(began))
+
+				heard := f.sendUntilHeard(outageInterval)
+				var after, closed []time.Duration
+				for _, at := range heard {
+					if at != 0 {
+						after = append(after, time.Duration(at-ended))
+					}
+				}
+				a := server.account()
+				for _, tr := range a.Traces {
+					if tr.Closed != 0 {
+						closed = append(closed, time.Duration(tr.Closed-ended))
+					}
+				}
+				t.Logf("%d clients heard again after the outage: first %v, p50 %v, all %v", len(after), part(after, 0), part(after, 0.5), part(after, 1))
+				t.Logf("%d of %d closed, the first %v after the outage, the last %v; %d saved by the kernel",
+					len(closed), n, part(closed, 0), part(closed, 1), a.Stats.SavedByKernel)
+				require.Len(t, a.Traces, n)
+				assert.Zero(t, len(closed), "living clients were closed")
+
+				// Dead and living connections are still told apart.
+				a = server.await("silent clients are closed", func(a account) bool { return a.closed() == n })
+				by := a.by()
+				var silences []time.Duration
+				for i := range n {
+					tr := by[f.addressOf(i)]
+					assert.Equal(t, "read idle", tr.Reason, tr.Message)
+					if heard[i] != 0 {
+						silences = append(silences, time.Duration(tr.Closed-f.sentAt(i)))
+					}
+				}
+				t.Logf("then silent, closed after p50 %v, all %v", part(silences, 0.5), part(silences, 1))
+				if len(closed) == 0 {
+					shortest, _ := f.silences(0, n)
+					assert.GreaterOrEqual(t, shortest, outageConfig.ReadTimeout, "never early")
+				}
+				server.end()
+			})
 		})
 	}
 }
@@ -188,58 +191,60 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			const n = outageClients
-			server := startPlay(t, "outage", "tcp://0.0.0.0:0")
-			port := faultynet.PortOf(server.addr)
-			wire := faultynet.New(t)
-			dead := fleetOf(t, wire, port, n)
+			fair.Try(t, func(t testing.TB) {
+				const n = outageClients
+				server := startPlay(t, "outage", "tcp://0.0.0.0:0")
+				port := faultynet.PortOf(server.addr)
+				wire := faultynet.New(t)
+				dead := fleetOf(t, wire, port, n)
 
-			over := make(chan struct{})
-			var sending sync.WaitGroup
-			var living *fleet
-			if tc.living > 0 {
-				living = fleetOf(t, faultynet.New(t), port, tc.living)
-				sending.Go(func() {
-					for {
-						select {
-						case <-over:
-							return
-						default:
-							living.sendHeartbeats(0, tc.living, outageInterval, outageInterval)
+				over := make(chan struct{})
+				var sending sync.WaitGroup
+				var living *fleet
+				if tc.living > 0 {
+					living = fleetOf(t, faultynet.New(t), port, tc.living)
+					sending.Go(func() {
+						for {
+							select {
+							case <-over:
+								return
+							default:
+								living.sendHeartbeats(0, tc.living, outageInterval, outageInterval)
+							}
 						}
-					}
-				})
-			}
-			defer sending.Wait()
-			stop := sync.OnceFunc(func() { close(over) })
-			defer stop()
-			dead.sendHeartbeats(0, n, outageInterval, 2*outageInterval)
-			require.Zero(t, server.account().closed(), "all clients are alive")
-			wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
-			died := monotonic()
-
-			a := server.await("the dead connections are closed", func(a account) bool { return a.closed() >= n })
-			by := a.by()
-			var silences []time.Duration
-			for i := range n {
-				tr := by[dead.addressOf(i)]
-				assert.Equal(t, "read idle", tr.Reason, tr.Message)
-				silences = append(silences, time.Duration(tr.Closed-dead.sentAt(i)))
-				if tc.living == 0 { // verdicts are held until two timeouts after the last byte of any client
-					silences[i] = time.Duration(tr.Closed - died)
+					})
 				}
-			}
-			t.Logf("closed after the last byte, or after all clients died: first %v, p50 %v, p90 %v, p99 %v, last %v; promised is %v to %v",
-				part(silences, 0), part(silences, 0.5), part(silences, 0.9), part(silences, 0.99), part(silences, 1),
-				outageConfig.ReadTimeout, tc.promised)
-			assert.GreaterOrEqual(t, part(silences, 0), outageConfig.ReadTimeout-time.Millisecond, "never early")
-			assert.LessOrEqual(t, part(silences, 0.5), tc.promised, "closed in time, apart from delays of the machine")
-			assert.LessOrEqual(t, part(silences, 1), tc.promised+room, "no dead connection is left for long")
-			if living != nil {
-				stop()
-				sending.Wait()
-				assert.Zero(t, living.lost(0, tc.living), "no living connection is closed")
-			}
+				defer sending.Wait()
+				stop := sync.OnceFunc(func() { close(over) })
+				defer stop()
+				dead.sendHeartbeats(0, n, outageInterval, 2*outageInterval)
+				require.Zero(t, server.account().closed(), "all clients are alive")
+				wire.Lose(t, faultynet.ToServer, faultynet.ToClient)
+				died := monotonic()
+
+				a := server.await("the dead connections are closed", func(a account) bool { return a.closed() >= n })
+				by := a.by()
+				var silences []time.Duration
+				for i := range n {
+					tr := by[dead.addressOf(i)]
+					assert.Equal(t, "read idle", tr.Reason, tr.Message)
+					silences = append(silences, time.Duration(tr.Closed-dead.sentAt(i)))
+					if tc.living == 0 { // verdicts are held until two timeouts after the last byte of any client
+						silences[i] = time.Duration(tr.Closed - died)
+					}
+				}
+				t.Logf("closed after the last byte, or after all clients died: first %v, p50 %v, p90 %v, p99 %v, last %v; promised is %v to %v",
+					part(silences, 0), part(silences, 0.5), part(silences, 0.9), part(silences, 0.99), part(silences, 1),
+					outageConfig.ReadTimeout, tc.promised)
+				assert.GreaterOrEqual(t, part(silences, 0), outageConfig.ReadTimeout-time.Millisecond, "never early")
+				assert.LessOrEqual(t, part(silences, 0.5), tc.promised, "closed in time, apart from delays of the machine")
+				assert.LessOrEqual(t, part(silences, 1), tc.promised+room, "no dead connection is left for long")
+				if living != nil {
+					stop()
+					sending.Wait()
+					assert.Zero(t, living.lost(0, tc.living), "no living connection is closed")
+				}
+			})
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -162,60 +163,62 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 			}
 			t.Run(tc.name+"/"+network.name, func(t *testing.T) {
 				t.Parallel()
-				server := startPlay(t, tc.play, network.addr(t))
-				stopped := make(chan struct{})
-				var playing sync.WaitGroup
-				defer playing.Wait()
-				var conns []net.Conn
-				defer func() {
-					for _, c := range conns {
-						_ = c.Close()
+				fair.Try(t, func(t testing.TB) {
+					server := startPlay(t, tc.play, network.addr(t))
+					stopped := make(chan struct{})
+					var playing sync.WaitGroup
+					defer playing.Wait()
+					var conns []net.Conn
+					defer func() {
+						for _, c := range conns {
+							_ = c.Close()
+						}
+					}()
+					act := func(p peer) string {
+						c := dialNamed(t, server.addr)
+						conns = append(conns, c)
+						playing.Go(func() { p(c, stopped) })
+						return c.LocalAddr().String()
 					}
-				}()
-				act := func(p peer) string {
-					c := dialNamed(t, server.addr)
-					conns = append(conns, c)
-					playing.Go(func() { p(c, stopped) })
-					return c.LocalAddr().String()
-				}
-				stop := sync.OnceFunc(func() { close(stopped) })
-				defer stop()
-				for range tc.n {
-					act(tc.innocent)
-				}
-				guilty := act(tc.guilty)
-				server.awaitOpen(tc.n + 1)
-				time.Sleep(tc.before)
-				server.pause()
-				stop()
-				server.resume(pauseLength)
-				resumed := monotonic()
+					stop := sync.OnceFunc(func() { close(stopped) })
+					defer stop()
+					for range tc.n {
+						act(tc.innocent)
+					}
+					guilty := act(tc.guilty)
+					server.awaitOpen(tc.n + 1)
+					time.Sleep(tc.before)
+					server.pause()
+					stop()
+					server.resume(pauseLength)
+					resumed := monotonic()
 
-				server.await("the guilty peer is reaped", func(a account) bool { return a.by()[guilty].Reaped })
-				time.Sleep(tc.after - time.Duration(monotonic()-resumed))
-				a := server.account()
-				require.Len(t, a.Traces, tc.n+1)
-				assert.Equal(t, tc.reason.Error(), a.by()[guilty].Reason)
-				wrong := a.reaped(func(tr trace) bool { return tr.Peer != guilty })
-				for _, tr := range wrong[:min(len(wrong), 3)] {
-					t.Logf("%v after the pause, %v after it was opened: %s",
-						time.Duration(tr.Closed-resumed), time.Duration(tr.Closed-tr.Opened), tr.Message)
-				}
-				t.Logf("%d of %d innocent peers reaped; the guilty peer %v after the pause: %s", len(wrong), tc.n,
-					time.Duration(a.by()[guilty].Closed-resumed), a.by()[guilty].Message)
-				assert.Zero(t, len(wrong), "peers were reaped for a pause of the server")
-				for _, tr := range a.Traces {
-					if tr.Peer != guilty && !tr.Reaped {
-						assert.Empty(t, tr.Message)
+					server.await("the guilty peer is reaped", func(a account) bool { return a.by()[guilty].Reaped })
+					time.Sleep(tc.after - time.Duration(monotonic()-resumed))
+					a := server.account()
+					require.Len(t, a.Traces, tc.n+1)
+					assert.Equal(t, tc.reason.Error(), a.by()[guilty].Reason)
+					wrong := a.reaped(func(tr trace) bool { return tr.Peer != guilty })
+					for _, tr := range wrong[:min(len(wrong), 3)] {
+						t.Logf("%v after the pause, %v after it was opened: %s",
+							time.Duration(tr.Closed-resumed), time.Duration(tr.Closed-tr.Opened), tr.Message)
 					}
-				}
-				if tc.play == "soft limit" || tc.play == "write stall" {
+					t.Logf("%d of %d innocent peers reaped; the guilty peer %v after the pause: %s", len(wrong), tc.n,
+						time.Duration(a.by()[guilty].Closed-resumed), a.by()[guilty].Message)
+					assert.Zero(t, len(wrong), "peers were reaped for a pause of the server")
 					for _, tr := range a.Traces {
-						if tr.Peer != guilty {
-							assert.Len(t, tr.Reads, 2, "the peer has read the answer and sent its thanks")
+						if tr.Peer != guilty && !tr.Reaped {
+							assert.Empty(t, tr.Message)
 						}
 					}
-				}
+					if tc.play == "soft limit" || tc.play == "write stall" {
+						for _, tr := range a.Traces {
+							if tr.Peer != guilty {
+								assert.Len(t, tr.Reads, 2, "the peer has read the answer and sent its thanks")
+							}
+						}
+					}
+				})
 			})
 		}
 	}

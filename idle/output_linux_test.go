@@ -16,6 +16,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -145,6 +146,7 @@ func TestOverTheSoftLimit(t *testing.T) {
 
 func TestSlowPeer(t *testing.T) {
 	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
 	cfg := Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf}}
 	s := newSite(t, cfg, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
@@ -189,6 +191,7 @@ func TestSlowPeer(t *testing.T) {
 	require.Equal(t, 200, reason.LimitBytes)
 	time.Sleep(4 * limitOf)
 	require.Len(t, s.reasons(), 1, "the other three connections stay")
+	})
 }
 
 func TestMinRateAlways(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 // oracleEnv sets how many peers TestOracleOfRealPeers runs at the same time, and how often it stops
@@ -104,7 +106,7 @@ func live(addr net.Addr, end <-chan struct{}) (*oracleLife, error) {
 // An oracle judges the actions of a server by the actions of its peers and by its stops.
 // TestOracleOfRealPeers uses it.
 type oracle struct {
-	t     *testing.T
+	t     testing.TB
 	stops []interval
 	told  int
 
@@ -220,6 +222,7 @@ func TestOracleOfRealPeers(t *testing.T) {
 	for _, network := range networks {
 		t.Run(network.name, func(t *testing.T) {
 			t.Parallel()
+			fair.Try(t, func(t testing.TB) {
 			server := startPlay(t, "oracle", network.addr(t))
 			var mu sync.Mutex
 			var lives []*oracleLife // guarded by mu
@@ -279,6 +282,7 @@ func TestOracleOfRealPeers(t *testing.T) {
 			assert.Zero(t, o.hasty, "reaped for silence before a grace as long as the stop had passed")
 			assert.Zero(t, o.wrong, "reaped for a wrong reason")
 			assert.Zero(t, o.missed, "not reaped in time")
+		})
 		})
 	}
 }

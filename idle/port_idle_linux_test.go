@@ -102,6 +102,7 @@ func TestEverySentByteIsAWrite(t *testing.T) {
 // peer takes many timeouts to read the bytes of one write.
 func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 	t.Parallel()
+	fair.Try(t, func(t testing.TB) {
 	const size = 1 << 18
 	s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 4 * limitOf}, func(s *site) {
 		s.events = make(chan Event, 100)
@@ -125,6 +126,7 @@ func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 	ev := <-s.events
 	require.True(t, ev.First)
 	require.GreaterOrEqual(t, ev.Idle, 2*limitOf)
+	})
 }
 
 func TestAllIdle(t *testing.T) {

@@ -46,7 +46,7 @@ type place struct {
 	network netip.Prefix
 	opened  time.Time // guarded by places.mu; when it got its place, and its requests are read
 	trusted bool      // guarded by places.mu; its last request had the token
-	asked   time.Time // guarded by places.mu; when the probe arrived that it answers; zero if there is none
+	asked   time.Time // guarded by places.mu; when the probe arrived that it answers, or zero
 }
 
 type placeKey struct{}

@@ -167,8 +167,8 @@ func TestTheConnectionOfTheNewestProbeStays(t *testing.T) {
 	require.Equal(t, "abcdef", v.closed(), "its probe is answered")
 }
 
-// TestAnUnansweredRequestIsNotLost has a probe that is answered while newer probes are, and a request
-// that waits in the socket of a connection that was not read yet.
+// TestAnUnansweredRequestIsNotLost has a probe that is answered while newer probes are, and a
+// request that waits in the socket of a connection that was not read yet.
 func TestAnUnansweredRequestIsNotLost(t *testing.T) {
 	v := newVisit(4)
 	v.open("abcd", "10.0.0.1:1")

@@ -23,8 +23,8 @@ import (
 
 var exampleFile = regexp.MustCompile(`^example\w*_test\.go$`)
 
-// TestExamplesStandAlone checks each example as pkg.go.dev shows it: a program of the example and of
-// the declarations in its file that it uses. An example that needs another file has none.
+// TestExamplesStandAlone checks each example as pkg.go.dev shows it: a program of the example and
+// of the declarations in its file that it uses. An example that needs another file has none.
 func TestExamplesStandAlone(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
 	require.NoError(t, err)

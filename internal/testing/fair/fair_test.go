@@ -48,8 +48,8 @@ func TestOnlyAFairFailureCounts(t *testing.T) {
 	}
 }
 
-// TestASkippedAttemptEndsItsMeasurement skips a test in its attempt. TestMain finds a goroutine that
-// is left.
+// TestASkippedAttemptEndsItsMeasurement skips a test in its attempt. TestMain finds a goroutine
+// that is left.
 func TestASkippedAttemptEndsItsMeasurement(t *testing.T) {
 	t.Run("skipped", func(t *testing.T) {
 		Try(t, func(t testing.TB) { t.Skip("on purpose") })

@@ -1,5 +1,5 @@
-// Package needs says what a test needs: time, many descriptors, or 64 bits. A test that cannot have it is
-// skipped or becomes smaller.
+// Package needs says what a test needs: time, many descriptors, or 64 bits. A test that cannot have
+// it is skipped or becomes smaller.
 package needs
 
 import (

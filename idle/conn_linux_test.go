@@ -73,49 +73,49 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 func TestTimeoutsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
-	s := newSite(t, Config{ReadTimeout: 2 * limitOf}, func(s *site) {
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			var err error
-			switch b, _ := c.Next(-1); string(b) {
-			case "short":
-				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: limitOf / 2})
-			case "long": // longer than the clock remembers so far
-				err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 20 * limitOf})
-			case "none":
-				err = handle(s.reaper, c).SetTimeouts(Timeouts{})
-			case "bad":
-				if handle(s.reaper, c).SetTimeouts(Timeouts{Read: -1}) == nil {
-					err = errors.New("a negative timeout is accepted")
+		s := newSite(t, Config{ReadTimeout: 2 * limitOf}, func(s *site) {
+			s.traffic = func(c gnet.Conn) gnet.Action {
+				var err error
+				switch b, _ := c.Next(-1); string(b) {
+				case "short":
+					err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: limitOf / 2})
+				case "long": // longer than the clock remembers so far
+					err = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 20 * limitOf})
+				case "none":
+					err = handle(s.reaper, c).SetTimeouts(Timeouts{})
+				case "bad":
+					if handle(s.reaper, c).SetTimeouts(Timeouts{Read: -1}) == nil {
+						err = errors.New("a negative timeout is accepted")
+					}
 				}
+				if err != nil {
+					t.Error(err)
+				}
+				return gnet.None
 			}
-			if err != nil {
-				t.Error(err)
-			}
-			return gnet.None
+		})
+		began := time.Now()
+		closed := map[string]chan time.Duration{}
+		for _, what := range []string{"short", "bad", "long", "none"} {
+			c := dial(t, s.addr)
+			_, err := c.Write([]byte(what))
+			require.NoError(t, err)
+			done := make(chan time.Duration, 1)
+			closed[what] = done
+			go func() {
+				_, _ = io.Copy(io.Discard, c)
+				done <- time.Since(began)
+			}()
 		}
-	})
-	began := time.Now()
-	closed := map[string]chan time.Duration{}
-	for _, what := range []string{"short", "bad", "long", "none"} {
-		c := dial(t, s.addr)
-		_, err := c.Write([]byte(what))
-		require.NoError(t, err)
-		done := make(chan time.Duration, 1)
-		closed[what] = done
-		go func() {
-			_, _ = io.Copy(io.Discard, c)
-			done <- time.Since(began)
-		}()
-	}
-	short := <-closed["short"]
-	require.GreaterOrEqual(t, short, limitOf/2)
-	bad := <-closed["bad"]
-	require.GreaterOrEqual(t, bad, 2*limitOf, "a rejected timeout leaves that of the Config")
-	require.Less(t, short, bad)
-	long := <-closed["long"]
-	require.GreaterOrEqual(t, long, 20*limitOf)
-	require.Less(t, long, 20*limitOf+room)
-	require.Len(t, s.reasons(), 3, "a connection without timeouts stays open")
+		short := <-closed["short"]
+		require.GreaterOrEqual(t, short, limitOf/2)
+		bad := <-closed["bad"]
+		require.GreaterOrEqual(t, bad, 2*limitOf, "a rejected timeout leaves that of the Config")
+		require.Less(t, short, bad)
+		long := <-closed["long"]
+		require.GreaterOrEqual(t, long, 20*limitOf)
+		require.Less(t, long, 20*limitOf+room)
+		require.Len(t, s.reasons(), 3, "a connection without timeouts stays open")
 	})
 }
 

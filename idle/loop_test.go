@@ -11,6 +11,7 @@ import (
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 
 	"github.com/idlewheel/idlewheel/reap"

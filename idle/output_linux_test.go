@@ -147,50 +147,50 @@ func TestOverTheSoftLimit(t *testing.T) {
 func TestSlowPeer(t *testing.T) {
 	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
-	cfg := Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf}}
-	s := newSite(t, cfg, func(s *site) {
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			switch b, _ := c.Next(-1); {
-			case bytes.Contains(b, []byte("begin")):
-				handle(s.reaper, c).BeginMessage()
-			case bytes.Contains(b, []byte("end")):
-				handle(s.reaper, c).EndMessage()
+		cfg := Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf}}
+		s := newSite(t, cfg, func(s *site) {
+			s.traffic = func(c gnet.Conn) gnet.Action {
+				switch b, _ := c.Next(-1); {
+				case bytes.Contains(b, []byte("begin")):
+					handle(s.reaper, c).BeginMessage()
+				case bytes.Contains(b, []byte("end")):
+					handle(s.reaper, c).EndMessage()
+				}
+				return gnet.None
 			}
-			return gnet.None
+		})
+		silent, done, fast, slow := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
+		_ = silent // no message is open
+		send := func(c net.Conn, b []byte) {
+			_, err := c.Write(b)
+			require.NoError(t, err)
 		}
-	})
-	silent, done, fast, slow := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
-	_ = silent // no message is open
-	send := func(c net.Conn, b []byte) {
-		_, err := c.Write(b)
-		require.NoError(t, err)
-	}
-	send(done, []byte("begin"))
-	send(fast, []byte("begin"))
-	send(slow, []byte("begin"))
-	began := time.Now()
-	sendEvery(t, slow, limitOf/20) // 50 bytes a second
-	time.Sleep(limitOf / 4)
-	send(done, []byte("end"))
-	over := make(chan struct{})
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		for {
-			select {
-			case <-over:
-				return
-			case <-time.After(limitOf / 10):
-				_, _ = fast.Write(make([]byte, 100)) // 2,500 bytes a second
+		send(done, []byte("begin"))
+		send(fast, []byte("begin"))
+		send(slow, []byte("begin"))
+		began := time.Now()
+		sendEvery(t, slow, limitOf/20) // 50 bytes a second
+		time.Sleep(limitOf / 4)
+		send(done, []byte("end"))
+		over := make(chan struct{})
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(limitOf / 10):
+					_, _ = fast.Write(make([]byte, 100)) // 2,500 bytes a second
+				}
 			}
-		}
-	})
-	defer sending.Wait()
-	defer close(over)
-	reason := s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
-	require.Less(t, reason.Bytes, reason.LimitBytes)
-	require.Equal(t, 200, reason.LimitBytes)
-	time.Sleep(4 * limitOf)
-	require.Len(t, s.reasons(), 1, "the other three connections stay")
+		})
+		defer sending.Wait()
+		defer close(over)
+		reason := s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
+		require.Less(t, reason.Bytes, reason.LimitBytes)
+		require.Equal(t, 200, reason.LimitBytes)
+		time.Sleep(4 * limitOf)
+		require.Len(t, s.reasons(), 1, "the other three connections stay")
 	})
 }
 

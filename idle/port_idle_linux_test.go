@@ -103,29 +103,29 @@ func TestEverySentByteIsAWrite(t *testing.T) {
 func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
 	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
-	const size = 1 << 18
-	s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 4 * limitOf}, func(s *site) {
-		s.events = make(chan Event, 100)
-		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-			_ = c.SetWriteBuffer(4096) // the rest waits in gnet
-			_, _ = c.Write(make([]byte, size))
-			return nil, gnet.None
+		const size = 1 << 18
+		s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 4 * limitOf}, func(s *site) {
+			s.events = make(chan Event, 100)
+			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+				_ = c.SetWriteBuffer(4096) // the rest waits in gnet
+				_, _ = c.Write(make([]byte, size))
+				return nil, gnet.None
+			}
+		})
+		c := dialSmall(t, s.addr)
+		began := time.Now()
+		b := make([]byte, 4096)
+		for read := 0; read < size; {
+			n, err := c.Read(b)
+			require.NoError(t, err)
+			read += n
+			time.Sleep(limitOf / 16)
 		}
-	})
-	c := dialSmall(t, s.addr)
-	began := time.Now()
-	b := make([]byte, 4096)
-	for read := 0; read < size; {
-		n, err := c.Read(b)
-		require.NoError(t, err)
-		read += n
-		time.Sleep(limitOf / 16)
-	}
-	require.Greater(t, time.Since(began), 4*limitOf, "the answer took several timeouts")
-	require.Empty(t, s.events, "no event while bytes move")
-	ev := <-s.events
-	require.True(t, ev.First)
-	require.GreaterOrEqual(t, ev.Idle, 2*limitOf)
+		require.Greater(t, time.Since(began), 4*limitOf, "the answer took several timeouts")
+		require.Empty(t, s.events, "no event while bytes move")
+		ev := <-s.events
+		require.True(t, ev.First)
+		require.GreaterOrEqual(t, ev.Idle, 2*limitOf)
 	})
 }
 

@@ -1,6 +1,6 @@
 # CI runs .ci/run, which calls some of these targets.
 
-.PHONY: release demo test long others narrow race lint fmt bench fuzz cross attack load scale million simulate model mutants ci
+.PHONY: release demo test long others narrow race lint fmt bench fuzz cross attack load scale million simulate model mutants sample ci
 
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
@@ -24,6 +24,8 @@ fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -co
 simulate: ; IDLEWHEEL_SIMULATE=10m go test ./idle ./idlenet -run "^TestSimulation$$" -v -count 1 -timeout 15m
 model: ; bash idle/model/check.sh
 mutants: ; go -C mutants run .
+# make sample SAMPLE='-seed 7 -n 50 -run ^server/'
+sample: ; go -C mutants run ./sample $(SAMPLE)
 bench: ; go test ./wheel ./timer ./idle -run '^$$' -bench . -count 6 | tee bench.out && go $(TOOL) benchstat -col /handler bench.out
 attack: ; IDLEWHEEL_FLOODS=20 IDLEWHEEL_CHURN=60s IDLEWHEEL_DRAIN=5000 go test ./server ./cmd/echo-heartbeat -v -p 1 -count 1 -timeout 20m -run "Flood|Churn|Drain|Blast|FullServer|Kill|DiesIs|TooFew"
 load:  ; go run ./loadtest hold -c 20k --heartbeat 5s --timeout 15s --hold 15s $(HOLD) && go run ./loadtest storm -c 20k $(HOLD) && go run ./loadtest stall -c 20k --heartbeat 1s --timeout 3s $(HOLD)

@@ -1,0 +1,224 @@
+// Command sample changes every statement and condition of packages, one at a time, draws some of
+// the changes at random, and runs the tests that reach each. A change that no test detects
+// survives: a test is missing, or survivors.txt gives the reason why the change is accepted.
+//
+//	go run ./sample [-seed number] [-n number] [-run regexp] [-in packages] [-tests packages]
+//
+// A statement is left out, a condition is made true or false, and a result is made zero. All
+// changes of a package are compiled at once, and an environment variable switches one on. The exit
+// code is 1 if a change survives without a reason, and 2 after an error.
+//
+// The program gremlins (v0.5.0) was not used because it leaves out no statements, draws no sample,
+// and compiles and runs all tests again for each change.
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/idlewheel/idlewheel/mutants/sample/mutant"
+)
+
+//go:embed survivors.txt
+var survivors string
+
+//go:embed mutant/mutant.go
+var mutantSource []byte
+
+const targets = "idle idlenet internal/verdict internal/outage internal/watch server"
+
+func main() { os.Exit(run(os.Args[1:], reasons(survivors), os.Stdout)) }
+
+func run(args []string, accepted map[string]string, stdout io.Writer) (code int) {
+	flags := flag.NewFlagSet("sample", flag.ContinueOnError)
+	flags.SetOutput(stdout)
+	root := flags.String("root", "..", "the repository")
+	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()%1e6), "seed of the sample")
+	n := flags.Int("n", 200, "number of changes")
+	only := flags.String("run", "", "regular expression; draw only changes with a matching file and description")
+	in := flags.String("in", targets, "packages to change")
+	with := flags.String("tests", "admin metrics settings", "further packages with tests")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	dir, err := os.MkdirTemp("", "sample")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		r := repository{root: *root, dir: dir}
+		err = errors.Join(r.mutate(strings.Fields(*in)), r.measure(strings.Fields(*in+" "+*with)))
+		if err == nil {
+			return r.sample(*only, *n, *seed, accepted, stdout)
+		}
+	}
+	fmt.Fprintln(stdout, "sample:", err)
+	return 2
+}
+
+// reasons returns why changes are accepted. The name of a change is on a line of its own, and its
+// reason on the next, which is indented.
+func reasons(text string) map[string]string {
+	all, name := map[string]string{}, ""
+	for line := range strings.Lines(text) {
+		if reason, ok := strings.CutPrefix(line, "\t"); ok {
+			all[name] = strings.TrimSpace(reason)
+		}
+		name = strings.TrimSpace(line)
+	}
+	return all
+}
+
+// A repository is compiled with all its changes, in a directory of its own.
+type repository struct {
+	root, dir string
+	changes   []change
+	tests     []*test // sorted by their duration
+	left      []string
+}
+
+// list runs go list in the repository.
+func (r *repository) list(args ...string) (string, error) {
+	cmd := exec.Command("go", append([]string{"-C", r.root, "list", "-f"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// mutate writes the files of packages with all their changes, and the overlay that replaces them.
+func (r *repository) mutate(packages []string) error {
+	module, err := r.list("{{.Path}} {{.Dir}}", "-m")
+	if err != nil {
+		return err
+	}
+	path, base, _ := strings.Cut(module, " ")
+	for i := range packages {
+		packages[i] = "./" + packages[i]
+	}
+	files, err := r.list(append([]string{"{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}\n{{end}}"}, packages...)...)
+	if err != nil {
+		return err
+	}
+	sources := map[string]string{filepath.Join(base, "internal/mutant/mutant.go"): string(mutantSource)}
+	for _, file := range strings.Fields(files) {
+		sources[file], r.changes, err = mutate(file, strings.TrimPrefix(file, base+"/"), path+"/internal/mutant", r.changes)
+		if err != nil {
+			return err
+		}
+	}
+	if len(r.changes) > mutant.Max {
+		return fmt.Errorf("%d changes, at most %d", len(r.changes), mutant.Max)
+	}
+	replace := map[string]string{}
+	for file, source := range sources {
+		replace[file] = filepath.Join(r.dir, fmt.Sprintf("%d.go", len(replace)))
+		if err := os.WriteFile(replace[file], []byte(source), 0o666); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	return errors.Join(err, os.WriteFile(r.overlay(), b, 0o666))
+}
+
+func (r *repository) overlay() string { return filepath.Join(r.dir, "overlay.json") }
+
+// measure compiles the tests of packages, and runs each test once. Those that fail are left out.
+func (r *repository) measure(packages []string) error {
+	var all []*test
+	for i, pkg := range packages {
+		p := &program{pkg, filepath.Join(r.root, pkg), filepath.Join(r.dir, fmt.Sprintf("%d.test", i))}
+		compile := exec.Command("go", "-C", r.root, "test", "-c", "-vet=off", "-overlay", r.overlay(), "-o", p.binary, "./"+pkg)
+		if out, err := compile.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", pkg, err, out)
+		}
+		list := exec.Command(p.binary, "-test.list", "^(Test|Example|Fuzz)")
+		list.Dir = p.dir
+		names, err := list.Output()
+		if err != nil {
+			return err
+		}
+		for _, name := range strings.Fields(string(names)) {
+			all = append(all, &test{program: p, name: name})
+		}
+	}
+	var mu sync.Mutex
+	parallel(all, func(t *test) {
+		passed := t.measure()
+		mu.Lock()
+		defer mu.Unlock()
+		if passed {
+			r.tests = append(r.tests, t)
+		} else {
+			r.left = append(r.left, t.pkg+"."+t.name)
+		}
+	})
+	slices.SortFunc(r.tests, func(a, b *test) int { return int(a.took - b.took) })
+	return nil
+}
+
+// sample tries some of the changes that match a regular expression, and prints their outcome.
+func (r *repository) sample(only string, n int, seed uint64, accepted map[string]string, stdout io.Writer) (code int) {
+	var some []int
+	for i, c := range r.changes {
+		if matched, err := regexp.MatchString(only, c.name); err != nil || matched {
+			some = append(some, i)
+		}
+	}
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+	some = some[:min(n, len(some))]
+	fmt.Fprintf(stdout, "seed %d: %d of %d changes, %d tests; left out, as they fail without a change: %q\n",
+		seed, len(some), len(r.changes), len(r.tests), r.left)
+	results := map[string]map[string]int{"all": {}}
+	var mu sync.Mutex
+	parallel(some, func(i int) {
+		began, c, outcome := time.Now(), r.changes[i], "accepted"
+		by := accepted[c.name]
+		if by == "" {
+			outcome = "SURVIVED"
+			if by = killer(batches(r.tests, i, c), i); by != "" {
+				outcome = "killed"
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(stdout, "%-8s %s (line %d): %.1f s %s\n", outcome, c.name, c.line, time.Since(began).Seconds(), by)
+		pkg := filepath.Dir(c.file)
+		if results[pkg] == nil {
+			results[pkg] = map[string]int{}
+		}
+		results[pkg][outcome]++
+		results["all"][outcome]++
+	})
+	fmt.Fprintln(stdout, results)
+	return min(results["all"]["SURVIVED"], 1)
+}
+
+// parallel calls f with each element. Tests wait most of the time.
+func parallel[E any](all []E, f func(E)) {
+	var wg sync.WaitGroup
+	next := make(chan E)
+	for range 2 * runtime.NumCPU() {
+		wg.Go(func() {
+			for e := range next {
+				f(e)
+			}
+		})
+	}
+	for _, e := range all {
+		next <- e
+	}
+	close(next)
+	wg.Wait()
+}

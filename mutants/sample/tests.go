@@ -1,0 +1,112 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/idlewheel/idlewheel/mutants/sample/mutant"
+)
+
+// A program has the tests of one package, with all changes switched off.
+type program struct {
+	pkg         string // within the repository
+	dir, binary string
+}
+
+// A test is a top-level test, and what its run without a change has shown.
+type test struct {
+	*program
+	name    string
+	took    time.Duration
+	reached []byte
+}
+
+// A batch is a number of tests that run in one process.
+type batch struct {
+	*program
+	names []string
+	took  time.Duration // without a change, one after the other
+}
+
+// run runs the tests, and returns an error if one fails or is much slower than without a change.
+func (b *batch) run(env string) (string, error) {
+	limit := 10*time.Second + 3*b.took
+	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, b.binary, "-test.short", "-test.failfast", "-test.paniconexit0",
+		"-test.timeout", limit.String(), "-test.run", "^("+strings.Join(b.names, "|")+")$")
+	cmd.Dir, cmd.WaitDelay = b.dir, time.Second
+	cmd.Env = append(os.Environ(), env, "IDLEWHEEL_BASE_SEED=1", "TMPDIR="+path.Dir(b.binary))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	out, err := cmd.CombinedOutput()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // child processes that a test has left
+	}
+	return string(out), err
+}
+
+// measure runs a test alone, without a change. It reports false if the test fails twice.
+func (t *test) measure() bool {
+	file := fmt.Sprintf("%s.%s", t.binary, t.name)
+	for range 2 {
+		if err := os.WriteFile(file, make([]byte, mutant.Max), 0o666); err != nil {
+			return false
+		}
+		began := time.Now()
+		_, err := (&batch{t.program, []string{t.name}, time.Minute}).run(mutant.Reached + "=" + file)
+		if t.took = time.Since(began); err == nil {
+			t.reached, err = os.ReadFile(file)
+			return err == nil
+		}
+	}
+	return false
+}
+
+// batches returns the tests that reach a change, those of its own package first, and quick ones
+// before slow ones. The tests of a package are sorted by their duration.
+func batches(tests []*test, n int, c change) (all []*batch) {
+	last := map[*program]*batch{}
+	for _, t := range tests {
+		if t.reached[n] == 0 {
+			continue
+		}
+		b := last[t.program]
+		if b == nil || b.took+t.took > min(time.Second<<len(all), 8*time.Second) {
+			b = &batch{program: t.program}
+			last[t.program], all = b, append(all, b)
+		}
+		b.names, b.took = append(b.names, t.name), b.took+t.took
+	}
+	isOther := func(b *batch) int { return min(len(strings.TrimPrefix(path.Dir(c.file), b.pkg)), 1) }
+	slices.SortStableFunc(all, func(a, b *batch) int {
+		return cmp.Or(cmp.Compare(isOther(a), isOther(b)), cmp.Compare(a.took, b.took))
+	})
+	return all
+}
+
+var failure = regexp.MustCompile(`(?m)^--- FAIL: \S+`)
+
+// killer returns the test that detects change n, or nothing if it survives. The test has to fail
+// twice, because one failure of a timed test may be that of a busy machine.
+func killer(all []*batch, n int) string {
+	for _, b := range all {
+		out, err := b.run(fmt.Sprintf("%s=%d", mutant.Number, n))
+		if err != nil {
+			_, err = b.run(fmt.Sprintf("%s=%d", mutant.Number, n))
+		}
+		if err != nil {
+			return b.pkg + cmp.Or(failure.FindString(out), ": panic, goroutine left, or timeout")
+		}
+	}
+	return ""
+}

@@ -102,9 +102,11 @@ func (s *schema) condition(e ast.Expr, loop bool) {
 			return
 		}
 	}
-	switch {
+	switch text := s.text(e); {
 	case s.seen[e]:
-	case loop:
+	case text == "false":
+		s.wrap(e, fmt.Sprintf("(mutant.Is(%d) || ", s.add("true instead of", e)), ")")
+	case loop || text == "true":
 		s.wrap(e, fmt.Sprintf("(!mutant.Is(%d) && (", s.add("false instead of", e)), "))")
 	default:
 		n := s.add("true instead of", e)

@@ -94,7 +94,7 @@ func batches(tests []*test, n int, c change) (all []*batch) {
 	return all
 }
 
-var failure = regexp.MustCompile(`(?m)^--- FAIL: \S+`)
+var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
 // killer returns the test that detects change n, or nothing if it survives. The test has to fail
 // twice, because one failure of a timed test may be that of a busy machine.
@@ -105,7 +105,8 @@ func killer(all []*batch, n int) string {
 			_, err = b.run(fmt.Sprintf("%s=%d", mutant.Number, n))
 		}
 		if err != nil {
-			return b.pkg + cmp.Or(failure.FindString(out), ": panic, goroutine left, or timeout")
+			by := append(failure.FindStringSubmatch(out), "", "panic, goroutine left, or timeout")
+			return b.pkg + ": " + by[1]
 		}
 	}
 	return ""

@@ -99,6 +99,14 @@ func (r *repository) list(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
+// paths returns the patterns of packages.
+func paths(packages []string) (patterns []string) {
+	for _, pkg := range packages {
+		patterns = append(patterns, "./"+pkg)
+	}
+	return patterns
+}
+
 // mutate writes the files of packages with all their changes, and the overlay that replaces them.
 func (r *repository) mutate(packages []string) error {
 	module, err := r.list("{{.Path}} {{.Dir}}", "-m")
@@ -106,10 +114,7 @@ func (r *repository) mutate(packages []string) error {
 		return err
 	}
 	path, base, _ := strings.Cut(module, " ")
-	for i := range packages {
-		packages[i] = "./" + packages[i]
-	}
-	files, err := r.list(append([]string{"{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}\n{{end}}"}, packages...)...)
+	files, err := r.list(append([]string{"{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}\n{{end}}"}, paths(packages)...)...)
 	if err != nil {
 		return err
 	}
@@ -138,13 +143,13 @@ func (r *repository) overlay() string { return filepath.Join(r.dir, "overlay.jso
 
 // measure compiles the tests of packages, and runs each test once. Those that fail are left out.
 func (r *repository) measure(packages []string) error {
+	args := []string{"-C", r.root, "test", "-c", "-vet=off", "-overlay", r.overlay(), "-o", r.dir + "/"}
+	if out, err := exec.Command("go", append(args, paths(packages)...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
 	var all []*test
-	for i, pkg := range packages {
-		p := &program{pkg, filepath.Join(r.root, pkg), filepath.Join(r.dir, fmt.Sprintf("%d.test", i))}
-		compile := exec.Command("go", "-C", r.root, "test", "-c", "-vet=off", "-overlay", r.overlay(), "-o", p.binary, "./"+pkg)
-		if out, err := compile.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w\n%s", pkg, err, out)
-		}
+	for _, pkg := range packages {
+		p := &program{pkg, filepath.Join(r.root, pkg), filepath.Join(r.dir, filepath.Base(pkg)+".test")}
 		list := exec.Command(p.binary, "-test.list", "^(Test|Example|Fuzz)")
 		list.Dir = p.dir
 		names, err := list.Output()

@@ -88,10 +88,11 @@ func TestAConfigErrorNamesFieldsLikeItsCaller(t *testing.T) {
 	require.Equal(t, "--tick is 1m0s, longer than --read-timeout of 1s: set a longer timeout, or a tick of a tenth of it",
 		mistake.Text(func(_, setting string) string { return "--" + setting }))
 
-	_, err = Middleware(newEcho(), Config{Heartbeat: Heartbeat{Interval: time.Second}})
+	_, err = Middleware(newEcho(), Config{Heartbeat: Heartbeat{Interval: time.Second, IsPong: func(gnet.Conn) bool { return true }}})
 	ok = errors.As(err, &mistake)
 	require.True(t, ok)
 	require.Equal(t, "Heartbeat.Ping", mistake.Field)
+	require.NotContains(t, err.Error(), "Interval is not set")
 	require.Empty(t, mistake.Setting)
 }
 

@@ -25,6 +25,8 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"too short", newEcho(), Config{ReadTimeout: time.Microsecond}, []string{"Config.ReadTimeout is 1µs: set at least 1ms"}},
 		{"negative hard limit", newEcho(), Config{OutputLimit: OutputLimit{Hard: -1}},
 			[]string{"Config.OutputLimit.Hard is -1: set a positive number, or 0 for none"}},
+		{"soft limit above the hard limit", newEcho(), Config{OutputLimit: OutputLimit{Hard: 1, Soft: 2, SoftFor: time.Second}},
+			[]string{"Config.OutputLimit.Soft is 2, above Config.OutputLimit.Hard, which is 1: set less"}},
 		{"total below the hard limit", newEcho(), Config{OutputLimit: OutputLimit{Hard: 1 << 20, Total: 1000}},
 			[]string{"Config.OutputLimit.Total is 1000, below Config.OutputLimit.Hard, which is 1048576: set more"}},
 		{"total below the soft limit", newEcho(), Config{OutputLimit: OutputLimit{Soft: 1001, SoftFor: time.Second, Total: 1000}},

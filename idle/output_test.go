@@ -168,6 +168,7 @@ func TestALoopThatHearsIsNotQuiet(t *testing.T) {
 	l, _, _, _ := s.watched(conns[0])
 	s.pass(t, 20*time.Second)
 	require.True(t, l.outputs.sweep.quiet)
+	require.EqualValues(t, 8, (&sweep{every: 2, seldom: 8, quiet: true}).nextSweep(1))
 	e.traffic = func(c gnet.Conn) gnet.Action { _ = s.el.Close(c); return gnet.None }
 	s.receive(conns[0])
 	require.False(t, l.outputs.sweep.quiet)

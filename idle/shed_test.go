@@ -78,6 +78,7 @@ func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	require.NoError(t, setMax(s.Reaper, 1))
 	s.crowd.shedding.Store(-10) // ten connections too many
 	require.False(t, l.shedOne(chosen, time.Minute))
+	require.False(t, l.shedOne(candidate{id, r.Heard - 1, false}, 0), "a peer was heard meanwhile")
 	require.True(t, l.shedOne(chosen, 0))
 }
 

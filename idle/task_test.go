@@ -179,6 +179,10 @@ func TestOnlyBusyConnectionsAreCounted(t *testing.T) {
 	enough := count.Enough()
 	(&port{l, s.Reaper}).CountBusy(count)
 	require.Equal(t, enough-len(busy), count.Enough())
+	s.pass(t, time.Second)
+	s.receive(early[0]) // the peers are not silent any more
+	(&port{l, s.Reaper}).CountBusy(count)
+	require.Equal(t, enough-len(busy), count.Enough())
 }
 
 // TestThereIsOneTaskAtATime posts two tasks, and another one after the first has run.

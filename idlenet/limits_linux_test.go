@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 
@@ -39,6 +40,17 @@ func TestAHalfClosedConnectionEnds(t *testing.T) {
 }
 
 // TestLimitsOfOneConnection gives one connection each limit, and another one none of them.
+func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
+	e := newEcho(t, Config{ReadTimeout: time.Minute, TCPKeepAlive: 40 * time.Second})
+	e.dial()
+	own, _ := root(e.accepted())
+	require.NoError(t, control(own, func(fd uintptr) {
+		seconds, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+		require.NoError(t, err)
+		require.Equal(t, 20, seconds)
+	}))
+}
+
 func TestLimitsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	const limit = 300 * time.Millisecond

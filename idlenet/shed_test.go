@@ -54,6 +54,9 @@ func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	require.EqualValues(t, 1, e.Stats().Refused)
 	require.Zero(t, e.Stats().Reaped[reap.Shed])
 	require.Equal(t, 2, e.Connections())
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.ObserveOnly = true }))
+	say(t, e.dial(), "hello")
+	require.EqualValues(t, 1, e.Stats().Observed[reap.Shed], "it would have been refused")
 }
 
 func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
@@ -86,6 +89,9 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 	require.Equal(t, 2, w.ln.Connections())
 	w.accept()
 	require.Equal(t, 1, w.N["refused"])
+	w.Sleep(w.Slack())
+	require.True(t, w.ln.searchAll())
+	require.False(t, w.ln.searchAll(), "once in a tick")
 }
 
 func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {

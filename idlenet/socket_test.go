@@ -23,8 +23,10 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func listenUnix(t *testing.T) net.Listener {
@@ -137,10 +139,11 @@ func TestAConnectionThatIsNoSocketIsServedButNotWatched(t *testing.T) {
 	require.NoError(t, err)
 	var log syncbuf.Buffer
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{c} }}, Config{
-		ReadTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		ReadTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil)), Sources: sourcelimit.Limits{Connections: 1},
 	})
 	client := e.dial()
 	c := e.accepted()
+	say(t, e.dial(), "it takes no place of its source")
 	require.Empty(t, e.ID(c))
 	time.Sleep(2 * short)
 	say(t, client, "it stays")
@@ -187,6 +190,8 @@ func TestWatchADialledConnection(t *testing.T) {
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorIs(t, e.Reason(client), reap.ReadIdle)
+	require.NoError(t, client.Close())
+	require.False(t, askKernel(client, 0, new(verdict.Evidence)))
 }
 
 // TestBytesOfTheFirstTickCount reads before the clock of a Listener has moved.

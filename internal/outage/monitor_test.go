@@ -287,6 +287,7 @@ func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
 	require.InDelta(t, 0, f.Outage.From.Sub(began), float64(tick))
 	require.False(t, s.isHeld())
 	require.Equal(t, f.Outage.Length, s.Time)
+	require.Equal(t, 2*second, s.stopped, "the gap is no part of the next silence")
 	require.Empty(t, s.run(30*second))
 }
 

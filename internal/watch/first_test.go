@@ -23,6 +23,7 @@ func TestTheFirstAreKept(t *testing.T) {
 		slices.Sort(all)
 		first := all[:min(limit, len(all))]
 		require.Equal(t, first, append([]int{}, l.Sorted()...))
+		require.Equal(t, limit < len(all), len(dropped) > 0, "most are not even admitted")
 		for _, x := range dropped {
 			require.GreaterOrEqual(t, x, limit)
 		}

@@ -12,15 +12,20 @@ import (
 
 // TestAnInspectionShowsWhatTheKernelKnows inspects a connection with bytes that no handler has read.
 func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
-	p.open()
+	p := newTestPort(t, testConfig{ReadTimeout: 5 * time.Second, ObserveOnly: true})
+	for range inspectStep + 1 {
+		p.open()
+	}
 	p.pass(10 * time.Second)
 	p.answer = verdict.Evidence{Dated: true, Silent: 2 * time.Second, Quiet: 3 * time.Second, Queued: 4, Received: 5, Acked: 6}
-	i, err := p.NewInspector(reap.Query{Limit: 1})
+	i, err := p.NewInspector(reap.Query{Limit: 1, States: true})
 	require.NoError(t, err)
-	p.Inspect(0, i)
+	for next, more := uint32(0), true; more; {
+		next, more = p.Inspect(next, i)
+	}
+	require.Equal(t, inspectStep+1, i.Result().States["observed"])
 	got := i.Result().Connections[0]
 	got.Due = 0
-	require.Equal(t, reap.ConnInfo{ID: "1-0-1", Age: 9900 * time.Millisecond, ReadIdle: 2 * time.Second, WriteIdle: 3 * time.Second,
-		Received: 5, Sent: 6, Output: 4, State: "open"}, got)
+	require.Equal(t, reap.ConnInfo{ID: "1-0-1", Age: 9975 * time.Millisecond, ReadIdle: 2 * time.Second, WriteIdle: 3 * time.Second,
+		Received: 5, Sent: 6, Output: 4, State: "observed"}, got)
 }

@@ -49,6 +49,10 @@ func TestLimitsOfAConnectionAdaptItsState(t *testing.T) {
 	require.NotZero(t, p.Facts(id, c, p.now).RatedSince)
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{MinRate: reap.MinRate{BytesPerSecond: -1}}))
 	require.Zero(t, p.Facts(id, c, p.now).RatedSince)
+	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{}))
+	require.Zero(t, c.LimitsID, "it has the limits of the others")
+	p.limits.all, p.limits.unused = make([]*Limits, maxLimits+1), nil
+	require.ErrorContains(t, p.SetLimits(id, c, reap.ConnLimits{MaxAge: time.Hour}), "round them")
 }
 
 // TestTheMonitorKnowsTheTimeoutsOfConnections has a silence that is long for one connection only.
@@ -72,6 +76,7 @@ func TestLimitsAreRebuiltWhenTheyAreUsed(t *testing.T) {
 	id, c := p.open()
 	require.NoError(t, p.SetLimits(id, c, reap.ConnLimits{AllTimeout: 2 * time.Hour}))
 	old := p.limits.all[c.LimitsID]
+	require.Error(t, p.ScaleTimeouts(1, -1))
 	require.NoError(t, p.ScaleTimeouts(1, time.Minute))
 	p.Follow(p.Settings())
 	require.Same(t, old, p.limits.all[c.LimitsID])

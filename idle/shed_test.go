@@ -64,6 +64,16 @@ func TestARefusalUsesTheCurrentConfig(t *testing.T) {
 	s.OnClose(first, nil)
 }
 
+// TestATaskShedsAnEighth has far too many connections after an update.
+func TestATaskShedsAnEighth(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 100, ReadTimeout: time.Hour})
+	l, _, _, _ := s.watched(s.open(16)[0])
+	s.pass(t, time.Minute)
+	require.NoError(t, setMax(s.Reaper, 1))
+	l.shed(func() bool { return false })
+	require.Equal(t, 14, l.Open)
+}
+
 // TestAConnectionThatHasBecomeProtectedIsNotShed chooses a connection when it is not yet protected.
 func TestAConnectionThatHasBecomeProtectedIsNotShed(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{MaxConnections: 2})

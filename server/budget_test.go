@@ -33,4 +33,7 @@ func TestTheBudgetOfDescriptors(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooFewDescriptors)
 	require.Equal(t, 960, budget{allowed: 1000, loops: 2, listeners: 1}.full())
 	require.Zero(t, budget{}.full())
+	own, err := newBudget(&Config{}, 1)
+	require.NoError(t, err)
+	require.Equal(t, own.allowed > 0, own.inUse > 0)
 }

@@ -20,6 +20,7 @@ func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 	p.answer = verdict.Evidence{Dated: true, Silent: 2 * time.Second, Quiet: 3 * time.Second, Queued: 4, Received: 5, Acked: 6}
 	i, err := p.NewInspector(reap.Query{Limit: 1, States: true})
 	require.NoError(t, err)
+	p.Ends.Add(1, false, p.NewError(reap.Kicked)) // it is not closed yet
 	for next, more := uint32(0), true; more; {
 		next, more = p.Inspect(next, i)
 	}

@@ -1,11 +1,15 @@
 package watch
 
 import (
+	"bytes"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -41,4 +45,15 @@ func TestABlockedLoopCountsForALimitOfAnUpdate(t *testing.T) {
 	stall := verdict.Outage{From: p.now, To: p.now.Add(30 * time.Second), Length: 30 * time.Second}
 	p.Shard.Outages.AddStall(stall.From, stall.To)
 	require.Equal(t, verdict.Outages{stall}, p.Shard.Outages.away.Loop)
+}
+
+func TestOutagesAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, f := range []outage.Finding{{Held: 1}, {Outage: verdict.Outage{Length: 1}, Silent: true}, {Outage: verdict.Outage{Length: 1}}} {
+		p.now = p.now.Add(2 * time.Second) // no more than one of a kind in a second
+		p.Report(f)
+	}
+	logging.Of(p.Settings().Logger).Flush()
+	require.Regexp(t, "(?s)are held.*the silence of all connections is over.*the server stood still", log.String())
 }

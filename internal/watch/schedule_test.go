@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/wheel"
 )
 
 func TestALookIsNeverPutOff(t *testing.T) {
@@ -20,6 +21,8 @@ func TestALookIsNeverPutOff(t *testing.T) {
 		require.True(t, filed)
 		require.Equal(t, tc.want, due, "by %v", tc.by)
 	}
+	p.Schedule.wheel.Advance(20*time.Second, 9, func(wheel.Handle, uint32) { p.Schedule.by(timer, mono.Time(time.Minute)) })
+	require.Equal(t, 1, p.Schedule.Len(), "a look schedules the next one")
 }
 
 // TestAFrontEndThatSeesMessagesLooksInTheTickOfADeadline has a deadline between two ticks.

@@ -154,26 +154,31 @@ func TestRunServesReapsAndStops(t *testing.T) {
 }
 
 func TestHandlerThatAsksForShutdownIsNoError(t *testing.T) {
-	at, _, result := start(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{action: gnet.Shutdown}, Idle: idleConfig})
-	c, err := net.Dial("tcp", at.String())
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.Write([]byte("x"))
-	require.NoError(t, err)
-	require.NoError(t, await(t, result))
-
 	deciding := idleConfig
 	deciding.OnIdle = func(gnet.Conn, idle.Event) gnet.Action { return gnet.Shutdown }
-	at, _, result = start(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: deciding})
-	c, err = net.Dial("tcp", at.String())
-	require.NoError(t, err)
-	defer c.Close()
-	require.NoError(t, await(t, result), "OnIdle may ask for it as well")
+	for from, cfg := range map[string]Config{
+		"OnTraffic": {Handler: &echo{action: gnet.Shutdown}, Idle: idleConfig},
+		"OnIdle":    {Handler: &echo{}, Idle: deciding},
+		"OnClose":   {Handler: &leaves{}, Idle: idleConfig},
+	} {
+		cfg.Addresses = []string{"127.0.0.1:0"}
+		at, _, result := start(t, cfg)
+		c, err := net.Dial("tcp", at.String())
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write([]byte("x"))
+		require.NoError(t, err)
+		require.NoError(t, await(t, result), from)
+	}
 }
 
 func TestHandlerThatRefusesToBoot(t *testing.T) {
 	require.NoError(t, run(t.Context(), Config{Addresses: []string{"127.0.0.1:0"}, Handler: &refuses{}, Idle: idleConfig}))
 }
+
+type leaves struct{ echo }
+
+func (*leaves) OnClose(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
 
 type refuses struct{ echo }
 

@@ -112,4 +112,7 @@ func TestUpdateKeepsWhatNewHasSet(t *testing.T) {
 	require.Equal(t, 100, cfg.MaxConnections)
 	require.Equal(t, OutputTotal(idle.OutputLimit{}), cfg.OutputLimit.Total)
 	require.Equal(t, 128, cfg.KeepClosed)
+	cfg.KeepClosed = 0
+	(&Config{}).complete(&cfg)
+	require.Zero(t, cfg.KeepClosed, "there is no page")
 }

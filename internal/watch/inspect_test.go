@@ -10,7 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// TestAnInspectionShowsWhatTheKernelKnows inspects a connection with bytes that no handler has read.
+// TestAnInspectionShowsWhatTheKernelKnows has bytes that no handler has read.
 func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: 5 * time.Second, ObserveOnly: true})
 	for range inspectStep + 1 {

@@ -383,6 +383,8 @@ func TestUpdateChangesTheTotal(t *testing.T) {
 	require.NoError(t, s.Update(func(cfg *Config) { cfg.OutputLimit.Total = -1 }))
 	s.pass(t, 2*s.watch.Clock.Tick())
 	require.Zero(t, s.Stats().PendingOutput)
+	l, _, _, _ := s.watched(conns[0])
+	require.Zero(t, l.outputs.mostWaiting.Load())
 	s.send(conns[0], 9000)
 	require.Empty(t, s.ended)
 	require.NoError(t, s.Update(func(cfg *Config) { cfg.OutputLimit.Total = 1000 }))

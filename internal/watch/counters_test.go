@@ -27,6 +27,7 @@ func TestLatenessIsCountedInBuckets(t *testing.T) {
 	require.EqualValues(t, 1, got.Buckets[len(bounds)], "above the last bound")
 	require.EqualValues(t, 6, got.Count)
 	require.Equal(t, time.Hour, got.Max)
+	require.Equal(t, time.Hour+10*time.Second+202*time.Millisecond+1, got.Sum)
 }
 
 // TestThePartsOfStatsAddUp adds parts that differ in each number, and checks each number of the

@@ -66,6 +66,8 @@ func TestTheMonitorKnowsTheTimeoutsOfConnections(t *testing.T) {
 			p.Move(func(mono.Time) mono.Time { return 0 })
 		}
 		require.Equal(t, own > 0, p.Monitor.State().Count != nil, "%v", own)
+		p.Resume() // after a time without connections
+		require.Nil(t, p.Monitor.State().Count)
 	}
 }
 

@@ -13,7 +13,8 @@ test:  ; go test ./...
 long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m ./server ./loadtest/internal/truth ./internal/testing/triallimit && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
 # The tests with the oldest Go, without root, and with 1,024 descriptors.
 others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user go test -count 1 ./...
-# The tests with 32 bits, or only their compilation if the kernel runs no such programs. EXEC="-exec qemu-i386" runs them there.
+# The tests with 32 bits, or only their compilation if the kernel runs no such programs. There
+# EXEC="-exec qemu-i386" runs them.
 NARROW = ./idle ./idlenet ./settings ./server ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
 narrow: export GOARCH = 386
 narrow: export CGO_ENABLED = 0

@@ -25,9 +25,9 @@ const (
 	sequenceDead   = 50
 )
 
-// TestSequencesOfOutagesCloseNoLivingClient has sequences of one to six outages, 0.1 to 1.9
+// TestSequencesOfOutagesCloseNoLivingClient has sequences of one to six outages, 0.1 to 1.6
 // timeouts long and 0.1 to 1.5 apart: the server is stopped, packets are lost, or both. Each living
-// client has an interval of its own, of 0.3 to 0.95 timeouts. The dead ones are frozen programs.
+// client has an interval of its own, of 0.3 to 0.9 timeouts. The dead ones are frozen programs.
 // IDLEWHEEL_SEQUENCES is the number of sequences, and IDLEWHEEL_BASE_SEED the seed of the first.
 func TestSequencesOfOutagesCloseNoLivingClient(t *testing.T) {
 	t.Parallel()
@@ -52,14 +52,14 @@ func playSequence(t testing.TB, rng *rand.Rand) {
 	wire := faultynet.New(t)
 	server := startPlay(t, "sequence", "tcp://"+wire.Host()+":0")
 	f := fleetOf(t, wire, faultynet.PortOf(server.addr), sequenceLiving+sequenceDead)
-	b := f.beat(sequenceLiving, rng, timeout*3/10, timeout*95/100)
+	b := f.beat(sequenceLiving, rng, timeout*3/10, timeout*9/10)
 	part := func(least, most float64) time.Duration {
 		return time.Duration((least + rng.Float64()*(most-least)) * float64(timeout))
 	}
 	f.send(sequenceLiving, sequenceLiving+sequenceDead, "the last beat")
 	time.Sleep(part(2, 3)) // the server learns how often it hears them
 	for range 1 + rng.IntN(6) {
-		kind, length, pause := rng.IntN(3), part(0.1, 1.9), part(0.1, 1.5)
+		kind, length, pause := rng.IntN(3), part(0.1, 1.6), part(0.1, 1.5)
 		t.Logf("at %v: %s for %v, then %v without an outage", time.Duration(f.now()), [...]string{"stopped", "packets lost", "both"}[kind], length, pause)
 		mend := func() {}
 		if kind > 0 {

@@ -201,6 +201,29 @@ func TestTooFewConnectionsSayNothingAboutTheNetwork(t *testing.T) {
 	}
 }
 
+func TestVerdictsWaitForACount(t *testing.T) {
+	s := newServer(t)
+	s.open(minBusy-1, second)
+	s.run(30 * second)
+	s.down = true
+	for s.State().Count == nil {
+		s.step(tick)
+	}
+	began := s.State().Count.To
+	require.Equal(t, began, s.State().HeldSince(began.Add(second-1)), "an eighth of the timeout")
+	require.Zero(t, s.State().HeldSince(began.Add(second)))
+	require.False(t, s.isHeld())
+}
+
+func TestDelaysAreNoSilence(t *testing.T) {
+	s := newServer(t)
+	s.step(tick)
+	before := s.silence(s.now)
+	s.step(3 * tick)
+	require.Empty(t, s.all(), "it is no gap")
+	require.Equal(t, before+tick, s.silence(s.now))
+}
+
 func TestNoHoldIfItIsSwitchedOff(t *testing.T) {
 	for name, change := range map[string]func(*Rule){
 		"Hold":            func(r *Rule) { r.Hold = false },

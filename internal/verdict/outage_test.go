@@ -279,6 +279,14 @@ func TestPutOff(t *testing.T) {
 	}
 }
 
+func TestAPeerThatWasHeardNeedsNoChance(t *testing.T) {
+	lim := Limits{Grace: 1000, Resend: 100}
+	for heard, want := range map[mono.Time]mono.Time{79: 181, 80: 120, 81: 120} {
+		due, _ := lim.putOff(deadline{50, 50, 100}, heard, paused(outagesOf(60, 80)))
+		require.Equal(t, want, due, "heard at %d", heard)
+	}
+}
+
 // TestTheDeadAreClosedInTheEnd has a server that is stopped again and again, for ever.
 func TestTheDeadAreClosedInTheEnd(t *testing.T) {
 	const limit = 10 * time.Second

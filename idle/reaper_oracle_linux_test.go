@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -128,17 +129,18 @@ func (o *oracle) tell(format string, args ...any) {
 }
 
 // bound returns the latest instant at which a connection must be closed that is silent since
-// silentSince. Each stop that begins before then puts it off by twice its length: once because the
-// server cannot judge, and once so that lost bytes can arrive.
+// silentSince. Each stop that begins before then puts it off by its length, because the server
+// cannot judge, and by the time since the first stop, so that lost bytes can arrive.
 func (o *oracle) bound(silentSince int64) int64 {
-	due := silentSince + int64(oracleTimeout)
+	due, lost := silentSince+int64(oracleTimeout), int64(0)
 	// No peer may have been heard for a while. Then verdicts are held for up to one more timeout,
 	// and for the same time again after peers are heard.
 	const held = 2 * int64(oracleTimeout)
 	slack := int64(2 * oracleTick)
 	for _, s := range o.stops {
 		if s.to > silentSince && s.from <= due+slack+held {
-			due = max(due, s.to) + s.length()
+			lost = cmp.Or(lost, s.from)
+			due = max(due, s.to, 2*s.to-lost-s.length()+int64(oracleTimeout)/4) + s.length()
 			slack += int64(2 * oracleTick) // the server may overestimate a stop
 		}
 	}

@@ -158,8 +158,8 @@ func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 		heard = min(heard, from)
 	}
 	held := m.State().Held()
-	if !gap {
-		m.late += max(to.Sub(from)-rule.Tick, 0)
+	if late := to.Sub(from) - rule.Tick; !gap && late > rule.Tick {
+		m.late += late
 	}
 	if news && !held {
 		m.endSilence(heard, to, rule)

@@ -126,7 +126,7 @@ func dueBy(p promise, all, loop Outages, heard mono.Time, grace time.Duration) m
 		case down:
 			lost = min(lost, now)
 		case now > 0 && covers(all, now-1) && heard < now && grace >= 0:
-			graceLeft = min(now.Sub(max(lost, heard)), grace) + p.length/8
+			graceLeft = min(now.Sub(lost), grace) + p.length/8
 		}
 		blocked := !passed && !down && blockedLeft > 0 && covers(loop, now)
 		if now >= p.since && left <= 0 && !down && !blocked {

@@ -167,7 +167,7 @@ func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 		due = due.Add(o.after(d.since))
 		if heard < o.To && lim.Grace >= 0 {
 			if lost == Never || o.From >= chance {
-				lost = max(o.From, heard)
+				lost = o.From
 			}
 			chance = o.To.Add(min(o.To.Sub(lost), lim.Grace) + lim.moreChance(d.limit))
 		}

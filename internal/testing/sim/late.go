@@ -254,7 +254,7 @@ func (l *Life) afterCounts(due, limit time.Duration) time.Duration {
 	last := w.heard[n-1] + tick
 	stopped, _ := w.Away.Within(last-tick, due+w.shortestIdle()/8)
 	if until := last + stopped + w.shortestIdle()/8; until > due {
-		return until + limit/16 + tick
+		return until + max(limit/16, tick) + 2*tick
 	}
 	return due
 }

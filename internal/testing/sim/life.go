@@ -263,6 +263,7 @@ func (l *Life) Ready()                  { l.Check(); l.now.ready = true }
 func (l *Life) Held()                   { l.Check(); l.now.holds++ }
 func (l *Life) Touching()               { l.Check(); l.touchFrom = l.w.Now }
 func (l *Life) Touched()                { l.now.anewFrom, l.now.anew = l.touchFrom, l.w.Now }
+func (l *Life) LastByte() time.Duration { return l.now.arrival }
 func (l *Life) IsExempt() bool          { return l.now.exempt }
 func (l *Life) LosesInput() bool        { return l.w.Family != TCP && l.Sock.Rst }
 

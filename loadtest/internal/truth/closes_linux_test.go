@@ -153,7 +153,7 @@ func TestRefusedConnections(t *testing.T) {
 				require.Equal(t, all-served, g.OpenFailed+g.Lost)
 				require.Equal(t, served, g.Reaped)
 				if f.limit > 0 {
-					require.InDelta(t, all-served, g.OpenFailed, 5)
+					require.InDelta(t, all-served, g.OpenFailed, 10)
 				}
 			})
 		})

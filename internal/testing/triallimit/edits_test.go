@@ -79,7 +79,7 @@ func TestTrialLimit(t *testing.T) {
 	require.Equal(t, 1000, ln.Limits()["max-bytes"])
 }
 `,
-	"idle/trial_linux_test.go": `package idle
+	"idle/reaper_trial_linux_test.go": `package idle
 
 import (
 	"testing"

@@ -14,4 +14,9 @@ func Descriptors(testing.TB, int) {}
 func Connections(_ testing.TB, n, _, _ int) int { return n }
 
 // Parallel returns how many tests may run at the same time.
-func Parallel(n int) string { return strconv.Itoa(n) }
+func Parallel(n int) string {
+	if slow {
+		n = min(n, 4)
+	}
+	return strconv.Itoa(n)
+}

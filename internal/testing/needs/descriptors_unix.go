@@ -57,9 +57,9 @@ func take(t testing.TB, n, least int) {
 }
 
 // Parallel returns how many tests may run at the same time: n, or four if this process may have few
-// descriptors.
+// descriptors, or is slow because of the race detector.
 func Parallel(n int) string {
-	if _, have := free(); have < 4000 {
+	if _, have := free(); have < 4000 || slow {
 		n = min(n, 4)
 	}
 	return strconv.Itoa(n)

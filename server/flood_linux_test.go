@@ -170,7 +170,6 @@ func requireProbesServed(t testing.TB, probes prober.Probes, floods []prober.Spa
 // them.
 // Active connections stay. After the flood a new client is served within a second.
 func TestFloods(t *testing.T) {
-	t.Parallel()
 	rounds, size := 1, 3000
 	if needs.IsLong() {
 		rounds, size = 3, 8000

@@ -50,7 +50,7 @@ func TestPollKernel(t *testing.T) {
 		tc.lim.Tick = 100 * time.Millisecond
 		require.Equal(t, tc.want, tc.lim.PollKernel(false), "%+v", tc.lim)
 	}
-	require.EqualValues(t, 15*second, (&Limits{HalfClosed: 60 * second, Stall: second}).PollKernel(true), "sweeps find stalls")
+	require.Equal(t, time.Duration(15*second), (&Limits{HalfClosed: 60 * second, Stall: second}).PollKernel(true), "sweeps find stalls")
 }
 
 func TestJitterSpreadsIdleTimeoutsAndOnlyThose(t *testing.T) {

@@ -39,12 +39,16 @@ func connect(tb testing.TB, network string) pair {
 	near, err := ln.Accept()
 	require.NoError(tb, err)
 	tb.Cleanup(func() { near.Close() })
-	raw, err := near.(syscall.Conn).SyscallConn()
+	return pair{near, far, fdOf(tb, near)}
+}
+
+// fdOf returns the descriptor of a connection. It is valid until the connection is closed.
+func fdOf(tb testing.TB, c net.Conn) (fd int) {
+	tb.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
 	require.NoError(tb, err)
-	fd := -1
-	// The descriptor is valid until near is closed, at the end of the test.
 	require.NoError(tb, raw.Control(func(of uintptr) { fd = int(of) }))
-	return pair{near, far, fd}
+	return fd
 }
 
 func ask(fd int) (ev verdict.Evidence) {

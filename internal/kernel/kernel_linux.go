@@ -38,6 +38,19 @@ func AskUnlessFresh(fd int, fresh time.Duration, ev *verdict.Evidence) {
 	if !ev.Dated || ev.Received == 0 || ev.Silent >= fresh {
 		ev.Found = peek(fd)
 	}
+	// The last acknowledgement is no older than the last segment, in order or not.
+	if ev.Early != 0 && (ev.Found != verdict.Nothing || ev.Answered >= ev.Silent || !holdsInput(fd)) {
+		ev.Early = 0
+	}
+}
+
+// holdsInput reports whether the kernel holds received bytes, in order or not (Linux 4.12).
+func holdsInput(fd int) bool {
+	var memory [9]uint32 // SK_MEMINFO_VARS; the first one, SK_MEMINFO_RMEM_ALLOC, is that of the input
+	size := uint32(unsafe.Sizeof(memory))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&memory)), uintptr(unsafe.Pointer(&size)), 0)
+	return errno == 0 && memory[0] > 0
 }
 
 // askTCP reports what the kernel tells of a TCP connection. Of other sockets it reports what is
@@ -54,6 +67,7 @@ func askTCP(fd int, ev *verdict.Evidence) {
 	ev.Silent = time.Duration(info.Last_data_recv) * time.Millisecond
 	ev.Quiet = time.Duration(info.Last_data_sent) * time.Millisecond
 	ev.Received, ev.Acked = info.Bytes_received, info.Bytes_acked
+	ev.Early, ev.Answered = info.Rcv_ooopack, time.Duration(info.Last_ack_recv)*time.Millisecond
 	sent := info.Bytes_sent - info.Bytes_retrans
 	// Kernels before 4.19 do not count sent bytes. The SYN may count as one acknowledged byte.
 	ev.Counted = info.Bytes_sent > 0 || info.Bytes_acked <= 1 && info.Unacked == 0

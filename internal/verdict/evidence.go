@@ -27,6 +27,13 @@ type Evidence struct {
 	Acked     uint64        // bytes that the peer has acknowledged
 	HalfEnded bool          // the peer has ended its side of the connection, and this side is open
 	Queued    int           // bytes in the kernel that the peer has not acknowledged; -1 if unknown
+
+	// Early is the number of segments that came before an earlier one, since the connection was
+	// opened. It is 0 if none of their bytes waits for lost ones now, or if that is unknown, before
+	// Linux 5.4. The kernel has no date of such bytes, but the last one came no later than the last
+	// acknowledgement. That came Answered ago, to within Step.
+	Early    uint32
+	Answered time.Duration
 }
 
 // A Finding is the result of inspecting a socket without reading from it.
@@ -64,6 +71,9 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 		later = true
 	default: // the byte may be older than its stamp, if a handler was slow
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
+	}
+	if early := now.Add(ev.Step - ev.Answered); ev.Early != 0 && early > f.Heard.To {
+		f.Heard.To, later = early, true // still Fresh: none could be read
 	}
 	if later { // a sign of life, which answers all pings
 		f.Missed = 0

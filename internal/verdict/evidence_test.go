@@ -14,6 +14,9 @@ import (
 func TestHear(t *testing.T) {
 	const now = 31 * second
 	silent := func(d time.Duration) Evidence { return Evidence{Dated: true, Step: kernelStep, Silent: d, Received: 1} }
+	early := func(inOrder, early time.Duration) Evidence {
+		return Evidence{Dated: true, Step: kernelStep, Silent: inOrder, Received: 1, Early: 1, Answered: early}
+	}
 	stamped := Span{19 * second, 20 * second}
 	for _, tc := range []struct {
 		name  string
@@ -31,6 +34,9 @@ func TestHear(t *testing.T) {
 		{"a difference within the resolution of the kernel is none", silent(11*second - kernelStep/2), stamped, 20 * second, false},
 		{"nor is a difference of just the resolution", silent(11*second - kernelStep), stamped, 20 * second, false},
 		{"a nanosecond more is one", silent(11*second - kernelStep - 1), Span{20*second + 1, 20*second + 2*kernelStep + 1}, 0, true},
+		{"bytes wait for lost ones", early(25*second, 3*second), Span{19 * second, 28*second + kernelStep}, 19 * second, true},
+		{"the same, after bytes that the stamps have missed", early(5*second, 3*second), Span{26*second - kernelStep, 28*second + kernelStep}, 0, true},
+		{"the same, before the stamped ones", early(25*second, 24*second), stamped, 19 * second, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &Facts{Opened: At(second), Heard: stamped, Fresh: true, Missed: 2}

@@ -84,7 +84,7 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 		if n > 0 || s.asks {
 			*f = s.Facts(id, c, now)
 		}
-		s.learn(c, f, now, seemsDead)
+		s.learn(id, c, f, now, seemsDead)
 		seemsDead = false
 		asked := now.Add(-ev.Took) // the answer was true before the question ended, and may be old by now
 		v := s.judge(id, c, f, s.Outages.At(asked), asked)
@@ -151,15 +151,22 @@ func (s *Shard[C]) Poll(id uint32, c *Conn[C]) {
 		return
 	}
 	s.facts = s.Facts(id, c, now)
-	s.learn(c, &s.facts, now, false)
+	s.learn(id, c, &s.facts, now, false)
 	if s.facts.OutputWaits() {
 		s.Rearm(id, c)
 	}
 }
 
-// learn updates the facts with the kernel's answer, and keeps them.
-func (s *Shard[C]) learn(c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead bool) {
+// learn updates the facts with the kernel's answer, and keeps them. Segments out of order count
+// once, although their bytes wait for a lost one: later acknowledgements prove only that the
+// kernel of the peer lives.
+func (s *Shard[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead bool) {
 	ev, r := &s.evidence, s.port.Record(c)
+	if early := ev.Early; early == s.early[id] {
+		ev.Early = 0
+	} else if early != 0 {
+		s.early[id] = early
+	}
 	heard := c.State.Learn(s.clock, r, &s.LimitsOf(c).Limits, f, ev, now)
 	if heard && seemsDead {
 		s.Counters.SavedByKernel++

@@ -50,6 +50,22 @@ func TestTheKernelIsAskedWhenAVerdictIsPutOff(t *testing.T) {
 	require.Equal(t, 1, p.asked)
 }
 
+// TestEarlySegmentsCountOnce has bytes that wait for lost ones, and acknowledgements that go on.
+func TestEarlySegmentsCountOnce(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	id, _ := p.open()
+	p.answer = verdict.Evidence{Dated: true, Received: 1, Silent: 10 * time.Second, Early: 3, Answered: 4 * time.Second}
+	p.pass(15 * time.Second)
+	require.Empty(t, p.closed, "heard after 6 s")
+	p.answer.Silent, p.answer.Early = 16*time.Second, 4
+	p.pass(6 * time.Second)
+	require.Empty(t, p.closed, "heard again after 12 s")
+	p.pass(2 * time.Second)
+	require.Len(t, p.closed, 1)
+	require.Empty(t, p.early)
+	require.False(t, p.At(id).Used())
+}
+
 // TestAConnectionThatTheHandlerClosesIsNotClosedAgain closes an idle connection in OnIdle.
 func TestAConnectionThatTheHandlerClosesIsNotClosedAgain(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Second})

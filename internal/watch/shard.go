@@ -33,9 +33,10 @@ type Shard[C any] struct {
 
 	conns    slab[Conn[C]]
 	limits   limitsTable
-	evidence verdict.Evidence // about the connection in hand
-	facts    verdict.Facts    // about the connection that is looked at
-	rearmed  verdict.Facts    // about the connection that Rearm or File judges
+	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
+	evidence verdict.Evidence  // about the connection in hand
+	facts    verdict.Facts     // about the connection that is looked at
+	rearmed  verdict.Facts     // about the connection that Rearm or File judges
 
 	previous *Settings // by which all connections were judged before Set
 	adapted  uint32    // number of the first connection that is not adapted to Set yet
@@ -89,7 +90,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	set := w.Settings()
 	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
-	s.Ends = Ends{w, make(map[uint32]*End)}
+	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
 	s.Follow(set)
@@ -119,6 +120,7 @@ func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
 	s.Schedule.wheel.Cancel(c.timer)
 	s.limits.put(c.LimitsID)
 	delete(s.Ends.all, id)
+	delete(s.early, id)
 	s.conns.put(id, uint32(c.Opened()))
 	s.Open--
 }

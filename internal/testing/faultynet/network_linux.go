@@ -90,8 +90,10 @@ func New(t testing.TB) *Cable {
 	return c
 }
 
-// Host returns the address of this host.
+// Host returns the address of this host, and Near its interface.
+
 func (c *Cable) Host() string { return c.host }
+func (c *Cable) Near() string { return c.near }
 
 // Inside calls a function on a thread that is in the network namespace.
 func (c *Cable) Inside(t testing.TB, do func()) {
@@ -131,9 +133,14 @@ func (c *Cable) Dial(t testing.TB, port int) (conn net.Conn) {
 // PortOf returns the port of a TCP address.
 func PortOf(addr net.Addr) int { return addr.(*net.TCPAddr).Port }
 
-// Lose makes the network lose the packets of the given ways until mend is called, which mends the
+// Lose makes the network lose all packets of the given ways until mend is called, which mends the
 // last way first. The sender of a packet does not notice: the packet is dropped on arrival.
 func (c *Cable) Lose(t testing.TB, ways ...Way) (mend func()) {
+	return c.LoseIf(t, "ether type ip", ways...)
+}
+
+// LoseIf is Lose for the packets that match an expression of nft.
+func (c *Cable) LoseIf(t testing.TB, matches string, ways ...Way) (mend func()) {
 	t.Helper()
 	needTool(t, "nft", "nftables")
 	var mends []func() error
@@ -153,7 +160,7 @@ func (c *Cable) Lose(t testing.TB, ways ...Way) (mend func()) {
 			return nil
 		}
 		require.NoError(t, run(fmt.Sprintf("table %s { chain lost {\n"+
-			"type filter hook ingress device \"%s\" priority 0;\nether type ip drop\n}\n}\n", table, dev)))
+			"type filter hook ingress device \"%s\" priority 0;\n%s drop\n}\n}\n", table, dev, matches)))
 		mends = append(mends, func() error { return run("delete table " + table) })
 	}
 	mended := false

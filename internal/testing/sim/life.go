@@ -88,6 +88,7 @@ type Life struct {
 	ownAt      time.Duration // SetTimeouts was called
 	resumedAt  time.Duration // Exempt(false) was called
 	goodbyes   int           // for the maximum age
+	earlyFound uint32        // early segments at the last question that found one
 	bytes      []sample      // the latest bytes, for MinRate
 	outputs    []sample      // the output in the buffer of the loop from each instant on
 }
@@ -188,6 +189,9 @@ func (l *Life) hear() {
 func (l *Life) question() {
 	if l.now.unread = l.Sock.Unread > 0; l.now.unread {
 		l.hear()
+	}
+	if s := l.Sock; s.gap && s.early != l.earlyFound { // it may have come with the last acknowledgement
+		l.earlyFound, l.now.handled = s.early, max(l.now.handled, s.answered)
 	}
 	if l.Conn.Decided() {
 		return

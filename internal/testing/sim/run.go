@@ -92,7 +92,7 @@ func runWorld(t *testing.T, build func(seed uint64) *World, seed uint64, lines i
 func (traits Traits) report(t *testing.T, sums map[string]int, isLong bool) {
 	all := append([]string{
 		"lives", "stops", "pauses", "network outages", "holds", "idle events", "pings", "goodbyes", "updates", "kicks",
-		"observed", "refused",
+		"observed", "refused", "early segments",
 	}, traits.Counts...)
 	for k := verdict.First; k <= verdict.Last; k++ {
 		all = append(all, k.Error())

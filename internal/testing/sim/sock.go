@@ -26,7 +26,10 @@ type Sock struct {
 	Unread   int // waiting bytes of the peer
 	received uint64
 	lastRecv time.Duration
-	Fin, Rst bool // has arrived
+	Fin, Rst bool          // has arrived
+	early    uint32        // segments that came before an earlier one
+	gap      bool          // their bytes wait for it
+	answered time.Duration // the last acknowledgement has come
 
 	room        int // size of the send buffer
 	Queued      int // bytes in the send buffer, which the peer has not acknowledged
@@ -50,7 +53,7 @@ func (s *Sock) arrive(n int, fin bool) {
 		s.life.Check()
 		s.Unread += n
 		s.received += uint64(n)
-		s.lastRecv = s.w.Now
+		s.lastRecv, s.answered, s.gap = s.w.Now, s.w.Now, false
 		s.life.arrived(n)
 	}
 	if fin {
@@ -60,6 +63,19 @@ func (s *Sock) arrive(n int, fin bool) {
 		s.w.Trace(s.life, "FIN arrives")
 	}
 	s.life.Conn.Readable()
+}
+
+// arriveEarly receives a segment of the peer behind a lost one. Its bytes cannot be read yet.
+func (s *Sock) arriveEarly() {
+	if s.Closed || s.Rst || s.w.Family != TCP {
+		return
+	}
+	s.life.Check()
+	s.gap, s.answered = true, s.w.Now
+	s.early++
+	s.life.now.arrival, s.life.now.pings = s.w.Now, 0
+	s.w.N["early segments"]++
+	s.w.Trace(s.life, "bytes arrive early")
 }
 
 // reset receives a RST of the peer from the network. It discards what waits in both directions.
@@ -147,6 +163,7 @@ func (s *Sock) taken(n int) {
 		return
 	}
 	s.acked += uint64(n)
+	s.answered = s.w.Now
 	s.Queued -= n
 	s.retransmits = 0
 	s.life.took(s.unsent > 0 || s.life.Conn.OutboundBuffered() > 0)
@@ -207,6 +224,9 @@ func (s *Sock) answer(ev *verdict.Evidence) {
 	ev.Counted, ev.Moved = true, uint32(s.acked+s.sent)
 	ev.InFlight, ev.Resent = s.sent > s.acked, s.retransmits > 0
 	ev.Unsent, ev.HalfEnded = s.unsent, s.Fin && !s.Rst
+	if ev.Answered = since(s.answered); s.gap && ev.Found == verdict.Nothing && ev.Answered < ev.Silent {
+		ev.Early = s.early
+	}
 }
 
 // A style is the behaviour of a peer.
@@ -346,6 +366,9 @@ func (p *Peer) transmit(n int, fin bool) {
 		if p.retries == 0 && !p.w.isLost() {
 			p.sock.arrive(n, fin)
 			return
+		}
+		if p.retries > 0 && n > 0 && !p.w.netDown.contains(p.w.Now) && p.w.extra.IntN(2) == 0 {
+			p.sock.arriveEarly()
 		}
 		p.lost += n
 		p.lostFin = p.lostFin || fin

@@ -60,7 +60,8 @@ var shared = []string{
 
 // testsFor returns the tests for a mutant. By default they are those of its package, those against
 // servers with known faults for loadtest, and the simulation of a front end for others. A mutant in
-// a shared package is tried against both front ends, and against their simulations last.
+// a shared package is tried against the simulations of both front ends, and against their tests
+// with real sockets last, which take longest.
 func (c *workCopy) testsFor(m mutant) []string {
 	if c.tests != nil {
 		return c.tests
@@ -82,17 +83,17 @@ func (c *workCopy) testsFor(m mutant) []string {
 	case dir == "idlenet":
 		fronts = []string{"idlenet"}
 	}
-	var simulations []string
+	var last []string
 	for _, front := range fronts {
 		if !c.hasSimulation(front) {
 			continue
 		}
+		tests = append(tests, fmt.Sprintf("go test -count=1 -timeout %v ./%s -run ^TestSimulation$", c.timeout, front))
 		if isShared {
-			tests = append(tests, short+"./"+front+" -skip ^TestSimulation$")
+			last = append(last, short+"./"+front+" -skip ^TestSimulation$")
 		}
-		simulations = append(simulations, fmt.Sprintf("go test -count=1 -timeout %v ./%s -run ^TestSimulation$", c.timeout, front))
 	}
-	return append(tests, simulations...)
+	return append(tests, last...)
 }
 
 func (c *workCopy) hasSimulation(dir string) bool {

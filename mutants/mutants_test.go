@@ -75,7 +75,7 @@ func TestTestsForAMutant(t *testing.T) {
 		"idlenet/shard.go":       {own, long + "./idlenet" + simulation},
 		"loadtest/echo_linux.go": {own, short + "./loadtest/internal/truth"},
 		"internal/watch/look.go": {
-			own, short + "./idle" + skip, short + "./idlenet" + skip, long + "./idle" + simulation, long + "./idlenet" + simulation,
+			own, long + "./idle" + simulation, long + "./idlenet" + simulation, short + "./idle" + skip, short + "./idlenet" + skip,
 		},
 	} {
 		if got := c.testsFor(mutant{file: file}); !slices.Equal(got, want) {

@@ -73,7 +73,7 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
 	}
 	if early := now.Add(ev.Step - ev.Answered); ev.Early != 0 && early > f.Heard.To {
-		f.Heard.To, later = early, true // still Fresh: none could be read
+		f.Heard.To, f.HeardAt, later = early, 0, true // still Fresh: none could be read
 	}
 	if later { // a sign of life, which answers all pings
 		f.Missed = 0

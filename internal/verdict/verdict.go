@@ -81,6 +81,8 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 			}
 		}
 		switch {
+		case raw.due > now && away.HeldSince != 0: // the silence may be over by then
+			v.Next = min(v.Next, raw.due)
 		case due > now:
 			v.Next = min(v.Next, lim.review(r, raw, due, now))
 		case due < v.Due:

@@ -269,7 +269,7 @@ func (l *Life) Touching()               { l.Check(); l.touchFrom = l.w.Now }
 func (l *Life) Touched()                { l.now.anewFrom, l.now.anew = l.touchFrom, l.w.Now }
 func (l *Life) LastByte() time.Duration { return l.now.arrival }
 func (l *Life) IsExempt() bool          { return l.now.exempt }
-func (l *Life) LosesInput() bool        { return l.w.Family != TCP && l.Sock.Rst }
+func (l *Life) LosesInput() bool        { return l.Sock.Rst && (l.w.Family != TCP || l.Sock.early > 0) }
 
 // Released is called after Touching and a call of Release.
 func (l *Life) Released() {

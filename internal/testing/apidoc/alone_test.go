@@ -7,6 +7,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"go/version"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,6 +27,9 @@ var exampleFile = regexp.MustCompile(`^example\w*_test\.go$`)
 // TestExamplesStandAlone checks each example as pkg.go.dev shows it: a program of the example and
 // of the declarations in its file that it uses. An example that needs another file has none.
 func TestExamplesStandAlone(t *testing.T) {
+	if version.Compare(runtime.Version(), "go1.26") < 0 {
+		t.Skip("needs go/doc of Go 1.26: before, it takes v2 for the name of a package")
+	}
 	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
 	require.NoError(t, err)
 	var names []string

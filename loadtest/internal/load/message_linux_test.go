@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
@@ -226,6 +227,7 @@ func TestLastMessagesWaitForTheTarget(t *testing.T) {
 	t.Parallel()
 	fair.Try(t, func(t testing.TB) {
 		const n = 200
+		needs.Descriptors(t, 2*n)
 		var one sync.Mutex
 		s := stampedOf(n)
 		s.Interval, s.Timeout = time.Minute, 2*time.Minute

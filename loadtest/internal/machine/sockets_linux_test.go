@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 func TestTargetSockets(t *testing.T) {
@@ -28,7 +30,7 @@ func TestTargetSockets(t *testing.T) {
 			port := ln.Addr().(*net.TCPAddr).Port
 			wantSockets(t, port, 0, "a listener is no connection")
 
-			const n = 600 // more than one chunk of an answer
+			n := needs.Connections(t, 600, 300, 2) // more than one chunk of an answer
 			clients, servers := make([]net.Conn, n), make([]net.Conn, n)
 			for i := range n {
 				clients[i], err = net.Dial("tcp", (&net.TCPAddr{IP: net.ParseIP(test.dial), Port: port}).String())

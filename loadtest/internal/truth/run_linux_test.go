@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // Exit codes of the program.
@@ -57,10 +60,7 @@ func buildAndRun(m *testing.M) int {
 	// The program gets SIGHUP also if these tests run under nohup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
-	// The runs wait most of the time.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
+	_ = flag.Set("test.parallel", needs.Parallel(8)) // the runs wait most of the time
 	return m.Run()
 }
 
@@ -152,9 +152,17 @@ type finished struct {
 	report
 }
 
-// start starts the program with a command line.
+var connectionsOption = regexp.MustCompile(` -c (\d+) `)
+
+// start starts the program with a command line. A server in this process has a descriptor for each
+// of its connections.
 func start(t testing.TB, line string) *process {
 	t.Helper()
+	if option := connectionsOption.FindStringSubmatch(line); option != nil {
+		n, err := strconv.Atoi(option[1])
+		require.NoError(t, err)
+		needs.Descriptors(t, n)
+	}
 	p := &process{result: filepath.Join(t.TempDir(), "result.json")}
 	args := strings.Fields(line)
 	if args[0] != "merge" {

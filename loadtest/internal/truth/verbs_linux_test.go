@@ -1,6 +1,8 @@
 package truth
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"regexp"
@@ -11,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
@@ -60,12 +61,14 @@ func storm(t testing.TB) (got finished, independent, server []time.Duration) {
 	s := serve(t, faults{timeout: timeout, pace: 100 * time.Microsecond})
 	began := make(chan struct{})
 	independent = make([]time.Duration, 20)
+	failures := make([]error, len(independent))
 	var running sync.WaitGroup
+	defer running.Wait()
 	for i := range independent {
 		c, err := net.Dial("tcp4", s.addr)
 		require.NoError(t, err)
 		defer c.Close()
-		running.Go(func() { independent[i] = outlive(t, c, began) })
+		running.Go(func() { independent[i], failures[i] = outlive(c, began) })
 	}
 	p := start(t, "storm -c 500 --living 10 --every 50ms --heartbeat 600ms --timeout 1500ms --tick 10ms --calm 1s --target "+s.addr)
 	s.await(t, "the burst of last messages", func(all []record) bool {
@@ -81,31 +84,35 @@ func storm(t testing.TB) (got finished, independent, server []time.Duration) {
 	close(began)
 	got = p.wait(t)
 	running.Wait()
+	require.NoError(t, errors.Join(failures...))
 	slices.Sort(independent)
 	return got, independent, s.truth().lateness
 }
 
 // outlive sends heartbeats until the storm, then a last message, and returns how long after the
 // timeout the server closed the connection.
-func outlive(t testing.TB, c net.Conn, storm <-chan struct{}) time.Duration {
-	echo := func() time.Time {
-		sent := time.Now()
-		_, err := io.WriteString(c, "independent\n")
-		assert.NoError(t, err)
-		_, err = io.ReadFull(c, make([]byte, len("independent\n")))
-		assert.NoError(t, err)
-		return sent
-	}
+func outlive(c net.Conn, storm <-chan struct{}) (time.Duration, error) {
 	for {
+		wait, stormy := time.After(100*time.Millisecond), false
 		select {
 		case <-storm:
-			last := echo()
-			_, err := c.Read(make([]byte, 1))
-			assert.ErrorIs(t, err, io.EOF)
-			return time.Since(last) - timeout
-		case <-time.After(100 * time.Millisecond):
-			echo()
+			stormy = true
+		case <-wait:
 		}
+		sent := time.Now()
+		if _, err := io.WriteString(c, "independent\n"); err != nil {
+			return 0, err
+		}
+		if _, err := io.ReadFull(c, make([]byte, len("independent\n"))); err != nil {
+			return 0, err
+		}
+		if !stormy {
+			continue
+		}
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			return 0, fmt.Errorf("the end of an independent client: %w", err)
+		}
+		return time.Since(sent) - timeout, nil
 	}
 }
 

@@ -190,7 +190,7 @@ func (l *Life) question() {
 	if l.now.unread = l.Sock.Unread > 0; l.now.unread {
 		l.hear()
 	}
-	if s := l.Sock; s.gap && s.early != l.earlyFound { // it may have come with the last acknowledgement
+	if s := l.Sock; s.gap && s.early != l.earlyFound { // it came with an acknowledgement
 		l.earlyFound, l.now.handled = s.early, max(l.now.handled, s.answered)
 	}
 	if l.Conn.Decided() {

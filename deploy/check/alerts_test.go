@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/template"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 )
 
@@ -46,18 +48,15 @@ func TestAlertsHaveSummariesAndRunbooks(t *testing.T) {
 // TestRunbooksExist checks that docs/operating.md has a heading for each alert.
 func TestRunbooksExist(t *testing.T) {
 	b, err := os.ReadFile("../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.+?) *$`).FindAllStringSubmatch(string(b), -1) {
 		anchor := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
 	for _, rule := range rules(t) {
-		if _, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#"); !anchors[anchor] {
-			t.Errorf("docs/operating.md has no heading for #%s", anchor)
-		}
+		_, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+		assert.True(t, anchors[anchor], "docs/operating.md has no heading for #%s", anchor)
 	}
 }
 
@@ -87,9 +86,7 @@ type alertTests struct {
 
 func readAlertTests(t *testing.T) (file alertTests) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(read(t, "prometheus/alerts_test.yaml"), &file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict(read(t, "prometheus/alerts_test.yaml"), &file))
 	return file
 }
 
@@ -105,22 +102,18 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	for _, test := range file.Tests {
 		for _, want := range test.Wants {
 			tested[want.Alertname] = tested[want.Alertname] || len(want.Alerts) > 0
-			if !slices.ContainsFunc(all, func(r rulefmt.Rule) bool { return r.Alert == want.Alertname }) {
-				t.Errorf("there is no alert %s", want.Alertname)
-			}
+			assert.True(t, slices.ContainsFunc(all, func(r rulefmt.Rule) bool { return r.Alert == want.Alertname }),
+				"there is no alert %s", want.Alertname)
 		}
 		t.Run(test.Name, func(t *testing.T) {
 			for _, rule := range all {
-				if failure := test.fails(t, engine, rule, time.Duration(file.Interval)); failure != "" {
-					t.Error(failure)
-				}
+				failure := test.fails(t, engine, rule, time.Duration(file.Interval))
+				assert.Empty(t, failure, failure)
 			}
 		})
 	}
 	for _, rule := range all {
-		if !tested[rule.Alert] {
-			t.Errorf("no test lets %s fire", rule.Alert)
-		}
+		assert.True(t, tested[rule.Alert], "no test lets %s fire", rule.Alert)
 	}
 }
 
@@ -141,9 +134,7 @@ func TestAlertsAreTestedOnBothSidesOfTheirLimits(t *testing.T) {
 			}
 		}
 		tree, err := parser.ParseExpr(rule.Expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		parser.Inspect(tree, func(node parser.Node, _ []parser.Node) error {
 			number, is := node.(*parser.NumberLiteral)
 			if !is {
@@ -170,18 +161,14 @@ func (test alertTest) fails(t *testing.T, engine *promql.Engine, rule rulefmt.Ru
 	t.Helper()
 	var data memory
 	for _, in := range test.InputSeries {
-		if err := data.add(in.Series+" "+in.Values, time.Duration(test.Interval)); err != nil {
-			t.Fatalf("%s: %v", in.Series, err)
-		}
+		require.NoError(t, data.add(in.Series+" "+in.Values, time.Duration(test.Interval)), in.Series)
 	}
 	for _, want := range test.Wants {
 		if want.Alertname != rule.Alert {
 			continue
 		}
 		got, err := firing(t.Context(), engine, data, rule, interval, time.Duration(want.EvalTime))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for i := range want.Alerts {
 			want.Alerts[i].Labels["alertname"] = want.Alertname
 		}

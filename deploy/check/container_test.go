@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // instructions are the instructions of the Containerfile. The parser accepts any word as one.
@@ -24,9 +26,7 @@ var instructions = strings.Fields("FROM WORKDIR COPY RUN ENV USER EXPOSE STOPSIG
 func stages(t *testing.T) (stages [][]*parser.Node) {
 	t.Helper()
 	file, err := parser.Parse(bytes.NewReader(read(t, "container/Containerfile")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, w := range file.Warnings {
 		t.Errorf("warning: %s", w.Short)
 	}
@@ -34,12 +34,8 @@ func stages(t *testing.T) (stages [][]*parser.Node) {
 		if strings.EqualFold(node.Value, "FROM") {
 			stages = append(stages, nil)
 		}
-		if !slices.Contains(instructions, strings.ToUpper(node.Value)) {
-			t.Errorf("%s is not a known instruction", node.Value)
-		}
-		if len(stages) == 0 {
-			t.Fatalf("%s stands before the first FROM", node.Original)
-		}
+		assert.Contains(t, instructions, strings.ToUpper(node.Value), "%s is not a known instruction", node.Value)
+		require.NotEmpty(t, stages, "%s stands before the first FROM", node.Original)
 		stages[len(stages)-1] = append(stages[len(stages)-1], node)
 	}
 	return stages
@@ -57,21 +53,15 @@ func words(node *parser.Node) (words []string) {
 // directory, is neither committed nor copied into the stage that builds the image.
 func TestTheTokenOfTheGuideStaysOutside(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	made := regexp.MustCompile(`openssl rand -hex 32 > (\w+)\)`).FindSubmatch(guide)
 	if made == nil {
 		t.Fatal("the guide makes no token")
 	}
 	for _, file := range []string{".gitignore", ".dockerignore"} {
 		text, err := os.ReadFile("../../" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Contains(strings.Split(string(text), "\n"), "/"+string(made[1])) {
-			t.Errorf("%s does not list /%s", file, made[1])
-		}
+		require.NoError(t, err)
+		assert.Contains(t, strings.Split(string(text), "\n"), "/"+string(made[1]), "%s does not list /%s", file, made[1])
 	}
 }
 
@@ -79,34 +69,27 @@ func TestImagesHaveOneFileAndNoRights(t *testing.T) {
 	all := stages(t)
 	base := words(all[0][0])[0]
 	gomod, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	least := regexp.MustCompile(`(?m)^go (\S+)`).FindStringSubmatch(string(gomod))
 	patch := regexp.MustCompile(`/golang:(\d+\.\d+\.\d+)`).FindStringSubmatch(base)
 	if least == nil || patch == nil || version.Compare("go"+patch[1], "go"+least[1]) < 0 {
 		t.Errorf("it is built in %s, and go.mod says %v: name a patch release of that or a later version", base, least)
 	}
-	if last := words(all[len(all)-1][0]); last[len(last)-1] != "server" {
-		t.Errorf("without a target %s is built", last[len(last)-1])
-	}
+	last := words(all[len(all)-1][0])
+	assert.Equal(t, "server", last[len(last)-1], "without a target %s is built", last[len(last)-1])
 	for _, stage := range all[1:] {
 		user := ""
 		for _, node := range stage {
 			args := words(node)
 			switch strings.ToUpper(node.Value) {
 			case "FROM":
-				if args[0] != "scratch" {
-					t.Errorf("an image is made from %s", args[0])
-				}
+				assert.Equal(t, "scratch", args[0], "an image is made from %s", args[0])
 			case "USER":
 				user = args[0]
 			case "RUN", "SHELL", "HEALTHCHECK":
 				t.Errorf("no program in the image can do this: %s", node.Original)
 			case "ENTRYPOINT", "CMD":
-				if !node.Attributes["json"] {
-					t.Errorf("there is no shell in the image for this: %s", node.Original)
-				}
+				assert.True(t, node.Attributes["json"], "there is no shell in the image for this: %s", node.Original)
 			}
 		}
 		id, _, _ := strings.Cut(user, ":")
@@ -132,22 +115,16 @@ func TestImagesRunWhatIsBuilt(t *testing.T) {
 		case strings.EqualFold(node.Value, "RUN") && slices.Contains(args, "build"):
 			pkg := args[len(args)-1]
 			// The tests build and run these two.
-			if !slices.Contains([]string{"./cmd/echo-heartbeat", "./loadtest"}, pkg) {
-				t.Errorf("it builds %s, which no test runs", pkg)
-			}
+			assert.Contains(t, []string{"./cmd/echo-heartbeat", "./loadtest"}, pkg, "it builds %s, which no test runs", pkg)
 			out := slices.Index(args, "-o")
-			if _, err := os.Stat(filepath.Join("../..", pkg)); err != nil || out < 0 {
-				t.Fatalf("%s: %v", node.Original, err)
-			}
-			if filepath.Base(args[out+1]) != filepath.Base(pkg) {
-				t.Errorf("%s becomes %s", pkg, args[out+1])
-			}
+			_, err := os.Stat(filepath.Join("../..", pkg))
+			require.False(t, err != nil || out < 0, "%s: %v", node.Original, err)
+			assert.Equal(t, filepath.Base(pkg), filepath.Base(args[out+1]), "%s becomes %s", pkg, args[out+1])
 			built[args[out+1]] = true
 		case strings.EqualFold(node.Value, "COPY"):
 			for _, file := range args[:len(args)-1] {
-				if _, err := os.Stat(filepath.Join("../..", file)); err != nil {
-					t.Error(err)
-				}
+				_, err := os.Stat(filepath.Join("../..", file))
+				assert.NoError(t, err)
 			}
 		}
 	}
@@ -158,23 +135,17 @@ func TestImagesRunWhatIsBuilt(t *testing.T) {
 			args := words(node)
 			switch strings.ToUpper(node.Value) {
 			case "COPY":
-				if !slices.Equal(node.Flags, []string{"--from=" + name[len(name)-1]}) || !built[args[0]] {
-					t.Errorf("no instruction builds it: %s", node.Original)
-				}
-				if filepath.Base(args[0]) != filepath.Base(args[1]) {
-					t.Errorf("another program has the same name: %s", node.Original)
-				}
+				assert.False(t, !slices.Equal(node.Flags, []string{"--from=" + name[len(name)-1]}) || !built[args[0]],
+					"no instruction builds it: %s", node.Original)
+				assert.Equal(t, filepath.Base(args[1]), filepath.Base(args[0]),
+					"another program has the same name: %s", node.Original)
 				there[args[1]] = true
 			case "ENTRYPOINT":
-				if !there[args[0]] {
-					t.Errorf("the image has %v and runs %s", there, args[0])
-				}
+				assert.True(t, there[args[0]], "the image has %v and runs %s", there, args[0])
 				delete(there, args[0])
 			}
 		}
-		if len(there) > 0 {
-			t.Errorf("%s: no image runs %v", stage[0].Original, there)
-		}
+		assert.Empty(t, there, "%s: no image runs %v", stage[0].Original, there)
 	}
 }
 
@@ -185,24 +156,19 @@ func TestTheServerInTheImageIsReachedAndDrains(t *testing.T) {
 	for _, node := range all[len(all)-1] {
 		has[strings.ToUpper(node.Value)] = words(node)
 	}
-	if !slices.Equal(has["STOPSIGNAL"], []string{"SIGTERM"}) {
-		t.Errorf("it is stopped by %q, and drains upon SIGTERM", has["STOPSIGNAL"])
-	}
+	assert.Equal(t, []string{"SIGTERM"}, has["STOPSIGNAL"],
+		"it is stopped by %q, and drains upon SIGTERM", has["STOPSIGNAL"])
 	addr, _ := valueOf(has["CMD"], "addr")
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil || !everywhere(host) || !slices.Contains(has["EXPOSE"], port) {
-		t.Errorf("it listens on %q, and the image exposes %q: %v", addr, has["EXPOSE"], err)
-	}
-	if !strings.HasSuffix(has["ENTRYPOINT"][0], "/"+filepath.Base(must(t, echoHeartbeat))) {
-		t.Errorf("it runs %q", has["ENTRYPOINT"])
-	}
+	assert.False(t, err != nil || !everywhere(host) || !slices.Contains(has["EXPOSE"], port),
+		"it listens on %q, and the image exposes %q: %v", addr, has["EXPOSE"], err)
+	assert.True(t, strings.HasSuffix(has["ENTRYPOINT"][0], "/"+filepath.Base(must(t, echoHeartbeat))),
+		"it runs %q", has["ENTRYPOINT"])
 	var ports []string
 	for _, p := range deployment(t).Spec.Template.Spec.Containers[0].Ports {
 		ports = append(ports, strconv.Itoa(int(p.ContainerPort)))
 	}
-	if !slices.Equal(has["EXPOSE"], ports) {
-		t.Errorf("the image exposes %q, and the pods have %q", has["EXPOSE"], ports)
-	}
+	assert.Equal(t, ports, has["EXPOSE"], "the image exposes %q, and the pods have %q", has["EXPOSE"], ports)
 }
 
 // TestProgramsNeedNoLibrary checks that programs built as in the Containerfile run in an empty
@@ -210,14 +176,10 @@ func TestTheServerInTheImageIsReachedAndDrains(t *testing.T) {
 func TestProgramsNeedNoLibrary(t *testing.T) {
 	for _, built := range []func() (string, error){echoHeartbeat, loadtest} {
 		f, err := elf.Open(must(t, built))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer f.Close()
 		for _, p := range f.Progs {
-			if p.Type == elf.PT_INTERP {
-				t.Error("it wants a dynamic linker")
-			}
+			assert.NotEqual(t, elf.PT_INTERP, p.Type, "it wants a dynamic linker")
 		}
 	}
 	for _, node := range stages(t)[0] {

@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestClientsThatNeverReadDoNotEndAPod runs the server with the numbers of the Deployment, in a
@@ -24,9 +27,7 @@ func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	c := deployment(t).Spec.Template.Spec.Containers[0]
 	heap, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	addr := ln.Addr().String()
 	ln.Close()
 	args := []string{"serve", "--addr", addr, "--limits", "../kubernetes/limits", "--log-level", "error", "--max-connections", "10000"}
@@ -38,9 +39,7 @@ func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", heap))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	group.add(t, cmd.Process.Pid)
 	other := dialWhenReady(t, addr)
 	until := time.Now().Add(6 * time.Second)
@@ -52,12 +51,8 @@ func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	clients.Wait()
 	peak := peakOf(t, cmd.Process.Pid)
 	t.Logf("VmHWM %d MB; %d answers to another client; %s", peak>>20, answers, group.usage())
-	if err != nil || answers == 0 {
-		t.Errorf("another client got %d answers: %v", answers, err)
-	}
-	if peak > heap {
-		t.Errorf("the server took %d bytes, more than GOMEMLIMIT, %d", peak, heap)
-	}
+	assert.False(t, err != nil || answers == 0, "another client got %d answers: %v", answers, err)
+	assert.LessOrEqual(t, peak, heap, "the server took %d bytes, more than GOMEMLIMIT, %d", peak, heap)
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("it did not stop well: %v\n%s", err, out.String())
@@ -93,9 +88,7 @@ func (g memoryGroup) add(t *testing.T, pid int) {
 	if g == "" {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(string(g), "cgroup.procs"), fmt.Append(nil, pid), 0); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(string(g), "cgroup.procs"), fmt.Append(nil, pid), 0))
 }
 
 // usage returns the peaks of the group as text.
@@ -160,13 +153,9 @@ func neverRead(addr string, until time.Time) {
 func peakOf(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	words := strings.Fields(string(text))
 	n, err := strconv.ParseInt(words[slices.Index(words, "VmHWM:")+1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n << 10
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A dashboard has the fields that the tests check.
@@ -39,9 +41,7 @@ type source struct{ Type, UID string }
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	if err := json.Unmarshal(read(t, "grafana/idlewheel.json"), &d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(read(t, "grafana/idlewheel.json"), &d))
 	return d
 }
 
@@ -69,26 +69,21 @@ func TestTheDashboardIsWhole(t *testing.T) {
 	for _, v := range d.Templating.List {
 		variables[v.Name] = v.Type
 	}
-	if variables["datasource"] != "datasource" || variables["instance"] != "query" {
-		t.Errorf("its variables are %v", variables)
-	}
+	assert.False(t, variables["datasource"] != "datasource" || variables["instance"] != "query",
+		"its variables are %v", variables)
 	prometheus := source{Type: "prometheus", UID: "${datasource}"}
 	type cell struct{ x, y int }
 	cells, ids := map[cell]string{}, map[int]string{}
 	for _, p := range d.Panels {
-		if other, taken := ids[p.ID]; taken {
-			t.Errorf("%q and %q have the same id", p.Title, other)
-		}
+		other, taken := ids[p.ID]
+		assert.False(t, taken, "%q and %q have the same id", p.Title, other)
 		ids[p.ID] = p.Title
-		if p.GridPos.X < 0 || p.GridPos.X+p.GridPos.W > 24 {
-			t.Errorf("%q is beside the page", p.Title)
-		}
+		assert.False(t, p.GridPos.X < 0 || p.GridPos.X+p.GridPos.W > 24, "%q is beside the page", p.Title)
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				at := cell{p.GridPos.X + x, p.GridPos.Y + y}
-				if other, taken := cells[at]; taken && other != p.Title {
-					t.Fatalf("%q covers %q", p.Title, other)
-				}
+				other, taken := cells[at]
+				require.False(t, taken && other != p.Title, "%q covers %q", p.Title, other)
 				cells[at] = p.Title
 			}
 		}
@@ -99,9 +94,8 @@ func TestTheDashboardIsWhole(t *testing.T) {
 			t.Errorf("%q lacks a description, a unit, the data source or a query", p.Title)
 		}
 		for _, target := range p.Targets {
-			if target.Datasource != prometheus || !strings.Contains(target.Expr, `instance=~"$instance"`) {
-				t.Errorf("%q does not ask the data source and servers that were chosen: %s", p.Title, target.Expr)
-			}
+			assert.False(t, target.Datasource != prometheus || !strings.Contains(target.Expr, `instance=~"$instance"`),
+				"%q does not ask the data source and servers that were chosen: %s", p.Title, target.Expr)
 		}
 	}
 }
@@ -121,9 +115,7 @@ func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
 			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" {
 				continue
 			}
-			if want != unit {
-				t.Errorf("%q is in %s, and shows %s: %s", p.Title, unit, want, target.Expr)
-			}
+			assert.Equal(t, want, unit, "%q is in %s, and shows %s: %s", p.Title, unit, want, target.Expr)
 		}
 	}
 }
@@ -145,9 +137,8 @@ func TestCountersAreNotShownAsTheyAre(t *testing.T) {
 				call, is := n.(*parser.Call)
 				return is && slices.Contains([]string{"rate", "increase"}, call.Func.Name)
 			})
-			if grows := counter.MatchString(s.Name); grows != under {
-				t.Errorf("%s: %s is a counter: %v, and under rate or increase: %v", where, s.Name, grows, under)
-			}
+			grows := counter.MatchString(s.Name)
+			assert.Equal(t, under, grows, "%s: %s is a counter: %v, and under rate or increase: %v", where, s.Name, grows, under)
 			return nil
 		})
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestTheImageServes builds the image of the server as its Containerfile says, and runs it. The
@@ -32,9 +34,7 @@ func TestTheImageServes(t *testing.T) {
 	}
 	store := t.TempDir()
 	conf := fmt.Sprintf("[storage]\ndriver = \"vfs\"\nrunroot = %q\ngraphroot = %q\n", store+"/run", store+"/graph")
-	if err := os.WriteFile(store+"/storage.conf", []byte(conf), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(store+"/storage.conf", []byte(conf), 0o600))
 	t.Setenv("CONTAINERS_STORAGE_CONF", store+"/storage.conf")
 	makeBase(t, words(stages(t)[0][0])[0])
 	buildah(t, "build", "-q", "--isolation", "chroot", "--pull=never", "-f", "../container/Containerfile", "-t", "idlewheel", "../..")
@@ -56,9 +56,8 @@ func makeBase(t *testing.T, name string) {
 	t.Helper()
 	download := exec.Command("go", "mod", "download")
 	download.Dir = "../.."
-	if out, err := download.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	out, err := download.CombinedOutput()
+	require.NoError(t, err, "%v: %s", err, out)
 	c := buildah(t, "from", "scratch")
 	for _, dir := range []string{"/tmp", "/root"} { // of the Containerfile's commands
 		buildah(t, "copy", "-q", c, t.TempDir(), dir)
@@ -79,23 +78,15 @@ func runImage(t *testing.T, container string, args []string) {
 	var log strings.Builder
 	cmd.Stderr = &log
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	watchdog := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer watchdog.Stop()
 	lines := bufio.NewScanner(out)
-	if !lines.Scan() {
-		t.Fatalf("%v says nothing: %s", args, log.String())
-	}
+	require.True(t, lines.Scan(), "%v says nothing: %s", args, log.String())
 	addr, _, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "listening on "), ",")
 	c, err := net.DialTimeout("tcp", addr, 10*time.Second)
-	if err != nil {
-		t.Fatalf("%q: %v", lines.Text(), err)
-	}
+	require.NoError(t, err, "%q", lines.Text())
 	defer c.Close()
 	_, _ = c.Write([]byte("PING\n"))
 	if answer, err := bufio.NewReader(c).ReadString('\n'); err != nil || answer != "PONG\n" {
@@ -106,9 +97,7 @@ func runImage(t *testing.T, container string, args []string) {
 	if err := syscall.Stat(fmt.Sprintf("/proc/%d", server), &status); err != nil || status.Uid != 65532 {
 		t.Errorf("the server is user %d, %v", status.Uid, err)
 	}
-	if err := syscall.Kill(server, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, syscall.Kill(server, syscall.SIGTERM))
 	last := ""
 	for lines.Scan() {
 		last = lines.Text()
@@ -123,9 +112,7 @@ func youngest(t *testing.T, pid int) int {
 	t.Helper()
 	for {
 		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var children []string
 		for _, task := range tasks {
 			b, _ := os.ReadFile(task)
@@ -134,18 +121,15 @@ func youngest(t *testing.T, pid int) int {
 		if len(children) == 0 {
 			return pid
 		}
-		if pid, err = strconv.Atoi(children[0]); err != nil {
-			t.Fatal(err)
-		}
+		pid, err = strconv.Atoi(children[0])
+		require.NoError(t, err)
 	}
 }
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -156,8 +140,6 @@ func buildah(t *testing.T, args ...string) string {
 	var log strings.Builder
 	cmd.Stderr = &log
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("buildah %v: %v\n%s", args, err, log.String())
-	}
+	require.NoError(t, err, "buildah %v: %v\n%s", args, err, log.String())
 	return strings.TrimSpace(string(out))
 }

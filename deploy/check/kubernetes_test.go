@@ -3,7 +3,6 @@ package check
 import (
 	"bytes"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/yannh/kubeconform/pkg/validator"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -31,21 +32,15 @@ var apart = []string{"kustomization.yaml", "loadtest-job.yaml", "limits"}
 func TestManifestsFitTheSchema(t *testing.T) {
 	schemas := writeSchemas(t)
 	v, err := validator.New([]string{filepath.Join(schemas, "{{.ResourceKind}}{{.KindSuffix}}.json")}, validator.Opts{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range manifests(t) {
 		if name == "kustomization.yaml" {
 			continue
 		}
 		results := v.Validate(name, io.NopCloser(bytes.NewReader(read(t, "kubernetes/"+name))))
-		if len(results) == 0 {
-			t.Errorf("%s has no objects", name)
-		}
+		assert.NotEmpty(t, results, "%s has no objects", name)
 		for _, r := range results {
-			if r.Status != validator.Valid {
-				t.Errorf("%s: %v", name, r.Err)
-			}
+			assert.Equal(t, validator.Valid, r.Status, "%s: %v", name, r.Err)
 		}
 	}
 }
@@ -53,9 +48,7 @@ func TestManifestsFitTheSchema(t *testing.T) {
 func manifests(t *testing.T) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir("../kubernetes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".yaml") {
 			names = append(names, e.Name())
@@ -67,9 +60,7 @@ func manifests(t *testing.T) (names []string) {
 func TestKustomizationListsEachFile(t *testing.T) {
 	k := readKustomization(t)
 	entries, err := os.ReadDir("../kubernetes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var want []string
 	for _, e := range entries {
 		if !slices.Contains(apart, e.Name()) {
@@ -77,23 +68,17 @@ func TestKustomizationListsEachFile(t *testing.T) {
 		}
 	}
 	got := slices.Sorted(slices.Values(k.Resources))
-	if !slices.Equal(got, want) {
-		t.Errorf("kustomization.yaml lists %q, and there are %q", got, want)
-	}
-	if len(k.ConfigMapGenerator) != 1 || !slices.Equal(k.ConfigMapGenerator[0].Files, []string{"limits"}) {
-		t.Errorf("the ConfigMap is made of %+v, and there is the file limits", k.ConfigMapGenerator)
-	}
+	assert.Equal(t, want, got, "kustomization.yaml lists %q, and there are %q", got, want)
+	assert.False(t, len(k.ConfigMapGenerator) != 1 || !slices.Equal(k.ConfigMapGenerator[0].Files, []string{"limits"}),
+		"the ConfigMap is made of %+v, and there is the file limits", k.ConfigMapGenerator)
 	image := deployment(t).Spec.Template.Spec.Containers[0].Image
-	if len(k.Images) != 1 || k.Images[0].Name != image {
-		t.Errorf("kustomization.yaml sets %+v, and the pods run %s", k.Images, image)
-	}
-	if !k.GeneratorOptions.DisableNameSuffixHash {
-		t.Error("a change of limits rolls the pods, and costs all connections")
-	}
+	assert.False(t, len(k.Images) != 1 || k.Images[0].Name != image,
+		"kustomization.yaml sets %+v, and the pods run %s", k.Images, image)
+	assert.True(t, k.GeneratorOptions.DisableNameSuffixHash,
+		"a change of limits rolls the pods, and costs all connections")
 	for _, image := range k.Images {
-		if image.NewTag == "" || image.NewTag == "latest" {
-			t.Errorf("image %s has the tag %q: name a version", image.Name, image.NewTag)
-		}
+		assert.False(t, image.NewTag == "" || image.NewTag == "latest",
+			"image %s has the tag %q: name a version", image.Name, image.NewTag)
 	}
 }
 
@@ -111,22 +96,17 @@ func job(t *testing.T) batchv1.Job {
 // sysctls.
 func TestPodsAreAdmittedAsRestricted(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	level := api.LevelVersion{Level: api.LevelRestricted, Version: api.MajorMinorVersion(1, 34)}
 	for name, pod := range map[string]corev1.PodTemplateSpec{"deployment": deployment(t).Spec.Template, "job": job(t).Spec.Template} {
 		result := policy.AggregateCheckResults(evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec))
-		if !result.Allowed {
-			t.Errorf("%s: not restricted: %s", name, result.ForbiddenDetail())
-		}
+		assert.True(t, result.Allowed, "%s: not restricted: %s", name, result.ForbiddenDetail())
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			if s := c.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem {
 				t.Errorf("%s: container %s may write to its image", name, c.Name)
 			}
-			if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() {
-				t.Errorf("%s: container %s has no memory limit or request", name, c.Name)
-			}
+			assert.False(t, c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero(),
+				"%s: container %s has no memory limit or request", name, c.Name)
 		}
 	}
 }
@@ -141,12 +121,9 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	c := pod.Containers[0]
 	delay, timeout := durationOf(t, c.Args, "drain-delay"), durationOf(t, c.Args, "drain-timeout")
 	grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second
-	if delay <= 0 || timeout <= 0 || grace < delay+timeout+10*time.Second {
-		t.Errorf("terminationGracePeriodSeconds is %v, for a drain of %v and %v", grace, delay, timeout)
-	}
-	if c.Lifecycle != nil {
-		t.Error("there is a preStop hook and --drain-delay: one delay after the other")
-	}
+	assert.False(t, delay <= 0 || timeout <= 0 || grace < delay+timeout+10*time.Second,
+		"terminationGracePeriodSeconds is %v, for a drain of %v and %v", grace, delay, timeout)
+	assert.Nil(t, c.Lifecycle, "there is a preStop hook and --drain-delay: one delay after the other")
 	if p := c.ReadinessProbe; time.Duration(p.PeriodSeconds*p.FailureThreshold)*time.Second <= delay {
 		t.Errorf("the readiness probe fails within --drain-delay, %v: a node drops new connections if all its pods terminate", delay)
 	}
@@ -158,9 +135,7 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	perSource, _ := valueOf(c.Args, "max-per-source")
 	sysctls := pod.SecurityContext.Sysctls
 	i = slices.IndexFunc(sysctls, func(s corev1.Sysctl) bool { return s.Name == "net.ipv4.tcp_wmem" })
-	if i < 0 {
-		t.Fatal("net.ipv4.tcp_wmem is not set")
-	}
+	require.GreaterOrEqual(t, i, 0, "net.ipv4.tcp_wmem is not set")
 	checkMemory(t, memoryPlan{
 		heap: c.Resources.Requests.Memory().Value(), all: c.Resources.Limits.Memory().Value(), connections: connections,
 		outputLimit: int64(numberIn(t, "kubernetes/limits", "output-limit")),
@@ -189,21 +164,15 @@ func checkMemory(t *testing.T, p memoryPlan) {
 			p.heap + kernelBytes*p.connections + p.sendBuffer*p.perSource, p.all},
 		{"memory limit >= 2 * GOMEMLIMIT", 2 * p.heap, p.all},
 	} {
-		if line.least > line.most {
-			t.Errorf("%s: %d is more than %d", line.what, line.least, line.most)
-		}
-		if !strings.Contains(documented, line.what) {
-			t.Errorf("docs/operating.md does not have the line %s", line.what)
-		}
+		assert.LessOrEqual(t, line.least, line.most, "%s: %d is more than %d", line.what, line.least, line.most)
+		assert.Contains(t, documented, line.what, "docs/operating.md does not have the line %s", line.what)
 	}
 }
 
 func atoi(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return n
 }
 
@@ -227,21 +196,17 @@ func TestTheJobFitsTheServer(t *testing.T) {
 	number := func(args []string, name string) int {
 		value, _ := valueOf(args, name)
 		n, err := strconv.Atoi(value)
-		if err != nil {
-			t.Fatalf("--%s: %v", name, err)
-		}
+		require.NoError(t, err, "--%s", name)
 		return n
 	}
-	if n, limit := number(client, "connections"), number(server, "max-per-source"); n > limit {
-		t.Errorf("a pod opens %d connections, and a source may have %d", n, limit)
-	}
+	n, limit := number(client, "connections"), number(server, "max-per-source")
+	assert.LessOrEqual(t, n, limit, "a pod opens %d connections, and a source may have %d", n, limit)
 	servers := int(*scaling(t).MinReplicas)
 	if all, limit := int(*j.Spec.Completions)*number(client, "connections"), servers*number(server, "max-connections")*15/16; all > limit {
 		t.Errorf("all pods open %d connections, and %d servers begin to make room at %d", all, servers, limit)
 	}
-	if *j.Spec.Completions != *j.Spec.Parallelism {
-		t.Errorf("%d pods, and %d at once: they do not begin together", *j.Spec.Completions, *j.Spec.Parallelism)
-	}
+	assert.Equal(t, *j.Spec.Parallelism, *j.Spec.Completions,
+		"%d pods, and %d at once: they do not begin together", *j.Spec.Completions, *j.Spec.Parallelism)
 	limits := limitsOf(t, "kubernetes/limits")
 	if got := durationOf(t, client, "timeout"); got.String() != limits["read-timeout"].String() {
 		t.Errorf("loadtest expects a timeout of %v, and it is %v", got, limits["read-timeout"])
@@ -282,9 +247,7 @@ func TestSelectorsFindThePods(t *testing.T) {
 		"networkpolicy.yaml": {"spec", "podSelector", "matchLabels"}, "deployment.yaml": {"spec", "selector", "matchLabels"},
 	} {
 		var object map[string]any
-		if err := yaml.Unmarshal(read(t, "kubernetes/"+name), &object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal(read(t, "kubernetes/"+name), &object))
 		for _, key := range at {
 			object, _ = object[key].(map[string]any)
 		}
@@ -292,9 +255,7 @@ func TestSelectorsFindThePods(t *testing.T) {
 		for key, value := range object {
 			got[key], _ = value.(string)
 		}
-		if !maps.Equal(got, labels) {
-			t.Errorf("%s looks for %v, and the pods have %v", name, got, labels)
-		}
+		assert.Equal(t, labels, got, "%s looks for %v, and the pods have %v", name, got, labels)
 	}
 }
 
@@ -304,16 +265,11 @@ func TestPrometheusFindsThePods(t *testing.T) {
 	var adapter struct {
 		Rules []struct{ SeriesQuery string }
 	}
-	if err := yaml.Unmarshal(read(t, "prometheus/adapter.yaml"), &adapter); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(read(t, "prometheus/adapter.yaml"), &adapter))
 	selectors, err := parse(adapter.Rules[0].SeriesQuery)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name := scaling(t).Metrics[0].Pods.Metric.Name; selectors[0].Name != name {
-		t.Errorf("pods are scaled by %s, and the adapter knows %s", name, selectors[0].Name)
-	}
+	require.NoError(t, err)
+	name := scaling(t).Metrics[0].Pods.Metric.Name
+	assert.Equal(t, name, selectors[0].Name, "pods are scaled by %s, and the adapter knows %s", name, selectors[0].Name)
 	admin := portOf(t, pod.Spec.Containers[0], "admin")
 	if said := pod.Annotations["prometheus.io/port"]; said != strconv.Itoa(int(admin.ContainerPort)) {
 		t.Errorf("prometheus.io/port is %s, and the port %s is %d", said, admin.Name, admin.ContainerPort)
@@ -330,9 +286,7 @@ func TestPrometheusFindsThePods(t *testing.T) {
 				found = value != "" && regexp.MustCompile("^(?:"+r.Regex+")$").MatchString(value)
 			}
 		}
-		if !found {
-			t.Errorf("scrape.yaml does not want %s=%q", label, value)
-		}
+		assert.True(t, found, "scrape.yaml does not want %s=%q", label, value)
 	}
 }
 
@@ -360,14 +314,10 @@ func TestScrapesHaveTheJobOfTheAlerts(t *testing.T) {
 	}
 	for where, expr := range all {
 		selectors, err := parse(expr)
-		if err != nil {
-			t.Errorf("%s: %v", where, err)
-		}
+		assert.NoError(t, err, where)
 		for _, selector := range selectors {
 			for _, l := range selector.LabelMatchers {
-				if l.Name == "job" && !l.Matches(machines.Name) {
-					t.Errorf("%s: %s, and the job is %s", where, l, machines.Name)
-				}
+				assert.False(t, l.Name == "job" && !l.Matches(machines.Name), "%s: %s, and the job is %s", where, l, machines.Name)
 			}
 		}
 	}
@@ -399,9 +349,7 @@ type scrapeJob struct {
 
 func readScrape(t *testing.T) (s scrape) {
 	t.Helper()
-	if err := yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &s); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(read(t, "prometheus/scrape.yaml"), &s))
 	return s
 }
 
@@ -409,8 +357,6 @@ func readScrape(t *testing.T) (s scrape) {
 func (s scrape) pods(t *testing.T) scrapeJob {
 	t.Helper()
 	i := slices.IndexFunc(s.Jobs, func(j scrapeJob) bool { return j.Name == "idlewheel-pods" })
-	if i < 0 {
-		t.Fatal("scrape.yaml does not look for pods")
-	}
+	require.GreaterOrEqual(t, i, 0, "scrape.yaml does not look for pods")
 	return s.Jobs[i]
 }

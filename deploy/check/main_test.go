@@ -13,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // folder has the programs that are built for the tests.
@@ -57,18 +60,14 @@ func build(pkg string) (string, error) {
 func must(t *testing.T, built func() (string, error)) string {
 	t.Helper()
 	name, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return name
 }
 
 func read(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
@@ -91,18 +90,15 @@ var flagInHelp = regexp.MustCompile(`(?m)^\s+(?:-\w, )?--([a-z0-9-]+)`)
 // wantFlags checks that the verb at the beginning of args has all the flags in args.
 func wantFlags(t *testing.T, program string, args []string) {
 	t.Helper()
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		t.Fatalf("%q do not begin with a verb", args)
-	}
+	require.False(t, len(args) == 0 || strings.HasPrefix(args[0], "-"), "%q do not begin with a verb", args)
 	known := map[string]bool{}
 	for _, m := range flagInHelp.FindAllStringSubmatch(output(t, program, args[0], "--help"), -1) {
 		known[m[1]] = true
 	}
 	for _, arg := range args[1:] {
 		if name, isFlag := strings.CutPrefix(arg, "--"); isFlag {
-			if name, _, _ = strings.Cut(name, "="); !known[name] {
-				t.Errorf("%s %s has no flag --%s", filepath.Base(program), args[0], name)
-			}
+			name, _, _ = strings.Cut(name, "=")
+			assert.True(t, known[name], "%s %s has no flag --%s", filepath.Base(program), args[0], name)
 		}
 	}
 }
@@ -128,8 +124,6 @@ func durationOf(t *testing.T, args []string, name string) time.Duration {
 		return 0
 	}
 	d, err := time.ParseDuration(value)
-	if err != nil {
-		t.Fatalf("--%s: %v", name, err)
-	}
+	require.NoError(t, err, "--%s", name)
 	return d
 }

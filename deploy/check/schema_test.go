@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	// Keeps the module with the schema in go.mod; the package is empty.
+	"github.com/stretchr/testify/require"
 	_ "k8s.io/kubernetes/pkg/generated"
 )
 
@@ -18,24 +19,16 @@ func writeSchemas(t *testing.T) string {
 	t.Helper()
 	module := strings.TrimSpace(output(t, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
 	b, err := os.ReadFile(filepath.Join(module, "api", "openapi-spec", "swagger.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var document struct {
 		Definitions map[string]map[string]any `json:"definitions"`
 	}
-	if err := json.Unmarshal(b, &document); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(b, &document))
 	dir := t.TempDir()
 	write := func(name string, schema any) {
 		b, err := json.Marshal(schema)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
 	}
 	for name, definition := range document.Definitions {
 		if definition["format"] == "int-or-string" {

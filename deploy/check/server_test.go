@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -32,13 +34,9 @@ var adminLine = regexp.MustCompile(`admin on (http://[0-9.:]+/)`)
 func serve(t *testing.T, args []string, limits string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	limits, err := filepath.Abs(limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	instead := map[string]string{"addr": "127.0.0.1:0", "admin": "127.0.0.1:0", "admin-token-file": file, "limits": limits}
 	args = slices.Clone(args)
 	for i := range args {
@@ -55,16 +53,12 @@ func serve(t *testing.T, args []string, limits string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	cmd := exec.CommandContext(ctx, must(t, echoHeartbeat), args...)
 	said, stdout, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = stdout, &complaints
 	err = cmd.Start()
 	_ = stdout.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		defer cancel()
 		defer said.Close()
@@ -94,18 +88,12 @@ func get(t *testing.T, url string) (status int, body string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return resp.StatusCode, string(b)
 }
 
@@ -123,9 +111,8 @@ func TestServersStartAsDeployed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			admin := serve(t, start.args, start.limits)
 			for _, path := range []string{"livez", "readyz", strings.TrimPrefix(pod.Annotations["prometheus.io/path"], "/")} {
-				if status, body := get(t, admin+path); status != http.StatusOK {
-					t.Errorf("GET /%s: %d %s", path, status, body)
-				}
+				status, body := get(t, admin+path)
+				assert.Equal(t, http.StatusOK, status, "GET /%s: %d %s", path, status, body)
 			}
 		})
 	}
@@ -187,9 +174,7 @@ func TestMetricsAreThoseOfTheServer(t *testing.T) {
 	used := map[string]bool{}
 	for where, expr := range all {
 		selectors, err := parse(expr)
-		if err != nil {
-			t.Errorf("%s: %v", where, err)
-		}
+		assert.NoError(t, err, where)
 		for _, s := range selectors {
 			if _, shown := dashboard[where]; shown {
 				used[s.Name] = true
@@ -203,17 +188,15 @@ func TestMetricsAreThoseOfTheServer(t *testing.T) {
 				continue
 			}
 			for _, l := range s.LabelMatchers {
-				if problem := m.lacks(l); problem != "" {
-					t.Errorf("%s: %s%s", where, s.Name, problem)
-				}
+				problem := m.lacks(l)
+				assert.Empty(t, problem, "%s: %s%s", where, s.Name, problem)
 			}
 		}
 	}
 	for name := range exposed {
 		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
-		if strings.HasPrefix(name, "idlewheel_") && !used[name] && !used[base+"_bucket"] {
-			t.Errorf("the dashboard does not show %s", name)
-		}
+		assert.False(t, strings.HasPrefix(name, "idlewheel_") && !used[name] && !used[base+"_bucket"],
+			"the dashboard does not show %s", name)
 	}
 }
 

@@ -9,11 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // unit returns the last value of each setting of the unit.
@@ -44,21 +46,18 @@ func TestTheUnitStopsAfterTheDrainAndNotBefore(t *testing.T) {
 	command := strings.Fields(u["ExecStart"])
 	wantFlags(t, must(t, echoHeartbeat), command[1:])
 	stop, err := time.ParseDuration(u["TimeoutStopSec"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	delay, timeout := durationOf(t, command, "drain-delay"), durationOf(t, command, "drain-timeout")
-	if timeout <= 0 || stop < delay+timeout+10*time.Second {
-		t.Errorf("TimeoutStopSec is %v, for a drain of %v and %v", stop, delay, timeout)
-	}
+	assert.False(t, timeout <= 0 || stop < delay+timeout+10*time.Second,
+		"TimeoutStopSec is %v, for a drain of %v and %v", stop, delay, timeout)
 	if file, _ := valueOf(command, "admin-token-file"); !strings.HasPrefix(file, "%d/") ||
 		!strings.HasPrefix(u["LoadCredential"], strings.TrimPrefix(file, "%d/")+":") {
 		t.Errorf("the token file is %s, and the credential %s", file, u["LoadCredential"])
 	}
 	// The signal of a reload is SIGHUP by default, and ExecReload would be another reload.
-	if u["KillSignal"] != "SIGTERM" || u["Type"] != "notify-reload" || u["ReloadSignal"] != "" || u["ExecReload"] != "" {
-		t.Errorf("KillSignal=%s, Type=%s, ReloadSignal=%s, ExecReload=%s", u["KillSignal"], u["Type"], u["ReloadSignal"], u["ExecReload"])
-	}
+	assert.False(t, u["KillSignal"] != "SIGTERM" || u["Type"] != "notify-reload" ||
+		u["ReloadSignal"] != "" || u["ExecReload"] != "",
+		"KillSignal=%s, Type=%s, ReloadSignal=%s, ExecReload=%s", u["KillSignal"], u["Type"], u["ReloadSignal"], u["ExecReload"])
 }
 
 // sizeOf parses a number with a unit: K, M, G or T of systemd, or the same with iB, as in
@@ -70,18 +69,14 @@ func sizeOf(t *testing.T, name, text, behind string) int64 {
 		t.Fatalf("%s is %q", name, text)
 	}
 	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoError(t, err, name)
 	return n << (10 * (1 + strings.Index("KMGT", m[2])))
 }
 
 func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	u := unit(t)
 	descriptors, err := strconv.ParseInt(u["LimitNOFILE"], 10, 64)
-	if err != nil || descriptors < 1<<16 {
-		t.Errorf("LimitNOFILE is %s: that are few connections", u["LimitNOFILE"])
-	}
+	assert.False(t, err != nil || descriptors < 1<<16, "LimitNOFILE is %s: that are few connections", u["LimitNOFILE"])
 	value, _ := strings.CutPrefix(u["Environment"], "GOMEMLIMIT=")
 	heap, all := sizeOf(t, "GOMEMLIMIT", value, "iB"), sizeOf(t, "MemoryMax", u["MemoryMax"], "")
 	checkMemory(t, memoryPlan{
@@ -93,17 +88,11 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 // StartLimitBurst.
 func TestTheUnitRestartsAfterACrashUpToALimit(t *testing.T) {
 	u := unit(t)
-	if u["Restart"] != "on-failure" {
-		t.Errorf("Restart=%s", u["Restart"])
-	}
+	assert.Equal(t, "on-failure", u["Restart"], "Restart=%s", u["Restart"])
 	pause, err := time.ParseDuration(u["RestartSec"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	interval, err := time.ParseDuration(u["StartLimitIntervalSec"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if burst, err := strconv.Atoi(u["StartLimitBurst"]); err != nil || burst < 2 || time.Duration(burst)*pause >= interval {
 		t.Errorf("it starts every %v: that is never %s times in %v", pause, u["StartLimitBurst"], interval)
 	}
@@ -112,14 +101,10 @@ func TestTheUnitRestartsAfterACrashUpToALimit(t *testing.T) {
 // TestTheSandboxHasTheNetwork checks that the sandbox allows the server its network.
 func TestTheSandboxHasTheNetwork(t *testing.T) {
 	u := unit(t)
-	if u["NoNewPrivileges"] != "yes" {
-		t.Errorf("NoNewPrivileges=%s", u["NoNewPrivileges"])
-	}
+	assert.Equal(t, "yes", u["NoNewPrivileges"], "NoNewPrivileges=%s", u["NoNewPrivileges"])
 	families := strings.Fields(u["RestrictAddressFamilies"])
 	for _, family := range []string{"AF_INET", "AF_INET6", "AF_UNIX"} {
-		if !slices.Contains(families, family) {
-			t.Errorf("RestrictAddressFamilies=%s, without %s", u["RestrictAddressFamilies"], family)
-		}
+		assert.Contains(t, families, family, "RestrictAddressFamilies=%s, without %s", u["RestrictAddressFamilies"], family)
 	}
 	allowed := false
 	for _, filter := range settings(t)["SystemCallFilter"] {
@@ -127,14 +112,11 @@ func TestTheSandboxHasTheNetwork(t *testing.T) {
 		for group := range strings.FieldsSeq(groups) {
 			allowed = allowed || !denies && group == "@system-service"
 			// A server makes no call of these groups.
-			if denies && group != "@privileged" && group != "@resources" {
-				t.Errorf("SystemCallFilter=%s: untested without %s", filter, group)
-			}
+			assert.False(t, denies && group != "@privileged" && group != "@resources",
+				"SystemCallFilter=%s: untested without %s", filter, group)
 		}
 	}
-	if !allowed {
-		t.Error("SystemCallFilter does not allow @system-service")
-	}
+	assert.True(t, allowed, "SystemCallFilter does not allow @system-service")
 }
 
 // TestTheUnitServesClientsAndHidesTheAdminListener checks the addresses on a machine, which has no
@@ -142,9 +124,8 @@ func TestTheSandboxHasTheNetwork(t *testing.T) {
 func TestTheUnitServesClientsAndHidesTheAdminListener(t *testing.T) {
 	command := strings.Fields(unit(t)["ExecStart"])
 	addr, _ := valueOf(command, "addr")
-	if host, _, err := net.SplitHostPort(addr); err != nil || !everywhere(host) {
-		t.Errorf("clients cannot reach %q: %v", addr, err)
-	}
+	host, _, err := net.SplitHostPort(addr)
+	assert.False(t, err != nil || !everywhere(host), "clients cannot reach %q: %v", addr, err)
 	admin, _ := valueOf(command, "admin")
 	if at, err := netip.ParseAddrPort(admin); err != nil || !at.Addr().IsLoopback() {
 		t.Errorf("other machines can reach %q: %v", admin, err)
@@ -161,9 +142,7 @@ func TestTheUnitReadsWhatTheReadmeInstalls(t *testing.T) {
 		"-o " + command[0] + " ./cmd/echo-heartbeat\n", "deploy/systemd/limits " + limits + "\n", "> " + token + ")\n",
 		"deploy/systemd/60-idlewheel.conf /etc/sysctl.d/", "deploy/systemd/idlewheel.service /etc/systemd/system/\n",
 	} {
-		if !strings.Contains(readme, line) {
-			t.Errorf("no command of the README ends with %q", line)
-		}
+		assert.Contains(t, readme, line, "no command of the README ends with %q", line)
 	}
 }
 
@@ -181,18 +160,14 @@ func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 		name, value, _ := strings.Cut(line, " = ")
 		name, optional := strings.CutPrefix(name, "-")
 		n, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			t.Errorf("%s: %v", line, err)
-		}
+		assert.NoError(t, err, line)
 		values[name] = n
 		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
 		_, err = os.Stat(file)
 		if _, none := os.Stat(filepath.Dir(file)); none != nil && optional {
 			continue // no firewall tracks connections here
 		}
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 	}
 	if n := values["net.core.somaxconn"]; n < 4096 {
 		t.Errorf("net.core.somaxconn is %d, less than Linux has by itself since 5.4", n)
@@ -201,9 +176,7 @@ func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 		t.Errorf("tcp_max_syn_backlog is %d: set at least somaxconn, and tcp_syncookies to 1", n)
 	}
 	descriptors, err := strconv.ParseInt(unit(t)["LimitNOFILE"], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n := values["net.netfilter.nf_conntrack_max"]; n <= descriptors {
 		t.Errorf("the firewall knows %d connections, and the server may have %d", n, descriptors)
 	}
@@ -229,9 +202,7 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 		text = strings.ReplaceAll(text, "Type=notify-reload", "Type=notify")
 	}
 	name := filepath.Join(t.TempDir(), "idlewheel.service")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	if said, err := exec.CommandContext(ctx, analyze, "verify", "--man=no", name).CombinedOutput(); err != nil || len(said) > 0 {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
 	}
@@ -239,7 +210,5 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 	// of the host.
 	const exposure = "15"
 	said, err := exec.CommandContext(ctx, analyze, "security", "--no-pager", "--offline=yes", "--threshold="+exposure, name).CombinedOutput()
-	if err != nil {
-		t.Errorf("systemd-analyze security: %v\n%s", err, said)
-	}
+	assert.NoError(t, err, "systemd-analyze security: %v\n%s", err, said)
 }

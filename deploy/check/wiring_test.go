@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -20,9 +22,7 @@ import (
 // manifest reads the object in a file of deploy/kubernetes.
 func manifest[T any](t *testing.T, name string) (object T) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict(read(t, "kubernetes/"+name), &object); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict(read(t, "kubernetes/"+name), &object), name)
 	return object
 }
 
@@ -40,9 +40,7 @@ type kustomization struct {
 
 func readKustomization(t *testing.T) (k kustomization) {
 	t.Helper()
-	if err := yaml.Unmarshal(read(t, "kubernetes/kustomization.yaml"), &k); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(read(t, "kubernetes/kustomization.yaml"), &k))
 	return k
 }
 
@@ -55,12 +53,8 @@ func portOf(t *testing.T, c corev1.Container, flag string) corev1.ContainerPort 
 	t.Helper()
 	value, _ := valueOf(c.Args, flag)
 	host, number, err := net.SplitHostPort(value)
-	if err != nil {
-		t.Fatalf("--%s: %v", flag, err)
-	}
-	if !everywhere(host) {
-		t.Errorf("--%s=%s: unreachable from outside of the pod", flag, value)
-	}
+	require.NoError(t, err, "--%s", flag)
+	assert.True(t, everywhere(host), "--%s=%s: unreachable from outside of the pod", flag, value)
 	for _, p := range c.Ports {
 		if strconv.Itoa(int(p.ContainerPort)) == number && p.Name != "" {
 			return p
@@ -73,17 +67,15 @@ func portOf(t *testing.T, c corev1.Container, flag string) corev1.ContainerPort 
 func TestPortsAreThoseThatTheServerListensOn(t *testing.T) {
 	c := deployment(t).Spec.Template.Spec.Containers[0]
 	client, admin := portOf(t, c, "addr"), portOf(t, c, "admin")
-	if client == admin || len(c.Ports) != 2 {
-		t.Errorf("the server listens on %v and %v, and the container has %v", client, admin, c.Ports)
-	}
+	assert.False(t, client == admin || len(c.Ports) != 2,
+		"the server listens on %v and %v, and the container has %v", client, admin, c.Ports)
 }
 
 func TestTheServiceKeepsClientAddresses(t *testing.T) {
 	client := portOf(t, deployment(t).Spec.Template.Spec.Containers[0], "addr")
 	s := manifest[corev1.Service](t, "service.yaml").Spec
-	if len(s.Ports) != 1 || s.Ports[0].TargetPort.StrVal != client.Name {
-		t.Errorf("the Service leads to %+v, and clients to %s: nothing else may be reached from outside", s.Ports, client.Name)
-	}
+	assert.False(t, len(s.Ports) != 1 || s.Ports[0].TargetPort.StrVal != client.Name,
+		"the Service leads to %+v, and clients to %s: nothing else may be reached from outside", s.Ports, client.Name)
 	if s.Type != corev1.ServiceTypeLoadBalancer || s.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		t.Errorf("type %s with externalTrafficPolicy %q: --max-per-source takes a node for a client", s.Type, s.ExternalTrafficPolicy)
 	}
@@ -105,9 +97,7 @@ func TestProbesUseTheAdminListenerAndFailLate(t *testing.T) {
 	if p := c.LivenessProbe; p.PeriodSeconds*p.FailureThreshold < 60 {
 		t.Errorf("after %d times %d s the pod is killed, with all of its connections", p.FailureThreshold, p.PeriodSeconds)
 	}
-	if c.StartupProbe != nil {
-		t.Error("there is nothing to wait for at the start, and a startup probe")
-	}
+	assert.Nil(t, c.StartupProbe, "there is nothing to wait for at the start, and a startup probe")
 }
 
 var createCommand = regexp.MustCompile(`kubectl -n \S+ create (secret generic|configmap) (\S+) --from-literal=([^=]+)=`)
@@ -144,20 +134,17 @@ func TestSecretsAndConfigMapsAreCreated(t *testing.T) {
 		}
 	}
 	for _, flag := range []string{"limits", "admin-token-file"} {
-		if file, _ := valueOf(server.Containers[0].Args, flag); !slices.Contains(files, file) {
-			t.Errorf("--%s=%s, and there are %q", flag, file, files)
-		}
+		file, _ := valueOf(server.Containers[0].Args, flag)
+		assert.Contains(t, files, file, "--%s=%s, and there are %q", flag, file, files)
 	}
-	if server.SecurityContext.FSGroup == nil {
-		t.Error("without fsGroup the files are those of root, which the server is not")
-	}
+	assert.NotNil(t, server.SecurityContext.FSGroup,
+		"without fsGroup the files are those of root, which the server is not")
 	for _, e := range job(t).Spec.Template.Spec.Containers[0].Env {
 		if e.ValueFrom == nil || e.ValueFrom.ConfigMapKeyRef == nil {
 			continue
 		}
-		if from := e.ValueFrom.ConfigMapKeyRef; !slices.Contains(keys[source{"configmap", from.Name}], from.Key) {
-			t.Errorf("%s is %+v, and there are %v", e.Name, from, keys)
-		}
+		from := e.ValueFrom.ConfigMapKeyRef
+		assert.Contains(t, keys[source{"configmap", from.Name}], from.Key, "%s is %+v, and there are %v", e.Name, from, keys)
 	}
 }
 
@@ -165,30 +152,24 @@ func maxConnections(t *testing.T) int64 {
 	t.Helper()
 	value, _ := valueOf(deployment(t).Spec.Template.Spec.Containers[0].Args, "max-connections")
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil {
-		t.Fatalf("--max-connections: %v", err)
-	}
+	require.NoError(t, err, "--max-connections")
 	return n
 }
 
 func scaling(t *testing.T) autoscalingv2.HorizontalPodAutoscalerSpec {
 	t.Helper()
 	hpa := manifest[autoscalingv2.HorizontalPodAutoscaler](t, "hpa.yaml").Spec
-	if hpa.MinReplicas == nil {
-		t.Fatal("hpa.yaml has no minReplicas")
-	}
+	require.NotNil(t, hpa.MinReplicas, "hpa.yaml has no minReplicas")
 	return hpa
 }
 
 func TestPodsAreAddedBeforeTheyAreFull(t *testing.T) {
 	d, hpa := deployment(t), scaling(t)
 	target := autoscalingv2.CrossVersionObjectReference{APIVersion: d.APIVersion, Kind: d.Kind, Name: d.Name}
-	if hpa.ScaleTargetRef != target || d.Spec.Replicas != nil {
-		t.Errorf("%+v is scaled, and not %+v alone", hpa.ScaleTargetRef, target)
-	}
-	if *hpa.MinReplicas < 2 || hpa.MaxReplicas <= *hpa.MinReplicas {
-		t.Errorf("%d to %d pods: one is too few, and there is to be room for more", *hpa.MinReplicas, hpa.MaxReplicas)
-	}
+	assert.False(t, hpa.ScaleTargetRef != target || d.Spec.Replicas != nil,
+		"%+v is scaled, and not %+v alone", hpa.ScaleTargetRef, target)
+	assert.False(t, *hpa.MinReplicas < 2 || hpa.MaxReplicas <= *hpa.MinReplicas,
+		"%d to %d pods: one is too few, and there is to be room for more", *hpa.MinReplicas, hpa.MaxReplicas)
 	most := maxConnections(t)
 	if len(hpa.Metrics) != 1 || hpa.Metrics[0].Pods == nil || hpa.Metrics[0].Pods.Target.Type != autoscalingv2.AverageValueMetricType {
 		t.Fatalf("pods are scaled by %+v", hpa.Metrics)
@@ -211,25 +192,19 @@ func TestPodsStopOneAfterAnother(t *testing.T) {
 	case pdb.MinAvailable != nil:
 		may = least - pdb.MinAvailable.IntValue()
 	}
-	if may < 1 || may >= least {
-		t.Errorf("of %d pods %d may be evicted", least, may)
-	}
+	assert.False(t, may < 1 || may >= least, "of %d pods %d may be evicted", least, may)
 }
 
 // TestAllIsInOneNamespace checks manifests, scrapes and the commands of the README.
 func TestAllIsInOneNamespace(t *testing.T) {
 	ns := manifest[corev1.Namespace](t, "namespace.yaml")
-	if level := ns.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
-		t.Errorf("the namespace enforces %q", level)
-	}
+	level := ns.Labels["pod-security.kubernetes.io/enforce"]
+	assert.Equal(t, "restricted", level, "the namespace enforces %q", level)
 	k, j := readKustomization(t), job(t)
-	if k.Namespace != ns.Name || j.Namespace != ns.Name {
-		t.Errorf("the namespace is %s, that of kustomization.yaml %s and that of the job %s", ns.Name, k.Namespace, j.Namespace)
-	}
+	assert.False(t, k.Namespace != ns.Name || j.Namespace != ns.Name,
+		"the namespace is %s, that of kustomization.yaml %s and that of the job %s", ns.Name, k.Namespace, j.Namespace)
 	for _, m := range regexp.MustCompile(`kubectl -n (\S+)`).FindAllStringSubmatch(string(read(t, "README.md")), -1) {
-		if m[1] != ns.Name {
-			t.Errorf("README.md: %s", m[0])
-		}
+		assert.Equal(t, ns.Name, m[1], "README.md: %s", m[0])
 	}
 	if p := readScrape(t).pods(t); len(p.Discovery) != 1 || !slices.Equal(p.Discovery[0].Namespaces.Names, []string{ns.Name}) {
 		t.Errorf("scrape.yaml looks for pods in %+v", p.Discovery)
@@ -244,9 +219,7 @@ func TestTheNetworkPolicyProtectsTheAdminPort(t *testing.T) {
 	np := manifest[networkingv1.NetworkPolicy](t, "networkpolicy.yaml").Spec
 	open, named := false, false
 	for _, rule := range np.Ingress {
-		if len(rule.Ports) == 0 {
-			t.Errorf("a rule opens all ports, to %v", rule.From)
-		}
+		assert.NotEmpty(t, rule.Ports, "a rule opens all ports, to %v", rule.From)
 		for _, p := range rule.Ports {
 			if p.Port == nil || p.EndPort != nil || p.Protocol != nil && *p.Protocol != corev1.ProtocolTCP {
 				t.Errorf("a rule opens %+v: name a port", p)
@@ -257,25 +230,18 @@ func TestTheNetworkPolicyProtectsTheAdminPort(t *testing.T) {
 				open = open || len(rule.From) == 0
 			case admin.Name, strconv.Itoa(int(admin.ContainerPort)):
 				named = true
-				if len(rule.From) == 0 || slices.ContainsFunc(rule.From, anybody) {
-					t.Errorf("the port %s is open to all", admin.Name)
-				}
+				assert.False(t, len(rule.From) == 0 || slices.ContainsFunc(rule.From, anybody),
+					"the port %s is open to all", admin.Name)
 			default:
 				t.Errorf("the pods have no port %s", p.Port)
 			}
 		}
 	}
-	if !open || !named {
-		t.Errorf("clients get in: %v, Prometheus gets in: %v", open, named)
-	}
+	assert.False(t, !open || !named, "clients get in: %v, Prometheus gets in: %v", open, named)
 	for _, direction := range []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress} {
-		if !slices.Contains(np.PolicyTypes, direction) {
-			t.Errorf("the policy is not about %s", direction)
-		}
+		assert.Contains(t, np.PolicyTypes, direction, "the policy is not about %s", direction)
 	}
-	if len(np.Egress) > 0 {
-		t.Error("the server calls nobody, and the policy lets it")
-	}
+	assert.Empty(t, np.Egress, "the server calls nobody, and the policy lets it")
 }
 
 // anybody reports whether a peer of a policy does not select pods of a namespace.
@@ -288,37 +254,29 @@ func TestTheJobFindsTheServiceAndIsMergedWhole(t *testing.T) {
 	s, j := manifest[corev1.Service](t, "service.yaml"), job(t)
 	c := j.Spec.Template.Spec.Containers[0]
 	want := net.JoinHostPort(s.Name+"."+readKustomization(t).Namespace+".svc.cluster.local", strconv.Itoa(int(s.Spec.Ports[0].Port)))
-	if target, _ := valueOf(c.Args, "target"); target != want {
-		t.Errorf("the target is %s, and the Service %s", target, want)
-	}
+	target, _ := valueOf(c.Args, "target")
+	assert.Equal(t, want, target, "the target is %s, and the Service %s", target, want)
 	for _, arg := range c.Args {
 		_, name, uses := strings.Cut(strings.TrimSuffix(arg, ")"), "$(")
-		if uses && !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name }) {
-			t.Errorf("%s: there is no such variable", arg)
-		}
+		assert.False(t, uses && !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == name }),
+			"%s: there is no such variable", arg)
 	}
-	if out, _ := valueOf(c.Args, "out"); out != "/dev/stdout" {
-		t.Errorf("results go to %s, and are read from the log", out)
-	}
+	out, _ := valueOf(c.Args, "out")
+	assert.Equal(t, "/dev/stdout", out, "results go to %s, and are read from the log", out)
 	if p := j.Spec.BackoffLimitPerIndex; j.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyNever || p == nil || *p != 0 {
 		t.Error("a pod that failed is tried again, when the others have begun")
 	}
 	doctor := j.Spec.Template.Spec.InitContainers[0].Args
-	if asked, _ := valueOf(doctor, "connections"); !slices.Contains(c.Args, "--connections="+asked) {
-		t.Errorf("doctor checks %s connections, not the number of the test", asked)
-	}
+	asked, _ := valueOf(doctor, "connections")
+	assert.Contains(t, c.Args, "--connections="+asked, "doctor checks %s connections, not the number of the test", asked)
 	readme := string(read(t, "README.md"))
 	merge := regexp.MustCompile(`go run (\./\S+) (merge .*--expect-results (\d+).*)`).FindStringSubmatch(readme)
-	if merge == nil || merge[3] != strconv.Itoa(int(*j.Spec.Completions)) {
-		t.Fatalf("%d pods end, and the README merges %q", *j.Spec.Completions, merge)
-	}
+	require.False(t, merge == nil || merge[3] != strconv.Itoa(int(*j.Spec.Completions)),
+		"%d pods end, and the README merges %q", *j.Spec.Completions, merge)
 	wantFlags(t, must(t, loadtest), strings.Fields(merge[2]))
-	if _, err := os.Stat(path.Join("../..", merge[1])); err != nil {
-		t.Error(err)
-	}
+	_, err := os.Stat(path.Join("../..", merge[1]))
+	assert.NoError(t, err)
 	for _, used := range []string{"job/" + j.Name + " ", "job-name=" + j.Name + " ", "-c " + c.Name + " "} {
-		if !strings.Contains(readme, used) {
-			t.Errorf("the README has nothing of %q", used)
-		}
+		assert.Contains(t, readme, used, "the README has nothing of %q", used)
 	}
 }

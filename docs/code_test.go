@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/idlewheel/idlewheel/internal/testing/typecheck"
 )
 
@@ -36,9 +39,7 @@ func TestGoBlocksCompile(t *testing.T) {
 	var programs []typecheck.Program
 	for _, d := range documents(t) {
 		sources, err := sourcesOf(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, source := range sources {
 			programs = append(programs, typecheck.Program{Source: source})
 		}
@@ -127,9 +128,7 @@ func TestMistakesAreFound(t *testing.T) {
 		"x := 1\n": "declared and not used",
 	} {
 		source, err := packageOf("x.md", []block{{info: "go", line: 7, text: text}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		programs, wanted = append(programs, typecheck.Program{Source: source}), append(wanted, want)
 	}
 	for text, want := range map[string]string{
@@ -144,7 +143,6 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Errorf("%q: %v; want %q at a line of x.md", programs[i].Source, err, want)
 		}
 	}
-	if _, err := packageOf("x.md", []block{{info: "go", line: 7, text: "func {"}}); err == nil {
-		t.Error("a block that is not Go is accepted")
-	}
+	_, err := packageOf("x.md", []block{{info: "go", line: 7, text: "func {"}})
+	assert.Error(t, err, "a block that is not Go is accepted")
 }

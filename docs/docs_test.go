@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const modulePath = "github.com/idlewheel/idlewheel"
@@ -32,9 +35,7 @@ type block struct {
 func documents(t *testing.T) []document {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no documents: %v", err)
-	}
+	require.False(t, err != nil || len(paths) == 0, "no documents: %v", err)
 	var list []document
 	for _, path := range append(paths, filepath.Join(root, "README.md")) {
 		list = append(list, readDocument(t, path))
@@ -45,13 +46,9 @@ func documents(t *testing.T) []document {
 func readDocument(t testing.TB, path string) document {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	name, err := filepath.Rel(root, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return document{filepath.ToSlash(name), strings.Split(string(b), "\n")}
 }
 
@@ -82,9 +79,8 @@ func TestProseIsNarrow(t *testing.T) {
 	for _, name := range []string{"netty.md", "alternatives.md"} {
 		d := readDocument(t, filepath.Join(root, "docs", name))
 		for i, line := range d.lines {
-			if n := len([]rune(line)); n > 140 && !strings.HasPrefix(line, "|") {
-				t.Errorf("%s:%d has %d columns, want at most 140", d.path, i+1, n)
-			}
+			n := len([]rune(line))
+			assert.False(t, n > 140 && !strings.HasPrefix(line, "|"), "%s:%d has %d columns, want at most 140", d.path, i+1, n)
 		}
 	}
 }
@@ -98,24 +94,18 @@ func TestPagesBeginWithTheirUse(t *testing.T) {
 		if name == d.path || name == "README.md" {
 			continue
 		}
-		if !strings.Contains(index, "]("+name+")") {
-			t.Errorf("docs/README.md has no link to %s", name)
-		}
-		if len(d.lines) < 3 || !strings.HasPrefix(d.lines[2], "After this page you ") {
-			t.Errorf("%s does not begin with its use", d.path)
-		}
+		assert.Contains(t, index, "]("+name+")", "docs/README.md has no link to %s", name)
+		assert.False(t, len(d.lines) < 3 || !strings.HasPrefix(d.lines[2], "After this page you "),
+			"%s does not begin with its use", d.path)
 	}
 }
 
 // TestReadmeIsShort checks that the README is read to its end: it has few lines and names no tests.
 func TestReadmeIsShort(t *testing.T) {
 	d := readDocument(t, filepath.Join(root, "README.md"))
-	if n := len(d.lines) - 1; n > 130 {
-		t.Errorf("README.md has %d lines, want at most 130", n)
-	}
+	n := len(d.lines) - 1
+	assert.LessOrEqual(t, n, 130, "README.md has %d lines, want at most 130", n)
 	for i, line := range d.lines {
-		if testPattern.MatchString(line) {
-			t.Errorf("README.md:%d names a test: move it to a page of docs/", i+1)
-		}
+		assert.False(t, testPattern.MatchString(line), "README.md:%d names a test: move it to a page of docs/", i+1)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/stretchr/testify/assert"
 )
 
 var (
@@ -76,9 +78,8 @@ func TestLinksResolve(t *testing.T) {
 		prose, _ := d.split()
 		for i, line := range prose {
 			for _, m := range linkPattern.FindAllStringSubmatch(spanPattern.ReplaceAllString(line, "``"), -1) {
-				if why := d.broken(t, m[1]); why != "" {
-					t.Errorf("%s:%d: the link %s %s", d.path, i+1, m[1], why)
-				}
+				why := d.broken(t, m[1])
+				assert.Empty(t, why, "%s:%d: the link %s %s", d.path, i+1, m[1], why)
 			}
 		}
 	}
@@ -90,8 +91,7 @@ func TestBrokenLinksAreFound(t *testing.T) {
 		"../README.md": true, "results.md#guarantees": true, "operating.md#if-": true, "https://netty.io/": true,
 		"../README.md#nonsense": false, "nonsense.md": false, "http://netty.io/": false,
 	} {
-		if why := d.broken(t, link); (why == "") != ok {
-			t.Errorf("%s: %q", link, why)
-		}
+		why := d.broken(t, link)
+		assert.Equal(t, ok, why == "", "%s: %q", link, why)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const maxMapLines = 90
@@ -63,9 +66,8 @@ func wrongPlaces(t testing.TB, row string) (list []string) {
 // picture in the files that it names. TestLinksResolve finds the other files.
 func TestTheMapIsTrue(t *testing.T) {
 	d := readDocument(t, filepath.Join(root, "docs", "map.md"))
-	if n := len(d.lines) - 1; n > maxMapLines {
-		t.Errorf("%s has %d lines, want at most %d", d.path, n, maxMapLines)
-	}
+	n := len(d.lines) - 1
+	assert.LessOrEqual(t, n, maxMapLines, "%s has %d lines, want at most %d", d.path, n, maxMapLines)
 	known, drawn := map[string]bool{}, map[string]int{}
 	for i, line := range d.lines {
 		switch {
@@ -83,9 +85,7 @@ func TestTheMapIsTrue(t *testing.T) {
 		}
 	}
 	for name, line := range drawn {
-		if !known[name] {
-			t.Errorf("%s:%d: no file of the picture declares %s", d.path, line, name)
-		}
+		assert.True(t, known[name], "%s:%d: no file of the picture declares %s", d.path, line, name)
 	}
 }
 
@@ -99,18 +99,15 @@ func TestWrongPlacesAreFound(t *testing.T) {
 		"| a | [b](../Makefile) `lint`, `lunch` |": "[no lunch in ../Makefile]",
 		"| a | idle/reaper.go `Reaper` |":          "[no link]",
 	} {
-		if got := fmt.Sprint(wrongPlaces(t, row)); got != want {
-			t.Errorf("%s: got %s, want %s", row, got, want)
-		}
+		got := fmt.Sprint(wrongPlaces(t, row))
+		assert.Equal(t, want, got, "%s: got %s, want %s", row, got, want)
 	}
 }
 
 // TestTestsOfIdleAreNamedAfterFiles checks what the last row of the map says.
 func TestTestsOfIdleAreNamedAfterFiles(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "idle", "*_test.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatal(err)
-	}
+	require.False(t, err != nil || len(files) == 0, err)
 	for _, f := range files {
 		name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(f), "_test.go"), "_linux")
 		subject, _, _ := strings.Cut(name, "_")

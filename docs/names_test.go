@@ -13,6 +13,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A symbols has the names of a package, and the members of its types.
@@ -34,9 +37,7 @@ func readSymbols(t testing.TB, dir string) *symbols {
 	t.Helper()
 	s := newSymbols()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -50,9 +51,7 @@ func readSymbols(t testing.TB, dir string) *symbols {
 func (s *symbols) addFile(t testing.TB, path string) string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, d := range f.Decls {
 		s.add(d)
 	}
@@ -152,9 +151,7 @@ func readWorld(t testing.TB) world {
 	t.Helper()
 	w := world{}
 	dirs, err := filepath.Glob(filepath.Join(root, "*", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, path := range dirs {
 		dir := filepath.Dir(path)
 		if name := filepath.Base(dir); w[name] == nil && imports[name] == modulePath+"/"+name {
@@ -162,9 +159,7 @@ func readWorld(t testing.TB) world {
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", imports["gnet"]).Output()
-	if err != nil {
-		t.Fatalf("where is gnet? %v", err)
-	}
+	require.NoError(t, err, "where is gnet? %v", err)
 	w["gnet"] = readSymbols(t, strings.TrimSpace(string(out)))
 	w.follow()
 	return w
@@ -336,9 +331,8 @@ func TestWrongNamesAreFound(t *testing.T) {
 		"gnet.Conn.Nonsense": "", // it embeds interfaces of other packages
 		"Idle.Nonsense":      "Idle.Nonsense", "timer.Restart()": "timer.Restart", "ev.Last": "ev.Last",
 	} {
-		if got := strings.Join(w.wrong(span), " "); got != want {
-			t.Errorf("in `%s` %q is wrong, want %q", span, got, want)
-		}
+		got := strings.Join(w.wrong(span), " ")
+		assert.Equal(t, want, got, "in `%s` %q is wrong, want %q", span, got, want)
 	}
 }
 
@@ -358,16 +352,12 @@ func TestTestsInDocumentsExist(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, d := range documents(t) {
 		prose, _ := d.split()
 		for i, line := range prose {
 			for _, m := range testPattern.FindAllStringSubmatch(line, -1) {
-				if !known[m[1]] {
-					t.Errorf("%s:%d: there is no %s", d.path, i+1, m[1])
-				}
+				assert.True(t, known[m[1]], "%s:%d: there is no %s", d.path, i+1, m[1])
 			}
 		}
 	}

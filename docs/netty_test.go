@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // nettyNames are the names with a row in docs/netty.md. They are the public and protected
@@ -63,9 +65,7 @@ func TestEachNameOfNettyHasARow(t *testing.T) {
 					found = found || regexp.MustCompile(`\b`+name+`\b`).MatchString(first)
 				}
 			}
-			if !found {
-				t.Errorf("netty.md has no row for %s under a heading with %s", name, class)
-			}
+			assert.True(t, found, "netty.md has no row for %s under a heading with %s", name, class)
 		}
 	}
 }

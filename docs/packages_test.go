@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // importsOf returns the packages that go list prints with a template, by package. Names have no
@@ -15,9 +18,7 @@ func importsOf(t *testing.T, template string) map[string][]string {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} {{join "+template+` " "}}`, "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	list := map[string][]string{}
 	for line := range strings.Lines(strings.ReplaceAll(string(out), modulePath+"/", "")) {
 		names := strings.Fields(line)
@@ -40,14 +41,12 @@ func TestTheDiagramOfPackagesIsTrue(t *testing.T) {
 			_, own := all[of]
 			return !own || strings.Contains(of, "/")
 		})
-		if !strings.Contains(name, "internal") && !slices.Equal(imports, drawn[name]) {
-			t.Errorf("%s imports %v, and docs/README.md has %v", name, imports, drawn[name])
-		}
+		assert.False(t, !strings.Contains(name, "internal") && !slices.Equal(imports, drawn[name]),
+			"%s imports %v, and docs/README.md has %v", name, imports, drawn[name])
 	}
 	for name := range drawn {
-		if _, ok := all[name]; !ok {
-			t.Errorf("docs/README.md has the package %s, which does not exist", name)
-		}
+		_, ok := all[name]
+		assert.True(t, ok, "docs/README.md has the package %s, which does not exist", name)
 	}
 }
 
@@ -58,11 +57,8 @@ func TestPackagesLinkWhatTheDocumentsSay(t *testing.T) {
 	for name, http := range map[string]bool{
 		"wheel": false, "timer": false, "sourcelimit": false, "reap": false, "idle": true, "idlenet": true,
 	} {
-		if got := slices.Contains(deps[name], "net/http"); got != http {
-			t.Errorf("%s links net/http: %v, want %v", name, got, http)
-		}
-		if slices.Contains(deps[name], "github.com/prometheus/client_golang/prometheus") {
-			t.Errorf("%s links Prometheus", name)
-		}
+		got := slices.Contains(deps[name], "net/http")
+		assert.Equal(t, http, got, "%s links net/http: %v, want %v", name, got, http)
+		assert.NotContains(t, deps[name], "github.com/prometheus/client_golang/prometheus", "%s links Prometheus", name)
 	}
 }

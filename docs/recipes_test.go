@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // programs returns the paths of the programs of examples/. It fails the test if there is none.
@@ -16,9 +19,7 @@ func programs(t *testing.T) []string {
 		t.Skip("there is no module of examples")
 	}
 	paths, err := filepath.Glob(filepath.Join(root, "examples", "*", "main.go"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("%d programs, %v", len(paths), err)
-	}
+	require.False(t, err != nil || len(paths) == 0, "%d programs, %v", len(paths), err)
 	return paths
 }
 
@@ -28,14 +29,12 @@ func TestEachRecipeHasAProgram(t *testing.T) {
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile("`go -C examples run ./([a-z-]+)`").FindAllStringSubmatch(readText(t, "docs", "recipes.md"), -1) {
 		named[m[1]] = true
-		if _, err := os.Stat(filepath.Join(root, "examples", m[1], "main.go")); err != nil {
-			t.Errorf("docs/recipes.md runs a program that does not exist: %v", err)
-		}
+		_, err := os.Stat(filepath.Join(root, "examples", m[1], "main.go"))
+		assert.NoError(t, err, "docs/recipes.md runs a program that does not exist")
 	}
 	for _, path := range paths {
-		if name := filepath.Base(filepath.Dir(path)); !named[name] {
-			t.Errorf("docs/recipes.md does not have the program %s", name)
-		}
+		name := filepath.Base(filepath.Dir(path))
+		assert.True(t, named[name], "docs/recipes.md does not have the program %s", name)
 	}
 }
 
@@ -43,16 +42,12 @@ func TestEachRecipeHasAProgram(t *testing.T) {
 func TestProgramsOfRecipesAreShort(t *testing.T) {
 	const limit = 150
 	paths := programs(t)
-	if promise := fmt.Sprintf("`main.go` has fewer than %d lines", limit); !strings.Contains(readText(t, "examples", "README.md"), promise) {
-		t.Errorf("examples/README.md does not have %q", promise)
-	}
+	promise := fmt.Sprintf("`main.go` has fewer than %d lines", limit)
+	assert.Contains(t, readText(t, "examples", "README.md"), promise, "examples/README.md does not have %q", promise)
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(b), "\n"); n >= limit {
-			t.Errorf("%s has %d lines, want fewer than %d", path, n, limit)
-		}
+		require.NoError(t, err)
+		n := strings.Count(string(b), "\n")
+		assert.Less(t, n, limit, "%s has %d lines, want fewer than %d", path, n, limit)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func readText(t *testing.T, elements ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{root}, elements...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(b)
 }
 
@@ -27,14 +28,10 @@ func TestDependabotKnowsEachModule(t *testing.T) {
 		}
 		dir, err := filepath.Rel(root, filepath.Dir(path))
 		entry := "      - /" + strings.TrimPrefix(filepath.ToSlash(dir), ".") + "\n"
-		if !strings.Contains(listed, entry) {
-			t.Errorf(".github/dependabot.yml has no line %q", entry)
-		}
+		assert.Contains(t, listed, entry, ".github/dependabot.yml has no line %q", entry)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // TestTheDocumentsNameTheOldestGo checks that the README and the policy name the Go of go.mod. CI
@@ -50,15 +47,11 @@ func TestTheDocumentsNameTheOldestGo(t *testing.T) {
 		"CONTRIBUTING.md":       "Go " + line[1],
 		"docs/start.md":         "Go " + line[1],
 	} {
-		if !strings.Contains(readText(t, path), want) {
-			t.Errorf("%s does not have %q", path, want)
-		}
+		assert.Contains(t, readText(t, path), want, "%s does not have %q", path, want)
 	}
 	gnet := regexp.MustCompile(`gnet/v2 (v\S+)`).FindStringSubmatch(readText(t, "go.mod"))
 	for _, path := range []string{"README.md", "docs/start.md"} {
-		if !strings.Contains(readText(t, path), "gnet/v2@"+gnet[1]) {
-			t.Errorf("%s does not get gnet %s", path, gnet[1])
-		}
+		assert.Contains(t, readText(t, path), "gnet/v2@"+gnet[1], "%s does not get gnet %s", path, gnet[1])
 	}
 }
 
@@ -76,9 +69,7 @@ func TestTheChangelogHasVersions(t *testing.T) {
 		m := heading.FindStringSubmatch(line)
 		switch {
 		case m == nil:
-			if !kind.MatchString(line) {
-				t.Errorf("%q is not a heading of the form", line)
-			}
+			assert.True(t, kind.MatchString(line), "%q is not a heading of the form", line)
 			continue
 		case (m[1] == "Unreleased") != (m[2] == "") || (m[1] == "Unreleased") != (versions == 0):
 			t.Errorf("%q: only the first heading is Unreleased, the others have dates", line)
@@ -87,7 +78,5 @@ func TestTheChangelogHasVersions(t *testing.T) {
 		}
 		versions++
 	}
-	if versions < 2 {
-		t.Error("there is no version")
-	}
+	assert.GreaterOrEqual(t, versions, 2, "there is no version")
 }

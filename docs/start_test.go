@@ -18,6 +18,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // tutorial is the document with a program that grows from block to block.
@@ -90,9 +93,7 @@ type chatter struct {
 func newChatter(t *testing.T, addr, name string) chatter {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	client := chatter{c, bufio.NewReader(c)}
 	client.wantLine(t, "your name?")
@@ -125,9 +126,8 @@ func (c chatter) wantEnd(t *testing.T, last string) (pings int) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	all, err := io.ReadAll(c.lines)
-	if err != nil || !strings.HasSuffix(string(all), last+"\n") {
-		t.Fatalf("read %q, %v; want the last line %q", all, err, last)
-	}
+	require.False(t, err != nil || !strings.HasSuffix(string(all), last+"\n"),
+		"read %q, %v; want the last line %q", all, err, last)
 	return strings.Count(string(all), "PING\n")
 }
 
@@ -141,20 +141,14 @@ func TestTheTutorialRuns(t *testing.T) {
 	}
 	dir := t.TempDir()
 	program, file := filepath.Join(dir, "chat"), filepath.Join(dir, "chat.go")
-	if err := os.WriteFile(file, []byte(steps[len(steps)-1]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(steps[len(steps)-1]), 0o600))
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-page", "127.0.0.1:0", "-quiet", "300ms")
 	log, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	output := bufio.NewReader(log)
 	line, err := output.ReadString('\n')
 	m := regexp.MustCompile(`listening on (\S+), page on (http://\S+/)\n`).FindStringSubmatch(line)
@@ -175,25 +169,18 @@ func TestTheTutorialRuns(t *testing.T) {
 	left := make(chan int)
 	go func() { left <- carol.wantEnd(t, "goodbye: heartbeat timeout") }()
 	alice.wantLine(t, "carol left") // alice answers the pings meanwhile
-	if pings := <-left; pings != 2 {
-		t.Errorf("carol read %d pings, want 2", pings)
-	}
+	pings := <-left
+	assert.Equal(t, 2, pings, "carol read %d pings, want 2", pings)
 
 	closed, err := http.Get(page + "api/closed")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reasons, _ := io.ReadAll(closed.Body)
 	closed.Body.Close()
 	for _, reason := range []string{"kicked", "no handshake", "heartbeat timeout"} {
-		if !strings.Contains(string(reasons), reason) {
-			t.Errorf("%q is not in %s", reason, reasons)
-		}
+		assert.Contains(t, string(reasons), reason, "%q is not in %s", reason, reasons)
 	}
 
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	alice.wantEnd(t, "goodbye: drained")
 	rest, _ := io.ReadAll(output)
 	if err := cmd.Wait(); err != nil || !strings.Contains(string(rest), "drained\n") {
@@ -213,7 +200,5 @@ func TestLaterDeclarationsReplaceEarlierOnes(t *testing.T) {
 	}
 	want := "package main\n//line x.md:5\nimport \"fmt\"\n//line x.md:22\nfunc f() int { return 2 }\n" +
 		"//line x.md:9\nfunc main() { fmt.Println(f()) }\n//line x.md:20\ntype t struct{}\n"
-	if steps[1] != want {
-		t.Errorf("got %s\nwant %s", steps[1], want)
-	}
+	assert.Equal(t, want, steps[1], "got %s\nwant %s", steps[1], want)
 }

@@ -27,6 +27,13 @@ func Try(t *testing.T, test func(t testing.TB)) {
 	try(t, test, MeasureDelay)
 }
 
+// TryParallel is Try in a test that runs in parallel with others.
+func TryParallel(t *testing.T, test func(t testing.TB)) {
+	t.Helper()
+	t.Parallel()
+	Try(t, test)
+}
+
 func try(t testing.TB, test func(t testing.TB), measure func() func() time.Duration) {
 	t.Helper()
 	began := time.Now()

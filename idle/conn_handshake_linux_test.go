@@ -175,8 +175,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 				addr := serve(t, reaper, e.booted, network.addr(t), gnet.WithNumEventLoop(1))
 
 				blocker := dial(t, addr)
-				_, err := blocker.Write([]byte("login"))
-				require.NoError(t, err)
+				send(t, blocker, "login")
 				<-ready
 				clients := make([]net.Conn, n)
 				for i := range clients {
@@ -184,14 +183,12 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 				}
 				mute := dial(t, addr)
 				eventually(t, "all connections are open", func() bool { return reaper.Stats().Opened == n+2 })
-				_, err = blocker.Write([]byte("block"))
-				require.NoError(t, err)
+				send(t, blocker, "block")
 				<-blocked
 				for _, c := range clients {
-					_, err := c.Write([]byte("login"))
-					require.NoError(t, err)
+					send(t, c, "login")
 				}
-				_, err = io.Copy(io.Discard, mute) // this client never logs in
+				_, err := io.Copy(io.Discard, mute) // this client never logs in
 				require.NoError(t, err)
 				eventually(t, "all handshakes have ended", func() bool { return len(ready)+len(e.reasons()) >= n+1 })
 				cut := 0

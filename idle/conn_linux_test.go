@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
@@ -43,8 +44,7 @@ func TestHeldConnectionsAreNotIdle(t *testing.T) {
 	})
 	c := dial(t, s.addr)
 	began := time.Now()
-	_, err := c.Write([]byte("request"))
-	require.NoError(t, err)
+	send(t, c, "request")
 	awaitClose(t, c)
 	s.requireReaped(t, began, 5*limitOf, reap.ReadIdle)
 }
@@ -65,14 +65,12 @@ func TestExemptConnectionsAreNotJudged(t *testing.T) {
 	c := dial(t, s.addr)
 	time.Sleep(4 * limitOf)
 	require.Empty(t, s.reasons())
-	_, err := c.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, c, "x")
 	s.requireReaped(t, time.Now(), 0, reap.MaxAge)
 }
 
 func TestTimeoutsOfOneConnection(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		s := newSite(t, Config{ReadTimeout: 2 * limitOf}, func(s *site) {
 			s.traffic = func(c gnet.Conn) gnet.Action {
 				var err error
@@ -88,9 +86,7 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 						err = errors.New("a negative timeout is accepted")
 					}
 				}
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				return gnet.None
 			}
 		})
@@ -98,8 +94,7 @@ func TestTimeoutsOfOneConnection(t *testing.T) {
 		closed := map[string]chan time.Duration{}
 		for _, what := range []string{"short", "bad", "long", "none"} {
 			c := dial(t, s.addr)
-			_, err := c.Write([]byte(what))
-			require.NoError(t, err)
+			send(t, c, what)
 			done := make(chan time.Duration, 1)
 			closed[what] = done
 			go func() {
@@ -196,8 +191,7 @@ func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
 		}
 	})
 	dial(t, s.addr)
-	_, err := dial(t, s.addr).Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, dial(t, s.addr), "x")
 	eventually(t, "both connections are open", func() bool { return s.reaper.Stats().Connections == 2 })
 	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
 	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == 2 })
@@ -239,11 +233,9 @@ func TestLimitsOfOneConnection(t *testing.T) {
 					return gnet.None
 				}
 			})
-			_, err := dial(t, s.addr).Write([]byte("x"))
-			require.NoError(t, err)
+			send(t, dial(t, s.addr), "x")
 			require.NoError(t, <-errs)
-			_, err = dial(t, s.addr).Write([]byte("x"))
-			require.NoError(t, err)
+			send(t, dial(t, s.addr), "x")
 			require.ErrorContains(t, <-errs, "idle: MinRate.BytesPerSecond of a connection is 0")
 			require.ErrorIs(t, s.reason(t, 0), want)
 			require.Equal(t, 1, s.reaper.Connections())

@@ -107,8 +107,7 @@ func TestAnOutageClosesNoLivingClient(t *testing.T) {
 		{"packets lost", false, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				const n = outageClients
 				wire := faultynet.New(t)
 				server := startPlay(t, "outage", "tcp://"+wire.Host()+":0")
@@ -190,8 +189,7 @@ func TestTheDeadAreFoundAmongTheLivingAndAllAtOnce(t *testing.T) {
 		{"all at once", 0, 2 * outageConfig.ReadTimeout},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				const n = outageClients
 				server := startPlay(t, "outage", "tcp://0.0.0.0:0")
 				port := faultynet.PortOf(server.addr)

@@ -162,8 +162,7 @@ func TestAPauseOfTheServerIsNotHeldAgainstAPeer(t *testing.T) {
 				continue
 			}
 			t.Run(tc.name+"/"+network.name, func(t *testing.T) {
-				t.Parallel()
-				fair.Try(t, func(t testing.TB) {
+				fair.TryParallel(t, func(t testing.TB) {
 					server := startPlay(t, tc.play, network.addr(t))
 					stopped := make(chan struct{})
 					var playing sync.WaitGroup

@@ -22,9 +22,7 @@ func TestTheGoodbyeIsEncrypted(t *testing.T) {
 			cfg.Goodbye = func(c gnet.Conn, reason *ReapError) []byte {
 				s.guest(c.RemoteAddr(), func(g *tlsGuest) {
 					isKnown := w.place == layerOutside || g.ready
-					if isKnown && c != g.conn {
-						t.Errorf("Goodbye got %T, want %T", c, g.conn)
-					}
+					assert.False(t, isKnown && c != g.conn, "Goodbye got %T, want %T", c, g.conn)
 				})
 				return sayReason(c, reason)
 			}
@@ -102,8 +100,7 @@ func TestATLSClientThatReadsNothing(t *testing.T) {
 			}
 		})
 		c := speakTLS(t, dialSmall(t, s.addr), clientTLS(), 1)
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
+		send(t, c, "x")
 		s.requireEnd(t, c, reap.OverLimit)
 	})
 }
@@ -151,15 +148,13 @@ func TestAHandleShowsTheOuterConnection(t *testing.T) {
 		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayReason}, func(s *wrappedSite, _ *Config) {
 			s.traffic = func(c gnet.Conn) gnet.Action {
 				_, _ = c.Discard(-1)
-				if _, ok := s.reaper.Conn(c); !ok {
-					t.Error("the connection is not watched")
-				}
+				_, ok := s.reaper.Conn(c)
+				assert.True(t, ok, "the connection is not watched")
 				return gnet.None
 			}
 		})
 		c := s.dial(t)
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
+		send(t, c, "x")
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 		got, err := io.ReadAll(c)
 		assert.NoError(t, err)

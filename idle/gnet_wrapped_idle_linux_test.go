@@ -125,10 +125,9 @@ func TestARecordInPieces(t *testing.T) {
 		s.requireReady(t, c)
 		slow.pause = limitOf / 8
 		message := strings.Repeat("x", 18*slowPiece)
-		_, err := c.Write([]byte(message))
-		require.NoError(t, err)
+		send(t, c, message)
 		got := make([]byte, len(message))
-		_, err = io.ReadFull(c, got)
+		_, err := io.ReadFull(c, got)
 		require.NoError(t, err)
 		require.Equal(t, message, string(got))
 	})
@@ -168,8 +167,7 @@ func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 			}
 		})
 		c := s.dial(t)
-		_, err := c.Write([]byte("partial"))
-		require.NoError(t, err)
+		send(t, c, "partial")
 		began := time.Now()
 		require.Less(t, awaitClose(t, c).Sub(began), limitOf+room)
 		s.requireEnd(t, c, reap.ReadIdle)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
@@ -25,9 +26,7 @@ func TestAForeignConnectionIsLogged(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
 			conn, ok := s.reaper.Conn(c)
-			if ok {
-				t.Error("Conn has found a connection")
-			}
+			assert.False(t, ok, "Conn has found a connection")
 			conn.Touch()
 			_, _ = c.Write(b)
 			return gnet.None
@@ -50,9 +49,8 @@ func TestNoWarningAboutClosedConnections(t *testing.T) {
 		cfg := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s := newWrappedSite(t, w, cfg, func(s *wrappedSite, _ *Config) {
 			s.closed = func(c gnet.Conn, _ error) gnet.Action {
-				if _, ok := s.reaper.Conn(c); ok {
-					t.Error("Conn has found a connection that is closed")
-				}
+				_, ok := s.reaper.Conn(c)
+				assert.False(t, ok, "Conn has found a connection that is closed")
 				return gnet.None
 			}
 		})
@@ -93,8 +91,7 @@ func TestAWrapperForEachEvent(t *testing.T) {
 	for name, wrap := range wraps {
 		for _, place := range []layerPlace{layerOutside, layerInside} {
 			t.Run(fmt.Sprint(place, " ", name), func(t *testing.T) {
-				t.Parallel()
-				fair.Try(t, func(t testing.TB) {
+				fair.TryParallel(t, func(t testing.TB) {
 					hidden := name == "foreign" && place == layerInside
 					e := newEcho()
 					var r *Reaper
@@ -102,9 +99,7 @@ func TestAWrapperForEachEvent(t *testing.T) {
 						b, _ := c.Next(-1)
 						_, _ = c.Write(b)
 						conn, watched := r.Conn(c)
-						if watched == hidden {
-							t.Errorf("Conn reports %v", watched)
-						}
+						assert.NotEqual(t, hidden, watched, "Conn reports %v", watched)
 						conn.Touch()
 						return gnet.None
 					}

@@ -35,8 +35,7 @@ func TestInspectCountsByState(t *testing.T) {
 		}
 	})
 	for _, what := range []string{"hold", "ready", "ready", ""} {
-		_, err := dial(t, s.addr).Write([]byte(what))
-		require.NoError(t, err)
+		send(t, dial(t, s.addr), what)
 	}
 	want := map[string]int{"exempt": 0, "observed": 0, "leaving": 0, "stalled": 0}
 	want["held"], want["open"], want["handshake"] = 1, 2, 1
@@ -153,9 +152,8 @@ func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
 	})
 	c := dial(t, s.addr)
 	for range 100 {
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = c.Read(make([]byte, 1))
+		send(t, c, "x")
+		_, err := c.Read(make([]byte, 1))
 		require.NoError(t, err)
 	}
 	_, err := countStates(t.Context(), s.reaper)
@@ -236,8 +234,7 @@ func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	eventually(t, "the server has opened both", func() bool { return s.reaper.Stats().Opened == 2 })
 	require.NoError(t, reset.Close())
 	for range 3 {
-		_, err := dial(t, s.addr).Write([]byte("x"))
-		require.NoError(t, err)
+		send(t, dial(t, s.addr), "x")
 	}
 	dial(t, s.addr) // silent until it is reaped
 	eventually(t, "all connections are closed", func() bool { return s.reaper.Stats().Closed == 6 })
@@ -276,8 +273,7 @@ func TestInspectAndKickOnALoopReturnAtOnce(t *testing.T) {
 			return gnet.None
 		}
 	})
-	_, err := dial(t, s.addr).Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, dial(t, s.addr), "x")
 	require.ErrorIs(t, <-errs, ErrOnLoop)
 	require.ErrorIs(t, <-errs, ErrOnLoop)
 	require.Equal(t, 1, s.reaper.Connections())
@@ -344,9 +340,8 @@ func TestTheRemoteAddressOfAProxy(t *testing.T) {
 	})
 	c := dial(t, s.addr)
 	for _, step := range []struct{ send, want string }{{"direct", c.LocalAddr().String()}, {"proxied", behind.String()}} {
-		_, err := c.Write([]byte(step.send))
-		require.NoError(t, err)
-		_, err = io.ReadFull(c, make([]byte, 2))
+		send(t, c, step.send)
+		_, err := io.ReadFull(c, make([]byte, 2))
 		require.NoError(t, err)
 		found, err := s.reaper.Inspect(t.Context(), Query{Limit: 1})
 		require.NoError(t, err)
@@ -407,8 +402,7 @@ func TestInspectKickAndClosed(t *testing.T) {
 		c := dial(t, s.addr)
 		names[c.LocalAddr().String()] = what
 		if what != "nothing" {
-			_, err := c.Write([]byte(what))
-			require.NoError(t, err)
+			send(t, c, what)
 			eventually(t, "the message is read", func() bool {
 				all, err := list(t.Context(), s.reaper, "age", 10)
 				return err == nil && len(all) == len(names) && all[len(all)-1].Received > 0
@@ -473,13 +467,12 @@ func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {
 	s := newSite(t, Config{ReadTimeout: time.Minute}, func(s *site) {
 		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); <-unblock; return gnet.None }
 	})
-	_, err := dial(t, s.addr).Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, dial(t, s.addr), "x")
 	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), limitOf)
 	defer cancel()
 	time.Sleep(limitOf / 4)
-	_, err = list(ctx, s.reaper, "age", 1)
+	_, err := list(ctx, s.reaper, "age", 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	close(unblock)
 }

@@ -97,8 +97,7 @@ func TestOverLimit(t *testing.T) {
 		s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); flood(16 << 20)(c); return gnet.None }
 	})
 	c := dial(t, s.addr)
-	_, err := c.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, c, "x")
 	reason := s.requireReaped(t, time.Now(), 0, reap.OverLimit)
 	require.Equal(t, 1<<20, reason.LimitBytes)
 	require.Greater(t, reason.Bytes, 1<<20)
@@ -145,8 +144,7 @@ func TestOverTheSoftLimit(t *testing.T) {
 }
 
 func TestSlowPeer(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		cfg := Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf}}
 		s := newSite(t, cfg, func(s *site) {
 			s.traffic = func(c gnet.Conn) gnet.Action {

@@ -101,8 +101,7 @@ func TestEverySentByteIsAWrite(t *testing.T) {
 // TestASlowPeerOfALargeAnswerIsNotWriteIdle tests the case of Netty's issues 6150 and 8912: the
 // peer takes many timeouts to read the bytes of one write.
 func TestASlowPeerOfALargeAnswerIsNotWriteIdle(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		const size = 1 << 18
 		s := newSite(t, Config{WriteTimeout: 2 * limitOf, AllTimeout: 2 * limitOf, WriteStallTimeout: 4 * limitOf}, func(s *site) {
 			s.events = make(chan Event, 100)
@@ -146,8 +145,7 @@ func TestNoFirstByte(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{FirstByteTimeout: limitOf}, nil)
 	speaking := dial(t, s.addr)
-	_, err := speaking.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, speaking, "x")
 	began := time.Now()
 	awaitClose(t, dial(t, s.addr))
 	s.requireReaped(t, began, limitOf, reap.NoFirstByte)
@@ -166,8 +164,7 @@ func TestNoHandshake(t *testing.T) {
 		}
 	})
 	ready := dial(t, s.addr)
-	_, err := ready.Write([]byte("login"))
-	require.NoError(t, err)
+	send(t, ready, "login")
 	began := time.Now()
 	trickling := dial(t, s.addr)
 	sendEvery(t, trickling, limitOf/20)
@@ -237,8 +234,7 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 		{"write idle, lost for good", Config{WriteTimeout: timeout}, reap.WriteIdle, time.Minute},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				wire := faultynet.New(t)
 				opened := make(chan gnet.Conn, 1)
 				type noticed struct {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -200,8 +201,7 @@ func TestAHandshakeThatWaitsUnreadIsNotMissed(t *testing.T) {
 		block(gc, stall)
 		_, _ = c.Write([]byte("login")) // 0.7 s after accept
 		time.Sleep(stall + time.Second)
-		if len(s.reasons()) > 0 {
-			t.Errorf("stall %v: the login, sent at 0.7 s of 1 s, waits unread, and the connection was closed: %v", stall, s.reasons())
-		}
+		assert.Empty(t, s.reasons(),
+			"stall %v: the login, sent at 0.7 s of 1 s, waits unread, and the connection was closed: %v", stall, s.reasons())
 	}
 }

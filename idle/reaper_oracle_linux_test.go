@@ -223,8 +223,7 @@ func TestOracleOfRealPeers(t *testing.T) {
 	}
 	for _, network := range networks {
 		t.Run(network.name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				server := startPlay(t, "oracle", network.addr(t))
 				var mu sync.Mutex
 				var lives []*oracleLife // guarded by mu

@@ -109,8 +109,7 @@ func TestOnIdleDecides(t *testing.T) {
 	assert.GreaterOrEqual(t, second.Idle-first.Idle, testConfig.ReadTimeout, "after another timeout")
 	require.Empty(t, e.reasons(), "OnIdle keeps the connection")
 
-	_, err := c.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, c, "x")
 	again := next()
 	for !again.First { // one more event may precede the byte
 		again = next()
@@ -191,8 +190,7 @@ func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
 			r := middleware(t, e, testConfig)
 			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 			c := dial(t, addr)
-			_, err := c.Write([]byte("part of a frame"))
-			require.NoError(t, err)
+			send(t, c, "part of a frame")
 
 			woken := <-conns
 			var wakes atomic.Int32
@@ -234,8 +232,7 @@ func TestSlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	c := dial(t, addr)
 	sent := time.Now()
-	_, err := c.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, c, "x")
 	took := awaitClose(t, c).Sub(sent)
 	require.GreaterOrEqual(t, took, slow+testConfig.ReadTimeout, "the time of the handler does not count against the peer")
 }
@@ -267,8 +264,7 @@ func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
 	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	for range 50 { // reuses descriptors at once
 		c := dial(t, addr)
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
+		send(t, c, "x")
 		awaitClose(t, c)
 	}
 	eventually(t, "all connections are closed", func() bool { return len(e.reasons()) == 50 })
@@ -313,8 +309,7 @@ func TestEveryCallAndActionIsForwarded(t *testing.T) {
 	n, err := c.Read(b)
 	require.NoError(t, err)
 	require.Equal(t, "hello", string(b[:n]), "the bytes that OnOpen returns are sent")
-	_, err = c.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, c, "x")
 	require.NoError(t, <-done)
 	require.ElementsMatch(t, []string{"OnOpen", "OnTraffic", "OnClose", "OnShutdown"}, []string{<-calls, <-calls, <-calls, <-calls})
 }
@@ -453,10 +448,9 @@ func TestNoStateIsKeptForDatagrams(t *testing.T) {
 	addr := serve(t, r, e.booted, "udp://127.0.0.1:0")
 	for range 10 {
 		c := dial(t, addr)
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
+		send(t, c, "x")
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
-		_, err = c.Read(make([]byte, 8))
+		_, err := c.Read(make([]byte, 8))
 		require.NoError(t, err, "datagrams are forwarded")
 	}
 	client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
@@ -481,8 +475,7 @@ func TestConnectionOpenedDuringShutdown(t *testing.T) {
 	go func() { stopped <- up.eng.Stop(context.Background()) }()
 	<-inShutdown.entered
 	c := dial(t, up.addr) // loops still run until OnShutdown returns
-	_, err := c.Write([]byte("x"))
-	require.NoError(t, err)
+	send(t, c, "x")
 	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
 	close(inShutdown.release)
 	require.NoError(t, <-done)
@@ -504,8 +497,7 @@ func (h *shutdownHandler) OnShutdown(eng gnet.Engine) {
 
 func TestPanicOfTheHandlerIsNotSwallowed(t *testing.T) {
 	c := startChild(t, "tcp://127.0.0.1:0")
-	_, err := dial(t, c.addr).Write([]byte(panicMessage))
-	require.NoError(t, err)
+	send(t, dial(t, c.addr), panicMessage)
 	require.Error(t, c.cmd.Wait())
 	require.Contains(t, c.stderr.String(), "panic: the handler panics")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -99,14 +100,11 @@ func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, o
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := up.eng.Stop(ctx); err != nil && up.eng.Validate() == nil {
-			t.Errorf("stopping the engine: %v", err)
-		}
+		err := up.eng.Stop(ctx)
+		assert.False(t, err != nil && up.eng.Validate() == nil, "stopping the engine: %v", err)
 		select {
 		case err := <-done:
-			if err != nil {
-				t.Errorf("gnet.Run: %v", err)
-			}
+			assert.NoError(t, err, "gnet.Run")
 		case <-ctx.Done():
 			t.Error("gnet.Run did not return within 10 s")
 		}
@@ -171,6 +169,13 @@ func listenAt(t testing.TB, addr string) net.Listener {
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	return ln
+}
+
+// send writes a message.
+func send(t testing.TB, c net.Conn, message string) {
+	t.Helper()
+	_, err := c.Write([]byte(message))
+	require.NoError(t, err)
 }
 
 // sendEvery sends a byte at an interval until the test or the connection ends.

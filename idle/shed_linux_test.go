@@ -51,8 +51,7 @@ func TestTheLongestIdleAreShedFirst(t *testing.T) {
 		}
 	})
 	say := func(c net.Conn, what string) {
-		_, err := c.Write([]byte(what))
-		require.NoError(t, err)
+		send(t, c, what)
 	}
 	special := dialMany(t, s, 4)
 	say(special[0], "hold")
@@ -101,9 +100,8 @@ func TestConnectionsInTheHandshakeAreShedFirst(t *testing.T) {
 	})
 	older := dialMany(t, s, 8)
 	for _, c := range older {
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = io.ReadFull(c, make([]byte, 1))
+		send(t, c, "x")
+		_, err := io.ReadFull(c, make([]byte, 1))
 		require.NoError(t, err)
 	}
 	time.Sleep(4 * tickOf)
@@ -170,9 +168,8 @@ func TestSheddingEndsWhenNoConnectionCanBeShed(t *testing.T) {
 	})
 	say := func(c net.Conn) {
 		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-		_, err := c.Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = io.ReadFull(c, make([]byte, 1))
+		send(t, c, "x")
+		_, err := io.ReadFull(c, make([]byte, 1))
 		require.NoError(t, err, "the loop works")
 	}
 	var all []net.Conn

@@ -16,8 +16,7 @@ import (
 )
 
 func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		n := needs.Connections(t, 2000, 100, 2)
 		cfg := Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond}
 		e := newEcho()

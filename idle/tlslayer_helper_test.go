@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -394,9 +395,7 @@ func TestTheTLSLayerAlone(t *testing.T) {
 			for i := range test.clients {
 				raw := dial(t, addr)
 				all.Go(func() {
-					if err := useEcho(raw, test.cfg, test.layers, i); err != nil {
-						t.Errorf("client %d: %v", i, err)
-					}
+					assert.NoError(t, useEcho(raw, test.cfg, test.layers, i), "client %d", i)
 				})
 			}
 			all.Wait()

@@ -56,8 +56,7 @@ func TestUpdateWithoutHeartbeatsAndBack(t *testing.T) {
 	_, err := c.Read(b) // PING
 	require.NoError(t, err)
 	s.update(t, Config{ReadTimeout: time.Hour})
-	_, err = c.Write([]byte("PONG\n"))
-	require.NoError(t, err)
+	send(t, c, "PONG\n")
 	time.Sleep(limitOf)
 	s.update(t, Config{ReadTimeout: time.Hour, Heartbeat: h})
 	answer(t, c, "PONG\n")

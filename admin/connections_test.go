@@ -172,9 +172,7 @@ func TestOneOfManyKicksOfAConnectionSucceeds(t *testing.T) {
 		var all sync.WaitGroup
 		for range 16 {
 			all.Go(func() {
-				r := httptest.NewRequest("POST", path, nil)
-				setHeaders(r, nil)
-				switch callWith(s.handler, r).status {
+				switch call(s.handler, "POST", path, "").status {
 				case 204:
 					kicked.Add(1)
 				case 404:
@@ -205,9 +203,7 @@ func TestABlockedLoopIsReported(t *testing.T) {
 	for _, e := range [][2]string{{"GET", "/api/connections"}, {"POST", "/api/connections/" + id + "/kick"}} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // shorter than loopTimeout
 		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, e[0], e[1], nil)
-		r.Host = "localhost"
-		setHeaders(r, nil)
+		r := newRequest(ctx, e[0], e[1], "")
 		require.Contains(t, requireError(t, 503, callWith(s.handler, r), e[1]), "blocks")
 	}
 }

@@ -238,9 +238,8 @@ func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
 				continue
 			}
 			for h, reachable := range map[*Handler]bool{open: local, closed: true} {
-				r := httptest.NewRequest(e.method, strings.Replace(e.path, "%s", "1-2-3", 1), strings.NewReader(e.body))
+				r := newRequest(t.Context(), e.method, strings.Replace(e.path, "%s", "1-2-3", 1), e.body)
 				r.Host = host
-				setHeaders(r, nil)
 				a := callWith(h, r)
 				if reachable {
 					require.NotEqual(t, 403, a.status, "%q %s: %s", host, e.path, a.body)
@@ -330,9 +329,7 @@ func TestAnUnknownPathIsNotFound(t *testing.T) {
 		"/..%2f..%2fetc/passwd", "/api/connections/..%2f..%2f/kick/x", "/%", "/\xff",
 	} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
-			r := httptest.NewRequest(method, "/", nil)
-			r.Host = "localhost"
-			setHeaders(r, nil)
+			r := newRequest(t.Context(), method, "/", "")
 			r.URL.Path = path
 			requireError(t, 404, callWith(h, r), path)
 		}
@@ -370,9 +367,8 @@ func TestErrorsCutLongInput(t *testing.T) {
 	h, long := newHandler(t, Config{Open: true, Token: rightToken, Profiles: true}), strings.Repeat("\x01\U0010ffff\"<", 20_000)
 	for _, path := range []string{"/" + long, "/api/connections/" + long + "/kick", "/debug/pprof/" + long} {
 		for _, method := range []string{"GET", "POST", long} {
-			r := httptest.NewRequest("GET", "/", nil)
-			r.Host, r.Method, r.URL.Path = "localhost", method, path
-			setHeaders(r, nil)
+			r := newRequest(t.Context(), "GET", "/", "")
+			r.Method, r.URL.Path = method, path
 			a := callWith(h, r)
 			require.GreaterOrEqual(t, a.status, 400)
 			require.Less(t, len(a.body), 2000)

@@ -400,9 +400,7 @@ func TestACanceledFrameIsNotSent(t *testing.T) {
 
 func TestAWriterThatCannotFlushEndsTheEvents(t *testing.T) {
 	h := newHandler(t, Config{Open: true})
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest("GET", "/api/events", nil)
-	r.Host = "localhost"
+	w, r := httptest.NewRecorder(), newRequest(t.Context(), "GET", "/api/events", "")
 	h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
 	require.Empty(t, h.live.viewers)
 	require.True(t, strings.HasPrefix(w.Body.String(), "event: hello\ndata: {"))

@@ -122,9 +122,7 @@ func TestASecondProfileAtTheSameTimeIsRefused(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		second := func() answered {
-			r := httptest.NewRequestWithContext(ended, "GET", path+"?seconds=1", nil)
-			setHeaders(r, nil)
-			return callWith(s.handler, r)
+			return callWith(s.handler, newRequest(ended, "GET", path+"?seconds=1", ""))
 		}
 		var a answered
 		eventually(t, "the second profile is refused", func() bool {

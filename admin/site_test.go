@@ -239,10 +239,17 @@ func setHeaders(r *http.Request, headers []string) {
 
 // call sends a request for localhost to a handler without a network.
 func call(h http.Handler, method, target, body string, headers ...string) answered {
-	r := httptest.NewRequest(method, target, strings.NewReader(body))
-	r.Host = "localhost"
+	r := newRequest(context.Background(), method, target, body)
 	setHeaders(r, headers)
 	return callWith(h, r)
+}
+
+// newRequest returns a request for localhost with the right token.
+func newRequest(ctx context.Context, method, target, body string) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
+	r.Host = "localhost"
+	setHeaders(r, nil)
+	return r
 }
 
 func callWith(h http.Handler, r *http.Request) answered {
@@ -288,9 +295,7 @@ func requireEnd(t testing.TB, c net.Conn) {
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", soon, what)
-		}
+		require.False(t, time.Now().After(end), "not within %v: %s", soon, what)
 	}
 }
 
@@ -440,9 +445,7 @@ func (v *viewer) until(what string, ok func(shownFrame) bool) shownFrame {
 		if f := v.frame(); ok(f) {
 			return f
 		}
-		if time.Now().After(end) {
-			v.t.Fatalf("not within %v: %s", soon, what)
-		}
+		require.False(v.t, time.Now().After(end), "not within %v: %s", soon, what)
 	}
 }
 

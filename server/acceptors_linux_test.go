@@ -54,20 +54,14 @@ func TestErrorsOfAcceptAreSurvived(t *testing.T) {
 				Listeners: []net.Listener{ln}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour},
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
-			live, err := net.Dial("tcp", s.Addr().String())
-			require.NoError(t, err)
-			defer live.Close()
+			live := dial(t, s.Addr())
 			require.NoError(t, pingPong(live, 10*time.Second))
 			ln.left.Store(100)
 			for range 4 { // each acceptor waits for a client already
-				c, err := net.Dial("tcp", s.Addr().String())
-				require.NoError(t, err)
-				defer c.Close()
+				dial(t, s.Addr())
 			}
 			require.Eventually(t, func() bool { return ln.left.Load() < 0 }, 60*time.Second, time.Millisecond)
-			c, err := net.Dial("tcp", s.Addr().String())
-			require.NoError(t, err)
-			defer c.Close()
+			c := dial(t, s.Addr())
 			require.NoError(t, pingPong(c, 10*time.Second))
 			require.NoError(t, pingPong(live, 10*time.Second))
 			require.Zero(t, s.Reaper().Stats().Closed, "no connection is lost")
@@ -97,10 +91,9 @@ func TestAConnectionThatGnetCannotTakeIsClosed(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 20},
 	})
 	for range 40 { // more than there is room for
-		c, err := net.Dial("tcp", s.Addr().String())
-		require.NoError(t, err)
+		c := dial(t, s.Addr())
 		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-		_, err = c.Read(make([]byte, 1))
+		_, err := c.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF)
 		c.Close()
 	}
@@ -144,9 +137,7 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 10},
 	})
 	defer stop()
-	client, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	client := dial(t, s.Addr())
 	require.NoError(t, pingPong(client, 10*time.Second))
 	far, err := upstream.Accept()
 	require.NoError(t, err)
@@ -176,10 +167,8 @@ func TestALoggerOfGnetDoesNotHideThatALoopDies(t *testing.T) {
 		Addresses: []string{"127.0.0.1:0"}, Handler: &dies{}, Idle: idle.Config{ReadTimeout: time.Minute},
 		Options: []gnet.Option{gnet.WithLogger(newEngineLog(slog.New(slog.DiscardHandler)))},
 	})
-	c, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.Write([]byte("x"))
+	c := dial(t, s.Addr())
+	_, err := c.Write([]byte("x"))
 	require.NoError(t, err)
 	require.ErrorIs(t, await(t, result), ErrEngineDied)
 }
@@ -206,19 +195,13 @@ func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
 	defer stop()
 	release := sync.OnceFunc(func() { close(h.release) })
 	defer release()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", s.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	_, err := dial().Write([]byte("block"))
+	_, err := dial(t, s.Addr()).Write([]byte("block"))
 	require.NoError(t, err)
 	await(t, h.blocked)
 	var clients sync.WaitGroup
 	var served atomic.Int64
 	for range 100 {
-		c := dial()
+		c := dial(t, s.Addr())
 		clients.Go(func() {
 			if pingPong(c, 60*time.Second) == nil {
 				served.Add(1)
@@ -272,9 +255,7 @@ func TestAServerThatStopsWhileClientsWait(t *testing.T) {
 	})
 	var conns []net.Conn
 	for range 10 {
-		c, err := net.Dial("tcp", s.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
+		c := dial(t, s.Addr())
 		conns = append(conns, c)
 	}
 	require.Eventually(t, func() bool { return s.Stats().Paused }, 10*time.Second, time.Millisecond)
@@ -303,14 +284,12 @@ func TestOptionsWithoutLoopsHaveTheUsualNumber(t *testing.T) {
 	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Idle: idleConfig}
 	cfg.Options = []gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}
 	s, stop := startIn(t, cfg)
-	c, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
+	c := dial(t, s.Addr())
 	require.NoError(t, pingPong(c, 10*time.Second))
 	require.Equal(t, 2, s.setup.Load().budget.loops)
 	stop()
 	cfg.Options = []gnet.Option{gnet.WithNumEventLoop(-1)}
-	_, err = New(cfg)
+	_, err := New(cfg)
 	require.ErrorContains(t, err, "Config.Options has -1 event loops: set a positive number")
 }
 
@@ -318,9 +297,7 @@ func TestOptionsOfGnetHold(t *testing.T) {
 	for want, opts := range [][]gnet.Option{{gnet.WithTCPNoDelay(gnet.TCPDelay)}, nil} {
 		h := &delayed{noDelay: make(chan int, 1)}
 		s, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, Options: append(opts, gnet.WithNumEventLoop(3))})
-		c, err := net.Dial("tcp", s.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
+		dial(t, s.Addr())
 		require.Equal(t, want, await(t, h.noDelay))
 		require.Equal(t, 3, s.setup.Load().budget.loops)
 		stop()
@@ -334,14 +311,10 @@ func TestRunEndsWithoutListeners(t *testing.T) {
 		Listeners: []net.Listener{first, second}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour},
 		Drain: Drain{Timeout: 200 * time.Millisecond},
 	})
-	client, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	client := dial(t, s.Addr())
 	require.NoError(t, pingPong(client, 10*time.Second))
 	require.NoError(t, first.Close())
-	last, err := net.Dial("tcp", second.Addr().String())
-	require.NoError(t, err)
-	defer last.Close()
+	last := dial(t, second.Addr())
 	require.NoError(t, pingPong(last, 10*time.Second), "one listener is left")
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, await(t, result), errNoListener)
@@ -356,9 +329,7 @@ func TestAStopDoesNotResumeAccepting(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 1},
 	})
 	for range 2 {
-		c, err := net.Dial("tcp", s.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
+		dial(t, s.Addr())
 	}
 	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, 10*time.Second, time.Millisecond)
 	stop()

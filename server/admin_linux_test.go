@@ -65,9 +65,7 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 		Idle:  idle.Config{ReadTimeout: time.Hour, Tick: 10 * time.Millisecond, MaxConnections: 50},
 		Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
 	})
-	c, err := net.Dial("tcp", srv.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
+	c := dial(t, srv.Addr())
 	require.NoError(t, pingPong(c, 10*time.Second))
 
 	status, body := get(t, srv, "/readyz")
@@ -91,7 +89,7 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	require.Equal(t, 200, status, body)
 	require.Contains(t, body, `"read-timeout":"200ms"`)
 	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = c.Read(make([]byte, 1))
+	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF, "the new timeout holds for it")
 	require.Eventually(t, func() bool {
 		_, body = get(t, srv, "/api/closed")
@@ -140,9 +138,7 @@ func TestAServerWithoutRoomIsNotReady(t *testing.T) {
 	require.Equal(t, admin.Ready, srv.status().State)
 	var conns []net.Conn
 	for range 3 {
-		c, err := net.Dial("tcp", srv.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
+		c := dial(t, srv.Addr())
 		require.NoError(t, pingPong(c, 10*time.Second))
 		conns = append(conns, c)
 	}
@@ -325,9 +321,7 @@ func TestTheConfigurationAndReapedConnectionsAreLogged(t *testing.T) {
 		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Millisecond}, Logger: slog.New(slog.NewTextHandler(&out, nil)),
 	})
 	for range 3 {
-		c, err := net.Dial("tcp", srv.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
+		dial(t, srv.Addr())
 	}
 	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped.Total() == 3 }, 10*time.Second, 10*time.Millisecond)
 	stop()

@@ -55,8 +55,7 @@ func longestStall(ctx context.Context) func() time.Duration {
 }
 
 func TestADrainSpreadsTheCloses(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		needs.Descriptors(t, 1200)
 		const busy, silent = 300, 300
 		const bucket = 200 * time.Millisecond
@@ -71,9 +70,7 @@ func TestADrainSpreadsTheCloses(t *testing.T) {
 		var mu sync.Mutex
 		closed := map[bool][]time.Time{} // when, for the busy (true) and the silent clients
 		for i := range busy + silent {
-			c, err := net.Dial("tcp", addr.String())
-			require.NoError(t, err)
-			defer c.Close()
+			c := dial(t, addr)
 			over := make(chan struct{})
 			clients.Go(func() {
 				defer close(over)
@@ -178,9 +175,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 		})
 	}
 	s, stop, result := run()
-	busy, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer busy.Close()
+	busy := dial(t, s.Addr())
 	require.NoError(t, pingPong(busy, 10*time.Second))
 	go func() {
 		for busy.SetDeadline(time.Now().Add(time.Second)) == nil {
@@ -192,9 +187,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 	}()
 	stop()
 	require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
-	waits, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer waits.Close()
+	waits := dial(t, s.Addr())
 	_, err = waits.Write([]byte("ping"))
 	require.NoError(t, err)
 	require.NoError(t, await(t, result))
@@ -226,10 +219,7 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
 	})
 	for range 10 {
-		c, err := net.Dial("tcp", srv.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
-		require.NoError(t, pingPong(c, 10*time.Second))
+		require.NoError(t, pingPong(dial(t, srv.Addr()), 10*time.Second))
 	}
 	require.Eventually(t, func() bool { return srv.Reaper().Stats().Observed[reap.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	stop()
@@ -255,8 +245,7 @@ func (a *answers) OnTraffic(c gnet.Conn) gnet.Action {
 
 // TestADrainLetsAnswersEnd has clients that read a large answer slowly while the server drains.
 func TestADrainLetsAnswersEnd(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		const size, clients = 16 << 20, 10
 		addr, stop, result := start(t, Config{
 			Addresses: []string{"127.0.0.1:0"}, Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
@@ -265,10 +254,8 @@ func TestADrainLetsAnswersEnd(t *testing.T) {
 		var reading sync.WaitGroup
 		t.Cleanup(reading.Wait) // after the closes
 		for range clients {
-			c, err := net.Dial("tcp", addr.String())
-			require.NoError(t, err)
-			defer c.Close()
-			_, err = c.Write([]byte("x"))
+			c := dial(t, addr)
+			_, err := c.Write([]byte("x"))
 			require.NoError(t, err)
 			_, err = io.ReadFull(c, make([]byte, 1))
 			require.NoError(t, err)

@@ -173,9 +173,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 		var running sync.WaitGroup
 		t.Cleanup(running.Wait) // after the closes
 		for range 4 {
-			c, err := net.Dial("tcp", srv.Addr().String())
-			require.NoError(t, err)
-			defer c.Close()
+			c := dial(t, srv.Addr())
 			running.Go(func() {
 				b := make([]byte, 1<<16)
 				for !over.Load() {
@@ -196,9 +194,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 		}
 		var conns []net.Conn
 		for range others {
-			c, err := net.Dial("tcp", srv.Addr().String())
-			require.NoError(t, err)
-			defer c.Close()
+			c := dial(t, srv.Addr())
 			conns = append(conns, c)
 		}
 		probing := prober.Start(srv.Addr().String())

@@ -35,9 +35,7 @@ var longDrain = Drain{Spread: time.Hour}
 func startWithClient(t testing.TB, drain Drain) *lifecycle {
 	t.Helper()
 	s, cancel, result := launch(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
-	client, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { client.Close() })
+	client := dial(t, s.Addr())
 	require.NoError(t, pingPong(client, 10*time.Second))
 	return &lifecycle{Server: s, cancel: cancel, result: result, client: client}
 }

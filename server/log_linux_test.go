@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -36,10 +35,7 @@ func TestALoggerThatBlocksBlocksNoServer(t *testing.T) {
 		Drain: Drain{Spread: 10 * time.Millisecond, Timeout: time.Second},
 	})
 	for range 10 {
-		c, err := net.Dial("tcp", s.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
-		require.NoError(t, pingPong(c, 10*time.Second))
+		require.NoError(t, pingPong(dial(t, s.Addr()), 10*time.Second))
 	}
 	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped[reap.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
 	for range 2000 {
@@ -66,9 +62,7 @@ func TestNoRecordIsLostAtTheEnd(t *testing.T) {
 		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: cfg, Logger: slog.New(slow),
 		Drain: Drain{Spread: time.Millisecond, Timeout: time.Second},
 	})
-	c, err := net.Dial("tcp", s.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
+	c := dial(t, s.Addr())
 	require.NoError(t, pingPong(c, 10*time.Second))
 	require.Len(t, s.logQueues(), 2)
 	stop()

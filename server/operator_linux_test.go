@@ -170,8 +170,7 @@ func requireAnswers(ctx context.Context, t testing.TB, srv *Server) {
 		status, body := asks(ctx, "GET", url+[]string{"/livez", "/readyz"}[i%2], "")
 		count(&probes, 200, status, body)
 		if i%13 == 0 {
-			c, err := net.Dial("tcp", srv.Addr().String())
-			require.NoError(t, err)
+			c := dial(t, srv.Addr())
 			require.NoError(t, pingPong(c, 10*time.Second))
 			status, body = asks(ctx, "GET", url+"/api/connections?sort=age", testToken)
 			count(&lists, 200, status, body)

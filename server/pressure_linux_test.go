@@ -66,9 +66,7 @@ func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	})
 	defer stop()
 	for range 97 {
-		c, err := net.Dial("tcp", srv.Addr().String())
-		require.NoError(t, err)
-		defer c.Close()
+		dial(t, srv.Addr())
 	}
 	require.Eventually(t, func() bool { return srv.Reaper().Stats().Reaped[reap.ReadIdle] > 0 }, 20*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() <= 85 }, 20*time.Second, 10*time.Millisecond)

@@ -98,6 +98,15 @@ func startIn(t testing.TB, cfg Config) (s *Server, stop func()) {
 	}
 }
 
+// dial opens a connection to a server.
+func dial(t testing.TB, addr net.Addr) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr.String())
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // pingPong writes to a connection and waits for the echo.
 func pingPong(c net.Conn, within time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(within)); err != nil {
@@ -163,10 +172,8 @@ func TestHandlerThatAsksForShutdownIsNoError(t *testing.T) {
 	} {
 		cfg.Addresses = []string{"127.0.0.1:0"}
 		at, _, result := start(t, cfg)
-		c, err := net.Dial("tcp", at.String())
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = c.Write([]byte("x"))
+		c := dial(t, at)
+		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
 		require.NoError(t, await(t, result), from)
 	}
@@ -401,14 +408,12 @@ func TestAnEventLoopThatDiesIsReported(t *testing.T) {
 	for name, drain := range map[string]Drain{"serving": {}, "draining": {Delay: time.Hour}} {
 		t.Run(name, func(t *testing.T) {
 			s, cancel, result := launch(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &dies{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
-			c, err := net.Dial("tcp", s.Addr().String())
-			require.NoError(t, err)
-			defer c.Close()
+			c := dial(t, s.Addr())
 			if drain.Delay > 0 {
 				cancel()
 				await(t, s.serving.Done())
 			}
-			_, err = c.Write([]byte("x"))
+			_, err := c.Write([]byte("x"))
 			require.NoError(t, err)
 			err = await(t, result)
 			require.ErrorIs(t, err, ErrEngineDied)

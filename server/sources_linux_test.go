@@ -59,8 +59,7 @@ func TestAServerLimitsTheRateOfAll(t *testing.T) {
 	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, AcceptRate: 20, Idle: idle.Config{ReadTimeout: time.Minute}})
 	served := 0
 	for range 100 {
-		c, err := net.Dial("tcp", srv.Addr().String())
-		require.NoError(t, err)
+		c := dial(t, srv.Addr())
 		if pingPong(c, 5*time.Second) == nil {
 			served++
 		}

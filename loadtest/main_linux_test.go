@@ -152,8 +152,7 @@ func TestEveryVerbHasHelp(t *testing.T) {
 }
 
 func TestHoldWithTarget(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(600*time.Millisecond, ""))
 		f := command(t, t.Context(), "hold -c 100 --target "+addr+" --timeout 600ms --tick 10ms --heartbeat 100ms --hold 1s "+
 			"--expect held>=100% --expect false-reaps==0 --expect early==0 --expect kept==0 "+
@@ -191,8 +190,7 @@ func TestHoldWithTarget(t *testing.T) {
 }
 
 func TestFailedExpectationExitsWithOne(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")) // half of --timeout
 		f := command(t, t.Context(), "hold -c 20 --target "+addr+" --timeout 600ms --heartbeat 100ms --hold 500ms --expect early<=0")
 		require.Equal(t, exitFailed, f.code)
@@ -219,8 +217,7 @@ func TestBadTargetsAreNamed(t *testing.T) {
 		"it sends a lot":       {testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is not an echo server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				f := command(t, t.Context(), "hold --target "+tc.addr+flags)
 				require.Equal(t, exitFailed, f.code, f.out)
 				require.Contains(t, f.out, "failed: ")
@@ -234,8 +231,7 @@ func TestBadTargetsAreNamed(t *testing.T) {
 
 // TestReapingBadTargetsAreNamed loads targets that reap in time and answer nothing.
 func TestReapingBadTargetsAreNamed(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		quietly := func(greeting string) func(net.Conn) {
 			return func(c net.Conn) {
 				_, _ = io.WriteString(c, greeting)
@@ -259,8 +255,7 @@ func TestReapingBadTargetsAreNamed(t *testing.T) {
 }
 
 func TestFalseReapFailsWithoutFlag(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, func(c net.Conn) {
 			_, _ = io.CopyN(c, c, 32) // one message
 		})
@@ -288,8 +283,7 @@ func TestInterruptedRunReports(t *testing.T) {
 // TestBeginAt runs two commands that begin together and one that is late, and merges the logs of
 // the two.
 func TestBeginAt(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 		begin := time.Now().Add(2 * time.Second).Truncate(time.Second)
 		flags := fmt.Sprintf("hold -c 10 --target %s --timeout 1m --heartbeat 100ms --hold 1s --reap=false --begin-at %d", addr, begin.Unix())
@@ -377,8 +371,7 @@ func TestLaunchedServer(t *testing.T) {
 		},
 	} {
 		t.Run(line, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				f := command(t, t.Context(), line+" --server "+server)
 				require.Zero(t, f.code, "%s\n%s", f.out, f.errs)
 				check(t, f.result)
@@ -388,8 +381,7 @@ func TestLaunchedServer(t *testing.T) {
 }
 
 func TestEchoPair(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 		f := command(t, t.Context(), "echo -c 5 --target "+a+" --pair "+b+" --for 1s --rounds 1 --timeout 0")
 		require.Zero(t, f.code, f.errs)

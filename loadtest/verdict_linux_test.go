@@ -23,8 +23,7 @@ import (
 )
 
 func TestResultOnStandardOutput(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 		var out, errs syncbuf.Buffer
 		require.Zero(t, execute(t.Context(), strings.Fields("hold -c 5 --target "+addr+" --timeout 1m --heartbeat 100ms --hold 500ms --reap=false --out -"),
@@ -40,8 +39,7 @@ func TestResultOnStandardOutput(t *testing.T) {
 }
 
 func TestHeartbeatFitsTheTimeout(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(3*time.Second, ""))
 		f := command(t, t.Context(), "hold -c 5 --target "+addr+" --timeout 3s --hold 500ms --reap=false")
 		require.Zero(t, f.code, f.errs)
@@ -50,8 +48,7 @@ func TestHeartbeatFitsTheTimeout(t *testing.T) {
 }
 
 func TestEchoPairKeepsAllTurns(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		a, b := testserver.Serve(t, testserver.Reap(time.Minute, "")), testserver.Serve(t, testserver.Reap(time.Minute, ""))
 		dir := t.TempDir()
 		var out, errs syncbuf.Buffer
@@ -66,8 +63,7 @@ func TestEchoPairKeepsAllTurns(t *testing.T) {
 }
 
 func TestMissingConnectionsFail(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
 		f := command(t, t.Context(), "hold -c 10 --target "+addr+" --target 127.0.0.1:1 --timeout 1m --heartbeat 100ms --hold 500ms --reap=false")
 		require.Equal(t, exitFailed, f.code)

@@ -51,8 +51,7 @@ func TestWrongFlagsOfWitnessAndPath(t *testing.T) {
 }
 
 func TestWitnessFailsForAServerThatDoesNotRead(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, func(c net.Conn) { time.Sleep(500 * time.Millisecond) })
 		for range 5 {
 			c, err := net.Dial("tcp", addr)
@@ -83,8 +82,7 @@ func TestWitnessOfNothing(t *testing.T) {
 }
 
 func TestPathToAServerWithTimeout(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(700*time.Millisecond, ""))
 		file := filepath.Join(t.TempDir(), "path.json")
 		var out, errs syncbuf.Buffer

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -82,7 +83,16 @@ func requireClosed(t testing.TB, c net.Conn) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
-var httpVersions = []string{"--http1.1", "--http2"} // options of curl
+// inEachHTTPVersion runs a test with each option of curl that chooses a version of HTTP.
+func inEachHTTPVersion(t *testing.T, test func(t *testing.T, version string)) {
+	t.Parallel()
+	for _, version := range []string{"--http1.1", "--http2"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, version)
+		})
+	}
+}
 
 // curl runs curl, and returns for each URL the body and the number of new connections.
 func curl(t testing.TB, args ...string) string {
@@ -97,47 +107,32 @@ func curl(t testing.TB, args ...string) string {
 }
 
 func TestHTTPRequestLongerThanReadTimeout(t *testing.T) {
-	t.Parallel()
-	for _, version := range httpVersions {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t, idlenet.Config{ReadTimeout: timeout, AllTimeout: timeout, HandshakeTimeout: timeout})
-			url := serveHTTP(l, &http.Server{Handler: answerIn(long), ConnState: l.ConnState})
-			require.Equal(t, "ok 1\nok 0\n", curl(t, version, url, url))
-			l.requireNone()
-		})
-	}
+	inEachHTTPVersion(t, func(t *testing.T, version string) {
+		l := listen(t, idlenet.Config{ReadTimeout: timeout, AllTimeout: timeout, HandshakeTimeout: timeout})
+		url := serveHTTP(l, &http.Server{Handler: answerIn(long), ConnState: l.ConnState})
+		require.Equal(t, "ok 1\nok 0\n", curl(t, version, url, url))
+		l.requireNone()
+	})
 }
 
 func TestHTTPRequestInEachBeat(t *testing.T) {
-	t.Parallel()
-	for _, version := range httpVersions {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t, idlenet.Config{ReadTimeout: timeout})
-			url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
-			out := curl(t, version, "--rate", "120/m", url+"/[1-8]")
-			require.Equal(t, "ok 1\n"+strings.Repeat("ok 0\n", 7), out)
-			l.requireNone()
-		})
-	}
+	inEachHTTPVersion(t, func(t *testing.T, version string) {
+		l := listen(t, idlenet.Config{ReadTimeout: timeout})
+		url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+		out := curl(t, version, "--rate", "120/m", url+"/[1-8]")
+		require.Equal(t, "ok 1\n"+strings.Repeat("ok 0\n", 7), out)
+		l.requireNone()
+	})
 }
 
 func TestHTTPSilentKeepAliveConnection(t *testing.T) {
-	t.Parallel()
-	for _, version := range httpVersions {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t, idlenet.Config{ReadTimeout: timeout})
-			url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
-			out := curl(t, version, "--rate", "15/m", url+"/[1-2]") // one in 4 s
-			require.Equal(t, "ok 1\nok 1\n", out)
-			for _, reason := range l.reasons() {
-				require.Equal(t, reap.ReadIdle, reason)
-			}
-			require.Len(t, l.reasons(), 1)
-		})
-	}
+	inEachHTTPVersion(t, func(t *testing.T, version string) {
+		l := listen(t, idlenet.Config{ReadTimeout: timeout})
+		url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+		out := curl(t, version, "--rate", "15/m", url+"/[1-2]") // one in 4 s
+		require.Equal(t, "ok 1\nok 1\n", out)
+		require.Equal(t, []reap.Reason{reap.ReadIdle}, slices.Collect(maps.Values(l.reasons())))
+	})
 }
 
 // TestHTTPLoad has connections that are busy for longer than all timeouts.
@@ -221,23 +216,19 @@ func TestHTTPSlowBody(t *testing.T) {
 
 // TestHTTPLongUpload has uploads that are fast enough, and take longer than all limits.
 func TestHTTPLongUpload(t *testing.T) {
-	t.Parallel()
-	for _, version := range httpVersions {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t, idlenet.Config{
-				ReadTimeout: timeout, HandshakeTimeout: timeout, MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: timeout},
-			})
-			failed := make(chan error, 1)
-			url := serveHTTP(l, &http.Server{Handler: countBody(l, failed), ConnState: l.ConnState})
-			body := t.TempDir() + "/body"
-			require.NoError(t, os.WriteFile(body, make([]byte, 400_000), 0o600))
-			out := curl(t, version, "--limit-rate", "100k", "-H", "Expect:", "--data-binary", "@"+body, url)
-			require.Equal(t, "ok 1\n", out)
-			require.Empty(t, failed)
-			l.requireNone()
+	inEachHTTPVersion(t, func(t *testing.T, version string) {
+		l := listen(t, idlenet.Config{
+			ReadTimeout: timeout, HandshakeTimeout: timeout, MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: timeout},
 		})
-	}
+		failed := make(chan error, 1)
+		url := serveHTTP(l, &http.Server{Handler: countBody(l, failed), ConnState: l.ConnState})
+		body := t.TempDir() + "/body"
+		require.NoError(t, os.WriteFile(body, make([]byte, 400_000), 0o600))
+		out := curl(t, version, "--limit-rate", "100k", "-H", "Expect:", "--data-binary", "@"+body, url)
+		require.Equal(t, "ok 1\n", out)
+		require.Empty(t, failed)
+		l.requireNone()
+	})
 }
 
 // TestHTTPSilentBody has no ConnState, so ReadTimeout applies to requests.

@@ -120,8 +120,7 @@ func heartbeats(n int) Spec {
 }
 
 func TestHeartbeatsAreAnswered(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(50))
 		d.until("ten messages of each", func(g result.Group) bool { return g.Answers >= 500 })
 		d.tell(Command{Phase: "next"})
@@ -141,8 +140,7 @@ func TestHeartbeatsAreAnswered(t *testing.T) {
 func TestLivingBehavioursAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		t.Run(string(b), func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
 				d := drive(t, testserver.Serve(t, testserver.Echo), s)
 				d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
@@ -157,8 +155,7 @@ func TestLivingBehavioursAreAnswered(t *testing.T) {
 }
 
 func TestSilentConnectionsAreReaped(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "closing: read idle\n")), heartbeats(20))
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 		d.tell(Command{Silence: "living"})
@@ -173,8 +170,7 @@ func TestSilentConnectionsAreReaped(t *testing.T) {
 }
 
 func TestEarlyReapsAreCounted(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 		d.tell(Command{LastMessage: "living"})
@@ -187,8 +183,7 @@ func TestEarlyReapsAreCounted(t *testing.T) {
 }
 
 func TestFalseReapsAreCounted(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, func(c net.Conn) {
 			for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
 				line, err := lines.ReadSlice('\n')
@@ -207,8 +202,7 @@ func TestFalseReapsAreCounted(t *testing.T) {
 }
 
 func TestKeptConnectionsAreCounted(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 50 })
 		d.tell(Command{Silence: "living"})
@@ -220,8 +214,7 @@ func TestKeptConnectionsAreCounted(t *testing.T) {
 }
 
 func TestWrongAnswersAreCounted(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
 		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 		g := d.finish().Groups[0]
@@ -241,8 +234,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 		"an echo":   {testserver.Echo, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
 				d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 				time.Sleep(1200 * time.Millisecond) // the patience is a second
@@ -256,8 +248,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 }
 
 func TestMissingAnswersAreCounted(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
 		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 		time.Sleep(1200 * time.Millisecond) // the patience is a second
@@ -268,8 +259,7 @@ func TestMissingAnswersAreCounted(t *testing.T) {
 }
 
 func TestFailedOpensAreCounted(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		ln, err := net.Listen("tcp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		addr := ln.Addr().String()
@@ -284,8 +274,7 @@ func TestFailedOpensAreCounted(t *testing.T) {
 // TestLateClientDoesNotBlameTarget stops the loop for longer than the timeout, so that the target
 // closes all connections.
 func TestLateClientDoesNotBlameTarget(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		n := needs.Connections(t, 600, 100, 2)
 		d := drive(t, testserver.Serve(t, testserver.Reap(300*time.Millisecond, "")), heartbeats(n))
 		d.until("messages", func(g result.Group) bool { return g.Opened == uint64(n) && g.Answers >= uint64(2*n) })
@@ -300,8 +289,7 @@ func TestLateClientDoesNotBlameTarget(t *testing.T) {
 }
 
 func TestMissingAnswerCountsAsLatency(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, func(c net.Conn) {
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			_, _ = c.Write([]byte(line))
@@ -315,8 +303,7 @@ func TestMissingAnswerCountsAsLatency(t *testing.T) {
 }
 
 func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, func(c net.Conn) {
 			for lines := bufio.NewReader(c); ; {
 				line, err := lines.ReadSlice('\n')
@@ -338,8 +325,7 @@ func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
 func TestPatienceForConnectingEnds(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
 		t.Run(string(b), func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
 				d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
 				time.Sleep(1500 * time.Millisecond) // the patience is a second
@@ -351,8 +337,7 @@ func TestPatienceForConnectingEnds(t *testing.T) {
 }
 
 func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		waits := Spec{Name: "attackers", Behaviour: Mute, Connections: 5, Size: 8, Deferred: true}
 		d := drive(t, testserver.Serve(t, testserver.Echo), waits)
 		d.until("a report", func(g result.Group) bool { require.Zero(t, g.Opened); return true })
@@ -365,8 +350,7 @@ func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
 func TestReapedAttackersAreCounted(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
 		t.Run(string(b), func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				addr := testserver.Serve(t, func(c net.Conn) {
 					go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
 					time.Sleep(200 * time.Millisecond)

@@ -110,8 +110,7 @@ func TestAnswersAreChecked(t *testing.T) {
 		}), func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
 				d.until("messages", func(g result.Group) bool { return g.Messages >= 300 })
 				g := d.finish().Groups[0]
@@ -143,8 +142,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 		"churn":      {slow, Spec{Name: "living", Behaviour: Churn, Connections: 10, Size: 64}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				d := drive(t, testserver.Serve(t, tc.handle), tc.spec)
 				d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
 				g := d.finish(time.Second).Groups[0]
@@ -159,8 +157,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 // TestMessagesCountInThePhaseInWhichTheyWereSent has a server that answers all messages of the
 // first phase in the second one.
 func TestMessagesCountInThePhaseInWhichTheyWereSent(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		answering := make(chan struct{})
 		d := drive(t, testserver.Serve(t, func(c net.Conn) { <-answering; _, _ = io.Copy(c, c) }), stampedOf(10))
 		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
@@ -186,8 +183,7 @@ func TestMessagesWithoutAnAnswerAreCounted(t *testing.T) {
 		"closed": func(c net.Conn) { time.Sleep(500 * time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				d := drive(t, testserver.Serve(t, handle), stampedOf(10))
 				d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
 				g := d.finish(1200 * time.Millisecond).Groups[0] // the patience is a second
@@ -202,8 +198,7 @@ func TestMessagesWithoutAnAnswerAreCounted(t *testing.T) {
 
 // TestAStopOfTheClientIsSeen stops the loop while it has nothing to do.
 func TestAStopOfTheClientIsSeen(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		s := stampedOf(10)
 		s.Timeout = 400 * time.Millisecond
 		d := drive(t, testserver.Serve(t, testserver.Reap(400*time.Millisecond, "")), s)
@@ -224,8 +219,7 @@ func TestAStopOfTheClientIsSeen(t *testing.T) {
 // TestLastMessagesWaitForTheTarget has a target that takes a millisecond for each message. Of a
 // burst most would wait there.
 func TestLastMessagesWaitForTheTarget(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		const n = 200
 		needs.Descriptors(t, 2*n)
 		var one sync.Mutex
@@ -247,8 +241,7 @@ func TestLastMessagesWaitForTheTarget(t *testing.T) {
 
 // TestLastMessagesAreSentWithoutAnAnswer has a target that answers nothing.
 func TestLastMessagesAreSentWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		s := stampedOf(2 * maxUnheard)
 		s.Interval = time.Minute
 		d := drive(t, testserver.Serve(t, testserver.Discard), s)

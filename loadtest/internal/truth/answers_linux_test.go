@@ -34,8 +34,7 @@ func requireSameCounts(t testing.TB, want truth, g group) {
 }
 
 func TestCorrectServer(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, reaper(nil), living)
 		got.requireOutcome(t, exitPassed)
 		g := got.group(t, "living")
@@ -60,8 +59,7 @@ func TestMissingAnswers(t *testing.T) {
 		"all answers of few connections": func(p *peer, _ message) bool { return p.n%20 == 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				want, got := run(t, reaper(func(p *peer, m message) {
 					if !loses(p, m) {
 						p.echo(m.line)
@@ -83,8 +81,7 @@ func TestMissingAnswers(t *testing.T) {
 }
 
 func TestGarbageOnSomeConnections(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, reaper(func(p *peer, m message) {
 			if p.n%10 < 3 {
 				p.send(bytes.Repeat([]byte("?"), len(m.line)-1))
@@ -104,8 +101,7 @@ func TestGarbageOnSomeConnections(t *testing.T) {
 
 // TestSwappedAnswers sends the answers of two connections to each other.
 func TestSwappedAnswers(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults {
 			var mu sync.Mutex
 			var first *peer
@@ -139,8 +135,7 @@ func TestSwappedAnswers(t *testing.T) {
 }
 
 func TestDoubledAnswers(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, reaper(func(p *peer, m message) {
 			p.echo(m.line)
 			if (p.n+m.n)%10 == 0 {
@@ -158,8 +153,7 @@ func TestDoubledAnswers(t *testing.T) {
 
 // TestTruncatedAnswers leaves out the end of one answer of some connections.
 func TestTruncatedAnswers(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, reaper(func(p *peer, m message) {
 			if p.n%4 == 0 && m.n == 3 {
 				p.send(m.line[:len(m.line)-5])
@@ -175,8 +169,7 @@ func TestTruncatedAnswers(t *testing.T) {
 
 // TestAnswersInWrongOrder answers two messages of a connection in the opposite order.
 func TestAnswersInWrongOrder(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults {
 			var kept sync.Map
 			return faults{timeout: timeout, answer: func(p *peer, m message) {
@@ -202,8 +195,7 @@ func TestAnswersInWrongOrder(t *testing.T) {
 // TestDelayedAnswers delays each answer by 60 ms. The bound is 40 ms.
 func TestDelayedAnswers(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		const delay = 60 * time.Millisecond
 		_, got := run(t, reaper(func(p *peer, m message) {
 			time.AfterFunc(delay, func() { p.echo(m.line) })
@@ -220,8 +212,7 @@ func TestDelayedAnswers(t *testing.T) {
 // the p99 is 360 ms and the p99.9 is 396 ms. The bound is 60 ms.
 func TestPausesAreInTheTail(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		_, got := run(t, func() faults {
 			var once sync.Once
 			var began time.Time
@@ -243,8 +234,7 @@ func TestPausesAreInTheTail(t *testing.T) {
 
 // TestRateOfAnswers limits all answers to exactly 1,000 per second. The bound is 2 percent.
 func TestRateOfAnswers(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		_, got := run(t, func() faults {
 			var mu sync.Mutex
 			var next time.Time
@@ -266,8 +256,7 @@ func TestRateOfAnswers(t *testing.T) {
 }
 
 func TestServerThatNeverReads(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults {
 			return faults{ignore: func(int) bool { return true }}
 		}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 1500ms --patience 1s")
@@ -283,8 +272,7 @@ func TestServerThatNeverReads(t *testing.T) {
 // TestFewConnectionsThatAreNeverRead reads all but a tenth of the connections.
 func TestFewConnectionsThatAreNeverRead(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults {
 			return faults{ignore: func(n int) bool { return n%10 == 0 }}
 		}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 2500ms --patience 1s")

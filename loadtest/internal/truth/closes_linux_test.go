@@ -22,8 +22,7 @@ func requireLateness(t testing.TB, want truth, g group) {
 
 // TestEarlyReaps closes dead connections 300 ms before their timeout. The bound is 20 ms.
 func TestEarlyReaps(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults { return faults{timeout: timeout, offset: -300 * time.Millisecond} }, living)
 		got.requireOutcome(t, exitFailed)
 		g := got.group(t, "living")
@@ -39,8 +38,7 @@ func TestLateReaps(t *testing.T) {
 	t.Parallel()
 	for flags, code := range map[string]int{"": exitPassed, " --expect lateness.p99<2s": exitPassed, " --expect lateness.p50<250ms": exitFailed} {
 		t.Run("hold"+flags, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				want, got := run(t, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
 				got.requireOutcome(t, code)
 				g := got.group(t, "living")
@@ -55,8 +53,7 @@ func TestLateReaps(t *testing.T) {
 
 func TestServerThatNeverReaps(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults { return faults{} }, living)
 		got.requireOutcome(t, exitFailed)
 		require.Zero(t, want.endings[reaped])
@@ -91,8 +88,7 @@ func TestClosesOfLivingConnections(t *testing.T) {
 		}, connections},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				want, got := run(t, tc.faults, living)
 				got.requireOutcome(t, exitFailed)
 				g := got.group(t, "living")
@@ -117,8 +113,7 @@ func TestWaysToReap(t *testing.T) {
 		"half-close": {func(p *peer) { _ = p.conn.CloseWrite() }, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				want, got := run(t, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
 				got.requireOutcome(t, exitPassed)
 				g := got.group(t, "living")
@@ -143,8 +138,7 @@ func TestRefusedConnections(t *testing.T) {
 		"closed listener": {timeout: timeout, limit: served},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				want, got := run(t, func() faults { return f },
 					"hold -c 500 --rate 500 --timeout 1500ms --heartbeat 150ms --hold 500ms --tick 10ms --patience 1s")
 				got.requireOutcome(t, exitFailed)

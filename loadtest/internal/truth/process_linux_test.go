@@ -101,8 +101,7 @@ func signalAll(t testing.TB, pids []int, sig syscall.Signal) {
 // TestStoppedWorkersAreNotBlamedOnTheTarget stops the client processes for 2 s while the server
 // reaps.
 func TestStoppedWorkersAreNotBlamedOnTheTarget(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		s := serve(t, faults{timeout: timeout})
 		p := start(t, "hold -c 200 --timeout 1500ms --heartbeat 150ms --hold 1s --tick 10ms --expect lateness.p99<500ms --target "+s.addr)
 		s.await(t, "silence", func(all []record) bool {
@@ -132,8 +131,7 @@ func TestStoppedWorkersAreNotBlamedOnTheTarget(t *testing.T) {
 // TestStarvedConnectionsAreNotBlamedOnTheTarget stops the client processes for longer than the
 // timeout while they should send.
 func TestStarvedConnectionsAreNotBlamedOnTheTarget(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		s := serve(t, faults{timeout: 500 * time.Millisecond})
 		p := start(t, "hold -c 50 --timeout 500ms --heartbeat 100ms --hold 4s --tick 10ms --target "+s.addr)
 		s.await(t, "messages", func(all []record) bool { return len(all) == 50 && all[49].messages > 1 })
@@ -160,8 +158,7 @@ func TestStall(t *testing.T) {
 		code  int
 	}{{300 * time.Millisecond, exitPassed}, {2250 * time.Millisecond, exitFailed}} {
 		t.Run(tc.stall.String(), func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				server := serveElsewhere(t, timeout)
 				got := start(t, fmt.Sprintf("stall -c 100 --timeout 1500ms --heartbeat 200ms --tick 10ms --stall %v --pid %d --target %s",
 					tc.stall, server.cmd.Process.Pid, server.addr)).wait(t)
@@ -190,8 +187,7 @@ func TestSignalsDuringAStallContinueTheServer(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				server := serveElsewhere(t, 500*time.Millisecond)
 				pid := server.cmd.Process.Pid
 				p := start(t, "stall -c 20 --timeout 500ms --heartbeat 100ms --tick 10ms --stall 30s --pid "+strconv.Itoa(pid)+" --target "+server.addr)
@@ -211,8 +207,7 @@ func TestSignalsDuringAStallContinueTheServer(t *testing.T) {
 
 // TestStallRefusesForeignProcess names a process that is not the server.
 func TestStallRefusesForeignProcess(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		s := serve(t, faults{timeout: timeout})
 		other := serveElsewhere(t, timeout)
 		got := start(t, fmt.Sprintf("stall -c 20 --timeout 1500ms --pid %d --target %s", other.cmd.Process.Pid, s.addr)).wait(t)
@@ -224,8 +219,7 @@ func TestStallRefusesForeignProcess(t *testing.T) {
 // TestUnlikeResultsAreNotMerged merges results of equal and of unlike runs, and an empty file.
 func TestUnlikeResultsAreNotMerged(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		const brief = "hold -c 20 --timeout 5s --hold 1s --reap=false --heartbeat "
 		_, a := run(t, func() faults { return faults{timeout: 5 * time.Second} }, brief+"100ms")
 		_, b := run(t, func() faults { return faults{timeout: 5 * time.Second} }, brief+"100ms")

@@ -296,9 +296,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 func (s *server) await(t testing.TB, what string, holds func(all []record) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(s.records()); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
+		require.False(t, time.Now().After(deadline), "%s: not within 20 s", what)
 		time.Sleep(5 * time.Millisecond)
 	}
 }

@@ -41,8 +41,7 @@ func noted(t testing.TB, f finished, text string) float64 {
 // differ by less than 5 ms on an idle machine; the bound is 15 ms, because other tests run at the
 // same time.
 func TestLatenessOfStorm(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		got, independent, server := storm(t)
 		got.requireOutcome(t, exitPassed)
 		require.Equal(t, stormed, got.group(t, "silent").Reaped)
@@ -120,8 +119,7 @@ func outlive(c net.Conn, storm <-chan struct{}) (time.Duration, error) {
 // The bound is 5 percent.
 func TestRateOfChurn(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults { return faults{} }, "churn -c 100 --rate 200 --timeout 0 --for 4s")
 		got.requireOutcome(t, exitPassed)
 		g := got.group(t, "churn")
@@ -141,8 +139,7 @@ func TestAttackLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	for _, attack := range []string{"idle-flood", "slowloris", "handshake-stall", "flood --rate 2000", "one-byte"} {
 		t.Run(attack, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				want, got := run(t, func() faults { return faults{timeout: timeout} },
 					"attack "+attack+" -c 100 --living 20 --every 50ms --heartbeat 300ms --timeout 1500ms --for 2s --calm 1s")
 				got.requireOutcome(t, exitPassed)
@@ -162,8 +159,7 @@ func TestAttackLeavesOthersAlone(t *testing.T) {
 // more than 60 connections.
 func TestAttackThatHurtsOthers(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults {
 			return faults{timeout: timeout, answer: func(p *peer, m message) {
 				// Messages that were sent before the attack have arrived by then.
@@ -187,8 +183,7 @@ func TestAttackThatHurtsOthers(t *testing.T) {
 // TestMixOfBehaviours compares a mix with the counts of the server.
 func TestMixOfBehaviours(t *testing.T) {
 	needs.Long(t)
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults { return faults{timeout: timeout} },
 			"mix -c 200 --mix heartbeat=50,silent=30,trickle=20 --heartbeat 300ms --timeout 1500ms --tick 10ms --for 4s")
 		got.requireOutcome(t, exitPassed)

@@ -216,8 +216,7 @@ func stall(t testing.TB, server *os.Process) {
 }
 
 func TestStalledServerClosesLivingConnections(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		server, port := start(t, "deadline")
 		clients := dial(t, port, 300, -1)
 		r := watch(t, port, func() {
@@ -235,8 +234,7 @@ func TestStalledServerClosesLivingConnections(t *testing.T) {
 }
 
 func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		server, port := start(t, "careful")
 		living, silent := dial(t, port, 100, -1), dial(t, port, 50, 5)
 		r := watch(t, port, func() {
@@ -260,8 +258,7 @@ func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
 	// Without a timeout the rhythm of the peer tells.
 	for _, timeout := range []time.Duration{idleTimeout, 0} {
 		t.Run(timeout.String(), func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				_, port := start(t, "forgetful")
 				living := dial(t, port, 20, -1)
 				dial(t, port, 30, 6)
@@ -276,8 +273,7 @@ func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
 }
 
 func TestCloseWithinRhythmIsAClosedLivingConnection(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		_, port := start(t, "absolute")
 		clients := dial(t, port, 100, -1)
 		r := watch(t, port, func() { time.Sleep(8 * time.Second) })
@@ -304,8 +300,7 @@ func TestCloseAfterMessageIsNoFault(t *testing.T) {
 }
 
 func TestEndOfServerIsAShutdown(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		server, port := start(t, "forgetful")
 		dial(t, port, 20, -1)
 		r := watch(t, port, func() {
@@ -351,8 +346,7 @@ func TestWhichSideClosed(t *testing.T) {
 		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, unknown, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			fair.Try(t, func(t testing.TB) {
+			fair.TryParallel(t, func(t testing.TB) {
 				ln, err := net.Listen("tcp", ":0") // of both address families
 				require.NoError(t, err)
 				defer ln.Close()
@@ -404,8 +398,7 @@ func TestWatchOfNothingFails(t *testing.T) {
 
 // TestVanishedPeers has peers that do not acknowledge the server's FIN.
 func TestVanishedPeers(t *testing.T) {
-	t.Parallel()
-	fair.Try(t, func(t testing.TB) {
+	fair.TryParallel(t, func(t testing.TB) {
 		c := faultynet.New(t)
 		ln, err := net.Listen("tcp4", c.Host()+":0")
 		require.NoError(t, err)

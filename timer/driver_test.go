@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -61,9 +62,7 @@ func TestDriverAgainstModel(t *testing.T) {
 			}
 			driveAtRandom(t, newTestTimer(t, cfg), rand.New(rand.NewPCG(seed, round)))
 		})
-		if t.Failed() {
-			t.Fatalf("seed %d, round %d", seed, round)
-		}
+		require.False(t, t.Failed(), "seed %d, round %d", seed, round)
 	}
 }
 
@@ -92,9 +91,8 @@ func driveAtRandom(t *testing.T, timer *Timer, rng *rand.Rand) {
 			mu.Lock()
 			defer mu.Unlock()
 			late := time.Since(due[id])
-			if _, ok := due[id]; !ok || late < 0 || late > timer.core.cfg.Tick {
-				t.Errorf("%d: pending %v, %v late", id, ok, late)
-			}
+			_, ok := due[id]
+			assert.False(t, !ok || late < 0 || late > timer.core.cfg.Tick, "%d: pending %v, %v late", id, ok, late)
 			delete(due, id)
 			switch rng.IntN(5) {
 			case 0:
@@ -128,9 +126,8 @@ func driveAtRandom(t *testing.T, timer *Timer, rng *rand.Rand) {
 			synctest.Wait()
 			mu.Lock()
 			for id, at := range due {
-				if late := time.Since(at); late > timer.core.cfg.Tick {
-					t.Fatalf("%d was due %v ago", id, late)
-				}
+				late := time.Since(at)
+				require.LessOrEqual(t, late, timer.core.cfg.Tick, "%d was due %v ago", id, late)
 			}
 			require.Equal(t, len(due), timer.Pending())
 		}

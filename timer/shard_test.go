@@ -31,9 +31,8 @@ func TestPendingNeverExceedsItsLimit(t *testing.T) {
 		})
 	}
 	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
-		if n := timer.Pending(); n < 0 || n > limit {
-			t.Fatalf("%d are pending", n)
-		}
+		n := timer.Pending()
+		require.False(t, n < 0 || n > limit, "%d are pending", n)
 	}
 	over.Store(true)
 	all.Wait()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
@@ -44,12 +45,8 @@ func TestResetWithinTheTask(t *testing.T) {
 					runs.write()
 					timeout := <-handle
 					handle <- timeout
-					if len(runs.read()) < 3 && timeout.Reset(time.Second) {
-						t.Error("Reset is true for a running one")
-					}
-					if timeout.Stop() {
-						t.Error("Stop is true for a running one")
-					}
+					assert.False(t, len(runs.read()) < 3 && timeout.Reset(time.Second), "Reset is true for a running one")
+					assert.False(t, timeout.Stop(), "Stop is true for a running one")
 					if len(runs.read()) < 3 {
 						timeout.Reset(time.Second)
 					}

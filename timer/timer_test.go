@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -96,14 +97,10 @@ func TestNothingRunsAfterShutdownOrStop(t *testing.T) {
 				var closed, stopped atomic.Bool
 				add(t, timer, 0, func() {
 					runtime.Gosched()
-					if closed.Load() {
-						t.Error("a task runs after Shutdown")
-					}
+					assert.False(t, closed.Load(), "a task runs after Shutdown")
 				})
 				other := add(t, timer, time.Duration(rand.IntN(20_000)), func() {
-					if stopped.Load() {
-						t.Error("a task runs after Stop was true")
-					}
+					assert.False(t, stopped.Load(), "a task runs after Stop was true")
 				})
 				time.Sleep(time.Duration(rand.IntN(20_000)))
 				if other.Stop() {

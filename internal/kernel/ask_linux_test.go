@@ -64,9 +64,7 @@ func (p pair) eventually(tb testing.TB, what string, is func(verdict.Evidence) b
 		if is(ev) {
 			return ev
 		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("timeout while waiting until %s: %+v", what, ev)
-		}
+		require.False(tb, time.Now().After(deadline), "timeout while waiting until %s: %+v", what, ev)
 	}
 }
 

@@ -48,6 +48,14 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
+// newBusyServer has n connections that have sent a byte per second for half a minute.
+func newBusyServer(t *testing.T, n int) *server {
+	s := newServer(t)
+	s.open(n, second)
+	s.run(30 * second)
+	return s
+}
+
 // open opens connections that send at the given interval, their phases evenly spread.
 func (s *server) open(n int, every time.Duration) {
 	for i := range n {
@@ -191,9 +199,7 @@ func TestASilenceIsAnOutage(t *testing.T) {
 // TestTooFewConnectionsSayNothingAboutTheNetwork has fewer and more than 16 busy connections.
 func TestTooFewConnectionsSayNothingAboutTheNetwork(t *testing.T) {
 	for _, n := range []int{0, 1, minBusy - 1, minBusy} {
-		s := newServer(t)
-		s.open(n, second)
-		s.run(30 * second)
+		s := newBusyServer(t, n)
 		s.down = true
 		found := s.run(60 * second)
 		require.Equal(t, n >= minBusy, s.isHeld() || s.Holds > 0, "%d connections", n)
@@ -202,9 +208,7 @@ func TestTooFewConnectionsSayNothingAboutTheNetwork(t *testing.T) {
 }
 
 func TestVerdictsWaitForACount(t *testing.T) {
-	s := newServer(t)
-	s.open(minBusy-1, second)
-	s.run(30 * second)
+	s := newBusyServer(t, minBusy-1)
 	s.down = true
 	for s.State().Count == nil {
 		s.step(tick)
@@ -245,9 +249,7 @@ func TestNoHoldIfItIsSwitchedOff(t *testing.T) {
 // nor hide the connections that were busy before the silence.
 func TestAGapInTheMiddleOfASilence(t *testing.T) {
 	for _, after := range []time.Duration{0, tick, second / 2, 3 * second, 5 * second} {
-		s := newServer(t)
-		s.open(40, second)
-		s.run(30 * second)
+		s := newBusyServer(t, 40)
 		began := s.now
 		s.down = true
 		s.run(after)
@@ -275,9 +277,7 @@ func TestAGapInTheMiddleOfASilence(t *testing.T) {
 
 // TestALongGapIsNoSilence has a clock that stood still, so that no peer could be heard.
 func TestALongGapIsNoSilence(t *testing.T) {
-	s := newServer(t)
-	s.open(40, second)
-	s.run(30 * second)
+	s := newBusyServer(t, 40)
 	s.down = true // the bytes of the gap are read a little later
 	s.step(20 * second)
 	s.run(8 * tick)
@@ -291,9 +291,7 @@ func TestALongGapIsNoSilence(t *testing.T) {
 
 // TestAGapEndsAHoldIfPeersAreHeardInIt has an outage that lasts until the end of a gap.
 func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
-	s := newServer(t)
-	s.open(40, second)
-	s.run(30 * second)
+	s := newBusyServer(t, 40)
 	began := s.now
 	s.down = true
 	s.run(5 * second)
@@ -316,9 +314,7 @@ func TestAGapEndsAHoldIfPeersAreHeardInIt(t *testing.T) {
 
 // TestANetworkThatIsDownAfterAGap has a machine that was paused and continues without a network.
 func TestANetworkThatIsDownAfterAGap(t *testing.T) {
-	s := newServer(t)
-	s.open(40, second)
-	s.run(30 * second)
+	s := newBusyServer(t, 40)
 	s.down = true
 	s.step(20 * second)
 	s.run(3 * second)
@@ -328,9 +324,7 @@ func TestANetworkThatIsDownAfterAGap(t *testing.T) {
 // TestBytesOfTheTickOfAGapMayBeOlder has bytes from before a gap. The coarse clock only knows that
 // they were heard before its end.
 func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
-	s := newServer(t)
-	s.open(40, second)
-	s.run(30 * second)
+	s := newBusyServer(t, 40)
 	s.down = true
 	from := s.now
 	s.now = s.now.Add(20 * second)
@@ -342,9 +336,7 @@ func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
 
 // TestBusyConnectionsAreCountedRarely counts again only when the silence is a quarter longer.
 func TestBusyConnectionsAreCountedRarely(t *testing.T) {
-	s := newServer(t)
-	s.open(minBusy-1, second)
-	s.run(30 * second)
+	s := newBusyServer(t, minBusy-1)
 	s.down = true
 	var silences []time.Duration
 	for s.now < mono.Time(90*second) {
@@ -470,9 +462,7 @@ func TestANetworkThatComesAndGoes(t *testing.T) {
 
 // TestAHoldIsGivenUp holds verdicts until the last of them is due: the connections are dead.
 func TestAHoldIsGivenUp(t *testing.T) {
-	s := newServer(t)
-	s.open(40, second)
-	s.run(30 * second)
+	s := newBusyServer(t, 40)
 	began := s.now
 	s.down = true
 	s.run(2 * s.rule.Longest)
@@ -487,9 +477,7 @@ func TestAHoldIsGivenUp(t *testing.T) {
 }
 
 func TestResume(t *testing.T) {
-	s := newServer(t)
-	s.open(40, second)
-	s.run(30 * second)
+	s := newBusyServer(t, 40)
 	s.peers, s.now = nil, s.now.Add(time.Hour) // the driver stops with the last connection
 	s.Resume(s.now)
 	s.open(40, second)

@@ -72,14 +72,22 @@ func (lim *Limits) Hear(f *Facts, ev *Evidence, now mono.Time) (later bool) {
 	default: // the byte may be older than its stamp, if a handler was slow
 		f.HeardAt = min(max(arrived, f.Heard.From), f.Heard.To)
 	}
-	if early := now.Add(ev.Step - ev.Answered); ev.Early != 0 && early > f.Heard.To {
-		f.Heard.To, f.HeardAt, later = early, 0, true // still Fresh: none could be read
-	}
+	later = f.hearEarly(ev, now) || later
 	if later { // a sign of life, which answers all pings
 		f.Missed = 0
 		if lim.Heartbeat.PongsOnly && !f.Leaving {
 			f.LastPing = f.Heard.To
 		}
+	}
+	return later
+}
+
+// hearEarly updates the Facts with bytes that wait for lost ones, and reports whether they came
+// after the known ones. The connection stays fresh, as none of them could be read.
+func (f *Facts) hearEarly(ev *Evidence, now mono.Time) (later bool) {
+	early := now.Add(ev.Step - ev.Answered)
+	if later = ev.Early != 0 && early > f.Heard.To; later {
+		f.Heard.To, f.HeardAt = early, 0
 	}
 	return later
 }

@@ -81,10 +81,8 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 			}
 		}
 		switch {
-		case raw.due > now && away.HeldSince != 0: // the silence may be over by then
-			v.Next = min(v.Next, raw.due)
 		case due > now:
-			v.Next = min(v.Next, lim.review(r, raw, due, now))
+			v.Next = min(v.Next, lim.review(r, raw, due, now, away.HeldSince != 0))
 		case due < v.Due:
 			v.Reason, v.Due = r, due
 		}
@@ -108,7 +106,11 @@ func (lim *Limits) Judge(f *Facts, away *Away, now mono.Time) Verdict {
 
 // review returns the instant of the next judgement for a deadline that has not passed. If an outage
 // has put it off, a byte of the peer ends that, and the next deadline is one limit after the byte.
-func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time) mono.Time {
+// A silence that may hold the verdict may be over when the deadline passes.
+func (lim *Limits) review(r Reason, raw deadline, due, now mono.Time, held bool) mono.Time {
+	if held && raw.due > now {
+		return raw.due
+	}
 	limit := raw.limit
 	if r == reap.HeartbeatTimeout {
 		limit = lim.Heartbeat.Interval

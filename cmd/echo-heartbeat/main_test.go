@@ -366,7 +366,7 @@ func TestEveryVerdictOfTheDemoIsRight(t *testing.T) {
 	require.Zero(t, run(t.Context(), []string{"demo", "--read-timeout", "1s", "--clients", "9"}, &out, &errs),
 		"%s\n%s", out.String(), errs.String())
 	require.Contains(t, out.String(), "all 9 verdicts were right")
-	require.Equal(t, 6, strings.Count(out.String(), "reaped: read idle for 1."), "%s", out.String())
+	require.Equal(t, 6, strings.Count(out.String(), "reaped: read idle for "), "%s", out.String())
 }
 
 func TestDemoCanBeInterrupted(t *testing.T) {

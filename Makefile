@@ -10,7 +10,8 @@ HOLD = --expect 'held>=100%' --expect 'lateness.max<=2s' --expect 'own-delay.max
 demo:  ; go run ./cmd/echo-heartbeat demo
 test:  ; go test ./...
 # The long forms of tests: more connections, faults, rounds and attackers.
-long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m ./server ./loadtest/internal/truth ./internal/testing/triallimit && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
+LONG = ./server ./loadtest/internal/truth ./internal/testing/triallimit
+long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
 # The tests with the oldest Go, without root, and with 1,024 descriptors. In CI a test fails if it
 # needs root.
 others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user env -u CI go test -short -count 1 ./...

@@ -81,7 +81,7 @@ func (l *loop) checkOutput(c gnet.Conn, action gnet.Action) gnet.Action {
 	if hard == 0 || n <= hard {
 		return l.shedOutput(c)
 	}
-	if l.HasEnded(s) { // gnet will report it
+	if l.HasEnded(id, s) { // gnet will report it
 		return action
 	}
 	l.outputs.set(id, 0)
@@ -114,7 +114,7 @@ func (l *loop) shedOutput(returned gnet.Conn) gnet.Action {
 		if l.noteOutput(id, s) < n {
 			continue // the peer has taken some
 		}
-		if l.HasEnded(s) { // gnet will report it; otherwise a sweep counts it again
+		if l.HasEnded(id, s) { // gnet will report it; otherwise a sweep counts it again
 			l.outputs.set(id, 0)
 			continue
 		}

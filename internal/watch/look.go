@@ -71,7 +71,7 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 	var now mono.Time
 	for n := range verdictsPerLook {
 		if n == 0 || !s.asks { // the handler may have written, and time has passed
-			now, open = s.askKernel(c)
+			now, open = s.askKernel(id, c)
 			s.catchUp()
 		}
 		switch {
@@ -125,7 +125,9 @@ const questions = 3
 // askKernel asks the kernel about a connection. It returns the time after the answer. If the
 // process was stopped meanwhile, it is not known how old the answer is. A front end that sees no
 // messages asks again then: otherwise a byte from before the stop could count as one of the stop.
-func (s *Shard[C]) askKernel(c *Conn[C]) (now mono.Time, open bool) {
+// Segments out of order count once, although their bytes wait for a lost one: acknowledgements that
+// come later prove only that the kernel of the peer lives.
+func (s *Shard[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
 	for range questions {
 		before := s.clock.Elapsed()
 		open = s.port.Ask(c, &s.evidence)
@@ -134,19 +136,22 @@ func (s *Shard[C]) askKernel(c *Conn[C]) (now mono.Time, open bool) {
 			break
 		}
 	}
+	if s.evidence.Early == s.early[id] {
+		s.evidence.Early = 0
+	}
 	return now, open
 }
 
 // HasEnded asks the kernel whether a connection has ended, so that its event loop will report it.
-func (s *Shard[C]) HasEnded(c *Conn[C]) bool {
-	_, open := s.askKernel(c)
+func (s *Shard[C]) HasEnded(id uint32, c *Conn[C]) bool {
+	_, open := s.askKernel(id, c)
 	return !open || s.evidence.Found == verdict.Ended
 }
 
 // Poll asks the kernel about the output of a connection. If output waits, the connection is looked
 // at more often from now on.
 func (s *Shard[C]) Poll(id uint32, c *Conn[C]) {
-	now, open := s.askKernel(c)
+	now, open := s.askKernel(id, c)
 	if !open || s.evidence.Found == verdict.Ended {
 		return
 	}
@@ -157,15 +162,11 @@ func (s *Shard[C]) Poll(id uint32, c *Conn[C]) {
 	}
 }
 
-// learn updates the facts with the kernel's answer, and keeps them. Segments out of order count
-// once, although their bytes wait for a lost one: later acknowledgements prove only that the
-// kernel of the peer lives.
+// learn updates the facts with the kernel's answer, and keeps them.
 func (s *Shard[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead bool) {
 	ev, r := &s.evidence, s.port.Record(c)
-	if early := ev.Early; early == s.early[id] {
-		ev.Early = 0
-	} else if early != 0 {
-		s.early[id] = early
+	if ev.Early != 0 {
+		s.early[id] = ev.Early
 	}
 	heard := c.State.Learn(s.clock, r, &s.LimitsOf(c).Limits, f, ev, now)
 	if heard && seemsDead {

@@ -53,10 +53,12 @@ func TestTheKernelIsAskedWhenAVerdictIsPutOff(t *testing.T) {
 // TestEarlySegmentsCountOnce has bytes that wait for lost ones, and acknowledgements that go on.
 func TestEarlySegmentsCountOnce(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
-	id, _ := p.open()
+	id, c := p.open()
 	p.answer = verdict.Evidence{Dated: true, Received: 1, Silent: 10 * time.Second, Early: 3, Answered: 4 * time.Second}
 	p.pass(15 * time.Second)
 	require.Empty(t, p.closed, "heard after 6 s")
+	peer, _, _ := p.Silence(id, c)
+	require.InDelta(t, 9*time.Second, peer, float64(2*p.Clock.Tick()), "nor do later acknowledgements save it from being shed")
 	p.answer.Silent, p.answer.Early = 16*time.Second, 4
 	p.pass(6 * time.Second)
 	require.Empty(t, p.closed, "heard again after 12 s")

@@ -109,9 +109,9 @@ func (w *World) watchHold() {
 }
 
 // heardKept is the number of instants at which a peer was heard that a World remembers.
-const heardKept = 1000
+const heardKept = 2000
 
-// noteHeard is called when a byte of a peer is read or found, or a connection is opened.
+// noteHeard is called when a byte of a peer arrives, is read or found, or a connection is opened.
 func (w *World) noteHeard() {
 	if w.heard = append(w.heard, w.Now); len(w.heard) > 2*heardKept {
 		w.heard = append(w.heard[:0], w.heard[heardKept:]...)

@@ -221,7 +221,7 @@ func (l *Life) latest(since, limit time.Duration) time.Duration {
 			break
 		}
 		due += min(max(o.To-since, 0), o.length())
-		// The clock may have stood still at the last byte, which counts from the end of that outage.
+		// The clock may have stood still at the last byte: it counts from the end of that outage.
 		bound += max(o.To-max(o.From, since)-When(o.From > since, limit), 0)
 		if grace < 0 {
 			continue

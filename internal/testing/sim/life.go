@@ -162,6 +162,7 @@ func (l *Life) arrived(n int) {
 	l.now.arrival, l.now.came, l.now.unread = l.w.Now, l.w.Now, true
 	l.now.received += n
 	l.now.pings = 0
+	l.w.noteHeard()
 	if l.w.Set.MinRate.BytesPerSecond > 0 {
 		l.bytes = append(l.bytes, sample{l.w.Now, n})
 	}

@@ -112,7 +112,7 @@ type World struct {
 	readsToStop int
 
 	holds   Intervals       // verdicts were held
-	heard   []time.Duration // when a byte of any peer was read or found, the last ones
+	heard   []time.Duration // when a byte of any peer came, was read or found, the last ones
 	outages uint64          // of the Monitor, so far
 
 	changedAt  time.Duration // the settings were changed then

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,7 +40,8 @@ type acceptors struct {
 	log       *slog.Logger
 	delay     bool // connections have Nagle's algorithm
 
-	accepting context.Context // done when accepting ends
+	stopping  atomic.Bool     // an error of Accept is the end
+	accepting context.Context // done when no listener accepts any more
 	end       context.CancelFunc
 	running   sync.WaitGroup
 	ended     chan struct{} // closed when all acceptors have ended
@@ -72,9 +74,10 @@ func (a *acceptors) start(loops []*gnet.Client) {
 }
 
 // stop ends accepting. With refuse, new clients are refused from now on. Otherwise they wait in the
-// queue of the kernel.
+// queue of the kernel: the listeners stop before accepting ends, so that none of these clients is
+// accepted and then refused.
 func (a *acceptors) stop(refuse bool) {
-	a.end()
+	a.stopping.Store(true)
 	for _, ln := range a.listeners {
 		// A listener without deadlines cannot be kept.
 		patient, ok := ln.(interface{ SetDeadline(time.Time) error })
@@ -82,6 +85,7 @@ func (a *acceptors) stop(refuse bool) {
 			_ = ln.Close()
 		}
 	}
+	a.end()
 }
 
 // wait waits until all acceptors have ended, or an event loop has died: that loop does not open the
@@ -102,7 +106,7 @@ func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 		case err == nil:
 			pause = 0
 			a.open(conn, loop)
-		case a.accepting.Err() != nil:
+		case a.stopping.Load():
 			return
 		case errors.Is(err, net.ErrClosed): // by its owner
 			a.survive(err)

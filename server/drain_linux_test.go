@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -156,6 +157,18 @@ func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
 	require.NoError(t, await(t, l.result))
 }
 
+// A slowListener takes a while to stop accepting.
+type slowListener struct {
+	*net.TCPListener
+	stopped atomic.Bool
+}
+
+func (ln *slowListener) SetDeadline(at time.Time) error {
+	time.Sleep(50 * time.Millisecond)
+	defer ln.stopped.Store(true)
+	return ln.TCPListener.SetDeadline(at)
+}
+
 // TestADrainThatKeepsListening drains a server with a listener that outlives it. A client that
 // connects during the drain is served by the next server.
 func TestADrainThatKeepsListening(t *testing.T) {
@@ -166,11 +179,13 @@ func TestADrainThatKeepsListening(t *testing.T) {
 	outlives, err := ln.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer outlives.Close()
+	var slow *slowListener
 	run := func() (s *Server, stop func(), result <-chan error) {
 		inherited, err := net.FileListener(outlives)
 		require.NoError(t, err)
+		slow = &slowListener{TCPListener: inherited.(*net.TCPListener)}
 		return launch(t, Config{
-			Listeners: []net.Listener{inherited}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+			Listeners: []net.Listener{slow}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
 			Drain: Drain{Spread: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, KeepListening: true},
 		})
 	}
@@ -187,6 +202,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 	}()
 	stop()
 	require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
+	require.True(t, slow.stopped.Load(), "the server drains, and may still accept the next client")
 	waits := dial(t, s.Addr())
 	_, err = waits.Write([]byte("ping"))
 	require.NoError(t, err)

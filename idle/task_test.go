@@ -175,7 +175,7 @@ func TestOnlyBusyConnectionsAreCounted(t *testing.T) {
 	}
 	s.pass(t, time.Second)
 	l, _, _, _ := s.watched(busy[0])
-	count := &outage.Count{From: from, To: s.at}
+	count := &outage.Count{Least: outage.MinBusy, From: from, To: s.at}
 	enough := count.Enough()
 	(&port{l, s.Reaper}).CountBusy(count)
 	require.Equal(t, enough-len(busy), count.Enough())

@@ -15,11 +15,11 @@ const (
 	// minGap and maxGap bound the tenth of the shortest timeout that a delay must exceed to count.
 	minGap = 20 * time.Millisecond
 	maxGap = 200 * time.Millisecond
-	// minBusy is the number of connections that must have been busy together before their common
+	// MinBusy is the number of connections that must have been busy together before their common
 	// silence counts as evidence about the network. If connections are silent independently of each
-	// other, and minBusy of them were heard in a period, then none is heard in the next period of
+	// other, and MinBusy of them were heard in a period, then none is heard in the next period of
 	// that length with a probability of exp(-16), one in nine million.
-	minBusy = 16
+	MinBusy = 16
 	// calmFactor is the factor by which a silence must exceed the silences before it.
 	calmFactor = 2
 	// minTicks is the number of ticks below which a silence says nothing.
@@ -69,6 +69,7 @@ type Count struct {
 	// From and To bound the period. A connection counts if it was opened before the period and
 	// heard last within it.
 	From, To mono.Time
+	Least    int       // so many are enough
 	until    mono.Time // verdicts wait until then, if they are not held
 	busy     atomic.Int32
 }
@@ -78,9 +79,9 @@ func (c *Count) Add(n int) { c.busy.Add(int32(n)) }
 
 // Enough returns the number of busy connections that are still missing. An event loop need not
 // count more.
-func (c *Count) Enough() int { return max(minBusy-int(c.busy.Load()), 0) }
+func (c *Count) Enough() int { return max(c.Least-int(c.busy.Load()), 0) }
 
-func (c *Count) enough() bool { return c.busy.Load() >= minBusy }
+func (c *Count) enough() bool { return c.Enough() == 0 }
 
 // A Monitor watches one server. State is safe for concurrent use; everything else is not.
 type Monitor struct {
@@ -126,6 +127,7 @@ type Rule struct {
 	Longest  time.Duration // the longest limit that a hold applies to
 	Shortest time.Duration // idle timeout, 0 if there is none
 	Hold     bool          // a silence of all connections may count as an outage
+	Busy     int           // see MinBusy
 }
 
 // LeastGap returns the delay of a coarse clock above which the server was away: two ticks, and a
@@ -207,7 +209,8 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 			began = max(began, m.ended)
 		}
 		s := *m.State()
-		s.Count = &Count{From: began, To: m.heard, until: m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)}
+		until := m.heard.Add(m.stopped + m.late + rule.Shortest/countPart)
+		s.Count = &Count{From: began, To: m.heard, until: until, Least: rule.Busy}
 		m.state.Store(&s)
 		return Finding{Count: true}
 	}

@@ -21,7 +21,7 @@ const (
 
 // testRule returns the Rule of a server with a read timeout of 8 seconds.
 func testRule() Rule {
-	return Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true}
+	return Rule{Tick: tick, Gap: 2 * tick, Memory: 60 * second, Longest: 60 * second, Shortest: 8 * second, Hold: true, Busy: MinBusy}
 }
 
 // A peer is a connection of a server. It sends its next byte at next.
@@ -168,7 +168,7 @@ func TestAGapIsAnOutage(t *testing.T) {
 // TestASilenceIsAnOutage cuts the network off from connections that were busy together.
 func TestASilenceIsAnOutage(t *testing.T) {
 	s := newServer(t)
-	s.open(minBusy, second)
+	s.open(MinBusy, second)
 	require.Empty(t, s.run(30*second))
 	began := s.now
 	s.down = true
@@ -198,17 +198,17 @@ func TestASilenceIsAnOutage(t *testing.T) {
 
 // TestTooFewConnectionsSayNothingAboutTheNetwork has fewer and more than 16 busy connections.
 func TestTooFewConnectionsSayNothingAboutTheNetwork(t *testing.T) {
-	for _, n := range []int{0, 1, minBusy - 1, minBusy} {
+	for _, n := range []int{0, 1, MinBusy - 1, MinBusy} {
 		s := newBusyServer(t, n)
 		s.down = true
 		found := s.run(60 * second)
-		require.Equal(t, n >= minBusy, s.isHeld() || s.Holds > 0, "%d connections", n)
-		require.Equal(t, n >= minBusy, len(found) > 0)
+		require.Equal(t, n >= MinBusy, s.isHeld() || s.Holds > 0, "%d connections", n)
+		require.Equal(t, n >= MinBusy, len(found) > 0)
 	}
 }
 
 func TestVerdictsWaitForACount(t *testing.T) {
-	s := newBusyServer(t, minBusy-1)
+	s := newBusyServer(t, MinBusy-1)
 	s.down = true
 	for s.State().Count == nil {
 		s.step(tick)
@@ -336,7 +336,7 @@ func TestBytesOfTheTickOfAGapMayBeOlder(t *testing.T) {
 
 // TestBusyConnectionsAreCountedRarely counts again only when the silence is a quarter longer.
 func TestBusyConnectionsAreCountedRarely(t *testing.T) {
-	s := newBusyServer(t, minBusy-1)
+	s := newBusyServer(t, MinBusy-1)
 	s.down = true
 	var silences []time.Duration
 	for s.now < mono.Time(90*second) {
@@ -505,10 +505,10 @@ func TestResume(t *testing.T) {
 }
 
 func TestACountIsOfAllLoopsTogether(t *testing.T) {
-	c := &Count{}
+	c := &Count{Least: MinBusy}
 	s := &State{Count: c}
-	require.Equal(t, minBusy, c.Enough())
-	c.Add(minBusy - 1)
+	require.Equal(t, MinBusy, c.Enough())
+	c.Add(MinBusy - 1)
 	require.Equal(t, 1, c.Enough())
 	require.False(t, s.Held())
 	c.Add(3)
@@ -540,10 +540,16 @@ func TestSilencesOfIndependentConnections(t *testing.T) {
 	if testing.Short() {
 		hours, trials = 1, 20
 	}
-	for _, d := range distributions {
-		for _, n := range []int{4, 15, 16, 17, 20, 30, 60, 100, 300} {
+	all := Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true, Busy: MinBusy}
+	group := all // as package watch has it
+	group.Tick, group.Busy = timeout/32, 24
+	for i, n := range []int{4, 15, 16, 17, 20, 30, 60, 100, 300, 24, 30, 60, 128} {
+		for _, d := range distributions {
 			s := newServer(t)
-			s.rule = Rule{Tick: second / 2, Gap: second, Memory: 600 * second, Longest: 600 * second, Shortest: timeout, Hold: true}
+			if s.rule = all; i >= 9 {
+				s.rule = group
+				d.name, d.sure = "(a group) "+d.name, 2*d.sure
+			}
 			fill := func() {
 				s.peers = nil
 				s.open(n, interval)

@@ -90,6 +90,25 @@ func (c Conn) SetRemote(addr net.Addr) {
 	}
 }
 
+// SetGroup says that the connection shares a part of the way to its peer with all connections of
+// the same name: an upstream, a zone, a proxy. If all of them that were busy fall silent together,
+// verdicts about their peers are held, as they are if all connections of the server do. Connections
+// with the same address on either side, or from the same network, are grouped without it. An empty
+// name takes the connection out of its group.
+func (c Conn) SetGroup(name string) {
+	s := c.state()
+	switch {
+	case s == nil:
+	case name == "":
+		delete(c.loop.names, s)
+	default:
+		if c.loop.names == nil {
+			c.loop.names = make(map[*conn]string)
+		}
+		c.loop.names[s] = name
+	}
+}
+
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
 func (c Conn) Ready() {
 	if s := c.state(); s != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/network"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/internal/watch"
@@ -45,6 +48,19 @@ func (p *port) Remote(s *conn) net.Addr {
 		return addr
 	}
 	return s.Front.RemoteAddr()
+}
+
+// Path returns the addresses of a socket. For gnet the address of this side is that of the
+// listener, which may stand for all addresses.
+func (p *port) Path(_ uint32, s *conn) (local, remote netip.Addr, name string) {
+	if local = network.AddrOf(s.Front.LocalAddr()); local.IsUnspecified() {
+		local = kernel.LocalAddr(s.Front.Fd())
+	}
+	return local, network.AddrOf(s.Front.RemoteAddr()), p.names[s]
+}
+
+func (p *port) Heard(s *conn, now mono.Time) mono.Time {
+	return p.clock.Before(p.Record(s).Heard.Unwrap(p.clock.Stamp()), now)
 }
 
 func (p *port) Learned(s *conn, heard bool, ev *verdict.Evidence, _ mono.Time) {

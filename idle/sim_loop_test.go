@@ -165,14 +165,15 @@ type simConn struct {
 	timers    []*simTimer
 }
 
-var simAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+// simAddrs are the addresses of the two networks.
+var simAddrs = [...]net.Addr{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(127, 1, 0, 1)}}
 
 func (c *simConn) Fd() int                   { return c.fd }
 func (c *simConn) EventLoop() gnet.EventLoop { return c.el }
 func (c *simConn) InboundBuffered() int      { return c.inbound + c.current }
 func (c *simConn) OutboundBuffered() int     { return c.outbound }
-func (c *simConn) LocalAddr() net.Addr       { return simAddr }
-func (c *simConn) RemoteAddr() net.Addr      { return simAddr }
+func (c *simConn) LocalAddr() net.Addr       { return simAddrs[c.life.Network] }
+func (c *simConn) RemoteAddr() net.Addr      { return simAddrs[c.life.Network] }
 func (c *simConn) SetLinger(int) error       { return nil }
 func (c *simConn) Decided() bool             { return false } // the call that decides it closes it
 

@@ -62,7 +62,8 @@ func (w *simWorld) Start() {
 		panic("BUG: simulated Config: " + err.Error())
 	}
 	w.reaper = newReaper(w, checked, w.Elapsed, questions{w.ask, w.holdsOutput})
-	w.Server, w.Monitor, w.sets = w.reaper, &w.reaper.watch.Monitor, make(map[*watch.Settings]*sim.Settings)
+	w.Server, w.Monitor, w.Silences = w.reaper, &w.reaper.watch.Monitor, w.reaper.watch.Silences
+	w.sets = make(map[*watch.Settings]*sim.Settings)
 	w.reaper.startDriver = func(d *driver) {
 		close(d.done)
 		w.driver = d

@@ -65,6 +65,8 @@ func (l *loop) run(context.Context) error {
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
 		l.AdaptSome(adaptStep)
 	}
+	for l.StepGroups() && l.clock.Elapsed() < half {
+	}
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shedOutput(nil)
 	l.shed(spent)

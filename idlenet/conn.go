@@ -35,6 +35,24 @@ func (s *shard) release(n *conn) {
 // touch restarts the idle timeouts. The next look finds that.
 func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
 
+// SetGroup says that a connection shares a part of the way to its peer with all connections of the
+// same name: an upstream, a zone, a proxy. If all of them that were busy fall silent together,
+// verdicts about their peers are held, as they are if all connections of the server do. Connections
+// with the same address on either side, or from the same network, are grouped without it. An empty
+// name takes the connection out of its group.
+func (l *Listener) SetGroup(c net.Conn, name string) {
+	l.with(c, func(s *shard, id uint32, _ *conn) {
+		if name == "" {
+			delete(s.names, id)
+			return
+		}
+		if s.names == nil {
+			s.names = make(map[uint32]string)
+		}
+		s.names[id] = name
+	})
+}
+
 // Touch restarts the idle timeouts, as if bytes had passed in both directions.
 func (l *Listener) Touch(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.touch(n) }) }
 

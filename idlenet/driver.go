@@ -79,6 +79,10 @@ func (d *driver) round() {
 	d.adapt(l.watch.Settings())
 	made := 0
 	for _, s := range l.shards {
+		for more := true; more; {
+			s.locked(func() { more = s.StepGroups() })
+			d.move()
+		}
 		for calls, more := s.advance(); more; calls, more = s.advance() {
 			if made += calls; made >= callsAtOnce {
 				made = 0
@@ -217,16 +221,27 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 		if !n.Used() || s.Ends.Of(s.probed) != nil {
 			continue
 		}
-		before := clock.Elapsed()
-		if !l.ask(n.Front.conn, configtable.TenYears, ev) {
+		now, open := s.askWhenHeard(n)
+		if !open {
 			continue
 		}
-		now := clock.Elapsed()
-		ev.Took = now.Sub(before)
-		s.noteHeard(ev, now)
 		heard := now.Add(-ev.Silent)
 		return passed, c != nil && ev.Dated && ev.Received > 0 && heard >= c.From && heard <= c.To.Add(2*ev.Step) &&
 			clock.Unpack(n.Opened(), now) <= c.From
 	}
 	return passed, false
+}
+
+// askWhenHeard asks the kernel when a connection was heard last, and not whether bytes wait. It
+// returns the time after the answer.
+func (s *shard) askWhenHeard(n *conn) (now mono.Time, open bool) {
+	ev, clock := &s.listener.driver.evidence, &s.Watcher.Clock
+	before := clock.Elapsed()
+	if !s.listener.ask(n.Front.conn, configtable.TenYears, ev) {
+		return before, false
+	}
+	now = clock.Elapsed()
+	ev.Took = now.Sub(before)
+	s.noteHeard(ev, now)
+	return now, true
 }

@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
@@ -11,6 +12,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/internal/watch"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // This file has what package watch needs of a shard. The caller holds its mutex, so calls of
@@ -36,6 +38,18 @@ func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
 func (s *shard) Output(*conn) int { return 0 }
 
 func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn.RemoteAddr() }
+
+func (s *shard) Path(id uint32, n *conn) (local, remote netip.Addr, name string) {
+	return sourcelimit.AddrOf(n.Front.conn.LocalAddr()), sourcelimit.AddrOf(n.Front.conn.RemoteAddr()), s.names[id]
+}
+
+func (s *shard) Heard(n *conn, _ mono.Time) mono.Time {
+	now, open := s.askWhenHeard(n)
+	if ev := &s.listener.driver.evidence; open && ev.Dated && ev.Received > 0 {
+		return now.Add(-ev.Took - ev.Silent)
+	}
+	return s.Watcher.Clock.Before(s.lastRead(n).Heard.Unwrap(s.Watcher.Clock.Stamp()), now)
+}
 
 func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time) {
 	if heard {

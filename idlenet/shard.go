@@ -20,10 +20,11 @@ type shard struct {
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
 	ids    conntable.AddressTable
-	calls  []func() // to make after unlocking
-	hand   uint32   // the id at which the search for closed connections goes on
-	probed uint32   // the id that was probed last
-	sheds  bool     // a connection is chosen to make room
+	names  map[uint32]string // of SetGroup
+	calls  []func()          // to make after unlocking
+	hand   uint32            // the id at which the search for closed connections goes on
+	probed uint32            // the id that was probed last
+	sheds  bool              // a connection is chosen to make room
 }
 
 // A front is what a Listener keeps of a connection.
@@ -132,6 +133,7 @@ func (s *shard) drop(id uint32, n *conn) {
 		s.ids.Remove(address(own), id)
 	}
 	s.noteClosed(id, n)
+	delete(s.names, id)
 	s.Remove(id, n)
 }
 

@@ -167,8 +167,8 @@ func (r simRaw) Control(do func(fd uintptr)) error {
 }
 
 func (l *simLife) SyscallConn() (syscall.RawConn, error) { return simRaw{sock: l.Sock}, nil }
-func (l *simLife) LocalAddr() net.Addr                   { return l.w.addr }
-func (l *simLife) RemoteAddr() net.Addr                  { return l.w.addr }
+func (l *simLife) LocalAddr() net.Addr                   { return l.RemoteAddr() }
+func (l *simLife) RemoteAddr() net.Addr                  { return []net.Addr{l.w.addr, otherAddr}[l.Network] }
 func (l *simLife) SetDeadline(time.Time) error           { panic("BUG: not called") }
 func (l *simLife) SetWriteDeadline(time.Time) error      { panic("BUG: not called") }
 

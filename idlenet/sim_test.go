@@ -10,7 +10,7 @@ import (
 
 // simTraits are those of a Listener. A run without a duration has the same worlds each time.
 var simTraits = sim.Traits{
-	Package: "idlenet", Late: 2 * time.Millisecond, LatePer: 10 * time.Microsecond,
+	Package: "idlenet", Late: 2 * time.Millisecond, LatePer: 10 * time.Microsecond, SlowGroups: 3200 * time.Millisecond,
 	Seeds: []uint64{
 		41,     // a handshake ended while bytes of the peer waited unread
 		630,    // a limit that passed with the maximum age was noticed two ticks after the goodbye

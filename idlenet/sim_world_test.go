@@ -52,7 +52,11 @@ func (l *simListener) Accept() (c net.Conn, err error) {
 func (l *simListener) Close() error   { return nil }
 func (l *simListener) Addr() net.Addr { return l.w.addr }
 
-var simAddr net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
+// The addresses of the two networks.
+var (
+	simAddr   net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}
+	otherAddr net.Addr = &net.TCPAddr{IP: net.IPv4(127, 1, 0, 1), Port: 7}
+)
 
 func newSimWorld(seed uint64) *sim.World {
 	w := &simWorld{late: 100 * time.Microsecond, work: time.Millisecond}
@@ -111,7 +115,7 @@ func (w *simWorld) listen(shards int) {
 	w.Adopt(&w.cfg)
 	w.ln = newListener(&simListener{w: w}, checked, w.Elapsed, w.ask)
 	w.NewLoop()
-	w.Server, w.Monitor = w.ln, &w.ln.watch.Monitor
+	w.Server, w.Monitor, w.Silences = w.ln, &w.ln.watch.Monitor, w.ln.watch.Silences
 	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil
 	for n := range shards {
 		w.ln.shards = append(w.ln.shards, newShard(w.ln, uint32(n+1)))

@@ -1,6 +1,9 @@
 package reap
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // Stats holds the counters since the start. Package idlenet has no event loops, sees no reads and
 // keeps no output: the fields for these are 0.
@@ -33,9 +36,11 @@ type Stats struct {
 	Outages    uint64
 	OutageTime time.Duration // the sum of their lengths
 	// Holds counts how often verdicts were held because all connections that had been busy together
-	// fell silent. Holding is true while verdicts are held.
-	Holds   uint64
-	Holding bool
+	// fell silent, and GroupHolds the same for the connections of a [Group]. Holding is true while
+	// verdicts are held, for the silences in Held, the longest first.
+	Holds, GroupHolds uint64
+	Holding           bool
+	Held              []Hold
 
 	// Behind is the delay of the event loop that is furthest behind with its judgements. It is 0 if
 	// one task is enough for all that is due.
@@ -43,6 +48,33 @@ type Stats struct {
 	// DriverLag is the greatest delay of the driver in the last ten to twenty seconds. If it is
 	// large, the process was stopped or short of CPU.
 	DriverLag time.Duration
+}
+
+// A Hold is a silence of connections that had been busy together, for which verdicts about their
+// peers are held.
+type Hold struct {
+	Group Group         // the zero Group is that of all connections
+	For   time.Duration // since the last byte. No dead connection is kept for longer by the hold
+}
+
+// A Group names connections that share a part of the way to their peers. One of its fields is set.
+type Group struct {
+	Local  netip.Addr   // the address of this side of their sockets
+	Remote netip.Prefix // the network of the other side
+	Name   string       // the name that SetGroup has given them
+}
+
+// String returns the field that is set, such as "remote 192.0.2.0/24", or "all".
+func (g Group) String() string {
+	switch {
+	case g.Name != "":
+		return "group " + g.Name
+	case g.Remote.IsValid():
+		return "remote " + g.Remote.String()
+	case g.Local.IsValid():
+		return "local " + g.Local.String()
+	}
+	return "all"
 }
 
 // Counts has an entry for each [Reason], also if its number is 0.

@@ -175,6 +175,5 @@ func NewRate(n int) *rate.Limiter {
 
 // AddrOf returns the address of a peer, the zero Addr for a unix socket.
 func AddrOf(peer net.Addr) netip.Addr {
-	tcp, _ := peer.(*net.TCPAddr)
-	return tcp.AddrPort().Addr()
+	return network.AddrOf(peer)
 }

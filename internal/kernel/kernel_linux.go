@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"net/netip"
 	"os"
 	"time"
 	"unsafe"
@@ -128,4 +129,15 @@ func peek(fd int) verdict.Finding {
 func SetUserTimeout(fd int, d time.Duration) error {
 	err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d/time.Millisecond))
 	return os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", err)
+}
+
+// LocalAddr returns the address of this side of a TCP connection, or the zero Addr.
+func LocalAddr(fd int) netip.Addr {
+	switch name, _ := unix.Getsockname(fd); a := name.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(a.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(a.Addr).Unmap()
+	}
+	return netip.Addr{}
 }

@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -16,3 +17,6 @@ func HoldsOutput(int) bool { return false }
 
 // SetUserTimeout does nothing: retransmission gives up when the system sees fit.
 func SetUserTimeout(int, time.Duration) error { return nil }
+
+// LocalAddr returns the zero Addr.
+func LocalAddr(int) netip.Addr { return netip.Addr{} }

@@ -1,13 +1,22 @@
 // Package network says which addresses count as one client.
 package network
 
-import "net/netip"
+import (
+	"net"
+	"net/netip"
+)
 
 // Usual lengths of prefixes: a customer usually has all addresses of an IPv6 network.
 const (
 	IPv4Bits = 32
 	IPv6Bits = 64
 )
+
+// AddrOf returns the IP address of a TCP address, or the zero Addr.
+func AddrOf(addr net.Addr) netip.Addr {
+	tcp, _ := addr.(*net.TCPAddr)
+	return tcp.AddrPort().Addr()
+}
 
 // Of returns the network of an address, by the length of its prefix in IPv4 and in IPv6. An IPv4
 // address that is mapped to IPv6 counts as IPv4, and a zone does not count. An address that is not

@@ -209,7 +209,7 @@ func (s *Shard[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.
 	if !s.IsJudged(id, c) {
 		return verdict.Verdict{Next: now.Add(lim.Horizon)}
 	}
-	return lim.Judge(f, away, now)
+	return lim.Judge(f, s.awayOf(id, c, away, now), now)
 }
 
 // IsJudged reports whether limits apply to a connection.

@@ -3,6 +3,7 @@ package watch
 import (
 	"log/slog"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type testConfig struct {
 	Heartbeat   struct{ Ping func() }
 	ObserveOnly bool
 	KeepClosed  int
+	OutageGrace time.Duration
 	Tick        time.Duration
 	Reset       []reap.Reason
 	Logger      *slog.Logger
@@ -50,6 +52,7 @@ type testPort struct {
 	onAsk  func()        // called by each question
 	onIdle func(id uint32, c *testConn)
 	closed []*reap.Error
+	path   func(id uint32) (local, remote netip.Addr, name string)
 
 	farewells int
 	keepAlive map[*testConn]time.Duration // as set last
@@ -122,8 +125,17 @@ func (p *testPort) Ask(_ *testConn, ev *verdict.Evidence) bool {
 	return true
 }
 
-func (p *testPort) Output(*testConn) int                                  { return 0 }
-func (p *testPort) Remote(*testConn) net.Addr                             { return nil }
+func (p *testPort) Output(*testConn) int      { return 0 }
+func (p *testPort) Remote(*testConn) net.Addr { return nil }
+func (p *testPort) Heard(c *testConn, now mono.Time) mono.Time {
+	return p.Clock.Before(c.Front.Heard.Unwrap(p.Clock.Stamp()), now)
+}
+func (p *testPort) Path(id uint32, c *testConn) (local, remote netip.Addr, name string) {
+	if p.path != nil {
+		return p.path(id)
+	}
+	return local, remote, ""
+}
 func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
 func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) bool {
 	p.Counters.Events[ev.Reason]++

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
@@ -31,6 +32,7 @@ type Shard[C any] struct {
 	Ends     Ends
 	Outages  Outages
 
+	samples  samples
 	conns    slab[Conn[C]]
 	limits   limitsTable
 	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
@@ -61,6 +63,10 @@ type Port[C any] interface {
 	Output(c *Conn[C]) int
 	// Remote returns the address that reports show.
 	Remote(c *Conn[C]) net.Addr
+	// Path returns the addresses of both ends of the socket, and the name of SetGroup.
+	Path(id uint32, c *Conn[C]) (local, remote netip.Addr, name string)
+	// Heard returns when the peer was heard last, as far as that is known without waiting bytes.
+	Heard(c *Conn[C], now mono.Time) mono.Time
 	// Learned is called with each answer of the kernel. It says whether the peer was heard later
 	// than the Shard knew.
 	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
@@ -122,7 +128,9 @@ func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
 	delete(s.Ends.all, id)
 	delete(s.early, id)
 	s.conns.put(id, uint32(c.Opened()))
-	s.Open--
+	if s.Open--; s.Open == 0 {
+		s.dropSamples()
+	}
 }
 
 // CountClosed counts a connection that was found closed, once. It reports whether it was the first

@@ -28,7 +28,8 @@ type Watcher struct {
 	Monitor  outage.Monitor // except for State, guarded by mu
 	settings atomic.Pointer[Settings]
 	rule     atomic.Pointer[outage.Rule]
-	warnings struct{ hold, outage logging.Limiter }
+	warnings struct{ hold, outage, group logging.Limiter }
+	groups   groups // except for until, guarded by mu
 
 	mu      sync.Mutex   // guards the fields below, put, and moves of Clock and Monitor
 	updates uint64       // of the Config
@@ -59,7 +60,7 @@ func (w *Watcher) put(set *Settings) {
 	longest := max(set.Config.Limits.Longest(), w.own.longest)
 	shortest := verdict.Shorter(set.form.Table.Shortest(set.Front).Value, w.own.shortest)
 	w.rule.Store(&outage.Rule{
-		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest,
+		Tick: set.Tick, Gap: outage.LeastGap(set.Tick, shortest), Hold: set.OutageGrace >= 0, Longest: longest, Busy: outage.MinBusy,
 		Memory: max(set.Horizon, longest, set.CloseGrace), Shortest: verdict.Shorter(set.Common.ShortestIdle(), w.own.idle),
 	})
 }
@@ -101,6 +102,7 @@ func (w *Watcher) Move(heard func(now mono.Time) mono.Time) (found outage.Findin
 			w.Monitor.Resume(to)
 		}
 		found = w.Monitor.Step(from, to, heard(to), *w.Rule())
+		w.stepGroups(to)
 	}
 	now := w.Clock.Elapsed()
 	w.noteLag(now)
@@ -143,7 +145,11 @@ func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	}
 	s.DriverLag = w.lag.Worst(now, lagWindow)
 	s.Outages, s.OutageTime, s.Holds = w.Monitor.Outages, w.Monitor.Time, w.Monitor.Holds
-	s.Holding = runs && w.Monitor.State().Held()
+	s.GroupHolds = w.groups.holds
+	if runs {
+		s.Held = w.held(now)
+	}
+	s.Holding = len(s.Held) > 0
 	return s
 }
 

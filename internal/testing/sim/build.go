@@ -68,6 +68,9 @@ func (w *World) populate() {
 	n := int(w.Skewed(1, 200))
 	if w.Kind == NetworkOut {
 		n = 32 + w.Rand.IntN(100)
+		if w.two = w.shortestIdle() >= w.Traits.SlowGroups && w.extra.IntN(2) == 0; w.two {
+			n += 64
+		}
 	}
 	within := w.UpTo(w.Longest)
 	if w.Kind == NetworkOut {
@@ -89,6 +92,7 @@ func (w *World) NewLife() *Life {
 	l := &Life{w: w, ID: len(w.All), acceptedAt: w.Now}
 	w.front.Attach(l)
 	l.Keeps = w.One(4)
+	l.Network = When(w.two, l.ID%2)
 	p := w.newPeer()
 	l.Sock = &Sock{w: w, Peer: p, life: l, lastRecv: w.Now, lastSend: w.Now, room: 1000 + w.Rand.IntN(60000)}
 	p.sock = l.Sock
@@ -248,6 +252,7 @@ func (w *World) run() {
 	}
 	w.N["holds"] = int(w.Monitor.Holds)
 	w.front.Finish()
+	w.N["holds of groups"] = int(w.Server.Stats().GroupHolds)
 	w.N["observed"] = int(w.Server.Stats().Observed.Total())
 }
 

@@ -73,7 +73,7 @@ func (l *Life) notBefore(k reap.Reason, due time.Duration) string {
 	if l.Judged >= due {
 		return ""
 	}
-	return fmt.Sprintf("%v: not before %v (outages %v)", k, due, l.w.wasOut(l.askedFrom))
+	return fmt.Sprintf("%v: not before %v (outages %v)", k, due, l.w.wasOut(l, l.askedFrom))
 }
 
 // earlyOther is early for the reasons with rules of their own.
@@ -137,7 +137,7 @@ func (l *Life) earliestAfter(since, limit, more time.Duration) time.Duration {
 	bound, longest := since+24*limit, time.Duration(0) // without the longest outage, and that one
 	lost := never                                      // the first segment since the last chance
 	since += l.w.rounding()
-	for _, o := range l.w.wasOut(l.askedFrom) {
+	for _, o := range l.w.wasOut(l, l.askedFrom) {
 		if o.From >= min(max(due, chance), bound+longest) {
 			break
 		}

@@ -45,10 +45,13 @@ func (w *World) Slow(d time.Duration) {
 	}
 }
 
-// isLost reports whether the network drops a packet now.
-func (w *World) isLost() bool {
-	return w.Family != Unix && (w.netDown.contains(w.Now) || w.loss > 0 && w.Rand.Float64() < w.loss)
+// isLost reports whether the network drops a packet of a connection now.
+func (w *World) isLost(l *Life) bool {
+	return w.Family != Unix && (w.isDown(l) || w.loss > 0 && w.Rand.Float64() < w.loss)
 }
+
+// isDown reports whether the network of a connection is down.
+func (w *World) isDown(l *Life) bool { return l.Network == 0 && w.netDown.contains(w.Now) }
 
 func (w *World) acksAreLost() bool { return w.Family != Unix && w.acksDown.contains(w.Now) }
 
@@ -88,19 +91,18 @@ func (w *World) away() Intervals {
 // watchHold records and checks holds of verdicts, and silences that the server takes for outages.
 func (w *World) watchHold() {
 	state := w.Monitor.State()
-	since := time.Duration(0)
-	if state.Held() {
-		since = time.Duration(state.HeldSince(mono.Time(w.Now)))
-	}
-	if since == 0 && w.outages == w.Monitor.Outages {
+	groups := w.Silences()
+	if !state.Held() && w.outages == w.Monitor.Outages && len(groups) == 0 {
 		return
 	}
 	w.outages = w.Monitor.Outages
-	if since != 0 {
-		w.holds = append(w.holds, Interval{since, w.Now})
-	}
-	for _, o := range state.Silent {
-		w.holds = append(w.holds, Interval{time.Duration(o.From), time.Duration(o.To)})
+	for _, state := range append(groups, state) {
+		if state.Held() {
+			w.holds = append(w.holds, Interval{time.Duration(state.HeldSince(mono.Time(w.Now))), w.Now})
+		}
+		for _, o := range state.Silent {
+			w.holds = append(w.holds, Interval{time.Duration(o.From), time.Duration(o.To)})
+		}
 	}
 	w.holds = w.holds.merged(0, 0)
 	if len(w.holds) > 0 && (len(w.All) < 16 || w.Grace() < 0) {
@@ -118,8 +120,8 @@ func (w *World) noteHeard() {
 	}
 }
 
-// wasOut returns the outages that certainly counted at a verdict.
-func (w *World) wasOut(judged time.Duration) (all Intervals) {
+// wasOut returns the outages that certainly counted at a verdict, about a connection or nil.
+func (w *World) wasOut(l *Life, judged time.Duration) (all Intervals) {
 	for _, o := range w.certain {
 		if o.From < judged {
 			all = append(all, Interval{o.From, min(o.To, judged)})
@@ -129,7 +131,7 @@ func (w *World) wasOut(judged time.Duration) (all Intervals) {
 		all.Add(w.RoundDue, judged)
 	}
 	for _, o := range w.netAway {
-		if o.From < judged {
+		if o.From < judged && (l == nil || l.Network == 0) {
 			all = append(all, Interval{o.From, min(o.To, judged+w.Set.Tick)})
 		}
 	}
@@ -138,7 +140,7 @@ func (w *World) wasOut(judged time.Duration) (all Intervals) {
 
 // StoppedSince returns the time of the certain outages since an instant.
 func (w *World) StoppedSince(since time.Duration) time.Duration {
-	sum, _ := w.wasOut(w.Now).Within(since, w.Now)
+	sum, _ := w.wasOut(nil, w.Now).Within(since, w.Now)
 	return sum
 }
 

@@ -69,6 +69,8 @@ type Life struct {
 	Conn  Conn
 	Keeps bool // OnIdle keeps the connection
 
+	Network int // of two; an outage is one of the first, which all use unless the World has a second
+
 	now       Truth
 	asked     Truth         // as of the last question to the kernel
 	prior     Truth         // as of an earlier question

@@ -91,7 +91,7 @@ func runWorld(t *testing.T, build func(seed uint64) *World, seed uint64, lines i
 // report logs the counts of all worlds. In a long run it fails if one of them is 0.
 func (traits Traits) report(t *testing.T, sums map[string]int, isLong bool) {
 	all := append([]string{
-		"lives", "stops", "pauses", "network outages", "holds", "idle events", "pings", "goodbyes", "updates", "kicks",
+		"lives", "stops", "pauses", "network outages", "holds", "holds of groups", "idle events", "pings", "goodbyes", "updates", "kicks",
 		"observed", "refused", "early segments",
 	}, traits.Counts...)
 	for k := verdict.First; k <= verdict.Last; k++ {

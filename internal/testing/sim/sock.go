@@ -141,14 +141,14 @@ func (s *Sock) push() {
 
 // delivered is called when bytes reach the peer, which acknowledges them, or would have done so.
 func (s *Sock) delivered(n int) {
-	if s.resending || s.Peer.vanished || s.w.isLost() {
+	if s.resending || s.Peer.vanished || s.w.isLost(s.life) {
 		s.outLost += n
 		s.resendLater()
 		return
 	}
 	s.Peer.receive(n)
 	s.w.After(s.Peer.delay, func() {
-		if s.w.isLost() || s.w.acksAreLost() {
+		if s.w.isLost(s.life) || s.w.acksAreLost() {
 			s.ackLost += n
 			s.resendLater()
 			return
@@ -187,7 +187,7 @@ func (s *Sock) resend() {
 	s.retransmits++
 	s.life.resent()
 	s.lastSend = s.w.Now
-	if s.Peer.vanished || s.w.isLost() || s.w.acksAreLost() {
+	if s.Peer.vanished || s.w.isLost(s.life) || s.w.acksAreLost() {
 		s.w.After(min(rto<<min(s.retransmits, 20), maxRTO), s.resend)
 		return
 	}
@@ -350,7 +350,7 @@ func (p *Peer) end() {
 	p.w.Trace(p.sock.life, "peer vanishes")
 	if p.vanished = true; p.style == resets {
 		p.w.After(p.delay, func() {
-			if !p.w.isLost() {
+			if !p.w.isLost(p.sock.life) {
 				p.sock.reset()
 			}
 		})
@@ -363,11 +363,11 @@ func (p *Peer) Send(n int)   { p.transmit(n, false) }
 // transmit sends bytes. Bytes after a lost packet wait for its retransmission.
 func (p *Peer) transmit(n int, fin bool) {
 	p.w.After(p.delay, func() {
-		if p.retries == 0 && !p.w.isLost() {
+		if p.retries == 0 && !p.w.isLost(p.sock.life) {
 			p.sock.arrive(n, fin)
 			return
 		}
-		if p.retries > 0 && n > 0 && !p.w.netDown.contains(p.w.Now) && p.w.extra.IntN(2) == 0 {
+		if p.retries > 0 && n > 0 && !p.w.isDown(p.sock.life) && p.w.extra.IntN(2) == 0 {
 			p.sock.arriveEarly()
 		}
 		p.lost += n
@@ -383,7 +383,7 @@ func (p *Peer) retry() {
 	if p.isGone() {
 		return
 	}
-	if p.w.isLost() {
+	if p.w.isLost(p.sock.life) {
 		p.w.After(min(rto<<min(p.retries, 20), maxRTO), p.retry)
 		p.retries++
 		return
@@ -420,7 +420,7 @@ func (p *Peer) openWindow() {
 	p.w.After(p.delay, func() {
 		switch {
 		case p.sock.Closed:
-		case p.w.isLost():
+		case p.w.isLost(p.sock.life):
 			p.w.After(rto, p.openWindow)
 		default:
 			p.sock.push()

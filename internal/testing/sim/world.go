@@ -53,6 +53,8 @@ type Traits struct {
 	Worlds, Short uint64
 	// A verdict may be later than two ticks by Late and by LatePer for each connection.
 	Late, LatePer time.Duration
+	// SlowGroups is the least idle timeout for which an outage of one of two networks is recognised.
+	SlowGroups time.Duration
 	// Loops says that event loops judge connections, and leave those that their peers have ended. A
 	// front end without loops judges in its rounds.
 	Loops bool
@@ -68,19 +70,20 @@ type World struct {
 		reap.Reaper
 		Drain(spread, deadline time.Duration) error
 	}
-	Monitor *outage.Monitor // of the server
-	Seed    uint64
-	Rand    *rand.Rand
-	extra   *rand.Rand // for what the worlds of older seeds do not have
-	Kind    Kind
-	Family  Family
-	Jiffy   time.Duration
-	Set     *Settings     // in force; replaced by an Update
-	Longest time.Duration // longest limit
-	limited []reap.Reason // the limits that may apply
-	Decides bool          // there is an OnIdle
-	Changes bool          // there are things that the worlds of older seeds do not have
-	Reply   int           // bytes, at most
+	Monitor  *outage.Monitor        // of the server
+	Silences func() []*outage.State // of groups, while they have an effect
+	Seed     uint64
+	Rand     *rand.Rand
+	extra    *rand.Rand // for what the worlds of older seeds do not have
+	Kind     Kind
+	Family   Family
+	Jiffy    time.Duration
+	Set      *Settings     // in force; replaced by an Update
+	Longest  time.Duration // longest limit
+	limited  []reap.Reason // the limits that may apply
+	Decides  bool          // there is an OnIdle
+	Changes  bool          // there are things that the worlds of older seeds do not have
+	Reply    int           // bytes, at most
 
 	Now     time.Duration
 	Horizon time.Duration
@@ -100,6 +103,7 @@ type World struct {
 	frozen   bool // reading the clock takes no time
 
 	Faulty   bool
+	two      bool // there is a second network
 	loss     float64
 	netDown  Interval
 	acksDown Interval

@@ -1,0 +1,171 @@
+package watch
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// A town is a testPort with connections from several networks.
+type town struct {
+	*testPort
+	conns []*testConn
+	group []int // of each connection
+}
+
+// newTown opens connections in groups of the given sizes. Group n comes from 10.n.0.0/16.
+func newTown(t *testing.T, sizes ...int) *town {
+	w := &town{testPort: newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond})}
+	w.path = func(id uint32) (local, remote netip.Addr, name string) {
+		return netip.Addr{}, netip.AddrFrom4([4]byte{10, byte(w.group[id]), byte(id / 64), byte(id)}), ""
+	}
+	for n, size := range sizes {
+		for range size {
+			_, c := w.open()
+			w.conns, w.group = append(w.conns, c), append(w.group, n)
+		}
+	}
+	return w
+}
+
+// live passes time in which all connections of some groups send a byte each eight seconds.
+func (w *town) live(d time.Duration, lives ...bool) {
+	for end := w.now.Add(d); w.now < end; {
+		w.pass(w.Clock.Tick())
+		for w.StepGroups() {
+		}
+		for id, c := range w.conns {
+			if lives[w.group[id]] && (int(w.now/mono.Time(w.Clock.Tick()))+53*id)%80 == 0 {
+				c.Front.Heard = w.Clock.Stamp().Short()
+			}
+		}
+	}
+}
+
+var network0 = reap.Group{Remote: netip.MustParsePrefix("10.0.0.0/16")}
+
+func (w *town) held() (names []reap.Group) {
+	for _, h := range w.Stats(&Counters{}, true).Held {
+		names = append(names, h.Group)
+	}
+	return names
+}
+
+// TestAGroupThatFallsSilentIsHeld silences one network of two. Its connections are closed within
+// two timeouts of their last byte, those of the other network live.
+func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(40*time.Second, true, true)
+	require.Empty(t, w.held())
+	w.live(31*time.Second, false, true)
+	require.Contains(t, w.held(), network0)
+	require.NotContains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.1.0.0/16")})
+	require.NotContains(t, w.held(), reap.Group{}, "others are heard")
+	w.live(30*time.Second, false, true)
+	require.Empty(t, w.closed, "they may be heard again")
+	w.live(5*time.Second, false, true)
+	require.Len(t, w.closed, 48)
+	require.Positive(t, w.Stats(&Counters{}, true).GroupHolds)
+}
+
+// TestAGroupThatIsHeardAgainGetsAChance ends the silence of a network after a timeout and a half.
+func TestAGroupThatIsHeardAgainGetsAChance(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(40*time.Second, true, true)
+	w.live(48*time.Second, false, true)
+	w.conns[0].Front.Heard = w.Clock.Stamp().Short()
+	w.live(40*time.Second, false, true)
+	require.Empty(t, w.held())
+	require.Empty(t, w.closed, "TCP may need as long as the outage took")
+	w.live(20*time.Second, false, true)
+	require.Len(t, w.closed, 48)
+}
+
+func TestASmallGroupIsNotHeld(t *testing.T) {
+	w := newTown(t, groupBusy-1, 48)
+	w.live(40*time.Second, true, true)
+	w.live(33*time.Second, false, true)
+	require.Len(t, w.closed, groupBusy-1)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+}
+
+// TestLargeGroupsAreFoundAmongManySmallOnes has a large network that opens last.
+func TestLargeGroupsAreFoundAmongManySmallOnes(t *testing.T) {
+	sizes := make([]int, 200)
+	lives := make([]bool, len(sizes))
+	for n := range sizes {
+		sizes[n], lives[n] = 1, true
+	}
+	sizes[199] = 64
+	w := newTown(t, sizes...)
+	w.live(60*time.Second, lives...)
+	lives[199] = false
+	w.live(31*time.Second, lives...)
+	require.Contains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.199.0.0/16")})
+	require.LessOrEqual(t, len(w.groups.list), maxGroups)
+	require.Len(t, w.groups.known, len(w.groups.list))
+}
+
+// TestSamplesAreGivenBack closes all connections.
+func TestSamplesAreGivenBack(t *testing.T) {
+	w := newTown(t, 48)
+	w.live(5*time.Second, true)
+	require.EqualValues(t, 48, w.groups.known[network0].size.Load())
+	for id, c := range w.conns {
+		w.Gone(uint32(id), c)
+	}
+	require.Zero(t, w.groups.known[network0].size.Load())
+	require.Empty(t, w.samples.list)
+}
+
+// TestGroupsEndWithTheirLimits switches holds off during one.
+func TestGroupsEndWithTheirLimits(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(40*time.Second, true, true)
+	w.live(20*time.Second, false, true)
+	require.NotEmpty(t, w.held())
+	require.NoError(t, w.update(func(cfg *testConfig) { cfg.OutageGrace = -1 }))
+	w.live(time.Second, false, true)
+	require.Empty(t, w.held())
+	w.live(13*time.Second, false, true)
+	require.Len(t, w.closed, 48)
+}
+
+func TestNamesOfGroups(t *testing.T) {
+	all := groupsOf(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8:1:2:3::4"), "proxy")
+	for i, want := range []string{"local 192.0.2.1", "remote 2001:db8:1:2::/64", "remote 2001:db8:1::/48", "remote 2001:db8::/32", "group proxy"} {
+		require.Equal(t, want, fmt.Sprint(all[i]))
+	}
+	require.Equal(t, "all", reap.Group{}.String())
+	require.Equal(t, [5]reap.Group{}, groupsOf(netip.Addr{}, netip.Addr{}, ""), "a unix socket")
+}
+
+// TestOverlappingSilencesCountOnce has silences of all connections besides those of a group.
+func TestOverlappingSilencesCountOnce(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(40*time.Second, true, true)
+	from := w.now
+	w.live(20*time.Second, false, true)
+	for _, since := range []mono.Time{from.Add(-time.Minute), from.Add(time.Minute)} {
+		away := w.awayOf(0, w.conns[0], &verdict.Away{HeldSince: since}, w.now)
+		require.Equal(t, min(since, away.HeldSince), away.HeldSince, "the longer silence counts")
+		require.InDelta(t, int64(min(since, from)), int64(away.HeldSince), float64(time.Second))
+	}
+	require.Zero(t, w.awayOf(95, w.conns[95], &verdict.Away{}, w.now).HeldSince, "of the other network")
+	w.conns[0].Front.Heard = w.Clock.Stamp().Short()
+	w.live(3*time.Second, false, true)
+	known := verdict.Outages{{From: from, To: from.Add(10 * time.Second), Length: 10 * time.Second}}
+	away := w.awayOf(0, w.conns[0], &verdict.Away{All: known}, w.now)
+	require.Zero(t, away.HeldSince)
+	require.InDelta(t, 20*time.Second, away.All.Within(0, w.now), float64(3*time.Second))
+	require.Len(t, known, 1)
+	w.live(10*time.Second, true, true)
+	require.Same(t, away, w.awayOf(0, w.conns[0], away, w.now.Add(2*time.Hour)), "it is forgotten")
+}

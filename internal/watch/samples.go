@@ -1,0 +1,216 @@
+package watch
+
+import (
+	"slices"
+
+	"github.com/idlewheel/idlewheel/internal/kernel"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+const (
+	// sampleSeen is the largest sample of a front end that sees messages, sampleAsked that of one
+	// that has to ask the kernel.
+	sampleSeen  = 128
+	sampleAsked = 64
+	// sortedPerStep is the number of connections that are sorted into groups in a step, and
+	// sortedAtOnce in a part of it.
+	sortedPerStep = 1 << 10
+	sortedAtOnce  = 1 << 8
+	// heardSlack is the time by which a byte may seem later than it was.
+	heardSlack = 2 * kernel.CoarsestStep
+)
+
+// Samples are what a Shard knows of the groups of its connections. Not safe for concurrent use.
+type samples struct {
+	known  map[reap.Group]*sample
+	list   []*sample
+	sorted uint32    // the connection that is sorted next
+	left   int       // connections to sort in this step
+	turn   int       // the sample that is asked next
+	due    mono.Time // when the next step begins
+}
+
+// A sample has some of the connections of a group.
+type sample struct {
+	*group
+	members []member
+	counted *outage.Count // the last one with the busy members
+}
+
+// A member is a connection in a sample.
+type member struct {
+	id     uint32
+	opened mono.Packed
+	heard  mono.Time // as far as it is known
+}
+
+// GroupsDue returns when StepGroups has something to do.
+func (s *Shard[C]) GroupsDue() mono.Time {
+	if all := &s.samples; all.left == 0 && all.turn >= len(all.list) {
+		return all.due
+	}
+	return 0
+}
+
+// StepGroups does a part of a step, if one is due. It reports whether there is more.
+func (s *Shard[C]) StepGroups() (more bool) {
+	all, now, rule := &s.samples, s.clock.Elapsed(), s.Watcher.groupRule()
+	switch {
+	case !rule.Hold:
+		s.dropSamples()
+		all.due = now.Add(max(rule.Longest, rule.Tick)) // an Update may set an idle timeout
+	case all.left > 0:
+		s.sortSome(now)
+	case all.turn < len(all.list):
+		if !s.listen(all.list[all.turn], now, &rule) {
+			delete(all.known, all.list[all.turn].name)
+			all.list = slices.Delete(all.list, all.turn, all.turn+1)
+		} else {
+			all.turn++
+		}
+	case now >= all.due:
+		all.due = now.Truncate(rule.Tick).Add(rule.Tick)
+		all.left, all.turn = min(sortedPerStep, int(s.Len())), 0
+	}
+	return all.left > 0 || all.turn < len(all.list)
+}
+
+// dropSamples ends the part of the Shard in all groups.
+func (s *Shard[C]) dropSamples() {
+	for _, one := range s.samples.list {
+		one.size.Add(-int64(len(one.members)))
+	}
+	s.samples = samples{}
+}
+
+// sortSome sorts some connections into their groups.
+func (s *Shard[C]) sortSome(now mono.Time) {
+	all := &s.samples
+	for range min(all.left, sortedAtOnce) {
+		all.left--
+		id := all.sorted % s.Len()
+		all.sorted = id + 1
+		if c := s.conns.at(id); c.Used() && s.IsJudged(id, c) {
+			for _, name := range groupsOf(s.port.Path(id, c)) {
+				if name != (reap.Group{}) {
+					s.join(name, member{id, c.Opened(), now})
+				}
+			}
+		}
+	}
+}
+
+// join adds a connection to the sample of a group, if there is room.
+func (s *Shard[C]) join(name reap.Group, m member) {
+	all := &s.samples
+	one := all.known[name]
+	if one == nil {
+		g := s.Watcher.group(name, m.heard)
+		if g == nil {
+			return
+		}
+		one = &sample{group: g}
+		if all.known == nil {
+			all.known = make(map[reap.Group]*sample)
+		}
+		all.known[name] = one
+		all.list = append(all.list, one)
+	}
+	most := sampleSeen
+	if s.asks {
+		most = sampleAsked
+	}
+	is := func(o member) bool { return o.id == m.id && o.opened == m.opened }
+	if len(one.members) < most && !slices.ContainsFunc(one.members, is) {
+		one.members = append(one.members, m)
+		one.size.Add(1)
+	}
+}
+
+// listen finds out when the members of a sample were heard. It reports false if the sample is not
+// needed any more.
+func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
+	one.keep(func(m *member) bool {
+		c := s.conns.at(m.id)
+		return c.Opened() == m.opened && s.IsJudged(m.id, c)
+	})
+	if one.gone.Load() {
+		one.keep(func(*member) bool { return false })
+	}
+	if len(one.members) == 0 && !one.matters(now) {
+		return false
+	}
+	if one.size.Load() < groupBusy && one.monitor.State().Count == nil {
+		return true
+	}
+	s.hear(one, now)
+	count := one.monitor.State().Count
+	switch {
+	case count == nil: // a member that is silent for so long says nothing about the group
+		one.keep(func(m *member) bool { return m.heard >= now.Add(-rule.Shortest) })
+	case count != one.counted:
+		count.Add(s.busy(one, count, now))
+	}
+	one.counted = count
+	return true
+}
+
+// keep drops the members for which a function reports false.
+func (one *sample) keep(stays func(*member) bool) {
+	before := len(one.members)
+	one.members = slices.DeleteFunc(one.members, func(m member) bool { return !stays(&m) })
+	one.size.Add(int64(len(one.members) - before))
+}
+
+// hear finds out when the members of a sample were heard. If the kernel has to be asked, it stops
+// at one that was heard since the last time.
+func (s *Shard[C]) hear(one *sample, now mono.Time) {
+	last := mono.Time(one.heard.Load())
+	for i := range one.members {
+		m := &one.members[i]
+		m.heard = s.port.Heard(s.conns.at(m.id), now)
+		switch {
+		case !s.asks:
+			one.hear(m.heard)
+		case m.heard > last.Add(heardSlack):
+			one.hear(m.heard)
+			one.members[0], one.members[i] = one.members[i], one.members[0]
+			return
+		}
+	}
+}
+
+// busy returns how many members were open before the period of a Count and heard within it.
+func (s *Shard[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
+	for _, m := range one.members {
+		if m.heard >= c.From && m.heard <= c.To.Add(heardSlack) && s.clock.Unpack(m.opened, now) <= c.From {
+			n++
+		}
+	}
+	return n
+}
+
+// awayOf adds to the outages the silences of the groups of a connection.
+func (s *Shard[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mono.Time) *verdict.Away {
+	if int64(now) >= s.Watcher.groups.until.Load() {
+		return away
+	}
+	all := *away
+	for _, name := range groupsOf(s.port.Path(id, c)) {
+		one := s.samples.known[name]
+		if one == nil {
+			continue
+		}
+		state := one.monitor.State()
+		if state.Held() && (all.HeldSince == 0 || state.Count.To < all.HeldSince) {
+			all.HeldSince = max(state.Count.To, 1)
+		}
+		for _, o := range state.Silent {
+			all.All = all.All.Add(o, 0)
+		}
+	}
+	return &all
+}

@@ -40,6 +40,7 @@ type frame struct {
 	PutOff      uint64         `json:"put_off"`        // verdicts, because of outages
 	Holds       uint64         `json:"holds"`
 	Holding     bool           `json:"holding"` // verdicts are held
+	Held        []hold         `json:"held,omitempty"`
 	Reaped      reap.Counts    `json:"reaped"`
 	Lateness    lateness       `json:"lateness"`
 	Behind      float64        `json:"behind_seconds"`
@@ -50,6 +51,19 @@ type frame struct {
 	Limits      map[string]any `json:"limits,omitempty"`
 	Idle        []connection   `json:"idle,omitzero"`
 	Recent      []closed       `json:"recent,omitzero"`
+}
+
+// A hold is a silence of a group of connections, or of all, for which verdicts are held.
+type hold struct {
+	Group  string  `json:"group"`
+	Silent float64 `json:"silent_seconds"`
+}
+
+func showHolds(all []reap.Hold) (list []hold) {
+	for _, h := range all {
+		list = append(list, hold{h.Group.String(), h.For.Seconds()})
+	}
+	return list
 }
 
 type lateness struct {
@@ -76,7 +90,7 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 		Status: st.State, Connections: h.inspector.open(), Limit: st.Limit, LimitWhy: st.LimitWhy,
 		Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
 		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
-		Reaped:   withoutZeros(s.Reaped),
+		Held: showHolds(s.Held), Reaped: withoutZeros(s.Reaped),
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Sum.Seconds() / float64(max(s.Lateness.Count, 1)), s.Lateness.Max.Seconds()},
 		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.finite(),
 		Rings: rings, Blocked: blocked,

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,6 +41,7 @@ func TestHeldVerdictsAreShown(t *testing.T) {
 		previous = f
 	}
 	require.True(t, *f.Holding)
+	require.Equal(t, "all", f.Held[slices.IndexFunc(f.Held, func(h hold) bool { return h.Silent > 0 && h.Group == "all" })].Group)
 	require.True(t, holding())
 
 	_, err := conns[0].Write([]byte("x"))

@@ -373,6 +373,7 @@ type shownFrame struct {
 	PutOff      *uint64           `json:"put_off"`
 	Holds       *uint64           `json:"holds"`
 	Holding     *bool             `json:"holding"`
+	Held        []hold            `json:"held"`
 	Reaped      map[string]uint64 `json:"reaped"`
 	Lateness    *struct {
 		Count uint64   `json:"count"`

@@ -50,6 +50,8 @@ var (
 	outageTime = prom.Desc("outage_seconds_total", "Length of all outages.")
 	holds      = prom.Desc("holds_total",
 		"Times that verdicts were held because many busy connections fell silent together.")
+	groupHolds = prom.Desc("group_holds_total",
+		"Times that verdicts about a group of connections were held because the group fell silent.")
 	holding  = prom.Desc("holding", "1 while verdicts are held, 0 otherwise.")
 	lateness = prom.Desc("reap_lateness_seconds", "Time between the deadline of a connection and its reap.")
 	entries  = prom.Desc("wheel_entries", "Entries in the timing wheels: one for each connection.")
@@ -83,7 +85,7 @@ func NewCollector(r reap.Reaper) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		connections, limit, opened, closed, observed, prom.RejectedDesc, reads, events, pings, missed, saved,
-		putOff, outages, outageTime, holds, holding, lateness, entries, backlog, behind, lag, output, build,
+		putOff, outages, outageTime, holds, groupHolds, holding, lateness, entries, backlog, behind, lag, output, build,
 	} {
 		ch <- d
 	}
@@ -129,6 +131,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(outages, s.Outages)
 	send(prometheus.CounterValue, outageTime, s.OutageTime.Seconds())
 	counter(holds, s.Holds)
+	counter(groupHolds, s.GroupHolds)
 	gauge(holding, prom.OneIf(s.Holding))
 	gauge(entries, float64(s.Entries))
 	gauge(behind, s.Behind.Seconds())

@@ -129,7 +129,7 @@ func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
 	require.False(t, eval[bool](t, tab, shown))
 	f.set(func(s *scene) { s.holding = true })
 	wait(t, tab, shown)
-	require.Contains(t, eval[string](t, tab, `document.querySelector("#held").innerText`), "Verdicts are held")
+	require.Contains(t, eval[string](t, tab, `document.querySelector("#held").innerText`), "Silent are: remote 192.0.2.0/24 (13 s)")
 	require.Equal(t, "status", eval[string](t, tab, `document.querySelector("#held").parentElement.getAttribute("role")`),
 		"a screen reader tells it")
 	f.set(func(s *scene) { s.holding, s.outages = false, 1 })

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"slices"
+	"time"
 
 	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -15,8 +16,9 @@ const (
 	// that has to ask the kernel.
 	sampleSeen  = 128
 	sampleAsked = 64
-	// sortedPerStep is the number of connections that are sorted into groups in a step, and
-	// sortedAtOnce in a part of it.
+	// sortPart is the part of the shortest idle timeout between two passes in which connections are
+	// sorted into groups, sortedPerStep of them in a step and sortedAtOnce in a part of it.
+	sortPart      = 8
 	sortedPerStep = 1 << 10
 	sortedAtOnce  = 1 << 8
 	// heardSlack is the time by which a byte may seem later than it was.
@@ -29,7 +31,10 @@ type samples struct {
 	list   []*sample
 	sorted uint32    // the connection that is sorted next
 	left   int       // connections to sort in this step
+	pass   mono.Time // when the next pass of sorting begins, or before now
 	turn   int       // the sample that is asked next
+	began  mono.Time // when the last step began, and the one before
+	before mono.Time
 	due    mono.Time // when the next step begins
 }
 
@@ -64,6 +69,9 @@ func (s *Shard[C]) StepGroups() (more bool) {
 		all.due = now.Add(max(rule.Longest, rule.Tick)) // an Update may set an idle timeout
 	case all.left > 0:
 		s.sortSome(now)
+		if all.sorted >= s.Len() {
+			all.sorted, all.left, all.pass = 0, 0, now.Add(rule.Shortest/sortPart)
+		}
 	case all.turn < len(all.list):
 		if !s.listen(all.list[all.turn], now, &rule) {
 			delete(all.known, all.list[all.turn].name)
@@ -72,8 +80,10 @@ func (s *Shard[C]) StepGroups() (more bool) {
 			all.turn++
 		}
 	case now >= all.due:
-		all.due = now.Truncate(rule.Tick).Add(rule.Tick)
-		all.left, all.turn = min(sortedPerStep, int(s.Len())), 0
+		all.before, all.began, all.due = all.began, now, now.Truncate(rule.Tick).Add(rule.Tick)
+		if all.turn = 0; now >= all.pass && s.Len() > 0 {
+			all.left = sortedPerStep
+		}
 	}
 	return all.left > 0 || all.turn < len(all.list)
 }
@@ -89,10 +99,12 @@ func (s *Shard[C]) dropSamples() {
 // sortSome sorts some connections into their groups.
 func (s *Shard[C]) sortSome(now mono.Time) {
 	all := &s.samples
-	for range min(all.left, sortedAtOnce) {
-		all.left--
-		id := all.sorted % s.Len()
-		all.sorted = id + 1
+	for range sortedAtOnce {
+		id := all.sorted
+		if all.left--; id >= s.Len() {
+			return
+		}
+		all.sorted++
 		if c := s.conns.at(id); c.Used() && s.IsJudged(id, c) {
 			for _, name := range groupsOf(s.port.Path(id, c)) {
 				if name != (reap.Group{}) {
@@ -133,54 +145,68 @@ func (s *Shard[C]) join(name reap.Group, m member) {
 // listen finds out when the members of a sample were heard. It reports false if the sample is not
 // needed any more.
 func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
-	one.keep(func(m *member) bool {
-		c := s.conns.at(m.id)
-		return c.Opened() == m.opened && s.IsJudged(m.id, c)
-	})
-	if one.gone.Load() {
-		one.keep(func(*member) bool { return false })
+	for one.gone.Load() && len(one.members) > 0 {
+		one.drop(0)
 	}
 	if len(one.members) == 0 && !one.matters(now) {
 		return false
 	}
-	if one.size.Load() < groupBusy && one.monitor.State().Count == nil {
-		return true
-	}
-	s.hear(one, now)
-	count := one.monitor.State().Count
+	isHeard, count := s.hear(one, now), one.monitor.State().Count
 	switch {
-	case count == nil: // a member that is silent for so long says nothing about the group
-		one.keep(func(m *member) bool { return m.heard >= now.Add(-rule.Shortest) })
-	case count != one.counted:
+	case count != nil && count != one.counted:
 		count.Add(s.busy(one, count, now))
+	case count == nil && !isHeard: // a member that is silent for so long says nothing about the group
+		for i := len(one.members) - 1; i >= 0; i-- {
+			if one.members[i].heard < now.Add(-rule.Shortest) {
+				one.drop(i)
+			}
+		}
 	}
 	one.counted = count
 	return true
 }
 
-// keep drops the members for which a function reports false.
-func (one *sample) keep(stays func(*member) bool) {
-	before := len(one.members)
-	one.members = slices.DeleteFunc(one.members, func(m member) bool { return !stays(&m) })
-	one.size.Add(int64(len(one.members) - before))
+// drop takes a member out.
+func (one *sample) drop(i int) {
+	last := len(one.members) - 1
+	one.members[i] = one.members[last]
+	one.members = one.members[:last]
+	one.size.Add(-1)
 }
 
-// hear finds out when the members of a sample were heard. If the kernel has to be asked, it stops
-// at one that was heard since the last time.
-func (s *Shard[C]) hear(one *sample, now mono.Time) {
-	last := mono.Time(one.heard.Load())
-	for i := range one.members {
+// hear finds out when the members of a sample were heard, until it finds one that was since the
+// step before; then it reports true. It drops those that are closed. The kernel is not asked about
+// small groups.
+func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
+	last, slack := mono.Time(one.heard.Load()), time.Duration(0)
+	if s.asks {
+		slack = heardSlack
+	}
+	isSmall := one.size.Load() < groupBusy && one.monitor.State().Count == nil
+	latest := last
+	for i := 0; i < len(one.members); i++ {
 		m := &one.members[i]
-		m.heard = s.port.Heard(s.conns.at(m.id), now)
-		switch {
-		case !s.asks:
-			one.hear(m.heard)
-		case m.heard > last.Add(heardSlack):
+		c := s.conns.at(m.id)
+		if c.Opened() != m.opened || !s.IsJudged(m.id, c) {
+			one.drop(i)
+			i--
+			continue
+		}
+		if isSmall {
+			m.heard = now
+			continue
+		}
+		m.heard = s.port.Heard(c, now)
+		if latest = max(latest, m.heard); m.heard > max(last, s.samples.before).Add(slack) {
 			one.hear(m.heard)
 			one.members[0], one.members[i] = one.members[i], one.members[0]
-			return
+			return true
 		}
 	}
+	if latest > last.Add(slack) {
+		one.hear(latest)
+	}
+	return isSmall
 }
 
 // busy returns how many members were open before the period of a Count and heard within it.

@@ -102,7 +102,7 @@ func (w *Watcher) group(name reap.Group, now mono.Time) *group {
 	}
 	for range maxGroups {
 		all.evict = (all.evict + 1) % maxGroups
-		if old := all.list[all.evict]; old.stepped == 0 && !old.matters(now) {
+		if old := all.list[all.evict]; old.size.Load() < groupBusy && !old.matters(now) {
 			old.gone.Store(true)
 			delete(all.known, old.name)
 			all.list[all.evict], all.known[name] = g, g

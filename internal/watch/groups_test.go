@@ -18,13 +18,14 @@ type town struct {
 	*testPort
 	conns []*testConn
 	group []int // of each connection
+	inRow bool  // connections send in the order of opening
 }
 
 // newTown opens connections in groups of the given sizes. Group n comes from 10.n.0.0/16.
 func newTown(t *testing.T, sizes ...int) *town {
 	w := &town{testPort: newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond})}
 	w.path = func(id uint32) (local, remote netip.Addr, name string) {
-		return netip.Addr{}, netip.AddrFrom4([4]byte{10, byte(w.group[id]), byte(id / 64), byte(id)}), ""
+		return netip.Addr{}, netip.AddrFrom4([4]byte{10, byte(w.group[id]), byte(id % 16), byte(id / 16)}), ""
 	}
 	for n, size := range sizes {
 		for range size {
@@ -42,7 +43,11 @@ func (w *town) live(d time.Duration, lives ...bool) {
 		for w.StepGroups() {
 		}
 		for id, c := range w.conns {
-			if lives[w.group[id]] && (int(w.now/mono.Time(w.Clock.Tick()))+53*id)%80 == 0 {
+			phase := 53 * id
+			if w.inRow {
+				phase = id * 80 / len(w.conns)
+			}
+			if lives[w.group[id]] && (int(w.now/mono.Time(w.Clock.Tick()))+phase)%80 == 0 {
 				c.Front.Heard = w.Clock.Stamp().Short()
 			}
 		}
@@ -111,6 +116,17 @@ func TestLargeGroupsAreFoundAmongManySmallOnes(t *testing.T) {
 	require.Contains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.199.0.0/16")})
 	require.LessOrEqual(t, len(w.groups.list), maxGroups)
 	require.Len(t, w.groups.known, len(w.groups.list))
+}
+
+// TestASampleIsOfAllConnections has connections that send in the order of opening.
+func TestASampleIsOfAllConnections(t *testing.T) {
+	w := newTown(t, 1200)
+	w.inRow = true
+	w.live(90*time.Second, true)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+	require.Len(t, w.samples.known[network0].members, sampleSeen)
+	w.live(10*time.Second, false)
+	require.Contains(t, w.held(), network0)
 }
 
 // TestSamplesAreGivenBack closes all connections.

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -38,10 +39,12 @@ type samples struct {
 	due    mono.Time // when the next step begins
 }
 
-// A sample has some of the connections of a group.
+// A sample has some of the connections of a group: those with the lowest ranks. Connections that
+// were opened together often send together, so a sample in another order would be silent at times.
 type sample struct {
 	*group
 	members []member
+	highest float64       // rank of the members, if there is no room for more
 	counted *outage.Count // the last one with the busy members
 }
 
@@ -49,6 +52,7 @@ type sample struct {
 type member struct {
 	id     uint32
 	opened mono.Packed
+	rank   float64   // by chance
 	heard  mono.Time // as far as it is known
 }
 
@@ -108,14 +112,14 @@ func (s *Shard[C]) sortSome(now mono.Time) {
 		if c := s.conns.at(id); c.Used() && s.IsJudged(id, c) {
 			for _, name := range groupsOf(s.port.Path(id, c)) {
 				if name != (reap.Group{}) {
-					s.join(name, member{id, c.Opened(), now})
+					s.join(name, member{id, c.Opened(), c.Random(id), now})
 				}
 			}
 		}
 	}
 }
 
-// join adds a connection to the sample of a group, if there is room.
+// join adds a connection to the sample of a group, or puts it in the place of another one.
 func (s *Shard[C]) join(name reap.Group, m member) {
 	all := &s.samples
 	one := all.known[name]
@@ -135,11 +139,17 @@ func (s *Shard[C]) join(name reap.Group, m member) {
 	if s.asks {
 		most = sampleAsked
 	}
+	isFull := len(one.members) == most
 	is := func(o member) bool { return o.id == m.id && o.opened == m.opened }
-	if len(one.members) < most && !slices.ContainsFunc(one.members, is) {
-		one.members = append(one.members, m)
-		one.size.Add(1)
+	if isFull && m.rank >= one.highest || slices.ContainsFunc(one.members, is) {
+		return
 	}
+	if isFull {
+		one.drop(slices.IndexFunc(one.members, func(o member) bool { return o.rank == one.highest }))
+	}
+	one.members = append(one.members, m)
+	one.highest = slices.MaxFunc(one.members, func(a, b member) int { return cmp.Compare(a.rank, b.rank) }).rank
+	one.size.Add(1)
 }
 
 // listen finds out when the members of a sample were heard. It reports false if the sample is not

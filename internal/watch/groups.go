@@ -48,9 +48,20 @@ type group struct {
 	stepped mono.Time // the last step of the monitor; 0 if there is none
 
 	until atomic.Int64 // silences have an effect until then
-	heard atomic.Int64 // when a connection in a sample was heard last
+	heard atomic.Int64 // when a connection was heard last, as far as that is known
+	still atomic.Int64 // a byte until then does not end the silence that was counted last
 	size  atomic.Int64 // connections in the samples
 	gone  atomic.Bool  // it has made room for another group
+}
+
+// news returns an instant after which a byte of a connection is news. While a silence of the
+// samples counts, a byte of another connection may be later than theirs, and not end it.
+func (g *group) news() mono.Time {
+	last := g.heard.Load()
+	if g.monitor.State().Count != nil {
+		last = max(last, g.still.Load())
+	}
+	return mono.Time(last)
 }
 
 // hear says that a connection of the group was heard.
@@ -149,6 +160,10 @@ func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
 		g.monitor.Resume(now)
 	default:
 		found = g.monitor.Step(g.stepped, now, mono.Time(g.heard.Load()), rule)
+	}
+	if found.Count {
+		from := g.monitor.State().Count.To
+		g.still.Store(int64(from.Add(now.Sub(from) / 2)))
 	}
 	g.stepped = now
 	return found

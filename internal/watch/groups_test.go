@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -127,6 +128,25 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 	require.Len(t, w.samples.known[network0].members, sampleSeen)
 	w.live(10*time.Second, false)
 	require.Contains(t, w.held(), network0)
+}
+
+// TestOneOfAGroupIsHeard silences all connections of a group but one, which is in no sample.
+func TestOneOfAGroupIsHeard(t *testing.T) {
+	w := newTown(t, 3000)
+	w.live(40*time.Second, true)
+	members := w.samples.known[network0].members
+	spared := uint32(0)
+	for slices.ContainsFunc(members, func(m member) bool { return m.id == spared }) {
+		spared++
+	}
+	for range 31 {
+		w.conns[spared].Front.Heard = w.Clock.Stamp().Short()
+		w.live(time.Second, false)
+	}
+	require.NotContains(t, w.held(), network0)
+	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+	w.live(20*time.Second, false)
+	require.Len(t, w.closed, 2999, "in time")
 }
 
 // TestSamplesAreGivenBack closes all connections.

@@ -17,6 +17,11 @@ const (
 	// that has to ask the kernel.
 	sampleSeen  = 128
 	sampleAsked = 64
+	// Before a silence of a sample counts, others of the group are asked as well: verifySeen and
+	// verifyAsked connections, verifiedAtOnce of them in a part of a step.
+	verifySeen     = 1 << 16
+	verifyAsked    = 1 << 11
+	verifiedAtOnce = 1 << 7
 	// sortPart is the part of the shortest idle timeout between two passes in which connections are
 	// sorted into groups, sortedPerStep of them in a step and sortedAtOnce in a part of it.
 	sortPart      = 8
@@ -37,6 +42,8 @@ type samples struct {
 	began  mono.Time // when the last step began, and the one before
 	before mono.Time
 	due    mono.Time // when the next step begins
+	verify int       // connections to ask before the members are counted
+	asked  uint32    // the one that was asked last
 }
 
 // A sample has some of the connections of a group: those with the lowest ranks. Connections that
@@ -58,11 +65,13 @@ type member struct {
 
 // GroupsDue returns when StepGroups has something to do.
 func (s *Shard[C]) GroupsDue() mono.Time {
-	if all := &s.samples; all.left == 0 && all.turn >= len(all.list) {
+	if all := &s.samples; !all.isStepping() {
 		return all.due
 	}
 	return 0
 }
+
+func (all *samples) isStepping() bool { return all.left+all.verify > 0 || all.turn < len(all.list) }
 
 // StepGroups does a part of a step, if one is due. It reports whether there is more.
 func (s *Shard[C]) StepGroups() (more bool) {
@@ -83,13 +92,15 @@ func (s *Shard[C]) StepGroups() (more bool) {
 		} else {
 			all.turn++
 		}
+	case all.verify > 0:
+		s.verifySome(now)
 	case now >= all.due:
 		all.before, all.began, all.due = all.began, now, now.Truncate(rule.Tick).Add(rule.Tick)
 		if all.turn = 0; now >= all.pass && s.Len() > 0 {
 			all.left = sortedPerStep
 		}
 	}
-	return all.left > 0 || all.turn < len(all.list)
+	return all.isStepping()
 }
 
 // dropSamples ends the part of the Shard in all groups.
@@ -110,17 +121,27 @@ func (s *Shard[C]) sortSome(now mono.Time) {
 		}
 		all.sorted++
 		if c := s.conns.at(id); c.Used() && s.IsJudged(id, c) {
-			for _, name := range groupsOf(s.port.Path(id, c)) {
-				if name != (reap.Group{}) {
-					s.join(name, member{id, c.Opened(), c.Random(id), now})
-				}
-			}
+			s.join(id, c, now)
 		}
 	}
 }
 
-// join adds a connection to the sample of a group, or puts it in the place of another one.
-func (s *Shard[C]) join(name reap.Group, m member) {
+// join adds a connection to the samples of its groups, unless it is silent for so long that it says
+// nothing about them.
+func (s *Shard[C]) join(id uint32, c *Conn[C], now mono.Time) {
+	m := member{id, c.Opened(), c.Random(id), now}
+	if !s.asks && s.port.Heard(c, now) < now.Add(-s.Watcher.Rule().Shortest) {
+		return
+	}
+	for _, name := range groupsOf(s.port.Path(id, c)) {
+		if name != (reap.Group{}) {
+			s.joinOne(name, m)
+		}
+	}
+}
+
+// joinOne adds a connection to the sample of a group, or puts it in the place of another one.
+func (s *Shard[C]) joinOne(name reap.Group, m member) {
 	all := &s.samples
 	one := all.known[name]
 	if one == nil {
@@ -164,7 +185,7 @@ func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed
 	isHeard, count := s.hear(one, now), one.monitor.State().Count
 	switch {
 	case count != nil && count != one.counted:
-		count.Add(s.busy(one, count, now))
+		s.samples.verify = min(s.mostVerified(), int(s.Len()))
 	case count == nil && !isHeard: // a member that is silent for so long says nothing about the group
 		for i := len(one.members) - 1; i >= 0; i-- {
 			if one.members[i].heard < now.Add(-rule.Shortest) {
@@ -172,8 +193,43 @@ func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed
 			}
 		}
 	}
-	one.counted = count
 	return true
+}
+
+func (s *Shard[C]) mostVerified() int {
+	if s.asks {
+		return verifyAsked
+	}
+	return verifySeen
+}
+
+// verifySome asks connections that may be in no sample whether groups with a Count are heard. At the
+// end it counts the members that were busy.
+func (s *Shard[C]) verifySome(now mono.Time) {
+	all := &s.samples
+	stride := uint32(1)
+	if int(s.Len()) > s.mostVerified() { // those that were opened together often send together
+		stride = s.Len()*5/8 | 1
+	}
+	for range verifiedAtOnce {
+		all.asked = (all.asked + stride) % s.Len()
+		if c := s.conns.at(all.asked); c.Used() && s.IsJudged(all.asked, c) {
+			s.hearGroups(all.asked, c, func() mono.Time { return s.port.Heard(c, now) }, now)
+		}
+		if all.verify--; all.verify == 0 {
+			break
+		}
+	}
+	for _, one := range all.list {
+		if all.verify > 0 {
+			return
+		}
+		count := one.monitor.State().Count
+		if count != nil && count != one.counted && mono.Time(one.heard.Load()) <= count.To {
+			count.Add(s.busy(one, count, now))
+		}
+		one.counted = count
+	}
 }
 
 // drop takes a member out.
@@ -188,12 +244,12 @@ func (one *sample) drop(i int) {
 // step before; then it reports true. It drops those that are closed. The kernel is not asked about
 // small groups.
 func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
-	last, slack := mono.Time(one.heard.Load()), time.Duration(0)
+	last, slack := one.news(), time.Duration(0)
 	if s.asks {
 		slack = heardSlack
 	}
 	isSmall := one.size.Load() < groupBusy && one.monitor.State().Count == nil
-	latest := last
+	latest := mono.Time(0)
 	for i := 0; i < len(one.members); i++ {
 		m := &one.members[i]
 		c := s.conns.at(m.id)
@@ -227,6 +283,27 @@ func (s *Shard[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
 		}
 	}
 	return n
+}
+
+// hearGroups tells the groups of a connection when it was heard, while a silence of them counts: the
+// connection may be in no sample.
+func (s *Shard[C]) hearGroups(id uint32, c *Conn[C], heard func() mono.Time, now mono.Time) {
+	if int64(now) >= s.Watcher.groups.until.Load() {
+		return
+	}
+	at := mono.Time(0)
+	for _, name := range groupsOf(s.port.Path(id, c)) {
+		one := s.samples.known[name]
+		if one == nil || one.monitor.State().Count == nil {
+			continue
+		}
+		if at == 0 {
+			at = heard()
+		}
+		if at > one.news().Add(heardSlack) {
+			one.hear(at)
+		}
+	}
 }
 
 // awayOf adds to the outages the silences of the groups of a connection.

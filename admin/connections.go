@@ -31,7 +31,7 @@ func (h *Handler) serveConnections(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, map[string]any{
-		"open": h.inspector.open(), "holding": h.reaper.Stats().Holding, "connections": list,
+		"open": h.inspector.open(), "holding": h.reaper.Stats().Holding, "held": showHolds(h.reaper.Stats().Held), "connections": list,
 	})
 }
 

@@ -78,7 +78,7 @@ func TestConnectionsAreInTheRequestedOrder(t *testing.T) {
 
 func TestListsWithoutConnectionsAreEmptyAndNotNull(t *testing.T) {
 	h := newHandler(t, Config{Open: true})
-	require.JSONEq(t, `{"open":0,"holding":false,"connections":[]}`, call(h, "GET", "/api/connections", "").body)
+	require.JSONEq(t, `{"open":0,"holding":false,"held":[],"connections":[]}`, call(h, "GET", "/api/connections", "").body)
 	require.JSONEq(t, `{"closed":[]}`, call(h, "GET", "/api/closed", "").body)
 }
 

@@ -40,7 +40,7 @@ type frame struct {
 	PutOff      uint64         `json:"put_off"`        // verdicts, because of outages
 	Holds       uint64         `json:"holds"`
 	Holding     bool           `json:"holding"` // verdicts are held
-	Held        []hold         `json:"held,omitempty"`
+	Held        []hold         `json:"held"`
 	Reaped      reap.Counts    `json:"reaped"`
 	Lateness    lateness       `json:"lateness"`
 	Behind      float64        `json:"behind_seconds"`
@@ -59,7 +59,8 @@ type hold struct {
 	Silent float64 `json:"silent_seconds"`
 }
 
-func showHolds(all []reap.Hold) (list []hold) {
+func showHolds(all []reap.Hold) []hold {
+	list := []hold{} // not null
 	for _, h := range all {
 		list = append(list, hold{h.Group.String(), h.For.Seconds()})
 	}

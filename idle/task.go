@@ -65,7 +65,9 @@ func (l *loop) run(context.Context) error {
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
 		l.AdaptSome(adaptStep)
 	}
-	for l.StepGroups() && l.clock.Elapsed() < half {
+	groups := l.StepGroups()
+	for groups && l.clock.Elapsed() < half {
+		groups = l.StepGroups()
 	}
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shedOutput(nil)
@@ -78,7 +80,7 @@ func (l *loop) run(context.Context) error {
 	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
 	l.task.setDue(l.nextDue())
-	more = more || sweeps || !l.IsAdapted() || l.outputs.mustShed()
+	more = more || sweeps || groups || !l.IsAdapted() || l.outputs.mustShed()
 	l.Outages.Ran(l.clock.Elapsed())
 	if !more {
 		l.task.version.Store(l.Set.Version)

@@ -39,8 +39,10 @@ func (s *shard) Output(*conn) int { return 0 }
 
 func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn.RemoteAddr() }
 
+// Path returns the addresses of the socket, also if a PROXY header has told others.
 func (s *shard) Path(id uint32, n *conn) (local, remote netip.Addr, name string) {
-	return sourcelimit.AddrOf(n.Front.conn.LocalAddr()), sourcelimit.AddrOf(n.Front.conn.RemoteAddr()), s.names[id]
+	own, _ := root(n.Front.conn)
+	return sourcelimit.AddrOf(own.LocalAddr()), sourcelimit.AddrOf(own.RemoteAddr()), s.names[id]
 }
 
 func (s *shard) Heard(n *conn, _ mono.Time) mono.Time {

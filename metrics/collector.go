@@ -52,12 +52,13 @@ var (
 		"Times that verdicts were held because many busy connections fell silent together.")
 	groupHolds = prom.Desc("group_holds_total",
 		"Times that verdicts about a group of connections were held because the group fell silent.")
-	holding  = prom.Desc("holding", "1 while verdicts are held, 0 otherwise.")
-	lateness = prom.Desc("reap_lateness_seconds", "Time between the deadline of a connection and its reap.")
-	entries  = prom.Desc("wheel_entries", "Entries in the timing wheels: one for each connection.")
-	backlog  = prom.Desc("wheel_backlog_entries", "Entries of the timing wheels that are due and not yet checked.")
-	behind   = prom.Desc("wheel_behind_seconds", "Delay of the event loop that is furthest behind with its wheel.")
-	lag      = prom.Desc("driver_lag_seconds",
+	groupsHeld = prom.Desc("groups_held", "Groups of connections for which verdicts are held.")
+	holding    = prom.Desc("holding", "1 while verdicts are held, 0 otherwise.")
+	lateness   = prom.Desc("reap_lateness_seconds", "Time between the deadline of a connection and its reap.")
+	entries    = prom.Desc("wheel_entries", "Entries in the timing wheels: one for each connection.")
+	backlog    = prom.Desc("wheel_backlog_entries", "Entries of the timing wheels that are due and not yet checked.")
+	behind     = prom.Desc("wheel_behind_seconds", "Delay of the event loop that is furthest behind with its wheel.")
+	lag        = prom.Desc("driver_lag_seconds",
 		"Largest delay of the clock of the wheels in the last 10 to 20 seconds.")
 	output = prom.Desc("pending_output_bytes",
 		"Bytes of output that wait in the buffers of all connections; 0 without a limit of all output.")
@@ -85,7 +86,7 @@ func NewCollector(r reap.Reaper) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		connections, limit, opened, closed, observed, prom.RejectedDesc, reads, events, pings, missed, saved,
-		putOff, outages, outageTime, holds, groupHolds, holding, lateness, entries, backlog, behind, lag, output, build,
+		putOff, outages, outageTime, holds, groupHolds, groupsHeld, holding, lateness, entries, backlog, behind, lag, output, build,
 	} {
 		ch <- d
 	}
@@ -132,6 +133,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	send(prometheus.CounterValue, outageTime, s.OutageTime.Seconds())
 	counter(holds, s.Holds)
 	counter(groupHolds, s.GroupHolds)
+	gauge(groupsHeld, float64(len(s.Held))-prom.OneIf(s.Holding))
 	gauge(holding, prom.OneIf(s.Holding))
 	gauge(entries, float64(s.Entries))
 	gauge(behind, s.Behind.Seconds())

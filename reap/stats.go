@@ -36,8 +36,9 @@ type Stats struct {
 	Outages    uint64
 	OutageTime time.Duration // the sum of their lengths
 	// Holds counts how often verdicts were held because all connections that had been busy together
-	// fell silent, and GroupHolds the same for the connections of a [Group]. Holding is true while
-	// verdicts are held, for the silences in Held, the longest first.
+	// fell silent, and GroupHolds the same for each [Group]: a part of the network may be several.
+	// Holding is true while verdicts about all connections are held. Held are the silences of all
+	// connections and of groups for which verdicts are held now, the longest first.
 	Holds, GroupHolds uint64
 	Holding           bool
 	Held              []Hold

@@ -144,10 +144,11 @@ func (r *Rule) calm() time.Duration { return max(4*r.Longest, time.Minute) }
 
 // A Finding is the result of one Step, for the log.
 type Finding struct {
-	Outage verdict.Outage // an outage that has just ended, if its Length is not 0
-	Silent bool           // Outage is a silence of all connections, not a gap
-	Held   time.Duration  // a hold has just begun, after a silence of this length
-	Count  bool           // a Count has begun: every event loop adds its connections
+	Outage  verdict.Outage // an outage that has just ended, if its Length is not 0
+	Silent  bool           // Outage is a silence of all connections, not a gap
+	GivenUp bool           // Outage is a hold that has lasted for too long
+	Held    time.Duration  // a hold has just begun, after a silence of this length
+	Count   bool           // a Count has begun: every event loop adds its connections
 }
 
 // Step moves the Monitor from one reading of the clock to the next. The caller passes the instant
@@ -199,6 +200,7 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 		}
 		if silence > 2*rule.Longest { // all held verdicts have been executed
 			f = m.endHold(to, rule)
+			f.GivenUp = true
 			m.hear(to)
 			return f
 		}

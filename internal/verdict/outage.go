@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // An Outage is a time in which the server could not hear or answer its peers: its process was
@@ -80,6 +81,18 @@ func (all Outages) Add(added Outage, forget mono.Time) Outages {
 	return list
 }
 
+// AddApart is Add for an outage of another part of the way. If two overlap, each counts.
+func (all Outages) AddApart(added Outage) Outages {
+	for _, o := range all {
+		if o.From < added.From && added.From <= o.To && o.To < added.To || added.From < o.From && o.From <= added.To && added.To < o.To {
+			apart := Outage{Length: o.Length + added.Length}
+			apart.count(o, added)
+			added.More, added.Rest = max(added.More, apart.More), max(added.Rest, apart.Rest)
+		}
+	}
+	return all.Add(added, 0)
+}
+
 // merge joins the two neighbours that span the least time.
 func (all Outages) merge() Outages {
 	least := 0
@@ -116,6 +129,17 @@ type Away struct {
 	// blocked. They count for limits that need the loop. Idle timeouts do not: the kernel receives
 	// while a loop is blocked, and its answer suffices.
 	Loop Outages
+	// Group, if not nil, also has the silences of groups of the connection. They count for idle
+	// timeouts and heartbeats: they say nothing of a peer that does not get on.
+	Group *Away
+}
+
+// of returns the times that count for a reason.
+func (away *Away) of(r Reason) *Away {
+	if away.Group != nil && (IsIdle(r) || r == reap.HeartbeatTimeout) {
+		return away.Group
+	}
+	return away
 }
 
 // NewAway returns the times in which the process or the machine was paused, and in which nothing

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,21 +24,34 @@ const (
 	groupSteps = 128
 	askedSteps = 32
 	askedStep  = 100 * time.Millisecond
-	// maxGroups bounds the groups.
-	maxGroups = 64
+	// sortPart is the part of the shortest idle timeout in which connections are sorted into groups
+	// once, and the groups are chosen that are watched.
+	sortPart = 8
 )
 
+// maxGroups bounds the groups of each kind that are watched: names, local addresses and networks.
+// So one kind, and a client with many addresses, cannot displace the others.
+var maxGroups = [...]int{24, 8, 32}
+
 // Groups are connections that share a part of the way to their peers. If all of a group fall silent
-// together, while others are heard, that part is probably down. Each Shard has a sample of each
-// group, and tells when it was heard: nothing is done for a message, or kept for a connection. The
-// driver steps the monitors. Not safe for concurrent use.
+// together, while others are heard, that part is probably down. Each Shard counts the connections
+// of groups, has a sample of each group that is watched, and tells when it was heard: nothing is
+// done for a message, or kept for a connection. The driver steps the monitors. Except for the
+// atomic fields, guarded by the mutex of the Watcher.
 type groups struct {
-	known map[reap.Group]*group
-	list  []*group
-	evict int // the group that made room last
-	due   mono.Time
-	holds uint64
-	until atomic.Int64 // silences of groups have an effect until then
+	offers   map[reap.Group]map[uint32]int // connections, by shard
+	chooseAt mono.Time                     // when groups are chosen again
+	due      mono.Time                     // the next step
+	holds    uint64
+	findings []groupFinding // to be logged
+
+	watched atomic.Pointer[map[reap.Group]*group] // immutable
+	until   atomic.Int64                          // silences of groups have an effect until then
+}
+
+type groupFinding struct {
+	name  reap.Group
+	found outage.Finding
 }
 
 // A group is what all shards know of it. The atomic fields, and the State of the monitor, are for
@@ -46,12 +60,13 @@ type group struct {
 	name    reap.Group
 	monitor outage.Monitor
 	stepped mono.Time // the last step of the monitor; 0 if there is none
+	settled mono.Time // the monitor learns from then on
 
 	until atomic.Int64 // silences have an effect until then
 	heard atomic.Int64 // when a connection was heard last, as far as that is known
 	still atomic.Int64 // a byte until then does not end the silence that was counted last
 	size  atomic.Int64 // connections in the samples
-	gone  atomic.Bool  // it has made room for another group
+	gone  atomic.Bool  // it is not watched any more
 }
 
 // news returns an instant after which a byte of a connection is news. While a silence of the
@@ -70,15 +85,29 @@ func (g *group) hear(at mono.Time) {
 	}
 }
 
+// matters reports whether silences of the group have an effect.
+func (g *group) matters(now mono.Time) bool { return int64(now) < g.until.Load() }
+
 // groupsOf returns the groups of a connection with these addresses, and a name that may be empty:
-// by the address of this side, and by networks of three sizes around the peer.
+// by the name, the address of this side, and networks of three sizes around the peer.
 func groupsOf(local, remote netip.Addr, name string) (all [5]reap.Group) {
-	all[0].Local = local.Unmap().WithZone("")
+	all[0].Name = name
+	all[1].Local = local.Unmap().WithZone("")
 	for i, bits := range [...][2]int{{32, 64}, {24, 48}, {16, 32}} {
-		all[1+i].Remote = network.Of(remote, bits[0], bits[1])
+		all[2+i].Remote = network.Of(remote, bits[0], bits[1])
 	}
-	all[4].Name = name
 	return all
+}
+
+// kindOf returns the index in maxGroups.
+func kindOf(name reap.Group) int {
+	switch {
+	case name.Name != "":
+		return 0
+	case name.Local.IsValid():
+		return 1
+	}
+	return 2
 }
 
 // groupRule returns the rule of silences of groups. Their Tick is a step.
@@ -92,53 +121,104 @@ func (w *Watcher) groupRule() outage.Rule {
 	return rule
 }
 
-// group returns a group, or nil if there is no room for it. A new group may take the place of one
-// that is too small to be watched: the larger it is, the sooner it grows large enough to stay.
-func (w *Watcher) group(name reap.Group, now mono.Time) *group {
+// watched returns the groups that are watched.
+func (w *Watcher) watched() map[reap.Group]*group {
+	if all := w.groups.watched.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// offer replaces what a shard has counted of its groups.
+func (w *Watcher) offer(shard uint32, counts map[reap.Group]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := &w.groups
-	if g := all.known[name]; g != nil {
-		return g
-	}
-	if all.known == nil {
-		all.known = make(map[reap.Group]*group)
-	}
-	g := &group{name: name}
-	g.monitor.Init(now)
-	if len(all.list) < maxGroups {
-		all.list = append(all.list, g)
-		all.known[name] = g
-		return g
-	}
-	for range maxGroups {
-		all.evict = (all.evict + 1) % maxGroups
-		if old := all.list[all.evict]; old.size.Load() < groupBusy && !old.matters(now) {
-			old.gone.Store(true)
-			delete(all.known, old.name)
-			all.list[all.evict], all.known[name] = g, g
-			return g
+	for name, by := range all.offers {
+		if delete(by, shard); len(by) == 0 {
+			delete(all.offers, name)
 		}
 	}
-	return nil
+	if all.offers == nil {
+		all.offers = make(map[reap.Group]map[uint32]int)
+	}
+	for name, n := range counts {
+		if all.offers[name] == nil {
+			all.offers[name] = make(map[uint32]int)
+		}
+		all.offers[name][shard] = n
+	}
+}
+
+// choose chooses the largest groups of each kind. Others are watched while their silences have an
+// effect on their connections, if there is room.
+func (all *groups) choose(now mono.Time, before map[reap.Group]*group) {
+	type sized struct {
+		name reap.Group
+		n    int
+	}
+	var list []sized
+	for name, by := range all.offers {
+		one := sized{name: name}
+		for _, n := range by {
+			one.n += n
+		}
+		if one.n >= groupBusy {
+			list = append(list, one)
+		}
+	}
+	slices.SortFunc(list, func(a, b sized) int {
+		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.name.String(), b.name.String()))
+	})
+	room, next := maxGroups, make(map[reap.Group]*group)
+	for _, one := range list {
+		if kind := kindOf(one.name); room[kind] > 0 {
+			room[kind]--
+			if next[one.name] = before[one.name]; next[one.name] == nil {
+				next[one.name] = newGroup(one.name, now)
+			}
+		}
+	}
+	kept := maxGroups
+	for name, g := range before {
+		if next[name] != nil {
+			continue
+		}
+		if kind := kindOf(name); g.matters(now) && g.size.Load() > 0 && kept[kind] > 0 {
+			kept[kind]--
+			next[name] = g
+		} else {
+			g.gone.Store(true)
+		}
+	}
+	all.watched.Store(&next)
+}
+
+func newGroup(name reap.Group, now mono.Time) *group {
+	g := &group{name: name}
+	g.monitor.Init(now)
+	return g
 }
 
 // stepGroups looks for groups that have fallen silent, or are heard again. The caller holds mu.
 func (w *Watcher) stepGroups(now mono.Time) {
 	all, rule := &w.groups, w.groupRule()
-	if now < all.due || len(all.list) == 0 {
+	if now < all.due || len(all.offers) == 0 && len(w.watched()) == 0 {
 		return
 	}
 	all.due = now.Truncate(rule.Tick).Add(rule.Tick)
+	if now >= all.chooseAt {
+		all.chooseAt = now.Add(rule.Shortest / sortPart)
+		all.choose(now, w.watched())
+	}
 	until := int64(0)
-	for _, g := range all.list {
-		if found := g.step(now, rule); found.Held > 0 {
+	for name, g := range w.watched() {
+		found := g.step(now, rule)
+		if found.Held > 0 {
 			all.holds++
-			w.Warn(&w.warnings.group, "nothing is heard from a group of connections that were busy until now: "+
-				"verdicts about their peers are held", "group", g.name, "silent", found.Held)
-		} else if found.Outage.Length > 0 && found.Silent {
-			w.Warn(&w.warnings.group, "the silence of a group of connections is over: "+
-				"verdicts about their peers are put off by its length", "group", g.name, "outage", found.Outage.Length)
+		}
+		if found.Held > 0 || found.Outage.Length > 0 && found.Silent {
+			all.findings = append(all.findings, groupFinding{name, found})
 		}
 		g.until.Store(g.effect(&rule))
 		until = max(until, g.until.Load())
@@ -146,20 +226,45 @@ func (w *Watcher) stepGroups(now mono.Time) {
 	all.until.Store(until)
 }
 
+// reportGroups logs the findings about groups since the last call.
+func (w *Watcher) reportGroups() {
+	w.mu.Lock()
+	findings := w.groups.findings
+	w.groups.findings = nil
+	w.mu.Unlock()
+	slices.SortFunc(findings, func(a, b groupFinding) int { return strings.Compare(a.name.String(), b.name.String()) })
+	for _, f := range findings {
+		switch {
+		case f.found.Held > 0:
+			w.Warn(&w.warnings.group, "nothing is heard from a group of connections that were busy until now: "+
+				"verdicts about their peers are held", "group", f.name, "silent", f.found.Held, "groups", len(findings))
+		case f.found.GivenUp:
+			w.Warn(&w.warnings.group, "nothing was heard from a group of connections for two timeouts: "+
+				"verdicts about their peers are not held any more", "group", f.name, "groups", len(findings))
+		default:
+			w.Warn(&w.warnings.group, "the silence of a group of connections is over: "+
+				"verdicts about their peers are put off by its length", "group", f.name, "outage", f.found.Outage.Length, "groups", len(findings))
+		}
+	}
+}
+
 // step tells the monitor of a group when it was heard, if it is large enough.
 func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
+	size, heard := g.size.Load(), mono.Time(g.heard.Load())
 	switch {
-	case g.size.Load() < groupBusy && !g.monitor.State().Held():
+	case size == 0, size < groupBusy && !g.monitor.State().Held():
 		if g.stepped != 0 {
-			g.monitor.Resume(now) // ends a Count
+			g.monitor.Resume(now) // ends a Count and a hold
 			g.stepped = 0
 		}
 		return found
-	case g.stepped == 0:
-		g.hear(now)
-		g.monitor.Resume(now)
+	case g.stepped == 0: // clients that connect together are silent in other ways than later
+		g.settled = now.Add(rule.Shortest)
+		fallthrough
+	case now < g.settled:
+		g.monitor.Resume(heard)
 	default:
-		found = g.monitor.Step(g.stepped, now, mono.Time(g.heard.Load()), rule)
+		found = g.monitor.Step(g.stepped, now, heard, rule)
 	}
 	if found.Count {
 		from := g.monitor.State().Count.To
@@ -168,9 +273,6 @@ func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
 	g.stepped = now
 	return found
 }
-
-// matters reports whether silences of the group have an effect.
-func (g *group) matters(now mono.Time) bool { return int64(now) < g.until.Load() }
 
 // effect returns until when silences of the group have an effect, 0 if there are none.
 func (g *group) effect(rule *outage.Rule) int64 {
@@ -185,6 +287,14 @@ func (g *group) effect(rule *outage.Rule) int64 {
 	return 0
 }
 
+// resumeGroups begins again after a time without connections. The caller holds mu.
+func (w *Watcher) resumeGroups(now mono.Time) {
+	for _, g := range w.watched() {
+		g.monitor.Resume(now)
+		g.stepped = 0
+	}
+}
+
 // held returns the silences for which verdicts are held. The caller holds mu.
 func (w *Watcher) held(now mono.Time) (holds []reap.Hold) {
 	add := func(name reap.Group, state *outage.State) {
@@ -193,10 +303,12 @@ func (w *Watcher) held(now mono.Time) (holds []reap.Hold) {
 		}
 	}
 	add(reap.Group{}, w.Monitor.State())
-	for _, g := range w.groups.list {
-		add(g.name, g.monitor.State())
+	for name, g := range w.watched() {
+		add(name, g.monitor.State())
 	}
-	slices.SortStableFunc(holds, func(a, b reap.Hold) int { return cmp.Compare(b.For, a.For) })
+	slices.SortFunc(holds, func(a, b reap.Hold) int {
+		return cmp.Or(cmp.Compare(b.For, a.For), strings.Compare(a.Group.String(), b.Group.String()))
+	})
 	return holds
 }
 
@@ -205,9 +317,7 @@ func (w *Watcher) Silences() (states []*outage.State) {
 	if w.groups.until.Load() == 0 {
 		return nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, g := range w.groups.list {
+	for _, g := range w.watched() {
 		states = append(states, g.monitor.State())
 	}
 	return states

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -53,6 +56,11 @@ func (w *town) live(d time.Duration, lives ...bool) {
 			}
 		}
 	}
+}
+
+func (w *town) sample(name reap.Group) *sample {
+	i := slices.IndexFunc(w.samples.list, func(one *sample) bool { return one.name == name })
+	return w.samples.list[i]
 }
 
 var network0 = reap.Group{Remote: netip.MustParsePrefix("10.0.0.0/16")}
@@ -115,8 +123,7 @@ func TestLargeGroupsAreFoundAmongManySmallOnes(t *testing.T) {
 	lives[199] = false
 	w.live(31*time.Second, lives...)
 	require.Contains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.199.0.0/16")})
-	require.LessOrEqual(t, len(w.groups.list), maxGroups)
-	require.Len(t, w.groups.known, len(w.groups.list))
+	require.LessOrEqual(t, len(w.watched()), maxGroups[2])
 }
 
 // TestASampleIsOfAllConnections has connections that send in the order of opening.
@@ -125,7 +132,7 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 	w.inRow = true
 	w.live(90*time.Second, true)
 	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
-	require.Len(t, w.samples.known[network0].members, sampleSeen)
+	require.Len(t, w.sample(network0).members, sampleSeen)
 	w.live(10*time.Second, false)
 	require.Contains(t, w.held(), network0)
 }
@@ -133,8 +140,10 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 // TestOneOfAGroupIsHeard silences all connections of a group but one, which is in no sample.
 func TestOneOfAGroupIsHeard(t *testing.T) {
 	w := newTown(t, 3000)
+	name := reap.Group{Name: "proxy"}
+	w.path = func(uint32) (local, remote netip.Addr, group string) { return local, remote, name.Name }
 	w.live(40*time.Second, true)
-	members := w.samples.known[network0].members
+	members := w.sample(name).members
 	spared := uint32(0)
 	for slices.ContainsFunc(members, func(m member) bool { return m.id == spared }) {
 		spared++
@@ -143,21 +152,123 @@ func TestOneOfAGroupIsHeard(t *testing.T) {
 		w.conns[spared].Front.Heard = w.Clock.Stamp().Short()
 		w.live(time.Second, false)
 	}
-	require.NotContains(t, w.held(), network0)
 	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
-	w.live(20*time.Second, false)
+	w.live(9*time.Second, false)
 	require.Len(t, w.closed, 2999, "in time")
+}
+
+// TestOneKindOfGroupsDisplacesNoOther has a large group of one name among many networks, which are
+// as large together. Their connections were opened in turn.
+func TestOneKindOfGroupsDisplacesNoOther(t *testing.T) {
+	const networks = 60
+	w := newTown(t, 3000)
+	for id := range w.group {
+		w.group[id] = id % networks
+	}
+	w.path = func(id uint32) (local, remote netip.Addr, name string) {
+		if id%3 == 0 {
+			return local, netip.AddrFrom4([4]byte{9, byte(id), byte(id >> 8), 1}), "zone"
+		}
+		return local, netip.AddrFrom4([4]byte{10, byte(w.group[id]), 0, byte(id)}), ""
+	}
+	for id := range w.group { // only those with the name fall silent
+		w.group[id] = min(id%3, 1)
+	}
+	w.live(60*time.Second, true, true)
+	w.live(31*time.Second, false, true)
+	require.Contains(t, w.held(), reap.Group{Name: "zone"})
+	require.LessOrEqual(t, len(w.watched()), maxGroups[0]+maxGroups[1]+maxGroups[2])
+}
+
+// TestOneConnectionDoesNotEndAGroup has one with a far shorter timeout of its own.
+func TestOneConnectionDoesNotEndAGroup(t *testing.T) {
+	w := newTown(t, 48, 48)
+	require.NoError(t, w.SetLimits(95, w.conns[95], reap.ConnLimits{ReadTimeout: time.Second}))
+	w.live(60*time.Second, true, true)
+	w.live(31*time.Second, false, true)
+	require.Contains(t, w.held(), network0)
+}
+
+// TestGroupsFollowAShorterTimeout has steps of minutes before an Update.
+func TestGroupsFollowAShorterTimeout(t *testing.T) {
+	w := newTown(t, 48, 48)
+	require.NoError(t, w.update(func(cfg *testConfig) { cfg.ReadTimeout = 24 * time.Hour }))
+	w.live(60*time.Second, true, true)
+	require.NoError(t, w.update(func(cfg *testConfig) { cfg.ReadTimeout = 32 * time.Second }))
+	w.live(90*time.Second, true, true)
+	w.live(31*time.Second, false, true)
+	require.Contains(t, w.held(), network0)
+}
+
+// TestAGroupEndsWithItsConnections closes the connections of a group that is held. A name that is
+// taken away ends its group as well.
+func TestAGroupEndsWithItsConnections(t *testing.T) {
+	for _, closes := range []bool{true, false} {
+		w := newTown(t, 48, 48)
+		name := "proxy"
+		w.path = func(id uint32) (local, remote netip.Addr, group string) {
+			if w.group[id] == 0 {
+				return local, remote, name
+			}
+			return local, remote, "other"
+		}
+		w.live(60*time.Second, true, true)
+		w.live(20*time.Second, false, true)
+		require.Contains(t, w.held(), reap.Group{Name: "proxy"})
+		if name = ""; closes {
+			for id, c := range w.conns[:48] {
+				w.Gone(uint32(id), c)
+			}
+		}
+		w.live(5*time.Second, false, true)
+		require.Empty(t, w.held())
+	}
+}
+
+// TestALoggerMayAskForStats calls Stats for each warning about a group.
+func TestALoggerMayAskForStats(t *testing.T) {
+	w := newTown(t, 48, 48)
+	asked := 0
+	require.NoError(t, w.update(func(cfg *testConfig) {
+		cfg.Logger = slog.New(slog.NewTextHandler(writer(func() {
+			w.Stats(&Counters{}, true)
+			asked++
+		}), nil))
+	}))
+	w.live(60*time.Second, true, true)
+	w.live(31*time.Second, false, true)
+	w.Report(outage.Finding{})
+	logging.Of(w.Settings().Logger).Flush()
+	require.Positive(t, asked)
+}
+
+// A writer is called for each line of a log.
+type writer func()
+
+func (w writer) Write(b []byte) (int, error) { w(); return len(b), nil }
+
+// TestHandshakesAreNotHeldByGroups has connections that do not get on, and others that are silent.
+func TestHandshakesAreNotHeldByGroups(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(60*time.Second, true, true)
+	w.live(20*time.Second, false, true)
+	all := w.awayOf(0, w.conns[0], w.Outages.At(w.now), w.now)
+	lim := verdict.Limits{Handshake: 30 * time.Second, Read: 30 * time.Second, Hold: time.Hour, Tick: w.Clock.Tick(), Horizon: time.Hour}
+	facts := verdict.Facts{Opened: verdict.At(w.now.Add(-31 * time.Second)), Heard: verdict.At(w.now.Add(-31 * time.Second))}
+	require.Equal(t, reap.NoHandshake, lim.Judge(&facts, all, w.now).Reason)
+	facts.Ready = true
+	require.True(t, lim.Judge(&facts, all, w.now).PutOff, "an idle timeout is held")
 }
 
 // TestSamplesAreGivenBack closes all connections.
 func TestSamplesAreGivenBack(t *testing.T) {
 	w := newTown(t, 48)
 	w.live(5*time.Second, true)
-	require.EqualValues(t, 48, w.groups.known[network0].size.Load())
+	require.EqualValues(t, 48, w.watched()[network0].size.Load())
 	for id, c := range w.conns {
 		w.Gone(uint32(id), c)
 	}
-	require.Zero(t, w.groups.known[network0].size.Load())
+	require.Zero(t, w.watched()[network0].size.Load())
 	require.Empty(t, w.samples.list)
 }
 
@@ -176,7 +287,7 @@ func TestGroupsEndWithTheirLimits(t *testing.T) {
 
 func TestNamesOfGroups(t *testing.T) {
 	all := groupsOf(netip.MustParseAddr("::ffff:192.0.2.1"), netip.MustParseAddr("2001:db8:1:2:3::4"), "proxy")
-	for i, want := range []string{"local 192.0.2.1", "remote 2001:db8:1:2::/64", "remote 2001:db8:1::/48", "remote 2001:db8::/32", "group proxy"} {
+	for i, want := range []string{"group proxy", "local 192.0.2.1", "remote 2001:db8:1:2::/64", "remote 2001:db8:1::/48", "remote 2001:db8::/32"} {
 		require.Equal(t, want, fmt.Sprint(all[i]))
 	}
 	require.Equal(t, "all", reap.Group{}.String())
@@ -190,15 +301,15 @@ func TestOverlappingSilencesCountOnce(t *testing.T) {
 	from := w.now
 	w.live(20*time.Second, false, true)
 	for _, since := range []mono.Time{from.Add(-time.Minute), from.Add(time.Minute)} {
-		away := w.awayOf(0, w.conns[0], &verdict.Away{HeldSince: since}, w.now)
+		away := w.awayOf(0, w.conns[0], &verdict.Away{HeldSince: since}, w.now).Group
 		require.Equal(t, min(since, away.HeldSince), away.HeldSince, "the longer silence counts")
 		require.InDelta(t, int64(min(since, from)), int64(away.HeldSince), float64(time.Second))
 	}
-	require.Zero(t, w.awayOf(95, w.conns[95], &verdict.Away{}, w.now).HeldSince, "of the other network")
+	require.Zero(t, w.awayOf(95, w.conns[95], &verdict.Away{}, w.now).Group.HeldSince, "of the other network")
 	w.conns[0].Front.Heard = w.Clock.Stamp().Short()
-	w.live(3*time.Second, false, true)
+	w.live(6*time.Second, false, true)
 	known := verdict.Outages{{From: from, To: from.Add(10 * time.Second), Length: 10 * time.Second}}
-	away := w.awayOf(0, w.conns[0], &verdict.Away{All: known}, w.now)
+	away := w.awayOf(0, w.conns[0], &verdict.Away{All: known}, w.now).Group
 	require.Zero(t, away.HeldSince)
 	require.InDelta(t, 20*time.Second, away.All.Within(0, w.now), float64(3*time.Second))
 	require.Len(t, known, 1)

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,35 +16,39 @@ import (
 const (
 	// sampleSeen is the largest sample of a front end that sees messages, sampleAsked that of one
 	// that has to ask the kernel.
-	sampleSeen  = 128
-	sampleAsked = 64
+	sampleSeen  = 512
+	sampleAsked = 256
 	// Before a silence of a sample counts, others of the group are asked as well: verifySeen and
 	// verifyAsked connections, verifiedAtOnce of them in a part of a step.
 	verifySeen     = 1 << 16
 	verifyAsked    = 1 << 11
-	verifiedAtOnce = 1 << 7
-	// sortPart is the part of the shortest idle timeout between two passes in which connections are
-	// sorted into groups, sortedPerStep of them in a step and sortedAtOnce in a part of it.
-	sortPart      = 8
+	verifiedAtOnce = 1 << 6
+	// sortedPerStep is the number of connections that are sorted into groups in a step, and
+	// sortedAtOnce in a part of it.
 	sortedPerStep = 1 << 10
-	sortedAtOnce  = 1 << 8
+	sortedAtOnce  = 1 << 6
+	// maxCounts bounds the groups of a shard that are counted, and maxOffers those that it offers.
+	maxCounts = 1 << 12
+	maxOffers = 1 << 7
 	// heardSlack is the time by which a byte may seem later than it was.
 	heardSlack = 2 * kernel.CoarsestStep
 )
 
 // Samples are what a Shard knows of the groups of its connections. Not safe for concurrent use.
 type samples struct {
-	known  map[reap.Group]*sample
 	list   []*sample
-	sorted uint32    // the connection that is sorted next
-	left   int       // connections to sort in this step
-	pass   mono.Time // when the next pass of sorting begins, or before now
 	turn   int       // the sample that is asked next
-	began  mono.Time // when the last step began, and the one before
-	before mono.Time
-	due    mono.Time // when the next step begins
-	verify int       // connections to ask before the members are counted
-	asked  uint32    // the one that was asked last
+	before mono.Time // when the last step began
+	began  mono.Time // when this one began
+	due    mono.Time // when the next one begins
+
+	counts map[reap.Group]int // the connections in this pass
+	sorted uint32             // the connection that is sorted next
+	left   int                // connections to sort in this step
+	pass   mono.Time          // when the next pass begins, or before now
+
+	verify int    // connections to ask before the members are counted
+	asked  uint32 // the one that was asked last
 }
 
 // A sample has some of the connections of a group: those with the lowest ranks. Connections that
@@ -65,10 +70,14 @@ type member struct {
 
 // GroupsDue returns when StepGroups has something to do.
 func (s *Shard[C]) GroupsDue() mono.Time {
-	if all := &s.samples; !all.isStepping() {
+	switch all := &s.samples; {
+	case all.isStepping():
+		return 0
+	case len(all.list) == 0:
+		return max(all.due, all.pass)
+	default:
 		return all.due
 	}
-	return 0
 }
 
 func (all *samples) isStepping() bool { return all.left+all.verify > 0 || all.turn < len(all.list) }
@@ -79,18 +88,15 @@ func (s *Shard[C]) StepGroups() (more bool) {
 	switch {
 	case !rule.Hold:
 		s.dropSamples()
-		all.due = now.Add(max(rule.Longest, rule.Tick)) // an Update may set an idle timeout
+		all.due = now.Add(max(rule.Longest, time.Minute)) // SetLimits may set an idle timeout
 	case all.left > 0:
-		s.sortSome(now)
-		if all.sorted >= s.Len() {
-			all.sorted, all.left, all.pass = 0, 0, now.Add(rule.Shortest/sortPart)
-		}
+		s.sortSome(now, &rule)
 	case all.turn < len(all.list):
-		if !s.listen(all.list[all.turn], now, &rule) {
-			delete(all.known, all.list[all.turn].name)
-			all.list = slices.Delete(all.list, all.turn, all.turn+1)
-		} else {
+		if one := all.list[all.turn]; s.listen(one, now, &rule) {
 			all.turn++
+		} else {
+			last := len(all.list) - 1
+			all.list[all.turn], all.list = all.list[last], all.list[:last]
 		}
 	case all.verify > 0:
 		s.verifySome(now)
@@ -108,55 +114,74 @@ func (s *Shard[C]) dropSamples() {
 	for _, one := range s.samples.list {
 		one.size.Add(-int64(len(one.members)))
 	}
-	s.samples = samples{}
+	if s.samples = (samples{}); s.Watcher.form != nil {
+		s.Watcher.offer(s.Number, nil)
+	}
 }
 
-// sortSome sorts some connections into their groups.
-func (s *Shard[C]) sortSome(now mono.Time) {
-	all := &s.samples
+// sortSome counts some connections for their groups, and puts them into the samples. At the end of
+// a pass it offers the largest groups.
+func (s *Shard[C]) sortSome(now mono.Time, rule *outage.Rule) {
+	all, watched := &s.samples, s.Watcher.watched()
+	if all.counts == nil {
+		all.counts = make(map[reap.Group]int)
+	}
 	for range sortedAtOnce {
 		id := all.sorted
 		if all.left--; id >= s.Len() {
+			s.endPass(now, rule)
 			return
 		}
 		all.sorted++
 		if c := s.conns.at(id); c.Used() && s.IsJudged(id, c) {
-			s.join(id, c, now)
+			s.sort(id, c, watched, now)
 		}
 	}
 }
 
-// join adds a connection to the samples of its groups, unless it is silent for so long that it says
-// nothing about them.
-func (s *Shard[C]) join(id uint32, c *Conn[C], now mono.Time) {
-	m := member{id, c.Opened(), c.Random(id), now}
-	if !s.asks && s.port.Heard(c, now) < now.Add(-s.Watcher.Rule().Shortest) {
-		return
-	}
-	for _, name := range groupsOf(s.port.Path(id, c)) {
-		if name != (reap.Group{}) {
-			s.joinOne(name, m)
-		}
-	}
-}
-
-// joinOne adds a connection to the sample of a group, or puts it in the place of another one.
-func (s *Shard[C]) joinOne(name reap.Group, m member) {
+func (s *Shard[C]) endPass(now mono.Time, rule *outage.Rule) {
 	all := &s.samples
-	one := all.known[name]
-	if one == nil {
-		g := s.Watcher.group(name, m.heard)
-		if g == nil {
-			return
-		}
-		one = &sample{group: g}
-		if all.known == nil {
-			all.known = make(map[reap.Group]*sample)
-		}
-		all.known[name] = one
-		all.list = append(all.list, one)
+	if len(all.counts) > maxOffers {
+		counts := slices.Sorted(maps.Values(all.counts))
+		least := counts[len(counts)-maxOffers]
+		maps.DeleteFunc(all.counts, func(_ reap.Group, n int) bool { return n < least || n == 1 })
 	}
-	most := sampleSeen
+	s.Watcher.offer(s.Number, all.counts)
+	all.counts, all.sorted, all.left, all.pass = nil, 0, 0, now.Add(rule.Shortest/sortPart)
+}
+
+// sort counts a connection for its groups. If there are too many groups, each loses one (Misra and
+// Gries, 1982): no large group is lost. The connection joins samples, unless it is silent for so
+// long that it says nothing.
+func (s *Shard[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
+	counts := s.samples.counts
+	joins := s.asks || s.port.Heard(c, now) >= now.Add(-s.Watcher.Rule().Longest)
+	for _, name := range groupsOf(s.port.Path(id, c)) {
+		if name == (reap.Group{}) {
+			continue
+		}
+		if counts[name]++; len(counts) > maxCounts {
+			for name := range counts {
+				if counts[name]--; counts[name] == 0 {
+					delete(counts, name)
+				}
+			}
+		}
+		if g := watched[name]; g != nil && joins {
+			s.join(g, member{id, c.Opened(), c.Random(id), now})
+		}
+	}
+}
+
+// join adds a connection to a sample, or puts it in the place of another one.
+func (s *Shard[C]) join(g *group, m member) {
+	all := &s.samples
+	i := slices.IndexFunc(all.list, func(one *sample) bool { return one.group == g })
+	if i < 0 {
+		i = len(all.list)
+		all.list = append(all.list, &sample{group: g})
+	}
+	one, most := all.list[i], sampleSeen
 	if s.asks {
 		most = sampleAsked
 	}
@@ -173,27 +198,84 @@ func (s *Shard[C]) joinOne(name reap.Group, m member) {
 	one.size.Add(1)
 }
 
+// drop takes a member out.
+func (one *sample) drop(i int) {
+	last := len(one.members) - 1
+	one.members[i] = one.members[last]
+	one.members = one.members[:last]
+	one.size.Add(-1)
+}
+
 // listen finds out when the members of a sample were heard. It reports false if the sample is not
 // needed any more.
 func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
 	for one.gone.Load() && len(one.members) > 0 {
 		one.drop(0)
 	}
-	if len(one.members) == 0 && !one.matters(now) {
+	if len(one.members) == 0 {
 		return false
 	}
 	isHeard, count := s.hear(one, now), one.monitor.State().Count
 	switch {
-	case count != nil && count != one.counted:
-		s.samples.verify = min(s.mostVerified(), int(s.Len()))
-	case count == nil && !isHeard: // a member that is silent for so long says nothing about the group
+	case isHeard:
+	case count == nil: // a member that is silent for so long says nothing about the group
 		for i := len(one.members) - 1; i >= 0; i-- {
-			if one.members[i].heard < now.Add(-rule.Shortest) {
+			if one.members[i].heard < now.Add(-rule.Longest) {
 				one.drop(i)
 			}
 		}
+	case count != one.counted:
+		s.samples.verify = min(s.mostVerified(), int(s.Len()))
 	}
 	return true
+}
+
+// hear finds out when the members of a sample were heard, until it finds one that was since the
+// step before; then it reports true, as it does if another shard has found one. It drops those that
+// are closed, or have another name now. The kernel is not asked about small groups.
+func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
+	last, slack := one.news(), time.Duration(0)
+	if s.asks {
+		slack = heardSlack
+	}
+	isKnown := last > s.samples.before.Add(slack)
+	isSmall := one.size.Load() < groupBusy && one.monitor.State().Count == nil
+	latest := mono.Time(0)
+	for i := 0; i < len(one.members); i++ {
+		m := &one.members[i]
+		if !s.isIn(one, m) {
+			one.drop(i)
+			i--
+			continue
+		}
+		if isSmall || isKnown && s.asks {
+			m.heard = max(m.heard, last)
+			continue
+		}
+		m.heard = s.port.Heard(s.conns.at(m.id), now)
+		if latest = max(latest, m.heard); m.heard > max(last, s.samples.before).Add(slack) {
+			one.hear(m.heard)
+			one.members[0], one.members[i] = one.members[i], one.members[0]
+			return true
+		}
+	}
+	if latest > last.Add(slack) {
+		one.hear(latest)
+	}
+	return isSmall || isKnown && s.asks
+}
+
+// isIn reports whether a member belongs to its group.
+func (s *Shard[C]) isIn(one *sample, m *member) bool {
+	c := s.conns.at(m.id)
+	if c.Opened() != m.opened || !s.IsJudged(m.id, c) {
+		return false
+	}
+	if one.name.Name == "" {
+		return true
+	}
+	_, _, name := s.port.Path(m.id, c)
+	return name == one.name.Name
 }
 
 func (s *Shard[C]) mostVerified() int {
@@ -203,8 +285,8 @@ func (s *Shard[C]) mostVerified() int {
 	return verifySeen
 }
 
-// verifySome asks connections that may be in no sample whether groups with a Count are heard. At the
-// end it counts the members that were busy.
+// verifySome asks connections that may be in no sample whether groups with a Count are heard. At
+// the end it counts the members that were busy.
 func (s *Shard[C]) verifySome(now mono.Time) {
 	all := &s.samples
 	stride := uint32(1)
@@ -232,49 +314,6 @@ func (s *Shard[C]) verifySome(now mono.Time) {
 	}
 }
 
-// drop takes a member out.
-func (one *sample) drop(i int) {
-	last := len(one.members) - 1
-	one.members[i] = one.members[last]
-	one.members = one.members[:last]
-	one.size.Add(-1)
-}
-
-// hear finds out when the members of a sample were heard, until it finds one that was since the
-// step before; then it reports true. It drops those that are closed. The kernel is not asked about
-// small groups.
-func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
-	last, slack := one.news(), time.Duration(0)
-	if s.asks {
-		slack = heardSlack
-	}
-	isSmall := one.size.Load() < groupBusy && one.monitor.State().Count == nil
-	latest := mono.Time(0)
-	for i := 0; i < len(one.members); i++ {
-		m := &one.members[i]
-		c := s.conns.at(m.id)
-		if c.Opened() != m.opened || !s.IsJudged(m.id, c) {
-			one.drop(i)
-			i--
-			continue
-		}
-		if isSmall {
-			m.heard = now
-			continue
-		}
-		m.heard = s.port.Heard(c, now)
-		if latest = max(latest, m.heard); m.heard > max(last, s.samples.before).Add(slack) {
-			one.hear(m.heard)
-			one.members[0], one.members[i] = one.members[i], one.members[0]
-			return true
-		}
-	}
-	if latest > last.Add(slack) {
-		one.hear(latest)
-	}
-	return isSmall
-}
-
 // busy returns how many members were open before the period of a Count and heard within it.
 func (s *Shard[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
 	for _, m := range one.members {
@@ -285,23 +324,23 @@ func (s *Shard[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
 	return n
 }
 
-// hearGroups tells the groups of a connection when it was heard, while a silence of them counts: the
-// connection may be in no sample.
+// hearGroups tells the groups of a connection when it was heard, while a silence of them counts:
+// the connection may be in no sample.
 func (s *Shard[C]) hearGroups(id uint32, c *Conn[C], heard func() mono.Time, now mono.Time) {
 	if int64(now) >= s.Watcher.groups.until.Load() {
 		return
 	}
-	at := mono.Time(0)
+	at, watched := mono.Time(0), s.Watcher.watched()
 	for _, name := range groupsOf(s.port.Path(id, c)) {
-		one := s.samples.known[name]
-		if one == nil || one.monitor.State().Count == nil {
+		g := watched[name]
+		if g == nil || g.monitor.State().Count == nil {
 			continue
 		}
 		if at == 0 {
 			at = heard()
 		}
-		if at > one.news().Add(heardSlack) {
-			one.hear(at)
+		if at > g.news().Add(heardSlack) {
+			g.hear(at)
 		}
 	}
 }
@@ -311,19 +350,20 @@ func (s *Shard[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mono.Ti
 	if int64(now) >= s.Watcher.groups.until.Load() {
 		return away
 	}
-	all := *away
+	whole, all, watched := *away, *away, s.Watcher.watched()
 	for _, name := range groupsOf(s.port.Path(id, c)) {
-		one := s.samples.known[name]
-		if one == nil {
+		g := watched[name]
+		if g == nil || !g.matters(now) {
 			continue
 		}
-		state := one.monitor.State()
-		if state.Held() && (all.HeldSince == 0 || state.Count.To < all.HeldSince) {
-			all.HeldSince = max(state.Count.To, 1)
+		state := g.monitor.State()
+		if since := state.HeldSince(now); since != 0 && (all.HeldSince == 0 || since < all.HeldSince) {
+			all.HeldSince = since
 		}
 		for _, o := range state.Silent {
-			all.All = all.All.Add(o, 0)
+			all.All = all.All.AddApart(o)
 		}
 	}
-	return &all
+	whole.Group = &all
+	return &whole
 }

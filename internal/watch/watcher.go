@@ -29,7 +29,7 @@ type Watcher struct {
 	settings atomic.Pointer[Settings]
 	rule     atomic.Pointer[outage.Rule]
 	warnings struct{ hold, outage, group logging.Limiter }
-	groups   groups // except for until, guarded by mu
+	groups   groups
 
 	mu      sync.Mutex   // guards the fields below, put, and moves of Clock and Monitor
 	updates uint64       // of the Config
@@ -57,6 +57,7 @@ func (w *Watcher) Rule() *outage.Rule { return w.rule.Load() }
 // put puts settings in force. The caller holds mu.
 func (w *Watcher) put(set *Settings) {
 	w.settings.Store(set)
+	w.groups.due, w.groups.chooseAt = 0, 0
 	longest := max(set.Config.Limits.Longest(), w.own.longest)
 	shortest := verdict.Shorter(set.form.Table.Shortest(set.Front).Value, w.own.shortest)
 	w.rule.Store(&outage.Rule{
@@ -88,6 +89,7 @@ func (w *Watcher) Resume() {
 	defer w.mu.Unlock()
 	_, now := w.Clock.Move()
 	w.Monitor.Resume(now)
+	w.resumeGroups(now)
 	w.due = now.Add(w.untilTick())
 }
 
@@ -117,12 +119,16 @@ func (w *Watcher) Warn(limit *logging.Limiter, text string, args ...any) {
 	}
 }
 
-// Report logs a finding about outages.
+// Report logs a finding about outages, and those about groups.
 func (w *Watcher) Report(f outage.Finding) {
+	w.reportGroups()
 	switch {
 	case f.Held > 0:
 		w.Warn(&w.warnings.hold, "nothing is heard from connections that were busy until now: "+
 			"verdicts about peers are held", "silent", f.Held)
+	case f.GivenUp:
+		w.Warn(&w.warnings.outage, "nothing was heard from any connection for two timeouts: "+
+			"verdicts about peers are not held any more", "outage", f.Outage.Length)
 	case f.Outage.Length > 0 && f.Silent:
 		w.Warn(&w.warnings.outage, "the silence of all connections is over: "+
 			"verdicts about peers are put off by its length", "outage", f.Outage.Length)
@@ -149,7 +155,7 @@ func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	if runs {
 		s.Held = w.held(now)
 	}
-	s.Holding = len(s.Held) > 0
+	s.Holding = runs && w.Monitor.State().Held()
 	return s
 }
 

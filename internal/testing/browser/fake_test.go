@@ -106,7 +106,7 @@ func (s scene) frame(up float64) object {
 		"opened": s.connections + s.reaped + 50, "closed": s.reaped + 50,
 		"reads": int(up * 250), "rejected": 12, "saved_by_kernel": 3,
 		"outages": s.outages, "outage_seconds": 8.2 * float64(s.outages), "put_off": 289 * s.outages, "holds": s.outages, "holding": s.holding,
-		"held":     []object{{"group": "remote 192.0.2.0/24", "silent_seconds": 12.5}},
+		"held":     []object{{"group": "remote 192.0.2.0/24", "silent_seconds": 12.5}}[:map[bool]int{true: 1}[s.holding]],
 		"reaped":   object{"read idle": s.reaped - s.reaped/9, "below min rate": s.reaped / 9},
 		"lateness": object{"count": s.reaped, "mean_seconds": .0512, "max_seconds": .109}, "behind_seconds": 0, "driver_lag_seconds": .00013,
 		"pressure": object{"connections": .667, "descriptors": .87, "heap": .012}, "rings": rings, "blocked": s.blocked,

@@ -15,12 +15,13 @@ long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEE
 # The tests with the oldest Go, without root, and with 1,024 descriptors. They skip what needs more,
 # which they would not if CI were set.
 others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user env -u CI go test -short -count 1 ./...
-# The tests with 32 bits, or only their compilation if the kernel runs no such programs. There
+# The tests with 32 bits (SHORT=-short: their short form), or only their compilation if the kernel
+# runs no such programs. There
 # EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.
 NARROW = ./idle ./idlenet ./settings ./server ./internal/... ./wheel ./timer ./metrics ./reap ./sourcelimit
 narrow: export GOARCH = 386
 narrow: export CGO_ENABLED = 0
-narrow: ; go vet ./... && if go test $(EXEC) ./internal/prom 2>&1 | grep -q 'exec format error'; then echo "no 32-bit programs run here: the tests are compiled only"; else go test $(EXEC) -count 1 $(NARROW); fi
+narrow: ; go vet ./... && if go test $(EXEC) ./internal/prom 2>&1 | grep -q 'exec format error'; then echo "no 32-bit programs run here: the tests are compiled only"; else go test $(EXEC) $(SHORT) -count 1 $(NARROW); fi
 race:  ; go test -race ./...
 fmt:   ; gofmt -w .
 fuzz:  ; IDLEWHEEL_STEPS=100000000 go test ./wheel ./timer -run AgainstModel -count 1 -timeout 30m && go test ./wheel -run '^$$' -fuzz FuzzWheel -fuzztime 60s && go test ./timer -run '^$$' -fuzz FuzzTimer -fuzztime 60s

@@ -161,7 +161,10 @@ func massExpiry(b *testing.B, server *child, dead, living int) expiry {
 // deadlines: the share of a core in percent, and the resident memory per connection. One operation
 // is a run of each server in turn, 15 seconds each.
 func BenchmarkSilence(b *testing.B) {
-	const n, measured = 10_000, 10 * time.Second
+	n, settled, measured := 10_000, 3*time.Second, 10*time.Second
+	if testing.Short() {
+		n, settled, measured = 1000, 500*time.Millisecond, time.Second
+	}
 	names := []string{"gnet alone", "read timeout", "everything"}
 	cpu, memory := map[string][]float64{}, map[string][]float64{}
 	for b.Loop() {
@@ -170,11 +173,11 @@ func BenchmarkSilence(b *testing.B) {
 			pid := server.cmd.Process.Pid
 			empty := residentBytes(b, pid)
 			f := dialFleet(b, server.addr, n)
-			time.Sleep(3 * time.Second) // lets the work of connecting end
+			time.Sleep(settled) // lets the work of connecting end
 			before := cpuTime(b, pid)
 			time.Sleep(measured)
 			used := cpuTime(b, pid) - before
-			resident := float64(residentBytes(b, pid)-empty) / n
+			resident := float64(residentBytes(b, pid)-empty) / float64(n)
 			b.Logf("%-12s %.2f %% of a core, %.0f bytes resident per connection",
 				name, 100*float64(used)/float64(measured), resident)
 			cpu[name], memory[name] = append(cpu[name], 100*float64(used)/float64(measured)), append(memory[name], resident)

@@ -65,10 +65,7 @@ func (l *loop) run(context.Context) error {
 	for !l.IsAdapted() && l.stop == nil && l.clock.Elapsed() < half {
 		l.AdaptSome(adaptStep)
 	}
-	groups := l.StepGroups()
-	for groups && l.clock.Elapsed() < half {
-		groups = l.StepGroups()
-	}
+	groups := l.stepGroups(half)
 	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
 	l.shedOutput(nil)
 	l.shed(spent)
@@ -90,6 +87,14 @@ func (l *loop) run(context.Context) error {
 		l.task.more()
 	}
 	return l.stop
+}
+
+// stepGroups looks at groups until an instant. It reports whether there is more.
+func (l *loop) stepGroups(end mono.Time) (more bool) {
+	for more = l.StepGroups(); more && l.clock.Elapsed() < end; {
+		more = l.StepGroups()
+	}
+	return more
 }
 
 // advance looks at the connections and calls the timers that are due, in turns, until its time is

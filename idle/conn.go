@@ -61,8 +61,9 @@ func (c Conn) rearm(s *conn) {
 }
 
 func (c Conn) touch(s *conn) {
-	c.loop.Shard.Touch(c.id, s)
-	c.loop.plan()
+	record, _ := c.loop.table.Find(key(c.own))
+	s.Touch(c.loop.clock, record)
+	c.rearm(s) // it may have been held beyond what the wheel knows
 }
 
 // ID returns the name of the connection for [Reaper.Kick] and reports. It is empty if the

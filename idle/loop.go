@@ -140,7 +140,7 @@ func (l *loop) nextDue() mono.Time {
 	if l.outputs.isSweeping() {
 		return 0
 	}
-	return min(l.nextLook(), l.outputs.due, l.GroupsDue())
+	return min(l.nextLook(), l.outputs.due, l.Groups.Due())
 }
 
 // plan makes sure that a task comes in time for the next look.

@@ -91,8 +91,8 @@ func (l *loop) run(context.Context) error {
 
 // stepGroups looks at groups until an instant. It reports whether there is more.
 func (l *loop) stepGroups(end mono.Time) (more bool) {
-	for more = l.StepGroups(); more && l.clock.Elapsed() < end; {
-		more = l.StepGroups()
+	for more = l.Groups.Step(); more && l.clock.Elapsed() < end; {
+		more = l.Groups.Step()
 	}
 	return more
 }

@@ -80,7 +80,7 @@ func (d *driver) round() {
 	made := 0
 	for _, s := range l.shards {
 		for more := true; more; {
-			s.locked(func() { more = s.StepGroups() })
+			s.locked(func() { more = s.Groups.Step() })
 			d.move()
 		}
 		for calls, more := s.advance(); more; calls, more = s.advance() {

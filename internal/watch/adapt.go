@@ -14,7 +14,7 @@ func (s *Shard[C]) Follow(set *Settings) (changed bool) {
 		s.previous = s.previous.joined(s.Set)
 	}
 	s.Set = set
-	s.samples.due, s.samples.pass = 0, 0
+	s.Groups.due, s.Groups.pass = 0, 0
 	if s.adapted, s.toAdapt = 0, s.Len(); s.Open == 0 {
 		s.toAdapt = 0
 	}

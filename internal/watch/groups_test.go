@@ -44,7 +44,7 @@ func newTown(t *testing.T, sizes ...int) *town {
 func (w *town) live(d time.Duration, lives ...bool) {
 	for end := w.now.Add(d); w.now < end; {
 		w.pass(w.Clock.Tick())
-		for w.StepGroups() {
+		for w.Groups.Step() {
 		}
 		for id, c := range w.conns {
 			phase := 53 * id
@@ -59,8 +59,8 @@ func (w *town) live(d time.Duration, lives ...bool) {
 }
 
 func (w *town) sample(name reap.Group) *sample {
-	i := slices.IndexFunc(w.samples.list, func(one *sample) bool { return one.name == name })
-	return w.samples.list[i]
+	i := slices.IndexFunc(w.Groups.list, func(one *sample) bool { return one.name == name })
+	return w.Groups.list[i]
 }
 
 var network0 = reap.Group{Remote: netip.MustParsePrefix("10.0.0.0/16")}
@@ -252,7 +252,7 @@ func TestHandshakesAreNotHeldByGroups(t *testing.T) {
 	w := newTown(t, 48, 48)
 	w.live(60*time.Second, true, true)
 	w.live(20*time.Second, false, true)
-	all := w.awayOf(0, w.conns[0], w.Outages.At(w.now), w.now)
+	all := w.Groups.awayOf(0, w.conns[0], w.Outages.At(w.now), w.now)
 	lim := verdict.Limits{Handshake: 30 * time.Second, Read: 30 * time.Second, Hold: time.Hour, Tick: w.Clock.Tick(), Horizon: time.Hour}
 	facts := verdict.Facts{Opened: verdict.At(w.now.Add(-31 * time.Second)), Heard: verdict.At(w.now.Add(-31 * time.Second))}
 	require.Equal(t, reap.NoHandshake, lim.Judge(&facts, all, w.now).Reason)
@@ -269,7 +269,7 @@ func TestSamplesAreGivenBack(t *testing.T) {
 		w.Gone(uint32(id), c)
 	}
 	require.Zero(t, w.watched()[network0].size.Load())
-	require.Empty(t, w.samples.list)
+	require.Empty(t, w.Groups.list)
 }
 
 // TestGroupsEndWithTheirLimits switches holds off during one.
@@ -301,18 +301,18 @@ func TestOverlappingSilencesCountOnce(t *testing.T) {
 	from := w.now
 	w.live(20*time.Second, false, true)
 	for _, since := range []mono.Time{from.Add(-time.Minute), from.Add(time.Minute)} {
-		away := w.awayOf(0, w.conns[0], &verdict.Away{HeldSince: since}, w.now).Group
+		away := w.Groups.awayOf(0, w.conns[0], &verdict.Away{HeldSince: since}, w.now).Group
 		require.Equal(t, min(since, away.HeldSince), away.HeldSince, "the longer silence counts")
 		require.InDelta(t, int64(min(since, from)), int64(away.HeldSince), float64(time.Second))
 	}
-	require.Zero(t, w.awayOf(95, w.conns[95], &verdict.Away{}, w.now).Group.HeldSince, "of the other network")
+	require.Zero(t, w.Groups.awayOf(95, w.conns[95], &verdict.Away{}, w.now).Group.HeldSince, "of the other network")
 	w.conns[0].Front.Heard = w.Clock.Stamp().Short()
 	w.live(6*time.Second, false, true)
 	known := verdict.Outages{{From: from, To: from.Add(10 * time.Second), Length: 10 * time.Second}}
-	away := w.awayOf(0, w.conns[0], &verdict.Away{All: known}, w.now).Group
+	away := w.Groups.awayOf(0, w.conns[0], &verdict.Away{All: known}, w.now).Group
 	require.Zero(t, away.HeldSince)
 	require.InDelta(t, 20*time.Second, away.All.Within(0, w.now), float64(3*time.Second))
 	require.Len(t, known, 1)
 	w.live(10*time.Second, true, true)
-	require.Same(t, away, w.awayOf(0, w.conns[0], away, w.now.Add(2*time.Hour)), "it is forgotten")
+	require.Same(t, away, w.Groups.awayOf(0, w.conns[0], away, w.now.Add(2*time.Hour)), "it is forgotten")
 }

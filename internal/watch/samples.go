@@ -27,15 +27,19 @@ const (
 	// sortedAtOnce in a part of it.
 	sortedPerStep = 1 << 10
 	sortedAtOnce  = 1 << 6
-	// maxCounts bounds the groups of a shard that are counted, and maxOffers those that it offers.
+	// maxCounts bounds the groups of a shard that are counted, and maxOffers the networks that it
+	// offers, except for some of the same size.
 	maxCounts = 1 << 12
 	maxOffers = 1 << 7
 	// heardSlack is the time by which a byte may seem later than it was.
 	heardSlack = 2 * kernel.CoarsestStep
 )
 
-// Samples are what a Shard knows of the groups of its connections. Not safe for concurrent use.
-type samples struct {
+// Samples are what a Shard knows of the groups of its connections. As safe for concurrent use as
+// the Shard.
+type samples[C any] struct {
+	shard *Shard[C]
+
 	list   []*sample
 	turn   int       // the sample that is asked next
 	before mono.Time // when the last step began
@@ -68,9 +72,9 @@ type member struct {
 	heard  mono.Time // as far as it is known
 }
 
-// GroupsDue returns when StepGroups has something to do.
-func (s *Shard[C]) GroupsDue() mono.Time {
-	switch all := &s.samples; {
+// Due returns when Step has something to do.
+func (all *samples[C]) Due() mono.Time {
+	switch {
 	case all.isStepping():
 		return 0
 	case len(all.list) == 0:
@@ -80,26 +84,27 @@ func (s *Shard[C]) GroupsDue() mono.Time {
 	}
 }
 
-func (all *samples) isStepping() bool { return all.left+all.verify > 0 || all.turn < len(all.list) }
+func (all *samples[C]) isStepping() bool { return all.left+all.verify > 0 || all.turn < len(all.list) }
 
-// StepGroups does a part of a step, if one is due. It reports whether there is more.
-func (s *Shard[C]) StepGroups() (more bool) {
-	all, now, rule := &s.samples, s.clock.Elapsed(), s.Watcher.groupRule()
+// Step does a part of a step, if one is due. It reports whether there is more.
+func (all *samples[C]) Step() (more bool) {
+	s := all.shard
+	now, rule := s.clock.Elapsed(), s.Watcher.groupRule()
 	switch {
 	case !rule.Hold:
-		s.dropSamples()
+		all.end()
 		all.due = now.Add(max(rule.Longest, time.Minute)) // SetLimits may set an idle timeout
 	case all.left > 0:
-		s.sortSome(now, &rule)
+		all.sortSome(now, &rule)
 	case all.turn < len(all.list):
-		if one := all.list[all.turn]; s.listen(one, now, &rule) {
+		if one := all.list[all.turn]; all.listen(one, now, &rule) {
 			all.turn++
 		} else {
 			last := len(all.list) - 1
 			all.list[all.turn], all.list = all.list[last], all.list[:last]
 		}
 	case all.verify > 0:
-		s.verifySome(now)
+		all.verifySome(now)
 	case now >= all.due:
 		all.before, all.began, all.due = all.began, now, now.Truncate(rule.Tick).Add(rule.Tick)
 		if all.turn = 0; now >= all.pass && s.Len() > 0 {
@@ -109,42 +114,43 @@ func (s *Shard[C]) StepGroups() (more bool) {
 	return all.isStepping()
 }
 
-// dropSamples ends the part of the Shard in all groups.
-func (s *Shard[C]) dropSamples() {
-	for _, one := range s.samples.list {
+// end ends the part of the Shard in all groups.
+func (all *samples[C]) end() {
+	s := all.shard
+	for _, one := range all.list {
 		one.size.Add(-int64(len(one.members)))
 	}
-	if s.samples = (samples{}); s.Watcher.form != nil {
-		s.Watcher.offer(s.Number, nil)
-	}
+	*all = samples[C]{shard: s}
+	s.Watcher.offer(s.Number, nil)
 }
 
 // sortSome counts some connections for their groups, and puts them into the samples. At the end of
 // a pass it offers the largest groups.
-func (s *Shard[C]) sortSome(now mono.Time, rule *outage.Rule) {
-	all, watched := &s.samples, s.Watcher.watched()
+func (all *samples[C]) sortSome(now mono.Time, rule *outage.Rule) {
+	s := all.shard
+	watched := s.Watcher.watched()
 	if all.counts == nil {
 		all.counts = make(map[reap.Group]int)
 	}
 	for range sortedAtOnce {
 		id := all.sorted
 		if all.left--; id >= s.Len() {
-			s.endPass(now, rule)
+			all.endPass(now, rule)
 			return
 		}
 		all.sorted++
 		if c := s.conns.at(id); c.Used() && s.IsJudged(id, c) {
-			s.sort(id, c, watched, now)
+			all.sort(id, c, watched, now)
 		}
 	}
 }
 
-func (s *Shard[C]) endPass(now mono.Time, rule *outage.Rule) {
-	all := &s.samples
+func (all *samples[C]) endPass(now mono.Time, rule *outage.Rule) {
+	s := all.shard
 	if len(all.counts) > maxOffers {
 		counts := slices.Sorted(maps.Values(all.counts))
 		least := counts[len(counts)-maxOffers]
-		maps.DeleteFunc(all.counts, func(_ reap.Group, n int) bool { return n < least || n == 1 })
+		maps.DeleteFunc(all.counts, func(name reap.Group, n int) bool { return n < least && name.Remote.IsValid() })
 	}
 	s.Watcher.offer(s.Number, all.counts)
 	all.counts, all.sorted, all.left, all.pass = nil, 0, 0, now.Add(rule.Shortest/sortPart)
@@ -153,8 +159,9 @@ func (s *Shard[C]) endPass(now mono.Time, rule *outage.Rule) {
 // sort counts a connection for its groups. If there are too many groups, each loses one (Misra and
 // Gries, 1982): no large group is lost. The connection joins samples, unless it is silent for so
 // long that it says nothing.
-func (s *Shard[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
-	counts := s.samples.counts
+func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, now mono.Time) {
+	s := all.shard
+	counts := all.counts
 	joins := s.asks || s.port.Heard(c, now) >= now.Add(-s.Watcher.Rule().Longest)
 	for _, name := range groupsOf(s.port.Path(id, c)) {
 		if name == (reap.Group{}) {
@@ -168,14 +175,14 @@ func (s *Shard[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group, no
 			}
 		}
 		if g := watched[name]; g != nil && joins {
-			s.join(g, member{id, c.Opened(), c.Random(id), now})
+			all.join(g, member{id, c.Opened(), c.Random(id), now})
 		}
 	}
 }
 
 // join adds a connection to a sample, or puts it in the place of another one.
-func (s *Shard[C]) join(g *group, m member) {
-	all := &s.samples
+func (all *samples[C]) join(g *group, m member) {
+	s := all.shard
 	i := slices.IndexFunc(all.list, func(one *sample) bool { return one.group == g })
 	if i < 0 {
 		i = len(all.list)
@@ -208,14 +215,15 @@ func (one *sample) drop(i int) {
 
 // listen finds out when the members of a sample were heard. It reports false if the sample is not
 // needed any more.
-func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
+func (all *samples[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
+	s := all.shard
 	for one.gone.Load() && len(one.members) > 0 {
 		one.drop(0)
 	}
 	if len(one.members) == 0 {
 		return false
 	}
-	isHeard, count := s.hear(one, now), one.monitor.State().Count
+	isHeard, count := all.hear(one, now), one.monitor.State().Count
 	switch {
 	case isHeard:
 	case count == nil: // a member that is silent for so long says nothing about the group
@@ -225,7 +233,7 @@ func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed
 			}
 		}
 	case count != one.counted:
-		s.samples.verify = min(s.mostVerified(), int(s.Len()))
+		all.verify = min(all.mostVerified(), int(s.Len()))
 	}
 	return true
 }
@@ -233,17 +241,18 @@ func (s *Shard[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed
 // hear finds out when the members of a sample were heard, until it finds one that was since the
 // step before; then it reports true, as it does if another shard has found one. It drops those that
 // are closed, or have another name now. The kernel is not asked about small groups.
-func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
+func (all *samples[C]) hear(one *sample, now mono.Time) bool {
+	s := all.shard
 	last, slack := one.news(), time.Duration(0)
 	if s.asks {
 		slack = heardSlack
 	}
-	isKnown := last > s.samples.before.Add(slack)
+	isKnown := last > all.before.Add(slack)
 	isSmall := one.size.Load() < groupBusy && one.monitor.State().Count == nil
 	latest := mono.Time(0)
 	for i := 0; i < len(one.members); i++ {
 		m := &one.members[i]
-		if !s.isIn(one, m) {
+		if !all.isIn(one, m) {
 			one.drop(i)
 			i--
 			continue
@@ -253,7 +262,7 @@ func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
 			continue
 		}
 		m.heard = s.port.Heard(s.conns.at(m.id), now)
-		if latest = max(latest, m.heard); m.heard > max(last, s.samples.before).Add(slack) {
+		if latest = max(latest, m.heard); m.heard > max(last, all.before).Add(slack) {
 			one.hear(m.heard)
 			one.members[0], one.members[i] = one.members[i], one.members[0]
 			return true
@@ -266,7 +275,8 @@ func (s *Shard[C]) hear(one *sample, now mono.Time) bool {
 }
 
 // isIn reports whether a member belongs to its group.
-func (s *Shard[C]) isIn(one *sample, m *member) bool {
+func (all *samples[C]) isIn(one *sample, m *member) bool {
+	s := all.shard
 	c := s.conns.at(m.id)
 	if c.Opened() != m.opened || !s.IsJudged(m.id, c) {
 		return false
@@ -278,7 +288,8 @@ func (s *Shard[C]) isIn(one *sample, m *member) bool {
 	return name == one.name.Name
 }
 
-func (s *Shard[C]) mostVerified() int {
+func (all *samples[C]) mostVerified() int {
+	s := all.shard
 	if s.asks {
 		return verifyAsked
 	}
@@ -287,16 +298,16 @@ func (s *Shard[C]) mostVerified() int {
 
 // verifySome asks connections that may be in no sample whether groups with a Count are heard. At
 // the end it counts the members that were busy.
-func (s *Shard[C]) verifySome(now mono.Time) {
-	all := &s.samples
+func (all *samples[C]) verifySome(now mono.Time) {
+	s := all.shard
 	stride := uint32(1)
-	if int(s.Len()) > s.mostVerified() { // those that were opened together often send together
+	if int(s.Len()) > all.mostVerified() { // those that were opened together often send together
 		stride = s.Len()*5/8 | 1
 	}
 	for range verifiedAtOnce {
 		all.asked = (all.asked + stride) % s.Len()
 		if c := s.conns.at(all.asked); c.Used() && s.IsJudged(all.asked, c) {
-			s.hearGroups(all.asked, c, func() mono.Time { return s.port.Heard(c, now) }, now)
+			all.heard(all.asked, c, func() mono.Time { return s.port.Heard(c, now) }, now)
 		}
 		if all.verify--; all.verify == 0 {
 			break
@@ -308,14 +319,15 @@ func (s *Shard[C]) verifySome(now mono.Time) {
 		}
 		count := one.monitor.State().Count
 		if count != nil && count != one.counted && mono.Time(one.heard.Load()) <= count.To {
-			count.Add(s.busy(one, count, now))
+			count.Add(all.busy(one, count, now))
 		}
 		one.counted = count
 	}
 }
 
 // busy returns how many members were open before the period of a Count and heard within it.
-func (s *Shard[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
+func (all *samples[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
+	s := all.shard
 	for _, m := range one.members {
 		if m.heard >= c.From && m.heard <= c.To.Add(heardSlack) && s.clock.Unpack(m.opened, now) <= c.From {
 			n++
@@ -324,9 +336,10 @@ func (s *Shard[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
 	return n
 }
 
-// hearGroups tells the groups of a connection when it was heard, while a silence of them counts:
+// heard tells the groups of a connection when it was heard, while a silence of them counts:
 // the connection may be in no sample.
-func (s *Shard[C]) hearGroups(id uint32, c *Conn[C], heard func() mono.Time, now mono.Time) {
+func (all *samples[C]) heard(id uint32, c *Conn[C], heard func() mono.Time, now mono.Time) {
+	s := all.shard
 	if int64(now) >= s.Watcher.groups.until.Load() {
 		return
 	}
@@ -346,24 +359,25 @@ func (s *Shard[C]) hearGroups(id uint32, c *Conn[C], heard func() mono.Time, now
 }
 
 // awayOf adds to the outages the silences of the groups of a connection.
-func (s *Shard[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mono.Time) *verdict.Away {
+func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mono.Time) *verdict.Away {
+	s := all.shard
 	if int64(now) >= s.Watcher.groups.until.Load() {
 		return away
 	}
-	whole, all, watched := *away, *away, s.Watcher.watched()
+	whole, near, watched := *away, *away, s.Watcher.watched()
 	for _, name := range groupsOf(s.port.Path(id, c)) {
 		g := watched[name]
 		if g == nil || !g.matters(now) {
 			continue
 		}
 		state := g.monitor.State()
-		if since := state.HeldSince(now); since != 0 && (all.HeldSince == 0 || since < all.HeldSince) {
-			all.HeldSince = since
+		if since := state.HeldSince(now); since != 0 && (near.HeldSince == 0 || since < near.HeldSince) {
+			near.HeldSince = since
 		}
 		for _, o := range state.Silent {
-			all.All = all.All.AddApart(o)
+			near.All = near.All.AddApart(o)
 		}
 	}
-	whole.Group = &all
+	whole.Group = &near
 	return &whole
 }

@@ -32,7 +32,7 @@ type Shard[C any] struct {
 	Ends     Ends
 	Outages  Outages
 
-	samples  samples
+	Groups   samples[C]
 	conns    slab[Conn[C]]
 	limits   limitsTable
 	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
@@ -99,6 +99,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
+	s.Groups.shard = s
 	s.Follow(set)
 }
 
@@ -129,7 +130,7 @@ func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
 	delete(s.early, id)
 	s.conns.put(id, uint32(c.Opened()))
 	if s.Open--; s.Open == 0 {
-		s.dropSamples()
+		s.Groups.end()
 	}
 }
 
@@ -188,12 +189,6 @@ func (s *Shard[C]) Facts(id uint32, c *Conn[C], now mono.Time) verdict.Facts {
 	f := c.State.Facts(s.clock, s.port.Record(c), &lim.Limits, output, now)
 	f.Random = c.Random(id)
 	return f
-}
-
-// Touch restarts the idle timeouts.
-func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
-	c.State.Touch(s.clock, s.port.Record(c))
-	s.Rearm(id, c) // it may have been held beyond what the wheel knows
 }
 
 // Rearm moves the deadline of a connection in the wheel forward, after a change of its state. It

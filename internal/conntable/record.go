@@ -21,7 +21,7 @@ type Record struct {
 }
 
 // A Tag identifies the connection of a Record by 28 bits of its address: two connections are taken
-// for each other only if their addresses lie a multiple of 4 GiB apart and their descriptors lead
+// for each other only if their addresses lie a multiple of 2 GiB apart and their descriptors lead
 // to the same Record. The consequence is a heartbeat that counts for the other connection; callers
 // compare the whole address before they close a connection. The three top bits are flags.
 type Tag uint32
@@ -35,8 +35,12 @@ const (
 	flags = Leftover | Fresh | Ready
 )
 
+// tagShift makes the last bit of an address that tells two values apart the second one of a Tag: a
+// connection has two words at least, 8 bytes where a word has 32 bits.
+const tagShift = 2 + ^uintptr(0)>>63
+
 // TagOf returns the Tag of the connection with an address, without flags. It is never 0.
-func TagOf(addr uintptr) Tag { return Tag(addr>>3)&^flags | 1 }
+func TagOf(addr uintptr) Tag { return Tag(addr>>tagShift)&^flags | 1 }
 
 // Is reports whether the Record is that of the connection with a Tag without flags.
 func (r *Record) Is(t Tag) bool { return r.Tag&^flags == t }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -94,4 +95,13 @@ func requireAbsent(t *testing.T, tab *Table, c *conn) {
 	t.Helper()
 	r, _ := tab.Find(c.key())
 	require.Nil(t, r, "a closed connection never finds its successor")
+}
+
+// TestNeighboursHaveTagsOfTheirOwn has the smallest connections, of two words, side by side.
+func TestNeighboursHaveTagsOfTheirOwn(t *testing.T) {
+	const size = 2 * unsafe.Sizeof(uintptr(0))
+	for addr := 1000 * size; addr < 1100*size; addr += size {
+		require.NotEqual(t, TagOf(addr), TagOf(addr+size))
+		require.NotZero(t, TagOf(addr))
+	}
 }

@@ -27,6 +27,9 @@ const (
 	// net/http: a hundred errors in a row take less than that.
 	minAcceptPause = time.Millisecond
 	maxAcceptPause = 8 * time.Millisecond
+	// maxStopWait bounds the wait for acceptors to leave Accept: a listener may have no deadlines
+	// although it says so.
+	maxStopWait = time.Second
 	// shortagePoll is the interval at which the descriptors in use are counted during a shortage.
 	shortagePoll = 500 * time.Millisecond
 )
@@ -41,6 +44,7 @@ type acceptors struct {
 	delay     bool // connections have Nagle's algorithm
 
 	stopping  atomic.Bool     // an error of Accept is the end
+	busy      atomic.Int64    // acceptors in Accept, or opening a connection for which there is room
 	accepting context.Context // done when no listener accepts any more
 	end       context.CancelFunc
 	running   sync.WaitGroup
@@ -85,6 +89,10 @@ func (a *acceptors) stop(refuse bool) {
 			_ = ln.Close()
 		}
 	}
+	// An acceptor that was woken by the deadline, but has not run yet, may accept one more client.
+	for waited := time.Duration(0); a.busy.Load() > 0 && waited < maxStopWait; waited += minAcceptPause {
+		time.Sleep(minAcceptPause)
+	}
 	a.end()
 }
 
@@ -101,11 +109,15 @@ func (a *acceptors) wait(alive context.Context) {
 func (a *acceptors) accept(ln net.Listener, loop *gnet.Client) {
 	pause := time.Duration(0)
 	for {
+		a.busy.Add(1)
 		conn, err := ln.Accept()
+		if err == nil {
+			a.open(conn, loop)
+		}
+		a.busy.Add(-1)
 		switch {
 		case err == nil:
 			pause = 0
-			a.open(conn, loop)
 		case a.stopping.Load():
 			return
 		case errors.Is(err, net.ErrClosed): // by its owner
@@ -191,7 +203,9 @@ func (a *acceptors) open(conn net.Conn, loop *gnet.Client) {
 func (a *acceptors) enter() bool {
 	if !a.room.places.TryAcquire(1) {
 		a.pauses.begin(a.log, fmt.Sprintf("%d connections are open, the limit", a.room.reaper.Connections()))
+		a.busy.Add(-1)
 		err := a.room.places.Acquire(a.accepting, 1)
+		a.busy.Add(1)
 		a.pauses.end(a.log, err == nil)
 		if err != nil {
 			return false

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -160,13 +161,23 @@ func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
 // A slowListener takes a while to stop accepting.
 type slowListener struct {
 	*net.TCPListener
-	stopped atomic.Bool
+	stopped, left atomic.Bool
 }
 
 func (ln *slowListener) SetDeadline(at time.Time) error {
 	time.Sleep(50 * time.Millisecond)
 	defer ln.stopped.Store(true)
 	return ln.TCPListener.SetDeadline(at)
+}
+
+// Accept returns a while after a deadline: its goroutine has not run yet.
+func (ln *slowListener) Accept() (net.Conn, error) {
+	c, err := ln.TCPListener.Accept()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		time.Sleep(50 * time.Millisecond)
+		ln.left.Store(true)
+	}
+	return c, err
 }
 
 // TestADrainThatKeepsListening drains a server with a listener that outlives it. A client that
@@ -202,7 +213,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 	}()
 	stop()
 	require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
-	require.True(t, slow.stopped.Load(), "the server drains, and may still accept the next client")
+	require.True(t, slow.stopped.Load() && slow.left.Load(), "the server drains, and may still accept the next client")
 	waits := dial(t, s.Addr())
 	_, err = waits.Write([]byte("ping"))
 	require.NoError(t, err)

@@ -60,11 +60,11 @@ func requireBoundedMemory(t *testing.T, p *process, addr string, clients, limit 
 	}
 	t.Logf("%d clients, %d connections: VmHWM %d MB, %d MB before; %d answers to others, p50 %v, p99 %v, longest %v",
 		clients, total, after>>20, before>>20, len(times), times[len(times)/2], times[len(times)*99/100], times[len(times)-1])
-	if !raceDetector {
+	if !raceDetector { // it takes memory and time of its own
 		require.Less(t, after, limit)
+		// Without other load on the machine, the p99 is less than 50 ms.
+		require.Less(t, times[len(times)/2], time.Second)
 	}
-	// Without other load on the machine, the p99 is less than 50 ms.
-	require.Less(t, times[len(times)/2], time.Second)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Zero(t, p.exitCode(t, 10*time.Second))
 }

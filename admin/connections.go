@@ -30,8 +30,9 @@ func (h *Handler) serveConnections(w http.ResponseWriter, r *http.Request) {
 		failInspect(w, err)
 		return
 	}
+	s := h.reaper.Stats()
 	answer(w, map[string]any{
-		"open": h.inspector.open(), "holding": h.reaper.Stats().Holding, "held": showHolds(h.reaper.Stats().Held), "connections": list,
+		"open": h.inspector.open(), "holding": s.Holding, "held": showHolds(s.Held), "connections": list,
 	})
 }
 

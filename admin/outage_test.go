@@ -41,7 +41,7 @@ func TestHeldVerdictsAreShown(t *testing.T) {
 		previous = f
 	}
 	require.True(t, *f.Holding)
-	require.Equal(t, "all", f.Held[slices.IndexFunc(f.Held, func(h hold) bool { return h.Silent > 0 && h.Group == "all" })].Group)
+	require.True(t, slices.ContainsFunc(f.Held, func(h hold) bool { return h.Silent > 0 && h.Group == "all" }))
 	require.True(t, holding())
 
 	_, err := conns[0].Write([]byte("x"))

@@ -69,7 +69,7 @@ type Life struct {
 	Conn  Conn
 	Keeps bool // OnIdle keeps the connection
 
-	Network int // of two; an outage is one of the first, which all use unless the World has a second
+	Network int // of two: 0 for the one that fails
 
 	now       Truth
 	asked     Truth         // as of the last question to the kernel

@@ -53,7 +53,7 @@ type Traits struct {
 	Worlds, Short uint64
 	// A verdict may be later than two ticks by Late and by LatePer for each connection.
 	Late, LatePer time.Duration
-	// SlowGroups is the least idle timeout for which an outage of one of two networks is recognised.
+	// SlowGroups is the least idle timeout for which an outage of one network of two is noticed.
 	SlowGroups time.Duration
 	// Loops says that event loops judge connections, and leave those that their peers have ended. A
 	// front end without loops judges in its rounds.

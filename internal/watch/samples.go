@@ -182,14 +182,13 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 
 // join adds a connection to a sample, or puts it in the place of another one.
 func (all *samples[C]) join(g *group, m member) {
-	s := all.shard
 	i := slices.IndexFunc(all.list, func(one *sample) bool { return one.group == g })
 	if i < 0 {
 		i = len(all.list)
 		all.list = append(all.list, &sample{group: g})
 	}
 	one, most := all.list[i], sampleSeen
-	if s.asks {
+	if all.shard.asks {
 		most = sampleAsked
 	}
 	isFull := len(one.members) == most
@@ -216,7 +215,6 @@ func (one *sample) drop(i int) {
 // listen finds out when the members of a sample were heard. It reports false if the sample is not
 // needed any more.
 func (all *samples[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (needed bool) {
-	s := all.shard
 	for one.gone.Load() && len(one.members) > 0 {
 		one.drop(0)
 	}
@@ -233,7 +231,7 @@ func (all *samples[C]) listen(one *sample, now mono.Time, rule *outage.Rule) (ne
 			}
 		}
 	case count != one.counted:
-		all.verify = min(all.mostVerified(), int(s.Len()))
+		all.verify = min(all.mostVerified(), int(all.shard.Len()))
 	}
 	return true
 }
@@ -289,8 +287,7 @@ func (all *samples[C]) isIn(one *sample, m *member) bool {
 }
 
 func (all *samples[C]) mostVerified() int {
-	s := all.shard
-	if s.asks {
+	if all.shard.asks {
 		return verifyAsked
 	}
 	return verifySeen
@@ -327,9 +324,8 @@ func (all *samples[C]) verifySome(now mono.Time) {
 
 // busy returns how many members were open before the period of a Count and heard within it.
 func (all *samples[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int) {
-	s := all.shard
 	for _, m := range one.members {
-		if m.heard >= c.From && m.heard <= c.To.Add(heardSlack) && s.clock.Unpack(m.opened, now) <= c.From {
+		if m.heard >= c.From && m.heard <= c.To.Add(heardSlack) && all.shard.clock.Unpack(m.opened, now) <= c.From {
 			n++
 		}
 	}

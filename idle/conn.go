@@ -97,16 +97,8 @@ func (c Conn) SetRemote(addr net.Addr) {
 // with the same address on either side, or from the same network, are grouped without it. An empty
 // name takes the connection out of its group.
 func (c Conn) SetGroup(name string) {
-	s := c.state()
-	switch {
-	case s == nil:
-	case name == "":
-		delete(c.loop.names, s)
-	default:
-		if c.loop.names == nil {
-			c.loop.names = make(map[*conn]string)
-		}
-		c.loop.names[s] = name
+	if c.state() != nil {
+		c.loop.Groups.SetName(c.id, name)
 	}
 }
 

@@ -41,7 +41,7 @@ const stepsPerTask = 4
 
 // inspect shows the connections and the ring of a loop to an inspector, in small tasks.
 func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error {
-	for next, more := uint32(0), i.Lists(); more; {
+	for next, more := uint32(0), true; more; {
 		ran, err := r.runOn(ctx, l, func() {
 			for range stepsPerTask {
 				if next, more = l.Inspect(next, i); !more {
@@ -52,16 +52,14 @@ func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error
 		if err != nil {
 			return err
 		}
-		more = more && ran
+		if !ran { // the loop has no connections
+			if i.Query.Sectors > 0 {
+				i.AddRing(r.watch.EmptyRing(l.Number, i.Query.Sectors, l.published.read().Reaped.Export()))
+			}
+			return nil
+		}
 	}
-	if i.Query.Sectors == 0 {
-		return nil
-	}
-	ran, err := r.runOn(ctx, l, func() { i.AddRing(l.Ring(i.Query.Sectors)) })
-	if err == nil && !ran { // the loop has no connections
-		i.AddRing(r.watch.EmptyRing(l.Number, i.Query.Sectors, l.published.read().Reaped.Export()))
-	}
-	return err
+	return nil
 }
 
 // Kick closes a connection, held, exempt and observed ones too, and returns when OnClose has

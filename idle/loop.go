@@ -38,7 +38,6 @@ type loop struct {
 	isPong  func(gnet.Conn) bool // of the Config
 	layers  layers
 	remotes map[*conn]net.Addr // of SetRemote
-	names   map[*conn]string   // of SetGroup
 	refused refusals
 	closing closing      // the connection that is being closed
 	stop    error        // gnet's request to shut down, which the task must return
@@ -71,7 +70,6 @@ func (l *loop) forget(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
 	delete(l.remotes, s)
-	delete(l.names, s)
 	delete(l.layers.outers, s)
 	l.CountClosed(id, s)
 	l.Remove(id, s)

@@ -52,11 +52,11 @@ func (p *port) Remote(s *conn) net.Addr {
 
 // Path returns the addresses of a socket. For gnet the address of this side is that of the
 // listener, which may stand for all addresses.
-func (p *port) Path(_ uint32, s *conn) (local, remote netip.Addr, name string) {
+func (p *port) Path(s *conn) (local, remote netip.Addr) {
 	if local = network.AddrOf(s.Front.LocalAddr()); local.IsUnspecified() {
 		local = kernel.LocalAddr(s.Front.Fd())
 	}
-	return local, network.AddrOf(s.Front.RemoteAddr()), p.names[s]
+	return local, network.AddrOf(s.Front.RemoteAddr())
 }
 
 func (p *port) Heard(s *conn, now mono.Time) mono.Time {
@@ -135,7 +135,11 @@ func (p *port) LookAtEnded(_ uint32, s *conn, _ *watch.End, now mono.Time) (next
 // Gone is not called: gnet tells of each connection that has closed.
 func (p *port) Gone(uint32, *conn) { panic("BUG: idle: gnet has not told that a connection is closed") }
 
-func (p *port) SetKeepAlive(s *conn, d time.Duration) { p.setKeepAlive(p.reaper, s.Front, d) }
+func (p *port) SetKeepAlive(s *conn, d time.Duration) {
+	if err := setTCPKeepAlive(s.Front, d); err != nil {
+		p.Watcher.Warn(&p.reaper.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(s.Front.RemoteAddr()), "error", err)
+	}
+}
 
 // CountBusy counts the connections that were open before a period and heard last in it. It stops
 // when there are enough.
@@ -199,12 +203,5 @@ func (l *loop) sayGoodbye(s *conn, reason *ReapError) {
 func (l *loop) write(s *conn, b []byte) {
 	if len(b) > 0 && s.Used() {
 		_, _ = l.layers.outer(s).Write(b) // after an error gnet has closed the connection
-	}
-}
-
-// setKeepAlive sets the options of the kernel for a connection. If d is 0, it switches them off.
-func (l *loop) setKeepAlive(r *Reaper, c gnet.Conn, d time.Duration) {
-	if err := setTCPKeepAlive(c, d); err != nil {
-		l.Watcher.Warn(&r.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(c.RemoteAddr()), "error", err)
 	}
 }

@@ -124,9 +124,6 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if record, _, s := l.find(own); record != nil {
 		l.layers.set(s, c)
 	}
-	if keepAlive := l.Set.TCPKeepAlive; keepAlive > 0 {
-		l.setKeepAlive(r, own, keepAlive)
-	}
 	out, action := r.next.OnOpen(c)
 	l.noteStall(entered, r.watch.Clock.Stamp())
 	// A slow OnOpen does not count against the peer.

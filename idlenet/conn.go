@@ -41,16 +41,7 @@ func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record
 // with the same address on either side, or from the same network, are grouped without it. An empty
 // name takes the connection out of its group.
 func (l *Listener) SetGroup(c net.Conn, name string) {
-	l.with(c, func(s *shard, id uint32, _ *conn) {
-		if name == "" {
-			delete(s.names, id)
-			return
-		}
-		if s.names == nil {
-			s.names = make(map[uint32]string)
-		}
-		s.names[id] = name
-	})
+	l.with(c, func(s *shard, id uint32, _ *conn) { s.Groups.SetName(id, name) })
 }
 
 // Touch restarts the idle timeouts, as if bytes had passed in both directions.

@@ -52,10 +52,7 @@ type driver struct {
 }
 
 func (d *driver) drive() {
-	d.listener.watch.Drive(nil, 0, func() bool {
-		d.round()
-		return !d.leave()
-	})
+	d.listener.watch.Drive(nil, 0, func() bool { d.round(); return !d.leave() })
 }
 
 // leave ends the goroutine if no connection is open, and no reason is kept. A closed Listener keeps
@@ -79,10 +76,6 @@ func (d *driver) round() {
 	d.adapt(l.watch.Settings())
 	made := 0
 	for _, s := range l.shards {
-		for more := true; more; {
-			s.locked(func() { more = s.Groups.Step() })
-			d.move()
-		}
 		for calls, more := s.advance(); more; calls, more = s.advance() {
 			if made += calls; made >= callsAtOnce {
 				made = 0
@@ -97,11 +90,12 @@ func (d *driver) round() {
 	d.probe()
 }
 
-// advance looks at connections that are due, and makes the calls that follow. It returns their
-// number, and reports whether there may be more connections.
+// advance does a part of a step of groups, looks at connections that are due, and makes the calls
+// that follow. It returns their number, and reports whether there may be more to do.
 func (s *shard) advance() (made int, more bool) {
 	s.mu.Lock()
-	more = s.Schedule.Advance(looksPerLock)
+	steps := s.Groups.Step()
+	more = s.Schedule.Advance(looksPerLock) || steps
 	calls := s.calls
 	s.calls = nil
 	s.mu.Unlock()
@@ -155,14 +149,11 @@ func (d *driver) lastHeard(now mono.Time) mono.Time {
 // noteHeard takes note of the last byte of a peer. The same byte may seem later by two steps of the
 // kernel's clock.
 func (s *shard) noteHeard(ev *verdict.Evidence, now mono.Time) {
-	d, at := &s.listener.driver, now
-	switch {
-	case ev.Dated && ev.Received > 0:
-		at = now.Add(-ev.Took - ev.Silent)
-	case ev.Found != verdict.Unread:
-		return
+	at := ev.LastByte(now)
+	if at == 0 && ev.Found == verdict.Unread {
+		at = now
 	}
-	if at > d.heard.Add(2*ev.Step) {
+	if d := &s.listener.driver; at > d.heard.Add(2*ev.Step) {
 		d.heard = at
 	}
 }
@@ -225,9 +216,8 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 		if !open {
 			continue
 		}
-		heard := now.Add(-ev.Silent)
-		return passed, c != nil && ev.Dated && ev.Received > 0 && heard >= c.From && heard <= c.To.Add(2*ev.Step) &&
-			clock.Unpack(n.Opened(), now) <= c.From
+		heard := ev.LastByte(now)
+		return passed, c != nil && heard >= c.From && heard <= c.To.Add(2*ev.Step) && clock.Unpack(n.Opened(), now) <= c.From
 	}
 	return passed, false
 }

@@ -23,14 +23,11 @@ func (l *Listener) Inspect(ctx context.Context, q Query) (Inspection, error) {
 		return Inspection{}, err
 	}
 	for _, s := range l.shards {
-		for next, more := uint32(0), i.Lists(); more; {
+		for next, more := uint32(0), true; more; {
 			if err := ctx.Err(); err != nil {
 				return watch.Failed(), err
 			}
 			s.locked(func() { next, more = s.Inspect(next, i) })
-		}
-		if q.Sectors > 0 {
-			s.locked(func() { i.AddRing(s.Ring(q.Sectors)) })
 		}
 	}
 	return i.Result(), nil

@@ -40,15 +40,15 @@ func (s *shard) Output(*conn) int { return 0 }
 func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn.RemoteAddr() }
 
 // Path returns the addresses of the socket, also if a PROXY header has told others.
-func (s *shard) Path(id uint32, n *conn) (local, remote netip.Addr, name string) {
+func (s *shard) Path(n *conn) (local, remote netip.Addr) {
 	own, _ := root(n.Front.conn)
-	return sourcelimit.AddrOf(own.LocalAddr()), sourcelimit.AddrOf(own.RemoteAddr()), s.names[id]
+	return sourcelimit.AddrOf(own.LocalAddr()), sourcelimit.AddrOf(own.RemoteAddr())
 }
 
 func (s *shard) Heard(n *conn, _ mono.Time) mono.Time {
 	now, open := s.askWhenHeard(n)
-	if ev := &s.listener.driver.evidence; open && ev.Dated && ev.Received > 0 {
-		return now.Add(-ev.Took - ev.Silent)
+	if last := s.listener.driver.evidence.LastByte(now); open && last != 0 {
+		return last
 	}
 	return s.Watcher.Clock.Before(s.lastRead(n).Heard.Unwrap(s.Watcher.Clock.Stamp()), now)
 }

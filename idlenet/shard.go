@@ -20,11 +20,10 @@ type shard struct {
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
 	ids    conntable.AddressTable
-	names  map[uint32]string // of SetGroup
-	calls  []func()          // to make after unlocking
-	hand   uint32            // the id at which the search for closed connections goes on
-	probed uint32            // the id that was probed last
-	sheds  bool              // a connection is chosen to make room
+	calls  []func() // to make after unlocking
+	hand   uint32   // the id at which the search for closed connections goes on
+	probed uint32   // the id that was probed last
+	sheds  bool     // a connection is chosen to make room
 }
 
 // A front is what a Listener keeps of a connection.
@@ -84,9 +83,6 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	if s.Open == 0 {
 		s.Follow(s.Watcher.Settings())
 	}
-	if d := s.Set.TCPKeepAlive; d > 0 {
-		s.listener.keepAlive(own, d)
-	}
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
 	n.Own = flags
@@ -133,7 +129,6 @@ func (s *shard) drop(id uint32, n *conn) {
 		s.ids.Remove(address(own), id)
 	}
 	s.noteClosed(id, n)
-	delete(s.names, id)
 	s.Remove(id, n)
 }
 

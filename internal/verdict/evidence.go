@@ -36,6 +36,15 @@ type Evidence struct {
 	Answered time.Duration
 }
 
+// LastByte returns when the last byte arrived, at the latest query, or zero if that is unknown. The
+// instant now is after the query.
+func (ev *Evidence) LastByte(now mono.Time) mono.Time {
+	if !ev.Dated || ev.Received == 0 {
+		return 0
+	}
+	return now.Add(-ev.Took - ev.Silent)
+}
+
 // A Finding is the result of inspecting a socket without reading from it.
 type Finding uint8
 

@@ -27,7 +27,6 @@ func TestAnUpdateFollowsBeforeAllAreAdapted(t *testing.T) {
 			var conns []*testConn
 			open := func() {
 				_, c := p.open()
-				p.keepAlive[c] = p.Set.TCPKeepAlive // by the front end
 				conns = append(conns, c)
 			}
 			for range 4 {

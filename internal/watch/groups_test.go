@@ -21,6 +21,7 @@ import (
 type town struct {
 	*testPort
 	conns []*testConn
+	ids   map[*testConn]int
 	group []int // of each connection
 	inRow bool  // connections send in the order of opening
 }
@@ -28,12 +29,15 @@ type town struct {
 // newTown opens connections in groups of the given sizes. Group n comes from 10.n.0.0/16.
 func newTown(t *testing.T, sizes ...int) *town {
 	w := &town{testPort: newTestPort(t, testConfig{ReadTimeout: 32 * time.Second, Tick: 100 * time.Millisecond})}
-	w.path = func(id uint32) (local, remote netip.Addr, name string) {
-		return netip.Addr{}, netip.AddrFrom4([4]byte{10, byte(w.group[id]), byte(id % 16), byte(id / 16)}), ""
+	w.ids = make(map[*testConn]int)
+	w.path = func(c *testConn) (local, remote netip.Addr) {
+		id := w.ids[c]
+		return local, netip.AddrFrom4([4]byte{10, byte(w.group[id]), byte(id % 16), byte(id / 16)})
 	}
 	for n, size := range sizes {
 		for range size {
 			_, c := w.open()
+			w.ids[c] = len(w.conns)
 			w.conns, w.group = append(w.conns, c), append(w.group, n)
 		}
 	}
@@ -141,7 +145,10 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 func TestOneOfAGroupIsHeard(t *testing.T) {
 	w := newTown(t, 3000)
 	name := reap.Group{Name: "proxy"}
-	w.path = func(uint32) (local, remote netip.Addr, group string) { return local, remote, name.Name }
+	w.path = nil
+	for id := range w.conns {
+		w.Groups.SetName(uint32(id), name.Name)
+	}
 	w.live(40*time.Second, true)
 	members := w.sample(name).members
 	spared := uint32(0)
@@ -162,14 +169,17 @@ func TestOneOfAGroupIsHeard(t *testing.T) {
 func TestOneKindOfGroupsDisplacesNoOther(t *testing.T) {
 	const networks, size = 40, 60
 	w := newTown(t, networks*size)
-	w.path = func(id uint32) (local, remote netip.Addr, name string) {
+	w.path = func(c *testConn) (local, remote netip.Addr) {
+		id := w.ids[c]
 		if w.group[id] == 0 {
-			return local, netip.AddrFrom4([4]byte{9, byte(id), byte(id >> 8), 1}), "zone"
+			return local, netip.AddrFrom4([4]byte{9, byte(id), byte(id >> 8), 1})
 		}
-		return local, netip.AddrFrom4([4]byte{10, byte(id % networks), 0, byte(id / networks)}), ""
+		return local, netip.AddrFrom4([4]byte{10, byte(id % networks), 0, byte(id / networks)})
 	}
 	for id := range w.group {
-		w.group[id] = min(id%size, 1)
+		if w.group[id] = min(id%size, 1); w.group[id] == 0 {
+			w.Groups.SetName(uint32(id), "zone")
+		}
 	}
 	w.live(60*time.Second, true, true)
 	require.Len(t, w.watched(), maxGroups[2]+1)
@@ -197,25 +207,43 @@ func TestGroupsFollowAShorterTimeout(t *testing.T) {
 	require.Contains(t, w.held(), network0)
 }
 
+// TestANameStaysWhenGroupsEnd ends all groups, as an Update does that sets no idle timeout.
+func TestANameStaysWhenGroupsEnd(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.path = nil
+	for id := range w.conns[:48] {
+		w.Groups.SetName(uint32(id), "proxy")
+	}
+	w.live(60*time.Second, true, true)
+	w.Groups.end()
+	w.live(60*time.Second, true, true)
+	w.live(31*time.Second, false, true)
+	require.Contains(t, w.held(), reap.Group{Name: "proxy"})
+}
+
 // TestAGroupEndsWithItsConnections closes the connections of a group that is held. A name that is
 // taken away ends its group as well.
 func TestAGroupEndsWithItsConnections(t *testing.T) {
 	for _, closes := range []bool{true, false} {
 		w := newTown(t, 48, 48)
-		name := "proxy"
-		w.path = func(id uint32) (local, remote netip.Addr, group string) {
-			if w.group[id] == 0 {
-				return local, remote, name
+		w.path = nil
+		name := func(name string) {
+			for id, group := range w.group {
+				if group == 0 {
+					w.Groups.SetName(uint32(id), name)
+				}
 			}
-			return local, remote, "other"
 		}
+		name("proxy")
 		w.live(60*time.Second, true, true)
 		w.live(20*time.Second, false, true)
 		require.Contains(t, w.held(), reap.Group{Name: "proxy"})
-		if name = ""; closes {
+		if closes {
 			for id, c := range w.conns[:48] {
 				w.Gone(uint32(id), c)
 			}
+		} else {
+			name("")
 		}
 		w.live(5*time.Second, false, true)
 		require.Empty(t, w.held())

@@ -55,9 +55,6 @@ func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 	return i, nil
 }
 
-// Lists reports whether the Query needs all connections.
-func (i *Inspector) Lists() bool { return i.Query.Limit > 0 || i.Query.States }
-
 // Failed returns what is found if not all connections could be inspected: a part of the counts
 // would be wrong.
 func Failed() reap.Inspection { return reap.Inspection{States: newStates()} }
@@ -78,16 +75,20 @@ func (i *Inspector) Result() reap.Inspection {
 // inspectStep is how many connections Inspect inspects at a time: about half a millisecond.
 const inspectStep = 1 << 8
 
-// Inspect inspects the connections from a number on. It returns the number at which to go on, and
-// false if there are no more.
+// Inspect inspects the connections from a number on, and at the end the ring. It returns the number
+// at which to go on, and false if there is nothing more.
 func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
-	end := min(from+inspectStep, s.Len())
-	for id := from; id < end; id++ {
-		if c := s.conns.at(id); c.Used() && (s.Ends.Of(id) == nil || !s.Ends.Of(id).Closed) {
-			inspect(i, s, id, c)
+	if i.Query.Limit > 0 || i.Query.States {
+		for next = from; next < min(from+inspectStep, s.Len()); next++ {
+			if c := s.conns.at(next); c.Used() && (s.Ends.Of(next) == nil || !s.Ends.Of(next).Closed) {
+				inspect(i, s, next, c)
+			}
 		}
 	}
-	return end, end < s.Len()
+	if more = next > from && next < s.Len(); !more && i.Query.Sectors > 0 {
+		i.AddRing(s.Ring(i.Query.Sectors))
+	}
+	return next, more
 }
 
 // inspect shows a connection to the Inspector.

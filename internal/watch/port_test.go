@@ -52,7 +52,7 @@ type testPort struct {
 	onAsk  func()        // called by each question
 	onIdle func(id uint32, c *testConn)
 	closed []*reap.Error
-	path   func(id uint32) (local, remote netip.Addr, name string)
+	path   func(c *testConn) (local, remote netip.Addr)
 
 	farewells int
 	keepAlive map[*testConn]time.Duration // as set last
@@ -130,11 +130,11 @@ func (p *testPort) Remote(*testConn) net.Addr { return nil }
 func (p *testPort) Heard(c *testConn, now mono.Time) mono.Time {
 	return p.Clock.Before(c.Front.Heard.Unwrap(p.Clock.Stamp()), now)
 }
-func (p *testPort) Path(id uint32, c *testConn) (local, remote netip.Addr, name string) {
+func (p *testPort) Path(c *testConn) (local, remote netip.Addr) {
 	if p.path != nil {
-		return p.path(id)
+		return p.path(c)
 	}
-	return local, remote, ""
+	return local, remote
 }
 func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
 func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) bool {

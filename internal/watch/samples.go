@@ -39,6 +39,7 @@ const (
 // the Shard.
 type samples[C any] struct {
 	shard *Shard[C]
+	names map[uint32]string // of SetGroup
 
 	list   []*sample
 	turn   int       // the sample that is asked next
@@ -70,6 +71,24 @@ type member struct {
 	opened mono.Packed
 	rank   float64   // by chance
 	heard  mono.Time // as far as it is known
+}
+
+// SetName gives a connection the name of a group, or takes it back if the name is empty.
+func (all *samples[C]) SetName(id uint32, name string) {
+	if name == "" {
+		delete(all.names, id)
+		return
+	}
+	if all.names == nil {
+		all.names = make(map[uint32]string)
+	}
+	all.names[id] = name
+}
+
+// groupsOf returns the groups of a connection.
+func (all *samples[C]) groupsOf(id uint32, c *Conn[C]) [5]reap.Group {
+	local, remote := all.shard.port.Path(c)
+	return groupsOf(local, remote, all.names[id])
 }
 
 // Due returns when Step has something to do.
@@ -120,7 +139,7 @@ func (all *samples[C]) end() {
 	for _, one := range all.list {
 		one.size.Add(-int64(len(one.members)))
 	}
-	*all = samples[C]{shard: s}
+	*all = samples[C]{shard: s, names: all.names}
 	s.Watcher.offer(s.Number, nil)
 }
 
@@ -163,7 +182,7 @@ func (all *samples[C]) sort(id uint32, c *Conn[C], watched map[reap.Group]*group
 	s := all.shard
 	counts := all.counts
 	joins := s.asks || s.port.Heard(c, now) >= now.Add(-s.Watcher.Rule().Longest)
-	for _, name := range groupsOf(s.port.Path(id, c)) {
+	for _, name := range all.groupsOf(id, c) {
 		if name == (reap.Group{}) {
 			continue
 		}
@@ -279,11 +298,7 @@ func (all *samples[C]) isIn(one *sample, m *member) bool {
 	if c.Opened() != m.opened || !s.IsJudged(m.id, c) {
 		return false
 	}
-	if one.name.Name == "" {
-		return true
-	}
-	_, _, name := s.port.Path(m.id, c)
-	return name == one.name.Name
+	return one.name.Name == "" || one.name.Name == all.names[m.id]
 }
 
 func (all *samples[C]) mostVerified() int {
@@ -340,7 +355,7 @@ func (all *samples[C]) heard(id uint32, c *Conn[C], heard func() mono.Time, now 
 		return
 	}
 	at, watched := mono.Time(0), s.Watcher.watched()
-	for _, name := range groupsOf(s.port.Path(id, c)) {
+	for _, name := range all.groupsOf(id, c) {
 		g := watched[name]
 		if g == nil || g.monitor.State().Count == nil {
 			continue
@@ -361,7 +376,7 @@ func (all *samples[C]) awayOf(id uint32, c *Conn[C], away *verdict.Away, now mon
 		return away
 	}
 	whole, near, watched := *away, *away, s.Watcher.watched()
-	for _, name := range groupsOf(s.port.Path(id, c)) {
+	for _, name := range all.groupsOf(id, c) {
 		g := watched[name]
 		if g == nil || !g.matters(now) {
 			continue

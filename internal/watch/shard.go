@@ -63,8 +63,8 @@ type Port[C any] interface {
 	Output(c *Conn[C]) int
 	// Remote returns the address that reports show.
 	Remote(c *Conn[C]) net.Addr
-	// Path returns the addresses of both ends of the socket, and the name of SetGroup.
-	Path(id uint32, c *Conn[C]) (local, remote netip.Addr, name string)
+	// Path returns the addresses of both ends of the socket.
+	Path(c *Conn[C]) (local, remote netip.Addr)
 	// Heard returns when the peer was heard last, as far as that is known without waiting bytes.
 	Heard(c *Conn[C], now mono.Time) mono.Time
 	// Learned is called with each answer of the kernel. It says whether the peer was heard later
@@ -110,8 +110,12 @@ func (s *Shard[C]) Take(now mono.Time) (id uint32, c *Conn[C]) {
 	return id, c
 }
 
-// File schedules the first look at a connection.
+// File makes the kernel look for a dead peer, if that is set, and schedules the first look at a
+// connection.
 func (s *Shard[C]) File(id uint32, c *Conn[C], now mono.Time) {
+	if d := s.Set.TCPKeepAlive; d > 0 {
+		s.port.SetKeepAlive(c, d)
+	}
 	s.rearmed = s.Facts(id, c, now)
 	next := s.clock.Read()
 	if v := s.Set.Common.Judge(&s.rearmed, &s.Outages.away, next); v.Act == verdict.Wait {
@@ -128,6 +132,7 @@ func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
 	s.limits.put(c.LimitsID)
 	delete(s.Ends.all, id)
 	delete(s.early, id)
+	delete(s.Groups.names, id)
 	s.conns.put(id, uint32(c.Opened()))
 	if s.Open--; s.Open == 0 {
 		s.Groups.end()

@@ -247,6 +247,7 @@ func TestAGroupEndsWithItsConnections(t *testing.T) {
 		}
 		w.live(5*time.Second, false, true)
 		require.Empty(t, w.held())
+		require.Empty(t, w.Groups.names, "the next connection has none")
 	}
 }
 

@@ -115,7 +115,7 @@ type Config struct {
 	TCPKeepAlive time.Duration
 
 	// OutageGrace bounds how long verdicts about peers are put off after the server could not hear
-	// them, as in idle.Config: if zero, at most 2 minutes; if negative, not at all.
+	// them, as in idle.Config. If negative, they are not put off.
 	OutageGrace time.Duration
 
 	// Tick is the step in which deadlines are kept: a connection is judged at most two ticks after
@@ -153,7 +153,7 @@ type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration
 	// Jitter adds up to this part to Interval, a part of its own for each connection. If zero, it
-	// is 0.2. If negative, nothing is added. At most 1.
+	// is that of idle.Heartbeat. If negative, nothing is added. At most 1.
 	Jitter float64
 	// Retry is the time from one ping to the next, and from the last one to the end. If zero, it is
 	// Interval.

@@ -80,6 +80,10 @@ func (c *core) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.driving = c.wakeAt.Load() != never
+	if !c.driving { // so that their tasks are garbage
+		c.usual.forget()
+		c.slowExecutor.forget()
+	}
 	return !c.driving
 }
 

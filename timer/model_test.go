@@ -48,8 +48,12 @@ type model struct {
 	timer  *Timer
 	items  []*modelItem
 	queue  []func() // accepted by the executor
-	want   Stats
-	closed bool
+
+	refusals [2][]modelRefusal // by the executor, and by the one for slow tasks
+	began    time.Duration     // when an executor has called the function that runs Timeouts, or -1
+	slow     int               // 1 if that is the one for slow tasks
+	want     Stats
+	closed   bool
 
 	passAt   time.Duration // the time that the last pass has seen
 	slowRuns []slowRun
@@ -65,6 +69,12 @@ type slowRun struct {
 	at      time.Duration
 }
 
+// A modelRefusal says that an item was refused, and is tried again later.
+type modelRefusal struct {
+	item *modelItem
+	at   time.Duration
+}
+
 // A modelItem is what the model knows about a Timeout.
 type modelItem struct {
 	timeout *Timeout
@@ -76,12 +86,13 @@ type modelItem struct {
 	armed   bool
 	moved   bool
 	running bool
+	direct  bool // the last call by an executor has run it first
 	handing bool // the executor is being asked
 	queued  bool // in the queue
 }
 
 func newModel(t testing.TB, choose choice) *model {
-	m := &model{t: t, choose: choose}
+	m := &model{t: t, choose: choose, began: -1}
 	cfg := Config{Tick: modelTick, Logger: slog.New(slog.DiscardHandler)}
 	if choose.in(2) {
 		cfg.SkipAfter = time.Second
@@ -96,11 +107,11 @@ func newModel(t testing.TB, choose choice) *model {
 		m.inline = true
 		fallthrough
 	case 2:
-		cfg.Executor = func(run func()) error { return m.execute(run, false) }
+		cfg.Executor = func(run func()) error { return m.execute(run, 0) }
 	}
 	if choose.in(2) {
 		cfg.SlowAfter = modelTick
-		cfg.SlowExecutor = func(run func()) error { return m.execute(run, true) }
+		cfg.SlowExecutor = func(run func()) error { return m.execute(run, 1) }
 	}
 	timer, err := New(cfg)
 	if err != nil {
@@ -249,7 +260,13 @@ func (m *model) run(i *modelItem) {
 	late := m.now() - i.due
 	m.check(i.armed && !i.running && !m.closed, "a run: armed %v, running %v, closed %v", i.armed, i.running, m.closed)
 	m.check(late >= 0, "%v early", -late)
-	driver := !i.queued && !i.handing // runs the task itself
+	goesOn := !i.queued && !i.handing && m.began >= 0 // after another one
+	if goesOn {
+		m.check(m.now()-m.began < retryAfter, "an executor is occupied for %v", m.now()-m.began)
+		m.check(m.nextRefused() == i, "a task is not the next refused one")
+	}
+	i.direct = i.direct || i.queued || i.handing
+	driver := !i.queued && !i.handing && !goesOn // runs the task itself
 	m.check(!driver || m.core.cfg.Executor == nil && !m.isSlow(i.literal), "a task runs on the driver, literal %d", i.literal)
 	if !i.queued && m.core.cfg.SkipAfter > 0 {
 		m.check(late <= m.core.cfg.SkipAfter, "a run that is %v late is not skipped", late)
@@ -324,7 +341,7 @@ func (m *model) isSlow(literal int) bool {
 }
 
 // execute is the executor, or the one for slow tasks.
-func (m *model) execute(run func(), slow bool) error {
+func (m *model) execute(run func(), slow int) error {
 	// The Timer does not tell which task it is: it is the one in the watchdog.
 	timeout := m.core.watchdog.timeout.Load()
 	var i *modelItem
@@ -334,7 +351,7 @@ func (m *model) execute(run func(), slow bool) error {
 		}
 	}
 	m.check(i != nil && i.armed && !i.running && !i.queued && i.due <= m.now(), "the executor gets one that is not due")
-	m.check(slow == m.isSlow(i.literal), "a task is given to the wrong executor, slow: %v", slow)
+	m.check((slow == 1) == m.isSlow(i.literal), "a task is given to the wrong executor, slow: %d", slow)
 	if m.core.cfg.SkipAfter > 0 {
 		m.check(m.now()-i.due <= m.core.cfg.SkipAfter, "a late run is not skipped")
 	}
@@ -350,6 +367,9 @@ func (m *model) execute(run func(), slow bool) error {
 		i.set = m.now()
 		if i.due <= m.now() {
 			i.retry = m.now() + retryAfter
+			if i.armed && !m.closed {
+				m.refuse(i, slow)
+			}
 		}
 		if m.closed {
 			m.want.Refused-- // the Timeout is not in the Timer any more
@@ -359,26 +379,59 @@ func (m *model) execute(run func(), slow bool) error {
 		}
 		return errors.New("full")
 	case m.inline:
-		m.call(i, run)
+		m.call(i, run, slow)
 		return nil
 	}
 	i.handing, i.queued = false, true
-	m.queue = append(m.queue, func() { m.call(i, run) })
+	m.queue = append(m.queue, func() { m.call(i, run, slow) })
+	return nil
+}
+
+// refuse notes that an item waits for a run that ends.
+func (m *model) refuse(i *modelItem, slow int) {
+	list := m.refusals[slow]
+	for len(list) > 0 && m.now()-list[0].at >= retryAfter {
+		list = list[1:]
+	}
+	m.refusals[slow] = append(list, modelRefusal{i, m.now()})
+}
+
+// nextRefused returns the item with which a call by an executor goes on.
+func (m *model) nextRefused() *modelItem {
+	for list := &m.refusals[m.slow]; len(*list) > 0; {
+		first := (*list)[0]
+		*list = (*list)[1:]
+		i := first.item
+		withDriver := i.timeout.place == submitted
+		if m.now()-first.at >= retryAfter || !i.filed() || withDriver || i.due > m.now() {
+			continue
+		}
+		if after := m.core.cfg.SkipAfter; after == 0 || m.now()-i.due <= after {
+			return i
+		}
+		m.skip(i)
+	}
 	return nil
 }
 
 // call calls a function that the executor has accepted.
-func (m *model) call(i *modelItem, run func()) {
-	runs, now := m.want.Runs, m.now()
-	due := i.armed && i.due <= now
+func (m *model) call(i *modelItem, run func(), slow int) {
+	m.began, m.slow, i.direct = m.now(), slow, false
+	due := i.armed && i.due <= m.began
+	if !due {
+		i.queued, i.handing, i.set = false, false, m.began
+	}
+	returned := false
 	defer func() {
-		m.check((m.want.Runs > runs) == due, "due %v, runs %d", due, m.want.Runs-runs)
-		if !due {
-			i.set = now
+		m.check(i.direct == due, "due %v, run %v", due, i.direct)
+		if returned && m.now()-m.began < retryAfter {
+			left := m.nextRefused()
+			m.check(left == nil, "a run has ended and not gone on with %v", left)
 		}
-		i.queued, i.handing = false, false
+		m.began = -1
 	}()
 	run()
+	returned = true
 }
 
 // work runs one of the functions in the queue.
@@ -424,13 +477,18 @@ func (m *model) drive() {
 		}
 		late := m.passAt - i.due
 		m.check(m.core.cfg.SkipAfter > 0 && late > m.core.cfg.SkipAfter, "not run, %v late", late)
-		i.set, i.retry = m.now(), 0
-		if i.period == 0 {
-			m.want.Missed++
-			m.disarm(i)
-		} else {
-			m.want.Missed += m.renew(i)
-		}
+		m.skip(i)
+	}
+}
+
+// skip leaves out a run.
+func (m *model) skip(i *modelItem) {
+	i.set, i.retry = m.now(), 0
+	if i.period == 0 {
+		m.want.Missed++
+		m.disarm(i)
+	} else {
+		m.want.Missed += m.renew(i)
 	}
 }
 

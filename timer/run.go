@@ -12,16 +12,13 @@ var (
 	errExecutorGoexit = errors.New("timer: the executor has called runtime.Goexit")
 )
 
-// retryAfter is the delay before a refused Timeout is submitted again.
-const retryAfter = 100 * time.Millisecond
-
 // dispatch runs a submitted Timeout, or gives it to its executor.
 func (c *core) dispatch(t *Timeout, now time.Duration) {
 	if !t.confirm(now) {
 		return
 	}
-	if executor := c.executor(t, now); executor != nil {
-		t.execute(executor)
+	if e := c.executor(t, now); e.submit != nil {
+		t.execute(e)
 	} else {
 		t.runAt(now)
 	}
@@ -87,23 +84,23 @@ func (t *Timeout) renew(now time.Duration) (periods uint64) {
 
 // execute gives a Timeout to an executor. If the executor does not accept it, it is submitted again
 // later.
-func (t *Timeout) execute(executor func(run func()) error) {
+func (t *Timeout) execute(e *executor) {
 	err := errExecutorGoexit // unless the executor returns
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("timer: the executor has panicked: %v", v)
 		}
-		if err != nil && t.refused() {
+		if err != nil && t.refused(e) {
 			c := t.shard.core
 			c.warn(&c.warnings.refused, "an executor has refused a task", "timeout", t, "error", err)
 		}
 	}()
-	err = executor(t.run)
+	err = e.submit(func() { t.run(e) })
 }
 
 // refused returns a Timeout to the wheel that an executor has refused. It reports false if the
 // executor has called run all the same.
-func (t *Timeout) refused() bool {
+func (t *Timeout) refused(e *executor) bool {
 	s := t.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,12 +113,10 @@ func (t *Timeout) refused() bool {
 		s.file(t, t.deadline)
 	} else if t.armed {
 		s.file(t, after(now, retryAfter)) // the deadline, and with it the grid, stays
+		e.noteRefusal(t, now)
 	}
 	return true
 }
-
-// run is the function that executors call.
-func (t *Timeout) run() { t.runAt(t.shard.core.now()) }
 
 // runAt runs a submitted Timeout, unless it was stopped or reset meanwhile.
 func (t *Timeout) runAt(began time.Duration) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -284,6 +285,85 @@ func TestARefusedTaskIsTriedAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRefusedTasksGoOnInTurn has far more tasks than the executor can take at once. The time that
+// the executor needs for all is ideal. One in eight tasks is stopped or reset meanwhile.
+func TestRefusedTasksGoOnInTurn(t *testing.T) {
+	const tasks, places, takes = 1000, 4, time.Millisecond
+	for name, test := range map[string]struct{ first, apart, ideal time.Duration }{
+		"all together":           {takes, 0, tasks / places * takes},
+		"a long one among them":  {time.Minute, 0, tasks / (places - 1) * takes},
+		"more than the pool can": {takes, takes / 5, tasks / places * takes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pool := make(chan struct{}, places)
+				timer := newTestTimer(t, Config{Executor: func(run func()) error {
+					select {
+					case pool <- struct{}{}:
+					default:
+						return errors.New("full")
+					}
+					return spawn(func() {
+						began := time.Now()
+						run()
+						assert.Less(t, time.Since(began), retryAfter+test.first, "the pool is free for others")
+						<-pool
+					})
+				}})
+				begun := time.Now()
+				var ran, last atomic.Int64
+				for n := range tasks {
+					length := takes
+					if n == 0 {
+						length = test.first
+					}
+					due := time.Second + time.Duration(n)*test.apart
+					timeout := add(t, timer, due, func() {
+						ran.Add(1)
+						last.Store(int64(time.Since(begun) - time.Second))
+						time.Sleep(length)
+					})
+					if n%8 == 7 {
+						add(t, timer, due+test.ideal/2, func() {
+							if n%16 == 7 {
+								timeout.Stop()
+							} else {
+								timeout.Reset(time.Minute)
+							}
+						})
+					}
+				}
+				time.Sleep(time.Second + 2*test.ideal)
+				assert.Less(t, time.Duration(last.Load()), test.ideal*3/2)
+				assert.Greater(t, ran.Load(), int64(tasks*7/8))
+				time.Sleep(2 * time.Minute)
+				require.Zero(t, timer.Pending())
+				require.Equal(t, timer.Stats().Runs+timer.Stats().Stopped, timer.Stats().Scheduled)
+			})
+		})
+	}
+}
+
+// TestRefusalsAreBounded has an executor that refuses all tasks, until they are stopped.
+func TestRefusalsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{Executor: func(func()) error { return errors.New("closed") }})
+		var timeouts []*Timeout
+		for range 10 {
+			timeouts = append(timeouts, add(t, timer, time.Second, func() {}))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.LessOrEqual(t, len(timer.core.usual.refused), 2*len(timeouts))
+		for _, timeout := range timeouts {
+			require.True(t, timeout.Stop())
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Empty(t, timer.core.usual.refused, "their tasks are garbage")
+	})
 }
 
 func TestGoexitLeaksNothing(t *testing.T) {

@@ -35,18 +35,18 @@ func (r *slowRule) count(t *Timeout, now time.Duration) {
 	r.counts[t.code()]++
 }
 
-// executor returns the executor of a task, nil if it runs on the goroutine of the driver.
-func (c *core) executor(t *Timeout, now time.Duration) func(run func()) error {
-	if c.cfg.SlowExecutor == nil {
-		return c.cfg.Executor
+// executor returns the executor of a task.
+func (c *core) executor(t *Timeout, now time.Duration) *executor {
+	if c.slowExecutor.submit == nil {
+		return &c.usual
 	}
 	r := &c.slow
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.turn(now); r.counts[t.code()] > slowLimit {
-		return c.cfg.SlowExecutor
+		return &c.slowExecutor
 	}
-	return c.cfg.Executor
+	return &c.usual
 }
 
 // A watchdog logs a task or an executor that occupies the goroutine of the driver for SlowAfter.

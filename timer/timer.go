@@ -38,9 +38,11 @@ type Config struct {
 	// Executor runs tasks. It calls run on any goroutine, now or later, and returns nil; or it
 	// returns an error and never calls run. run does not panic. The Submit of an ants.Pool is an
 	// executor. An Executor must not block, because that delays all other Timeouts. If it returns
-	// an error or panics, the Timer logs a warning and tries again after 100 ms. A Timeout in the
-	// queue of an executor is pending: it can be stopped and reset. If nil, tasks run one after the
-	// other on the goroutine of the Timer, and each task delays the next.
+	// an error or panics, the Timer logs a warning and tries again after 100 ms. Before that, a run
+	// of the executor that ends goes on with tasks that it has refused, in their order, for up to
+	// 100 ms in all. A Timeout in the queue of an executor is pending: it can be stopped and reset.
+	// If nil, tasks run one after the other on the goroutine of the Timer, and each task delays the
+	// next.
 	Executor func(run func()) error
 	// SlowExecutor runs the tasks that were slow more than 10 times within a minute, until the end
 	// of that minute, so that slow tasks only delay other slow tasks. Closures of one function
@@ -114,6 +116,8 @@ type core struct {
 	due      []*Timeout     // owned by the driver; the Timeouts to dispatch
 	next     int            // owned by the driver; index of the next one in due
 
+	usual, slowExecutor executor // of the Config
+
 	slow     slowRule
 	watchdog watchdog
 	warnings warnings
@@ -129,6 +133,7 @@ func New(cfg Config) (*Timer, error) {
 		cfg: cfg, origin: time.Now(), quiet: make(chan struct{}),
 		wake: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
+	c.usual.submit, c.slowExecutor.submit = cfg.Executor, cfg.SlowExecutor
 	for range min(4*runtime.GOMAXPROCS(0), maxShards) {
 		w, err := wheel.New[*Timeout](cfg.Tick)
 		if err != nil {

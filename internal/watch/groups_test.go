@@ -342,3 +342,41 @@ func TestOverlappingSilencesCountOnce(t *testing.T) {
 	w.live(10*time.Second, true, true)
 	require.Same(t, away, w.Groups.awayOf(0, w.conns[0], away, w.now.Add(2*time.Hour)), "it is forgotten")
 }
+
+// TestTheLargestGroupsAreWatched offers more networks than are watched, from two shards. Groups that
+// are silent stay for a time when larger ones come, if they have connections.
+func TestTheLargestGroupsAreWatched(t *testing.T) {
+	w := newTown(t)
+	network := func(n int) reap.Group {
+		return reap.Group{Remote: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 0, 0}), 16)}
+	}
+	offer := func(from, to int) {
+		for shard := range uint32(2) {
+			counts := make(map[reap.Group]int)
+			for n := from; n < to; n++ {
+				counts[network(n)] = groupBusy/2 + n
+			}
+			w.offer(shard, counts)
+		}
+	}
+	offer(0, 40)
+	w.groups.choose(w.now, w.watched())
+	for n := range 40 {
+		require.Equal(t, n >= 8, w.watched()[network(n)] != nil, "network %d of 40", n)
+	}
+
+	silent := w.watched()[network(10)]
+	silent.until.Store(int64(w.now.Add(time.Minute)))
+	silent.size.Store(groupBusy)
+	w.watched()[network(11)].until.Store(int64(w.now.Add(time.Minute)))
+	before := w.watched()
+	offer(100, 140)
+	w.groups.choose(w.now, w.watched())
+	require.Equal(t, silent, w.watched()[network(10)])
+	require.Len(t, w.watched(), maxGroups[2]+1)
+	for name, g := range before {
+		require.Equal(t, w.watched()[name] != g, g.gone.Load(), "%v", name)
+	}
+	w.groups.choose(w.now.Add(time.Minute), w.watched())
+	require.Len(t, w.watched(), maxGroups[2])
+}

@@ -252,7 +252,7 @@ func (w *Watcher) reportGroups() {
 func (g *group) step(now mono.Time, rule outage.Rule) (found outage.Finding) {
 	size, heard := g.size.Load(), mono.Time(g.heard.Load())
 	switch {
-	case size == 0, size < groupBusy && !g.monitor.State().Held():
+	case size < groupBusy && !g.monitor.State().Held():
 		if g.stepped != 0 {
 			g.monitor.Resume(now) // ends a Count and a hold
 			g.stepped = 0

@@ -136,7 +136,9 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 	w.inRow = true
 	w.live(90*time.Second, true)
 	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
-	require.Len(t, w.sample(network0).members, sampleSeen)
+	members := w.sample(network0).members
+	require.Len(t, members, sampleSeen)
+	require.True(t, slices.ContainsFunc(members, func(m member) bool { return m.id >= 1000 }))
 	w.live(10*time.Second, false)
 	require.Contains(t, w.held(), network0)
 }
@@ -160,6 +162,7 @@ func TestOneOfAGroupIsHeard(t *testing.T) {
 		w.live(time.Second, false)
 	}
 	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
+	require.Empty(t, w.watched()[name].monitor.State().Silent)
 	w.live(9*time.Second, false)
 	require.Len(t, w.closed, 2999, "in time")
 }
@@ -296,6 +299,7 @@ func TestSamplesAreGivenBack(t *testing.T) {
 	}
 	require.Zero(t, w.watched()[network0].size.Load())
 	require.Empty(t, w.Groups.list)
+	require.Empty(t, w.groups.offers)
 }
 
 // TestGroupsEndWithTheirLimits switches holds off during one.
@@ -379,4 +383,69 @@ func TestTheLargestGroupsAreWatched(t *testing.T) {
 	}
 	w.groups.choose(w.now.Add(time.Minute), w.watched())
 	require.Len(t, w.watched(), maxGroups[2])
+}
+
+// TestAGroupCountsWhenItIsLargeAndKnown steps a group that hears nothing. A silence counts from the
+// time when it is known how long silences are, while the group is large enough.
+func TestAGroupCountsWhenItIsLargeAndKnown(t *testing.T) {
+	w := newTown(t)
+	g, rule, now := newGroup(network0, 0), w.groupRule(), mono.Time(0)
+	counts := func(d time.Duration) (found bool) {
+		for end := now.Add(d); now < end; {
+			now = now.Add(rule.Tick)
+			found = g.step(now, rule).Count || found
+		}
+		return found
+	}
+	g.size.Store(groupBusy)
+	require.False(t, counts(rule.Shortest), "it is new")
+	require.True(t, counts(rule.Shortest))
+	count := g.monitor.State().Count
+	g.hear(count.To.Add(-time.Second))
+	require.Greater(t, g.news(), count.To, "a byte may have been on its way")
+	g.size.Store(groupBusy - 1)
+	require.False(t, counts(rule.Tick))
+	require.Nil(t, g.monitor.State().Count, "the rest is too few")
+	require.Zero(t, g.effect(&rule))
+	g.size.Store(groupBusy)
+	require.False(t, counts(rule.Shortest), "it is new again")
+}
+
+// TestOnlyBusyMembersCount has members of a sample that were busy and others that were not. The
+// kernel may date a byte later than it came.
+func TestOnlyBusyMembersCount(t *testing.T) {
+	w := newTown(t, 8)
+	w.now = w.now.Add(time.Minute)
+	count := &outage.Count{From: w.now.Add(-20 * time.Second), To: w.now.Add(-10 * time.Second)}
+	in := count.To.Add(-time.Second)
+	one := &sample{group: newGroup(network0, 0)}
+	for _, m := range []struct{ opened, heard mono.Time }{
+		{0, in}, {0, count.From}, {0, count.To.Add(heardSlack)}, // busy
+		{0, count.From - 1}, {0, count.To.Add(heardSlack) + 1}, {count.To.Add(-5 * time.Second), in},
+	} {
+		one.members = append(one.members, member{opened: w.Clock.Pack(m.opened), heard: m.heard})
+	}
+	require.Equal(t, 3, w.Groups.busy(one, count, w.now))
+	one.monitor.Init(count.To)
+	rule := w.groupRule()
+	one.monitor.Step(w.now, w.now, count.To, rule)
+	w.Groups.list = append(w.Groups.list, one)
+	for range 3 {
+		w.Groups.verify = 1
+		w.Groups.verifySome(w.now)
+	}
+	require.Equal(t, rule.Busy-3, one.monitor.State().Count.Enough(), "each counts once")
+}
+
+// TestASilentConnectionLeavesItsSample has connections whose requests take longer than a timeout.
+func TestASilentConnectionLeavesItsSample(t *testing.T) {
+	w := newTown(t, 96)
+	for _, c := range w.conns[:48] {
+		c.Hold()
+	}
+	w.live(20*time.Second, true)
+	require.Len(t, w.sample(network0).members, 96)
+	w.group = append(make([]int, 48), slices.Repeat([]int{1}, 48)...)
+	w.live(40*time.Second, false, true)
+	require.Len(t, w.sample(network0).members, 48)
 }

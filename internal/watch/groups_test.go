@@ -449,3 +449,18 @@ func TestASilentConnectionLeavesItsSample(t *testing.T) {
 	w.live(40*time.Second, false, true)
 	require.Len(t, w.sample(network0).members, 48)
 }
+
+// TestTheNextConnectionIsInNoSample opens connections of one network in the places of another's.
+func TestTheNextConnectionIsInNoSample(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(10*time.Second, true, true)
+	for id := range 24 {
+		w.Gone(uint32(id), w.conns[id])
+	}
+	for range 24 {
+		id, c := w.open()
+		w.conns[id], w.group[id], w.ids[c] = c, 1, int(id)
+	}
+	w.live(10*time.Second, true, true)
+	require.Len(t, w.sample(network0).members, 24)
+}

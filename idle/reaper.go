@@ -147,6 +147,7 @@ func (r *Reaper) add(l *loop, c gnet.Conn) {
 	if l.Open == 0 {
 		l.follow()
 	}
+	kernel.NoteOpened(c.Fd())
 	now, stamp := l.clock.Elapsed(), l.clock.Stamp()
 	id, s := l.Take(now)
 	s.Front = c

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/idlewheel/idlewheel/internal/kernel"
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -163,6 +164,7 @@ func (l *Listener) add(c net.Conn, flags uint32) net.Conn {
 		}
 		return c
 	}
+	_ = control(own, func(fd uintptr) { kernel.NoteOpened(int(fd)) })
 	if l.watch.Settings().Front.(*Config).Stamp {
 		c = &stampedConn{Conn: c, listener: l}
 	}

@@ -112,7 +112,7 @@ func (a address) listen(ctx context.Context, share bool) (net.Listener, error) {
 	case "fd":
 		return inherit(a.at)
 	}
-	// Package idle has keepalive of its own, and asks sockets what only plain TCP answers.
+	// Package idle has keepalive of its own. Nothing here is tested with Multipath TCP over gnet.
 	cfg := net.ListenConfig{KeepAlive: -1}
 	cfg.SetMultipathTCP(false)
 	if share {

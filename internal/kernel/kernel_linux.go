@@ -35,9 +35,14 @@ func Ask(fd int, ev *verdict.Evidence) { AskUnlessFresh(fd, 0, ev) }
 // than fresh ago. That takes half of the time.
 func AskUnlessFresh(fd int, fresh time.Duration, ev *verdict.Evidence) {
 	*ev = verdict.Evidence{Queued: -1}
-	askTCP(fd, ev)
+	severalPaths := askMultipath(fd, ev)
+	if !severalPaths {
+		askTCP(fd, ev)
+	}
 	if !ev.Dated || ev.Received == 0 || ev.Silent >= fresh {
-		ev.Found = peek(fd)
+		var fin bool
+		ev.Found, fin = peek(fd)
+		ev.HalfEnded = ev.HalfEnded || severalPaths && fin
 	}
 	// The last acknowledgement is no older than the last segment, in order or not.
 	if ev.Early != 0 && (ev.Found != verdict.Nothing || ev.Answered >= ev.Silent || !holdsInput(fd)) {
@@ -65,10 +70,9 @@ func askTCP(fd int, ev *verdict.Evidence) {
 		return
 	}
 	ev.Dated, ev.Step = true, step
-	ev.Silent = time.Duration(info.Last_data_recv) * time.Millisecond
-	ev.Quiet = time.Duration(info.Last_data_sent) * time.Millisecond
+	ev.Silent, ev.Quiet = milliseconds(info.Last_data_recv), milliseconds(info.Last_data_sent)
 	ev.Received, ev.Acked = info.Bytes_received, info.Bytes_acked
-	ev.Early, ev.Answered = info.Rcv_ooopack, time.Duration(info.Last_ack_recv)*time.Millisecond
+	ev.Early, ev.Answered = info.Rcv_ooopack, milliseconds(info.Last_ack_recv)
 	sent := info.Bytes_sent - info.Bytes_retrans
 	// Kernels before 4.19 do not count sent bytes. The SYN may count as one acknowledged byte.
 	ev.Counted = info.Bytes_sent > 0 || info.Bytes_acked <= 1 && info.Unacked == 0
@@ -105,8 +109,9 @@ func complete(info *unix.TCPInfo, size uintptr) bool {
 	return size >= received && info.Rcv_mss > 0
 }
 
-// peek inspects the socket without reading from it. unix.Recvfrom would allocate an address.
-func peek(fd int) verdict.Finding {
+// peek inspects the socket without reading from it, and reports whether the peer has ended its
+// side. unix.Recvfrom would allocate an address.
+func peek(fd int) (found verdict.Finding, fin bool) {
 	var b [1]byte
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
@@ -114,13 +119,13 @@ func peek(fd int) verdict.Finding {
 		switch {
 		// The last two errors mean that a sandbox forbids the call.
 		case errno == unix.EAGAIN, errno == unix.ENOSYS, errno == unix.EPERM:
-			return verdict.Nothing
+			return verdict.Nothing, false
 		case errno == unix.EINTR:
 			continue
 		case errno != 0 || n == 0:
-			return verdict.Ended
+			return verdict.Ended, errno == 0
 		default:
-			return verdict.Unread
+			return verdict.Unread, false
 		}
 	}
 }

@@ -20,3 +20,6 @@ func SetUserTimeout(int, time.Duration) error { return nil }
 
 // LocalAddr returns the zero Addr.
 func LocalAddr(int) netip.Addr { return netip.Addr{} }
+
+// NoteOpened does nothing: Ask does not know Multipath TCP on these systems.
+func NoteOpened(int) {}

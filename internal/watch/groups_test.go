@@ -347,8 +347,8 @@ func TestOverlappingSilencesCountOnce(t *testing.T) {
 	require.Same(t, away, w.Groups.awayOf(0, w.conns[0], away, w.now.Add(2*time.Hour)), "it is forgotten")
 }
 
-// TestTheLargestGroupsAreWatched offers more networks than are watched, from two shards. Groups that
-// are silent stay for a time when larger ones come, if they have connections.
+// TestTheLargestGroupsAreWatched offers more networks than are watched, from two shards. A silent
+// group stays for a time when larger ones come, if it has connections.
 func TestTheLargestGroupsAreWatched(t *testing.T) {
 	w := newTown(t)
 	network := func(n int) reap.Group {
@@ -437,7 +437,7 @@ func TestOnlyBusyMembersCount(t *testing.T) {
 	require.Equal(t, rule.Busy-3, one.monitor.State().Count.Enough(), "each counts once")
 }
 
-// TestASilentConnectionLeavesItsSample has connections whose requests take longer than a timeout.
+// TestASilentConnectionLeavesItsSample has connections with requests longer than a timeout.
 func TestASilentConnectionLeavesItsSample(t *testing.T) {
 	w := newTown(t, 96)
 	for _, c := range w.conns[:48] {

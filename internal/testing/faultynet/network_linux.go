@@ -20,6 +20,7 @@ import (
 // listen at its near end. Clients are in the namespace at its far end.
 type Cable struct {
 	space    string // the network namespace
+	far      string // the interface in it
 	near     string // the interface of this host; the one in the namespace is called far
 	host     string // the address of this host
 	prefix   string // the two addresses without their last byte, as a.b.c
@@ -62,32 +63,69 @@ func New(t testing.TB) *Cable {
 		skipOrFail(t, "a network namespace needs root")
 	}
 	needTool(t, "ip", "iproute2")
+	c := newCable("far")
+	c.space = "idlewheel" + c.near[len("iw"):]
+	if err := ip("netns", "add", c.space); err != nil {
+		skipOrFail(t, "no network namespace can be made here: %v", err)
+	}
+	t.Cleanup(func() { _ = ip("netns", "delete", c.space) })
+	c.lay(t)
+	return c
+}
+
+// AddPath connects the namespace by one more cable, by which clients of Multipath TCP reach the
+// address of the first one as well.
+func (c *Cable) AddPath(t testing.TB) *Cable {
+	t.Helper()
+	p := newCable("far2")
+	p.space = c.space
+	p.lay(t)
+	const table = "2"
+	for _, args := range [][]string{
+		{"rule", "add", "from", p.farHost(), "lookup", table},
+		{"route", "add", "default", "via", p.host, "dev", p.far, "table", table},
+		{"mptcp", "limits", "set", "subflow", "2"},
+		{"mptcp", "endpoint", "add", p.farHost(), "dev", p.far, "subflow"},
+	} {
+		require.NoError(t, ip(append([]string{"-n", c.space}, args...)...))
+	}
+	return p
+}
+
+// newCable returns a Cable with names and addresses that no other one has.
+func newCable(far string) *Cable {
 	id := int64(os.Getpid())*16 + cables.Add(1)
 	net30 := id % (1 << 20) * 4 // of 10.192.0.0/10
 	c := &Cable{
-		space: fmt.Sprintf("idlewheel%d", id), near: fmt.Sprintf("iw%d", id%1e9),
+		far: far, near: fmt.Sprintf("iw%d", id%1e9),
 		prefix:   fmt.Sprintf("10.%d.%d", 192+net30>>16, net30>>8&255),
 		lastByte: int(net30&255) + 1,
 	}
 	c.host = fmt.Sprintf("%s.%d", c.prefix, c.lastByte)
-	run := func(args ...string) error {
-		out, err := exec.Command("ip", args...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("ip %v: %w: %s", args, err, out)
-		}
-		return nil
-	}
-	if err := run("netns", "add", c.space); err != nil {
-		skipOrFail(t, "no network namespace can be made here: %v", err)
-	}
-	t.Cleanup(func() { _ = run("netns", "delete", c.space) })
-	require.NoError(t, run("link", "add", c.near, "type", "veth", "peer", "name", "far", "netns", c.space))
-	t.Cleanup(func() { _ = run("link", "delete", c.near) }) // if it was not pulled
-	require.NoError(t, run("addr", "add", c.host+"/30", "dev", c.near))
-	require.NoError(t, run("link", "set", c.near, "up"))
-	require.NoError(t, run("-n", c.space, "addr", "add", fmt.Sprintf("%s.%d/30", c.prefix, c.lastByte+1), "dev", "far"))
-	require.NoError(t, run("-n", c.space, "link", "set", "far", "up"))
 	return c
+}
+
+// farHost returns the address of the far end.
+func (c *Cable) farHost() string { return fmt.Sprintf("%s.%d", c.prefix, c.lastByte+1) }
+
+// lay connects this host with the namespace.
+func (c *Cable) lay(t testing.TB) {
+	t.Helper()
+	require.NoError(t, ip("link", "add", c.near, "type", "veth", "peer", "name", c.far, "netns", c.space))
+	t.Cleanup(func() { _ = ip("link", "delete", c.near) }) // if it was not pulled
+	require.NoError(t, ip("addr", "add", c.host+"/30", "dev", c.near))
+	require.NoError(t, ip("link", "set", c.near, "up"))
+	require.NoError(t, ip("-n", c.space, "addr", "add", c.farHost()+"/30", "dev", c.far))
+	require.NoError(t, ip("-n", c.space, "link", "set", c.far, "up"))
+}
+
+// ip runs the ip command.
+func ip(args ...string) error {
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %v: %w: %s", args, err, out)
+	}
+	return nil
 }
 
 // Host returns the address of this host, and Near its interface.
@@ -123,8 +161,14 @@ func (c *Cable) Inside(t testing.TB, do func()) {
 // Dial connects from the far end.
 func (c *Cable) Dial(t testing.TB, port int) (conn net.Conn) {
 	t.Helper()
+	return c.DialBy(t, &net.Dialer{}, port)
+}
+
+// DialBy connects from the far end by a Dialer.
+func (c *Cable) DialBy(t testing.TB, dialer *net.Dialer, port int) (conn net.Conn) {
+	t.Helper()
 	var err error
-	c.Inside(t, func() { conn, err = net.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
+	c.Inside(t, func() { conn, err = dialer.Dial("tcp4", net.JoinHostPort(c.host, strconv.Itoa(port))) })
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
@@ -147,9 +191,9 @@ func (c *Cable) LoseIf(t testing.TB, matches string, ways ...Way) (mend func()) 
 	for _, w := range ways {
 		dev, nft := c.near, []string{"nft"}
 		if w == ToClient {
-			dev, nft = "far", []string{"ip", "netns", "exec", c.space, "nft"}
+			dev, nft = c.far, []string{"ip", "netns", "exec", c.space, "nft"}
 		}
-		table := "netdev " + c.space
+		table := "netdev " + c.near
 		run := func(rules string) error {
 			cmd := exec.Command(nft[0], append(nft[1:], "-f", "-")...)
 			cmd.Stdin = strings.NewReader(rules)

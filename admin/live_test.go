@@ -212,6 +212,8 @@ func TestFramesAreSentWhileALoopIsBlocked(t *testing.T) {
 	s := newSite(t, 1, minute, Config{Token: rightToken})
 	v := s.watch(t)
 	s.connect(t, "x")
+	unblock := sync.OnceFunc(func() { close(s.block) })
+	defer unblock() // a failure must not leave the loop blocked
 	s.connect(t, "b")
 	v.hello()
 	f := v.until("a frame reports the blocked loop", func(f shownFrame) bool { return f.Blocked })
@@ -229,7 +231,7 @@ func TestFramesAreSentWhileALoopIsBlocked(t *testing.T) {
 	}
 	again()
 	require.True(t, v.frame().Blocked, "a new viewer is told as well")
-	close(s.block)
+	unblock()
 	again()
 	f = v.until("the loop answers", func(f shownFrame) bool { return !f.Blocked })
 	requireRings(t, f, 1, 2)

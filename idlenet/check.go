@@ -78,8 +78,7 @@ func (s *shard) checkOwn(n *conn, own ConnLimits) (err error) {
 		ReadTimeout: max(own.ReadTimeout, 0), AllTimeout: max(own.AllTimeout, 0), WriteTimeout: max(own.WriteTimeout, 0),
 		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: s.config().Stamp,
 	}
-	socket, _ := root(n.Front.conn)
-	cfg.checkSockets(socket.LocalAddr(), func(_, format string, args ...any) {
+	cfg.checkSockets(n.Front.own().LocalAddr(), func(_, format string, args ...any) {
 		err = errors.Join(err, fmt.Errorf("idlenet: "+format, args...))
 	})
 	return err

@@ -124,6 +124,11 @@ type Config struct {
 	// timeout. Update cannot change it.
 	Tick time.Duration
 
+	// Unwrap returns the connection inside one that has no method NetConn, such as those of
+	// golang.org/x/net/netutil, of proxies and of multiplexers of others, or nil if there is none.
+	// Otherwise such a connection is not watched. It is called on any goroutine.
+	Unwrap func(c net.Conn) net.Conn
+
 	// Stamp wraps each connection that Accept returns, to note when its Read returned bytes. It is
 	// for connections of which the kernel does not tell when bytes arrived: unix sockets, and
 	// systems other than Linux. The wrapper hides the methods of the connection, such as those that

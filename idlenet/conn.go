@@ -95,7 +95,7 @@ func (l *Listener) EndMessage(c net.Conn) {
 // tells of a listener around this one that hides its connections.
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
-		if _, ok := root(c); !ok {
+		if _, ok := l.root(c); !ok {
 			l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
 		}
 	}

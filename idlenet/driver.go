@@ -227,7 +227,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 func (s *shard) askWhenHeard(n *conn) (now mono.Time, open bool) {
 	ev, clock := &s.listener.driver.evidence, &s.Watcher.Clock
 	before := clock.Elapsed()
-	if !s.listener.ask(n.Front.conn, configtable.TenYears, ev) {
+	if !s.listener.ask(n.Front.own(), configtable.TenYears, ev) {
 		return before, false
 	}
 	now = clock.Elapsed()

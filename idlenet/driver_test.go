@@ -151,7 +151,7 @@ func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
 	all := []*simLife{w.accept(), w.accept()}
 	w.Sleep(500 * time.Millisecond)
 	w.lookSoon(all...)
-	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
+	w.ln.ask = func(c socket, fresh time.Duration, ev *verdict.Evidence) bool {
 		w.ln.ask = w.ask
 		open := w.ask(c, fresh, ev)
 		w.Stop(5*time.Second, false)

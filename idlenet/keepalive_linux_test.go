@@ -1,11 +1,15 @@
 package idlenet
 
 import (
+	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // keepAliveOf returns whether the kernel probes the peer, and how long it waits.
@@ -23,7 +27,7 @@ func TestUpdateOfTCPKeepAlive(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: 40 * time.Second, Tick: 20 * time.Millisecond})
 	e.dial()
-	own, _ := root(e.accepted())
+	own, _ := e.root(e.accepted())
 	for _, d := range []time.Duration{40 * time.Second, time.Minute, 0} {
 		require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = d }))
 		eventually(t, "the socket follows", func() bool {
@@ -39,7 +43,7 @@ func TestTCPKeepAliveOfAConnectionBetweenTwoSettings(t *testing.T) {
 	e := newEcho(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: time.Minute})
 	e.dial()
 	c := e.accepted()
-	own, _ := root(c)
+	own, _ := e.root(c)
 	e.with(c, func(s *shard, id uint32, n *conn) { s.drop(id, n) })
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = 40 * time.Second }))
 	e.watch.Open.Add(1)
@@ -47,4 +51,25 @@ func TestTCPKeepAliveOfAConnectionBetweenTwoSettings(t *testing.T) {
 	e.shard(own).add(own, own, 0)
 	_, timeout := keepAliveOf(t, own)
 	require.Equal(t, 40*time.Second, timeout)
+}
+
+// TestATypeThatEmbedsATCPConn is reset and probed as what it embeds. One that is no pointer is
+// refused: it has no address that could be its name.
+func TestATypeThatEmbedsATCPConn(t *testing.T) {
+	t.Parallel()
+	type embedding struct{ *net.TCPConn }
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return &embedding{c.(*net.TCPConn)} }}, Config{
+		ReadTimeout: short, TCPKeepAlive: time.Minute, Reset: []Reason{reap.ReadIdle},
+	})
+	client := e.dial()
+	own, ok := e.root(e.accepted())
+	require.True(t, ok)
+	_, timeout := keepAliveOf(t, own)
+	require.Equal(t, time.Minute, timeout)
+	_, err = client.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	_, err = e.Watch(embedding{new(net.TCPConn)})
+	require.ErrorContains(t, err, "is a socket, but not a pointer")
 }

@@ -43,7 +43,7 @@ func TestAHalfClosedConnectionEnds(t *testing.T) {
 func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 	e := newEcho(t, Config{ReadTimeout: time.Minute, TCPKeepAlive: 40 * time.Second})
 	e.dial()
-	own, _ := root(e.accepted())
+	own, _ := e.root(e.accepted())
 	require.NoError(t, control(own, func(fd uintptr) {
 		seconds, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
 		require.NoError(t, err)

@@ -28,7 +28,7 @@ var (
 // Its methods are safe for concurrent use.
 //
 // Arguments that are a net.Conn may be the connection that Accept has returned, or one around it
-// that has a method NetConn, such as a *tls.Conn.
+// that has a method NetConn, such as a *tls.Conn, or that Config.Unwrap knows.
 type Listener struct {
 	// Immutable.
 	inner   net.Listener
@@ -56,7 +56,7 @@ type Listener struct {
 
 // An ask queries the kernel about a connection. Whether bytes wait unread need not be found out if
 // the last one came less than fresh ago. It reports false if the connection is closed.
-type ask func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool)
+type ask func(own socket, fresh time.Duration, ev *verdict.Evidence) (open bool)
 
 // Listen returns a Listener around inner, a listener of TCP or unix sockets. The error joins all
 // mistakes in the Config. It names the limits that the sockets of inner cannot keep.
@@ -148,7 +148,7 @@ func (l *Listener) Watch(c net.Conn) (net.Conn, error) {
 	if l.ID(c) != "" {
 		return c, errors.New("idlenet: the connection is watched already")
 	}
-	if _, ok := root(c); !ok {
+	if _, ok := l.root(c); !ok {
 		return c, errNoSocket(c)
 	}
 	return l.add(c, dialled), nil
@@ -156,7 +156,7 @@ func (l *Listener) Watch(c net.Conn) (net.Conn, error) {
 
 // add watches a connection.
 func (l *Listener) add(c net.Conn, flags uint32) net.Conn {
-	own, ok := root(c)
+	own, ok := l.root(c)
 	if !ok {
 		l.watch.Warn(&l.warnings.foreign, "a connection is not watched: no limit applies to it", "error", errNoSocket(c))
 		if flags&dialled == 0 {

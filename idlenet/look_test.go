@@ -272,7 +272,7 @@ func TestAVerdictIsAsOldAsTheAnswer(t *testing.T) {
 	w.Sleep(940 * time.Millisecond)
 	w.lookSoon(l)
 	w.After(50*time.Millisecond, func() { l.Sock.Peer.Send(1) })
-	w.ln.ask = func(c net.Conn, fresh time.Duration, ev *verdict.Evidence) bool {
+	w.ln.ask = func(c socket, fresh time.Duration, ev *verdict.Evidence) bool {
 		open := w.ask(c, fresh, ev)
 		w.Stop(60*time.Millisecond, false)
 		w.ln.ask = w.ask

@@ -28,7 +28,7 @@ func (s *shard) Record(n *conn) *conntable.Record { return s.lastRead(n) }
 // Ask takes a peer that has ended its side for a silent one: the server will read that. Until then
 // the limits apply.
 func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
-	open = s.listener.ask(n.Front.conn, s.fresh(n), ev)
+	open = s.listener.ask(n.Front.own(), s.fresh(n), ev)
 	if ev.Found == verdict.Ended {
 		ev.Found = verdict.Nothing
 	}
@@ -37,11 +37,11 @@ func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
 
 func (s *shard) Output(*conn) int { return 0 }
 
-func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn.RemoteAddr() }
+func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn().RemoteAddr() }
 
 // Path returns the addresses of the socket, also if a PROXY header has told others.
 func (s *shard) Path(n *conn) (local, remote netip.Addr) {
-	own, _ := root(n.Front.conn)
+	own := n.Front.own()
 	return sourcelimit.AddrOf(own.LocalAddr()), sourcelimit.AddrOf(own.RemoteAddr())
 }
 
@@ -66,7 +66,7 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool)
 		s.Counters.Events[ev.Reason]++
 		return ev.Reason != reap.WriteIdle
 	}
-	l, c := s.listener, n.Front.conn
+	l, c := s.listener, n.Front.conn()
 	s.calls = append(s.calls, func() {
 		judged := false // it is watched, and has not ended
 		l.with(c, func(s *shard, id uint32, n *conn) {
@@ -82,20 +82,19 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool)
 }
 
 func (s *shard) Ping(n *conn) {
-	ping, c := s.config().Heartbeat.Ping, n.Front.conn
+	ping, c := s.config().Heartbeat.Ping, n.Front.conn()
 	s.calls = append(s.calls, func() { s.listener.spawn(func() { ping(c) }) })
 }
 
 func (s *shard) Farewell(n *conn, reason *ReapError) {
-	if goodbye, c := s.config().Goodbye, n.Front.conn; goodbye != nil {
+	if goodbye, c := s.config().Goodbye, n.Front.conn(); goodbye != nil {
 		s.calls = append(s.calls, func() { s.listener.spawn(func() { goodbye(c, reason) }) })
 	}
 }
 
 // Close makes the server close a connection.
 func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
-	cfg, c := s.config(), n.Front.conn
-	own, _ := root(c)
+	cfg, c, own := s.config(), n.Front.conn(), n.Front.own()
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
 	reset := s.Set.Resets(reason.Reason)
@@ -114,7 +113,7 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 
 // LookAtEnded closes a connection that the server should have closed by now.
 func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (next mono.Time, keep bool) {
-	own, _ := root(n.Front.conn)
+	own := n.Front.own()
 	switch open := !isClosed(own); {
 	case !open && e.Closed:
 		return 0, false
@@ -134,7 +133,7 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 
 func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }
 
-func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.listener.keepAlive(n.Front.conn, d) }
+func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.listener.keepAlive(n.Front.own(), d) }
 
 // CountBusy does nothing: the driver counts.
 func (s *shard) CountBusy(*outage.Count) {}

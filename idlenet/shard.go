@@ -29,7 +29,37 @@ type shard struct {
 // A front is what a Listener keeps of a connection.
 type front struct {
 	record conntable.Record
-	conn   net.Conn // as Accept has returned it
+	kept   net.Conn // the socket, or a *layered
+}
+
+// A layered is a connection of a server with its socket inside, which it may deny after its Close.
+type layered struct {
+	net.Conn
+	own socket
+}
+
+// keep returns what a Listener keeps of a connection with a socket inside.
+func keep(c net.Conn, own socket) net.Conn {
+	if c == net.Conn(own) {
+		return c
+	}
+	return &layered{c, own}
+}
+
+// conn returns the connection as Accept has returned it.
+func (f *front) conn() net.Conn {
+	if c, is := f.kept.(*layered); is {
+		return c.Conn
+	}
+	return f.kept
+}
+
+// own returns the socket inside.
+func (f *front) own() socket {
+	if c, is := f.kept.(*layered); is {
+		return c.own
+	}
+	return f.kept.(socket)
 }
 
 type conn = watch.Conn[front]
@@ -62,8 +92,7 @@ func address(own socket) uintptr { return reflect.ValueOf(own).Pointer() }
 
 // addressOf returns the address of the socket of a connection.
 func (s *shard) addressOf(id uint32) uintptr {
-	own, _ := root(s.At(id).Front.conn)
-	return address(own)
+	return address(s.At(id).Front.own())
 }
 
 // shard returns the shard of a socket.
@@ -86,7 +115,7 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
 	n.Own = flags
-	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, c}
+	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, keep(c, own)}
 	s.ids.Add(address(own), id)
 	s.File(id, n, now)
 	for range searchPerAdd {
@@ -102,7 +131,7 @@ func (s *shard) searchClosed() {
 	id := s.hand % s.Len()
 	s.hand = id + 1
 	if n := s.At(id); n.Used() && s.Ends.Of(id) == nil {
-		if own, ok := root(n.Front.conn); ok && isClosed(own) {
+		if isClosed(n.Front.own()) {
 			s.drop(id, n)
 		}
 	}
@@ -125,9 +154,7 @@ func (s *shard) size() (n uint32) {
 
 // drop forgets a connection that is closed.
 func (s *shard) drop(id uint32, n *conn) {
-	if own, ok := root(n.Front.conn); ok {
-		s.ids.Remove(address(own), id)
-	}
+	s.ids.Remove(address(n.Front.own()), id)
 	s.noteClosed(id, n)
 	s.Remove(id, n)
 }
@@ -138,7 +165,7 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 		return
 	}
 	if n.Own&dialled == 0 {
-		s.listener.sources.Release(sourcelimit.AddrOf(n.Front.conn.RemoteAddr()))
+		s.listener.sources.Release(sourcelimit.AddrOf(n.Front.conn().RemoteAddr()))
 	}
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++
@@ -148,7 +175,7 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 // with calls a function with the state of a connection. It does nothing if the Listener does not
 // watch the connection.
 func (l *Listener) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
-	own, ok := root(c)
+	own, ok := l.root(c)
 	if !ok {
 		return
 	}
@@ -186,7 +213,7 @@ func (s *shard) told(id uint32, e *watch.End, grace time.Duration) {
 // Touch was later.
 func (s *shard) lastRead(n *conn) *conntable.Record {
 	r := &n.Front.record
-	if c, is := n.Front.conn.(*stampedConn); is {
+	if c, is := n.Front.conn().(*stampedConn); is {
 		if heard := mono.Stamp(c.heard.Load() - 1); heard >= 0 {
 			if heard > r.Heard.Unwrap(s.Watcher.Clock.Stamp()) {
 				r.Heard = heard.Short()

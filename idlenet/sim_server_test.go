@@ -189,7 +189,9 @@ func (l *simLife) accept() {
 		return
 	}
 	l.Opening()
-	w.next = l.conn
+	if w.next = l.conn; w.wrap != nil {
+		w.next = w.wrap(l.conn)
+	}
 	full := w.cfg.MaxConnections > 0 && w.ln.Connections() >= w.cfg.MaxConnections
 	w.Admits = true
 	c, err := w.ln.Accept()

@@ -22,9 +22,10 @@ type simWorld struct {
 	addr net.Addr
 	ln   *Listener
 
-	next       net.Conn   // the connection that Accept of the inner listener returns
-	closed     []*simLife // closed connections that are still watched
-	dropped    []*simLife // their addresses may be used again
+	next       net.Conn                // the connection that Accept of the inner listener returns
+	wrap       func(net.Conn) net.Conn // a layer around it, if not nil
+	closed     []*simLife              // closed connections that are still watched
+	dropped    []*simLife              // their addresses may be used again
 	judging    bool
 	ends       bool          // no connection is accepted any more
 	inspecting bool          // no verdict follows a question to the kernel
@@ -149,12 +150,12 @@ func (w *simWorld) Accept(l *sim.Life) { w.Later(w.Now+w.UpTo(w.late), l.Conn.(*
 
 // lifeOf returns the connection that the Listener means.
 func (w *simWorld) lifeOf(c net.Conn) *simLife {
-	own, _ := root(c)
+	own, _ := w.ln.root(c)
 	return own.(*simConn).simLife
 }
 
 // ask answers a question of the Listener about a connection.
-func (w *simWorld) ask(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool) {
+func (w *simWorld) ask(c socket, fresh time.Duration, ev *verdict.Evidence) (open bool) {
 	l := w.lifeOf(c)
 	l.calledFor("the kernel is asked")
 	w.AboutToAsk(l.Life)

@@ -20,7 +20,8 @@ type socket interface {
 }
 
 // root returns the connection of package net inside c. It reports false if there is none.
-func root(c net.Conn) (own socket, ok bool) {
+func (l *Listener) root(c net.Conn) (own socket, ok bool) {
+	unwrap := l.watch.Settings().Front.(*Config).Unwrap
 	for range 8 { // layers
 		switch inner := c.(type) {
 		case interface{ NetConn() net.Conn }:
@@ -28,20 +29,25 @@ func root(c net.Conn) (own socket, ok bool) {
 		case socket:
 			return inner, reflect.TypeOf(inner).Kind() == reflect.Pointer // its address is its name
 		default:
-			return nil, false
+			if unwrap == nil {
+				return nil, false
+			}
+			c = unwrap(c)
 		}
 	}
 	return nil, false
 }
 
 func errNoSocket(c net.Conn) error {
-	return fmt.Errorf("idlenet: %T is not a socket: it needs a method SyscallConn, or NetConn that returns the connection inside", c)
+	if _, is := c.(socket); is {
+		return fmt.Errorf("idlenet: %T is a socket, but not a pointer: return a pointer to it, or give it a method NetConn that returns the connection inside", c)
+	}
+	return fmt.Errorf("idlenet: %T is not a socket: it needs a method SyscallConn, or NetConn that returns the connection inside, or Config.Unwrap that does", c)
 }
 
 // askKernel queries the kernel about a connection.
-func askKernel(c net.Conn, fresh time.Duration, ev *verdict.Evidence) (open bool) {
-	own, ok := root(c)
-	return ok && control(own, func(fd uintptr) { kernel.AskUnlessFresh(int(fd), fresh, ev) }) == nil
+func askKernel(own socket, fresh time.Duration, ev *verdict.Evidence) (open bool) {
+	return control(own, func(fd uintptr) { kernel.AskUnlessFresh(int(fd), fresh, ev) }) == nil
 }
 
 // control calls a function with the descriptor of a socket. The error says that the socket is
@@ -58,10 +64,11 @@ func control(own socket, do func(fd uintptr)) error {
 func isClosed(own socket) bool { return control(own, func(uintptr) {}) != nil }
 
 // keepAlive makes the kernel probe the peer.
-func (l *Listener) keepAlive(c net.Conn, d time.Duration) {
+func (l *Listener) keepAlive(own socket, d time.Duration) {
 	const probes = 4
-	own, _ := root(c)
-	tcp, ok := own.(*net.TCPConn)
+	tcp, ok := own.(interface { // a *net.TCPConn, or a type that embeds one
+		SetKeepAliveConfig(config net.KeepAliveConfig) error
+	})
 	if !ok {
 		return
 	}
@@ -84,7 +91,7 @@ func tell(own socket) { _ = own.SetReadDeadline(aLongTimeAgo) }
 // closeNow closes a connection. With reset the peer gets a RST. It does not block, whatever the
 // server has set with SetLinger.
 func closeNow(own socket, reset bool) {
-	if tcp, ok := own.(*net.TCPConn); ok {
+	if tcp, ok := own.(interface{ SetLinger(seconds int) error }); ok {
 		linger := -1 // the kernel sends in the background what waits
 		if reset {
 			linger = 0

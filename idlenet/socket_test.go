@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,7 +192,7 @@ func TestWatchADialledConnection(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.ErrorIs(t, e.Reason(client), reap.ReadIdle)
 	require.NoError(t, client.Close())
-	require.False(t, askKernel(client, 0, new(verdict.Evidence)))
+	require.False(t, askKernel(client.(socket), 0, new(verdict.Evidence)))
 }
 
 // TestBytesOfTheFirstTickCount reads before the clock of a Listener has moved.
@@ -200,11 +201,83 @@ func TestBytesOfTheFirstTickCount(t *testing.T) {
 	require.NoError(t, err)
 	inner, peer := net.Pipe()
 	defer func() { _, _ = inner.Close(), peer.Close() }()
-	n := &conn{Front: front{conntable.Record{Tag: conntable.Fresh}, &stampedConn{Conn: inner, listener: ln}}}
+	n := &conn{Front: front{conntable.Record{Tag: conntable.Fresh}, keep(&stampedConn{Conn: inner, listener: ln}, nil)}}
 	require.True(t, ln.shards[0].lastRead(n).Has(conntable.Fresh))
 	go func() { _, _ = peer.Write([]byte("x")) }()
-	_, err = n.Front.conn.Read(make([]byte, 1))
+	_, err = n.Front.kept.Read(make([]byte, 1))
 	require.NoError(t, err)
 	require.Zero(t, ln.watch.Clock.Stamp())
 	require.False(t, ln.shards[0].lastRead(n).Has(conntable.Fresh))
+}
+
+// TestConfigUnwrapFindsTheSocket has wrappers of others, below the Listener and above it, and one
+// that has no socket inside.
+func TestConfigUnwrapFindsTheSocket(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{opaque{c}} }}, Config{
+		ReadTimeout: short, Unwrap: func(c net.Conn) net.Conn {
+			if o, is := c.(opaque); is {
+				return o.Conn
+			}
+			return nil
+		},
+	})
+	e.dial()
+	c := opaque{e.accepted()}
+	require.NotEmpty(t, e.ID(c))
+	e.Hold(c)
+	time.Sleep(2 * short)
+	require.Nil(t, e.Reason(c))
+	e.Release(c)
+	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
+	a, b := net.Pipe()
+	defer func() { _, _ = a.Close(), b.Close() }()
+	require.Empty(t, e.ID(a))
+	_, err = e.Watch(opaque{a})
+	require.ErrorContains(t, err, "Config.Unwrap")
+}
+
+// A denier has no socket inside after its Close.
+type denier struct {
+	net.Conn
+	closed *atomic.Bool
+}
+
+func (c denier) NetConn() net.Conn {
+	if c.closed.Load() {
+		return nil
+	}
+	return c.Conn
+}
+
+func (c denier) Close() error {
+	c.closed.Store(true)
+	return c.Conn.Close()
+}
+
+// TestAWrapperThatDeniesItsSocket closes a connection, after which its wrapper denies it. The next
+// connection has the same address.
+func TestAWrapperThatDeniesItsSocket(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, MaxAge: time.Hour})
+	var closed atomic.Bool
+	w.wrap = func(c net.Conn) net.Conn { return denier{c, &closed} }
+	first := w.accept()
+	closed.Store(true)
+	w.ln.Hold(first.c)
+	first.serverCloses()
+	w.wrap = nil
+	w.Sleep(3 * time.Second)
+	require.Zero(t, w.ln.Connections())
+	next := w.accept()
+	require.Same(t, first.conn, next.conn, "the address is used again")
+	w.ln.Hold(next.c)
+	require.Nil(t, w.ln.Reason(next.c))
+	w.ln.Release(next.c)
+	w.Sleep(time.Second + w.Slack())
+	require.NotNil(t, w.ln.Reason(next.c))
+	for _, s := range w.ln.shards {
+		require.LessOrEqual(t, s.ids.Len(), s.Open)
+	}
 }

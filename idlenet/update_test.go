@@ -14,7 +14,7 @@ import (
 
 func TestUpdate(t *testing.T) {
 	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: time.Minute, Tick: 50 * time.Millisecond})
+	e := newEcho(t, Config{ReadTimeout: time.Minute, CloseGrace: 2 * time.Minute, Tick: 50 * time.Millisecond})
 	e.dial()
 	c := e.accepted()
 	err := e.Update(func(cfg *Config) {
@@ -26,6 +26,7 @@ func TestUpdate(t *testing.T) {
 	}
 	require.Equal(t, time.Minute, e.Config().ReadTimeout, "nothing has changed")
 	require.Zero(t, e.Stats().Updates)
+	require.GreaterOrEqual(t, e.watch.Rule().Memory, e.Config().CloseGrace, "an outage may fall into it")
 
 	err = e.Update(func(cfg *Config) {
 		cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate, cfg.Sources.Entries = true, 1, 1, 1

@@ -55,6 +55,9 @@ func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 	return i, nil
 }
 
+// Lists reports whether the Query needs all connections.
+func (i *Inspector) Lists() bool { return i.Query.Limit > 0 || i.Query.States }
+
 // Failed returns what is found if not all connections could be inspected: a part of the counts
 // would be wrong.
 func Failed() reap.Inspection { return reap.Inspection{States: newStates()} }
@@ -78,7 +81,7 @@ const inspectStep = 1 << 8
 // Inspect inspects the connections from a number on, and at the end the ring. It returns the number
 // at which to go on, and false if there is nothing more.
 func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
-	if i.Query.Limit > 0 || i.Query.States {
+	if i.Lists() {
 		for next = from; next < min(from+inspectStep, s.Len()); next++ {
 			if c := s.conns.at(next); c.Used() && (s.Ends.Of(next) == nil || !s.Ends.Of(next).Closed) {
 				inspect(i, s, next, c)

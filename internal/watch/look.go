@@ -41,7 +41,6 @@ func (s *Shard[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
 	seemsDead := false
 	if !s.asks {
 		s.facts = s.Facts(id, c, now)
-		s.Groups.heard(id, c, func() mono.Time { return s.facts.Heard.From }, now)
 		v := s.judge(id, c, &s.facts, s.Outages.At(now), now)
 		if v.Act == verdict.Wait && !v.PutOff && !(c.Judged() && s.LimitsOf(c).needsKernel(&s.facts, now)) {
 			s.Counters.countStay(v)
@@ -87,7 +86,6 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 		}
 		s.learn(id, c, f, now, seemsDead)
 		seemsDead = false
-		s.Groups.heard(id, c, func() mono.Time { return f.Heard.From }, now)
 		asked := now.Add(-ev.Took) // the answer was true before the question ended, and may be old by now
 		v := s.judge(id, c, f, s.Outages.At(asked), asked)
 		if v.Act == verdict.Wait {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
@@ -45,6 +46,33 @@ func TestABlockedLoopCountsForALimitOfAnUpdate(t *testing.T) {
 	stall := verdict.Outage{From: p.now, To: p.now.Add(30 * time.Second), Length: 30 * time.Second}
 	p.Shard.Outages.AddStall(stall.From, stall.To)
 	require.Equal(t, verdict.Outages{stall}, p.Shard.Outages.away.Loop)
+}
+
+// TestASilenceOfAllIsHeldAndRemembered steps the Monitor as the driver does. So few connections are
+// no group.
+func TestASilenceOfAllIsHeldAndRemembered(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	p.pass(time.Second)
+	rule, last := *p.Rule(), p.now
+	away := func(heard mono.Time) *verdict.Away {
+		from := p.now
+		p.now = p.now.Add(rule.Tick)
+		p.Monitor.Step(from, p.now, heard, rule)
+		p.Clock.Move()
+		return p.Shard.Outages.At(p.now)
+	}
+	for p.Monitor.State().Count == nil {
+		require.Zero(t, away(last).HeldSince)
+		require.Less(t, p.now, last.Add(10*time.Second))
+	}
+	p.Monitor.State().Count.Add(outage.MinBusy)
+	for range 10 {
+		require.Equal(t, last, away(last).HeldSince)
+	}
+	after := away(p.now)
+	require.Zero(t, after.HeldSince)
+	require.Len(t, after.All, 1)
+	require.Empty(t, after.Server)
 }
 
 func TestOutagesAreLogged(t *testing.T) {

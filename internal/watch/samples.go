@@ -319,7 +319,7 @@ func (all *samples[C]) verifySome(now mono.Time) {
 	for range verifiedAtOnce {
 		all.asked = (all.asked + stride) % s.Len()
 		if c := s.conns.at(all.asked); c.Used() && s.IsJudged(all.asked, c) {
-			all.heard(all.asked, c, func() mono.Time { return s.port.Heard(c, now) }, now)
+			all.tell(all.asked, c, now)
 		}
 		if all.verify--; all.verify == 0 {
 			break
@@ -347,9 +347,9 @@ func (all *samples[C]) busy(one *sample, c *outage.Count, now mono.Time) (n int)
 	return n
 }
 
-// heard tells the groups of a connection when it was heard, while a silence of them counts:
-// the connection may be in no sample.
-func (all *samples[C]) heard(id uint32, c *Conn[C], heard func() mono.Time, now mono.Time) {
+// tell tells the groups of a connection when it was heard, while a silence of them counts: the
+// connection may be in no sample.
+func (all *samples[C]) tell(id uint32, c *Conn[C], now mono.Time) {
 	s := all.shard
 	if int64(now) >= s.Watcher.groups.until.Load() {
 		return
@@ -361,7 +361,7 @@ func (all *samples[C]) heard(id uint32, c *Conn[C], heard func() mono.Time, now 
 			continue
 		}
 		if at == 0 {
-			at = heard()
+			at = s.port.Heard(c, now)
 		}
 		if at > g.news().Add(heardSlack) {
 			g.hear(at)

@@ -91,8 +91,9 @@ func (l *Listener) EndMessage(c net.Conn) {
 //
 // A request that is being served holds its connection, and the first one ends the handshake. A
 // connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
-// connection is forgotten at once. With HTTP/2 a connection is held while it has streams. A warning
-// tells of a listener around this one that hides its connections.
+// connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
+// no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
+// of a listener around this one that hides its connections.
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		if _, ok := l.root(c); !ok {
@@ -100,17 +101,13 @@ func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
 		}
 	}
 	l.with(c, func(s *shard, id uint32, n *conn) {
-		isActive, wasActive := state == http.StateActive, n.Own&active != 0
-		n.Own &^= active
-		switch {
+		isActive, wasActive := state == http.StateActive, n.Serving()
+		switch n.Serve(isActive); {
 		case isActive && !wasActive:
 			ready(n)
 			n.Hold()
 		case !isActive && wasActive:
 			s.release(n)
-		}
-		if isActive {
-			n.Own |= active
 		}
 		if state == http.StateClosed && s.Ends.Of(id) == nil {
 			s.drop(id, n)

@@ -64,11 +64,8 @@ func (f *front) own() socket {
 
 type conn = watch.Conn[front]
 
-// The bits of State.Own.
-const (
-	active  = 1 << iota // ConnState has seen a request that is not over
-	dialled             // the connection came by Watch
-)
+// dialled is the bit of State.Own of a connection that came by Watch.
+const dialled = 1
 
 func newShard(l *Listener, number uint32) *shard {
 	s := &shard{listener: l}

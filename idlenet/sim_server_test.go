@@ -270,6 +270,7 @@ func (l *simLife) serve() {
 		l.Held()
 	case simUseConnState:
 		w.ln.ConnState(l.c, http.StateActive)
+		l.Serving(true)
 		l.Held()
 		l.Ready()
 	}
@@ -300,6 +301,7 @@ func (l *simLife) served() {
 		l.Released()
 	case simUseConnState:
 		w.ln.ConnState(l.c, map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
+		l.Serving(false)
 		l.Released()
 	}
 	if l.messages && w.One(2) {

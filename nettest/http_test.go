@@ -108,7 +108,10 @@ func curl(t testing.TB, args ...string) string {
 
 func TestHTTPRequestLongerThanReadTimeout(t *testing.T) {
 	inEachHTTPVersion(t, func(t *testing.T, version string) {
-		l := listen(t, idlenet.Config{ReadTimeout: timeout, AllTimeout: timeout, HandshakeTimeout: timeout})
+		l := listen(t, idlenet.Config{
+			ReadTimeout: timeout, AllTimeout: timeout, HandshakeTimeout: timeout,
+			Heartbeat: idlenet.Heartbeat{Interval: timeout / 4, Ping: func(net.Conn) {}}, // for WebSocket
+		})
 		url := serveHTTP(l, &http.Server{Handler: answerIn(long), ConnState: l.ConnState})
 		require.Equal(t, "ok 1\nok 0\n", curl(t, version, url, url))
 		l.requireNone()

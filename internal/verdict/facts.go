@@ -33,11 +33,12 @@ type Facts struct {
 	// is unknown. Heard may be later, if the byte waited or its handler was slow.
 	ArrivedAfter mono.Time
 
-	Fresh  bool // nothing was heard yet
-	Ready  bool // the handshake is complete
-	Held   bool // a request is being worked on
-	Unread bool // bytes of the peer wait in the socket
-	Blind  bool // the kernel does not report when bytes were sent
+	Fresh   bool // nothing was heard yet
+	Ready   bool // the handshake is complete
+	Held    bool // a request is being worked on
+	Serving bool // no ping may come between the bytes of its answer
+	Unread  bool // bytes of the peer wait in the socket
+	Blind   bool // the kernel does not report when bytes were sent
 
 	Output       int       // bytes that wait in the buffer of the event loop
 	StalledSince mono.Time // output has waited since then, and the peer has read none of it

@@ -224,7 +224,7 @@ func (lim *Limits) idle(r Reason, f *Facts) deadline {
 func (lim *Limits) heartbeat(f *Facts) deadline {
 	h := &lim.Heartbeat
 	switch {
-	case f.Leaving:
+	case f.Leaving || f.Serving:
 		return none
 	case f.Missed > 0:
 		return after(f.LastPing, h.Retry, true)

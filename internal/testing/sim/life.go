@@ -42,7 +42,7 @@ type Truth struct {
 	events    [verdict.IdleReasons]time.Duration // verdicts of the last idle events
 	delivered [verdict.IdleReasons]time.Duration // calls of OnIdle for them
 
-	exempt, ready, ended, unread bool
+	exempt, ready, ended, unread, serving bool
 }
 
 // heard returns the latest instant from which the server may count silence.
@@ -281,6 +281,9 @@ func (l *Life) Released() {
 	}
 }
 
+// Serving is called before Held or Released when net/http begins or ends a request.
+func (l *Life) Serving(on bool) { l.Check(); l.now.serving = on }
+
 // Exempt is called after Touching and a call of Exempt.
 func (l *Life) Exempt(on bool) {
 	if l.now.exempt = on; !on {
@@ -312,6 +315,9 @@ func (l *Life) SetTimeouts(t Timeouts) {
 // exactly that of the last question, the ping is not checked.
 func (l *Life) Pinged(decided time.Duration, exact bool) {
 	t, h := &l.asked, &l.asked.set.Heartbeat
+	if t.serving && exact {
+		l.w.Violate(l, "no ping is sent during a request of net/http", "it is sent at %v", l.w.Now)
+	}
 	if due := max(t.arrival, t.anewFrom) + h.Interval; l.Judged < due && exact {
 		l.w.Violate(l, fmt.Sprintf("no ping before %v", due), "a ping is sent at %v", l.w.Now)
 	}

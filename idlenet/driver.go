@@ -28,9 +28,13 @@ const (
 	// Without the rest living connections wait until the servers have closed all that end together.
 	callsAtOnce = 64
 	rest        = time.Millisecond
-	// searchedPerTick is the number of connections in each tick of which a closed Listener finds
-	// out whether they are closed.
+	// searchedPerTick is the number of ids of a shard in each tick of which the driver finds out
+	// whether their connections are closed. It stops after searchedAtOnce ids if all of these are
+	// open.
 	searchedPerTick = 1 << 11
+	searchedAtOnce  = 1 << 3
+	// passedAtMost is the number of ids that a probe passes to find an open connection.
+	passedAtMost = 1 << 8
 	// perLock is the number of connections that are checked, or adapted to another Config, under one
 	// lock: 25 µs.
 	perLock = 1 << 8
@@ -83,9 +87,7 @@ func (d *driver) round() {
 			}
 			d.move() // so that a long round does not count as an outage
 		}
-		if l.closing.Load() {
-			s.searchSome(searchedPerTick)
-		}
+		s.purge()
 	}
 	d.probe()
 }
@@ -174,7 +176,7 @@ func (d *driver) probe() {
 	for range n {
 		d.turn++
 		s := l.shards[d.turn%len(l.shards)]
-		s.probe(nil, s.size())
+		s.probe(nil, min(s.size(), passedAtMost))
 	}
 }
 
@@ -214,6 +216,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 		}
 		now, open := s.askWhenHeard(n)
 		if !open {
+			s.drop(s.probed, n)
 			continue
 		}
 		heard := ev.LastByte(now)

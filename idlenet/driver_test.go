@@ -166,3 +166,29 @@ func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
 	w.Sleep(900 * time.Millisecond)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
 }
+
+// TestAPeakLeavesNoWork closes many connections at once, but a few. No call tells of it.
+func TestAPeakLeavesNoWork(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 10 * time.Minute, Tick: 100 * time.Millisecond})
+	var all []*simLife
+	for range 4000 {
+		all = append(all, w.accept())
+	}
+	const stay = 5
+	for _, l := range all[stay:] {
+		l.serverCloses()
+	}
+	w.Sleep(time.Second)
+	require.Equal(t, stay, w.ln.Connections())
+	asked := 0
+	w.ln.ask = func(c socket, fresh time.Duration, ev *verdict.Evidence) bool {
+		asked++
+		return w.ask(c, fresh, ev)
+	}
+	w.Sleep(10 * time.Second)
+	require.LessOrEqual(t, asked, 100*probesPerTick)
+	require.GreaterOrEqual(t, asked, 100, "the few are asked all the same")
+	for _, s := range w.ln.shards {
+		require.LessOrEqual(t, s.ids.Len(), stay)
+	}
+}

@@ -98,10 +98,6 @@ func (l *Listener) shard(own socket) *shard {
 	return l.shards[uint64(address(own))*fibonacci>>32%uint64(len(l.shards))]
 }
 
-// searchPerAdd is the number of connections of which add finds out whether they are closed: two,
-// so that about as many closed connections are kept as there are open ones, at most.
-const searchPerAdd = 2
-
 // add watches a connection.
 func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	s.mu.Lock()
@@ -115,31 +111,43 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, keep(c, own)}
 	s.ids.Add(address(own), id)
 	s.File(id, n, now)
-	for range searchPerAdd {
-		s.searchClosed()
-	}
 }
 
-// searchClosed drops the next connection if it is closed.
-func (s *shard) searchClosed() {
+// searchClosed drops the next connection if it is closed. It reports whether it is open.
+func (s *shard) searchClosed() (open bool) {
 	if s.Len() == 0 {
-		return
+		return false
 	}
 	id := s.hand % s.Len()
 	s.hand = id + 1
-	if n := s.At(id); n.Used() && s.Ends.Of(id) == nil {
-		if isClosed(n.Front.own()) {
-			s.drop(id, n)
-		}
+	n := s.At(id)
+	if !n.Used() || s.Ends.Of(id) != nil {
+		return false
 	}
+	if open = !isClosed(n.Front.own()); !open {
+		s.drop(id, n)
+	}
+	return open
 }
 
-// searchSome finds out which of the next connections are closed.
-func (s *shard) searchSome(n int) {
+// searchSome finds out which of the next connections are closed. It returns how many are open.
+func (s *shard) searchSome(n int) (open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range min(n, int(s.Len())) {
-		s.searchClosed()
+		if s.searchClosed() {
+			open++
+		}
+	}
+	return open
+}
+
+// purge finds out which of the next connections are closed, until a few in a row are open.
+func (s *shard) purge() {
+	for left := min(searchedPerTick, int(s.size())); left > 0; left -= searchedAtOnce {
+		if s.searchSome(min(left, searchedAtOnce)) == searchedAtOnce {
+			return
+		}
 	}
 }
 

@@ -185,6 +185,24 @@ func TestOnlyBusyConnectionsAreCounted(t *testing.T) {
 	require.Equal(t, enough-len(busy), count.Enough())
 }
 
+// TestLoopsCountAtOnce has a silence of too few connections for a group. No connection is due.
+func TestLoopsCountAtOnce(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
+	conns, tick := s.open(outage.MinBusy), s.watch.Clock.Tick()
+	for range 30 {
+		s.pass(t, time.Minute)
+		for _, c := range conns {
+			s.receive(c)
+		}
+	}
+	for silence := time.Duration(0); s.watch.Monitor.State().Count == nil; silence += tick {
+		require.Less(t, silence, time.Hour/4)
+		s.pass(t, tick)
+	}
+	s.pass(t, tick)
+	require.True(t, s.watch.Monitor.State().Held())
+}
+
 // TestThereIsOneTaskAtATime posts two tasks, and another one after the first has run.
 func TestThereIsOneTaskAtATime(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})

@@ -48,9 +48,14 @@ func (l *Listener) SetGroup(c net.Conn, name string) {
 func (l *Listener) Touch(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.touch(n) }) }
 
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
-func (l *Listener) Ready(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { ready(n) }) }
+func (l *Listener) Ready(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.ready(n) }) }
 
-func ready(n *conn) { n.Front.record.Set(conntable.Ready, true) }
+func (s *shard) ready(n *conn) {
+	n.Front.record.Set(conntable.Ready, true)
+	if knows := &s.listener.knowsReady; !knows.Load() {
+		knows.Store(true)
+	}
+}
 
 // SetLimits gives a connection limits of its own for the rest of its life: after a login, or for
 // one long download. The idle timeouts count from the last activity, the maximum age and the
@@ -93,18 +98,15 @@ func (l *Listener) EndMessage(c net.Conn) {
 // connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
 // connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
 // no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
-// of a listener around this one that hides its connections.
+// of connections that the Listener does not watch, such as those that a listener around it hides.
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
-	if state == http.StateNew {
-		if _, ok := l.root(c); !ok {
-			l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", errNoSocket(c))
-		}
-	}
+	watched := false
 	l.with(c, func(s *shard, id uint32, n *conn) {
+		watched = true
 		isActive, wasActive := state == http.StateActive, n.Serving()
 		switch n.Serve(isActive); {
 		case isActive && !wasActive:
-			ready(n)
+			s.ready(n)
 			n.Hold()
 		case !isActive && wasActive:
 			s.release(n)
@@ -113,4 +115,11 @@ func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
 			s.drop(id, n)
 		}
 	})
+	if !watched && state < http.StateHijacked {
+		err := l.watch.NotWatched()
+		if _, ok := l.root(c); !ok {
+			err = errNoSocket(c)
+		}
+		l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", err)
+	}
 }

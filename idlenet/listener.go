@@ -45,8 +45,10 @@ type Listener struct {
 	turn     atomic.Uint64 // of the shards, to make room
 	searched atomic.Int64  // the instant of the last searchAll
 	closing  atomic.Bool   // Close was called
-	wake     chan struct{}
-	warnings struct{ keepalive, foreign, hidden logging.Limiter } // one a second of each
+
+	knowsReady atomic.Bool // the server has told of a connection that its handshake is over
+	wake       chan struct{}
+	warnings   struct{ keepalive, foreign, hidden, unready logging.Limiter } // one a second of each
 
 	driver driver // owned by its goroutine
 

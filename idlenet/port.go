@@ -97,6 +97,10 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	cfg, c, own := s.config(), n.Front.conn(), n.Front.own()
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
+	if reason.Reason == reap.NoHandshake && !s.listener.knowsReady.Load() {
+		s.Watcher.Warn(&s.listener.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor ConnState: "+
+			"it ends each connection then, also one that has exchanged messages", "remote", watch.NameOf(c.RemoteAddr()))
+	}
 	reset := s.Set.Resets(reason.Reason)
 	s.calls = append(s.calls, func() {
 		if cfg.OnReap != nil { // first, so that the server finds what it has noted

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
-
+	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 
@@ -176,6 +176,40 @@ func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
 	})
 	require.NoError(t, srv.Close())
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
+}
+
+// TestAServerThatIsNeverReadyIsWarned has HandshakeTimeout and no call of Ready, and then one.
+func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
+	t.Parallel()
+	for _, calls := range []bool{false, true} {
+		var log syncbuf.Buffer
+		e := newEcho(t, Config{HandshakeTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		say(t, e.dial(), "hello")
+		if calls {
+			e.Ready(e.accepted())
+			e.dial()
+		}
+		eventually(t, "one ends", func() bool { return len(e.ended()) == 1 })
+		logging.Of(e.watch.Settings().Logger).Flush()
+		require.Equal(t, !calls, strings.Contains(log.String(), "neither Ready nor ConnState"))
+	}
+}
+
+// TestRequestsOfAConnectionThatIsNotWatched come by a handler that serves both kinds.
+func TestRequestsOfAConnectionThatIsNotWatched(t *testing.T) {
+	t.Parallel()
+	var log syncbuf.Buffer
+	e := newEcho(t, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	client := e.dial()
+	for _, state := range []http.ConnState{http.StateHijacked, http.StateClosed} {
+		e.ConnState(client, state)
+	}
+	logging.Of(e.watch.Settings().Logger).Flush()
+	require.Empty(t, log.String())
+	e.ConnState(client, http.StateActive)
+	eventually(t, "there is a warning", func() bool {
+		return strings.Contains(log.String(), "requests of a connection do not hold it") && strings.Contains(log.String(), "is not watched")
+	})
 }
 
 func TestWatchADialledConnection(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 
 	"github.com/idlewheel/idlewheel/reap"
@@ -191,4 +192,25 @@ func TestAPeakLeavesNoWork(t *testing.T) {
 	for _, s := range w.ln.shards {
 		require.LessOrEqual(t, s.ids.Len(), stay)
 	}
+}
+
+// TestAHoldEndsWhenOneIsHeard has too few connections for a group, none of which is due.
+func TestAHoldEndsWhenOneIsHeard(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
+	var all []*simLife
+	for range outage.MinBusy + 4 {
+		all = append(all, w.accept())
+	}
+	for range 30 {
+		w.Sleep(time.Minute)
+		for _, l := range all {
+			l.Sock.Peer.Send(1)
+		}
+	}
+	w.Sleep(15 * time.Minute)
+	require.True(t, w.ln.Stats().Holding)
+	all[7].Sock.Peer.Send(1)
+	w.Sleep(time.Second)
+	require.False(t, w.ln.Stats().Holding)
+	require.EqualValues(t, 1, w.ln.Stats().Holds)
 }

@@ -183,12 +183,13 @@ func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 	t.Parallel()
 	for _, calls := range []bool{false, true} {
 		var log syncbuf.Buffer
-		e := newEcho(t, Config{HandshakeTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		e := newEcho(t, Config{HandshakeTimeout: time.Hour, Tick: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		say(t, e.dial(), "hello")
 		if calls {
 			e.Ready(e.accepted())
 			e.dial()
 		}
+		require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout = short }))
 		eventually(t, "one ends", func() bool { return len(e.ended()) == 1 })
 		logging.Of(e.watch.Settings().Logger).Flush()
 		require.Equal(t, !calls, strings.Contains(log.String(), "neither Ready nor ConnState"))

@@ -386,9 +386,10 @@ func TestBurstsTogetherAreNoOutage(t *testing.T) {
 }
 
 // TestTrafficThatFadesIsNoOutage lets 1,000 connections send at intervals that grow, and close one
-// after another.
+// after another. In one of 550 such worlds a silence by chance is held, so that three of ten are
+// less than one in 100,000 runs.
 func TestTrafficThatFadesIsNoOutage(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
+	holds, seed := 0, uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 10 {
 		s := newServer(t)
@@ -403,8 +404,9 @@ func TestTrafficThatFadesIsNoOutage(t *testing.T) {
 			rate *= 0.99
 			s.peers = s.peers[:max(len(s.peers)-2, 1)]
 		}
-		require.Zero(t, s.Holds, "seed %d", seed)
+		holds += int(s.Holds)
 	}
+	require.LessOrEqual(t, holds, 2, "seed %d", seed)
 }
 
 // TestASilenceMustBeTwiceAsLongAsThoseBefore checks calmFactor: the connections are silent together

@@ -172,7 +172,7 @@ func (m *Monitor) Step(from, to, heard mono.Time, rule Rule) (f Finding) {
 	}
 	if news && held {
 		m.learn(heard, to, rule)
-		f = m.endHold(to, rule)
+		f = m.endHold(to, rule, false)
 		m.hear(heard)
 		if gap {
 			m.stopped = to.Sub(from)
@@ -198,9 +198,8 @@ func (m *Monitor) wait(to mono.Time, rule Rule) (f Finding) {
 			m.Holds++
 			return Finding{Held: silence}
 		}
-		if silence > 2*rule.Longest { // all held verdicts have been executed
-			f = m.endHold(to, rule)
-			f.GivenUp = true
+		if silence > 2*rule.Longest { // all held verdicts are due
+			f = m.endHold(to, rule, true)
 			m.hear(to)
 			return f
 		}
@@ -280,15 +279,19 @@ func (m *Monitor) learn(heard, now mono.Time, rule Rule) {
 }
 
 // endHold ends a silence in which verdicts were held and records it as an outage, without its gaps,
-// which are recorded already. The last byte may have come a tick before the clock reported it.
-func (m *Monitor) endHold(now mono.Time, rule Rule) Finding {
+// which are recorded already. The last byte may have come a tick before the clock reported it. A
+// hold that is given up puts no verdict off: the held ones are due, also if their loop is late.
+func (m *Monitor) endHold(now mono.Time, rule Rule, givenUp bool) Finding {
 	m.held, m.ended = false, now
 	length := now.Sub(m.heard) - m.stopped
 	s := *m.State()
 	silent := verdict.Outage{From: m.heard.Add(-rule.Tick), To: now, Length: length + rule.Tick}
-	s.Count, s.Silent = nil, s.Silent.Add(silent, s.forget(m.heard, rule))
+	if s.Count = nil; !givenUp {
+		s.Silent = s.Silent.Add(silent, s.forget(m.heard, rule))
+	}
 	m.add(&s, length)
-	return Finding{Outage: verdict.Outage{From: m.heard, To: now, Length: now.Sub(m.heard)}, Silent: true}
+	outage := verdict.Outage{From: m.heard, To: now, Length: now.Sub(m.heard)}
+	return Finding{Outage: outage, Silent: true, GivenUp: givenUp}
 }
 
 // add publishes a State with one more outage. The given part of its time was not counted before.

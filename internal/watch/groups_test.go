@@ -464,3 +464,24 @@ func TestTheNextConnectionIsInNoSample(t *testing.T) {
 	w.live(10*time.Second, true, true)
 	require.Len(t, w.sample(network0).members, 24)
 }
+
+// TestALoopThatIsLateAtTheEndOfAHold looks at no connection for a while, before which all held
+// verdicts would have been executed.
+func TestALoopThatIsLateAtTheEndOfAHold(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(60*time.Second, true, true)
+	w.live(54*time.Second, false, true)
+	for range 200 {
+		w.now = w.now.Add(w.Clock.Tick())
+		for _, c := range w.conns[48:] {
+			c.Front.Heard = w.Clock.Stamp().Short()
+		}
+		w.Move(func(mono.Time) mono.Time { return w.now })
+		for w.Groups.Step() {
+		}
+	}
+	require.Empty(t, w.held())
+	require.Empty(t, w.closed)
+	w.live(time.Second, false, true)
+	require.Len(t, w.closed, 48)
+}

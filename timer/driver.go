@@ -80,10 +80,6 @@ func (c *core) leave() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.driving = c.wakeAt.Load() != never
-	if !c.driving { // so that their tasks are garbage
-		c.usual.forget()
-		c.slowExecutor.forget()
-	}
 	return !c.driving
 }
 
@@ -96,6 +92,11 @@ func (c *core) pass() {
 		for more := true; more; {
 			more = c.collect(s, now)
 			c.dispatchDue()
+		}
+	}
+	for _, e := range []*executor{&c.usual, &c.slowExecutor} {
+		if now = c.now(); e.forget(now) {
+			c.wakeBy(after(now, retryAfter))
 		}
 	}
 }

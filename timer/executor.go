@@ -27,9 +27,6 @@ type refusal struct {
 func (e *executor) noteRefusal(t *Timeout, now time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.refused) > 0 && now-e.refused[0].at >= retryAfter { // submitted again by now
-		e.drop()
-	}
 	e.refused = append(e.refused, refusal{t, now})
 }
 
@@ -40,11 +37,15 @@ func (e *executor) drop() {
 	}
 }
 
-// forget drops all refusals. No Timeout is filed.
-func (e *executor) forget() {
+// forget drops the refusals of Timeouts that were submitted again, or stopped, so that their tasks
+// are garbage. It reports whether some are left.
+func (e *executor) forget(now time.Duration) (left bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.refused = nil
+	for len(e.refused) > 0 && now-e.refused[0].at >= retryAfter {
+		e.drop()
+	}
+	return len(e.refused) > 0
 }
 
 // next takes out the oldest refusal, and returns nil if there is none.

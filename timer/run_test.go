@@ -350,6 +350,7 @@ func TestRefusedTasksGoOnInTurn(t *testing.T) {
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, Config{Executor: func(func()) error { return errors.New("closed") }})
+		add(t, timer, time.Hour, func() {}) // keeps the driver
 		var timeouts []*Timeout
 		for range 10 {
 			timeouts = append(timeouts, add(t, timer, time.Second, func() {}))

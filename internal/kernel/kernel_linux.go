@@ -35,14 +35,11 @@ func Ask(fd int, ev *verdict.Evidence) { AskUnlessFresh(fd, 0, ev) }
 // than fresh ago. That takes half of the time.
 func AskUnlessFresh(fd int, fresh time.Duration, ev *verdict.Evidence) {
 	*ev = verdict.Evidence{Queued: -1}
-	severalPaths := askMultipath(fd, ev)
-	if !severalPaths {
+	if !askMultipath(fd, ev) {
 		askTCP(fd, ev)
 	}
 	if !ev.Dated || ev.Received == 0 || ev.Silent >= fresh {
-		var fin bool
-		ev.Found, fin = peek(fd)
-		ev.HalfEnded = ev.HalfEnded || severalPaths && fin
+		ev.Found = peek(fd)
 	}
 	// The last acknowledgement is no older than the last segment, in order or not.
 	if ev.Early != 0 && (ev.Found != verdict.Nothing || ev.Answered >= ev.Silent || !holdsInput(fd)) {
@@ -109,9 +106,8 @@ func complete(info *unix.TCPInfo, size uintptr) bool {
 	return size >= received && info.Rcv_mss > 0
 }
 
-// peek inspects the socket without reading from it, and reports whether the peer has ended its
-// side. unix.Recvfrom would allocate an address.
-func peek(fd int) (found verdict.Finding, fin bool) {
+// peek inspects the socket without reading from it. unix.Recvfrom would allocate an address.
+func peek(fd int) verdict.Finding {
 	var b [1]byte
 	for {
 		n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
@@ -119,13 +115,13 @@ func peek(fd int) (found verdict.Finding, fin bool) {
 		switch {
 		// The last two errors mean that a sandbox forbids the call.
 		case errno == unix.EAGAIN, errno == unix.ENOSYS, errno == unix.EPERM:
-			return verdict.Nothing, false
+			return verdict.Nothing
 		case errno == unix.EINTR:
 			continue
 		case errno != 0 || n == 0:
-			return verdict.Ended, errno == 0
+			return verdict.Ended
 		default:
-			return verdict.Unread, false
+			return verdict.Unread
 		}
 	}
 }

@@ -32,10 +32,14 @@ type multipathInfo struct {
 	lastSent, lastReceived, _           uint32 // ms ago, since Linux 6.10
 }
 
+// A pathInfo is the part of a TCPInfo that each kernel has, up to Bytes_received. The kernel packs
+// the paths by the size that it is asked for, unless its own structure is smaller.
+type pathInfo [17]uint64
+
 // A pathsInfo is what MPTCP_TCPINFO takes and returns.
 type pathsInfo struct {
 	size, paths, sizeOfKernel, sizeOfPath uint32
-	path                                  [maxPaths]unix.TCPInfo
+	path                                  [maxPaths]pathInfo
 }
 
 // multipath says that a connection of Multipath TCP was opened. Until then Ask does not ask whether
@@ -65,15 +69,21 @@ func askMultipath(fd int, ev *verdict.Evidence) bool {
 		return false
 	}
 	askPaths(fd, ev)
+	ev.HalfEnded = hasEnded(fd)
 	addWhole(&all, size, ev)
 	return true
 }
 
 func askPaths(fd int, ev *verdict.Evidence) {
-	paths := pathsInfo{sizeOfPath: uint32(unsafe.Sizeof(unix.TCPInfo{}))}
+	paths := pathsInfo{sizeOfPath: uint32(unsafe.Sizeof(pathInfo{}))}
 	paths.size = uint32(unsafe.Offsetof(paths.path))
-	if _, ok := getMultipath(fd, optTCPInfo, unsafe.Pointer(&paths), unsafe.Sizeof(paths)); ok {
-		addPaths(paths.path[:min(paths.paths, maxPaths)], uintptr(paths.sizeOfKernel), ev)
+	if _, ok := getMultipath(fd, optTCPInfo, unsafe.Pointer(&paths), unsafe.Sizeof(paths)); !ok {
+		return
+	}
+	for _, path := range paths.path[:min(paths.paths, maxPaths)] {
+		var info unix.TCPInfo
+		*(*pathInfo)(unsafe.Pointer(&info)) = path
+		addPath(&info, uintptr(paths.sizeOfPath), ev)
 	}
 }
 
@@ -84,27 +94,32 @@ func getMultipath(fd, option int, value unsafe.Pointer, size uintptr) (got uintp
 	return uintptr(length), errno == 0
 }
 
-// addPaths adds the answers about the paths that exist. What a path has received is a sign of life
-// even if bytes before it are still missing.
-func addPaths(paths []unix.TCPInfo, size uintptr, ev *verdict.Evidence) {
-	for i := range paths {
-		p := &paths[i]
-		if !complete(p, size) {
-			continue
-		}
-		silent, quiet := milliseconds(p.Last_data_recv), milliseconds(p.Last_data_sent)
-		if !ev.Dated {
-			ev.Dated, ev.Step, ev.Silent, ev.Quiet = true, step, silent, quiet
-		}
-		if p.Bytes_received > 0 && (ev.Received == 0 || silent < ev.Silent) {
-			ev.Silent = silent
-		}
-		ev.Quiet = min(ev.Quiet, quiet)
-		ev.Received += p.Bytes_received
-		ev.Acked += p.Bytes_acked
-		ev.InFlight = ev.InFlight || p.Unacked > 0
-		ev.Resent = ev.Resent || p.Retransmits > 0
+// addPath adds the answer about one of the paths that exist. What a path has received is a sign of
+// life even if bytes before it are still missing.
+func addPath(p *unix.TCPInfo, size uintptr, ev *verdict.Evidence) {
+	if !complete(p, size) {
+		return
 	}
+	silent, quiet := milliseconds(p.Last_data_recv), milliseconds(p.Last_data_sent)
+	if !ev.Dated {
+		ev.Dated, ev.Step, ev.Silent, ev.Quiet = true, step, silent, quiet
+	}
+	if p.Bytes_received > 0 && (ev.Received == 0 || silent < ev.Silent) {
+		ev.Silent = silent
+	}
+	ev.Quiet = min(ev.Quiet, quiet)
+	ev.Received += p.Bytes_received
+	ev.Acked += p.Bytes_acked
+	ev.InFlight = ev.InFlight || p.Unacked > 0
+	ev.Resent = ev.Resent || p.Retransmits > 0
+}
+
+// hasEnded reports whether the peer has ended its side, and this side is open. The state of the
+// first path does not tell.
+func hasEnded(fd int) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	_, err := unix.Poll(fds[:], 0)
+	return err == nil && fds[0].Revents&(unix.POLLRDHUP|unix.POLLHUP) == unix.POLLRDHUP
 }
 
 // addWhole adds the answer about the connection. It knows paths that have ended, and counts bytes

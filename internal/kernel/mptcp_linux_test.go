@@ -56,8 +56,19 @@ func TestAskMultipath(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	require.GreaterOrEqual(t, ask(p.fd).Silent, 200*time.Millisecond-step)
 	require.False(t, ask(p.fd).HalfEnded)
+	write(t, p.far, 5) // they stay unread
 	require.NoError(t, p.far.(*net.TCPConn).CloseWrite())
-	p.eventually(t, "the peer ends its side", func(ev verdict.Evidence) bool { return ev.Found == verdict.Ended && ev.HalfEnded })
+	p.eventually(t, "the peer ends its side", func(ev verdict.Evidence) bool { return ev.Found == verdict.Unread && ev.HalfEnded })
+	AskUnlessFresh(p.fd, time.Hour, &ev)
+	require.True(t, ev.HalfEnded)
+	require.NoError(t, p.near.(*net.TCPConn).CloseWrite())
+	p.eventually(t, "both sides have ended", func(ev verdict.Evidence) bool { return !ev.HalfEnded })
+}
+
+// TestKernelsHaveTheFieldsOfAPath: Linux 5.16 has 232 bytes.
+func TestKernelsHaveTheFieldsOfAPath(t *testing.T) {
+	var info unix.TCPInfo
+	require.Equal(t, unsafe.Offsetof(info.Bytes_received)+8, unsafe.Sizeof(pathInfo{}))
 }
 
 // TestAskFindsOutputThatWaits has a peer that does not read.
@@ -110,12 +121,13 @@ func TestAnswersAboutPaths(t *testing.T) {
 		want.Dated, want.Step, want.InFlight, want.Resent, want.Queued = true, step, true, true, 100
 		want.Silent, want.Quiet = want.Silent*time.Millisecond, want.Quiet*time.Millisecond
 		var ev verdict.Evidence
-		addPaths(paths, unsafe.Sizeof(paths[0]), &ev)
+		for i := range paths {
+			addPath(&paths[i], unsafe.Sizeof(pathInfo{}), &ev)
+		}
 		addWhole(&all, kernel.size, &ev)
 		require.Equal(t, want, ev, "a structure of %d bytes", kernel.size)
 	}
 	var ev verdict.Evidence
-	addPaths(nil, 0, &ev)
 	addWhole(&all, unsafe.Sizeof(all), &ev)
 	require.True(t, ev.Dated, "no path is left")
 	require.Equal(t, 200*time.Millisecond, ev.Silent)

@@ -126,7 +126,8 @@ type Config struct {
 
 	// Unwrap returns the connection inside one that has no method NetConn, such as those of
 	// golang.org/x/net/netutil, of proxies and of multiplexers of others, or nil if there is none.
-	// Otherwise such a connection is not watched. It is called on any goroutine.
+	// Otherwise such a connection is not watched. It is called on any goroutine. Update does not
+	// change it.
 	Unwrap func(c net.Conn) net.Conn
 
 	// Stamp wraps each connection that Accept returns, to note when its Read returned bytes. It is

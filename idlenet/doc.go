@@ -46,8 +46,9 @@
 // # Closed connections
 //
 // The server closes its connections, and the Listener is not told. It finds out at the next look at
-// a connection, or before: in each tick it checks a few connections in turn, and up to 2,048 for
-// each processor while it finds closed ones. [Listener.ConnState] tells at once. If the
+// a connection, or before: it checks all in turn every ten seconds, faster where it finds closed
+// ones, and two with each Accept, so that about as many closed connections as open ones are kept at
+// most. [Listener.ConnState] tells at once. If the
 // Listener has ended a connection, the connection and its reason are kept for a minute longer. The
 // goroutine that looks ends when no connection is open and no reason is kept. If the Listener is
 // closed, it ends when no connection is open.

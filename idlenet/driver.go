@@ -29,10 +29,11 @@ const (
 	callsAtOnce = 64
 	rest        = time.Millisecond
 	// searchedPerTick is the number of ids of a shard in each tick of which the driver finds out
-	// whether their connections are closed. It stops after searchedAtOnce ids if all of these are
-	// open.
+	// whether their connections are closed. It stops when searchedAtOnce in a row are open, but goes
+	// through all in searchTime.
 	searchedPerTick = 1 << 11
 	searchedAtOnce  = 1 << 3
+	searchTime      = 10 * time.Second
 	// passedAtMost is the number of ids that a probe passes to find an open connection.
 	passedAtMost = 1 << 8
 	// perLock is the number of connections that are checked, or adapted to another Config, under one

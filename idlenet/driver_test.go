@@ -214,3 +214,18 @@ func TestAHoldEndsWhenOneIsHeard(t *testing.T) {
 	require.False(t, w.ln.Stats().Holding)
 	require.EqualValues(t, 1, w.ln.Stats().Holds)
 }
+
+// TestClosedConnectionsBehindOpenOnesAreFound has many open connections with numbers in a row.
+func TestClosedConnectionsBehindOpenOnesAreFound(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: 10 * time.Minute, Tick: 100 * time.Millisecond})
+	const open = 2000
+	for range open {
+		w.accept()
+	}
+	for range 1000 {
+		w.accept().serverCloses()
+		w.Sleep(time.Millisecond)
+	}
+	w.Sleep(searchTime + time.Second)
+	require.Equal(t, open, w.ln.Connections())
+}

@@ -36,6 +36,7 @@ type Listener struct {
 	sources *sourcelimit.Sources
 	watch   watch.Watcher
 	ask     ask
+	unwrap  func(net.Conn) net.Conn // Config.Unwrap
 	shards  []*shard
 	run     func()       // runs the driver on a goroutine
 	spawn   func(func()) // makes a call on a goroutine of its own
@@ -85,7 +86,7 @@ const maxShards = 64
 func newListener(inner net.Listener, cfg watch.Config, elapsed func() mono.Time, ask ask) *Listener {
 	own := cfg.Front.(*Config)
 	all, _ := sourcelimit.New(own.Sources) // checked
-	l := &Listener{inner: inner, sources: all, rate: sourcelimit.NewRate(own.AcceptRate), ask: ask, wake: make(chan struct{}, 1)}
+	l := &Listener{inner: inner, sources: all, rate: sourcelimit.NewRate(own.AcceptRate), ask: ask, unwrap: own.Unwrap, wake: make(chan struct{}, 1)}
 	l.run = func() { go l.driver.drive() }
 	l.spawn = func(call func()) { go call() }
 	l.watch.Init(&form, cfg, elapsed, l.wake)

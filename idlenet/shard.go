@@ -98,6 +98,10 @@ func (l *Listener) shard(own socket) *shard {
 	return l.shards[uint64(address(own))*fibonacci>>32%uint64(len(l.shards))]
 }
 
+// searchPerAdd is the number of connections of which add finds out whether they are closed: two,
+// so that about as many closed connections are kept as there are open ones, at most.
+const searchPerAdd = 2
+
 // add watches a connection.
 func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	s.mu.Lock()
@@ -111,6 +115,9 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) {
 	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, keep(c, own)}
 	s.ids.Add(address(own), id)
 	s.File(id, n, now)
+	for range searchPerAdd {
+		s.searchClosed()
+	}
 }
 
 // searchClosed drops the next connection if it is closed. It reports whether it is open.
@@ -142,10 +149,13 @@ func (s *shard) searchSome(n int) (open int) {
 	return open
 }
 
-// purge finds out which of the next connections are closed, until a few in a row are open.
+// purge finds out which of the next connections are closed. In each tick it checks a part of all,
+// and more while it finds closed ones.
 func (s *shard) purge() {
-	for left := min(searchedPerTick, int(s.size())); left > 0; left -= searchedAtOnce {
-		if s.searchSome(min(left, searchedAtOnce)) == searchedAtOnce {
+	size := int(s.size())
+	least := int(time.Duration(size) * s.Watcher.Clock.Tick() / searchTime)
+	for n := 0; n < min(searchedPerTick, size); n += searchedAtOnce {
+		if s.searchSome(searchedAtOnce) == searchedAtOnce && n >= least {
 			return
 		}
 	}

@@ -21,18 +21,20 @@ type socket interface {
 
 // root returns the connection of package net inside c. It reports false if there is none.
 func (l *Listener) root(c net.Conn) (own socket, ok bool) {
-	unwrap := l.watch.Settings().Front.(*Config).Unwrap
 	for range 8 { // layers
+		if c == nil {
+			return nil, false
+		}
 		switch inner := c.(type) {
 		case interface{ NetConn() net.Conn }:
 			c = inner.NetConn()
 		case socket:
 			return inner, reflect.TypeOf(inner).Kind() == reflect.Pointer // its address is its name
 		default:
-			if unwrap == nil {
+			if l.unwrap == nil {
 				return nil, false
 			}
-			c = unwrap(c)
+			c = l.unwrap(c)
 		}
 	}
 	return nil, false

@@ -253,6 +253,7 @@ func TestConfigUnwrapFindsTheSocket(t *testing.T) {
 	require.NoError(t, err)
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{opaque{c}} }}, Config{
 		ReadTimeout: short, Unwrap: func(c net.Conn) net.Conn {
+			require.NotNil(t, c)
 			if o, is := c.(opaque); is {
 				return o.Conn
 			}
@@ -261,6 +262,7 @@ func TestConfigUnwrapFindsTheSocket(t *testing.T) {
 	})
 	e.dial()
 	c := opaque{e.accepted()}
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.Unwrap = nil }))
 	require.NotEmpty(t, e.ID(c))
 	e.Hold(c)
 	time.Sleep(2 * short)

@@ -45,22 +45,23 @@
 //
 // # Closed connections
 //
-// The server closes its connections, and the Listener is not told. It finds out at the next look at
-// a connection, or before: it checks all in turn every ten seconds, faster where it finds closed
-// ones, and two with each Accept, so that about as many closed connections as open ones are kept at
-// most. [Listener.ConnState] tells at once. If the
-// Listener has ended a connection, the connection and its reason are kept for a minute longer. The
-// goroutine that looks ends when no connection is open and no reason is kept. If the Listener is
-// closed, it ends when no connection is open.
+// The server closes its connections, and the Listener is not told. It finds out at the next look
+// at a connection, or before: it checks all in turn every ten seconds, at most 2,048 for each
+// processor in a tick, faster where it finds closed ones, and two with each Accept, so that
+// about as many closed connections as open ones are kept at most. [Listener.ConnState] tells at
+// once. If the Listener has ended a connection, the connection and its reason are kept for a
+// minute longer. The goroutine that looks ends when no connection is open and no reason is kept.
+// If the Listener is closed, it ends when no connection is open.
 //
 // # Precision
 //
-// A verdict is never early. It is at most two ticks late, plus one step of the kernel's clock, 1 to
-// 10 ms. If many connections end at once, the last of n is about n times 25 µs later: the goroutine
-// rests for a millisecond after 64, so that living connections are served meanwhile. Times in which
-// the process was stopped or the machine paused do not count against a peer; if connections that
-// were busy all fall silent together, verdicts about peers are held: see docs/verdict.md. While
-// bytes of a peer wait unread in the socket, the peer is not idle: the server is.
+// A verdict is never early. It is at most two ticks late, plus one step of the kernel's clock, 1
+// to 10 ms. If many connections end at once, the last of n is about n times 25 µs later: the
+// goroutine rests for a millisecond after 64, so that living connections are served meanwhile.
+// Times in which the process was stopped or the machine paused do not count against a peer; if
+// connections that were busy all fall silent together, verdicts about peers are held: see
+// docs/verdict.md. While bytes of a peer wait unread in the socket, the peer is not idle: the
+// server is.
 //
 // # Systems
 //

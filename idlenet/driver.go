@@ -28,9 +28,9 @@ const (
 	// Without the rest living connections wait until the servers have closed all that end together.
 	callsAtOnce = 64
 	rest        = time.Millisecond
-	// searchedPerTick is the number of ids of a shard in each tick of which the driver finds out
-	// whether their connections are closed. It stops when searchedAtOnce in a row are open, but goes
-	// through all in searchTime.
+	// searchedPerTick is the largest number of ids of a shard that the driver checks in a tick for
+	// closed connections. It stops when searchedAtOnce in a row are open, but not before it has
+	// checked the part of a tick of all ids in searchTime.
 	searchedPerTick = 1 << 11
 	searchedAtOnce  = 1 << 3
 	searchTime      = 10 * time.Second

@@ -11,7 +11,7 @@ import (
 const never = math.MaxInt64
 
 // wakeBy makes the driver wake up when a deadline is due, and starts the driver if there is none.
-// The caller holds the mu of a shard of a Timer that is not closed.
+// The caller is the driver, or holds the mu of a shard of a Timer that is not closed.
 func (c *core) wakeBy(deadline time.Duration) {
 	if int64(deadline) >= c.wakeAt.Load() {
 		return

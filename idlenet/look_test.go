@@ -49,7 +49,7 @@ func TestCloseGraceEndsAServerThatNeverCloses(t *testing.T) {
 	require.NoError(t, conn.SetReadDeadline(time.Time{}), "the server replaces the deadline")
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
-	require.InDelta(t, 400, time.Since(ended).Milliseconds(), 200)
+	require.Greater(t, time.Since(ended), 200*time.Millisecond)
 	require.ErrorIs(t, ln.Reason(conn), reap.ReadIdle)
 	_, err = client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, io.EOF)

@@ -46,7 +46,7 @@ type Config struct {
 	FirstByteTimeout time.Duration
 
 	// HandshakeTimeout is how long it may take until [Listener.Ready] is called, or
-	// [Listener.ConnState] sees the first request. Bytes do not extend it.
+	// a server of [Listener.AttachHTTP] has the first request. Bytes do not extend it.
 	HandshakeTimeout time.Duration
 
 	// WriteStallTimeout is how long output may wait in the kernel while the peer takes none of it.

@@ -100,7 +100,19 @@ func (l *Listener) EndMessage(c net.Conn) {
 // no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
 // of connections that the Listener does not watch, such as those that a listener around it hides.
 func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
-	watched := false
+	if !l.serve(c, state, false) && state < http.StateHijacked {
+		err := l.watch.NotWatched()
+		if _, ok := l.root(c); !ok {
+			err = errNoSocket(c)
+		}
+		l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", err)
+	}
+}
+
+// serve takes note of what a server does with a connection, and whether it is attached. It reports
+// whether the Listener watches the connection. It waits while a GOAWAY is written.
+func (l *Listener) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
+	var warned chan struct{}
 	l.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
 		isActive, wasActive := state == http.StateActive, n.Serving()
@@ -111,15 +123,17 @@ func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
 		case !isActive && wasActive:
 			s.release(n)
 		}
-		if state == http.StateClosed && s.Ends.Of(id) == nil {
+		switch {
+		case state == http.StateHijacked:
+			n.Own &^= attached
+		case state == http.StateClosed && s.Ends.Of(id) == nil:
 			s.drop(id, n)
+		case isActive && isAttached:
+			warned = s.attach(id, n, c)
 		}
 	})
-	if !watched && state < http.StateHijacked {
-		err := l.watch.NotWatched()
-		if _, ok := l.root(c); !ok {
-			err = errNoSocket(c)
-		}
-		l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", err)
+	if warned != nil {
+		<-warned
 	}
+	return watched
 }

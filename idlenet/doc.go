@@ -9,7 +9,8 @@
 //	if err != nil {
 //		return err
 //	}
-//	server := &http.Server{Handler: handler, ConnState: ln.ConnState}
+//	server := &http.Server{Handler: handler}
+//	ln.AttachHTTP(server)
 //	return server.Serve(ln)
 //
 // A [Listener] watches the connections that it accepts. Nothing is wrapped, and no code of it runs
@@ -30,8 +31,8 @@
 //
 // Deadlines that a server sets itself stay in force; the one that passes first wins. If the server
 // replaces the deadline in the past by one of its own, CloseGrace applies. Package net/http does so
-// when it begins to serve a request, so with [Listener.ConnState] a request that is being served is
-// not idle at all.
+// when it begins to serve a request. So with [Listener.AttachHTTP] a request that is being served
+// is not idle at all, and connections end when HTTP allows it.
 //
 // # Layers
 //
@@ -48,7 +49,7 @@
 // The server closes its connections, and the Listener is not told. It finds out at the next look
 // at a connection, or before: it checks all in turn every ten seconds, at most 2,048 for each
 // processor in a tick, faster where it finds closed ones, and two with each Accept, so that
-// about as many closed connections as open ones are kept at most. [Listener.ConnState] tells at
+// about as many closed connections as open ones are kept at most. [Listener.AttachHTTP] tells at
 // once. If the Listener has ended a connection, the connection and its reason are kept for a
 // minute longer. The goroutine that looks ends when no connection is open and no reason is kept.
 // If the Listener is closed, it ends when no connection is open.

@@ -31,7 +31,8 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{Handler: http.FileServer(http.Dir(".")), ConnState: ln.ConnState}
+	server := &http.Server{Handler: http.FileServer(http.Dir("."))}
+	ln.AttachHTTP(server)
 	log.Fatal(server.Serve(ln)) // or server.ServeTLS(ln, "cert.pem", "key.pem")
 }
 
@@ -88,7 +89,7 @@ func ExampleListen() {
 }
 
 // A server with TLS and HTTP/2. A request that takes longer than ReadTimeout is not cut off.
-func ExampleListener_ConnState() {
+func ExampleListener_AttachHTTP() {
 	ln := listen(idlenet.Config{ReadTimeout: 200 * time.Millisecond})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(500 * time.Millisecond)
@@ -96,7 +97,7 @@ func ExampleListener_ConnState() {
 	}))
 	_ = server.Listener.Close() // ln replaces it
 	server.Listener = ln
-	server.Config.ConnState = ln.ConnState
+	ln.AttachHTTP(server.Config)
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
@@ -112,22 +113,18 @@ func ExampleListener_ConnState() {
 }
 
 // A handler of net/http bounds how slowly a body may come in.
-func ExampleListener_BeginMessage() {
+func ExampleConnOf() {
 	ln := listen(idlenet.Config{MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: 300 * time.Millisecond}})
-	type connKey struct{}
 	server := &http.Server{
-		ConnState: ln.ConnState,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
-		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c := r.Context().Value(connKey{}).(net.Conn)
+			c := idlenet.ConnOf(r.Context())
 			ln.BeginMessage(c)
 			_, err := io.Copy(io.Discard, r.Body)
 			ln.EndMessage(c)
 			fmt.Println(errors.Is(err, os.ErrDeadlineExceeded), ln.Reason(c).Reason)
 		}),
 	}
+	ln.AttachHTTP(server)
 	go server.Serve(ln)
 	defer server.Close()
 

@@ -98,17 +98,21 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
 	if reason.Reason == reap.NoHandshake && !s.listener.knowsReady.Load() {
-		s.Watcher.Warn(&s.listener.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor ConnState: "+
+		s.Watcher.Warn(&s.listener.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
 			"it ends each connection then, also one that has exchanged messages", "remote", watch.NameOf(c.RemoteAddr()))
 	}
-	reset := s.Set.Resets(reason.Reason)
+	reset, polite := s.Set.Resets(reason.Reason), s.endsByProtocol(id, n, reason.Reason)
+	if polite {
+		n.Own |= leaving
+	}
 	s.calls = append(s.calls, func() {
 		if cfg.OnReap != nil { // first, so that the server finds what it has noted
 			cfg.OnReap(c, reason)
 		}
-		if reset {
+		switch {
+		case reset:
 			closeNow(own, true)
-		} else {
+		case !polite:
 			tell(own)
 		}
 		s.told(id, e, cfg.CloseGrace)
@@ -131,6 +135,8 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 		}
 		s.calls = append(s.calls, func() { closeNow(own, false) })
 		return now.Add(s.Watcher.Clock.Tick()), true
+	case n.Own&leaving != 0 && e.Told != 0:
+		return min(s.leave(id, n, now), e.CloseAt), true
 	}
 	return e.CloseAt, true
 }

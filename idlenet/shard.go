@@ -20,6 +20,7 @@ type shard struct {
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
 	ids    conntable.AddressTable
+	http2  map[uint32]*http2Conn
 	calls  []func() // to make after unlocking
 	hand   uint32   // the id at which the search for closed connections goes on
 	probed uint32   // the id that was probed last
@@ -64,11 +65,15 @@ func (f *front) own() socket {
 
 type conn = watch.Conn[front]
 
-// dialled is the bit of State.Own of a connection that came by Watch.
-const dialled = 1
+// The bits of State.Own.
+const (
+	dialled  = 1 << iota // it came by Watch
+	attached             // its server is one of AttachHTTP
+	leaving              // it has ended, and its server is not told yet
+)
 
 func newShard(l *Listener, number uint32) *shard {
-	s := &shard{listener: l}
+	s := &shard{listener: l, http2: make(map[uint32]*http2Conn)}
 	s.ids = conntable.NewAddressTable(s.addressOf)
 	s.Init(&l.watch, number, s)
 	return s
@@ -179,6 +184,7 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 	if !s.CountClosed(id, n) {
 		return
 	}
+	delete(s.http2, id)
 	if n.Own&dialled == 0 {
 		s.listener.sources.Release(sourcelimit.AddrOf(n.Front.conn().RemoteAddr()))
 	}

@@ -192,7 +192,7 @@ func TestAServerThatIsNeverReadyIsWarned(t *testing.T) {
 		require.NoError(t, e.Update(func(cfg *Config) { cfg.HandshakeTimeout = short }))
 		eventually(t, "one ends", func() bool { return len(e.ended()) == 1 })
 		logging.Of(e.watch.Settings().Logger).Flush()
-		require.Equal(t, !calls, strings.Contains(log.String(), "neither Ready nor ConnState"))
+		require.Equal(t, !calls, strings.Contains(log.String(), "neither Ready nor AttachHTTP"))
 	}
 }
 

@@ -55,7 +55,7 @@ func TestDeadlinesOfHTTPServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := listen(t, tc.cfg)
-			tc.server.Handler, tc.server.ConnState = countBody(l, make(chan error, 1)), l.ConnState
+			tc.server.Handler = countBody(l, make(chan error, 1))
 			serveHTTP(l, tc.server)
 			c := dialTLS(t, l.address())
 			go tc.peer(c)
@@ -109,7 +109,7 @@ func TestServerThatReplacesTheDeadline(t *testing.T) {
 func TestHTTP2SlowHeader(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout, HandshakeTimeout: timeout})
-	serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState, IdleTimeout: long})
+	serveHTTP(l, &http.Server{Handler: answerIn(0), IdleTimeout: long})
 	c, err := tls.Dial("tcp", l.address(), clientTLS("h2"))
 	require.NoError(t, err)
 	defer c.Close()

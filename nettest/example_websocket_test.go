@@ -38,13 +38,8 @@ func Example_webSocket() {
 		log.Fatal(err)
 	}
 
-	type connKey struct{}
 	left := make(chan error)
 	server := &http.Server{
-		ConnState: ln.ConnState,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, connKey{}, c)
-		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			client, err := websocket.Accept(w, r, nil)
 			if err != nil {
@@ -56,12 +51,13 @@ func Example_webSocket() {
 			for err == nil {
 				_, _, err = client.Read(r.Context())
 			}
-			if reason := ln.Reason(r.Context().Value(connKey{}).(net.Conn)); reason != nil {
+			if reason := ln.Reason(idlenet.ConnOf(r.Context())); reason != nil {
 				err = errors.Join(err, reason)
 			}
 			left <- err
 		}),
 	}
+	ln.AttachHTTP(server)
 	go server.Serve(ln)
 	defer server.Close()
 

@@ -24,13 +24,19 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// serveHTTP serves with TLS and HTTP/2, and returns the URL. Handlers find their connection with
-// connOf.
+// serveHTTP serves with TLS and HTTP/2, and returns the URL. The server is one of AttachHTTP.
 func serveHTTP(l *listener, server *http.Server) (url string) {
+	server.ConnContext = withConn
+	l.AttachHTTP(server)
+	return serveTLS(l, server)
+}
+
+// serveTLS is serveHTTP for a server that is not attached.
+func serveTLS(l *listener, server *http.Server) (url string) {
 	server.TLSConfig = serverTLS()
 	server.ErrorLog = log.New(io.Discard, "", 0)
-	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, c)
+	if server.ConnContext == nil {
+		server.ConnContext = withConn
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(l, "", "") }()
@@ -39,6 +45,11 @@ func serveHTTP(l *listener, server *http.Server) (url string) {
 		require.ErrorIs(l.t, <-served, http.ErrServerClosed)
 	})
 	return "https://" + l.address()
+}
+
+// withConn keeps a connection in a context. Handlers find their connection with connOf.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
 }
 
 type connKey struct{}
@@ -112,7 +123,7 @@ func TestHTTPRequestLongerThanReadTimeout(t *testing.T) {
 			ReadTimeout: timeout, AllTimeout: timeout, HandshakeTimeout: timeout,
 			Heartbeat: idlenet.Heartbeat{Interval: timeout / 4, Ping: func(net.Conn) {}}, // for WebSocket
 		})
-		url := serveHTTP(l, &http.Server{Handler: answerIn(long), ConnState: l.ConnState})
+		url := serveHTTP(l, &http.Server{Handler: answerIn(long)})
 		require.Equal(t, "ok 1\nok 0\n", curl(t, version, url, url))
 		l.requireNone()
 	})
@@ -121,7 +132,7 @@ func TestHTTPRequestLongerThanReadTimeout(t *testing.T) {
 func TestHTTPRequestInEachBeat(t *testing.T) {
 	inEachHTTPVersion(t, func(t *testing.T, version string) {
 		l := listen(t, idlenet.Config{ReadTimeout: timeout})
-		url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+		url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
 		out := curl(t, version, "--rate", "120/m", url+"/[1-8]")
 		require.Equal(t, "ok 1\n"+strings.Repeat("ok 0\n", 7), out)
 		l.requireNone()
@@ -131,7 +142,7 @@ func TestHTTPRequestInEachBeat(t *testing.T) {
 func TestHTTPSilentKeepAliveConnection(t *testing.T) {
 	inEachHTTPVersion(t, func(t *testing.T, version string) {
 		l := listen(t, idlenet.Config{ReadTimeout: timeout})
-		url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+		url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
 		out := curl(t, version, "--rate", "15/m", url+"/[1-2]") // one in 4 s
 		require.Equal(t, "ok 1\nok 1\n", out)
 		require.Equal(t, []reap.Reason{reap.ReadIdle}, slices.Collect(maps.Values(l.reasons())))
@@ -147,7 +158,7 @@ func TestHTTPLoad(t *testing.T) {
 			l := listen(t, idlenet.Config{
 				ReadTimeout: timeout, AllTimeout: timeout, HandshakeTimeout: timeout, FirstByteTimeout: timeout, WriteStallTimeout: timeout,
 			})
-			url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+			url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
 			const clients = "50"
 			args := append(args, "-c", clients, "-D", "4", url)
 			out, err := exec.CommandContext(t.Context(), "h2load", args...).CombinedOutput()
@@ -164,7 +175,7 @@ func TestHTTPLoad(t *testing.T) {
 func TestHTTPSlowHeader(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout, HandshakeTimeout: timeout})
-	url := serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+	url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
 	c := dialTLS(t, l.address())
 	go dribble(c, "GET / HTTP/1.1\r\nHost: "+strings.Repeat("x", 1000))
 	l.awaitEnd(c.LocalAddr(), reap.NoHandshake)
@@ -176,7 +187,7 @@ func TestHTTPSlowHeader(t *testing.T) {
 func TestHTTPSlowTLSHandshake(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{HandshakeTimeout: timeout})
-	serveHTTP(l, &http.Server{Handler: answerIn(0), ConnState: l.ConnState})
+	serveHTTP(l, &http.Server{Handler: answerIn(0)})
 	c, err := net.Dial("tcp", l.address())
 	require.NoError(t, err)
 	defer c.Close()
@@ -205,7 +216,7 @@ func TestHTTPSlowBody(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout, MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: timeout}})
 	failed := make(chan error, 1)
-	serveHTTP(l, &http.Server{Handler: countBody(l, failed), ConnState: l.ConnState})
+	serveHTTP(l, &http.Server{Handler: countBody(l, failed)})
 	c := dialTLS(t, l.address())
 	go dribble(c, strings.Repeat("x", 1000))
 	_, err := io.WriteString(c, uploadHeader)
@@ -224,7 +235,7 @@ func TestHTTPLongUpload(t *testing.T) {
 			ReadTimeout: timeout, HandshakeTimeout: timeout, MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: timeout},
 		})
 		failed := make(chan error, 1)
-		url := serveHTTP(l, &http.Server{Handler: countBody(l, failed), ConnState: l.ConnState})
+		url := serveHTTP(l, &http.Server{Handler: countBody(l, failed)})
 		body := t.TempDir() + "/body"
 		require.NoError(t, os.WriteFile(body, make([]byte, 400_000), 0o600))
 		out := curl(t, version, "--limit-rate", "100k", "-H", "Expect:", "--data-binary", "@"+body, url)
@@ -234,12 +245,12 @@ func TestHTTPLongUpload(t *testing.T) {
 	})
 }
 
-// TestHTTPSilentBody has no ConnState, so ReadTimeout applies to requests.
+// TestHTTPSilentBody has a server that is not attached, so ReadTimeout applies to requests.
 func TestHTTPSilentBody(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout})
 	failed := make(chan error, 1)
-	serveHTTP(l, &http.Server{Handler: countBody(l, failed)})
+	serveTLS(l, &http.Server{Handler: countBody(l, failed)})
 	c := dialTLS(t, l.address())
 	_, err := io.WriteString(c, uploadHeader+"some bytes")
 	require.NoError(t, err)
@@ -248,12 +259,13 @@ func TestHTTPSilentBody(t *testing.T) {
 	requireClosed(t, c)
 }
 
-// TestHTTPHandlerThatReadsLate has no ConnState. The peer is not idle while its bytes wait.
+// TestHTTPHandlerThatReadsLate has a server that is not attached. The peer is not idle while its
+// bytes wait.
 func TestHTTPHandlerThatReadsLate(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout})
 	failed := make(chan error, 1)
-	url := serveHTTP(l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := serveTLS(l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(long)
 		countBody(l, failed).ServeHTTP(w, r)
 	})})
@@ -281,7 +293,7 @@ func TestHTTPDrain(t *testing.T) {
 		}
 	}))
 	mux.Handle("/", answerIn(0))
-	url := serveHTTP(l, &http.Server{Handler: mux, ConnState: l.ConnState})
+	url := serveHTTP(l, &http.Server{Handler: mux})
 
 	var clients []*http.Client
 	for range each {
@@ -338,7 +350,7 @@ func TestHTTPHijackedConnection(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout})
 	failed := make(chan error, 3)
-	serveHTTP(l, &http.Server{ConnState: l.ConnState, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	serveHTTP(l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			failed <- err

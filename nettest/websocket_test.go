@@ -38,7 +38,7 @@ func serveChat(t testing.TB, cfg idlenet.Config) *chat {
 		cfg.Heartbeat.Ping = c.ping
 	}
 	c.listener = listen(t, cfg)
-	c.url = serveHTTP(c.listener, &http.Server{Handler: c, ConnState: c.ConnState})
+	c.url = serveHTTP(c.listener, &http.Server{Handler: c})
 	return c
 }
 

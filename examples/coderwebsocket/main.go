@@ -25,8 +25,6 @@ import (
 	"github.com/idlewheel/idlewheel/idlenet"
 )
 
-type connKey struct{}
-
 // A hub finds the WebSocket of a connection. Safe for concurrent use.
 type hub struct {
 	ln      *idlenet.Listener
@@ -48,7 +46,7 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // Accept has answered
 	}
 	defer func() { _ = socket.CloseNow() }()
-	c := r.Context().Value(connKey{}).(net.Conn)
+	c := idlenet.ConnOf(r.Context())
 	h.sockets.Store(c, socket)
 	defer h.sockets.Delete(c)
 	for err == nil {
@@ -83,10 +81,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := &http.Server{
-		Handler: h, ConnState: h.ln.ConnState, ReadHeaderTimeout: 2 * *handshake, // of later requests
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 2 * *handshake} // of later requests
+	h.ln.AttachHTTP(server)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, func() { _ = server.Close() })

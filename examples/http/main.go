@@ -28,12 +28,10 @@ import (
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
-type connKey struct{}
-
 // paced requires the body of a request at the rate of MinRate.
 func paced(ln *idlenet.Listener, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := r.Context().Value(connKey{}).(net.Conn)
+		c := idlenet.ConnOf(r.Context())
 		if r.ContentLength != 0 {
 			ln.BeginMessage(c)
 			defer ln.EndMessage(c)
@@ -100,10 +98,8 @@ func main() {
 		}
 		fmt.Fprintln(w, n, "bytes")
 	})
-	server := &http.Server{
-		Handler: paced(ln, mux), ConnState: ln.ConnState, ReadHeaderTimeout: *head, MaxHeaderBytes: 64 << 10,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-	}
+	server := &http.Server{Handler: paced(ln, mux), ReadHeaderTimeout: *head, MaxHeaderBytes: 64 << 10}
+	ln.AttachHTTP(server)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, func() { _ = server.Close() })

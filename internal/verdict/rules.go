@@ -240,8 +240,7 @@ func (lim *Limits) heartbeat(f *Facts) deadline {
 // the connection is idle, over the rest until Deadline if it is busy, and at Deadline if it is held
 // or output waits that would be lost.
 func (lim *Limits) drained(f *Facts) mono.Time {
-	d := lim.Drain
-	turn := d.Began.Add(Share(d.Spread, f.Random))
+	d, turn := lim.Drain, lim.DrainTurn(f.Random)
 	switch {
 	case f.Held || f.Output > 0:
 		return d.Began.Add(d.Deadline)
@@ -249,6 +248,15 @@ func (lim *Limits) drained(f *Facts) mono.Time {
 		return d.Began.Add(d.Spread + Share(d.Deadline-d.Spread, f.Random))
 	}
 	return turn
+}
+
+// DrainTurn returns the instant from which a connection may be closed by a drain, or Never if there
+// is none.
+func (lim *Limits) DrainTurn(random float64) mono.Time {
+	if lim.Drain == (Drain{}) {
+		return Never
+	}
+	return lim.Drain.Began.Add(Share(lim.Drain.Spread, random))
 }
 
 func (lim *Limits) reportIdle(f *Facts, v Verdict, now mono.Time, p *Report) {

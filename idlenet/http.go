@@ -1,0 +1,157 @@
+package idlenet
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/idlewheel/idlewheel/internal/connstate"
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// AttachHTTP makes a server of package net/http work with the Listener. It must be called before
+// the server serves:
+//
+//	server := &http.Server{Handler: handler}
+//	ln.AttachHTTP(server)
+//	return server.Serve(ln)
+//
+// It sets ConnState, ConnContext and Handler, and goes on to call what was there. Besides what
+// [Listener.ConnState] does, it ends connections by their protocol, so that no request is lost:
+//
+//   - When MaxAge has passed, or its moment of a Drain has come, a connection answers its next
+//     request with "Connection: close", which is GOAWAY in HTTP/2. A WebSocket that begins stays.
+//   - When a connection ends by MaxAge, Drain or Kick, the request in hand goes on, and the
+//     connection is closed after a second without a byte.
+//   - An HTTP/2 connection that ends, for ReadIdle and AllIdle too, gets a GOAWAY first, so that
+//     its client begins no request while the connection closes.
+//
+// CloseGrace bounds all of this: set it longer than the longest request.
+func (l *Listener) AttachHTTP(server *http.Server) {
+	before := struct {
+		state   func(net.Conn, http.ConnState)
+		context func(context.Context, net.Conn) context.Context
+		handler http.Handler
+	}{server.ConnState, server.ConnContext, server.Handler}
+	if before.handler == nil {
+		before.handler = http.DefaultServeMux
+	}
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		l.serve(c, state, true)
+		if before.state != nil {
+			before.state(c, state)
+		}
+	}
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if before.context != nil {
+			ctx = before.context(ctx, c)
+		}
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.leaves(ConnOf(r.Context()), r) && r.Header.Get("Upgrade") == "" {
+			w.Header().Set("Connection", "close")
+		}
+		before.handler.ServeHTTP(w, r)
+	})
+}
+
+type connKey struct{}
+
+// ConnOf returns the connection of a request, for the methods of the Listener, from the context of
+// the request. It returns nil if AttachHTTP was not called for its server.
+func ConnOf(ctx context.Context) net.Conn {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	return c
+}
+
+// quiet is how long nothing may have been sent in either direction before a connection is closed
+// that ends by its protocol. RFC 9113, section 6.8, asks for a round trip.
+const quiet = time.Second
+
+// An http2Conn is a connection with HTTP/2 as its server writes to it, above TLS.
+type http2Conn struct {
+	net.Conn
+	warned chan struct{} // is closed when the GOAWAY is written; nil before it is sent
+}
+
+// goAway is the frame that asks the client to begin no more requests. Those that have begun by the
+// time it arrives are served: the last stream is the largest of all.
+const goAway = "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x00"
+
+// attach takes note that AttachHTTP has changed the server of a connection, and of its protocol. It
+// returns a channel that is closed when a GOAWAY is written, nil if there is none.
+func (s *shard) attach(id uint32, n *conn, c net.Conn) (warned chan struct{}) {
+	if n.Own&attached == 0 {
+		n.Own |= attached
+		if above, is := c.(*tls.Conn); is && above.ConnectionState().NegotiatedProtocol == "h2" {
+			s.noteHTTP2(id, c)
+		}
+	}
+	if h := s.http2[id]; h != nil {
+		warned = h.warned
+	}
+	return warned
+}
+
+func (s *shard) noteHTTP2(id uint32, c net.Conn) {
+	if s.http2[id] == nil {
+		s.http2[id] = &http2Conn{Conn: c}
+	}
+}
+
+// leaves reports whether the answer to a request is to end its connection.
+func (l *Listener) leaves(c net.Conn, r *http.Request) (leaves bool) {
+	l.with(c, func(s *shard, id uint32, n *conn) {
+		if r.ProtoMajor == 2 {
+			s.noteHTTP2(id, c)
+		}
+		turn := s.LimitsOf(n).DrainTurn(n.Random(id))
+		leaves = n.Is(connstate.Leaving) || s.Ends.Of(id) != nil || s.Watcher.Clock.Elapsed() >= turn
+	})
+	return leaves
+}
+
+// endsByProtocol reports whether a connection that ends for a reason is closed when its protocol
+// allows it. A peer that breaks another limit gets no more time.
+func (s *shard) endsByProtocol(id uint32, n *conn, r reap.Reason) bool {
+	switch r {
+	case reap.MaxAge, reap.Drained, reap.Kicked:
+		return n.Own&attached != 0
+	case reap.ReadIdle, reap.AllIdle:
+		return s.http2[id] != nil
+	}
+	return false
+}
+
+// leave goes on to end a connection by its protocol. It returns the time of the next look at it, if
+// it is before the end of its CloseGrace.
+func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
+	if n.Serving() {
+		return now.Add(quiet)
+	}
+	if _, both, _ := s.Silence(id, n); both < quiet {
+		return now.Add(quiet - both)
+	}
+	if c := s.http2[id]; c != nil && c.warned == nil {
+		c.warned = make(chan struct{}) // from now on serve waits for the GOAWAY
+		s.calls = append(s.calls, func() { s.listener.spawn(c.sendGoAway) })
+		return now.Add(quiet)
+	}
+	n.Own &^= leaving
+	own := n.Front.own()
+	s.calls = append(s.calls, func() { tell(own) })
+	return verdict.Never
+}
+
+// sendGoAway writes the frame between those of the server. The server has written all frames of the
+// last request, and none of the next one.
+func (c *http2Conn) sendGoAway() {
+	defer close(c.warned)
+	_, _ = io.WriteString(c.Conn, goAway)
+}

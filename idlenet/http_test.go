@@ -1,0 +1,343 @@
+package idlenet
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// A site is an HTTP server that is attached to a Listener.
+type site struct {
+	*Listener
+	*httptest.Server
+}
+
+func newSite(t *testing.T, cfg Config, handler http.HandlerFunc) *site {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln, err := Listen(inner, cfg)
+	require.NoError(t, err)
+	s := &site{ln, httptest.NewUnstartedServer(handler)}
+	require.NoError(t, s.Server.Listener.Close())
+	s.Server.Listener = ln
+	s.Server.EnableHTTP2 = true
+	s.Server.Config.Protocols = new(http.Protocols)
+	s.Server.Config.Protocols.SetHTTP1(true)
+	s.Server.Config.Protocols.SetHTTP2(true)
+	s.Server.Config.Protocols.SetUnencryptedHTTP2(true)
+	ln.AttachHTTP(s.Server.Config)
+	t.Cleanup(func() {
+		s.Server.Close()
+		require.NoError(t, ln.Drain(0, 0))
+		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+	})
+	return s
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
+
+// A visitor is a connection that sends requests with HTTP/1.
+type visitor struct {
+	net.Conn
+	t       *testing.T
+	answers *bufio.Reader
+}
+
+func (s *site) visit(t *testing.T) *visitor {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Server.Listener.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+	return &visitor{c, t, bufio.NewReader(c)}
+}
+
+// get sends a request, with more lines of its header.
+func (v *visitor) get(lines string) {
+	v.t.Helper()
+	_, err := io.WriteString(v, "GET / HTTP/1.1\r\nHost: x\r\n"+lines+"\r\n")
+	require.NoError(v.t, err)
+}
+
+// answered requires an answer. It reports whether the server closes the connection after it.
+func (v *visitor) answered() (last bool) {
+	v.t.Helper()
+	answer, err := http.ReadResponse(v.answers, nil)
+	require.NoError(v.t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(v.t, err)
+	require.Equal(v.t, "ok", string(body))
+	return answer.Close
+}
+
+func (v *visitor) requireEnd() {
+	v.t.Helper()
+	_, err := v.answers.ReadByte()
+	require.ErrorIs(v.t, err, io.EOF)
+}
+
+func TestAttachHTTPCallsWhatWasThere(t *testing.T) {
+	type key struct{}
+	states := make(chan http.ConnState, 10)
+	ln := newEcho(t, Config{ReadTimeout: time.Hour})
+	server := &http.Server{
+		ConnState:   func(_ net.Conn, state http.ConnState) { states <- state },
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context { return context.WithValue(ctx, key{}, "value") },
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			require.Equal(t, "value", r.Context().Value(key{}))
+			require.NotNil(t, ConnOf(r.Context()))
+			panic(http.ErrAbortHandler)
+		}),
+	}
+	ln.AttachHTTP(server)
+	client, peer := net.Pipe()
+	defer client.Close()
+	server.ConnState(peer, http.StateNew)
+	require.Equal(t, http.StateNew, <-states)
+	ctx := server.ConnContext(t.Context(), peer)
+	require.Equal(t, peer, ConnOf(ctx))
+	require.Nil(t, ConnOf(t.Context()))
+	request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { server.Handler.ServeHTTP(httptest.NewRecorder(), request) })
+
+	var plain http.Server
+	ln.AttachHTTP(&plain)
+	plain.ConnState(peer, http.StateNew)
+	w := httptest.NewRecorder()
+	plain.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/no-such-page", nil))
+	require.Equal(t, http.StatusNotFound, w.Code, "the handler is that of http.DefaultServeMux")
+}
+
+func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
+	for name, leave := range map[string]func(s *site){
+		"maximum age": func(s *site) {
+			require.NoError(t, s.Update(func(cfg *Config) { cfg.MaxAge, cfg.MaxAgeGrace = time.Second, time.Hour }))
+			time.Sleep(1300 * time.Millisecond)
+		},
+		"drain": func(s *site) { require.NoError(t, s.Drain(0, time.Hour)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, Config{ReadTimeout: time.Hour}, ok)
+			s.Start()
+			v, socket := s.visit(t), s.visit(t)
+			for _, v := range []*visitor{v, socket} {
+				v.get("")
+				require.False(t, v.answered())
+			}
+			leave(s)
+			socket.get("Upgrade: websocket\r\nConnection: Upgrade\r\n")
+			require.False(t, socket.answered(), "a WebSocket begins")
+			v.get("")
+			require.True(t, v.answered())
+			v.requireEnd()
+		})
+	}
+}
+
+func TestADrainAsksEachConnectionInItsTurn(t *testing.T) {
+	s := newSite(t, Config{ReadTimeout: time.Hour}, ok)
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	require.False(t, v.answered())
+	require.NoError(t, s.Drain(10000*time.Hour, 10000*time.Hour))
+	v.get("")
+	require.False(t, v.answered())
+}
+
+// TestARequestInHandGoesOn ends a connection during a request.
+func TestARequestInHandGoesOn(t *testing.T) {
+	t.Parallel()
+	begun, finish := make(chan net.Conn), make(chan struct{})
+	s := newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+		begun <- ConnOf(r.Context())
+		select {
+		case <-finish:
+			ok(w, r)
+		case <-r.Context().Done():
+		}
+	})
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	c := <-begun
+	require.NoError(t, s.Kick(t.Context(), s.ID(c)))
+	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
+	time.Sleep(quiet + 200*time.Millisecond)
+	finish <- struct{}{}
+	require.False(t, v.answered())
+	v.get("") // in less than the quiet time
+	<-begun
+	finish <- struct{}{}
+	require.True(t, v.answered())
+	v.requireEnd()
+
+	v = s.visit(t) // it sends no other request
+	v.get("")
+	c = <-begun
+	require.NoError(t, s.Kick(t.Context(), s.ID(c)))
+	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
+	finish <- struct{}{}
+	require.False(t, v.answered())
+	v.requireEnd()
+}
+
+func TestCloseGraceBoundsTheRequestInHand(t *testing.T) {
+	t.Parallel()
+	ended := make(chan struct{})
+	s := newSite(t, Config{MaxAge: 500 * time.Millisecond, CloseGrace: 500 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(ended)
+	})
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	<-ended
+	_, err := v.Read(make([]byte, 1))
+	require.Error(t, err)
+}
+
+// TestAHijackedConnectionEndsAtOnce: the deadline tells its handler, however much is sent.
+func TestAHijackedConnectionEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	told := make(chan error, 1)
+	s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		defer c.Close()
+		_, _ = io.WriteString(c, "x")
+		_, err = io.Copy(io.Discard, c)
+		told <- err
+	})
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	_, err := v.answers.ReadByte()
+	require.NoError(t, err)
+	require.NoError(t, s.Drain(0, 0))
+	require.ErrorContains(t, <-told, "i/o timeout")
+}
+
+// A frame is the head of a frame of HTTP/2.
+type frame struct {
+	kind   byte
+	stream uint32
+}
+
+// The kinds of frames.
+const (
+	headersFrame = 1
+	goAwayFrame  = 7
+)
+
+// readFrame returns the next frame, and its payload.
+func readFrame(r io.Reader) (f frame, payload []byte, err error) {
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return frame{}, nil, err
+	}
+	payload = make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+	_, err = io.ReadFull(r, payload)
+	return frame{head[3], binary.BigEndian.Uint32(head[5:])}, payload, err
+}
+
+// A client of HTTP/2 sends its preface with empty settings, and then a GET on stream 1 or 3.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+func getOn(stream byte) string {
+	return "\x00\x00\x06\x01\x05\x00\x00\x00" + string(stream) + "\x82\x86\x84\x41\x01x"
+}
+
+// TestAnHTTP2ConnectionIsWarned has clients with and without TLS, and with and without a request.
+func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		secure bool
+		sent   string
+	}{
+		"TLS, no request": {true, preface}, "TLS, a request": {true, preface + getOn(1)}, "a request": {false, preface + getOn(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, Config{ReadTimeout: 300 * time.Millisecond}, ok)
+			var c net.Conn
+			if tc.secure {
+				s.StartTLS()
+				secure, err := tls.Dial("tcp", s.Server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = secure.Close() })
+				c = secure
+			} else {
+				s.Start()
+				c = s.visit(t).Conn
+			}
+			require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
+			_, err := io.WriteString(c, tc.sent)
+			require.NoError(t, err)
+			var warnedAt time.Time
+			for {
+				f, payload, err := readFrame(c)
+				if err != nil {
+					require.ErrorIs(t, err, io.EOF)
+					break
+				}
+				if f.kind != goAwayFrame {
+					continue
+				}
+				require.Equal(t, "\x7f\xff\xff\xff\x00\x00\x00\x00", string(payload))
+				require.Zero(t, f.stream)
+				require.Zero(t, warnedAt, "one GOAWAY")
+				warnedAt = time.Now()
+				_, err = io.WriteString(c, getOn(3)) // it was on its way when the GOAWAY came
+				require.NoError(t, err)
+				for f.kind != headersFrame {
+					f, _, err = readFrame(c)
+					require.NoError(t, err)
+				}
+				require.EqualValues(t, 3, f.stream)
+			}
+			require.NotZero(t, warnedAt)
+			require.GreaterOrEqual(t, time.Since(warnedAt), quiet)
+			require.EqualValues(t, 1, s.Stats().Reaped[reap.ReadIdle])
+		})
+	}
+}
+
+// A slowWriter is a connection that needs a second for each Write.
+type slowWriter struct {
+	net.Conn
+	wrote bool
+}
+
+func (c *slowWriter) Write(b []byte) (int, error) {
+	time.Sleep(time.Second)
+	c.wrote = true
+	return len(b), nil
+}
+
+// TestARequestWaitsForTheGoAway: the server writes the frames of an answer in several Writes, and
+// the GOAWAY must not come between them.
+func TestARequestWaitsForTheGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &http2Conn{Conn: &slowWriter{}, warned: make(chan struct{})}
+		s := &shard{http2: map[uint32]*http2Conn{1: c}}
+		go c.sendGoAway()
+		<-s.attach(1, &conn{}, nil)
+		require.True(t, c.Conn.(*slowWriter).wrote)
+		require.Nil(t, s.attach(2, &conn{}, nil))
+	})
+}

@@ -1,0 +1,150 @@
+package nettest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idlenet"
+)
+
+// A crowd of clients sends requests until each has sent its part.
+type crowd struct {
+	protocol string
+	clients  int
+	pause    func() time.Duration // between two requests
+	dial     func() string        // the address of the server
+
+	requests atomic.Int64
+	mu       sync.Mutex
+	failed   []string // guarded by mu
+}
+
+// requestsPerCrowd is the number of requests of a crowd. IDLEWHEEL_REQUESTS sets another one.
+func requestsPerCrowd(t *testing.T) int64 {
+	text := os.Getenv("IDLEWHEEL_REQUESTS")
+	if text == "" {
+		return 2000
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return n
+}
+
+// run sends requests until all are sent, and requires that all are answered.
+func (c *crowd) run(t *testing.T) {
+	t.Helper()
+	all := requestsPerCrowd(t)
+	var done sync.WaitGroup
+	for range c.clients {
+		done.Go(func() {
+			transport := &http.Transport{
+				TLSClientConfig: clientTLS(c.protocol), ForceAttemptHTTP2: c.protocol == "h2",
+				DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, network, c.dial())
+				},
+			}
+			defer transport.CloseIdleConnections()
+			client := &http.Client{Transport: transport, Timeout: time.Minute}
+			for c.requests.Add(1) <= all {
+				if answer := get(client, "https://127.0.0.1"); answer != "ok" {
+					c.mu.Lock()
+					c.failed = append(c.failed, answer)
+					c.mu.Unlock()
+				}
+				time.Sleep(c.pause())
+			}
+		})
+	}
+	done.Wait()
+	if len(c.failed) > 0 {
+		t.Fatalf("%d of %d requests failed, the first one: %s", len(c.failed), all, c.failed[0])
+	}
+}
+
+// someTime answers after up to 20 ms.
+func someTime() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answerIn(rand.N(20*time.Millisecond)).ServeHTTP(w, r)
+	})
+}
+
+// inEachProtocol runs a test beside no other, because the others need the processor.
+func inEachProtocol(t *testing.T, test func(t *testing.T, protocol string)) {
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			test(t, protocol)
+		})
+	}
+}
+
+// TestNoRequestIsLostByIdleEnds has clients that send their next request at the instant at which
+// their connection becomes idle.
+func TestNoRequestIsLostByIdleEnds(t *testing.T) {
+	inEachProtocol(t, func(t *testing.T, protocol string) {
+		l := listen(t, idlenet.Config{ReadTimeout: timeout})
+		serveHTTP(l, &http.Server{Handler: someTime()})
+		c := crowd{protocol: protocol, clients: 300, dial: l.address, pause: func() time.Duration {
+			return timeout + rand.N(100*time.Millisecond) - 20*time.Millisecond
+		}}
+		c.run(t)
+		t.Log(len(l.reasons()), "connections have ended")
+	})
+}
+
+func TestNoRequestIsLostByMaxAge(t *testing.T) {
+	for _, grace := range []time.Duration{0, 300 * time.Millisecond} {
+		t.Run(fmt.Sprint("grace ", grace), func(t *testing.T) {
+			inEachProtocol(t, func(t *testing.T, protocol string) {
+				l := listen(t, idlenet.Config{MaxAge: time.Second, MaxAgeGrace: grace})
+				serveHTTP(l, &http.Server{Handler: someTime()})
+				c := crowd{protocol: protocol, clients: 20, dial: l.address, pause: func() time.Duration { return rand.N(20 * time.Millisecond) }}
+				c.run(t)
+				require.Greater(t, l.Stats().Opened, uint64(c.clients))
+			})
+		})
+	}
+}
+
+// TestNoRequestIsLostByADrain has clients that go on with another server.
+func TestNoRequestIsLostByADrain(t *testing.T) {
+	inEachProtocol(t, func(t *testing.T, protocol string) {
+		var servers [2]*listener
+		for n := range servers {
+			servers[n] = listen(t, idlenet.Config{ReadTimeout: forever})
+			serveHTTP(servers[n], &http.Server{Handler: someTime()})
+		}
+		var drained atomic.Bool
+		c := crowd{protocol: protocol, clients: 50, pause: func() time.Duration { return rand.N(50 * time.Millisecond) }}
+		c.dial = func() string {
+			if drained.Load() {
+				return servers[1].address()
+			}
+			return servers[0].address()
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for c.requests.Load() < requestsPerCrowd(t)/4 {
+				time.Sleep(time.Millisecond)
+			}
+			drained.Store(true) // a load balancer is told first
+			time.Sleep(100 * time.Millisecond)
+			_ = servers[0].Drain(time.Second, 2*time.Second)
+		}()
+		c.run(t)
+		<-done
+		eventually(t, "all connections end", func() bool { return servers[0].Connections() == 0 })
+	})
+}

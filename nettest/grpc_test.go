@@ -77,20 +77,27 @@ func (g grpcServer) FullDuplexCall(s pb.TestService_FullDuplexCallServer) error 
 
 // serveGRPC serves with TLS, or without.
 func serveGRPC(l *listener, secure bool) grpcServer {
-	var options []grpc.ServerOption
+	return serveGRPCWith(l, grpcServer{ended: make(chan grpcEnd, 100)}, credentialsOf(secure)...)
+}
+
+// credentialsOf returns the options of a server with TLS, or without.
+func credentialsOf(secure bool) (options []grpc.ServerOption) {
 	if secure {
 		options = append(options, grpc.Creds(credentials.NewTLS(serverTLS())))
 	}
-	g := grpcServer{ended: make(chan grpcEnd, 100)}
+	return options
+}
+
+func serveGRPCWith[S pb.TestServiceServer](l *listener, service S, options ...grpc.ServerOption) S {
 	server := grpc.NewServer(options...)
-	pb.RegisterTestServiceServer(server, g)
+	pb.RegisterTestServiceServer(server, service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	l.t.Cleanup(func() {
 		server.Stop()
 		require.NoError(l.t, <-served)
 	})
-	return g
+	return service
 }
 
 func dialGRPC(addr string, secure bool) (pb.TestServiceClient, *grpc.ClientConn, error) {

@@ -3,10 +3,10 @@
 //	go -C examples run ./grpc
 //	grpcurl -plaintext 127.0.0.1:50051 grpc.health.v1.Health/Check
 //
-// A connection on which nothing is sent in either direction for -all-timeout is closed; a stream in
-// which only the server sends keeps its connection. A client of a silent stream sends keepalive
-// pings (keepalive.ClientParameters), which the server allows every -min-ping. A connection that
-// ends no HTTP/2 handshake is closed by gRPC itself after -handshake-timeout.
+// gRPC pings a client that is silent for a third of -read-timeout. The connection is closed if no
+// answer comes in -read-timeout, so a call may take as long as it likes. A connection without a
+// call gets a GOAWAY after -idle. One that ends no HTTP/2 handshake is closed by gRPC itself after
+// -handshake-timeout.
 package main
 
 import (
@@ -27,18 +27,22 @@ import (
 	"github.com/idlewheel/idlewheel/idlenet"
 )
 
+// forever is the time that gRPC itself waits for the answer to a ping: the Listener judges, because
+// gRPC would close living connections after a stall of this process.
+const forever = 365 * 24 * time.Hour
+
 func main() {
 	addr := flag.String("addr", "127.0.0.1:50051", "`host:port` to listen on")
-	all := flag.Duration("all-timeout", time.Minute, "silence in both directions after which a connection is closed")
+	read := flag.Duration("read-timeout", time.Minute, "silence after which a connection is closed, 3s or more")
+	idle := flag.Duration("idle", 5*time.Minute, "time without a call after which a client is asked to leave")
 	handshake := flag.Duration("handshake-timeout", 10*time.Second, "time for the HTTP/2 handshake")
-	minPing := flag.Duration("min-ping", 10*time.Second, "shortest interval of pings that clients may send")
 	flag.Parse()
 	inner, err := net.Listen("tcp", *addr)
 	if err != nil {
 		log.Fatal(err)
 	}
 	ln, err := idlenet.Listen(inner, idlenet.Config{
-		AllTimeout: *all,
+		ReadTimeout: *read,
 		OnReap: func(c net.Conn, reason *idlenet.ReapError) {
 			log.Printf("%v closed: %v", c.RemoteAddr(), reason)
 		},
@@ -48,7 +52,7 @@ func main() {
 	}
 	server := grpc.NewServer(
 		grpc.ConnectionTimeout(*handshake),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: *minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: *read / 3, Timeout: forever, MaxConnectionIdle: *idle}),
 	)
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

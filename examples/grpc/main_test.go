@@ -15,32 +15,37 @@ import (
 
 func TestMain(m *testing.M) { recipe.Main(m, main) }
 
-// TestTimeout has a client with a call in each beat, a silent one, and one that sends no byte.
+// TestTimeout has a client without a call that answers pings, and one that sends no byte.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
-	server, addr := recipe.Serve(t, "-all-timeout", recipe.Timeout.String(), "-handshake-timeout", "1h")
-	dial := func() (*grpc.ClientConn, func()) {
-		client, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		check := func() {
-			answer, err := grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-			require.NoError(t, err)
-			require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, answer.GetStatus())
-		}
-		check()
-		return client, check
-	}
-	living, check := dial()
-	silent, _ := dial()
+	const timeout = 3 * time.Second // gRPC pings once a second at most
+	server, addr := recipe.Serve(t, "-read-timeout", timeout.String(), "-handshake-timeout", "1h")
+	client := dial(t, addr)
 	mute := recipe.Client(t, "socat", "-", "TCP:"+addr)
-	for range 3 * recipe.Timeout / recipe.Beat {
-		check()
-		time.Sleep(recipe.Beat)
-	}
-	recipe.Eventually(t, "two connections are closed", func() bool { return server.Count("reaped: all idle") == 2 })
-	require.Equal(t, connectivity.Ready, living.GetState())
-	recipe.Eventually(t, "the silent client notices", func() bool { return silent.GetState() == connectivity.Idle })
+	recipe.Eventually(t, "one connection is closed", func() bool { return server.Count("reaped: read idle") == 1 })
 	mute.AwaitEnd()
-	require.Equal(t, 2, server.Count("closed"))
+	time.Sleep(2 * timeout)
+	require.Equal(t, connectivity.Ready, client.GetState())
+	require.Equal(t, 1, server.Count("closed"))
+}
+
+// TestIdle has a client that is asked to leave.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t, "-idle", "1s")
+	client := dial(t, addr)
+	recipe.Eventually(t, "the client leaves", func() bool { return client.GetState() == connectivity.Idle })
+	server.RequireNone("closed")
+}
+
+// dial returns a client that has made a call.
+func dial(t *testing.T, addr string) *grpc.ClientConn {
+	t.Helper()
+	client, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	answer, err := grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	require.NoError(t, err)
+	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, answer.GetStatus())
+	return client
 }

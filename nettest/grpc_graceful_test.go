@@ -1,0 +1,103 @@
+package nettest
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// pinged makes gRPC ping silent clients. The Listener judges whether they answer. The time is the
+// shortest that gRPC allows.
+var pinged = keepalive.ServerParameters{Time: time.Second, Timeout: forever}
+
+// A slowServer needs some time for each call.
+type slowServer struct {
+	pb.UnimplementedTestServiceServer
+	delay func() time.Duration
+}
+
+func (s slowServer) UnaryCall(ctx context.Context, _ *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+	select {
+	case <-time.After(s.delay()):
+	case <-ctx.Done():
+	}
+	return &pb.SimpleResponse{}, ctx.Err()
+}
+
+// TestGRPCCallLongerThanReadTimeout has a call and a silent stream that take three timeouts.
+func TestGRPCCallLongerThanReadTimeout(t *testing.T) {
+	t.Parallel()
+	const read = 3 * time.Second
+	l := listen(t, idlenet.Config{ReadTimeout: read})
+	serveGRPCWith(l, slowServer{delay: func() time.Duration { return 3 * read }}, grpc.KeepaliveParams(pinged))
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			_, err := grpcClient(t, l.address(), false).UnaryCall(t.Context(), &pb.SimpleRequest{})
+			require.NoError(t, err)
+		})
+	}
+	all.Wait()
+	l.requireNone()
+}
+
+// TestGRPCClientThatStopsInACall has a client that does not answer pings any more.
+func TestGRPCClientThatStopsInACall(t *testing.T) {
+	t.Parallel()
+	l := listen(t, idlenet.Config{ReadTimeout: 2 * time.Second})
+	g := serveGRPCWith(l, grpcServer{ended: make(chan grpcEnd, 1)}, grpc.KeepaliveParams(pinged))
+	stopped := startRole(t, "gRPC client", l.address())
+	stopped.read(new(int))
+	stopped.signal(syscall.SIGSTOP)
+	end := <-g.ended
+	require.Equal(t, map[string]idlenet.Reason{end.peer.String(): reap.ReadIdle}, l.reasons())
+}
+
+// TestNoGRPCCallIsLostByMaxAge leaves the maximum age to gRPC, which sends a GOAWAY.
+func TestNoGRPCCallIsLostByMaxAge(t *testing.T) {
+	inEachProtocol(t, func(t *testing.T, protocol string) {
+		secure := protocol == "h2"
+		aging := pinged
+		aging.MaxConnectionAge, aging.MaxConnectionAgeGrace = time.Second, 5*time.Second
+		l := listen(t, idlenet.Config{ReadTimeout: 10 * time.Second})
+		options := append(credentialsOf(secure), grpc.KeepaliveParams(aging))
+		serveGRPCWith(l, slowServer{delay: func() time.Duration { return rand.N(20 * time.Millisecond) }}, options...)
+		calls(t, 20, func() pb.TestServiceClient { return grpcClient(t, l.address(), secure) })
+		l.requireNone()
+		require.Greater(t, l.Stats().Opened, uint64(20))
+	})
+}
+
+// calls makes the calls of a crowd, and requires that none fails.
+func calls(t *testing.T, clients int, client func() pb.TestServiceClient) {
+	t.Helper()
+	each := int(requestsPerCrowd(t)) / clients
+	var all sync.WaitGroup
+	errs := make(chan error, clients*each)
+	for range clients {
+		own := client()
+		all.Go(func() {
+			for range each {
+				if _, err := own.UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
+					errs <- err
+				}
+				time.Sleep(rand.N(20 * time.Millisecond))
+			}
+		})
+	}
+	all.Wait()
+	if len(errs) > 0 {
+		t.Fatalf("%d of %d calls failed, the first one: %v", len(errs), clients*each, <-errs)
+	}
+}

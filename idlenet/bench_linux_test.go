@@ -98,7 +98,7 @@ func BenchmarkAdd(b *testing.B) {
 		require.NoError(b, err)
 		cfg, err := (&Config{ReadTimeout: time.Hour}).check(inner.Addr(), 0, nil)
 		require.NoError(b, err)
-		l := newListener(inner, cfg, mono.Real(), askKernel)
+		l := newReaper(cfg, mono.Real(), askKernel)
 		conns := make([]openSocket, n)
 		before := heap()
 		b.StartTimer()

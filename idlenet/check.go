@@ -21,7 +21,7 @@ var form = watch.Form{
 }
 
 // check fills in the defaults of a Config for the sockets of an address. A tick that is not 0 and
-// the Config before are those of a Listener, which cannot change all.
+// the Config before are those of a Reaper, which cannot change all.
 func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (watch.Config, error) {
 	return form.Check(cfg, tick, func(refuse configtable.Refuse) {
 		sources := cfg.Sources // the table has checked Connections and Rate
@@ -51,7 +51,7 @@ func (cfg *Config) checkFixed(before *Config, refuse configtable.Refuse) {
 
 // checkSockets refuses the limits that the kernel cannot keep for the sockets of an address.
 func (cfg *Config) checkSockets(addr net.Addr, refuse configtable.Refuse) {
-	if _, tcp := addr.(*net.TCPAddr); addr == nil || tcp && runtime.GOOS == "linux" {
+	if addr == nil || isTCP(addr) && runtime.GOOS == "linux" {
 		return
 	}
 	for _, limit := range []struct {
@@ -72,16 +72,26 @@ func (cfg *Config) checkSockets(addr net.Addr, refuse configtable.Refuse) {
 	}
 }
 
-// checkOwn refuses the limits of a connection that the kernel cannot keep for its socket.
-func (s *shard) checkOwn(n *conn, own ConnLimits) (err error) {
-	cfg := Config{
-		ReadTimeout: max(own.ReadTimeout, 0), AllTimeout: max(own.AllTimeout, 0), WriteTimeout: max(own.WriteTimeout, 0),
-		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: s.config().Stamp,
-	}
-	cfg.checkSockets(n.Front.own().LocalAddr(), func(_, format string, args ...any) {
+func isTCP(addr net.Addr) bool {
+	_, is := addr.(*net.TCPAddr)
+	return is
+}
+
+// checkSocketsOf is checkSockets for a Config that was checked before it was known what its sockets
+// are.
+func checkSocketsOf(cfg *Config, addr net.Addr) (err error) {
+	cfg.checkSockets(addr, func(_, format string, args ...any) {
 		err = errors.Join(err, fmt.Errorf("idlenet: "+format, args...))
 	})
 	return err
+}
+
+// checkOwn refuses the limits of a connection that the kernel cannot keep for its socket.
+func (s *shard) checkOwn(n *conn, own ConnLimits) error {
+	return checkSocketsOf(&Config{
+		ReadTimeout: max(own.ReadTimeout, 0), AllTimeout: max(own.AllTimeout, 0), WriteTimeout: max(own.WriteTimeout, 0),
+		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: s.config().Stamp,
+	}, n.Front.own().LocalAddr())
 }
 
 // LogValue returns the settings that are not zero.

@@ -11,9 +11,9 @@ import (
 // Config says when a connection ends, and what happens then. It has the names and units of
 // idle.Config. Each limit is off if it is zero; at least one must be set. Negative values are
 // refused, except where a field says what they mean. [Listen] copies the Config;
-// [Listener.Update] changes it.
+// [Reaper.Update] changes it.
 //
-// OnIdle and OnReap are called on one goroutine of the Listener, one after the other. They must not
+// OnIdle and OnReap are called on one goroutine of the Reaper, one after the other. They must not
 // block: all judgements wait for them, and a wait above a tenth of the shortest timeout counts as
 // an outage of the server.
 type Config struct {
@@ -39,14 +39,14 @@ type Config struct {
 	OnIdle func(c net.Conn, ev Event) Action
 
 	// OnReap is told that a connection ends, and why. The code of the server that serves it finds
-	// the same error with [Listener.Reason].
+	// the same error with [Reaper.Reason].
 	OnReap func(c net.Conn, reason *ReapError)
 
 	// FirstByteTimeout is how long the peer may take to send its first byte.
 	FirstByteTimeout time.Duration
 
-	// HandshakeTimeout is how long it may take until [Listener.Ready] is called, or
-	// a server of [Listener.AttachHTTP] has the first request. Bytes do not extend it.
+	// HandshakeTimeout is how long it may take until [Conn.Ready] is called, or
+	// a server of [Reaper.AttachHTTP] has the first request. Bytes do not extend it.
 	HandshakeTimeout time.Duration
 
 	// WriteStallTimeout is how long output may wait in the kernel while the peer takes none of it.
@@ -55,7 +55,7 @@ type Config struct {
 	// buffer: set a longer time than a slow peer needs for one step, 30s or more.
 	WriteStallTimeout time.Duration
 
-	// MinRate bounds how slowly a message may come in, see [Listener.BeginMessage]. It needs the
+	// MinRate bounds how slowly a message may come in, see [Conn.BeginMessage]. It needs the
 	// counters of Linux and TCP. If MinRate.Window is zero, it is 5s.
 	MinRate MinRate
 
@@ -77,7 +77,7 @@ type Config struct {
 	Goodbye func(c net.Conn, reason *ReapError)
 
 	// CloseGrace is the time that the server gets to close a connection that has ended, see "How a
-	// connection ends" in the package comment. After it the Listener closes the connection. Times
+	// connection ends" in the package comment. After it the Reaper closes the connection. Times
 	// in which the process was stopped do not count. If zero, it is 5s.
 	CloseGrace time.Duration
 
@@ -108,7 +108,7 @@ type Config struct {
 	// ObserveOnly off.
 	ObserveOnly bool
 
-	// KeepClosed is how many of the connections that ended last are kept for [Listener.Inspect].
+	// KeepClosed is how many of the connections that ended last are kept for [Reaper.Inspect].
 	KeepClosed int
 
 	// TCPKeepAlive makes the kernel look for dead peers too, as in idle.Config. At least 8s.

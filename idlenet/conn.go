@@ -1,30 +1,103 @@
 package idlenet
 
 import (
+	"fmt"
 	"net"
-	"net/http"
 
+	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
-// Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
-// the connection was closed.
-func (l *Listener) Reason(c net.Conn) (reason *ReapError) {
-	l.with(c, func(s *shard, id uint32, _ *conn) {
-		if e := s.Ends.Of(id); e != nil {
-			reason = e.Reason
+// A Conn is the Reaper's part of one connection: with it a server tells the Reaper what bytes
+// cannot tell. [Reaper.Conn] returns it. Its methods are safe for concurrent use.
+//
+// A server may keep the Conn. From the close of the connection on the methods do nothing, ID is
+// empty, and SetLimits returns [ErrNotWatched]. The zero Conn is that of a closed connection. Conns
+// can be compared, and be keys of a map.
+type Conn struct {
+	shard  *shard
+	id     uint32
+	opened mono.Packed
+}
+
+// Conn returns the handle of a connection. The error says that c is no socket, or is
+// [ErrNotWatched]: it is closed, or was neither accepted nor passed to [Reaper.Admit].
+func (r *Reaper) Conn(c net.Conn) (found Conn, err error) {
+	if _, ok := r.root(c); !ok {
+		return Conn{}, errNoSocket(c)
+	}
+	r.with(c, func(s *shard, id uint32, n *conn) { found = Conn{s, id, n.Opened()} })
+	if found == (Conn{}) {
+		return Conn{}, r.watch.NotWatched()
+	}
+	return found, nil
+}
+
+// with calls a function with the state of the connection, unless it is closed.
+func (c Conn) with(do func(s *shard, n *conn)) {
+	s := c.shard
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.At(c.id); n.Opened() == c.opened {
+		do(s, n)
+	}
+}
+
+// ID returns the name of the connection for [Reaper.Kick] and logs. It is empty if the connection
+// is closed.
+func (c Conn) ID() (id ConnID) {
+	c.with(func(s *shard, n *conn) { id = s.ID(c.id, n) })
+	return id
+}
+
+// SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes
+// through a proxy. If addr is nil, it is the address of the socket again.
+func (c Conn) SetRemote(addr net.Addr) {
+	c.with(func(s *shard, n *conn) {
+		if addr == nil {
+			delete(s.remotes, n)
+		} else {
+			s.remotes[n] = addr
 		}
 	})
-	return reason
 }
+
+// SetGroup says that the connection shares a part of the way to its peer with all connections of
+// the same name: an upstream, a zone, a proxy. If all of them that were busy fall silent together,
+// verdicts about their peers are held, as they are if all connections of the server do. Connections
+// with the same address on either side, or from the same network, are grouped without it. An empty
+// name takes the connection out of its group.
+func (c Conn) SetGroup(name string) {
+	c.with(func(s *shard, _ *conn) { s.Groups.SetName(c.id, name) })
+}
+
+// Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
+func (c Conn) Ready() { c.with((*shard).ready) }
+
+func (s *shard) ready(n *conn) {
+	n.Front.record.Set(conntable.Ready, true)
+	if knows := &s.reaper.knowsReady; !knows.Load() {
+		knows.Store(true)
+	}
+}
+
+// Touch restarts the idle timeouts, as if bytes had passed in both directions.
+func (c Conn) Touch() { c.with((*shard).touch) }
+
+// touch restarts the idle timeouts. The next look finds that.
+func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
 // until Release was called as often as Hold. All other limits and heartbeats go on.
-func (l *Listener) Hold(c net.Conn) { l.with(c, func(_ *shard, _ uint32, n *conn) { n.Hold() }) }
+func (c Conn) Hold() { c.with(func(_ *shard, n *conn) { n.Hold() }) }
 
 // Release takes one Hold back. After the last one the idle timeouts restart. More calls of Release
 // than of Hold do nothing.
-func (l *Listener) Release(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.release(n) }) }
+func (c Conn) Release() { c.with((*shard).release) }
 
 func (s *shard) release(n *conn) {
 	if n.State.Release() {
@@ -32,38 +105,25 @@ func (s *shard) release(n *conn) {
 	}
 }
 
-// touch restarts the idle timeouts. The next look finds that.
-func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
-
-// SetGroup says that a connection shares a part of the way to its peer with all connections of the
-// same name: an upstream, a zone, a proxy. If all of them that were busy fall silent together,
-// verdicts about their peers are held, as they are if all connections of the server do. Connections
-// with the same address on either side, or from the same network, are grouped without it. An empty
-// name takes the connection out of its group.
-func (l *Listener) SetGroup(c net.Conn, name string) {
-	l.with(c, func(s *shard, id uint32, _ *conn) { s.Groups.SetName(id, name) })
+// Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
+// timeouts restart, and all other limits count as if it had never been out.
+func (c Conn) Exempt(on bool) {
+	c.with(func(s *shard, n *conn) {
+		if n.Is(connstate.Exempt) != on {
+			n.Spare(connstate.Exempt, on)
+			s.touch(n)
+			s.Soon(n)
+		}
+	})
 }
 
-// Touch restarts the idle timeouts, as if bytes had passed in both directions.
-func (l *Listener) Touch(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.touch(n) }) }
-
-// Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
-func (l *Listener) Ready(c net.Conn) { l.with(c, func(s *shard, _ uint32, n *conn) { s.ready(n) }) }
-
-func (s *shard) ready(n *conn) {
-	n.Front.record.Set(conntable.Ready, true)
-	if knows := &s.listener.knowsReady; !knows.Load() {
-		knows.Store(true)
-	}
-}
-
-// SetLimits gives a connection limits of its own for the rest of its life: after a login, or for
+// SetLimits gives the connection limits of its own for the rest of its life: after a login, or for
 // one long download. The idle timeouts count from the last activity, the maximum age and the
 // handshake from the opening. Later calls of Update do not change them. A second call replaces all
 // of the first one. The error says what is wrong with them, or is [ErrNotWatched].
-func (l *Listener) SetLimits(c net.Conn, limits ConnLimits) error {
-	err := l.watch.NotWatched()
-	l.with(c, func(s *shard, id uint32, n *conn) { err = s.limit(id, n, limits) })
+func (c Conn) SetLimits(limits ConnLimits) error {
+	err := errNotWatched
+	c.with(func(s *shard, n *conn) { err = s.limit(c.id, n, limits) })
 	return err
 }
 
@@ -77,63 +137,28 @@ func (s *shard) limit(id uint32, n *conn, own ConnLimits) error {
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
 // EndMessage. It does nothing while a message is open.
-func (l *Listener) BeginMessage(c net.Conn) {
-	l.with(c, func(s *shard, _ uint32, n *conn) {
-		if n.State.BeginMessage(&l.watch.Clock, s.LimitsOf(n).Rate) {
+func (c Conn) BeginMessage() {
+	c.with(func(s *shard, n *conn) {
+		if n.State.BeginMessage(&s.Watcher.Clock, s.LimitsOf(n).Rate) {
 			s.Soon(n)
 		}
 	})
 }
 
 // EndMessage says that the message is complete. With MinRate.Always the next message begins.
-func (l *Listener) EndMessage(c net.Conn) {
-	l.with(c, func(s *shard, _ uint32, n *conn) { n.State.EndMessage(&l.watch.Clock, s.LimitsOf(n).Rate) })
+func (c Conn) EndMessage() {
+	c.with(func(s *shard, n *conn) { n.State.EndMessage(&s.Watcher.Clock, s.LimitsOf(n).Rate) })
 }
 
-// ConnState tells the Listener what a net/http server does with a connection:
-//
-//	server := &http.Server{Handler: handler, ConnState: ln.ConnState}
-//
-// A request that is being served holds its connection, and the first one ends the handshake. A
-// connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
-// connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
-// no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
-// of connections that the Listener does not watch, such as those that a listener around it hides.
-func (l *Listener) ConnState(c net.Conn, state http.ConnState) {
-	if !l.serve(c, state, false) && state < http.StateHijacked {
-		err := l.watch.NotWatched()
-		if _, ok := l.root(c); !ok {
-			err = errNoSocket(c)
-		}
-		l.watch.Warn(&l.warnings.hidden, "requests of a connection do not hold it", "error", err)
-	}
-}
+var errNotWatched = fmt.Errorf("idlenet: %w", ErrNotWatched)
 
-// serve takes note of what a server does with a connection, and whether it is attached. It reports
-// whether the Listener watches the connection. It waits while a GOAWAY is written.
-func (l *Listener) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
-	var warned chan struct{}
-	l.with(c, func(s *shard, id uint32, n *conn) {
-		watched = true
-		isActive, wasActive := state == http.StateActive, n.Serving()
-		switch n.Serve(isActive); {
-		case isActive && !wasActive:
-			s.ready(n)
-			n.Hold()
-		case !isActive && wasActive:
-			s.release(n)
-		}
-		switch {
-		case state == http.StateHijacked:
-			n.Own &^= attached
-		case state == http.StateClosed && s.Ends.Of(id) == nil:
-			s.drop(id, n)
-		case isActive && isAttached:
-			warned = s.attach(id, n, c)
+// Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
+// the connection was closed.
+func (r *Reaper) Reason(c net.Conn) (reason *ReapError) {
+	r.with(c, func(s *shard, id uint32, _ *conn) {
+		if e := s.Ends.Of(id); e != nil {
+			reason = e.Reason
 		}
 	})
-	if warned != nil {
-		<-warned
-	}
-	return watched
+	return reason
 }

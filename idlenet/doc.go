@@ -13,25 +13,26 @@
 //	ln.AttachHTTP(server)
 //	return server.Serve(ln)
 //
-// A [Listener] watches the connections that it accepts. Nothing is wrapped, and no code of it runs
-// when a message is read or written: Accept returns the *net.TCPConn itself. At a deadline the
-// Listener asks the kernel when the last byte arrived (TCP_INFO). So a heartbeat costs nothing, and
-// TLS, HTTP or WebSocket above do not notice.
+// A [Reaper] watches the connections that a [Listener] accepts. Several listeners may share one,
+// see [Reaper.Listen], and engines that accept by themselves call [Reaper.Admit]. Nothing is
+// wrapped, and no code of it runs when a message is read or written: Accept returns the
+// *net.TCPConn itself. At a deadline the Reaper asks the kernel when the last byte arrived
+// (TCP_INFO). So a heartbeat costs nothing, and TLS, HTTP or WebSocket above do not notice.
 //
 // SetReadDeadline before each Read moves a timer for each message, and closes living connections
-// after a stall: their heartbeats wait in the sockets while the deadlines pass. The Listener asks
+// after a stall: their heartbeats wait in the sockets while the deadlines pass. The Reaper asks
 // whether bytes wait before it judges.
 //
 // # How a connection ends
 //
 // The read deadline of the connection is set to an instant in the past. The server's Read returns
 // an error that is os.ErrDeadlineExceeded, as after SetReadDeadline, and the server closes the
-// connection in its own way. If it does not within Config.CloseGrace, the Listener closes the
-// connection. For the reasons in Config.Reset the Listener resets the connection at once.
+// connection in its own way. If it does not within Config.CloseGrace, the Reaper closes the
+// connection. For the reasons in Config.Reset the Reaper resets the connection at once.
 //
 // Deadlines that a server sets itself stay in force; the one that passes first wins. If the server
 // replaces the deadline in the past by one of its own, CloseGrace applies. Package net/http does so
-// when it begins to serve a request. So with [Listener.AttachHTTP] a request that is being served
+// when it begins to serve a request. So with [Reaper.AttachHTTP] a request that is being served
 // is not idle at all, and connections end when HTTP allows it.
 //
 // # Layers
@@ -46,13 +47,13 @@
 //
 // # Closed connections
 //
-// The server closes its connections, and the Listener is not told. It finds out at the next look
-// at a connection, or before: it checks all in turn every ten seconds, at most 2,048 for each
-// processor in a tick, faster where it finds closed ones, and two with each Accept, so that
-// about as many closed connections as open ones are kept at most. [Listener.AttachHTTP] tells at
-// once. If the Listener has ended a connection, the connection and its reason are kept for a
-// minute longer. The goroutine that looks ends when no connection is open and no reason is kept.
-// If the Listener is closed, it ends when no connection is open.
+// The server closes its connections, and the Reaper is not told. It finds out at the next look at a
+// connection, or before: it checks all in turn every ten seconds, at most 2,048 for each processor
+// in a tick, faster where it finds closed ones, and two with each Accept, so that about as many
+// closed connections as open ones are kept at most. [Reaper.AttachHTTP] and [Reaper.Forget] tell at
+// once. If the Reaper has ended a connection, the connection and its reason are kept for a minute
+// longer. The goroutine that looks ends when no connection is open and no reason is kept. If all
+// listeners are closed, it ends when no connection is open.
 //
 // # Precision
 //

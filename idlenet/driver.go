@@ -44,10 +44,10 @@ const (
 )
 
 // A driver is the goroutine that moves the clock and looks at the connections that are due. A
-// Listener has one while it has connections, or reasons of closed ones. The goroutine owns all
+// Reaper has one while it has connections, or reasons of closed ones. The goroutine owns all
 // fields.
 type driver struct {
-	listener *Listener
+	reaper   *Reaper
 	heard    mono.Time // a peer was heard then; later ones may not be known yet
 	told     mono.Time // the last one that the monitor knows of
 	still    mono.Time // a byte until then does not end the silence that was counted last
@@ -57,30 +57,30 @@ type driver struct {
 }
 
 func (d *driver) drive() {
-	d.listener.watch.Drive(nil, 0, func() bool { d.round(); return !d.leave() })
+	d.reaper.watch.Drive(nil, 0, func() bool { d.round(); return !d.leave() })
 }
 
-// leave ends the goroutine if no connection is open, and no reason is kept. A closed Listener keeps
-// its reasons as long as the server keeps the Listener.
+// leave ends the goroutine if no connection is open, and no reason is kept. If all listeners are
+// closed, the reasons stay as long as the server keeps the Reaper.
 func (d *driver) leave() bool {
-	l := d.listener
-	kept := !l.closing.Load() && slices.ContainsFunc(l.shards, func(s *shard) (keeps bool) {
+	r := d.reaper
+	kept := r.listening.Load() > 0 && slices.ContainsFunc(r.shards, func(s *shard) (keeps bool) {
 		s.locked(func() { keeps = s.Ends.Len() > 0 })
 		return keeps
 	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.driving = kept || l.watch.Open.Load() > 0
-	return !l.driving
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.driving = kept || r.watch.Open.Load() > 0
+	return !r.driving
 }
 
 // round moves the clock and looks at all connections that are due.
 func (d *driver) round() {
-	l := d.listener
+	r := d.reaper
 	d.move()
-	d.adapt(l.watch.Settings())
+	d.adapt(r.watch.Settings())
 	made := 0
-	for _, s := range l.shards {
+	for _, s := range r.shards {
 		for calls, more := s.advance(); more; calls, more = s.advance() {
 			if made += calls; made >= callsAtOnce {
 				made = 0
@@ -110,7 +110,7 @@ func (s *shard) advance() (made int, more bool) {
 
 // adapt brings all connections in line with other settings.
 func (d *driver) adapt(set *watch.Settings) {
-	for _, s := range d.listener.shards {
+	for _, s := range d.reaper.shards {
 		for more := true; more; {
 			s.locked(func() {
 				s.Follow(set)
@@ -126,7 +126,7 @@ func (d *driver) adapt(set *watch.Settings) {
 
 // move moves the clock, if a tick has passed, and takes note of outages.
 func (d *driver) move() {
-	w := &d.listener.watch
+	w := &d.reaper.watch
 	found, moved := w.Move(d.lastHeard)
 	if !moved {
 		return
@@ -139,11 +139,11 @@ func (d *driver) move() {
 
 // lastHeard returns the last instant at which a peer was heard, for the monitor.
 func (d *driver) lastHeard(now mono.Time) mono.Time {
-	l := d.listener
-	if stamp := l.stamped.Load(); stamp != 0 {
-		d.heard = max(d.heard, l.watch.Clock.Before(mono.Stamp(stamp), now))
+	r := d.reaper
+	if stamp := r.stamped.Load(); stamp != 0 {
+		d.heard = max(d.heard, r.watch.Clock.Before(mono.Stamp(stamp), now))
 	}
-	if d.heard > d.still || !l.watch.Monitor.State().Held() {
+	if d.heard > d.still || !r.watch.Monitor.State().Held() {
 		d.told = d.heard
 	}
 	return d.told
@@ -156,7 +156,7 @@ func (s *shard) noteHeard(ev *verdict.Evidence, now mono.Time) {
 	if at == 0 && ev.Found == verdict.Unread {
 		at = now
 	}
-	if d := &s.listener.driver; at > d.heard.Add(2*ev.Step) {
+	if d := &s.reaper.driver; at > d.heard.Add(2*ev.Step) {
 		d.heard = at
 	}
 }
@@ -164,19 +164,19 @@ func (s *shard) noteHeard(ev *verdict.Evidence, now mono.Time) {
 // probe asks the kernel about some connections, one after the other over time, when they were heard
 // last.
 func (d *driver) probe() {
-	l := d.listener
-	rule := l.watch.Rule()
+	r := d.reaper
+	rule := r.watch.Rule()
 	if !rule.Hold || rule.Shortest == 0 {
 		return
 	}
 	n := probesPerTick - d.news
 	d.news = 0
-	if l.watch.Monitor.State().Held() {
+	if r.watch.Monitor.State().Held() {
 		n = probesInHold
 	}
 	for range n {
 		d.turn++
-		s := l.shards[d.turn%len(l.shards)]
+		s := r.shards[d.turn%len(r.shards)]
 		s.probe(nil, min(s.size(), passedAtMost))
 	}
 }
@@ -187,7 +187,7 @@ func (d *driver) probe() {
 func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 	d.still = c.To.Add(now.Sub(c.To) / stillPart)
 	busy, asked := 0, 0
-	for _, s := range d.listener.shards {
+	for _, s := range d.reaper.shards {
 		for left := s.size(); left > 0 && asked < countedAtMost; asked++ {
 			passed, wasBusy := s.probe(c, left)
 			left -= passed
@@ -206,8 +206,8 @@ func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, clock := s.listener, &s.Watcher.Clock
-	ev := &l.driver.evidence
+	r, clock := s.reaper, &s.Watcher.Clock
+	ev := &r.driver.evidence
 	for passed < most {
 		passed++
 		s.probed = (s.probed + 1) % s.Len()
@@ -229,9 +229,9 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 // askWhenHeard asks the kernel when a connection was heard last, and not whether bytes wait. It
 // returns the time after the answer.
 func (s *shard) askWhenHeard(n *conn) (now mono.Time, open bool) {
-	ev, clock := &s.listener.driver.evidence, &s.Watcher.Clock
+	ev, clock := &s.reaper.driver.evidence, &s.Watcher.Clock
 	before := clock.Elapsed()
-	if !s.listener.ask(n.Front.own(), configtable.TenYears, ev) {
+	if !s.reaper.ask(n.Front.own(), configtable.TenYears, ev) {
 		return before, false
 	}
 	now = clock.Elapsed()

@@ -118,9 +118,10 @@ func ExampleConnOf() {
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c := idlenet.ConnOf(r.Context())
-			ln.BeginMessage(c)
+			conn, _ := ln.Conn(c)
+			conn.BeginMessage()
 			_, err := io.Copy(io.Discard, r.Body)
-			ln.EndMessage(c)
+			conn.EndMessage()
 			fmt.Println(errors.Is(err, os.ErrDeadlineExceeded), ln.Reason(c).Reason)
 		}),
 	}
@@ -136,7 +137,7 @@ func ExampleConnOf() {
 }
 
 // A server with a protocol of its own works on a request for longer than ReadTimeout.
-func ExampleListener_Hold() {
+func ExampleConn_Hold() {
 	ln := listen(idlenet.Config{ReadTimeout: 200 * time.Millisecond})
 	defer ln.Close()
 	go func() {
@@ -145,11 +146,15 @@ func ExampleListener_Hold() {
 			return
 		}
 		defer c.Close()
+		conn, err := ln.Conn(c)
+		if err != nil {
+			log.Fatal(err)
+		}
 		for requests := bufio.NewScanner(c); requests.Scan(); {
-			ln.Hold(c)
+			conn.Hold()
 			time.Sleep(500 * time.Millisecond)
 			fmt.Fprintln(c, "done:", requests.Text())
-			ln.Release(c)
+			conn.Release()
 		}
 	}()
 
@@ -186,7 +191,7 @@ func ExampleListener_Drain() {
 }
 
 // The connection of a client is watched too: its server has fallen silent.
-func ExampleListener_Watch() {
+func ExampleReaper_Watch() {
 	ln := listen(idlenet.Config{ReadTimeout: 200 * time.Millisecond})
 	defer ln.Close()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

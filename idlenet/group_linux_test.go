@@ -31,9 +31,9 @@ func TestAGroupWithANameIsHeld(t *testing.T) {
 	}
 	e.mu.Lock()
 	for _, c := range e.conns {
-		e.SetGroup(c, "gone")
+		e.conn(c).SetGroup("gone")
 		if !peers[c.RemoteAddr().String()] {
-			e.SetGroup(c, "")
+			e.conn(c).SetGroup("")
 		}
 	}
 	e.mu.Unlock()

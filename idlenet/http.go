@@ -14,7 +14,7 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// AttachHTTP makes a server of package net/http work with the Listener. It must be called before
+// AttachHTTP makes a server of package net/http work with the Reaper. It must be called before
 // the server serves:
 //
 //	server := &http.Server{Handler: handler}
@@ -22,7 +22,7 @@ import (
 //	return server.Serve(ln)
 //
 // It sets ConnState, ConnContext and Handler, and goes on to call what was there. Besides what
-// [Listener.ConnState] does, it ends connections by their protocol, so that no request is lost:
+// [Reaper.ConnState] does, it ends connections by their protocol, so that no request is lost:
 //
 //   - When MaxAge has passed, or its moment of a Drain has come, a connection answers its next
 //     request with "Connection: close", which is GOAWAY in HTTP/2. A WebSocket that begins stays.
@@ -32,7 +32,7 @@ import (
 //     its client begins no request while the connection closes.
 //
 // CloseGrace bounds all of this: set it longer than the longest request.
-func (l *Listener) AttachHTTP(server *http.Server) {
+func (r *Reaper) AttachHTTP(server *http.Server) {
 	before := struct {
 		state   func(net.Conn, http.ConnState)
 		context func(context.Context, net.Conn) context.Context
@@ -42,7 +42,7 @@ func (l *Listener) AttachHTTP(server *http.Server) {
 		before.handler = http.DefaultServeMux
 	}
 	server.ConnState = func(c net.Conn, state http.ConnState) {
-		l.serve(c, state, true)
+		r.serve(c, state, true)
 		if before.state != nil {
 			before.state(c, state)
 		}
@@ -53,17 +53,65 @@ func (l *Listener) AttachHTTP(server *http.Server) {
 		}
 		return context.WithValue(ctx, connKey{}, c)
 	}
-	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.leaves(ConnOf(r.Context()), r) && r.Header.Get("Upgrade") == "" {
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if r.leaves(request) && request.Header.Get("Upgrade") == "" {
 			w.Header().Set("Connection", "close")
 		}
-		before.handler.ServeHTTP(w, r)
+		before.handler.ServeHTTP(w, request)
 	})
+}
+
+// ConnState tells the Reaper what a net/http server does with a connection:
+//
+//	server := &http.Server{Handler: handler, ConnState: ln.ConnState}
+//
+// A request that is being served holds its connection, and the first one ends the handshake. A
+// connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
+// connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
+// no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
+// of connections that the Reaper does not watch, such as those that a listener around it hides.
+func (r *Reaper) ConnState(c net.Conn, state http.ConnState) {
+	if !r.serve(c, state, false) && state < http.StateHijacked {
+		err := r.watch.NotWatched()
+		if _, ok := r.root(c); !ok {
+			err = errNoSocket(c)
+		}
+		r.watch.Warn(&r.warnings.hidden, "requests of a connection do not hold it", "error", err)
+	}
+}
+
+// serve takes note of what a server does with a connection, and whether it is attached. It reports
+// whether the Reaper watches the connection. It waits while a GOAWAY is written.
+func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
+	var warned chan struct{}
+	r.with(c, func(s *shard, id uint32, n *conn) {
+		watched = true
+		isActive, wasActive := state == http.StateActive, n.Serving()
+		switch n.Serve(isActive); {
+		case isActive && !wasActive:
+			s.ready(n)
+			n.Hold()
+		case !isActive && wasActive:
+			s.release(n)
+		}
+		switch {
+		case state == http.StateHijacked:
+			n.Own &^= attached
+		case state == http.StateClosed && s.Ends.Of(id) == nil:
+			s.drop(id, n)
+		case isActive && isAttached:
+			warned = s.attach(id, n, c)
+		}
+	})
+	if warned != nil {
+		<-warned
+	}
+	return watched
 }
 
 type connKey struct{}
 
-// ConnOf returns the connection of a request, for the methods of the Listener, from the context of
+// ConnOf returns the connection of a request, for the methods of the Reaper, from the context of
 // the request. It returns nil if AttachHTTP was not called for its server.
 func ConnOf(ctx context.Context) net.Conn {
 	c, _ := ctx.Value(connKey{}).(net.Conn)
@@ -106,12 +154,13 @@ func (s *shard) noteHTTP2(id uint32, c net.Conn) {
 }
 
 // leaves reports whether the answer to a request is to end its connection.
-func (l *Listener) leaves(c net.Conn, r *http.Request) (leaves bool) {
-	l.with(c, func(s *shard, id uint32, n *conn) {
-		if r.ProtoMajor == 2 {
+func (r *Reaper) leaves(request *http.Request) (leaves bool) {
+	c := ConnOf(request.Context())
+	r.with(c, func(s *shard, id uint32, n *conn) {
+		if request.ProtoMajor == 2 {
 			s.noteHTTP2(id, c)
 		}
-		turn := s.LimitsOf(n).DrainTurn(n.Random(id))
+		turn := s.Watcher.Settings().Common.DrainTurn(n.Random(id))
 		leaves = n.Is(connstate.Leaving) || s.Ends.Of(id) != nil || s.Watcher.Clock.Elapsed() >= turn
 	})
 	return leaves
@@ -140,7 +189,7 @@ func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	}
 	if c := s.http2[id]; c != nil && c.warned == nil {
 		c.warned = make(chan struct{}) // from now on serve waits for the GOAWAY
-		s.calls = append(s.calls, func() { s.listener.spawn(c.sendGoAway) })
+		s.calls = append(s.calls, func() { s.reaper.spawn(c.sendGoAway) })
 		return now.Add(quiet)
 	}
 	n.Own &^= leaving

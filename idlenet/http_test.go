@@ -175,7 +175,7 @@ func TestARequestInHandGoesOn(t *testing.T) {
 	v := s.visit(t)
 	v.get("")
 	c := <-begun
-	require.NoError(t, s.Kick(t.Context(), s.ID(c)))
+	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
 	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
 	time.Sleep(quiet + 200*time.Millisecond)
 	finish <- struct{}{}
@@ -189,7 +189,7 @@ func TestARequestInHandGoesOn(t *testing.T) {
 	v = s.visit(t) // it sends no other request
 	v.get("")
 	c = <-begun
-	require.NoError(t, s.Kick(t.Context(), s.ID(c)))
+	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
 	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
 	finish <- struct{}{}
 	require.False(t, v.answered())

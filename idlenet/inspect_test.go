@@ -22,14 +22,17 @@ func TestKick(t *testing.T) {
 	ctx := context.Background()
 	client := e.dial()
 	c := e.accepted()
-	e.Hold(c)
+	e.conn(c).Hold()
 	for _, bad := range []ConnID{"", "1", "1-2", "1-2-3-4", "a-b-c", "1-2-99999999999"} {
 		require.ErrorIs(t, e.Kick(ctx, bad), ErrBadConnID, "%q", bad)
 	}
 	for _, unknown := range []ConnID{"0-0-1", "1-7000-1", "999-0-1"} {
 		require.ErrorIs(t, e.Kick(ctx, unknown), ErrNotWatched, "%q", unknown)
 	}
-	id := e.ID(c)
+	id := e.conn(c).ID()
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, e.Kick(over, id), context.Canceled)
 	require.NoError(t, e.Kick(ctx, id))
 	require.ErrorIs(t, e.Kick(ctx, id), ErrNotWatched, "it has ended")
 	require.ErrorIs(t, e.Reason(c), reap.Kicked)
@@ -58,9 +61,9 @@ func TestInspect(t *testing.T) {
 	for range 5 {
 		say(t, e.dial(), "hello")
 		all = append(all, e.accepted())
-		e.Ready(all[len(all)-1])
+		e.conn(all[len(all)-1]).Ready()
 	}
-	e.Hold(all[0])
+	e.conn(all[0]).Hold()
 	e.dial()
 	fresh := e.accepted()
 	i, err := e.Inspect(ctx, reap.Query{Limit: 3, By: "age", States: true, Sectors: 8})
@@ -78,7 +81,7 @@ func TestInspect(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, i.Connections, 6)
 	for _, c := range i.Connections {
-		if c.ID != e.ID(fresh) && runtime.GOOS == "linux" {
+		if c.ID != e.conn(fresh).ID() && runtime.GOOS == "linux" {
 			require.EqualValues(t, 5, c.Received)
 		}
 		require.Less(t, c.ReadIdle, 10*time.Second)
@@ -90,7 +93,7 @@ func TestInspect(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 
 	for _, c := range all { // KeepClosed is 2
-		require.NoError(t, e.Kick(ctx, e.ID(c)))
+		require.NoError(t, e.Kick(ctx, e.conn(c).ID()))
 	}
 	i, err = e.Inspect(ctx, reap.Query{Closed: true, States: true})
 	require.NoError(t, err)
@@ -125,7 +128,7 @@ func TestCallsComeOneAfterTheOther(t *testing.T) {
 	all := e.conns
 	e.mu.Unlock()
 	for _, c := range all {
-		group.Go(func() { _ = e.Kick(context.Background(), e.ID(c)) })
+		group.Go(func() { _ = e.Kick(context.Background(), e.conn(c).ID()) })
 	}
 	group.Wait()
 	eventually(t, "all have ended", func() bool { return e.Stats().Reaped.Total() == uint64(len(all)) })

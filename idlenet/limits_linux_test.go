@@ -69,15 +69,15 @@ func TestLimitsOfOneConnection(t *testing.T) {
 			if want == reap.WriteStall {
 				go func() { _, _ = io.WriteString(conn, strings.Repeat("x", 16<<20)) }()
 			}
-			require.NoError(t, ln.SetLimits(conn, limits))
+			require.NoError(t, ln.conn(conn).SetLimits(limits))
 			eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
 			require.ErrorIs(t, ln.Reason(conn), want)
 			require.Nil(t, ln.Reason(other))
-			require.ErrorContains(t, ln.SetLimits(other, ConnLimits{MinRate: MinRate{Window: limit}}), "idlenet: MinRate.BytesPerSecond of a connection is 0")
+			require.ErrorContains(t, ln.conn(other).SetLimits(ConnLimits{MinRate: MinRate{Window: limit}}), "idlenet: MinRate.BytesPerSecond of a connection is 0")
 			a, b := net.Pipe()
 			defer func() { _, _ = a.Close(), b.Close() }()
-			require.ErrorIs(t, ln.SetLimits(a, limits), ErrNotWatched)
-			require.ErrorContains(t, ln.SetLimits(a, limits), "idlenet: the connection is not watched")
+			require.ErrorIs(t, ln.conn(a).SetLimits(limits), ErrNotWatched)
+			require.ErrorContains(t, ln.conn(a).SetLimits(limits), "idlenet: the connection is not watched")
 		})
 	}
 }
@@ -103,7 +103,7 @@ func TestTheSocketDecidesWhichLimitsItKeeps(t *testing.T) {
 	require.NoError(t, err)
 	e := serveEcho(t, namedListener{inner}, Config{AllTimeout: time.Minute})
 	e.dial()
-	require.NoError(t, e.SetLimits(e.accepted(), ConnLimits{AllTimeout: 2 * time.Minute}))
+	require.NoError(t, e.conn(e.accepted()).SetLimits(ConnLimits{AllTimeout: 2 * time.Minute}))
 }
 
 // TestNoLimitForOneConnection takes a connection out of the limit of the others.
@@ -112,7 +112,7 @@ func TestNoLimitForOneConnection(t *testing.T) {
 	ln, dial := serveDeaf(t, Config{ReadTimeout: short})
 	_, conn := dial()
 	_, other := dial()
-	require.NoError(t, ln.SetLimits(conn, ConnLimits{ReadTimeout: -1}))
+	require.NoError(t, ln.conn(conn).SetLimits(ConnLimits{ReadTimeout: -1}))
 	eventually(t, "the other one ends", func() bool { return ln.Reason(other) != nil })
 	time.Sleep(short)
 	require.Nil(t, ln.Reason(conn))
@@ -124,8 +124,8 @@ func TestASilenceHoldsVerdictsOfOwnLimits(t *testing.T) {
 	var all []*simLife
 	for range 100 {
 		l := w.accept()
-		w.ln.Ready(l.c)
-		require.NoError(t, w.ln.SetLimits(l.c, ConnLimits{ReadTimeout: 4 * time.Second}))
+		w.ln.conn(l.c).Ready()
+		require.NoError(t, w.ln.conn(l.c).SetLimits(ConnLimits{ReadTimeout: 4 * time.Second}))
 		l.SetTimeouts(sim.Timeouts{4 * time.Second})
 		all = append(all, l)
 	}
@@ -148,7 +148,7 @@ func TestSetLimitsNeedsTheKernel(t *testing.T) {
 	for _, own := range []ConnLimits{
 		{ReadTimeout: time.Second}, {AllTimeout: time.Second}, {WriteTimeout: time.Second}, {MinRate: MinRate{BytesPerSecond: 1}},
 	} {
-		require.ErrorContains(t, w.ln.SetLimits(l.c, own), "TCP on Linux")
+		require.ErrorContains(t, w.ln.conn(l.c).SetLimits(own), "TCP on Linux")
 	}
-	require.NoError(t, w.ln.SetLimits(l.c, ConnLimits{ReadTimeout: -1, MaxAge: time.Second}))
+	require.NoError(t, w.ln.conn(l.c).SetLimits(ConnLimits{ReadTimeout: -1, MaxAge: time.Second}))
 }

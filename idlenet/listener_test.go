@@ -70,10 +70,16 @@ func serveEcho(t testing.TB, inner net.Listener, cfg Config) *echo {
 	return e
 }
 
-func (l *Listener) isJudging() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.driving
+func (r *Reaper) isJudging() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.driving
+}
+
+// conn returns the handle of a connection, the zero one if it is not watched.
+func (r *Reaper) conn(c net.Conn) Conn {
+	found, _ := r.Conn(c)
+	return found
 }
 
 func (e *echo) serve(c net.Conn) {

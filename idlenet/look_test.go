@@ -342,7 +342,7 @@ func TestAConnectionEndsOnce(t *testing.T) {
 		ReadTimeout: time.Second,
 		OnIdle: func(c net.Conn, _ Event) Action {
 			l.KickedAt = w.Now
-			require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(c)))
+			require.NoError(t, w.ln.Kick(t.Context(), w.ln.conn(c).ID()))
 			return Close
 		},
 		OnReap: func(c net.Conn, reason *ReapError) {
@@ -367,7 +367,7 @@ func TestUnreadBytesMayCompleteAHandshake(t *testing.T) {
 	l.Sock.Peer.Send(1)
 	w.Sleep(250 * time.Millisecond)
 	require.Nil(t, l.Ended)
-	w.ln.Ready(l.c)
+	w.ln.conn(l.c).Ready()
 	l.Ready()
 	w.Sleep(10 * time.Second)
 	require.Nil(t, l.Ended)

@@ -10,10 +10,10 @@ type (
 	ConfigError   = reap.ConfigError // one mistake in a Config
 	Event         = reap.Event       // a connection is idle
 	MinRate       = reap.MinRate     // of Config and ConnLimits
-	ConnLimits    = reap.ConnLimits  // of one connection, see [Listener.SetLimits]
-	ConnID        = reap.ConnID      // names a connection for [Listener.Kick]
+	ConnLimits    = reap.ConnLimits  // of one connection, see [Conn.SetLimits]
+	ConnID        = reap.ConnID      // names a connection for [Reaper.Kick]
 	ConnInfo      = reap.ConnInfo    // what is known of a connection
-	Query         = reap.Query       // what [Listener.Inspect] is to find out
+	Query         = reap.Query       // what [Reaper.Inspect] is to find out
 	Inspection    = reap.Inspection  // what it has found out
 	Closed        = reap.Closed      // the record of a connection that has ended
 	Ring          = reap.Ring        // a picture of a timing wheel
@@ -24,8 +24,8 @@ type (
 
 // Errors of methods, to be compared by errors.Is.
 var (
-	// ErrNotWatched is the error for a connection that the Listener does not watch: it is closed,
-	// or was neither accepted nor passed to [Listener.Watch].
+	// ErrNotWatched is the error for a connection that the Reaper does not watch: it is closed,
+	// or was neither accepted nor passed to [Reaper.Admit].
 	ErrNotWatched = reap.ErrNotWatched
 	// ErrBadConnID is the error of Kick for a text that is not a ConnID.
 	ErrBadConnID = reap.ErrBadConnID

@@ -28,7 +28,7 @@ func (s *shard) Record(n *conn) *conntable.Record { return s.lastRead(n) }
 // Ask takes a peer that has ended its side for a silent one: the server will read that. Until then
 // the limits apply.
 func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
-	open = s.listener.ask(n.Front.own(), s.fresh(n), ev)
+	open = s.reaper.ask(n.Front.own(), s.fresh(n), ev)
 	if ev.Found == verdict.Ended {
 		ev.Found = verdict.Nothing
 	}
@@ -37,7 +37,12 @@ func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
 
 func (s *shard) Output(*conn) int { return 0 }
 
-func (s *shard) Remote(n *conn) net.Addr { return n.Front.conn().RemoteAddr() }
+func (s *shard) Remote(n *conn) net.Addr {
+	if addr := s.remotes[n]; addr != nil {
+		return addr
+	}
+	return n.Front.conn().RemoteAddr()
+}
 
 // Path returns the addresses of the socket, also if a PROXY header has told others.
 func (s *shard) Path(n *conn) (local, remote netip.Addr) {
@@ -47,7 +52,7 @@ func (s *shard) Path(n *conn) (local, remote netip.Addr) {
 
 func (s *shard) Heard(n *conn, _ mono.Time) mono.Time {
 	now, open := s.askWhenHeard(n)
-	if last := s.listener.driver.evidence.LastByte(now); open && last != 0 {
+	if last := s.reaper.driver.evidence.LastByte(now); open && last != 0 {
 		return last
 	}
 	return s.Watcher.Clock.Before(s.lastRead(n).Heard.Unwrap(s.Watcher.Clock.Stamp()), now)
@@ -55,7 +60,7 @@ func (s *shard) Heard(n *conn, _ mono.Time) mono.Time {
 
 func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time) {
 	if heard {
-		s.listener.driver.news++
+		s.reaper.driver.news++
 	}
 	s.noteHeard(ev, now)
 }
@@ -66,16 +71,16 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool)
 		s.Counters.Events[ev.Reason]++
 		return ev.Reason != reap.WriteIdle
 	}
-	l, c := s.listener, n.Front.conn()
+	r, c := s.reaper, n.Front.conn()
 	s.calls = append(s.calls, func() {
 		judged := false // it is watched, and has not ended
-		l.with(c, func(s *shard, id uint32, n *conn) {
+		r.with(c, func(s *shard, id uint32, n *conn) {
 			if judged = s.IsJudged(id, n); judged {
 				s.Counters.Events[ev.Reason]++
 			}
 		})
 		if judged && onIdle(c, ev) == Close {
-			l.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
+			r.with(c, func(s *shard, id uint32, n *conn) { s.End(id, n, reason) })
 		}
 	})
 	return false
@@ -83,12 +88,12 @@ func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool)
 
 func (s *shard) Ping(n *conn) {
 	ping, c := s.config().Heartbeat.Ping, n.Front.conn()
-	s.calls = append(s.calls, func() { s.listener.spawn(func() { ping(c) }) })
+	s.calls = append(s.calls, func() { s.reaper.spawn(func() { ping(c) }) })
 }
 
 func (s *shard) Farewell(n *conn, reason *ReapError) {
 	if goodbye, c := s.config().Goodbye, n.Front.conn(); goodbye != nil {
-		s.calls = append(s.calls, func() { s.listener.spawn(func() { goodbye(c, reason) }) })
+		s.calls = append(s.calls, func() { s.reaper.spawn(func() { goodbye(c, reason) }) })
 	}
 }
 
@@ -97,8 +102,8 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	cfg, c, own := s.config(), n.Front.conn(), n.Front.own()
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
-	if reason.Reason == reap.NoHandshake && !s.listener.knowsReady.Load() {
-		s.Watcher.Warn(&s.listener.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
+	if reason.Reason == reap.NoHandshake && !s.reaper.knowsReady.Load() {
+		s.Watcher.Warn(&s.reaper.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
 			"it ends each connection then, also one that has exchanged messages", "remote", watch.NameOf(c.RemoteAddr()))
 	}
 	reset, polite := s.Set.Resets(reason.Reason), s.endsByProtocol(id, n, reason.Reason)
@@ -122,12 +127,12 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 // LookAtEnded closes a connection that the server should have closed by now.
 func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (next mono.Time, keep bool) {
 	own := n.Front.own()
-	switch open := !isClosed(own); {
-	case !open && e.Closed:
-		return 0, false
-	case !open:
-		s.noteClosed(id, n)
-		return now.Add(reasonKept), true
+	switch {
+	case e.Closed:
+		return e.CloseAt, now < e.CloseAt
+	case isClosed(own):
+		s.keepReason(id, n, e)
+		return e.CloseAt, true
 	case now >= e.CloseAt:
 		// The server had no time to close it during outages.
 		if ran := e.CloseAt.Add(s.Outages.At(now).Server.Within(e.Told, now)); now < ran {
@@ -141,9 +146,15 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	return e.CloseAt, true
 }
 
+// keepReason takes note that a connection with an End is closed.
+func (s *shard) keepReason(id uint32, n *conn, e *watch.End) {
+	s.noteClosed(id, n)
+	e.CloseAt = s.Watcher.Clock.Elapsed().Add(reasonKept)
+}
+
 func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }
 
-func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.listener.keepAlive(n.Front.own(), d) }
+func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.reaper.keepAlive(n.Front.own(), d) }
 
 // CountBusy does nothing: the driver counts.
 func (s *shard) CountBusy(*outage.Count) {}

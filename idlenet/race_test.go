@@ -54,12 +54,12 @@ func TestConcurrentCalls(t *testing.T) {
 			}
 		})
 	}
-	loop(func() { e.Hold(some()) })
-	loop(func() { e.Release(some()); e.Touch(some()); e.Ready(some()) })
-	loop(func() { e.BeginMessage(some()); e.EndMessage(some()) })
+	loop(func() { e.conn(some()).Hold() })
+	loop(func() { e.conn(some()).Release(); e.conn(some()).Touch(); e.conn(some()).Ready() })
+	loop(func() { e.conn(some()).BeginMessage(); e.conn(some()).EndMessage() })
 	loop(func() { e.ConnState(some(), http.ConnState(rand.IntN(int(http.StateClosed)))) })
 	loop(func() { _ = some().Close(); time.Sleep(time.Millisecond) })
-	loop(func() { _ = e.Kick(context.Background(), e.ID(some())); time.Sleep(time.Millisecond) })
+	loop(func() { _ = e.Kick(context.Background(), e.conn(some()).ID()); time.Sleep(time.Millisecond) })
 	loop(func() {
 		_ = e.Update(func(cfg *Config) { cfg.ReadTimeout = time.Duration(40+rand.IntN(40)) * time.Millisecond })
 		time.Sleep(time.Millisecond)

@@ -15,19 +15,20 @@ import (
 // A shard has a part of the connections, so that goroutines that accept, hold and release rarely
 // wait for each other, or for a look at a connection, which takes 1 or 2 µs.
 type shard struct {
-	listener *Listener
+	reaper *Reaper
 
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
-	ids    conntable.AddressTable
-	http2  map[uint32]*http2Conn
-	calls  []func() // to make after unlocking
-	hand   uint32   // the id at which the search for closed connections goes on
-	probed uint32   // the id that was probed last
-	sheds  bool     // a connection is chosen to make room
+	ids     conntable.AddressTable
+	http2   map[uint32]*http2Conn
+	remotes map[*conn]net.Addr // of Conn.SetRemote
+	calls   []func()           // to make after unlocking
+	hand    uint32             // the id at which the search for closed connections goes on
+	probed  uint32             // the id that was probed last
+	sheds   bool               // a connection is chosen to make room
 }
 
-// A front is what a Listener keeps of a connection.
+// A front is what a Reaper keeps of a connection.
 type front struct {
 	record conntable.Record
 	kept   net.Conn // the socket, or a *layered
@@ -39,7 +40,7 @@ type layered struct {
 	own socket
 }
 
-// keep returns what a Listener keeps of a connection with a socket inside.
+// keep returns what a Reaper keeps of a connection with a socket inside.
 func keep(c net.Conn, own socket) net.Conn {
 	if c == net.Conn(own) {
 		return c
@@ -72,10 +73,10 @@ const (
 	leaving              // it has ended, and its server is not told yet
 )
 
-func newShard(l *Listener, number uint32) *shard {
-	s := &shard{listener: l, http2: make(map[uint32]*http2Conn)}
+func newShard(r *Reaper, number uint32) *shard {
+	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn), remotes: make(map[*conn]net.Addr)}
 	s.ids = conntable.NewAddressTable(s.addressOf)
-	s.Init(&l.watch, number, s)
+	s.Init(&r.watch, number, s)
 	return s
 }
 
@@ -86,7 +87,7 @@ func (s *shard) locked(do func()) {
 	do()
 }
 
-// config returns the settings of the Listener that the shard follows.
+// config returns the settings that the shard follows.
 func (s *shard) config() *Config { return s.Set.Front.(*Config) }
 
 // address returns the address of a socket, which is its name while it is kept.
@@ -98,9 +99,9 @@ func (s *shard) addressOf(id uint32) uintptr {
 }
 
 // shard returns the shard of a socket.
-func (l *Listener) shard(own socket) *shard {
+func (r *Reaper) shard(own socket) *shard {
 	const fibonacci = 0x9E3779B97F4A7C15 // spreads addresses, which are multiples of their size
-	return l.shards[uint64(address(own))*fibonacci>>32%uint64(len(l.shards))]
+	return r.shards[uint64(address(own))*fibonacci>>32%uint64(len(r.shards))]
 }
 
 // searchPerAdd is the number of connections of which add finds out whether they are closed: two,
@@ -185,22 +186,23 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 		return
 	}
 	delete(s.http2, id)
+	delete(s.remotes, n)
 	if n.Own&dialled == 0 {
-		s.listener.sources.Release(sourcelimit.AddrOf(n.Front.conn().RemoteAddr()))
+		s.reaper.sources.Release(sourcelimit.AddrOf(n.Front.conn().RemoteAddr()))
 	}
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++
 	}
 }
 
-// with calls a function with the state of a connection. It does nothing if the Listener does not
+// with calls a function with the state of a connection. It does nothing if the Reaper does not
 // watch the connection.
-func (l *Listener) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
-	own, ok := l.root(c)
+func (r *Reaper) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
+	own, ok := r.root(c)
 	if !ok {
 		return
 	}
-	s := l.shard(own)
+	s := r.shard(own)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id, ok := s.ids.Find(address(own)); ok {

@@ -12,8 +12,8 @@ import (
 )
 
 // used returns the number of connections that are kept, closed ones included.
-func (l *Listener) used() (n int) {
-	for _, s := range l.shards {
+func (r *Reaper) used() (n int) {
+	for _, s := range r.shards {
 		s.mu.Lock()
 		n += s.ids.Len()
 		s.mu.Unlock()
@@ -62,7 +62,7 @@ func TestAReasonIsKeptForAMinute(t *testing.T) {
 	require.Equal(t, l.Ended, w.ln.Reason(l.c))
 	w.Sleep(time.Second + w.cfg.CloseGrace + w.Slack()) // it was found closed after CloseGrace
 	require.Nil(t, w.ln.Reason(l.c))
-	require.Equal(t, ConnID(""), w.ln.ID(l.c))
+	require.Equal(t, ConnID(""), w.ln.conn(l.c).ID())
 	require.Equal(t, 1, w.ln.Connections())
 }
 
@@ -92,14 +92,14 @@ func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 		l.Sock.Peer.Send(1)
 	}
 	w.Sleep(100 * time.Millisecond)
-	w.ln.Hold(released.c)
+	w.ln.conn(released.c).Hold()
 	released.Held()
 	w.Sleep(700 * time.Millisecond)
 	touched.Touching()
-	w.ln.Touch(touched.c)
+	w.ln.conn(touched.c).Touch()
 	touched.Touched()
 	released.Touching()
-	w.ln.Release(released.c)
+	w.ln.conn(released.c).Release()
 	released.Released()
 	w.Sleep(900 * time.Millisecond)
 	require.Zero(t, w.ln.Stats().Reaped.Total())
@@ -131,15 +131,15 @@ func TestMethodsIgnoreOtherConnections(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	for _, c := range []net.Conn{a, new(simConn), (&simLife{}).c} {
-		w.ln.Hold(c)
-		w.ln.Release(c)
-		w.ln.Touch(c)
-		w.ln.Ready(c)
-		w.ln.BeginMessage(c)
-		w.ln.EndMessage(c)
+		w.ln.conn(c).Hold()
+		w.ln.conn(c).Release()
+		w.ln.conn(c).Touch()
+		w.ln.conn(c).Ready()
+		w.ln.conn(c).BeginMessage()
+		w.ln.conn(c).EndMessage()
 		w.ln.ConnState(c, 0)
 		require.Nil(t, w.ln.Reason(c))
-		require.Empty(t, w.ln.ID(c))
+		require.Empty(t, w.ln.conn(c).ID())
 	}
 	_, err := w.ln.Watch(a)
 	require.ErrorContains(t, err, "is not a socket")
@@ -152,9 +152,9 @@ func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
 		return Keep
 	}})
 	l := w.accept()
-	w.ln.Hold(l.c)
+	w.ln.conn(l.c).Hold()
 	w.Sleep(1500 * time.Millisecond)
-	w.ln.Release(l.c)
+	w.ln.conn(l.c).Release()
 	w.Sleep(900 * time.Millisecond)
 	require.Zero(t, events)
 	w.Sleep(100*time.Millisecond + w.Slack())
@@ -165,9 +165,9 @@ func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
 	l := w.accept()
 	w.Sleep(500 * time.Millisecond)
-	w.ln.Release(l.c)
+	w.ln.conn(l.c).Release()
 	held := w.accept()
-	w.ln.Hold(held.c)
+	w.ln.conn(held.c).Hold()
 	held.Held()
 	w.ln.ConnState(held.c, http.StateIdle) // it was not active
 	w.Sleep(500*time.Millisecond + w.Slack())
@@ -185,7 +185,7 @@ func TestAReasonStaysThoughTheServerWasFaster(t *testing.T) {
 	w.lookSoon(l)
 	w.Sleep(w.RoundDue - w.Now - 1)
 	l.KickedAt = w.Now
-	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(l.c)))
+	require.NoError(t, w.ln.Kick(t.Context(), w.ln.conn(l.c).ID()))
 	l.serverCloses()
 	w.Sleep(59 * time.Second)
 	require.NotNil(t, w.ln.Reason(l.c))
@@ -196,7 +196,7 @@ func TestKickDoesNotHitANewerConnection(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
 	w.listen(1)
 	old := w.accept()
-	id := w.ln.ID(old.c)
+	id := w.ln.conn(old.c).ID()
 	old.use = simUseConnState
 	old.serverCloses()
 	w.Sleep(time.Second)

@@ -12,14 +12,19 @@ import (
 const shedSample = 64
 
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is
-// dropped.
-func (l *Listener) admit(c net.Conn) bool {
+// dropped, and otherwise as refused.
+func (r *Reaper) admit(c net.Conn) (ok bool) {
+	defer func() {
+		if !ok {
+			r.refused.Add(1)
+		}
+	}()
 	from := sourcelimit.AddrOf(c.RemoteAddr())
-	if l.sources.Admit(from) != nil && (!l.searchAll() || l.sources.Admit(from) != nil) {
+	if r.sources.Admit(from) != nil && (!r.searchAll() || r.sources.Admit(from) != nil) {
 		return false // before the rate of all, which one source must not use up
 	}
-	if !l.rate.Allow() || !l.makeRoom() {
-		l.sources.Release(from)
+	if !r.rate.Allow() || !r.makeRoom() {
+		r.sources.Release(from)
 		return false
 	}
 	return true
@@ -27,26 +32,26 @@ func (l *Listener) admit(c net.Conn) bool {
 
 // makeRoom ends a connection that has been silent for long, if there is no room for one more. It
 // reports whether there is room then.
-func (l *Listener) makeRoom() bool {
-	set := l.watch.Settings()
+func (r *Reaper) makeRoom() bool {
+	set := r.watch.Settings()
 	if set.Draining() {
 		return false
 	}
 	limit := int64(set.MaxConnections)
-	isFull := func() bool { return limit > 0 && l.watch.Open.Load()-l.watch.Decided.Load() >= limit }
-	if !isFull() || l.searchAll() && !isFull() {
+	isFull := func() bool { return limit > 0 && r.watch.Open.Load()-r.watch.Decided.Load() >= limit }
+	if !isFull() || r.searchAll() && !isFull() {
 		return true
 	}
-	first := int(l.turn.Add(1) % uint64(len(l.shards)))
-	for n := range l.shards {
-		s := l.shards[(first+n)%len(l.shards)]
+	first := int(r.turn.Add(1) % uint64(len(r.shards)))
+	for n := range r.shards {
+		s := r.shards[(first+n)%len(r.shards)]
 		if s.shedOne(set.ShedProtect) {
-			l.watch.Wake()
+			r.watch.Wake()
 			return true
 		}
 	}
 	if set.ObserveOnly {
-		s := l.shards[first]
+		s := r.shards[first]
 		s.locked(func() { s.Counters.Observed[reap.Shed]++ })
 	}
 	return set.ObserveOnly
@@ -57,13 +62,13 @@ const searchedAtMost = 1 << 16
 
 // searchAll drops the connections that are closed, before one is refused for want of room. It does
 // so once in a tick at most, and reports whether it did.
-func (l *Listener) searchAll() bool {
-	last, now := l.searched.Load(), int64(l.watch.Clock.Elapsed())
-	if now < last+int64(l.watch.Clock.Tick()) || !l.searched.CompareAndSwap(last, now) {
+func (r *Reaper) searchAll() bool {
+	last, now := r.searched.Load(), int64(r.watch.Clock.Elapsed())
+	if now < last+int64(r.watch.Clock.Tick()) || !r.searched.CompareAndSwap(last, now) {
 		return false
 	}
-	for _, s := range l.shards {
-		for left := min(int(s.size()), searchedAtMost/len(l.shards)); left > 0; left -= perLock {
+	for _, s := range r.shards {
+		for left := min(int(s.size()), searchedAtMost/len(r.shards)); left > 0; left -= perLock {
 			s.searchSome(min(left, perLock))
 		}
 	}

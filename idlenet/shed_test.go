@@ -25,7 +25,7 @@ func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
 	e.accepted()
 	held := e.dial()
 	heldConn := e.accepted()
-	e.Hold(heldConn)
+	e.conn(heldConn).Hold()
 	time.Sleep(100 * time.Millisecond)
 	say(t, busy, "hello")
 	say(t, e.dial(), "hello")
@@ -80,7 +80,7 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 	ended := w.accept()
 	w.accept()
 	ended.KickedAt = w.Now
-	require.NoError(t, w.ln.Kick(t.Context(), w.ln.ID(ended.c)))
+	require.NoError(t, w.ln.Kick(t.Context(), w.ln.conn(ended.c).ID()))
 	w.Sleep(w.Slack())
 	w.accept()
 	require.Zero(t, w.N["refused"])

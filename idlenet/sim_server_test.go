@@ -266,7 +266,7 @@ func (l *simLife) serve() {
 	l.Check()
 	switch l.use {
 	case simUseHold:
-		w.ln.Hold(l.c)
+		w.ln.conn(l.c).Hold()
 		l.Held()
 	case simUseConnState:
 		w.ln.ConnState(l.c, http.StateActive)
@@ -275,16 +275,16 @@ func (l *simLife) serve() {
 		l.Ready()
 	}
 	if w.One(2) {
-		w.ln.Ready(l.c)
+		w.ln.conn(l.c).Ready()
 		l.Ready()
 	}
 	if l.restful && w.One(4) {
 		l.Touching()
-		w.ln.Touch(l.c)
+		w.ln.conn(l.c).Touch()
 		l.Touched()
 	}
 	if l.messages {
-		w.ln.BeginMessage(l.c)
+		w.ln.conn(l.c).BeginMessage()
 		l.Message(true)
 	}
 	w.Later(w.Now+w.UpTo(w.work), l.served)
@@ -297,7 +297,7 @@ func (l *simLife) served() {
 	}
 	switch l.Touching(); l.use {
 	case simUseHold:
-		w.ln.Release(l.c)
+		w.ln.conn(l.c).Release()
 		l.Released()
 	case simUseConnState:
 		w.ln.ConnState(l.c, map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
@@ -306,7 +306,7 @@ func (l *simLife) served() {
 	}
 	if l.messages && w.One(2) {
 		l.Message(false)
-		w.ln.EndMessage(l.c)
+		w.ln.conn(l.c).EndMessage()
 	}
 	if !l.Sock.Closed {
 		l.Sock.Write(w.Reply)
@@ -406,7 +406,7 @@ func (l *simLife) Decided() bool {
 }
 
 // isWatched reports whether the Listener knows the connection.
-func (l *simLife) isWatched() bool { return l.w.ln.ID(l.conn) != "" }
+func (l *simLife) isWatched() bool { return l.w.ln.conn(l.conn).ID() != "" }
 
 // CheckOwn checks that a kick and the end of a connection are carried out in time.
 func (l *simLife) CheckOwn() {

@@ -114,12 +114,14 @@ func (w *simWorld) listen(shards int) {
 		panic("BUG: simulated Config: " + err.Error())
 	}
 	w.Adopt(&w.cfg)
-	w.ln = newListener(&simListener{w: w}, checked, w.Elapsed, w.ask)
+	if w.ln, err = newReaper(checked, w.Elapsed, w.ask).Listen(&simListener{w: w}); err != nil {
+		panic("BUG: simulated Listener: " + err.Error())
+	}
 	w.NewLoop()
 	w.Server, w.Monitor, w.Silences = w.ln, &w.ln.watch.Monitor, w.ln.watch.Silences
 	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil
 	for n := range shards {
-		w.ln.shards = append(w.ln.shards, newShard(w.ln, uint32(n+1)))
+		w.ln.shards = append(w.ln.shards, newShard(w.ln.Reaper, uint32(n+1)))
 	}
 }
 
@@ -232,7 +234,7 @@ func (w *simWorld) Update(s sim.Settings) error {
 // Kick calls Kick some time later, when the connection may be closed.
 func (w *simWorld) Kick(sl *sim.Life) {
 	l := sl.Conn.(*simLife)
-	id := w.ln.ID(l.c)
+	id := w.ln.conn(l.c).ID()
 	w.Later(w.Now+w.UpTo(w.Longest), func() {
 		if l.goneAt != 0 {
 			return

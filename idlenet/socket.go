@@ -20,7 +20,7 @@ type socket interface {
 }
 
 // root returns the connection of package net inside c. It reports false if there is none.
-func (l *Listener) root(c net.Conn) (own socket, ok bool) {
+func (r *Reaper) root(c net.Conn) (own socket, ok bool) {
 	for range 8 { // layers
 		if c == nil {
 			return nil, false
@@ -31,10 +31,10 @@ func (l *Listener) root(c net.Conn) (own socket, ok bool) {
 		case socket:
 			return inner, reflect.TypeOf(inner).Kind() == reflect.Pointer // its address is its name
 		default:
-			if l.unwrap == nil {
+			if r.unwrap == nil {
 				return nil, false
 			}
-			c = l.unwrap(c)
+			c = r.unwrap(c)
 		}
 	}
 	return nil, false
@@ -66,7 +66,7 @@ func control(own socket, do func(fd uintptr)) error {
 func isClosed(own socket) bool { return control(own, func(uintptr) {}) != nil }
 
 // keepAlive makes the kernel probe the peer.
-func (l *Listener) keepAlive(own socket, d time.Duration) {
+func (r *Reaper) keepAlive(own socket, d time.Duration) {
 	const probes = 4
 	tcp, ok := own.(interface { // a *net.TCPConn, or a type that embeds one
 		SetKeepAliveConfig(config net.KeepAliveConfig) error
@@ -79,7 +79,7 @@ func (l *Listener) keepAlive(own socket, d time.Duration) {
 		_ = control(own, func(fd uintptr) { err = kernel.SetUserTimeout(int(fd), d) })
 	}
 	if err != nil {
-		l.watch.Warn(&l.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(own.RemoteAddr()), "error", err)
+		r.watch.Warn(&r.warnings.keepalive, "setting keepalive", "remote", watch.NameOf(own.RemoteAddr()), "error", err)
 	}
 }
 
@@ -106,19 +106,19 @@ func closeNow(own socket, reset bool) {
 // A stampedConn is a connection with Config.Stamp.
 type stampedConn struct {
 	net.Conn
-	listener *Listener
-	heard    atomic.Int64 // one more than the stamp of the last Read that returned bytes; 0 for none
+	reaper *Reaper
+	heard  atomic.Int64 // one more than the stamp of the last Read that returned bytes; 0 for none
 }
 
 // Read reads from the connection inside and notes when bytes came.
 func (c *stampedConn) Read(b []byte) (n int, err error) {
 	if n, err = c.Conn.Read(b); n > 0 {
-		now := c.listener.watch.Clock.Stamp()
+		now := c.reaper.watch.Clock.Stamp()
 		if heard := int64(now) + 1; c.heard.Load() != heard {
 			c.heard.Store(heard)
 		}
-		if c.listener.stamped.Load() != int64(now) {
-			c.listener.stamped.Store(int64(now))
+		if c.reaper.stamped.Load() != int64(now) {
+			c.reaper.stamped.Store(int64(now))
 		}
 	}
 	return n, err

@@ -69,7 +69,7 @@ func TestDrain(t *testing.T) {
 	idle := e.accepted()
 	e.dial()
 	held := e.accepted()
-	e.Hold(held)
+	e.conn(held).Hold()
 	time.Sleep(1500 * time.Millisecond) // a connection that was active gets a later moment
 	require.NoError(t, e.Drain(200*time.Millisecond, time.Hour))
 	require.False(t, e.Config().ObserveOnly)

@@ -200,8 +200,13 @@ func TestHTTPSlowTLSHandshake(t *testing.T) {
 func countBody(l *listener, failed chan<- error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := connOf(r)
-		l.BeginMessage(c)
-		defer l.EndMessage(c)
+		conn, err := l.Conn(c)
+		if err != nil {
+			failed <- err
+			return
+		}
+		conn.BeginMessage()
+		defer conn.EndMessage()
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			failed <- errors.Join(err, l.Reason(c))
 			return
@@ -358,7 +363,12 @@ func TestHTTPHijackedConnection(t *testing.T) {
 		}
 		defer c.Close()
 		if r.URL.Path == "/held" {
-			l.Hold(c)
+			conn, err := l.Conn(c)
+			if err != nil {
+				failed <- err
+				return
+			}
+			conn.Hold()
 		}
 		_, err = io.Copy(c, c)
 		failed <- errors.Join(err, l.Reason(c))

@@ -9,7 +9,7 @@
 //	flag.Parse()
 //
 // [Source.Load] sets the fields of a Config. [Source.Watch] catches SIGHUP, and [Watcher.Run] hands
-// the new values to [idle.Reaper.Update] or [idlenet.Listener.Update]. Fields that are funcs, such
+// the new values to [idle.Reaper.Update] or [idlenet.Reaper.Update]. Fields that are funcs, such
 // as Goodbye, stay as they are.
 // For cobra, bind a FlagSet and give it to AddGoFlagSet. The method AddFlags of server.Config adds
 // the flags of a server.

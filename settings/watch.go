@@ -36,7 +36,7 @@ func (s *Source[C]) Watch() *Watcher[C] {
 func (w *Watcher[C]) Stop() { signal.Stop(w.signals) }
 
 // Run handles each SIGHUP until ctx is done. It reads the file, and calls update with a func that
-// sets the new values, as [idle.Reaper.Update] and [idlenet.Listener.Update] take it. Then it calls
+// sets the new values, as [idle.Reaper.Update] and [idlenet.Reaper.Update] take it. Then it calls
 // report: with nil if the new values are in force, otherwise with the error that kept the old ones.
 // Both are called on the goroutine of Run.
 //

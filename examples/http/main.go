@@ -31,11 +31,11 @@ import (
 // paced requires the body of a request at the rate of MinRate.
 func paced(ln *idlenet.Listener, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := idlenet.ConnOf(r.Context())
+		conn, _ := ln.Conn(idlenet.ConnOf(r.Context())) // the zero Conn if it has been closed
 		if r.ContentLength != 0 {
-			ln.BeginMessage(c)
-			defer ln.EndMessage(c)
-			r.Body = &body{r.Body, func() { ln.EndMessage(c) }}
+			conn.BeginMessage()
+			defer conn.EndMessage()
+			r.Body = &body{r.Body, conn.EndMessage}
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -1,0 +1,167 @@
+package idlenet
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
+)
+
+// newBare returns a Reaper without a listener.
+func newBare(t *testing.T, cfg Config) *Reaper {
+	r, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, r.Drain(0, 0))
+		eventually(t, "no connection is open", func() bool { return r.Connections() == 0 })
+		r.listening.Store(0) // otherwise its goroutine keeps reasons for a minute
+		r.watch.Wake()
+		eventually(t, "the goroutine ends", func() bool { return !r.isJudging() })
+	})
+	return r
+}
+
+// tcpPair returns both ends of a connection.
+func tcpPair(t *testing.T) (client, conn net.Conn) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer inner.Close()
+	client, err = net.Dial("tcp", inner.Addr().String())
+	require.NoError(t, err)
+	conn, err = inner.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { _, _ = client.Close(), conn.Close() })
+	return client, conn
+}
+
+func TestListenersShareTheLimitsOfAReaper(t *testing.T) {
+	r := newBare(t, Config{ReadTimeout: time.Hour, MaxConnections: 2, ShedProtect: time.Hour})
+	var listeners []*Listener
+	for range 2 {
+		inner, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		ln, err := r.Listen(inner)
+		require.NoError(t, err)
+		defer ln.Close()
+		listeners = append(listeners, ln)
+	}
+	for _, ln := range listeners {
+		client, err := net.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer client.Close()
+		c, err := ln.Accept()
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	_, extra := tcpPair(t)
+	_, err := r.Admit(extra)
+	require.ErrorIs(t, err, ErrRefused)
+	require.Equal(t, 2, r.Connections())
+	require.EqualValues(t, 1, r.Stats().Refused)
+	require.Equal(t, 2, listeners[1].Connections())
+
+	_, err = r.Listen(nil)
+	require.EqualError(t, err, "idlenet: the listener is nil: pass the net.Listener to wrap")
+	_, err = r.Listen(listenUnix(t))
+	require.ErrorContains(t, err, "idlenet: ReadTimeout is set, but the kernel tells only for TCP on Linux")
+	_, err = New(Config{})
+	require.ErrorContains(t, err, "idlenet: ")
+}
+
+func TestAdmit(t *testing.T) {
+	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond, Sources: sourcelimit.Limits{Connections: 1}})
+	_, c := tcpPair(t)
+	same, err := r.Admit(c)
+	require.NoError(t, err)
+	require.Equal(t, c, same)
+	_, err = r.Admit(c)
+	require.EqualError(t, err, "idlenet: the connection is watched already")
+	_, other := tcpPair(t)
+	_, err = r.Admit(other)
+	require.ErrorIs(t, err, ErrRefused)
+	_, err = r.Watch(other)
+	require.NoError(t, err, "it counts for no source")
+	a, b := net.Pipe()
+	defer func() { _, _ = a.Close(), b.Close() }()
+	_, err = r.Admit(a)
+	require.ErrorContains(t, err, "is not a socket")
+	eventually(t, "they end", func() bool { return r.Reason(c) != nil && r.Reason(other) != nil })
+}
+
+// TestForget has an engine that has closed a connection, and keeps the descriptor open.
+func TestForget(t *testing.T) {
+	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond, CloseGrace: time.Hour, Sources: sourcelimit.Limits{Connections: 1}})
+	_, c := tcpPair(t)
+	_, err := r.Admit(c)
+	require.NoError(t, err)
+	require.NoError(t, r.Forget(c))
+	require.ErrorIs(t, r.Forget(c), ErrNotWatched)
+	require.Zero(t, r.Connections())
+	_, err = r.Admit(c)
+	require.NoError(t, err, "its place among those of its source is free")
+	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
+	require.NoError(t, r.Forget(c))
+	require.Zero(t, r.Connections())
+	require.ErrorIs(t, r.Reason(c), reap.ReadIdle, "the reason is kept")
+	require.EqualValues(t, 1, r.Stats().ClosedByHandler)
+}
+
+func TestConnIsTheHandleOfAConnection(t *testing.T) {
+	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond})
+	_, c := tcpPair(t)
+	_, err := r.Conn(c)
+	require.ErrorIs(t, err, ErrNotWatched)
+	_, err = r.Conn(nil)
+	require.ErrorContains(t, err, "is not a socket")
+	_, err = r.Admit(c)
+	require.NoError(t, err)
+	conn, err := r.Conn(c)
+	require.NoError(t, err)
+
+	conn.Exempt(true)
+	conn.SetRemote(&net.IPAddr{IP: net.IPv4(192, 0, 2, 1)})
+	found, err := r.Inspect(t.Context(), Query{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, conn.ID(), found.Connections[0].ID)
+	require.Equal(t, "192.0.2.1", found.Connections[0].Remote.String())
+	conn.SetRemote(nil)
+	found, err = r.Inspect(t.Context(), Query{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, c.RemoteAddr(), found.Connections[0].Remote)
+	time.Sleep(600 * time.Millisecond)
+	require.Nil(t, r.Reason(c), "no limit applies")
+	conn.Exempt(false)
+	require.Nil(t, r.Reason(c), "its timeouts begin again")
+	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
+}
+
+// TestAConnOfAClosedConnectionDoesNothing calls its methods when its place belongs to another one.
+func TestAConnOfAClosedConnectionDoesNothing(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	old := w.accept()
+	stale := w.ln.conn(old.c)
+	require.NotEmpty(t, stale.ID())
+	old.serverCloses()
+	w.Sleep(10 * time.Second)
+	next := w.accept()
+	require.NotEmpty(t, w.ln.conn(next.c).ID())
+	for _, c := range []Conn{stale, {}} {
+		c.Hold()
+		c.Exempt(true)
+		c.Ready()
+		c.Touch()
+		c.BeginMessage()
+		c.EndMessage()
+		c.Release()
+		c.SetGroup("x")
+		c.SetRemote(&net.TCPAddr{})
+		require.ErrorIs(t, c.SetLimits(ConnLimits{ReadTimeout: time.Hour}), ErrNotWatched)
+		require.Empty(t, c.ID())
+	}
+	w.Sleep(time.Second + w.Slack())
+	require.ErrorIs(t, w.ln.Reason(next.c), reap.ReadIdle)
+}

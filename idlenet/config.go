@@ -26,7 +26,8 @@ type Config struct {
 	WriteTimeout time.Duration
 
 	// AllTimeout is how long nothing may be sent in either direction. Then the connection is all
-	// idle: OnIdle decides, or it ends.
+	// idle: OnIdle decides, or it ends. Nothing is sent while the kernel of the peer holds an answer
+	// that its program reads slowly: set a longer time than the largest answer needs.
 	AllTimeout time.Duration
 
 	// Jitter adds up to this part to the three idle timeouts, the same part for each timeout of a

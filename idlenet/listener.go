@@ -65,6 +65,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.inner.Accept()
 		if err != nil {
+			if errors.Is(err, net.ErrClosed) { // by its owner, perhaps
+				l.noteClosed()
+			}
 			return nil, err
 		}
 		if l.admit(c) {
@@ -76,10 +79,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 
 // Close closes the inner listener. The connections stay, and are watched until they close.
 func (l *Listener) Close() error {
+	l.noteClosed()
+	return l.inner.Close()
+}
+
+// noteClosed takes note that the inner listener is closed.
+func (l *Listener) noteClosed() {
 	if !l.closed.Swap(true) && l.listening.Add(-1) == 0 {
 		l.watch.Wake()
 	}
-	return l.inner.Close()
 }
 
 // Addr returns the address of the inner listener.

@@ -2,6 +2,7 @@ package idlenet
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -70,6 +71,28 @@ func TestListenersShareTheLimitsOfAReaper(t *testing.T) {
 	require.ErrorContains(t, err, "idlenet: ReadTimeout is set, but the kernel tells only for TCP on Linux")
 	_, err = New(Config{})
 	require.ErrorContains(t, err, "idlenet: ")
+}
+
+// TestAnInnerListenerIsClosedByItsOwner: the goroutine does not stay for the reasons then.
+func TestAnInnerListenerIsClosedByItsOwner(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln, err := Listen(inner, Config{ReadTimeout: 200 * time.Millisecond})
+	require.NoError(t, err)
+	client, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	c, err := ln.Accept()
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	require.NoError(t, c.Close())
+	require.NoError(t, inner.Close())
+	_, err = ln.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+	eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+	require.Error(t, ln.Close())
+	require.Zero(t, ln.listening.Load())
 }
 
 func TestAdmit(t *testing.T) {

@@ -3,8 +3,8 @@
 //	go -C examples run ./nbio
 //	nc 127.0.0.1 9001
 //
-// A connection of a client that sends nothing for -read-timeout is closed. Other limits are those of
-// idlenet.Config.
+// A connection of a client that sends nothing for -read-timeout is closed. Other limits are those
+// of idlenet.Config.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 		}
 	})
 	engine.OnClose(func(c *nbio.Conn, _ error) {
-		_ = reaper.Forget(c) // the descriptor of c outlives the close; an error says that Admit has refused c
+		_ = reaper.Forget(c) // fails if Admit has refused c
 	})
 	engine.OnData(func(c *nbio.Conn, data []byte) { _, _ = c.Write(data) })
 	if err := engine.Start(); err != nil {

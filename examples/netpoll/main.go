@@ -3,8 +3,8 @@
 //	go -C examples run ./netpoll
 //	nc 127.0.0.1 9002
 //
-// A connection of a client that sends nothing for -read-timeout is closed. Other limits are those of
-// idlenet.Config.
+// A connection of a client that sends nothing for -read-timeout is closed. Other limits are those
+// of idlenet.Config.
 package main
 
 import (

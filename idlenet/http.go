@@ -99,7 +99,7 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 			n.Own &^= attached
 		case state == http.StateClosed && s.Ends.Of(id) == nil:
 			s.drop(id, n)
-		case isActive && isAttached:
+		case isAttached:
 			warned = s.attach(id, n, c)
 		}
 	})
@@ -135,8 +135,9 @@ const goAway = "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00
 // attach takes note that AttachHTTP has changed the server of a connection, and of its protocol. It
 // returns a channel that is closed when a GOAWAY is written, nil if there is none.
 func (s *shard) attach(id uint32, n *conn, c net.Conn) (warned chan struct{}) {
-	if n.Own&attached == 0 {
-		n.Own |= attached
+	n.Own |= attached
+	if n.Serving() && n.Own&negotiated == 0 {
+		n.Own |= negotiated
 		if above, is := c.(*tls.Conn); is && above.ConnectionState().NegotiatedProtocol == "h2" {
 			s.noteHTTP2(id, c)
 		}

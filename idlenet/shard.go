@@ -68,9 +68,10 @@ type conn = watch.Conn[front]
 
 // The bits of State.Own.
 const (
-	dialled  = 1 << iota // it came by Watch
-	attached             // its server is one of AttachHTTP
-	leaving              // it has ended, and its server is not told yet
+	dialled    = 1 << iota // it came by Watch
+	attached               // its server is one of AttachHTTP
+	negotiated             // its protocol is known
+	leaving                // it has ended, and its server is not told yet
 )
 
 func newShard(r *Reaper, number uint32) *shard {

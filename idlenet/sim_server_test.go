@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ const (
 	simUseNothing simUse = iota
 	simUseHold
 	simUseConnState
+	simUseAttached
 )
 
 // simManners are the habits of the server for one connection. A Read that could return does so up
@@ -40,7 +42,7 @@ func (w *simWorld) newManners() (m simManners) {
 	if w.quiet {
 		return m
 	}
-	m.use = simUse(w.Rand.IntN(3))
+	m.use = simUse(w.Rand.IntN(4))
 	m.deaf, m.again, m.hijacks, m.messages, m.restful = w.One(4), w.One(6), w.One(4), w.One(2), w.One(4)
 	if w.One(5) {
 		m.timeout = w.UpTo(2 * w.Longest)
@@ -62,11 +64,12 @@ type simLife struct {
 	conn *simConn
 	c    net.Conn // the connection as the server has it, perhaps in a layer; nil before Accept
 
-	deadline time.Duration // of Read; 0 if there is none
-	reading  bool          // a Read waits
-	woken    bool
-	over     bool // the server has closed the connection
-	finished bool // it has forgotten the connection
+	deadline  time.Duration // of Read; 0 if there is none
+	reading   bool          // a Read waits
+	woken     bool
+	isServing bool
+	over      bool // the server has closed the connection
+	finished  bool // it has forgotten the connection
 
 	endedAt   time.Duration // OnReap was called
 	endedFrom time.Duration // an instant before the end
@@ -124,7 +127,7 @@ func (l *simLife) Close() error {
 		case l.Ended == nil || l.cuts > 1:
 			w.Violate(l.Life, "the Listener closes a connection once, after its end", "closed")
 		case l.isReset():
-		case w.Now < l.endedFrom+w.cfg.CloseGrace+w.StoppedSince(l.toldAt):
+		case w.Now < l.endedFrom+w.cfg.CloseGrace+w.StoppedSince(cmp.Or(l.toldAt, l.endedAt)):
 			w.Violate(l.Life, "the server gets CloseGrace", "closed, ended at %v", l.endedAt)
 		}
 		l.leaves()
@@ -144,6 +147,9 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	if l.toldAt != 0 || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
 		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset",
 			"%v is set, reason %v", t, l.Ended)
+	}
+	if l.use == simUseAttached && l.isServing && slices.Contains([]Reason{reap.MaxAge, reap.Drained, reap.Kicked}, l.Ended.Reason) {
+		w.Violate(l.Life, "a request in hand goes on for CloseGrace", "SetReadDeadline, reason %v", l.Ended)
 	}
 	if l.toldAt = w.Now; !l.Sock.Closed {
 		l.deadline = w.Now
@@ -205,9 +211,7 @@ func (l *simLife) accept() {
 	}
 	l.Open()
 	l.Opened()
-	if l.use == simUseConnState {
-		w.ln.ConnState(l.c, http.StateNew)
-	}
+	l.state(http.StateNew)
 	l.listen()
 }
 
@@ -268,8 +272,8 @@ func (l *simLife) serve() {
 	case simUseHold:
 		w.ln.conn(l.c).Hold()
 		l.Held()
-	case simUseConnState:
-		w.ln.ConnState(l.c, http.StateActive)
+	case simUseConnState, simUseAttached:
+		l.state(http.StateActive)
 		l.Serving(true)
 		l.Held()
 		l.Ready()
@@ -299,8 +303,8 @@ func (l *simLife) served() {
 	case simUseHold:
 		w.ln.conn(l.c).Release()
 		l.Released()
-	case simUseConnState:
-		w.ln.ConnState(l.c, map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
+	case simUseConnState, simUseAttached:
+		l.state(map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
 		l.Serving(false)
 		l.Released()
 	}
@@ -311,7 +315,7 @@ func (l *simLife) served() {
 	if !l.Sock.Closed {
 		l.Sock.Write(w.Reply)
 	}
-	if l.use == simUseConnState && l.hijacks {
+	if l.use >= simUseConnState && l.hijacks {
 		l.use = simUseNothing
 	}
 	if !w.quiet && w.One(50) {
@@ -319,6 +323,16 @@ func (l *simLife) served() {
 		return
 	}
 	l.listen()
+}
+
+// state calls ConnState, of the server or of the Reaper.
+func (l *simLife) state(state http.ConnState) {
+	switch l.isServing = state == http.StateActive; l.use {
+	case simUseConnState:
+		l.w.ln.ConnState(l.c, state)
+	case simUseAttached:
+		l.w.http.ConnState(l.c, state)
+	}
 }
 
 // serverCloses closes the connection on the side of the server. It calls no method of the Listener,
@@ -337,8 +351,8 @@ func (l *simLife) serverCloses() {
 	l.leaves()
 	w.Later(w.Now+w.UpTo(w.late), func() {
 		l.checkReason()
-		if l.use == simUseConnState {
-			w.ln.ConnState(l.c, http.StateClosed)
+		if l.use >= simUseConnState {
+			l.state(http.StateClosed)
 			if l.isWatched() && w.ln.Reason(l.c) == nil && l.goneAt == 0 {
 				w.Violate(l.Life, "a connection is dropped when ConnState reports that it is closed", "it is kept")
 			}

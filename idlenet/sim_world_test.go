@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ type simWorld struct {
 	cfg  Config
 	addr net.Addr
 	ln   *Listener
+	http http.Server // of AttachHTTP
 
 	next       net.Conn                // the connection that Accept of the inner listener returns
 	wrap       func(net.Conn) net.Conn // a layer around it, if not nil
@@ -117,6 +119,7 @@ func (w *simWorld) listen(shards int) {
 	if w.ln, err = newReaper(checked, w.Elapsed, w.ask).Listen(&simListener{w: w}); err != nil {
 		panic("BUG: simulated Listener: " + err.Error())
 	}
+	w.ln.AttachHTTP(&w.http)
 	w.NewLoop()
 	w.Server, w.Monitor, w.Silences = w.ln, &w.ln.watch.Monitor, w.ln.watch.Silences
 	w.ln.run, w.ln.spawn, w.ln.shards = w.startJudge, w.spawn, nil

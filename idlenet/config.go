@@ -93,6 +93,10 @@ type Config struct {
 	// closed, and Accept waits for the next one. Held connections stay.
 	MaxConnections int
 
+	// WaitForRoom makes new connections wait at MaxConnections, instead of being closed: Accept
+	// returns when there is room, and clients stay in the queue of the kernel until then.
+	WaitForRoom bool
+
 	// ShedProtect is how long a connection must have been silent before it ends to make room. If
 	// zero, it is 1s.
 	ShedProtect time.Duration

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
@@ -70,10 +71,23 @@ func (l *Listener) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		if l.admit(c) {
+		if l.admit(c, l.awaitRoom) {
 			return l.add(c, 0), nil
 		}
 		_ = c.Close()
+	}
+}
+
+// awaitRoom waits until there is room for one more connection, if the Config says so. It reports
+// whether there is.
+func (l *Listener) awaitRoom() bool {
+	for ; ; time.Sleep(l.watch.Clock.Tick()) {
+		switch set := l.watch.Settings(); {
+		case !set.Front.(*Config).WaitForRoom, set.Draining(), l.closed.Load():
+			return false
+		case l.makeRoom():
+			return true
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func (r *Reaper) Admit(c net.Conn) (net.Conn, error) {
 	if err := r.checkNew(c); err != nil {
 		return c, err
 	}
-	if !r.admit(c) {
+	if !r.admit(c, nil) {
 		return c, ErrRefused
 	}
 	return r.add(c, 0), nil

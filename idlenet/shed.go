@@ -12,8 +12,9 @@ import (
 const shedSample = 64
 
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is
-// dropped, and otherwise as refused.
-func (r *Reaper) admit(c net.Conn) (ok bool) {
+// dropped, and otherwise as refused. If there is no room, it waits as the function does,
+// which may be nil.
+func (r *Reaper) admit(c net.Conn, awaitRoom func() bool) (ok bool) {
 	defer func() {
 		if !ok {
 			r.refused.Add(1)
@@ -23,7 +24,7 @@ func (r *Reaper) admit(c net.Conn) (ok bool) {
 	if r.sources.Admit(from) != nil && (!r.searchAll() || r.sources.Admit(from) != nil) {
 		return false // before the rate of all, which one source must not use up
 	}
-	if !r.rate.Allow() || !r.makeRoom() {
+	if !r.rate.Allow() || !r.makeRoom() && (awaitRoom == nil || !awaitRoom()) {
 		r.sources.Release(from)
 		return false
 	}

@@ -119,18 +119,18 @@ func TestAPlaceOfASourceIsNotLost(t *testing.T) {
 	ln := newQuietWorld(t, Config{ReadTimeout: time.Hour, AcceptRate: 1, Sources: sourcelimit.Limits{Connections: 3}}).ln
 	admitted := 0
 	for range 10 {
-		if ln.admit(pipe{}) {
+		if ln.admit(pipe{}, nil) {
 			admitted++
 		}
 	}
 	require.Equal(t, 2, admitted, "twice the rate at once")
 	ln.rate.SetLimit(rate.Inf)
 	for range 3 {
-		require.True(t, ln.admit(pipe{}))
+		require.True(t, ln.admit(pipe{}, nil))
 		require.Equal(t, pipe{}, ln.add(pipe{}, 0))
 	}
-	require.True(t, ln.admit(pipe{}))
-	require.False(t, ln.admit(pipe{}))
+	require.True(t, ln.admit(pipe{}, nil))
+	require.False(t, ln.admit(pipe{}, nil))
 }
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
@@ -188,4 +188,37 @@ func TestUnreadBytesProtectFromShedding(t *testing.T) {
 	w.accept()
 	require.Nil(t, l.Ended)
 	require.EqualValues(t, 1, w.ln.Stats().Refused)
+}
+
+// TestNewConnectionsWaitForRoom fills a Listener with connections that may not end.
+func TestNewConnectionsWaitForRoom(t *testing.T) {
+	t.Parallel()
+	e := newEcho(t, Config{ReadTimeout: time.Hour, MaxConnections: 1, WaitForRoom: true})
+	first := e.dial()
+	e.conn(e.accepted()).Hold()
+	second := e.dial()
+	_, err := io.WriteString(second, "beat")
+	require.NoError(t, err)
+	time.Sleep(500 * time.Millisecond)
+	require.Equal(t, 1, e.Connections())
+	require.Zero(t, e.Stats().Refused)
+	require.NoError(t, first.Close())
+	b := make([]byte, 4)
+	_, err = io.ReadFull(second, b) // it is served now
+	require.NoError(t, err)
+	require.Equal(t, "beat", string(b))
+
+	e.conn(e.accepted()).Hold()
+	third := e.dial()
+	time.Sleep(300 * time.Millisecond)
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.WaitForRoom = false }))
+	_, err = third.Read(b)
+	require.Error(t, err, "it is closed")
+
+	require.NoError(t, e.Update(func(cfg *Config) { cfg.WaitForRoom = true }))
+	fourth := e.dial()
+	time.Sleep(300 * time.Millisecond)
+	require.NoError(t, e.Drain(time.Hour, time.Hour))
+	_, err = fourth.Read(b)
+	require.Error(t, err, "a drain accepts none")
 }

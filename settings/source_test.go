@@ -60,7 +60,7 @@ func testFlags[C idle.Config | idlenet.Config](t *testing.T, table configtable.T
 	n := 0
 	flags.VisitAll(func(f *flag.Flag) {
 		n++
-		text := map[bool]string{true: "true", false: "1"}[f.Name == "observe-only" || f.Name == "min-rate-always"]
+		text := map[bool]string{true: "true", false: "1"}[slices.Contains([]string{"observe-only", "min-rate-always", "wait-for-room"}, f.Name)]
 		if d, ok := f.Value.(flag.Getter).Get().(time.Duration); ok {
 			require.Zero(t, d)
 			text = "1s"

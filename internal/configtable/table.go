@@ -100,6 +100,8 @@ var Net = slices.Concat(
 		{Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32,
 			Reason: reap.Shed,
 			Help:   "limit the `number` of open connections; at the limit, each new one replaces a silent one, or is closed"},
+		{Name: "wait-for-room", Field: "WaitForRoom", Needs: "MaxConnections",
+			Help: "at max-connections, new connections wait until there is room, instead of being closed"},
 	},
 	Server.filter(true, "Sources", "AcceptRate"),
 	Table{

@@ -216,7 +216,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, needs access
 			return false
 		}
 		if h.cfg.Token == "" {
-			fail(w, http.StatusForbidden, "nothing can be changed: the server was started without a token (--admin-token-file)")
+			fail(w, http.StatusForbidden, "nothing can be changed: the server was started without an admin token")
 			return false
 		}
 	}

@@ -129,7 +129,8 @@ func (r *Reaper) Admit(c net.Conn) (net.Conn, error) {
 	return r.add(c, 0), nil
 }
 
-// Watch is [Reaper.Admit] for a connection that was dialled. It is never refused by a limit.
+// Watch is [Reaper.Admit] for a connection that was dialled. It is never refused by a limit. Its
+// timeouts begin with the call, whatever was sent before.
 func (r *Reaper) Watch(c net.Conn) (net.Conn, error) {
 	if err := r.checkNew(c); err != nil {
 		return c, err

@@ -246,7 +246,7 @@ func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
 	wait(t, tab, `document.querySelector("button.kick")`)
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll(
 		"button.kick:enabled, #timeouts input:enabled, #timeouts button:enabled").length`))
-	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "the server was started without --admin-token-file")
+	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "the server was started without an admin token")
 }
 
 // TestAPageThatNeedsAToken has a server that requires a token for reading.

@@ -118,11 +118,10 @@ func (p *port) close(id uint32, s *conn, reason *ReapError) error {
 		return p.el.Close(s.Front)
 	}
 	p.reaper.warnForeign(s.Front)
-	observed := s.Is(connstate.Observed)
-	p.Ends.Add(id, observed, reason)
+	opened := s.Opened()
 	err := s.Front.Close()
-	if err != nil {
-		p.Ends.Undo(id, observed)
+	if err == nil && s.Opened() == opened { // otherwise OnClose has got the reason already
+		p.Ends.Add(id, s.Is(connstate.Observed), reason)
 	}
 	return err
 }

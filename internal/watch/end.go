@@ -48,14 +48,6 @@ func (e *Ends) Add(id uint32, observed bool, reason *reap.Error) *End {
 	return end
 }
 
-// Undo takes Add back, for a connection that could not be closed.
-func (e *Ends) Undo(id uint32, observed bool) {
-	delete(e.all, id)
-	if !observed {
-		e.watcher.Decided.Add(-1)
-	}
-}
-
 // End closes a connection. With ObserveOnly it only counts and logs the connection.
 func (s *Shard[C]) End(id uint32, c *Conn[C], reason *reap.Error) {
 	s.catchUp()

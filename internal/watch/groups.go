@@ -39,7 +39,7 @@ var maxGroups = [...]int{24, 8, 32}
 // done for a message, or kept for a connection. The driver steps the monitors. Except for the
 // atomic fields, guarded by the mutex of the Watcher.
 type groups struct {
-	offers   map[reap.Group]map[uint32]int // connections, by shard
+	offers   map[uint32]map[reap.Group]int // connections, by shard
 	chooseAt mono.Time                     // when groups are chosen again
 	due      mono.Time                     // the next step
 	holds    uint64
@@ -121,32 +121,23 @@ func (w *Watcher) groupRule() outage.Rule {
 	return rule
 }
 
-// watched returns the groups that are watched.
-func (w *Watcher) watched() map[reap.Group]*group {
-	if all := w.groups.watched.Load(); all != nil {
-		return *all
-	}
-	return nil
+// init makes room for groups.
+func (all *groups) init() {
+	all.offers = make(map[uint32]map[reap.Group]int)
+	all.watched.Store(new(map[reap.Group]*group))
 }
 
-// offer replaces what a shard has counted of its groups.
+// watched returns the groups that are watched.
+func (w *Watcher) watched() map[reap.Group]*group { return *w.groups.watched.Load() }
+
+// offer replaces what a shard has counted of its groups. The counts do not change any more.
 func (w *Watcher) offer(shard uint32, counts map[reap.Group]int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := &w.groups
-	for name, by := range all.offers {
-		if delete(by, shard); len(by) == 0 {
-			delete(all.offers, name)
-		}
-	}
-	if all.offers == nil {
-		all.offers = make(map[reap.Group]map[uint32]int)
-	}
-	for name, n := range counts {
-		if all.offers[name] == nil {
-			all.offers[name] = make(map[uint32]int)
-		}
-		all.offers[name][shard] = n
+	if len(counts) == 0 {
+		delete(w.groups.offers, shard)
+	} else {
+		w.groups.offers[shard] = counts
 	}
 }
 
@@ -157,14 +148,16 @@ func (all *groups) choose(now mono.Time, before map[reap.Group]*group) {
 		name reap.Group
 		n    int
 	}
-	var list []sized
-	for name, by := range all.offers {
-		one := sized{name: name}
-		for _, n := range by {
-			one.n += n
+	sums := make(map[reap.Group]int)
+	for _, counts := range all.offers {
+		for name, n := range counts {
+			sums[name] += n
 		}
-		if one.n >= groupBusy {
-			list = append(list, one)
+	}
+	var list []sized
+	for name, n := range sums {
+		if n >= groupBusy {
+			list = append(list, sized{name, n})
 		}
 	}
 	slices.SortFunc(list, func(a, b sized) int {

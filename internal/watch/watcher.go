@@ -45,6 +45,7 @@ func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake ch
 	w.form, w.wake = form, wake
 	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	w.Monitor.Init(elapsed())
+	w.groups.init()
 	w.put(newSettings(form, cfg, 1, overlay{}, nil, 0))
 }
 

@@ -220,8 +220,6 @@ func (w *Watcher) ScaleTimeouts(by float64, least time.Duration) error {
 		return fmt.Errorf("%s: ScaleTimeouts by %v to %v: set a part from 0 to 1 and a timeout that is not negative",
 			w.form.Package, by, least)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.lay(func(o *overlay) { o.scale = scale{by, least} })
 	return nil
 }
@@ -232,10 +230,8 @@ func (w *Watcher) Drain(spread, deadline time.Duration) error {
 		return fmt.Errorf("%s: Drain with a spread of %v and a deadline of %v: set a spread from 0 to the deadline, "+
 			"and a deadline of at most ten years", w.form.Package, spread, deadline)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	began := max(w.Clock.Elapsed(), 1)
 	w.lay(func(o *overlay) {
+		began := max(w.Clock.Elapsed(), 1)
 		if d := o.drain; d == (verdict.Drain{}) || began.Add(deadline) < d.Began.Add(d.Deadline) {
 			o.drain = verdict.Drain{Began: began, Spread: spread, Deadline: deadline}
 		}
@@ -243,8 +239,10 @@ func (w *Watcher) Drain(spread, deadline time.Duration) error {
 	return nil
 }
 
-// lay changes the overlay of the settings. The caller holds mu.
+// lay changes the overlay of the settings.
 func (w *Watcher) lay(change func(*overlay)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	old := w.settings.Load()
 	now := old.overlay
 	if change(&now); now != old.overlay {

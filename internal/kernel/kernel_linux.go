@@ -50,10 +50,17 @@ func AskUnlessFresh(fd int, fresh time.Duration, ev *verdict.Evidence) {
 // holdsInput reports whether the kernel holds received bytes, in order or not (Linux 4.12).
 func holdsInput(fd int) bool {
 	var memory [9]uint32 // SK_MEMINFO_VARS; the first one, SK_MEMINFO_RMEM_ALLOC, is that of the input
-	size := uint32(unsafe.Sizeof(memory))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
-		uintptr(unsafe.Pointer(&memory)), uintptr(unsafe.Pointer(&size)), 0)
-	return errno == 0 && memory[0] > 0
+	_, ok := getsockopt(fd, unix.SOL_SOCKET, unix.SO_MEMINFO, unsafe.Pointer(&memory), unsafe.Sizeof(memory))
+	return ok && memory[0] > 0
+}
+
+// getsockopt gets an option, a structure of a size in bytes. It returns how many the kernel has
+// filled. Package unix has no such function for structures that does not allocate.
+func getsockopt(fd, level, option int, value unsafe.Pointer, size uintptr) (filled uintptr, ok bool) {
+	length := uint32(size)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(value), uintptr(unsafe.Pointer(&length)), 0)
+	return uintptr(length), errno == 0
 }
 
 // askTCP reports what the kernel tells of a TCP connection. Of other sockets it reports what is
@@ -95,10 +102,8 @@ func HoldsOutput(fd int) bool {
 // Bytes_received (Linux 4.1). gVisor succeeds but leaves most fields zero, Rcv_mss among them. A
 // real connection has a maximum segment size above zero.
 func tcpInfo(fd int, info *unix.TCPInfo) bool {
-	size := uint32(unsafe.Sizeof(*info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.IPPROTO_TCP, unix.TCP_INFO,
-		uintptr(unsafe.Pointer(info)), uintptr(unsafe.Pointer(&size)), 0)
-	return errno == 0 && complete(info, uintptr(size))
+	size, ok := getsockopt(fd, unix.IPPROTO_TCP, unix.TCP_INFO, unsafe.Pointer(info), unsafe.Sizeof(*info))
+	return ok && complete(info, size)
 }
 
 func complete(info *unix.TCPInfo, size uintptr) bool {

@@ -52,7 +52,7 @@ func NoteOpened(fd int) {
 	if multipath.Load() {
 		return
 	}
-	if _, is := getMultipath(fd, optInfo, unsafe.Pointer(&all), unsafe.Sizeof(all)); is {
+	if _, is := getsockopt(fd, unix.SOL_MPTCP, optInfo, unsafe.Pointer(&all), unsafe.Sizeof(all)); is {
 		multipath.Store(true)
 	}
 }
@@ -64,7 +64,7 @@ func askMultipath(fd int, ev *verdict.Evidence) bool {
 		return false
 	}
 	var all multipathInfo
-	size, ok := getMultipath(fd, optInfo, unsafe.Pointer(&all), unsafe.Sizeof(all))
+	size, ok := getsockopt(fd, unix.SOL_MPTCP, optInfo, unsafe.Pointer(&all), unsafe.Sizeof(all))
 	if !ok || all.flags&fallback != 0 {
 		return false
 	}
@@ -77,7 +77,7 @@ func askMultipath(fd int, ev *verdict.Evidence) bool {
 func askPaths(fd int, ev *verdict.Evidence) {
 	paths := pathsInfo{sizeOfPath: uint32(unsafe.Sizeof(pathInfo{}))}
 	paths.size = uint32(unsafe.Offsetof(paths.path))
-	if _, ok := getMultipath(fd, optTCPInfo, unsafe.Pointer(&paths), unsafe.Sizeof(paths)); !ok {
+	if _, ok := getsockopt(fd, unix.SOL_MPTCP, optTCPInfo, unsafe.Pointer(&paths), unsafe.Sizeof(paths)); !ok {
 		return
 	}
 	for _, path := range paths.path[:min(paths.paths, maxPaths)] {
@@ -85,13 +85,6 @@ func askPaths(fd int, ev *verdict.Evidence) {
 		*(*pathInfo)(unsafe.Pointer(&info)) = path
 		addPath(&info, uintptr(paths.sizeOfPath), ev)
 	}
-}
-
-func getMultipath(fd, option int, value unsafe.Pointer, size uintptr) (got uintptr, ok bool) {
-	length := uint32(size)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_MPTCP, uintptr(option),
-		uintptr(value), uintptr(unsafe.Pointer(&length)), 0)
-	return uintptr(length), errno == 0
 }
 
 // addPath adds the answer about one of the paths that exist. What a path has received is a sign of

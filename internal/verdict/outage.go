@@ -157,7 +157,8 @@ const (
 	// timeouts after it was heard, and later only by the time that outages were longer than one
 	// timeout, and by the longest of them once.
 	MaxTimeouts = 24
-	// chancePart is the part of a limit that is added to a chance.
+	// chancePart is the part of a limit that is added to a chance, in which the next silence of all
+	// connections is noticed.
 	chancePart = 8
 )
 
@@ -193,17 +194,11 @@ func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 			if lost == Never || o.From >= chance {
 				lost = o.From
 			}
-			chance = o.To.Add(min(o.To.Sub(lost), lim.Grace) + lim.moreChance(d.limit))
+			chance = o.To.Add(min(o.To.Sub(lost), lim.Grace) + max(d.limit/chancePart, lim.Resend))
 		}
 		d.due = min(max(due, chance), bound)
 	}
 	return d
-}
-
-// moreChance returns what is added to a chance: the time until TCP sends a lost segment again for
-// the first time, and until the next silence of all connections is noticed.
-func (lim *Limits) moreChance(limit time.Duration) time.Duration {
-	return max(limit/chancePart, lim.Resend)
 }
 
 // bound returns the latest deadline that outages can give, see MaxTimeouts. The longest one is

@@ -226,34 +226,19 @@ func isNumber(t reflect.Type) bool {
 	return t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64
 }
 
-// Adjustable returns the names of the adjustable settings, in the order of the documentation.
-func (t Table) Adjustable() (names []string) {
-	for _, s := range t {
-		if s.Adjustable {
-			names = append(names, s.Name)
-		}
-	}
-	return names
-}
-
-// CheckAdjustable returns an error that joins the names that are not adjustable. It begins with the
-// name of a package.
-func (t Table) CheckAdjustable(pkg string, timeouts map[string]time.Duration) error {
+// Adjust sets adjustable settings. It returns an error that joins the names of others. It begins
+// with the name of a package.
+func (t Table) Adjust(pkg string, cfg any, timeouts map[string]time.Duration) error {
 	var errs []error
-	names := t.Adjustable()
+	adjustable := slices.DeleteFunc(slices.Clone(t), func(s Setting) bool { return !s.Adjustable })
 	for _, name := range slices.Sorted(maps.Keys(timeouts)) {
-		if !slices.Contains(names, name) {
-			errs = append(errs, fmt.Errorf("%s: %.40q cannot be changed here: take %s", pkg, name, strings.Join(names, ", ")))
+		i := slices.Index(adjustable.Names(), name)
+		if i < 0 {
+			names := strings.Join(adjustable.Names(), ", ")
+			errs = append(errs, fmt.Errorf("%s: %.40q cannot be changed here: take %s", pkg, name, names))
+			continue
 		}
+		adjustable[i].Of(cfg).SetInt(int64(timeouts[name]))
 	}
 	return errors.Join(errs...)
-}
-
-// Adjust sets adjustable settings.
-func (t Table) Adjust(cfg any, timeouts map[string]time.Duration) {
-	for _, s := range t {
-		if d, ok := timeouts[s.Name]; ok && s.Adjustable {
-			s.Of(cfg).SetInt(int64(d))
-		}
-	}
 }

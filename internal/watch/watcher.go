@@ -206,10 +206,11 @@ func (w *Watcher) replace(old *Settings, cfg Config) bool {
 
 // Adjust is Update for timeouts by their names.
 func Adjust[C any](w *Watcher, timeouts map[string]time.Duration, check Checker[C]) error {
-	edit := func(cfg *C) { w.form.Table.Adjust(cfg, timeouts) }
+	var unknown error
+	edit := func(cfg *C) { unknown = w.form.Table.Adjust(w.form.Package, cfg, timeouts) }
 	return Update(w, edit, func(cfg *C, tick time.Duration, before *C) (Config, error) {
 		checked, err := check(cfg, tick, before)
-		return checked, errors.Join(w.form.Table.CheckAdjustable(w.form.Package, timeouts), err)
+		return checked, errors.Join(unknown, err)
 	})
 }
 

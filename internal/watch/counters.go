@@ -68,17 +68,9 @@ func (l *Lateness) Export() reap.LatenessStats {
 // Counters are the Stats of a part of the connections, or the sum of several parts. Not safe for
 // concurrent use.
 type Counters struct {
-	reap.Stats               // except for the fields that export sets
+	reap.Stats               // except for the fields that Watcher.Stats sets
 	Events, Reaped, Observed Reasons
 	Lateness                 Lateness
-}
-
-// CountReap counts a connection that was reaped.
-func (c *Counters) CountReap(reason *reap.Error) {
-	c.Reaped[reason.Reason]++
-	if reason.Reason <= verdict.LastDue { // the other reasons have no deadline
-		c.Lateness.Observe(reason.Late)
-	}
 }
 
 // countStay counts a connection that a look leaves open.
@@ -87,14 +79,6 @@ func (c *Counters) countStay(v verdict.Verdict) {
 	if v.PutOff {
 		c.PutOff++
 	}
-}
-
-// export completes the Stats.
-func (c *Counters) export() reap.Stats {
-	s := c.Stats
-	s.Events, s.Reaped, s.Observed = c.Events.Export(), c.Reaped.Export(), c.Observed.Export()
-	s.Lateness = c.Lateness.Export()
-	return s
 }
 
 // CountEnd counts a connection that was closed and not reaped, by the error of gnet.

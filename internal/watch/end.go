@@ -98,7 +98,10 @@ func (s *Shard[C]) Kick(id, opened uint32) (found bool) {
 
 // CountReap counts a connection that was reaped, and keeps the record of it.
 func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
-	s.Counters.CountReap(reason)
+	s.Counters.Reaped[reason.Reason]++
+	if reason.Reason <= verdict.LastDue { // the other reasons have no deadline
+		s.Counters.Lateness.Observe(reason.Late)
+	}
 	keep := s.Set.KeepClosed
 	if keep == 0 {
 		return

@@ -144,7 +144,9 @@ func (w *Watcher) Report(f outage.Finding) {
 func (w *Watcher) Stats(all *Counters, runs bool) reap.Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := all.export()
+	s := all.Stats
+	s.Events, s.Reaped, s.Observed = all.Events.Export(), all.Reaped.Export(), all.Observed.Export()
+	s.Lateness = all.Lateness.Export()
 	s.Updates = w.updates
 	now := w.Clock.Elapsed()
 	if runs { // it may be late at present

@@ -227,7 +227,7 @@ type Timeouts struct {
 func (c Conn) SetTimeouts(t Timeouts) error {
 	s := c.state()
 	if s == nil {
-		return errNotWatched
+		return form.NotWatched()
 	}
 	if min(t.Read, t.Write, t.All) < 0 {
 		return fmt.Errorf("idle: Timeouts are %+v: set positive durations, or 0 for none", t)
@@ -255,7 +255,7 @@ func (c Conn) SetTimeouts(t Timeouts) error {
 func (c Conn) SetLimits(limits ConnLimits) error {
 	s := c.state()
 	if s == nil {
-		return errNotWatched
+		return form.NotWatched()
 	}
 	l := c.loop
 	if err := l.Shard.SetLimits(c.id, s, limits); err != nil {
@@ -265,5 +265,3 @@ func (c Conn) SetLimits(limits ConnLimits) error {
 	l.plan()
 	return nil
 }
-
-var errNotWatched = fmt.Errorf("idle: %w", ErrNotWatched)

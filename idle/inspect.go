@@ -83,10 +83,10 @@ const alivePoll = 100 * time.Millisecond
 // runOn runs a function on a loop and waits for it. It reports false if the loop has no
 // connections, or loses them all before: gnet may have dropped the task then.
 func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err error) {
-	switch {
+	switch root := rootOfStack(); {
 	case !r.isLive(l):
 		return false, nil
-	case r.onLoop():
+	case slices.ContainsFunc(r.registry.Load().loops, func(l *loop) bool { return l.root == root }):
 		return false, ErrOnLoop
 	}
 	done := make(chan struct{})
@@ -137,10 +137,4 @@ func (r *Reaper) execute(ctx context.Context, l *loop, task func(context.Context
 		return false, nil
 	}
 	return true, l.el.Execute(ctx, gnet.RunnableFunc(task))
-}
-
-// onLoop reports whether the caller runs on the goroutine of an event loop.
-func (r *Reaper) onLoop() bool {
-	root := rootOfStack()
-	return slices.ContainsFunc(r.registry.Load().loops, func(l *loop) bool { return l.root == root })
 }

@@ -29,7 +29,7 @@ func (r *Reaper) Conn(c net.Conn) (found Conn, err error) {
 	}
 	r.with(c, func(s *shard, id uint32, n *conn) { found = Conn{s, id, n.Opened()} })
 	if found == (Conn{}) {
-		return Conn{}, r.watch.NotWatched()
+		return Conn{}, form.NotWatched()
 	}
 	return found, nil
 }

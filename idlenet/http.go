@@ -72,7 +72,7 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 // of connections that the Reaper does not watch, such as those that a listener around it hides.
 func (r *Reaper) ConnState(c net.Conn, state http.ConnState) {
 	if !r.serve(c, state, false) && state < http.StateHijacked {
-		err := r.watch.NotWatched()
+		err := form.NotWatched()
 		if _, ok := r.root(c); !ok {
 			err = errNoSocket(c)
 		}

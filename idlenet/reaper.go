@@ -154,7 +154,7 @@ func (r *Reaper) checkNew(c net.Conn) error {
 // later, and not for engines in which the descriptor outlives the Close of the connection: they
 // must call Forget. The error is [ErrNotWatched] if the Reaper does not watch the connection.
 func (r *Reaper) Forget(c net.Conn) error {
-	err := r.watch.NotWatched()
+	err := form.NotWatched()
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		err = nil
 		if e := s.Ends.Of(id); e != nil {

@@ -194,7 +194,7 @@ func (w *Watcher) Kick(id reap.ConnID, kick func(shard, number, opened uint32) (
 	}
 	found, err := kick(shard, number, opened)
 	if err == nil && !found {
-		return w.NotWatched()
+		return w.form.NotWatched()
 	}
 	return err
 }

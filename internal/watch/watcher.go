@@ -260,4 +260,4 @@ func (w *Watcher) NewError(r reap.Reason) *reap.Error {
 }
 
 // NotWatched returns the error for a connection that is not watched.
-func (w *Watcher) NotWatched() error { return fmt.Errorf("%s: %w", w.form.Package, reap.ErrNotWatched) }
+func (form *Form) NotWatched() error { return fmt.Errorf("%s: %w", form.Package, reap.ErrNotWatched) }

@@ -84,9 +84,6 @@ func (c Conn) SetRemote(addr net.Addr) {
 	case addr == nil:
 		delete(c.loop.remotes, s)
 	default:
-		if c.loop.remotes == nil {
-			c.loop.remotes = make(map[*conn]net.Addr)
-		}
 		c.loop.remotes[s] = addr
 	}
 }

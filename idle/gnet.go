@@ -56,26 +56,22 @@ func packageOf(v any) string {
 // isOf reports whether s is the state of one of gnet's own connections.
 func isOf(s *conn, c gnet.Conn) bool { return s.Used() && address(s.Front) == address(c) }
 
-// layers are the connections around gnet's own. The zero layers is empty.
-type layers struct{ outers map[*conn]gnet.Conn }
+// layers are the connections around gnet's own.
+type layers map[*conn]gnet.Conn
 
 // outer returns a connection as the handler sees it, with the layers around it.
-func (l *layers) outer(s *conn) gnet.Conn {
-	if c, ok := l.outers[s]; ok {
+func (l layers) outer(s *conn) gnet.Conn {
+	if c, ok := l[s]; ok {
 		return c
 	}
 	return s.Front
 }
 
 // set stores the connection around that of a state.
-func (l *layers) set(s *conn, c gnet.Conn) {
-	if isOf(s, c) || l.outers[s] != nil && address(l.outers[s]) == address(c) {
-		return
+func (l layers) set(s *conn, c gnet.Conn) {
+	if !isOf(s, c) && (l[s] == nil || address(l[s]) != address(c)) {
+		l[s] = c
 	}
-	if l.outers == nil {
-		l.outers = make(map[*conn]gnet.Conn)
-	}
-	l.outers[s] = c
 }
 
 // seek returns the watched connection that c is or contains, and its record. The record is nil if

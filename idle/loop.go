@@ -70,7 +70,7 @@ func (l *loop) forget(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
 	delete(l.remotes, s)
-	delete(l.layers.outers, s)
+	delete(l.layers, s)
 	l.CountClosed(id, s)
 	l.Remove(id, s)
 }

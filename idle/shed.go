@@ -84,9 +84,6 @@ func (l *loop) hasRoom(post func(*loop) error) bool {
 // no room. gnet closes the connection when OnOpen returns, or earlier, and calls OnClose.
 func (l *loop) refuse(c gnet.Conn) {
 	l.Watcher.Open.Add(-1)
-	if l.refused == nil {
-		l.refused = make(refusals)
-	}
 	l.refused[descriptor(inner(c))]++
 	l.Counters.Refused++
 	l.publish(l.clock.Stamp())

@@ -79,9 +79,6 @@ func (all *samples[C]) SetName(id uint32, name string) {
 		delete(all.names, id)
 		return
 	}
-	if all.names == nil {
-		all.names = make(map[uint32]string)
-	}
 	all.names[id] = name
 }
 

@@ -29,7 +29,6 @@ func (cfg *Config) check(tick time.Duration, _ *Config) (watch.Config, error) {
 	return checked, err
 }
 
-// check checks limits that depend on each other.
 func (o OutputLimit) check(refuse configtable.Refuse) {
 	const hard, soft, total = configtable.Field("OutputLimit.Hard"), configtable.Field("OutputLimit.Soft"), configtable.Field("OutputLimit.Total")
 	if o.Hard > 0 && o.Soft > o.Hard {

@@ -129,7 +129,6 @@ func (r *Reaper) isLive(l *loop) bool {
 	return r.live[l]
 }
 
-// execute posts a task to a loop that has connections.
 func (r *Reaper) execute(ctx context.Context, l *loop, task func(context.Context) error) (live bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -56,7 +56,6 @@ type closing struct {
 	reason *ReapError
 }
 
-// config returns the Config that the loop follows.
 func (l *loop) config() *Config { return l.Set.Front.(*Config) }
 
 // find returns the connection of gnet, which is in the table.

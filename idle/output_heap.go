@@ -35,7 +35,6 @@ func (h *outputHeap) set(id uint32, bytes int) (grown int) {
 	return grown
 }
 
-// has reports whether output waits for a connection.
 func (h *outputHeap) has(id uint32) bool {
 	_, ok := h.at[id]
 	return ok

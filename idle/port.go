@@ -21,8 +21,6 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// This file has what package watch needs of a loop.
-
 var _ watch.Port[gnet.Conn] = (*port)(nil)
 
 // A port is the loop for package watch.

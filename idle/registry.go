@@ -83,7 +83,6 @@ func loopIdentity(el gnet.EventLoop) uintptr {
 // address returns the address of a connection, or of its copy in the interface value.
 func address(c gnet.Conn) uintptr { return (*[2]uintptr)(unsafe.Pointer(&c))[1] }
 
-// key returns the key of a connection in the table.
 func key(c gnet.Conn) conntable.Key { return conntable.Key{FD: descriptor(c), Addr: address(c)} }
 
 func tagOf(c gnet.Conn) conntable.Tag { return conntable.TagOf(address(c)) }

@@ -37,7 +37,6 @@ func (o *outputs) set(id uint32, n int) {
 	}
 }
 
-// follow adapts to other settings.
 func (o *outputs) follow(set *watch.Settings, now mono.Time) {
 	limit := set.Front.(*Config).OutputLimit
 	o.hardLimit, o.totalLimit = limit.Hard, max(limit.Total, 0)
@@ -129,10 +128,8 @@ const (
 	stallPhases = 32 // power of two
 )
 
-// isSweeping reports whether a sweep has begun and is not over.
 func (w *sweep) isSweeping() bool { return w.next != w.end }
 
-// follow adapts the sweeps to other limits.
 func (w *sweep) follow(lim *verdict.Limits, now mono.Time) {
 	if w.every, w.seldom = lim.PollOutput(), lim.PollQuiet(); w.every == 0 {
 		*w = sweep{due: never}

@@ -259,7 +259,6 @@ func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
 	m.hear(heard)
 }
 
-// dropCount ends a Count, if there is one.
 func (m *Monitor) dropCount() {
 	if s := *m.State(); s.Count != nil {
 		s.Count = nil

@@ -181,7 +181,6 @@ func (lim *Limits) putOff(d deadline, heard mono.Time, away *Away) (due mono.Tim
 	return d.due, lim.Grace >= 0 && away.HeldSince != 0 && away.HeldSince <= d.due
 }
 
-// passAll returns a deadline after outages.
 func (lim *Limits) passAll(d deadline, heard mono.Time, all Outages) deadline {
 	due, bound := d.due, lim.bound(d, heard, all)
 	lost, chance := Never, d.since // the first segment lost since the last chance; the next chance

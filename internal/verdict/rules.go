@@ -136,7 +136,6 @@ func when(holds bool, at mono.Time) mono.Time {
 	return at
 }
 
-// isOn reports whether the limit is on.
 func (r *rule) isOn(lim *Limits) bool {
 	if r.on != nil {
 		return r.on(lim)
@@ -157,7 +156,6 @@ func (lim *Limits) deadline(r Reason, f *Facts) deadline {
 	}
 }
 
-// idleRule returns the rule of an idle event.
 func idleRule(r Reason, server func(*Limits, *Facts) bool) rule {
 	return rule{
 		limit:    func(lim *Limits) time.Duration { return lim.IdleLimit(r) },

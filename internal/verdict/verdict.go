@@ -149,7 +149,6 @@ func (lim *Limits) whole(r Reason, d deadline) time.Duration {
 	return d.limit
 }
 
-// act returns the action that a passed deadline requires.
 func (lim *Limits) act(r Reason, f *Facts) Act {
 	switch {
 	case IsIdle(r):

@@ -93,7 +93,6 @@ func cloneReset(front any) {
 	reset.Set(reflect.ValueOf(slices.Clone(reset.Interface().([]reap.Reason))))
 }
 
-// copyFields sets the shared fields.
 func (cfg *Config) copyFields(front any) {
 	own, from := reflect.ValueOf(cfg).Elem(), reflect.ValueOf(front).Elem()
 	for i := range own.NumField() {
@@ -110,7 +109,6 @@ func (cfg *Config) copyFields(front any) {
 	}
 }
 
-// checkParts checks settings that depend on each other.
 func (cfg *Config) checkParts(refuse configtable.Refuse) {
 	const interval, ping = configtable.Field("Heartbeat.Interval"), configtable.Field("Heartbeat.Ping")
 	switch hasPing := !ping.Of(cfg.Front).IsNil(); {

@@ -6,7 +6,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
-// untilTick returns the time until the next multiple of the tick.
 func (w *Watcher) untilTick() time.Duration {
 	now, tick := w.Clock.Elapsed(), w.Clock.Tick()
 	return now.Truncate(tick).Add(tick).Sub(now)

@@ -79,7 +79,6 @@ func (g *group) news() mono.Time {
 	return mono.Time(last)
 }
 
-// hear says that a connection of the group was heard.
 func (g *group) hear(at mono.Time) {
 	for last := g.heard.Load(); int64(at) > last && !g.heard.CompareAndSwap(last, int64(at)); last = g.heard.Load() {
 	}
@@ -127,7 +126,6 @@ func (all *groups) init() {
 	all.watched.Store(new(map[reap.Group]*group))
 }
 
-// watched returns the groups that are watched.
 func (w *Watcher) watched() map[reap.Group]*group { return *w.groups.watched.Load() }
 
 // offer replaces what a shard has counted of its groups. The counts do not change any more.

@@ -94,7 +94,6 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 	return next, more
 }
 
-// inspect shows a connection to the Inspector.
 func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 	f := s.Facts(id, c, s.clock.Elapsed())
 	state := stateOf(&c.State, &f, &s.LimitsOf(c).Limits)
@@ -158,7 +157,6 @@ func stateOf(s *connstate.State, f *verdict.Facts, lim *verdict.Limits) string {
 	return "open"
 }
 
-// addEvidence adds the answer of the kernel.
 func addEvidence[C any](i *reap.ConnInfo, s *Shard[C], c *Conn[C]) {
 	ev := new(verdict.Evidence) // not that of the Shard: a look may be using it
 	if !s.port.Ask(c, ev) {

@@ -215,7 +215,6 @@ func (s *Shard[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.
 // IsJudged reports whether limits apply to a connection.
 func (s *Shard[C]) IsJudged(id uint32, c *Conn[C]) bool { return c.Judged() && s.Ends.Of(id) == nil }
 
-// carryOut carries out a verdict.
 func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict.Facts, now mono.Time) {
 	lim := s.LimitsOf(c)
 	report := lim.Report(v, f, now)

@@ -50,7 +50,6 @@ func (t *limitsTable) take(set *Settings, own reap.ConnLimits) (uint16, error) {
 	return i, nil
 }
 
-// free returns an unused number.
 func (t *limitsTable) free() (uint16, error) {
 	if n := len(t.unused); n > 0 {
 		i := t.unused[n-1]

@@ -82,7 +82,6 @@ func (all *samples[C]) SetName(id uint32, name string) {
 	all.names[id] = name
 }
 
-// groupsOf returns the groups of a connection.
 func (all *samples[C]) groupsOf(id uint32, c *Conn[C]) [5]reap.Group {
 	local, remote := all.shard.port.Path(c)
 	return groupsOf(local, remote, all.names[id])
@@ -220,7 +219,6 @@ func (all *samples[C]) join(g *group, m member) {
 	one.size.Add(1)
 }
 
-// drop takes a member out.
 func (one *sample) drop(i int) {
 	last := len(one.members) - 1
 	one.members[i] = one.members[last]

@@ -43,7 +43,6 @@ type scale struct {
 	least time.Duration // the timeouts if by is 1
 }
 
-// of returns the scaled timeout.
 func (s scale) of(d time.Duration) time.Duration {
 	if d <= s.least {
 		return d

@@ -15,7 +15,6 @@ type slab[T any] struct {
 // freed is a number that can be taken again, and the tick in which it was taken last.
 type freed struct{ id, tick uint32 }
 
-// at returns the value with a number.
 func (s *slab[T]) at(id uint32) *T { return &s.pieces[id/pieceLen][id%pieceLen] }
 
 // take returns a zero value and its number. No two values with the same number are taken in the

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -60,7 +61,7 @@ func (l *Life) early(e *reap.Error) string {
 	if r.stage != 0 { // output is checked at intervals
 		r.from = max(r.from, l.Judged-e.Lasted)
 	}
-	due := l.earliest(r.from, r.limit)
+	due := l.earliest(r.from, r.limit, 0)
 	if r.loop {
 		due = l.earliestWithLoop(r.from, r.limit)
 	}
@@ -120,19 +121,14 @@ func (l *Life) earliestWithLoop(since, limit time.Duration) time.Duration {
 			blocked += part
 		}
 	}
-	return l.earliestAfter(since, limit, min(blocked, limit))
+	return l.earliest(since, limit, min(blocked, limit))
 }
 
 // rounding is how much later than the event a server may begin to count.
 func (w *World) rounding() time.Duration { return 2*w.Set.Tick + 2*(w.Jiffy+time.Millisecond) }
 
-// earliest returns the deadline of a limit after all certain outages.
-func (l *Life) earliest(since, limit time.Duration) time.Duration {
-	return l.earliestAfter(since, limit, 0)
-}
-
-// earliestAfter is earliest for a limit that is extended by a time.
-func (l *Life) earliestAfter(since, limit, more time.Duration) time.Duration {
+// earliest returns the deadline of a limit that is extended by a time, after all certain outages.
+func (l *Life) earliest(since, limit, more time.Duration) time.Duration {
 	due, chance := since+limit+more, time.Duration(0)
 	bound, longest := since+24*limit, time.Duration(0) // without the longest outage, and that one
 	lost := never                                      // the first segment since the last chance
@@ -158,12 +154,12 @@ func (l *Life) earliestAfter(since, limit, more time.Duration) time.Duration {
 func (l *Life) earlyIdle(k reap.Reason) string {
 	t := &l.asked
 	r := l.rule(k, t)
-	due := l.earliest(r.from, r.limit)
+	due := l.earliest(r.from, r.limit, 0)
 	switch {
 	case k == reap.WriteIdle: // outages do not matter
 		due = r.from + r.limit
 	case k == reap.AllIdle && l.w.Family == TCP: // a retransmission may count
-		due = min(due, l.earliest(max(r.from, t.anySent), r.limit))
+		due = min(due, l.earliest(max(r.from, t.anySent), r.limit, 0))
 	}
 	switch {
 	case r.limit == 0:
@@ -210,7 +206,7 @@ func (l *Life) earlyHeartbeat() string {
 	}
 	// A short stop, which is no outage, may delay the ping.
 	late := When(!l.w.Traits.Loops && l.w.Kind != Calm, l.w.least(l.w.Set))
-	due := l.earliest(t.lastPing-late, h.Retry)
+	due := l.earliest(t.lastPing-late, h.Retry, 0)
 	if !l.LosesInput() {
 		due = max(due, max(t.arrival, l.OpenedFrom)+h.Interval+time.Duration(h.MaxMissed)*h.Retry)
 	}
@@ -270,7 +266,9 @@ func (l *Life) wrongEvent(ev reap.Event) string {
 	earliest, latest := l.activity(t, ev.Reason)
 	slack := w.Slack()
 	// The stamps are inexact while the driver is away, and until it runs again.
-	vague := w.Away.merged(w.Set.Tick, 0).since(earliest-w.Set.Tick) + w.Set.Tick + 22*time.Millisecond
+	isOld := func(o Interval) bool { return o.To <= earliest-w.Set.Tick }
+	vague, _ := slices.DeleteFunc(w.Away.merged(w.Set.Tick, 0), isOld).Within(0, w.Now)
+	vague += w.Set.Tick + 22*time.Millisecond
 	if earliest <= l.OpenedAt {
 		earliest = l.acceptedAt
 	}

@@ -143,12 +143,8 @@ func (l *Life) checkLimits() {
 
 // CheckDue reports a violation if something that was due at an instant has not happened.
 func (l *Life) CheckDue(what string, due time.Duration) {
-	allowed := due + l.w.Slack()
-	if l.w.Now <= allowed || l.w.Failed() {
-		return
-	}
-	if allowed += l.absence(due); l.w.Now > allowed {
-		l.w.Violate(l, fmt.Sprintf("%s by %v (due at %v)", what, allowed, due), "it is %v", l.w.Now)
+	if late := l.w.Now - due - l.w.Slack(); late > 0 && late > l.absence(due) {
+		l.w.Violate(l, fmt.Sprintf("%s in time (due at %v)", what, due), "it is %v too late", late-l.absence(due))
 	}
 }
 

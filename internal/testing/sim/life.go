@@ -171,15 +171,11 @@ func (l *Life) arrived(n int) {
 	l.w.Trace(l, "bytes arrive", n)
 }
 
-// Read is called when the front end has seen that bytes were read.
+// Read is called when the front end has seen that bytes were read, or when a question finds some.
 func (l *Life) Read() {
-	if l.IsOpen {
-		l.hear()
+	if !l.IsOpen {
+		return
 	}
-}
-
-// hear is called when bytes of the peer are read or found.
-func (l *Life) hear() {
 	l.now.handled = l.w.Now
 	if l.Loop.isQuiet() {
 		l.Loop.quietAt = l.w.Now
@@ -191,7 +187,7 @@ func (l *Life) hear() {
 // question is called when the kernel is asked about the connection.
 func (l *Life) question() {
 	if l.now.unread = l.Sock.Unread > 0; l.now.unread {
-		l.hear()
+		l.Read()
 	}
 	if s := l.Sock; s.gap && s.early != l.earlyFound { // it came with an acknowledgement
 		l.earlyFound, l.now.handled = s.early, max(l.now.handled, s.answered)
@@ -268,6 +264,7 @@ func (l *Life) took(moreWaits bool) {
 func (l *Life) Returning()              { l.now.returned = l.w.Now } // a handler that has read
 func (l *Life) Ready()                  { l.Check(); l.now.ready = true }
 func (l *Life) Held()                   { l.Check(); l.now.holds++ }
+func (l *Life) Serving(on bool)         { l.Check(); l.now.serving = on } // before Held or Released
 func (l *Life) Touching()               { l.Check(); l.touchFrom = l.w.Now }
 func (l *Life) Touched()                { l.now.anewFrom, l.now.anew = l.touchFrom, l.w.Now }
 func (l *Life) LastByte() time.Duration { return l.now.arrival }
@@ -280,9 +277,6 @@ func (l *Life) Released() {
 		l.Touched()
 	}
 }
-
-// Serving is called before Held or Released when net/http begins or ends a request.
-func (l *Life) Serving(on bool) { l.Check(); l.now.serving = on }
 
 // Exempt is called after Touching and a call of Exempt.
 func (l *Life) Exempt(on bool) {

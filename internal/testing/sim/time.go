@@ -40,14 +40,6 @@ func (all Intervals) end(at time.Duration) time.Duration {
 	return at
 }
 
-// since returns the length of the intervals that end after an instant.
-func (all Intervals) since(at time.Duration) (sum time.Duration) {
-	for i := len(all) - 1; i >= 0 && all[i].To > at; i-- {
-		sum += all[i].length()
-	}
-	return sum
-}
-
 // merged sorts intervals by their beginnings, joins those near each other, and drops short ones.
 func (all Intervals) merged(near, least time.Duration) (list Intervals) {
 	slices.SortStableFunc(all, func(a, b Interval) int { return cmp.Compare(a.From, b.From) })

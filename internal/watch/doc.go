@@ -7,15 +7,7 @@
 // what is counted for all connections. A [Shard] has a part of the connections: a state for each, a
 // timing wheel with the next look at each, and the limits. The front end of a Shard is its [Port].
 //
-// # A look
-//
-//	the deadline of a connection in the wheel has passed
-//	     |
-//	do the known facts say that a limit has passed? ---- no ----> scheduled again
-//	     | yes, or the front end does not see messages
-//	Port.Ask: the kernel's answer; judged again -------- no ----> scheduled again
-//	     | yes
-//	Port.Raise, Port.Ping, Port.Farewell or Port.Close, and judged again unless it is closed
+// The page docs/map.md shows the way of a connection through these, from its opening to its close.
 //
 // # Ownership
 //

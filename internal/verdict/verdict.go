@@ -143,8 +143,8 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 
 // whole returns the whole time of a limit. A heartbeat has several deadlines in a row.
 func (lim *Limits) whole(r Reason, d deadline) time.Duration {
-	if h := &lim.Heartbeat; r == reap.HeartbeatTimeout {
-		return h.Interval + time.Duration(h.MaxMissed)*h.Retry
+	if r == reap.HeartbeatTimeout {
+		return rules[r].limit(lim)
 	}
 	return d.limit
 }

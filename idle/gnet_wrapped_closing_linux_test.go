@@ -44,19 +44,6 @@ func TestTheGoodbyeIsEncrypted(t *testing.T) {
 	})
 }
 
-// TestMaxAgeOfATLSClient reads the goodbye that is sent at the beginning of the grace.
-func TestMaxAgeOfATLSClient(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{{layerOutside, []layerKind{asUnwrap}}}
-	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf / 2, Goodbye: sayReason}, nil)
-		c := s.dial(t)
-		s.requireReady(t, c)
-		requireLastWords(t, c, "bye: max age")
-		s.requireEnd(t, c, reap.MaxAge)
-	})
-}
-
 // TestKickATLSClient closes one of two clients by its ID.
 func TestKickATLSClient(t *testing.T) {
 	t.Parallel()
@@ -119,23 +106,6 @@ func TestARefusedTLSClient(t *testing.T) {
 		require.Len(t, s.guests, 1)
 		require.Empty(t, s.reasons())
 		require.Equal(t, 1, s.reaper.Connections())
-	})
-}
-
-// TestDrainTLSClients reads the goodbye of Drain.
-func TestDrainTLSClients(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, fewCases[1:], func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayReason}, nil)
-		a, b := s.dial(t), s.dial(t)
-		s.requireReady(t, a)
-		s.requireReady(t, b)
-		require.NoError(t, s.reaper.Drain(0, limitOf))
-		for _, c := range []net.Conn{a, b} {
-			requireLastWords(t, c, "bye: drained")
-			s.requireEnd(t, c, reap.Drained)
-		}
-		require.Zero(t, s.reaper.Connections())
 	})
 }
 

@@ -1,27 +1,20 @@
 package idle
 
 import (
-	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"math/big"
 	"net"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,9 +27,9 @@ type tlsLayer struct {
 	isPlain           func(c gnet.Conn) bool   // selects connections without TLS; nil selects none
 }
 
-// A tlsConn is the connection of a tlsLayer. It has no method that returns the connection inside:
-// see netConnTLS and unwrapTLS. Owned by the loop goroutine; AsyncWrite, AsyncWritev, Wake, Close
-// and CloseWithCallback are safe for concurrent use.
+// A tlsConn is the connection of a tlsLayer, with the methods that the tests call. It has no method
+// that returns the connection inside: see netConnTLS and unwrapTLS. Owned by the loop goroutine;
+// Wake and Close are safe for concurrent use.
 //
 // The TLS stream is read by a coroutine. It runs only while the loop goroutine waits for it in
 // receive, and it touches nothing but the wire and the fields that are marked.
@@ -174,15 +167,6 @@ func (c *tlsConn) InboundBuffered() int { return len(c.plain) }
 
 func (c *tlsConn) OutboundBuffered() int { return len(c.early) + c.Conn.OutboundBuffered() }
 
-func (c *tlsConn) Read(p []byte) (int, error) {
-	if len(c.plain) == 0 && len(p) > 0 {
-		return 0, io.ErrShortBuffer
-	}
-	n := copy(p, c.plain)
-	c.plain = c.plain[n:]
-	return n, nil
-}
-
 func (c *tlsConn) Peek(n int) ([]byte, error) {
 	if n > len(c.plain) {
 		return nil, io.ErrShortBuffer
@@ -207,12 +191,6 @@ func (c *tlsConn) Discard(n int) (int, error) {
 	return n, nil
 }
 
-func (c *tlsConn) WriteTo(w io.Writer) (int64, error) {
-	n, err := w.Write(c.plain)
-	c.plain = c.plain[n:]
-	return int64(n), err
-}
-
 func (c *tlsConn) Write(p []byte) (int, error) {
 	switch {
 	case c.closed:
@@ -227,42 +205,13 @@ func (c *tlsConn) Write(p []byte) (int, error) {
 	return len(p), c.send()
 }
 
-func (c *tlsConn) Writev(bs [][]byte) (int, error) { return c.Write(slices.Concat(bs...)) }
-
-func (c *tlsConn) ReadFrom(r io.Reader) (int64, error) {
-	b, err := io.ReadAll(r)
-	if err != nil {
-		return 0, err
-	}
-	n, err := c.Write(b)
-	return int64(n), err
-}
-
-func (c *tlsConn) AsyncWrite(p []byte, done gnet.AsyncCallback) error {
-	return c.EventLoop().Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-		_, err := c.Write(p)
-		return c.report(done)(nil, err)
-	}))
-}
-
-func (c *tlsConn) AsyncWritev(bs [][]byte, done gnet.AsyncCallback) error {
-	return c.AsyncWrite(slices.Concat(bs...), done)
-}
-
-func (c *tlsConn) Wake(done gnet.AsyncCallback) error { return c.Conn.Wake(c.report(done)) }
-
-func (c *tlsConn) CloseWithCallback(done gnet.AsyncCallback) error {
-	return c.Conn.CloseWithCallback(c.report(done))
-}
-
-// report returns a callback that gets the connection of the layer.
-func (c *tlsConn) report(done gnet.AsyncCallback) gnet.AsyncCallback {
-	return func(_ gnet.Conn, err error) error {
+func (c *tlsConn) Wake(done gnet.AsyncCallback) error {
+	return c.Conn.Wake(func(_ gnet.Conn, err error) error {
 		if done != nil {
 			_ = done(c.self, err)
 		}
 		return nil
-	}
+	})
 }
 
 // A netConnTLS is a tlsConn with a NetConn that returns the connection inside.
@@ -345,116 +294,4 @@ func speakTLS(t testing.TB, c net.Conn, cfg *tls.Config, layers int) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
-}
-
-// TestTheTLSLayerAlone runs the layer without a Reaper. All other tests of wrapped connections
-// rely on it.
-func TestTheTLSLayerAlone(t *testing.T) {
-	tls12 := clientTLS()
-	tls12.MaxVersion = tls.VersionTLS12
-	for _, test := range []struct {
-		name            string
-		clients, layers int
-		cfg             *tls.Config
-	}{{"TLS 1.3", 200, 1, clientTLS()}, {"TLS 1.2", 20, 1, tls12}, {"TLS in TLS", 20, 2, clientTLS()}} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			var open, woken atomic.Int32
-			e := newEcho()
-			e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-				open.Add(1)
-				return []byte("hello"), gnet.None // sent after the handshake
-			}
-			e.traffic = func(c gnet.Conn) gnet.Action {
-				b, _ := c.Next(c.InboundBuffered())
-				switch string(b) {
-				case "":
-					woken.Add(1)
-					_, _ = c.Write([]byte("woken"))
-				case "wake":
-					go func() { _ = c.Wake(nil) }()
-				case "push":
-					go func() { _ = c.AsyncWrite([]byte("pushed"), nil) }()
-				case "quit":
-					_, _ = c.Write([]byte("bye"))
-					return gnet.Close
-				default:
-					_, _ = c.Write(b)
-				}
-				return gnet.None
-			}
-			e.closed = func(gnet.Conn, error) gnet.Action { open.Add(-1); return gnet.None }
-			var h gnet.EventHandler = e
-			for range test.layers {
-				h = asForeign.layer(h)
-			}
-			addr := serve(t, h, e.booted, "tcp://127.0.0.1:0")
-
-			var all sync.WaitGroup
-			defer all.Wait()
-			for i := range test.clients {
-				raw := dial(t, addr)
-				all.Go(func() {
-					assert.NoError(t, useEcho(raw, test.cfg, test.layers, i), "client %d", i)
-				})
-			}
-			all.Wait()
-			eventually(t, "all connections are closed", func() bool { return open.Load() == 0 })
-			require.EqualValues(t, test.clients, woken.Load())
-			require.Len(t, e.reasons(), test.clients, "one OnClose per connection")
-		})
-	}
-}
-
-// useEcho is a client of the server of TestTheTLSLayerAlone.
-func useEcho(c net.Conn, cfg *tls.Config, layers, number int) error {
-	if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		return err
-	}
-	for range layers {
-		c = tls.Client(c, cfg)
-	}
-	expect := func(want []byte) error {
-		got := make([]byte, len(want))
-		n, err := io.ReadFull(c, got)
-		if err == nil && !bytes.Equal(got, want) {
-			err = errors.New("other bytes")
-		}
-		if err != nil {
-			return fmt.Errorf("%d of %d bytes as expected: %w", n, len(want), err)
-		}
-		return nil
-	}
-	exchange := func(say, want []byte) error {
-		if _, err := c.Write(say); err != nil {
-			return err
-		}
-		return expect(want)
-	}
-	if err := expect([]byte("hello")); err != nil {
-		return err
-	}
-	for size := 1; size < 1<<17; size *= 5 { // of one record, and of several
-		b := bytes.Repeat([]byte{'x'}, size+number)
-		if err := exchange(b, b); err != nil {
-			return err
-		}
-	}
-	if err := exchange([]byte("wake"), []byte("woken")); err != nil {
-		return err
-	}
-	if err := exchange([]byte("push"), []byte("pushed")); err != nil {
-		return err
-	}
-	if number%2 == 0 {
-		return c.Close()
-	}
-	if err := exchange([]byte("quit"), []byte("bye")); err != nil {
-		return err
-	}
-	if n, err := c.Read(make([]byte, 1)); err != io.EOF {
-		return fmt.Errorf("%d bytes and %v instead of the end", n, err)
-	}
-	_ = c.Close() // the server has already closed it
-	return nil
 }

@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -192,42 +190,34 @@ func BenchmarkEcho(b *testing.B) {
 				clients[i] = append(clients[i], c)
 			}
 		}
-		for round := range roundsOf(11) {
+		rounds := 11
+		if testing.Short() {
+			rounds = 1
+		}
+		for round := range rounds {
 			for k := range servers {
 				i := (k + round) % len(servers)
-				echoes[i] = append(echoes[i], float64(countExchanges(clients[i], turn, exchangeEcho)))
+				echoes[i] = append(echoes[i], float64(countEchoes(clients[i], turn)))
 			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	var names []string
-	for _, s := range servers {
-		names = append(names, s.name)
-	}
-	reportRatios(b, names, echoes)
-}
-
-// reportRatios reports how many exchanges each subject made, compared with the first one in the
-// same turn: the median, the least and the greatest.
-func reportRatios(b *testing.B, names []string, done [][]float64) {
-	for i, name := range names {
-		ratios := make([]float64, len(done[i]))
-		for k, n := range done[i] {
-			ratios[k] = n / done[0][k]
-		}
-		slices.Sort(ratios)
-		b.ReportMetric(ratios[len(ratios)/2], name)
-		b.ReportMetric(ratios[0], name+"-least")
-		b.ReportMetric(ratios[len(ratios)-1], name+"-most")
+	for i, s := range servers {
+		reportRatios(b, s.name, echoes[i], echoes[0])
 	}
 }
 
-// roundsOf returns n, or 1 if the benchmark only has to run.
-func roundsOf(n int) int {
-	if testing.Short() {
-		return 1
+// reportRatios reports how many echoes a server sent, compared with the first one in the same turn:
+// the median, the least and the greatest.
+func reportRatios(b *testing.B, name string, echoes, first []float64) {
+	ratios := make([]float64, len(echoes))
+	for k, n := range echoes {
+		ratios[k] = n / first[k]
 	}
-	return n
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], name)
+	b.ReportMetric(ratios[0], name+"-least")
+	b.ReportMetric(ratios[len(ratios)-1], name+"-most")
 }
 
 func bareListener(inner net.Listener) net.Listener { return inner }
@@ -255,16 +245,16 @@ func exchangeEcho(c net.Conn) error {
 	return err
 }
 
-// countExchanges returns the number of exchanges on all connections in a time.
-func countExchanges(conns []net.Conn, d time.Duration, exchange func(net.Conn) error) (n int) {
+// countEchoes returns the number of echoes on all connections in a time.
+func countEchoes(conns []net.Conn, d time.Duration) (n int) {
 	counts := make([]int, len(conns))
 	end := time.Now().Add(d)
 	var all sync.WaitGroup
 	for i, c := range conns {
 		all.Go(func() {
 			for time.Now().Before(end) {
-				if err := exchange(c); err != nil {
-					panic(fmt.Sprint("BUG: exchange: ", err))
+				if err := exchangeEcho(c); err != nil {
+					panic(fmt.Sprint("BUG: echo: ", err))
 				}
 				counts[i]++
 			}
@@ -275,83 +265,4 @@ func countExchanges(conns []net.Conn, d time.Duration, exchange func(net.Conn) e
 		n += c
 	}
 	return n
-}
-
-// BenchmarkMassExpiry lets 15,000 silent connections end together, and times the echoes of 100
-// living ones meanwhile. The clients are in a process of their own.
-func BenchmarkMassExpiry(b *testing.B) {
-	const timeout = 3 * time.Second
-	for b.Loop() {
-		var ends []time.Time // guarded by reaped
-		var reaped atomic.Int64
-		inner, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(b, err)
-		ln, err := Listen(inner, Config{ReadTimeout: timeout, OnReap: func(net.Conn, *ReapError) {
-			ends = append(ends, time.Now())
-			reaped.Add(1)
-		}})
-		require.NoError(b, err)
-		var served sync.WaitGroup
-		served.Go(func() {
-			for c, err := ln.Accept(); err == nil; c, err = ln.Accept() {
-				served.Go(func() {
-					defer c.Close()
-					echoWith(c, func() {})
-				})
-			}
-		})
-		clients := startChild(b, "clients "+inner.Addr().String())
-		silentSince, err := strconv.ParseInt(clients.line(b), 10, 64)
-		require.NoError(b, err)
-		eventually(b, "all silent connections end", func() bool { return reaped.Load() == massDead })
-		time.Sleep(timeout / 4)
-		before, during := splitEchoes(b, clients.end(b), ends[0], ends[massDead-1])
-		b.ReportMetric((ends[massDead-1].Sub(time.Unix(0, silentSince))-timeout).Seconds()*1e3, "ms-all-ended")
-		for name, all := range map[string][]float64{"before": before, "during": during} {
-			slices.Sort(all)
-			if len(all) > 0 {
-				b.ReportMetric(all[len(all)*99/100], "ms-p99-"+name)
-			}
-		}
-		require.NoError(b, ln.Close())
-		served.Wait()
-		eventually(b, "the goroutine ends", func() bool { return !ln.isJudging() })
-	}
-	b.ReportMetric(0, "ns/op")
-}
-
-// splitEchoes returns the milliseconds of the echoes that were sent before an instant, and of those
-// until another one.
-func splitEchoes(b *testing.B, lines []string, from, to time.Time) (before, during []float64) {
-	for _, line := range lines {
-		var at, took int64
-		_, err := fmt.Sscan(line, &at, &took)
-		require.NoError(b, err)
-		switch sent := time.Unix(0, at); {
-		case sent.Before(from):
-			before = append(before, float64(took)/1e6)
-		case sent.Before(to):
-			during = append(during, float64(took)/1e6)
-		}
-	}
-	return before, during
-}
-
-// BenchmarkIdleCost measures the processor time of the whole process while 9,000 connections are
-// judged once per minute, as part of one core.
-func BenchmarkIdleCost(b *testing.B) {
-	const timeout = 5 * time.Second // each connection is judged once in that time
-	pairs(b, 9000, Config{ReadTimeout: timeout, OnIdle: func(net.Conn, Event) Action { return Keep }})
-	for b.Loop() {
-		began, used := time.Now(), processTime()
-		time.Sleep(timeout)
-		b.ReportMetric(100*(processTime()-used).Seconds()/time.Since(began).Seconds()*timeout.Minutes(), "%-of-a-core")
-	}
-	b.ReportMetric(0, "ns/op")
-}
-
-func processTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

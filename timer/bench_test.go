@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -26,8 +25,7 @@ type contestant struct {
 
 func contestants(b *testing.B, n int) []contestant {
 	timer := newTestTimer(b, Config{})
-	own, std, heaped := make([]*Timeout, n), make([]*time.Timer, n), make([]*heapEntry, n)
-	h := &lockedHeap{began: time.Now()}
+	own, std := make([]*Timeout, n), make([]*time.Timer, n)
 	return []contestant{{
 		name:  "timer",
 		start: func(i int, d time.Duration) { own[i], _ = timer.AfterFunc(d, nothing) },
@@ -38,76 +36,13 @@ func contestants(b *testing.B, n int) []contestant {
 		start: func(i int, d time.Duration) { std[i] = time.AfterFunc(d, nothing) },
 		stop:  func(i int) { std[i].Stop() },
 		reset: func(i int, d time.Duration) { std[i].Reset(d) },
-	}, {
-		name:  "heap",
-		start: func(i int, d time.Duration) { heaped[i] = h.start(d, nothing) },
-		stop:  func(i int) { h.stop(heaped[i]) },
-		reset: func(i int, d time.Duration) { h.reset(heaped[i], d) },
 	}}
 }
 
-// A lockedHeap is container/heap behind a mutex. The benchmark needs no goroutine that runs what is
-// due.
-type lockedHeap struct {
-	began   time.Time
-	mu      sync.Mutex
-	entries []*heapEntry
-}
-
-type heapEntry struct {
-	deadline time.Duration
-	index    int // -1 if in no heap
-	task     func()
-}
-
-func (h *lockedHeap) Len() int           { return len(h.entries) }
-func (h *lockedHeap) Less(i, j int) bool { return h.entries[i].deadline < h.entries[j].deadline }
-func (h *lockedHeap) Swap(i, j int) {
-	e := h.entries
-	e[i], e[j] = e[j], e[i]
-	e[i].index, e[j].index = i, j
-}
-func (h *lockedHeap) Push(x any) {
-	e := x.(*heapEntry)
-	e.index = len(h.entries)
-	h.entries = append(h.entries, e)
-}
-func (h *lockedHeap) Pop() any {
-	last := len(h.entries) - 1
-	e := h.entries[last]
-	h.entries[last] = nil
-	h.entries = h.entries[:last]
-	e.index = -1
-	return e
-}
-
-func (h *lockedHeap) start(d time.Duration, task func()) *heapEntry {
-	e := &heapEntry{deadline: time.Since(h.began) + d, task: task}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	heap.Push(h, e)
-	return e
-}
-
-func (h *lockedHeap) stop(e *heapEntry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e.index >= 0 {
-		heap.Remove(h, e.index)
-	}
-}
-
-func (h *lockedHeap) reset(e *heapEntry, d time.Duration) {
-	deadline := time.Since(h.began) + d
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e.deadline = deadline
-	heap.Fix(h, e.index)
-}
-
-// BenchmarkStop compares AfterFunc and Stop with those of package time and a heap, while n timeouts
-// are pending: instant stops the timeout that was just made, replace a random one, and reset moves
-// a random one. Each producer has a share of the n.
+// BenchmarkStop compares AfterFunc and Stop with those of package time, while n timeouts are
+// pending: instant stops the timeout that was just made, replace a random one, and reset moves a
+// random one. Each producer has a share of the n. The program in bench/ compares them with other
+// timers.
 func BenchmarkStop(b *testing.B) {
 	sizes := []int{10_000, 100_000}
 	if testing.Short() {
@@ -239,35 +174,4 @@ func BenchmarkExpire(b *testing.B) {
 		<-done
 		return time.Since(due) / n
 	})
-}
-
-// BenchmarkLateness reports how late tasks begin, as the median, the 99th percentile and the
-// greatest of all.
-func BenchmarkLateness(b *testing.B) {
-	const n = 20_000
-	timer := newTestTimer(b, Config{})
-	var late []float64
-	for b.Loop() {
-		times := make([]time.Duration, n)
-		var done sync.WaitGroup
-		done.Add(n)
-		for i := range n {
-			due := time.Now().Add(time.Duration(rand.Int64N(int64(time.Second))))
-			_, err := timer.AfterFunc(time.Until(due), func() { times[i] = time.Since(due); done.Done() })
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
-		done.Wait()
-		for _, d := range times {
-			late = append(late, d.Seconds()*1000)
-		}
-	}
-	slices.Sort(late)
-	if late[0] < 0 {
-		b.Fatalf("%v ms early", -late[0])
-	}
-	b.ReportMetric(median(late), "p50-ms")
-	b.ReportMetric(late[len(late)*99/100], "p99-ms")
-	b.ReportMetric(late[len(late)-1], "max-ms")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"testing"
 	"time"
@@ -179,29 +178,6 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		require.Zero(t, conn.ID())
 		r.OnClose(next, nil)
 	}
-}
-
-func TestScaleTimeoutsReachesLiveConnections(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: time.Hour}, func(s *site) {
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			_, _ = c.Discard(-1)
-			_ = handle(s.reaper, c).SetTimeouts(Timeouts{Read: 2 * time.Hour})
-			return gnet.None
-		}
-	})
-	dial(t, s.addr)
-	send(t, dial(t, s.addr), "x")
-	eventually(t, "both connections are open", func() bool { return s.reaper.Stats().Connections == 2 })
-	require.NoError(t, s.reaper.ScaleTimeouts(1, limitOf))
-	eventually(t, "both connections are reaped", func() bool { return s.reaper.Stats().Reaped[reap.ReadIdle] == 2 })
-	for _, bad := range []float64{-1, 2, math.NaN()} {
-		require.Error(t, s.reaper.ScaleTimeouts(bad, 0))
-	}
-	require.NoError(t, s.reaper.ScaleTimeouts(0, 0))
-	dial(t, s.addr)
-	time.Sleep(3 * limitOf)
-	require.Equal(t, 1, s.reaper.Connections(), "the timeouts are no longer scaled")
 }
 
 // TestLimitsOfOneConnection gives the first connection each limit, and the others none of them.

@@ -248,17 +248,6 @@ func TestEndsOfConnectionsAreCounted(t *testing.T) {
 	require.EqualValues(t, 1, got.Events.Total())
 }
 
-func TestMissedHeartbeatsAreCounted(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{Heartbeat: pinging()}, nil)
-	dial(t, s.addr)
-	require.ErrorIs(t, s.reason(t, 0), reap.HeartbeatTimeout)
-	eventually(t, "both pings were missed", func() bool {
-		got := s.reaper.Stats()
-		return got.Pings == 2 && got.Missed == 2
-	})
-}
-
 // TestInspectAndKickOnALoopReturnAtOnce calls them on the loop that they would wait for.
 func TestInspectAndKickOnALoopReturnAtOnce(t *testing.T) {
 	t.Parallel()

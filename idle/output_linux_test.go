@@ -131,18 +131,6 @@ func TestAPeerThatKeepsSendingIsOverTheLimitAsWell(t *testing.T) {
 	require.Less(t, reason.Bytes, 512<<20, "the excess is noticed soon")
 }
 
-func TestOverTheSoftLimit(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 64 << 20, Soft: 1 << 20, SoftFor: limitOf}}, func(s *site) {
-		s.open = flood(16 << 20)
-	})
-	began := time.Now()
-	c := dial(t, s.addr)
-	reason := s.requireReaped(t, began, limitOf, reap.OverLimit)
-	require.Equal(t, limitOf, reason.Limit)
-	requireReset(t, c)
-}
-
 func TestSlowPeer(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		cfg := Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf}}
@@ -190,15 +178,6 @@ func TestSlowPeer(t *testing.T) {
 		time.Sleep(4 * limitOf)
 		require.Len(t, s.reasons(), 1, "the other three connections stay")
 	})
-}
-
-func TestMinRateAlways(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{MinRate: MinRate{BytesPerSecond: 500, Window: limitOf, Grace: limitOf, Always: true}}, nil)
-	began := time.Now()
-	c := dial(t, s.addr)
-	sendEvery(t, c, limitOf/20)
-	s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
 }
 
 // TestAPeerThatNeverSendsIsTooSlow sends no byte at all. A message is open from the beginning.

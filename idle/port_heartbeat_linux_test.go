@@ -56,69 +56,6 @@ func TestHeartbeatsCloseAPeerThatDoesNotAnswer(t *testing.T) {
 	require.Error(t, err, "a peer that sends gets no ping")
 }
 
-func TestOnlyPongsCount(t *testing.T) {
-	t.Parallel()
-	h := pinging()
-	h.IsPong = func(c gnet.Conn) bool {
-		b, _ := c.Peek(-1)
-		return bytes.Contains(b, []byte("PONG"))
-	}
-	s := newSite(t, Config{Heartbeat: h}, nil)
-	living, talking := dial(t, s.addr), dial(t, s.addr)
-	pings := answer(t, living, "PONG\n")
-	answer(t, talking, "what?\n")
-	sendEvery(t, talking, limitOf/8)
-	s.requireReaped(t, time.Now(), 0, reap.HeartbeatTimeout)
-	time.Sleep(3 * limitOf)
-	require.Len(t, s.reasons(), 1)
-	require.GreaterOrEqual(t, pings.Load(), int32(3))
-}
-
-func TestConnAlive(t *testing.T) {
-	t.Parallel()
-	h := pinging()
-	h.IsPong = func(gnet.Conn) bool { return false }
-	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			_, _ = c.Discard(-1)
-			handle(s.reaper, c).Alive()
-			return gnet.None
-		}
-	})
-	pings := answer(t, dial(t, s.addr), "x")
-	eventually(t, "three pings", func() bool { return pings.Load() >= 3 })
-	require.Empty(t, s.reasons())
-}
-
-// TestHeartbeatsOfAClient keeps a connection of a gnet.Client alive, and reaps the connection to a
-// server that does not answer.
-func TestHeartbeatsOfAClient(t *testing.T) {
-	t.Parallel()
-	for _, alive := range []bool{true, false} {
-		ln := listenAt(t, "tcp://127.0.0.1:0")
-		e := newEcho()
-		e.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.None }
-		r := middleware(t, e, Config{Heartbeat: pinging(), Tick: tickOf})
-		client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
-		require.NoError(t, err)
-		require.NoError(t, client.Start())
-		_, err = client.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		accepted, err := ln.Accept()
-		require.NoError(t, err)
-		if alive {
-			pings := answer(t, accepted, "PONG\n")
-			eventually(t, "three pings", func() bool { return pings.Load() >= 3 })
-			require.Empty(t, e.reasons())
-		} else {
-			eventually(t, "the client closes the connection", func() bool { return len(e.reasons()) == 1 })
-			require.ErrorIs(t, e.reasons()[0], reap.HeartbeatTimeout)
-		}
-		require.NoError(t, client.Stop())
-		accepted.Close()
-	}
-}
-
 func TestPingMayClose(t *testing.T) {
 	t.Parallel()
 	h := pinging()
@@ -169,30 +106,5 @@ func TestIsPongMayClose(t *testing.T) {
 	case a := <-after:
 		require.False(t, a, "OnTraffic after OnClose")
 	case <-time.After(time.Second):
-	}
-}
-
-// TestACloseForAnotherReasonMissesNoHeartbeat closes connections while a ping may still be
-// answered.
-func TestACloseForAnotherReasonMissesNoHeartbeat(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		cfg  Config
-		want error
-	}{
-		"idle": {Config{ReadTimeout: limitOf}, reap.ReadIdle},
-		"old":  {Config{MaxAge: limitOf}, reap.MaxAge},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			tc.cfg.Heartbeat = Heartbeat{Interval: limitOf / 4, Retry: time.Minute, Ping: pinging().Ping}
-			s := newSite(t, tc.cfg, nil)
-			began := time.Now()
-			dial(t, s.addr)
-			s.requireReaped(t, began, limitOf, tc.want)
-			got := s.reaper.Stats()
-			require.EqualValues(t, 1, got.Pings)
-			require.Zero(t, got.Missed)
-		})
 	}
 }

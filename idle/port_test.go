@@ -13,51 +13,6 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// TestADeadlineThatIsPutOffAsksTheKernel puts a deadline off. Only the kernel may know of the bytes
-// that arrived meanwhile.
-func TestADeadlineThatIsPutOffAsksTheKernel(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second})
-	s.open(1)
-	s.pass(t, 9*time.Second)
-	s.at = s.at.Add(3 * time.Second) // the process is stopped
-	s.pass(t, 2*s.watch.Clock.Tick())
-	require.NotZero(t, s.asked)
-	require.Zero(t, s.Stats().Closed)
-}
-
-// TestTheGoodbyeIsSentOnce sends it with and without a grace.
-func TestTheGoodbyeIsSentOnce(t *testing.T) {
-	for name, cfg := range map[string]Config{
-		"read idle":             {ReadTimeout: 5 * time.Second},
-		"max age":               {MaxAge: 5 * time.Second},
-		"max age, with a grace": {MaxAge: 5 * time.Second, MaxAgeGrace: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			said := 0
-			cfg.Goodbye = func(gnet.Conn, *ReapError) []byte { said++; return nil }
-			s := newHandSite(t, &reader{}, cfg)
-			s.open(1)
-			s.pass(t, 10*time.Second)
-			require.EqualValues(t, 1, s.Stats().Closed)
-			require.Equal(t, 1, said)
-		})
-	}
-}
-
-// TestAnEndedConnectionIsLeftToGnet judges such a connection again each second, in case gnet does
-// not report its end.
-func TestAnEndedConnectionIsLeftToGnet(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: 5 * time.Second, OutageGrace: -1})
-	s.open(1)
-	s.answer.Found = verdict.Ended
-	s.pass(t, 15*time.Second)
-	require.Zero(t, s.Stats().Closed)
-	require.InDelta(t, 10, s.asked, 2)
-	s.answer.Found = verdict.Nothing
-	s.pass(t, 2*time.Second)
-	require.EqualValues(t, 1, s.Stats().Closed)
-}
-
 // TestAConnectionThatOnIdleHasClosedIsNotReaped has an OnIdle that closes and also returns Close.
 func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	var s *handSite

@@ -153,49 +153,6 @@ func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
 	require.Equal(t, limit+2, s.reaper.Config().MaxConnections)
 }
 
-// TestSheddingEndsWhenNoConnectionCanBeShed fills the table with held connections. The loop must
-// not search for others forever.
-func TestSheddingEndsWhenNoConnectionCanBeShed(t *testing.T) {
-	t.Parallel()
-	const limit = 16
-	s := newSite(t, Config{MaxConnections: limit, ShedProtect: limitOf / 4}, func(s *site) {
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			b, _ := c.Next(-1)
-			handle(s.reaper, c).Hold()
-			_, _ = c.Write(b)
-			return gnet.None
-		}
-	})
-	say := func(c net.Conn) {
-		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-		send(t, c, "x")
-		_, err := io.ReadFull(c, make([]byte, 1))
-		require.NoError(t, err, "the loop works")
-	}
-	var all []net.Conn
-	for range limit {
-		c := dial(t, s.addr)
-		say(c)
-		all = append(all, c)
-	}
-	time.Sleep(limitOf)
-	for _, c := range all {
-		say(c)
-	}
-	require.Equal(t, limit, s.reaper.Connections())
-	require.Empty(t, s.reasons())
-}
-
-func TestASmallTableShedsAsWell(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{MaxConnections: 4, ShedProtect: limitOf / 4}, nil)
-	dialMany(t, s, 3)
-	time.Sleep(limitOf)
-	dialMany(t, s, 3)
-	eventually(t, "two connections are shed", func() bool { return s.reaper.Stats().Reaped[reap.Shed] >= 2 })
-	require.Zero(t, s.reaper.Stats().Refused)
-}
-
 // TestASilentSubscriberIsNotShed has a peer that receives messages and sends none.
 func TestASilentSubscriberIsNotShed(t *testing.T) {
 	t.Parallel()

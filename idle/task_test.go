@@ -203,18 +203,6 @@ func TestLoopsCountAtOnce(t *testing.T) {
 	require.True(t, s.watch.Monitor.State().Held())
 }
 
-// TestThereIsOneTaskAtATime posts two tasks, and another one after the first has run.
-func TestThereIsOneTaskAtATime(t *testing.T) {
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})
-	l, _, _, _ := s.watched(s.open(1)[0])
-	require.NoError(t, s.post(l))
-	require.NoError(t, s.post(l))
-	require.Len(t, s.el.tasks, 1)
-	require.NoError(t, s.el.run(t))
-	require.NoError(t, s.post(l))
-	require.Len(t, s.el.tasks, 1)
-}
-
 // TestTheMonitorGetsTheLatestRead passes the loops in both orders.
 func TestTheMonitorGetsTheLatestRead(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour})

@@ -1,68 +1,13 @@
 package idle
 
 import (
-	"bytes"
 	"testing"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/idlewheel/idlewheel/reap"
 )
-
-func TestUpdateFromObservingToEnforcing(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: limitOf, ObserveOnly: true}, nil)
-	dial(t, s.addr)
-	eventually(t, "the verdict is counted", func() bool { return s.reaper.Stats().Observed[reap.ReadIdle] == 1 })
-	s.update(t, Config{ReadTimeout: limitOf})
-	eventually(t, "the silent connection is reaped", func() bool { return s.reaper.Connections() == 0 })
-}
-
-func TestUpdateWithoutMaxAgeDuringTheGrace(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: time.Hour, MaxAge: limitOf, MaxAgeGrace: time.Hour}, nil)
-	dial(t, s.addr)
-	eventually(t, "the goodbye is sent", func() bool {
-		all, err := list(t.Context(), s.reaper, "age", 1)
-		return err == nil && len(all) == 1 && all[0].State == "leaving"
-	})
-	s.update(t, Config{ReadTimeout: time.Hour})
-	time.Sleep(2 * limitOf)
-	require.Empty(t, s.reasons(), "max age is off, so the connection stays open")
-}
-
-func TestUpdateWithoutMinRateAlways(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 10, Window: limitOf, Always: true}}, nil)
-	c := dial(t, s.addr)
-	sendEvery(t, c, 10*time.Millisecond)
-	time.Sleep(2 * limitOf)
-	s.update(t, Config{ReadTimeout: time.Hour, MinRate: MinRate{BytesPerSecond: 1000000, Window: limitOf}})
-	time.Sleep(5 * limitOf)
-	require.Empty(t, s.reasons(), "no message is open")
-}
-
-func TestUpdateWithoutHeartbeatsAndBack(t *testing.T) {
-	t.Parallel()
-	h := pinging()
-	h.MaxMissed = 1
-	h.IsPong = func(c gnet.Conn) bool { b, _ := c.Peek(-1); return bytes.Contains(b, []byte("PONG")) }
-	s := newSite(t, Config{ReadTimeout: time.Hour, Heartbeat: h}, nil)
-	c := dial(t, s.addr)
-	b := make([]byte, 64)
-	_, err := c.Read(b) // PING
-	require.NoError(t, err)
-	s.update(t, Config{ReadTimeout: time.Hour})
-	send(t, c, "PONG\n")
-	time.Sleep(limitOf)
-	s.update(t, Config{ReadTimeout: time.Hour, Heartbeat: h})
-	answer(t, c, "PONG\n")
-	time.Sleep(3 * limitOf)
-	require.Empty(t, s.reasons(), "each ping was answered")
-}
 
 func TestUpdateOfTCPKeepAlive(t *testing.T) {
 	t.Parallel()

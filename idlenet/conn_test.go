@@ -44,19 +44,6 @@ func TestAHeldConnectionIsNotIdle(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(released), short)
 }
 
-func TestTouchRestartsTheTimeouts(t *testing.T) {
-	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: short})
-	e.dial()
-	c := e.accepted()
-	for range 8 {
-		e.conn(c).Touch()
-		time.Sleep(short / 4)
-	}
-	require.Nil(t, e.Reason(c))
-	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
-}
-
 func TestReadyEndsTheHandshake(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{HandshakeTimeout: short})

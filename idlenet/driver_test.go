@@ -13,21 +13,6 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// TestFewConnectionsHoldNoVerdict: 3 connections that were busy say nothing about the network.
-func TestFewConnectionsHoldNoVerdict(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: 2 * time.Second})
-	all := []*simLife{w.accept(), w.accept(), w.accept()}
-	for range 100 {
-		for _, l := range all {
-			l.Sock.Peer.Send(1)
-		}
-		w.Sleep(50 * time.Millisecond)
-	}
-	w.Sleep(2*time.Second + w.Slack())
-	require.Zero(t, w.ln.Stats().Holds)
-	require.EqualValues(t, 3, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
-}
-
 // TestAHoldLastsUntilBytesArrive has many connections, so that the driver does not know all last
 // bytes when it notices the silence.
 func TestAHoldLastsUntilBytesArrive(t *testing.T) {
@@ -96,17 +81,6 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 	}
 	require.Zero(t, w.ln.Stats().Holds)
 	require.EqualValues(t, 199, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
-}
-
-func TestABurstOfNewConnectionsIsNoTraffic(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: 2 * time.Second})
-	w.Sleep(time.Second)
-	for range 100 {
-		w.accept().Sock.Peer.Send(1)
-	}
-	w.Sleep(2*time.Second + w.Slack())
-	require.Zero(t, w.ln.Stats().Holds)
-	require.EqualValues(t, 100, w.ln.Stats().Reaped[reap.ReadIdle])
 }
 
 // TestTimeWithoutConnectionsIsNoSilence has the goroutine run without a connection, while it keeps

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 
@@ -40,17 +39,6 @@ func TestAHalfClosedConnectionEnds(t *testing.T) {
 }
 
 // TestLimitsOfOneConnection gives one connection each limit, and another one none of them.
-func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
-	e := newEcho(t, Config{ReadTimeout: time.Minute, TCPKeepAlive: 40 * time.Second})
-	e.dial()
-	own, _ := e.root(e.accepted())
-	require.NoError(t, control(own, func(fd uintptr) {
-		seconds, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
-		require.NoError(t, err)
-		require.Equal(t, 20, seconds)
-	}))
-}
-
 func TestLimitsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	const limit = 300 * time.Millisecond
@@ -104,18 +92,6 @@ func TestTheSocketDecidesWhichLimitsItKeeps(t *testing.T) {
 	e := serveEcho(t, namedListener{inner}, Config{AllTimeout: time.Minute})
 	e.dial()
 	require.NoError(t, e.conn(e.accepted()).SetLimits(ConnLimits{AllTimeout: 2 * time.Minute}))
-}
-
-// TestNoLimitForOneConnection takes a connection out of the limit of the others.
-func TestNoLimitForOneConnection(t *testing.T) {
-	t.Parallel()
-	ln, dial := serveDeaf(t, Config{ReadTimeout: short})
-	_, conn := dial()
-	_, other := dial()
-	require.NoError(t, ln.conn(conn).SetLimits(ConnLimits{ReadTimeout: -1}))
-	eventually(t, "the other one ends", func() bool { return ln.Reason(other) != nil })
-	time.Sleep(short)
-	require.Nil(t, ln.Reason(conn))
 }
 
 // TestASilenceHoldsVerdictsOfOwnLimits loses all packets of peers with limits of their own.

@@ -142,13 +142,6 @@ func TestASilentConnectionEndsAndALivingOneStays(t *testing.T) {
 	require.Less(t, stats.Lateness.Max, 300*time.Millisecond)
 }
 
-func TestASilentServerDoesNotLeak(t *testing.T) {
-	e := newEcho(t, Config{ReadTimeout: time.Minute})
-	c := e.dial()
-	say(t, c, "hello")
-	require.Equal(t, 1, e.Connections())
-}
-
 func TestASourceHasFewConnections(t *testing.T) {
 	e := newEcho(t, Config{ReadTimeout: time.Minute, Sources: sourcelimit.Limits{Connections: 2}})
 	first, second := e.dial(), e.dial()

@@ -239,20 +239,6 @@ func TestAnEventThatIsNotRaisedIsNotCounted(t *testing.T) {
 	require.True(t, events[1].First)
 }
 
-// TestOneOfTwoEventsEndsAConnection makes two timeouts pass at the same time.
-func TestOneOfTwoEventsEndsAConnection(t *testing.T) {
-	raised := 0
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second, AllTimeout: time.Second, OnIdle: func(net.Conn, Event) Action {
-		raised++
-		return Close
-	}})
-	l := w.accept()
-	w.Sleep(2 * time.Second)
-	require.NotNil(t, l.Ended)
-	require.Equal(t, 1, raised)
-	require.EqualValues(t, 1, w.ln.Stats().Events.Total())
-}
-
 func TestALookEndsAnIdleConnectionAfterAnEvent(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxAge: time.Hour})
 	l := w.accept()

@@ -191,17 +191,3 @@ func TestAReasonStaysThoughTheServerWasFaster(t *testing.T) {
 	require.NotNil(t, w.ln.Reason(l.c))
 	require.ErrorIs(t, w.ln.Reason(l.c), reap.Kicked)
 }
-
-func TestKickDoesNotHitANewerConnection(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
-	w.listen(1)
-	old := w.accept()
-	id := w.ln.conn(old.c).ID()
-	old.use = simUseConnState
-	old.serverCloses()
-	w.Sleep(time.Second)
-	l := w.accept()
-	require.Equal(t, 1, w.ln.used())
-	require.ErrorIs(t, w.ln.Kick(t.Context(), id), ErrNotWatched)
-	require.Nil(t, w.ln.Reason(l.c))
-}

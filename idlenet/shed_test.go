@@ -146,18 +146,6 @@ func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	require.ErrorIs(t, err, errNoneWaits, "the connection is refused, and no other one waits")
 }
 
-func TestAConnectionWithUnreadBytesIsNotShed(t *testing.T) {
-	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: 100 * time.Millisecond})
-	l := w.accept()
-	l.reading = false // the server is busy
-	l.Sock.Peer.Send(1)
-	w.Sleep(10 * time.Second)
-	w.accept()
-	require.Equal(t, 1, w.N["refused"])
-	w.Sleep(w.Slack())
-	require.Nil(t, l.Ended, "the server is silent, not the peer")
-}
-
 // TestNoConnectionIsShedWithinShedProtect has a kernel that rounds the age of a byte up, from 94 to
 // 100 ms.
 func TestNoConnectionIsShedWithinShedProtect(t *testing.T) {

@@ -169,38 +169,6 @@ func TestSilentConnectionsAreReaped(t *testing.T) {
 	})
 }
 
-func TestEarlyReapsAreCounted(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		d := drive(t, testserver.Serve(t, testserver.Reap(100*time.Millisecond, "")), heartbeats(20))
-		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
-		d.tell(Command{LastMessage: "living"})
-		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
-		g := d.finish().Groups[0]
-		require.Equal(t, uint64(20), g.Early)
-		require.InDelta(t, 200, g.EarliestBy.Milliseconds(), 90)
-		require.Zero(t, g.Lateness.Count())
-	})
-}
-
-func TestFalseReapsAreCounted(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		d := drive(t, testserver.Serve(t, func(c net.Conn) {
-			for lines, n := bufio.NewReader(c), 0; n < 3; n++ {
-				line, err := lines.ReadSlice('\n')
-				if err != nil {
-					return
-				}
-				_, _ = c.Write(line)
-			}
-		}), heartbeats(10))
-		d.until("all closed", func(g result.Group) bool { return g.Opened == 10 && g.Open == 0 })
-		g := d.finish().Groups[0]
-		require.Equal(t, uint64(10), g.Lost)
-		require.Equal(t, uint64(30), g.Answers)
-		require.Zero(t, g.Reaped+g.Starved+g.Early)
-	})
-}
-
 func TestKeptConnectionsAreCounted(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		d := drive(t, testserver.Serve(t, testserver.Echo), heartbeats(10))
@@ -210,16 +178,6 @@ func TestKeptConnectionsAreCounted(t *testing.T) {
 		g := d.finish().Groups[0]
 		require.Equal(t, uint64(10), g.Kept)
 		require.Zero(t, g.Reaped)
-	})
-}
-
-func TestWrongAnswersAreCounted(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		d := drive(t, testserver.Serve(t, testserver.Say("welcome to something else\n")), heartbeats(10))
-		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-		g := d.finish().Groups[0]
-		require.Equal(t, uint64(10), g.Garbled)
-		require.Zero(t, g.Answers+g.Told)
 	})
 }
 
@@ -245,17 +203,6 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestMissingAnswersAreCounted(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		d := drive(t, testserver.Serve(t, testserver.Discard), heartbeats(10))
-		d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-		time.Sleep(1200 * time.Millisecond) // the patience is a second
-		g := d.finish().Groups[0]
-		require.Equal(t, uint64(10), g.Unanswered)
-		require.Zero(t, g.Lost)
-	})
 }
 
 func TestFailedOpensAreCounted(t *testing.T) {

@@ -151,22 +151,6 @@ func TestDoubledAnswers(t *testing.T) {
 	})
 }
 
-// TestTruncatedAnswers leaves out the end of one answer of some connections.
-func TestTruncatedAnswers(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, reaper(func(p *peer, m message) {
-			if p.n%4 == 0 && m.n == 3 {
-				p.send(m.line[:len(m.line)-5])
-			} else {
-				p.echo(m.line)
-			}
-		}), living)
-		got.requireOutcome(t, exitFailed)
-		require.Equal(t, connections/4, want.wronged)
-		require.Equal(t, want.wronged, got.group(t, "living").Garbled)
-	})
-}
-
 // TestAnswersInWrongOrder answers two messages of a connection in the opposite order.
 func TestAnswersInWrongOrder(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
-	"github.com/idlewheel/idlewheel/internal/testing/needs"
 )
 
 // requireLateness compares the lateness with that of the server. The program may see a close later
@@ -49,16 +48,6 @@ func TestLateReaps(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestServerThatNeverReaps(t *testing.T) {
-	needs.Long(t)
-	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, func() faults { return faults{} }, living)
-		got.requireOutcome(t, exitFailed)
-		require.Zero(t, want.endings[reaped])
-		require.Equal(t, connections, got.group(t, "living").Kept)
-	})
 }
 
 // TestClosesOfLivingConnections closes living connections: some of them at their sixth message, by

@@ -324,7 +324,7 @@ func TestAnUnknownPathIsNotFound(t *testing.T) {
 		"/api/connections/1-2-3/kick/",
 		"/api/connections/1-2-3/kick/more", "/api/connections/1-2-3/shed", "/api/events/1", "/livez/", "/LIVEZ", "/debug",
 		"/debug/", "/debug/pprof",
-		"/debug/pprof/", "/debug/pprof/heap", "/debug/vars", "/" + strings.Repeat("x", 100_000), "/%00", "/\\evil.example",
+		"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile", "/debug/pprof/trace", "/debug/vars", "/" + strings.Repeat("x", 100_000), "/%00", "/\\evil.example",
 		"/%2e%2e/%2e%2e/etc/passwd",
 		"/..%2f..%2fetc/passwd", "/api/connections/..%2f..%2f/kick/x", "/%", "/\xff",
 	} {
@@ -434,30 +434,23 @@ func TestRefusedRequestsAreLoggedAndCounted(t *testing.T) {
 	require.Contains(t, call(h, "GET", "/metrics", "").body, "\nidlewheel_admin_unauthorized_total 4\n")
 }
 
-func TestReadyzReportsTheState(t *testing.T) {
+func TestProbesReportTheState(t *testing.T) {
 	var state State
 	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{State: state} }})
 	for _, state = range []State{Ready, Starting, Paused, Draining} {
-		a := call(h, "GET", "/readyz", "")
+		live := call(h, "GET", "/livez", "")
+		require.Equal(t, 200, live.status, state)
+		require.Equal(t, "ok", strings.TrimSpace(live.body))
+		ready := call(h, "GET", "/readyz", "")
 		if state == Ready {
-			require.Equal(t, 200, a.status)
-			require.Equal(t, "ok", strings.TrimSpace(a.body))
+			require.Equal(t, 200, ready.status)
+			require.Equal(t, "ok", strings.TrimSpace(ready.body))
 			continue
 		}
-		require.Equal(t, 503, a.status, state)
-		require.Equal(t, "not ready: "+string(state), strings.TrimSpace(a.body))
+		require.Equal(t, 503, ready.status, state)
+		require.Equal(t, "not ready: "+string(state), strings.TrimSpace(ready.body))
 	}
 	require.Equal(t, 200, call(newHandler(t, Config{Open: true}), "GET", "/readyz", "").status, "without Config.Status it is always ready")
-}
-
-func TestLivezIsOKInEachState(t *testing.T) {
-	var state State
-	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{State: state} }})
-	for _, state = range []State{Ready, Starting, Paused, Draining, ""} {
-		a := call(h, "GET", "/livez", "")
-		require.Equal(t, 200, a.status, state)
-		require.Equal(t, "ok", strings.TrimSpace(a.body))
-	}
 }
 
 func TestProbesAndMetricsDoNotWaitForABlockedLoop(t *testing.T) {

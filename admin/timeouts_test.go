@@ -115,8 +115,26 @@ var invalidBodies = []struct{ name, body, want string }{
 	{"a name twice, escaped", `{"read-timeout":"5s","read\u002dtimeout":"5s"}`, `"read-timeout" is given twice`},
 	{"an unknown name twice", `{"x":{"y":[1]},"x":2}`, `"x" is given twice`},
 	{"not UTF-8", "{\"read-timeout\":\"5s\xff\"}", "read-timeout"},
+	{"a brace after it", `{"read-timeout":"5s"}}`, "read-timeout"},
+	{"a bracket after it", `{"read-timeout":"5s"}]`, "read-timeout"},
+	{"a brace and a word after it", `{"read-timeout":"5s"}}garbage`, "read-timeout"},
+	{"a bracket and an object after it", `{"read-timeout":"5s"} ]{"read-timeout":"6s"}`, "read-timeout"},
+	{"a megabyte after it", `{"read-timeout":"5s"}` + strings.Repeat(" ", 1<<20), "read-timeout"},
+	{"a word behind many spaces", `{"read-timeout":"5s"}` + strings.Repeat(" ", 5000) + "garbage", "read-timeout"},
+	{"a number", `{"write-timeout":30}`, `write-timeout is 30: write a duration`},
+	{"a truth value", `{"write-timeout":true}`, `write-timeout is true: write a duration`},
+	{"an array as the value", `{"write-timeout":[]}`, `write-timeout is []: write a duration`},
+	{"an object as the value", `{"write-timeout":{"s":30}}`, `write-timeout is {"s":30}: write a duration`},
+	{"a large number", `{"write-timeout":1e400}`, `write-timeout is 1e400: write a duration`},
+	{"less than a tick", `{"read-timeout":"50ms"}`, "read-timeout"},
+	{"too many ticks", `{"read-timeout":"80000h"}`, "read-timeout"},
+	{"no limit is left", `{"read-timeout":"0s"}`, "read-timeout"},
+	{"a grace without an age", `{"max-age-grace":"5s"}`, "max-age-grace"},
+	{"two at once", `{"read-timeout":"-5s","write-timeout":"-6s"}`, "write-timeout"},
 }
 
+// TestInvalidTimeoutsChangeNothing also checks that errors have the names of flags. Clients of the
+// endpoint do not know the fields of idle.Config.
 func TestInvalidTimeoutsChangeNothing(t *testing.T) {
 	var log syncbuf.Buffer
 	h := newHandler(t, Config{Token: rightToken, Logger: newLogger(&log)})
@@ -124,21 +142,12 @@ func TestInvalidTimeoutsChangeNothing(t *testing.T) {
 	for _, c := range invalidBodies {
 		text := requireError(t, 400, call(h, "POST", "/api/timeouts", c.body), c.name)
 		require.Contains(t, text, c.want, c.name)
-		require.NotContains(t, text, "idle:", c.name)
-		require.NotContains(t, text, "Config.", c.name)
+		for _, inner := range []string{"idle:", "Config.", "WriteTimeout", "MaxAge", "\n"} {
+			require.NotContains(t, text, inner, c.name)
+		}
 		require.Equal(t, before, h.reaper.Limits(), c.name)
 	}
 	require.Empty(t, log.String())
-}
-
-func TestABracketAfterTheObjectIsRefused(t *testing.T) {
-	h := newHandler(t, Config{Token: rightToken})
-	for _, after := range []string{"}", "]", "}garbage", " ]{\"read-timeout\":\"6s\"}", strings.Repeat(" ", 1<<20),
-		strings.Repeat(" ", 5000) + "garbage"} {
-		a := call(h, "POST", "/api/timeouts", `{"read-timeout":"5s"}`+after)
-		require.Equal(t, 400, a.status, "%.20q after it", after)
-		require.Equal(t, time.Minute, idleReaper(h.reaper).Config().ReadTimeout)
-	}
 }
 
 // A truncated body may be a part of a different request.
@@ -180,28 +189,6 @@ func TestAStalledClientDelaysNoOther(t *testing.T) {
 	require.Equal(t, 7*time.Second, s.reaper.Config().WriteTimeout)
 }
 
-// Clients of the endpoint know the names of flags. They do not know the fields of idle.Config.
-func TestErrorsOfTheReaperNameFlags(t *testing.T) {
-	for _, c := range []struct{ name, body, want string }{
-		{"less than a tick", `{"read-timeout":"50ms"}`, "read-timeout"},
-		{"too many ticks", `{"read-timeout":"80000h"}`, "read-timeout"},
-		{"no limit is left", `{"read-timeout":"0s"}`, "read-timeout"},
-		{"a grace without an age", `{"max-age-grace":"5s"}`, "max-age-grace"},
-		{"two at once", `{"read-timeout":"-5s","write-timeout":"-6s"}`, "write-timeout"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := newHandler(t, Config{Token: rightToken})
-			before := h.reaper.Limits()
-			text := requireError(t, 400, call(h, "POST", "/api/timeouts", c.body))
-			require.Equal(t, before, h.reaper.Limits())
-			require.Contains(t, text, c.want)
-			for _, inner := range []string{"Config", "idle:", "ReadTimeout", "MaxAge", "\n"} {
-				require.NotContains(t, text, inner)
-			}
-		})
-	}
-}
-
 // TestThePageHasAFieldForEachTimeoutOfAConnection compares the form of the page with the table of
 // settings. TestThePageHasAFieldForEachIdleTimeout has no field for other limits that a connection
 // can have of its own.
@@ -219,15 +206,6 @@ func TestThePageHasAFieldForEachIdleTimeout(t *testing.T) {
 		got = append(got, m[1])
 	}
 	require.Equal(t, want, got)
-}
-
-func TestAValueThatIsNoStringIsRefused(t *testing.T) {
-	h := newHandler(t, Config{Token: rightToken})
-	for _, value := range []string{"30", "true", "[]", `{"s":30}`, "1e400"} {
-		text := requireError(t, 400, call(h, "POST", "/api/timeouts", `{"write-timeout":`+value+`}`))
-		require.Contains(t, text, "write-timeout", value)
-		require.NotContains(t, text, "Go ", "the text does not mention types of Go")
-	}
 }
 
 // TestConcurrentChangesAreAllKept changes different timeouts at the same time.

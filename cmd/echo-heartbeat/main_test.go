@@ -307,14 +307,6 @@ func TestACompleteLineEndsTheMessage(t *testing.T) {
 	require.Equal(t, "begun\nPONG\n", string(got))
 }
 
-func TestServeNamesThePortInUse(t *testing.T) {
-	addr, _ := serveInBackground(t)
-	var out, errs syncbuf.Buffer
-	require.Equal(t, 1, run(t.Context(), []string{"serve", "--addr", addr}, &out, &errs))
-	require.Contains(t, errs.String(), addr)
-	require.Contains(t, errs.String(), "address already in use")
-}
-
 func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {
 	t.Parallel()
 	addr, _ := serveInBackground(t, "--read-timeout", "1s")

@@ -132,7 +132,7 @@ func TestOthers(t *testing.T) {
 	for i := range times {
 		clients.Go(func() {
 			var err error
-			if times[i], err = roundTrips(addr, time.Unix(0, end)); err != nil {
+			if times[i], err = roundTrips(addr, time.Unix(0, end), 5*time.Millisecond); err != nil {
 				t.Error(err)
 			}
 		})
@@ -143,8 +143,9 @@ func TestOthers(t *testing.T) {
 	fmt.Printf("\n%s%s\n", othersEnv, text)
 }
 
-// roundTrips sends lines until an instant, and returns the times until the answers.
-func roundTrips(addr string, until time.Time) (all []time.Duration, err error) {
+// roundTrips sends lines until an instant, with a pause after each answer. It returns the times
+// until the answers.
+func roundTrips(addr string, until time.Time, pause time.Duration) (all []time.Duration, err error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func roundTrips(addr string, until time.Time) (all []time.Duration, err error) {
 			return all, fmt.Errorf("%v before the end: %w", time.Until(until).Round(time.Millisecond), err)
 		}
 		all = append(all, time.Since(began))
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(pause)
 	}
 	return all, nil
 }

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
+
+const testToken = "0123456789abcdef0123456789abcdef"
 
 // startOnFIFO starts serve with a FIFO as the file of the token. It returns when the process is
 // about to read the FIFO, and the file that writes to it.
@@ -71,89 +70,6 @@ func TestSigtermEndsAStartThatHangs(t *testing.T) {
 		require.Less(t, time.Since(began), 4*time.Second)
 		require.Equal(t, syscall.SIGTERM, p.ProcessState.Sys().(syscall.WaitStatus).Signal())
 	})
-}
-
-// TestAReloadFromAFIFOFailsAndBlocksNothing replaces the file of limits by a FIFO.
-func TestAReloadFromAFIFOFailsAndBlocksNothing(t *testing.T) {
-	limits := filepath.Join(t.TempDir(), "limits")
-	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
-	p, _ := startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
-	require.NoError(t, os.Remove(limits))
-	require.NoError(t, syscall.Mkfifo(limits, 0o600))
-	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	require.Regexp(t, "not reloaded: .*is not a regular file", p.line(t))
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	require.Zero(t, p.exitCode(t, 20*time.Second))
-	require.Regexp(t, `level=ERROR msg="the limits were not reloaded" error=".*is not a regular file"`, p.stderr.String())
-}
-
-// hangingMount mounts a file system that answers no call for a minute, and returns its directory.
-// The kernel lets no signal end the second process that waits for it.
-func hangingMount(t *testing.T) string {
-	t.Helper()
-	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Skip("no FUSE: ", err)
-	}
-	failCalls := sync.OnceFunc(func() { _ = unix.Close(fuse) })
-	late := time.AfterFunc(time.Minute, failCalls)
-	t.Cleanup(func() {
-		late.Stop()
-		failCalls()
-	})
-	dir := t.TempDir()
-	if err := unix.Mount("idlewheel-test", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
-		t.Skip("mounting needs root: ", err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	return dir
-}
-
-// awaitHang waits until a thread of a process has not left a system call for 100 ms, and cannot be
-// interrupted.
-func awaitHang(t *testing.T, p *process) {
-	t.Helper()
-	var since time.Time
-	require.Eventually(t, func() bool {
-		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Process.Pid))
-		hangs := slices.ContainsFunc(stats, func(name string) bool {
-			text, _ := os.ReadFile(name)
-			return strings.Contains(string(text), ") D ")
-		})
-		if !hangs || since.IsZero() {
-			since = time.Now()
-		}
-		return hangs && time.Since(since) > 100*time.Millisecond
-	}, 20*time.Second, 5*time.Millisecond)
-}
-
-// TestSigtermWorksWhileTheLimitsCannotBeRead has limits on file systems that do not answer.
-func TestSigtermWorksWhileTheLimitsCannotBeRead(t *testing.T) {
-	t.Parallel()
-	start := func() (p *process, limits string) {
-		limits = filepath.Join(t.TempDir(), "limits")
-		require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
-		p, _ = startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
-		require.NoError(t, os.Remove(limits))
-		require.NoError(t, os.Symlink(filepath.Join(hangingMount(t), "limits"), limits))
-		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-		return p, limits
-	}
-	stops, _ := start()
-	reloads, limits := start()
-	starts := startProcess(t, commandEnv+"=1", "serve", "--addr", "127.0.0.1:0", "--limits", filepath.Join(hangingMount(t), "limits"))
-	for _, p := range []*process{stops, reloads, starts} {
-		awaitHang(t, p)
-	}
-	began := time.Now()
-	require.NoError(t, stops.Process.Signal(syscall.SIGTERM))
-	require.Zero(t, stops.exitCode(t, 20*time.Second))
-	require.Less(t, time.Since(began), 4*time.Second, "the end does not wait for the read")
-
-	require.NoError(t, starts.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 2, starts.exitCode(t, 20*time.Second))
-	require.Contains(t, starts.stderr.String(), "takes longer than 5s")
-	require.Contains(t, reloads.line(t), "not reloaded: reading "+limits+" takes longer than 5s")
 }
 
 // A systemd receives the notifications of a service.

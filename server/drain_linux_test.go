@@ -1,12 +1,10 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
-	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -35,110 +32,6 @@ func (d *drained) OnClose(_ gnet.Conn, err error) gnet.Action {
 	defer d.mu.Unlock()
 	d.reasons = append(d.reasons, err)
 	return gnet.None
-}
-
-// longestStall measures for how long this process does not run, until the caller asks for the
-// longest time.
-func longestStall(ctx context.Context) func() time.Duration {
-	ctx, end := context.WithCancel(ctx)
-	longest := make(chan time.Duration, 1)
-	go func() {
-		worst, last := time.Duration(0), time.Now()
-		for ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
-			worst, last = max(worst, time.Since(last)), time.Now()
-		}
-		longest <- worst
-	}()
-	return func() time.Duration {
-		end()
-		return <-longest
-	}
-}
-
-func TestADrainSpreadsTheCloses(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		needs.Descriptors(t, 1200)
-		const busy, silent = 300, 300
-		const bucket = 200 * time.Millisecond
-		d := Drain{Delay: 300 * time.Millisecond, Spread: 2 * time.Second, Timeout: 4 * time.Second}
-		h := &drained{}
-		addr, stop, result := start(t, Config{
-			Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Drain: d,
-			Idle: idle.Config{ReadTimeout: time.Minute, Tick: 20 * time.Millisecond, Goodbye: func(gnet.Conn, *idle.ReapError) []byte { return []byte("bye") }},
-		})
-		var clients sync.WaitGroup
-		t.Cleanup(clients.Wait) // after the closes
-		var mu sync.Mutex
-		closed := map[bool][]time.Time{} // when, for the busy (true) and the silent clients
-		for i := range busy + silent {
-			c := dial(t, addr)
-			over := make(chan struct{})
-			clients.Go(func() {
-				defer close(over)
-				got, err := io.ReadAll(c)
-				// A byte of a busy client may cross the close. Then the kernel resets.
-				if !errors.Is(err, syscall.ECONNRESET) {
-					assert.NoError(t, err)
-					assert.Contains(t, string(got), "bye")
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				closed[i < busy] = append(closed[i < busy], time.Now())
-			})
-			if i < busy {
-				clients.Go(func() {
-					for {
-						select {
-						case <-over:
-							return
-						case <-time.After(200 * time.Millisecond):
-							_, _ = c.Write([]byte("x"))
-						}
-					}
-				})
-			}
-		}
-		time.Sleep(1200 * time.Millisecond) // the silent clients are idle
-		began := time.Now()
-		stalled := longestStall(t.Context())
-		go stop()
-		require.NoError(t, await(t, result))
-		took := time.Since(began)
-		clients.Wait()
-		stall := stalled()
-		t.Logf("stopped after %v, the longest stall of this process was %v", took, stall)
-		require.Less(t, took, d.Delay+d.Timeout+2*time.Second)
-
-		for _, part := range []struct {
-			name     string
-			at       []time.Time
-			from, to time.Duration
-		}{{"silent", closed[false], d.Delay, d.Delay + d.Spread}, {"busy", closed[true], d.Delay + d.Spread, d.Delay + d.Timeout}} {
-			require.Len(t, part.at, busy)
-			slices.SortFunc(part.at, time.Time.Compare)
-			require.GreaterOrEqual(t, part.at[0].Sub(began), part.from, part.name)
-			require.LessOrEqual(t, part.at[len(part.at)-1].Sub(began), part.to+time.Second, part.name)
-			buckets := map[int]int{}
-			for _, at := range part.at {
-				buckets[int(at.Sub(began)/bucket)]++
-			}
-			mean := float64(busy) * float64(bucket) / float64(part.to-part.from)
-			t.Logf("%s: %v, mean %.0f", part.name, buckets, mean)
-			atOnce := mean * float64(stall) / float64(bucket) // what became due during a stall
-			for _, n := range buckets {
-				assert.LessOrEqual(t, float64(n), 2*mean+atOnce, part.name)
-			}
-		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		require.Len(t, h.reasons, busy+silent)
-		for _, reason := range h.reasons {
-			require.ErrorIs(t, reason, reap.Drained)
-		}
-		_, err := net.DialTimeout("tcp", addr.String(), time.Second)
-		require.Error(t, err)
-	})
 }
 
 func TestNewClientsAreRefusedDuringADrain(t *testing.T) {

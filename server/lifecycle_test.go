@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -213,23 +212,4 @@ type usesReaper struct {
 func (h *usesReaper) OnOpen(gnet.Conn) ([]byte, gnet.Action) {
 	h.connections = h.reaper.Connections()
 	return nil, gnet.Shutdown
-}
-
-func TestSignalsStopAndEndTheDrain(t *testing.T) {
-	self, err := os.FindProcess(os.Getpid())
-	require.NoError(t, err)
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
-		started := make(chan struct{})
-		s, err := New(Config{
-			Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Hour},
-			OnStarted: func(*Server) { close(started) },
-		})
-		require.NoError(t, err)
-		result := inBackground(func() error { return s.RunUntilSignal(t.Context()) })
-		await(t, started)
-		require.NoError(t, self.Signal(sig))
-		await(t, s.serving.Done())
-		require.NoError(t, self.Signal(sig))
-		require.NoError(t, await(t, result))
-	}
 }

@@ -19,7 +19,8 @@ import (
 )
 
 // The helpers are in the file of the examples, so that each example on pkg.go.dev is a whole
-// program: newApp makes a handler of functions, serve runs it, connect is a client.
+// program: newApp makes a handler of functions, watch makes its Reaper, serve runs both, connect is
+// a client.
 
 // An app is a gnet.EventHandler made of functions, so that an example reads from top to bottom.
 type app struct {
@@ -73,6 +74,15 @@ func (a *app) OnTraffic(c gnet.Conn) gnet.Action {
 func (a *app) OnClose(_ gnet.Conn, err error) gnet.Action {
 	a.closed <- err
 	return gnet.None
+}
+
+// watch returns a Reaper for an app.
+func watch(a *app, cfg idle.Config) *idle.Reaper {
+	reaper, err := idle.Middleware(a, cfg)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return reaper
 }
 
 // serve runs a server on a free port of this host until stop is called.
@@ -170,15 +180,12 @@ func ExampleMiddleware_client() {
 // A goodbye is sent to a connection before it is closed.
 func ExampleConfig_goodbye() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{
+	reaper := watch(h, idle.Config{
 		FirstByteTimeout: 100 * time.Millisecond,
 		Goodbye: func(_ gnet.Conn, reason *idle.ReapError) []byte {
 			return fmt.Appendf(nil, "421 %v, closing\n", reason.Reason)
 		},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -193,14 +200,11 @@ func ExampleConfig_goodbye() {
 // ones, here after a minute.
 func ExampleConfig_maxConnections() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{
+	reaper := watch(h, idle.Config{
 		MaxConnections: 2,
 		ShedProtect:    time.Minute,
 		Refusal:        func(gnet.Conn) []byte { return []byte("full\n") },
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -222,10 +226,7 @@ func ExampleConfig_maxConnections() {
 // New limits are tried without closing any connection.
 func ExampleConfig_observeOnly() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true})
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -248,13 +249,10 @@ func ExampleConfig_observeOnly() {
 // be a minute and half a minute.
 func ExampleHeartbeat() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
+	reaper := watch(h, idle.Config{Heartbeat: idle.Heartbeat{
 		Interval: 100 * time.Millisecond, Retry: 50 * time.Millisecond, MaxMissed: 2,
 		Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
 	}})
-	if err != nil {
-		log.Fatal(err)
-	}
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -272,7 +270,7 @@ func ExampleHeartbeat() {
 // A handler asks a silent peer, and gives it one more timeout to answer.
 func ExampleConfig_onIdle() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{
+	reaper := watch(h, idle.Config{
 		ReadTimeout: 100 * time.Millisecond,
 		OnIdle: func(c gnet.Conn, ev idle.Event) gnet.Action {
 			if ev.First {
@@ -282,9 +280,6 @@ func ExampleConfig_onIdle() {
 			return gnet.Close // OnClose gets the reason
 		},
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -302,14 +297,11 @@ func ExampleConfig_onIdle() {
 // messages.
 func ExampleConn_Alive() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{Heartbeat: idle.Heartbeat{
+	reaper := watch(h, idle.Config{Heartbeat: idle.Heartbeat{
 		Interval: 100 * time.Millisecond, Retry: time.Minute,
 		Ping:   func(gnet.Conn) []byte { return []byte("PING\n") },
 		IsPong: func(gnet.Conn) bool { return false }, // the handler calls Alive
 	}})
-	if err != nil {
-		log.Fatal(err)
-	}
 	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
 		if msg == "PONG\n" {
 			conn, watched := reaper.Conn(c)
@@ -334,14 +326,11 @@ func ExampleConn_Alive() {
 // A gateway for devices that negotiate their keep-alive time in the first message, as MQTT does.
 func ExampleConn_SetTimeouts() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{
+	reaper := watch(h, idle.Config{
 		HandshakeTimeout: 10 * time.Second, // until Conn.Ready
 		ReadTimeout:      time.Minute,      // unless the device asks for another time
 		Tick:             10 * time.Millisecond,
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
 		keepAlive, err := time.ParseDuration(strings.TrimSpace(msg))
 		if err != nil {
@@ -370,10 +359,7 @@ func ExampleConn_SetTimeouts() {
 // A connection is not idle while its server works on the answer, here for three timeouts.
 func ExampleConn_Hold() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
 	h.opened = func(c gnet.Conn) {
 		conn, _ := reaper.Conn(c)
 		conn.Hold()
@@ -401,10 +387,7 @@ func ExampleConn_Hold() {
 // A client must log in within ten seconds. Other messages do not extend the time.
 func ExampleConn_Ready() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{HandshakeTimeout: 10 * time.Second})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{HandshakeTimeout: 10 * time.Second})
 	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
 		if strings.HasPrefix(msg, "LOGIN") {
 			conn, _ := reaper.Conn(c)
@@ -435,10 +418,7 @@ func ExampleConn_Ready() {
 // A client gets three prices. If it closes before, no more are made for it.
 func ExampleConn_Every() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
 	h.opened = func(c gnet.Conn) {
 		conn, _ := reaper.Conn(c)
 		n := 0
@@ -468,10 +448,7 @@ func ExampleConn_Every() {
 // The connection of an operator is never closed.
 func ExampleConn_Exempt() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Minute})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: time.Minute})
 	h.opened = func(c gnet.Conn) {
 		if host, _, _ := net.SplitHostPort(c.RemoteAddr().String()); host == "127.0.0.1" {
 			conn, _ := reaper.Conn(c)
@@ -493,10 +470,7 @@ func ExampleConn_Exempt() {
 // New limits at run time apply to open connections.
 func ExampleReaper_Update() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()
@@ -509,7 +483,7 @@ func ExampleReaper_Update() {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
 	}
 
-	err = reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = -1 })
+	err := reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = -1 })
 	fmt.Println(err != nil, "and still", reaper.Config().ReadTimeout)
 	// Output:
 	// read idle limit 200ms
@@ -519,10 +493,7 @@ func ExampleReaper_Update() {
 // A server that is short of memory shortens the idle timeouts of all connections for a while.
 func ExampleReaper_ScaleTimeouts() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()
@@ -543,10 +514,7 @@ func ExampleReaper_ScaleTimeouts() {
 // The twenty connections that have been silent longest.
 func ExampleReaper_Inspect() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	c := connect(addr)
@@ -570,10 +538,7 @@ func ExampleReaper_Inspect() {
 // An operator closes the oldest connection.
 func ExampleReaper_Kick() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: time.Hour})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()
@@ -596,10 +561,7 @@ func ExampleReaper_Kick() {
 // The connections that were reaped last, for a page that shows them.
 func ExampleReaper_Inspect_closed() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -620,13 +582,10 @@ func ExampleReaper_Inspect_closed() {
 // complete sequence.
 func ExampleReaper_Drain() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{
+	reaper := watch(h, idle.Config{
 		ReadTimeout: time.Hour,
 		Goodbye:     func(gnet.Conn, *idle.ReapError) []byte { return []byte("going down\n") },
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
 	addr, stop := serve(reaper, h)
 	defer stop()
 	c := connect(addr)
@@ -646,10 +605,7 @@ func ExampleReaper_Drain() {
 // Counters for a metrics page.
 func ExampleReaper_Stats() {
 	h := newApp()
-	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
-	if err != nil {
-		log.Fatal(err)
-	}
+	reaper := watch(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()

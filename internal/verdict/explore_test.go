@@ -234,7 +234,9 @@ func exploreFacts() (all []Facts) {
 	add(func(f *Facts) { f.Leaving = true })
 	add(func(f *Facts) { f.Ready, f.Fresh, f.Blind = true, false, true })
 	add(func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 9, 11, 2 })
+	add(func(f *Facts) { f.StalledSince, f.OverSince = 0, 0 })
 	add(func(f *Facts) { f.RatedSince, f.Counting = 0, false })
+	add(func(f *Facts) { f.Counting = false })
 	add(func(f *Facts) { f.EndedSince = 0 })
 	return all
 }

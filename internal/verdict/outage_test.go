@@ -474,17 +474,6 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
 }
 
-// TestAHoldAndAnOutageAddUp checks that the later of the two deadlines counts.
-func TestAHoldAndAnOutageAddUp(t *testing.T) {
-	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
-	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, time.Hour
-	away := paused(outagesOf(25*second, 27*second))
-	away.HeldSince = 20 * second
-	due := mono.Time(40 * second).Add(-3 * lim.Tick) // two limits after the silence began
-	require.Equal(t, Wait, lim.Judge(f, away, due-1).Act)
-	require.Equal(t, due, lim.Judge(f, away, due).Due)
-}
-
 // TestTheGraceCountsFromWhatTheKernelKnows checks that a byte counts as newer than an outage only
 // if that is certain.
 func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {

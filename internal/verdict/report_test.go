@@ -149,26 +149,3 @@ func TestLateIsTheTimeSinceTheDeadlineOfAnUndatedConnection(t *testing.T) {
 	p := lim.Report(Verdict{Act: Raise, Reason: reap.ReadIdle, Due: 40 * second}, f, 41*second)
 	require.Equal(t, Report{Limit: 10 * second, Lasted: 22 * second, Late: second}, p, "the deadline of a repetition is known")
 }
-
-// TestLateAfterAChange counts from the change if it has brought the deadline forward.
-func TestLateAfterAChange(t *testing.T) {
-	lim, f := testLimits(), testFacts()
-	lim.Read = 10 * second // due at 30 s
-	before := testLimits()
-	lim.Previous, lim.Since = before, 50*second
-	v := lim.Judge(f, neverAway, 51*second)
-	require.Equal(t, mono.Time(30*second), v.Due)
-	for _, tc := range []struct{ read, want time.Duration }{
-		{0, second},               // there was no limit before
-		{60 * second, second},     // the old deadline was later
-		{25 * second, 6 * second}, // the deadline had passed before the change
-		{5 * second, 21 * second}, // a change that puts a deadline off
-	} {
-		before.Read = tc.read
-		p := lim.Report(v, f, 51*second)
-		require.Equal(t, tc.want, p.Late, "%v before", tc.read)
-	}
-	// The lateness counts from the change, whatever the kernel knows of the last byte.
-	f.HeardAt, f.Heard.From, before.Read = 19*second, 19*second, 0
-	require.Equal(t, time.Second, lim.Report(v, f, 51*second).Late)
-}

@@ -69,35 +69,11 @@ func limit(lim *Limits, r Reason, due mono.Time) {
 	}
 }
 
-// actOf returns the action that a reason requires.
-func actOf(r Reason) Act {
-	if IsIdle(r) {
-		return Raise
-	}
-	return End
-}
-
 func allReasons() (all []Reason) {
 	for r := First; r <= LastDue; r++ {
 		all = append(all, r)
 	}
 	return all
-}
-
-func TestEachReasonIsDueAtItsDeadlineAndNotBefore(t *testing.T) {
-	const due = mono.Time(90 * second)
-	for _, r := range allReasons() {
-		t.Run(r.Error(), func(t *testing.T) {
-			lim := testLimits()
-			limit(lim, r, due)
-			v := lim.Judge(testFacts(), neverAway, due-1)
-			require.Equal(t, Verdict{Due: Never, Next: due}, v, "a nanosecond before it")
-			v = lim.Judge(testFacts(), neverAway, due)
-			require.Equal(t, actOf(r), v.Act)
-			require.Equal(t, r, v.Reason)
-			require.Equal(t, due, v.Due)
-		})
-	}
 }
 
 // TestEachPairOfKinds combines two limits: the earlier deadline decides, also in a judgement after
@@ -124,62 +100,6 @@ func TestEachPairOfKinds(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestEachReasonInEachCondition lists the reasons that apply to a connection that is held, leaving,
-// and so on.
-func TestEachReasonInEachCondition(t *testing.T) {
-	const due = 90 * second
-	but := func(not ...Reason) map[Reason]bool {
-		some := map[Reason]bool{}
-		for _, r := range allReasons() {
-			some[r] = true
-		}
-		for _, r := range not {
-			delete(some, r)
-		}
-		return some
-	}
-	for name, tc := range map[string]struct {
-		change func(*Facts)
-		want   map[Reason]bool
-	}{
-		"plain":                 {func(*Facts) {}, but()},
-		"held":                  {func(f *Facts) { f.Held = true }, but(reap.ReadIdle, reap.WriteIdle, reap.AllIdle, reap.Drained)},
-		"heard":                 {func(f *Facts) { f.Fresh = false }, but(reap.NoFirstByte)},
-		"ready":                 {func(f *Facts) { f.Ready = true }, but(reap.NoHandshake)},
-		"no output waits":       {func(f *Facts) { f.StalledSince, f.OverSince, f.Output = 0, 0, 0 }, but(reap.WriteStall, reap.OverLimit)},
-		"no message is open":    {func(f *Facts) { f.RatedSince, f.Counting = 0, false }, but(reap.BelowMinRate)},
-		"writes are not known":  {func(f *Facts) { f.Blind = true }, but(reap.WriteIdle)},
-		"bytes wait unread":     {func(f *Facts) { f.Unread = true }, but(reap.NoHandshake)},
-		"leaving":               {func(f *Facts) { f.Leaving, f.LastPing = true, due+1 }, but(reap.HeartbeatTimeout, reap.MaxAge)},
-		"the window is to come": {func(f *Facts) { f.Counting = false }, but(reap.BelowMinRate)},
-	} {
-		for _, r := range allReasons() {
-			t.Run(fmt.Sprintf("%s, %v", name, r), func(t *testing.T) {
-				lim, f := testLimits(), testFacts()
-				limit(lim, r, due)
-				tc.change(f)
-				v := lim.Judge(f, neverAway, due)
-				require.Equal(t, tc.want[r], v.Act != Wait, "%+v", v)
-			})
-		}
-	}
-}
-
-func TestActivityInTheOtherDirection(t *testing.T) {
-	lim := testLimits()
-	lim.Read, lim.Write, lim.All = 60*second, 60*second, 60*second
-	f := testFacts()
-	f.Fresh = false
-	f.Heard, f.Wrote = At(20*second), At(70*second)
-	require.Equal(t, mono.Time(80*second), lim.deadline(reap.ReadIdle, f).due)
-	require.Equal(t, mono.Time(130*second), lim.deadline(reap.WriteIdle, f).due)
-	require.Equal(t, mono.Time(130*second), lim.deadline(reap.AllIdle, f).due)
-	f.Heard, f.Wrote = f.Wrote, f.Heard
-	require.Equal(t, mono.Time(130*second), lim.deadline(reap.ReadIdle, f).due)
-	require.Equal(t, mono.Time(80*second), lim.deadline(reap.WriteIdle, f).due)
-	require.Equal(t, mono.Time(130*second), lim.deadline(reap.AllIdle, f).due)
 }
 
 // TestHeartbeats is the case of gnet issue 383: 60 seconds of silence, three pings 30 seconds
@@ -255,19 +175,6 @@ func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 	}
 	f := &Facts{Opened: At(5 * second), Unread: true}
 	require.Equal(t, Verdict{Due: Never, Next: due}, lim.Judge(f, neverAway, due-1), "before the deadline nothing is put off")
-}
-
-// TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits puts off nothing but the handshake.
-func TestEvidenceOfWaitingBytesIsNoExcuseForOtherLimits(t *testing.T) {
-	for _, r := range allReasons() {
-		if r == reap.NoHandshake {
-			continue
-		}
-		lim, f := testLimits(), testFacts()
-		limit(lim, r, 90*second)
-		f.Unread = true
-		require.Equal(t, mono.Time(90*second), lim.Judge(f, neverAway, 90*second).Due, "%v", r)
-	}
 }
 
 func TestEachReasonThatMayEndAConnectionNeedsALimit(t *testing.T) {

@@ -139,35 +139,6 @@ func TestAPanicAfterRescheduleKeepsTheEntry(t *testing.T) {
 	require.Equal(t, []string{"x"}, advance(t, w, 9*testTick))
 }
 
-func TestSlotsDoNotCountCancelledEntries(t *testing.T) {
-	w := newTestWheel(t)
-	var handles []Handle
-	for i := range 100 {
-		handles = append(handles, w.Schedule(time.Duration(i%3+1)*time.Second, "x"))
-	}
-	far := w.Schedule(1000*time.Hour, "far")
-	count := func() (n, slots int) {
-		for s := range w.Slots() {
-			require.Positive(t, s.Entries)
-			n += s.Entries
-			slots++
-		}
-		return n, slots
-	}
-	n, slots := count()
-	require.Equal(t, 101, n)
-	require.Equal(t, 4, slots)
-	for i, h := range handles {
-		if i%3 == 0 || i < 10 {
-			w.Cancel(h)
-		}
-	}
-	w.Cancel(far)
-	n, slots = count()
-	require.Equal(t, w.Len(), n)
-	require.Equal(t, 2, slots, "one has lost all of its entries, and so has the one of what was far away")
-}
-
 func TestASlotComesUpInOrderAndNoLaterThanItsDeadline(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	ticks := []int64{0, 1, 62, 63, 64, 65, 127, 128, 4095, 4096, 4097, 1 << 18, 1<<24 - 1, 1 << 60, math.MaxInt64 - 1}

@@ -135,21 +135,6 @@ func TestTheFurthestDeadlineNeverFires(t *testing.T) {
 	require.True(t, w.Cancel(h))
 }
 
-func TestALateAdvanceExpiresAllDueEntries(t *testing.T) {
-	for _, late := range []int{1, 5, 63, 64, 65, 1000, 64_000} {
-		w := newTestWheel(t)
-		due := 0
-		for i := 1; i <= 1000; i++ {
-			w.Schedule(time.Duration(i)*testTick, "x")
-			if i <= late {
-				due++
-			}
-		}
-		require.Len(t, advance(t, w, time.Duration(late)*testTick), due, "%d ticks late", late)
-		require.Equal(t, 1000-due, w.Len())
-	}
-}
-
 func TestAnEntryScheduledDuringALateAdvanceExpires(t *testing.T) {
 	w := newTestWheel(t)
 	now := 5000 * testTick
@@ -217,19 +202,6 @@ func TestPayloadIsReleased(t *testing.T) {
 	advance(t, w, testTick)
 	require.Empty(t, *w.payload(cancelled.id()))
 	require.Empty(t, *w.payload(fired.id()), "what it points to can be collected")
-}
-
-func TestReschedule(t *testing.T) {
-	w := newTestWheel(t)
-	h := w.Schedule(5*testTick, "x")
-	require.True(t, w.Reschedule(h, 200*testTick))
-	require.Empty(t, advance(t, w, 200*testTick-1))
-	require.True(t, w.Reschedule(h, 300*testTick))
-	require.True(t, w.Reschedule(h, 201*testTick), "to an earlier deadline")
-	require.Empty(t, advance(t, w, 201*testTick-1))
-	require.Equal(t, []string{"x"}, advance(t, w, 201*testTick))
-	require.False(t, w.Reschedule(h, time.Hour), "it has expired")
-	require.Zero(t, w.Len())
 }
 
 func TestALaterRescheduleLeavesTheEntryInItsSlot(t *testing.T) {

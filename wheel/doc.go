@@ -81,5 +81,5 @@
 // An entry is filed once when it is scheduled, once for each level that it moves down, and once for
 // each time that its slot comes up after a later deadline was stored. With a tick of 100 ms, an
 // entry that is due in a minute moves down at most once, one that is due in a day three times.
-// BenchmarkMoves compares Reschedule with the Reset of a time.Timer.
+// The program in bench/ compares Reschedule with the Reset of a time.Timer.
 package wheel

@@ -117,18 +117,3 @@ func TestCPUTime(t *testing.T) {
 		require.Equal(t, test.want, got, "%q", test.stat)
 	}
 }
-
-// FuzzCPUTime passes any text as the line, and then as the process name in a valid line.
-func FuzzCPUTime(f *testing.F) {
-	f.Add("7 (cat)"+fmt.Sprintf(rest, 5, 7), uint32(1), uint32(2))
-	f.Add("a) R 1 2 (b", uint32(math.MaxUint32), uint32(math.MaxUint32))
-	f.Fuzz(func(t *testing.T, text string, user, system uint32) {
-		if d, err := cpuTime(text); d < 0 || d%userTick != 0 || err != nil && d != 0 {
-			t.Fatalf("cpuTime(%q) = %v, %v", text, d, err)
-		}
-		want := time.Duration(user)*userTick + time.Duration(system)*userTick
-		if d, err := cpuTime("7 (" + text + ")" + fmt.Sprintf(rest, user, system)); d != want || err != nil {
-			t.Fatalf("process %q: got %v, %v, want %v", text, d, err, want)
-		}
-	})
-}

@@ -2,7 +2,6 @@ package idle
 
 import (
 	"net"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -150,18 +149,4 @@ func (f *fleet) silences(from, to int) (shortest, longest time.Duration) {
 		}
 	}
 	return shortest, longest
-}
-
-// median returns the median time between the last byte and the close, for the connections that the
-// server has closed.
-func (f *fleet) median(from, to int) time.Duration {
-	var all []time.Duration
-	for i := from; i < to; i++ {
-		c := &f.conns[i]
-		if at := c.closedAt.Load(); at != 0 {
-			all = append(all, time.Duration(at-c.sentUntil.Load()))
-		}
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
 }

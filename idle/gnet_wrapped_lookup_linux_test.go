@@ -3,7 +3,6 @@ package idle
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,29 +15,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/reap"
 )
-
-// TestAForeignConnectionIsLogged has a handler with connections that the Reaper cannot find.
-func TestAForeignConnectionIsLogged(t *testing.T) {
-	t.Parallel()
-	var log syncbuf.Buffer
-	cfg := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	s := newWrappedSite(t, wrappedCase{layerInside, []layerKind{asForeign}}, cfg, func(s *wrappedSite, _ *Config) {
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			b, _ := c.Next(-1)
-			conn, ok := s.reaper.Conn(c)
-			assert.False(t, ok, "Conn has found a connection")
-			conn.Touch()
-			_, _ = c.Write(b)
-			return gnet.None
-		}
-	})
-	for range 3 {
-		require.NoError(t, exchangeMessage(s.dial(t)))
-	}
-	eventually(t, "the warning is logged", func() bool {
-		return strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "NetConn or Unwrap")
-	})
-}
 
 // TestNoWarningAboutClosedConnections calls Reaper.Conn for connections that are no longer watched.
 func TestNoWarningAboutClosedConnections(t *testing.T) {

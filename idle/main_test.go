@@ -50,10 +50,6 @@ func TestMain(m *testing.M) {
 			h, e := expiryServer(name)
 			os.Exit(runEngine(h, e, "tcp://127.0.0.1:0", func() {}))
 		}
-		if name, ok := strings.CutPrefix(child, silentPrefix); ok {
-			h, e := silentServer(name)
-			os.Exit(runEngine(h, e, "tcp://127.0.0.1:0", func() {}))
-		}
 		os.Exit(runChild(child))
 	}
 	flag.Parse()

@@ -31,19 +31,6 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
 }
 
-func TestAResetByThePeerIsNotAReap(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
-	c := dial(t, s.addr)
-	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
-	require.NoError(t, c.(*net.TCPConn).SetLinger(0))
-	require.NoError(t, c.Close())
-	require.NotErrorIs(t, s.reason(t, 0), reap.ReadIdle)
-	time.Sleep(2 * limitOf)
-	require.Len(t, s.reasons(), 1)
-	require.Zero(t, s.reaper.Stats().Reaped.Total())
-}
-
 // TestAPeerThatVanishesIsReaped closes a socket without a FIN, as a machine that loses power does.
 func TestAPeerThatVanishesIsReaped(t *testing.T) {
 	t.Parallel()

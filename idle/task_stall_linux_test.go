@@ -7,39 +7,11 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
-
-func TestTwoThousandConnectionsHalfOfThemSilent(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		n := needs.Connections(t, 2000, 100, 2)
-		cfg := Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond}
-		e := newEcho()
-		r := middleware(t, e, cfg)
-		addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(2))
-		f := dialFleet(t, addr, n)
-		f.sendHeartbeats(0, n/2, cfg.ReadTimeout/2, 3*cfg.ReadTimeout)
-
-		promised := cfg.ReadTimeout + 2*cfg.Tick + 100*time.Millisecond
-		shortest, longest := f.silences(n/2, n)
-		t.Logf("%d silent connections closed %v to %v after their last byte, promised is %v to %v",
-			f.lost(n/2, n), shortest, longest, cfg.ReadTimeout, promised)
-		assert.Equal(t, n/2, f.lost(n/2, n), "every silent connection is closed")
-		assert.GreaterOrEqual(t, shortest, cfg.ReadTimeout, "no connection is closed early")
-		assert.LessOrEqual(t, f.median(n/2, n), promised, "closed in time, apart from delays of the machine")
-		assert.LessOrEqual(t, longest, promised+room, "no silent connection is left for long")
-		assert.Zero(t, f.lost(0, n/2), "no living connection is closed")
-		for _, reason := range e.reasons() {
-			require.ErrorIs(t, reason, reap.ReadIdle)
-		}
-		eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == uint64(n/2) })
-	})
-}
 
 // TestNoLivingConnectionIsReapedAfterAStall stops the server for one and a half timeouts, while
 // heartbeats wait unread in the sockets. A signal stops the whole process, or a handler blocks both

@@ -271,10 +271,6 @@ func TestWorst(t *testing.T) {
 	require.Equal(t, Cannot, Worst([]Limit{{Level: Cannot}, {Level: Slow}}))
 }
 
-func TestLevelString(t *testing.T) {
-	require.Equal(t, "ok slow cannot Level(3)", fmt.Sprint(Fine, " ", Slow, " ", Cannot, " ", Level(3)))
-}
-
 func TestPrint(t *testing.T) {
 	fine := Limit{Name: "CPUs", Have: "2", Need: "2"}
 	slow := Limit{Name: "net.core.somaxconn", Have: "128", Need: "4,096", Fix: "sysctl -w net.core.somaxconn=4096", Level: Slow}

@@ -15,40 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkEcho compares the echoes per second of gnet with the Reaper and without it: two servers
-// in this process take turns, and each gets all the load for a quarter of a second. One operation
-// is one pair; run it with -benchtime 40x.
-func BenchmarkEcho(b *testing.B) {
-	for _, conns := range []int{100, 1000} {
-		b.Run(fmt.Sprintf("conns=%d", conns), func(b *testing.B) {
-			bare := newEcho()
-			bareAddr := serve(b, bare, bare.booted, "tcp://127.0.0.1:0")
-			watched := newEcho()
-			cfg := everything
-			cfg.Heartbeat, cfg.MinRate = Heartbeat{}, MinRate{}
-			watchedAddr := serve(b, middleware(b, watched, cfg), watched.booted, "tcp://127.0.0.1:0")
-			rate := func(p *pacer) float64 {
-				time.Sleep(250 * time.Millisecond)
-				return float64(len(p.finish()))
-			}
-			var ratios []float64
-			for i := 0; b.Loop(); i++ {
-				var without, with float64
-				measure := func() { without = rate(newPacer(b, bareAddr, conns, 0)) }
-				if i%2 == 0 {
-					measure()
-				}
-				with = rate(newPacer(b, watchedAddr, conns, 0))
-				if i%2 == 1 {
-					measure()
-				}
-				ratios = append(ratios, with/without)
-			}
-			report(b, ratios, "of-bare")
-		})
-	}
-}
-
 // report shows the median of ratios, and the quartiles.
 func report(b *testing.B, ratios []float64, unit string) {
 	b.Helper()

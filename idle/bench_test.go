@@ -146,26 +146,6 @@ func BenchmarkHeartbeat(b *testing.B) {
 	})
 }
 
-// BenchmarkOpenClose measures what the Reaper adds to opening and closing a connection of a loop
-// that has others.
-func BenchmarkOpenClose(b *testing.B) {
-	hand := new(handClock)
-	r, _ := watchAt(b, 1000, readOnly, hand.elapsed)
-	l := r.registry.Load().loops[0]
-	extra := make([]thinConn, 1)
-	thin.first = uintptr(unsafe.Pointer(&extra[0])) - 2000*thinSize // a descriptor above the others
-	c := gnet.Conn(&extra[0])
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		if i%1000 == 0 { // 10,000 a second
-			hand.move(l.clock, mono.Time(time.Duration(i)*l.clock.Tick()/1000))
-		}
-		r.add(l, c)
-		_, id := l.table.Find(key(c))
-		l.remove(id, nil)
-	}
-}
-
 // BenchmarkBytesPerConnection prints the heap that the Reaper adds per connection with everything
 // switched on, for a number of event loops among which the descriptors are spread.
 func BenchmarkBytesPerConnection(b *testing.B) {

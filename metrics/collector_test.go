@@ -185,18 +185,3 @@ func TestAScrapeDoesNotWaitForABlockedLoop(t *testing.T) {
 			strings.Contains(page, `idlewheel_connections{state="open"} 0`) && strings.Contains(page, "idlewheel_connections_opened_total 2")
 	}, 20*time.Second, 10*time.Millisecond, "the state of both connections is unknown")
 }
-
-// BenchmarkScrape measures a scrape of a Reaper without connections. A benchmark of package idle
-// measures the cost per connection.
-func BenchmarkScrape(b *testing.B) {
-	r, err := idle.Middleware(&handler{}, idle.Config{ReadTimeout: time.Minute})
-	require.NoError(b, err)
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(metrics.NewCollector(r))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := reg.Gather(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -134,44 +133,4 @@ func compare(b *testing.B, all []contestant, measure func(contestant) time.Durat
 func median(of []float64) float64 {
 	of = slices.Sorted(slices.Values(of))
 	return of[len(of)/2]
-}
-
-// BenchmarkExpire lets tasks expire together: on a pool with a goroutine per processor, and on a
-// goroutine each, as those of time.AfterFunc do. The time is that from the deadline until all have
-// run, per task.
-func BenchmarkExpire(b *testing.B) {
-	const n = 50_000
-	queue := make(chan func(), n)
-	defer close(queue)
-	for range runtime.GOMAXPROCS(0) {
-		go func() {
-			for run := range queue {
-				run()
-			}
-		}()
-	}
-	pooled := newTestTimer(b, Config{Tick: time.Millisecond, Executor: func(run func()) error { queue <- run; return nil }})
-	spawned := newTestTimer(b, Config{Tick: time.Millisecond, Executor: spawn})
-	var left atomic.Int64
-	done := make(chan bool)
-	task := func() {
-		if left.Add(-1) == 0 {
-			done <- true
-		}
-	}
-	all := []contestant{
-		{name: "pool", start: func(_ int, d time.Duration) { _, _ = pooled.AfterFunc(d, task) }},
-		{name: "spawn", start: func(_ int, d time.Duration) { _, _ = spawned.AfterFunc(d, task) }},
-		{name: "AfterFunc", start: func(_ int, d time.Duration) { time.AfterFunc(d, task) }},
-	}
-	compare(b, all, func(c contestant) time.Duration {
-		runtime.GC()
-		left.Store(n)
-		due := time.Now().Add(200 * time.Millisecond)
-		for i := range n {
-			c.start(i, time.Until(due))
-		}
-		<-done
-		return time.Since(due) / n
-	})
 }

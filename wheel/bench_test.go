@@ -65,16 +65,3 @@ func BenchmarkWheel(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkNothingDue times a wake-up of a driver: NextDue, and an Advance that finds nothing.
-func BenchmarkNothingDue(b *testing.B) {
-	w, err := New[uint32](1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	w.Schedule(math.MaxInt64/2, 0)
-	for now := time.Duration(0); b.Loop(); now++ {
-		w.NextDue()
-		w.Advance(now, math.MaxInt, nil)
-	}
-}

@@ -246,16 +246,3 @@ func BenchmarkHoldsOutput(b *testing.B) {
 		HoldsOutput(p.fd)
 	}
 }
-
-func BenchmarkAsk(b *testing.B) {
-	for _, network := range []string{"tcp", "unix"} {
-		b.Run(network, func(b *testing.B) {
-			p := connect(b, network)
-			ev := &verdict.Evidence{}
-			b.ReportAllocs()
-			for b.Loop() {
-				Ask(p.fd, ev)
-			}
-		})
-	}
-}

@@ -144,14 +144,6 @@ func TestWrongFlagsExitWithTwo(t *testing.T) {
 	}
 }
 
-func TestEveryVerbHasHelp(t *testing.T) {
-	for _, verb := range []string{"", "hold", "storm", "stall", "mix", "churn", "attack", "echo", "merge", "doctor"} {
-		var out, errs syncbuf.Buffer
-		require.Zero(t, execute(t.Context(), append(strings.Fields(verb), "--help"), &out, &errs))
-		require.Contains(t, out.String(), "Usage:")
-	}
-}
-
 func TestHoldWithTarget(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, testserver.Reap(600*time.Millisecond, ""))

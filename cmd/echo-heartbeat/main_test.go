@@ -144,15 +144,6 @@ func TestErrorsNameFlagsAndNoFields(t *testing.T) {
 	}
 }
 
-func TestEveryVerbHasHelp(t *testing.T) {
-	for _, args := range []string{"--help", "serve --help", "connect --help", "demo --help"} {
-		var out, errs syncbuf.Buffer
-		require.Zero(t, run(t.Context(), strings.Fields(args), &out, &errs))
-		require.Contains(t, out.String(), "Usage:")
-		require.Empty(t, errs.String())
-	}
-}
-
 // serveInBackground runs serve. It returns the address that serve prints, and a function that
 // interrupts serve and returns its output.
 func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {

@@ -265,12 +265,6 @@ func TestCheckThisMachine(t *testing.T) {
 	}
 }
 
-func TestWorst(t *testing.T) {
-	require.Equal(t, Fine, Worst(nil))
-	require.Equal(t, Slow, Worst([]Limit{{Level: Fine}, {Level: Slow}, {Level: Fine}}))
-	require.Equal(t, Cannot, Worst([]Limit{{Level: Cannot}, {Level: Slow}}))
-}
-
 func TestPrint(t *testing.T) {
 	fine := Limit{Name: "CPUs", Have: "2", Need: "2"}
 	slow := Limit{Name: "net.core.somaxconn", Have: "128", Need: "4,096", Fix: "sysctl -w net.core.somaxconn=4096", Level: Slow}

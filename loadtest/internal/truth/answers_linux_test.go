@@ -134,23 +134,6 @@ func TestSwappedAnswers(t *testing.T) {
 	})
 }
 
-func TestDoubledAnswers(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, reaper(func(p *peer, m message) {
-			p.echo(m.line)
-			if (p.n+m.n)%10 == 0 {
-				p.send(m.line)
-			}
-		}), living+" --size 64")
-		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
-		require.NotZero(t, want.wrong)
-		require.Equal(t, want.messages, g.Messages)
-		require.Equal(t, want.answers, g.Answers)
-		require.Equal(t, want.wrong, g.Doubled)
-	})
-}
-
 // TestAnswersInWrongOrder answers two messages of a connection in the opposite order.
 func TestAnswersInWrongOrder(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
@@ -236,20 +219,6 @@ func TestRateOfAnswers(t *testing.T) {
 		}, "echo -c 100 --timeout 0 --for 4s")
 		got.requireOutcome(t, exitPassed)
 		require.InEpsilon(t, 1000, noted(t, got, "answers per second"), 0.02)
-	})
-}
-
-func TestServerThatNeverReads(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, func() faults {
-			return faults{ignore: func(int) bool { return true }}
-		}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 1500ms --patience 1s")
-		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
-		require.Zero(t, want.messages)
-		require.Equal(t, connections, g.Opened)
-		require.Zero(t, g.Answers)
-		require.Contains(t, got.text, "the target never answers")
 	})
 }
 

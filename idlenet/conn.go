@@ -6,7 +6,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
-	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // A Conn is the Reaper's part of one connection: with it a server tells the Reaper what bytes
@@ -16,9 +15,9 @@ import (
 // empty, and SetLimits returns [ErrNotWatched]. The zero Conn is that of a closed connection. Conns
 // can be compared, and be keys of a map.
 type Conn struct {
-	shard  *shard
-	id     uint32
-	opened mono.Packed
+	shard *shard
+	id    uint32
+	mark  uint32 // of State.Own, the same for the life of the connection
 }
 
 // Conn returns the handle of a connection. The error says that c is no socket, or is
@@ -27,7 +26,7 @@ func (r *Reaper) Conn(c net.Conn) (found Conn, err error) {
 	if _, ok := r.root(c); !ok {
 		return Conn{}, errNoSocket(c)
 	}
-	r.with(c, func(s *shard, id uint32, n *conn) { found = Conn{s, id, n.Opened()} })
+	r.with(c, func(s *shard, id uint32, n *conn) { found = Conn{s, id, n.Own >> flagBits} })
 	if found == (Conn{}) {
 		return Conn{}, form.NotWatched()
 	}
@@ -42,7 +41,7 @@ func (c Conn) with(do func(s *shard, n *conn)) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.At(c.id); n.Opened() == c.opened {
+	if n := s.At(c.id); n.Used() && n.Own>>flagBits == c.mark && !s.isKept(c.id) {
 		do(s, n)
 	}
 }
@@ -155,7 +154,7 @@ var errNotWatched = fmt.Errorf("idlenet: %w", ErrNotWatched)
 // Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
 // the connection was closed.
 func (r *Reaper) Reason(c net.Conn) (reason *ReapError) {
-	r.with(c, func(s *shard, id uint32, _ *conn) {
+	r.withKept(c, func(s *shard, id uint32, _ *conn) {
 		if e := s.Ends.Of(id); e != nil {
 			reason = e.Reason
 		}

@@ -42,7 +42,7 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 		before.handler = http.DefaultServeMux
 	}
 	server.ConnState = func(c net.Conn, state http.ConnState) {
-		r.serve(c, state, true)
+		r.connState(c, state, true)
 		if before.state != nil {
 			before.state(c, state)
 		}
@@ -54,12 +54,46 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if r.leaves(request) && request.Header.Get("Upgrade") == "" {
+		switch {
+		case !r.leaves(request) || request.Header.Get("Upgrade") != "":
+		case request.ProtoMajor == 2:
+			last := lastWriter{w}
+			defer last.end()
+			w = last
+		default:
 			w.Header().Set("Connection", "close")
 		}
 		before.handler.ServeHTTP(w, request)
 	})
 }
+
+// A lastWriter writes the last answer of an HTTP/2 connection. The server makes a GOAWAY of the
+// header in the final answer, and would send it in one before, such as 103 Early Hints.
+type lastWriter struct{ http.ResponseWriter }
+
+func (w lastWriter) end() { w.Header().Set("Connection", "close") }
+
+func (w lastWriter) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		w.end()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w lastWriter) Write(b []byte) (int, error) {
+	w.end()
+	return w.ResponseWriter.Write(b)
+}
+
+func (w lastWriter) Flush() { _ = w.FlushError() }
+
+// FlushError is called by http.ResponseController.
+func (w lastWriter) FlushError() error {
+	w.end()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ConnState tells the Reaper what a net/http server does with a connection:
 //
@@ -70,8 +104,11 @@ func (r *Reaper) AttachHTTP(server *http.Server) {
 // connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
 // no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
 // of connections that the Reaper does not watch, such as those that a listener around it hides.
-func (r *Reaper) ConnState(c net.Conn, state http.ConnState) {
-	if !r.serve(c, state, false) && state < http.StateHijacked {
+func (r *Reaper) ConnState(c net.Conn, state http.ConnState) { r.connState(c, state, false) }
+
+// connState is ConnState, and says whether the server is one of AttachHTTP.
+func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
+	if !r.serve(c, state, isAttached) && state < http.StateHijacked {
 		err := form.NotWatched()
 		if _, ok := r.root(c); !ok {
 			err = errNoSocket(c)
@@ -84,6 +121,7 @@ func (r *Reaper) ConnState(c net.Conn, state http.ConnState) {
 // whether the Reaper watches the connection. It waits while a GOAWAY is written.
 func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
 	var warned chan struct{}
+	late := false // it ended before it was hijacked
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
 		isActive, wasActive := state == http.StateActive, n.Serving()
@@ -97,14 +135,19 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		switch {
 		case state == http.StateHijacked:
 			n.Own &^= attached
-		case state == http.StateClosed && s.Ends.Of(id) == nil:
-			s.drop(id, n)
+			late = n.Own&leaving != 0 && s.Ends.Of(id).Told != 0
+			s.stopLeaving(n)
+		case state == http.StateClosed:
+			s.forget(id, n)
 		case isAttached:
 			warned = s.attach(id, n, c)
 		}
 	})
 	if warned != nil {
 		<-warned
+	}
+	if own, ok := r.root(c); late && ok {
+		tell(own)
 	}
 	return watched
 }
@@ -162,7 +205,7 @@ func (r *Reaper) leaves(request *http.Request) (leaves bool) {
 			s.noteHTTP2(id, c)
 		}
 		turn := s.Watcher.Settings().Common.DrainTurn(n.Random(id))
-		leaves = n.Is(connstate.Leaving) || s.Ends.Of(id) != nil || s.Watcher.Clock.Elapsed() >= turn
+		leaves = s.Ends.Of(id) != nil || !n.Is(connstate.Exempt) && (n.Is(connstate.Leaving) || s.Watcher.Clock.Elapsed() >= turn)
 	})
 	return leaves
 }
@@ -179,21 +222,38 @@ func (s *shard) endsByProtocol(id uint32, n *conn, r reap.Reason) bool {
 	return false
 }
 
+// startLeaving makes a connection that has ended stay until its protocol allows its end. It counts
+// as one that stays meanwhile, so that MaxConnections bounds such connections, too.
+func (s *shard) startLeaving(n *conn) {
+	n.Own |= leaving
+	s.Watcher.Decided.Add(-1)
+}
+
+func (s *shard) stopLeaving(n *conn) {
+	if n.Own&leaving != 0 {
+		n.Own &^= leaving
+		s.Watcher.Decided.Add(1)
+	}
+}
+
 // leave goes on to end a connection by its protocol. It returns the time of the next look at it, if
 // it is before the end of its CloseGrace.
 func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
 	if n.Serving() {
 		return now.Add(quiet)
 	}
-	if _, both, _ := s.Silence(id, n); both < quiet {
-		return now.Add(quiet - both)
+	s.exact = true // after a stop of the process a request may wait
+	silent := s.Quiet(id, n)
+	s.exact = false
+	if silent < quiet {
+		return now.Add(quiet - silent)
 	}
 	if c := s.http2[id]; c != nil && c.warned == nil {
 		c.warned = make(chan struct{}) // from now on serve waits for the GOAWAY
 		s.calls = append(s.calls, func() { s.reaper.spawn(c.sendGoAway) })
 		return now.Add(quiet)
 	}
-	n.Own &^= leaving
+	s.stopLeaving(n)
 	own := n.Front.own()
 	s.calls = append(s.calls, func() { tell(own) })
 	return verdict.Never

@@ -50,11 +50,8 @@ func (r *Reaper) Listen(inner net.Listener) (*Listener, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := checkSocketsOf(r.watch.Settings().Front.(*Config), inner.Addr()); err != nil {
+	if err := r.checkKind(inner.Addr()); err != nil {
 		return nil, err
-	}
-	if r.addr == nil || !isTCP(inner.Addr()) {
-		r.addr = inner.Addr()
 	}
 	r.listening.Add(1)
 	return &Listener{Reaper: r, inner: inner}, nil
@@ -71,10 +68,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		if l.admit(c, l.awaitRoom) {
-			return l.add(c, 0), nil
+		if !l.admit(c, l.awaitRoom) {
+			_ = c.Close()
+			continue
 		}
-		_ = c.Close()
+		if c, err = l.add(c, 0); err != nil {
+			l.watch.Warn(&l.warnings.foreign, "a connection is not watched: no limit applies to it", "error", err)
+		}
+		return c, nil
 	}
 }
 

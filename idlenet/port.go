@@ -106,21 +106,20 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 		s.Watcher.Warn(&s.reaper.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
 			"it ends each connection then, also one that has exchanged messages", "remote", watch.NameOf(c.RemoteAddr()))
 	}
-	reset, polite := s.Set.Resets(reason.Reason), s.endsByProtocol(id, n, reason.Reason)
-	if polite {
-		n.Own |= leaving
+	reset := s.Set.Resets(reason.Reason)
+	if !reset && s.endsByProtocol(id, n, reason.Reason) {
+		s.startLeaving(n)
 	}
 	s.calls = append(s.calls, func() {
 		if cfg.OnReap != nil { // first, so that the server finds what it has noted
 			cfg.OnReap(c, reason)
 		}
-		switch {
-		case reset:
+		if reset {
 			closeNow(own, true)
-		case !polite:
+		}
+		if s.told(id, e, cfg.CloseGrace) && !reset {
 			tell(own)
 		}
-		s.told(id, e, cfg.CloseGrace)
 	})
 }
 
@@ -133,23 +132,39 @@ func (s *shard) LookAtEnded(id uint32, n *conn, e *watch.End, now mono.Time) (ne
 	case isClosed(own):
 		s.keepReason(id, n, e)
 		return e.CloseAt, true
-	case now >= e.CloseAt:
-		// The server had no time to close it during outages.
-		if ran := e.CloseAt.Add(s.Outages.At(now).Server.Within(e.Told, now)); now < ran {
-			return ran, true
-		}
+	case e.Told == 0:
+		return e.CloseAt, true
+	}
+	closeAt := e.CloseAt
+	if now >= closeAt { // the server had no time to close it during outages
+		closeAt = closeAt.Add(s.Outages.At(now).Server.Within(e.Told, now))
+	}
+	switch {
+	case now >= closeAt:
+		s.stopLeaving(n)
 		s.calls = append(s.calls, func() { closeNow(own, false) })
 		return now.Add(s.Watcher.Clock.Tick()), true
-	case n.Own&leaving != 0 && e.Told != 0:
-		return min(s.leave(id, n, now), e.CloseAt), true
+	case n.Own&leaving != 0:
+		return min(s.leave(id, n, now), closeAt), true
 	}
-	return e.CloseAt, true
+	return closeAt, true
 }
 
 // keepReason takes note that a connection with an End is closed.
 func (s *shard) keepReason(id uint32, n *conn, e *watch.End) {
 	s.noteClosed(id, n)
 	e.CloseAt = s.Watcher.Clock.Elapsed().Add(reasonKept)
+}
+
+// forget takes note that the server has closed a connection, which is not kept.
+func (s *shard) forget(id uint32, n *conn) {
+	e := s.Ends.Of(id)
+	if e == nil {
+		s.drop(id, n)
+		return
+	}
+	s.keepReason(id, n, e)
+	s.Soon(n) // the next look may be at the end of CloseGrace, or never
 }
 
 func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }

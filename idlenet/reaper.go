@@ -126,7 +126,7 @@ func (r *Reaper) Admit(c net.Conn) (net.Conn, error) {
 	if !r.admit(c, nil) {
 		return c, ErrRefused
 	}
-	return r.add(c, 0), nil
+	return r.add(c, 0)
 }
 
 // Watch is [Reaper.Admit] for a connection that was dialled. It is never refused by a limit. Its
@@ -135,7 +135,7 @@ func (r *Reaper) Watch(c net.Conn) (net.Conn, error) {
 	if err := r.checkNew(c); err != nil {
 		return c, err
 	}
-	return r.add(c, dialled), nil
+	return r.add(c, dialled)
 }
 
 // checkNew refuses a connection that cannot be watched.
@@ -144,10 +144,21 @@ func (r *Reaper) checkNew(c net.Conn) error {
 	if !ok {
 		return errNoSocket(c)
 	}
-	if _, err := r.Conn(c); err == nil {
-		return errors.New("idlenet: the connection is watched already")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.checkKind(own.LocalAddr())
+}
+
+// checkKind refuses sockets that cannot keep the limits of the Config, and remembers what sockets
+// there are, for later changes of the Config. The caller holds mu.
+func (r *Reaper) checkKind(addr net.Addr) error {
+	if err := checkSocketsOf(r.watch.Settings().Front.(*Config), addr); err != nil {
+		return err
 	}
-	return checkSocketsOf(r.watch.Settings().Front.(*Config), own.LocalAddr())
+	if r.addr == nil || !isTCP(addr) {
+		r.addr = addr
+	}
+	return nil
 }
 
 // Forget says that the server has closed a connection. The Reaper finds that out by itself, but
@@ -157,22 +168,17 @@ func (r *Reaper) Forget(c net.Conn) error {
 	err := form.NotWatched()
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		err = nil
-		if e := s.Ends.Of(id); e != nil {
-			s.keepReason(id, n, e)
-		} else {
-			s.drop(id, n)
-		}
+		s.forget(id, n)
 	})
 	return err
 }
 
-// add watches a connection.
-func (r *Reaper) add(c net.Conn, flags uint32) net.Conn {
+// add watches a connection. The error says that it is no socket, or watched already.
+func (r *Reaper) add(c net.Conn, flags uint32) (net.Conn, error) {
 	own, ok := r.root(c)
 	if !ok {
-		r.watch.Warn(&r.warnings.foreign, "a connection is not watched: no limit applies to it", "error", errNoSocket(c))
-		r.sources.Release(sourcelimit.AddrOf(c.RemoteAddr()))
-		return c
+		r.giveBack(c, flags)
+		return c, errNoSocket(c)
 	}
 	_ = control(own, func(fd uintptr) { kernel.NoteOpened(int(fd)) })
 	if r.watch.Settings().Front.(*Config).Stamp {
@@ -180,8 +186,19 @@ func (r *Reaper) add(c net.Conn, flags uint32) net.Conn {
 	}
 	r.watch.Open.Add(1)
 	r.startDriver()
-	r.shard(own).add(c, own, flags)
-	return c
+	if !r.shard(own).add(c, own, flags) {
+		r.watch.Open.Add(-1)
+		r.giveBack(c, flags)
+		return c, errors.New("idlenet: the connection is watched already")
+	}
+	return c, nil
+}
+
+// giveBack frees the place of a connection among those of its source.
+func (r *Reaper) giveBack(c net.Conn, flags uint32) {
+	if flags&dialled == 0 {
+		r.sources.Release(sourcelimit.AddrOf(c.RemoteAddr()))
+	}
 }
 
 // startDriver starts the driver, unless it runs. The caller has counted a connection.

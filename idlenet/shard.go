@@ -9,7 +9,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/watch"
-	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // A shard has a part of the connections, so that goroutines that accept, hold and release rarely
@@ -25,7 +24,8 @@ type shard struct {
 	calls   []func()           // to make after unlocking
 	hand    uint32             // the id at which the search for closed connections goes on
 	probed  uint32             // the id that was probed last
-	sheds   bool               // a connection is chosen to make room
+	exact   bool               // unread bytes count, however fresh
+	opens   uint32             // connections so far
 }
 
 // A front is what a Reaper keeps of a connection.
@@ -66,12 +66,13 @@ func (f *front) own() socket {
 
 type conn = watch.Conn[front]
 
-// The bits of State.Own.
+// The bits of State.Own. Those above tell a connection from others that had its number before.
 const (
 	dialled    = 1 << iota // it came by Watch
 	attached               // its server is one of AttachHTTP
 	negotiated             // its protocol is known
 	leaving                // it has ended, and its server is not told yet
+	flagBits   = iota
 )
 
 func newShard(r *Reaper, number uint32) *shard {
@@ -109,22 +110,36 @@ func (r *Reaper) shard(own socket) *shard {
 // so that about as many closed connections are kept as there are open ones, at most.
 const searchPerAdd = 2
 
-// add watches a connection.
-func (s *shard) add(c net.Conn, own socket, flags uint32) {
+// add watches a connection. It reports false if the connection is watched already.
+func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if old, ok := s.ids.Find(address(own)); ok {
+		if !s.isKept(old) {
+			return false
+		}
+		s.drop(old, s.At(old)) // its engine uses the object again
+	}
 	if s.Open == 0 {
 		s.Follow(s.Watcher.Settings())
 	}
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
-	n.Own = flags
+	s.opens++
+	n.Own = flags | s.opens<<flagBits
 	n.Front = front{conntable.Record{Heard: s.Watcher.Clock.Stamp().Short(), Tag: conntable.Fresh}, keep(c, own)}
 	s.ids.Add(address(own), id)
 	s.File(id, n, now)
 	for range searchPerAdd {
 		s.searchClosed()
 	}
+	return true
+}
+
+// isKept reports whether a connection is closed, and only its reason is kept.
+func (s *shard) isKept(id uint32) bool {
+	e := s.Ends.Of(id)
+	return e != nil && e.Closed
 }
 
 // searchClosed drops the next connection if it is closed. It reports whether it is open.
@@ -183,14 +198,13 @@ func (s *shard) drop(id uint32, n *conn) {
 
 // noteClosed counts a connection that was found closed.
 func (s *shard) noteClosed(id uint32, n *conn) {
+	s.stopLeaving(n)
 	if !s.CountClosed(id, n) {
 		return
 	}
 	delete(s.http2, id)
 	delete(s.remotes, n)
-	if n.Own&dialled == 0 {
-		s.reaper.sources.Release(sourcelimit.AddrOf(n.Front.conn().RemoteAddr()))
-	}
+	s.reaper.giveBack(n.Front.conn(), n.Own)
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++
 	}
@@ -199,6 +213,15 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 // with calls a function with the state of a connection. It does nothing if the Reaper does not
 // watch the connection.
 func (r *Reaper) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
+	r.withKept(c, func(s *shard, id uint32, n *conn) {
+		if !s.isKept(id) {
+			do(s, id, n)
+		}
+	})
+}
+
+// withKept is with for closed connections with a reason that is kept, too.
+func (r *Reaper) withKept(c net.Conn, do func(s *shard, id uint32, n *conn)) {
 	own, ok := r.root(c)
 	if !ok {
 		return
@@ -216,21 +239,25 @@ func (r *Reaper) with(c net.Conn, do func(s *shard, id uint32, n *conn)) {
 // complete a handshake or a message.
 func (s *shard) fresh(n *conn) time.Duration {
 	lim := s.LimitsOf(n)
-	if s.sheds || lim.Rate.BytesPerSecond > 0 || lim.Handshake > 0 && !n.Front.record.Has(conntable.Ready) {
+	if s.exact || lim.Rate.BytesPerSecond > 0 || lim.Handshake > 0 && !n.Front.record.Has(conntable.Ready) {
 		return 0
 	}
 	return lim.ShortestIdle() / 2
 }
 
-// told begins the grace in which the server is to close a connection.
-func (s *shard) told(id uint32, e *watch.End, grace time.Duration) {
+// told begins the grace in which the server is to close a connection. It reports whether the server
+// is to be told now, and not by its protocol.
+func (s *shard) told(id uint32, e *watch.End, grace time.Duration) (now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Ends.Of(id) == e && !e.Closed {
-		e.Told = s.Watcher.Clock.Elapsed()
-		e.CloseAt = e.Told.Add(grace)
-		s.Soon(s.At(id))
+	if s.Ends.Of(id) != e || e.Closed {
+		return false
 	}
+	e.Told = s.Watcher.Clock.Elapsed()
+	e.CloseAt = e.Told.Add(grace)
+	n := s.At(id)
+	s.Soon(n)
+	return n.Own&leaving == 0
 }
 
 // lastRead returns the record of a connection. With Config.Stamp it has the last Read, unless a

@@ -94,8 +94,8 @@ func (s *shard) shedOne(protect time.Duration) bool {
 // mostSilent returns the connection of the next sample in which nothing was sent for longest, at
 // least for a time, and how long its peer sent nothing. It returns nil if there is none.
 func (s *shard) mostSilent(longest time.Duration) (victim uint32, found *conn, lasted time.Duration) {
-	s.sheds = true
-	defer func() { s.sheds = false }()
+	s.exact = true
+	defer func() { s.exact = false }()
 	n := s.Len()
 	for k := range min(n, shedSample) {
 		id := (s.probed + k + 1) % n

@@ -419,8 +419,11 @@ func (l *simLife) Decided() bool {
 	return ok && s.Ends.Of(id) != nil
 }
 
-// isWatched reports whether the Listener knows the connection.
-func (l *simLife) isWatched() bool { return l.w.ln.conn(l.conn).ID() != "" }
+// isWatched reports whether the Listener knows the connection, or keeps its reason.
+func (l *simLife) isWatched() (is bool) {
+	l.w.ln.withKept(l.conn, func(*shard, uint32, *conn) { is = true })
+	return is
+}
 
 // CheckOwn checks that a kick and the end of a connection are carried out in time.
 func (l *simLife) CheckOwn() {

@@ -134,6 +134,16 @@ func (s *Shard[C]) Silence(id uint32, c *Conn[C]) (peer, both time.Duration, new
 	return max(peer, 0), max(min(both, peer), 0), news
 }
 
+// Quiet returns for how long nothing was sent in either direction, and 0 while output waits in the
+// kernel.
+func (s *Shard[C]) Quiet(id uint32, c *Conn[C]) time.Duration {
+	_, both, _ := s.Silence(id, c)
+	if s.evidence.Queued > 0 {
+		return 0
+	}
+	return both
+}
+
 func (set *Settings) log(level slog.Level, text string, remote net.Addr, reason *reap.Error) {
 	if log := set.Logger; log.Enabled(context.Background(), level) {
 		attrs := []any{"remote", NameOf(remote), "reason", reason.Reason,

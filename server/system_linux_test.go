@@ -44,6 +44,26 @@ func TestOpenFilesAreInUse(t *testing.T) {
 	require.Greater(t, next, free)
 }
 
+// TestDescriptorsAreCountedWithoutAList counts 500 open descriptors as often as a monitor asks.
+func TestDescriptorsAreCountedWithoutAList(t *testing.T) {
+	var dir unix.Stat_t
+	require.NoError(t, unix.Stat("/proc/self/fd", &dir))
+	if dir.Size == 0 {
+		t.Skip("the kernel does not count descriptors: Linux 6.2 is needed")
+	}
+	for range 500 {
+		f, err := os.Open(os.DevNull)
+		require.NoError(t, err)
+		defer f.Close()
+	}
+	names, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	n, ok := descriptorsInUse()
+	require.True(t, ok)
+	require.InDelta(t, len(names), n, 5, "other tests open and close some")
+	require.LessOrEqual(t, testing.AllocsPerRun(20, func() { descriptorsInUse() }), 10.0, "a list would allocate for each descriptor")
+}
+
 func TestNoDescriptorIsFreeAtTheLimit(t *testing.T) {
 	var was unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))

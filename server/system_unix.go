@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -24,7 +25,14 @@ func descriptorLimit() (int, error) {
 // descriptorsInUse returns the number of open descriptors of the process. On systems without /proc
 // it returns the lowest free descriptor. It returns false if there is no free one.
 func descriptorsInUse() (int, bool) {
-	names, err := os.ReadDir("/proc/self/fd")
+	const dir = "/proc/self/fd"
+	// Since Linux 6.2 the size of the directory is their number. Before, it is 0, and a list of
+	// 10,000 descriptors takes 16 ms. Other systems report another size.
+	var dirStat unix.Stat_t
+	if runtime.GOOS == "linux" && unix.Stat(dir, &dirStat) == nil && dirStat.Size > 0 {
+		return int(dirStat.Size), true
+	}
+	names, err := os.ReadDir(dir)
 	if err != nil {
 		return lowestFree()
 	}

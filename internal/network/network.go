@@ -12,10 +12,19 @@ const (
 	IPv6Bits = 64
 )
 
-// AddrOf returns the IP address of a TCP address, or the zero Addr.
+// AddrOf returns the IP address of a peer: of TCP, UDP and IP, and of all types with a method
+// AddrPort. A unix socket has the zero Addr.
 func AddrOf(addr net.Addr) netip.Addr {
-	tcp, _ := addr.(*net.TCPAddr)
-	return tcp.AddrPort().Addr()
+	switch addr := addr.(type) {
+	case interface{ AddrPort() netip.AddrPort }:
+		return addr.AddrPort().Addr()
+	case *net.IPAddr:
+		if addr != nil {
+			ip, _ := netip.AddrFromSlice(addr.IP)
+			return ip.WithZone(addr.Zone)
+		}
+	}
+	return netip.Addr{}
 }
 
 // Of returns the network of an address, by the length of its prefix in IPv4 and in IPv6. An IPv4

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
@@ -15,4 +16,18 @@ func TestTheNetworkOfAnAddress(t *testing.T) {
 		require.Equal(t, netip.MustParsePrefix(want), Of(netip.MustParseAddr(addr), 24, 64), addr)
 	}
 	require.Zero(t, Of(netip.Addr{}, 32, 64))
+}
+
+func TestAnAddressIsFoundWhateverTheProtocol(t *testing.T) {
+	ip := net.ParseIP("2001:db8::7")
+	for _, addr := range []net.Addr{
+		&net.TCPAddr{IP: ip, Port: 1, Zone: "eth0"}, &net.UDPAddr{IP: ip, Port: 1, Zone: "eth0"}, &net.IPAddr{IP: ip, Zone: "eth0"},
+	} {
+		require.Equal(t, netip.MustParseAddr("2001:db8::7%eth0"), AddrOf(addr), "%T", addr)
+	}
+	for _, addr := range []net.Addr{
+		nil, (*net.TCPAddr)(nil), (*net.UDPAddr)(nil), (*net.IPAddr)(nil), &net.TCPAddr{}, &net.IPAddr{}, &net.UnixAddr{Name: "192.0.2.7"},
+	} {
+		require.Zero(t, AddrOf(addr), "%T", addr)
+	}
 }

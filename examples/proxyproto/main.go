@@ -82,10 +82,14 @@ func header(c gnet.Conn) (client net.Addr, err error) {
 		return nil, err
 	}
 	_, _ = c.Discard(n)
-	if found.Command.IsLocal() || found.SourceAddr == nil { // a health check of the proxy
+	if found.Command.IsLocal() { // a health check of the proxy
 		return c.RemoteAddr(), nil
 	}
-	return found.SourceAddr, nil
+	tcp, ok := found.SourceAddr.(*net.TCPAddr)
+	if !ok { // the name of a unix socket could have lines of its own for the log
+		return nil, errors.New("no TCP address in the header of the PROXY protocol")
+	}
+	return tcp, nil
 }
 
 // headerSize returns the length of the header in b, 0 while it is incomplete.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/binary"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	proxyproto "github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/examples/internal/recipe"
@@ -91,4 +94,34 @@ func TestNoHeader(t *testing.T) {
 	server.Await("no header of the PROXY protocol(?s:.)*no header|(?s:.)*ProxyProtocol|proxyproto")
 	recipe.Client(t, "socat", "-u", "SYSTEM:printf PROXY; sleep 5", "TCP:"+addr)
 	server.Await("closed: idle: connection reaped: no handshake")
+}
+
+// v2 returns a header of version 2 with the bytes of an address.
+func v2(family proxyproto.AddressFamilyAndProtocol, address []byte) []byte {
+	b := append([]byte(proxyproto.SIGV2), byte(proxyproto.PROXY), byte(family))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(address)))
+	return append(b, address...)
+}
+
+// TestOnlyTCPAddressesAreBelieved has headers with the name of a unix socket, which has a line for
+// the log in it, and with datagrams.
+func TestOnlyTCPAddressesAreBelieved(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t, "-handshake-timeout", recipe.Timeout.String())
+	unix := make([]byte, 216)
+	copy(unix, "x\n2026/01/01 00:00:00 forged")
+	copy(unix[108:], "y")
+	ipv4 := []byte{192, 0, 2, 7, 198, 51, 100, 1, 200, 34, 1, 187}
+	headers := [][]byte{v2(proxyproto.UnixStream, unix), v2(proxyproto.UnixDatagram, unix), v2(proxyproto.UDPv4, ipv4)}
+	for _, header := range headers {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = c.Write(append(header, "hello"...))
+		require.NoError(t, err)
+		echo, _ := io.ReadAll(c)
+		require.Empty(t, echo, "the connection is closed")
+	}
+	recipe.Eventually(t, "three refused headers", func() bool { return server.Count("no TCP address") == len(headers) })
+	server.RequireNone("(?m)^2026/01/01 00:00:00 forged")
 }

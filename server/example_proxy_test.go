@@ -17,22 +17,32 @@ import (
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
-// proxied is a server behind a proxy that sends the address of the client in the first line, as the
-// PROXY protocol does.
+// proxied is an echo server behind a proxy that sends the address of the client in the first line,
+// as the PROXY protocol does. Later lines are the client's, whatever they look like.
 type proxied struct {
 	gnet.BuiltinEventEngine
 	sources *sourcelimit.Sources
 }
 
 func (p *proxied) OnTraffic(c gnet.Conn) gnet.Action {
+	if c.Context() == nil {
+		return p.admit(c)
+	}
+	msg, _ := c.Next(-1)
+	_, _ = c.Write(msg)
+	return gnet.None
+}
+
+// admit takes the first line of a connection.
+func (p *proxied) admit(c gnet.Conn) gnet.Action {
+	const longest = 107 // bytes of a line of the PROXY protocol
 	msg, _ := c.Peek(-1)
 	end := bytes.IndexByte(msg, '\n')
-	if end < 0 {
+	if end < 0 && len(msg) < longest {
 		return gnet.None // the line is not complete
 	}
-	fields := strings.Fields(string(msg[:end])) // PROXY TCP4 192.0.2.7 198.51.100.1 51234 443
-	_, _ = c.Discard(end + 1)
-	if len(fields) < 3 {
+	fields := strings.Fields(string(msg[:max(end, 0)])) // PROXY TCP4 192.0.2.7 198.51.100.1 51234 443
+	if len(fields) < 3 || fields[0] != "PROXY" {
 		return gnet.Close
 	}
 	from, err := netip.ParseAddr(fields[2])
@@ -44,7 +54,11 @@ func (p *proxied) OnTraffic(c gnet.Conn) gnet.Action {
 		return gnet.Close
 	}
 	c.SetContext(from) // for OnClose
+	_, _ = c.Discard(end + 1)
 	_, _ = c.Write([]byte("welcome\n"))
+	if c.InboundBuffered() > 0 {
+		return p.OnTraffic(c)
+	}
 	return gnet.None
 }
 
@@ -74,21 +88,34 @@ func Example_proxy() {
 	}
 	go func() { _ = s.Run(context.Background()) }()
 	addr := (<-started).String()
-	for _, from := range []string{"192.0.2.7", "192.0.2.7", "203.0.113.9"} {
+	dial := func(from string) net.Conn {
 		c, err := net.Dial("tcp", addr)
 		if err != nil {
 			log.Fatal(err)
 		}
-		defer c.Close()
 		fmt.Fprintf(c, "PROXY TCP4 %s 198.51.100.1 51234 443\r\n", from)
+		return c
+	}
+	read := func(c net.Conn) string {
 		answer := make([]byte, 64)
 		n, _ := c.Read(answer)
-		fmt.Printf("%s: %s", from, answer[:n])
+		return string(answer[:n])
 	}
+	for _, from := range []string{"192.0.2.7", "192.0.2.7", "203.0.113.9"} {
+		c := dial(from)
+		defer c.Close()
+		fmt.Printf("%s: %s", from, read(c))
+		fmt.Fprint(c, "PROXY TCP4 192.0.2.99 1.2.3.4 5 6\n") // a client that pretends to be the proxy
+		fmt.Print(read(c))
+	}
+	fmt.Print("192.0.2.99: ", read(dial("192.0.2.99")))
 	fmt.Println(s.Close())
 	// Output:
 	// 192.0.2.7: welcome
+	// PROXY TCP4 192.0.2.99 1.2.3.4 5 6
 	// 192.0.2.7: too many
 	// 203.0.113.9: welcome
+	// PROXY TCP4 192.0.2.99 1.2.3.4 5 6
+	// 192.0.2.99: welcome
 	// <nil>
 }

@@ -183,7 +183,9 @@ type OutputLimit struct {
 // pings are sent 30 seconds apart, and the connection is closed after 150 to 162 seconds. Retry
 // counts from when a ping was sent, so each ping may add a tick. ReadTimeout and AllTimeout, if
 // they are set, should be longer than the whole, 162 seconds here: otherwise they close the
-// connection before the last ping, or before the first one. The zero Heartbeat is off.
+// connection before the last ping, or before the first one. If ReadTimeout leaves no time for any
+// ping, a warning is logged: only held connections are pinged, and those with limits of their own.
+// The zero Heartbeat is off.
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration

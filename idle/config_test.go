@@ -1,7 +1,9 @@
 package idle
 
 import (
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 func TestMiddlewareRefusesBadConfig(t *testing.T) {
@@ -51,6 +54,40 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 				require.ErrorContains(t, err, want)
 			}
 		})
+	}
+}
+
+func TestAReadTimeoutBeforeTheFirstPingIsWarnedOf(t *testing.T) {
+	const s = time.Second
+	ping := func(gnet.Conn) []byte { return nil }
+	for what, tc := range map[string]struct {
+		cfg   Config
+		warns bool
+	}{
+		"shorter":                  {Config{ReadTimeout: 20 * s, Heartbeat: Heartbeat{Interval: 30 * s}}, true},
+		"the same":                 {Config{ReadTimeout: 30 * s, Heartbeat: Heartbeat{Interval: 30 * s}}, true},
+		"a little jitter":          {Config{ReadTimeout: 20 * s, Jitter: 0.5, Heartbeat: Heartbeat{Interval: 30 * s}}, true},
+		"longer with jitter":       {Config{ReadTimeout: 20 * s, Jitter: 1, Heartbeat: Heartbeat{Interval: 30 * s}}, false},
+		"longer":                   {Config{ReadTimeout: 31 * s, Heartbeat: Heartbeat{Interval: 30 * s}}, false},
+		"bytes that are no pong":   {Config{ReadTimeout: 20 * s, Heartbeat: Heartbeat{Interval: 30 * s, IsPong: func(gnet.Conn) bool { return false }}}, false},
+		"a handler that decides":   {Config{ReadTimeout: 20 * s, OnIdle: func(gnet.Conn, Event) gnet.Action { return gnet.None }, Heartbeat: Heartbeat{Interval: 30 * s}}, false},
+		"output counts as well":    {Config{AllTimeout: 20 * s, Heartbeat: Heartbeat{Interval: 30 * s}}, false},
+		"no heartbeat, no warning": {Config{ReadTimeout: 20 * s}, false},
+	} {
+		var out syncbuf.Buffer
+		tc.cfg.Logger = slog.New(slog.NewTextHandler(&out, nil))
+		if tc.cfg.Heartbeat.Interval > 0 {
+			tc.cfg.Heartbeat.Ping = ping
+		}
+		r, err := Middleware(newEcho(), tc.cfg)
+		require.NoError(t, err)
+		require.NoError(t, r.Update(func(cfg *Config) { cfg.MaxAge = time.Hour }))
+		flushLog(r)
+		warnings := 0
+		if tc.warns {
+			warnings = 2 // at the start, and by Update
+		}
+		require.Equal(t, warnings, strings.Count(out.String(), "heartbeat=30s pings-take=1m36s"), "%s: %s", what, &out)
 	}
 }
 

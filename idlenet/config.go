@@ -158,8 +158,9 @@ const (
 
 // Heartbeat asks silent peers for a sign of life. A peer that sends nothing for Interval gets a
 // ping. If it stays silent, another ping follows after each Retry, MaxMissed in all. One Retry
-// after the last ping the connection ends with the reason reap.HeartbeatTimeout. The zero Heartbeat
-// is off.
+// after the last ping the connection ends with the reason reap.HeartbeatTimeout. ReadTimeout, if it
+// is set, should be longer than the whole. If it leaves no time for any ping, a warning is logged.
+// The zero Heartbeat is off.
 type Heartbeat struct {
 	// Interval is the silence before the first ping.
 	Interval time.Duration

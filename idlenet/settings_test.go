@@ -1,12 +1,16 @@
 package idlenet
 
 import (
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -50,4 +54,20 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	require.Equal(t, 5*second, cfg.CloseGrace)
 	require.Equal(t, []Reason{reap.WriteStall}, cfg.Reset)
 	require.Equal(t, 100*time.Millisecond, cfg.Tick)
+}
+
+func TestAReadTimeoutBeforeTheFirstPingIsWarnedOf(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer inner.Close()
+	for read, warns := range map[time.Duration]bool{20 * time.Second: true, 97 * time.Second: false} {
+		var out syncbuf.Buffer
+		ln, err := Listen(inner, Config{
+			ReadTimeout: read, Heartbeat: Heartbeat{Interval: 30 * time.Second, Ping: func(net.Conn) {}},
+			Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		})
+		require.NoError(t, err)
+		logging.Of(ln.Config().Logger).Flush()
+		require.Equal(t, warns, strings.Contains(out.String(), "read-timeout=20s heartbeat=30s pings-take=1m36s"), out.String())
+	}
 }

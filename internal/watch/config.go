@@ -128,6 +128,23 @@ func (cfg *Config) checkParts(refuse configtable.Refuse) {
 	}
 }
 
+// warn logs a warning if read idle always comes before the first ping. That is no mistake: a held
+// connection is never read idle, and others may have limits of their own.
+func (cfg *Config) warn() {
+	lim, h := &cfg.Limits, &cfg.Limits.Heartbeat
+	decides := reflect.ValueOf(cfg.Front).Elem().FieldByName("OnIdle")
+	switch {
+	case lim.Read == 0 || h.Interval == 0 || h.PongsOnly, decides.IsValid() && !decides.IsNil():
+		return
+	// Both jitters use the same random number of a connection, so the extremes suffice.
+	case lim.Read > h.Interval, lim.Read+verdict.Share(lim.Read, lim.Jitter) > h.Interval+verdict.Share(h.Interval, h.Jitter):
+		return
+	}
+	whole := h.Interval + verdict.Share(h.Interval, h.Jitter) + time.Duration(h.MaxMissed)*h.Retry
+	cfg.Logger.Warn("read-timeout closes a silent connection before heartbeat sends a ping: set read-timeout longer than all pings take, "+
+		"or leave one of both out", "read-timeout", lim.Read, "heartbeat", h.Interval, "pings-take", whole)
+}
+
 // rateFits reports whether the bytes of a window fit the counter of a connection.
 func rateFits(r verdict.Rate) bool {
 	return r.Window <= 0 || r.BytesPerSecond <= math.MaxInt32/int(max(r.Window/time.Second, 1))

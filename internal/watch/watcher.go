@@ -47,6 +47,7 @@ func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake ch
 	w.Monitor.Init(elapsed())
 	w.groups.init()
 	w.put(newSettings(form, cfg, 1, overlay{}, nil, 0))
+	cfg.warn()
 }
 
 // Settings returns the settings in force.
@@ -186,6 +187,7 @@ func Update[C any](w *Watcher, edit func(*C), check Checker[C]) error {
 		}
 		if w.replace(old, checked) {
 			checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.LogValue(&cfg))
+			checked.warn()
 			return nil
 		}
 	}

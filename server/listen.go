@@ -165,8 +165,8 @@ type socket struct {
 }
 
 func (s *socket) Close() error {
-	now, err := os.Lstat(s.name)
-	s.SetUnlinkOnClose(err == nil && os.SameFile(s.info, now)) // the first Close does that
+	now, _ := os.Lstat(s.name)
+	s.SetUnlinkOnClose(os.SameFile(s.info, now)) // the first Close does that; false if there is none
 	return s.UnixListener.Close()
 }
 

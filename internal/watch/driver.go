@@ -15,7 +15,6 @@ func (w *Watcher) untilTick() time.Duration {
 // It ends when stop is closed or round reports false.
 func (w *Watcher) Drive(stop <-chan struct{}, pause time.Duration, round func() (more bool)) {
 	timer := time.NewTimer(w.untilTick())
-	defer timer.Stop()
 	woken := false
 	for {
 		select {

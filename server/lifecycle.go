@@ -91,7 +91,7 @@ func (s *Server) serve(set *setup) error {
 	limits.MaxConnections = set.limit
 	s.cfg.Logger.Info("serving", "config", s.cfg, "idle", limits, "limit", set.limit, "because", set.why)
 	setMaxConnections(s.reaper, set.limit)
-	helpers.Go(func() { (&reporter{log: s.cfg.Logger, reaper: s.reaper, admission: s.admission}).run(helping) })
+	helpers.Go(func() { (&reporter{log: s.cfg.Logger, stats: s.reaper.Stats, admission: s.admission}).run(helping) })
 	if s.cfg.Handler.OnBoot(gnet.Engine{}) == gnet.Shutdown {
 		return nil
 	}

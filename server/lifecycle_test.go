@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -212,4 +214,35 @@ type usesReaper struct {
 func (h *usesReaper) OnOpen(gnet.Conn) ([]byte, gnet.Action) {
 	h.connections = h.reaper.Connections()
 	return nil, gnet.Shutdown
+}
+
+// TestCloseDuringALookUp has an address whose name is never found.
+func TestCloseDuringALookUp(t *testing.T) {
+	was, asked := net.DefaultResolver, make(chan struct{}, 1)
+	defer func() { net.DefaultResolver = was }()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	s, err := New(Config{Addresses: []string{"name.invalid:0"}, Handler: &echo{}, Idle: idleConfig})
+	require.NoError(t, err)
+	result := inBackground(func() error { return s.Run(t.Context()) })
+	await(t, asked)
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, await(t, result), ErrServerClosed)
+}
+
+func TestRunUntilSignalLeavesNoGoroutine(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, OnStarted: func(*Server) { cancel() }})
+	require.NoError(t, err)
+	require.NoError(t, s.RunUntilSignal(ctx))
+	require.Eventually(t, func() bool {
+		stacks := make([]byte, 1<<20)
+		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "RunUntilSignal.func")
+	}, 10*time.Second, 10*time.Millisecond)
 }

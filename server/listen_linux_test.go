@@ -105,6 +105,11 @@ func TestAllOrNone(t *testing.T) {
 	require.NoFileExists(t, name)
 }
 
+func TestADirectoryThatTakesNoSocket(t *testing.T) {
+	_, err := all(t, false, "unix:///proc/s")
+	require.ErrorContains(t, err, "server: cannot listen: listen unix /proc/s: bind: ")
+}
+
 func TestASocketThatWasReplacedIsKept(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "s")
 	first, err := all(t, false, "unix://"+name)

@@ -22,7 +22,7 @@ const (
 // been reaped, or were rejected.
 type reporter struct {
 	log       *slog.Logger
-	reaper    *idle.Reaper
+	stats     func() idle.Stats // of the Reaper
 	admission *admission
 
 	last     idle.Stats // as logged
@@ -35,7 +35,7 @@ type reporter struct {
 func (r *reporter) run(ctx context.Context) {
 	for n := 1; ; n++ {
 		more := sleep(ctx, rejectedInterval)
-		now := r.reaper.Stats()
+		now := r.stats()
 		rejected, why := r.admission.total()
 		r.logRejected(rejected, why, &r.rejected)
 		r.logRejected(now.Refused, "the limit of connections is reached, or the server drains", &r.refused)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -30,6 +31,23 @@ func TestAReportHasNewReapsOnly(t *testing.T) {
 	r.logReaped(s)
 	require.Contains(t, out.String(), "msg=reaped number=1 reasons.kicked=1 connections=0\n")
 	require.Contains(t, out.String(), `msg="would have reaped" number=2 reasons.max_age=2 connections=0`+"\n")
+}
+
+// TestAReportSaysWhoRejected has connections that the Reaper refused, and others that had not got
+// as far.
+func TestAReportSaysWhoRejected(t *testing.T) {
+	var out strings.Builder
+	a := new(admission)
+	a.byRate.Store(2)
+	a.last.Store("too fast")
+	r := reporter{
+		log: slog.New(slog.NewTextHandler(&out, nil)), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: 3} },
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r.run(ended)
+	require.Contains(t, out.String(), `number=2 last="too fast"`)
+	require.Contains(t, out.String(), `number=3 last="the limit of connections is reached, or the server drains"`)
 }
 
 func TestRejectedConnectionsAreLogged(t *testing.T) {

@@ -199,6 +199,14 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 	require.Zero(t, s.Stats().Closed, "the limit is not exceeded")
 	s.receive(c)
 	require.EqualValues(t, 1, s.Stats().Reaped[reap.OverLimit])
+
+	ended := s.open(1)[0]
+	s.answer.Found = verdict.Ended // gnet will close it
+	for range 3 {
+		s.receive(ended)
+	}
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.OverLimit])
+	s.OnClose(ended, nil)
 }
 
 // A totalSite is a handSite with a limit of 1600 bytes for all connections, on two loops. The

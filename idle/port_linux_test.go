@@ -60,6 +60,14 @@ func TestADrainSpreadsReconnects(t *testing.T) {
 	}
 }
 
+func TestOnlyADrainSuggestsWhenToReconnect(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{ReadTimeout: limitOf, ReconnectSpread: time.Hour}, nil)
+	began := time.Now()
+	dial(t, s.addr)
+	require.Zero(t, s.requireReaped(t, began, limitOf, reap.ReadIdle).Reconnect)
+}
+
 func TestObserveOnlyClosesNothing(t *testing.T) {
 	t.Parallel()
 	var log syncbuf.Buffer

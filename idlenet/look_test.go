@@ -180,6 +180,14 @@ func TestGoodbyeComesAGraceBeforeTheEnd(t *testing.T) {
 	require.Empty(t, goodbye)
 }
 
+func TestAnAgeWithAGraceNeedsNoGoodbye(t *testing.T) {
+	t.Parallel()
+	ln, dial := serveDeaf(t, Config{MaxAge: short, MaxAgeGrace: short})
+	_, conn := dial()
+	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	require.ErrorIs(t, ln.Reason(conn), reap.MaxAge)
+}
+
 // TestNilReasonMatchesNothing is what the documentation of Reason shows.
 func TestNilReasonMatchesNothing(t *testing.T) {
 	t.Parallel()

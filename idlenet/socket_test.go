@@ -23,6 +23,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 
@@ -243,6 +244,23 @@ func TestBytesOfTheFirstTickCount(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, ln.watch.Clock.Stamp())
 	require.False(t, ln.shards[0].lastRead(n).Has(conntable.Fresh))
+}
+
+// TestReadsWithStampAreHeard has a Read whose time says that the network works.
+func TestReadsWithStampAreHeard(t *testing.T) {
+	cfg, now := Config{ReadTimeout: time.Hour, Stamp: true}, mono.Time(0)
+	checked, err := cfg.check(nil, 0, nil)
+	require.NoError(t, err)
+	r := newReaper(checked, func() mono.Time { return now }, askKernel)
+	inner, peer := net.Pipe()
+	defer func() { _, _ = inner.Close(), peer.Close() }()
+	now = now.Add(time.Second)
+	r.driver.move()
+	require.Zero(t, r.driver.lastHeard(now))
+	go func() { _, _ = peer.Write([]byte("x")) }()
+	_, err = (&stampedConn{Conn: inner, reaper: r}).Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.Zero(t, now.Sub(r.driver.lastHeard(now)).Truncate(cfg.Tick))
 }
 
 // TestConfigUnwrapFindsTheSocket has wrappers of others, below the Listener and above it, and one

@@ -23,4 +23,8 @@ func TestOverlappingOutagesOfTwoPartsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, all[0].beyond(0, limit), 100*(length-limit))
 	same := all.AddApart(all[0])
 	require.Equal(t, all, same, "one outage that both parts have counts once")
+
+	first := Outage{From: 0, To: mono.Time(length), Length: length}
+	second := Outage{From: mono.Time(limit), To: mono.Time(limit + length), Length: length}
+	require.Equal(t, Outages{first}.AddApart(second), Outages{second}.AddApart(first), "their order does not matter")
 }

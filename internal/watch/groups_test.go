@@ -3,8 +3,10 @@ package watch
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,10 +98,16 @@ func TestAGroupThatFallsSilentIsHeld(t *testing.T) {
 // TestAGroupThatIsHeardAgainGetsAChance ends the silence of a network after a timeout and a half.
 func TestAGroupThatIsHeardAgainGetsAChance(t *testing.T) {
 	w := newTown(t, 48, 48)
+	var log strings.Builder
+	w.Settings().Logger = slog.New(slog.NewTextHandler(&log, nil))
 	w.live(40*time.Second, true, true)
 	w.live(48*time.Second, false, true)
+	w.reportGroups()
+	require.Contains(t, log.String(), "nothing is heard from a group of connections")
 	w.conns[0].Front.Heard = w.Clock.Stamp().Short()
 	w.live(40*time.Second, false, true)
+	w.reportGroups()
+	require.Contains(t, log.String(), "the silence of a group of connections is over")
 	require.Empty(t, w.held())
 	require.Empty(t, w.closed, "TCP may need as long as the outage took")
 	w.live(20*time.Second, false, true)
@@ -130,6 +138,29 @@ func TestLargeGroupsAreFoundAmongManySmallOnes(t *testing.T) {
 	require.LessOrEqual(t, len(w.watched()), maxGroups[2])
 }
 
+// TestALargeGroupIsFoundAmongThousands has more groups than are counted: each connection is from a
+// network of its own, and every fourth has the name of the large group.
+func TestALargeGroupIsFoundAmongThousands(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: 32 * time.Second})
+	nets := map[*testConn]int{}
+	p.path = func(c *testConn) (local, remote netip.Addr) {
+		return local, netip.AddrFrom16([16]byte{0x20, byte(nets[c] >> 8), byte(nets[c])})
+	}
+	for n := range 2500 { // three networks each
+		id, c := p.open()
+		nets[c] = n
+		if n%4 == 0 {
+			p.Groups.SetName(id, "large")
+		}
+	}
+	for range 100 {
+		p.pass(p.Clock.Tick())
+		for p.Groups.Step() {
+		}
+	}
+	require.Contains(t, slices.Collect(maps.Keys(p.watched())), reap.Group{Name: "large"})
+}
+
 // TestASampleIsOfAllConnections has connections that send in the order of opening.
 func TestASampleIsOfAllConnections(t *testing.T) {
 	w := newTown(t, 1200)
@@ -139,6 +170,13 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 	members := w.sample(network0).members
 	require.Len(t, members, sampleSeen)
 	require.True(t, slices.ContainsFunc(members, func(m member) bool { return m.id >= 1000 }))
+	below := 0
+	for id := range uint32(1200) {
+		if w.At(id).Random(id) < w.sample(network0).highest {
+			below++
+		}
+	}
+	require.Equal(t, sampleSeen-1, below, "the members have the lowest ranks")
 	w.live(10*time.Second, false)
 	require.Contains(t, w.held(), network0)
 }

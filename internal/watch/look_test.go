@@ -68,6 +68,15 @@ func TestEarlySegmentsCountOnce(t *testing.T) {
 	require.False(t, p.At(id).Used())
 }
 
+// TestAPeerThatHasSentNothingIsNotHeard has a kernel that tells when the connection began.
+func TestAPeerThatHasSentNothingIsNotHeard(t *testing.T) {
+	p := newAskingPort(t, testConfig{ReadTimeout: 10 * time.Second})
+	p.open()
+	p.answer = verdict.Evidence{Dated: true, Step: 10 * time.Millisecond}
+	p.pass(11 * time.Second)
+	require.Len(t, p.closed, 1)
+}
+
 // TestAConnectionThatTheHandlerClosesIsNotClosedAgain closes an idle connection in OnIdle.
 func TestAConnectionThatTheHandlerClosesIsNotClosedAgain(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Second})

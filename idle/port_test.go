@@ -1,6 +1,8 @@
 package idle
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,10 +10,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
+
+// TestBytesWithoutADateAreWarnedOf has a kernel that dates bytes, and one that does not.
+func TestBytesWithoutADateAreWarnedOf(t *testing.T) {
+	for _, dated := range []bool{true, false} {
+		var log syncbuf.Buffer
+		s := newHandSite(t, &reader{}, Config{AllTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s.answer.Dated = dated
+		s.open(1)
+		s.pass(t, 2*time.Second)
+		flushLog(s.Reaper)
+		require.Equal(t, !dated, strings.Contains(log.String(), "the kernel does not report when"), &log)
+	}
+}
 
 // TestAConnectionThatOnIdleHasClosedIsNotReaped has an OnIdle that closes and also returns Close.
 func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {

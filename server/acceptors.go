@@ -161,7 +161,7 @@ func isKnown(conn net.Conn) bool {
 // addresses into a pool of buffers. Those of package net are of one string for all connections, so
 // that two connections would get the same buffer.
 func ownZone(addr net.Addr) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.Zone != "" {
+	if tcp, ok := addr.(*net.TCPAddr); ok {
 		tcp.Zone = strings.Clone(tcp.Zone)
 	}
 }

@@ -28,6 +28,16 @@ func TestBytesWithoutADateAreWarnedOf(t *testing.T) {
 	}
 }
 
+// TestALastReadCounts has an IsPong that closes the connection.
+func TestALastReadCounts(t *testing.T) {
+	var s *handSite
+	closes := func(c gnet.Conn) bool { _ = s.el.Close(c); return true }
+	ping := func(gnet.Conn) []byte { return nil }
+	s = newHandSite(t, &reader{}, Config{Heartbeat: Heartbeat{Interval: time.Minute, Ping: ping, IsPong: closes}})
+	s.receive(s.open(1)[0])
+	require.EqualValues(t, 1, s.Stats().Reads)
+}
+
 // TestAConnectionThatOnIdleHasClosedIsNotReaped has an OnIdle that closes and also returns Close.
 func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
 	var s *handSite

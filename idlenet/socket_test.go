@@ -246,7 +246,7 @@ func TestBytesOfTheFirstTickCount(t *testing.T) {
 	require.False(t, ln.shards[0].lastRead(n).Has(conntable.Fresh))
 }
 
-// TestReadsWithStampAreHeard has a Read whose time says that the network works.
+// TestReadsWithStampAreHeard reads a byte, which shows that the network works.
 func TestReadsWithStampAreHeard(t *testing.T) {
 	cfg, now := Config{ReadTimeout: time.Hour, Stamp: true}, mono.Time(0)
 	checked, err := cfg.check(nil, 0, nil)

@@ -216,7 +216,7 @@ func (h *usesReaper) OnOpen(gnet.Conn) ([]byte, gnet.Action) {
 	return nil, gnet.Shutdown
 }
 
-// TestCloseDuringALookUp has an address whose name is never found.
+// TestCloseDuringALookUp has a resolver that never answers.
 func TestCloseDuringALookUp(t *testing.T) {
 	was, asked := net.DefaultResolver, make(chan struct{}, 1)
 	defer func() { net.DefaultResolver = was }()

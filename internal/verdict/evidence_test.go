@@ -284,5 +284,8 @@ func TestAWindowBeginsInTime(t *testing.T) {
 	var counter uint32
 	lim.CountReceived(f, &Evidence{Dated: true}, &counter, 12*second)
 	require.EqualValues(t, 1, counter, "0 would be none")
+	wrapped, atWrap := Facts{RatedSince: 11 * second}, uint32(0)
+	lim.CountReceived(&wrapped, &Evidence{Dated: true, Received: 1<<32 - 1}, &atWrap, 12*second)
+	require.NotZero(t, atWrap, "also after 4 GiB")
 	require.Equal(t, mono.Time(14*second), lim.Judge(f, neverAway, 12*second).Next)
 }

@@ -84,7 +84,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 			return m.HeapAlloc
 		}
 		churn(length / 5) // to begin with
-		probing := prober.Start(srv.Addr().String())
+		probing := prober.Start(t, srv.Addr().String())
 		descriptors, _ := descriptorsInUse()
 		goroutines, memory := runtime.NumGoroutine(), heap()
 		churn(length)
@@ -137,7 +137,7 @@ func TestAFullServerAcceptsNewClients(t *testing.T) {
 			dial()
 		}
 		time.Sleep(600 * time.Millisecond) // they are idle
-		probing := prober.Start(srv.Addr().String())
+		probing := prober.Start(t, srv.Addr().String())
 		began := time.Now()
 		for n := range newcomers { // 500 a second
 			require.NoError(t, pingPong(dial(), 5*time.Second), "client %d", n)
@@ -197,7 +197,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 			c := dial(t, srv.Addr())
 			conns = append(conns, c)
 		}
-		probing := prober.Start(srv.Addr().String())
+		probing := prober.Start(t, srv.Addr().String())
 		for until := time.Now().Add(timeout * 3 / 2); time.Now().Before(until); {
 			began := time.Now()
 			for _, c := range conns {

@@ -209,7 +209,7 @@ func TestFloods(t *testing.T) {
 					}
 				})
 			}
-			probing := prober.Start(server.addr)
+			probing := prober.Start(t, server.addr)
 			var floods []prober.Span
 			served, tried := 0, 0
 			for range rounds {

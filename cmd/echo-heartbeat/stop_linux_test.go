@@ -188,7 +188,7 @@ func TestSigtermDrains(t *testing.T) {
 		for _, p := range clients {
 			require.Equal(t, "connected", p.line(t))
 		}
-		probing := prober.Start(addr)
+		probing := prober.Start(t, addr)
 		time.Sleep(sendInterval + 500*time.Millisecond) // the silent clients are idle then
 		began := time.Now()
 		for _, p := range serving {

@@ -3,11 +3,13 @@
 package prober
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -21,23 +23,26 @@ const (
 // A Prober probes a server from Start to End.
 type Prober struct {
 	addr    string
-	over    chan struct{}
+	over    context.Context
+	end     func()
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	probes Probes // guarded by mu
 }
 
-// Start begins to probe the echo server at a TCP address.
-func Start(addr string) *Prober {
-	p := &Prober{addr: addr, over: make(chan struct{})}
+// Start begins to probe the echo server at a TCP address. It ends with the test, if not before.
+func Start(t testing.TB, addr string) *Prober {
+	p := &Prober{addr: addr}
+	p.over, p.end = context.WithCancel(context.Background())
+	t.Cleanup(func() { p.End() })
 	p.running.Go(func() {
 		next := time.NewTicker(interval)
 		defer next.Stop()
 		for {
 			p.running.Go(p.probe)
 			select {
-			case <-p.over:
+			case <-p.over.Done():
 				return
 			case <-next.C:
 			}
@@ -46,9 +51,9 @@ func Start(addr string) *Prober {
 	return p
 }
 
-// End starts no further probes, waits for the running ones and returns all. Call it once.
+// End starts no further probes, waits for the running ones and returns all.
 func (p *Prober) End() Probes {
-	close(p.over)
+	p.end()
 	p.running.Wait()
 	return p.probes
 }

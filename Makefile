@@ -14,7 +14,8 @@ LONG = ./server ./loadtest/internal/truth ./internal/testing/triallimit
 long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEEL_LONG=1 go test -count 1 ./idle -run 'AfterAStall|AnotherConnection'
 # The tests with the oldest Go, without root, and with 1,024 descriptors. They skip what needs more,
 # which they would not if CI were set.
-others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user env -u CI go test -short -count 1 ./...
+OTHERS = ./...
+others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user env -u CI go test -short -count 1 $(OTHERS)
 # The tests with 32 bits (SHORT=-short: their short form), or only their compilation if the kernel
 # runs no such programs. There
 # EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.

@@ -76,7 +76,7 @@ func main() {
 	flag.Parse()
 	reaper, err := idlenet.New(idlenet.Config{
 		ReadTimeout: *read,
-		OnReap: func(c net.Conn, reason *idlenet.ReapError) { log.Printf("%v closed: %v", c.RemoteAddr(), reason) },
+		OnReap:      func(c net.Conn, reason *idlenet.ReapError) { log.Printf("%v closed: %v", c.RemoteAddr(), reason) },
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -103,8 +103,9 @@ type Config struct {
 
 	// Sources limits the connections of each source, and how fast it opens new ones; AcceptRate is
 	// the limit of new connections per second of all sources, on average, and twice as many may
-	// arrive at once. A connection above a limit is closed before Accept returns it. Update cannot
-	// change them, and returns an error.
+	// arrive at once. A connection above a limit is closed before Accept returns it. The address is
+	// that of the socket, also if a PROXY header tells another one. Update cannot change them, and
+	// returns an error.
 	Sources    sourcelimit.Limits
 	AcceptRate int
 

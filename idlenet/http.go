@@ -14,8 +14,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// AttachHTTP makes a server of package net/http work with the Reaper. It must be called before
-// the server serves:
+// AttachHTTP makes a server of package net/http work with the Reaper. It must be called after the
+// fields of the server are set, and before it serves:
 //
 //	server := &http.Server{Handler: handler}
 //	ln.AttachHTTP(server)
@@ -31,7 +31,11 @@ import (
 //   - An HTTP/2 connection that ends, for ReadIdle and AllIdle too, gets a GOAWAY first, so that
 //     its client begins no request while the connection closes.
 //
-// CloseGrace bounds all of this: set it longer than the longest request.
+// CloseGrace bounds all of this: set it longer than the longest request. The reasons in Config.Reset
+// are not among these: the connection is reset. A handler that sets the header Connection itself,
+// such as keep-alive for a stream, is not asked to close.
+//
+// All listeners of a server must have the same Reaper.
 func (r *Reaper) AttachHTTP(server *http.Server) {
 	before := struct {
 		state   func(net.Conn, http.ConnState)

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // A site is an HTTP server that is attached to a Listener.
@@ -230,6 +233,108 @@ func TestAHijackedConnectionEndsAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.Drain(0, 0))
 	require.ErrorContains(t, <-told, "i/o timeout")
+}
+
+// TestAConnectionThatIsHijackedAfterItsEndIsTold has a handler that begins a WebSocket then.
+func TestAConnectionThatIsHijackedAfterItsEndIsTold(t *testing.T) {
+	t.Parallel()
+	begun, ended, told := make(chan net.Conn), make(chan struct{}), make(chan error, 1)
+	s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+		begun <- ConnOf(r.Context())
+		<-ended
+		c, _, err := http.NewResponseController(w).Hijack()
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = io.Copy(io.Discard, c)
+		told <- err
+	})
+	s.Start()
+	s.visit(t).get("")
+	c := <-begun
+	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
+	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
+	close(ended)
+	require.ErrorContains(t, <-told, "i/o timeout")
+}
+
+// TestAClosedConnectionIsNotedAfterItsEnd: its place is free for the next one of its source.
+func TestAClosedConnectionIsNotedAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, Config{
+		ReadTimeout: time.Hour, CloseGrace: time.Hour, Sources: sourcelimit.Limits{Connections: 1}, MaxConnections: 1,
+	}, ok)
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	require.False(t, v.answered())
+	found, err := s.Inspect(t.Context(), Query{Limit: 1})
+	require.NoError(t, err)
+	require.NoError(t, s.Kick(t.Context(), found.Connections[0].ID))
+	eventually(t, "it has ended", func() bool { return s.Stats().Reaped[reap.Kicked] == 1 })
+	require.Zero(t, s.watch.Decided.Load(), "it takes the place of another one until its protocol allows its end")
+	v.requireEnd()
+	eventually(t, "it is closed", func() bool { return s.Connections() == 0 })
+	require.Zero(t, s.watch.Decided.Load())
+	v = s.visit(t)
+	v.get("")
+	require.False(t, v.answered())
+}
+
+func TestAnExemptConnectionIsNotAskedToClose(t *testing.T) {
+	var s *site
+	s = newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+		s.conn(ConnOf(r.Context())).Exempt(true)
+		ok(w, r)
+	})
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	require.False(t, v.answered())
+	require.NoError(t, s.Drain(0, time.Hour))
+	v.get("")
+	require.False(t, v.answered())
+}
+
+// TestEarlyHintsOfALeavingConnection: HTTP/2 forbids the header Connection, in a 103 as well.
+func TestEarlyHintsOfALeavingConnection(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"Write": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); ok(w, r) },
+		"WriteHeader": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusOK)
+			ok(w, r)
+		},
+		"Flush": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.(http.Flusher).Flush()
+			ok(w, r)
+		},
+		"nothing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, Config{ReadTimeout: time.Hour}, handler)
+			s.StartTLS()
+			client := s.Client()
+			for n := range 3 {
+				hints := http.Header{}
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+					Got1xxResponse: func(_ int, header textproto.MIMEHeader) error { hints = http.Header(header); return nil },
+				})
+				request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+				require.NoError(t, err)
+				answer, err := client.Do(request)
+				require.NoError(t, err)
+				require.Equal(t, 2, answer.ProtoMajor)
+				require.Empty(t, hints)
+				require.NoError(t, answer.Body.Close())
+				if n == 0 {
+					require.NoError(t, s.Drain(0, time.Hour))
+				} else {
+					return // it was a GOAWAY, and a new connection is refused
+				}
+			}
+		})
+	}
 }
 
 // A frame is the head of a frame of HTTP/2.

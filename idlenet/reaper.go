@@ -3,6 +3,7 @@ package idlenet
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -113,6 +114,8 @@ func (r *Reaper) Stats() Stats {
 // ErrRefused is the error of [Reaper.Admit] for a connection above a limit.
 var ErrRefused = errors.New("idlenet: the connection is above a limit, or the Reaper drains: close it")
 
+var errWatched = errors.New("idlenet: the connection is watched already")
+
 // Admit watches a connection that the caller has accepted, for servers that do not call
 // [Listener.Accept]. With Config.Stamp use the connection that Admit returns; otherwise it is c.
 //
@@ -143,6 +146,9 @@ func (r *Reaper) checkNew(c net.Conn) error {
 	own, ok := r.root(c)
 	if !ok {
 		return errNoSocket(c)
+	}
+	if _, err := r.Conn(c); err == nil {
+		return errWatched
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,15 +195,24 @@ func (r *Reaper) add(c net.Conn, flags uint32) (net.Conn, error) {
 	if !r.shard(own).add(c, own, flags) {
 		r.watch.Open.Add(-1)
 		r.giveBack(c, flags)
-		return c, errors.New("idlenet: the connection is watched already")
+		return c, errWatched
 	}
 	return c, nil
+}
+
+// sourceOf returns the address of the peer of the socket. A wrapper may find another one in a PROXY
+// header, and would block until the header has come.
+func (r *Reaper) sourceOf(c net.Conn) netip.Addr {
+	if own, ok := r.root(c); ok {
+		c = own
+	}
+	return sourcelimit.AddrOf(c.RemoteAddr())
 }
 
 // giveBack frees the place of a connection among those of its source.
 func (r *Reaper) giveBack(c net.Conn, flags uint32) {
 	if flags&dialled == 0 {
-		r.sources.Release(sourcelimit.AddrOf(c.RemoteAddr()))
+		r.sources.Release(r.sourceOf(c))
 	}
 }
 

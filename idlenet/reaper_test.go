@@ -3,6 +3,8 @@ package idlenet
 import (
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,6 +161,101 @@ func TestConnIsTheHandleOfAConnection(t *testing.T) {
 	require.Nil(t, r.Reason(c), "no limit applies")
 	conn.Exempt(false)
 	require.Nil(t, r.Reason(c), "its timeouts begin again")
+	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
+}
+
+// TestForgetInOnReap has an engine that calls its close function while the connection ends.
+func TestForgetInOnReap(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, OnReap: func(c net.Conn, _ *ReapError) {}})
+	cfg := w.ln.Config()
+	cfg.OnReap = func(c net.Conn, reason *ReapError) {
+		w.onReap(c, reason)
+		w.lifeOf(c).serverCloses()
+		require.NoError(t, w.ln.Forget(c))
+		require.ErrorIs(t, w.ln.Forget(c), ErrNotWatched)
+	}
+	w.change(t, func(now *Config) { *now = cfg })
+	l := w.accept()
+	w.Sleep(time.Second + w.Slack())
+	require.Zero(t, w.ln.Connections())
+	require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
+	w.Sleep(time.Minute + w.Slack())
+	w.checkEmpty()
+}
+
+// TestAClosedConnectionWithAReasonHasNoHandle: its place may belong to another one soon.
+func TestAClosedConnectionWithAReasonHasNoHandle(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	l := w.accept()
+	conn := w.ln.conn(l.c)
+	w.Sleep(time.Second + w.Slack())
+	require.NotEmpty(t, conn.ID(), "it has ended, and is open")
+	l.serverCloses()
+	require.NoError(t, w.ln.Forget(l.c))
+	require.NotNil(t, w.ln.Reason(l.c))
+	conn.SetRemote(&net.TCPAddr{})
+	require.Empty(t, conn.ID())
+	for _, s := range w.ln.shards {
+		require.Empty(t, s.remotes)
+	}
+}
+
+func TestAConnectionIsAdmittedOnce(t *testing.T) {
+	r := newBare(t, Config{ReadTimeout: 300 * time.Millisecond})
+	for range 100 {
+		_, c := tcpPair(t)
+		var admitted atomic.Int32
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if _, err := r.Admit(c); err == nil {
+					admitted.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, admitted.Load())
+		require.Equal(t, 1, r.Connections())
+		require.NoError(t, r.Forget(c))
+	}
+	_, c := tcpPair(t)
+	_, err := r.Admit(c)
+	require.NoError(t, err)
+	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
+	require.NoError(t, r.Forget(c))
+	_, err = r.Admit(c)
+	require.NoError(t, err, "its engine uses the object again")
+	require.Nil(t, r.Reason(c))
+}
+
+func TestUpdateKnowsTheSocketsOfAdmit(t *testing.T) {
+	r := newBare(t, Config{MaxAge: time.Hour})
+	inner := listenUnix(t)
+	client, err := net.Dial("unix", inner.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	c, err := inner.Accept()
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = r.Admit(c)
+	require.NoError(t, err)
+	require.ErrorContains(t, r.Update(func(cfg *Config) { cfg.ReadTimeout = time.Minute }), "ReadTimeout is set, but the kernel tells only for TCP")
+}
+
+// A headed is a connection with a PROXY header that has not come yet.
+type headed struct{ net.Conn }
+
+func (c headed) NetConn() net.Conn    { return c.Conn }
+func (c headed) RemoteAddr() net.Addr { panic("waits for the header") }
+
+func TestNothingWaitsForAPROXYHeader(t *testing.T) {
+	r := newBare(t, Config{ReadTimeout: 200 * time.Millisecond, KeepClosed: 1, Sources: sourcelimit.Limits{Connections: 1}})
+	_, c := tcpPair(t)
+	_, err := r.Admit(headed{c})
+	require.NoError(t, err)
+	found, err := r.Inspect(t.Context(), Query{Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, c.RemoteAddr(), found.Connections[0].Remote)
 	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
 }
 

@@ -204,7 +204,7 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 	}
 	delete(s.http2, id)
 	delete(s.remotes, n)
-	s.reaper.giveBack(n.Front.conn(), n.Own)
+	s.reaper.giveBack(n.Front.own(), n.Own)
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++
 	}

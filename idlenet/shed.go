@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/reap"
-	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 // shedSample is the number of connections among which one is chosen to make room.
@@ -20,7 +19,7 @@ func (r *Reaper) admit(c net.Conn, awaitRoom func() bool) (ok bool) {
 			r.refused.Add(1)
 		}
 	}()
-	from := sourcelimit.AddrOf(c.RemoteAddr())
+	from := r.sourceOf(c)
 	if r.sources.Admit(from) != nil && (!r.searchAll() || r.sources.Admit(from) != nil) {
 		return false // before the rate of all, which one source must not use up
 	}

@@ -68,6 +68,7 @@ type simLife struct {
 	reading   bool          // a Read waits
 	woken     bool
 	isServing bool
+	askedAt   time.Duration
 	over      bool // the server has closed the connection
 	finished  bool // it has forgotten the connection
 
@@ -148,8 +149,10 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset",
 			"%v is set, reason %v", t, l.Ended)
 	}
-	if l.use == simUseAttached && l.isServing && slices.Contains([]Reason{reap.MaxAge, reap.Drained, reap.Kicked}, l.Ended.Reason) {
-		w.Violate(l.Life, "a request in hand goes on for CloseGrace", "SetReadDeadline, reason %v", l.Ended)
+	// Bytes that have come since the question are not known.
+	waits := l.Sock.Unread > 0 && !l.hijacks && w.Now-l.askedAt < time.Millisecond
+	if l.use == simUseAttached && (l.isServing || waits) && slices.Contains([]Reason{reap.MaxAge, reap.Drained, reap.Kicked}, l.Ended.Reason) {
+		w.Violate(l.Life, "a request in hand goes on for CloseGrace", "SetReadDeadline, unread %d, reason %v", l.Sock.Unread, l.Ended)
 	}
 	if l.toldAt = w.Now; !l.Sock.Closed {
 		l.deadline = w.Now

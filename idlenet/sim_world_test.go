@@ -164,6 +164,7 @@ func (w *simWorld) ask(c socket, fresh time.Duration, ev *verdict.Evidence) (ope
 	l := w.lifeOf(c)
 	l.calledFor("the kernel is asked")
 	w.AboutToAsk(l.Life)
+	l.askedAt = w.Now
 	if l.Sock.Closed {
 		return false
 	}

@@ -33,7 +33,7 @@ func (s *socket) SyscallConn() (syscall.RawConn, error) { return rawConn{s}, nil
 
 type rawConn struct{ *socket }
 
-// Control calls a function with the descriptor while the connection is open.
+// Control calls a function with the descriptor, unless the connection is closed.
 func (c rawConn) Control(f func(fd uintptr)) error {
 	if !c.IsActive() {
 		return net.ErrClosed
@@ -56,8 +56,10 @@ func (s *server) open(c netpoll.Connection) context.Context {
 		return context.Background()
 	}
 	_ = c.AddCloseCallback(func(netpoll.Connection) error { return s.reaper.Forget(own) })
-	return context.Background()
+	return context.WithValue(context.Background(), socketKey{}, own) // for s.reaper.Conn in a handler
 }
+
+type socketKey struct{}
 
 func echo(_ context.Context, c netpoll.Connection) error {
 	data, err := c.Reader().Next(c.Reader().Len())

@@ -31,9 +31,9 @@ import (
 //   - An HTTP/2 connection that ends, for ReadIdle and AllIdle too, gets a GOAWAY first, so that
 //     its client begins no request while the connection closes.
 //
-// CloseGrace bounds all of this: set it longer than the longest request. The reasons in Config.Reset
-// are not among these: the connection is reset. A handler that sets the header Connection itself,
-// such as keep-alive for a stream, is not asked to close.
+// CloseGrace bounds all of this: set it longer than the longest request. A connection with a reason
+// in Config.Reset is reset at once all the same. The answer of a handler that sets the header
+// Connection itself, such as keep-alive for a stream, does not ask the client to leave.
 //
 // All listeners of a server must have the same Reaper.
 func (r *Reaper) AttachHTTP(server *http.Server) {

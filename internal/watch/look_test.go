@@ -68,6 +68,16 @@ func TestEarlySegmentsCountOnce(t *testing.T) {
 	require.False(t, p.At(id).Used())
 }
 
+func TestAConnectionWithOutputThatWaitsIsNotQuiet(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour})
+	id, c := p.open()
+	p.answer = verdict.Evidence{Dated: true, Received: 1, Silent: 10 * time.Second, Quiet: 10 * time.Second}
+	p.pass(10 * time.Second)
+	require.InDelta(t, 10*time.Second, p.Quiet(id, c), float64(2*p.Clock.Tick()))
+	p.answer.Queued = 1
+	require.Zero(t, p.Quiet(id, c))
+}
+
 // TestAPeerThatHasSentNothingIsNotHeard has a kernel that tells when the connection began.
 func TestAPeerThatHasSentNothingIsNotHeard(t *testing.T) {
 	p := newAskingPort(t, testConfig{ReadTimeout: 10 * time.Second})

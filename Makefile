@@ -1,6 +1,6 @@
 # CI runs .ci/run, which calls some of these targets.
 
-.PHONY: release demo test long others narrow race lint fmt bench fuzz cross attack load scale million simulate model mutants sample ci
+.PHONY: release demo test long oldest others narrow race lint fmt bench fuzz cross attack load scale million simulate model mutants sample ci
 
 # The versions of development tools are in a module of their own.
 TOOL = tool -modfile=$(CURDIR)/tools/go.mod
@@ -15,7 +15,10 @@ long:  ; IDLEWHEEL_LONG=1 go test -p 1 -count 1 -timeout 15m $(LONG) && IDLEWHEE
 # The tests with the oldest Go, without root, and with 1,024 descriptors. They skip what needs more,
 # which they would not if CI were set.
 OTHERS = ./...
-others: ; GOTOOLCHAIN=go$$(sed -n 's/^go //p' go.mod) prlimit --nofile=1024:1024 unshare --user env -u CI go test -short -count 1 $(OTHERS)
+OLDEST = go$(shell sed -n 's/^go //p' go.mod)
+ROOTLESS = unshare --user
+oldest: ; @echo $(OLDEST)
+others: ; GOTOOLCHAIN=$(OLDEST) prlimit --nofile=1024:1024 $(ROOTLESS) env -u CI go test -short -count 1 $(OTHERS)
 # The tests with 32 bits (SHORT=-short: their short form), or only their compilation if the kernel
 # runs no such programs. There
 # EXEC='-exec "qemu-i386 -E GODEBUG=asyncpreemptoff=1"' runs them.

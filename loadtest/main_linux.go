@@ -29,6 +29,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/internal/version"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 )
 
@@ -79,8 +80,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "loadtest",
 		Short:         "Hold 100,000 connections to an echo server, break them, and measure its reaper",
-		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true,
-		Args: cobra.NoArgs,
+		SilenceErrors: true, SilenceUsage: true, DisableSuggestions: true, SuggestionsMinimumDistance: 2,
+		Version: version.Of(version.Idlewheel),
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return usageError{errors.New("name a verb: hold, storm, stall, mix, churn, attack, echo, witness, path, merge or doctor")}
 		},
@@ -97,6 +99,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	hint, code := "", exitFailed
+	if cmd == root && len(args) > 0 {
+		for _, name := range root.SuggestionsFor(args[0]) {
+			err = fmt.Errorf("%w; did you mean %s?", err, name)
+		}
+	}
 	switch {
 	case errors.Is(err, errInterrupted):
 		code = exitInterrupted

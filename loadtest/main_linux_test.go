@@ -96,6 +96,7 @@ func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                   "name a verb",
 		"bogus":                              `unknown command "bogus"`,
+		"hodl":                               "did you mean hold? (see loadtest --help)",
 		"hold --nope":                        "unknown flag: --nope",
 		"hold extra":                         `unexpected argument "extra"`,
 		"hold -c 0":                          "--connections is 0",

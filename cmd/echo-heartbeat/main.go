@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/version"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
 )
@@ -44,13 +45,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Short:              "An echo server that closes dead connections, and clients for it",
 		SilenceErrors:      true,
 		SilenceUsage:       true,
-		DisableSuggestions: true,
+		DisableSuggestions: true, // the error has one
+		Version:            describe(buildInfo(), version.Of(version.Gnet)),
 		Args:               cobra.NoArgs,
+
+		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usageError{errors.New("a command is missing: serve, connect, demo or version")}
 		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetVersionTemplate("{{.Version}}")
 	serve, hangups := newServe()
 	defer hangups.Stop()
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
@@ -71,6 +76,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	errs := logging.NewWriter(stderr)
 	defer errs.Flush()
 	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, "--"))
+	if cmd == root && len(args) > 0 {
+		for _, name := range root.SuggestionsFor(args[0]) {
+			text += fmt.Sprintf("; did you mean %s?", name)
+		}
+	}
 	if wrongFlags(err) || cmd == root { // an error of root is an unknown command
 		fmt.Fprintf(errs, "%s (see %s --help)\n", text, cmd.CommandPath())
 		return 2

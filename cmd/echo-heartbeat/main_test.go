@@ -33,6 +33,7 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                 "a command is missing: serve, connect, demo or version",
 		"bogus":            `unknown command "bogus"`,
+		"serv":             "did you mean serve? (see echo-heartbeat --help)",
 		"--nope":           "unknown flag: --nope",
 		"serve --nope":     "unknown flag: --nope",
 		"serve extra":      `unexpected argument "extra"`,

@@ -7,8 +7,6 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-
-	"github.com/idlewheel/idlewheel/internal/version"
 )
 
 func newVersion() *cobra.Command {
@@ -17,14 +15,17 @@ func newVersion() *cobra.Command {
 		Short: "Print the versions of this program, of Go and of gnet",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			info, ok := debug.ReadBuildInfo()
-			if !ok {
-				info = &debug.BuildInfo{GoVersion: runtime.Version()}
-			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), describe(info, version.Of(version.Gnet)))
+			_, err := fmt.Fprint(cmd.OutOrStdout(), cmd.Root().Version)
 			return err
 		},
 	}
+}
+
+func buildInfo() *debug.BuildInfo {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info
+	}
+	return &debug.BuildInfo{GoVersion: runtime.Version()}
 }
 
 // describe returns the lines of version. The revision is there if the program was built in a clone.

@@ -164,6 +164,15 @@ func TestConnIsTheHandleOfAConnection(t *testing.T) {
 	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
 }
 
+func TestExemptOfAConnectionThatIsNotExemptDoesNothing(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
+	l := w.accept()
+	w.Sleep(500 * time.Millisecond)
+	w.ln.conn(l.c).Exempt(false)
+	w.Sleep(500*time.Millisecond + w.Slack())
+	require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
+}
+
 // TestForgetInOnReap has an engine that calls its close function while the connection ends.
 func TestForgetInOnReap(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, OnReap: func(c net.Conn, _ *ReapError) {}})

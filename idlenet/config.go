@@ -74,7 +74,8 @@ type Config struct {
 
 	// Goodbye tells the peer that the connection ends after reason.Grace. It is called when MaxAge
 	// has passed, on a goroutine of its own, and may write to the connection if the protocol allows
-	// that.
+	// that. It is not called if MaxAgeGrace is zero, or before other ends, as that of idle.Config is:
+	// the server may write after its Read has failed.
 	Goodbye func(c net.Conn, reason *ReapError)
 
 	// CloseGrace is the time that the server gets to close a connection that has ended, see "How a

@@ -91,7 +91,8 @@ func (c Conn) Touch() { c.with((*shard).touch) }
 func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
-// until Release was called as often as Hold. All other limits and heartbeats go on.
+// until Release was called as often as Hold. All other limits and heartbeats go on. Do not hold
+// around the Read of the next request: then no idle timeout would ever end the connection.
 func (c Conn) Hold() { c.with(func(_ *shard, n *conn) { n.Hold() }) }
 
 // Release takes one Hold back. After the last one the idle timeouts restart. More calls of Release
@@ -119,7 +120,8 @@ func (c Conn) Exempt(on bool) {
 // SetLimits gives the connection limits of its own for the rest of its life: after a login, or for
 // one long download. The idle timeouts count from the last activity, the maximum age and the
 // handshake from the opening. Later calls of Update do not change them. A second call replaces all
-// of the first one. The error says what is wrong with them, or is [ErrNotWatched].
+// of the first one. A zero is the limit of the Config, and a negative value is none. The error says
+// what is wrong with the limits, or is [ErrNotWatched].
 func (c Conn) SetLimits(limits ConnLimits) error {
 	err := errNotWatched
 	c.with(func(s *shard, n *conn) { err = s.limit(c.id, n, limits) })

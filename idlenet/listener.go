@@ -12,7 +12,9 @@ import (
 var _ net.Listener = (*Listener)(nil)
 
 // A Listener is a net.Listener. Its Reaper watches the connections that it accepts. [Listen] and
-// [Reaper.Listen] make one. Its methods are safe for concurrent use.
+// [Reaper.Listen] make one. It has all methods of its [Reaper], such as AttachHTTP, Conn, Reason,
+// Drain, Update and Stats, which act on the connections of all listeners of the Reaper. Its methods
+// are safe for concurrent use.
 type Listener struct {
 	*Reaper
 	inner  net.Listener

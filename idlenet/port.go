@@ -104,7 +104,7 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	s.CountReap(id, n, reason)
 	if reason.Reason == reap.NoHandshake && !s.reaper.knowsReady.Load() {
 		s.Watcher.Warn(&s.reaper.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
-			"it ends each connection then, also one that has exchanged messages", "remote", watch.NameOf(own.RemoteAddr()))
+			"it ends each connection then, also one that has exchanged messages: call Conn.Ready after the login, or unset HandshakeTimeout", "remote", watch.NameOf(own.RemoteAddr()))
 	}
 	reset := s.Set.Resets(reason.Reason)
 	if !reset && s.endsByProtocol(id, n, reason.Reason) {

@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"reflect"
@@ -41,6 +42,9 @@ func (r *Reaper) root(c net.Conn) (own socket, ok bool) {
 }
 
 func errNoSocket(c net.Conn) error {
+	if c == nil {
+		return errors.New("idlenet: the connection is nil, and so it is not a socket: ConnOf finds one if the server was passed to AttachHTTP")
+	}
 	if _, is := c.(socket); is {
 		return fmt.Errorf("idlenet: %T is a socket, but not a pointer: return a pointer to it, or give it a method NetConn that returns the connection inside", c)
 	}

@@ -100,8 +100,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	hint, code := "", exitFailed
 	if cmd == root && len(args) > 0 {
-		for _, name := range root.SuggestionsFor(args[0]) {
-			err = fmt.Errorf("%w; did you mean %s?", err, name)
+		if names := root.SuggestionsFor(args[0]); len(names) > 0 {
+			err = fmt.Errorf("%w; did you mean %s?", err, names[0])
 		}
 	}
 	switch {

@@ -77,8 +77,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	defer errs.Flush()
 	text := fmt.Sprintf("%s: %s", cmd.CommandPath(), settings.Explain(err, "--"))
 	if cmd == root && len(args) > 0 {
-		for _, name := range root.SuggestionsFor(args[0]) {
-			text += fmt.Sprintf("; did you mean %s?", name)
+		if names := root.SuggestionsFor(args[0]); len(names) > 0 {
+			text += fmt.Sprintf("; did you mean %s?", names[0])
 		}
 	}
 	if wrongFlags(err) || cmd == root { // an error of root is an unknown command

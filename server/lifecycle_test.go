@@ -189,14 +189,16 @@ func TestANewServerTellsWhatItKnows(t *testing.T) {
 
 func TestTheHandlerHasTheReaperBeforeTheFirstConnection(t *testing.T) {
 	h := &usesReaper{}
+	var client sync.WaitGroup
+	defer client.Wait() // a later test replaces net.DefaultResolver
 	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idle.Config{ReadTimeout: time.Minute},
 		OnStarted: func(s *Server) {
-			go func() {
+			client.Go(func() {
 				if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
 					defer c.Close()
 					_, _ = c.Read(make([]byte, 1))
 				}
-			}()
+			})
 		}})
 	require.NoError(t, err)
 	h.reaper = s.Reaper()

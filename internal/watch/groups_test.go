@@ -302,6 +302,8 @@ func TestALoggerMayAskForStats(t *testing.T) {
 			asked++
 		}), nil))
 	}))
+	logging.Of(w.Settings().Logger).Flush() // before the clock of the test moves
+	asked = 0
 	w.live(60*time.Second, true, true)
 	w.live(31*time.Second, false, true)
 	w.Report(outage.Finding{})

@@ -169,7 +169,7 @@ func TestADrainAsksEachConnectionInItsTurn(t *testing.T) {
 // TestARequestInHandGoesOn ends a connection during a request.
 func TestARequestInHandGoesOn(t *testing.T) {
 	t.Parallel()
-	begun, finish := make(chan net.Conn), make(chan struct{})
+	begun, finish := make(chan net.Conn), make(chan struct{}, 1)
 	s := newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
 		begun <- ConnOf(r.Context())
 		select {

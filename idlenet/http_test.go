@@ -181,21 +181,21 @@ func TestARequestInHandGoesOn(t *testing.T) {
 	s.Start()
 	v := s.visit(t)
 	v.get("")
-	c := <-begun
+	c := receive(t, begun)
 	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
 	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
 	time.Sleep(quiet + 200*time.Millisecond)
 	finish <- struct{}{}
 	require.False(t, v.answered())
 	v.get("") // in less than the quiet time
-	<-begun
+	receive(t, begun)
 	finish <- struct{}{}
 	require.True(t, v.answered())
 	v.requireEnd()
 
 	v = s.visit(t) // it sends no other request
 	v.get("")
-	c = <-begun
+	c = receive(t, begun)
 	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
 	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
 	finish <- struct{}{}
@@ -211,11 +211,24 @@ func TestCloseGraceBoundsTheRequestInHand(t *testing.T) {
 		close(ended)
 	})
 	s.Start()
+	opened := time.Now()
 	v := s.visit(t)
 	v.get("")
-	<-ended
+	receive(t, ended)
+	require.GreaterOrEqual(t, time.Since(opened), (450+500)*time.Millisecond, "MaxAge less a tenth, and CloseGrace")
 	_, err := v.Read(make([]byte, 1))
 	require.Error(t, err)
+}
+
+// receive returns what comes from a channel, and fails if nothing comes.
+func receive[T any](t *testing.T, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(30 * time.Second):
+		require.FailNow(t, "nothing happens")
+	}
+	return got
 }
 
 // TestAHijackedConnectionEndsAtOnce: the deadline tells its handler, however much is sent.
@@ -236,7 +249,7 @@ func TestAHijackedConnectionEndsAtOnce(t *testing.T) {
 	_, err := v.answers.ReadByte()
 	require.NoError(t, err)
 	require.NoError(t, s.Drain(0, 0))
-	require.ErrorContains(t, <-told, "i/o timeout")
+	require.ErrorContains(t, receive(t, told), "i/o timeout")
 }
 
 // TestAConnectionThatIsHijackedAfterItsEndIsTold has a handler that begins a WebSocket then.
@@ -254,11 +267,11 @@ func TestAConnectionThatIsHijackedAfterItsEndIsTold(t *testing.T) {
 	})
 	s.Start()
 	s.visit(t).get("")
-	c := <-begun
+	c := receive(t, begun)
 	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
 	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
 	close(ended)
-	require.ErrorContains(t, <-told, "i/o timeout")
+	require.ErrorContains(t, receive(t, told), "i/o timeout")
 }
 
 // TestAClosedConnectionIsNotedAfterItsEnd: its place is free for the next one of its source.

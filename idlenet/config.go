@@ -26,8 +26,8 @@ type Config struct {
 	WriteTimeout time.Duration
 
 	// AllTimeout is how long nothing may be sent in either direction. Then the connection is all
-	// idle: OnIdle decides, or it ends. Nothing is sent while the kernel of the peer holds an answer
-	// that its program reads slowly: set a longer time than the largest answer needs.
+	// idle: OnIdle decides, or it ends. A program that reads slowly from the buffer of its own
+	// kernel sends nothing meanwhile: set a longer time than the largest answer needs.
 	AllTimeout time.Duration
 
 	// Jitter adds up to this part to the three idle timeouts, the same part for each timeout of a
@@ -74,8 +74,8 @@ type Config struct {
 
 	// Goodbye tells the peer that the connection ends after reason.Grace. It is called when MaxAge
 	// has passed, on a goroutine of its own, and may write to the connection if the protocol allows
-	// that. It is not called if MaxAgeGrace is zero, or before other ends, as that of idle.Config is:
-	// the server may write after its Read has failed.
+	// that. It needs a MaxAgeGrace. Unlike the one of idle.Config it is not called before other
+	// ends, because the server itself can still write when its Read has failed.
 	Goodbye func(c net.Conn, reason *ReapError)
 
 	// CloseGrace is the time that the server gets to close a connection that has ended, see "How a

@@ -1,7 +1,6 @@
 package idlenet
 
 import (
-	"fmt"
 	"net"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
@@ -123,7 +122,7 @@ func (c Conn) Exempt(on bool) {
 // of the first one. A zero is the limit of the Config, and a negative value is none. The error says
 // what is wrong with the limits, or is [ErrNotWatched].
 func (c Conn) SetLimits(limits ConnLimits) error {
-	err := errNotWatched
+	err := form.NotWatched()
 	c.with(func(s *shard, n *conn) { err = s.limit(c.id, n, limits) })
 	return err
 }
@@ -150,8 +149,6 @@ func (c Conn) BeginMessage() {
 func (c Conn) EndMessage() {
 	c.with(func(s *shard, n *conn) { n.State.EndMessage(&s.Watcher.Clock, s.LimitsOf(n).Rate) })
 }
-
-var errNotWatched = fmt.Errorf("idlenet: %w", ErrNotWatched)
 
 // Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
 // the connection was closed.

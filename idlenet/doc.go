@@ -52,8 +52,8 @@
 // in a tick, faster where it finds closed ones, and two with each Accept, so that about as many
 // closed connections as open ones are kept at most. [Reaper.AttachHTTP] and [Reaper.Forget] tell at
 // once. If the Reaper has ended a connection, the connection and its reason are kept for a minute
-// longer. The goroutine that looks ends when no connection is open and no reason is kept. If all
-// listeners are closed, it ends when no connection is open.
+// longer. The goroutine that looks ends when no connection is open and no reason is kept. If the
+// Listener of [Listen] is closed, it ends when no connection is open.
 //
 // # Precision
 //

@@ -61,8 +61,9 @@ type Reaper struct {
 // the last one came less than fresh ago. It reports false if the connection is closed.
 type ask func(own socket, fresh time.Duration, ev *verdict.Evidence) (open bool)
 
-// New returns a Reaper without a listener. Its goroutine ends when no connection is open, or a
-// minute later. The error joins all mistakes in the Config.
+// New returns a Reaper without a listener. Its goroutine ends when no connection is open and no
+// reason is kept, whether its listeners are closed or not. The error joins all mistakes in the
+// Config.
 func New(cfg Config) (*Reaper, error) {
 	checked, err := cfg.check(nil, 0, nil)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 const shedSample = 64
 
 // admit reports whether a new connection may stay. If so, it is counted for its source until it is
-// dropped, and otherwise as refused. If there is no room, it waits as the function does,
-// which may be nil.
+// dropped, and otherwise as refused. If there is no room, the function awaitRoom may wait for some;
+// nil does not wait.
 func (r *Reaper) admit(c net.Conn, awaitRoom func() bool) (ok bool) {
 	defer func() {
 		if !ok {

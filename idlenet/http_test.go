@@ -132,7 +132,11 @@ func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
 	for name, leave := range map[string]func(s *site){
 		"maximum age": func(s *site) {
 			require.NoError(t, s.Update(func(cfg *Config) { cfg.MaxAge, cfg.MaxAgeGrace = time.Second, time.Hour }))
-			time.Sleep(1300 * time.Millisecond)
+			eventually(t, "both are leaving", func() bool {
+				found, err := s.Inspect(t.Context(), Query{States: true})
+				require.NoError(t, err)
+				return found.States["leaving"] == 2
+			})
 		},
 		"drain": func(s *site) { require.NoError(t, s.Drain(0, time.Hour)) },
 	} {

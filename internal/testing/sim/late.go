@@ -211,7 +211,7 @@ func (l *Life) untilIdle(k reap.Reason, since, limit time.Duration) time.Duratio
 func (l *Life) latest(since, limit time.Duration) time.Duration {
 	w, due, chance := l.w, l.afterCounts(since+limit, limit), time.Duration(0)
 	heard := l.now.came
-	if l.LosesInput() { // bytes that were discarded before a check end no chance
+	if l.w.Family != TCP && l.Sock.Rst { // bytes that were discarded before a check end no chance
 		heard = l.now.handled
 	}
 	tick, slack, lost, grace := w.Set.Tick, w.Slack(), never, w.Grace()

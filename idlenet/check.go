@@ -29,6 +29,10 @@ func (cfg *Config) check(addr net.Addr, tick time.Duration, before *Config) (wat
 		if _, err := sourcelimit.New(sources); err != nil {
 			refuse("Sources", "%s: %w", configtable.Field("Sources"), err)
 		}
+		if cfg.Goodbye != nil && cfg.MaxAge > 0 && cfg.MaxAgeGrace == 0 {
+			refuse("MaxAgeGrace", "%s is 0, so Goodbye would never be called: set the time between Goodbye and the end",
+				configtable.Field("MaxAgeGrace"))
+		}
 		cfg.checkSockets(addr, refuse)
 		cfg.checkFixed(before, refuse)
 	})

@@ -74,13 +74,14 @@ type Config struct {
 
 	// Goodbye tells the peer that the connection ends after reason.Grace. It is called when MaxAge
 	// has passed, on a goroutine of its own, and may write to the connection if the protocol allows
-	// that. It needs a MaxAgeGrace. Unlike the one of idle.Config it is not called before other
-	// ends, because the server itself can still write when its Read has failed.
+	// that. It is an error if MaxAge is set and MaxAgeGrace is not. Unlike the one of idle.Config it
+	// is not called before other ends, because the server can still write when its Read has failed.
 	Goodbye func(c net.Conn, reason *ReapError)
 
 	// CloseGrace is the time that the server gets to close a connection that has ended, see "How a
 	// connection ends" in the package comment. After it the Reaper closes the connection. Times
-	// in which the process was stopped do not count. If zero, it is 5s.
+	// in which the process was stopped do not count. An HTTP/2 connection of AttachHTTP needs two
+	// seconds of it for its GOAWAY. If zero, it is 5s.
 	CloseGrace time.Duration
 
 	// Reset lists the reasons for which a connection is reset (RST) at once, without CloseGrace. A

@@ -36,6 +36,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 		"MinRate without rate":       {inner, Config{ReadTimeout: second, MinRate: MinRate{Window: second}}, []string{"MinRate.Window is 1s without Config.MinRate.BytesPerSecond"}},
 		"MinRate of gigabytes":       {inner, Config{MinRate: MinRate{BytesPerSecond: 1 << 30, Window: time.Hour}}, []string{"set less than 2 GiB"}},
 		"MaxAgeGrace without MaxAge": {inner, Config{ReadTimeout: second, MaxAgeGrace: second}, []string{"MaxAgeGrace is 1s without Config.MaxAge"}},
+		"Goodbye without its grace":  {inner, Config{MaxAge: second, Goodbye: func(net.Conn, *ReapError) {}}, []string{"MaxAgeGrace is 0, so Goodbye would never be called"}},
 		"a Tick that is too long":    {inner, Config{ReadTimeout: second, Tick: 2 * second}, []string{"Tick is 2s, longer than Config.ReadTimeout of 1s"}},
 		"Reset without a reason":     {inner, Config{ReadTimeout: second, Reset: []Reason{77}}, []string{"Reset has reason 77"}},
 		"TCPKeepAlive":               {inner, Config{TCPKeepAlive: second}, []string{"TCPKeepAlive is 1s"}},

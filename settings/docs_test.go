@@ -54,21 +54,29 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 // limitsMarkdown returns a table of the limits with a reason.
 func limitsMarkdown() string {
 	var b strings.Builder
-	b.WriteString("| what the limit does | field | of package | setting | reason |\n|---|---|---|---|---|\n")
+	b.WriteString("| field | what the limit does | reason |\n|---|---|---|\n")
 	for _, s := range append(slices.Clone(configtable.Idle), ownOfNet()...) {
-		if s.Reason == 0 {
-			continue
+		if s.Reason != 0 {
+			fmt.Fprintf(&b, "| `%s`%s | %s | %v |\n", s.Field, onlyIn(s), helpOf(s), s.Reason)
 		}
-		owner := "idle, idlenet"
-		if !slices.Contains(configtable.Net, s) {
-			owner = "idle"
-		} else if !slices.Contains(configtable.Idle, s) {
-			owner = "idlenet"
-		}
-		help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
-		fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` | %v |\n", help, s.Field, owner, s.Name, s.Reason)
 	}
 	return b.String()
+}
+
+// onlyIn names the package of a setting that only one of two packages has.
+func onlyIn(s configtable.Setting) string {
+	switch {
+	case !slices.Contains(configtable.Net, s):
+		return " (idle)"
+	case !slices.Contains(configtable.Idle, s):
+		return " (idlenet)"
+	}
+	return ""
+}
+
+// helpOf returns the help of a setting in one line.
+func helpOf(s configtable.Setting) string {
+	return strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
 }
 
 // ownOfNet returns the settings of idlenet.Config that are not those of idle.Config.
@@ -113,8 +121,7 @@ func markdown(table configtable.Table, name string, cfg any) string {
 		if s.Adjustable {
 			applies += ", POST"
 		}
-		help := strings.NewReplacer("`", "", "\n", " ").Replace(s.Help)
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, value, s.ZeroText(), applies, help)
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, value, s.ZeroText(), applies, helpOf(s))
 	}
 	return b.String()
 }

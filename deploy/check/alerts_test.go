@@ -39,15 +39,15 @@ func TestAlertsHaveSummariesAndRunbooks(t *testing.T) {
 		if rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]) {
 			t.Errorf("%+v: set alert, summary and severity", rule)
 		}
-		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/operating.md#"+strings.ToLower(rule.Alert)) {
+		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/night.md#"+strings.ToLower(rule.Alert)) {
 			t.Errorf("%s: its runbook is %s", rule.Alert, url)
 		}
 	}
 }
 
-// TestRunbooksExist checks that docs/operating.md has a heading for each alert.
+// TestRunbooksExist checks that docs/night.md has a heading for each alert.
 func TestRunbooksExist(t *testing.T) {
-	b, err := os.ReadFile("../../docs/operating.md")
+	b, err := os.ReadFile("../../docs/night.md")
 	require.NoError(t, err)
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.+?) *$`).FindAllStringSubmatch(string(b), -1) {
@@ -56,7 +56,7 @@ func TestRunbooksExist(t *testing.T) {
 	}
 	for _, rule := range rules(t) {
 		_, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
-		assert.True(t, anchors[anchor], "docs/operating.md has no heading for #%s", anchor)
+		assert.True(t, anchors[anchor], "docs/night.md has no heading for #%s", anchor)
 	}
 }
 

@@ -52,7 +52,7 @@ func words(node *parser.Node) (words []string) {
 // TestTheTokenOfTheGuideStaysOutside checks that the token, which the guide makes in the working
 // directory, is neither committed nor copied into the stage that builds the image.
 func TestTheTokenOfTheGuideStaysOutside(t *testing.T) {
-	guide, err := os.ReadFile("../../docs/operating.md")
+	guide, err := os.ReadFile("../../docs/run.md")
 	require.NoError(t, err)
 	made := regexp.MustCompile(`openssl rand -hex 32 > (\w+)\)`).FindSubmatch(guide)
 	if made == nil {

@@ -143,7 +143,7 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	})
 }
 
-// A memoryPlan has the numbers of the formula in docs/operating.md, "Memory in one formula".
+// A memoryPlan has the numbers of the formula in docs/run.md, "Memory in one formula".
 type memoryPlan struct {
 	heap, all             int64 // GOMEMLIMIT and the memory limit
 	connections           int64
@@ -153,7 +153,7 @@ type memoryPlan struct {
 
 func checkMemory(t *testing.T, p memoryPlan) {
 	t.Helper()
-	documented := strings.Join(strings.Fields(string(read(t, "../docs/operating.md"))), " ")
+	documented := strings.Join(strings.Fields(string(read(t, "../docs/run.md"))), " ")
 	for _, line := range []struct {
 		what        string
 		least, most int64
@@ -165,7 +165,7 @@ func checkMemory(t *testing.T, p memoryPlan) {
 		{"memory limit >= 2 * GOMEMLIMIT", 2 * p.heap, p.all},
 	} {
 		assert.LessOrEqual(t, line.least, line.most, "%s: %d is more than %d", line.what, line.least, line.most)
-		assert.Contains(t, documented, line.what, "docs/operating.md does not have the line %s", line.what)
+		assert.Contains(t, documented, line.what, "docs/run.md does not have the line %s", line.what)
 	}
 }
 

@@ -31,7 +31,7 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// advise fills in the heartbeat and the notes. It follows "The rule" in docs/operating.md.
+// advise fills in the heartbeat and the notes. It follows "The rule" in docs/limits.md.
 func (r *Report) advise() {
 	slices.SortFunc(r.Tries, func(a, b Try) int { return cmp.Compare(a.Silence, b.Silence) })
 	r.Server = r.How == ClosedInTime || r.How == ClosedByWrite
@@ -80,7 +80,7 @@ func (r *Report) Write(out io.Writer) {
 		line("heartbeat at most every", r.Heartbeat, "half of that; the path may allow more")
 	}
 	_ = w.Flush()
-	fmt.Fprintln(out, "\njitter included; the rule is in docs/operating.md#the-rule")
+	fmt.Fprintln(out, "\njitter included; the rule is in docs/limits.md#the-rule")
 	if r.Server {
 		fmt.Fprintln(out, "the server, or a proxy in its place, ended the connection: the path keeps one for longer than that")
 	}

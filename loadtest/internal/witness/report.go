@@ -189,7 +189,7 @@ func densest(sorted []time.Duration) (found Timeout) {
 
 // Heartbeat returns the longest interval of heartbeats, jitter included, for an idle timeout: the
 // timeout is at least three intervals and a second for the network, or half as much if it is short.
-// The rule is in docs/operating.md.
+// The rule is in docs/limits.md.
 func Heartbeat(timeout time.Duration) time.Duration {
 	return max((timeout-time.Second)/3, timeout/6)
 }
@@ -215,7 +215,7 @@ func (r *Report) Write(out io.Writer) {
 
 	if t := r.Timeout; t.Count > 0 {
 		fmt.Fprintf(out, "\nidle timeout: the server closed %d connections after a silence of %s to %s, median %s\n"+
-			"a heartbeat every %s would have been enough, jitter included; the rule is in docs/operating.md#the-rule\n",
+			"a heartbeat every %s would have been enough, jitter included; the rule is in docs/limits.md#the-rule\n",
 			t.Count, format.Duration(t.Shortest), format.Duration(t.Longest), format.Duration(t.Median), format.Duration(r.Enough))
 	} else {
 		fmt.Fprintln(out, "\nidle timeout: not seen, because the server closed too few silent connections")

@@ -280,9 +280,6 @@ func TestNamesInDocumentsExist(t *testing.T) {
 			continue // TestTheMapIsTrue looks each name up in its file
 		}
 		for i, line := range prose {
-			if d.path == "docs/upgrading.md" {
-				line = withoutOldNames(line)
-			}
 			for _, span := range spanPattern.FindAllStringSubmatch(line, -1) {
 				for _, name := range w.wrong(span[1]) {
 					t.Errorf("%s:%d: `%s` has %s, which does not exist", d.path, i+1, span[1], name)
@@ -291,31 +288,6 @@ func TestNamesInDocumentsExist(t *testing.T) {
 		}
 	}
 }
-
-// withoutOldNames removes the first cell of a row of a table.
-func withoutOldNames(line string) string {
-	if row, ok := strings.CutPrefix(line, "|"); ok {
-		_, line, _ = strings.Cut(row, "|")
-	}
-	return line
-}
-
-// TestOldNamesAreGone checks that a name with another new name does not exist any more.
-func TestOldNamesAreGone(t *testing.T) {
-	w := readWorld(t)
-	rows, _ := readDocument(t, filepath.Join(root, "docs", "upgrading.md")).split()
-	for i, line := range rows {
-		old := strings.TrimSuffix(line, withoutOldNames(line))
-		for _, span := range oldNamePattern.FindAllStringSubmatch(old, -1) {
-			if name := span[1]; !strings.Contains(withoutOldNames(line), name) && len(w.wrong(name)) == 0 {
-				t.Errorf("docs/upgrading.md:%d: %s still exists", i+1, name)
-			}
-		}
-	}
-}
-
-// oldNamePattern finds names of packages and methods of the Reaper.
-var oldNamePattern = regexp.MustCompile("`((?:admin|idle|metrics|reaper|server)\\.[A-Z]\\w*)")
 
 func TestWrongNamesAreFound(t *testing.T) {
 	w := readWorld(t)

@@ -26,9 +26,7 @@ var update = flag.Bool("update", false, "write the tables of settings into docs/
 func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	for page, tables := range map[string]map[string]string{
 		"../docs/settings.md": {
-			"settings":        markdown(configtable.Idle, "idle.Config", new(idle.Config)),
-			"net settings":    netMarkdown(),
-			"server settings": markdown(configtable.Server, "server.Config", new(server.Config)),
+			"settings": settingsMarkdown(),
 		},
 		"../docs/limits.md": {"limits": limitsMarkdown()},
 	} {
@@ -84,44 +82,119 @@ func ownOfNet() configtable.Table {
 	return slices.DeleteFunc(slices.Clone(configtable.Net), func(s configtable.Setting) bool { return slices.Contains(configtable.Idle, s) })
 }
 
-// netMarkdown returns a table of the settings of idlenet.Config that are not those of idle.Config,
-// and names the settings that only idle.Config has.
-func netMarkdown() string {
-	var missing []string
-	for _, name := range configtable.Idle.Names() {
-		if !slices.Contains(configtable.Net.Names(), name) {
-			missing = append(missing, "`"+name+"`")
-		}
-	}
-	return fmt.Sprintf("`idlenet.Config` has the settings of the table above in the same fields, except\n%s.\n"+
-		"The settings below are its own, or have another rule:\n\n%s",
-		strings.Join(missing, ", "), markdown(ownOfNet(), "idlenet.Config", new(idlenet.Config)))
+// groups are the sections of docs/settings.md, with the names of their settings.
+var groups = []struct{ question, names string }{
+	{"Begin with these", "read-timeout first-byte-timeout write-stall-timeout output-limit max-connections observe-only"},
+	{"Is the peer silent?", "all-timeout write-timeout jitter heartbeat heartbeat-retry heartbeat-missed heartbeat-jitter tcp-keepalive"},
+	{"Does it log in, and send its messages?", "handshake-timeout min-rate min-rate-window min-rate-grace min-rate-always"},
+	{"Does it take its output?", "output-soft-limit output-soft-for output-total"},
+	{"How long may a connection stay?", "max-age max-age-grace reconnect-spread half-closed-timeout close-grace"},
+	{"How many connections are there?", "shed-protect wait-for-room max-per-source source-rate accept-rate pressure-timeout"},
+	{"When exactly, and what is remembered?", "outage-grace tick keep-closed"},
+	{"Where does the server listen?", "addr loops share-port"},
+	{"How does it stop?", "drain-delay drain-spread drain-timeout drain-keep-listening"},
+	{"How do operators look?", "admin admin-token-file admin-pprof"},
 }
 
-// markdown returns a table of settings.
-func markdown(table configtable.Table, name string, cfg any) string {
+// settingsMarkdown returns the tables of all settings, by groups. Settings without a group are in a
+// last one.
+func settingsMarkdown() string {
+	all := slices.Concat(configtable.Idle, ownOfNet())
+	for _, s := range configtable.Server {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| setting | field of `%s` | value | 0 means | applies | what it does |\n|---|---|---|---|---|---|\n", name)
-	for _, s := range table {
-		unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(cfg)})
-		value := cmp.Or(unit, "true or false")
-		if r := s.Range(s.Of(cfg).Type()); r != "" {
-			value += ", " + r
+	usual := configtable.Idle[0]
+	fmt.Fprintf(&b, "A duration is %s, unless the row says otherwise.\n", usual.Range(usual.Of(new(idle.Config)).Type()))
+	for _, g := range groups {
+		var table configtable.Table
+		for name := range strings.FieldsSeq(g.names) {
+			named := func(s configtable.Setting) bool { return s.Name == name }
+			for _, s := range all {
+				if named(s) {
+					table = append(table, s)
+				}
+			}
+			all = slices.DeleteFunc(all, named)
 		}
-		if s.Negative != "" {
-			value += "; negative: " + s.Negative
-		}
-		applies := "at reload"
-		field, _, _ := strings.Cut(s.Field, ".")
-		if _, own := reflect.TypeFor[reap.ConnLimits]().FieldByName(field); s.AtStart {
-			applies = "at start"
-		} else if own {
-			applies += ", per connection"
-		}
-		if s.Adjustable {
-			applies += ", POST"
-		}
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, value, s.ZeroText(), applies, helpOf(s))
+		b.WriteString(markdown(g.question, table))
+	}
+	if len(all) > 0 {
+		b.WriteString(markdown("More", all))
 	}
 	return b.String()
+}
+
+// TestGroupsNameSettings checks the names in groups.
+func TestGroupsNameSettings(t *testing.T) {
+	known := slices.Concat(configtable.Idle, configtable.Net, configtable.Server).Names()
+	for _, g := range groups {
+		require.Subset(t, known, strings.Fields(g.names), g.question)
+	}
+}
+
+// markdown returns a section with a table of settings.
+func markdown(heading string, table configtable.Table) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## %s\n\n| setting | field | package | value | applies | what it does |\n|---|---|---|---|---|---|\n", heading)
+	for _, s := range table {
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, packagesOf(s), valueOf(s), appliesOf(s), helpOf(s))
+	}
+	return b.String()
+}
+
+// packagesOf names the packages with a setting.
+func packagesOf(s configtable.Setting) string {
+	var names []string
+	if slices.Contains(configtable.Idle, s) {
+		names = append(names, "idle")
+	}
+	if slices.Contains(configtable.Net, s) {
+		names = append(names, "idlenet")
+	}
+	if slices.Contains(configtable.Server, s) {
+		names = append(names, "server")
+	}
+	return strings.Replace(strings.Join(names, ", "), "idle, idlenet", "both", 1)
+}
+
+// valueOf returns unit and range of a setting, and the meaning of 0 and of negative values.
+func valueOf(s configtable.Setting) string {
+	var cfg any = new(server.Config)
+	switch {
+	case slices.Contains(configtable.Idle, s):
+		cfg = new(idle.Config)
+	case slices.Contains(configtable.Net, s):
+		cfg = new(idlenet.Config)
+	}
+	unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(cfg)})
+	value := cmp.Or(unit, "true or false")
+	if r := s.Range(s.Of(cfg).Type()); r != "" && !s.Ticks {
+		value += ", " + r
+	}
+	if zero := s.ZeroText(); zero != "" && zero != "none" {
+		value += "; 0: " + zero
+	}
+	if s.Negative != "" {
+		value += "; negative: " + s.Negative
+	}
+	return value
+}
+
+// appliesOf tells when a new value of a setting applies, besides a reload.
+func appliesOf(s configtable.Setting) string {
+	if s.AtStart {
+		return "start"
+	}
+	var ways []string
+	field, _, _ := strings.Cut(s.Field, ".")
+	if _, own := reflect.TypeFor[reap.ConnLimits]().FieldByName(field); own {
+		ways = append(ways, "one")
+	}
+	if s.Adjustable {
+		ways = append(ways, "POST")
+	}
+	return strings.Join(ways, ", ")
 }

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,14 +88,12 @@ func ownOfNet() configtable.Table {
 var groups = []struct{ question, names string }{
 	{"Begin with these", "read-timeout first-byte-timeout write-stall-timeout output-limit max-connections observe-only"},
 	{"Is the peer silent?", "all-timeout write-timeout jitter heartbeat heartbeat-retry heartbeat-missed heartbeat-jitter tcp-keepalive"},
-	{"Does it log in, and send its messages?", "handshake-timeout min-rate min-rate-window min-rate-grace min-rate-always"},
-	{"Does it take its output?", "output-soft-limit output-soft-for output-total"},
+	{"Does it log in, send and read?", "handshake-timeout min-rate min-rate-window min-rate-grace min-rate-always output-soft-limit output-soft-for output-total"},
 	{"How long may a connection stay?", "max-age max-age-grace reconnect-spread half-closed-timeout close-grace"},
 	{"How many connections are there?", "shed-protect wait-for-room max-per-source source-rate accept-rate pressure-timeout"},
 	{"When exactly, and what is remembered?", "outage-grace tick keep-closed"},
-	{"Where does the server listen?", "addr loops share-port"},
-	{"How does it stop?", "drain-delay drain-spread drain-timeout drain-keep-listening"},
-	{"How do operators look?", "admin admin-token-file admin-pprof"},
+	{"Where does the server listen, and how does it stop?", "addr loops share-port drain-delay drain-spread drain-timeout drain-keep-listening " +
+		"admin admin-token-file admin-pprof"},
 }
 
 // settingsMarkdown returns the tables of all settings, by groups. Settings without a group are in a
@@ -171,7 +171,11 @@ func valueOf(s configtable.Setting) string {
 	}
 	unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(cfg)})
 	value := cmp.Or(unit, "true or false")
-	if r := s.Range(s.Of(cfg).Type()); r != "" && !s.Ticks {
+	typ, most := s.Of(cfg).Type(), int64(math.MaxInt32)
+	if typ == reflect.TypeFor[time.Duration]() {
+		most = int64(configtable.TenYears)
+	}
+	if r := s.Range(typ); r != "" && !s.Ticks && s.Max < most { // otherwise the range is the usual one
 		value += ", " + r
 	}
 	if zero := s.ZeroText(); zero != "" && zero != "none" {

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/format"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,6 +67,73 @@ func stepsOf(path string, blocks []block) (steps []string, err error) {
 		steps = append(steps, step.String())
 	}
 	return steps, nil
+}
+
+// finishedFile returns the last program of the tutorial as one file: imports, variables, types and
+// functions, with their comments.
+func finishedFile(blocks []block) ([]byte, error) {
+	var names [4][]string // by kind
+	texts := map[string]string{}
+	for _, b := range blocks {
+		if b.info != "go" {
+			continue
+		}
+		file := "package main\n" + strings.TrimPrefix(b.text, "package main\n")
+		positions := token.NewFileSet()
+		f, err := parser.ParseFile(positions, "", file, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range f.Decls {
+			kind, begin := kindOf(d)
+			name := nameOf(d)
+			if texts[name] == "" {
+				names[kind] = append(names[kind], name)
+			}
+			texts[name] = file[positions.Position(begin).Offset:positions.Position(d.End()).Offset] + "\n\n"
+		}
+	}
+	var all strings.Builder
+	all.WriteString("// Command chat is the chat server of docs/start.md, with all of its steps.\npackage main\n\n")
+	for _, name := range slices.Concat(names[:]...) {
+		all.WriteString(texts[name])
+	}
+	return format.Source([]byte(all.String()))
+}
+
+// kindOf returns the place of a declaration in a file, and where it begins with its comment.
+func kindOf(d ast.Decl) (kind int, begin token.Pos) {
+	kind, doc := 3, (*ast.CommentGroup)(nil)
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		doc = d.Doc
+	case *ast.GenDecl:
+		doc = d.Doc
+		kind = map[token.Token]int{token.IMPORT: 0, token.VAR: 1, token.CONST: 1, token.TYPE: 2}[d.Tok]
+	}
+	if doc != nil {
+		return kind, doc.Pos()
+	}
+	return kind, d.Pos()
+}
+
+var update = flag.Bool("update", false, "write the finished file of the tutorial")
+
+// TestTheFinishedFileIsTheLastStep compares the file with the tutorial. To write the file, run
+// go test ./docs -update.
+func TestTheFinishedFileIsTheLastStep(t *testing.T) {
+	_, blocks := readDocument(t, filepath.Join(root, tutorial)).split()
+	want, err := finishedFile(blocks)
+	require.NoError(t, err)
+	path := filepath.Join("testdata", "chat", "main.go")
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, want, 0o644))
+	}
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(got), "run go test ./docs -update")
+	assert.Contains(t, strings.Join(readDocument(t, filepath.Join(root, tutorial)).lines, "\n"), "](testdata/chat/main.go)")
 }
 
 // nameOf returns the name of a declaration: import, T, v, f or T.m.

@@ -124,6 +124,7 @@ func settingsMarkdown() string {
 	if len(all) > 0 {
 		b.WriteString(markdown("More", all))
 	}
+	b.WriteString(appliesMarkdown())
 	return b.String()
 }
 
@@ -138,9 +139,9 @@ func TestGroupsNameSettings(t *testing.T) {
 // markdown returns a section with a table of settings.
 func markdown(heading string, table configtable.Table) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n## %s\n\n| setting | field | package | value | applies | what it does |\n|---|---|---|---|---|---|\n", heading)
+	fmt.Fprintf(&b, "\n## %s\n\n| setting | field | package | value | what it does |\n|---|---|---|---|---|\n", heading)
 	for _, s := range table {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s | %s |\n", s.Name, s.Field, packagesOf(s), valueOf(s), appliesOf(s), helpOf(s))
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", s.Name, s.Field, packagesOf(s), valueOf(s), helpOf(s))
 	}
 	return b.String()
 }
@@ -187,18 +188,26 @@ func valueOf(s configtable.Setting) string {
 	return value
 }
 
-// appliesOf tells when a new value of a setting applies, besides a reload.
-func appliesOf(s configtable.Setting) string {
-	if s.AtStart {
-		return "start"
+// appliesMarkdown returns the names of the settings that apply later or in more ways than others.
+func appliesMarkdown() string {
+	var start, post, one []string
+	for _, s := range append(slices.Clone(configtable.Idle), ownOfNet()...) {
+		name := "`" + s.Name + "`"
+		field, _, _ := strings.Cut(s.Field, ".")
+		_, own := reflect.TypeFor[reap.ConnLimits]().FieldByName(field)
+		switch {
+		case s.AtStart:
+			start = append(start, name)
+			continue
+		case s.Adjustable:
+			post = append(post, name)
+		}
+		if own {
+			one = append(one, name)
+		}
 	}
-	var ways []string
-	field, _, _ := strings.Cut(s.Field, ".")
-	if _, own := reflect.TypeFor[reap.ConnLimits]().FieldByName(field); own {
-		ways = append(ways, "one")
-	}
-	if s.Adjustable {
-		ways = append(ways, "POST")
-	}
-	return strings.Join(ways, ", ")
+	return "\n## When a new value applies\n\nTo live connections, after SIGHUP or `Update`.\n\n" +
+		"* Only after a restart: " + strings.Join(start, ", ") + ", and what only package server has.\n" +
+		"* Also by POST `/api/timeouts`: " + strings.Join(post, ", ") + ".\n" +
+		"* Also for one connection, by `SetLimits`: " + strings.Join(one, ", ") + ".\n"
 }

@@ -99,7 +99,7 @@
 //	                         may be reaped
 //
 // Time in which the process was stopped, the machine paused or an event loop blocked does not count
-// against a peer, see Config.OutageGrace. The contract with its tests is docs/verdict.md.
+// against a peer, see Config.OutageGrace. The contract is docs/verdict.md.
 //
 // # Layers
 //

@@ -51,24 +51,54 @@ func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
 	}
 }
 
+// advice has the value to begin with and a note for limits of docs/limits.md.
+var advice = map[string]struct{ value, note string }{
+	"ReadTimeout":            {"[the rule](#the-rule)", "the peer sends nothing"},
+	"WriteTimeout":           {"", "nothing is sent to the peer. It only counts, unless `OnIdle` closes"},
+	"AllTimeout":             {"", "neither side sends anything. Your own output keeps a dead peer open"},
+	"FirstByteTimeout":       {"5 to 30 s", "no byte comes: port scanners, health checks. Off if the server speaks first"},
+	"HandshakeTimeout":       {"10 s", "the login takes longer; bytes do not extend it. Call `conn.Ready()` at its end"},
+	"WriteStallTimeout":      {"30 s or more", "the peer takes none of its output, a *stall*. Slow radio links look like that below 30 s"},
+	"OutputLimit.Hard":       {"256 KiB to 1 MiB", "more output waits: [memory](run.md#memory-in-one-formula)"},
+	"OutputLimit.Soft":       {"a quarter of it, `SoftFor` 30 s", "the same for longer than `SoftFor`"},
+	"OutputLimit.Total":      {"package server sets it", "the output of all together is larger: the largest are reset"},
+	"MinRate.BytesPerSecond": {"100", "a message comes byte by byte (slowloris). Call `conn.BeginMessage()` and `conn.EndMessage()`"},
+	"Heartbeat.Interval":     {"[the rule](#the-rule)", "the peer answers no ping"},
+	"MaxAge":                 {"an hour to a day, `MaxAgeGrace` 30 s", "it is as old, ±10 %: connections move to new servers"},
+	"MaxConnections":         {"package server sets it", "others need room: it *sheds* the longest idle"},
+	"HalfClosedTimeout":      {"", "the peer has sent FIN, and the server has not closed"},
+}
+
 // limitsMarkdown returns a table of the limits with a reason.
 func limitsMarkdown() string {
 	var b strings.Builder
-	b.WriteString("| field | what the limit does | reason |\n|---|---|---|\n")
+	b.WriteString("| field | reason | begin with | closes a connection when |\n|---|---|---|---|\n")
+	listed := map[string]bool{}
 	for _, s := range append(slices.Clone(configtable.Idle), ownOfNet()...) {
-		if s.Reason != 0 {
-			fmt.Fprintf(&b, "| `%s`%s | %s | %v |\n", s.Field, onlyIn(s), helpOf(s), s.Reason)
+		if s.Reason == 0 || listed[s.Field] {
+			continue
 		}
+		listed[s.Field] = true
+		a := advice[s.Field]
+		fmt.Fprintf(&b, "| `%s`%s | %v | %s | %s |\n", s.Field, onlyIn(s), s.Reason, a.value, cmp.Or(a.note, helpOf(s)))
 	}
 	return b.String()
+}
+
+// TestAdviceIsAboutLimits checks the fields in advice.
+func TestAdviceIsAboutLimits(t *testing.T) {
+	for field := range advice {
+		limit := func(s configtable.Setting) bool { return s.Field == field && s.Reason != 0 }
+		require.True(t, slices.ContainsFunc(slices.Concat(configtable.Idle, configtable.Net), limit), field)
+	}
 }
 
 // onlyIn names the package of a setting that only one of two packages has.
 func onlyIn(s configtable.Setting) string {
 	switch {
-	case !slices.Contains(configtable.Net, s):
+	case configtable.Net.NameOf(s.Field) == "":
 		return " (idle)"
-	case !slices.Contains(configtable.Idle, s):
+	case configtable.Idle.NameOf(s.Field) == "":
 		return " (idlenet)"
 	}
 	return ""

@@ -64,7 +64,7 @@ var advice = map[string]struct{ value, note string }{
 	"OutputLimit.Total":      {"package server sets it", "the output of all together is larger: the largest are reset"},
 	"MinRate.BytesPerSecond": {"100", "a message comes byte by byte (slowloris). Call `conn.BeginMessage()` and `conn.EndMessage()`"},
 	"Heartbeat.Interval":     {"[the rule](#the-rule)", "the peer answers no ping"},
-	"MaxAge":                 {"an hour to a day, `MaxAgeGrace` 30 s", "it is as old, ±10 %: connections move to new servers"},
+	"MaxAge":                 {"an hour to a day, `MaxAgeGrace` 30 s", "it has this age, ±10 %: connections move to new servers"},
 	"MaxConnections":         {"package server sets it", "others need room: it *sheds* the longest idle"},
 	"HalfClosedTimeout":      {"", "the peer has sent FIN, and the server has not closed"},
 }

@@ -71,7 +71,7 @@ func (d document) broken(t testing.TB, link string) string {
 
 func TestLinksResolve(t *testing.T) {
 	list := documents(t)
-	for _, name := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} {
+	for _, name := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "internal/README.md"} {
 		list = append(list, readDocument(t, filepath.Join(root, name)))
 	}
 	for _, d := range list {

@@ -43,7 +43,7 @@ func wrongPlaces(t testing.TB, row string) (list []string) {
 		list = append(list, "no link")
 	}
 	for _, m := range places {
-		path := filepath.Join(root, "docs", filepath.FromSlash(m[1]))
+		path := filepath.Join(root, "internal", filepath.FromSlash(m[1]))
 		names, known := spanPattern.FindAllStringSubmatch(m[2], -1), map[string]bool{}
 		text, err := os.ReadFile(path)
 		switch isGo := strings.HasSuffix(path, ".go"); {
@@ -62,10 +62,10 @@ func wrongPlaces(t testing.TB, row string) (list []string) {
 	return list
 }
 
-// TestTheMapIsTrue looks up the names of docs/map.md: those of a row in its files, and those of the
-// picture in the files that it names. TestLinksResolve finds the other files.
+// TestTheMapIsTrue looks up the names of internal/README.md: those of a row in its files, and those
+// of the picture in the files that it names. TestLinksResolve finds the other files.
 func TestTheMapIsTrue(t *testing.T) {
-	d := readDocument(t, filepath.Join(root, "docs", "map.md"))
+	d := readDocument(t, filepath.Join(root, "internal", "README.md"))
 	n := len(d.lines) - 1
 	assert.LessOrEqual(t, n, maxMapLines, "%s has %d lines, want at most %d", d.path, n, maxMapLines)
 	known, drawn := map[string]bool{}, map[string]int{}
@@ -92,7 +92,7 @@ func TestTheMapIsTrue(t *testing.T) {
 func TestWrongPlacesAreFound(t *testing.T) {
 	const idle = "| a | [idle/reaper.go](../idle/reaper.go)"
 	for row, want := range map[string]string{
-		idle + " `Reaper.OnOpen`, `Middleware`; [b](../Makefile) `lint`, [c](metrics.md) |": "[]",
+		idle + " `Reaper.OnOpen`, `Middleware`; [b](../Makefile) `lint`, [c](../docs/metrics.md) |": "[]",
 
 		idle + " [b](x.go) `b` |":                  "[no file, or no name in ../idle/reaper.go no file, or no name in x.go]",
 		idle + " `Reaper.Inspect` |":               "[no Reaper.Inspect in ../idle/reaper.go]",

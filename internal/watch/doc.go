@@ -7,7 +7,8 @@
 // what is counted for all connections. A [Shard] has a part of the connections: a state for each, a
 // timing wheel with the next look at each, and the limits. The front end of a Shard is its [Port].
 //
-// The page docs/map.md shows the way of a connection through these, from its opening to its close.
+// The page internal/README.md shows the way of a connection through these, from its opening to its
+// close.
 //
 // # Ownership
 //

@@ -201,7 +201,7 @@ func valueOf(s configtable.Setting) string {
 		cfg = new(idlenet.Config)
 	}
 	unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(cfg)})
-	value := cmp.Or(unit, "true or false")
+	value := cmp.Or(unit, "bool")
 	typ, most := s.Of(cfg).Type(), int64(math.MaxInt32)
 	if typ == reflect.TypeFor[time.Duration]() {
 		most = int64(configtable.TenYears)

@@ -96,9 +96,13 @@ func TestNoGRPCCallIsLostByADrain(t *testing.T) {
 			pb.RegisterTestServiceServer(servers[n], service)
 			all.Go(func() { _ = servers[n].Serve(first) })
 		}
-		drained := make(chan time.Duration)
-		time.AfterFunc(500*time.Millisecond, func() {
-			began := time.Now()
+		const clients = 20
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			for first.Stats().Opened+second.Stats().Opened < clients { // a slow one tries both
+				time.Sleep(10 * time.Millisecond)
+			}
 			_ = first.Close()
 			var ends sync.WaitGroup
 			for _, server := range servers {
@@ -106,19 +110,18 @@ func TestNoGRPCCallIsLostByADrain(t *testing.T) {
 				time.Sleep(time.Second / time.Duration(len(servers)))
 			}
 			ends.Wait()
-			drained <- time.Since(began)
-		})
-		calls(t, 20, func() pb.TestServiceClient {
+		}()
+		calls(t, clients, func() pb.TestServiceClient {
 			both := manual.NewBuilderWithScheme("both")
 			both.InitialState(resolver.State{Endpoints: []resolver.Endpoint{
 				{Addresses: []resolver.Address{{Addr: first.address()}}}, {Addresses: []resolver.Address{{Addr: second.address()}}},
 			}})
 			return grpcClient(t, "both:///", secure, grpc.WithResolvers(both), grpc.WithAuthority("127.0.0.1"))
 		})
-		t.Log("drained in", <-drained)
+		<-drained
 		all.Wait()
-		require.Equal(t, uint64(20), first.Stats().Opened)
-		require.Equal(t, uint64(20), second.Stats().Opened, "all clients came back")
+		require.Positive(t, first.Stats().Opened)
+		require.GreaterOrEqual(t, second.Stats().Opened, uint64(clients), "all have come back")
 		eventually(t, "all connections end", func() bool { return first.Connections() == 0 })
 		first.requireNone()
 	})

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/reap"
@@ -76,6 +78,52 @@ func TestNoGRPCCallIsLostByMaxAge(t *testing.T) {
 		calls(t, 20, func() pb.TestServiceClient { return grpcClient(t, l.address(), secure) })
 		l.requireNone()
 		require.Greater(t, l.Stats().Opened, uint64(20))
+	})
+}
+
+// TestNoGRPCCallIsLostByADrain has several servers behind one Listener, which stop one after the
+// other. Each client has a second address.
+func TestNoGRPCCallIsLostByADrain(t *testing.T) {
+	inEachProtocol(t, func(t *testing.T, protocol string) {
+		secure := protocol == "h2"
+		var servers [8]*grpc.Server
+		first, second := listen(t, idlenet.Config{ReadTimeout: 10 * time.Second}), listen(t, idlenet.Config{ReadTimeout: 10 * time.Second})
+		service := slowServer{delay: func() time.Duration { return rand.N(20 * time.Millisecond) }}
+		serveGRPCWith(second, service, append(credentialsOf(secure), grpc.KeepaliveParams(pinged))...)
+		var all sync.WaitGroup
+		for n := range servers {
+			servers[n] = grpc.NewServer(append(credentialsOf(secure), grpc.KeepaliveParams(pinged))...)
+			pb.RegisterTestServiceServer(servers[n], service)
+			all.Go(func() { _ = servers[n].Serve(first) })
+		}
+		const clients = 20
+		drained := make(chan struct{})
+		go func() {
+			defer close(drained)
+			for first.Stats().Opened+second.Stats().Opened < clients { // a slow one tries both
+				time.Sleep(10 * time.Millisecond)
+			}
+			_ = first.Close()
+			var ends sync.WaitGroup
+			for _, server := range servers {
+				ends.Go(server.GracefulStop)
+				time.Sleep(time.Second / time.Duration(len(servers)))
+			}
+			ends.Wait()
+		}()
+		calls(t, clients, func() pb.TestServiceClient {
+			both := manual.NewBuilderWithScheme("both")
+			both.InitialState(resolver.State{Endpoints: []resolver.Endpoint{
+				{Addresses: []resolver.Address{{Addr: first.address()}}}, {Addresses: []resolver.Address{{Addr: second.address()}}},
+			}})
+			return grpcClient(t, "both:///", secure, grpc.WithResolvers(both), grpc.WithAuthority("127.0.0.1"))
+		})
+		<-drained
+		all.Wait()
+		require.Positive(t, first.Stats().Opened)
+		require.GreaterOrEqual(t, second.Stats().Opened, uint64(clients), "all have come back")
+		eventually(t, "all connections end", func() bool { return first.Connections() == 0 })
+		first.requireNone()
 	})
 }
 

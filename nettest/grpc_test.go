@@ -100,18 +100,18 @@ func serveGRPCWith[S pb.TestServiceServer](l *listener, service S, options ...gr
 	return service
 }
 
-func dialGRPC(addr string, secure bool) (pb.TestServiceClient, *grpc.ClientConn, error) {
+func dialGRPC(addr string, secure bool, options ...grpc.DialOption) (pb.TestServiceClient, *grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if secure {
 		creds = credentials.NewTLS(clientTLS())
 	}
-	c, err := grpc.NewClient(addr, grpc.WithTransportCredentials(creds))
+	c, err := grpc.NewClient(addr, append(options, grpc.WithTransportCredentials(creds))...)
 	return pb.NewTestServiceClient(c), c, err
 }
 
-func grpcClient(t testing.TB, addr string, secure bool) pb.TestServiceClient {
+func grpcClient(t testing.TB, addr string, secure bool, options ...grpc.DialOption) pb.TestServiceClient {
 	t.Helper()
-	client, c, err := dialGRPC(addr, secure)
+	client, c, err := dialGRPC(addr, secure, options...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return client

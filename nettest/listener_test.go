@@ -44,6 +44,11 @@ func listen(t testing.TB, cfg idlenet.Config) *listener {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	return listenOn(t, inner, cfg)
+}
+
+func listenOn(t testing.TB, inner net.Listener, cfg idlenet.Config) *listener {
+	t.Helper()
 	l := &listener{t: t, ended: make(map[string]*idlenet.ReapError)}
 	cfg.OnReap = func(c net.Conn, reason *idlenet.ReapError) {
 		l.mu.Lock()
@@ -51,6 +56,7 @@ func listen(t testing.TB, cfg idlenet.Config) *listener {
 		l.ended[c.RemoteAddr().String()] = reason
 	}
 	cfg.Logger = slog.New(testLog{t})
+	var err error
 	l.Listener, err = idlenet.Listen(inner, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +36,24 @@ func TestIdle(t *testing.T) {
 	server, addr := recipe.Serve(t, "-idle", "1s")
 	client := dial(t, addr)
 	recipe.Eventually(t, "the client leaves", func() bool { return client.GetState() == connectivity.Idle })
+	server.RequireNone("closed")
+}
+
+// TestDrain has clients that leave one after the other.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	server, addr := recipe.Serve(t, "-drain", "1s")
+	var clients []*grpc.ClientConn
+	for range 40 {
+		clients = append(clients, dial(t, addr))
+	}
+	began := time.Now()
+	require.NoError(t, server.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, server.AwaitEnd())
+	require.Greater(t, time.Since(began), 700*time.Millisecond)
+	for _, c := range clients {
+		recipe.Eventually(t, "a client leaves", func() bool { return c.GetState() != connectivity.Ready })
+	}
 	server.RequireNone("closed")
 }
 

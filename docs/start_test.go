@@ -176,7 +176,7 @@ func newChatter(t *testing.T, addr, name string) chatter {
 // wantLine reads lines until the wanted one, and answers pings.
 func (c chatter) wantLine(t *testing.T, want string) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	for {
 		line, err := c.lines.ReadString('\n')
 		switch line = strings.TrimSpace(line); {
@@ -193,7 +193,7 @@ func (c chatter) wantLine(t *testing.T, want string) {
 // wantEnd reads to the end, without an answer to pings, and requires the last line.
 func (c chatter) wantEnd(t *testing.T, last string) (pings int) {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	all, err := io.ReadAll(c.lines)
 	require.False(t, err != nil || !strings.HasSuffix(string(all), last+"\n"),
 		"read %q, %v; want the last line %q", all, err, last)
@@ -214,7 +214,7 @@ func TestTheTutorialRuns(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-page", "127.0.0.1:0", "-quiet", "300ms")
+	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-page", "127.0.0.1:0", "-quiet", "1s")
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -226,6 +226,8 @@ func TestTheTutorialRuns(t *testing.T) {
 	}
 	addr, page := m[1], m[2]
 
+	// Before alice, because her pings have no answer meanwhile.
+	newChatter(t, addr, "").wantEnd(t, "goodbye: no handshake")
 	alice, bob := newChatter(t, addr, "alice"), newChatter(t, addr, "bob")
 	fmt.Fprintln(bob, "hello")
 	alice.wantLine(t, "bob: hello")
@@ -233,7 +235,6 @@ func TestTheTutorialRuns(t *testing.T) {
 	bob.wantEnd(t, "goodbye: kicked")
 	alice.wantLine(t, "bob left")
 
-	newChatter(t, addr, "").wantEnd(t, "goodbye: no handshake")
 	carol := newChatter(t, addr, "carol")
 	left := make(chan int)
 	go func() { left <- carol.wantEnd(t, "goodbye: heartbeat timeout") }()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // A visit is a test of places. Each connection has a name and an address.
@@ -174,10 +176,9 @@ func TestAnUnansweredRequestIsNotLost(t *testing.T) {
 	v.open("abcd", "10.0.0.1:1")
 	v.ask("a", "/readyz", false)
 	v.ask("d", "/livez", false)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
+	l := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	client := raw(t, l.Addr().String(), "GET /readyz HTTP/1.1\r\n\r\n")
+	var err error
 	v.conns["b"].Conn, err = l.Accept()
 	require.NoError(t, err)
 	defer v.conns["b"].Conn.Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -134,8 +135,7 @@ func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
 		sendEvery(t, c, limitOf/20)
 	}
 	for range 5 {
-		c, err := net.Dial("tcp", s.addr.String())
-		require.NoError(t, err)
+		c := sockets.Dial(t, "tcp", s.addr.String())
 		got, err := io.ReadAll(c)
 		require.NoError(t, err)
 		require.Equal(t, "full", string(got))

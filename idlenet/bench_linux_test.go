@@ -10,20 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/wheel"
-
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
+	"github.com/idlewheel/idlewheel/wheel"
 )
 
 // pairs returns connections of TCP: the accepted ends, after a Listener has watched them.
 func pairs(b *testing.B, n int, cfg Config) (l *Listener, conns, clients []net.Conn) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b, err)
-	l, err = Listen(inner, cfg)
+	inner := sockets.Listen(b, "tcp", "127.0.0.1:0")
+	l, err := Listen(inner, cfg)
 	require.NoError(b, err)
 	for range n {
-		c, err := net.Dial("tcp", inner.Addr().String())
-		require.NoError(b, err)
+		c := sockets.Dial(b, "tcp", inner.Addr().String())
 		clients = append(clients, c)
 		accepted, err := l.Accept()
 		require.NoError(b, err)
@@ -88,8 +86,7 @@ func BenchmarkAdd(b *testing.B) {
 	const n = 1 << 17
 	for b.Loop() {
 		b.StopTimer()
-		inner, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(b, err)
+		inner := sockets.Listen(b, "tcp", "127.0.0.1:0")
 		cfg, err := (&Config{ReadTimeout: time.Hour}).check(inner.Addr(), 0, nil)
 		require.NoError(b, err)
 		l := newReaper(cfg, mono.Real(), askKernel)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -28,8 +29,7 @@ type site struct {
 }
 
 func newSite(t *testing.T, cfg Config, handler http.HandlerFunc) *site {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := Listen(inner, cfg)
 	require.NoError(t, err)
 	s := &site{ln, httptest.NewUnstartedServer(handler)}
@@ -60,9 +60,7 @@ type visitor struct {
 
 func (s *site) visit(t *testing.T) *visitor {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Server.Listener.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := sockets.Dial(t, "tcp", s.Server.Listener.Addr().String())
 	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	return &visitor{c, t, bufio.NewReader(c)}
 }

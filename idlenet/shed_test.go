@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
-	"github.com/idlewheel/idlewheel/sourcelimit"
-
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
@@ -44,10 +44,8 @@ func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	a, b := e.dial(), e.dial()
 	say(t, a, "hello")
 	say(t, b, "hello")
-	refused, err := net.Dial("tcp", e.Addr().String())
-	require.NoError(t, err)
-	defer refused.Close()
-	_, err = refused.Read(make([]byte, 1))
+	refused := sockets.Dial(t, "tcp", e.Addr().String())
+	_, err := refused.Read(make([]byte, 1))
 	require.Error(t, err)
 	say(t, a, "I stay")
 	say(t, b, "I stay")

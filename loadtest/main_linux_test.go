@@ -23,6 +23,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
@@ -186,8 +187,7 @@ func TestHoldWithTarget(t *testing.T) {
 // TestBadTargetsAreNamed loads targets that are not echo servers.
 func TestBadTargetsAreNamed(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := sockets.Listen(t, "tcp4", "127.0.0.1:0")
 	dead := ln.Addr().String()
 	require.NoError(t, ln.Close())
 	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"

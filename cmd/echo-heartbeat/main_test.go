@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"io"
-	"net"
 	"os"
 	"regexp"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -178,11 +178,9 @@ func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, i
 
 func TestServeEchoesAndGivesTheReasonOfAClose(t *testing.T) {
 	addr, interrupt := serveInBackground(t, "--read-timeout", "300ms", "--loops", "1")
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
+	c := sockets.Dial(t, "tcp", addr)
 	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = c.Write([]byte("PING\nhello\n"))
+	_, err := c.Write([]byte("PING\nhello\n"))
 	require.NoError(t, err)
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
@@ -231,18 +229,16 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			addr, interrupt := serveInBackground(t, append(strings.Fields(tc.flags), none)...)
-			c, err := net.Dial("tcp", addr)
-			require.NoError(t, err)
-			defer c.Close()
+			c := sockets.Dial(t, "tcp", addr)
 			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 			if large := len(tc.send) > 1<<20; large { // nothing is read: the write fails after the reset
-				_, err = c.Write([]byte(tc.send))
+				_, err := c.Write([]byte(tc.send))
 				for err == nil {
 					_, err = c.Write([]byte("x"))
 				}
 				require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 			} else {
-				_, err = c.Write([]byte(tc.send))
+				_, err := c.Write([]byte(tc.send))
 				require.NoError(t, err)
 				got, err := io.ReadAll(c)
 				require.NoError(t, err)
@@ -258,10 +254,8 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 func TestBareServeReapsNothing(t *testing.T) {
 	t.Parallel()
 	addr, interrupt := serveInBackground(t, "--bare", "--read-timeout", "100ms")
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.Write([]byte("PING\n"))
+	c := sockets.Dial(t, "tcp", addr)
+	_, err := c.Write([]byte("PING\n"))
 	require.NoError(t, err)
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
 	got, err := io.ReadAll(c)
@@ -273,11 +267,9 @@ func TestBareServeReapsNothing(t *testing.T) {
 func TestServeObservesOnly(t *testing.T) {
 	t.Parallel()
 	addr, interrupt := serveInBackground(t, "--read-timeout", "200ms", "--observe-only", "--write-timeout", "100ms")
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
+	c := sockets.Dial(t, "tcp", addr)
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
-	_, err = c.Read(make([]byte, 8))
+	_, err := c.Read(make([]byte, 8))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	require.Contains(t, interrupt(), "1 would have been reaped (1 read idle)")
 }
@@ -285,11 +277,9 @@ func TestServeObservesOnly(t *testing.T) {
 func TestACompleteLineEndsTheMessage(t *testing.T) {
 	t.Parallel()
 	addr, _ := serveInBackground(t, "--read-timeout=0", "--min-rate", "100", "--min-rate-window", "200ms", "--handshake-timeout", "500ms")
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
+	c := sockets.Dial(t, "tcp", addr)
 	for _, part := range []string{"be", "gun", "\n", "PI", "NG\n"} {
-		_, err = c.Write([]byte(part))
+		_, err := c.Write([]byte(part))
 		require.NoError(t, err)
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -326,9 +316,7 @@ func TestSilentConnectIsReaped(t *testing.T) {
 }
 
 func TestConnectDetectsADeadServer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, and no program answers
-	require.NoError(t, err)
-	defer ln.Close()
+	ln := sockets.Listen(t, "tcp", "127.0.0.1:0") // the kernel accepts, and no program answers
 	var out, errs syncbuf.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"connect", "--addr", ln.Addr().String(), "--heartbeat", "100ms"}, &out, &errs))
 	require.Equal(t, maxMissed, strings.Count(out.String(), "sending PING"))
@@ -336,8 +324,7 @@ func TestConnectDetectsADeadServer(t *testing.T) {
 }
 
 func TestConnectNeedsAServer(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	require.NoError(t, ln.Close())
 	var out, errs syncbuf.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"connect", "--addr", ln.Addr().String()}, &out, &errs))

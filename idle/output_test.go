@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -5,16 +5,22 @@ package sockets
 import (
 	"net"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// Dial is net.Dial.
+// patience is longer than any test waits for a connection.
+const patience = 3 * time.Minute
+
+// Dial is net.Dial. A test that would wait forever for its peer fails, because the connection has a
+// deadline.
 func Dial(t testing.TB, network, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial(network, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	return c
 }
 

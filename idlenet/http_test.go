@@ -233,47 +233,36 @@ func receive[T any](t *testing.T, from <-chan T) (got T) {
 	return got
 }
 
-// TestAHijackedConnectionEndsAtOnce: the deadline tells its handler, however much is sent.
-func TestAHijackedConnectionEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	told := make(chan error, 1)
-	s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		c, _, err := http.NewResponseController(w).Hijack()
-		require.NoError(t, err)
-		defer c.Close()
-		_, _ = io.WriteString(c, "x")
-		_, err = io.Copy(io.Discard, c)
-		told <- err
-	})
-	s.Start()
-	v := s.visit(t)
-	v.get("")
-	_, err := v.answers.ReadByte()
-	require.NoError(t, err)
-	require.NoError(t, s.Drain(0, 0))
-	require.ErrorContains(t, receive(t, told), "i/o timeout")
-}
-
-// TestAConnectionThatIsHijackedAfterItsEndIsTold has a handler that begins a WebSocket then.
-func TestAConnectionThatIsHijackedAfterItsEndIsTold(t *testing.T) {
-	t.Parallel()
-	begun, ended, told := make(chan net.Conn), make(chan struct{}), make(chan error, 1)
-	s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		begun <- ConnOf(r.Context())
-		<-ended
-		c, _, err := http.NewResponseController(w).Hijack()
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = io.Copy(io.Discard, c)
-		told <- err
-	})
-	s.Start()
-	s.visit(t).get("")
-	c := receive(t, begun)
-	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
-	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
-	close(ended)
-	require.ErrorContains(t, receive(t, told), "i/o timeout")
+// TestAHijackedConnectionIsTold has handlers that begin a WebSocket before and after the end of the
+// connection. The deadline tells them, however much is sent.
+func TestAHijackedConnectionIsTold(t *testing.T) {
+	for name, hijackFirst := range map[string]bool{"before": true, "after": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, ended, told := make(chan net.Conn, 1), make(chan struct{}), make(chan error, 1)
+			s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+				if !hijackFirst {
+					begun <- ConnOf(r.Context())
+					<-ended
+				}
+				c, _, err := http.NewResponseController(w).Hijack()
+				require.NoError(t, err)
+				defer c.Close()
+				if hijackFirst {
+					begun <- c
+				}
+				_, err = io.Copy(io.Discard, c)
+				told <- err
+			})
+			s.Start()
+			s.visit(t).get("")
+			c := receive(t, begun)
+			require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
+			eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
+			close(ended)
+			require.ErrorContains(t, receive(t, told), "i/o timeout")
+		})
+	}
 }
 
 // TestAClosedConnectionIsNotedAfterItsEnd: its place is free for the next one of its source.

@@ -122,22 +122,6 @@ func TestASmallGroupIsNotHeld(t *testing.T) {
 	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
 }
 
-// TestLargeGroupsAreFoundAmongManySmallOnes has a large network that opens last.
-func TestLargeGroupsAreFoundAmongManySmallOnes(t *testing.T) {
-	sizes := make([]int, 200)
-	lives := make([]bool, len(sizes))
-	for n := range sizes {
-		sizes[n], lives[n] = 1, true
-	}
-	sizes[199] = 64
-	w := newTown(t, sizes...)
-	w.live(60*time.Second, lives...)
-	lives[199] = false
-	w.live(31*time.Second, lives...)
-	require.Contains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.199.0.0/16")})
-	require.LessOrEqual(t, len(w.watched()), maxGroups[2])
-}
-
 // TestALargeGroupIsFoundAmongThousands has more groups than are counted: each connection is from a
 // network of its own, and every fourth has the name of the large group.
 func TestALargeGroupIsFoundAmongThousands(t *testing.T) {

@@ -214,19 +214,6 @@ func TestARequestIsAnsweredForASecond(t *testing.T) {
 	})
 }
 
-// TestTheGraceBeginsWithThePlace has connections that wait for their place.
-func TestTheGraceBeginsWithThePlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVisit(2)
-		began := time.Now()
-		v.open("abcd", "10.0.0.1:1")
-		require.Equal(t, shortGrace, time.Since(began), "until a and b are as old")
-		v.open("e", "10.0.0.1:1")
-		require.Equal(t, 2*shortGrace, time.Since(began), "c is served since d came")
-		require.Equal(t, "abc", v.closed())
-	})
-}
-
 // TestAConnectionHasTimeForItsRequest opens more connections at once than there are places.
 func TestAConnectionHasTimeForItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

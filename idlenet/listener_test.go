@@ -3,6 +3,7 @@ package idlenet
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"io"
 	"net"
 	"os"
@@ -13,12 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", needs.Parallel(16)) // parallel tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 // An echo is a server on package net that echoes what it reads.
 type echo struct {

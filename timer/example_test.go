@@ -236,3 +236,25 @@ func ExampleTimer_Stats() {
 	fmt.Println(s.Scheduled, "scheduled,", s.Runs, "run,", s.Stopped, "stopped")
 	// Output: 2 scheduled, 1 run, 1 stopped
 }
+
+// A session of a protocol without connections ends when no packet has come for a time.
+func ExampleIdle() {
+	timers, err := timer.New(timer.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan string)
+	session, err := timers.AfterIdle(100*time.Millisecond, func() { ended <- "the session has ended" })
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 5 {
+		time.Sleep(50 * time.Millisecond)
+		session.Touch() // a packet
+	}
+	fmt.Println(<-ended)
+	if _, err := timers.Shutdown(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	// Output: the session has ended
+}

@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -37,7 +36,6 @@ type loop struct {
 	timers  *conntimer.Timers[*conn]
 	isPong  func(gnet.Conn) bool // of the Config
 	layers  layers
-	remotes map[*conn]net.Addr // of SetRemote
 	refused refusals
 	closing closing      // the connection that is being closed
 	stop    error        // gnet's request to shut down, which the task must return
@@ -68,7 +66,6 @@ func (l *loop) find(c gnet.Conn) (r *conntable.Record, id uint32, s *conn) {
 func (l *loop) forget(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
-	delete(l.remotes, s)
 	delete(l.layers, s)
 	l.CountClosed(id, s)
 	l.Remove(id, s)

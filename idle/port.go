@@ -41,12 +41,7 @@ func (p *port) Ask(s *conn, ev *verdict.Evidence) (open bool) {
 
 func (p *port) Output(s *conn) int { return s.Front.OutboundBuffered() }
 
-func (p *port) Remote(s *conn) net.Addr {
-	if addr, ok := p.remotes[s]; ok {
-		return addr
-	}
-	return s.Front.RemoteAddr()
-}
+func (p *port) Remote(s *conn) net.Addr { return s.Front.RemoteAddr() }
 
 // Path returns the addresses of a socket. For gnet the address of this side is that of the
 // listener, which may stand for all addresses.

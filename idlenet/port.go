@@ -37,12 +37,7 @@ func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
 
 func (s *shard) Output(*conn) int { return 0 }
 
-func (s *shard) Remote(n *conn) net.Addr {
-	if addr := s.remotes[n]; addr != nil {
-		return addr
-	}
-	return n.Front.own().RemoteAddr()
-}
+func (s *shard) Remote(n *conn) net.Addr { return n.Front.own().RemoteAddr() }
 
 // Path returns the addresses of the socket, also if a PROXY header has told others.
 func (s *shard) Path(n *conn) (local, remote netip.Addr) {

@@ -197,7 +197,7 @@ func TestAClosedConnectionWithAReasonHasNoHandle(t *testing.T) {
 	conn.SetRemote(&net.TCPAddr{})
 	require.Empty(t, conn.ID())
 	for _, s := range w.ln.shards {
-		require.Empty(t, s.remotes)
+		require.Empty(t, s.Remotes)
 	}
 }
 

@@ -126,7 +126,7 @@ func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Co
 	if !first {
 		addEvidence(&info, s, c)
 	}
-	info.ID, info.Remote = s.ID(id, c), s.port.Remote(c)
+	info.ID, info.Remote = s.ID(id, c), s.remote(c)
 	i.first.Add(info)
 }
 

@@ -35,10 +35,11 @@ type Shard[C any] struct {
 	Groups   samples[C]
 	conns    slab[Conn[C]]
 	limits   limitsTable
-	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
-	evidence verdict.Evidence  // about the connection in hand
-	facts    verdict.Facts     // about the connection that is looked at
-	rearmed  verdict.Facts     // about the connection that Rearm or File judges
+	Remotes  map[*Conn[C]]net.Addr // of SetRemote
+	early    map[uint32]uint32     // the last Evidence.Early of connections that had one
+	evidence verdict.Evidence      // about the connection in hand
+	facts    verdict.Facts         // about the connection that is looked at
+	rearmed  verdict.Facts         // about the connection that Rearm or File judges
 
 	previous *Settings // by which all connections were judged before Set
 	adapted  uint32    // number of the first connection that is not adapted to Set yet
@@ -61,7 +62,7 @@ type Port[C any] interface {
 	Ask(c *Conn[C], ev *verdict.Evidence) (open bool)
 	// Output returns how many bytes of output the buffer of the event loop has.
 	Output(c *Conn[C]) int
-	// Remote returns the address that reports show.
+	// Remote returns the address of the peer of the socket.
 	Remote(c *Conn[C]) net.Addr
 	// Path returns the addresses of both ends of the socket.
 	Path(c *Conn[C]) (local, remote netip.Addr)
@@ -97,6 +98,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
+	s.Remotes = make(map[*Conn[C]]net.Addr)
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
 	s.Groups.shard, s.Groups.names = s, make(map[uint32]string)
@@ -152,6 +154,7 @@ func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
 	if e != nil {
 		e.Closed = true
 	}
+	delete(s.Remotes, c)
 	s.Counters.Closed++
 	s.Watcher.Open.Add(-1)
 	return true

@@ -102,8 +102,8 @@ func (w *simWorld) Round() {
 // Poll takes the place of the driver's wait for loops that need another round.
 func (w *simWorld) Poll() {
 	w.sets[w.reaper.watch.Settings()] = w.Set
-	if !w.soon && w.Drives() && len(w.reaper.more) > 0 {
-		<-w.reaper.more
+	if !w.soon && w.Drives() && len(w.reaper.watch.Wakes) > 0 {
+		<-w.reaper.watch.Wakes
 		w.soon = true
 		w.PlanRound(min(w.Now+pause, max(w.RoundDue, w.Now)))
 	}

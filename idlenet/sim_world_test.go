@@ -191,8 +191,8 @@ func (w *simWorld) Round() {
 
 // Poll takes the place of the driver's wait for work before the next tick.
 func (w *simWorld) Poll() {
-	if w.judging && !w.InRound && len(w.ln.wake) > 0 {
-		<-w.ln.wake
+	if w.judging && !w.InRound && len(w.ln.watch.Wakes) > 0 {
+		<-w.ln.watch.Wakes
 		w.PlanRound(max(w.Now, min(w.RoundDue, w.Now+w.UpTo(time.Millisecond))))
 	}
 }

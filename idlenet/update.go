@@ -3,7 +3,6 @@ package idlenet
 import (
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
@@ -29,8 +28,7 @@ func (r *Reaper) check(cfg *Config, tick time.Duration, before *Config) (watch.C
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
 // lists for idle.Config. Durations are texts such as 1m30s.
 func (r *Reaper) Limits() map[string]any {
-	cfg := r.Config()
-	return configtable.Net.JSON(&cfg)
+	return watch.JSON[Config](&r.watch)
 }
 
 // Adjust is [Reaper.Update] for timeouts by their names, such as read-timeout. The error joins

@@ -22,7 +22,8 @@ type Shard[C any] struct {
 	Number  uint32 // from 1
 	clock   *mono.Clock
 	port    Port[C]
-	asks    bool // Form.AsksFirst
+	finder  Finder[C] // the same front end, nil if it is told of each close
+	asks    bool      // Form.AsksFirst
 
 	Counters Counters
 	Set      *Settings // that are followed
@@ -72,19 +73,14 @@ type Port[C any] interface {
 	// than the Shard knew.
 	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
 
-	// Raise counts an idle event and tells the handler. It reports true if the connection is to be
-	// closed, for the reason.
+	// Raise counts an idle event and calls OnIdle. It reports true if the connection is to be closed,
+	// for the reason.
 	Raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool)
 	Ping(c *Conn[C])
 	// Farewell tells the peer that the connection ends after reason.Grace.
 	Farewell(c *Conn[C], reason *reap.Error)
 	// Close closes a connection, or makes its server close it.
 	Close(id uint32, c *Conn[C], reason *reap.Error)
-	// LookAtEnded looks at a connection with an End. It returns the time of the next look, or false
-	// if the connection is to be forgotten. It reports whether Ask found it open.
-	LookAtEnded(id uint32, c *Conn[C], e *End, now mono.Time) (next mono.Time, keep bool)
-	// Gone forgets a connection that Ask found closed, or that LookAtEnded does not keep.
-	Gone(id uint32, c *Conn[C])
 
 	// SetKeepAlive changes the keepalive probes of the kernel.
 	SetKeepAlive(c *Conn[C], d time.Duration)
@@ -92,10 +88,20 @@ type Port[C any] interface {
 	CountBusy(c *outage.Count)
 }
 
+// A Finder is a Port that must find out which connections are closed. No event tells it.
+type Finder[C any] interface {
+	// LookAtEnded looks at a connection with an End. It returns the time of the next look, or false
+	// if the connection is to be forgotten.
+	LookAtEnded(id uint32, c *Conn[C], e *End, now mono.Time) (next mono.Time, keep bool)
+	// Gone forgets a connection that Ask found closed, or that LookAtEnded does not keep.
+	Gone(id uint32, c *Conn[C])
+}
+
 // Init makes a Shard ready. Numbers count from 1.
 func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	set := w.Settings()
 	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
+	s.finder, _ = port.(Finder[C])
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
 	s.Remotes = make(map[*Conn[C]]net.Addr)

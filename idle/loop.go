@@ -62,8 +62,8 @@ func (l *loop) find(c gnet.Conn) (r *conntable.Record, id uint32, s *conn) {
 	return r, id, l.At(id)
 }
 
-// forget drops the state of a connection that has no record any more.
-func (l *loop) forget(id uint32, s *conn) {
+// drop forgets a connection that has no record any more.
+func (l *loop) drop(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
 	delete(l.layers, s)
@@ -141,10 +141,7 @@ func (l *loop) nextDue() mono.Time {
 func (l *loop) plan() { l.task.setDue(min(l.task.due, l.nextDue())) }
 
 // publish copies the counters for other goroutines.
-func (l *loop) publish(now mono.Stamp) {
-	l.Counters.Connections, l.Counters.Entries = l.Open, l.Schedule.Len()
-	l.published.store(&l.Counters, now)
-}
+func (l *loop) publish(now mono.Stamp) { l.published.store(l.Count(), now) }
 
 // A published is the copy of a loop's counters for other goroutines. It is made once per tick: an
 // atomic addition per message would cost as much as the rest of a heartbeat.

@@ -152,7 +152,7 @@ func (r *Reaper) add(l *loop, c gnet.Conn) {
 	s.Front = c
 	if old, replaced := l.table.Insert(key(c), id, stamp.Short()); replaced {
 		l.Counters.CountEnd(nil)
-		l.forget(old, l.At(old))
+		l.drop(old, l.At(old))
 	}
 	l.File(id, s, now)
 	l.plan()
@@ -228,7 +228,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	}
 	own, record, id := l.seek(c)
 	if record == nil || !isOf(l.At(id), own) {
-		if l.refused.forget(descriptor(own)) { // the handler has not seen it
+		if l.refused.remove(descriptor(own)) { // the handler has not seen it
 			r.retireIfEmpty(l)
 			return gnet.None
 		}
@@ -260,7 +260,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		l.Counters.CountEnd(err)
 	}
 	l.table.Remove(key(s.Front))
-	l.forget(id, s)
+	l.drop(id, s)
 	l.publish(l.clock.Stamp())
 	return reason
 }

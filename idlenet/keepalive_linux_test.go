@@ -45,7 +45,7 @@ func TestTCPKeepAliveOfAConnectionBetweenTwoSettings(t *testing.T) {
 	e.dial()
 	c := e.accepted()
 	own, _ := e.root(c)
-	e.with(c, func(s *shard, id uint32, n *conn) { s.drop(id, n) })
+	e.with(c, func(s *shard, id uint32, n *conn) { s.Drop(id, n) })
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = 40 * time.Second }))
 	e.watch.Open.Add(1)
 	e.startDriver()

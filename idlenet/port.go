@@ -154,14 +154,12 @@ func (s *shard) keepReason(id uint32, n *conn, e *watch.End) {
 func (s *shard) forget(id uint32, n *conn) {
 	e := s.Ends.Of(id)
 	if e == nil {
-		s.drop(id, n)
+		s.Drop(id, n)
 		return
 	}
 	s.keepReason(id, n, e)
 	s.Soon(n) // the next look may be at the end of CloseGrace, or never
 }
-
-func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }
 
 func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.reaper.keepAlive(n.Front.own(), d) }
 

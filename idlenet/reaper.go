@@ -100,10 +100,7 @@ func (r *Reaper) Connections() int { return int(r.watch.Open.Load()) }
 func (r *Reaper) Stats() Stats {
 	var all watch.Counters
 	for _, s := range r.shards {
-		s.locked(func() {
-			all.Add(&s.Counters)
-			all.Entries += s.Schedule.Len()
-		})
+		s.locked(func() { all.Add(s.Count()) })
 	}
 	all.Connections, all.Refused = r.Connections(), r.refused.Load()
 	r.mu.Lock()

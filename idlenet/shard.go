@@ -117,10 +117,7 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 		if !s.isKept(old) {
 			return false
 		}
-		s.drop(old, s.At(old)) // its engine uses the object again
-	}
-	if s.Open == 0 {
-		s.Follow(s.Watcher.Settings())
+		s.Drop(old, s.At(old)) // its engine uses the object again
 	}
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
@@ -153,7 +150,7 @@ func (s *shard) searchClosed() (open bool) {
 		return false
 	}
 	if open = !isClosed(n.Front.own()); !open {
-		s.drop(id, n)
+		s.Drop(id, n)
 	}
 	return open
 }
@@ -188,8 +185,8 @@ func (s *shard) size() (n uint32) {
 	return n
 }
 
-// drop forgets a connection that is closed.
-func (s *shard) drop(id uint32, n *conn) {
+// Drop forgets a connection that is closed.
+func (s *shard) Drop(id uint32, n *conn) {
 	s.ids.Remove(address(n.Front.own()), id)
 	s.noteClosed(id, n)
 	s.Remove(id, n)

@@ -265,7 +265,7 @@ func TestAGroupEndsWithItsConnections(t *testing.T) {
 		require.Contains(t, w.held(), reap.Group{Name: "proxy"})
 		if closes {
 			for id, c := range w.conns[:48] {
-				w.Gone(uint32(id), c)
+				w.Drop(uint32(id), c)
 			}
 		} else {
 			name("")
@@ -319,7 +319,7 @@ func TestSamplesAreGivenBack(t *testing.T) {
 	w.live(5*time.Second, true)
 	require.EqualValues(t, 48, w.watched()[network0].size.Load())
 	for id, c := range w.conns {
-		w.Gone(uint32(id), c)
+		w.Drop(uint32(id), c)
 	}
 	require.Zero(t, w.watched()[network0].size.Load())
 	require.Empty(t, w.Groups.list)
@@ -479,7 +479,7 @@ func TestTheNextConnectionIsInNoSample(t *testing.T) {
 	w := newTown(t, 48, 48)
 	w.live(10*time.Second, true, true)
 	for id := range 24 {
-		w.Gone(uint32(id), w.conns[id])
+		w.Drop(uint32(id), w.conns[id])
 	}
 	for range 24 {
 		id, c := w.open()

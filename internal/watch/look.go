@@ -58,7 +58,7 @@ func (s *Shard[C]) lookAtEnded(id uint32, c *Conn[C], e *End) (next mono.Time, o
 		return now.Add(s.LimitsOf(c).Horizon), true
 	}
 	if next, open = s.finder.LookAtEnded(id, c, e, now); !open {
-		s.finder.Gone(id, c)
+		s.finder.Drop(id, c)
 	}
 	return next, open
 }
@@ -80,7 +80,7 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 		}
 		switch {
 		case !open:
-			s.finder.Gone(id, c)
+			s.finder.Drop(id, c)
 			return 0, false
 		case ev.Found == verdict.Ended: // the event loop will report it, or this is repeated
 			return now.Add(max(closeRetry, s.clock.Tick())), true

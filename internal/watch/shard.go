@@ -93,8 +93,8 @@ type Finder[C any] interface {
 	// LookAtEnded looks at a connection with an End. It returns the time of the next look, or false
 	// if the connection is to be forgotten.
 	LookAtEnded(id uint32, c *Conn[C], e *End, now mono.Time) (next mono.Time, keep bool)
-	// Gone forgets a connection that Ask found closed, or that LookAtEnded does not keep.
-	Gone(id uint32, c *Conn[C])
+	// Drop forgets a connection that is closed.
+	Drop(id uint32, c *Conn[C])
 }
 
 // Init makes a Shard ready. Numbers count from 1.
@@ -111,8 +111,12 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.Follow(set)
 }
 
-// Take returns a connection that is new, and its number. The caller sets Front, and calls File.
+// Take returns a connection that is new, and its number. The caller sets Front, and calls File. The
+// first connection finds the settings in force.
 func (s *Shard[C]) Take(now mono.Time) (id uint32, c *Conn[C]) {
+	if s.Open == 0 {
+		s.Follow(s.Watcher.Settings())
+	}
 	id, c = s.conns.take(uint32(s.clock.Pack(now)))
 	c.State.Open(s.clock, s.Set.Common.Rate, now)
 	return id, c
@@ -164,6 +168,12 @@ func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
 	s.Counters.Closed++
 	s.Watcher.Open.Add(-1)
 	return true
+}
+
+// Count returns the counters, with what there is now.
+func (s *Shard[C]) Count() *Counters {
+	s.Counters.Connections, s.Counters.Entries = s.Open, s.Schedule.Len()
+	return &s.Counters
 }
 
 // At returns the connection with a number.

@@ -46,8 +46,9 @@ type Reaper struct {
 
 	listening atomic.Int64 // open listeners, and 1 for a Reaper of New
 
-	knowsReady atomic.Bool                                                   // the server has told of a connection that its handshake is over
-	warnings   struct{ keepalive, foreign, hidden, unready logging.Limiter } // one a second of each
+	knowsReady atomic.Bool // the server has told of a connection that its handshake is over
+
+	warnings struct{ keepalive, foreign, hidden, unready logging.Limiter } // one a second of each
 
 	driver driver // owned by its goroutine
 

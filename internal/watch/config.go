@@ -35,7 +35,7 @@ type Config struct {
 	CloseGrace                             time.Duration // 0 if gnet closes connections
 	Tick                                   time.Duration
 	ObserveOnly                            bool
-	Decides                                bool // there is an OnIdle, which decides about idle connections
+	Decides                                bool // there is an OnIdle
 	Reset                                  []reap.Reason
 	Logger                                 *slog.Logger
 

@@ -143,7 +143,7 @@ func (s *Shard[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
 	if s.evidence.Early == s.early[id] {
 		s.evidence.Early = 0
 	}
-	if s.asks && s.evidence.Found == verdict.Ended { // the server will read that; until then limits apply
+	if s.asks && s.evidence.Found == verdict.Ended { // until the server reads that, limits apply
 		s.evidence.Found = verdict.Nothing
 	}
 	return now, open

@@ -165,16 +165,14 @@ type simConn struct {
 	timers    []*simTimer
 }
 
-// simAddrs are the addresses of the two networks.
-var simAddrs = [...]net.Addr{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, &net.TCPAddr{IP: net.IPv4(127, 1, 0, 1)}}
-
 func (c *simConn) Fd() int                   { return c.fd }
 func (c *simConn) EventLoop() gnet.EventLoop { return c.el }
 func (c *simConn) InboundBuffered() int      { return c.inbound + c.current }
 func (c *simConn) OutboundBuffered() int     { return c.outbound }
-func (c *simConn) LocalAddr() net.Addr       { return simAddrs[c.life.Network] }
-func (c *simConn) RemoteAddr() net.Addr      { return simAddrs[c.life.Network] }
+func (c *simConn) LocalAddr() net.Addr       { return sim.Addrs[c.life.Network] }
+func (c *simConn) RemoteAddr() net.Addr      { return sim.Addrs[c.life.Network] }
 func (c *simConn) SetLinger(int) error       { return nil }
+func (c *simConn) Handle() sim.Handle        { return handle(c.el.w.reaper, c) }
 func (c *simConn) Decided() bool             { return false } // the call that decides it closes it
 
 func (c *simConn) CheckOwn() {
@@ -270,9 +268,19 @@ func (c *simConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// inTask does something in a task, if the connection is still open then.
+func (c *simConn) inTask(do func()) {
+	c.el.post(func() error {
+		if c.opened {
+			do()
+		}
+		return nil
+	})
+}
+
 // Close closes the connection in a task.
 func (c *simConn) Close() error {
-	c.el.post(func() error { return c.el.close(c, nil) })
+	c.inTask(func() { _ = c.el.close(c, nil) })
 	return nil
 }
 

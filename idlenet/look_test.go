@@ -359,7 +359,6 @@ func TestUnreadBytesMayCompleteAHandshake(t *testing.T) {
 	l.Sock.Peer.Send(1)
 	w.Sleep(250 * time.Millisecond)
 	require.Nil(t, l.Ended)
-	w.ln.conn(l.c).Ready()
 	l.Ready()
 	w.Sleep(10 * time.Second)
 	require.Nil(t, l.Ended)

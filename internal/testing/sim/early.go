@@ -48,8 +48,27 @@ func (l *Life) early(e *reap.Error) string {
 		return "write idle closes nothing by itself"
 	case verdict.IsIdle(k):
 		return l.earlyIdle(k)
-	case k > reap.OverLimit && k != reap.HalfClosed, k == reap.OverLimit && e.Limit == 0:
-		return l.earlyOther(e)
+	case k == reap.OverLimit && e.TotalBytes > 0:
+		return l.earlyTotal(e)
+	case k == reap.OverLimit && e.Limit == 0:
+		limit := t.set.OutputLimit.Hard
+		return When(t.outbound <= limit, fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit))
+	}
+	switch k {
+	case reap.BelowMinRate:
+		return l.earlyMinRate(e)
+	case reap.HeartbeatTimeout:
+		return l.earlyHeartbeat()
+	case reap.Shed:
+		return l.earlyShed()
+	case reap.MaxAge:
+		due := l.OpenedFrom + t.set.MaxAge*9/10 + t.set.MaxAgeGrace
+		return When(l.w.Now < due || t.set.MaxAge == 0, fmt.Sprintf("max age: not before %v", due))
+	case reap.Drained:
+		isBusy, d := t.holds+t.outbound > 0, &l.w.drain // its zero is no drain
+		return l.notBefore(k, cmp.Or(d.at, never)+When(isBusy, d.deadline))
+	case reap.Kicked:
+		return When(l.KickedAt == 0, "kicked: Kick was not called")
 	}
 	r := l.rule(k, t)
 	if r.limit == 0 {
@@ -75,39 +94,6 @@ func (l *Life) notBefore(k reap.Reason, due time.Duration) string {
 		return ""
 	}
 	return fmt.Sprintf("%v: not before %v (outages %v)", k, due, l.w.wasOut(l, l.askedFrom))
-}
-
-// earlyOther is early for the reasons with rules of their own.
-func (l *Life) earlyOther(e *reap.Error) string {
-	switch e.Reason {
-	case reap.OverLimit: // of Total or Hard
-		if e.TotalBytes > 0 {
-			return l.earlyTotal(e)
-		}
-		if limit := l.asked.set.OutputLimit.Hard; l.asked.outbound <= limit {
-			return fmt.Sprintf("over limit: %d bytes wait, limit %d", l.asked.outbound, limit)
-		}
-	case reap.BelowMinRate:
-		return l.earlyMinRate(e)
-	case reap.HeartbeatTimeout:
-		return l.earlyHeartbeat()
-	case reap.Shed:
-		return l.earlyShed()
-	case reap.MaxAge:
-		s := l.asked.set
-		if due := l.OpenedFrom + s.MaxAge*9/10 + s.MaxAgeGrace; l.w.Now < due || s.MaxAge == 0 {
-			return fmt.Sprintf("max age: not before %v", due)
-		}
-	case reap.Drained:
-		isBusy := l.asked.holds+l.asked.outbound > 0
-		due := cmp.Or(l.w.drain.at, never) + When(isBusy, l.w.drain.deadline) // 0 if there is no drain
-		return l.notBefore(e.Reason, due)
-	case reap.Kicked:
-		if l.KickedAt == 0 {
-			return "kicked: Kick was not called"
-		}
-	}
-	return ""
 }
 
 // earliestWithLoop is earliest for a limit that time in slow handlers extends, at most twofold.

@@ -48,27 +48,8 @@ func (l *Life) early(e *reap.Error) string {
 		return "write idle closes nothing by itself"
 	case verdict.IsIdle(k):
 		return l.earlyIdle(k)
-	case k == reap.OverLimit && e.TotalBytes > 0:
-		return l.earlyTotal(e)
-	case k == reap.OverLimit && e.Limit == 0:
-		limit := t.set.OutputLimit.Hard
-		return When(t.outbound <= limit, fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit))
-	}
-	switch k {
-	case reap.BelowMinRate:
-		return l.earlyMinRate(e)
-	case reap.HeartbeatTimeout:
-		return l.earlyHeartbeat()
-	case reap.Shed:
-		return l.earlyShed()
-	case reap.MaxAge:
-		due := l.OpenedFrom + t.set.MaxAge*9/10 + t.set.MaxAgeGrace
-		return When(l.w.Now < due || t.set.MaxAge == 0, fmt.Sprintf("max age: not before %v", due))
-	case reap.Drained:
-		isBusy, d := t.holds+t.outbound > 0, &l.w.drain // its zero is no drain
-		return l.notBefore(k, cmp.Or(d.at, never)+When(isBusy, d.deadline))
-	case reap.Kicked:
-		return When(l.KickedAt == 0, "kicked: Kick was not called")
+	case k > reap.OverLimit && k != reap.HalfClosed, k == reap.OverLimit && e.Limit == 0:
+		return l.earlyOther(e)
 	}
 	r := l.rule(k, t)
 	if r.limit == 0 {
@@ -94,6 +75,32 @@ func (l *Life) notBefore(k reap.Reason, due time.Duration) string {
 		return ""
 	}
 	return fmt.Sprintf("%v: not before %v (outages %v)", k, due, l.w.wasOut(l, l.askedFrom))
+}
+
+// earlyOther is early for the reasons with rules of their own.
+func (l *Life) earlyOther(e *reap.Error) string {
+	k, t := e.Reason, &l.asked
+	switch k {
+	case reap.BelowMinRate:
+		return l.earlyMinRate(e)
+	case reap.HeartbeatTimeout:
+		return l.earlyHeartbeat()
+	case reap.Shed:
+		return l.earlyShed()
+	case reap.MaxAge:
+		due := l.OpenedFrom + t.set.MaxAge*9/10 + t.set.MaxAgeGrace
+		return When(l.w.Now < due || t.set.MaxAge == 0, fmt.Sprintf("max age: not before %v", due))
+	case reap.Drained:
+		isBusy, d := t.holds+t.outbound > 0, &l.w.drain // its zero is no drain
+		return l.notBefore(k, cmp.Or(d.at, never)+When(isBusy, d.deadline))
+	case reap.Kicked:
+		return When(l.KickedAt == 0, "kicked: Kick was not called")
+	}
+	if e.TotalBytes > 0 { // reap.OverLimit, of Total or Hard
+		return l.earlyTotal(e)
+	}
+	limit := t.set.OutputLimit.Hard
+	return When(t.outbound <= limit, fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit))
 }
 
 // earliestWithLoop is earliest for a limit that time in slow handlers extends, at most twofold.

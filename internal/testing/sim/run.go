@@ -13,8 +13,8 @@ import (
 )
 
 // Run runs worlds in which the oracle checks each verdict: first those of the seeds of the Traits,
-// then others for five seconds. IDLEWHEEL_SIMULATE sets another duration, such as 60s, and draws the
-// first of the others by chance. IDLEWHEEL_BASE_SEED sets it. IDLEWHEEL_SEED replays one world.
+// then others for five seconds. IDLEWHEEL_SIMULATE sets another duration, such as 60s, and draws
+// the first of the others by chance. IDLEWHEEL_BASE_SEED sets it. IDLEWHEEL_SEED replays one world.
 func Run(t *testing.T, traits Traits, build func(seed uint64) *World) {
 	if text := os.Getenv("IDLEWHEEL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)

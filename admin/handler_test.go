@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -257,10 +257,8 @@ func TestARequestWithoutAHostIsRefusedByAnOpenHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, minute, Config{Open: true})
 	for _, head := range []string{"GET /livez HTTP/1.0\r\n\r\n", "GET /livez HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n"} {
-		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = io.WriteString(c, head)
+		c := sockets.Dial(t, "tcp", strings.TrimPrefix(s.url, "http://"))
+		_, err := io.WriteString(c, head)
 		require.NoError(t, err)
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		require.NoError(t, err)

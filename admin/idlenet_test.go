@@ -2,7 +2,6 @@ package admin
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,19 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
 // TestAListenerOfPackageNetIsShown shows, changes and closes connections of an idlenet.Listener.
 func TestAListenerOfPackageNetIsShown(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: time.Minute, KeepClosed: 8})
 	require.NoError(t, err)
 	defer ln.Close()
-	client, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	client := sockets.Dial(t, "tcp", ln.Addr().String())
 	c, err := ln.Accept()
 	require.NoError(t, err)
 	defer c.Close()

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // A visit is a test of places. Each connection has a name and an address.
@@ -174,10 +176,9 @@ func TestAnUnansweredRequestIsNotLost(t *testing.T) {
 	v.open("abcd", "10.0.0.1:1")
 	v.ask("a", "/readyz", false)
 	v.ask("d", "/livez", false)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
+	l := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	client := raw(t, l.Addr().String(), "GET /readyz HTTP/1.1\r\n\r\n")
+	var err error
 	v.conns["b"].Conn, err = l.Accept()
 	require.NoError(t, err)
 	defer v.conns["b"].Conn.Close()
@@ -210,19 +211,6 @@ func TestARequestIsAnsweredForASecond(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		v.open("d", "10.0.0.1:1")
 		require.Equal(t, "ab", v.closed())
-	})
-}
-
-// TestTheGraceBeginsWithThePlace has connections that wait for their place.
-func TestTheGraceBeginsWithThePlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		v := newVisit(2)
-		began := time.Now()
-		v.open("abcd", "10.0.0.1:1")
-		require.Equal(t, shortGrace, time.Since(began), "until a and b are as old")
-		v.open("e", "10.0.0.1:1")
-		require.Equal(t, 2*shortGrace, time.Since(began), "c is served since d came")
-		require.Equal(t, "abc", v.closed())
 	})
 }
 

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // serveReal serves a Handler as NewServer does, and returns the address.
 func serveReal(t *testing.T, h *Handler) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	srv, served := h.NewServer(), make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	t.Cleanup(func() {
@@ -33,11 +34,9 @@ func serveReal(t *testing.T, h *Handler) (addr string) {
 // raw sends the head of a request to a Handler and returns the connection.
 func raw(t *testing.T, addr, request string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
+	c := sockets.Dial(t, "tcp", addr)
 	require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
-	_, err = io.WriteString(c, request)
+	_, err := io.WriteString(c, request)
 	require.NoError(t, err)
 	return c
 }

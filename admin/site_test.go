@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -171,12 +172,10 @@ func newHandler(t testing.TB, cfg Config) *Handler {
 func (s *site) connect(t testing.TB, message string) net.Conn {
 	t.Helper()
 	previous := s.handler.inspector.open()
-	c, err := net.Dial("tcp", s.addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
+	c := sockets.Dial(t, "tcp", s.addr)
 	eventually(t, "the connection is open", func() bool { return s.handler.inspector.open() > previous })
 	if message != "" {
-		_, err = c.Write([]byte(message))
+		_, err := c.Write([]byte(message))
 		require.NoError(t, err)
 	}
 	return c

@@ -18,6 +18,7 @@ import (
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
@@ -169,10 +170,8 @@ func TestATruncatedBodyChangesNothing(t *testing.T) {
 // stall sends the header of a request and the beginning of its body.
 func (s *site) stall(t testing.TB, begin string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	_, err = fmt.Fprintf(c,
+	c := sockets.Dial(t, "tcp", strings.TrimPrefix(s.url, "http://"))
+	_, err := fmt.Fprintf(c,
 		"POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n%s", rightToken, begin)
 	require.NoError(t, err)
 	return c

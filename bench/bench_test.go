@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,51 +72,6 @@ func TestAdaptersShareOneCallback(t *testing.T) {
 		s.schedule(0, time.Millisecond)
 		drive(s, clock(), 20*time.Millisecond) // must not panic
 		s.close()
-	}
-}
-
-// The heap is implemented here, so a test checks its invariants after random operations.
-func TestHeapFiresInOrder(t *testing.T) {
-	const n = 500
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	var order []int
-	done := make(chan struct{})
-	s, err := newHeapTimer(config{n: n, fire: func(i int) {
-		if order = append(order, i); len(order) == n/2 {
-			close(done)
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := s.(*heapTimer)
-	for _, i := range r.Perm(n) {
-		h.schedule(i, time.Hour)
-	}
-	for _, i := range r.Perm(n) {
-		if i%2 == 1 {
-			h.cancel(i)
-			h.cancel(i)                      // a second call is harmless
-			h.reschedule(i, time.Nanosecond) // and so is a reschedule of a timer that is not pending
-			continue
-		}
-		h.reschedule(i, 200*time.Millisecond+time.Duration(i)*time.Millisecond/2)
-	}
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		t.Fatal("not all have fired")
-	}
-	h.close()
-	deadlines := time.Duration(0)
-	for _, i := range order {
-		if d := h.entries[i].deadline; d < deadlines {
-			t.Fatalf("timer %d fired after one with a later deadline", i)
-		} else {
-			deadlines = d
-		}
 	}
 }
 

@@ -305,7 +305,7 @@ func TestWrongNamesAreFound(t *testing.T) {
 	}
 }
 
-var testPattern = regexp.MustCompile("`((?:Test|Benchmark|Fuzz|Example)[A-Z]\\w*)(?:/[^`]*)?`")
+var testPattern = regexp.MustCompile("`((?:(?:Test|Benchmark|Fuzz|Example)[A-Z]|Example_)\\w*)(?:/[^`]*)?`")
 
 // TestTestsInDocumentsExist looks up the tests that documents name.
 func TestTestsInDocumentsExist(t *testing.T) {

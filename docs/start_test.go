@@ -23,6 +23,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // tutorial is the document with a program that grows from block to block.
@@ -161,9 +163,7 @@ type chatter struct {
 
 func newChatter(t *testing.T, addr, name string) chatter {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
+	c := sockets.Dial(t, "tcp", addr)
 	client := chatter{c, bufio.NewReader(c)}
 	client.wantLine(t, "your name?")
 	if name != "" {

@@ -146,18 +146,6 @@ func BenchmarkHeartbeat(b *testing.B) {
 	})
 }
 
-// BenchmarkBytesPerConnection prints the heap that the Reaper adds per connection with everything
-// switched on, for a number of event loops among which the descriptors are spread.
-func BenchmarkBytesPerConnection(b *testing.B) {
-	for _, loops := range []int{1, 2, 8} {
-		b.Run(fmt.Sprintf("loops=%d", loops), func(b *testing.B) {
-			for b.Loop() {
-				b.ReportMetric(bytesPerConnection(b, 200_000, loops), "B/conn")
-			}
-		})
-	}
-}
-
 func bytesPerConnection(tb testing.TB, n, loops int) float64 {
 	tb.Helper()
 	r, err := Middleware(&sink{}, everything)

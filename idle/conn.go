@@ -8,7 +8,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/internal/configtable"
-	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 )
 
@@ -54,16 +53,13 @@ func (c Conn) state() *conn {
 	return nil
 }
 
-// rearm makes the next look come in time after a change of the state.
-func (c Conn) rearm(s *conn) {
-	c.loop.Rearm(c.id, s)
-	c.loop.plan()
-}
-
-func (c Conn) touch(s *conn) {
-	record, _ := c.loop.table.Find(key(c.own))
-	s.Touch(c.loop.clock, record)
-	c.rearm(s) // it may have been held beyond what the wheel knows
+// change calls a function with the state of the connection, unless it is closed. It makes the next
+// task of the loop come in time after a change.
+func (c Conn) change(do func(l *loop, id uint32, s *conn)) {
+	if s := c.state(); s != nil {
+		do(c.loop, c.id, s)
+		c.loop.plan()
+	}
 }
 
 // ID returns the name of the connection for [Reaper.Kick] and reports. It is empty if the
@@ -78,13 +74,8 @@ func (c Conn) ID() ConnID {
 // SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes
 // through a proxy. If addr is nil, it is the address of the socket again.
 func (c Conn) SetRemote(addr net.Addr) {
-	s := c.state()
-	switch {
-	case s == nil:
-	case addr == nil:
-		delete(c.loop.remotes, s)
-	default:
-		c.loop.remotes[s] = addr
+	if s := c.state(); s != nil {
+		c.loop.SetRemote(s, addr)
 	}
 }
 
@@ -101,30 +92,26 @@ func (c Conn) SetGroup(name string) {
 
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
 func (c Conn) Ready() {
-	if s := c.state(); s != nil {
-		record, _ := c.loop.table.Find(key(c.own))
+	c.change(func(l *loop, id uint32, s *conn) {
+		record, _ := l.table.Find(key(c.own))
 		record.Set(conntable.Ready, true)
-		c.rearm(s)
-	}
+		l.Rearm(id, s)
+	})
 }
 
 // Alive says that the peer gave a sign of life, as an answer to [Heartbeat], that IsPong cannot
 // see.
 func (c Conn) Alive() {
-	if s := c.state(); s != nil {
-		s.Alive(c.loop.clock)
-		c.rearm(s)
-	}
+	c.change(func(l *loop, id uint32, s *conn) {
+		s.Alive(l.clock)
+		l.Rearm(id, s)
+	})
 }
 
 // Touch restarts the idle timeouts, as if bytes had passed in both directions, and the time to the
 // next ping. It is for activity that the Reaper cannot see, see "What counts as a write" in the
 // package comment.
-func (c Conn) Touch() {
-	if s := c.state(); s != nil {
-		c.touch(s)
-	}
-}
+func (c Conn) Touch() { c.change((*loop).Touch) }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
 // until Release was called as often as Hold. All other limits and heartbeats go on.
@@ -136,37 +123,23 @@ func (c Conn) Hold() {
 
 // Release takes one Hold back. After the last one the idle timeouts restart, as with Touch. More
 // calls of Release than of Hold do nothing.
-func (c Conn) Release() {
-	if s := c.state(); s != nil && s.Release() {
-		c.touch(s)
-	}
-}
+func (c Conn) Release() { c.change((*loop).Release) }
 
 // Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
 // timeouts restart, and all other limits count as if it had never been out.
 func (c Conn) Exempt(on bool) {
-	if s := c.state(); s != nil && s.Is(connstate.Exempt) != on {
-		s.Spare(connstate.Exempt, on)
-		c.loop.noteOutput(c.id, s)
-		c.touch(s)
-	}
+	c.change(func(l *loop, id uint32, s *conn) {
+		l.Exempt(id, s, on)
+		l.noteOutput(id, s)
+	})
 }
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
 // EndMessage. It does nothing while a message is open.
-func (c Conn) BeginMessage() {
-	if s := c.state(); s != nil && s.BeginMessage(c.loop.clock, c.loop.LimitsOf(s).Rate) {
-		c.rearm(s)
-	}
-}
+func (c Conn) BeginMessage() { c.change((*loop).BeginMessage) }
 
 // EndMessage says that the message is complete. With MinRate.Always the next message begins.
-func (c Conn) EndMessage() {
-	if s := c.state(); s != nil {
-		s.EndMessage(c.loop.clock, c.loop.LimitsOf(s).Rate)
-		c.rearm(s)
-	}
-}
+func (c Conn) EndMessage() { c.change((*loop).EndMessage) }
 
 // After calls f once, on the loop goroutine of the connection, when d has passed: never before, and
 // at most two ticks late unless the event loop is busy. The timers of a connection that closes are

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -81,50 +82,51 @@ func TestAStopDuringAHandshakeClosesNoClient(t *testing.T) {
 	for _, network := range networks {
 		for _, delay := range []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s/%v", network.name, delay), func(t *testing.T) {
-				t.Parallel()
-				server := startPlay(t, "handshake", network.addr(t))
-				clients := make([]net.Conn, n)
-				for i := range clients {
-					clients[i] = dialNamed(t, server.addr)
-				}
-				guilty := map[string]bool{}
-				for range mute {
-					guilty[dialNamed(t, server.addr).LocalAddr().String()] = true
-				}
-				server.awaitOpen(n + mute)
-				server.pause()
-				var shaking sync.WaitGroup
-				for _, c := range clients {
-					shaking.Go(func() {
-						time.Sleep(rand.N(stop))
-						_, _ = c.Write([]byte("hello"))
-						b := make([]byte, 16)
-						if _, err := c.Read(b); err != nil {
-							return
-						}
-						time.Sleep(delay)
-						_, _ = c.Write([]byte("login"))
-						_, _ = c.Read(b)
+				fair.TryParallel(t, func(t testing.TB) {
+					server := startPlay(t, "handshake", network.addr(t))
+					clients := make([]net.Conn, n)
+					for i := range clients {
+						clients[i] = dialNamed(t, server.addr)
+					}
+					guilty := map[string]bool{}
+					for range mute {
+						guilty[dialNamed(t, server.addr).LocalAddr().String()] = true
+					}
+					server.awaitOpen(n + mute)
+					server.pause()
+					var shaking sync.WaitGroup
+					for _, c := range clients {
+						shaking.Go(func() {
+							time.Sleep(rand.N(stop))
+							_, _ = c.Write([]byte("hello"))
+							b := make([]byte, 16)
+							if _, err := c.Read(b); err != nil {
+								return
+							}
+							time.Sleep(delay)
+							_, _ = c.Write([]byte("login"))
+							_, _ = c.Read(b)
+						})
+					}
+					server.resume(stop)
+					shaking.Wait()
+					a := server.await("all handshakes have ended", func(a account) bool {
+						o := a.outcome(guilty)
+						return o.ready+o.closed == n
 					})
-				}
-				server.resume(stop)
-				shaking.Wait()
-				a := server.await("all handshakes have ended", func(a account) bool {
 					o := a.outcome(guilty)
-					return o.ready+o.closed == n
-				})
-				o := a.outcome(guilty)
-				t.Logf("%d of %d closed", o.closed, n)
-				assert.Zero(t, o.closed, "clients were closed during their handshake")
+					t.Logf("%d of %d closed", o.closed, n)
+					assert.Zero(t, o.closed, "clients were closed during their handshake")
 
-				a = server.await("silent clients are closed", func(a account) bool {
-					return len(a.reaped(func(tr trace) bool { return guilty[tr.Peer] })) == mute
+					a = server.await("silent clients are closed", func(a account) bool {
+						return len(a.reaped(func(tr trace) bool { return guilty[tr.Peer] })) == mute
+					})
+					for _, tr := range a.reaped(func(tr trace) bool { return guilty[tr.Peer] }) {
+						assert.Equal(t, "no handshake", tr.Reason)
+						assert.GreaterOrEqual(t, time.Duration(tr.Closed-tr.Opened), handshakeTimeout, "never early")
+					}
+					server.end()
 				})
-				for _, tr := range a.reaped(func(tr trace) bool { return guilty[tr.Peer] }) {
-					assert.Equal(t, "no handshake", tr.Reason)
-					assert.GreaterOrEqual(t, time.Duration(tr.Closed-tr.Opened), handshakeTimeout, "never early")
-				}
-				server.end()
 			})
 		}
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -172,7 +171,7 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		before := *l.At(id)
 		useAll(conn)
 		require.Equal(t, before, *l.At(id), "the handle does not reach the next connection")
-		require.Empty(t, l.remotes)
+		require.Empty(t, l.Remotes)
 		require.Empty(t, l.layers)
 		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
 		require.Zero(t, conn.ID())

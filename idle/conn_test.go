@@ -10,7 +10,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

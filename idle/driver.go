@@ -3,7 +3,6 @@ package idle
 import (
 	"context"
 	"errors"
-	"net"
 	"reflect"
 	"time"
 
@@ -75,7 +74,7 @@ func (r *Reaper) join(c gnet.Conn) *loop {
 // newLoop returns the loop of an event loop, on its goroutine.
 func newLoop(r *Reaper, el gnet.EventLoop, number uint32) *loop {
 	l := &loop{clock: &r.watch.Clock, kernel: &r.kernel, el: el, root: rootOfStack(), crowd: &r.crowd}
-	l.layers, l.remotes, l.refused = make(layers), make(map[*conn]net.Addr), make(refusals)
+	l.layers, l.refused = make(layers), make(refusals)
 	l.timers = conntimer.New[*conn](r.watch.Clock.Tick())
 	l.task.time, l.task.more = r.taskTime, r.watch.Wake
 	l.task.followed.Store(r.watch.Monitor.State())

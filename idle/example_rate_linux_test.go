@@ -13,9 +13,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/server"
-
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/server"
 )
 
 // A lineHandler answers lines.

@@ -14,7 +14,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -556,26 +555,6 @@ func ExampleReaper_Kick() {
 	// <nil>
 	// idle: connection reaped: kicked
 	// idle: the connection is not watched
-}
-
-// The connections that were reaped last, for a page that shows them.
-func ExampleReaper_Inspect_closed() {
-	h := newApp()
-	reaper := watch(h, idle.Config{FirstByteTimeout: 50 * time.Millisecond, KeepClosed: 100})
-	addr, stop := serve(reaper, h)
-	defer stop()
-
-	c := connect(addr)
-	defer c.Close()
-	<-h.closed
-	found, err := reaper.Inspect(context.Background(), idle.Query{Closed: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, closed := range found.Closed {
-		fmt.Println(closed.Remote.String() == c.LocalAddr().String(), closed.Err.Reason)
-	}
-	// Output: true no first byte
 }
 
 // Before a server stops, its clients are disconnected one after another. Package server has the

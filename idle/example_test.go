@@ -10,7 +10,6 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/idlewheel/idlewheel/idle"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -17,7 +17,6 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

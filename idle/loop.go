@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -37,7 +36,6 @@ type loop struct {
 	timers  *conntimer.Timers[*conn]
 	isPong  func(gnet.Conn) bool // of the Config
 	layers  layers
-	remotes map[*conn]net.Addr // of SetRemote
 	refused refusals
 	closing closing      // the connection that is being closed
 	stop    error        // gnet's request to shut down, which the task must return
@@ -64,11 +62,10 @@ func (l *loop) find(c gnet.Conn) (r *conntable.Record, id uint32, s *conn) {
 	return r, id, l.At(id)
 }
 
-// forget drops the state of a connection that has no record any more.
-func (l *loop) forget(id uint32, s *conn) {
+// drop forgets a connection that has no record any more.
+func (l *loop) drop(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
-	delete(l.remotes, s)
 	delete(l.layers, s)
 	l.CountClosed(id, s)
 	l.Remove(id, s)
@@ -144,10 +141,7 @@ func (l *loop) nextDue() mono.Time {
 func (l *loop) plan() { l.task.setDue(min(l.task.due, l.nextDue())) }
 
 // publish copies the counters for other goroutines.
-func (l *loop) publish(now mono.Stamp) {
-	l.Counters.Connections, l.Counters.Entries = l.Open, l.Schedule.Len()
-	l.published.store(&l.Counters, now)
-}
+func (l *loop) publish(now mono.Stamp) { l.published.store(l.Count(), now) }
 
 // A published is the copy of a loop's counters for other goroutines. It is made once per tick: an
 // atomic addition per message would cost as much as the rest of a heartbeat.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

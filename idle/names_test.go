@@ -8,9 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/reap"
-
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestReapErrorText(t *testing.T) {

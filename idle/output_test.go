@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -302,7 +301,7 @@ func TestAnotherLoopHasTheLargestOutput(t *testing.T) {
 	s.send(small[0], 150)
 	s.send(small[1], 100)
 	require.Empty(t, s.ended, "the loop of the largest output closes it")
-	require.Len(t, s.more, 1, "the driver is told")
+	require.Len(t, s.watch.Wakes, 1, "the driver is told")
 	s.pass(t, s.watch.Clock.Tick())
 	require.False(t, s.has(large))
 	require.True(t, s.has(small[0]))

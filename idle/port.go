@@ -41,12 +41,7 @@ func (p *port) Ask(s *conn, ev *verdict.Evidence) (open bool) {
 
 func (p *port) Output(s *conn) int { return s.Front.OutboundBuffered() }
 
-func (p *port) Remote(s *conn) net.Addr {
-	if addr, ok := p.remotes[s]; ok {
-		return addr
-	}
-	return s.Front.RemoteAddr()
-}
+func (p *port) Remote(s *conn) net.Addr { return s.Front.RemoteAddr() }
 
 // Path returns the addresses of a socket. For gnet the address of this side is that of the
 // listener, which may stand for all addresses.
@@ -72,13 +67,7 @@ func (p *port) Learned(s *conn, heard bool, ev *verdict.Evidence, _ mono.Time) {
 
 func (p *port) Raise(_ uint32, s *conn, ev Event, _ *ReapError) (end bool) {
 	p.Counters.Events[ev.Reason]++
-	action := gnet.Close
-	if ev.Reason == reap.WriteIdle {
-		action = gnet.None
-	}
-	if onIdle := p.config().OnIdle; onIdle != nil {
-		action = onIdle(p.layers.outer(s), ev)
-	}
+	action := p.config().OnIdle(p.layers.outer(s), ev)
 	if action == gnet.Shutdown {
 		p.halt(gneterrors.ErrEngineShutdown)
 	}
@@ -123,14 +112,6 @@ func (p *port) close(id uint32, s *conn, reason *ReapError) error {
 	}
 	return err
 }
-
-// LookAtEnded waits: gnet closes the connection.
-func (p *port) LookAtEnded(_ uint32, s *conn, _ *watch.End, now mono.Time) (next mono.Time, keep bool) {
-	return now.Add(p.LimitsOf(s).Horizon), true
-}
-
-// Gone is not called: gnet tells of each connection that has closed.
-func (p *port) Gone(uint32, *conn) { panic("BUG: idle: gnet has not told that a connection is closed") }
 
 func (p *port) SetKeepAlive(s *conn, d time.Duration) {
 	if err := setTCPKeepAlive(s.Front, d); err != nil {

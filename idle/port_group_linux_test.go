@@ -14,6 +14,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 )
 
@@ -96,10 +97,8 @@ func silenceAGroup(t testing.TB) {
 	var some, others []net.Conn
 	for range n {
 		for name, all := range map[string]*[]net.Conn{"g": &some, "-": &others} {
-			c, err := net.Dial("tcp", s.addr.String())
-			require.NoError(t, err)
-			t.Cleanup(func() { c.Close() })
-			_, err = c.Write([]byte(name))
+			c := sockets.Dial(t, "tcp", s.addr.String())
+			_, err := c.Write([]byte(name))
 			require.NoError(t, err)
 			*all = append(*all, c)
 		}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

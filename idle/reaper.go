@@ -33,7 +33,6 @@ type Reaper struct {
 	next        gnet.EventHandler
 	kernel      questions
 	startDriver func(*driver) // starts drive in a goroutine; a simulation has its own
-	more        chan struct{} // a loop needs another task, or the settings have changed
 	taskTime    time.Duration
 
 	watch    watch.Watcher
@@ -76,8 +75,8 @@ var realKernel = questions{kernel.Ask, kernel.HoldsOutput}
 
 // newReaper returns a Reaper with a checked Config. A simulation passes its own clock and kernel.
 func newReaper(next gnet.EventHandler, cfg watch.Config, elapsed func() mono.Time, ask questions) *Reaper {
-	r := &Reaper{next: next, more: make(chan struct{}, 1), taskTime: taskTime, kernel: ask, live: make(map[*loop]bool)}
-	r.watch.Init(&form, cfg, elapsed, r.more)
+	r := &Reaper{next: next, taskTime: taskTime, kernel: ask, live: make(map[*loop]bool)}
+	r.watch.Init(&form, cfg, elapsed)
 	r.crowd.watcher = &r.watch
 	r.startDriver = func(d *driver) { go r.drive(d) }
 	r.registry.Store(newRegistry(nil))
@@ -153,7 +152,7 @@ func (r *Reaper) add(l *loop, c gnet.Conn) {
 	s.Front = c
 	if old, replaced := l.table.Insert(key(c), id, stamp.Short()); replaced {
 		l.Counters.CountEnd(nil)
-		l.forget(old, l.At(old))
+		l.drop(old, l.At(old))
 	}
 	l.File(id, s, now)
 	l.plan()
@@ -229,7 +228,7 @@ func (r *Reaper) OnClose(c gnet.Conn, err error) gnet.Action {
 	}
 	own, record, id := l.seek(c)
 	if record == nil || !isOf(l.At(id), own) {
-		if l.refused.forget(descriptor(own)) { // the handler has not seen it
+		if l.refused.remove(descriptor(own)) { // the handler has not seen it
 			r.retireIfEmpty(l)
 			return gnet.None
 		}
@@ -261,7 +260,7 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		l.Counters.CountEnd(err)
 	}
 	l.table.Remove(key(s.Front))
-	l.forget(id, s)
+	l.drop(id, s)
 	l.publish(l.clock.Stamp())
 	return reason
 }

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

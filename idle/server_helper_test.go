@@ -14,6 +14,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // echo is a handler that echoes. Functions in its fields replace its methods. A site has one, and
@@ -146,10 +148,7 @@ func (quiet) Fatalf(string, ...any) {}
 // dial connects, and closes when the test ends.
 func dial(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
-	c, err := net.Dial(addr.Network(), addr.String())
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c
+	return sockets.Dial(t, addr.Network(), addr.String())
 }
 
 // unixAddr returns an address for a unix socket. Its path is short enough for the kernel.
@@ -165,10 +164,7 @@ func unixAddr(t testing.TB) string {
 func listenAt(t testing.TB, addr string) net.Listener {
 	t.Helper()
 	network, address, _ := strings.Cut(addr, "://")
-	ln, err := net.Listen(network, address)
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	return ln
+	return sockets.Listen(t, network, address)
 }
 
 // send writes a message.

@@ -99,8 +99,8 @@ func (l *loop) refuse(c gnet.Conn) {
 // refusals are the connections that are being refused, by descriptor.
 type refusals map[uint]int
 
-// forget forgets a refused connection. It reports false if the connection was not refused.
-func (r refusals) forget(fd uint) (was bool) {
+// remove removes a refused connection. It reports false if the connection was not refused.
+func (r refusals) remove(fd uint) (was bool) {
 	n := r[fd]
 	if n > 1 {
 		r[fd] = n - 1

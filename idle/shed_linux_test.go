@@ -12,6 +12,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -121,21 +122,18 @@ func TestConnectionsInTheHandshakeAreShedFirst(t *testing.T) {
 	require.Equal(t, 4, gone)
 }
 
-// TestAConnectionWithoutRoomIsRefused fills the table with active connections.
+// TestAConnectionWithoutRoomIsRefused fills the table with connections that are protected.
 func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
 	t.Parallel()
 	const limit = 16
 	opens := make(chan gnet.Conn, 100)
-	cfg := Config{MaxConnections: limit, Refusal: func(gnet.Conn) []byte { return []byte("full") }}
+	cfg := Config{MaxConnections: limit, ShedProtect: time.Hour, Refusal: func(gnet.Conn) []byte { return []byte("full") }}
 	s := newSite(t, cfg, func(s *site) {
 		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { opens <- c; return nil, gnet.None }
 	})
-	for _, c := range dialMany(t, s, limit) {
-		sendEvery(t, c, limitOf/20)
-	}
+	dialMany(t, s, limit)
 	for range 5 {
-		c, err := net.Dial("tcp", s.addr.String())
-		require.NoError(t, err)
+		c := sockets.Dial(t, "tcp", s.addr.String())
 		got, err := io.ReadAll(c)
 		require.NoError(t, err)
 		require.Equal(t, "full", string(got))

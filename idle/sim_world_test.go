@@ -2,18 +2,76 @@ package idle
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"reflect"
 	"slices"
 	"sync"
+	"syscall"
+	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/internal/watch"
+	"github.com/idlewheel/idlewheel/reap"
 )
+
+// simTraits are those of a Reaper.
+var simTraits = sim.Traits{
+	Package: "idle", Late: 4 * time.Millisecond, LatePer: 40 * time.Microsecond, Loops: true,
+	Counts: []string{"closed for Total", "ended by the peer", "failed", "timer calls", "refused tasks"},
+	Never:  []string{reap.HalfClosed.Error()},
+	Seeds: []uint64{
+		1795332955799069900, // an outage ended while a task ran
+		1795332951452096579, // a postponed deadline was filed too late
+		1795333034770829956, // the first byte of a window was not counted
+		1795333031468372096, // the process was stopped after a question to the kernel
+		1795332939211283488, // judged as of an instant after the question
+		1795332942455382037, // a slow OnOpen counted against MinRate.Always
+		1795332907774925648, // a new connection was filed under the wrong deadline
+		1795332904830259470, // calls put off the checks of output
+		1795332901501352670, // shed a moment too early
+		1795332957011509084, // a gap in a silence counted twice
+		1795333658262713065, // a gap that began in a silence counted once more
+		1795332986064435312, // the stalls of a busy loop grew together
+		1795343072957401851, // bytes were sent while the process was stopped before OnIdle
+		1795343667810281423, // shed although other loops had closed enough connections meanwhile
+		1795343460639892440, // the oracle counted a stop that began after the verdict
+		1795343460634845168, // the oracle knew more about output than a kernel without counters
+		1795344014546603797, // the oracle merged two late rounds into one outage
+		1795344014549879067, // the oracle took a write for a sign of a running loop
+		1795344696179013125, // a question took six seconds and missed a retransmission
+		1795333305167975915, // a sweep did not know how long its question took
+		1795333471537849852, // a write shortened the grace of all idle
+		1795334056672576074, // a stop did not count after a blocked loop
+		1795334291948310052, // a silence was taken for a tick shorter than it was
+		202611220000072053,  // a byte too many was asked of a message, by rounding
+		1795355690484981249, // the oracle asked at the close whether bytes were retransmitted
+		1795355070560339562, // the oracle told more outages apart than the Reaper
+		1795352185104296175, // the grace of an outage went on during the next one
+		1795350889004700497, // a Touch in a slow OnOpen was taken for the last write
+		1795354738108757347, // the oracle knew when in a long stop bytes were sent
+		1795376068003145901, // the oracle told two blocks apart that the Reaper had joined
+		1795349885621527410, // the oracle missed that kernels date new bytes by retransmissions
+		1795374754450293586, // a check found less output than the total, and a connection was closed
+		1795374857474689703, // the process was stopped between such a check and the close
+		7000000000000202958, // sweeps in each tick made a loop quiet, and the next one came late
+		1795374668064098014, // the oracle counted output of an exempt connection
+		5150,                // the oracle took a loop to follow an Update at once
+		715607,              // two Updates came while a task began
+	},
+}
+
+// TestSimulation runs the code of this package in simulated worlds, see [sim.Run].
+func TestSimulation(t *testing.T) { sim.Run(t, simTraits, newSimWorld) }
 
 // A simWorld is a world with a Reaper on simulated event loops of gnet.
 type simWorld struct {
@@ -80,8 +138,8 @@ func (w *simWorld) Attach(l *sim.Life) {
 	l.Loop, l.Conn = el.Loop, &simConn{el: el, life: l}
 }
 
-// Accept registers a connection with its loop.
-func (w *simWorld) Accept(l *sim.Life) {
+// Connect registers a connection with its loop.
+func (w *simWorld) Connect(l *sim.Life) {
 	c := l.Conn.(*simConn)
 	if c.fd = otherFDs + slices.Index(w.fds[otherFDs:], nil); c.fd < otherFDs {
 		c.fd = len(w.fds)
@@ -102,8 +160,8 @@ func (w *simWorld) Round() {
 // Poll takes the place of the driver's wait for loops that need another round.
 func (w *simWorld) Poll() {
 	w.sets[w.reaper.watch.Settings()] = w.Set
-	if !w.soon && w.Drives() && len(w.reaper.more) > 0 {
-		<-w.reaper.more
+	if !w.soon && w.Drives() && len(w.reaper.watch.Wakes) > 0 {
+		<-w.reaper.watch.Wakes
 		w.soon = true
 		w.PlanRound(min(w.Now+pause, max(w.RoundDue, w.Now)))
 	}
@@ -171,22 +229,14 @@ func (w *simWorld) Update(s sim.Settings) error {
 // Kick does the work of the task of Reaper.Kick, which itself would wait for the loop.
 func (w *simWorld) Kick(l *sim.Life) {
 	c := l.Conn.(*simConn)
-	c.el.post(func() error {
-		if !c.opened {
-			return nil
-		}
+	c.inTask(func() {
 		l.KickedAt = cmp.Or(l.KickedAt, w.Now)
-		var stop error
 		if conn, ok := w.reaper.Conn(c); ok {
-			conn.loop.halt(nil)
 			conn.loop.Kick(conn.id, uint32(conn.state().Opened()))
-			conn.loop.publish(conn.loop.clock.Stamp())
-			stop = conn.loop.stop
 		}
 		if l.IsOpen {
 			w.Violate(l, "Kick closes an open connection", "it does not")
 		}
-		return stop
 	})
 }
 
@@ -205,4 +255,529 @@ func (w *simWorld) Finish() {
 	w.Want("Failed", s.Failed, w.N["failed"])
 	w.Want("Entries", uint64(s.Entries), 0)
 	w.Want("PendingOutput", uint64(s.PendingOutput), 0)
+}
+
+// The methods below are the handler of a user: it makes every call that a user may make, at random.
+
+func (w *simWorld) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	conn := c.(*simConn)
+	life := conn.life
+	conn.wasOpened = true
+	life.Open()
+	if w.Set.HandshakeTimeout > 0 && w.One(4) {
+		life.Ready()
+	}
+	w.setTimers(conn)
+	action := w.mischief(conn)
+	life.OpenedFrom = w.Now
+	if w.greeting > 0 && conn.opened {
+		return make([]byte, w.greeting), action
+	}
+	return nil, action
+}
+
+func (w *simWorld) OnTraffic(c gnet.Conn) gnet.Action {
+	conn := c.(*simConn)
+	life := conn.life
+	if conn.current > 0 { // otherwise this is a Wake
+		defer life.Returning()
+	}
+	w.Trace(life, "OnTraffic")
+	n := conn.InboundBuffered()
+	if w.leaves && w.One(3) {
+		n = w.Rand.IntN(n + 1)
+	}
+	fromInbound := min(n, conn.inbound)
+	conn.inbound -= fromInbound
+	conn.current -= n - fromInbound
+	conn.messages++
+	if conn.messages == 2 && w.Set.HandshakeTimeout > 0 {
+		life.Ready()
+	}
+	if w.Reply > 0 && w.One(2) {
+		_ = conn.write(1 + w.Rand.IntN(w.Reply))
+	}
+	if !conn.opened {
+		return gnet.None
+	}
+	return w.mischief(conn)
+}
+
+func (w *simWorld) OnClose(c gnet.Conn, err error) gnet.Action {
+	conn := c.(*simConn)
+	var reason *ReapError
+	w.Trace(conn.life, "OnClose", err)
+	conn.life.Check()
+	switch isReaped := errors.As(err, &reason); {
+	case isReaped:
+		conn.life.Reap(reason)
+	case errors.Is(err, io.EOF):
+		w.N["ended by the peer"]++
+	case err != nil:
+		w.N["failed"]++
+	}
+	conn.life.Closed()
+	if w.slow > 0 && w.One(64) {
+		conn.el.Stall(w.UpTo(w.slow))
+	}
+	if reason == nil && w.One(8) {
+		w.touchOther(conn)
+	}
+	return gnet.None
+}
+
+func (w *simWorld) onIdle(c gnet.Conn, ev Event) gnet.Action {
+	conn := c.(*simConn)
+	action := gnet.Close
+	if ev.Reason == reap.WriteIdle && !w.Changes || conn.life.Keeps || w.One(4) {
+		action = gnet.None
+	}
+	conn.life.Idle(ev, action == gnet.Close)
+	switch {
+	case w.One(8):
+		_ = conn.write(w.Rand.IntN(100) + 1)
+	case w.One(16):
+		w.mischief(conn)
+	}
+	return action
+}
+
+func (w *simWorld) ping(c gnet.Conn) []byte {
+	l := c.(*simConn).life
+	l.Pinged(l.Judged, true)
+	return []byte("ping")
+}
+
+func (w *simWorld) goodbye(c gnet.Conn, reason *ReapError) []byte {
+	c.(*simConn).life.Goodbye(reason)
+	return []byte("bye")
+}
+
+// mischief sometimes makes one of the calls that a handler may make.
+func (w *simWorld) mischief(c *simConn) gnet.Action {
+	life := c.life
+	if w.slow > 0 && w.One(100) {
+		w.Trace(life, "handler is slow")
+		c.el.Stall(w.UpTo(w.slow))
+	}
+	if !w.busyHandler || !w.One(6) || !c.opened {
+		return gnet.None
+	}
+	what := w.Rand.IntN(16)
+	w.Trace(life, "mischief", what)
+	switch what {
+	case 0:
+		return gnet.Close
+	case 1:
+		_ = c.Close()
+	case 2:
+		_ = c.el.Close(c)
+	case 3:
+		_ = c.el.Close(w.other(c))
+	case 4, 5:
+		life.Hold()
+		w.later(c, life.Release)
+	case 6:
+		w.exempt(c, !life.IsExempt())
+	case 7, 8:
+		w.setTimeouts(c)
+	case 9:
+		life.Touch()
+	case 10, 11:
+		life.Message(true)
+	case 12:
+		life.Message(false)
+	case 13:
+		_ = c.Wake(nil)
+	case 14:
+		w.Kick(w.other(c).life)
+	case 15:
+		w.touchOther(c)
+	}
+	return gnet.None
+}
+
+func (w *simWorld) other(c *simConn) *simConn {
+	return c.el.order[w.Rand.IntN(len(c.el.order))]
+}
+
+// touchOther writes to another connection, which may fail and close it.
+func (w *simWorld) touchOther(c *simConn) {
+	if len(c.el.order) > 0 {
+		_ = w.other(c).write(1 + w.Rand.IntN(50))
+	}
+}
+
+// later makes a call for a connection in a task, some time later.
+func (w *simWorld) later(c *simConn, do func()) {
+	w.After(w.UpTo(2*time.Second), func() { c.inTask(do) })
+}
+
+func (w *simWorld) exempt(c *simConn, on bool) {
+	c.life.Exempt(on)
+	if on {
+		w.later(c, func() {
+			if c.life.IsExempt() {
+				w.exempt(c, false)
+			}
+		})
+	}
+}
+
+func (w *simWorld) setTimeouts(c *simConn) {
+	var t sim.Timeouts
+	for k, d := range []time.Duration{w.Set.ReadTimeout, w.Set.WriteTimeout, w.Set.AllTimeout} {
+		if d > 0 {
+			t[k] = w.Limit()
+		}
+	}
+	if err := handle(w.reaper, c).SetTimeouts(Timeouts{Read: t[0], Write: t[1], All: t[2]}); err == nil {
+		c.life.SetTimeouts(t)
+	}
+}
+
+// A simTimer is the knowledge of the oracle about one After or Every of a connection.
+type simTimer struct {
+	earliest time.Duration // of the next call
+	latest   time.Duration // it is due then at the latest; a call for it may stand for earlier ones
+	every    time.Duration
+	vague    time.Duration // the call that set the timer took so long
+	ended    bool          // it was called, or stopped
+	stop     func() bool
+}
+
+// setTimers sets timers of a connection in a quarter of the worlds.
+func (w *simWorld) setTimers(c *simConn) {
+	if w.Seed%4 != 0 || !w.One(2) {
+		return
+	}
+	for range 1 + w.Rand.IntN(3) {
+		d := w.UpTo(w.Longest)
+		t := &simTimer{earliest: w.Now + d}
+		set := handle(w.reaper, c).After
+		if w.One(2) {
+			t.every, set = d, handle(w.reaper, c).Every
+		}
+		t.stop = set(d, func(gnet.Conn) { w.timer(c, t) })
+		t.latest = w.Now + d
+		t.vague = t.latest - t.earliest
+		c.timers = append(c.timers, t)
+	}
+}
+
+func (w *simWorld) timer(c *simConn, t *simTimer) {
+	life := c.life
+	w.N["timer calls"]++
+	w.Trace(life, "timer", t.earliest, t.every)
+	switch {
+	case !life.IsOpen:
+		w.Violate(life, "no timer is called after OnClose", "a timer is called")
+	case t.ended:
+		w.Violate(life, "no timer is called after its end", "it is called again")
+	case w.Now < t.earliest:
+		w.Violate(life, fmt.Sprintf("no timer is called before %v", t.earliest), "it is called at %v", w.Now)
+	}
+	life.CheckDue("a timer is called", t.latest)
+	if t.ended = t.every == 0; !t.ended {
+		t.earliest += t.every
+		t.latest += t.every * (1 + max(w.Now-t.latest+t.vague, 0)/t.every)
+	}
+	switch {
+	case w.One(8):
+		_ = c.Close()
+	case w.One(8) && t.every > 0:
+		w.stopTimer(life, t)
+	case w.One(8) && len(c.timers) > 0:
+		w.stopTimer(life, c.timers[w.Rand.IntN(len(c.timers))])
+	case w.One(16) && w.slow > 0:
+		w.Sleep(w.UpTo(w.slow))
+	}
+}
+
+func (w *simWorld) stopTimer(l *sim.Life, t *simTimer) {
+	if stopped := t.stop(); stopped == t.ended && l.IsOpen {
+		w.Violate(l, fmt.Sprintf("stop returns %v", !t.ended), "it returns %v", stopped)
+	}
+	t.ended = true
+}
+
+// A simLoop works as a loop of gnet 2.10: it polls, handles some events, and then runs its tasks.
+type simLoop struct {
+	gnet.EventLoop // for the methods that the Reaper does not use
+	*sim.Loop
+	w             *simWorld
+	order         []*simConn // in the order of opening
+	ready         []*simConn
+	urgent, tasks []func() error
+	perPoll       int // events
+	planned       bool
+}
+
+func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
+	if el.w.Faulty && el.w.One(200) {
+		el.w.N["refused tasks"]++
+		el.Away.Add(el.w.Now, el.w.Now+el.w.Set.Tick)
+		return errors.New("the simulated loop refuses the task")
+	}
+	el.post(func() error {
+		el.Ran = true
+		return run.Run(ctx)
+	})
+	return nil
+}
+
+func (el *simLoop) Close(c gnet.Conn) error { return el.close(c.(*simConn), nil) }
+
+func (el *simLoop) post(task func() error) {
+	el.tasks = append(el.tasks, task)
+	el.plan()
+}
+
+// plan makes the loop run soon, unless it runs already.
+func (el *simLoop) plan() {
+	if !el.planned && !el.Running {
+		el.planned = true
+		el.w.Later(el.w.Now+time.Duration(1+el.w.Rand.IntN(20))*time.Microsecond, el.iterate)
+	}
+}
+
+func (el *simLoop) iterate() {
+	el.planned = false
+	if el.Running {
+		return
+	}
+	el.Begin()
+	el.poll()
+	el.runTasks()
+	el.End()
+	if len(el.ready)+len(el.urgent)+len(el.tasks) > 0 {
+		el.plan()
+	}
+}
+
+func (el *simLoop) poll() {
+	n := min(len(el.ready), el.perPoll)
+	events := slices.Clone(el.ready[:n])
+	el.ready = slices.Delete(el.ready, 0, n)
+	for _, c := range events {
+		c.isReady = false
+		if c.opened {
+			el.w.Pass(time.Microsecond)
+			c.handle()
+		}
+		if c.opened && c.life.Sock.HasInput() { // level-triggered
+			c.Readable()
+		}
+	}
+}
+
+func (el *simLoop) runTasks() {
+	for i := 0; i < 256 && len(el.urgent)+len(el.tasks) > 0; i++ {
+		queue := &el.tasks
+		if len(el.urgent) > 0 {
+			queue = &el.urgent
+		}
+		task := (*queue)[0]
+		*queue = (*queue)[1:]
+		if err := task(); errors.Is(err, gneterrors.ErrEngineShutdown) {
+			el.w.Violate(nil, "no engine is asked to stop", "a task returned %v", err)
+		}
+	}
+}
+
+// open registers a connection as gnet does after accept.
+func (el *simLoop) open(c *simConn) error {
+	c.opened, c.isKnown, el.Called = true, true, true
+	el.order = append(el.order, c)
+	c.life.Opening()
+	open, most := el.w.Open, el.w.Set.MaxConnections
+	el.Handles, el.Sheds = c.life, 0
+	out, action := el.w.reaper.OnOpen(c)
+	el.Handles = nil
+	if action == gnet.None {
+		c.life.Returned(shedBatch)
+	}
+	if !c.wasOpened {
+		open = max(open, el.w.Open) + len(el.w.loops) // each loop may open one
+		el.w.Refused(c.life, most > 0 && open > most)
+	} else if c.opened && c.life.IsOpen {
+		c.life.Opened()
+	}
+	if out != nil && c.opened {
+		_ = c.write(len(out))
+	}
+	c.Readable()
+	return el.act(c, action)
+}
+
+func (el *simLoop) close(c *simConn, err error) error {
+	if !c.opened || !c.isKnown {
+		return nil
+	}
+	c.isKnown = false
+	el.order = slices.DeleteFunc(el.order, func(other *simConn) bool { return other == c })
+	action := el.w.reaper.OnClose(c, err)
+	el.w.Pass(10 * time.Microsecond)
+	c.opened = false
+	el.w.fds[c.fd] = nil
+	c.life.Sock.Close()
+	return el.act(c, action)
+}
+
+func (el *simLoop) act(c *simConn, action gnet.Action) error {
+	switch action {
+	case gnet.Close:
+		return el.close(c, nil)
+	case gnet.Shutdown:
+		return gneterrors.ErrEngineShutdown
+	}
+	return nil
+}
+
+// A simConn is a connection in gnet. It keeps the number of bytes, not the bytes.
+type simConn struct {
+	gnet.Conn // for the methods that the Reaper does not use
+	el        *simLoop
+	life      *sim.Life
+	fd        int
+	opened    bool
+	isKnown   bool // the descriptor is open
+	wasOpened bool // the handler has seen it
+	isReady   bool
+	inbound   int // bytes that handlers have not read
+	current   int // bytes just read
+	outbound  int
+	messages  int
+	timers    []*simTimer
+}
+
+func (c *simConn) Fd() int                   { return c.fd }
+func (c *simConn) EventLoop() gnet.EventLoop { return c.el }
+func (c *simConn) InboundBuffered() int      { return c.inbound + c.current }
+func (c *simConn) OutboundBuffered() int     { return c.outbound }
+func (c *simConn) LocalAddr() net.Addr       { return sim.Addrs[c.life.Network] }
+func (c *simConn) RemoteAddr() net.Addr      { return sim.Addrs[c.life.Network] }
+func (c *simConn) SetLinger(int) error       { return nil }
+func (c *simConn) Handle() sim.Handle        { return handle(c.el.w.reaper, c) }
+func (c *simConn) Decided() bool             { return false } // the call that decides it closes it
+
+func (c *simConn) CheckOwn() {
+	for _, t := range c.timers {
+		if s := c.life.Sock; !t.ended && !s.Fin && !s.Rst {
+			c.life.CheckDue("a timer is called", t.latest)
+		}
+	}
+}
+
+// Readable makes the loop handle the connection, if there is something to read or to flush.
+func (c *simConn) Readable() {
+	if c.isReady || !c.opened || !c.life.Sock.HasInput() && !c.canWrite() {
+		return
+	}
+	c.isReady = true
+	c.el.ready = append(c.el.ready, c)
+	c.el.plan()
+}
+
+// Writable makes the loop flush the output, if there is any.
+func (c *simConn) Writable() {
+	if c.canWrite() {
+		c.Readable()
+	}
+}
+
+func (c *simConn) canWrite() bool { return c.outbound > 0 && c.life.Sock.HasRoom() }
+
+// handle works like processIO of gnet.
+func (c *simConn) handle() {
+	if c.outbound > 0 {
+		c.outbound -= c.life.Sock.Write(c.outbound)
+		c.life.Buffers(c.outbound)
+	}
+	c.read()
+	for c.opened && c.life.Sock.Fin && !c.life.Sock.Rst {
+		c.read()
+	}
+}
+
+func (c *simConn) read() {
+	s := c.life.Sock
+	switch {
+	case !c.opened || !s.HasInput():
+		return
+	case s.Rst:
+		_ = c.el.close(c, syscall.ECONNRESET)
+		return
+	case s.IsOver():
+		_ = c.el.close(c, io.EOF)
+		return
+	}
+	c.el.Called = true
+	c.current = s.Read(64 << 10)
+	action := c.traffic()
+	c.life.Read()
+	if action == gnet.Close {
+		_ = c.el.close(c, nil)
+		return
+	}
+	c.life.Returned(shedBatch)
+	if c.opened {
+		c.inbound += c.current
+		c.current = 0
+	}
+}
+
+func (c *simConn) traffic() gnet.Action {
+	c.el.Handles, c.el.Sheds = c.life, 0
+	defer func() { c.el.Handles = nil }()
+	return c.el.w.reaper.OnTraffic(c)
+}
+
+// write sends bytes of a handler.
+func (c *simConn) write(n int) error {
+	if c.outbound == 0 {
+		if c.life.Sock.Rst {
+			_ = c.el.close(c, syscall.EPIPE)
+			return syscall.EPIPE
+		}
+		n -= c.life.Sock.Write(n)
+	}
+	c.outbound += n
+	c.life.Buffers(c.outbound)
+	return nil
+}
+
+func (c *simConn) Write(b []byte) (int, error) {
+	if err := c.write(len(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// inTask does something in a task, if the connection is still open then.
+func (c *simConn) inTask(do func()) {
+	c.el.post(func() error {
+		if c.opened {
+			do()
+		}
+		return nil
+	})
+}
+
+// Close closes the connection in a task.
+func (c *simConn) Close() error {
+	c.inTask(func() { _ = c.el.close(c, nil) })
+	return nil
+}
+
+// Wake calls OnTraffic without bytes in a task of high priority.
+func (c *simConn) Wake(gnet.AsyncCallback) error {
+	c.el.urgent = append(c.el.urgent, func() error {
+		if !c.opened {
+			return nil
+		}
+		return c.el.act(c, c.traffic())
+	})
+	c.el.plan()
+	return nil
 }

@@ -3,7 +3,6 @@ package idle
 import (
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
@@ -26,8 +25,7 @@ func (r *Reaper) Update(edit func(*Config)) error {
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
 // lists. Durations are texts such as 1m30s. Safe for concurrent use.
 func (r *Reaper) Limits() map[string]any {
-	cfg := r.Config()
-	return configtable.Idle.JSON(&cfg)
+	return watch.JSON[Config](&r.watch)
 }
 
 // Adjust is [Reaper.Update] for timeouts by their names, such as read-timeout. The error joins all

@@ -3,7 +3,6 @@ package idlenet
 import (
 	"net"
 
-	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/conntable"
 )
 
@@ -33,7 +32,7 @@ func (r *Reaper) Conn(c net.Conn) (found Conn, err error) {
 }
 
 // with calls a function with the state of the connection, unless it is closed.
-func (c Conn) with(do func(s *shard, n *conn)) {
+func (c Conn) with(do func(s *shard, id uint32, n *conn)) {
 	s := c.shard
 	if s == nil {
 		return
@@ -41,27 +40,21 @@ func (c Conn) with(do func(s *shard, n *conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := s.At(c.id); n.Used() && n.Own>>flagBits == c.mark && !s.isKept(c.id) {
-		do(s, n)
+		do(s, c.id, n)
 	}
 }
 
 // ID returns the name of the connection for [Reaper.Kick] and logs. It is empty if the connection
 // is closed.
 func (c Conn) ID() (id ConnID) {
-	c.with(func(s *shard, n *conn) { id = s.ID(c.id, n) })
+	c.with(func(s *shard, number uint32, n *conn) { id = s.ID(number, n) })
 	return id
 }
 
 // SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes
 // through a proxy. If addr is nil, it is the address of the socket again.
 func (c Conn) SetRemote(addr net.Addr) {
-	c.with(func(s *shard, n *conn) {
-		if addr == nil {
-			delete(s.remotes, n)
-		} else {
-			s.remotes[n] = addr
-		}
-	})
+	c.with(func(s *shard, _ uint32, n *conn) { s.SetRemote(n, addr) })
 }
 
 // SetGroup says that the connection shares a part of the way to its peer with all connections of
@@ -70,13 +63,13 @@ func (c Conn) SetRemote(addr net.Addr) {
 // with the same address on either side, or from the same network, are grouped without it. An empty
 // name takes the connection out of its group.
 func (c Conn) SetGroup(name string) {
-	c.with(func(s *shard, _ *conn) { s.Groups.SetName(c.id, name) })
+	c.with(func(s *shard, id uint32, _ *conn) { s.Groups.SetName(id, name) })
 }
 
 // Ready ends the handshake: Config.HandshakeTimeout does not apply any more.
 func (c Conn) Ready() { c.with((*shard).ready) }
 
-func (s *shard) ready(n *conn) {
+func (s *shard) ready(_ uint32, n *conn) {
 	n.Front.record.Set(conntable.Ready, true)
 	if knows := &s.reaper.knowsReady; !knows.Load() {
 		knows.Store(true)
@@ -84,36 +77,21 @@ func (s *shard) ready(n *conn) {
 }
 
 // Touch restarts the idle timeouts, as if bytes had passed in both directions.
-func (c Conn) Touch() { c.with((*shard).touch) }
-
-// touch restarts the idle timeouts. The next look finds that.
-func (s *shard) touch(n *conn) { n.State.Touch(&s.Watcher.Clock, &n.Front.record) }
+func (c Conn) Touch() { c.with((*shard).Touch) }
 
 // Hold says that the server works on a request: the connection is not idle, however silent it is,
 // until Release was called as often as Hold. All other limits and heartbeats go on. Do not hold
 // around the Read of the next request: then no idle timeout would ever end the connection.
-func (c Conn) Hold() { c.with(func(_ *shard, n *conn) { n.Hold() }) }
+func (c Conn) Hold() { c.with(func(_ *shard, _ uint32, n *conn) { n.Hold() }) }
 
 // Release takes one Hold back. After the last one the idle timeouts restart. More calls of Release
 // than of Hold do nothing.
-func (c Conn) Release() { c.with((*shard).release) }
-
-func (s *shard) release(n *conn) {
-	if n.State.Release() {
-		s.touch(n)
-	}
-}
+func (c Conn) Release() { c.with((*shard).Release) }
 
 // Exempt takes the connection out of all limits, or puts it back. When it is put back, its idle
 // timeouts restart, and all other limits count as if it had never been out.
 func (c Conn) Exempt(on bool) {
-	c.with(func(s *shard, n *conn) {
-		if n.Is(connstate.Exempt) != on {
-			n.Spare(connstate.Exempt, on)
-			s.touch(n)
-			s.Soon(n)
-		}
-	})
+	c.with(func(s *shard, id uint32, n *conn) { s.Exempt(id, n, on) })
 }
 
 // SetLimits gives the connection limits of its own for the rest of its life: after a login, or for
@@ -123,7 +101,7 @@ func (c Conn) Exempt(on bool) {
 // what is wrong with the limits, or is [ErrNotWatched].
 func (c Conn) SetLimits(limits ConnLimits) error {
 	err := form.NotWatched()
-	c.with(func(s *shard, n *conn) { err = s.limit(c.id, n, limits) })
+	c.with(func(s *shard, id uint32, n *conn) { err = s.limit(id, n, limits) })
 	return err
 }
 
@@ -137,18 +115,10 @@ func (s *shard) limit(id uint32, n *conn, own ConnLimits) error {
 
 // BeginMessage says that a message of the peer begins to come in: Config.MinRate applies until
 // EndMessage. It does nothing while a message is open.
-func (c Conn) BeginMessage() {
-	c.with(func(s *shard, n *conn) {
-		if n.State.BeginMessage(&s.Watcher.Clock, s.LimitsOf(n).Rate) {
-			s.Soon(n)
-		}
-	})
-}
+func (c Conn) BeginMessage() { c.with((*shard).BeginMessage) }
 
 // EndMessage says that the message is complete. With MinRate.Always the next message begins.
-func (c Conn) EndMessage() {
-	c.with(func(s *shard, n *conn) { n.State.EndMessage(&s.Watcher.Clock, s.LimitsOf(n).Rate) })
-}
+func (c Conn) EndMessage() { c.with((*shard).EndMessage) }
 
 // Reason returns why a connection has ended, or nil if it has not. It is known until a minute after
 // the connection was closed.

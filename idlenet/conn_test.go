@@ -104,7 +104,6 @@ func TestTheFirstWindowBeginsWithTheMessage(t *testing.T) {
 	w := newQuietWorld(t, Config{MinRate: MinRate{BytesPerSecond: 10, Window: time.Second}})
 	l := w.accept()
 	w.Sleep(5 * time.Second)
-	w.ln.conn(l.c).BeginMessage()
 	l.Message(true)
 	w.Sleep(time.Second + w.Slack())
 	require.NotNil(t, l.Ended)

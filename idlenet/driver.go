@@ -217,7 +217,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 		}
 		now, open := s.askWhenHeard(n)
 		if !open {
-			s.drop(s.probed, n)
+			s.Drop(s.probed, n)
 			continue
 		}
 		heard := ev.LastByte(now)

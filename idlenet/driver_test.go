@@ -9,7 +9,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -131,10 +131,10 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		isActive, wasActive := state == http.StateActive, n.Serving()
 		switch n.Serve(isActive); {
 		case isActive && !wasActive:
-			s.ready(n)
+			s.ready(id, n)
 			n.Hold()
 		case !isActive && wasActive:
-			s.release(n)
+			s.Release(id, n)
 		}
 		switch {
 		case state == http.StateHijacked:

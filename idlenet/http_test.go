@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -28,8 +29,7 @@ type site struct {
 }
 
 func newSite(t *testing.T, cfg Config, handler http.HandlerFunc) *site {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := Listen(inner, cfg)
 	require.NoError(t, err)
 	s := &site{ln, httptest.NewUnstartedServer(handler)}
@@ -60,9 +60,7 @@ type visitor struct {
 
 func (s *site) visit(t *testing.T) *visitor {
 	t.Helper()
-	c, err := net.Dial("tcp", s.Server.Listener.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := sockets.Dial(t, "tcp", s.Server.Listener.Addr().String())
 	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	return &visitor{c, t, bufio.NewReader(c)}
 }
@@ -235,47 +233,36 @@ func receive[T any](t *testing.T, from <-chan T) (got T) {
 	return got
 }
 
-// TestAHijackedConnectionEndsAtOnce: the deadline tells its handler, however much is sent.
-func TestAHijackedConnectionEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	told := make(chan error, 1)
-	s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		c, _, err := http.NewResponseController(w).Hijack()
-		require.NoError(t, err)
-		defer c.Close()
-		_, _ = io.WriteString(c, "x")
-		_, err = io.Copy(io.Discard, c)
-		told <- err
-	})
-	s.Start()
-	v := s.visit(t)
-	v.get("")
-	_, err := v.answers.ReadByte()
-	require.NoError(t, err)
-	require.NoError(t, s.Drain(0, 0))
-	require.ErrorContains(t, receive(t, told), "i/o timeout")
-}
-
-// TestAConnectionThatIsHijackedAfterItsEndIsTold has a handler that begins a WebSocket then.
-func TestAConnectionThatIsHijackedAfterItsEndIsTold(t *testing.T) {
-	t.Parallel()
-	begun, ended, told := make(chan net.Conn), make(chan struct{}), make(chan error, 1)
-	s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		begun <- ConnOf(r.Context())
-		<-ended
-		c, _, err := http.NewResponseController(w).Hijack()
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = io.Copy(io.Discard, c)
-		told <- err
-	})
-	s.Start()
-	s.visit(t).get("")
-	c := receive(t, begun)
-	require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
-	eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
-	close(ended)
-	require.ErrorContains(t, receive(t, told), "i/o timeout")
+// TestAHijackedConnectionIsTold has handlers that begin a WebSocket before and after the end of the
+// connection. The deadline tells them, however much is sent.
+func TestAHijackedConnectionIsTold(t *testing.T) {
+	for name, hijackFirst := range map[string]bool{"before": true, "after": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begun, ended, told := make(chan net.Conn, 1), make(chan struct{}), make(chan error, 1)
+			s := newSite(t, Config{ReadTimeout: time.Hour, CloseGrace: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+				if !hijackFirst {
+					begun <- ConnOf(r.Context())
+					<-ended
+				}
+				c, _, err := http.NewResponseController(w).Hijack()
+				require.NoError(t, err)
+				defer c.Close()
+				if hijackFirst {
+					begun <- c
+				}
+				_, err = io.Copy(io.Discard, c)
+				told <- err
+			})
+			s.Start()
+			s.visit(t).get("")
+			c := receive(t, begun)
+			require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
+			eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
+			close(ended)
+			require.ErrorContains(t, receive(t, told), "i/o timeout")
+		})
+	}
 }
 
 // TestAClosedConnectionIsNotedAfterItsEnd: its place is free for the next one of its source.

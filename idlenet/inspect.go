@@ -29,16 +29,12 @@ func (r *Reaper) Inspect(ctx context.Context, q Query) (Inspection, error) {
 // [ErrNotWatched] if there is no such connection any more, or [ErrBadConnID] if id is not written
 // like one, or that of ctx if ctx has ended.
 func (r *Reaper) Kick(ctx context.Context, id ConnID) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	err := r.watch.Kick(id, func(shard, number, opened uint32) (found bool, _ error) {
+	return r.watch.Kick(ctx, id, func(shard, number, opened uint32) (found bool, _ error) {
 		if shard > 0 && int(shard) <= len(r.shards) {
 			s := r.shards[shard-1]
 			s.locked(func() { found = s.Kick(number, opened) })
+			r.watch.Wake()
 		}
 		return found, nil
 	})
-	r.watch.Wake()
-	return err
 }

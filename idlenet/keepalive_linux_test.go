@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -44,7 +45,7 @@ func TestTCPKeepAliveOfAConnectionBetweenTwoSettings(t *testing.T) {
 	e.dial()
 	c := e.accepted()
 	own, _ := e.root(c)
-	e.with(c, func(s *shard, id uint32, n *conn) { s.drop(id, n) })
+	e.with(c, func(s *shard, id uint32, n *conn) { s.Drop(id, n) })
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = 40 * time.Second }))
 	e.watch.Open.Add(1)
 	e.startDriver()
@@ -58,8 +59,7 @@ func TestTCPKeepAliveOfAConnectionBetweenTwoSettings(t *testing.T) {
 func TestATypeThatEmbedsATCPConn(t *testing.T) {
 	t.Parallel()
 	type embedding struct{ *net.TCPConn }
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return &embedding{c.(*net.TCPConn)} }}, Config{
 		ReadTimeout: short, TCPKeepAlive: time.Minute, Reset: []Reason{reap.ReadIdle},
 	})
@@ -68,7 +68,7 @@ func TestATypeThatEmbedsATCPConn(t *testing.T) {
 	require.True(t, ok)
 	_, timeout := keepAliveOf(t, own)
 	require.Equal(t, time.Minute, timeout)
-	_, err = client.Read(make([]byte, 1))
+	_, err := client.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	_, err = e.Watch(embedding{new(net.TCPConn)})
 	require.ErrorContains(t, err, "is a socket, but not a pointer")

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sim"
-
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -87,8 +87,7 @@ func (c namedConn) LocalAddr() net.Addr { return &net.UnixAddr{Name: "service"} 
 // TestTheSocketDecidesWhichLimitsItKeeps asks a wrapped connection for limits that need TCP.
 func TestTheSocketDecidesWhichLimitsItKeeps(t *testing.T) {
 	t.Parallel()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	e := serveEcho(t, namedListener{inner}, Config{AllTimeout: time.Minute})
 	e.dial()
 	require.NoError(t, e.conn(e.accepted()).SetLimits(ConnLimits{AllTimeout: 2 * time.Minute}))

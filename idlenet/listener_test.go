@@ -3,6 +3,7 @@ package idlenet
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"io"
 	"net"
 	"os"
@@ -13,12 +14,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/idlewheel/idlewheel/sourcelimit"
-
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", needs.Parallel(16)) // parallel tests wait most of the time
+	goleak.VerifyTestMain(m)
+}
 
 // An echo is a server on package net that echoes what it reads.
 type echo struct {
@@ -38,8 +44,7 @@ type served struct{ net.Conn }
 func (c *served) NetConn() net.Conn { return c.Conn }
 
 func newEcho(t testing.TB, cfg Config) *echo {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	return serveEcho(t, inner, cfg)
 }
 
@@ -103,9 +108,7 @@ func (e *echo) ended() []error {
 }
 
 func (e *echo) dial() net.Conn {
-	c, err := net.Dial(e.Addr().Network(), e.Addr().String())
-	require.NoError(e.t, err)
-	e.t.Cleanup(func() { _ = c.Close() })
+	c := sockets.Dial(e.t, e.Addr().Network(), e.Addr().String())
 	e.dialled++
 	return c
 }

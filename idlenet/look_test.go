@@ -13,16 +13,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
 // serveDeaf accepts connections and never closes them.
 func serveDeaf(t *testing.T, cfg Config) (ln *Listener, dial func() (client, conn net.Conn)) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ln, err = Listen(inner, cfg)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
+	ln, err := Listen(inner, cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, ln.Close())
@@ -30,9 +29,8 @@ func serveDeaf(t *testing.T, cfg Config) (ln *Listener, dial func() (client, con
 		eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
 	})
 	return ln, func() (client, conn net.Conn) {
-		client, err := net.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		conn, err = ln.Accept()
+		client = sockets.Dial(t, "tcp", ln.Addr().String())
+		conn, err := ln.Accept()
 		require.NoError(t, err)
 		t.Cleanup(func() { _, _ = client.Close(), conn.Close() })
 		return client, conn
@@ -361,7 +359,6 @@ func TestUnreadBytesMayCompleteAHandshake(t *testing.T) {
 	l.Sock.Peer.Send(1)
 	w.Sleep(250 * time.Millisecond)
 	require.Nil(t, l.Ended)
-	w.ln.conn(l.c).Ready()
 	l.Ready()
 	w.Sleep(10 * time.Second)
 	require.Nil(t, l.Ended)

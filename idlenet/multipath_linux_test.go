@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -20,8 +20,7 @@ func TestAHandOverBetweenPathsEndsNoLivingConnection(t *testing.T) {
 	const living, dead, timeout = 100, 10, 1500 * time.Millisecond
 	first := faultynet.New(t)
 	first.AddPath(t)
-	inner, err := net.Listen("tcp", first.Host()+":0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", first.Host()+":0")
 	e := serveEcho(t, inner, Config{ReadTimeout: timeout, WriteStallTimeout: timeout, Tick: 50 * time.Millisecond})
 	var dialer net.Dialer
 	dialer.SetMultipathTCP(true)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -20,8 +20,7 @@ func TestAnOutageOfTheNetworkEndsNoLivingConnection(t *testing.T) {
 	t.Parallel()
 	const n, timeout = 200, 2 * time.Second
 	wire := faultynet.New(t)
-	inner, err := net.Listen("tcp", wire.Host()+":0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", wire.Host()+":0")
 	e := serveEcho(t, inner, Config{ReadTimeout: timeout, Tick: 50 * time.Millisecond})
 	addr := net.JoinHostPort(wire.Host(), strconv.Itoa(faultynet.PortOf(e.Addr())))
 	var conns []net.Conn

@@ -18,31 +18,23 @@ import (
 // This file has what package watch needs of a shard. The caller holds its mutex, so calls of
 // functions of the Config are collected, and made after it is unlocked.
 
-var _ watch.Port[front] = (*shard)(nil)
+var (
+	_ watch.Port[front]   = (*shard)(nil)
+	_ watch.Finder[front] = (*shard)(nil)
+)
 
 // reasonKept is how long the reason of a closed connection is kept.
 const reasonKept = time.Minute
 
 func (s *shard) Record(n *conn) *conntable.Record { return s.lastRead(n) }
 
-// Ask takes a peer that has ended its side for a silent one: the server will read that. Until then
-// the limits apply.
 func (s *shard) Ask(n *conn, ev *verdict.Evidence) (open bool) {
-	open = s.reaper.ask(n.Front.own(), s.fresh(n), ev)
-	if ev.Found == verdict.Ended {
-		ev.Found = verdict.Nothing
-	}
-	return open
+	return s.reaper.ask(n.Front.own(), s.fresh(n), ev)
 }
 
 func (s *shard) Output(*conn) int { return 0 }
 
-func (s *shard) Remote(n *conn) net.Addr {
-	if addr := s.remotes[n]; addr != nil {
-		return addr
-	}
-	return n.Front.own().RemoteAddr()
-}
+func (s *shard) Remote(n *conn) net.Addr { return n.Front.own().RemoteAddr() }
 
 // Path returns the addresses of the socket, also if a PROXY header has told others.
 func (s *shard) Path(n *conn) (local, remote netip.Addr) {
@@ -66,12 +58,7 @@ func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time
 }
 
 func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool) {
-	onIdle := s.config().OnIdle
-	if onIdle == nil {
-		s.Counters.Events[ev.Reason]++
-		return ev.Reason != reap.WriteIdle
-	}
-	r, c := s.reaper, n.Front.conn()
+	r, c, onIdle := s.reaper, n.Front.conn(), s.config().OnIdle
 	s.calls = append(s.calls, func() {
 		judged := false // it is watched, and has not ended
 		r.with(c, func(s *shard, id uint32, n *conn) {
@@ -102,9 +89,8 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	cfg, c, own := s.config(), n.Front.conn(), n.Front.own()
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
-	if reason.Reason == reap.NoHandshake && !s.reaper.knowsReady.Load() {
-		s.Watcher.Warn(&s.reaper.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
-			"it ends each connection then, also one that has exchanged messages: call Conn.Ready after the login, or unset HandshakeTimeout", "remote", watch.NameOf(own.RemoteAddr()))
+	if reason.Reason == reap.NoHandshake {
+		s.warnUnready(own)
 	}
 	reset := s.Set.Resets(reason.Reason)
 	if !reset && s.endsByProtocol(id, n, reason.Reason) {
@@ -121,6 +107,14 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 			tell(own)
 		}
 	})
+}
+
+// warnUnready warns of a HandshakeTimeout that seems to end each connection.
+func (s *shard) warnUnready(own socket) {
+	if !s.reaper.knowsReady.Load() {
+		s.Watcher.Warn(&s.reaper.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
+			"it ends each connection then, also one that has exchanged messages: call Conn.Ready after the login, or unset HandshakeTimeout", "remote", watch.NameOf(own.RemoteAddr()))
+	}
 }
 
 // LookAtEnded closes a connection that the server should have closed by now.
@@ -160,14 +154,12 @@ func (s *shard) keepReason(id uint32, n *conn, e *watch.End) {
 func (s *shard) forget(id uint32, n *conn) {
 	e := s.Ends.Of(id)
 	if e == nil {
-		s.drop(id, n)
+		s.Drop(id, n)
 		return
 	}
 	s.keepReason(id, n, e)
 	s.Soon(n) // the next look may be at the end of CloseGrace, or never
 }
-
-func (s *shard) Gone(id uint32, n *conn) { s.drop(id, n) }
 
 func (s *shard) SetKeepAlive(n *conn, d time.Duration) { s.reaper.keepAlive(n.Front.own(), d) }
 

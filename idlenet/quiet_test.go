@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
 )
 
 // newQuietWorld builds a world without faults and without connections, for a test of one promise.
 func newQuietWorld(t testing.TB, cfg Config) *simWorld {
-	w := &simWorld{quiet: true, cfg: cfg, late: 100 * time.Microsecond, work: time.Millisecond, addr: simAddr}
+	w := &simWorld{quiet: true, cfg: cfg, late: 100 * time.Microsecond, work: time.Millisecond, addr: sim.Addrs[0]}
 	if w.cfg.OnReap == nil {
 		w.cfg.OnReap = w.onReap
 	}

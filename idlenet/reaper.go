@@ -47,8 +47,8 @@ type Reaper struct {
 	listening atomic.Int64 // open listeners, and 1 for a Reaper of New
 
 	knowsReady atomic.Bool // the server has told of a connection that its handshake is over
-	wake       chan struct{}
-	warnings   struct{ keepalive, foreign, hidden, unready logging.Limiter } // one a second of each
+
+	warnings struct{ keepalive, foreign, hidden, unready logging.Limiter } // one a second of each
 
 	driver driver // owned by its goroutine
 
@@ -81,10 +81,10 @@ const maxShards = 64
 func newReaper(cfg watch.Config, elapsed func() mono.Time, ask ask) *Reaper {
 	own := cfg.Front.(*Config)
 	all, _ := sourcelimit.New(own.Sources) // checked
-	r := &Reaper{sources: all, rate: sourcelimit.NewRate(own.AcceptRate), ask: ask, unwrap: own.Unwrap, wake: make(chan struct{}, 1)}
+	r := &Reaper{sources: all, rate: sourcelimit.NewRate(own.AcceptRate), ask: ask, unwrap: own.Unwrap}
 	r.run = func() { go r.driver.drive() }
 	r.spawn = func(call func()) { go call() }
-	r.watch.Init(&form, cfg, elapsed, r.wake)
+	r.watch.Init(&form, cfg, elapsed)
 	r.driver.reaper = r
 	for n := range min(runtime.GOMAXPROCS(0), maxShards) {
 		r.shards = append(r.shards, newShard(r, uint32(n+1)))
@@ -101,10 +101,7 @@ func (r *Reaper) Connections() int { return int(r.watch.Open.Load()) }
 func (r *Reaper) Stats() Stats {
 	var all watch.Counters
 	for _, s := range r.shards {
-		s.locked(func() {
-			all.Add(&s.Counters)
-			all.Entries += s.Schedule.Len()
-		})
+		s.locked(func() { all.Add(s.Count()) })
 	}
 	all.Connections, all.Refused = r.Connections(), r.refused.Load()
 	r.mu.Lock()

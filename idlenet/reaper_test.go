@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -30,12 +31,9 @@ func newBare(t *testing.T, cfg Config) *Reaper {
 
 // tcpPair returns both ends of a connection.
 func tcpPair(t *testing.T) (client, conn net.Conn) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer inner.Close()
-	client, err = net.Dial("tcp", inner.Addr().String())
-	require.NoError(t, err)
-	conn, err = inner.Accept()
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
+	client = sockets.Dial(t, "tcp", inner.Addr().String())
+	conn, err := inner.Accept()
 	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = client.Close(), conn.Close() })
 	return client, conn
@@ -45,17 +43,14 @@ func TestListenersShareTheLimitsOfAReaper(t *testing.T) {
 	r := newBare(t, Config{ReadTimeout: time.Hour, MaxConnections: 2, ShedProtect: time.Hour})
 	var listeners []*Listener
 	for range 2 {
-		inner, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 		ln, err := r.Listen(inner)
 		require.NoError(t, err)
 		defer ln.Close()
 		listeners = append(listeners, ln)
 	}
 	for _, ln := range listeners {
-		client, err := net.Dial("tcp", ln.Addr().String())
-		require.NoError(t, err)
-		defer client.Close()
+		sockets.Dial(t, "tcp", ln.Addr().String())
 		c, err := ln.Accept()
 		require.NoError(t, err)
 		defer c.Close()
@@ -77,13 +72,10 @@ func TestListenersShareTheLimitsOfAReaper(t *testing.T) {
 
 // TestAnInnerListenerIsClosedByItsOwner: the goroutine does not stay for the reasons then.
 func TestAnInnerListenerIsClosedByItsOwner(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := Listen(inner, Config{ReadTimeout: 200 * time.Millisecond})
 	require.NoError(t, err)
-	client, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	sockets.Dial(t, "tcp", ln.Addr().String())
 	c, err := ln.Accept()
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))
@@ -205,7 +197,7 @@ func TestAClosedConnectionWithAReasonHasNoHandle(t *testing.T) {
 	conn.SetRemote(&net.TCPAddr{})
 	require.Empty(t, conn.ID())
 	for _, s := range w.ln.shards {
-		require.Empty(t, s.remotes)
+		require.Empty(t, s.Remotes)
 	}
 }
 
@@ -240,9 +232,7 @@ func TestAConnectionIsAdmittedOnce(t *testing.T) {
 func TestUpdateKnowsTheSocketsOfAdmit(t *testing.T) {
 	r := newBare(t, Config{MaxAge: time.Hour})
 	inner := listenUnix(t)
-	client, err := net.Dial("unix", inner.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	sockets.Dial(t, "unix", inner.Addr().String())
 	c, err := inner.Accept()
 	require.NoError(t, err)
 	defer c.Close()

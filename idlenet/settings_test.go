@@ -10,15 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestListenSaysWhatIsWrong(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer inner.Close()
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	const second = time.Second
 	for what, tc := range map[string]struct {
 		inner net.Listener
@@ -46,7 +45,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 			require.ErrorContains(t, err, want, what)
 		}
 	}
-	_, err = Listen(inner, Config{Heartbeat: Heartbeat{Interval: -second, Ping: func(net.Conn) {}}})
+	_, err := Listen(inner, Config{Heartbeat: Heartbeat{Interval: -second, Ping: func(net.Conn) {}}})
 	require.ErrorContains(t, err, "Heartbeat.Interval is -1s")
 	require.NotContains(t, err.Error(), "Retry", "whose default is the Interval")
 	ln, err := Listen(inner, Config{ReadTimeout: time.Minute})
@@ -58,9 +57,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 }
 
 func TestAReadTimeoutBeforeTheFirstPingIsWarnedOf(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer inner.Close()
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	for read, warns := range map[time.Duration]bool{20 * time.Second: true, 97 * time.Second: false} {
 		var out syncbuf.Buffer
 		ln, err := Listen(inner, Config{

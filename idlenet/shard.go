@@ -18,14 +18,13 @@ type shard struct {
 
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
-	ids     conntable.AddressTable
-	http2   map[uint32]*http2Conn
-	remotes map[*conn]net.Addr // of Conn.SetRemote
-	calls   []func()           // to make after unlocking
-	hand    uint32             // the id at which the search for closed connections goes on
-	probed  uint32             // the id that was probed last
-	exact   bool               // unread bytes count, however fresh
-	opens   uint32             // connections so far
+	ids    conntable.AddressTable
+	http2  map[uint32]*http2Conn
+	calls  []func() // to make after unlocking
+	hand   uint32   // the id at which the search for closed connections goes on
+	probed uint32   // the id that was probed last
+	exact  bool     // unread bytes count, however fresh
+	opens  uint32   // connections so far
 }
 
 // A front is what a Reaper keeps of a connection.
@@ -76,7 +75,7 @@ const (
 )
 
 func newShard(r *Reaper, number uint32) *shard {
-	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn), remotes: make(map[*conn]net.Addr)}
+	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn)}
 	s.ids = conntable.NewAddressTable(s.addressOf)
 	s.Init(&r.watch, number, s)
 	return s
@@ -118,10 +117,7 @@ func (s *shard) add(c net.Conn, own socket, flags uint32) bool {
 		if !s.isKept(old) {
 			return false
 		}
-		s.drop(old, s.At(old)) // its engine uses the object again
-	}
-	if s.Open == 0 {
-		s.Follow(s.Watcher.Settings())
+		s.Drop(old, s.At(old)) // its engine uses the object again
 	}
 	now := s.Watcher.Clock.Elapsed()
 	id, n := s.Take(now)
@@ -154,7 +150,7 @@ func (s *shard) searchClosed() (open bool) {
 		return false
 	}
 	if open = !isClosed(n.Front.own()); !open {
-		s.drop(id, n)
+		s.Drop(id, n)
 	}
 	return open
 }
@@ -189,8 +185,8 @@ func (s *shard) size() (n uint32) {
 	return n
 }
 
-// drop forgets a connection that is closed.
-func (s *shard) drop(id uint32, n *conn) {
+// Drop forgets a connection that is closed.
+func (s *shard) Drop(id uint32, n *conn) {
 	s.ids.Remove(address(n.Front.own()), id)
 	s.noteClosed(id, n)
 	s.Remove(id, n)
@@ -203,7 +199,6 @@ func (s *shard) noteClosed(id uint32, n *conn) {
 		return
 	}
 	delete(s.http2, id)
-	delete(s.remotes, n)
 	s.reaper.giveBack(n.Front.own(), n.Own)
 	if s.Ends.Of(id) == nil {
 		s.Counters.ClosedByHandler++

@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
-	"github.com/idlewheel/idlewheel/sourcelimit"
-
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/sourcelimit"
 )
 
 func TestTheLongestSilentConnectionMakesRoom(t *testing.T) {
@@ -44,10 +45,8 @@ func TestANewConnectionIsRefusedIfNoneMayEnd(t *testing.T) {
 	a, b := e.dial(), e.dial()
 	say(t, a, "hello")
 	say(t, b, "hello")
-	refused, err := net.Dial("tcp", e.Addr().String())
-	require.NoError(t, err)
-	defer refused.Close()
-	_, err = refused.Read(make([]byte, 1))
+	refused := sockets.Dial(t, "tcp", e.Addr().String())
+	_, err := refused.Read(make([]byte, 1))
 	require.Error(t, err)
 	say(t, a, "I stay")
 	say(t, b, "I stay")
@@ -96,7 +95,7 @@ func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 
 func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxConnections: 1, ShedProtect: time.Hour, Sources: sourcelimit.Limits{Connections: 2}})
-	c, err := w.ln.Watch(w.newLife().conn) // it has no place of a source
+	c, err := w.ln.Watch(w.NewLife().Conn.(*simLife).conn) // it has no place of a source
 	require.NoError(t, err)
 	for range 3 {
 		w.accept()
@@ -110,7 +109,7 @@ func TestARefusedConnectionFreesItsPlaceOfItsSource(t *testing.T) {
 // A pipe is a connection that is no socket.
 type pipe struct{ net.Conn }
 
-func (pipe) RemoteAddr() net.Addr { return simAddr }
+func (pipe) RemoteAddr() net.Addr { return sim.Addrs[0] }
 func (pipe) Close() error         { return nil }
 
 // TestAPlaceOfASourceIsNotLost refuses connections for the rate of all, and accepts some that are
@@ -137,14 +136,14 @@ func TestAPlaceOfASourceIsNotLost(t *testing.T) {
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 1}})
 	w.accept()
-	dialled := w.newLife()
+	dialled := w.NewLife().Conn.(*simLife)
 	c, err := w.ln.Watch(dialled.conn)
 	require.NoError(t, err)
 	w.ln.ConnState(c, http.StateClosed)
 	require.Equal(t, 1, w.ln.Connections())
-	w.next = w.newLife().conn
+	w.next = w.NewLife().Conn.(*simLife).conn
 	_, err = w.ln.Accept()
-	require.ErrorIs(t, err, errNoneWaits, "the connection is refused, and no other one waits")
+	require.ErrorIs(t, err, io.EOF, "the connection is refused, and no other one waits")
 }
 
 // TestNoConnectionIsShedWithinShedProtect has a kernel that rounds the age of a byte up, from 94 to

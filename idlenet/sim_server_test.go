@@ -54,20 +54,19 @@ func (w *simWorld) newManners() (m simManners) {
 // server have forgotten it.
 type simConn struct{ *simLife }
 
-var _ socket = (*simConn)(nil)
-
 // A simLife is a connection with the code of the server for it.
 type simLife struct {
 	*sim.Life
 	simManners
-	w    *simWorld
-	conn *simConn
-	c    net.Conn // the connection as the server has it, perhaps in a layer; nil before Accept
+	w        *simWorld
+	conn     *simConn
+	net.Conn          // for the methods that the Listener does not use
+	c        net.Conn // the connection as the server has it, perhaps in a layer; nil before Accept
 
 	deadline  time.Duration // of Read; 0 if there is none
 	reading   bool          // a Read waits
+	isServing bool          // not any more in the call that ends it
 	woken     bool
-	isServing bool
 	askedAt   time.Duration
 	over      bool // the server has closed the connection
 	finished  bool // it has forgotten the connection
@@ -76,7 +75,6 @@ type simLife struct {
 	endedFrom time.Duration // an instant before the end
 	cuts      int           // by the Listener
 	toldAt    time.Duration
-	kicked    time.Duration // Kick has ended it
 	closedAt  time.Duration
 	goneAt    time.Duration // the Listener has forgotten the connection; 0 if it has not
 }
@@ -108,13 +106,6 @@ func (l *simLife) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	panic("BUG: the simulated server reads from an empty socket")
-}
-
-func (l *simLife) Write(b []byte) (int, error) {
-	if l.Sock.Closed {
-		return 0, net.ErrClosed
-	}
-	return l.Sock.Write(len(b)), nil
 }
 
 func (l *simLife) Close() error {
@@ -177,9 +168,7 @@ func (r simRaw) Control(do func(fd uintptr)) error {
 
 func (l *simLife) SyscallConn() (syscall.RawConn, error) { return simRaw{sock: l.Sock}, nil }
 func (l *simLife) LocalAddr() net.Addr                   { return l.RemoteAddr() }
-func (l *simLife) RemoteAddr() net.Addr                  { return []net.Addr{l.w.addr, otherAddr}[l.Network] }
-func (l *simLife) SetDeadline(time.Time) error           { panic("BUG: not called") }
-func (l *simLife) SetWriteDeadline(time.Time) error      { panic("BUG: not called") }
+func (l *simLife) RemoteAddr() net.Addr                  { return []net.Addr{l.w.addr, sim.Addrs[1]}[l.Network] }
 
 func (l *simLife) hasTimedOut() bool { return l.deadline != 0 && l.deadline <= l.w.Now }
 func (l *simLife) readReturns() bool { return l.Sock.HasInput() || l.Sock.Closed || l.hasTimedOut() }
@@ -249,6 +238,7 @@ func (l *simLife) Readable() {
 
 func (l *simLife) Writable()             {}
 func (l *simLife) OutboundBuffered() int { return 0 }
+func (l *simLife) Handle() sim.Handle    { return l.w.ln.conn(l.c) }
 
 func (l *simLife) readReturned() {
 	n, err := l.c.Read(l.w.buffer[:])
@@ -271,27 +261,17 @@ func (l *simLife) readReturned() {
 func (l *simLife) serve() {
 	w := l.w
 	l.Check()
-	switch l.use {
-	case simUseHold:
-		w.ln.conn(l.c).Hold()
-		l.Held()
-	case simUseConnState, simUseAttached:
-		l.state(http.StateActive)
-		l.Serving(true)
-		l.Held()
-		l.Ready()
+	if l.use == simUseHold {
+		l.Hold()
 	}
+	l.state(http.StateActive)
 	if w.One(2) {
-		w.ln.conn(l.c).Ready()
 		l.Ready()
 	}
 	if l.restful && w.One(4) {
-		l.Touching()
-		w.ln.conn(l.c).Touch()
-		l.Touched()
+		l.Touch()
 	}
 	if l.messages {
-		w.ln.conn(l.c).BeginMessage()
 		l.Message(true)
 	}
 	w.Later(w.Now+w.UpTo(w.work), l.served)
@@ -302,18 +282,12 @@ func (l *simLife) served() {
 	if l.over {
 		return
 	}
-	switch l.Touching(); l.use {
-	case simUseHold:
-		w.ln.conn(l.c).Release()
-		l.Released()
-	case simUseConnState, simUseAttached:
-		l.state(map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
-		l.Serving(false)
-		l.Released()
+	if l.use == simUseHold {
+		l.Release()
 	}
+	l.state(map[bool]http.ConnState{false: http.StateIdle, true: http.StateHijacked}[l.hijacks])
 	if l.messages && w.One(2) {
 		l.Message(false)
-		w.ln.conn(l.c).EndMessage()
 	}
 	if !l.Sock.Closed {
 		l.Sock.Write(w.Reply)
@@ -330,11 +304,9 @@ func (l *simLife) served() {
 
 // state calls ConnState, of the server or of the Reaper.
 func (l *simLife) state(state http.ConnState) {
-	switch l.isServing = state == http.StateActive; l.use {
-	case simUseConnState:
-		l.w.ln.ConnState(l.c, state)
-	case simUseAttached:
-		l.w.http.ConnState(l.c, state)
+	tell := [...]func(net.Conn, http.ConnState){simUseConnState: l.w.ln.ConnState, simUseAttached: l.w.http.ConnState}[l.use]
+	if l.isServing = state == http.StateActive; tell != nil {
+		l.Serving(l.isServing, func() { tell(l.c, state) })
 	}
 }
 
@@ -347,15 +319,12 @@ func (l *simLife) serverCloses() {
 	w := l.w
 	l.Check()
 	l.over, l.reading = true, false
-	if !l.Sock.Closed {
-		w.Trace(l.Life, "closed by the server")
-		l.Sock.Close()
-	}
+	w.Trace(l.Life, "closed by the server")
+	l.Sock.Close()
 	l.leaves()
 	w.Later(w.Now+w.UpTo(w.late), func() {
 		l.checkReason()
-		if l.use >= simUseConnState {
-			l.state(http.StateClosed)
+		if l.state(http.StateClosed); l.use >= simUseConnState {
 			if l.isWatched() && w.ln.Reason(l.c) == nil && l.goneAt == 0 {
 				w.Violate(l.Life, "a connection is dropped when ConnState reports that it is closed", "it is kept")
 			}
@@ -371,12 +340,7 @@ func (w *simWorld) ping(c net.Conn) {
 	l.Sock.Write(4)
 }
 
-func (w *simWorld) goodbye(c net.Conn, reason *ReapError) {
-	l := w.lifeOf(c)
-	if l.Goodbye(reason); reason.Grace == 0 {
-		w.Violate(l.Life, "Goodbye is called for reap.MaxAge", "%v", reason)
-	}
-}
+func (w *simWorld) goodbye(c net.Conn, reason *ReapError) { w.lifeOf(c).Goodbye(reason) }
 
 func (w *simWorld) onIdle(c net.Conn, ev Event) Action {
 	l := w.lifeOf(c)
@@ -432,8 +396,8 @@ func (l *simLife) isWatched() (is bool) {
 func (l *simLife) CheckOwn() {
 	w := l.w
 	switch {
-	case l.Ended == nil && l.kicked != 0:
-		l.CheckDue("OnReap is called after Kick", l.kicked)
+	case l.Ended == nil && l.KickedAt != 0:
+		l.CheckDue("OnReap is called after Kick", l.KickedAt)
 	case l.Ended == nil:
 	case l.isReset():
 		l.CheckDue("a reset connection is closed", l.endedAt)

@@ -24,9 +24,9 @@ import (
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/logging"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/internal/verdict"
-
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
 )
@@ -35,10 +35,7 @@ func listenUnix(t *testing.T) net.Listener {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs unix sockets")
 	}
-	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = inner.Close() })
-	return inner
+	return sockets.Listen(t, "unix", filepath.Join(t.TempDir(), "s"))
 }
 
 func TestUnixSocketsNeedStamp(t *testing.T) {
@@ -59,8 +56,7 @@ func TestStamp(t *testing.T) {
 	for _, network := range []string{"unix", "tcp"} {
 		t.Run(network, func(t *testing.T) {
 			t.Parallel()
-			inner, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
+			inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 			if network == "unix" {
 				require.NoError(t, inner.Close())
 				inner = listenUnix(t)
@@ -123,8 +119,7 @@ func (w wrapped) Accept() (net.Conn, error) {
 
 func TestAListenerBelowThatWrapsItsConnections(t *testing.T) {
 	t.Parallel()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return simLayer{c} }}, Config{ReadTimeout: short})
 	e.dial()
 	c := e.accepted()
@@ -137,8 +132,7 @@ type opaque struct{ net.Conn }
 
 func TestAConnectionThatIsNoSocketIsServedButNotWatched(t *testing.T) {
 	t.Parallel()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	var log syncbuf.Buffer
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{c} }}, Config{
 		ReadTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil)), Sources: sourcelimit.Limits{Connections: 1},
@@ -160,17 +154,14 @@ func TestAConnectionThatIsNoSocketIsServedButNotWatched(t *testing.T) {
 // listener returned, so requests cannot hold them.
 func TestAListenerAboveThatHidesItsConnectionsIsWarnedAbout(t *testing.T) {
 	t.Parallel()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	var log syncbuf.Buffer
 	ln, err := Listen(inner, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	srv := &http.Server{Handler: http.NotFoundHandler(), ConnState: ln.ConnState}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(wrapped{ln, func(c net.Conn) net.Conn { return opaque{c} }}) }()
-	client, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	sockets.Dial(t, "tcp", ln.Addr().String())
 	eventually(t, "there is a warning", func() bool {
 		return strings.Contains(log.String(), "requests of a connection do not hold it") &&
 			strings.Contains(log.String(), "idlenet.opaque is not a socket")
@@ -267,8 +258,7 @@ func TestReadsWithStampAreHeard(t *testing.T) {
 // that has no socket inside.
 func TestConfigUnwrapFindsTheSocket(t *testing.T) {
 	t.Parallel()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{opaque{c}} }}, Config{
 		ReadTimeout: short, Unwrap: func(c net.Conn) net.Conn {
 			require.NotNil(t, c)
@@ -290,7 +280,7 @@ func TestConfigUnwrapFindsTheSocket(t *testing.T) {
 	a, b := net.Pipe()
 	defer func() { _, _ = a.Close(), b.Close() }()
 	require.Empty(t, e.conn(a).ID())
-	_, err = e.Watch(opaque{a})
+	_, err := e.Watch(opaque{a})
 	require.ErrorContains(t, err, "Config.Unwrap")
 }
 

@@ -3,7 +3,6 @@ package idlenet
 import (
 	"time"
 
-	"github.com/idlewheel/idlewheel/internal/configtable"
 	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
@@ -16,9 +15,7 @@ func (r *Reaper) Config() Config { return watch.Present[Config](&r.watch) }
 // and changes nothing. Tick, Stamp, Sources and AcceptRate cannot change. Limits of
 // [Conn.SetLimits] stay. A deadline that has passed by the next ticks is judged by the new
 // configuration from the call of Update on.
-func (r *Reaper) Update(edit func(*Config)) error {
-	return watch.Update(&r.watch, edit, r.check)
-}
+func (r *Reaper) Update(edit func(*Config)) error { return watch.Update(&r.watch, edit, r.check) }
 
 func (r *Reaper) check(cfg *Config, tick time.Duration, before *Config) (watch.Config, error) {
 	r.mu.Lock()
@@ -29,8 +26,7 @@ func (r *Reaper) check(cfg *Config, tick time.Duration, before *Config) (watch.C
 // Limits returns the present configuration by the names of its settings, which docs/settings.md
 // lists for idle.Config. Durations are texts such as 1m30s.
 func (r *Reaper) Limits() map[string]any {
-	cfg := r.Config()
-	return configtable.Net.JSON(&cfg)
+	return watch.JSON[Config](&r.watch)
 }
 
 // Adjust is [Reaper.Update] for timeouts by their names, such as read-timeout. The error joins
@@ -49,9 +45,7 @@ func (r *Reaper) Adjust(timeouts map[string]time.Duration) error {
 // is above ten years. Drain returns at once: [Reaper.Connections] tells how many are left. A
 // drain cannot be taken back. Another call with a sooner deadline replaces the first one; a later
 // deadline changes nothing.
-func (r *Reaper) Drain(spread, deadline time.Duration) error {
-	return r.watch.Drain(spread, deadline)
-}
+func (r *Reaper) Drain(spread, deadline time.Duration) error { return r.watch.Drain(spread, deadline) }
 
 // ScaleTimeouts shortens the idle timeouts of all connections, for a server under pressure: each
 // timeout moves from its own value (by = 0) towards least (by = 1). Timeouts below least stay. It

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
@@ -186,21 +186,25 @@ func TestHoldWithTarget(t *testing.T) {
 // TestBadTargetsAreNamed loads targets that are not echo servers.
 func TestBadTargetsAreNamed(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := sockets.Listen(t, "tcp4", "127.0.0.1:0")
 	dead := ln.Addr().String()
 	require.NoError(t, ln.Close())
-	const flags = " -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
-	for name, tc := range map[string]struct{ addr, want string }{
-		"nothing listens":      {dead, "no server can be reached at " + dead + ": connect: connection refused"},
-		"it closes everything": {testserver.Serve(t, func(net.Conn) {}), "the target closes every connection"},
-		"it never answers":     {testserver.Serve(t, testserver.Discard), "the target never answers"},
-		"it answers garbage":   {testserver.Serve(t, testserver.Say("HTTP/1.1 400 Bad Request\n")), "it is not an echo server"},
-		"it sends a lot":       {testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is not an echo server"},
+	const kept = "hold -c 300 --timeout 0 --heartbeat 100ms --patience 1s --hold 1500ms"
+	const reaped = "hold -c 20 --timeout 500ms --heartbeat 100ms --hold 1s"
+	const echo = "echo -c 5 --timeout 500ms --heartbeat 100ms --for 2s --patience 1s"
+	for name, tc := range map[string]struct{ line, addr, want string }{
+		"nothing listens":            {kept, dead, "no server can be reached at " + dead + ": connect: connection refused"},
+		"it closes everything":       {kept, testserver.Serve(t, func(net.Conn) {}), "the target closes every connection"},
+		"it never answers":           {kept, testserver.Serve(t, testserver.Discard), "the target never answers"},
+		"it answers garbage":         {kept, testserver.Serve(t, testserver.Say("HTTP/1.1 400 Bad Request\n")), "it is not an echo server"},
+		"it sends a lot":             {kept, testserver.Serve(t, testserver.Say(strings.Repeat("x", 1<<20))), "it is not an echo server"},
+		"it only reaps":              {reaped, testserver.Serve(t, testserver.Leave(500*time.Millisecond, "")), "the target never answers"},
+		"it greets and reaps":        {reaped, testserver.Serve(t, testserver.Leave(500*time.Millisecond, "hello\n")), "it is not an echo server"},
+		"it only reaps, for answers": {echo, testserver.Serve(t, testserver.Leave(500*time.Millisecond, "")), "the target never answers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fair.TryParallel(t, func(t testing.TB) {
-				f := command(t, t.Context(), "hold --target "+tc.addr+flags)
+				f := command(t, t.Context(), tc.line+" --target "+tc.addr)
 				require.Equal(t, exitFailed, f.code, f.out)
 				require.Contains(t, f.out, "failed: ")
 				require.Contains(t, f.out, tc.want)
@@ -209,31 +213,6 @@ func TestBadTargetsAreNamed(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestReapingBadTargetsAreNamed loads targets that reap in time and answer nothing.
-func TestReapingBadTargetsAreNamed(t *testing.T) {
-	fair.TryParallel(t, func(t testing.TB) {
-		quietly := func(greeting string) func(net.Conn) {
-			return func(c net.Conn) {
-				_, _ = io.WriteString(c, greeting)
-				for b := make([]byte, 1024); ; {
-					_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-					if _, err := c.Read(b); err != nil {
-						return
-					}
-				}
-			}
-		}
-		for greeting, want := range map[string]string{"": "the target never answers", "hello\n": "it is not an echo server"} {
-			f := command(t, t.Context(), "hold -c 20 --target "+testserver.Serve(t, quietly(greeting))+" --timeout 500ms --heartbeat 100ms --hold 1s")
-			require.Equal(t, exitFailed, f.code, f.out)
-			require.Contains(t, f.out, want)
-		}
-		f := command(t, t.Context(), "echo -c 5 --target "+testserver.Serve(t, quietly(""))+" --timeout 500ms --heartbeat 100ms --for 2s --patience 1s")
-		require.Equal(t, exitFailed, f.code)
-		require.Contains(t, f.out, "the target never answers")
-	})
 }
 
 func TestInterruptedRunReports(t *testing.T) {

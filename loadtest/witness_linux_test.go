@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/loadtest/internal/path"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
@@ -54,10 +55,8 @@ func TestWitnessFailsForAServerThatDoesNotRead(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, func(c net.Conn) { time.Sleep(500 * time.Millisecond) })
 		for range 5 {
-			c, err := net.Dial("tcp", addr)
-			require.NoError(t, err)
-			defer c.Close()
-			_, err = io.WriteString(c, "hello")
+			c := sockets.Dial(t, "tcp", addr)
+			_, err := io.WriteString(c, "hello")
 			require.NoError(t, err)
 		}
 		_, port, _ := strings.Cut(addr, ":")

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/metrics"
 )
 
@@ -71,20 +72,17 @@ func serve(t *testing.T, cfg idle.Config, options ...gnet.Option) (*handler, str
 // freeAddr returns an address with a free port.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
+	l := sockets.Listen(t, "tcp", "127.0.0.1:0")
+	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
 
 // dial opens a connection and sends a message, unless it is empty.
 func dial(t *testing.T, addr, message string) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
+	c := sockets.Dial(t, "tcp", addr)
 	if message != "" {
-		_, err = c.Write([]byte(message))
+		_, err := c.Write([]byte(message))
 		require.NoError(t, err)
 	}
 	return c

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -9,17 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 func TestAListenerOfPackageNetHasMetrics(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: time.Minute, MaxConnections: 7})
 	require.NoError(t, err)
 	defer ln.Close()
-	c, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
+	sockets.Dial(t, "tcp", ln.Addr().String())
 	accepted, err := ln.Accept()
 	require.NoError(t, err)
 	defer accepted.Close()

@@ -10,17 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
-	"github.com/idlewheel/idlewheel/reap"
 )
-
-// dialBusy opens connections that send until stop is called.
-func dialBusy(t *testing.T, addr string) (conns []net.Conn, stop func()) {
-	t.Helper()
-	for range 40 {
-		conns = append(conns, dial(t, addr, "x"))
-	}
-	return conns, testpeer.KeepSending(t, conns)
-}
 
 // TestAnOutageIsCountedAndAHoldIsShown silences all busy connections at once, and then lets one of
 // them send again.
@@ -31,7 +21,11 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 	require.Zero(t, value("idlewheel_holds_total"))
 	require.Zero(t, value("idlewheel_holding"))
 
-	conns, stop := dialBusy(t, addr)
+	var conns []net.Conn
+	for range 40 {
+		conns = append(conns, dial(t, addr, "x"))
+	}
+	stop := testpeer.KeepSending(t, conns)
 	time.Sleep(time.Second)
 	stop()
 	require.Eventually(t, func() bool { return value("idlewheel_holds_total") == 1 }, 4*time.Second, 10*time.Millisecond)
@@ -52,16 +46,4 @@ func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
 			value("idlewheel_outage_seconds_total") == s.OutageTime.Seconds() &&
 			value("idlewheel_verdicts_put_off_total") == float64(s.PutOff)
 	}, 10*time.Second, 10*time.Millisecond)
-}
-
-// TestNothingIsHeldWithoutAGrace turns self-preservation off.
-func TestNothingIsHeldWithoutAGrace(t *testing.T) {
-	h, addr := serve(t, idle.Config{ReadTimeout: time.Second, Tick: 50 * time.Millisecond, OutageGrace: -1})
-	c := metrics.NewCollector(h.reaper)
-	_, stop := dialBusy(t, addr)
-	time.Sleep(time.Second)
-	stop()
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[reap.ReadIdle] == 40 }, 20*time.Second, 10*time.Millisecond)
-	require.Zero(t, values(t, c, "idlewheel_holds_total")[""])
-	require.Zero(t, values(t, c, "idlewheel_holding")[""])
 }

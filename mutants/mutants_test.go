@@ -66,7 +66,7 @@ func TestTestsForAMutant(t *testing.T) {
 	const short, long = "go test -short -failfast -count=1 -timeout 1m0s ", "go test -count=1 -timeout 1m0s "
 	const skip, simulation = " -skip ^TestSimulation$", " -run ^TestSimulation$"
 	c := &workCopy{timeout: time.Minute, sources: map[string]string{
-		"idle/sim_test.go": "func TestSimulation(", "idlenet/sim_test.go": "func TestSimulation(", "loadtest/internal/truth/doc.go": "",
+		"idle/sim_world_test.go": "func TestSimulation(", "idlenet/sim_world_test.go": "func TestSimulation(", "loadtest/internal/truth/doc.go": "",
 	}}
 	own := short + "{package}"
 	for file, want := range map[string][]string{

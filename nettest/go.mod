@@ -6,7 +6,6 @@ replace github.com/idlewheel/idlewheel => ../
 
 require (
 	connectrpc.com/connect v1.17.0
-	github.com/coder/websocket v1.8.15
 	github.com/emersion/go-imap v1.2.1
 	github.com/emersion/go-smtp v0.21.3
 	github.com/gin-gonic/gin v1.10.0

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/idlewheel/idlewheel/idlenet"
-	"github.com/idlewheel/idlewheel/reap"
 )
 
 // pinged makes gRPC ping silent clients. The Listener judges whether they answer. The time is the
@@ -52,18 +50,6 @@ func TestGRPCCallLongerThanReadTimeout(t *testing.T) {
 	}
 	all.Wait()
 	l.requireNone()
-}
-
-// TestGRPCClientThatStopsInACall has a client that does not answer pings any more.
-func TestGRPCClientThatStopsInACall(t *testing.T) {
-	t.Parallel()
-	l := listen(t, idlenet.Config{ReadTimeout: 2 * time.Second})
-	g := serveGRPCWith(l, grpcServer{ended: make(chan grpcEnd, 1)}, grpc.KeepaliveParams(pinged))
-	stopped := startRole(t, "gRPC client", l.address())
-	stopped.read(new(int))
-	stopped.signal(syscall.SIGSTOP)
-	end := <-g.ended
-	require.Equal(t, map[string]idlenet.Reason{end.peer.String(): reap.ReadIdle}, l.reasons())
 }
 
 // TestNoGRPCCallIsLostByMaxAge leaves the maximum age to gRPC, which sends a GOAWAY.

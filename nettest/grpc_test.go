@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -186,11 +185,11 @@ func duplexStream(t testing.TB, client pb.TestServiceClient) {
 	require.NoError(t, stream.CloseSend())
 }
 
-// TestGRPCStoppedClient stops one of two client processes.
+// TestGRPCStoppedClient stops one of two client processes in a call. The server pings both.
 func TestGRPCStoppedClient(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout})
-	g := serveGRPC(l, false)
+	g := serveGRPCWith(l, grpcServer{ended: make(chan grpcEnd, 100)}, grpc.KeepaliveParams(pinged))
 	stopped, living := startRole(t, "gRPC client", l.address()), startRole(t, "gRPC client", l.address())
 	for _, c := range []*child{stopped, living} {
 		c.read(new(int))
@@ -230,79 +229,4 @@ func grpcClientProcess(args []string) error {
 		}
 		time.Sleep(beat)
 	}
-}
-
-// TestGRPCStoppedServer stops a server process for 1.5 times the timeout. No stream ends.
-func TestGRPCStoppedServer(t *testing.T) {
-	t.Parallel()
-	const streams = 50
-	server := startRole(t, "gRPC server")
-	var addr string
-	server.read(&addr)
-	var all sync.WaitGroup
-	errs := make(chan error, streams)
-	answers, stop := make(chan int, 1<<20), make(chan struct{})
-	for n := range streams {
-		client := grpcClient(t, addr, false)
-		stream, err := client.FullDuplexCall(t.Context())
-		require.NoError(t, err)
-		all.Go(func() {
-			for {
-				if err := stream.Send(&pb.StreamingOutputCallRequest{}); err != nil {
-					errs <- err
-					return
-				}
-				if _, err := stream.Recv(); err != nil {
-					errs <- err
-					return
-				}
-				answers <- n
-				select {
-				case <-stop:
-					return
-				case <-time.After(beat):
-				}
-			}
-		})
-	}
-	awaitAnswers := func(each int) {
-		t.Helper()
-		seen := make(map[int]int)
-		for done := 0; done < streams; {
-			select {
-			case n := <-answers:
-				if seen[n]++; seen[n] == each {
-					done++
-				}
-			case err := <-errs:
-				require.NoError(t, err)
-			}
-		}
-	}
-	awaitAnswers(2)
-	server.stopFor(timeout * 3 / 2)
-	awaitAnswers(8)
-	close(stop)
-	all.Wait()
-	require.Empty(t, errs)
-	var stats idlenet.Stats
-	server.ask("stats", &stats)
-	require.Zero(t, stats.Reaped.Total())
-	require.EqualValues(t, streams, stats.Opened)
-}
-
-// grpcServerProcess prints its address, and its stats for each line of input.
-func grpcServerProcess([]string) error {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: timeout})
-	if err != nil {
-		return err
-	}
-	server := grpc.NewServer()
-	pb.RegisterTestServiceServer(server, grpcServer{ended: make(chan grpcEnd, 100)})
-	go func() { _ = server.Serve(ln) }()
-	return answer(inner.Addr().String(), func(string) any { return ln.Stats() })
 }

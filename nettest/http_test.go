@@ -172,28 +172,21 @@ func TestHTTPLoad(t *testing.T) {
 	}
 }
 
+// TestHTTPSlowHeader sends a header of HTTP or of TLS byte by byte.
 func TestHTTPSlowHeader(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout, HandshakeTimeout: timeout})
 	url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
-	c := dialTLS(t, l.address())
-	go dribble(c, "GET / HTTP/1.1\r\nHost: "+strings.Repeat("x", 1000))
-	l.awaitEnd(c.LocalAddr(), reap.NoHandshake)
-	requireClosed(t, c)
-	require.Equal(t, "ok 1\n", curl(t, url))
-	require.Len(t, l.reasons(), 1)
-}
-
-func TestHTTPSlowTLSHandshake(t *testing.T) {
-	t.Parallel()
-	l := listen(t, idlenet.Config{HandshakeTimeout: timeout})
-	serveHTTP(l, &http.Server{Handler: answerIn(0)})
-	c, err := net.Dial("tcp", l.address())
+	plain, err := net.Dial("tcp", l.address())
 	require.NoError(t, err)
-	defer c.Close()
-	go dribble(c, "\x16\x03\x01\x10\x00"+strings.Repeat("x", 1000))
-	l.awaitEnd(c.LocalAddr(), reap.NoHandshake)
-	requireClosed(t, c)
+	defer plain.Close()
+	for c, text := range map[net.Conn]string{dialTLS(t, l.address()): "GET / HTTP/1.1\r\nHost: ", plain: "\x16\x03\x01\x10\x00"} {
+		go dribble(c, text+strings.Repeat("x", 1000))
+		l.awaitEnd(c.LocalAddr(), reap.NoHandshake)
+		requireClosed(t, c)
+	}
+	require.Equal(t, "ok 1\n", curl(t, url))
+	require.Len(t, l.reasons(), 2)
 }
 
 // countBody reads a body as a message, and answers with the length.

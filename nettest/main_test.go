@@ -22,7 +22,6 @@ const roleVariable = "IDLEWHEEL_NETTEST_ROLE"
 var roles = map[string]func(args []string) error{
 	"stall server": stallServer,
 	"stall client": stallClient,
-	"gRPC server":  grpcServerProcess,
 	"gRPC client":  grpcClientProcess,
 }
 

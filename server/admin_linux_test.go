@@ -20,6 +20,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/admin"
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -211,10 +212,7 @@ func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
 
 func listenTCP(t testing.TB) net.Listener {
 	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	return ln
+	return sockets.Listen(t, "tcp4", "127.0.0.1:0")
 }
 
 // slow serves a handler as the admin listener does, with the timeouts set to the given time.
@@ -253,10 +251,8 @@ func TestASlowClientOfAdminIsClosed(t *testing.T) {
 		"a body for a GET": "GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx",
 		"nothing more":     "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	} {
-		c, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = io.WriteString(c, send)
+		c := sockets.Dial(t, "tcp", addr)
+		_, err := io.WriteString(c, send)
 		require.NoError(t, err)
 		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 		_, err = io.ReadAll(c)
@@ -345,9 +341,7 @@ func BenchmarkAdmin(b *testing.B) {
 				require.NoError(b, err)
 				defer c.Close()
 			}
-			c, err := net.Dial("tcp", srv.Addr().String())
-			require.NoError(b, err)
-			defer c.Close()
+			c := sockets.Dial(b, "tcp", srv.Addr().String())
 			buf := make([]byte, 16)
 			for b.Loop() {
 				if _, err := c.Write(buf); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -77,9 +78,7 @@ func (ln *slowListener) Accept() (net.Conn, error) {
 // connects during the drain is served by the next server.
 func TestADrainThatKeepsListening(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
+	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	outlives, err := ln.(*net.TCPListener).File()
 	require.NoError(t, err)
 	defer outlives.Close()

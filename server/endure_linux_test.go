@@ -19,6 +19,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/prober"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -221,9 +222,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 func TestThePortIsFreeAfterAKill(t *testing.T) {
 	server := startFlooded(t, flooded{Descriptors: 1000, MaxConnections: 100})
 	for range 10 {
-		c, err := net.Dial("tcp", server.addr)
-		require.NoError(t, err)
-		defer c.Close()
+		c := sockets.Dial(t, "tcp", server.addr)
 		require.NoError(t, pingPong(c, 5*time.Second))
 	}
 	require.NoError(t, server.cmd.Process.Signal(syscall.SIGKILL))

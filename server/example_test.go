@@ -252,31 +252,6 @@ func ExampleServer_Stats() {
 	// since then 1 was served: <nil>
 }
 
-// New limits at run time hold for connections that are open.
-func ExampleServer_Reaper() {
-	s, stop := start(server.Config{
-		Handler: &echo{},
-		Idle:    idle.Config{ReadTimeout: time.Hour, KeepClosed: 1},
-	})
-	c := dial(s)
-	defer c.Close()
-	ask(c, "hello")
-
-	if err := s.Reaper().Update(func(cfg *idle.Config) { cfg.ReadTimeout = 200 * time.Millisecond }); err != nil {
-		log.Fatal(err)
-	}
-	_, closed := c.Read(make([]byte, 1))
-	found, err := s.Reaper().Inspect(context.Background(), idle.Query{Closed: true})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(closed, found.Closed[0].Err.Reason)
-	fmt.Println(stop())
-	// Output:
-	// EOF read idle
-	// <nil>
-}
-
 // A listener that is open already, such as that of a test.
 func ExampleConfig_listeners() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,6 +25,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/prober"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -190,9 +191,7 @@ func TestFloods(t *testing.T) {
 			server := startFlooded(t, tc.flooded)
 			var active []net.Conn
 			for range 20 {
-				c, err := net.Dial("tcp", server.addr)
-				require.NoError(t, err)
-				defer c.Close()
+				c := sockets.Dial(t, "tcp", server.addr)
 				active = append(active, c)
 			}
 			var over atomic.Bool

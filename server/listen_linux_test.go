@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 func TestAddressesAreParsed(t *testing.T) {
@@ -55,8 +57,7 @@ func TestOneOfTwoServersListens(t *testing.T) {
 	for round := range 200 {
 		addr := "unix://" + name
 		if round%2 == 0 {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
+			ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 			addr = ln.Addr().String()
 			require.NoError(t, ln.Close())
 		} else {
@@ -147,8 +148,7 @@ func TestAPortIsShared(t *testing.T) {
 }
 
 func TestAnInheritedSocket(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	file, err := ln.(*net.TCPListener).File()
 	require.NoError(t, err)
 	number, err := syscall.Dup(int(file.Fd()))

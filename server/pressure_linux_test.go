@@ -2,7 +2,6 @@ package server
 
 import (
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -101,18 +101,14 @@ func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 			srv, stop := startIn(t, Config{Addresses: []string{addr}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
 			defer stop()
 			was := srv.Stats().MaxConnections
-			live, err := net.Dial(srv.Addr().Network(), srv.Addr().String())
-			require.NoError(t, err)
-			defer live.Close()
+			live := sockets.Dial(t, srv.Addr().Network(), srv.Addr().String())
 			require.NoError(t, pingPong(live, 10*time.Second))
 			spare, err := os.Open(os.DevNull)
 			require.NoError(t, err)
 			giveBack := take(t, math.MaxInt)
 			defer giveBack()
 			require.NoError(t, spare.Close()) // for the client
-			client, err := net.Dial(srv.Addr().Network(), srv.Addr().String())
-			require.NoError(t, err)
-			defer client.Close()
+			client := sockets.Dial(t, srv.Addr().Network(), srv.Addr().String())
 			require.Eventually(t, func() bool { return srv.Stats().Paused }, 10*time.Second, time.Millisecond)
 			require.Eventually(t, func() bool { return srv.Stats().MaxConnections < was }, 10*time.Second, time.Millisecond, "connections make room")
 			require.NoError(t, pingPong(live, 10*time.Second))
@@ -133,9 +129,7 @@ func TestIdleConnectionsMakeRoomForDescriptors(t *testing.T) {
 	})
 	defer stop()
 	dial := func() error {
-		c, err := net.Dial("unix", name)
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
+		c := sockets.Dial(t, "unix", name)
 		return pingPong(c, 10*time.Second)
 	}
 	for range 100 {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // sharing is the Config of a server that shares its port and drains quickly.
@@ -27,9 +28,7 @@ func TestARollingRestartLosesNoClient(t *testing.T) {
 	cfg.Drain = Drain{Spread: 100 * time.Millisecond, Timeout: 3 * time.Second}
 	old, stopOld := startIn(t, cfg)
 	addr := old.Addr().String()
-	held, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer held.Close()
+	held := sockets.Dial(t, "tcp", addr)
 	require.NoError(t, pingPong(held, 10*time.Second))
 	_, stopFresh := startIn(t, sharing(addr))
 	gone := make(chan struct{})

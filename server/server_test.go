@@ -23,6 +23,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 const childEnv = "IDLEWHEEL_TEST_CHILD"
@@ -101,10 +102,7 @@ func startIn(t testing.TB, cfg Config) (s *Server, stop func()) {
 // dial opens a connection to a server.
 func dial(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr.String())
-	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() })
-	return c
+	return sockets.Dial(t, "tcp", addr.String())
 }
 
 // pingPong writes to a connection and waits for the echo.
@@ -140,20 +138,16 @@ func TestRunServesReapsAndStops(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			at, stop, result := start(t, Config{Addresses: []string{addr}, Handler: &echo{}, Idle: idleConfig, NumEventLoop: 2})
 			for range 8 { // over both loops
-				c, err := net.Dial(at.Network(), at.String())
-				require.NoError(t, err)
-				defer c.Close()
+				c := sockets.Dial(t, at.Network(), at.String())
 				require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-				_, err = c.Write([]byte("hello"))
+				_, err := c.Write([]byte("hello"))
 				require.NoError(t, err)
 				_, err = io.ReadFull(c, make([]byte, 5))
 				require.NoError(t, err)
 			}
-			c, err := net.Dial(at.Network(), at.String())
-			require.NoError(t, err)
-			defer c.Close()
+			c := sockets.Dial(t, at.Network(), at.String())
 			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-			_, err = c.Read(make([]byte, 1))
+			_, err := c.Read(make([]byte, 1))
 			require.ErrorIs(t, err, io.EOF, "a silent connection is reaped")
 			stop()
 			require.NoError(t, await(t, result))
@@ -256,9 +250,8 @@ func TestAddressesThatDoNotGoTogetherAreRefused(t *testing.T) {
 
 func freePort(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", ":0")
-	require.NoError(t, err)
-	defer ln.Close()
+	ln := sockets.Listen(t, "tcp", ":0")
+	require.NoError(t, ln.Close())
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	require.NoError(t, err)
 	return port
@@ -281,9 +274,7 @@ func TestSeveralAddresses(t *testing.T) {
 			for i, at := range s.Addrs() {
 				require.Equal(t, strings.HasPrefix(cfg.Addresses[i], "unix"), at.Network() == "unix", "in the order of the Config")
 				for range 4 {
-					c, err := net.Dial(at.Network(), at.String())
-					require.NoError(t, err)
-					defer c.Close()
+					c := sockets.Dial(t, at.Network(), at.String())
 					require.NoError(t, pingPong(c, 10*time.Second))
 				}
 			}
@@ -322,9 +313,8 @@ func TestTheSocketOfAnotherServerIsNotDeleted(t *testing.T) {
 	require.FileExists(t, name)
 	require.NoError(t, os.Remove(name))
 
-	ln, err := net.Listen("unix", name)
-	require.NoError(t, err)
-	err = run(t.Context(), cfg)
+	ln := sockets.Listen(t, "unix", name)
+	err := run(t.Context(), cfg)
 	require.ErrorContains(t, err, name+": address already in use")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
@@ -363,10 +353,7 @@ func TestALimitOfTCPAndAUnixSocket(t *testing.T) {
 	})
 	defer stop()
 	dial := func(addr net.Addr) net.Conn {
-		c, err := net.Dial(addr.Network(), addr.String())
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
-		return c
+		return sockets.Dial(t, addr.Network(), addr.String())
 	}
 	var conns []net.Conn
 	for _, addr := range []net.Addr{s.Addrs()[0], s.Addrs()[1], s.Addrs()[0]} {

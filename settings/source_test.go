@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/internal/configtable"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/settings"
 )
 
@@ -205,10 +205,8 @@ func TestExplain(t *testing.T) {
 }
 
 func TestExplainNamesTheFlagsOfAListener(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer inner.Close()
-	_, err = idlenet.Listen(inner, idlenet.Config{ReadTimeout: -time.Second, AcceptRate: -1, MaxAgeGrace: time.Second})
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
+	_, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: -time.Second, AcceptRate: -1, MaxAgeGrace: time.Second})
 	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none; "+
 		"--max-age-grace is 1s without --max-age: set both; --accept-rate is -1: set a positive number, or 0 for any number", settings.Explain(err, "--"))
 }

@@ -5,7 +5,6 @@ package settings
 import (
 	"context"
 	"flag"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/idlenet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -162,14 +162,11 @@ func TestHangupChangesAListener(t *testing.T) {
 	var cfg idlenet.Config
 	require.NoError(t, s.Load(&cfg))
 	cfg.Stamp = runtime.GOOS != "linux"
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := idlenet.Listen(inner, cfg)
 	require.NoError(t, err)
 	defer ln.Close()
-	client, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
+	sockets.Dial(t, "tcp", ln.Addr().String())
 	served, err := ln.Accept()
 	require.NoError(t, err)
 	defer served.Close()

@@ -87,6 +87,7 @@ func (c *core) leave() bool {
 func (c *core) pass() {
 	c.dispatchDue()       // left by a task that has called runtime.Goexit
 	c.wakeAt.Store(never) // from here on, a deadline that is filed sets it again
+	c.idles.tick(c)
 	now := c.now()
 	for _, s := range c.shards {
 		for more := true; more; {
@@ -113,6 +114,10 @@ func (c *core) collect(s *shard, now time.Duration) (more bool) {
 		s.submit(t)
 		c.due = append(c.due, t)
 	})
+	if s.idles != nil {
+		_, rest := s.idles.Advance(now, batch, func(_ wheel.Handle, i *Idle) { s.lookAt(i, now) })
+		more = more || rest
+	}
 	if len(c.due) > 0 {
 		c.retain()
 	}

@@ -35,14 +35,6 @@ func Example() {
 	// 0 <nil>
 }
 
-func ExampleNew() {
-	_, err := timer.New(timer.Config{Tick: -time.Second, MaxPending: -1})
-	fmt.Println(err)
-	// Output:
-	// timer: Tick is -1s, must not be negative
-	// timer: MaxPending is -1, must not be negative
-}
-
 // A deadline for an answer: either Stop is true or the task runs.
 func ExampleTimer_AfterFunc() {
 	timers, err := timer.New(timer.Config{})
@@ -199,46 +191,6 @@ func ExampleConfig_maxPending() {
 	// <nil>
 }
 
-// Another task stalls the Timer. After the stall a task of Every runs once, at once, and on its
-// grid again. With SkipAfter it waits for the grid.
-func ExampleConfig_skipAfter() {
-	const limit = 50 * time.Millisecond
-	for _, skipAfter := range []time.Duration{0, limit} {
-		timers, err := timer.New(timer.Config{Tick: time.Millisecond, SkipAfter: skipAfter})
-		if err != nil {
-			log.Fatal(err)
-		}
-		stalled, release := make(chan bool), make(chan bool)
-		stall, err := timers.Every(time.Millisecond, func() {
-			stalled <- true
-			<-release
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-		<-stalled
-		stall.Stop()
-		ran := make(chan bool, 1)
-		_, err = timers.Every(limit, func() {
-			select {
-			case ran <- true:
-			default: // not the first run
-			}
-		})
-		if err != nil {
-			log.Fatal(err)
-		}
-		time.Sleep(3 * limit) // the first run was due at limit
-		close(release)
-		<-ran
-		_, _ = timers.Shutdown(context.Background())
-		fmt.Println("a run was later than the limit:", timers.Stats().MaxLate > limit)
-	}
-	// Output:
-	// a run was later than the limit: true
-	// a run was later than the limit: false
-}
-
 // Shutdown returns the Timeouts that were not run. This program runs them at once.
 func ExampleTimer_Shutdown() {
 	timers, err := timer.New(timer.Config{})
@@ -283,4 +235,26 @@ func ExampleTimer_Stats() {
 	s := timers.Stats()
 	fmt.Println(s.Scheduled, "scheduled,", s.Runs, "run,", s.Stopped, "stopped")
 	// Output: 2 scheduled, 1 run, 1 stopped
+}
+
+// A session of a protocol without connections ends when no packet has come for a time.
+func ExampleIdle() {
+	timers, err := timer.New(timer.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan string)
+	session, err := timers.AfterIdle(100*time.Millisecond, func() { ended <- "the session has ended" })
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 5 {
+		time.Sleep(50 * time.Millisecond)
+		session.Touch() // a packet
+	}
+	fmt.Println(<-ended)
+	if _, err := timers.Shutdown(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	// Output: the session has ended
 }

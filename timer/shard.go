@@ -14,6 +14,7 @@ type shard struct {
 	core  *core // immutable
 	mu    sync.Mutex
 	wheel *wheel.Wheel[*Timeout] // guarded by mu; the filed Timeouts
+	idles *wheel.Wheel[*Idle]    // guarded by mu; nil before the first one
 
 	active []*Timeout // guarded by mu; the submitted and running Timeouts, each at its index
 	stats  Stats      // guarded by mu

@@ -8,12 +8,11 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 func TestStopAndResetReportLikeTimeTimer(t *testing.T) {

@@ -116,6 +116,8 @@ type core struct {
 	due      []*Timeout     // owned by the driver; the Timeouts to dispatch
 	next     int            // owned by the driver; index of the next one in due
 
+	idles idleClock
+
 	usual, slowExecutor executor // of the Config
 
 	slow     slowRule
@@ -189,8 +191,7 @@ func (c *core) add(d, period time.Duration, task func()) (*Timeout, error) {
 	if task == nil {
 		return nil, errNilTask
 	}
-	s := c.near.Get().(*shard)
-	c.near.Put(s)
+	s := c.nearShard()
 	t := &Timeout{shard: s, task: task, period: period, deadline: c.in(d)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,6 +200,13 @@ func (c *core) add(d, period time.Duration, task func()) (*Timeout, error) {
 	}
 	s.file(t, t.deadline)
 	return t, nil
+}
+
+// nearShard returns the shard that was taken last on the same processor.
+func (c *core) nearShard() *shard {
+	s := c.near.Get().(*shard)
+	c.near.Put(s)
+	return s
 }
 
 // now returns the monotonic time since New.
@@ -260,6 +268,9 @@ func (c *core) close() (left []*Timeout, first bool) {
 	close(c.stopping)
 	for _, s := range c.shards {
 		s.wheel.Advance(math.MaxInt64, math.MaxInt, func(_ wheel.Handle, t *Timeout) { s.submit(t) })
+		if s.idles != nil {
+			s.idles.Advance(math.MaxInt64, math.MaxInt, func(_ wheel.Handle, i *Idle) { s.takeIdle(i); s.submit(&i.timeout) })
+		}
 		for _, t := range slices.Backward(s.active) {
 			if t.armed {
 				s.stop(t)

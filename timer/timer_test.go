@@ -3,15 +3,12 @@ package timer
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -87,33 +84,6 @@ func TestAnErrorNamesAFaultOnce(t *testing.T) {
 	require.Equal(t, Stats{Pending: 1, Scheduled: 1}, timer.Stats(), "an error changes no counter")
 }
 
-// A program may close its database as soon as Shutdown or a Stop that is true has returned.
-func TestNothingRunsAfterShutdownOrStop(t *testing.T) {
-	for name, executor := range map[string]func(func()) error{"inline": nil, "executor": spawn} {
-		t.Run(name, func(t *testing.T) {
-			for range 3000 {
-				timer, err := New(Config{Tick: time.Microsecond, Executor: executor})
-				require.NoError(t, err)
-				var closed, stopped atomic.Bool
-				add(t, timer, 0, func() {
-					runtime.Gosched()
-					assert.False(t, closed.Load(), "a task runs after Shutdown")
-				})
-				other := add(t, timer, time.Duration(rand.IntN(20_000)), func() {
-					assert.False(t, stopped.Load(), "a task runs after Stop was true")
-				})
-				time.Sleep(time.Duration(rand.IntN(20_000)))
-				if other.Stop() {
-					stopped.Store(true)
-				}
-				_, err = timer.Shutdown(t.Context())
-				closed.Store(true)
-				require.NoError(t, err)
-			}
-		})
-	}
-}
-
 func TestShutdownReturnsTheTimeoutsThatWereNotRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, Config{})
@@ -184,17 +154,4 @@ func TestShutdownWaitsForTheExecutor(t *testing.T) {
 		require.Equal(t, []*Timeout{timeout}, left)
 		require.True(t, returned.Load())
 	})
-}
-
-func TestShutdownWithoutWaitingIsNoErrorIfNoTaskRuns(t *testing.T) {
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 100 {
-		timer, err := New(Config{})
-		require.NoError(t, err)
-		add(t, timer, time.Hour, nothing)
-		left, err := timer.Shutdown(over)
-		require.NoError(t, err)
-		require.Len(t, left, 1)
-	}
 }

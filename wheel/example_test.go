@@ -133,25 +133,6 @@ func ExampleWheel_Advance() {
 	// 2 expired, more to come: false
 }
 
-// An expiry callback may reschedule its own entry, which keeps its Handle.
-func ExampleWheel_Advance_periodic() {
-	w, err := wheel.New[string](time.Second)
-	if err != nil {
-		log.Fatal(err)
-	}
-	w.Schedule(time.Minute, "report")
-	for now := time.Duration(0); now <= 3*time.Minute; now += time.Second {
-		w.Advance(now, math.MaxInt, func(h wheel.Handle, what string) {
-			fmt.Println(what, "at", now)
-			w.Reschedule(h, now+time.Minute)
-		})
-	}
-	// Output:
-	// report at 1m0s
-	// report at 2m0s
-	// report at 3m0s
-}
-
 // This is the picture of the package comment: three entries at tick 75, in levels with slots of 1,
 // 64 and 4096 ticks. An entry in an upper level moves down when its slot comes up.
 func ExampleWheel_Slots() {

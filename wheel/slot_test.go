@@ -114,31 +114,6 @@ func collect(w *Wheel[string]) (slots []Slot) {
 	return slots
 }
 
-func TestARescheduleToBeforeTheOriginInACallback(t *testing.T) {
-	w := newTestWheel(t)
-	w.Schedule(testTick, "x")
-	w.Advance(testTick, math.MaxInt, func(h Handle, _ string) {
-		require.True(t, w.Reschedule(h, -3*testTick))
-		d, ok := w.Deadline(h)
-		require.True(t, ok)
-		require.Zero(t, d)
-	})
-	require.Equal(t, []string{"x"}, advance(t, w, 2*testTick))
-}
-
-func TestAPanicAfterRescheduleKeepsTheEntry(t *testing.T) {
-	w := newTestWheel(t)
-	w.Schedule(testTick, "x")
-	require.Panics(t, func() {
-		w.Advance(testTick, math.MaxInt, func(h Handle, _ string) {
-			w.Reschedule(h, 9*testTick)
-			panic("boom")
-		})
-	})
-	require.Equal(t, 1, w.Len())
-	require.Equal(t, []string{"x"}, advance(t, w, 9*testTick))
-}
-
 func TestASlotComesUpInOrderAndNoLaterThanItsDeadline(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	ticks := []int64{0, 1, 62, 63, 64, 65, 127, 128, 4095, 4096, 4097, 1 << 18, 1<<24 - 1, 1 << 60, math.MaxInt64 - 1}

@@ -135,25 +135,6 @@ func TestTheFurthestDeadlineNeverFires(t *testing.T) {
 	require.True(t, w.Cancel(h))
 }
 
-func TestAnEntryScheduledDuringALateAdvanceExpires(t *testing.T) {
-	w := newTestWheel(t)
-	now := 5000 * testTick
-	for i := 1; i <= 64; i++ { // one entry per slot; each callback also schedules a passed instant
-		w.Schedule(time.Duration(i)*testTick, "first")
-	}
-	second := 0
-	w.Advance(now, math.MaxInt, func(_ Handle, p string) {
-		if p == "first" {
-			w.Schedule(2000*testTick, "second")
-		} else {
-			second++
-		}
-	})
-	check(t, w, 0)
-	second += len(advance(t, w, now+testTick))
-	require.Equal(t, 64, second, "all are due at the next tick at the latest")
-}
-
 func TestTimeThatStandsStillOrGoesBackDoesNothing(t *testing.T) {
 	w := newTestWheel(t)
 	require.Empty(t, advance(t, w, 100*testTick))
@@ -181,27 +162,6 @@ func TestCancel(t *testing.T) {
 	_, ok := w.Deadline(h)
 	require.False(t, ok)
 	require.Empty(t, advance(t, w, time.Second))
-}
-
-func TestAStaleHandleNeverHitsAnotherEntry(t *testing.T) {
-	w := newTestWheel(t)
-	old := w.Schedule(testTick, "old")
-	w.Cancel(old)
-	h := w.Schedule(2*testTick, "new")
-	require.Equal(t, old.id(), h.id(), "the place is used again at once")
-	require.False(t, w.Cancel(old))
-	require.False(t, w.Reschedule(old, time.Hour))
-	require.Empty(t, advance(t, w, testTick))
-	require.Equal(t, []string{"new"}, advance(t, w, 2*testTick))
-}
-
-func TestPayloadIsReleased(t *testing.T) {
-	w := newTestWheel(t)
-	cancelled, fired := w.Schedule(testTick, "a"), w.Schedule(testTick, "b")
-	w.Cancel(cancelled)
-	advance(t, w, testTick)
-	require.Empty(t, *w.payload(cancelled.id()))
-	require.Empty(t, *w.payload(fired.id()), "what it points to can be collected")
 }
 
 func TestALaterRescheduleLeavesTheEntryInItsSlot(t *testing.T) {
@@ -376,19 +336,6 @@ func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 			})
 		})
 	})
-}
-
-func TestAWheelWorksAfterAPanic(t *testing.T) {
-	w := newTestWheel(t)
-	for _, p := range []string{"a", "b", "c"} {
-		w.Schedule(testTick, p)
-	}
-	require.PanicsWithValue(t, "boom", func() {
-		w.Advance(testTick, math.MaxInt, func(Handle, string) { panic("boom") })
-	})
-	check(t, w, 0)
-	require.Equal(t, 2, w.Len(), "the one that panicked is gone")
-	require.Len(t, advance(t, w, testTick), 2, "the others are not")
 }
 
 func TestCancelledEntriesLeaveNothingBehind(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -20,8 +21,7 @@ import (
 // may be full already. It returns the read end of the pipe and the address of the server.
 func startServeInto(t *testing.T, full bool, flags ...string) (p *process, output *os.File, addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	addr = ln.Addr().String()
 	require.NoError(t, ln.Close())
 	exe, err := os.Executable()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -27,11 +27,9 @@ func TestHangupReloadsTheLimits(t *testing.T) {
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 		require.Eventually(t, func() bool { return strings.Contains(withoutMachine(console.String()), want) }, 20*time.Second, time.Millisecond, want)
 	}
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
+	c := sockets.Dial(t, "tcp", addr)
 	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
-	_, err = c.Write([]byte("PING\n"))
+	_, err := c.Write([]byte("PING\n"))
 	require.NoError(t, err)
 	_, err = io.ReadFull(c, make([]byte, 5))
 	require.NoError(t, err)

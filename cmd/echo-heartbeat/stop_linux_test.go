@@ -22,6 +22,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/prober"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
@@ -250,10 +251,8 @@ func requireSpread(t testing.TB, name string, closes []time.Duration, n int, fro
 func TestASecondSignalStopsAtOnce(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		p, addr := startServe(t, "--addr", "127.0.0.1:0", "--drain-delay", "1h")
-		c, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		defer c.Close()
-		_, err = c.Write([]byte("PING\n"))
+		c := sockets.Dial(t, "tcp", addr)
+		_, err := c.Write([]byte("PING\n"))
 		require.NoError(t, err)
 		_, err = c.Read(make([]byte, 16))
 		require.NoError(t, err, "it is open")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,8 +46,7 @@ func TestAlertsHaveSummariesAndRunbooks(t *testing.T) {
 
 // TestRunbooksExist checks that docs/night.md has a heading for each alert.
 func TestRunbooksExist(t *testing.T) {
-	b, err := os.ReadFile("../../docs/night.md")
-	require.NoError(t, err)
+	b := read(t, "../docs/night.md")
 	anchors := map[string]bool{}
 	for _, heading := range regexp.MustCompile(`(?m)^#+ +(.+?) *$`).FindAllStringSubmatch(string(b), -1) {
 		anchor := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")

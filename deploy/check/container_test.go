@@ -52,15 +52,13 @@ func words(node *parser.Node) (words []string) {
 // TestTheTokenOfTheGuideStaysOutside checks that the token, which the guide makes in the working
 // directory, is neither committed nor copied into the stage that builds the image.
 func TestTheTokenOfTheGuideStaysOutside(t *testing.T) {
-	guide, err := os.ReadFile("../../docs/run.md")
-	require.NoError(t, err)
+	guide := read(t, "../docs/run.md")
 	made := regexp.MustCompile(`openssl rand -hex 32 > (\w+)\)`).FindSubmatch(guide)
 	if made == nil {
 		t.Fatal("the guide makes no token")
 	}
 	for _, file := range []string{".gitignore", ".dockerignore"} {
-		text, err := os.ReadFile("../../" + file)
-		require.NoError(t, err)
+		text := read(t, "../"+file)
 		assert.Contains(t, strings.Split(string(text), "\n"), "/"+string(made[1]), "%s does not list /%s", file, made[1])
 	}
 }
@@ -68,8 +66,7 @@ func TestTheTokenOfTheGuideStaysOutside(t *testing.T) {
 func TestImagesHaveOneFileAndNoRights(t *testing.T) {
 	all := stages(t)
 	base := words(all[0][0])[0]
-	gomod, err := os.ReadFile("../../go.mod")
-	require.NoError(t, err)
+	gomod := read(t, "../go.mod")
 	least := regexp.MustCompile(`(?m)^go (\S+)`).FindStringSubmatch(string(gomod))
 	patch := regexp.MustCompile(`/golang:(\d+\.\d+\.\d+)`).FindStringSubmatch(base)
 	if least == nil || patch == nil || version.Compare("go"+patch[1], "go"+least[1]) < 0 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,15 +38,6 @@ func TestKeepAlive(t *testing.T) {
 	require.Equal(t, "hello\n1 connects\nhello\n1 connects\n", curl(t, "--rate", "15/m", url+"/?[1-2]"))
 	server.Await("closed: idlenet: connection reaped: read idle")
 	require.Equal(t, 1, server.Count("closed"))
-}
-
-// TestLoad has 50 busy connections.
-func TestLoad(t *testing.T) {
-	t.Parallel()
-	server, addr := recipe.Serve(t, fast...)
-	out := recipe.Run(t, "h2load", "--h1", "-c", "50", "-D", "3", "http://"+addr)
-	require.Regexp(t, regexp.MustCompile(`requests: .* \d{3,} succeeded, 0 failed, 0 errored, 0 timeout`), out)
-	server.RequireNone("closed")
 }
 
 // TestSlowClients has clients that send heads and bodies without end, and an honest one.

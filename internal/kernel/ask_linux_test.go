@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
@@ -30,12 +31,8 @@ func connect(tb testing.TB, network string) pair {
 	if network == "unix" {
 		address = filepath.Join(tb.TempDir(), "socket")
 	}
-	ln, err := net.Listen(network, address)
-	require.NoError(tb, err)
-	defer ln.Close()
-	far, err := net.Dial(network, ln.Addr().String())
-	require.NoError(tb, err)
-	tb.Cleanup(func() { far.Close() })
+	ln := sockets.Listen(tb, network, address)
+	far := sockets.Dial(tb, network, ln.Addr().String())
 	near, err := ln.Accept()
 	require.NoError(tb, err)
 	tb.Cleanup(func() { near.Close() })

@@ -1,22 +1,20 @@
 package kernel
 
 import (
-	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 )
 
 // TestEarlySegments loses a long segment until the network is mended. A short one comes earlier.
 func TestEarlySegments(t *testing.T) {
 	wire := faultynet.New(t)
-	ln, err := net.Listen("tcp", wire.Host()+":0")
-	require.NoError(t, err)
-	defer ln.Close()
+	ln := sockets.Listen(t, "tcp", wire.Host()+":0")
 	far := wire.Dial(t, faultynet.PortOf(ln.Addr()))
 	near, err := ln.Accept()
 	require.NoError(t, err)

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

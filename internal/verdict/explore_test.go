@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
-
 	"github.com/idlewheel/idlewheel/reap"
 )
 

@@ -35,6 +35,7 @@ type Config struct {
 	CloseGrace                             time.Duration // 0 if gnet closes connections
 	Tick                                   time.Duration
 	ObserveOnly                            bool
+	Decides                                bool // there is an OnIdle
 	Reset                                  []reap.Reason
 	Logger                                 *slog.Logger
 
@@ -100,6 +101,8 @@ func (cfg *Config) copyFields(front any) {
 			own.Field(i).Set(f)
 		}
 	}
+	onIdle := from.FieldByName("OnIdle")
+	cfg.Decides = onIdle.IsValid() && !onIdle.IsNil()
 	cfg.ShedProtect = cmp.Or(cfg.ShedProtect, configtable.DefaultShedProtect)
 	lim := &cfg.Limits
 	lim.Resend = resend
@@ -132,9 +135,8 @@ func (cfg *Config) checkParts(refuse configtable.Refuse) {
 // connection is never read idle, and others may have limits of their own.
 func (cfg *Config) warn() {
 	lim, h := &cfg.Limits, &cfg.Limits.Heartbeat
-	decides := reflect.ValueOf(cfg.Front).Elem().FieldByName("OnIdle")
 	switch {
-	case lim.Read == 0 || h.Interval == 0 || h.PongsOnly, decides.IsValid() && !decides.IsNil():
+	case lim.Read == 0 || h.Interval == 0 || h.PongsOnly || cfg.Decides:
 		return
 	// Both jitters use the same random number of a connection, so the extremes suffice.
 	case lim.Read > h.Interval, lim.Read+verdict.Share(lim.Read, lim.Jitter) > h.Interval+verdict.Share(h.Interval, h.Jitter):

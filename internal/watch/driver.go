@@ -20,7 +20,7 @@ func (w *Watcher) Drive(stop <-chan struct{}, pause time.Duration, round func() 
 		select {
 		case <-stop:
 			return
-		case <-w.wake:
+		case <-w.Wakes:
 			if !woken { // the first of several calls sets the time
 				timer.Reset(min(pause, w.untilTick()))
 				woken = true
@@ -39,7 +39,7 @@ func (w *Watcher) Drive(stop <-chan struct{}, pause time.Duration, round func() 
 // Wake requests a round before the next tick.
 func (w *Watcher) Wake() {
 	select {
-	case w.wake <- struct{}{}:
+	case w.Wakes <- struct{}{}:
 	default:
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
@@ -68,7 +70,7 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 
 // LogReap logs that a connection is closed.
 func (s *Shard[C]) LogReap(c *Conn[C], reason *reap.Error) {
-	s.Set.log(slog.LevelDebug, "reaping connection", s.port.Remote(c), reason)
+	s.Set.log(slog.LevelDebug, "reaping connection", s.remote(c), reason)
 }
 
 // Observe counts and logs a connection that would be closed without ObserveOnly.
@@ -76,7 +78,7 @@ func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
 	c.Spare(connstate.Observed, true)
 	s.Watcher.Decided.Add(1)
 	s.Counters.Observed[reason.Reason]++
-	s.Set.log(slog.LevelInfo, "would reap connection", s.port.Remote(c), reason)
+	s.Set.log(slog.LevelInfo, "would reap connection", s.remote(c), reason)
 }
 
 // Kick closes the connection with a number that was opened at an instant, with ObserveOnly too. It
@@ -109,7 +111,7 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	now := s.clock.Elapsed()
 	opened := s.clock.Unpack(c.Opened(), now)
 	s.Watcher.Closed.Add(reap.Closed{
-		ID: s.ID(id, c), At: time.Now(), Age: max(now.Sub(opened), reason.Lasted), Remote: s.port.Remote(c), Err: reason,
+		ID: s.ID(id, c), At: time.Now(), Age: max(now.Sub(opened), reason.Lasted), Remote: s.remote(c), Err: reason,
 	}, keep)
 }
 
@@ -161,4 +163,27 @@ func NameOf(addr net.Addr) string {
 		return ""
 	}
 	return addr.String()
+}
+
+// A ClosedRing keeps the connections that were reaped last. Safe for concurrent use.
+type ClosedRing struct {
+	mu   sync.Mutex
+	kept []reap.Closed // guarded by mu; in the order of Add
+}
+
+// Add adds an entry. If there are more than keep, the oldest are dropped.
+func (c *ClosedRing) Add(one reap.Closed, keep int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append(c.kept, one) // which moves the entries to new memory when the old one is full
+	c.kept = c.kept[max(len(c.kept)-keep, 0):]
+}
+
+// Newest returns the newest entries, at most n, in descending order of time.
+func (c *ClosedRing) Newest(n int) []reap.Closed {
+	c.mu.Lock()
+	all := slices.Clone(c.kept)
+	c.mu.Unlock() // sorting may take 10 ms
+	slices.SortFunc(all, func(a, b reap.Closed) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), n)]
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,4 +21,24 @@ func TestAnEndIsCountedOnce(t *testing.T) {
 		require.Same(t, end, e.Of(7))
 		require.EqualValues(t, 1, w.Decided.Load(), "observed: %v", observed)
 	}
+}
+
+func TestTheNumberOfKeptEntriesChanges(t *testing.T) {
+	var c ClosedRing
+	began := time.Now()
+	add := func(i, keep int) {
+		c.Add(reap.Closed{At: began.Add(time.Duration(i)), Err: &reap.Error{Bytes: i}}, keep)
+	}
+	add(1, 2)
+	add(2, 2)
+	add(3, 2)
+	add(4, 4)
+	add(5, 4)
+	add(6, 4)
+	add(7, 4)
+	var got []int
+	for _, o := range c.Newest(4) {
+		got = append(got, o.Err.Bytes)
+	}
+	require.Equal(t, []int{7, 6, 5, 4}, got)
 }

@@ -122,22 +122,6 @@ func TestASmallGroupIsNotHeld(t *testing.T) {
 	require.Zero(t, w.Stats(&Counters{}, true).GroupHolds)
 }
 
-// TestLargeGroupsAreFoundAmongManySmallOnes has a large network that opens last.
-func TestLargeGroupsAreFoundAmongManySmallOnes(t *testing.T) {
-	sizes := make([]int, 200)
-	lives := make([]bool, len(sizes))
-	for n := range sizes {
-		sizes[n], lives[n] = 1, true
-	}
-	sizes[199] = 64
-	w := newTown(t, sizes...)
-	w.live(60*time.Second, lives...)
-	lives[199] = false
-	w.live(31*time.Second, lives...)
-	require.Contains(t, w.held(), reap.Group{Remote: netip.MustParsePrefix("10.199.0.0/16")})
-	require.LessOrEqual(t, len(w.watched()), maxGroups[2])
-}
-
 // TestALargeGroupIsFoundAmongThousands has more groups than are counted: each connection is from a
 // network of its own, and every fourth has the name of the large group.
 func TestALargeGroupIsFoundAmongThousands(t *testing.T) {
@@ -281,7 +265,7 @@ func TestAGroupEndsWithItsConnections(t *testing.T) {
 		require.Contains(t, w.held(), reap.Group{Name: "proxy"})
 		if closes {
 			for id, c := range w.conns[:48] {
-				w.Gone(uint32(id), c)
+				w.Drop(uint32(id), c)
 			}
 		} else {
 			name("")
@@ -335,7 +319,7 @@ func TestSamplesAreGivenBack(t *testing.T) {
 	w.live(5*time.Second, true)
 	require.EqualValues(t, 48, w.watched()[network0].size.Load())
 	for id, c := range w.conns {
-		w.Gone(uint32(id), c)
+		w.Drop(uint32(id), c)
 	}
 	require.Zero(t, w.watched()[network0].size.Load())
 	require.Empty(t, w.Groups.list)
@@ -495,7 +479,7 @@ func TestTheNextConnectionIsInNoSample(t *testing.T) {
 	w := newTown(t, 48, 48)
 	w.live(10*time.Second, true, true)
 	for id := range 24 {
-		w.Gone(uint32(id), w.conns[id])
+		w.Drop(uint32(id), w.conns[id])
 	}
 	for range 24 {
 		id, c := w.open()

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,7 +127,7 @@ func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Co
 	if !first {
 		addEvidence(&info, s, c)
 	}
-	info.ID, info.Remote = s.ID(id, c), s.port.Remote(c)
+	info.ID, info.Remote = s.ID(id, c), s.remote(c)
 	i.first.Add(info)
 }
 
@@ -179,9 +180,12 @@ func connID(group, number, opened uint32) reap.ConnID {
 	return reap.ConnID(fmt.Sprintf("%d-%d-%d", group, number, opened))
 }
 
-// Kick closes the connection with an ID. The front end finds it by the number of its Shard, its own
-// number, and the instant of its opening.
-func (w *Watcher) Kick(id reap.ConnID, kick func(shard, number, opened uint32) (found bool, err error)) error {
+// Kick closes the connection with an ID, unless ctx has ended. The front end finds it by the number
+// of its Shard, its own number, and the instant of its opening.
+func (w *Watcher) Kick(ctx context.Context, id reap.ConnID, kick func(shard, number, opened uint32) (found bool, err error)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	var shard, number, opened uint32
 	_, err := fmt.Sscanf(string(id), "%d-%d-%d", &shard, &number, &opened)
 	if err != nil || connID(shard, number, opened) != id {

@@ -53,8 +53,12 @@ func (s *Shard[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
 
 // lookAtEnded looks at a connection that should be closed by now.
 func (s *Shard[C]) lookAtEnded(id uint32, c *Conn[C], e *End) (next mono.Time, open bool) {
-	if next, open = s.port.LookAtEnded(id, c, e, s.clock.Elapsed()); !open {
-		s.port.Gone(id, c)
+	now := s.clock.Elapsed()
+	if s.finder == nil {
+		return now.Add(s.LimitsOf(c).Horizon), true
+	}
+	if next, open = s.finder.LookAtEnded(id, c, e, now); !open {
+		s.finder.Drop(id, c)
 	}
 	return next, open
 }
@@ -76,7 +80,7 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 		}
 		switch {
 		case !open:
-			s.port.Gone(id, c)
+			s.finder.Drop(id, c)
 			return 0, false
 		case ev.Found == verdict.Ended: // the event loop will report it, or this is repeated
 			return now.Add(max(closeRetry, s.clock.Tick())), true
@@ -138,6 +142,9 @@ func (s *Shard[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
 	}
 	if s.evidence.Early == s.early[id] {
 		s.evidence.Early = 0
+	}
+	if s.asks && s.evidence.Found == verdict.Ended { // until the server reads that, limits apply
+		s.evidence.Found = verdict.Nothing
 	}
 	return now, open
 }
@@ -215,6 +222,16 @@ func (s *Shard[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.
 // IsJudged reports whether limits apply to a connection.
 func (s *Shard[C]) IsJudged(id uint32, c *Conn[C]) bool { return c.Judged() && s.Ends.Of(id) == nil }
 
+// raise lets OnIdle decide about an idle connection. It reports whether the connection is to be
+// closed. Without OnIdle that is so, unless the connection is write idle.
+func (s *Shard[C]) raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool) {
+	if s.Set.Decides {
+		return s.port.Raise(id, c, ev, reason)
+	}
+	s.Counters.Events[ev.Reason]++
+	return ev.Reason != reap.WriteIdle
+}
+
 func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict.Facts, now mono.Time) {
 	lim := s.LimitsOf(c)
 	report := lim.Report(v, f, now)
@@ -230,7 +247,7 @@ func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict
 		c.Notice(s.clock, v.Reason, now)
 		opened := c.Opened()
 		event := reap.Event{Reason: v.Reason, First: report.First, Timeout: report.Limit, Idle: report.Lasted, Late: report.Late}
-		if s.port.Raise(id, c, event, reason) && c.Opened() == opened { // the handler may have closed it
+		if s.raise(id, c, event, reason) && c.Opened() == opened { // the handler may have closed it
 			s.end(id, c, reason)
 		}
 	case verdict.Ping:

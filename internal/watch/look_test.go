@@ -89,8 +89,8 @@ func TestAPeerThatHasSentNothingIsNotHeard(t *testing.T) {
 
 // TestAConnectionThatTheHandlerClosesIsNotClosedAgain closes an idle connection in OnIdle.
 func TestAConnectionThatTheHandlerClosesIsNotClosedAgain(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: time.Second})
-	p.onIdle = p.Gone
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second, OnIdle: func() {}})
+	p.onIdle = p.Drop
 	p.open()
 	p.pass(2 * time.Second)
 	require.Empty(t, p.closed)

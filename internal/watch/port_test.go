@@ -22,6 +22,7 @@ type testConfig struct {
 	ReadTimeout, WriteTimeout, AllTimeout, HandshakeTimeout, WriteStallTimeout, MaxAge, MaxAgeGrace time.Duration
 
 	Heartbeat   struct{ Ping func() }
+	OnIdle      func()
 	ObserveOnly bool
 	KeepClosed  int
 	OutageGrace time.Duration
@@ -78,7 +79,7 @@ func newTestPortOf(t *testing.T, form Form, cfg testConfig) *testPort {
 	p := &testPort{answer: verdict.Evidence{Queued: -1}, keepAlive: make(map[*testConn]time.Duration)}
 	checked, err := form.Check(&cfg, 0, func(configtable.Refuse) {})
 	require.NoError(t, err)
-	p.Watcher.Init(&form, checked, func() mono.Time { return p.now }, make(chan struct{}, 1))
+	p.Watcher.Init(&form, checked, func() mono.Time { return p.now })
 	p.Shard.Init(&p.Watcher, 1, p)
 	return p
 }
@@ -139,20 +140,18 @@ func (p *testPort) Path(c *testConn) (local, remote netip.Addr) {
 func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
 func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) bool {
 	p.Counters.Events[ev.Reason]++
-	if p.onIdle != nil {
-		p.onIdle(id, c)
-	}
-	return ev.Reason != reap.WriteIdle
+	p.onIdle(id, c)
+	return true
 }
 func (p *testPort) Ping(*testConn)                                                   {}
 func (p *testPort) Farewell(*testConn, *reap.Error)                                  { p.farewells++ }
 func (p *testPort) SetKeepAlive(c *testConn, d time.Duration)                        { p.keepAlive[c] = d }
 func (p *testPort) CountBusy(*outage.Count)                                          {}
-func (p *testPort) Gone(id uint32, c *testConn)                                      { p.CountClosed(id, c); p.Remove(id, c) }
+func (p *testPort) Drop(id uint32, c *testConn)                                      { p.CountClosed(id, c); p.Remove(id, c) }
 func (p *testPort) LookAtEnded(uint32, *testConn, *End, mono.Time) (mono.Time, bool) { return 0, false }
 
 func (p *testPort) Close(id uint32, c *testConn, reason *reap.Error) {
 	p.closed = append(p.closed, reason)
 	p.CountReap(id, c, reason)
-	p.Gone(id, c)
+	p.Drop(id, c)
 }

@@ -22,7 +22,8 @@ type Shard[C any] struct {
 	Number  uint32 // from 1
 	clock   *mono.Clock
 	port    Port[C]
-	asks    bool // Form.AsksFirst
+	finder  Finder[C] // the same front end, nil if it is told of each close
+	asks    bool      // Form.AsksFirst
 
 	Counters Counters
 	Set      *Settings // that are followed
@@ -35,10 +36,11 @@ type Shard[C any] struct {
 	Groups   samples[C]
 	conns    slab[Conn[C]]
 	limits   limitsTable
-	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
-	evidence verdict.Evidence  // about the connection in hand
-	facts    verdict.Facts     // about the connection that is looked at
-	rearmed  verdict.Facts     // about the connection that Rearm or File judges
+	Remotes  map[*Conn[C]]net.Addr // of SetRemote
+	early    map[uint32]uint32     // the last Evidence.Early of connections that had one
+	evidence verdict.Evidence      // about the connection in hand
+	facts    verdict.Facts         // about the connection that is looked at
+	rearmed  verdict.Facts         // about the connection that Rearm or File judges
 
 	previous *Settings // by which all connections were judged before Set
 	adapted  uint32    // number of the first connection that is not adapted to Set yet
@@ -61,7 +63,7 @@ type Port[C any] interface {
 	Ask(c *Conn[C], ev *verdict.Evidence) (open bool)
 	// Output returns how many bytes of output the buffer of the event loop has.
 	Output(c *Conn[C]) int
-	// Remote returns the address that reports show.
+	// Remote returns the address of the peer of the socket.
 	Remote(c *Conn[C]) net.Addr
 	// Path returns the addresses of both ends of the socket.
 	Path(c *Conn[C]) (local, remote netip.Addr)
@@ -71,19 +73,14 @@ type Port[C any] interface {
 	// than the Shard knew.
 	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
 
-	// Raise counts an idle event and tells the handler. It reports true if the connection is to be
-	// closed, for the reason.
+	// Raise counts an idle event and calls OnIdle. It reports true if the connection is to be closed,
+	// for the reason.
 	Raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool)
 	Ping(c *Conn[C])
 	// Farewell tells the peer that the connection ends after reason.Grace.
 	Farewell(c *Conn[C], reason *reap.Error)
 	// Close closes a connection, or makes its server close it.
 	Close(id uint32, c *Conn[C], reason *reap.Error)
-	// LookAtEnded looks at a connection with an End. It returns the time of the next look, or false
-	// if the connection is to be forgotten. It reports whether Ask found it open.
-	LookAtEnded(id uint32, c *Conn[C], e *End, now mono.Time) (next mono.Time, keep bool)
-	// Gone forgets a connection that Ask found closed, or that LookAtEnded does not keep.
-	Gone(id uint32, c *Conn[C])
 
 	// SetKeepAlive changes the keepalive probes of the kernel.
 	SetKeepAlive(c *Conn[C], d time.Duration)
@@ -91,20 +88,35 @@ type Port[C any] interface {
 	CountBusy(c *outage.Count)
 }
 
+// A Finder is a Port that must find out which connections are closed. No event tells it.
+type Finder[C any] interface {
+	// LookAtEnded looks at a connection with an End. It returns the time of the next look, or false
+	// if the connection is to be forgotten.
+	LookAtEnded(id uint32, c *Conn[C], e *End, now mono.Time) (next mono.Time, keep bool)
+	// Drop forgets a connection that is closed.
+	Drop(id uint32, c *Conn[C])
+}
+
 // Init makes a Shard ready. Numbers count from 1.
 func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	set := w.Settings()
 	s.Watcher, s.Number, s.clock, s.port, s.asks = w, number, &w.Clock, port, w.form.AsksFirst
+	s.finder, _ = port.(Finder[C])
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
+	s.Remotes = make(map[*Conn[C]]net.Addr)
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
 	s.Groups.shard, s.Groups.names = s, make(map[uint32]string)
 	s.Follow(set)
 }
 
-// Take returns a connection that is new, and its number. The caller sets Front, and calls File.
+// Take returns a connection that is new, and its number. The caller sets Front, and calls File. The
+// first connection finds the settings in force.
 func (s *Shard[C]) Take(now mono.Time) (id uint32, c *Conn[C]) {
+	if s.Open == 0 {
+		s.Follow(s.Watcher.Settings())
+	}
 	id, c = s.conns.take(uint32(s.clock.Pack(now)))
 	c.State.Open(s.clock, s.Set.Common.Rate, now)
 	return id, c
@@ -152,9 +164,16 @@ func (s *Shard[C]) CountClosed(id uint32, c *Conn[C]) (first bool) {
 	if e != nil {
 		e.Closed = true
 	}
+	delete(s.Remotes, c)
 	s.Counters.Closed++
 	s.Watcher.Open.Add(-1)
 	return true
+}
+
+// Count returns the counters, with what there is now.
+func (s *Shard[C]) Count() *Counters {
+	s.Counters.Connections, s.Counters.Entries = s.Open, s.Schedule.Len()
+	return &s.Counters
 }
 
 // At returns the connection with a number.

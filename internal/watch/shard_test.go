@@ -29,7 +29,7 @@ func TestAClosedConnectionLeavesNothing(t *testing.T) {
 			require.True(t, p.CountClosed(id, c))
 			require.False(t, p.CountClosed(id, c), "it was counted")
 		}
-		p.Gone(id, c)
+		p.Drop(id, c)
 		require.Zero(t, p.Decided.Load(), how)
 		require.Zero(t, p.Watcher.Open.Load(), how)
 		require.EqualValues(t, 1, p.Counters.Closed)
@@ -50,7 +50,7 @@ func TestAKickHitsNoOtherConnection(t *testing.T) {
 	p.pass(p.Clock.Tick())
 	id, c := p.open()
 	opened := uint32(c.Opened())
-	p.Gone(id, c)
+	p.Drop(id, c)
 	require.False(t, p.Shard.Kick(id, opened))
 	require.False(t, p.Shard.Kick(id, 0), "the number is free")
 	p.pass(p.Clock.Tick())

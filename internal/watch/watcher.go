@@ -20,7 +20,7 @@ type Watcher struct {
 	// Immutable.
 	Clock mono.Clock
 	form  *Form
-	wake  chan struct{} // Drive starts a round before the next tick; has room for one
+	Wakes chan struct{} // calls of Wake; has room for one
 
 	Open     atomic.Int64 // connections
 	Decided  atomic.Int64 // of Open, those that will close, or that only ObserveOnly keeps
@@ -40,9 +40,9 @@ type Watcher struct {
 	own struct{ idle, shortest, longest time.Duration }
 }
 
-// Init makes a Watcher ready, with a checked Config, a real clock and a channel with room for one.
-func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time, wake chan struct{}) {
-	w.form, w.wake = form, wake
+// Init makes a Watcher ready, with a checked Config and a real clock.
+func (w *Watcher) Init(form *Form, cfg Config, elapsed func() mono.Time) {
+	w.form, w.Wakes = form, make(chan struct{}, 1)
 	w.Clock.Init(cfg.Tick, cfg.clockMemory(), elapsed)
 	w.Monitor.Init(elapsed())
 	w.groups.init()
@@ -170,6 +170,12 @@ func Present[C any](w *Watcher) C {
 	cloneReset(&cfg)
 	configtable.Field("ObserveOnly").Of(&cfg).SetBool(set.ObserveOnly) // Drain switches it off
 	return cfg
+}
+
+// JSON returns the Config of the front end in force by the names of its settings.
+func JSON[C any](w *Watcher) map[string]any {
+	cfg := Present[C](w)
+	return w.form.Table.JSON(&cfg)
 }
 
 // A Checker checks a Config that is to replace the one before.

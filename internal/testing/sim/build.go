@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -72,10 +73,7 @@ func (w *World) populate() {
 			n += 64
 		}
 	}
-	within := w.UpTo(w.Longest)
-	if w.Kind == NetworkOut {
-		within = w.Set.Tick
-	}
+	within := cmp.Or(When(w.Kind != NetworkOut, w.UpTo(w.Longest)), w.Set.Tick)
 	for range n {
 		w.After(w.UpTo(within), w.connect)
 	}
@@ -83,7 +81,7 @@ func (w *World) populate() {
 
 func (w *World) connect() {
 	l := w.NewLife()
-	w.front.Accept(l)
+	w.front.Connect(l)
 	l.Sock.Peer.begin()
 }
 

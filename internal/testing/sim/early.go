@@ -79,14 +79,8 @@ func (l *Life) notBefore(k reap.Reason, due time.Duration) string {
 
 // earlyOther is early for the reasons with rules of their own.
 func (l *Life) earlyOther(e *reap.Error) string {
-	switch e.Reason {
-	case reap.OverLimit: // of Total or Hard
-		if e.TotalBytes > 0 {
-			return l.earlyTotal(e)
-		}
-		if limit := l.asked.set.OutputLimit.Hard; l.asked.outbound <= limit {
-			return fmt.Sprintf("over limit: %d bytes wait, limit %d", l.asked.outbound, limit)
-		}
+	k, t := e.Reason, &l.asked
+	switch k {
 	case reap.BelowMinRate:
 		return l.earlyMinRate(e)
 	case reap.HeartbeatTimeout:
@@ -94,20 +88,19 @@ func (l *Life) earlyOther(e *reap.Error) string {
 	case reap.Shed:
 		return l.earlyShed()
 	case reap.MaxAge:
-		s := l.asked.set
-		if due := l.OpenedFrom + s.MaxAge*9/10 + s.MaxAgeGrace; l.w.Now < due || s.MaxAge == 0 {
-			return fmt.Sprintf("max age: not before %v", due)
-		}
+		due := l.OpenedFrom + t.set.MaxAge*9/10 + t.set.MaxAgeGrace
+		return When(l.w.Now < due || t.set.MaxAge == 0, fmt.Sprintf("max age: not before %v", due))
 	case reap.Drained:
-		isBusy := l.asked.holds+l.asked.outbound > 0
-		due := cmp.Or(l.w.drain.at, never) + When(isBusy, l.w.drain.deadline) // 0 if there is no drain
-		return l.notBefore(e.Reason, due)
+		isBusy, d := t.holds+t.outbound > 0, &l.w.drain // its zero is no drain
+		return l.notBefore(k, cmp.Or(d.at, never)+When(isBusy, d.deadline))
 	case reap.Kicked:
-		if l.KickedAt == 0 {
-			return "kicked: Kick was not called"
-		}
+		return When(l.KickedAt == 0, "kicked: Kick was not called")
 	}
-	return ""
+	if e.TotalBytes > 0 { // reap.OverLimit, of Total or Hard
+		return l.earlyTotal(e)
+	}
+	limit := t.set.OutputLimit.Hard
+	return When(t.outbound <= limit, fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit))
 }
 
 // earliestWithLoop is earliest for a limit that time in slow handlers extends, at most twofold.

@@ -152,3 +152,50 @@ func (w *World) MayBeOut() Intervals {
 	}
 	return all.merged(3*w.Set.Tick, time.Millisecond)
 }
+
+// An Interval is the time between two instants.
+type Interval struct{ From, To time.Duration }
+
+func (i Interval) length() time.Duration          { return i.To - i.From }
+func (i Interval) contains(at time.Duration) bool { return i.From <= at && at < i.To }
+
+// Intervals are intervals in the order of their ends.
+type Intervals []Interval
+
+// Add adds an interval that ends now or later. It is joined with those that it touches.
+func (all *Intervals) Add(from, to time.Duration) {
+	*all = append(*all, Interval{from, to}).merged(0, 0)
+}
+
+// Within returns the length of the parts of the intervals within a time, and their number.
+func (all Intervals) Within(from, to time.Duration) (sum time.Duration, n int) {
+	for i := len(all) - 1; i >= 0 && all[i].To > from; i-- {
+		if part := min(all[i].To, to) - max(all[i].From, from); part > 0 {
+			sum += part
+			n++
+		}
+	}
+	return sum, n
+}
+
+// end returns the end of the interval that contains an instant, or the instant. The answer to a
+// question at that instant is as old as the end of the interval.
+func (all Intervals) end(at time.Duration) time.Duration {
+	if i := slices.IndexFunc(all, func(i Interval) bool { return i.contains(at) }); i >= 0 {
+		return all[i].To
+	}
+	return at
+}
+
+// merged sorts intervals by their beginnings, joins those near each other, and drops short ones.
+func (all Intervals) merged(near, least time.Duration) (list Intervals) {
+	slices.SortStableFunc(all, func(a, b Interval) int { return cmp.Compare(a.From, b.From) })
+	for _, i := range all {
+		if n := len(list); n > 0 && i.From-list[n-1].To <= near {
+			list[n-1].To = max(list[n-1].To, i.To)
+			continue
+		}
+		list = append(list, i)
+	}
+	return slices.DeleteFunc(list, func(i Interval) bool { return i.length() < least })
+}

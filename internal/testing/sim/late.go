@@ -38,7 +38,9 @@ func (l *Life) rule(k reap.Reason, t *Truth) rule {
 	case reap.BelowMinRate:
 		r = l.rateRule(t, s)
 	case reap.HeartbeatTimeout:
-		r = l.heartbeatRule(t, s)
+		h := &s.Heartbeat
+		r.limit = When(h.Interval > 0, When(!t.serving, h.Interval+time.Duration(h.MaxMissed)*h.Retry))
+		r.from, r.to = t.lastPing+h.Retry-r.limit, max(t.heard(), t.tookSome, l.w.changedAt)
 		r.vague = s.MaxAge > 0 || l.w.Decides // it may be in its grace, or OnIdle may write to it
 	case reap.HalfClosed:
 		r = rule{limit: When(t.finished != 0, s.HalfClosedTimeout), from: t.finished, vague: l.Sock.Rst}
@@ -73,13 +75,6 @@ func (l *Life) stallRule(t *Truth, s *Settings) rule {
 	if l.w.Family != TCP {
 		r.to = max(r.to, t.heard(), t.changed)
 	}
-	return r
-}
-
-func (l *Life) heartbeatRule(t *Truth, s *Settings) (r rule) {
-	h := &s.Heartbeat
-	r.limit = When(h.Interval > 0 && !t.serving, h.Interval+time.Duration(h.MaxMissed)*h.Retry)
-	r.from, r.to = t.lastPing+h.Retry-r.limit, max(t.heard(), t.tookSome, l.w.changedAt)
 	return r
 }
 

@@ -53,11 +53,23 @@ type Timeouts [verdict.IdleReasons]time.Duration
 
 // A Conn is the server's end of a connection.
 type Conn interface {
+	Handle() Handle        // by which the server's code tells of its work
 	Readable()             // there is input
 	Writable()             // there is room for output
 	OutboundBuffered() int // output in the buffer of the server
 	Decided() bool         // the verdict about the connection stands
 	CheckOwn()             // checks promises of this front end, before each event
+}
+
+// A Handle is the part of Conn that both front ends have.
+type Handle interface {
+	Ready()
+	Touch()
+	Hold()
+	Release()
+	Exempt(on bool)
+	BeginMessage()
+	EndMessage()
 }
 
 // A Life is the knowledge of the oracle about one connection.
@@ -82,7 +94,6 @@ type Life struct {
 	acceptedAt time.Duration // the kernel has accepted the connection
 	OpenedAt   time.Duration // the opening has begun, or has returned if it has
 	OpenedFrom time.Duration // the server's code for the opening has returned
-	touchFrom  time.Duration
 	IsOpen     bool          // it was opened and not closed
 	Ended      *reap.Error   // the front end has ended the connection
 	closing    reap.Reason   // OnIdle has returned Close for it
@@ -257,42 +268,69 @@ func (l *Life) took(moreWaits bool) {
 	}
 }
 
-// The methods below record calls of the server's code. Touching comes before a call that restarts
-// the timeouts, and Touched, Released or Exempt after it. LosesInput reports whether a reset of the
-// peer has discarded bytes that the kernel does not date.
+// LosesInput reports whether a reset of the peer has discarded bytes that the kernel does not date.
 
 func (l *Life) Returning()              { l.now.returned = l.w.Now } // a handler that has read
-func (l *Life) Ready()                  { l.Check(); l.now.ready = true }
-func (l *Life) Held()                   { l.Check(); l.now.holds++ }
-func (l *Life) Serving(on bool)         { l.Check(); l.now.serving = on } // before Held or Released
-func (l *Life) Touching()               { l.Check(); l.touchFrom = l.w.Now }
-func (l *Life) Touched()                { l.now.anewFrom, l.now.anew = l.touchFrom, l.w.Now }
 func (l *Life) LastByte() time.Duration { return l.now.arrival }
 func (l *Life) IsExempt() bool          { return l.now.exempt }
 func (l *Life) LosesInput() bool        { return l.Sock.Rst && (l.w.Family != TCP || l.Sock.early > 0) }
 
-// Released is called after Touching and a call of Release.
-func (l *Life) Released() {
-	if l.now.holds--; l.now.holds == 0 {
-		l.Touched()
-	}
-}
+// The methods below make calls of the server's code, and record them.
 
-// Exempt is called after Touching and a call of Exempt.
+func (l *Life) Ready()   { l.Conn.Handle().Ready(); l.Check(); l.now.ready = true }
+func (l *Life) Hold()    { l.Conn.Handle().Hold(); l.Check(); l.now.holds++ }
+func (l *Life) Touch()   { l.restarted(l.call(Handle.Touch)) }
+func (l *Life) Release() { l.released(l.call(Handle.Release)) }
+
 func (l *Life) Exempt(on bool) {
+	from := l.call(func(h Handle) { h.Exempt(on) })
 	if l.now.exempt = on; !on {
 		l.resumedAt = l.w.Now
 	}
-	l.Touched()
+	l.restarted(from)
 }
 
-// Message is called before a message begins or ends: the process may be stopped in that call.
+// call makes a call that may restart the timeouts. It returns when the call began.
+func (l *Life) call(do func(Handle)) (from time.Duration) {
+	l.Check()
+	from = l.w.Now
+	do(l.Conn.Handle())
+	return from
+}
+
+func (l *Life) restarted(from time.Duration) { l.now.anewFrom, l.now.anew = from, l.w.Now }
+
+func (l *Life) released(from time.Duration) {
+	if l.now.holds--; l.now.holds == 0 {
+		l.restarted(from)
+	}
+}
+
+// Serving makes a call of net/http, which says whether it serves a request. The request holds the
+// connection, and the first one ends the handshake.
+func (l *Life) Serving(on bool, tell func()) {
+	from, was := l.call(func(Handle) { tell() }), l.now.serving
+	switch l.now.serving = on; {
+	case on && !was:
+		l.now.ready = true
+		l.now.holds++
+	case was && !on:
+		l.released(from)
+	}
+}
+
+// Message begins or ends a message. The process may be stopped in that call.
 func (l *Life) Message(open bool) {
 	switch {
 	case !open && !l.w.Set.MinRate.Always:
 		l.now.message = 0
 	case !open || l.now.message == 0:
 		l.now.message = l.w.Now
+	}
+	if h := l.Conn.Handle(); open {
+		h.BeginMessage()
+	} else {
+		h.EndMessage()
 	}
 }
 
@@ -324,7 +362,7 @@ func (l *Life) Pinged(decided time.Duration, exact bool) {
 
 // Goodbye is called when the peer gets its goodbye.
 func (l *Life) Goodbye(reason *reap.Error) {
-	if reason.Grace == 0 { // it comes with the end of the connection
+	if reason.Grace == 0 && l.w.Traits.Loops { // it comes with the end of the connection
 		return
 	}
 	l.w.Trace(l, "goodbye", reason)

@@ -13,8 +13,8 @@ import (
 )
 
 // Run runs worlds in which the oracle checks each verdict: first those of the seeds of the Traits,
-// then others. IDLEWHEEL_SIMULATE sets the duration, such as 60s. IDLEWHEEL_SEED replays one world,
-// and IDLEWHEEL_BASE_SEED sets the first of the others.
+// then others for five seconds. IDLEWHEEL_SIMULATE sets another duration, such as 60s, and draws
+// the first of the others by chance. IDLEWHEEL_BASE_SEED sets it. IDLEWHEEL_SEED replays one world.
 func Run(t *testing.T, traits Traits, build func(seed uint64) *World) {
 	if text := os.Getenv("IDLEWHEEL_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -24,19 +24,14 @@ func Run(t *testing.T, traits Traits, build func(seed uint64) *World) {
 		runWorld(t, build, seed, math.MaxInt)
 		return
 	}
-	length, base, worlds := 5*time.Second, uint64(time.Now().UnixNano()), uint64(math.MaxUint64)
+	length, base := 5*time.Second, uint64(1)
 	text, isLong := os.LookupEnv("IDLEWHEEL_SIMULATE")
-	switch {
-	case isLong:
+	if isLong {
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
 		}
-	case traits.Worlds > 0:
-		length, base, worlds = time.Minute, 1, traits.Worlds
-		if testing.Short() {
-			worlds = traits.Short
-		}
+		base = uint64(time.Now().UnixNano())
 	}
 	if text := os.Getenv("IDLEWHEEL_BASE_SEED"); text != "" {
 		base, _ = strconv.ParseUint(text, 10, 64)
@@ -52,7 +47,7 @@ func Run(t *testing.T, traits Traits, build func(seed uint64) *World) {
 		try(seed)
 	}
 	began, seed := time.Now(), base
-	for ; seed-base < worlds && time.Since(began) < length && !t.Failed(); seed++ {
+	for ; time.Since(began) < length && !t.Failed(); seed++ {
 		try(seed)
 	}
 	if t.Failed() {

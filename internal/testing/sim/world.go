@@ -6,9 +6,11 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -29,12 +31,17 @@ const (
 	Calm            // no faults
 )
 
+// Addrs are the addresses of the server in the two networks.
+var Addrs = [2]net.Addr{
+	&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7}, &net.TCPAddr{IP: net.IPv4(127, 1, 0, 1), Port: 7},
+}
+
 // A Front is the front end of a world: the server, and the code that drives it.
 type Front interface {
 	Choose()                  // chooses the behaviour of the code of the server, before Start
 	Start()                   // makes the server by the settings, and completes these
 	Attach(l *Life)           // sets the Conn of a new connection, and its Loop
-	Accept(l *Life)           // the kernel has accepted a connection
+	Connect(l *Life)          // the kernel has accepted a connection
 	Drives() bool             // there is a driver
 	Round()                   // is one round of the driver
 	Poll()                    // is called after each event, and plans rounds before the next tick
@@ -49,8 +56,6 @@ type Front interface {
 type Traits struct {
 	Package string
 	Seeds   []uint64 // of worlds in which a promise was once broken
-	// The worlds of a run without a duration, and of a short one. 0 stands for five seconds.
-	Worlds, Short uint64
 	// A verdict may be later than two ticks by Late and by LatePer for each connection.
 	Late, LatePer time.Duration
 	// SlowGroups is the least idle timeout for which an outage of one network of two is noticed.
@@ -329,4 +334,38 @@ func (w *World) Want(what string, got uint64, want int) {
 	if got != uint64(want) {
 		w.Violate(nil, what+" is exact", "%s is %d, want %d", what, got, want)
 	}
+}
+
+// never is an instant that is never in the time of the simulation.
+const never = time.Duration(1<<63 - 1)
+
+// An event is a function that runs at an instant of virtual time.
+type event struct {
+	at time.Duration
+	do func()
+}
+
+// A queue has the events in the reverse order. Most new events are soon, and move few others. That
+// is twice as fast as container/heap.
+type queue []event
+
+// push adds an event, which runs after the events of the same instant.
+func (q *queue) push(at time.Duration, do func()) {
+	i, _ := slices.BinarySearchFunc(*q, at, func(e event, at time.Duration) int { return cmp.Compare(at, e.at) })
+	*q = slices.Insert(*q, i, event{at, do})
+}
+
+// next returns the instant of the first event, or never.
+func (q queue) next() time.Duration {
+	if len(q) == 0 {
+		return never
+	}
+	return q[len(q)-1].at
+}
+
+// run takes the first event, and runs it.
+func (q *queue) run() {
+	first := (*q)[len(*q)-1]
+	*q = slices.Delete(*q, len(*q)-1, len(*q))
+	first.do()
 }

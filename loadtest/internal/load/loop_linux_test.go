@@ -13,6 +13,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 	"github.com/idlewheel/idlewheel/loadtest/internal/testserver"
 )
@@ -207,8 +208,7 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 
 func TestFailedOpensAreCounted(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		ln, err := net.Listen("tcp4", "127.0.0.1:0")
-		require.NoError(t, err)
+		ln := sockets.Listen(t, "tcp4", "127.0.0.1:0")
 		addr := ln.Addr().String()
 		require.NoError(t, ln.Close())
 		d := drive(t, addr, heartbeats(10))

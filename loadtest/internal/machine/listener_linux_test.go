@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 func TestListens(t *testing.T) {
 	for _, network := range []string{"tcp4", "tcp"} {
-		ln, err := net.Listen(network, "localhost:0")
-		require.NoError(t, err)
+		ln := sockets.Listen(t, network, "localhost:0")
 		port := uint16(ln.Addr().(*net.TCPAddr).Port)
 		ok, err := Listens(os.Getpid(), port)
 		require.NoError(t, err)

@@ -54,6 +54,19 @@ func Say(text string) func(net.Conn) {
 	}
 }
 
+// Leave sends a greeting, and reads without an answer. It returns after timeout without a byte.
+func Leave(timeout time.Duration, greeting string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = io.WriteString(c, greeting)
+		for b := make([]byte, 1024); ; {
+			_ = c.SetReadDeadline(time.Now().Add(timeout))
+			if _, err := c.Read(b); err != nil {
+				return
+			}
+		}
+	}
+}
+
 // Reap echoes lines. After timeout without a line it sends goodbye and returns.
 func Reap(timeout time.Duration, goodbye string) func(net.Conn) {
 	return func(c net.Conn) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
+	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // serverVariable makes the test binary a server with this behaviour.
@@ -133,8 +134,7 @@ func dial(t testing.TB, port, number, heartbeats int) *clients {
 	t.Helper()
 	var all clients
 	for range number {
-		c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
-		require.NoError(t, err)
+		c := sockets.Dial(t, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 		all.conns = append(all.conns, c)
 		var last atomic.Int64
 		done := make(chan struct{})
@@ -347,12 +347,8 @@ func TestWhichSideClosed(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			fair.TryParallel(t, func(t testing.TB) {
-				ln, err := net.Listen("tcp", ":0") // of both address families
-				require.NoError(t, err)
-				defer ln.Close()
-				client, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
-				require.NoError(t, err)
-				defer client.Close()
+				ln := sockets.Listen(t, "tcp", ":0") // of both address families
+				client := sockets.Dial(t, "tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
 				accepted, err := ln.Accept()
 				require.NoError(t, err)
 				defer accepted.Close()
@@ -383,8 +379,7 @@ func TestWhichSideClosed(t *testing.T) {
 }
 
 func TestWatchOfNothingFails(t *testing.T) {
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := sockets.Listen(t, "tcp4", "127.0.0.1:0")
 	port := ln.Addr().(*net.TCPAddr).Port
 	found, err := ListeningPorts(os.Getpid())
 	require.NoError(t, err)
@@ -400,9 +395,7 @@ func TestWatchOfNothingFails(t *testing.T) {
 func TestVanishedPeers(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		c := faultynet.New(t)
-		ln, err := net.Listen("tcp4", c.Host()+":0")
-		require.NoError(t, err)
-		defer ln.Close()
+		ln := sockets.Listen(t, "tcp4", c.Host()+":0")
 		var serving sync.WaitGroup
 		defer serving.Wait()
 		for range 5 {

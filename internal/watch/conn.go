@@ -1,0 +1,68 @@
+package watch
+
+import (
+	"net"
+
+	"github.com/idlewheel/idlewheel/internal/connstate"
+)
+
+// This file has what a server tells of a connection, which is open.
+
+// SetRemote sets the address that reports show. If addr is nil, it is that of the socket.
+func (s *Shard[C]) SetRemote(c *Conn[C], addr net.Addr) {
+	if addr == nil {
+		delete(s.Remotes, c)
+	} else {
+		s.Remotes[c] = addr
+	}
+}
+
+// remote returns the address that reports show.
+func (s *Shard[C]) remote(c *Conn[C]) net.Addr {
+	if addr, ok := s.Remotes[c]; ok {
+		return addr
+	}
+	return s.port.Remote(c)
+}
+
+// Touch restarts the idle timeouts. The connection may have been held beyond what the wheel knows.
+func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
+	c.Touch(s.clock, s.port.Record(c))
+	s.rearmKnown(id, c)
+}
+
+// rearmKnown is Rearm for a change that a look finds in time if it asks the kernel first.
+func (s *Shard[C]) rearmKnown(id uint32, c *Conn[C]) {
+	if !s.asks {
+		s.Rearm(id, c)
+	}
+}
+
+// Release takes one Hold back. After the last one the idle timeouts restart.
+func (s *Shard[C]) Release(id uint32, c *Conn[C]) {
+	if c.Release() {
+		s.Touch(id, c)
+	}
+}
+
+// Exempt takes a connection out of all limits, or puts it back and restarts its idle timeouts.
+func (s *Shard[C]) Exempt(id uint32, c *Conn[C], on bool) {
+	if c.Is(connstate.Exempt) != on {
+		c.Spare(connstate.Exempt, on)
+		c.Touch(s.clock, s.port.Record(c))
+		s.Rearm(id, c)
+	}
+}
+
+// BeginMessage says that a message begins, unless one is open or there is no minimum rate.
+func (s *Shard[C]) BeginMessage(id uint32, c *Conn[C]) {
+	if c.BeginMessage(s.clock, s.LimitsOf(c).Rate) {
+		s.Rearm(id, c)
+	}
+}
+
+// EndMessage says that the message is complete.
+func (s *Shard[C]) EndMessage(id uint32, c *Conn[C]) {
+	c.EndMessage(s.clock, s.LimitsOf(c).Rate)
+	s.rearmKnown(id, c)
+}

@@ -1,0 +1,229 @@
+package timer
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// idle calls AfterIdle.
+func idle(t testing.TB, timer *Timer, d time.Duration, task func()) *Idle {
+	t.Helper()
+	i, err := timer.AfterIdle(d, task)
+	require.NoError(t, err)
+	return i
+}
+
+// TestAnIdleEndsOneLimitAfterItsLastTouch has idles with limits of one tick to two minutes: longer
+// than the clock remembers. Touches are random, and a part of them is stopped.
+func TestAnIdleEndsOneLimitAfterItsLastTouch(t *testing.T) {
+	for name, executor := range map[string]func(func()) error{"inline": nil, "executor": spawn} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const tick = 10 * time.Millisecond
+				timer := newTestTimer(t, Config{Tick: tick, Executor: executor})
+				rng := rand.New(rand.NewPCG(1125, 0))
+				for range 200 {
+					limit := tick + time.Duration(rng.Int64N(int64([]time.Duration{time.Second, 2 * time.Minute}[rng.IntN(2)])))
+					pause, touches, stops := 1+rng.Int64N(int64(limit-1)), rng.IntN(20), rng.IntN(4) == 0
+					go func() {
+						last, ended := time.Now(), make(chan time.Time, 1)
+						i := idle(t, timer, limit, func() { ended <- time.Now() })
+						for range touches {
+							time.Sleep(time.Duration(pause))
+							last = time.Now()
+							i.Touch()
+						}
+						if stops {
+							if !i.Stop() || i.Stop() || timer.Pending() < 0 {
+								t.Error("Stop reports whether it has prevented the run")
+							}
+							time.Sleep(2 * limit)
+							i.Touch()
+							if len(ended) > 0 {
+								t.Error("a task has run after Stop")
+							}
+							return
+						}
+						if late := (<-ended).Sub(last) - limit; late < 0 || late > 2*tick {
+							t.Errorf("%v late after a limit of %v", late, limit)
+						}
+						i.Touch()
+						if i.Stop() {
+							t.Error("Stop is true after the run")
+						}
+					}()
+					time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				require.Zero(t, timer.Pending())
+			})
+		})
+	}
+}
+
+// TestAStopOfTheTimerEndsNoIdle blocks the goroutine of the Timer, as a stop of the process does.
+// The time does not count, whether the Idle was touched meanwhile or not. Later idles are in time.
+func TestAStopOfTheTimerEndsNoIdle(t *testing.T) {
+	const stop = 5003 * time.Millisecond
+	for name, touches := range map[string]bool{"touched": true, "not touched": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				timer := newTestTimer(t, Config{})
+				ends := newDiary()
+				i := idleBeforeLook(t, timer, ends.write, func(*Idle) { time.Sleep(stop) })
+				time.Sleep(500 * time.Millisecond)
+				i.Touch() // so a look follows after half a second
+				time.Sleep(4 * time.Second)
+				want := 1500*time.Millisecond + stop
+				if touches {
+					i.Touch()
+					want = 2*time.Second + stop // the end of the stop counts
+				}
+				time.Sleep(10 * time.Second)
+				require.Len(t, ends.read(), 1)
+				require.InDelta(t, want, ends.read()[0], float64(30*time.Millisecond))
+				for n := range time.Duration(20) {
+					later := newDiary()
+					idle(t, timer, time.Second+n*time.Millisecond, later.write)
+					time.Sleep(3*time.Second + n*7*time.Millisecond)
+					require.LessOrEqual(t, later.read()[0]-n*time.Millisecond, 1020*time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// idleBeforeLook returns an Idle of a second, and calls a function on the goroutine of the Timer
+// after a second, just before the look at the Idle.
+func idleBeforeLook(t testing.TB, timer *Timer, task func(), before func(*Idle)) (i *Idle) {
+	shards := timer.core.shards
+	use := func(s *shard) {
+		timer.core.near = sync.Pool{New: func() any { return s }}
+	}
+	use(shards[len(shards)-1])
+	i = idle(t, timer, time.Second, task)
+	use(shards[0])
+	add(t, timer, time.Second, func() { before(i) })
+	return i
+}
+
+// TestATouchAfterALookInTheSameTickCounts has a touch between a move of the clock and a look, and
+// another one before the next move.
+func TestATouchAfterALookInTheSameTickCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{})
+		ends := newDiary()
+		i := idleBeforeLook(t, timer, ends.write, (*Idle).Touch)
+		time.Sleep(1005 * time.Millisecond)
+		i.Touch()
+		time.Sleep(time.Hour)
+		require.InDelta(t, 2015*time.Millisecond, ends.read()[0], float64(10*time.Millisecond))
+	})
+}
+
+// TestIdlesWakeTheTimerWhilePending has idles at two times, with a pause in which the Timer sleeps.
+func TestIdlesWakeTheTimerWhilePending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{})
+		ends := newDiary()
+		idle(t, timer, time.Second, ends.write)
+		time.Sleep(time.Hour)
+		require.Equal(t, int64(never), timer.core.wakeAt.Load(), "nothing is pending")
+		idle(t, timer, time.Second, ends.write)
+		time.Sleep(time.Minute)
+		require.Len(t, ends.read(), 2)
+		require.InDelta(t, time.Second, ends.read()[0], float64(20*time.Millisecond))
+		require.InDelta(t, time.Hour+time.Second, ends.read()[1], float64(20*time.Millisecond))
+	})
+}
+
+func TestAfterIdleErrors(t *testing.T) {
+	timer := newTestTimer(t, Config{MaxPending: 1})
+	_, err := timer.AfterIdle(time.Second, nil)
+	require.ErrorIs(t, err, errNilTask)
+	_, err = timer.AfterIdle(time.Millisecond, nothing)
+	require.ErrorContains(t, err, "the idle time is 1ms, must be at least the tick of 10ms")
+	first := idle(t, timer, time.Hour, nothing)
+	_, err = timer.AfterIdle(time.Hour, nothing)
+	require.ErrorIs(t, err, ErrTooManyPending)
+	require.True(t, first.Stop())
+	idle(t, timer, time.Hour, nothing)
+	left, err := timer.Shutdown(t.Context())
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Zero(t, timer.Pending())
+	_, err = timer.AfterIdle(time.Hour, nothing)
+	require.ErrorIs(t, err, ErrShutdown)
+}
+
+// TestTouchesRaceWithEnds is for the race detector: goroutines touch, stop and replace idles that
+// end at the same time. Each task runs once, or its Stop is true.
+func TestTouchesRaceWithEnds(t *testing.T) {
+	timer := newTestTimer(t, Config{Tick: time.Millisecond, Executor: spawn})
+	var made, ended, stopped atomic.Int64
+	done := make(chan struct{})
+	for range 4 {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			for range 150 {
+				made.Add(1)
+				i := idle(t, timer, time.Millisecond*time.Duration(1+rand.IntN(3)), func() { ended.Add(1) })
+				for range rand.IntN(20) {
+					i.Touch()
+					time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+				}
+				if rand.IntN(2) == 0 && i.Stop() {
+					stopped.Add(1)
+				}
+			}
+		}()
+	}
+	for range 4 {
+		<-done
+	}
+	require.Eventually(t, func() bool { return timer.Pending() == 0 && ended.Load()+stopped.Load() == made.Load() },
+		30*time.Second, time.Millisecond)
+}
+
+func TestTouchAllocatesNothing(t *testing.T) {
+	i := idle(t, newTestTimer(t, Config{}), time.Hour, nothing)
+	require.Zero(t, testing.AllocsPerRun(1000, i.Touch))
+}
+
+// BenchmarkTouch compares Touch of a random Idle with Reset of a random time.Timer, while n are
+// pending. Both include all that runs meanwhile: for Touch the looks of the Timer.
+func BenchmarkTouch(b *testing.B) {
+	sizes := []int{10_000, 100_000, 1_000_000}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
+			timer := newTestTimer(b, Config{})
+			idles, timers := make([]*Idle, n), make([]*time.Timer, n)
+			for _, i := range rand.Perm(n) { // neighbours in memory are far apart in the order of calls
+				idles[i] = idle(b, timer, time.Minute, nothing)
+				timers[i] = time.AfterFunc(time.Minute, nothing)
+			}
+			compare(b, []contestant{{name: "Touch", reset: func(i int, _ time.Duration) { idles[i].Touch() }},
+				{name: "Reset", reset: func(i int, d time.Duration) { timers[i].Reset(d) }}},
+				func(c contestant) time.Duration {
+					return produce(1, n, func(i, _ int) { c.reset(i, time.Minute) })
+				})
+			for _, i := range idles {
+				i.Stop()
+			}
+			for _, t := range timers {
+				t.Stop()
+			}
+		})
+	}
+}

@@ -324,6 +324,7 @@ type beats struct {
 	intervals []time.Duration
 	over      chan struct{}
 	sending   sync.WaitGroup
+	stop      func()
 	late      []time.Duration // how late each client was at most
 }
 
@@ -336,6 +337,8 @@ func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
 		b.intervals[i] = least + time.Duration(rng.Int64N(int64(most-least)))
 		next[i] = time.Now().Add(time.Duration(rng.Int64N(int64(b.intervals[i]))))
 	}
+	b.stop = sync.OnceFunc(func() { close(b.over); b.sending.Wait() })
+	f.t.Cleanup(b.stop) // if the test fails before its end
 	b.sending.Go(func() {
 		for {
 			select {
@@ -357,7 +360,6 @@ func (f *fleet) beat(n int, rng *rand.Rand, least, most time.Duration) *beats {
 
 // end stops the heartbeats. It returns how late each client was.
 func (b *beats) end() []time.Duration {
-	close(b.over)
-	b.sending.Wait()
+	b.stop()
 	return b.late
 }

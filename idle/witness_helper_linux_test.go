@@ -43,6 +43,7 @@ type trace struct {
 	Reads   []int64 // calls of OnTraffic
 	Ready   int64   // call of Conn.Ready
 	Closed  int64
+	Arrived int64 // the last byte of the peer reached the kernel, at the end of the connection
 	Reaped  bool
 	Reason  string // if Reaped
 	Lasted  time.Duration
@@ -101,6 +102,7 @@ func newWitness(p play) *witness {
 	w.echo.closed = func(c gnet.Conn, err error) gnet.Action {
 		w.note(c, func(tr *trace) {
 			tr.Closed = monotonic()
+			tr.Arrived = tr.Closed - int64(sinceLastByte(c))
 			if err != nil {
 				tr.Message = err.Error()
 			}
@@ -112,6 +114,15 @@ func newWitness(p play) *witness {
 		return gnet.None
 	}
 	return w
+}
+
+// sinceLastByte asks the kernel how long ago the last byte of a peer arrived in order.
+func sinceLastByte(c gnet.Conn) time.Duration {
+	info, err := unix.GetsockoptTCPInfo(c.Fd(), unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil { // a unix socket
+		return 0
+	}
+	return time.Duration(info.Last_data_recv) * time.Millisecond
 }
 
 // note calls a function that changes the trace of a connection.

@@ -96,6 +96,10 @@ type Monitor struct {
 	ended   mono.Time     // the end of the last hold
 	inARow  int           // consecutive holds, each within Longest of the end of the previous one
 
+	// Known are outages that are known otherwise. Their time is no silence. Owned by the caller of
+	// Step.
+	Known verdict.Outages
+
 	// Outages, Time and Holds are totals. Owned by the caller of Step.
 	Outages uint64
 	Time    time.Duration
@@ -252,9 +256,9 @@ func (m *Monitor) addGap(from, to mono.Time, rule Rule) Finding {
 	return Finding{Outage: gap}
 }
 
-// endSilence ends a silence that was no outage, except for its gaps.
+// endSilence ends a silence that was no outage, except for its gaps and the known outages.
 func (m *Monitor) endSilence(heard, now mono.Time, rule Rule) {
-	m.calm.Add(m.silence(heard), now, rule.calm())
+	m.calm.Add(m.silence(heard)-m.Known.Within(m.heard, heard), now, rule.calm())
 	m.dropCount()
 	m.hear(heard)
 }

@@ -168,7 +168,13 @@ func allowed(p promise, lim *Limits, f *Facts, away *Away) mono.Time {
 		due = max(due, dueBy(read, away.Server, nil, heard, lim.Grace))
 	}
 	if away.HeldSince != 0 && away.HeldSince <= due && lim.Grace >= 0 {
-		due = max(due, min(away.HeldSince.Add(2*cmp.Or(p.hold, p.length)-3), due.Add(lim.Hold)))
+		end := away.HeldSince.Add(2*cmp.Or(p.hold, p.length) - 3)
+		for at := away.HeldSince; at <= end; at++ {
+			if slices.ContainsFunc(away.Server, func(o Outage) bool { return o.covers(at) }) {
+				end++
+			}
+		}
+		due = max(due, min(end, due.Add(lim.Hold)))
 	}
 	if !p.loop {
 		return due

@@ -456,6 +456,36 @@ func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 	}
 }
 
+// TestAStopDoesNotEndAHold stops the server while the network is down. When it runs again, nothing
+// can have been heard yet, and the hold goes on.
+func TestAStopDoesNotEndAHold(t *testing.T) {
+	lim, f := testLimits(), &Facts{Opened: At(second), Heard: At(20 * second)}
+	lim.Read, lim.Hold, lim.Grace = 10*second, time.Hour, 2*time.Minute
+	due := func(stops Outages) mono.Time {
+		away := paused(stops)
+		away.HeldSince = 20 * second
+		return lim.fair(reap.ReadIdle, lim.deadline(reap.ReadIdle, f), f, away, 0).Add(3 * lim.Tick)
+	}
+	for _, tc := range []struct {
+		name     string
+		from, to mono.Time
+		want     mono.Time
+	}{
+		{"before the silence", 15 * second, 19 * second, 40 * second},
+		{"at its beginning", 15 * second, 22 * second, 42 * second},
+		{"after the deadline", 32 * second, 45 * second, 53 * second},
+		{"at the end", 39 * second, 45 * second, 46 * second},
+		{"after the end", 41 * second, 45 * second, 40 * second},
+	} {
+		require.Equal(t, tc.want, due(outagesOf(tc.from, tc.to)), tc.name)
+	}
+	var all Outages // the server runs a tenth of the time
+	for from := mono.Time(31 * second); from < 2000*second; from += 10 * second {
+		all = all.Add(Outage{From: from, To: from + 9*second, Length: 9 * second}, 0)
+	}
+	require.LessOrEqual(t, due(all), mono.Time(20*second).Add(MaxTimeouts*lim.Read+9*second+3*lim.Tick), "no dead peer is kept for ever")
+}
+
 // TestAHeldVerdictIsReviewed checks that a held verdict is judged often, because the hold may end
 // long before its bound.
 func TestAHeldVerdictIsReviewed(t *testing.T) {

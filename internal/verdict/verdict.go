@@ -129,8 +129,8 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 	}
 	heard := f.heardAfter(lim.Tick)
 	due, held := lim.putOff(d, heard, away)
-	if held { // three ticks less, to close within two limits of the last byte despite rounding
-		due = max(due, min(away.HeldSince.Add(2*lim.whole(r, d)-3*lim.Tick), due.Add(lim.Hold)))
+	if held {
+		due = max(due, min(lim.holdEnd(d, lim.whole(r, d), heard, away), due.Add(lim.Hold)))
 	}
 	if rule.loop {
 		due = max(due, lim.putOffLoop(d, heard, away))
@@ -139,6 +139,23 @@ func (lim *Limits) fair(r Reason, d deadline, f *Facts, away *Away, now mono.Tim
 		due = min(now.Add(lim.Tick), due.Add(d.limit))
 	}
 	return due
+}
+
+// holdEnd returns the end of a hold: two limits after the last byte of any peer, less three ticks
+// because of rounding. Times in which the server was away do not count, within the bound of all
+// outages.
+func (lim *Limits) holdEnd(d deadline, whole time.Duration, heard mono.Time, away *Away) mono.Time {
+	least := away.HeldSince.Add(2*whole - 3*lim.Tick)
+	end := least
+	for _, o := range away.Server {
+		if o.From <= end {
+			end = end.Add(o.after(away.HeldSince))
+		}
+	}
+	if end == least {
+		return least
+	}
+	return max(least, min(end, lim.bound(d, heard, away.All)))
 }
 
 // whole returns the whole time of a limit. A heartbeat has several deadlines in a row.

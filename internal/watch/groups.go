@@ -203,7 +203,9 @@ func (w *Watcher) stepGroups(now mono.Time) {
 		all.choose(now, w.watched())
 	}
 	until := int64(0)
+	silent := w.Monitor.State().Silent // not noticed by a group that is less busy than all together
 	for name, g := range w.watched() {
+		g.monitor.Known = silent
 		found := g.step(now, rule)
 		if found.Held > 0 {
 			all.holds++

@@ -114,6 +114,27 @@ func TestAGroupThatIsHeardAgainGetsAChance(t *testing.T) {
 	require.Len(t, w.closed, 48)
 }
 
+// TestAnOutageOfAllIsNoSilenceOfAGroup has an outage of all connections that is too short to be
+// noticed in one network. It must not delay the hold when this network fails alone.
+func TestAnOutageOfAllIsNoSilenceOfAGroup(t *testing.T) {
+	w := newTown(t, 48, 48)
+	w.live(60*time.Second, true, true)
+	w.last = w.now
+	for range 25 {
+		w.live(100*time.Millisecond, false, false)
+		if count := w.Monitor.State().Count; count != nil {
+			count.Add(count.Enough())
+		}
+	}
+	w.last = 0
+	w.live(20*time.Second, true, true)
+	stats := w.Stats(&Counters{}, true)
+	require.EqualValues(t, 1, stats.Holds)
+	require.Zero(t, stats.GroupHolds)
+	w.live(3*time.Second, false, true)
+	require.Contains(t, w.held(), network0, "a silence of 2.5 s is enough")
+}
+
 func TestASmallGroupIsNotHeld(t *testing.T) {
 	w := newTown(t, groupBusy-1, 48)
 	w.live(40*time.Second, true, true)

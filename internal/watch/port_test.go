@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -44,6 +45,7 @@ var testForm = Form{Package: "test", Table: configtable.Table{
 // A testPort is a front end that closes connections at once. The test moves the clock and sets the
 // answer of the kernel.
 type testPort struct {
+	last mono.Time // when a peer was heard last; now if zero
 	Watcher
 	Shard[conntable.Record]
 	now    mono.Time
@@ -104,7 +106,7 @@ func (p *testPort) open() (id uint32, c *testConn) {
 func (p *testPort) pass(d time.Duration) {
 	for end := p.now.Add(d); p.now < end; {
 		p.now = p.now.Add(p.Clock.Tick())
-		p.Move(func(mono.Time) mono.Time { return p.now })
+		p.Move(func(mono.Time) mono.Time { return cmp.Or(p.last, p.now) })
 		p.Follow(p.Settings())
 		for !p.IsAdapted() {
 			p.AdaptSome(1)

@@ -34,6 +34,16 @@ func TryParallel(t *testing.T, test func(t testing.TB)) {
 	Try(t, test)
 }
 
+// Run is Try as a subtest of t with this name.
+func Run(t *testing.T, name string, test func(t testing.TB)) {
+	t.Run(name, func(t *testing.T) { Try(t, test) })
+}
+
+// RunParallel is TryParallel as a subtest of t with this name.
+func RunParallel(t *testing.T, name string, test func(t testing.TB)) {
+	t.Run(name, func(t *testing.T) { TryParallel(t, test) })
+}
+
 func try(t testing.TB, test func(t testing.TB), measure func() func() time.Duration) {
 	t.Helper()
 	began := time.Now()

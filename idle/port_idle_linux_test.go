@@ -76,15 +76,13 @@ func TestEverySentByteIsAWrite(t *testing.T) {
 			})
 		}),
 	} {
-		t.Run(name, func(t *testing.T) {
-			fair.Try(t, func(t testing.TB) {
-				s := newSite(t, Config{WriteTimeout: limitOf, AllTimeout: limitOf}, func(s *site) {
-					s.events = make(chan Event, 100)
-					setUp(s)
-				})
-				awaitClose(t, dial(t, s.addr))
-				require.Empty(t, s.events, "bytes were sent continuously")
+		fair.Run(t, name, func(t testing.TB) {
+			s := newSite(t, Config{WriteTimeout: limitOf, AllTimeout: limitOf}, func(s *site) {
+				s.events = make(chan Event, 100)
+				setUp(s)
 			})
+			awaitClose(t, dial(t, s.addr))
+			require.Empty(t, s.events, "bytes were sent continuously")
 		})
 	}
 	t.Run("from OnOpen", func(t *testing.T) {
@@ -232,59 +230,57 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 		{"write idle, lost for 600 ms", Config{WriteTimeout: timeout}, reap.WriteIdle, 600 * time.Millisecond},
 		{"write idle, lost for good", Config{WriteTimeout: timeout}, reap.WriteIdle, time.Minute},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				wire := faultynet.New(t)
-				opened := make(chan gnet.Conn, 1)
-				type noticed struct {
-					at time.Time
-					ev Event
-				}
-				events := make(chan noticed, 100)
-				e := newEcho()
-				e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-					opened <- c
-					return nil, gnet.None
-				}
-				r := middleware(t, e, deciding(tc.cfg, func(_ gnet.Conn, ev Event) gnet.Action {
-					events <- noticed{time.Now(), ev}
-					return gnet.None
-				}))
-				addr := serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
-				client := wire.Dial(t, faultynet.PortOf(addr))
-				c := <-opened
-				began := time.Now()
+		fair.RunParallel(t, tc.name, func(t testing.TB) {
+			wire := faultynet.New(t)
+			opened := make(chan gnet.Conn, 1)
+			type noticed struct {
+				at time.Time
+				ev Event
+			}
+			events := make(chan noticed, 100)
+			e := newEcho()
+			e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+				opened <- c
+				return nil, gnet.None
+			}
+			r := middleware(t, e, deciding(tc.cfg, func(_ gnet.Conn, ev Event) gnet.Action {
+				events <- noticed{time.Now(), ev}
+				return gnet.None
+			}))
+			addr := serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
+			client := wire.Dial(t, faultynet.PortOf(addr))
+			c := <-opened
+			began := time.Now()
 
-				time.Sleep(time.Until(began.Add(writeAt - 20*time.Millisecond)))
-				mend := wire.Lose(t, faultynet.ToServer)
-				time.Sleep(time.Until(began.Add(writeAt)))
-				wrote := time.Now()
-				require.Less(t, wrote.Sub(began), timeout-100*time.Millisecond, "the machine is too slow for this test")
-				require.NoError(t, c.AsyncWrite([]byte("news"), nil))
-				b := make([]byte, 16)
-				n, err := client.Read(b)
-				require.NoError(t, err)
-				require.Equal(t, "news", string(b[:n]))
-				t.Logf("sent %v after the connection was opened, the peer has read it %v later", wrote.Sub(began), time.Since(wrote))
+			time.Sleep(time.Until(began.Add(writeAt - 20*time.Millisecond)))
+			mend := wire.Lose(t, faultynet.ToServer)
+			time.Sleep(time.Until(began.Add(writeAt)))
+			wrote := time.Now()
+			require.Less(t, wrote.Sub(began), timeout-100*time.Millisecond, "the machine is too slow for this test")
+			require.NoError(t, c.AsyncWrite([]byte("news"), nil))
+			b := make([]byte, 16)
+			n, err := client.Read(b)
+			require.NoError(t, err)
+			require.Equal(t, "news", string(b[:n]))
+			t.Logf("sent %v after the connection was opened, the peer has read it %v later", wrote.Sub(began), time.Since(wrote))
 
-				var mending sync.WaitGroup
-				over := make(chan struct{})
-				mending.Go(func() {
-					select {
-					case <-time.After(time.Until(wrote.Add(tc.lost))):
-					case <-over:
-					}
-					mend()
-				})
-				ev := <-events
-				close(over)
-				mending.Wait()
-				took := ev.at.Sub(wrote)
-				t.Logf("%v %v after the write, %v according to the event", ev.ev.Reason, took, ev.ev.Idle)
-				assert.Equal(t, tc.reason, ev.ev.Reason)
-				assert.GreaterOrEqual(t, took, timeout, "never early")
-				assert.Less(t, took, timeout+300*time.Millisecond+room, "a retransmission is no activity")
+			var mending sync.WaitGroup
+			over := make(chan struct{})
+			mending.Go(func() {
+				select {
+				case <-time.After(time.Until(wrote.Add(tc.lost))):
+				case <-over:
+				}
+				mend()
 			})
+			ev := <-events
+			close(over)
+			mending.Wait()
+			took := ev.at.Sub(wrote)
+			t.Logf("%v %v after the write, %v according to the event", ev.ev.Reason, took, ev.ev.Idle)
+			assert.Equal(t, tc.reason, ev.ev.Reason)
+			assert.GreaterOrEqual(t, took, timeout, "never early")
+			assert.Less(t, took, timeout+300*time.Millisecond+room, "a retransmission is no activity")
 		})
 	}
 }

@@ -222,68 +222,66 @@ func TestOracleOfRealPeers(t *testing.T) {
 		require.NoError(t, err, "%s=%q: set peers and stops, such as 400x6", oracleEnv, set)
 	}
 	for _, network := range networks {
-		t.Run(network.name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				server := startPlay(t, "oracle", network.addr(t))
-				var mu sync.Mutex
-				var lives []*oracleLife // guarded by mu
-				end := make(chan struct{})
-				finish := sync.OnceFunc(func() { close(end) })
-				var living sync.WaitGroup
-				defer living.Wait()
-				defer finish()
-				for range peers / len(networks) {
-					living.Go(func() {
-						for {
-							select {
-							case <-end:
-								return
-							default:
-							}
-							l, err := live(server.addr, end)
-							if !assert.NoError(t, err) {
-								return
-							}
-							mu.Lock()
-							lives = append(lives, l)
-							mu.Unlock()
+		fair.RunParallel(t, network.name, func(t testing.TB) {
+			server := startPlay(t, "oracle", network.addr(t))
+			var mu sync.Mutex
+			var lives []*oracleLife // guarded by mu
+			end := make(chan struct{})
+			finish := sync.OnceFunc(func() { close(end) })
+			var living sync.WaitGroup
+			defer living.Wait()
+			defer finish()
+			for range peers / len(networks) {
+				living.Go(func() {
+					for {
+						select {
+						case <-end:
+							return
+						default:
 						}
-					})
-				}
-				o := &oracle{t: t, shortest: time.Hour, latest: -time.Hour}
-				for range stops {
-					time.Sleep(oracleTimeout/4 + rand.N(oracleTimeout))
-					from := monotonic()
-					server.pause()
-					server.resume(oracleTimeout/20 + rand.N(oracleTimeout*3/2))
-					o.stops = append(o.stops, interval{from, monotonic()})
-				}
-				time.Sleep(oracleTimeout)
-				finish()
-				living.Wait()
-				a := server.await("all connections are closed", func(a account) bool { return a.closed() == len(a.Traces) })
-				traces := map[string][]trace{}
-				for _, tr := range a.Traces {
-					traces[tr.Peer] = append(traces[tr.Peer], tr)
-				}
-				for _, l := range lives {
-					for _, tr := range traces[l.name] {
-						if tr.Opened >= l.dialed { // skips earlier connections from the same port
-							o.judge(l, tr)
-							break
+						l, err := live(server.addr, end)
+						if !assert.NoError(t, err) {
+							return
 						}
+						mu.Lock()
+						lives = append(lives, l)
+						mu.Unlock()
+					}
+				})
+			}
+			o := &oracle{t: t, shortest: time.Hour, latest: -time.Hour}
+			for range stops {
+				time.Sleep(oracleTimeout/4 + rand.N(oracleTimeout))
+				from := monotonic()
+				server.pause()
+				server.resume(oracleTimeout/20 + rand.N(oracleTimeout*3/2))
+				o.stops = append(o.stops, interval{from, monotonic()})
+			}
+			time.Sleep(oracleTimeout)
+			finish()
+			living.Wait()
+			a := server.await("all connections are closed", func(a account) bool { return a.closed() == len(a.Traces) })
+			traces := map[string][]trace{}
+			for _, tr := range a.Traces {
+				traces[tr.Peer] = append(traces[tr.Peer], tr)
+			}
+			for _, l := range lives {
+				for _, tr := range traces[l.name] {
+					if tr.Opened >= l.dialed { // skips earlier connections from the same port
+						o.judge(l, tr)
+						break
 					}
 				}
-				t.Logf("%d lives, %d reaped, %d stops; %d early or false, %d within the grace, %d wrongly, %d missed; "+
-					"shortest silence %v, the last one closed %v after its bound", o.lives, o.reaped, len(o.stops),
-					o.early, o.hasty, o.wrong, o.missed, o.shortest, o.latest)
-				assert.Equal(t, len(lives), o.lives, "each connection has a trace")
-				assert.NotZero(t, o.reaped)
-				assert.Zero(t, o.early, "reaped although bytes had come within the timeout")
-				assert.Zero(t, o.hasty, "reaped for silence before a grace as long as the stop had passed")
-				assert.Zero(t, o.wrong, "reaped for a wrong reason")
-				assert.Zero(t, o.missed, "not reaped in time")
-			})
+			}
+			t.Logf("%d lives, %d reaped, %d stops; %d early or false, %d within the grace, %d wrongly, %d missed; "+
+				"shortest silence %v, the last one closed %v after its bound", o.lives, o.reaped, len(o.stops),
+				o.early, o.hasty, o.wrong, o.missed, o.shortest, o.latest)
+			assert.Equal(t, len(lives), o.lives, "each connection has a trace")
+			assert.NotZero(t, o.reaped)
+			assert.Zero(t, o.early, "reaped although bytes had come within the timeout")
+			assert.Zero(t, o.hasty, "reaped for silence before a grace as long as the stop had passed")
+			assert.Zero(t, o.wrong, "reaped for a wrong reason")
+			assert.Zero(t, o.missed, "not reaped in time")
 		})
 	}
 }

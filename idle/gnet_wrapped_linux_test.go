@@ -1,7 +1,9 @@
 package idle
 
 import (
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -9,8 +11,11 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -262,4 +267,209 @@ func TestOnIdleGetsTheConnectionOfTheLayer(t *testing.T) {
 		requireLastWords(t, c, "idle?")
 		s.requireEnd(t, c, reap.ReadIdle)
 	})
+}
+
+// TestTheGoodbyeIsEncrypted reads the goodbye as a TLS client: application data, then the end of
+// the stream. Connections that never complete the TLS handshake are closed as well.
+func TestTheGoodbyeIsEncrypted(t *testing.T) {
+	t.Parallel()
+	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
+		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf}, func(s *wrappedSite, cfg *Config) {
+			cfg.Goodbye = func(c gnet.Conn, reason *ReapError) []byte {
+				s.guest(c.RemoteAddr(), func(g *tlsGuest) {
+					isKnown := w.place == layerOutside || g.ready
+					assert.False(t, isKnown && c != g.conn, "Goodbye got %T, want %T", c, g.conn)
+				})
+				return sayReason(c, reason)
+			}
+		})
+		silent, half := dial(t, s.addr), dial(t, s.addr)
+		_, err := half.Write([]byte{22, 3, 1, 2, 0, 1}) // the beginning of a record
+		require.NoError(t, err)
+		c := s.dial(t)
+		s.requireReady(t, c)
+		if w.isHidden() { // the goodbye is no TLS record
+			awaitClose(t, c)
+		} else {
+			requireLastWords(t, c, "bye: read idle")
+		}
+		for _, c := range []net.Conn{c, silent, half} {
+			awaitClose(t, c)
+			s.requireEnd(t, c, reap.ReadIdle)
+		}
+	})
+}
+
+// TestKickATLSClient closes one of two clients by its ID.
+func TestKickATLSClient(t *testing.T) {
+	t.Parallel()
+	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
+		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, Goodbye: sayReason}, nil)
+		stays, kicked := s.dial(t), s.dial(t)
+		s.requireReady(t, stays)
+		s.requireReady(t, kicked)
+		all, err := list(t.Context(), s.reaper, "age", 10)
+		require.NoError(t, err)
+		require.Len(t, all, 2)
+		var id ConnID
+		for _, info := range all {
+			if info.Remote.String() == kicked.LocalAddr().String() {
+				id = info.ID
+				require.NotZero(t, info.Received, "the kernel knows the socket")
+			}
+		}
+		require.NoError(t, s.reaper.Kick(t.Context(), id))
+		if w.isHidden() {
+			awaitClose(t, kicked)
+		} else {
+			requireLastWords(t, kicked, "bye: kicked")
+		}
+		s.requireEnd(t, kicked, reap.Kicked)
+		require.ErrorIs(t, s.reaper.Kick(t.Context(), id), ErrNotWatched)
+		require.NoError(t, exchangeMessage(stays))
+		require.Equal(t, 1, s.reaper.Connections())
+	})
+}
+
+// TestATLSClientThatReadsNothing has a client that is reset because too much output waits.
+func TestATLSClientThatReadsNothing(t *testing.T) {
+	t.Parallel()
+	forEachCase(t, fewCases, func(t *testing.T, w wrappedCase) {
+		s := newWrappedSite(t, w, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *wrappedSite, _ *Config) {
+			s.traffic = func(c gnet.Conn) gnet.Action {
+				_, _ = c.Discard(-1)
+				_, _ = c.Write(make([]byte, 8<<20))
+				return gnet.None
+			}
+		})
+		c := speakTLS(t, dialSmall(t, s.addr), clientTLS(), 1)
+		send(t, c, "x")
+		s.requireEnd(t, c, reap.OverLimit)
+	})
+}
+
+// TestARefusedTLSClient connects a client above MaxConnections. The handler gets no call for it.
+func TestARefusedTLSClient(t *testing.T) {
+	t.Parallel()
+	forEachCase(t, fewCases, func(t *testing.T, w wrappedCase) {
+		s := newWrappedSite(t, w, Config{ReadTimeout: time.Minute, MaxConnections: 1, ShedProtect: time.Minute}, nil)
+		c := s.dial(t)
+		s.requireReady(t, c)
+		awaitClose(t, dial(t, s.addr))
+		require.NoError(t, exchangeMessage(c))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		require.Len(t, s.guests, 1)
+		require.Empty(t, s.reasons())
+		require.Equal(t, 1, s.reaper.Connections())
+	})
+}
+
+// TestAHandleShowsTheOuterConnection has a handler inside a layer. It takes the handle of its
+// connection. From then on Goodbye gets the connection of the layer.
+func TestAHandleShowsTheOuterConnection(t *testing.T) {
+	t.Parallel()
+	cases := []wrappedCase{{layerInside, []layerKind{asUnwrap, asNetConn}}}
+	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
+		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayReason}, func(s *wrappedSite, _ *Config) {
+			s.traffic = func(c gnet.Conn) gnet.Action {
+				_, _ = c.Discard(-1)
+				_, ok := s.reaper.Conn(c)
+				assert.True(t, ok, "the connection is not watched")
+				return gnet.None
+			}
+		})
+		c := s.dial(t)
+		send(t, c, "x")
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+		got, err := io.ReadAll(c)
+		assert.NoError(t, err)
+		assert.Equal(t, "bye: max age", string(got))
+		s.requireEnd(t, c, reap.MaxAge)
+	})
+}
+
+// TestNoWarningAboutClosedConnections calls Reaper.Conn for connections that are no longer watched.
+func TestNoWarningAboutClosedConnections(t *testing.T) {
+	t.Parallel()
+	cases := []wrappedCase{{layerOutside, []layerKind{asUnwrap}}, {layerInside, []layerKind{asNetConn}}}
+	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
+		var log syncbuf.Buffer
+		cfg := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		s := newWrappedSite(t, w, cfg, func(s *wrappedSite, _ *Config) {
+			s.closed = func(c gnet.Conn, _ error) gnet.Action {
+				_, ok := s.reaper.Conn(c)
+				assert.False(t, ok, "Conn has found a connection that is closed")
+				return gnet.None
+			}
+		})
+		wrapped, plain := s.dial(t), s.dialPlain(t)
+		s.requireReady(t, wrapped)
+		require.NoError(t, exchangeMessage(plain))
+		require.NoError(t, wrapped.Close())
+		require.NoError(t, plain.Close())
+		eventually(t, "both connections are closed", func() bool { return len(s.reasons()) == 2 })
+		flushLog(s.reaper)
+		require.NotContains(t, log.String(), "NetConn")
+	})
+}
+
+// A passingLayer makes a new wrapper for each event.
+type passingLayer struct {
+	gnet.EventHandler
+	wrap func(gnet.Conn) gnet.Conn
+}
+
+func (p passingLayer) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	return p.EventHandler.OnOpen(p.wrap(c))
+}
+
+func (p passingLayer) OnTraffic(c gnet.Conn) gnet.Action { return p.EventHandler.OnTraffic(p.wrap(c)) }
+
+func (p passingLayer) OnClose(c gnet.Conn, err error) gnet.Action {
+	return p.EventHandler.OnClose(p.wrap(c), err)
+}
+
+// TestAWrapperForEachEvent has layers that make a new wrapper for each event.
+func TestAWrapperForEachEvent(t *testing.T) {
+	t.Parallel()
+	wraps := map[string]func(gnet.Conn) gnet.Conn{
+		"Unwrap":  func(c gnet.Conn) gnet.Conn { return boxedConn{Conn: c} },
+		"foreign": func(c gnet.Conn) gnet.Conn { return struct{ gnet.Conn }{c} },
+	}
+	for name, wrap := range wraps {
+		for _, place := range []layerPlace{layerOutside, layerInside} {
+			fair.RunParallel(t, fmt.Sprint(place, " ", name), func(t testing.TB) {
+				hidden := name == "foreign" && place == layerInside
+				e := newEcho()
+				var r *Reaper
+				e.traffic = func(c gnet.Conn) gnet.Action {
+					b, _ := c.Next(-1)
+					_, _ = c.Write(b)
+					conn, watched := r.Conn(c)
+					assert.NotEqual(t, hidden, watched, "Conn reports %v", watched)
+					conn.Touch()
+					return gnet.None
+				}
+				cfg := Config{ReadTimeout: limitOf, Tick: tickOf, Goodbye: sayReason}
+				var h gnet.EventHandler
+				if place == layerOutside {
+					r = middleware(t, e, cfg)
+					h = passingLayer{r, wrap}
+				} else {
+					r = middleware(t, passingLayer{e, wrap}, cfg)
+					h = r
+				}
+				addr := serve(t, h, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+				silent := dial(t, addr)
+				require.NoError(t, exchangeMessage(silent))
+				living := dial(t, addr)
+				requireAlive(t, living, 2*limitOf)
+				requireLastWords(t, silent, "bye: read idle")
+				require.Len(t, e.reasons(), 1)
+				require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
+				require.Equal(t, 1, r.Connections())
+			})
+		}
+	}
 }

@@ -1,7 +1,10 @@
 package idlenet
 
 import (
+	"context"
+	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/sim"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 	"github.com/idlewheel/idlewheel/sourcelimit"
@@ -283,4 +287,105 @@ func TestAConnOfAClosedConnectionDoesNothing(t *testing.T) {
 	}
 	w.Sleep(time.Second + w.Slack())
 	require.ErrorIs(t, w.ln.Reason(next.c), reap.ReadIdle)
+}
+
+// newQuietWorld builds a world without faults and without connections, for a test of one promise.
+func newQuietWorld(t testing.TB, cfg Config) *simWorld {
+	w := &simWorld{quiet: true, cfg: cfg, late: 100 * time.Microsecond, work: time.Millisecond, addr: sim.Addrs[0]}
+	if w.cfg.OnReap == nil {
+		w.cfg.OnReap = w.onReap
+	}
+	w.BuildQuiet(w, simTraits)
+	w.listen(2)
+	t.Cleanup(func() { require.False(t, w.Failed(), w.Failure()) })
+	return w
+}
+
+// change changes the Config of a quiet world.
+func (w *simWorld) change(t testing.TB, edit func(*Config)) {
+	require.NoError(t, w.ln.Update(edit))
+	w.cfg = w.ln.Config()
+	w.Changed(&w.cfg)
+}
+
+// accept accepts a connection of a peer that sends only what the test sends. Its server reads at
+// once, and does not close it.
+func (w *simWorld) accept() *simLife {
+	l := w.NewSilentLife().Conn.(*simLife)
+	l.simManners = simManners{deaf: true}
+	l.accept()
+	return l
+}
+
+// lookSoon makes the next round look at connections.
+func (w *simWorld) lookSoon(all ...*simLife) {
+	for _, l := range all {
+		w.ln.with(l.c, func(s *shard, _ uint32, n *conn) { s.Soon(n) })
+	}
+}
+
+// TestConcurrentCalls calls all methods from many goroutines, while connections come and go. It
+// is for the race detector.
+func TestConcurrentCalls(t *testing.T) {
+	length := time.Second
+	if testing.Short() {
+		length = 300 * time.Millisecond
+	}
+	e := newEcho(t, Config{
+		ReadTimeout: 50 * time.Millisecond, WriteTimeout: time.Second, MaxConnections: 100, ShedProtect: time.Millisecond,
+		KeepClosed: 10, HandshakeTimeout: 5 * time.Second, MinRate: MinRate{BytesPerSecond: 1},
+		Heartbeat: Heartbeat{Interval: 20 * time.Millisecond, Ping: func(c net.Conn) { _, _ = c.Write([]byte("?")) }},
+		OnIdle:    func(_ net.Conn, ev Event) Action { return Action(rand.IntN(2)) },
+	})
+	var group sync.WaitGroup
+	stop := time.Now().Add(length)
+	loop := func(do func()) {
+		group.Go(func() {
+			for time.Now().Before(stop) {
+				do()
+				time.Sleep(100 * time.Microsecond)
+			}
+		})
+	}
+	some := func() *served {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if len(e.conns) == 0 {
+			return &served{new(net.TCPConn)}
+		}
+		return e.conns[max(len(e.conns)-1-rand.IntN(50), 0)]
+	}
+	for range 4 {
+		loop(func() {
+			if c, err := net.Dial("tcp", e.Addr().String()); err == nil {
+				_, _ = c.Write([]byte("hello"))
+				time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+				_ = c.Close()
+			}
+		})
+	}
+	loop(func() { e.conn(some()).Hold() })
+	loop(func() { e.conn(some()).Release(); e.conn(some()).Touch(); e.conn(some()).Ready() })
+	loop(func() { e.conn(some()).BeginMessage(); e.conn(some()).EndMessage() })
+	loop(func() { e.ConnState(some(), http.ConnState(rand.IntN(int(http.StateClosed)))) })
+	loop(func() { _ = some().Close(); time.Sleep(time.Millisecond) })
+	loop(func() { _ = e.Kick(context.Background(), e.conn(some()).ID()); time.Sleep(time.Millisecond) })
+	loop(func() {
+		_ = e.Update(func(cfg *Config) { cfg.ReadTimeout = time.Duration(40+rand.IntN(40)) * time.Millisecond })
+		time.Sleep(time.Millisecond)
+	})
+	loop(func() {
+		_, err := e.Inspect(context.Background(), reap.Query{Limit: 10, States: true, Sectors: 4, Closed: true})
+		require.NoError(t, err)
+		s := e.Stats()
+		require.LessOrEqual(t, s.ClosedByHandler, s.Closed)
+		_, _, _ = e.Reason(some()), e.Limits(), e.Connections()
+		time.Sleep(time.Millisecond)
+	})
+	group.Wait()
+	require.NoError(t, e.Drain(0, 0))
+	eventually(t, "no connection is left", func() bool { return e.Connections() == 0 })
+	s := e.Stats()
+	require.Equal(t, s.Opened, s.Closed)
+	require.Positive(t, s.Reaped.Total())
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
+	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
@@ -182,4 +184,140 @@ func TestAScrapeDoesNotWaitForABlockedLoop(t *testing.T) {
 		return strings.Contains(page, `idlewheel_connections{state="unknown"} 2`) &&
 			strings.Contains(page, `idlewheel_connections{state="open"} 0`) && strings.Contains(page, "idlewheel_connections_opened_total 2")
 	}, 20*time.Second, 10*time.Millisecond, "the state of both connections is unknown")
+}
+
+// values returns the values of a metric by its label. Without a label, the key is empty.
+func values(t *testing.T, c prometheus.Collector, name string) map[string]float64 {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	require.NoError(t, reg.Register(c))
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	all := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			label := ""
+			for _, l := range m.GetLabel() {
+				label = l.GetValue()
+			}
+			all[label] = m.GetGauge().GetValue() + m.GetCounter().GetValue() // one of them is zero
+		}
+	}
+	require.NotEmpty(t, all, name)
+	return all
+}
+
+// sum returns the sum of all values.
+func sum(all map[string]float64) (n float64) {
+	for _, value := range all {
+		n += value
+	}
+	return n
+}
+
+// TestConnectionsAreCountedOnceWhileALoopIsBlocked blocks one of two loops. The loops are scanned
+// in order, so both cases occur: the blocked loop is first, and it is last.
+func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
+	const n = 10
+	for name, loop := range map[string]int{"the first loop": 0, "the second loop": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Every second connection is on the same loop.
+			h, addr := serve(t, idle.Config{ReadTimeout: time.Minute},
+				gnet.WithNumEventLoop(2), gnet.WithLoadBalancing(gnet.RoundRobin))
+			defer close(h.block)
+			var conns []net.Conn
+			for range n {
+				conns = append(conns, dial(t, addr, "x"))
+			}
+			require.Eventually(t, func() bool { return h.reaper.Stats().Opened == n }, 20*time.Second, time.Millisecond)
+			_, err := conns[loop].Write([]byte("b"))
+			require.NoError(t, err)
+			c := metrics.NewCollector(h.reaper)
+			for began := time.Now(); ; {
+				got := values(t, c, "idlewheel_connections")
+				require.EqualValues(t, n, sum(got), "%v", got)
+				if got[metrics.StateUnknown] == n {
+					return
+				}
+				require.Less(t, time.Since(began), 20*time.Second, "the loop is not blocked")
+			}
+		})
+	}
+}
+
+func TestObservedConnectionsAreNotCountedAsClosed(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: true})
+	dial(t, addr, "x")
+	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[reap.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	c := metrics.NewCollector(h.reaper)
+	observed := values(t, c, "idlewheel_connections_observed_total")
+	require.EqualValues(t, 1, observed["read_idle"])
+	require.EqualValues(t, 1, sum(observed), "%v", observed)
+	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")))
+}
+
+func TestReapedConnectionsAreNotCountedAsObserved(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond})
+	dial(t, addr, "x")
+	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[reap.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
+	c := metrics.NewCollector(h.reaper)
+	closed := values(t, c, "idlewheel_connections_closed_total")
+	require.EqualValues(t, 1, closed["read_idle"])
+	require.EqualValues(t, 1, sum(closed), "%v", closed)
+	require.Zero(t, sum(values(t, c, "idlewheel_connections_observed_total")))
+}
+
+// TestTheDriverIsLateWhileNoLoopIsBehind relies on system timers, which are always late by some
+// microseconds.
+func TestTheDriverIsLateWhileNoLoopIsBehind(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
+	dial(t, addr, "x")
+	require.Eventually(t, func() bool { return h.reaper.Stats().DriverLag > 0 }, 20*time.Second, time.Millisecond)
+	c := metrics.NewCollector(h.reaper)
+	least := h.reaper.Stats().DriverLag.Seconds()
+	got := values(t, c, "idlewheel_driver_lag_seconds")[""]
+	most := h.reaper.Stats().DriverLag.Seconds()
+	require.GreaterOrEqual(t, got, least)
+	require.LessOrEqual(t, got, most)
+	require.Zero(t, values(t, c, "idlewheel_wheel_behind_seconds")[""], "no connection is due")
+}
+
+// TestAnOutageIsCountedAndAHoldIsShown silences all busy connections at once, and then lets one of
+// them send again.
+func TestAnOutageIsCountedAndAHoldIsShown(t *testing.T) {
+	h, addr := serve(t, idle.Config{ReadTimeout: 2 * time.Second, Tick: 50 * time.Millisecond})
+	c := metrics.NewCollector(h.reaper)
+	value := func(name string) float64 { return values(t, c, name)[""] }
+	require.Zero(t, value("idlewheel_holds_total"))
+	require.Zero(t, value("idlewheel_holding"))
+
+	var conns []net.Conn
+	for range 40 {
+		conns = append(conns, dial(t, addr, "x"))
+	}
+	stop := testpeer.KeepSending(t, conns)
+	time.Sleep(time.Second)
+	stop()
+	require.Eventually(t, func() bool { return value("idlewheel_holds_total") == 1 }, 4*time.Second, 10*time.Millisecond)
+	require.EqualValues(t, 1, value("idlewheel_holding"))
+	time.Sleep(2 * time.Second)
+	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")), "all deadlines have passed")
+
+	outages, length := value("idlewheel_outages_total"), value("idlewheel_outage_seconds_total")
+	_, err := conns[0].Write([]byte("x"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return value("idlewheel_holding") == 0 }, 2*time.Second, 10*time.Millisecond)
+	require.Greater(t, value("idlewheel_outages_total"), outages)
+	require.Greater(t, value("idlewheel_outage_seconds_total"), length+2)
+	require.Eventually(t, func() bool { return value("idlewheel_verdicts_put_off_total") > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { // the Reaper may change between Stats and the scrape
+		s := h.reaper.Stats()
+		return value("idlewheel_outages_total") == float64(s.Outages) && value("idlewheel_holds_total") == float64(s.Holds) &&
+			value("idlewheel_outage_seconds_total") == s.OutageTime.Seconds() &&
+			value("idlewheel_verdicts_put_off_total") == float64(s.PutOff)
+	}, 10*time.Second, 10*time.Millisecond)
 }

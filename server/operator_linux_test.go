@@ -137,15 +137,13 @@ func TestTheOperatorAlwaysGetsIn(t *testing.T) {
 			crowds = append(crowds, crowd{200, "one address"}, crowd{200, "many addresses"})
 		}
 		for _, from := range crowds {
-			t.Run(fmt.Sprintf("%s/%d of %s", name, from.size, from.addresses), func(t *testing.T) {
-				fair.Try(t, func(t testing.TB) {
-					ctx, end := context.WithCancel(t.Context())
-					wait := besiege(ctx, srv.AdminAddr().String(), from, attack)
-					defer wait()
-					defer end()
-					time.Sleep(100 * time.Millisecond) // until all have connected
-					requireAnswers(ctx, t, srv)
-				})
+			fair.Run(t, fmt.Sprintf("%s/%d of %s", name, from.size, from.addresses), func(t testing.TB) {
+				ctx, end := context.WithCancel(t.Context())
+				wait := besiege(ctx, srv.AdminAddr().String(), from, attack)
+				defer wait()
+				defer end()
+				time.Sleep(100 * time.Millisecond) // until all have connected
+				requireAnswers(ctx, t, srv)
 			})
 		}
 	}

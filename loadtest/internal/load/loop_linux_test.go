@@ -140,17 +140,15 @@ func TestHeartbeatsAreAnswered(t *testing.T) {
 
 func TestLivingBehavioursAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
-		t.Run(string(b), func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
-				d := drive(t, testserver.Serve(t, testserver.Echo), s)
-				d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
-				g := d.finish().Groups[0]
-				require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
-				if b == Churn {
-					require.GreaterOrEqual(t, g.Opened, uint64(100), "each is reopened")
-				}
-			})
+		fair.RunParallel(t, string(b), func(t testing.TB) {
+			s := Spec{Name: "living", Behaviour: b, Connections: 5, Interval: time.Millisecond, Size: 8}
+			d := drive(t, testserver.Serve(t, testserver.Echo), s)
+			d.until("answers", func(g result.Group) bool { return g.Answers >= 100 })
+			g := d.finish().Groups[0]
+			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Garbled+g.Unanswered+g.OpenFailed+g.Told)
+			if b == Churn {
+				require.GreaterOrEqual(t, g.Opened, uint64(100), "each is reopened")
+			}
 		})
 	}
 }
@@ -192,16 +190,14 @@ func TestSilenceCountsEarlierFaults(t *testing.T) {
 		"another":   {testserver.Say("welcome\n"), 10, 0},
 		"an echo":   {testserver.Echo, 0, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
-				d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-				time.Sleep(1200 * time.Millisecond) // the patience is a second
-				d.tell(Command{Silence: "living"})
-				g := d.finish().Groups[0]
-				require.Equal(t, tc.garbled, g.Garbled)
-				require.Equal(t, tc.unanswered, g.Unanswered)
-			})
+		fair.RunParallel(t, name, func(t testing.TB) {
+			d := drive(t, testserver.Serve(t, tc.handle), heartbeats(10))
+			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+			time.Sleep(1200 * time.Millisecond) // the patience is a second
+			d.tell(Command{Silence: "living"})
+			g := d.finish().Groups[0]
+			require.Equal(t, tc.garbled, g.Garbled)
+			require.Equal(t, tc.unanswered, g.Unanswered)
 		})
 	}
 }
@@ -271,14 +267,12 @@ func TestOneByteLatencyCountsFromLastByte(t *testing.T) {
 // TestPatienceForConnectingEnds keeps idle connections open for longer than Patience.
 func TestPatienceForConnectingEnds(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, Silent, Mute, ZeroWindow} {
-		t.Run(string(b), func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
-				d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
-				time.Sleep(1500 * time.Millisecond) // the patience is a second
-				d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
-				d.finish()
-			})
+		fair.RunParallel(t, string(b), func(t testing.TB) {
+			d := drive(t, testserver.Serve(t, testserver.Discard), Spec{Name: "idle", Behaviour: b, Connections: 3, Size: 8})
+			d.until("opened", func(g result.Group) bool { return g.Opened == 3 })
+			time.Sleep(1500 * time.Millisecond) // the patience is a second
+			d.until("reports go on", func(g result.Group) bool { return g.Open == 3 })
+			d.finish()
 		})
 	}
 }
@@ -296,22 +290,20 @@ func TestDeferredGroupIsOpenedByCommand(t *testing.T) {
 
 func TestReapedAttackersAreCounted(t *testing.T) {
 	for _, b := range []Behaviour{Trickle, SlowReader, ZeroWindow, Mute} {
-		t.Run(string(b), func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				addr := testserver.Serve(t, func(c net.Conn) {
-					go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
-					time.Sleep(200 * time.Millisecond)
-					_ = c.(*net.TCPConn).SetLinger(0)
-				})
-				d := drive(t, addr, Spec{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64})
-				d.until("all closed", func(g result.Group) bool { return g.Opened == 5 && g.Open == 0 })
-				g := d.finish().Groups[0]
-				require.Equal(t, uint64(5), g.Reaped)
-				require.Equal(t, uint64(5), g.Reset)
-				require.Equal(t, uint64(5), g.Lifetime.Count())
-				require.GreaterOrEqual(t, g.Lifetime.Max(), 150*time.Millisecond, "a late client sees some connect late")
-				require.Zero(t, g.Lost)
+		fair.RunParallel(t, string(b), func(t testing.TB) {
+			addr := testserver.Serve(t, func(c net.Conn) {
+				go func() { _, _ = c.Write(make([]byte, 1<<22)) }()
+				time.Sleep(200 * time.Millisecond)
+				_ = c.(*net.TCPConn).SetLinger(0)
 			})
+			d := drive(t, addr, Spec{Name: "bad", Behaviour: b, Connections: 5, Interval: 20 * time.Millisecond, Size: 64})
+			d.until("all closed", func(g result.Group) bool { return g.Opened == 5 && g.Open == 0 })
+			g := d.finish().Groups[0]
+			require.Equal(t, uint64(5), g.Reaped)
+			require.Equal(t, uint64(5), g.Reset)
+			require.Equal(t, uint64(5), g.Lifetime.Count())
+			require.GreaterOrEqual(t, g.Lifetime.Max(), 150*time.Millisecond, "a late client sees some connect late")
+			require.Zero(t, g.Lost)
 		})
 	}
 }

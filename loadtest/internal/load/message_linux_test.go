@@ -117,14 +117,12 @@ func TestAnswersAreChecked(t *testing.T) {
 			write(c, line)
 		}), func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
-				d.until("messages", func(g result.Group) bool { return g.Messages >= 300 })
-				g := d.finish().Groups[0]
-				require.Zero(t, g.Lost)
-				tc.check(t, g, *g.Exchanges["open"])
-			})
+		fair.RunParallel(t, name, func(t testing.TB) {
+			d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
+			d.until("messages", func(g result.Group) bool { return g.Messages >= 300 })
+			g := d.finish().Groups[0]
+			require.Zero(t, g.Lost)
+			tc.check(t, g, *g.Exchanges["open"])
 		})
 	}
 }
@@ -149,15 +147,13 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 		"large":      {testserver.Echo, Spec{Name: "living", Behaviour: PingPong, Connections: 3, Size: 1 << 20}},
 		"churn":      {slow, Spec{Name: "living", Behaviour: Churn, Connections: 10, Size: 64}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				d := drive(t, testserver.Serve(t, tc.handle), tc.spec)
-				d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
-				g := d.finish(time.Second).Groups[0]
-				require.Empty(t, d.loop.parts)
-				require.Zero(t, g.Lost+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
-				require.Zero(t, g.Exchanges["open"].Unanswered)
-			})
+		fair.RunParallel(t, name, func(t testing.TB) {
+			d := drive(t, testserver.Serve(t, tc.handle), tc.spec)
+			d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
+			g := d.finish(time.Second).Groups[0]
+			require.Empty(t, d.loop.parts)
+			require.Zero(t, g.Lost+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
+			require.Zero(t, g.Exchanges["open"].Unanswered)
 		})
 	}
 }
@@ -190,16 +186,14 @@ func TestMessagesWithoutAnAnswerAreCounted(t *testing.T) {
 		"kept":   testserver.Discard,
 		"closed": func(c net.Conn) { time.Sleep(500 * time.Millisecond) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				d := drive(t, testserver.Serve(t, handle), stampedOf(10))
-				d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
-				g := d.finish(1200 * time.Millisecond).Groups[0] // the patience is a second
-				e := g.Exchanges["open"]
-				require.Zero(t, e.Answered)
-				require.Equal(t, e.Sent, e.Unanswered)
-				require.Equal(t, g.Messages, e.Sent)
-			})
+		fair.RunParallel(t, name, func(t testing.TB) {
+			d := drive(t, testserver.Serve(t, handle), stampedOf(10))
+			d.until("messages", func(g result.Group) bool { return g.Messages >= 100 })
+			g := d.finish(1200 * time.Millisecond).Groups[0] // the patience is a second
+			e := g.Exchanges["open"]
+			require.Zero(t, e.Answered)
+			require.Equal(t, e.Sent, e.Unanswered)
+			require.Equal(t, g.Messages, e.Sent)
 		})
 	}
 }

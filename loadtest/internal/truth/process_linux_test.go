@@ -157,27 +157,25 @@ func TestStall(t *testing.T) {
 		stall time.Duration
 		code  int
 	}{{300 * time.Millisecond, exitPassed}, {2250 * time.Millisecond, exitFailed}} {
-		t.Run(tc.stall.String(), func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				server := serveElsewhere(t, timeout)
-				got := start(t, fmt.Sprintf("stall -c 100 --timeout 1500ms --heartbeat 200ms --tick 10ms --stall %v --pid %d --target %s",
-					tc.stall, server.cmd.Process.Pid, server.addr)).wait(t)
-				ended := time.Now()
-				want := server.end(t)
-				// Closed right after the stall, 2.5 s before the end, and not in the phase of silence.
-				alive := 0
-				for _, at := range want.Closed {
-					if ended.Sub(at) > 2300*time.Millisecond {
-						alive++
-					}
+		fair.RunParallel(t, tc.stall.String(), func(t testing.TB) {
+			server := serveElsewhere(t, timeout)
+			got := start(t, fmt.Sprintf("stall -c 100 --timeout 1500ms --heartbeat 200ms --tick 10ms --stall %v --pid %d --target %s",
+				tc.stall, server.cmd.Process.Pid, server.addr)).wait(t)
+			ended := time.Now()
+			want := server.end(t)
+			// Closed right after the stall, 2.5 s before the end, and not in the phase of silence.
+			alive := 0
+			for _, at := range want.Closed {
+				if ended.Sub(at) > 2300*time.Millisecond {
+					alive++
 				}
-				got.requireOutcome(t, tc.code)
-				g := got.group(t, "living")
-				require.Equal(t, want.Opened, g.Opened)
-				require.Equal(t, want.Reaped, g.Lost+g.Reaped)
-				require.Equal(t, alive, g.Lost)
-				require.Equal(t, tc.code == exitFailed, alive > 0)
-			})
+			}
+			got.requireOutcome(t, tc.code)
+			g := got.group(t, "living")
+			require.Equal(t, want.Opened, g.Opened)
+			require.Equal(t, want.Reaped, g.Lost+g.Reaped)
+			require.Equal(t, alive, g.Lost)
+			require.Equal(t, tc.code == exitFailed, alive > 0)
 		})
 	}
 }
@@ -186,21 +184,19 @@ func TestStall(t *testing.T) {
 func TestSignalsDuringAStallContinueTheServer(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT} {
-		t.Run(sig.String(), func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				server := serveElsewhere(t, 500*time.Millisecond)
-				pid := server.cmd.Process.Pid
-				p := start(t, "stall -c 20 --timeout 500ms --heartbeat 100ms --tick 10ms --stall 30s --pid "+strconv.Itoa(pid)+" --target "+server.addr)
-				for deadline := time.Now().Add(20 * time.Second); !stopped(t, pid); time.Sleep(10 * time.Millisecond) {
-					require.True(t, time.Now().Before(deadline), "the server was not stopped within 20 s")
-				}
-				require.NoError(t, p.cmd.Process.Signal(sig))
-				got := p.wait(t)
-				require.Equal(t, exitInterrupted, got.code, got.text)
-				require.True(t, got.Interrupted)
-				require.False(t, stopped(t, pid))
-				require.Equal(t, 20, server.end(t).Opened, "the server runs")
-			})
+		fair.RunParallel(t, sig.String(), func(t testing.TB) {
+			server := serveElsewhere(t, 500*time.Millisecond)
+			pid := server.cmd.Process.Pid
+			p := start(t, "stall -c 20 --timeout 500ms --heartbeat 100ms --tick 10ms --stall 30s --pid "+strconv.Itoa(pid)+" --target "+server.addr)
+			for deadline := time.Now().Add(20 * time.Second); !stopped(t, pid); time.Sleep(10 * time.Millisecond) {
+				require.True(t, time.Now().Before(deadline), "the server was not stopped within 20 s")
+			}
+			require.NoError(t, p.cmd.Process.Signal(sig))
+			got := p.wait(t)
+			require.Equal(t, exitInterrupted, got.code, got.text)
+			require.True(t, got.Interrupted)
+			require.False(t, stopped(t, pid))
+			require.Equal(t, 20, server.end(t).Opened, "the server runs")
 		})
 	}
 }

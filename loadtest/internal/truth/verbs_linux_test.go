@@ -138,19 +138,17 @@ func TestAttackLeavesOthersAlone(t *testing.T) {
 	needs.Long(t)
 	t.Parallel()
 	for _, attack := range []string{"idle-flood", "slowloris", "handshake-stall", "flood --rate 2000", "one-byte"} {
-		t.Run(attack, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				want, got := run(t, func() faults { return faults{timeout: timeout} },
-					"attack "+attack+" -c 100 --living 20 --every 50ms --heartbeat 300ms --timeout 1500ms --for 2s --calm 1s")
-				got.requireOutcome(t, exitPassed)
-				living, attackers := got.group(t, "living"), got.group(t, "attackers")
-				require.InDelta(t, want.opened, living.Opened+attackers.Opened, 10, "except for connections at the end")
-				require.Zero(t, living.Lost+living.Starved+living.Unanswered+living.Skipped)
-				require.Less(t, living.Latency["during"].Corrected.P50, 50*time.Millisecond)
-				if attack == "idle-flood" || attack == "handshake-stall" {
-					require.GreaterOrEqual(t, attackers.Reaped, 100)
-				}
-			})
+		fair.RunParallel(t, attack, func(t testing.TB) {
+			want, got := run(t, func() faults { return faults{timeout: timeout} },
+				"attack "+attack+" -c 100 --living 20 --every 50ms --heartbeat 300ms --timeout 1500ms --for 2s --calm 1s")
+			got.requireOutcome(t, exitPassed)
+			living, attackers := got.group(t, "living"), got.group(t, "attackers")
+			require.InDelta(t, want.opened, living.Opened+attackers.Opened, 10, "except for connections at the end")
+			require.Zero(t, living.Lost+living.Starved+living.Unanswered+living.Skipped)
+			require.Less(t, living.Latency["during"].Corrected.P50, 50*time.Millisecond)
+			if attack == "idle-flood" || attack == "handshake-stall" {
+				require.GreaterOrEqual(t, attackers.Reaped, 100)
+			}
 		})
 	}
 }

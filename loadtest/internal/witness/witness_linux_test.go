@@ -257,17 +257,15 @@ func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
 	t.Parallel()
 	// Without a timeout the rhythm of the peer tells.
 	for _, timeout := range []time.Duration{idleTimeout, 0} {
-		t.Run(timeout.String(), func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				_, port := start(t, "forgetful")
-				living := dial(t, port, 20, -1)
-				dial(t, port, 30, 6)
-				r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(12 * time.Second) })
-				require.Equal(t, 30, r.Verdicts[KeptDead])
-				require.Zero(t, r.ClosedAlive())
-				require.Zero(t, r.Enough)
-				require.Zero(t, living.closed.Load())
-			})
+		fair.RunParallel(t, timeout.String(), func(t testing.TB) {
+			_, port := start(t, "forgetful")
+			living := dial(t, port, 20, -1)
+			dial(t, port, 30, 6)
+			r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(12 * time.Second) })
+			require.Equal(t, 30, r.Verdicts[KeptDead])
+			require.Zero(t, r.ClosedAlive())
+			require.Zero(t, r.Enough)
+			require.Zero(t, living.closed.Load())
 		})
 	}
 }
@@ -345,35 +343,33 @@ func TestWhichSideClosed(t *testing.T) {
 		{"client aborts, server does not close", func(c, s *net.TCPConn) { abort(c) }, peer, 0},
 		{"client closes, server does not", func(c, s *net.TCPConn) { c.Close() }, unknown, 0},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			fair.TryParallel(t, func(t testing.TB) {
-				ln := sockets.Listen(t, "tcp", ":0") // of both address families
-				client := sockets.Dial(t, "tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
-				accepted, err := ln.Accept()
-				require.NoError(t, err)
-				defer accepted.Close()
-				for from, to := range map[net.Conn]net.Conn{client: accepted, accepted: client} {
-					_, _ = from.Write([]byte("hello"))
-					_, _ = to.Read(make([]byte, 10))
-				}
-				r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
-					time.Sleep(250 * time.Millisecond)
-					test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
-					time.Sleep(250 * time.Millisecond)
-				})
-				require.Equal(t, 1, r.Seen)
-				switch test.by {
-				case server:
-					require.Len(t, r.Closed, 1)
-					require.NotEqual(t, Unknown, r.Closed[0].Verdict)
-					require.Equal(t, test.unread, r.Closed[0].Unread)
-				case peer:
-					require.Empty(t, r.Closed)
-					require.Equal(t, 1, r.Verdicts[ByPeer])
-				default:
-					require.Equal(t, 1, r.Verdicts[HalfClosed])
-				}
+		fair.RunParallel(t, test.name, func(t testing.TB) {
+			ln := sockets.Listen(t, "tcp", ":0") // of both address families
+			client := sockets.Dial(t, "tcp4", fmt.Sprintf("127.0.0.1:%d", ln.Addr().(*net.TCPAddr).Port))
+			accepted, err := ln.Accept()
+			require.NoError(t, err)
+			defer accepted.Close()
+			for from, to := range map[net.Conn]net.Conn{client: accepted, accepted: client} {
+				_, _ = from.Write([]byte("hello"))
+				_, _ = to.Read(make([]byte, 10))
+			}
+			r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
+				time.Sleep(250 * time.Millisecond)
+				test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
+				time.Sleep(250 * time.Millisecond)
 			})
+			require.Equal(t, 1, r.Seen)
+			switch test.by {
+			case server:
+				require.Len(t, r.Closed, 1)
+				require.NotEqual(t, Unknown, r.Closed[0].Verdict)
+				require.Equal(t, test.unread, r.Closed[0].Unread)
+			case peer:
+				require.Empty(t, r.Closed)
+				require.Equal(t, 1, r.Verdicts[ByPeer])
+			default:
+				require.Equal(t, 1, r.Verdicts[HalfClosed])
+			}
 		})
 	}
 }

@@ -3,11 +3,16 @@
 package docs_test
 
 import (
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -108,4 +113,263 @@ func TestReadmeIsShort(t *testing.T) {
 	for i, line := range d.lines {
 		assert.False(t, testPattern.MatchString(line), "README.md:%d names a test: move it to a page of docs/", i+1)
 	}
+}
+
+var (
+	linkPattern    = regexp.MustCompile(`\]\(([^()\s]+(?:\([^()\s]*\)[^()\s]*)?)\)`)
+	headingPattern = regexp.MustCompile(`^#{1,6}\s+(.*?)\s*#*$`)
+	labelPattern   = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+)
+
+// anchors returns the anchors of the headings of a document, in the form of GitHub.
+func (d document) anchors() map[string]bool {
+	list := map[string]bool{}
+	seen := map[string]int{}
+	prose, _ := d.split()
+	for _, line := range prose {
+		m := headingPattern.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		slug := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '_':
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, labelPattern.ReplaceAllString(m[1], "$1"))
+		if n := seen[slug]; n > 0 {
+			list[fmt.Sprintf("%s-%d", slug, n)] = true
+		} else {
+			list[slug] = true
+		}
+		seen[slug]++
+	}
+	return list
+}
+
+// broken returns what is wrong with a link of the document, "" if it resolves.
+func (d document) broken(t testing.TB, link string) string {
+	if strings.Contains(link, "://") {
+		if !strings.HasPrefix(link, "https://") {
+			return "is not https"
+		}
+		return ""
+	}
+	path, anchor, _ := strings.Cut(link, "#")
+	target := filepath.Join(root, filepath.FromSlash(d.path))
+	if path != "" {
+		target = filepath.Join(filepath.Dir(target), filepath.FromSlash(path))
+	}
+	if _, err := os.Stat(target); err != nil {
+		return "leads to no file"
+	}
+	if anchor != "" && strings.HasSuffix(target, ".md") && !readDocument(t, target).anchors()[anchor] {
+		return "has an anchor without a heading"
+	}
+	return ""
+}
+
+func TestLinksResolve(t *testing.T) {
+	list := documents(t)
+	for _, name := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "internal/README.md"} {
+		list = append(list, readDocument(t, filepath.Join(root, name)))
+	}
+	for _, d := range list {
+		prose, _ := d.split()
+		for i, line := range prose {
+			for _, m := range linkPattern.FindAllStringSubmatch(spanPattern.ReplaceAllString(line, "``"), -1) {
+				why := d.broken(t, m[1])
+				assert.Empty(t, why, "%s:%d: the link %s %s", d.path, i+1, m[1], why)
+			}
+		}
+	}
+}
+
+func TestBrokenLinksAreFound(t *testing.T) {
+	d := document{"docs/netty.md", nil}
+	for link, ok := range map[string]bool{
+		"../README.md": true, "results.md#guarantees": true, "night.md#symptoms": true, "https://netty.io/": true,
+		"../README.md#nonsense": false, "nonsense.md": false, "http://netty.io/": false,
+	} {
+		why := d.broken(t, link)
+		assert.Equal(t, ok, why == "", "%s: %q", link, why)
+	}
+}
+
+// importsOf returns the packages that go list prints with a template, by package. Names have no
+// module path.
+func importsOf(t *testing.T, template string) map[string][]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} {{join "+template+` " "}}`, "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	list := map[string][]string{}
+	for line := range strings.Lines(strings.ReplaceAll(string(out), modulePath+"/", "")) {
+		names := strings.Fields(line)
+		list[names[0]] = names[1:]
+	}
+	return list
+}
+
+// TestTheDiagramOfPackagesIsTrue compares the arrows in docs/README.md with the imports of the
+// public packages and programs.
+func TestTheDiagramOfPackagesIsTrue(t *testing.T) {
+	drawn := map[string][]string{}
+	for _, m := range regexp.MustCompile(`(?m)^    (\S+) +──▶ (.+)$`).FindAllStringSubmatch(readText(t, "docs", "README.md"), -1) {
+		drawn[m[1]] = strings.Split(m[2], ", ")
+		slices.Sort(drawn[m[1]])
+	}
+	all := importsOf(t, ".Imports")
+	for name, imports := range all {
+		imports = slices.DeleteFunc(imports, func(of string) bool {
+			_, own := all[of]
+			return !own || strings.Contains(of, "/")
+		})
+		assert.False(t, !strings.Contains(name, "internal") && !slices.Equal(imports, drawn[name]),
+			"%s imports %v, and docs/README.md has %v", name, imports, drawn[name])
+	}
+	for name := range drawn {
+		_, ok := all[name]
+		assert.True(t, ok, "docs/README.md has the package %s, which does not exist", name)
+	}
+}
+
+// TestPackagesLinkWhatTheDocumentsSay checks which packages link net/http and the client library of
+// Prometheus.
+func TestPackagesLinkWhatTheDocumentsSay(t *testing.T) {
+	deps := importsOf(t, ".Deps")
+	for name, http := range map[string]bool{
+		"wheel": false, "timer": false, "sourcelimit": false, "reap": false, "idle": true, "idlenet": true,
+	} {
+		got := slices.Contains(deps[name], "net/http")
+		assert.Equal(t, http, got, "%s links net/http: %v, want %v", name, got, http)
+		assert.NotContains(t, deps[name], "github.com/prometheus/client_golang/prometheus", "%s links Prometheus", name)
+	}
+}
+
+// forCheckers are the pages for checkers. The other pages name no test.
+var forCheckers = map[string]bool{"docs/claims.md": true, "docs/results.md": true}
+
+func TestPagesForUsersNameNoTests(t *testing.T) {
+	for _, d := range documents(t) {
+		if forCheckers[d.path] {
+			continue
+		}
+		for i, line := range d.lines {
+			assert.False(t, testPattern.MatchString(line), "%s:%d names a test: move it to docs/claims.md", d.path, i+1)
+		}
+	}
+}
+
+// proofPattern finds what shows a claim besides a test: a command or the simulation.
+var proofPattern = regexp.MustCompile("`(?:go|make) |(?i)\\bsimulation\\b")
+
+// unproved returns the rows of docs/claims.md with a claim that nothing shows.
+func unproved(lines []string) (rows []string) {
+	for _, line := range lines {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| claim |") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		if last := cells[len(cells)-1]; len(cells) != 2 || !testPattern.MatchString(last) && !proofPattern.MatchString(last) {
+			rows = append(rows, line)
+		}
+	}
+	return rows
+}
+
+// TestClaimsHaveTests checks that each claim has a test and each section a page of docs/.
+// TestTestsInDocumentsExist looks up the tests, and TestLinksResolve the pages.
+func TestClaimsHaveTests(t *testing.T) {
+	d := readDocument(t, filepath.Join(root, "docs", "claims.md"))
+	assert.Empty(t, unproved(d.lines), "no test shows these claims")
+	sections := 0
+	for i, line := range d.lines {
+		if strings.HasPrefix(line, "## ") {
+			sections++
+			assert.True(t, linkPattern.MatchString(line), "%s:%d: the section has no link to its page", d.path, i+1)
+		}
+	}
+	require.Positive(t, sections)
+}
+
+func TestClaimsWithoutTestsAreFound(t *testing.T) {
+	want := []string{"| it is fast | |", "| it is fast |", "| it is fast | everybody knows |"}
+	got := unproved(append([]string{
+		"| claim | shown by |", "|---|---|", "| it works | `TestIt` |", "| it works | simulation |", "| it works | `make model` |",
+	}, want...))
+	assert.Equal(t, want, got)
+}
+
+func readText(t *testing.T, elements ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{root}, elements...)...))
+	require.NoError(t, err)
+	return string(b)
+}
+
+// TestDependabotKnowsEachModule checks that each go.mod is in the configuration of Dependabot.
+func TestDependabotKnowsEachModule(t *testing.T) {
+	listed := readText(t, ".github", "dependabot.yml")
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() != "go.mod" {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		entry := "      - /" + strings.TrimPrefix(filepath.ToSlash(dir), ".") + "\n"
+		assert.Contains(t, listed, entry, ".github/dependabot.yml has no line %q", entry)
+		return err
+	})
+	require.NoError(t, err)
+}
+
+// TestTheDocumentsNameTheOldestGo checks that the README and the policy name the Go of go.mod. CI
+// runs the tests with it by make others.
+func TestTheDocumentsNameTheOldestGo(t *testing.T) {
+	line := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readText(t, "go.mod"))
+	if line == nil {
+		t.Fatal("go.mod has no go line")
+	}
+	for path, want := range map[string]string{
+		"README.md":             "Go " + line[1],
+		"docs/compatibility.md": "Go " + line[1],
+		"CONTRIBUTING.md":       "Go " + line[1],
+		"docs/start.md":         "Go " + line[1],
+	} {
+		assert.Contains(t, readText(t, path), want, "%s does not have %q", path, want)
+	}
+	gnet := regexp.MustCompile(`gnet/v2 (v\S+)`).FindStringSubmatch(readText(t, "go.mod"))
+	for _, path := range []string{"README.md", "docs/start.md"} {
+		assert.Contains(t, readText(t, path), "gnet/v2@"+gnet[1], "%s does not get gnet %s", path, gnet[1])
+	}
+}
+
+// TestTheChangelogHasVersions checks the form of the changelog: versions with dates and links, the
+// newest first, and known kinds of changes.
+func TestTheChangelogHasVersions(t *testing.T) {
+	text := readText(t, "CHANGELOG.md")
+	heading := regexp.MustCompile(`^## \[(Unreleased|\d+\.\d+\.\d+)\]( - \d{4}-\d{2}-\d{2})?$`)
+	kind := regexp.MustCompile(`^### (Added|Changed|Deprecated|Removed|Fixed|Security)$`)
+	versions := 0
+	for line := range strings.SplitSeq(text, "\n") {
+		if !strings.HasPrefix(line, "##") {
+			continue
+		}
+		m := heading.FindStringSubmatch(line)
+		switch {
+		case m == nil:
+			assert.True(t, kind.MatchString(line), "%q is not a heading of the form", line)
+			continue
+		case (m[1] == "Unreleased") != (m[2] == "") || (m[1] == "Unreleased") != (versions == 0):
+			t.Errorf("%q: only the first heading is Unreleased, the others have dates", line)
+		case !strings.Contains(text, "\n["+m[1]+"]: https://"):
+			t.Errorf("%s has no link at the end", m[1])
+		}
+		versions++
+	}
+	assert.GreaterOrEqual(t, versions, 2, "there is no version")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 const testTick = 10 * time.Millisecond
@@ -409,3 +410,5 @@ func TestNoOperationAllocates(t *testing.T) {
 	round()
 	require.Zero(t, testing.AllocsPerRun(100, round))
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,19 +3,28 @@ package check
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/annotations"
 	"github.com/stretchr/testify/assert"
+	// Keeps the module with the schema in go.mod; the package is empty.
 	"github.com/stretchr/testify/require"
+	_ "k8s.io/kubernetes/pkg/generated"
 )
 
 // folder has the programs that are built for the tests.
@@ -126,4 +135,93 @@ func durationOf(t *testing.T, args []string, name string) time.Duration {
 	d, err := time.ParseDuration(value)
 	require.NoError(t, err, "--%s", name)
 	return d
+}
+
+// A memory is a storage for PromQL with series that begin at time 0.
+type memory []promql.Series
+
+// add adds a series in the notation of promtool, such as `up{job="a"} 1x4 0x3`.
+func (m *memory) add(text string, interval time.Duration) error {
+	metric, values, err := parser.ParseSeriesDesc(text)
+	if err != nil {
+		return err
+	}
+	series := promql.Series{Metric: metric}
+	for i, v := range values {
+		if !v.Omitted {
+			series.Floats = append(series.Floats, promql.FPoint{T: int64(i) * interval.Milliseconds(), F: v.Value})
+		}
+	}
+	*m = append(*m, series)
+	return nil
+}
+
+// Querier implements storage.Queryable.
+func (m memory) Querier(_, _ int64) (storage.Querier, error) {
+	return &storage.MockQuerier{
+		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+			found := &seriesSet{next: -1}
+			for _, series := range m {
+				if !slices.ContainsFunc(matchers, func(l *labels.Matcher) bool { return !l.Matches(series.Metric.Get(l.Name)) }) {
+					found.series = append(found.series, series)
+				}
+			}
+			return found
+		},
+	}, nil
+}
+
+// A seriesSet iterates over series.
+type seriesSet struct {
+	series []promql.Series
+	next   int
+}
+
+func (s *seriesSet) Next() bool                        { s.next++; return s.next < len(s.series) }
+func (s *seriesSet) At() storage.Series                { return promql.NewStorageSeries(s.series[s.next]) }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+
+var _ storage.Queryable = memory(nil)
+
+// writeSchemas makes a JSON schema for each kind of Kubernetes from the OpenAPI document in its
+// module, and returns the folder. The version of k8s.io/kubernetes in go.mod is the oldest release
+// that the manifests support.
+func writeSchemas(t *testing.T) string {
+	t.Helper()
+	module := strings.TrimSpace(output(t, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"))
+	b, err := os.ReadFile(filepath.Join(module, "api", "openapi-spec", "swagger.json"))
+	require.NoError(t, err)
+	var document struct {
+		Definitions map[string]map[string]any `json:"definitions"`
+	}
+	require.NoError(t, json.Unmarshal(b, &document))
+	dir := t.TempDir()
+	write := func(name string, schema any) {
+		b, err := json.Marshal(schema)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o600))
+	}
+	for name, definition := range document.Definitions {
+		if definition["format"] == "int-or-string" {
+			definition["type"] = []string{"integer", "string"}
+			delete(definition, "format")
+		}
+		if _, more := definition["additionalProperties"]; definition["properties"] != nil && !more {
+			definition["additionalProperties"] = false // an unknown field is a mistake
+		}
+		kinds, _ := definition["x-kubernetes-group-version-kind"].([]any)
+		for _, kind := range kinds {
+			kind := kind.(map[string]any)
+			of := []string{kind["kind"].(string)}
+			// kubeconform uses these names.
+			if group, _, _ := strings.Cut(kind["group"].(string), "."); group != "" {
+				of = append(of, group)
+			}
+			of = append(of, kind["version"].(string))
+			write(strings.ToLower(strings.Join(of, "-"))+".json", map[string]any{"$ref": "definitions.json#/definitions/" + name})
+		}
+	}
+	write("definitions.json", map[string]any{"definitions": document.Definitions})
+	return dir
 }

@@ -9,8 +9,7 @@ import (
 )
 
 func TestATimerHasAGoroutineOnlyWhileSomethingIsPending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
 		driving := func() bool {
 			synctest.Wait()
 			timer.core.mu.Lock()

@@ -20,8 +20,7 @@ import (
 
 func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
 	const ms = time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{Executor: spawn})
+	inBubble(t, Config{Executor: spawn}, func(t *testing.T, timer *Timer) {
 		rate, delay := newDiary(), newDiary()
 		every, err := timer.Every(25*ms, rate.write)
 		require.NoError(t, err)
@@ -46,14 +45,11 @@ func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
 }
 
 func TestRunsOfOneTimeoutDoNotOverlap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{Executor: spawn})
+	inBubble(t, Config{Executor: spawn}, func(t *testing.T, timer *Timer) {
 		runs := newDiary()
 		var running atomic.Int32
 		every, err := timer.Every(time.Second, func() {
-			if running.Add(1) > 1 {
-				t.Error("two runs at the same time")
-			}
+			assert.EqualValues(t, 1, running.Add(1), "two runs at the same time")
 			runs.write()
 			time.Sleep(2500 * time.Millisecond)
 			running.Add(-1)
@@ -93,8 +89,7 @@ func TestARunAfterAStall(t *testing.T) {
 	for skipAfter, want := range map[time.Duration][]time.Duration{
 		0: {s, 2 * s, 63 * s, 64 * s, 65 * s}, 5 * s: {s, 2 * s, 64 * s, 65 * s},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			timer := newTestTimer(t, Config{SkipAfter: skipAfter})
+		inBubble(t, Config{SkipAfter: skipAfter}, func(t *testing.T, timer *Timer) {
 			runs, once := newDiary(), newDiary()
 			_, err := timer.Every(s, runs.write)
 			require.NoError(t, err)
@@ -123,9 +118,7 @@ func TestAResetIsNotOverwrittenByARefusal(t *testing.T) {
 			if refusals.Add(1) > 1 {
 				return spawn(run)
 			}
-			if !(<-handle).Reset(time.Hour) {
-				t.Error("it is pending")
-			}
+			assert.True(t, (<-handle).Reset(time.Hour), "it is pending")
 			return errors.New("full")
 		}})
 		runs := newDiary()
@@ -368,8 +361,7 @@ func TestARefusedTaskThatIsTooLateIsSkipped(t *testing.T) {
 
 // TestRefusalsAreBounded has an executor that refuses all tasks, until they are stopped.
 func TestRefusalsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{Executor: func(func()) error { return errors.New("closed") }})
+	inBubble(t, Config{Executor: func(func()) error { return errors.New("closed") }}, func(t *testing.T, timer *Timer) {
 		add(t, timer, time.Hour, func() {}) // keeps the driver
 		var timeouts []*Timeout
 		for range 10 {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -16,8 +15,7 @@ import (
 )
 
 func TestStopAndResetReportLikeTimeTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
 		runs := newDiary()
 		timeout := add(t, timer, time.Second, runs.write)
 		require.True(t, timeout.Reset(2*time.Second))
@@ -36,8 +34,7 @@ func TestStopAndResetReportLikeTimeTimer(t *testing.T) {
 func TestResetWithinTheTask(t *testing.T) {
 	for name, executor := range map[string]func(func()) error{"inline": nil, "executor": spawn} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				timer := newTestTimer(t, Config{Executor: executor})
+			inBubble(t, Config{Executor: executor}, func(t *testing.T, timer *Timer) {
 				runs := newDiary()
 				handle := make(chan *Timeout, 1)
 				handle <- add(t, timer, time.Second, func() {
@@ -60,8 +57,7 @@ func TestResetWithinTheTask(t *testing.T) {
 }
 
 func TestATimeoutInALogIsText(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
 		timeout := add(t, timer, 5*time.Second, nothing)
 		var log syncbuf.Buffer
 		slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "timeout", timeout, "all", []*Timeout{timeout})

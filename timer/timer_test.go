@@ -20,8 +20,7 @@ func TestATaskRunsOnceWithinATick(t *testing.T) {
 	for _, d := range []time.Duration{
 		-time.Hour, 0, 1, tick - 1, tick, tick + 1, 64 * tick, 64*tick + 1, time.Second, time.Hour, 400 * 24 * time.Hour,
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			timer := newTestTimer(t, Config{})
+		inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
 			time.Sleep(3 * time.Millisecond) // between two ticks
 			runs := newDiary()
 			timeout := add(t, timer, d, runs.write)
@@ -38,8 +37,7 @@ func TestATaskRunsOnceWithinATick(t *testing.T) {
 }
 
 func TestAnEarlierDeadlineWakesTheTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
 		runs := newDiary()
 		add(t, timer, time.Hour, runs.write)
 		moved := add(t, timer, 2*time.Hour, runs.write)
@@ -53,8 +51,7 @@ func TestAnEarlierDeadlineWakesTheTimer(t *testing.T) {
 }
 
 func TestALongDelayIsNotAnOverflow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{Tick: 1})
+	inBubble(t, Config{Tick: 1}, func(t *testing.T, timer *Timer) {
 		timeout := add(t, timer, 1<<63-1, nothing)
 		time.Sleep(80 * 365 * 24 * time.Hour)
 		require.True(t, timeout.Pending())
@@ -88,8 +85,7 @@ func TestAnErrorNamesAFaultOnce(t *testing.T) {
 }
 
 func TestShutdownReturnsTheTimeoutsThatWereNotRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
+	inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
 		add(t, timer, time.Second, nothing)
 		add(t, timer, time.Hour, nothing).Stop()
 		hour := add(t, timer, time.Hour, nothing)
@@ -115,8 +111,7 @@ func TestShutdownReturnsTheTimeoutsThatWereNotRun(t *testing.T) {
 func TestShutdownWaitsForRunningTasks(t *testing.T) {
 	for name, executor := range map[string]func(func()) error{"inline": nil, "executor": spawn} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				timer := newTestTimer(t, Config{Executor: executor})
+			inBubble(t, Config{Executor: executor}, func(t *testing.T, timer *Timer) {
 				var ended atomic.Bool
 				handle := make(chan *Timeout, 1)
 				retry := add(t, timer, time.Second, func() {
@@ -177,6 +172,12 @@ func newTestTimer(t testing.TB, cfg Config) *Timer {
 		require.NoError(t, err)
 	})
 	return timer
+}
+
+// inBubble runs a test with a Timer in virtual time.
+func inBubble(t *testing.T, cfg Config, test func(t *testing.T, timer *Timer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newTestTimer(t, cfg)) })
 }
 
 // spawn is an executor with a goroutine for each task.

@@ -83,22 +83,25 @@ func (v *visit) closed() (names string) {
 	return names
 }
 
+// opens opens connections and checks which ones have been closed since the beginning.
+func (v *visit) opens(t *testing.T, names, from, closed string, why ...any) {
+	t.Helper()
+	v.open(names, from)
+	require.Equal(t, closed, v.closed(), why...)
+}
+
 func TestTheOldestOfTheLargestNetworkMakesRoom(t *testing.T) {
 	v := newVisit(4)
 	v.open("a", "10.0.0.1:1")
 	v.open("bcd", "10.0.0.2:1")
 	require.Empty(t, v.closed())
-	v.open("e", "10.0.0.3:1")
-	require.Equal(t, "b", v.closed())
+	v.opens(t, "e", "10.0.0.3:1", "b")
 	v.state("b", http.StateClosed) // as net/http does
-	v.open("f", "10.0.0.2:1")
-	require.Equal(t, "bc", v.closed(), "the newest connection stays, although its network has the most")
+	v.opens(t, "f", "10.0.0.2:1", "bc", "the newest connection stays, although its network has the most")
 	v.state("a", http.StateClosed)
-	v.open("g", "10.0.0.4:1")
-	require.Equal(t, "bc", v.closed(), "there was room")
+	v.opens(t, "g", "10.0.0.4:1", "bc", "there was room")
 	v.state("g", http.StateHijacked)
-	v.open("h", "10.0.0.5:1")
-	require.Equal(t, "bc", v.closed(), "there was room")
+	v.opens(t, "h", "10.0.0.5:1", "bc", "there was room")
 	require.Len(t, v.all, 4)
 }
 
@@ -125,14 +128,11 @@ func TestAnIPv6NetworkCountsOnce(t *testing.T) {
 	v.open("c", "[2001:db8:0:2:ffff::1]:1")
 	v.open("d", "[2001:db8:0:2:1:2:3:4%eth0]:1")
 	v.open("e", "10.0.0.1:1")
-	v.open("f", "[::ffff:10.0.0.1]:1")
-	require.Equal(t, "bc", v.closed())
-	v.open("g", "10.0.0.1:1")
-	require.Equal(t, "bce", v.closed(), "an address counts as IPv4 if it is mapped to IPv6")
+	v.opens(t, "f", "[::ffff:10.0.0.1]:1", "bc")
+	v.opens(t, "g", "10.0.0.1:1", "bce", "an address counts as IPv4 if it is mapped to IPv6")
 	unix := newVisit(1)
 	unix.open("a", "")
-	unix.open("b", "")
-	require.Equal(t, "a", unix.closed())
+	unix.opens(t, "b", "", "a")
 }
 
 func TestAConnectionWithTheTokenStays(t *testing.T) {
@@ -140,33 +140,26 @@ func TestAConnectionWithTheTokenStays(t *testing.T) {
 	v.open("abc", "10.0.0.1:1")
 	v.ask("a", "/api/connections", true)
 	v.state("a", http.StateIdle)
-	v.open("d", "10.0.0.1:1")
-	require.Equal(t, "b", v.closed())
+	v.opens(t, "d", "10.0.0.1:1", "b")
 	v.ask("a", "/metrics", false)
-	v.open("e", "10.0.0.2:1")
-	require.Equal(t, "ab", v.closed(), "the last request of a had no token")
+	v.opens(t, "e", "10.0.0.2:1", "ab", "the last request of a had no token")
 	for name := range strings.SplitSeq("cde", "") {
 		v.ask(name, "/api/events", true)
 	}
-	v.open("f", "10.0.0.3:1")
-	require.Equal(t, "abc", v.closed(), "all have the token, and one place is for the newest")
+	v.opens(t, "f", "10.0.0.3:1", "abc", "all have the token, and one place is for the newest")
 }
 
 func TestTheConnectionOfTheNewestProbeStays(t *testing.T) {
 	v := newVisit(3)
 	v.open("abc", "10.0.0.1:1")
 	v.ask("a", "/livez", false)
-	v.open("d", "10.0.0.1:1")
-	require.Equal(t, "b", v.closed())
+	v.opens(t, "d", "10.0.0.1:1", "b")
 	v.ask("c", "/readyz", false)
-	v.open("e", "10.0.0.1:1")
-	require.Equal(t, "bd", v.closed(), "a and c answer")
+	v.opens(t, "e", "10.0.0.1:1", "bd", "a and c answer")
 	v.state("a", http.StateIdle)
-	v.open("fgh", "10.0.0.3:1")
-	require.Equal(t, "abdef", v.closed(), "c is the newest probe")
+	v.opens(t, "fgh", "10.0.0.3:1", "abdef", "c is the newest probe")
 	v.state("c", http.StateIdle)
-	v.open("i", "10.0.0.1:1")
-	require.Equal(t, "abcdef", v.closed(), "its probe is answered")
+	v.opens(t, "i", "10.0.0.1:1", "abcdef", "its probe is answered")
 }
 
 // TestAnUnansweredRequestIsNotLost has a probe that is answered while newer probes are, and a
@@ -183,17 +176,13 @@ func TestAnUnansweredRequestIsNotLost(t *testing.T) {
 	require.NoError(t, err)
 	defer v.conns["b"].Conn.Close()
 	eventually(t, "the request arrives", func() bool { return hasUnread(v.conns["b"]) })
-	v.open("e", "10.0.0.1:1")
-	require.Equal(t, "c", v.closed(), "a and d answer, b has not read")
-	v.open("f", "10.0.0.2:1")
-	require.Equal(t, "ce", v.closed())
-	v.open("g", "10.0.0.1:1")
-	require.Equal(t, "ace", v.closed(), "all of the network are busy")
+	v.opens(t, "e", "10.0.0.1:1", "c", "a and d answer, b has not read")
+	v.opens(t, "f", "10.0.0.2:1", "ce")
+	v.opens(t, "g", "10.0.0.1:1", "ace", "all of the network are busy")
 	_, err = io.ReadFull(v.conns["b"].Conn, make([]byte, 24))
 	require.NoError(t, err)
 	v.state("d", http.StateIdle)
-	v.open("h", "10.0.0.1:1")
-	require.Equal(t, "abce", v.closed(), "b and d are not busy")
+	v.opens(t, "h", "10.0.0.1:1", "abce", "b and d are not busy")
 	require.NoError(t, client.Close())
 }
 
@@ -206,11 +195,9 @@ func TestARequestIsAnsweredForASecond(t *testing.T) {
 		v.ask("b", "/readyz", false)
 		v.state("b", http.StateIdle)
 		time.Sleep(answerTime - 1)
-		v.open("c", "10.0.0.1:1")
-		require.Equal(t, "b", v.closed())
+		v.opens(t, "c", "10.0.0.1:1", "b")
 		time.Sleep(time.Nanosecond)
-		v.open("d", "10.0.0.1:1")
-		require.Equal(t, "ab", v.closed())
+		v.opens(t, "d", "10.0.0.1:1", "ab")
 	})
 }
 
@@ -259,8 +246,7 @@ func TestARequestDuringTheGraceIsNotLost(t *testing.T) {
 		v.open("b", "10.0.0.2:1")
 		r := httptest.NewRequest("GET", "/api/connections", nil).WithContext(v.ctx["a"])
 		time.AfterFunc(grace-1, func() { v.begin(r, true) })
-		v.open("c", "10.0.0.3:1")
-		require.Equal(t, "b", v.closed())
+		v.opens(t, "c", "10.0.0.3:1", "b")
 
 		v = newVisit(1)
 		v.open("a", "10.0.0.1:1")

@@ -43,9 +43,7 @@ func TestThePageShowsItsServer(t *testing.T) {
 
 // TestTheWheelTurns checks that the hand moves between frames.
 func TestTheWheelTurns(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 100})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector(".ring")`)
+	f, tab := show(t, scene{loops: 1, connections: 100}, `document.querySelector(".ring")`)
 	turns := eval[int](t, tab, `new Promise(done => {
 		const pictures = new Set(), hand = document.querySelectorAll(".ring canvas")[1];
 		const from = performance.now(), look = () => {
@@ -94,9 +92,7 @@ func TestReapedConnectionsFly(t *testing.T) {
 
 // TestARingIsDrawnInItsSectors has a ring of four sectors, which fill its left and its right half.
 func TestARingIsDrawnInItsSectors(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 400, few: true})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector(".ring")`)
+	_, tab := show(t, scene{loops: 1, connections: 400, few: true}, `document.querySelector(".ring")`)
 	wait(t, tab, `(() => {
 		const c = document.querySelector(".ring canvas"), s = c.width, d = c.getContext("2d").getImageData(0, 0, s, s).data;
 		const blue = [0, 0];
@@ -109,9 +105,7 @@ func TestARingIsDrawnInItsSectors(t *testing.T) {
 }
 
 func TestThePageReportsABlockedLoopAndKeepsItsRing(t *testing.T) {
-	f := serve(t, scene{loops: 2, connections: 400})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelectorAll(".ring").length === 2`)
+	f, tab := show(t, scene{loops: 2, connections: 400}, `document.querySelectorAll(".ring").length === 2`)
 	f.set(func(s *scene) { s.blocked = true })
 	wait(t, tab, `document.querySelector("#status").textContent === "blocked" && document.querySelector("#retry").textContent.includes("does not answer")`)
 	require.Equal(t, 2, eval[int](t, tab, `document.querySelectorAll(".ring").length`))
@@ -121,9 +115,7 @@ func TestThePageReportsABlockedLoopAndKeepsItsRing(t *testing.T) {
 
 // TestThePageTellsThatVerdictsAreHeld has a server that hears nothing for a while.
 func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
-	f := serve(t, scene{loops: 2, connections: 400})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector("#outages").dataset.value === "0"`)
+	f, tab := show(t, scene{loops: 2, connections: 400}, `document.querySelector("#outages").dataset.value === "0"`)
 	require.Equal(t, "none", eval[string](t, tab, `document.querySelector("#away").textContent`))
 	const shown = `document.querySelector("#held").checkVisibility()`
 	require.False(t, eval[bool](t, tab, shown))
@@ -140,9 +132,7 @@ func TestThePageTellsThatVerdictsAreHeld(t *testing.T) {
 }
 
 func TestARowEndsWithItsConnection(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 3})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelectorAll("#idle tbody tr").length === 3`)
+	f, tab := show(t, scene{loops: 1, connections: 3}, `document.querySelectorAll("#idle tbody tr").length === 3`)
 	f.set(func(s *scene) { s.connections, s.gone = 2, "1-1-1001" })
 	wait(t, tab, `document.querySelectorAll("#idle tbody tr").length === 2 && !document.querySelector('[data-id="1-1-1001"]')`)
 	require.Equal(t, []string{"1-0-1000", "1-2-1002"},
@@ -154,9 +144,7 @@ func TestARowEndsWithItsConnection(t *testing.T) {
 // TestRowsStandStillUnderThePointer closes the connection of the row above the pointer. The row
 // below it must not move, so that a click kicks the intended connection.
 func TestRowsStandStillUnderThePointer(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 3})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelectorAll("#idle tbody tr").length === 3`)
+	f, tab := show(t, scene{loops: 1, connections: 3}, `document.querySelectorAll("#idle tbody tr").length === 3`)
 	at := eval[[]float64](t, tab, `(() => {
 		const row = document.querySelector('[data-id="1-2-1002"]');
 		row.scrollIntoView({block: "center"});
@@ -175,9 +163,7 @@ func TestRowsStandStillUnderThePointer(t *testing.T) {
 func TestKick(t *testing.T) {
 	const first = `document.querySelector('[data-id="1-0-1000"] button.kick').click()`
 	const message = `document.querySelector("#message").textContent`
-	f := serve(t, scene{loops: 1, connections: 3, writable: true, token: "s3cret+/="})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector("button.kick")`)
+	f, tab := show(t, scene{loops: 1, connections: 3, writable: true, token: "s3cret+/="}, `document.querySelector("button.kick")`)
 
 	run(t, tab, chromedp.Evaluate(first, nil))
 	wait(t, tab, message+`.startsWith("The token is missing.")`)
@@ -241,9 +227,7 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 }
 
 func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 3})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector("button.kick")`)
+	_, tab := show(t, scene{loops: 1, connections: 3}, `document.querySelector("button.kick")`)
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll(
 		"button.kick:enabled, #timeouts input:enabled, #timeouts button:enabled").length`))
 	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "the server was started without an admin token")
@@ -251,9 +235,7 @@ func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
 
 // TestAPageThatNeedsAToken has a server that requires a token for reading.
 func TestAPageThatNeedsAToken(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 3, writable: true, token: "s3cret", private: true})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector("#retry").textContent === "a token is needed" && document.activeElement.id === "secret"`)
+	f, tab := show(t, scene{loops: 1, connections: 3, writable: true, token: "s3cret", private: true}, `document.querySelector("#retry").textContent === "a token is needed" && document.activeElement.id === "secret"`)
 	require.Equal(t, "disconnected", eval[string](t, tab, `document.querySelector("#status").textContent`))
 	run(t, tab, chromedp.SendKeys("#token input", "s3cret\r", chromedp.ByQuery))
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
@@ -314,9 +296,7 @@ func TestNothingIsMarkup(t *testing.T) {
 
 // TestReconnects stops the server and starts another one with smaller counters.
 func TestReconnects(t *testing.T) {
-	f := serve(t, scene{loops: 2, connections: 1000, reaped: 500, uptime: 5000})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
+	f, tab := show(t, scene{loops: 2, connections: 1000, reaped: 500, uptime: 5000}, `document.querySelector("#status").textContent === "ready"`)
 	f.stop()
 	wait(t, tab, `document.querySelector("#status").textContent === "disconnected"`)
 	require.Regexp(t, `next try in [12] s`, eval[string](t, tab, `document.querySelector("#retry").textContent`))
@@ -339,9 +319,7 @@ func TestReconnects(t *testing.T) {
 
 // TestARefusedViewerIsToldWhy has a viewer that is refused, and one that loses its place.
 func TestARefusedViewerIsToldWhy(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 3, crowded: "32 viewers already"})
-	tab, _ := open(t, f)
-	wait(t, tab, `/^32 viewers already; next try in \d s$/.test(document.querySelector("#retry").textContent)`)
+	f, tab := show(t, scene{loops: 1, connections: 3, crowded: "32 viewers already"}, `/^32 viewers already; next try in \d s$/.test(document.querySelector("#retry").textContent)`)
 	f.set(func(s *scene) { s.crowded = "" })
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
 	f.set(func(s *scene) { s.ended, s.crowded = "another took the place", "32 viewers already" })
@@ -350,9 +328,7 @@ func TestARefusedViewerIsToldWhy(t *testing.T) {
 
 // TestAHiddenPageDisconnects hides the page, which must leave the server alone until it is visible.
 func TestAHiddenPageDisconnects(t *testing.T) {
-	f := serve(t, scene{loops: 1, connections: 3})
-	tab, _ := open(t, f)
-	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
+	f, tab := show(t, scene{loops: 1, connections: 3}, `document.querySelector("#status").textContent === "ready"`)
 	require.Equal(t, 1, f.viewers())
 	hide := func(hidden bool) {
 		run(t, tab, chromedp.Evaluate(fmt.Sprintf(`Object.defineProperty(document, "hidden", {configurable: true, get: () => %v});
@@ -365,6 +341,15 @@ func TestAHiddenPageDisconnects(t *testing.T) {
 	hide(false)
 	require.Eventually(t, func() bool { return f.viewers() == 1 }, 5*time.Second, 10*time.Millisecond)
 	wait(t, tab, `document.querySelector("#status").textContent === "ready"`)
+}
+
+// show opens the page of a server with a scene, and waits for a condition.
+func show(t *testing.T, s scene, condition string) (*fake, context.Context) {
+	t.Helper()
+	f := serve(t, s)
+	tab, _ := open(t, f)
+	wait(t, tab, condition)
+	return f, tab
 }
 
 // open opens the page of a server in a browser of its own. An option is a path or a media feature.

@@ -19,7 +19,7 @@ import (
 
 // The helpers are in the file of the examples, so that each example on pkg.go.dev is a whole
 // program: newApp makes a handler of functions, watch makes its Reaper, serve runs both, connect is
-// a client.
+// a client, check ends the program after an error.
 
 // An app is a gnet.EventHandler made of functions, so that an example reads from top to bottom.
 type app struct {
@@ -52,9 +52,7 @@ func (a *app) OnBoot(eng gnet.Engine) gnet.Action {
 	f := os.NewFile(uintptr(fd), "listener")
 	defer f.Close()
 	ln, err := net.FileListener(f)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer ln.Close()
 	a.addr = ln.Addr().String() // with the port that the kernel chose
 	return gnet.None
@@ -75,12 +73,17 @@ func (a *app) OnClose(_ gnet.Conn, err error) gnet.Action {
 	return gnet.None
 }
 
-// watch returns a Reaper for an app.
-func watch(a *app, cfg idle.Config) *idle.Reaper {
-	reaper, err := idle.Middleware(a, cfg)
+// check ends the program if there is an error.
+func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// watch returns a Reaper for an app.
+func watch(a *app, cfg idle.Config) *idle.Reaper {
+	reaper, err := idle.Middleware(a, cfg)
+	check(err)
 	return reaper
 }
 
@@ -89,9 +92,7 @@ func serve(reaper *idle.Reaper, a *app) (addr string, stop func()) {
 	running, ended := context.WithCancel(context.Background())
 	go func() {
 		defer ended()
-		if err := gnet.Run(reaper, "tcp://127.0.0.1:0", gnet.WithLogger(silentLog{})); err != nil {
-			log.Fatal(err)
-		}
+		check(gnet.Run(reaper, "tcp://127.0.0.1:0", gnet.WithLogger(silentLog{})))
 	}()
 	<-a.booted
 	return a.addr, func() {
@@ -103,9 +104,7 @@ func serve(reaper *idle.Reaper, a *app) (addr string, stop func()) {
 // connect returns a connection to an app that has opened it.
 func connect(addr string) net.Conn {
 	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	read(c, "hello\n")
 	return c
 }
@@ -132,9 +131,7 @@ func (silentLog) Fatalf(string, ...any) {}
 func ExampleMiddleware() {
 	h := newApp()
 	reaper, err := idle.Middleware(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -147,9 +144,7 @@ func ExampleMiddleware() {
 // A client notices that its server no longer answers.
 func ExampleMiddleware_client() {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // a server that never answers
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer silent.Close()
 
 	h := newApp()
@@ -157,16 +152,10 @@ func ExampleMiddleware_client() {
 		Interval: 50 * time.Millisecond,
 		Ping:     func(gnet.Conn) []byte { return []byte("PING\n") },
 	}})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	client, err := gnet.NewClient(reaper, gnet.WithLogger(silentLog{}))
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := client.Start(); err != nil {
-		log.Fatal(err)
-	}
+	check(err)
+	check(client.Start())
 	if _, err := client.Dial("tcp", silent.Addr().String()); err != nil {
 		log.Fatal(err)
 	}
@@ -210,9 +199,7 @@ func ExampleConfig_maxConnections() {
 	defer connect(addr).Close()
 	defer connect(addr).Close()
 	third, err := net.Dial("tcp", addr)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer third.Close()
 	heard, _ := io.ReadAll(third)
 	fmt.Printf("%s", heard)
@@ -235,9 +222,7 @@ func ExampleConfig_observeOnly() {
 	}
 	fmt.Println(reaper.Stats().Observed.Total(), "would be closed,", reaper.Connections(), "is open")
 
-	if err := reaper.Update(func(cfg *idle.Config) { cfg.ObserveOnly = false }); err != nil {
-		log.Fatal(err)
-	}
+	check(reaper.Update(func(cfg *idle.Config) { cfg.ObserveOnly = false }))
 	fmt.Println("and now:", errors.Is(<-h.closed, reap.ReadIdle))
 	// Output:
 	// 1 would be closed, 1 is open
@@ -404,9 +389,7 @@ func ExampleConn_Ready() {
 		fmt.Fprint(c, msg)
 		read(c, "ok\n")
 		found, err := reaper.Inspect(context.Background(), idle.Query{Limit: 1})
-		if err != nil {
-			log.Fatal(err)
-		}
+		check(err)
 		fmt.Printf("%v after %s", found.Connections[0].State, msg)
 	}
 	// Output:
@@ -459,9 +442,7 @@ func ExampleConn_Exempt() {
 
 	defer connect(addr).Close()
 	found, err := reaper.Inspect(context.Background(), idle.Query{Limit: 1})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	fmt.Println(found.Connections[0].State)
 	// Output: exempt
 }
@@ -474,9 +455,7 @@ func ExampleReaper_Update() {
 	defer stop()
 	defer connect(addr).Close()
 
-	if err := reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = 200 * time.Millisecond }); err != nil {
-		log.Fatal(err)
-	}
+	check(reaper.Update(func(cfg *idle.Config) { cfg.ReadTimeout = 200 * time.Millisecond }))
 	var reason *idle.ReapError
 	if errors.As(<-h.closed, &reason) {
 		fmt.Println(reason.Reason, "limit", reason.Limit)
@@ -522,9 +501,7 @@ func ExampleReaper_Inspect() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	found, err := reaper.Inspect(ctx, idle.Query{Limit: 20, States: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	fmt.Println(found.States["open"], "open")
 	for _, info := range found.Connections {
 		fmt.Println(info.Remote.String() == c.LocalAddr().String(), info.State, info.Due > time.Minute)
@@ -545,9 +522,7 @@ func ExampleReaper_Kick() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	found, err := reaper.Inspect(ctx, idle.Query{Limit: 1, By: "age"})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	fmt.Println(reaper.Kick(ctx, found.Connections[0].ID))
 	fmt.Println(<-h.closed)
 	fmt.Println(reaper.Kick(ctx, found.Connections[0].ID))
@@ -570,9 +545,7 @@ func ExampleReaper_Drain() {
 	c := connect(addr)
 	defer c.Close()
 
-	if err := reaper.Drain(100*time.Millisecond, 200*time.Millisecond); err != nil {
-		log.Fatal(err)
-	}
+	check(reaper.Drain(100*time.Millisecond, 200*time.Millisecond))
 	heard, _ := io.ReadAll(c)
 	fmt.Printf("%s", heard)
 	fmt.Println(errors.Is(<-h.closed, reap.Drained), reaper.Connections(), "left")

@@ -9,9 +9,11 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,9 +22,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/prober"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
@@ -245,4 +249,205 @@ func TestFloods(t *testing.T) {
 			require.Contains(t, server.log.String(), "accepting resumes")
 		})
 	}
+}
+
+// attacks are what clients without the token send, by name. An attack ends when its context does.
+var attacks = map[string]func(context.Context, net.Conn){
+	"silent":        sendAndRead(""),
+	"half a header": sendAndRead("GET /livez HTTP/1.1\r\nHost: local"),
+	"kept alive":    sendAndRead("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+	"no body":       sendAndRead("GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"),
+	"no large body": sendAndRead("GET /readyz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n"),
+	"no token":      sendAndRead("POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"),
+	"no options":    sendAndRead("OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"),
+	"slow header":   sendSlowly("GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ", "x"),
+	"slow body":     sendSlowly("POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\n{\r\n"),
+	"many requests": sendSlowly("", strings.Repeat("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 5)),
+	"reads no answer": func(ctx context.Context, c net.Conn) {
+		_ = c.(*net.TCPConn).SetReadBuffer(1)
+		_, _ = io.WriteString(c, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 20))
+		<-ctx.Done()
+	},
+	"reads no frame": func(ctx context.Context, c net.Conn) {
+		_ = c.(*net.TCPConn).SetReadBuffer(1)
+		_, _ = io.WriteString(c, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		<-ctx.Done()
+	},
+}
+
+// sendAndRead returns an attack that sends a text, and then reads until the connection is closed.
+func sendAndRead(text string) func(context.Context, net.Conn) {
+	return func(_ context.Context, c net.Conn) {
+		_, _ = io.WriteString(c, text)
+		_, _ = io.Copy(io.Discard, c)
+	}
+}
+
+// sendSlowly returns an attack that sends a text, and then another one again and again.
+func sendSlowly(text, again string) func(context.Context, net.Conn) {
+	return func(ctx context.Context, c net.Conn) {
+		go func() { _, _ = io.Copy(io.Discard, c) }()
+		for _, err := io.WriteString(c, text); err == nil && sleep(ctx, 50*time.Millisecond); {
+			_, err = io.WriteString(c, again)
+		}
+	}
+}
+
+// A crowd is a number of attackers, and where they come from.
+type crowd struct {
+	size      int
+	addresses string
+}
+
+// besiege runs an attack on an address until ctx is done. Each attacker has one connection at a
+// time, and opens another one when it is closed.
+func besiege(ctx context.Context, addr string, from crowd, attack func(context.Context, net.Conn)) (wait func()) {
+	var attackers sync.WaitGroup
+	for i := range from.size {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: map[string]net.IP{
+			"one address": net.IPv4(127, 0, 1, 1), "many addresses": net.IPv4(127, 0, 2, byte(1+i)), "the address of the prober": net.IPv4(127, 0, 0, 1),
+		}[from.addresses]}}
+		attackers.Go(func() {
+			for sleep(ctx, 10*time.Millisecond) {
+				c, err := dialer.DialContext(ctx, "tcp", addr)
+				if err != nil {
+					continue
+				}
+				stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+				attack(ctx, c)
+				stop()
+				_ = c.Close()
+			}
+		})
+	}
+	return attackers.Wait
+}
+
+// asks sends a request on a connection of its own, as a kubelet does, and returns the status, 0 if
+// there is no answer within the timeout of the probes in deploy/.
+func asks(ctx context.Context, method, url, token string) (status int, body string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if req.Close = true; token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(text)
+}
+
+// TestTheOperatorAlwaysGetsIn runs each attack from the address of the prober, and in its long form
+// from another one and from many, while the prober asks for /livez and /readyz, and an operator
+// lists connections, kicks one, and opens the page. If most clients have one address, each of them
+// has 20 ms for its request: on a machine that starves the prober for longer, an attempt proves
+// nothing.
+func TestTheOperatorAlwaysGetsIn(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	srv, stop := startIn(t, Config{
+		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour},
+		Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
+	})
+	for name, attack := range attacks {
+		crowds := []crowd{{70, "the address of the prober"}}
+		if needs.IsLong() {
+			crowds = append(crowds, crowd{70, "one address"}, crowd{70, "many addresses"})
+		}
+		if needs.IsLong() && name == "no body" {
+			crowds = append(crowds, crowd{200, "one address"}, crowd{200, "many addresses"})
+		}
+		for _, from := range crowds {
+			fair.Run(t, fmt.Sprintf("%s/%d of %s", name, from.size, from.addresses), func(t testing.TB) {
+				ctx, end := context.WithCancel(t.Context())
+				wait := besiege(ctx, srv.AdminAddr().String(), from, attack)
+				defer wait()
+				defer end()
+				time.Sleep(100 * time.Millisecond) // until all have connected
+				requireAnswers(ctx, t, srv)
+			})
+		}
+	}
+	stop()
+	http.DefaultClient.CloseIdleConnections()
+	goleak.VerifyNone(t, before)
+}
+
+// requireAnswers sends 65 probes, and what an operator asks with the token.
+func requireAnswers(ctx context.Context, t testing.TB, srv *Server) {
+	t.Helper()
+	url := "http://" + srv.AdminAddr().String()
+	probes, lists, kicks, why := 0, 0, 0, ""
+	count := func(answered *int, want int, status int, body string) {
+		if status == want {
+			*answered++
+		} else {
+			why = body
+		}
+	}
+	for i := range 65 {
+		status, body := asks(ctx, "GET", url+[]string{"/livez", "/readyz"}[i%2], "")
+		count(&probes, 200, status, body)
+		if i%13 == 0 {
+			c := dial(t, srv.Addr())
+			require.NoError(t, pingPong(c, 10*time.Second))
+			status, body = asks(ctx, "GET", url+"/api/connections?sort=age", testToken)
+			count(&lists, 200, status, body)
+			var list struct{ Connections []struct{ ID, Remote string } }
+			_ = json.Unmarshal([]byte(body), &list)
+			for _, listed := range list.Connections {
+				if listed.Remote == c.LocalAddr().String() {
+					status, body = asks(ctx, "POST", url+"/api/connections/"+listed.ID+"/kick", testToken)
+					count(&kicks, 204, status, body)
+				}
+			}
+			c.Close()
+		}
+		time.Sleep(3 * time.Millisecond)
+	}
+	page := "the page got a frame"
+	if err := view(ctx, url); err != nil {
+		page = err.Error()
+	}
+	t.Logf("%d of 65 probes, %d of 5 lists, %d of 5 kicks; %s", probes, lists, kicks, page)
+	if raceDetector && probes >= 62 { // the limits are times of the program without it
+		probes = 65
+	}
+	require.Equal(t, []int{65, 5, 5}, []int{probes, lists, kicks}, "%s", why)
+	require.Equal(t, "the page got a frame", page)
+}
+
+// view opens the stream of the page with the token, and returns nil when it has a frame.
+func view(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "GET", url+"/api/events", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+testToken)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		text, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%d: %s", resp.StatusCode, text)
+	}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		if lines.Text() == "event: frame" {
+			return nil
+		}
+	}
+	return fmt.Errorf("no frame within 5 s")
 }

@@ -331,9 +331,7 @@ func TestDependabotKnowsEachModule(t *testing.T) {
 // runs the tests with it by make others.
 func TestTheDocumentsNameTheOldestGo(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readText(t, "go.mod"))
-	if line == nil {
-		t.Fatal("go.mod has no go line")
-	}
+	require.NotNil(t, line, "go.mod has no go line")
 	for path, want := range map[string]string{
 		"README.md":             "Go " + line[1],
 		"docs/compatibility.md": "Go " + line[1],

@@ -221,9 +221,7 @@ func TestTheTutorialRuns(t *testing.T) {
 	output := bufio.NewReader(log)
 	line, err := output.ReadString('\n')
 	m := regexp.MustCompile(`listening on (\S+), page on (http://\S+/)\n`).FindStringSubmatch(line)
-	if m == nil {
-		t.Fatalf("%q, %v", line, err)
-	}
+	require.NotNil(t, m, "%q, %v", line, err)
 	addr, page := m[1], m[2]
 
 	// Before alice, because her pings have no answer meanwhile.

@@ -212,18 +212,14 @@ func TestAPingIsEncrypted(t *testing.T) {
 			open := s.open
 			s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
 				conn, ok := s.reaper.Conn(c) // tells the Reaper of the outer connection
-				if !ok {
-					t.Error("the connection is not watched in OnOpen")
-				}
+				assert.True(t, ok, "the connection is not watched in OnOpen")
 				conn.Ready()
 				return open(c)
 			}
 			s.traffic = func(c gnet.Conn) gnet.Action {
 				if w.place == layerInside && isPong(c) {
 					conn, ok := s.reaper.Conn(c)
-					if !ok {
-						t.Error("the connection is not watched in OnTraffic")
-					}
+					assert.True(t, ok, "the connection is not watched in OnTraffic")
 					conn.Alive()
 				}
 				_, _ = c.Discard(-1)

@@ -65,9 +65,7 @@ func TestTheUnitStopsAfterTheDrainAndNotBefore(t *testing.T) {
 func sizeOf(t *testing.T, name, text, behind string) int64 {
 	t.Helper()
 	m := regexp.MustCompile(`^(\d+)([KMGT])` + behind + `$`).FindStringSubmatch(text)
-	if m == nil {
-		t.Fatalf("%s is %q", name, text)
-	}
+	require.NotNil(t, m, "%s is %q", name, text)
 	n, err := strconv.ParseInt(m[1], 10, 64)
 	require.NoError(t, err, name)
 	return n << (10 * (1 + strings.Index("KMGT", m[2])))

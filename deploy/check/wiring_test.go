@@ -90,9 +90,7 @@ func TestProbesUseTheAdminListenerAndFailLate(t *testing.T) {
 		}
 	}
 	for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
-		if p.TimeoutSeconds < 5 {
-			t.Errorf("a probe waits for %d s: during a flood of many networks it takes longer", p.TimeoutSeconds)
-		}
+		assert.GreaterOrEqual(t, p.TimeoutSeconds, int32(5), "a probe waits for %d s: during a flood of many networks it takes longer", p.TimeoutSeconds)
 	}
 	if p := c.LivenessProbe; p.PeriodSeconds*p.FailureThreshold < 60 {
 		t.Errorf("after %d times %d s the pod is killed, with all of its connections", p.FailureThreshold, p.PeriodSeconds)
@@ -123,9 +121,7 @@ func TestSecretsAndConfigMapsAreCreated(t *testing.T) {
 		case v.Secret != nil:
 			volumes[v.Name] = source{"secret", v.Secret.SecretName}
 		}
-		if keys[volumes[v.Name]] == nil {
-			t.Errorf("nothing creates the volume %s of %v", v.Name, volumes[v.Name])
-		}
+		assert.NotNil(t, keys[volumes[v.Name]], "nothing creates the volume %s of %v", v.Name, volumes[v.Name])
 	}
 	var files []string
 	for _, m := range server.Containers[0].VolumeMounts {
@@ -192,7 +188,9 @@ func TestPodsStopOneAfterAnother(t *testing.T) {
 	case pdb.MinAvailable != nil:
 		may = least - pdb.MinAvailable.IntValue()
 	}
-	assert.False(t, may < 1 || may >= least, "of %d pods %d may be evicted", least, may)
+	if may < 1 || may >= least {
+		t.Errorf("of %d pods %d may be evicted", least, may)
+	}
 }
 
 // TestAllIsInOneNamespace checks manifests, scrapes and the commands of the README.
@@ -237,7 +235,9 @@ func TestTheNetworkPolicyProtectsTheAdminPort(t *testing.T) {
 			}
 		}
 	}
-	assert.False(t, !open || !named, "clients get in: %v, Prometheus gets in: %v", open, named)
+	if !open || !named {
+		t.Errorf("clients get in: %v, Prometheus gets in: %v", open, named)
+	}
 	for _, direction := range []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress} {
 		assert.Contains(t, np.PolicyTypes, direction, "the policy is not about %s", direction)
 	}

@@ -278,9 +278,7 @@ func TestSequencesOfOutages(t *testing.T) {
 			heard = at
 		}
 		at := l.ends(lim, l.end().Add(100*l.timeout))
-		if at == Never {
-			t.Fatalf("a dead connection is kept: %+v", l)
-		}
+		require.NotEqual(t, Never, at, "a dead connection is kept: %+v", l)
 		ran := at.Sub(heard) - l.outages.Within(heard, at)
 		kept = append(kept, float64(ran)/float64(l.timeout))
 	}

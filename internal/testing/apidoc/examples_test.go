@@ -121,9 +121,7 @@ func isOpaque(typ *doc.Type) bool {
 func TestEveryExportedNameHasADocComment(t *testing.T) {
 	forEach(t, func(t *testing.T, lib library) {
 		wantDoc := func(name, text string) {
-			if strings.TrimSpace(text) == "" {
-				t.Errorf("%s.%s has no doc comment", lib.Name, name)
-			}
+			assert.NotEmpty(t, strings.TrimSpace(text), "%s.%s has no doc comment", lib.Name, name)
 		}
 		values := func(all []*doc.Value) {
 			for _, v := range all {

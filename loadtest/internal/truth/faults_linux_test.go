@@ -37,9 +37,7 @@ func requireSameCounts(t testing.TB, want truth, g group) {
 
 func TestCorrectServer(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, reaper(nil), living)
-		got.requireOutcome(t, exitPassed)
-		g := got.group(t, "living")
+		want, g := runLiving(t, exitPassed, reaper(nil), living)
 		requireSameCounts(t, want, g)
 		require.Equal(t, connections, want.opened)
 		require.Equal(t, want.opened, g.Opened)
@@ -61,13 +59,11 @@ func TestMissingAnswers(t *testing.T) {
 		"all answers of few connections": func(p *peer, _ message) bool { return p.n%20 == 0 },
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
-			want, got := run(t, reaper(func(p *peer, m message) {
+			want, g := runLiving(t, exitFailed, reaper(func(p *peer, m message) {
 				if !loses(p, m) {
 					p.echo(m.line)
 				}
 			}), living)
-			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
 			require.Less(t, want.answers, want.messages, "the server loses answers")
 			requireSameCounts(t, want, g)
 			// A message without an answer is skipped if a later one is answered.
@@ -82,7 +78,7 @@ func TestMissingAnswers(t *testing.T) {
 
 func TestGarbageOnSomeConnections(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, reaper(func(p *peer, m message) {
+		want, g := runLiving(t, exitFailed, reaper(func(p *peer, m message) {
 			if p.n%10 < 3 {
 				p.send(bytes.Repeat([]byte("?"), len(m.line)-1))
 				p.send([]byte("\n"))
@@ -90,8 +86,6 @@ func TestGarbageOnSomeConnections(t *testing.T) {
 				p.echo(m.line)
 			}
 		}), living)
-		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
 		require.Equal(t, connections*3/10, want.wronged)
 		require.Equal(t, want.wronged, g.Garbled)
 		require.Equal(t, want.messages, g.Messages)
@@ -102,7 +96,7 @@ func TestGarbageOnSomeConnections(t *testing.T) {
 // TestSwappedAnswers sends the answers of two connections to each other.
 func TestSwappedAnswers(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, func() faults {
+		want, g := runLiving(t, exitFailed, func() faults {
 			var mu sync.Mutex
 			var first *peer
 			var kept message
@@ -126,8 +120,6 @@ func TestSwappedAnswers(t *testing.T) {
 				}
 			}}
 		}, living+" --size 64")
-		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
 		require.NotZero(t, want.wrong)
 		require.Equal(t, want.messages, g.Messages)
 		require.Equal(t, want.wrong, g.Swapped)
@@ -137,7 +129,7 @@ func TestSwappedAnswers(t *testing.T) {
 // TestAnswersInWrongOrder answers two messages of a connection in the opposite order.
 func TestAnswersInWrongOrder(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, func() faults {
+		want, g := runLiving(t, exitFailed, func() faults {
 			var kept sync.Map
 			return faults{timeout: timeout, answer: func(p *peer, m message) {
 				switch {
@@ -152,8 +144,6 @@ func TestAnswersInWrongOrder(t *testing.T) {
 				}
 			}}
 		}, living+" --size 64")
-		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
 		require.NotZero(t, want.wrong)
 		require.GreaterOrEqual(t, g.Garbled+g.Skipped, connections/5, "on each such connection")
 	})
@@ -164,11 +154,9 @@ func TestDelayedAnswers(t *testing.T) {
 	needs.Long(t)
 	fair.TryParallel(t, func(t testing.TB) {
 		const delay = 60 * time.Millisecond
-		_, got := run(t, reaper(func(p *peer, m message) {
+		_, g := runLiving(t, exitPassed, reaper(func(p *peer, m message) {
 			time.AfterFunc(delay, func() { p.echo(m.line) })
 		}), living)
-		got.requireOutcome(t, exitPassed)
-		g := got.group(t, "living")
 		within(t, "corrected p50", g.Latency["hold"].Corrected.P50, delay, delay+40*time.Millisecond)
 		within(t, "raw p50", g.Latency["hold"].Raw.P50, delay-time.Millisecond, delay+40*time.Millisecond)
 	})
@@ -226,11 +214,9 @@ func TestRateOfAnswers(t *testing.T) {
 func TestFewConnectionsThatAreNeverRead(t *testing.T) {
 	needs.Long(t)
 	fair.TryParallel(t, func(t testing.TB) {
-		want, got := run(t, func() faults {
+		want, g := runLiving(t, exitFailed, func() faults {
 			return faults{ignore: func(n int) bool { return n%10 == 0 }}
 		}, "hold -c 200 --timeout 0 --heartbeat 150ms --hold 2500ms --patience 1s")
-		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
 		require.InDelta(t, want.answers, want.messages, 5, "of the others, except at the end")
 		require.InDelta(t, want.answers, g.Answers, 5, "except at the end")
 		require.Greater(t, g.Messages, want.messages*105/100)
@@ -263,9 +249,7 @@ func TestLateReaps(t *testing.T) {
 	t.Parallel()
 	for flags, code := range map[string]int{"": exitPassed, " --expect lateness.p99<2s": exitPassed, " --expect lateness.p50<250ms": exitFailed} {
 		fair.RunParallel(t, "hold"+flags, func(t testing.TB) {
-			want, got := run(t, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
-			got.requireOutcome(t, code)
-			g := got.group(t, "living")
+			want, g := runLiving(t, code, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
 			require.Equal(t, connections, g.Reaped)
 			require.Zero(t, g.Early)
 			within(t, "truth", quantile(want.lateness, 0.5), 500*time.Millisecond, 540*time.Millisecond)
@@ -301,9 +285,7 @@ func TestClosesOfLivingConnections(t *testing.T) {
 		}, connections},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
-			want, got := run(t, tc.faults, living)
-			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
+			want, g := runLiving(t, exitFailed, tc.faults, living)
 			require.Equal(t, connections, want.opened)
 			require.Equal(t, tc.closed, g.Lost)
 			require.Equal(t, connections-tc.closed, g.Reaped)
@@ -324,9 +306,7 @@ func TestWaysToReap(t *testing.T) {
 		"half-close": {func(p *peer) { _ = p.conn.CloseWrite() }, 0, 0},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
-			want, got := run(t, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
-			got.requireOutcome(t, exitPassed)
-			g := got.group(t, "living")
+			want, g := runLiving(t, exitPassed, func() faults { return faults{timeout: timeout, reap: tc.reap} }, living)
 			require.Equal(t, connections, want.endings[reaped])
 			require.Equal(t, connections, g.Reaped)
 			require.Equal(t, tc.reset, g.Reset)
@@ -347,10 +327,8 @@ func TestRefusedConnections(t *testing.T) {
 		"closed listener": {timeout: timeout, limit: served},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
-			want, got := run(t, func() faults { return f },
+			want, g := runLiving(t, exitFailed, func() faults { return f },
 				"hold -c 500 --rate 500 --timeout 1500ms --heartbeat 150ms --hold 500ms --tick 10ms --patience 1s")
-			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
 			require.Equal(t, served, want.opened-want.endings[refused])
 			require.Equal(t, all-served, g.OpenFailed+g.Lost)
 			require.Equal(t, served, g.Reaped)

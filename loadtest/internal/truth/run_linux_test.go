@@ -216,6 +216,14 @@ func run(t testing.TB, f func() faults, line string) (want truth, got finished) 
 	return s.truth(), got
 }
 
+// runLiving is run with an outcome. It returns the group of living connections.
+func runLiving(t testing.TB, code int, f func() faults, line string) (want truth, living group) {
+	t.Helper()
+	want, got := run(t, f, line)
+	got.requireOutcome(t, code)
+	return want, got.group(t, "living")
+}
+
 // requireOutcome checks that the JSON, the text and the exit code agree about the outcome.
 func (f *finished) requireOutcome(t testing.TB, code int) {
 	t.Helper()

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -54,15 +53,13 @@ func TestErrorsOfAcceptAreSurvived(t *testing.T) {
 				Listeners: []net.Listener{ln}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour},
 				Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			})
-			live := dial(t, s.Addr())
-			require.NoError(t, pingPong(live, 10*time.Second))
+			live := visit(t, s.Addr())
 			ln.left.Store(100)
 			for range 4 { // each acceptor waits for a client already
 				dial(t, s.Addr())
 			}
 			require.Eventually(t, func() bool { return ln.left.Load() < 0 }, 60*time.Second, time.Millisecond)
-			c := dial(t, s.Addr())
-			require.NoError(t, pingPong(c, 10*time.Second))
+			visit(t, s.Addr())
 			require.NoError(t, pingPong(live, 10*time.Second))
 			require.Zero(t, s.Reaper().Stats().Closed, "no connection is lost")
 			stop()
@@ -92,9 +89,7 @@ func TestAConnectionThatGnetCannotTakeIsClosed(t *testing.T) {
 	})
 	for range 40 { // more than there is room for
 		c := dial(t, s.Addr())
-		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-		_, err := c.Read(make([]byte, 1))
-		require.ErrorIs(t, err, io.EOF)
+		requireEOF(t, c)
 		c.Close()
 	}
 	stop()
@@ -137,8 +132,7 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 10},
 	})
 	defer stop()
-	client := dial(t, s.Addr())
-	require.NoError(t, pingPong(client, 10*time.Second))
+	visit(t, s.Addr())
 	far, err := upstream.Accept()
 	require.NoError(t, err)
 	room := s.acceptors.Load().room
@@ -250,13 +244,10 @@ func TestClientsThatWaitAreServedInTheirOrder(t *testing.T) {
 }
 
 func TestAServerThatStopsWhileClientsWait(t *testing.T) {
-	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1},
-	})
+	s, stop := startIn(t, Config{Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1}})
 	var conns []net.Conn
 	for range 10 {
-		c := dial(t, s.Addr())
-		conns = append(conns, c)
+		conns = append(conns, dial(t, s.Addr()))
 	}
 	require.Eventually(t, func() bool { return s.Stats().Paused }, 10*time.Second, time.Millisecond)
 	stop()
@@ -284,8 +275,7 @@ func TestOptionsWithoutLoopsHaveTheUsualNumber(t *testing.T) {
 	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Idle: idleConfig}
 	cfg.Options = []gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}
 	s, stop := startIn(t, cfg)
-	c := dial(t, s.Addr())
-	require.NoError(t, pingPong(c, 10*time.Second))
+	visit(t, s.Addr())
 	require.Equal(t, 2, s.setup.Load().budget.loops)
 	stop()
 	cfg.Options = []gnet.Option{gnet.WithNumEventLoop(-1)}
@@ -311,11 +301,9 @@ func TestRunEndsWithoutListeners(t *testing.T) {
 		Listeners: []net.Listener{first, second}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour},
 		Drain: Drain{Timeout: 200 * time.Millisecond},
 	})
-	client := dial(t, s.Addr())
-	require.NoError(t, pingPong(client, 10*time.Second))
+	visit(t, s.Addr())
 	require.NoError(t, first.Close())
-	last := dial(t, second.Addr())
-	require.NoError(t, pingPong(last, 10*time.Second), "one listener is left")
+	visit(t, second.Addr(), "one listener is left")
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, await(t, result), errNoListener)
 	require.Equal(t, uint64(2), s.Reaper().Stats().Reaped[reap.Drained])
@@ -325,8 +313,8 @@ func TestRunEndsWithoutListeners(t *testing.T) {
 func TestAStopDoesNotResumeAccepting(t *testing.T) {
 	log := &syncbuf.Buffer{}
 	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 1},
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Idle:   idle.Config{ReadTimeout: time.Hour, MaxConnections: 1},
 	})
 	for range 2 {
 		dial(t, s.Addr())

@@ -61,12 +61,10 @@ func do(t testing.TB, req *http.Request, token ...string) (status int, body stri
 func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{},
 		Idle:  idle.Config{ReadTimeout: time.Hour, Tick: 10 * time.Millisecond, MaxConnections: 50},
 		Admin: Admin{Addr: "127.0.0.1:0", Token: testToken},
 	})
-	c := dial(t, srv.Addr())
-	require.NoError(t, pingPong(c, 10*time.Second))
+	c := visit(t, srv.Addr())
 
 	status, body := get(t, srv, "/readyz")
 	require.Equal(t, 200, status, body)
@@ -88,9 +86,7 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 	status, body = post(t, srv, "/api/timeouts", `{"read-timeout":"200ms"}`, testToken)
 	require.Equal(t, 200, status, body)
 	require.Contains(t, body, `"read-timeout":"200ms"`)
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err := c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF, "the new timeout holds for it")
+	requireEOF(t, c, "the new timeout holds for it")
 	require.Eventually(t, func() bool {
 		_, body = get(t, srv, "/api/closed")
 		return strings.Contains(body, c.LocalAddr().String())
@@ -100,13 +96,13 @@ func TestAnOperatorSeesWhyAndChangesATimeout(t *testing.T) {
 
 	addr := srv.AdminAddr().String()
 	stop()
-	_, err = net.DialTimeout("tcp", addr, time.Second)
+	_, err := net.DialTimeout("tcp", addr, time.Second)
 	require.Error(t, err, "the listener is closed")
 	goleak.VerifyNone(t, before)
 }
 
 func TestTheMetricsOfAServerPassPromlint(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
+	srv, stop := startIn(t, Config{Idle: idleConfig})
 	defer stop()
 	problems, err := testutil.CollectAndLint(srv.Collector())
 	require.NoError(t, err)
@@ -114,9 +110,7 @@ func TestTheMetricsOfAServerPassPromlint(t *testing.T) {
 }
 
 func TestReadinessFailsWhenAShutdownBegins(t *testing.T) {
-	srv, _ := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Hour}, Admin: Admin{Addr: "127.0.0.1:0"},
-	})
+	srv, _ := startIn(t, Config{Idle: idleConfig, Drain: Drain{Delay: time.Hour}, Admin: Admin{Addr: "127.0.0.1:0"}})
 	shutdown := inBackground(func() error { return srv.Shutdown(t.Context()) })
 	require.Eventually(t, func() bool {
 		status, body := get(t, srv, "/readyz")
@@ -131,16 +125,14 @@ func TestReadinessFailsWhenAShutdownBegins(t *testing.T) {
 
 func TestAServerWithoutRoomIsNotReady(t *testing.T) {
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Admin: Admin{Addr: "127.0.0.1:0"},
-		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3},
+		Admin: Admin{Addr: "127.0.0.1:0"},
+		Idle:  idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3},
 	})
 	defer stop()
 	require.Equal(t, admin.Ready, srv.status().State)
 	var conns []net.Conn
 	for range 3 {
-		c := dial(t, srv.Addr())
-		require.NoError(t, pingPong(c, 10*time.Second))
-		conns = append(conns, c)
+		conns = append(conns, visit(t, srv.Addr()))
 	}
 	require.Eventually(t, func() bool {
 		status, body := get(t, srv, "/readyz")
@@ -176,7 +168,7 @@ func TestAdminWithoutATokenIsLocal(t *testing.T) {
 }
 
 func TestReadingNeedsTheTokenIfOthersCanReachAdmin(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
+	srv, stop := startIn(t, Config{Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
 	for path, free := range map[string]bool{
 		"/": true, "/livez": true, "/readyz": true, "/metrics": true, "/api/connections": false, "/api/closed": false, "/api/config": false,
@@ -191,9 +183,7 @@ func TestReadingNeedsTheTokenIfOthersCanReachAdmin(t *testing.T) {
 }
 
 func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
-	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0", Profiles: true}, Drain: Drain{Spread: time.Minute},
-	})
+	srv, stop := startIn(t, Config{Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0", Profiles: true}, Drain: Drain{Spread: time.Minute}})
 	defer stop()
 	_, body := get(t, srv, "/api/config")
 	var got struct {
@@ -269,7 +259,7 @@ func TestARequestThatIsTooLargeIsRefused(t *testing.T) {
 }
 
 func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
+	srv, stop := startIn(t, Config{Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
 	began := make(chan struct{})
 	var over atomic.Bool
 	a := srv.adminSite
@@ -297,7 +287,7 @@ func TestTheConfigurationAndReapedConnectionsAreLogged(t *testing.T) {
 	t.Parallel()
 	var out syncbuf.Buffer
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: Drain{Delay: time.Millisecond}, Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		Idle: idleConfig, Drain: Drain{Delay: time.Millisecond}, Logger: slog.New(slog.NewTextHandler(&out, nil)),
 	})
 	for range 3 {
 		dial(t, srv.Addr())

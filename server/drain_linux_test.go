@@ -93,8 +93,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 		})
 	}
 	s, stop, result := run()
-	busy := dial(t, s.Addr())
-	require.NoError(t, pingPong(busy, 10*time.Second))
+	busy := visit(t, s.Addr())
 	go func() {
 		for busy.SetDeadline(time.Now().Add(time.Second)) == nil {
 			if _, err := busy.Write([]byte("x")); err != nil {

@@ -44,7 +44,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 			length = d
 		}
 		srv, stop := startIn(t, Config{
-			Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Sources: SourceLimits{Connections: 1000, Rate: 1 << 20, Entries: 1024},
+			NumEventLoop: 2, Sources: SourceLimits{Connections: 1000, Rate: 1 << 20, Entries: 1024},
 			Idle: idle.Config{ReadTimeout: time.Minute, HandshakeTimeout: time.Minute, MaxAge: time.Hour},
 		})
 		defer stop()
@@ -110,8 +110,8 @@ func TestAFullServerAcceptsNewClients(t *testing.T) {
 		needs.Descriptors(t, 6000) // both ends
 		const limit, active, newcomers = 1000, 100, 1000
 		srv, stop := startIn(t, Config{
-			Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
-			Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond, MaxConnections: limit},
+			NumEventLoop: 2,
+			Idle:         idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond, MaxConnections: limit},
 		})
 		dial := func() net.Conn {
 			c, err := net.DialTimeout("tcp", srv.Addr().String(), 5*time.Second)
@@ -167,8 +167,8 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 			timeout = 4 * time.Second
 		}
 		srv, stop := startIn(t, Config{
-			Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
-			Idle: idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
+			NumEventLoop: 2,
+			Idle:         idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
 		})
 		var over atomic.Bool
 		var running sync.WaitGroup
@@ -195,8 +195,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 		}
 		var conns []net.Conn
 		for range others {
-			c := dial(t, srv.Addr())
-			conns = append(conns, c)
+			conns = append(conns, dial(t, srv.Addr()))
 		}
 		probing := prober.Start(t, srv.Addr().String())
 		for until := time.Now().Add(timeout * 3 / 2); time.Now().Before(until); {

@@ -207,7 +207,7 @@ func TestALoggerThatBlocksBlocksNoServer(t *testing.T) {
 	var out syncbuf.Buffer
 	log := &stalledLog{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{})}
 	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Logger: slog.New(log),
+		Idle: idleConfig, Logger: slog.New(log),
 		Drain: Drain{Spread: 10 * time.Millisecond, Timeout: time.Second},
 	})
 	for range 10 {
@@ -234,12 +234,8 @@ func TestNoRecordIsLostAtTheEnd(t *testing.T) {
 	slow := slog.NewTextHandler(slowWriter{&out}, nil)
 	cfg := idleConfig
 	cfg.Logger = slog.New(slog.NewTextHandler(slowWriter{&reaps}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: cfg, Logger: slog.New(slow),
-		Drain: Drain{Spread: time.Millisecond, Timeout: time.Second},
-	})
-	c := dial(t, s.Addr())
-	require.NoError(t, pingPong(c, 10*time.Second))
+	s, stop := startIn(t, Config{Idle: cfg, Logger: slog.New(slow), Drain: Drain{Spread: time.Millisecond, Timeout: time.Second}})
+	visit(t, s.Addr())
 	require.Len(t, s.logQueues(), 2)
 	stop()
 	require.Contains(t, out.String(), "msg=drained")

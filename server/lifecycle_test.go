@@ -35,9 +35,8 @@ var longDrain = Drain{Spread: time.Hour}
 // startWithClient starts a server with a connection.
 func startWithClient(t testing.TB, drain Drain) *lifecycle {
 	t.Helper()
-	s, cancel, result := launch(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
-	client := dial(t, s.Addr())
-	require.NoError(t, pingPong(client, 10*time.Second))
+	s, cancel, result := launch(t, Config{Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
+	client := visit(t, s.Addr())
 	return &lifecycle{Server: s, cancel: cancel, result: result, client: client}
 }
 

@@ -125,7 +125,7 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 }
 
 func TestAdminOfAllAddressesOfIPv4IsNotOfIPv6(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
+	srv, stop := startIn(t, Config{Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
 	require.Equal(t, admin.MaxConnections+1, srv.setup.Load().budget.admin)
 	addr := srv.AdminAddr().(*net.TCPAddr)

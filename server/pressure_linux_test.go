@@ -61,8 +61,8 @@ func TestDescriptorsAboveAGapArePressure(t *testing.T) {
 func TestIdleTimeoutsShrinkUnderPressure(t *testing.T) {
 	const limit = 100
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, PressureTimeout: 300 * time.Millisecond,
-		Idle: idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour, MaxConnections: limit},
+		PressureTimeout: 300 * time.Millisecond,
+		Idle:            idle.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond, ShedProtect: time.Hour, MaxConnections: limit},
 	})
 	defer stop()
 	for range 97 {
@@ -142,7 +142,7 @@ func TestIdleConnectionsMakeRoomForDescriptors(t *testing.T) {
 }
 
 func TestUpdateDoesNotChangeTheLimitOfAServer(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute, MaxConnections: 100}})
+	srv, stop := startIn(t, Config{Idle: idle.Config{ReadTimeout: time.Minute, MaxConnections: 100}})
 	defer stop()
 	require.NoError(t, srv.Reaper().Update(func(cfg *idle.Config) { cfg.MaxConnections = 5 }))
 	require.Equal(t, 5, srv.Stats().MaxConnections)

@@ -60,9 +60,16 @@ func run(ctx context.Context, cfg Config) error {
 	return s.Run(ctx)
 }
 
-// launch runs a server until cancel is called, and returns it when it has started.
+// launch runs a server until cancel is called, and returns it when it has started. By default it
+// listens on a port of 127.0.0.1 and echoes.
 func launch(t testing.TB, cfg Config) (s *Server, cancel func(), result <-chan error) {
 	t.Helper()
+	if cfg.Handler == nil {
+		cfg.Handler = &echo{}
+	}
+	if cfg.Addresses == nil && cfg.Listeners == nil {
+		cfg.Addresses = []string{"127.0.0.1:0"}
+	}
 	started := make(chan struct{}, 1)
 	cfg.OnStarted = func(*Server) { started <- struct{}{} }
 	s, err := New(cfg)
@@ -103,6 +110,22 @@ func startIn(t testing.TB, cfg Config) (s *Server, stop func()) {
 func dial(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
 	return sockets.Dial(t, "tcp", addr.String())
+}
+
+// visit opens a connection that a server serves.
+func visit(t testing.TB, addr net.Addr, why ...any) net.Conn {
+	t.Helper()
+	c := dial(t, addr)
+	require.NoError(t, pingPong(c, 10*time.Second), why...)
+	return c
+}
+
+// requireEOF waits until a server has closed a connection.
+func requireEOF(t testing.TB, c net.Conn, why ...any) {
+	t.Helper()
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, why...)
 }
 
 // pingPong writes to a connection and waits for the echo.
@@ -146,9 +169,7 @@ func TestRunServesReapsAndStops(t *testing.T) {
 				require.NoError(t, err)
 			}
 			c := sockets.Dial(t, at.Network(), at.String())
-			require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-			_, err := c.Read(make([]byte, 1))
-			require.ErrorIs(t, err, io.EOF, "a silent connection is reaped")
+			requireEOF(t, c, "a silent connection is reaped")
 			stop()
 			require.NoError(t, await(t, result))
 			goleak.VerifyNone(t, before)

@@ -103,8 +103,8 @@ func TestErrorsOfSettingsNameFlags(t *testing.T) {
 // TestUpdateKeepsWhatNewHasSet: a file of limits has neither of these.
 func TestUpdateKeepsWhatNewHasSet(t *testing.T) {
 	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Admin: Admin{Addr: "127.0.0.1:0"},
-		Idle: idle.Config{ReadTimeout: time.Minute, MaxConnections: 100, OutputLimit: idle.OutputLimit{Total: 1 << 20}},
+		Admin: Admin{Addr: "127.0.0.1:0"},
+		Idle:  idle.Config{ReadTimeout: time.Minute, MaxConnections: 100, OutputLimit: idle.OutputLimit{Total: 1 << 20}},
 	})
 	defer stop()
 	require.NoError(t, s.Update(func(cfg *idle.Config) {
@@ -163,7 +163,7 @@ func TestAServerLimitsItsSources(t *testing.T) {
 }
 
 func TestAServerLimitsTheRateOfAll(t *testing.T) {
-	srv, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, AcceptRate: 20, Idle: idle.Config{ReadTimeout: time.Minute}})
+	srv, stop := startIn(t, Config{AcceptRate: 20, Idle: idle.Config{ReadTimeout: time.Minute}})
 	served := 0
 	for range 100 {
 		c := dial(t, srv.Addr())

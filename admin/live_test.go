@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -452,4 +453,12 @@ func TestHeldVerdictsAreShown(t *testing.T) {
 	require.Greater(t, *f.OutageTime, *previous.OutageTime)
 	require.NotNil(t, f.PutOff)
 	require.False(t, holding())
+}
+
+// Config.Status is code of the program, and may divide by zero. JSON has no NaN.
+func TestAPressureThatIsNaNDoesNotPanic(t *testing.T) {
+	h := newHandler(t, Config{Open: true, Status: func() Status { return Status{State: Ready, Pressure: Pressure{Heap: math.NaN()}} }})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NotPanics(t, func() { h.live.run(ctx, make(chan struct{})) })
 }

@@ -2,19 +2,163 @@ package check
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// TestClientsThatNeverReadDoNotEndAPod runs the server with the numbers of the Deployment, in a
+// control group with its memory limit if this machine allows one. Two hundred clients of one source
+// send requests and read nothing.
+func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
+	c := deployment(t).Spec.Template.Spec.Containers[0]
+	heap, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	addr := ln.Addr().String()
+	ln.Close()
+	args := []string{"serve", "--addr", addr, "--limits", "../kubernetes/limits", "--log-level", "error", "--max-connections", "10000"}
+	if n, ok := valueOf(c.Args, "max-per-source"); ok {
+		args = append(args, "--max-per-source", n)
+	}
+	group := newMemoryGroup(t, limit)
+	cmd := exec.Command(must(t, echoHeartbeat), args...)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", heap))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start())
+	group.add(t, cmd.Process.Pid)
+	other := dialWhenReady(t, addr)
+	until := time.Now().Add(6 * time.Second)
+	var clients sync.WaitGroup
+	for range 200 {
+		clients.Go(func() { neverRead(addr, until) })
+	}
+	answers, err := beat(other, until)
+	clients.Wait()
+	peak := peakOf(t, cmd.Process.Pid)
+	t.Logf("VmHWM %d MB; %d answers to another client; %s", peak>>20, answers, group.usage())
+	assert.False(t, err != nil || answers == 0, "another client got %d answers: %v", answers, err)
+	assert.LessOrEqual(t, peak, heap, "the server took %d bytes, more than GOMEMLIMIT, %d", peak, heap)
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it did not stop well: %v\n%s", err, out.String())
+	}
+}
+
+// A memoryGroup is a control group of cgroup v1 or v2, "" if this machine allows none.
+type memoryGroup string
+
+func newMemoryGroup(t *testing.T, limit int64) memoryGroup {
+	t.Helper()
+	for _, v := range []struct{ parent, name string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
+	} {
+		if _, err := os.Stat(filepath.Join(v.parent, "cgroup.procs")); err != nil {
+			continue // not a hierarchy
+		}
+		dir := filepath.Join(v.parent, fmt.Sprintf("idlewheel-check-%d", os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		if os.WriteFile(filepath.Join(dir, v.name), fmt.Append(nil, limit), 0) == nil {
+			return memoryGroup(dir)
+		}
+	}
+	t.Log("no control group: only GOMEMLIMIT applies")
+	return ""
+}
+
+func (g memoryGroup) add(t *testing.T, pid int) {
+	t.Helper()
+	if g == "" {
+		return
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(string(g), "cgroup.procs"), fmt.Append(nil, pid), 0))
+}
+
+// usage returns the peaks of the group as text.
+func (g memoryGroup) usage() string {
+	var all []string
+	for _, name := range []string{"memory.max_usage_in_bytes", "memory.kmem.tcp.max_usage_in_bytes", "memory.peak", "memory.failcnt"} {
+		if text, err := os.ReadFile(filepath.Join(string(g), name)); g != "" && err == nil {
+			all = append(all, name+" "+strings.TrimSpace(string(text)))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func dialWhenReady(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("tcp", addr); err == nil {
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+	}
+	t.Fatalf("nothing listens on %s", addr)
+	return nil
+}
+
+// beat sends heartbeats until an instant, and returns the number of answers.
+func beat(c net.Conn, until time.Time) (answers int, err error) {
+	lines := bufio.NewReader(c)
+	for time.Now().Before(until) {
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err := c.Write([]byte("PING\n")); err != nil {
+			return answers, err
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			return answers, err
+		}
+		answers++
+		time.Sleep(20 * time.Millisecond)
+	}
+	return answers, nil
+}
+
+// neverRead sends requests and never reads, until an instant. When the server resets the
+// connection, it opens another one.
+func neverRead(addr string, until time.Time) {
+	requests := bytes.Repeat([]byte("0123456789abcde\n"), 1<<12)
+	for time.Now().Before(until) {
+		c, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		_ = c.SetDeadline(until)
+		for err == nil {
+			_, err = c.Write(requests)
+		}
+		c.Close()
+	}
+}
+
+// peakOf returns the most memory that a process had, VmHWM of /proc/PID/status.
+func peakOf(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	words := strings.Fields(string(text))
+	n, err := strconv.ParseInt(words[slices.Index(words, "VmHWM:")+1], 10, 64)
+	require.NoError(t, err)
+	return n << 10
+}
 
 // TestTheImageServes builds the image of the server as its Containerfile says, and runs it. The
 // base image is made of the Go installation and the modules of this machine, so that nothing is

@@ -1,10 +1,16 @@
 package idle
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"math/big"
 	"net"
 	"slices"
 	"strings"
@@ -250,4 +256,282 @@ func requireAlive(t testing.TB, c net.Conn, length time.Duration) {
 	stop := make(chan struct{})
 	time.AfterFunc(length, func() { close(stop) })
 	keepExchanging(t, c, stop)
+}
+
+// A tlsLayer is a gnet.EventHandler that speaks TLS with the peers of the handler inside it. The
+// inner handler gets a connection of the layer that reads and writes plain text. Layers can be
+// stacked. A wrappedSite has them.
+type tlsLayer struct {
+	gnet.EventHandler                          // the handler inside
+	dress             func(*tlsConn) gnet.Conn // returns the connection for the handler inside
+	isPlain           func(c gnet.Conn) bool   // selects connections without TLS; nil selects none
+}
+
+// A tlsConn is the connection of a tlsLayer, with the methods that the tests call. It has no method
+// that returns the connection inside: see netConnTLS and unwrapTLS. Owned by the loop goroutine;
+// Wake and Close are safe for concurrent use.
+//
+// The TLS stream is read by a coroutine. It runs only while the loop goroutine waits for it in
+// receive, and it touches nothing but the wire and the fields that are marked.
+type tlsConn struct {
+	gnet.Conn           // the connection inside
+	self      gnet.Conn // the connection that the handler gets
+	stream    *tls.Conn
+	wire      *tlsWire
+	resume    func() (struct{}, bool) // runs the coroutine until it needs more bytes
+	stop      func()                  // ends the coroutine
+	early     []byte                  // output from before the end of the handshake
+	ctx       any
+	closed    bool
+
+	shaken bool   // set by the coroutine: the handshake is complete
+	plain  []byte // appended by the coroutine: decrypted bytes that wait for the handler
+	err    error  // set by the coroutine: the end of the stream
+}
+
+// A tlsWire is the net.Conn under TLS: two buffers in memory. Read parks the coroutine if no byte
+// waits.
+type tlsWire struct {
+	net.Conn // nil
+	in, out  []byte
+	park     func(struct{}) bool // returns false once the connection is closed
+	closed   bool
+}
+
+func (w *tlsWire) Read(p []byte) (int, error) {
+	for len(w.in) == 0 {
+		if w.closed = w.closed || !w.park(struct{}{}); w.closed {
+			return 0, net.ErrClosed
+		}
+	}
+	n := copy(p, w.in)
+	w.in = w.in[n:]
+	return n, nil
+}
+
+func (w *tlsWire) Write(p []byte) (int, error) {
+	w.out = append(w.out, p...)
+	return len(p), nil
+}
+
+func (w *tlsWire) SetWriteDeadline(time.Time) error { return nil }
+
+func newTLSConn(c gnet.Conn) *tlsConn {
+	tc := &tlsConn{Conn: c, wire: new(tlsWire)}
+	tc.stream = tls.Server(tc.wire, serverTLS())
+	tc.resume, tc.stop = iter.Pull(func(yield func(struct{}) bool) {
+		tc.wire.park = yield
+		if tc.err = tc.stream.Handshake(); tc.err != nil {
+			return
+		}
+		tc.shaken = true
+		b := make([]byte, 16<<10)
+		for tc.err == nil {
+			var n int
+			n, tc.err = tc.stream.Read(b)
+			tc.plain = append(tc.plain, b[:n]...)
+		}
+	})
+	return tc
+}
+
+// receive decrypts bytes of the peer and sends the answer of TLS, if any.
+func (c *tlsConn) receive(b []byte) {
+	c.wire.in = append(c.wire.in, b...)
+	c.resume()
+	if c.shaken && len(c.early) > 0 {
+		_, _ = c.stream.Write(c.early)
+		c.early = nil
+	}
+	_ = c.send()
+}
+
+// send gives the encrypted bytes to the connection inside. It may close it.
+func (c *tlsConn) send() error {
+	out := c.wire.out
+	if c.wire.out = nil; len(out) == 0 {
+		return nil
+	}
+	_, err := c.Conn.Write(out)
+	return err
+}
+
+func (l *tlsLayer) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	if l.isPlain != nil && l.isPlain(c) {
+		return l.EventHandler.OnOpen(c)
+	}
+	tc := newTLSConn(c)
+	tc.self = l.dress(tc)
+	c.SetContext(tc)
+	out, action := l.EventHandler.OnOpen(tc.self)
+	_, _ = tc.Write(out)
+	return nil, action
+}
+
+func (l *tlsLayer) OnTraffic(c gnet.Conn) gnet.Action {
+	tc, ok := c.Context().(*tlsConn)
+	if !ok {
+		return l.EventHandler.OnTraffic(c)
+	}
+	woken, had := c.InboundBuffered() == 0, len(tc.plain)
+	b, _ := c.Next(-1)
+	tc.receive(b)
+	action := gnet.None
+	if !tc.closed && tc.shaken && (woken || len(tc.plain) > had) {
+		action = l.EventHandler.OnTraffic(tc.self)
+	}
+	if !tc.closed && tc.err != nil {
+		return gnet.Close
+	}
+	return action
+}
+
+func (l *tlsLayer) OnClose(c gnet.Conn, err error) gnet.Action {
+	tc, ok := c.Context().(*tlsConn)
+	if !ok {
+		return l.EventHandler.OnClose(c, err)
+	}
+	action := l.EventHandler.OnClose(tc.self, err)
+	if tc.shaken {
+		_ = tc.stream.CloseWrite()
+		_ = tc.send()
+	}
+	tc.closed = true
+	tc.stop()
+	return action
+}
+
+func (c *tlsConn) Context() any         { return c.ctx }
+func (c *tlsConn) SetContext(ctx any)   { c.ctx = ctx }
+func (c *tlsConn) InboundBuffered() int { return len(c.plain) }
+
+func (c *tlsConn) OutboundBuffered() int { return len(c.early) + c.Conn.OutboundBuffered() }
+
+func (c *tlsConn) Peek(n int) ([]byte, error) {
+	if n > len(c.plain) {
+		return nil, io.ErrShortBuffer
+	}
+	if n <= 0 {
+		n = len(c.plain)
+	}
+	return c.plain[:n:n], nil
+}
+
+func (c *tlsConn) Next(n int) ([]byte, error) {
+	b, err := c.Peek(n)
+	c.plain = c.plain[len(b):]
+	return b, err
+}
+
+func (c *tlsConn) Discard(n int) (int, error) {
+	if n <= 0 || n > len(c.plain) {
+		n = len(c.plain)
+	}
+	c.plain = c.plain[n:]
+	return n, nil
+}
+
+func (c *tlsConn) Write(p []byte) (int, error) {
+	switch {
+	case c.closed:
+		return 0, net.ErrClosed
+	case !c.shaken:
+		c.early = append(c.early, p...)
+		return len(p), nil
+	}
+	if n, err := c.stream.Write(p); err != nil {
+		return n, err
+	}
+	return len(p), c.send()
+}
+
+func (c *tlsConn) Wake(done gnet.AsyncCallback) error {
+	return c.Conn.Wake(func(_ gnet.Conn, err error) error {
+		if done != nil {
+			_ = done(c.self, err)
+		}
+		return nil
+	})
+}
+
+// A netConnTLS is a tlsConn with a NetConn that returns the connection inside.
+type netConnTLS struct{ *tlsConn }
+
+func (c *netConnTLS) NetConn() gnet.Conn { return c.Conn }
+
+// An unwrapTLS is a tlsConn with an Unwrap that returns the connection inside.
+type unwrapTLS struct{ *tlsConn }
+
+func (c *unwrapTLS) Unwrap() gnet.Conn { return c.Conn }
+
+// A layerKind is the way in which a wrapper exposes the connection inside.
+type layerKind string
+
+const (
+	asNetConn layerKind = "NetConn"
+	asUnwrap  layerKind = "Unwrap"
+	asForeign layerKind = "foreign" // not at all
+)
+
+// layer returns a tlsLayer around a handler.
+func (w layerKind) layer(h gnet.EventHandler) *tlsLayer {
+	return &tlsLayer{EventHandler: h, dress: func(c *tlsConn) gnet.Conn {
+		switch w {
+		case asNetConn:
+			return &netConnTLS{c}
+		case asUnwrap:
+			return &unwrapTLS{c}
+		default:
+			return c
+		}
+	}}
+}
+
+// tlsCredentials returns a self-signed certificate, and a pool that contains it.
+var tlsCredentials = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"idle.test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pool
+})
+
+func serverTLS() *tls.Config {
+	cert, _ := tlsCredentials()
+	return &tls.Config{Certificates: []tls.Certificate{cert}}
+}
+
+func clientTLS() *tls.Config {
+	_, pool := tlsCredentials()
+	return &tls.Config{RootCAs: pool, ServerName: "idle.test"}
+}
+
+// speakTLS does the handshake of a client, one for each layer. The connection is closed when the
+// test ends.
+func speakTLS(t testing.TB, c net.Conn, cfg *tls.Config, layers int) net.Conn {
+	t.Helper()
+	for range layers {
+		stream := tls.Client(c, cfg)
+		require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		require.NoError(t, stream.Handshake())
+		require.NoError(t, c.SetDeadline(time.Time{}))
+		c = stream
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }

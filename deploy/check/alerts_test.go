@@ -35,9 +35,8 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 
 func TestAlertsHaveSummariesAndRunbooks(t *testing.T) {
 	for _, rule := range rules(t) {
-		if rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]) {
-			t.Errorf("%+v: set alert, summary and severity", rule)
-		}
+		assert.False(t, rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]),
+			"%+v: set alert, summary and severity", rule)
 		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/night.md#"+strings.ToLower(rule.Alert)) {
 			t.Errorf("%s: its runbook is %s", rule.Alert, url)
 		}

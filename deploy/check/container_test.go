@@ -69,9 +69,8 @@ func TestImagesHaveOneFileAndNoRights(t *testing.T) {
 	gomod := read(t, "../go.mod")
 	least := regexp.MustCompile(`(?m)^go (\S+)`).FindStringSubmatch(string(gomod))
 	patch := regexp.MustCompile(`/golang:(\d+\.\d+\.\d+)`).FindStringSubmatch(base)
-	if least == nil || patch == nil || version.Compare("go"+patch[1], "go"+least[1]) < 0 {
-		t.Errorf("it is built in %s, and go.mod says %v: name a patch release of that or a later version", base, least)
-	}
+	assert.False(t, least == nil || patch == nil || version.Compare("go"+patch[1], "go"+least[1]) < 0,
+		"it is built in %s, and go.mod says %v: name a patch release of that or a later version", base, least)
 	last := words(all[len(all)-1][0])
 	assert.Equal(t, "server", last[len(last)-1], "without a target %s is built", last[len(last)-1])
 	for _, stage := range all[1:] {

@@ -90,9 +90,8 @@ func TestTheDashboardIsWhole(t *testing.T) {
 		if p.Type == "row" {
 			continue
 		}
-		if p.Description == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource == nil || *p.Datasource != prometheus || len(p.Targets) == 0 {
-			t.Errorf("%q lacks a description, a unit, the data source or a query", p.Title)
-		}
+		assert.False(t, p.Description == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource == nil || *p.Datasource != prometheus || len(p.Targets) == 0,
+			"%q lacks a description, a unit, the data source or a query", p.Title)
 		for _, target := range p.Targets {
 			assert.False(t, target.Datasource != prometheus || !strings.Contains(target.Expr, `instance=~"$instance"`),
 				"%q does not ask the data source and servers that were chosen: %s", p.Title, target.Expr)

@@ -129,9 +129,8 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	}
 	connections := maxConnections(t)
 	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
-	if i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory" {
-		t.Fatal("GOMEMLIMIT is not the memory request")
-	}
+	require.False(t, i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory",
+		"GOMEMLIMIT is not the memory request")
 	perSource, _ := valueOf(c.Args, "max-per-source")
 	sysctls := pod.SecurityContext.Sysctls
 	i = slices.IndexFunc(sysctls, func(s corev1.Sysctl) bool { return s.Name == "net.ipv4.tcp_wmem" })
@@ -305,9 +304,8 @@ func TestScrapesHaveTheJobOfTheAlerts(t *testing.T) {
 	for _, r := range target {
 		set[r.To] = r.Replacement + strings.Join(r.From, ";")
 	}
-	if set["job"] != machines.Name || set["__metrics_path__"] != "__meta_kubernetes_pod_annotation_prometheus_io_path" {
-		t.Errorf("pods are scraped with %v", set)
-	}
+	assert.False(t, set["job"] != machines.Name || set["__metrics_path__"] != "__meta_kubernetes_pod_annotation_prometheus_io_path",
+		"pods are scraped with %v", set)
 	all := readDashboard(t).expressions()
 	for _, rule := range rules(t) {
 		all["alert "+rule.Alert] = rule.Expr

@@ -76,9 +76,8 @@ func TestTheServiceKeepsClientAddresses(t *testing.T) {
 	s := manifest[corev1.Service](t, "service.yaml").Spec
 	assert.False(t, len(s.Ports) != 1 || s.Ports[0].TargetPort.StrVal != client.Name,
 		"the Service leads to %+v, and clients to %s: nothing else may be reached from outside", s.Ports, client.Name)
-	if s.Type != corev1.ServiceTypeLoadBalancer || s.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
-		t.Errorf("type %s with externalTrafficPolicy %q: --max-per-source takes a node for a client", s.Type, s.ExternalTrafficPolicy)
-	}
+	assert.False(t, s.Type != corev1.ServiceTypeLoadBalancer || s.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal,
+		"type %s with externalTrafficPolicy %q: --max-per-source takes a node for a client", s.Type, s.ExternalTrafficPolicy)
 }
 
 func TestProbesUseTheAdminListenerAndFailLate(t *testing.T) {
@@ -167,9 +166,8 @@ func TestPodsAreAddedBeforeTheyAreFull(t *testing.T) {
 	assert.False(t, *hpa.MinReplicas < 2 || hpa.MaxReplicas <= *hpa.MinReplicas,
 		"%d to %d pods: one is too few, and there is to be room for more", *hpa.MinReplicas, hpa.MaxReplicas)
 	most := maxConnections(t)
-	if len(hpa.Metrics) != 1 || hpa.Metrics[0].Pods == nil || hpa.Metrics[0].Pods.Target.Type != autoscalingv2.AverageValueMetricType {
-		t.Fatalf("pods are scaled by %+v", hpa.Metrics)
-	}
+	require.False(t, len(hpa.Metrics) != 1 || hpa.Metrics[0].Pods == nil || hpa.Metrics[0].Pods.Target.Type != autoscalingv2.AverageValueMetricType,
+		"pods are scaled by %+v", hpa.Metrics)
 	if each := hpa.Metrics[0].Pods.Target.AverageValue.Value(); each <= 0 || each >= most*15/16 {
 		t.Errorf("a pod is added from %d connections each on, and they begin to make room at %d", each, most*15/16)
 	}
@@ -188,9 +186,8 @@ func TestPodsStopOneAfterAnother(t *testing.T) {
 	case pdb.MinAvailable != nil:
 		may = least - pdb.MinAvailable.IntValue()
 	}
-	if may < 1 || may >= least {
-		t.Errorf("of %d pods %d may be evicted", least, may)
-	}
+	assert.False(t, may < 1 || may >= least,
+		"of %d pods %d may be evicted", least, may)
 }
 
 // TestAllIsInOneNamespace checks manifests, scrapes and the commands of the README.
@@ -235,9 +232,8 @@ func TestTheNetworkPolicyProtectsTheAdminPort(t *testing.T) {
 			}
 		}
 	}
-	if !open || !named {
-		t.Errorf("clients get in: %v, Prometheus gets in: %v", open, named)
-	}
+	assert.False(t, !open || !named,
+		"clients get in: %v, Prometheus gets in: %v", open, named)
 	for _, direction := range []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress} {
 		assert.Contains(t, np.PolicyTypes, direction, "the policy is not about %s", direction)
 	}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
@@ -54,7 +54,7 @@ type site struct {
 }
 
 func (s *site) OnBoot(eng gnet.Engine) gnet.Action {
-	s.addr = listenAddr(eng)
+	s.addr = engine.Addr(eng).String()
 	s.booted <- eng
 	return gnet.None
 }
@@ -92,22 +92,6 @@ func (s *site) reason(t testing.TB, c net.Conn) (err error) {
 	return err
 }
 
-// listenAddr returns the address that an engine listens on, with its port.
-func listenAddr(eng gnet.Engine) string {
-	fd, err := eng.Dup()
-	if err != nil {
-		return ""
-	}
-	f := os.NewFile(uintptr(fd), "listener")
-	defer f.Close()
-	l, err := net.FileListener(f)
-	if err != nil {
-		return ""
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // newSite runs a server and its Handler until the test ends. It sets the Reaper of the Config.
 func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	t.Helper()
@@ -117,7 +101,7 @@ func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	require.NoError(t, err)
 	ran := make(chan error, 1)
 	go func() {
-		ran <- gnet.Run(s.reaper, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(loops), gnet.WithLogger(quiet{}))
+		ran <- gnet.Run(s.reaper, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(loops), gnet.WithLogger(engine.Quiet{}))
 	}()
 	var eng gnet.Engine
 	select {
@@ -140,15 +124,6 @@ func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	s.url = web.URL
 	return s
 }
-
-// quiet is a gnet logger that discards everything.
-type quiet struct{}
-
-func (quiet) Debugf(string, ...any) {}
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Warnf(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(string, ...any) {}
 
 // minute is a Config with a timeout that no test reaches.
 var minute = idle.Config{ReadTimeout: time.Minute, KeepClosed: 100}

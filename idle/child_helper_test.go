@@ -15,6 +15,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 )
 
 // childConfig is the Config of a child process. For a silent peer, the read timeout is the first
@@ -53,20 +55,30 @@ func runChild(addr string) int {
 	if err != nil {
 		panic(err)
 	}
-	return runEngine(r, e, addr, func() { _ = json.NewEncoder(os.Stdout).Encode(r.Stats()) })
+	return runEngine(r, e, addr, 2, func() {
+		untilEOF()
+		_ = json.NewEncoder(os.Stdout).Encode(r.Stats())
+	})
 }
 
-// runEngine runs a handler around an echo until the standard input ends, and then calls last.
-func runEngine(h gnet.EventHandler, e *echo, addr string, last func()) int {
+// untilEOF reads the standard input to its end.
+func untilEOF() { _, _ = io.Copy(io.Discard, os.Stdin) }
+
+// runEngine runs a handler around an echo until serve returns.
+func runEngine(h gnet.EventHandler, e *echo, addr string, loops int, serve func()) int {
 	done := make(chan error, 1)
-	go func() { done <- gnet.Run(h, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)) }()
-	up := <-e.booted
+	go func() { done <- gnet.Run(h, addr, gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(loops)) }()
+	var up boot
+	select {
+	case up = <-e.booted:
+	case err := <-done:
+		panic(err)
+	}
 	fmt.Println(up.addr.Network(), up.addr.String())
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	last()
+	serve()
 	_ = up.eng.Stop(context.Background())
 	if err := <-done; err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		}
 		if name, ok := strings.CutPrefix(child, expiryPrefix); ok {
 			h, e := expiryServer(name)
-			os.Exit(runEngine(h, e, "tcp://127.0.0.1:0", func() {}))
+			os.Exit(runEngine(h, e, "tcp://127.0.0.1:0", 2, untilEOF))
 		}
 		os.Exit(runChild(child))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -142,7 +143,7 @@ func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
 			r := middleware(t, e, cfg)
 			done := make(chan error, 1)
 			go func() {
-				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2))
+				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(2))
 			}()
 			c := dial(t, (<-e.booted).addr)
 			select {
@@ -265,7 +266,7 @@ func TestEveryCallAndActionIsForwarded(t *testing.T) {
 
 	done := make(chan error, 1)
 	rec.traffic = gnet.Shutdown
-	go func() { done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})) }()
+	go func() { done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{})) }()
 	require.Equal(t, "OnBoot", <-calls)
 	c := dial(t, rec.addr.Load().(net.Addr))
 	b := make([]byte, 16)
@@ -286,7 +287,7 @@ type recorder struct {
 }
 
 func (r *recorder) OnBoot(eng gnet.Engine) gnet.Action {
-	if addr := listenAddr(eng); addr != nil {
+	if addr := engine.Addr(eng); addr != nil {
 		r.addr.Store(addr)
 	}
 	r.calls <- "OnBoot"
@@ -352,9 +353,9 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 func TestEngineThatDoesNotStart(t *testing.T) {
 	e := newEcho()
 	r := middleware(t, e, testConfig)
-	require.Error(t, gnet.Run(r, "tcp://256.0.0.1:1", gnet.WithLogger(quiet{})))
+	require.Error(t, gnet.Run(r, "tcp://256.0.0.1:1", gnet.WithLogger(engine.Quiet{})))
 	refusing := middleware(t, &recorderThatRefuses{}, testConfig)
-	require.NoError(t, gnet.Run(refusing, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})))
+	require.NoError(t, gnet.Run(refusing, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{})))
 	require.Nil(t, refusing.driver)
 }
 
@@ -369,7 +370,7 @@ func TestClientIsWatchedAsWell(t *testing.T) {
 			ln := listenSilently(t, network.addr(t))
 			e := newEcho()
 			r := middleware(t, e, testConfig)
-			client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
+			client, err := gnet.NewClient(r, gnet.WithLogger(engine.Quiet{}))
 			require.NoError(t, err)
 			require.NoError(t, client.Start())
 			c, err := client.Dial(ln.Addr().Network(), ln.Addr().String())
@@ -416,7 +417,7 @@ func TestNoStateIsKeptForDatagrams(t *testing.T) {
 		_, err := c.Read(make([]byte, 8))
 		require.NoError(t, err, "datagrams are forwarded")
 	}
-	client, err := gnet.NewClient(r, gnet.WithLogger(quiet{}))
+	client, err := gnet.NewClient(r, gnet.WithLogger(engine.Quiet{}))
 	require.NoError(t, err)
 	require.NoError(t, client.Start())
 	_, err = client.Dial("udp", addr.String())
@@ -432,7 +433,7 @@ func TestConnectionOpenedDuringShutdown(t *testing.T) {
 	r := middleware(t, e, testConfig)
 	inShutdown := &shutdownHandler{Reaper: r, entered: make(chan struct{}), release: make(chan struct{})}
 	done := make(chan error, 1)
-	go func() { done <- gnet.Run(inShutdown, "tcp://127.0.0.1:0", gnet.WithLogger(quiet{})) }()
+	go func() { done <- gnet.Run(inShutdown, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{})) }()
 	up := <-e.booted
 	stopped := make(chan error, 1)
 	go func() { stopped <- up.eng.Stop(context.Background()) }()

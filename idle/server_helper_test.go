@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
@@ -42,7 +43,7 @@ type boot struct {
 func newEcho() *echo { return &echo{booted: make(chan boot, 8)} }
 
 func (e *echo) OnBoot(eng gnet.Engine) gnet.Action {
-	e.booted <- boot{eng, listenAddr(eng)}
+	e.booted <- boot{eng, engine.Addr(eng)}
 	return gnet.None
 }
 
@@ -90,7 +91,7 @@ func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, o
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		done <- gnet.Run(h, addr, append([]gnet.Option{gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(2)}, opts...)...)
+		done <- gnet.Run(h, addr, append([]gnet.Option{gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(2)}, opts...)...)
 	}()
 	var up boot
 	select {
@@ -115,36 +116,6 @@ func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, o
 	require.NotNil(t, up.addr)
 	return up.addr
 }
-
-// listenAddr returns the address of the engine with its port, nil for a client or after an error.
-// It must be called in OnBoot, because gnet does not synchronize access to its listeners.
-func listenAddr(eng gnet.Engine) net.Addr {
-	fd, err := eng.Dup()
-	if err != nil {
-		return nil
-	}
-	f := os.NewFile(uintptr(fd), "listener")
-	defer f.Close()
-	if ln, err := net.FileListener(f); err == nil {
-		defer ln.Close()
-		return ln.Addr()
-	}
-	pc, err := net.FilePacketConn(f)
-	if err != nil {
-		return nil
-	}
-	defer pc.Close()
-	return pc.LocalAddr()
-}
-
-// quiet is a logger of gnet that discards everything. All servers of tests use it.
-type quiet struct{}
-
-func (quiet) Debugf(string, ...any) {}
-func (quiet) Infof(string, ...any)  {}
-func (quiet) Warnf(string, ...any)  {}
-func (quiet) Errorf(string, ...any) {}
-func (quiet) Fatalf(string, ...any) {}
 
 // dial connects, and closes when the test ends.
 func dial(t testing.TB, addr net.Addr) net.Conn {

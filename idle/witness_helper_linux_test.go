@@ -3,12 +3,10 @@ package idle
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -159,28 +157,13 @@ func runPlay(arg string) int {
 	if w.reaper, err = Middleware(w, w.play.cfg); err != nil {
 		panic(err)
 	}
-	done := make(chan error, 1)
-	go func() {
-		done <- gnet.Run(w.reaper, addr, gnet.WithLogger(quiet{}), gnet.WithNumEventLoop(cmp.Or(w.play.loops, 2)))
-	}()
-	var up boot
-	select {
-	case up = <-w.booted:
-	case err := <-done:
-		panic(err)
-	}
-	fmt.Println(up.addr.Network(), up.addr.String())
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
-		if err := json.NewEncoder(os.Stdout).Encode(w.account()); err != nil {
-			panic(err)
+	return runEngine(w.reaper, w.echo, addr, cmp.Or(w.play.loops, 2), func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			if err := json.NewEncoder(os.Stdout).Encode(w.account()); err != nil {
+				panic(err)
+			}
 		}
-	}
-	_ = up.eng.Stop(context.Background())
-	if err := <-done; err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	})
 }
 
 // A stage is a child process that runs a play. The test pauses and resumes it, and asks it for
@@ -193,11 +176,7 @@ type stage struct {
 
 func startPlay(t testing.TB, name, addr string) *stage {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), childEnv+"=play "+name+" "+addr)
-	return &stage{child: startCommand(t, cmd), t: t}
+	return &stage{child: startChild(t, "play "+name+" "+addr), t: t}
 }
 
 // account asks the child for its report. The child must not be stopped.

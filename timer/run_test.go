@@ -3,10 +3,8 @@ package timer
 import (
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,123 +105,6 @@ func TestARunAfterAStall(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A Timeout is moved while an executor refuses it.
-func TestAResetIsNotOverwrittenByARefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		handle := make(chan *Timeout, 1)
-		var refusals atomic.Int32
-		timer := newTestTimer(t, Config{Executor: func(run func()) error {
-			if refusals.Add(1) > 1 {
-				return spawn(run)
-			}
-			assert.True(t, (<-handle).Reset(time.Hour), "it is pending")
-			return errors.New("full")
-		}})
-		runs := newDiary()
-		handle <- add(t, timer, time.Second, runs.write)
-		time.Sleep(2 * time.Hour)
-		require.Equal(t, []time.Duration{time.Hour + time.Second}, runs.read())
-	})
-}
-
-// With a full pool no task runs before the time that Reset has confirmed.
-func TestNothingIsEarlyWithAFullPool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slots := make(chan bool, 1)
-		timer := newTestTimer(t, Config{Executor: func(run func()) error {
-			select {
-			case slots <- true:
-				go func() { time.Sleep(30 * time.Millisecond); run(); <-slots }()
-				return nil
-			default:
-				time.Sleep(time.Millisecond) // a Reset comes meanwhile
-				return errors.New("full")
-			}
-		}})
-		type target struct {
-			timeout *Timeout
-			due     atomic.Int64
-		}
-		targets := make([]target, 100)
-		for i := range targets {
-			g := &targets[i]
-			g.timeout = add(t, timer, 20*time.Millisecond, func() {
-				if early := g.due.Load() - time.Now().UnixNano(); early > 0 {
-					t.Errorf("%v early", time.Duration(early))
-				}
-			})
-		}
-		for range 20_000 {
-			time.Sleep(time.Duration(rand.IntN(20_000_000)))
-			g := &targets[rand.IntN(len(targets))]
-			due := time.Now().Add(300 * time.Millisecond)
-			if g.timeout.Reset(300 * time.Millisecond) {
-				g.due.Store(due.UnixNano())
-			}
-		}
-		require.Positive(t, timer.Stats().Refused)
-		time.Sleep(time.Minute)
-		require.Zero(t, timer.Pending())
-	})
-}
-
-func TestATimeoutThatIsResetOrStoppedWhenDueIsNotSubmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var submitted atomic.Int32
-		var mu sync.Mutex
-		var others []*Timeout // guarded by mu
-		timer := newTestTimer(t, Config{Executor: func(run func()) error { submitted.Add(1); run(); return nil }})
-		runs := newDiary()
-		act := func() {
-			mu.Lock()
-			defer mu.Unlock()
-			for i, other := range others {
-				if other.Stop(); i%2 == 0 {
-					other.Reset(time.Hour)
-				}
-			}
-			runs.write()
-		}
-		mu.Lock()
-		for range 20 {
-			others = append(others, add(t, timer, time.Second, act))
-		}
-		mu.Unlock()
-		time.Sleep(2 * time.Second)
-		require.EqualValues(t, 1, submitted.Load(), "the first one to run has moved or stopped the others")
-		time.Sleep(time.Hour)
-		require.EqualValues(t, 2, submitted.Load())
-	})
-}
-
-func TestATimeoutInTheQueueOfAnExecutorIsPending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var queue []func()
-		timer := newTestTimer(t, Config{Executor: func(run func()) error { queue = append(queue, run); return nil }})
-		var ran [4]int
-		var all []*Timeout
-		for i := range ran {
-			all = append(all, add(t, timer, time.Second+time.Duration(i)*20*time.Millisecond, func() { ran[i]++ }))
-		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		require.Len(t, queue, 4)
-		require.Equal(t, 4, timer.Pending())
-		require.True(t, all[0].Stop())
-		require.True(t, all[1].Reset(time.Hour))
-		for _, run := range queue[:3] {
-			run()
-		}
-		require.Equal(t, [4]int{0, 0, 1, 0}, ran)
-		queue[2]() // a second time
-		left, err := timer.Shutdown(t.Context())
-		require.NoError(t, err)
-		require.ElementsMatch(t, []*Timeout{all[1], all[3]}, left)
-		queue[3]()
-		require.Equal(t, [4]int{0, 0, 1, 0}, ran)
-	})
 }
 
 func TestAnExecutorThatCallsRunTwice(t *testing.T) {
@@ -337,26 +218,6 @@ func TestRefusedTasksGoOnInTurn(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestARefusedTaskThatIsTooLateIsSkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pool := make(chan struct{}, 1)
-		timer := newTestTimer(t, Config{SkipAfter: retryAfter / 4, Executor: func(run func()) error {
-			select {
-			case pool <- struct{}{}:
-				return spawn(func() { run(); <-pool })
-			default:
-				return errors.New("full")
-			}
-		}})
-		var ran atomic.Int32
-		for range 2 {
-			add(t, timer, time.Second, func() { ran.Add(1); time.Sleep(retryAfter / 2) })
-		}
-		time.Sleep(time.Minute)
-		require.EqualValues(t, 1, ran.Load())
-	})
 }
 
 // TestRefusalsAreBounded has an executor that refuses all tasks, until they are stopped.

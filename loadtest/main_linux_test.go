@@ -89,11 +89,6 @@ func command(t testing.TB, ctx context.Context, line string) finished {
 	return f
 }
 
-func writeResult(t testing.TB, name string, r *result.Result) {
-	t.Helper()
-	require.NoError(t, writeFile(name, nil, r.Write))
-}
-
 func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                   "name a verb",
@@ -175,7 +170,7 @@ func TestHoldWithTarget(t *testing.T) {
 		// The merge with a second machine doubles the counts.
 		f.result.Machines[0].Name = "another"
 		other := filepath.Join(t.TempDir(), "other.json")
-		writeResult(t, other, f.result)
+		require.NoError(t, writeFile(other, nil, f.result.Write))
 		sum := command(t, t.Context(), "merge --expect false-reaps==0 --expect own-delay.max<5s "+f.resultFile+" "+other)
 		require.Zero(t, sum.code, sum.errs)
 		require.Equal(t, uint64(200), sum.result.Groups[0].Reaped)

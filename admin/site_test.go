@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 // sends more output than the peer takes. It ignores other bytes.
 type site struct {
 	gnet.BuiltinEventEngine
-	booted  chan gnet.Engine
+	booted  chan engine.Boot
 	block   chan struct{} // ends the blocking when closed
 	reaper  *idle.Reaper
 	addr    string // of the gnet server
@@ -54,8 +54,7 @@ type site struct {
 }
 
 func (s *site) OnBoot(eng gnet.Engine) gnet.Action {
-	s.addr = engine.Addr(eng).String()
-	s.booted <- eng
+	s.booted <- engine.NewBoot(eng)
 	return gnet.None
 }
 
@@ -95,27 +94,11 @@ func (s *site) reason(t testing.TB, c net.Conn) (err error) {
 // newSite runs a server and its Handler until the test ends. It sets the Reaper of the Config.
 func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 	t.Helper()
-	s := &site{booted: make(chan gnet.Engine, 1), block: make(chan struct{}), reasons: map[string]error{}}
+	s := &site{booted: make(chan engine.Boot, 1), block: make(chan struct{}), reasons: map[string]error{}}
 	var err error
 	s.reaper, err = idle.Middleware(s, of)
 	require.NoError(t, err)
-	ran := make(chan error, 1)
-	go func() {
-		ran <- gnet.Run(s.reaper, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(loops), gnet.WithLogger(engine.Quiet{}))
-	}()
-	var eng gnet.Engine
-	select {
-	case eng = <-s.booted:
-	case err := <-ran:
-		t.Fatalf("gnet.Run returned: %v", err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
-		defer cancel()
-		require.NoError(t, eng.Stop(ctx))
-		require.NoError(t, <-ran)
-	})
-	require.NotEmpty(t, s.addr)
+	s.addr = engine.Serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(loops)).String()
 	cfg.Reaper = s.reaper
 	s.handler, err = New(cfg)
 	require.NoError(t, err)

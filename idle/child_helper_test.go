@@ -68,15 +68,15 @@ func untilEOF() { _, _ = io.Copy(io.Discard, os.Stdin) }
 func runEngine(h gnet.EventHandler, e *echo, addr string, loops int, serve func()) int {
 	done := make(chan error, 1)
 	go func() { done <- gnet.Run(h, addr, gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(loops)) }()
-	var up boot
+	var up engine.Boot
 	select {
 	case up = <-e.booted:
 	case err := <-done:
 		panic(err)
 	}
-	fmt.Println(up.addr.Network(), up.addr.String())
+	fmt.Println(up.Addr.Network(), up.Addr.String())
 	serve()
-	_ = up.eng.Stop(context.Background())
+	_ = up.Engine.Stop(context.Background())
 	if err := <-done; err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
@@ -374,7 +375,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 					return gnet.None
 				}
 				reaper = middleware(t, e, Config{HandshakeTimeout: handshakeTimeout})
-				addr := serve(t, reaper, e.booted, network.addr(t), gnet.WithNumEventLoop(1))
+				addr := engine.Serve(t, reaper, e.booted, network.addr(t), gnet.WithNumEventLoop(1))
 
 				blocker := dial(t, addr)
 				send(t, blocker, "login")

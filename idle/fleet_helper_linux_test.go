@@ -14,6 +14,8 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 )
 
 // A fleet is many client connections served by one goroutine over epoll. It drains incoming bytes,
@@ -183,7 +185,7 @@ func newSite(t testing.TB, cfg Config, setUp func(*site)) *site {
 		}
 	}
 	s.reaper = middleware(t, s.echo, cfg)
-	s.addr = serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	s.addr = engine.Serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	return s
 }
 

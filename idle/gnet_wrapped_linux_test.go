@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
@@ -456,7 +457,7 @@ func TestAWrapperForEachEvent(t *testing.T) {
 					r = middleware(t, passingLayer{e, wrap}, cfg)
 					h = r
 				}
-				addr := serve(t, h, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+				addr := engine.Serve(t, h, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 				silent := dial(t, addr)
 				require.NoError(t, exchangeMessage(silent))
 				living := dial(t, addr)

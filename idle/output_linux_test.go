@@ -16,6 +16,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
@@ -190,7 +191,7 @@ func TestAPeerThatNeverSendsIsTooSlow(t *testing.T) {
 
 func unixSite(t testing.TB, cfg Config, s *site) *site {
 	s.reaper = middleware(t, s.echo, cfg)
-	s.addr = serve(t, s.reaper, s.booted, unixAddr(t), gnet.WithNumEventLoop(1))
+	s.addr = engine.Serve(t, s.reaper, s.booted, unixAddr(t), gnet.WithNumEventLoop(1))
 	return s
 }
 
@@ -268,7 +269,7 @@ func TestAUnixConnectionIsNotCheckedMoreOften(t *testing.T) {
 			unixSite(t, cfg, s)
 		} else {
 			s.reaper = middleware(t, s.echo, cfg)
-			s.addr = serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+			s.addr = engine.Serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 		}
 		c = dial(t, s.addr)
 		began := time.Now()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/reap"
@@ -192,7 +193,7 @@ func TestAWriteInOnIdleIsActivity(t *testing.T) {
 		}
 		other.ReadTimeout, other.Tick = limitOf, tickOf
 		r := middleware(t, e, other)
-		addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+		addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 		dial(t, addr)
 		eventually(t, "three events have come", func() bool {
 			mu.Lock()
@@ -247,7 +248,7 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 				events <- noticed{time.Now(), ev}
 				return gnet.None
 			}))
-			addr := serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
+			addr := engine.Serve(t, r, e.booted, "tcp://"+wire.Host()+":0", gnet.WithNumEventLoop(1))
 			client := wire.Dial(t, faultynet.PortOf(addr))
 			c := <-opened
 			began := time.Now()

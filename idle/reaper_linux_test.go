@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
@@ -264,7 +265,7 @@ func TestACableThatIsPulled(t *testing.T) {
 	wire := faultynet.New(t)
 	e := newEcho()
 	r := middleware(t, e, Config{ReadTimeout: limitOf, Tick: tickOf})
-	addr := serve(t, r, e.booted, "tcp://0.0.0.0:0", gnet.WithNumEventLoop(1))
+	addr := engine.Serve(t, r, e.booted, "tcp://0.0.0.0:0", gnet.WithNumEventLoop(1))
 	c := wire.Dial(t, addr.(*net.TCPAddr).Port)
 	sendEvery(t, c, limitOf/8)
 	time.Sleep(3 * limitOf)

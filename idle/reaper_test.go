@@ -33,7 +33,7 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 		t.Run(network.name, func(t *testing.T) {
 			e := newEcho()
 			r := middleware(t, e, testConfig)
-			addr := serve(t, r, e.booted, network.addr(t))
+			addr := engine.Serve(t, r, e.booted, network.addr(t))
 
 			opened := time.Now()
 			silent, living := dial(t, addr), dial(t, addr)
@@ -88,7 +88,7 @@ func TestOnIdleDecides(t *testing.T) {
 		_, _ = c.Write([]byte("bye\n"))
 		return gnet.Close
 	}))
-	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	c := dial(t, addr)
 
 	next := func() Event {
@@ -145,7 +145,7 @@ func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {
 			go func() {
 				done <- gnet.Run(r, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(2))
 			}()
-			c := dial(t, (<-e.booted).addr)
+			c := dial(t, (<-e.booted).Addr)
 			select {
 			case err := <-done:
 				require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestWakeDoesNotKeepTheDeadAlive(t *testing.T) {
 				return nil, gnet.None
 			}
 			r := middleware(t, e, testConfig)
-			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+			addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
 			c := dial(t, addr)
 			send(t, c, "part of a frame")
 
@@ -219,7 +219,7 @@ func TestASlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
 			e := newEcho()
 			setUp(e)
 			r := middleware(t, e, testConfig)
-			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+			addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 			c := dial(t, addr)
 			sent := time.Now()
 			send(t, c, "x")
@@ -238,7 +238,7 @@ func TestCloseInsideOnTrafficIsForwarded(t *testing.T) {
 		return gnet.None
 	}
 	r := middleware(t, e, testConfig)
-	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	for range 50 { // reuses descriptors at once
 		c := dial(t, addr)
 		send(t, c, "x")
@@ -317,7 +317,7 @@ func TestOneReaperServesARestart(t *testing.T) {
 	r := middleware(t, e, testConfig)
 	for run := range 3 {
 		t.Run("", func(t *testing.T) {
-			addr := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+			addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
 			awaitClose(t, dial(t, addr))
 			dial(t, addr) // stays open until the engine stops
 			eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
@@ -334,9 +334,9 @@ func TestOneReaperServesTwoEngines(t *testing.T) {
 	e := newEcho()
 	r := middleware(t, e, testConfig)
 	var survivor net.Conn
-	first := serve(t, r, e.booted, "tcp://127.0.0.1:0")
+	first := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
 	t.Run("second engine", func(short *testing.T) {
-		second := serve(short, r, e.booted, "tcp://127.0.0.1:0")
+		second := engine.Serve(short, r, e.booted, "tcp://127.0.0.1:0")
 		survivor = dial(t, first)
 		for range 8 {
 			dial(t, first)
@@ -387,7 +387,7 @@ func TestNoStateIsKeptForDatagrams(t *testing.T) {
 	t.Parallel()
 	e := newEcho()
 	r := middleware(t, e, testConfig)
-	addr := serve(t, r, e.booted, "udp://127.0.0.1:0")
+	addr := engine.Serve(t, r, e.booted, "udp://127.0.0.1:0")
 	for range 10 {
 		c := dial(t, addr)
 		send(t, c, "x")
@@ -413,9 +413,9 @@ func TestConnectionOpenedDuringShutdown(t *testing.T) {
 	go func() { done <- gnet.Run(inShutdown, "tcp://127.0.0.1:0", gnet.WithLogger(engine.Quiet{})) }()
 	up := <-e.booted
 	stopped := make(chan error, 1)
-	go func() { stopped <- up.eng.Stop(context.Background()) }()
+	go func() { stopped <- up.Engine.Stop(context.Background()) }()
 	<-inShutdown.entered
-	c := dial(t, up.addr) // loops still run until OnShutdown returns
+	c := dial(t, up.Addr) // loops still run until OnShutdown returns
 	send(t, c, "x")
 	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
 	close(inShutdown.release)

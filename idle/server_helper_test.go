@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
@@ -25,7 +24,7 @@ import (
 type echo struct {
 	gnet.BuiltinEventEngine
 
-	booted  chan boot
+	booted  chan engine.Boot
 	open    func(gnet.Conn) ([]byte, gnet.Action)
 	traffic func(gnet.Conn) gnet.Action
 	closed  func(gnet.Conn, error) gnet.Action
@@ -34,16 +33,10 @@ type echo struct {
 	closes []error // guarded by mu
 }
 
-// A boot is an engine that has booted, and its address.
-type boot struct {
-	eng  gnet.Engine
-	addr net.Addr
-}
-
-func newEcho() *echo { return &echo{booted: make(chan boot, 8)} }
+func newEcho() *echo { return &echo{booted: make(chan engine.Boot, 8)} }
 
 func (e *echo) OnBoot(eng gnet.Engine) gnet.Action {
-	e.booted <- boot{eng, engine.Addr(eng)}
+	e.booted <- engine.NewBoot(eng)
 	return gnet.None
 }
 
@@ -84,37 +77,6 @@ func (e *echo) reasons() []error {
 func deciding(cfg Config, onIdle func(gnet.Conn, Event) gnet.Action) Config {
 	cfg.OnIdle = onIdle
 	return cfg
-}
-
-// serve runs an engine around the handler until the test ends, and returns its address.
-func serve(t testing.TB, h gnet.EventHandler, booted <-chan boot, addr string, opts ...gnet.Option) net.Addr {
-	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		done <- gnet.Run(h, addr, append([]gnet.Option{gnet.WithLogger(engine.Quiet{}), gnet.WithNumEventLoop(2)}, opts...)...)
-	}()
-	var up boot
-	select {
-	case up = <-booted:
-	case err := <-done:
-		t.Fatalf("gnet.Run returned: %v", err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("the engine did not boot within 10 s")
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		err := up.eng.Stop(ctx)
-		assert.False(t, err != nil && up.eng.Validate() == nil, "stopping the engine: %v", err)
-		select {
-		case err := <-done:
-			assert.NoError(t, err, "gnet.Run")
-		case <-ctx.Done():
-			t.Error("gnet.Run did not return within 10 s")
-		}
-	})
-	require.NotNil(t, up.addr)
-	return up.addr
 }
 
 // dial connects, and closes when the test ends.

@@ -9,6 +9,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -75,7 +76,7 @@ func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
 	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 2 * time.Second}
 	e := newEcho()
 	r := middleware(t, e, cfg)
-	addr := serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	dial(t, addr)
 	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
 	before := r.watch.Clock.Stamp()

@@ -20,6 +20,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 )
 
 // A layerPlace is the place of the layers of a server.
@@ -150,7 +152,7 @@ func newWrappedSite(t testing.TB, w wrappedCase, cfg Config, setUp func(*wrapped
 	if w.place == layerInside {
 		reap()
 	}
-	s.addr = serve(t, h, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	s.addr = engine.Serve(t, h, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	return s
 }
 

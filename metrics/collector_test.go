@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"context"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/metrics"
@@ -28,13 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 // blocks the event loop. It ignores other bytes.
 type handler struct {
 	gnet.BuiltinEventEngine
-	booted chan gnet.Engine
+	booted chan engine.Boot
 	reaper *idle.Reaper
 	block  chan struct{} // ends the blocking when closed
 }
 
 func (h *handler) OnBoot(eng gnet.Engine) gnet.Action {
-	h.booted <- eng
+	h.booted <- engine.NewBoot(eng)
 	return gnet.None
 }
 
@@ -55,28 +55,12 @@ func (h *handler) OnTraffic(c gnet.Conn) gnet.Action {
 // returns the address.
 func serve(t *testing.T, cfg idle.Config, options ...gnet.Option) (*handler, string) {
 	t.Helper()
-	h := &handler{booted: make(chan gnet.Engine, 1), block: make(chan struct{})}
+	h := &handler{booted: make(chan engine.Boot, 1), block: make(chan struct{})}
 	var err error
 	h.reaper, err = idle.Middleware(h, cfg)
 	require.NoError(t, err)
-	addr := freeAddr(t)
-	ran := make(chan error, 1)
 	options = append([]gnet.Option{gnet.WithNumEventLoop(1)}, options...)
-	go func() { ran <- gnet.Run(h.reaper, "tcp://"+addr, options...) }()
-	eng := <-h.booted
-	t.Cleanup(func() {
-		require.NoError(t, eng.Stop(context.Background()))
-		require.NoError(t, <-ran)
-	})
-	return h, addr
-}
-
-// freeAddr returns an address with a free port.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l := sockets.Listen(t, "tcp", "127.0.0.1:0")
-	require.NoError(t, l.Close())
-	return l.Addr().String()
+	return h, engine.Serve(t, h.reaper, h.booted, "tcp://127.0.0.1:0", options...).String()
 }
 
 // dial opens a connection and sends a message, unless it is empty.
@@ -102,7 +86,6 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 	require.NoError(t, dial(t, addr, "x").Close())
 	dial(t, addr, "c")
 	silent := dial(t, addr, "")
-	require.NoError(t, silent.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err := silent.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "EOF", "the silent connection is reaped")
 	require.Eventually(t, func() bool {

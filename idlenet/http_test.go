@@ -61,7 +61,6 @@ type visitor struct {
 func (s *site) visit(t *testing.T) *visitor {
 	t.Helper()
 	c := sockets.Dial(t, "tcp", s.Server.Listener.Addr().String())
-	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
 	return &visitor{c, t, bufio.NewReader(c)}
 }
 

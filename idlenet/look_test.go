@@ -168,22 +168,17 @@ func TestGoodbyeComesAGraceBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	goodbye := make(chan *ReapError, 2)
 	ln, dial := serveDeaf(t, Config{MaxAge: short, MaxAgeGrace: short, Goodbye: func(c net.Conn, r *ReapError) { goodbye <- r }})
+	without, dialWithout := serveDeaf(t, Config{MaxAge: short, MaxAgeGrace: short})
 	_, conn := dial()
+	_, other := dialWithout()
 	r := <-goodbye
 	require.ErrorIs(t, r, reap.MaxAge)
 	require.Equal(t, short, r.Grace)
 	require.Nil(t, ln.Reason(conn))
-	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
+	eventually(t, "both end", func() bool { return ln.Reason(conn) != nil && without.Reason(other) != nil })
 	require.ErrorIs(t, ln.Reason(conn), reap.MaxAge)
+	require.ErrorIs(t, without.Reason(other), reap.MaxAge, "an age with a grace needs no Goodbye")
 	require.Empty(t, goodbye)
-}
-
-func TestAnAgeWithAGraceNeedsNoGoodbye(t *testing.T) {
-	t.Parallel()
-	ln, dial := serveDeaf(t, Config{MaxAge: short, MaxAgeGrace: short})
-	_, conn := dial()
-	eventually(t, "it ends", func() bool { return ln.Reason(conn) != nil })
-	require.ErrorIs(t, ln.Reason(conn), reap.MaxAge)
 }
 
 // TestNilReasonMatchesNothing is what the documentation of Reason shows.

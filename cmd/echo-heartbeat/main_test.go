@@ -161,7 +161,6 @@ func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, i
 func TestServeEchoesAndGivesTheReasonOfAClose(t *testing.T) {
 	addr, interrupt := serveInBackground(t, "--read-timeout", "300ms", "--loops", "1")
 	c := sockets.Dial(t, "tcp", addr)
-	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 	_, err := c.Write([]byte("PING\nhello\n"))
 	require.NoError(t, err)
 	got, err := io.ReadAll(c)
@@ -212,7 +211,6 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 		t.Run(tc.reason, func(t *testing.T) {
 			addr, interrupt := serveInBackground(t, append(strings.Fields(tc.flags), none)...)
 			c := sockets.Dial(t, "tcp", addr)
-			require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
 			if large := len(tc.send) > 1<<20; large { // nothing is read: the write fails after the reset
 				_, err := c.Write([]byte(tc.send))
 				for err == nil {

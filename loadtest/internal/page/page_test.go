@@ -243,7 +243,7 @@ func TestInterruptedRunHasABanner(t *testing.T) {
 
 func TestVerdictIsThatOfTheResult(t *testing.T) {
 	const wished = "no living connection was closed, and 80,000 dead connections were reaped"
-	tests := []struct {
+	for _, tt := range []struct {
 		verdict         result.Verdict
 		grade, headline string
 	}{
@@ -251,8 +251,7 @@ func TestVerdictIsThatOfTheResult(t *testing.T) {
 		{result.Verdict{Outcome: result.Failed, Causes: []string{"a", "b"}}, bad, "a; b"},
 		{result.Verdict{Outcome: result.NotValid, Causes: []string{"c"}}, warn, "c"},
 		{result.Verdict{}, warn, "not judged"},
-	}
-	for _, tt := range tests {
+	} {
 		r := storm()
 		r.Verdict = tt.verdict
 		v := newView(r)
@@ -273,7 +272,7 @@ func TestErrorsAreReturned(t *testing.T) {
 }
 
 func TestLinearAxis(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		greatest float64
 		n        int
 		want     []string
@@ -286,8 +285,7 @@ func TestLinearAxis(t *testing.T) {
 		{10.1, 5, []string{"0", "5", "10"}},
 		{0.0021, 5, []string{"0.0000", "0.0005", "0.0010", "0.0015", "0.0020"}},
 		{1e19, 2, []string{"0", "5,000,000,000,000,000,000", "10,000,000,000,000,000,000"}},
-	}
-	for _, tt := range tests {
+	} {
 		a := linear(tt.greatest, tt.n, plain, "/s")
 		var got []string
 		for _, k := range a.ticks {
@@ -303,15 +301,14 @@ func TestLinearAxis(t *testing.T) {
 }
 
 func TestLogarithmicAxis(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		least, greatest time.Duration
 		want            []string
 	}{
 		{time.Millisecond, time.Millisecond, []string{"1 ms", "2 ms"}},
 		{150 * time.Microsecond, 9 * time.Millisecond, []string{"100 µs", "200 µs", "500 µs", "1 ms", "2 ms", "5 ms", "10 ms"}},
 		{time.Microsecond, time.Hour, []string{"1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s", "16 min 40 s"}},
-	}
-	for _, tt := range tests {
+	} {
 		a := logarithmic(float64(tt.least), float64(tt.greatest), durationText)
 		var got []string
 		for _, k := range a.ticks {

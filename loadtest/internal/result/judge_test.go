@@ -64,7 +64,7 @@ func TestVerdict(t *testing.T) {
 		r.Phases[1].From, r.Phases[1].To = time.Second, 11*time.Second
 	}
 	type changes []func(*Result)
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		changes changes
 		want    Outcome
@@ -135,8 +135,7 @@ func TestVerdict(t *testing.T) {
 		{"interrupted with a fact", changes{func(r *Result) { r.Interrupted = true }, group(func(g *Group) { g.Lost = 1 })}, Failed, "false-reaps"},
 		{"churn at the rate", changes{churn, group(func(g *Group) { g.Opened = 950 })}, Passed, ""},
 		{"churn below the rate", changes{churn, group(func(g *Group) { g.Opened = 850 })}, NotValid, "85 of 100 connections per second were opened"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := faultless()
 			for _, change := range tt.changes {

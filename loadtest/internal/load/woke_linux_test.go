@@ -11,7 +11,7 @@ import (
 // All events until 3 ms were known before.
 func TestSinceWhenEventsShouldHaveBeenHandled(t *testing.T) {
 	const ms = time.Millisecond
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		until, length time.Duration // of the wait
 		full          bool
 
@@ -25,8 +25,7 @@ func TestSinceWhenEventsShouldHaveBeenHandled(t *testing.T) {
 		"it was stopped when it was to wait":  {10 * ms, 100 * ms, false, 10 * ms, 10 * ms, 110 * ms},
 		"something was due before the wait":   {5 * ms, 100 * ms, true, 10 * ms, 10 * ms, 3 * ms},
 		"it was due before, and nothing came": {5 * ms, 60 * time.Microsecond, false, 10*ms + 60*time.Microsecond, 10*ms + 60*time.Microsecond, 10*ms + 60*time.Microsecond},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			m := moments{clear: int64(3 * ms)}
 			m.woke(int64(10*ms+tt.length), int64(10*ms), int64(tt.until), tt.full)

@@ -425,6 +425,16 @@ func TestASilenceMustBeTwiceAsLongAsThoseBefore(t *testing.T) {
 	require.True(t, s.isHeld())
 }
 
+// TestAKnownOutageIsNoUsualSilence has too few connections to notice an outage by themselves.
+func TestAKnownOutageIsNoUsualSilence(t *testing.T) {
+	s := newBusyServer(t, MinBusy/2)
+	s.down, s.Known = true, verdict.Outages{{From: s.now, To: s.now.Add(20 * second), Length: 20 * second}}
+	s.run(20 * second)
+	s.down = false
+	s.run(5 * second)
+	require.Less(t, s.calm.Worst(s.now, s.rule.calm()), 3*second)
+}
+
 // TestAHabitIsNoOutage has connections that are regularly silent together, after traffic for the
 // same time. Only the first silences count as outages.
 func TestAHabitIsNoOutage(t *testing.T) {

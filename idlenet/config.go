@@ -65,7 +65,8 @@ type Config struct {
 	// time, so a connection may stay for 1.25 times as long. It needs TCP on Linux.
 	HalfClosedTimeout time.Duration
 
-	// Heartbeat asks silent peers for a sign of life.
+	// Heartbeat asks silent peers for a sign of life. It does not apply to a connection that net/http
+	// serves, see [Reaper.ConnState], until the connection is hijacked.
 	Heartbeat Heartbeat
 
 	// MaxAge is how long a connection may live, randomized by ±10 % per connection. Then Goodbye is

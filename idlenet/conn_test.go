@@ -1,6 +1,7 @@
 package idlenet
 
 import (
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -85,6 +86,29 @@ func TestConnStateHoldsAndForgets(t *testing.T) {
 	_ = c.Close()
 	eventually(t, "nothing is left", func() bool { return e.Connections() == 0 })
 	require.EqualValues(t, 3, e.Stats().Closed)
+}
+
+// TestHTTPGetsNoPings has a connection between two requests, where HTTP has no room for a ping, and
+// one that was hijacked.
+func TestHTTPGetsNoPings(t *testing.T) {
+	t.Parallel()
+	pings := make(chan net.Conn, 10)
+	e := newEcho(t, Config{
+		ReadTimeout: time.Hour, Heartbeat: Heartbeat{Interval: short, MaxMissed: 1, Ping: func(c net.Conn) { pings <- c }},
+	})
+	var all []net.Conn
+	for _, state := range []http.ConnState{http.StateNew, http.StateIdle, http.StateHijacked} {
+		e.dial()
+		all = append(all, e.accepted())
+		e.ConnState(all[len(all)-1], state)
+	}
+	eventually(t, "the hijacked one ends", func() bool { return e.Reason(all[2]) != nil })
+	time.Sleep(3 * short)
+	require.Equal(t, all[2].RemoteAddr(), (<-pings).RemoteAddr())
+	require.Empty(t, pings)
+	require.ErrorIs(t, e.Reason(all[2]), reap.HeartbeatTimeout)
+	require.Nil(t, e.Reason(all[0]))
+	require.Nil(t, e.Reason(all[1]))
 }
 
 func TestConnStateKeepsTheReasonOfAnEndedConnection(t *testing.T) {

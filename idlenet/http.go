@@ -106,8 +106,9 @@ func (w lastWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // A request that is being served holds its connection, and the first one ends the handshake. A
 // connection that was hijacked, for WebSocket, is held no more and judged by its bytes. A closed
 // connection is forgotten at once. With HTTP/2 a connection is held while it has streams. There is
-// no heartbeat during a request: a ping would come between the bytes of the answer. A warning tells
-// of connections that the Reaper does not watch, such as those that a listener around it hides.
+// no heartbeat before a connection is hijacked, because HTTP has no room for a ping. A warning
+// tells of connections that the Reaper does not watch, such as those that a listener around it
+// hides.
 func (r *Reaper) ConnState(c net.Conn, state http.ConnState) { r.connState(c, state, false) }
 
 // connState is ConnState, and says whether the server is one of AttachHTTP.
@@ -128,8 +129,12 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 	late := false // it ended before it was hijacked
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
-		isActive, wasActive := state == http.StateActive, n.Serving()
-		switch n.Serve(isActive); {
+		isActive, wasActive := state == http.StateActive, n.Own&requested != 0
+		n.AllowPings(state >= http.StateHijacked)
+		if n.Own &^= requested; isActive {
+			n.Own |= requested
+		}
+		switch {
 		case isActive && !wasActive:
 			s.ready(id, n)
 			n.Hold()
@@ -183,7 +188,7 @@ const goAway = "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00
 // returns a channel that is closed when a GOAWAY is written, nil if there is none.
 func (s *shard) attach(id uint32, n *conn, c net.Conn) (warned chan struct{}) {
 	n.Own |= attached
-	if n.Serving() && n.Own&negotiated == 0 {
+	if n.Own&requested != 0 && n.Own&negotiated == 0 {
 		n.Own |= negotiated
 		if above, is := c.(*tls.Conn); is && above.ConnectionState().NegotiatedProtocol == "h2" {
 			s.noteHTTP2(id, c)
@@ -243,7 +248,7 @@ func (s *shard) stopLeaving(n *conn) {
 // leave goes on to end a connection by its protocol. It returns the time of the next look at it, if
 // it is before the end of its CloseGrace.
 func (s *shard) leave(id uint32, n *conn, now mono.Time) (next mono.Time) {
-	if n.Serving() {
+	if n.Own&requested != 0 {
 		return now.Add(quiet)
 	}
 	s.exact = true // after a stop of the process a request may wait

@@ -71,6 +71,7 @@ const (
 	attached               // its server is one of AttachHTTP
 	negotiated             // its protocol is known
 	leaving                // it has ended, and its server is not told yet
+	requested              // net/http serves a request
 	flagBits   = iota
 )
 

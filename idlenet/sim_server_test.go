@@ -306,7 +306,7 @@ func (l *simLife) served() {
 func (l *simLife) state(state http.ConnState) {
 	tell := [...]func(net.Conn, http.ConnState){simUseConnState: l.w.ln.ConnState, simUseAttached: l.w.http.ConnState}[l.use]
 	if l.isServing = state == http.StateActive; tell != nil {
-		l.Serving(l.isServing, func() { tell(l.c, state) })
+		l.Serving(l.isServing, state >= http.StateHijacked, func() { tell(l.c, state) })
 	}
 }
 

@@ -49,7 +49,7 @@ const (
 	Exempt                     // out of all limits
 	Leaving                    // the goodbye for the maximum age was sent
 	Observed                   // spared although a limit was exceeded
-	serving                    // the protocol has no room for a ping
+	noPings                    // the protocol has no room for a ping
 )
 
 // Is reports whether one of some flags is set.
@@ -101,12 +101,9 @@ func (s *State) Release() (last bool) {
 	return s.holds == 0
 }
 
-// Serving reports whether the server answers a request, and no ping may come between the bytes of
-// the answer.
-func (s *State) Serving() bool { return s.Is(serving) }
-
-// Serve says whether the server answers such a request. No heartbeat applies meanwhile.
-func (s *State) Serve(on bool) { s.set(serving, on) }
+// AllowPings says whether the protocol has room for a ping, as it has at first. Otherwise no
+// heartbeat applies.
+func (s *State) AllowPings(on bool) { s.set(noPings, !on) }
 
 // Spare sets or clears Exempt or Observed. The output of such a connection is not checked, so what
 // is known of it may not hold any more.
@@ -173,7 +170,7 @@ func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limit
 	instant := func(p mono.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
 	f := verdict.Facts{
 		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
-		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), Serving: s.Serving(), Blind: s.Is(undated),
+		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), NoPings: s.Is(noPings), Blind: s.Is(undated),
 		Output: output, StalledSince: instant(s.stalled), OverSince: instant(s.over),
 		RatedSince: instant(s.rated), Counting: s.received != 0,
 		LastPing: instant(s.pinged), Missed: int(s.missed), Leaving: s.Is(Leaving),

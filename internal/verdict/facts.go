@@ -36,7 +36,7 @@ type Facts struct {
 	Fresh   bool // nothing was heard yet
 	Ready   bool // the handshake is complete
 	Held    bool // a request is being worked on
-	Serving bool // no ping may come between the bytes of its answer
+	NoPings bool // the protocol has no room for a ping
 	Unread  bool // bytes of the peer wait in the socket
 	Blind   bool // the kernel does not report when bytes were sent
 

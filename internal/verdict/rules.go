@@ -222,7 +222,7 @@ func (lim *Limits) idle(r Reason, f *Facts) deadline {
 func (lim *Limits) heartbeat(f *Facts) deadline {
 	h := &lim.Heartbeat
 	switch {
-	case f.Leaving || f.Serving:
+	case f.Leaving || f.NoPings:
 		return none
 	case f.Missed > 0:
 		return after(f.LastPing, h.Retry, true)

@@ -191,8 +191,8 @@ func (l *Life) earlyMinRate(e *reap.Error) string {
 
 func (l *Life) earlyHeartbeat() string {
 	t, h := &l.asked, &l.asked.set.Heartbeat
-	if t.serving {
-		return "heartbeat timeout: net/http serves a request"
+	if t.noPings {
+		return "heartbeat timeout: net/http serves the connection"
 	}
 	if t.pings < h.MaxMissed {
 		return fmt.Sprintf("heartbeat timeout: %d pings were sent since the peer was last heard, limit %d", t.pings, h.MaxMissed)

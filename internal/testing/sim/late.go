@@ -39,7 +39,7 @@ func (l *Life) rule(k reap.Reason, t *Truth) rule {
 		r = l.rateRule(t, s)
 	case reap.HeartbeatTimeout:
 		h := &s.Heartbeat
-		r.limit = When(h.Interval > 0, When(!t.serving, h.Interval+time.Duration(h.MaxMissed)*h.Retry))
+		r.limit = When(h.Interval > 0, When(!t.noPings, h.Interval+time.Duration(h.MaxMissed)*h.Retry))
 		r.from, r.to = t.lastPing+h.Retry-r.limit, max(t.heard(), t.tookSome, l.w.changedAt)
 		r.vague = s.MaxAge > 0 || l.w.Decides // it may be in its grace, or OnIdle may write to it
 	case reap.HalfClosed:

@@ -42,7 +42,7 @@ type Truth struct {
 	events    [verdict.IdleReasons]time.Duration // verdicts of the last idle events
 	delivered [verdict.IdleReasons]time.Duration // calls of OnIdle for them
 
-	exempt, ready, ended, unread, serving bool
+	exempt, ready, ended, unread, serving, noPings bool
 }
 
 // heard returns the latest instant from which the server may count silence.
@@ -307,9 +307,11 @@ func (l *Life) released(from time.Duration) {
 }
 
 // Serving makes a call of net/http, which says whether it serves a request. The request holds the
-// connection, and the first one ends the handshake.
-func (l *Life) Serving(on bool, tell func()) {
+// connection, and the first one ends the handshake. There are pings only when the connection is
+// hijacked.
+func (l *Life) Serving(on, hijacked bool, tell func()) {
 	from, was := l.call(func(Handle) { tell() }), l.now.serving
+	l.now.noPings = !hijacked
 	switch l.now.serving = on; {
 	case on && !was:
 		l.now.ready = true
@@ -347,8 +349,8 @@ func (l *Life) SetTimeouts(t Timeouts) {
 // exactly that of the last question, the ping is not checked.
 func (l *Life) Pinged(decided time.Duration, exact bool) {
 	t, h := &l.asked, &l.asked.set.Heartbeat
-	if t.serving && exact {
-		l.w.Violate(l, "no ping is sent during a request of net/http", "it is sent at %v", l.w.Now)
+	if t.noPings && exact {
+		l.w.Violate(l, "no ping is sent while net/http serves a connection", "it is sent at %v", l.w.Now)
 	}
 	if due := max(t.arrival, t.anewFrom) + h.Interval; l.Judged < due && exact {
 		l.w.Violate(l, fmt.Sprintf("no ping before %v", due), "a ping is sent at %v", l.w.Now)

@@ -13,14 +13,19 @@ import (
 // patience is longer than any test waits for a connection.
 const patience = 3 * time.Minute
 
-// Dial is net.Dial. A test that would wait forever for its peer fails, because the connection has a
-// deadline.
+// Dial is net.Dial. A test that would wait forever for its peer fails: the connection has a
+// deadline, and no test ends after it.
 func Dial(t testing.TB, network, address string) net.Conn {
 	t.Helper()
 	c, err := net.Dial(network, address)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	deadline := time.Now().Add(patience)
+	require.NoError(t, c.SetDeadline(deadline))
+	t.Cleanup(func() {
+		if _ = c.Close(); time.Now().After(deadline) {
+			t.Errorf("the test was not over after %v: a peer did not do what was awaited", patience)
+		}
+	})
 	return c
 }
 

@@ -26,15 +26,17 @@ type Idle struct {
 	// Guarded by the mu of the shard.
 	handle wheel.Handle // in the wheel of idles, while filed
 	filed  bool
-	known  mono.Stamp // touched at a look, after which the clock may have forgotten it
-	before mono.Time  // the Touch with that stamp was before
+	known  mono.Stamp    // touched at a look, after which the clock may have forgotten it
+	before mono.Time     // the Touch with that stamp was before
+	stood  time.Duration // how long the clock had stood still at the first look after it
 }
 
 // AfterIdle runs a task once, when Touch was not called for the given time, which counts from
 // AfterIdle at first. The task is never early, and begins at most two ticks late. Times in which
-// the goroutine of the Timer did not run do not count, so that no session ends because the process
-// was stopped: its packets may wait in a socket. The Timer wakes up once in each tick while an Idle
-// is pending.
+// the goroutine of the Timer was away for more than 20 ms and two ticks do not count, up to 24 times
+// the given one, so that no session ends because the process was stopped: its packets may wait in a
+// socket. Slow tasks on that goroutine count as such times. The Timer wakes up once in each tick
+// while an Idle is pending.
 //
 // AfterIdle returns the errors of AfterFunc, and one if the time is shorter than a tick.
 func (t *Timer) AfterIdle(d time.Duration, task func()) (*Idle, error) {
@@ -46,7 +48,7 @@ func (t *Timer) AfterIdle(d time.Duration, task func()) (*Idle, error) {
 		return nil, fmt.Errorf("timer: the idle time is %v, must be at least the tick of %v", d, c.cfg.Tick)
 	}
 	s := c.nearShard()
-	i := &Idle{timeout: Timeout{shard: s, task: task}, limit: d, clock: &c.idles}
+	i := &Idle{timeout: Timeout{shard: s, task: task}, limit: min(d, lastDeadline), clock: &c.idles}
 	i.clock.start(c)
 	i.Touch()
 	s.mu.Lock()
@@ -58,8 +60,14 @@ func (t *Timer) AfterIdle(d time.Duration, task func()) (*Idle, error) {
 	return i, nil
 }
 
-// Touch makes the time count from now on. It has no effect when the time has passed, or after Stop.
-func (i *Idle) Touch() { i.touched.Store(int64(i.clock.Stamp())) }
+// Touch makes the time count from now on. It has no effect when the time has passed, even if the
+// task still waits for an Executor, or after Stop.
+func (i *Idle) Touch() {
+	now := int64(i.clock.Stamp())
+	for old := i.touched.Load(); old < now && !i.touched.CompareAndSwap(old, now); {
+		old = i.touched.Load() // a later Touch stays
+	}
+}
 
 // Stop stops an Idle for good. It reports true if that has prevented the run of its task, like Stop
 // of a [Timeout].
@@ -98,9 +106,10 @@ func (s *shard) takeIdle(i *Idle) {
 // lookAt looks at an Idle when its slot has come up. It files the Idle again, or submits its task.
 func (s *shard) lookAt(i *Idle, now time.Duration) {
 	if stamp := mono.Stamp(i.touched.Load()); stamp != i.known || i.before == 0 {
-		i.known, i.before = stamp, i.clock.Before(stamp, i.clock.Elapsed())
+		i.known, i.before, i.stood = stamp, i.clock.Before(stamp, i.clock.Elapsed()), i.clock.stood
 	}
 	left := i.before.Add(i.limit).Sub(i.clock.Read())
+	left -= max(i.clock.stood-i.stood-maxStops*min(i.limit, lastDeadline/maxStops), 0)
 	if i.known == i.clock.Stamp() { // it may be touched again until the clock moves
 		i.before = 0
 	}
@@ -118,6 +127,9 @@ const (
 	// lookTicks is the number of ticks after which an Idle is looked at, even if its time is longer:
 	// the clock remembers its moves for so long.
 	lookTicks = 1 << 12
+	// maxStops is the number of limits that the clock may stand still for an Idle, so that a process
+	// which gets only a part of a processor ends sessions too.
+	maxStops = 24
 	// leastStop is the shortest time for which the clock stands still, besides two ticks. A busy
 	// machine has many shorter ones.
 	leastStop = 20 * time.Millisecond
@@ -138,7 +150,7 @@ type idleClock struct {
 // start makes the clock of a Timer that has its first Idle.
 func (k *idleClock) start(c *core) {
 	k.made.Do(func() {
-		k.Init(c.cfg.Tick, lookTicks*c.cfg.Tick, func() mono.Time { return mono.Time(c.now() - k.stood) })
+		k.Init(c.cfg.Tick, min(lookTicks, lastDeadline/c.cfg.Tick)*c.cfg.Tick, func() mono.Time { return mono.Time(c.now() - k.stood) })
 	})
 }
 
@@ -153,5 +165,5 @@ func (k *idleClock) tick(c *core) {
 	}
 	k.seen = now
 	k.Move()
-	c.wakeBy(after(now, tick))
+	c.wakeBy(after(now/tick*tick, tick))
 }

@@ -2,6 +2,7 @@ package timer
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -78,7 +79,7 @@ func TestAStopOfTheTimerEndsNoIdle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				timer := newTestTimer(t, Config{})
 				ends := newDiary()
-				i := idleBeforeLook(t, timer, ends.write, func(*Idle) { time.Sleep(stop) })
+				i := idleBeforeLook(t, timer, time.Second, ends.write, func(*Idle) { time.Sleep(stop) })
 				time.Sleep(500 * time.Millisecond)
 				i.Touch() // so a look follows after half a second
 				time.Sleep(4 * time.Second)
@@ -101,17 +102,17 @@ func TestAStopOfTheTimerEndsNoIdle(t *testing.T) {
 	}
 }
 
-// idleBeforeLook returns an Idle of a second, and calls a function on the goroutine of the Timer
-// after a second, just before the look at the Idle.
-func idleBeforeLook(t testing.TB, timer *Timer, task func(), before func(*Idle)) (i *Idle) {
+// idleBeforeLook returns an Idle, and calls a function on the goroutine of the Timer just before the
+// first look at the Idle.
+func idleBeforeLook(t testing.TB, timer *Timer, limit time.Duration, task func(), before func(*Idle)) (i *Idle) {
 	shards := timer.core.shards
 	use := func(s *shard) {
 		timer.core.near = sync.Pool{New: func() any { return s }}
 	}
 	use(shards[len(shards)-1])
-	i = idle(t, timer, time.Second, task)
+	i = idle(t, timer, limit, task)
 	use(shards[0])
-	add(t, timer, time.Second, func() { before(i) })
+	add(t, timer, min(limit, i.clock.Memory()), func() { before(i) })
 	return i
 }
 
@@ -121,7 +122,7 @@ func TestATouchAfterALookInTheSameTickCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timer := newTestTimer(t, Config{})
 		ends := newDiary()
-		i := idleBeforeLook(t, timer, ends.write, (*Idle).Touch)
+		i := idleBeforeLook(t, timer, time.Second, ends.write, (*Idle).Touch)
 		time.Sleep(1005 * time.Millisecond)
 		i.Touch()
 		time.Sleep(time.Hour)
@@ -145,6 +146,74 @@ func TestIdlesWakeTheTimerWhilePending(t *testing.T) {
 	})
 }
 
+// TestTheClockOfIdlesMovesInEachTick has a real clock, with which wake-ups are a little late.
+func TestTheClockOfIdlesMovesInEachTick(t *testing.T) {
+	const ticks = 20
+	timer := newTestTimer(t, Config{})
+	i := idle(t, timer, time.Hour, nothing)
+	defer i.Stop()
+	for range 100 { // on a busy machine one of them is enough
+		began := i.clock.Stamp()
+		time.Sleep(ticks * i.clock.Tick())
+		if i.clock.Stamp()-began >= ticks*3/4 {
+			return
+		}
+	}
+	t.Error("the clock skips ticks")
+}
+
+// TestSlowTasksKeepNoIdle has tasks that occupy the goroutine of the Timer for most of the time, or
+// for too short times to count.
+func TestSlowTasksKeepNoIdle(t *testing.T) {
+	for _, tc := range []struct{ every, takes, limit, least, most time.Duration }{
+		{100 * time.Millisecond, 25 * time.Millisecond, time.Second, time.Second, 1050 * time.Millisecond},
+		{time.Second, 990 * time.Millisecond, 100 * time.Millisecond, 24 * 100 * time.Millisecond, 4 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			timer := newTestTimer(t, Config{})
+			task, err := timer.Every(tc.every, func() { time.Sleep(tc.takes) })
+			require.NoError(t, err)
+			time.Sleep(tc.every - 5*time.Millisecond)
+			ends := newDiary()
+			idle(t, timer, tc.limit, ends.write)
+			time.Sleep(time.Minute)
+			task.Stop()
+			time.Sleep(time.Second)
+			require.Len(t, ends.read(), 1)
+			require.GreaterOrEqual(t, ends.read()[0], tc.least)
+			require.LessOrEqual(t, ends.read()[0], tc.most)
+		})
+	}
+}
+
+// TestALongLimitIsNeverOver has a touch between a move of the clock and a look.
+func TestALongLimitIsNeverOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{})
+		ends := newDiary()
+		i := idleBeforeLook(t, timer, math.MaxInt64, ends.write, func(i *Idle) { time.Sleep(time.Millisecond); i.Touch() })
+		time.Sleep(time.Minute)
+		require.Empty(t, ends.read())
+		require.True(t, i.Stop())
+		time.Sleep(time.Second)
+		require.Equal(t, int64(never), timer.core.wakeAt.Load(), "nothing is pending")
+	})
+}
+
+// TestManyIdlesEndTogether has more of them than one lock takes, with a limit for late runs.
+func TestManyIdlesEndTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := newTestTimer(t, Config{SkipAfter: time.Second})
+		ends := newDiary()
+		for range 3 * batch {
+			idle(t, timer, time.Second, ends.write)
+		}
+		time.Sleep(1020 * time.Millisecond)
+		synctest.Wait()
+		require.Len(t, ends.read(), 3*batch)
+	})
+}
+
 func TestAfterIdleErrors(t *testing.T) {
 	timer := newTestTimer(t, Config{MaxPending: 1})
 	_, err := timer.AfterIdle(time.Second, nil)
@@ -155,10 +224,11 @@ func TestAfterIdleErrors(t *testing.T) {
 	_, err = timer.AfterIdle(time.Hour, nothing)
 	require.ErrorIs(t, err, ErrTooManyPending)
 	require.True(t, first.Stop())
-	idle(t, timer, time.Hour, nothing)
+	last := idle(t, timer, time.Hour, nothing)
 	left, err := timer.Shutdown(t.Context())
 	require.NoError(t, err)
 	require.Len(t, left, 1)
+	require.False(t, last.Stop())
 	require.Zero(t, timer.Pending())
 	_, err = timer.AfterIdle(time.Hour, nothing)
 	require.ErrorIs(t, err, ErrShutdown)

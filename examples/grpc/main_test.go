@@ -39,6 +39,28 @@ func TestIdle(t *testing.T) {
 	server.RequireNone("closed")
 }
 
+// TestStop stops the server for longer than the timeout, while a client has a stream.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	const timeout = 3 * time.Second
+	server, addr := recipe.Serve(t, "-read-timeout", timeout.String())
+	stream, err := grpc_health_v1.NewHealthClient(dial(t, addr)).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := stream.Recv()
+		ended <- err
+	}()
+	require.NoError(t, server.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(timeout * 3 / 2)
+	require.NoError(t, server.Process.Signal(syscall.SIGCONT))
+	time.Sleep(timeout)
+	require.Empty(t, ended)
+	server.RequireNone("closed")
+}
+
 // TestDrain has clients that leave one after the other.
 func TestDrain(t *testing.T) {
 	t.Parallel()

@@ -33,10 +33,10 @@ type Idle struct {
 
 // AfterIdle runs a task once, when Touch was not called for the given time, which counts from
 // AfterIdle at first. The task is never early, and begins at most two ticks late. Times in which
-// the goroutine of the Timer was away for more than 20 ms and two ticks do not count, up to 24 times
-// the given one, so that no session ends because the process was stopped: its packets may wait in a
-// socket. Slow tasks on that goroutine count as such times. The Timer wakes up once in each tick
-// while an Idle is pending.
+// the goroutine of the Timer was away for more than 20 ms and two ticks do not count, up to 24
+// times the given one, so that no session ends because the process was stopped: its packets may
+// wait in a socket. Slow tasks on that goroutine count as such times. The Timer wakes up once in
+// each tick while an Idle is pending.
 //
 // AfterIdle returns the errors of AfterFunc, and one if the time is shorter than a tick.
 func (t *Timer) AfterIdle(d time.Duration, task func()) (*Idle, error) {

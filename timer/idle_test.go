@@ -102,8 +102,8 @@ func TestAStopOfTheTimerEndsNoIdle(t *testing.T) {
 	}
 }
 
-// idleBeforeLook returns an Idle, and calls a function on the goroutine of the Timer just before the
-// first look at the Idle.
+// idleBeforeLook returns an Idle, and calls a function on the goroutine of the Timer just before
+// the first look at the Idle.
 func idleBeforeLook(t testing.TB, timer *Timer, limit time.Duration, task func(), before func(*Idle)) (i *Idle) {
 	shards := timer.core.shards
 	use := func(s *shard) {

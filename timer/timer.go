@@ -55,8 +55,8 @@ type Config struct {
 
 	// SkipAfter is the lateness above which a run is skipped, because the process was stopped, a
 	// task has blocked the Timer, or an Executor refuses tasks. The time in the queue of an
-	// Executor does not count. A skipped Timeout of AfterFunc ends, as does an Idle; one of Every returns to its
-	// grid. If zero, no run is skipped, however late. Must not be negative.
+	// Executor does not count. A skipped Timeout of AfterFunc ends, as does an Idle; one of Every
+	// returns to its grid. If zero, no run is skipped, however late. Must not be negative.
 	SkipAfter time.Duration
 
 	// Logger gets errors and warnings: panics of tasks, tasks that block the Timer, refused tasks,

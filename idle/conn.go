@@ -75,7 +75,7 @@ func (c Conn) ID() ConnID {
 // through a proxy. If addr is nil, it is the address of the socket again.
 func (c Conn) SetRemote(addr net.Addr) {
 	if s := c.state(); s != nil {
-		c.loop.SetRemote(s, addr)
+		c.loop.Remotes.Set(s, addr)
 	}
 }
 

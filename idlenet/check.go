@@ -91,10 +91,10 @@ func checkSocketsOf(cfg *Config, addr net.Addr) (err error) {
 }
 
 // checkOwn refuses the limits of a connection that the kernel cannot keep for its socket.
-func (s *shard) checkOwn(n *conn, own ConnLimits) error {
+func checkOwn(n *conn, own ConnLimits, stamp bool) error {
 	return checkSocketsOf(&Config{
 		ReadTimeout: max(own.ReadTimeout, 0), AllTimeout: max(own.AllTimeout, 0), WriteTimeout: max(own.WriteTimeout, 0),
-		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: s.config().Stamp,
+		MinRate: MinRate{BytesPerSecond: max(own.MinRate.BytesPerSecond, 0)}, Stamp: stamp,
 	}, n.Front.own().LocalAddr())
 }
 

@@ -54,7 +54,7 @@ func (c Conn) ID() (id ConnID) {
 // SetRemote sets the address that logs and [Reaper.Inspect] show, for a connection that comes
 // through a proxy. If addr is nil, it is the address of the socket again.
 func (c Conn) SetRemote(addr net.Addr) {
-	c.with(func(s *shard, _ uint32, n *conn) { s.SetRemote(n, addr) })
+	c.with(func(s *shard, _ uint32, n *conn) { s.Remotes.Set(n, addr) })
 }
 
 // SetGroup says that the connection shares a part of the way to its peer with all connections of
@@ -107,7 +107,7 @@ func (c Conn) SetLimits(limits ConnLimits) error {
 
 // limit gives a connection limits of its own, if the kernel can keep them for its socket.
 func (s *shard) limit(id uint32, n *conn, own ConnLimits) error {
-	if err := s.checkOwn(n, own); err != nil {
+	if err := checkOwn(n, own, s.config().Stamp); err != nil {
 		return err
 	}
 	return s.SetLimits(id, n, own)

@@ -151,12 +151,12 @@ func (d *driver) lastHeard(now mono.Time) mono.Time {
 
 // noteHeard takes note of the last byte of a peer. The same byte may seem later by two steps of the
 // kernel's clock.
-func (s *shard) noteHeard(ev *verdict.Evidence, now mono.Time) {
+func (d *driver) noteHeard(ev *verdict.Evidence, now mono.Time) {
 	at := ev.LastByte(now)
 	if at == 0 && ev.Found == verdict.Unread {
 		at = now
 	}
-	if d := &s.reaper.driver; at > d.heard.Add(2*ev.Step) {
+	if at > d.heard.Add(2*ev.Step) {
 		d.heard = at
 	}
 }
@@ -177,7 +177,7 @@ func (d *driver) probe() {
 	for range n {
 		d.turn++
 		s := r.shards[d.turn%len(r.shards)]
-		s.probe(nil, min(s.size(), passedAtMost))
+		d.probeNext(s, nil, min(s.size(), passedAtMost))
 	}
 }
 
@@ -189,7 +189,7 @@ func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 	busy, asked := 0, 0
 	for _, s := range d.reaper.shards {
 		for left := s.size(); left > 0 && asked < countedAtMost; asked++ {
-			passed, wasBusy := s.probe(c, left)
+			passed, wasBusy := d.probeNext(s, c, left)
 			left -= passed
 			if wasBusy {
 				busy++
@@ -201,13 +201,12 @@ func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 	}
 }
 
-// probe asks the kernel when the next connection was heard last. It returns the number of ids that
+// probeNext asks the kernel when the next connection of a shard was heard last. It returns the number of ids that
 // it has passed, at most most, and whether the connection was busy in the period of a Count.
-func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
+func (d *driver) probeNext(s *shard, c *outage.Count, most uint32) (passed uint32, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, clock := s.reaper, &s.Watcher.Clock
-	ev := &r.driver.evidence
+	ev, clock := &d.evidence, &s.Watcher.Clock
 	for passed < most {
 		passed++
 		s.probed = (s.probed + 1) % s.Len()
@@ -215,7 +214,7 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 		if !n.Used() || s.Ends.Of(s.probed) != nil {
 			continue
 		}
-		now, open := s.askWhenHeard(n)
+		now, open := d.askWhenHeard(n)
 		if !open {
 			s.Drop(s.probed, n)
 			continue
@@ -228,14 +227,14 @@ func (s *shard) probe(c *outage.Count, most uint32) (passed uint32, busy bool) {
 
 // askWhenHeard asks the kernel when a connection was heard last, and not whether bytes wait. It
 // returns the time after the answer.
-func (s *shard) askWhenHeard(n *conn) (now mono.Time, open bool) {
-	ev, clock := &s.reaper.driver.evidence, &s.Watcher.Clock
+func (d *driver) askWhenHeard(n *conn) (now mono.Time, open bool) {
+	ev, clock := &d.evidence, &d.reaper.watch.Clock
 	before := clock.Elapsed()
-	if !s.reaper.ask(n.Front.own(), configtable.TenYears, ev) {
+	if !d.reaper.ask(n.Front.own(), configtable.TenYears, ev) {
 		return before, false
 	}
 	now = clock.Elapsed()
 	ev.Took = now.Sub(before)
-	s.noteHeard(ev, now)
+	d.noteHeard(ev, now)
 	return now, true
 }

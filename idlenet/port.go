@@ -43,7 +43,7 @@ func (s *shard) Path(n *conn) (local, remote netip.Addr) {
 }
 
 func (s *shard) Heard(n *conn, _ mono.Time) mono.Time {
-	now, open := s.askWhenHeard(n)
+	now, open := s.reaper.driver.askWhenHeard(n)
 	if last := s.reaper.driver.evidence.LastByte(now); open && last != 0 {
 		return last
 	}
@@ -54,7 +54,7 @@ func (s *shard) Learned(_ *conn, heard bool, ev *verdict.Evidence, now mono.Time
 	if heard {
 		s.reaper.driver.news++
 	}
-	s.noteHeard(ev, now)
+	s.reaper.driver.noteHeard(ev, now)
 }
 
 func (s *shard) Raise(_ uint32, n *conn, ev Event, reason *ReapError) (end bool) {
@@ -90,7 +90,7 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 	e := s.Ends.Add(id, n.Is(connstate.Observed), reason)
 	s.CountReap(id, n, reason)
 	if reason.Reason == reap.NoHandshake {
-		s.warnUnready(own)
+		s.reaper.warnUnready(own)
 	}
 	reset := s.Set.Resets(reason.Reason)
 	if !reset && s.endsByProtocol(id, n, reason.Reason) {
@@ -110,9 +110,9 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 }
 
 // warnUnready warns of a HandshakeTimeout that seems to end each connection.
-func (s *shard) warnUnready(own socket) {
-	if !s.reaper.knowsReady.Load() {
-		s.Watcher.Warn(&s.reaper.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
+func (r *Reaper) warnUnready(own socket) {
+	if !r.knowsReady.Load() {
+		r.watch.Warn(&r.warnings.unready, "HandshakeTimeout ends connections, and the server has called neither Ready nor AttachHTTP: "+
 			"it ends each connection then, also one that has exchanged messages: call Conn.Ready after the login, or unset HandshakeTimeout", "remote", watch.NameOf(own.RemoteAddr()))
 	}
 }

@@ -77,7 +77,7 @@ const (
 
 func newShard(r *Reaper, number uint32) *shard {
 	s := &shard{reaper: r, http2: make(map[uint32]*http2Conn)}
-	s.ids = conntable.NewAddressTable(s.addressOf)
+	s.ids = conntable.NewAddressTable(func(id uint32) uintptr { return address(s.At(id).Front.own()) })
 	s.Init(&r.watch, number, s)
 	return s
 }
@@ -94,11 +94,6 @@ func (s *shard) config() *Config { return s.Set.Front.(*Config) }
 
 // address returns the address of a socket, which is its name while it is kept.
 func address(own socket) uintptr { return reflect.ValueOf(own).Pointer() }
-
-// addressOf returns the address of the socket of a connection.
-func (s *shard) addressOf(id uint32) uintptr {
-	return address(s.At(id).Front.own())
-}
 
 // shard returns the shard of a socket.
 func (r *Reaper) shard(own socket) *shard {

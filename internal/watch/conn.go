@@ -8,12 +8,15 @@ import (
 
 // This file has what a server tells of a connection, which is open.
 
-// SetRemote sets the address that reports show. If addr is nil, it is that of the socket.
-func (s *Shard[C]) SetRemote(c *Conn[C], addr net.Addr) {
+// Remotes are the addresses that reports show instead of those of sockets.
+type Remotes[C any] map[*Conn[C]]net.Addr
+
+// Set sets the address of a connection. If addr is nil, it is that of the socket.
+func (r Remotes[C]) Set(c *Conn[C], addr net.Addr) {
 	if addr == nil {
-		delete(s.Remotes, c)
+		delete(r, c)
 	} else {
-		s.Remotes[c] = addr
+		r[c] = addr
 	}
 }
 

@@ -119,7 +119,7 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 // nothing was sent in either direction; 0 if the connection has ended. It reports whether the peer
 // was heard later than the Shard knew.
 func (s *Shard[C]) Silence(id uint32, c *Conn[C]) (peer, both time.Duration, news bool) {
-	now, open := s.askKernel(id, c)
+	now, open := looker[C]{s}.askKernel(id, c)
 	ev, f := &s.evidence, s.Facts(id, c, now)
 	if !open || ev.Found == verdict.Ended {
 		return 0, 0, false

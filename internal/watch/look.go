@@ -18,6 +18,9 @@ const (
 	verdictsPerLook = int(verdict.Last) + 1
 )
 
+// A looker has the steps of a look of its Shard.
+type looker[C any] struct{ *Shard[C] }
+
 // Look looks at a connection when its deadline in the wheel has passed.
 func (s *Shard[C]) Look(timer wheel.Handle, id uint32) {
 	if s.Halted {
@@ -25,14 +28,14 @@ func (s *Shard[C]) Look(timer wheel.Handle, id uint32) {
 		return
 	}
 	c := s.conns.at(id)
-	if next, open := s.lookAt(id, c); open {
+	if next, open := (looker[C]{s}).lookAt(id, c); open {
 		s.Schedule.at(c.timer, next)
 	}
 }
 
 // lookAt looks at a connection. It returns the time of the next look, or false if the connection is
 // closed.
-func (s *Shard[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
+func (s looker[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
 	now := s.clock.Elapsed()
 	c.KeepInReach(s.clock, s.port.Record(c), now)
 	if e := s.Ends.Of(id); e != nil {
@@ -52,7 +55,7 @@ func (s *Shard[C]) lookAt(id uint32, c *Conn[C]) (next mono.Time, open bool) {
 }
 
 // lookAtEnded looks at a connection that should be closed by now.
-func (s *Shard[C]) lookAtEnded(id uint32, c *Conn[C], e *End) (next mono.Time, open bool) {
+func (s looker[C]) lookAtEnded(id uint32, c *Conn[C], e *End) (next mono.Time, open bool) {
 	now := s.clock.Elapsed()
 	if s.finder == nil {
 		return now.Add(s.LimitsOf(c).Horizon), true
@@ -70,7 +73,7 @@ func (lim *Limits) needsKernel(f *verdict.Facts, now mono.Time) bool {
 }
 
 // ask asks the kernel about a connection, judges it, and carries out the verdicts.
-func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, open bool) {
+func (s looker[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, open bool) {
 	opened, ev, f := c.Opened(), &s.evidence, &s.facts
 	var now mono.Time
 	for n := range verdictsPerLook {
@@ -106,7 +109,7 @@ func (s *Shard[C]) ask(id uint32, c *Conn[C], seemsDead bool) (next mono.Time, o
 
 // isDone reports whether a look ends after a verdict was carried out. It returns the time of the
 // next look then, or false if the connection is closed.
-func (s *Shard[C]) isDone(
+func (s looker[C]) isDone(
 	id uint32, c *Conn[C], opened mono.Packed, act verdict.Act, now mono.Time,
 ) (next mono.Time, open, done bool) {
 	switch e := s.Ends.Of(id); {
@@ -131,7 +134,7 @@ const questions = 3
 // messages asks again then: otherwise a byte from before the stop could count as one of the stop.
 // Segments out of order count once, although their bytes wait for a lost one: acknowledgements that
 // come later prove only that the kernel of the peer lives.
-func (s *Shard[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
+func (s looker[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
 	for range questions {
 		before := s.clock.Elapsed()
 		open = s.port.Ask(c, &s.evidence)
@@ -151,26 +154,26 @@ func (s *Shard[C]) askKernel(id uint32, c *Conn[C]) (now mono.Time, open bool) {
 
 // HasEnded asks the kernel whether a connection has ended, so that its event loop will report it.
 func (s *Shard[C]) HasEnded(id uint32, c *Conn[C]) bool {
-	_, open := s.askKernel(id, c)
+	_, open := looker[C]{s}.askKernel(id, c)
 	return !open || s.evidence.Found == verdict.Ended
 }
 
 // Poll asks the kernel about the output of a connection. If output waits, the connection is looked
 // at more often from now on.
 func (s *Shard[C]) Poll(id uint32, c *Conn[C]) {
-	now, open := s.askKernel(id, c)
+	now, open := looker[C]{s}.askKernel(id, c)
 	if !open || s.evidence.Found == verdict.Ended {
 		return
 	}
 	s.facts = s.Facts(id, c, now)
-	s.learn(id, c, &s.facts, now, false)
+	looker[C]{s}.learn(id, c, &s.facts, now, false)
 	if s.facts.OutputWaits() {
 		s.Rearm(id, c)
 	}
 }
 
 // learn updates the facts with the kernel's answer, and keeps them.
-func (s *Shard[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead bool) {
+func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time, seemsDead bool) {
 	ev, r := &s.evidence, s.port.Record(c)
 	if ev.Early != 0 {
 		s.early[id] = ev.Early
@@ -191,7 +194,7 @@ func (s *Shard[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 // nextLook returns the time of the next look at a connection that stays. If a front end does not
 // see messages, a held connection is looked at as often as others, so that a Release need not move
 // its deadline forward, and the next ping may come sooner because the last one was answered.
-func (s *Shard[C]) nextLook(c *Conn[C], v verdict.Verdict, now mono.Time) mono.Time {
+func (s looker[C]) nextLook(c *Conn[C], v verdict.Verdict, now mono.Time) mono.Time {
 	next := v.Next
 	if !s.asks {
 		return next
@@ -211,7 +214,7 @@ func (s *Shard[C]) nextLook(c *Conn[C], v verdict.Verdict, now mono.Time) mono.T
 }
 
 // judge returns the verdict on a connection. It waits if the connection is not to be judged.
-func (s *Shard[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.Away, now mono.Time) verdict.Verdict {
+func (s looker[C]) judge(id uint32, c *Conn[C], f *verdict.Facts, away *verdict.Away, now mono.Time) verdict.Verdict {
 	lim := s.LimitsOf(c)
 	if !s.IsJudged(id, c) {
 		return verdict.Verdict{Next: now.Add(lim.Horizon)}
@@ -224,7 +227,7 @@ func (s *Shard[C]) IsJudged(id uint32, c *Conn[C]) bool { return c.Judged() && s
 
 // raise lets OnIdle decide about an idle connection. It reports whether the connection is to be
 // closed. Without OnIdle that is so, unless the connection is write idle.
-func (s *Shard[C]) raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool) {
+func (s looker[C]) raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool) {
 	if s.Set.Decides {
 		return s.port.Raise(id, c, ev, reason)
 	}
@@ -232,7 +235,7 @@ func (s *Shard[C]) raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Erro
 	return ev.Reason != reap.WriteIdle
 }
 
-func (s *Shard[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict.Facts, now mono.Time) {
+func (s looker[C]) carryOut(id uint32, c *Conn[C], v verdict.Verdict, f *verdict.Facts, now mono.Time) {
 	lim := s.LimitsOf(c)
 	report := lim.Report(v, f, now)
 	reason := &reap.Error{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
@@ -161,7 +162,7 @@ func TestOnlyAHeartbeatTimeoutCountsTheLastPingAsMissed(t *testing.T) {
 		for unanswered := range 2 {
 			f, before := p.Facts(id, c, p.now), p.Counters.Missed
 			f.Missed = unanswered
-			p.carryOut(id, c, verdict.Verdict{Act: verdict.End, Reason: r}, &f, p.now)
+			looker[conntable.Record]{&p.Shard}.carryOut(id, c, verdict.Verdict{Act: verdict.End, Reason: r}, &f, p.now)
 			want := 0
 			if r == reap.HeartbeatTimeout {
 				want = unanswered

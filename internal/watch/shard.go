@@ -36,11 +36,11 @@ type Shard[C any] struct {
 	Groups   samples[C]
 	conns    slab[Conn[C]]
 	limits   limitsTable
-	Remotes  map[*Conn[C]]net.Addr // of SetRemote
-	early    map[uint32]uint32     // the last Evidence.Early of connections that had one
-	evidence verdict.Evidence      // about the connection in hand
-	facts    verdict.Facts         // about the connection that is looked at
-	rearmed  verdict.Facts         // about the connection that Rearm or File judges
+	Remotes  Remotes[C]        // of SetRemote
+	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
+	evidence verdict.Evidence  // about the connection in hand
+	facts    verdict.Facts     // about the connection that is looked at
+	rearmed  verdict.Facts     // about the connection that Rearm or File judges
 
 	previous *Settings // by which all connections were judged before Set
 	adapted  uint32    // number of the first connection that is not adapted to Set yet
@@ -104,7 +104,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.finder, _ = port.(Finder[C])
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
-	s.Remotes = make(map[*Conn[C]]net.Addr)
+	s.Remotes = make(Remotes[C])
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
 	s.Groups.shard, s.Groups.names = s, make(map[uint32]string)
@@ -229,7 +229,7 @@ func (s *Shard[C]) Rearm(id uint32, c *Conn[C]) {
 	s.rearmed = s.Facts(id, c, s.clock.Elapsed())
 	now := s.clock.Read()
 	next := now
-	if v := s.judge(id, c, &s.rearmed, &s.Outages.away, now); v.Act == verdict.Wait {
+	if v := (looker[C]{s}).judge(id, c, &s.rearmed, &s.Outages.away, now); v.Act == verdict.Wait {
 		next = v.Next
 	}
 	s.Schedule.by(c.timer, next)

@@ -1,5 +1,5 @@
 // Command bench compares this module's timers with other libraries and with Netty's
-// HashedWheelTimer. It writes tables and a chart of their costs.
+// HashedWheelTimer. It writes tables of their costs.
 //
 //	go run . --help
 package main
@@ -31,9 +31,9 @@ func main() {
 
 const usage = `usage: go run . [flags]
 
-Measures timer implementations side by side and writes timers.json (all figures), timers.md (tables)
-and timers.svg (chart). Each measurement is a process of its own that takes at most %v. A round with
-all subjects takes about twelve minutes. --quick takes about a minute; its figures have no meaning.
+Measures timer implementations side by side and writes timers.json (all figures) and timers.md
+(tables). Each measurement is a process of its own that takes at most %v. A round with all subjects
+takes about twelve minutes. --quick takes about a minute; its figures have no meaning.
 
 Netty takes part if a JDK and Debian's libnetty-java are installed.
 
@@ -83,7 +83,7 @@ func parse(args []string, stdout, stderr io.Writer) (options, error) {
 	flags.IntVar(&o.runs, "runs", 7, "`number` of rounds; the tables show medians over them")
 	flags.StringVar(&o.out, "out", "", "`directory` to write to (default results; results-partial with --quick or --only)")
 	flags.StringVar(&only, "only", "", "measure only steps that match this `regexp`")
-	flags.BoolVar(&o.render, "render", false, "do not measure: make the tables and the chart from timers.json")
+	flags.BoolVar(&o.render, "render", false, "do not measure: make the tables from timers.json")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(stdout)
@@ -205,16 +205,13 @@ func wantsNetty(o options) bool {
 	return false
 }
 
-// present writes the tables and the chart.
+// present writes the tables.
 func present(r *record, dir string, stderr io.Writer) error {
-	tables, chart := filepath.Join(dir, "timers.md"), filepath.Join(dir, "timers.svg")
+	tables := filepath.Join(dir, "timers.md")
 	if err := os.WriteFile(tables, []byte(report(r)), 0o644); err != nil {
 		return err
 	}
-	if err := writeChart(r, chart); err != nil {
-		return err
-	}
-	fmt.Fprintf(stderr, "wrote %s and %s\n", tables, chart)
+	fmt.Fprintln(stderr, "wrote", tables)
 	return nil
 }
 

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// A record has all results of one run of the program. The tables and the chart are made from it
-// alone.
+// A record has all results of one run of the program. The tables are made from it alone.
 type record struct {
 	Machine  machine           `json:"machine"`
 	Command  string            `json:"command"`

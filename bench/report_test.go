@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -79,14 +78,6 @@ func TestReport(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(got)
-	}
-}
-
-func TestChartOfLittle(t *testing.T) {
-	for name, r := range map[string]*record{"sample": sample(), "nothing": {}} {
-		if err := writeChart(r, filepath.Join(t.TempDir(), "chart.svg")); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// A view is one figure in a table and, if it compares subjects, in the chart.
+// A view is one table.
 type view struct {
 	title       string
 	work        string
@@ -10,7 +10,6 @@ type view struct {
 	unit        string
 	intro       string
 	lessHarness bool // without the cost of the harness
-	uncharted   bool
 }
 
 // views has all figures in the order of the tables.
@@ -48,12 +47,12 @@ var views = []view{
 		intro: "The same by two goroutines, each with its own half of the timers: wall time by the operations of both.",
 	},
 	{
-		title: "Expire, in virtual time", work: workFire, metric: "ns", unit: "ns per timer", uncharted: true,
+		title: "Expire, in virtual time", work: workFire, metric: "ns", unit: "ns per timer",
 		intro: "n timers with deadlines between 60 s and 120 s, advanced by a tick of 10 ms at a time until all have fired. " +
 			"The steps through empty slots, 12,000 in all, are in the figure and weigh most at the smallest n.",
 	},
 	{
-		title: "File again, in virtual time", work: workRefile, metric: "ns", unit: "ns per timer", uncharted: true,
+		title: "File again, in virtual time", work: workRefile, metric: "ns", unit: "ns per timer",
 		intro: "The same after each timer was moved to 240 s: none fires, and each is filed again.",
 	},
 	{
@@ -68,7 +67,7 @@ var views = []view{
 	},
 	{
 		title: "Bytes per pending timer after 1.5 s of cancel and schedule", work: workReplace, metric: "bytes_after",
-		unit: "bytes", uncharted: true,
+		unit:  "bytes",
 		intro: "Memory of cancelled timers, after the warm-up and the second of the first table. A faster subject cancels more timers in it.",
 	},
 	{
@@ -84,7 +83,7 @@ var views = []view{
 	},
 	{
 		title: "Heartbeats, everything paid, with the harness", work: workHeartbeat, metric: "cpu_ns",
-		unit: "ns per heartbeat", uncharted: true,
+		unit:  "ns per heartbeat",
 		intro: "The same as measured.",
 	},
 }

@@ -80,11 +80,12 @@ func check(err error) {
 	}
 }
 
-// watch returns a Reaper for an app.
-func watch(a *app, cfg idle.Config) *idle.Reaper {
+// watch returns an app, and its Reaper.
+func watch(cfg idle.Config) (*app, *idle.Reaper) {
+	a := newApp()
 	reaper, err := idle.Middleware(a, cfg)
 	check(err)
-	return reaper
+	return a, reaper
 }
 
 // serve runs a server on a free port of this host until stop is called.
@@ -107,6 +108,13 @@ func connect(addr string) net.Conn {
 	check(err)
 	read(c, "hello\n")
 	return c
+}
+
+// printAll prints all that a server sends.
+func printAll(c net.Conn) {
+	defer c.Close()
+	heard, _ := io.ReadAll(c)
+	fmt.Printf("%s", heard)
 }
 
 // read reads the expected bytes.
@@ -167,8 +175,7 @@ func ExampleMiddleware_client() {
 
 // A goodbye is sent to a connection before it is closed.
 func ExampleConfig_goodbye() {
-	h := newApp()
-	reaper := watch(h, idle.Config{
+	h, reaper := watch(idle.Config{
 		FirstByteTimeout: 100 * time.Millisecond,
 		Goodbye: func(_ gnet.Conn, reason *idle.ReapError) []byte {
 			return fmt.Appendf(nil, "421 %v, closing\n", reason.Reason)
@@ -177,18 +184,14 @@ func ExampleConfig_goodbye() {
 	addr, stop := serve(reaper, h)
 	defer stop()
 
-	c := connect(addr)
-	defer c.Close()
-	heard, _ := io.ReadAll(c)
-	fmt.Printf("%s", heard)
+	printAll(connect(addr))
 	// Output: 421 no first byte, closing
 }
 
 // A full server sends a refusal. Connections that have been silent for a while make room for new
 // ones, here after a minute.
 func ExampleConfig_maxConnections() {
-	h := newApp()
-	reaper := watch(h, idle.Config{
+	h, reaper := watch(idle.Config{
 		MaxConnections: 2,
 		ShedProtect:    time.Minute,
 		Refusal:        func(gnet.Conn) []byte { return []byte("full\n") },
@@ -200,9 +203,7 @@ func ExampleConfig_maxConnections() {
 	defer connect(addr).Close()
 	third, err := net.Dial("tcp", addr)
 	check(err)
-	defer third.Close()
-	heard, _ := io.ReadAll(third)
-	fmt.Printf("%s", heard)
+	printAll(third)
 	fmt.Println(reaper.Connections(), "of", reaper.Config().MaxConnections, "are open,", reaper.Stats().Refused, "was refused")
 	// Output:
 	// full
@@ -211,8 +212,7 @@ func ExampleConfig_maxConnections() {
 
 // New limits are tried without closing any connection.
 func ExampleConfig_observeOnly() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true})
+	h, reaper := watch(idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true})
 	addr, stop := serve(reaper, h)
 	defer stop()
 
@@ -232,8 +232,7 @@ func ExampleConfig_observeOnly() {
 // A server pings silent peers twice before it closes the connection. In production the times would
 // be a minute and half a minute.
 func ExampleHeartbeat() {
-	h := newApp()
-	reaper := watch(h, idle.Config{Heartbeat: idle.Heartbeat{
+	h, reaper := watch(idle.Config{Heartbeat: idle.Heartbeat{
 		Interval: 100 * time.Millisecond, Retry: 50 * time.Millisecond, MaxMissed: 2,
 		Ping: func(gnet.Conn) []byte { return []byte("PING\n") },
 	}})
@@ -253,8 +252,7 @@ func ExampleHeartbeat() {
 
 // A handler asks a silent peer, and gives it one more timeout to answer.
 func ExampleConfig_onIdle() {
-	h := newApp()
-	reaper := watch(h, idle.Config{
+	h, reaper := watch(idle.Config{
 		ReadTimeout: 100 * time.Millisecond,
 		OnIdle: func(c gnet.Conn, ev idle.Event) gnet.Action {
 			if ev.First {
@@ -280,8 +278,7 @@ func ExampleConfig_onIdle() {
 // Only a pong shows that the peer is alive, and only the handler can tell a pong from other
 // messages.
 func ExampleConn_Alive() {
-	h := newApp()
-	reaper := watch(h, idle.Config{Heartbeat: idle.Heartbeat{
+	h, reaper := watch(idle.Config{Heartbeat: idle.Heartbeat{
 		Interval: 100 * time.Millisecond, Retry: time.Minute,
 		Ping:   func(gnet.Conn) []byte { return []byte("PING\n") },
 		IsPong: func(gnet.Conn) bool { return false }, // the handler calls Alive
@@ -309,8 +306,7 @@ func ExampleConn_Alive() {
 
 // A gateway for devices that negotiate their keep-alive time in the first message, as MQTT does.
 func ExampleConn_SetTimeouts() {
-	h := newApp()
-	reaper := watch(h, idle.Config{
+	h, reaper := watch(idle.Config{
 		HandshakeTimeout: 10 * time.Second, // until Conn.Ready
 		ReadTimeout:      time.Minute,      // unless the device asks for another time
 		Tick:             10 * time.Millisecond,
@@ -342,8 +338,7 @@ func ExampleConn_SetTimeouts() {
 
 // A connection is not idle while its server works on the answer, here for three timeouts.
 func ExampleConn_Hold() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
+	h, reaper := watch(idle.Config{ReadTimeout: 100 * time.Millisecond})
 	h.opened = func(c gnet.Conn) {
 		conn, _ := reaper.Conn(c)
 		conn.Hold()
@@ -358,10 +353,7 @@ func ExampleConn_Hold() {
 	addr, stop := serve(reaper, h)
 	defer stop()
 
-	c := connect(addr)
-	defer c.Close()
-	heard, _ := io.ReadAll(c)
-	fmt.Printf("%s", heard)
+	printAll(connect(addr))
 	fmt.Println("and then:", errors.Is(<-h.closed, reap.ReadIdle))
 	// Output:
 	// your report
@@ -370,8 +362,7 @@ func ExampleConn_Hold() {
 
 // A client must log in within ten seconds. Other messages do not extend the time.
 func ExampleConn_Ready() {
-	h := newApp()
-	reaper := watch(h, idle.Config{HandshakeTimeout: 10 * time.Second})
+	h, reaper := watch(idle.Config{HandshakeTimeout: 10 * time.Second})
 	h.traffic = func(c gnet.Conn, msg string) gnet.Action {
 		if strings.HasPrefix(msg, "LOGIN") {
 			conn, _ := reaper.Conn(c)
@@ -399,8 +390,7 @@ func ExampleConn_Ready() {
 
 // A client gets three prices. If it closes before, no more are made for it.
 func ExampleConn_Every() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
+	h, reaper := watch(idle.Config{ReadTimeout: time.Minute, Tick: 10 * time.Millisecond})
 	h.opened = func(c gnet.Conn) {
 		conn, _ := reaper.Conn(c)
 		n := 0
@@ -417,10 +407,7 @@ func ExampleConn_Every() {
 	addr, stop := serve(reaper, h)
 	defer stop()
 
-	c := connect(addr)
-	defer c.Close()
-	heard, _ := io.ReadAll(c)
-	fmt.Printf("%s", heard)
+	printAll(connect(addr))
 	// Output:
 	// price 1
 	// price 2
@@ -429,8 +416,7 @@ func ExampleConn_Every() {
 
 // The connection of an operator is never closed.
 func ExampleConn_Exempt() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: time.Minute})
+	h, reaper := watch(idle.Config{ReadTimeout: time.Minute})
 	h.opened = func(c gnet.Conn) {
 		if host, _, _ := net.SplitHostPort(c.RemoteAddr().String()); host == "127.0.0.1" {
 			conn, _ := reaper.Conn(c)
@@ -449,8 +435,7 @@ func ExampleConn_Exempt() {
 
 // New limits at run time apply to open connections.
 func ExampleReaper_Update() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
+	h, reaper := watch(idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()
@@ -470,8 +455,7 @@ func ExampleReaper_Update() {
 
 // A server that is short of memory shortens the idle timeouts of all connections for a while.
 func ExampleReaper_ScaleTimeouts() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
+	h, reaper := watch(idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()
@@ -491,8 +475,7 @@ func ExampleReaper_ScaleTimeouts() {
 
 // The twenty connections that have been silent longest.
 func ExampleReaper_Inspect() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
+	h, reaper := watch(idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	c := connect(addr)
@@ -513,8 +496,7 @@ func ExampleReaper_Inspect() {
 
 // An operator closes the oldest connection.
 func ExampleReaper_Kick() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: time.Hour})
+	h, reaper := watch(idle.Config{ReadTimeout: time.Hour})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()
@@ -535,8 +517,7 @@ func ExampleReaper_Kick() {
 // Before a server stops, its clients are disconnected one after another. Package server has the
 // complete sequence.
 func ExampleReaper_Drain() {
-	h := newApp()
-	reaper := watch(h, idle.Config{
+	h, reaper := watch(idle.Config{
 		ReadTimeout: time.Hour,
 		Goodbye:     func(gnet.Conn, *idle.ReapError) []byte { return []byte("going down\n") },
 	})
@@ -556,8 +537,7 @@ func ExampleReaper_Drain() {
 
 // Counters for a metrics page.
 func ExampleReaper_Stats() {
-	h := newApp()
-	reaper := watch(h, idle.Config{ReadTimeout: 100 * time.Millisecond})
+	h, reaper := watch(idle.Config{ReadTimeout: 100 * time.Millisecond})
 	addr, stop := serve(reaper, h)
 	defer stop()
 	defer connect(addr).Close()

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/rpc"
-	"net/rpc/jsonrpc"
 	"net/url"
 	"reflect"
 	"strings"
@@ -68,7 +67,7 @@ var setUps = map[string]setUp{
 	"httputil":             {serve: attached(proxyOf), dial: dialHTTP("http"), waits: true},
 	"HTTP/1 with TLS":      {serve: func(l *listener) { serveHTTP(l, &http.Server{Handler: patient}) }, dial: dialHTTP("https"), waits: true},
 	"HTTP/2":               {serve: func(l *listener) { serveHTTP(l, &http.Server{Handler: patient}) }, dial: dialHTTP("h2"), waits: true},
-	"HTTP/2 without TLS":   {serve: serveUnencrypted, dial: dialHTTP("h2c"), waits: true},
+	"HTTP/2 without TLS":   {serve: attached(ginOf), dial: dialHTTP("h2c"), waits: true},
 	"connect":              {serve: attached(connectOf), dial: dialConnect, waits: true},
 	"fasthttp":             {serve: serveFast, dial: dialHTTP("http"), waits: true},
 	"fiber":                {serve: serveFiber, dial: dialHTTP("http"), waits: true},
@@ -84,10 +83,7 @@ var setUps = map[string]setUp{
 	"dns":                  {serve: serveDNS, dial: dialDNS},
 	"socks5":               {serve: serveSOCKS, dial: dialSOCKS},
 	"yamux":                {serve: eachConn(serveYamux), dial: dialYamux},
-	"net/rpc":              {serve: eachConn(func(l *listener, c net.Conn) { rpcFor(l, c).ServeConn(c) }), dial: dialRPC(rpc.NewClient), waits: true},
-	"jsonrpc": {serve: eachConn(func(l *listener, c net.Conn) {
-		rpcFor(l, c).ServeCodec(jsonrpc.NewServerCodec(c))
-	}), dial: dialRPC(jsonrpc.NewClient), waits: true},
+	"net/rpc":              {serve: eachConn(func(l *listener, c net.Conn) { rpcFor(l, c).ServeConn(c) }), dial: dialRPC, waits: true},
 }
 
 // TestServersOfOthers has, for each server, a client that sends a request in each beat, one that
@@ -136,22 +132,16 @@ var patient = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "done")
 })
 
-// attached serves HTTP/1 with a framework.
+// attached serves HTTP with a framework, and HTTP/2 without TLS too.
 func attached(framework func(http.Handler) http.Handler) func(*listener) {
 	return func(l *listener) {
-		server := &http.Server{Handler: framework(patient)}
+		server := &http.Server{Handler: framework(patient), Protocols: new(http.Protocols)}
+		server.Protocols.SetHTTP1(true)
+		server.Protocols.SetUnencryptedHTTP2(true)
 		l.AttachHTTP(server)
 		go func() { _ = server.Serve(l) }()
 		l.t.Cleanup(func() { _ = server.Close() })
 	}
-}
-
-func serveUnencrypted(l *listener) {
-	server := &http.Server{Handler: patient, Protocols: new(http.Protocols)}
-	server.Protocols.SetUnencryptedHTTP2(true)
-	l.AttachHTTP(server)
-	go func() { _ = server.Serve(l) }()
-	l.t.Cleanup(func() { _ = server.Close() })
 }
 
 func ginOf(h http.Handler) http.Handler {
@@ -295,9 +285,8 @@ func gorillaOf(http.Handler) http.Handler {
 		defer c.Close()
 		for err == nil {
 			var text []byte
-			if _, text, err = c.ReadMessage(); err == nil {
-				err = c.WriteMessage(websocket.TextMessage, text)
-			}
+			_, text, err = c.ReadMessage()
+			err = errors.Join(err, c.WriteMessage(websocket.TextMessage, text))
 		}
 	})
 }
@@ -311,9 +300,8 @@ func gobwasOf(http.Handler) http.Handler {
 		defer c.Close()
 		for err == nil {
 			var text []byte
-			if text, err = wsutil.ReadClientText(c); err == nil {
-				err = wsutil.WriteServerText(c, text)
-			}
+			text, err = wsutil.ReadClientText(c)
+			err = errors.Join(err, wsutil.WriteServerText(c, text))
 		}
 	})
 }
@@ -516,12 +504,9 @@ func rpcFor(l *listener, c net.Conn) *rpc.Server {
 	return server
 }
 
-func dialRPC(client func(io.ReadWriteCloser) *rpc.Client) func(testing.TB, string) func(bool) error {
-	return func(t testing.TB, addr string) func(bool) error {
-		c, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		own := client(c)
-		t.Cleanup(func() { _ = own.Close() })
-		return func(wait bool) error { return own.Call("Patient.Ask", wait, &struct{}{}) }
-	}
+func dialRPC(t testing.TB, addr string) func(bool) error {
+	c, err := rpc.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return func(wait bool) error { return c.Call("Patient.Ask", wait, &struct{}{}) }
 }

@@ -116,20 +116,6 @@ func idleBeforeLook(t testing.TB, timer *Timer, limit time.Duration, task func()
 	return i
 }
 
-// TestATouchAfterALookInTheSameTickCounts has a touch between a move of the clock and a look, and
-// another one before the next move.
-func TestATouchAfterALookInTheSameTickCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
-		ends := newDiary()
-		i := idleBeforeLook(t, timer, time.Second, ends.write, (*Idle).Touch)
-		time.Sleep(1005 * time.Millisecond)
-		i.Touch()
-		time.Sleep(time.Hour)
-		require.InDelta(t, 2015*time.Millisecond, ends.read()[0], float64(10*time.Millisecond))
-	})
-}
-
 // TestIdlesWakeTheTimerWhilePending has idles at two times, with a pause in which the Timer sleeps.
 func TestIdlesWakeTheTimerWhilePending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -221,6 +207,7 @@ func TestAfterIdleErrors(t *testing.T) {
 	_, err = timer.AfterIdle(time.Millisecond, nothing)
 	require.ErrorContains(t, err, "the idle time is 1ms, must be at least the tick of 10ms")
 	first := idle(t, timer, time.Hour, nothing)
+	require.Zero(t, testing.AllocsPerRun(1000, first.Touch))
 	_, err = timer.AfterIdle(time.Hour, nothing)
 	require.ErrorIs(t, err, ErrTooManyPending)
 	require.True(t, first.Stop())
@@ -261,11 +248,6 @@ func TestTouchesRaceWithEnds(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return timer.Pending() == 0 && ended.Load()+stopped.Load() == made.Load() },
 		30*time.Second, time.Millisecond)
-}
-
-func TestTouchAllocatesNothing(t *testing.T) {
-	i := idle(t, newTestTimer(t, Config{}), time.Hour, nothing)
-	require.Zero(t, testing.AllocsPerRun(1000, i.Touch))
 }
 
 // BenchmarkTouch compares Touch of a random Idle with Reset of a random time.Timer, while n are

@@ -22,28 +22,22 @@ func TestSessions(t *testing.T) {
 	c, err := net.Dial("udp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	beat := func() {
-		_, err := c.Write([]byte("beat"))
-		require.NoError(t, err)
+	beat := func(times int) {
+		for range times {
+			_, err := c.Write([]byte("beat"))
+			require.NoError(t, err)
+			time.Sleep(timeout / 5)
+		}
 	}
 	silent := recipe.Client(t, "socat", "-", "UDP:"+addr)
 	silent.Say("hello")
 	silent.Await("hello")
-	for range 20 {
-		beat()
-		time.Sleep(timeout / 5)
-	}
+	beat(20)
 	require.Equal(t, 1, server.Count("session ends"))
 	require.NoError(t, server.Process.Signal(syscall.SIGSTOP))
-	for range 8 {
-		beat()
-		time.Sleep(timeout / 5)
-	}
+	beat(8)
 	require.NoError(t, server.Process.Signal(syscall.SIGCONT))
-	for range 5 {
-		beat()
-		time.Sleep(timeout / 5)
-	}
+	beat(5)
 	require.Equal(t, 1, server.Count("session ends"))
 	recipe.Eventually(t, "the session ends", func() bool { return server.Count("session ends") == 2 })
 	require.NoError(t, server.Process.Signal(syscall.SIGTERM))

@@ -292,7 +292,7 @@ func TestCloseAfterMessageIsNoFault(t *testing.T) {
 			}
 			time.Sleep(300 * time.Millisecond)
 		})
-		require.Equal(t, 20, r.Verdicts[AfterMessage])
+		require.InDelta(t, 20, r.Verdicts[AfterMessage], 2, "a sample may come between a message and the close")
 		require.Zero(t, r.ClosedAlive())
 	})
 }

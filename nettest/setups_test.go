@@ -103,13 +103,11 @@ func TestServersOfOthers(t *testing.T) {
 			living, silent := s.dial(t, l.address()), s.dial(t, l.address())
 			require.NoError(t, silent(false))
 			waited := make(chan error, 1)
-			go func() {
-				if s.waits {
-					waited <- s.dial(t, l.address())(true)
-				} else {
-					waited <- nil
-				}
-			}()
+			if s.waits {
+				go func() { waited <- s.dial(t, l.address())(true) }()
+			} else {
+				waited <- nil
+			}
 			everyBeat(long+beat, func() { require.NoError(t, living(false)) })
 			require.NoError(t, <-waited)
 			ended := l.reasons()
@@ -266,13 +264,12 @@ func limitListener(inner net.Listener) net.Listener { return netutil.LimitListen
 
 // unwrapEmbedded is for a type without a name, which embeds its connection.
 func unwrapEmbedded(c net.Conn) net.Conn {
-	if v := reflect.Indirect(reflect.ValueOf(c)); v.Kind() == reflect.Struct {
-		if inner := v.FieldByName("Conn"); inner.IsValid() {
-			c, _ = inner.Interface().(net.Conn)
-			return c
-		}
+	v := reflect.Indirect(reflect.ValueOf(c))
+	if v.Kind() != reflect.Struct || !v.FieldByName("Conn").IsValid() {
+		return nil
 	}
-	return nil
+	c, _ = v.FieldByName("Conn").Interface().(net.Conn)
+	return c
 }
 
 func gorillaOf(http.Handler) http.Handler {

@@ -226,10 +226,9 @@ func TestAfterIdleErrors(t *testing.T) {
 func TestTouchesRaceWithEnds(t *testing.T) {
 	timer := newTestTimer(t, Config{Tick: time.Millisecond, Executor: spawn})
 	var made, ended, stopped atomic.Int64
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for range 4 {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		all.Go(func() {
 			for range 150 {
 				made.Add(1)
 				i := idle(t, timer, time.Millisecond*time.Duration(1+rand.IntN(3)), func() { ended.Add(1) })
@@ -241,11 +240,9 @@ func TestTouchesRaceWithEnds(t *testing.T) {
 					stopped.Add(1)
 				}
 			}
-		}()
+		})
 	}
-	for range 4 {
-		<-done
-	}
+	all.Wait()
 	require.Eventually(t, func() bool { return timer.Pending() == 0 && ended.Load()+stopped.Load() == made.Load() },
 		30*time.Second, time.Millisecond)
 }

@@ -201,8 +201,9 @@ func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 	}
 }
 
-// probeNext asks the kernel when the next connection of a shard was heard last. It returns the number of ids that
-// it has passed, at most most, and whether the connection was busy in the period of a Count.
+// probeNext asks the kernel when the next connection of a shard was heard last. It returns the
+// number of ids that it has passed, at most most, and whether the connection was busy in the period
+// of a Count.
 func (d *driver) probeNext(s *shard, c *outage.Count, most uint32) (passed uint32, busy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

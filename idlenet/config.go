@@ -65,8 +65,8 @@ type Config struct {
 	// time, so a connection may stay for 1.25 times as long. It needs TCP on Linux.
 	HalfClosedTimeout time.Duration
 
-	// Heartbeat asks silent peers for a sign of life. It does not apply to a connection that net/http
-	// serves, see [Reaper.ConnState], until the connection is hijacked.
+	// Heartbeat asks silent peers for a sign of life. It does not apply to a connection that
+	// net/http serves, see [Reaper.ConnState], until the connection is hijacked.
 	Heartbeat Heartbeat
 
 	// MaxAge is how long a connection may live, randomized by ±10 % per connection. Then Goodbye is
@@ -75,8 +75,9 @@ type Config struct {
 
 	// Goodbye tells the peer that the connection ends after reason.Grace. It is called when MaxAge
 	// has passed, on a goroutine of its own, and may write to the connection if the protocol allows
-	// that. It is an error if MaxAge is set and MaxAgeGrace is not. Unlike the one of idle.Config it
-	// is not called before other ends, because the server can still write when its Read has failed.
+	// that. It is an error if MaxAge is set and MaxAgeGrace is not. Unlike the one of idle.Config
+	// it is not called before other ends, because the server can still write when its Read has
+	// failed.
 	Goodbye func(c net.Conn, reason *ReapError)
 
 	// CloseGrace is the time that the server gets to close a connection that has ended, see "How a

@@ -51,8 +51,8 @@ import (
 type setUp struct {
 	// serve serves until the listener is closed.
 	serve func(l *listener)
-	// dial connects a client, which sends a request and waits for the answer with each call. Wait is
-	// true for one that takes longer than the timeout.
+	// dial connects a client, which sends a request and waits for the answer with each call. Wait
+	// is true for one that takes longer than the timeout.
 	dial func(t testing.TB, addr string) (ask func(wait bool) error)
 	// waits says that there are such requests.
 	waits  bool

@@ -25,9 +25,9 @@
 // A connection of package idle has timeouts, and After and Every of idle.Conn. A program that has
 // an event loop of its own can own a [wheel.Wheel] instead, without locks.
 //
-// Use AfterIdle instead of Reset for sessions of UDP or QUIC, game rooms and pools, where the
-// time begins anew with each packet: a Touch is a load and a store, and times in which the process
-// was stopped do not count.
+// Use AfterIdle instead of Reset for sessions of UDP or QUIC, game rooms and pools, where the time
+// begins anew with each packet: a Touch takes no lock, and times in which the process was stopped
+// do not count.
 //
 // # Contract
 //

@@ -14,9 +14,10 @@ import (
 // has no connection, of a room without players, of a resource in a pool. [Timer.AfterIdle] makes
 // one. Safe for concurrent use.
 //
-// Touch is a load and a store, so that it may be called for each packet. The Idle stays where it is
-// in the wheel. The Timer looks at it when the time since the last look has passed, and files it
-// again if it was touched. This is the lazy timer of ReaderIdleTimeoutTask in Netty.
+// Touch stores the number of a coarse clock, once in a tick at most, so that it may be called for
+// each packet. The Idle stays where it is in the wheel. The Timer looks at it when its time has
+// passed, and files it again if it was touched. This is the lazy timer of ReaderIdleTimeoutTask in
+// Netty.
 type Idle struct {
 	clock   *idleClock    // immutable
 	touched atomic.Int64  // the mono.Stamp of the last Touch; in the cache line of clock
@@ -124,11 +125,11 @@ func (s *shard) lookAt(i *Idle, now time.Duration) {
 }
 
 const (
-	// lookTicks is the number of ticks after which an Idle is looked at, even if its time is longer:
-	// the clock remembers its moves for so long.
+	// lookTicks is the number of ticks after which an Idle is looked at, even if its time is
+	// longer: the clock remembers its moves for so long.
 	lookTicks = 1 << 12
-	// maxStops is the number of limits that the clock may stand still for an Idle, so that a process
-	// which gets only a part of a processor ends sessions too.
+	// maxStops is the number of limits that the clock may stand still for an Idle, so that a
+	// process which gets only a part of a processor ends sessions too.
 	maxStops = 24
 	// leastStop is the shortest time for which the clock stands still, besides two ticks. A busy
 	// machine has many shorter ones.

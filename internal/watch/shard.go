@@ -73,8 +73,8 @@ type Port[C any] interface {
 	// than the Shard knew.
 	Learned(c *Conn[C], heard bool, ev *verdict.Evidence, now mono.Time)
 
-	// Raise counts an idle event and calls OnIdle. It reports true if the connection is to be closed,
-	// for the reason.
+	// Raise counts an idle event and calls OnIdle. It reports true if the connection is to be
+	// closed, for the reason.
 	Raise(id uint32, c *Conn[C], ev reap.Event, reason *reap.Error) (end bool)
 	Ping(c *Conn[C])
 	// Farewell tells the peer that the connection ends after reason.Grace.

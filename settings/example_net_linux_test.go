@@ -76,7 +76,7 @@ func limitsFile(lines string) string {
 }
 
 func writeFile(file, lines string) {
-	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(lines+"\n"), 0o600); err != nil {
 		log.Fatal(err)
 	}
 }

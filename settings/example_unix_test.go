@@ -74,7 +74,7 @@ func writeLimits(lines string) (file string) {
 }
 
 func rewrite(file, lines string) {
-	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(lines+"\n"), 0o600); err != nil {
 		log.Fatal(err)
 	}
 }

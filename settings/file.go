@@ -1,10 +1,10 @@
 package settings
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -15,6 +15,12 @@ import (
 
 // readTimeout bounds the read of a file.
 const readTimeout = 5 * time.Second
+
+// maxFile and maxToken are the largest numbers of bytes in a file of limits and of a token.
+const (
+	maxFile  = 1 << 20
+	maxToken = 1 << 12
+)
 
 // bounded returns the result of read, or an error when ctx is done or the time is up. On a network
 // file system that does not answer, a read may never end, and cannot be interrupted. The goroutine
@@ -40,42 +46,68 @@ func bounded[T any](ctx context.Context, file string, read func() (T, error)) (T
 	}
 }
 
-// readFile sets the settings that are in a file. Only those of the table may be in it. cfg is a
-// pointer to a Config.
+// readFile sets the settings that are in a file. Only those of the table may be in it, and each
+// line must end, the last one too: a file that is being written is refused. cfg is a pointer to a
+// Config.
 func readFile(file string, table configtable.Table, cfg any) error {
 	in, err := openRegular(file)
 	if err != nil {
 		return fmt.Errorf("settings: %w", err)
 	}
 	defer in.Close()
+	text, err := readAtMost(in, maxFile)
+	if err != nil {
+		return fmt.Errorf("settings: %s: %w", file, err)
+	}
+	if text == "" {
+		return fmt.Errorf("settings: %s is empty: write a comment, which begins with #, if it is to set nothing", file)
+	}
 	values := map[string]*configtable.Value{}
 	for _, row := range table {
 		values[row.Name] = row.Value(cfg)
 	}
 	first := map[string]int{} // the line of each setting
-	lines := bufio.NewScanner(in)
-	for n := 1; lines.Scan(); n++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
-		words := strings.Fields(line)
-		if len(words) == 0 {
-			continue
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		if !strings.HasSuffix(line, "\n") { // an editor ends it, a writer that was stopped does not
+			return fmt.Errorf("settings: %s, line %d has no end: the file is not complete", file, n)
 		}
-		v, ok := values[words[0]]
-		if !ok || len(words) != 2 {
-			return fmt.Errorf(`settings: %s, line %d: %.80q is not a limit and its value, such as "read-timeout 30s"`, file, n, lines.Text())
+		if err := readLine(line, n, values, first); err != nil {
+			return fmt.Errorf("settings: %s, line %d: %w", file, n, err)
 		}
-		if at := first[words[0]]; at > 0 {
-			return fmt.Errorf("settings: %s, line %d: %s is set twice, first in line %d", file, n, words[0], at)
-		}
-		first[words[0]] = n
-		if err := v.Set(words[1]); err != nil {
-			return fmt.Errorf("settings: %s, line %d: %s: %w", file, n, words[0], err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("settings: %s: %w", file, err)
 	}
 	return nil
+}
+
+// readLine sets the value in a line. first has the line of each setting that is set already.
+func readLine(line string, n int, values map[string]*configtable.Value, first map[string]int) error {
+	setting, _, _ := strings.Cut(line, "#")
+	words := strings.Fields(setting)
+	if len(words) == 0 {
+		return nil
+	}
+	v, ok := values[words[0]]
+	if !ok || len(words) != 2 {
+		return fmt.Errorf(`%.80q is not a limit and its value, such as "read-timeout 30s"`, strings.TrimSpace(line))
+	}
+	if at := first[words[0]]; at > 0 {
+		return fmt.Errorf("%s is set twice, first in line %d", words[0], at)
+	}
+	first[words[0]] = n
+	if err := v.Set(words[1]); err != nil {
+		return fmt.Errorf("%s: %w", words[0], err)
+	}
+	return nil
+}
+
+// readAtMost returns what is to be read, and an error if there is more than a number of bytes.
+func readAtMost(in io.Reader, most int64) (string, error) {
+	text, err := io.ReadAll(io.LimitReader(in, most+1))
+	if int64(len(text)) > most {
+		err = fmt.Errorf("it has more than %d bytes", most)
+	}
+	return string(text), err
 }
 
 // openRegular opens a regular file. It returns an error for a FIFO, a device or a directory, and
@@ -104,8 +136,8 @@ func openRegular(name string) (*os.File, error) {
 func notRegular(name string) error { return fmt.Errorf("%s is not a regular file", name) }
 
 // ReadToken reads the token of the admin listener from a file, without white space at its ends. It
-// returns "" if the name of the file is empty, and an error if the file holds no token, or if the
-// read takes longer than 5 seconds. The file may be a FIFO. The admin listener checks the token
+// returns "" if the name of the file is empty, and an error if the file holds no token or more than
+// 4,096 bytes, or if the read takes longer than 5 seconds. The file may be a FIFO. The admin listener checks the token
 // itself. The file is read once: a new token needs a restart.
 func ReadToken(file string) (string, error) {
 	if file == "" {
@@ -115,11 +147,16 @@ func ReadToken(file string) (string, error) {
 }
 
 func readToken(file string) (string, error) {
-	text, err := os.ReadFile(file)
+	in, err := os.Open(file)
 	if err != nil {
 		return "", fmt.Errorf("settings: %w", err)
 	}
-	token := strings.TrimSpace(string(text))
+	defer in.Close()
+	text, err := readAtMost(in, maxToken)
+	if err != nil {
+		return "", fmt.Errorf("settings: %s: %w", file, err)
+	}
+	token := strings.TrimSpace(text)
 	if token == "" {
 		return "", fmt.Errorf("settings: %s is empty: write at least 16 characters, for example with openssl rand -hex 32", file)
 	}

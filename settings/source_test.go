@@ -24,14 +24,15 @@ import (
 	"github.com/idlewheel/idlewheel/settings"
 )
 
-// newSource returns a Source with a file that holds some lines, after parsing some flags.
+// newSource returns a Source with a file that holds some lines, each ended, after parsing some
+// flags.
 func newSource(t *testing.T, lines, args string) *settings.Source[idle.Config] {
 	t.Helper()
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
 	s := settings.New(flags, idle.Config{ReadTimeout: time.Minute})
 	require.NoError(t, flags.Parse(strings.Fields(args)))
 	s.File = filepath.Join(t.TempDir(), "limits")
-	require.NoError(t, os.WriteFile(s.File, []byte(lines), 0o600))
+	require.NoError(t, os.WriteFile(s.File, []byte(lines+"\n"), 0o600))
 	return s
 }
 
@@ -132,7 +133,7 @@ func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 		"keep-closed 1e9":                   `"1e9" is not a whole number`,
 		"jitter much":                       `"much" is not a number such as 0.1`,
 		"observe-only perhaps":              `"perhaps" is neither true nor false`,
-		strings.Repeat("x", 1<<20):          "too long",
+		strings.Repeat("x", 1<<20):          "has more than 1048576 bytes",
 		strings.Repeat("x", 1000):           `xxxxxxxx" is not`,
 	} {
 		cfg := idle.Config{ReadTimeout: time.Hour}
@@ -141,6 +142,22 @@ func TestAFileWithAMistakeChangesNothing(t *testing.T) {
 		require.ErrorContains(t, err, "settings: ")
 		require.Equal(t, idle.Config{ReadTimeout: time.Hour}, cfg)
 	}
+}
+
+// TestAFileThatIsBeingWrittenIsRefused cuts a file off after each of its bytes.
+func TestAFileThatIsBeingWrittenIsRefused(t *testing.T) {
+	const whole = "read-timeout 30s\noutput-limit 1048576\n"
+	s := newSource(t, "", "")
+	for n := range len(whole) {
+		require.NoError(t, os.WriteFile(s.File, []byte(whole[:n]), 0o600))
+		err := s.Load(new(idle.Config))
+		if n == strings.Index(whole, "\n")+1 {
+			require.NoError(t, err) // the first line is a whole file, too
+			continue
+		}
+		require.Error(t, err, "%d bytes", n)
+	}
+	require.ErrorContains(t, s.Load(new(idle.Config)), "line 2 has no end: the file is not complete")
 }
 
 func TestAFileThatIsNoRegularFileIsRefused(t *testing.T) {
@@ -238,6 +255,8 @@ func TestReadToken(t *testing.T) {
 	token, err := settings.ReadToken(file)
 	require.NoError(t, err)
 	require.Equal(t, "0123456789abcdef", token)
+	_, err = settings.ReadToken("/dev/zero")
+	require.ErrorContains(t, err, "/dev/zero: it has more than 4096 bytes")
 	write(" \n")
 	_, err = settings.ReadToken(file)
 	require.ErrorContains(t, err, "token is empty: write at least 16 characters")

@@ -71,7 +71,7 @@ func watch(t *testing.T) (f *fixture, begin func()) {
 
 func (f *fixture) write(lines string) {
 	f.t.Helper()
-	require.NoError(f.t, os.WriteFile(f.source.File, []byte(lines), 0o600))
+	require.NoError(f.t, os.WriteFile(f.source.File, []byte(lines+"\n"), 0o600))
 }
 
 // hangup sends SIGHUP to this process.
@@ -157,7 +157,7 @@ func TestHangupBeforeRunIsHandled(t *testing.T) {
 func TestHangupChangesAListener(t *testing.T) {
 	s := New(flag.NewFlagSet("test", flag.ContinueOnError), idlenet.Config{ReadTimeout: time.Hour, Tick: 20 * time.Millisecond})
 	s.File = filepath.Join(t.TempDir(), "limits")
-	write := func(lines string) { require.NoError(t, os.WriteFile(s.File, []byte(lines), 0o600)) }
+	write := func(lines string) { require.NoError(t, os.WriteFile(s.File, []byte(lines+"\n"), 0o600)) }
 	write("max-connections 10")
 	var cfg idlenet.Config
 	require.NoError(t, s.Load(&cfg))

@@ -171,7 +171,7 @@ func (s *socket) Close() error {
 }
 
 // removeDead removes a socket that nothing listens on. It refuses a file of another kind, and the
-// socket of a live server.
+// socket of a live server, which may not listen yet.
 func removeDead(name string) error {
 	info, err := os.Lstat(name)
 	switch {
@@ -186,7 +186,7 @@ func removeDead(name string) error {
 	switch {
 	case err == nil:
 		_ = c.Close()
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED) && !isBound(name):
 		return os.Remove(name)
 	case errors.Is(err, os.ErrNotExist):
 		return nil
@@ -194,4 +194,11 @@ func removeDead(name string) error {
 	// The server is alive, or it is not known to be dead: a full backlog or a datagram socket
 	// refuse in other ways.
 	return fmt.Errorf("%s: %w", name, syscall.EADDRINUSE)
+}
+
+// isBound reports whether a process has bound a unix socket to a path, on Linux. It may not listen
+// yet.
+func isBound(name string) bool {
+	bound, _ := os.ReadFile("/proc/net/unix") // elsewhere there is no such file
+	return strings.Contains(string(bound), " "+name+"\n")
 }

@@ -91,6 +91,19 @@ func TestOneOfTwoServersListens(t *testing.T) {
 	}
 }
 
+func TestABoundSocketThatDoesNotListenYetIsKept(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "s")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: name}))
+	_, err = all(t, false, "unix://"+name)
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.NoError(t, syscall.Close(fd))
+	lns, err := all(t, false, "unix://"+name)
+	require.NoError(t, err)
+	require.NoError(t, lns[0].Close())
+}
+
 func TestAllOrNone(t *testing.T) {
 	first, err := all(t, false, "127.0.0.1:0")
 	require.NoError(t, err)

@@ -2,8 +2,12 @@ package idle
 
 import "github.com/idlewheel/idlewheel/reap"
 
-// The types that package idle shares with package idlenet. Their documentation is in package reap,
-// which has the reasons as well: errors.Is(err, reap.ReadIdle).
+// The types that this package shares with package idlenet, by the name of each. Package reap has
+// their fields, units and zero values:
+//
+//	go doc github.com/idlewheel/idlewheel/reap.Event
+//
+// It has the reasons as well: errors.Is(err, reap.ReadIdle).
 type (
 	Reason        = reap.Reason
 	ConfigError   = reap.ConfigError // one mistake in a Config
@@ -24,12 +28,13 @@ type (
 // errors.Is it matches its Reason, and os.ErrDeadlineExceeded if Timeout is true. For all other
 // connections OnClose gets the error of gnet: nil if the handler has closed the connection or the
 // engine stops, io.EOF within an *os.SyscallError if the peer has, or why a read or a write failed.
-// See [reap.Error] for the fields.
+// For the fields: go doc github.com/idlewheel/idlewheel/reap.Error
 type ReapError = reap.Error
 
 // Stats holds the counters of a Reaper since its start. Opened, Closed and Reaped are exact. Reads
 // of the current tick appear with the next message, open, close or task of their event loop, which
-// is at most one timeout later. See [reap.Stats] for the fields.
+// is at most one timeout later. For
+// the fields: go doc github.com/idlewheel/idlewheel/reap.Stats
 type Stats = reap.Stats
 
 // Errors of methods, to be compared by errors.Is.

@@ -2,8 +2,12 @@ package idlenet
 
 import "github.com/idlewheel/idlewheel/reap"
 
-// The types that package idlenet shares with package idle. Their documentation is in package reap,
-// which has the reasons as well: errors.Is(ln.Reason(conn), reap.ReadIdle).
+// The types that this package shares with package idle, by the name of each. Package reap has their
+// fields, units and zero values:
+//
+//	go doc github.com/idlewheel/idlewheel/reap.Event
+//
+// It has the reasons as well: errors.Is(ln.Reason(conn), reap.ReadIdle).
 type (
 	Reason        = reap.Reason
 	ReapError     = reap.Error       // why a connection ends

@@ -371,3 +371,24 @@ func TestTheChangelogHasVersions(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, versions, 2, "there is no version")
 }
+
+// TestTheWarningsOfTheLogAreExplained looks in night.md for the first four words of each record
+// from level info on. Package timer says what its records mean.
+func TestTheWarningsOfTheLogAreExplained(t *testing.T) {
+	page, err := os.ReadFile("night.md")
+	require.NoError(t, err)
+	record := regexp.MustCompile(`\.(?:Info|Warn|Error)\((?:&[\w.]+, )?"(\w+(?: [\w']+){1,3})`)
+	for _, dir := range []string{"idle", "idlenet", "internal/watch", "server", "admin", "cmd/echo-heartbeat"} {
+		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, words := range record.FindAllSubmatch(text, -1) {
+				if !strings.HasSuffix(file, "_test.go") {
+					assert.True(t, strings.Contains(string(page), string(words[1])), "%s: %s", file, words[1])
+				}
+			}
+		}
+	}
+}

@@ -137,8 +137,8 @@ func notRegular(name string) error { return fmt.Errorf("%s is not a regular file
 
 // ReadToken reads the token of the admin listener from a file, without white space at its ends. It
 // returns "" if the name of the file is empty, and an error if the file holds no token or more than
-// 4,096 bytes, or if the read takes longer than 5 seconds. The file may be a FIFO. The admin listener checks the token
-// itself. The file is read once: a new token needs a restart.
+// 4,096 bytes, or if the read takes longer than 5 seconds. The file may be a FIFO. The admin
+// listener checks the token itself. The file is read once: a new token needs a restart.
 func ReadToken(file string) (string, error) {
 	if file == "" {
 		return "", nil

@@ -41,7 +41,7 @@ const stepsPerTask = 4
 
 // inspect shows the connections and the ring of a loop to an inspector, in small tasks.
 func (r *Reaper) inspect(ctx context.Context, l *loop, i *watch.Inspector) error {
-	for next, more := uint32(0), i.Lists() || i.Query.Sectors > 0; more; {
+	for next, more := uint32(0), i.Lists() || i.Query.Sectors > 0 || i.Query.Silences; more; {
 		ran, err := r.runOn(ctx, l, func() {
 			for range stepsPerTask {
 				if next, more = l.Inspect(next, i); !more {

@@ -89,6 +89,12 @@ func (l *loop) countLastRead(heard bool) {
 	}
 }
 
+// endSilence counts a long silence that ends with new bytes of a connection.
+func (l *loop) endSilence(c gnet.Conn) {
+	_, id, s := l.find(c)
+	l.EndSilence(id, s)
+}
+
 // noteLeftover records how many bytes the handler left in gnet's buffer. Usually there are none,
 // and the call is inlined.
 func (l *loop) noteLeftover(r *conntable.Record, c gnet.Conn, bytes int) {

@@ -180,6 +180,9 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if record.Has(conntable.Leftover | conntable.Fresh) {
 		heard = l.isHeard(record, own, buffered)
 	}
+	if heard && entered.Short()-record.Heard >= l.LeastSilence {
+		l.endSilence(own)
+	}
 	pong := false
 	if heard && l.isPong != nil {
 		pong = l.isPong(c)
@@ -258,6 +261,9 @@ func (l *loop) remove(id uint32, err error) (reason *ReapError) {
 		l.CountReap(id, s, reason)
 	} else {
 		l.Counters.CountEnd(err)
+		if err != nil {
+			l.EndWithPeer(id, s)
+		}
 	}
 	l.table.Remove(key(s.Front))
 	l.drop(id, s)

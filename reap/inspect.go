@@ -19,6 +19,8 @@ type Query struct {
 	Sectors int
 	// Closed lists the connections that were reaped last, at most as many as Config.KeepClosed.
 	Closed bool
+	// Silences collects the silences of peers. A loop without connections at present has none.
+	Silences bool
 }
 
 // An Inspection is what Inspect has found out.
@@ -30,6 +32,8 @@ type Inspection struct {
 	Overdue int
 	Rings   []Ring   // of Query.Sectors, one for each event loop that has had connections
 	Closed  []Closed // of Query.Closed, the last one first
+
+	Silences Silences // of Query.Silences
 }
 
 // ConnInfo is what a Reaper knows of a connection.

@@ -169,7 +169,7 @@ func packAfter(clock *mono.Clock, d time.Duration) mono.Packed {
 func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limits, output int, now mono.Time) verdict.Facts {
 	instant := func(p mono.Packed) mono.Time { return clock.Unpack(clock.Clamp(p, now), now) }
 	f := verdict.Facts{
-		Opened: span(clock, instant(s.opened)), Heard: s.lastHeard(clock, r, now),
+		Opened: span(clock, instant(s.opened)), Heard: s.LastHeard(clock, r, now),
 		Fresh: r.Has(conntable.Fresh), Ready: r.Has(conntable.Ready), Held: s.Held(), NoPings: s.Is(noPings), Blind: s.Is(undated),
 		Output: output, StalledSince: instant(s.stalled), OverSince: instant(s.over),
 		RatedSince: instant(s.rated), Counting: s.received != 0,
@@ -190,9 +190,9 @@ func (s *State) Facts(clock *mono.Clock, r *conntable.Record, lim *verdict.Limit
 	return f
 }
 
-// lastHeard returns the bounds of the last read. They come from the stamp in the record. If the
+// LastHeard returns the bounds of the last read. They come from the stamp in the record. If the
 // clock has forgotten that stamp, the upper bound is the one that KeepInReach has stored.
-func (s *State) lastHeard(clock *mono.Clock, r *conntable.Record, now mono.Time) verdict.Span {
+func (s *State) LastHeard(clock *mono.Clock, r *conntable.Record, now mono.Time) verdict.Span {
 	stamp := r.Heard.Unwrap(clock.Stamp())
 	switch known := s.heard; {
 	case clock.Remembers(stamp):

@@ -13,7 +13,7 @@ func (s *Shard[C]) Follow(set *Settings) (changed bool) {
 	} else { // only some connections are adapted to the last ones
 		s.previous = s.previous.joined(s.Set)
 	}
-	s.Set = set
+	s.Set, s.LeastSilence = set, set.leastSilence()
 	s.Groups.due, s.Groups.pass = 0, 0
 	if s.adapted, s.toAdapt = 0, s.Len(); s.Open == 0 {
 		s.toAdapt = 0

@@ -104,6 +104,10 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	if reason.Reason <= verdict.LastDue { // the other reasons have no deadline
 		s.Counters.Lateness.Observe(reason.Late)
 	}
+	switch reason.Reason {
+	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
+		s.countLast(id, c, dead)
+	}
 	keep := s.Set.KeepClosed
 	if keep == 0 {
 		return

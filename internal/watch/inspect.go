@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/idlewheel/idlewheel/internal/connstate"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/silence"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -53,6 +55,11 @@ func (w *Watcher) NewInspector(q reap.Query) (*Inspector, error) {
 	if q.States {
 		i.found.States = newStates()
 	}
+	if set := w.Settings(); q.Silences {
+		i.found.Silences = reap.Silences{
+			Timeout: set.idleTimeout(), Least: time.Duration(set.leastSilence()+1) * set.Tick, Bounds: silence.Bounds(), Sampled: w.form.AsksFirst,
+		}
+	}
 	return i, nil
 }
 
@@ -89,10 +96,16 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 			}
 		}
 	}
-	if more = next > from && next < s.Len(); !more && i.Query.Sectors > 0 {
+	if more = next > from && next < s.Len(); more {
+		return next, true
+	}
+	if i.Query.Sectors > 0 {
 		i.AddRing(s.Ring(i.Query.Sectors))
 	}
-	return next, more
+	if i.Query.Silences {
+		s.addTo(&i.found.Silences)
+	}
+	return next, false
 }
 
 func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {

@@ -188,6 +188,9 @@ func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 		f.Heard.To = latest
 		r.Heard = s.clock.StampAt(latest).Short()
 	}
+	if s.asks {
+		s.noteLook(id, c, heard, f.Heard.To, now)
+	}
 	s.port.Learned(c, heard, ev, now)
 }
 

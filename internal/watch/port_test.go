@@ -50,9 +50,10 @@ type testPort struct {
 	Shard[conntable.Record]
 	now    mono.Time
 	answer verdict.Evidence
-	asked  int           // questions to the kernel
-	takes  time.Duration // of each question
-	onAsk  func()        // called by each question
+	peer   func(*testConn) verdict.Evidence // the answer, if it is set
+	asked  int                              // questions to the kernel
+	takes  time.Duration                    // of each question
+	onAsk  func()                           // called by each question
 	onIdle func(id uint32, c *testConn)
 	closed []*reap.Error
 	path   func(c *testConn) (local, remote netip.Addr)
@@ -118,8 +119,10 @@ func (p *testPort) pass(d time.Duration) {
 
 func (p *testPort) Record(c *testConn) *conntable.Record { return &c.Front }
 
-func (p *testPort) Ask(_ *testConn, ev *verdict.Evidence) bool {
-	*ev = p.answer
+func (p *testPort) Ask(c *testConn, ev *verdict.Evidence) bool {
+	if *ev = p.answer; p.peer != nil {
+		*ev = p.peer(c)
+	}
 	p.asked++
 	p.now = p.now.Add(p.takes)
 	if p.onAsk != nil {

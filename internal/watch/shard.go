@@ -33,6 +33,9 @@ type Shard[C any] struct {
 	Ends     Ends
 	Outages  Outages
 
+	LeastSilence mono.ShortStamp // moves of the clock in the shortest silence for EndSilence
+	silences     silences
+
 	Groups   samples[C]
 	conns    slab[Conn[C]]
 	limits   limitsTable
@@ -50,8 +53,9 @@ type Shard[C any] struct {
 // A Conn is the state of a connection.
 type Conn[C any] struct {
 	connstate.State
-	timer wheel.Handle
-	Front C
+	timer   wheel.Handle
+	longest longest
+	Front   C
 }
 
 // A Port is the front end of a Shard. Its methods are called on the owner of the Shard, by a look
@@ -107,6 +111,9 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.Remotes = make(Remotes[C])
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
+	began := s.clock.Elapsed()
+	s.silences.period = int64(began) / int64(silencePeriod)
+	s.silences.windows[0].began, s.silences.windows[1].began = began, began
 	s.Groups.shard, s.Groups.names = s, make(map[uint32]string)
 	s.Follow(set)
 }

@@ -1,0 +1,171 @@
+package watch
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// shapes return the time until the next byte of a peer, in seconds: x is the same for all bytes of
+// a peer, and n is the number of the byte.
+var shapes = map[string]func(r *rand.Rand, x float64, n int) float64{
+	"regular":  func(_ *rand.Rand, x float64, _ int) float64 { return 5 + 40*x },
+	"jittered": func(r *rand.Rand, x float64, _ int) float64 { return (10 + 20*x) * (0.7 + 0.6*r.Float64()) },
+	"bursty": func(r *rand.Rand, _ float64, n int) float64 {
+		if n%10 > 0 {
+			return 0.2
+		}
+		return min(6*r.ExpFloat64(), 50)
+	},
+	"two classes": func(r *rand.Rand, x float64, _ int) float64 {
+		if x < 0.85 {
+			return 4 + r.Float64()
+		}
+		return 20 + 25*r.Float64()
+	},
+	"heavy tail": func(r *rand.Rand, _ float64, _ int) float64 { return min(math.Pow(r.Float64(), -1/1.5), 50) },
+}
+
+// serveShape serves peers of a shape for a quarter of an hour. Each twentieth peer is dead after
+// five minutes.
+func serveShape(t *testing.T, peers int, next func(*rand.Rand, float64, int) float64, timeout time.Duration, asking bool) *testPort {
+	t.Helper()
+	cfg := testConfig{ReadTimeout: timeout, Tick: 200 * time.Millisecond, OutageGrace: -1}
+	p := newTestPort(t, cfg)
+	if asking {
+		p = newAskingPort(t, cfg)
+	}
+	type peer struct {
+		id     uint32
+		c      *testConn
+		opened mono.Packed
+		r      *rand.Rand
+		x      float64
+		n      int
+		last   mono.Time
+		at     mono.Time
+	}
+	all, byConn := make([]*peer, peers), map[*testConn]*peer{}
+	p.now = 1
+	p.pass(p.Clock.Tick())
+	for i := range all {
+		r := rand.New(rand.NewPCG(7, uint64(i)))
+		all[i] = &peer{r: r, x: r.Float64(), at: p.now.Add(time.Duration(3e9 * r.Float64()))}
+		all[i].id, all[i].c = p.open()
+		all[i].opened = all[i].c.Opened()
+		byConn[all[i].c] = all[i]
+	}
+	if asking {
+		p.peer = func(c *testConn) verdict.Evidence {
+			one := byConn[c]
+			return verdict.Evidence{Queued: -1, Dated: true, Silent: p.now.Sub(one.last), Received: uint64(one.n)}
+		}
+	}
+	for minute := time.Minute; p.now < mono.Time(15*minute); {
+		due := p.now.Add(p.Clock.Tick() - 1)
+		for i, one := range all {
+			for one.c.Opened() == one.opened && one.at <= due && (i%20 > 0 || one.at < mono.Time(5*minute)) {
+				one.last = one.at
+				if !asking {
+					record, stamp := p.Record(one.c), p.Clock.Stamp().Short()
+					if stamp-record.Heard >= p.LeastSilence {
+						p.EndSilence(one.id, one.c)
+					}
+					record.Heard = stamp
+				}
+				one.n++
+				one.at = one.at.Add(time.Duration(1e9 * next(one.r, one.x, one.n)))
+			}
+		}
+		p.pass(p.Clock.Tick())
+	}
+	return p
+}
+
+func (p *testPort) inspectSilences(t *testing.T) reap.Silences {
+	t.Helper()
+	i, err := p.NewInspector(reap.Query{Silences: true})
+	require.NoError(t, err)
+	p.Inspect(0, i)
+	return i.Result().Silences
+}
+
+func TestSilencesPredictWhatAnotherTimeoutCuts(t *testing.T) {
+	const peers = 1000
+	for name, next := range shapes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := serveShape(t, peers, next, time.Minute, false)
+			found := seen.inspectSilences(t)
+			sampled := serveShape(t, peers, next, time.Minute, true)
+			fewer := sampled.inspectSilences(t)
+			require.Len(t, seen.closed, peers/20, "only the dead")
+			for _, timeout := range []time.Duration{15 * time.Second, 23 * time.Second, 31 * time.Second, 40 * time.Second} {
+				cut := float64(len(serveShape(t, peers, next, timeout, false).closed) - peers/20)
+				was, low := found.Try(timeout), fewer.Try(timeout)
+				t.Logf("%v: %.0f predicted, %.0f cut, %.0f seen by looks alone; the dead %v sooner", timeout, was.Cut, cut, low.Cut, was.Sooner)
+				assert.True(t, was.Known)
+				assert.LessOrEqual(t, math.Abs(was.Cut-cut), max(cut/4, 2*math.Sqrt(cut)+1))
+				assert.EqualValues(t, peers/20, was.Dead)
+				assert.InDelta(t, (time.Minute - timeout).Seconds(), was.Sooner.Seconds(), 2)
+				assert.LessOrEqual(t, low.Cut, cut*1.05+1, "looks see a part of each silence")
+			}
+		})
+	}
+}
+
+func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
+	const timeout = 16 * time.Second
+	tests := []struct {
+		name    string
+		silent  func(p *testPort, c *testConn) // before a byte ends the silence
+		longest time.Duration                  // 0 if none is counted
+	}{
+		{"a silence", func(p *testPort, _ *testConn) { p.pass(8 * time.Second) }, 8 * time.Second},
+		{"the process was stopped", func(p *testPort, _ *testConn) {
+			p.pass(4 * time.Second)
+			p.now = p.now.Add(20 * time.Second)
+			p.pass(4 * time.Second)
+		}, 8 * time.Second},
+		{"a request is served", func(p *testPort, c *testConn) { c.Hold(); p.pass(8 * time.Second) }, 0},
+		{"the older window is over", func(p *testPort, c *testConn) {
+			p.pass(8 * time.Second)
+			p.EndSilence(0, c)
+			for range 2 * silencePeriod / timeout * 4 {
+				c.Touch(p.Shard.clock, p.Record(c))
+				p.pass(timeout / 4)
+				p.countLast(0, c, dead) // the windows turn one by one
+			}
+			c.Touch(p.Shard.clock, p.Record(c))
+			p.pass(2 * time.Second)
+		}, 2 * time.Second},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := newTestPort(t, testConfig{ReadTimeout: timeout})
+			p.pass(silencePeriod - time.Minute)
+			id, c := p.open()
+			test.silent(p, c)
+			p.EndSilence(id, c)
+			s := p.inspectSilences(t)
+			n := 0.0
+			if test.longest > 0 {
+				n = 1
+			}
+			assert.Equal(t, n, s.Try(test.longest-time.Second).Cut)
+			assert.Zero(t, s.Try(test.longest+time.Second).Cut)
+			assert.EqualValues(t, 1, s.Connections)
+			p.EndWithPeer(id, c)
+			s = p.inspectSilences(t)
+			assert.EqualValues(t, 1, s.Try(0).Ended)
+		})
+	}
+}

@@ -18,6 +18,8 @@ type reading struct {
 	states  map[string]int // connections by state
 	unknown int            // connections of unknown state
 	overdue int            // entries that are due and not yet checked
+
+	silences reap.Silences // without connections after an error
 }
 
 // read reads the Reaper. If an event loop does not answer in time, the state of all connections is
@@ -26,10 +28,11 @@ func read(r reap.Reaper) (in reading) {
 	ctx, cancel := context.WithTimeout(context.Background(), loopTimeout)
 	defer cancel()
 	// Before Stats: the loops publish their counters with it.
-	found, err := r.Inspect(ctx, reap.Query{States: true})
+	found, err := r.Inspect(ctx, reap.Query{States: true, Silences: true})
 	if err != nil {
 		in.unknown = r.Connections()
 	}
+	in.silences = found.Silences
 	in.states, in.overdue = found.States, found.Overdue
 	in.stats = r.Stats()
 	in.limit, _ = r.Limits()["max-connections"].(int)

@@ -18,6 +18,7 @@
 //	GET  /api/connections             ?sort=idle, age or output, ?limit=1 to 1000
 //	GET  /api/closed                  the connections reaped last, and why
 //	GET  /api/config                  the settings and the limits in force
+//	GET  /api/silences                ?timeout=40s: what another timeout would have done
 //	GET  /api/events                  the data of the page, as server-sent events
 //	POST /api/connections/{id}/kick   closes a connection
 //	POST /api/timeouts                {"read-timeout":"30s"} changes timeouts of all connections

@@ -51,6 +51,7 @@ type frame struct {
 	Limits      map[string]any `json:"limits,omitempty"`
 	Idle        []connection   `json:"idle,omitzero"`
 	Recent      []closed       `json:"recent,omitzero"`
+	Silences    *silences      `json:"silences,omitempty"`
 }
 
 // A hold is a silence of a group of connections, or of all, for which verdicts are held.
@@ -79,6 +80,7 @@ type frameState struct {
 	updates  uint64       // of the Config, when the limits were sent
 	reaped   uint64       // connections, when the closed list was sent
 	table    []connection // the longest idle
+	silences *silences    // with the table
 	tableDue time.Time    // the time of the next table
 }
 
@@ -103,12 +105,12 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 		list := h.inspector.closed()
 		state.reaped, f.Recent = n, list[:min(len(list), tableSize)]
 	}
-	if state.full {
-		f.Idle = state.table
-	}
-	if !f.Blocked && time.Now().After(state.tableDue) {
+	due := !f.Blocked && time.Now().After(state.tableDue)
+	if due {
 		h.updateTable(ctx, state)
-		f.Idle = state.table
+	}
+	if due || state.full {
+		f.Idle, f.Silences = state.table, state.silences
 	}
 	state.full = false
 	return f
@@ -133,14 +135,17 @@ func (h *Handler) inspectRings(ctx context.Context) (rings []ring, blocked bool)
 	return rings, err != nil
 }
 
-// updateTable replaces the table of the longest idle connections. If an event loop does not
-// answer in time, the table stays as it is.
+// updateTable replaces the table of the longest idle connections, and the silences. If an event
+// loop does not answer in time, they stay as they are.
 func (h *Handler) updateTable(ctx context.Context, state *frameState) {
 	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	began := time.Now()
 	if table, err := h.inspector.connections(ctx, "idle", tableSize); err == nil {
 		state.table = table
+	}
+	if all, err := h.inspector.silences(ctx); err == nil {
+		state.silences = all
 	}
 	state.tableDue = began.Add(interval(tableInterval, tableShare, time.Since(began)))
 }

@@ -158,6 +158,7 @@ func (h *Handler) route() {
 	h.handle("GET", "/api/connections", readAccess, h.serveConnections)
 	h.handle("GET", "/api/closed", readAccess, h.serveClosed)
 	h.handle("GET", "/api/config", readAccess, h.serveConfig)
+	h.handle("GET", "/api/silences", readAccess, h.serveSilences)
 	h.handle("GET", "/api/events", readAccess, h.serveEvents)
 	h.handle("POST", "/api/connections/{id}/kick", fullAccess, h.kick)
 	h.handle("POST", "/api/timeouts", fullAccess, h.changeTimeouts)

@@ -87,6 +87,7 @@ var endpoints = []endpoint{
 	{"GET", "/api/connections", "", readAccess, 200},
 	{"GET", "/api/closed", "", readAccess, 200},
 	{"GET", "/api/config", "", readAccess, 200},
+	{"GET", "/api/silences", "", readAccess, 200},
 	{"GET", "/api/events", "", readAccess, 200},
 	{"GET", "/debug/pprof/", "", secretAccess, 200},
 	{"GET", "/debug/pprof/goroutine", "", secretAccess, 200},

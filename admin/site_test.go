@@ -357,6 +357,8 @@ type shownFrame struct {
 	Limits map[string]any `json:"limits"`
 	Idle   []shownConn    `json:"idle"`
 	Recent []shownClosed  `json:"recent"`
+
+	Silences *silences `json:"silences"`
 }
 
 type shownConn struct {

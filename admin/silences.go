@@ -1,0 +1,66 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/idlewheel/idlewheel/reap"
+)
+
+// curveSteps is the number of timeouts in the curve up to the present one, and beyond it.
+const curveSteps = 16
+
+// A silences says in JSON what other timeouts would have done.
+type silences struct {
+	Window      float64      `json:"window_seconds"`
+	Timeout     float64      `json:"timeout_seconds"` // the present one
+	Connections uint64       `json:"connections"`
+	Sampled     bool         `json:"sampled"` // the cuts are lower bounds
+	Text        []string     `json:"text"`
+	Curve       [][2]float64 `json:"curve"` // seconds of timeouts, and the connections cut
+}
+
+// silences says what other timeouts would have done, or half and three quarters of the present one.
+func (i inspector) silences(ctx context.Context, others ...time.Duration) (*silences, error) {
+	found, err := i.reaper.Inspect(ctx, reap.Query{Silences: true})
+	if err != nil {
+		return nil, err
+	}
+	s := &found.Silences
+	all := &silences{s.Window.Seconds(), s.Timeout.Seconds(), s.Connections, s.Sampled, []string{}, [][2]float64{}}
+	if others == nil && s.Timeout > 0 {
+		others = []time.Duration{s.Timeout / 2, s.Timeout * 3 / 4}
+	}
+	for _, timeout := range others {
+		all.Text = append(all.Text, s.Text(timeout))
+	}
+	for n := range time.Duration(2 * curveSteps) {
+		if t := s.Try(s.Timeout * (n + 1) / curveSteps); t.Known {
+			all.Curve = append(all.Curve, [2]float64{t.Timeout.Seconds(), t.Cut})
+		}
+	}
+	return all, nil
+}
+
+func (h *Handler) serveSilences(w http.ResponseWriter, r *http.Request) {
+	var others []time.Duration
+	if given := r.URL.RawQuery; given != "" {
+		text, _ := strings.CutPrefix(given, "timeout=")
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			fail(w, http.StatusBadRequest, "the query is %.40q: send one duration, such as timeout=40s", given)
+			return
+		}
+		others = []time.Duration{d}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), loopTimeout)
+	defer cancel()
+	all, err := h.inspector.silences(ctx, others...)
+	if err != nil {
+		failInspect(w, err)
+		return
+	}
+	answer(w, all)
+}

@@ -11,7 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/idlewheel/idlewheel/internal/silence"
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // A Verdict says what became of a connection, and in which condition it was then.
@@ -72,6 +74,7 @@ type Report struct {
 	KeptAfter time.Duration   `json:"kept_after_ns"` // 0 if the own rhythm of each peer decides
 	Timeout   Timeout         `json:"idle_timeout"`
 	Enough    time.Duration   `json:"enough_heartbeat_ns"` // 0 if unknown
+	Other     []string        `json:"other_timeouts"`      // what they would have done
 
 	Closed []Connection `json:"closed"` // all but those by the peer
 	Open   []Connection `json:"open"`   // the longest silent first
@@ -150,6 +153,29 @@ func (r *Report) judge(t *tracker, timeout time.Duration) {
 	}
 	r.KeptAfter = time.Duration(keptMargin * float64(known))
 	r.judgeOpen(t)
+	if timeout = cmp.Or(timeout, r.Timeout.Median); timeout > 0 {
+		r.tryOthers(t, timeout)
+	}
+}
+
+// tryOthers says what other timeouts than the present one would have done.
+func (r *Report) tryOthers(t *tracker, timeout time.Duration) {
+	living, dead := t.gaps, silence.Histogram{}
+	for _, c := range r.Open {
+		living[silence.Bucket(c.Longest)]++
+	}
+	for _, c := range r.Closed {
+		if c.Verdict == Silence {
+			dead[silence.Bucket(c.Silent)]++
+		}
+	}
+	s := reap.Silences{
+		Window: r.Took, Timeout: timeout, Least: r.Every, Connections: uint64(r.Seen),
+		Bounds: silence.Bounds(), Living: living.Add(nil), Dead: dead.Add(nil),
+	}
+	for _, other := range []time.Duration{timeout / 2, timeout * 3 / 4} {
+		r.Other = append(r.Other, s.Text(other.Round(time.Millisecond)))
+	}
 }
 
 // judgeOpen adds the open connections.
@@ -219,6 +245,9 @@ func (r *Report) Write(out io.Writer) {
 			t.Count, format.Duration(t.Shortest), format.Duration(t.Longest), format.Duration(t.Median), format.Duration(r.Enough))
 	} else {
 		fmt.Fprintln(out, "\nidle timeout: not seen, because the server closed too few silent connections")
+	}
+	for _, text := range r.Other {
+		fmt.Fprintln(out, text)
 	}
 	if n[AliveUnread] > 0 {
 		fmt.Fprintln(out, "no heartbeat would have saved the connections with unread bytes: the server did not read them in time")

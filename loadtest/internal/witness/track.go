@@ -3,6 +3,8 @@ package witness
 import (
 	"net/netip"
 	"time"
+
+	"github.com/idlewheel/idlewheel/internal/silence"
 )
 
 // States of a TCP socket, as in the kernel.
@@ -70,8 +72,9 @@ type tracker struct {
 	seen    int // connections
 	short   int // connections that no sample listed while they were open
 	byPeer  int
-	closes  []Connection // by the server, or by an unknown side
-	dropped int          // closes beyond maxCloses
+	gaps    silence.Histogram // the longest gap of each connection that has ended
+	closes  []Connection      // by the server, or by an unknown side
+	dropped int               // closes beyond maxCloses
 }
 
 // maxCloses bounds the memory of a long watch: 100 MB.
@@ -209,6 +212,7 @@ func closedBy(last, freed socket) side {
 // end records the end of a connection that was noticed at a moment.
 func (t *tracker) end(c *conn, at time.Time, by side) {
 	c.ended = true
+	t.gaps[silence.Bucket(c.longest)]++
 	switch {
 	case by == peer:
 		t.byPeer++

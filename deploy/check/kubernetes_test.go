@@ -132,22 +132,34 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	require.False(t, i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory",
 		"GOMEMLIMIT is not the memory request")
 	perSource, _ := valueOf(c.Args, "max-per-source")
-	sysctls := pod.SecurityContext.Sysctls
-	i = slices.IndexFunc(sysctls, func(s corev1.Sysctl) bool { return s.Name == "net.ipv4.tcp_wmem" })
-	require.GreaterOrEqual(t, i, 0, "net.ipv4.tcp_wmem is not set")
+	sysctls := map[string]string{}
+	for _, s := range pod.SecurityContext.Sysctls {
+		sysctls[s.Name] = s.Value
+	}
 	checkMemory(t, memoryPlan{
 		heap: c.Resources.Requests.Memory().Value(), all: c.Resources.Limits.Memory().Value(), connections: connections,
 		outputLimit: int64(numberIn(t, "kubernetes/limits", "output-limit")),
-		perSource:   int64(atoi(t, perSource)), sendBuffer: int64(atoi(t, strings.Fields(sysctls[i].Value)[2])),
+		perSource:   int64(atoi(t, perSource)), buffers: socketBuffers(t, sysctls),
 	})
 }
 
 // A memoryPlan has the numbers of the formula in docs/run.md, "Memory in one formula".
 type memoryPlan struct {
-	heap, all             int64 // GOMEMLIMIT and the memory limit
-	connections           int64
-	outputLimit           int64
-	perSource, sendBuffer int64 // 0 if the connections of a source are not limited
+	heap, all          int64 // GOMEMLIMIT and the memory limit
+	connections        int64
+	outputLimit        int64
+	perSource, buffers int64 // connections of one source, and the bytes of both buffers of one
+}
+
+// socketBuffers returns the largest sizes of both buffers of a socket together.
+func socketBuffers(t *testing.T, sysctls map[string]string) (sum int64) {
+	t.Helper()
+	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
+		sizes := strings.Fields(sysctls[name])
+		require.Len(t, sizes, 3, name)
+		sum += int64(atoi(t, sizes[2]))
+	}
+	return sum
 }
 
 func checkMemory(t *testing.T, p memoryPlan) {
@@ -159,8 +171,8 @@ func checkMemory(t *testing.T, p memoryPlan) {
 	}{
 		{"output-limit <= output-total / 16", p.outputLimit, min(p.heap/4, p.all/8) / 16},
 		{"GOMEMLIMIT >= 2 * (64 MiB + 1 KiB * connections)", 2 * (64<<20 + p.connections<<10), p.heap},
-		{"memory limit >= GOMEMLIMIT + 6 KiB * connections + tcp_wmem * max-per-source",
-			p.heap + kernelBytes*p.connections + p.sendBuffer*p.perSource, p.all},
+		{"memory limit >= GOMEMLIMIT + 6 KiB * connections + (tcp_rmem + tcp_wmem) * max-per-source",
+			p.heap + kernelBytes*p.connections + p.buffers*p.perSource, p.all},
 		{"memory limit >= 2 * GOMEMLIMIT", 2 * p.heap, p.all},
 	} {
 		assert.LessOrEqual(t, line.least, line.most, "%s: %d is more than %d", line.what, line.least, line.most)

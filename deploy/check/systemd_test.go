@@ -77,8 +77,10 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	assert.False(t, err != nil || descriptors < 1<<16, "LimitNOFILE is %s: that are few connections", u["LimitNOFILE"])
 	value, _ := strings.CutPrefix(u["Environment"], "GOMEMLIMIT=")
 	heap, all := sizeOf(t, "GOMEMLIMIT", value, "iB"), sizeOf(t, "MemoryMax", u["MemoryMax"], "")
+	perSource, _ := valueOf(strings.Fields(u["ExecStart"]), "max-per-source")
 	checkMemory(t, memoryPlan{
 		heap: heap, all: all, connections: descriptors, outputLimit: int64(numberIn(t, "systemd/limits", "output-limit")),
+		perSource: int64(atoi(t, perSource)), buffers: socketBuffers(t, sysctls(t)),
 	})
 }
 
@@ -150,18 +152,11 @@ func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 		t.Skip("this kernel has no sysctls to compare with: ", err)
 	}
 	values := map[string]int64{}
-	for line := range strings.Lines(string(read(t, "systemd/60-idlewheel.conf"))) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, value, _ := strings.Cut(line, " = ")
+	for name, value := range sysctls(t) {
 		name, optional := strings.CutPrefix(name, "-")
-		n, err := strconv.ParseInt(value, 10, 64)
-		assert.NoError(t, err, line)
-		values[name] = n
+		values[name], _ = strconv.ParseInt(value, 10, 64) // some are three numbers
 		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
-		_, err = os.Stat(file)
+		_, err := os.Stat(file)
 		if _, none := os.Stat(filepath.Dir(file)); none != nil && optional {
 			continue // no firewall tracks connections here
 		}
@@ -209,4 +204,16 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 	const exposure = "15"
 	said, err := exec.CommandContext(ctx, analyze, "security", "--no-pager", "--offline=yes", "--threshold="+exposure, name).CombinedOutput()
 	assert.NoError(t, err, "systemd-analyze security: %v\n%s", err, said)
+}
+
+// sysctls returns the lines of the file for sysctl.d.
+func sysctls(t *testing.T) map[string]string {
+	t.Helper()
+	values := map[string]string{}
+	for line := range strings.Lines(string(read(t, "systemd/60-idlewheel.conf"))) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok && !strings.HasPrefix(name, "#") {
+			values[name] = value
+		}
+	}
+	return values
 }

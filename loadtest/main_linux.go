@@ -29,6 +29,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/idlewheel/idlewheel/internal/suggest"
 	"github.com/idlewheel/idlewheel/internal/version"
 	"github.com/idlewheel/idlewheel/loadtest/internal/processes"
 )
@@ -90,7 +91,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(newHold(), newStorm(), newStall(), newMix(), newChurn(), newAttack(), newEcho(), newMerge(), newDoctor(),
 		newWitness(), newPath())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{suggest.Flag(cmd, err)} })
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/suggest"
 	"github.com/idlewheel/idlewheel/internal/version"
 	"github.com/idlewheel/idlewheel/server"
 	"github.com/idlewheel/idlewheel/settings"
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	root.AddCommand(serve, newConnect(), newDemo(), newVersion())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{suggest.Flag(cmd, err)} })
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -35,8 +35,10 @@ func TestWrongFlagsAreOneLineAndExitCodeTwo(t *testing.T) {
 		"bogus":        `unknown command "bogus"`,
 		"serv":         "did you mean serve? (see echo-heartbeat --help)",
 		"--nope":       "unknown flag: --nope",
-		"serve --nope": "unknown flag: --nope",
-		"serve extra":  `unexpected argument "extra"`,
+		"serve --nope": "unknown flag: --nope (see",
+
+		"serve --read-timout 1s": "unknown flag: --read-timout; did you mean --read-timeout? (see",
+		"serve extra":            `unexpected argument "extra"`,
 		"serve --read-timeout 0 --output-limit 0 --output-total -1": "no limit is set, so no connection would ever be closed: set one, for example --read-timeout to 60s",
 		"serve --read-timeout -1s --tick -1s":                       "--tick is -1s",
 		"serve --read-timeout 1s --tick 5s":                         "--tick is 5s, longer than --read-timeout of 1s",

@@ -89,8 +89,15 @@ func (l *loop) countLastRead(heard bool) {
 	}
 }
 
-// endSilence counts a long silence that ends with new bytes of a connection.
-func (l *loop) endSilence(c gnet.Conn) {
+// endSilence counts a silence that ends with new bytes of a connection, if it is long. Usually it is
+// not, and the call is inlined.
+func (l *loop) endSilence(c gnet.Conn, r *conntable.Record, now mono.Stamp) {
+	if now.Short()-r.Heard >= l.LeastSilence {
+		l.countSilence(c)
+	}
+}
+
+func (l *loop) countSilence(c gnet.Conn) {
 	_, id, s := l.find(c)
 	l.EndSilence(id, s)
 }

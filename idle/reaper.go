@@ -180,15 +180,15 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	if record.Has(conntable.Leftover | conntable.Fresh) {
 		heard = l.isHeard(record, own, buffered)
 	}
-	if heard && entered.Short()-record.Heard >= l.LeastSilence {
-		l.endSilence(own)
-	}
 	pong := false
-	if heard && l.isPong != nil {
-		pong = l.isPong(c)
-		if record, _ = l.table.Find(key(own)); record == nil { // IsPong has closed it
-			l.countLastRead(heard)
-			return gnet.None
+	if heard {
+		l.endSilence(own, record, entered)
+		if l.isPong != nil {
+			pong = l.isPong(c)
+			if record, _ = l.table.Find(key(own)); record == nil { // IsPong has closed it
+				l.countLastRead(heard)
+				return gnet.None
+			}
 		}
 	}
 	action := r.next.OnTraffic(c)

@@ -89,8 +89,8 @@ func (l *loop) countLastRead(heard bool) {
 	}
 }
 
-// endSilence counts a silence that ends with new bytes of a connection, if it is long. Usually it is
-// not, and the call is inlined.
+// endSilence counts a silence that ends with new bytes of a connection, if it is long. Usually it
+// is not, and the call is inlined.
 func (l *loop) endSilence(c gnet.Conn, r *conntable.Record, now mono.Stamp) {
 	if now.Short()-r.Heard >= l.LeastSilence {
 		l.countSilence(c)

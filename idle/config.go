@@ -152,6 +152,11 @@ type Config struct {
 // not count. Hard and Soft are for each connection; Redis has the same in
 // client-output-buffer-limit. Total is for all connections of the Reaper together.
 //
+// Hard counts bytes that the peer has had no time to take. A handler that writes one answer larger
+// than Hard closes the connection of an honest reader, unless the kernel takes the excess at once.
+// Set Hard above the largest output that a handler may leave waiting, including the answers to
+// requests that a client sends at once. WriteStallTimeout closes clients that take nothing.
+//
 // Hard and Total are checked after each OnTraffic and OnOpen. For output that other goroutines
 // write, they are checked once a second, and Soft four times in SoftFor; while an event loop hears
 // nothing from any peer, every eight seconds, and once in SoftFor. While more than half of Total is

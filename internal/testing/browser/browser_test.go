@@ -148,7 +148,7 @@ var views = []struct {
 	width  int64
 	scheme string
 }{
-	{"light-1280", 1280, "light"}, {"dark-1280", 1280, "dark"}, {"light-320", 320, "light"}, {"dark-320", 320, "dark"},
+	{"light-1280", 1280, "light"}, {"dark-1280", 1280, "dark"}, {"light-375", 375, "light"}, {"light-320", 320, "light"}, {"dark-320", 320, "dark"},
 	{"light-768", 768, "light"}, {"light-1920", 1920, "light"},
 }
 
@@ -174,6 +174,7 @@ func reports(t *testing.T) []string {
 // TestReports opens the reports of loadtest: the browser complains about nothing, requests nothing
 // else, and needs no horizontal scroll bar.
 func TestReports(t *testing.T) {
+	needAxe(t)
 	tab := startBrowser(t)
 	seen := watch(t, tab)
 	for _, file := range reports(t) {
@@ -191,6 +192,7 @@ func TestReports(t *testing.T) {
 				require.Equal(t, map[string]string{"light": "rgb(244, 245, 247)", "dark": "rgb(16, 20, 26)"}[view.scheme],
 					eval[string](t, tab, `getComputedStyle(document.body).backgroundColor`))
 				screenshot(t, tab, view.name)
+				require.Empty(t, breaches(t, tab), view.name)
 			}
 			requests, complaints := seen.get()
 			require.Equal(t, []string{"file://" + file}, requests, "the page requests nothing")
@@ -201,6 +203,7 @@ func TestReports(t *testing.T) {
 
 // TestViews opens the page in windows of several sizes and keeps screenshots.
 func TestViews(t *testing.T) {
+	needAxe(t)
 	scenes := map[string]scene{
 		"few":   {loops: 1, connections: 7, reaped: 2, writable: true, token: "s3cret", uptime: 75},
 		"2":     {thorough: true, loops: 2, connections: 1000, reaped: 30, writable: true, token: "s3cret", uptime: 4000},
@@ -217,7 +220,7 @@ func TestViews(t *testing.T) {
 			if os.Getenv("IDLEWHEEL_PICTURES") != "" {
 				fill(f, 30*time.Second)
 			}
-			for _, width := range []int64{320, 768, 1280, 2560} {
+			for _, width := range []int64{320, 375, 768, 1280, 2560} {
 				for _, scheme := range []string{"light", "dark"} {
 					if !s.thorough && (scheme == "dark") != (width == 768 || width == 2560) {
 						continue // one of the two is enough
@@ -230,6 +233,7 @@ func TestViews(t *testing.T) {
 					assert.Empty(t, eval[[]string](t, tab, tooWide), view)
 					assert.Less(t, eval[int](t, tab, `document.querySelector("#rings").clientHeight`), max(1100, int(width/2)), view)
 					assert.Empty(t, eval[[]string](t, tab, tooFaint), view)
+					assert.Empty(t, breaches(t, tab), view)
 					screenshot(t, tab, view)
 				}
 			}

@@ -43,7 +43,7 @@ func expectations(r *result.Result) table {
 // groups returns a table with a column per group and one for their sum: there are more counters
 // than groups.
 func groups(r *result.Result) table {
-	t := table{Title: "Groups of connections", Numbers: true, Head: []string{""}}
+	t := table{Title: "Groups of connections", Numbers: true, Head: []string{"Counter"}}
 	all := slices.Clone(r.Groups)
 	if len(all) > 1 {
 		all = append(all, r.Total())
@@ -72,7 +72,7 @@ func groups(r *result.Result) table {
 }
 
 func times(r *result.Result) table {
-	t := table{Title: "Durations", Numbers: true, Head: []string{"", "Count", "p50", "p90", "p99", "p99.9", "Max"}}
+	t := table{Title: "Durations", Numbers: true, Head: []string{"Duration", "Count", "p50", "p90", "p99", "p99.9", "Max"}}
 	for _, of := range r.Times() {
 		row := []string{of.Name, format.Count(of.Count())}
 		for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 1} {

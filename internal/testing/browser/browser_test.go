@@ -174,7 +174,6 @@ func reports(t *testing.T) []string {
 // TestReports opens the reports of loadtest: the browser complains about nothing, requests nothing
 // else, and needs no horizontal scroll bar.
 func TestReports(t *testing.T) {
-	needAxe(t)
 	tab := startBrowser(t)
 	seen := watch(t, tab)
 	for _, file := range reports(t) {
@@ -203,7 +202,6 @@ func TestReports(t *testing.T) {
 
 // TestViews opens the page in windows of several sizes and keeps screenshots.
 func TestViews(t *testing.T) {
-	needAxe(t)
 	scenes := map[string]scene{
 		"few":   {loops: 1, connections: 7, reaped: 2, writable: true, token: "s3cret", uptime: 75},
 		"2":     {thorough: true, loops: 2, connections: 1000, reaped: 30, writable: true, token: "s3cret", uptime: 4000},

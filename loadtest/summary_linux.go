@@ -95,9 +95,7 @@ func quantiles(w io.Writer, r *result.Result) {
 		if i == 0 {
 			fmt.Fprintln(w, "\n\tcount\tp50\tp99\tp99.9\tmax\t")
 		}
-		q := of.Quantiles()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", of.Name, format.Count(q.Count), format.Duration(q.P50), format.Duration(q.P99),
-			format.Duration(q.P999), format.Duration(q.Max))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t\n", of.Name, format.Count(of.Count()), of.Text(0.5), of.Text(0.99), of.Text(0.999), of.Text(1))
 	}
 }
 

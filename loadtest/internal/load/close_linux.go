@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -100,6 +101,7 @@ func (l *Loop) vanish(g *group, c *conn, index int32) {
 	}
 	g.counts.Open--
 	g.counts.Ended++
+	l.missAnswers(g, c, math.MaxInt64) // nobody is to blame for them
 	l.close(c, index, false)
 }
 
@@ -117,14 +119,9 @@ func (g *group) isDead(c *conn) bool { return c.flags&silenced != 0 || !g.Behavi
 // checkAnswers counts missing and wrong answers of a living connection before it is closed or
 // silenced.
 func (l *Loop) checkAnswers(g *group, c *conn) {
-	waited, phase := int64(0), ""
+	waited := int64(0)
 	if g.Behaviour.Echoes() && c.answered < c.whole(g.size) {
 		waited = l.now() - g.intended(c, c.answered, c.lastSend)
-		phase = l.phases.at(g.begins(c, c.answered, c.lastSend))
-	}
-	if waited > int64(max(g.Interval, minRecordedWait)) && phase != "" {
-		// Without this a target that hangs would look fast.
-		g.latency(phase).Corrected.Record(time.Duration(waited))
 	}
 	switch {
 	case c.flags&unexpected != 0 && c.answered < c.sent:
@@ -140,15 +137,23 @@ func (l *Loop) missAnswers(g *group, c *conn, least time.Duration) {
 	if !g.Behaviour.Echoes() {
 		return
 	}
-	now := l.now()
 	for k := c.answered; k < c.whole(g.size); k++ {
-		if now-g.intended(c, k, c.lastSend) >= int64(least) {
-			if phase := l.phases.at(g.begins(c, k, c.lastSend)); phase != "" {
-				g.exchange(phase).Unanswered++
-			}
+		if waited, phase := l.giveUp(g, c, k); phase != "" && waited >= least {
+			g.exchange(phase).Unanswered++
 		}
 	}
 }
 
-// minRecordedWait is the shortest wait for a missing answer that counts as a latency.
-const minRecordedWait = 100 * time.Millisecond
+// giveUp records how long a message waited for an answer that will not come. Without this a target
+// that hangs would look fast. It returns the wait, and the phase of the message if it had one.
+func (l *Loop) giveUp(g *group, c *conn, k uint32) (waited time.Duration, phase string) {
+	waited = time.Duration(l.now() - g.intended(c, k, c.lastSend))
+	if phase = l.phases.at(g.begins(c, k, c.lastSend)); phase != "" {
+		of := g.latency(phase)
+		if of.Unanswered == nil {
+			of.Unanswered = result.NewHistogram()
+		}
+		of.Unanswered.Record(waited)
+	}
+	return waited, phase
+}

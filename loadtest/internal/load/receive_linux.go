@@ -60,7 +60,9 @@ func (l *Loop) onStamped(g *group, c *conn, index int32, b []byte) {
 		g.counts.Doubled++
 	default:
 		g.counts.Skipped += uint64(s.number - c.answered)
-		c.answered = s.number
+		for ; c.answered < s.number; c.answered++ {
+			l.giveUp(g, c, c.answered)
+		}
 		l.onAnswer(g, c, index, s.moment)
 	}
 }

@@ -30,7 +30,7 @@ func reportCharts(r *result.Result) []*chart {
 	return []*chart{
 		overTime(r, quantity{title: "Connections over time", suffix: "connections", units: plain, write: format.Number},
 			metric{"open", func(s *result.Sample) float64 { return float64(s.Open) }}),
-		overTime(r, quantity{title: "Time to an answer over time", write: durationText},
+		overTime(r, quantity{title: "Time to an answer over time, of the answers that came", write: durationText},
 			metric{"max", wait(func(q result.Quantiles) time.Duration { return q.Max })},
 			metric{"p99", wait(func(q result.Quantiles) time.Duration { return q.P99 })},
 			metric{"p50", wait(func(q result.Quantiles) time.Duration { return q.P50 })}),
@@ -138,7 +138,7 @@ func lateness(r *result.Result) *chart {
 		c.Missing = "No connection was reaped after a known timeout."
 		return c
 	}
-	c.Desc = format.Count(h.Count()) + " reaped: " + h.Spread() + " after the timeout"
+	c.Desc = format.Count(h.Count()) + " reaped: " + (&result.Latency{Corrected: h}).Spread() + " after the timeout"
 	c.marks = []tick{{h.Quantile(0.5).Seconds(), "p50 " + format.Duration(h.Quantile(0.5))}, {h.Quantile(0.99).Seconds(), "p99 " + format.Duration(h.Quantile(0.99))}}
 	greatest := max(h.Max(), time.Millisecond)
 	// Outliers would leave no room for the others.

@@ -134,14 +134,13 @@ func cards(total *result.Group) (all []card) {
 		}
 		all = append(all, card{c.Name, format.Count(n), c.Hint, class})
 	}
-	latency := result.NewHistogram()
-	for _, l := range total.Latency {
-		latency.Add(l.Corrected)
-	}
-	for _, t := range []result.Times{{Name: "lateness of reaps, p99", Histogram: total.Lateness}, {Name: "time to an answer, p99", Histogram: latency}} {
+	for _, t := range []result.Times{
+		{Name: "lateness of reaps, p99", Latency: result.Latency{Corrected: total.Lateness}},
+		{Name: "time to an answer, p99", Latency: *total.AllLatency()},
+	} {
 		value := format.None
 		if t.Count() > 0 {
-			value = format.Duration(t.Quantile(0.99))
+			value = t.Text(0.99)
 		}
 		all = append(all, card{t.Name, value, t.Spread(), ""})
 	}

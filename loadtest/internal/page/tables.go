@@ -76,7 +76,7 @@ func times(r *result.Result) table {
 	for _, of := range r.Times() {
 		row := []string{of.Name, format.Count(of.Count())}
 		for _, q := range []float64{0.5, 0.9, 0.99, 0.999, 1} {
-			row = append(row, format.Duration(of.Quantile(q)))
+			row = append(row, of.Text(q))
 		}
 		t.add(row...)
 	}

@@ -49,9 +49,11 @@ func parseDuration(s string) (float64, error) {
 }
 
 // A reading is the value of a figure. Least is the value without the own delay of this program.
+// If atLeast is set, the true value may be any larger one.
 type reading struct {
 	got, least float64
 	measured   bool
+	atLeast    bool
 }
 
 // A figure is a value that an expectation can name.
@@ -144,6 +146,10 @@ func (e *Expectation) evaluate(r *Result) (explained bool) {
 		return false
 	}
 	e.Got, e.OK = f.kind.format(v.got), holds(v.got)
+	if v.atLeast {
+		e.Got, e.OK = "at least "+e.Got, e.OK && holds(math.Inf(1))
+		return false
+	}
 	return holds(v.least) != e.OK
 }
 
@@ -176,7 +182,7 @@ func figureOf(name string) (figure, bool) {
 }
 
 // exact returns a reading that does not depend on the delay of this program.
-func exact(v float64) reading { return reading{v, v, true} }
+func exact(v float64) reading { return reading{got: v, least: v, measured: true} }
 
 func counted(of func(*Result, *Group) uint64) figure {
 	return figure{number, func(r *Result) reading { return exact(float64(r.count(of))) }}
@@ -195,18 +201,19 @@ func costOf(of func(*Costs) float64) func(*Result) reading {
 func (r *Result) quantile(h *Histogram, q float64) reading {
 	own := r.ownDelay("", 1)
 	got := float64(h.Quantile(q))
-	return reading{got, max(0, got-own.got), h.Count() > 0}
+	return reading{got: got, least: max(0, got-own.got), measured: h.Count() > 0}
 }
 
 // latency returns the highest quantile of a group, in one phase or in the worst one.
 func (r *Result) latency(phase string, q float64) (worst reading) {
 	for _, g := range r.Groups { // not the total, where large groups hide small ones
 		for name, l := range g.Latency {
-			if l == nil || l.Corrected.Count() == 0 || phase != "" && phase != name {
+			if l == nil || l.Count() == 0 || phase != "" && phase != name {
 				continue
 			}
-			got := float64(l.Corrected.Quantile(q))
-			worst.got, worst.measured = max(worst.got, got), true
+			d, atLeast := l.Quantile(q)
+			got := float64(d)
+			worst.got, worst.measured, worst.atLeast = max(worst.got, got), true, worst.atLeast || atLeast
 			worst.least = max(worst.least, got-float64(r.OwnDelay[name].Max()))
 		}
 	}
@@ -230,7 +237,7 @@ func openWithin(r *Result) reading {
 	for _, p := range r.Phases {
 		if p.Name == "open" && r.count(openFailed) == 0 {
 			took := float64(p.To - p.From)
-			return reading{took, max(0, took-float64(r.OwnDelay["open"].Max())), true}
+			return reading{got: took, least: max(0, took-float64(r.OwnDelay["open"].Max())), measured: true}
 		}
 	}
 	return reading{}

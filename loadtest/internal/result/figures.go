@@ -50,14 +50,14 @@ func (g *Group) unansweredMessages() (n uint64) {
 // Times are measured durations with their name.
 type Times struct {
 	Name string
-	*Histogram
+	Latency
 }
 
 // Times returns all durations of a result that were measured.
 func (r *Result) Times() (all []Times) {
 	add := func(name string, h *Histogram) {
 		if h.Count() > 0 {
-			all = append(all, Times{name, h})
+			all = append(all, Times{name, Latency{Corrected: h}})
 		}
 	}
 	for i := range r.Groups {
@@ -65,10 +65,14 @@ func (r *Result) Times() (all []Times) {
 		add(g.Name+": connected in", g.Connect)
 		for _, phase := range r.phaseNames() {
 			l := g.Latency[phase]
-			if l == nil {
+			if l == nil || l.Count() == 0 {
 				continue
 			}
-			add(g.Name+": answer, "+phase, l.Corrected)
+			name := g.Name + ": answer, " + phase
+			if n := l.Unanswered.Count(); n > 0 {
+				name += ", " + format.Count(n) + " unanswered"
+			}
+			all = append(all, Times{name, *l})
 			if l.Raw.Quantile(0.99) < l.Corrected.Quantile(0.99)*9/10 {
 				add(g.Name+": raw answer, "+phase, l.Raw)
 			}
@@ -80,14 +84,6 @@ func (r *Result) Times() (all []Times) {
 		add("own delay of loadtest, "+phase, r.OwnDelay[phase])
 	}
 	return all
-}
-
-// Spread returns the median, p99 and maximum in one line.
-func (h *Histogram) Spread() string {
-	if h.Count() == 0 {
-		return format.None
-	}
-	return "p50 " + format.Duration(h.Quantile(0.5)) + " · p99 " + format.Duration(h.Quantile(0.99)) + " · max " + format.Duration(h.Max())
 }
 
 // Sentence describes the run.

@@ -53,6 +53,13 @@ type findings struct {
 // if this program was late or could not do what was asked. An expectation with the name of a
 // default rule replaces the rule.
 func (r *Result) Judge() {
+	for _, g := range r.Groups {
+		for _, l := range g.Latency {
+			if l != nil {
+				l.All = l.Quantiles()
+			}
+		}
+	}
 	var f findings
 	f.facts = append(f.facts, r.Errors...)
 	f.unable = append(f.unable, r.Faults...)

@@ -59,8 +59,7 @@ func (g *Group) Add(o *Group) {
 			mine = &Latency{}
 			g.Latency[phase] = mine
 		}
-		mine.Corrected = Sum(mine.Corrected, l.Corrected)
-		mine.Raw = Sum(mine.Raw, l.Raw)
+		mine.add(l)
 	}
 }
 

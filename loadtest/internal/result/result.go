@@ -142,7 +142,7 @@ type Group struct {
 
 	// Connect is the time to connect, from the intended start.
 	Connect *Histogram `json:"connect,omitempty"`
-	// Latency is the time to an answer, by the phase in which it arrived.
+	// Latency is the time to an answer, by the phase in which the message was to be sent.
 	Latency map[string]*Latency `json:"latency,omitempty"`
 	// Lateness is the time from the timeout of a dead connection to its close.
 	Lateness *Histogram `json:"lateness,omitempty"`
@@ -164,10 +164,13 @@ type Exchange struct {
 
 // Latency is the time to an answer. Corrected counts from the intended time of the message, Raw
 // from the time it was sent. Corrected avoids coordinated omission: a slow answer delays later
-// messages, which Raw does not show.
+// messages, which Raw does not show. Unanswered is how long messages without an answer had waited,
+// from their intended time, when they were given up. All are the figures of all messages.
 type Latency struct {
-	Corrected *Histogram `json:"corrected"`
-	Raw       *Histogram `json:"raw"`
+	Corrected  *Histogram `json:"corrected"`
+	Raw        *Histogram `json:"raw"`
+	Unanswered *Histogram `json:"unanswered,omitempty"`
+	All        Quantiles  `json:"all"`
 }
 
 // A Sample is the state at a time relative to the start of the run. Opened, Closed and Messages are

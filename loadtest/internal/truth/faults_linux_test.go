@@ -2,6 +2,7 @@ package truth
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,44 @@ func TestMissingAnswers(t *testing.T) {
 			}
 			require.Equal(t, want.messages-want.answers, g.Skipped+unanswered, "each lost answer counts once")
 		})
+	}
+}
+
+// TestPercentilesWithoutAnswers loses 1 to 90 percent of the messages, or all of the connections of
+// such a part, and answers the others after 60 ms. No percentile is below the truth: a message
+// without an answer took longer than all others.
+func TestPercentilesWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	const delay = 60 * time.Millisecond
+	for _, percent := range []int{1, 20, 50, 90} {
+		for name, of := range map[string]func(p *peer, m message) int{
+			"messages":    func(p *peer, m message) int { return 37*p.n + 11*m.n },
+			"connections": func(p *peer, _ message) int { return 37 * p.n },
+		} {
+			fair.RunParallel(t, fmt.Sprintf("%d percent of the %s", percent, name), func(t testing.TB) {
+				want, g := runLiving(t, exitFailed, reaper(func(p *peer, m message) {
+					if of(p, m)%100 >= percent {
+						time.AfterFunc(delay, func() { p.echo(m.line) })
+					}
+				}), living)
+				answered, all := 0, 0
+				for phase, l := range g.Latency {
+					answered, all = answered+l.Corrected.Count, all+l.All.Count
+					for q, told := range map[float64]time.Duration{0.5: l.All.P50, 0.99: l.All.P99, 0.999: l.All.P999, 1: l.All.Max} {
+						least := delay
+						if q*float64(l.All.Count) > float64(l.Corrected.Count) { // never answered
+							least = max(l.Corrected.Max, delay)
+						}
+						require.GreaterOrEqual(t, told, least, "%v in phase %s", q, phase)
+					}
+					if l.Corrected.Count == 0 {
+						require.GreaterOrEqual(t, l.All.P50, 500*time.Millisecond, "they waited until the end")
+					}
+				}
+				require.Equal(t, want.answers, answered, "answers")
+				require.Equal(t, want.messages, all, "every message counts")
+			})
+		}
 	}
 }
 

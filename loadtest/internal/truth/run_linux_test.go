@@ -107,7 +107,7 @@ type group struct {
 		Unanswered  int `json:"unanswered"`
 	} `json:"exchanges"`
 	Connect  histogram `json:"connect"`
-	Latency  map[string]struct{ Corrected, Raw histogram }
+	Latency  map[string]struct{ Corrected, Raw, Unanswered, All histogram }
 	Lateness histogram `json:"lateness"`
 }
 

@@ -185,12 +185,18 @@ func (c Config) probe(ctx context.Context, silence time.Duration) probe {
 	}
 	silent := time.Now()
 	_ = conn.SetReadDeadline(silent.Add(silence))
-	_, err = conn.Read(make([]byte, 1))
+	n, err := conn.Read(make([]byte, 512))
 	p.ended = time.Since(silent)
+	if n > 0 { // a goodbye, if the close follows
+		_ = conn.SetReadDeadline(time.Now().Add(goodbye))
+		if _, err = io.Copy(io.Discard, conn); err == nil {
+			err = io.EOF
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return p
-	case err == nil:
+	case n > 0 && errors.Is(err, os.ErrDeadlineExceeded):
 		p.fail(ctx, errors.New("the target sends without a request, so its connections are not silent"))
 		return p
 	case errors.Is(err, io.EOF):
@@ -214,6 +220,9 @@ func (c Config) probe(ctx context.Context, silence time.Duration) probe {
 	}
 	return p
 }
+
+// goodbye is the longest time from the last words of a target to its close.
+const goodbye = time.Second
 
 // fail notes an error, unless the context has ended and caused it.
 func (p *probe) fail(ctx context.Context, err error) {

@@ -130,12 +130,17 @@ func behindFirewall(t *testing.T, action string) (addr string) {
 
 func TestServerThatClosesIsNotThePath(t *testing.T) {
 	t.Parallel()
-	r := find(t, quick(testserver.Serve(t, testserver.Reap(limit, ""))))
-	require.Equal(t, ClosedInTime, r.How)
-	require.True(t, r.Server)
-	require.Equal(t, 2*time.Second, r.Survived)
-	require.InDelta(t, limit, r.Failed, float64(late))
-	require.InDelta(t, 2*time.Second/3, r.Heartbeat, float64(late))
+	for name, goodbye := range map[string]string{"without a word": "", "with a goodbye": "bye\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := find(t, quick(testserver.Serve(t, testserver.Reap(limit, goodbye))))
+			require.Equal(t, ClosedInTime, r.How)
+			require.True(t, r.Server)
+			require.Equal(t, 2*time.Second, r.Survived)
+			require.InDelta(t, limit, r.Failed, float64(late))
+			require.InDelta(t, 2*time.Second/3, r.Heartbeat, float64(late))
+		})
+	}
 }
 
 func TestResetDuringTheSilence(t *testing.T) {

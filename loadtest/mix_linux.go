@@ -12,6 +12,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/load"
 	"github.com/idlewheel/idlewheel/loadtest/internal/machine"
+	"github.com/idlewheel/idlewheel/loadtest/internal/result"
 )
 
 // A share is the part of the connections with one behaviour, in percent.
@@ -129,6 +130,7 @@ func (r *run) mix(length time.Duration) {
 	}
 	_ = r.phase("vanished", length-length/3, nil, load.Command{Vanish: "half-open"})
 	report, _ := r.clients.Report()
+	held := uint64(0)
 	for _, t := range r.opt.targets {
 		addr, err := netip.ParseAddrPort(t)
 		if err != nil || r.servers == nil {
@@ -137,6 +139,13 @@ func (r *run) mix(length time.Duration) {
 		if n, err := machine.TargetSockets(int(addr.Port())); err == nil {
 			r.res.Notes = append(r.res.Notes, fmt.Sprintf("port %d: at the end the target has %d connections, this client %d",
 				addr.Port(), n, sumOf(report).Open))
+			held += uint64(n)
 		}
+	}
+	i := slices.IndexFunc(report.Groups, func(g result.Group) bool { return g.Name == "half-open" })
+	if i >= 0 && report.Groups[i].Ended > 0 {
+		vanished, open := report.Groups[i].Ended, sumOf(report).Open
+		r.res.Notes = append(r.res.Notes, fmt.Sprintf("%d half-open connections vanished, and the target has closed %d of them, which this client cannot see",
+			vanished, vanished-min(held-min(open, held), vanished)))
 	}
 }

@@ -30,6 +30,10 @@ func (l *Loop) onClosed(g *group, c *conn, index int32, err error) {
 		g.counts.Starved++ // this process did not send its message in time
 	default:
 		g.counts.Lost++
+		if told := l.parts[index]; len(told) > 0 && !l.quoted {
+			l.quoted = true
+			l.note(fmt.Sprintf("before the target closed a living connection it said %q", told))
+		}
 	}
 	l.close(c, index, false)
 	l.reopen(g, index)

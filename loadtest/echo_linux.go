@@ -88,6 +88,10 @@ func (o *options) echo(cmd *cobra.Command, interval, length time.Duration, measu
 		r.hold("echo", length)
 		r.finished = func() {
 			rate := r.answerRate("echo")
+			if interval == 0 {
+				r.res.Notes = append(r.res.Notes, "each message waits for the last answer: while the target stands still none is sent, and the latency "+
+					"does not show those that would have waited; --send-rate does")
+			}
 			r.res.Notes = append(r.res.Notes, fmt.Sprintf("%s answers per second", format.Count(uint64(rate))))
 			if measured != nil {
 				measured(rate)

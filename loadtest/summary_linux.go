@@ -38,7 +38,7 @@ func summarize(out io.Writer, r *result.Result) {
 			if c.BareBytes > 0 {
 				fmt.Fprintf(w, " (gnet %.0f, the reaper %.0f)", c.BareBytes, c.ServerBytes-c.BareBytes)
 			}
-			fmt.Fprintf(w, ", kernel %.0f B for both ends; CPU while held: server %s, client %s",
+			fmt.Fprintf(w, ", kernel of the whole machine %.0f B for both ends; CPU while held: server %s, client %s",
 				c.KernelBytes, format.Duration(c.ServerCPU), format.Duration(c.ClientCPU))
 		}
 		fmt.Fprintln(w)

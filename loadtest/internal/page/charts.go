@@ -43,7 +43,7 @@ func reportCharts(r *result.Result) []*chart {
 		overTime(r, quantity{title: "Memory over time", units: memory, write: format.Bytes},
 			metric{"server RSS", func(s *result.Sample) float64 { return float64(s.Server.RSS) }},
 			metric{"client RSS", func(s *result.Sample) float64 { return float64(s.Client.RSS) }},
-			metric{"kernel, for sockets", func(s *result.Sample) float64 { return float64(s.Kernel) }}),
+			metric{"kernel, whole machine", func(s *result.Sample) float64 { return float64(s.Kernel) }}),
 	}
 }
 

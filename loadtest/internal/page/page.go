@@ -80,7 +80,7 @@ func printable(r rune) rune {
 func newView(r *result.Result) *view {
 	total := r.Total()
 	v := &view{
-		Sentence: r.Sentence(), Cards: cards(&total), Wanted: expectations(r), Charts: reportCharts(r),
+		Sentence: r.Sentence(), Cards: cards(r, &total), Wanted: expectations(r), Charts: reportCharts(r),
 		Groups: groups(r), Times: times(r), Command: r.Command, Notes: slices.Concat(r.Verdict.Remarks, r.Notes),
 	}
 	if !r.Began.IsZero() {
@@ -97,7 +97,6 @@ func newView(r *result.Result) *view {
 	if r.Interrupted {
 		v.Banners = append(v.Banners, "The run was interrupted after "+format.Duration(r.Took)+": the figures cover the time until then.")
 	}
-	v.Banners = append(v.Banners, result.Some(slices.Concat(r.Errors, r.Faults), 20)...)
 	for _, t := range []table{missing, failures(r), costs(r.Costs), setup(r), machines(r)} {
 		if len(t.Rows) > 0 {
 			v.Details = append(v.Details, t)
@@ -108,7 +107,7 @@ func newView(r *result.Result) *view {
 
 // judged returns the grade of the verdict and the headline.
 func judged(r *result.Result, total *result.Group) (grade, headline string) {
-	grade, headline = warn, strings.Join(result.Some(r.Verdict.Causes, 4), "; ")
+	grade, headline = warn, strings.Join(result.Some(r.Verdict.Causes, 20), "; ")
 	switch r.Verdict.Outcome {
 	case result.Failed:
 		grade = bad
@@ -121,12 +120,19 @@ func judged(r *result.Result, total *result.Group) (grade, headline string) {
 	return grade, cmp.Or(headline, "not judged")
 }
 
-// cards returns the main figures: the first counters, and two durations, which have no grade.
-func cards(total *result.Group) (all []card) {
-	for _, c := range result.Counters[:6] {
+// firstCounters is the number of counters that always have a card.
+const firstCounters = 6
+
+// cards returns the main figures: the first counters, all faults, and two durations, which have no
+// grade. A result that is not valid has nothing good.
+func cards(r *result.Result, total *result.Group) (all []card) {
+	for i, c := range result.Counters {
 		n := c.Of(total)
+		if i >= firstCounters && (n == 0 || c.Fault == "") {
+			continue
+		}
 		class := grade(c, n)
-		if n == 0 && c.Fault != "" && total.Opened > 0 {
+		if n == 0 && c.Fault != "" && total.Opened > 0 && r.Verdict.Outcome != result.NotValid {
 			class = good
 		}
 		if c.Name == "early" && n > 0 {

@@ -262,6 +262,23 @@ func TestVerdictIsThatOfTheResult(t *testing.T) {
 	}
 }
 
+// TestCardsShowWhatFailed has faults that the first cards do not count.
+func TestCardsShowWhatFailed(t *testing.T) {
+	r := storm()
+	r.Groups[0].Garbled, r.Groups[0].Swapped, r.Groups[0].Doubled, r.Groups[0].Skipped, r.Groups[0].Unanswered = 1, 2, 3, 4, 5
+	r.Verdict = result.Verdict{Outcome: result.NotValid}
+	total, red := r.Total(), []string{}
+	for _, c := range cards(r, &total) {
+		require.NotEqual(t, good, c.Grade, "a result that is not valid has nothing good")
+		if c.Grade == bad {
+			red = append(red, c.Label+" "+c.Value)
+		}
+	}
+	require.Equal(t, []string{"with a wrong answer 1", "without an answer 5", "swapped answers 2", "doubled answers 3", "skipped messages 4"}, red)
+	require.Contains(t, render(t, r), "Kernel memory of the whole machine")
+	require.Equal(t, 1, strings.Count(render(t, interrupted()), "client 3 has died: signal: killed"), "an error stands once")
+}
+
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

@@ -106,7 +106,7 @@ func costs(c *result.Costs) table {
 		t.add("of which gnet", format.Bytes(c.BareBytes))
 		t.add("of which the reaper", format.Bytes(c.ServerBytes-c.BareBytes))
 	}
-	t.add("Kernel memory, "+ends, format.Bytes(c.KernelBytes))
+	t.add("Kernel memory of the whole machine, "+ends, format.Bytes(c.KernelBytes))
 	t.add("Client memory", format.Bytes(c.ClientBytes))
 	t.add("Server CPU while held", format.Duration(c.ServerCPU))
 	t.add("Client CPU while held", format.Duration(c.ClientCPU))

@@ -31,6 +31,10 @@ const (
 	earlyTolerance = time.Millisecond
 	// leastOwnDelay is an own delay that is always accepted by default.
 	leastOwnDelay = 100 * time.Millisecond
+	// leastShare is an own delay at the p99 that is always accepted in a figure.
+	leastShare = 20 * time.Millisecond
+	// leastLateness is a lateness at the p99 that is always accepted by default.
+	leastLateness = 250 * time.Millisecond
 	// settled is how long after the end of its phase a message counts as never answered.
 	settled = 5 * time.Second
 	// leastChurn is the part of the requested rate that a churn must reach.
@@ -67,7 +71,9 @@ func (r *Result) Judge() {
 	f.exchanges(r)
 	f.reaps(r)
 	f.opens(r)
+	f.lateness(r)
 	f.delays(r)
+	f.shares(r)
 	r.Verdict = f.verdict()
 }
 
@@ -94,7 +100,7 @@ func (f *findings) expectations(r *Result) {
 		text := fmt.Sprintf("expected %s%s, got %s", e.Name, e.Want, e.Got)
 		switch {
 		case explained:
-			f.late = append(f.late, text+": the delay of this program itself decides")
+			f.late = append(f.late, text+": the delay of loadtest itself decides")
 		case !e.OK:
 			f.facts = append(f.facts, text)
 		}
@@ -104,6 +110,11 @@ func (f *findings) expectations(r *Result) {
 // expects reports whether the user has an expectation with one of the names.
 func (r *Result) expects(names ...string) bool {
 	return slices.ContainsFunc(r.Expectations, func(e Expectation) bool { return slices.Contains(names, e.Name) })
+}
+
+// expectsAny reports whether the user has an expectation with a name that begins with prefix.
+func (r *Result) expectsAny(prefix string) bool {
+	return slices.ContainsFunc(r.Expectations, func(e Expectation) bool { return strings.HasPrefix(e.Name, prefix) })
 }
 
 // blame adds a cause, unless n is 0 or the user has an expectation about it.
@@ -127,8 +138,8 @@ func (f *findings) exchanges(r *Result) {
 func (f *findings) reaps(r *Result) {
 	r.blame(&f.facts, "false-reaps", r.count(falseReaps), "living connection was closed", "living connections were closed")
 	r.blame(&f.explainable, "kept", r.count(kept), "dead connection was not closed", "dead connections were not closed")
-	r.blame(&f.unable, "starved", r.count(starved), "connection was not kept alive by this program",
-		"connections were not kept alive by this program")
+	r.blame(&f.unable, "starved", r.count(starved), "connection was not kept alive by loadtest itself",
+		"connections were not kept alive by loadtest itself")
 	if total := r.Total(); total.Early > 0 {
 		text := fmt.Sprintf("early %d by at most %v", total.Early, total.EarliestBy)
 		switch {
@@ -197,12 +208,42 @@ func (f *findings) delays(r *Result) {
 		if own <= bound {
 			continue
 		}
-		text := fmt.Sprintf("this program was late by up to %v in phase %s, more than a tenth of the %s", own, phase, name)
-		if slices.ContainsFunc(r.Expectations, func(e Expectation) bool { return strings.HasPrefix(e.Name, "own-delay") }) {
-			f.remarks = append(f.remarks, text)
-		} else {
-			f.late = append(f.late, text)
+		f.delayed(r, fmt.Sprintf("loadtest itself, not the target, was late by up to %v in phase %s, more than a tenth of the %s", own, phase, name))
+	}
+}
+
+// delayed adds a delay of this program, which does not decide if the user has an expectation about it.
+func (f *findings) delayed(r *Result, text string) {
+	if r.expectsAny("own-delay") {
+		f.remarks = append(f.remarks, text)
+	} else {
+		f.late = append(f.late, text)
+	}
+}
+
+// shares judges which part of a figure is the own delay: at the p99 at most half of it. While the
+// connections are opened it is often more.
+func (f *findings) shares(r *Result) {
+	judge := func(name string, figure, own time.Duration) {
+		if own > max(figure/2, leastShare) && figure > 0 {
+			f.delayed(r, fmt.Sprintf("%s.p99 is %v, and loadtest itself was late by %v at the p99", name, figure, own))
 		}
+	}
+	worst := time.Duration(0)
+	for _, phase := range r.phaseNames() {
+		if own := r.OwnDelay[phase].Quantile(0.99); phase != "open" {
+			judge("latency."+phase, time.Duration(r.latency(phase, 0.99).got), own)
+			worst = max(worst, own)
+		}
+	}
+	judge("lateness", r.Total().Lateness.Quantile(0.99), worst)
+}
+
+// lateness judges how late dead connections were closed.
+func (f *findings) lateness(r *Result) {
+	bound := max(r.Setup.Timeout/10, leastLateness)
+	if p99 := r.Total().Lateness.Quantile(0.99); p99 > bound && r.Setup.Timeout > 0 && !r.expectsAny("lateness.") {
+		f.explainable = append(f.explainable, fmt.Sprintf("lateness: p99 of %v, more than %v", p99, bound))
 	}
 }
 

@@ -246,6 +246,7 @@ func TestRateOfAnswers(t *testing.T) {
 		}, "echo -c 100 --timeout 0 --for 4s")
 		got.requireOutcome(t, exitPassed)
 		require.InEpsilon(t, 1000, noted(t, got, "answers per second"), 0.02)
+		require.Contains(t, got.text, "each message waits for the last answer", "what a closed loop cannot see")
 	})
 }
 
@@ -286,7 +287,7 @@ func TestEarlyReaps(t *testing.T) {
 // TestLateReaps closes dead connections 500 ms after their timeout.
 func TestLateReaps(t *testing.T) {
 	t.Parallel()
-	for flags, code := range map[string]int{"": exitPassed, " --expect lateness.p99<2s": exitPassed, " --expect lateness.p50<250ms": exitFailed} {
+	for flags, code := range map[string]int{"": exitFailed, " --expect lateness.p99<2s": exitPassed, " --expect lateness.p50<250ms": exitFailed} {
 		fair.RunParallel(t, "hold"+flags, func(t testing.TB) {
 			want, g := runLiving(t, code, func() faults { return faults{timeout: timeout, offset: 500 * time.Millisecond} }, living+flags)
 			require.Equal(t, connections, g.Reaped)
@@ -311,9 +312,13 @@ func TestClosesOfLivingConnections(t *testing.T) {
 	for name, tc := range map[string]struct {
 		faults func() faults
 		closed int
+		said   string
 	}{
-		"5 percent":                {reaper(sixth(func(p *peer) { p.close(killed) })), connections / 20},
-		"5 percent by half-closes": {reaper(sixth(func(p *peer) { _ = p.conn.CloseWrite() })), connections / 20},
+		"5 percent": {reaper(sixth(func(p *peer) {
+			_, _ = io.WriteString(p.conn, "too many")
+			p.close(killed)
+		})), connections / 20, `it said "too many"`},
+		"5 percent by half-closes": {reaper(sixth(func(p *peer) { _ = p.conn.CloseWrite() })), connections / 20, ""},
 		"all at once": {func() faults {
 			var messages atomic.Int64
 			return faults{timeout: timeout, answer: func(p *peer, m message) {
@@ -321,10 +326,13 @@ func TestClosesOfLivingConnections(t *testing.T) {
 					p.s.killAll()
 				}
 			}}
-		}, connections},
+		}, connections, ""},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
-			want, g := runLiving(t, exitFailed, tc.faults, living)
+			want, got := run(t, tc.faults, living)
+			got.requireOutcome(t, exitFailed)
+			g := got.group(t, "living")
+			require.Contains(t, got.text, tc.said)
 			require.Equal(t, connections, want.opened)
 			require.Equal(t, tc.closed, g.Lost)
 			require.Equal(t, connections-tc.closed, g.Reaped)

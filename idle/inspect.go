@@ -96,7 +96,6 @@ func (r *Reaper) runOn(ctx context.Context, l *loop, do func()) (ran bool, err e
 			return nil
 		}
 		defer close(done)
-		l.halt(nil)
 		do()
 		l.publish(l.clock.Stamp()) // callers read the counters as well
 		return l.stop

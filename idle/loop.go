@@ -131,7 +131,7 @@ func (l *loop) isHeard(r *conntable.Record, c gnet.Conn, buffered int) bool {
 
 // halt makes the task return a request to shut the engine down. No connection is looked at any
 // more.
-func (l *loop) halt(err error) { l.stop, l.Halted = err, err != nil }
+func (l *loop) halt(err error) { l.stop, l.Halted = err, true }
 
 // nextLook returns when the next connection is looked at, or the next timer is due.
 func (l *loop) nextLook() mono.Time {

@@ -49,7 +49,6 @@ func (t *taskState) isNeeded(now mono.Time, version int64, state *outage.State) 
 
 // run is the task. For a bounded time it looks at the connections that are due.
 func (l *loop) run(context.Context) error {
-	l.halt(nil)
 	l.closing = closing{}
 	entered := l.clock.Stamp()
 	began := l.clock.Elapsed()

@@ -143,7 +143,7 @@ func awaitClose(t testing.TB, c net.Conn) time.Time {
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	require.Eventually(t, cond, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(t, cond, time.Minute, 5*time.Millisecond, what)
 }
 
 func middleware(t testing.TB, h gnet.EventHandler, cfg Config) *Reaper {

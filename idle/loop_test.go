@@ -235,6 +235,7 @@ func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
 	r.OnClose(c, nil)
 	require.Zero(t, r.Stats().Connections)
 	require.EqualValues(t, 2, r.Stats().Closed)
+	require.EqualValues(t, 2, r.Stats().ClosedByHandler)
 }
 
 func TestLoopsOfStoppedEnginesAreDropped(t *testing.T) {
@@ -244,7 +245,9 @@ func TestLoopsOfStoppedEnginesAreDropped(t *testing.T) {
 		r.OnOpen(c)
 		r.OnClose(c, nil)
 	}
-	require.LessOrEqual(t, len(r.registry.Load().loops), spareLoops+1)
+	loops := len(r.registry.Load().loops)
+	require.LessOrEqual(t, loops, spareLoops+1)
+	require.Greater(t, loops, 1, "some are kept: a connection to each in turn needs no new ones")
 	require.EqualValues(t, 200, r.Stats().Opened, "the counts of dropped loops are kept")
 
 	el := newScriptedLoop()
@@ -255,6 +258,11 @@ func TestLoopsOfStoppedEnginesAreDropped(t *testing.T) {
 		r.OnClose(c, nil)
 		require.Same(t, l, r.registry.Load().find(el), "a loop in use is kept between its connections")
 	}
+	require.NoError(t, r.Update(func(cfg *Config) { cfg.ReadTimeout = time.Hour }))
+	c := newScriptedConn(el, 1)
+	r.OnOpen(c)
+	defer r.OnClose(c, nil)
+	require.Equal(t, time.Hour, r.registry.Load().find(el).Set.Common.Read, "without connections it follows at the first one")
 }
 
 func TestAReadIsCountedEvenIfTheHandlerCloses(t *testing.T) {

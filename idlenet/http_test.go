@@ -257,7 +257,10 @@ func TestAHijackedConnectionIsTold(t *testing.T) {
 			s.visit(t).get("")
 			c := receive(t, begun)
 			require.NoError(t, s.Kick(t.Context(), s.conn(c).ID()))
-			eventually(t, "it has ended", func() bool { return s.Reason(c) != nil })
+			eventually(t, "it has ended", func() (told bool) {
+				s.withKept(c, func(s *shard, id uint32, _ *conn) { told = s.Ends.Of(id) != nil && s.Ends.Of(id).Told != 0 })
+				return told
+			})
 			close(ended)
 			require.ErrorContains(t, receive(t, told), "i/o timeout")
 		})
@@ -319,6 +322,10 @@ func TestEarlyHintsOfALeavingConnection(t *testing.T) {
 		"nothing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusEarlyHints) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			handler(lastWriter{w}, nil)
+			require.Equal(t, name != "nothing", w.Header().Get("Connection") == "close")
+			require.Equal(t, name != "nothing", w.Body.String() == "ok")
 			s := newSite(t, Config{ReadTimeout: time.Hour}, handler)
 			s.StartTLS()
 			client := s.Client()

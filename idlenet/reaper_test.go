@@ -101,6 +101,9 @@ func TestAdmit(t *testing.T) {
 	require.Equal(t, c, same)
 	_, err = r.Admit(c)
 	require.EqualError(t, err, "idlenet: the connection is watched already")
+	_, err = r.add(c, 0) // an Accept at the same time
+	require.Equal(t, errWatched, err)
+	require.True(t, r.admit(c, nil), "its second place is free again")
 	_, other := tcpPair(t)
 	_, err = r.Admit(other)
 	require.ErrorIs(t, err, ErrRefused)
@@ -110,6 +113,7 @@ func TestAdmit(t *testing.T) {
 	defer func() { _, _ = a.Close(), b.Close() }()
 	_, err = r.Admit(a)
 	require.ErrorContains(t, err, "is not a socket")
+	require.ErrorContains(t, errNoSocket(nil), "the connection is nil")
 	eventually(t, "they end", func() bool { return r.Reason(c) != nil && r.Reason(other) != nil })
 }
 

@@ -135,7 +135,10 @@ func TestAPlaceOfASourceIsNotLost(t *testing.T) {
 
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 1}})
+	w.Sleep(w.Slack())
+	w.accept().serverCloses()
 	w.accept()
+	require.Zero(t, w.N["refused"], "a closed connection has none")
 	dialled := w.NewLife().Conn.(*simLife)
 	c, err := w.ln.Watch(dialled.conn)
 	require.NoError(t, err)

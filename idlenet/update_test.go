@@ -175,7 +175,7 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	_, err := Listen(inner, Config{Heartbeat: Heartbeat{Interval: -second, Ping: func(net.Conn) {}}})
 	require.ErrorContains(t, err, "Heartbeat.Interval is -1s")
 	require.NotContains(t, err.Error(), "Retry", "whose default is the Interval")
-	ln, err := Listen(inner, Config{ReadTimeout: time.Minute})
+	ln, err := Listen(inner, Config{ReadTimeout: time.Minute, Goodbye: func(net.Conn, *ReapError) {}})
 	require.NoError(t, err)
 	cfg := ln.Config()
 	require.Equal(t, 5*second, cfg.CloseGrace)

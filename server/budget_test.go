@@ -3,9 +3,14 @@
 package server
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 func TestTheBudgetOfDescriptors(t *testing.T) {
@@ -33,6 +38,13 @@ func TestTheBudgetOfDescriptors(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooFewDescriptors)
 	require.Equal(t, 960, budget{allowed: 1000, loops: 2, listeners: 1}.full())
 	require.Zero(t, budget{}.full())
+	for limit, fewer := range map[int]bool{0: false, 1: false, 1 << 30: true} {
+		var log syncbuf.Buffer
+		cfg := &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Idle: idle.Config{MaxConnections: limit}}
+		_, err := newSetup(t.Context(), cfg)
+		require.NoError(t, err)
+		require.Equal(t, fewer, strings.Contains(log.String(), "fewer connections than configured"), limit)
+	}
 	own, err := newBudget(&Config{}, 1)
 	require.NoError(t, err)
 	require.Equal(t, own.allowed > 0, own.inUse > 0)

@@ -29,9 +29,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process, unless a server waits for it
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // A usageError is a mistake in the flags.
@@ -63,6 +61,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if cmd != serve {
 			hangups.Stop()
 		}
+		// Before, a signal ends the process: the flags may read a token from a FIFO.
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second signal ends the process, unless a server waits for it
+		cmd.SetContext(ctx)
 	}
 	root.AddCommand(serve, newConnect(), newDemo(), newVersion())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{suggest.Flag(cmd, err)} })

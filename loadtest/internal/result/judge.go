@@ -31,7 +31,7 @@ const (
 	earlyTolerance = time.Millisecond
 	// leastOwnDelay is an own delay that is always accepted by default.
 	leastOwnDelay = 100 * time.Millisecond
-	// leastShare is an own delay at the p99 that is always accepted in a figure.
+	// leastShare is an own delay at the p99 that is always accepted in a latency.
 	leastShare = 20 * time.Millisecond
 	// leastLateness is a lateness at the p99 that is always accepted by default.
 	leastLateness = 250 * time.Millisecond
@@ -212,7 +212,7 @@ func (f *findings) delays(r *Result) {
 	}
 }
 
-// delayed adds a delay of this program, which does not decide if the user has an expectation about it.
+// delayed adds a delay of this program. It does not decide if the user has an expectation about it.
 func (f *findings) delayed(r *Result, text string) {
 	if r.expectsAny("own-delay") {
 		f.remarks = append(f.remarks, text)
@@ -221,22 +221,15 @@ func (f *findings) delayed(r *Result, text string) {
 	}
 }
 
-// shares judges which part of a figure is the own delay: at the p99 at most half of it. While the
-// connections are opened it is often more.
+// shares judges which part of a latency is the own delay: at the p99 at most half of it. While the
+// connections are opened it is often more. A lateness does not include it.
 func (f *findings) shares(r *Result) {
-	judge := func(name string, figure, own time.Duration) {
-		if own > max(figure/2, leastShare) && figure > 0 {
-			f.delayed(r, fmt.Sprintf("%s.p99 is %v, and loadtest itself was late by %v at the p99", name, figure, own))
-		}
-	}
-	worst := time.Duration(0)
 	for _, phase := range r.phaseNames() {
-		if own := r.OwnDelay[phase].Quantile(0.99); phase != "open" {
-			judge("latency."+phase, time.Duration(r.latency(phase, 0.99).got), own)
-			worst = max(worst, own)
+		told, own := r.latency(phase, 0.99), r.OwnDelay[phase].Quantile(0.99)
+		if phase != "open" && told.measured && own > max(time.Duration(told.got)/2, leastShare) {
+			f.delayed(r, fmt.Sprintf("latency.%s.p99 is %v, and loadtest itself was late by %v at the p99", phase, time.Duration(told.got), own))
 		}
 	}
-	judge("lateness", r.Total().Lateness.Quantile(0.99), worst)
 }
 
 // lateness judges how late dead connections were closed.

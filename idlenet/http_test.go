@@ -307,6 +307,16 @@ func TestAnExemptConnectionIsNotAskedToClose(t *testing.T) {
 
 // TestEarlyHintsOfALeavingConnection: HTTP/2 forbids the header Connection, in a 103 as well.
 func TestEarlyHintsOfALeavingConnection(t *testing.T) {
+	for status, write := range map[int]func(lastWriter){
+		http.StatusCreated: func(w lastWriter) { w.WriteHeader(http.StatusCreated) }, http.StatusOK: lastWriter.Flush,
+	} {
+		w := httptest.NewRecorder()
+		write(lastWriter{w})
+		require.Equal(t, "close", w.Result().Header.Get("Connection"))
+		require.Equal(t, status, w.Code)
+		require.Equal(t, status == http.StatusOK, w.Flushed)
+		require.Equal(t, w, lastWriter{w}.Unwrap())
+	}
 	for name, handler := range map[string]http.HandlerFunc{
 		"Write": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusEarlyHints); ok(w, r) },
 		"WriteHeader": func(w http.ResponseWriter, r *http.Request) {

@@ -276,4 +276,7 @@ func TestAListenerOfPackageNetIsShown(t *testing.T) {
 	found, blocked := h.inspectRings(t.Context())
 	require.False(t, blocked)
 	require.NotEmpty(t, found)
+	f := h.makeFrame(t.Context(), &frameState{})
+	require.Nil(t, f.Reads, "package idlenet sees no reads")
+	require.Empty(t, f.Pressure, "no resource has a limit")
 }

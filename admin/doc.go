@@ -37,10 +37,11 @@
 //
 // # Cost
 //
-// Without viewers of the page nothing runs. With viewers, one goroutine inspects the event loops
-// for counts per sector of their wheels. It does so at most four times a second and for at most a
-// twentieth of the time, and the number of viewers does not matter. A slow viewer misses frames. If
-// all places of viewers are taken, those that do not read make room.
+// Without viewers of the page, the counters are read once a second for its charts. With viewers,
+// one goroutine inspects the event loops for counts per sector of their wheels. It does so at most
+// four times a second and for at most a twentieth of the time, and the number of viewers does not
+// matter. A slow viewer misses frames. If all places of viewers are taken, those that do not read
+// make room.
 // A connection costs 5 ns of its event loop per frame, in one task for all connections of the
 // loop. The table of the longest idle connections costs 0.1 µs per connection about once a
 // second, in tasks of a tenth of a millisecond.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"maps"
 	"math"
 	"time"
 
@@ -32,7 +33,7 @@ type frame struct {
 	LimitWhy    string         `json:"limit_why"`
 	Opened      uint64         `json:"opened"`
 	Closed      uint64         `json:"closed"`
-	Reads       uint64         `json:"reads"`
+	Reads       *uint64        `json:"reads,omitempty"` // nil with package idlenet, which sees none
 	Rejected    uint64         `json:"rejected"`
 	Saved       uint64         `json:"saved_by_kernel"`
 	Outages     uint64         `json:"outages"`
@@ -45,7 +46,7 @@ type frame struct {
 	Lateness    lateness       `json:"lateness"`
 	Behind      float64        `json:"behind_seconds"`
 	Lag         float64        `json:"driver_lag_seconds"`
-	Pressure    Pressure       `json:"pressure"`
+	Pressure    ratios         `json:"pressure,omitempty"`
 	Blocked     bool           `json:"blocked,omitempty"` // then there are no rings
 	Rings       []ring         `json:"rings,omitempty"`
 	Limits      map[string]any `json:"limits,omitempty"`
@@ -91,12 +92,15 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 	f := frame{
 		Time: time.Now().UnixMilli(), Uptime: time.Since(h.began).Seconds(),
 		Status: st.State, Connections: h.inspector.open(), Limit: st.Limit, LimitWhy: st.LimitWhy,
-		Opened: s.Opened, Closed: s.Closed, Reads: s.Reads, Rejected: st.Rejected, Saved: s.SavedByKernel,
+		Opened: s.Opened, Closed: s.Closed, Rejected: st.Rejected, Saved: s.SavedByKernel,
 		Outages: s.Outages, OutageTime: s.OutageTime.Seconds(), PutOff: s.PutOff, Holds: s.Holds, Holding: s.Holding,
 		Held: showHolds(s.Held), Reaped: withoutZeros(s.Reaped),
 		Lateness: lateness{s.Lateness.Count, s.Lateness.Sum.Seconds() / float64(max(s.Lateness.Count, 1)), s.Lateness.Max.Seconds()},
-		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.Pressure.finite(),
+		Behind:   s.Behind.Seconds(), Lag: s.DriverLag.Seconds(), Pressure: st.known(),
 		Rings: rings, Blocked: blocked,
+	}
+	if h.seesReads {
+		f.Reads = &s.Reads
 	}
 	if state.full || s.Updates != state.updates {
 		state.updates, f.Limits = s.Updates, h.reaper.Limits()
@@ -116,14 +120,17 @@ func (h *Handler) makeFrame(ctx context.Context, state *frameState) frame {
 	return f
 }
 
-// finite replaces ratios without a limit, such as 0/0, by 0. JSON has no number for them.
-func (p Pressure) finite() Pressure {
-	for _, x := range []*float64{&p.Connections, &p.Descriptors, &p.Heap} {
-		if math.IsNaN(*x) || math.IsInf(*x, 0) {
-			*x = 0
-		}
-	}
-	return p
+// ratios are the used parts of resources by their names.
+type ratios map[string]float64
+
+// known returns the parts of the Pressure that are known. A part of a resource without a limit is
+// not, and JSON has no number for 0/0.
+func (st Status) known() ratios {
+	all := ratios{"connections": st.Pressure.Connections, "descriptors": st.Pressure.Descriptors, "heap": st.Pressure.Heap}
+	maps.DeleteFunc(all, func(name string, x float64) bool {
+		return math.IsNaN(x) || math.IsInf(x, 0) || x == 0 && (name != "connections" || st.Limit == 0)
+	})
+	return all
 }
 
 // inspectRings returns the rings of all event loops. If one does not answer in time, blocked is

@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"strings"
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -99,6 +100,8 @@ type Handler struct {
 	origins   *http.CrossOriginProtection
 	mux       *http.ServeMux
 	live      live
+	history   history
+	seesReads bool // the Reaper counts reads
 	places    places
 	refused   refused
 	began     time.Time
@@ -120,7 +123,10 @@ func New(cfg Config) (*Handler, error) {
 		return nil, err
 	}
 	if cfg.Status == nil {
-		cfg.Status = func() Status { return Status{State: Ready, Limit: inspector{cfg.Reaper}.limit()} }
+		cfg.Status = func() Status {
+			in := inspector{cfg.Reaper}
+			return Status{State: Ready, Limit: in.limit(), Pressure: Pressure{Connections: float64(in.open()) / float64(in.limit())}}
+		}
 	}
 	if cfg.Metrics == nil {
 		registry := prometheus.NewRegistry()
@@ -136,7 +142,9 @@ func New(cfg Config) (*Handler, error) {
 	}
 	h.cfg.Metrics = prometheus.Gatherers{cfg.Metrics, h.refused.registry()}
 	h.live.makeFrame = h.makeFrame
+	_, h.seesReads = h.reaper.Limits()["output-total"]
 	h.route()
+	keepHistory(weak.Make(h))
 	return h, nil
 }
 

@@ -53,6 +53,8 @@ type hello struct {
 	Reasons  []reap.Reason  `json:"reasons"`
 	Writable bool           `json:"writable"`
 	Limits   map[string]any `json:"limits"`
+	Minute   []sample       `json:"minute"`
+	Shortest any            `json:"pressure_timeout,omitempty"` // to which pressure shortens timeouts
 }
 
 // reasons returns all reasons, in their order.
@@ -206,9 +208,11 @@ func (h *Handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	defer h.live.unsubscribe(v)
 	w.Header().Set("Connection", "close") // nothing follows the stream
 	setSendBuffer(r, viewerBuffer)
+	st := h.cfg.Status()
 	first, err := json.Marshal(hello{
-		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: h.cfg.Status().Address, Reasons: reasons(h.reaper.Stats()),
+		Name: "idlewheel", Version: version.Of(version.Idlewheel), Address: st.Address, Reasons: reasons(h.reaper.Stats()),
 		Writable: h.cfg.Token != "", Limits: h.reaper.Limits(),
+		Minute: h.history.all(), Shortest: st.Settings["pressure-timeout"],
 	})
 	if err != nil {
 		panic("BUG: admin: " + err.Error())

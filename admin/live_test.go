@@ -462,3 +462,22 @@ func TestAPressureThatIsNaNDoesNotPanic(t *testing.T) {
 	cancel()
 	require.NotPanics(t, func() { h.live.run(ctx, make(chan struct{})) })
 }
+
+func TestAViewerGetsTheLastMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, Config{Token: rightToken, Status: func() Status {
+			return Status{State: Ready, Settings: map[string]any{"pressure-timeout": "15s"}}
+		}})
+		srv := &http.Server{Handler: h}
+		l := servePipes(srv)
+		defer srv.Close()
+		time.Sleep(time.Hour + time.Millisecond)
+		c, v := openPipe(t, l)
+		defer c.Close()
+		hello := v.hello()
+		samples := hello["minute"].([]any)
+		require.Len(t, samples, historyLength)
+		require.Equal(t, []any{3540.0, 0.0, 0.0, 0.0}, samples[0])
+		require.Equal(t, "15s", hello["pressure_timeout"])
+	})
+}

@@ -215,15 +215,15 @@ func TestTheKeyboardIsEnough(t *testing.T) {
 	stop("skip")
 	run(t, tab, chromedp.KeyEvent(kb.Enter))
 	wait(t, tab, `document.activeElement.id === "main"`)
-	stop("kick")
-	run(t, tab, chromedp.KeyEvent(kb.Enter))
-	wait(t, tab, `document.querySelector("#message").textContent.startsWith("Kicked ")`)
 	stop("read-timeout")
 	run(t, tab, chromedp.KeyEvent("45s"), chromedp.KeyEvent(kb.Enter)) // Tab has selected the value
 	wait(t, tab, `document.querySelector("#message").textContent === "Changed: read-timeout 45s."`)
 	stop("summary")
 	run(t, tab, chromedp.KeyEvent(kb.Enter))
-	wait(t, tab, `document.querySelector("details").open`)
+	wait(t, tab, `document.querySelector("details:has(#limits)").open`)
+	stop("kick")
+	run(t, tab, chromedp.KeyEvent(kb.Enter))
+	wait(t, tab, `document.querySelector("#message").textContent.startsWith("Kicked ")`)
 }
 
 func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
@@ -231,6 +231,32 @@ func TestAServerWithoutATokenCannotBeChanged(t *testing.T) {
 	require.Zero(t, eval[int](t, tab, `document.querySelectorAll(
 		"button.kick:enabled, #timeouts input:enabled, #timeouts button:enabled").length`))
 	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "the server was started without an admin token")
+}
+
+// TestWhatIsNotKnownIsNotShown has a server on package net.
+func TestWhatIsNotKnownIsNotShown(t *testing.T) {
+	_, tab := show(t, scene{loops: 2, connections: 9, net: true}, `document.querySelectorAll(".ring").length === 2`)
+	text := eval[string](t, tab, `document.body.innerText`)
+	require.NotRegexp(t, "(?i)messages|event loop|loop 1|queued|pressure|heap|read idle", text)
+	require.Contains(t, text, "wheel 1")
+}
+
+// TestAWheelWithoutConnectionsLeavesNoHole has a server on gnet without any connection.
+func TestAWheelWithoutConnectionsLeavesNoHole(t *testing.T) {
+	_, tab := show(t, scene{}, `document.querySelector("#connections").dataset.value === "0"`)
+	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "no connection has been opened")
+	require.Less(t, eval[int](t, tab, `document.querySelector(".wheels").clientHeight`), 200)
+	require.Zero(t, eval[int](t, tab, `document.querySelector("#reasons").clientHeight`), "reasons at zero are hidden")
+}
+
+// TestThePageBeginsWithTheLastMinute has a server that keeps its samples.
+func TestThePageBeginsWithTheLastMinute(t *testing.T) {
+	s := scene{loops: 1, connections: 50, uptime: 100}
+	for i := range 60 {
+		s.minute = append(s.minute, []float64{40 + float64(i), 30, 7 * float64(i), 0})
+	}
+	_, tab := show(t, s, `document.querySelector("#connections").dataset.value === "50"`)
+	require.Regexp(t, "low 30, high 50", eval[string](t, tab, `document.querySelector(".chart").textContent`))
 }
 
 // TestAPageThatNeedsAToken has a server that requires a token for reading.

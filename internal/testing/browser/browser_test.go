@@ -208,6 +208,7 @@ func TestViews(t *testing.T) {
 		"16":    {thorough: true, loops: 16, connections: 100_000, reaped: 1234, uptime: 90_000},
 		"64":    {loops: 64, connections: 1_000_000, reaped: 123_456, writable: true, token: "s3cret", uptime: 900_000, status: "draining"},
 		"empty": {loops: 1, status: "starting"},
+		"net":   {loops: 2, connections: 40, reaped: 3, uptime: 4000, net: true},
 		"held":  {loops: 2, connections: 1000, reaped: 30, uptime: 4000, outages: 1, holding: true},
 	}
 	for name, s := range scenes {
@@ -230,6 +231,7 @@ func TestViews(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 					assert.Empty(t, eval[[]string](t, tab, tooWide), view)
 					assert.Less(t, eval[int](t, tab, `document.querySelector("#rings").clientHeight`), max(1100, int(width/2)), view)
+					assert.Less(t, eval[int](t, tab, `document.body.clientHeight`), 5500, view)
 					assert.Empty(t, eval[[]string](t, tab, tooFaint), view)
 					assert.Empty(t, breaches(t, tab), view)
 					screenshot(t, tab, view)

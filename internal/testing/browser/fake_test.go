@@ -44,6 +44,8 @@ type scene struct {
 	limits                     object // those of hello if nil
 	missing, forbidden         bool   // the answers to a kick
 	crowded, ended             string // why there is no stream, and why one ends
+	net                        bool   // the server is on package net, without a limit
+	minute                     []any  // the samples of hello
 	thorough                   bool   // the test opens it in every window
 }
 
@@ -61,7 +63,7 @@ func (s scene) hello() object {
 	}
 	return object{
 		"name": "idlewheel", "version": "v0.7.0", "address": address, "reasons": reasons,
-		"writable": s.writable, "limits": limits,
+		"writable": s.writable, "limits": limits, "minute": s.minute,
 	}
 }
 
@@ -148,6 +150,10 @@ func (s scene) frame(up float64) object {
 		})
 	}
 	f["recent"] = recent
+	if s.net {
+		delete(f, "reads")
+		delete(f, "pressure")
+	}
 	if s.limits != nil {
 		f["limits"] = s.limits
 	}

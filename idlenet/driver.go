@@ -182,8 +182,8 @@ func (d *driver) probe() {
 }
 
 // countBusy counts the connections that were heard in the period of a Count and not since, each
-// once. Until now the driver knew only when some of them were heard. If one was heard well after
-// the period, there is no silence: the monitor learns of it first, and drops the Count.
+// once. It counts none if one of them was heard well after the period: then there is no silence.
+// Until now the driver knew only when some of them were heard.
 func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 	d.still = c.To.Add(now.Sub(c.To) / stillPart)
 	busy, asked := 0, 0
@@ -196,7 +196,9 @@ func (d *driver) countBusy(c *outage.Count, now mono.Time) {
 			}
 		}
 	}
-	c.Add(busy)
+	if d.heard <= d.still {
+		c.Add(busy)
+	}
 }
 
 // probeNext asks the kernel when the next connection of a shard was heard last. It returns the

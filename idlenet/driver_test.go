@@ -79,6 +79,7 @@ func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 		beat(all[:1])
 	}
 	require.Zero(t, w.ln.Stats().Holds)
+	require.Zero(t, w.ln.Stats().Outages, "the byte of one ends no hold")
 	require.EqualValues(t, 199, w.ln.Stats().Reaped[reap.ReadIdle], "they end in time")
 }
 

@@ -33,8 +33,7 @@ type ReapError = reap.Error
 
 // Stats holds the counters of a Reaper since its start. Opened, Closed and Reaped are exact. Reads
 // of the current tick appear with the next message, open, close or task of their event loop, which
-// is at most one timeout later. For
-// the fields: go doc github.com/idlewheel/idlewheel/reap.Stats
+// is at most one timeout later. For the fields: go doc github.com/idlewheel/idlewheel/reap.Stats
 type Stats = reap.Stats
 
 // Errors of methods, to be compared by errors.Is.

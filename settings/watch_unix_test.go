@@ -250,6 +250,8 @@ func TestTheTokenMayComeFromAFIFO(t *testing.T) {
 	token, err := ReadToken(file)
 	require.NoError(t, err)
 	require.Equal(t, "0123456789abcdef", token)
+	_, err = ReadToken("/dev/zero")
+	require.ErrorContains(t, err, "/dev/zero: it has more than 4096 bytes")
 }
 
 func TestStopMayBeCalledTwice(t *testing.T) {

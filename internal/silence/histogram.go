@@ -9,8 +9,8 @@ import (
 const (
 	// unit is the width of the first buckets.
 	unit = 8 * time.Millisecond
-	// perOctave is the number of buckets between a silence and twice as much. So a bucket is at most
-	// a 32nd as wide as its silences are long.
+	// perOctave is the number of buckets between a silence and twice as much. So a bucket is at
+	// most a 32nd as wide as its silences are long.
 	perOctave  = 1 << (octaveBits - 1)
 	octaveBits = 6
 	// Buckets is the number of buckets. The last one begins after 36 hours.

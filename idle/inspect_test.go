@@ -43,7 +43,7 @@ func TestInspectHasTheSilencesOfPeers(t *testing.T) {
 	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
 	dial(t, addr) // it is reaped
 	living, leaving := dial(t, addr), dial(t, addr)
-	sendEvery(t, living, testConfig.ReadTimeout/4)
+	sendEvery(t, living, testConfig.ReadTimeout/2)
 	require.NoError(t, leaving.Close())
 	eventually(t, "each silence is counted by its end", func() bool {
 		found, err := r.Inspect(t.Context(), Query{Silences: true})

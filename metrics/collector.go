@@ -143,7 +143,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(behind, s.Behind.Seconds())
 	gauge(lag, s.DriverLag.Seconds())
 	gauge(output, float64(s.PendingOutput))
-	for _, part := range []float64{0.25, 0.5, 0.75, 1} {
+	for _, part := range []float64{0.5, 0.75, 1} {
 		if t := in.silences.Try(time.Duration(part * float64(in.silences.Timeout))); t.Known {
 			gauge(cuts, t.Cut, fmt.Sprint(part))
 		}

@@ -108,7 +108,7 @@ func TestSilencesPredictWhatAnotherTimeoutCuts(t *testing.T) {
 			sampled := serveShape(t, peers, next, time.Minute, true)
 			fewer := sampled.inspectSilences(t)
 			require.Len(t, seen.closed, peers/20, "only the dead")
-			for _, timeout := range []time.Duration{15 * time.Second, 23 * time.Second, 31 * time.Second, 40 * time.Second} {
+			for _, timeout := range []time.Duration{24 * time.Second, 31 * time.Second, 40 * time.Second, 46 * time.Second} {
 				cut := float64(len(serveShape(t, peers, next, timeout, false).closed) - peers/20)
 				was, low := found.Try(timeout), fewer.Try(timeout)
 				t.Logf("%v: %.0f predicted, %.0f cut, %.0f seen by looks alone; the dead %v sooner", timeout, was.Cut, cut, low.Cut, was.Sooner)
@@ -151,6 +151,8 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			p := newTestPort(t, testConfig{ReadTimeout: timeout})
+			least := time.Duration(p.LeastSilence) * p.Clock.Tick()
+			require.True(t, timeout/3 < least && least < timeout/2, "a usual heartbeat touches no state: %v", least)
 			p.pass(silencePeriod - time.Minute)
 			id, c := p.open()
 			test.silent(p, c)

@@ -142,7 +142,7 @@ func New(cfg Config) (*Handler, error) {
 	}
 	h.cfg.Metrics = prometheus.Gatherers{cfg.Metrics, h.refused.registry()}
 	h.live.makeFrame = h.makeFrame
-	_, h.seesReads = h.reaper.Limits()["output-total"]
+	_, h.seesReads = h.reaper.Limits()["output-total"] // of package idle alone, which sees messages
 	h.route()
 	keepHistory(weak.Make(h))
 	return h, nil

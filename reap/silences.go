@@ -69,13 +69,13 @@ func (s *Silences) above(counts []uint64, timeout time.Duration) (sum float64) {
 func (s *Silences) Text(timeout time.Duration) string {
 	t := s.Try(timeout)
 	if !t.Known {
-		return fmt.Sprintf("Not enough is known yet about %v.", timeout)
+		return fmt.Sprintf("Not enough is known yet about a timeout of %v.", timeout)
 	}
 	least := ""
 	if s.Sampled {
 		least = "at least "
 	}
-	text := fmt.Sprintf("In the last %v %v would have cut %s%.0f of %d living connections",
+	text := fmt.Sprintf("In the last %v a timeout of %v would have cut %s%.0f of %d living connections",
 		s.Window.Round(time.Second), timeout, least, t.Cut, s.Connections-min(t.Dead, s.Connections))
 	if d := t.Sooner.Round(100 * time.Millisecond); t.Dead > 0 {
 		way := "sooner"

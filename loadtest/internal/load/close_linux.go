@@ -105,7 +105,7 @@ func (l *Loop) vanish(g *group, c *conn, index int32) {
 	}
 	g.counts.Open--
 	g.counts.Ended++
-	l.missAnswers(g, c, math.MaxInt64) // nobody is to blame for them
+	l.missAnswers(g, c, math.MaxInt64) // they are no fault of the target
 	l.close(c, index, false)
 }
 

@@ -348,8 +348,7 @@ func TestALoginThatWaitsForABlockedLoopIsNotCutOff(t *testing.T) {
 			{"task", handshakeTimeout * 11 / 10},
 			{"task", handshakeTimeout * 5 / 2},
 		} {
-			t.Run(fmt.Sprintf("%s/%s/%v", network.name, tc.where, tc.block), func(t *testing.T) {
-				t.Parallel()
+			fair.RunParallel(t, fmt.Sprintf("%s/%s/%v", network.name, tc.where, tc.block), func(t testing.TB) {
 				var reaper *Reaper
 				blocked := make(chan struct{})
 				ready := make(chan struct{}, n+1)

@@ -133,7 +133,7 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 	t.Parallel()
 	h := &drained{}
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: h, Drain: Drain{Spread: 300 * time.Millisecond},
+		Addresses: []string{"127.0.0.1:0"}, Handler: h, Drain: Drain{Spread: 300 * time.Millisecond, Timeout: time.Minute},
 		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
 	})
 	for range 10 {

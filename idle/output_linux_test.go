@@ -64,7 +64,8 @@ func TestAReapedStalledPeerFreesItsMemory(t *testing.T) {
 	eventually(t, "the connection is open", func() bool { return s.reaper.Stats().Connections == 1 })
 	require.Greater(t, heap(), before+size/2, "unread output waits")
 	s.requireReaped(t, time.Now(), 0, reap.WriteStall)
-	require.Less(t, heap(), before+size/8)
+	// OnClose, which knows the reason, is called before gnet releases the buffers.
+	eventually(t, "the memory is free", func() bool { return heap() < before+size/8 })
 	requireReset(t, c)
 }
 

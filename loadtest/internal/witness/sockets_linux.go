@@ -99,6 +99,7 @@ func parse(message []byte, now time.Time) (s socket, ok bool) {
 			s.lastByte = now.Add(-time.Duration(info.Last_data_recv) * time.Millisecond)
 			s.dataIn, s.otherIn = info.Data_segs_in, info.Segs_in-info.Data_segs_in
 			s.dataOut, s.otherOut = info.Data_segs_out, info.Segs_out-info.Data_segs_out
+			s.bytesIn = info.Bytes_received
 			s.finAcked = info.Bytes_acked > info.Bytes_sent-info.Bytes_retrans
 		}
 		rest = rest[min(len(rest), (length+3)&^3):]

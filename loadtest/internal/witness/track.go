@@ -36,6 +36,8 @@ type socket struct {
 
 	// Segments with data, and others: bare acknowledgments, FIN and RST.
 	dataIn, otherIn, dataOut, otherOut uint32
+
+	bytesIn uint64 // without those that came after the server had closed
 }
 
 // A conn is a connection under watch.
@@ -200,6 +202,8 @@ func closedBy(last, freed socket) side {
 	case in == 0: // neither a FIN nor an RST arrived
 		return server
 	case !data && in == 1 && out >= 1: // the server's FIN, and its acknowledgment or an RST
+		return server
+	case freed.finAcked && in == 1 && freed.bytesIn == last.bytesIn: // bytes came, and were refused
 		return server
 	case freed.finAcked || freed.dataOut == last.dataOut:
 		return peer

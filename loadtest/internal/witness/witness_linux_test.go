@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
@@ -320,6 +321,12 @@ func TestWhichSideClosed(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	abort := func(c *net.TCPConn) { _ = c.SetLinger(0); _ = c.Close() }
+	// linger makes the kernel keep a closed socket, so that a byte for it is answered by an RST.
+	linger := func(c *net.TCPConn) {
+		raw, err := c.SyscallConn()
+		require.NoError(t, err)
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_LINGER2, 100) })
+	}
 	// last does not sleep: a sample between a message and the end would see a living client.
 	last := func(c *net.TCPConn) { _, _ = c.Write([]byte("x")); _ = c.Close() }
 	for _, test := range []struct {
@@ -331,6 +338,7 @@ func TestWhichSideClosed(t *testing.T) {
 		{"server closes", func(c, s *net.TCPConn) { s.Close(); read(c); c.Close() }, server, 0},
 		{"server closes, client does not", func(c, s *net.TCPConn) { s.Close() }, server, 0},
 		{"server closes, client sends", func(c, s *net.TCPConn) { s.Close(); write(c) }, server, 0},
+		{"server closes, client acknowledges and sends", func(c, s *net.TCPConn) { linger(s); s.Close(); time.Sleep(50 * time.Millisecond); write(c) }, server, 0},
 		{"server closes, client aborts", func(c, s *net.TCPConn) { s.Close(); read(c); abort(c) }, server, 0},
 		{"server closes with unread bytes", func(c, s *net.TCPConn) { write(c); s.Close() }, server, 1},
 		{"server aborts", func(c, s *net.TCPConn) { abort(s) }, server, 0},

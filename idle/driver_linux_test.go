@@ -26,7 +26,9 @@ var outageConfig = Config{ReadTimeout: 5 * time.Second}
 const (
 	outageClients  = 300
 	outageInterval = 1600 * time.Millisecond
-	outageLength   = 5 * outageInterval // 8 s
+	// outageLength is 6.4 s, so that TCP sends many lost bytes again from 6.4 to 8 s after the
+	// beginning. The next time comes after the end of the hold, 10 s after the beginning.
+	outageLength = 4 * outageInterval
 )
 
 func init() { plays["outage"] = play{cfg: outageConfig} }

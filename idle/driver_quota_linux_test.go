@@ -102,11 +102,12 @@ func (q quotaCase) test(whole *testing.T, t testing.TB) {
 	}
 	assert.Less(t, late, living, "clients that were late themselves")
 	assert.Zero(t, cut, "living clients were closed, besides %d that were late themselves", late)
-	require.Equal(whole, dead, f.lost(living, living+dead), "dead clients that were closed in %v", bound+5*room)
+	throttled, periods := group.throttled(t)
+	require.Equal(whole, dead, f.lost(living, living+dead), "dead clients that were closed in %v, without processor in %d of %d periods:\n%s",
+		bound+5*room, throttled, periods, server.stderr)
 	shortest, longest := f.silences(living, living+dead)
 	assert.GreaterOrEqual(t, shortest, q.timeout, "never early")
 	assert.LessOrEqual(t, longest, bound+room)
-	throttled, periods := group.throttled(t)
 	t.Logf("the dead were closed after %v to %v, at most %v; %d living clients were late themselves; without processor in %d of %d periods",
 		shortest, longest, bound, late, throttled, periods)
 	if q.quota <= q.period/4 {

@@ -48,8 +48,9 @@
 // suffice, and refuses to start with too few. From fifteen sixteenths of that on the connections
 // that have been idle longest are closed first (package idle). At the limit nothing is accepted.
 // New clients wait in the queue of the kernel, in their order, and when the queue is full, the
-// kernel drops their attempts, which they repeat. If other parts of the process take descriptors,
-// there is room for fewer connections until the descriptors are free again.
+// kernel drops their attempts, which they repeat; clients of a unix socket get EAGAIN. If other
+// parts of the process take descriptors, there is room for fewer connections until the descriptors
+// are free again.
 //
 // Clients that send requests and read no answers would fill the memory. So all output that waits
 // is limited to a share of the memory (OutputLimit.Total of package idle). Above it, the

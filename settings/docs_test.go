@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"math/bits"
 	"os"
 	"reflect"
 	"slices"
@@ -137,7 +138,8 @@ func settingsMarkdown() string {
 	}
 	var b strings.Builder
 	usual := configtable.Idle[0]
-	fmt.Fprintf(&b, "A duration is %s, unless the row says otherwise.\n", usual.Range(usual.Of(new(idle.Config)).Type()))
+	fmt.Fprintf(&b, "A duration is %s, unless the row says otherwise. A deadline is at most 2^%d ticks: %.1f years with the tick of 100ms.\n",
+		usual.Range(usual.Of(new(idle.Config)).Type()), bits.Len(configtable.MaxTicks)-1, (configtable.MaxTicks*100*time.Millisecond).Hours()/24/365)
 	for _, g := range groups {
 		var table configtable.Table
 		for name := range strings.FieldsSeq(g.names) {

@@ -380,8 +380,9 @@ func TestRefusedConnections(t *testing.T) {
 			require.Equal(t, all-served, g.OpenFailed+g.Lost)
 			require.Equal(t, served, g.Reaped)
 			if f.limit > 0 {
-				// The kernel opens one every 2 ms until the listener is closed. Those are lost.
-				require.InDelta(t, all-served, g.OpenFailed, 10)
+				// The kernel opens one every 2 ms until the listener is closed, which may be
+				// late. Those are lost.
+				require.Positive(t, g.OpenFailed)
 			}
 		})
 	}

@@ -256,7 +256,9 @@ func TestSentBytesAreAWriteThoughTheirAcknowledgementIsLost(t *testing.T) {
 			mend := wire.Lose(t, faultynet.ToServer) // early, because the command may take long
 			time.Sleep(time.Until(began.Add(writeAt)))
 			wrote := time.Now()
-			require.Less(t, wrote.Sub(began), timeout-100*time.Millisecond, "the machine is too slow for this test")
+			if wrote.Sub(began) >= timeout-100*time.Millisecond {
+				fair.Busy(t, "it took %v until the bytes could be sent", wrote.Sub(began))
+			}
 			require.NoError(t, c.AsyncWrite([]byte("news"), nil))
 			b := make([]byte, 16)
 			n, err := client.Read(b)

@@ -16,6 +16,7 @@ func TestOnlyAFairFailureCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		failures  int
 		late      []time.Duration
+		busy      bool // each attempt that fails finds out that the machine is busy
 		attempts  int
 		fails     bool
 		isSkipped bool
@@ -26,6 +27,8 @@ func TestOnlyAFairFailureCounts(t *testing.T) {
 		"fails on a busy machine":        {failures: 2, late: []time.Duration{Late, Late, 0}, attempts: 3},
 		"fails when the machine is free": {failures: 4, late: []time.Duration{Late, Late, 0}, attempts: 3, fails: true},
 		"always fails on a busy machine": {failures: 9, late: []time.Duration{Late, Late, Late, Late}, attempts: 4, isSkipped: true},
+		"finds out":                      {failures: 2, late: []time.Duration{0, 0, 0}, busy: true, attempts: 3},
+		"always finds out":               {failures: 9, late: []time.Duration{0, 0, 0, 0}, busy: true, attempts: 4, isSkipped: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tried, cleaned int
@@ -35,6 +38,9 @@ func TestOnlyAFairFailureCounts(t *testing.T) {
 					tried++
 					t.Cleanup(func() { cleaned++ })
 					t.Cleanup(func() { require.Equal(t, tried-1, cleaned, "the last one comes first") })
+					if c.busy && tried <= c.failures {
+						Busy(t, "attempt %d", tried)
+					}
 					require.Greater(t, tried, c.failures)
 				}, func() func() time.Duration {
 					return func() time.Duration { return c.late[tried-1] }

@@ -38,12 +38,20 @@ func TryParallel(t *testing.T, test func(t testing.TB)) {
 // Busy ends an attempt that found out by itself that the machine was too busy for it.
 func Busy(t testing.TB, format string, args ...any) {
 	t.Helper()
-	a, ok := t.(*attempt)
-	if !ok {
-		t.Skipf(format, args...)
+	Excuse(t, format, args...)
+	t.FailNow()
+}
+
+// Excuse says that the machine was too busy, so that a failure of this attempt proves nothing. Safe
+// for concurrent use.
+func Excuse(t testing.TB, format string, args ...any) {
+	t.Helper()
+	t.Logf(format, args...)
+	if a, ok := t.(*attempt); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.busy = true
 	}
-	a.busy = true
-	a.Fatalf(format, args...)
 }
 
 // Run is Try as a subtest of t with this name.
@@ -86,7 +94,7 @@ type attempt struct {
 	testing.TB
 	mu       sync.Mutex
 	failed   bool
-	busy     bool // written by the goroutine of the test
+	busy     bool
 	texts    []string
 	cleanups []func()
 }

@@ -11,9 +11,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 // A Cable connects this host with a network namespace of its own until Pull is called. Servers
@@ -183,6 +186,9 @@ func (c *Cable) Lose(t testing.TB, ways ...Way) (mend func()) {
 	return c.LoseIf(t, "ether type ip", ways...)
 }
 
+// prompt is the longest time of a command that may change what a test plans.
+const prompt = 200 * time.Millisecond
+
 // LoseIf is Lose for the packets that match an expression of nft.
 func (c *Cable) LoseIf(t testing.TB, matches string, ways ...Way) (mend func()) {
 	t.Helper()
@@ -197,7 +203,11 @@ func (c *Cable) LoseIf(t testing.TB, matches string, ways ...Way) (mend func()) 
 		run := func(rules string) error {
 			cmd := exec.Command(nft[0], append(nft[1:], "-f", "-")...)
 			cmd.Stdin = strings.NewReader(rules)
+			began := time.Now()
 			out, err := cmd.CombinedOutput()
+			if took := time.Since(began); took > prompt {
+				fair.Excuse(t, "nft took %v", took)
+			}
 			if err != nil {
 				return fmt.Errorf("nft: losing packets %s: %w: %s", w, err, out)
 			}

@@ -168,7 +168,7 @@ func TestServeEchoesAndGivesTheReasonOfAClose(t *testing.T) {
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
 	require.Regexp(t, `^PONG\nhello\nclosing: read idle for [\d.]+m?s, limit 300ms\n$`, string(got))
-	require.Contains(t, interrupt(), "stopped: 1 connections, 1 messages, 1 reaped (1 read idle), mean")
+	require.Contains(t, interrupt(), "stopped: 1 connections, 1 reads, 1 reaped (1 read idle), mean")
 }
 
 func TestServePrintsItsSettings(t *testing.T) {

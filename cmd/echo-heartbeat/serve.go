@@ -172,7 +172,7 @@ func reload(
 // summary returns the counts of a server that has stopped.
 func summary(srv *server.Server) string {
 	s, load := srv.Reaper().Stats(), srv.Stats()
-	text := fmt.Sprintf("stopped: %d connections, %d messages, %s", s.Opened, s.Reads, reapSummary(s))
+	text := fmt.Sprintf("stopped: %d connections, %d reads, %s", s.Opened, s.Reads, reapSummary(s))
 	if n := s.Lateness.Count; n > 0 {
 		mean := s.Lateness.Sum / time.Duration(n)
 		text += fmt.Sprintf(", mean %v late", mean.Round(time.Millisecond))

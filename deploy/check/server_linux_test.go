@@ -246,7 +246,7 @@ func runImage(t *testing.T, container string, args []string) {
 	for lines.Scan() {
 		last = lines.Text()
 	}
-	if err := cmd.Wait(); err != nil || !strings.HasPrefix(last, "stopped: 1 connections, 1 messages") {
+	if err := cmd.Wait(); err != nil || !strings.HasPrefix(last, "stopped: 1 connections, 1 reads") {
 		t.Errorf("it ends with %v and %q, log: %s", err, last, log.String())
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
@@ -16,9 +18,59 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/reap"
 )
+
+// TestSilencesPredictWhatAnotherTimeoutCutsOfRealPeers has peers of five shapes of traffic, 12.5
+// times as fast as in their description, that measure their longest silence themselves.
+func TestSilencesPredictWhatAnotherTimeoutCutsOfRealPeers(t *testing.T) {
+	const peers, second, length = 250, 80 * time.Millisecond, 10 * time.Second
+	t.Parallel()
+	for name, next := range testpeer.Shapes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			needs.Descriptors(t, 2*peers)
+			fair.Try(t, func(t testing.TB) {
+				s := newSite(t, Config{ReadTimeout: 60 * second, Tick: tickOf, OutageGrace: -1}, nil)
+				var longest [peers]time.Duration
+				var sending sync.WaitGroup
+				for i := range peers {
+					c, r := dial(t, s.addr), rand.New(rand.NewPCG(7, uint64(i)))
+					x, wait := r.Float64(), 3*r.Float64()
+					sending.Go(func() {
+						last, until := time.Now(), time.Now().Add(length)
+						for n := 0; time.Now().Before(until); n++ {
+							time.Sleep(time.Duration(wait * float64(second)))
+							now := time.Now()
+							_, err := c.Write([]byte("x"))
+							assert.NoError(t, err)
+							longest[i], last, wait = max(longest[i], now.Sub(last)), now, next(r, x, n)
+						}
+					})
+				}
+				sending.Wait()
+				found, err := s.reaper.Inspect(t.Context(), Query{Silences: true})
+				require.NoError(t, err)
+				for _, timeout := range []time.Duration{24 * second, 31 * second, 40 * second, 46 * second} {
+					cut := 0.0
+					for _, l := range longest {
+						if l > timeout {
+							cut++
+						}
+					}
+					was := found.Silences.Try(timeout)
+					t.Logf("%v: %.0f predicted, %.0f cut", timeout, was.Cut, cut)
+					assert.True(t, was.Known)
+					assert.LessOrEqual(t, math.Abs(was.Cut-cut), max(cut/4, 2*math.Sqrt(cut)+1))
+				}
+			})
+		})
+	}
+}
 
 func TestInspectCountsByState(t *testing.T) {
 	t.Parallel()

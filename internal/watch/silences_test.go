@@ -10,29 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
-
-// shapes return the time until the next byte of a peer, in seconds: x is the same for all bytes of
-// a peer, and n is the number of the byte.
-var shapes = map[string]func(r *rand.Rand, x float64, n int) float64{
-	"regular":  func(_ *rand.Rand, x float64, _ int) float64 { return 5 + 40*x },
-	"jittered": func(r *rand.Rand, x float64, _ int) float64 { return (10 + 20*x) * (0.7 + 0.6*r.Float64()) },
-	"bursty": func(r *rand.Rand, _ float64, n int) float64 {
-		if n%10 > 0 {
-			return 0.2
-		}
-		return min(6*r.ExpFloat64(), 50)
-	},
-	"two classes": func(r *rand.Rand, x float64, _ int) float64 {
-		if x < 0.85 {
-			return 4 + r.Float64()
-		}
-		return 20 + 25*r.Float64()
-	},
-	"heavy tail": func(r *rand.Rand, _ float64, _ int) float64 { return min(math.Pow(r.Float64(), -1/1.5), 50) },
-}
 
 // serveShape serves peers of a shape for a quarter of an hour. Each twentieth peer is dead after
 // five minutes.
@@ -100,7 +81,7 @@ func (p *testPort) inspectSilences(t *testing.T) reap.Silences {
 
 func TestSilencesPredictWhatAnotherTimeoutCuts(t *testing.T) {
 	const peers = 1000
-	for name, next := range shapes {
+	for name, next := range testpeer.Shapes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seen := serveShape(t, peers, next, time.Minute, false)

@@ -42,10 +42,11 @@ type socket struct {
 
 // A conn is a connection under watch.
 type conn struct {
-	last    socket // its last sample with details
-	round   int    // of the last sample in which the kernel listed it
-	missing int    // samples since
-	ended   bool   // its end is recorded
+	last    socket    // its last sample with details
+	round   int       // of the last sample in which the kernel listed it
+	missing int       // samples since
+	ended   bool      // its end is recorded
+	closing time.Time // the server has closed it, and the event with the details may come
 	gaps    int
 	longest time.Duration
 }
@@ -148,6 +149,8 @@ func (t *tracker) observe(s socket) {
 		c.update(s)
 	case s.state == lastAck || c.last.state == closeWait:
 		t.end(c, s.at, peer)
+	case s.lastByte.IsZero() && c.closing.IsZero() && !t.lost && t.freed[s.cookie] == (socket{}):
+		c.closing = s.at // on a busy machine the kernel lists a socket before it sends the event
 	default:
 		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
 		if !s.lastByte.IsZero() {
@@ -254,10 +257,19 @@ func (c *conn) record(s socket) Connection {
 	}
 }
 
+// endClosing ends the connections whose event has not come until the last sample.
+func (t *tracker) endClosing() {
+	for _, c := range t.conns {
+		if !c.ended && !c.closing.IsZero() {
+			t.end(c, c.closing, server)
+		}
+	}
+}
+
 // open returns the connections that the last sample listed as open.
 func (t *tracker) open() (all []*conn) {
 	for _, c := range t.conns {
-		if !c.ended && c.missing == 0 {
+		if !c.ended && c.closing.IsZero() && c.missing == 0 {
 			all = append(all, c)
 		}
 	}

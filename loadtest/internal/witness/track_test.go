@@ -74,6 +74,24 @@ func TestEventAfterTheDump(t *testing.T) {
 	require.Empty(t, w.freed)
 }
 
+// TestEventAfterTheListOfClosedSockets has a kernel that lists a closed socket without its last byte
+// before it sends the event.
+func TestEventAfterTheListOfClosedSockets(t *testing.T) {
+	for _, comes := range []bool{true, false} {
+		w := newTracker()
+		w.sampleAt(1, 1, []socket{alive(1, 0.5)})
+		closed := socket{cookie: 1, remote: remote, state: timeWait, at: at(2)}
+		w.sampleAt(2, 1, []socket{closed})
+		require.Empty(t, w.open())
+		if comes {
+			w.sampleAt(3, 1, []socket{closed}, alive(1.9, 1.8))
+		}
+		new(Report).judge(w, 0)
+		require.Len(t, w.closes, 1)
+		require.Equal(t, comes, w.closes[0].Silent == 100*time.Millisecond, "%v", w.closes[0].Silent)
+	}
+}
+
 // TestFinWithoutAcknowledgment has a peer that has vanished: no event comes.
 func TestFinWithoutAcknowledgment(t *testing.T) {
 	w := newTracker()

@@ -103,7 +103,7 @@ func (q quotaCase) test(whole *testing.T, t testing.TB) {
 	assert.Less(t, late, living, "clients that were late themselves")
 	assert.Zero(t, cut, "living clients were closed, besides %d that were late themselves", late)
 	throttled, periods := group.throttled(t)
-	if throttled < periods/2 {
+	if throttled < periods*3/4 {
 		fair.Busy(t, "the server got less than its quota in %d of %d periods", periods-throttled, periods)
 	}
 	require.Equal(whole, dead, f.lost(living, living+dead), "dead clients that were closed in %v, without processor in %d of %d periods:\n%s",

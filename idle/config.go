@@ -152,10 +152,12 @@ type Config struct {
 // not count. Hard and Soft are for each connection; Redis has the same in
 // client-output-buffer-limit. Total is for all connections of the Reaper together.
 //
-// Hard counts bytes that the peer has had no time to take. A handler that writes one answer larger
-// than Hard closes the connection of an honest reader, unless the kernel takes the excess at once.
-// Set Hard above the largest output that a handler may leave waiting, including the answers to
-// requests that a client sends at once. WriteStallTimeout closes clients that take nothing.
+// One answer may be larger than Hard. If one call of OnTraffic or OnOpen adds more than Hard to a
+// connection with less, or other goroutines do between two checks, the peer gets time: it must take
+// Hard bytes in each ten seconds until no more than Hard waits. Meanwhile more than Hard on top of
+// it closes the connection at once, such as a second large answer. Times in which the server stood
+// still or the event loop was blocked do not count. So set Hard to what your slowest client takes
+// in ten seconds, above the answers to small requests that a client may send at once.
 //
 // Hard and Total are checked after each OnTraffic and OnOpen. For output that other goroutines
 // write, they are checked once a second, and Soft four times in SoftFor; while an event loop hears
@@ -167,7 +169,7 @@ type Config struct {
 // memory of its bytes, and more if a handler writes answers of a few bytes one by one, so a quarter
 // of the memory of the process is a good value. Package server sets it so.
 type OutputLimit struct {
-	Hard    int           // above it the connection is closed at once
+	Hard    int           // above it the connection is closed at once, unless one answer was larger
 	Soft    int           // above it the connection is closed after SoftFor
 	SoftFor time.Duration // required with Soft
 

@@ -169,31 +169,6 @@ func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
 	r.OnClose(other, nil)
 }
 
-func TestTheHardLimitIsCheckedAtOnce(t *testing.T) {
-	for _, when := range []string{"OnOpen", "OnTraffic"} {
-		e := newEcho()
-		over := func(c gnet.Conn) { c.(*scriptedConn).outbound = 100 }
-		e.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-			if when == "OnOpen" {
-				over(c)
-			}
-			return nil, gnet.None
-		}
-		e.traffic = func(c gnet.Conn) gnet.Action { over(c); return gnet.None }
-		r := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 99}, Reset: []Reason{}})
-		c := newScriptedConn(r.el, 1)
-		_, action := r.OnOpen(c)
-		if when == "OnTraffic" {
-			require.Equal(t, gnet.None, action)
-			c.buffered = 1
-			action = r.OnTraffic(c)
-		}
-		require.Equal(t, gnet.Close, action, "after %s", when)
-		r.OnClose(c, nil)
-		require.EqualValues(t, 1, r.Stats().Reaped[reap.OverLimit])
-	}
-}
-
 // TestALateDriverClosesNothingEarly opens a connection while the clock does not move. This happens
 // when the process is stopped or its processors are busy.
 func TestALateDriverClosesNothingEarly(t *testing.T) {

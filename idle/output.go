@@ -69,16 +69,24 @@ func (l *loop) hasLimitedOutput(c gnet.Conn) bool {
 	return l.outputs.hardLimit|l.outputs.totalLimit != 0 && c.OutboundBuffered() > 0
 }
 
-// checkOutput checks the output that waits for a connection after a call of the handler. It returns
-// the Action of that call, or one that closes the connection.
-func (l *loop) checkOutput(c gnet.Conn, action gnet.Action) gnet.Action {
+// of returns how much output of a connection waits, if that is limited by Hard.
+func (o *outputs) of(c gnet.Conn) int {
+	if o.hardLimit == 0 {
+		return 0
+	}
+	return c.OutboundBuffered()
+}
+
+// checkOutput checks the output that waits for a connection after a call of the handler, and knows
+// what waited before. It returns the Action of that call, or one that closes the connection.
+func (l *loop) checkOutput(c gnet.Conn, before int, action gnet.Action) gnet.Action {
 	_, id, s := l.find(c)
 	if action != gnet.None || !l.IsJudged(id, s) {
 		return action
 	}
 	n, hard := c.OutboundBuffered(), l.outputs.hardLimit
 	l.outputs.set(id, n)
-	if hard == 0 || n <= hard {
+	if hard == 0 || n <= hard || l.AllowOutput(id, before, n, hard) {
 		return l.shedOutput(c)
 	}
 	if l.HasEnded(id, s) { // gnet will report it

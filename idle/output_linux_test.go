@@ -14,11 +14,14 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
+	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -99,12 +102,47 @@ func TestOverLimit(t *testing.T) {
 	})
 	c := dial(t, s.addr)
 	send(t, c, "x")
-	reason := s.requireReaped(t, time.Now(), 0, reap.OverLimit)
+	reason := s.requireReaped(t, time.Now(), verdict.LargeFor, reap.OverLimit)
 	require.Equal(t, 1<<20, reason.LimitBytes)
 	require.Greater(t, reason.Bytes, 1<<20)
 	requireReset(t, c)
 	flushLog(s.reaper)
 	require.Contains(t, log.String(), fmt.Sprintf("bytes=%d bytes-limit=%d\n", reason.Bytes, 1<<20))
+}
+
+// TestAReaderOfOneLargeAnswerIsNotCutOff has readers at full speed and at 10 Mbit/s. The limit is
+// 1 MiB.
+func TestAReaderOfOneLargeAnswerIsNotCutOff(t *testing.T) {
+	t.Parallel()
+	// The sizes are in MiB, by bytes per second. 0 is full speed.
+	readers, sizes := 3, map[int][]int{0: {8, 64}, 10e6 / 8: {16}}
+	if needs.IsLong() {
+		readers, sizes = 20, map[int][]int{0: {1, 8, 64}, 10e6 / 8: {1, 8, 64}}
+	}
+	for rate, all := range sizes {
+		for _, size := range all {
+			t.Run(fmt.Sprintf("%d MiB at %d", size, rate), func(t *testing.T) {
+				s := newSite(t, Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, func(s *site) { s.open = flood(size << 20) })
+				var reading sync.WaitGroup
+				for range readers {
+					c := dial(t, s.addr)
+					reading.Go(func() {
+						for n, began := 0, time.Now(); n < size<<20; {
+							if rate > 0 {
+								time.Sleep(time.Until(began.Add(time.Duration(n) * time.Second / time.Duration(rate))))
+							}
+							read, err := io.CopyN(io.Discard, c, 1<<15)
+							if n += int(read); !assert.NoError(t, err, "after %d bytes", n) {
+								return
+							}
+						}
+					})
+				}
+				reading.Wait()
+				require.Empty(t, s.reasons())
+			})
+		}
+	}
 }
 
 // TestAPeerThatKeepsSendingIsOverTheLimitAsWell has a peer that sends continuously and reads

@@ -62,7 +62,7 @@ func TestOutputThatAnotherGoroutineWritesIsFound(t *testing.T) {
 		output        int
 		within, quiet time.Duration
 	}{
-		"hard limit":    {Config{OutputLimit: OutputLimit{Hard: 1000}}, 1001, time.Second, 8 * time.Second},
+		"hard limit":    {Config{OutputLimit: OutputLimit{Hard: 1000}}, 1001, time.Second + verdict.LargeFor, 8*time.Second + verdict.LargeFor},
 		"soft limit":    {Config{OutputLimit: OutputLimit{Soft: 1000, SoftFor: limit}}, 1001, limit + limit/4, 2 * limit},
 		"write stall":   {Config{WriteStallTimeout: limit}, 1, limit + limit/4, 2 * limit},
 		"in the kernel": {Config{WriteStallTimeout: limit}, 0, 2*limit + limit/4, 3 * limit},
@@ -106,7 +106,7 @@ func TestALoopThatHearsSomethingIsCheckedSoon(t *testing.T) {
 	s.pass(t, time.Minute+100*time.Millisecond) // a quiet sweep was at 56 s, the next would be at 64 s
 	conns[0].outbound = 1001
 	s.receive(conns[1])
-	s.pass(t, time.Second+2*s.watch.Clock.Tick())
+	s.pass(t, time.Second+verdict.LargeFor+2*s.watch.Clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
@@ -133,7 +133,7 @@ func TestASweepThatNeedsSeveralTasksGoesOn(t *testing.T) {
 	s.pass(t, time.Minute)
 	s.cost = 20 * time.Microsecond // per reading of the clock, which happens once for 64 connections
 	conns[len(conns)-1].outbound = 1001
-	s.pass(t, 8*time.Second+10*s.watch.Clock.Tick())
+	s.pass(t, 8*time.Second+verdict.LargeFor+10*s.watch.Clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Closed)
 }
 
@@ -207,6 +207,66 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 	}
 	require.EqualValues(t, 1, s.Stats().Reaped[reap.OverLimit])
 	s.OnClose(ended, nil)
+}
+
+// TestALargeAnswerGetsTime has a limit of 1,000 bytes. Each step takes a second: the handler adds
+// bytes, and then some leave the buffer of the loop, or are taken by the peer from the kernel's.
+func TestALargeAnswerGetsTime(t *testing.T) {
+	type step struct{ adds, leave, taken int }
+	wait := make([]step, verdict.LargeFor/time.Second-1)
+	for name, tc := range map[string]struct {
+		inOnOpen int
+		steps    []step
+		closed   bool
+	}{
+		"small parts":                               {0, []step{{adds: 500}, {adds: 500}, {adds: 1}}, true},
+		"a large one is never taken":                {0, append([]step{{adds: 5000}}, append(wait, step{}, step{})...), true},
+		"nor one of OnOpen":                         {5000, append(wait, step{}, step{}), true},
+		"it has time":                               {0, append([]step{{adds: 5000}}, wait...), false},
+		"a small part after a large":                {0, []step{{adds: 5000}, {adds: 1000}}, false},
+		"many small parts after it":                 {0, []step{{adds: 5000}, {adds: 1000}, {adds: 1}}, true},
+		"small parts after one of others":           {0, []step{{leave: -5000}, {adds: 1000}}, false},
+		"a second large one":                        {0, []step{{adds: 5000}, {adds: 5000}}, true},
+		"a second one when it is taken":             {0, []step{{adds: 5000}, {leave: 4000}, {adds: 5000}}, false},
+		"some may be added as it leaves":            {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1000}}, false},
+		"no more than that":                         {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1001}}, true},
+		"the kernel takes it, and the peer nothing": {0, append([]step{{adds: 5000, leave: 3000}}, append(wait, step{}, step{})...), true},
+		"the peer takes enough":                     {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 1000}), wait...), false},
+		"the peer takes less":                       {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 999}), step{}, step{}), true},
+	} {
+		for _, dated := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/dated=%v", name, dated), func(t *testing.T) {
+				e, adds := newEcho(), tc.inOnOpen
+				e.open = func(c gnet.Conn) ([]byte, gnet.Action) { c.(*scriptedConn).outbound = adds; return nil, gnet.None }
+				e.traffic = func(c gnet.Conn) gnet.Action {
+					c.(*scriptedConn).outbound += adds
+					return gnet.None
+				}
+				s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
+				s.answer = verdict.Evidence{Dated: dated, Received: 1, Acked: 1, Queued: 5000}
+				c := s.open(1)[0]
+				for _, st := range tc.steps {
+					if adds = st.adds; adds > 0 {
+						s.receive(c)
+					}
+					c.outbound -= st.leave
+					s.answer.Queued += st.leave - st.taken
+					s.answer.Acked += uint64(st.taken)
+					s.pass(t, time.Second)
+				}
+				reaped := s.Stats().Reaped[reap.OverLimit]
+				require.Equal(t, tc.closed, reaped == 1)
+				if !tc.closed {
+					s.OnClose(c, nil)
+				}
+				adds = 0
+				next := s.open(1)[0] // in the same place
+				next.outbound, adds = 900, 200
+				s.receive(next)
+				require.Equal(t, reaped+1, s.Stats().Reaped[reap.OverLimit], "the time was given back")
+			})
+		}
+	}
 }
 
 // A totalSite is a handSite with a limit of 1600 bytes for all connections, on two loops. The

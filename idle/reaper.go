@@ -130,7 +130,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		record.Heard = r.watch.Clock.Stamp().Short()
 		s.State.Open(l.clock, l.LimitsOf(s).Rate, r.watch.Clock.Elapsed())
 		if l.hasLimitedOutput(own) {
-			action = l.checkOutput(own, action)
+			action = l.checkOutput(own, 0, action)
 		}
 	}
 	return out, action
@@ -191,6 +191,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 			}
 		}
 	}
+	waited := l.outputs.of(own)
 	action := r.next.OnTraffic(c)
 	now := r.watch.Clock.Stamp()
 	l.noteStall(entered, now)
@@ -218,7 +219,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	l.noteLeftover(record, own, c.InboundBuffered())
 	if l.hasLimitedOutput(own) {
-		action = l.checkOutput(own, action)
+		action = l.checkOutput(own, waited, action)
 	}
 	return action
 }

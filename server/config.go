@@ -56,7 +56,7 @@ type Config struct {
 	//
 	// If Idle.OutputLimit.Total is zero, it is what [OutputTotal] returns, so that clients that
 	// read no answers do not fill the memory. If negative, there is no such limit.
-	// Idle.OutputLimit.Hard stays as it is, because only the caller knows the largest answer: set
+	// Idle.OutputLimit.Hard stays as it is, because only the caller knows the slowest client: set
 	// it, so that one client cannot use up the total of all.
 	Idle idle.Config
 

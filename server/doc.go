@@ -54,8 +54,8 @@
 //
 // Clients that send requests and read no answers would fill the memory. So all output that waits
 // is limited to a share of the memory (OutputLimit.Total of package idle). Above it, the
-// connections with the most output are reset. Set OutputLimit.Hard as well, above your largest
-// answer.
+// connections with the most output are reset. Set OutputLimit.Hard as well, to what your slowest
+// client takes in ten seconds.
 //
 // Config.Sources bounds the connections of one network, and Config.AcceptRate the new connections
 // of all. Config.PressureTimeout shortens idle timeouts before the limits are reached.

@@ -60,7 +60,7 @@ var advice = map[string]struct{ value, note string }{
 	"FirstByteTimeout":       {"5 to 30 s", "no byte comes: port scanners, health checks. Off if the server speaks first"},
 	"HandshakeTimeout":       {"10 s", "the login takes longer; bytes do not extend it. Call `conn.Ready()` at its end"},
 	"WriteStallTimeout":      {"30 s or more", "the peer takes none of its output, a *stall*. Slow radio links look like that below 30 s"},
-	"OutputLimit.Hard":       {"1 MiB, above the largest answer", "more output waits: [memory](run.md#memory-in-one-formula)"},
+	"OutputLimit.Hard":       {"1 MiB, what the slowest client reads in ten seconds", "more output waits: [memory](run.md#memory-in-one-formula)"},
 	"OutputLimit.Soft":       {"a quarter of it, `SoftFor` 30 s", "the same for longer than `SoftFor`"},
 	"OutputLimit.Total":      {"package server sets it", "the output of all together is larger: the largest are reset"},
 	"MinRate.BytesPerSecond": {"100", "a message comes byte by byte (slowloris). Call `conn.BeginMessage()` and `conn.EndMessage()`"},

@@ -38,7 +38,7 @@ var Idle = Table{
 		Reason: reap.WriteStall,
 		Help:   "reset a connection when its peer takes none of its pending output for this `duration`"},
 	{Name: "output-limit", Field: "OutputLimit.Hard", Min: 1, Max: noMax, Limit: "Output.Hard", Reason: reap.OverLimit,
-		Help: "reset a connection when more `bytes` of output are pending"},
+		Help: "reset a connection when more `bytes` of output are pending, or its peer takes fewer of one larger answer in 10s"},
 	{Name: "output-soft-limit", Field: "OutputLimit.Soft", Min: 1, Max: noMax, Limit: "Output.Soft",
 		Needs: "OutputLimit.SoftFor", Reason: reap.OverLimit,
 		Help: "reset a connection when more `bytes` of output are pending for longer than output-soft-for"},

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"math"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -132,6 +133,7 @@ func (lim *Limits) CheckOutput(f *Facts, ev *Evidence, counter *uint32, now mono
 		f.StalledSince = now
 	}
 	lim.checkSoft(f, now)
+	lim.checkLarge(f, ev, now)
 	return sent
 }
 
@@ -142,6 +144,28 @@ func (lim *Limits) checkSoft(f *Facts, now mono.Time) {
 	case f.OverSince == 0:
 		f.OverSince = now
 	}
+}
+
+// checkLarge updates what the peer has taken of a Large. Output above the hard limit is one from
+// its first check on: if it has come in small parts, the front end has not waited for a check.
+func (lim *Limits) checkLarge(f *Facts, ev *Evidence, now mono.Time) {
+	l, hard := &f.Large, lim.Output.Hard
+	taken := ev.Acked
+	if !ev.Dated { // less waits when the peer has taken some
+		taken = uint64(math.MaxInt - f.Output - max(ev.Queued, 0))
+	}
+	switch {
+	case hard == 0 || f.Output <= hard:
+		*l = Large{}
+		return
+	case l.Since == 0:
+		*l = Large{Since: now, Taken: taken, Most: f.Output + hard}
+	case l.Taken == 0:
+		l.Taken = taken
+	case taken >= l.Taken+uint64(hard):
+		l.Since, l.Taken = now, taken
+	}
+	l.Most = min(l.Most, f.Output+hard)
 }
 
 // CountReceived counts the bytes received in a window of Rate and begins the next window. The

@@ -43,6 +43,7 @@ type Facts struct {
 	Output       int       // bytes that wait in the buffer of the event loop
 	StalledSince mono.Time // output has waited since then, and the peer has read none of it
 	OverSince    mono.Time // output has been above the soft limit since then
+	Large        Large     // output above the hard limit that the peer gets time for
 
 	RatedSince mono.Time // the beginning of the window of Rate
 	Counting   bool      // the window has begun
@@ -55,6 +56,15 @@ type Facts struct {
 	EndedSince mono.Time // the peer had ended its side by then
 
 	Random float64 // in [0, 1), constant for the life of the connection
+}
+
+// A Large is output above the hard limit that has come at once, as one answer does. The peer cannot
+// have taken it yet, so it gets LargeFor for each part of it that is as large as the limit. The
+// zero Large is none.
+type Large struct {
+	Since mono.Time // the peer has not taken as many bytes as the limit since then
+	Taken uint64    // counts the bytes that it had taken then; 0 until the kernel was asked
+	Most  int       // no more may wait in the buffer of the event loop
 }
 
 // OutputWaits reports whether output waits for the peer.

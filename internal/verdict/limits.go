@@ -45,7 +45,7 @@ type Limits struct {
 
 // Output limits the bytes that wait in the buffer of a connection.
 type Output struct {
-	Hard    int           // bytes
+	Hard    int           // bytes; for a larger one, see [Large]
 	Soft    int           // bytes
 	SoftFor time.Duration // the time for which Soft may be exceeded
 	Total   int           // bytes of all connections; 0 or less if there is no limit
@@ -82,6 +82,8 @@ const (
 	// that hears nothing it is quietPoll.
 	hardPoll  = time.Second
 	quietPoll = 8 * time.Second
+	// LargeFor is the time in which the peer must take Hard bytes of a Large.
+	LargeFor = 10 * time.Second
 	// pollsPerLimit is the number of checks of output within the time that it may wait.
 	pollsPerLimit = 4
 	// holdPolls is the number of reviews of a held verdict within the limit.

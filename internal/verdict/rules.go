@@ -58,24 +58,27 @@ var rules = [LastDue + 1]rule{
 		swept:  true,
 	},
 	reap.OverLimit: {
-		limit:  func(lim *Limits) time.Duration { return lim.Output.SoftFor },
+		limit:  func(lim *Limits) time.Duration { return max(lim.Output.SoftFor, lim.largeFor()/MaxTimeouts) },
 		since:  func(f *Facts) mono.Time { return f.OverSince },
-		server: func(lim *Limits, f *Facts) bool { return !lim.overHard(f) },
+		server: func(lim *Limits, f *Facts) bool { return lim.hard(f).due > 0 },
 		loop:   true,
 		on:     func(lim *Limits) bool { return lim.Output.Hard > 0 || lim.Output.Soft > 0 },
 		deadline: func(lim *Limits, f *Facts) deadline {
-			if lim.overHard(f) {
-				return deadline{}
+			if hard := lim.hard(f); hard.due <= lim.soft(f).due {
+				return hard
 			}
-			return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
+			return lim.soft(f)
 		},
 		report: func(lim *Limits, f *Facts, _ Verdict, now mono.Time, p *Report) {
 			p.Bytes = f.Output
-			if lim.overHard(f) { // the check has just found it
-				p.Late, p.Least = 0, lim.Output.Hard
+			switch hard := lim.hard(f); {
+			case hard.due > lim.soft(f).due:
+				p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now.Sub(f.OverSince), lim.Output.Soft
 				return
+			case hard.due == 0: // the check has just found it
+				p.Late = 0
 			}
-			p.Limit, p.Lasted, p.Least = lim.Output.SoftFor, now.Sub(f.OverSince), lim.Output.Soft
+			p.Least = lim.Output.Hard
 		},
 	},
 	reap.BelowMinRate: {
@@ -207,8 +210,27 @@ func (lim *Limits) PollKernel(sweeps bool) (every time.Duration) {
 	return every
 }
 
-func (lim *Limits) overHard(f *Facts) bool {
-	return lim.Output.Hard > 0 && f.Output > lim.Output.Hard
+// hard returns the deadline of the hard limit, 0 if more output waits than is allowed at all.
+func (lim *Limits) hard(f *Facts) deadline {
+	switch {
+	case lim.Output.Hard == 0 || f.Output <= lim.Output.Hard:
+		return none
+	case f.Output > f.Large.Most:
+		return deadline{}
+	}
+	return after(f.Large.Since, LargeFor, true)
+}
+
+func (lim *Limits) soft(f *Facts) deadline {
+	return after(f.OverSince, lim.Output.SoftFor, f.OverSince != 0)
+}
+
+// largeFor returns LargeFor with a hard limit. Outages are remembered for MaxTimeouts limits.
+func (lim *Limits) largeFor() time.Duration {
+	if lim.Output.Hard == 0 {
+		return 0
+	}
+	return LargeFor
 }
 
 func (lim *Limits) idle(r Reason, f *Facts) deadline {

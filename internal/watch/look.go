@@ -179,6 +179,12 @@ func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 		s.early[id] = ev.Early
 	}
 	heard := c.State.Learn(s.clock, r, &s.LimitsOf(c).Limits, f, ev, now)
+	if f.Large != s.large[id] {
+		s.large[id] = f.Large
+		if f.Large == (verdict.Large{}) {
+			delete(s.large, id)
+		}
+	}
 	if heard && seemsDead {
 		s.Counters.SavedByKernel++
 	}

@@ -373,7 +373,7 @@ func (w *World) chooseLimit(s *Settings, which int) {
 	switch which - len(timeouts) {
 	case 0:
 		s.OutputLimit = verdict.Output{Soft: 10000, SoftFor: w.Limit()}
-		s.OutputLimit.Hard = []int{30000, 0}[w.Rand.IntN(2)]
+		s.OutputLimit.Hard = []int{15000, 0}[w.Rand.IntN(2)]
 	case 1:
 		s.MinRate = verdict.Rate{BytesPerSecond: 1 + w.Rand.IntN(100), Window: w.Limit(), Always: w.One(2)}
 		if w.One(2) {

@@ -100,6 +100,9 @@ func (l *Life) earlyOther(e *reap.Error) string {
 		return l.earlyTotal(e)
 	}
 	limit := t.set.OutputLimit.Hard
+	if t.large != 0 && t.outbound > limit && t.outbound <= t.least+limit {
+		return l.notBefore(k, l.earliestWithLoop(t.large, verdict.LargeFor))
+	}
 	return When(t.outbound <= limit, fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit))
 }
 

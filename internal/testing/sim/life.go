@@ -27,6 +27,7 @@ type Truth struct {
 	soft      time.Duration // the loop buffers more than the soft limit since then, or 0
 	softFrom  time.Duration // the same, ignoring dips that are too short to be seen
 	dip       time.Duration // start of the last dip
+	large     time.Duration // one write has added more than the hard limit then, and more waits; or 0
 	message   time.Duration // a message is open since then, 0 if none is open
 	finished  time.Duration // the FIN of the peer has arrived; 0 if none has
 	lastPing  time.Duration
@@ -35,6 +36,8 @@ type Truth struct {
 	holds     int
 	outbound  int  // output in the buffer of the server
 	seen      int  // outbound when a handler returned last, or less
+	buffered  int  // the same as outbound, at its last change
+	least     int  // of buffered since large
 	open      int  // connections of the server
 	resent    bool // bytes in flight were retransmitted, at the last question
 	own       *Timeouts
@@ -244,6 +247,13 @@ func (l *Life) Buffers(n int) {
 		l.w.watchOutput()
 	}
 	t.changed = l.w.Now
+	switch grown := n - t.buffered; {
+	case limit.Hard == 0 || n <= limit.Hard:
+		t.large = 0
+	case grown >= n-limit.Hard: // no more than the limit waited before
+		t.large, t.least = When(grown > limit.Hard, l.w.Now), n
+	}
+	t.least, t.buffered = min(t.least, n), n
 	above := limit.Soft > 0 && n > limit.Soft
 	switch unseen := limit.SoftFor/4 + 3*l.w.Set.Tick; {
 	case above && t.soft == 0:

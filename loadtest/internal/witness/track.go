@@ -257,7 +257,7 @@ func (c *conn) record(s socket) Connection {
 	}
 }
 
-// endClosing ends the connections whose event has not come until the last sample.
+// endClosing ends the connections of which no event has come until the last sample.
 func (t *tracker) endClosing() {
 	for _, c := range t.conns {
 		if !c.ended && !c.closing.IsZero() {

@@ -74,8 +74,8 @@ func TestEventAfterTheDump(t *testing.T) {
 	require.Empty(t, w.freed)
 }
 
-// TestEventAfterTheListOfClosedSockets has a kernel that lists a closed socket without its last byte
-// before it sends the event.
+// TestEventAfterTheListOfClosedSockets has a kernel that lists a closed socket without its last
+// byte before it sends the event.
 func TestEventAfterTheListOfClosedSockets(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		w := newTracker()

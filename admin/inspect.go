@@ -29,7 +29,7 @@ func (i inspector) connections(ctx context.Context, by string, n int) ([]connect
 		list = append(list, connection{
 			ID: c.ID, Remote: addrText(c.Remote), State: c.State,
 			Age: c.Age.Seconds(), ReadIdle: c.ReadIdle.Seconds(), WriteIdle: c.WriteIdle.Seconds(), Due: c.Due.Seconds(),
-			Received: c.Received, Sent: c.Sent, Output: c.Output, Missed: c.Missed,
+			Received: c.Received, Sent: c.Sent, Output: c.Output, Writable: !c.Unwritable, Missed: c.Missed,
 		})
 	}
 	return list, err
@@ -91,6 +91,7 @@ type connection struct {
 	Received  uint64      `json:"received_bytes"`
 	Sent      uint64      `json:"sent_bytes"`
 	Output    int         `json:"output_bytes"`
+	Writable  bool        `json:"writable"`
 	Missed    int         `json:"missed_heartbeats"`
 }
 

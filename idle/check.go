@@ -19,6 +19,7 @@ var form = watch.Form{
 func (cfg *Config) check(tick time.Duration, _ *Config) (watch.Config, error) {
 	checked, err := form.Check(cfg, tick, func(refuse configtable.Refuse) {
 		cfg.OutputLimit.check(refuse)
+		cfg.OutputMarks.check(refuse)
 		const interval = configtable.Field("Heartbeat.Interval")
 		// A Ping without Interval is refused already.
 		if h := &cfg.Heartbeat; h.Interval == 0 && h.IsPong != nil && h.Ping == nil {

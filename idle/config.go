@@ -61,6 +61,9 @@ type Config struct {
 	// OutputLimit bounds the output that waits because the peer does not take it.
 	OutputLimit OutputLimit
 
+	// OutputMarks tell producers to stop and to go on, so that no output grows without bound.
+	OutputMarks OutputMarks
+
 	// MinRate bounds how slowly a message may come in, see [Conn.BeginMessage]. It needs the
 	// counters of Linux and TCP; elsewhere it does nothing. If MinRate.Window is zero, it is 5s.
 	MinRate MinRate

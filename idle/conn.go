@@ -131,6 +131,7 @@ func (c Conn) Exempt(on bool) {
 	c.change(func(l *loop, id uint32, s *conn) {
 		l.Exempt(id, s, on)
 		l.noteOutput(id, s)
+		marker{l}.compare(id, s)
 	})
 }
 
@@ -179,6 +180,7 @@ func (c Conn) addTimer(d, every time.Duration, f func(gnet.Conn)) (stop func() b
 	timer := l.timers.Add(s, due, min(every, configtable.TenYears), func() {
 		if l.Ends.Of(c.id) == nil {
 			f(l.layers.outer(s))
+			c.Writable() // f may have written
 		}
 	})
 	l.plan()

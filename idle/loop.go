@@ -66,6 +66,8 @@ func (l *loop) find(c gnet.Conn) (r *conntable.Record, id uint32, s *conn) {
 func (l *loop) drop(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
+	l.outputs.marks.keep(id, false, l.clock)
+	marker{l}.setWritable(s, true)
 	delete(l.layers, s)
 	l.CountClosed(id, s)
 	l.Remove(id, s)
@@ -147,7 +149,7 @@ func (l *loop) nextDue() mono.Time {
 	if l.outputs.isSweeping() {
 		return 0
 	}
-	return min(l.nextLook(), l.outputs.due, l.Groups.Due())
+	return min(l.nextLook(), l.outputs.due, l.outputs.marks.due, l.Groups.Due())
 }
 
 // plan makes sure that a task comes in time for the next look.

@@ -44,6 +44,9 @@ func (l *loop) sweepStep(end uint32) {
 		if waits || l.outputs.waiting.has(id) {
 			l.noteOutput(id, s)
 		}
+		if waits {
+			marker{l}.expectOutput(id)
+		}
 		if waits || w.asks(id) {
 			l.sweepOne(id, s)
 		}
@@ -53,7 +56,7 @@ func (l *loop) sweepStep(end uint32) {
 // sweepOne starts the polls of a connection if output waits. The kernel may hold output that has
 // left the buffer of the event loop.
 func (l *loop) sweepOne(id uint32, s *conn) {
-	if s.Judged() && !s.Polled() && (s.Front.OutboundBuffered() > 0 || l.kernel.holdsOutput(s.Front.Fd())) {
+	if l.outputs.sweep.polls && s.Judged() && !s.Polled() && (s.Front.OutboundBuffered() > 0 || l.kernel.holdsOutput(s.Front.Fd())) {
 		l.Poll(id, s)
 		l.plan()
 	}
@@ -63,10 +66,11 @@ func (l *loop) sweepOne(id uint32, s *conn) {
 // closed.
 const outputSteps = 256
 
-// hasLimitedOutput reports whether output of a connection waits, and is limited by Hard or Total.
+// hasLimitedOutput reports whether output of a connection waits, and is limited by Hard or Total,
+// or has marks.
 // It is small, to be inlined into the path of a message.
 func (l *loop) hasLimitedOutput(c gnet.Conn) bool {
-	return l.outputs.hardLimit|l.outputs.totalLimit != 0 && c.OutboundBuffered() > 0
+	return l.outputs.hardLimit|l.outputs.totalLimit|l.outputs.marks.high != 0 && c.OutboundBuffered() > 0
 }
 
 // of returns how much output of a connection waits, if that is limited by Hard.

@@ -126,11 +126,14 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	out, action := r.next.OnOpen(c)
 	l.noteStall(entered, r.watch.Clock.Stamp())
 	// A slow OnOpen does not count against the peer.
-	if record, _, s := l.find(own); record != nil {
+	if record, id, s := l.find(own); record != nil {
 		record.Heard = r.watch.Clock.Stamp().Short()
 		s.State.Open(l.clock, l.LimitsOf(s).Rate, r.watch.Clock.Elapsed())
 		if l.hasLimitedOutput(own) {
-			action = l.checkOutput(own, 0, action)
+			action = marker{l}.checkReturned(own, 0, action)
+		}
+		if len(out) > 0 { // gnet writes it after the call
+			marker{l}.expectOutput(id)
 		}
 	}
 	return out, action
@@ -219,7 +222,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	l.noteLeftover(record, own, c.InboundBuffered())
 	if l.hasLimitedOutput(own) {
-		action = l.checkOutput(own, waited, action)
+		action = marker{l}.checkReturned(own, waited, action)
 	}
 	return action
 }

@@ -17,6 +17,7 @@ type outputs struct {
 	totalLimit int           // OutputLimit.Total, 0 if there is none
 	waiting    outputHeap    // of the connections, as last seen; empty without totalLimit
 	ownStall   time.Duration // the shortest WriteStallTimeout that SetLimits has given, 0 if none
+	marks      marks
 
 	// Immutable.
 	all             *atomic.Int64               // bytes that wait for all loops
@@ -39,6 +40,7 @@ func (o *outputs) set(id uint32, n int) {
 
 func (o *outputs) follow(set *watch.Settings, now mono.Time) {
 	limit := set.Front.(*Config).OutputLimit
+	o.marks.follow(set.Front.(*Config).OutputMarks)
 	o.hardLimit, o.totalLimit = limit.Hard, max(limit.Total, 0)
 	if o.totalLimit == 0 {
 		o.all.Add(-int64(o.waiting.sum))
@@ -52,7 +54,7 @@ func (o *outputs) follow(set *watch.Settings, now mono.Time) {
 func (o *outputs) followLimits(set *watch.Settings, now mono.Time) {
 	lim := set.Common.Limits
 	lim.Stall = verdict.Shorter(lim.Stall, o.ownStall)
-	o.sweep.follow(&lim, now)
+	o.sweep.follow(&lim, o.marks.high > 0, now)
 }
 
 // addStall says that a connection has a WriteStallTimeout of its own.
@@ -112,6 +114,7 @@ type sweep struct {
 	began     mono.Stamp    // stamp of the last sweep
 	beganAt   mono.Time     // when the last sweep began
 	quiet     bool          // no peer was heard between the last two sweeps
+	polls     bool          // output is limited
 	every     time.Duration // between two sweeps
 	seldom    time.Duration // between two sweeps of a loop that hears nothing
 	stall     time.Duration // the shortest WriteStallTimeout, which has stallPhases phases
@@ -126,12 +129,19 @@ const (
 	// stallPhases is the number of phases of WriteStallTimeout. The id of a connection selects the
 	// phase in which the kernel is asked about it.
 	stallPhases = 32 // power of two
+	// markSweep is the interval of sweeps with OutputMarks, also while a loop hears nothing.
+	markSweep = time.Second
 )
 
 func (w *sweep) isSweeping() bool { return w.next != w.end }
 
-func (w *sweep) follow(lim *verdict.Limits, now mono.Time) {
-	if w.every, w.seldom = lim.PollOutput(), lim.PollQuiet(); w.every == 0 {
+func (w *sweep) follow(lim *verdict.Limits, marked bool, now mono.Time) {
+	w.every, w.seldom = lim.PollOutput(), lim.PollQuiet()
+	if w.polls = w.every > 0; marked {
+		least := max(markSweep, lim.Tick)
+		w.every, w.seldom = verdict.Shorter(w.every, least), verdict.Shorter(w.seldom, least)
+	}
+	if w.every == 0 {
 		*w = sweep{due: never}
 		return
 	}

@@ -65,7 +65,9 @@ func (l *loop) run(context.Context) error {
 		l.AdaptSome(adaptStep)
 	}
 	groups := l.stepGroups(half)
-	sweeps := l.sweepOutput(func() bool { return l.stop != nil || l.clock.Elapsed() >= half })
+	spentHalf := func() bool { return l.stop != nil || l.clock.Elapsed() >= half }
+	sweeps := l.sweepOutput(spentHalf)
+	compares := marker{l}.compareAll(spentHalf)
 	l.shedOutput(nil)
 	l.shed(spent)
 	more := l.advance(spent)
@@ -76,7 +78,7 @@ func (l *loop) run(context.Context) error {
 	l.noteStall(entered, l.clock.Stamp())
 	l.publish(l.clock.Stamp())
 	l.task.setDue(l.nextDue())
-	more = more || sweeps || groups || !l.IsAdapted() || l.outputs.mustShed()
+	more = more || sweeps || compares || groups || !l.IsAdapted() || l.outputs.mustShed()
 	l.Outages.Ran(l.clock.Elapsed())
 	if !more {
 		l.task.version.Store(l.Set.Version)

@@ -64,6 +64,8 @@ var (
 		"Largest delay of the clock of the wheels in the last 10 to 20 seconds.")
 	output = prom.Desc("pending_output_bytes",
 		"Bytes of output that wait in the buffers of all connections; 0 without a limit of all output.")
+	unwritable = prom.Desc("unwritable_connections",
+		"Connections that are not writable: their output has passed the high mark and not fallen to the low mark.")
 	cuts = prom.Desc("timeout_cut_connections",
 		"Living connections that this part of the read timeout would have cut; absent if not enough is known.", "part")
 	build = prom.Desc("build_info", "Always 1; the labels are the versions that the program was built with.",
@@ -90,7 +92,7 @@ func NewCollector(r reap.Reaper) *Collector {
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		connections, limit, opened, closed, observed, prom.RejectedDesc, reads, events, pings, missed, saved,
-		putOff, outages, outageTime, holds, groupHolds, groupsHeld, holding, lateness, entries, backlog, behind, lag, output, cuts, build,
+		putOff, outages, outageTime, holds, groupHolds, groupsHeld, holding, lateness, entries, backlog, behind, lag, output, unwritable, cuts, build,
 	} {
 		ch <- d
 	}
@@ -143,6 +145,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(behind, s.Behind.Seconds())
 	gauge(lag, s.DriverLag.Seconds())
 	gauge(output, float64(s.PendingOutput))
+	gauge(unwritable, float64(s.Unwritable))
 	for _, part := range []float64{0.5, 0.75, 1} {
 		if t := in.silences.Try(time.Duration(part * float64(in.silences.Timeout))); t.Known {
 			gauge(cuts, t.Cut, fmt.Sprint(part))

@@ -46,6 +46,8 @@ type ConnInfo struct {
 	Received  uint64        // bytes that came in; Linux and TCP only
 	Sent      uint64        // bytes that the peer has acknowledged; Linux and TCP only
 	Output    int           // bytes that wait for the peer, in gnet and, if known, in the kernel
+	// Unwritable is true after Config.OutputMarks.OnWritable got false, until it gets true.
+	Unwritable bool
 	// State is "exempt" after Conn.Exempt, "observed" if ObserveOnly has spared the connection,
 	// "leaving" after MaxAge, "held" after Conn.Hold, "stalled" while output waits (with limits of
 	// output only), "handshake" until Conn.Ready (with HandshakeTimeout only), and "open"

@@ -27,6 +27,7 @@ type Stats struct {
 	Entries         int           // entries in the wheels
 	Updates         uint64        // calls of Update that changed the Config
 	PendingOutput   int           // bytes in gnet's buffers, as last seen; 0 without OutputLimit.Total
+	Unwritable      int           // of Connections, not writable by OutputMarks; gnet only
 
 	// PutOff counts the judgements that an outage has put off: a deadline had passed, but the
 	// server could not have heard the peer. A connection may be judged several times.

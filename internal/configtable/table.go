@@ -48,6 +48,11 @@ var Idle = Table{
 		Zero: "a share of the memory with package server, otherwise none", Negative: "none", Min: 1, Max: noMax,
 		Limit: "Output.Total", Reason: reap.OverLimit,
 		Help: "reset the connections with the most pending output when more `bytes` of it are pending for all together"},
+	{Name: "output-high-mark", Field: "OutputMarks.High", Min: 1, Max: noMax,
+		Help: "tell the server to stop writing to a connection when more `bytes` of output are pending"},
+	{Name: "output-low-mark", Field: "OutputMarks.Low", Zero: "half of output-high-mark", Min: 1, Max: noMax,
+		Needs: "OutputMarks.High",
+		Help:  "tell the server to go on when the `bytes` of pending output have fallen to this"},
 	{Name: "min-rate", Field: "MinRate.BytesPerSecond", Min: 1, Max: noMax, Limit: "Rate.BytesPerSecond",
 		Reason: reap.BelowMinRate, Help: "close a connection when an open message arrives at fewer `bytes` per second"},
 	{Name: "min-rate-window", Field: "MinRate.Window", Ticks: true, Limit: "Rate.Window",
@@ -95,7 +100,7 @@ var Idle = Table{
 
 // Net is the table of idlenet.Config: that of idle.Config without what needs an event loop.
 var Net = slices.Concat(
-	Idle.filter(false, "OutputLimit", "ReconnectSpread", "MaxConnections"),
+	Idle.filter(false, "OutputLimit", "OutputMarks", "ReconnectSpread", "MaxConnections"),
 	Table{
 		{Name: "max-connections", Field: "MaxConnections", Zero: "any number", Min: 1, Max: math.MaxInt32,
 			Reason: reap.Shed,

@@ -45,11 +45,12 @@ type State struct {
 type Flags uint8
 
 const (
-	undated  Flags = 1 << iota // the kernel does not report when bytes were sent
-	Exempt                     // out of all limits
-	Leaving                    // the goodbye for the maximum age was sent
-	Observed                   // spared although a limit was exceeded
-	noPings                    // the protocol has no room for a ping
+	undated    Flags = 1 << iota // the kernel does not report when bytes were sent
+	Exempt                       // out of all limits
+	Leaving                      // the goodbye for the maximum age was sent
+	Observed                     // spared although a limit was exceeded
+	noPings                      // the protocol has no room for a ping
+	Unwritable                   // output has passed the high mark, and not fallen to the low one
 )
 
 // Is reports whether one of some flags is set.
@@ -104,6 +105,9 @@ func (s *State) Release() (last bool) {
 // AllowPings says whether the protocol has room for a ping, as it has at first. Otherwise no
 // heartbeat applies.
 func (s *State) AllowPings(on bool) { s.set(noPings, !on) }
+
+// SetWritable says whether producers may write.
+func (s *State) SetWritable(on bool) { s.set(Unwritable, !on) }
 
 // Spare sets or clears Exempt or Observed. The output of such a connection is not checked, so what
 // is known of it may not hold any more.

@@ -109,6 +109,7 @@ func (c *Counters) Add(o *Counters) {
 	c.Refused += o.Refused
 	c.PutOff += o.PutOff
 	c.Entries += o.Entries
+	c.Unwritable += o.Unwritable
 	c.Behind = max(c.Behind, o.Behind)
 	c.Events.Add(&o.Events)
 	c.Reaped.Add(&o.Reaped)

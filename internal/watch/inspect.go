@@ -123,6 +123,7 @@ func inspect[C any](i *Inspector, s *Shard[C], id uint32, c *Conn[C]) {
 		info := reap.ConnInfo{
 			State: state, Age: max(i.now.Sub(f.Opened.To), 0), ReadIdle: max(i.now.Sub(f.Heard.To), 0),
 			WriteIdle: max(i.now.Sub(f.Wrote.To), 0), Missed: f.Missed, Due: max(mono.Time(due).Sub(i.now), 0),
+			Unwritable: c.Is(connstate.Unwritable),
 		}
 		list(i, s, info, id, c)
 	}

@@ -23,6 +23,7 @@ func TestConnectionsWithoutOutputNeedNoQuestions(t *testing.T) {
 	}{
 		"hard limit":  {Config{OutputLimit: OutputLimit{Hard: 1 << 20}}, 0},
 		"soft limit":  {Config{OutputLimit: OutputLimit{Soft: 1 << 20, SoftFor: 2 * time.Second}}, 0},
+		"marks":       {Config{MaxAge: 1000 * time.Hour, OutputMarks: OutputMarks{High: 1, OnWritable: func(gnet.Conn, bool) {}}}, 0},
 		"write stall": {Config{WriteStallTimeout: stall}, n * int(time.Hour/stall)},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,7 @@
 //	FirstByteTimeout,            the peer connects and sends nothing, or never finishes its
 //	HandshakeTimeout             login (HAProxy)
 //	WriteStallTimeout,           the peer takes no output, and the memory of the server fills
-//	OutputLimit                  (Envoy, Redis)
+//	OutputLimit                  (Envoy, Redis); OutputMarks make the server wait instead
 //	MinRate                      the peer sends a message byte by byte: slowloris (Kestrel)
 //	Heartbeat                    the peer does not answer pings (NATS)
 //	MaxAge                       the connection is old (gRPC)

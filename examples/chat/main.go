@@ -4,8 +4,8 @@
 //	go -C examples run ./chat
 //	socat - TCP:127.0.0.1:9000    # in two other terminals
 //
-// Stop one client with Ctrl-Z, and send many lines with the other one. When the first goes on (fg), it
-// reads how many lines were dropped. -output-high-mark sets how much output waits for a client.
+// Stop one client with Ctrl-Z, and send many lines with the other one. When the first goes on (fg),
+// it reads how many lines were dropped. -output-high-mark sets how much output waits for a client.
 package main
 
 import (

@@ -29,7 +29,7 @@ func (i inspector) connections(ctx context.Context, by string, n int) ([]connect
 		list = append(list, connection{
 			ID: c.ID, Remote: addrText(c.Remote), State: c.State,
 			Age: c.Age.Seconds(), ReadIdle: c.ReadIdle.Seconds(), WriteIdle: c.WriteIdle.Seconds(), Due: c.Due.Seconds(),
-			Received: c.Received, Sent: c.Sent, Output: c.Output, Writable: !c.Unwritable, Missed: c.Missed,
+			Received: c.Received, Sent: c.Sent, Output: c.Output, Unwritable: c.Unwritable, Missed: c.Missed,
 		})
 	}
 	return list, err
@@ -81,18 +81,18 @@ func addrText(addr net.Addr) string {
 
 // A connection is an reap.ConnInfo in JSON.
 type connection struct {
-	ID        reap.ConnID `json:"id"`
-	Remote    string      `json:"remote"`
-	State     string      `json:"state"`
-	Age       float64     `json:"age_seconds"`
-	ReadIdle  float64     `json:"read_idle_seconds"`
-	WriteIdle float64     `json:"write_idle_seconds"`
-	Due       float64     `json:"due_seconds"`
-	Received  uint64      `json:"received_bytes"`
-	Sent      uint64      `json:"sent_bytes"`
-	Output    int         `json:"output_bytes"`
-	Writable  bool        `json:"writable"`
-	Missed    int         `json:"missed_heartbeats"`
+	ID         reap.ConnID `json:"id"`
+	Remote     string      `json:"remote"`
+	State      string      `json:"state"`
+	Age        float64     `json:"age_seconds"`
+	ReadIdle   float64     `json:"read_idle_seconds"`
+	WriteIdle  float64     `json:"write_idle_seconds"`
+	Due        float64     `json:"due_seconds"`
+	Received   uint64      `json:"received_bytes"`
+	Sent       uint64      `json:"sent_bytes"`
+	Output     int         `json:"output_bytes"`
+	Unwritable bool        `json:"unwritable,omitempty"`
+	Missed     int         `json:"missed_heartbeats"`
 }
 
 // A closed is an reap.Closed in JSON.

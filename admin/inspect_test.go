@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,4 +21,19 @@ func TestTimesAreInUTC(t *testing.T) {
 	require.Equal(t, "2026-11-22T00:10:00Z", one.At.Format(time.RFC3339Nano), "as docs/run.md says")
 	require.Empty(t, one.Remote, "an address may be missing")
 	require.NotEmpty(t, fmt.Sprint(one.Reason))
+}
+
+// An unwritable is a Reaper with a connection that is not writable, and with one that is.
+type unwritable struct{ reap.Reaper }
+
+func (unwritable) Inspect(context.Context, reap.Query) (reap.Inspection, error) {
+	return reap.Inspection{Connections: []reap.ConnInfo{{Unwritable: true}, {}}}, nil
+}
+
+func TestConnectionsThatAreNotWritable(t *testing.T) {
+	list, err := inspector{unwritable{}}.connections(t.Context(), "idle", 2)
+	require.NoError(t, err)
+	text, err := json.Marshal(list)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), `"unwritable":true`), string(text))
 }

@@ -119,7 +119,7 @@ func ownOfNet() configtable.Table {
 var groups = []struct{ question, names string }{
 	{"Begin with these", "read-timeout first-byte-timeout write-stall-timeout output-limit max-connections observe-only"},
 	{"Is the peer silent?", "all-timeout write-timeout jitter heartbeat heartbeat-retry heartbeat-missed heartbeat-jitter tcp-keepalive"},
-	{"Does it log in, send and read?", "handshake-timeout min-rate min-rate-window min-rate-grace min-rate-always output-soft-limit output-soft-for output-total"},
+	{"Does it log in, send and read?", "handshake-timeout min-rate min-rate-window min-rate-grace min-rate-always output-soft-limit output-soft-for output-total output-high-mark output-low-mark"},
 	{"How long may a connection stay?", "max-age max-age-grace reconnect-spread half-closed-timeout close-grace"},
 	{"How many connections are there?", "shed-protect wait-for-room max-per-source source-rate accept-rate pressure-timeout"},
 	{"When exactly, and what is remembered?", "outage-grace tick keep-closed"},

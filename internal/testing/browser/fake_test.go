@@ -130,7 +130,7 @@ func (s scene) frame(up float64) object {
 			"id": id, "remote": remote, "state": []string{"open", "open", "held", "open", "handshake", "exempt"}[i%6],
 			"age_seconds":       61.2*float64(i+1) + up,
 			"read_idle_seconds": math.Max(.2, 28-float64(i)*1.3), "write_idle_seconds": 2.5, "due_seconds": 2 + float64(i)*1.3,
-			"received_bytes": 123 * (i + 1) * (i + 1), "sent_bytes": 45678 * (i + 1), "output_bytes": 700 * (i % 3), "missed_heartbeats": i % 2,
+			"received_bytes": 123 * (i + 1) * (i + 1), "sent_bytes": 45678 * (i + 1), "output_bytes": 700 * (i % 3), "unwritable": i%3 == 2, "missed_heartbeats": i % 2,
 		})
 	}
 	f["idle"] = idle

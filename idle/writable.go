@@ -47,7 +47,7 @@ func (o OutputMarks) check(refuse configtable.Refuse) {
 	}
 	switch {
 	case o.OnWritable == nil && (o.High != 0 || o.Low != 0):
-		refuse(string(on), "%s is nil: set the func that stops the producer of a connection, or no marks", on)
+		refuse(string(on), "%s is nil, so %s of %d would stop no producer: set both, or neither", on, high, o.High)
 	case o.OnWritable != nil && o.High == 0:
 		refuse(string(high), "%s is not set: set the bytes of output above which %s is called, or neither", high, on)
 	}
@@ -117,7 +117,7 @@ func (l marker) planMarks() {
 func (l marker) compareAll(spent func() bool) (more bool) {
 	m := &l.outputs.marks
 	if len(m.round) == 0 {
-		if l.clock.Elapsed() < m.due {
+		if l.clock.Read() < m.due {
 			return false
 		}
 		m.round = slices.AppendSeq(m.round, maps.Keys(m.waiting))

@@ -13,12 +13,21 @@ import (
 // A markSite is a handSite with marks at 500 and 1000 bytes, and one connection.
 type markSite struct {
 	*handSite
-	t    *testing.T
-	c    *scriptedConn
-	conn Conn
-	told []bool          // to OnWritable
-	on   func(told bool) // what OnWritable does then
+	t        *testing.T
+	c        *scriptedConn
+	conn     Conn
+	greeting []byte          // of OnOpen
+	told     []bool          // to OnWritable
+	on       func(told bool) // what OnWritable does then
 }
+
+// A greeter is a reader that greets.
+type greeter struct {
+	reader
+	site *markSite
+}
+
+func (g *greeter) OnOpen(gnet.Conn) ([]byte, gnet.Action) { return g.site.greeting, gnet.None }
 
 func newMarkSite(t *testing.T, cfg Config) *markSite {
 	m := &markSite{t: t, on: func(bool) {}}
@@ -28,11 +37,15 @@ func newMarkSite(t *testing.T, cfg Config) *markSite {
 		m.told = append(m.told, writable)
 		m.on(writable)
 	}}
-	m.handSite = newHandSite(t, &reader{}, cfg)
+	m.handSite = newHandSite(t, &greeter{site: m}, cfg)
 	m.answer = verdict.Evidence{Queued: 1}
+	m.openNext()
+	return m
+}
+
+func (m *markSite) openNext() {
 	m.c = m.open(1)[0]
 	m.conn = handle(m.Reaper, m.c)
-	return m
 }
 
 // has makes n bytes wait, and tells the Reaper by a message.
@@ -65,6 +78,7 @@ func TestOutputMarks(t *testing.T) {
 		"OnWritable writes":       {do: func(m *markSite) { m.on = m.write; m.has(1001); m.waits(0, 1) }, want: []bool{false, true, false}, now: 1},
 		"OnWritable closes":       {do: func(m *markSite) { m.on = m.close; m.has(1001); m.waits(0, 20) }, want: []bool{false}},
 		"closed and given back":   {do: (*markSite).giveBack, want: []bool{false}},
+		"what OnOpen returns":     {do: func(m *markSite) { m.close(true); m.greeting = []byte("hello"); m.openNext(); m.waits(1001, 1) }, want: []bool{false}, now: 1},
 		"a timer writes":          {do: func(m *markSite) { m.conn.After(1, func(gnet.Conn) { m.c.outbound = 1001 }); m.waits(0, 1) }, want: []bool{false}, now: 1},
 		"exempt":                  {do: (*markSite).exempt, want: []bool{false, true, false}, now: 1},
 		"switched off":            {do: func(m *markSite) { m.has(1001); m.set(OutputMarks{}); m.waits(2000, 20) }, want: []bool{false, true}},
@@ -130,8 +144,7 @@ func (m *markSite) giveBack() {
 	m.ask(0, false) // of the closed connection
 	m.waits(0, 20)
 	m.opened--
-	m.c = m.open(1)[0]
-	m.conn = handle(m.Reaper, m.c)
+	m.openNext()
 	require.Equal(m.t, closed.fd, m.c.fd)
 	m.ask(1000, true)
 	m.waits(0, 20)

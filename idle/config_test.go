@@ -41,7 +41,7 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 		{"low mark above the high mark", newEcho(), Config{OutputMarks: OutputMarks{High: 1, Low: 2, OnWritable: func(gnet.Conn, bool) {}}},
 			[]string{"Config.OutputMarks.Low is 2, above Config.OutputMarks.High, which is 1: set less"}},
 		{"marks without a function", newEcho(), Config{OutputMarks: OutputMarks{High: -1, Low: -1}},
-			[]string{"Config.OutputMarks.High is -1: set a positive number", "Low is -1: set a positive number", "Config.OutputMarks.OnWritable is nil, so Config.OutputMarks.High of -1 would stop no producer"}},
+			[]string{"Config.OutputMarks.High is -1: set a positive number", "Low is -1: set a positive number", "Config.OutputMarks.High is -1, and the program has no func that stops a producer"}},
 		{"function without a high mark", newEcho(), Config{OutputMarks: OutputMarks{Low: 2, OnWritable: func(gnet.Conn, bool) {}}},
 			[]string{"Config.OutputMarks.High is not set: set the bytes", "Config.OutputMarks.Low is 2 without Config.OutputMarks.High: set both"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},

@@ -41,15 +41,15 @@ type OutputMarks struct {
 }
 
 func (o OutputMarks) check(refuse configtable.Refuse) {
-	const high, low, on = configtable.Field("OutputMarks.High"), configtable.Field("OutputMarks.Low"), configtable.Field("OutputMarks.OnWritable")
+	const high, low = configtable.Field("OutputMarks.High"), configtable.Field("OutputMarks.Low")
 	if o.High > 0 && o.Low > o.High {
 		refuse(string(low), "%s is %d, above %s, which is %d: set less", low, o.Low, high, o.High)
 	}
 	switch {
-	case o.OnWritable == nil && (o.High != 0 || o.Low != 0):
-		refuse(string(on), "%s is nil, so %s of %d would stop no producer: set both, or neither", on, high, o.High)
+	case o.OnWritable == nil && o.High != 0:
+		refuse(string(high), "%s is %d, and the program has no func that stops a producer: set both, or neither", high, o.High)
 	case o.OnWritable != nil && o.High == 0:
-		refuse(string(high), "%s is not set: set the bytes of output above which %s is called, or neither", high, on)
+		refuse(string(high), "%s is not set: set the bytes of output above which a producer stops", high)
 	}
 }
 

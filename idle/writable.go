@@ -175,8 +175,8 @@ func (l marker) setWritable(s *conn, writable bool) {
 	s.SetWritable(writable)
 }
 
-// checkReturned checks the output of a connection after a call of the handler, and knows what waited
-// before. It returns the Action of that call, or one that closes the connection.
+// checkReturned checks the output of a connection after a call of the handler, and knows what
+// waited before. It returns the Action of that call, or one that closes the connection.
 func (l marker) checkReturned(c gnet.Conn, before int, action gnet.Action) gnet.Action {
 	if action = l.checkOutput(c, before, action); action == gnet.None {
 		if r, id := l.table.Find(key(c)); r != nil {

@@ -91,7 +91,7 @@ func TestOutputMarks(t *testing.T) {
 		}, want: []bool{false}, now: 1},
 		"asked":                    {do: func(m *markSite) { m.ask(1000, true); m.ask(1001, false); m.ask(501, false); m.ask(500, true) }, want: []bool{false, true}},
 		"below the hard limit":     {cfg: limited, do: func(m *markSite) { m.has(1001); m.waits(0, 1) }, want: []bool{false, true}},
-		"above the hard limit":     {cfg: limited, do: func(m *markSite) { m.has(1001); m.has(1501); m.ask(0, false); m.waits(0, 20) }, want: []bool{false}},
+		"above the hard limit":     {cfg: limited, do: func(m *markSite) { m.has(1501); m.has(3002); m.ask(0, false); m.waits(0, 20) }, want: []bool{false}},
 		"observed":                 {cfg: observed, do: func(m *markSite) { m.has(1501); m.waits(0, 1) }, want: []bool{false, true}},
 		"no marks: always written": {do: func(m *markSite) { m.set(OutputMarks{}); m.ask(9999, true) }},
 	} {

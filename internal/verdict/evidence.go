@@ -158,7 +158,7 @@ func (lim *Limits) checkLarge(f *Facts, ev *Evidence, now mono.Time) {
 	case hard == 0 || f.Output <= hard:
 		*l = Large{}
 		return
-	case l.Since == 0:
+	case l.Most == 0:
 		*l = Large{Since: now, Taken: taken, Most: f.Output + hard}
 	case l.Taken == 0:
 		l.Taken = taken

@@ -235,7 +235,7 @@ func (s *Shard[C]) AllowOutput(id uint32, before, output, hard int) bool {
 		return false
 	case before <= hard:
 		l = verdict.Large{Since: s.clock.Elapsed(), Most: output + hard}
-	case l.Since == 0:
+	case l.Most == 0:
 		l = verdict.Large{Since: s.clock.Elapsed(), Most: before + hard}
 	}
 	s.large[id] = l

@@ -214,15 +214,15 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 // bytes, and then some leave the buffer of the loop, or are taken by the peer from the kernel's.
 func TestALargeAnswerGetsTime(t *testing.T) {
 	type step struct{ adds, leave, taken int }
-	wait := make([]step, verdict.LargeFor/time.Second-1)
+	wait := make([]step, verdict.LargeFor/time.Second-2)
 	for name, tc := range map[string]struct {
 		inOnOpen int
 		steps    []step
 		closed   bool
 	}{
 		"small parts":                               {0, []step{{adds: 500}, {adds: 500}, {adds: 1}}, true},
-		"a large one is never taken":                {0, append([]step{{adds: 5000}}, append(wait, step{}, step{})...), true},
-		"nor one of OnOpen":                         {5000, append(wait, step{}, step{}), true},
+		"a large one is never taken":                {0, append([]step{{adds: 5000}}, append(wait, step{}, step{}, step{})...), true},
+		"nor one of OnOpen":                         {5000, append(wait, step{}, step{}, step{}), true},
 		"it has time":                               {0, append([]step{{adds: 5000}}, wait...), false},
 		"a small part after a large":                {0, []step{{adds: 5000}, {adds: 1000}}, false},
 		"many small parts after it":                 {0, []step{{adds: 5000}, {adds: 1000}, {adds: 1}}, true},
@@ -231,9 +231,9 @@ func TestALargeAnswerGetsTime(t *testing.T) {
 		"a second one when it is taken":             {0, []step{{adds: 5000}, {leave: 4000}, {adds: 5000}}, false},
 		"some may be added as it leaves":            {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1000}}, false},
 		"no more than that":                         {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1001}}, true},
-		"the kernel takes it, and the peer nothing": {0, append([]step{{adds: 5000, leave: 3000}}, append(wait, step{}, step{})...), true},
+		"the kernel takes it, and the peer nothing": {0, append([]step{{adds: 5000, leave: 3000}}, append(wait, step{}, step{}, step{})...), true},
 		"the peer takes enough":                     {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 1000}), wait...), false},
-		"the peer takes less":                       {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 999}), step{}, step{}), true},
+		"the peer takes less":                       {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 999}), step{}, step{}, step{}), true},
 	} {
 		for _, dated := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/dated=%v", name, dated), func(t *testing.T) {

@@ -496,6 +496,7 @@ func TestChecksInEachTickMakeNoLoopQuiet(t *testing.T) {
 	}
 	s.pass(t, 2*s.watch.Clock.Tick())
 	l, _, _, _ := s.watched(conns[0])
+	require.False(t, l.outputs.mustShed(), "the next task has time")
 	require.False(t, l.outputs.sweep.quiet)
 	require.LessOrEqual(t, l.outputs.sweep.due, s.at.Add(time.Second))
 	require.GreaterOrEqual(t, l.outputs.sweep.beganAt, s.at.Add(-2*s.watch.Clock.Tick()))

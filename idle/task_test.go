@@ -10,6 +10,7 @@ import (
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/outage"
 	"github.com/idlewheel/idlewheel/internal/verdict"
+	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
 // A handLoop is a scriptedLoop that closes its connections as gnet does. A handSite has one.
@@ -201,6 +202,7 @@ func TestLoopsCountAtOnce(t *testing.T) {
 	}
 	s.pass(t, tick)
 	require.True(t, s.watch.Monitor.State().Held())
+	require.False(t, s.watch.Stats(&watch.Counters{}, false).Holding, "the driver does not run")
 }
 
 // TestTheMonitorGetsTheLatestRead passes the loops in both orders.

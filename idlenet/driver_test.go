@@ -202,4 +202,11 @@ func TestClosedConnectionsBehindOpenOnesAreFound(t *testing.T) {
 	}
 	w.Sleep(searchTime + time.Second)
 	require.Equal(t, open, w.ln.Connections())
+	s := w.ln.shards[0]
+	s.hand = 0
+	s.purge()
+	require.LessOrEqual(t, s.hand, s.size()/100+2*searchedAtOnce, "the part of a tick")
+	w.ln.driver.news = 1
+	w.ln.driver.probe()
+	require.Zero(t, w.ln.driver.news)
 }

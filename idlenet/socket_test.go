@@ -194,6 +194,7 @@ func TestRequestsOfAConnectionThatIsNotWatched(t *testing.T) {
 	var log syncbuf.Buffer
 	e := newEcho(t, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	client := e.dial()
+	e.ConnState(e.accepted(), http.StateActive)
 	for _, state := range []http.ConnState{http.StateHijacked, http.StateClosed} {
 		e.ConnState(client, state)
 	}

@@ -259,6 +259,15 @@ func (l *life) ends(lim *Limits, to mono.Time) mono.Time {
 	return Never
 }
 
+func TestLimitsThatChangeAreReadyAgain(t *testing.T) {
+	lim := Limits{Horizon: time.Hour}
+	for _, lim.Read = range []time.Duration{0, time.Second, 0} {
+		lim.Ready()
+		act := lim.Judge(&Facts{}, &Away{}, mono.Time(time.Minute)).Act
+		require.Equal(t, lim.Read > 0, act == Raise)
+	}
+}
+
 // TestSequencesOfOutages has living peers and peers that vanish before the first outage.
 func TestSequencesOfOutages(t *testing.T) {
 	const lives = 1000

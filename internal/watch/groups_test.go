@@ -135,6 +135,17 @@ func TestAnOutageOfAllIsNoSilenceOfAGroup(t *testing.T) {
 	require.Contains(t, w.held(), network0, "a silence of 2.5 s is enough")
 }
 
+// TestALoopOffersTheLargestNetworksAndAllNames has 150 networks with two connections each. Each part
+// of them has one.
+func TestALoopOffersTheLargestNetworksAndAllNames(t *testing.T) {
+	w := newTown(t, slices.Repeat([]int{2}, 150)...)
+	w.Groups.SetName(0, "zone")
+	w.live(40*time.Second, slices.Repeat([]bool{true}, 150)...)
+	offers := w.Watcher.groups.offers[1]
+	require.Len(t, offers, 150+1)
+	require.Equal(t, 1, offers[reap.Group{Name: "zone"}])
+}
+
 func TestASmallGroupIsNotHeld(t *testing.T) {
 	w := newTown(t, groupBusy-1, 48)
 	w.live(40*time.Second, true, true)

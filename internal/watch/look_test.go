@@ -26,6 +26,26 @@ func TestASilentConnectionIsClosedInTime(t *testing.T) {
 	require.Same(t, p.closed[0], p.Closed.Newest(1)[0].Err)
 }
 
+func TestACloseThatFailsIsTriedAgainAfterASecond(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second})
+	p.stays = true
+	p.open()
+	p.pass(5*time.Second + 500*time.Millisecond)
+	require.InDelta(t, 4, len(p.closed), 1)
+}
+
+// TestOnlyTheSeeminglyDeadAreSavedByTheKernel asks about output of a peer that the kernel hears.
+func TestOnlyTheSeeminglyDeadAreSavedByTheKernel(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Minute, WriteStallTimeout: 8 * time.Second})
+	id, c := p.open()
+	p.answer = verdict.Evidence{Dated: true, Received: 1, Queued: 1}
+	p.pass(time.Second)
+	p.Poll(id, c)
+	p.pass(5 * time.Second)
+	require.Greater(t, p.asked, 2)
+	require.Zero(t, p.Counters.SavedByKernel)
+}
+
 // TestObserveOnlyIsCountedOnce observes a connection, which is closed by a kick all the same.
 func TestObserveOnlyIsCountedOnce(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: time.Second, ObserveOnly: true})

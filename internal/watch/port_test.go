@@ -58,6 +58,7 @@ type testPort struct {
 	closed []*reap.Error
 	path   func(c *testConn) (local, remote netip.Addr)
 
+	stays     bool // a close fails
 	farewells int
 	keepAlive map[*testConn]time.Duration // as set last
 }
@@ -156,7 +157,9 @@ func (p *testPort) Drop(id uint32, c *testConn)                                 
 func (p *testPort) LookAtEnded(uint32, *testConn, *End, mono.Time) (mono.Time, bool) { return 0, false }
 
 func (p *testPort) Close(id uint32, c *testConn, reason *reap.Error) {
-	p.closed = append(p.closed, reason)
+	if p.closed = append(p.closed, reason); p.stays {
+		return
+	}
 	p.CountReap(id, c, reason)
 	p.Drop(id, c)
 }

@@ -89,6 +89,7 @@ func TestSilencesPredictWhatAnotherTimeoutCuts(t *testing.T) {
 			sampled := serveShape(t, peers, next, time.Minute, true)
 			fewer := sampled.inspectSilences(t)
 			require.Len(t, seen.closed, peers/20, "only the dead")
+			require.Greater(t, fewer.Try(fewer.Least).Cut, 50.0, "looks see some")
 			for _, timeout := range []time.Duration{24 * time.Second, 31 * time.Second, 40 * time.Second, 46 * time.Second} {
 				cut := float64(len(serveShape(t, peers, next, timeout, false).closed) - peers/20)
 				was, low := found.Try(timeout), fewer.Try(timeout)

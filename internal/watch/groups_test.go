@@ -135,8 +135,8 @@ func TestAnOutageOfAllIsNoSilenceOfAGroup(t *testing.T) {
 	require.Contains(t, w.held(), network0, "a silence of 2.5 s is enough")
 }
 
-// TestALoopOffersTheLargestNetworksAndAllNames has 150 networks with two connections each. Each part
-// of them has one.
+// TestALoopOffersTheLargestNetworksAndAllNames has 150 networks with two connections each, and
+// parts of them with one.
 func TestALoopOffersTheLargestNetworksAndAllNames(t *testing.T) {
 	w := newTown(t, slices.Repeat([]int{2}, 150)...)
 	w.Groups.SetName(0, "zone")

@@ -27,7 +27,7 @@ func TestASilentConnectionIsClosedInTime(t *testing.T) {
 }
 
 func TestACloseThatFailsIsTriedAgainAfterASecond(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: time.Second})
+	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, HandshakeTimeout: time.Second})
 	p.stays = true
 	p.open()
 	p.pass(5*time.Second + 500*time.Millisecond)

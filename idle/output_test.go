@@ -227,6 +227,7 @@ func TestALargeAnswerGetsTime(t *testing.T) {
 		"a small part after a large":                {0, []step{{adds: 5000}, {adds: 1000}}, false},
 		"many small parts after it":                 {0, []step{{adds: 5000}, {adds: 1000}, {adds: 1}}, true},
 		"small parts after one of others":           {0, []step{{leave: -5000}, {adds: 1000}}, false},
+		"others add more than the limit":            {0, []step{{adds: 5000}, {leave: -1001}}, true},
 		"a second large one":                        {0, []step{{adds: 5000}, {adds: 5000}}, true},
 		"a second one when it is taken":             {0, []step{{adds: 5000}, {leave: 4000}, {adds: 5000}}, false},
 		"some may be added as it leaves":            {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1000}}, false},

@@ -33,10 +33,7 @@ func (el *simLoop) Execute(ctx context.Context, run gnet.Runnable) error {
 		el.Away.Add(el.w.Now, el.w.Now+el.w.Set.Tick)
 		return errors.New("the simulated loop refuses the task")
 	}
-	el.post(func() error {
-		el.Ran = true
-		return run.Run(ctx)
-	})
+	el.post(func() error { el.Ran = true; return run.Run(ctx) })
 	return nil
 }
 

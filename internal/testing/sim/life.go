@@ -247,11 +247,8 @@ func (l *Life) Buffers(n int) {
 		l.w.watchOutput()
 	}
 	t.changed = l.w.Now
-	switch grown := n - t.buffered; {
-	case limit.Hard == 0 || n <= limit.Hard:
-		t.large = 0
-	case grown >= n-limit.Hard: // no more than the limit waited before
-		t.large, t.least = When(grown > limit.Hard, l.w.Now), n
+	if t.buffered <= limit.Hard || n <= limit.Hard {
+		t.large, t.least = When(limit.Hard > 0 && n-t.buffered > limit.Hard, l.w.Now), n
 	}
 	t.least, t.buffered = min(t.least, n), n
 	above := limit.Soft > 0 && n > limit.Soft

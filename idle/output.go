@@ -66,11 +66,11 @@ func (l *loop) sweepOne(id uint32, s *conn) {
 // closed.
 const outputSteps = 256
 
-// hasLimitedOutput reports whether output of a connection waits, and is limited by Hard or Total,
+// areLimited reports whether output of a connection waits, and is limited by Hard or Total,
 // or has marks.
 // It is small, to be inlined into the path of a message.
-func (l *loop) hasLimitedOutput(c gnet.Conn) bool {
-	return l.outputs.hardLimit|l.outputs.totalLimit|l.outputs.marks.high != 0 && c.OutboundBuffered() > 0
+func (o *outputs) areLimited(c gnet.Conn) bool {
+	return o.hardLimit|o.totalLimit|o.marks.high != 0 && c.OutboundBuffered() > 0
 }
 
 // of returns how much output of a connection waits, if that is limited by Hard.
@@ -90,7 +90,7 @@ func (l *loop) checkOutput(c gnet.Conn, before int, action gnet.Action) gnet.Act
 	}
 	n, hard := c.OutboundBuffered(), l.outputs.hardLimit
 	l.outputs.set(id, n)
-	if hard == 0 || n <= hard || l.AllowOutput(id, before, n, hard) {
+	if hard == 0 || n <= hard || l.Large.Allows(id, before, n, hard, l.clock.Elapsed()) {
 		return l.shedOutput(c)
 	}
 	if l.HasEnded(id, s) { // gnet will report it

@@ -129,7 +129,7 @@ func (r *Reaper) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if record, id, s := l.find(own); record != nil {
 		record.Heard = r.watch.Clock.Stamp().Short()
 		s.State.Open(l.clock, l.LimitsOf(s).Rate, r.watch.Clock.Elapsed())
-		if l.hasLimitedOutput(own) {
+		if l.outputs.areLimited(own) {
 			action = marker{l}.checkReturned(own, 0, action)
 		}
 		if len(out) > 0 { // gnet writes it after the call
@@ -221,7 +221,7 @@ func (r *Reaper) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 	}
 	l.noteLeftover(record, own, c.InboundBuffered())
-	if l.hasLimitedOutput(own) {
+	if l.outputs.areLimited(own) {
 		action = marker{l}.checkReturned(own, waited, action)
 	}
 	return action

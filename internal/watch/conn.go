@@ -20,23 +20,18 @@ func (r Remotes[C]) Set(c *Conn[C], addr net.Addr) {
 	}
 }
 
-// remote returns the address that reports show.
-func (s *Shard[C]) remote(c *Conn[C]) net.Addr {
-	if addr, ok := s.Remotes[c]; ok {
+// of returns the address that reports show.
+func (r Remotes[C]) of(c *Conn[C], port Port[C]) net.Addr {
+	if addr, ok := r[c]; ok {
 		return addr
 	}
-	return s.port.Remote(c)
+	return port.Remote(c)
 }
 
 // Touch restarts the idle timeouts. The connection may have been held beyond what the wheel knows.
 func (s *Shard[C]) Touch(id uint32, c *Conn[C]) {
 	c.Touch(s.clock, s.port.Record(c))
-	s.rearmKnown(id, c)
-}
-
-// rearmKnown is Rearm for a change that a look finds in time if it asks the kernel first.
-func (s *Shard[C]) rearmKnown(id uint32, c *Conn[C]) {
-	if !s.asks {
+	if !s.asks { // otherwise a look finds it in time
 		s.Rearm(id, c)
 	}
 }
@@ -67,5 +62,7 @@ func (s *Shard[C]) BeginMessage(id uint32, c *Conn[C]) {
 // EndMessage says that the message is complete.
 func (s *Shard[C]) EndMessage(id uint32, c *Conn[C]) {
 	c.EndMessage(s.clock, s.LimitsOf(c).Rate)
-	s.rearmKnown(id, c)
+	if !s.asks { // otherwise a look finds it in time
+		s.Rearm(id, c)
+	}
 }

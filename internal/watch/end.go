@@ -70,7 +70,7 @@ func (s *Shard[C]) end(id uint32, c *Conn[C], reason *reap.Error) {
 
 // LogReap logs that a connection is closed.
 func (s *Shard[C]) LogReap(c *Conn[C], reason *reap.Error) {
-	s.Set.log(slog.LevelDebug, "reaping connection", s.remote(c), reason)
+	s.Set.log(slog.LevelDebug, "reaping connection", s.Remotes.of(c, s.port), reason)
 }
 
 // Observe counts and logs a connection that would be closed without ObserveOnly.
@@ -78,7 +78,7 @@ func (s *Shard[C]) Observe(c *Conn[C], reason *reap.Error) {
 	c.Spare(connstate.Observed, true)
 	s.Watcher.Decided.Add(1)
 	s.Counters.Observed[reason.Reason]++
-	s.Set.log(slog.LevelInfo, "would reap connection", s.remote(c), reason)
+	s.Set.log(slog.LevelInfo, "would reap connection", s.Remotes.of(c, s.port), reason)
 }
 
 // Kick closes the connection with a number that was opened at an instant, with ObserveOnly too. It
@@ -106,7 +106,7 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	}
 	switch reason.Reason {
 	case reap.ReadIdle, reap.AllIdle, reap.HeartbeatTimeout:
-		s.countLast(id, c, dead)
+		silenceCounter[C]{s}.countLast(id, c, dead)
 	}
 	keep := s.Set.KeepClosed
 	if keep == 0 {
@@ -115,7 +115,7 @@ func (s *Shard[C]) CountReap(id uint32, c *Conn[C], reason *reap.Error) {
 	now := s.clock.Elapsed()
 	opened := s.clock.Unpack(c.Opened(), now)
 	s.Watcher.Closed.Add(reap.Closed{
-		ID: s.ID(id, c), At: time.Now(), Age: max(now.Sub(opened), reason.Lasted), Remote: s.remote(c), Err: reason,
+		ID: s.ID(id, c), At: time.Now(), Age: max(now.Sub(opened), reason.Lasted), Remote: s.Remotes.of(c, s.port), Err: reason,
 	}, keep)
 }
 

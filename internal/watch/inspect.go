@@ -104,7 +104,7 @@ func (s *Shard[C]) Inspect(from uint32, i *Inspector) (next uint32, more bool) {
 		i.AddRing(s.Ring(i.Query.Sectors))
 	}
 	if i.Query.Silences {
-		s.addTo(&i.found.Silences)
+		silenceCounter[C]{s}.addTo(&i.found.Silences)
 	}
 	return next, false
 }
@@ -142,7 +142,7 @@ func list[C any](i *Inspector, s *Shard[C], info reap.ConnInfo, id uint32, c *Co
 	if !first {
 		addEvidence(&info, s, c)
 	}
-	info.ID, info.Remote = s.ID(id, c), s.remote(c)
+	info.ID, info.Remote = s.ID(id, c), s.Remotes.of(c, s.port)
 	i.first.Add(info)
 }
 

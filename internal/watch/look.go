@@ -179,11 +179,8 @@ func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 		s.early[id] = ev.Early
 	}
 	heard := c.State.Learn(s.clock, r, &s.LimitsOf(c).Limits, f, ev, now)
-	if f.Large != s.large[id] {
-		s.large[id] = f.Large
-		if f.Large == (verdict.Large{}) {
-			delete(s.large, id)
-		}
+	if f.Large != s.Large[id] {
+		s.Large.keep(id, f.Large)
 	}
 	if heard && seemsDead {
 		s.Counters.SavedByKernel++
@@ -195,7 +192,7 @@ func (s looker[C]) learn(id uint32, c *Conn[C], f *verdict.Facts, now mono.Time,
 		r.Heard = s.clock.StampAt(latest).Short()
 	}
 	if s.asks {
-		s.noteLook(id, c, heard, f.Heard.To, now)
+		silenceCounter[C](s).noteLook(id, c, heard, f.Heard.To, now)
 	}
 	s.port.Learned(c, heard, ev, now)
 }

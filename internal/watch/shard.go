@@ -41,10 +41,10 @@ type Shard[C any] struct {
 	limits   limitsTable
 	Remotes  Remotes[C]        // of SetRemote
 	early    map[uint32]uint32 // the last Evidence.Early of connections that had one
-	large    map[uint32]verdict.Large
-	evidence verdict.Evidence // about the connection in hand
-	facts    verdict.Facts    // about the connection that is looked at
-	rearmed  verdict.Facts    // about the connection that Rearm or File judges
+	Large    Larges            // outputs of connections
+	evidence verdict.Evidence  // about the connection in hand
+	facts    verdict.Facts     // about the connection that is looked at
+	rearmed  verdict.Facts     // about the connection that Rearm or File judges
 
 	previous *Settings // by which all connections were judged before Set
 	adapted  uint32    // number of the first connection that is not adapted to Set yet
@@ -109,7 +109,7 @@ func (s *Shard[C]) Init(w *Watcher, number uint32, port Port[C]) {
 	s.finder, _ = port.(Finder[C])
 	s.Schedule.init(&w.Clock, set.Tick, !s.asks, s.Look)
 	s.Ends, s.early = Ends{w, make(map[uint32]*End)}, make(map[uint32]uint32)
-	s.large = make(map[uint32]verdict.Large)
+	s.Large = make(Larges)
 	s.Remotes = make(Remotes[C])
 	s.limits = limitsTable{all: make([]*Limits, 1), uses: make([]uint32, 1), index: make(map[reap.ConnLimits]uint16)}
 	s.Outages = Outages{watcher: w, count: port.CountBusy, followed: w.Monitor.State()}
@@ -153,7 +153,7 @@ func (s *Shard[C]) Remove(id uint32, c *Conn[C]) {
 	s.limits.put(c.LimitsID)
 	delete(s.Ends.all, id)
 	delete(s.early, id)
-	delete(s.large, id)
+	delete(s.Large, id)
 	delete(s.Groups.names, id)
 	s.conns.put(id, uint32(c.Opened()))
 	if s.Open--; s.Open == 0 {
@@ -221,25 +221,8 @@ func (s *Shard[C]) Facts(id uint32, c *Conn[C], now mono.Time) verdict.Facts {
 		output = s.port.Output(c)
 	}
 	f := c.State.Facts(s.clock, s.port.Record(c), &lim.Limits, output, now)
-	f.Random, f.Large = c.Random(id), s.large[id]
+	f.Random, f.Large = c.Random(id), s.Large[id]
 	return f
-}
-
-// AllowOutput reports whether more output than the hard limit may wait for a connection after a
-// call of its handler. It may if the call has added a [verdict.Large], or if there was one before,
-// which another goroutine may have added since the last check.
-func (s *Shard[C]) AllowOutput(id uint32, before, output, hard int) bool {
-	l := s.large[id]
-	switch {
-	case before <= hard && output-before <= hard:
-		return false
-	case before <= hard:
-		l = verdict.Large{Since: s.clock.Elapsed(), Most: output + hard}
-	case l.Most == 0:
-		l = verdict.Large{Since: s.clock.Elapsed(), Most: before + hard}
-	}
-	s.large[id] = l
-	return output <= l.Most
 }
 
 // Rearm moves the deadline of a connection in the wheel forward, after a change of its state. It
@@ -264,3 +247,30 @@ func (s *Shard[C]) Rearm(id uint32, c *Conn[C]) {
 
 // Soon makes the next tick look at a connection.
 func (s *Shard[C]) Soon(c *Conn[C]) { s.Schedule.by(c.timer, s.clock.Read()) }
+
+// Larges are the large outputs of a Shard, by the number of the connection. As safe for concurrent
+// use as the Shard.
+type Larges map[uint32]verdict.Large
+
+// Allows reports whether more output than the hard limit may wait for a connection after a call of
+// its handler. It may if the call has added a [verdict.Large], or if there was one before, which
+// another goroutine may have added since the last check.
+func (all Larges) Allows(id uint32, before, output, hard int, now mono.Time) bool {
+	l := all[id]
+	switch {
+	case before <= hard && output-before <= hard:
+		return false
+	case before <= hard:
+		l = verdict.Large{Since: now, Most: output + hard}
+	case l.Most == 0:
+		l = verdict.Large{Since: now, Most: before + hard}
+	}
+	all[id] = l
+	return output <= l.Most
+}
+
+func (all Larges) keep(id uint32, l verdict.Large) {
+	if all[id] = l; l == (verdict.Large{}) {
+		delete(all, id)
+	}
+}

@@ -86,11 +86,18 @@ func (set *Settings) leastSilence() mono.ShortStamp {
 // EndSilence counts a silence that a byte of the peer ends, before the byte is recorded.
 func (s *Shard[C]) EndSilence(id uint32, c *Conn[C]) {
 	now := s.clock.Read()
-	s.raiseLongest(c, s.longer(id, c, c.LastHeard(s.clock, s.port.Record(c), now).To, now))
+	n := silenceCounter[C]{s}
+	n.raiseLongest(c, n.longer(id, c, c.LastHeard(s.clock, s.port.Record(c), now).To, now))
 }
 
+// EndWithPeer counts the silence of a connection that the peer or an error has closed.
+func (s *Shard[C]) EndWithPeer(id uint32, c *Conn[C]) { silenceCounter[C]{s}.countLast(id, c, ended) }
+
+// A silenceCounter counts the silences of its Shard.
+type silenceCounter[C any] struct{ *Shard[C] }
+
 // longer returns the bucket of a silence, or 0 if a silence as long is counted already.
-func (s *Shard[C]) longer(id uint32, c *Conn[C], from, to mono.Time) uint16 {
+func (s silenceCounter[C]) longer(id uint32, c *Conn[C], from, to mono.Time) uint16 {
 	s.silences.turn(to, s.Counters.Closed)
 	c.longest.follow(uint16(s.silences.period))
 	if silence.Bucket(to.Sub(from)) <= c.longest.in[1] {
@@ -100,7 +107,7 @@ func (s *Shard[C]) longer(id uint32, c *Conn[C], from, to mono.Time) uint16 {
 }
 
 // raiseLongest counts a connection by the bucket of a silence, if that is its longest one.
-func (s *Shard[C]) raiseLongest(c *Conn[C], bucket uint16) {
+func (s silenceCounter[C]) raiseLongest(c *Conn[C], bucket uint16) {
 	if c.Held() || c.Is(connstate.Exempt) {
 		return
 	}
@@ -117,7 +124,7 @@ func (s *Shard[C]) raiseLongest(c *Conn[C], bucket uint16) {
 }
 
 // noteLook counts the silence at the last look, which a byte has ended, and keeps the present one.
-func (s *Shard[C]) noteLook(id uint32, c *Conn[C], heard bool, last, now mono.Time) {
+func (s silenceCounter[C]) noteLook(id uint32, c *Conn[C], heard bool, last, now mono.Time) {
 	at := s.longer(id, c, last, now)
 	if heard {
 		s.raiseLongest(c, c.longest.atLook)
@@ -125,11 +132,8 @@ func (s *Shard[C]) noteLook(id uint32, c *Conn[C], heard bool, last, now mono.Ti
 	c.longest.atLook = at
 }
 
-// EndWithPeer counts the silence of a connection that the peer or an error has closed.
-func (s *Shard[C]) EndWithPeer(id uint32, c *Conn[C]) { s.countLast(id, c, ended) }
-
 // countLast counts the last silence of a connection.
-func (s *Shard[C]) countLast(id uint32, c *Conn[C], how int) {
+func (s silenceCounter[C]) countLast(id uint32, c *Conn[C], how int) {
 	now := s.clock.Elapsed()
 	s.silences.turn(now, s.Counters.Closed)
 	bucket := silence.Bucket(s.ran(id, c, c.LastHeard(s.clock, s.port.Record(c), now).To, now))
@@ -139,7 +143,7 @@ func (s *Shard[C]) countLast(id uint32, c *Conn[C], how int) {
 }
 
 // ran returns the time between two instants in which the server could hear the peer.
-func (s *Shard[C]) ran(id uint32, c *Conn[C], from, to mono.Time) time.Duration {
+func (s silenceCounter[C]) ran(id uint32, c *Conn[C], from, to mono.Time) time.Duration {
 	away := s.Groups.awayOf(id, c, s.Outages.At(to), to)
 	if away.Group != nil {
 		away = away.Group
@@ -152,7 +156,7 @@ func (s *Shard[C]) ran(id uint32, c *Conn[C], from, to mono.Time) time.Duration 
 }
 
 // addTo adds the silences of the older window.
-func (s *Shard[C]) addTo(all *reap.Silences) {
+func (s silenceCounter[C]) addTo(all *reap.Silences) {
 	now := s.clock.Elapsed()
 	s.silences.turn(now, s.Counters.Closed)
 	w := &s.silences.windows[0]

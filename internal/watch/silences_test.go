@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
 	"github.com/idlewheel/idlewheel/internal/verdict"
@@ -124,7 +125,7 @@ func TestSilencesCountOnlyWhenThePeerCouldBeHeard(t *testing.T) {
 			for range 2 * silencePeriod / timeout * 4 {
 				c.Touch(p.Shard.clock, p.Record(c))
 				p.pass(timeout / 4)
-				p.countLast(0, c, dead) // the windows turn one by one
+				silenceCounter[conntable.Record]{&p.Shard}.countLast(0, c, dead) // the windows turn one by one
 			}
 			c.Touch(p.Shard.clock, p.Record(c))
 			p.pass(2 * time.Second)

@@ -99,11 +99,27 @@ func (l *Life) earlyOther(e *reap.Error) string {
 	if e.TotalBytes > 0 { // reap.OverLimit, of Total or Hard
 		return l.earlyTotal(e)
 	}
-	limit := t.set.OutputLimit.Hard
-	if t.large != 0 && t.outbound > limit && t.outbound <= t.least+limit {
-		return l.notBefore(k, l.earliestWithLoop(t.large, verdict.LargeFor))
+	return l.earlyHard(t.set.OutputLimit.Hard)
+}
+
+// earlyHard is early for OutputLimit.Hard.
+func (l *Life) earlyHard(limit int) string {
+	t, taken := &l.asked, 0
+	switch {
+	case t.outbound <= limit:
+		return fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit)
+	case t.large == 0 || t.outbound > t.least+limit:
+		return ""
 	}
-	return When(t.outbound <= limit, fmt.Sprintf("over limit: %d bytes wait, limit %d", t.outbound, limit))
+	for _, n := range l.takes {
+		if n.at > l.Judged-verdict.LargeFor && n.at < l.Judged {
+			taken += n.n
+		}
+	}
+	if taken >= limit && l.w.Family == TCP {
+		return fmt.Sprintf("over limit: the peer has taken %d bytes of a large answer in %v, limit %d", taken, verdict.LargeFor, limit)
+	}
+	return l.notBefore(reap.OverLimit, l.earliestWithLoop(t.large, verdict.LargeFor))
 }
 
 // earliestWithLoop is earliest for a limit that time in slow handlers extends, at most twofold.

@@ -107,6 +107,7 @@ type Life struct {
 	earlyFound uint32        // early segments at the last question that found one
 	bytes      []sample      // the latest bytes, for MinRate
 	outputs    []sample      // the output in the buffer of the loop from each instant on
+	takes      []sample      // acknowledged bytes, for the hard limit
 }
 
 // A sample is a number of bytes at an instant.
@@ -267,8 +268,11 @@ func (l *Life) resent() { l.Check(); l.now.anySent = l.w.Now }
 func (l *Life) wrote()  { l.resent(); l.now.newSent = l.w.Now }
 
 // took is called when the peer has acknowledged bytes.
-func (l *Life) took(moreWaits bool) {
+func (l *Life) took(n int, moreWaits bool) {
 	l.Check()
+	if l.w.Set.OutputLimit.Hard > 0 {
+		l.takes = append(l.takes, sample{l.w.Now, n})
+	}
 	l.now.took, l.now.changed = l.w.Now, l.w.Now
 	if moreWaits {
 		l.now.tookSome = l.w.Now

@@ -166,7 +166,7 @@ func (s *Sock) taken(n int) {
 	s.answered = s.w.Now
 	s.Queued -= n
 	s.retransmits = 0
-	s.life.took(s.unsent > 0 || s.life.Conn.OutboundBuffered() > 0)
+	s.life.took(n, s.unsent > 0 || s.life.Conn.OutboundBuffered() > 0)
 	s.push()
 	s.life.pending()
 	s.life.Conn.Writable()

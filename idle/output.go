@@ -90,7 +90,7 @@ func (l *loop) checkOutput(c gnet.Conn, before int, action gnet.Action) gnet.Act
 	}
 	n, hard := c.OutboundBuffered(), l.outputs.hardLimit
 	l.outputs.set(id, n)
-	if hard == 0 || n <= hard || l.Large.Allows(id, before, n, hard, l.clock.Elapsed()) {
+	if hard == 0 || n <= hard || l.Large.Allows(id, before, n, hard, func() { l.Poll(id, s) }) {
 		return l.shedOutput(c)
 	}
 	if l.HasEnded(id, s) { // gnet will report it

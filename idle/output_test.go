@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -211,47 +212,63 @@ func TestOutputOfAHandlerIsCheckedWhenItReturns(t *testing.T) {
 }
 
 // TestALargeAnswerGetsTime has a limit of 1,000 bytes. Each step takes a second: the handler adds
-// bytes, and then some leave the buffer of the loop, or are taken by the peer from the kernel's.
+// bytes, or another goroutine does, and then some leave the buffer of the loop, or are taken by the
+// peer from the kernel's.
 func TestALargeAnswerGetsTime(t *testing.T) {
-	type step struct{ adds, leave, taken int }
+	type step struct{ adds, others, leave, taken int }
 	wait := make([]step, verdict.LargeFor/time.Second-2)
+	reads := slices.Repeat([]step{{taken: 110}}, 2*len(wait)+2)
 	for name, tc := range map[string]struct {
 		inOnOpen int
 		steps    []step
 		closed   bool
 	}{
 		"small parts":                               {0, []step{{adds: 500}, {adds: 500}, {adds: 1}}, true},
-		"a large one is never taken":                {0, append([]step{{adds: 5000}}, append(wait, step{}, step{}, step{})...), true},
+		"a large one is never taken":                {0, append([]step{{adds: 5000}}, append(wait, step{}, step{})...), true},
 		"nor one of OnOpen":                         {5000, append(wait, step{}, step{}, step{}), true},
 		"it has time":                               {0, append([]step{{adds: 5000}}, wait...), false},
 		"a small part after a large":                {0, []step{{adds: 5000}, {adds: 1000}}, false},
 		"many small parts after it":                 {0, []step{{adds: 5000}, {adds: 1000}, {adds: 1}}, true},
-		"small parts after one of others":           {0, []step{{leave: -5000}, {adds: 1000}}, false},
-		"others add more than the limit":            {0, []step{{adds: 5000}, {leave: -1001}}, true},
+		"small parts after one of others":           {0, []step{{others: 5000}, {adds: 1000}}, false},
+		"small parts of others":                     {0, []step{{adds: 1, others: 900}, {adds: 1, others: 900}, {}}, true},
+		"others on top of a small part":             {0, []step{{adds: 1, others: 900}, {adds: 1, others: 1001}, {}}, false},
+		"a large one of others in place of it":      {0, []step{{adds: 1, others: 900}, {adds: 1, others: 1001, leave: 700, taken: 700}, {}}, false},
 		"a second large one":                        {0, []step{{adds: 5000}, {adds: 5000}}, true},
+		"a second one of others":                    {0, []step{{adds: 5000}, {adds: 1, others: 1001}, {}}, true},
 		"a second one when it is taken":             {0, []step{{adds: 5000}, {leave: 4000}, {adds: 5000}}, false},
 		"some may be added as it leaves":            {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1000}}, false},
 		"no more than that":                         {0, []step{{adds: 5000}, {leave: 3000}, {adds: 1001}}, true},
-		"the kernel takes it, and the peer nothing": {0, append([]step{{adds: 5000, leave: 3000}}, append(wait, step{}, step{}, step{})...), true},
+		"nor when less than the limit waits":        {0, []step{{adds: 5000}, {leave: 4100}, {adds: 1001}, {adds: 400}}, false},
+		"small parts when less waits":               {0, []step{{adds: 5000}, {leave: 4100}, {adds: 600}}, false},
+		"small parts when half of the limit waits":  {0, []step{{adds: 5000}, {leave: 4500}, {adds: 501}}, true},
+		"the kernel takes it, and the peer nothing": {0, append([]step{{adds: 5000, leave: 3000}}, append(wait, step{}, step{})...), true},
 		"the peer takes enough":                     {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 1000}), wait...), false},
-		"the peer takes less":                       {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 999}), step{}, step{}, step{}), true},
+		"the peer takes less":                       {0, append(append(append([]step{{adds: 9000}}, wait...), step{taken: 999}), step{}, step{}), true},
+		"the peer takes some in each second":        {0, append([]step{{adds: 9000, taken: 110}}, reads...), false},
+		"also on a quiet loop":                      {9000, reads, false},
 	} {
 		for _, dated := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/dated=%v", name, dated), func(t *testing.T) {
-				e, adds := newEcho(), tc.inOnOpen
+				if name == "small parts of others" && !dated {
+					t.Skip("it is not known what they have written")
+				}
+				e, adds := newEcho(), 0
 				e.open = func(c gnet.Conn) ([]byte, gnet.Action) { c.(*scriptedConn).outbound = adds; return nil, gnet.None }
 				e.traffic = func(c gnet.Conn) gnet.Action {
 					c.(*scriptedConn).outbound += adds
 					return gnet.None
 				}
 				s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000}, OutageGrace: -1, Reset: []Reason{}})
-				s.answer = verdict.Evidence{Dated: dated, Received: 1, Acked: 1, Queued: 5000}
+				s.answer = verdict.Evidence{Dated: dated, Counted: dated, Received: 1, Acked: 1, Queued: 5000}
+				other := s.open(1)[0]
+				s.pass(t, time.Minute) // a quiet sweep was at 56 s, the next is at 64 s
+				adds = tc.inOnOpen
 				c := s.open(1)[0]
 				for _, st := range tc.steps {
 					if adds = st.adds; adds > 0 {
 						s.receive(c)
 					}
-					c.outbound -= st.leave
+					c.outbound += st.others - st.leave
 					s.answer.Queued += st.leave - st.taken
 					s.answer.Acked += uint64(st.taken)
 					s.pass(t, time.Second)
@@ -266,8 +283,43 @@ func TestALargeAnswerGetsTime(t *testing.T) {
 				next.outbound, adds = 900, 200
 				s.receive(next)
 				require.Equal(t, reaped+1, s.Stats().Reaped[reap.OverLimit], "the time was given back")
+				s.OnClose(other, nil)
 			})
 		}
+	}
+}
+
+// TestTheTimeOfALargeAnswerBeginsAnew takes the limit from a connection for a minute.
+func TestTheTimeOfALargeAnswerBeginsAnew(t *testing.T) {
+	limited := Config{OutputLimit: OutputLimit{Hard: 1000}, ReadTimeout: time.Hour, OutageGrace: -1, Reset: []Reason{}}
+	for name, edit := range map[string]func(cfg *Config){
+		"exempt":   nil,
+		"off":      func(cfg *Config) { cfg.OutputLimit.Hard = 0 },
+		"observed": func(cfg *Config) { cfg.ObserveOnly = true },
+		"raised":   func(cfg *Config) { cfg.OutputLimit.Hard = 20000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEcho()
+			e.traffic = func(c gnet.Conn) gnet.Action { c.(*scriptedConn).outbound += 5000; return gnet.None }
+			s := newHandSite(t, e, limited)
+			s.answer = verdict.Evidence{Queued: -1}
+			c := s.open(1)[0]
+			s.receive(c)
+			other := limited
+			if edit == nil {
+				handle(s.Reaper, c).Exempt(true)
+			} else {
+				edit(&other)
+				require.NoError(t, s.Update(to(other)))
+			}
+			s.pass(t, time.Minute)
+			handle(s.Reaper, c).Exempt(false)
+			require.NoError(t, s.Update(to(limited)))
+			s.pass(t, verdict.LargeFor)
+			require.Equal(t, 1, s.Connections())
+			s.pass(t, time.Second+5*s.watch.Clock.Tick())
+			require.Zero(t, s.Connections())
+		})
 	}
 }
 

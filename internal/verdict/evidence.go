@@ -146,26 +146,31 @@ func (lim *Limits) checkSoft(f *Facts, now mono.Time) {
 	}
 }
 
-// checkLarge updates what the peer has taken of a Large. Output above the hard limit is one from
-// its first check on: if it has come in small parts, the front end has not waited for a check.
+// checkLarge updates what the peer has taken of a Large. One begins if more bytes than the hard
+// limit were written since the last check, or if that is unknown. It ends when half of the limit
+// waits.
 func (lim *Limits) checkLarge(f *Facts, ev *Evidence, now mono.Time) {
 	l, hard := &f.Large, lim.Output.Hard
 	taken := ev.Acked
 	if !ev.Dated { // less waits when the peer has taken some
 		taken = uint64(math.MaxInt - f.Output - max(ev.Queued, 0))
 	}
+	written := ev.Acked + uint64(f.Output+max(ev.Queued, 0))
 	switch {
-	case hard == 0 || f.Output <= hard:
+	case hard == 0 || f.Output == 0:
 		*l = Large{}
 		return
-	case l.Most == 0:
-		*l = Large{Since: now, Taken: taken, Most: f.Output + hard}
-	case l.Taken == 0:
-		l.Taken = taken
-	case taken >= l.Taken+uint64(hard):
-		l.Since, l.Taken = now, taken
+	case f.Output <= hard/2 || f.Output <= hard && l.Since == 0:
+		*l = Large{}
+	case l.Since != 0:
+		if taken >= l.Taken+uint64(hard) {
+			l.Since, l.Taken = now, taken
+		}
+		l.Least = min(l.Least, f.Output)
+	case l.Written == 0 || !ev.Counted || written > l.Written+uint64(hard):
+		*l = Large{Since: max(now, 1), Taken: taken, Least: f.Output}
 	}
-	l.Most = min(l.Most, f.Output+hard)
+	l.Written = written
 }
 
 // CountReceived counts the bytes received in a window of Rate and begins the next window. The

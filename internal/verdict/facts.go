@@ -59,12 +59,12 @@ type Facts struct {
 }
 
 // A Large is output above the hard limit that has come at once, as one answer does. The peer cannot
-// have taken it yet, so it gets LargeFor for each part of it that is as large as the limit. The
-// zero Large is none.
+// have taken it yet, so it gets LargeFor for each part of it that is as large as the limit.
 type Large struct {
-	Since mono.Time // the peer has not taken as many bytes as the limit since then
-	Taken uint64    // counts the bytes that it had taken then; 0 until the kernel was asked
-	Most  int       // no more may wait in the buffer of the event loop
+	Since   mono.Time // the peer has taken fewer bytes than the limit since then; 0 if none is large
+	Taken   uint64    // counts the bytes that it had taken then
+	Least   int       // the least output in the buffer of the event loop at a check since it came
+	Written uint64    // counts the bytes written until the last check; 0 if none waited
 }
 
 // OutputWaits reports whether output waits for the peer.

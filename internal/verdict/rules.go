@@ -215,7 +215,7 @@ func (lim *Limits) hard(f *Facts) deadline {
 	switch {
 	case lim.Output.Hard == 0 || f.Output <= lim.Output.Hard:
 		return none
-	case f.Output > f.Large.Most:
+	case f.Output > f.Large.Least+lim.Output.Hard || f.Large.Since == 0:
 		return deadline{}
 	}
 	return after(f.Large.Since, LargeFor, true)

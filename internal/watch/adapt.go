@@ -51,6 +51,7 @@ func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {
 	if !s.Set.ObserveOnly && c.Is(connstate.Observed) && s.Ends.Of(id) == nil {
 		c.Spare(connstate.Observed, false)
 		s.Watcher.Decided.Add(-1)
+		delete(s.Large, id)
 	}
 	lim := s.LimitsOf(c)
 	before := s.previous.Common
@@ -58,6 +59,9 @@ func (s *Shard[C]) adapt(id uint32, c *Conn[C]) {
 		before = s.previous.limitsOf(lim.Own)
 	}
 	c.Adapt(s.clock, &before.Limits, &lim.Limits)
+	if lim.Output.Hard == 0 {
+		delete(s.Large, id)
+	}
 	if d := s.Set.TCPKeepAlive; d != s.previous.TCPKeepAlive {
 		s.port.SetKeepAlive(c, d)
 	}

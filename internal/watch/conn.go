@@ -47,6 +47,7 @@ func (s *Shard[C]) Release(id uint32, c *Conn[C]) {
 func (s *Shard[C]) Exempt(id uint32, c *Conn[C], on bool) {
 	if c.Is(connstate.Exempt) != on {
 		c.Spare(connstate.Exempt, on)
+		delete(s.Large, id)
 		c.Touch(s.clock, s.port.Record(c))
 		s.Rearm(id, c)
 	}

@@ -254,19 +254,16 @@ type Larges map[uint32]verdict.Large
 
 // Allows reports whether more output than the hard limit may wait for a connection after a call of
 // its handler. It may if the call has added a [verdict.Large], or if there was one before, which
-// another goroutine may have added since the last check.
-func (all Larges) Allows(id uint32, before, output, hard int, now mono.Time) bool {
-	l := all[id]
-	switch {
-	case before <= hard && output-before <= hard:
-		return false
-	case before <= hard:
-		l = verdict.Large{Since: now, Most: output + hard}
-	case l.Most == 0:
-		l = verdict.Large{Since: now, Most: before + hard}
+// another goroutine may have added since the last check. Then check checks the connection.
+func (all Larges) Allows(id uint32, before, output, hard int, check func()) bool {
+	if output-before > hard && before <= hard {
+		delete(all, id) // so that the check begins a new one
 	}
-	all[id] = l
-	return output <= l.Most
+	if l := all[id]; l.Since == 0 && max(before, output-before) > hard {
+		check()
+	}
+	l := all[id]
+	return l.Since != 0 && output <= l.Least+hard
 }
 
 func (all Larges) keep(id uint32, l verdict.Large) {

@@ -66,7 +66,7 @@ func (l *loop) find(c gnet.Conn) (r *conntable.Record, id uint32, s *conn) {
 func (l *loop) drop(id uint32, s *conn) {
 	l.timers.Drop(s)
 	l.outputs.set(id, 0)
-	l.outputs.marks.keep(id, false, l.clock)
+	l.outputs.marks.revisit(id, false, l.clock)
 	marker{l}.setWritable(s, true)
 	delete(l.layers, s)
 	l.CountClosed(id, s)

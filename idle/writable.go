@@ -83,9 +83,9 @@ func (m *marks) follow(o OutputMarks) {
 	}
 }
 
-// keep says whether the next rounds compare the output of a connection. The first round is in the
-// next tick.
-func (m *marks) keep(id uint32, on bool, clock *mono.Clock) {
+// revisit says whether the next rounds compare the output of a connection. The first round is in
+// the next tick.
+func (m *marks) revisit(id uint32, on bool, clock *mono.Clock) {
 	if !on {
 		delete(m.waiting, id)
 		return
@@ -100,7 +100,7 @@ type marker struct{ *loop }
 // expectOutput makes the next rounds compare the output of a connection, if there are marks.
 func (l marker) expectOutput(id uint32) {
 	if m := &l.outputs.marks; m.high > 0 {
-		m.keep(id, true, l.clock)
+		m.revisit(id, true, l.clock)
 		l.planMarks()
 	}
 }
@@ -145,14 +145,14 @@ func (l marker) compare(id uint32, s *conn) {
 	m, opened := &l.outputs.marks, s.Opened()
 	switch {
 	case m.high == 0 && !s.Is(connstate.Unwritable), l.Ends.Of(id) != nil: // gnet will close it
-		m.keep(id, false, l.clock)
+		m.revisit(id, false, l.clock)
 		return
 	}
 	for range 2 { // OnWritable may write
 		marked, n := m.high > 0 && !s.Is(connstate.Exempt), s.Front.OutboundBuffered()
 		stopped := s.Is(connstate.Unwritable)
 		stop := marked && (n > m.high || stopped && n > m.low)
-		m.keep(id, stop || marked && n > 0, l.clock)
+		m.revisit(id, stop || marked && n > 0, l.clock)
 		if stop == stopped {
 			break
 		}

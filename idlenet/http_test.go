@@ -424,7 +424,8 @@ func TestAnHTTP2ConnectionIsWarned(t *testing.T) {
 					require.ErrorIs(t, err, io.EOF)
 					break
 				}
-				if f.kind != goAwayFrame {
+				// The one of the server for the last answer comes before or after that.
+				if f.kind != goAwayFrame || !warnedAt.IsZero() && string(payload[:4]) == "\x00\x00\x00\x03" {
 					continue
 				}
 				require.Equal(t, "\x7f\xff\xff\xff\x00\x00\x00\x00", string(payload))

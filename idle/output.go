@@ -66,9 +66,8 @@ func (l *loop) sweepOne(id uint32, s *conn) {
 // closed.
 const outputSteps = 256
 
-// areLimited reports whether output of a connection waits, and is limited by Hard or Total,
-// or has marks.
-// It is small, to be inlined into the path of a message.
+// areLimited reports whether output of a connection waits, and is limited by Hard or Total or has
+// marks. It is small, to be inlined into the path of a message.
 func (o *outputs) areLimited(c gnet.Conn) bool {
 	return o.hardLimit|o.totalLimit|o.marks.high != 0 && c.OutboundBuffered() > 0
 }

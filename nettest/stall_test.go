@@ -222,5 +222,5 @@ func keepTalking(c net.Conn, wait bool, silent func() bool) {
 			_, _ = io.ReadFull(c, make([]byte, len(stallMessage)))
 		}
 	}
-	select {} // holds the connection
+	_, _ = io.Copy(io.Discard, c) // the collector closes a connection that nothing uses any more
 }

@@ -148,25 +148,21 @@ func ListeningPorts(pid int) (ports []int, err error) {
 	return slices.Compact(ports), err
 }
 
-// list returns the sockets of the ports, and for how many of the ports a socket listens.
-func list(ports []int) (sockets []socket, listening int, err error) {
+// list returns the sockets of the ports, and those that listen.
+func list(ports []int) (conns, listeners []socket, err error) {
 	for _, port := range ports {
-		found := false
 		err := dump(watched|1<<listen, port, 0, func(s socket) {
 			if s.state == listen {
-				found = true
+				listeners = append(listeners, s)
 			} else {
-				sockets = append(sockets, s)
+				conns = append(conns, s)
 			}
 		})
 		if err != nil {
-			return nil, 0, err
-		}
-		if found {
-			listening++
+			return nil, nil, err
 		}
 	}
-	return sockets, listening, nil
+	return conns, listeners, nil
 }
 
 // events collects the sockets that the kernel frees. Safe for concurrent use.

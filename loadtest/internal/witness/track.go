@@ -2,6 +2,7 @@ package witness
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/internal/silence"
@@ -40,6 +41,32 @@ type socket struct {
 	bytesIn uint64 // without those that came after the server had closed
 }
 
+// doors are the addresses at which the server was seen to listen, by port. Another program may have
+// connections of the same port at other addresses, also as their client.
+type doors map[uint16][]netip.Addr
+
+// add adds those of a sample, and returns their number of ports.
+func (d doors) add(listeners []socket) (ports int) {
+	seen := map[uint16]bool{}
+	for _, l := range listeners {
+		port := l.local.Port()
+		seen[port] = true
+		if !slices.Contains(d[port], l.local.Addr()) {
+			d[port] = append(d[port], l.local.Addr())
+		}
+	}
+	return len(seen)
+}
+
+// have reports whether a connection may have come by one of them. A listener that has ended may
+// have accepted it if none is known for its port. A socket that was reset may have no addresses.
+func (d doors) have(s socket) bool {
+	known := d[s.local.Port()]
+	return len(known) == 0 || s.remote.Port() == 0 || slices.ContainsFunc(known, func(a netip.Addr) bool {
+		return a.IsUnspecified() || a == s.local.Addr()
+	})
+}
+
 // A conn is a connection under watch.
 type conn struct {
 	last    socket    // its last sample with details
@@ -68,6 +95,7 @@ type tracker struct {
 	rounds int
 	last   time.Time // the start of the last sample
 
+	doors      doors
 	listened   int       // ports with a listener in the first sample
 	listenedAt time.Time // start of the last sample with all of them
 	settled    int       // closes before it
@@ -84,7 +112,7 @@ type tracker struct {
 const maxCloses = 1e6
 
 func newTracker() *tracker {
-	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}, closes: []Connection{}}
+	return &tracker{conns: map[uint64]*conn{}, freed: map[uint64]socket{}, doors: doors{}, closes: []Connection{}}
 }
 
 // sample takes the sockets that the kernel listed between two moments, and then those that it has

@@ -31,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/idlewheel/idlewheel/loadtest/internal/format"
@@ -100,14 +101,16 @@ func (t *tracker) look(r *Report, ports []int, from *events) error {
 	if t.rounds > 0 {
 		r.LongestWait = max(r.LongestWait, began.Sub(t.last))
 	}
-	listed, listening, err := list(ports)
+	listed, listeners, err := list(ports)
 	if err != nil {
 		return err
 	}
 	ended := time.Now()
 	freed, lost := from.take() // after the dump: a socket that it does not list is in one of both
 	t.lost = lost
-	t.sample(began, ended, listed, listening, freed)
+	listening := t.doors.add(listeners)
+	others := func(s socket) bool { return !t.doors.have(s) }
+	t.sample(began, ended, slices.DeleteFunc(listed, others), listening, slices.DeleteFunc(freed, others))
 	return nil
 }
 

@@ -395,6 +395,25 @@ func TestWatchOfNothingFails(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+// TestAClientWithThePortOfTheServerIsNotItsConnection has a client of another server with the port
+// under watch at its own end.
+func TestAClientWithThePortOfTheServerIsNotItsConnection(t *testing.T) {
+	t.Parallel()
+	_, port := start(t, "forgetful")
+	dial(t, port, 2, -1)
+	other := sockets.Listen(t, "tcp4", "127.0.0.1:0")
+	client := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2), Port: port}}
+	r := watch(t, port, func() {
+		c, err := client.Dial("tcp4", other.Addr().String())
+		require.NoError(t, err)
+		time.Sleep(300 * time.Millisecond)
+		_ = c.Close()
+		time.Sleep(300 * time.Millisecond)
+	})
+	require.Equal(t, 2, r.Seen)
+	require.Empty(t, r.Closed)
+}
+
 // TestVanishedPeers has peers that do not acknowledge the server's FIN.
 func TestVanishedPeers(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {

@@ -138,6 +138,7 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		case isActive && !wasActive:
 			s.ready(id, n)
 			n.Hold()
+			s.takeBack(id, n)
 		case !isActive && wasActive:
 			s.Release(id, n)
 		}
@@ -229,6 +230,20 @@ func (s *shard) endsByProtocol(id uint32, n *conn, r reap.Reason) bool {
 		return s.http2[id] != nil
 	}
 	return false
+}
+
+// isIdle reports whether a request that is being served would have prevented an end.
+func isIdle(r reap.Reason) bool {
+	return r == reap.ReadIdle || r == reap.WriteIdle || r == reap.AllIdle
+}
+
+// takeBack lets a server answer a request that it had read before it was told to close the
+// connection. The deadline of the server for the rest of the request is lost; CloseGrace is there.
+func (s *shard) takeBack(id uint32, n *conn) {
+	if e := s.Ends.Of(id); e != nil && e.Told != 0 && n.Own&leaving == 0 && isIdle(e.Reason.Reason) {
+		_ = n.Front.own().SetReadDeadline(time.Time{})
+		s.startLeaving(n)
+	}
 }
 
 // startLeaving makes a connection that has ended stay until its protocol allows its end. It counts

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -202,6 +203,73 @@ func TestARequestInHandGoesOn(t *testing.T) {
 	finish <- struct{}{}
 	require.False(t, v.answered())
 	v.requireEnd()
+}
+
+// TestARequestBetweenTheVerdictAndTheEndIsAnswered sends a request after the kernel was asked, and
+// the server reads it before it is told to close the connection.
+func TestARequestBetweenTheVerdictAndTheEndIsAnswered(t *testing.T) {
+	t.Parallel()
+	begun, next := make(chan net.Conn, 1), make(chan func(), 1)
+	s := newSite(t, Config{ReadTimeout: 300 * time.Millisecond, OnReap: func(net.Conn, *ReapError) {
+		(<-next)()
+		<-begun
+	}}, func(w http.ResponseWriter, r *http.Request) {
+		begun <- ConnOf(r.Context())
+		select {
+		case <-r.Context().Done(): // the answer is empty
+		case <-time.After(200 * time.Millisecond):
+			ok(w, r)
+		}
+	})
+	s.Start()
+	v := s.visit(t)
+	v.get("")
+	c := receive(t, begun)
+	require.False(t, v.answered())
+	next <- func() { v.get("") }
+	require.True(t, v.answered())
+	v.requireEnd()
+	require.ErrorIs(t, s.Reason(c), reap.ReadIdle)
+}
+
+// TestARequestThatWasReadBeforeTheEndIsAnswered has a server that tells of a request a moment after
+// it was told to close the connection.
+func TestARequestThatWasReadBeforeTheEndIsAnswered(t *testing.T) {
+	for _, reason := range []reap.Reason{reap.ReadIdle, reap.Kicked} {
+		t.Run(reason.Error(), func(t *testing.T) {
+			t.Parallel()
+			ln, err := Listen(sockets.Listen(t, "tcp", "127.0.0.1:0"), Config{ReadTimeout: 300 * time.Millisecond})
+			require.NoError(t, err)
+			client := sockets.Dial(t, "tcp", ln.Addr().String())
+			c, err := ln.Accept()
+			require.NoError(t, err)
+			defer func() {
+				_ = c.Close()
+				ln.ConnState(c, http.StateClosed)
+				_ = ln.Close()
+				eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
+			}()
+			if found, err := ln.Conn(c); reason == reap.Kicked {
+				require.NoError(t, err)
+				require.NoError(t, ln.Kick(t.Context(), found.ID()))
+			}
+			_, err = c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.ErrorIs(t, ln.Reason(c), reason)
+
+			ln.ConnState(c, http.StateActive)
+			_, err = client.Write([]byte("x"))
+			require.NoError(t, err)
+			if _, err = c.Read(make([]byte, 1)); reason == reap.Kicked {
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded, "a request does not undo it")
+				return
+			}
+			require.NoError(t, err)
+			ln.ConnState(c, http.StateIdle)
+			_, err = c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it ends all the same")
+		})
+	}
 }
 
 func TestCloseGraceBoundsTheRequestInHand(t *testing.T) {

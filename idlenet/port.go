@@ -103,9 +103,7 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 		if reset {
 			closeNow(own, true)
 		}
-		if s.told(id, e, cfg.CloseGrace) && !reset {
-			tell(own)
-		}
+		s.told(id, e, cfg.CloseGrace, reset)
 	})
 }
 

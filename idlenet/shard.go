@@ -236,19 +236,27 @@ func (s *shard) fresh(n *conn) time.Duration {
 	return lim.ShortestIdle() / 2
 }
 
-// told begins the grace in which the server is to close a connection. It reports whether the server
-// is to be told now, and not by its protocol.
-func (s *shard) told(id uint32, e *watch.End, grace time.Duration) (now bool) {
+// told begins the grace in which the server is to close a connection, and tells it, unless it was
+// reset or ends by its protocol. A request that came after the kernel was asked is answered first:
+// net/http cancels the context of a request if a Read fails. serve finds the request under the same
+// mutex if the server has read it and not said so yet.
+func (s *shard) told(id uint32, e *watch.End, grace time.Duration, reset bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.Ends.Of(id) != e || e.Closed {
-		return false
+		return
 	}
 	e.Told = s.Watcher.Clock.Elapsed()
 	e.CloseAt = e.Told.Add(grace)
 	n := s.At(id)
 	s.Soon(n)
-	return n.Own&leaving == 0
+	switch {
+	case reset || n.Own&leaving != 0:
+	case n.Own&requested != 0 && isIdle(e.Reason.Reason):
+		s.startLeaving(n)
+	default:
+		tell(n.Front.own())
+	}
 }
 
 // lastRead returns the record of a connection. With Config.Stamp it has the last Read, unless a

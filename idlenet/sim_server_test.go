@@ -75,6 +75,7 @@ type simLife struct {
 	endedFrom time.Duration // an instant before the end
 	cuts      int           // by the Listener
 	toldAt    time.Duration
+	isTold    bool // and a request has not taken it back
 	closedAt  time.Duration
 	goneAt    time.Duration // the Listener has forgotten the connection; 0 if it has not
 }
@@ -136,16 +137,26 @@ func (l *simLife) SetReadDeadline(t time.Time) error {
 	w.N["told to close"]++
 	w.Trace(l.Life, "SetReadDeadline")
 	l.calledFor("SetReadDeadline is called")
-	if l.toldAt != 0 || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
-		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset",
+	isIdle := l.Ended != nil && slices.Contains([]Reason{reap.ReadIdle, reap.WriteIdle, reap.AllIdle}, l.Ended.Reason)
+	takesBack := t.IsZero() && l.isServing && isIdle
+	if !takesBack && l.isServing && isIdle && l.use >= simUseConnState {
+		w.Violate(l.Life, "a request that comes after the verdict is answered", "SetReadDeadline")
+	}
+	if l.isTold != takesBack || l.Ended == nil || l.isReset() || t.After(time.Unix(1, 0)) {
+		w.Violate(l.Life, "one read deadline in the past is set after OnReap, unless the connection is reset or serves a request",
 			"%v is set, reason %v", t, l.Ended)
+	}
+	if l.isTold = !takesBack; takesBack {
+		w.N["requests after the end"]++
+		l.deadline = 0
+		return nil
 	}
 	// Bytes that have come since the question are not known.
 	waits := l.Sock.Unread > 0 && !l.hijacks && w.Now-l.askedAt < time.Millisecond
 	if l.use == simUseAttached && (l.isServing || waits) && slices.Contains([]Reason{reap.MaxAge, reap.Drained, reap.Kicked}, l.Ended.Reason) {
 		w.Violate(l.Life, "a request in hand goes on for CloseGrace", "SetReadDeadline, unread %d, reason %v", l.Sock.Unread, l.Ended)
 	}
-	if l.toldAt = w.Now; !l.Sock.Closed {
+	if l.toldAt = cmp.Or(l.toldAt, w.Now); !l.Sock.Closed {
 		l.deadline = w.Now
 		l.Readable()
 	}

@@ -323,6 +323,9 @@ func TestLaunchedServer(t *testing.T) {
 			f := command(t, t.Context(), line+" --server "+server)
 			require.Zero(t, f.code, "%s\n%s", f.out, f.errs)
 			check(t, f.result)
+			for _, g := range f.result.Groups {
+				require.True(t, g.Name != "living" || g.Reaped == 0, "%d of the group living are dead", g.Reaped)
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/idle"
@@ -29,6 +30,22 @@ func TestTheStartLogsEachSettingOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(ofReaper.String(), "configuration changed"), "%s", &ofReaper)
 	require.Contains(t, ofReaper.String(), `msg="configuration changed" idle.read-timeout=2h0m0s `)
+}
+
+// TestTheStartWarnsOnce has a heartbeat that never sends a ping, and a limit of connections from
+// the number of descriptors.
+func TestTheStartWarnsOnce(t *testing.T) {
+	var log syncbuf.Buffer
+	_, stop := startIn(t, Config{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Idle: idle.Config{
+			ReadTimeout: 20 * time.Second,
+			Heartbeat:   idle.Heartbeat{Interval: 30 * time.Second, Ping: func(gnet.Conn) []byte { return []byte("ping") }},
+		},
+	})
+	stop()
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), "%s", &log)
+	require.Contains(t, log.String(), "read-timeout=20s heartbeat=30s", "it names both")
 }
 
 // TestAShortageChangesNoLogger changes the limit of connections, and then the Config.

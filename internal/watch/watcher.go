@@ -199,8 +199,8 @@ func Update[C any](w *Watcher, edit func(*C), check Checker[C]) error {
 		if w.replace(old, checked) {
 			if !isMuted {
 				checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.LogValue(&cfg))
+				checked.warn()
 			}
-			checked.warn()
 			return nil
 		}
 	}

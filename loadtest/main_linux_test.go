@@ -89,6 +89,12 @@ func command(t testing.TB, ctx context.Context, line string) finished {
 	return f
 }
 
+func TestVersion(t *testing.T) {
+	var out, errs syncbuf.Buffer
+	require.Zero(t, execute(t.Context(), []string{"--version"}, &out, &errs), "%s", &errs)
+	require.Regexp(t, `^loadtest version (\(devel\)|v\d+\.\d+\.\d+)`, out.String())
+}
+
 func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                   "name a verb",

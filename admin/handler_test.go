@@ -219,6 +219,28 @@ func (s *site) requireAccess(t *testing.T, e endpoint, c client, want int) {
 	}
 }
 
+// TestARefusedChangeNamesNoFlag has a program that may have flags of other names, or none.
+func TestARefusedChangeNamesNoFlag(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, minute, Config{Open: true})
+	for _, path := range []string{"/api/timeouts", "/api/connections/1-0-1/kick"} {
+		resp, err := http.Post(s.url+path, "application/json", strings.NewReader(`{"read-timeout":"5s"}`))
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusForbidden, resp.StatusCode)
+		require.Contains(t, string(text), "nothing can be changed: the server was started without an admin token")
+		require.NotContains(t, string(text), "--")
+	}
+	page, err := http.Get(s.url + "/")
+	require.NoError(t, err)
+	defer page.Body.Close()
+	text, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	require.False(t, strings.Contains(string(text), "token-file"), "the page names no flag")
+}
+
 func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
 	open, closed := newHandler(t, Config{Open: true, Token: rightToken}), newHandler(t, Config{Token: rightToken})
 	for host, local := range map[string]bool{

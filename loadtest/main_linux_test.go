@@ -89,6 +89,12 @@ func command(t testing.TB, ctx context.Context, line string) finished {
 	return f
 }
 
+func TestVersion(t *testing.T) {
+	var out, errs syncbuf.Buffer
+	require.Zero(t, execute(t.Context(), []string{"--version"}, &out, &errs), "%s", &errs)
+	require.Regexp(t, `^loadtest version (\(devel\)|v\d+\.\d+\.\d+)`, out.String())
+}
+
 func TestWrongFlagsExitWithTwo(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                   "name a verb",
@@ -323,6 +329,9 @@ func TestLaunchedServer(t *testing.T) {
 			f := command(t, t.Context(), line+" --server "+server)
 			require.Zero(t, f.code, "%s\n%s", f.out, f.errs)
 			check(t, f.result)
+			for _, g := range f.result.Groups {
+				require.True(t, g.Name != "living" || g.Reaped == 0, "%d of the group living are dead", g.Reaped)
+			}
 		})
 	}
 }

@@ -32,8 +32,8 @@ var mixKinds = []mixKind{
 	{"active", "a message every second", 20, func(o *options, n int) load.Spec {
 		return o.heartbeats("active", n, min(time.Second, o.heartbeat))
 	}},
-	{"heartbeat", "a message every --heartbeat", 50, func(o *options, n int) load.Spec {
-		return o.heartbeats("heartbeat", n, o.heartbeat)
+	{beating, "a message every --heartbeat", 50, func(o *options, n int) load.Spec {
+		return o.heartbeats(beating, n, o.heartbeat)
 	}},
 	{silent, "one message, then nothing", 15, func(o *options, n int) load.Spec {
 		return o.behaving(silent, load.Silent, n, 0)

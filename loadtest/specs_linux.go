@@ -10,9 +10,10 @@ import (
 
 // Names of groups and phases.
 const (
-	living = "living"
-	silent = "silent"
-	during = "during"
+	living  = "living"    // until the end of the run
+	beating = "heartbeat" // until they are silenced
+	silent  = "silent"
+	during  = "during"
 
 	attackers = "attackers"
 )

@@ -42,7 +42,7 @@ reads its clock before its sockets closes living connections.`,
 				}
 			}
 			o.patience += stall // messages wait during the stop, and must be answered after it
-			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(living, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
+			return o.perform(cmd, "stall", []load.Spec{o.heartbeats(beating, int(o.connections), o.heartbeat)}, func(r *run) { r.stall(stall) })
 		},
 	}
 	o.add(cmd, 10_000, 500*time.Millisecond, 2*time.Second)
@@ -89,5 +89,5 @@ func (r *run) stall(d time.Duration) {
 			_ = r.phase("stopped", d, nil)
 		}
 	}()
-	_ = r.phase("after", timeout+2*r.opt.tick+time.Second, nil) && r.awaitReaping(living)
+	_ = r.phase("after", timeout+2*r.opt.tick+time.Second, nil) && r.awaitReaping(beating)
 }

@@ -238,3 +238,49 @@ func TestARollingRestartLosesNoClient(t *testing.T) {
 	<-gone
 	stopFresh()
 }
+
+// shortQueue listens on a unix socket with a short queue of the kernel.
+func shortQueue(t *testing.T, name string, queue int) net.Listener {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrUnix{Name: name}))
+	require.NoError(t, syscall.Listen(fd, queue))
+	ln, err := net.FileListener(f)
+	require.NoError(t, err)
+	return ln
+}
+
+// TestAFullUnixSocketAnswersEAGAIN fills the queue of the kernel behind a full server. No client
+// that waits is lost.
+func TestAFullUnixSocketAnswersEAGAIN(t *testing.T) {
+	const queue = 4
+	ln := shortQueue(t, filepath.Join(shortDir(t), "s"), queue)
+	s, stop := startIn(t, Config{
+		Listeners: []net.Listener{ln}, Handler: &echo{}, NumEventLoop: 1,
+		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1},
+	})
+	defer stop()
+	name := s.Addr().String()
+	served := sockets.Dial(t, "unix", name)
+	require.NoError(t, pingPong(served, 10*time.Second))
+	var waiting []net.Conn
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", name)
+		if err == nil {
+			waiting = append(waiting, c)
+			return false
+		}
+		require.ErrorIs(t, err, syscall.EAGAIN)
+		return true
+	}, 10*time.Second, time.Millisecond)
+	require.GreaterOrEqual(t, len(waiting), queue)
+	for _, next := range waiting {
+		require.NoError(t, served.Close())
+		require.NoError(t, pingPong(next, 10*time.Second), "the clients that wait are served in their order")
+		served = next
+	}
+	require.NoError(t, served.Close())
+}

@@ -129,8 +129,8 @@ func TestErrorsNameFlagsAndNoFields(t *testing.T) {
 	}
 }
 
-// serveInBackground runs serve. It returns the address that serve prints, and a function that
-// interrupts serve and returns its output.
+// serveInBackground runs serve, with the settings on its output. It returns the address that serve
+// prints, and a function that interrupts serve and returns its output.
 func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
 	return serveOn(t, new(syncbuf.Buffer), flags...)
@@ -143,7 +143,7 @@ func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, i
 	var errs syncbuf.Buffer
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0"}, flags...), out, &errs)
+		code <- run(ctx, append([]string{"serve", "--addr", "127.0.0.1:0", "--log-level", "warn"}, flags...), out, &errs)
 	}()
 	listening := regexp.MustCompile(`listening on (\S+),`)
 	require.Eventually(t, func() bool { return listening.MatchString(out.String()) }, 10*time.Second, time.Millisecond,

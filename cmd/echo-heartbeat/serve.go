@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"os/signal"
@@ -94,9 +95,12 @@ func serve(
 		}
 	}
 	cfg.OnStarted = func(s *server.Server) {
+		text := "listening on " + list(s.Addrs())
+		if !cfg.Logger.Enabled(context.Background(), slog.LevelInfo) { // else the log has them
+			text += ", " + limits.Describe(s.Reaper().Config())
+		}
 		n, why := s.Limit()
-		fmt.Fprintf(out, "listening on %s, %s, at most %d connections (%s); Ctrl-C stops\n",
-			list(s.Addrs()), limits.Describe(s.Reaper().Config()), n, why)
+		fmt.Fprintf(out, "%s, at most %d connections (%s); Ctrl-C stops\n", text, n, why)
 		if addr := s.AdminAddr(); addr != nil {
 			fmt.Fprintf(out, "admin on http://%s/\n", addr)
 		}

@@ -66,6 +66,27 @@ func TestSigtermEndsAStartThatHangs(t *testing.T) {
 	require.Equal(t, syscall.SIGTERM, p.ProcessState.Sys().(syscall.WaitStatus).Signal(), "%s", &p.stderr)
 }
 
+// TestServePrintsEachSettingOnce starts serve with a file of limits, and reloads another file.
+func TestServePrintsEachSettingOnce(t *testing.T) {
+	limits := filepath.Join(t.TempDir(), "limits")
+	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 1h\n"), 0o600))
+	p, _ := startServe(t, "--addr", "127.0.0.1:0", "--limits", limits)
+	all := p.stdout.Text()
+	require.NoError(t, os.WriteFile(limits, []byte("read-timeout 2h\n"), 0o600))
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	require.Contains(t, p.line(t), "reloaded: read-timeout 2h0m0s")
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Zero(t, p.exitCode(t, 20*time.Second))
+
+	start, later, changed := strings.Cut(p.stderr.String(), `msg="configuration changed"`)
+	require.True(t, changed, "%s", p.stderr)
+	require.Contains(t, later, "idle.read-timeout=2h0m0s")
+	all += start
+	for _, setting := range []string{"read-timeout", "output-limit", "output-total", "max-connections", "keep-closed", "tick", "loops"} {
+		require.Equal(t, 1, strings.Count(all, setting), "%s in %s", setting, all)
+	}
+}
+
 // A systemd receives the notifications of a service.
 type systemd struct{ *net.UnixConn }
 

@@ -13,12 +13,14 @@ import (
 )
 
 func TestVersionHasTheVersionsOfTheBuild(t *testing.T) {
-	var out, errs syncbuf.Buffer
-	require.Zero(t, run(t.Context(), []string{"version"}, &out, &errs), errs.String())
-	lines := strings.Split(out.String(), "\n")
-	assert.Regexp(t, `^echo-heartbeat (\(devel\)|v\d+\.\d+\.\d+)`, lines[0])
-	assert.Contains(t, lines, "go "+runtime.Version())
-	assert.Regexp(t, `\ngnet v2\.\d+\.\d+\n$`, out.String())
+	for _, arg := range []string{"version", "--version"} {
+		var out, errs syncbuf.Buffer
+		require.Zero(t, run(t.Context(), []string{arg}, &out, &errs), errs.String())
+		lines := strings.Split(out.String(), "\n")
+		assert.Regexp(t, `^echo-heartbeat (\(devel\)|v\d+\.\d+\.\d+)`, lines[0])
+		assert.Contains(t, lines, "go "+runtime.Version())
+		assert.Regexp(t, `\ngnet v2\.\d+\.\d+\n$`, out.String())
+	}
 }
 
 func TestVersionHasTheRevisionOfAClone(t *testing.T) {

@@ -3,6 +3,8 @@ package watch
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,19 +183,24 @@ func JSON[C any](w *Watcher) map[string]any {
 // A Checker checks a Config that is to replace the one before.
 type Checker[C any] func(cfg *C, tick time.Duration, before *C) (Config, error)
 
-// Update replaces the Config by an edited copy.
+// Update replaces the Config by an edited copy, and logs it unless edit mutes the Logger.
 func Update[C any](w *Watcher, edit func(*C), check Checker[C]) error {
 	for {
 		old := w.Settings()
 		cfg := Present[C](w)
 		edit(&cfg)
+		logger := configtable.Field("Logger").Of(&cfg)
+		loud, isMuted := logging.Unmute(logger.Interface().(*slog.Logger))
+		logger.Set(reflect.ValueOf(loud))
 		checked, err := check(&cfg, w.Clock.Tick(), old.Front.(*C))
 		if err != nil {
 			return err
 		}
 		if w.replace(old, checked) {
-			checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.LogValue(&cfg))
-			checked.warn()
+			if !isMuted {
+				checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.LogValue(&cfg))
+				checked.warn()
+			}
 			return nil
 		}
 	}

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,6 +248,25 @@ func TestAWheelWithoutConnectionsLeavesNoHole(t *testing.T) {
 	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "no connection has been opened")
 	require.Less(t, eval[int](t, tab, `document.querySelector(".wheels").clientHeight`), 200)
 	require.Zero(t, eval[int](t, tab, `document.querySelector("#reasons").clientHeight`), "reasons at zero are hidden")
+}
+
+// TestThePageExplainsItsFigures opens the explanations, and has servers with and without a timeout
+// under pressure.
+func TestThePageExplainsItsFigures(t *testing.T) {
+	for least, want := range map[string]string{
+		"0s":  "Used part of each resource.",
+		"15s": "Used part of each resource. Above the mark, idle timeouts become shorter, down to 15s.",
+	} {
+		_, tab := show(t, scene{loops: 1, connections: 3, pressure: least}, `document.querySelector("#connections").dataset.value === "3"`)
+		require.Equal(t, want, eval[string](t, tab, `document.querySelector("#pressure-hint").textContent`))
+		run(t, tab, chromedp.Click("details.words summary", chromedp.ByQuery))
+		words := eval[string](t, tab, `document.querySelector("details.words").innerText`)
+		for _, word := range []string{"Saved by kernel:", "Behind:", "Clock late:", "Mean lateness:", "Outages:"} {
+			require.Contains(t, words, word)
+		}
+		tokens := strings.Count(eval[string](t, tab, `document.body.innerText`), "without an admin token")
+		require.Equal(t, 1, tokens, "the notice stands once")
+	}
 }
 
 // TestThePageBeginsWithTheLastMinute has a server that keeps its samples.

@@ -64,11 +64,11 @@ var axe = sync.OnceValues(func() (string, error) {
 })
 
 // breaches returns the rules of axe that the page breaks, with the elements. It returns nil where
-// npm cannot fetch axe-core.
+// npm cannot fetch axe-core, except in CI.
 func breaches(t *testing.T, tab context.Context) []string {
 	t.Helper()
 	script, err := axe()
-	if errors.Is(err, errNoAxe) {
+	if errors.Is(err, errNoAxe) && os.Getenv("CI") == "" {
 		t.Log(err)
 		return nil
 	}

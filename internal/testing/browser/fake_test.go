@@ -46,6 +46,7 @@ type scene struct {
 	crowded, ended             string // why there is no stream, and why one ends
 	net                        bool   // the server is on package net, without a limit
 	minute                     []any  // the samples of hello
+	pressure                   string // the timeout of hello under pressure
 	thorough                   bool   // the test opens it in every window
 }
 
@@ -63,7 +64,7 @@ func (s scene) hello() object {
 	}
 	return object{
 		"name": "idlewheel", "version": "v0.7.0", "address": address, "reasons": reasons,
-		"writable": s.writable, "limits": limits, "minute": s.minute,
+		"writable": s.writable, "limits": limits, "minute": s.minute, "pressure_timeout": s.pressure,
 	}
 }
 

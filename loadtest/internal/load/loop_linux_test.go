@@ -138,6 +138,20 @@ func TestHeartbeatsAreAnswered(t *testing.T) {
 	})
 }
 
+// TestLastWordsToALivingConnectionAreQuoted has a target that tells why it closes each connection.
+func TestLastWordsToALivingConnectionAreQuoted(t *testing.T) {
+	fair.TryParallel(t, func(t testing.TB) {
+		s := heartbeats(5)
+		s.Size, s.Timeout = 64, time.Minute
+		d := drive(t, testserver.Serve(t, func(c net.Conn) {
+			_, _ = io.CopyN(c, c, 3*64)
+			_, _ = io.WriteString(c, "closing: no room\n")
+		}), s)
+		d.until("all closed", func(g result.Group) bool { return g.Lost == 5 })
+		require.Equal(t, []string{`before the target closed a living connection it said "closing: no room\n"`}, d.finish().Notes, "once")
+	})
+}
+
 func TestLivingBehavioursAreAnswered(t *testing.T) {
 	for _, b := range []Behaviour{PingPong, OneByte, HalfOpen, Churn} {
 		fair.RunParallel(t, string(b), func(t testing.TB) {

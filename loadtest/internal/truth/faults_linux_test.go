@@ -97,7 +97,7 @@ func TestPercentilesWithoutAnswers(t *testing.T) {
 						}
 					}}
 				}, "hold -c 200 --timeout 0 --heartbeat 300ms --hold 2s --reap=false --patience 2s")
-				g, answered, all := got.group(t, "living"), 0, 0
+				g, answered, all := got.group(t, "heartbeat"), 0, 0
 				for phase, l := range g.Latency {
 					answered, all = answered+l.Corrected.Count, all+l.All.Count
 					for q, told := range map[float64]time.Duration{0.5: l.All.P50, 0.99: l.All.P99, 0.999: l.All.P999, 1: l.All.Max} {
@@ -276,7 +276,7 @@ func TestEarlyReaps(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		want, got := run(t, func() faults { return faults{timeout: timeout, offset: -300 * time.Millisecond} }, living)
 		got.requireOutcome(t, exitFailed)
-		g := got.group(t, "living")
+		g := got.group(t, "heartbeat")
 		require.Equal(t, connections, want.endings[reaped])
 		require.Equal(t, connections, g.Early)
 		within(t, "earliest", time.Duration(g.EarliestBy), 270*time.Millisecond, 301*time.Millisecond)
@@ -331,7 +331,7 @@ func TestClosesOfLivingConnections(t *testing.T) {
 		fair.RunParallel(t, name, func(t testing.TB) {
 			want, got := run(t, tc.faults, living)
 			got.requireOutcome(t, exitFailed)
-			g := got.group(t, "living")
+			g := got.group(t, "heartbeat")
 			require.Contains(t, got.text, tc.said)
 			require.Equal(t, connections, want.opened)
 			require.Equal(t, tc.closed, g.Lost)

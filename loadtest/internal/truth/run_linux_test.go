@@ -220,12 +220,12 @@ func run(t testing.TB, f func() faults, line string) (want truth, got finished) 
 	return s.truth(), got
 }
 
-// runLiving is run with an outcome. It returns the group of living connections.
+// runLiving is run with an outcome. It returns the group of connections with heartbeats.
 func runLiving(t testing.TB, code int, f func() faults, line string) (want truth, living group) {
 	t.Helper()
 	want, got := run(t, f, line)
 	got.requireOutcome(t, code)
-	return want, got.group(t, "living")
+	return want, got.group(t, "heartbeat")
 }
 
 // requireOutcome checks that the JSON, the text and the exit code agree about the outcome.

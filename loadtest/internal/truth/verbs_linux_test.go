@@ -325,7 +325,7 @@ func TestStarvedConnectionsAreNotBlamedOnTheTarget(t *testing.T) {
 		got := p.wait(t)
 		require.Equal(t, 50, s.truth().endings[reaped])
 		got.requireOutcome(t, exitNotValid)
-		g := got.group(t, "living")
+		g := got.group(t, "heartbeat")
 		require.Equal(t, 50, g.Starved)
 		require.Zero(t, g.Lost)
 	})
@@ -354,7 +354,7 @@ func TestStall(t *testing.T) {
 				}
 			}
 			got.requireOutcome(t, tc.code)
-			g := got.group(t, "living")
+			g := got.group(t, "heartbeat")
 			require.Equal(t, want.Opened, g.Opened)
 			require.Equal(t, want.Reaped, g.Lost+g.Reaped)
 			require.Equal(t, alive, g.Lost)
@@ -412,7 +412,7 @@ func TestUnlikeResultsAreNotMerged(t *testing.T) {
 		text, err := os.ReadFile(out)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(text, &total))
-		ga, gb, both := a.group(t, "living"), b.group(t, "living"), total.group(t, "living")
+		ga, gb, both := a.group(t, "heartbeat"), b.group(t, "heartbeat"), total.group(t, "heartbeat")
 		require.Equal(t, ga.Messages+gb.Messages, both.Messages)
 		require.Equal(t, 40, both.Opened)
 		for _, line := range []string{"merge " + a.file + " " + unlike.file, "merge " + a.file + " " + a.file, "merge " + a.file + " " + empty} {

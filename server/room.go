@@ -93,15 +93,12 @@ func (r *room) boundReaper() {
 	setMaxConnections(r.reaper, left)
 }
 
-// setMaxConnections changes the limit of the Reaper, which costs a pass over all connections. The
-// caller logs the reason.
+// setMaxConnections changes the limit of the Reaper, which costs a pass over all connections.
 func setMaxConnections(r *idle.Reaper, n int) {
 	if r.Config().MaxConnections == n {
 		return
 	}
-	_ = r.Update(func(cfg *idle.Config) { // the rest was checked before
-		cfg.MaxConnections, cfg.Logger = n, logging.Mute(cfg.Logger)
-	})
+	_ = r.Update(func(cfg *idle.Config) { cfg.MaxConnections = n }) // the rest was checked before
 }
 
 // pauses logs and counts the times in which clients wait for room. Safe for concurrent use.

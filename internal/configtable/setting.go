@@ -95,6 +95,18 @@ func (t Table) LogValue(cfg any) slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
+// Changes returns what Values yields if it is another value than before.
+func (t Table) Changes(before, after any) slog.Value {
+	var attrs []slog.Attr
+	old := maps.Collect(t.Values(before))
+	for name, value := range t.Values(after) {
+		if value != old[name] {
+			attrs = append(attrs, slog.Any(name, value))
+		}
+	}
+	return slog.GroupValue(attrs...)
+}
+
 // NameOf returns the name of the setting of a field, or "" if the field has none.
 func (t Table) NameOf(field string) string {
 	for _, s := range t {

@@ -3,8 +3,6 @@ package watch
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,22 +181,20 @@ func JSON[C any](w *Watcher) map[string]any {
 // A Checker checks a Config that is to replace the one before.
 type Checker[C any] func(cfg *C, tick time.Duration, before *C) (Config, error)
 
-// Update replaces the Config by an edited copy, and logs it unless edit mutes the Logger.
+// Update replaces the Config by an edited copy, and logs the settings that have changed.
 func Update[C any](w *Watcher, edit func(*C), check Checker[C]) error {
 	for {
 		old := w.Settings()
 		cfg := Present[C](w)
+		before := cfg
 		edit(&cfg)
-		logger := configtable.Field("Logger").Of(&cfg)
-		loud, isMuted := logging.Unmute(logger.Interface().(*slog.Logger))
-		logger.Set(reflect.ValueOf(loud))
 		checked, err := check(&cfg, w.Clock.Tick(), old.Front.(*C))
 		if err != nil {
 			return err
 		}
 		if w.replace(old, checked) {
-			if !isMuted {
-				checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.LogValue(&cfg))
+			checked.Logger.Info("configuration changed", w.form.Package, w.form.Table.Changes(&before, &cfg))
+			if c, o := &checked.Limits, &old.Limits; c.Read != o.Read || c.Heartbeat != o.Heartbeat {
 				checked.warn()
 			}
 			return nil

@@ -162,6 +162,7 @@ func (f *fleet) silences(from, to int) (shortest, longest time.Duration) {
 // A site is a server on gnet with a Reaper. Most tests with real sockets use it.
 type site struct {
 	*echo
+	listen string // address
 	reaper *Reaper
 	addr   net.Addr
 	events chan Event // of all connections; nil without an OnIdle
@@ -170,7 +171,7 @@ type site struct {
 // newSite runs a server on one loop. setUp may set fields of the site before the Reaper is made.
 func newSite(t testing.TB, cfg Config, setUp func(*site)) *site {
 	t.Helper()
-	s := &site{echo: newEcho()}
+	s := &site{echo: newEcho(), listen: "tcp://127.0.0.1:0"}
 	s.traffic = func(c gnet.Conn) gnet.Action { _, _ = c.Discard(-1); return gnet.None }
 	if setUp != nil {
 		setUp(s)
@@ -185,7 +186,7 @@ func newSite(t testing.TB, cfg Config, setUp func(*site)) *site {
 		}
 	}
 	s.reaper = middleware(t, s.echo, cfg)
-	s.addr = engine.Serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+	s.addr = engine.Serve(t, s.reaper, s.booted, s.listen, gnet.WithNumEventLoop(1))
 	return s
 }
 

@@ -46,7 +46,7 @@ func (p *port) Remote(s *conn) net.Addr { return s.Front.RemoteAddr() }
 // Path returns the addresses of a socket. For gnet the address of this side is that of the
 // listener, which may stand for all addresses.
 func (p *port) Path(s *conn) (local, remote netip.Addr) {
-	if local = network.AddrOf(s.Front.LocalAddr()); local.IsUnspecified() {
+	if local = network.AddrOf(s.Front.LocalAddr()).Unmap(); !local.IsValid() || local.IsUnspecified() {
 		local = kernel.LocalAddr(s.Front.Fd())
 	}
 	return local, network.AddrOf(s.Front.RemoteAddr())

@@ -404,13 +404,30 @@ func TestAnOutageOfOneNetworkOfTwoClosesNoLivingClient(t *testing.T) {
 	}
 }
 
-// TestAGroupWithANameIsHeld silences the connections of one name among others from the same
-// address. The first byte chooses the name; the byte - takes the connection out of its group again.
-func TestAGroupWithANameIsHeld(t *testing.T) { fair.TryParallel(t, silenceAGroup) }
+// TestAGroupIsHeld silences the connections of one name among others from the same address, and
+// those with one address of a listener on all addresses. The first byte chooses the name; the byte
+// - takes the connection out of its group again.
+func TestAGroupIsHeld(t *testing.T) {
+	t.Parallel()
+	for listen, g := range map[string]struct {
+		want, first, other string
+		host               string // of the others
+	}{
+		"tcp://127.0.0.2:0": {"group g", "g", "-", "127.0.0.2"},
+		"tcp://0.0.0.0:0":   {"local 127.0.0.2", "x", "x", "127.0.0.1"},
+		"tcp://:0":          {"local 127.0.0.2", "x", "x", "127.0.0.1"},
+	} {
+		fair.RunParallel(t, listen, func(t testing.TB) {
+			silenceAGroup(t, listen, g.want, map[[2]string]bool{{"127.0.0.2", g.first}: true, {g.host, g.other}: false})
+		})
+	}
+}
 
-func silenceAGroup(t testing.TB) {
+// silenceAGroup connects clients to addresses, and each sends a first message. Some fall silent.
+func silenceAGroup(t testing.TB, listen, want string, silent map[[2]string]bool) {
 	const n, timeout = 40, time.Second
 	s := newSite(t, Config{ReadTimeout: timeout}, func(s *site) {
+		s.listen = listen
 		s.traffic = func(c gnet.Conn) gnet.Action {
 			b, _ := c.Next(-1)
 			if conn, _ := s.reaper.Conn(c); b[0] != 'x' {
@@ -424,11 +441,15 @@ func silenceAGroup(t testing.TB) {
 	})
 	var some, others []net.Conn
 	for range n {
-		for name, all := range map[string]*[]net.Conn{"g": &some, "-": &others} {
-			c := sockets.Dial(t, "tcp", s.addr.String())
-			_, err := c.Write([]byte(name))
+		for to, silent := range silent {
+			c := sockets.Dial(t, "tcp", fmt.Sprintf("%s:%d", to[0], faultynet.PortOf(s.addr)))
+			_, err := c.Write([]byte(to[1]))
 			require.NoError(t, err)
-			*all = append(*all, c)
+			if silent {
+				some = append(some, c)
+			} else {
+				others = append(others, c)
+			}
 		}
 	}
 	stop := testpeer.KeepSending(t, some)
@@ -437,7 +458,7 @@ func silenceAGroup(t testing.TB) {
 	stop()
 	stopped := time.Now()
 	eventually(t, "the group is held", func() bool { return len(s.reaper.Stats().Held) > 0 })
-	require.Equal(t, "group g", s.reaper.Stats().Held[0].Group.String())
+	require.Equal(t, want, s.reaper.Stats().Held[0].Group.String())
 	time.Sleep(time.Until(stopped.Add(timeout * 3 / 2)))
 	require.Empty(t, s.reasons(), "verdicts are held")
 	_ = testpeer.KeepSending(t, some[:1])

@@ -23,5 +23,5 @@ func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
 	flushLog(r)
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
-	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s ")
+	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s\n")
 }

@@ -3,15 +3,17 @@ package main
 import (
 	"container/heap"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// A heapTimer is the usual simple implementation: container/heap behind a mutex, and one goroutine
+// A heapTimer is the usual simple implementation: container/heap behind a lock, and one goroutine
 // that sleeps until the earliest deadline and fires outside the lock.
 type heapTimer struct {
-	fire    func(i int)
+	config
 	origin  time.Time
 	entries []*heapEntry
+	touched func(i int) time.Duration // the deadline by the last touch, or 0
 
 	wake chan struct{} // capacity 1; the earliest deadline has changed
 	quit chan struct{}
@@ -28,21 +30,15 @@ type heapEntry struct {
 	i        int
 }
 
-func heapCandidate() candidate {
-	return candidate{name: "container/heap", module: stdModule, new: newHeapTimer}
+func makeHeap(c config) *heapTimer {
+	return &heapTimer{
+		config: c, origin: time.Now(), entries: make([]*heapEntry, c.n), wake: make(chan struct{}, 1), quit: make(chan struct{}),
+		touched: func(int) time.Duration { return 0 },
+	}
 }
 
-func newHeapTimer(c config) (subject, error) {
-	s := &heapTimer{
-		fire:    c.fire,
-		origin:  time.Now(),
-		entries: make([]*heapEntry, c.n),
-		wake:    make(chan struct{}, 1),
-		quit:    make(chan struct{}),
-	}
-	if s.fire == nil {
-		s.fire = func(int) {}
-	}
+func newHeap(c config) (subject, error) {
+	s := makeHeap(c)
 	s.done.Go(s.run)
 	return s, nil
 }
@@ -52,11 +48,7 @@ func (s *heapTimer) schedule(i int, d time.Duration) {
 	s.entries[i] = e
 	s.mu.Lock()
 	heap.Push(&s.pending, e)
-	first := e.place == 0
-	s.mu.Unlock()
-	if first {
-		s.poke()
-	}
+	s.unlock(e)
 }
 
 func (s *heapTimer) cancel(i int) {
@@ -71,29 +63,30 @@ func (s *heapTimer) reschedule(i int, d time.Duration) {
 	e := s.entries[i]
 	deadline := time.Since(s.origin) + d
 	s.mu.Lock()
-	if e.place < 0 {
-		s.mu.Unlock()
-		return
+	if e.place >= 0 {
+		e.deadline = deadline
+		heap.Fix(&s.pending, e.place)
 	}
-	e.deadline = deadline
-	heap.Fix(&s.pending, e.place)
+	s.unlock(e)
+}
+
+// unlock wakes up the goroutine if the entry is the earliest now.
+func (s *heapTimer) unlock(e *heapEntry) {
 	first := e.place == 0
 	s.mu.Unlock()
 	if first {
-		s.poke()
+		select {
+		case s.wake <- struct{}{}:
+		default: // a signal is already waiting
+		}
 	}
 }
+
+func (s *heapTimer) step() {}
 
 func (s *heapTimer) close() {
 	close(s.quit)
 	s.done.Wait()
-}
-
-func (s *heapTimer) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // a signal is already waiting
-	}
 }
 
 func (s *heapTimer) run() {
@@ -118,13 +111,20 @@ func (s *heapTimer) fireDue() time.Duration {
 			s.mu.Unlock()
 			return time.Hour
 		}
-		if wait := s.pending[0].deadline - time.Since(s.origin); wait > 0 {
+		e, now := s.pending[0], time.Since(s.origin)
+		if later := s.touched(e.i); e.deadline <= now && later > e.deadline {
+			e.deadline = later
+			heap.Fix(&s.pending, 0)
+			s.mu.Unlock()
+			continue
+		}
+		if wait := e.deadline - now; wait > 0 {
 			s.mu.Unlock()
 			return wait
 		}
-		e := heap.Pop(&s.pending).(*heapEntry)
+		heap.Pop(&s.pending)
 		s.mu.Unlock()
-		s.fire(e.i)
+		s.callback(e.i)()
 	}
 }
 
@@ -153,3 +153,25 @@ func (h *deadlineHeap) Pop() any {
 	e.place = -1
 	return e
 }
+
+// touchedHeap is lazy: a touch stores the time, which is read in each step.
+type touchedHeap struct {
+	*heapTimer
+	now   time.Duration
+	heard []atomic.Int64 // durations since the origin; 0: never
+}
+
+func newTouchedHeap(c config) (subject, error) {
+	s := &touchedHeap{heapTimer: makeHeap(c), heard: make([]atomic.Int64, c.n)}
+	s.touched = func(i int) time.Duration {
+		if heard := s.heard[i].Load(); heard > 0 {
+			return time.Duration(heard) + s.timeout
+		}
+		return 0
+	}
+	s.done.Go(s.run)
+	return s, nil
+}
+
+func (s *touchedHeap) reschedule(i int, _ time.Duration) { s.heard[i].Store(int64(s.now)) }
+func (s *touchedHeap) step()                             { s.now = time.Since(s.origin) }

@@ -3,21 +3,15 @@ package main
 import (
 	"container/heap"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// A heapTimer is the usual simple implementation: container/heap behind a lock, and one goroutine
-// that sleeps until the earliest deadline and fires outside the lock.
+// A heapTimer is the usual simple implementation: container/heap behind a lock. Each step fires
+// what is due, outside the lock.
 type heapTimer struct {
 	config
 	origin  time.Time
 	entries []*heapEntry
-	touched func(i int) time.Duration // the deadline by the last touch, or 0
-
-	wake chan struct{} // capacity 1; the earliest deadline has changed
-	quit chan struct{}
-	done sync.WaitGroup
 
 	mu      sync.Mutex
 	pending deadlineHeap
@@ -31,24 +25,17 @@ type heapEntry struct {
 }
 
 func makeHeap(c config) *heapTimer {
-	return &heapTimer{
-		config: c, origin: time.Now(), entries: make([]*heapEntry, c.n), wake: make(chan struct{}, 1), quit: make(chan struct{}),
-		touched: func(int) time.Duration { return 0 },
-	}
+	return &heapTimer{config: c, origin: time.Now(), entries: make([]*heapEntry, c.n)}
 }
 
-func newHeap(c config) (subject, error) {
-	s := makeHeap(c)
-	s.done.Go(s.run)
-	return s, nil
-}
+func newHeap(c config) (subject, error) { return makeHeap(c), nil }
 
 func (s *heapTimer) schedule(i int, d time.Duration) {
 	e := &heapEntry{deadline: time.Since(s.origin) + d, i: i}
 	s.entries[i] = e
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	heap.Push(&s.pending, e)
-	s.unlock(e)
 }
 
 func (s *heapTimer) cancel(i int) {
@@ -60,70 +47,54 @@ func (s *heapTimer) cancel(i int) {
 }
 
 func (s *heapTimer) reschedule(i int, d time.Duration) {
-	e := s.entries[i]
 	deadline := time.Since(s.origin) + d
 	s.mu.Lock()
-	if e.place >= 0 {
+	defer s.mu.Unlock()
+	if e := s.entries[i]; e.place >= 0 {
 		e.deadline = deadline
 		heap.Fix(&s.pending, e.place)
 	}
-	s.unlock(e)
 }
 
-// unlock wakes up the goroutine if the entry is the earliest now.
-func (s *heapTimer) unlock(e *heapEntry) {
-	first := e.place == 0
-	s.mu.Unlock()
-	if first {
-		select {
-		case s.wake <- struct{}{}:
-		default: // a signal is already waiting
-		}
+func (s *heapTimer) step() {
+	now := time.Since(s.origin)
+	for e := s.pop(now); e != nil; e = s.pop(now) {
+		s.callback(e.i)()
 	}
 }
 
-func (s *heapTimer) step() {}
-
-func (s *heapTimer) close() {
-	close(s.quit)
-	s.done.Wait()
-}
-
-func (s *heapTimer) run() {
-	sleep := time.NewTimer(time.Hour)
-	defer sleep.Stop()
-	for {
-		sleep.Reset(s.fireDue())
-		select {
-		case <-sleep.C:
-		case <-s.wake:
-		case <-s.quit:
-			return
-		}
+// pop removes and returns an entry that is due, or returns nil.
+func (s *heapTimer) pop(now time.Duration) *heapEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 || s.pending[0].deadline > now {
+		return nil
 	}
+	return heap.Pop(&s.pending).(*heapEntry)
 }
 
-// fireDue fires due timers and returns the time until the next deadline.
-func (s *heapTimer) fireDue() time.Duration {
-	for {
-		s.mu.Lock()
-		if len(s.pending) == 0 {
-			s.mu.Unlock()
-			return time.Hour
-		}
-		e, now := s.pending[0], time.Since(s.origin)
-		if later := s.touched(e.i); e.deadline <= now && later > e.deadline {
-			e.deadline = later
-			heap.Fix(&s.pending, 0)
-			s.mu.Unlock()
+func (s *heapTimer) close() {}
+
+// touchedHeap is lazy: a touch stores the time of the last step.
+type touchedHeap struct {
+	*heapTimer
+	now   time.Duration
+	heard []time.Duration // 0: never
+}
+
+func newTouchedHeap(c config) (subject, error) {
+	return &touchedHeap{heapTimer: makeHeap(c), heard: make([]time.Duration, c.n)}, nil
+}
+
+func (s *touchedHeap) reschedule(i int, _ time.Duration) { s.heard[i] = s.now }
+
+func (s *touchedHeap) step() {
+	s.now = time.Since(s.origin)
+	for e := s.pop(s.now); e != nil; e = s.pop(s.now) {
+		if heard := s.heard[e.i]; heard > 0 && heard+s.timeout > s.now {
+			s.schedule(e.i, heard+s.timeout-s.now)
 			continue
 		}
-		if wait := e.deadline - now; wait > 0 {
-			s.mu.Unlock()
-			return wait
-		}
-		heap.Pop(&s.pending)
-		s.mu.Unlock()
 		s.callback(e.i)()
 	}
 }
@@ -153,25 +124,3 @@ func (h *deadlineHeap) Pop() any {
 	e.place = -1
 	return e
 }
-
-// touchedHeap is lazy: a touch stores the time, which is read in each step.
-type touchedHeap struct {
-	*heapTimer
-	now   time.Duration
-	heard []atomic.Int64 // durations since the origin; 0: never
-}
-
-func newTouchedHeap(c config) (subject, error) {
-	s := &touchedHeap{heapTimer: makeHeap(c), heard: make([]atomic.Int64, c.n)}
-	s.touched = func(i int) time.Duration {
-		if heard := s.heard[i].Load(); heard > 0 {
-			return time.Duration(heard) + s.timeout
-		}
-		return 0
-	}
-	s.done.Go(s.run)
-	return s, nil
-}
-
-func (s *touchedHeap) reschedule(i int, _ time.Duration) { s.heard[i].Store(int64(s.now)) }
-func (s *touchedHeap) step()                             { s.now = time.Since(s.origin) }

@@ -5,7 +5,7 @@ import "time"
 // A subject is one implementation of timers. An index names a timer, as a connection does; the
 // subject keeps the handle that its user would keep.
 //
-// One goroutine calls the methods. Another one may call the fire function of the config.
+// One goroutine calls the methods. The subject calls the fire function of the config on any one.
 type subject interface {
 	schedule(i int, d time.Duration)   // starts timer i, which is not pending
 	cancel(i int)                      // ends timer i, which is pending
@@ -61,7 +61,7 @@ func kinds() []kind {
 			note: "The heap of the runtime. Touch is `Reset`.",
 		}, {
 			name: "container/heap", new: newHeap, touched: newTouchedHeap,
-			note: "Behind a lock, with a goroutine that sleeps until the earliest deadline. A touch stores the " +
+			note: "Behind a lock; what is due is popped in each tick, as in `OnTick` of gnet. A touch stores the " +
 				"time, which is checked when the entry is on top.",
 		}, {
 			name: "RussellLuo/timingwheel", module: "github.com/RussellLuo/timingwheel", new: newRussellLuo,

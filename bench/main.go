@@ -36,9 +36,9 @@ func compare(o rounds.Options) (string, error) {
 	for _, k := range kinds() {
 		names = append(names, k.name)
 	}
-	netty, missing := startNetty("netty/NettyBench.java")
+	netty, missing := startNetty()
 	if c.missing = missing; missing == nil {
-		defer netty.close()
+		defer netty.Close()
 		c.netty = netty.version
 		names = append(names, nettyName)
 	}

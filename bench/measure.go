@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/idlewheel/idlewheel/bench/internal/process"
 	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
@@ -49,7 +49,7 @@ func measure(k kind, l load) (rounds.Figures, error) {
 // measureOperations schedules, moves and cancels all timers. Each operation has a random order of
 // its own, which is not that of the timers in memory.
 func measureOperations(k kind, l load, f rounds.Figures) error {
-	before := heapBytes()
+	before := process.HeapBytes()
 	s, err := k.new(config{n: l.n})
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func measureOperations(k kind, l load, f rounds.Figures) error {
 	for pass := range l.passes {
 		f["schedule"] += schedule(s, l.n) / float64(l.passes)
 		if pass == 0 {
-			f["memory"] = float64(heapBytes()-before) / float64(l.n)
+			f["memory"] = float64(process.HeapBytes()-before) / float64(l.n)
 		}
 		f["reschedule"] += each(s, rand.Perm(l.n), func(i int) {
 			s.reschedule(i, between(minTimeout, maxTimeout, i+pass+1))
@@ -132,32 +132,14 @@ func measureExpiry(k kind, l load, f rounds.Figures) error {
 		s.step() // a wheel counts the delay from this later time
 		s.schedule(i, delay)
 	}
-	used, already := processorTime(), fired.Load()
+	used, already := process.CPU(), fired.Load()
 	for giveUp := time.Now().Add(patience); fired.Load() < int64(n); time.Sleep(tick) {
 		if time.Now().After(giveUp) {
 			return fmt.Errorf("%d of %d timers have not expired", int64(n)-fired.Load(), n)
 		}
 		s.step()
 	}
-	f["expire"] = float64(processorTime()-used) / float64(int64(n)-already)
+	f["expire"] = float64(process.CPU()-used) / float64(int64(n)-already)
 	f["early"] = 100 * float64(early.Load()) / float64(n)
 	return nil
-}
-
-// heapBytes returns the bytes in use on heap and stacks after a garbage collection.
-func heapBytes() int64 {
-	runtime.GC()
-	runtime.GC() // collects objects with finalizers, and sweeps
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
-}
-
-// processorTime returns the user and system time of this process.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0 // cannot fail with these arguments
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -46,7 +46,7 @@ func (v Values) Ratio(base Values) string {
 // number renders a figure with three digits.
 func number(x float64) string {
 	switch size := max(x, -x); {
-	case size >= 99.95:
+	case size == 0, size >= 99.95:
 		return Thousands(int(math.Round(x)))
 	case size >= 9.995:
 		return fmt.Sprintf("%.1f", x)

@@ -20,15 +20,16 @@ func (v Values) Median() float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// String returns the median, with the least and the greatest value in brackets.
+// String returns the median, with the least and the greatest value in brackets if they differ.
 func (v Values) String() string {
-	switch len(v) {
-	case 0:
+	if len(v) == 0 {
 		return "-"
-	case 1:
-		return number(v[0])
 	}
-	return fmt.Sprintf("%s (%s–%s)", number(v.Median()), number(v[0]), number(v[len(v)-1]))
+	median, least, greatest := number(v.Median()), number(v[0]), number(v[len(v)-1])
+	if least == greatest {
+		return median
+	}
+	return fmt.Sprintf("%s (%s–%s)", median, least, greatest)
 }
 
 // Ratio returns the median divided by that of a base, with ≈ if the ranges overlap.

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -43,7 +43,7 @@ func dial(addr string, n int) (*fleet, error) {
 	}
 	var failed error
 	for range n {
-		failed = errors.Join(failed, <-errs)
+		failed = cmp.Or(failed, <-errs) // the first one
 	}
 	if failed != nil {
 		f.close()

@@ -1,47 +1,35 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"os"
-	"path/filepath"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-// The program runs itself for each measurement, and the test binary does the same.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childVerb {
-		os.Exit(childMain(os.Args[2:], os.Stdout, os.Stderr))
+// waitFor lets time pass for a subject until an instant.
+func waitFor(s subject, until time.Time) {
+	for time.Now().Before(until) {
+		time.Sleep(time.Millisecond)
+		s.step()
 	}
-	os.Exit(m.Run())
 }
 
-// inGo returns the candidates that run in this process and keep timers.
-func inGo() []candidate {
-	var list []candidate
-	for _, c := range candidates() {
-		if !c.netty && c.only == nil {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-func TestAdaptersFireOnceUnlessCancelled(t *testing.T) {
+func TestTimersExpireOnceUnlessCancelled(t *testing.T) {
 	const n = 300
-	for _, c := range inGo() {
-		t.Run(c.name, func(t *testing.T) {
+	for _, k := range kinds() {
+		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			var fires [n]atomic.Int32
-			s, err := c.new(config{n: n, fire: func(i int) { fires[i].Add(1) }})
+			s, err := k.new(config{n: n, fire: func(i int) { fires[i].Add(1) }})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.close()
-			now := clock()
+			began := time.Now()
 			for i := range n {
 				s.schedule(i, 300*time.Millisecond+time.Duration(i)*time.Millisecond/3)
 			}
@@ -49,7 +37,7 @@ func TestAdaptersFireOnceUnlessCancelled(t *testing.T) {
 				s.cancel(i)
 				s.reschedule(i+1, 500*time.Millisecond)
 			}
-			drive(s, now, 1500*time.Millisecond)
+			waitFor(s, began.Add(1500*time.Millisecond))
 			for i := range n {
 				want := int32(1)
 				if i%3 == 0 {
@@ -63,81 +51,86 @@ func TestAdaptersFireOnceUnlessCancelled(t *testing.T) {
 	}
 }
 
-func TestAdaptersShareOneCallback(t *testing.T) {
-	for _, c := range inGo() {
-		s, err := c.new(config{n: 1})
+func TestATouchDelaysTheEnd(t *testing.T) {
+	const timeout = 600 * time.Millisecond
+	for _, k := range kinds() {
+		if k.touched == nil {
+			continue
+		}
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			var ended [3]atomic.Int64
+			began := time.Now()
+			s, err := k.touched(config{n: len(ended), timeout: timeout, fire: func(i int) { ended[i].Store(int64(time.Since(began))) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.close()
+			for i := range ended {
+				s.schedule(i, timeout)
+			}
+			waitFor(s, began.Add(timeout/2))
+			s.reschedule(1, timeout)
+			s.reschedule(2, timeout)
+			waitFor(s, began.Add(4*timeout))
+			first, touched := time.Duration(ended[0].Load()), time.Duration(ended[1].Load())
+			if first < timeout || first > timeout*5/4 {
+				t.Errorf("without a touch the end comes after %v, want %v", first, timeout)
+			}
+			if touched < timeout*3/2-tick || ended[2].Load() == 0 {
+				t.Errorf("with a touch at %v the end comes after %v, want %v", timeout/2, touched, timeout*3/2)
+			}
+		})
+	}
+}
+
+func TestTimersShareOneCallback(t *testing.T) {
+	for _, k := range kinds() {
+		s, err := k.new(config{n: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.schedule(0, time.Millisecond)
-		drive(s, clock(), 20*time.Millisecond) // must not panic
+		waitFor(s, time.Now().Add(20*time.Millisecond)) // must not panic
 		s.close()
 	}
 }
 
-func TestUsage(t *testing.T) {
-	for _, tc := range []struct {
-		args   string
-		code   int
-		stdout string
-		stderr string
-	}{
-		{"--help", 0, "--only matches", ""},
-		{"--bogus", 2, "", "-bogus"},
-		{"--runs 0", 2, "", "at least 1"},
-		{"--only (", 2, "", "--only"},
-		{"word", 2, "", `"word"`},
-	} {
-		var stdout, stderr bytes.Buffer
-		code := run(context.Background(), strings.Fields(tc.args), &stdout, &stderr)
-		if code != tc.code || !strings.Contains(stdout.String(), tc.stdout) || !strings.Contains(stderr.String(), tc.stderr) {
-			t.Errorf("%s: exit code %d, stdout %q, stderr %q; want %d, %q, %q",
-				tc.args, code, stdout.String(), stderr.String(), tc.code, tc.stdout, tc.stderr)
-		}
-	}
-}
-
-func TestQuickRunWritesResults(t *testing.T) {
-	dir := t.TempDir()
-	args := []string{"--quick", "--out", dir, "--only", "^(wheel.Wheel|time.AfterFunc)/"}
-	var stderr bytes.Buffer
-	if code := run(t.Context(), args, os.Stdout, &stderr); code != 0 {
-		t.Fatalf("exit code %d, want 0: %s", code, stderr.String())
-	}
-	tables, err := os.ReadFile(filepath.Join(dir, "timers.md"))
+func TestAQuickRunFillsTheTable(t *testing.T) {
+	text, err := compare(rounds.Options{Quick: true, Runs: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range views {
-		if !strings.Contains(string(tables), "## "+v.title+"\n") {
-			t.Errorf("timers.md lacks the table %q", v.title)
+	for _, row := range rows {
+		if !strings.Contains(text, "\n| "+row.figure+", 1,000, "+row.unit+" | ") {
+			t.Errorf("the table has no row %s", row.figure)
 		}
 	}
-	if strings.Contains(string(tables), "failed") {
-		t.Errorf("something failed:\n%s", tables)
+	for _, k := range kinds() {
+		if !strings.Contains(text, "- "+k.name) {
+			t.Errorf("there is no note about %s", k.name)
+		}
 	}
-	if code := run(t.Context(), []string{"--render", "--out", dir}, os.Stdout, &stderr); code != 0 {
-		t.Fatalf("--render: exit code %d, want 0: %s", code, stderr.String())
-	}
-	again, err := os.ReadFile(filepath.Join(dir, "timers.md"))
-	if err != nil || !bytes.Equal(tables, again) {
-		t.Errorf("--render makes other tables than the run itself (%v)", err)
+	if strings.Contains(text, "| - ") {
+		t.Errorf("a cell is empty:\n%s", text)
 	}
 }
 
-func TestInterruptEndsAtOnce(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Second, cancel)
-	dir := t.TempDir()
-	var stderr bytes.Buffer
-	began := time.Now()
-	if code := run(ctx, []string{"--only", "AfterFunc/hold", "--out", dir}, os.Stdout, &stderr); code != 1 {
-		t.Errorf("exit code %d, want 1", code)
+func TestTheTableSaysThatNettyIsMissing(t *testing.T) {
+	r := rounds.Results{}
+	for _, k := range kinds() {
+		r[k.name] = []rounds.Figures{{"schedule": 10, "expire": 5, "early": 0}}
 	}
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("took %v to end after an interrupt at 1 s", took)
-	}
-	if !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("stderr is %q, want a word about the interrupt", stderr.String())
+	r["antlabs/timer"] = []rounds.Figures{{"schedule": 30, "expire": 5, "early": 40}}
+	c := comparison{sizes: []int{10}, missing: errors.New("no jar"), results: []rounds.Results{r}}
+	got := c.render(rounds.Options{})
+	for _, want := range []string{
+		"| schedule, 10, ns | 10.0 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 10.0 ≈ ×1.00 | 30.0 ×3.00 | not installed |",
+		"5.00 ≈ ×1.00, 40 % early | not installed |",
+		"- Netty HashedWheelTimer: no jar.",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the table lacks %q:\n%s", want, got)
+		}
 	}
 }

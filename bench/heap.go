@@ -6,16 +6,12 @@ import (
 	"time"
 )
 
-// A heapTimer is the usual simple implementation: container/heap behind a mutex, and one goroutine
-// that sleeps until the earliest deadline and fires outside the lock.
+// A heapTimer is the usual simple implementation: container/heap behind a lock. Each step fires
+// what is due, outside the lock.
 type heapTimer struct {
-	fire    func(i int)
+	config
 	origin  time.Time
 	entries []*heapEntry
-
-	wake chan struct{} // capacity 1; the earliest deadline has changed
-	quit chan struct{}
-	done sync.WaitGroup
 
 	mu      sync.Mutex
 	pending deadlineHeap
@@ -28,35 +24,18 @@ type heapEntry struct {
 	i        int
 }
 
-func heapCandidate() candidate {
-	return candidate{name: "container/heap", module: stdModule, new: newHeapTimer}
+func makeHeap(c config) *heapTimer {
+	return &heapTimer{config: c, origin: time.Now(), entries: make([]*heapEntry, c.n)}
 }
 
-func newHeapTimer(c config) (subject, error) {
-	s := &heapTimer{
-		fire:    c.fire,
-		origin:  time.Now(),
-		entries: make([]*heapEntry, c.n),
-		wake:    make(chan struct{}, 1),
-		quit:    make(chan struct{}),
-	}
-	if s.fire == nil {
-		s.fire = func(int) {}
-	}
-	s.done.Go(s.run)
-	return s, nil
-}
+func newHeap(c config) (subject, error) { return makeHeap(c), nil }
 
 func (s *heapTimer) schedule(i int, d time.Duration) {
 	e := &heapEntry{deadline: time.Since(s.origin) + d, i: i}
 	s.entries[i] = e
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	heap.Push(&s.pending, e)
-	first := e.place == 0
-	s.mu.Unlock()
-	if first {
-		s.poke()
-	}
 }
 
 func (s *heapTimer) cancel(i int) {
@@ -68,63 +47,55 @@ func (s *heapTimer) cancel(i int) {
 }
 
 func (s *heapTimer) reschedule(i int, d time.Duration) {
-	e := s.entries[i]
 	deadline := time.Since(s.origin) + d
 	s.mu.Lock()
-	if e.place < 0 {
-		s.mu.Unlock()
-		return
-	}
-	e.deadline = deadline
-	heap.Fix(&s.pending, e.place)
-	first := e.place == 0
-	s.mu.Unlock()
-	if first {
-		s.poke()
+	defer s.mu.Unlock()
+	if e := s.entries[i]; e.place >= 0 {
+		e.deadline = deadline
+		heap.Fix(&s.pending, e.place)
 	}
 }
 
-func (s *heapTimer) close() {
-	close(s.quit)
-	s.done.Wait()
-}
-
-func (s *heapTimer) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // a signal is already waiting
+func (s *heapTimer) step() {
+	now := time.Since(s.origin)
+	for e := s.pop(now); e != nil; e = s.pop(now) {
+		s.callback(e.i)()
 	}
 }
 
-func (s *heapTimer) run() {
-	sleep := time.NewTimer(time.Hour)
-	defer sleep.Stop()
-	for {
-		sleep.Reset(s.fireDue())
-		select {
-		case <-sleep.C:
-		case <-s.wake:
-		case <-s.quit:
-			return
+// pop removes and returns an entry that is due, or returns nil.
+func (s *heapTimer) pop(now time.Duration) *heapEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 || s.pending[0].deadline > now {
+		return nil
+	}
+	return heap.Pop(&s.pending).(*heapEntry)
+}
+
+func (s *heapTimer) close() {}
+
+// touchedHeap is lazy: a touch stores the time of the last step.
+type touchedHeap struct {
+	*heapTimer
+	now   time.Duration
+	heard []time.Duration // 0: never
+}
+
+func newTouchedHeap(c config) (subject, error) {
+	return &touchedHeap{heapTimer: makeHeap(c), heard: make([]time.Duration, c.n)}, nil
+}
+
+func (s *touchedHeap) reschedule(i int, _ time.Duration) { s.heard[i] = s.now }
+
+func (s *touchedHeap) step() {
+	s.now = time.Since(s.origin)
+	for e := s.pop(s.now); e != nil; e = s.pop(s.now) {
+		if heard := s.heard[e.i]; heard > 0 && heard+s.timeout > s.now {
+			s.schedule(e.i, heard+s.timeout-s.now)
+			continue
 		}
-	}
-}
-
-// fireDue fires due timers and returns the time until the next deadline.
-func (s *heapTimer) fireDue() time.Duration {
-	for {
-		s.mu.Lock()
-		if len(s.pending) == 0 {
-			s.mu.Unlock()
-			return time.Hour
-		}
-		if wait := s.pending[0].deadline - time.Since(s.origin); wait > 0 {
-			s.mu.Unlock()
-			return wait
-		}
-		e := heap.Pop(&s.pending).(*heapEntry)
-		s.mu.Unlock()
-		s.fire(e.i)
+		s.callback(e.i)()
 	}
 }
 

@@ -1,122 +1,145 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"regexp"
+	"math/rand/v2"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/idlewheel/idlewheel/bench/internal/process"
+	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-// A step is one work with one subject at one size.
-type step struct {
-	work      work
-	candidate candidate
-	n         int
+const (
+	tick  = 10 * time.Millisecond // of all subjects with a tick
+	batch = 256                   // operations between two steps
+
+	minTimeout = 60 * time.Second // of timers that stay pending
+	maxTimeout = 120 * time.Second
+
+	patience = 20 * time.Second // after which a timer that has not expired never will
+)
+
+// A load is what each subject gets.
+type load struct {
+	n      int           // number of timers
+	passes int           // for each operation
+	expiry time.Duration // the shortest delay of timers that expire; the longest is twice that
 }
 
-// String returns the text that --only matches.
-func (s step) String() string { return fmt.Sprintf("%s/%s/%d", s.candidate.name, s.work.name, s.n) }
+// between returns the delay of timer i. The delays of neighbours are far apart.
+func between(least, most time.Duration, i int) time.Duration {
+	return least + time.Duration(i*7919%100_003)*(most-least)/100_003
+}
 
-// plan returns the steps of one round: all subjects side by side for each work and size.
-func plan(quick bool, only *regexp.Regexp, absent map[string]string) []step {
-	var steps []step
-	for _, w := range works(quick) {
-		for _, n := range w.sizes {
-			for _, c := range candidates() {
-				s := step{w, c, n}
-				if absent[c.name] == "" && c.takesPart(w) && only.MatchString(s.String()) {
-					steps = append(steps, s)
-				}
-			}
-		}
+// measure returns the figures of one kind in one round.
+func measure(k kind, l load) (rounds.Figures, error) {
+	f := rounds.Figures{}
+	if err := measureOperations(k, l, f); err != nil {
+		return nil, err
 	}
-	return steps
+	if err := measureTouch(k, l, f); err != nil {
+		return nil, err
+	}
+	return f, measureExpiry(k, l, f)
 }
 
-// measurer does the steps of a plan round by round, so that other load of the machine affects all
-// subjects alike.
-type measurer struct {
-	record   *record
-	steps    []step
-	netty    nettyProgram
-	progress io.Writer
-}
-
-// run fills the record. It returns the error of ctx, and then the record has the complete rounds. A
-// failure of a step is in the record.
-func (m *measurer) run(ctx context.Context) error {
-	for round := 1; round <= m.record.Rounds; round++ {
-		for i, s := range inTurn(m.steps, round) {
-			began := time.Now()
-			o, err := m.do(ctx, s, round)
-			if err != nil {
-				m.record.keepRounds(round - 1)
-				return err
-			}
-			fmt.Fprintf(m.progress, "round %d/%d, step %d/%d, %.1f s: %v: %s\n",
-				round, m.record.Rounds, i+1, len(m.steps), time.Since(began).Seconds(), s, o)
+// measureOperations schedules, moves and cancels all timers. Each operation has a random order of
+// its own, which is not that of the timers in memory.
+func measureOperations(k kind, l load, f rounds.Figures) error {
+	before := process.HeapBytes()
+	s, err := k.new(config{n: l.n})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	for pass := range l.passes {
+		f["schedule"] += schedule(s, l.n) / float64(l.passes)
+		if pass == 0 {
+			f["memory"] = float64(process.HeapBytes()-before) / float64(l.n)
 		}
+		f["reschedule"] += each(s, rand.Perm(l.n), func(i int) {
+			s.reschedule(i, between(minTimeout, maxTimeout, i+pass+1))
+		}) / float64(l.passes)
+		f["cancel"] += each(s, rand.Perm(l.n), s.cancel) / float64(l.passes)
 	}
 	return nil
 }
 
-// inTurn returns the steps in the order of a round. Each subject of a work and size comes first in
-// turn, and each second round goes backwards, so that none always runs after the same other one.
-func inTurn(steps []step, round int) []step {
-	var all []step
-	for len(steps) > 0 {
-		n := 1
-		for n < len(steps) && steps[n].work.name == steps[0].work.name && steps[n].n == steps[0].n {
-			n++
-		}
-		group := slices.Clone(steps[:n])
-		if round%2 == 0 {
-			slices.Reverse(group)
-		}
-		first := round % n
-		all = append(append(all, group[first:]...), group[:first]...)
-		steps = steps[n:]
+// measureTouch touches all timers.
+func measureTouch(k kind, l load, f rounds.Figures) error {
+	construct := k.new
+	if k.touched != nil {
+		construct = k.touched
 	}
-	return all
-}
-
-func (m *measurer) do(ctx context.Context, s step, round int) (outcome, error) {
-	r := m.record.find(s.work.name, s.candidate.name, s.n)
-	if r == nil {
-		r = &series{Work: s.work.name, Subject: s.candidate.name, N: s.n}
-		m.record.Series = append(m.record.Series, r)
-		for _, n := range s.work.sizes { // a subject that failed is not tried with more timers
-			if f := m.record.find(r.Work, r.Subject, n); n < s.n && f != nil && f.Failure != "" {
-				r.Failure = fmt.Sprintf("skipped, as at n = %d: %s", n, f.Failure)
-				break
-			}
-		}
-	}
-	if r.Failure != "" {
-		return outcome{Failure: r.Failure}, nil
-	}
-	o, err := runChild(ctx, s.candidate, newJob(m.record.Quick, round, s.work, s.candidate, s.n), m.netty)
+	s, err := construct(config{n: l.n, timeout: maxTimeout})
 	if err != nil {
-		return o, err
+		return err
 	}
-	r.Failure = o.Failure
-	if o.Failure == "" {
-		r.Runs = append(r.Runs, o.Metrics)
+	defer s.close()
+	schedule(s, l.n)
+	for range l.passes {
+		f["touch"] += each(s, rand.Perm(l.n), func(i int) { s.reschedule(i, maxTimeout) }) / float64(l.passes)
 	}
-	return o, nil
+	return nil
 }
 
-// String returns one line that describes the progress.
-func (o outcome) String() string {
-	if o.Failure != "" {
-		return o.Failure
+// schedule starts the timers and returns the time for one.
+func schedule(s subject, n int) float64 {
+	indices := make([]int, n)
+	for i := range indices {
+		indices[i] = i
 	}
-	for _, key := range []string{"ns", "cpu_ns", "bytes", "cpu_ms_per_s"} {
-		if v, ok := o.Metrics[key]; ok {
-			return fmt.Sprintf("%s %s", number(v), key)
+	return each(s, indices, func(i int) { s.schedule(i, between(minTimeout, maxTimeout, i)) })
+}
+
+// each calls an operation for each index and returns its time in nanoseconds.
+func each(s subject, order []int, operation func(i int)) float64 {
+	runtime.GC()
+	began := time.Now()
+	for part := range slices.Chunk(order, batch) {
+		s.step()
+		for _, i := range part {
+			operation(i)
 		}
 	}
-	return "done"
+	return float64(time.Since(began)) / float64(len(order))
+}
+
+// measureExpiry lets all timers expire by the real clock. It measures the processor time from the
+// last call of schedule to the last call of fire.
+func measureExpiry(k kind, l load, f rounds.Figures) error {
+	n := l.n
+	var fired, early atomic.Int64
+	deadlines := make([]time.Duration, n)
+	origin := time.Now()
+	s, err := k.new(config{n: n, fire: func(i int) {
+		if time.Since(origin) < deadlines[i] {
+			early.Add(1)
+		}
+		fired.Add(1)
+	}})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	runtime.GC()
+	for i := range n {
+		delay := between(l.expiry, 2*l.expiry, i)
+		deadlines[i] = time.Since(origin) + delay
+		s.step() // a wheel counts the delay from this later time
+		s.schedule(i, delay)
+	}
+	used, already := process.CPU(), fired.Load()
+	for giveUp := time.Now().Add(patience); fired.Load() < int64(n); time.Sleep(tick) {
+		if time.Now().After(giveUp) {
+			return fmt.Errorf("%d of %d timers have not expired", int64(n)-fired.Load(), n)
+		}
+		s.step()
+	}
+	f["expire"] = float64(process.CPU()-used) / float64(int64(n)-already)
+	f["early"] = 100 * float64(early.Load()) / float64(n)
+	return nil
 }

@@ -1,95 +1,66 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
+// The program runs itself as a server, and the test binary does the same. The Java source is named
+// from the folder of the module.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == childVerb {
-		os.Exit(childMain(os.Args[2]))
+		os.Exit(child(os.Args[2]))
+	}
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// In a bubble the clock is exact, so the test checks exact promises of each keeper.
-func TestKeepersFindExactlyTheSilentConnections(t *testing.T) {
-	for _, k := range keeperKinds() {
-		if k.name == harness {
-			continue
-		}
-		t.Run(k.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, err := measureKeeper(job{Subject: k.name, N: 1000, Hold: time.Second, Heartbeat: 3 * time.Second, Timeout: 2 * time.Second})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if m["early"] != 0 || m["lost"] != 0 {
-					t.Errorf("%g found too early, %g not at all; want none", m["early"], m["lost"])
-				}
-				limit := 2 * tick
-				if strings.Contains(k.name, "heap") || strings.Contains(k.name, "scan") {
-					limit += scanning
-				}
-				if m["late_max_ms"] > limit.Seconds()*1000 {
-					t.Errorf("found up to %g ms late, want at most %v", m["late_max_ms"], limit)
-				}
-			})
-		})
-	}
-}
-
 func TestServersCloseSilentConnections(t *testing.T) {
-	for _, k := range serverKinds() {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			m, err := do(t.Context(), newJob(true, true, k.name))
+	l := load{n: 200, heartbeat: time.Second, timeout: 2 * time.Second, stop: 3 * time.Second}
+	var all sync.WaitGroup // the servers wait most of the time, so all of them run at once
+	for _, k := range kinds() {
+		all.Go(func() {
+			f, err := measure(k, l)
 			if err != nil {
-				t.Fatal(err)
+				t.Errorf("%s: %v", k.name, err)
+				return
 			}
-			if m["bytes"] <= 0 {
-				t.Errorf("%g bytes for each connection", m["bytes"])
+			if _, ok := f["latest"]; ok != (k.reaps && k.serve != nil) || f["early"] != 0 && !k.early {
+				t.Errorf("%s: lateness is known: %v; %g closed too early", k.name, ok, f["early"])
 			}
-			if _, ok := m["late_max_ms"]; ok != k.reaps || m["early"] != 0 && !k.early {
-				t.Errorf("lateness is known: %v, want %v; %g closed too early, want none", ok, k.reaps, m["early"])
+			if k.serve != nil && (f["bytes"] <= 0 || f["echo"] <= 0) {
+				t.Errorf("%s: %g bytes for each connection, %g µs for each echo", k.name, f["bytes"], f["echo"])
+			}
+			if strings.Contains(k.name, "idle") && f["cut"] != 0 {
+				t.Errorf("%s: %g %% of the living connections were cut off", k.name, f["cut"])
 			}
 		})
 	}
+	all.Wait()
 }
 
-func TestMarkdown(t *testing.T) {
-	r := newRecord(options{runs: 3})
-	for _, v := range []float64{3, 1, 2} {
-		r.keepers["wheel.Wheel"] = append(r.keepers["wheel.Wheel"], metrics{"touch_ns": v, "early": 0, "lost": 0})
-		r.keepers["heap, Fix"] = append(r.keepers["heap, Fix"], metrics{"touch_ns": 100 * v, "early": v, "lost": 1234})
-		r.servers["gnet alone"] = append(r.servers["gnet alone"], metrics{"bytes": 1000 * v})
+func TestRender(t *testing.T) {
+	results := rounds.Results{
+		"gnet alone":            {{"bytes": 1000}, {"bytes": 3000}},
+		"gnet, idle.Middleware": {{"bytes": 4000, "cut": 0, "early": 0}},
 	}
-	got := r.markdown()
+	got := render(rounds.Options{Runs: 2}, load{n: 4000}, results)
 	for _, want := range []string{
-		"| wheel.Wheel | 2.00 (1.00–3.00) | 1.00 |",
-		// The maximum of early and lost.
-		"| heap, Fix | 200 (100–300) | 100 | - | - | - | - | - | - | - | 3 | 1,234 |",
-		"| gnet alone | 2,000 (1,000–3,000) | 1.00 |",
-		"Medians of 3 rounds",
+		"go -C bench run ./alternatives --runs 2",
+		"with 4,000 connections",
+		"| gnet alone | 2,000 (1,000–3,000) | - | - | - | - | - |",
+		"| gnet, idle.Middleware | 4,000 ×2.00 | - | - | - | 0 | 0 |",
+		"| Netty | - | - | - | - | - | not installed |",
 	} {
 		if !strings.Contains(got, want) {
-			t.Errorf("the tables lack %q", want)
-		}
-	}
-	if t.Failed() {
-		t.Log(got)
-	}
-}
-
-func TestUsage(t *testing.T) {
-	for args, want := range map[string]int{"--help": 0, "--bogus": 2, "--runs 0": 2, "word": 2} {
-		var stdout, stderr bytes.Buffer
-		if code := run(t.Context(), strings.Fields(args), &stdout, &stderr); code != want || stderr.Len() == 0 {
-			t.Errorf("%s: exit code %d, stderr %q; want %d and some words", args, code, stderr.String(), want)
+			t.Errorf("the table lacks %q:\n%s", want, got)
 		}
 	}
 }

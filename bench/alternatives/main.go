@@ -1,126 +1,44 @@
-// Command alternatives measures the ways to find idle connections that docs/alternatives.md
-// compares.
+// Command alternatives measures servers that close idle connections in different ways, for
+// docs/alternatives.md and docs/results.md.
 //
-//	go run . --help
-//
-// It is a module of its own because it needs gnet, unlike the other benchmarks.
+//	go -C bench run ./alternatives --help
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"os/signal"
-	"syscall"
+	"strings"
 	"time"
+
+	"github.com/idlewheel/idlewheel/bench/internal/netty"
+	"github.com/idlewheel/idlewheel/bench/internal/rounds"
 )
 
-// childVerb is the hidden first argument of a process that measures one subject, or serves as one.
+// childVerb is the hidden first argument of a process that serves.
 const childVerb = "child"
-
-// childTimeout bounds one measurement.
-const childTimeout = 60 * time.Second
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == childVerb {
-		os.Exit(childMain(os.Args[2]))
+		os.Exit(child(os.Args[2]))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	o := rounds.Flags("results/alternatives.md", 3)
+	text, err := compare(o)
+	if err == nil {
+		err = o.Write(text)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "alternatives: %v\n", err)
+		os.Exit(1)
+	}
 }
 
-// options are the flags of the command line.
-type options struct {
-	quick bool
-	runs  int
-	out   string
-}
-
-// run is the program without the process: it returns the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var o options
-	flags := flag.NewFlagSet("alternatives", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.BoolVar(&o.quick, "quick", false, "few connections, short times, one round, to standard output: only checks that everything works")
-	flags.IntVar(&o.runs, "runs", 3, "`number` of rounds; the tables show medians over them")
-	flags.StringVar(&o.out, "out", "../results/alternatives.md", "`file` to write the tables to; - is standard output")
-	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return 0
-	} else if err != nil || flags.NArg() > 0 || o.runs < 1 {
-		fmt.Fprintln(stderr, "alternatives: bad arguments. Run with --help for usage.")
-		return 2
-	}
-	if o.quick {
-		o.runs, o.out = 1, "-"
-	}
-	began := time.Now()
-	r := newRecord(o)
-	if err := r.measure(ctx, o, stderr); err != nil {
-		fmt.Fprintf(stderr, "alternatives: %v\n", err)
-		return 1
-	}
-	fmt.Fprintf(stderr, "measured in %v\n", time.Since(began).Round(time.Second))
-	if o.out == "-" {
-		fmt.Fprint(stdout, r.markdown())
-		return 0
-	}
-	if err := os.WriteFile(o.out, []byte(r.markdown()), 0o644); err != nil {
-		fmt.Fprintf(stderr, "alternatives: %v\n", err)
-		return 1
-	}
-	fmt.Fprintf(stderr, "wrote %s\n", o.out)
-	return 0
-}
-
-// A job is the work of a child.
-type job struct {
-	Subject string `json:"subject"`
-	TCP     bool   `json:"tcp"` // with connections, instead of in memory
-	N       int    `json:"n"`
-
-	Touch     time.Duration `json:"touch"`     // time for touches at full speed
-	Hold      time.Duration `json:"hold"`      // time for which silent connections are held
-	Heartbeat time.Duration `json:"heartbeat"` // time with one heartbeat per connection and second
-	Timeout   time.Duration `json:"timeout"`   // of connections that become silent
-}
-
-func newJob(quick, tcp bool, subject string) job {
-	j := job{
-		Subject: subject, TCP: tcp, N: 100_000,
-		Touch: 300 * time.Millisecond, Hold: 2 * time.Second, Heartbeat: 2 * time.Second, Timeout: 2 * time.Second,
-	}
-	if tcp {
-		// The first heartbeats come within a second after Hold. Until then the connections are
-		// silent.
-		j.N, j.Hold, j.Timeout = 4_000, 1500*time.Millisecond, 4*time.Second
-	}
-	if quick {
-		j.N, j.Touch, j.Hold, j.Heartbeat, j.Timeout = 200, 20*time.Millisecond, 100*time.Millisecond, time.Second, 2500*time.Millisecond
-	}
-	return j
-}
-
-// metrics are the results of one run, by name.
-type metrics map[string]float64
-
-func childMain(arg string) int {
-	time.AfterFunc(childTimeout+10*time.Second, func() { os.Exit(1) }) // if the parent has died
+// child serves for another process and returns the exit code.
+func child(arg string) int {
 	var j job
 	err := json.Unmarshal([]byte(arg), &j)
-	if err == nil && j.TCP {
+	if err == nil {
 		err = serve(j, os.Stdin, os.Stdout)
-	} else if err == nil {
-		var m metrics
-		if m, err = measureKeeper(j); err == nil {
-			err = json.NewEncoder(os.Stdout).Encode(m)
-		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -129,40 +47,80 @@ func childMain(arg string) int {
 	return 0
 }
 
-// command returns a child that is ready to be started.
-func command(ctx context.Context, j job) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	arg, err := json.Marshal(j)
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, childVerb, string(arg))
-	cmd.Stderr = os.Stderr
-	cmd.WaitDelay = 5 * time.Second
-	return cmd, nil
+// A load is what the clients of each server do.
+type load struct {
+	n         int           // number of connections
+	heartbeat time.Duration // time with one byte per connection and second
+	timeout   time.Duration // of the server, longer than the interval of the heartbeats
+	stop      time.Duration // time for which the process of the server is stopped
 }
 
-// do measures one subject once, in a process of its own.
-func do(ctx context.Context, j job) (metrics, error) {
-	ctx, cancel := context.WithTimeout(ctx, childTimeout)
-	defer cancel()
-	cmd, err := command(ctx, j)
+// compare measures all servers and returns the table.
+func compare(o rounds.Options) (string, error) {
+	l := load{n: 4_000, heartbeat: 2 * time.Second, timeout: 2 * time.Second, stop: 3 * time.Second}
+	if o.Quick {
+		l.n, l.heartbeat = 200, time.Second
+	}
+	var names []string
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	results, err := o.Take(names, func(name string) (rounds.Figures, error) { return measure(find(name), l) })
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if j.TCP {
-		return drive(j, cmd)
+	return render(o, l, results), nil
+}
+
+// columns are the figures of the table. With ratio, they are compared with those of the first row.
+var columns = []struct {
+	title, figure string
+	ratio         bool
+}{
+	{"heap and stacks, bytes per connection", "bytes", true}, {"echo, CPU µs", "echo", true}, {"late p99, ms", "late", false},
+	{"latest, ms", "latest", false}, {"early", "early", false}, {"cut off after a stop, %", "cut", false},
+}
+
+const explanation = `Echo servers with %s connections on loopback. The clients are another process, on the same cores. Each cell has the
+median of the rounds, the smallest and the largest in brackets, and the ratio to the first row. With ≈ the two ranges overlap.
+Each measurement is a process of its own; a round takes all servers in turn.
+
+- heap and stacks: after a garbage collection, with connections that have sent and received one byte. Buffers of the kernel
+  are not included.
+- echo: user and system time of the server, while each connection sends a byte once a second for %v.
+- late: then all connections become silent. From the last byte sent to the end seen by the client, less the timeout of %v.
+  Early is the number of connections that were closed before their timeout. Here idle and idlenet have OutageGrace -1,
+  because by default they hold verdicts if all peers fall silent together.
+- cut off after a stop: the process is stopped for %v, while each connection goes on to send a byte once a second. The
+  part of these living connections that the server has closed.
+`
+
+func render(o rounds.Options, l load, results rounds.Results) string {
+	first := kinds()[0].name
+	table := [][]string{{""}}
+	for _, c := range columns {
+		table[0] = append(table[0], c.title)
 	}
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", j.Subject, err)
+	var notes strings.Builder
+	for _, k := range kinds() {
+		row := []string{k.name}
+		for _, c := range columns {
+			v := results.Values(k.name, c.figure)
+			text := v.String()
+			if k.serve == nil && c.figure == "cut" && len(v) == 0 {
+				text = "not installed"
+			}
+			if c.ratio && len(v) > 0 && k.name != first {
+				text += " " + v.Ratio(results.Values(first, c.figure))
+			}
+			row = append(row, text)
+		}
+		table = append(table, row)
+		fmt.Fprintf(&notes, "- %s: %s.\n", k.name, k.note)
 	}
-	var m metrics
-	if err := json.Unmarshal(out, &m); err != nil {
-		return nil, fmt.Errorf("%s: %w", j.Subject, err)
+	if _, version, err := netty.Command(nettySource); err == nil {
+		fmt.Fprintf(&notes, "\nNetty is %s.\n", version)
 	}
-	return m, nil
+	return fmt.Sprintf("# Alternatives compared\n\n%s\n%s\n%s\n%s", o.Setting("go -C bench run ./alternatives"),
+		fmt.Sprintf(explanation, rounds.Thousands(l.n), l.heartbeat, l.timeout, l.stop), rounds.Table(table), &notes)
 }

@@ -3,10 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,70 +15,49 @@ import (
 	tnetlog "trpc.group/trpc-go/tnet/log"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/idlenet"
 )
 
-// A serverKind is an echo server that closes a connection after its peer has been silent for a
-// timeout. It reports its address and serves until the process ends.
-type serverKind struct {
+const (
+	tick     = 100 * time.Millisecond // of the wheels
+	scanning = time.Second            // between two scans
+
+	nettySource = "../idle/testdata/NettyIdle.java"
+)
+
+// A kind is an echo server that closes a connection after its peer has been silent for a timeout.
+type kind struct {
 	name  string
 	note  string
 	reaps bool
 	early bool // it may close a connection before its timeout
-	serve func(timeout time.Duration, started func(net.Addr)) error
+
+	// serve calls started with the address and serves until the process ends. If nil, the server is
+	// a Java program.
+	serve func(j job, started func(addr string)) error
 }
 
-func serverKinds() []serverKind {
-	return []serverKind{
+func kinds() []kind {
+	return []kind{
 		{name: "gnet alone", note: "nothing is closed", serve: serveAlone},
 		{name: "gnet, idle.Middleware", note: "`ReadTimeout`, as in the README", reaps: true, serve: serveIdle},
 		{name: "gnet, time.AfterFunc", note: "one per connection in its Context, reset by each message", reaps: true, serve: serveAfterFunc},
 		{name: "gnet, scan in OnTick", note: "a map of all connections behind a lock, scanned once a second", reaps: true, serve: serveScan},
 		{name: "tnet", note: "`tnet.WithTCPIdleTimeout`; its clock moves once a second, so it may close early", reaps: true, early: true, serve: serveTnet},
-		{name: "goroutine, 64-byte buffer", note: "`net`, SetReadDeadline before each Read: the minimum", reaps: true, serve: serveSmall},
-		{name: "goroutine, bufio.Reader", note: "the same with a bufio.Reader of its default size, 4 KiB", reaps: true, serve: serveBuffered},
+		{name: "goroutine, idlenet", note: "`idlenet.Listen`, `ReadTimeout`, a goroutine with a buffer of 64 bytes", reaps: true, serve: serveIdlenet},
+		{name: "goroutine, deadline, 64-byte buffer", note: "SetReadDeadline before each Read: the minimum on package net", reaps: true, serve: serveSmall},
+		{name: "goroutine, deadline, bufio.Reader", note: "the same with a bufio.Reader of its default size, 4 KiB", reaps: true, serve: serveBuffered},
+		{name: "Netty", note: "`IdleStateHandler` with its defaults on two event loops, in a Java VM", reaps: true},
 	}
 }
 
-// A sample has the figures that a server reports about its process.
-type sample struct {
-	CPU      time.Duration `json:"cpu"`
-	Heap     int64         `json:"heap"` // and stacks
-	Resident int64         `json:"resident"`
-}
-
-// serve runs a server, prints its address, and prints a sample for each line it reads. The line
-// "memory" collects garbage first.
-func serve(j job, in io.Reader, out io.Writer) error {
-	var kind serverKind
-	for _, k := range serverKinds() {
-		if k.name == j.Subject {
-			kind = k
+func find(name string) kind {
+	for _, k := range kinds() {
+		if k.name == name {
+			return k
 		}
 	}
-	if kind.serve == nil {
-		return fmt.Errorf("no subject %q", j.Subject)
-	}
-	failed := make(chan error, 1)
-	started := make(chan net.Addr, 1)
-	go func() { failed <- kind.serve(j.Timeout, func(a net.Addr) { started <- a }) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("%s: %w", j.Subject, err)
-	case a := <-started:
-		fmt.Fprintln(out, a)
-	}
-	reply := json.NewEncoder(out)
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		s := sample{CPU: processCPU()}
-		if lines.Text() == "memory" {
-			s.Heap = heapBytes()
-			s.Resident = residentBytes()
-		}
-		if err := reply.Encode(s); err != nil {
-			return err
-		}
-	}
-	return nil // the parent has closed its end
+	panic("BUG: no server " + name)
 }
 
 // --- gnet
@@ -106,12 +82,12 @@ func (h *echo) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 // runEngine runs gnet on a free port.
-func runEngine(started func(net.Addr), handler func(booted func()) (gnet.EventHandler, error), options ...gnet.Option) error {
+func runEngine(started func(addr string), handler func(booted func()) (gnet.EventHandler, error), options ...gnet.Option) error {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	addr := free.Addr()
+	addr := free.Addr().String()
 	if err := free.Close(); err != nil {
 		return err
 	}
@@ -120,7 +96,7 @@ func runEngine(started func(net.Addr), handler func(booted func()) (gnet.EventHa
 		return err
 	}
 	options = append(options, gnet.WithMulticore(true), gnet.WithLogger(silent{}))
-	if err := gnet.Run(h, "tcp://"+addr.String(), options...); err != nil {
+	if err := gnet.Run(h, "tcp://"+addr, options...); err != nil {
 		return err
 	}
 	return errors.New("the engine has stopped")
@@ -135,16 +111,23 @@ func (silent) Warnf(string, ...any)  {}
 func (silent) Errorf(string, ...any) {}
 func (silent) Fatalf(string, ...any) {}
 
-func serveAlone(_ time.Duration, started func(net.Addr)) error {
+func serveAlone(_ job, started func(addr string)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) { return &echo{booted: booted}, nil })
 }
 
-func serveIdle(timeout time.Duration, started func(net.Addr)) error {
+func serveIdle(j job, started func(addr string)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		// At the end all clients become silent at the same moment. The other servers here do not
-		// take that for an outage of their own, so this one must not either.
-		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: timeout, Tick: tick, OutageGrace: -1})
+		return idle.Middleware(&echo{booted: booted}, idle.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: grace(j)})
 	})
+}
+
+// grace returns the OutageGrace for a job. The other servers do not take it for an outage of their
+// own if all clients become silent at the same moment, so ours must not either.
+func grace(j job) time.Duration {
+	if j.Silence {
+		return -1
+	}
+	return 0
 }
 
 // afterFuncEcho has a timer for each connection.
@@ -169,9 +152,9 @@ func (h *afterFuncEcho) OnClose(c gnet.Conn, _ error) gnet.Action {
 	return gnet.None
 }
 
-func serveAfterFunc(timeout time.Duration, started func(net.Addr)) error {
+func serveAfterFunc(j job, started func(addr string)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
-		return &afterFuncEcho{echo: echo{booted: booted}, timeout: timeout}, nil
+		return &afterFuncEcho{echo: echo{booted: booted}, timeout: j.Timeout}, nil
 	})
 }
 
@@ -219,27 +202,27 @@ func (h *scanEcho) OnTick() (time.Duration, gnet.Action) {
 	return scanning, gnet.None
 }
 
-func serveScan(timeout time.Duration, started func(net.Addr)) error {
+func serveScan(j job, started func(addr string)) error {
 	return runEngine(started, func(booted func()) (gnet.EventHandler, error) {
 		return &scanEcho{
-			echo: echo{booted: booted}, timeout: timeout, origin: time.Now(), conns: map[gnet.Conn]*atomic.Int64{},
+			echo: echo{booted: booted}, timeout: j.Timeout, origin: time.Now(), conns: map[gnet.Conn]*atomic.Int64{},
 		}, nil
 	}, gnet.WithTicker(true))
 }
 
 // --- tnet
 
-func serveTnet(timeout time.Duration, started func(net.Addr)) error {
+func serveTnet(j job, started func(addr string)) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	tnetlog.Default = zap.NewNop().Sugar() // standard output is for the parent
-	service, err := tnet.NewTCPService(l, echoTnet, tnet.WithTCPIdleTimeout(timeout))
+	service, err := tnet.NewTCPService(l, echoTnet, tnet.WithTCPIdleTimeout(j.Timeout))
 	if err != nil {
 		return err
 	}
-	started(l.Addr())
+	started(l.Addr().String())
 	return service.Serve(context.Background())
 }
 
@@ -255,12 +238,17 @@ func echoTnet(c tnet.Conn) error {
 
 // --- a goroutine for each connection
 
-func serveGoroutines(started func(net.Addr), handle func(net.Conn)) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// serveGoroutines calls handle with each connection. The listener that wrap returns accepts them.
+func serveGoroutines(started func(addr string), wrap func(net.Listener) (net.Listener, error), handle func(net.Conn)) error {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	started(l.Addr())
+	l, err := wrap(inner)
+	if err != nil {
+		return err
+	}
+	started(l.Addr().String())
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -273,25 +261,39 @@ func serveGoroutines(started func(net.Addr), handle func(net.Conn)) error {
 	}
 }
 
-func serveSmall(timeout time.Duration, started func(net.Addr)) error {
-	return serveGoroutines(started, func(c net.Conn) {
-		buffer := make([]byte, 64)
-		for c.SetReadDeadline(time.Now().Add(timeout)) == nil {
-			n, err := c.Read(buffer)
-			if err != nil {
-				return
-			}
-			if _, err := c.Write(buffer[:n]); err != nil {
-				return
-			}
-		}
+func plain(l net.Listener) (net.Listener, error) { return l, nil }
+
+func serveIdlenet(j job, started func(addr string)) error {
+	watch := func(l net.Listener) (net.Listener, error) {
+		return idlenet.Listen(l, idlenet.Config{ReadTimeout: j.Timeout, Tick: tick, OutageGrace: grace(j)})
+	}
+	return serveGoroutines(started, watch, func(c net.Conn) { echoAll(c, func() error { return nil }) })
+}
+
+func serveSmall(j job, started func(addr string)) error {
+	return serveGoroutines(started, plain, func(c net.Conn) {
+		echoAll(c, func() error { return c.SetReadDeadline(time.Now().Add(j.Timeout)) })
 	})
 }
 
-func serveBuffered(timeout time.Duration, started func(net.Addr)) error {
-	return serveGoroutines(started, func(c net.Conn) {
+// echoAll calls ready before each read.
+func echoAll(c net.Conn, ready func() error) {
+	buffer := make([]byte, 64)
+	for ready() == nil {
+		n, err := c.Read(buffer)
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func serveBuffered(j job, started func(addr string)) error {
+	return serveGoroutines(started, plain, func(c net.Conn) {
 		r := bufio.NewReader(c)
-		for c.SetReadDeadline(time.Now().Add(timeout)) == nil {
+		for c.SetReadDeadline(time.Now().Add(j.Timeout)) == nil {
 			line, err := r.ReadSlice('\n')
 			if err != nil {
 				return

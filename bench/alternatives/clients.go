@@ -1,0 +1,128 @@
+package main
+
+import (
+	"cmp"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	step  = 10 * time.Millisecond // between two parts of the heartbeats
+	parts = 100                   // a connection sends once a second
+)
+
+// A fleet is the clients of one server.
+type fleet struct {
+	conns  []*client
+	open   sync.WaitGroup // one for each client with an open connection
+	closed atomic.Int64   // number of connections that the server has closed
+	echoes atomic.Int64   // bytes received
+}
+
+type client struct {
+	conn net.Conn
+	sent time.Time
+	end  time.Time // valid once the fleet has no open connection
+}
+
+// dial opens n connections and waits for the echo of each, 64 at a time.
+func dial(addr string, n int) (*fleet, error) {
+	f := &fleet{conns: make([]*client, n)}
+	places := make(chan struct{}, 64)
+	errs := make(chan error, n)
+	for i := range f.conns {
+		places <- struct{}{}
+		go func() {
+			var err error
+			f.conns[i], err = dialOne(addr)
+			errs <- err
+			<-places
+		}()
+	}
+	var failed error
+	for range n {
+		failed = cmp.Or(failed, <-errs) // the first one
+	}
+	if failed != nil {
+		f.close()
+		return nil, failed
+	}
+	for _, c := range f.conns {
+		f.open.Go(func() { f.read(c) })
+	}
+	return f, nil
+}
+
+func dialOne(addr string) (*client, error) {
+	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{conn: conn}
+	if err = c.send(); err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if err != nil {
+		_ = conn.Close() // the error of the echo says more
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *client) send() error {
+	c.sent = time.Now()
+	_, err := c.conn.Write([]byte("\n"))
+	return err
+}
+
+// read reads until the connection ends and records the time.
+func (f *fleet) read(c *client) {
+	buffer := make([]byte, 16)
+	for {
+		n, err := c.conn.Read(buffer)
+		f.echoes.Add(int64(n))
+		if err != nil {
+			c.end = time.Now()
+			f.closed.Add(1)
+			return
+		}
+	}
+}
+
+// sendHeartbeats sends a byte per client once a second, evenly spread, and returns the number of
+// those that were sent.
+func (f *fleet) sendHeartbeats(length time.Duration) (sent int) {
+	began := time.Now()
+	for s := range int(length / step) {
+		time.Sleep(time.Duration(s)*step - time.Since(began))
+		for i := s % parts; i < len(f.conns); i += parts {
+			if f.conns[i].send() == nil {
+				sent++
+			}
+		}
+	}
+	time.Sleep(length - time.Since(began))
+	return sent
+}
+
+// awaitEnd reports whether the server has closed all connections within a time.
+func (f *fleet) awaitEnd(limit time.Duration) bool {
+	for giveUp := time.Now().Add(limit); time.Now().Before(giveUp); time.Sleep(step) {
+		if f.closed.Load() == int64(len(f.conns)) {
+			f.open.Wait()
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fleet) close() {
+	for _, c := range f.conns {
+		if c != nil {
+			_ = c.conn.Close() // no data can be lost
+		}
+	}
+	f.open.Wait()
+}

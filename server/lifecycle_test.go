@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -83,6 +85,33 @@ func TestTheContextOfShutdownEndsTheDrain(t *testing.T) {
 	require.ErrorIs(t, await(t, result), context.Canceled)
 	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
 	l.requireClosed(t)
+}
+
+// TestADrainTellsWhetherItHasClosedAll drains a server with one connection, in time and until its
+// context is done.
+func TestADrainTellsWhetherItHasClosedAll(t *testing.T) {
+	for spread, want := range map[time.Duration]string{
+		time.Millisecond: "msg=drained after=",
+		time.Hour:        "the remaining connections are closed at once\" connections=1 after=",
+	} {
+		var log syncbuf.Buffer
+		s, _, result := launch(t, Config{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)), Idle: idle.Config{ReadTimeout: time.Hour},
+			Drain: Drain{Spread: spread, Timeout: spread + time.Second},
+		})
+		require.NoError(t, pingPong(dial(t, s.Addr()), 10*time.Second))
+		ctx, cancel := context.WithCancel(t.Context())
+		down := inBackground(func() error { return s.Shutdown(ctx) })
+		if spread == time.Hour {
+			require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
+			cancel()
+		}
+		_ = await(t, down)
+		cancel()
+		require.ErrorIs(t, await(t, result), ErrServerClosed)
+		require.Contains(t, log.String(), want)
+		require.Equal(t, 1, strings.Count(log.String(), "after="), "%s", &log)
+	}
 }
 
 func TestCloseEndsEverythingAtOnce(t *testing.T) {

@@ -118,6 +118,21 @@ func TestAConnectionThatTheHandlerClosesIsNotClosedAgain(t *testing.T) {
 	require.EqualValues(t, 1, p.Counters.Closed)
 }
 
+// TestALookEndsWithTheEngine stops the engine in OnIdle. It closes all connections.
+func TestALookEndsWithTheEngine(t *testing.T) {
+	p := newTestPort(t, testConfig{ReadTimeout: time.Second, OnIdle: func() {}})
+	p.onIdle = func(uint32, *testConn) { p.Halted = true }
+	_, c := p.open()
+	p.pass(time.Minute)
+	require.Empty(t, p.closed)
+	require.EqualValues(t, 1, p.Counters.Events[reap.ReadIdle])
+	require.Equal(t, 1, p.asked)
+	require.True(t, c.Used())
+	p.Halted = false
+	p.pass(closeRetry + 2*p.Clock.Tick())
+	require.EqualValues(t, 2, p.Counters.Events[reap.ReadIdle], "the connection is in the wheel")
+}
+
 // TestABrokenConnectionIsLookedAtAgain has an event loop that does not report the end.
 func TestABrokenConnectionIsLookedAtAgain(t *testing.T) {
 	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second})

@@ -147,7 +147,7 @@ func (p *testPort) Learned(*testConn, bool, *verdict.Evidence, mono.Time) {}
 func (p *testPort) Raise(id uint32, c *testConn, ev reap.Event, _ *reap.Error) bool {
 	p.Counters.Events[ev.Reason]++
 	p.onIdle(id, c)
-	return true
+	return !p.Halted
 }
 func (p *testPort) Ping(*testConn)                                                   {}
 func (p *testPort) Farewell(*testConn, *reap.Error)                                  { p.farewells++ }

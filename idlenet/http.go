@@ -126,7 +126,8 @@ func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
 // whether the Reaper watches the connection. It waits while a GOAWAY is written.
 func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
 	var warned chan struct{}
-	late := false // it ended before it was hijacked
+	late := false    // it ended before it was hijacked
+	var early *shard // it ended after a request was read
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
 		isActive, wasActive := state == http.StateActive, n.Own&requested != 0
@@ -138,7 +139,9 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		case isActive && !wasActive:
 			s.ready(id, n)
 			n.Hold()
-			s.takeBack(id, n)
+			if s.takeBack(id, n) {
+				early = s
+			}
 		case !isActive && wasActive:
 			s.Release(id, n)
 		}
@@ -156,8 +159,11 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 	if warned != nil {
 		<-warned
 	}
-	if own, ok := r.root(c); late && ok {
+	switch own, ok := r.root(c); {
+	case late && ok:
 		tell(own)
+	case early != nil && ok:
+		early.untell(own)
 	}
 	return watched
 }
@@ -237,13 +243,23 @@ func isIdle(r reap.Reason) bool {
 	return r == reap.ReadIdle || r == reap.WriteIdle || r == reap.AllIdle
 }
 
-// takeBack lets a server answer a request that it had read before it was told to close the
-// connection. The deadline of the server for the rest of the request is lost; CloseGrace is there.
-func (s *shard) takeBack(id uint32, n *conn) {
-	if e := s.Ends.Of(id); e != nil && e.Told != 0 && n.Own&leaving == 0 && isIdle(e.Reason.Reason) {
-		_ = n.Front.own().SetReadDeadline(time.Time{})
-		s.startLeaving(n)
+// takeBack reports whether a server was told to close a connection after it had read a request. The
+// request is answered then, and untell has to be called.
+func (s *shard) takeBack(id uint32, n *conn) bool {
+	e := s.Ends.Of(id)
+	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !isIdle(e.Reason.Reason) {
+		return false
 	}
+	s.startLeaving(n)
+	return true
+}
+
+// untell undoes tell. The deadline of the server for the rest of the request is lost; CloseGrace is
+// there.
+func (s *shard) untell(own socket) {
+	s.telling.Lock() // it may be told just now
+	defer s.telling.Unlock()
+	_ = own.SetReadDeadline(time.Time{})
 }
 
 // startLeaving makes a connection that has ended stay until its protocol allows its end. It counts

@@ -103,7 +103,7 @@ func (s *shard) Close(id uint32, n *conn, reason *ReapError) {
 		if reset {
 			closeNow(own, true)
 		}
-		s.told(id, e, cfg.CloseGrace, reset)
+		s.told(id, own, e, reset)
 	})
 }
 

@@ -14,7 +14,8 @@ import (
 // A shard has a part of the connections, so that goroutines that accept, hold and release rarely
 // wait for each other, or for a look at a connection, which takes 1 or 2 µs.
 type shard struct {
-	reaper *Reaper
+	reaper  *Reaper
+	telling sync.Mutex // held while a server is told; locked before mu
 
 	mu sync.Mutex // guards the fields below
 	watch.Shard[front]
@@ -238,24 +239,27 @@ func (s *shard) fresh(n *conn) time.Duration {
 
 // told begins the grace in which the server is to close a connection, and tells it, unless it was
 // reset or ends by its protocol. A request that came after the kernel was asked is answered first:
-// net/http cancels the context of a request if a Read fails. serve finds the request under the same
-// mutex if the server has read it and not said so yet.
-func (s *shard) told(id uint32, e *watch.End, grace time.Duration, reset bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.Ends.Of(id) != e || e.Closed {
-		return
-	}
-	e.Told = s.Watcher.Clock.Elapsed()
-	e.CloseAt = e.Told.Add(grace)
-	n := s.At(id)
-	s.Soon(n)
-	switch {
-	case reset || n.Own&leaving != 0:
-	case n.Own&requested != 0 && isIdle(e.Reason.Reason):
-		s.startLeaving(n)
-	default:
-		tell(n.Front.own())
+// net/http cancels the context of a request if a Read fails. If the server has read it and not said
+// so yet, takeBack finds it.
+func (s *shard) told(id uint32, own socket, e *watch.End, reset bool) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	isNow := false
+	s.locked(func() {
+		if s.Ends.Of(id) != e || e.Closed {
+			return
+		}
+		e.Told = s.Watcher.Clock.Elapsed()
+		e.CloseAt = e.Told.Add(s.config().CloseGrace)
+		n := s.At(id)
+		s.Soon(n)
+		if n.Own&requested != 0 && n.Own&leaving == 0 && !reset && isIdle(e.Reason.Reason) {
+			s.startLeaving(n)
+		}
+		isNow = !reset && n.Own&leaving == 0
+	})
+	if isNow {
+		tell(own) // it may be the code of an engine, which calls the Reaper
 	}
 }
 

@@ -87,9 +87,9 @@ func (l *loop) checkOutput(c gnet.Conn, before int, action gnet.Action) gnet.Act
 	if action != gnet.None || !l.IsJudged(id, s) {
 		return action
 	}
-	n, hard := c.OutboundBuffered(), l.outputs.hardLimit
+	n := c.OutboundBuffered()
 	l.outputs.set(id, n)
-	if hard == 0 || n <= hard || l.Large.Allows(id, before, n, hard, func() { l.Poll(id, s) }) {
+	if l.allowsOutput(id, s, before) {
 		return l.shedOutput(c)
 	}
 	if l.HasEnded(id, s) { // gnet will report it
@@ -97,8 +97,15 @@ func (l *loop) checkOutput(c gnet.Conn, before int, action gnet.Action) gnet.Act
 	}
 	l.outputs.set(id, 0)
 	reason := l.Watcher.NewError(reap.OverLimit)
-	reason.Bytes, reason.LimitBytes = n, hard
+	reason.Bytes, reason.LimitBytes = n, l.outputs.hardLimit
 	return l.endOnReturn(s, reason)
+}
+
+// allowsOutput reports whether the output that waits after a call for a connection is within the
+// hard limit, or is a large answer, and knows what waited before.
+func (l *loop) allowsOutput(id uint32, s *conn, before int) bool {
+	n, hard := s.Front.OutboundBuffered(), l.outputs.hardLimit
+	return hard == 0 || n <= hard || l.Large.Allows(id, before, n, hard, func() { l.Poll(id, s) })
 }
 
 // noteOutput records and returns how much output of a connection waits.

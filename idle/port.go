@@ -67,7 +67,9 @@ func (p *port) Learned(s *conn, heard bool, ev *verdict.Evidence, _ mono.Time) {
 
 func (p *port) Raise(_ uint32, s *conn, ev Event, _ *ReapError) (end bool) {
 	p.Counters.Events[ev.Reason]++
+	entered := p.clock.Stamp()
 	action := p.config().OnIdle(p.layers.outer(s), ev)
+	p.noteStall(entered, p.clock.Stamp()) // another limit may have passed meanwhile
 	if action == gnet.Shutdown {
 		p.halt(gneterrors.ErrEngineShutdown)
 	}

@@ -160,6 +160,7 @@ type simConn struct {
 	outbound  int
 	messages  int
 	timers    []*simTimer
+	mark      simMark
 }
 
 func (c *simConn) Fd() int                   { return c.fd }
@@ -173,6 +174,7 @@ func (c *simConn) Handle() sim.Handle        { return handle(c.el.w.reaper, c) }
 func (c *simConn) Decided() bool             { return false } // the call that decides it closes it
 
 func (c *simConn) CheckOwn() {
+	c.checkLow()
 	for _, t := range c.timers {
 		if s := c.life.Sock; !t.ended && !s.Fin && !s.Rst {
 			c.life.CheckDue("a timer is called", t.latest)
@@ -203,7 +205,7 @@ func (c *simConn) canWrite() bool { return c.outbound > 0 && c.life.Sock.HasRoom
 func (c *simConn) handle() {
 	if c.outbound > 0 {
 		c.outbound -= c.life.Sock.Write(c.outbound)
-		c.life.Buffers(c.outbound)
+		c.noteOutput()
 	}
 	c.read()
 	for c.opened && c.life.Sock.Fin && !c.life.Sock.Rst {
@@ -241,7 +243,11 @@ func (c *simConn) read() {
 func (c *simConn) traffic() gnet.Action {
 	c.el.Handles, c.el.Sheds = c.life, 0
 	defer func() { c.el.Handles = nil }()
-	return c.el.w.reaper.OnTraffic(c)
+	action := c.el.w.reaper.OnTraffic(c)
+	if action == gnet.None {
+		c.checkHigh()
+	}
+	return action
 }
 
 // write sends bytes of a handler.
@@ -254,7 +260,7 @@ func (c *simConn) write(n int) error {
 		n -= c.life.Sock.Write(n)
 	}
 	c.outbound += n
-	c.life.Buffers(c.outbound)
+	c.noteOutput()
 	return nil
 }
 

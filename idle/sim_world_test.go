@@ -23,7 +23,7 @@ import (
 // simTraits are those of a Reaper.
 var simTraits = sim.Traits{
 	Package: "idle", Late: 4 * time.Millisecond, LatePer: 40 * time.Microsecond, Loops: true,
-	Counts: []string{"closed for Total", "ended by the peer", "failed", "timer calls", "refused tasks"},
+	Counts: []string{"closed for Total", "ended by the peer", "failed", "timer calls", "refused tasks", "marks passed"},
 	Never:  []string{reap.HalfClosed.Error()},
 	Seeds: []uint64{
 		1795332955799069900, // an outage ended while a task ran
@@ -51,6 +51,9 @@ var simTraits = sim.Traits{
 		1795374754450293586, // a check found less output than the total, and a connection was closed
 		1795374857474689703, // the process was stopped between such a check and the close
 		7000000000000202958, // sweeps in each tick made a loop quiet, and the next one came late
+		1795709629465993653, // OnIdle was slow, and the handshake timed out in it
+		1795709423267700445, // OnWritable wrote a large answer
+		1795709521415491069, // OnWritable wrote more than Total in OnTraffic
 		715607,              // two Updates came while a task began
 	},
 }
@@ -100,6 +103,7 @@ func (w *simWorld) Start() {
 	w.cfg.OnIdle = sim.When(w.Decides, w.onIdle)
 	w.cfg.Heartbeat.Ping = sim.When(w.cfg.Heartbeat.Interval > 0, w.ping)
 	w.cfg.Goodbye = sim.When(w.cfg.MaxAgeGrace > 0, w.goodbye)
+	w.setMarks()
 	checked, err := w.cfg.check(0, nil) // fills in the defaults
 	if err != nil {
 		panic("BUG: simulated Config: " + err.Error())
@@ -397,8 +401,9 @@ func (w *simWorld) later(c *simConn, do func()) {
 }
 
 func (w *simWorld) exempt(c *simConn, on bool) {
+	c.mark.exempt = c.mark.exempt || on
 	c.life.Exempt(on)
-	if on {
+	if c.mark.exempt = on; on {
 		w.later(c, func() {
 			if c.life.IsExempt() {
 				w.exempt(c, false)

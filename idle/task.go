@@ -70,6 +70,7 @@ func (l *loop) run(context.Context) error {
 	compares := marker{l}.compareAll(spentHalf)
 	l.shedOutput(nil)
 	l.shed(spent)
+	l.noteStall(entered, l.clock.Stamp())
 	more := l.advance(spent)
 	l.Counters.Behind = 0
 	if due := l.nextLook(); more && due != never {
@@ -103,8 +104,10 @@ func (l *loop) stepGroups(end mono.Time) (more bool) {
 func (l *loop) advance(spent func() bool) (more bool) {
 	more = true
 	for more && !spent() { // one at a time: each handler may take a millisecond
+		entered := l.clock.Stamp()
 		looks := l.Schedule.Advance(1)
 		timers := l.timers.Advance(l.clock.Read())
+		l.noteStall(entered, l.clock.Stamp()) // the next one may be late by it
 		more = looks || timers
 	}
 	return more

@@ -160,6 +160,7 @@ func (l marker) compare(id uint32, s *conn) {
 		if m.onWritable(l.layers.outer(s), !stop); s.Opened() != opened {
 			return
 		}
+		l.allowsOutput(id, s, n) // so that a large answer begins; a look closes what is not allowed
 	}
 	l.planMarks()
 }
@@ -175,13 +176,17 @@ func (l marker) setWritable(s *conn, writable bool) {
 	s.SetWritable(writable)
 }
 
-// checkReturned checks the output of a connection after a call of the handler, and knows what
-// waited before. It returns the Action of that call, or one that closes the connection.
+// checkReturned compares the output of a connection with the marks after a call of the handler, and
+// checks it with what OnWritable has written. It knows what waited before. It returns the Action of
+// that call, or one that closes the connection.
 func (l marker) checkReturned(c gnet.Conn, before int, action gnet.Action) gnet.Action {
-	if action = l.checkOutput(c, before, action); action == gnet.None {
-		if r, id := l.table.Find(key(c)); r != nil {
-			l.compare(id, l.At(id))
+	if action == gnet.None {
+		if r, id, s := l.find(c); r != nil {
+			l.compare(id, s)
+		}
+		if r, _, _ := l.find(c); r == nil { // OnWritable has closed it
+			return gnet.None
 		}
 	}
-	return action
+	return l.checkOutput(c, before, action)
 }

@@ -88,10 +88,14 @@ func TestAReadTimeoutBeforeTheFirstPingIsWarnedOf(t *testing.T) {
 		r, err := Middleware(newEcho(), tc.cfg)
 		require.NoError(t, err)
 		require.NoError(t, r.Update(func(cfg *Config) { cfg.MaxAge = time.Hour }))
+		if tc.cfg.Heartbeat.Interval > 0 {
+			require.NoError(t, r.Update(func(cfg *Config) { cfg.Heartbeat.MaxMissed++ }))
+		}
 		flushLog(r)
 		warnings := 0
 		if tc.warns {
 			warnings = 1 // at the start, and not by an Update of others
+			require.Contains(t, out.String(), "pings-take=2m6s", what)
 		}
 		require.Equal(t, warnings, strings.Count(out.String(), "heartbeat=30s pings-take=1m36s"), "%s: %s", what, &out)
 	}

@@ -126,8 +126,7 @@ func (r *Reaper) connState(c net.Conn, state http.ConnState, isAttached bool) {
 // whether the Reaper watches the connection. It waits while a GOAWAY is written.
 func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watched bool) {
 	var warned chan struct{}
-	late := false    // it ended before it was hijacked
-	var early *shard // it ended after a request was read
+	var after func(own socket) // when the mutex is free
 	r.with(c, func(s *shard, id uint32, n *conn) {
 		watched = true
 		isActive, wasActive := state == http.StateActive, n.Own&requested != 0
@@ -140,7 +139,7 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 			s.ready(id, n)
 			n.Hold()
 			if s.takeBack(id, n) {
-				early = s
+				after = s.untell
 			}
 		case !isActive && wasActive:
 			s.Release(id, n)
@@ -148,7 +147,9 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 		switch {
 		case state == http.StateHijacked:
 			n.Own &^= attached
-			late = n.Own&leaving != 0 && s.Ends.Of(id).Told != 0
+			if n.Own&leaving != 0 && s.Ends.Of(id).Told != 0 {
+				after = tell
+			}
 			s.stopLeaving(n)
 		case state == http.StateClosed:
 			s.forget(id, n)
@@ -159,11 +160,8 @@ func (r *Reaper) serve(c net.Conn, state http.ConnState, isAttached bool) (watch
 	if warned != nil {
 		<-warned
 	}
-	switch own, ok := r.root(c); {
-	case late && ok:
-		tell(own)
-	case early != nil && ok:
-		early.untell(own)
+	if own, ok := r.root(c); after != nil && ok {
+		after(own)
 	}
 	return watched
 }

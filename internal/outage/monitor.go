@@ -1,5 +1,7 @@
 // Package outage detects times in which the server could not hear its peers, because its process
-// or its machine was paused, or because its network was down.
+// or its machine was paused, or because its network was down. Precedents of the second are the
+// self-preservation of Eureka, Lifeguard in memberlist, and the zone disruption modes of the node
+// controller of Kubernetes.
 package outage
 
 import (

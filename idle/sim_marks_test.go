@@ -18,7 +18,7 @@ func (w *simWorld) setMarks() {
 	switch w.Seed % 16 {
 	case 6, 8, 13:
 		high := 1 + int(w.Seed/16%50000)
-		w.cfg.OutputMarks = OutputMarks{High: high, Low: 1 + int(w.Seed/7)%high, OnWritable: w.onWritable}
+		w.cfg.OutputMarks = OutputMarks{High: high, Low: 1 + int(w.Seed/7%uint64(high)), OnWritable: w.onWritable}
 	}
 }
 

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,4 +198,16 @@ func TestChecksInEachTickMakeNoLoopQuiet(t *testing.T) {
 	require.False(t, l.outputs.sweep.quiet)
 	require.LessOrEqual(t, l.outputs.sweep.due, s.at.Add(time.Second))
 	require.GreaterOrEqual(t, l.outputs.sweep.beganAt, s.at.Add(-2*s.watch.Clock.Tick()))
+}
+
+// TestALoopWithoutOutputShedsNone: otherwise it would run task after task while others have it all.
+func TestALoopWithoutOutputShedsNone(t *testing.T) {
+	var all atomic.Int64
+	o := outputs{totalLimit: 10, all: &all}
+	all.Store(20)
+	require.False(t, o.mustShed())
+	o.set(1, 5)
+	require.True(t, o.mustShed())
+	o.totalLimit = 30
+	require.False(t, o.mustShed())
 }

@@ -236,16 +236,11 @@ func (s *shard) endsByProtocol(id uint32, n *conn, r reap.Reason) bool {
 	return false
 }
 
-// isIdle reports whether a request that is being served would have prevented an end.
-func isIdle(r reap.Reason) bool {
-	return r == reap.ReadIdle || r == reap.WriteIdle || r == reap.AllIdle
-}
-
 // takeBack reports whether a server was told to close a connection after it had read a request. The
 // request is answered then, and untell has to be called.
 func (s *shard) takeBack(id uint32, n *conn) bool {
 	e := s.Ends.Of(id)
-	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !isIdle(e.Reason.Reason) {
+	if e == nil || e.Told == 0 || n.Own&leaving != 0 || !verdict.IsIdle(e.Reason.Reason) {
 		return false
 	}
 	s.startLeaving(n)

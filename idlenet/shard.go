@@ -8,6 +8,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/conntable"
 	"github.com/idlewheel/idlewheel/internal/mono"
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/internal/watch"
 )
 
@@ -253,7 +254,7 @@ func (s *shard) told(id uint32, own socket, e *watch.End, reset bool) {
 		e.CloseAt = e.Told.Add(s.config().CloseGrace)
 		n := s.At(id)
 		s.Soon(n)
-		if n.Own&requested != 0 && n.Own&leaving == 0 && !reset && isIdle(e.Reason.Reason) {
+		if n.Own&requested != 0 && n.Own&leaving == 0 && !reset && verdict.IsIdle(e.Reason.Reason) {
 			s.startLeaving(n)
 		}
 		isNow = !reset && n.Own&leaving == 0

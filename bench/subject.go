@@ -41,8 +41,8 @@ type kind struct {
 	note   string
 	new    func(config) (subject, error)
 
-	// touched makes a subject whose reschedule is a touch: the timeout of the config begins anew. If
-	// nil, a touch is a reschedule.
+	// touched makes a subject with a touch as its reschedule: the timeout of the config begins
+	// anew. If nil, a touch is a reschedule.
 	touched func(config) (subject, error)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 )
 
 // A layerPlace is the place of the layers of a server.
@@ -60,13 +61,10 @@ var fewCases = []wrappedCase{
 	{layerOutside, []layerKind{asNetConn}}, {layerOutside, []layerKind{asForeign}}, {layerInside, []layerKind{asUnwrap}},
 }
 
-// forEachCase runs a test with each case in parallel.
-func forEachCase(t *testing.T, cases []wrappedCase, run func(*testing.T, wrappedCase)) {
+// forEachCase runs a test with each case in parallel, as [fair.Run].
+func forEachCase(t *testing.T, cases []wrappedCase, run func(testing.TB, wrappedCase)) {
 	for _, w := range cases {
-		t.Run(w.String(), func(t *testing.T) {
-			t.Parallel()
-			run(t, w)
-		})
+		fair.RunParallel(t, w.String(), func(t testing.TB) { run(t, w) })
 	}
 }
 

@@ -113,7 +113,6 @@ func (c *Connection) inRhythm() bool {
 
 // judge fills in the verdicts. timeout is the idle timeout of the server, 0 if it is not known.
 func (r *Report) judge(t *tracker, timeout time.Duration) {
-	t.endClosing()
 	r.Seen, r.Closed = t.seen, t.closes
 	r.Verdicts = map[Verdict]int{ByPeer: t.byPeer}
 	var silences, exact []time.Duration

@@ -71,7 +71,7 @@ func (d doors) have(s socket) bool {
 type conn struct {
 	last    socket    // its last sample with details
 	round   int       // of the last sample in which the kernel listed it
-	missing int       // samples since
+	missing time.Time // since when the kernel lists it no longer
 	ended   bool      // its end is recorded
 	closing time.Time // the server has closed it, and the event with the details may come
 	gaps    int
@@ -107,6 +107,10 @@ type tracker struct {
 	closes  []Connection      // by the server, or by an unknown side
 	dropped int               // closes beyond maxCloses
 }
+
+// eventWait is how long the event of a closed socket is waited for. A worker of the kernel sends it,
+// and on a busy machine that has taken two tenths of a second.
+const eventWait = time.Second
 
 // maxCloses bounds the memory of a long watch: 100 MB.
 const maxCloses = 1e6
@@ -170,22 +174,32 @@ func (t *tracker) observe(s socket) {
 			t.seen++
 		}
 	}
-	c.round, c.missing = t.rounds, 0
+	c.round, c.missing = t.rounds, time.Time{}
 	switch {
 	case c.ended:
 	case open:
 		c.update(s)
 	case s.state == lastAck || c.last.state == closeWait:
 		t.end(c, s.at, peer)
-	case s.lastByte.IsZero() && c.closing.IsZero() && !t.lost && t.freed[s.cookie] == (socket{}):
-		c.closing = s.at // on a busy machine the kernel lists a socket before it sends the event
+	case s.lastByte.IsZero() && t.freed[s.cookie] == (socket{}) && t.waitsFor(&c.closing, s.at):
 	default:
 		c.last.unread = 0 // with unread bytes the kernel sends an RST instead of a FIN
 		if !s.lastByte.IsZero() {
 			c.last.lastByte, c.last.dataIn = s.lastByte, s.dataIn
 		}
-		t.end(c, s.at, server)
+		if c.closing.IsZero() {
+			c.closing = s.at
+		}
+		t.end(c, c.closing, server)
 	}
+}
+
+// waitsFor reports whether the event of a socket may still come. since is when its end was noticed.
+func (t *tracker) waitsFor(since *time.Time, now time.Time) bool {
+	if since.IsZero() {
+		*since = now
+	}
+	return !t.lost && now.Sub(*since) < eventWait
 }
 
 // resolution is the precision of lastByte: two ticks of a kernel with 100 ticks per second.
@@ -206,18 +220,20 @@ func (c *conn) update(s socket) {
 // next sample must decide: a dump may miss a socket while others come and go.
 func (t *tracker) vanished(c *conn, at time.Time) bool {
 	freed, known := t.freed[c.last.cookie]
-	c.missing++
-	switch {
+	missed := c.missing.IsZero()
+	switch waits := t.waitsFor(&c.missing, at); {
 	case c.last.state == closeWait:
 		t.end(c, at, peer)
 	case known:
 		t.end(c, at, closedBy(c.last, freed))
-	case c.missing < 2:
+	case waits || missed:
 		return false
+	case !c.closing.IsZero():
+		t.end(c, c.closing, server)
 	case t.lost:
-		t.end(c, at, unknown)
+		t.end(c, c.missing, unknown)
 	default: // the process still has the socket: a reset arrived, or the kernel gave up
-		t.end(c, at, peer)
+		t.end(c, c.missing, peer)
 	}
 	return true
 }
@@ -285,19 +301,20 @@ func (c *conn) record(s socket) Connection {
 	}
 }
 
-// endClosing ends the connections of which no event has come until the last sample.
-func (t *tracker) endClosing() {
+// waits reports whether the event of a socket may still come.
+func (t *tracker) waits() bool {
 	for _, c := range t.conns {
-		if !c.ended && !c.closing.IsZero() {
-			t.end(c, c.closing, server)
+		if !c.ended && !(c.closing.IsZero() && c.missing.IsZero()) {
+			return true
 		}
 	}
+	return false
 }
 
 // open returns the connections that the last sample listed as open.
 func (t *tracker) open() (all []*conn) {
 	for _, c := range t.conns {
-		if !c.ended && c.closing.IsZero() && c.missing == 0 {
+		if !c.ended && c.closing.IsZero() && c.missing.IsZero() {
 			all = append(all, c)
 		}
 	}

@@ -45,6 +45,8 @@ func TestVanishedSocketWithoutEvent(t *testing.T) {
 		w.lost = lost
 		w.sampleAt(1, 1, []socket{alive(1, 0.5)})
 		w.sampleAt(2, 1, nil)
+		w.sampleAt(2.9, 1, nil)
+		require.Equal(t, !lost, w.waits())
 		w.sampleAt(3, 1, nil)
 		require.Empty(t, w.conns)
 		if !lost { // the server has not closed its descriptor yet
@@ -53,8 +55,8 @@ func TestVanishedSocketWithoutEvent(t *testing.T) {
 		}
 		require.Len(t, w.closes, 1)
 		require.Equal(t, Unknown, w.closes[0].Verdict)
-		require.Equal(t, at(2), w.closes[0].Closed)
-		require.Equal(t, time.Second, w.closes[0].Within)
+		require.Equal(t, at(1.5), w.closes[0].Closed)
+		require.Equal(t, 500*time.Millisecond, w.closes[0].Within)
 	}
 }
 
@@ -75,20 +77,32 @@ func TestEventAfterTheDump(t *testing.T) {
 }
 
 // TestEventAfterTheListOfClosedSockets has a kernel that lists a closed socket without its last
-// byte before it sends the event.
+// byte, or no longer, before it sends the event.
 func TestEventAfterTheListOfClosedSockets(t *testing.T) {
-	for _, comes := range []bool{true, false} {
-		w := newTracker()
-		w.sampleAt(1, 1, []socket{alive(1, 0.5)})
-		closed := socket{cookie: 1, remote: remote, state: timeWait, at: at(2)}
-		w.sampleAt(2, 1, []socket{closed})
-		require.Empty(t, w.open())
-		if comes {
-			w.sampleAt(3, 1, []socket{closed}, alive(1.9, 1.8))
+	for _, state := range []uint8{timeWait, 0} {
+		for _, comes := range []bool{true, false} {
+			w := newTracker()
+			w.sampleAt(1, 1, []socket{alive(1, 0.5)})
+			for _, now := range []float64{2, 2.5, 2.9, 3} {
+				var listed []socket
+				if state != 0 {
+					listed = []socket{{cookie: 1, remote: remote, state: state, at: at(now)}}
+				}
+				if comes && now > 2.5 {
+					w.sampleAt(now, 1, listed, alive(1.9, 1.8))
+				} else {
+					w.sampleAt(now, 1, listed)
+				}
+				require.Empty(t, w.open())
+				require.Equal(t, now < 2.9 || now < 3 && !comes, w.waits(), "at %v", now)
+			}
+			if !comes && state == 0 {
+				require.Equal(t, 1, w.byPeer)
+				continue
+			}
+			require.Len(t, w.closes, 1)
+			require.Equal(t, comes, w.closes[0].Silent == 100*time.Millisecond, "%v", w.closes[0].Silent)
 		}
-		new(Report).judge(w, 0)
-		require.Len(t, w.closes, 1)
-		require.Equal(t, comes, w.closes[0].Silent == 100*time.Millisecond, "%v", w.closes[0].Silent)
 	}
 }
 

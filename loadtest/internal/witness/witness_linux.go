@@ -86,9 +86,14 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 		case <-ticks.C:
 		}
 	}
-	// One more sample decides about sockets that the last one missed.
-	if err := t.look(r, c.Ports, freed); err != nil {
-		return nil, err
+	// More samples decide about sockets that the last one missed.
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if err := t.look(r, c.Ports, freed); err != nil {
+			return nil, err
+		}
+		if !t.waits() || time.Since(began) > 2*eventWait {
+			break
+		}
 	}
 	r.judge(t, c.Timeout)
 	r.Blind = t.blind(r)

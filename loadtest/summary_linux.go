@@ -119,14 +119,13 @@ func (o *options) report(cmd *cobra.Command, res *result.Result) error {
 	if o.html != "" {
 		errs = append(errs, writeFile(o.html, stdout, func(w io.Writer) error { return page.Write(w, res) }))
 	}
-	causes := errors.New(strings.Join(res.Verdict.Causes, "; "))
 	switch {
 	case res.Interrupted:
 		errs = append(errs, errInterrupted)
 	case res.Verdict.Outcome == result.Failed:
-		errs = append(errs, causes)
+		errs = append(errs, errors.New("failed; the summary says why"))
 	case res.Verdict.Outcome == result.NotValid:
-		errs = append(errs, cannotError{fmt.Errorf("not valid: %w", causes)})
+		errs = append(errs, cannotError{errors.New("not valid; the summary says why")})
 	}
 	return errors.Join(errs...)
 }

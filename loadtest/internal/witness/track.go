@@ -108,8 +108,8 @@ type tracker struct {
 	dropped int               // closes beyond maxCloses
 }
 
-// eventWait is how long the event of a closed socket is waited for. A worker of the kernel sends it,
-// and on a busy machine that has taken two tenths of a second.
+// eventWait is how long the event of a closed socket is waited for. A worker of the kernel sends
+// it: beside four busy loops after more than 0.2 s.
 const eventWait = time.Second
 
 // maxCloses bounds the memory of a long watch: 100 MB.

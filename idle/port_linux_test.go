@@ -273,8 +273,8 @@ func answer(t testing.TB, c net.Conn, with string) (pings *atomic.Int32) {
 	return pings
 }
 
-// requirePings reads the pings of a client that answers none until it is closed. There are more than
-// MaxMissed if the server was away, since an answer could not have been read in that time.
+// requirePings reads the pings of a client that answers none until it is closed. There are more
+// than MaxMissed if the server was away, since it could not have read an answer in that time.
 func requirePings(t testing.TB, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))

@@ -225,7 +225,7 @@ func (t *tracker) vanished(c *conn, at time.Time) bool {
 	case c.last.state == closeWait:
 		t.end(c, at, peer)
 	case known:
-		t.end(c, at, closedBy(c.last, freed))
+		t.end(c, c.missing, closedBy(c.last, freed))
 	case waits || missed:
 		return false
 	case !c.closing.IsZero():
@@ -260,7 +260,7 @@ func closedBy(last, freed socket) side {
 	return unknown
 }
 
-// end records the end of a connection that was noticed at a moment.
+// end records the end of a connection that a sample noticed first at a moment.
 func (t *tracker) end(c *conn, at time.Time, by side) {
 	c.ended = true
 	t.gaps[silence.Bucket(c.longest)]++
@@ -272,18 +272,19 @@ func (t *tracker) end(c *conn, at time.Time, by side) {
 		t.dropped++
 		return
 	}
-	// Without an event it was closed at any time since the last sample that listed it as open.
-	within := at.Sub(c.last.at) / 2
-	end := c.last
-	end.at = at.Add(-within)
-	if freed, known := t.freed[c.last.cookie]; known {
-		if freed.remote.Port() != 0 {
-			end = freed
-		}
+	// Without an event it was closed at any time since the last sample that listed it as open. On a
+	// busy machine the event is late, and tells the time of its own.
+	end, from := c.last, c.last.at
+	freed, known := t.freed[c.last.cookie]
+	if known && freed.remote.Port() != 0 {
+		end, from = freed, later(from, freed.lastByte)
+	}
+	if known && freed.finAcked { // a FIN is sent only if all was read; that of the peer is a byte
+		end.unread = 0
+	}
+	within := max(at.Sub(from)/2, 0)
+	if end.at = at.Add(-within); known && !freed.at.After(at) {
 		end.at, within = freed.at, resolution
-		if freed.finAcked { // a FIN is sent only if all was read; the FIN of the peer counts as a byte
-			end.unread = 0
-		}
 	}
 	record := c.record(end)
 	record.Closed, record.Within = end.at, within
@@ -291,6 +292,13 @@ func (t *tracker) end(c *conn, at time.Time, by side) {
 		record.Verdict = Unknown
 	}
 	t.closes = append(t.closes, record)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // record returns the connection as its socket was at a moment.

@@ -6,7 +6,8 @@
 // At each sample the kernel lists the sockets of the server's ports, with the time since the last
 // byte of the peer and the number of unread bytes. In addition the kernel sends an event for each
 // socket that it frees, with the same figures, so a close is timed to 20 ms. If the peer's kernel
-// does not acknowledge the close, it is timed to half the time between samples.
+// does not acknowledge the close, or a busy kernel sends the event late, it is timed to half the
+// time between samples.
 //
 // # Which side closed
 //

@@ -242,12 +242,15 @@ func TestWhatIsNotKnownIsNotShown(t *testing.T) {
 	require.Contains(t, text, "wheel 1")
 }
 
-// TestAWheelWithoutConnectionsLeavesNoHole has a server on gnet without any connection.
+// TestAWheelWithoutConnectionsLeavesNoHole has servers without any connection, of which the one on
+// package net has its wheels from the beginning.
 func TestAWheelWithoutConnectionsLeavesNoHole(t *testing.T) {
-	_, tab := show(t, scene{}, `document.querySelector("#connections").dataset.value === "0"`)
-	require.Contains(t, eval[string](t, tab, `document.body.innerText`), "no connection has been opened")
-	require.Less(t, eval[int](t, tab, `document.querySelector(".wheels").clientHeight`), 200)
-	require.Zero(t, eval[int](t, tab, `document.querySelector("#reasons").clientHeight`), "reasons at zero are hidden")
+	for _, s := range []scene{{}, {loops: 2, net: true}} {
+		_, tab := show(t, s, `document.querySelector("#connections").dataset.value === "0"`)
+		require.Contains(t, eval[string](t, tab, `document.body.innerText`), "no connection has been opened")
+		require.Less(t, eval[int](t, tab, `document.querySelector(".wheels").clientHeight`), 200)
+		require.Zero(t, eval[int](t, tab, `document.querySelector("#reasons").clientHeight`), "reasons at zero are hidden")
+	}
 }
 
 // TestThePageExplainsItsFigures opens the explanations, and has servers with and without a timeout

@@ -103,10 +103,11 @@ func (s scene) frame(up float64) object {
 	if status == "" {
 		status = "ready"
 	}
+	left := min(s.connections+s.reaped, 50)
 	f := object{
 		"now_ms": time.Now().UnixMilli(), "uptime_seconds": up, "status": status,
 		"connections": s.connections, "limit": max(19_000, s.connections*3/2), "limit_why": "65536 descriptors, less 500 for everything else",
-		"opened": s.connections + s.reaped + 50, "closed": s.reaped + 50,
+		"opened": s.connections + s.reaped + left, "closed": s.reaped + left,
 		"reads": int(up * 250), "rejected": 12, "saved_by_kernel": 3,
 		"outages": s.outages, "outage_seconds": 8.2 * float64(s.outages), "put_off": 289 * s.outages, "holds": s.outages, "holding": s.holding,
 		"held":     []object{{"group": "remote 192.0.2.0/24", "silent_seconds": 12.5}}[:map[bool]int{true: 1}[s.holding]],

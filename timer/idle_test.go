@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -245,34 +244,4 @@ func TestTouchesRaceWithEnds(t *testing.T) {
 	all.Wait()
 	require.Eventually(t, func() bool { return timer.Pending() == 0 && ended.Load()+stopped.Load() == made.Load() },
 		30*time.Second, time.Millisecond)
-}
-
-// BenchmarkTouch compares Touch of a random Idle with Reset of a random time.Timer, while n are
-// pending. Both include all that runs meanwhile: for Touch the looks of the Timer.
-func BenchmarkTouch(b *testing.B) {
-	sizes := []int{10_000, 100_000, 1_000_000}
-	if testing.Short() {
-		sizes = sizes[:1]
-	}
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
-			timer := newTestTimer(b, Config{})
-			idles, timers := make([]*Idle, n), make([]*time.Timer, n)
-			for _, i := range rand.Perm(n) { // neighbours in memory are far apart in the order of calls
-				idles[i] = idle(b, timer, time.Minute, nothing)
-				timers[i] = time.AfterFunc(time.Minute, nothing)
-			}
-			compare(b, []contestant{{name: "Touch", reset: func(i int, _ time.Duration) { idles[i].Touch() }},
-				{name: "Reset", reset: func(i int, d time.Duration) { timers[i].Reset(d) }}},
-				func(c contestant) time.Duration {
-					return produce(1, n, func(i, _ int) { c.reset(i, time.Minute) })
-				})
-			for _, i := range idles {
-				i.Stop()
-			}
-			for _, t := range timers {
-				t.Stop()
-			}
-		})
-	}
 }

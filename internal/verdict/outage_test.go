@@ -206,30 +206,6 @@ func TestTheLengthOfOutagesInTheOrderOfTimeIsExact(t *testing.T) {
 	}
 }
 
-// TestPutOff has what TestTheJudgeIsExplored has not: long outages, three in a row, and merged ones.
-func TestPutOff(t *testing.T) {
-	const due, since = 100, 50 // a limit of 50
-	for _, tc := range []struct {
-		name  string
-		all   Outages
-		heard mono.Time
-		grace time.Duration
-		want  mono.Time
-	}{
-		{"it began before the limit, and was long", outagesOf(0, 70), -1, 1000, 146},
-		{"the same without a grace", outagesOf(0, 70), -1, 0, 120},
-		{"three, and the peer had a chance after the first", outagesOf(90, 130, 176, 186, 190, 192), 50, 1000, 214},
-		{"one that was merged", Outages{lasting(60, 90, 10)}, 90, 1000, 110},
-		{"one that was merged, the limit began in its end", Outages{lasting(20, 55, 10)}, 55, 1000, 105},
-		{"one that was merged, the limit began in it", Outages{lasting(20, 65, 10)}, 65, 1000, 110},
-	} {
-		lim := Limits{Grace: tc.grace}
-		got, held := lim.putOff(deadline{since, due - since, due}, tc.heard, paused(tc.all))
-		require.Equal(t, tc.want, got, tc.name)
-		require.False(t, held)
-	}
-}
-
 func TestAPeerThatWasHeardNeedsNoChance(t *testing.T) {
 	lim := Limits{Grace: 1000, Resend: 100}
 	for heard, want := range map[mono.Time]mono.Time{79: 200, 80: 120, 81: 120} {
@@ -266,14 +242,20 @@ func TestWithoutAGraceNoSilenceCounts(t *testing.T) {
 	require.False(t, held)
 }
 
-// TestGapsInASilenceCountOnce is a regression test: the gaps in a silence were added to its grace.
-func TestGapsInASilenceCountOnce(t *testing.T) {
-	const due, since = 100, 50
+// TestPutOff has what TestTheJudgeIsExplored has not: long outages, three in a row, merged ones,
+// and silences. The gaps in a silence are outages of the server. They were once added to its grace.
+func TestPutOff(t *testing.T) {
+	const due, since = 100, 50 // a limit of 50
 	for _, tc := range []struct {
 		name           string
 		server, silent Outages
 		heard, want    mono.Time
 	}{
+		{"it began before the limit, and was long", outagesOf(0, 70), nil, -1, 146},
+		{"three, and a chance after the first", outagesOf(90, 130, 176, 186, 190, 192), nil, 50, 214},
+		{"one that was merged", Outages{lasting(60, 90, 10)}, nil, 90, 110},
+		{"one that was merged, the limit began in its end", Outages{lasting(20, 55, 10)}, nil, 55, 105},
+		{"one that was merged, the limit began in it", Outages{lasting(20, 65, 10)}, nil, 65, 110},
 		{"a gap after the beginning", outagesOf(70, 120), Outages{lasting(60, 160, 50)}, 50, 266},
 		{"a gap from the beginning", outagesOf(60, 110), Outages{lasting(60, 160, 50)}, 50, 266},
 		{"a gap at the end", outagesOf(110, 160), Outages{lasting(60, 160, 50)}, 50, 266},
@@ -289,9 +271,12 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 		{"the silence does not count", outagesOf(70, 75), Outages{lasting(110, 160, 50)}, 160, 105},
 	} {
 		lim, away := Limits{Grace: 1000}, NewAway(tc.server, tc.silent)
-		got, _ := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
+		got, held := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
 		require.Equal(t, tc.want, got, tc.name)
+		require.False(t, held, tc.name)
 	}
+	got, _ := new(Limits).putOff(deadline{since, due - since, due}, -1, paused(outagesOf(0, 70)))
+	require.EqualValues(t, 120, got, "a grace of 0: no more than the length of the outage")
 }
 
 // TestAWriteDoesNotEndAGrace is a regression test: all idle was early if the server had sent

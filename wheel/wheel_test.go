@@ -185,29 +185,6 @@ func TestALaterRescheduleLeavesTheEntryInItsSlot(t *testing.T) {
 	}
 }
 
-func TestNextDueIsNeverLaterThanTheFirstDeadline(t *testing.T) {
-	w := newTestWheel(t)
-	_, ok := w.NextDue()
-	require.False(t, ok, "an empty wheel has nothing due")
-	h := w.Schedule(7*testTick+1, "x")
-	due, ok := w.NextDue()
-	require.True(t, ok)
-	require.Equal(t, 8*testTick, due)
-	w.Schedule(testTick, "y")
-	due, _ = w.NextDue()
-	require.Equal(t, testTick, due)
-	require.Equal(t, []string{"y"}, advance(t, w, testTick))
-	w.Reschedule(h, 30*testTick)
-	due, _ = w.NextDue()
-	require.Equal(t, 8*testTick, due, "a rescheduled entry is taken out of its old slot")
-	require.Empty(t, advance(t, w, 8*testTick))
-	due, _ = w.NextDue()
-	require.Equal(t, 30*testTick, due, "and filed again")
-	require.Equal(t, []string{"x"}, advance(t, w, due))
-	_, ok = w.NextDue()
-	require.False(t, ok)
-}
-
 func TestBudgetStopsInTheMiddleOfASlot(t *testing.T) {
 	w := newTestWheel(t)
 	for range 100 {
@@ -248,7 +225,7 @@ func TestBudgetCountsEntriesThatAreNotDue(t *testing.T) {
 	require.True(t, more, "the work of one call is bounded, also where nothing expires")
 }
 
-// TestCallbackMayDoAnythingButAdvance has two entries in a slot. The callback of the first one acts.
+// TestCallbackMayDoAnythingButAdvance has two entries in a slot. The callback of the first acts.
 func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
 	for name, tc := range map[string]struct {
 		act   func(w *Wheel[string], self, other Handle) (ok bool)

@@ -16,32 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
-	const ms = time.Millisecond
-	inBubble(t, Config{Executor: spawn}, func(t *testing.T, timer *Timer) {
-		rate, delay := newDiary(), newDiary()
-		every, err := timer.Every(25*ms, rate.write)
-		require.NoError(t, err)
-		after, err := timer.EveryAfter(25*ms, func() { delay.write(); time.Sleep(10 * ms) })
-		require.NoError(t, err)
-		time.Sleep(121 * ms)
-		require.True(t, every.Stop())
-		after.Stop()
-		require.Equal(t, []time.Duration{30 * ms, 50 * ms, 80 * ms, 100 * ms}, rate.read(), "the grid of 25 ms, rounded up to ticks")
-		require.Equal(t, []time.Duration{30 * ms, 70 * ms, 110 * ms}, delay.read(), "25 ms from the end of the one before")
-		time.Sleep(time.Second)
-		require.Len(t, rate.read(), 4)
-		require.Len(t, delay.read(), 3)
-
-		again := newDiary()
-		every, err = timer.Every(time.Hour, again.write)
-		require.NoError(t, err)
-		require.True(t, every.Reset(0), "the first run is at once")
-		time.Sleep(2*time.Hour + time.Second)
-		require.Len(t, again.read(), 3)
-	})
-}
-
 func TestATaskThatPanicsDoesNotRunAgain(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": runtime.Goexit} {
 		for _, executor := range []func(func()) error{nil, spawn} {

@@ -115,22 +115,6 @@ func idleBeforeLook(t testing.TB, timer *Timer, limit time.Duration, task func()
 	return i
 }
 
-// TestIdlesWakeTheTimerWhilePending has idles at two times, with a pause in which the Timer sleeps.
-func TestIdlesWakeTheTimerWhilePending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
-		ends := newDiary()
-		idle(t, timer, time.Second, ends.write)
-		time.Sleep(time.Hour)
-		require.Equal(t, int64(never), timer.core.wakeAt.Load(), "nothing is pending")
-		idle(t, timer, time.Second, ends.write)
-		time.Sleep(time.Minute)
-		require.Len(t, ends.read(), 2)
-		require.InDelta(t, time.Second, ends.read()[0], float64(20*time.Millisecond))
-		require.InDelta(t, time.Hour+time.Second, ends.read()[1], float64(20*time.Millisecond))
-	})
-}
-
 // TestTheClockOfIdlesMovesInEachTick has a real clock, with which wake-ups are a little late.
 func TestTheClockOfIdlesMovesInEachTick(t *testing.T) {
 	const ticks = 20

@@ -17,24 +17,11 @@ import (
 
 // pairs returns connections of TCP: the accepted ends, after a Listener has watched them.
 func pairs(b *testing.B, n int, cfg Config) (l *Listener, conns, clients []net.Conn) {
-	inner := sockets.Listen(b, "tcp", "127.0.0.1:0")
-	l, err := Listen(inner, cfg)
-	require.NoError(b, err)
+	l, dial := serveDeaf(b, cfg)
 	for range n {
-		c := sockets.Dial(b, "tcp", inner.Addr().String())
-		clients = append(clients, c)
-		accepted, err := l.Accept()
-		require.NoError(b, err)
-		conns = append(conns, accepted)
+		client, conn := dial()
+		clients, conns = append(clients, client), append(conns, conn)
 	}
-	b.Cleanup(func() {
-		require.NoError(b, l.Close())
-		for i := range clients {
-			require.NoError(b, clients[i].Close())
-			require.NoError(b, conns[i].Close())
-		}
-		eventually(b, "the goroutine ends", func() bool { return !l.isJudging() })
-	})
 	return l, conns, clients
 }
 
@@ -42,8 +29,9 @@ func pairs(b *testing.B, n int, cfg Config) (l *Listener, conns, clients []net.C
 // judgement, and the new place in the wheel. A living connection has sent a byte, and the kernel
 // need not be asked whether one waits.
 func BenchmarkLook(b *testing.B) {
-	b.Run("living", func(b *testing.B) { benchmarkLook(b, true) })
-	b.Run("silent", func(b *testing.B) { benchmarkLook(b, false) })
+	for name, living := range map[string]bool{"living": true, "silent": false} {
+		b.Run(name, func(b *testing.B) { benchmarkLook(b, living) })
+	}
 }
 
 func benchmarkLook(b *testing.B, living bool) {

@@ -25,31 +25,18 @@ func (e *echo) accepted() *served {
 	return last
 }
 
-const short = 300 * time.Millisecond
-
-func TestAHeldConnectionIsNotIdle(t *testing.T) {
-	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: short})
-	e.dial()
-	c := e.accepted()
-	e.conn(c).Release() // does nothing
-	e.conn(c).Hold()
-	e.conn(c).Hold()
-	e.conn(c).Release()
-	time.Sleep(3 * short)
-	require.Nil(t, e.Reason(c))
-	released := time.Now()
-	e.conn(c).Release()
-	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
-	require.ErrorIs(t, e.Reason(c), reap.ReadIdle)
-	require.GreaterOrEqual(t, time.Since(released), short)
+// open opens a connection, and returns both ends.
+func (e *echo) open() (client net.Conn, c *served) {
+	client = e.dial()
+	return client, e.accepted()
 }
+
+const short = 300 * time.Millisecond
 
 func TestReadyEndsTheHandshake(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{HandshakeTimeout: short})
-	e.dial()
-	ready := e.accepted()
+	_, ready := e.open()
 	e.conn(ready).Ready()
 	say(t, e.dial(), "bytes do not extend it")
 	slow := e.accepted()
@@ -62,8 +49,7 @@ func TestReadyEndsTheHandshake(t *testing.T) {
 func TestConnStateHoldsAndForgets(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{ReadTimeout: short, HandshakeTimeout: 2 * short})
-	e.dial()
-	c := e.accepted()
+	_, c := e.open()
 	e.ConnState(c, http.StateNew)
 	e.ConnState(c, http.StateActive)
 	e.ConnState(c, http.StateActive) // HTTP/2 with another stream
@@ -72,14 +58,12 @@ func TestConnStateHoldsAndForgets(t *testing.T) {
 	e.ConnState(c, http.StateIdle)
 	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
 
-	e.dial()
-	c = e.accepted()
+	_, c = e.open()
 	e.ConnState(c, http.StateActive)
 	e.ConnState(c, http.StateHijacked)
 	eventually(t, "a hijacked connection is judged by its bytes", func() bool { return e.Reason(c) != nil })
 
-	e.dial()
-	c = e.accepted()
+	_, c = e.open()
 	require.NotEmpty(t, e.conn(c).ID())
 	e.ConnState(c, http.StateClosed)
 	require.Empty(t, e.conn(c).ID(), "it is forgotten")
@@ -98,9 +82,9 @@ func TestHTTPGetsNoPings(t *testing.T) {
 	})
 	var all []net.Conn
 	for _, state := range []http.ConnState{http.StateNew, http.StateIdle, http.StateHijacked} {
-		e.dial()
-		all = append(all, e.accepted())
-		e.ConnState(all[len(all)-1], state)
+		_, c := e.open()
+		all = append(all, c)
+		e.ConnState(c, state)
 	}
 	eventually(t, "the hijacked one ends", func() bool { return e.Reason(all[2]) != nil })
 	time.Sleep(3 * short)
@@ -109,17 +93,6 @@ func TestHTTPGetsNoPings(t *testing.T) {
 	require.ErrorIs(t, e.Reason(all[2]), reap.HeartbeatTimeout)
 	require.Nil(t, e.Reason(all[0]))
 	require.Nil(t, e.Reason(all[1]))
-}
-
-func TestConnStateKeepsTheReasonOfAnEndedConnection(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	l := w.accept()
-	w.Sleep(time.Second + w.Slack())
-	require.ErrorIs(t, l.Ended, reap.ReadIdle)
-	l.use = simUseConnState
-	l.serverCloses()
-	w.Sleep(59 * time.Second)
-	require.Equal(t, l.Ended, w.ln.Reason(l.c))
 }
 
 // TestTheFirstWindowBeginsWithTheMessage has no other limit, so that nothing else makes the

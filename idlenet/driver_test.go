@@ -16,10 +16,7 @@ import (
 // bytes when it notices the silence.
 func TestAHoldLastsUntilBytesArrive(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
-	var all []*simLife
-	for range 100 {
-		all = append(all, w.accept())
-	}
+	all := w.acceptAll(100)
 	beat := func() {
 		for _, l := range all {
 			l.Sock.Peer.Send(1)
@@ -62,14 +59,9 @@ func TestEndsLeaveTimeForTheLiving(t *testing.T) {
 // TestOneLivingConnectionIsNoSilence: the driver asks all connections before it holds verdicts.
 func TestOneLivingConnectionIsNoSilence(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 4 * time.Second})
-	all := []*simLife{w.accept()}
-	for range 199 {
-		all = append(all, w.accept())
-	}
+	all := w.acceptAll(200)
 	beat := func(some []*simLife) {
-		for _, l := range some {
-			l.Sock.Peer.Send(1)
-		}
+		send(some...)
 		w.Sleep(50 * time.Millisecond)
 	}
 	for range 100 {
@@ -93,14 +85,9 @@ func TestTimeWithoutConnectionsIsNoSilence(t *testing.T) {
 	first.serverCloses()
 	w.Sleep(40 * time.Second)
 	require.True(t, w.judging)
-	var all []*simLife
+	all := w.acceptAll(100)
 	for range 100 {
-		all = append(all, w.accept())
-	}
-	for range 100 {
-		for _, l := range all {
-			l.Sock.Peer.Send(1)
-		}
+		send(all...)
 		w.Sleep(50 * time.Millisecond)
 	}
 	w.Sleep(5 * time.Second)
@@ -145,10 +132,7 @@ func TestAStopBetweenTwoLooksIsAnOutage(t *testing.T) {
 // TestAPeakLeavesNoWork closes many connections at once, but a few. No call tells of it.
 func TestAPeakLeavesNoWork(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: 10 * time.Minute, Tick: 100 * time.Millisecond})
-	var all []*simLife
-	for range 4000 {
-		all = append(all, w.accept())
-	}
+	all := w.acceptAll(4000)
 	const stay = 5
 	for _, l := range all[stay:] {
 		l.serverCloses()
@@ -171,15 +155,10 @@ func TestAPeakLeavesNoWork(t *testing.T) {
 // TestAHoldEndsWhenOneIsHeard has too few connections for a group, none of which is due.
 func TestAHoldEndsWhenOneIsHeard(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
-	var all []*simLife
-	for range outage.MinBusy + 4 {
-		all = append(all, w.accept())
-	}
+	all := w.acceptAll(outage.MinBusy + 4)
 	for range 30 {
 		w.Sleep(time.Minute)
-		for _, l := range all {
-			l.Sock.Peer.Send(1)
-		}
+		send(all...)
 	}
 	w.Sleep(15 * time.Minute)
 	require.True(t, w.ln.Stats().Holding)

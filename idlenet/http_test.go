@@ -157,15 +157,22 @@ func TestTheNextAnswerClosesALeavingConnection(t *testing.T) {
 	}
 }
 
+// TestADrainAsksEachConnectionInItsTurn has a connection with a late turn, and an exempt one.
 func TestADrainAsksEachConnectionInItsTurn(t *testing.T) {
-	s := newSite(t, Config{ReadTimeout: time.Hour}, ok)
-	s.Start()
-	v := s.visit(t)
-	v.get("")
-	require.False(t, v.answered())
-	require.NoError(t, s.Drain(10000*time.Hour, 10000*time.Hour))
-	v.get("")
-	require.False(t, v.answered())
+	for spread, exempt := range map[time.Duration]bool{10000 * time.Hour: false, 0: true} {
+		var s *site
+		s = newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+			s.conn(ConnOf(r.Context())).Exempt(exempt)
+			ok(w, r)
+		})
+		s.Start()
+		v := s.visit(t)
+		v.get("")
+		require.False(t, v.answered())
+		require.NoError(t, s.Drain(spread, max(spread, time.Hour)))
+		v.get("")
+		require.False(t, v.answered())
+	}
 }
 
 // TestARequestInHandGoesOn ends a connection during a request.
@@ -238,22 +245,12 @@ func TestARequestThatWasReadBeforeTheEndIsAnswered(t *testing.T) {
 	for _, reason := range []reap.Reason{reap.ReadIdle, reap.Kicked} {
 		t.Run(reason.Error(), func(t *testing.T) {
 			t.Parallel()
-			ln, err := Listen(sockets.Listen(t, "tcp", "127.0.0.1:0"), Config{ReadTimeout: 300 * time.Millisecond})
-			require.NoError(t, err)
-			client := sockets.Dial(t, "tcp", ln.Addr().String())
-			c, err := ln.Accept()
-			require.NoError(t, err)
-			defer func() {
-				_ = c.Close()
-				ln.ConnState(c, http.StateClosed)
-				_ = ln.Close()
-				eventually(t, "the goroutine ends", func() bool { return !ln.isJudging() })
-			}()
-			if found, err := ln.Conn(c); reason == reap.Kicked {
-				require.NoError(t, err)
-				require.NoError(t, ln.Kick(t.Context(), found.ID()))
+			ln, dial := serveDeaf(t, Config{ReadTimeout: 300 * time.Millisecond})
+			client, c := dial()
+			if reason == reap.Kicked {
+				require.NoError(t, ln.Kick(t.Context(), ln.conn(c).ID()))
 			}
-			_, err = c.Read(make([]byte, 1))
+			_, err := c.Read(make([]byte, 1))
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			require.ErrorIs(t, ln.Reason(c), reason)
 
@@ -354,21 +351,6 @@ func TestAClosedConnectionIsNotedAfterItsEnd(t *testing.T) {
 	eventually(t, "it is closed", func() bool { return s.Connections() == 0 })
 	require.Zero(t, s.watch.Decided.Load())
 	v = s.visit(t)
-	v.get("")
-	require.False(t, v.answered())
-}
-
-func TestAnExemptConnectionIsNotAskedToClose(t *testing.T) {
-	var s *site
-	s = newSite(t, Config{ReadTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-		s.conn(ConnOf(r.Context())).Exempt(true)
-		ok(w, r)
-	})
-	s.Start()
-	v := s.visit(t)
-	v.get("")
-	require.False(t, v.answered())
-	require.NoError(t, s.Drain(0, time.Hour))
 	v.get("")
 	require.False(t, v.answered())
 }

@@ -20,8 +20,7 @@ func TestKick(t *testing.T) {
 	reaped := make(chan *ReapError, 2)
 	e := newEcho(t, Config{ReadTimeout: time.Minute, KeepClosed: 1, OnReap: func(_ net.Conn, r *ReapError) { reaped <- r }})
 	ctx := context.Background()
-	client := e.dial()
-	c := e.accepted()
+	client, c := e.open()
 	e.conn(c).Hold()
 	for _, bad := range []ConnID{"", "1", "1-2", "1-2-3-4", "a-b-c", "1-2-99999999999"} {
 		require.ErrorIs(t, e.Kick(ctx, bad), ErrBadConnID, "%q", bad)
@@ -64,8 +63,7 @@ func TestInspect(t *testing.T) {
 		e.conn(all[len(all)-1]).Ready()
 	}
 	e.conn(all[0]).Hold()
-	e.dial()
-	fresh := e.accepted()
+	_, fresh := e.open()
 	i, err := e.Inspect(ctx, reap.Query{Limit: 3, By: "age", States: true, Sectors: 8})
 	require.NoError(t, err)
 	require.Len(t, i.Connections, 3)

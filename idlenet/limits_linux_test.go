@@ -72,15 +72,7 @@ func TestLimitsOfOneConnection(t *testing.T) {
 	}
 }
 
-// A named listener wraps the connections of a listener of TCP sockets, and gives each another
-// address.
-type namedListener struct{ net.Listener }
-
-func (l namedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	return namedConn{c}, err
-}
-
+// A namedConn is a TCP socket with another address.
 type namedConn struct{ net.Conn }
 
 func (c namedConn) NetConn() net.Conn   { return c.Conn }
@@ -90,7 +82,7 @@ func (c namedConn) LocalAddr() net.Addr { return &net.UnixAddr{Name: "service"} 
 func TestTheSocketDecidesWhichLimitsItKeeps(t *testing.T) {
 	t.Parallel()
 	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
-	e := serveEcho(t, namedListener{inner}, Config{AllTimeout: time.Minute})
+	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return namedConn{c} }}, Config{AllTimeout: time.Minute})
 	e.dial()
 	require.NoError(t, e.conn(e.accepted()).SetLimits(ConnLimits{AllTimeout: 2 * time.Minute}))
 }
@@ -159,8 +151,7 @@ func TestUpdateOfTCPKeepAlive(t *testing.T) {
 // Update, after it was accepted by the settings before.
 func TestTCPKeepAliveOfAConnectionBetweenTwoSettings(t *testing.T) {
 	e := newEcho(t, Config{ReadTimeout: time.Hour, TCPKeepAlive: time.Minute})
-	e.dial()
-	c := e.accepted()
+	_, c := e.open()
 	own, _ := e.root(c)
 	e.with(c, func(s *shard, id uint32, n *conn) { s.Drop(id, n) })
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.TCPKeepAlive = 40 * time.Second }))

@@ -162,16 +162,3 @@ func TestASourceHasFewConnections(t *testing.T) {
 		return n == 1
 	})
 }
-
-func TestTheRateOfNewConnections(t *testing.T) {
-	e := newEcho(t, Config{AcceptRate: 1})
-	refused := 0
-	for range 5 {
-		c := e.dial()
-		_, _ = io.WriteString(c, "x")
-		if n, _ := c.Read(make([]byte, 1)); n == 0 {
-			refused++
-		}
-	}
-	require.GreaterOrEqual(t, refused, 1)
-}

@@ -19,7 +19,7 @@ import (
 )
 
 // serveDeaf accepts connections and never closes them.
-func serveDeaf(t *testing.T, cfg Config) (ln *Listener, dial func() (client, conn net.Conn)) {
+func serveDeaf(t testing.TB, cfg Config) (ln *Listener, dial func() (client, conn net.Conn)) {
 	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	ln, err := Listen(inner, cfg)
 	require.NoError(t, err)
@@ -54,34 +54,22 @@ func TestCloseGraceEndsAServerThatNeverCloses(t *testing.T) {
 }
 
 // TestAStopDoesNotUseUpCloseGrace stops the process while the server has time to close connections.
+// In a long grace the first stop is remembered as well.
 func TestAStopDoesNotUseUpCloseGrace(t *testing.T) {
-	const grace = 2 * time.Second
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
-	l := w.accept()
-	w.Sleep(time.Second + w.Slack())
-	require.NotNil(t, l.Ended)
-	for range 2 {
-		w.Sleep(grace / 4)
-		w.Stop(3*grace, false)
+	for _, grace := range []time.Duration{2 * time.Second, 10 * time.Minute} {
+		w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
+		l := w.accept()
+		w.Sleep(time.Second + w.Slack())
+		require.NotNil(t, l.Ended)
+		for range 2 {
+			w.Sleep(grace / 4)
+			w.Stop(3*grace, false)
+		}
+		w.Sleep(grace/2 - w.Slack())
+		require.True(t, l.IsOpen)
+		w.Sleep(2 * w.Slack())
+		require.False(t, l.IsOpen)
 	}
-	w.Sleep(grace/2 - w.Slack())
-	require.True(t, l.IsOpen)
-	w.Sleep(2 * w.Slack())
-	require.False(t, l.IsOpen)
-}
-
-func TestAnEarlyStopIsRememberedInALongCloseGrace(t *testing.T) {
-	const grace = 10 * time.Minute
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second, CloseGrace: grace})
-	l := w.accept()
-	w.Sleep(time.Second + w.Slack())
-	w.Stop(time.Minute, false)
-	w.Sleep(grace - time.Second)
-	w.Stop(time.Second, false)
-	w.Sleep(500 * time.Millisecond)
-	require.True(t, l.IsOpen)
-	w.Sleep(time.Second)
-	require.False(t, l.IsOpen)
 }
 
 func TestAResetIsARST(t *testing.T) {
@@ -304,20 +292,6 @@ func TestAnAnsweredPingIsFollowedByOneAfterInterval(t *testing.T) {
 		w.Sleep(time.Second + w.Slack())
 		require.Equal(t, n+1, pings)
 	}
-}
-
-func TestObserveOnlySaysNoGoodbye(t *testing.T) {
-	goodbyes := 0
-	w := newQuietWorld(t, Config{
-		MaxAge: time.Second, MaxAgeGrace: time.Second, ObserveOnly: true,
-		Goodbye: func(net.Conn, *ReapError) { goodbyes++ },
-	})
-	w.accept()
-	w.Sleep(1100*time.Millisecond + w.Slack())
-	require.EqualValues(t, 1, w.ln.Stats().Observed[reap.MaxAge])
-	w.Sleep(10 * time.Second)
-	require.Zero(t, goodbyes, "the connection does not end")
-	require.EqualValues(t, 1, w.ln.Stats().Observed[reap.MaxAge], "it is counted once")
 }
 
 // TestAConnectionEndsOnce ends a connection with Kick while OnIdle decides to end it.

@@ -164,15 +164,6 @@ func TestConnIsTheHandleOfAConnection(t *testing.T) {
 	eventually(t, "it ends", func() bool { return r.Reason(c) != nil })
 }
 
-func TestExemptOfAConnectionThatIsNotExemptDoesNothing(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	l := w.accept()
-	w.Sleep(500 * time.Millisecond)
-	w.ln.conn(l.c).Exempt(false)
-	w.Sleep(500*time.Millisecond + w.Slack())
-	require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
-}
-
 // TestForgetInOnReap has an engine that calls its close function while the connection ends.
 func TestForgetInOnReap(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, OnReap: func(c net.Conn, _ *ReapError) {}})
@@ -319,6 +310,21 @@ func (w *simWorld) accept() *simLife {
 	l.simManners = simManners{deaf: true}
 	l.accept()
 	return l
+}
+
+// acceptAll accepts n connections.
+func (w *simWorld) acceptAll(n int) (all []*simLife) {
+	for range n {
+		all = append(all, w.accept())
+	}
+	return all
+}
+
+// send sends a byte on connections.
+func send(all ...*simLife) {
+	for _, l := range all {
+		l.Sock.Peer.Send(1)
+	}
 }
 
 // lookSoon makes the next round look at connections.

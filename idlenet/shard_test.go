@@ -24,10 +24,7 @@ func (r *Reaper) used() (n int) {
 func TestClosedConnectionsAreBoundedUnderChurn(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Hour})
 	const open = 100
-	var all []*simLife
-	for range open {
-		all = append(all, w.accept())
-	}
+	all := w.acceptAll(open)
 	for n := range 5000 {
 		all[n%open].serverCloses()
 		all[n%open] = w.accept()
@@ -68,10 +65,7 @@ func TestAReasonIsKeptForAMinute(t *testing.T) {
 
 func TestReasonsAreDroppedWithoutConnections(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	var all []*simLife
-	for range 10 {
-		all = append(all, w.accept())
-	}
+	all := w.acceptAll(10)
 	w.Sleep(time.Second + w.Slack())
 	for _, l := range all {
 		require.ErrorIs(t, w.ln.Reason(l.c), reap.ReadIdle)
@@ -88,9 +82,7 @@ func TestTouchAndReleaseCountWithStamp(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Stamp: true})
 	touched, released := w.accept(), w.accept()
 	w.Sleep(500 * time.Millisecond)
-	for _, l := range []*simLife{touched, released} {
-		l.Sock.Peer.Send(1)
-	}
+	send(touched, released)
 	w.Sleep(100 * time.Millisecond)
 	released.Hold()
 	w.Sleep(700 * time.Millisecond)
@@ -119,25 +111,13 @@ func TestConnectionsThatEndDoNotMakeStatsWrap(t *testing.T) {
 	require.EqualValues(t, 1, stats.ClosedByHandler)
 }
 
-// TestMethodsIgnoreOtherConnections calls each method for a connection that is not watched.
-func TestMethodsIgnoreOtherConnections(t *testing.T) {
-	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	for _, c := range []net.Conn{a, new(simConn), (&simLife{}).c} {
-		w.ln.conn(c).Hold()
-		w.ln.conn(c).Release()
-		w.ln.conn(c).Touch()
-		w.ln.conn(c).Ready()
-		w.ln.conn(c).BeginMessage()
-		w.ln.conn(c).EndMessage()
-		w.ln.ConnState(c, 0)
-		require.Nil(t, w.ln.Reason(c))
-		require.Empty(t, w.ln.conn(c).ID())
+func TestMethodsIgnoreConnectionsThatAreNotWatched(t *testing.T) {
+	ln := newQuietWorld(t, Config{ReadTimeout: time.Second}).ln
+	for _, c := range []net.Conn{opaque{}, new(simConn), nil} {
+		ln.ConnState(c, http.StateNew)
+		require.Nil(t, ln.Reason(c))
+		require.Zero(t, ln.conn(c))
 	}
-	_, err := w.ln.Watch(a)
-	require.ErrorContains(t, err, "is not a socket")
 }
 
 func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
@@ -156,16 +136,20 @@ func TestAReleasedConnectionIsWriteIdleInTime(t *testing.T) {
 	require.Equal(t, 1, events)
 }
 
-func TestAReleaseWithoutAHoldDoesNothing(t *testing.T) {
+// TestTheEndOfWhatHasNotBegunDoesNothing releases a connection that is not held, and ends an
+// exemption that there was not.
+func TestTheEndOfWhatHasNotBegunDoesNothing(t *testing.T) {
 	w := newQuietWorld(t, Config{ReadTimeout: time.Second})
-	l := w.accept()
+	l, exempt := w.accept(), w.accept()
 	w.Sleep(500 * time.Millisecond)
 	w.ln.conn(l.c).Release()
+	w.ln.conn(exempt.c).Exempt(false)
 	held := w.accept()
 	held.Hold()
 	w.ln.ConnState(held.c, http.StateIdle) // it was not active
 	w.Sleep(500*time.Millisecond + w.Slack())
 	require.ErrorIs(t, l.Ended, reap.ReadIdle)
+	require.ErrorIs(t, exempt.Ended, reap.ReadIdle)
 	w.Sleep(2 * time.Second)
 	require.Nil(t, held.Ended)
 }

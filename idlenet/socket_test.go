@@ -62,14 +62,12 @@ func TestStamp(t *testing.T) {
 				inner = listenUnix(t)
 			}
 			e := serveEcho(t, inner, Config{ReadTimeout: 500 * time.Millisecond, Stamp: true})
-			e.dial()
-			silent := e.accepted()
-			living := e.dial()
-			live := e.accepted()
-			for range 10 {
+			_, silent := e.open()
+			living, live := e.open()
+			for began := time.Now(); e.Reason(silent) == nil && time.Since(began) < 20*time.Second; time.Sleep(100 * time.Millisecond) {
 				say(t, living, "beat")
-				time.Sleep(100 * time.Millisecond)
 			}
+			require.NotNil(t, e.Reason(silent))
 			require.ErrorIs(t, e.Reason(silent), reap.ReadIdle)
 			require.Nil(t, e.Reason(live))
 			require.IsType(t, &stampedConn{}, live.Conn)
@@ -121,8 +119,7 @@ func TestAListenerBelowThatWrapsItsConnections(t *testing.T) {
 	t.Parallel()
 	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return simLayer{c} }}, Config{ReadTimeout: short})
-	e.dial()
-	c := e.accepted()
+	_, c := e.open()
 	require.IsType(t, simLayer{}, c.Conn, "Accept returns what the inner listener has returned")
 	eventually(t, "it ends", func() bool { return e.Reason(c) != nil })
 }
@@ -137,8 +134,7 @@ func TestAConnectionThatIsNoSocketIsServedButNotWatched(t *testing.T) {
 	e := serveEcho(t, wrapped{inner, func(c net.Conn) net.Conn { return opaque{c} }}, Config{
 		ReadTimeout: short, Logger: slog.New(slog.NewTextHandler(&log, nil)), Sources: sourcelimit.Limits{Connections: 1},
 	})
-	client := e.dial()
-	c := e.accepted()
+	client, c := e.open()
 	say(t, e.dial(), "it takes no place of its source")
 	require.Empty(t, e.conn(c).ID())
 	time.Sleep(2 * short)

@@ -21,8 +21,7 @@ import (
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{ReadTimeout: time.Minute, CloseGrace: 2 * time.Minute, Tick: 50 * time.Millisecond})
-	e.dial()
-	c := e.accepted()
+	_, c := e.open()
 	err := e.Update(func(cfg *Config) {
 		cfg.ReadTimeout, cfg.Jitter, cfg.MaxAgeGrace, cfg.Tick = -1, 2, time.Second, time.Second
 		cfg.Heartbeat.Interval, cfg.Reset = time.Second, []Reason{99}
@@ -71,8 +70,7 @@ func TestDrain(t *testing.T) {
 	for _, bad := range [][2]time.Duration{{-1, 1}, {2, 1}, {0, 20 * 365 * 24 * time.Hour}} {
 		require.ErrorContains(t, e.Drain(bad[0], bad[1]), "set a spread from 0 to the deadline")
 	}
-	e.dial()
-	idle := e.accepted()
+	_, idle := e.open()
 	e.dial()
 	held := e.accepted()
 	e.conn(held).Hold()
@@ -99,8 +97,7 @@ func TestDrain(t *testing.T) {
 func TestObserveOnlyEndsNothing(t *testing.T) {
 	t.Parallel()
 	e := newEcho(t, Config{ReadTimeout: short, ObserveOnly: true})
-	client := e.dial()
-	c := e.accepted()
+	client, c := e.open()
 	eventually(t, "it is counted", func() bool { return e.Stats().Observed[reap.ReadIdle] == 1 })
 	time.Sleep(3 * short)
 	require.EqualValues(t, 1, e.Stats().Observed[reap.ReadIdle], "once")

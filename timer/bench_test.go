@@ -1,136 +1,74 @@
 package timer
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 )
 
-// rounds is the number of rounds in which the contestants take turns. A figure is the median of the
-// rounds, and a ratio the median of the ratios of each round.
-const rounds = 9
+// pending is the number of Timeouts, or others, that are pending in a benchmark.
+const pending = 100_000
 
-// A contestant is a timer facility. Index i names one timeout.
-type contestant struct {
-	name  string
-	start func(i int, d time.Duration)
-	stop  func(i int)
-	reset func(i int, d time.Duration)
+// A stopper is a Timeout or a time.Timer.
+type stopper interface {
+	Stop() bool
+	Reset(time.Duration) bool
 }
 
-func contestants(b *testing.B, n int) []contestant {
-	timer := newTestTimer(b, Config{})
-	own, std := make([]*Timeout, n), make([]*time.Timer, n)
-	return []contestant{{
-		name:  "timer",
-		start: func(i int, d time.Duration) { own[i], _ = timer.AfterFunc(d, nothing) },
-		stop:  func(i int) { own[i].Stop() },
-		reset: func(i int, d time.Duration) { own[i].Reset(d) },
-	}, {
-		name:  "AfterFunc",
-		start: func(i int, d time.Duration) { std[i] = time.AfterFunc(d, nothing) },
-		stop:  func(i int) { std[i].Stop() },
-		reset: func(i int, d time.Duration) { std[i].Reset(d) },
-	}}
-}
-
-// BenchmarkStop compares AfterFunc and Stop with those of package time, while n timeouts are
-// pending: instant stops the timeout that was just made, replace a random one, and reset moves a
-// random one. Each producer has a share of the n. The program in bench/ compares them with other
-// timers.
+// BenchmarkStop compares AfterFunc and Stop with those of package time: instant stops the timeout
+// that was just made, replace a random one, and reset moves a random one. The program in bench/
+// compares them with other timers as well, in turns.
 func BenchmarkStop(b *testing.B) {
-	sizes := []int{10_000, 100_000}
-	if testing.Short() {
-		sizes = sizes[:1]
-	}
-	for _, n := range sizes {
-		delays := make([]time.Duration, 1<<12)
-		for i := range delays {
-			delays[i] = time.Minute + time.Duration(rand.Int64N(int64(time.Minute)))
-		}
-		order := rand.Perm(n)
-		ops := map[string]func(c contestant, i, j int){
-			"instant": func(c contestant, i, j int) { c.stop(n + i%2); c.start(n+i%2, delays[j%len(delays)]) },
-			"replace": func(c contestant, i, j int) { c.stop(order[i]); c.start(order[i], delays[j%len(delays)]) },
-			"reset":   func(c contestant, i, j int) { c.reset(order[i], delays[j%len(delays)]) },
-		}
-		all := contestants(b, n+2)
-		for _, c := range all {
-			for i := range n + 2 {
-				c.start(i, delays[i%len(delays)])
-			}
-		}
-		for _, op := range []string{"instant", "replace", "reset"} {
-			for _, producers := range []int{1, 2} {
-				b.Run(fmt.Sprintf("%s/n=%d/producers=%d", op, n, producers), func(b *testing.B) {
-					defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(producers, runtime.GOMAXPROCS(0))))
-					do := ops[op]
-					compare(b, all, func(c contestant) time.Duration {
-						return produce(producers, n, func(i, j int) { do(c, i, j) })
-					})
-				})
-			}
-		}
-		for _, c := range all {
-			for i := range n + 2 {
-				c.stop(i)
-			}
-		}
-	}
+	timer := newTestTimer(b, Config{})
+	benchmarkStop(b, "timer", func(d time.Duration) *Timeout {
+		t, _ := timer.AfterFunc(d, nothing)
+		return t
+	})
+	benchmarkStop(b, "time", func(d time.Duration) *time.Timer { return time.AfterFunc(d, nothing) })
 }
 
-// produce calls op on some goroutines and returns the time per call. In each goroutine, i are
-// indices of its own, and j counts the calls.
-func produce(producers, n int, op func(i, j int)) time.Duration {
-	const calls = 100_000
-	runtime.GC()
-	var all sync.WaitGroup
-	began := time.Now()
-	for p := range producers {
-		all.Go(func() {
-			for j := range calls {
-				op(j*producers%(n/producers*producers)+p, j)
+func benchmarkStop[T stopper](b *testing.B, facility string, start func(time.Duration) T) {
+	all, delays, order := make([]T, pending), make([]time.Duration, pending), rand.Perm(pending)
+	for i := range all {
+		delays[i] = time.Minute + rand.N(time.Minute)
+		all[i] = start(delays[i])
+	}
+	run := func(op string, do func(i int, d time.Duration)) {
+		b.Run(op+"/"+facility, func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				do(order[n%pending], delays[n%pending])
 			}
 		})
 	}
-	all.Wait()
-	return time.Since(began) / time.Duration(calls*producers)
-}
-
-// compare lets the contestants take turns and reports their times, and for each of the others the
-// ratio of its time to that of the first, with the least and greatest ratio of a round.
-func compare(b *testing.B, all []contestant, measure func(contestant) time.Duration) {
-	took := make([][]float64, len(all))
-	for b.Loop() {
-		for round := range rounds + 1 {
-			for turn := range all {
-				k := (turn + round) % len(all)
-				if d := measure(all[k]); round > 0 { // the first round is a warm-up
-					took[k] = append(took[k], float64(d))
-				}
-			}
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	for k, c := range all {
-		ratios := make([]float64, len(took[k]))
-		for i, d := range took[k] {
-			ratios[i] = d / took[0][i]
-		}
-		b.ReportMetric(median(took[k]), c.name+"-ns")
-		if k > 0 {
-			b.ReportMetric(median(ratios), c.name+"-ratio")
-			b.ReportMetric(slices.Min(ratios), c.name+"-least")
-			b.ReportMetric(slices.Max(ratios), c.name+"-most")
-		}
+	run("instant", func(_ int, d time.Duration) { start(d).Stop() })
+	run("replace", func(i int, d time.Duration) { all[i].Stop(); all[i] = start(d) })
+	run("reset", func(i int, d time.Duration) { all[i].Reset(d) })
+	for _, t := range all {
+		t.Stop()
 	}
 }
 
-func median(of []float64) float64 {
-	of = slices.Sorted(slices.Values(of))
-	return of[len(of)/2]
+// BenchmarkTouch compares Touch of a random Idle with Reset of a random time.Timer. Both include
+// all that runs meanwhile: for Touch the looks of the Timer.
+func BenchmarkTouch(b *testing.B) {
+	timer := newTestTimer(b, Config{})
+	idles, timers, order := make([]*Idle, pending), make([]*time.Timer, pending), rand.Perm(pending)
+	for _, i := range rand.Perm(pending) { // neighbours in memory are far apart in the order of calls
+		idles[i] = idle(b, timer, time.Minute, nothing)
+		timers[i] = time.AfterFunc(time.Minute, nothing)
+	}
+	b.Run("Touch", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			idles[order[n%pending]].Touch()
+		}
+	})
+	b.Run("Reset", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			timers[order[n%pending]].Reset(time.Minute)
+		}
+	})
+	for i := range pending {
+		idles[i].Stop()
+		timers[i].Stop()
+	}
 }

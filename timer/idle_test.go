@@ -1,7 +1,6 @@
 package timer
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -114,22 +113,6 @@ func idleBeforeLook(t testing.TB, timer *Timer, limit time.Duration, task func()
 	use(shards[0])
 	add(t, timer, min(limit, i.clock.Memory()), func() { before(i) })
 	return i
-}
-
-// TestIdlesWakeTheTimerWhilePending has idles at two times, with a pause in which the Timer sleeps.
-func TestIdlesWakeTheTimerWhilePending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		timer := newTestTimer(t, Config{})
-		ends := newDiary()
-		idle(t, timer, time.Second, ends.write)
-		time.Sleep(time.Hour)
-		require.Equal(t, int64(never), timer.core.wakeAt.Load(), "nothing is pending")
-		idle(t, timer, time.Second, ends.write)
-		time.Sleep(time.Minute)
-		require.Len(t, ends.read(), 2)
-		require.InDelta(t, time.Second, ends.read()[0], float64(20*time.Millisecond))
-		require.InDelta(t, time.Hour+time.Second, ends.read()[1], float64(20*time.Millisecond))
-	})
 }
 
 // TestTheClockOfIdlesMovesInEachTick has a real clock, with which wake-ups are a little late.
@@ -245,34 +228,4 @@ func TestTouchesRaceWithEnds(t *testing.T) {
 	all.Wait()
 	require.Eventually(t, func() bool { return timer.Pending() == 0 && ended.Load()+stopped.Load() == made.Load() },
 		30*time.Second, time.Millisecond)
-}
-
-// BenchmarkTouch compares Touch of a random Idle with Reset of a random time.Timer, while n are
-// pending. Both include all that runs meanwhile: for Touch the looks of the Timer.
-func BenchmarkTouch(b *testing.B) {
-	sizes := []int{10_000, 100_000, 1_000_000}
-	if testing.Short() {
-		sizes = sizes[:1]
-	}
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
-			timer := newTestTimer(b, Config{})
-			idles, timers := make([]*Idle, n), make([]*time.Timer, n)
-			for _, i := range rand.Perm(n) { // neighbours in memory are far apart in the order of calls
-				idles[i] = idle(b, timer, time.Minute, nothing)
-				timers[i] = time.AfterFunc(time.Minute, nothing)
-			}
-			compare(b, []contestant{{name: "Touch", reset: func(i int, _ time.Duration) { idles[i].Touch() }},
-				{name: "Reset", reset: func(i int, d time.Duration) { timers[i].Reset(d) }}},
-				func(c contestant) time.Duration {
-					return produce(1, n, func(i, _ int) { c.reset(i, time.Minute) })
-				})
-			for _, i := range idles {
-				i.Stop()
-			}
-			for _, t := range timers {
-				t.Stop()
-			}
-		})
-	}
 }

@@ -16,52 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFixedRateDoesNotDriftAndFixedDelayDoes(t *testing.T) {
-	const ms = time.Millisecond
-	inBubble(t, Config{Executor: spawn}, func(t *testing.T, timer *Timer) {
-		rate, delay := newDiary(), newDiary()
-		every, err := timer.Every(25*ms, rate.write)
-		require.NoError(t, err)
-		after, err := timer.EveryAfter(25*ms, func() { delay.write(); time.Sleep(10 * ms) })
-		require.NoError(t, err)
-		time.Sleep(121 * ms)
-		require.True(t, every.Stop())
-		after.Stop()
-		require.Equal(t, []time.Duration{30 * ms, 50 * ms, 80 * ms, 100 * ms}, rate.read(), "the grid of 25 ms, rounded up to ticks")
-		require.Equal(t, []time.Duration{30 * ms, 70 * ms, 110 * ms}, delay.read(), "25 ms from the end of the one before")
-		time.Sleep(time.Second)
-		require.Len(t, rate.read(), 4)
-		require.Len(t, delay.read(), 3)
-
-		again := newDiary()
-		every, err = timer.Every(time.Hour, again.write)
-		require.NoError(t, err)
-		require.True(t, every.Reset(0), "the first run is at once")
-		time.Sleep(2*time.Hour + time.Second)
-		require.Len(t, again.read(), 3)
-	})
-}
-
-func TestRunsOfOneTimeoutDoNotOverlap(t *testing.T) {
-	inBubble(t, Config{Executor: spawn}, func(t *testing.T, timer *Timer) {
-		runs := newDiary()
-		var running atomic.Int32
-		every, err := timer.Every(time.Second, func() {
-			assert.EqualValues(t, 1, running.Add(1), "two runs at the same time")
-			runs.write()
-			time.Sleep(2500 * time.Millisecond)
-			running.Add(-1)
-		})
-		require.NoError(t, err)
-		time.Sleep(8 * time.Second)
-		require.False(t, every.Stop(), "it is running")
-		synctest.Wait()
-		time.Sleep(time.Minute)
-		require.Equal(t, []time.Duration{time.Second, 4 * time.Second, 7 * time.Second}, runs.read())
-		require.EqualValues(t, 4, timer.Stats().Missed)
-	})
-}
-
 func TestATaskThatPanicsDoesNotRunAgain(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": runtime.Goexit} {
 		for _, executor := range []func(func()) error{nil, spawn} {
@@ -78,32 +32,6 @@ func TestATaskThatPanicsDoesNotRunAgain(t *testing.T) {
 				require.Contains(t, log.String(), "TestATaskThatPanicsDoesNotRunAgain")
 			})
 		}
-	}
-}
-
-// After a stall of 60 s a task with a period of 1 s runs once, or not at all, and then on its grid.
-func TestARunAfterAStall(t *testing.T) {
-	const s = time.Second
-	for skipAfter, want := range map[time.Duration][]time.Duration{
-		0: {s, 2 * s, 63 * s, 64 * s, 65 * s}, 5 * s: {s, 2 * s, 64 * s, 65 * s},
-	} {
-		inBubble(t, Config{SkipAfter: skipAfter}, func(t *testing.T, timer *Timer) {
-			runs, once := newDiary(), newDiary()
-			_, err := timer.Every(s, runs.write)
-			require.NoError(t, err)
-			add(t, timer, 2500*time.Millisecond, func() { time.Sleep(60500 * time.Millisecond) })
-			dropped := add(t, timer, 10*s, once.write)
-			time.Sleep(65*s + 500*time.Millisecond)
-			require.Equal(t, want, runs.read(), "%v", skipAfter)
-			require.False(t, dropped.Pending())
-			if skipAfter == 0 {
-				require.Len(t, once.read(), 1)
-				require.EqualValues(t, 60, timer.Stats().Missed, "from 3 to 62 s")
-			} else {
-				require.Empty(t, once.read())
-				require.EqualValues(t, 62, timer.Stats().Missed)
-			}
-		})
 	}
 }
 
@@ -218,26 +146,6 @@ func TestRefusedTasksGoOnInTurn(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestARefusedTaskThatIsTooLateIsSkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pool := make(chan struct{}, 1)
-		timer := newTestTimer(t, Config{SkipAfter: retryAfter / 4, Executor: func(run func()) error {
-			select {
-			case pool <- struct{}{}:
-				return spawn(func() { run(); <-pool })
-			default:
-				return errors.New("full")
-			}
-		}})
-		var ran atomic.Int32
-		for range 2 {
-			add(t, timer, time.Second, func() { ran.Add(1); time.Sleep(retryAfter / 2) })
-		}
-		time.Sleep(time.Minute)
-		require.EqualValues(t, 1, ran.Load())
-	})
 }
 
 // TestRefusalsAreBounded has an executor that refuses all tasks, until they are stopped.

@@ -84,30 +84,6 @@ func TestAnErrorNamesAFaultOnce(t *testing.T) {
 	require.Equal(t, Stats{Pending: 1, Scheduled: 1}, timer.Stats(), "an error changes no counter")
 }
 
-func TestShutdownReturnsTheTimeoutsThatWereNotRun(t *testing.T) {
-	inBubble(t, Config{}, func(t *testing.T, timer *Timer) {
-		add(t, timer, time.Second, nothing)
-		add(t, timer, time.Hour, nothing).Stop()
-		hour := add(t, timer, time.Hour, nothing)
-		day, err := timer.Every(24*time.Hour, nothing)
-		require.NoError(t, err)
-		time.Sleep(2 * time.Second)
-		left, err := timer.Shutdown(t.Context())
-		require.NoError(t, err)
-		require.ElementsMatch(t, []*Timeout{hour, day}, left)
-		require.NotNil(t, left[0].Task())
-		require.False(t, hour.Stop())
-		require.False(t, hour.Reset(0))
-		require.False(t, hour.Pending())
-		_, err = timer.AfterFunc(0, nothing)
-		require.ErrorIs(t, err, ErrShutdown)
-		left, err = timer.Shutdown(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, left)
-		require.Equal(t, Stats{Scheduled: 4, Runs: 1, Stopped: 3}, timer.Stats())
-	})
-}
-
 func TestShutdownWaitsForRunningTasks(t *testing.T) {
 	for name, executor := range map[string]func(func()) error{"inline": nil, "executor": spawn} {
 		t.Run(name, func(t *testing.T) {

@@ -70,23 +70,6 @@ func TestARescheduledEntryOfADayCostsOneWakePerLevel(t *testing.T) {
 	require.LessOrEqual(t, wakes, 6, "a day are 64^4.4 ticks")
 }
 
-func TestALateAdvanceKeepsTheOrderOfTicks(t *testing.T) {
-	w, err := New[time.Duration](time.Millisecond)
-	require.NoError(t, err)
-	for range 2000 {
-		d := time.Duration(1+rand.IntN(100_000)) * time.Millisecond
-		w.Reschedule(w.Schedule(d/3, d), d)
-	}
-	last := time.Duration(0)
-	n, _ := w.Advance(time.Hour, math.MaxInt, func(_ Handle, d time.Duration) {
-		if d < last {
-			t.Fatalf("%v after %v", d, last)
-		}
-		last = d
-	})
-	require.Equal(t, 2000, n)
-}
-
 func TestSlotsCountsEntries(t *testing.T) {
 	w := newTestWheel(t)
 	require.Empty(t, collect(w))

@@ -185,29 +185,6 @@ func TestALaterRescheduleLeavesTheEntryInItsSlot(t *testing.T) {
 	}
 }
 
-func TestNextDueIsNeverLaterThanTheFirstDeadline(t *testing.T) {
-	w := newTestWheel(t)
-	_, ok := w.NextDue()
-	require.False(t, ok, "an empty wheel has nothing due")
-	h := w.Schedule(7*testTick+1, "x")
-	due, ok := w.NextDue()
-	require.True(t, ok)
-	require.Equal(t, 8*testTick, due)
-	w.Schedule(testTick, "y")
-	due, _ = w.NextDue()
-	require.Equal(t, testTick, due)
-	require.Equal(t, []string{"y"}, advance(t, w, testTick))
-	w.Reschedule(h, 30*testTick)
-	due, _ = w.NextDue()
-	require.Equal(t, 8*testTick, due, "a rescheduled entry is taken out of its old slot")
-	require.Empty(t, advance(t, w, 8*testTick))
-	due, _ = w.NextDue()
-	require.Equal(t, 30*testTick, due, "and filed again")
-	require.Equal(t, []string{"x"}, advance(t, w, due))
-	_, ok = w.NextDue()
-	require.False(t, ok)
-}
-
 func TestBudgetStopsInTheMiddleOfASlot(t *testing.T) {
 	w := newTestWheel(t)
 	for range 100 {
@@ -248,94 +225,61 @@ func TestBudgetCountsEntriesThatAreNotDue(t *testing.T) {
 	require.True(t, more, "the work of one call is bounded, also where nothing expires")
 }
 
+// TestCallbackMayDoAnythingButAdvance has two entries in a slot. The callback of the first acts.
 func TestCallbackMayDoAnythingButAdvance(t *testing.T) {
-	t.Run("cancel its neighbour in the same slot", func(t *testing.T) {
-		w := newTestWheel(t)
-		h := [2]Handle{}
-		fired := 0
-		h[0], h[1] = w.Schedule(testTick, "0"), w.Schedule(testTick, "1")
-		w.Advance(testTick, math.MaxInt, func(_ Handle, p string) {
-			fired++
-			other := h[1]
-			if p == "1" {
-				other = h[0]
-			}
-			require.True(t, w.Cancel(other))
-			require.Equal(t, 1, w.Len(), "the firing entry counts until its callback returns")
-		})
-		require.Equal(t, 1, fired, "one of the two cancelled the other")
-		require.Zero(t, w.Len())
-		check(t, w, 0)
-	})
-	t.Run("reschedule its neighbour in the same slot", func(t *testing.T) {
-		w := newTestWheel(t)
-		h := map[string]Handle{"0": w.Schedule(testTick, "0"), "1": w.Schedule(testTick, "1")}
-		other := map[string]string{"0": "1", "1": "0"}
-		var got []string
-		w.Advance(testTick, math.MaxInt, func(_ Handle, p string) {
-			got = append(got, p)
-			require.True(t, w.Reschedule(h[other[p]], 9*testTick))
-		})
-		require.Len(t, got, 1)
-		require.Empty(t, advance(t, w, 9*testTick-1))
-		require.Equal(t, []string{other[got[0]]}, advance(t, w, 9*testTick))
-	})
-	t.Run("reschedule itself and keep its Handle", func(t *testing.T) {
-		w := newTestWheel(t)
-		h := w.Schedule(testTick, "x")
-		fired := 0
-		again := func(got Handle, _ string) {
-			fired++
-			require.Equal(t, h, got)
-			_, ok := w.Deadline(got)
-			require.False(t, ok, "it has no deadline until rescheduled")
-			require.True(t, w.Reschedule(h, time.Duration(fired+1)*testTick))
-		}
-		for i := range 200 {
-			w.Advance(time.Duration(i)*testTick, math.MaxInt, again)
-			check(t, w, 0)
-		}
-		require.Equal(t, 199, fired)
-		require.Equal(t, 1, w.Len())
-	})
-	t.Run("reschedule itself into the past: once per tick, not for ever", func(t *testing.T) {
-		w := newTestWheel(t)
-		w.Schedule(0, "x")
-		fired := 0
-		w.Advance(100*testTick, math.MaxInt, func(h Handle, _ string) {
-			fired++
-			w.Reschedule(h, 0)
-		})
-		require.LessOrEqual(t, fired, 100)
-		check(t, w, 0)
-	})
-	t.Run("cancel itself, and schedule another in its place", func(t *testing.T) {
-		w := newTestWheel(t)
-		w.Schedule(testTick, "x")
-		w.Advance(testTick, math.MaxInt, func(h Handle, _ string) {
-			require.True(t, w.Cancel(h))
-			require.False(t, w.Cancel(h))
-			require.False(t, w.Reschedule(h, time.Hour))
-			w.Schedule(2*testTick, "y")
-		})
-		require.Equal(t, 1, w.Len())
-		require.Equal(t, []string{"y"}, advance(t, w, 2*testTick))
-	})
-	t.Run("schedule one turn ahead, into the slot being drained", func(t *testing.T) {
-		w := newTestWheel(t)
-		w.Schedule(testTick, "x")
-		w.Advance(testTick, math.MaxInt, func(Handle, string) { w.Schedule(65*testTick, "y") })
-		require.Empty(t, advance(t, w, 65*testTick-1))
-		require.Equal(t, []string{"y"}, advance(t, w, 65*testTick))
-	})
-	t.Run("but not advance", func(t *testing.T) {
-		w := newTestWheel(t)
-		w.Schedule(testTick, "x")
-		require.PanicsWithValue(t, "wheel: Advance called from an expiry callback", func() {
-			w.Advance(testTick, math.MaxInt, func(Handle, string) {
-				w.Advance(2*testTick, math.MaxInt, func(Handle, string) {})
+	for name, tc := range map[string]struct {
+		act   func(w *Wheel[string], self, other Handle) (ok bool)
+		fired int           // entries in this slot
+		later time.Duration // deadline of the entry that is left, 0 if there is none
+	}{
+		"cancel its neighbour": {func(w *Wheel[string], _, other Handle) bool {
+			return w.Cancel(other) && w.Len() == 1 // the firing entry counts until its callback returns
+		}, 1, 0},
+		"reschedule its neighbour": {func(w *Wheel[string], _, other Handle) bool {
+			return w.Reschedule(other, 9*testTick)
+		}, 1, 9 * testTick},
+		"reschedule itself": {func(w *Wheel[string], self, _ Handle) bool {
+			_, ok := w.Deadline(self)
+			return !ok && w.Reschedule(self, 9*testTick)
+		}, 2, 9 * testTick},
+		"cancel itself, and schedule another in its place": {func(w *Wheel[string], self, _ Handle) bool {
+			return w.Cancel(self) && !w.Cancel(self) && !w.Reschedule(self, time.Hour) && w.Schedule(2*testTick, "x") != self
+		}, 2, 2 * testTick},
+		"schedule one turn ahead, into the slot being drained": {func(w *Wheel[string], _, _ Handle) bool {
+			return w.Schedule(65*testTick, "x") != 0
+		}, 2, 65 * testTick},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWheel(t)
+			h := map[string]Handle{"0": w.Schedule(testTick, "0"), "1": w.Schedule(testTick, "1")}
+			other := map[string]string{"0": "1", "1": "0"}
+			fired := 0
+			w.Advance(testTick, math.MaxInt, func(self Handle, p string) {
+				require.Equal(t, h[p], self)
+				if fired++; fired == 1 {
+					require.True(t, tc.act(w, self, h[other[p]]))
+				}
 			})
+			require.Equal(t, tc.fired, fired)
+			if tc.later > 0 {
+				require.Empty(t, advance(t, w, tc.later-1))
+				require.Len(t, advance(t, w, tc.later), 1)
+			}
+			check(t, w, 0)
+			require.Zero(t, w.Len())
 		})
+	}
+	w := newTestWheel(t)
+	w.Schedule(0, "x")
+	fired := 0
+	w.Advance(100*testTick, math.MaxInt, func(h Handle, _ string) {
+		fired++
+		w.Reschedule(h, 0)
+	})
+	require.LessOrEqual(t, fired, 100, "it is due once in a tick, not for ever")
+	check(t, w, 0)
+	require.PanicsWithValue(t, "wheel: Advance called from an expiry callback", func() {
+		w.Advance(101*testTick, math.MaxInt, func(Handle, string) { w.Advance(102*testTick, math.MaxInt, nil) })
 	})
 }
 
@@ -363,26 +307,6 @@ func TestCancelledEntriesLeaveNothingBehind(t *testing.T) {
 		}
 		require.Equal(t, used, w.used, "places are used again, whatever the deadline")
 	}
-}
-
-func TestChurnNeedsNoMoreThanItsPeak(t *testing.T) {
-	w := newTestWheel(t)
-	const n = 1000
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	handles := make([]Handle, n)
-	for i := range handles {
-		handles[i] = w.Schedule(time.Hour, "x")
-	}
-	now := time.Duration(0)
-	for range 100_000 {
-		i := rng.IntN(n)
-		require.True(t, w.Cancel(handles[i]))
-		handles[i] = w.Schedule(now+time.Minute+time.Duration(rng.Int64N(int64(time.Minute))), "x")
-		now += 10 * time.Microsecond
-	}
-	check(t, w, now)
-	require.EqualValues(t, n+1, w.used)
-	require.Len(t, w.pieces, 2)
 }
 
 func TestNoOperationAllocates(t *testing.T) {

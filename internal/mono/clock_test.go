@@ -10,9 +10,9 @@ import (
 
 // These constants are untyped, for instants and durations.
 const (
-	millisecond = 1_000_000
-	minute      = 60_000 * millisecond
-	hour        = 60 * minute
+	tick   = 10_000_000
+	minute = 6000 * tick
+	hour   = 60 * minute
 )
 
 // A testClock is a Clock with a real time that the test sets.
@@ -21,7 +21,7 @@ type testClock struct {
 	time Time
 }
 
-func newClock(tick, memory time.Duration) *testClock {
+func newClock(memory time.Duration) *testClock {
 	c := &testClock{}
 	c.Init(tick, memory, func() Time { return c.time })
 	return c
@@ -32,49 +32,49 @@ func moveTo(c *testClock, at Time) {
 	c.Move()
 }
 
+func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
+	c := newClock(time.Second)
+	for _, step := range []struct {
+		elapsed, from, to Time
+		stamp             Stamp
+	}{
+		{0, 0, 0, 0},
+		{tick - 1, 0, 0, 0}, // the clock does not move
+		{tick, 0, tick, 1},
+		{2*tick - 1, tick, tick, 1},
+		{2*tick + 3, tick, 2*tick + 3, 2},
+		{3 * tick, 2*tick + 3, 3 * tick, 3}, // the multiple counts, not the distance
+		{hour + 7, 3 * tick, hour + 7, 4},   // the process was stopped
+		{minute, hour + 7, hour + 7, 4},     // the clock never moves back
+	} {
+		c.time = step.elapsed
+		from, to := c.Move()
+		require.Equal(t, [2]Time{step.from, step.to}, [2]Time{from, to}, "after %v", step.elapsed)
+		require.Equal(t, step.to, c.Read(), "after %v", step.elapsed)
+		require.Equal(t, step.stamp, c.Stamp(), "after %v", step.elapsed)
+	}
+}
+
+// TestProcessStoppedInTheMiddleOfAMove stops it between the two readings. A byte is read before the
+// stamp moves.
 func TestProcessStoppedInTheMiddleOfAMove(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
-	// The process is stopped between the two readings, and a byte is read before the stamp moves.
+	c := newClock(time.Second)
 	readings := []Time{tick, hour}
 	c.elapsed = func() Time {
 		at := readings[0]
-		readings = readings[1:]
-		if len(readings) == 0 {
+		if readings = readings[1:]; len(readings) == 0 {
 			require.Equal(t, Time(2*hour), c.Before(0, 2*hour), "only now bounds the stamp meanwhile")
 		}
 		return at
 	}
-	c.Move()
+	from, to := c.Move()
+	require.Zero(t, from)
+	require.Equal(t, Time(hour), to, "the gap ends when the events get the new stamp")
 	require.Equal(t, Time(hour), c.Before(0, 2*hour), "a byte with the old stamp may be that recent")
 }
 
-func TestClockMovesOncePerTickAndOverGaps(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
-	for _, step := range []struct {
-		elapsed, read Time
-		now           Stamp
-	}{
-		{0, 0, 0},
-		{tick - 1, 0, 0},
-		{tick, tick, 1},
-		{tick + 5, tick, 1},
-		{2*tick - 1, tick, 1},
-		{2*tick + 3, 2*tick + 3, 2},
-		{3 * tick, 3 * tick, 3}, // the multiple counts, not the distance
-		{hour + 7, hour + 7, 4},
-		{minute, hour + 7, 4}, // the clock never moves back
-	} {
-		moveTo(c, step.elapsed)
-		require.Equal(t, step.now, c.Stamp(), "after %v", step.elapsed)
-		require.Equal(t, step.read, c.Read(), "after %v", step.elapsed)
-	}
-}
-
 func TestStampFromBeforeAGapIsBoundedByItsEnd(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, 100*tick)
+	c := newClock(100 * tick)
 	moveTo(c, tick)
 	stamp := c.Stamp()
 	require.Equal(t, Time(90*tick), c.Before(stamp, 90*tick), "the next move may be late: the only bound is now")
@@ -88,10 +88,10 @@ func TestStampFromBeforeAGapIsBoundedByItsEnd(t *testing.T) {
 
 // TestClockBoundsEveryStamp compares the bounds with the true times, with late moves and gaps.
 func TestClockBoundsEveryStamp(t *testing.T) {
-	const tick, memory = 10 * millisecond, 500 * millisecond
+	const memory = 50 * tick
 	seed := uint64(time.Now().UnixNano())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	c := newClock(tick, memory)
+	c := newClock(memory)
 	type event struct {
 		at    Time
 		stamp ShortStamp
@@ -128,8 +128,8 @@ func TestClockBoundsEveryStamp(t *testing.T) {
 }
 
 func TestForgottenStampIsOlderThanTheMemory(t *testing.T) {
-	const tick, memory = 10 * millisecond, time.Second
-	c := newClock(tick, memory)
+	const memory = time.Second
+	c := newClock(memory)
 	for i := range 10_000 {
 		moveTo(c, Time(i)*tick)
 	}
@@ -146,40 +146,10 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
-func TestMoveReturnsTheTimesOfTheLastMoveAndOfThisOne(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
-	for _, step := range []struct{ elapsed, from, to Time }{
-		{tick - 1, 0, 0}, // the clock does not move
-		{tick + 1, 0, tick + 1},
-		{2*tick - 1, tick + 1, tick + 1},
-		{2 * tick, tick + 1, 2 * tick},
-		{hour, 2 * tick, hour}, // the process was stopped
-		{minute, hour, hour},
-	} {
-		c.time = step.elapsed
-		from, to := c.Move()
-		require.Equal(t, step.from, from, "at %v", step.elapsed)
-		require.Equal(t, step.to, to, "at %v", step.elapsed)
-		require.Equal(t, to, c.Read())
-	}
-	// The process is stopped in the middle of a move.
-	readings := []Time{hour + tick, hour + 50*tick}
-	c.elapsed = func() Time {
-		at := readings[0]
-		readings = readings[min(1, len(readings)-1):]
-		return at
-	}
-	from, to := c.Move()
-	require.Equal(t, Time(hour), from)
-	require.Equal(t, Time(hour+50*tick), to, "the gap ends when the events get the new stamp")
-}
-
 // TestNothingBoundsAStampWhileTheClockMoves reads bounds in the middle of a move, before its time
 // is known.
 func TestNothingBoundsAStampWhileTheClockMoves(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
+	c := newClock(time.Second)
 	moveTo(c, tick)
 	readings := 0
 	c.elapsed = func() Time {
@@ -199,8 +169,7 @@ func TestNothingBoundsAStampWhileTheClockMoves(t *testing.T) {
 }
 
 func TestRememberKeepsKnownMoves(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, 10*tick)
+	c := newClock(10 * tick)
 	for i := range 100 {
 		moveTo(c, Time(i)*(tick+1))
 	}
@@ -226,8 +195,7 @@ func TestRememberKeepsKnownMoves(t *testing.T) {
 }
 
 func TestStampAt(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
+	c := newClock(time.Second)
 	for i := range 20 {
 		moveTo(c, Time(i)*tick)
 	}
@@ -238,8 +206,7 @@ func TestStampAt(t *testing.T) {
 }
 
 func TestUnpackReturnsTheRoundedInstant(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
+	c := newClock(time.Second)
 	for _, around := range []Time{0, 5 * tick, (1<<31 + 5) * tick, (1<<32 + 5) * tick, (3<<32 + 5) * tick} {
 		for _, at := range []Time{around + 1, around + tick - 1, around + tick, around + tick + 1} {
 			want := (at + tick - 1) / tick * tick
@@ -258,8 +225,7 @@ func TestUnpackReturnsTheRoundedInstant(t *testing.T) {
 }
 
 func TestClampKeepsAnInstantWithinReach(t *testing.T) {
-	const tick = 10 * millisecond
-	c := newClock(tick, time.Second)
+	c := newClock(time.Second)
 	low := c.Pack(5 * tick)
 	near := low
 	near = c.Clamp(near, (1<<30+5)*tick)

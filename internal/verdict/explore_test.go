@@ -266,8 +266,8 @@ func exploreAways() (all []Away) {
 	for _, server := range lists {
 		for _, loop := range []Outages{server, add(server, 5, 8, 0), add(server, 7, 30, 0)} {
 			for _, held := range []mono.Time{0, 6, 40} {
-				away := paused(server).with(loop)
-				away.HeldSince = held
+				away := paused(server)
+				away.Loop, away.HeldSince = loop, held
 				all = append(all, *away)
 			}
 		}

@@ -10,44 +10,33 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-func TestPollOutput(t *testing.T) {
+func TestPolls(t *testing.T) {
 	for _, tc := range []struct {
-		lim         Limits
-		want, quiet time.Duration
+		lim                   Limits
+		output, quiet, kernel time.Duration
 	}{
-		{Limits{Read: time.Minute}, 0, 0},
-		{Limits{Stall: 60 * second}, 15 * second, 60 * second},
-		{Limits{Stall: second}, 250 * time.Millisecond, second},
-		{Limits{Stall: 50 * time.Millisecond}, 100 * time.Millisecond, 100 * time.Millisecond}, // a tick
-		{Limits{Output: Output{Hard: 1 << 20}}, second, 8 * second},
-		{Limits{Output: Output{Hard: 1 << 20, Soft: 1 << 10, SoftFor: 2 * second}}, 500 * time.Millisecond, 2 * second},
-		{Limits{Output: Output{Soft: 1 << 10, SoftFor: time.Minute}, Stall: 20 * second}, 5 * second, 20 * second},
+		{Limits{Read: time.Minute}, 0, 0, 0},
+		{Limits{Stall: 60 * second}, 15 * second, 60 * second, 60 * second},
+		{Limits{Stall: second}, 250 * time.Millisecond, second, second},
+		// Output is polled at most once in a tick.
+		{Limits{Stall: 50 * time.Millisecond}, 100 * time.Millisecond, 100 * time.Millisecond, 50 * time.Millisecond},
+		{Limits{Output: Output{Hard: 1 << 20}}, second, 8 * second, 0},
+		{Limits{Output: Output{Hard: 1 << 20, Soft: 1 << 10, SoftFor: 2 * second}}, 500 * time.Millisecond, 2 * second, 0},
+		{Limits{Output: Output{Soft: 1 << 10, SoftFor: time.Minute}, Stall: 20 * second}, 5 * second, 20 * second, 20 * second},
+		{Limits{HalfClosed: 60 * second}, 0, 0, 15 * second},
+		{Limits{HalfClosed: 60 * second, Stall: 10 * second}, 2500 * time.Millisecond, 10 * second, 10 * second},
+		{Limits{HalfClosed: 200 * time.Millisecond}, 0, 0, 100 * time.Millisecond}, // a tick
 	} {
 		tc.lim.Tick, tc.lim.Horizon = 100*time.Millisecond, time.Hour
-		require.Equal(t, tc.want, tc.lim.PollOutput())
+		require.Equal(t, tc.output, tc.lim.PollOutput())
 		require.Equal(t, tc.quiet, tc.lim.PollQuiet())
+		require.Equal(t, tc.kernel, tc.lim.PollKernel(false), "%+v", tc.lim)
 		v := tc.lim.Judge(&Facts{Opened: At(second), Heard: At(second), Wrote: At(second), Output: 1}, neverAway, 2*second)
-		want := mono.Time(61 * second) // the read timeout
-		if tc.want != 0 {
-			want = mono.Time(2 * second).Add(tc.want)
+		if tc.output != 0 {
+			require.Equal(t, mono.Time(2*second).Add(tc.output), v.Next, "%+v", v)
+		} else if tc.lim.Read != 0 {
+			require.Equal(t, mono.Time(second).Add(tc.lim.Read), v.Next, "%+v", v)
 		}
-		require.Equal(t, want, v.Next, "%+v", v)
-	}
-}
-
-func TestPollKernel(t *testing.T) {
-	for _, tc := range []struct {
-		lim  Limits
-		want time.Duration
-	}{
-		{Limits{Read: time.Minute}, 0},
-		{Limits{Stall: 60 * second}, 60 * second},
-		{Limits{HalfClosed: 60 * second}, 15 * second},
-		{Limits{HalfClosed: 60 * second, Stall: 10 * second}, 10 * second},
-		{Limits{HalfClosed: 200 * time.Millisecond}, 100 * time.Millisecond}, // a tick
-	} {
-		tc.lim.Tick = 100 * time.Millisecond
-		require.Equal(t, tc.want, tc.lim.PollKernel(false), "%+v", tc.lim)
 	}
 	require.Equal(t, time.Duration(15*second), (&Limits{HalfClosed: 60 * second, Stall: second}).PollKernel(true), "sweeps find stalls")
 }

@@ -44,47 +44,22 @@ func paused(all Outages) *Away {
 	return &away
 }
 
-// with returns it with an event loop that was blocked as well.
-func (a Away) with(loop Outages) *Away {
-	a.Loop = loop
-	return &a
-}
-
-func TestAddOutage(t *testing.T) {
+// TestAnOverlapWithAMergedOutageIsUnknown adds an outage to one that was merged.
+// TestOutagesAgainstATimeline adds outages to lists without a merged one.
+func TestAnOverlapWithAMergedOutageIsUnknown(t *testing.T) {
+	merged := Outages{lasting(0, 20, 18)}
 	for _, tc := range []struct {
 		name     string
 		have     Outages
 		from, to mono.Time
-		forget   mono.Time
-		want     Outages
+		want     Outage
 	}{
-		{"the first", nil, 5, 8, 0, Outages{lasting(5, 8, 3)}},
-		{"after the last", Outages{lasting(5, 8, 3)}, 10, 14, 0, Outages{lasting(5, 8, 3), lasting(10, 14, 4)}},
-		{"before the first", Outages{lasting(5, 8, 3)}, 1, 2, 0, Outages{lasting(1, 2, 1), lasting(5, 8, 3)}},
-		{"between two", Outages{lasting(1, 2, 1), lasting(8, 9, 1)}, 4, 6, 0, Outages{lasting(1, 2, 1), lasting(4, 6, 2), lasting(8, 9, 1)}},
-		{"it overlaps the end", Outages{lasting(5, 8, 3)}, 7, 10, 0, Outages{lasting(5, 10, 5)}},
-		{"it overlaps the beginning", Outages{lasting(5, 8, 3)}, 3, 6, 0, Outages{lasting(3, 8, 5)}},
-		{"it touches the end", Outages{lasting(5, 8, 3)}, 8, 10, 0, Outages{lasting(5, 10, 5)}},
-		{"it touches the beginning", Outages{lasting(5, 8, 3)}, 3, 5, 0, Outages{lasting(3, 8, 5)}},
-		{"it lies inside", Outages{lasting(5, 8, 3)}, 6, 7, 0, Outages{lasting(5, 8, 3)}},
-		{"it is the same", Outages{lasting(5, 8, 3)}, 5, 8, 0, Outages{lasting(5, 8, 3)}},
-		{"it lies around", Outages{lasting(5, 8, 3)}, 4, 9, 0, Outages{lasting(4, 9, 5)}},
-		{"it joins two", Outages{lasting(1, 3, 2), lasting(5, 8, 3)}, 2, 6, 0, Outages{lasting(1, 8, 7)}},
-		{"it fills the gap of two", Outages{lasting(1, 3, 2), lasting(5, 8, 3)}, 3, 5, 0, Outages{lasting(1, 8, 7)}},
-		{"one is forgotten", Outages{lasting(1, 3, 2), lasting(5, 8, 3)}, 10, 11, 3, Outages{lasting(5, 8, 3), lasting(10, 11, 1)}},
-		{"an outage that lasts is kept", Outages{lasting(1, 3, 2), lasting(5, 8, 3)}, 10, 11, 2, Outages{lasting(1, 3, 2), lasting(5, 8, 3), lasting(10, 11, 1)}},
-		{"of a merged one: it may be what lies in the gaps", Outages{lasting(0, 20, 18)}, 5, 15, 0, Outages{lasting(0, 20, 20)}},
-		{"of a merged one: all of it", Outages{lasting(0, 20, 18)}, 0, 20, 0, Outages{lasting(0, 20, 20)}},
-		{"of a merged one: it is not known what lies in the gaps", Outages{lasting(0, 20, 18)}, 15, 25, 0, Outages{lasting(0, 25, 25)}},
-		{"of a merged one: the overlap is less than the gaps", Outages{lasting(0, 20, 5)}, 18, 25, 0, Outages{lasting(0, 25, 12)}},
-		{"seconds apart", outagesOf(second, 2*second), 5 * second, 6 * second, 0, Outages{lasting(second, 2*second, second), lasting(5*second, 6*second, second)}},
-		{"seconds apart, before", outagesOf(9*second, 10*second), 5 * second, 6 * second, 0, Outages{lasting(5*second, 6*second, second), lasting(9*second, 10*second, second)}},
+		{"it may be what lies in the gaps", merged, 5, 15, lasting(0, 20, 20)},
+		{"all of it", merged, 0, 20, lasting(0, 20, 20)},
+		{"it is not known what lies in the gaps", merged, 15, 25, lasting(0, 25, 25)},
+		{"the overlap is less than the gaps", Outages{lasting(0, 20, 5)}, 18, 25, lasting(0, 25, 12)},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			have := slices.Clone(tc.have)
-			require.Equal(t, tc.want, bare(add(tc.have, tc.from, tc.to, tc.forget)))
-			require.Equal(t, have, tc.have, "the receiver stays as it is")
-		})
+		require.Equal(t, Outages{tc.want}, bare(add(tc.have, tc.from, tc.to, 0)), tc.name)
 	}
 }
 
@@ -231,53 +206,6 @@ func TestTheLengthOfOutagesInTheOrderOfTimeIsExact(t *testing.T) {
 	}
 }
 
-func TestPutOff(t *testing.T) {
-	const due, since = 100, 50 // a limit of 50
-	for _, tc := range []struct {
-		name  string
-		all   Outages
-		heard mono.Time
-		grace time.Duration
-		want  mono.Time
-	}{
-		{"none", nil, 50, 1000, 100},
-		{"heard since then", outagesOf(60, 80), 80, 1000, 120},
-		{"not heard since then, and time is left", outagesOf(60, 70), 50, 1000, 110},
-		{"not heard since then, and as much time as it was long", outagesOf(55, 95), 50, 1000, 141},
-		{"heard in it", outagesOf(60, 120), 119, 1000, 186},
-		{"heard before it, and the grace bounds the time", outagesOf(60, 120), 59, 10, 160},
-		{"heard in its beginning", outagesOf(60, 120), 65, 1000, 186},
-		{"it began before the limit", outagesOf(40, 70), 50, 1000, 120},
-		{"it began before the limit, and was long", outagesOf(0, 70), -1, 1000, 146},
-		{"the same, and the grace bounds the time", outagesOf(0, 70), -1, 55, 131},
-		{"the same without a grace", outagesOf(0, 70), -1, 0, 120},
-		{"the same, heard since then", outagesOf(0, 70), 70, 1000, 120},
-		{"it was over before the limit, and not heard since then", outagesOf(0, 45), 0, 1000, 100},
-		{"it was over before the limit, and long", outagesOf(-100, 45), -101, 1000, 196},
-		{"it ended when the limit began", outagesOf(0, 50), 0, 1000, 106},
-		{"it began at the deadline", outagesOf(100, 110), 50, 1000, 126},
-		{"it began after the deadline", outagesOf(101, 110), 50, 1000, 100},
-		{"the deadline lies in it", outagesOf(90, 200), 50, 1000, 316},
-		{"the first puts off the deadline until after the beginning of the second", outagesOf(60, 80, 110, 115), 115, 1000, 125},
-		{"so does the chance, which the second ends too soon", outagesOf(90, 130, 160, 165), 50, 1000, 246},
-		{"the chance was had", outagesOf(90, 130, 176, 181), 50, 1000, 192},
-		{"the chance was had, and the second one was not", outagesOf(90, 130, 176, 186, 190, 192), 50, 1000, 214},
-		{"the first does not reach the second", outagesOf(60, 65, 110, 115), 115, 1000, 105},
-		{"heard between them", outagesOf(60, 80, 110, 140), 100, 1000, 176},
-		{"heard between them: the second was short", outagesOf(55, 75, 115, 119), 100, 1000, 129},
-		{"no grace, and nothing but the length", outagesOf(55, 95), 50, -1, 140},
-		{"no grace: one before the limit does not count", outagesOf(-100, 45), 0, -1, 100},
-		{"one that was merged", Outages{lasting(60, 90, 10)}, 90, 1000, 110},
-		{"one that was merged, the limit began in its end", Outages{lasting(20, 55, 10)}, 55, 1000, 105},
-		{"one that was merged, the limit began in it", Outages{lasting(20, 65, 10)}, 65, 1000, 110},
-	} {
-		lim := Limits{Grace: tc.grace}
-		got, held := lim.putOff(deadline{since, due - since, due}, tc.heard, paused(tc.all))
-		require.Equal(t, tc.want, got, tc.name)
-		require.False(t, held)
-	}
-}
-
 func TestAPeerThatWasHeardNeedsNoChance(t *testing.T) {
 	lim := Limits{Grace: 1000, Resend: 100}
 	for heard, want := range map[mono.Time]mono.Time{79: 200, 80: 120, 81: 120} {
@@ -314,14 +242,20 @@ func TestWithoutAGraceNoSilenceCounts(t *testing.T) {
 	require.False(t, held)
 }
 
-// TestGapsInASilenceCountOnce is a regression test: the gaps in a silence were added to its grace.
-func TestGapsInASilenceCountOnce(t *testing.T) {
-	const due, since = 100, 50
+// TestPutOff has what TestTheJudgeIsExplored has not: long outages, three in a row, merged ones,
+// and silences. The gaps in a silence are outages of the server. They were once added to its grace.
+func TestPutOff(t *testing.T) {
+	const due, since = 100, 50 // a limit of 50
 	for _, tc := range []struct {
 		name           string
 		server, silent Outages
 		heard, want    mono.Time
 	}{
+		{"it began before the limit, and was long", outagesOf(0, 70), nil, -1, 146},
+		{"three, and a chance after the first", outagesOf(90, 130, 176, 186, 190, 192), nil, 50, 214},
+		{"one that was merged", Outages{lasting(60, 90, 10)}, nil, 90, 110},
+		{"one that was merged, the limit began in its end", Outages{lasting(20, 55, 10)}, nil, 55, 105},
+		{"one that was merged, the limit began in it", Outages{lasting(20, 65, 10)}, nil, 65, 110},
 		{"a gap after the beginning", outagesOf(70, 120), Outages{lasting(60, 160, 50)}, 50, 266},
 		{"a gap from the beginning", outagesOf(60, 110), Outages{lasting(60, 160, 50)}, 50, 266},
 		{"a gap at the end", outagesOf(110, 160), Outages{lasting(60, 160, 50)}, 50, 266},
@@ -337,21 +271,12 @@ func TestGapsInASilenceCountOnce(t *testing.T) {
 		{"the silence does not count", outagesOf(70, 75), Outages{lasting(110, 160, 50)}, 160, 105},
 	} {
 		lim, away := Limits{Grace: 1000}, NewAway(tc.server, tc.silent)
-		got, _ := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
+		got, held := lim.putOff(deadline{since, due - since, due}, tc.heard, &away)
 		require.Equal(t, tc.want, got, tc.name)
+		require.False(t, held, tc.name)
 	}
-}
-
-// fairDue returns the fair deadline of a connection of testFacts with a limit that is due at 90 s.
-func fairDue(r Reason, change func(lim *Limits, f *Facts), away *Away) mono.Time {
-	lim, f := testLimits(), testFacts()
-	lim.Grace, lim.Hold = time.Hour, time.Hour
-	limit(lim, r, 90*second)
-	if change != nil {
-		change(lim, f)
-	}
-	d := lim.deadline(r, f)
-	return lim.fair(r, d, f, away, 0)
+	got, _ := new(Limits).putOff(deadline{since, due - since, due}, -1, paused(outagesOf(0, 70)))
+	require.EqualValues(t, 120, got, "a grace of 0: no more than the length of the outage")
 }
 
 // TestAWriteDoesNotEndAGrace is a regression test: all idle was early if the server had sent
@@ -370,64 +295,6 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 	require.Equal(t, silent, due())
 	f.Wrote = At(from + 125*second)
 	require.Equal(t, from+135*second, due())
-}
-
-// TestWhichLimitsNeedTheServer says of each limit whether an outage of the server, an outage of the
-// loop, and a hold put it off.
-func TestWhichLimitsNeedTheServer(t *testing.T) {
-	const due, gap = mono.Time(90 * second), 5 * second
-	down := outagesOf(60*second, 60*second+gap)
-	heard := func(_ *Limits, f *Facts) { f.Heard = f.Heard.Or(At(20 * second)) }
-	type put struct{ server, loop, hold bool }
-	want := map[Reason]put{
-		reap.ReadIdle: {true, false, true}, reap.AllIdle: {true, false, true}, reap.NoFirstByte: {true, false, true},
-		reap.HeartbeatTimeout: {true, false, true}, reap.HalfClosed: {true, false, true},
-		reap.NoHandshake: {true, true, true}, reap.WriteStall: {true, true, true},
-		reap.OverLimit: {true, true, true}, reap.BelowMinRate: {true, true, true},
-		reap.WriteIdle: {}, reap.MaxAge: {}, reap.Drained: {},
-	}
-	for _, r := range allReasons() {
-		by := func(is bool, length time.Duration) mono.Time {
-			if is {
-				return due.Add(length)
-			}
-			return due
-		}
-		lim, f := testLimits(), testFacts()
-		limit(lim, r, due)
-		held := max(mono.Time(60*second).Sub(due)+2*lim.whole(r, lim.deadline(r, f))-3*lim.Tick, 0)
-		require.Equal(t, by(want[r].server, gap), fairDue(r, heard, paused(down)), "%v: server", r)
-		require.Equal(t, by(want[r].loop, gap), fairDue(r, heard, &Away{Loop: down}), "%v: loop", r)
-		require.Equal(t, by(want[r].hold, held), fairDue(r, heard, &Away{HeldSince: 60 * second}), "%v: hold", r)
-	}
-	ping := func(_ *Limits, f *Facts) { f.Missed = 1 }
-	require.Equal(t, due, fairDue(reap.HeartbeatTimeout, ping, &Away{Server: down, All: down, HeldSince: 1}), "a ping is no harm")
-	hard := func(lim *Limits, f *Facts) { lim.Output.Hard, f.Output = 99, 100 }
-	down = outagesOf(0, 65*second)
-	require.Zero(t, fairDue(reap.OverLimit, hard, &Away{Server: down, All: down, Loop: down, HeldSince: 1}), "the hard limit bounds memory")
-}
-
-// TestALoopThatIsAlwaysBusyKeepsNoDeadConnection bounds what the outages of a loop count: one more
-// limit.
-func TestALoopThatIsAlwaysBusyKeepsNoDeadConnection(t *testing.T) {
-	for _, r := range []Reason{reap.NoHandshake, reap.WriteStall, reap.OverLimit, reap.BelowMinRate} {
-		lim, f := testLimits(), testFacts()
-		limit(lim, r, 90*second)
-		d := lim.deadline(r, f)
-		for _, length := range []time.Duration{second, d.limit - second, d.limit, d.limit + second, 100 * d.limit} {
-			busy := Outages{lasting(d.since, d.since.Add(length), length)}
-			want := mono.Time(90 * second).Add(length)
-			if length > d.limit { // the loop was blocked when the deadline passed
-				want = d.since.Add(length + d.limit)
-			}
-			require.Equal(t, want, fairDue(r, nil, &Away{Loop: busy}), "%v, blocked for %v", r, length)
-		}
-		always := outagesOf(d.since, 90*second-2, 90*second-1, 200*second, 200*second+1, 900*second)
-		require.Equal(t, mono.Time(200*second).Add(d.limit), fairDue(r, nil, &Away{Loop: always}), "%v: once after the deadline", r)
-		server := Outages{lasting(60*second, 65*second, 5*second)}
-		long := outagesOf(60*second, 90*second, 91*second, 500*second)
-		require.Equal(t, mono.Time(95*second).Add(d.limit), fairDue(r, nil, paused(server).with(long)), "%v: one more than the server has", r)
-	}
 }
 
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
@@ -501,25 +368,6 @@ func TestAHeldVerdictIsReviewed(t *testing.T) {
 	lim.Grace = time.Hour
 	v = lim.Judge(f, paused(outagesOf(20*second+second/2, 80*second)), 85*second)
 	require.Equal(t, Verdict{Due: Never, Next: 86 * second, PutOff: true}, v, "after one limit: a byte may have ended the grace")
-}
-
-// TestTheGraceCountsFromWhatTheKernelKnows checks that a byte counts as newer than an outage only
-// if that is certain.
-func TestTheGraceCountsFromWhatTheKernelKnows(t *testing.T) {
-	lim := testLimits()
-	lim.Read, lim.Grace = 10*second, time.Hour
-	away := paused(outagesOf(20*second, 28*second))
-	f := &Facts{Opened: At(second), Heard: Span{27 * second, 29 * second}}
-	due := func() mono.Time { return lim.fair(reap.ReadIdle, lim.deadline(reap.ReadIdle, f), f, away, 29*second) }
-	require.Equal(t, mono.Time(39*second), due(), "it may have been heard in the outage")
-	f.Heard = Span{19 * second, 21 * second}
-	require.Equal(t, mono.Time(38*second), due())
-	lim.Read = 5 * second
-	require.Equal(t, mono.Time(36*second+5*second/8), due(), "as much time as the outage was long")
-	f.Heard, f.ArrivedAfter = Span{27 * second, 29 * second}, 28*second
-	require.Equal(t, mono.Time(34*second), due(), "heard after it")
-	f.ArrivedAfter--
-	require.Equal(t, mono.Time(36*second+5*second/8), due())
 }
 
 // TestLateIsCountedFromTheDeadlineAfterAnOutage has an outage of the loop.

@@ -1,7 +1,6 @@
 package verdict
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -77,32 +76,6 @@ func allReasons() (all []Reason) {
 	return all
 }
 
-// TestEachPairOfKinds combines two limits: the earlier deadline decides, also in a judgement after
-// both. At the same instant the smaller Reason decides.
-func TestEachPairOfKinds(t *testing.T) {
-	for _, a := range allReasons() {
-		for _, b := range allReasons() {
-			if a == b {
-				continue
-			}
-			t.Run(fmt.Sprintf("%v, %v", a, b), func(t *testing.T) {
-				const early, late = mono.Time(90 * second), mono.Time(95 * second)
-				lim := testLimits()
-				limit(lim, a, early)
-				limit(lim, b, late)
-				require.Equal(t, early, lim.Judge(testFacts(), neverAway, 80*second).Next)
-				for _, now := range []mono.Time{early, late - 1, late, 100 * second} {
-					v := lim.Judge(testFacts(), neverAway, now)
-					require.Equal(t, a, v.Reason, "judged at %v", now)
-					require.Equal(t, early, v.Due)
-				}
-				limit(lim, b, early)
-				require.Equal(t, min(a, b), lim.Judge(testFacts(), neverAway, late).Reason)
-			})
-		}
-	}
-}
-
 // TestHeartbeats is the case of gnet issue 383: 60 seconds of silence, three pings 30 seconds
 // apart, then the close.
 func TestHeartbeats(t *testing.T) {
@@ -176,12 +149,6 @@ func TestAHandshakeIsExcusedOnlyWhileTheServerIsLate(t *testing.T) {
 	}
 	f := &Facts{Opened: At(5 * second), Unread: true}
 	require.Equal(t, Verdict{Due: Never, Next: due}, lim.Judge(f, neverAway, due-1), "before the deadline nothing is put off")
-}
-
-func TestEachReasonThatMayEndAConnectionNeedsALimit(t *testing.T) {
-	const now = mono.Time(1000 * time.Hour)
-	v := testLimits().Judge(testFacts(), neverAway, now)
-	require.Equal(t, Verdict{Due: Never, Next: now.Add(time.Hour)}, v, "no limit is on")
 }
 
 // A life is a connection of a small model: a peer that sends at an interval, TCP, and sequences of
@@ -291,10 +258,6 @@ func TestSequencesOfOutages(t *testing.T) {
 		ran := at.Sub(heard) - l.outages.Within(heard, at)
 		kept = append(kept, float64(ran)/float64(l.timeout))
 	}
-	report(t, cut, lives, kept)
-}
-
-func report(t *testing.T, cut, lives int, kept []float64) {
 	slices.Sort(kept)
 	t.Logf("cut %d of %d; dead kept: p50 %.2f p90 %.2f p99 %.2f max %.2f timeouts", cut, lives,
 		kept[len(kept)/2], kept[len(kept)*9/10], kept[len(kept)*99/100], kept[len(kept)-1])

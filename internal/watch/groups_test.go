@@ -64,6 +64,16 @@ func (w *town) live(d time.Duration, lives ...bool) {
 	}
 }
 
+// setName gives the connections of group 0 a name instead of an address.
+func (w *town) setName(name string) {
+	w.path = nil
+	for id, group := range w.group {
+		if group == 0 {
+			w.Groups.SetName(uint32(id), name)
+		}
+	}
+}
+
 func (w *town) sample(name reap.Group) *sample {
 	i := slices.IndexFunc(w.Groups.list, func(one *sample) bool { return one.name == name })
 	return w.Groups.list[i]
@@ -201,10 +211,7 @@ func TestASampleIsOfAllConnections(t *testing.T) {
 func TestOneOfAGroupIsHeard(t *testing.T) {
 	w := newTown(t, 3000)
 	name := reap.Group{Name: "proxy"}
-	w.path = nil
-	for id := range w.conns {
-		w.Groups.SetName(uint32(id), name.Name)
-	}
+	w.setName(name.Name)
 	w.live(40*time.Second, true)
 	members := w.sample(name).members
 	spared := uint32(0)
@@ -244,38 +251,33 @@ func TestOneKindOfGroupsDisplacesNoOther(t *testing.T) {
 	require.Contains(t, w.held(), reap.Group{Name: "zone"})
 }
 
-// TestOneConnectionDoesNotEndAGroup has one with a far shorter timeout of its own.
-func TestOneConnectionDoesNotEndAGroup(t *testing.T) {
-	w := newTown(t, 48, 48)
-	require.NoError(t, w.SetLimits(95, w.conns[95], reap.ConnLimits{ReadTimeout: time.Second}))
-	w.live(60*time.Second, true, true)
-	w.live(31*time.Second, false, true)
-	require.Contains(t, w.held(), network0)
-}
-
-// TestGroupsFollowAShorterTimeout has steps of minutes before an Update.
-func TestGroupsFollowAShorterTimeout(t *testing.T) {
-	w := newTown(t, 48, 48)
-	require.NoError(t, w.update(func(cfg *testConfig) { cfg.ReadTimeout = 24 * time.Hour }))
-	w.live(60*time.Second, true, true)
-	require.NoError(t, w.update(func(cfg *testConfig) { cfg.ReadTimeout = 32 * time.Second }))
-	w.live(90*time.Second, true, true)
-	w.live(31*time.Second, false, true)
-	require.Contains(t, w.held(), network0)
-}
-
-// TestANameStaysWhenGroupsEnd ends all groups, as an Update does that sets no idle timeout.
-func TestANameStaysWhenGroupsEnd(t *testing.T) {
-	w := newTown(t, 48, 48)
-	w.path = nil
-	for id := range w.conns[:48] {
-		w.Groups.SetName(uint32(id), "proxy")
+// TestAGroupIsHeldAllTheSame silences a network or a name of which something was special.
+func TestAGroupIsHeldAllTheSame(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, w *town) reap.Group{
+		"one has a far shorter timeout of its own": func(t *testing.T, w *town) reap.Group {
+			require.NoError(t, w.SetLimits(95, w.conns[95], reap.ConnLimits{ReadTimeout: time.Second}))
+			return network0
+		},
+		"steps took minutes before an Update": func(t *testing.T, w *town) reap.Group {
+			require.NoError(t, w.update(func(cfg *testConfig) { cfg.ReadTimeout = 24 * time.Hour }))
+			w.live(60*time.Second, true, true)
+			require.NoError(t, w.update(func(cfg *testConfig) { cfg.ReadTimeout = 32 * time.Second }))
+			w.live(30*time.Second, true, true)
+			return network0
+		},
+		"all groups ended, as by an Update that sets no idle timeout": func(_ *testing.T, w *town) reap.Group {
+			w.setName("proxy")
+			w.live(60*time.Second, true, true)
+			w.Groups.end()
+			return reap.Group{Name: "proxy"}
+		},
+	} {
+		w := newTown(t, 48, 48)
+		group := prepare(t, w)
+		w.live(60*time.Second, true, true)
+		w.live(31*time.Second, false, true)
+		require.Contains(t, w.held(), group, name)
 	}
-	w.live(60*time.Second, true, true)
-	w.Groups.end()
-	w.live(60*time.Second, true, true)
-	w.live(31*time.Second, false, true)
-	require.Contains(t, w.held(), reap.Group{Name: "proxy"})
 }
 
 // TestAGroupEndsWithItsConnections closes the connections of a group that is held. A name that is
@@ -283,15 +285,7 @@ func TestANameStaysWhenGroupsEnd(t *testing.T) {
 func TestAGroupEndsWithItsConnections(t *testing.T) {
 	for _, closes := range []bool{true, false} {
 		w := newTown(t, 48, 48)
-		w.path = nil
-		name := func(name string) {
-			for id, group := range w.group {
-				if group == 0 {
-					w.Groups.SetName(uint32(id), name)
-				}
-			}
-		}
-		name("proxy")
+		w.setName("proxy")
 		w.live(60*time.Second, true, true)
 		w.live(20*time.Second, false, true)
 		require.Contains(t, w.held(), reap.Group{Name: "proxy"})
@@ -300,7 +294,7 @@ func TestAGroupEndsWithItsConnections(t *testing.T) {
 				w.Drop(uint32(id), c)
 			}
 		} else {
-			name("")
+			w.setName("")
 		}
 		w.live(5*time.Second, false, true)
 		require.Empty(t, w.held())

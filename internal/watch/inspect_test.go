@@ -31,47 +31,34 @@ func TestAnInspectionShowsWhatTheKernelKnows(t *testing.T) {
 		Received: 5, Sent: 6, Output: 4, State: "observed"}, got)
 }
 
-func TestARingCountsDistantDeadlines(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: time.Minute})
-	p.Schedule.wheel.Schedule(p.Clock.Tick(), 1)
-	p.Schedule.wheel.Schedule(100*time.Hour, 2)
-	p.Schedule.wheel.Schedule(30*24*time.Hour, 3)
-	ring := p.Ring(4)
-	require.Equal(t, []int{1, 0, 0, 0}, ring.Sectors)
-	require.Equal(t, 2, ring.Later)
-}
-
-// TestATurnOfARingDoesNotOverlapTheNext has deadlines that are exactly one turn away.
-func TestATurnOfARingDoesNotOverlapTheNext(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond})
-	turn := p.Ring(10).Turn
-	for id, due := range []time.Duration{turn - p.Clock.Tick(), turn, turn + p.Clock.Tick()} {
-		p.Schedule.wheel.Schedule(due, uint32(id))
+// TestATurnOfARing has rings with a sector per tick. A turn has room for the timeout, for jitter,
+// and for two ticks, because the clock and the wheel round up.
+func TestATurnOfARing(t *testing.T) {
+	const timeout, tick = 10 * time.Second, 100 * time.Millisecond
+	for _, tc := range []struct {
+		jitter        float64
+		turn          time.Duration
+		due           []time.Duration
+		sector, later int
+	}{
+		{0, timeout + 2*tick, []time.Duration{tick, 100 * time.Hour, 30 * 24 * time.Hour}, 1, 2},
+		{0, timeout + 2*tick, []time.Duration{timeout + tick, timeout + 2*tick, timeout + 3*tick}, 101, 2},
+		{0.5, timeout*3/2 + 2*tick, []time.Duration{timeout * 3 / 2}, 150, 0},
+	} {
+		p := newTestPort(t, testConfig{ReadTimeout: timeout, Tick: tick})
+		cfg := p.Settings().Config
+		cfg.Limits.Jitter = tc.jitter
+		p.Follow(p.Settings().next(cfg, overlay{}, 0))
+		for id, due := range tc.due {
+			p.Schedule.wheel.Schedule(due, uint32(id))
+		}
+		ring := p.Ring(1000)
+		require.Equal(t, tc.turn, ring.Turn)
+		want := make([]int, tc.turn/tick)
+		want[tc.sector] = 1
+		require.Equal(t, want, ring.Sectors, "%v", tc.due)
+		require.Equal(t, tc.later, ring.Later, "%v", tc.due)
+		require.Zero(t, ring.Now)
+		require.Len(t, p.Ring(4).Sectors, 4)
 	}
-	ring := p.Ring(10)
-	require.Zero(t, ring.Now)
-	require.Equal(t, turn, ring.Turn)
-	want := make([]int, len(ring.Sectors))
-	want[len(want)-1] = 1
-	require.Equal(t, want, ring.Sectors, "a deadline after a turn is not in the current sector")
-	require.Equal(t, 2, ring.Later)
-}
-
-// TestATurnOfARingHasRoomForRounding has a deadline that the clock and the wheel have rounded up.
-func TestATurnOfARingHasRoomForRounding(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond})
-	p.Schedule.wheel.Schedule(10*time.Second+p.Clock.Tick(), 1)
-	require.Zero(t, p.Ring(1000).Later)
-}
-
-func TestATurnOfARingHasRoomForJitter(t *testing.T) {
-	p := newTestPort(t, testConfig{ReadTimeout: 10 * time.Second, Tick: 100 * time.Millisecond})
-	cfg := p.Settings().Config
-	cfg.Limits.Jitter = 0.5
-	p.Follow(p.Settings().next(cfg, overlay{}, 0))
-	p.Schedule.wheel.Schedule(15*time.Second, 1)
-	ring := p.Ring(30)
-	require.GreaterOrEqual(t, ring.Turn, 15*time.Second)
-	require.Less(t, ring.Turn, 17*time.Second)
-	require.Zero(t, ring.Later, "a turn has room for the timeout of 10 s and a jitter of one half")
 }

@@ -3,9 +3,11 @@ package idle
 import (
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
@@ -24,4 +26,25 @@ func TestAChangeOfTheConfigurationIsLogged(t *testing.T) {
 	require.Equal(t, 1, strings.Count(out.String(), "\n"), out.String())
 	require.Contains(t, out.String(), `level=INFO msg="configuration changed"`)
 	require.Contains(t, out.String(), " idle.read-timeout=2h0m0s\n")
+}
+
+// TestConcurrentUpdatesAreAllKept changes two timeouts on goroutines of their own, many times.
+func TestConcurrentUpdatesAreAllKept(t *testing.T) {
+	const times = 500
+	r := middleware(t, &sink{}, Config{ReadTimeout: time.Minute, AllTimeout: time.Minute})
+	var changing sync.WaitGroup
+	for _, edit := range []func(*Config){
+		func(cfg *Config) { cfg.ReadTimeout += time.Second },
+		func(cfg *Config) { cfg.AllTimeout += time.Second },
+	} {
+		changing.Go(func() {
+			for range times {
+				assert.NoError(t, r.Update(edit))
+			}
+		})
+	}
+	changing.Wait()
+	require.Equal(t, time.Minute+times*time.Second, r.Config().ReadTimeout)
+	require.Equal(t, time.Minute+times*time.Second, r.Config().AllTimeout)
+	require.EqualValues(t, 2*times, r.Stats().Updates)
 }

@@ -192,7 +192,7 @@ func (s *totalSite) send(c *scriptedConn, n int) {
 }
 
 // has reports whether a connection is open.
-func (s *totalSite) has(c *scriptedConn) bool {
+func (s *handSite) has(c *scriptedConn) bool {
 	r, _ := s.registry.Load().find(c.EventLoop()).table.Find(key(c))
 	return r != nil
 }

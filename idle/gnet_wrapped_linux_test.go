@@ -25,17 +25,26 @@ import (
 const handshakeOf = 2 * limitOf
 
 // TestLivingTLSClientsAreNotCutOff checks the promise: living peers stay connected, silent peers
-// are closed with the reason. The handler ends the handshake, inside or outside of the layer.
+// are closed with the reason. The handler ends the handshake, inside or outside of the layer. Half
+// of the connections of a loop may have no layer, and the others may have TLS in TLS.
 func TestLivingTLSClientsAreNotCutOff(t *testing.T) {
 	t.Parallel()
-	forEachCase(t, wrappedCases, func(t *testing.T, w wrappedCase) {
-		cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf}
-		if w.isHidden() {
-			cfg.HandshakeTimeout = 0
-		}
-		s := newWrappedSite(t, w, cfg, nil)
-		requireSilentClosed(t, s, func() net.Conn { return s.dial(t) })
-	})
+	for _, plain := range []bool{false, true} {
+		forEachCase(t, append(wrappedCases, stackedCases...), func(t *testing.T, w wrappedCase) {
+			cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}
+			if w.isHidden() {
+				cfg.HandshakeTimeout, cfg.Goodbye = 0, nil
+			}
+			s, n := newWrappedSite(t, w, cfg, nil), 0
+			requireSilentClosed(t, s, func() net.Conn {
+				// The order is: living plain, silent wrapped, living wrapped, silent plain.
+				if n++; plain && n%4 < 2 {
+					return s.dialPlain(t)
+				}
+				return s.dial(t)
+			})
+		})
+	}
 }
 
 // requireSilentClosed has clients that keep sending and clients that are silent after their first
@@ -72,50 +81,6 @@ func requireSilentClosed(t testing.TB, s *wrappedSite, dial func() net.Conn) {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	}
 	require.EqualValues(t, n, s.reaper.Stats().Reaped.Total())
-}
-
-// TestWrappedAndPlainConnectionsOfOneLoop has a layer for half of the connections of a loop.
-func TestWrappedAndPlainConnectionsOfOneLoop(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, append(fewCases, wrappedCase{layerInside, []layerKind{asForeign}}), func(t *testing.T, w wrappedCase) {
-		cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf}
-		if w.isHidden() {
-			cfg.HandshakeTimeout = 0
-		} else {
-			cfg.Goodbye = sayReason
-		}
-		s := newWrappedSite(t, w, cfg, nil)
-		n := 0
-		// The order is: living plain, silent wrapped, living wrapped, silent plain.
-		requireSilentClosed(t, s, func() net.Conn {
-			if n++; n%4 == 2 || n%4 == 3 {
-				return s.dial(t)
-			}
-			return s.dialPlain(t)
-		})
-	})
-}
-
-// TestStackedLayers has TLS in TLS. The Reaper is outside of both layers, inside of both, or
-// between them.
-func TestStackedLayers(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{
-		{layerOutside, []layerKind{asNetConn, asUnwrap}}, {layerOutside, []layerKind{asForeign, asNetConn}},
-		{layerInside, []layerKind{asUnwrap, asNetConn}},
-		{layerBetween, []layerKind{asForeign, asNetConn}},
-	}
-	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}, nil)
-		silent := s.dial(t)
-		s.requireReady(t, silent)
-		living := s.dial(t)
-		s.requireReady(t, living)
-		requireAlive(t, living, handshakeOf+limitOf)
-		requireLastWords(t, silent, "bye: read idle")
-		s.requireEnd(t, silent, reap.ReadIdle)
-		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
-	})
 }
 
 // TestARecordInPieces sends one TLS record over two timeouts. The handler gets no byte of it before
@@ -174,8 +139,7 @@ func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 		})
 		c := s.dial(t)
 		send(t, c, "partial")
-		began := time.Now()
-		require.Less(t, awaitClose(t, c).Sub(began), limitOf+room)
+		awaitClose(t, c)
 		s.requireEnd(t, c, reap.ReadIdle)
 	})
 }

@@ -67,11 +67,20 @@ func TestConnFindsTheConnectionInsideWrappers(t *testing.T) {
 }
 
 // TestAForeignConnectionIsLoggedOnce asks for such connections for a minute. Other warnings repeat
-// each second.
+// each second. A connection that is closed is not foreign.
 func TestAForeignConnectionIsLoggedOnce(t *testing.T) {
 	var log syncbuf.Buffer
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	conns := s.open(3)
+	conns := s.open(4)
+	closed := conns[3]
+	s.OnClose(closed, nil)
+	for _, c := range []gnet.Conn{closed, &shellConn{closed, closed}, boxedConn{Conn: closed}} {
+		_, watched := s.Reaper.Conn(c)
+		require.False(t, watched)
+	}
+	flushLog(s.Reaper)
+	require.Empty(t, log.String())
+	conns = conns[:3]
 	for range 60 {
 		for _, c := range conns {
 			conn, watched := s.Reaper.Conn(struct{ gnet.Conn }{c})

@@ -3,7 +3,6 @@ package idle
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
-	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -323,55 +321,6 @@ func TestARefusedTLSClient(t *testing.T) {
 		require.Len(t, s.guests, 1)
 		require.Empty(t, s.reasons())
 		require.Equal(t, 1, s.reaper.Connections())
-	})
-}
-
-// TestAHandleShowsTheOuterConnection has a handler inside a layer. It takes the handle of its
-// connection. From then on Goodbye gets the connection of the layer.
-func TestAHandleShowsTheOuterConnection(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{{layerInside, []layerKind{asUnwrap, asNetConn}}}
-	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayReason}, func(s *wrappedSite, _ *Config) {
-			s.traffic = func(c gnet.Conn) gnet.Action {
-				_, _ = c.Discard(-1)
-				_, ok := s.reaper.Conn(c)
-				assert.True(t, ok, "the connection is not watched")
-				return gnet.None
-			}
-		})
-		c := s.dial(t)
-		send(t, c, "x")
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
-		got, err := io.ReadAll(c)
-		assert.NoError(t, err)
-		assert.Equal(t, "bye: max age", string(got))
-		s.requireEnd(t, c, reap.MaxAge)
-	})
-}
-
-// TestNoWarningAboutClosedConnections calls Reaper.Conn for connections that are no longer watched.
-func TestNoWarningAboutClosedConnections(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{{layerOutside, []layerKind{asUnwrap}}, {layerInside, []layerKind{asNetConn}}}
-	forEachCase(t, cases, func(t *testing.T, w wrappedCase) {
-		var log syncbuf.Buffer
-		cfg := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-		s := newWrappedSite(t, w, cfg, func(s *wrappedSite, _ *Config) {
-			s.closed = func(c gnet.Conn, _ error) gnet.Action {
-				_, ok := s.reaper.Conn(c)
-				assert.False(t, ok, "Conn has found a connection that is closed")
-				return gnet.None
-			}
-		})
-		wrapped, plain := s.dial(t), s.dialPlain(t)
-		s.requireReady(t, wrapped)
-		require.NoError(t, exchangeMessage(plain))
-		require.NoError(t, wrapped.Close())
-		require.NoError(t, plain.Close())
-		eventually(t, "both connections are closed", func() bool { return len(s.reasons()) == 2 })
-		flushLog(s.reaper)
-		require.NotContains(t, log.String(), "NetConn")
 	})
 }
 

@@ -121,49 +121,34 @@ func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
 
 func TestAHandlerMayCloseOthers(t *testing.T) {
 	var others []*scriptedConn
-	var r *Reaper
-	e := newEcho()
+	e, s := newEcho(), (*handSite)(nil)
 	e.traffic = func(c gnet.Conn) gnet.Action {
 		c.(*scriptedConn).buffered = 0
 		for _, o := range others {
-			r.OnClose(o, nil)
+			s.OnClose(o, nil)
 		}
 		return gnet.None
 	}
-	r = middleware(t, e, Config{ReadTimeout: time.Hour})
-	el := newScriptedLoop()
+	s = newHandSite(t, e, Config{ReadTimeout: time.Hour})
 	// The few descriptors share a small piece of the table, so that records move up when others are
 	// removed.
 	for start := range 64 {
-		others = nil
 		var conns []*scriptedConn
 		for i := range 6 {
-			c := newScriptedConn(el, start+i*97)
-			r.OnOpen(c)
-			conns = append(conns, c)
+			conns = append(conns, newScriptedConn(s.el, start+i*97))
+			s.OnOpen(conns[i])
 		}
-		for i, c := range conns {
-			if i%2 == 0 {
-				others = append(others, c)
-			}
-		}
-		l := r.registry.Load().find(el)
-		speaker := conns[5]
-		record, _ := l.table.Find(key(speaker))
-		record.Heard = 1 << 20 // any stamp but the current one
-		reads := l.Counters.Reads
-		speaker.buffered = 4
-		r.OnTraffic(speaker)
-		record, _ = l.table.Find(key(speaker))
+		others = []*scriptedConn{conns[0], conns[2], conns[4]}
+		s.pass(t, s.watch.Clock.Tick()) // all records have an older stamp
+		s.receive(conns[5])
+		_, record, _, _ := s.watched(conns[5])
 		require.NotNil(t, record)
-		require.Equal(t, r.watch.Clock.Stamp().Short(), record.Heard, "the read stamps the record at its new place")
-		require.Equal(t, reads+1, l.Counters.Reads)
-		for i, c := range conns {
-			if i%2 == 1 {
-				r.OnClose(c, nil)
-			}
+		require.Equal(t, s.watch.Clock.Stamp().Short(), record.Heard, "the read stamps the record at its new place")
+		require.EqualValues(t, start+1, s.Stats().Reads)
+		for _, c := range []*scriptedConn{conns[1], conns[3], conns[5]} {
+			s.OnClose(c, nil)
 		}
-		require.Zero(t, l.Open)
+		require.Zero(t, s.registry.Load().loops[0].Open)
 	}
 }
 

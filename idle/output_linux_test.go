@@ -192,17 +192,13 @@ func TestSlowPeer(t *testing.T) {
 		})
 		silent, done, fast, slow := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
 		_ = silent // no message is open
-		send := func(c net.Conn, b []byte) {
-			_, err := c.Write(b)
-			require.NoError(t, err)
+		for _, c := range []net.Conn{done, fast, slow} {
+			send(t, c, "begin")
 		}
-		send(done, []byte("begin"))
-		send(fast, []byte("begin"))
-		send(slow, []byte("begin"))
 		began := time.Now()
 		sendEvery(t, slow, limitOf/20) // 50 bytes a second
 		time.Sleep(limitOf / 4)
-		send(done, []byte("end"))
+		send(t, done, "end")
 		over := make(chan struct{})
 		var sending sync.WaitGroup
 		sending.Go(func() {

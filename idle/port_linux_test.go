@@ -113,24 +113,29 @@ func TestGoodbyeOrReset(t *testing.T) {
 
 func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 	t.Parallel()
-	options := make(chan [5]int, 1)
-	s := newSite(t, Config{TCPKeepAlive: 40 * time.Second, ReadTimeout: time.Minute}, func(s *site) {
-		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-			var got [5]int
-			for i, o := range []struct{ level, name int }{
-				{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
-				{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
-			} {
-				got[i], _ = unix.GetsockoptInt(c.Fd(), o.level, o.name)
-			}
-			options <- got
-			return nil, gnet.None
-		}
+	conns := make(chan gnet.Conn, 1)
+	s := newSite(t, Config{TCPKeepAlive: 40 * time.Second, ReadTimeout: time.Hour}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
 	})
 	dial(t, s.addr)
-	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, <-options)
-	_, err := Middleware(newEcho(), Config{TCPKeepAlive: time.Second})
-	require.ErrorContains(t, err, "Config.TCPKeepAlive is 1s")
+	fd := (<-conns).Fd()
+	options := func() (got [5]int) {
+		for i, o := range []struct{ level, name int }{
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+		} {
+			got[i], _ = unix.GetsockoptInt(fd, o.level, o.name)
+		}
+		return got
+	}
+	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, options())
+	for _, d := range []time.Duration{32 * time.Second, 64 * time.Second, 0} {
+		require.NoError(t, s.reaper.Update(func(cfg *Config) { cfg.TCPKeepAlive = d }))
+		eventually(t, "an update has set the options", func() bool {
+			got := options()
+			return (got[0] == 1) == (d > 0) && got[4] == int(d.Milliseconds())
+		})
+	}
 }
 
 const lossyTimeout = time.Second

@@ -48,3 +48,21 @@ func TestConcurrentUpdatesAreAllKept(t *testing.T) {
 	require.Equal(t, time.Minute+times*time.Second, r.Config().AllTimeout)
 	require.EqualValues(t, 2*times, r.Stats().Updates)
 }
+
+// TestALoweredLimitCountsNoLateness lowers limits below the silence of connections. Their deadlines
+// have then passed long ago, but the Reaper could not know them.
+func TestALoweredLimitCountsNoLateness(t *testing.T) {
+	for name, change := range map[string]func(*Reaper) error{
+		"update": func(r *Reaper) error { return r.Update(to(Config{ReadTimeout: time.Second})) },
+		"age":    func(r *Reaper) error { return r.Update(to(Config{ReadTimeout: time.Minute, MaxAge: time.Second})) },
+		"scale":  func(r *Reaper) error { return r.ScaleTimeouts(1, time.Second) },
+	} {
+		s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Minute, OutageGrace: -1})
+		s.open(1)
+		s.pass(t, 10*time.Second)
+		require.NoError(t, change(s.Reaper))
+		s.pass(t, 3*s.watch.Clock.Tick())
+		require.EqualValues(t, 1, s.Stats().Lateness.Count, name)
+		require.LessOrEqual(t, s.Stats().Lateness.Max, 3*s.watch.Clock.Tick(), name)
+	}
+}

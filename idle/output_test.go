@@ -349,8 +349,8 @@ func TestUpdateChangesTheTotal(t *testing.T) {
 	require.Equal(t, 800, s.Stats().PendingOutput)
 }
 
-// TestAShutdownComesFirst asks for it in OnTraffic, after output above a limit, or in the OnClose of
-// another connection, which is closed for the total.
+// TestAShutdownComesFirst asks for it in OnTraffic, with output above a limit, or in the OnClose
+// of another connection, which is closed for the total.
 func TestAShutdownComesFirst(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		s := newTotalSite(t, Config{OutputLimit: OutputLimit{Hard: 1200}})

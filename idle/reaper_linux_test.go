@@ -219,7 +219,7 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 }
 
 // TestAPeerThatVanishesIsReaped has peers that end without a FIN: the socket is closed as by a
-// machine that loses power, or the network between the two ends is deleted. Neither end is notified.
+// machine that loses power, or the network is deleted. Neither end is notified.
 func TestAPeerThatVanishesIsReaped(t *testing.T) {
 	t.Parallel()
 	for name, vanish := range map[string]func(t testing.TB, wire *faultynet.Cable, c net.Conn){

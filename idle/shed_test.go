@@ -32,7 +32,8 @@ func TestOnlyTheExcessIsShed(t *testing.T) {
 // exempt, and then opens more.
 func TestTheLongestIdleAreShedFirst(t *testing.T) {
 	const news, tick = 30, 100 * time.Millisecond
-	s := newHandSite(t, &reader{}, Config{MaxConnections: 64, ShedProtect: time.Second, Tick: tick}) // sheds from 60 on
+	// Shedding begins at 60.
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 64, ShedProtect: time.Second, Tick: tick})
 	special := s.open(4)
 	handle(s.Reaper, special[0]).Hold()
 	handle(s.Reaper, special[1]).Exempt(true)

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"math"
+	"net"
 	"testing"
 	"time"
 
@@ -16,189 +17,219 @@ import (
 // maxHorizon is the longest time in which a connection is not judged, in ticks.
 const maxHorizon = 1 << 15
 
-// A watched is a connection of a scripted loop, and the Reaper that watches it. Tests of the facts
-// of one connection use it.
-type watched struct {
-	c *scriptedConn
-	r *Reaper
-	l *loop
+// facts returns what a verdict about a connection would be based on now.
+func (s *handSite) facts(c gnet.Conn) verdict.Facts {
+	l, _, id, st := s.watched(c)
+	return l.Facts(id, st, s.at)
 }
 
-// newWatched opens a connection through a Reaper with the given Config. No deadline is near.
-func newWatched(t *testing.T, cfg Config) watched {
-	t.Helper()
-	e := newEcho()
-	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None }
-	r := middleware(t, e, cfg)
-	c := newScriptedConn(newScriptedLoop(), 1)
-	r.OnOpen(c)
-	t.Cleanup(func() { r.OnClose(c, nil) })
-	return watched{c, r, r.registry.Load().find(c.el)}
+func TestHeldConnectionsAreNotIdle(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, MaxAge: time.Minute, OutageGrace: -1})
+	conn := handle(s.Reaper, s.open(1)[0])
+	for range 300 { // more than a state has room for
+		conn.Hold()
+	}
+	s.pass(t, 4*time.Second)
+	for range 301 { // one too many
+		conn.Release()
+	}
+	s.pass(t, 900*time.Millisecond)
+	require.Zero(t, s.Stats().Closed)
+	s.pass(t, 200*time.Millisecond)
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.ReadIdle])
 }
 
-func (w watched) state() *conn {
-	_, id := w.l.table.Find(key(w.c))
-	return w.l.At(id)
+func TestExemptConnectionsAreNotJudged(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, MaxAge: 2 * time.Second, OutageGrace: -1})
+	conn := handle(s.Reaper, s.open(1)[0])
+	conn.Exempt(true)
+	s.pass(t, 4*time.Second)
+	require.Zero(t, s.Stats().Closed)
+	conn.Exempt(false)
+	s.pass(t, 2*s.watch.Clock.Tick())
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.MaxAge])
 }
 
-func (w watched) facts() verdict.Facts {
-	_, id := w.l.table.Find(key(w.c))
-	return w.l.Facts(id, w.state(), w.l.clock.Elapsed())
+// TestTimeoutsOfOneConnection has four connections. Three of them change their timeout.
+func TestTimeoutsOfOneConnection(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: 2 * time.Second, OutageGrace: -1})
+	var errs []bool
+	conns := s.open(4)
+	for n, own := range []Timeouts{{Read: time.Second}, {Read: -1}, {Read: 20 * time.Second}, {}} {
+		errs = append(errs, handle(s.Reaper, conns[n]).SetTimeouts(own) != nil)
+	}
+	require.Equal(t, []bool{false, true, false, false}, errs)
+	for n, limit := range []mono.Time{mono.Time(time.Second), mono.Time(2 * time.Second), mono.Time(20 * time.Second)} {
+		s.pass(t, limit.Sub(s.at)-s.watch.Clock.Tick())
+		require.EqualValues(t, n, s.Stats().Closed, "never early")
+		s.pass(t, 3*s.watch.Clock.Tick())
+		require.EqualValues(t, n+1, s.Stats().Closed)
+		require.Nil(t, handle(s.Reaper, conns[n]).state())
+	}
+	s.pass(t, time.Hour)
+	require.Equal(t, 1, s.Connections(), "a connection without timeouts stays open")
 }
 
-// due returns the time at which the wheel judges the connection.
-func (w watched) due(t *testing.T) time.Duration {
-	t.Helper()
-	require.Equal(t, 1, w.l.Schedule.Len())
-	return time.Duration(w.l.Schedule.NextDue())
+func TestUpdateReachesLiveConnections(t *testing.T) {
+	const n = 500
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, OutageGrace: -1})
+	update := func(timeout, tick time.Duration) error {
+		return s.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Tick = timeout, tick })
+	}
+	tick := s.watch.Clock.Tick()
+	require.ErrorContains(t, update(-1, tick), "Config.ReadTimeout is -1ns")
+	require.ErrorContains(t, update(time.Minute, time.Second), "until the next start")
+	require.Equal(t, time.Hour, s.Config().ReadTimeout, "an error changes nothing")
+	s.open(n)
+	s.pass(t, 3*time.Second)
+	require.NoError(t, update(2*time.Second, tick))
+	s.pass(t, 2*tick)
+	require.EqualValues(t, n, s.Stats().Reaped[reap.ReadIdle])
+	require.NoError(t, update(20*time.Second, tick))
+	s.open(1)
+	s.pass(t, 4*time.Second)
+	require.Equal(t, 1, s.Connections(), "a longer timeout applies to new connections at once")
+	require.NoError(t, update(time.Second, tick))
+	s.pass(t, 2*tick)
+	require.Zero(t, s.Connections())
 }
 
-// follow makes the loop take over the current settings.
-func (w watched) follow() {
-	w.l.follow()
-	w.l.AdaptSome(int(w.l.Len()))
-}
-
-func TestTheReasonIsOfTheReapedConnection(t *testing.T) {
-	e := newEcho()
-	r := middleware(t, e, quickConfig)
+func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
+	r := middleware(t, newEcho(), Config{ReadTimeout: time.Minute, MinRate: MinRate{BytesPerSecond: 1}})
 	el := newScriptedLoop()
-	reaped, other := newScriptedConn(el, 1), newScriptedConn(el, 2)
-	r.OnOpen(reaped)
-	r.OnOpen(other)
-	l := r.registry.Load().find(el)
-	_, id := l.table.Find(key(reaped))
-	l.closing = closing{l.At(id), &ReapError{Reason: reap.ReadIdle}}
-	r.OnClose(other, nil) // a handler may close another connection meanwhile
-	r.OnClose(reaped, nil)
-	l.closing = closing{}
-	require.NoError(t, e.reasons()[0])
-	require.ErrorIs(t, e.reasons()[1], reap.ReadIdle)
+	useAll := func(conn Conn) {
+		conn.Ready()
+		conn.Hold()
+		conn.Release()
+		conn.Touch()
+		conn.Exempt(true)
+		conn.Alive()
+		conn.BeginMessage()
+		conn.EndMessage()
+		conn.SetRemote(&net.TCPAddr{})
+	}
+	for _, loopKnown := range []bool{false, true} {
+		c := newScriptedConn(el, 1)
+		conn, ok := r.Conn(c)
+		require.False(t, ok, "%v", loopKnown)
+		useAll(conn)
+		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
+		r.OnOpen(c)
+		conn, ok = r.Conn(&shellConn{c, c})
+		require.True(t, ok)
+		useAll(conn)
+		require.NoError(t, conn.SetTimeouts(Timeouts{Read: time.Second}))
+		require.NotZero(t, conn.ID())
+		r.OnClose(c, nil)
+
+		next := newScriptedConn(el, 1) // reuses the descriptor and the state
+		r.OnOpen(next)
+		l := r.registry.Load().find(el)
+		_, id := l.table.Find(key(next))
+		before := *l.At(id)
+		useAll(conn)
+		require.Equal(t, before, *l.At(id), "the handle does not reach the next connection")
+		require.Empty(t, l.Remotes)
+		require.Empty(t, l.layers)
+		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
+		require.Zero(t, conn.ID())
+		r.OnClose(next, nil)
+	}
 }
 
-func TestSetTimeoutsMovesTheDeadlineBothWays(t *testing.T) {
-	w := newWatched(t, Config{ReadTimeout: time.Hour})
-	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: time.Minute}))
-	require.Less(t, w.due(t), 2*time.Minute)
-	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 20 * time.Hour}))
-	require.Equal(t, 20*time.Hour, w.l.LimitsOf(w.state()).Read)
+// TestLimitsOfOneConnection gives the first connection each limit, and the other one none of them.
+func TestLimitsOfOneConnection(t *testing.T) {
+	for want, limits := range map[Reason]ConnLimits{
+		reap.ReadIdle:     {ReadTimeout: time.Second},
+		reap.NoHandshake:  {HandshakeTimeout: time.Second},
+		reap.BelowMinRate: {MinRate: MinRate{BytesPerSecond: 1000, Window: time.Second, Always: true}},
+		reap.MaxAge:       {MaxAge: time.Second},
+		reap.WriteStall:   {WriteStallTimeout: time.Second},
+	} {
+		s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, OutageGrace: -1, Reset: []Reason{}})
+		s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour, Queued: 1}
+		conns := s.open(2)
+		require.NoError(t, handle(s.Reaper, conns[0]).SetLimits(limits))
+		other := handle(s.Reaper, conns[1])
+		require.ErrorContains(t, other.SetLimits(ConnLimits{MinRate: MinRate{Window: 1}}), "idle: MinRate.BytesPerSecond of a connection is 0")
+		s.pass(t, 5*time.Second)
+		require.EqualValues(t, 1, s.Stats().Reaped[want], want.Error())
+		require.Equal(t, 1, s.Connections())
+	}
 }
 
 func TestUpdateChangesTheTimeoutsThatSetTimeoutsLeaves(t *testing.T) {
-	w := newWatched(t, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour})
-	require.NoError(t, handle(w.r, w.c).SetTimeouts(Timeouts{Read: 2 * time.Hour}))
-	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 3 * time.Hour, MaxAge: time.Minute})))
-	w.follow()
-	lim := w.l.LimitsOf(w.state())
-	require.Equal(t, 2*time.Hour, lim.Read)
-	require.Equal(t, time.Minute, lim.Age)
-	require.Less(t, w.due(t), 2*time.Minute)
-	require.NoError(t, w.r.Update(to(Config{ReadTimeout: 25 * time.Hour})))
-	require.Equal(t, maxHorizon*w.r.watch.Clock.Tick(), w.r.watch.Settings().Horizon)
-	require.Equal(t, 2*maxHorizon*w.r.watch.Clock.Tick(), w.l.clock.Memory())
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, MaxAge: 24 * time.Hour, OutageGrace: -1})
+	conn := handle(s.Reaper, s.open(1)[0])
+	require.NoError(t, conn.SetTimeouts(Timeouts{Read: 2 * time.Hour}))
+	require.NoError(t, s.Update(to(Config{ReadTimeout: time.Minute, MaxAge: time.Hour})))
+	s.pass(t, 50*time.Minute)
+	require.Equal(t, 1, s.Connections())
+	s.pass(t, 20*time.Minute)
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.MaxAge])
+	require.NoError(t, s.Update(to(Config{ReadTimeout: 25 * time.Hour})))
+	require.Equal(t, maxHorizon*s.watch.Clock.Tick(), s.watch.Settings().Horizon)
+	require.Equal(t, 2*maxHorizon*s.watch.Clock.Tick(), s.watch.Clock.Memory())
 }
 
 func TestTouchBeginsAllIdleTimeoutsAnew(t *testing.T) {
-	w := newWatched(t, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour, Tick: 5 * time.Millisecond})
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, WriteTimeout: time.Hour})
+	c := s.open(1)[0]
+	conn := handle(s.Reaper, c)
 	for _, touch := range []func(){
-		func() { handle(w.r, w.c).Touch() },
-		func() { handle(w.r, w.c).Exempt(true); handle(w.r, w.c).Exempt(false) },
-		func() { handle(w.r, w.c).Hold(); handle(w.r, w.c).Release() },
+		conn.Touch,
+		func() { conn.Exempt(true); conn.Exempt(false) },
+		func() { conn.Hold(); conn.Release() },
 	} {
-		before, stamp := w.facts(), w.l.clock.Stamp()
-		eventually(t, "three ticks have passed", func() bool { return w.l.clock.Stamp() > stamp+3 })
+		before := s.facts(c)
+		s.pass(t, time.Second)
 		touch()
-		after := w.facts()
-		require.Greater(t, after.Heard.To, before.Heard.To)
-		require.Greater(t, after.Wrote.To, before.Wrote.To)
+		require.Greater(t, s.facts(c).Heard.To, before.Heard.To)
+		require.Greater(t, s.facts(c).Wrote.To, before.Wrote.To)
 	}
-	stamp, before := w.l.clock.Stamp(), *w.state()
-	eventually(t, "three ticks have passed", func() bool { return w.l.clock.Stamp() > stamp+3 })
-	handle(w.r, w.c).Exempt(false)
-	handle(w.r, w.c).Release()
-	require.Equal(t, before, *w.state(), "a second call does nothing")
+	before := *conn.state()
+	s.pass(t, time.Second)
+	conn.Exempt(false)
+	conn.Release()
+	require.Equal(t, before, *conn.state(), "a second call does nothing")
 }
 
 func TestPongsDoNotExtendTheGrace(t *testing.T) {
 	h := pinging()
 	h.IsPong = func(gnet.Conn) bool { return true }
-	w := newWatched(t, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
-	s := w.state()
-	s.Leave(w.l.clock, mono.Time(77*w.l.clock.Tick()))
-	goodbye := w.facts().LastPing
-	handle(w.r, w.c).Alive()
-	w.c.buffered = 4
-	w.r.OnTraffic(w.c)
-	f := w.facts()
+	s := newHandSite(t, &reader{}, Config{Heartbeat: h, MaxAge: time.Hour, MaxAgeGrace: time.Hour})
+	c := s.open(1)[0]
+	l, _, _, st := s.watched(c)
+	st.Leave(l.clock, s.at.Add(77*l.clock.Tick()))
+	s.pass(t, 100*l.clock.Tick())
+	goodbye := s.facts(c).LastPing
+	handle(s.Reaper, c).Alive()
+	s.receive(c)
+	f := s.facts(c)
 	require.Equal(t, goodbye, f.LastPing)
-	v := w.l.LimitsOf(s).Judge(&f, &verdict.Away{}, f.Opened.To.Add(time.Hour/2))
+	v := l.LimitsOf(st).Judge(&f, &verdict.Away{}, f.Opened.To.Add(time.Hour/2))
 	require.Equal(t, verdict.Wait, v.Act, "a connection in its grace gets no ping: %+v", v)
 }
 
 func TestTheNextMessageStartsANewWindow(t *testing.T) {
-	w := newWatched(t, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
-	began := w.facts().RatedSince
+	s := newHandSite(t, &reader{}, Config{MinRate: MinRate{BytesPerSecond: 1, Grace: time.Minute, Always: true}})
+	c := s.open(1)[0]
+	began := s.facts(c).RatedSince
 	require.NotZero(t, began, "a message is always open")
-	stamp := w.l.clock.Stamp()
-	eventually(t, "three ticks have passed", func() bool { return w.l.clock.Stamp() > stamp+3 })
-	handle(w.r, w.c).BeginMessage()
-	require.Equal(t, began, w.facts().RatedSince, "a message is open")
-	handle(w.r, w.c).EndMessage()
-	require.Greater(t, w.facts().RatedSince, began)
-}
-
-func TestASlowOnOpenDoesNotCountAgainstTheHandshake(t *testing.T) {
-	e := newEcho()
-	r := middleware(t, e, Config{HandshakeTimeout: time.Hour, Tick: 5 * time.Millisecond})
-	other := newScriptedConn(newScriptedLoop(), 1)
-	r.OnOpen(other) // starts the driver
-	var l *loop
-	e.open = func(gnet.Conn) ([]byte, gnet.Action) {
-		now := r.watch.Clock.Stamp()
-		eventually(t, "ten ticks have passed", func() bool { return r.watch.Clock.Stamp() > now+10 })
-		return nil, gnet.None
-	}
-	c := newScriptedConn(other.el, 2)
-	r.OnOpen(c)
-	l = r.registry.Load().find(c.el)
-	_, id := l.table.Find(key(c))
-	f := l.Facts(id, l.At(id), l.clock.Elapsed())
-	require.Less(t, r.watch.Clock.Elapsed().Sub(f.Opened.To), 25*time.Millisecond+room)
-	require.Greater(t, f.Opened.To, mono.Time(50*time.Millisecond))
-	r.OnClose(c, nil)
-	r.OnClose(other, nil)
+	s.pass(t, time.Second)
+	handle(s.Reaper, c).BeginMessage()
+	require.Equal(t, began, s.facts(c).RatedSince, "a message is open")
+	handle(s.Reaper, c).EndMessage()
+	require.Greater(t, s.facts(c).RatedSince, began)
 }
 
 // TestALateDriverClosesNothingEarly opens a connection while the clock does not move. This happens
 // when the process is stopped or its processors are busy.
 func TestALateDriverClosesNothingEarly(t *testing.T) {
-	r := middleware(t, newEcho(), Config{FirstByteTimeout: time.Hour, Tick: time.Millisecond})
-	el := newScriptedLoop()
-	first, c := newScriptedConn(el, 1), newScriptedConn(el, 2)
-	r.OnOpen(first)
-	r.mu.Lock() // the driver cannot move the clock
-	time.Sleep(50 * time.Millisecond)
-	opened := r.watch.Clock.Elapsed()
-	r.OnOpen(c)
-	r.mu.Unlock()
-	w := watched{c, r, r.registry.Load().find(el)}
-	f := w.facts()
-	require.GreaterOrEqual(t, f.Opened.To, opened)
-	r.OnClose(c, nil)
-	r.OnClose(first, nil)
-}
-
-func TestUpdateForgetsTheStateOfLimitsThatAreOff(t *testing.T) {
-	h := pinging()
-	w := newWatched(t, Config{Heartbeat: h})
-	before := w.facts()
-	w.state().Ping(w.l.clock, &before, w.l.clock.Elapsed().Add(time.Minute)) // after any read
-	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour, Heartbeat: h})))
-	w.follow()
-	require.Equal(t, 1, w.facts().Missed)
-	require.NoError(t, w.r.Update(to(Config{ReadTimeout: time.Hour})))
-	w.follow()
-	require.Zero(t, w.facts().Missed)
+	s := newHandSite(t, &reader{}, Config{FirstByteTimeout: time.Hour, Tick: time.Millisecond})
+	s.open(1)
+	s.at = s.at.Add(50 * time.Millisecond)
+	require.GreaterOrEqual(t, s.facts(s.open(1)[0]).Opened.To, s.at)
 }
 
 func TestBeginMessageDoesNotRestartAWindow(t *testing.T) {

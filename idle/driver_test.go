@@ -64,21 +64,18 @@ func TestADriverWithoutConnectionsHasNoLag(t *testing.T) {
 
 func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	var out syncbuf.Buffer
-	hand := &handClock{at: mono.Time(time.Second)}
-	own := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))}
-	cfg, err := own.check(0, nil)
-	require.NoError(t, err)
-	r := newReaper(&sink{}, cfg, hand.elapsed, realKernel)
+	s := newHandSite(t, &sink{}, Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	s.at = mono.Time(time.Second)
 	for range 5 {
-		r.watch.Warn(&r.warnings.closing, "closing a connection", "reason", reap.ReadIdle)
-		r.watch.Warn(&r.warnings.keepalive, "setting keepalive")
+		s.watch.Warn(&s.warnings.closing, "closing a connection", "reason", reap.ReadIdle)
+		s.watch.Warn(&s.warnings.keepalive, "setting keepalive")
 	}
-	flushLog(r)
+	flushLog(s.Reaper)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="closing a connection" reason="read idle"`), "%s", &out)
 	require.Equal(t, 1, strings.Count(out.String(), `level=WARN msg="setting keepalive"`))
-	hand.at = hand.at.Add(2 * time.Second)
-	r.watch.Warn(&r.warnings.closing, "closing a connection")
-	flushLog(r)
+	s.at = s.at.Add(2 * time.Second)
+	s.watch.Warn(&s.warnings.closing, "closing a connection")
+	flushLog(s.Reaper)
 	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
 }
 

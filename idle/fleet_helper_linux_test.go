@@ -197,22 +197,6 @@ func (s *site) reason(t testing.TB, n int) error {
 	return s.reasons()[n]
 }
 
-// update replaces the Config, and waits until it applies to all connections.
-func (s *site) update(t testing.TB, cfg Config) {
-	t.Helper()
-	cfg.OnIdle = s.reaper.Config().OnIdle
-	require.NoError(t, s.reaper.Update(to(cfg)))
-	version := s.reaper.watch.Settings().Version
-	eventually(t, "the new Config applies to all connections", func() bool {
-		for _, l := range s.reaper.registry.Load().loops {
-			if l.task.version.Load() != version {
-				return false
-			}
-		}
-		return true
-	})
-}
-
 // requireReaped waits until a connection is closed. It checks the time and the reason, and that no
 // other connection was closed.
 func (s *site) requireReaped(t testing.TB, since time.Time, limit time.Duration, want error) *ReapError {

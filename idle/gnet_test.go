@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
@@ -61,27 +60,27 @@ func TestConnFindsTheConnectionInsideWrappers(t *testing.T) {
 		{"each other inside", mutual, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			done := make(chan bool, 1)
-			go func() {
-				_, found := r.Conn(test.conn)
-				done <- found
-			}()
-			select {
-			case found := <-done:
-				assert.Equal(t, test.found, found)
-			case <-time.After(10 * time.Second):
-				t.Fatal("Conn does not return")
-			}
+			_, found := r.Conn(test.conn)
+			require.Equal(t, test.found, found)
 		})
 	}
 }
 
 // TestAForeignConnectionIsLoggedOnce asks for such connections for a minute. Other warnings repeat
-// each second.
+// each second. A connection that is closed is not foreign.
 func TestAForeignConnectionIsLoggedOnce(t *testing.T) {
 	var log syncbuf.Buffer
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	conns := s.open(3)
+	conns := s.open(4)
+	closed := conns[3]
+	s.OnClose(closed, nil)
+	for _, c := range []gnet.Conn{closed, &shellConn{closed, closed}, boxedConn{Conn: closed}} {
+		_, watched := s.Reaper.Conn(c)
+		require.False(t, watched)
+	}
+	flushLog(s.Reaper)
+	require.Empty(t, log.String())
+	conns = conns[:3]
 	for range 60 {
 		for _, c := range conns {
 			conn, watched := s.Reaper.Conn(struct{ gnet.Conn }{c})

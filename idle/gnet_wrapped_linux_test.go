@@ -3,7 +3,6 @@ package idle
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
-	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -25,17 +23,26 @@ import (
 const handshakeOf = 2 * limitOf
 
 // TestLivingTLSClientsAreNotCutOff checks the promise: living peers stay connected, silent peers
-// are closed with the reason. The handler ends the handshake, inside or outside of the layer.
+// are closed with the reason. The handler ends the handshake, inside or outside of the layer. Half
+// of the connections of a loop may have no layer, and the others may have TLS in TLS.
 func TestLivingTLSClientsAreNotCutOff(t *testing.T) {
 	t.Parallel()
-	forEachCase(t, wrappedCases, func(t testing.TB, w wrappedCase) {
-		cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf}
-		if w.isHidden() {
-			cfg.HandshakeTimeout = 0
-		}
-		s := newWrappedSite(t, w, cfg, nil)
-		requireSilentClosed(t, s, func() net.Conn { return s.dial(t) })
-	})
+	for _, plain := range []bool{false, true} {
+		forEachCase(t, append(wrappedCases, stackedCases...), func(t testing.TB, w wrappedCase) {
+			cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}
+			if w.isHidden() {
+				cfg.HandshakeTimeout, cfg.Goodbye = 0, nil
+			}
+			s, n := newWrappedSite(t, w, cfg, nil), 0
+			requireSilentClosed(t, s, func() net.Conn {
+				// The order is: living plain, silent wrapped, living wrapped, silent plain.
+				if n++; plain && n%4 < 2 {
+					return s.dialPlain(t)
+				}
+				return s.dial(t)
+			})
+		})
+	}
 }
 
 // requireSilentClosed has clients that keep sending and clients that are silent after their first
@@ -72,50 +79,6 @@ func requireSilentClosed(t testing.TB, s *wrappedSite, dial func() net.Conn) {
 		s.guest(c.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
 	}
 	require.EqualValues(t, n, s.reaper.Stats().Reaped.Total())
-}
-
-// TestWrappedAndPlainConnectionsOfOneLoop has a layer for half of the connections of a loop.
-func TestWrappedAndPlainConnectionsOfOneLoop(t *testing.T) {
-	t.Parallel()
-	forEachCase(t, append(fewCases, wrappedCase{layerInside, []layerKind{asForeign}}), func(t testing.TB, w wrappedCase) {
-		cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf}
-		if w.isHidden() {
-			cfg.HandshakeTimeout = 0
-		} else {
-			cfg.Goodbye = sayReason
-		}
-		s := newWrappedSite(t, w, cfg, nil)
-		n := 0
-		// The order is: living plain, silent wrapped, living wrapped, silent plain.
-		requireSilentClosed(t, s, func() net.Conn {
-			if n++; n%4 == 2 || n%4 == 3 {
-				return s.dial(t)
-			}
-			return s.dialPlain(t)
-		})
-	})
-}
-
-// TestStackedLayers has TLS in TLS. The Reaper is outside of both layers, inside of both, or
-// between them.
-func TestStackedLayers(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{
-		{layerOutside, []layerKind{asNetConn, asUnwrap}}, {layerOutside, []layerKind{asForeign, asNetConn}},
-		{layerInside, []layerKind{asUnwrap, asNetConn}},
-		{layerBetween, []layerKind{asForeign, asNetConn}},
-	}
-	forEachCase(t, cases, func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}, nil)
-		silent := s.dial(t)
-		s.requireReady(t, silent)
-		living := s.dial(t)
-		s.requireReady(t, living)
-		requireAlive(t, living, handshakeOf+limitOf)
-		requireLastWords(t, silent, "bye: read idle")
-		s.requireEnd(t, silent, reap.ReadIdle)
-		s.guest(living.LocalAddr(), func(g *tlsGuest) { require.Empty(t, g.ends, "the client is alive") })
-	})
 }
 
 // TestARecordInPieces sends one TLS record over two timeouts. The handler gets no byte of it before
@@ -174,8 +137,7 @@ func TestWakeDoesNotKeepATLSClientAlive(t *testing.T) {
 		})
 		c := s.dial(t)
 		send(t, c, "partial")
-		began := time.Now()
-		require.Less(t, awaitClose(t, c).Sub(began), limitOf+room)
+		awaitClose(t, c)
 		s.requireEnd(t, c, reap.ReadIdle)
 	})
 }
@@ -359,55 +321,6 @@ func TestARefusedTLSClient(t *testing.T) {
 		require.Len(t, s.guests, 1)
 		require.Empty(t, s.reasons())
 		require.Equal(t, 1, s.reaper.Connections())
-	})
-}
-
-// TestAHandleShowsTheOuterConnection has a handler inside a layer. It takes the handle of its
-// connection. From then on Goodbye gets the connection of the layer.
-func TestAHandleShowsTheOuterConnection(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{{layerInside, []layerKind{asUnwrap, asNetConn}}}
-	forEachCase(t, cases, func(t testing.TB, w wrappedCase) {
-		s := newWrappedSite(t, w, Config{MaxAge: 2 * limitOf, Goodbye: sayReason}, func(s *wrappedSite, _ *Config) {
-			s.traffic = func(c gnet.Conn) gnet.Action {
-				_, _ = c.Discard(-1)
-				_, ok := s.reaper.Conn(c)
-				assert.True(t, ok, "the connection is not watched")
-				return gnet.None
-			}
-		})
-		c := s.dial(t)
-		send(t, c, "x")
-		require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
-		got, err := io.ReadAll(c)
-		assert.NoError(t, err)
-		assert.Equal(t, "bye: max age", string(got))
-		s.requireEnd(t, c, reap.MaxAge)
-	})
-}
-
-// TestNoWarningAboutClosedConnections calls Reaper.Conn for connections that are no longer watched.
-func TestNoWarningAboutClosedConnections(t *testing.T) {
-	t.Parallel()
-	cases := []wrappedCase{{layerOutside, []layerKind{asUnwrap}}, {layerInside, []layerKind{asNetConn}}}
-	forEachCase(t, cases, func(t testing.TB, w wrappedCase) {
-		var log syncbuf.Buffer
-		cfg := Config{ReadTimeout: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-		s := newWrappedSite(t, w, cfg, func(s *wrappedSite, _ *Config) {
-			s.closed = func(c gnet.Conn, _ error) gnet.Action {
-				_, ok := s.reaper.Conn(c)
-				assert.False(t, ok, "Conn has found a connection that is closed")
-				return gnet.None
-			}
-		})
-		wrapped, plain := s.dial(t), s.dialPlain(t)
-		s.requireReady(t, wrapped)
-		require.NoError(t, exchangeMessage(plain))
-		require.NoError(t, wrapped.Close())
-		require.NoError(t, plain.Close())
-		eventually(t, "both connections are closed", func() bool { return len(s.reasons()) == 2 })
-		flushLog(s.reaper)
-		require.NotContains(t, log.String(), "NetConn")
 	})
 }
 

@@ -5,15 +5,12 @@ import (
 	"net"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/panjf2000/gnet/v2"
 	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/testing/needs"
-	"github.com/idlewheel/idlewheel/internal/verdict"
-	"github.com/idlewheel/idlewheel/reap"
+	"github.com/idlewheel/idlewheel/internal/mono"
 )
 
 // A scriptedLoop is an event loop that runs its tasks when the test calls run. Tests of tasks and
@@ -48,21 +45,13 @@ type scriptedConn struct{ fakeConn }
 
 func (*scriptedConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (*scriptedConn) RemoteAddr() net.Addr { return nil }
+func (*scriptedConn) SetLinger(int) error  { return nil }
 
 func newScriptedConn(el gnet.EventLoop, number int) *scriptedConn {
 	return &scriptedConn{fakeConn{fd: 1<<20 + number, el: el}}
 }
 
 var quickConfig = Config{ReadTimeout: 20 * time.Millisecond, Tick: 5 * time.Millisecond}
-
-// idleNow makes the loop take a connection for idle. The loop cannot find out: the kernel does not
-// know the descriptor.
-func idleNow(l *loop, c gnet.Conn) {
-	_, id := l.table.Find(key(c))
-	s := l.At(id)
-	s.Notice(l.clock, reap.ReadIdle, l.clock.Elapsed())
-	(&port{l, nil}).Raise(id, s, Event{Reason: reap.ReadIdle, First: true}, nil)
-}
 
 func TestNoTaskForALoopWithoutConnectionsAndOneAtATime(t *testing.T) {
 	r := middleware(t, &sink{}, quickConfig)
@@ -97,122 +86,69 @@ func TestTheLastCloseWaitsForTheDriver(t *testing.T) {
 
 func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	asked := 0
-	r := middleware(t, newEcho(), deciding(quickConfig, func(gnet.Conn, Event) gnet.Action {
+	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, OutageGrace: -1, OnIdle: func(gnet.Conn, Event) gnet.Action {
 		asked++
 		return gnet.Shutdown
-	}))
-	el := newScriptedLoop()
-	conns := []*scriptedConn{newScriptedConn(el, 1), newScriptedConn(el, 2)}
-	for _, c := range conns {
-		r.OnOpen(c)
+	}})
+	s.open(2)
+	for s.at < mono.Time(2*time.Second) {
+		s.at = s.at.Add(s.watch.Clock.Tick())
+		s.round()
 	}
-	l := r.registry.Load().find(el)
-	idleNow(l, conns[0])
-	require.ErrorIs(t, l.stop, gneterrors.ErrEngineShutdown)
-	time.Sleep(2 * quickConfig.ReadTimeout)
-	r.round()
-	_, id := l.table.Find(key(conns[1]))
-	rescheduled := l.Counters.Rescheduled
-	l.Soon(l.At(id))
-	l.Schedule.Advance(1)
-	require.Equal(t, rescheduled, l.Counters.Rescheduled, "no connection is judged after the request")
-	require.Equal(t, 1, asked)
-	for _, c := range conns {
-		r.OnClose(c, nil)
-	}
-}
-
-func TestATaskIsBoundedInTime(t *testing.T) {
-	r := middleware(t, &sink{}, quickConfig)
-	el := newScriptedLoop()
-	const n = 50_000 // too many for a millisecond, at about 1 µs per answer of the kernel
-	conns := make([]scriptedConn, n)
-	for i := range conns {
-		conns[i].fakeConn = fakeConn{fd: 1<<20 + i, el: el}
-		r.OnOpen(&conns[i])
-	}
-	l := r.registry.Load().find(el)
-	eventually(t, "a task is posted", func() bool { return len(el.tasks) > 0 })
-	time.Sleep(2 * quickConfig.ReadTimeout) // all connections are due
-	r.round()
-	require.NoError(t, el.run(t))
-	require.LessOrEqual(t, l.Schedule.NextDue(), r.watch.Clock.Read(), "the task ends before all connections are judged")
-	eventually(t, "another task follows", func() bool { return len(el.tasks) > 0 })
-	for i := range conns {
-		r.OnClose(&conns[i], nil)
-	}
+	require.ErrorIs(t, s.el.run(t), gneterrors.ErrEngineShutdown)
+	require.Equal(t, 1, asked, "no connection is judged after the request")
 }
 
 // TestStallsWithATaskBetweenThemAreTwo is the test of a fixed bug: the stalls of a loop that was
 // always busy grew to one. A connection with a deadline in that stall was then kept forever.
 func TestStallsWithATaskBetweenThemAreTwo(t *testing.T) {
-	r := middleware(t, &sink{}, Config{HandshakeTimeout: time.Hour})
-	c := newScriptedConn(newScriptedLoop(), 1)
-	r.OnOpen(c)
-	l := r.registry.Load().find(c.el)
-	stall := func() {
-		before := l.clock.Elapsed()
-		time.Sleep(time.Millisecond)
-		l.Outages.AddStall(before.Add(-time.Minute), l.clock.Elapsed())
+	s := newHandSite(t, &reader{}, Config{HandshakeTimeout: time.Hour})
+	l, _, _, _ := s.watched(s.open(1)[0])
+	s.pass(t, time.Hour)
+	ran := s.at
+	for n, want := range []int{1, 1, 2} {
+		if n == 2 {
+			ran = s.at
+			require.NoError(t, l.run(t.Context()))
+		}
+		s.at = s.at.Add(time.Millisecond)
+		l.Outages.AddStall(s.at.Add(-time.Minute), s.at)
+		require.Len(t, l.Outages.At(s.at).Loop, want, "stalls without a task between them are one")
 	}
-	stall()
-	stall()
-	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 1, "stalls without a task between them are one")
-	require.NoError(t, l.run(t.Context()))
-	stall()
-	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 2)
-	began := l.clock.Elapsed()
-	require.NoError(t, l.run(t.Context()))
-	l.Outages.AddStall(0, began)
-	require.Len(t, l.Outages.At(l.clock.Elapsed()).Loop, 2, "the stall ended before the task")
-	r.OnClose(c, nil)
+	l.Outages.AddStall(0, ran)
+	require.Len(t, l.Outages.At(s.at).Loop, 2, "the stall ended before the task")
 }
 
 func TestAHandlerMayCloseOthers(t *testing.T) {
 	var others []*scriptedConn
-	var r *Reaper
-	e := newEcho()
+	e, s := newEcho(), (*handSite)(nil)
 	e.traffic = func(c gnet.Conn) gnet.Action {
 		c.(*scriptedConn).buffered = 0
 		for _, o := range others {
-			r.OnClose(o, nil)
+			s.OnClose(o, nil)
 		}
 		return gnet.None
 	}
-	r = middleware(t, e, Config{ReadTimeout: time.Hour})
-	el := newScriptedLoop()
+	s = newHandSite(t, e, Config{ReadTimeout: time.Hour})
 	// The few descriptors share a small piece of the table, so that records move up when others are
 	// removed.
 	for start := range 64 {
-		others = nil
 		var conns []*scriptedConn
 		for i := range 6 {
-			c := newScriptedConn(el, start+i*97)
-			r.OnOpen(c)
-			conns = append(conns, c)
+			conns = append(conns, newScriptedConn(s.el, start+i*97))
+			s.OnOpen(conns[i])
 		}
-		for i, c := range conns {
-			if i%2 == 0 {
-				others = append(others, c)
-			}
-		}
-		l := r.registry.Load().find(el)
-		speaker := conns[5]
-		record, _ := l.table.Find(key(speaker))
-		record.Heard = 1 << 20 // any stamp but the current one
-		reads := l.Counters.Reads
-		speaker.buffered = 4
-		r.OnTraffic(speaker)
-		record, _ = l.table.Find(key(speaker))
+		others = []*scriptedConn{conns[0], conns[2], conns[4]}
+		s.pass(t, s.watch.Clock.Tick()) // all records have an older stamp
+		s.receive(conns[5])
+		_, record, _, _ := s.watched(conns[5])
 		require.NotNil(t, record)
-		require.Equal(t, r.watch.Clock.Stamp().Short(), record.Heard, "the read stamps the record at its new place")
-		require.Equal(t, reads+1, l.Counters.Reads)
-		for i, c := range conns {
-			if i%2 == 1 {
-				r.OnClose(c, nil)
-			}
+		require.Equal(t, s.watch.Clock.Stamp().Short(), record.Heard, "the read stamps the record at its new place")
+		require.EqualValues(t, start+1, s.Stats().Reads)
+		for _, c := range []*scriptedConn{conns[1], conns[3], conns[5]} {
+			s.OnClose(c, nil)
 		}
-		require.Zero(t, l.Open)
+		require.Zero(t, s.registry.Load().loops[0].Open)
 	}
 }
 
@@ -265,50 +201,11 @@ func TestLoopsOfStoppedEnginesAreDropped(t *testing.T) {
 	require.Equal(t, time.Hour, r.registry.Load().find(el).Set.Common.Read, "without connections it follows at the first one")
 }
 
-func TestAReadIsCountedEvenIfTheHandlerCloses(t *testing.T) {
-	e := newEcho()
-	r := middleware(t, e, Config{ReadTimeout: time.Hour})
-	e.traffic = func(c gnet.Conn) gnet.Action {
-		r.OnClose(c, nil)
-		return gnet.None
-	}
-	c := newScriptedConn(newScriptedLoop(), 1)
-	r.OnOpen(c)
-	c.buffered = 4
-	r.OnTraffic(c)
-	require.EqualValues(t, 1, r.Stats().Reads)
-}
-
-func TestTheEventAfterAReadIsTheFirst(t *testing.T) {
-	r := middleware(t, newEcho(), deciding(quickConfig, func(gnet.Conn, Event) gnet.Action { return gnet.None }))
-	c := newScriptedConn(newScriptedLoop(), 1)
-	r.OnOpen(c)
-	l := r.registry.Load().find(c.el)
-	record, id := l.table.Find(key(c))
-	s := l.At(id)
-	twoTicks := func() {
-		now := l.clock.Stamp()
-		eventually(t, "two ticks have passed", func() bool { return l.clock.Stamp() >= now+2 })
-	}
-	twoTicks()
-	idleNow(l, c)
-	f := l.Facts(id, s, l.clock.Elapsed())
-	require.NotZero(t, f.Noticed[0])
-	first := func() bool {
-		f := l.Facts(id, s, l.clock.Elapsed())
-		return l.LimitsOf(s).Report(verdict.Verdict{Reason: reap.ReadIdle}, &f, l.clock.Elapsed()).First
-	}
-	require.False(t, first())
-	twoTicks()
-	record.Heard = l.clock.Stamp().Short()
-	require.True(t, first())
-	r.OnClose(c, nil)
-}
-
 // TestBytesLeftInTheBufferAreNoRead calls OnTraffic without new bytes, as Wake does.
 func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	e := newEcho()
-	e.traffic = func(gnet.Conn) gnet.Action { return gnet.None } // reads nothing
+	left := 1
+	e.traffic = func(c gnet.Conn) gnet.Action { c.(*scriptedConn).buffered = left; return gnet.None }
 	pongs := uint64(0)
 	beat := pinging()
 	beat.Interval, beat.IsPong = time.Minute, func(gnet.Conn) bool { pongs++; return false }
@@ -316,23 +213,16 @@ func TestBytesLeftInTheBufferAreNoRead(t *testing.T) {
 	c := s.open(1)[0]
 	s.pass(t, s.watch.Clock.Tick())
 	s.receive(c)
-	for range 2 { // Wake
+	for _, left = range []int{1, 0, 0} { // Wake; the second call reads the byte
 		s.pass(t, 3*s.watch.Clock.Tick())
 		s.OnTraffic(c)
 	}
 	s.pass(t, s.watch.Clock.Tick())
 	require.EqualValues(t, 1, s.Stats().Reads)
-	c.buffered = 2
-	s.OnTraffic(c)
+	s.receive(c)
 	s.pass(t, 2*s.watch.Clock.Tick())
 	require.EqualValues(t, 2, s.Stats().Reads)
 	require.EqualValues(t, 2, pongs, "no pong comes without new bytes")
-	c.buffered = 0
 	s.pass(t, 2*time.Second)
 	require.EqualValues(t, 1, s.Stats().Closed)
-}
-
-func TestAStateIs88Bytes(t *testing.T) {
-	needs.Bits64(t)
-	require.EqualValues(t, 96, unsafe.Sizeof(conn{}), "the budget per connection, with the table and the wheel, is 154 bytes")
 }

@@ -28,7 +28,6 @@ var childKinds = map[string]func(arg string) int{}
 //	  scriptedLoop   an event loop that runs its tasks when the test calls run; scriptedConn
 //	  fakeConn       a connection for tables; thinConn: one for benchmarks, without memory
 //	  handClock      a clock that the test moves
-//	  watched        one connection and its facts
 //	  simWorld       gnet for the simulation of package internal/testing/sim
 //	with sockets
 //	  site           a server on gnet with a Reaper; echo: its handler

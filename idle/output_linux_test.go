@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
@@ -193,17 +192,13 @@ func TestSlowPeer(t *testing.T) {
 		})
 		silent, done, fast, slow := dial(t, s.addr), dial(t, s.addr), dial(t, s.addr), dial(t, s.addr)
 		_ = silent // no message is open
-		send := func(c net.Conn, b []byte) {
-			_, err := c.Write(b)
-			require.NoError(t, err)
+		for _, c := range []net.Conn{done, fast, slow} {
+			send(t, c, "begin")
 		}
-		send(done, []byte("begin"))
-		send(fast, []byte("begin"))
-		send(slow, []byte("begin"))
 		began := time.Now()
 		sendEvery(t, slow, limitOf/20) // 50 bytes a second
 		time.Sleep(limitOf / 4)
-		send(done, []byte("end"))
+		send(t, done, "end")
 		over := make(chan struct{})
 		var sending sync.WaitGroup
 		sending.Go(func() {
@@ -235,95 +230,64 @@ func TestAPeerThatNeverSendsIsTooSlow(t *testing.T) {
 	s.requireReaped(t, began, 2*limitOf, reap.BelowMinRate)
 }
 
-func unixSite(t testing.TB, cfg Config, s *site) *site {
-	s.reaper = middleware(t, s.echo, cfg)
-	s.addr = engine.Serve(t, s.reaper, s.booted, unixAddr(t), gnet.WithNumEventLoop(1))
-	return s
-}
-
+// TestAUnixPeerThatReadsIsNotStalled has a peer that reads 100 KB a second, while slightly more is
+// written, and a peer that echoes with four messages in flight.
 func TestAUnixPeerThatReadsIsNotStalled(t *testing.T) {
 	t.Parallel()
-	conns := make(chan gnet.Conn, 1)
-	s := &site{echo: newEcho()}
-	s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
-	unixSite(t, Config{WriteStallTimeout: time.Second, Tick: 20 * time.Millisecond}, s)
-	c := dial(t, s.addr)
-	gc := <-conns
-	stop := time.After(5 * time.Second)
-	var got atomic.Int64
-	go func() { // reads 100 KB/s
-		b := make([]byte, 1024)
-		for {
-			n, err := c.Read(b)
-			got.Add(int64(n))
-			if err != nil {
-				return
+	for _, echoes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("echoes=%v", echoes), func(t *testing.T) {
+			t.Parallel()
+			const length = 5 * time.Second
+			b := make([]byte, 1000)
+			s := newSite(t, Config{WriteStallTimeout: time.Second}, func(s *site) {
+				s.listen = unixAddr(t)
+				if s.traffic = nil; !echoes {
+					s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
+						go func() {
+							for until := time.Now().Add(length); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+								_ = c.AsyncWrite(make([]byte, 1200), nil)
+							}
+						}()
+						return nil, gnet.None
+					}
+				}
+			})
+			c := dial(t, s.addr)
+			if echoes {
+				send(t, c, strings.Repeat("x", 4*len(b)))
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}()
-loop:
-	for {
-		select {
-		case <-stop:
-			break loop
-		case <-time.After(10 * time.Millisecond):
-			_ = gc.AsyncWrite(make([]byte, 1200), nil) // slightly more than the peer reads
-		}
+			require.NoError(t, c.SetDeadline(time.Now().Add(length)))
+			n, err := 0, error(nil)
+			for ; err == nil; n++ {
+				time.Sleep(10 * time.Millisecond)
+				if _, err = io.ReadFull(c, b); echoes && err == nil {
+					_, err = c.Write(b)
+				}
+			}
+			require.Empty(t, s.reasons(), "the peer reads continuously: %d messages, %v", n, err)
+		})
 	}
-	require.Empty(t, s.reasons(), "the peer reads continuously: %d bytes", got.Load())
-}
-
-func TestAUnixPeerThatEchoesIsNotStalled(t *testing.T) {
-	t.Parallel()
-	s := &site{echo: newEcho()}
-	unixSite(t, Config{WriteStallTimeout: time.Second, Tick: 20 * time.Millisecond}, s)
-	c := dial(t, s.addr)
-	began := time.Now()
-	b := make([]byte, 1000)
-	// Four messages are always in flight.
-	for range 4 {
-		_, _ = c.Write(b)
-	}
-	n := 0
-	for time.Since(began) < 6*time.Second {
-		time.Sleep(3 * time.Millisecond)
-		if _, err := io.ReadFull(c, b); err != nil {
-			break
-		}
-		n++
-		if _, err := c.Write(b); err != nil {
-			break
-		}
-	}
-	require.Empty(t, s.reasons(), "after %v and %d echoes", time.Since(began), n)
 }
 
 func TestAUnixConnectionIsNotCheckedMoreOften(t *testing.T) {
 	t.Parallel()
-	for _, addr := range []string{"unix", "tcp"} {
-		s := &site{echo: newEcho()}
-		s.traffic = func(c gnet.Conn) gnet.Action {
-			_, _ = c.Discard(-1)
-			handle(s.reaper, c).BeginMessage()
-			handle(s.reaper, c).EndMessage()
-			return gnet.None
-		}
-		cfg := Config{WriteTimeout: limitOf, Tick: 10 * time.Millisecond}
-		var c net.Conn
-		if addr == "unix" {
-			unixSite(t, cfg, s)
-		} else {
-			s.reaper = middleware(t, s.echo, cfg)
-			s.addr = engine.Serve(t, s.reaper, s.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
-		}
-		c = dial(t, s.addr)
+	for _, network := range networks {
+		s := newSite(t, Config{WriteTimeout: limitOf, Tick: 10 * time.Millisecond}, func(s *site) {
+			s.listen = network.addr(t)
+			s.traffic = func(c gnet.Conn) gnet.Action {
+				_, _ = c.Discard(-1)
+				handle(s.reaper, c).BeginMessage()
+				handle(s.reaper, c).EndMessage()
+				return gnet.None
+			}
+		})
+		c := dial(t, s.addr)
 		began := time.Now()
 		for range 300 {
-			_, _ = c.Write([]byte("x"))
+			send(t, c, "x")
 			time.Sleep(10 * time.Millisecond)
 		}
 		took := time.Since(began)
-		require.LessOrEqual(t, s.reaper.Stats().Rescheduled, uint64(took/(50*time.Millisecond)), "%s: checks in %v", addr, took)
+		require.LessOrEqual(t, s.reaper.Stats().Rescheduled, uint64(took/(50*time.Millisecond)), "%s: checks in %v", network.name, took)
 	}
 }

@@ -157,8 +157,9 @@ func TestTheTimeOfALargeAnswerBeginsAnew(t *testing.T) {
 // handler writes as many bytes as the peer sends. The tests of OutputLimit.Total use it.
 type totalSite struct {
 	*handSite
-	other *handLoop
-	ended []*ReapError
+	other     *handLoop
+	ended     []*ReapError
+	shutsDown bool // the handler asks for it
 }
 
 func newTotalSite(t *testing.T, cfg Config) *totalSite {
@@ -168,6 +169,9 @@ func newTotalSite(t *testing.T, cfg Config) *totalSite {
 		conn := c.(*scriptedConn)
 		conn.outbound += conn.buffered
 		conn.buffered = 0
+		if s.shutsDown {
+			return gnet.Shutdown
+		}
 		return gnet.None
 	}
 	e.closed = func(_ gnet.Conn, err error) gnet.Action {
@@ -192,7 +196,7 @@ func (s *totalSite) send(c *scriptedConn, n int) {
 }
 
 // has reports whether a connection is open.
-func (s *totalSite) has(c *scriptedConn) bool {
+func (s *handSite) has(c *scriptedConn) bool {
 	r, _ := s.registry.Load().find(c.EventLoop()).table.Find(key(c))
 	return r != nil
 }
@@ -345,53 +349,24 @@ func TestUpdateChangesTheTotal(t *testing.T) {
 	require.Equal(t, 800, s.Stats().PendingOutput)
 }
 
-// TestACloseOfAnotherConnectionMayStopTheEngine has an OnClose that asks for it.
-func TestACloseOfAnotherConnectionMayStopTheEngine(t *testing.T) {
-	s := newTotalSite(t, Config{})
-	conns := s.open(2)
-	s.send(conns[0], 1000)
-	s.el.closeErr = gneterrors.ErrEngineShutdown
-	conns[1].buffered = 900
-	require.Equal(t, gnet.Shutdown, s.OnTraffic(conns[1]))
-}
-
-func TestTheActionOfTheHandlerComesFirst(t *testing.T) {
-	e := newEcho()
-	e.traffic = func(c gnet.Conn) gnet.Action {
-		c.(*scriptedConn).outbound = 5000
-		return gnet.Shutdown
+// TestAShutdownComesFirst asks for it in OnTraffic, with output above a limit, or in the OnClose
+// of another connection, which is closed for the total.
+func TestAShutdownComesFirst(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		s := newTotalSite(t, Config{OutputLimit: OutputLimit{Hard: 1200}})
+		conns := s.open(2)
+		s.send(conns[0], 1000)
+		if conns[1].buffered = 900; own {
+			conns[1].buffered, s.shutsDown = 1300, true
+		} else {
+			s.el.closeErr = gneterrors.ErrEngineShutdown
+		}
+		require.Equal(t, gnet.Shutdown, s.OnTraffic(conns[1]))
 	}
-	s := newHandSite(t, e, Config{OutputLimit: OutputLimit{Hard: 1000, Total: 2000}})
-	c := s.open(1)[0]
-	c.buffered = 1
-	require.Equal(t, gnet.Shutdown, s.OnTraffic(c))
 }
 
-func TestOutputHeap(t *testing.T) {
-	var s outputHeap
-	_, bytes := s.largest()
-	require.Zero(t, bytes)
-	require.Zero(t, s.set(7, 0), "a connection without output is not kept")
-	require.Zero(t, s.Len())
-	require.Equal(t, 10, s.set(7, 10))
-	require.Equal(t, 20, s.set(8, 20))
-	require.True(t, s.has(7))
-	id, bytes := s.largest()
-	require.Equal(t, uint32(8), id)
-	require.Equal(t, 20, bytes)
-	require.Equal(t, -15, s.set(8, 5))
-	id, _ = s.largest()
-	require.Equal(t, uint32(7), id)
-	require.Equal(t, 15, s.sum)
-	require.Equal(t, -10, s.set(7, 0))
-	require.False(t, s.has(7))
-	require.Equal(t, -5, s.set(8, 0))
-	require.Nil(t, s.all)
-	require.Nil(t, s.at)
-}
-
-// TestSetAgainstAMap compares a Set with a map after random calls.
-func TestSetAgainstAMap(t *testing.T) {
+// TestOutputHeapAgainstAMap compares a heap with a map after random calls.
+func TestOutputHeapAgainstAMap(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -422,6 +397,11 @@ func TestSetAgainstAMap(t *testing.T) {
 			require.Equal(t, i, s.at[o.id])
 		}
 	}
+	for id := range want {
+		s.set(id, 0)
+	}
+	require.Nil(t, s.all)
+	require.Nil(t, s.at)
 }
 
 func TestAChangeAllocatesNothing(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 
 func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	t.Parallel()
-	cfg := Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
+	cfg := Config{MaxAge: 2 * limitOf, MaxAgeGrace: limitOf, ReconnectSpread: time.Hour, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
 		return fmt.Appendf(nil, "bye: %v, in %v", reason.Reason, reason.Grace)
 	}}
 	s := newSite(t, cfg, nil)
@@ -45,7 +45,8 @@ func TestMaxAgeSaysGoodbyeAndGivesAGrace(t *testing.T) {
 	require.Empty(t, s.reasons())
 	rest, _ := io.ReadAll(c)
 	require.Empty(t, rest, "the goodbye is sent once")
-	s.requireReaped(t, began, 2*limitOf*9/10+limitOf, reap.MaxAge)
+	reason := s.requireReaped(t, began, 2*limitOf*9/10+limitOf, reap.MaxAge)
+	require.Zero(t, reason.Reconnect, "only a drain suggests when to reconnect")
 }
 
 // TestADrainSpreadsReconnects drains connections. Their goodbyes suggest times over the spread.
@@ -68,14 +69,6 @@ func TestADrainSpreadsReconnects(t *testing.T) {
 	for quarter := range after {
 		require.NotZero(t, after[quarter].Load(), "quarter %d", quarter)
 	}
-}
-
-func TestOnlyADrainSuggestsWhenToReconnect(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: limitOf, ReconnectSpread: time.Hour}, nil)
-	began := time.Now()
-	dial(t, s.addr)
-	require.Zero(t, s.requireReaped(t, began, limitOf, reap.ReadIdle).Reconnect)
 }
 
 func TestObserveOnlyClosesNothing(t *testing.T) {
@@ -118,50 +111,31 @@ func TestGoodbyeOrReset(t *testing.T) {
 	require.NoError(t, err, "the kernel still sends its output")
 }
 
-func TestGoodbyeMayClose(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: limitOf, Goodbye: func(c gnet.Conn, _ *ReapError) []byte {
-		_ = c.EventLoop().Close(c)
-		return []byte("bye")
-	}}, nil)
-	awaitClose(t, dial(t, s.addr))
-	s.requireReaped(t, time.Now(), 0, reap.ReadIdle)
-	time.Sleep(limitOf)
-	require.Len(t, s.reasons(), 1)
-}
-
 func TestTCPKeepAliveSetsTheOptionsOfTheSocket(t *testing.T) {
 	t.Parallel()
-	options := make(chan [5]int, 1)
-	s := newSite(t, Config{TCPKeepAlive: 40 * time.Second, ReadTimeout: time.Minute}, func(s *site) {
-		s.open = func(c gnet.Conn) ([]byte, gnet.Action) {
-			var got [5]int
-			for i, o := range []struct{ level, name int }{
-				{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
-				{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
-			} {
-				got[i], _ = unix.GetsockoptInt(c.Fd(), o.level, o.name)
-			}
-			options <- got
-			return nil, gnet.None
-		}
+	conns := make(chan gnet.Conn, 1)
+	s := newSite(t, Config{TCPKeepAlive: 40 * time.Second, ReadTimeout: time.Hour}, func(s *site) {
+		s.open = func(c gnet.Conn) ([]byte, gnet.Action) { conns <- c; return nil, gnet.None }
 	})
 	dial(t, s.addr)
-	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, <-options)
-	_, err := Middleware(newEcho(), Config{TCPKeepAlive: time.Second})
-	require.ErrorContains(t, err, "Config.TCPKeepAlive is 1s")
-}
-
-func TestNoGoodbyeBeforeAReset(t *testing.T) {
-	t.Parallel()
-	n := make(chan Reason, 9)
-	s := newSite(t, Config{MaxAge: limitOf, MaxAgeGrace: limitOf, Reset: []Reason{reap.MaxAge}, Goodbye: func(_ gnet.Conn, r *ReapError) []byte {
-		n <- r.Reason
-		return nil
-	}}, nil)
-	dial(t, s.addr)
-	s.reason(t, 0)
-	require.Empty(t, n, "a connection that is reset gets no goodbye")
+	fd := (<-conns).Fd()
+	options := func() (got [5]int) {
+		for i, o := range []struct{ level, name int }{
+			{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}, {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL},
+			{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT},
+		} {
+			got[i], _ = unix.GetsockoptInt(fd, o.level, o.name)
+		}
+		return got
+	}
+	require.Equal(t, [5]int{1, 20, 5, 4, 40_000}, options())
+	for _, d := range []time.Duration{32 * time.Second, 64 * time.Second, 0} {
+		require.NoError(t, s.reaper.Update(func(cfg *Config) { cfg.TCPKeepAlive = d }))
+		eventually(t, "an update has set the options", func() bool {
+			got := options()
+			return (got[0] == 1) == (d > 0) && got[4] == int(d.Milliseconds())
+		})
+	}
 }
 
 const lossyTimeout = time.Second
@@ -302,18 +276,6 @@ func TestHeartbeatsCloseAPeerThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestPingMayClose(t *testing.T) {
-	t.Parallel()
-	h := pinging()
-	h.Ping = func(c gnet.Conn) []byte {
-		_ = c.EventLoop().Close(c)
-		return []byte("PING\n")
-	}
-	s := newSite(t, Config{Heartbeat: h}, nil)
-	awaitClose(t, dial(t, s.addr))
-	require.Equal(t, []error{nil}, s.reasons())
-}
-
 func TestAPingBehindOutputIsNotMissed(t *testing.T) {
 	t.Parallel()
 	h := pinging()
@@ -334,25 +296,6 @@ func TestAPingBehindOutputIsNotMissed(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	require.Empty(t, s.reasons(), "the peer has read %d bytes and acknowledges them, but the ping is behind more output", got)
-}
-
-func TestIsPongMayClose(t *testing.T) {
-	t.Parallel()
-	h := pinging()
-	var closed atomic.Bool
-	h.IsPong = func(c gnet.Conn) bool { _ = c.EventLoop().Close(c); return true }
-	after := make(chan bool, 9)
-	s := newSite(t, Config{Heartbeat: h}, func(s *site) {
-		s.closed = func(gnet.Conn, error) gnet.Action { closed.Store(true); return gnet.None }
-		s.traffic = func(c gnet.Conn) gnet.Action { after <- closed.Load(); return gnet.None }
-	})
-	c := dial(t, s.addr)
-	_, _ = c.Write([]byte("x"))
-	select {
-	case a := <-after:
-		require.False(t, a, "OnTraffic after OnClose")
-	case <-time.After(time.Second):
-	}
 }
 
 // TestAnOutageOfOneNetworkOfTwoClosesNoLivingClient cuts those clients off for a while that are

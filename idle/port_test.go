@@ -1,6 +1,7 @@
 package idle
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -28,31 +29,78 @@ func TestBytesWithoutADateAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestALastReadCounts has an IsPong that closes the connection.
-func TestALastReadCounts(t *testing.T) {
-	var s *handSite
-	closes := func(c gnet.Conn) bool { _ = s.el.Close(c); return true }
+// TestFunctionsOfTheUserMayClose has functions that close their connection, or another one, while
+// the Reaper is about to do something with theirs.
+func TestFunctionsOfTheUserMayClose(t *testing.T) {
 	ping := func(gnet.Conn) []byte { return nil }
-	s = newHandSite(t, &reader{}, Config{Heartbeat: Heartbeat{Interval: time.Minute, Ping: ping, IsPong: closes}})
-	s.receive(s.open(1)[0])
-	require.EqualValues(t, 1, s.Stats().Reads)
+	goodbye := func(text string) func(cfg *Config, e *echo, end func(gnet.Conn)) {
+		return func(cfg *Config, _ *echo, end func(gnet.Conn)) {
+			cfg.ReadTimeout = time.Second
+			cfg.Goodbye = func(c gnet.Conn, _ *ReapError) []byte { end(c); return []byte(text) }
+		}
+	}
+	for name, tc := range map[string]struct {
+		set     func(cfg *Config, e *echo, end func(gnet.Conn))
+		another bool // is closed
+		reap    bool // OnClose gets the reason
+	}{
+		"Goodbye":            {set: goodbye("bye"), reap: true},
+		"Goodbye of another": {set: goodbye(""), reap: true, another: true},
+		"OnIdle": {set: func(cfg *Config, _ *echo, end func(gnet.Conn)) {
+			cfg.ReadTimeout = time.Second
+			cfg.OnIdle = func(c gnet.Conn, _ Event) gnet.Action { end(c); return gnet.Close }
+			cfg.Goodbye = func(gnet.Conn, *ReapError) []byte { t.Error("a goodbye after OnClose"); return nil }
+		}},
+		"Ping": {set: func(cfg *Config, _ *echo, end func(gnet.Conn)) {
+			cfg.Heartbeat = Heartbeat{Interval: time.Second, Ping: func(c gnet.Conn) []byte { end(c); return []byte("PING") }}
+		}},
+		"IsPong": {set: func(cfg *Config, e *echo, end func(gnet.Conn)) {
+			cfg.Heartbeat = Heartbeat{Interval: time.Minute, Ping: ping, IsPong: func(c gnet.Conn) bool { end(c); return true }}
+			e.traffic = func(gnet.Conn) gnet.Action { t.Error("OnTraffic after OnClose"); return gnet.None }
+		}},
+		"OnTraffic": {set: func(cfg *Config, e *echo, end func(gnet.Conn)) {
+			cfg.ReadTimeout = time.Minute
+			e.traffic = func(c gnet.Conn) gnet.Action { end(c); return gnet.None }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, cfg := newEcho(), Config{OutageGrace: -1}
+			var s *handSite
+			var conns []*scriptedConn
+			calls := 0
+			tc.set(&cfg, e, func(c gnet.Conn) {
+				if calls++; tc.another {
+					c = conns[1]
+				}
+				_ = s.el.Close(c)
+			})
+			s = newHandSite(t, e, cfg)
+			conns = s.open(2)
+			handle(s.Reaper, conns[1]).Exempt(true)
+			if name == "IsPong" || name == "OnTraffic" {
+				s.receive(conns[0])
+				require.EqualValues(t, 1, s.Stats().Reads, "the last message counts")
+			}
+			s.pass(t, 5*time.Second)
+			require.Equal(t, 1, calls)
+			last := e.reasons()[len(e.reasons())-1]
+			require.Equal(t, tc.reap, errors.Is(last, reap.ReadIdle), last)
+			if tc.another {
+				require.NoError(t, e.reasons()[0], "the reason is of the other connection")
+			} else {
+				require.Len(t, e.reasons(), 1)
+			}
+		})
+	}
 }
 
-// TestAConnectionThatOnIdleHasClosedIsNotReaped has an OnIdle that closes and also returns Close.
-func TestAConnectionThatOnIdleHasClosedIsNotReaped(t *testing.T) {
-	var s *handSite
-	closes := func(c gnet.Conn, _ Event) gnet.Action {
-		_ = s.el.Close(c)
-		return gnet.Close
-	}
-	said := 0
-	goodbye := func(gnet.Conn, *ReapError) []byte { said++; return nil }
-	s = newHandSite(t, newEcho(), Config{ReadTimeout: time.Second, OnIdle: closes, Goodbye: goodbye, OutageGrace: -1})
+func TestNoGoodbyeBeforeAReset(t *testing.T) {
+	cfg := Config{MaxAge: time.Minute, MaxAgeGrace: time.Minute, Reset: []Reason{reap.MaxAge}}
+	cfg.Goodbye = func(gnet.Conn, *ReapError) []byte { t.Error("a connection that is reset gets no goodbye"); return nil }
+	s := newHandSite(t, &reader{}, cfg)
 	s.open(1)
-	s.pass(t, 5*time.Second)
-	require.EqualValues(t, 1, s.Stats().Closed)
-	require.Zero(t, s.Stats().Reaped[reap.ReadIdle])
-	require.Zero(t, said)
+	s.pass(t, 3*time.Minute)
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.MaxAge])
 }
 
 // watched returns what the only loop of a site keeps about a connection.

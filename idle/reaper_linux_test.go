@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/faultynet"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
@@ -219,32 +218,44 @@ func TestAHalfClosedConnectionIsClosedAndNotReaped(t *testing.T) {
 	require.Zero(t, s.reaper.Stats().Reaped.Total())
 }
 
-// TestAPeerThatVanishesIsReaped closes a socket without a FIN, as a machine that loses power does.
+// TestAPeerThatVanishesIsReaped has peers that end without a FIN: the socket is closed as by a
+// machine that loses power, or the network is deleted. Neither end is notified.
 func TestAPeerThatVanishesIsReaped(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, Config{ReadTimeout: limitOf}, nil)
-	c := dial(t, s.addr)
-	raw, err := c.(*net.TCPConn).SyscallConn()
-	require.NoError(t, err)
-	var set error
-	require.NoError(t, raw.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
-	}))
-	if errors.Is(set, unix.EPERM) {
-		t.Skip("TCP_REPAIR needs CAP_NET_ADMIN: run as root")
+	for name, vanish := range map[string]func(t testing.TB, wire *faultynet.Cable, c net.Conn){
+		"power": func(t testing.TB, _ *faultynet.Cable, c net.Conn) {
+			raw, err := c.(*net.TCPConn).SyscallConn()
+			require.NoError(t, err)
+			require.NoError(t, raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1)
+			}))
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+		},
+		"cable": func(t testing.TB, wire *faultynet.Cable, _ net.Conn) { wire.Pull(t) },
+	} {
+		fair.RunParallel(t, name, func(t testing.TB) {
+			wire := faultynet.New(t)
+			s := newSite(t, Config{ReadTimeout: limitOf}, func(s *site) { s.listen = "tcp://0.0.0.0:0" })
+			c := wire.Dial(t, faultynet.PortOf(s.addr))
+			for range 24 {
+				send(t, c, "b")
+				time.Sleep(limitOf / 8)
+			}
+			require.Empty(t, s.reasons(), "the peer is alive")
+			began := time.Now()
+			send(t, c, "b")
+			vanish(t, wire, c)
+			s.requireReaped(t, began, limitOf, reap.ReadIdle)
+		})
 	}
-	require.NoError(t, set)
-	began := time.Now()
-	require.NoError(t, c.Close())
-	s.requireReaped(t, began, 0, reap.ReadIdle)
 }
 
 func TestAFrozenPeerIsReaped(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{ReadTimeout: 2 * limitOf}, nil)
-	_, port, err := net.SplitHostPort(s.addr.String())
-	require.NoError(t, err)
-	peer := exec.Command("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+"; while :; do echo x >&3; sleep 0.05; done")
+	port := faultynet.PortOf(s.addr)
+	peer := exec.Command("bash", "-c", fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d; while :; do echo x >&3; sleep 0.05; done", port))
 	require.NoError(t, peer.Start())
 	defer func() {
 		_ = peer.Process.Kill()
@@ -254,28 +265,8 @@ func TestAFrozenPeerIsReaped(t *testing.T) {
 	time.Sleep(3 * limitOf)
 	require.Empty(t, s.reasons(), "the peer is alive")
 	require.NoError(t, peer.Process.Signal(syscall.SIGSTOP))
-	began := time.Now()
-	reason := s.requireReaped(t, began, limitOf, reap.ReadIdle)
+	reason := s.requireReaped(t, time.Now(), limitOf, reap.ReadIdle)
 	require.GreaterOrEqual(t, reason.Lasted, 2*limitOf)
-}
-
-// TestACableThatIsPulled deletes the network between the two ends. Neither end is notified.
-func TestACableThatIsPulled(t *testing.T) {
-	t.Parallel()
-	wire := faultynet.New(t)
-	e := newEcho()
-	r := middleware(t, e, Config{ReadTimeout: limitOf, Tick: tickOf})
-	addr := engine.Serve(t, r, e.booted, "tcp://0.0.0.0:0", gnet.WithNumEventLoop(1))
-	c := wire.Dial(t, addr.(*net.TCPAddr).Port)
-	sendEvery(t, c, limitOf/8)
-	time.Sleep(3 * limitOf)
-	require.Empty(t, e.reasons(), "the peer is alive")
-	began := time.Now()
-	wire.Pull(t)
-	eventually(t, "the connection is reaped", func() bool { return len(e.reasons()) == 1 })
-	require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
-	require.GreaterOrEqual(t, time.Since(began), limitOf/2)
-	assert.Equal(t, 0, r.Stats().Connections)
 }
 
 // oracleEnv sets how many peers TestOracleOfRealPeers runs at the same time, and how often it stops

@@ -190,11 +190,6 @@ func list(ctx context.Context, r *Reaper, by string, limit int) ([]ConnInfo, err
 	return found.Connections, err
 }
 
-// countStates counts the connections by state.
-func countStates(ctx context.Context, r *Reaper) (Inspection, error) {
-	return r.Inspect(ctx, Query{States: true})
-}
-
 // ringsOf returns the ring of each loop.
 func ringsOf(ctx context.Context, r *Reaper, sectors int) ([]Ring, error) {
 	found, err := r.Inspect(ctx, Query{Sectors: sectors})

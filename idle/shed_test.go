@@ -8,6 +8,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/verdict"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -27,19 +28,101 @@ func TestOnlyTheExcessIsShed(t *testing.T) {
 	}
 }
 
-func TestObserveOnlyRefusesNoConnection(t *testing.T) {
-	opened := 0
-	e := newEcho()
-	e.open = func(gnet.Conn) ([]byte, gnet.Action) { opened++; return nil, gnet.None }
-	s := newHandSite(t, e, Config{MaxConnections: 2, ObserveOnly: true})
-	conns := s.open(5)
-	require.Equal(t, 5, opened)
-	s.pass(t, time.Second)
-	require.Equal(t, 5, s.Connections())
+// TestTheLongestIdleAreShedFirst fills the table with connections, some of them active, held or
+// exempt, and then opens more.
+func TestTheLongestIdleAreShedFirst(t *testing.T) {
+	const news, tick = 30, 100 * time.Millisecond
+	// Shedding begins at 60.
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 64, ShedProtect: time.Second, Tick: tick})
+	special := s.open(4)
+	handle(s.Reaper, special[0]).Hold()
+	handle(s.Reaper, special[1]).Exempt(true)
+	pass := func() {
+		s.receive(special[2])
+		s.receive(special[3])
+		s.pass(t, tick)
+	}
+	var idle []*scriptedConn
+	for range 56 {
+		idle = append(idle, s.open(1)...)
+		pass()
+	}
+	for range 20 {
+		pass()
+	}
+	require.Equal(t, 60, s.Connections(), "there is room")
+	for range news {
+		special = append(special, s.open(1)...)
+		pass()
+	}
 	require.Zero(t, s.Stats().Refused)
-	require.EqualValues(t, 3, s.Stats().Observed[reap.Shed])
-	for _, c := range conns {
-		s.OnClose(c, nil)
+	require.EqualValues(t, news, s.Stats().Reaped[reap.Shed])
+	for i, c := range special {
+		require.True(t, s.has(c), "connection %d is in use or new", i+1)
+	}
+	for i, c := range idle {
+		require.Equal(t, i >= news, s.has(c), "idle connection %d", i+1)
+	}
+}
+
+func TestConnectionsInTheHandshakeAreShedFirst(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 16, ShedProtect: time.Second, HandshakeTimeout: time.Minute})
+	older := s.open(8)
+	for _, c := range older {
+		handle(s.Reaper, c).Ready()
+	}
+	s.pass(t, time.Second)
+	s.open(7)
+	s.pass(t, 2*time.Second)
+	for range 4 {
+		s.open(1)
+		s.pass(t, s.watch.Clock.Tick())
+	}
+	require.EqualValues(t, 4, s.Stats().Reaped[reap.Shed])
+	for _, c := range older {
+		require.True(t, s.has(c), "a ready connection is not shed, although it has been idle longer")
+	}
+}
+
+// TestASilentSubscriberIsNotShed has peers that receive messages and send none.
+func TestASilentSubscriberIsNotShed(t *testing.T) {
+	s := newHandSite(t, &reader{}, Config{MaxConnections: 8, ShedProtect: time.Second})
+	s.answer = verdict.Evidence{Dated: true, Received: 1, Silent: time.Hour, Quiet: time.Second / 2, Queued: -1}
+	s.open(8)
+	s.pass(t, 10*time.Second)
+	require.Equal(t, 8, s.Connections())
+	s.answer.Quiet = 2 * time.Second
+	s.pass(t, time.Second)
+	require.Equal(t, 7, s.Connections())
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.Shed])
+}
+
+// TestAConnectionWithoutRoomIsRefused fills a table with connections that are protected. With
+// ObserveOnly there is room for more.
+func TestAConnectionWithoutRoomIsRefused(t *testing.T) {
+	for _, observes := range []bool{false, true} {
+		const limit, more = 16, 3
+		opened, refused := limit, more
+		if observes {
+			opened, refused = limit+more, 0
+		}
+		e, opens := newEcho(), 0
+		e.open = func(gnet.Conn) ([]byte, gnet.Action) { opens++; return nil, gnet.None }
+		s := newHandSite(t, e, Config{MaxConnections: limit, ShedProtect: time.Hour, ObserveOnly: observes})
+		conns := s.open(limit + more)
+		s.pass(t, time.Second)
+		require.Equal(t, opened, s.Connections())
+		require.EqualValues(t, opened, s.Stats().Opened)
+		require.EqualValues(t, refused, s.Stats().Refused)
+		require.EqualValues(t, more-refused, s.Stats().Observed[reap.Shed])
+		for _, c := range conns {
+			s.OnClose(c, nil)
+		}
+		require.Equal(t, opened, opens)
+		require.Len(t, e.reasons(), opened, "the handler gets no call for a refused connection")
+		require.NoError(t, setMax(s.Reaper, limit+1))
+		s.open(limit + 1)
+		require.Equal(t, opened+limit+1, opens)
 	}
 }
 

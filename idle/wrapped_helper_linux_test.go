@@ -56,6 +56,12 @@ var wrappedCases = []wrappedCase{
 	{layerInside, []layerKind{asNetConn}}, {layerInside, []layerKind{asUnwrap}}, {layerInside, []layerKind{asForeign}},
 }
 
+// stackedCases have two layers. The Reaper is outside of both, inside of both, or between them.
+var stackedCases = []wrappedCase{
+	{layerOutside, []layerKind{asNetConn, asUnwrap}}, {layerOutside, []layerKind{asForeign, asNetConn}},
+	{layerInside, []layerKind{asUnwrap, asNetConn}}, {layerBetween, []layerKind{asForeign, asNetConn}},
+}
+
 // fewCases are for tests in which the wrappers differ little.
 var fewCases = []wrappedCase{
 	{layerOutside, []layerKind{asNetConn}}, {layerOutside, []layerKind{asForeign}}, {layerInside, []layerKind{asUnwrap}},

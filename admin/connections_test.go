@@ -3,8 +3,8 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -137,7 +137,8 @@ func TestAKickEndsAConnection(t *testing.T) {
 	require.Equal(t, "kicked", gone[0].Reason)
 	require.Contains(t, requireError(t, 404, s.do(t, "POST", path, "")), "gone")
 	require.Len(t, decode[shownCloseds](t, s.do(t, "GET", "/api/closed", "")).Closed, 1)
-	require.Equal(t, 204, s.do(t, "POST", "/api/connections/"+s.id(t, other)+"/kick", "").status, "the other one is still open")
+	a = s.do(t, "POST", "/api/connections/"+s.id(t, other)+"/kick", "a body")
+	require.Equal(t, 204, a.status, "the other one is still open, and the body is ignored: %s", a.body)
 }
 
 func TestAKickOfAnInvalidIDIsRefused(t *testing.T) {
@@ -244,34 +245,20 @@ func TestAListenerOfPackageNetIsShown(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 
-	const token = "0123456789abcdef"
-	h, err := New(Config{Reaper: ln, Token: token, Open: true})
+	h, err := New(Config{Reaper: ln, Token: rightToken, Open: true})
 	require.NoError(t, err)
-	ask := func(method, path, body string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
-		r.RemoteAddr = "127.0.0.1:1234"
-		r.Header.Set("Authorization", "Bearer "+token)
-		r.Header.Set("Content-Type", "application/json")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w
-	}
-	w := ask(http.MethodGet, "/api/connections", "")
-	require.Equal(t, http.StatusOK, w.Code, w.Body)
-	var list struct{ Connections []connection }
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &list))
+	list := decode[struct{ Connections []connection }](t, call(h, "GET", "/api/connections", ""))
 	require.Len(t, list.Connections, 1)
 	require.Equal(t, client.LocalAddr().String(), list.Connections[0].Remote)
 
-	w = ask(http.MethodPost, "/api/timeouts", `{"read-timeout":"30s"}`)
-	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	a := call(h, "POST", "/api/timeouts", `{"read-timeout":"30s"}`)
+	require.Equal(t, 200, a.status, a.body)
 	require.Equal(t, 30*time.Second, ln.Config().ReadTimeout)
-	w = ask(http.MethodPost, "/api/timeouts", `{"read-timeout":"-1s"}`)
-	require.Equal(t, http.StatusBadRequest, w.Code)
-	require.Contains(t, w.Body.String(), "set a positive duration")
+	text := requireError(t, 400, call(h, "POST", "/api/timeouts", `{"read-timeout":"-1s"}`))
+	require.Contains(t, text, "set a positive duration")
 
-	w = ask(http.MethodPost, "/api/connections/"+string(list.Connections[0].ID)+"/kick", "")
-	require.Less(t, w.Code, 300, w.Body)
+	a = call(h, "POST", "/api/connections/"+string(list.Connections[0].ID)+"/kick", "")
+	require.Equal(t, 204, a.status, a.body)
 	require.ErrorIs(t, ln.Reason(c), reap.Kicked)
 	found, blocked := h.inspectRings(t.Context())
 	require.False(t, blocked)
@@ -279,4 +266,28 @@ func TestAListenerOfPackageNetIsShown(t *testing.T) {
 	f := h.makeFrame(t.Context(), &frameState{})
 	require.Nil(t, f.Reads, "package idlenet sees no reads")
 	require.Empty(t, f.Pressure, "no resource has a limit")
+}
+
+// Readers in other time zones compare these times as text.
+func TestTimesAreInUTC(t *testing.T) {
+	there := time.FixedZone("there", 2*60*60)
+	one := newClosed([]idle.Closed{{At: time.Date(2026, 11, 22, 2, 10, 0, 0, there), Err: &idle.ReapError{Reason: reap.Kicked}}})[0]
+	require.Equal(t, "2026-11-22T00:10:00Z", one.At.Format(time.RFC3339Nano), "as docs/run.md says")
+	require.Empty(t, one.Remote, "an address may be missing")
+	require.NotEmpty(t, fmt.Sprint(one.Reason))
+}
+
+// An unwritable is a Reaper with a connection that is not writable, and with one that is.
+type unwritable struct{ reap.Reaper }
+
+func (unwritable) Inspect(context.Context, reap.Query) (reap.Inspection, error) {
+	return reap.Inspection{Connections: []reap.ConnInfo{{Unwritable: true}, {}}}, nil
+}
+
+func TestConnectionsThatAreNotWritable(t *testing.T) {
+	list, err := inspector{unwritable{}}.connections(t.Context(), "idle", 2)
+	require.NoError(t, err)
+	text, err := json.Marshal(list)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), `"unwritable":true`), string(text))
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/idlewheel/idlewheel/admin/page"
 	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/configtable"
-	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -221,24 +220,13 @@ func (s *site) requireAccess(t *testing.T, e endpoint, c client, want int) {
 
 // TestARefusedChangeNamesNoFlag has a program that may have flags of other names, or none.
 func TestARefusedChangeNamesNoFlag(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, 1, minute, Config{Open: true})
+	h := newHandler(t, Config{Open: true})
 	for _, path := range []string{"/api/timeouts", "/api/connections/1-0-1/kick"} {
-		resp, err := http.Post(s.url+path, "application/json", strings.NewReader(`{"read-timeout":"5s"}`))
-		require.NoError(t, err)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, http.StatusForbidden, resp.StatusCode)
-		require.Contains(t, string(text), "nothing can be changed: the server was started without an admin token")
-		require.NotContains(t, string(text), "--")
+		text := requireError(t, 403, call(h, "POST", path, `{"read-timeout":"5s"}`, "Authorization", ""))
+		require.Contains(t, text, "nothing can be changed: the server was started without an admin token")
+		require.NotContains(t, text, "--")
 	}
-	page, err := http.Get(s.url + "/")
-	require.NoError(t, err)
-	defer page.Body.Close()
-	text, err := io.ReadAll(page.Body)
-	require.NoError(t, err)
-	require.False(t, strings.Contains(string(text), "token-file"), "the page names no flag")
+	require.False(t, strings.Contains(string(page.HTML), "token-file"), "the page names no flag")
 }
 
 func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
@@ -273,20 +261,6 @@ func TestAnOpenHandlerAcceptsOnlyNamesOfThisMachine(t *testing.T) {
 			}
 			require.NoError(t, idleReaper(open.reaper).Update(toMinute))
 		}
-	}
-}
-
-func TestARequestWithoutAHostIsRefusedByAnOpenHandler(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, 1, minute, Config{Open: true})
-	for _, head := range []string{"GET /livez HTTP/1.0\r\n\r\n", "GET /livez HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n"} {
-		c := sockets.Dial(t, "tcp", strings.TrimPrefix(s.url, "http://"))
-		_, err := io.WriteString(c, head)
-		require.NoError(t, err)
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		require.Equal(t, 403, resp.StatusCode, head)
 	}
 }
 

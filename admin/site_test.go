@@ -419,7 +419,6 @@ func newLogger(to *syncbuf.Buffer) *slog.Logger {
 type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
-	once  sync.Once
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {
@@ -432,7 +431,7 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 }
 
 func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
+	close(l.done) // the server closes it once
 	return nil
 }
 
@@ -448,19 +447,19 @@ func (l *pipeListener) dial(t testing.TB, request string) net.Conn {
 	return ours
 }
 
-// servePipes runs an HTTP server in a bubble. The test must close the server before the bubble
-// ends.
-func servePipes(srv *http.Server) (l *pipeListener) {
+// servePipes runs an HTTP server in a bubble, and closes it when the bubble ends.
+func servePipes(t testing.TB, srv *http.Server) (l *pipeListener) {
 	l = &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	srv.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
 	return l
 }
 
 const getEvents = "GET /api/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + rightToken + "\r\n\r\n"
 
 // openPipe subscribes to the events over a pipe.
-func openPipe(t testing.TB, l *pipeListener) (net.Conn, *viewer) {
+func openPipe(t testing.TB, l *pipeListener) *viewer {
 	t.Helper()
 	c := l.dial(t, getEvents)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -468,5 +467,6 @@ func openPipe(t testing.TB, l *pipeListener) (net.Conn, *viewer) {
 	require.Equal(t, 200, resp.StatusCode)
 	v := newViewer(t, resp.Body)
 	v.close = func() { c.Close() }
-	return c, v
+	t.Cleanup(v.close)
+	return v
 }

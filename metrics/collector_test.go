@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idlewheel/idlewheel/idle"
+	"github.com/idlewheel/idlewheel/idlenet"
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/testpeer"
@@ -148,12 +149,29 @@ func scrape(t *testing.T, c prometheus.Collector) string {
 	return w.Body.String()
 }
 
+// TestTheExpositionPassesPromlint also has a listener of package idlenet.
 func TestTheExpositionPassesPromlint(t *testing.T) {
 	r, err := idle.Middleware(&handler{}, idle.Config{ReadTimeout: time.Minute})
 	require.NoError(t, err)
-	problems, err := testutil.CollectAndLint(metrics.NewCollector(r))
+	inner := sockets.Listen(t, "tcp", "127.0.0.1:0")
+	ln, err := idlenet.Listen(inner, idlenet.Config{ReadTimeout: time.Minute, MaxConnections: 7})
 	require.NoError(t, err)
-	require.Empty(t, problems)
+	defer ln.Close()
+	dial(t, ln.Addr().String(), "")
+	accepted, err := ln.Accept()
+	require.NoError(t, err)
+	defer accepted.Close()
+	for _, of := range []reap.Reaper{r, ln} {
+		problems, err := testutil.CollectAndLint(metrics.NewCollector(of))
+		require.NoError(t, err)
+		require.Empty(t, problems)
+	}
+	page := scrape(t, metrics.NewCollector(ln))
+	for _, line := range []string{
+		`connections{state="open"} 1`, `connections{state="unknown"} 0`, "connections_limit 7", "connections_opened_total 1",
+	} {
+		require.Contains(t, page, "\nidlewheel_"+line+"\n")
+	}
 }
 
 func TestAScrapeDoesNotWaitForABlockedLoop(t *testing.T) {
@@ -232,26 +250,22 @@ func TestConnectionsAreCountedOnceWhileALoopIsBlocked(t *testing.T) {
 	}
 }
 
-func TestObservedConnectionsAreNotCountedAsClosed(t *testing.T) {
-	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: true})
-	dial(t, addr, "x")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Observed[reap.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
-	c := metrics.NewCollector(h.reaper)
-	observed := values(t, c, "idlewheel_connections_observed_total")
-	require.EqualValues(t, 1, observed["read_idle"])
-	require.EqualValues(t, 1, sum(observed), "%v", observed)
-	require.Zero(t, sum(values(t, c, "idlewheel_connections_closed_total")))
-}
-
-func TestReapedConnectionsAreNotCountedAsObserved(t *testing.T) {
-	h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond})
-	dial(t, addr, "x")
-	require.Eventually(t, func() bool { return h.reaper.Stats().Reaped[reap.ReadIdle] == 1 }, 20*time.Second, time.Millisecond)
-	c := metrics.NewCollector(h.reaper)
-	closed := values(t, c, "idlewheel_connections_closed_total")
-	require.EqualValues(t, 1, closed["read_idle"])
-	require.EqualValues(t, 1, sum(closed), "%v", closed)
-	require.Zero(t, sum(values(t, c, "idlewheel_connections_observed_total")))
+// TestAVerdictIsCountedAsClosedOrObserved has one idle connection.
+func TestAVerdictIsCountedAsClosedOrObserved(t *testing.T) {
+	const closed, observed = "idlewheel_connections_closed_total", "idlewheel_connections_observed_total"
+	for only, names := range map[bool][2]string{false: {closed, observed}, true: {observed, closed}} {
+		h, addr := serve(t, idle.Config{ReadTimeout: 100 * time.Millisecond, Tick: 10 * time.Millisecond, ObserveOnly: only})
+		dial(t, addr, "x")
+		require.Eventually(t, func() bool {
+			s := h.reaper.Stats()
+			return s.Observed[reap.ReadIdle]+s.Reaped[reap.ReadIdle] == 1
+		}, 20*time.Second, time.Millisecond)
+		c := metrics.NewCollector(h.reaper)
+		counted := values(t, c, names[0])
+		require.EqualValues(t, 1, counted["read_idle"])
+		require.EqualValues(t, 1, sum(counted), "%v", counted)
+		require.Zero(t, sum(values(t, c, names[1])))
+	}
 }
 
 // TestTheDriverIsLateWhileNoLoopIsBehind relies on system timers, which are always late by some

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -50,8 +49,7 @@ func TestErrorsOfAcceptAreSurvived(t *testing.T) {
 			ln := &flaky{TCPListener: listenTCP(t).(*net.TCPListener), error: failure}
 			var log syncbuf.Buffer
 			s, stop := startIn(t, Config{
-				Listeners: []net.Listener{ln}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour},
-				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				Listeners: []net.Listener{ln}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour}, Logger: logTo(&log),
 			})
 			live := visit(t, s.Addr())
 			ln.left.Store(100)
@@ -85,7 +83,7 @@ func (w wrapping) Accept() (net.Conn, error) {
 func TestAConnectionThatGnetCannotTakeIsClosed(t *testing.T) {
 	var log syncbuf.Buffer
 	s, stop := startIn(t, Config{
-		Listeners: []net.Listener{wrapping{listenTCP(t)}}, Handler: &echo{}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Listeners: []net.Listener{wrapping{listenTCP(t)}}, Logger: logTo(&log),
 		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 20},
 	})
 	for range 40 { // more than there is room for
@@ -129,8 +127,7 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	upstream := listenTCP(t)
 	h := &dials{upstream: upstream.Addr(), closed: make(chan error, 1)}
 	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: h, Sources: SourceLimits{Connections: 2},
-		Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 10},
+		Handler: h, Sources: SourceLimits{Connections: 2}, Idle: idle.Config{ReadTimeout: time.Hour, MaxConnections: 10},
 	})
 	defer stop()
 	visit(t, s.Addr())
@@ -157,17 +154,6 @@ func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {
 	ownZone(&net.UnixAddr{})
 }
 
-func TestALoggerOfGnetDoesNotHideThatALoopDies(t *testing.T) {
-	s, _, result := launch(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &dies{}, Idle: idle.Config{ReadTimeout: time.Minute},
-		Options: []gnet.Option{gnet.WithLogger(newEngineLog(slog.New(slog.DiscardHandler)))},
-	})
-	c := dial(t, s.Addr())
-	_, err := c.Write([]byte("x"))
-	require.NoError(t, err)
-	require.ErrorIs(t, await(t, result), ErrEngineDied)
-}
-
 // blocks has a handler that blocks an event loop until release is closed.
 type blocks struct {
 	echo
@@ -186,7 +172,7 @@ func (b *blocks) OnTraffic(c gnet.Conn) gnet.Action {
 // are served.
 func TestABlockedLoopDoesNotKeepOthersFromAccepting(t *testing.T) {
 	h := &blocks{blocked: make(chan struct{}), release: make(chan struct{})}
-	s, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour}})
+	s, stop := startIn(t, Config{Handler: h, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour}})
 	defer stop()
 	release := sync.OnceFunc(func() { close(h.release) })
 	defer release()
@@ -217,7 +203,7 @@ func TestClientsThatWaitAreServedInTheirOrder(t *testing.T) {
 	for name, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": "unix://" + filepath.Join(shortDir(t), "s")} {
 		t.Run(name, func(t *testing.T) {
 			s, stop := startIn(t, Config{
-				Addresses: []string{addr}, Handler: &echo{}, NumEventLoop: 1, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1},
+				Addresses: []string{addr}, NumEventLoop: 1, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1},
 			})
 			defer stop()
 			var clients sync.WaitGroup
@@ -244,15 +230,22 @@ func TestClientsThatWaitAreServedInTheirOrder(t *testing.T) {
 	}
 }
 
+// TestAServerThatStopsWhileClientsWait stops a full server. It does not resume accepting for a
+// moment.
 func TestAServerThatStopsWhileClientsWait(t *testing.T) {
-	s, stop := startIn(t, Config{Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1}})
+	var log syncbuf.Buffer
+	s, stop := startIn(t, Config{Logger: logTo(&log), Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 1}})
 	var conns []net.Conn
 	for range 10 {
 		conns = append(conns, dial(t, s.Addr()))
 	}
-	require.Eventually(t, func() bool { return s.Stats().Paused }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, 10*time.Second, time.Millisecond)
 	stop()
 	require.Equal(t, uint64(1), s.Reaper().Stats().Opened)
+	first, _, _ := strings.Cut(log.String(), "\n")
+	require.Contains(t, first, "msg=serving", "the log begins with the configuration")
+	require.Contains(t, log.String(), "accepting is paused")
+	require.NotContains(t, log.String(), "accepting resumes")
 	for _, c := range conns {
 		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
 		_, err := c.Read(make([]byte, 1))
@@ -272,25 +265,20 @@ func (d *delayed) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	return nil, gnet.None
 }
 
-func TestOptionsWithoutLoopsHaveTheUsualNumber(t *testing.T) {
-	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2, Idle: idleConfig}
-	cfg.Options = []gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}
-	s, stop := startIn(t, cfg)
-	visit(t, s.Addr())
-	require.Equal(t, 2, s.setup.Load().budget.loops)
-	stop()
-	cfg.Options = []gnet.Option{gnet.WithNumEventLoop(-1)}
-	_, err := New(cfg)
-	require.ErrorContains(t, err, "Config.Options has -1 event loops: set a positive number")
-}
-
 func TestOptionsOfGnetHold(t *testing.T) {
-	for want, opts := range [][]gnet.Option{{gnet.WithTCPNoDelay(gnet.TCPDelay)}, nil} {
+	for _, tc := range []struct {
+		options        []gnet.Option
+		noDelay, loops int
+	}{
+		{nil, 1, 2},
+		{[]gnet.Option{gnet.WithTCPNoDelay(gnet.TCPDelay), gnet.WithNumEventLoop(3)}, 0, 3},
+		{[]gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}, 1, 2},
+	} {
 		h := &delayed{noDelay: make(chan int, 1)}
-		s, stop := startIn(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, Options: append(opts, gnet.WithNumEventLoop(3))})
-		dial(t, s.Addr())
-		require.Equal(t, want, await(t, h.noDelay))
-		require.Equal(t, 3, s.setup.Load().budget.loops)
+		s, stop := startIn(t, Config{Handler: h, NumEventLoop: 2, Options: tc.options})
+		visit(t, s.Addr())
+		require.Equal(t, tc.noDelay, await(t, h.noDelay))
+		require.Equal(t, tc.loops, s.setup.Load().budget.loops)
 		stop()
 	}
 }
@@ -299,8 +287,7 @@ func TestOptionsOfGnetHold(t *testing.T) {
 func TestRunEndsWithoutListeners(t *testing.T) {
 	first, second := listenTCP(t), listenTCP(t)
 	s, _, result := launch(t, Config{
-		Listeners: []net.Listener{first, second}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Hour},
-		Drain: Drain{Timeout: 200 * time.Millisecond},
+		Listeners: []net.Listener{first, second}, Idle: idle.Config{ReadTimeout: time.Hour}, Drain: Drain{Timeout: 200 * time.Millisecond},
 	})
 	visit(t, s.Addr())
 	require.NoError(t, first.Close())
@@ -308,22 +295,4 @@ func TestRunEndsWithoutListeners(t *testing.T) {
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, await(t, result), errNoListener)
 	require.Equal(t, uint64(2), s.Reaper().Stats().Reaped[reap.Drained])
-}
-
-// TestAStopDoesNotResumeAccepting stops a full server while a client waits.
-func TestAStopDoesNotResumeAccepting(t *testing.T) {
-	log := &syncbuf.Buffer{}
-	s, stop := startIn(t, Config{
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Idle:   idle.Config{ReadTimeout: time.Hour, MaxConnections: 1},
-	})
-	for range 2 {
-		dial(t, s.Addr())
-	}
-	require.Eventually(t, func() bool { return s.Stats().Pauses == 1 }, 10*time.Second, time.Millisecond)
-	stop()
-	require.Contains(t, log.String(), "accepting is paused")
-	require.NotContains(t, log.String(), "accepting resumes")
-	first, _, _ := strings.Cut(log.String(), "\n")
-	require.Contains(t, first, "msg=serving", "the log begins with the configuration")
 }

@@ -3,7 +3,6 @@
 package server
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -40,7 +39,7 @@ func TestTheBudgetOfDescriptors(t *testing.T) {
 	require.Zero(t, budget{}.full())
 	for limit, fewer := range map[int]bool{0: false, 1: false, 1 << 30: true} {
 		var log syncbuf.Buffer
-		cfg := &Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Idle: idle.Config{MaxConnections: limit}}
+		cfg := &Config{Logger: logTo(&log), Idle: idle.Config{MaxConnections: limit}}
 		_, err := newSetup(t.Context(), cfg)
 		require.NoError(t, err)
 		require.Equal(t, fewer, strings.Contains(log.String(), "fewer connections than configured"), limit)

@@ -38,8 +38,10 @@ func (d *drained) OnClose(_ gnet.Conn, err error) gnet.Action {
 func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
 	t.Parallel()
 	l := startWithClient(t, Drain{Spread: time.Hour})
+	require.Zero(t, values(t, l.Server)["draining"])
 	l.cancel()
 	l.requireDraining(t)
+	require.Equal(t, 1.0, values(t, l.Server)["draining"])
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err == nil {
@@ -50,6 +52,7 @@ func TestNewClientsAreRefusedDuringADrain(t *testing.T) {
 	require.NoError(t, pingPong(l.client, 10*time.Second), "the server is still there")
 	require.NoError(t, l.Close())
 	require.NoError(t, await(t, l.result))
+	require.Zero(t, values(t, l.Server)["draining"], "the drain is over")
 }
 
 // A slowListener takes a while to stop accepting.
@@ -88,7 +91,7 @@ func TestADrainThatKeepsListening(t *testing.T) {
 		require.NoError(t, err)
 		slow = &slowListener{TCPListener: inherited.(*net.TCPListener)}
 		return launch(t, Config{
-			Listeners: []net.Listener{slow}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute},
+			Listeners: []net.Listener{slow}, Idle: idle.Config{ReadTimeout: time.Minute},
 			Drain: Drain{Spread: 100 * time.Millisecond, Timeout: 300 * time.Millisecond, KeepListening: true},
 		})
 	}
@@ -119,13 +122,11 @@ func TestADrainThatKeepsListening(t *testing.T) {
 func TestCloseEndsTheDelayOfADrain(t *testing.T) {
 	t.Parallel()
 	l := startWithClient(t, Drain{Delay: time.Hour, Spread: time.Hour})
-	began := time.Now()
 	l.cancel()
 	time.Sleep(200 * time.Millisecond)
 	require.NoError(t, pingPong(l.client, 10*time.Second), "the server goes on as before")
-	require.NoError(t, l.Close())
+	require.NoError(t, await(t, inBackground(l.Close)))
 	require.NoError(t, await(t, l.result))
-	require.Less(t, time.Since(began), 10*time.Second)
 }
 
 // TestADrainIsNotOnlyObserved drains a server with a Reaper that closes nothing else.
@@ -133,7 +134,7 @@ func TestADrainIsNotOnlyObserved(t *testing.T) {
 	t.Parallel()
 	h := &drained{}
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: h, Drain: Drain{Spread: 300 * time.Millisecond, Timeout: time.Minute},
+		Handler: h, Drain: Drain{Spread: 300 * time.Millisecond, Timeout: time.Minute},
 		Idle: idle.Config{ReadTimeout: 100 * time.Millisecond, ObserveOnly: true, Tick: 10 * time.Millisecond},
 	})
 	for range 10 {
@@ -165,14 +166,14 @@ func (a *answers) OnTraffic(c gnet.Conn) gnet.Action {
 func TestADrainLetsAnswersEnd(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		const size, clients = 16 << 20, 10
-		addr, stop, result := start(t, Config{
-			Addresses: []string{"127.0.0.1:0"}, Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
+		s, stop := startIn(t, Config{
+			Handler: &answers{size: size}, Idle: idle.Config{ReadTimeout: time.Minute},
 			Drain: Drain{Spread: 300 * time.Millisecond, Timeout: 5 * time.Second},
 		})
 		var reading sync.WaitGroup
 		t.Cleanup(reading.Wait) // after the closes
 		for range clients {
-			c := dial(t, addr)
+			c := dial(t, s.Addr())
 			_, err := c.Write([]byte("x"))
 			require.NoError(t, err)
 			_, err = io.ReadFull(c, make([]byte, 1))
@@ -191,7 +192,6 @@ func TestADrainLetsAnswersEnd(t *testing.T) {
 		}
 		stop()
 		reading.Wait()
-		require.NoError(t, await(t, result))
 	})
 }
 
@@ -202,19 +202,4 @@ func TestTheTimeoutOfADrainIsTwiceItsSpread(t *testing.T) {
 	d = Drain{Spread: 20 * 24 * time.Hour}
 	require.NoError(t, d.check())
 	require.Equal(t, 30*24*time.Hour, d.Timeout)
-}
-
-func TestBadDrainIsRefused(t *testing.T) {
-	for want, d := range map[string]Drain{
-		"Config.Drain.Delay is -1ns: set a positive duration":         {Delay: -1},
-		"Config.Drain.Spread is -1ns: set a positive duration":        {Spread: -1},
-		"Config.Drain.Spread is 720h0m0.000000001s: set at most 720h": {Spread: 30*24*time.Hour + 1},
-		"Config.Drain.Timeout is 1s, less than Config.Drain.Spread":   {Spread: time.Minute, Timeout: time.Second},
-		"Config.Drain.Timeout is 721h0m0s: set at most 720h":          {Timeout: 721 * time.Hour},
-	} {
-		_, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Drain: d})
-		require.ErrorContains(t, err, want)
-		require.NotContains(t, err.Error(), "\n", "one mistake")
-		require.ErrorIs(t, err, ErrBadConfig)
-	}
 }

@@ -110,8 +110,7 @@ func TestAFullServerAcceptsNewClients(t *testing.T) {
 		needs.Descriptors(t, 6000) // both ends
 		const limit, active, newcomers = 1000, 100, 1000
 		srv, stop := startIn(t, Config{
-			NumEventLoop: 2,
-			Idle:         idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond, MaxConnections: limit},
+			NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: 500 * time.Millisecond, MaxConnections: limit},
 		})
 		dial := func() net.Conn {
 			c, err := net.DialTimeout("tcp", srv.Addr().String(), 5*time.Second)
@@ -167,8 +166,7 @@ func TestBlastingConnectionsDoNotStarveOthers(t *testing.T) {
 			timeout = 4 * time.Second
 		}
 		srv, stop := startIn(t, Config{
-			NumEventLoop: 2,
-			Idle:         idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
+			NumEventLoop: 2, Idle: idle.Config{ReadTimeout: timeout, AllTimeout: timeout, WriteStallTimeout: 4 * timeout},
 		})
 		var over atomic.Bool
 		var running sync.WaitGroup
@@ -229,7 +227,7 @@ func TestThePortIsFreeAfterAKill(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, Config{Addresses: []string{server.addr}, Handler: &echo{}, Idle: idleConfig, OnStarted: func(*Server) { cancel() }})
+		done <- run(ctx, Config{Addresses: []string{server.addr}, OnStarted: func(*Server) { cancel() }})
 	}()
 	require.NoError(t, await(t, done))
 	require.Error(t, ctx.Err(), "it has started")

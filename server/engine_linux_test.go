@@ -152,9 +152,7 @@ func (h *ticker) OnTick() (time.Duration, gnet.Action) { h.ticks.Add(1); return 
 
 func TestOneLoopTicks(t *testing.T) {
 	h := &ticker{}
-	_, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: h, NumEventLoop: 3, Idle: idleConfig, Options: []gnet.Option{gnet.WithTicker(true)},
-	})
+	_, stop := startIn(t, Config{Handler: h, NumEventLoop: 3, Options: []gnet.Option{gnet.WithTicker(true)}})
 	require.Eventually(t, func() bool { return h.ticks.Load() > 0 }, 10*time.Second, time.Millisecond)
 	stop()
 	require.EqualValues(t, 1, h.ticks.Load())
@@ -183,7 +181,7 @@ func TestEngineThatCannotStartAfterBooting(t *testing.T) {
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &h.before))
 	result := make(chan error, 1)
 	go func() {
-		result <- run(t.Context(), Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig, NumEventLoop: 2})
+		result <- run(t.Context(), Config{Handler: h, NumEventLoop: 2})
 	}()
 	err := await(t, result)
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &h.before))
@@ -206,14 +204,11 @@ func (s *stalledLog) Handle(ctx context.Context, r slog.Record) error {
 func TestALoggerThatBlocksBlocksNoServer(t *testing.T) {
 	var out syncbuf.Buffer
 	log := &stalledLog{slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), make(chan struct{})}
-	s, stop := startIn(t, Config{
-		Idle: idleConfig, Logger: slog.New(log),
-		Drain: Drain{Spread: 10 * time.Millisecond, Timeout: time.Second},
-	})
+	s, stop := startIn(t, Config{Logger: slog.New(log), Drain: Drain{Spread: 10 * time.Millisecond, Timeout: time.Second}})
 	for range 10 {
 		require.NoError(t, pingPong(dial(t, s.Addr()), 10*time.Second))
 	}
-	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped[reap.ReadIdle] == 10 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped[reap.ReadIdle] == 10 }, time.Minute, time.Millisecond)
 	for range 2000 {
 		s.cfg.Logger.Info("more than fit")
 	}
@@ -253,10 +248,7 @@ func (w slowWriter) Write(p []byte) (int, error) {
 
 func TestReloadsAreLoggedAndCounted(t *testing.T) {
 	var out syncbuf.Buffer
-	s, err := New(Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Logger: slog.New(slog.NewTextHandler(&out, nil)),
-	})
-	require.NoError(t, err)
+	s := newServer(t, Config{Logger: logTo(&out)})
 	s.Reloaded(nil)
 	s.Reloaded(nil)
 	s.Reloaded(s.Reaper().Update(func(cfg *idle.Config) { cfg.ReadTimeout = -1 }))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -40,6 +39,8 @@ type flooded struct {
 	Taken          int // descriptors that other parts of the process take once the server runs
 }
 
+func init() { runChild = runFlooded }
+
 // runFlooded is the main function of a child process: an echo server that ends with its standard
 // input.
 func runFlooded(child string) {
@@ -58,7 +59,7 @@ func runFlooded(child string) {
 	err := run(ctx, Config{
 		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, NumEventLoop: 2,
 		Idle:   idle.Config{ReadTimeout: time.Minute, MaxConnections: f.MaxConnections},
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Logger: logTo(os.Stderr),
 		OnStarted: func(s *Server) {
 			for range f.Taken {
 				if _, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
@@ -172,8 +173,7 @@ func requireProbesServed(t testing.TB, probes prober.Probes, floods []prober.Spa
 }
 
 // TestFloods dials thousands of connections at once to a server with descriptors for a fraction of
-// them.
-// Active connections stay. After the flood a new client is served within a second.
+// them. Active connections stay. After the flood a new client is served within a second.
 func TestFloods(t *testing.T) {
 	rounds, size := 1, 3000
 	if needs.IsLong() {
@@ -193,16 +193,12 @@ func TestFloods(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			needs.Descriptors(t, max(size, int(tc.Descriptors)))
 			server := startFlooded(t, tc.flooded)
-			var active []net.Conn
-			for range 20 {
-				c := sockets.Dial(t, "tcp", server.addr)
-				active = append(active, c)
-			}
 			var over atomic.Bool
 			var playing sync.WaitGroup
 			defer playing.Wait()
 			defer over.Store(true)
-			for i, c := range active {
+			for i := range 20 {
+				c := sockets.Dial(t, "tcp", server.addr)
 				playing.Go(func() {
 					for !over.Load() {
 						if !assert.NoError(t, pingPong(c, 20*time.Second), "active connection %d, log: %s", i, server.log) {
@@ -323,30 +319,6 @@ func besiege(ctx context.Context, addr string, from crowd, attack func(context.C
 	return attackers.Wait
 }
 
-// asks sends a request on a connection of its own, as a kubelet does, and returns the status, 0 if
-// there is no answer within the timeout of the probes in deploy/.
-func asks(ctx context.Context, method, url, token string) (status int, body string) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
-	if err != nil {
-		return 0, err.Error()
-	}
-	if req.Close = true; token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(text)
-}
-
 // TestTheOperatorAlwaysGetsIn runs each attack from the address of the prober, and in its long form
 // from another one and from many, while the prober asks for /livez and /readyz, and an operator
 // lists connections, kicks one, and opens the page. If most clients have one address, each of them
@@ -384,26 +356,26 @@ func requireAnswers(ctx context.Context, t testing.TB, srv *Server) {
 	t.Helper()
 	url := "http://" + srv.AdminAddr().String()
 	probes, lists, kicks, why := 0, 0, 0, ""
-	count := func(answered *int, want int, status int, body string) {
+	count := func(answered *int, want int, method, path, token string) (body string) {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // that of the probes in deploy/
+		defer cancel()
+		status, body := ask(ctx, method, url+path, "", token)
 		if status == want {
 			*answered++
 		} else {
 			why = body
 		}
+		return body
 	}
 	for i := range 65 {
-		status, body := asks(ctx, "GET", url+[]string{"/livez", "/readyz"}[i%2], "")
-		count(&probes, 200, status, body)
+		count(&probes, 200, "GET", []string{"/livez", "/readyz"}[i%2], "")
 		if i%13 == 0 {
 			c := visit(t, srv.Addr())
-			status, body = asks(ctx, "GET", url+"/api/connections?sort=age", testToken)
-			count(&lists, 200, status, body)
 			var list struct{ Connections []struct{ ID, Remote string } }
-			_ = json.Unmarshal([]byte(body), &list)
+			_ = json.Unmarshal([]byte(count(&lists, 200, "GET", "/api/connections?sort=age", testToken)), &list)
 			for _, listed := range list.Connections {
 				if listed.Remote == c.LocalAddr().String() {
-					status, body = asks(ctx, "POST", url+"/api/connections/"+listed.ID+"/kick", testToken)
-					count(&kicks, 204, status, body)
+					count(&kicks, 204, "POST", "/api/connections/"+listed.ID+"/kick", testToken)
 				}
 			}
 			c.Close()

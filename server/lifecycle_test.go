@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"runtime"
@@ -29,17 +28,16 @@ type lifecycle struct {
 	client net.Conn
 	cancel context.CancelFunc // of the context of Run
 	result <-chan error       // of Run
+	log    syncbuf.Buffer
 }
-
-// longDrain does not end within a test.
-var longDrain = Drain{Spread: time.Hour}
 
 // startWithClient starts a server with a connection.
 func startWithClient(t testing.TB, drain Drain) *lifecycle {
 	t.Helper()
-	s, cancel, result := launch(t, Config{Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
-	client := visit(t, s.Addr())
-	return &lifecycle{Server: s, cancel: cancel, result: result, client: client}
+	l := &lifecycle{}
+	l.Server, l.cancel, l.result = launch(t, Config{Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain, Logger: logTo(&l.log)})
+	l.client = visit(t, l.Addr())
+	return l
 }
 
 // requireClosed waits until the connection is closed.
@@ -64,94 +62,67 @@ func (l *lifecycle) requireDraining(t testing.TB) {
 	require.NoError(t, pingPong(l.client, 10*time.Second), "a drain serves the connections that are left")
 }
 
+// TestShutdownDrains drains in time, and until the context of Shutdown is done.
 func TestShutdownDrains(t *testing.T) {
-	before := goleak.IgnoreCurrent()
-	l := startWithClient(t, Drain{Spread: 100 * time.Millisecond, Timeout: 2 * time.Second})
-	require.NoError(t, l.Shutdown(t.Context()))
-	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
-	l.requireClosed(t)
-	require.EqualValues(t, 1, l.Reaper().Stats().Reaped[reap.Drained])
-	require.NoError(t, l.Shutdown(t.Context()), "it is down")
-	require.NoError(t, l.Close())
-	goleak.VerifyNone(t, before)
-}
-
-func TestTheContextOfShutdownEndsTheDrain(t *testing.T) {
-	l := startWithClient(t, longDrain)
-	ctx, cancel := context.WithCancel(t.Context())
-	result := inBackground(func() error { return l.Shutdown(ctx) })
-	l.requireDraining(t)
-	cancel()
-	require.ErrorIs(t, await(t, result), context.Canceled)
-	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
-	l.requireClosed(t)
-}
-
-// TestADrainTellsWhetherItHasClosedAll drains a server with one connection, in time and until its
-// context is done.
-func TestADrainTellsWhetherItHasClosedAll(t *testing.T) {
-	for spread, want := range map[time.Duration]string{
-		time.Millisecond: "msg=drained after=",
-		time.Hour:        "the remaining connections are closed at once\" connections=1 after=",
+	for spread, want := range map[time.Duration]struct {
+		err     error
+		drained int
+		log     string
+	}{
+		100 * time.Millisecond: {nil, 1, "msg=drained after="},
+		time.Hour:              {context.Canceled, 0, `the remaining connections are closed at once" connections=1 after=`},
 	} {
-		var log syncbuf.Buffer
-		s, _, result := launch(t, Config{
-			Logger: slog.New(slog.NewTextHandler(&log, nil)), Idle: idle.Config{ReadTimeout: time.Hour},
-			Drain: Drain{Spread: spread, Timeout: spread + time.Second},
-		})
-		require.NoError(t, pingPong(dial(t, s.Addr()), 10*time.Second))
+		before := goleak.IgnoreCurrent()
+		l := startWithClient(t, Drain{Spread: spread, Timeout: spread + 2*time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
-		down := inBackground(func() error { return s.Shutdown(ctx) })
-		if spread == time.Hour {
-			require.Eventually(t, func() bool { return s.Stats().Draining }, 10*time.Second, time.Millisecond)
+		defer cancel()
+		result := inBackground(func() error { return l.Shutdown(ctx) })
+		if want.err != nil {
+			l.requireDraining(t)
 			cancel()
 		}
-		_ = await(t, down)
-		cancel()
-		require.ErrorIs(t, await(t, result), ErrServerClosed)
-		require.Contains(t, log.String(), want)
-		require.Equal(t, 1, strings.Count(log.String(), "after="), "%s", &log)
+		require.ErrorIs(t, await(t, result), want.err)
+		require.ErrorIs(t, await(t, l.result), ErrServerClosed)
+		l.requireClosed(t)
+		require.EqualValues(t, want.drained, l.Reaper().Stats().Reaped[reap.Drained])
+		require.Contains(t, l.log.String(), want.log)
+		require.Equal(t, 1, strings.Count(l.log.String(), "after="), "%s", &l.log)
+		require.NoError(t, l.Shutdown(t.Context()), "it is down")
+		require.NoError(t, l.Close())
+		goleak.VerifyNone(t, before)
 	}
 }
 
+// TestCloseEndsEverythingAtOnce also calls Close during a drain that does not end within the test.
 func TestCloseEndsEverythingAtOnce(t *testing.T) {
-	l := startWithClient(t, longDrain)
-	require.NoError(t, await(t, inBackground(l.Close)))
-	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
-	l.requireClosed(t)
-	require.NoError(t, l.Close(), "a second time")
-}
-
-func TestCloseDuringShutdown(t *testing.T) {
-	l := startWithClient(t, longDrain)
-	result := inBackground(func() error { return l.Shutdown(context.Background()) })
-	l.requireDraining(t)
-	require.NoError(t, await(t, inBackground(l.Close)))
-	require.NoError(t, await(t, result), "all connections are closed")
-	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
-	l.requireClosed(t)
-}
-
-func TestCloseEndsTheDrainOfRun(t *testing.T) {
-	l := startWithClient(t, longDrain)
-	l.cancel()
-	l.requireDraining(t)
-	require.NoError(t, await(t, inBackground(l.Close)))
-	require.NoError(t, await(t, l.result), "its context has stopped it")
-	l.requireClosed(t)
+	for _, tc := range []struct {
+		drains bool
+		begin  func(l *lifecycle) error
+		ofRun  error
+	}{
+		{false, func(*lifecycle) error { return nil }, ErrServerClosed},
+		{true, func(l *lifecycle) error { return l.Shutdown(context.Background()) }, ErrServerClosed},
+		{true, func(l *lifecycle) error { l.cancel(); return nil }, nil},
+	} {
+		l := startWithClient(t, Drain{Spread: time.Hour})
+		begun := inBackground(func() error { return tc.begin(l) })
+		if tc.drains {
+			l.requireDraining(t)
+		}
+		require.NoError(t, await(t, inBackground(l.Close)))
+		require.NoError(t, await(t, begun), "all connections are closed")
+		require.ErrorIs(t, await(t, l.result), tc.ofRun)
+		l.requireClosed(t)
+		require.NoError(t, l.Close(), "a second time")
+	}
 }
 
 func TestManyCallsOfShutdownAndClose(t *testing.T) {
-	l := startWithClient(t, longDrain)
+	l := startWithClient(t, Drain{Spread: time.Hour})
 	var all sync.WaitGroup
-	for i := range 16 {
-		all.Go(func() {
-			if i%2 == 0 {
-				_ = l.Close()
-			} else {
-				_ = l.Shutdown(context.Background())
-			}
-		})
+	for range 8 {
+		all.Go(func() { _ = l.Close() })
+		all.Go(func() { _ = l.Shutdown(context.Background()) })
 	}
 	all.Wait()
 	require.ErrorIs(t, await(t, l.result), ErrServerClosed)
@@ -172,8 +143,7 @@ func TestAServerThatWasClosedBeforeRun(t *testing.T) {
 		"Shutdown": func(s *Server) error { return s.Shutdown(t.Context()) },
 		"Close":    (*Server).Close,
 	} {
-		s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
-		require.NoError(t, err)
+		s := newServer(t, Config{})
 		require.NoError(t, await(t, inBackground(func() error { return end(s) })), name)
 		require.NoError(t, await(t, inBackground(func() error { return end(s) })), name)
 		require.ErrorIs(t, s.Run(t.Context()), ErrServerClosed, name)
@@ -182,10 +152,8 @@ func TestAServerThatWasClosedBeforeRun(t *testing.T) {
 
 func TestCloseWhileTheEngineBoots(t *testing.T) {
 	h := &closesAtBoot{}
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idleConfig})
-	require.NoError(t, err)
-	h.server = s
-	require.ErrorIs(t, await(t, inBackground(func() error { return s.Run(t.Context()) })), ErrServerClosed)
+	h.server = newServer(t, Config{Handler: h})
+	require.ErrorIs(t, await(t, inBackground(func() error { return h.server.Run(t.Context()) })), ErrServerClosed)
 }
 
 type closesAtBoot struct {
@@ -203,8 +171,7 @@ func (h *closesAtBoot) OnBoot(gnet.Engine) gnet.Action {
 }
 
 func TestANewServerTellsWhatItKnows(t *testing.T) {
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: "127.0.0.1:0"}})
-	require.NoError(t, err)
+	s := newServer(t, Config{Admin: Admin{Addr: "127.0.0.1:0"}})
 	require.Equal(t, idleConfig.ReadTimeout, s.Reaper().Config().ReadTimeout)
 	require.Nil(t, s.Addr())
 	require.Empty(t, s.Addrs())
@@ -219,16 +186,14 @@ func TestTheHandlerHasTheReaperBeforeTheFirstConnection(t *testing.T) {
 	h := &usesReaper{}
 	var client sync.WaitGroup
 	defer client.Wait() // a later test replaces net.DefaultResolver
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: h, Idle: idle.Config{ReadTimeout: time.Minute},
-		OnStarted: func(s *Server) {
-			client.Go(func() {
-				if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
-					defer c.Close()
-					_, _ = c.Read(make([]byte, 1))
-				}
-			})
-		}})
-	require.NoError(t, err)
+	s := newServer(t, Config{Handler: h, Idle: idle.Config{ReadTimeout: time.Minute}, OnStarted: func(s *Server) {
+		client.Go(func() {
+			if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
+				defer c.Close()
+				_, _ = c.Read(make([]byte, 1))
+			}
+		})
+	}})
 	h.reaper = s.Reaper()
 	require.NoError(t, await(t, inBackground(func() error { return s.Run(t.Context()) })))
 	require.Equal(t, 1, h.connections)
@@ -258,8 +223,7 @@ func TestCloseDuringALookUp(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	s, err := New(Config{Addresses: []string{"name.invalid:0"}, Handler: &echo{}, Idle: idleConfig})
-	require.NoError(t, err)
+	s := newServer(t, Config{Addresses: []string{"name.invalid:0"}})
 	result := inBackground(func() error { return s.Run(t.Context()) })
 	await(t, asked)
 	require.NoError(t, s.Close())
@@ -268,11 +232,47 @@ func TestCloseDuringALookUp(t *testing.T) {
 
 func TestRunUntilSignalLeavesNoGoroutine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, OnStarted: func(*Server) { cancel() }})
-	require.NoError(t, err)
+	s := newServer(t, Config{OnStarted: func(*Server) { cancel() }})
 	require.NoError(t, s.RunUntilSignal(ctx))
 	require.Eventually(t, func() bool {
 		stacks := make([]byte, 1<<20)
 		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "RunUntilSignal.func")
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// TestTheStartLogsEachSettingOnce starts a server with a limit of connections from the number of
+// descriptors. Three connections are reaped, and a setting is changed.
+func TestTheStartLogsEachSettingOnce(t *testing.T) {
+	t.Parallel()
+	var log, ofReaper syncbuf.Buffer
+	s, stop := startIn(t, Config{Drain: Drain{Delay: time.Millisecond}, Logger: logTo(&log), Idle: idle.Config{Logger: logTo(&ofReaper)}})
+	limit, _ := s.Limit()
+	require.Equal(t, limit, s.Reaper().Config().MaxConnections, "the start has set it")
+	for range 3 {
+		dial(t, s.Addr())
+	}
+	require.Eventually(t, func() bool { return s.Reaper().Stats().Reaped.Total() == 3 }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, s.Update(func(cfg *idle.Config) { cfg.ReadTimeout = 2 * time.Hour }))
+	stop()
+	for _, once := range []string{
+		"msg=serving", " config.addr=", " config.drain-delay=1ms", " idle.read-timeout=300ms", " idle.tick=", " limit=", " because=",
+		"msg=reaped number=3 reasons.read_idle=3 connections=0 late=",
+	} {
+		require.Equal(t, 1, strings.Count(log.String(), once), "%s in %s", once, &log)
+	}
+	require.NotContains(t, log.String(), "from=gnet", "what gnet logs at its start is of level debug")
+	require.NotContains(t, log.String(), "level=DEBUG")
+	require.Equal(t, 1, strings.Count(ofReaper.String(), "idle.max-connections="), "%s", &ofReaper)
+	require.Contains(t, ofReaper.String(), "msg=\"configuration changed\" idle.read-timeout=2h0m0s\n")
+}
+
+// TestTheStartWarnsOnce has a heartbeat that never sends a ping, and a limit of connections from
+// the number of descriptors.
+func TestTheStartWarnsOnce(t *testing.T) {
+	var log syncbuf.Buffer
+	late := idle.Heartbeat{Interval: 30 * time.Second, Ping: func(gnet.Conn) []byte { return []byte("ping") }}
+	_, stop := startIn(t, Config{Logger: logTo(&log), Idle: idle.Config{ReadTimeout: 20 * time.Second, Heartbeat: late}})
+	stop()
+	require.Equal(t, 1, strings.Count(log.String(), "level=WARN"), "%s", &log)
+	require.Contains(t, log.String(), "read-timeout=20s heartbeat=30s", "it names both")
 }

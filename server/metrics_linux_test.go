@@ -3,13 +3,13 @@ package server
 import (
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/admin"
@@ -37,16 +37,12 @@ func values(t testing.TB, s *Server) map[string]float64 {
 	return all
 }
 
-// newIdleServer returns a server that does not run.
-func newIdleServer(t testing.TB) *Server {
-	t.Helper()
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig})
-	require.NoError(t, err)
-	return s
-}
-
+// TestEachMetricOfAServerHasItsOwnValue also has promlint check the metrics.
 func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
-	s := newIdleServer(t)
+	s := newServer(t, Config{})
+	problems, err := testutil.CollectAndLint(s.Collector())
+	require.NoError(t, err)
+	require.Empty(t, problems)
 	s.setup.Store(&setup{budget: budget{allowed: 12_345}})
 	s.admission.bySource.Store(3)
 	s.admission.byRate.Store(4)
@@ -71,33 +67,8 @@ func TestEachMetricOfAServerHasItsOwnValue(t *testing.T) {
 	require.Subset(t, values(t, s), map[string]float64{"accept_paused": 0, "draining": 1})
 }
 
-func TestOpenDescriptorsAreThoseOfTheProcess(t *testing.T) {
-	const more = 100
-	s := newIdleServer(t)
-	s.setup.Store(&setup{budget: budget{allowed: 12_345}})
-	before := values(t, s)["open_descriptors"]
-	require.Positive(t, before)
-	for range more {
-		f, err := os.Open(os.DevNull)
-		require.NoError(t, err)
-		defer f.Close()
-	}
-	require.InDelta(t, before+more, values(t, s)["open_descriptors"], more/4, "other tests open and close descriptors")
-}
-
-func TestADrainIsInTheMetrics(t *testing.T) {
-	l := startWithClient(t, longDrain)
-	require.Zero(t, values(t, l.Server)["draining"])
-	l.cancel()
-	l.requireDraining(t)
-	require.Equal(t, 1.0, values(t, l.Server)["draining"])
-	require.NoError(t, l.Close())
-	require.NoError(t, await(t, l.result))
-	require.Zero(t, values(t, l.Server)["draining"], "the drain is over")
-}
-
 func TestTheStateOfAServer(t *testing.T) {
-	s := newIdleServer(t)
+	s := newServer(t, Config{})
 	paused := Stats{Paused: true}
 	require.Equal(t, admin.Starting, s.adminState(Stats{}), "no event loops run yet")
 	s.acceptors.Store(&acceptors{})
@@ -125,7 +96,7 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 }
 
 func TestAdminOfAllAddressesOfIPv4IsNotOfIPv6(t *testing.T) {
-	srv, stop := startIn(t, Config{Idle: idleConfig, Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
+	srv, stop := startIn(t, Config{Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
 	defer stop()
 	require.Equal(t, admin.MaxConnections+1, srv.setup.Load().budget.admin)
 	addr := srv.AdminAddr().(*net.TCPAddr)

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -98,17 +97,16 @@ func take(t testing.TB, last int) (giveBack func()) {
 func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 	for name, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": "unix://" + filepath.Join(shortDir(t), "s")} {
 		t.Run(name, func(t *testing.T) {
-			srv, stop := startIn(t, Config{Addresses: []string{addr}, Handler: &echo{}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
+			srv, stop := startIn(t, Config{Addresses: []string{addr}, NumEventLoop: 2, Idle: idle.Config{ReadTimeout: time.Minute}})
 			defer stop()
 			was := srv.Stats().MaxConnections
-			live := sockets.Dial(t, srv.Addr().Network(), srv.Addr().String())
-			require.NoError(t, pingPong(live, 10*time.Second))
+			live := visit(t, srv.Addr())
 			spare, err := os.Open(os.DevNull)
 			require.NoError(t, err)
 			giveBack := take(t, math.MaxInt)
 			defer giveBack()
 			require.NoError(t, spare.Close()) // for the client
-			client := sockets.Dial(t, srv.Addr().Network(), srv.Addr().String())
+			client := dial(t, srv.Addr())
 			require.Eventually(t, func() bool { return srv.Stats().Paused }, 10*time.Second, time.Millisecond)
 			require.Eventually(t, func() bool { return srv.Stats().MaxConnections < was }, 10*time.Second, time.Millisecond, "connections make room")
 			require.NoError(t, pingPong(live, 10*time.Second))
@@ -123,27 +121,16 @@ func TestSomethingElseMayTakeAllDescriptors(t *testing.T) {
 
 // TestIdleConnectionsMakeRoomForDescriptors takes most descriptors of a server.
 func TestIdleConnectionsMakeRoomForDescriptors(t *testing.T) {
-	name := filepath.Join(shortDir(t), "s")
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"unix://" + name}, Handler: &echo{}, Idle: idle.Config{ReadTimeout: time.Minute, ShedProtect: 100 * time.Millisecond},
+		Addresses: []string{"unix://" + filepath.Join(shortDir(t), "s")},
+		Idle:      idle.Config{ReadTimeout: time.Minute, ShedProtect: 100 * time.Millisecond},
 	})
 	defer stop()
-	dial := func() error {
-		c := sockets.Dial(t, "unix", name)
-		return pingPong(c, 10*time.Second)
-	}
 	for range 100 {
-		require.NoError(t, dial())
+		visit(t, srv.Addr())
 	}
 	time.Sleep(200 * time.Millisecond) // they are idle
 	defer take(t, srv.setup.Load().budget.full())()
-	require.NoError(t, dial(), "it has one of the last descriptors")
+	visit(t, srv.Addr(), "it has one of the last descriptors")
 	require.Eventually(t, func() bool { return srv.Reaper().Connections() < 100 }, 10*time.Second, time.Millisecond)
-}
-
-func TestUpdateDoesNotChangeTheLimitOfAServer(t *testing.T) {
-	srv, stop := startIn(t, Config{Idle: idle.Config{ReadTimeout: time.Minute, MaxConnections: 100}})
-	defer stop()
-	require.NoError(t, srv.Reaper().Update(func(cfg *idle.Config) { cfg.MaxConnections = 5 }))
-	require.Equal(t, 5, srv.Stats().MaxConnections)
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -13,9 +14,12 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
+// logTo returns a logger that writes text.
+func logTo(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
 func TestAReportHasNewReapsOnly(t *testing.T) {
 	var out strings.Builder
-	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	r := reporter{log: logTo(&out)}
 	var s idle.Stats
 	r.logReaped(s)
 	require.Empty(t, out.String(), "nothing was reaped")
@@ -41,7 +45,7 @@ func TestAReportSaysWhoRejected(t *testing.T) {
 	a.byRate.Store(2)
 	a.last.Store("too fast")
 	r := reporter{
-		log: slog.New(slog.NewTextHandler(&out, nil)), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: 3} },
+		log: logTo(&out), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: 3} },
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -52,7 +56,7 @@ func TestAReportSaysWhoRejected(t *testing.T) {
 
 func TestRejectedConnectionsAreLogged(t *testing.T) {
 	var out strings.Builder
-	r := reporter{log: slog.New(slog.NewTextHandler(&out, nil))}
+	r := reporter{log: logTo(&out)}
 	r.logRejected(0, "nothing", &r.refused)
 	require.Empty(t, out.String())
 	r.logRejected(5, "too many", &r.refused)

@@ -7,10 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,11 +29,17 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
-const childEnv = "IDLEWHEEL_TEST_CHILD"
+const (
+	childEnv  = "IDLEWHEEL_TEST_CHILD"
+	testToken = "open-sesame-and-16-more"
+)
+
+// runChild is the main function of a child process. On Linux it is runFlooded.
+var runChild func(string)
 
 func TestMain(m *testing.M) {
 	if child := os.Getenv(childEnv); child != "" {
-		runFlooded(child)
+		runChild(child)
 		return
 	}
 	flag.Parse()
@@ -51,29 +60,44 @@ func (e *echo) OnTraffic(c gnet.Conn) gnet.Action {
 
 var idleConfig = idle.Config{ReadTimeout: 300 * time.Millisecond}
 
-// run is New and Run.
-func run(ctx context.Context, cfg Config) error {
-	s, err := New(cfg)
-	if err != nil {
-		return err
-	}
-	return s.Run(ctx)
-}
-
-// launch runs a server until cancel is called, and returns it when it has started. By default it
-// listens on a port of 127.0.0.1 and echoes.
-func launch(t testing.TB, cfg Config) (s *Server, cancel func(), result <-chan error) {
-	t.Helper()
+// withDefaults completes the Config of a server. By default it listens on a port of 127.0.0.1,
+// echoes, and has the timeout of idleConfig.
+func withDefaults(cfg Config) Config {
 	if cfg.Handler == nil {
 		cfg.Handler = &echo{}
 	}
 	if cfg.Addresses == nil && cfg.Listeners == nil {
 		cfg.Addresses = []string{"127.0.0.1:0"}
 	}
+	if cfg.Idle.ReadTimeout == 0 {
+		cfg.Idle.ReadTimeout = idleConfig.ReadTimeout
+	}
+	return cfg
+}
+
+// newServer is New, with defaults.
+func newServer(t testing.TB, cfg Config) *Server {
+	t.Helper()
+	s, err := New(withDefaults(cfg))
+	require.NoError(t, err)
+	return s
+}
+
+// run is New, with defaults, and Run.
+func run(ctx context.Context, cfg Config) error {
+	s, err := New(withDefaults(cfg))
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// launch runs a server, with defaults, until cancel is called, and returns it when it has started.
+func launch(t testing.TB, cfg Config) (s *Server, cancel func(), result <-chan error) {
+	t.Helper()
 	started := make(chan struct{}, 1)
 	cfg.OnStarted = func(*Server) { started <- struct{}{} }
-	s, err := New(cfg)
-	require.NoError(t, err)
+	s = newServer(t, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	done := make(chan error, 1)
@@ -86,13 +110,6 @@ func launch(t testing.TB, cfg Config) (s *Server, cancel func(), result <-chan e
 		t.Fatal("not started within 10 s")
 	}
 	return s, cancel, done
-}
-
-// start is launch for tests that need the address only.
-func start(t testing.TB, cfg Config) (addr net.Addr, stop func(), result <-chan error) {
-	t.Helper()
-	s, stop, result := launch(t, cfg)
-	return s.Addr(), stop, result
 }
 
 // startIn is launch with a stop that waits for Run.
@@ -109,7 +126,7 @@ func startIn(t testing.TB, cfg Config) (s *Server, stop func()) {
 // dial opens a connection to a server.
 func dial(t testing.TB, addr net.Addr) net.Conn {
 	t.Helper()
-	return sockets.Dial(t, "tcp", addr.String())
+	return sockets.Dial(t, addr.Network(), addr.String())
 }
 
 // visit opens a connection that a server serves.
@@ -159,19 +176,12 @@ func TestRunServesReapsAndStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			at, stop, result := start(t, Config{Addresses: []string{addr}, Handler: &echo{}, Idle: idleConfig, NumEventLoop: 2})
+			s, stop := startIn(t, Config{Addresses: []string{addr}, NumEventLoop: 2})
 			for range 8 { // over both loops
-				c := sockets.Dial(t, at.Network(), at.String())
-				require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
-				_, err := c.Write([]byte("hello"))
-				require.NoError(t, err)
-				_, err = io.ReadFull(c, make([]byte, 5))
-				require.NoError(t, err)
+				visit(t, s.Addr())
 			}
-			c := sockets.Dial(t, at.Network(), at.String())
-			requireEOF(t, c, "a silent connection is reaped")
+			requireEOF(t, dial(t, s.Addr()), "a silent connection is reaped")
 			stop()
-			require.NoError(t, await(t, result))
 			goleak.VerifyNone(t, before)
 		})
 	}
@@ -181,21 +191,19 @@ func TestHandlerThatAsksForShutdownIsNoError(t *testing.T) {
 	deciding := idleConfig
 	deciding.OnIdle = func(gnet.Conn, idle.Event) gnet.Action { return gnet.Shutdown }
 	for from, cfg := range map[string]Config{
-		"OnTraffic": {Handler: &echo{action: gnet.Shutdown}, Idle: idleConfig},
-		"OnIdle":    {Handler: &echo{}, Idle: deciding},
-		"OnClose":   {Handler: &leaves{}, Idle: idleConfig},
+		"OnTraffic": {Handler: &echo{action: gnet.Shutdown}},
+		"OnIdle":    {Idle: deciding},
+		"OnClose":   {Handler: &leaves{}},
 	} {
-		cfg.Addresses = []string{"127.0.0.1:0"}
-		at, _, result := start(t, cfg)
-		c := dial(t, at)
-		_, err := c.Write([]byte("x"))
+		s, _, result := launch(t, cfg)
+		_, err := dial(t, s.Addr()).Write([]byte("x"))
 		require.NoError(t, err)
 		require.NoError(t, await(t, result), from)
 	}
 }
 
 func TestHandlerThatRefusesToBoot(t *testing.T) {
-	require.NoError(t, run(t.Context(), Config{Addresses: []string{"127.0.0.1:0"}, Handler: &refuses{}, Idle: idleConfig}))
+	require.NoError(t, run(t.Context(), Config{Handler: &refuses{}}))
 }
 
 type leaves struct{ echo }
@@ -209,16 +217,7 @@ func (*refuses) OnBoot(gnet.Engine) gnet.Action { return gnet.Shutdown }
 func TestContextThatIsDoneAlready(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, run(ctx, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig}))
-}
-
-func TestStopWhileBooting(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig}
-	cfg.OnStarted = func(*Server) { cancel() }
-	result := make(chan error, 1)
-	go func() { result <- run(ctx, cfg) }()
-	require.NoError(t, await(t, result))
+	require.NoError(t, run(ctx, Config{}))
 }
 
 func TestBadConfigIsRefused(t *testing.T) {
@@ -232,50 +231,70 @@ func TestBadConfigIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 
+	_, err = New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}})
+	require.ErrorContains(t, err, "no limit is set")
+	require.ErrorIs(t, err, ErrBadConfig)
+
 	for _, addr := range []string{"nonsense", "udp://127.0.0.1:7000", "unix://relative", "fd://1", ""} {
-		_, err := New(Config{Addresses: []string{"127.0.0.1:0", addr}, Handler: &echo{}, Idle: idleConfig})
-		require.ErrorContains(t, err, fmt.Sprintf("server: bad address %q", addr))
-		require.ErrorIs(t, err, ErrBadConfig)
-		require.ErrorIs(t, err, ErrBadAddress)
+		requireRefused(t, Config{Addresses: []string{"127.0.0.1:0", addr}}, fmt.Sprintf("server: bad address %q", addr), ErrBadAddress)
 	}
 	for _, none := range []net.Listener{nil, (*net.TCPListener)(nil)} {
-		_, err = New(Config{Listeners: []net.Listener{none}, Handler: &echo{}, Idle: idleConfig})
-		require.ErrorContains(t, err, "Config.Listeners has a nil listener")
-		require.ErrorIs(t, err, ErrBadConfig)
+		requireRefused(t, Config{Listeners: []net.Listener{none}}, "Config.Listeners has a nil listener")
 	}
+	for want, cfg := range map[string]Config{
+		`Config.Addresses has "127.0.0.1:7000" twice`:                 {Addresses: []string{"127.0.0.1:7000", "127.0.0.1:7000"}},
+		"Config.Options has -1 event loops: set a positive number":    {Options: []gnet.Option{gnet.WithNumEventLoop(-1)}},
+		"Config.Drain.Delay is -1ns: set a positive duration":         {Drain: Drain{Delay: -1}},
+		"Config.Drain.Spread is -1ns: set a positive duration":        {Drain: Drain{Spread: -1}},
+		"Config.Drain.Spread is 720h0m0.000000001s: set at most 720h": {Drain: Drain{Spread: 30*24*time.Hour + 1}},
+		"Config.Drain.Timeout is 1s, less than Config.Drain.Spread":   {Drain: Drain{Spread: time.Minute, Timeout: time.Second}},
+		"Config.Drain.Timeout is 721h0m0s: set at most 720h":          {Drain: Drain{Timeout: 721 * time.Hour}},
+
+		"Connections is -1": {Sources: SourceLimits{Connections: -1}}, "Rate is -1": {Sources: SourceLimits{Rate: -1}},
+		"IPv4Bits is 33": {Sources: SourceLimits{IPv4Bits: 33}}, "IPv6Bits is 129": {Sources: SourceLimits{IPv6Bits: 129}},
+		"Entries is -1": {Sources: SourceLimits{Entries: -1}}, "not valid": {Sources: SourceLimits{Exempt: []netip.Prefix{{}}}},
+
+		`Config.Admin.Addr is "0.0.0.0:0", which others can reach: set Config.Admin.Token`: {Admin: Admin{Addr: "0.0.0.0:0"}},
+		`Config.Admin.Addr is ":0", which others can reach`:                                {Admin: Admin{Addr: ":0"}},
+		`Config.Admin.Addr is "[::]:0", which others can reach`:                            {Admin: Admin{Addr: "[::]:0"}},
+		"Config.Admin.Addr is not set":                                                     {Admin: Admin{Token: testToken}},
+		`Config.Admin.Addr is "nonsense"`:                                                  {Admin: Admin{Addr: "nonsense"}},
+		"Config.Admin.Token has 5 characters":                                              {Admin: Admin{Addr: "127.0.0.1:0", Token: "short"}},
+		`Config.Admin.Addr is "localhost"`:                                                 {Admin: Admin{Addr: "localhost"}},
+	} {
+		requireRefused(t, cfg, want)
+	}
+}
+
+// requireRefused checks that New finds one mistake in a Config.
+func requireRefused(t *testing.T, cfg Config, want string, alsoIs ...error) {
+	t.Helper()
+	_, err := New(withDefaults(cfg))
+	require.ErrorContains(t, err, want)
+	require.NotContains(t, err.Error(), "\n", "one mistake")
+	for _, target := range append(alsoIs, ErrBadConfig) {
+		require.ErrorIs(t, err, target)
+	}
+}
+
+func TestRunNamesTheAddressThatItCannotListenOn(t *testing.T) {
 	for addr, want := range map[string]string{
 		"192.0.2.1:7000": "cannot listen: listen tcp 192.0.2.1:7000",
 		// The name may be known later.
 		"host.invalid:7000":   "cannot listen: listen tcp: lookup host.invalid",
 		"tcp6://127.0.0.1:80": "cannot listen",
 	} {
-		err := run(t.Context(), Config{Addresses: []string{addr}, Handler: &echo{}, Idle: idleConfig})
+		err := run(t.Context(), Config{Addresses: []string{addr}})
 		require.ErrorContains(t, err, want)
 		require.NotErrorIs(t, err, ErrBadConfig)
 	}
-	_, err = New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}})
-	require.ErrorContains(t, err, "no limit is set")
-	require.ErrorIs(t, err, ErrBadConfig)
-}
-
-func TestAddressesThatDoNotGoTogetherAreRefused(t *testing.T) {
-	_, err := New(Config{Addresses: []string{"127.0.0.1:7000", "127.0.0.1:7000"}, Handler: &echo{}, Idle: idleConfig})
-	require.ErrorContains(t, err, `Config.Addresses has "127.0.0.1:7000" twice`)
-	require.ErrorIs(t, err, ErrBadConfig)
-	free := freePort(t)
-	err = run(t.Context(), Config{Addresses: []string{":" + free, "127.0.0.1:" + free}, Handler: &echo{}, Idle: idleConfig})
+	ln := sockets.Listen(t, "tcp", ":0")
+	free := strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, ln.Close())
+	err := run(t.Context(), Config{Addresses: []string{":" + free, "127.0.0.1:" + free}})
 	require.ErrorIs(t, err, syscall.EADDRINUSE, "the second address is part of the first")
 	require.ErrorContains(t, err, "127.0.0.1:"+free)
 	require.ErrorContains(t, err, "in use: stop the server that listens there, or choose another address")
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	ln := sockets.Listen(t, "tcp", ":0")
-	require.NoError(t, ln.Close())
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	require.NoError(t, err)
-	return port
 }
 
 func TestSeveralAddresses(t *testing.T) {
@@ -288,15 +307,14 @@ func TestSeveralAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
-			cfg.Handler, cfg.Idle, cfg.NumEventLoop = &echo{}, idleConfig, 2
+			cfg.NumEventLoop = 2
 			s, stop := startIn(t, cfg)
 			require.Len(t, s.Addrs(), len(cfg.Addresses))
 			require.Equal(t, s.Addrs()[0], s.Addr())
 			for i, at := range s.Addrs() {
 				require.Equal(t, strings.HasPrefix(cfg.Addresses[i], "unix"), at.Network() == "unix", "in the order of the Config")
 				for range 4 {
-					c := sockets.Dial(t, at.Network(), at.String())
-					require.NoError(t, pingPong(c, 10*time.Second))
+					visit(t, at)
 				}
 			}
 			require.Equal(t, 4*len(cfg.Addresses), s.Stats().Connections)
@@ -311,24 +329,21 @@ func TestSeveralAddresses(t *testing.T) {
 }
 
 func TestAddressInUseIsNamed(t *testing.T) {
-	cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, ReusePort: true}
-	at, stop, result := start(t, cfg)
-	second := Config{Addresses: []string{at.String()}, Handler: &echo{}, Idle: idleConfig}
+	s, stop := startIn(t, Config{ReusePort: true})
+	defer stop()
+	second := Config{Addresses: []string{s.Addr().String()}}
 	err := run(t.Context(), second)
-	require.ErrorContains(t, err, at.String())
+	require.ErrorContains(t, err, s.Addr().String())
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
-	second.ReusePort = true
-	_, stopSecond, secondResult := start(t, second)
+	second.ReusePort = true // both share the port
+	_, stopSecond := startIn(t, second)
 	stopSecond()
-	require.NoError(t, await(t, secondResult), "unless the port is shared")
-	stop()
-	require.NoError(t, await(t, result))
 }
 
 func TestTheSocketOfAnotherServerIsNotDeleted(t *testing.T) {
 	name := filepath.Join(shortDir(t), "s")
-	cfg := Config{Addresses: []string{"unix://" + name}, Handler: &echo{}, Idle: idleConfig}
+	cfg := Config{Addresses: []string{"unix://" + name}}
 	require.NoError(t, os.WriteFile(name, []byte("precious"), 0o600))
 	require.ErrorContains(t, run(t.Context(), cfg), "not a socket")
 	require.FileExists(t, name)
@@ -340,21 +355,14 @@ func TestTheSocketOfAnotherServerIsNotDeleted(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, ln.Close())
-	requireDatagramSocketIsKept(t, name+"gram")
-	_, stop, result := start(t, cfg) // the socket of a dead server is replaced
+	_, stop := startIn(t, cfg) // the socket of a dead server is replaced
 	stop()
-	require.NoError(t, await(t, result))
-}
 
-// requireDatagramSocketIsKept checks that a live datagram socket, which refuses a stream in its own
-// way, is not taken for a dead socket.
-func requireDatagramSocketIsKept(t testing.TB, name string) {
-	t.Helper()
+	// A live datagram socket refuses a stream in its own way.
 	pc, err := net.ListenPacket("unixgram", name)
 	require.NoError(t, err)
 	defer pc.Close()
-	err = run(t.Context(), Config{Addresses: []string{"unix://" + name}, Handler: &echo{}, Idle: idleConfig})
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.ErrorIs(t, run(t.Context(), cfg), syscall.EADDRINUSE)
 	require.FileExists(t, name)
 }
 
@@ -369,22 +377,17 @@ func shortDir(t testing.TB) string {
 // TestALimitOfTCPAndAUnixSocket fills a server that listens on both. New clients of both wait.
 func TestALimitOfTCPAndAUnixSocket(t *testing.T) {
 	s, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0", "unix://" + filepath.Join(shortDir(t), "s")}, Handler: &echo{},
-		Idle: idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3},
+		Addresses: []string{"127.0.0.1:0", "unix://" + filepath.Join(shortDir(t), "s")},
+		Idle:      idle.Config{ReadTimeout: time.Hour, ShedProtect: time.Hour, MaxConnections: 3},
 	})
 	defer stop()
-	dial := func(addr net.Addr) net.Conn {
-		return sockets.Dial(t, addr.Network(), addr.String())
-	}
 	var conns []net.Conn
 	for _, addr := range []net.Addr{s.Addrs()[0], s.Addrs()[1], s.Addrs()[0]} {
-		c := dial(addr)
-		require.NoError(t, pingPong(c, 10*time.Second))
-		conns = append(conns, c)
+		conns = append(conns, visit(t, addr))
 	}
 	require.EqualValues(t, 0, s.Stats().Pauses, "no client waits")
 	require.True(t, s.Stats().Paused, "the next one will")
-	waiting := []net.Conn{dial(s.Addrs()[0]), dial(s.Addrs()[1])}
+	waiting := []net.Conn{dial(t, s.Addrs()[0]), dial(t, s.Addrs()[1])}
 	for _, c := range waiting {
 		require.ErrorIs(t, pingPong(c, 100*time.Millisecond), os.ErrDeadlineExceeded)
 	}
@@ -413,11 +416,16 @@ func (*dies) OnTraffic(c gnet.Conn) gnet.Action {
 }
 
 func TestAnEventLoopThatDiesIsReported(t *testing.T) {
-	for name, drain := range map[string]Drain{"serving": {}, "draining": {Delay: time.Hour}} {
+	for name, cfg := range map[string]Config{
+		"serving":          {},
+		"draining":         {Drain: Drain{Delay: time.Hour}},
+		"a logger of gnet": {Options: []gnet.Option{gnet.WithLogger(newEngineLog(slog.New(slog.DiscardHandler)))}},
+	} {
 		t.Run(name, func(t *testing.T) {
-			s, cancel, result := launch(t, Config{Addresses: []string{"127.0.0.1:0"}, Handler: &dies{}, Idle: idle.Config{ReadTimeout: time.Minute}, Drain: drain})
+			cfg.Handler, cfg.Idle.ReadTimeout = &dies{}, time.Minute
+			s, cancel, result := launch(t, cfg)
 			c := dial(t, s.Addr())
-			if drain.Delay > 0 {
+			if cfg.Drain.Delay > 0 {
 				cancel()
 				await(t, s.serving.Done())
 			}
@@ -444,10 +452,7 @@ func TestAllOutputIsLimitedByDefault(t *testing.T) {
 		{idle.OutputLimit{Total: 5}, 5},
 		{idle.OutputLimit{Total: -1}, -1},
 	} {
-		cfg := Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig}
-		cfg.Idle.OutputLimit = tc.limit
-		s, err := New(cfg)
-		require.NoError(t, err)
+		s := newServer(t, Config{Idle: idle.Config{OutputLimit: tc.limit}})
 		require.Equal(t, tc.want, s.Reaper().Config().OutputLimit.Total, "%+v", tc.limit)
 	}
 }

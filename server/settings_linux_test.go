@@ -3,9 +3,7 @@ package server
 import (
 	"bytes"
 	"flag"
-	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +45,7 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	}, cfg)
 
 	var log bytes.Buffer
-	slog.New(slog.NewTextHandler(&log, nil)).Info("serving", "config", cfg)
+	logTo(&log).Info("serving", "config", cfg)
 	shown := configtable.Server.JSON(&cfg)
 	require.Len(t, shown, len(configtable.Server)-1, "all but the token")
 	require.NotContains(t, log.String(), testToken)
@@ -71,16 +69,13 @@ func TestFlagsThatAreNotSetLeaveTheConfig(t *testing.T) {
 
 // TestErrorsOfSettingsNameFlags explains errors of New and Run.
 func TestErrorsOfSettingsNameFlags(t *testing.T) {
-	_, refused := New(Config{
-		AcceptRate: -1, Sources: SourceLimits{Rate: -1}, Drain: Drain{Spread: 2, Timeout: 1},
-		Addresses: []string{":1", ":1"}, Handler: &echo{}, Idle: idleConfig,
-	})
+	_, refused := New(withDefaults(Config{
+		AcceptRate: -1, Sources: SourceLimits{Rate: -1}, Drain: Drain{Spread: 2, Timeout: 1}, Addresses: []string{":1", ":1"},
+	}))
 	require.ErrorIs(t, refused, ErrBadAddress)
 	_, _, starved := budget{allowed: 70}.connections()
 	taken := listenTCP(t)
-	inUse := run(t.Context(), Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Admin: Admin{Addr: taken.Addr().String()},
-	})
+	inUse := run(t.Context(), Config{Admin: Admin{Addr: taken.Addr().String()}})
 	for err, want := range map[error][]string{
 		refused: {
 			`bad address: -addr has ":1" twice`,
@@ -118,23 +113,14 @@ func TestUpdateKeepsWhatNewHasSet(t *testing.T) {
 	cfg.KeepClosed = 0
 	(&Config{}).complete(&cfg)
 	require.Zero(t, cfg.KeepClosed, "there is no page")
-}
-
-func TestSourceLimitsAreChecked(t *testing.T) {
-	for want, l := range map[string]SourceLimits{
-		"Connections is -1": {Connections: -1}, "Rate is -1": {Rate: -1}, "IPv4Bits is 33": {IPv4Bits: 33},
-		"IPv6Bits is 129": {IPv6Bits: 129}, "Entries is -1": {Entries: -1}, "not valid": {Exempt: []netip.Prefix{{}}},
-	} {
-		_, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Handler: &echo{}, Idle: idleConfig, Sources: l})
-		require.ErrorContains(t, err, want)
-	}
+	require.NoError(t, s.Reaper().Update(func(cfg *idle.Config) { cfg.MaxConnections = 5 }))
+	require.Equal(t, 5, s.Stats().MaxConnections, "an Update of the Reaper changes it")
 }
 
 func TestAServerLimitsItsSources(t *testing.T) {
 	h, log := &drained{}, &syncbuf.Buffer{}
 	srv, stop := startIn(t, Config{
-		Addresses: []string{"127.0.0.1:0"}, Handler: h, Sources: SourceLimits{Connections: 3},
-		Idle: idle.Config{ReadTimeout: time.Minute}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Handler: h, Sources: SourceLimits{Connections: 3}, Idle: idle.Config{ReadTimeout: time.Minute}, Logger: logTo(log),
 	})
 	dialFrom := func(ip string) (net.Conn, bool) {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).Dial("tcp", srv.Addr().String())

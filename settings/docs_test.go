@@ -27,27 +27,18 @@ var update = flag.Bool("update", false, "write the tables of settings into docs/
 // TestTheTablesOfTheDocumentationAreTheTablesOfTheCode compares the tables of documents with the
 // tables of settings. To write them, run go test ./settings -update.
 func TestTheTablesOfTheDocumentationAreTheTablesOfTheCode(t *testing.T) {
-	for page, tables := range map[string]map[string]string{
-		"../docs/settings.md": {
-			"settings": settingsMarkdown(),
-		},
-		"../docs/limits.md": {"limits": limitsMarkdown()},
-	} {
-		b, err := os.ReadFile(page)
+	for name, want := range map[string]string{"settings": settingsMarkdown(), "limits": limitsMarkdown()} {
+		page := "../docs/" + name + ".md"
+		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		text := string(b)
-		for name, want := range tables {
-			before, rest, found := strings.Cut(text, "<!-- "+name+" -->\n")
-			got, after, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
-			require.True(t, found && ended, "%s has no table of %s", page, name)
-			if *update {
-				text = before + "<!-- " + name + " -->\n" + want + "<!-- end of " + name + " -->\n" + after
-			} else if got != want {
-				t.Errorf("The table of %s in %s is not the one in the code: run go test ./settings -update", name, page)
-			}
-		}
+		before, rest, found := strings.Cut(string(text), "<!-- "+name+" -->\n")
+		got, after, ended := strings.Cut(rest, "<!-- end of "+name+" -->\n")
+		require.True(t, found && ended, "%s has no table of %s", page, name)
 		if *update {
-			require.NoError(t, os.WriteFile(page, []byte(text), 0o644))
+			all := before + "<!-- " + name + " -->\n" + want + "<!-- end of " + name + " -->\n" + after
+			require.NoError(t, os.WriteFile(page, []byte(all), 0o644))
+		} else if got != want {
+			t.Errorf("The table of %s in %s is not the one in the code: run go test ./settings -update", name, page)
 		}
 	}
 }
@@ -181,14 +172,10 @@ func markdown(heading string, table configtable.Table) string {
 // packagesOf names the packages with a setting.
 func packagesOf(s configtable.Setting) string {
 	var names []string
-	if slices.Contains(configtable.Idle, s) {
-		names = append(names, "idle")
-	}
-	if slices.Contains(configtable.Net, s) {
-		names = append(names, "idlenet")
-	}
-	if slices.Contains(configtable.Server, s) {
-		names = append(names, "server")
+	for i, table := range []configtable.Table{configtable.Idle, configtable.Net, configtable.Server} {
+		if slices.Contains(table, s) {
+			names = append(names, []string{"idle", "idlenet", "server"}[i])
+		}
 	}
 	return strings.Replace(strings.Join(names, ", "), "idle, idlenet", "both", 1)
 }

@@ -129,6 +129,9 @@ func TestAMistakeIsReportedAndChangesNothing(t *testing.T) {
 	require.NoError(t, os.Remove(f.source.File))
 	f.hangup()
 	require.ErrorIs(t, f.report(), os.ErrNotExist)
+	require.NoError(t, syscall.Mkfifo(f.source.File, 0o600)) // to open it would wait for a writer
+	f.hangup()
+	require.ErrorContains(t, f.report(), "is not a regular file")
 	require.Equal(t, before, f.cfg)
 }
 
@@ -138,6 +141,7 @@ func TestHangupWithoutAFileIsReported(t *testing.T) {
 	begin()
 	f.hangup()
 	require.ErrorIs(t, f.report(), ErrNoFile)
+	f.watcher.Stop() // the end of the test calls it again
 }
 
 // TestHangupBeforeRunIsHandled sends SIGHUP between Watch and Run. It neither ends the process nor
@@ -197,16 +201,6 @@ func TestHangupChangesAListener(t *testing.T) {
 	require.ErrorIs(t, ln.Reason(served), reap.ReadIdle)
 }
 
-// TestAFIFODoesNotBlock puts a FIFO without a writer in the place of the file: opening it would
-// wait for a writer.
-func TestAFIFODoesNotBlock(t *testing.T) {
-	f, begin := watch(t)
-	require.NoError(t, syscall.Mkfifo(f.source.File, 0o600))
-	begin()
-	f.hangup()
-	require.ErrorContains(t, f.report(), "is not a regular file")
-}
-
 // TestRunReturnsWhileAReadHangs stands for a file on a network file system that does not answer.
 func TestRunReturnsWhileAReadHangs(t *testing.T) {
 	f, begin := watch(t)
@@ -252,12 +246,6 @@ func TestTheTokenMayComeFromAFIFO(t *testing.T) {
 	require.Equal(t, "0123456789abcdef", token)
 	_, err = ReadToken("/dev/zero")
 	require.ErrorContains(t, err, "/dev/zero: it has more than 4096 bytes")
-}
-
-func TestStopMayBeCalledTwice(t *testing.T) {
-	f, _ := watch(t)
-	f.watcher.Stop()
-	f.watcher.Stop()
 }
 
 type handler struct{ gnet.BuiltinEventEngine }

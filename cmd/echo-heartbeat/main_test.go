@@ -22,8 +22,17 @@ import (
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
-// runTests runs the tests of the package.
-func runTests(m *testing.M) {
+// children are the main functions of processes that tests start, by the variable of the environment
+// that they have as their argument.
+var children map[string]func(string)
+
+func TestMain(m *testing.M) {
+	for env, child := range children {
+		if arg := os.Getenv(env); arg != "" {
+			child(arg)
+			return
+		}
+	}
 	flag.Parse()
 	_ = flag.Set("test.parallel", needs.Parallel(8)) // parallel tests wait most of the time
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) // importing gnet starts two goroutines
@@ -233,42 +242,35 @@ func TestServeHasAFlagForEachLimit(t *testing.T) {
 	}
 }
 
-func TestBareServeReapsNothing(t *testing.T) {
-	t.Parallel()
-	addr, interrupt := serveInBackground(t, "--bare", "--read-timeout", "100ms")
-	c := sockets.Dial(t, "tcp", addr)
-	_, err := c.Write([]byte("PING\n"))
-	require.NoError(t, err)
-	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
-	got, err := io.ReadAll(c)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays")
-	require.Equal(t, "PONG\n", string(got))
-	require.Contains(t, interrupt(), "without a reaper")
-}
-
-func TestServeObservesOnly(t *testing.T) {
-	t.Parallel()
-	addr, interrupt := serveInBackground(t, "--read-timeout", "200ms", "--observe-only", "--write-timeout", "100ms")
-	c := sockets.Dial(t, "tcp", addr)
-	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
-	_, err := c.Read(make([]byte, 8))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.Contains(t, interrupt(), "1 would have been reaped (1 read idle)")
-}
-
-func TestACompleteLineEndsTheMessage(t *testing.T) {
-	t.Parallel()
-	addr, _ := serveInBackground(t, "--read-timeout=0", "--min-rate", "100", "--min-rate-window", "200ms", "--handshake-timeout", "500ms")
-	c := sockets.Dial(t, "tcp", addr)
-	for _, part := range []string{"be", "gun", "\n", "PI", "NG\n"} {
-		_, err := c.Write([]byte(part))
-		require.NoError(t, err)
-		time.Sleep(20 * time.Millisecond)
+// TestServeKeepsConnections has connections that no limit closes: there is no reaper, it observes
+// only, or a complete line has ended the message.
+func TestServeKeepsConnections(t *testing.T) {
+	for flags, tc := range map[string]struct {
+		send      []string
+		got, last string
+	}{
+		"--bare --read-timeout 100ms":                               {[]string{"PING\n"}, "PONG\n", "without a reaper"},
+		"--read-timeout 200ms --observe-only --write-timeout 100ms": {nil, "", "1 would have been reaped (1 read idle)"},
+		"--read-timeout=0 --min-rate 100 --min-rate-window 200ms --handshake-timeout 500ms": {
+			[]string{"be", "gun", "\n", "PI", "NG\n"}, "begun\nPONG\n", "stopped: 1 connections",
+		},
+	} {
+		t.Run(flags, func(t *testing.T) {
+			t.Parallel()
+			addr, interrupt := serveInBackground(t, strings.Fields(flags)...)
+			c := sockets.Dial(t, "tcp", addr)
+			for _, part := range tc.send {
+				_, err := c.Write([]byte(part))
+				require.NoError(t, err)
+				time.Sleep(20 * time.Millisecond)
+			}
+			require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
+			got, err := io.ReadAll(c)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays")
+			require.Equal(t, tc.got, string(got))
+			require.Contains(t, interrupt(), tc.last)
+		})
 	}
-	require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
-	got, err := io.ReadAll(c)
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays")
-	require.Equal(t, "begun\nPONG\n", string(got))
 }
 
 func TestConnectKeepsItselfAliveByHeartbeats(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,26 +19,23 @@ import (
 )
 
 // TestClientsThatNeverReadDoNotTakeTheMemory has clients that send requests as fast as they can and
-// read nothing. When the server resets a client, it comes back.
+// read nothing. When the server resets a client, it comes back. Meanwhile others measure how soon
+// they are answered. The total bounds the memory without a limit of each connection, too.
 func TestClientsThatNeverReadDoNotTakeTheMemory(t *testing.T) {
-	for _, clients := range []int{4, 400} {
-		t.Run(fmt.Sprint(clients), func(t *testing.T) {
+	for name, tc := range map[string]struct {
+		clients int
+		flags   []string
+	}{
+		"4 clients": {4, nil}, "400 clients": {400, nil}, "a total only": {40, []string{"--output-limit", "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Setenv("GOMEMLIMIT", "256MiB")
-			p, _, addr := startServeInto(t, false, "--log-level", "error")
-			requireBoundedMemory(t, p, addr, clients, 300<<20)
+			p, _, addr := startServeInto(t, false, append(tc.flags, "--log-level", "error")...)
+			requireBoundedMemory(t, p, addr, tc.clients, 300<<20)
 		})
 	}
 }
 
-// TestTheTotalBoundsTheMemoryToo leaves out the limit of each connection.
-func TestTheTotalBoundsTheMemoryToo(t *testing.T) {
-	t.Setenv("GOMEMLIMIT", "256MiB")
-	p, _, addr := startServeInto(t, false, "--log-level", "error", "--output-limit", "0")
-	requireBoundedMemory(t, p, addr, 40, 300<<20)
-}
-
-// requireBoundedMemory floods a server with clients that never read, while others measure how soon
-// they are answered.
 func requireBoundedMemory(t *testing.T, p *process, addr string, clients, limit int) {
 	t.Helper()
 	dialServe(t, addr).Close()
@@ -89,43 +85,27 @@ func neverRead(addr string, until time.Time) (opened int) {
 	return opened
 }
 
-// othersEnv has the address and the end of the round trips of a process that startOthers starts.
-const othersEnv = "IDLEWHEEL_TEST_OTHERS"
-
 // startOthers starts a process with clients that send a line every 5 ms and wait for the answer.
 // Goroutines of this process would wait for those of the attackers. The result waits for the
 // process, and returns the times until the answers, in ascending order.
 func startOthers(t *testing.T, addr string, until time.Time) (times func() []time.Duration) {
 	t.Helper()
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(exe, "-test.run", "^TestOthers$", "-test.v")
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", othersEnv, addr, until.UnixNano()))
-	result := make(chan []byte, 1)
-	go func() {
-		out, _ := cmd.CombinedOutput()
-		result <- out
-	}()
+	p := startProcess(t, fmt.Sprintf("%s=%s %d", othersEnv, addr, until.UnixNano()))
 	return func() (all []time.Duration) {
 		t.Helper()
-		out := <-result
-		for line := range strings.Lines(string(out)) {
-			if text, ok := strings.CutPrefix(line, othersEnv); ok {
-				require.NoError(t, json.Unmarshal([]byte(text), &all))
-			}
-		}
-		require.NotEmpty(t, all, "%s", out)
+		require.NoError(t, json.Unmarshal([]byte(p.line(t)), &all))
+		require.NotEmpty(t, all, "%s", p.stderr)
 		slices.Sort(all)
 		return all
 	}
 }
 
-// TestOthers is the process of startOthers.
-func TestOthers(t *testing.T) {
+// runOthers is the main function of a process of startOthers.
+func runOthers(config string) {
 	var addr string
 	var end int64
-	if n, _ := fmt.Sscan(os.Getenv(othersEnv), &addr, &end); n < 2 {
-		t.Skip("is started by other tests")
+	if _, err := fmt.Sscan(config, &addr, &end); err != nil {
+		panic(err)
 	}
 	var clients sync.WaitGroup
 	times := make([][]time.Duration, 4)
@@ -133,14 +113,12 @@ func TestOthers(t *testing.T) {
 		clients.Go(func() {
 			var err error
 			if times[i], err = roundTrips(addr, time.Unix(0, end), 5*time.Millisecond); err != nil {
-				t.Error(err)
+				fmt.Fprintln(os.Stderr, err)
 			}
 		})
 	}
 	clients.Wait()
-	text, err := json.Marshal(slices.Concat(times...))
-	require.NoError(t, err)
-	fmt.Printf("\n%s%s\n", othersEnv, text)
+	_ = json.NewEncoder(os.Stdout).Encode(slices.Concat(times...))
 }
 
 // roundTrips sends lines until an instant, with a pause after each answer. It returns the times

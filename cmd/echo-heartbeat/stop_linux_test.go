@@ -29,16 +29,12 @@ import (
 const (
 	commandEnv = "IDLEWHEEL_TEST_COMMAND" // the process is the command
 	clientsEnv = "IDLEWHEEL_TEST_CLIENTS" // the process is many clients
+	othersEnv  = "IDLEWHEEL_TEST_OTHERS"  // the process is the clients of startOthers
 )
 
-func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(commandEnv) != "":
-		main()
-	case os.Getenv(clientsEnv) != "":
-		runClients(os.Getenv(clientsEnv))
-	default:
-		runTests(m)
+func init() {
+	children = map[string]func(string){
+		commandEnv: func(string) { main() }, clientsEnv: runClients, othersEnv: runOthers,
 	}
 }
 

@@ -148,6 +148,26 @@ func TestRefusedTasksGoOnInTurn(t *testing.T) {
 	}
 }
 
+func TestARefusedTaskThatIsTooLateIsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool := make(chan struct{}, 1)
+		timer := newTestTimer(t, Config{SkipAfter: retryAfter / 4, Executor: func(run func()) error {
+			select {
+			case pool <- struct{}{}:
+				return spawn(func() { run(); <-pool })
+			default:
+				return errors.New("full")
+			}
+		}})
+		var ran atomic.Int32
+		for range 2 {
+			add(t, timer, time.Second, func() { ran.Add(1); time.Sleep(retryAfter / 2) })
+		}
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, ran.Load())
+	})
+}
+
 // TestRefusalsAreBounded has an executor that refuses all tasks, until they are stopped.
 func TestRefusalsAreBounded(t *testing.T) {
 	inBubble(t, Config{Executor: func(func()) error { return errors.New("closed") }}, func(t *testing.T, timer *Timer) {

@@ -245,6 +245,7 @@ func TestCountReceived(t *testing.T) {
 	require.Equal(t, mono.Time(13*second), count(11*second, 1005).Next)
 	require.EqualValues(t, 1006, counter, "one more than the bytes")
 	require.Equal(t, mono.Time(13*second), count(12*second, 1006).Next, "within the window nothing is decided")
+	require.Equal(t, mono.Time(13*second), count(13*second-1, 1025).Next, "also if there are enough bytes")
 	require.Equal(t, mono.Time(15*second), count(13*second, 1025).Next, "just enough: the next window")
 	v := count(15*second, 1044)
 	require.Equal(t, End, v.Act)
@@ -261,17 +262,6 @@ func TestCountReceived(t *testing.T) {
 	require.Equal(t, Wait, lim.Judge(f, neverAway, 30*second).Act)
 	lim.CountReceived(f, &Evidence{Dated: true, Received: 1}, &counter, 31*second)
 	require.False(t, f.Counting, "no message is open")
-}
-
-// TestAWindowLastsUntilItsEnd receives enough bytes before the end of a window.
-func TestAWindowLastsUntilItsEnd(t *testing.T) {
-	lim := testLimits()
-	lim.Rate = Rate{BytesPerSecond: 10, Window: 2 * second}
-	f, counter := &Facts{RatedSince: 11 * second, Counting: true}, uint32(1000)
-	for _, step := range []struct{ now, since mono.Time }{{12 * second, 11 * second}, {13*second - 1, 11 * second}, {13 * second, 13 * second}} {
-		lim.CountReceived(f, &Evidence{Dated: true, Received: 1020}, &counter, step.now)
-		require.Equal(t, step.since, f.RatedSince, "at %v", step.now)
-	}
 }
 
 // TestAWindowBeginsInTime judges before a window begins, and after its beginning has passed.

@@ -297,6 +297,14 @@ func TestAWriteDoesNotEndAGrace(t *testing.T) {
 	require.Equal(t, from+135*second, due())
 }
 
+// TestNoOutagePutsOffTheHardLimit: it bounds memory.
+func TestNoOutagePutsOffTheHardLimit(t *testing.T) {
+	lim, f, down := testLimits(), testFacts(), outagesOf(0, 65*second)
+	lim.Grace, lim.Hold, lim.Output.Hard, f.Output = time.Hour, time.Hour, 99, 100
+	v := lim.Judge(f, &Away{Server: down, All: down, Loop: down, HeldSince: 1}, 60*second)
+	require.Equal(t, Verdict{Act: End, Reason: reap.OverLimit, Next: v.Next}, v)
+}
+
 func TestAHoldLastsOneMoreLimitLessThreeTicks(t *testing.T) {
 	held := &Away{HeldSince: 20 * second}
 	for _, tc := range []struct {

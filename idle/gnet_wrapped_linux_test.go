@@ -28,18 +28,21 @@ const handshakeOf = 2 * limitOf
 func TestLivingTLSClientsAreNotCutOff(t *testing.T) {
 	t.Parallel()
 	for _, plain := range []bool{false, true} {
-		forEachCase(t, append(wrappedCases, stackedCases...), func(t testing.TB, w wrappedCase) {
-			cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}
-			if w.isHidden() {
-				cfg.HandshakeTimeout, cfg.Goodbye = 0, nil
-			}
-			s, n := newWrappedSite(t, w, cfg, nil), 0
-			requireSilentClosed(t, s, func() net.Conn {
-				// The order is: living plain, silent wrapped, living wrapped, silent plain.
-				if n++; plain && n%4 < 2 {
-					return s.dialPlain(t)
+		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
+			t.Parallel()
+			forEachCase(t, append(wrappedCases, stackedCases...), func(t testing.TB, w wrappedCase) {
+				cfg := Config{ReadTimeout: limitOf, HandshakeTimeout: handshakeOf, Goodbye: sayReason}
+				if w.isHidden() {
+					cfg.HandshakeTimeout, cfg.Goodbye = 0, nil
 				}
-				return s.dial(t)
+				s, n := newWrappedSite(t, w, cfg, nil), 0
+				requireSilentClosed(t, s, func() net.Conn {
+					// The order is: living plain, silent wrapped, living wrapped, silent plain.
+					if n++; plain && n%4 < 2 {
+						return s.dialPlain(t)
+					}
+					return s.dial(t)
+				})
 			})
 		})
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/idlewheel/idlewheel/reap"
 )
 
-// inspect inspects the only loop of a site.
-func (s *handSite) inspect(t *testing.T, q Query) Inspection {
+// inspectLoop inspects the only loop of a site.
+func (s *handSite) inspectLoop(t *testing.T, q Query) Inspection {
 	t.Helper()
 	i, err := s.watch.NewInspector(q)
 	require.NoError(t, err)
@@ -35,12 +35,12 @@ func TestInspectCountsByState(t *testing.T) {
 	conns[2].Ready()
 	want := map[string]int{"exempt": 0, "observed": 0, "leaving": 0, "stalled": 0}
 	want["held"], want["open"], want["handshake"] = 1, 2, 1
-	got := s.inspect(t, Query{States: true})
+	got := s.inspectLoop(t, Query{States: true})
 	require.Equal(t, want, got.States)
 	require.Zero(t, got.Overdue)
 	s.at = s.at.Add(time.Hour)
 	s.watch.Clock.Move()
-	require.Equal(t, 4, s.inspect(t, Query{States: true}).Overdue)
+	require.Equal(t, 4, s.inspectLoop(t, Query{States: true}).Overdue)
 }
 
 func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
@@ -48,7 +48,7 @@ func TestARingShowsWhenDeadlinesComeUp(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: timeout, Tick: tick, OutageGrace: -1})
 	conns := s.open(4)
 	s.OnClose(conns[3], nil)
-	ring := func(sectors int) Ring { return s.inspect(t, Query{Sectors: sectors}).Rings[0] }
+	ring := func(sectors int) Ring { return s.inspectLoop(t, Query{Sectors: sectors}).Rings[0] }
 	got := ring(20)
 	want := Ring{Loop: 1, Connections: 3, Turn: 5400 * time.Millisecond, Sectors: make([]int, 18), Reaped: got.Reaped}
 	due := time.Duration(s.registry.Load().loops[0].Schedule.NextDue())
@@ -87,7 +87,7 @@ func TestInspectingChangesNothing(t *testing.T) {
 	}
 	for range 3 {
 		before := stored()
-		got := s.inspect(t, Query{Limit: 2, States: true, By: "output", Sectors: 4})
+		got := s.inspectLoop(t, Query{Limit: 2, States: true, By: "output", Sectors: 4})
 		require.Len(t, got.Connections, 2)
 		require.Equal(t, before, stored())
 		s.pass(t, time.Second)

@@ -67,25 +67,9 @@ var (
 // message path is measured.
 func openAll(tb testing.TB, n int, cfg Config) (*Reaper, []thinConn) {
 	tb.Helper()
-	return watchAt(tb, n, cfg, mono.Real())
-}
-
-// A handClock is a clock that the test moves. Benchmarks and tests without sockets use it.
-type handClock struct{ at mono.Time }
-
-func (h *handClock) elapsed() mono.Time { return h.at }
-
-// move moves the clock of a Reaper to an instant.
-func (h *handClock) move(c *mono.Clock, at mono.Time) {
-	h.at = at
-	c.Move()
-}
-
-func watchAt(tb testing.TB, n int, cfg Config, elapsed func() mono.Time) (*Reaper, []thinConn) {
-	tb.Helper()
 	checked, err := cfg.check(0, nil)
 	require.NoError(tb, err)
-	r := newReaper(&sink{}, checked, elapsed, realKernel)
+	r := newReaper(&sink{}, checked, mono.Real(), realKernel)
 	thin.el = &fakeEventLoop{}
 	l := newLoop(r, thin.el, 1)
 	r.registry.Store(newRegistry([]*loop{l}))

@@ -27,7 +27,6 @@ var childKinds = map[string]func(arg string) int{}
 //	  handSite       a Reaper on one loop; the test moves its clock and answers for the kernel
 //	  scriptedLoop   an event loop that runs its tasks when the test calls run; scriptedConn
 //	  fakeConn       a connection for tables; thinConn: one for benchmarks, without memory
-//	  handClock      a clock that the test moves
 //	  simWorld       gnet for the simulation of package internal/testing/sim
 //	with sockets
 //	  site           a server on gnet with a Reaper; echo: its handler

@@ -29,7 +29,7 @@ func (l *handLoop) Close(c gnet.Conn) error {
 // Its driver does nothing by itself. Most tests without sockets use it.
 type handSite struct {
 	*Reaper
-	handClock
+	at     mono.Time // now
 	el     *handLoop
 	asked  int           // number of questions to the kernel
 	last   mono.Time     // time of the last question

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
@@ -140,13 +141,13 @@ func TestErrorsNameFlagsAndNoFields(t *testing.T) {
 
 // serveInBackground runs serve, with the settings on its output. It returns the address that serve
 // prints, and a function that interrupts serve and returns its output.
-func serveInBackground(t *testing.T, flags ...string) (addr string, interrupt func() string) {
+func serveInBackground(t testing.TB, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
 	return serveOn(t, new(syncbuf.Buffer), flags...)
 }
 
 // serveOn is serveInBackground with a buffer that the test can read meanwhile.
-func serveOn(t *testing.T, out *syncbuf.Buffer, flags ...string) (addr string, interrupt func() string) {
+func serveOn(t testing.TB, out *syncbuf.Buffer, flags ...string) (addr string, interrupt func() string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var errs syncbuf.Buffer
@@ -255,8 +256,7 @@ func TestServeKeepsConnections(t *testing.T) {
 			[]string{"be", "gun", "\n", "PI", "NG\n"}, "begun\nPONG\n", "stopped: 1 connections",
 		},
 	} {
-		t.Run(flags, func(t *testing.T) {
-			t.Parallel()
+		fair.RunParallel(t, flags, func(t testing.TB) {
 			addr, interrupt := serveInBackground(t, strings.Fields(flags)...)
 			c := sockets.Dial(t, "tcp", addr)
 			for _, part := range tc.send {

@@ -87,18 +87,22 @@ func Watch(ctx context.Context, c Config) (*Report, error) {
 		case <-ticks.C:
 		}
 	}
-	// More samples decide about sockets that the last one missed.
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if err := t.look(r, c.Ports, freed); err != nil {
-			return nil, err
-		}
-		if !t.waits() || time.Since(began) > 2*eventWait {
-			break
-		}
+	if err := t.settle(r, c.Ports, freed); err != nil {
+		return nil, err
 	}
 	r.judge(t, c.Timeout)
 	r.Blind = t.blind(r)
 	return r, nil
+}
+
+// settle takes samples until none waits for an event. They decide about sockets that the last one
+// missed.
+func (t *tracker) settle(r *Report, ports []int, from *events) error {
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if err := t.look(r, ports, from); err != nil || !t.waits() || time.Since(began) > 2*eventWait {
+			return err
+		}
+	}
 }
 
 // look takes a sample.

@@ -49,6 +49,8 @@ func TestMiddlewareRefusesBadConfig(t *testing.T) {
 			[]string{"Config.OutputMarks.High is -1: set a positive number", "Low is -1: set a positive number", "Config.OutputMarks.High is -1, and the program has no func that stops a producer"}},
 		{"function without a high mark", newEcho(), Config{OutputMarks: OutputMarks{Low: 2, OnWritable: func(gnet.Conn, bool) {}}},
 			[]string{"Config.OutputMarks.High is not set: set the bytes", "Config.OutputMarks.Low is 2 without Config.OutputMarks.High: set both"}},
+		{"answers to pings without pings", newEcho(), Config{ReadTimeout: time.Minute, Heartbeat: Heartbeat{IsPong: func(gnet.Conn) bool { return true }}},
+			[]string{"Config.Heartbeat.Interval is not set: set how long the peer may be silent"}},
 		{"tick too short", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Microsecond},
 			[]string{"Config.Tick is 1µs: set at least 1ms"}},
 		{"tick above timeout", newEcho(), Config{ReadTimeout: time.Second, Tick: time.Minute},

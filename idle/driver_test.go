@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
@@ -77,6 +78,15 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	s.watch.Warn(&s.warnings.closing, "closing a connection")
 	flushLog(s.Reaper)
 	require.Equal(t, 2, strings.Count(out.String(), "closing a connection"))
+
+	s.open(1)
+	s.el.refusal = gneterrors.ErrEngineInShutdown
+	s.pass(t, 2*time.Minute)
+	s.el.refusal = nil
+	s.pass(t, time.Second)
+	flushLog(s.Reaper)
+	require.Contains(t, out.String(), `msg="posting tasks to event loops" error="`+gneterrors.ErrEngineInShutdown.Error())
+	require.EqualValues(t, 1, s.Stats().Reaped[reap.ReadIdle], "the task is posted again")
 }
 
 // TestALoggerThatBlocksBlocksNoEventLoop reaps connections while the reader of the log is stalled.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	gneterrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -112,17 +113,23 @@ func TestMessagesOfALoopThatGoesQuietAreCounted(t *testing.T) {
 	require.EqualValues(t, 100, s.Stats().Reads)
 }
 
-func TestInspectOfABlockedLoopEndsWithItsContext(t *testing.T) {
+// TestInspectOfALoopThatDoesNotAnswer has a loop that is blocked, and one that takes no task.
+func TestInspectOfALoopThatDoesNotAnswer(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Minute})
 	s.open(1)
-	ended := make(chan error)
-	go func() {
-		ctx, cancel := context.WithTimeout(t.Context(), tickOf)
-		defer cancel()
-		_, err := s.Inspect(ctx, Query{Limit: 1})
-		ended <- err
-	}()
-	require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+	for refusal, want := range map[error]error{
+		nil: context.DeadlineExceeded, gneterrors.ErrEngineShutdown: gneterrors.ErrEngineShutdown,
+	} {
+		s.el.refusal = refusal
+		ended := make(chan error)
+		go func() { // not on the goroutine of the loop
+			ctx, cancel := context.WithTimeout(t.Context(), tickOf)
+			defer cancel()
+			_, err := s.Inspect(ctx, Query{Limit: 1})
+			ended <- err
+		}()
+		require.ErrorIs(t, <-ended, want)
+	}
 }
 
 // TestNoTaskIsPostedToALoopWithoutConnections closes the last connection of a loop. gnet may have

@@ -17,14 +17,17 @@ import (
 // loops without sockets use it.
 type scriptedLoop struct {
 	gnet.EventLoop
-	tasks chan gnet.Runnable
+	tasks   chan gnet.Runnable
+	refusal error // of Execute
 }
 
 func newScriptedLoop() *scriptedLoop { return &scriptedLoop{tasks: make(chan gnet.Runnable, 64)} }
 
 func (l *scriptedLoop) Execute(_ context.Context, task gnet.Runnable) error {
-	l.tasks <- task
-	return nil
+	if l.refusal == nil {
+		l.tasks <- task
+	}
+	return l.refusal
 }
 
 // run runs the next task.
@@ -172,6 +175,31 @@ func TestAConnectionThatWasNeverClosedIsForgotten(t *testing.T) {
 	require.Zero(t, r.Stats().Connections)
 	require.EqualValues(t, 2, r.Stats().Closed)
 	require.EqualValues(t, 2, r.Stats().ClosedByHandler)
+}
+
+// TestTheRootOfADeepStack asks for the root from many calls further down.
+func TestTheRootOfADeepStack(t *testing.T) {
+	var below func(calls int) stackRoot
+	below = func(calls int) stackRoot {
+		if calls == 0 {
+			return rootOfStack()
+		}
+		return below(calls - 1)
+	}
+	for calls := range 200 {
+		require.Equal(t, rootOfStack(), below(calls))
+	}
+}
+
+// TestAnEventOfAnUnknownLoopIsForwarded has connections that the Reaper has not seen open.
+func TestAnEventOfAnUnknownLoopIsForwarded(t *testing.T) {
+	e := newEcho()
+	e.closed = func(gnet.Conn, error) gnet.Action { return gnet.Shutdown }
+	s := newHandSite(t, e, Config{ReadTimeout: time.Minute})
+	require.Equal(t, gnet.Shutdown, s.OnClose(newScriptedConn(newScriptedLoop(), 1), nil))
+	s.open(1)
+	require.Equal(t, gnet.Shutdown, s.OnClose(newScriptedConn(s.el, 2), nil))
+	require.Equal(t, 1, s.Connections())
 }
 
 func TestLoopsOfStoppedEnginesAreDropped(t *testing.T) {

@@ -284,6 +284,13 @@ func TestOutputThatPeersHaveTakenDoesNotCount(t *testing.T) {
 	require.Equal(t, 410, s.Stats().PendingOutput)
 	s.pass(t, 8*time.Second)
 	require.Equal(t, 0, s.Stats().PendingOutput-conns[0].outbound)
+
+	s.send(conns[0], 700)
+	s.send(conns[1], 650)
+	conns[0].outbound = 600 // counted as 710
+	s.send(conns[2], 600)
+	require.True(t, s.has(conns[0]), "another one has more")
+	require.False(t, s.has(conns[1]))
 }
 
 // TestOutputOfOtherGoroutinesCountsForTheTotal writes output that raises no event.

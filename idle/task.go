@@ -134,7 +134,7 @@ func (l *loop) followed() {
 // was not stopped since then. The loop may have been blocked since it last published its counters.
 func (l *loop) noteLateTask(now mono.Time) {
 	posted, rule := mono.Time(l.task.postedAt.Load()), l.Watcher.Rule()
-	if posted == 0 || !rule.IsGap(posted, now) {
+	if !rule.IsGap(posted, now) {
 		return
 	}
 	running := now.Add(-l.Outages.At(now).Server.Within(posted, now))

@@ -115,6 +115,7 @@ func TestATaskIsBoundedInTime(t *testing.T) {
 	require.NoError(t, s.el.run(t))
 	require.Less(t, s.at.Sub(began), 2*time.Millisecond, "half a millisecond, and the handler that runs at its end")
 	require.Len(t, s.watch.Wakes, 1, "the driver is asked for another task")
+	require.Equal(t, s.at.Sub(mono.Time(time.Second)), s.Stats().Behind)
 	s.pass(t, time.Minute)
 	require.Zero(t, s.Connections())
 }

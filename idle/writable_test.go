@@ -19,6 +19,7 @@ type markSite struct {
 	greeting []byte          // of OnOpen
 	told     []bool          // to OnWritable
 	on       func(told bool) // what OnWritable does then
+	action   gnet.Action     // of OnTraffic
 }
 
 // A greeter is a reader that greets.
@@ -28,6 +29,11 @@ type greeter struct {
 }
 
 func (g *greeter) OnOpen(gnet.Conn) ([]byte, gnet.Action) { return g.site.greeting, gnet.None }
+
+func (g *greeter) OnTraffic(c gnet.Conn) gnet.Action {
+	_ = g.reader.OnTraffic(c)
+	return g.site.action
+}
 
 func newMarkSite(t *testing.T, cfg Config) *markSite {
 	m := &markSite{t: t, on: func(bool) {}}
@@ -93,6 +99,7 @@ func TestOutputMarks(t *testing.T) {
 		"below the hard limit":     {cfg: limited, do: func(m *markSite) { m.has(1001); m.waits(0, 1) }, want: []bool{false, true}},
 		"above the hard limit":     {cfg: limited, do: func(m *markSite) { m.has(1501); m.has(3002); m.ask(0, false); m.waits(0, 20) }, want: []bool{false}},
 		"observed":                 {cfg: observed, do: func(m *markSite) { m.has(1501); m.waits(0, 1) }, want: []bool{false, true}},
+		"the handler closes":       {do: func(m *markSite) { m.action = gnet.Close; m.has(1001) }},
 		"no marks: always written": {do: func(m *markSite) { m.set(OutputMarks{}); m.ask(9999, true) }},
 	} {
 		t.Run(name, func(t *testing.T) {

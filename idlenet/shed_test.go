@@ -71,6 +71,32 @@ func TestOfASampleTheLongestSilentIsShed(t *testing.T) {
 	require.InDelta(t, 3*time.Second, all[1].Ended.Lasted, float64(w.Slack()))
 }
 
+// TestEachConnectionIsSampled has one silent connection among more than a sample of busy ones.
+func TestEachConnectionIsSampled(t *testing.T) {
+	const n = shedSample + 2
+	for silent := range n {
+		w := newQuietWorld(t, Config{MaxConnections: n, ShedProtect: time.Second})
+		w.listen(1)
+		var all []*simLife
+		for range n {
+			all = append(all, w.accept())
+		}
+		w.Sleep(time.Minute)
+		for i, l := range all {
+			if i != silent {
+				l.Sock.Peer.Send(1)
+			}
+		}
+		w.Sleep(w.Slack())
+		for range 2 {
+			w.accept()
+			w.Sleep(w.Slack())
+		}
+		require.NotNil(t, all[silent].Ended, "connection %d", silent)
+		require.Equal(t, reap.Shed, all[silent].Ended.Reason)
+	}
+}
+
 // TestEndedConnectionsTakeNoRoom counts connections that have ended and those that are closed.
 func TestEndedConnectionsTakeNoRoom(t *testing.T) {
 	w := newQuietWorld(t, Config{MaxConnections: 2, ShedProtect: time.Hour})

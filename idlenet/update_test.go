@@ -178,6 +178,17 @@ func TestListenSaysWhatIsWrong(t *testing.T) {
 	require.Equal(t, 5*second, cfg.CloseGrace)
 	require.Equal(t, []Reason{reap.WriteStall}, cfg.Reset)
 	require.Equal(t, 100*time.Millisecond, cfg.Tick)
+	require.Contains(t, cfg.LogValue().String(), "read-timeout=1m0s")
+}
+
+// TestAnUpdateHasToFitAllSockets has a socket that is not TCP before one that is.
+func TestAnUpdateHasToFitAllSockets(t *testing.T) {
+	ln := newQuietWorld(t, Config{ReadTimeout: time.Hour, Stamp: true}).ln
+	for _, addr := range []net.Addr{&net.UnixAddr{Net: "unix"}, &net.TCPAddr{}} {
+		require.NoError(t, ln.checkKind(addr))
+	}
+	err := ln.Update(func(cfg *Config) { cfg.AllTimeout = time.Hour })
+	require.ErrorContains(t, err, "AllTimeout is set, but needs TCP on Linux")
 }
 
 func TestAReadTimeoutBeforeTheFirstPingIsWarnedOf(t *testing.T) {

@@ -144,6 +144,13 @@ func TestAHandlerMayRegisterConnections(t *testing.T) {
 	room.places.Release(9)
 }
 
+// A strangeConn claims to be a unix socket, but is none of package net.
+type strangeConn struct{ net.Conn }
+
+func (strangeConn) LocalAddr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+func TestAConnectionOfAnotherPackageIsNotKnown(t *testing.T) { require.False(t, isKnown(strangeConn{})) }
+
 func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {
 	one, two := &net.TCPAddr{IP: net.IPv6loopback, Zone: "eth0"}, &net.TCPAddr{IP: net.IPv6loopback}
 	two.Zone = one.Zone

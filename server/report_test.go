@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,20 +39,30 @@ func TestAReportHasNewReapsOnly(t *testing.T) {
 }
 
 // TestAReportSaysWhoRejected has connections that the Reaper refused, and others that had not got
-// as far.
+// as far. They are logged after a second and at the end.
 func TestAReportSaysWhoRejected(t *testing.T) {
-	var out strings.Builder
-	a := new(admission)
-	a.byRate.Store(2)
-	a.last.Store("too fast")
-	r := reporter{
-		log: logTo(&out), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: 3} },
-	}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	r.run(ended)
-	require.Contains(t, out.String(), `number=2 last="too fast"`)
-	require.Contains(t, out.String(), `number=3 last="the limit of connections is reached, or the server drains"`)
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		a := new(admission)
+		a.last.Store("too fast")
+		refused := uint64(3)
+		r := reporter{log: logTo(&out), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: refused} }}
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		ended := inBackground(func() error { r.run(ctx); return nil })
+		for n := range uint64(3) {
+			a.byRate.Store(2 * (n + 1))
+			refused = 3 * (n + 1)
+			if n == 2 {
+				end()
+			}
+			time.Sleep(rejectedInterval)
+			synctest.Wait()
+			require.Equal(t, int(n)+1, strings.Count(out.String(), `number=2 last="too fast"`))
+			require.Equal(t, int(n)+1, strings.Count(out.String(), `number=3 last="the limit of connections is reached, or the server drains"`))
+		}
+		require.NoError(t, <-ended)
+	})
 }
 
 func TestRejectedConnectionsAreLogged(t *testing.T) {

@@ -353,6 +353,10 @@ func TestTheSocketOfAnotherServerIsNotDeleted(t *testing.T) {
 	err := run(t.Context(), cfg)
 	require.ErrorContains(t, err, name+": address already in use")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	probe, err := ln.Accept() // of New
+	require.NoError(t, err)
+	requireEOF(t, probe, "its end is not kept")
+	require.NoError(t, probe.Close())
 	ln.(*net.UnixListener).SetUnlinkOnClose(false)
 	require.NoError(t, ln.Close())
 	_, stop := startIn(t, cfg) // the socket of a dead server is replaced

@@ -152,6 +152,10 @@ func TestCheckOutput(t *testing.T) {
 	require.Zero(t, f.OverSince, "at the limit is not above it")
 	check(60*second, Evidence{Dated: true, Moved: 20, Queued: 0}, 10)
 	require.Zero(t, f.StalledSince, "the kernel would take more: it is not the peer")
+
+	lim.Output.Soft = 0
+	check(70*second, Evidence{Dated: true, Moved: 20, Queued: 5}, 11)
+	require.Zero(t, f.OverSince, "there is no soft limit")
 }
 
 // TestSentBytesCountThoughTheirAcknowledgementIsLost sends bytes that are retransmitted until an

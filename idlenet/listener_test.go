@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/reap"
@@ -128,21 +129,22 @@ func eventually(t testing.TB, what string, is func() bool) {
 }
 
 func TestASilentConnectionEndsAndALivingOneStays(t *testing.T) {
-	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: 500 * time.Millisecond})
-	dead, living := e.dial(), e.dial()
-	say(t, dead, "hello")
-	for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(100 * time.Millisecond) {
-		say(t, living, "beat")
-	}
-	_, err := dead.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF, "the server has closed it")
-	require.Len(t, e.ended(), 1)
-	require.ErrorIs(t, e.ended()[0], os.ErrDeadlineExceeded)
-	require.ErrorIs(t, e.ended()[0], reap.ReadIdle)
-	stats := e.Stats()
-	require.EqualValues(t, 1, stats.Reaped[reap.ReadIdle])
-	require.Less(t, stats.Lateness.Max, 300*time.Millisecond)
+	fair.TryParallel(t, func(t testing.TB) {
+		e := newEcho(t, Config{ReadTimeout: 500 * time.Millisecond})
+		dead, living := e.dial(), e.dial()
+		say(t, dead, "hello")
+		for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(100 * time.Millisecond) {
+			say(t, living, "beat")
+		}
+		_, err := dead.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "the server has closed it")
+		require.Len(t, e.ended(), 1)
+		require.ErrorIs(t, e.ended()[0], os.ErrDeadlineExceeded)
+		require.ErrorIs(t, e.ended()[0], reap.ReadIdle)
+		stats := e.Stats()
+		require.EqualValues(t, 1, stats.Reaped[reap.ReadIdle])
+		require.Less(t, stats.Lateness.Max, 300*time.Millisecond)
+	})
 }
 
 func TestASourceHasFewConnections(t *testing.T) {

@@ -13,11 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 )
 
 // serveReal runs a server that NewServer has returned, and returns its address.
-func serveReal(t *testing.T, srv *http.Server) (addr string) {
+func serveReal(t testing.TB, srv *http.Server) (addr string) {
 	t.Helper()
 	l, served := sockets.Listen(t, "tcp", "127.0.0.1:0"), make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
@@ -31,7 +32,7 @@ func serveReal(t *testing.T, srv *http.Server) (addr string) {
 }
 
 // raw sends the head of a request to a Handler and returns the connection.
-func raw(t *testing.T, addr, request string) net.Conn {
+func raw(t testing.TB, addr, request string) net.Conn {
 	t.Helper()
 	c := sockets.Dial(t, "tcp", addr)
 	require.NoError(t, c.SetDeadline(time.Now().Add(soon)))
@@ -85,23 +86,24 @@ func (s *site) viewers() (n int) {
 // TestViewersThatDoNotReadMakeRoom fills all places with viewers that do not read. Their kernels
 // take frames for minutes. Another viewer tries again, as the page does.
 func TestViewersThatDoNotReadMakeRoom(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, 1, minute, Config{Open: true})
-	addr := serveReal(t, s.handler.NewServer())
-	for range maxViewers {
-		raw(t, addr, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	}
-	eventually(t, "all places are taken", func() bool { return s.viewers() == maxViewers })
-	s.url = "http://" + addr
-	began := time.Now()
-	a := s.do(t, "GET", "/api/events", "")
-	require.Contains(t, requireError(t, 503, a), "the page has 32 viewers already: close one of them")
-	eventually(t, "those that do not read are closed", func() bool { return s.viewers() == 0 })
-	t.Logf("after %v", time.Since(began))
-	require.Less(t, time.Since(began), 2*viewerTimeout)
-	v := s.watch(t)
-	v.hello()
-	v.frame()
+	fair.TryParallel(t, func(t testing.TB) {
+		s := newSite(t, 1, minute, Config{Open: true})
+		addr := serveReal(t, s.handler.NewServer())
+		for range maxViewers {
+			raw(t, addr, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}
+		eventually(t, "all places are taken", func() bool { return s.viewers() == maxViewers })
+		s.url = "http://" + addr
+		began := time.Now()
+		a := s.do(t, "GET", "/api/events", "")
+		require.Contains(t, requireError(t, 503, a), "the page has 32 viewers already: close one of them")
+		eventually(t, "those that do not read are closed", func() bool { return s.viewers() == 0 })
+		t.Logf("after %v", time.Since(began))
+		require.Less(t, time.Since(began), 2*viewerTimeout)
+		v := s.watch(t)
+		v.hello()
+		v.frame()
+	})
 }
 
 // TestViewersThatReadStay refuses a viewer many times. The others get a filler with a frame.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -70,24 +71,25 @@ func TestNoLivingConnectionIsReapedAfterAStall(t *testing.T) {
 // TestMassExpiryDoesNotWaitForTicks lets more connections expire at once than one task may close.
 // The ticks are so long that the batches must follow each other within one.
 func TestMassExpiryDoesNotWaitForTicks(t *testing.T) {
-	t.Parallel()
-	const n = 4000
-	needs.Descriptors(t, 2*n)
-	cfg := Config{ReadTimeout: 2 * time.Second, Tick: 2 * time.Second}
-	e := newEcho()
-	r := middleware(t, e, cfg)
-	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
-	dial(t, addr)
-	eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
-	before := r.watch.Clock.Stamp()
-	eventually(t, "a tick begins", func() bool { return r.watch.Clock.Stamp() > before })
-	f := dialFleet(t, addr, n) // within one tick
-	eventually(t, "the first connection is reaped", func() bool { return f.lost(0, n) > 0 })
-	began := time.Now()
-	eventually(t, "all connections are reaped", func() bool { return f.lost(0, n) == n })
-	took := time.Since(began)
-	t.Logf("%d closed within %v", n, took)
-	// A connection that is judged just before its deadline waits for one more tick.
-	require.Less(t, took, 2*cfg.Tick, "one batch per tick would take a hundred ticks")
-	eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == n+1 })
+	fair.TryParallel(t, func(t testing.TB) {
+		const n = 4000
+		needs.Descriptors(t, 2*n)
+		cfg := Config{ReadTimeout: 2 * time.Second, Tick: 2 * time.Second}
+		e := newEcho()
+		r := middleware(t, e, cfg)
+		addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0", gnet.WithNumEventLoop(1))
+		dial(t, addr)
+		eventually(t, "the connection is watched", func() bool { return r.Stats().Connections == 1 })
+		before := r.watch.Clock.Stamp()
+		eventually(t, "a tick begins", func() bool { return r.watch.Clock.Stamp() > before })
+		f := dialFleet(t, addr, n) // within one tick
+		eventually(t, "the first connection is reaped", func() bool { return f.lost(0, n) > 0 })
+		began := time.Now()
+		eventually(t, "all connections are reaped", func() bool { return f.lost(0, n) == n })
+		took := time.Since(began)
+		t.Logf("%d closed within %v", n, took)
+		// A connection that is judged just before its deadline waits for one more tick.
+		require.Less(t, took, 2*cfg.Tick, "one batch per tick would take a hundred ticks")
+		eventually(t, "the counts arrive", func() bool { return r.Stats().Reaped[reap.ReadIdle] == n+1 })
+	})
 }

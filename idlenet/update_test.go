@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/logging"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 	"github.com/idlewheel/idlewheel/reap"
@@ -19,37 +20,38 @@ import (
 )
 
 func TestUpdate(t *testing.T) {
-	t.Parallel()
-	e := newEcho(t, Config{ReadTimeout: time.Minute, CloseGrace: 2 * time.Minute, Tick: 50 * time.Millisecond})
-	_, c := e.open()
-	err := e.Update(func(cfg *Config) {
-		cfg.ReadTimeout, cfg.Jitter, cfg.MaxAgeGrace, cfg.Tick = -1, 2, time.Second, time.Second
-		cfg.Heartbeat.Interval, cfg.Reset = time.Second, []Reason{99}
-	})
-	for _, part := range []string{"ReadTimeout", "Jitter", "MaxAgeGrace", "Tick", "Heartbeat.Ping", "Reset"} {
-		require.ErrorContains(t, err, part)
-	}
-	require.Equal(t, time.Minute, e.Config().ReadTimeout, "nothing has changed")
-	require.Zero(t, e.Stats().Updates)
-	require.GreaterOrEqual(t, e.watch.Rule().Memory, e.Config().CloseGrace, "an outage may fall into it")
+	fair.TryParallel(t, func(t testing.TB) {
+		e := newEcho(t, Config{ReadTimeout: time.Minute, CloseGrace: 2 * time.Minute, Tick: 50 * time.Millisecond})
+		_, c := e.open()
+		err := e.Update(func(cfg *Config) {
+			cfg.ReadTimeout, cfg.Jitter, cfg.MaxAgeGrace, cfg.Tick = -1, 2, time.Second, time.Second
+			cfg.Heartbeat.Interval, cfg.Reset = time.Second, []Reason{99}
+		})
+		for _, part := range []string{"ReadTimeout", "Jitter", "MaxAgeGrace", "Tick", "Heartbeat.Ping", "Reset"} {
+			require.ErrorContains(t, err, part)
+		}
+		require.Equal(t, time.Minute, e.Config().ReadTimeout, "nothing has changed")
+		require.Zero(t, e.Stats().Updates)
+		require.GreaterOrEqual(t, e.watch.Rule().Memory, e.Config().CloseGrace, "an outage may fall into it")
 
-	err = e.Update(func(cfg *Config) {
-		cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate, cfg.Sources.Entries = true, 1, 1, 1
-		cfg.Sources.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	})
-	for _, field := range []string{"Stamp", "AcceptRate", "Sources.Rate", "Sources.Entries", "Sources.Exempt"} {
-		require.ErrorContains(t, err, "Config."+field+" cannot change before the next start: leave it at ")
-	}
-	require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Tick = 500*time.Millisecond, 0 }))
-	require.Equal(t, 50*time.Millisecond, e.Config().Tick)
-	require.EqualValues(t, 1, e.Stats().Updates)
-	eventually(t, "it ends by the new timeout", func() bool { return e.Reason(c) != nil })
-	require.Equal(t, 500*time.Millisecond, e.Reason(c).Limit)
-	require.Less(t, e.Reason(c).Late, time.Second)
+		err = e.Update(func(cfg *Config) {
+			cfg.Stamp, cfg.AcceptRate, cfg.Sources.Rate, cfg.Sources.Entries = true, 1, 1, 1
+			cfg.Sources.Exempt = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		})
+		for _, field := range []string{"Stamp", "AcceptRate", "Sources.Rate", "Sources.Entries", "Sources.Exempt"} {
+			require.ErrorContains(t, err, "Config."+field+" cannot change before the next start: leave it at ")
+		}
+		require.NoError(t, e.Update(func(cfg *Config) { cfg.ReadTimeout, cfg.Tick = 500*time.Millisecond, 0 }))
+		require.Equal(t, 50*time.Millisecond, e.Config().Tick)
+		require.EqualValues(t, 1, e.Stats().Updates)
+		eventually(t, "it ends by the new timeout", func() bool { return e.Reason(c) != nil })
+		require.Equal(t, 500*time.Millisecond, e.Reason(c).Limit)
+		require.Less(t, e.Reason(c).Late, time.Second)
 
-	cfg := e.Config()
-	cfg.Reset[0] = reap.Kicked
-	require.Equal(t, []Reason{reap.WriteStall}, e.Config().Reset, "Config returns a copy")
+		cfg := e.Config()
+		cfg.Reset[0] = reap.Kicked
+		require.Equal(t, []Reason{reap.WriteStall}, e.Config().Reset, "Config returns a copy")
+	})
 }
 
 func TestAdjust(t *testing.T) {

@@ -89,10 +89,9 @@ func TestTheLastCloseWaitsForTheDriver(t *testing.T) {
 
 func TestATaskEndsWhenTheEngineIsAskedToStop(t *testing.T) {
 	asked := 0
-	s := newHandSite(t, &reader{}, Config{ReadTimeout: time.Second, OutageGrace: -1, OnIdle: func(gnet.Conn, Event) gnet.Action {
-		asked++
-		return gnet.Shutdown
-	}})
+	cfg := Config{ReadTimeout: time.Second, AllTimeout: time.Second, OutageGrace: -1}
+	cfg.OnIdle = func(gnet.Conn, Event) gnet.Action { asked++; return gnet.Shutdown }
+	s := newHandSite(t, &reader{}, cfg)
 	s.open(2)
 	for s.at < mono.Time(2*time.Second) {
 		s.at = s.at.Add(s.watch.Clock.Tick())

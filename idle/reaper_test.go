@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
 	"github.com/idlewheel/idlewheel/reap"
 )
@@ -183,6 +184,8 @@ func TestASlowHandlerDoesNotIdleOutItsOwnConnection(t *testing.T) {
 		c := s.open(1)[0]
 		if name == "OnTraffic" {
 			s.receive(c)
+		} else {
+			require.GreaterOrEqual(t, s.facts(c).Opened.To, mono.Time(3*timeout), "it is open when OnOpen returns")
 		}
 		s.pass(t, timeout-tick)
 		require.Zero(t, s.Stats().Closed, "%s: the time of the handler does not count against the peer", name)

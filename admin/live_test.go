@@ -37,11 +37,12 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.Equal(t, true, h["writable"])
 	require.Len(t, h["reasons"], int(reap.Shed))
 	require.Equal(t, "read idle", h["reasons"].([]any)[0])
-	require.Equal(t, limitsAsJSON(s), h["limits"])
+	limits := decode[map[string]any](t, s.do(t, "GET", "/api/config", ""))["limits"]
+	require.Equal(t, limits, h["limits"])
 	require.NotEmpty(t, h["version"])
 
 	f := v.frame()
-	require.Equal(t, limitsAsJSON(s), f.Limits, "the first frame is complete")
+	require.Equal(t, limits, f.Limits, "the first frame is complete")
 	require.NotNil(t, f.Idle)
 	require.NotNil(t, f.Recent)
 	f = v.frame()
@@ -58,16 +59,12 @@ func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	require.NotNil(t, f.Saved)
 	require.WithinDuration(t, time.Now(), time.UnixMilli(f.Time), soon)
 	requireRings(t, f, 2, 30)
-}
 
-func limitsAsJSON(s *site) map[string]any {
-	all := s.reaper.Limits()
-	for name, value := range all {
-		if n, ok := value.(int); ok {
-			all[name] = float64(n)
-		}
-	}
-	return all
+	again := s.watch(t)
+	again.hello()
+	again.until("the next viewer gets a complete frame, too", func(f shownFrame) bool {
+		return f.Limits != nil && f.Idle != nil && f.Recent != nil
+	})
 }
 
 // requireRings checks that every connection is in a sector or later.
@@ -128,21 +125,6 @@ func TestFramesShowWhatHappens(t *testing.T) {
 	require.Equal(t, "no first byte", f.Recent[0].Reason)
 	require.Equal(t, uint64(1), f.Lateness.Count)
 	require.Equal(t, uint64(3), f.Opened)
-}
-
-func TestEachViewerStartsWithACompleteFrame(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, 1, minute, Config{Token: rightToken})
-	s.connect(t, "x")
-	for range 3 {
-		v := s.watch(t)
-		v.hello()
-		var limits, table, recent bool
-		v.until("the viewer has everything", func(f shownFrame) bool {
-			limits, table, recent = limits || f.Limits != nil, table || f.Idle != nil, recent || f.Recent != nil
-			return limits && table && recent
-		})
-	}
 }
 
 func TestNothingRunsWithoutViewers(t *testing.T) {

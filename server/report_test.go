@@ -58,23 +58,9 @@ func TestAReportSaysWhoRejected(t *testing.T) {
 			}
 			time.Sleep(rejectedInterval)
 			synctest.Wait()
-			require.Equal(t, int(n)+1, strings.Count(out.String(), `number=2 last="too fast"`))
+			require.Equal(t, int(n)+1, strings.Count(out.String(), `level=WARN msg="connections were rejected" number=2 last="too fast"`))
 			require.Equal(t, int(n)+1, strings.Count(out.String(), `number=3 last="the limit of connections is reached, or the server drains"`))
 		}
 		require.NoError(t, <-ended)
 	})
-}
-
-func TestRejectedConnectionsAreLogged(t *testing.T) {
-	var out strings.Builder
-	r := reporter{log: logTo(&out)}
-	r.logRejected(0, "nothing", &r.refused)
-	require.Empty(t, out.String())
-	r.logRejected(5, "too many", &r.refused)
-	require.Contains(t, out.String(), `level=WARN msg="connections were rejected" number=5 last="too many"`)
-	out.Reset()
-	r.logRejected(5, "too many", &r.refused)
-	require.Empty(t, out.String(), "they are in the log already")
-	r.logRejected(7, "too fast", &r.refused)
-	require.Contains(t, out.String(), `number=2 last="too fast"`)
 }

@@ -148,7 +148,9 @@ type strangeConn struct{ net.Conn }
 
 func (strangeConn) LocalAddr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-func TestAConnectionOfAnotherPackageIsNotKnown(t *testing.T) { require.False(t, isKnown(strangeConn{})) }
+func TestAConnectionOfAnotherPackageIsNotKnown(t *testing.T) {
+	require.False(t, isKnown(strangeConn{}))
+}
 
 func TestAddressesHaveZonesOfTheirOwn(t *testing.T) {
 	one, two := &net.TCPAddr{IP: net.IPv6loopback, Zone: "eth0"}, &net.TCPAddr{IP: net.IPv6loopback}

@@ -3,17 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/idlewheel/idlewheel/idle"
-	"github.com/idlewheel/idlewheel/reap"
-)
-
-var (
-	echoConfig = idle.Config{ReadTimeout: time.Second}
-	errReaped  = &idle.ReapError{Reason: reap.ReadIdle}
 )
 
 func TestAnswer(t *testing.T) {

@@ -17,10 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/idlewheel/idlewheel/idle"
 	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/internal/testing/needs"
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
 	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
+	"github.com/idlewheel/idlewheel/reap"
 )
 
 // children are the main functions of processes that tests start, by the variable of the environment
@@ -264,7 +266,7 @@ func TestServeKeepsConnections(t *testing.T) {
 				require.NoError(t, err)
 				time.Sleep(20 * time.Millisecond)
 			}
-			require.NoError(t, c.SetDeadline(time.Now().Add(time.Second)))
+			require.NoError(t, c.SetDeadline(time.Now().Add(3*time.Second)))
 			got, err := io.ReadAll(c)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays")
 			require.Equal(t, tc.got, string(got))
@@ -333,7 +335,7 @@ func TestDemoCanBeInterrupted(t *testing.T) {
 }
 
 func TestDemoReportsWrongVerdicts(t *testing.T) {
-	cfg := newShow(io.Discard, echoConfig, 3).cfg
+	cfg, errReaped := newShow(io.Discard, idle.Config{ReadTimeout: time.Second}, 3).cfg, &idle.ReapError{Reason: reap.ReadIdle}
 	now := time.Now()
 	for want, c := range map[string]*client{
 		"a living client was cut off": {fate: lives, closedAt: now, reason: errReaped},

@@ -3,7 +3,6 @@ package main
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/idlewheel/idlewheel/internal/testing/sockets"
-	"github.com/idlewheel/idlewheel/internal/testing/syncbuf"
 )
 
 const testToken = "0123456789abcdef0123456789abcdef"
@@ -156,8 +154,6 @@ func startServeInto(t *testing.T, full bool, flags ...string) (p *process, outpu
 	ln := sockets.Listen(t, "tcp", "127.0.0.1:0")
 	addr = ln.Addr().String()
 	require.NoError(t, ln.Close())
-	exe, err := os.Executable()
-	require.NoError(t, err)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer w.Close()
@@ -168,15 +164,8 @@ func startServeInto(t *testing.T, full bool, flags ...string) (p *process, outpu
 		_, err = w.Write(make([]byte, size))
 		require.NoError(t, err)
 	}
-	p = &process{Cmd: exec.Command(exe, append([]string{"serve", "--addr", addr, "--log-level", "debug"}, flags...)...), stderr: &syncbuf.Buffer{}}
-	p.Env = append(os.Environ(), commandEnv+"=1", "GORACE=atexit_sleep_ms=0")
-	p.Stdout, p.Stderr = w, w
-	require.NoError(t, p.Start())
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		_ = p.Wait()
-	})
-	return p, r, addr
+	args := append([]string{"serve", "--addr", addr, "--log-level", "debug"}, flags...)
+	return startProcessInto(t, w, commandEnv+"=1", args...), r, addr
 }
 
 // dialServe connects to a server that may be about to start.

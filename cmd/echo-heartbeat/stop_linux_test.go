@@ -48,15 +48,25 @@ type process struct {
 // startProcess starts this test binary as a child with a variable of the environment.
 func startProcess(t testing.TB, env string, args ...string) *process {
 	t.Helper()
+	return startProcessInto(t, nil, env, args...)
+}
+
+// startProcessInto is startProcess with an output for another reader, unless it is nil.
+func startProcessInto(t testing.TB, output *os.File, env string, args ...string) *process {
+	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{Cmd: exec.Command(exe, args...), stderr: &syncbuf.Buffer{}}
 	p.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0") // otherwise a race build waits 1 s
-	p.Stderr = p.stderr
-	out, err := p.StdoutPipe()
-	require.NoError(t, err)
-	p.stdout = bufio.NewScanner(out)
-	p.stdout.Buffer(nil, 1<<24)
+	if output != nil {
+		p.Stdout, p.Stderr = output, output
+	} else {
+		p.Stderr = p.stderr
+		out, err := p.StdoutPipe()
+		require.NoError(t, err)
+		p.stdout = bufio.NewScanner(out)
+		p.stdout.Buffer(nil, 1<<24)
+	}
 	require.NoError(t, p.Start())
 	t.Cleanup(func() {
 		_ = p.Process.Kill()

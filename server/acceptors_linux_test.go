@@ -275,12 +275,12 @@ func TestOptionsOfGnetHold(t *testing.T) {
 		options        []gnet.Option
 		noDelay, loops int
 	}{
-		{nil, 1, 2},
+		{nil, 1, 5},
 		{[]gnet.Option{gnet.WithTCPNoDelay(gnet.TCPDelay), gnet.WithNumEventLoop(3)}, 0, 3},
-		{[]gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}, 1, 2},
+		{[]gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}, 1, 5},
 	} {
 		h := &delayed{noDelay: make(chan int, 1)}
-		s, stop := startIn(t, Config{Handler: h, NumEventLoop: 2, Options: tc.options})
+		s, stop := startIn(t, Config{Handler: h, NumEventLoop: 5, Options: tc.options})
 		visit(t, s.Addr())
 		require.Equal(t, tc.noDelay, await(t, h.noDelay))
 		require.Equal(t, tc.loops, s.setup.Load().budget.loops)

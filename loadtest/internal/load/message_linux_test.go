@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +65,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	var mu sync.Mutex
 	var other []byte // the last message, most often of another connection
 	swapped := 0     // answers that were messages of another connection
+	var kept sync.Map
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
 		check  func(t testing.TB, g result.Group, e result.Exchange)
@@ -96,7 +98,7 @@ func TestAnswersAreChecked(t *testing.T) {
 				}
 				write(c, other)
 			}
-			other = append([]byte(nil), line...)
+			other = slices.Clone(line)
 		}), func(t testing.TB, g result.Group, _ result.Exchange) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -116,6 +118,18 @@ func TestAnswersAreChecked(t *testing.T) {
 			s.write(line)
 			write(c, line)
 		}), func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
+		"in the opposite order": {lines(func(c net.Conn, line []byte, n int) {
+			if n%2 == 0 {
+				kept.Store(c, slices.Clone(line))
+				return
+			}
+			first, _ := kept.Load(c)
+			write(c, line)
+			write(c, first.([]byte))
+		}), func(t testing.TB, g result.Group, e result.Exchange) {
+			require.InDelta(t, e.Sent/2, g.Skipped, underWay)
+			require.InDelta(t, e.Sent/2, g.Doubled, underWay)
+		}},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
 			d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
@@ -207,7 +221,7 @@ func TestAStopOfTheClientIsSeen(t *testing.T) {
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 		d.tell(Command{Silence: "living"})
 		d.tell(Command{Phase: "silence"})
-		d.pause(1500 * time.Millisecond)
+		d.stall <- 1500 * time.Millisecond // like SIGSTOP
 		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 		last := d.finish()
 		g := last.Groups[0]

@@ -157,6 +157,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 		spec   Spec
 	}{
 		"heartbeats": {slow, stampedOf(10)},
+		"half-open":  {slow, Spec{Name: "living", Behaviour: HalfOpen, Connections: 10, Interval: time.Millisecond, Size: 8}},
 		"bytes":      {slow, Spec{Name: "living", Behaviour: OneByte, Connections: 10, Interval: time.Millisecond, Size: 50}},
 		"large":      {testserver.Echo, Spec{Name: "living", Behaviour: PingPong, Connections: 3, Size: 1 << 20}},
 		"churn":      {slow, Spec{Name: "living", Behaviour: Churn, Connections: 10, Size: 64}},
@@ -166,8 +167,9 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 			d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
 			g := d.finish(time.Second).Groups[0]
 			require.Empty(t, d.loop.parts)
-			require.Zero(t, g.Lost+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
+			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Told+g.OpenFailed+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
 			require.Zero(t, g.Exchanges["open"].Unanswered)
+			require.True(t, tc.spec.Behaviour != Churn || g.Opened >= 30, "each is reopened")
 		})
 	}
 }

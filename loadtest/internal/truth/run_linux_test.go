@@ -79,7 +79,6 @@ type report struct {
 	Notes       []string             `json:"notes"`
 	Groups      []group              `json:"groups"`
 	OwnDelay    map[string]histogram `json:"own_delay"`
-	Failures    map[string]int       `json:"failures"`
 }
 
 type group struct {
@@ -152,7 +151,6 @@ type process struct {
 type finished struct {
 	code int
 	text string
-	file string
 	report
 }
 
@@ -168,11 +166,7 @@ func start(t testing.TB, line string) *process {
 		needs.Descriptors(t, n)
 	}
 	p := &process{result: filepath.Join(t.TempDir(), "result.json")}
-	args := strings.Fields(line)
-	if args[0] != "merge" {
-		args = append(args, "--out", p.result)
-	}
-	p.cmd = exec.Command(binary, args...)
+	p.cmd = exec.Command(binary, append(strings.Fields(line), "--out", p.result)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
@@ -188,7 +182,7 @@ func (p *process) wait(t testing.TB) finished {
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		require.NoError(t, err)
 	}
-	f := finished{code: p.cmd.ProcessState.ExitCode(), text: p.out.String(), file: p.result}
+	f := finished{code: p.cmd.ProcessState.ExitCode(), text: p.out.String()}
 	if b, err := os.ReadFile(p.result); err == nil {
 		require.NoError(t, json.Unmarshal(b, &f.report))
 	}

@@ -267,17 +267,20 @@ func (r *remote) end(t testing.TB) (s sum) {
 // stopped reports whether a process is stopped by a signal.
 func stopped(t testing.TB, pid int) bool {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
-	text := string(b)
-	return strings.HasPrefix(text[strings.LastIndexByte(text, ')')+1:], " T")
+	return strings.Contains(string(b), "T (stopped)")
 }
 
-// signalAll sends a signal to processes.
-func signalAll(t testing.TB, pids []int, sig syscall.Signal) {
+// stopFor stops processes for a time.
+func stopFor(t testing.TB, pids []int, d time.Duration) {
 	t.Helper()
 	for _, pid := range pids {
-		assert.NoError(t, syscall.Kill(pid, sig))
+		assert.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	time.Sleep(d)
+	for _, pid := range pids {
+		assert.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	}
 }
 
@@ -298,9 +301,7 @@ func TestStoppedWorkersAreNotBlamedOnTheTarget(t *testing.T) {
 		})
 		workers := p.workers(t)
 		require.NotEmpty(t, workers)
-		signalAll(t, workers, syscall.SIGSTOP)
-		time.Sleep(2 * time.Second)
-		signalAll(t, workers, syscall.SIGCONT)
+		stopFor(t, workers, 2*time.Second)
 		got := p.wait(t)
 		want := s.truth()
 		require.Equal(t, connections, want.endings[reaped])
@@ -318,10 +319,7 @@ func TestStarvedConnectionsAreNotBlamedOnTheTarget(t *testing.T) {
 		s := serve(t, faults{timeout: 500 * time.Millisecond})
 		p := start(t, "hold -c 50 --timeout 500ms --heartbeat 100ms --hold 4s --tick 10ms --target "+s.addr)
 		s.await(t, "messages", func(all []record) bool { return len(all) == 50 && all[49].messages > 1 })
-		workers := p.workers(t)
-		signalAll(t, workers, syscall.SIGSTOP)
-		time.Sleep(1500 * time.Millisecond)
-		signalAll(t, workers, syscall.SIGCONT)
+		stopFor(t, p.workers(t), 1500*time.Millisecond)
 		got := p.wait(t)
 		require.Equal(t, 50, s.truth().endings[reaped])
 		got.requireOutcome(t, exitNotValid)

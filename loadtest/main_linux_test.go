@@ -241,20 +241,6 @@ func TestBadTargetsAreNamed(t *testing.T) {
 	}
 }
 
-func TestInterruptedRunReports(t *testing.T) {
-	t.Parallel()
-	addr := testserver.Serve(t, testserver.Reap(time.Minute, ""))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer time.AfterFunc(time.Second, cancel).Stop()
-	began := time.Now()
-	f := command(t, ctx, "hold -c 50 --target "+addr+" --timeout 1m --heartbeat 100ms --hold 1h")
-	require.Equal(t, exitInterrupted, f.code)
-	require.Less(t, time.Since(began), 30*time.Second)
-	require.True(t, f.result.Interrupted)
-	require.Equal(t, uint64(50), f.result.Groups[0].Opened)
-	require.Contains(t, f.out, "interrupted")
-}
-
 // TestBeginAt runs two commands that begin together and one that is late, and merges the logs of
 // the two.
 func TestBeginAt(t *testing.T) {

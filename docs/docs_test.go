@@ -367,8 +367,7 @@ func TestTheChangelogHasVersions(t *testing.T) {
 // TestTheWarningsOfTheLogAreExplained looks in night.md for the first four words of each record
 // from level info on. Package timer says what its records mean.
 func TestTheWarningsOfTheLogAreExplained(t *testing.T) {
-	page, err := os.ReadFile("night.md")
-	require.NoError(t, err)
+	page := readText(t, "docs", "night.md")
 	record := regexp.MustCompile(`\.(?:Info|Warn|Error)\((?:&[\w.]+, )?"(\w+(?: [\w']+){1,3})`)
 	for _, dir := range []string{"idle", "idlenet", "internal/watch", "server", "admin", "cmd/echo-heartbeat"} {
 		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
@@ -378,7 +377,7 @@ func TestTheWarningsOfTheLogAreExplained(t *testing.T) {
 			require.NoError(t, err)
 			for _, words := range record.FindAllSubmatch(text, -1) {
 				if !strings.HasSuffix(file, "_test.go") {
-					assert.True(t, strings.Contains(string(page), string(words[1])), "%s: %s", file, words[1])
+					assert.True(t, strings.Contains(page, string(words[1])), "%s: %s", file, words[1])
 				}
 			}
 		}

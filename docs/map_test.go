@@ -2,6 +2,10 @@ package docs_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,16 +27,43 @@ var (
 // declare adds the names that a file of Go declares: name, Type.member, and package.name.
 func declare(t testing.TB, known map[string]bool, path string) {
 	t.Helper()
-	s := newSymbols()
-	of := s.addFile(t, path)
-	for name := range s.names {
-		known[name], known[of+"."+name] = true, true
-	}
-	for name, members := range s.members {
-		for m := range members {
-			known[name+"."+m] = true
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	add := func(name string) { known[name], known[f.Name.Name+"."+name] = true, true }
+	for _, d := range f.Decls {
+		if d, isFunc := d.(*ast.FuncDecl); isFunc {
+			add(funcName(d))
+			continue
 		}
+		of := ""
+		ast.Inspect(d, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncType: // its fields are parameters
+				return false
+			case *ast.TypeSpec:
+				of = n.Name.Name
+				add(of)
+			case *ast.ValueSpec:
+				for _, name := range n.Names {
+					add(name.Name)
+				}
+			case *ast.Field:
+				for _, name := range n.Names {
+					known[of+"."+name.Name] = true
+				}
+			}
+			return true
+		})
 	}
+}
+
+// funcName returns the name of a function: f or T.m.
+func funcName(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
+	of, _, _ := strings.Cut(types.ExprString(d.Recv.List[0].Type), "[")
+	return strings.TrimPrefix(of, "*") + "." + d.Name.Name
 }
 
 // wrongPlaces returns what is wrong with the places in a row of the map.

@@ -1,11 +1,11 @@
 package docs_test
 
 import (
-	"go/ast"
-	"go/parser"
+	"go/importer"
 	"go/token"
+	"go/types"
+	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,175 +18,39 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A symbols has the names of a package, and the members of its types.
-type symbols struct {
-	names   map[string]bool
-	members map[string]map[string]bool // of types: fields and methods
-	fields  map[string]string          // of any struct: the type in the source
-	open    map[string]bool            // types that embed a type of another package
-	embeds  map[string][]string
-	aliases map[string]string // of types of other packages, as pkg.T
-}
-
-func newSymbols() *symbols {
-	return &symbols{map[string]bool{}, map[string]map[string]bool{}, map[string]string{}, map[string]bool{}, map[string][]string{}, map[string]string{}}
-}
-
-// readSymbols reads the files of a package for all systems, without tests.
-func readSymbols(t testing.TB, dir string) *symbols {
-	t.Helper()
-	s := newSymbols()
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	require.NoError(t, err)
-	for _, path := range files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		s.addFile(t, path)
-	}
-	return s
-}
-
-// addFile adds the names of a file, and returns the name of its package.
-func (s *symbols) addFile(t testing.TB, path string) string {
-	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
-	for _, d := range f.Decls {
-		s.add(d)
-	}
-	return f.Name.Name
-}
-
-func (s *symbols) add(d ast.Decl) {
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		if d.Recv == nil {
-			s.names[d.Name.Name] = true
-			return
-		}
-		s.member(typeName(d.Recv.List[0].Type), d.Name.Name)
-	case *ast.GenDecl:
-		for _, spec := range d.Specs {
-			switch spec := spec.(type) {
-			case *ast.ValueSpec:
-				for _, n := range spec.Names {
-					s.names[n.Name] = true
-				}
-			case *ast.TypeSpec:
-				s.names[spec.Name.Name] = true
-				if spec.Assign.IsValid() {
-					s.aliases[spec.Name.Name] = typeName(spec.Type)
-				}
-				s.addType(spec.Name.Name, spec.Type)
-			}
-		}
-	}
-}
-
-func (s *symbols) addType(name string, t ast.Expr) {
-	s.member(name, "")
-	var list *ast.FieldList
-	switch t := t.(type) {
-	case *ast.StructType:
-		list = t.Fields
-	case *ast.InterfaceType:
-		list = t.Methods
-	default:
-		if _, ok := t.(*ast.Ident); !ok {
-			return
-		}
-		list = &ast.FieldList{List: []*ast.Field{{Type: t}}}
-	}
-	for _, f := range list.List {
-		for _, n := range f.Names {
-			s.member(name, n.Name)
-			s.fields[n.Name] = typeName(f.Type)
-		}
-		if len(f.Names) > 0 {
-			continue
-		}
-		if _, foreign := f.Type.(*ast.SelectorExpr); foreign {
-			s.open[name] = true
-			continue
-		}
-		s.embeds[name] = append(s.embeds[name], typeName(f.Type))
-	}
-}
-
-func (s *symbols) member(of, name string) {
-	if s.members[of] == nil {
-		s.members[of] = map[string]bool{}
-	}
-	s.members[of][name] = true
-}
-
-// typeName returns the name of a type without pointers and parameters: T, or pkg.T.
-func typeName(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.Ident:
-		return t.Name
-	case *ast.StarExpr:
-		return typeName(t.X)
-	case *ast.IndexExpr:
-		return typeName(t.X)
-	case *ast.SelectorExpr:
-		return typeName(t.X) + "." + t.Sel.Name
-	}
-	return ""
-}
-
-// has reports whether a type has a member, promoted ones included.
-func (s *symbols) has(of, name string) bool {
-	if s.members[of][name] || s.open[of] {
-		return true
-	}
-	return slices.ContainsFunc(s.embeds[of], func(e string) bool { return s.has(e, name) })
-}
-
-// A world has the symbols of all packages that documents may name.
-type world map[string]*symbols
+// A world has the packages that documents may name.
+type world map[string]*types.Package
 
 func readWorld(t testing.TB) world {
 	t.Helper()
-	w := world{}
-	dirs, err := filepath.Glob(filepath.Join(root, "*", "*.go"))
-	require.NoError(t, err)
-	for _, path := range dirs {
-		dir := filepath.Dir(path)
-		if name := filepath.Base(dir); w[name] == nil && imports[name] == modulePath+"/"+name {
-			w[name] = readSymbols(t, dir)
+	paths := []string{imports["gnet"]}
+	for name, path := range imports {
+		if path == modulePath+"/"+name {
+			paths = append(paths, path)
 		}
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", imports["gnet"]).Output()
-	require.NoError(t, err, "where is gnet? %v", err)
-	w["gnet"] = readSymbols(t, strings.TrimSpace(string(out)))
-	w.follow()
+	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, paths...)
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	require.NoError(t, err)
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
+	}
+	reader := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	w := world{}
+	for _, path := range paths {
+		p, err := reader.Import(path)
+		require.NoError(t, err)
+		w[p.Name()] = p
+	}
 	return w
 }
 
-// follow gives aliases the members of their types.
-func (w world) follow() {
-	for _, s := range w {
-		for name, of := range s.aliases {
-			from, typ, _ := strings.Cut(of, ".")
-			if w[from] != nil {
-				s.members[name] = w[from].members[typ]
-				maps.Copy(s.fields, w[from].fields)
-			}
-		}
-	}
-}
-
-// ours returns the packages of this module.
-func (w world) ours() []string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(w)) {
-		if name != "gnet" {
-			list = append(list, name)
-		}
-	}
-	return list
+// has reports whether a type has a field or method, promoted ones included.
+func has(of types.Type, name string) bool {
+	member, _, _ := types.LookupFieldOrMethod(of, true, nil, name)
+	return member != nil
 }
 
 // variables are the types of the variables in documents.
@@ -209,30 +73,31 @@ func (w world) wrong(span string) (list []string) {
 		from, name, member := m[1], m[2], m[3]
 		if of := variables[from]; of != "" {
 			p, typ, _ := strings.Cut(of, ".")
-			if s := w[p]; s != nil && !s.has(typ, name) {
+			if !has(w[p].Scope().Lookup(typ).Type(), name) {
 				list = append(list, from+"."+name)
 			}
 			continue
 		}
-		s := w[from]
+		if w[from] == nil {
+			continue
+		}
+		object := w[from].Scope().Lookup(name)
+		_, isType := object.(*types.TypeName)
 		switch {
-		case s == nil:
-		case !s.names[name]:
+		case object == nil:
 			list = append(list, from+"."+name)
-		case member != "" && s.members[name] != nil && !s.has(name, member):
+		case member != "" && isType && !has(object.Type(), member):
 			list = append(list, from+"."+name+"."+member)
 		}
 	}
 	for _, m := range memberPattern.FindAllStringSubmatch(span, -1) {
-		if types := w.typesOf("", m[1]); len(types) > 0 && !w.anyHas(types, m[2]) {
+		if w.lacks("", m[1], m[2]) {
 			list = append(list, m[1]+"."+m[2])
 		}
 	}
 	for _, m := range literalPattern.FindAllStringSubmatch(span, -1) {
-		types := w.typesOf(m[1], m[2])
 		for element := range strings.SplitSeq(m[3], ",") {
-			e := elementPattern.FindStringSubmatch(element)
-			if e != nil && len(types) > 0 && !w.anyHas(types, e[1]) {
+			if e := elementPattern.FindStringSubmatch(element); e != nil && w.lacks(m[1], m[2], e[1]) {
 				list = append(list, m[2]+"{"+e[1]+"}")
 			}
 		}
@@ -240,36 +105,34 @@ func (w world) wrong(span string) (list []string) {
 	return list
 }
 
-// typesOf returns the types, as pkg.T, of a name: that of a type, or of fields with that name.
-func (w world) typesOf(from, name string) (types []string) {
-	packages := w.ours()
-	if from != "" {
-		packages = []string{from}
-	}
-	for _, p := range packages {
-		s := w[p]
-		if s == nil {
+// lacks reports whether a name stands for types, of which none has a member. The name is that of a
+// type, or of a field. It is looked up in the package from, or in all packages of this module.
+func (w world) lacks(from, name, member string) bool {
+	known := false
+	for of, p := range w {
+		if of != from && (from != "" || of == "gnet") {
 			continue
 		}
-		if s.members[name] != nil {
-			types = append(types, p+"."+name)
-		}
-		of := s.fields[name]
-		if !strings.Contains(of, ".") {
-			of = p + "." + of
-		}
-		if q, typ, _ := strings.Cut(of, "."); w[q] != nil && w[q].members[typ] != nil {
-			types = append(types, of)
+		for _, object := range p.Scope().Names() {
+			typ, isType := p.Scope().Lookup(object).(*types.TypeName)
+			if !isType {
+				continue
+			}
+			list := []*types.Var{types.NewVar(token.NoPos, p, object, typ.Type())}
+			if s, isStruct := typ.Type().Underlying().(*types.Struct); isStruct {
+				list = slices.AppendSeq(list, s.Fields())
+			}
+			for _, v := range list {
+				if v.Name() == name {
+					if has(v.Type(), member) {
+						return false
+					}
+					known = true
+				}
+			}
 		}
 	}
-	return types
-}
-
-func (w world) anyHas(types []string, member string) bool {
-	return slices.ContainsFunc(types, func(t string) bool {
-		p, typ, _ := strings.Cut(t, ".")
-		return w[p].has(typ, member)
-	})
+	return known
 }
 
 func TestNamesInDocumentsExist(t *testing.T) {
@@ -297,8 +160,7 @@ func TestWrongNamesAreFound(t *testing.T) {
 		"idle.Conf": "idle.Conf", "idle.Config.ReadTimeOut": "idle.Config.ReadTimeOut", "Reaper.Upgrade": "Reaper.Upgrade",
 		"conn.Red()": "conn.Red", "Conn.Wake": "Conn.Wake", "idle.Config{ReadTimeOut: 1}": "Config{ReadTimeOut}",
 		"Heartbeat{Interval, Nonsense}": "Heartbeat{Nonsense}", "gnet.WithNonsense": "gnet.WithNonsense",
-		"gnet.Conn.Nonsense": "", // it embeds interfaces of other packages
-		"Idle.Nonsense":      "Idle.Nonsense", "timer.Restart()": "timer.Restart", "ev.Last": "ev.Last",
+		"gnet.Conn.Nonsense": "gnet.Conn.Nonsense", "Idle.Nonsense": "Idle.Nonsense", "timer.Restart()": "timer.Restart", "ev.Last": "ev.Last",
 	} {
 		got := strings.Join(w.wrong(span), " ")
 		assert.Equal(t, want, got, "in `%s` %q is wrong, want %q", span, got, want)

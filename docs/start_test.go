@@ -30,93 +30,77 @@ import (
 // tutorial is the document with a program that grows from block to block.
 const tutorial = "docs/start.md"
 
+// A declaration is a part of the program of the tutorial, with its comment.
+type declaration struct {
+	name, text string
+	kind       int // its place in a file: imports, variables, types and functions
+	line       int // of the tutorial
+}
+
 // stepsOf returns the program after each block of the tutorial. A declaration replaces an earlier
 // one of the same name.
-func stepsOf(path string, blocks []block) (steps []string, err error) {
-	var names []string
-	declarations := map[string]string{}
+func stepsOf(path string, blocks []block) (steps [][]declaration, err error) {
+	var program []declaration
 	for _, b := range blocks {
 		if b.info != "go" {
 			continue
 		}
-		text := strings.TrimPrefix(b.text, "package main\n")
-		file := "package main\n" + text
-		if formatted, err := format.Source([]byte(file)); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, b.line, err)
-		} else if strings.Join(strings.Fields(string(formatted)), " ") != strings.Join(strings.Fields(file), " ") {
-			return nil, fmt.Errorf("%s:%d is not formatted", path, b.line)
-		}
-		positions := token.NewFileSet()
+		file, positions := "package main\n"+strings.TrimPrefix(b.text, "package main\n"), token.NewFileSet()
 		f, err := parser.ParseFile(positions, "", file, parser.ParseComments)
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, b.line, err)
+		}
+		if formatted, _ := format.Source([]byte(file)); !slices.Equal(strings.Fields(string(formatted)), strings.Fields(file)) {
+			return nil, fmt.Errorf("%s:%d is not formatted", path, b.line)
 		}
 		// The line of the document with the package clause, or the line before the block.
 		first := b.line + strings.Count(b.text, "\n") - strings.Count(file, "\n")
 		for _, d := range f.Decls {
-			name, begin := nameOf(d), positions.Position(d.Pos())
-			if declarations[name] == "" {
-				names = append(names, name)
+			next, begin := describe(d)
+			at := positions.Position(begin)
+			next.line, next.text = first+at.Line-1, file[at.Offset:positions.Position(d.End()).Offset]
+			if i := slices.IndexFunc(program, func(d declaration) bool { return d.name == next.name }); i >= 0 {
+				program[i] = next
+			} else {
+				program = append(program, next)
 			}
-			declarations[name] = fmt.Sprintf("//line %s:%d\n%s\n", path, first+begin.Line-1,
-				file[begin.Offset:positions.Position(d.End()).Offset])
 		}
-		var step strings.Builder
-		step.WriteString("package main\n")
-		for _, name := range names {
-			step.WriteString(declarations[name])
-		}
-		steps = append(steps, step.String())
+		steps = append(steps, slices.Clone(program))
 	}
 	return steps, nil
 }
 
-// finishedFile returns the last program of the tutorial as one file: imports, variables, types and
-// functions, with their comments.
-func finishedFile(blocks []block) ([]byte, error) {
-	var names [4][]string // by kind
-	texts := map[string]string{}
-	for _, b := range blocks {
-		if b.info != "go" {
-			continue
-		}
-		file := "package main\n" + strings.TrimPrefix(b.text, "package main\n")
-		positions := token.NewFileSet()
-		f, err := parser.ParseFile(positions, "", file, parser.ParseComments)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range f.Decls {
-			kind, begin := kindOf(d)
-			name := nameOf(d)
-			if texts[name] == "" {
-				names[kind] = append(names[kind], name)
-			}
-			texts[name] = file[positions.Position(begin).Offset:positions.Position(d.End()).Offset] + "\n\n"
-		}
-	}
-	var all strings.Builder
-	all.WriteString("// Command chat is the chat server of docs/start.md, with all of its steps.\npackage main\n\n")
-	for _, name := range slices.Concat(names[:]...) {
-		all.WriteString(texts[name])
-	}
-	return format.Source([]byte(all.String()))
-}
-
-// kindOf returns the place of a declaration in a file, and where it begins with its comment.
-func kindOf(d ast.Decl) (kind int, begin token.Pos) {
-	kind, doc := 3, (*ast.CommentGroup)(nil)
+// describe returns the name and the kind of a declaration, and where it begins with its comment.
+// The name is import, T, v, f or T.m.
+func describe(d ast.Decl) (declaration, token.Pos) {
+	next, doc := declaration{name: "import", kind: 3}, (*ast.CommentGroup)(nil)
 	switch d := d.(type) {
 	case *ast.FuncDecl:
-		doc = d.Doc
+		next.name, doc = funcName(d), d.Doc
 	case *ast.GenDecl:
 		doc = d.Doc
-		kind = map[token.Token]int{token.IMPORT: 0, token.VAR: 1, token.CONST: 1, token.TYPE: 2}[d.Tok]
+		next.kind = map[token.Token]int{token.IMPORT: 0, token.VAR: 1, token.CONST: 1, token.TYPE: 2}[d.Tok]
+		switch spec := d.Specs[0].(type) {
+		case *ast.TypeSpec:
+			next.name = spec.Name.Name
+		case *ast.ValueSpec:
+			next.name = spec.Names[0].Name
+		}
 	}
 	if doc != nil {
-		return kind, doc.Pos()
+		return next, doc.Pos()
 	}
-	return kind, d.Pos()
+	return next, d.Pos()
+}
+
+// source returns a program as Go, with the lines of the tutorial.
+func source(path string, program []declaration) string {
+	var all strings.Builder
+	all.WriteString("package main\n")
+	for _, d := range program {
+		fmt.Fprintf(&all, "//line %s:%d\n%s\n", path, d.line, d.text)
+	}
+	return all.String()
 }
 
 var update = flag.Bool("update", false, "write the finished file of the tutorial")
@@ -125,7 +109,15 @@ var update = flag.Bool("update", false, "write the finished file of the tutorial
 // go test ./docs -update.
 func TestTheFinishedFileIsTheLastStep(t *testing.T) {
 	_, blocks := readDocument(t, filepath.Join(root, tutorial)).split()
-	want, err := finishedFile(blocks)
+	steps, err := stepsOf(tutorial, blocks)
+	require.NoError(t, err)
+	last := steps[len(steps)-1]
+	slices.SortStableFunc(last, func(a, b declaration) int { return a.kind - b.kind })
+	text := "// Command chat is the chat server of docs/start.md, with all of its steps.\npackage main\n\n"
+	for _, d := range last {
+		text += d.text + "\n\n"
+	}
+	want, err := format.Source([]byte(text))
 	require.NoError(t, err)
 	path := filepath.Join("testdata", "chat", "main.go")
 	if *update {
@@ -136,23 +128,6 @@ func TestTheFinishedFileIsTheLastStep(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(want), string(got), "run go test ./docs -update")
 	assert.Contains(t, strings.Join(readDocument(t, filepath.Join(root, tutorial)).lines, "\n"), "](testdata/chat/main.go)")
-}
-
-// nameOf returns the name of a declaration: import, T, v, f or T.m.
-func nameOf(d ast.Decl) string {
-	if f, ok := d.(*ast.FuncDecl); ok {
-		if f.Recv == nil {
-			return f.Name.Name
-		}
-		return typeName(f.Recv.List[0].Type) + "." + f.Name.Name
-	}
-	switch spec := d.(*ast.GenDecl).Specs[0].(type) {
-	case *ast.TypeSpec:
-		return spec.Name.Name
-	case *ast.ValueSpec:
-		return spec.Names[0].Name
-	}
-	return "import"
 }
 
 // A chatter is a client of the chat.
@@ -203,17 +178,9 @@ func (c chatter) wantEnd(t *testing.T, last string) (pings int) {
 // TestTheTutorialRuns runs the last program of the tutorial with clients that talk, say nothing,
 // are kicked and are drained.
 func TestTheTutorialRuns(t *testing.T) {
-	_, blocks := readDocument(t, filepath.Join(root, tutorial)).split()
-	steps, err := stepsOf(tutorial, blocks)
-	if err != nil || len(steps) < 5 {
-		t.Fatal(len(steps), err)
-	}
-	dir := t.TempDir()
-	program, file := filepath.Join(dir, "chat"), filepath.Join(dir, "chat.go")
-	require.NoError(t, os.WriteFile(file, []byte(steps[len(steps)-1]), 0o600))
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, file).CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
-	}
+	program := filepath.Join(t.TempDir(), "chat")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./testdata/chat").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	cmd := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0", "-page", "127.0.0.1:0", "-quiet", "1s")
 	log, err := cmd.StderrPipe()
 	require.NoError(t, err)
@@ -268,5 +235,5 @@ func TestLaterDeclarationsReplaceEarlierOnes(t *testing.T) {
 	}
 	want := "package main\n//line x.md:5\nimport \"fmt\"\n//line x.md:22\nfunc f() int { return 2 }\n" +
 		"//line x.md:9\nfunc main() { fmt.Println(f()) }\n//line x.md:20\ntype t struct{}\n"
-	assert.Equal(t, want, steps[1], "got %s\nwant %s", steps[1], want)
+	assert.Equal(t, want, source("x.md", steps[1]))
 }

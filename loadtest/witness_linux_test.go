@@ -21,36 +21,6 @@ import (
 	"github.com/idlewheel/idlewheel/loadtest/internal/witness"
 )
 
-func TestWrongFlagsOfWitnessAndPath(t *testing.T) {
-	for line, want := range map[string]string{
-		"witness":                                 "--port and --pid: set one",
-		"witness --port 0":                        "--port 0: set 1 to 65535",
-		"witness --port 7 --every 1ms":            "--every is 1ms",
-		"witness --port 7 --for 100ms":            "--for is 100ms",
-		"witness --port 7 --timeout -1s":          "--timeout is -1s",
-		"witness --port 7 --out /nonexistent/x":   "/nonexistent/x",
-		"witness --pid -1":                        "--pid is -1",
-		"path":                                    `--target "": set host:port`,
-		"path --target 127.0.0.1:1 --from 1ms":    "--from is 1ms",
-		"path --target 127.0.0.1:1 --to 1s":       "--to is 1s",
-		"path --target 127.0.0.1:1 --parallel 0":  "--parallel is 0",
-		"path --target 127.0.0.1:1 --precision 0": "--precision is 0s",
-		"path --target 127.0.0.1:1 --patience 2h": "--patience is 2h",
-	} {
-		t.Run(line, func(t *testing.T) {
-			var out, errs syncbuf.Buffer
-			require.Equal(t, exitUsage, execute(t.Context(), strings.Fields(line), &out, &errs), "%s", &errs)
-			require.Contains(t, errs.String(), want)
-			require.Equal(t, 1, strings.Count(errs.String(), "\n"), "one line, not: %s", &errs)
-		})
-	}
-	for _, verb := range []string{"witness", "path"} {
-		var out, errs syncbuf.Buffer
-		require.Zero(t, execute(t.Context(), []string{verb, "--help"}, &out, &errs))
-		require.Contains(t, out.String(), "Usage:")
-	}
-}
-
 func TestWitnessFailsForAServerThatDoesNotRead(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		addr := testserver.Serve(t, func(c net.Conn) { time.Sleep(500 * time.Millisecond) })

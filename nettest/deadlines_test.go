@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -54,16 +55,21 @@ func TestDeadlinesOfHTTPServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := listen(t, tc.cfg)
-			tc.server.Handler = countBody(l, make(chan error, 1))
+			l, failed := listen(t, tc.cfg), make(chan error, 1)
+			tc.server.Handler = countBody(l, failed)
 			serveHTTP(l, tc.server)
 			c := dialTLS(t, l.address())
 			go tc.peer(c)
 			requireClosed(t, c)
 			if tc.want == 0 {
 				l.requireNone()
-			} else {
-				l.awaitEnd(c.LocalAddr(), tc.want)
+				return
+			}
+			l.awaitEnd(c.LocalAddr(), tc.want)
+			if tc.want == reap.BelowMinRate { // in the handler
+				err := <-failed
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				require.ErrorIs(t, err, reap.BelowMinRate)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package nettest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -18,18 +19,6 @@ import (
 	"github.com/idlewheel/idlewheel/idlenet"
 )
 
-// A crowd of clients sends requests until each has sent its part.
-type crowd struct {
-	protocol string
-	clients  int
-	pause    func() time.Duration // between two requests
-	dial     func() string        // the address of the server
-
-	requests atomic.Int64
-	mu       sync.Mutex
-	failed   []string // guarded by mu
-}
-
 // requestsPerCrowd is the number of requests of a crowd. IDLEWHEEL_REQUESTS sets another one.
 func requestsPerCrowd(t *testing.T) int64 {
 	text := os.Getenv("IDLEWHEEL_REQUESTS")
@@ -41,34 +30,54 @@ func requestsPerCrowd(t *testing.T) int64 {
 	return n
 }
 
-// run sends requests until all are sent, and requires that all are answered.
+// A crowd of clients sends requests until all are sent.
+type crowd struct {
+	clients      int
+	least, pause time.Duration       // the shortest and the longest pause between two requests
+	client       func() func() error // returns a client, which sends a request per call
+	sent         atomic.Int64
+}
+
+// run sends all requests, and requires that all are answered.
 func (c *crowd) run(t *testing.T) {
 	t.Helper()
 	all := requestsPerCrowd(t)
+	failed := make(chan error, all)
 	var done sync.WaitGroup
 	for range c.clients {
+		request := c.client()
 		done.Go(func() {
-			transport := &http.Transport{
-				TLSClientConfig: clientTLS(c.protocol), ForceAttemptHTTP2: c.protocol == "h2",
-				DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, network, c.dial())
-				},
-			}
-			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport, Timeout: time.Minute}
-			for c.requests.Add(1) <= all {
-				if answer := get(client, "https://127.0.0.1"); answer != "ok" {
-					c.mu.Lock()
-					c.failed = append(c.failed, answer)
-					c.mu.Unlock()
+			for c.sent.Add(1) <= all {
+				if err := request(); err != nil {
+					failed <- err
 				}
-				time.Sleep(c.pause())
+				time.Sleep(c.least + rand.N(c.pause-c.least))
 			}
 		})
 	}
 	done.Wait()
-	if len(c.failed) > 0 {
-		t.Fatalf("%d of %d requests failed, the first one: %s", len(c.failed), all, c.failed[0])
+	if len(failed) > 0 {
+		t.Fatalf("%d of %d requests failed, the first one: %v", len(failed), all, <-failed)
+	}
+}
+
+// httpClients returns a function that makes a client, which connects to what address returns.
+func httpClients(t *testing.T, protocol string, address func() string) func() func() error {
+	return func() func() error {
+		transport := &http.Transport{
+			TLSClientConfig: clientTLS(protocol), ForceAttemptHTTP2: protocol == "h2",
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, address())
+			},
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		client := &http.Client{Transport: transport, Timeout: time.Minute}
+		return func() error {
+			if answer := get(client, "https://127.0.0.1"); answer != "ok" {
+				return errors.New(answer)
+			}
+			return nil
+		}
 	}
 }
 
@@ -95,9 +104,10 @@ func TestNoRequestIsLostByIdleEnds(t *testing.T) {
 	inEachProtocol(t, func(t *testing.T, protocol string) {
 		l := listen(t, idlenet.Config{ReadTimeout: timeout})
 		serveHTTP(l, &http.Server{Handler: someTime()})
-		c := crowd{protocol: protocol, clients: 300, dial: l.address, pause: func() time.Duration {
-			return timeout + rand.N(100*time.Millisecond) - 20*time.Millisecond
-		}}
+		c := crowd{
+			clients: 300, least: timeout - 20*time.Millisecond, pause: timeout + 80*time.Millisecond,
+			client: httpClients(t, protocol, l.address),
+		}
 		c.run(t)
 		t.Log(len(l.reasons()), "connections have ended")
 	})
@@ -109,7 +119,7 @@ func TestNoRequestIsLostByMaxAge(t *testing.T) {
 			inEachProtocol(t, func(t *testing.T, protocol string) {
 				l := listen(t, idlenet.Config{MaxAge: time.Second, MaxAgeGrace: grace})
 				serveHTTP(l, &http.Server{Handler: someTime()})
-				c := crowd{protocol: protocol, clients: 20, dial: l.address, pause: func() time.Duration { return rand.N(20 * time.Millisecond) }}
+				c := crowd{clients: 20, pause: 20 * time.Millisecond, client: httpClients(t, protocol, l.address)}
 				c.run(t)
 				require.Greater(t, l.Stats().Opened, uint64(c.clients))
 			})
@@ -126,17 +136,16 @@ func TestNoRequestIsLostByADrain(t *testing.T) {
 			serveHTTP(servers[n], &http.Server{Handler: someTime()})
 		}
 		var drained atomic.Bool
-		c := crowd{protocol: protocol, clients: 50, pause: func() time.Duration { return rand.N(50 * time.Millisecond) }}
-		c.dial = func() string {
+		c := crowd{clients: 50, pause: 50 * time.Millisecond, client: httpClients(t, protocol, func() string {
 			if drained.Load() {
 				return servers[1].address()
 			}
 			return servers[0].address()
-		}
+		})}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for c.requests.Load() < requestsPerCrowd(t)/4 {
+			for c.sent.Load() < requestsPerCrowd(t)/4 {
 				time.Sleep(time.Millisecond)
 			}
 			drained.Store(true) // a load balancer is told first

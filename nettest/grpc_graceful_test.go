@@ -40,7 +40,7 @@ func TestGRPCCallLongerThanReadTimeout(t *testing.T) {
 	t.Parallel()
 	const read = 3 * time.Second
 	l := listen(t, idlenet.Config{ReadTimeout: read})
-	serveGRPCWith(l, slowServer{delay: func() time.Duration { return 3 * read }}, grpc.KeepaliveParams(pinged))
+	serveGRPC(l, slowServer{delay: func() time.Duration { return 3 * read }}, grpc.KeepaliveParams(pinged))
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
@@ -60,8 +60,9 @@ func TestNoGRPCCallIsLostByMaxAge(t *testing.T) {
 		aging.MaxConnectionAge, aging.MaxConnectionAgeGrace = time.Second, 5*time.Second
 		l := listen(t, idlenet.Config{ReadTimeout: 10 * time.Second})
 		options := append(credentialsOf(secure), grpc.KeepaliveParams(aging))
-		serveGRPCWith(l, slowServer{delay: func() time.Duration { return rand.N(20 * time.Millisecond) }}, options...)
-		calls(t, 20, func() pb.TestServiceClient { return grpcClient(t, l.address(), secure) })
+		serveGRPC(l, slowServer{delay: func() time.Duration { return rand.N(20 * time.Millisecond) }}, options...)
+		c := crowd{clients: 20, pause: 20 * time.Millisecond, client: func() func() error { return call(t, grpcClient(t, l.address(), secure)) }}
+		c.run(t)
 		l.requireNone()
 		require.Greater(t, l.Stats().Opened, uint64(20))
 	})
@@ -75,7 +76,7 @@ func TestNoGRPCCallIsLostByADrain(t *testing.T) {
 		var servers [8]*grpc.Server
 		first, second := listen(t, idlenet.Config{ReadTimeout: 10 * time.Second}), listen(t, idlenet.Config{ReadTimeout: 10 * time.Second})
 		service := slowServer{delay: func() time.Duration { return rand.N(20 * time.Millisecond) }}
-		serveGRPCWith(second, service, append(credentialsOf(secure), grpc.KeepaliveParams(pinged))...)
+		serveGRPC(second, service, append(credentialsOf(secure), grpc.KeepaliveParams(pinged))...)
 		var all sync.WaitGroup
 		for n := range servers {
 			servers[n] = grpc.NewServer(append(credentialsOf(secure), grpc.KeepaliveParams(pinged))...)
@@ -97,13 +98,14 @@ func TestNoGRPCCallIsLostByADrain(t *testing.T) {
 			}
 			ends.Wait()
 		}()
-		calls(t, clients, func() pb.TestServiceClient {
+		c := crowd{clients: clients, pause: 20 * time.Millisecond, client: func() func() error {
 			both := manual.NewBuilderWithScheme("both")
 			both.InitialState(resolver.State{Endpoints: []resolver.Endpoint{
 				{Addresses: []resolver.Address{{Addr: first.address()}}}, {Addresses: []resolver.Address{{Addr: second.address()}}},
 			}})
-			return grpcClient(t, "both:///", secure, grpc.WithResolvers(both), grpc.WithAuthority("127.0.0.1"))
-		})
+			return call(t, grpcClient(t, "both:///", secure, grpc.WithResolvers(both), grpc.WithAuthority("127.0.0.1")))
+		}}
+		c.run(t)
 		<-drained
 		all.Wait()
 		require.Positive(t, first.Stats().Opened)
@@ -113,25 +115,10 @@ func TestNoGRPCCallIsLostByADrain(t *testing.T) {
 	})
 }
 
-// calls makes the calls of a crowd, and requires that none fails.
-func calls(t *testing.T, clients int, client func() pb.TestServiceClient) {
-	t.Helper()
-	each := int(requestsPerCrowd(t)) / clients
-	var all sync.WaitGroup
-	errs := make(chan error, clients*each)
-	for range clients {
-		own := client()
-		all.Go(func() {
-			for range each {
-				if _, err := own.UnaryCall(t.Context(), &pb.SimpleRequest{}); err != nil {
-					errs <- err
-				}
-				time.Sleep(rand.N(20 * time.Millisecond))
-			}
-		})
-	}
-	all.Wait()
-	if len(errs) > 0 {
-		t.Fatalf("%d of %d calls failed, the first one: %v", len(errs), clients*each, <-errs)
+// call returns a client that makes a call.
+func call(t *testing.T, client pb.TestServiceClient) func() error {
+	return func() error {
+		_, err := client.UnaryCall(t.Context(), &pb.SimpleRequest{})
+		return err
 	}
 }

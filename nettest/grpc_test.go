@@ -74,11 +74,6 @@ func (g grpcServer) FullDuplexCall(s pb.TestService_FullDuplexCallServer) error 
 	}
 }
 
-// serveGRPC serves with TLS, or without.
-func serveGRPC(l *listener, secure bool) grpcServer {
-	return serveGRPCWith(l, grpcServer{ended: make(chan grpcEnd, 100)}, credentialsOf(secure)...)
-}
-
 // credentialsOf returns the options of a server with TLS, or without.
 func credentialsOf(secure bool) (options []grpc.ServerOption) {
 	if secure {
@@ -87,7 +82,7 @@ func credentialsOf(secure bool) (options []grpc.ServerOption) {
 	return options
 }
 
-func serveGRPCWith[S pb.TestServiceServer](l *listener, service S, options ...grpc.ServerOption) S {
+func serveGRPC[S pb.TestServiceServer](l *listener, service S, options ...grpc.ServerOption) S {
 	server := grpc.NewServer(options...)
 	pb.RegisterTestServiceServer(server, service)
 	served := make(chan error, 1)
@@ -134,7 +129,7 @@ func TestGRPCLivingCalls(t *testing.T) {
 			t.Run(name+map[bool]string{true: " TLS"}[secure], func(t *testing.T) {
 				t.Parallel()
 				l := listen(t, tc.cfg)
-				serveGRPC(l, secure)
+				serveGRPC(l, grpcServer{ended: make(chan grpcEnd, 100)}, credentialsOf(secure)...)
 				tc.call(t, grpcClient(t, l.address(), secure))
 				l.requireNone()
 				require.EqualValues(t, 1, l.Stats().Opened)
@@ -189,7 +184,7 @@ func duplexStream(t testing.TB, client pb.TestServiceClient) {
 func TestGRPCStoppedClient(t *testing.T) {
 	t.Parallel()
 	l := listen(t, idlenet.Config{ReadTimeout: timeout})
-	g := serveGRPCWith(l, grpcServer{ended: make(chan grpcEnd, 100)}, grpc.KeepaliveParams(pinged))
+	g := serveGRPC(l, grpcServer{ended: make(chan grpcEnd, 100)}, grpc.KeepaliveParams(pinged))
 	stopped, living := startRole(t, "gRPC client", l.address()), startRole(t, "gRPC client", l.address())
 	for _, c := range []*child{stopped, living} {
 		c.read(new(int))

@@ -129,22 +129,16 @@ func TestHTTPRequestLongerThanReadTimeout(t *testing.T) {
 	})
 }
 
-func TestHTTPRequestInEachBeat(t *testing.T) {
+// TestHTTPKeepAliveConnection has a connection with a request in each beat, and one that is silent.
+func TestHTTPKeepAliveConnection(t *testing.T) {
 	inEachHTTPVersion(t, func(t *testing.T, version string) {
 		l := listen(t, idlenet.Config{ReadTimeout: timeout})
 		url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
-		out := curl(t, version, "--rate", "120/m", url+"/[1-8]")
-		require.Equal(t, "ok 1\n"+strings.Repeat("ok 0\n", 7), out)
+		living := curl(t, version, "--rate", "120/m", url+"/[1-8]")
+		require.Equal(t, "ok 1\n"+strings.Repeat("ok 0\n", 7), living)
 		l.requireNone()
-	})
-}
-
-func TestHTTPSilentKeepAliveConnection(t *testing.T) {
-	inEachHTTPVersion(t, func(t *testing.T, version string) {
-		l := listen(t, idlenet.Config{ReadTimeout: timeout})
-		url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
-		out := curl(t, version, "--rate", "15/m", url+"/[1-2]") // one in 4 s
-		require.Equal(t, "ok 1\nok 1\n", out)
+		silent := curl(t, version, "--rate", "15/m", url+"/[1-2]") // one in 4 s
+		require.Equal(t, "ok 1\nok 1\n", silent)
 		require.Equal(t, []reap.Reason{reap.ReadIdle}, slices.Collect(maps.Values(l.reasons())))
 	})
 }
@@ -172,10 +166,11 @@ func TestHTTPLoad(t *testing.T) {
 	}
 }
 
-// TestHTTPSlowHeader sends a header of HTTP or of TLS byte by byte.
+// TestHTTPSlowHeader sends a header of HTTP or of TLS byte by byte. ReadTimeout is long, because a
+// busy machine may send no byte for a while.
 func TestHTTPSlowHeader(t *testing.T) {
 	t.Parallel()
-	l := listen(t, idlenet.Config{ReadTimeout: timeout, HandshakeTimeout: timeout})
+	l := listen(t, idlenet.Config{ReadTimeout: forever, HandshakeTimeout: timeout})
 	url := serveHTTP(l, &http.Server{Handler: answerIn(0)})
 	plain, err := net.Dial("tcp", l.address())
 	require.NoError(t, err)
@@ -209,22 +204,6 @@ func countBody(l *listener, failed chan<- error) http.Handler {
 }
 
 const uploadHeader = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
-
-func TestHTTPSlowBody(t *testing.T) {
-	t.Parallel()
-	l := listen(t, idlenet.Config{ReadTimeout: timeout, MinRate: idlenet.MinRate{BytesPerSecond: 1000, Window: timeout}})
-	failed := make(chan error, 1)
-	serveHTTP(l, &http.Server{Handler: countBody(l, failed)})
-	c := dialTLS(t, l.address())
-	go dribble(c, strings.Repeat("x", 1000))
-	_, err := io.WriteString(c, uploadHeader)
-	require.NoError(t, err)
-	l.awaitEnd(c.LocalAddr(), reap.BelowMinRate)
-	err = <-failed
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	require.ErrorIs(t, err, reap.BelowMinRate)
-	requireClosed(t, c)
-}
 
 // TestHTTPLongUpload has uploads that are fast enough, and take longer than all limits.
 func TestHTTPLongUpload(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
@@ -102,48 +103,39 @@ func everyBeat(d time.Duration, do func()) {
 	}
 }
 
-// certificate makes a certificate for 127.0.0.1. It returns the name of a PEM file as well.
-var certificate = sync.OnceValues(func() (tls.Certificate, []byte) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
+// certificate makes a certificate for 127.0.0.1.
+var certificate = sync.OnceValue(func() tls.Certificate {
+	key, keyErr := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
+	leaf, leafErr := x509.ParseCertificate(der)
+	if err := errors.Join(keyErr, err, leafErr); err != nil {
 		panic(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, der
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 })
 
 // serverTLS returns the configuration of a server with the certificate.
 func serverTLS() *tls.Config {
-	own, _ := certificate()
-	return &tls.Config{Certificates: []tls.Certificate{own}}
+	return &tls.Config{Certificates: []tls.Certificate{certificate()}}
 }
 
 // clientTLS returns the configuration of a client that trusts the certificate.
 func clientTLS(protocols ...string) *tls.Config {
-	_, der := certificate()
 	pool := x509.NewCertPool()
-	root, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	pool.AddCert(root)
+	pool.AddCert(certificate().Leaf)
 	return &tls.Config{RootCAs: pool, NextProtos: protocols}
 }
 
 // certificateFile writes the certificate to a file.
 func certificateFile(t testing.TB) string {
 	t.Helper()
-	_, der := certificate()
 	name := filepath.Join(t.TempDir(), "cert.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate().Leaf.Raw})
 	require.NoError(t, os.WriteFile(name, text, 0o600))
 	return name
 }

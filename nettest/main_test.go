@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -41,33 +40,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process is a program that a test has started. It is killed when the test ends.
-type process struct {
-	*exec.Cmd
-	t   testing.TB
-	in  io.Writer
-	out io.Reader
-}
-
-// start starts a program.
-func start(t testing.TB, cmd *exec.Cmd) *process {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	cmd.Stderr = os.Stderr
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return &process{Cmd: cmd, t: t, in: in, out: out}
-}
-
-// A child is this test binary in one of the roles. It answers each line with a JSON value.
+// A child is this test binary in one of the roles. It answers each line with a JSON value. It is
+// killed when the test ends.
 type child struct {
-	*process
+	*exec.Cmd
+	t       testing.TB
+	in      io.Writer
 	answers *json.Decoder
 }
 
@@ -75,8 +53,17 @@ func startRole(t testing.TB, role string, args ...string) *child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
-	p := start(t, cmd)
-	return &child{process: p, answers: json.NewDecoder(p.out)}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &child{cmd, t, in, json.NewDecoder(out)}
 }
 
 // ask sends a line to a child, and decodes its answer.
@@ -93,17 +80,9 @@ func (c *child) read(answer any) {
 	require.NoError(c.t, c.answers.Decode(answer))
 }
 
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	require.NoError(p.t, p.Process.Signal(s))
-}
-
-// stopFor stops a process for a time.
-func (p *process) stopFor(d time.Duration) {
-	p.t.Helper()
-	p.signal(syscall.SIGSTOP)
-	time.Sleep(d)
-	p.signal(syscall.SIGCONT)
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	require.NoError(c.t, c.Process.Signal(s))
 }
 
 // answer prints a value, and another one for each line of input.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,8 +66,8 @@ func TestStallEndsConnectionsWithADeadlinePerRead(t *testing.T) {
 
 // stall connects living peers to a server, stops the server for 1.5 times the timeout, and returns
 // what the server has counted after the peers were heard again.
-func stall(t *testing.T, kind, keeper string, all int) (server stallChild, client *child, after stallStats) {
-	server = stallChild{startRole(t, "stall server", kind, keeper)}
+func stall(t *testing.T, kind, keeper string, all int) (server, client *child, after stallStats) {
+	server = startRole(t, "stall server", kind, keeper)
 	var addr string
 	server.read(&addr)
 	client = startRole(t, "stall client", kind, addr, strconv.Itoa(all))
@@ -74,7 +75,9 @@ func stall(t *testing.T, kind, keeper string, all int) (server stallChild, clien
 	client.read(&connected)
 	require.Equal(t, all, connected)
 	server.await("all peers are heard", func(s stallStats) bool { return s.Serving == all && s.Messages >= 3*all })
-	server.stopFor(stallLength)
+	server.signal(syscall.SIGSTOP)
+	time.Sleep(stallLength)
+	server.signal(syscall.SIGCONT)
 	began := server.stats()
 	const waiting = int(stallLength/stallBeat) + 1 // messages of each peer
 	return server, client, server.await("the peers are heard again", func(s stallStats) bool {
@@ -90,15 +93,13 @@ type stallStats struct {
 	Messages int // from all peers
 }
 
-type stallChild struct{ *child }
-
-func (c stallChild) stats() (s stallStats) {
+func (c *child) stats() (s stallStats) {
 	c.t.Helper()
 	c.ask("stats", &s)
 	return s
 }
 
-func (c stallChild) await(what string, is func(stallStats) bool) (s stallStats) {
+func (c *child) await(what string, is func(stallStats) bool) (s stallStats) {
 	c.t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		if s = c.stats(); is(s) {
@@ -121,7 +122,7 @@ func stallServer(args []string) error {
 	}
 	ln := net.Listener(watched)
 	if keeper == "deadline" {
-		ln = deadlineListener{inner}
+		ln = inner
 	}
 	if kind == "TLS" {
 		ln = tls.NewListener(ln, serverTLS())
@@ -132,6 +133,9 @@ func stallServer(args []string) error {
 			c, err := ln.Accept()
 			if err != nil {
 				return
+			}
+			if keeper == "deadline" {
+				c = deadlineConn{c}
 			}
 			serving.Add(1)
 			go func() {
@@ -158,14 +162,7 @@ func stallServer(args []string) error {
 	})
 }
 
-// A deadlineListener accepts connections with a deadline before each Read, as most servers do it.
-type deadlineListener struct{ net.Listener }
-
-func (l deadlineListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	return deadlineConn{c}, err
-}
-
+// A deadlineConn sets a deadline before each Read, as most servers do it.
 type deadlineConn struct{ net.Conn }
 
 func (c deadlineConn) Read(b []byte) (int, error) {

@@ -2,13 +2,11 @@ package check
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,14 +55,8 @@ func measureSource(t *testing.T) {
 	const connections, heap = 200, int64(160 << 20)
 	received, toSend := setBuffers(t)
 	kernel := connections * (kernelBytes + received + toSend)
-	group := newMemoryGroup(t, max(heap+kernel, 2*heap))
 	const addr = "127.0.0.1:7000"
-	cmd := exec.Command(must(t, echoHeartbeat), "serve", "--addr", addr, "--limits", "../kubernetes/limits", "--log-level", "error",
-		"--max-per-source", strconv.Itoa(connections))
-	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", heap))
-	require.NoError(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill() }()
-	group.add(t, cmd.Process.Pid)
+	cmd := startWithin(t, heap, max(heap+kernel, 2*heap), addr, connections)
 	dialWhenReady(t, addr).Close()
 
 	until := time.Now().Add(5 * time.Second)
@@ -79,7 +71,7 @@ func measureSource(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	clients.Wait()
 	peak := peakOf(t, cmd.Process.Pid)
-	t.Logf("served %v, stopped %v, %d MB by the formula; VmHWM %d MB of %d; %s", served, stopped, kernel>>20, peak>>20, heap>>20, group.usage())
+	t.Logf("served %+v, stopped %+v, %d bytes by the formula; VmHWM %d bytes of %d", served, stopped, kernel, peak, heap)
 	for _, b := range []buffers{served, stopped} {
 		assert.LessOrEqual(t, b.received, connections*received)
 		assert.LessOrEqual(t, b.sum(), kernel)
@@ -107,16 +99,9 @@ func setBuffers(t *testing.T) (received, toSend int64) {
 }
 
 // buffers are the buffers of the sockets of a server, in bytes.
-type buffers struct {
-	sockets                    int
-	received, reserved, toSend int64
-}
+type buffers struct{ received, reserved, toSend int64 }
 
 func (b buffers) sum() int64 { return b.received + b.reserved + b.toSend }
-
-func (b buffers) String() string {
-	return fmt.Sprintf("%d sockets with %d MB received and %d MB to send", b.sockets, b.received>>20, b.toSend>>20)
-}
 
 // mostBuffers returns the largest buffers that the sockets of a server have until an instant.
 func mostBuffers(t *testing.T, addr string, until time.Time) (most buffers) {
@@ -139,7 +124,6 @@ func buffersOf(t *testing.T, addr string) (all buffers) {
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	for _, socket := range skmem.FindAllStringSubmatch(output(t, "ss", "-tmnH", "state", "established", "sport", "=", ":"+port), -1) {
-		all.sockets++
 		for i, sum := range []*int64{&all.received, &all.reserved, &all.toSend} {
 			*sum += int64(atoi(t, socket[1+i]))
 		}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,11 +21,11 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/util/annotations"
 	"github.com/stretchr/testify/assert"
-	// Keeps the module with the schema in go.mod; the package is empty.
 	"github.com/stretchr/testify/require"
+	// Keeps the module with the schema in go.mod; the package is empty.
 	_ "k8s.io/kubernetes/pkg/generated"
+	"sigs.k8s.io/yaml"
 )
 
 // folder has the programs that are built for the tests.
@@ -78,6 +79,13 @@ func read(t *testing.T, name string) []byte {
 	b, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(name)))
 	require.NoError(t, err)
 	return b
+}
+
+// decode reads a file of deploy/ with YAML or JSON.
+func decode[T any](t *testing.T, name string) (object T) {
+	t.Helper()
+	require.NoError(t, yaml.Unmarshal(read(t, name), &object), name)
+	return object
 }
 
 // output runs a command and returns what it prints; it fails the test if the command fails.
@@ -137,6 +145,27 @@ func durationOf(t *testing.T, args []string, name string) time.Duration {
 	return d
 }
 
+// numberOf returns the value of a flag that is a number.
+func numberOf(t *testing.T, args []string, name string) int {
+	t.Helper()
+	value, _ := valueOf(args, name)
+	n, err := strconv.Atoi(value)
+	require.NoError(t, err, "--%s", name)
+	return n
+}
+
+// limitIn returns a limit in a file for --limits.
+func limitIn(t *testing.T, name, limit string) string {
+	t.Helper()
+	for line := range strings.Lines(string(read(t, name))) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == limit {
+			return words[1]
+		}
+	}
+	t.Fatalf("%s has no %s", name, limit)
+	return ""
+}
+
 // A memory is a storage for PromQL with series that begin at time 0.
 type memory []promql.Series
 
@@ -160,7 +189,7 @@ func (m *memory) add(text string, interval time.Duration) error {
 func (m memory) Querier(_, _ int64) (storage.Querier, error) {
 	return &storage.MockQuerier{
 		SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
-			found := &seriesSet{next: -1}
+			found := &seriesSet{SeriesSet: storage.EmptySeriesSet(), next: -1}
 			for _, series := range m {
 				if !slices.ContainsFunc(matchers, func(l *labels.Matcher) bool { return !l.Matches(series.Metric.Get(l.Name)) }) {
 					found.series = append(found.series, series)
@@ -171,18 +200,15 @@ func (m memory) Querier(_, _ int64) (storage.Querier, error) {
 	}, nil
 }
 
-// A seriesSet iterates over series.
+// A seriesSet iterates over series. The empty set, which it embeds, has no error and no warning.
 type seriesSet struct {
+	storage.SeriesSet
 	series []promql.Series
 	next   int
 }
 
-func (s *seriesSet) Next() bool                        { s.next++; return s.next < len(s.series) }
-func (s *seriesSet) At() storage.Series                { return promql.NewStorageSeries(s.series[s.next]) }
-func (s *seriesSet) Err() error                        { return nil }
-func (s *seriesSet) Warnings() annotations.Annotations { return nil }
-
-var _ storage.Queryable = memory(nil)
+func (s *seriesSet) Next() bool         { s.next++; return s.next < len(s.series) }
+func (s *seriesSet) At() storage.Series { return promql.NewStorageSeries(s.series[s.next]) }
 
 // writeSchemas makes a JSON schema for each kind of Kubernetes from the OpenAPI document in its
 // module, and returns the folder. The version of k8s.io/kubernetes in go.mod is the oldest release

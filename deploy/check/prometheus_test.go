@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -34,17 +33,14 @@ func rules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
-func TestAlertsHaveSummariesAndRunbooks(t *testing.T) {
+func TestAlertsHaveSummaries(t *testing.T) {
 	for _, rule := range rules(t) {
 		assert.False(t, rule.Alert == "" || rule.Annotations["summary"] == "" || !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]),
 			"%+v: set alert, summary and severity", rule)
-		if url := rule.Annotations["runbook_url"]; !strings.HasSuffix(url, "/docs/night.md#"+strings.ToLower(rule.Alert)) {
-			t.Errorf("%s: its runbook is %s", rule.Alert, url)
-		}
 	}
 }
 
-// TestRunbooksExist checks that docs/night.md has a heading for each alert.
+// TestRunbooksExist checks that each alert leads to its heading in docs/night.md.
 func TestRunbooksExist(t *testing.T) {
 	b := read(t, "../docs/night.md")
 	anchors := map[string]bool{}
@@ -53,7 +49,8 @@ func TestRunbooksExist(t *testing.T) {
 		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
 	}
 	for _, rule := range rules(t) {
-		_, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+		anchor, url := strings.ToLower(rule.Alert), rule.Annotations["runbook_url"]
+		assert.True(t, strings.HasSuffix(url, "/docs/night.md#"+anchor), "%s: its runbook is %s", rule.Alert, url)
 		assert.True(t, anchors[anchor], "docs/night.md has no heading for #%s", anchor)
 	}
 }
@@ -292,16 +289,12 @@ type panel struct {
 
 type source struct{ Type, UID string }
 
-func readDashboard(t *testing.T) (d dashboard) {
-	t.Helper()
-	require.NoError(t, json.Unmarshal(read(t, "grafana/idlewheel.json"), &d))
-	return d
-}
+// fill fills in the variables without quotes.
+var fill = strings.NewReplacer("$__rate_interval", "1m")
 
 // expressions returns all expressions by their place, with unquoted variables filled in.
 func (d dashboard) expressions() map[string]string {
 	all := map[string]string{}
-	fill := strings.NewReplacer("$__rate_interval", "1m")
 	for _, p := range d.Panels {
 		for i, target := range p.Targets {
 			all[fmt.Sprintf("panel %q, query %c", p.Title, 'A'+i)] = fill.Replace(target.Expr)
@@ -314,7 +307,7 @@ func (d dashboard) expressions() map[string]string {
 }
 
 func TestTheDashboardIsWhole(t *testing.T) {
-	d := readDashboard(t)
+	d := decode[dashboard](t, "grafana/idlewheel.json")
 	if d.SchemaVersion != 41 { // the schema of Grafana 12
 		t.Errorf("its schema is %d", d.SchemaVersion)
 	}
@@ -354,14 +347,10 @@ func TestTheDashboardIsWhole(t *testing.T) {
 
 // TestPanelsHaveTheUnitOfWhatTheyShow derives units from the names of metrics.
 func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
-	fill := strings.NewReplacer("$__rate_interval", "1m")
-	for _, p := range readDashboard(t).Panels {
+	for _, p := range decode[dashboard](t, "grafana/idlewheel.json").Panels {
 		for _, target := range p.Targets {
 			tree, err := parser.ParseExpr(fill.Replace(target.Expr))
-			if err != nil {
-				t.Errorf("%q: %v", p.Title, err)
-				continue
-			}
+			require.NoError(t, err, p.Title)
 			want, unit := unitOf(tree), p.FieldConfig.Defaults.Unit
 			// A table has units of columns.
 			if want == perSecond && strings.HasSuffix(unit, "ps") || p.Type == "table" {
@@ -374,12 +363,9 @@ func TestPanelsHaveTheUnitOfWhatTheyShow(t *testing.T) {
 
 // TestCountersAreNotShownAsTheyAre checks that each counter is the argument of rate or increase.
 func TestCountersAreNotShownAsTheyAre(t *testing.T) {
-	for where, expr := range readDashboard(t).expressions() {
+	for where, expr := range decode[dashboard](t, "grafana/idlewheel.json").expressions() {
 		tree, err := parser.ParseExpr(expr)
-		if err != nil {
-			t.Errorf("%s: %v", where, err)
-			continue
-		}
+		require.NoError(t, err, where)
 		parser.Inspect(tree, func(node parser.Node, above []parser.Node) error {
 			s, is := node.(*parser.VectorSelector)
 			if !is {

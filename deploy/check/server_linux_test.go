@@ -30,17 +30,7 @@ func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	require.NoError(t, err)
 	addr := ln.Addr().String()
 	ln.Close()
-	args := []string{"serve", "--addr", addr, "--limits", "../kubernetes/limits", "--log-level", "error", "--max-connections", "10000"}
-	if n, ok := valueOf(c.Args, "max-per-source"); ok {
-		args = append(args, "--max-per-source", n)
-	}
-	group := newMemoryGroup(t, limit)
-	cmd := exec.Command(must(t, echoHeartbeat), args...)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", heap))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Start())
-	group.add(t, cmd.Process.Pid)
+	cmd := startWithin(t, heap, limit, addr, numberOf(t, c.Args, "max-per-source"))
 	other := dialWhenReady(t, addr)
 	until := time.Now().Add(6 * time.Second)
 	var clients sync.WaitGroup
@@ -50,19 +40,29 @@ func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	answers, err := beat(other, until)
 	clients.Wait()
 	peak := peakOf(t, cmd.Process.Pid)
-	t.Logf("VmHWM %d MB; %d answers to another client; %s", peak>>20, answers, group.usage())
+	t.Logf("VmHWM %d MB; %d answers to another client", peak>>20, answers)
 	assert.False(t, err != nil || answers == 0, "another client got %d answers: %v", answers, err)
 	assert.LessOrEqual(t, peak, heap, "the server took %d bytes, more than GOMEMLIMIT, %d", peak, heap)
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it did not stop well: %v\n%s", err, out.String())
-	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Wait(), "it did not stop well")
 }
 
-// A memoryGroup is a control group of cgroup v1 or v2, "" if this machine allows none.
-type memoryGroup string
+// startWithin starts the server with a GOMEMLIMIT and a limit of connections per source, in a
+// control group with a memory limit if this machine allows one.
+func startWithin(t *testing.T, heap, limit int64, addr string, perSource int) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(must(t, echoHeartbeat), "serve", "--addr", addr, "--limits", "../kubernetes/limits", "--log-level", "error",
+		"--max-connections", "10000", "--max-per-source", strconv.Itoa(perSource))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", heap))
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	limitMemory(t, cmd.Process.Pid, limit)
+	return cmd
+}
 
-func newMemoryGroup(t *testing.T, limit int64) memoryGroup {
+// limitMemory gives a process a control group of cgroup v1 or v2, if this machine allows one.
+func limitMemory(t *testing.T, pid int, limit int64) {
 	t.Helper()
 	for _, v := range []struct{ parent, name string }{
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
@@ -76,30 +76,11 @@ func newMemoryGroup(t *testing.T, limit int64) memoryGroup {
 		}
 		t.Cleanup(func() { _ = os.Remove(dir) })
 		if os.WriteFile(filepath.Join(dir, v.name), fmt.Append(nil, limit), 0) == nil {
-			return memoryGroup(dir)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, pid), 0))
+			return
 		}
 	}
 	t.Log("no control group: only GOMEMLIMIT applies")
-	return ""
-}
-
-func (g memoryGroup) add(t *testing.T, pid int) {
-	t.Helper()
-	if g == "" {
-		return
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(string(g), "cgroup.procs"), fmt.Append(nil, pid), 0))
-}
-
-// usage returns the peaks of the group as text.
-func (g memoryGroup) usage() string {
-	var all []string
-	for _, name := range []string{"memory.max_usage_in_bytes", "memory.kmem.tcp.max_usage_in_bytes", "memory.peak", "memory.failcnt"} {
-		if text, err := os.ReadFile(filepath.Join(string(g), name)); g != "" && err == nil {
-			all = append(all, name+" "+strings.TrimSpace(string(text)))
-		}
-	}
-	return strings.Join(all, ", ")
 }
 
 func dialWhenReady(t *testing.T, addr string) net.Conn {
@@ -206,8 +187,8 @@ func makeBase(t *testing.T, name string) {
 	for _, dir := range []string{"/tmp", "/root"} { // of the Containerfile's commands
 		buildah(t, "copy", "-q", c, t.TempDir(), dir)
 	}
-	buildah(t, "copy", "-q", c, goEnv(t, "GOROOT"), "/usr/local/go")
-	buildah(t, "copy", "-q", c, filepath.Join(goEnv(t, "GOMODCACHE"), "cache/download"), "/modules")
+	buildah(t, "copy", "-q", c, strings.TrimSpace(output(t, "go", "env", "GOROOT")), "/usr/local/go")
+	buildah(t, "copy", "-q", c, filepath.Join(strings.TrimSpace(output(t, "go", "env", "GOMODCACHE")), "cache/download"), "/modules")
 	for _, env := range []string{"PATH=/usr/local/go/bin", "HOME=/root", "GOPROXY=file:///modules", "GOSUMDB=off", "GOTOOLCHAIN=local"} {
 		buildah(t, "config", "--env", env, c)
 	}
@@ -268,13 +249,6 @@ func youngest(t *testing.T, pid int) int {
 		pid, err = strconv.Atoi(children[0])
 		require.NoError(t, err)
 	}
-}
-
-func goEnv(t *testing.T, name string) string {
-	t.Helper()
-	out, err := exec.Command("go", "env", name).Output()
-	require.NoError(t, err)
-	return strings.TrimSpace(string(out))
 }
 
 // buildah runs a command of buildah and returns what it prints.

@@ -166,7 +166,7 @@ func exposition(t *testing.T) map[string]metric {
 // metrics that a server exposes, and that the dashboard shows each metric of idlewheel.
 func TestMetricsAreThoseOfTheServer(t *testing.T) {
 	exposed := exposition(t)
-	dashboard := readDashboard(t).expressions()
+	dashboard := decode[dashboard](t, "grafana/idlewheel.json").expressions()
 	all := maps.Clone(dashboard)
 	for _, rule := range rules(t) {
 		all["alert "+rule.Alert] = rule.Expr

@@ -77,10 +77,9 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	assert.False(t, err != nil || descriptors < 1<<16, "LimitNOFILE is %s: that are few connections", u["LimitNOFILE"])
 	value, _ := strings.CutPrefix(u["Environment"], "GOMEMLIMIT=")
 	heap, all := sizeOf(t, "GOMEMLIMIT", value, "iB"), sizeOf(t, "MemoryMax", u["MemoryMax"], "")
-	perSource, _ := valueOf(strings.Fields(u["ExecStart"]), "max-per-source")
 	checkMemory(t, memoryPlan{
-		heap: heap, all: all, connections: descriptors, outputLimit: int64(numberIn(t, "systemd/limits", "output-limit")),
-		perSource: int64(atoi(t, perSource)), buffers: socketBuffers(t, sysctls(t)),
+		heap: heap, all: all, connections: descriptors, outputLimit: int64(atoi(t, limitIn(t, "systemd/limits", "output-limit"))),
+		perSource: int64(numberOf(t, strings.Fields(u["ExecStart"]), "max-per-source")), buffers: socketBuffers(t, sysctls(t)),
 	})
 }
 
@@ -125,7 +124,7 @@ func TestTheUnitServesClientsAndHidesTheAdminListener(t *testing.T) {
 	command := strings.Fields(unit(t)["ExecStart"])
 	addr, _ := valueOf(command, "addr")
 	host, _, err := net.SplitHostPort(addr)
-	assert.False(t, err != nil || !everywhere(host), "clients cannot reach %q: %v", addr, err)
+	assert.False(t, err != nil || host != "", "clients cannot reach %q: %v", addr, err)
 	admin, _ := valueOf(command, "admin")
 	if at, err := netip.ParseAddrPort(admin); err != nil || !at.Addr().IsLoopback() {
 		t.Errorf("other machines can reach %q: %v", admin, err)

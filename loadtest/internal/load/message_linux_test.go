@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +65,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	var mu sync.Mutex
 	var other []byte // the last message, most often of another connection
 	swapped := 0     // answers that were messages of another connection
+	var kept sync.Map
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
 		check  func(t testing.TB, g result.Group, e result.Exchange)
@@ -96,7 +98,7 @@ func TestAnswersAreChecked(t *testing.T) {
 				}
 				write(c, other)
 			}
-			other = append([]byte(nil), line...)
+			other = slices.Clone(line)
 		}), func(t testing.TB, g result.Group, _ result.Exchange) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -116,6 +118,18 @@ func TestAnswersAreChecked(t *testing.T) {
 			s.write(line)
 			write(c, line)
 		}), func(t testing.TB, g result.Group, _ result.Exchange) { require.EqualValues(t, 10, g.Garbled) }},
+		"in the opposite order": {lines(func(c net.Conn, line []byte, n int) {
+			if n%2 == 0 {
+				kept.Store(c, slices.Clone(line))
+				return
+			}
+			first, _ := kept.Load(c)
+			write(c, line)
+			write(c, first.([]byte))
+		}), func(t testing.TB, g result.Group, e result.Exchange) {
+			require.InDelta(t, e.Sent/2, g.Skipped, underWay)
+			require.InDelta(t, e.Sent/2, g.Doubled, underWay)
+		}},
 	} {
 		fair.RunParallel(t, name, func(t testing.TB) {
 			d := drive(t, testserver.Serve(t, tc.handle), stampedOf(10))
@@ -143,6 +157,7 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 		spec   Spec
 	}{
 		"heartbeats": {slow, stampedOf(10)},
+		"half-open":  {slow, Spec{Name: "living", Behaviour: HalfOpen, Connections: 10, Interval: time.Millisecond, Size: 8}},
 		"bytes":      {slow, Spec{Name: "living", Behaviour: OneByte, Connections: 10, Interval: time.Millisecond, Size: 50}},
 		"large":      {testserver.Echo, Spec{Name: "living", Behaviour: PingPong, Connections: 3, Size: 1 << 20}},
 		"churn":      {slow, Spec{Name: "living", Behaviour: Churn, Connections: 10, Size: 64}},
@@ -152,8 +167,9 @@ func TestPartsOfAnswersAreJoined(t *testing.T) {
 			d.until("answers", func(g result.Group) bool { return g.Answers >= 30 })
 			g := d.finish(time.Second).Groups[0]
 			require.Empty(t, d.loop.parts)
-			require.Zero(t, g.Lost+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
+			require.Zero(t, g.Lost+g.Starved+g.Reaped+g.Told+g.OpenFailed+g.Garbled+g.Doubled+g.Skipped+g.Swapped+g.Unanswered)
 			require.Zero(t, g.Exchanges["open"].Unanswered)
+			require.True(t, tc.spec.Behaviour != Churn || g.Opened >= 30, "each is reopened")
 		})
 	}
 }
@@ -207,7 +223,7 @@ func TestAStopOfTheClientIsSeen(t *testing.T) {
 		d.until("messages", func(g result.Group) bool { return g.Answers >= 100 })
 		d.tell(Command{Silence: "living"})
 		d.tell(Command{Phase: "silence"})
-		d.pause(1500 * time.Millisecond)
+		d.stall <- 1500 * time.Millisecond // like SIGSTOP
 		d.until("all closed", func(g result.Group) bool { return g.Open == 0 })
 		last := d.finish()
 		g := last.Groups[0]

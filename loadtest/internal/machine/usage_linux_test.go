@@ -58,21 +58,6 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func TestUsageOfStrangeName(t *testing.T) {
-	name, err := os.ReadFile("/proc/self/comm")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.WriteFile(comm(), name, 0)) })
-	want, err := ProcessUsage(os.Getpid())
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(comm(), []byte("a) S 1 (b) 2 3"), 0))
-	u, err := ProcessUsage(os.Getpid())
-	require.NoError(t, err)
-	require.InDelta(t, want.CPU, u.CPU, float64(5*userTick))
-}
-
-// comm returns the file with the name of the main thread, which is the name of the process.
-func comm() string { return fmt.Sprintf("/proc/self/task/%d/comm", os.Getpid()) }
-
 func TestUsageOfVanishedProcess(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", "exit 0")
 	require.NoError(t, cmd.Start())

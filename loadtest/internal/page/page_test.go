@@ -279,12 +279,10 @@ func TestCardsShowWhatFailed(t *testing.T) {
 	require.Equal(t, 1, strings.Count(render(t, interrupted()), "client 3 has died: signal: killed"), "an error stands once")
 }
 
-type brokenWriter struct{}
-
-func (brokenWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
 func TestErrorsAreReturned(t *testing.T) {
-	require.ErrorIs(t, Write(brokenWriter{}, storm()), io.ErrClosedPipe)
+	_, closed := io.Pipe()
+	require.NoError(t, closed.Close())
+	require.ErrorIs(t, Write(closed, storm()), io.ErrClosedPipe)
 	require.Error(t, Write(io.Discard, nil))
 }
 

@@ -79,7 +79,6 @@ type report struct {
 	Notes       []string             `json:"notes"`
 	Groups      []group              `json:"groups"`
 	OwnDelay    map[string]histogram `json:"own_delay"`
-	Failures    map[string]int       `json:"failures"`
 }
 
 type group struct {
@@ -152,7 +151,6 @@ type process struct {
 type finished struct {
 	code int
 	text string
-	file string
 	report
 }
 
@@ -168,11 +166,7 @@ func start(t testing.TB, line string) *process {
 		needs.Descriptors(t, n)
 	}
 	p := &process{result: filepath.Join(t.TempDir(), "result.json")}
-	args := strings.Fields(line)
-	if args[0] != "merge" {
-		args = append(args, "--out", p.result)
-	}
-	p.cmd = exec.Command(binary, args...)
+	p.cmd = exec.Command(binary, append(strings.Fields(line), "--out", p.result)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
@@ -188,7 +182,7 @@ func (p *process) wait(t testing.TB) finished {
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		require.NoError(t, err)
 	}
-	f := finished{code: p.cmd.ProcessState.ExitCode(), text: p.out.String(), file: p.result}
+	f := finished{code: p.cmd.ProcessState.ExitCode(), text: p.out.String()}
 	if b, err := os.ReadFile(p.result); err == nil {
 		require.NoError(t, json.Unmarshal(b, &f.report))
 	}
@@ -257,7 +251,6 @@ type faults struct {
 	offset  time.Duration            // added to the timeout; negative: the server reaps early
 	limit   int                      // the listener is closed after so many connections; 0: never
 	refuse  func(n int) bool         // reset at accept
-	ignore  func(n int) bool         // never read
 	answer  func(p *peer, m message) // instead of an echo
 	reap    func(p *peer)            // before the close of a dead connection
 	pace    time.Duration            // time to handle a message, one after the other
@@ -284,9 +277,7 @@ const (
 // A record is what happened on a connection, as the server saw it.
 type record struct {
 	opened, lastByte, closed time.Time
-	bytes                    int
 	messages, answers        int // an answer is correct
-	wrong                    int // other lines and fragments that were sent
 	how                      ending
 }
 
@@ -347,14 +338,12 @@ func (s *server) accept() {
 		s.mu.Lock()
 		s.peers = append(s.peers, p)
 		s.mu.Unlock()
-		switch {
-		case s.refuse != nil && s.refuse(n):
-			_ = conn.SetLinger(0)
-			p.close(refused)
-		case s.ignore != nil && s.ignore(n): // close closes it
-		default:
+		if s.refuse == nil || !s.refuse(n) {
 			s.running.Go(p.serve)
+			continue
 		}
+		_ = conn.SetLinger(0)
+		p.close(refused)
 	}
 	_ = s.ln.Close()
 }
@@ -378,14 +367,13 @@ func (p *peer) serve() {
 		now := time.Now()
 		p.postpone(now)
 		used += got
-		lines := slices.Collect(splitLines(buf[:used]))
+		whole := bytes.LastIndexByte(buf[:used], '\n') + 1
+		lines := slices.Collect(bytes.Lines(buf[:whole]))
 		p.note(func(r *record) {
 			r.lastByte = now
-			r.bytes += got
 			r.messages += len(lines)
 		})
 		for _, line := range lines {
-			used -= len(line)
 			if s.answer == nil {
 				p.echo(line)
 			} else {
@@ -393,24 +381,7 @@ func (p *peer) serve() {
 			}
 			n++
 		}
-		total := 0
-		for _, line := range lines {
-			total += len(line)
-		}
-		copy(buf, buf[total:total+used])
-	}
-}
-
-// splitLines yields the complete lines.
-func splitLines(b []byte) func(yield func([]byte) bool) {
-	return func(yield func([]byte) bool) {
-		for {
-			i := slices.Index(b, '\n')
-			if i < 0 || !yield(b[:i+1]) {
-				return
-			}
-			b = b[i+1:]
-		}
+		used = copy(buf, buf[whole:used])
 	}
 }
 
@@ -458,13 +429,6 @@ func (p *peer) echo(line []byte) {
 	}
 }
 
-// send sends something else than the expected answer.
-func (p *peer) send(b []byte) {
-	if _, err := p.conn.Write(b); err == nil {
-		p.note(func(r *record) { r.wrong++ })
-	}
-}
-
 func (p *peer) note(change func(r *record)) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -493,11 +457,10 @@ func (s *server) records() (all []record) {
 
 // A truth is the sum of the records of a server.
 type truth struct {
-	opened                   int
-	messages, answers, wrong int
-	wronged                  int // connections with a wrong answer
-	endings                  map[ending]int
-	lateness                 []time.Duration // of the reaps, sorted
+	opened            int
+	messages, answers int
+	endings           map[ending]int
+	lateness          []time.Duration // of the reaps, sorted
 }
 
 // truth sums the records.
@@ -507,10 +470,6 @@ func (s *server) truth() truth {
 		sum.opened++
 		sum.messages += r.messages
 		sum.answers += r.answers
-		sum.wrong += r.wrong
-		if r.wrong > 0 {
-			sum.wronged++
-		}
 		sum.endings[r.how]++
 		if r.how == reaped && !r.lastByte.IsZero() {
 			sum.lateness = append(sum.lateness, r.closed.Sub(r.lastByte)-s.timeout)

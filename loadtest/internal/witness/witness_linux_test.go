@@ -177,14 +177,10 @@ func (c *clients) end() {
 	c.running.Wait()
 }
 
-// watch watches a port until during returns.
-func watch(t testing.TB, port int, during func()) *Report {
+// watch watches a port until during returns. The timeout is 0 if it is not known.
+func watch(t testing.TB, port int, timeout time.Duration, during func()) *Report {
 	t.Helper()
-	return watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond}, during)
-}
-
-func watchWith(t testing.TB, c Config, during func()) *Report {
-	t.Helper()
+	c := Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}
 	ctx, stop := context.WithCancel(t.Context())
 	var r *Report
 	var err error
@@ -220,7 +216,7 @@ func TestStalledServerClosesLivingConnections(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		server, port := start(t, "deadline")
 		clients := dial(t, port, 300, -1)
-		r := watch(t, port, func() {
+		r := watch(t, port, 0, func() {
 			time.Sleep(3 * time.Second)
 			stall(t, server)
 		})
@@ -238,7 +234,7 @@ func TestCarefulServerClosesNoLivingConnection(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		server, port := start(t, "careful")
 		living, silent := dial(t, port, 100, -1), dial(t, port, 50, 5)
-		r := watch(t, port, func() {
+		r := watch(t, port, 0, func() {
 			time.Sleep(8 * time.Second)
 			require.EqualValues(t, 50, silent.closed.Load())
 			stall(t, server)
@@ -262,7 +258,7 @@ func TestForgetfulServerKeepsDeadConnections(t *testing.T) {
 			_, port := start(t, "forgetful")
 			living := dial(t, port, 20, -1)
 			dial(t, port, 30, 6)
-			r := watchWith(t, Config{Ports: []int{port}, Every: 100 * time.Millisecond, Timeout: timeout}, func() { time.Sleep(12 * time.Second) })
+			r := watch(t, port, timeout, func() { time.Sleep(12 * time.Second) })
 			require.Equal(t, 30, r.Verdicts[KeptDead])
 			require.Zero(t, r.ClosedAlive())
 			require.Zero(t, r.Enough)
@@ -275,7 +271,7 @@ func TestCloseWithinRhythmIsAClosedLivingConnection(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		_, port := start(t, "absolute")
 		clients := dial(t, port, 100, -1)
-		r := watch(t, port, func() { time.Sleep(8 * time.Second) })
+		r := watch(t, port, 0, func() { time.Sleep(8 * time.Second) })
 		require.EqualValues(t, 100, clients.closed.Load())
 		require.InDelta(t, 100, r.Verdicts[AliveRhythm]+r.Verdicts[AfterMessage], 10)
 		require.Greater(t, r.Verdicts[AliveRhythm], 60, "a few are closed right after a message")
@@ -285,7 +281,7 @@ func TestCloseWithinRhythmIsAClosedLivingConnection(t *testing.T) {
 func TestCloseAfterMessageIsNoFault(t *testing.T) {
 	fair.Try(t, func(t testing.TB) {
 		_, port := start(t, "polite")
-		r := watch(t, port, func() {
+		r := watch(t, port, 0, func() {
 			clients := dial(t, port, 20, 0)
 			time.Sleep(300 * time.Millisecond)
 			for _, c := range clients.conns {
@@ -302,7 +298,7 @@ func TestEndOfServerIsAShutdown(t *testing.T) {
 	fair.TryParallel(t, func(t testing.TB) {
 		server, port := start(t, "forgetful")
 		dial(t, port, 20, -1)
-		r := watch(t, port, func() {
+		r := watch(t, port, 0, func() {
 			time.Sleep(3 * time.Second)
 			require.NoError(t, server.Kill())
 			time.Sleep(300 * time.Millisecond)
@@ -361,7 +357,7 @@ func TestWhichSideClosed(t *testing.T) {
 				_, _ = from.Write([]byte("hello"))
 				_, _ = to.Read(make([]byte, 10))
 			}
-			r := watch(t, ln.Addr().(*net.TCPAddr).Port, func() {
+			r := watch(t, ln.Addr().(*net.TCPAddr).Port, 0, func() {
 				time.Sleep(250 * time.Millisecond)
 				test.end(client.(*net.TCPConn), accepted.(*net.TCPConn))
 				time.Sleep(250 * time.Millisecond)
@@ -403,7 +399,7 @@ func TestAClientWithThePortOfTheServerIsNotItsConnection(t *testing.T) {
 	dial(t, port, 2, -1)
 	other := sockets.Listen(t, "tcp4", "127.0.0.1:0")
 	client := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2), Port: port}}
-	r := watch(t, port, func() {
+	r := watch(t, port, 0, func() {
 		c, err := client.Dial("tcp4", other.Addr().String())
 		require.NoError(t, err)
 		time.Sleep(300 * time.Millisecond)
@@ -432,7 +428,7 @@ func TestVanishedPeers(t *testing.T) {
 			_, err = client.Write([]byte("hello"))
 			require.NoError(t, err)
 		}
-		r := watch(t, faultynet.PortOf(ln.Addr()), func() {
+		r := watch(t, faultynet.PortOf(ln.Addr()), 0, func() {
 			time.Sleep(300 * time.Millisecond)
 			c.Lose(t, faultynet.ToServer, faultynet.ToClient)
 			time.Sleep(idleTimeout + 300*time.Millisecond)

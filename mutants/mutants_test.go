@@ -3,10 +3,18 @@ package main
 import (
 	"bytes"
 	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +49,7 @@ func TestTheOldTextMustOccurOnce(t *testing.T) {
 	}
 }
 
-// TestEachMutantIsAChangeOfTheCode finds mutants that no longer match the code.
+// TestEachMutantIsAChangeOfTheCode finds mutants that no longer match the code, or do not compile.
 func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
 	list, err := os.ReadFile("mutants.txt")
 	if err != nil {
@@ -51,15 +59,76 @@ func TestEachMutantIsAChangeOfTheCode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	packages := compiled(t)
 	for _, m := range all {
 		source, err := os.ReadFile(filepath.Join("..", m.file))
 		if err == nil {
-			_, err = m.apply(string(source))
+			var changed string
+			if changed, err = m.apply(string(source)); err == nil {
+				err = packages.check(m.file, changed)
+			}
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("%s: %s: %v", m.file, m.description, err)
 		}
 	}
+}
+
+// sources has the files of packages, and the types of all that they import.
+type sources struct {
+	set    *token.FileSet
+	types  types.Importer
+	folder map[string][]*ast.File
+}
+
+// compiled returns the packages of the repository.
+func compiled(t *testing.T) *sources {
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f",
+		"{{.ImportPath}}\t{{.Export}}\t{{if and .Module .Module.Main}}{{.Dir}}{{end}}\t{{join .GoFiles \" \"}}", "./...")
+	cmd.Dir, cmd.Stderr = "..", os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, exports := &sources{set: token.NewFileSet(), folder: map[string][]*ast.File{}}, map[string]string{}
+	s.types = importer.ForCompiler(s.set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		exports[fields[0]] = fields[1]
+		if fields[2] == "" {
+			continue
+		}
+		folder := strings.TrimPrefix(strings.TrimPrefix(fields[2], root), "/")
+		for _, name := range strings.Fields(fields[3]) {
+			file, err := parser.ParseFile(s.set, filepath.Join(fields[2], name), nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.folder[folder] = append(s.folder[folder], file)
+		}
+	}
+	return s
+}
+
+// check compiles the package of a file with another text in its place.
+func (s *sources) check(name, text string) error {
+	changed, err := parser.ParseFile(s.set, name, text, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	files := slices.Clone(s.folder[path.Dir(name)])
+	for i, f := range files {
+		if path.Base(s.set.File(f.Pos()).Name()) == path.Base(name) {
+			files[i] = changed
+		}
+	}
+	cfg := types.Config{Importer: s.types, Sizes: types.SizesFor("gc", runtime.GOARCH)}
+	_, err = cfg.Check(path.Dir(name), s.set, files, nil)
+	return err
 }
 
 func TestTestsForAMutant(t *testing.T) {

@@ -113,11 +113,12 @@ func TestTheFinishedFileIsTheLastStep(t *testing.T) {
 	require.NoError(t, err)
 	last := steps[len(steps)-1]
 	slices.SortStableFunc(last, func(a, b declaration) int { return a.kind - b.kind })
-	text := "// Command chat is the chat server of docs/start.md, with all of its steps.\npackage main\n\n"
+	var text strings.Builder
+	text.WriteString("// Command chat is the chat server of docs/start.md, with all of its steps.\npackage main\n\n")
 	for _, d := range last {
-		text += d.text + "\n\n"
+		text.WriteString(d.text + "\n\n")
 	}
-	want, err := format.Source([]byte(text))
+	want, err := format.Source([]byte(text.String()))
 	require.NoError(t, err)
 	path := filepath.Join("testdata", "chat", "main.go")
 	if *update {

@@ -369,7 +369,7 @@ func awaitChild(file, text string) (pid string) {
 		tasks, _ := filepath.Glob("/proc/self/task/*/children")
 		for _, task := range tasks {
 			children, _ := os.ReadFile(task)
-			for _, pid := range strings.Fields(string(children)) {
+			for pid := range strings.FieldsSeq(string(children)) {
 				if b, _ := os.ReadFile(filepath.Join("/proc", pid, file)); strings.Contains(string(b), text) {
 					return pid
 				}

@@ -114,6 +114,7 @@ func TestAHandleOfAClosedConnectionDoesNothing(t *testing.T) {
 		require.False(t, ok, "%v", loopKnown)
 		useAll(conn)
 		require.ErrorIs(t, conn.SetTimeouts(Timeouts{}), ErrNotWatched)
+		require.ErrorIs(t, conn.SetLimits(ConnLimits{}), ErrNotWatched)
 		r.OnOpen(c)
 		conn, ok = r.Conn(&shellConn{c, c})
 		require.True(t, ok)

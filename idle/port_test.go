@@ -110,6 +110,21 @@ func (s *handSite) watched(c gnet.Conn) (l *loop, r *conntable.Record, id uint32
 	return l, r, id, l.At(id)
 }
 
+// TestAGoodbyeForEachReason kicks a connection in the grace of its maximum age.
+func TestAGoodbyeForEachReason(t *testing.T) {
+	var said []Reason
+	s := newHandSite(t, &reader{}, Config{MaxAge: time.Minute, MaxAgeGrace: time.Minute, Goodbye: func(_ gnet.Conn, reason *ReapError) []byte {
+		said = append(said, reason.Reason)
+		return nil
+	}})
+	c := s.open(1)[0]
+	s.pass(t, 70*time.Second) // with jitter
+	require.Equal(t, []Reason{reap.MaxAge}, said)
+	l, _, id, state := s.watched(c)
+	require.True(t, l.Kick(id, uint32(state.Opened())))
+	require.Equal(t, []Reason{reap.MaxAge, reap.Kicked}, said)
+}
+
 // TestTheLastReadIsKnownForever checks it after the clock has forgotten the time of its stamp.
 func TestTheLastReadIsKnownForever(t *testing.T) {
 	s := newHandSite(t, &reader{}, Config{ReadTimeout: 10 * time.Second, OutageGrace: -1})

@@ -476,7 +476,9 @@ func TestAHoldIsGivenUp(t *testing.T) {
 	s.down = true
 	s.run(2 * s.rule.Longest)
 	require.True(t, s.isHeld())
-	s.run(3 * tick)
+	findings := s.run(3 * tick)
+	require.Len(t, findings, 1)
+	require.True(t, findings[0].GivenUp)
 	require.False(t, s.isHeld())
 	require.EqualValues(t, 1, s.Outages)
 	require.InDelta(t, 2*s.rule.Longest, s.Time, float64(3*tick))

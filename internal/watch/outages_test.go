@@ -78,10 +78,11 @@ func TestASilenceOfAllIsHeldAndRemembered(t *testing.T) {
 func TestOutagesAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	p := newTestPort(t, testConfig{ReadTimeout: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	for _, f := range []outage.Finding{{Held: 1}, {Outage: verdict.Outage{Length: 1}, Silent: true}, {Outage: verdict.Outage{Length: 1}}} {
+	length := verdict.Outage{Length: 1}
+	for _, f := range []outage.Finding{{Held: 1}, {Outage: length, Silent: true, GivenUp: true}, {Outage: length, Silent: true}, {Outage: length}} {
 		p.now = p.now.Add(2 * time.Second) // no more than one of a kind in a second
 		p.Report(f)
 	}
 	logging.Of(p.Settings().Logger).Flush()
-	require.Regexp(t, "(?s)are held.*the silence of all connections is over.*the server stood still", log.String())
+	require.Regexp(t, "(?s)are held.*are not held any more.*the silence of all connections is over.*the server stood still", log.String())
 }

@@ -152,7 +152,7 @@ func (l marker) compare(id uint32, s *conn) {
 		marked, n := m.high > 0 && !s.Is(connstate.Exempt), s.Front.OutboundBuffered()
 		stopped := s.Is(connstate.Unwritable)
 		stop := marked && (n > m.high || stopped && n > m.low)
-		m.revisit(id, stop || marked && n > 0, l.clock)
+		m.revisit(id, marked && n > 0, l.clock)
 		if stop == stopped {
 			break
 		}

@@ -110,6 +110,11 @@ func TestOutputMarks(t *testing.T) {
 				m.conn.loop.publish(m.watch.Clock.Stamp())
 			}
 			require.Equal(t, tc.now, m.Stats().Unwritable)
+			if len(m.watch.Wakes) > 0 { // Update wakes the driver
+				<-m.watch.Wakes
+			}
+			m.pass(t, m.watch.Clock.Tick())
+			require.Empty(t, m.watch.Wakes, "no task is wanted before the next tick")
 			m.OnClose(m.c, nil)
 			require.Zero(t, m.Stats().Unwritable)
 			require.Empty(t, m.conn.loop.outputs.marks.waiting)

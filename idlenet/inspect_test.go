@@ -96,6 +96,10 @@ func TestInspect(t *testing.T) {
 	i, err = e.Inspect(ctx, reap.Query{Closed: true, States: true})
 	require.NoError(t, err)
 	require.Len(t, i.Closed, 2)
+	eventually(t, "closed connections are not listed", func() bool {
+		i, err := e.Inspect(ctx, reap.Query{Limit: 10})
+		return err == nil && len(i.Connections) == 1 && i.Connections[0].ID == e.conn(fresh).ID()
+	})
 	require.NoError(t, e.Update(func(cfg *Config) { cfg.KeepClosed = 1 }))
 	i, err = e.Inspect(ctx, reap.Query{Closed: true})
 	require.NoError(t, err)

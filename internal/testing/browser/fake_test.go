@@ -216,8 +216,6 @@ func (f *fake) get() scene {
 	return f.scene
 }
 
-func (f *fake) token() string { return f.get().token }
-
 func (f *fake) viewers() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

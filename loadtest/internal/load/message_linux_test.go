@@ -65,6 +65,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	var mu sync.Mutex
 	var other []byte // the last message, most often of another connection
 	swapped := 0     // answers that were messages of another connection
+	own := 0         // answers that were earlier messages of the connection
 	var kept sync.Map
 	for name, tc := range map[string]struct {
 		handle func(net.Conn)
@@ -93,8 +94,10 @@ func TestAnswersAreChecked(t *testing.T) {
 			defer mu.Unlock()
 			if other != nil {
 				theirs, _ := readStamp(other)
-				if own, _ := readStamp(line); theirs.conn != own.conn {
+				if ours, _ := readStamp(line); theirs.conn != ours.conn {
 					swapped++
+				} else {
+					own++
 				}
 				write(c, other)
 			}
@@ -102,8 +105,9 @@ func TestAnswersAreChecked(t *testing.T) {
 		}), func(t testing.TB, g result.Group, _ result.Exchange) {
 			mu.Lock()
 			defer mu.Unlock()
-			defer func() { other, swapped = nil, 0 }() // there may be another attempt
+			defer func() { other, swapped, own = nil, 0, 0 }() // there may be another attempt
 			require.InDelta(t, swapped, g.Swapped, underWay, "the last ones are under way")
+			require.LessOrEqual(t, g.Answers, uint64(own), "no other answer counts")
 			require.Zero(t, g.Garbled+g.Doubled)
 		}},
 		"a wrong byte": {lines(func(c net.Conn, line []byte, n int) {

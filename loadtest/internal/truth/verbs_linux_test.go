@@ -376,7 +376,7 @@ func TestSignalsDuringAStallContinueTheServer(t *testing.T) {
 			got := p.wait(t)
 			require.Equal(t, exitInterrupted, got.code, got.text)
 			require.True(t, got.Interrupted)
-			require.Contains(t, got.text, "interrupted")
+			require.Contains(t, got.text, "interrupted: the figures")
 			require.Equal(t, 20, got.group(t, "heartbeat").Opened, "the result is that of the time until then")
 			require.False(t, stopped(t, pid))
 			require.Equal(t, 20, server.end(t).Opened, "the server runs")

@@ -87,6 +87,11 @@ func TestAWarningIsLoggedOnceASecond(t *testing.T) {
 	flushLog(s.Reaper)
 	require.Contains(t, out.String(), `msg="posting tasks to event loops" error="`+gneterrors.ErrEngineInShutdown.Error())
 	require.EqualValues(t, 1, s.Stats().Reaped[reap.ReadIdle], "the task is posted again")
+
+	s.at = s.at.Add(time.Minute)
+	s.round()
+	flushLog(s.Reaper)
+	require.Contains(t, out.String(), "the server stood still")
 }
 
 // TestALoggerThatBlocksBlocksNoEventLoop reaps connections while the reader of the log is stalled.

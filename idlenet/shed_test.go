@@ -157,6 +157,29 @@ func TestAPlaceOfASourceIsNotLost(t *testing.T) {
 	require.False(t, ln.admit(pipe{}, nil))
 }
 
+// TestAPlaceIsGivenBackOnce ends a connection, which the server closes, and of which the reason is
+// dropped a minute later.
+func TestAPlaceIsGivenBackOnce(t *testing.T) {
+	w := newQuietWorld(t, Config{ReadTimeout: time.Second, Sources: sourcelimit.Limits{Connections: 2}})
+	w.listen(1)
+	first, ended := w.accept(), w.accept()
+	for range 60 {
+		w.Sleep(100 * time.Millisecond)
+		first.Sock.Peer.Send(1)
+	}
+	require.NotNil(t, ended.Ended)
+	ended.serverCloses()
+	for range 1000 {
+		w.Sleep(100 * time.Millisecond)
+		first.Sock.Peer.Send(1)
+	}
+	w.accept()
+	require.Zero(t, w.N["refused"])
+	w.next = w.NewLife().Conn.(*simLife).conn
+	_, err := w.ln.Accept()
+	require.ErrorIs(t, err, io.EOF, "the connection is refused, and no other one waits")
+}
+
 func TestADialledConnectionHasNoPlaceOfASource(t *testing.T) {
 	w := newQuietWorld(t, Config{Sources: sourcelimit.Limits{Connections: 1}})
 	w.Sleep(w.Slack())

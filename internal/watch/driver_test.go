@@ -1,13 +1,32 @@
 package watch
 
 import (
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 )
+
+// TestWakesDelayNoRound wakes the driver ten times in each pause.
+func TestWakesDelayNoRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pause = time.Millisecond
+		p, stop, rounds := newTestPort(t, testConfig{ReadTimeout: time.Hour}), make(chan struct{}), 0
+		var driving sync.WaitGroup
+		driving.Go(func() { p.Drive(stop, pause, func() bool { rounds++; return true }) })
+		for range 100 {
+			p.Wake()
+			time.Sleep(pause / 10)
+		}
+		close(stop)
+		driving.Wait()
+		require.InDelta(t, 10, rounds, 1)
+	})
+}
 
 // newLagging returns the functions of a Watcher with ticks of 100 ms: its lag at an instant, and a
 // round of its driver. The first round was in time.

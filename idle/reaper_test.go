@@ -14,6 +14,7 @@ import (
 
 	"github.com/idlewheel/idlewheel/internal/mono"
 	"github.com/idlewheel/idlewheel/internal/testing/engine"
+	"github.com/idlewheel/idlewheel/internal/testing/fair"
 	"github.com/idlewheel/idlewheel/reap"
 )
 
@@ -74,60 +75,61 @@ func TestSilentConnectionIsReapedAndLivingIsNot(t *testing.T) {
 }
 
 func TestOnIdleDecides(t *testing.T) {
-	t.Parallel()
-	e := newEcho()
-	events := make(chan Event, 64)
-	var ends atomic.Bool
-	r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, ev Event) gnet.Action {
-		select {
-		case events <- ev:
-		default:
-			t.Error("more events than timeouts have passed")
-		}
-		if ev.First || !ends.Load() {
-			return gnet.None
-		}
-		_, _ = c.Write([]byte("bye\n"))
-		return gnet.Close
-	}))
-	addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
-	c := dial(t, addr)
+	fair.TryParallel(t, func(t testing.TB) {
+		e := newEcho()
+		events := make(chan Event, 64)
+		var ends atomic.Bool
+		r := middleware(t, e, deciding(testConfig, func(c gnet.Conn, ev Event) gnet.Action {
+			select {
+			case events <- ev:
+			default:
+				t.Error("more events than timeouts have passed")
+			}
+			if ev.First || !ends.Load() {
+				return gnet.None
+			}
+			_, _ = c.Write([]byte("bye\n"))
+			return gnet.Close
+		}))
+		addr := engine.Serve(t, r, e.booted, "tcp://127.0.0.1:0")
+		c := dial(t, addr)
 
-	next := func() Event {
-		select {
-		case ev := <-events:
-			return ev
-		case <-time.After(time.Minute):
-			t.Fatal("no idle event within a minute")
-			return Event{}
+		next := func() Event {
+			select {
+			case ev := <-events:
+				return ev
+			case <-time.After(time.Minute):
+				t.Fatal("no idle event within a minute")
+				return Event{}
+			}
 		}
-	}
-	first := next()
-	assert.Equal(t, reap.ReadIdle, first.Reason)
-	assert.True(t, first.First)
-	assert.Equal(t, testConfig.ReadTimeout, first.Timeout)
-	assert.GreaterOrEqual(t, first.Idle, testConfig.ReadTimeout)
-	second := next()
-	assert.False(t, second.First, "the event repeats")
-	assert.GreaterOrEqual(t, second.Idle-first.Idle, testConfig.ReadTimeout, "after another timeout")
-	require.Empty(t, e.reasons(), "OnIdle keeps the connection")
+		first := next()
+		assert.Equal(t, reap.ReadIdle, first.Reason)
+		assert.True(t, first.First)
+		assert.Equal(t, testConfig.ReadTimeout, first.Timeout)
+		assert.GreaterOrEqual(t, first.Idle, testConfig.ReadTimeout)
+		second := next()
+		assert.False(t, second.First, "the event repeats")
+		assert.GreaterOrEqual(t, second.Idle-first.Idle, testConfig.ReadTimeout, "after another timeout")
+		require.Empty(t, e.reasons(), "OnIdle keeps the connection")
 
-	send(t, c, "x")
-	again := next()
-	for !again.First { // more events may precede the byte; activity restarts the timeout
-		again = next()
-	}
-	ends.Store(true)
-	b := make([]byte, 64)
-	n, err := c.Read(b) // the echo of x
-	require.NoError(t, err)
-	require.Equal(t, "x", string(b[:n]))
-	n, err = c.Read(b)
-	require.NoError(t, err)
-	require.Equal(t, "bye\n", string(b[:n]), "OnIdle may send a goodbye")
-	awaitClose(t, c)
-	eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
-	require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
+		send(t, c, "x")
+		again := next()
+		for !again.First { // more events may precede the byte; activity restarts the timeout
+			again = next()
+		}
+		ends.Store(true)
+		b := make([]byte, 64)
+		n, err := c.Read(b) // the echo of x
+		require.NoError(t, err)
+		require.Equal(t, "x", string(b[:n]))
+		n, err = c.Read(b)
+		require.NoError(t, err)
+		require.Equal(t, "bye\n", string(b[:n]), "OnIdle may send a goodbye")
+		awaitClose(t, c)
+		eventually(t, "the connection is closed", func() bool { return len(e.reasons()) == 1 })
+		require.ErrorIs(t, e.reasons()[0], reap.ReadIdle)
+	})
 }
 
 func TestShutdownFromOnIdleAndFromOnCloseStopsTheEngine(t *testing.T) {

@@ -358,7 +358,7 @@ func TestServerDeathEndsTheRun(t *testing.T) {
 	f := command(t, t.Context(), "hold -c 50 --timeout 5s --heartbeat 100ms --hold 1h")
 	<-killed
 	require.Equal(t, exitFailed, f.code)
-	require.Regexp(t, "server 1 of 1 ended|no line about its listener", f.errs)
+	require.Regexp(t, "server 1 of 1 ended|no line about its listener", f.out+f.errs)
 }
 
 // awaitChild waits for a child process of this process with a text in a file of /proc, and returns

@@ -2,6 +2,7 @@ package verdict
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -36,9 +37,9 @@ func (o Outage) after(since mono.Time) time.Duration {
 // Outages is a short list of outages in the order of time. They do not overlap.
 type Outages []Outage
 
-// maxOutages bounds an Outages list. In a full list the two neighbours that span the least time
-// become one entry, so the recent past stays exact and nothing is forgotten too early.
-const maxOutages = 16
+// maxOutages bounds an Outages list. In a full list two neighbours become one entry, see merge. The
+// recent past stays exact, and nothing is forgotten too early.
+const maxOutages = 32
 
 // covers reports whether an instant lies in the outage.
 func (o Outage) covers(at mono.Time) bool { return o.From <= at && at < o.To }
@@ -93,12 +94,15 @@ func (all Outages) AddApart(added Outage) Outages {
 	return all.Add(added, 0)
 }
 
-// merge joins the two neighbours that span the least time.
+// merge joins the two neighbours that span the least part of the time since they began. So old ones
+// are joined first, also if all are as far apart: an entry of the recent past that spans much time
+// would keep a dead peer for as long.
 func (all Outages) merge() Outages {
-	least := 0
-	for i := 1; i < len(all)-1; i++ {
-		if all[i+1].To-all[i].From < all[least+1].To-all[least].From {
-			least = i
+	end, least, part := all[len(all)-1].To, 0, math.Inf(1)
+	for i := range len(all) - 1 {
+		span, age := all[i+1].To.Sub(all[i].From), end.Sub(all[i].From)
+		if p := float64(span) / float64(age); p < part {
+			least, part = i, p
 		}
 	}
 	a, b := all[least], all[least+1]

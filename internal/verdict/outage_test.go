@@ -63,28 +63,45 @@ func TestAnOverlapWithAMergedOutageIsUnknown(t *testing.T) {
 	}
 }
 
-// TestAFullListMergesTheNeighboursThatSpanTheLeast keeps the recent past exact.
-func TestAFullListMergesTheNeighboursThatSpanTheLeast(t *testing.T) {
-	for closest := range maxOutages {
+// TestAFullListKeepsTheRecentPastExact has outages that are all as far apart.
+func TestAFullListKeepsTheRecentPastExact(t *testing.T) {
+	var all Outages
+	at := mono.Time(0)
+	for n := range 10 * maxOutages {
+		at += 10
+		all = add(all, at, at+2, 0)
+		require.Len(t, all, min(n+1, maxOutages))
+		for i, o := range all[max(len(all)-maxOutages/8, 0):] {
+			require.Equal(t, lasting(o.From, o.From+2, 2), bare(Outages{o})[0], "outage %d of %d", i, n)
+		}
+	}
+	for _, o := range all[:maxOutages/2] {
+		require.Less(t, o.To.Sub(o.From), time.Duration(at-o.From)/4, "a span is short beside its age")
+	}
+}
+
+// TestShortOutagesKeepNoDeadPeer has a server that was stopped for 250 ms again and again, long
+// before the peer dies and ever after.
+func TestShortOutagesKeepNoDeadPeer(t *testing.T) {
+	const stop = 250 * time.Millisecond
+	for limit, every := range map[time.Duration]time.Duration{10 * time.Second: 2 * time.Second, time.Minute: 10 * time.Second} {
+		lim := Limits{Grace: 2 * time.Minute, Resend: stop}
 		var all Outages
-		var bounds []mono.Time
 		at := mono.Time(0)
-		for i := range maxOutages + 1 {
-			bounds = append(bounds, at, at+2)
-			if at += 10; i == closest {
-				at -= 5
-			}
+		stopped := func() {
+			all = add(all, at, at.Add(stop), at.Add(-MaxTimeouts*limit))
+			at = at.Add(every)
 		}
-		for i := 0; i < len(bounds); i += 2 {
-			all = add(all, bounds[i], bounds[i+1], 0)
+		for range 1000 {
+			stopped()
 		}
-		require.Len(t, all, maxOutages)
-		require.Equal(t, lasting(bounds[2*closest], bounds[2*closest+3], 4), bare(all)[closest], "the neighbours %d", closest)
-		for i, o := range all {
-			if i != closest {
-				require.Equal(t, o.To.Sub(o.From), o.Length)
-			}
+		heard := at.Add(-every / 2)
+		due := heard.Add(limit)
+		for at <= due {
+			stopped()
+			due, _ = lim.putOff(deadline{heard, limit, heard.Add(limit)}, heard, paused(all))
 		}
+		require.Less(t, due.Sub(heard), limit*13/10)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +50,8 @@ func TestAReportSaysWhoRejected(t *testing.T) {
 		r := reporter{log: logTo(&out), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: refused} }}
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		ended := inBackground(func() error { r.run(ctx); return nil })
+		var running sync.WaitGroup
+		running.Go(func() { r.run(ctx) })
 		for n := range uint64(3) {
 			a.byRate.Store(2 * (n + 1))
 			refused = 3 * (n + 1)
@@ -61,6 +63,6 @@ func TestAReportSaysWhoRejected(t *testing.T) {
 			require.Equal(t, int(n)+1, strings.Count(out.String(), `level=WARN msg="connections were rejected" number=2 last="too fast"`))
 			require.Equal(t, int(n)+1, strings.Count(out.String(), `number=3 last="the limit of connections is reached, or the server drains"`))
 		}
-		require.NoError(t, <-ended)
+		running.Wait()
 	})
 }

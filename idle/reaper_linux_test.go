@@ -245,6 +245,7 @@ func TestAPeerThatVanishesIsReaped(t *testing.T) {
 			require.Empty(t, s.reasons(), "the peer is alive")
 			began := time.Now()
 			send(t, c, "b")
+			time.Sleep(limitOf / 4) // packets to a socket that is gone would be answered by a reset
 			vanish(t, wire, c)
 			s.requireReaped(t, began, limitOf, reap.ReadIdle)
 		})

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,15 +47,15 @@ func TestAReportSaysWhoRejected(t *testing.T) {
 		var out strings.Builder
 		a := new(admission)
 		a.last.Store("too fast")
-		refused := uint64(3)
-		r := reporter{log: logTo(&out), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: refused} }}
+		var refused atomic.Uint64
+		r := reporter{log: logTo(&out), admission: a, stats: func() idle.Stats { return idle.Stats{Refused: refused.Load()} }}
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		var running sync.WaitGroup
 		running.Go(func() { r.run(ctx) })
 		for n := range uint64(3) {
 			a.byRate.Store(2 * (n + 1))
-			refused = 3 * (n + 1)
+			refused.Store(3 * (n + 1))
 			if n == 2 {
 				end()
 			}

@@ -215,7 +215,7 @@ func TestViews(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := serve(t, s)
 			tab, seen := open(t, f.url+"/#token=s3cret")
-			wait(t, tab, fmt.Sprintf(`document.querySelectorAll(".ring").length === %d`, s.loops))
+			wait(t, tab, fmt.Sprintf(`document.querySelector("#connections").dataset.value === "%d"`, s.connections))
 			if os.Getenv("IDLEWHEEL_PICTURES") != "" {
 				fill(f, 30*time.Second)
 			}

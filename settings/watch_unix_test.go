@@ -193,8 +193,8 @@ func TestHangupChangesAListener(t *testing.T) {
 	require.Equal(t, "--read-timeout is -1s: set a positive duration such as 60s, or 0 for none", Explain(reload("read-timeout -1s"), "--"))
 	require.Equal(t, before, s.Describe(ln.Config()))
 
-	require.NoError(t, reload("read-timeout 300ms\nclose-grace 1s\n"))
-	require.Equal(t, "read-timeout 300ms, tick 20ms, close-grace 1s", s.Describe(ln.Config()))
+	require.NoError(t, reload("read-timeout 300ms\nclose-grace 100ms\n"))
+	require.Equal(t, "read-timeout 300ms, tick 20ms, close-grace 100ms", s.Describe(ln.Config()))
 	require.NoError(t, served.SetReadDeadline(time.Now().Add(20*time.Second)))
 	_, err = served.Read(make([]byte, 1))
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)

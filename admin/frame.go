@@ -126,7 +126,8 @@ type ratios map[string]float64
 // known returns the parts of the Pressure that are known. A part of a resource without a limit is
 // not, and JSON has no number for 0/0.
 func (st Status) known() ratios {
-	all := ratios{"connections": st.Pressure.Connections, "descriptors": st.Pressure.Descriptors, "heap": st.Pressure.Heap}
+	p := st.Pressure
+	all := ratios{"connections": p.Connections, "descriptors": p.Descriptors, "heap": p.Heap, "memory": p.Memory}
 	maps.DeleteFunc(all, func(name string, x float64) bool {
 		return math.IsNaN(x) || math.IsInf(x, 0) || x == 0 && (name != "connections" || st.Limit == 0)
 	})

@@ -89,6 +89,7 @@ type Pressure struct {
 	Connections float64 `json:"connections"`
 	Descriptors float64 `json:"descriptors"`
 	Heap        float64 `json:"heap"`
+	Memory      float64 `json:"memory"`
 }
 
 // A Handler is the http.Handler of the package. Safe for concurrent use.

@@ -25,7 +25,7 @@ import (
 func TestAViewerGetsAHelloAndThenFrames(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 2, minute, Config{Token: rightToken, Status: func() Status {
-		return Status{State: Paused, Address: "a:1", Limit: 7, LimitWhy: "why", Rejected: 3, Pressure: Pressure{0.1, 0.2, 0.3}}
+		return Status{State: Paused, Address: "a:1", Limit: 7, LimitWhy: "why", Rejected: 3, Pressure: Pressure{0.1, 0.2, 0.3, 0.4}}
 	}})
 	for range 30 {
 		s.connect(t, "x")

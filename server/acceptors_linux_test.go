@@ -258,16 +258,32 @@ func TestAServerThatStopsWhileClientsWait(t *testing.T) {
 	}
 }
 
-// delayed records whether its connections have Nagle's algorithm.
-type delayed struct {
+// optioned records options of its sockets: no Nagle's algorithm, and the buffers.
+type optioned struct {
 	echo
-	noDelay chan int
+	got chan [3]int
 }
 
-func (d *delayed) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
-	on, _ := syscall.GetsockoptInt(c.Fd(), syscall.IPPROTO_TCP, syscall.TCP_NODELAY)
-	d.noDelay <- on
+func (o *optioned) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	noDelay, _ := syscall.GetsockoptInt(c.Fd(), syscall.IPPROTO_TCP, syscall.TCP_NODELAY)
+	received, _ := syscall.GetsockoptInt(c.Fd(), syscall.SOL_SOCKET, syscall.SO_RCVBUF)
+	toSend, _ := syscall.GetsockoptInt(c.Fd(), syscall.SOL_SOCKET, syscall.SO_SNDBUF)
+	o.got <- [3]int{noDelay, received, toSend}
 	return nil, gnet.None
+}
+
+func TestSocketBufferIsThatOfTheKernel(t *testing.T) {
+	const buffer = 50_000
+	for _, addr := range []string{"127.0.0.1:0", "unix://" + t.TempDir() + "/s"} {
+		h := &optioned{got: make(chan [3]int, 1)}
+		s, stop := startIn(t, Config{Handler: h, Addresses: []string{addr}, SocketBuffer: buffer})
+		visit(t, s.Addr())
+		got := await(t, h.got)
+		require.Equal(t, []int{buffer, buffer}, got[1:], "the number in tcp_rmem has the same unit")
+		stop()
+	}
+	_, err := New(Config{SocketBuffer: 1})
+	require.ErrorContains(t, err, "Config.SocketBuffer is 1: set at least 16384, or 0 for as the kernel is set")
 }
 
 func TestOptionsOfGnetHold(t *testing.T) {
@@ -279,10 +295,10 @@ func TestOptionsOfGnetHold(t *testing.T) {
 		{[]gnet.Option{gnet.WithTCPNoDelay(gnet.TCPDelay), gnet.WithNumEventLoop(3)}, 0, 3},
 		{[]gnet.Option{gnet.WithOptions(gnet.Options{ReadBufferCap: 1 << 16})}, 1, 5},
 	} {
-		h := &delayed{noDelay: make(chan int, 1)}
+		h := &optioned{got: make(chan [3]int, 1)}
 		s, stop := startIn(t, Config{Handler: h, NumEventLoop: 5, Options: tc.options})
 		visit(t, s.Addr())
-		require.Equal(t, tc.noDelay, await(t, h.noDelay))
+		require.Equal(t, tc.noDelay, await(t, h.got)[0])
 		require.Equal(t, tc.loops, s.setup.Load().budget.loops)
 		stop()
 	}

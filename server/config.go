@@ -64,11 +64,19 @@ type Config struct {
 	// limit of a container. Negative values are refused.
 	NumEventLoop int
 
-	// PressureTimeout is the length to which idle timeouts shrink under pressure. Pressure is the
-	// highest of three ratios: connections to Idle.MaxConnections, descriptors to the limit of the
-	// process, and the live heap to GOMEMLIMIT. From 85 % on timeouts shrink linearly, and at 95 %
-	// they are down to PressureTimeout. If zero, they do not shrink.
+	// PressureTimeout is the length to which idle timeouts shrink under pressure. [Pressure] is the
+	// highest of four ratios: connections to Idle.MaxConnections, descriptors to the limit of the
+	// process, the live heap to GOMEMLIMIT, and the memory of the container to its limit. From 85 %
+	// on timeouts shrink linearly, and at 95 % they are down to PressureTimeout. If zero, they do
+	// not shrink.
 	PressureTimeout time.Duration
+
+	// SocketBuffer is the number of bytes that the kernel keeps in each direction for a connection
+	// (SO_RCVBUF, SO_SNDBUF): sent by a peer and not read, and sent to a peer that does not take
+	// it. It also limits the speed of a connection, to about so many bytes in each round trip. It
+	// is at most twice net.core.rmem_max and wmem_max. If zero, net.ipv4.tcp_rmem and tcp_wmem are
+	// the limits, by default up to 6 and 4 MiB.
+	SocketBuffer int
 
 	// Sources limits the connections of each source. A connection above the limit is closed at
 	// once, and the handler does not see it.

@@ -39,6 +39,9 @@ func newEngine(h gnet.EventHandler, cfg *Config) (*engine, error) {
 		// Package net has switched Nagle's algorithm off.
 		opts := append(slices.Clone(cfg.Options),
 			gnet.WithLogger(e.log), gnet.WithNumEventLoop(1), gnet.WithTCPNoDelay(gnet.TCPDelay))
+		if cfg.SocketBuffer > 0 { // the kernel takes twice what it is told, for what it needs itself
+			opts = append(opts, gnet.WithSocketRecvBuffer(cfg.SocketBuffer/2), gnet.WithSocketSendBuffer(cfg.SocketBuffer/2))
+		}
 		if i > 0 { // OnTick is for one loop
 			opts = append(opts, gnet.WithTicker(false))
 		}

@@ -46,9 +46,27 @@ func totalFor(ofGo, ofContainer int64) int {
 }
 
 // containerLimit returns the lowest memory limit of the control groups that the process is in,
-// math.MaxInt64 if there is none. It looks where systemd and the container engines of Linux mount
-// the groups. Other systems have none of the files.
+// math.MaxInt64 if there is none.
 func containerLimit(root fs.FS) int64 {
+	limit := int64(math.MaxInt64)
+	for _, g := range limitedGroups(root) {
+		limit = min(limit, g.limit)
+	}
+	return limit
+}
+
+// A memoryGroup is a control group with a memory limit.
+type memoryGroup struct {
+	limit int64  // bytes
+	usage string // the file with the bytes in use
+	stat  string // the file with the bytes of the file cache
+	cache string // their name in it
+}
+
+// limitedGroups returns the control groups that the process is in, its containers, that have a
+// memory limit. It looks where systemd and the container engines of Linux mount the groups. Other
+// systems have none of the files.
+func limitedGroups(root fs.FS) []memoryGroup {
 	text, _ := fs.ReadFile(root, "proc/self/cgroup")
 	groups := map[string]string{} // by controller; "" is cgroup v2
 	for line := range strings.Lines(string(text)) {
@@ -58,23 +76,52 @@ func containerLimit(root fs.FS) int64 {
 			}
 		}
 	}
-	return min(groupLimit(root, "sys/fs/cgroup", groups[""], "memory.max"),
-		groupLimit(root, "sys/fs/cgroup/memory", groups["memory"], "memory.limit_in_bytes"))
+	return append(limitedParents(root, "sys/fs/cgroup", groups[""], "memory.max", memoryGroup{usage: "memory.current", cache: "inactive_file"}),
+		limitedParents(root, "sys/fs/cgroup/memory", groups["memory"], "memory.limit_in_bytes",
+			memoryGroup{usage: "memory.usage_in_bytes", cache: "total_inactive_file"})...)
 }
 
-// groupLimit returns the lowest of the limits of a group and of its parents, which apply as well.
-// In a container the group of the container may be mounted as the topmost one: the folders below it
-// do not exist then.
-func groupLimit(root fs.FS, dir, group, name string) int64 {
-	limit := int64(math.MaxInt64)
+// limitedParents returns those of a group and its parents that have a limit. All of them apply. In
+// a container the group of the container may be mounted as the topmost one: the folders below it do
+// not exist then.
+func limitedParents(root fs.FS, dir, group, name string, names memoryGroup) (all []memoryGroup) {
 	for inside := path.Clean("/" + group); ; inside = path.Dir(inside) {
-		text, _ := fs.ReadFile(root, path.Join(dir, inside, name))
-		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err == nil && n < math.MaxInt64/2 { // otherwise "max", or the highest number of pages
-			limit = min(limit, n)
+		at := path.Join(dir, inside)
+		limit, err := readBytes(root, path.Join(at, name))
+		if err == nil && limit > 0 && limit < math.MaxInt64/2 { // not "max", and not the most pages
+			all = append(all, memoryGroup{limit, path.Join(at, names.usage), path.Join(at, "memory.stat"), names.cache})
 		}
 		if inside == "/" {
-			return limit
+			return all
 		}
 	}
+}
+
+func readBytes(root fs.FS, name string) (int64, error) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// used returns the used part of the memory of a group, as kubelet counts it: without the cache of
+// files that were not used lately, which the kernel gives up first. With cgroup v2 the buffers of
+// sockets are included.
+func (g memoryGroup) used(root fs.FS) float64 {
+	usage, err := readBytes(root, g.usage)
+	if err != nil {
+		return 0
+	}
+	if part := float64(usage) / float64(g.limit); part < pressureFrom {
+		return part // the cache makes no difference, and costs more to read
+	}
+	text, _ := fs.ReadFile(root, g.stat)
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == g.cache {
+			cached, _ := strconv.ParseInt(fields[1], 10, 64)
+			usage -= min(max(cached, 0), usage)
+		}
+	}
+	return float64(usage) / float64(g.limit)
 }

@@ -61,3 +61,28 @@ func TestContainerLimit(t *testing.T) {
 		require.Equal(t, tc.want, containerLimit(root), name)
 	}
 }
+
+// TestMemoryOfTheContainerIsPressure leaves out the cache that the kernel gives up first.
+func TestMemoryOfTheContainerIsPressure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		dir, limit, usage, used, stat string
+		want                          float64
+	}{
+		"v2":              {"sys/fs/cgroup/a/b", "memory.max", "memory.current", "500\n", "anon 7\ninactive_file 400\n", 0.5},
+		"v2, full":        {"sys/fs/cgroup/a", "memory.max", "memory.current", "1000", "anon 7\ninactive_file 100\nsock 3\n", 0.9},
+		"v2, all cache":   {"sys/fs/cgroup/a", "memory.max", "memory.current", "1000", "inactive_file 2000\n", 0},
+		"v2, damaged":     {"sys/fs/cgroup/a", "memory.max", "memory.current", "950", "inactive_file x\ninactive_file\n", 0.95},
+		"v2, not counted": {"sys/fs/cgroup/a", "memory.max", "other", "950", "", 0},
+		"v1":              {"sys/fs/cgroup/memory/m", "memory.limit_in_bytes", "memory.usage_in_bytes", "990", "inactive_file 1\ntotal_inactive_file 90\n", 0.9},
+	} {
+		root := fstest.MapFS{"proc/self/cgroup": {Data: []byte("8:memory:/m\n0::/a/b\n")}}
+		for file, text := range map[string]string{tc.limit: "1000\n", tc.usage: tc.used, "memory.stat": tc.stat} {
+			root[tc.dir+"/"+file] = &fstest.MapFile{Data: []byte(text)}
+		}
+		groups := limitedGroups(root)
+		require.Len(t, groups, 1, name)
+		require.InDelta(t, tc.want, groups[0].used(root), 1e-9, name)
+	}
+	groups := limitedGroups(fstest.MapFS{"sys/fs/cgroup/memory.max": {Data: []byte("0\n")}})
+	require.Empty(t, groups, "no part of nothing")
+}

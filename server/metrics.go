@@ -39,6 +39,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Connections, "connections")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Descriptors, "descriptors")
 	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Heap, "heap")
+	send(pressureRatio, prometheus.GaugeValue, s.Pressure.Memory, "memory")
 	send(acceptPaused, prometheus.GaugeValue, prom.OneIf(s.Paused))
 	send(acceptPauses, prometheus.CounterValue, float64(s.Pauses))
 	send(isDraining, prometheus.GaugeValue, prom.OneIf(s.Draining))

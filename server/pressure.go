@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -31,10 +32,11 @@ type Pressure struct {
 	Connections float64 // of Config.Idle.MaxConnections
 	Descriptors float64 // of the number at which accepting is paused
 	Heap        float64 // live bytes, of GOMEMLIMIT
+	Memory      float64 // of the container, buffers of sockets included, without the cache of files
 }
 
 // Highest returns the highest of the shares.
-func (p Pressure) Highest() float64 { return max(p.Connections, p.Descriptors, p.Heap) }
+func (p Pressure) Highest() float64 { return max(p.Connections, p.Descriptors, p.Heap, p.Memory) }
 
 func (p Pressure) name() string {
 	switch p.Highest() {
@@ -42,8 +44,10 @@ func (p Pressure) name() string {
 		return "connections"
 	case p.Descriptors:
 		return "descriptors"
-	default:
+	case p.Heap:
 		return "heap"
+	default:
+		return "memory"
 	}
 }
 
@@ -64,6 +68,9 @@ func (set *setup) pressure(connections int) (p Pressure) {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
 		p.Heap = float64(live[0].Value.Uint64()) / float64(limit)
+	}
+	for _, g := range set.groups {
+		p.Memory = max(p.Memory, g.used(os.DirFS("/")))
 	}
 	return p
 }

@@ -32,10 +32,13 @@ func TestTheScaleFollowsThePressureWithHysteresis(t *testing.T) {
 }
 
 func TestPressureHasANameAndIsTheHighest(t *testing.T) {
-	require.Equal(t, "connections", Pressure{0.9, 0.1, 0.2}.name())
-	require.Equal(t, "descriptors", Pressure{0.1, 0.9, 0.2}.name())
-	require.Equal(t, "heap", Pressure{0.1, 0.2, 0.9}.name())
-	require.InDelta(t, 0.9, Pressure{0.1, 0.2, 0.9}.Highest(), 0)
+	for i, name := range []string{"connections", "descriptors", "heap", "memory"} {
+		parts := [4]float64{0.1, 0.2, 0.3, 0.4}
+		parts[i] = 0.9
+		p := Pressure{parts[0], parts[1], parts[2], parts[3]}
+		require.Equal(t, name, p.name())
+		require.InDelta(t, 0.9, p.Highest(), 0)
+	}
 }
 
 func TestHeapPressure(t *testing.T) {

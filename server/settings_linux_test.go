@@ -33,14 +33,14 @@ func TestEachSettingIsAFlag(t *testing.T) {
 	var args []string
 	for _, s := range configtable.Server {
 		unit, _ := flag.UnquoteUsage(&flag.Flag{Usage: s.Help, Value: s.Value(new(Config))})
-		text := map[string]string{"duration": "1s", "number": "1", "address": "127.0.0.1:1", "file": file, "": "true"}[unit]
+		text := map[string]string{"duration": "1s", "number": "1", "bytes": "65536", "address": "127.0.0.1:1", "file": file, "": "true"}[unit]
 		args = append(args, "-"+s.Name+"="+text)
 	}
 	cfg, err := parse(t, Config{Addresses: []string{"127.0.0.1:7000"}}, append(args, "-addr", "127.0.0.1:2")...)
 	require.NoError(t, err)
 	require.Equal(t, Config{
 		Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, NumEventLoop: 1, PressureTimeout: time.Second,
-		Sources: SourceLimits{Connections: 1, Rate: 1}, AcceptRate: 1, ReusePort: true,
+		Sources: SourceLimits{Connections: 1, Rate: 1}, AcceptRate: 1, SocketBuffer: 65536, ReusePort: true,
 		Drain: Drain{time.Second, time.Second, time.Second, true}, Admin: Admin{Addr: "127.0.0.1:1", Token: testToken, Profiles: true},
 	}, cfg)
 

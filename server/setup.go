@@ -3,21 +3,23 @@ package server
 import (
 	"context"
 	"net"
+	"os"
 )
 
 // A setup is what Run finds out before the event loops start. It is immutable.
 type setup struct {
 	listeners []net.Listener
 	budget    budget
-	limit     int    // of connections; 0 if there is none
-	why       string // the limit is not higher
+	limit     int           // of connections; 0 if there is none
+	why       string        // the limit is not higher
+	groups    []memoryGroup // with a memory limit
 }
 
 // newSetup listens on the addresses and finds out how many connections there is room for. If it
 // returns an error, the setup has the listeners that are open.
 func newSetup(ctx context.Context, cfg *Config) (*setup, error) {
 	var err error
-	set := &setup{}
+	set := &setup{groups: limitedGroups(os.DirFS("/"))}
 	if set.listeners, err = listenAll(ctx, cfg.Addresses, cfg.ReusePort); err != nil {
 		return set, err
 	}

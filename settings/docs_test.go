@@ -112,7 +112,7 @@ var groups = []struct{ question, names string }{
 	{"Is the peer silent?", "all-timeout write-timeout jitter heartbeat heartbeat-retry heartbeat-missed heartbeat-jitter tcp-keepalive"},
 	{"Does it log in, send and read?", "handshake-timeout min-rate min-rate-window min-rate-grace min-rate-always output-soft-limit output-soft-for output-total output-high-mark output-low-mark"},
 	{"How long may a connection stay?", "max-age max-age-grace reconnect-spread half-closed-timeout close-grace"},
-	{"How many connections are there?", "shed-protect wait-for-room max-per-source source-rate accept-rate pressure-timeout"},
+	{"How many connections are there?", "shed-protect wait-for-room max-per-source source-rate accept-rate pressure-timeout socket-buffer"},
 	{"When exactly, and what is remembered?", "outage-grace tick keep-closed"},
 	{"Where does the server listen, and how does it stop?", "addr loops share-port drain-delay drain-spread drain-timeout drain-keep-listening " +
 		"admin admin-token-file admin-pprof"},

@@ -125,35 +125,20 @@ func TestAPodHasTheTimeAndMemoryItNeeds(t *testing.T) {
 	i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
 	require.False(t, i < 0 || c.Env[i].ValueFrom == nil || c.Env[i].ValueFrom.ResourceFieldRef.Resource != "requests.memory",
 		"GOMEMLIMIT is not the memory request")
-	sysctls := map[string]string{}
-	for _, s := range pod.SecurityContext.Sysctls {
-		sysctls[s.Name] = s.Value
-	}
 	checkMemory(t, memoryPlan{
 		heap: c.Resources.Requests.Memory().Value(), all: c.Resources.Limits.Memory().Value(),
 		connections: int64(numberOf(t, c.Args, "max-connections")),
 		outputLimit: int64(atoi(t, limitIn(t, "kubernetes/limits", "output-limit"))),
-		perSource:   int64(numberOf(t, c.Args, "max-per-source")), buffers: socketBuffers(t, sysctls),
+		perSource:   int64(numberOf(t, c.Args, "max-per-source")), buffer: int64(numberOf(t, c.Args, "socket-buffer")),
 	})
 }
 
 // A memoryPlan has the numbers of the formula in docs/run.md, "Memory in one formula".
 type memoryPlan struct {
-	heap, all          int64 // GOMEMLIMIT and the memory limit
-	connections        int64
-	outputLimit        int64
-	perSource, buffers int64 // connections of one source, and the bytes of both buffers of one
-}
-
-// socketBuffers returns the largest sizes of both buffers of a socket together.
-func socketBuffers(t *testing.T, sysctls map[string]string) (sum int64) {
-	t.Helper()
-	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
-		sizes := strings.Fields(sysctls[name])
-		require.Len(t, sizes, 3, name)
-		sum += int64(atoi(t, sizes[2]))
-	}
-	return sum
+	heap, all         int64 // GOMEMLIMIT and the memory limit
+	connections       int64
+	outputLimit       int64
+	perSource, buffer int64 // connections of one source, and the bytes of each buffer of one
 }
 
 func checkMemory(t *testing.T, p memoryPlan) {
@@ -165,8 +150,8 @@ func checkMemory(t *testing.T, p memoryPlan) {
 	}{
 		{"output-limit <= output-total / 16", p.outputLimit, min(p.heap/4, p.all/8) / 16},
 		{"GOMEMLIMIT >= 2 * (64 MiB + 1 KiB * connections)", 2 * (64<<20 + p.connections<<10), p.heap},
-		{"memory limit >= GOMEMLIMIT + 6 KiB * connections + (tcp_rmem + tcp_wmem) * max-per-source",
-			p.heap + kernelBytes*p.connections + p.buffers*p.perSource, p.all},
+		{"memory limit >= GOMEMLIMIT + 6 KiB * connections + 2 * socket-buffer * max-per-source",
+			p.heap + kernelBytes*p.connections + 2*p.buffer*p.perSource, p.all},
 		{"memory limit >= 2 * GOMEMLIMIT", 2 * p.heap, p.all},
 	} {
 		assert.LessOrEqual(t, line.least, line.most, "%s: %d is more than %d", line.what, line.least, line.most)

@@ -26,11 +26,8 @@ import (
 func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	c := deployment(t).Spec.Template.Spec.Containers[0]
 	heap, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := ln.Addr().String()
-	ln.Close()
-	cmd := startWithin(t, heap, limit, addr, numberOf(t, c.Args, "max-per-source"))
+	addr := freeAddress(t)
+	cmd := startWithin(t, heap, limit, addr, c.Args)
 	other := dialWhenReady(t, addr)
 	until := time.Now().Add(6 * time.Second)
 	var clients sync.WaitGroup
@@ -47,12 +44,13 @@ func TestClientsThatNeverReadDoNotEndAPod(t *testing.T) {
 	require.NoError(t, cmd.Wait(), "it did not stop well")
 }
 
-// startWithin starts the server with a GOMEMLIMIT and a limit of connections per source, in a
-// control group with a memory limit if this machine allows one.
-func startWithin(t *testing.T, heap, limit int64, addr string, perSource int) *exec.Cmd {
+// startWithin starts the server with a GOMEMLIMIT and the limits of the Deployment for one source,
+// in a control group with a memory limit if this machine allows one.
+func startWithin(t *testing.T, heap, limit int64, addr string, args []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(must(t, echoHeartbeat), "serve", "--addr", addr, "--limits", "../kubernetes/limits", "--log-level", "error",
-		"--max-connections", "10000", "--max-per-source", strconv.Itoa(perSource))
+		"--max-connections", "10000", "--max-per-source", strconv.Itoa(numberOf(t, args, "max-per-source")),
+		"--socket-buffer", strconv.Itoa(numberOf(t, args, "socket-buffer")))
 	cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", heap))
 	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
@@ -81,6 +79,14 @@ func limitMemory(t *testing.T, pid int, limit int64) {
 		}
 	}
 	t.Log("no control group: only GOMEMLIMIT applies")
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
 }
 
 func dialWhenReady(t *testing.T, addr string) net.Conn {

@@ -79,7 +79,8 @@ func TestTheUnitHasDescriptorsAndMemoryForConnections(t *testing.T) {
 	heap, all := sizeOf(t, "GOMEMLIMIT", value, "iB"), sizeOf(t, "MemoryMax", u["MemoryMax"], "")
 	checkMemory(t, memoryPlan{
 		heap: heap, all: all, connections: descriptors, outputLimit: int64(atoi(t, limitIn(t, "systemd/limits", "output-limit"))),
-		perSource: int64(numberOf(t, strings.Fields(u["ExecStart"]), "max-per-source")), buffers: socketBuffers(t, sysctls(t)),
+		perSource: int64(numberOf(t, strings.Fields(u["ExecStart"]), "max-per-source")),
+		buffer:    int64(numberOf(t, strings.Fields(u["ExecStart"]), "socket-buffer")),
 	})
 }
 
@@ -153,7 +154,7 @@ func TestSysctlsAreThoseOfTheKernel(t *testing.T) {
 	values := map[string]int64{}
 	for name, value := range sysctls(t) {
 		name, optional := strings.CutPrefix(name, "-")
-		values[name], _ = strconv.ParseInt(value, 10, 64) // some are three numbers
+		values[name] = int64(atoi(t, value))
 		file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
 		_, err := os.Stat(file)
 		if _, none := os.Stat(filepath.Dir(file)); none != nil && optional {

@@ -24,6 +24,8 @@ var Server = Table{
 		AtStart: true, Help: "limit the `number` of new connections per second"},
 	{Name: "pressure-timeout", Field: "PressureTimeout", Max: age, AtStart: true,
 		Help: "shorten idle timeouts, down to this `duration`, while connections, descriptors or memory run short"},
+	{Name: "socket-buffer", Field: "SocketBuffer", Zero: "as the kernel is set", Min: 16 << 10, Max: 1 << 30, AtStart: true,
+		Help: "limit the `bytes` that the kernel keeps for a connection, in each direction"},
 	{Name: "share-port", Field: "ReusePort", AtStart: true,
 		Help: "let other processes listen on the same TCP port"},
 	{Name: "drain-delay", Field: "Drain.Delay", Max: age, AtStart: true,
